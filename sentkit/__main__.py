@@ -1,0 +1,5 @@
+"""`python -m sentkit`."""
+
+from sentkit.cli import main
+
+main()

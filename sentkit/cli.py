@@ -1,0 +1,161 @@
+"""The `sentkit` program: the list of its commands, and the place where errors end as a line and a code."""
+
+import functools
+import os
+import signal
+import sys
+import tempfile
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, NoReturn, ParamSpec
+
+import typer
+
+from sentkit import __version__
+from sentkit.commands import cat, encode, export, inspect, score
+from sentkit.console import Console
+from sentkit.errors import SentkitError
+
+P = ParamSpec("P")
+
+COMMANDS = (encode.encode, score.score, cat.cat, inspect.inspect, export.export)
+
+NO_SPACE, BUG, INTERRUPTED, TERMINATED = 74, 70, 130, 143
+
+
+def ended(command: Callable[P, None]) -> Callable[P, None]:
+    """The command with every way it can end told in one line at most, and as an exit code."""
+
+    @functools.wraps(command)
+    def run(*args: P.args, **kwargs: P.kwargs) -> None:
+        console = Console(command.__name__.replace("_", "-"))
+        try:
+            command(*args, **kwargs)
+            if sys.stdout is not None:
+                sys.stdout.flush()
+        except BaseException as error:
+            code = exit_code(error, console)
+            if code is None:
+                raise
+            raise typer.Exit(code) from error
+
+    return run
+
+
+def exit_code(error: BaseException, console: Console) -> int | None:
+    """What the shell is told, after the person has been told; None for what typer itself ends."""
+    if isinstance(error, SentkitError):
+        console.error(str(error), error.advice)
+        return error.exit_code
+    if isinstance(error, BrokenPipeError):
+        return 0  # `sentkit encode ... | head -3` is not a mistake
+    if isinstance(error, KeyboardInterrupt):
+        console.error("interrupted")
+        return INTERRUPTED
+    if isinstance(error, OSError | MemoryError):
+        console.error(_trouble(error))
+        return NO_SPACE
+    if isinstance(error, Exception) and not isinstance(error, typer.Exit | typer.Abort):
+        return _report_bug(error, console)
+    return None
+
+
+def _trouble(error: OSError | MemoryError) -> str:
+    if isinstance(error, MemoryError):
+        return "out of memory"
+    return f"{error.filename}: {error.strerror}" if error.filename else error.strerror or str(error)
+
+
+def _report_bug(error: Exception, console: Console) -> int:
+    with tempfile.NamedTemporaryFile("w", prefix="sentkit-", suffix=".log", delete=False) as file:
+        file.write("".join(traceback.format_exception(error)))
+    console.error(
+        f"a bug in sentkit: {type(error).__name__}: {error}".partition("\n")[0],
+        f"please report it with the traceback in {Path(file.name)}",
+    )
+    return BUG
+
+
+def show_version(wanted: bool) -> None:
+    """From the packages' metadata: importing torch to learn its version would take a second."""
+    if wanted:
+        from importlib.metadata import version
+
+        typer.echo(f"sentkit {__version__}")
+        typer.echo(" ".join(f"{name} {version(name)}" for name in ("torch", "transformers", "tokenizers")))
+        raise typer.Exit
+
+
+app = typer.Typer(
+    no_args_is_help=False,
+    invoke_without_command=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 80},
+)
+
+
+@app.callback()
+def sentkit(
+    context: typer.Context,
+    version: Annotated[
+        bool, typer.Option("--version", callback=show_version, is_eager=True, help="Show versions and exit.")
+    ] = False,
+) -> None:
+    """Sentence embeddings as small commands that read and write rows.
+
+    \b
+    Examples:
+      printf 'a cat\\na dog\\n' | sentkit encode | sentkit score
+      sentkit encode pairs.jsonl -m CHECKPOINT | sentkit score --gold score
+      sentkit encode titles.txt -o titles.safetensors && sentkit inspect titles.safetensors
+
+    \b
+    Exit codes: 0 done, 1 the answer is no, 2 wrong usage, 65 bad data or vectors
+    that do not match, 66 no such input or model, 69 device or hub not there,
+    70 a bug, 73 cannot create, 74 cannot read or write, 130 and 143 stopped.
+    Full manual: man sentkit
+    """
+    if context.invoked_subcommand is None:
+        typer.echo(context.get_help(), err=True)
+        raise typer.Exit(2)
+
+
+for command in COMMANDS:
+    app.command()(ended(command))
+
+
+def main() -> NoReturn:
+    """Run a command, and leave at once: a thread may still be waiting for a row that never comes."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(TERMINATED))
+    arguments = sys.argv[1:]
+    if arguments[:1] == ["help"]:
+        arguments = [*arguments[1:2], "--help"]
+    try:
+        code = app(arguments, prog_name="sentkit", standalone_mode=False)
+    except SystemExit as error:
+        code = error.code if isinstance(error.code, int) else 1
+    except Exception as error:  # typer's own complaints about the command line
+        code = _wrong_usage(error)
+    leave(code if isinstance(code, int) else 0)
+
+
+def _wrong_usage(error: Exception) -> int:
+    message = getattr(error, "format_message", lambda: str(error))()
+    context = getattr(error, "ctx", None)
+    name = context.info_name if context is not None and context.parent is not None else ""
+    sys.stderr.write(f"sentkit{' ' if name else ''}{name}: {message[:1].lower()}{message[1:].rstrip('.')}\n")
+    sys.stderr.write(f"  see: sentkit {name or ''}{' ' if name else ''}--help\n")
+    return int(getattr(error, "exit_code", 2))
+
+
+def leave(code: int) -> NoReturn:
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            if stream is not None:
+                stream.flush()
+        except OSError:
+            code = code or NO_SPACE * (stream is sys.stderr)  # a closed pipe is no failure of ours
+    os._exit(code)

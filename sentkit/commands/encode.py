@@ -1,0 +1,168 @@
+"""`sentkit encode`: a vector for every row."""
+
+from collections.abc import Iterable, Sequence
+from itertools import chain
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from sentkit import options
+from sentkit.console import Console, Progress
+
+if TYPE_CHECKING:
+    from sentkit.formats.sinks import Members, Sink
+    from sentkit.model.encoder import Encoder
+    from sentkit.model.stream import Done, Tally, Window
+    from sentkit.model.tokens import Tokens
+
+
+def encode(
+    files: options.Files = None,
+    model: options.Model = "nano",
+    readout: options.Readout = None,
+    template: options.Template = None,
+    full_stop: options.FullStop = None,
+    prompt: options.Prompt = None,
+    max_length: options.MaxLength = None,
+    on_truncate: Annotated[
+        Literal["warn", "error"], typer.Option(help="A text that is cut is counted, or is a bad row.")
+    ] = "warn",
+    normalize: options.Normalize = False,
+    dim: options.Dim = None,
+    transform: options.Transform = None,
+    precision: Annotated[
+        Literal["auto", "fp32", "bf16"], typer.Option(help="auto: bf16 where the hardware is made for it.")
+    ] = "auto",
+    device: Annotated[str, typer.Option(metavar="auto|cpu|cuda[:N]", help="Where the model runs.")] = "auto",
+    batch_tokens: Annotated[
+        int | None, typer.Option(min=1, metavar="N", help="Tokens computed at once. [default: by device]")
+    ] = None,
+    dry_run: Annotated[
+        bool, typer.Option("-n", "--dry-run", help="Count rows, tokens, cut rows, batches; compute nothing.")
+    ] = False,
+    vectors: options.Encoding = "list",
+    output: options.Output = "-",
+    force: options.Force = False,
+    replace: options.Replace = False,
+    from_: options.From = None,
+    field: options.Field = None,
+    on_error: options.OnError = "fail",
+    rejects: options.RejectsFile = None,
+    progress: options.Progress = "auto",
+    quiet: options.Quiet = False,
+    verbose: options.Verbose = False,
+) -> None:
+    """Add a vector to every row.
+
+    \b
+    Examples:
+      printf 'a cat\\na dog\\n' | sentkit encode
+      sentkit encode pairs.jsonl -m CHECKPOINT | sentkit score --gold score
+      sentkit encode titles.csv --field text=title -o titles.safetensors
+      sentkit encode pairs.jsonl -m BASE --readout 'L*:cls,L*:mean' -o sweep
+
+    A row holds "text", or "text_a" and "text_b", or "anchor", "positive" and
+    "negative"; whatever else it holds passes through byte for byte. It gets
+    "embedding" (for a pair "embedding_a" and "embedding_b", and so on) and "_emb",
+    the name of the space. One row out for each row in, in order, in constant
+    memory. Several readouts, with commas between and L* for every layer, come
+    from one pass: one vector file each, in the folder -o.
+    """
+    from sentkit.formats.checkpoints import read_checkpoint
+    from sentkit.formats.kinds import FIELDS, TextParser
+    from sentkit.formats.sinks import open_sinks, output_paths
+    from sentkit.model import open_encoder
+    from sentkit.model.plan import default_budget
+    from sentkit.model.reading import Wishes, plan_reading
+    from sentkit.model.stream import Tally, encode_windows, prepare
+
+    console = Console("encode", quiet, verbose)
+    reports, tally = Progress(console, progress), Tally()
+    console.note(f"loading {model}")
+    checkpoint = read_checkpoint(model)
+    wishes = Wishes(readout, template, full_stop, prompt, max_length, normalize, dim, transform)
+    reading = plan_reading(checkpoint, wishes)
+    paths = output_paths(output, [each.name for each in reading.readouts], force=force or dry_run)
+    if not reading.declared:
+        console.warn(f"{model} does not say how it is read: mean is taken (--readout says otherwise)")
+    with options.open_inputs(
+        console,
+        files,
+        format=from_,
+        fields=field,
+        known=FIELDS,
+        on_error=on_error,
+        rejects=rejects,
+        force=force,
+    ) as inputs:
+        texts, refuse = TextParser(inputs.fields), on_truncate == "error"
+        windows = prepare(inputs.read(texts), reading.tokenizer, inputs.rejects, refuse_cut=refuse)
+        if dry_run:
+            print_plan(windows, tally, batch_tokens or default_budget(device))
+            return
+        encoder = open_encoder(checkpoint, reading, device=device, precision=precision)
+        describe(encoder, console)
+        done = encode_windows(windows, encoder, batch_tokens or default_budget(encoder.device.type))
+        first = next(done, [])  # the first row decides what the vectors are called
+        with open_sinks(
+            paths,
+            encoder.specs,
+            texts.vectors,
+            width=encoder.width,
+            encoding=vectors,
+            force=force,
+            replace=replace,
+        ) as sinks:
+            for window in chain([first], done):
+                write(window, sinks, mark=verbose)
+                reports.add(len(window), tally.add(each.tokens for each in window))
+    reports.done()
+    closing_words(tally, encoder, console)
+
+
+def print_plan(windows: Iterable["Window"], tally: "Tally", budget: int) -> None:
+    """What `encode` would do, as one JSON object."""
+    from sentkit.model.plan import batches
+
+    count = 0
+    for window in windows:
+        tally.add(window.of(places) for _, places in window.rows)
+        count += len(batches([len(tokens.ids) for tokens in window.tokens], budget))
+    counts = f'"rows":{tally.rows},"texts":{tally.texts},"tokens":{tally.tokens},"cut_rows":{tally.cut}'
+    typer.echo(f'{{{counts},"batches":{count}}}')
+
+
+def describe(encoder: "Encoder", console: Console) -> None:
+    for note in encoder.notes:
+        console.warn(note)
+    spaces = ", ".join(spec.emb for spec in encoder.specs[:3]) + (" ..." if len(encoder.specs) > 3 else "")
+    console.note(f"{spaces}: {encoder.width} numbers, {encoder.device}, {encoder.precision}")
+
+
+def write(window: Sequence["Done"], sinks: Sequence["Sink"], *, mark: bool) -> None:
+    for done in window:
+        extra = marks(done.tokens) if mark else ()
+        for sink, vectors in zip(sinks, done.vectors, strict=True):
+            sink.write(done.row, vectors, extra)
+    for sink in sinks:
+        sink.flush()
+
+
+def marks(tokens: Sequence["Tokens"]) -> "Members":
+    """`n_tokens` and `truncated`: of the text, or a list of them for a pair."""
+    counts = [str(each.count) for each in tokens]
+    cuts = ["true" if each.cut else "false" for each in tokens]
+    found = [f"[{','.join(each)}]" if len(each) > 1 else each[0] for each in (counts, cuts)]
+    return [(b"n_tokens", found[0].encode()), (b"truncated", found[1].encode())]
+
+
+def closing_words(tally: "Tally", encoder: "Encoder", console: Console) -> None:
+    if tally.cut:
+        length = encoder.reading.tokenizer.max_length
+        console.warn(
+            f"{tally.cut} of {tally.rows} rows were cut at {length} tokens (--on-truncate error refuses)"
+        )
+    if encoder.halved:
+        console.warn(
+            f"{encoder.halved} batches were halved to fit the device (--batch-tokens sets their size)"
+        )

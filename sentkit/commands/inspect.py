@@ -1,0 +1,5 @@
+"""stub"""
+
+
+def inspect() -> None:
+    """x"""

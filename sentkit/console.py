@@ -1,0 +1,106 @@
+"""What people see on stderr: notes, warnings, progress. Standard output is for data alone."""
+
+import os
+import sys
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+
+from sentkit.errors import UsageError
+
+PROGRESS = ("auto", "bar", "log", "json", "none")
+EVERY = {"bar": 0.1, "log": 60.0, "json": 1.0}  # seconds between two reports
+
+
+@dataclass(slots=True)
+class Console:
+    command: str
+    quiet: bool = False
+    verbose: bool = False
+    open_line: bool = field(default=False, init=False)  # a progress bar stands on the last line
+
+    def error(self, message: str, advice: str | None = None) -> None:
+        self._line(f"sentkit {self.command}: {message}")
+        if advice:
+            self._line(f"  {advice}")
+
+    def warn(self, message: str) -> None:
+        if not self.quiet:
+            self._line(f"sentkit {self.command}: warning: {message}")
+
+    def note(self, message: str) -> None:
+        """For those who asked (-v), and for whoever sits before the terminal."""
+        if self.verbose or (not self.quiet and on_terminal()):
+            self._line(f"sentkit {self.command}: {message}")
+
+    def say(self, message: str) -> None:
+        self._line(f"sentkit {self.command}: {message}")
+
+    def _line(self, text: str) -> None:
+        if self.open_line:
+            sys.stderr.write("\r\033[K")
+            self.open_line = False
+        sys.stderr.write(text + "\n")
+        sys.stderr.flush()
+
+
+def on_terminal() -> bool:
+    return sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
+
+
+class Progress:
+    """Rows and tokens done so far, told as often as the form allows."""
+
+    def __init__(self, console: Console, form: str, clock: Callable[[], float] = time.monotonic) -> None:
+        if form not in PROGRESS:
+            raise UsageError(f'--progress "{form}"', advice=f"there are: {', '.join(PROGRESS)}")
+        if form == "auto":
+            form = "bar" if on_terminal() else "log"
+        self.console, self.clock = console, clock
+        self.form = "none" if console.quiet else form
+        self.start = self.told = clock()
+        self.rows = self.tokens = 0
+
+    def add(self, rows: int, tokens: int) -> None:
+        self.rows += rows
+        self.tokens += tokens
+        if self.form != "none" and self.clock() - self.told >= EVERY[self.form]:
+            self.tell()
+
+    def done(self) -> None:
+        """A last report where others have stood, and an empty line where the bar was."""
+        if self.form == "json":
+            self.tell()
+        if self.console.open_line:
+            sys.stderr.write("\r\033[K")
+            self.console.open_line = False
+
+    def tell(self) -> None:
+        self.told = self.clock()
+        seconds = max(self.told - self.start, 1e-9)
+        rows, tokens = self.rows / seconds, self.tokens / seconds
+        if self.form == "json":
+            sys.stderr.write(
+                f'{{"rows":{self.rows},"tokens":{self.tokens},"seconds":{seconds:.1f},"rows_per_s":{rows:.0f}}}\n'
+            )
+        elif self.form == "log":
+            self.console.say(f"{self.rows} rows, {rows:.0f} rows/s, {tokens:.0f} tokens/s")
+        else:
+            sys.stderr.write(f"\r\033[K{self.rows} rows  {rows:.0f} rows/s  {tokens:.0f} tokens/s")
+            self.console.open_line = True
+        sys.stderr.flush()
+
+
+def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+    """A table on standard output, for a person; names are cut to the terminal, numbers never."""
+    from rich.console import Console as Terminal
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for name in columns:
+        table.add_column(
+            name, justify="left" if name.startswith(("file", "text", "encoder")) else "right", no_wrap=True
+        )
+    for row in rows:
+        table.add_row(*row)
+    Terminal().print(table, markup=False)

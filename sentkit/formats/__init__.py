@@ -1,0 +1,1 @@
+"""Bytes <-> values: rows, vectors, checkpoint folders. The only layer that opens files."""

@@ -1,0 +1,56 @@
+"""Checkpoint folders, read: which files hold what, and how the checkpoint says it wants to be read.
+
+Tensors are not opened here; that takes torch, and `model/weights.py` does it.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from sentkit.errors import DataError, NoInputError
+from sentkit.formats.hub import find_model
+from sentkit.formats.jsonfiles import read_object, read_object_if_there
+from sentkit.formats.modules import Declared, read_modules, read_own
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    name: str  # as the user said it
+    folder: Path
+    transformer: Path  # where config.json, weights and tokenizer lie; nearly always the folder itself
+    config: dict[str, Any]
+    declared: Declared
+    lineage: dict[str, Any]  # the rest of sentkit.json: method, settings, parents, scores
+
+    def weights(self) -> list[Path]:
+        """The files of the transformer's tensors: safetensors before pickles, shards by their index."""
+        for single, index in (
+            ("model.safetensors", "model.safetensors.index.json"),
+            ("pytorch_model.bin", "pytorch_model.bin.index.json"),
+        ):
+            if (self.transformer / single).is_file():
+                return [self.transformer / single]
+            if (self.transformer / index).is_file():
+                return self._shards(self.transformer / index)
+        raise NoInputError(f"{self.name}: has no model.safetensors and no pytorch_model.bin")
+
+    def _shards(self, index: Path) -> list[Path]:
+        names = read_object(index).get("weight_map")
+        if not isinstance(names, dict) or not names or not all(isinstance(n, str) for n in names.values()):
+            raise DataError("expected a weight_map of file names", source=str(index))
+        files = [self.transformer / name for name in sorted(set(names.values()))]
+        for file in files:
+            if file.parent != self.transformer or not file.is_file():
+                raise DataError(f'names "{file.name}", which is not there', source=str(index))
+        return files
+
+
+def read_checkpoint(name: str) -> Checkpoint:
+    folder = find_model(name)
+    transformer, declared = read_modules(folder)
+    own = read_object_if_there(folder / "sentkit.json")
+    if "readout" in own:
+        declared = read_own(own, folder / "sentkit.json", declared)
+    if not (transformer / "config.json").is_file():
+        raise NoInputError(f"{name}: is no checkpoint: it has no config.json")
+    return Checkpoint(name, folder, transformer, read_object(transformer / "config.json"), declared, own)

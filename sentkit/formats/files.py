@@ -1,0 +1,141 @@
+"""Opening files: what "-" means, what a suffix means, and that no output is ever half written."""
+
+import gzip
+import io
+import os
+import sys
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import ModuleType
+from typing import BinaryIO
+
+from sentkit.errors import CannotCreateError, DataError, NoInputError, UnavailableError, UsageError
+
+COMPRESSED = (".gz", ".zst")
+
+
+def bare_suffix(path: str) -> str:
+    """The suffix that says the format: `.jsonl` for `rows.jsonl.gz`."""
+    name = Path(path)
+    return Path(name.stem).suffix.lower() if name.suffix.lower() in COMPRESSED else name.suffix.lower()
+
+
+@contextmanager
+def open_input(path: str) -> Iterator[BinaryIO]:
+    """The decompressed bytes of a file; "-" is standard input, refused when it is a terminal."""
+    if path == "-":
+        if sys.stdin is None:
+            raise NoInputError("standard input is closed")
+        if sys.stdin.isatty():
+            raise UsageError(
+                "standard input is a terminal", advice="name a FILE, or pipe rows into the command"
+            )
+        yield sys.stdin.buffer
+        return
+    with open_file(path) as file, _decompressed(path, file) as plain:
+        yield plain
+
+
+def open_file(path: str) -> BinaryIO:
+    """The file's raw bytes, or a NoInputError that says why not."""
+    try:
+        return Path(path).open("rb")
+    except FileNotFoundError as error:
+        raise NoInputError(f"{path}: no such file") from error
+    except IsADirectoryError as error:
+        raise NoInputError(f"{path}: is a folder, expected a file") from error
+    except (OSError, ValueError) as error:  # ValueError: a NUL byte in the name
+        raise NoInputError(f"{path}: cannot be read: {getattr(error, 'strerror', None) or error}") from error
+
+
+@contextmanager
+def _decompressed(path: str, file: BinaryIO) -> Iterator[BinaryIO]:
+    """By suffix; what the decompressor refuses while the file is being read becomes a DataError."""
+    suffix = Path(path).suffix.lower()
+    if suffix == ".gz":
+        try:
+            with gzip.GzipFile(fileobj=file) as plain:
+                yield io.BufferedReader(plain)
+        except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+            raise DataError(f"not a whole gzip file: {error}", source=path) from error
+    elif suffix == ".zst":
+        library = _zstandard()
+        try:
+            with library.ZstdDecompressor().stream_reader(file, read_across_frames=True) as plain:
+                yield io.BufferedReader(plain)
+        except library.ZstdError as error:
+            raise DataError(f"not a whole zst file: {error}", source=path) from error
+    else:
+        yield file
+
+
+def _zstandard() -> ModuleType:
+    try:
+        import zstandard
+    except ImportError as error:
+        raise UnavailableError(
+            "reading .zst needs the package zstandard", advice="pip install 'sentkit[zst]'"
+        ) from error
+    return zstandard
+
+
+def refuse_existing(path: str, *, force: bool) -> None:
+    """Outputs are never overwritten without --force; said before any work is done."""
+    if path != "-" and not force and Path(path).exists() and not _is_special(path):
+        raise CannotCreateError(f"{path}: exists already", advice="use -f to overwrite it")
+
+
+def _is_special(path: str) -> bool:
+    """A device or a named pipe: written in place, for there is nothing to keep and no neighbour to rename."""
+    return Path(path).exists() and not Path(path).is_file() and not Path(path).is_dir()
+
+
+@contextmanager
+def open_output(path: str, *, force: bool) -> Iterator[BinaryIO]:
+    """Write to a neighbour, `.part`, and rename it when whole; "-" is standard output."""
+    if path == "-":
+        if sys.stdout is None:
+            raise CannotCreateError("standard output is closed")
+        yield sys.stdout.buffer
+        sys.stdout.buffer.flush()
+        return
+    refuse_existing(path, force=force)
+    if _is_special(path):
+        with Path(path).open("wb") as file:
+            yield file
+        return
+    part = Path(f"{path}.part")
+    try:
+        with create(part) as file:
+            with _compressed(path, file) as plain:
+                yield plain
+            file.flush()
+            os.fsync(file.fileno())
+        part.replace(path)
+    except BaseException:
+        part.unlink(missing_ok=True)
+        raise
+
+
+@contextmanager
+def _compressed(path: str, file: BinaryIO) -> Iterator[BinaryIO]:
+    """By suffix, as it is read; without a time or a name inside, so that the same rows are the same bytes."""
+    suffix = Path(path).suffix.lower()
+    if suffix == ".gz":
+        with gzip.GzipFile(filename="", fileobj=file, mode="wb", mtime=0) as packed:
+            yield packed  # type: ignore[misc]
+    elif suffix == ".zst":
+        with _zstandard().ZstdCompressor().stream_writer(file, closefd=False) as packed:
+            yield packed
+    else:
+        yield file
+
+
+def create(path: Path) -> BinaryIO:
+    """A new file to write and read back, or a CannotCreateError that says why not."""
+    try:
+        return path.open("w+b")
+    except OSError as error:
+        raise CannotCreateError(f"{path}: cannot be written: {error.strerror}") from error

@@ -1,0 +1,77 @@
+"""Model names -> folders: the bundled model, a path, a model inside an installed package, a hub name."""
+
+import os
+import re
+from importlib.util import find_spec
+from pathlib import Path
+
+from sentkit.errors import NoInputError, UnavailableError
+
+BUNDLED = "nano"
+HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?")
+SMALL_FILES = ["*.json", "*.txt", "*.model", "*/*.json"]
+
+
+def find_model(name: str) -> Path:
+    """The folder of a model. A path never touches the network; only what looks like a hub name may."""
+    if Path(name).is_dir():
+        return _with_config(Path(name), name)
+    if name == BUNDLED:
+        return Path(__file__).parent.parent / BUNDLED
+    if name.startswith("pkg:"):
+        return _in_package(name.removeprefix("pkg:"))
+    if Path(name).exists():
+        raise NoInputError(f"{name}: is a file, expected a checkpoint folder")
+    if HUB_NAME.fullmatch(name):
+        return _with_config(_from_hub(name), name)
+    raise NoInputError(f"{name}: no such checkpoint folder")
+
+
+def _with_config(folder: Path, name: str) -> Path:
+    """Sentence-transformers once kept the transformer in a folder of its own; its config counts too."""
+    if not any((folder / place / "config.json").is_file() for place in ("", "0_Transformer")):
+        raise NoInputError(f"{name}: is no checkpoint: it has no config.json")
+    return folder
+
+
+def _in_package(package: str) -> Path:
+    """The one model folder inside an installed package, found without importing it."""
+    found = find_spec(package) if package.isidentifier() else None
+    for place in (found.submodule_search_locations if found else None) or ():
+        for config in sorted(Path(place).rglob("config.json"), key=lambda path: len(path.parts)):
+            if list(config.parent.glob("*.safetensors")) or list(config.parent.glob("pytorch_model*.bin")):
+                return config.parent
+    raise NoInputError(f"pkg:{package}: no installed package of that name holds a model")
+
+
+def _from_hub(name: str) -> Path:
+    """The folder of a hub's model in the local cache, fetched unless HF_HUB_OFFLINE says no."""
+    os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
+    from huggingface_hub import constants, errors
+
+    try:
+        return _fetch(name, offline=constants.HF_HUB_OFFLINE)
+    except errors.GatedRepoError as error:
+        raise NoInputError(
+            f"{name}: the hub wants a licence accepted first", advice="set HF_TOKEN"
+        ) from error
+    except errors.RepositoryNotFoundError as error:
+        raise NoInputError(f"{name}: no such folder here, and no such model on the hub") from error
+    except errors.LocalEntryNotFoundError as error:
+        advice = f"fetch it where there is a network: hf download {name}"
+        if constants.HF_HUB_OFFLINE:
+            raise NoInputError(f"{name}: no such folder here, and the hub is off", advice=advice) from error
+        raise UnavailableError(f"{name}: no such folder here, and no hub reached", advice=advice) from error
+    except (errors.HfHubHTTPError, OSError) as error:
+        raise UnavailableError(f"{name}: the hub does not answer: {type(error).__name__}") from error
+
+
+def _fetch(name: str, *, offline: bool) -> Path:
+    """Configurations first, then the tensors in one of their two forms: no model is fetched twice over."""
+    from huggingface_hub import snapshot_download
+
+    folder = Path(snapshot_download(name, allow_patterns=SMALL_FILES))
+    for pattern in ("*.safetensors", "pytorch_model*.bin"):
+        if not offline and not list(folder.rglob("*.safetensors")):
+            snapshot_download(name, allow_patterns=[pattern, f"*/{pattern}"])
+    return folder

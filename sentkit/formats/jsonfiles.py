@@ -1,0 +1,34 @@
+"""Small JSON files of a checkpoint."""
+
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from sentkit.errors import DataError, NoInputError
+
+
+def read_json(path: Path) -> Any:
+    try:
+        return orjson.loads(path.read_bytes())
+    except OSError as error:
+        raise NoInputError(f"{path}: cannot be read: {error.strerror}") from error
+    except orjson.JSONDecodeError as error:
+        raise DataError(f"not JSON: {error.msg}", source=str(path), line=error.lineno) from error
+
+
+def read_object(path: Path) -> dict[str, Any]:
+    value = read_json(path)
+    if not isinstance(value, dict):
+        raise DataError("expected a JSON object", source=str(path))
+    return value
+
+
+def read_object_if_there(path: Path) -> dict[str, Any]:
+    return read_object(path) if path.is_file() else {}
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Indented, in the order given, and with a last newline: made to be read and compared."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(orjson.dumps(value, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE))

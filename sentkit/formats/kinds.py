@@ -1,0 +1,75 @@
+"""Kinds of rows: which members hold the texts, and what their vectors are called.
+
+The members of the first row say which kind a stream is of; every later row must be of it.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from sentkit.errors import DataError
+from sentkit.formats.lines import json_type
+from sentkit.formats.rows import Row
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    name: str
+    texts: tuple[str, ...]
+
+    @property
+    def vectors(self) -> tuple[str, ...]:
+        """`text` -> `embedding`, `text_a` -> `embedding_a`, `anchor` -> `embedding_anchor`."""
+        if self is SENTENCE:
+            return ("embedding",)
+        return tuple(f"embedding_{text.removeprefix('text_')}" for text in self.texts)
+
+
+PAIR = Kind("pair", ("text_a", "text_b"))
+TRIPLET = Kind("triplet", ("anchor", "positive", "negative"))
+POSITIVE = Kind("anchor and positive", ("anchor", "positive"))
+SENTENCE = Kind("sentence", ("text",))
+KINDS = (PAIR, TRIPLET, POSITIVE, SENTENCE)  # the first that fits
+FIELDS = ("text", "text_a", "text_b", "anchor", "positive", "negative")
+
+
+class TextParser:
+    """Rows -> their texts. Remembers the kind of the first row; a later row of another kind is refused."""
+
+    def __init__(self, fields: Mapping[str, str]) -> None:
+        self.fields = fields
+        self.kind: Kind | None = None
+        self.names: tuple[str, ...] = ()
+
+    @property
+    def vectors(self) -> tuple[str, ...]:
+        """What the vectors of this stream are called; of a sentence where no row has come."""
+        return (self.kind or SENTENCE).vectors
+
+    def __call__(self, row: Row) -> tuple[Row, tuple[str, ...]]:
+        if self.kind is None:
+            self.kind = self._kind_of(row)
+            self.names = tuple(self.fields.get(name, name) for name in self.kind.texts)
+        row.once(self.names)
+        return row, tuple(self._text(row, name) for name in self.names)
+
+    def _kind_of(self, row: Row) -> Kind:
+        for kind in KINDS:
+            if all(self.fields.get(name, name) in row.values for name in kind.texts):
+                return kind
+        has = ", ".join(f'"{name}"' for name in list(row.values)[:8]) or "nothing"
+        raise row.error(
+            f'no "text", no "text_a" and "text_b", no "anchor" and "positive"; this row has {has}',
+            advice="say which member is meant, for example --field text=title",
+        )
+
+    def _text(self, row: Row, name: str) -> str:
+        value = row.values.get(name)
+        if isinstance(value, str):
+            return value
+        raise wrong_member(row, name, "a string")
+
+
+def wrong_member(row: Row, name: str, expected: str) -> DataError:
+    if name not in row.values:
+        return row.error(f'"{name}" is missing')
+    return row.error(f'"{name}" is {json_type(row.values[name])}, expected {expected}')

@@ -1,0 +1,63 @@
+"""Readouts by name: which layers of an encoder are read, and how each becomes one vector.
+
+A readout is the mean, over its layers, of one reduction of that layer's token states. The names are the
+whole grammar: `cls`, `mean`, `max`, `mean-last2`, `mean-first-last`, `mean-emb-last`, `pooler`, `prompt`,
+and `L<k>:cls|mean|max` for any layer, 0 being the embeddings.
+"""
+
+import re
+from dataclasses import dataclass
+
+from sentkit.errors import UsageError
+
+
+@dataclass(frozen=True, slots=True)
+class Readout:
+    name: str
+    layers: tuple[int, ...]  # k = 0..L, or from the end: -1 is the last block
+    reduction: str  # cls, mean, max, pooler, or token: the state at `Packed.at`
+
+    def resolved(self, depth: int) -> tuple[int, ...]:
+        """The layers as 0..depth; a layer the encoder does not have is a UsageError."""
+        found = tuple(depth + 1 + layer if layer < 0 else layer for layer in self.layers)
+        if min(found) < 0 or max(found) > depth:
+            raise UsageError(f'readout "{self.name}" needs more layers than the encoder has ({depth})')
+        return found
+
+
+NAMED = {
+    "cls": Readout("cls", (-1,), "cls"),
+    "mean": Readout("mean", (-1,), "mean"),
+    "max": Readout("max", (-1,), "max"),
+    "mean-last2": Readout("mean-last2", (-1, -2), "mean"),
+    "mean-first-last": Readout("mean-first-last", (1, -1), "mean"),  # the first block, not the embeddings
+    "mean-emb-last": Readout("mean-emb-last", (0, -1), "mean"),
+    "pooler": Readout("pooler", (-1,), "pooler"),
+    "prompt": Readout("prompt", (-1,), "token"),
+}
+LAYER = re.compile(r"L(\d+|\*):(cls|mean|max)")
+GRAMMAR = f"{', '.join(NAMED)}, or L<k>:cls|mean|max"
+
+
+def parse_readout(name: str) -> Readout:
+    """The readout of that name; `L*` is not one readout: see `parse_readouts`."""
+    if name in NAMED:
+        return NAMED[name]
+    match = LAYER.fullmatch(name)
+    if match is None or match[1] == "*":
+        raise UsageError(f'no readout "{name}"', advice=f"there are: {GRAMMAR}")
+    return Readout(name, (int(match[1]),), match[2])
+
+
+def parse_readouts(names: str, depth: int) -> list[Readout]:
+    """The readouts of a comma-separated list, `L*` standing for every layer from 0 to depth."""
+    found: list[Readout] = []
+    for name in names.split(","):
+        match = LAYER.fullmatch(name.strip())
+        if match is not None and match[1] == "*":
+            found += [Readout(f"L{k}:{match[2]}", (k,), match[2]) for k in range(depth + 1)]
+        else:
+            found.append(parse_readout(name.strip()))
+    for readout in found:
+        readout.resolved(depth)
+    return list(dict.fromkeys(found))

@@ -1,0 +1,167 @@
+"""Where rows with vectors go: JSONL with the vectors spliced in, or a vector file, by the output's name."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from pathlib import Path
+from typing import Any, BinaryIO, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sentkit.errors import UsageError
+from sentkit.formats import splice, store
+from sentkit.formats.files import bare_suffix, open_output, refuse_existing
+from sentkit.formats.fingerprint import Spec
+from sentkit.formats.rows import Row
+from sentkit.formats.vectors import ENCODINGS
+
+Members = Sequence[tuple[bytes, bytes]]  # names and values, in JSON
+FOREIGN = {".tsv", ".csv", ".txt", ".npy", ".npz", ".parquet", ".pt", ".bin", ".h5"}
+
+
+class Sink(Protocol):
+    def write(self, row: Row, vectors: NDArray[np.float32], extra: Members = ()) -> None: ...
+
+    def flush(self) -> None:
+        """Let a reader at the other end of a pipe have what there is."""
+        ...
+
+
+class JsonlSink:
+    """The row with `_emb` and its vectors after what it held."""
+
+    def __init__(
+        self, out: BinaryIO, emb: str | None, names: Sequence[str], *, encoding: str, replace: bool
+    ) -> None:
+        self.out, self.replace = out, replace
+        self.encode = ENCODINGS[encoding]
+        self.names = [name.encode() for name in names]
+        self.emb: Members = [] if emb is None else [(b"_emb", b'"%b"' % emb.encode())]
+
+    def write(self, row: Row, vectors: NDArray[np.float32], extra: Members = ()) -> None:
+        new = [(name, self.encode(vector)) for name, vector in zip(self.names, vectors, strict=True)]
+        self.out.write(with_members(row, [*extra, *self.emb, *new], replace=self.replace) + b"\n")
+
+    def flush(self) -> None:
+        self.out.flush()
+
+
+class StoreSink:
+    """The row as it came, beside its vectors."""
+
+    def __init__(self, writer: store.StoreWriter, *, replace: bool) -> None:
+        self.writer, self.replace = writer, replace
+        self.names = ("_emb", *writer.names)
+
+    def write(self, row: Row, vectors: NDArray[np.float32], extra: Members = ()) -> None:
+        refuse_present(row, self.names, replace=self.replace)
+        if any(name in row.values for name in self.names):
+            row = Row(splice.drop(row.line, self.names), row.values, row.source, row.number)
+        self.writer.write(with_members(row, extra, replace=self.replace), vectors)
+
+    def flush(self) -> None:
+        """Nobody reads a file that is not whole."""
+
+
+def with_members(row: Row, new: Members, *, replace: bool) -> bytes:
+    """The row's line with new members; those it has already are replaced in place, or refused."""
+    names = [name.decode() for name, _ in new]
+    if any(name in row.values for name in names):
+        refuse_present(row, names, replace=replace)
+        row.once(names)
+        return splice.put(row.line, new)
+    return splice.append(row.line, new, empty=not row.values)
+
+
+def refuse_present(row: Row, names: Sequence[str], *, replace: bool) -> None:
+    present = next((name for name in names if name in row.values), None)
+    if present is not None and not replace:
+        raise row.error(
+            f'"{present}" is there already', advice="use --replace to put the new one in its place"
+        )
+
+
+def check_output(path: str) -> None:
+    """Refuse a name that promises a format which is not written."""
+    if path != "-" and bare_suffix(path) in FOREIGN:
+        raise UsageError(
+            f"{path}: {bare_suffix(path)} is not written", advice="name it .jsonl, .jsonl.gz or .safetensors"
+        )
+
+
+def open_sink(
+    path: str,
+    spec: Mapping[str, Any],
+    names: Sequence[str],
+    *,
+    width: int,
+    encoding: str,
+    force: bool,
+    replace: bool,
+) -> AbstractContextManager[Sink]:
+    """`spec` holds `_emb` and, in a vector file, whatever else is known of where the vectors come from."""
+    check_output(path)
+    if store.is_store(path):
+        return _store_sink(path, spec, names, width, force, replace)
+    return _jsonl_sink(path, spec.get("_emb"), names, encoding, force, replace)
+
+
+@contextmanager
+def _store_sink(
+    path: str, spec: Mapping[str, Any], names: Sequence[str], width: int, force: bool, replace: bool
+) -> Iterator[Sink]:
+    with store.open_store(path, spec, names, width=width, force=force) as writer:
+        yield StoreSink(writer, replace=replace)
+
+
+@contextmanager
+def _jsonl_sink(
+    path: str, emb: str | None, names: Sequence[str], encoding: str, force: bool, replace: bool
+) -> Iterator[Sink]:
+    with open_output(path, force=force) as out:
+        yield JsonlSink(out, emb, names, encoding=encoding, replace=replace)
+
+
+def output_paths(output: str, readouts: Sequence[str], *, force: bool) -> list[str]:
+    """One output for each readout; refused before any work where it cannot be written, or must not be."""
+    if len(readouts) == 1:
+        paths = [output]
+    elif output == "-" or Path(output).is_file():
+        raise UsageError("several readouts need a folder to write to", advice="use -o DIR")
+    else:
+        paths = [str(Path(output) / f"{file_name(readout)}{store.SUFFIX}") for readout in readouts]
+    for path in paths:
+        check_output(path)
+        refuse_existing(path, force=force)
+    return paths
+
+
+def file_name(readout: str) -> str:
+    """`L3:cls` -> `L03-cls`, so that a listing is in the order of the layers."""
+    layer, colon, reduction = readout.partition(":")
+    return f"{'+'.join(f'L{int(k[1:]):02d}' for k in layer.split('+'))}-{reduction}" if colon else readout
+
+
+@contextmanager
+def open_sinks(
+    paths: Sequence[str],
+    specs: Sequence[Spec],
+    names: Sequence[str],
+    *,
+    width: int,
+    encoding: str,
+    force: bool,
+    replace: bool,
+) -> Iterator[list[Sink]]:
+    """A sink for each space, all whole or none."""
+    with ExitStack() as stack:
+        if len(paths) > 1:
+            Path(paths[0]).parent.mkdir(parents=True, exist_ok=True)
+        yield [
+            stack.enter_context(
+                open_sink(
+                    path, spec.full, names, width=width, encoding=encoding, force=force, replace=replace
+                )
+            )
+            for path, spec in zip(paths, specs, strict=True)
+        ]

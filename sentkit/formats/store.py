@@ -1,0 +1,157 @@
+"""Vector files: vectors and the rows they belong to in one safetensors file, in constant memory both ways.
+
+`embeddings` (n, d), or (n, k, d) for pairs and triplets; `row_offsets` (n + 1,) int64; `rows` uint8: the
+JSONL lines as they came. The metadata's one key, `sentkit`, holds the spec and the names of the k vectors.
+"""
+
+import math
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryFile
+from typing import Any, BinaryIO
+
+import numpy as np
+import orjson
+from numpy.typing import NDArray
+
+from sentkit.errors import DataError
+from sentkit.formats.files import open_file, open_output
+from sentkit.formats.lines import BadLine, json_object
+from sentkit.formats.rows import Row
+from sentkit.formats.tensors import Header, header_bytes, read_header
+
+SUFFIX = ".safetensors"
+BLOCK = 4096  # rows read at once
+
+
+def is_store(path: str) -> bool:
+    return Path(path).suffix.lower() == SUFFIX
+
+
+class Store:
+    """A vector file opened to read: its spec at once, its rows when iterated."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self.header: Header = read_header(path)
+        self.spec = self._spec()
+        shape = self._shape("embeddings", "F32")
+        if len(shape) not in (2, 3) or self._shape("row_offsets", "I64") != (shape[0] + 1,):
+            raise DataError("not a vector file: embeddings and row_offsets do not agree", source=path)
+        self._shape("rows", "U8")
+        self.count, self.width = shape[0], shape[-1]
+        names = self.spec.get("vectors", ["embedding"])
+        if not isinstance(names, list) or len(names) != math.prod(shape[1:-1]):
+            raise DataError("not a vector file: the names of its vectors do not fit", source=path)
+        self.names: tuple[str, ...] = tuple(map(str, names))
+
+    @property
+    def emb(self) -> str | None:
+        emb = self.spec.get("_emb")
+        return emb if isinstance(emb, str) else None
+
+    def _spec(self) -> Mapping[str, Any]:
+        try:
+            spec = orjson.loads(self.header.metadata.get("sentkit", "{}"))
+        except orjson.JSONDecodeError:
+            spec = None
+        if not isinstance(spec, dict):
+            raise DataError("not a vector file: its spec is not JSON", source=self.path)
+        return spec
+
+    def _shape(self, name: str, dtype: str) -> tuple[int, ...]:
+        entry = self.header.entries.get(name)
+        if entry is None or entry.dtype != dtype:
+            held = ", ".join(list(self.header.entries)[:4]) or "nothing"
+            raise DataError(
+                f'not a vector file: no {dtype} tensor "{name}" (it holds {held})', source=self.path
+            )
+        return entry.shape
+
+    def blocks(self) -> Iterator[NDArray[np.float32]]:
+        """The vectors alone, (up to BLOCK, k, d) at a time."""
+        with open_file(self.path) as file:
+            file.seek(self.header.entries["embeddings"].start)
+            for first in range(0, self.count, BLOCK):
+                rows = min(BLOCK, self.count - first)
+                values = np.fromfile(file, "<f4", rows * len(self.names) * self.width)
+                yield values.reshape(rows, len(self.names), self.width)
+
+    def __iter__(self) -> Iterator[tuple[Row, NDArray[np.float32]]]:
+        number = 0
+        with open_file(self.path) as offsets, open_file(self.path) as rows:
+            offsets.seek(self.header.entries["row_offsets"].start)
+            place = int.from_bytes(offsets.read(8), "little", signed=True)
+            rows.seek(self.header.entries["rows"].start)
+            for block in self.blocks():
+                ends = np.fromfile(offsets, "<i8", len(block)).tolist()
+                for vectors, end in zip(block, ends, strict=True):
+                    number += 1
+                    if not 0 <= end - place <= self.header.entries["rows"].size:
+                        raise DataError("row_offsets do not fit the rows", source=self.path, line=number)
+                    yield self._row(rows.read(end - place), number), vectors
+                    place = end
+
+    def _row(self, raw: bytes, number: int) -> Row:
+        try:
+            return Row(*json_object(raw), self.path, number)
+        except BadLine as error:
+            raise DataError(str(error), source=self.path, line=number) from error
+
+
+class StoreWriter:
+    """Writes a vector file row by row: what grows beside the vectors is spooled, and joined at the end."""
+
+    def __init__(
+        self, files: Sequence[BinaryIO], spec: Mapping[str, Any], names: Sequence[str], width: int
+    ) -> None:
+        self.file, self.offsets, self.rows = files
+        self.metadata = {"sentkit": orjson.dumps({**spec, "vectors": list(names)}).decode()}
+        self.names, self.width, self.count, self.place = names, width, 0, 0
+        self.offsets.write(bytes(8))
+        self.room = len(self._header(10**12, 10**18))  # as long as it can become; blanks fill it
+        self.file.write(bytes(self.room))
+
+    def write(self, line: bytes, vectors: NDArray[np.float32]) -> None:
+        self.file.write(np.ascontiguousarray(vectors, dtype="<f4").data)
+        self.place += self.rows.write(line + b"\n")
+        self.offsets.write(self.place.to_bytes(8, "little"))
+        self.count += 1
+
+    def _header(self, count: int, rows: int, room: int = 0) -> bytes:
+        shape = (count, self.width) if len(self.names) == 1 else (count, len(self.names), self.width)
+        end = math.prod(shape) * 4
+        entries: dict[str, tuple[str, tuple[int, ...], int, int]] = {"embeddings": ("F32", shape, 0, end)}
+        if end % 8:  # int64 lies at multiples of eight, or torch cannot view it
+            entries["padding"] = ("U8", (4,), end, end + 4)
+            end += 4
+        entries["row_offsets"] = ("I64", (count + 1,), end, end + 8 * (count + 1))
+        entries["rows"] = ("U8", (rows,), end + 8 * (count + 1), end + 8 * (count + 1) + rows)
+        return header_bytes(entries, self.metadata, room)
+
+    def finish(self) -> None:
+        if self.count * len(self.names) * self.width % 2:
+            self.file.write(bytes(4))
+        for side in (self.offsets, self.rows):
+            side.seek(0)
+            shutil.copyfileobj(side, self.file, 1 << 20)
+        self.file.seek(0)
+        self.file.write(self._header(self.count, self.place, self.room))
+
+
+@contextmanager
+def open_store(
+    path: str, spec: Mapping[str, Any], names: Sequence[str], *, width: int, force: bool
+) -> Iterator[StoreWriter]:
+    """A vector file to write: there under its name when the block ends well, and not at all otherwise."""
+    folder = Path(path).parent
+    with (
+        open_output(path, force=force) as file,
+        TemporaryFile(dir=folder) as offsets,
+        TemporaryFile(dir=folder) as rows,
+    ):
+        writer = StoreWriter((file, offsets, rows), spec, names, width)
+        yield writer
+        writer.finish()

@@ -1,0 +1,74 @@
+"""TSV and CSV with a header line, read as rows whose members are strings.
+
+TSV has no quoting (the STS Benchmark holds unpaired quotes); CSV has RFC 4180's, so a field may span lines.
+"""
+
+import csv
+from collections.abc import Callable, Iterator, Sequence
+
+import orjson
+
+from sentkit.formats.lines import BadLine, Made, Numbered, RawRow, readable
+
+
+def tsv_rows(lines: Iterator[Numbered]) -> Iterator[RawRow]:
+    return _table_rows(lines, lambda raw: readable(raw).split("\t"))
+
+
+def csv_rows(lines: Iterator[Numbered]) -> Iterator[RawRow]:
+    return _table_rows(_csv_records(lines), _csv_cells)
+
+
+def _table_rows(records: Iterator[Numbered], cells: Callable[[bytes], list[str]]) -> Iterator[RawRow]:
+    header: list[str] = []
+
+    def make(raw: bytes) -> Made:
+        found = cells(raw)
+        if len(found) != len(header):
+            raise BadLine(f"{len(found)} fields, the header has {len(header)}")
+        values = dict(zip(header, found, strict=True))
+        return orjson.dumps(values), values
+
+    def refuse(raw: bytes) -> Made:
+        _check_header(cells(raw))
+        raise AssertionError("a header is refused for a reason")
+
+    for number, raw in records:
+        if header:
+            yield number, raw, make
+            continue
+        try:
+            header = _check_header(cells(raw))
+        except BadLine:
+            yield number, raw, refuse  # the reason comes up again where it gets its place
+            return
+
+
+def _check_header(names: Sequence[str]) -> list[str]:
+    if not all(names):
+        raise BadLine("the header has a column without a name")
+    if len(set(names)) < len(names):
+        raise BadLine("the header names a column twice")
+    return list(names)
+
+
+def _csv_cells(raw: bytes) -> list[str]:
+    try:
+        return next(csv.reader([readable(raw)], strict=True), [""])
+    except csv.Error as error:
+        raise BadLine(f"not CSV: {error}") from error
+
+
+def _csv_records(lines: Iterator[Numbered]) -> Iterator[Numbered]:
+    """Lines joined while a quote is open: after an odd number of quotes the field goes on."""
+    first, open_quote = 0, False
+    held: list[bytes] = []
+    for number, line in lines:
+        first = first if held else number
+        held.append(line)
+        open_quote ^= line.count(b'"') % 2 == 1
+        if not open_quote:
+            yield first, b"".join(held)
+            held = []
+    if held:
+        yield first, b"".join(held)

@@ -1,0 +1,130 @@
+"""The header of a safetensors file, read with suspicion: each tensor lies where it says and nowhere else."""
+
+import math
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import orjson
+from numpy.typing import NDArray
+
+from sentkit.errors import DataError
+from sentkit.formats.files import create, open_file
+
+ITEM_SIZES = {
+    "BOOL": 1, "U8": 1, "I8": 1, "F8_E4M3": 1, "F8_E5M2": 1,
+    "I16": 2, "U16": 2, "F16": 2, "BF16": 2,
+    "I32": 4, "U32": 4, "F32": 4,
+    "I64": 8, "U64": 8, "F64": 8,
+}  # fmt: skip
+LARGEST_HEADER = 100_000_000  # the limit of the safetensors library too
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    dtype: str
+    shape: tuple[int, ...]
+    start: int  # in the file
+    end: int
+
+    @property
+    def size(self) -> int:
+        return math.prod(self.shape)
+
+
+@dataclass(frozen=True, slots=True)
+class Header:
+    entries: Mapping[str, Entry]
+    metadata: Mapping[str, str]
+
+
+def read_header(path: str | Path) -> Header:
+    """What a safetensors file holds; a DataError if sizes, offsets or the file's length do not agree."""
+    source = str(path)
+    with open_file(source) as file:
+        size = os.fstat(file.fileno()).st_size
+        length = int.from_bytes(file.read(8), "little")
+        if size < 8 or length > min(size - 8, LARGEST_HEADER):
+            raise DataError("not a whole safetensors file: the header is longer than the file", source=source)
+        raw = file.read(length)
+    try:
+        values = orjson.loads(raw)
+    except orjson.JSONDecodeError as error:
+        raise DataError("not a safetensors file: the header is not JSON", source=source) from error
+    if not isinstance(values, dict):
+        raise DataError("not a safetensors file: the header is not an object", source=source)
+    metadata = values.pop("__metadata__", None) or {}
+    if not isinstance(metadata, dict) or not all(isinstance(value, str) for value in metadata.values()):
+        raise DataError("not a safetensors file: metadata that are not strings", source=source)
+    entries = {name: _entry(name, value, 8 + length, source) for name, value in values.items()}
+    _check_layout(entries, 8 + length, size, source)
+    return Header(entries, metadata)
+
+
+def _entry(name: str, value: Any, base: int, source: str) -> Entry:
+    try:
+        dtype, shape, (start, end) = value["dtype"], value["shape"], value["data_offsets"]
+        numbers = [start, end, *shape]
+        if dtype in ITEM_SIZES and all(type(number) is int and number >= 0 for number in numbers):
+            entry = Entry(dtype, tuple(shape), base + start, base + end)
+            if entry.size * ITEM_SIZES[dtype] == end - start:
+                return entry
+    except (TypeError, KeyError, ValueError):
+        pass
+    raise DataError(f'tensor "{name[:80]}": its type, shape and place do not agree', source=source)
+
+
+def _check_layout(entries: Mapping[str, Entry], base: int, size: int, source: str) -> None:
+    """Tensors end to end, from the header to the end of the file."""
+    place = base
+    for name, entry in sorted(entries.items(), key=lambda item: (item[1].start, item[1].end)):
+        if entry.start != place:
+            raise DataError(f'tensor "{name[:80]}" overlaps another, or leaves a gap', source=source)
+        place = entry.end
+    if place != size:
+        wrong = "cut short" if place > size else "longer than its header says"
+        raise DataError(f"not a whole safetensors file: {wrong}", source=source)
+
+
+NUMPY = {"F16": "<f2", "F32": "<f4", "F64": "<f8", "I64": "<i8", "U8": "u1"}
+
+
+def read_array(path: str | Path, name: str) -> NDArray[Any]:
+    """One tensor of a safetensors file, for files that are small and types that numpy has."""
+    entry = read_header(path).entries.get(name)
+    if entry is None or entry.dtype not in NUMPY:
+        raise DataError(f'no tensor "{name}" of a type that can be read', source=str(path))
+    with open_file(str(path)) as file:
+        file.seek(entry.start)
+        return np.frombuffer(file.read(entry.end - entry.start), NUMPY[entry.dtype]).reshape(entry.shape)
+
+
+def write_arrays(path: Path, arrays: Mapping[str, NDArray[np.float32]], metadata: Mapping[str, str]) -> None:
+    """Small float32 tensors as a safetensors file, the same bytes for the same values."""
+    entries: dict[str, tuple[str, tuple[int, ...], int, int]] = {}
+    place = 0
+    for name, array in arrays.items():
+        entries[name] = ("F32", array.shape, place, place + array.nbytes)
+        place += array.nbytes
+    with create(path) as file:
+        file.write(header_bytes(entries, metadata))
+        for array in arrays.values():
+            file.write(np.ascontiguousarray(array, dtype="<f4").tobytes())
+
+
+def header_bytes(
+    entries: Mapping[str, tuple[str, tuple[int, ...], int, int]], metadata: Mapping[str, str], room: int = 0
+) -> bytes:
+    """A header in one fixed order of bytes: `entries` are (dtype, shape, start, end) from the data's begin.
+
+    Padded with blanks to a multiple of eight, or to `room` where that is larger.
+    """
+    values: dict[str, Any] = {"__metadata__": dict(metadata)} if metadata else {}
+    for name, (dtype, shape, start, end) in entries.items():
+        values[name] = {"dtype": dtype, "shape": list(shape), "data_offsets": [start, end]}
+    raw = orjson.dumps(values)
+    length = max(-(-(8 + len(raw)) // 8) * 8, room) - 8
+    return length.to_bytes(8, "little") + raw.ljust(length)

@@ -1,0 +1,171 @@
+"""Vectors in rows: members read back from lists or base64, one space and one shape per stream."""
+
+import binascii
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import numpy as np
+import orjson
+from numpy.typing import NDArray
+
+from sentkit.errors import DataError
+from sentkit.formats import splice, store
+from sentkit.formats.fingerprint import shown, space_of
+from sentkit.formats.kinds import FIELDS, KINDS, wrong_member
+from sentkit.formats.lines import json_type
+from sentkit.formats.rows import Inputs, Row
+
+T = TypeVar("T")
+Vector = NDArray[np.float32]
+
+VECTOR_NAMES = tuple(kind.vectors for kind in KINDS)  # the first that fits is meant
+VECTOR_FIELDS = (*dict.fromkeys(name for names in VECTOR_NAMES for name in names), *FIELDS)
+
+
+@dataclass(frozen=True, slots=True)
+class VectorRow:
+    row: Row
+    vectors: NDArray[np.float32]  # (k, d): one for a sentence, two for a pair, three for a triplet
+    names: tuple[str, ...]  # the members that hold them in these rows
+
+
+class VectorReader:
+    """Rows with vectors, from JSONL and from vector files alike.
+
+    The first row decides which members are vectors, their length, and their space. A later row that differs
+    is a DataError, wherever it comes from: only the vectors of one space may meet.
+    """
+
+    def __init__(self, inputs: Inputs) -> None:
+        self.inputs = inputs
+        self.names: tuple[str, ...] = ()  # as our own: embedding, or embedding_a and embedding_b, ...
+        self.width = 0
+        self.emb: str | None = None
+
+    def read(self, then: Callable[[VectorRow], T]) -> Iterator[T]:
+        for path in self.inputs.paths:
+            yield from self.read_file(path, then)
+
+    def read_file(self, path: str, then: Callable[[VectorRow], T]) -> Iterator[T]:
+        """What `then` makes of each row; a DataError, ours or its own, sends the row to the rejects."""
+        if not store.is_store(path):
+            yield from self.inputs.read_file(path, lambda row: then(self.parse(row)))
+            return
+        file = store.Store(path)
+        for row, vectors in file:
+            try:
+                value = then(self.admit(row, file.names, vectors, file.emb))
+            except DataError as error:
+                self.inputs.rejects.add(row.line, error)
+            else:
+                yield value
+
+    def parse(self, row: Row) -> VectorRow:
+        names = self.names or self._names_in(row)
+        theirs = [self.inputs.fields.get(name, name) for name in names]
+        row.once((*theirs, "_emb"))
+        vectors = [parse_vector(row, name) for name in theirs]
+        if len({len(vector) for vector in vectors}) > 1:
+            raise row.error("the vectors of this row have different lengths")
+        emb = row.values.get("_emb")
+        if emb is not None and not isinstance(emb, str):
+            raise wrong_member(row, "_emb", "a string")
+        return self.admit(row, names, np.stack(vectors), emb)
+
+    def _names_in(self, row: Row) -> tuple[str, ...]:
+        for names in VECTOR_NAMES:
+            if all(self.inputs.fields.get(name, name) in row.values for name in names):
+                return names
+        raise row.error("this row has no vector", advice='"embedding" is added by sentkit encode')
+
+    def admit(
+        self, row: Row, names: tuple[str, ...], vectors: NDArray[np.float32], emb: str | None
+    ) -> VectorRow:
+        """Check a row against the first; a vector that is not finite is refused in every stream."""
+        if not self.names:
+            self.names, self.width, self.emb = names, vectors.shape[1], emb
+        if names != self.names:
+            raise row.error(f"vectors are {', '.join(names)}, the stream began with {', '.join(self.names)}")
+        if emb != self.emb and (None in (emb, self.emb) or space_of(emb or "") != space_of(self.emb or "")):
+            raise row.error(f"vectors are {shown(emb)}, the stream began with {shown(self.emb)}")
+        if vectors.shape[1] != self.width:
+            raise row.error(f"vectors of {vectors.shape[1]} numbers, the stream began with {self.width}")
+        check_finite(row, vectors)
+        return VectorRow(row, vectors, tuple(self.inputs.fields.get(name, name) for name in names))
+
+
+def check_finite(row: Row, vectors: NDArray[np.float32]) -> None:
+    flat = vectors.ravel()
+    # One cheap product decides nearly always: it is finite only where every number is (and none is huge).
+    if not math.isfinite(flat.dot(flat)) and not np.isfinite(flat).all():
+        raise row.error("a vector holds NaN or infinity")
+
+
+def parse_vector(row: Row, name: str) -> Vector:
+    """A vector member: a list of numbers, or the base64 of little-endian float32."""
+    value = row.values.get(name)
+    if isinstance(value, str):
+        return _from_base64(row, name, value)
+    if not isinstance(value, list):
+        raise wrong_member(row, name, "a vector: a list of numbers, or base64")
+    strange = set(map(type, value)) - {float, int}
+    if strange:
+        odd = next(item for item in value if type(item) in strange)
+        raise row.error(f'"{name}" holds {json_type(odd)}, expected numbers')
+    if not value:
+        raise row.error(f'"{name}" is empty')
+    with np.errstate(over="ignore"):
+        return np.array(value, dtype=np.float32)
+
+
+def _from_base64(row: Row, name: str, value: str) -> Vector:
+    try:
+        raw = binascii.a2b_base64(value, strict_mode=True)
+    except ValueError as error:
+        raise row.error(f'"{name}" is a string that is not base64') from error
+    if not raw or len(raw) % 4:
+        raise row.error(f'"{name}" is base64 of {len(raw)} bytes, expected float32')
+    return np.frombuffer(raw, dtype="<f4")
+
+
+def as_list(vector: Vector) -> bytes:
+    """The shortest digits that give the float32 back."""
+    return orjson.dumps(vector, option=orjson.OPT_SERIALIZE_NUMPY)
+
+
+def as_base64(vector: Vector) -> bytes:
+    return b'"%b"' % binascii.b2a_base64(vector.astype("<f4", copy=False).tobytes(), newline=False)
+
+
+ENCODINGS: Mapping[str, Any] = {"list": as_list, "base64": as_base64}
+
+
+def without_vectors(row: Row, names: Sequence[str]) -> Row:
+    """The row without these members and their `_emb`: what is left when its vectors have served."""
+    gone = {*names, "_emb"}
+    if not gone & row.values.keys():
+        return row
+    left = {name: value for name, value in row.values.items() if name not in gone}
+    return Row(splice.drop(row.line, gone), left, row.source, row.number)
+
+
+def scored(row: Row, name: str) -> float | None:
+    """A gold score: a number, or a string that is one (tables have only strings); null is no score."""
+    value = row.values.get(name)
+    if isinstance(value, str):
+        value = _number(value)
+    if name not in row.values or isinstance(value, str | bool | list | dict):
+        raise wrong_member(row, name, "a number")
+    if value is not None and not math.isfinite(value):
+        raise row.error(f'"{name}" is not a finite number')
+    return value
+
+
+def _number(text: str) -> float | str | None:
+    """Tables have only strings; an empty cell is no score (STS 2015 and 2016 hold pairs nobody scored)."""
+    try:
+        return float(text) if text.strip() else None
+    except ValueError:
+        return text

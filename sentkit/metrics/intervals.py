@@ -1,0 +1,156 @@
+"""How far a correlation might have come out otherwise: 95 % intervals by bootstrap, or by Fisher's z.
+
+Letters in shapes: n pairs, v distinct values, b resamples in one block.
+"""
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from sentkit.metrics.correlation import centred, middle_ranks
+
+Column = NDArray[np.float64]
+Seed = int | tuple[int, ...]
+
+RESAMPLES = 1000
+FEWER_RESAMPLES = 200  # above the limit, for what has no formula: a paired difference, a mean over groups
+BOOTSTRAP_LIMIT = 50_000  # pairs; with 1000 resamples about three seconds
+BLOCK = 16_384  # elements resampled at a time: short columns share the cost of a call, long ones go alone
+QUANTILE = 1.959963984540054  # of the normal distribution, at 97.5 %
+
+
+@dataclass(frozen=True, slots=True)
+class Resamples:
+    """Both correlations of every resample, NaN where a side came out constant."""
+
+    spearman: Column
+    pearson: Column
+
+    def __sub__(self, other: Self) -> "Resamples":
+        """The paired bootstrap of a difference: with one seed, both sides drew the same pairs."""
+        return Resamples(self.spearman - other.spearman, self.pearson - other.pearson)
+
+
+@dataclass(frozen=True, slots=True)
+class Interval:
+    low: float
+    high: float
+    method: str  # "bootstrap" or "fisher"
+    resamples: int = 0
+    undefined: int = 0  # resamples left out, as a side of them was constant
+
+    def scaled(self, factor: float) -> "Interval":
+        return replace(self, low=self.low * factor, high=self.high * factor)
+
+
+@dataclass(frozen=True, slots=True)
+class _Side:
+    """A column as the resamples need it: sorted once, so that no resample is."""
+
+    values: Column  # (n,) around the mean
+    codes: NDArray[np.intp]  # (n,) the place of each value among the distinct ones
+    distinct: int
+
+    @classmethod
+    def of(cls, column: ArrayLike) -> Self:
+        values, codes = np.unique(np.asarray(column), return_inverse=True)
+        return cls(centred(column), codes, len(values))
+
+    def ranks(self, times: Column) -> Column:
+        """The tied ranks of every resample around their mean, given how often it holds each row, (b, n)."""
+        b, n = times.shape
+        places = self.codes + np.arange(b)[:, None] * self.distinct  # (b, n)
+        counts = np.bincount(places.ravel(), times.ravel(), minlength=b * self.distinct)
+        middles = middle_ranks(counts.reshape(b, self.distinct))  # (b, v)
+        middles -= (n + 1) / 2.0
+        return middles.ravel()[places]
+
+
+def _multiplicities(n: int, count: int, seed: Seed) -> Iterator[Column]:
+    """How often each resample holds each row, in blocks (b, n); it depends on nothing but the arguments."""
+    generator = np.random.Generator(np.random.Philox(seed))
+    rows = max(1, BLOCK // n)
+    for start in range(0, count, rows):
+        b = min(rows, count - start)
+        drawn = generator.integers(0, n, size=(b, n))
+        drawn += np.arange(b)[:, None] * n
+        yield np.bincount(drawn.ravel(), minlength=b * n).reshape(b, n).astype(np.float64)
+
+
+def _correlations(times: Column, left: Column, right: Column) -> Column:
+    """The correlation within each resample of values around their means, (b, n) -> (b,)."""
+    weighted = times * left
+    squares = np.vecdot(weighted, left) * np.vecdot(times * right, right)
+    with np.errstate(invalid="ignore", divide="ignore"):  # nothing by nothing is NaN, as it should be
+        return np.clip(np.vecdot(weighted, right) / np.sqrt(squares), -1.0, 1.0)
+
+
+def _around_mean(times: Column, values: Column) -> Column:
+    return values - (times @ values / times.shape[1])[:, None]
+
+
+def resample(left: ArrayLike, right: ArrayLike, *, count: int = RESAMPLES, seed: Seed) -> Resamples:
+    """Both correlations of `count` resamples of the pairs, each ranked anew, exactly and without sorting.
+
+    Which rows a resample holds follows from the seed, the number of pairs and nothing else. So the paired
+    bootstrap of the difference of two encoders on the same pairs is the difference of the two results:
+    `resample(a, gold, seed=seed) - resample(b, gold, seed=seed)`. Beside its
+    result it takes the memory of a few columns.
+    """
+    one, other = _Side.of(left), _Side.of(right)
+    found = Resamples(np.full(count, np.nan), np.full(count, np.nan))
+    if min(one.distinct, other.distinct) < 2 or np.isnan([one.values[0], other.values[0]]).any():
+        return found
+    start = 0
+    for times in _multiplicities(len(one.values), count, seed):
+        part = slice(start, start := start + len(times))
+        by_rank = _correlations(times, one.ranks(times), other.ranks(times))
+        by_value = _correlations(times, _around_mean(times, one.values), _around_mean(times, other.values))
+        found.spearman[part] = by_rank
+        # Ranks tell a constant exactly; the mean of a constant may be off by a rounding.
+        found.pearson[part] = np.where(np.isnan(by_rank), np.nan, by_value)
+    return found
+
+
+def resamples_for(pairs: int, count: int = RESAMPLES) -> int:
+    """How many resamples so many pairs can afford: `count`, or FEWER_RESAMPLES above BOOTSTRAP_LIMIT."""
+    return count if pairs <= BOOTSTRAP_LIMIT else min(count, FEWER_RESAMPLES)
+
+
+def percentile_interval(statistics: Column) -> Interval:
+    """The middle 95 % of the resampled statistics, those undefined left out and counted."""
+    defined = statistics[~np.isnan(statistics)]
+    low, high = np.percentile(defined, [2.5, 97.5]) if len(defined) else (math.nan, math.nan)
+    undefined = len(statistics) - len(defined)
+    return Interval(float(low), float(high), "bootstrap", len(statistics), undefined)
+
+
+def two_sided_p(differences: Column) -> float:
+    """Twice the share of resampled differences on the rarer side of zero, and never less than one of them."""
+    defined = differences[~np.isnan(differences)]
+    if not len(defined):
+        return math.nan
+    # Zero lies on both sides, so that two equal encoders have p = 1.
+    rarer = min(int((defined <= 0.0).sum()), int((defined >= 0.0).sum()))
+    return min(1.0, max(2 * rarer, 1) / len(defined))
+
+
+def _fisher_interval(correlation: float, variance: float) -> Interval:
+    reach = QUANTILE * math.sqrt(variance)
+    with np.errstate(divide="ignore"):  # a perfect correlation is infinite here, and perfect on the way back
+        middle = np.arctanh(correlation)
+    return Interval(float(np.tanh(middle - reach)), float(np.tanh(middle + reach)), "fisher")
+
+
+def fisher_spearman(correlation: float, pairs: int) -> Interval:
+    """Fisher's interval with the variance of Bonett and Wright (2000), for more than three pairs."""
+    return _fisher_interval(correlation, (1.0 + correlation**2 / 2.0) / (pairs - 3))
+
+
+def fisher_pearson(correlation: float, pairs: int) -> Interval:
+    """Fisher's interval, for more than three pairs."""
+    return _fisher_interval(correlation, 1.0 / (pairs - 3))

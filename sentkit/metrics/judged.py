@@ -1,0 +1,111 @@
+"""Rows with two vectors -> similarities, gold scores and groups: what `score` works on, in 28 bytes a row."""
+
+from array import array
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sentkit.errors import DataError
+from sentkit.formats.kinds import wrong_member
+from sentkit.formats.vectors import VectorReader, VectorRow, scored
+from sentkit.metrics.report import Pairs
+from sentkit.metrics.similarity import SIMILARITIES
+
+T = TypeVar("T")
+
+BLOCK = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """One file's pairs, scored by people."""
+
+    path: str
+    emb: str | None
+    pairs: Pairs
+    skipped: int  # rows whose gold score is null
+    identities: NDArray[np.int64]  # of texts and gold, to see that two files hold the same pairs
+
+
+def blocks(items: Iterable[T], size: int = BLOCK) -> Iterator[list[T]]:
+    rest = iter(items)
+    while block := list(islice(rest, size)):
+        yield block
+
+
+def compare_rows(rows: Iterable[VectorRow], metric: str) -> Iterator[tuple[VectorRow, float]]:
+    """Each row of two vectors with their similarity."""
+    for block in blocks(rows):
+        vectors = np.stack([row.vectors for row in block])  # (b, 2, d)
+        yield from zip(block, SIMILARITIES[metric](vectors[:, 0], vectors[:, 1]).tolist(), strict=True)
+
+
+def expect_pair(row: VectorRow) -> VectorRow:
+    if len(row.vectors) != 2:
+        raise row.row.error(f"{len(row.vectors)} vectors in this row, and a gold score is for two")
+    return row
+
+
+@dataclass(slots=True)
+class Gold:
+    """The gold scores and groups that go with the rows of one file."""
+
+    name: str
+    group: str | None
+    scores: "array[float]" = field(default_factory=lambda: array("d"))
+    groups: "array[int]" = field(default_factory=lambda: array("i"))
+    identities: "array[int]" = field(default_factory=lambda: array("q"))
+    codes: dict[str, int] = field(default_factory=dict)
+    skipped: int = 0
+
+    def take(self, row: VectorRow) -> VectorRow | None:
+        """Keep the row's score, or count it as skipped."""
+        values = expect_pair(row).row.values
+        row.row.once([name for name in (self.name, self.group) if name])
+        score, code = scored(row.row, self.name), self._code(row)
+        if score is None:
+            self.skipped += 1
+            return None
+        self.scores.append(score)
+        self.groups.append(code)
+        self.identities.append(hash((score, *(str(values.get(name)) for name in ("text_a", "text_b")))))
+        return row
+
+    def _code(self, row: VectorRow) -> int:
+        if self.group is None:
+            return 0
+        value = row.row.values.get(self.group)
+        if not isinstance(value, str | int | float):
+            raise wrong_member(row.row, self.group, "a string or a number")
+        return self.codes.setdefault(str(value), len(self.codes))
+
+
+def judge(reader: VectorReader, path: str, *, gold: str, group: str | None, metric: str) -> Judged:
+    taken = Gold(gold, group)
+    rows = (row for row in reader.read_file(path, taken.take) if row is not None)
+    similarities = np.fromiter((value for _, value in compare_rows(rows, metric)), np.float64)
+    scores = np.array(taken.scores)
+    if len(scores) < 2:
+        raise DataError(f'{len(scores)} rows with a score in "{gold}": too few to correlate', source=path)
+    for name, side in ((gold, scores), ("similarity", similarities)):
+        if side.min() == side.max():
+            raise DataError(f'"{name}" is the same in all {len(side)} rows: no correlation', source=path)
+    groups = np.array(taken.groups) if group else None
+    pairs = Pairs(similarities, scores, groups, tuple(taken.codes))
+    return Judged(path, reader.emb, pairs, taken.skipped, np.array(taken.identities))
+
+
+def check_same_pairs(judged: Judged, baseline: Judged) -> None:
+    """A paired comparison is of the same pairs, in the same order."""
+    if len(judged.pairs) != len(baseline.pairs):
+        numbers = f"{len(judged.pairs)} scored pairs, {baseline.path} has {len(baseline.pairs)}"
+        raise DataError(numbers, source=judged.path)
+    differing = np.flatnonzero(judged.identities != baseline.identities)
+    if differing.size:
+        raise DataError(
+            f"scored pair {differing[0] + 1} is another than in {baseline.path}", source=judged.path
+        )

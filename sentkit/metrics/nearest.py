@@ -1,0 +1,122 @@
+"""The rows of one matrix that are most alike, and the whole matrix of similarities, block by block.
+
+Letters in shapes: n rows, d dimensions, b rows of a block, k pairs found.
+"""
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sentkit.metrics.similarity import BLOCKS, SIMILARITIES
+
+Rows = NDArray[np.float32]
+Places = NDArray[np.intp]
+
+HIGH, WIDE = 2048, 512  # rows and columns of a block: the rows are prepared once for many blocks of columns
+CANDIDATES = 2048  # pairs of rows copied at a time for their exact similarity
+MATRIX_BLOCK = 4_194_304  # elements of a block of the matrix
+CEILING = {"cosine": 1.0, "dot": math.inf, "euclidean": 0.0, "manhattan": 0.0}  # no pair is more alike
+ROUNDING = 1e-5  # the similarities of a block are within this, times `_magnitude`, of the exact ones
+
+
+@dataclass(frozen=True, slots=True)
+class ClosestPairs:
+    """Row numbers left < right, the most alike first, ties in the order of (left, right)."""
+
+    left: Places  # (k,)
+    right: Places  # (k,)
+    similarities: NDArray[np.float64]  # (k,)
+
+    def __len__(self) -> int:
+        return len(self.similarities)
+
+
+def _magnitude(metric: str, vectors: Rows) -> float:
+    """How large what the metric adds up can be, as rounding errors grow with it."""
+    longest = math.sqrt(float(np.vecdot(vectors, vectors).max(initial=0.0)))
+    widest = longest * math.sqrt(vectors.shape[1])  # a bound of the sum of magnitudes
+    return {"cosine": 1.0, "dot": longest**2, "euclidean": longest, "manhattan": widest}[metric]
+
+
+def _upper_blocks(vectors: Rows, metric: str) -> Iterator[tuple[int, int, Rows]]:
+    """The blocks with pairs i < j, each after the row and column it starts at; other pairs in it are NaN."""
+    blocks = BLOCKS[metric]
+    for top in range(0, len(vectors), HIGH):
+        rows = blocks.prepare(vectors[top : top + HIGH])
+        for start in range(top, len(vectors), WIDE):
+            block = blocks.compare(rows, blocks.prepare(vectors[start : start + WIDE]))
+            if start < top + HIGH:
+                under = np.arange(start, start + block.shape[1]) <= np.arange(top, top + len(block))[:, None]
+                block[under] = np.nan  # no comparison with NaN holds, so none of these is ever found
+            yield top, start, block
+
+
+def _hits(block: Rows, *, floor: float, count: int, margin: float) -> Places:
+    """Flat places, ascending, of all that may be among the `count` best and reach the floor."""
+    values = block.ravel()
+    hits = np.flatnonzero(values >= floor)
+    if len(hits) > count:
+        found = values[hits]
+        least = np.partition(found, len(found) - count)[len(found) - count]
+        hits = hits[found >= least - margin]
+    return hits
+
+
+def _exact(vectors: Rows, left: Places, right: Places, metric: str) -> ClosestPairs:
+    """The pairs with their similarities, a few pairs of rows copied at a time."""
+    parts = [slice(start, start + CANDIDATES) for start in range(0, len(left), CANDIDATES)]
+    found = [SIMILARITIES[metric](vectors[left[part]], vectors[right[part]]) for part in parts]
+    return ClosestPairs(left, right, np.concatenate(found))
+
+
+def _merged(best: ClosestPairs, more: ClosestPairs, count: int) -> ClosestPairs:
+    left = np.concatenate([best.left, more.left])
+    right = np.concatenate([best.right, more.right])
+    similarities = np.concatenate([best.similarities, more.similarities])
+    order = np.lexsort((right, left, -similarities))[:count]
+    return ClosestPairs(left[order], right[order], similarities[order])
+
+
+def _settled(best: ClosestPairs, row: int, column: int, *, count: int, ceiling: float) -> bool:
+    """Whether no pair from (row, column) on can enter: all places are taken, by pairs that lose to none."""
+    full = len(best) == count and best.similarities[-1] == ceiling
+    return full and (int(best.left[-1]), int(best.right[-1])) < (row, column)
+
+
+def closest_pairs(vectors: Rows, top: int, metric: str = "cosine") -> ClosestPairs:
+    """The `top` pairs of rows most alike, or all if there are fewer, in the memory of a block and the result.
+
+    A block only nominates, by a threshold that rises as better pairs are found. Who enters is decided by the
+    exact similarity: a product of matrices rounds equal pairs differently from place to place, and ties would
+    be noise.
+    """
+    best = ClosestPairs(np.empty(0, np.intp), np.empty(0, np.intp), np.empty(0))
+    if top < 1:
+        return best
+    margin = 2.0 * ROUNDING * _magnitude(metric, vectors)  # either of two similarities may be off
+    for row, column, block in _upper_blocks(vectors, metric):
+        if _settled(best, row, 0, count=top, ceiling=CEILING[metric]):
+            break
+        floor = float(best.similarities[-1]) - margin if len(best) == top else -math.inf
+        hits = _hits(block, floor=floor, count=top, margin=margin)
+        step = max(CANDIDATES, top)  # a merge sorts all places
+        for start in range(0, len(hits), step):
+            left, right = np.divmod(hits[start : start + step], block.shape[1])
+            left += row
+            right += column
+            if _settled(best, left[0], right[0], count=top, ceiling=CEILING[metric]):
+                break
+            best = _merged(best, _exact(vectors, left, right, metric), top)
+    return best
+
+
+def matrix_rows(vectors: Rows, metric: str = "cosine") -> Iterator[Rows]:
+    """The matrix of all similarities from its first row to its last, as blocks (b, n)."""
+    blocks = BLOCKS[metric]
+    prepared = blocks.prepare(vectors)
+    rows = max(1, MATRIX_BLOCK // max(1, len(vectors)))
+    for start in range(0, len(vectors), rows):
+        yield blocks.compare(prepared[start : start + rows], prepared)

@@ -1,0 +1,70 @@
+"""Reports as JSON objects: what `score --gold` prints into a pipe. Values x 100; undefined ones null."""
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from sentkit.metrics.judged import Judged
+from sentkit.metrics.report import Comparison, Difference, Estimate, Group, Report
+
+Record = dict[str, Any]
+
+
+def report_record(judged: Judged, report: Report, metric: str) -> Record:
+    found: Record = {
+        "file": judged.path,
+        "encoder": judged.emb,
+        "metric": metric,
+        "aggregate": report.aggregate,
+        "n": report.n,
+        "skipped": judged.skipped,
+        **_estimates(report),
+        "interval": report.spearman.interval.method,
+    }
+    if report.groups:
+        found["averages"] = {
+            name: {"spearman": _number(average.spearman), "pearson": _number(average.pearson)}
+            for name, average in report.averages.items()
+        }
+        found["groups"] = {group.name: {"n": group.n, **_estimates(group)} for group in report.groups}
+        found["undefined"] = list(report.undefined)
+    return found
+
+
+def comparison_record(baseline: Judged, comparison: Comparison) -> Record:
+    return {
+        "file": baseline.path,
+        "encoder": baseline.emb,
+        "spearman": _difference(comparison.spearman),
+        "pearson": _difference(comparison.pearson),
+    }
+
+
+def average_record(records: Sequence[Record]) -> Record | None:
+    """The plain mean over the files, where there are several and one encoder made them all."""
+    encoders = {record["encoder"] for record in records}
+    if len(records) < 2 or len(encoders) > 1 or None in encoders:
+        return None
+    found = {"file": "average", "encoder": records[0]["encoder"], "n": sum(r["n"] for r in records)}
+    for name in ("spearman", "pearson"):
+        values = [record[name] for record in records]
+        found[name] = None if None in values else sum(values) / len(values)
+    return found
+
+
+def _estimates(of: Report | Group) -> Record:
+    return {**_estimate("spearman", of.spearman), **_estimate("pearson", of.pearson)}
+
+
+def _estimate(name: str, estimate: Estimate) -> Record:
+    interval = [_number(estimate.interval.low), _number(estimate.interval.high)]
+    return {name: _number(estimate.value), f"{name}_ci95": interval}
+
+
+def _difference(difference: Difference) -> Record:
+    interval = [_number(difference.interval.low), _number(difference.interval.high)]
+    return {"difference": _number(difference.value), "ci95": interval, "p": _number(difference.p)}
+
+
+def _number(value: float) -> float | None:
+    return None if math.isnan(value) else value

@@ -1,0 +1,191 @@
+"""The STS report: an encoder's correlations with people, with intervals; and two encoders compared.
+
+All values are x 100. The aggregates are those of METHODS H.1: `all` concatenates the pairs of all groups,
+`mean` is the plain mean of the groups' correlations, `weighted` their mean by number of pairs.
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sentkit.metrics import intervals
+from sentkit.metrics.correlation import pearson, spearman
+from sentkit.metrics.intervals import RESAMPLES, Interval, Resamples, Seed
+
+Column = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class Pairs:
+    """What an encoder said of n pairs, and what people said; `groups[k]` is a place in `names`."""
+
+    similarities: Column
+    gold: Column
+    groups: NDArray[np.integer] | None = None
+    names: tuple[str, ...] = ()
+
+    def __len__(self) -> int:
+        return len(self.gold)
+
+    def split(self) -> list["Pairs"]:
+        """One part per name, empty ones too; the pairs as they are if they have no groups."""
+        if self.groups is None or not self.names:
+            return [self]
+        chosen = [self.groups == code for code in range(len(self.names))]
+        return [Pairs(self.similarities[rows], self.gold[rows]) for rows in chosen]
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    value: float
+    interval: Interval
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    name: str
+    n: int
+    spearman: Estimate
+    pearson: Estimate
+
+
+@dataclass(frozen=True, slots=True)
+class Average:
+    spearman: float
+    pearson: float
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """`spearman` and `pearson` are of the chosen aggregate, the headline; `averages` has all three."""
+
+    n: int
+    aggregate: str
+    spearman: Estimate
+    pearson: Estimate
+    averages: dict[str, Average]
+    groups: tuple[Group, ...]
+    undefined: tuple[str, ...]  # groups too small or constant; with one, `mean` and `weighted` are NaN
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    value: float  # the first encoder's minus the second's
+    interval: Interval
+    p: float  # two-sided
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    n: int
+    aggregate: str
+    spearman: Difference
+    pearson: Difference
+
+
+# How much each part counts, given the parts' sizes.
+SHARES: dict[str, Callable[[Column], Column]] = {
+    "all": lambda sizes: np.ones(1),
+    "mean": lambda sizes: np.full(len(sizes), 1.0 / len(sizes)),
+    "weighted": lambda sizes: sizes / max(sizes.sum(), 1.0),
+}
+AGGREGATES = tuple(SHARES)
+
+
+def _parts(pairs: Pairs, aggregate: str) -> list[tuple[float, Pairs]]:
+    """The parts that are correlated on their own, each with its share of the aggregate."""
+    parts = [pairs] if aggregate == "all" else pairs.split()
+    shares = SHARES[aggregate](np.array([len(part) for part in parts], dtype=np.float64))
+    return list(zip(shares.tolist(), parts, strict=True))
+
+
+def _average(pairs: Pairs, aggregate: str) -> Average:
+    """The aggregate of the parts' correlations; one undefined part makes it NaN."""
+    parts = _parts(pairs, aggregate)
+    by_rank = sum(share * spearman(part.similarities, part.gold) for share, part in parts)
+    by_value = sum(share * pearson(part.similarities, part.gold) for share, part in parts)
+    return Average(100.0 * by_rank, 100.0 * by_value)
+
+
+def _resampled(pairs: Pairs, aggregate: str, *, count: int, seed: Seed) -> Resamples:
+    """The aggregate of every resample: drawn within each part, then averaged resample by resample."""
+    by_rank, by_value = np.zeros(count), np.zeros(count)
+    for place, (share, part) in enumerate(_parts(pairs, aggregate)):
+        drawn = intervals.resample(part.similarities, part.gold, count=count, seed=_own_seed(seed, place))
+        by_rank += share * drawn.spearman
+        by_value += share * drawn.pearson
+    return Resamples(100.0 * by_rank, 100.0 * by_value)
+
+
+def _own_seed(seed: Seed, place: int) -> Seed:
+    """A seed for each part, else parts of one size would rise and fall together; the first keeps it."""
+    return seed if place == 0 else (*(seed if isinstance(seed, tuple) else (seed,)), place)
+
+
+def _estimates(pairs: Pairs, aggregate: str, *, count: int, seed: Seed) -> tuple[Estimate, Estimate]:
+    """Spearman's and Pearson's; Fisher's z serves one long column, but no mean over groups."""
+    value = _average(pairs, aggregate)
+    if aggregate == "all" and len(pairs) > intervals.BOOTSTRAP_LIMIT:
+        by_rank = intervals.fisher_spearman(value.spearman / 100.0, len(pairs)).scaled(100.0)
+        by_value = intervals.fisher_pearson(value.pearson / 100.0, len(pairs)).scaled(100.0)
+    else:
+        drawn = _resampled(pairs, aggregate, count=count, seed=seed)
+        by_rank = intervals.percentile_interval(drawn.spearman)
+        by_value = intervals.percentile_interval(drawn.pearson)
+    return Estimate(value.spearman, by_rank), Estimate(value.pearson, by_value)
+
+
+def report(pairs: Pairs, *, aggregate: str = "all", seed: int = 0, count: int = RESAMPLES) -> Report:
+    """One encoder's report; of the aggregates only the chosen one has an interval, which takes time."""
+    count = intervals.resamples_for(len(pairs), count)
+    groups = []
+    for place, (name, part) in enumerate(zip(pairs.names, pairs.split(), strict=False)):
+        estimates = _estimates(part, "all", count=count, seed=_own_seed(seed, place))
+        groups.append(Group(name, len(part), *estimates))
+    by_rank, by_value = _estimates(pairs, aggregate, count=count, seed=seed)
+    return Report(
+        n=len(pairs),
+        aggregate=aggregate,
+        spearman=by_rank,
+        pearson=by_value,
+        averages={name: _average(pairs, name) for name in AGGREGATES},
+        groups=tuple(groups),
+        undefined=tuple(group.name for group in groups if math.isnan(group.spearman.value)),
+    )
+
+
+def _difference(value: float, resampled: Column) -> Difference:
+    return Difference(value, intervals.percentile_interval(resampled), intervals.two_sided_p(resampled))
+
+
+def compare(
+    first: Pairs, second: Pairs, *, aggregate: str = "all", seed: int = 0, count: int = RESAMPLES
+) -> Comparison:
+    """The paired bootstrap of two encoders on the same pairs: all of them, with FEWER_RESAMPLES if many."""
+    assert np.array_equal(first.gold, second.gold), "both encoders need the same pairs in the same order"
+    count = intervals.resamples_for(len(first), count)
+    one, other = _average(first, aggregate), _average(second, aggregate)
+    drawn = _resampled(first, aggregate, count=count, seed=seed)
+    drawn -= _resampled(second, aggregate, count=count, seed=seed)  # the same rows: see `resample`
+    return Comparison(
+        n=len(first),
+        aggregate=aggregate,
+        spearman=_difference(one.spearman - other.spearman, drawn.spearman),
+        pearson=_difference(one.pearson - other.pearson, drawn.pearson),
+    )
+
+
+def as_dict(result: Report | Comparison) -> dict[str, object]:
+    """The same as plain JSON types, None in place of NaN."""
+    return {key: _plain(value) for key, value in asdict(result).items()}
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, dict):
+        return {key: _plain(item) for key, item in value.items()}
+    if isinstance(value, tuple):
+        return [_plain(item) for item in value]
+    return None if isinstance(value, float) and math.isnan(value) else value

@@ -1,0 +1,49 @@
+"""Rows with one vector -> the closest pairs among them, or all their similarities."""
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sentkit.errors import UsageError
+from sentkit.formats.rows import Row
+from sentkit.formats.vectors import VectorRow, without_vectors
+from sentkit.metrics.judged import blocks
+from sentkit.metrics.nearest import closest_pairs, matrix_rows
+
+LARGEST_MATRIX = 20_000  # rows
+
+
+def closest(rows: Iterable[VectorRow], *, top: int, metric: str) -> Iterator[dict[str, Any]]:
+    """The `top` most alike pairs, best first, each with its rows' numbers (from 1) and texts."""
+    kept, vectors = _all(rows)
+    found = closest_pairs(vectors, top, metric)
+    for left, right, similarity in zip(found.left, found.right, found.similarities, strict=True):
+        texts = {"text_a": kept[left].values.get("text"), "text_b": kept[right].values.get("text")}
+        yield {
+            **{name: text for name, text in texts.items() if text is not None},
+            "row_a": int(left) + 1,
+            "row_b": int(right) + 1,
+            "similarity": float(similarity),
+        }
+
+
+def matrix(rows: Iterable[VectorRow], *, metric: str) -> Iterator[tuple[Row, NDArray[np.float32]]]:
+    """Each row with its similarities to all rows."""
+    kept, vectors = _all(rows, most=LARGEST_MATRIX)
+    similarities = (line for block in matrix_rows(vectors, metric) for line in block)
+    for row, line in zip(kept, similarities, strict=True):
+        yield row, np.ascontiguousarray(line, dtype=np.float32)
+
+
+def _all(rows: Iterable[VectorRow], most: int | None = None) -> tuple[list[Row], NDArray[np.float32]]:
+    """All rows without their vectors, and the vectors (n, d)."""
+    kept: list[Row] = []
+    parts: list[NDArray[np.float32]] = []
+    for block in blocks(rows):
+        kept += [without_vectors(row.row, ("embedding",)) for row in block]
+        parts.append(np.concatenate([row.vectors for row in block]))
+        if most is not None and len(kept) > most:
+            raise UsageError(f"--matrix is for up to {most} rows, and there are more")
+    return kept, np.concatenate(parts) if parts else np.empty((0, 1), np.float32)

@@ -1,0 +1,147 @@
+"""An encoder ready for use: a body with its weights, the readouts, the steps behind them, their spaces."""
+
+from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from sentkit.errors import DataError, UnavailableError
+from sentkit.formats.checkpoints import Checkpoint
+from sentkit.formats.fingerprint import Spec, digest, name_for_label, shown, space_of
+from sentkit.formats.jsonfiles import read_object
+from sentkit.formats.readout import Readout
+from sentkit.model.adapter import Adapter, load_adapter
+from sentkit.model.architecture import NotPacked, read_architecture
+from sentkit.model.bert import Bert, load_bert
+from sentkit.model.packed import pack
+from sentkit.model.precision import pick_device, pick_precision
+from sentkit.model.reading import Reading
+from sentkit.model.readouts import read
+from sentkit.model.tokens import Tokens
+from sentkit.model.weights import canonical, fit, read_tensors, weights_hash
+from sentkit.transforms.affine import read_affine
+from sentkit.transforms.steps import Linear, Normalise, Step, Truncate
+
+ACTIVATIONS = {"Identity": False, "Tanh": True}  # of a dense layer: is it tanh
+
+
+class Encoder:
+    """Tokens -> vectors, for each of the readouts; `specs` says where these vectors come from."""
+
+    def __init__(self, checkpoint: Checkpoint, reading: Reading, *, device: str, precision: str) -> None:
+        self.checkpoint, self.reading = checkpoint, reading
+        self.device = pick_device(device)
+        self.dtype = pick_precision(precision, self.device)
+        self.notes: list[str] = []  # what a person should be told
+        self.halved = 0  # batches that did not fit the device's memory
+        with ThreadPoolExecutor(1) as pool:
+            body, weights = self._load(pool)
+            self.body = body.to(self.device, self.dtype).eval()
+            self.steps = self._steps()
+            self.specs = [self._spec(readout, weights.result()) for readout in reading.readouts]
+        self.width = self.body.width
+        for step in self.steps:
+            self.width = step.width(self.width)
+
+    @property
+    def precision(self) -> str:
+        return "bf16" if self.dtype == torch.bfloat16 else "fp32"
+
+    def _load(self, pool: ThreadPoolExecutor) -> tuple[Bert | Adapter, "Future[str]"]:
+        """The body, and the hash of its tensors, computed meanwhile in a thread."""
+        tensors = read_tensors(self.checkpoint.weights())
+        pooled = any(readout.reduction == "pooler" for readout in self.reading.readouts)
+        try:
+            architecture = read_architecture(self.checkpoint.config)
+        except NotPacked as reason:
+            self.notes.append(f"{self.checkpoint.name}: {reason}: run through transformers")
+            hashed = pool.submit(weights_hash, tensors, with_pooler=pooled)
+            return load_adapter(self.checkpoint.transformer), hashed
+        named = canonical(tensors, architecture)
+        fit(named, architecture, source=self.checkpoint.name)
+        return load_bert(named, architecture), pool.submit(weights_hash, named, with_pooler=pooled)
+
+    def _steps(self) -> list[Step]:
+        """The declared steps, with unit length asked of the numbers that `dim` keeps, then the transform."""
+        steps: list[Step] = [
+            Normalise() if name == "normalise" else read_dense(self.checkpoint.folder / name)
+            for name in self.reading.steps
+        ]
+        last = [steps.pop()] if steps and isinstance(steps[-1], Normalise) else []
+        if self.reading.dim is not None:
+            steps.append(Truncate(self.reading.dim))
+        if last or self.reading.normalise:
+            steps.append(Normalise())
+        return steps if self.reading.transform is None else [*steps, read_affine(self.reading.transform)[0]]
+
+    def _spec(self, readout: Readout, weights: str) -> Spec:
+        tokenizer = self.reading.tokenizer
+        read_as = [sorted(readout.resolved(self.body.depth)), readout.reduction]
+        if tokenizer.template is not None:
+            read_as.append(tokenizer.template.text)
+        record = {
+            "model": self.checkpoint.name,
+            "weights": weights,
+            "tokenizer": tokenizer.hash,
+            "readout": readout.name,
+            "template": tokenizer.template.text if tokenizer.template else None,
+            "full_stop": tokenizer.template.full_stop if tokenizer.template else None,
+            "prompt": tokenizer.prompt,
+            "max_length": tokenizer.max_length,
+            "precision": self.precision,
+        }
+        label = f"{name_for_label(self.checkpoint.name)}/{readout.name}"
+        spec = Spec(label, digest([weights, tokenizer.hash, read_as]), record)
+        for step in self.steps:
+            if step is self.steps[-1] and self.reading.transform is not None:
+                check_fitted(self.reading.transform, spec)
+            spec = spec.after(step.suffix, step.hash)
+        return spec
+
+    def __call__(self, batch: Sequence[Tokens]) -> list[NDArray[np.float32]]:
+        """One (b, width) for each readout."""
+        at = [tokens.at for tokens in batch]
+        packed = pack([tokens.ids for tokens in batch], self.device, at=at)
+        try:
+            with torch.inference_mode():
+                found = [vectors.cpu().numpy() for vectors in read(self.body, packed, self.reading.readouts)]
+        except torch.cuda.OutOfMemoryError as error:
+            return self._in_halves(batch, error)
+        for step in self.steps:
+            found = [step(vectors) for vectors in found]
+        return found
+
+    def _in_halves(self, batch: Sequence[Tokens], error: Exception) -> list[NDArray[np.float32]]:
+        if len(batch) == 1:
+            raise UnavailableError(
+                f"a text of {len(batch[0].ids)} tokens does not fit the device's memory",
+                advice="use --max-length, or --device cpu",
+            ) from error
+        torch.cuda.empty_cache()
+        self.halved += 1
+        middle = len(batch) // 2
+        both = zip(self(batch[:middle]), self(batch[middle:]), strict=True)
+        return [np.concatenate(halves) for halves in both]
+
+
+def read_dense(folder: Path) -> Linear:
+    """A dense layer of sentence-transformers."""
+    config = read_object(folder / "config.json")
+    files = [path for path in (folder / "model.safetensors", folder / "pytorch_model.bin") if path.is_file()]
+    tensors = read_tensors(files[:1])
+    name = str(config.get("activation_function")).rpartition(".")[2]
+    weight = tensors.get("linear.weight")
+    if name not in ACTIVATIONS or weight is None or weight.ndim != 2:
+        raise DataError(f"a dense layer with activation {name}, which sentkit cannot run", source=str(folder))
+    bias = tensors.get("linear.bias", torch.zeros(len(weight)))
+    return Linear(weight.float().numpy(), bias.float().numpy(), tanh=ACTIVATIONS[name])
+
+
+def check_fitted(transform: str, spec: Spec) -> None:
+    """Refuse a transform fitted on the vectors of another space."""
+    fitted = read_affine(transform)[1]
+    if fitted is not None and space_of(fitted) != spec.space:
+        raise DataError(f"fitted on {shown(fitted)}, these vectors are {shown(spec.emb)}", source=transform)

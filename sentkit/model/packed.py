@@ -1,0 +1,90 @@
+"""A batch of sentences lying end to end, without padding (b sentences, n tokens in all, t in the longest)."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True, eq=False)
+class Packed:  # no slots: the indices below are made once per batch and kept in __dict__
+    ids: Tensor  # (n,)
+    positions: Tensor  # (n,), from 0 in each sentence; the encoder adds what its family adds
+    lengths: tuple[int, ...]  # (b,), on the host: no layer waits for the device to learn a shape
+    at: Tensor | None = None  # (b,), the token of each sentence that the readout `token` reads
+
+    @cached_property
+    def longest(self) -> int:
+        return max(self.lengths)
+
+    @cached_property
+    def equal(self) -> bool:
+        """All sentences are of one length, so that padding is a view."""
+        return min(self.lengths) == self.longest
+
+    @cached_property
+    def starts(self) -> Tensor:
+        """(b,): where each sentence's first token lies."""
+        return self.to_device(first_tokens(self.lengths))
+
+    @cached_property
+    def read_rows(self) -> Tensor:
+        """(b,): where each sentence's token `at` lies."""
+        assert self.at is not None, "this batch names no token to read"
+        return self.starts + self.at
+
+    @cached_property
+    def padded(self) -> Tensor:
+        """(n,): where each token lies in the padded (b * t). By lengths: a view may permute positions."""
+        spare = np.arange(len(self.lengths)) * self.longest - first_tokens(self.lengths)
+        return self.to_device(np.arange(sum(self.lengths)) + np.repeat(spare, self.lengths))
+
+    @cached_property
+    def key_mask(self) -> Tensor | None:
+        """(b, t): true at the real tokens; None when all are real."""
+        if self.equal:
+            return None
+        return self.to_device(np.arange(self.longest) < np.array(self.lengths)[:, None])
+
+    def pad(self, values: Tensor, fill: float = 0.0) -> Tensor:
+        """(n, ...) as (b, t, ...), `fill` after each sentence's end."""
+        shape = (len(self.lengths), self.longest, *values.shape[1:])
+        if self.equal:
+            return values.view(shape)
+        room = values.new_full((shape[0] * shape[1], *shape[2:]), fill)
+        return room.index_copy_(0, self.padded, values).view(shape)
+
+    def unpad(self, values: Tensor) -> Tensor:
+        """(b, t, ...) as (n, ...), the inverse of `pad`."""
+        flat = values.flatten(0, 1)
+        return flat if self.equal else flat.index_select(0, self.padded)
+
+    def to_device(self, values: np.ndarray) -> Tensor:
+        return torch.from_numpy(values).to(self.ids.device, non_blocking=True)
+
+
+def pack(
+    sequences: Sequence[Sequence[int] | np.ndarray],
+    device: torch.device | str = "cpu",
+    *,
+    at: Sequence[int] | np.ndarray | None = None,
+) -> Packed:
+    """The batch of these token ids; no sentence may be empty (a tokenizer always adds its special tokens)."""
+    lengths = tuple(len(sequence) for sequence in sequences)
+    assert lengths, "an empty batch"
+    assert min(lengths) > 0, "a sentence without tokens"
+    ids = np.concatenate([np.asarray(sequence, dtype=np.int64) for sequence in sequences])
+    positions = np.arange(len(ids)) - np.repeat(first_tokens(lengths), lengths)
+    return Packed(
+        ids=torch.from_numpy(ids).to(device),
+        positions=torch.from_numpy(positions).to(device),
+        lengths=lengths,
+        at=None if at is None else torch.from_numpy(np.asarray(at, dtype=np.int64)).to(device),
+    )
+
+
+def first_tokens(lengths: tuple[int, ...]) -> np.ndarray:
+    return np.cumsum((0, *lengths[:-1]))

@@ -1,0 +1,101 @@
+"""How a checkpoint will be read: as the flags say, else as it declares, else by a stated choice. No torch."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from sentkit.errors import UsageError
+from sentkit.formats.checkpoints import Checkpoint
+from sentkit.formats.readout import NAMED, Readout, parse_readouts
+from sentkit.model.architecture import NotPacked, read_architecture
+from sentkit.model.tokens import Tokenizer
+
+LONGEST = 512  # tokens, where a checkpoint says nothing at all
+DEPTHS = ("num_hidden_layers", "n_layers", "num_layers", "n_layer")
+
+
+@dataclass(frozen=True, slots=True)
+class Wishes:
+    """What the user's flags ask for; None and empty mean that the checkpoint decides."""
+
+    readout: str | None = None  # several, for a sweep, with commas between
+    template: str | None = None
+    full_stop: str | None = None
+    prompt: str | None = None
+    max_length: int | None = None
+    normalise: bool = False
+    dim: int | None = None
+    transform: str | None = None  # an affine file
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    readouts: tuple[Readout, ...]
+    tokenizer: Tokenizer
+    steps: tuple[str, ...]  # as the checkpoint declares them
+    normalise: bool
+    dim: int | None
+    transform: str | None
+    declared: bool  # False: nothing said how to read this checkpoint, and mean was taken
+
+
+def plan_reading(checkpoint: Checkpoint, wishes: Wishes) -> Reading:
+    said, depth = checkpoint.declared, depth_of(checkpoint.config)
+    if wishes.readout is not None:
+        readouts = parse_readouts(wishes.readout, depth)
+    else:
+        readouts = [said.readout or NAMED["mean"]]
+    through_template = [readout.reduction == "token" for readout in readouts]
+    if any(through_template) and not all(through_template):
+        raise UsageError("the readout prompt reads other texts than the rest: encode it by itself")
+    if (wishes.template or wishes.full_stop) and not any(through_template):
+        raise UsageError("--template and --full-stop belong to --readout prompt")
+    prompt = said.prompt if wishes.prompt is None else wishes.prompt
+    if prompt and not said.prompt_is_read:
+        raise UsageError("this checkpoint leaves a prefix's tokens out of its readout, which sentkit cannot")
+    tokenizer = Tokenizer(
+        checkpoint,
+        max_length=max_length(checkpoint, wishes.max_length),
+        prompt=prompt,
+        lowercase=said.lowercase,
+    )
+    if any(through_template):
+        tokenizer.set_template(wishes.template or said.template, wishes.full_stop or said.full_stop)
+    # Another readout than the declared one leaves the steps made for that one behind.
+    own = wishes.readout is None or said.readout is None or readouts == [said.readout]
+    return Reading(
+        readouts=tuple(readouts),
+        tokenizer=tokenizer,
+        steps=said.steps if own else (),
+        normalise=wishes.normalise,
+        dim=wishes.dim,
+        transform=wishes.transform,
+        declared=wishes.readout is not None or said.readout is not None,
+    )
+
+
+def depth_of(config: Mapping[str, Any]) -> int:
+    """The number of blocks, under the names that architectures give it."""
+    return next((config[name] for name in DEPTHS if isinstance(config.get(name), int)), 0)
+
+
+def max_length(checkpoint: Checkpoint, wish: int | None) -> int:
+    """Tokens of a text, special ones included: the wish, or what is declared, within what the encoder has."""
+    most = most_tokens(checkpoint.config)
+    if wish is None:
+        return min(checkpoint.declared.max_length or most or LONGEST, most or 1 << 30)
+    if most is not None and wish > most:
+        raise UsageError(f"--max-length {wish}: this encoder has {most} positions")
+    return wish
+
+
+def most_tokens(config: Mapping[str, Any]) -> int | None:
+    """The longest text the encoder has positions for, as far as its config says it."""
+    try:
+        return read_architecture(config).max_tokens
+    except NotPacked:
+        positions = config.get("max_position_embeddings")
+    if not isinstance(positions, int) or positions < 1:
+        return None
+    # Tables of 514 rows, as MPNet's, begin at padding_id + 1.
+    return positions - 2 if positions % 8 == 2 else positions

@@ -1,0 +1,110 @@
+"""From token states to one vector a sentence, in float32. Axes: b sentences, n tokens, d the width."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from sentkit.errors import UsageError
+from sentkit.formats.readout import Readout
+from sentkit.model.packed import Packed
+
+Reduction = Callable[[Tensor, Packed], Tensor]  # (n, d) -> (b, d)
+
+
+class Encoder(Protocol):
+    """What a readout needs of an encoder: `Bert` and `Adapter` are such."""
+
+    @property
+    def depth(self) -> int: ...
+
+    @property
+    def has_pooler(self) -> bool: ...
+
+    def states(
+        self, packed: Packed, *, deepest: int | None = None, only: Tensor | None = None
+    ) -> Iterator[Tensor]: ...
+
+    def pooled(self, first: Tensor) -> Tensor: ...
+
+
+def cls(states: Tensor, packed: Packed) -> Tensor:
+    return states[packed.starts].float()
+
+
+def token(states: Tensor, packed: Packed) -> Tensor:
+    return states[packed.read_rows].float()
+
+
+# Mean and max go over the padded axis and not by scatter, whose additions come in any order on CUDA.
+
+
+def mean(states: Tensor, packed: Packed) -> Tensor:
+    lengths = torch.tensor(packed.lengths, dtype=torch.float32, device=states.device)
+    return packed.pad(states).sum(1, dtype=torch.float32) / lengths[:, None]
+
+
+def maximum(states: Tensor, packed: Packed) -> Tensor:
+    return packed.pad(states, fill=-torch.inf).amax(1).float()
+
+
+REDUCTIONS: dict[str, Reduction] = {"cls": cls, "mean": mean, "max": maximum, "token": token}
+
+
+def first_rows(packed: Packed) -> Tensor:
+    return packed.starts
+
+
+def named_rows(packed: Packed) -> Tensor:
+    return packed.read_rows
+
+
+# Reductions that read one row of each sentence: the last block need not compute the others.
+ROWS: dict[str, Callable[[Packed], Tensor]] = {
+    "cls": first_rows,
+    "pooler": first_rows,
+    "token": named_rows,
+}
+
+
+def read(encoder: Encoder, packed: Packed, readouts: Sequence[Readout]) -> list[Tensor]:
+    """One (b, d) for each readout, all from a single pass that stops at the deepest layer they need."""
+    layers = [readout.resolved(encoder.depth) for readout in readouts]
+    wanted: dict[int, dict[str, None]] = {}  # layer -> its reductions, each computed once
+    for readout, own in zip(readouts, layers, strict=True):
+        if readout.reduction == "pooler" and not encoder.has_pooler:
+            raise UsageError(f'readout "{readout.name}": this checkpoint has no trained pooler')
+        for layer in own:
+            wanted.setdefault(layer, {})[readout.reduction] = None
+    found = reduce_layers(encoder, packed, wanted)
+    return [
+        torch.stack([found[layer, readout.reduction] for layer in own]).mean(0)
+        for readout, own in zip(readouts, layers, strict=True)
+    ]
+
+
+def reduce_layers(
+    encoder: Encoder, packed: Packed, wanted: Mapping[int, Iterable[str]]
+) -> dict[tuple[int, str], Tensor]:
+    """(b, d) by layer and reduction; each layer is reduced when it is ready, and not kept."""
+    deepest = max(wanted)
+    only = rows_read(wanted[deepest], packed) if deepest else None
+    found = {}
+    for layer, states in enumerate(encoder.states(packed, deepest=deepest, only=only)):
+        for name in wanted.get(layer, ()):
+            if layer == deepest and only is not None:
+                vectors = states.float()  # just the rows that are read
+            else:
+                vectors = REDUCTIONS["cls" if name == "pooler" else name](states, packed)
+            if name == "pooler":
+                vectors = encoder.pooled(vectors.to(states.dtype)).float()
+            found[layer, name] = vectors
+    return found
+
+
+def rows_read(reductions: Iterable[str], packed: Packed) -> Tensor | None:
+    """(b,) when all these reductions read the same one row of each sentence, else None."""
+    rows = {ROWS.get(name) for name in reductions}
+    single = rows.pop() if len(rows) == 1 else None
+    return None if single is None else single(packed)

@@ -1,0 +1,79 @@
+"""Templates of the readout `prompt`: a sentence set into words around a mask token (METHODS A.2)."""
+
+import string
+from dataclasses import dataclass
+
+from sentkit.errors import UsageError
+
+SENTENCE, MASK = (
+    "[X]",
+    "[MASK]",
+)  # as templates are written; the tokenizer's own mask token takes MASK's place
+
+
+@dataclass(frozen=True, slots=True)
+class Template:
+    text: str
+    full_stop: str = "none"  # a key of FULL_STOPS: what a sentence without an end gets
+    mask: str = MASK
+
+    def __post_init__(self) -> None:
+        if self.text.count(SENTENCE) != 1 or self.text.count(MASK) != 1:
+            raise UsageError(
+                f'template "{self.text}" needs {SENTENCE} once and {MASK} once',
+                advice=f"named ones: {', '.join(TEMPLATES)}",
+            )
+        if self.full_stop not in FULL_STOPS:
+            raise UsageError(
+                f'no full-stop rule "{self.full_stop}"', advice=f"there are: {', '.join(FULL_STOPS)}"
+            )
+
+    @property
+    def parts(self) -> tuple[str, str]:
+        """What stands before the sentence, and after it."""
+        before, _, after = self.text.replace(MASK, self.mask).partition(SENTENCE)
+        return before, after
+
+    def around(self, sentence: str) -> str:
+        before, after = self.parts
+        return before + FULL_STOPS[self.full_stop](sentence) + after
+
+    def place(self, whole: str) -> tuple[int, int]:
+        """Where the sentence stands in what `around` made."""
+        before, after = self.parts
+        return len(before), len(whole) - len(after)
+
+
+def as_it_is(sentence: str) -> str:
+    return sentence
+
+
+def prompt_bert_stop(sentence: str) -> str:
+    """PromptBERT: a full stop, unless the sentence ends in one of four marks."""
+    return sentence if sentence.endswith((".", "?", '"', "'")) else sentence + "."
+
+
+def sncse_stop(sentence: str) -> str:
+    """SNCSE: a full stop after a blank, unless the sentence ends in any punctuation."""
+    return sentence if sentence and sentence[-1] in string.punctuation else sentence + " ."
+
+
+FULL_STOPS = {"none": as_it_is, "promptbert": prompt_bert_stop, "sncse": sncse_stop}
+
+TEMPLATES = {
+    "defsent-plus": Template('This sentence : "[X]" means [MASK] . '),  # the released code's
+    "defsent-plus-paper": Template("This sentence: '[X]' means [MASK]."),
+    "promptbert": Template('This sentence : "[X]" means [MASK] .', "promptbert"),
+    "promptbert-1": Template('This sentence of "[X]" means [MASK].', "promptbert"),
+    "promptroberta": Template("This sentence : ' [X] ' means[MASK].", "promptbert"),
+    "promptroberta-1": Template("The sentence : ' [X] ' means[MASK].", "promptbert"),
+    "sncse": Template('This sentence : " [X] " means [MASK] .', "sncse"),
+    "sncse-1": Template('This sentence of " [X] " means [MASK] .', "sncse"),
+}
+DEFAULT = "defsent-plus"
+
+
+def find_template(name_or_text: str | None, full_stop: str | None, mask: str) -> Template:
+    """A named template with its paper's rule, or one's own words; `full_stop` rules over the paper's."""
+    found = TEMPLATES.get(name_or_text or DEFAULT) or Template(name_or_text or "")
+    return Template(found.text, full_stop or found.full_stop, mask)

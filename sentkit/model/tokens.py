@@ -1,0 +1,142 @@
+"""Text -> token ids, with every cut told. Needs the library tokenizers, and no torch."""
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import orjson
+
+from sentkit.errors import DataError, UsageError
+from sentkit.formats.checkpoints import Checkpoint
+from sentkit.formats.jsonfiles import read_object, read_object_if_there
+from sentkit.model.template import Template, find_template
+
+if TYPE_CHECKING:
+    from tokenizers import Encoding
+    from tokenizers import Tokenizer as Backend
+
+MASKS = ("[MASK]", "<mask>")
+# tokenizer_config.json rules over the normalizer of tokenizer.json, as it does in transformers.
+NORMALIZER = {
+    "do_lower_case": "lowercase",
+    "strip_accents": "strip_accents",
+    "tokenize_chinese_chars": "handle_chinese_chars",
+}
+GENERIC = ("PreTrainedTokenizerFast", "TokenizersBackend")  # classes that take tokenizer.json as it is
+
+
+@dataclass(frozen=True, slots=True)
+class Tokens:
+    ids: list[int]  # with the special tokens, at most the maximal length
+    count: int  # how many there were before the cut
+    at: int = 0  # the token that the readout `prompt` reads
+    problem: str = ""  # why this text cannot be read at all
+
+    @property
+    def cut(self) -> bool:
+        return self.count > len(self.ids)
+
+
+class Tokenizer:
+    """A tokenizer that never cuts by itself: `max_length` is applied here, and every cut is told."""
+
+    def __init__(
+        self, checkpoint: Checkpoint, *, max_length: int, prompt: str = "", lowercase: bool = False
+    ) -> None:
+        self.backend, self._rules = _load(checkpoint)
+        self.max_length, self.prompt, self.lowercase = max_length, prompt, lowercase
+        self.template: Template | None = None
+        self.mask_id = -1
+        # Special tokens stand before and after a text; a cut takes what is between.
+        special = self.backend.encode("a").special_tokens_mask
+        self.after = next((i for i, is_special in enumerate(reversed(special)) if not is_special), 0)
+        if max_length <= sum(special):
+            raise UsageError(f"a maximal length of {max_length} tokens leaves no room for a text")
+
+    @cached_property
+    def hash(self) -> str:
+        """Of all rules but truncation and padding, which are not used."""
+        rules = {name: value for name, value in self._rules.items() if name not in ("truncation", "padding")}
+        return hashlib.blake2b(orjson.dumps(rules, option=orjson.OPT_SORT_KEYS), digest_size=16).hexdigest()
+
+    def set_template(self, name_or_text: str | None, full_stop: str | None) -> Template:
+        """Read texts through a template from now on; its mask is the tokenizer's own."""
+        found = {mask: number for mask in MASKS if (number := self.backend.token_to_id(mask)) is not None}
+        mask = next(iter(found), None)
+        if mask is None:
+            raise UsageError("the readout prompt needs a mask token, and this tokenizer has none")
+        self.template, self.mask_id = find_template(name_or_text, full_stop, mask), found[mask]
+        return self.template
+
+    def __call__(self, texts: Sequence[str]) -> list[Tokens]:
+        if self.lowercase:
+            texts = [text.lower() for text in texts]
+        whole = [self.prompt + text for text in texts] if self.prompt else list(texts)
+        if self.template is not None:
+            return self._through(self.template, [self.template.around(text) for text in whole])
+        return [self._cut(encoding.ids) for encoding in self.backend.encode_batch_fast(whole)]
+
+    def _cut(self, ids: list[int]) -> Tokens:
+        if len(ids) <= self.max_length:
+            return Tokens(ids, len(ids))
+        kept = ids[: self.max_length - self.after] + ids[len(ids) - self.after :]
+        return Tokens(kept, len(ids))
+
+    def _through(self, template: Template, whole: Sequence[str]) -> list[Tokens]:
+        encodings = self.backend.encode_batch(whole)
+        return [self._cut_sentence(template, *both) for both in zip(whole, encodings, strict=True)]
+
+    def _cut_sentence(self, template: Template, whole: str, encoding: "Encoding") -> Tokens:
+        """The sentence alone is cut, never the template around it."""
+        ids, mask, count = encoding.ids, self.mask_id, len(encoding.ids)
+        if ids.count(mask) != 1:
+            return Tokens(ids, count, problem=f"the text holds {template.mask}, as the template does")
+        excess = count - self.max_length
+        if excess > 0:
+            start, end = template.place(whole)
+            own = [i for i, (first, last) in enumerate(encoding.offsets) if start <= first < last <= end]
+            if len(own) < excess:
+                return Tokens(ids, count, problem=f"the template alone is over {self.max_length} tokens")
+            ids = ids[: own[-1] + 1 - excess] + ids[own[-1] + 1 :]
+        return Tokens(ids, count, ids.index(mask))
+
+
+def _load(checkpoint: Checkpoint) -> tuple["Backend", dict[str, Any]]:
+    """The tokenizer of a checkpoint and its rules as JSON."""
+    from tokenizers import Tokenizer as Backend
+
+    path = checkpoint.transformer / "tokenizer.json"
+    rules = _stated(read_object(path), checkpoint) if path.is_file() else _from_vocabulary(checkpoint)
+    try:
+        backend = Backend.from_str(orjson.dumps(rules).decode())
+    except Exception as error:  # the library raises nothing more exact
+        raise DataError(f"not a tokenizer: {error}", source=str(path)) from error
+    backend.no_truncation()
+    backend.no_padding()
+    return backend, rules
+
+
+def _stated(rules: dict[str, Any], checkpoint: Checkpoint) -> dict[str, Any]:
+    normalizer = rules.get("normalizer")
+    config = read_object_if_there(checkpoint.transformer / "tokenizer_config.json")
+    if not isinstance(normalizer, dict) or normalizer.get("type") != "BertNormalizer":
+        return rules
+    if config.get("tokenizer_class") in GENERIC:
+        return rules
+    stated = {ours: config[theirs] for theirs, ours in NORMALIZER.items() if theirs in config}
+    return {**rules, "normalizer": {**normalizer, **stated}}
+
+
+def _from_vocabulary(checkpoint: Checkpoint) -> dict[str, Any]:
+    """The rules that transformers makes of a vocabulary file; the one way here that imports it."""
+    from transformers import AutoTokenizer
+
+    try:
+        made = AutoTokenizer.from_pretrained(str(checkpoint.transformer), local_files_only=True)
+        rules: dict[str, Any] = orjson.loads(made.backend_tokenizer.to_str())
+    except Exception as error:  # whatever transformers raises, the folder has no tokenizer for us
+        first = str(error).partition("\n")[0]
+        raise DataError(f"no tokenizer in this folder ({first})", source=str(checkpoint.folder)) from error
+    return rules

@@ -1,0 +1,104 @@
+"""Flags that several commands share, so that each is spelled, explained and turned into a value once."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from sentkit.console import Console
+from sentkit.errors import UsageError
+
+if TYPE_CHECKING:
+    from sentkit.formats.rows import Inputs
+
+Files = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="[FILE]...", help="JSONL, text, TSV or CSV, also .gz or .zst; '-' is stdin."),
+]
+From = Annotated[
+    Literal["jsonl", "text", "tsv", "csv"] | None,
+    typer.Option("--from", metavar="FORMAT", help="Read as jsonl, text, tsv or csv. [default: by suffix]"),
+]
+Field = Annotated[
+    list[str] | None,
+    typer.Option("--field", metavar="NAME=THEIRS", help="NAME is called THEIRS in these rows; repeatable."),
+]
+Output = Annotated[str, typer.Option("-o", "--output", metavar="PATH", help="Where to write; '-' is stdout.")]
+Force = Annotated[bool, typer.Option("-f", "--force", help="Overwrite the output.")]
+Replace = Annotated[bool, typer.Option("--replace", help="New members take the place of old ones.")]
+OnError = Annotated[
+    Literal["fail", "skip"], typer.Option("--on-error", help="A bad row ends the command, or is counted.")
+]
+RejectsFile = Annotated[
+    str | None, typer.Option("--rejects", metavar="PATH", help="Where --on-error skip puts the bad rows.")
+]
+Model = Annotated[
+    str,
+    typer.Option(
+        "-m", "--model", metavar="MODEL", help="A checkpoint folder, a hub name, pkg:NAME, or nano."
+    ),
+]
+Readout = Annotated[
+    str | None,
+    typer.Option(
+        metavar="READOUT",
+        help="cls, mean, max, mean-last2, mean-first-last, mean-emb-last, pooler, prompt,"
+        " or L<k>:cls|mean|max. [default: what the checkpoint declares]",
+    ),
+]
+Template = Annotated[
+    str | None,
+    typer.Option(metavar="NAME|TEXT", help="For the readout prompt: words around [X] and [MASK]."),
+]
+FullStop = Annotated[
+    Literal["none", "promptbert", "sncse"] | None,
+    typer.Option(help="What a sentence without an end gets. [default: as the template's paper]"),
+]
+Prompt = Annotated[str | None, typer.Option(metavar="PREFIX", help="Words set before every text.")]
+MaxLength = Annotated[
+    int | None, typer.Option(min=1, metavar="N", help="Tokens of a text, special ones too; more are cut.")
+]
+Normalize = Annotated[bool, typer.Option("--normalize", help="Vectors of unit length.")]
+Dim = Annotated[int | None, typer.Option(min=1, metavar="N", help="Keep the first N numbers.")]
+Transform = Annotated[str | None, typer.Option(metavar="PATH", help="An affine file, applied last.")]
+Encoding = Annotated[
+    Literal["list", "base64"],
+    typer.Option("--vectors", envvar="SENTKIT_VECTORS", help="How vectors are written in JSONL."),
+]
+Seed = Annotated[int, typer.Option("--seed", min=0, metavar="N", help="The seed of every random draw.")]
+Progress = Annotated[
+    Literal["auto", "bar", "log", "json", "none"],
+    typer.Option("--progress", help="auto: a bar on a terminal, else a line a minute."),
+]
+Quiet = Annotated[bool, typer.Option("-q", "--quiet", help="No warnings, no progress.")]
+Verbose = Annotated[bool, typer.Option("-v", "--verbose", help="Say what is chosen.")]
+
+
+@contextmanager
+def open_inputs(
+    console: Console,
+    files: Sequence[str] | None,
+    *,
+    format: str | None,
+    fields: Sequence[str] | None,
+    known: Sequence[str],
+    on_error: str = "fail",
+    rejects: str | None = None,
+    force: bool = False,
+) -> Iterator["Inputs"]:
+    """The rows of a command, with what its flags say of them; the rows left out are counted at the end."""
+    from sentkit.formats.files import open_output
+    from sentkit.formats.rows import Inputs, Rejects, parse_fields
+
+    if rejects is not None and on_error != "skip":
+        raise UsageError("--rejects belongs to --on-error skip")
+    policy = Rejects(skip=on_error == "skip", tell=console.warn)
+    inputs = Inputs(files or ["-"], format, parse_fields(fields or [], known), policy)
+    if rejects is None:
+        yield inputs
+    else:
+        with open_output(rejects, force=force) as policy.file:
+            yield inputs
+    if policy.count:
+        console.warn(f"{policy.count} bad rows were left out")

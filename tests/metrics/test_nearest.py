@@ -1,0 +1,128 @@
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from sentkit.metrics import nearest
+from sentkit.metrics.nearest import closest_pairs, matrix_rows
+from sentkit.metrics.similarity import SIMILARITIES, pairwise
+
+
+def rows(n: int, d: int, seed: int = 0) -> np.ndarray:
+    return np.random.default_rng(seed).standard_normal((n, d)).astype(np.float32)
+
+
+def by_loop(vectors: np.ndarray, top: int, metric: str) -> list[tuple[int, int, float]]:
+    n = len(vectors)
+    found = [
+        (i, j, float(SIMILARITIES[metric](vectors[i : i + 1], vectors[j : j + 1])[0]))
+        for i in range(n)
+        for j in range(i + 1, n)
+    ]
+    return sorted(found, key=lambda pair: (-pair[2], pair[0], pair[1]))[:top]
+
+
+def as_list(found: nearest.ClosestPairs) -> list[tuple[int, int, float]]:
+    return list(zip(found.left.tolist(), found.right.tolist(), found.similarities.tolist(), strict=True))
+
+
+@pytest.fixture
+def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Blocks so small that a few dozen rows need many of them."""
+    monkeypatch.setattr(nearest, "HIGH", 8)
+    monkeypatch.setattr(nearest, "WIDE", 3)
+    monkeypatch.setattr(nearest, "CANDIDATES", 4)
+    monkeypatch.setattr(nearest, "MATRIX_BLOCK", 50)
+
+
+@pytest.mark.usefixtures("small_blocks")
+@pytest.mark.parametrize("metric", SIMILARITIES)
+@pytest.mark.parametrize("top", [0, 1, 10, 400, 10_000])
+def test_closest_pairs_are_those_of_a_loop(metric: str, top: int) -> None:
+    """The best pairs, their order and similarities equal those of all pairs sorted, which may be fewer."""
+    vectors = rows(31, 5)
+
+    assert as_list(closest_pairs(vectors, top, metric)) == by_loop(vectors, top, metric)
+
+
+@pytest.mark.parametrize("metric", SIMILARITIES)
+@pytest.mark.parametrize("n", [0, 1, 2])
+def test_few_rows_have_few_pairs(metric: str, n: int) -> None:
+    """No row and one row have no pair, two rows have one."""
+    assert as_list(closest_pairs(rows(n, 3), 5, metric)) == by_loop(rows(n, 3), 5, metric)
+
+
+@pytest.mark.usefixtures("small_blocks")
+@pytest.mark.parametrize("metric", SIMILARITIES)
+@pytest.mark.parametrize("top", [1, 7, 60])
+def test_ties_come_in_the_order_of_the_rows(metric: str, top: int) -> None:
+    """Among pairs of equal rows the first come first, wherever they lie in the blocks."""
+    vectors = np.tile(rows(6, 77), (7, 1))
+
+    assert as_list(closest_pairs(vectors, top, metric)) == by_loop(vectors, top, metric)
+
+
+@settings(deadline=None, max_examples=40)
+@given(
+    st.lists(st.tuples(st.integers(-2, 2), st.integers(-2, 2)), max_size=25),
+    st.integers(1, 30),
+    st.sampled_from(sorted(SIMILARITIES)),
+)
+def test_any_ties_come_in_the_order_of_the_rows(points: list[tuple[int, int]], top: int, metric: str) -> None:
+    """Points of a small grid, many of them equal or equally far, are found as the loop finds them."""
+    vectors = np.array(points, dtype=np.float32).reshape(-1, 2)
+
+    assert as_list(closest_pairs(vectors, top, metric)) == by_loop(vectors, top, metric)
+
+
+def test_block_size_does_not_matter(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Near-equal rows, which a product of matrices cannot order, come out the same from any blocks."""
+    vectors = np.tile(rows(1, 64), (300, 1)) + rows(300, 64, seed=1) * np.float32(1e-4)
+    expected = as_list(closest_pairs(vectors, 20))
+
+    monkeypatch.setattr(nearest, "HIGH", 50)
+    monkeypatch.setattr(nearest, "WIDE", 17)
+
+    assert as_list(closest_pairs(vectors, 20)) == expected
+    assert expected == by_loop(vectors, 20, "cosine")
+
+
+def test_the_search_ends_when_nothing_can_enter(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Once every place is taken by equal rows further up, the rows below are not looked at."""
+    monkeypatch.setattr(nearest, "HIGH", 8)
+    monkeypatch.setattr(nearest, "WIDE", 8)
+    vectors = rows(80, 4)
+    vectors[1] = vectors[0]
+    vectors[60] = vectors[50]
+    seen = []
+    blocks = nearest._upper_blocks
+    monkeypatch.setattr(
+        nearest, "_upper_blocks", lambda *given: (seen.append(block[0]) or block for block in blocks(*given))
+    )
+
+    found = closest_pairs(vectors, 1)
+
+    assert as_list(found) == [(0, 1, 1.0)]
+    assert set(seen) == {0, 8}
+
+
+@pytest.mark.usefixtures("small_blocks")
+@pytest.mark.parametrize("metric", SIMILARITIES)
+@pytest.mark.parametrize("n", [0, 1, 2, 31])
+def test_matrix_rows_make_the_matrix(metric: str, n: int) -> None:
+    """The blocks one under another are all similarities of all rows."""
+    vectors = rows(n, 6)
+
+    blocks = list(matrix_rows(vectors, metric))
+
+    assert [block.shape[1] for block in blocks] == [n] * len(blocks)
+    np.testing.assert_allclose(
+        np.concatenate([np.empty((0, n), np.float32), *blocks]), pairwise(metric, vectors, vectors), atol=1e-5
+    )
+
+
+@pytest.mark.usefixtures("small_blocks")
+def test_matrix_blocks_stay_small() -> None:
+    """No block of the matrix has more elements than allowed, unless one row has."""
+    assert {block.size for block in matrix_rows(rows(20, 2))} == {40}
+    assert {block.size for block in matrix_rows(rows(60, 2))} == {60}

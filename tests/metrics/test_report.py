@@ -1,0 +1,216 @@
+import json
+import math
+
+import numpy as np
+import pytest
+
+from sentkit.metrics import intervals
+from sentkit.metrics.correlation import pearson, spearman
+from sentkit.metrics.intervals import percentile_interval, resample, two_sided_p
+from sentkit.metrics.report import AGGREGATES, Pairs, as_dict, compare, report
+
+# METHODS J-14: two sub-topics, and the second with one more pair.
+GOLD = [1.0, 2.0, 3.0, 2.5, 3.5, 4.5]
+SCORES = [0.1, 0.2, 0.3, 0.05, 0.15, 0.25]
+TWO_TOPICS = Pairs(np.array(SCORES), np.array(GOLD), np.array([0, 0, 0, 1, 1, 1]), ("A", "B"))
+ONE_PAIR_MORE = Pairs(
+    np.array([*SCORES, 0.9]), np.array([*GOLD, 0.5]), np.array([0, 0, 0, 1, 1, 1, 1]), ("A", "B")
+)
+
+
+def noisy(n: int, noise: float, seed: int = 0, topics: int = 3) -> Pairs:
+    gold = np.round(np.random.default_rng(0).uniform(0, 5, n), 1)
+    scores = gold + noise * np.random.default_rng(seed + 1).standard_normal(n)
+    return Pairs(scores, gold, np.arange(n) % topics, tuple("abcdefgh"[:topics]))
+
+
+def test_aggregates_of_the_worked_example() -> None:
+    """METHODS J-14: each sub-topic is perfect, their mean too, and all pairs together are not."""
+    found = report(TWO_TOPICS, count=20)
+
+    assert [group.spearman.value for group in found.groups] == pytest.approx([100.0, 100.0])
+    assert found.averages["mean"].spearman == pytest.approx(100.0)
+    assert found.averages["weighted"].spearman == pytest.approx(100.0)
+    assert found.averages["all"].spearman == pytest.approx(48.5714, abs=5e-5)
+    assert found.spearman.value == found.averages["all"].spearman
+
+
+def test_aggregates_with_one_pair_more() -> None:
+    """METHODS J-14: the plain mean, the weighted mean and the whole are then three different numbers."""
+    found = report(ONE_PAIR_MORE, count=20)
+
+    assert [group.spearman.value for group in found.groups] == pytest.approx([100.0, -20.0])
+    assert [group.n for group in found.groups] == [3, 4]
+    assert found.averages["mean"].spearman == pytest.approx(40.0)
+    assert found.averages["weighted"].spearman == pytest.approx(31.4286, abs=5e-5)
+    assert found.averages["all"].spearman == pytest.approx(-7.1429, abs=5e-5)
+
+
+@pytest.mark.parametrize("aggregate", AGGREGATES)
+def test_the_headline_is_the_chosen_aggregate(aggregate: str) -> None:
+    """The headline has the value of the aggregate asked for, within its interval, as has every group."""
+    found = report(noisy(90, 1.0), aggregate=aggregate, count=200)
+
+    assert (found.n, found.aggregate) == (90, aggregate)
+    assert found.spearman.value == found.averages[aggregate].spearman
+    assert found.pearson.value == found.averages[aggregate].pearson
+    for scores in (found, *found.groups):
+        assert scores.spearman.interval.low < scores.spearman.value < scores.spearman.interval.high
+        assert scores.pearson.interval.low < scores.pearson.value < scores.pearson.interval.high
+
+
+def test_values_are_those_of_each_groups_pairs() -> None:
+    """A group's correlations are those of its rows alone, times 100."""
+    pairs = noisy(90, 1.0)
+
+    found = report(pairs, count=10)
+
+    for place, group in enumerate(found.groups):
+        rows = pairs.groups == place
+        assert group.spearman.value == 100.0 * spearman(pairs.similarities[rows], pairs.gold[rows])
+        assert group.pearson.value == 100.0 * pearson(pairs.similarities[rows], pairs.gold[rows])
+
+
+def test_a_mean_is_resampled_within_each_group() -> None:
+    """The interval of the weighted mean is that of the groups' own resamples, averaged one by one."""
+    pairs = noisy(91, 1.0)
+    total = 0.0
+    for place, seed in enumerate([7, (7, 1), (7, 2)]):
+        rows = pairs.groups == place
+        drawn = resample(pairs.similarities[rows], pairs.gold[rows], count=100, seed=seed)
+        total = total + 100.0 * rows.sum() / 91 * drawn.spearman
+
+    found = report(pairs, aggregate="weighted", seed=7, count=100)
+
+    expected = percentile_interval(total)
+    assert found.spearman.interval.low == pytest.approx(expected.low)
+    assert found.spearman.interval.high == pytest.approx(expected.high)
+
+
+def test_without_groups_all_aggregates_are_one() -> None:
+    """Pairs without groups are one group, which is not listed, and every aggregate has its interval too."""
+    pairs = Pairs(*np.random.default_rng(0).standard_normal((2, 30)))
+
+    reports = [report(pairs, aggregate=aggregate, count=50) for aggregate in AGGREGATES]
+
+    assert len({found.spearman for found in reports}) == 1
+    assert len({found.averages[name].pearson for found in reports for name in AGGREGATES}) == 1
+    assert reports[0].groups == ()
+
+
+@pytest.mark.parametrize(
+    ("extra", "gold"), [([], []), ([0.3], [1.0]), ([0.3, 0.4], [1.0, 1.0]), ([0.3, 0.3], [1.0, 2.0])]
+)
+def test_an_undefined_group_is_never_skipped(extra: list[float], gold: list[float]) -> None:
+    """A group that is empty, single or constant makes both means NaN and is named; the whole is defined."""
+    pairs = Pairs(
+        np.array([*SCORES, *extra]),
+        np.array([*GOLD, *gold]),
+        np.array([0, 0, 0, 1, 1, 1] + [2] * len(gold)),
+        ("A", "B", "odd"),
+    )
+
+    found = report(pairs, aggregate="mean", count=20)
+
+    assert found.undefined == ("odd",)
+    assert math.isnan(found.averages["mean"].spearman)
+    assert math.isnan(found.averages["weighted"].pearson)
+    assert math.isnan(found.spearman.interval.low)
+    assert not math.isnan(found.averages["all"].spearman)
+
+
+@pytest.mark.parametrize("n", [0, 1, 2])
+@pytest.mark.parametrize("aggregate", AGGREGATES)
+def test_few_pairs_are_no_error(n: int, aggregate: str) -> None:
+    """No pair and one pair have no correlation, two have a perfect one."""
+    found = report(Pairs(np.arange(n) * 1.0, np.arange(n) * 2.0), aggregate=aggregate, count=20)
+
+    assert found.n == n
+    assert math.isnan(found.spearman.value) == (n < 2)
+    assert math.isnan(found.averages["mean"].spearman) == (n < 2)
+
+
+def test_many_pairs_have_fishers_interval(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Above the limit the whole says "fisher"; smaller groups and means resample, though less."""
+    monkeypatch.setattr(intervals, "BOOTSTRAP_LIMIT", 50)
+    pairs = noisy(90, 1.0)
+
+    whole, mean = report(pairs), report(pairs, aggregate="mean")
+
+    expected = intervals.fisher_spearman(whole.spearman.value / 100, 90)
+    assert whole.spearman.interval.method == "fisher"
+    assert whole.spearman.interval.low == pytest.approx(100 * expected.low)
+    assert whole.pearson.interval.method == "fisher"
+    assert whole.pearson.interval.high > whole.spearman.interval.high - 5
+    assert {group.pearson.interval.method for group in whole.groups} == {"bootstrap"}
+    assert (mean.spearman.interval.method, mean.spearman.interval.resamples) == ("bootstrap", 200)
+
+
+@pytest.mark.parametrize("aggregate", AGGREGATES)
+def test_a_better_encoder_is_told_from_a_worse_one(aggregate: str) -> None:
+    """Less noise is a positive difference beyond doubt, and swapping the two turns everything round."""
+    good, bad = noisy(150, 0.5), noisy(150, 5.0, seed=1)
+
+    found, swapped = (
+        compare(good, bad, aggregate=aggregate, count=100),
+        compare(bad, good, aggregate=aggregate, count=100),
+    )
+
+    values = [report(pairs, aggregate=aggregate, count=2).spearman.value for pairs in (good, bad)]
+    assert found.spearman.value == pytest.approx(values[0] - values[1])
+    assert 0 < found.spearman.interval.low < found.spearman.value < found.spearman.interval.high
+    assert found.spearman.p == 0.01
+    assert swapped.spearman.value == -found.spearman.value
+    assert swapped.pearson.p == found.pearson.p
+    assert swapped.pearson.interval.low == pytest.approx(-found.pearson.interval.high)
+
+
+def test_the_comparison_is_paired() -> None:
+    """The interval and p are those of the differences on the same resampled rows."""
+    one, other = noisy(60, 2.0), noisy(60, 2.2, seed=5)
+    drawn = [
+        100 * resample(pairs.similarities, pairs.gold, count=300, seed=2).pearson for pairs in (one, other)
+    ]
+
+    found = compare(one, other, seed=2, count=300)
+
+    expected = percentile_interval(drawn[0] - drawn[1])
+    assert found.pearson.interval.low == pytest.approx(expected.low)
+    assert found.pearson.interval.high == pytest.approx(expected.high)
+    assert found.pearson.p == two_sided_p(drawn[0] - drawn[1])
+
+
+def test_an_encoder_does_not_differ_from_itself() -> None:
+    """The difference from itself is zero with an interval of no width and p = 1."""
+    found = compare(noisy(60, 1.0), noisy(60, 1.0), count=50)
+
+    assert (found.spearman.value, found.spearman.interval.low, found.spearman.interval.high) == (0, 0, 0)
+    assert found.spearman.p == 1.0
+
+
+def test_a_comparison_of_many_pairs_takes_fewer_resamples(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Above the limit a difference is resampled 200 times rather than refused, and says so."""
+    monkeypatch.setattr(intervals, "BOOTSTRAP_LIMIT", 50)
+
+    found = compare(noisy(60, 1.0), noisy(60, 2.0, seed=1))
+
+    assert (found.spearman.interval.method, found.spearman.interval.resamples) == ("bootstrap", 200)
+
+
+def test_other_pairs_cannot_be_compared() -> None:
+    """Two encoders are compared on the same pairs only."""
+    with pytest.raises(AssertionError, match="same pairs"):
+        compare(noisy(60, 1.0), noisy(61, 1.0))
+
+
+def test_as_dict_is_plain_json() -> None:
+    """Reports and comparisons are JSON without NaN, which becomes null."""
+    pairs = Pairs(np.array(SCORES), np.array(GOLD), np.array([0, 0, 0, 1, 1, 2]), ("A", "B", "single"))
+
+    found = as_dict(report(pairs, aggregate="mean", count=10))
+
+    assert json.loads(json.dumps(found, allow_nan=False)) == found
+    assert found["undefined"] == ["single"]
+    assert found["averages"]["mean"] == {"spearman": None, "pearson": None}
+    assert found["groups"][0]["spearman"]["interval"]["method"] == "bootstrap"
+    json.dumps(as_dict(compare(pairs, pairs, count=10)), allow_nan=False)

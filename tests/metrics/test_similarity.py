@@ -1,0 +1,110 @@
+import math
+
+import numpy as np
+import pytest
+
+from sentkit.metrics.similarity import SIMILARITIES, pairwise
+
+SHAPES = [(0, 3), (1, 1), (2, 5), (7, 33), (70, 1000)]  # the last one is more than a chunk
+
+
+def rows(n: int, d: int, seed: int = 0) -> np.ndarray:
+    return np.random.default_rng(seed).standard_normal((n, d)).astype(np.float32)
+
+
+def by_loop(metric: str, left: np.ndarray, right: np.ndarray) -> float:
+    a, b = [float(value) for value in left], [float(value) for value in right]
+    dot = sum(x * y for x, y in zip(a, b, strict=True))
+    if metric == "dot":
+        return dot
+    if metric == "euclidean":
+        return -math.sqrt(sum((x - y) ** 2 for x, y in zip(a, b, strict=True)))
+    if metric == "manhattan":
+        return -sum(abs(x - y) for x, y in zip(a, b, strict=True))
+    norms = [max(math.sqrt(sum(x * x for x in side)), 1e-8) for side in (a, b)]
+    return dot / (norms[0] * norms[1])
+
+
+@pytest.mark.parametrize("metric", SIMILARITIES)
+@pytest.mark.parametrize("shape", SHAPES)
+def test_rows_agree_with_a_loop(metric: str, shape: tuple[int, int]) -> None:
+    """Every metric equals its formula in Python floats, whatever the number of rows and dimensions."""
+    left, right = rows(*shape), rows(*shape, seed=1)
+
+    found = SIMILARITIES[metric](left, right)
+
+    assert found.dtype == np.float64
+    assert found == pytest.approx(
+        [by_loop(metric, a, b) for a, b in zip(left, right, strict=True)], rel=1e-12
+    )
+
+
+@pytest.mark.parametrize("metric", SIMILARITIES)
+@pytest.mark.parametrize("shape", SHAPES)
+def test_blocks_agree_with_a_loop(metric: str, shape: tuple[int, int]) -> None:
+    """The block form holds every row of the left against every row of the right."""
+    left, right = rows(*shape), rows(9, shape[1], seed=1)
+
+    found = pairwise(metric, left, right)
+
+    expected = np.array([[by_loop(metric, a, b) for b in right] for a in left]).reshape(shape[0], 9)
+    assert found.dtype == np.float32
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=2e-5)
+
+
+@pytest.mark.parametrize("metric", SIMILARITIES)
+def test_a_row_is_the_same_anywhere(metric: str) -> None:
+    """A pair has the same similarity to the last bit alone and in the middle of many, and in either order."""
+    left, right = rows(300, 37), rows(300, 37, seed=1)
+    together = SIMILARITIES[metric](left, right)
+
+    alone = [SIMILARITIES[metric](left[k : k + 1], right[k : k + 1])[0] for k in range(300)]
+
+    assert together.tolist() == alone
+    assert SIMILARITIES[metric](right, left).tolist() == alone
+
+
+@pytest.mark.parametrize("metric", ["cosine", "euclidean", "manhattan"])
+def test_equal_rows_are_most_alike(metric: str) -> None:
+    """A row and itself have cosine 1 and distance 0, exactly, without a sign on the zero."""
+    left = rows(200, 77)
+
+    found = SIMILARITIES[metric](left, left.copy())
+
+    assert found.tolist() == [1.0 if metric == "cosine" else 0.0] * 200
+    assert not np.signbit(found).any()
+
+
+def test_cosine_of_nothing_is_zero() -> None:
+    """A row of zeros is like no other row, and there is no division by zero."""
+    zeros = np.zeros((1, 4), np.float32)
+
+    assert SIMILARITIES["cosine"](zeros, rows(1, 4)).tolist() == [0.0]
+    assert pairwise("cosine", zeros, zeros).tolist() == [[0.0]]
+
+
+def test_cosine_counts_a_tiny_row_as_longer() -> None:
+    """A norm below 1e-8 counts as 1e-8: 1e-9 against 1 gives a tenth."""
+    tiny, one = np.array([[1e-9]], np.float32), np.array([[1.0]], np.float32)
+
+    assert SIMILARITIES["cosine"](tiny, one) == pytest.approx([0.1], rel=1e-6)
+    assert pairwise("cosine", tiny, one) == pytest.approx(np.array([[0.1]]), rel=1e-6)
+
+
+def test_cosine_stays_within_its_bounds() -> None:
+    """Rounding never carries a cosine beyond 1."""
+    left = np.repeat(rows(50, 100), 2, axis=0)
+
+    assert pairwise("cosine", left, left).max() <= 1.0
+    assert SIMILARITIES["cosine"](left, left * np.float32(3.0)).max() <= 1.0
+
+
+def test_small_distances_between_long_rows_survive() -> None:
+    """In blocks two rows of norm 1000 at distance 0.01 keep it, and equal ones are no negative root."""
+    left = np.zeros((2, 3), np.float32)
+    left[:, 0] = 1000.0
+    left[1, 1] = 0.01
+
+    found = pairwise("euclidean", left, left)
+
+    assert found == pytest.approx(np.array([[0.0, -0.01], [-0.01, 0.0]]), abs=1e-4)

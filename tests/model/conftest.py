@@ -1,0 +1,161 @@
+"""Tiny transformers of every family, random weights and odd settings, made by transformers itself."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from sentkit.model.architecture import read_architecture
+from sentkit.model.bert import Bert, load_bert
+from sentkit.model.weights import canonical, fit, read_tensors
+
+USUAL: dict[str, dict[str, Any]] = {
+    "bert": {},
+    "roberta": {"max_position_embeddings": 66, "pad_token_id": 1},
+    "xlm-roberta": {"max_position_embeddings": 66, "pad_token_id": 1},
+    "camembert": {"max_position_embeddings": 66, "pad_token_id": 1},
+    "distilbert": {},
+    "electra": {"embedding_size": 20},
+}
+ODD: dict[str, dict[str, Any]] = {
+    "bert": {
+        "vocab_size": 211,
+        "hidden_size": 42,
+        "num_attention_heads": 3,
+        "num_hidden_layers": 1,
+        "intermediate_size": 37,
+        "hidden_act": "gelu_new",
+        "layer_norm_eps": 1e-3,
+        "max_position_embeddings": 67,
+        "type_vocab_size": 5,
+    },
+    "roberta": {
+        "hidden_act": "relu",
+        "layer_norm_eps": 1e-5,
+        "pad_token_id": 3,
+        "max_position_embeddings": 71,
+        "type_vocab_size": 1,
+    },
+    "xlm-roberta": {"hidden_act": "silu", "num_hidden_layers": 4, "hidden_size": 20, "pad_token_id": 1},
+    "camembert": {"hidden_act": "gelu_pytorch_tanh", "intermediate_size": 11, "vocab_size": 129},
+    "distilbert": {
+        "activation": "relu",
+        "dim": 30,
+        "n_heads": 5,
+        "n_layers": 2,
+        "hidden_dim": 13,
+        "sinusoidal_pos_embds": True,
+        "max_position_embeddings": 65,
+    },
+    "electra": {"embedding_size": 32, "hidden_act": "silu", "layer_norm_eps": 1e-4, "num_hidden_layers": 2},
+}
+SMALL = {
+    "vocab_size": 97,
+    "hidden_size": 32,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 4,
+    "intermediate_size": 48,
+    "max_position_embeddings": 64,
+}
+
+
+def tiny_config(family: str, **settings: Any) -> Any:
+    import transformers
+
+    if family == "distilbert":
+        names = {"hidden_size": "dim", "num_hidden_layers": "n_layers", "num_attention_heads": "n_heads"}
+        names["intermediate_size"] = "hidden_dim"
+        small = {names.get(name, name): value for name, value in SMALL.items()}
+    else:
+        small = SMALL
+    return transformers.AutoConfig.for_model(family, **(small | USUAL.get(family, {}) | settings))
+
+
+def scatter_weights(model: Any, seed: int = 0) -> None:
+    """Larger weights than a fresh model's, and norms and biases that are not 1 and 0, so that no term can hide."""
+    random = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for name, weight in model.named_parameters():
+            noise = torch.randn(weight.shape, generator=random)
+            scale = 0.5 if "embeddings" in name else weight.shape[-1] ** -0.5 if weight.ndim > 1 else 0.2
+            start = 1.0 if name.endswith("norm.weight") or name.endswith("LayerNorm.weight") else 0.0
+            weight.copy_(start + noise * scale)
+
+
+def make_model(family: str, head: str = "Model", seed: int = 0, **settings: Any) -> Any:
+    """A model of transformers in evaluation mode, such as BertModel or DistilBertForMaskedLM."""
+    import transformers
+
+    names = {"bert": "Bert", "roberta": "Roberta", "xlm-roberta": "XLMRoberta", "camembert": "Camembert"}
+    names |= {"distilbert": "DistilBert", "electra": "Electra"}
+    model = getattr(transformers, names[family] + head)(tiny_config(family, **settings))
+    scatter_weights(model, seed)
+    return model.eval()
+
+
+def load_folder(folder: Path) -> Bert:
+    """What `save_pretrained` wrote, read by sentkit."""
+    files = sorted(folder.glob("*.safetensors")) or sorted(folder.glob("*.bin"))
+    architecture = read_architecture(json.loads((folder / "config.json").read_text()))
+    tensors = canonical(read_tensors(files), architecture)
+    fit(tensors, architecture, source=str(folder))
+    return load_bert(tensors, architecture)
+
+
+def random_sentences(lengths: list[int], vocabulary: int = 97, seed: int = 0) -> list[np.ndarray]:
+    """Random ids, none of which is a padding id (they are below 5)."""
+    random = np.random.default_rng(seed)
+    return [random.integers(5, vocabulary, length) for length in lengths]
+
+
+@torch.no_grad()
+def hidden_states(model: Any, batch: list[np.ndarray]) -> list[torch.Tensor]:
+    """transformers' hidden states, one sentence at a time and so without padding, end to end: (n, d) a layer."""
+    runs = [model(torch.from_numpy(ids)[None], output_hidden_states=True) for ids in batch]
+    layers = zip(*(run.hidden_states for run in runs), strict=True)
+    return [torch.cat([states[0] for states in layer]) for layer in layers]
+
+
+@pytest.fixture
+def bert(tmp_path: Path) -> Bert:
+    """Three blocks of width 32, with a pooler."""
+    make_model("bert").save_pretrained(tmp_path / "bert")
+    return load_folder(tmp_path / "bert")
+
+
+# Test files cannot import this one, so the functions come to them as fixtures.
+
+
+@pytest.fixture
+def make() -> Any:
+    return make_model
+
+
+@pytest.fixture
+def config_of() -> Any:
+    return tiny_config
+
+
+@pytest.fixture
+def load() -> Any:
+    return load_folder
+
+
+@pytest.fixture
+def sentences() -> Any:
+    return random_sentences
+
+
+@pytest.fixture
+def oracle() -> Any:
+    return hidden_states
+
+
+@pytest.fixture(params=[(family, kind) for family in USUAL for kind in ("usual", "odd")], ids="-".join)
+def checkpoint(request: pytest.FixtureRequest) -> Any:
+    """Each family with its usual and with odd settings: a model of transformers."""
+    family, kind = request.param
+    return make_model(family, **(ODD[family] if kind == "odd" else {}))
