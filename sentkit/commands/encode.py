@@ -10,8 +10,10 @@ from sentkit import options
 from sentkit.console import Console, Progress
 
 if TYPE_CHECKING:
+    from sentkit.formats.checkpoints import Checkpoint
     from sentkit.formats.sinks import Members, Sink
     from sentkit.model.encoder import Encoder
+    from sentkit.model.reading import Reading
     from sentkit.model.stream import Done, Tally, Window
     from sentkit.model.tokens import Tokens
 
@@ -78,13 +80,11 @@ def encode(
 
     console = Console("encode", quiet, verbose)
     reports, tally = Progress(console, progress), Tally()
-    console.note(f"loading {model}")
     checkpoint = read_checkpoint(model)
     wishes = Wishes(readout, template, full_stop, prompt, max_length, normalize, dim, transform)
     reading = plan_reading(checkpoint, wishes)
+    opening_words(checkpoint, reading, console)
     paths = output_paths(output, [each.name for each in reading.readouts], force=force or dry_run)
-    if not reading.declared:
-        console.warn(f"{model} does not say how it is read: mean is taken (--readout says otherwise)")
     with options.open_inputs(
         console,
         files,
@@ -130,6 +130,15 @@ def print_plan(windows: Iterable["Window"], tally: "Tally", budget: int) -> None
         count += len(batches([len(tokens.ids) for tokens in window.tokens], budget))
     counts = f'"rows":{tally.rows},"texts":{tally.texts},"tokens":{tally.tokens},"cut_rows":{tally.cut}'
     typer.echo(f'{{{counts},"batches":{count}}}')
+
+
+def opening_words(checkpoint: "Checkpoint", reading: "Reading", console: Console) -> None:
+    """Before torch is imported, which takes a second or two."""
+    console.note(f"loading {checkpoint.name}")
+    if not reading.declared:
+        console.warn(
+            f"{checkpoint.name} does not say how it is read: mean is taken (--readout says otherwise)"
+        )
 
 
 def describe(encoder: "Encoder", console: Console) -> None:

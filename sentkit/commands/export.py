@@ -1,5 +1,55 @@
-"""stub"""
+"""`sentkit export`: a checkpoint with its readout written into it."""
+
+from typing import Annotated
+
+import typer
+
+from sentkit import options
+from sentkit.console import Console
 
 
-def export() -> None:
-    """x"""
+def export(
+    output: Annotated[str, typer.Option("-o", "--output", metavar="DIR", help="The folder to make.")],
+    model: options.Model = "nano",
+    readout: options.Readout = None,
+    template: options.Template = None,
+    full_stop: options.FullStop = None,
+    prompt: options.Prompt = None,
+    max_length: options.MaxLength = None,
+    normalize: options.Normalize = False,
+    transform: options.Transform = None,
+    force: options.Force = False,
+    quiet: options.Quiet = False,
+    verbose: options.Verbose = False,
+) -> None:
+    """Write a checkpoint that declares how it is read.
+
+    \b
+    Examples:
+      sentkit export -m BASE --readout mean-last2 -o ckpt
+      sentkit export -m CHECKPOINT --transform whitening.safetensors -o whitened
+      sentkit export --prompt 'query: ' --normalize -o queries
+
+    The weights stay as they are. What comes out is a Hugging Face folder with
+    sentkit.json, and with the modules of sentence-transformers where these can
+    say it: averaged layers as WeightedLayerPooling, a transform as Dense, unit
+    length as Normalize. For the readouts prompt and pooler they cannot, and no
+    modules.json is written.
+    """
+    from pathlib import Path
+
+    from sentkit.formats.checkpoints import read_checkpoint
+    from sentkit.formats.export import export_checkpoint, inexpressible
+    from sentkit.model.declaring import declaration_of
+    from sentkit.model.reading import Wishes, plan_reading
+
+    console = Console("export", quiet, verbose)
+    checkpoint = read_checkpoint(model)
+    wishes = Wishes(
+        readout, template, full_stop, prompt, max_length, normalise=normalize, transform=transform
+    )
+    declaration = declaration_of(checkpoint, plan_reading(checkpoint, wishes))
+    export_checkpoint(checkpoint, Path(output), declaration, {"parent": model}, force=force)
+    reason = inexpressible(declaration.readout)
+    if reason is not None:
+        console.warn(f"no modules.json: {reason}, and sentence-transformers has no module for that")

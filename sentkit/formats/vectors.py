@@ -92,8 +92,11 @@ class VectorReader:
             raise row.error(f"vectors are {shown(emb)}, the stream began with {shown(self.emb)}")
         if vectors.shape[1] != self.width:
             raise row.error(f"vectors of {vectors.shape[1]} numbers, the stream began with {self.width}")
-        check_finite(row, vectors)
+        self.check(row, vectors)
         return VectorRow(row, vectors, tuple(self.inputs.fields.get(name, name) for name in names))
+
+    def check(self, row: Row, vectors: NDArray[np.float32]) -> None:
+        check_finite(row, vectors)
 
 
 def check_finite(row: Row, vectors: NDArray[np.float32]) -> None:

@@ -11,6 +11,7 @@ from sentkit.model.architecture import NotPacked, read_architecture
 from sentkit.model.tokens import Tokenizer
 
 LONGEST = 512  # tokens, where a checkpoint says nothing at all
+WIDTHS = ("hidden_size", "dim", "d_model", "n_embd")
 DEPTHS = ("num_hidden_layers", "n_layers", "num_layers", "n_layer")
 
 
@@ -77,6 +78,11 @@ def plan_reading(checkpoint: Checkpoint, wishes: Wishes) -> Reading:
 def depth_of(config: Mapping[str, Any]) -> int:
     """The number of blocks, under the names that architectures give it."""
     return next((config[name] for name in DEPTHS if isinstance(config.get(name), int)), 0)
+
+
+def width_of(config: Mapping[str, Any]) -> int:
+    """The width of a state, under the names that architectures give it."""
+    return next((config[name] for name in WIDTHS if isinstance(config.get(name), int)), 0)
 
 
 def max_length(checkpoint: Checkpoint, wish: int | None) -> int:

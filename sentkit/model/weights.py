@@ -1,6 +1,7 @@
 """Checkpoint files as named tensors: read, brought to one form, compared with a config, hashed."""
 
 import hashlib
+import warnings
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -42,7 +43,8 @@ def read_safetensors(path: Path) -> dict[str, Tensor]:
 def read_pickle(path: Path) -> dict[str, Tensor]:
     """The tensors of a `torch.save` file; `weights_only` builds tensors and never runs code."""
     try:
-        found = torch.load(path, weights_only=True, map_location="cpu")
+        with warnings.catch_warnings(action="ignore"):  # of odd pickles, which either load or fail
+            found = torch.load(path, weights_only=True, map_location="cpu")
     except OSError:
         raise
     except Exception as error:  # bytes that are no checkpoint can fail anywhere in the unpickler

@@ -1,0 +1,78 @@
+"""Rows joined and turned from one form into the other, checked as one stream."""
+
+from itertools import chain, islice
+from typing import Any
+
+import numpy as np
+
+from sentkit.formats import splice, store
+from sentkit.formats.files import open_output
+from sentkit.formats.rows import Inputs, Row
+from sentkit.formats.sinks import check_output, open_sink
+from sentkit.formats.vectors import ENCODINGS, VECTOR_NAMES, VectorReader, VectorRow
+
+NO_VECTORS = np.empty((0, 0), dtype=np.float32)
+
+
+class JoinedReader(VectorReader):
+    """Rows of which all have vectors, of one space, or none has."""
+
+    def __init__(self, inputs: Inputs) -> None:
+        super().__init__(inputs)
+        self.begun = False
+
+    def parse(self, row: Row) -> VectorRow:
+        theirs = {self.inputs.fields.get(name, name) for names in VECTOR_NAMES for name in names}
+        if self.names or theirs & row.values.keys():
+            return super().parse(row)
+        self.begun = True
+        return VectorRow(row, NO_VECTORS, ())
+
+    def admit(self, row: Row, *rest: Any) -> VectorRow:
+        if self.begun and not self.names:
+            raise row.error("this row has vectors, and the stream began without")
+        return super().admit(row, *rest)
+
+
+def convert(inputs: Inputs, output: str, *, head: int | None, encoding: str | None, force: bool) -> None:
+    check_output(output)
+    reader = JoinedReader(inputs)
+    rows = islice(reader.read(lambda row: row), head)
+    if not store.is_store(output):
+        with open_output(output, force=force) as out:
+            out.writelines(as_jsonl(row, reader.emb, encoding) + b"\n" for row in rows)
+        return
+    first = list(islice(rows, 1))
+    if first and not first[0].names:
+        raise first[0].row.error("this row has no vector, and a vector file is for vectors")
+    spec = {**common_spec(inputs), **({"_emb": reader.emb} if reader.emb else {})}
+    names = reader.names or ("embedding",)
+    with open_sink(
+        output, spec, names, width=reader.width, encoding="list", force=force, replace=True
+    ) as sink:
+        for row in chain(first, rows):
+            sink.write(without(row), row.vectors)
+
+
+def as_jsonl(row: VectorRow, emb: str | None, encoding: str | None) -> bytes:
+    """The line with its vectors: as it came, or in the encoding that is asked for."""
+    line, values = row.row.line, row.row.values
+    if not row.names or (encoding is None and row.names[0] in values):
+        return line
+    encode = ENCODINGS[encoding or "list"]
+    marks = [] if emb is None or "_emb" in values else [(b"_emb", b'"%b"' % emb.encode())]
+    vectors = [(name.encode(), encode(vector)) for name, vector in zip(row.names, row.vectors, strict=True)]
+    return splice.put(line, [*marks, *vectors])
+
+
+def without(row: VectorRow) -> Row:
+    """The row whose vectors go elsewhere; under names of its own they are taken out here."""
+    return Row(splice.drop(row.row.line, row.names), row.row.values, row.row.source, row.row.number)
+
+
+def common_spec(inputs: Inputs) -> dict[str, Any]:
+    """What the vector files among the inputs all say of themselves; JSONL says nothing but `_emb`."""
+    if not all(store.is_store(path) for path in inputs.paths):
+        return {}
+    first, *others = (store.Store(path).spec for path in inputs.paths)
+    return {name: value for name, value in first.items() if all(other.get(name) == value for other in others)}

@@ -1,0 +1,59 @@
+"""Vectors -> what `inspect` tells of them: how many, how long, how many twice, how many broken."""
+
+import math
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+class Census:
+    """Counts over blocks of vectors; to find the equal ones, eight bytes of each vector are kept."""
+
+    def __init__(self) -> None:
+        self.count = self.broken = self.zero = self.width = 0
+        self.total, self.least, self.most = 0.0, math.inf, 0.0
+        self.keys: list[NDArray[np.uint64]] = []
+
+    def add(self, vectors: NDArray[np.float32]) -> None:
+        """(n, d)"""
+        self.count += len(vectors)
+        self.width = vectors.shape[1]
+        self.keys.append(keys(vectors))
+        whole = np.isfinite(vectors).all(axis=1)
+        self.broken += int((~whole).sum())
+        norms = np.sqrt(np.einsum("nd,nd->n", vectors[whole], vectors[whole], dtype=np.float64))
+        if norms.size:
+            self.zero += int((norms == 0).sum())
+            self.total += float(norms.sum())
+            self.least, self.most = min(self.least, float(norms.min())), max(self.most, float(norms.max()))
+
+    def record(self) -> dict[str, Any]:
+        distinct = len(np.unique(np.concatenate(self.keys))) if self.keys else 0
+        whole = self.count - self.broken
+        mean = self.total / whole if whole else None
+        return {
+            "vectors": self.count,
+            "numbers": self.width,
+            "norm": {"min": self.least, "mean": mean, "max": self.most} if whole else None,
+            "zero": self.zero,
+            "nan_or_infinite": self.broken,
+            "duplicates": self.count - distinct,
+        }
+
+
+def keys(vectors: NDArray[np.float32]) -> NDArray[np.uint64]:
+    """A number for each vector, the same for equal bits: products with fixed odd numbers, modulo 2^64."""
+    words = np.ascontiguousarray(vectors, dtype="<f4").view("<u4")
+    generator = np.random.Generator(np.random.Philox(0))
+    odd = generator.integers(0, 2**63, words.shape[1], dtype=np.uint64) * np.uint64(2) + np.uint64(1)
+    return (words.astype(np.uint64) * odd).sum(axis=1, dtype=np.uint64)
+
+
+def census(blocks: Iterable[NDArray[np.float32]]) -> dict[str, Any]:
+    """Of blocks (n, k, d)."""
+    found = Census()
+    for block in blocks:
+        found.add(block.reshape(-1, block.shape[-1]))
+    return found.record()
