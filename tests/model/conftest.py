@@ -75,7 +75,7 @@ def tiny_config(family: str, **settings: Any) -> Any:
 
 
 def scatter_weights(model: Any, seed: int = 0) -> None:
-    """Larger weights than a fresh model's, and norms and biases that are not 1 and 0, so that no term can hide."""
+    """Weights larger than a fresh model's; norms and biases are not 1 and 0, so that no term can hide."""
     random = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for name, weight in model.named_parameters():
@@ -113,7 +113,7 @@ def random_sentences(lengths: list[int], vocabulary: int = 97, seed: int = 0) ->
 
 @torch.no_grad()
 def hidden_states(model: Any, batch: list[np.ndarray]) -> list[torch.Tensor]:
-    """transformers' hidden states, one sentence at a time and so without padding, end to end: (n, d) a layer."""
+    """transformers' hidden states, (n, d) a layer: one sentence at a time, and so without padding."""
     runs = [model(torch.from_numpy(ids)[None], output_hidden_states=True) for ids in batch]
     layers = zip(*(run.hidden_states for run in runs), strict=True)
     return [torch.cat([states[0] for states in layer]) for layer in layers]

@@ -156,7 +156,7 @@ def test_a_wrong_shape_is_named_with_both_shapes(named, architecture):
 def test_integers_are_not_weights(named, architecture):
     named["encoder.layer.0.output.dense.bias"] = torch.zeros(32, dtype=torch.int8)
 
-    with pytest.raises(DataError, match='"encoder.layer.0.output.dense.bias" is 32 of int8, expected 32$'):
+    with pytest.raises(DataError, match=r'"encoder.layer.0.output.dense.bias" is 32 of int8, expected 32$'):
         fit(named, architecture, source="ckpt")
 
 

@@ -1,0 +1,11 @@
+#!/bin/sh
+# Which layer and readout of an encoder knows most about sentences? SG-BERT's figure 1 for any checkpoint.
+# Usage: sh examples/layers.sh PAIRS.jsonl [MODEL]; the pairs hold text_a, text_b and score.
+set -eu
+pairs=$1
+model=${2:-nano}
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+
+sentkit encode "$pairs" -m "$model" --readout 'L*:cls,L*:mean,L*:max' -o "$work/sweep"
+sentkit score "$work"/sweep/*.safetensors --gold score

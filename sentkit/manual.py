@@ -1,0 +1,147 @@
+"""The man pages, made from the commands themselves: `python -m sentkit.manual man` writes them into man/."""
+
+import inspect
+import sys
+import textwrap
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import typer
+
+from sentkit import __version__
+from sentkit.cli import app
+
+EXIT_CODES = (
+    ("0", "done; also when the reader of a pipe has left"),
+    ("1", "the answer is no (--fail-under)"),
+    ("2", "wrong usage"),
+    ("65", "bad data, or vectors that do not match"),
+    ("66", "no such input or model"),
+    ("69", "a device, the hub or an optional library is not there"),
+    ("70", "a bug of sentkit; the message says where the traceback is"),
+    ("73", "the output cannot be created, or exists already"),
+    ("74", "reading or writing failed: a full disk, say"),
+    ("130, 143", "interrupted, terminated"),
+)
+ENVIRONMENT = (
+    ("SENTKIT_VECTORS", "list or base64: how vectors are written in JSONL, for a whole script"),
+    ("HF_HUB_OFFLINE", "1: hub names are looked up in the local cache alone"),
+    ("HF_HOME, HF_TOKEN", "where the hub's cache lies, and the token that it is asked with"),
+    ("OMP_NUM_THREADS", "the threads that a model runs on"),
+    ("CUDA_VISIBLE_DEVICES", "the GPUs that may be used"),
+    ("NO_COLOR, TERM", "no colours; with TERM=dumb no progress bar"),
+)
+
+
+def pages() -> dict[str, str]:
+    """File name -> page, for the program and each of its commands."""
+    group: Any = typer.main.get_command(app)
+    found = {"sentkit.1": program_page(group)}
+    for name, command in group.commands.items():
+        found[f"sentkit-{name}.1"] = command_page(name, command)
+    return found
+
+
+def program_page(group: Any) -> str:
+    summary, examples, paragraphs = parts_of(group.help)
+    lines = [*header("sentkit", summary), ".SH SYNOPSIS", ".B sentkit", r"\fICOMMAND\fR [\fIOPTIONS\fR]"]
+    lines += [".SH DESCRIPTION", *body([summary, *(p for p in paragraphs if "Exit codes" not in p)])]
+    lines += [".SH COMMANDS"]
+    for name, command in group.commands.items():
+        lines += [".TP", rf"\fBsentkit {escape(name)}\fR", escape(parts_of(command.help)[0])]
+    lines += [*tail(examples), *see_also(group.commands)]
+    return "\n".join(lines) + "\n"
+
+
+def command_page(name: str, command: Any) -> str:
+    summary, examples, paragraphs = parts_of(command.help)
+    arguments = [p for p in command.params if not p.opts[0].startswith("-")]
+    synopsis = " ".join(rf"\fI{escape(argument.metavar)}\fR" for argument in arguments)
+    lines = [*header(f"sentkit-{name}", summary), ".SH SYNOPSIS", rf".B sentkit {escape(name)}"]
+    lines += [rf"[\fIOPTIONS\fR] {synopsis}".rstrip(), ".SH DESCRIPTION", *body([summary, *paragraphs])]
+    lines += [".SH OPTIONS"]
+    for parameter in command.params:
+        lines += option(parameter)
+    lines += [*tail(examples), *see_also([])]
+    return "\n".join(lines) + "\n"
+
+
+def parts_of(text: str) -> tuple[str, list[str], list[str]]:
+    """The first sentence of a help text, its example lines, and its other paragraphs."""
+    summary, *rest = [part.strip("\n") for part in inspect.cleandoc(text).split("\n\n")]
+    examples: list[str] = []
+    paragraphs: list[str] = []
+    for part in rest:
+        lines = part.replace("\b", "").strip("\n").split("\n")
+        if lines[0] == "Examples:":
+            examples = [line.strip() for line in lines[1:]]
+        else:
+            paragraphs.append(" ".join(line.strip() for line in lines if "Full manual" not in line))
+    return summary, examples, paragraphs
+
+
+def option(parameter: Any) -> Iterator[str]:
+    names = parameter.opts if parameter.opts[0].startswith("-") else [parameter.metavar]
+    choices = "|".join(getattr(parameter.type, "choices", ()))
+    value = "" if parameter.type.name == "boolean" else parameter.metavar or choices
+    shown = ", ".join(rf"\fB{escape(name)}\fR" for name in names)
+    yield ".TP"
+    yield shown if not value or value in names else rf"{shown} \fI{escape(value)}\fR"
+    yield from wrapped(help_of(parameter))
+
+
+def help_of(parameter: Any) -> str:
+    """The help with its default, as `--help` shows it."""
+    default = parameter.default
+    if default in (None, False, True) or "[default:" in parameter.help:
+        return str(parameter.help)
+    return f"{parameter.help} [default: {default}]"
+
+
+def header(name: str, summary: str) -> list[str]:
+    return [
+        f'.TH {name.upper().replace("-", chr(92) + "-")} 1 "" "sentkit {__version__}" "sentkit manual"',
+        ".SH NAME",
+        rf"{escape(name)} \- {escape(summary[:1].lower() + summary[1:].rstrip('.'))}",
+    ]
+
+
+def body(paragraphs: Sequence[str]) -> Iterator[str]:
+    """Paragraphs under a heading, which itself begins the first."""
+    for place, paragraph in enumerate(paragraphs):
+        yield from ([".PP"] if place else [])
+        yield from wrapped(paragraph)
+
+
+def wrapped(text: str) -> list[str]:
+    return [escape(line) for line in textwrap.wrap(text, 78, break_long_words=False, break_on_hyphens=False)]
+
+
+def tail(examples: Sequence[str]) -> Iterator[str]:
+    for title, entries in (("EXIT STATUS", EXIT_CODES), ("ENVIRONMENT", ENVIRONMENT)):
+        yield f".SH {title}"
+        for name, meaning in entries:
+            yield from (".TP", rf"\fB{escape(name)}\fR", *wrapped(meaning))
+    yield from (".SH EXAMPLES", ".nf", *(escape(line) for line in examples), ".fi")
+
+
+def see_also(commands: Sequence[str]) -> Iterator[str]:
+    names = [f"sentkit-{name}(1)" for name in commands] or ["sentkit(1)"]
+    yield ".SH SEE ALSO"
+    yield escape(", ".join([*names, "sentkit-rows(5)"]))
+
+
+def escape(text: str) -> str:
+    """Plain text for roff: a backslash, a hyphen and a leading dot or quote mean themselves."""
+    plain = text.replace("\\", r"\e").replace("-", r"\-")
+    return r"\&" + plain if plain.startswith((".", "'")) else plain
+
+
+def write(folder: Path) -> None:
+    for name, page in pages().items():
+        (folder / name).write_text(page)
+
+
+if __name__ == "__main__":
+    write(Path(sys.argv[1]))

@@ -1,0 +1,174 @@
+"""Encoders that are run through transformers have the same interface, and the states of AutoModel."""
+
+import json
+
+import pytest
+import torch
+
+from sentkit.errors import DataError, UsageError
+from sentkit.formats.readout import parse_readout
+from sentkit.model.adapter import load_adapter
+from sentkit.model.packed import pack
+from sentkit.model.readouts import read
+
+MIXED = [5, 1, 12, 5]
+FAMILIES = {
+    "mpnet": {"max_position_embeddings": 34},
+    "albert": {"embedding_size": 16},
+    "deberta": {"relative_attention": True, "pos_att_type": ["c2p", "p2c"]},
+    "deberta-v2": {"relative_attention": True, "pos_att_type": ["c2p", "p2c"], "position_buckets": 8},
+    "modernbert": {"local_attention": 4, "global_attn_every_n_layers": 2, "pad_token_id": 0},
+    "bert": {"hidden_act": "quick_gelu"},
+}
+
+
+@pytest.fixture(params=FAMILIES)
+def folder(request, config_of, tmp_path):
+    """A folder that transformers saved, with random weights."""
+    import transformers
+
+    torch.manual_seed(0)
+    config = config_of(request.param, **FAMILIES[request.param])
+    transformers.AutoModel.from_config(config).save_pretrained(tmp_path)
+    return tmp_path
+
+
+@torch.no_grad()
+def states_of(encoder, batch, **settings):
+    return list(encoder.states(pack(batch), **settings))
+
+
+def test_states_equal_those_of_automodel(folder, sentences):
+    """Each sentence alone and so without padding; the last are `last_hidden_state`."""
+    from transformers import AutoModel
+
+    model = AutoModel.from_pretrained(folder).eval()
+    batch = sentences(MIXED)
+    encoder = load_adapter(folder)
+    found = states_of(encoder, batch)
+
+    assert (encoder.depth, encoder.width, len(found)) == (3, 32, 4)
+    start = 0
+    for ids in batch:
+        with torch.no_grad():
+            alone = model(torch.from_numpy(ids)[None], output_hidden_states=True)
+        theirs = [*alone.hidden_states[:3], alone.last_hidden_state]
+        for ours, expected in zip(found, theirs, strict=True):
+            assert (ours[start : start + len(ids)] - expected[0]).abs().max() < 1e-5
+        start += len(ids)
+
+
+def test_deepest_only_and_the_longest_sentence(folder, sentences):
+    encoder = load_adapter(folder)
+    batch = sentences([encoder.max_tokens, 3])
+    every = states_of(encoder, batch)
+    rows = pack(batch).starts
+
+    *before, last = states_of(encoder, batch, deepest=2, only=rows)
+
+    assert len(before) == 2
+    assert torch.equal(last, every[2][rows])
+
+
+@pytest.mark.parametrize("family", ["mpnet", "albert"])
+def test_the_pooler_equals_that_of_automodel(family, config_of, tmp_path, sentences):
+    import transformers
+
+    model = transformers.AutoModel.from_config(config_of(family, **FAMILIES[family])).eval()
+    model.save_pretrained(tmp_path)
+    batch = sentences(MIXED)
+    with torch.no_grad():
+        (found,) = read(load_adapter(tmp_path), pack(batch), [parse_readout("pooler")])
+        theirs = [model(torch.from_numpy(ids)[None]).pooler_output[0] for ids in batch]
+
+    assert (found - torch.stack(theirs)).abs().max() < 1e-5
+
+
+def test_a_pooler_that_the_checkpoint_lacks_is_not_used(config_of, tmp_path):
+    """transformers would make a random one."""
+    import transformers
+
+    model = transformers.MPNetForMaskedLM(config_of("mpnet", **FAMILIES["mpnet"]))
+    model.save_pretrained(tmp_path)
+
+    with pytest.raises(UsageError, match="no trained pooler"):
+        read(load_adapter(tmp_path), pack([[5, 6]]), [parse_readout("pooler")])
+
+
+def test_other_missing_weights_are_an_error(config_of, tmp_path):
+    """transformers would make random ones."""
+    import transformers
+    from safetensors.torch import load_file, save_file
+
+    transformers.AutoModel.from_config(config_of("mpnet", **FAMILIES["mpnet"])).save_pretrained(tmp_path)
+    tensors = load_file(tmp_path / "model.safetensors")
+    del tensors["encoder.layer.1.attention.attn.q.weight"]
+    save_file(tensors, tmp_path / "model.safetensors", metadata={"format": "pt"})
+
+    with pytest.raises(DataError, match=r'missing "encoder.layer.1.attention.attn.q.weight"$'):
+        load_adapter(tmp_path)
+
+
+def test_an_encoder_decoder_is_refused_in_words(tmp_path):
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "t5"}))
+
+    with pytest.raises(DataError, match='"t5" is an encoder-decoder') as error:
+        load_adapter(tmp_path)
+    assert "encoder alone" in error.value.advice
+
+
+def test_relative_positions_that_transformers_would_ignore_are_refused(tmp_path, config_of):
+    config_of("bert", position_embedding_type="relative_key").save_pretrained(tmp_path)
+
+    with pytest.raises(DataError, match='positions "relative_key"'):
+        load_adapter(tmp_path)
+
+
+def test_a_model_with_code_of_its_own_is_refused(tmp_path, config_of):
+    config_of("bert", auto_map={"AutoModel": "own.Model"}).save_pretrained(tmp_path)
+
+    with pytest.raises(DataError, match="code of its own"):
+        load_adapter(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "config", ["", "{}", '{"model_type": "no-such"}', '{"model_type": "bert", "hidden_size": "x"}', "[]"]
+)
+def test_a_folder_that_transformers_cannot_load_is_one_line(tmp_path, config):
+    (tmp_path / "config.json").write_text(config)
+
+    with pytest.raises(DataError, match=r"^[^\n]*cannot load it: [^\n]+$"):
+        load_adapter(tmp_path)
+
+
+def test_the_first_states_cannot_be_changed(folder):
+    with pytest.raises(UsageError, match="inside transformers"):
+        states_of(load_adapter(folder), [[5, 6]], disturb=lambda states: states)
+
+
+def test_loading_prints_nothing(folder, capfd):
+    load_adapter(folder)
+
+    assert capfd.readouterr() == ("", "")
+
+
+def test_tensors_are_those_of_the_checkpoint(folder):
+    from safetensors.torch import load_file
+
+    saved = load_file(folder / "model.safetensors")
+    found = load_adapter(folder).tensors()
+
+    assert all(torch.equal(found[name], saved[name]) for name in saved)
+
+
+def test_bf16_and_gradients(folder, sentences):
+    """The adapter can be trained, and run in half the bits."""
+    encoder = load_adapter(folder)
+    packed = pack(sentences(MIXED))
+    read(encoder, packed, [parse_readout("mean")])[0].square().sum().backward()
+    with torch.no_grad():
+        exact = read(encoder, packed, [parse_readout("mean")])[0]
+        rough = read(encoder.to(torch.bfloat16), packed, [parse_readout("mean")])[0]
+
+    assert next(encoder.parameters()).grad is not None
+    assert torch.cosine_similarity(exact, rough).min() > 0.999
