@@ -9,7 +9,7 @@ from typing import Any
 
 from sentkit.errors import DataError, NoInputError
 from sentkit.formats.hub import find_model
-from sentkit.formats.jsonfiles import read_object, read_object_if_there
+from sentkit.formats.jsonfiles import is_there, read_object, read_object_if_there
 from sentkit.formats.modules import Declared, read_modules, read_own
 
 
@@ -40,7 +40,7 @@ class Checkpoint:
             raise DataError("expected a weight_map of file names", source=str(index))
         files = [self.transformer / name for name in sorted(set(names.values()))]
         for file in files:
-            if file.parent != self.transformer or not file.is_file():
+            if file.parent != self.transformer or not is_there(file):
                 raise DataError(f'names "{file.name}", which is not there', source=str(index))
         return files
 
@@ -51,6 +51,6 @@ def read_checkpoint(name: str) -> Checkpoint:
     own = read_object_if_there(folder / "sentkit.json")
     if "readout" in own:
         declared = read_own(own, folder / "sentkit.json", declared)
-    if not (transformer / "config.json").is_file():
+    if not is_there(transformer / "config.json"):
         raise NoInputError(f"{name}: is no checkpoint: it has no config.json")
     return Checkpoint(name, folder, transformer, read_object(transformer / "config.json"), declared, own)

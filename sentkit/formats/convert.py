@@ -4,6 +4,7 @@ from itertools import chain, islice
 from typing import Any
 
 import numpy as np
+import orjson
 
 from sentkit.formats import splice, store
 from sentkit.formats.files import open_output
@@ -60,14 +61,15 @@ def as_jsonl(row: VectorRow, emb: str | None, encoding: str | None) -> bytes:
     if not row.names or (encoding is None and row.names[0] in values):
         return line
     encode = ENCODINGS[encoding or "list"]
-    marks = [] if emb is None or "_emb" in values else [(b"_emb", b'"%b"' % emb.encode())]
+    marks = [] if emb is None or "_emb" in values else [(b"_emb", orjson.dumps(emb))]
     vectors = [(name.encode(), encode(vector)) for name, vector in zip(row.names, row.vectors, strict=True)]
-    return splice.put(line, [*marks, *vectors])
+    return row.row.spliced(lambda line: splice.put(line, [*marks, *vectors]))
 
 
 def without(row: VectorRow) -> Row:
     """The row whose vectors go elsewhere; under names of its own they are taken out here."""
-    return Row(splice.drop(row.row.line, row.names), row.row.values, row.row.source, row.row.number)
+    line = row.row.spliced(lambda line: splice.drop(line, row.names))
+    return Row(line, row.row.values, row.row.source, row.row.number)
 
 
 def common_spec(inputs: Inputs) -> dict[str, Any]:

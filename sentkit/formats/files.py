@@ -9,11 +9,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 from sentkit.errors import CannotCreateError, DataError, NoInputError, UnavailableError, UsageError
 
 COMPRESSED = (".gz", ".zst")
+PACKED = 1024  # bytes unpacked at once: not even a hostile kilobyte becomes more than some megabytes
 
 
 def bare_suffix(path: str) -> str:
@@ -63,12 +64,39 @@ def _decompressed(path: str, file: BinaryIO) -> Iterator[BinaryIO]:
     elif suffix == ".zst":
         library = _zstandard()
         try:
-            with library.ZstdDecompressor().stream_reader(file, read_across_frames=True) as plain:
-                yield io.BufferedReader(plain)
-        except library.ZstdError as error:
+            yield io.BufferedReader(ZstdFrames(file, library))
+        except (EOFError, library.ZstdError) as error:
             raise DataError(f"not a whole zst file: {error}", source=path) from error
     else:
         yield file
+
+
+class ZstdFrames(io.RawIOBase):
+    """Frames, decompressed one after another; the library's own reader takes a cut frame for a whole one."""
+
+    def __init__(self, file: BinaryIO, library: ModuleType) -> None:
+        self.file, self.library = file, library
+        self.frame: Any = None
+        self.packed = b""  # read and not yet unpacked
+        self.plain = memoryview(b"")  # unpacked and not yet taken
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, room: Any) -> int:
+        while not self.plain:
+            self.packed = self.packed or self.file.read(PACKED)
+            if not self.packed:
+                if self.frame is not None:
+                    raise EOFError("it ends within a frame")
+                return 0
+            self.frame = self.frame or self.library.ZstdDecompressor().decompressobj()
+            self.plain, self.packed = memoryview(self.frame.decompress(self.packed)), b""
+            if self.frame.eof:
+                self.packed, self.frame = self.frame.unused_data, None
+        taken, self.plain = self.plain[: len(room)], self.plain[len(room) :]
+        room[: len(taken)] = taken
+        return len(taken)
 
 
 def _zstandard() -> ModuleType:
@@ -103,12 +131,15 @@ def open_output(path: str, *, force: bool) -> Iterator[BinaryIO]:
         return
     refuse_existing(path, force=force)
     if _is_special(path):
-        with Path(path).open("wb") as file:
-            yield file
+        with Path(path).open("wb") as special:
+            yield special
         return
+    if Path(path).is_dir():
+        raise CannotCreateError(f"{path}: is a folder, expected a file")
     part = Path(f"{path}.part")
+    file = create(part)
     try:
-        with create(part) as file:
+        with file:
             with _compressed(path, file) as plain:
                 yield plain
             file.flush()

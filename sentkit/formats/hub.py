@@ -36,7 +36,10 @@ def _with_config(folder: Path, name: str) -> Path:
 
 def _in_package(package: str) -> Path:
     """The one model folder inside an installed package, found without importing it."""
-    found = find_spec(package) if package.isidentifier() else None
+    try:
+        found = find_spec(package) if package.isidentifier() else None
+    except ValueError:  # a module that Python runs but did not find, as __main__
+        found = None
     for place in (found.submodule_search_locations if found else None) or ():
         for config in sorted(Path(place).rglob("config.json"), key=lambda path: len(path.parts)):
             if list(config.parent.glob("*.safetensors")) or list(config.parent.glob("pytorch_model*.bin")):
@@ -55,6 +58,8 @@ def _from_hub(name: str) -> Path:
         raise NoInputError(
             f"{name}: the hub wants a licence accepted first", advice="set HF_TOKEN"
         ) from error
+    except errors.HFValidationError as error:
+        raise NoInputError(f"{name}: no such checkpoint folder") from error
     except errors.RepositoryNotFoundError as error:
         raise NoInputError(f"{name}: no such folder here, and no such model on the hub") from error
     except errors.LocalEntryNotFoundError as error:

@@ -11,10 +11,10 @@ from sentkit.errors import DataError, NoInputError
 def read_json(path: Path) -> Any:
     try:
         return orjson.loads(path.read_bytes())
-    except OSError as error:
-        raise NoInputError(f"{path}: cannot be read: {error.strerror}") from error
     except orjson.JSONDecodeError as error:
         raise DataError(f"not JSON: {error.msg}", source=str(path), line=error.lineno) from error
+    except (OSError, ValueError) as error:  # ValueError: a NUL byte in the name
+        raise NoInputError(f"{path}: cannot be read: {getattr(error, 'strerror', None) or error}") from error
 
 
 def read_object(path: Path) -> dict[str, Any]:
@@ -25,7 +25,15 @@ def read_object(path: Path) -> dict[str, Any]:
 
 
 def read_object_if_there(path: Path) -> dict[str, Any]:
-    return read_object(path) if path.is_file() else {}
+    return read_object(path) if is_there(path) else {}
+
+
+def is_there(path: Path) -> bool:
+    """Whether that is a file; names out of a checkpoint's own files may be too long even to ask."""
+    try:
+        return path.is_file()
+    except OSError:
+        return False
 
 
 def write_json(path: Path, value: Any) -> None:

@@ -4,12 +4,13 @@ A module that would change the vectors and is not known here is refused by name:
 that look right.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from sentkit.errors import DataError
+from sentkit.errors import DataError, UsageError
 from sentkit.formats.jsonfiles import read_json, read_object, read_object_if_there
 from sentkit.formats.readout import NAMED, Readout, parse_readout
 from sentkit.formats.tensors import read_array
@@ -54,7 +55,7 @@ def read_modules(folder: Path) -> tuple[Path, Declared]:
             transformer = place
             found = _transformer(place, found)
         elif kind == "WeightedLayerPooling":
-            averaged = _averaged_layers(place)
+            averaged = _averaged_layers(place, transformer)
         else:
             found = _apply(found, kind, module["path"], place, averaged)
     return transformer, _prompted(found, read_object_if_there(folder / "config_sentence_transformers.json"))
@@ -72,42 +73,50 @@ def _inside(folder: Path, path: str, listing: Path) -> Path:
 
 def _apply(found: Declared, kind: str, path: str, place: Path, averaged: Sequence[int] | None) -> Declared:
     match kind:
-        case "Pooling":
+        case "Pooling" if found.readout is None:
             config = read_object(place / "config.json")
             readout = _with_layers(_pooling(config, place), averaged, place)
             return replace(
                 found, readout=readout, prompt_is_read=config.get("include_prompt", True) is not False
             )
-        case "Dense":
-            return replace(found, steps=(*found.steps, path))
-        case "Normalize":
-            return replace(found, steps=(*found.steps, "normalise"))
+        case "Dense" | "Normalize" if found.readout is not None and _of_sentences(place):
+            return replace(found, steps=(*found.steps, path if kind == "Dense" else "normalise"))
         case "Dropout":  # idle outside training
             return found
-    raise DataError(f"a module {kind}, which sentkit cannot run", source=str(place))
+    here = " as it stands here" if kind in ("Pooling", "Dense", "Normalize") else ""
+    raise DataError(f"a module {kind}, which sentkit cannot run{here}", source=str(place))
+
+
+def _of_sentences(place: Path) -> bool:
+    """Whether a module turns the sentence's vector into another, and does nothing beside that."""
+    config, usual = read_object_if_there(place / "config.json"), "sentence_embedding"
+    names = [config.get(key) or usual for key in ("module_input_name", "module_output_name")]
+    return names == [usual, usual] and not config.get("use_residual")
 
 
 def _pooling(config: Mapping[str, Any], place: Path) -> Readout:
     modes = config.get("pooling_mode", [word for key, word in POOLING.items() if config.get(key)] or "mean")
-    modes = [modes] if isinstance(modes, str) else list(modes)
+    modes = modes if isinstance(modes, list) else [modes]
     if len(modes) == 1 and modes[0] in ("cls", "mean", "max"):
         return NAMED[modes[0]]
     raise DataError(f"pooling {' + '.join(map(str, modes))}, which sentkit cannot run", source=str(place))
 
 
-def _averaged_layers(place: Path) -> list[int]:
+def _averaged_layers(place: Path, transformer: Path) -> list[int]:
     """The layers of a WeightedLayerPooling, all of one weight."""
-    config = read_object(place / "config.json")
-    weights = read_array(place / "model.safetensors", "layer_weights").tolist()
-    start = config.get("layer_start")
-    used = [weight for weight in weights if weight]
-    if type(start) is not int or not used or any(weight != used[0] for weight in used):
+    if not read_object_if_there(transformer / "config.json").get("output_hidden_states"):
+        # sentence-transformers then takes the last layer alone, without a word.
+        raise DataError("averages layers, and config.json does not hand them out", source=str(place))
+    start = read_object(place / "config.json").get("layer_start")
+    weights = read_array(place / "model.safetensors", "layer_weights").ravel().tolist()
+    used = {weight for weight in weights if weight}
+    if type(start) is not int or start < 0 or len(used) != 1 or not all(map(math.isfinite, used)):
         raise DataError("layers of unequal weight, which sentkit cannot run", source=str(place))
     return [start + k for k, weight in enumerate(weights) if weight]
 
 
 def _with_layers(pooling: Readout, layers: Sequence[int] | None, place: Path) -> Readout:
-    """The readout that averages these layers, by its name where it has one."""
+    """The readout that averages these layers."""
     if layers is None:
         return pooling
     if pooling.reduction == "max" and len(layers) > 1:
@@ -118,10 +127,11 @@ def _with_layers(pooling: Readout, layers: Sequence[int] | None, place: Path) ->
 
 def _transformer(folder: Path, found: Declared) -> Declared:
     """Length and lower-casing: sentence-transformers' own file before the tokenizer's."""
-    own = read_object_if_there(folder / "sentence_bert_config.json")
+    own = next((read_object(path) for path in sorted(folder.glob("sentence_*_config.json"))), {})
     tokenizer = read_object_if_there(folder / "tokenizer_config.json")
     lengths = [own.get("max_seq_length"), tokenizer.get("model_max_length")]
-    length = next((n for n in lengths if isinstance(n, int | float) and 0 < n < 1e9), None)
+    stated = [n for n in lengths if isinstance(n, int | float) and not isinstance(n, bool)]
+    length = next((n for n in stated if 0 < n < 1e9), None)
     lowercase = own.get("do_lower_case") is True
     return replace(found, max_length=None if length is None else int(length), lowercase=lowercase)
 
@@ -136,13 +146,20 @@ def read_own(values: Mapping[str, Any], path: Path, found: Declared) -> Declared
     """What sentkit.json declares: it rules over modules.json, which cannot say everything."""
     expected = {"readout": str, "steps": list, "max_length": int, "lowercase": bool, "prompt": str}
     for name, kind in {**expected, "template": str, "full_stop": str}.items():
-        if name in values and not isinstance(values[name], kind):
+        if name in values and type(values[name]) is not kind:
             raise DataError(f'"{name}" is {values[name]!r:.40}, expected {kind.__name__}', source=str(path))
+    steps = tuple(str(step) for step in values.get("steps", ()))
+    for step in steps:
+        _inside(path.parent, step, path)
+    try:
+        readout = parse_readout(values["readout"])
+    except UsageError as error:
+        raise DataError(str(error), source=str(path), advice=error.advice) from error
     return replace(
         found,
         source="sentkit.json",
-        readout=parse_readout(values["readout"]),
-        steps=tuple(str(step) for step in values.get("steps", ())),
+        readout=readout,
+        steps=steps,
         max_length=values.get("max_length", found.max_length),
         lowercase=values.get("lowercase", found.lowercase),
         prompt=values.get("prompt", found.prompt),

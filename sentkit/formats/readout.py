@@ -2,7 +2,7 @@
 
 A readout is the mean, over its layers, of one reduction of that layer's token states. The names are the
 whole grammar: `cls`, `mean`, `max`, `mean-last2`, `mean-first-last`, `mean-emb-last`, `pooler`, `prompt`,
-and `L<k>:cls|mean|max` for any layer, 0 being the embeddings.
+and `L<k>:cls|mean|max` for any layer, 0 being the embeddings; `L1+L12:cls|mean` for any layers.
 """
 
 import re
@@ -35,7 +35,8 @@ NAMED = {
     "pooler": Readout("pooler", (-1,), "pooler"),
     "prompt": Readout("prompt", (-1,), "token"),
 }
-LAYER = re.compile(r"L(\d+|\*):(cls|mean|max)")
+EVERY = re.compile(r"L\*:(cls|mean|max)")
+LAYERS = re.compile(r"(L[0-9]{1,4}):(cls|mean|max)|(L[0-9]{1,4}(?:\+L[0-9]{1,4})+):(cls|mean)")
 GRAMMAR = f"{', '.join(NAMED)}, or L<k>:cls|mean|max"
 
 
@@ -43,19 +44,20 @@ def parse_readout(name: str) -> Readout:
     """The readout of that name; `L*` is not one readout: see `parse_readouts`."""
     if name in NAMED:
         return NAMED[name]
-    match = LAYER.fullmatch(name)
-    if match is None or match[1] == "*":
+    match = LAYERS.fullmatch(name)
+    if match is None:
         raise UsageError(f'no readout "{name}"', advice=f"there are: {GRAMMAR}")
-    return Readout(name, (int(match[1]),), match[2])
+    layers, reduction = filter(None, match.groups())
+    return Readout(name, tuple(int(layer[1:]) for layer in layers.split("+")), reduction)
 
 
 def parse_readouts(names: str, depth: int) -> list[Readout]:
     """The readouts of a comma-separated list, `L*` standing for every layer from 0 to depth."""
     found: list[Readout] = []
     for name in names.split(","):
-        match = LAYER.fullmatch(name.strip())
-        if match is not None and match[1] == "*":
-            found += [Readout(f"L{k}:{match[2]}", (k,), match[2]) for k in range(depth + 1)]
+        match = EVERY.fullmatch(name.strip())
+        if match is not None:
+            found += [parse_readout(f"L{k}:{match[1]}") for k in range(depth + 1)]
         else:
             found.append(parse_readout(name.strip()))
     for readout in found:

@@ -45,10 +45,14 @@ class Row:
     def once(self, names: Sequence[str]) -> None:
         """Refuse a row in which one of these names stands twice: the parser took the last without a word."""
         if b"\\u" in self.line or any(self.line.count(b'"%b"' % name.encode()) > 1 for name in names):
-            try:
-                splice.members(self.line)
-            except splice.RepeatedName as error:
-                raise self.error(f'"{error}" stands twice in this row') from error
+            self.spliced(splice.members)
+
+    def spliced(self, edit: Callable[[bytes], T]) -> T:
+        """What one of `splice`'s functions makes of the line; a name that stands twice in it is refused."""
+        try:
+            return edit(self.line)
+        except splice.RepeatedName as error:
+            raise self.error(f'"{error}" stands twice in this row') from error
 
 
 @dataclass(slots=True)

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, Protocol
 
 import numpy as np
+import orjson
 from numpy.typing import NDArray
 
 from sentkit.errors import UsageError
@@ -13,7 +14,7 @@ from sentkit.formats import splice, store
 from sentkit.formats.files import bare_suffix, open_output, refuse_existing
 from sentkit.formats.fingerprint import Spec
 from sentkit.formats.rows import Row
-from sentkit.formats.vectors import ENCODINGS
+from sentkit.formats.vectors import ENCODINGS, without_vectors
 
 Members = Sequence[tuple[bytes, bytes]]  # names and values, in JSON
 FOREIGN = {".tsv", ".csv", ".txt", ".npy", ".npz", ".parquet", ".pt", ".bin", ".h5"}
@@ -36,7 +37,7 @@ class JsonlSink:
         self.out, self.replace = out, replace
         self.encode = ENCODINGS[encoding]
         self.names = [name.encode() for name in names]
-        self.emb: Members = [] if emb is None else [(b"_emb", b'"%b"' % emb.encode())]
+        self.emb: Members = [] if emb is None else [(b"_emb", orjson.dumps(emb))]
 
     def write(self, row: Row, vectors: NDArray[np.float32], extra: Members = ()) -> None:
         new = [(name, self.encode(vector)) for name, vector in zip(self.names, vectors, strict=True)]
@@ -55,9 +56,8 @@ class StoreSink:
 
     def write(self, row: Row, vectors: NDArray[np.float32], extra: Members = ()) -> None:
         refuse_present(row, self.names, replace=self.replace)
-        if any(name in row.values for name in self.names):
-            row = Row(splice.drop(row.line, self.names), row.values, row.source, row.number)
-        self.writer.write(with_members(row, extra, replace=self.replace), vectors)
+        left = without_vectors(row, self.names)
+        self.writer.write(with_members(left, extra, replace=self.replace), vectors)
 
     def flush(self) -> None:
         """Nobody reads a file that is not whole."""
@@ -68,8 +68,7 @@ def with_members(row: Row, new: Members, *, replace: bool) -> bytes:
     names = [name.decode() for name, _ in new]
     if any(name in row.values for name in names):
         refuse_present(row, names, replace=replace)
-        row.once(names)
-        return splice.put(row.line, new)
+        return row.spliced(lambda line: splice.put(line, new))
     return splice.append(row.line, new, empty=not row.values)
 
 

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from sentkit.errors import DataError
 from sentkit.formats.files import open_file, open_output
+from sentkit.formats.kinds import KINDS
 from sentkit.formats.lines import BadLine, json_object
 from sentkit.formats.rows import Row
 from sentkit.formats.tensors import Header, header_bytes, read_header
@@ -42,10 +43,12 @@ class Store:
             raise DataError("not a vector file: embeddings and row_offsets do not agree", source=path)
         self._shape("rows", "U8")
         self.count, self.width = shape[0], shape[-1]
+        if not self.width:
+            raise DataError("not a vector file: its vectors are empty", source=path)
         names = self.spec.get("vectors", ["embedding"])
-        if not isinstance(names, list) or len(names) != math.prod(shape[1:-1]):
+        if names not in [list(kind.vectors) for kind in KINDS] or len(names) != math.prod(shape[1:-1]):
             raise DataError("not a vector file: the names of its vectors do not fit", source=path)
-        self.names: tuple[str, ...] = tuple(map(str, names))
+        self.names: tuple[str, ...] = tuple(names)
 
     @property
     def emb(self) -> str | None:
@@ -80,7 +83,7 @@ class Store:
                 yield values.reshape(rows, len(self.names), self.width)
 
     def __iter__(self) -> Iterator[tuple[Row, NDArray[np.float32]]]:
-        number = 0
+        number, size = 0, self.header.entries["rows"].size
         with open_file(self.path) as offsets, open_file(self.path) as rows:
             offsets.seek(self.header.entries["row_offsets"].start)
             place = int.from_bytes(offsets.read(8), "little", signed=True)
@@ -89,16 +92,19 @@ class Store:
                 ends = np.fromfile(offsets, "<i8", len(block)).tolist()
                 for vectors, end in zip(block, ends, strict=True):
                     number += 1
-                    if not 0 <= end - place <= self.header.entries["rows"].size:
+                    if not 0 <= place <= end <= size or (number == 1 and place > 0):
                         raise DataError("row_offsets do not fit the rows", source=self.path, line=number)
                     yield self._row(rows.read(end - place), number), vectors
                     place = end
 
     def _row(self, raw: bytes, number: int) -> Row:
         try:
-            return Row(*json_object(raw), self.path, number)
+            line, values = json_object(raw)
         except BadLine as error:
             raise DataError(str(error), source=self.path, line=number) from error
+        if b"\n" in line:  # JSON allows it between members, but as JSONL it would be two rows
+            raise DataError("a row on more than one line", source=self.path, line=number)
+        return Row(line, values, self.path, number)
 
 
 class StoreWriter:
@@ -111,7 +117,8 @@ class StoreWriter:
         self.metadata = {"sentkit": orjson.dumps({**spec, "vectors": list(names)}).decode()}
         self.names, self.width, self.count, self.place = names, width, 0, 0
         self.offsets.write(bytes(8))
-        self.room = len(self._header(10**12, 10**18))  # as long as it can become; blanks fill it
+        # As long as it can become; blanks fill it. An odd number of rows may need the padding too.
+        self.room = len(self._header(10**12 + 1, 10**18))
         self.file.write(bytes(self.room))
 
     def write(self, line: bytes, vectors: NDArray[np.float32]) -> None:

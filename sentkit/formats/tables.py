@@ -10,6 +10,9 @@ import orjson
 
 from sentkit.formats.lines import BadLine, Made, Numbered, RawRow, readable
 
+LARGEST_RECORD = 1 << 26  # bytes; a quote open for longer was never meant to be one
+csv.field_size_limit(LARGEST_RECORD)  # the library's own limit is 128 KB
+
 
 def tsv_rows(lines: Iterator[Numbered]) -> Iterator[RawRow]:
     return _table_rows(lines, lambda raw: readable(raw).split("\t"))
@@ -55,7 +58,7 @@ def _check_header(names: Sequence[str]) -> list[str]:
 def _csv_cells(raw: bytes) -> list[str]:
     try:
         return next(csv.reader([readable(raw)], strict=True), [""])
-    except csv.Error as error:
+    except csv.Error as error:  # a quote that is never closed, or a field that goes on behind one
         raise BadLine(f"not CSV: {error}") from error
 
 
@@ -63,12 +66,13 @@ def _csv_records(lines: Iterator[Numbered]) -> Iterator[Numbered]:
     """Lines joined while a quote is open: after an odd number of quotes the field goes on."""
     first, open_quote = 0, False
     held: list[bytes] = []
+    size = 0
     for number, line in lines:
-        first = first if held else number
+        first, size = (first, size + len(line)) if held else (number, len(line))
         held.append(line)
         open_quote ^= line.count(b'"') % 2 == 1
-        if not open_quote:
+        if not open_quote or size > LARGEST_RECORD:
             yield first, b"".join(held)
-            held = []
+            held, open_quote = [], False
     if held:
         yield first, b"".join(held)

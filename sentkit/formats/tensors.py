@@ -21,6 +21,8 @@ ITEM_SIZES = {
     "I64": 8, "U64": 8, "F64": 8,
 }  # fmt: skip
 LARGEST_HEADER = 100_000_000  # the limit of the safetensors library too
+LARGEST_TENSOR = 1 << 56  # numbers; numpy refuses more even where one axis is empty
+MOST_AXES = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +70,12 @@ def _entry(name: str, value: Any, base: int, source: str) -> Entry:
     try:
         dtype, shape, (start, end) = value["dtype"], value["shape"], value["data_offsets"]
         numbers = [start, end, *shape]
-        if dtype in ITEM_SIZES and all(type(number) is int and number >= 0 for number in numbers):
+        if (
+            dtype in ITEM_SIZES
+            and len(shape) <= MOST_AXES
+            and all(type(number) is int and number >= 0 for number in numbers)
+            and math.prod(filter(None, shape)) < LARGEST_TENSOR
+        ):
             entry = Entry(dtype, tuple(shape), base + start, base + end)
             if entry.size * ITEM_SIZES[dtype] == end - start:
                 return entry
@@ -107,8 +114,8 @@ def write_arrays(path: Path, arrays: Mapping[str, NDArray[np.float32]], metadata
     entries: dict[str, tuple[str, tuple[int, ...], int, int]] = {}
     place = 0
     for name, array in arrays.items():
-        entries[name] = ("F32", array.shape, place, place + array.nbytes)
-        place += array.nbytes
+        entries[name] = ("F32", array.shape, place, place + 4 * array.size)
+        place += 4 * array.size
     with create(path) as file:
         file.write(header_bytes(entries, metadata))
         for array in arrays.values():

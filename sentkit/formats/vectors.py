@@ -84,6 +84,7 @@ class VectorReader:
         self, row: Row, names: tuple[str, ...], vectors: NDArray[np.float32], emb: str | None
     ) -> VectorRow:
         """Check a row against the first; a vector that is not finite is refused in every stream."""
+        self.check(row, vectors)
         if not self.names:
             self.names, self.width, self.emb = names, vectors.shape[1], emb
         if names != self.names:
@@ -92,7 +93,6 @@ class VectorReader:
             raise row.error(f"vectors are {shown(emb)}, the stream began with {shown(self.emb)}")
         if vectors.shape[1] != self.width:
             raise row.error(f"vectors of {vectors.shape[1]} numbers, the stream began with {self.width}")
-        self.check(row, vectors)
         return VectorRow(row, vectors, tuple(self.inputs.fields.get(name, name) for name in names))
 
     def check(self, row: Row, vectors: NDArray[np.float32]) -> None:
@@ -102,7 +102,9 @@ class VectorReader:
 def check_finite(row: Row, vectors: NDArray[np.float32]) -> None:
     flat = vectors.ravel()
     # One cheap product decides nearly always: it is finite only where every number is (and none is huge).
-    if not math.isfinite(flat.dot(flat)) and not np.isfinite(flat).all():
+    with np.errstate(over="ignore"):
+        square = flat.dot(flat)
+    if not math.isfinite(square) and not np.isfinite(flat).all():
         raise row.error("a vector holds NaN or infinity")
 
 
@@ -151,7 +153,7 @@ def without_vectors(row: Row, names: Sequence[str]) -> Row:
     if not gone & row.values.keys():
         return row
     left = {name: value for name, value in row.values.items() if name not in gone}
-    return Row(splice.drop(row.line, gone), left, row.source, row.number)
+    return Row(row.spliced(lambda line: splice.drop(line, gone)), left, row.source, row.number)
 
 
 def scored(row: Row, name: str) -> float | None:

@@ -87,17 +87,14 @@ def read_architecture(config: Mapping[str, object]) -> Architecture:
     refuse_extras(config)
     keys = DISTILBERT_KEYS if family == "distilbert" else KEYS
     width = size(config, keys["width"])
-    heads = size(config, keys["heads"])
-    if width % heads:
-        raise NotPacked(f"{heads} heads do not divide {width}")
     padding_id = size(config, "pad_token_id", default=1 if family in ROBERTA else 0, least=0)
-    return within_positions(
+    return possible(
         Architecture(
             family=family,
             vocabulary=size(config, keys["vocabulary"]),
             width=width,
             depth=size(config, keys["depth"], most=DEEPEST),
-            heads=heads,
+            heads=size(config, keys["heads"]),
             inner=size(config, keys["inner"]),
             activation=activation(config, keys["activation"]),
             # DistilBERT's is not a setting: its code says 1e-12.
@@ -126,7 +123,10 @@ def refuse_extras(config: Mapping[str, object]) -> None:
         raise NotPacked("it brings code of its own")
 
 
-def within_positions(architecture: Architecture) -> Architecture:
+def possible(architecture: Architecture) -> Architecture:
+    """The same, if its sizes go together."""
+    if architecture.width % architecture.heads:
+        raise NotPacked(f"{architecture.heads} heads do not divide {architecture.width}")
     if architecture.max_tokens < 1:
         raise nonsense("max_position_embeddings", architecture.positions)
     return architecture

@@ -35,7 +35,7 @@ def batches(lengths: Sequence[int], budget: int) -> list[list[int]]:
     found: list[list[int]] = []
     room = 0
     for place in order:
-        if lengths[place] > room:
+        if not found or lengths[place] > room:
             found.append([])
             room = budget
         found[-1].append(place)

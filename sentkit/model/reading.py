@@ -7,7 +7,7 @@ from typing import Any
 from sentkit.errors import UsageError
 from sentkit.formats.checkpoints import Checkpoint
 from sentkit.formats.readout import NAMED, Readout, parse_readouts
-from sentkit.model.architecture import NotPacked, read_architecture
+from sentkit.model.architecture import DEEPEST, NotPacked, read_architecture
 from sentkit.model.tokens import Tokenizer
 
 LONGEST = 512  # tokens, where a checkpoint says nothing at all
@@ -77,7 +77,8 @@ def plan_reading(checkpoint: Checkpoint, wishes: Wishes) -> Reading:
 
 def depth_of(config: Mapping[str, Any]) -> int:
     """The number of blocks, under the names that architectures give it."""
-    return next((config[name] for name in DEPTHS if isinstance(config.get(name), int)), 0)
+    sizes = (config.get(name) for name in DEPTHS)
+    return next((size for size in sizes if isinstance(size, int) and 0 < size <= DEEPEST), 0)
 
 
 def width_of(config: Mapping[str, Any]) -> int:

@@ -1,7 +1,8 @@
 """Text -> token ids, with every cut told. Needs the library tokenizers, and no torch."""
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -18,11 +19,11 @@ if TYPE_CHECKING:
     from tokenizers import Tokenizer as Backend
 
 MASKS = ("[MASK]", "<mask>")
-# tokenizer_config.json rules over the normalizer of tokenizer.json, as it does in transformers.
-NORMALIZER = {
-    "do_lower_case": "lowercase",
-    "strip_accents": "strip_accents",
-    "tokenize_chinese_chars": "handle_chinese_chars",
+# tokenizer_config.json rules over tokenizer.json's normalizer as in transformers: by what it leaves unsaid too.
+NORMALIZER: dict[str, tuple[str, bool | None]] = {
+    "do_lower_case": ("lowercase", True),
+    "strip_accents": ("strip_accents", None),
+    "tokenize_chinese_chars": ("handle_chinese_chars", True),
 }
 GENERIC = ("PreTrainedTokenizerFast", "TokenizersBackend")  # classes that take tokenizer.json as it is
 
@@ -45,12 +46,14 @@ class Tokenizer:
     def __init__(
         self, checkpoint: Checkpoint, *, max_length: int, prompt: str = "", lowercase: bool = False
     ) -> None:
+        self.source = str(checkpoint.transformer)
         self.backend, self._rules = _load(checkpoint)
         self.max_length, self.prompt, self.lowercase = max_length, prompt, lowercase
         self.template: Template | None = None
         self.mask_id = -1
         # Special tokens stand before and after a text; a cut takes what is between.
-        special = self.backend.encode("a").special_tokens_mask
+        with _told(self.source):
+            special = _special(self.backend)
         self.after = next((i for i, is_special in enumerate(reversed(special)) if not is_special), 0)
         if max_length <= sum(special):
             raise UsageError(f"a maximal length of {max_length} tokens leaves no room for a text")
@@ -71,21 +74,26 @@ class Tokenizer:
         return self.template
 
     def __call__(self, texts: Sequence[str]) -> list[Tokens]:
-        if self.lowercase:
-            texts = [text.lower() for text in texts]
         whole = [self.prompt + text for text in texts] if self.prompt else list(texts)
+        if self.lowercase:
+            whole = [text.lower() for text in whole]
         if self.template is not None:
             return self._through(self.template, [self.template.around(text) for text in whole])
-        return [self._cut(encoding.ids) for encoding in self.backend.encode_batch_fast(whole)]
+        with _told(self.source):
+            encodings = self.backend.encode_batch_fast(whole)
+        return [self._cut(encoding.ids) for encoding in encodings]
 
     def _cut(self, ids: list[int]) -> Tokens:
+        if not ids:
+            return Tokens(ids, 0, problem="this tokenizer finds no token in the text")
         if len(ids) <= self.max_length:
             return Tokens(ids, len(ids))
         kept = ids[: self.max_length - self.after] + ids[len(ids) - self.after :]
         return Tokens(kept, len(ids))
 
     def _through(self, template: Template, whole: Sequence[str]) -> list[Tokens]:
-        encodings = self.backend.encode_batch(whole)
+        with _told(self.source):
+            encodings = self.backend.encode_batch(whole)
         return [self._cut_sentence(template, *both) for both in zip(whole, encodings, strict=True)]
 
     def _cut_sentence(self, template: Template, whole: str, encoding: "Encoding") -> Tokens:
@@ -101,6 +109,24 @@ class Tokenizer:
                 return Tokens(ids, count, problem=f"the template alone is over {self.max_length} tokens")
             ids = ids[: own[-1] + 1 - excess] + ids[own[-1] + 1 :]
         return Tokens(ids, count, ids.index(mask))
+
+
+@contextmanager
+def _told(source: str) -> Iterator[None]:
+    """The library's errors, which are of no type of their own, as ours."""
+    try:
+        yield
+    except Exception as error:
+        raise DataError(f"the tokenizer fails: {error}", source=source) from error
+
+
+def _special(backend: "Backend") -> list[int]:
+    """Which tokens are special, of an ordinary one and those around it; all, if there is no ordinary one."""
+    mask: list[int] = backend.encode("a").special_tokens_mask
+    if 0 in mask:
+        return mask
+    masks = (backend.encode(word).special_tokens_mask for word in backend.get_vocab())
+    return next((each for each in masks if 0 in each), mask)
 
 
 def _load(checkpoint: Checkpoint) -> tuple["Backend", dict[str, Any]]:
@@ -125,7 +151,7 @@ def _stated(rules: dict[str, Any], checkpoint: Checkpoint) -> dict[str, Any]:
         return rules
     if config.get("tokenizer_class") in GENERIC:
         return rules
-    stated = {ours: config[theirs] for theirs, ours in NORMALIZER.items() if theirs in config}
+    stated = {ours: config.get(theirs, usual) for theirs, (ours, usual) in NORMALIZER.items()}
     return {**rules, "normalizer": {**normalizer, **stated}}
 
 

@@ -17,18 +17,22 @@ def read_affine(path: str) -> tuple[Linear, str | None]:
     kernel, bias = (read_array(path, name).astype(np.float64) for name in ("kernel", "bias"))
     if kernel.ndim != 2 or bias.size != kernel.shape[0] or 0 in kernel.shape:
         raise DataError("kernel and bias do not fit each other", source=path)
-    if not (np.isfinite(kernel).all() and np.isfinite(bias).all()):
-        raise DataError("the kernel or the bias holds NaN or infinity", source=path)
     note = _note(path)
-    weight, offset = kernel.T, bias.ravel() @ kernel  # in float64: a mean far from zero would cost digits
-    kind = note.get("kind")
-    layer = Linear(
-        np.ascontiguousarray(weight, dtype=np.float32),
-        offset.astype(np.float32),
-        kind=kind if isinstance(kind, str) and kind.isidentifier() else "affine",
-    )
+    with np.errstate(all="ignore"):  # what does not fit is refused below
+        offset = bias.ravel() @ kernel  # in float64: a mean far from zero would cost digits
+        layer = Linear(
+            np.ascontiguousarray(kernel.T, dtype=np.float32), offset.astype(np.float32), kind=_kind(note)
+        )
+    if not (np.isfinite(layer.weight).all() and np.isfinite(layer.bias).all()):
+        raise DataError("the kernel or the bias holds NaN or infinity", source=path)
     fitted = note.get("_emb")
     return layer, fitted if isinstance(fitted, str) else None
+
+
+def _kind(note: Mapping[str, Any]) -> str:
+    """The word for labels, if the file says one that can stand in a label."""
+    kind = note.get("kind")
+    return kind if isinstance(kind, str) and kind.isascii() and kind.isidentifier() else "affine"
 
 
 def _note(path: str) -> dict[str, Any]:

@@ -1,0 +1,82 @@
+"""Peak memory of encode and score over ten times the rows: the high-water mark of a process of its own."""
+
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+PROGRAM = """
+import sys
+from sentkit.cli import app
+app(sys.argv[1:], standalone_mode=False)
+print(next(line for line in open("/proc/self/status") if line.startswith("VmHWM")), file=sys.stderr)
+"""
+SIZES = (100_000, 1_000_000)
+WORDS = "a man plays the guitar while some people sing and dance on green grass near old houses".split()
+
+
+def peak(*arguments: str) -> tuple[float, float]:
+    """Peak megabytes, and seconds."""
+    start = time.perf_counter()
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM, *arguments], capture_output=True, text=True, check=True
+    )
+    kilobytes = next(line for line in done.stderr.splitlines() if line.startswith("VmHWM")).split()[1]
+    return int(kilobytes) / 1024, time.perf_counter() - start
+
+
+def write_rows(path: Path, count: int) -> None:
+    with path.open("w") as file:
+        for number in range(count):
+            words = [WORDS[(number * k) % len(WORDS)] for k in range(1, 6 + number % 7)]
+            file.write(
+                json.dumps({"text_a": " ".join(words), "text_b": f"{number} people", "score": number % 6})
+                + "\n"
+            )
+
+
+def tiny_model(folder: Path) -> Path:
+    """Two layers of 32, over nano's tokenizer."""
+    import torch
+    from transformers import BertConfig, BertModel
+
+    import sentkit
+
+    nano = Path(sentkit.__file__).parent / "nano"
+    torch.manual_seed(0)
+    config = BertConfig(
+        vocab_size=16384, hidden_size=32, num_hidden_layers=2, num_attention_heads=2, intermediate_size=64
+    )
+    BertModel(config, add_pooling_layer=False).save_pretrained(folder)
+    for name in ("tokenizer.json", "tokenizer_config.json"):
+        (folder / name).write_bytes((nano / name).read_bytes())
+    return folder
+
+
+def main() -> None:
+    with TemporaryDirectory() as temporary:
+        folder = Path(temporary)
+        model = str(tiny_model(folder / "tiny"))
+        found: dict[str, list[tuple[float, float]]] = {
+            "encode -o x.safetensors": [],
+            "encode | (JSONL)": [],
+            "score --gold": [],
+        }
+        for size in SIZES:
+            rows, vectors = folder / "rows.jsonl", folder / f"{size}.safetensors"
+            write_rows(rows, size)
+            common = ["encode", str(rows), "-m", model, "-q", "--readout", "mean", "-f", "-o"]
+            found["encode -o x.safetensors"].append(peak(*common, str(vectors)))
+            found["encode | (JSONL)"].append(peak(*common, "/dev/null"))
+            found["score --gold"].append(
+                peak("score", str(vectors), "--gold", "score", "-f", "-o", "/dev/null")
+            )
+    for name, ((few, _), (many, seconds)) in found.items():
+        rate = SIZES[1] / seconds
+        print(f"| {name} | {few:.0f} MB | {many:.0f} MB | {many - few:+.0f} MB | {rate:,.0f} rows/s |")
+
+
+if __name__ == "__main__":
+    main()

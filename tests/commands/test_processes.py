@@ -1,0 +1,281 @@
+"""The program as the shell sees it: pipes, signals, terminals, full disks, closed streams."""
+
+import array
+import fcntl
+import os
+import pty
+import resource
+import select
+import signal
+import subprocess
+import sys
+import termios
+from pathlib import Path
+
+import pytest
+
+PAIR = b'{"embedding_a":[1,0],"embedding_b":[0.6,0.8]}\n'
+ROW = b'{"text":"a cat"}\n'
+COMMANDS = (
+    pytest.param(("encode", "-m", "TINY"), ROW, id="encode"),
+    pytest.param(("score",), PAIR, id="score"),
+    pytest.param(("cat",), ROW, id="cat"),
+)
+every = pytest.mark.parametrize(("command", "row"), COMMANDS)
+
+
+@pytest.fixture
+def started(tmp_path, tiny):
+    """A process of the program, its streams as pipes; ended with the test at the latest."""
+    running = []
+
+    def start(*arguments, **streams):
+        named = [str(tiny) if argument == "TINY" else argument for argument in arguments]
+        pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE) | streams
+        running.append(subprocess.Popen([sys.executable, "-m", "sentkit", *named], cwd=tmp_path, **pipes))
+        return running[-1]
+
+    yield start
+    for process in running:
+        process.kill()
+        process.communicate()
+
+
+def wait_until_read(process):
+    """Give the process a row, and return when it has taken it: now it waits for the next."""
+    left = array.array("i", [1])
+    while left[0]:
+        select.select([], [], [], 0.01)
+        fcntl.ioctl(process.stdin.fileno(), termios.FIONREAD, left)
+
+
+@every
+@pytest.mark.parametrize(
+    ("number", "code", "told"),
+    [(signal.SIGINT, 130, "interrupted"), (signal.SIGTERM, 143, "")],
+    ids=["ctrl-c", "terminated"],
+)
+def test_a_signal_ends_a_command_that_waits_for_rows(started, command, row, number, code, told, tmp_path):
+    """One line at most, the shell's own exit code, and no half-written file, however slow the rows are."""
+    process = started(*command, "-o", "out.jsonl")
+    process.stdin.write(row)
+    process.stdin.flush()
+    wait_until_read(process)
+    process.send_signal(number)
+    process.wait()
+    lines = [line for line in process.stderr.read().decode().splitlines() if "warning: " not in line]
+
+    assert process.returncode == code
+    assert lines == ([f"sentkit {command[0]}: {told}"] if told else [])
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_vector_file_is_not_left_half_written(started, tiny, tmp_path):
+    """Nor are its two side files."""
+    process = started("encode", "-m", "TINY", "-o", "out.safetensors")
+    process.stdin.write(ROW * 40)  # more than the first window
+    process.stdin.flush()
+    wait_until_read(process)
+    process.send_signal(signal.SIGTERM)
+    process.wait()
+
+    assert process.returncode == 143
+    assert list(tmp_path.iterdir()) == []
+
+
+@every
+@pytest.mark.parametrize("reader", ["head -1", "true"])
+def test_a_reader_that_leaves_is_no_mistake(shell, tiny, tmp_path, command, row, reader):
+    """`| head -1` is quiet and 0, also where the whole pipe must succeed."""
+    (tmp_path / "rows.jsonl").write_bytes(row * 20_000)
+    line = " ".join(str(tiny) if word == "TINY" else word for word in command)
+    done = shell(f"sentkit {line} -q rows.jsonl | {reader}")
+
+    assert done.code == 0
+    assert done.err == ""
+    assert done.out.count(b"\n") == (reader == "head -1")
+
+
+def test_a_reader_that_leaves_at_once_does_not_wait_for_a_slow_writer(shell):
+    """What is small enough to fit a pipe is written at the end, into a pipe nobody reads."""
+    done = shell("sentkit inspect nano | true; sentkit --version | true; sentkit encode --help | true")
+
+    assert done.code == 0
+    assert done.err == ""
+
+
+@every
+def test_a_terminal_on_standard_input_is_wrong_usage(started, command, row):
+    """Nobody types rows: the command says so and does not wait."""
+    _, terminal = pty.openpty()
+    process = started(*command, stdin=terminal)
+    _, told = process.communicate()
+
+    assert process.returncode == 2
+    assert told.decode().splitlines()[-2:] == [
+        f"sentkit {command[0]}: standard input is a terminal",
+        "  name a FILE, or pipe rows into the command",
+    ]
+
+
+FULL = [
+    *((name, tuple(command.values[0]), command.values[1]) for name, command in zip("esc", COMMANDS, strict=True)),
+    ("g", ("score", "--gold", "g"), b"".join(PAIR.replace(b"}", b',"g":%d}' % g).replace(b"0.6", b"0.%d" % g) for g in (1, 2))),
+    ("n", ("encode", "-n", "-m", "TINY"), ROW),
+    ("i", ("inspect", "TINY"), b""),
+    ("v", ("--version",), b""),
+    ("h", ("--help",), b""),
+]  # fmt: skip
+outputs = pytest.mark.parametrize(
+    ("command", "row"), [pytest.param(c, r, id=" ".join(c[:2]).replace(" TINY", "")) for _, c, r in FULL]
+)
+
+
+@outputs
+def test_a_full_disk_behind_standard_output_is_74(program, tiny, command, row):
+    """One line, whatever the output is."""
+    with Path("/dev/full").open("wb") as full:
+        arguments = [str(tiny) if word == "TINY" else word for word in command]
+        done = program(*arguments, stdin=row, capture_output=False, stdout=full, stderr=subprocess.PIPE)
+    told = [line for line in done.told if "warning: " not in line]
+
+    assert done.code == 74
+    assert len(told) == 1
+    assert told[0].endswith(": no space left on device")
+
+
+@outputs
+def test_a_closed_standard_output_is_73(shell, tiny, tmp_path, command, row):
+    """The result would be lost without a word."""
+    (tmp_path / "rows.jsonl").write_bytes(row)
+    line = " ".join(str(tiny) if word == "TINY" else word for word in command)
+    done = shell(f"sentkit {line} < rows.jsonl >&-")
+    told = [line for line in done.told if "warning: " not in line]
+
+    assert done.code == 73
+    assert len(told) == 1
+    assert told[0].endswith(": standard output is closed")
+
+
+def test_a_closed_standard_input_is_66(shell):
+    done = shell("sentkit cat <&-")
+
+    assert done.code == 66
+    assert done.err == "sentkit cat: standard input is closed\n"
+
+
+@every
+def test_a_full_device_is_74(program, tiny, command, row):
+    arguments = [str(tiny) if word == "TINY" else word for word in command]
+    done = program(*arguments, "-o", "/dev/full", stdin=row * 10_000)
+
+    assert done.code == 74
+    assert done.told[-1].endswith(": no space left on device")
+    assert Path("/dev/full").exists()
+
+
+@pytest.mark.parametrize("name", ["out.jsonl", "out.jsonl.gz", "out.safetensors"])
+def test_a_file_that_cannot_grow_leaves_nothing(program, name, tmp_path):
+    """As on a full disk: 74, one line, and neither the output nor a part of it."""
+    random = b"".join(b'{"embedding":[%d]}\n' % (k * k) for k in range(20_000))
+
+    def limit():
+        resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000))
+
+    done = program("cat", "-o", name, stdin=random, preexec_fn=limit)
+
+    assert done.code == 74
+    assert len(done.told) == 1
+    assert list(tmp_path.iterdir()) == []
+
+
+@every
+def test_an_output_that_exists_is_kept(program, tiny, tmp_path, command, row):
+    """73 before any work is done, and the file untouched; -f writes over it."""
+    arguments = [str(tiny) if word == "TINY" else word for word in command]
+    (tmp_path / "out.jsonl").write_text("dear old bytes")
+    refused = program(*arguments, "-o", "out.jsonl", stdin=row)
+    kept = (tmp_path / "out.jsonl").read_text()
+    forced = program(*arguments, "-f", "-o", "out.jsonl", stdin=row)
+
+    assert refused.code == 73
+    assert refused.told[-2:] == [
+        f"sentkit {command[0]}: out.jsonl: exists already",
+        "  use -f to overwrite it",
+    ]
+    assert kept == "dear old bytes"
+    assert forced.code == 0
+    assert (tmp_path / "out.jsonl").read_bytes().count(b"\n") == 1
+
+
+def test_an_output_in_a_folder_that_is_not_there_is_73(sentkit):
+    done = sentkit("cat", "-o", "nowhere/out.jsonl", stdin=ROW)
+
+    assert done.code == 73
+    assert done.err == "sentkit cat: nowhere/out.jsonl: cannot be written: no such file or directory\n"
+
+
+def test_a_folder_is_no_output(sentkit, tmp_path):
+    """Not even with -f; said before any work is done."""
+    (tmp_path / "out").mkdir()
+    done = sentkit("cat", "-f", "-o", "out", stdin=ROW)
+
+    assert done.code == 73
+    assert done.err == "sentkit cat: out: is a folder\n"
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
+def test_an_output_in_a_folder_of_others_is_73(sentkit, tmp_path):
+    (tmp_path / "theirs").mkdir(mode=0o500)
+    done = sentkit("cat", "-o", "theirs/out.jsonl", stdin=ROW)
+
+    assert done.code == 73
+    assert "cannot be written: permission denied" in done.err
+
+
+def test_the_input_may_be_the_output(sentkit, tmp_path):
+    """With -f a file is read to its end before it is replaced."""
+    (tmp_path / "rows.jsonl").write_bytes(ROW * 1000)
+    done = sentkit("cat", "rows.jsonl", "-f", "-o", "rows.jsonl")
+
+    assert done.code == 0
+    assert (tmp_path / "rows.jsonl").read_bytes() == ROW * 1000
+
+
+def test_rows_come_out_before_the_input_ends(started):
+    """The first window is small: a slow writer's first rows are answered while it goes on."""
+    process = started("encode", "-m", "TINY")
+    process.stdin.write(ROW * 32)
+    process.stdin.flush()
+
+    assert process.stdout.readline().startswith(b'{"text":"a cat","_emb":"tiny/mean:')
+
+
+def test_a_named_pipe_is_written_in_place(shell):
+    """`-o >(command)` and its like: nothing is renamed over them."""
+    done = shell("mkfifo pipe; (sentkit cat -o pipe <<< '{\"a\":1}' &) ; cat pipe")
+
+    assert done.code == 0
+    assert done.out == b'{"a":1}\n'
+
+
+def test_the_chain_of_the_readme_answers(shell):
+    done = shell(r"printf 'a cat\na dog\n' | sentkit encode | sentkit score")
+
+    assert done.code == 0
+    assert done.err == ""
+    assert done.rows[0]["text_a"] == "a cat"
+    assert done.rows[0]["text_b"] == "a dog"
+
+
+def test_a_mix_in_one_stream_is_refused(shell, tiny, other):
+    """`cat a b | sentkit score` with vectors of two models is 65, with both labels."""
+    done = shell(
+        f"echo a | sentkit encode -q -m {tiny} > a.jsonl; echo b | sentkit encode -q -m {other} > b.jsonl;"
+        " cat a.jsonl b.jsonl | sentkit score"
+    )
+
+    assert done.code == 65
+    assert done.out == b""
+    assert done.err.startswith("sentkit score: -:2: vectors are other/mean (")
+    assert ", the stream began with tiny/mean (" in done.err

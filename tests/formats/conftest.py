@@ -1,0 +1,70 @@
+"""Files to read, and folders as sentence-transformers saves them."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sentkit.formats.rows import Inputs, Row
+
+WORDS = "[PAD] [UNK] [CLS] [SEP] [MASK] a the cat dog sat . : query ##s"
+
+
+@pytest.fixture
+def write(tmp_path: Path) -> Callable[[str, bytes], str]:
+    """A file with these bytes; its path."""
+
+    def written(name: str, content: bytes) -> str:
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content)
+        return str(path)
+
+    return written
+
+
+@pytest.fixture
+def rows_of(write: Callable[[str, bytes], str]) -> Callable[..., list[Row]]:
+    """The rows of a file of this name with these bytes."""
+
+    def read(name: str, content: bytes, **how: Any) -> list[Row]:
+        return list(Inputs([write(name, content)], **how).read(lambda row: row))
+
+    return read
+
+
+@pytest.fixture(scope="session")
+def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A random BERT of three layers of width 8, with its tokenizer, as transformers saves it."""
+    from transformers import BertConfig, BertModel, BertTokenizer
+
+    folder = tmp_path_factory.mktemp("base")
+    config = BertConfig(
+        vocab_size=len(WORDS.split()),
+        hidden_size=8,
+        num_hidden_layers=3,
+        num_attention_heads=2,
+        intermediate_size=16,
+        max_position_embeddings=32,
+    )
+    BertModel(config).save_pretrained(folder)
+    (folder / "vocab.txt").write_text("\n".join(WORDS.split()))
+    BertTokenizer(str(folder / "vocab.txt")).save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture
+def saved(base: Path, tmp_path: Path) -> Callable[..., Path]:
+    """A folder that sentence-transformers saves: the random BERT, and what `build` puts behind it."""
+    from sentence_transformers import SentenceTransformer
+    from sentence_transformers.sentence_transformer.modules import Transformer
+
+    def save(build: Callable[[], list[Any]], **how: Any) -> Path:
+        length = how.pop("max_seq_length", 20)
+        transformer = Transformer(str(base), max_seq_length=length, **how.pop("transformer", {}))
+        model = SentenceTransformer(modules=[transformer, *build()], device="cpu", **how)
+        model.save(str(tmp_path / "saved"))
+        return tmp_path / "saved"
+
+    return save
