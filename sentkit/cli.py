@@ -8,7 +8,7 @@ import tempfile
 import traceback
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, NoReturn, ParamSpec
+from typing import Annotated, Any, NoReturn, ParamSpec
 
 import typer
 
@@ -64,7 +64,8 @@ def exit_code(error: BaseException, console: Console) -> int | None:
 def _trouble(error: OSError | MemoryError) -> str:
     if isinstance(error, MemoryError):
         return "out of memory"
-    return f"{error.filename}: {error.strerror}" if error.filename else error.strerror or str(error)
+    trouble = (error.strerror or str(error)).lower()
+    return f"{error.filename}: {trouble}" if error.filename else trouble
 
 
 def _report_bug(error: Exception, console: Console) -> int:
@@ -133,22 +134,31 @@ def main() -> NoReturn:
     arguments = sys.argv[1:]
     if arguments[:1] == ["help"]:
         arguments = [*arguments[1:2], "--help"]
+    leave(status(arguments))
+
+
+def status(arguments: list[str]) -> int:
+    """The exit code of a command line, of a wrong one too."""
     try:
         code = app(arguments, prog_name="sentkit", standalone_mode=False)
     except SystemExit as error:
+        if isinstance(error.__context__, BrokenPipeError):
+            return 0  # `sentkit encode --help | head -3`, of which typer makes exit code 1
         code = error.code if isinstance(error.code, int) else 1
-    except Exception as error:  # typer's own complaints about the command line
-        code = _wrong_usage(error)
-    leave(code if isinstance(code, int) else 0)
+    except Exception as error:
+        if hasattr(error, "format_message"):  # typer's own complaints about the command line
+            return _wrong_usage(error)
+        return exit_code(error, Console("")) or BUG
+    return code if isinstance(code, int) else 0
 
 
-def _wrong_usage(error: Exception) -> int:
-    message = getattr(error, "format_message", lambda: str(error))()
-    context = getattr(error, "ctx", None)
-    name = context.info_name if context is not None and context.parent is not None else ""
-    sys.stderr.write(f"sentkit{' ' if name else ''}{name}: {message[:1].lower()}{message[1:].rstrip('.')}\n")
-    sys.stderr.write(f"  see: sentkit {name or ''}{' ' if name else ''}--help\n")
-    return int(getattr(error, "exit_code", 2))
+def _wrong_usage(error: Any) -> int:
+    message = error.format_message()
+    inside = error.ctx is not None and error.ctx.parent is not None
+    command = error.ctx.info_name if inside else ""
+    advice = f"see: sentkit {command} --help" if command else "see: sentkit --help"
+    Console(command).error(f"{message[:1].lower()}{message[1:].rstrip('.')}", advice)
+    return int(error.exit_code)
 
 
 def leave(code: int) -> NoReturn:

@@ -5,10 +5,12 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from typing import Literal
 
 from sentkit.errors import UsageError
 
 PROGRESS = ("auto", "bar", "log", "json", "none")
+GAP, SHORTEST = 2, 8  # between the columns of a table; a name that is cut no further
 EVERY = {"bar": 0.1, "log": 60.0, "json": 1.0}  # seconds between two reports
 
 
@@ -20,21 +22,22 @@ class Console:
     open_line: bool = field(default=False, init=False)  # a progress bar stands on the last line
 
     def error(self, message: str, advice: str | None = None) -> None:
-        self._line(f"sentkit {self.command}: {message}")
+        self.say(message)
         if advice:
             self._line(f"  {advice}")
 
     def warn(self, message: str) -> None:
         if not self.quiet:
-            self._line(f"sentkit {self.command}: warning: {message}")
+            self.say(f"warning: {message}")
 
     def note(self, message: str) -> None:
         """For those who asked (-v), and for whoever sits before the terminal."""
         if self.verbose or (not self.quiet and on_terminal()):
-            self._line(f"sentkit {self.command}: {message}")
+            self.say(message)
 
     def say(self, message: str) -> None:
-        self._line(f"sentkit {self.command}: {message}")
+        who = f"sentkit {self.command}" if self.command else "sentkit"
+        self._line(f"{who}: {message}")
 
     def _line(self, text: str) -> None:
         if self.open_line:
@@ -91,16 +94,45 @@ class Progress:
         sys.stderr.flush()
 
 
-def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
-    """A table on standard output, for a person; names are cut to the terminal, numbers never."""
+def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]], *, names: Sequence[str]) -> None:
+    """A table on standard output, for a person; the columns `names` are cut to the terminal, numbers never."""
+    from rich.cells import cell_len
     from rich.console import Console as Terminal
     from rich.table import Table
+    from rich.text import Text
 
+    terminal = Terminal()
+    cells = [[printable(cell) for cell in row] for row in rows]
+    lengths = [max(map(cell_len, column)) for column in zip(columns, *cells, strict=True)]
+    widths = fitted(lengths, [column in names for column in columns], terminal.width)
     table = Table(box=None, pad_edge=False, header_style="bold")
-    for name in columns:
-        table.add_column(
-            name, justify="left" if name.startswith(("file", "text", "encoder")) else "right", no_wrap=True
-        )
-    for row in rows:
-        table.add_row(*row)
-    Terminal().print(table, markup=False)
+    for column, width in zip(columns, widths, strict=True):
+        justify: Literal["left", "right"] = "left" if column in names else "right"
+        table.add_column(column, justify=justify, width=width, no_wrap=True, overflow="ellipsis")
+    for row in cells:
+        table.add_row(*map(Text, row))
+    terminal.width = max(terminal.width, sum(widths) + GAP * len(widths))
+    terminal.print(table)
+
+
+def fitted(lengths: Sequence[int], may_shrink: Sequence[bool], room: int) -> list[int]:
+    """Widths of columns: the widest of those that may shrink give way, until all fit or none can."""
+    widths = list(lengths)
+    while sum(widths) + GAP * (len(widths) - 1) > room:
+        widest = max((width, place) for place, width in enumerate(widths) if may_shrink[place])
+        if widest[0] <= SHORTEST:
+            break
+        widths[widest[1]] -= 1
+    return widths
+
+
+def printable(text: str) -> str:
+    """What a terminal may be sent: no line ends, and no sequences that would steer it."""
+    return "".join(letter if letter.isprintable() else " " for letter in text)
+
+
+def print_pairs(pairs: Sequence[tuple[str, str]]) -> None:
+    """Names and values, a line each, on standard output; nothing is cut."""
+    width = max(len(name) for name, _ in pairs)
+    for name, value in pairs:
+        sys.stdout.write(f"{name:<{width}}  {printable(value)}\n")

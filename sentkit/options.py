@@ -75,6 +75,11 @@ Quiet = Annotated[bool, typer.Option("-q", "--quiet", help="No warnings, no prog
 Verbose = Annotated[bool, typer.Option("-v", "--verbose", help="Say what is chosen.")]
 
 
+def warn_undeclared(console: Console, model: str, *, declared: bool) -> None:
+    if not declared:
+        console.warn(f"{model} does not say how it is read: mean is taken (--readout says otherwise)")
+
+
 @contextmanager
 def open_inputs(
     console: Console,
@@ -88,13 +93,15 @@ def open_inputs(
     force: bool = False,
 ) -> Iterator["Inputs"]:
     """The rows of a command, with what its flags say of them; the rows left out are counted at the end."""
-    from sentkit.formats.files import open_output
+    from sentkit.formats.files import check_input, open_output
     from sentkit.formats.rows import Inputs, Rejects, parse_fields
 
     if rejects is not None and on_error != "skip":
         raise UsageError("--rejects belongs to --on-error skip")
     policy = Rejects(skip=on_error == "skip", tell=console.warn)
     inputs = Inputs(files or ["-"], format, parse_fields(fields or [], known), policy)
+    for path in inputs.paths:
+        check_input(path)
     if rejects is None:
         yield inputs
     else:

@@ -73,6 +73,7 @@ def encode(
     from sentkit.formats.checkpoints import read_checkpoint
     from sentkit.formats.kinds import FIELDS, TextParser
     from sentkit.formats.sinks import open_sinks, output_paths
+    from sentkit.formats.store import read_rows
     from sentkit.model import open_encoder
     from sentkit.model.plan import default_budget
     from sentkit.model.reading import Wishes, plan_reading
@@ -96,7 +97,7 @@ def encode(
         force=force,
     ) as inputs:
         texts, refuse = TextParser(inputs.fields), on_truncate == "error"
-        windows = prepare(inputs.read(texts), reading.tokenizer, inputs.rejects, refuse_cut=refuse)
+        windows = prepare(read_rows(inputs, texts), reading.tokenizer, inputs.rejects, refuse_cut=refuse)
         if dry_run:
             print_plan(windows, tally, batch_tokens or default_budget(device))
             return
@@ -122,23 +123,24 @@ def encode(
 
 def print_plan(windows: Iterable["Window"], tally: "Tally", budget: int) -> None:
     """What `encode` would do, as one JSON object."""
+    import orjson
+
+    from sentkit.formats.files import open_output
     from sentkit.model.plan import batches
 
     count = 0
     for window in windows:
         tally.add(window.of(places) for _, places in window.rows)
         count += len(batches([len(tokens.ids) for tokens in window.tokens], budget))
-    counts = f'"rows":{tally.rows},"texts":{tally.texts},"tokens":{tally.tokens},"cut_rows":{tally.cut}'
-    typer.echo(f'{{{counts},"batches":{count}}}')
+    counts = {"rows": tally.rows, "texts": tally.texts, "tokens": tally.tokens, "cut_rows": tally.cut}
+    with open_output("-", force=False) as out:
+        out.write(orjson.dumps({**counts, "batches": count}) + b"\n")
 
 
 def opening_words(checkpoint: "Checkpoint", reading: "Reading", console: Console) -> None:
     """Before torch is imported, which takes a second or two."""
     console.note(f"loading {checkpoint.name}")
-    if not reading.declared:
-        console.warn(
-            f"{checkpoint.name} does not say how it is read: mean is taken (--readout says otherwise)"
-        )
+    options.warn_undeclared(console, checkpoint.name, declared=reading.declared)
 
 
 def describe(encoder: "Encoder", console: Console) -> None:
@@ -149,7 +151,11 @@ def describe(encoder: "Encoder", console: Console) -> None:
 
 
 def write(window: Sequence["Done"], sinks: Sequence["Sink"], *, mark: bool) -> None:
+    from sentkit.formats.vectors import check_finite
+
     for done in window:
+        for vectors in done.vectors:
+            check_finite(done.row, vectors)  # of broken weights: JSON has no word for NaN
         extra = marks(done.tokens) if mark else ()
         for sink, vectors in zip(sinks, done.vectors, strict=True):
             sink.write(done.row, vectors, extra)

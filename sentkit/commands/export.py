@@ -40,6 +40,7 @@ def export(
 
     from sentkit.formats.checkpoints import read_checkpoint
     from sentkit.formats.export import export_checkpoint, inexpressible
+    from sentkit.model import open_encoder
     from sentkit.model.declaring import declaration_of
     from sentkit.model.reading import Wishes, plan_reading
 
@@ -48,7 +49,10 @@ def export(
     wishes = Wishes(
         readout, template, full_stop, prompt, max_length, normalise=normalize, transform=transform
     )
-    declaration = declaration_of(checkpoint, plan_reading(checkpoint, wishes))
+    reading = plan_reading(checkpoint, wishes)
+    options.warn_undeclared(console, model, declared=reading.declared)
+    encoder = open_encoder(checkpoint, reading, device="cpu", precision="fp32")
+    declaration = declaration_of(encoder)
     export_checkpoint(checkpoint, Path(output), declaration, {"parent": model}, force=force)
     reason = inexpressible(declaration.readout)
     if reason is not None:

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 import typer
 
 from sentkit import options
-from sentkit.console import print_table
+from sentkit.console import print_pairs
 
 
 def inspect(
@@ -34,9 +34,12 @@ def inspect(
     if json or sys.stdout is None or not sys.stdout.isatty():
         import orjson
 
-        sys.stdout.buffer.write(orjson.dumps(record) + b"\n")
+        from sentkit.formats.files import open_output
+
+        with open_output("-", force=False) as out:
+            out.write(orjson.dumps(record) + b"\n")
     else:
-        print_table(["", ""], [[name, shown(value)] for name, value in flat(record)])
+        print_pairs([(name, shown(value)) for name, value in flat(record)])
 
 
 def describe(path: str, format: str | None, fields: list[str]) -> dict[str, Any]:
@@ -60,8 +63,10 @@ def flat(record: dict[str, Any], before: str = "") -> list[tuple[str, Any]]:
 
 
 def shown(value: Any) -> str:
-    if isinstance(value, float):
-        return f"{value:.6g}"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, int | float):
+        return f"{value:,}" if isinstance(value, int) else f"{value:.6g}"
     if isinstance(value, list):
-        return ", ".join(map(str, value)) or "none"
-    return "" if value is None else f"{value:,}" if isinstance(value, int) else str(value)
+        value = ", ".join(map(str, value))
+    return str(value or "none")

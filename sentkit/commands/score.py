@@ -1,9 +1,9 @@
 """`sentkit score`: how alike vectors are, and how well that agrees with people."""
 
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from itertools import chain
-from typing import TYPE_CHECKING, Annotated, Any, BinaryIO, Literal
+from typing import TYPE_CHECKING, Annotated, BinaryIO, Literal
 
 import typer
 
@@ -14,7 +14,8 @@ from sentkit.errors import AnswerIsNo, UsageError
 if TYPE_CHECKING:
     from sentkit.formats.rows import Inputs
     from sentkit.formats.vectors import VectorRow
-    from sentkit.metrics.judged import Judged
+    from sentkit.metrics.judged import Question
+    from sentkit.metrics.records import Record
 
 
 def score(
@@ -84,10 +85,7 @@ def score(
     only("--gold", gold, {"--group": group, "--baseline": baseline, "--fail-under": fail_under})
     if aggregate != "all" and group is None:
         raise UsageError(f"--aggregate {aggregate} needs --group")
-    if gold is not None and (matrix or top or keep_vectors or replace):
-        raise UsageError(
-            "--gold makes a report; --matrix, --top, --keep-vectors and --replace belong to rows"
-        )
+    check_form(output, report=gold is not None, rows=[matrix, top, keep_vectors], replace=replace)
     as_table = output == "-" and not json and sys.stdout is not None and sys.stdout.isatty()
     with (
         options.open_inputs(
@@ -103,7 +101,9 @@ def score(
         open_output(output, force=force) as out,
     ):
         if gold is not None:
-            records = reports(inputs, gold, group, aggregate, metric, baseline, seed, console)
+            from sentkit.metrics.judged import Question
+
+            records = reports(inputs, Question(gold, group, metric, aggregate, seed), baseline, console)
             show_reports(records, out, as_table=as_table)
         else:
             score_rows(
@@ -124,6 +124,22 @@ def only(flag: str, given: object, dependents: dict[str, object]) -> None:
     for name, value in dependents.items():
         if given is None and value is not None:
             raise UsageError(f"{name} belongs to {flag}")
+
+
+def check_form(output: str, *, report: bool, rows: list[object], replace: bool) -> None:
+    """One form of output, and a name that does not promise another."""
+    from sentkit.formats.sinks import check_output
+    from sentkit.formats.store import is_store
+
+    if report and (any(rows) or replace):
+        raise UsageError(
+            "--gold makes a report; --matrix, --top, --keep-vectors and --replace belong to rows"
+        )
+    if sum(map(bool, rows)) > 1:
+        raise UsageError("--matrix, --top and --keep-vectors are three forms of output: take one")
+    check_output(output)
+    if is_store(output):
+        raise UsageError(f"{output}: a vector file is for vectors", advice="name it .jsonl or .jsonl.gz")
 
 
 def score_rows(
@@ -156,7 +172,12 @@ def score_rows(
     elif whole:
         write_matrix(rows, out, metric, replace=replace)
     else:
-        write_closest(rows, out, metric, top or 10, as_table=as_table)
+        from sentkit.metrics.sentences import closest
+
+        text = inputs.fields.get("text", "text")
+        show_closest(
+            list(closest(rows, top=top or 10, metric=metric, text=text)), out, metric, as_table=as_table
+        )
 
 
 def score_pairs(
@@ -180,106 +201,40 @@ def write_matrix(rows: Iterable["VectorRow"], out: BinaryIO, metric: str, *, rep
         out.write(with_members(row, [(b"similarities", as_list(similarities))], replace=replace) + b"\n")
 
 
-def write_closest(
-    rows: Iterable["VectorRow"], out: BinaryIO, metric: str, top: int, *, as_table: bool
-) -> None:
-    import orjson
-
-    from sentkit.metrics.sentences import closest
-
-    found = list(closest(rows, top=top, metric=metric))
-    if as_table:
-        print_table(
-            [metric, "text_a", "text_b"],
-            [
-                [f"{each['similarity']:.4f}", *(each.get(name, "") for name in ("text_a", "text_b"))]
-                for each in found
-            ],
-        )
-    else:
-        out.writelines(orjson.dumps(each) + b"\n" for each in found)
-
-
-def reports(
-    inputs: "Inputs",
-    gold: str,
-    group: str | None,
-    aggregate: str,
-    metric: str,
-    baseline: str | None,
-    seed: int,
-    console: Console,
-) -> list[dict[str, Any]]:
-    """One record for each file, and one of their average where that means something."""
-    from sentkit.formats.vectors import VectorReader
-    from sentkit.metrics.judged import check_same_pairs, judge
-    from sentkit.metrics.records import average_record, comparison_record, report_record
-    from sentkit.metrics.report import compare, report
-
-    def judged_file(path: str) -> "Judged":
-        return judge(VectorReader(inputs), path, gold=gold, group=group, metric=metric)
-
-    base = judged_file(baseline) if baseline is not None else None
-    records = []
-    for path in inputs.paths:
-        judged = judged_file(path)
-        record = report_record(judged, report(judged.pairs, aggregate=aggregate, seed=seed), metric)
-        if base is not None:
-            check_same_pairs(judged, base)
-            compared = compare(judged.pairs, base.pairs, aggregate=aggregate, seed=seed)
-            record["against"] = comparison_record(base, compared)
-        for name in record.get("undefined", ()):
-            console.warn(f'{path}: group "{name}" has no correlation: too few pairs, or all alike')
-        records.append(record)
-    average = average_record(records)
-    return records if average is None else [*records, average]
-
-
-def show_reports(records: list[dict[str, Any]], out: BinaryIO, *, as_table: bool) -> None:
+def show_closest(found: "list[Record]", out: BinaryIO, metric: str, *, as_table: bool) -> None:
     import orjson
 
     if not as_table:
-        out.writelines(orjson.dumps(record) + b"\n" for record in records)
+        out.writelines(orjson.dumps(each) + b"\n" for each in found)
         return
-    rows = [line for record in records for line in table_lines(record)]
-    print_table(["file", "encoder", "pairs", "Spearman x 100", "Pearson x 100"], rows)
+    texts = ("text_a", "text_b")
+    rows = [[f"{each['similarity']:.4f}", *(each.get(name, "") for name in texts)] for each in found]
+    print_table([metric, *texts], rows, names=texts)
 
 
-def table_lines(record: dict[str, Any]) -> Iterator[list[str]]:
-    """The record's own line, its aggregates, its groups, and its difference to the baseline."""
-    chosen = record.get("aggregate", "")
-    yield [record["file"], space_label(record["encoder"]), str(record["n"]), *both(record)]
-    for name, average in record.get("averages", {}).items():
-        yield [f"  {name}{' (chosen)' if name == chosen else ''}", "", "", *both(average)]
-    for name, of in record.get("groups", {}).items():
-        yield [f"  {name}", "", str(of["n"]), *both(of)]
-    if "against" in record:
-        other = record["against"]
-        shown = [
-            with_interval(other[k]["difference"], other[k]["ci95"], f"{other[k]['p']:.3f}") for k in KINDS
-        ]
-        yield [f"  minus {other['file']}", space_label(other["encoder"]), "", *shown]
+def reports(inputs: "Inputs", question: "Question", baseline: str | None, console: Console) -> "list[Record]":
+    from sentkit.metrics.records import file_records
+
+    records = file_records(inputs, question, baseline)
+    for record in records:
+        for name in record.get("undefined", ()):
+            console.warn(f'{record["file"]}: group "{name}" has no correlation: too few pairs, or all alike')
+    return records
 
 
-KINDS = ("spearman", "pearson")
+def show_reports(records: "list[Record]", out: BinaryIO, *, as_table: bool) -> None:
+    import orjson
+
+    from sentkit.metrics.table import COLUMNS, NAMES, table_lines
+
+    if as_table:
+        lines = [line for record in records for line in table_lines(record)]
+        print_table(COLUMNS, lines, names=NAMES)
+    else:
+        out.writelines(orjson.dumps(record) + b"\n" for record in records)
 
 
-def both(record: dict[str, Any]) -> list[str]:
-    return [with_interval(record[kind], record.get(f"{kind}_ci95")) for kind in KINDS]
-
-
-def with_interval(value: float | None, interval: list[float] | None, p: str | None = None) -> str:
-    text = "undefined" if value is None else f"{value:.2f}"
-    if interval is not None and None not in interval:
-        text += f" [{interval[0]:.2f}, {interval[1]:.2f}]"
-    return text if p is None else f"{text} p={p}"
-
-
-def space_label(emb: str | None) -> str:
-    return "" if emb is None else emb.rpartition(":")[0]
-
-
-def check_floor(records: Iterable[dict[str, Any]], floor: float | None) -> None:
+def check_floor(records: "Iterable[Record]", floor: float | None) -> None:
     for record in records:
         value = record["spearman"]
         if floor is not None and (value is None or value < floor):

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import orjson
 
-from sentkit.formats import splice, store
+from sentkit.formats import store
 from sentkit.formats.files import open_output
 from sentkit.formats.rows import Inputs, Row
 from sentkit.formats.sinks import check_output, open_sink
@@ -52,7 +52,7 @@ def convert(inputs: Inputs, output: str, *, head: int | None, encoding: str | No
         output, spec, names, width=reader.width, encoding="list", force=force, replace=True
     ) as sink:
         for row in chain(first, rows):
-            sink.write(without(row), row.vectors)
+            sink.write(row.row.without(row.names), row.vectors)  # under names of its own, too
 
 
 def as_jsonl(row: VectorRow, emb: str | None, encoding: str | None) -> bytes:
@@ -63,13 +63,7 @@ def as_jsonl(row: VectorRow, emb: str | None, encoding: str | None) -> bytes:
     encode = ENCODINGS[encoding or "list"]
     marks = [] if emb is None or "_emb" in values else [(b"_emb", orjson.dumps(emb))]
     vectors = [(name.encode(), encode(vector)) for name, vector in zip(row.names, row.vectors, strict=True)]
-    return row.row.spliced(lambda line: splice.put(line, [*marks, *vectors]))
-
-
-def without(row: VectorRow) -> Row:
-    """The row whose vectors go elsewhere; under names of its own they are taken out here."""
-    line = row.row.spliced(lambda line: splice.drop(line, row.names))
-    return Row(line, row.row.values, row.row.source, row.row.number)
+    return row.row.put([*marks, *vectors])
 
 
 def common_spec(inputs: Inputs) -> dict[str, Any]:

@@ -27,16 +27,22 @@ def bare_suffix(path: str) -> str:
 def open_input(path: str) -> Iterator[BinaryIO]:
     """The decompressed bytes of a file; "-" is standard input, refused when it is a terminal."""
     if path == "-":
-        if sys.stdin is None:
-            raise NoInputError("standard input is closed")
-        if sys.stdin.isatty():
-            raise UsageError(
-                "standard input is a terminal", advice="name a FILE, or pipe rows into the command"
-            )
+        check_input(path)
         yield sys.stdin.buffer
         return
     with open_file(path) as file, _decompressed(path, file) as plain:
         yield plain
+
+
+def check_input(path: str) -> None:
+    """Refuse what cannot be opened, before any work is done. A named pipe is left alone: it opens once."""
+    if path != "-":
+        if not Path(path).is_fifo():
+            open_file(path).close()
+    elif sys.stdin is None:
+        raise NoInputError("standard input is closed")
+    elif sys.stdin.isatty():
+        raise UsageError("standard input is a terminal", advice="name a FILE, or pipe rows into the command")
 
 
 def open_file(path: str) -> BinaryIO:
@@ -169,4 +175,5 @@ def create(path: Path) -> BinaryIO:
     try:
         return path.open("w+b")
     except OSError as error:
-        raise CannotCreateError(f"{path}: cannot be written: {error.strerror}") from error
+        name, trouble = str(path).removesuffix(".part"), (error.strerror or str(error)).lower()
+        raise CannotCreateError(f"{name}: cannot be written: {trouble}") from error

@@ -14,10 +14,10 @@ SMALL_FILES = ["*.json", "*.txt", "*.model", "*/*.json"]
 
 def find_model(name: str) -> Path:
     """The folder of a model. A path never touches the network; only what looks like a hub name may."""
+    if name == BUNDLED:  # whatever lies in the present folder: that is ./nano
+        return Path(__file__).parent.parent / BUNDLED
     if Path(name).is_dir():
         return _with_config(Path(name), name)
-    if name == BUNDLED:
-        return Path(__file__).parent.parent / BUNDLED
     if name.startswith("pkg:"):
         return _in_package(name.removeprefix("pkg:"))
     if Path(name).exists():

@@ -49,7 +49,7 @@ class TextParser:
         if self.kind is None:
             self.kind = self._kind_of(row)
             self.names = tuple(self.fields.get(name, name) for name in self.kind.texts)
-        row.once(self.names)
+        row.check_names()
         return row, tuple(self._text(row, name) for name in self.names)
 
     def _kind_of(self, row: Row) -> Kind:

@@ -80,7 +80,7 @@ def text_object(line: bytes) -> Made:
 
 def sniffed_text(line: bytes) -> Made:
     """Text in a stream whose format nobody stated: rows of JSON behind it are not sentences."""
-    if line.startswith(b"{") and isinstance(_parsed(line), dict):
+    if line.lstrip().startswith(b"{") and isinstance(_parsed(line), dict):
         raise BadLine("a JSON object in a stream that began as plain text (--from text reads it as text)")
     return text_object(line)
 

@@ -24,6 +24,8 @@ POOLING = {
     "pooling_mode_weightedmean_tokens": "weightedmean",
     "pooling_mode_lasttoken": "lasttoken",
 }
+# The first versions of sentence-transformers named their file after the architecture.
+NAMED_AFTER = ("bert", "roberta", "distilbert", "camembert", "albert", "xlm-roberta", "xlnet")
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +38,7 @@ class Declared:
     prompt: str = ""  # set before every text
     prompt_is_read: bool = True  # False: the readout leaves the prefix's tokens out
     template: str | None = None  # of the readout `prompt`
-    full_stop: str = "none"
+    full_stop: str | None = None  # None: the template's own
 
 
 def read_modules(folder: Path) -> tuple[Path, Declared]:
@@ -127,7 +129,8 @@ def _with_layers(pooling: Readout, layers: Sequence[int] | None, place: Path) ->
 
 def _transformer(folder: Path, found: Declared) -> Declared:
     """Length and lower-casing: sentence-transformers' own file before the tokenizer's."""
-    own = next((read_object(path) for path in sorted(folder.glob("sentence_*_config.json"))), {})
+    files = (read_object_if_there(folder / f"sentence_{name}_config.json") for name in NAMED_AFTER)
+    own: Mapping[str, Any] = next(filter(None, files), {})
     tokenizer = read_object_if_there(folder / "tokenizer_config.json")
     lengths = [own.get("max_seq_length"), tokenizer.get("model_max_length")]
     stated = [n for n in lengths if isinstance(n, int | float) and not isinstance(n, bool)]
@@ -164,5 +167,5 @@ def read_own(values: Mapping[str, Any], path: Path, found: Declared) -> Declared
         lowercase=values.get("lowercase", found.lowercase),
         prompt=values.get("prompt", found.prompt),
         template=values.get("template"),
-        full_stop=values.get("full_stop", "none"),
+        full_stop=values.get("full_stop"),
     )

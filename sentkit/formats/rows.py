@@ -4,7 +4,7 @@ JSONL, plain text, TSV and CSV all become `Row`s here. What a row must hold is s
 `vectors.py`) that `Inputs.read` applies, so that every bad row, of whatever badness, meets one policy.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, BinaryIO, TypeVar
 
@@ -38,21 +38,39 @@ class Row:
     values: dict[str, Any]
     source: str
     number: int  # the line it came from, counted from 1
+    _plain: bool | None = field(default=None, repr=False, compare=False)
 
     def error(self, problem: str, *, advice: str | None = None) -> DataError:
         return DataError(problem, source=self.source, line=self.number, advice=advice)
 
-    def once(self, names: Sequence[str]) -> None:
-        """Refuse a row in which one of these names stands twice: the parser took the last without a word."""
-        if b"\\u" in self.line or any(self.line.count(b'"%b"' % name.encode()) > 1 for name in names):
-            self.spliced(splice.members)
+    @property
+    def plain(self) -> bool:
+        if self._plain is None:
+            self._plain = splice.is_plain(self.line, self.values)
+        return self._plain
 
-    def spliced(self, edit: Callable[[bytes], T]) -> T:
-        """What one of `splice`'s functions makes of the line; a name that stands twice in it is refused."""
+    def check_names(self) -> None:
+        """Refuse a row in which a name stands twice: the parser took the last without a word."""
+        if not self.plain:
+            self.members()
+
+    def members(self) -> splice.Spans:
         try:
-            return edit(self.line)
+            return splice.members(self.line)
         except splice.RepeatedName as error:
             raise self.error(f'"{error}" stands twice in this row') from error
+
+    def put(self, new: Sequence[tuple[bytes, bytes]]) -> bytes:
+        """The line with these members, in the place of old ones of their names."""
+        return splice.put(self.line, new, self.members())
+
+    def without(self, names: Collection[str]) -> "Row":
+        left = {name: value for name, value in self.values.items() if name not in names}
+        if self.plain:
+            line = splice.drop_from_plain(self.line, self.values.keys() & names)
+        else:
+            line = splice.drop(self.line, names, self.members())
+        return Row(line, left, self.source, self.number)
 
 
 @dataclass(slots=True)

@@ -68,7 +68,7 @@ def with_members(row: Row, new: Members, *, replace: bool) -> bytes:
     names = [name.decode() for name, _ in new]
     if any(name in row.values for name in names):
         refuse_present(row, names, replace=replace)
-        return row.spliced(lambda line: splice.put(line, new))
+        return row.put(new)
     return splice.append(row.line, new, empty=not row.values)
 
 

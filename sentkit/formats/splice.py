@@ -6,56 +6,86 @@ edited. All functions take a line that has parsed as a JSON object already.
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import orjson
 
-STRING = rb'"(?:[^"\\]++|\\.)*+"'
-NAME = re.compile(rb"\s*(" + STRING + rb")\s*:\s*")
-SIMPLE = re.compile(
-    STRING + rb'|\[[^\[\]{}"]*+\]|[^\s,\[\]{}"]++'
-)  # a string, a flat list, a number or a word
-TOKEN = re.compile(STRING + rb"|[\[\]{}]")
-AFTER = re.compile(rb"\s*([,}])")
+QUOTE, BACKSLASH = b'"'[0], b"\\"[0]
+BLANK = re.compile(rb"\s*")
+WORD = re.compile(rb"[^\s,\[\]{}\"]+")  # a number, true, false or null
+BRACKET = re.compile(rb"[\"\[\]{}]")
+SEPARATOR = re.compile(rb"\s*[:,}]\s*")
 
 
 class RepeatedName(Exception):
     """A member's name stands twice in one object; which one counts is anybody's guess, so neither does."""
 
 
-@dataclass(frozen=True, slots=True)
-class Span:
+class Span(NamedTuple):
     start: int  # of the name
     value: int  # of the value
     end: int  # past the value
 
 
+Spans = Mapping[str, Span]
+
+
+def is_plain(line: bytes, values: Mapping[str, Any]) -> bool:
+    """No escapes, nothing nested, no name twice: every quote belongs to a name or a string of these."""
+    strings = [type(value) for value in values.values()].count(str)
+    return b"\\" not in line and line.count(b'"') == 2 * (len(values) + strings)
+
+
 def members(line: bytes) -> dict[str, Span]:
     """Where each member of the top-level object stands in the line."""
     found: dict[str, Span] = {}
-    place = line.index(b"{") + 1
-    while (name := NAME.match(line, place)) is not None:
-        end = _end_of_value(line, name.end())
-        text = orjson.loads(name[1])
-        if text in found:
-            raise RepeatedName(text)
-        found[text] = Span(name.start(1), name.end(), end)
-        separator = AFTER.match(line, end)
-        assert separator is not None, "the line has parsed as JSON"
-        place = separator.end()
+    start, last = _past(BLANK, line, line.index(b"{") + 1), line.rindex(b"}")
+    while start < last:
+        name_end = _end_of_string(line, start)
+        value = _past(SEPARATOR, line, name_end)
+        end = _end_of_value(line, value)
+        name = orjson.loads(line[start:name_end])
+        if name in found:
+            raise RepeatedName(name)
+        found[name] = Span(start, value, end)
+        start = _past(SEPARATOR, line, end)  # of the next name, or past the object's brace
     return found
 
 
+def _past(pattern: re.Pattern[bytes], line: bytes, place: int) -> int:
+    found = pattern.match(line, place)
+    assert found is not None, "the line has parsed as JSON"
+    return found.end()
+
+
+def _end_of_string(line: bytes, start: int) -> int:
+    """Past the quote that ends the string; one behind an odd number of backslashes does not."""
+    while True:
+        quote = line.index(b'"', start + 1)
+        before = quote - 1
+        while line[before] == BACKSLASH:
+            before -= 1
+        if (quote - before) % 2:
+            return quote + 1
+        start = quote
+
+
 def _end_of_value(line: bytes, start: int) -> int:
-    simple = SIMPLE.match(line, start)
-    if simple is not None:
-        return simple.end()
-    depth = 0
-    for token in TOKEN.finditer(line, start):
-        depth += {b"[": 1, b"{": 1, b"]": -1, b"}": -1}.get(token[0], 0)
+    if line[start] == QUOTE:
+        return _end_of_string(line, start)
+    if line[start] not in b"[{":
+        return _past(WORD, line, start)
+    depth, place = 0, start
+    while True:
+        bracket = BRACKET.search(line, place)
+        assert bracket is not None, "the line has parsed as JSON"
+        place = bracket.end()
+        if bracket[0] == b'"':
+            place = _end_of_string(line, bracket.start())
+            continue
+        depth += 1 if bracket[0] in b"[{" else -1
         if depth == 0:
-            return token.end()
-    raise AssertionError("the line has parsed as JSON")
+            return place
 
 
 def append(line: bytes, new: Iterable[tuple[bytes, bytes]], *, empty: bool) -> bytes:
@@ -65,24 +95,36 @@ def append(line: bytes, new: Iterable[tuple[bytes, bytes]], *, empty: bool) -> b
     return b"%b%b%b}" % (body, b"" if empty else b",", added) if added else line
 
 
-def put(line: bytes, new: Sequence[tuple[bytes, bytes]]) -> bytes:
+def put(line: bytes, new: Sequence[tuple[bytes, bytes]], spans: Spans | None = None) -> bytes:
     """The object with members that are replaced where they stand, or appended where they are new."""
-    spans = members(line)
+    spans = members(line) if spans is None else spans
     places: Mapping[str, bytes] = {name.decode(): value for name, value in new}
     for name in sorted(places.keys() & spans.keys(), key=lambda name: -spans[name].value):
         line = line[: spans[name].value] + places[name] + line[spans[name].end :]
     return append(line, [m for m in new if m[0].decode() not in spans], empty=not spans)
 
 
-def drop(line: bytes, names: Iterable[str]) -> bytes:
+def drop(line: bytes, names: Iterable[str], spans: Spans | None = None) -> bytes:
     """The object without the members of these names; what is kept keeps the comma and blanks before it."""
-    found = members(line)
-    spans, unwanted = list(found.values()), set(names)
-    if not unwanted & found.keys():
+    spans = members(line) if spans is None else spans
+    places, unwanted = list(spans.values()), set(names)
+    if not unwanted & spans.keys():
         return line
-    kept = b""
-    for at, name in enumerate(found):
+    kept: list[bytes] = []
+    for at, name in enumerate(spans):
         if name not in unwanted:
-            kept += line[spans[at - 1].end : spans[at].start] if kept else b""
-            kept += line[spans[at].start : spans[at].end]
-    return line[: spans[0].start] + kept + line[spans[-1].end :]
+            kept.append(line[places[at - 1].end if kept else places[at].start : places[at].end])
+    return line[: places[0].start] + b"".join(kept) + line[places[-1].end :]
+
+
+def drop_from_plain(line: bytes, names: Iterable[str]) -> bytes:
+    """What `drop` makes of a plain line, without looking at the members that stay."""
+    for name in names:
+        quoted = b'"%b":' % name.encode()
+        start = line.find(quoted)
+        value = start + len(quoted)
+        if start < 0 or line[start - 1 : start] != b"," or line[value : value + 1] != b'"':
+            line = drop(line, [name])  # the first member, or blanks in it, or no string
+        else:
+            line = line[: start - 1] + line[line.index(b'"', value + 1) + 1 :]
+    return line

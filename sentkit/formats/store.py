@@ -6,11 +6,11 @@ JSONL lines as they came. The metadata's one key, `sentkit`, holds the spec and 
 
 import math
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryFile
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, TypeVar
 
 import numpy as np
 import orjson
@@ -20,8 +20,10 @@ from sentkit.errors import DataError
 from sentkit.formats.files import open_file, open_output
 from sentkit.formats.kinds import KINDS
 from sentkit.formats.lines import BadLine, json_object
-from sentkit.formats.rows import Row
+from sentkit.formats.rows import Inputs, Row
 from sentkit.formats.tensors import Header, header_bytes, read_header
+
+T = TypeVar("T")
 
 SUFFIX = ".safetensors"
 BLOCK = 4096  # rows read at once
@@ -43,7 +45,7 @@ class Store:
             raise DataError("not a vector file: embeddings and row_offsets do not agree", source=path)
         self._shape("rows", "U8")
         self.count, self.width = shape[0], shape[-1]
-        if not self.width:
+        if self.count and not self.width:
             raise DataError("not a vector file: its vectors are empty", source=path)
         names = self.spec.get("vectors", ["embedding"])
         if names not in [list(kind.vectors) for kind in KINDS] or len(names) != math.prod(shape[1:-1]):
@@ -105,6 +107,21 @@ class Store:
         if b"\n" in line:  # JSON allows it between members, but as JSONL it would be two rows
             raise DataError("a row on more than one line", source=self.path, line=number)
         return Row(line, values, self.path, number)
+
+
+def read_rows(inputs: Inputs, parse: Callable[[Row], T]) -> Iterator[T]:
+    """As `Inputs.read`, of vector files too: the rows in them, without the vectors."""
+    for path in inputs.paths:
+        if not is_store(path):
+            yield from inputs.read_file(path, parse)
+            continue
+        for row, _ in Store(path):
+            try:
+                value = parse(row)
+            except DataError as error:
+                inputs.rejects.add(row.line, error)
+            else:
+                yield value
 
 
 class StoreWriter:

@@ -57,7 +57,7 @@ def _check_header(names: Sequence[str]) -> list[str]:
 
 def _csv_cells(raw: bytes) -> list[str]:
     try:
-        return next(csv.reader([readable(raw)], strict=True), [""])
+        return next(csv.reader([readable(raw)], strict=True)) or [""]  # an empty line has one field
     except csv.Error as error:  # a quote that is never closed, or a field that goes on behind one
         raise BadLine(f"not CSV: {error}") from error
 

@@ -1,6 +1,5 @@
 """Vectors in rows: members read back from lists or base64, one space and one shape per stream."""
 
-import binascii
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -8,10 +7,11 @@ from typing import Any, TypeVar
 
 import numpy as np
 import orjson
+import pybase64
 from numpy.typing import NDArray
 
 from sentkit.errors import DataError
-from sentkit.formats import splice, store
+from sentkit.formats import store
 from sentkit.formats.fingerprint import shown, space_of
 from sentkit.formats.kinds import FIELDS, KINDS, wrong_member
 from sentkit.formats.lines import json_type
@@ -41,6 +41,7 @@ class VectorReader:
     def __init__(self, inputs: Inputs) -> None:
         self.inputs = inputs
         self.names: tuple[str, ...] = ()  # as our own: embedding, or embedding_a and embedding_b, ...
+        self.theirs: tuple[str, ...] = ()  # as these rows call them
         self.width = 0
         self.emb: str | None = None
 
@@ -64,15 +65,13 @@ class VectorReader:
 
     def parse(self, row: Row) -> VectorRow:
         names = self.names or self._names_in(row)
-        theirs = [self.inputs.fields.get(name, name) for name in names]
-        row.once((*theirs, "_emb"))
-        vectors = [parse_vector(row, name) for name in theirs]
-        if len({len(vector) for vector in vectors}) > 1:
-            raise row.error("the vectors of this row have different lengths")
+        theirs = self.theirs or [self.inputs.fields.get(name, name) for name in names]
+        row.check_names()
+        vectors = parse_vectors(row, theirs)
         emb = row.values.get("_emb")
         if emb is not None and not isinstance(emb, str):
             raise wrong_member(row, "_emb", "a string")
-        return self.admit(row, names, np.stack(vectors), emb)
+        return self.admit(row, names, vectors, emb)
 
     def _names_in(self, row: Row) -> tuple[str, ...]:
         for names in VECTOR_NAMES:
@@ -87,32 +86,47 @@ class VectorReader:
         self.check(row, vectors)
         if not self.names:
             self.names, self.width, self.emb = names, vectors.shape[1], emb
+            self.theirs = tuple(self.inputs.fields.get(name, name) for name in names)
         if names != self.names:
             raise row.error(f"vectors are {', '.join(names)}, the stream began with {', '.join(self.names)}")
-        if emb != self.emb and (None in (emb, self.emb) or space_of(emb or "") != space_of(self.emb or "")):
+        if emb != self.emb and (emb is None or self.emb is None or space_of(emb) != space_of(self.emb)):
             raise row.error(f"vectors are {shown(emb)}, the stream began with {shown(self.emb)}")
         if vectors.shape[1] != self.width:
             raise row.error(f"vectors of {vectors.shape[1]} numbers, the stream began with {self.width}")
-        return VectorRow(row, vectors, tuple(self.inputs.fields.get(name, name) for name in names))
+        return VectorRow(row, vectors, self.theirs)
 
     def check(self, row: Row, vectors: NDArray[np.float32]) -> None:
         check_finite(row, vectors)
 
 
 def check_finite(row: Row, vectors: NDArray[np.float32]) -> None:
-    flat = vectors.ravel()
-    # One cheap product decides nearly always: it is finite only where every number is (and none is huge).
-    with np.errstate(over="ignore"):
-        square = flat.dot(flat)
-    if not math.isfinite(square) and not np.isfinite(flat).all():
+    if not np.isfinite(vectors).all():
         raise row.error("a vector holds NaN or infinity")
 
 
-def parse_vector(row: Row, name: str) -> Vector:
-    """A vector member: a list of numbers, or the base64 of little-endian float32."""
+def parse_vectors(row: Row, names: Sequence[str]) -> NDArray[np.float32]:
+    """(k, d): the vectors of a row, which are of one length."""
+    raw = [raw_vector(row, name) for name in names]
+    if len(set(map(len, raw))) > 1:
+        raise row.error("the vectors of this row have different lengths")
+    return np.frombuffer(b"".join(raw), dtype="<f4").reshape(len(names), -1)
+
+
+def raw_vector(row: Row, name: str) -> bytes:
+    """The little-endian float32 of a vector member, which is their base64 or a list of numbers."""
     value = row.values.get(name)
-    if isinstance(value, str):
-        return _from_base64(row, name, value)
+    if not isinstance(value, str):
+        return _from_list(row, name, value)
+    try:
+        raw = pybase64.b64decode(value, validate=True)
+    except ValueError as error:
+        raise row.error(f'"{name}" is a string that is not base64') from error
+    if not raw or len(raw) % 4:
+        raise row.error(f'"{name}" is base64 of {len(raw)} bytes, expected float32')
+    return raw
+
+
+def _from_list(row: Row, name: str, value: object) -> bytes:
     if not isinstance(value, list):
         raise wrong_member(row, name, "a vector: a list of numbers, or base64")
     strange = set(map(type, value)) - {float, int}
@@ -122,17 +136,7 @@ def parse_vector(row: Row, name: str) -> Vector:
     if not value:
         raise row.error(f'"{name}" is empty')
     with np.errstate(over="ignore"):
-        return np.array(value, dtype=np.float32)
-
-
-def _from_base64(row: Row, name: str, value: str) -> Vector:
-    try:
-        raw = binascii.a2b_base64(value, strict_mode=True)
-    except ValueError as error:
-        raise row.error(f'"{name}" is a string that is not base64') from error
-    if not raw or len(raw) % 4:
-        raise row.error(f'"{name}" is base64 of {len(raw)} bytes, expected float32')
-    return np.frombuffer(raw, dtype="<f4")
+        return np.array(value, dtype="<f4").tobytes()
 
 
 def as_list(vector: Vector) -> bytes:
@@ -141,7 +145,7 @@ def as_list(vector: Vector) -> bytes:
 
 
 def as_base64(vector: Vector) -> bytes:
-    return b'"%b"' % binascii.b2a_base64(vector.astype("<f4", copy=False).tobytes(), newline=False)
+    return b'"%b"' % pybase64.b64encode(vector.astype("<f4", copy=False).tobytes())
 
 
 ENCODINGS: Mapping[str, Any] = {"list": as_list, "base64": as_base64}
@@ -150,10 +154,7 @@ ENCODINGS: Mapping[str, Any] = {"list": as_list, "base64": as_base64}
 def without_vectors(row: Row, names: Sequence[str]) -> Row:
     """The row without these members and their `_emb`: what is left when its vectors have served."""
     gone = {*names, "_emb"}
-    if not gone & row.values.keys():
-        return row
-    left = {name: value for name, value in row.values.items() if name not in gone}
-    return Row(row.spliced(lambda line: splice.drop(line, gone)), left, row.source, row.number)
+    return row.without(gone) if gone & row.values.keys() else row
 
 
 def scored(row: Row, name: str) -> float | None:

@@ -11,13 +11,14 @@ from numpy.typing import NDArray
 
 from sentkit.errors import DataError
 from sentkit.formats.kinds import wrong_member
+from sentkit.formats.rows import Inputs
 from sentkit.formats.vectors import VectorReader, VectorRow, scored
 from sentkit.metrics.report import Pairs
 from sentkit.metrics.similarity import SIMILARITIES
 
 T = TypeVar("T")
 
-BLOCK = 1024
+BLOCK = 256
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,12 +51,24 @@ def expect_pair(row: VectorRow) -> VectorRow:
     return row
 
 
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What is asked of a file of pairs."""
+
+    gold: str  # the member that holds people's score
+    group: str | None = None  # the member that says a row's sub-topic
+    metric: str = "cosine"
+    aggregate: str = "all"
+    seed: int = 0
+
+
 @dataclass(slots=True)
 class Gold:
     """The gold scores and groups that go with the rows of one file."""
 
     name: str
     group: str | None
+    texts: tuple[str, ...]  # the members that say which pair it is
     scores: "array[float]" = field(default_factory=lambda: array("d"))
     groups: "array[int]" = field(default_factory=lambda: array("i"))
     identities: "array[int]" = field(default_factory=lambda: array("q"))
@@ -65,14 +78,13 @@ class Gold:
     def take(self, row: VectorRow) -> VectorRow | None:
         """Keep the row's score, or count it as skipped."""
         values = expect_pair(row).row.values
-        row.row.once([name for name in (self.name, self.group) if name])
         score, code = scored(row.row, self.name), self._code(row)
         if score is None:
             self.skipped += 1
             return None
         self.scores.append(score)
         self.groups.append(code)
-        self.identities.append(hash((score, *(str(values.get(name)) for name in ("text_a", "text_b")))))
+        self.identities.append(hash((score, *(str(values.get(name)) for name in self.texts))))
         return row
 
     def _code(self, row: VectorRow) -> int:
@@ -84,17 +96,18 @@ class Gold:
         return self.codes.setdefault(str(value), len(self.codes))
 
 
-def judge(reader: VectorReader, path: str, *, gold: str, group: str | None, metric: str) -> Judged:
-    taken = Gold(gold, group)
+def judge(inputs: Inputs, path: str, question: Question) -> Judged:
+    reader, gold = VectorReader(inputs), question.gold
+    taken = Gold(gold, question.group, tuple(inputs.fields.get(name, name) for name in ("text_a", "text_b")))
     rows = (row for row in reader.read_file(path, taken.take) if row is not None)
-    similarities = np.fromiter((value for _, value in compare_rows(rows, metric)), np.float64)
+    similarities = np.fromiter((value for _, value in compare_rows(rows, question.metric)), np.float64)
     scores = np.array(taken.scores)
     if len(scores) < 2:
         raise DataError(f'{len(scores)} rows with a score in "{gold}": too few to correlate', source=path)
     for name, side in ((gold, scores), ("similarity", similarities)):
         if side.min() == side.max():
             raise DataError(f'"{name}" is the same in all {len(side)} rows: no correlation', source=path)
-    groups = np.array(taken.groups) if group else None
+    groups = np.array(taken.groups) if question.group else None
     pairs = Pairs(similarities, scores, groups, tuple(taken.codes))
     return Judged(path, reader.emb, pairs, taken.skipped, np.array(taken.identities))
 

@@ -4,10 +4,30 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from sentkit.metrics.judged import Judged
-from sentkit.metrics.report import Comparison, Difference, Estimate, Group, Report
+from sentkit.formats.fingerprint import space_of
+from sentkit.formats.rows import Inputs
+from sentkit.metrics.judged import Judged, Question, check_same_pairs, judge
+from sentkit.metrics.report import Comparison, Difference, Estimate, Group, Report, compare, report
 
 Record = dict[str, Any]
+KINDS = ("spearman", "pearson")
+
+
+def file_records(inputs: Inputs, question: Question, baseline: str | None) -> list[Record]:
+    """One record for each file, and one of their average where that means something."""
+    base = None if baseline is None else judge(inputs, baseline, question)
+    records = []
+    for path in inputs.paths:
+        judged = judge(inputs, path, question)
+        found = report(judged.pairs, aggregate=question.aggregate, seed=question.seed)
+        record = report_record(judged, found, question.metric)
+        if base is not None:
+            check_same_pairs(judged, base)
+            both = compare(judged.pairs, base.pairs, aggregate=question.aggregate, seed=question.seed)
+            record["against"] = comparison_record(base, both)
+        records.append(record)
+    average = average_record(records)
+    return records if average is None else [*records, average]
 
 
 def report_record(judged: Judged, report: Report, metric: str) -> Record:
@@ -42,11 +62,11 @@ def comparison_record(baseline: Judged, comparison: Comparison) -> Record:
 
 def average_record(records: Sequence[Record]) -> Record | None:
     """The plain mean over the files, where there are several and one encoder made them all."""
-    encoders = {record["encoder"] for record in records}
-    if len(records) < 2 or len(encoders) > 1 or None in encoders:
+    encoders = [record["encoder"] for record in records]
+    if len(records) < 2 or None in encoders or len(set(map(space_of, encoders))) > 1:
         return None
-    found = {"file": "average", "encoder": records[0]["encoder"], "n": sum(r["n"] for r in records)}
-    for name in ("spearman", "pearson"):
+    found = {"file": "average", "encoder": encoders[0], "n": sum(r["n"] for r in records)}
+    for name in KINDS:
         values = [record[name] for record in records]
         found[name] = None if None in values else sum(values) / len(values)
     return found

@@ -15,14 +15,16 @@ from sentkit.metrics.nearest import closest_pairs, matrix_rows
 LARGEST_MATRIX = 20_000  # rows
 
 
-def closest(rows: Iterable[VectorRow], *, top: int, metric: str) -> Iterator[dict[str, Any]]:
+def closest(
+    rows: Iterable[VectorRow], *, top: int, metric: str, text: str = "text"
+) -> Iterator[dict[str, Any]]:
     """The `top` most alike pairs, best first, each with its rows' numbers (from 1) and texts."""
     kept, vectors = _all(rows)
     found = closest_pairs(vectors, top, metric)
     for left, right, similarity in zip(found.left, found.right, found.similarities, strict=True):
-        texts = {"text_a": kept[left].values.get("text"), "text_b": kept[right].values.get("text")}
+        texts = {"text_a": kept[left].values.get(text), "text_b": kept[right].values.get(text)}
         yield {
-            **{name: text for name, text in texts.items() if text is not None},
+            **{name: words for name, words in texts.items() if words is not None},
             "row_a": int(left) + 1,
             "row_b": int(right) + 1,
             "similarity": float(similarity),
@@ -42,7 +44,7 @@ def _all(rows: Iterable[VectorRow], most: int | None = None) -> tuple[list[Row],
     kept: list[Row] = []
     parts: list[NDArray[np.float32]] = []
     for block in blocks(rows):
-        kept += [without_vectors(row.row, ("embedding",)) for row in block]
+        kept += [without_vectors(row.row, row.names) for row in block]
         parts.append(np.concatenate([row.vectors for row in block]))
         if most is not None and len(kept) > most:
             raise UsageError(f"--matrix is for up to {most} rows, and there are more")

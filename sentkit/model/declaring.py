@@ -1,33 +1,24 @@
-"""A reading of a checkpoint -> the declaration that makes others read it so."""
+"""An encoder -> the declaration that makes others read its checkpoint as it is read here."""
 
 from sentkit.errors import UsageError
-from sentkit.formats.checkpoints import Checkpoint
-from sentkit.formats.export import Declaration, Dense
-from sentkit.model.encoder import read_dense
-from sentkit.model.reading import Reading, depth_of, width_of
-from sentkit.transforms.affine import read_affine
-from sentkit.transforms.steps import Linear
+from sentkit.formats.export import Declaration, Dense, Normalise
+from sentkit.model.encoder import Encoder
+from sentkit.transforms.steps import Linear, Step
 
 ACTIVATIONS = {False: "torch.nn.modules.linear.Identity", True: "torch.nn.modules.activation.Tanh"}
 
 
-def declaration_of(checkpoint: Checkpoint, reading: Reading) -> Declaration:
+def declaration_of(encoder: Encoder) -> Declaration:
+    """Of an encoder and not of flags: what `encode` would refuse is not written either."""
+    reading, tokenizer = encoder.reading, encoder.reading.tokenizer
     if len(reading.readouts) != 1:
         raise UsageError("a checkpoint declares one readout")
-    tokenizer = reading.tokenizer
-    steps = [
-        step if step == "normalise" else dense(read_dense(checkpoint.folder / step)) for step in reading.steps
-    ]
-    if reading.normalise and steps[-1:] != ["normalise"]:
-        steps.append("normalise")
-    if reading.transform is not None:
-        steps.append(dense(read_affine(reading.transform)[0]))
     return Declaration(
         readout=reading.readouts[0],
-        width=width_of(checkpoint.config),
-        depth=depth_of(checkpoint.config),
+        width=encoder.body.width,
+        depth=encoder.body.depth,
         max_length=tokenizer.max_length,
-        steps=steps,
+        steps=[declared(step) for step in encoder.steps],
         prompt=tokenizer.prompt,
         lowercase=tokenizer.lowercase,
         template=tokenizer.template.text if tokenizer.template else None,
@@ -35,5 +26,7 @@ def declaration_of(checkpoint: Checkpoint, reading: Reading) -> Declaration:
     )
 
 
-def dense(layer: Linear) -> Dense:
-    return Dense(layer.weight, layer.bias, ACTIVATIONS[layer.tanh])
+def declared(step: Step) -> Dense | Normalise:
+    if isinstance(step, Linear):
+        return Dense(step.weight, step.bias, ACTIVATIONS[step.tanh])
+    return "normalise"

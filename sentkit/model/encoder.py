@@ -19,7 +19,7 @@ from sentkit.model.bert import Bert, load_bert
 from sentkit.model.packed import pack
 from sentkit.model.precision import pick_device, pick_precision
 from sentkit.model.reading import Reading
-from sentkit.model.readouts import read
+from sentkit.model.readouts import check_pooler, read
 from sentkit.model.tokens import Tokens
 from sentkit.model.weights import canonical, fit, read_tensors, weights_hash
 from sentkit.transforms.affine import read_affine
@@ -40,6 +40,7 @@ class Encoder:
         with ThreadPoolExecutor(1) as pool:
             body, weights = self._load(pool)
             self.body = body.to(self.device, self.dtype).eval()
+            check_pooler(self.body, reading.readouts)
             self.steps = self._steps()
             self.specs = [self._spec(readout, weights.result()) for readout in reading.readouts]
         self.width = self.body.width
@@ -103,6 +104,7 @@ class Encoder:
 
     def __call__(self, batch: Sequence[Tokens]) -> list[NDArray[np.float32]]:
         """One (b, width) for each readout."""
+        self._check_ids(batch)
         at = [tokens.at for tokens in batch]
         packed = pack([tokens.ids for tokens in batch], self.device, at=at)
         try:
@@ -113,6 +115,12 @@ class Encoder:
         for step in self.steps:
             found = [step(vectors) for vectors in found]
         return found
+
+    def _check_ids(self, batch: Sequence[Tokens]) -> None:
+        largest, rows = max(max(tokens.ids) for tokens in batch), self.checkpoint.config.get("vocab_size")
+        if isinstance(rows, int) and largest >= rows:
+            problem = f"the tokenizer gives token {largest}, and there are weights for {rows}"
+            raise DataError(problem, source=self.checkpoint.name)
 
     def _in_halves(self, batch: Sequence[Tokens], error: Exception) -> list[NDArray[np.float32]]:
         if len(batch) == 1:

@@ -61,7 +61,9 @@ def plan_reading(checkpoint: Checkpoint, wishes: Wishes) -> Reading:
         lowercase=said.lowercase,
     )
     if any(through_template):
-        tokenizer.set_template(wishes.template or said.template, wishes.full_stop or said.full_stop)
+        # Another template than the declared one comes with a full-stop rule of its own.
+        full_stop = wishes.full_stop or (None if wishes.template else said.full_stop)
+        tokenizer.set_template(wishes.template or said.template, full_stop)
     # Another readout than the declared one leaves the steps made for that one behind.
     own = wishes.readout is None or said.readout is None or readouts == [said.readout]
     return Reading(

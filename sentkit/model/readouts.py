@@ -72,9 +72,8 @@ def read(encoder: Encoder, packed: Packed, readouts: Sequence[Readout]) -> list[
     """One (b, d) for each readout, all from a single pass that stops at the deepest layer they need."""
     layers = [readout.resolved(encoder.depth) for readout in readouts]
     wanted: dict[int, dict[str, None]] = {}  # layer -> its reductions, each computed once
+    check_pooler(encoder, readouts)
     for readout, own in zip(readouts, layers, strict=True):
-        if readout.reduction == "pooler" and not encoder.has_pooler:
-            raise UsageError(f'readout "{readout.name}": this checkpoint has no trained pooler')
         for layer in own:
             wanted.setdefault(layer, {})[readout.reduction] = None
     found = reduce_layers(encoder, packed, wanted)
@@ -82,6 +81,12 @@ def read(encoder: Encoder, packed: Packed, readouts: Sequence[Readout]) -> list[
         torch.stack([found[layer, readout.reduction] for layer in own]).mean(0)
         for readout, own in zip(readouts, layers, strict=True)
     ]
+
+
+def check_pooler(encoder: Encoder, readouts: Sequence[Readout]) -> None:
+    for readout in readouts:
+        if readout.reduction == "pooler" and not encoder.has_pooler:
+            raise UsageError(f'readout "{readout.name}": this checkpoint has no trained pooler')
 
 
 def reduce_layers(

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from tokenizers import Tokenizer as Backend
 
 MASKS = ("[MASK]", "<mask>")
-# tokenizer_config.json rules over tokenizer.json's normalizer as in transformers: by what it leaves unsaid too.
+# As in transformers, tokenizer_config.json rules over tokenizer.json, even by what it leaves unsaid.
 NORMALIZER: dict[str, tuple[str, bool | None]] = {
     "do_lower_case": ("lowercase", True),
     "strip_accents": ("strip_accents", None),
@@ -165,4 +165,6 @@ def _from_vocabulary(checkpoint: Checkpoint) -> dict[str, Any]:
     except Exception as error:  # whatever transformers raises, the folder has no tokenizer for us
         first = str(error).partition("\n")[0]
         raise DataError(f"no tokenizer in this folder ({first})", source=str(checkpoint.folder)) from error
+    if len(rules["model"]["vocab"]) <= len(made.all_special_tokens):  # of no file transformers makes that
+        raise DataError("no tokenizer in this folder", source=str(checkpoint.folder))
     return rules

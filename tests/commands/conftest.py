@@ -1,11 +1,17 @@
 """Two ways to run the program: in this process, which imports torch once, and as a process of its own."""
 
+import contextlib
+import fcntl
 import io
 import json
 import os
+import pty
+import re
 import shutil
+import struct
 import subprocess
 import sys
+import termios
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -122,6 +128,34 @@ def shell(tmp_path) -> Callable[[str], Ended]:
     return run
 
 
+@pytest.fixture
+def on_terminal(tmp_path) -> Callable[..., list[str]]:
+    """The lines that `sentkit ARGUMENTS` writes on a terminal of this width, without their colours."""
+
+    def run(*arguments: object, width: int = 80) -> list[str]:
+        ours, theirs = pty.openpty()
+        fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, width, 0, 0))
+        command = [sys.executable, "-m", "sentkit", *map(str, arguments)]
+        environment = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "LINES")}
+        process = subprocess.Popen(
+            command,
+            cwd=tmp_path,
+            stdin=subprocess.DEVNULL,
+            stdout=theirs,
+            env={**environment, "TERM": "xterm"},
+        )
+        os.close(theirs)
+        written = b""
+        with contextlib.suppress(OSError):  # how a terminal says that nobody writes to it any more
+            while block := os.read(ours, 65536):
+                written += block
+        os.close(ours)
+        assert process.wait() == 0
+        return re.sub(r"\x1b\[[0-9;]*m", "", written.decode()).replace("\r\n", "\n").splitlines()
+
+    return run
+
+
 def make_checkpoint(folder: Path, seed: int, *, scale: float = 0.5) -> Path:
     """A BERT of three layers and 16 numbers with random weights and nano's tokenizer; declares nothing."""
     folder.mkdir()
@@ -141,6 +175,11 @@ def make_checkpoint(folder: Path, seed: int, *, scale: float = 0.5) -> Path:
 @pytest.fixture(scope="session")
 def tiny(tmp_path_factory) -> Path:
     return make_checkpoint(tmp_path_factory.mktemp("checkpoints") / "tiny", seed=1)
+
+
+@pytest.fixture(scope="session")
+def bundled() -> Path:
+    return NANO
 
 
 @pytest.fixture(scope="session")

@@ -85,7 +85,7 @@ def test_a_bad_row_is_told_with_its_place(run, case, tmp_path):
 @every
 def test_standard_input_is_called_dash(run, case):
     done = run(case, "-", stdin=case.bad + "\n")
-    bad_at_once = [line for line in done.told if "warning: " not in line][0]
+    bad_at_once = next(line for line in done.told if "warning: " not in line)
 
     assert done.code == 65
     assert bad_at_once.startswith(f"sentkit {case.command[0]}: -:1: ")

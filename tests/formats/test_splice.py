@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from sentkit.formats.splice import RepeatedName, append, drop, members, put
 
+some = settings(max_examples=40, deadline=None)
 NUMBERS = ("0", "-0", "1.10", "123456789012345678901234567890", "1e400", "-1E-400", "1e5", "0.1")
 BLANKS = st.sampled_from(["", "", " ", "\t", " \t  "])
 STRINGS = st.builds(
@@ -61,6 +62,7 @@ def parsed(line: bytes) -> list[tuple[str, Any]]:
     return found
 
 
+@some
 @given(objects())
 def test_members_are_where_the_parser_finds_them(pieces: list[list[str]]) -> None:
     line = joined(pieces)
@@ -71,6 +73,7 @@ def test_members_are_where_the_parser_finds_them(pieces: list[list[str]]) -> Non
     assert list(found) == list(json.loads(line))
 
 
+@some
 @given(objects(), st.dictionaries(st.sampled_from(OURS), VALUES))
 def test_put_leaves_every_other_byte(pieces: list[list[str]], new: dict[str, str]) -> None:
     line = joined(pieces)
@@ -85,6 +88,7 @@ def test_put_leaves_every_other_byte(pieces: list[list[str]], new: dict[str, str
     assert found == body + (b"," if pieces and added else b"") + added.encode() + b"}"
 
 
+@some
 @given(objects(), st.sets(st.sampled_from(OURS)))
 def test_drop_takes_out_these_members_and_no_other(pieces: list[list[str]], names: set[str]) -> None:
     line = joined(pieces)
@@ -97,12 +101,13 @@ def test_drop_takes_out_these_members_and_no_other(pieces: list[list[str]], name
             assert "".join(piece[1:4]).encode() in found
 
 
+@some
 @given(objects())
 def test_drop_of_what_is_not_there_changes_nothing(pieces: list[list[str]]) -> None:
     assert drop(joined(pieces), ["not there at all"]) == joined(pieces)
 
 
-@settings(max_examples=30)
+@some
 @given(objects(), st.sampled_from([put, lambda line, _: members(line), lambda line, _: drop(line, ["x"])]))
 def test_a_name_that_stands_twice_is_refused(pieces: list[list[str]], edit: Any) -> None:
     twice = [*pieces, ["", '"twice"', ":", "1", ""], ["", '"tw\\u0069ce"', ":", "2", ""]]

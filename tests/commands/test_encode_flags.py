@@ -1,0 +1,228 @@
+"""The flags of `encode` that change the vectors, or say what was done to the texts."""
+
+import numpy as np
+import pytest
+
+from sentkit.transforms.affine import write_affine
+
+LONG = "word " * 20 + "\na cat\n"
+
+
+@pytest.fixture
+def encode(sentkit, tiny):
+    def run(*arguments, **given):
+        return sentkit("encode", "-m", tiny, "--readout", "mean", *arguments, **given)
+
+    return run
+
+
+@pytest.fixture
+def affine(tmp_path):
+    """A random affine map of 16 numbers to 5, as loops over its kernel and bias, and as a file."""
+    random = np.random.default_rng(3)
+    kernel = random.standard_normal((16, 5)).astype(np.float32)
+    bias = random.standard_normal(16).astype(np.float32)
+
+    def write(**note):
+        write_affine(tmp_path / "t.safetensors", kernel, bias, {"kind": "whitening", **note})
+        return "t.safetensors"
+
+    def by_hand(vectors):
+        rows = [[sum((v[i] + bias[i]) * kernel[i, k] for i in range(16)) for k in range(5)] for v in vectors]
+        return np.array(rows)
+
+    return write, by_hand
+
+
+def test_a_prefix_is_as_if_it_stood_in_the_text(encode):
+    prefixed = encode("--prompt", "query: ", stdin="a cat\na dog")
+    written = encode(stdin="query: a cat\nquery: a dog")
+
+    assert np.array_equal(prefixed.vectors(), written.vectors())
+    assert [row["text"] for row in prefixed.rows] == ["a cat", "a dog"]
+
+
+def test_cut_rows_are_counted(encode):
+    """In one closing line, unless -q; at the length that was asked for."""
+    done = encode("--max-length", 8, stdin=LONG)
+    quiet = encode("--max-length", 8, "-q", stdin=LONG)
+
+    assert done.code == 0
+    assert done.told == [
+        "sentkit encode: warning: 1 of 2 rows were cut at 8 tokens (--on-truncate error refuses)"
+    ]
+    assert quiet.err == ""
+
+
+def test_verbose_marks_each_row(encode, jsonl):
+    """How many tokens there were, and whether they were cut; a list of each for a pair."""
+    single = encode("--max-length", 8, "-v", stdin=LONG).rows
+    pair = encode("--max-length", 8, "-v", stdin=jsonl({"text_a": "word " * 20, "text_b": "a cat"})).rows
+
+    assert [(row["n_tokens"], row["truncated"]) for row in single] == [(22, True), (4, False)]
+    assert (pair[0]["n_tokens"], pair[0]["truncated"]) == ([22, 4], [True, False])
+
+
+def test_verbose_says_what_is_chosen(encode):
+    done = encode("-v", "--precision", "fp32", stdin="a cat")
+
+    assert done.told[0].endswith("/tiny")
+    assert ": tiny/mean:" in done.told[1]
+    assert done.told[1].endswith(": 16 numbers, cpu, fp32")
+
+
+def test_a_cut_can_be_an_error(encode):
+    refused = encode("--max-length", 8, "--on-truncate", "error", stdin=LONG)
+    skipped = encode("--max-length", 8, "--on-truncate", "error", "--on-error", "skip", stdin=LONG)
+
+    assert refused.code == 65
+    assert refused.err == "sentkit encode: -:1: 22 tokens, and only 8 are read\n"
+    assert [row["text"] for row in skipped.rows] == ["a cat"]
+
+
+@pytest.mark.parametrize(
+    ("length", "problem"),
+    [
+        (2, "a maximal length of 2 tokens leaves no room for a text"),
+        (129, "--max-length 129: this encoder has 128 positions"),
+    ],
+)
+def test_a_length_that_cannot_be_is_wrong_usage(encode, length, problem):
+    done = encode("--max-length", length, stdin="a")
+
+    assert done.code == 2
+    assert done.err == f"sentkit encode: {problem}\n"
+
+
+def test_normalised_vectors_have_unit_length(encode):
+    plain = encode(stdin="a cat\na dog").vectors()
+    done = encode("--normalize", stdin="a cat\na dog")
+    expected = [[x / sum(y * y for y in vector) ** 0.5 for x in vector] for vector in plain.tolist()]
+
+    assert np.abs(done.vectors() - expected).max() < 1e-6
+    assert done.rows[0]["_emb"].startswith("tiny/mean/n:")
+
+
+def test_the_first_numbers_are_kept(encode):
+    done = encode("--dim", 5, stdin="a cat\na dog")
+
+    assert np.array_equal(done.vectors(), encode(stdin="a cat\na dog").vectors()[:, :5])
+    assert done.rows[0]["_emb"].startswith("tiny/mean/5:")
+
+
+def test_more_numbers_than_there_are_is_wrong_usage(encode):
+    done = encode("--dim", 17, stdin="a cat")
+
+    assert done.code == 2
+    assert done.err == "sentkit encode: --dim 17: the vectors have 16 numbers\n"
+
+
+def test_numbers_are_cut_before_unit_length(encode, sentkit, tiny):
+    """With --normalize, and where the checkpoint asks for unit length itself."""
+    expected = encode(stdin="a cat\na dog").vectors()[:, :5].astype(np.float64)
+    expected /= np.linalg.norm(expected, axis=1, keepdims=True)
+    flagged = encode("--dim", 5, "--normalize", stdin="a cat\na dog")
+    sentkit("export", "-m", tiny, "--readout", "mean", "--normalize", "-o", "unit")
+    declared = sentkit("encode", "-m", "unit", "--dim", 5, stdin="a cat\na dog")
+
+    assert np.abs(flagged.vectors() - expected).max() < 1e-6
+    assert np.abs(declared.vectors() - expected).max() < 1e-6
+    assert flagged.rows[0]["_emb"].split(":")[1] == declared.rows[0]["_emb"].split(":")[1]
+
+
+def test_a_transform_is_applied_last(encode, affine):
+    """(x + bias) @ kernel, after unit length, as written loops do it."""
+    write, by_hand = affine
+    plain = encode("--normalize", stdin="a cat\na dog").vectors()
+    done = encode("--normalize", "--transform", write(), stdin="a cat\na dog")
+
+    assert np.abs(done.vectors() - by_hand(plain.astype(np.float64))).max() < 1e-5
+    assert done.rows[0]["_emb"].startswith("tiny/mean/n+whitening:")
+
+
+def test_a_transform_fitted_on_another_space_is_refused(encode, affine):
+    write, _ = affine
+    fitted = write(_emb="tiny/cls:0123456789ab")
+    done = encode("--transform", fitted, stdin="a cat")
+
+    assert done.code == 65
+    assert done.err.startswith(
+        "sentkit encode: t.safetensors: fitted on tiny/cls (0123…), these vectors are tiny/mean ("
+    )
+
+
+def test_a_transform_fitted_on_this_space_is_applied(encode, affine):
+    write, _ = affine
+    fitted = write(_emb=encode(stdin="a cat").rows[0]["_emb"])
+
+    assert encode("--transform", fitted, stdin="a cat").code == 0
+
+
+def test_a_transform_of_another_width_is_wrong_usage(encode, affine):
+    write, _ = affine
+    done = encode("--dim", 5, "--transform", write(), stdin="a cat")
+
+    assert done.code == 2
+    assert done.err == "sentkit encode: whitening takes vectors of 16 numbers, these have 5\n"
+
+
+@pytest.mark.parametrize("content", [b"", b"\xff" * 100, b"\x08\0\0\0\0\0\0\0{}      "])
+def test_a_transform_that_is_none_is_bad_data(encode, tmp_path, content):
+    (tmp_path / "t.safetensors").write_bytes(content)
+    done = encode("--transform", "t.safetensors", stdin="a cat")
+
+    assert done.code == 65
+    assert done.err.startswith("sentkit encode: t.safetensors: ")
+
+
+def test_a_dry_run_counts(encode):
+    """Rows, their texts and tokens as they would be read, cut rows, batches; equal texts in one batch place."""
+    done = encode("-n", "--max-length", 8, "--batch-tokens", 12, stdin=LONG + "a cat\n")
+
+    assert done.code == 0
+    assert done.rows == [{"rows": 3, "texts": 3, "tokens": 8 + 4 + 4, "cut_rows": 1, "batches": 1}]
+
+
+def test_a_dry_run_writes_no_vectors(encode, tmp_path):
+    encode("-n", "-o", "out.jsonl", stdin="a cat")
+
+    assert not (tmp_path / "out.jsonl").exists()
+
+
+def test_the_readout_prompt_reads_the_mask(encode, sentkit):
+    """Another template is another space; the template's words are not in the row."""
+    one = sentkit("encode", "--readout", "prompt", stdin="a cat")
+    two = sentkit("encode", "--readout", "prompt", "--template", "[X] is [MASK]", stdin="a cat")
+
+    assert one.code == two.code == 0
+    assert one.rows[0]["text"] == "a cat"
+    assert one.rows[0]["_emb"].startswith("nano/prompt:")
+    assert one.rows[0]["_emb"] != two.rows[0]["_emb"]
+
+
+@pytest.mark.parametrize(
+    ("flags", "problem"),
+    [
+        (("--readout", "median"), 'no readout "median"'),
+        (("--readout", "L4:cls"), 'readout "L4:cls" needs more layers than the encoder has (3)'),
+        (("--readout", "prompt,cls"), "the readout prompt reads other texts than the rest"),
+        (("--template", "[X] [MASK]"), "--template and --full-stop belong to --readout prompt"),
+        (("--readout", "prompt", "--template", "no places"), 'template "no places" needs [X] once'),
+        (("--device", "tpu"), 'no device "tpu"'),
+        (("--precision", "fp8"), "invalid value for '--precision'"),
+        (("-o", "out.npy"), "out.npy: .npy is not written"),
+        (("--field", "text"), '--field "text": expected name=theirs'),
+    ],
+)
+def test_flags_that_mean_nothing_are_wrong_usage(encode, flags, problem):
+    done = encode(*flags, stdin="a cat")
+
+    assert done.code == 2
+    assert done.told[0].startswith(f"sentkit encode: {problem}")
+
+
+def test_progress_is_told_as_asked(encode):
+    """As JSON, it ends with the whole count."""
+    done = encode("--progress", "json", stdin="a cat\n" * 40)
+
+    assert '{"rows":40,"tokens":160,' in done.told[-1]

@@ -1,0 +1,243 @@
+"""Which checkpoint `encode -m` takes, what it says of one that is broken, and when two are of one space."""
+
+import json
+import pickle
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from safetensors.numpy import load_file, save_file
+
+WEIGHTS = "model.safetensors"
+
+
+@pytest.fixture
+def refusal(sentkit):
+    """The code and the lines of a run that must fail."""
+
+    def run(model, *arguments):
+        done = sentkit("encode", "-q", "-m", model, *arguments, stdin="a cat")
+        assert done.out == b""
+        return done.code, done.told
+
+    return run
+
+
+def test_the_bundled_model_is_the_default(sentkit):
+    assert sentkit("encode", stdin="a cat").out == sentkit("encode", "-m", "nano", stdin="a cat").out
+
+
+def test_a_folder_called_nano_is_not_taken_for_the_bundled_model(sentkit, tmp_path):
+    """What runs without -m is the same everywhere; the folder is ./nano."""
+    (tmp_path / "nano").mkdir()
+    done = sentkit("encode", stdin="a cat")
+    named = sentkit("encode", "-m", "./nano", stdin="a cat")
+
+    assert done.code == 0
+    assert named.code == 66
+
+
+def test_a_hub_name_without_a_network_says_how_to_fetch_it(refusal):
+    code, told = refusal("bert-base-uncased")
+
+    assert code == 66
+    assert told == [
+        "sentkit encode: bert-base-uncased: no such folder here, and the hub is off",
+        "  fetch it where there is a network: hf download bert-base-uncased",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "problem"),
+    [
+        ("./nowhere", "./nowhere: no such checkpoint folder"),
+        ("pkg:orjson", "pkg:orjson: no installed package of that name holds a model"),
+        ("pkg:no_such_package", "pkg:no_such_package: no installed package of that name holds a model"),
+        (".", ".: is no checkpoint: it has no config.json"),
+        ("file.bin", "file.bin: is a file, expected a checkpoint folder"),
+    ],
+)
+def test_what_is_no_checkpoint_is_66(refusal, tmp_path, name, problem):
+    (tmp_path / "file.bin").write_bytes(b"")
+
+    assert refusal(name) == (66, [f"sentkit encode: {problem}"])
+
+
+def test_a_checkpoint_without_weights_is_66(refusal, copy_of, tiny):
+    code, told = refusal(copy_of(tiny, without=(WEIGHTS,)))
+
+    assert code == 66
+    assert told[0].endswith("copy: has no model.safetensors and no pytorch_model.bin")
+
+
+def test_a_checkpoint_without_a_tokenizer_is_told(refusal, copy_of, tiny):
+    code, told = refusal(copy_of(tiny, without=("tokenizer*", "vocab.txt")))
+
+    assert code == 65
+    assert "copy: no tokenizer in this folder" in told[0]
+
+
+@pytest.mark.parametrize(
+    ("file", "content", "problem"),
+    [
+        ("config.json", "{", "config.json:1: not JSON"),
+        ("config.json", "[]", "config.json: expected a JSON object"),
+        ("config.json", '{"model_type":"bert","hidden_size":"many"}', ""),
+        ("tokenizer.json", "{}", "tokenizer.json: not a tokenizer"),
+        ("modules.json", "{}", "modules.json: expected a list of modules"),
+        ("modules.json", '[{"type":"x.Pooling","path":"../.."}]', "modules.json: a module at"),
+        ("sentkit.json", '{"readout":"median"}', 'sentkit.json: no readout "median"'),
+        (WEIGHTS, "short", "not a safetensors file, or cut short"),
+    ],
+)
+def test_a_broken_file_of_a_checkpoint_is_named(refusal, copy_of, tiny, file, content, problem):
+    """65, one line and at most one of advice, no traceback."""
+    folder = copy_of(tiny)
+    (folder / file).write_text(content)
+    code, told = refusal(folder)
+
+    assert code == 65
+    assert problem in told[0]
+    assert len(told) <= 2
+
+
+def test_weights_that_are_cut_short_are_told(refusal, copy_of, tiny):
+    folder = copy_of(tiny)
+    whole = (folder / WEIGHTS).read_bytes()
+    (folder / WEIGHTS).write_bytes(whole[: len(whole) // 2])
+    code, told = refusal(folder)
+
+    assert code == 65
+    assert f"copy/{WEIGHTS}: not a safetensors file, or cut short" in told[0]
+
+
+def test_tensors_that_do_not_fit_are_named(refusal, copy_of, tiny):
+    folder = copy_of(tiny)
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**config, "intermediate_size": 20}))
+    code, told = refusal(folder)
+
+    assert code == 65
+    assert (
+        'weights do not fit config.json: "encoder.layer.0.intermediate.dense.weight" is 24 x 16, expected 20 x 16'
+        in told[0]
+    )
+
+
+def test_tensors_that_are_missing_are_named(refusal, copy_of, tiny):
+    folder = copy_of(tiny)
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**config, "num_hidden_layers": 4}))
+    code, told = refusal(folder)
+
+    assert code == 65
+    assert 'missing "encoder.layer.3.' in told[0]
+    assert told[0].endswith(" more")
+
+
+def test_a_tokenizer_of_another_model_is_told(refusal, copy_of, tiny):
+    """More word pieces than there are weights for."""
+    folder = copy_of(tiny)
+    arrays, config = load_file(folder / WEIGHTS), json.loads((folder / "config.json").read_text())
+    words = "embeddings.word_embeddings.weight"
+    save_file({**arrays, words: arrays[words][:200]}, folder / WEIGHTS, {"format": "pt"})
+    (folder / "config.json").write_text(json.dumps({**config, "vocab_size": 200}))
+    code, told = refusal(folder)
+
+    assert code == 65
+    assert re.search("copy: the tokenizer gives token [0-9]+, and there are weights for 200$", told[0])
+
+
+class Hostile:
+    """Unpickled, it would leave a file behind."""
+
+    def __reduce__(self):
+        return Path.touch, (Path("hacked"),)
+
+
+def test_a_pickle_runs_no_code(refusal, copy_of, tiny, tmp_path):
+    folder = copy_of(tiny, without=(WEIGHTS,))
+    (folder / "pytorch_model.bin").write_bytes(pickle.dumps({"weight": Hostile()}))
+    plain = refusal(folder)
+    torch.save({"weight": Hostile()}, folder / "pytorch_model.bin")
+    zipped = refusal(folder)
+
+    assert plain[0] == zipped[0] == 65
+    assert "pytorch_model.bin: not a checkpoint of plain tensors, or cut short" in plain[1][0]
+    assert plain[1] == zipped[1]
+    assert not (tmp_path / "hacked").exists()
+
+
+@pytest.mark.parametrize("name", ["out.jsonl", "out.safetensors", "-"])
+def test_vectors_of_broken_weights_are_refused(sentkit, copy_of, tiny, tmp_path, name):
+    """65 with the row, and no `null` or NaN in any output."""
+    folder = copy_of(tiny)
+    arrays = load_file(folder / WEIGHTS)
+    arrays["embeddings.word_embeddings.weight"][2000:] = np.nan
+    save_file(arrays, folder / WEIGHTS, {"format": "pt"})
+    done = sentkit("encode", "-q", "-m", folder, "-o", name, stdin="!\na cat\n")
+
+    assert done.code == 65
+    assert done.err == "sentkit encode: -:2: a vector holds NaN or infinity\n"
+    assert b"null" not in done.out
+    assert not (tmp_path / name).exists()
+
+
+def test_the_space_is_of_tensors_and_not_of_files(sentkit, copy_of, tiny):
+    """The same numbers as a pickle, in shards, in half the precision they had, and under a prefix."""
+    arrays = {name: torch.from_numpy(array) for name, array in load_file(tiny / WEIGHTS).items()}
+    pickled = copy_of(tiny, "pickled", without=(WEIGHTS,))
+    torch.save({f"bert.{name}": tensor for name, tensor in arrays.items()}, pickled / "pytorch_model.bin")
+    sharded = copy_of(tiny, "sharded", without=(WEIGHTS,))
+    shards = {name: f"model-{1 + place % 2}.safetensors" for place, name in enumerate(arrays)}
+    for file in set(shards.values()):
+        part = {name: arrays[name].numpy() for name in arrays if shards[name] == file}
+        save_file(part, sharded / file, {"format": "pt"})
+    (sharded / f"{WEIGHTS}.index.json").write_text(json.dumps({"weight_map": shards}))
+    runs = [sentkit("encode", "-q", "-m", m, stdin="a cat").rows[0] for m in (tiny, pickled, sharded)]
+    spaces = {row["_emb"].partition(":")[2] for row in runs}
+
+    assert len(spaces) == 1
+    assert runs[0]["embedding"] == runs[1]["embedding"] == runs[2]["embedding"]
+
+
+def test_the_space_is_of_what_changes_the_vectors(sentkit, tiny, other):
+    """Weights, readout, steps; not the prefix, the length, the batches."""
+
+    def space(*flags, model=tiny):
+        return sentkit("encode", "-q", "-m", model, *flags, stdin="a cat").rows[0]["_emb"].partition(":")[2]
+
+    same = {space(), space("--prompt", "x "), space("--max-length", 9), space("--batch-tokens", 7)}
+    different = [
+        space(model=other),
+        space("--readout", "cls"),
+        space("--readout", "pooler"),
+        space("--normalize"),
+        space("--dim", 4),
+    ]
+
+    assert same == {space("--readout", "mean")}
+    assert len({*same, *different}) == 6
+
+
+def test_an_undeclared_readout_is_told(sentkit, tiny):
+    """And not where it is chosen, declared, or -q."""
+    done = sentkit("encode", "-m", tiny, stdin="a cat")
+    chosen = sentkit("encode", "-m", tiny, "--readout", "mean", stdin="a cat")
+    declared = sentkit("encode", stdin="a cat")
+
+    assert done.told == [
+        f"sentkit encode: warning: {tiny} does not say how it is read: mean is taken"
+        " (--readout says otherwise)"
+    ]
+    assert chosen.err == declared.err == ""
+    assert done.out == chosen.out
+
+
+def test_a_pooler_that_is_not_there_is_wrong_usage(refusal):
+    assert refusal("nano", "--readout", "pooler") == (
+        2,
+        ['sentkit encode: readout "pooler": this checkpoint has no trained pooler'],
+    )

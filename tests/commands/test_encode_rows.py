@@ -1,0 +1,215 @@
+"""What `encode` does with rows: every byte of them kept, vectors added, kinds, formats, several files."""
+
+import base64
+import gzip
+
+import numpy as np
+import orjson
+import pytest
+
+KEPT = [
+    b'{"id":12345678901234567890,"text":"a cat"}',
+    b'{ "text" : "a cat" , "price" : 1.10, "tiny":1e-400, "big":1E+2 }',
+    b'{"text":"a cat","nested":{"text":"not this","list":[1,[2,{"a":"]}"}]]},"null":null}',
+    '{"text":"one\u2028line\u2029still","é":"naïve","emoji":"👩‍👩‍👧"}'.encode(),
+    b'{"text":"esc\\u0061ped \\"quote\\" \\\\ \\/","t":true}',
+    b'{"text":""}',
+    b'{"text":"a cat", "text ":"with a blank", "":"no name"}',
+]
+
+
+@pytest.fixture
+def encode(sentkit, tiny):
+    def run(*arguments, **given):
+        return sentkit("encode", "-q", "-m", tiny, *arguments, **given)
+
+    return run
+
+
+def test_every_byte_of_a_row_passes_through(encode):
+    """Long ids, 1.10, nested members, U+2028, escapes: what is added stands before the last brace."""
+    done = encode(stdin=b"\n".join(KEPT))
+
+    assert done.code == 0
+    for line, kept in zip(done.out.split(b"\n")[:-1], KEPT, strict=True):
+        assert line.startswith(kept[:-1])
+        assert line[len(kept) - 1 :].startswith(b',"_emb":"tiny/mean:')
+
+
+def test_windows_line_ends_and_a_byte_order_mark_are_accepted(encode):
+    done = encode(stdin=b'\xef\xbb\xbf{"text":"a cat"}\r\n\r\n{"text":"a dog"}\r\n')
+
+    assert [row["text"] for row in done.rows] == ["a cat", "a dog"]
+    assert b"\r" not in done.out
+
+
+def test_plain_text_becomes_rows(encode):
+    """Every line is a row, an empty one and one with a bracket too; only the newline ends a line."""
+    done = encode(stdin="a cat\n\n[CLS] a dog\nend\u2028of\x0bline\x1c\n")
+
+    assert [row["text"] for row in done.rows] == ["a cat", "", "[CLS] a dog", "end\u2028of\x0bline\x1c"]
+
+
+@pytest.mark.parametrize(
+    ("row", "names"),
+    [
+        ({"text_a": "a", "text_b": "b"}, ["embedding_a", "embedding_b"]),
+        ({"anchor": "a", "positive": "b"}, ["embedding_anchor", "embedding_positive"]),
+        (
+            {"anchor": "a", "positive": "b", "negative": "c"},
+            ["embedding_anchor", "embedding_positive", "embedding_negative"],
+        ),
+    ],
+    ids=["pair", "anchor and positive", "triplet"],
+)
+def test_each_text_of_a_row_gets_its_vector(encode, jsonl, row, names):
+    """Named after the text; the same vector as a row of that text alone."""
+    done = encode(stdin=jsonl(row))
+    alone = encode(stdin="\n".join(row.values())).vectors()
+
+    assert list(done.rows[0]) == [*row, "_emb", *names]
+    for name, expected in zip(names, alone, strict=True):
+        assert np.abs(done.vectors(name)[0] - expected).max() < 1e-5
+
+
+def test_a_row_of_another_kind_is_refused(encode):
+    done = encode(stdin='{"text":"a"}\n{"text_a":"a","text_b":"b"}\n')
+
+    assert done.code == 65
+    assert done.err == 'sentkit encode: -:2: "text" is missing\n'
+
+
+def test_an_existing_vector_is_refused_or_replaced_in_place(encode):
+    """The new one stands where the old one stood."""
+    row = b'{"_emb":"old:1","text":"a cat","embedding":[1,2],"id":7}\n'
+    refused = encode(stdin=row)
+    replaced = encode("--replace", stdin=row)
+
+    assert refused.code == 65
+    assert refused.told == [
+        'sentkit encode: -:1: "_emb" is there already',
+        "  use --replace to put the new one in its place",
+    ]
+    assert list(replaced.rows[0]) == ["_emb", "text", "embedding", "id"]
+    assert replaced.rows[0]["_emb"].startswith("tiny/mean:")
+    assert np.array_equal(replaced.vectors(), encode(stdin="a cat").vectors())
+
+
+def test_fields_are_mapped(encode):
+    done = encode("--field", "text_a=premise", "--field", "text_b=claim", stdin='{"premise":"a","claim":"b"}')
+    missing = encode(stdin='{"premise":"a","claim":"b"}')
+
+    assert list(done.rows[0]) == ["premise", "claim", "_emb", "embedding_a", "embedding_b"]
+    assert missing.code == 65
+    assert missing.told[1] == "  say which member is meant, for example --field text=title"
+
+
+def test_a_name_that_stands_twice_is_refused(encode):
+    """Which of the two texts is meant is anybody's guess."""
+    done = encode(stdin='{"text":"a cat","id":1,"text":"a dog"}')
+
+    assert done.code == 65
+    assert '-:1: "text" stands twice' in done.err
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("t.csv", 'id,text\n1,"a cat, ""sleeping"""\n2,a dog\n'),
+        ("t.tsv", 'id\ttext\n1\ta cat, "sleeping"\n2\ta dog\n'),
+    ],
+)
+def test_tables_become_rows(encode, tmp_path, name, content):
+    (tmp_path / name).write_text(content)
+    done = encode(name)
+
+    assert [(row["id"], row["text"]) for row in done.rows] == [("1", 'a cat, "sleeping"'), ("2", "a dog")]
+
+
+def test_several_files_are_one_stream(encode, tmp_path):
+    """Of any forms, in the order they are named, standard input among them."""
+    (tmp_path / "a.txt").write_text("one\n")
+    (tmp_path / "b.jsonl.gz").write_bytes(gzip.compress(b'{"text":"two"}\n'))
+    (tmp_path / "c.csv").write_text("text\nthree\n")
+    done = encode("a.txt", "-", "b.jsonl.gz", "c.csv", stdin="between\n")
+
+    assert [row["text"] for row in done.rows] == ["one", "between", "two", "three"]
+
+
+def test_a_missing_file_among_others_ends_it_before_any_work(encode, tmp_path):
+    (tmp_path / "a.txt").write_text("one\n")
+    done = encode("a.txt", "b.txt")
+
+    assert done.code == 66
+    assert done.out == b""
+
+
+def test_a_vector_file_is_encoded_anew(encode, sentkit, other, tmp_path):
+    """Its rows are read, and its vectors are left behind."""
+    encode("-o", "old.safetensors", stdin="a cat\na dog\n")
+    done = sentkit("encode", "-q", "-m", other, "old.safetensors", "-o", "new.safetensors")
+    rows = sentkit("cat", "new.safetensors").out
+
+    assert done.code == 0
+    assert rows == sentkit("encode", "-q", "-m", other, stdin="a cat\na dog\n").out
+
+
+def test_base64_holds_the_same_numbers(encode, monkeypatch):
+    """Little-endian float32, by the flag or by the environment."""
+    lists = encode(stdin="a cat\na dog").vectors()
+    by_flag = encode("--vectors", "base64", stdin="a cat\na dog")
+    monkeypatch.setenv("SENTKIT_VECTORS", "base64")
+    by_environment = encode(stdin="a cat\na dog")
+    read = [np.frombuffer(base64.b64decode(row["embedding"]), "<f4") for row in by_flag.rows]
+
+    assert np.array_equal(read, lists)
+    assert by_environment.out == by_flag.out
+
+
+def test_lists_give_the_float32_back(encode, tmp_path):
+    """The shortest digits: what is read again is what is in the vector file, bit for bit."""
+    encode("-o", "v.safetensors", stdin="a cat\na dog")
+    header = (tmp_path / "v.safetensors").read_bytes()
+    length = 8 + int.from_bytes(header[:8], "little")
+    entry = orjson.loads(header[8:length])["embeddings"]
+    stored = np.frombuffer(header[length:][slice(*entry["data_offsets"])], "<f4").reshape(entry["shape"])
+
+    assert np.array_equal(encode(stdin="a cat\na dog").vectors(), stored)
+
+
+@pytest.mark.parametrize("rows", [0, 1])
+def test_no_row_and_one_row_make_whole_files(encode, sentkit, rows):
+    encode("-o", "v.safetensors", stdin="a cat\n" * rows)
+    done = sentkit("cat", "v.safetensors")
+
+    assert done.code == 0
+    assert len(done.rows) == rows
+
+
+def test_a_row_longer_than_the_budget_goes_alone(encode):
+    """A batch of 4 tokens is too small for it, and it is computed all the same."""
+    text = "a cat\n" + "word " * 50 + "\na dog\n"
+    done = encode("--batch-tokens", 4, stdin=text)
+
+    assert done.code == 0
+    assert np.abs(done.vectors() - encode(stdin=text).vectors()).max() < 1e-5
+
+
+def test_a_million_words_are_cut_and_told(sentkit, tiny):
+    done = sentkit("encode", "-m", tiny, "--readout", "cls", stdin="a cat\n" + "word " * 1_000_000)
+
+    assert done.code == 0
+    assert len(done.rows) == 2
+    assert done.told == [
+        "sentkit encode: warning: 1 of 2 rows were cut at 128 tokens (--on-truncate error refuses)"
+    ]
+
+
+def test_rejects_and_good_rows_are_all_there(encode, tmp_path):
+    """One row out or one reject for each row in; good rows in their order."""
+    lines = [b'{"text":"row %d"}' % n if n % 7 else b'{"text":%d}' % n for n in range(200)]
+    done = encode("--on-error", "skip", "--rejects", "bad.jsonl", stdin=b"\n".join(lines))
+    good = [f"row {n}" for n in range(200) if n % 7]
+
+    assert [row["text"] for row in done.rows] == good
+    assert (tmp_path / "bad.jsonl").read_bytes().splitlines() == lines[::7]

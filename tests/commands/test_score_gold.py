@@ -1,0 +1,280 @@
+"""`score --gold`: the report, its aggregates, intervals, comparison, floor, and what it refuses."""
+
+import json
+
+import numpy as np
+import pytest
+from scipy import stats
+
+
+def pair(similarity, gold, **rest):
+    """A pair of unit vectors with this cosine."""
+    other = [similarity, (1 - similarity**2) ** 0.5]
+    return {**rest, "embedding_a": [1, 0], "embedding_b": other, "score": gold}
+
+
+@pytest.fixture
+def judged():
+    """Thirty pairs with ties in the gold scores."""
+    random = np.random.default_rng(11)
+    gold = random.integers(0, 6, 30)
+    return list(zip((0.1 * gold + 0.3 * random.random(30)).round(3).tolist(), gold.tolist(), strict=True))
+
+
+# METHODS J-14, and the group B with one pair more.
+J14 = [
+    *(pair(s, g, topic="A") for s, g in ((0.1, 1), (0.2, 2), (0.3, 3))),
+    *(pair(s, g, topic="B") for s, g in ((0.05, 2.5), (0.15, 3.5), (0.25, 4.5))),
+]
+LARGER = [*J14, pair(0.9, 0.5, topic="B")]
+
+
+@pytest.fixture
+def report(sentkit, jsonl):
+    def run(rows, *flags):
+        return sentkit("score", "--gold", "score", *flags, stdin=jsonl(*rows))
+
+    return run
+
+
+def test_the_report_is_that_of_scipy(report, judged):
+    """Times 100, with the number of pairs and where they come from."""
+    done = report([pair(s, g) for s, g in judged])
+    similarities, gold = zip(*judged, strict=True)
+    (found,) = done.rows
+
+    assert done.code == 0
+    assert found["n"] == 30
+    assert found["file"] == "-"
+    assert found["spearman"] == pytest.approx(100 * stats.spearmanr(similarities, gold).statistic, abs=1e-9)
+    assert found["pearson"] == pytest.approx(100 * stats.pearsonr(similarities, gold).statistic, abs=1e-4)
+    assert found["spearman_ci95"][0] < found["spearman"] < found["spearman_ci95"][1]
+
+
+def test_the_metric_matters(report):
+    """Vectors of other lengths: cosine and dot disagree."""
+    rows = [
+        {"embedding_a": [1, 0], "embedding_b": [x, y], "score": g}
+        for x, y, g in ((1, 0, 1), (2, 2, 2), (3, 9, 3))
+    ]
+
+    assert report(rows).rows[0]["spearman"] == pytest.approx(-100)
+    assert report(rows, "--metric", "dot").rows[0]["spearman"] == pytest.approx(100)
+
+
+@pytest.mark.parametrize(
+    ("rows", "expected"),
+    [
+        (J14, {"all": 48.5714, "mean": 100, "weighted": 100}),
+        (LARGER, {"all": -7.1429, "mean": 40, "weighted": 31.4286}),
+    ],
+)
+@pytest.mark.parametrize("aggregate", ["all", "mean", "weighted"])
+def test_the_aggregates_are_those_of_the_papers(report, rows, expected, aggregate):
+    """METHODS J-14: all three are printed, and the headline is the one that was asked for."""
+    (found,) = report(rows, "--group", "topic", "--aggregate", aggregate).rows
+
+    assert {name: both["spearman"] for name, both in found["averages"].items()} == pytest.approx(
+        expected, abs=1e-4
+    )
+    assert found["aggregate"] == aggregate
+    assert found["spearman"] == pytest.approx(expected[aggregate], abs=1e-4)
+
+
+def test_each_group_is_reported(report):
+    (found,) = report(LARGER, "--group", "topic").rows
+
+    assert {name: group["n"] for name, group in found["groups"].items()} == {"A": 3, "B": 4}
+    assert found["groups"]["B"]["spearman"] == pytest.approx(-20)
+    assert found["aggregate"] == "all"
+
+
+def test_a_group_without_a_correlation_is_told(report):
+    """One pair, or all alike: undefined, and with it the mean of the groups; not so `all`."""
+    done = report([*J14, pair(0.5, 1, topic="C")], "--group", "topic")
+    (found,) = done.rows
+
+    assert done.told == [
+        'sentkit score: warning: -: group "C" has no correlation: too few pairs, or all alike'
+    ]
+    assert found["groups"]["C"]["spearman"] is None
+    assert found["averages"]["mean"]["spearman"] is None
+    assert found["spearman"] is not None
+
+
+def test_ties_are_averaged(report):
+    """METHODS J-14: Spearman([1,1,2,3],[.2,.4,.4,.9]) = .833333."""
+    rows = [pair(s, g) for s, g in ((0.2, 1), (0.4, 1), (0.4, 2), (0.9, 3))]
+
+    assert report(rows).rows[0]["spearman"] == pytest.approx(83.3333, abs=1e-4)
+
+
+def test_no_score_is_skipped_and_counted(report):
+    """null, and an empty cell of a table."""
+    (found,) = report([*J14, pair(0.5, None, topic="A"), pair(0.5, "", topic="A")]).rows
+
+    assert (found["n"], found["skipped"]) == (6, 2)
+    assert found["spearman"] == pytest.approx(48.5714, abs=1e-4)
+
+
+def test_scores_of_a_table_are_strings(sentkit, tiny, tmp_path):
+    (tmp_path / "pairs.csv").write_text("text_a,text_b,score\na cat,a dog,1.5\na cat,a cat,5\na,b,2\n")
+    encoded = sentkit("encode", "-q", "-m", tiny, "pairs.csv")
+    done = sentkit("score", "--gold", "score", stdin=encoded.out)
+
+    assert done.code == 0
+    assert done.rows[0]["n"] == 3
+
+
+@pytest.mark.parametrize(
+    ("rows", "problem"),
+    [
+        ([pair(0.1, 1), {"embedding_a": [1, 0], "embedding_b": [1, 0]}], '-:2: "score" is missing'),
+        ([pair(0.1, "high")], '-:1: "score" is a string, expected a number'),
+        ([pair(0.1, True)], '-:1: "score" is true or false, expected a number'),
+        ([pair(0.1, "nan")], '-:1: "score" is not a finite number'),
+        ([pair(0.1, 1), pair(0.2, 1)], '-: "score" is the same in all 2 rows: no correlation'),
+        ([pair(0.1, 1), pair(0.1, 2)], '-: "similarity" is the same in all 2 rows: no correlation'),
+        ([pair(0.1, 1)], '-: 1 rows with a score in "score": too few to correlate'),
+        ([pair(0.1, None)] * 3, '-: 0 rows with a score in "score": too few to correlate'),
+        ([{"embedding": [1, 0], "score": 1}], "-:1: 1 vectors in this row, and a gold score is for two"),
+    ],
+)
+def test_scores_without_a_correlation_are_refused(report, rows, problem):
+    done = report(rows)
+
+    assert done.code == 65
+    assert done.out == b""
+    assert done.told[0] == f"sentkit score: {problem}"
+
+
+def test_a_group_that_is_missing_is_refused(report):
+    done = report([pair(0.1, 1, topic="A"), pair(0.1, 1)], "--group", "topic")
+
+    assert done.code == 65
+    assert done.told[0] == 'sentkit score: -:2: "topic" is missing'
+
+
+@pytest.fixture
+def files(tmp_path, jsonl):
+    """Three files of the same pairs: two of one encoder, one of another."""
+    random = np.random.default_rng(7)
+    gold = random.random(40)
+
+    def write(name, emb, noise):
+        similarities = np.clip(gold + noise * random.standard_normal(40), -1, 1).round(3).tolist()
+        rows = (
+            pair(s, g, text_a=f"a{n}", text_b=f"b{n}", _emb=emb)
+            for n, (s, g) in enumerate(zip(similarities, gold.tolist(), strict=True))
+        )
+        (tmp_path / name).write_bytes(jsonl(*rows))
+
+    write("one.jsonl", "old/mean:111111111111", 0.2)
+    write("two.jsonl", "old/mean:111111111111", 0.2)
+    write("new.jsonl", "new/mean:222222222222", 0.1)
+
+
+@pytest.mark.usefixtures("files")
+def test_several_files_are_several_reports(sentkit):
+    """Of different encoders without an average: it would mean nothing."""
+    done = sentkit("score", "one.jsonl", "new.jsonl", "--gold", "score")
+
+    assert [row["file"] for row in done.rows] == ["one.jsonl", "new.jsonl"]
+    assert [row["encoder"] for row in done.rows] == ["old/mean:111111111111", "new/mean:222222222222"]
+
+
+@pytest.mark.usefixtures("files")
+def test_files_of_one_encoder_have_an_average(sentkit):
+    done = sentkit("score", "one.jsonl", "two.jsonl", "--gold", "score")
+    one, two, average = done.rows
+
+    assert average["file"] == "average"
+    assert average["n"] == 80
+    for kind in ("spearman", "pearson"):
+        assert average[kind] == pytest.approx((one[kind] + two[kind]) / 2)
+
+
+@pytest.mark.usefixtures("files")
+def test_two_encoders_are_compared_on_the_same_pairs(sentkit):
+    """The difference is that of the two reports, its interval holds it, and its sign is the first's gain."""
+    done = sentkit("score", "new.jsonl", "--baseline", "one.jsonl", "--gold", "score")
+    alone = [sentkit("score", f"{name}.jsonl", "--gold", "score").rows[0] for name in ("new", "one")]
+    against = done.rows[0]["against"]
+
+    assert against["file"] == "one.jsonl"
+    for kind in ("spearman", "pearson"):
+        low, high = against[kind]["ci95"]
+        assert against[kind]["difference"] == pytest.approx(alone[0][kind] - alone[1][kind])
+        assert low < against[kind]["difference"] < high
+        assert 0 <= against[kind]["p"] <= 1
+
+
+@pytest.mark.usefixtures("files")
+@pytest.mark.parametrize(
+    ("change", "problem"),
+    [
+        (lambda rows: rows[:-1], "new.jsonl: 40 scored pairs, base.jsonl has 39"),
+        (
+            lambda rows: [rows[1], rows[0], *rows[2:]],
+            "new.jsonl: scored pair 1 is another than in base.jsonl",
+        ),
+        (
+            lambda rows: [*rows[:3], {**rows[3], "text_a": "changed"}, *rows[4:]],
+            "new.jsonl: scored pair 4 is another than in base.jsonl",
+        ),
+    ],
+    ids=["fewer", "order", "text"],
+)
+def test_a_baseline_of_other_pairs_is_refused(sentkit, tmp_path, jsonl, change, problem):
+    rows = [json.loads(line) for line in (tmp_path / "one.jsonl").read_text().splitlines()]
+    (tmp_path / "base.jsonl").write_bytes(jsonl(*change(rows)))
+    done = sentkit("score", "new.jsonl", "--baseline", "base.jsonl", "--gold", "score")
+
+    assert done.code == 65
+    assert done.told[0] == f"sentkit score: {problem}"
+
+
+@pytest.mark.usefixtures("files")
+def test_mapped_texts_say_which_pair_it_is(sentkit, tmp_path):
+    """Under the names that --field gives them."""
+    for name in ("one", "new"):
+        text = (tmp_path / f"{name}.jsonl").read_text().replace('"text_a"', '"left"')
+        (tmp_path / f"{name}.jsonl").write_text(text)
+    (tmp_path / "one.jsonl").write_text((tmp_path / "one.jsonl").read_text().replace('"a3"', '"changed"'))
+    done = sentkit(
+        "score", "new.jsonl", "--baseline", "one.jsonl", "--gold", "score", "--field", "text_a=left"
+    )
+
+    assert done.code == 65
+    assert done.told[0] == "sentkit score: new.jsonl: scored pair 4 is another than in one.jsonl"
+
+
+@pytest.mark.usefixtures("files")
+def test_a_floor_is_an_answer(sentkit):
+    """1 if any file's Spearman lies under it, and the report is printed all the same."""
+    above = sentkit("score", "one.jsonl", "new.jsonl", "--gold", "score", "--fail-under", 50)
+    below = sentkit("score", "one.jsonl", "new.jsonl", "--gold", "score", "--fail-under", 99)
+    value = below.rows[0]["spearman"]
+
+    assert above.code == 0
+    assert below.code == 1
+    assert below.out == above.out
+    assert below.err == f"sentkit score: one.jsonl: spearman is {value:.2f}, under 99\n"
+
+
+@pytest.mark.usefixtures("files")
+def test_the_seed_draws_the_interval(sentkit):
+    """Same seed, same bytes; another seed, another interval and the same correlation."""
+    first, again, other = (sentkit("score", "one.jsonl", "--gold", "score", "--seed", n) for n in (1, 1, 2))
+
+    assert first.out == again.out
+    assert first.rows[0]["spearman"] == other.rows[0]["spearman"]
+    assert first.rows[0]["spearman_ci95"] != other.rows[0]["spearman_ci95"]
+
+
+@pytest.mark.usefixtures("files")
+def test_the_report_can_be_a_file(sentkit, tmp_path):
+    done = sentkit("score", "one.jsonl", "--gold", "score", "-o", "report.jsonl")
+
+    assert done.out == b""
+    assert json.loads((tmp_path / "report.jsonl").read_text())["n"] == 40

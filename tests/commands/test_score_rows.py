@@ -1,0 +1,220 @@
+"""`score` of pairs and of sentences: similarities, closest pairs, the matrix, and what must not meet."""
+
+import math
+
+import numpy as np
+import pytest
+
+
+def dot(a, b):
+    return sum(x * y for x, y in zip(a, b, strict=True))
+
+
+BY_HAND = {
+    "cosine": lambda a, b: dot(a, b) / math.sqrt(dot(a, a) * dot(b, b)),
+    "dot": dot,
+    "euclidean": lambda a, b: -math.sqrt(sum((x - y) ** 2 for x, y in zip(a, b, strict=True))),
+    "manhattan": lambda a, b: -sum(abs(x - y) for x, y in zip(a, b, strict=True)),
+}
+metrics = pytest.mark.parametrize("metric", BY_HAND)
+
+
+@pytest.fixture
+def vectors():
+    """Twelve of seven numbers, exact in float32."""
+    return (np.random.default_rng(5).integers(-40, 40, (12, 7)) / 8).tolist()
+
+
+@pytest.fixture
+def pairs(vectors, jsonl):
+    sides = zip(vectors[::2], vectors[1::2], strict=True)
+    return jsonl(*({"id": n, "embedding_a": a, "embedding_b": b} for n, (a, b) in enumerate(sides)))
+
+
+@pytest.fixture
+def sentences_with_vectors(vectors, jsonl):
+    return jsonl(*({"text": f"t{n}", "embedding": v} for n, v in enumerate(vectors)))
+
+
+@metrics
+def test_pairs_get_their_similarity(sentkit, pairs, vectors, metric):
+    """As loops compute it; the vectors are gone, the rest is as it was."""
+    done = sentkit("score", "--metric", metric, stdin=pairs)
+    expected = [BY_HAND[metric](a, b) for a, b in zip(vectors[::2], vectors[1::2], strict=True)]
+
+    assert done.code == 0
+    assert [list(row) for row in done.rows] == [["id", "similarity"]] * 6
+    assert [row["similarity"] for row in done.rows] == pytest.approx(expected, abs=1e-12)
+
+
+def test_vectors_are_kept_on_request(sentkit, pairs):
+    done = sentkit("score", "--keep-vectors", stdin=pairs)
+
+    assert list(done.rows[0]) == ["id", "embedding_a", "embedding_b", "similarity"]
+
+
+def test_the_rest_of_a_row_passes_through(sentkit):
+    row = b'{"id":12345678901234567890, "embedding_a":[1,0],"x": 1.10 ,"_emb":"m:1","embedding_b":[2,0]}'
+
+    assert (
+        sentkit("score", stdin=row).out == b'{"id":12345678901234567890,"x": 1.10,"similarity":1.0}\n'
+        or sentkit("score", stdin=row).out == b'{"id":12345678901234567890,"x": 1.10 ,"similarity":1.0}\n'
+    )
+
+
+def test_an_old_similarity_is_refused_or_replaced(sentkit):
+    row = b'{"similarity":0.5,"embedding_a":[1,0],"embedding_b":[2,0]}'
+    refused, replaced = sentkit("score", stdin=row), sentkit("score", "--replace", stdin=row)
+
+    assert refused.code == 65
+    assert refused.told[0] == 'sentkit score: -:1: "similarity" is there already'
+    assert replaced.out == b'{"similarity":1.0}\n'
+
+
+def test_a_zero_vector_is_like_nothing(sentkit):
+    """Its cosine is 0 and not NaN."""
+    done = sentkit("score", stdin=b'{"embedding_a":[0,0],"embedding_b":[2,0]}')
+
+    assert done.rows == [{"similarity": 0.0}]
+
+
+@metrics
+def test_the_closest_sentences_come_first(sentkit, sentences_with_vectors, vectors, metric):
+    """The best four of all pairs, each once, as loops find them."""
+    done = sentkit("score", "--top", 4, "--metric", metric, stdin=sentences_with_vectors)
+    every = [(BY_HAND[metric](vectors[i], vectors[j]), i, j) for i in range(12) for j in range(i + 1, 12)]
+    expected = sorted(every, key=lambda found: -found[0])[:4]
+
+    assert [(row["row_a"] - 1, row["row_b"] - 1) for row in done.rows] == [(i, j) for _, i, j in expected]
+    assert [row["similarity"] for row in done.rows] == pytest.approx([x for x, _, _ in expected], abs=1e-5)
+    assert [(row["text_a"], row["text_b"]) for row in done.rows] == [
+        (f"t{i}", f"t{j}") for _, i, j in expected
+    ]
+
+
+def test_ten_pairs_are_the_default(sentkit, sentences_with_vectors):
+    assert len(sentkit("score", stdin=sentences_with_vectors).rows) == 10
+
+
+def test_one_sentence_has_no_pair(sentkit):
+    done = sentkit("score", stdin=b'{"text":"a","embedding":[1,0]}')
+
+    assert done.code == 0
+    assert done.out == b""
+
+
+@metrics
+def test_the_matrix_has_all_similarities(sentkit, sentences_with_vectors, vectors, metric):
+    done = sentkit("score", "--matrix", "--metric", metric, stdin=sentences_with_vectors)
+    expected = [[BY_HAND[metric](a, b) for b in vectors] for a in vectors]
+
+    assert [list(row) for row in done.rows] == [["text", "similarities"]] * 12
+    assert np.abs(done.vectors("similarities") - expected).max() < 1e-5
+
+
+def test_a_matrix_of_too_many_is_wrong_usage(sentkit, monkeypatch, sentences_with_vectors):
+    monkeypatch.setattr("sentkit.metrics.sentences.LARGEST_MATRIX", 11)
+    done = sentkit("score", "--matrix", stdin=sentences_with_vectors)
+
+    assert done.code == 2
+    assert done.err == "sentkit score: --matrix is for up to 11 rows, and there are more\n"
+
+
+def test_fields_are_mapped(sentkit):
+    """Vectors and texts under other names, which go where they would go under ours."""
+    rows = b'{"title":"x","v":[1,0]}\n{"title":"y","v":[1,1]}\n'
+    flags = ("--field", "text=title", "--field", "embedding=v")
+    closest, matrix = sentkit("score", *flags, stdin=rows), sentkit("score", "--matrix", *flags, stdin=rows)
+
+    assert (closest.rows[0]["text_a"], closest.rows[0]["text_b"]) == ("x", "y")
+    assert list(matrix.rows[0]) == ["title", "similarities"]
+
+
+@pytest.mark.parametrize(
+    ("rows", "problem"),
+    [
+        (
+            '{"embedding":[1,2],"_emb":"a/cls:a1b2c3d4e5f6"}\n{"embedding":[1,2],"_emb":"a/mean:9f0011223344"}',
+            "-:2: vectors are a/mean (9f00…), the stream began with a/cls (a1b2…)",
+        ),
+        (
+            '{"embedding":[1,2],"_emb":"a/cls:a1b2c3d4e5f6"}\n{"embedding":[1,2]}',
+            "-:2: vectors are without _emb, the stream began with a/cls (a1b2…)",
+        ),
+        ('{"embedding":[1,2]}\n{"embedding":[1,2,3]}', "-:2: vectors of 3 numbers, the stream began with 2"),
+        ('{"embedding":[1,1e39]}', "-:1: a vector holds NaN or infinity"),
+        ('{"embedding":"AACAfwAAgH8="}', "-:1: a vector holds NaN or infinity"),
+        ('{"embedding":[1,null]}', '-:1: "embedding" holds null, expected numbers'),
+        ('{"embedding":[1,NaN]}', "-:1: not JSON: "),
+        ('{"embedding":"AAA="}', '-:1: "embedding" is base64 of 2 bytes, expected float32'),
+        ('{"embedding":"not base64!"}', '-:1: "embedding" is a string that is not base64'),
+        ('{"embedding":[]}', '-:1: "embedding" is empty'),
+        ('{"embedding":{}}', '-:1: "embedding" is an object, expected a vector'),
+        ('{"embedding_a":[1],"embedding_b":[1,2]}', "-:1: the vectors of this row have different lengths"),
+        ('{"text":"a"}', "-:1: this row has no vector"),
+        ('{"embedding":[1],"_emb":7}', '-:1: "_emb" is a number, expected a string'),
+        (
+            '{"embedding_anchor":[1],"embedding_positive":[1],"embedding_negative":[1]}',
+            "-:1: this row is a triplet; score reads pairs and sentences",
+        ),
+    ],
+)
+def test_vectors_that_cannot_meet_are_refused(sentkit, rows, problem):
+    """65, with the place and both sides."""
+    done = sentkit("score", stdin=rows)
+
+    assert done.code == 65
+    assert done.out == b""
+    assert done.told[0].startswith(f"sentkit score: {problem}")
+
+
+def test_one_space_under_two_names_may_meet(sentkit):
+    """The hash decides, the label is for people."""
+    rows = b'{"embedding":[1,2],"_emb":"here:0123"}\n{"embedding":[1,2],"_emb":"there:0123"}'
+
+    assert sentkit("score", stdin=rows).code == 0
+
+
+@pytest.mark.parametrize(
+    ("flags", "problem"),
+    [
+        (("--group", "topic"), "--group belongs to --gold"),
+        (("--baseline", "x"), "--baseline belongs to --gold"),
+        (("--fail-under", "0"), "--fail-under belongs to --gold"),
+        (("--aggregate", "mean"), "--aggregate mean needs --group"),
+        (("--gold", "g", "--aggregate", "mean"), "--aggregate mean needs --group"),
+        (("--gold", "g", "--top", "3"), "--gold makes a report"),
+        (("--gold", "g", "--matrix"), "--gold makes a report"),
+        (("--gold", "g", "--keep-vectors"), "--gold makes a report"),
+        (("--gold", "g", "--replace"), "--gold makes a report"),
+        (("--top", "3", "--matrix"), "--matrix, --top and --keep-vectors are three forms of output"),
+        (("--top", "0"), "invalid value for '--top'"),
+        (("--metric", "sine"), "invalid value for '--metric'"),
+        (("-o", "out.safetensors"), "out.safetensors: a vector file is for vectors"),
+        (("-o", "out.csv"), "out.csv: .csv is not written"),
+    ],
+)
+def test_flags_that_do_not_go_together_are_wrong_usage(sentkit, pairs, flags, problem):
+    done = sentkit("score", *flags, stdin=pairs)
+
+    assert done.code == 2
+    assert done.out == b""
+    assert done.told[0].startswith(f"sentkit score: {problem}")
+
+
+@pytest.mark.parametrize("flag", ["--top=3", "--matrix"])
+def test_pairs_have_no_closest_pairs(sentkit, pairs, flag):
+    done = sentkit("score", flag, stdin=pairs)
+
+    assert done.code == 65
+    assert done.told[0].endswith("-:1: --top and --matrix are for sentences, and this row holds a pair")
+
+
+def test_a_vector_file_scores_as_its_rows_do(sentkit, tiny, jsonl):
+    """Also in a file with the pair in one tensor."""
+    rows = jsonl({"text_a": "a cat", "text_b": "a dog"}, {"text_a": "a", "text_b": "a"})
+    sentkit("encode", "-q", "-m", tiny, "-o", "v.safetensors", stdin=rows)
+    piped = sentkit("score", stdin=sentkit("encode", "-q", "-m", tiny, stdin=rows).out)
+
+    assert sentkit("score", "v.safetensors").out == piped.out
+    assert piped.rows[1]["similarity"] == 1.0

@@ -1,0 +1,108 @@
+"""What stands on a terminal in place of JSON: legible at 80 columns, no number cut, nothing that steers it."""
+
+import json
+
+import numpy as np
+import pytest
+
+from sentkit.console import fitted
+
+LONG = "a-file-with-a-name-that-is-too-long-for-any-terminal.jsonl"
+
+
+@pytest.fixture
+def reports(tmp_path, jsonl):
+    """Forty scored pairs in two groups, under a short name and a long one."""
+    random = np.random.default_rng(2)
+    rows = []
+    for n, gold in enumerate(random.random(40).round(3).tolist()):
+        x = gold + 0.3 * random.random()
+        pair = {"embedding_a": [1, 0], "embedding_b": [x, 1]}
+        rows.append(
+            {**pair, "_emb": "ckpt/mean:0123456789ab", "score": gold, "topic": "even odd".split()[n % 2]}
+        )
+    for name in ("a.jsonl", LONG):
+        (tmp_path / name).write_bytes(jsonl(*rows))
+
+
+@pytest.mark.usefixtures("reports")
+def test_a_report_is_legible_at_80_columns(on_terminal, sentkit):
+    """Every number of the JSON report stands whole in the table; the names give way; no line is broken."""
+    flags = ("--gold", "score", "--group", "topic", "--baseline", "a.jsonl")
+    lines = on_terminal("score", LONG, *flags)
+    record = sentkit("score", LONG, *flags).rows[0]
+    words = " ".join(lines)
+
+    assert lines[0].split() == "file encoder pairs Spearman x 100 Pearson x 100".split()
+    assert [line.split()[0] for line in lines[1:]] == [
+        lines[1].split()[0],
+        *("all", "mean", "weighted", "even", "odd", "minus", "p"),
+    ]
+    assert all(len(line.rstrip()) <= 80 for line in lines)
+    assert lines[1].startswith("a-file-with-a-na")
+    assert "…" in lines[1]
+    for part in (record, *record["groups"].values()):
+        for kind in ("spearman", "pearson"):
+            low, high = part[f"{kind}_ci95"]
+            assert f" {part[kind]:.2f} [{low:.2f}, {high:.2f}]" in words
+
+
+@pytest.mark.usefixtures("reports")
+def test_a_narrow_terminal_cuts_no_number_either(on_terminal):
+    wide = on_terminal("score", "a.jsonl", "--gold", "score", width=200)
+    narrow = on_terminal("score", "a.jsonl", "--gold", "score", width=30)
+
+    assert " ".join(narrow).split()[-8:] == wide[1].split()[-8:]
+
+
+@pytest.mark.usefixtures("reports")
+def test_a_table_has_no_box(on_terminal):
+    assert not set("".join(on_terminal("score", "a.jsonl", "--gold", "score"))) & set("│┃|+─━")
+
+
+@pytest.mark.usefixtures("reports")
+def test_json_is_to_be_had_on_a_terminal(on_terminal):
+    line = "".join(on_terminal("score", "a.jsonl", "--gold", "score", "--json"))
+
+    assert json.loads(line)["n"] == 40
+
+
+def test_words_of_the_rows_do_not_steer_the_terminal(on_terminal, tmp_path, jsonl):
+    """Escapes, line ends, markup, names of emoji: shown as they are, or as a blank."""
+    texts = ["[bold]loud[/bold] :smile:", "red \x1b[31m line\nend [/x]"]
+    (tmp_path / "t.jsonl").write_bytes(
+        jsonl(*({"text": text, "embedding": [1, n]} for n, text in enumerate(texts)))
+    )
+    lines = on_terminal("score", "t.jsonl", "--top", 1)
+
+    assert lines[0].split() == ["cosine", "text_a", "text_b"]
+    assert lines[1].rstrip() == "0.7071  [bold]loud[/bold] :smile:  red  [31m line end [/x]"
+    assert len(lines) == 2
+
+
+def test_wide_letters_count_twice(on_terminal, tmp_path, jsonl):
+    """Chinese takes two columns a letter, and the line is still one line."""
+    rows = jsonl(*({"text": "北京是中国的首都，人口超过两千万" * 3, "embedding": [1, n]} for n in range(2)))
+    (tmp_path / "t.jsonl").write_bytes(rows)
+
+    assert len(on_terminal("score", "t.jsonl")) == 2
+
+
+def test_an_inspection_cuts_nothing(on_terminal, tmp_path, tiny):
+    """Names and values, a line each; a path is whole, however long."""
+    lines = on_terminal("inspect", tiny, width=20)
+    shown = {line.split()[0]: line.split(maxsplit=1)[1] for line in lines}
+
+    assert shown["folder"] == str(tiny)
+    assert shown["layers"] == "3"
+    assert shown["tokenizer.tokens"] == "16,384"
+    assert shown["tokenizer.lowercase"] == "no"
+    assert shown["prompt"] == "none"
+
+
+def test_widths_are_taken_from_the_widest_name():
+    """12 + 30 + 10 and two gaps of 2 are 56; 8 is as short as a name gets."""
+    assert fitted([12, 30, 10], [True, True, False], 56) == [12, 30, 10]
+    assert fitted([12, 30, 10], [True, True, False], 40) == [12, 14, 10]
+    assert fitted([12, 30, 10], [True, True, False], 36) == [11, 11, 10]
+    assert fitted([12, 30, 10], [True, True, False], 5) == [8, 8, 10]

@@ -1,0 +1,101 @@
+"""Spaces and their names: equal steps lead to equal hashes, whoever applies them."""
+
+import hashlib
+import re
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from sentkit.formats.fingerprint import Spec, digest, name_for_label, shown, space_of
+
+some = settings(max_examples=60, deadline=None)
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.text(st.characters(codec="utf-8")),
+    lambda inner: st.lists(inner) | st.dictionaries(st.text(st.characters(codec="utf-8")), inner),
+    max_leaves=6,
+)
+
+
+def test_a_digest_is_blake2b_of_the_canonical_json() -> None:
+    raw = b'{"a":[1,null],"b":"x"}'
+
+    assert digest({"b": "x", "a": [1, None]}) == hashlib.blake2b(raw, digest_size=6).hexdigest()
+
+
+@some
+@given(st.dictionaries(st.text(st.characters(codec="utf-8")), JSON))
+def test_the_order_of_names_is_no_part_of_a_digest(values: dict[str, object]) -> None:
+    backwards = dict(reversed(values.items()))
+
+    assert digest(values) == digest(backwards)
+    assert re.fullmatch("[0-9a-f]{12}", digest(values))
+
+
+def test_a_step_leads_from_the_space_alone() -> None:
+    """A filter that knows only `_emb` comes to the hash that the encoder comes to."""
+    encoder = Spec("m/mean", digest("weights"), {"model": "m"})
+    at_once = encoder.after("/n", "1111").after("+whitening", "2222")
+    filtered = Spec("m/mean/n", space_of(encoder.after("/n", "1111").emb)).after("+whitening", "2222")
+
+    assert filtered.space == at_once.space == digest([digest([encoder.space, "1111"]), "2222"])
+    assert at_once.label == filtered.label == "m/mean/n+whitening"
+    assert at_once.full == {
+        "_emb": at_once.emb,
+        "model": "m",
+        "steps": ["/n:1111", "+whitening:2222"],
+    }
+
+
+def test_the_order_of_steps_and_each_step_count() -> None:
+    start = Spec("m", "00")
+    spaces = {
+        start.space,
+        start.after("a", "1").space,
+        start.after("a", "2").space,
+        start.after("a", "1").after("b", "2").space,
+        start.after("b", "2").after("a", "1").space,
+    }
+
+    assert len(spaces) == 5
+
+
+@pytest.mark.parametrize(
+    ("name", "label"),
+    [
+        ("nano", "nano"),
+        ("sentence-transformers/all-MiniLM-L6-v2", "all-MiniLM-L6-v2"),
+        ("/tmp/my model/", "my-model"),
+        ("pkg:gt_x", "pkg-gt_x"),
+        ('a"b\\c\n', "a-b-c-"),
+        ("größe", "gr-e"),
+        ("/", "model"),
+        ("", "model"),
+    ],
+)
+def test_a_label_is_the_last_part_of_a_name(name: str, label: str) -> None:
+    assert name_for_label(name) == label
+
+
+@some
+@given(st.text())
+def test_a_label_needs_no_quoting(name: str) -> None:
+    assert re.fullmatch(r"[A-Za-z0-9._+-]+", name_for_label(name))
+
+
+@pytest.mark.parametrize(
+    ("emb", "space", "words"),
+    [
+        ("ckpt/cls:a1b2c3d4e5f6", "a1b2c3d4e5f6", "ckpt/cls (a1b2…)"),
+        ("a:b:0123456", "0123456", "a:b (0123…)"),
+        ("0123456", "0123456", "? (0123…)"),
+        ("", "", "? (…)"),
+    ],
+)
+def test_the_space_of_an_emb_is_behind_its_last_colon(emb: str, space: str, words: str) -> None:
+    assert space_of(emb) == space
+    assert shown(emb) == words
+
+
+def test_no_emb_is_shown_as_such() -> None:
+    assert shown(None) == "without _emb"

@@ -1,0 +1,184 @@
+"""Affine files: (x + bias) @ kernel, as a dense layer of the same hash."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import safetensors.numpy
+
+from sentkit.errors import DataError, NoInputError
+from sentkit.transforms.affine import read_affine, write_affine
+from sentkit.transforms.steps import Linear
+
+
+def save(path: Path, kernel: Any, bias: Any, note: Any = None) -> str:
+    metadata = None if note is None else {"sentkit": note if isinstance(note, str) else json.dumps(note)}
+    safetensors.numpy.save_file({"kernel": np.asarray(kernel), "bias": np.asarray(bias)}, path, metadata)
+    return str(path)
+
+
+def test_a_transform_adds_its_bias_and_then_multiplies(tmp_path: Path) -> None:
+    kernel = np.array([[1, 2, 0.5], [-1, 0.25, 3]], np.float32)
+    bias = np.array([[0.5, -2]], np.float32)
+    vectors = np.array([[1, 1], [0, -3]], np.float32)
+
+    layer, fitted = read_affine(save(tmp_path / "a.safetensors", kernel, bias))
+
+    for vector, found in zip(vectors, layer(vectors), strict=True):
+        moved = [x + b for x, b in zip(vector, bias[0], strict=True)]
+        expected = [sum(moved[i] * kernel[i][j] for i in range(2)) for j in range(3)]
+        assert found.tolist() == pytest.approx(expected, rel=1e-6)
+    assert fitted is None
+    assert layer.suffix == "+affine"
+
+
+def test_whitening_by_hand_leaves_unit_covariance(tmp_path: Path) -> None:
+    """X = [[2,0],[0,1],[-2,0],[0,-1]]: covariance diag(8/3, 2/3), so the factors are .612372 and 1.224745."""
+    vectors = np.array([[2, 0], [0, 1], [-2, 0], [0, -1]], np.float32)
+    kernel = np.diag([0.612372, 1.224745]).astype(np.float32)
+
+    layer, _ = read_affine(save(tmp_path / "a.safetensors", kernel, np.zeros((1, 2), np.float32)))
+
+    expected = [[1.224744, 0], [0, 1.224745], [-1.224744, 0], [0, -1.224745]]
+    assert layer(vectors) == pytest.approx(np.array(expected), abs=1e-6)
+
+
+def test_whitening_by_hand_takes_the_mean_away(tmp_path: Path) -> None:
+    """X = [[2,1],[0,1],[1,3],[3,0]]: Y Y' is free of sign and rotation."""
+    vectors = np.array([[2, 1], [0, 1], [1, 3], [3, 0]], np.float32)
+    mean = [1.5, 1.25]
+    centred = vectors.astype(np.float64) - mean
+    values, axes = np.linalg.eigh(centred.T @ centred / 3)
+    assert values.tolist() == pytest.approx([0.790626, 2.459374], abs=1e-6)
+    kernel = (axes / np.sqrt(values)).astype(np.float32)
+
+    layer, _ = read_affine(save(tmp_path / "a.safetensors", kernel, -np.array([mean], np.float32)))
+
+    found = layer(vectors)
+    expected = [
+        [0.15, -0.45, -0.15, 0.45],
+        [-0.45, 2.207143, -0.835714, -0.921429],
+        [-0.15, -0.835714, 2.078571, -1.092857],
+        [0.45, -0.921429, -1.092857, 1.564286],
+    ]
+    assert found @ found.T == pytest.approx(np.array(expected), abs=1e-5)
+
+
+def test_a_mean_far_from_zero_costs_no_digits(tmp_path: Path) -> None:
+    """The bias of the dense layer is computed in float64, and rounded once."""
+    kernel = np.array([[1.0], [1.0]], np.float64)
+    bias = np.array([[1e8, -1e8 + 0.25]], np.float64)
+
+    layer, _ = read_affine(save(tmp_path / "a.safetensors", kernel, bias))
+
+    assert layer.bias.tolist() == [0.25]
+
+
+def test_its_hash_is_that_of_the_equal_dense_layer(tmp_path: Path) -> None:
+    kernel = np.array([[1, 2, 4], [8, 16, 32]], np.float32)
+    bias = np.array([[0.5, 0.25]], np.float32)
+
+    layer, _ = read_affine(save(tmp_path / "a.safetensors", kernel, bias, {"kind": "whitening"}))
+
+    dense = Linear(kernel.T.copy(), np.array([2.5, 5, 10], np.float32))  # .5 * (1, 2, 4) + .25 * (8, 16, 32)
+    assert layer.hash == dense.hash
+    assert layer.suffix == "+whitening"
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
+@pytest.mark.parametrize("shape", [(2,), (1, 2), (2, 1)])
+def test_any_float_and_any_shape_of_the_bias_will_do(tmp_path: Path, dtype: Any, shape: Any) -> None:
+    path = save(tmp_path / "a.safetensors", np.eye(2, dtype=dtype), np.array([1, 2], dtype).reshape(shape))
+
+    layer, _ = read_affine(path)
+
+    assert (layer.weight.dtype, layer.weight.tolist()) == (np.float32, [[1, 0], [0, 1]])
+    assert layer.bias.tolist() == [1, 2]
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_what_is_written_is_read_back(tmp_path: Path, dtype: Any) -> None:
+    kernel = np.array([[1, 2], [3, 4]], dtype)
+    bias = np.array([[1, -1]], dtype)
+    write_affine(tmp_path / "a.safetensors", kernel, bias, {"kind": "pca", "_emb": "m/cls:01"})
+
+    layer, fitted = read_affine(str(tmp_path / "a.safetensors"))
+
+    assert layer.weight.tolist() == [[1, 3], [2, 4]]
+    assert layer.bias.tolist() == [-2, -2]
+    assert (layer.kind, fitted) == ("pca", "m/cls:01")
+    found = safetensors.numpy.load_file(tmp_path / "a.safetensors")
+    assert found["kernel"].tolist() == kernel.tolist()
+
+
+def test_the_same_transform_is_the_same_bytes(tmp_path: Path) -> None:
+    for name in "ab":
+        write_affine(tmp_path / name, np.eye(2, dtype=np.float32), np.ones((1, 2), np.float32), {"kind": "pca"})
+
+    assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("note", "kind", "fitted"),
+    [
+        (None, "affine", None),
+        ({"kind": "no word"}, "affine", None),
+        ({"kind": "weiß"}, "affine", None),
+        ({"kind": ["pca"]}, "affine", None),
+        ({"kind": "pca", "_emb": 7}, "pca", None),
+        ([], "affine", None),
+    ],
+)
+def test_a_note_that_says_nothing_usable_is_passed_over(
+    tmp_path: Path, note: Any, kind: str, fitted: str | None
+) -> None:
+    path = save(tmp_path / "a.safetensors", np.eye(2, dtype=np.float32), np.zeros(2, np.float32), note)
+
+    layer, found = read_affine(path)
+
+    assert (layer.kind, found) == (kind, fitted)
+
+
+ONE, ZERO = np.eye(2, dtype=np.float32), np.zeros(2, np.float32)
+
+
+@pytest.mark.parametrize(
+    ("kernel", "bias", "problem"),
+    [
+        (ONE, np.zeros(3, np.float32), "kernel and bias do not fit each other"),
+        (np.zeros(2, np.float32), ZERO, "kernel and bias do not fit each other"),
+        (np.zeros((2, 0), np.float32), ZERO, "kernel and bias do not fit each other"),
+        (np.zeros((0, 2), np.float32), np.zeros(0, np.float32), "kernel and bias do not fit each other"),
+        (np.zeros((2, 2, 2), np.float32), ZERO, "kernel and bias do not fit each other"),
+        (ONE * np.nan, ZERO, "the kernel or the bias holds NaN or infinity"),
+        (ONE, np.array([np.inf, 0], np.float32), "the kernel or the bias holds NaN or infinity"),
+        (ONE.astype(np.float64) * 1e300, ZERO, "the kernel or the bias holds NaN or infinity"),
+        (ONE * np.float32(1e30), ZERO + np.float32(1e30), "the kernel or the bias holds NaN or infinity"),
+        (ONE.astype(bool), ZERO, 'no tensor "kernel" of a type that can be read'),
+    ],
+)
+def test_a_transform_that_cannot_be_applied_is_refused(
+    tmp_path: Path, kernel: Any, bias: Any, problem: str
+) -> None:
+    path = save(tmp_path / "a.safetensors", kernel, bias)
+
+    with pytest.raises(DataError) as caught:
+        read_affine(path)
+
+    assert str(caught.value) == f"{path}: {problem}"
+
+
+def test_a_note_that_is_not_json_is_told(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="its note is not JSON"):
+        read_affine(save(tmp_path / "a.safetensors", ONE, ZERO, "{"))
+
+
+def test_a_file_without_a_kernel_or_without_being_there_is_told(tmp_path: Path) -> None:
+    safetensors.numpy.save_file({"bias": ZERO}, tmp_path / "a.safetensors")
+
+    with pytest.raises(DataError, match='no tensor "kernel"'):
+        read_affine(str(tmp_path / "a.safetensors"))
+    with pytest.raises(NoInputError, match="no such file"):
+        read_affine(str(tmp_path / "b.safetensors"))
