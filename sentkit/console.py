@@ -95,7 +95,7 @@ class Progress:
 
 
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]], *, names: Sequence[str]) -> None:
-    """A table on standard output, for a person; the columns `names` are cut to the terminal, numbers never."""
+    """A table on standard output, for a person; its columns `names` may be cut, numbers never are."""
     from rich.cells import cell_len
     from rich.console import Console as Terminal
     from rich.table import Table

@@ -64,7 +64,7 @@ def score(
 ) -> None:
     """Score pairs of vectors, or find the closest sentences.
 
-    \\b
+    \b
     Examples:
       sentkit encode pairs.jsonl | sentkit score
       sentkit encode pairs.jsonl | sentkit score --gold score
@@ -217,6 +217,8 @@ def reports(inputs: "Inputs", question: "Question", baseline: str | None, consol
 
     records = file_records(inputs, question, baseline)
     for record in records:
+        if record["spearman"] is None and not record.get("undefined"):
+            console.warn(f"{record['file']}: no correlation: all pairs are equally alike")
         for name in record.get("undefined", ()):
             console.warn(f'{record["file"]}: group "{name}" has no correlation: too few pairs, or all alike')
     return records

@@ -17,6 +17,11 @@ COMPRESSED = (".gz", ".zst")
 PACKED = 1024  # bytes unpacked at once: not even a hostile kilobyte becomes more than some megabytes
 
 
+def readable(path: str) -> str:
+    """A file's name as JSON can hold it: names are bytes, and these need not be text."""
+    return os.fsencode(path).decode(errors="replace")
+
+
 def bare_suffix(path: str) -> str:
     """The suffix that says the format: `.jsonl` for `rows.jsonl.gz`."""
     name = Path(path)
@@ -165,7 +170,9 @@ def _compressed(path: str, file: BinaryIO) -> Iterator[BinaryIO]:
             yield packed  # type: ignore[misc]
     elif suffix == ".zst":
         with _zstandard().ZstdCompressor().stream_writer(file, closefd=False) as packed:
-            yield packed
+            plain = io.BufferedWriter(packed)  # the library's own writer has no writelines
+            yield plain
+            plain.flush()
     else:
         yield file
 

@@ -104,9 +104,8 @@ def judge(inputs: Inputs, path: str, question: Question) -> Judged:
     scores = np.array(taken.scores)
     if len(scores) < 2:
         raise DataError(f'{len(scores)} rows with a score in "{gold}": too few to correlate', source=path)
-    for name, side in ((gold, scores), ("similarity", similarities)):
-        if side.min() == side.max():
-            raise DataError(f'"{name}" is the same in all {len(side)} rows: no correlation', source=path)
+    if scores.min() == scores.max():  # equal similarities are no mistake: those of [CLS] at layer 0 are
+        raise DataError(f'"{gold}" is the same in all {len(scores)} rows: no correlation', source=path)
     groups = np.array(taken.groups) if question.group else None
     pairs = Pairs(similarities, scores, groups, tuple(taken.codes))
     return Judged(path, reader.emb, pairs, taken.skipped, np.array(taken.identities))

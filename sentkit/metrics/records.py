@@ -4,6 +4,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+from sentkit.formats.files import readable
 from sentkit.formats.fingerprint import space_of
 from sentkit.formats.rows import Inputs
 from sentkit.metrics.judged import Judged, Question, check_same_pairs, judge
@@ -32,7 +33,7 @@ def file_records(inputs: Inputs, question: Question, baseline: str | None) -> li
 
 def report_record(judged: Judged, report: Report, metric: str) -> Record:
     found: Record = {
-        "file": judged.path,
+        "file": readable(judged.path),
         "encoder": judged.emb,
         "metric": metric,
         "aggregate": report.aggregate,
@@ -53,7 +54,7 @@ def report_record(judged: Judged, report: Report, metric: str) -> Record:
 
 def comparison_record(baseline: Judged, comparison: Comparison) -> Record:
     return {
-        "file": baseline.path,
+        "file": readable(baseline.path),
         "encoder": baseline.emb,
         "spearman": _difference(comparison.spearman),
         "pearson": _difference(comparison.pearson),

@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sentkit.errors import DataError
+from sentkit.formats.files import readable
 from sentkit.formats.rows import Inputs, Row, parse_fields
 from sentkit.formats.store import Store, is_store
 from sentkit.formats.tensors import read_header
@@ -29,14 +30,15 @@ def describe_vectors(path: str, format: str | None, fields: Sequence[str]) -> di
             return describe_tensors(path)
         file = Store(path)
         found = {"rows": file.count, "vectors_per_row": list(file.names), **census(file.blocks())}
-        return {"file": path, **found, "spec": {k: v for k, v in file.spec.items() if k != "vectors"}}
+        spec = {name: value for name, value in file.spec.items() if name != "vectors"}
+        return {"file": readable(path), **found, "spec": spec}
     reader = LenientReader(Inputs([path], format, parse_fields(fields, VECTOR_FIELDS)))
     counted = census(stacked(reader))
     rows = counted["vectors"] // max(1, len(reader.names))
     if not rows:
         raise DataError("no rows", source=path)
-    spec = {"_emb": reader.emb}
-    return {"file": path, "rows": rows, "vectors_per_row": list(reader.names), **counted, "spec": spec}
+    found = {"rows": rows, "vectors_per_row": list(reader.names), **counted}
+    return {"file": readable(path), **found, "spec": {"_emb": reader.emb}}
 
 
 def stacked(reader: VectorReader) -> Iterator[NDArray[np.float32]]:
@@ -48,4 +50,4 @@ def describe_tensors(path: str) -> dict[str, Any]:
     """A safetensors file that holds something else than rows with vectors: a transform, say."""
     header = read_header(path)
     shapes = {name: f"{e.dtype} {' x '.join(map(str, e.shape))}" for name, e in header.entries.items()}
-    return {"file": path, "tensors": shapes, "metadata": dict(header.metadata)}
+    return {"file": readable(path), "tensors": shapes, "metadata": dict(header.metadata)}

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from sentkit.errors import DataError, UnavailableError
 from sentkit.formats.checkpoints import Checkpoint
+from sentkit.formats.files import readable
 from sentkit.formats.fingerprint import Spec, digest, name_for_label, shown, space_of
 from sentkit.formats.jsonfiles import read_object
 from sentkit.formats.readout import Readout
@@ -84,7 +85,7 @@ class Encoder:
         if tokenizer.template is not None:
             read_as.append(tokenizer.template.text)
         record = {
-            "model": self.checkpoint.name,
+            "model": readable(self.checkpoint.name),
             "weights": weights,
             "tokenizer": tokenizer.hash,
             "readout": readout.name,

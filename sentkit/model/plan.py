@@ -11,7 +11,7 @@ T = TypeVar("T")
 
 FIRST_WINDOW, LAST_WINDOW = 32, 8192  # rows
 MAX_WINDOW_CHARACTERS = 8_000_000  # so that rows of a million words do not pile up
-BUDGETS = {"cpu": 4096, "cuda": 65536}  # tokens in a batch
+BUDGETS = {"cpu": 2048, "cuda": 65536}  # tokens in a batch
 
 
 def windows(rows: Iterable[tuple[T, tuple[str, ...]]]) -> Iterator[list[tuple[T, tuple[str, ...]]]]:

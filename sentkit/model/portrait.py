@@ -6,6 +6,7 @@ from typing import Any
 from sentkit.errors import SentkitError
 from sentkit.formats.checkpoints import Checkpoint
 from sentkit.formats.export import inexpressible
+from sentkit.formats.files import readable
 from sentkit.formats.tensors import read_header
 from sentkit.model.architecture import NotPacked, read_architecture
 from sentkit.model.reading import Reading, Wishes, depth_of, plan_reading, width_of
@@ -16,8 +17,8 @@ def portrait(checkpoint: Checkpoint) -> dict[str, Any]:
     reading = plan_reading(checkpoint, Wishes())
     tokenizer = reading.tokenizer
     return {
-        "model": checkpoint.name,
-        "folder": str(checkpoint.folder),
+        "model": readable(checkpoint.name),
+        "folder": readable(str(checkpoint.folder)),
         "architecture": config.get("model_type"),
         "runs": runs(config),
         "layers": depth_of(config),

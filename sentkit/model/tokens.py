@@ -112,12 +112,14 @@ class Tokenizer:
 
 
 @contextmanager
-def _told(source: str) -> Iterator[None]:
-    """The library's errors, which are of no type of their own, as ours."""
+def _told(source: str, problem: str = "the tokenizer fails") -> Iterator[None]:
+    """The library's errors as ours: they have no type of their own, and its panics are no Exception at all."""
     try:
         yield
-    except Exception as error:
-        raise DataError(f"the tokenizer fails: {error}", source=source) from error
+    except BaseException as error:
+        if isinstance(error, Exception) or type(error).__name__ == "PanicException":
+            raise DataError(f"{problem}: {error}", source=source) from error
+        raise
 
 
 def _special(backend: "Backend") -> list[int]:
@@ -135,10 +137,8 @@ def _load(checkpoint: Checkpoint) -> tuple["Backend", dict[str, Any]]:
 
     path = checkpoint.transformer / "tokenizer.json"
     rules = _stated(read_object(path), checkpoint) if path.is_file() else _from_vocabulary(checkpoint)
-    try:
+    with _told(str(path), "not a tokenizer"):
         backend = Backend.from_str(orjson.dumps(rules).decode())
-    except Exception as error:  # the library raises nothing more exact
-        raise DataError(f"not a tokenizer: {error}", source=str(path)) from error
     backend.no_truncation()
     backend.no_padding()
     return backend, rules

@@ -164,9 +164,9 @@ def test_a_closed_standard_input_is_66(shell):
 
 
 @every
-def test_a_full_device_is_74(program, tiny, command, row):
+def test_a_full_device_is_74(sentkit, tiny, command, row):
     arguments = [str(tiny) if word == "TINY" else word for word in command]
-    done = program(*arguments, "-o", "/dev/full", stdin=row * 10_000)
+    done = sentkit(*arguments, "-o", "/dev/full", stdin=row * 10_000)
 
     assert done.code == 74
     assert done.told[-1].endswith(": no space left on device")
@@ -189,13 +189,13 @@ def test_a_file_that_cannot_grow_leaves_nothing(program, name, tmp_path):
 
 
 @every
-def test_an_output_that_exists_is_kept(program, tiny, tmp_path, command, row):
+def test_an_output_that_exists_is_kept(sentkit, tiny, tmp_path, command, row):
     """73 before any work is done, and the file untouched; -f writes over it."""
     arguments = [str(tiny) if word == "TINY" else word for word in command]
     (tmp_path / "out.jsonl").write_text("dear old bytes")
-    refused = program(*arguments, "-o", "out.jsonl", stdin=row)
+    refused = sentkit(*arguments, "-o", "out.jsonl", stdin=row)
     kept = (tmp_path / "out.jsonl").read_text()
-    forced = program(*arguments, "-f", "-o", "out.jsonl", stdin=row)
+    forced = sentkit(*arguments, "-f", "-o", "out.jsonl", stdin=row)
 
     assert refused.code == 73
     assert refused.told[-2:] == [

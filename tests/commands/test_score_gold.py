@@ -126,6 +126,16 @@ def test_scores_of_a_table_are_strings(sentkit, tiny, tmp_path):
     assert done.rows[0]["n"] == 3
 
 
+def test_equal_similarities_have_no_correlation(report):
+    """As those of [CLS] at layer 0, in a sweep whose other layers are to be seen."""
+    done = report([pair(0.1, 1), pair(0.1, 2), pair(0.1, 3)])
+
+    assert done.code == 0
+    assert done.rows[0]["spearman"] is None
+    assert done.rows[0]["spearman_ci95"] == [None, None]
+    assert done.told == ["sentkit score: warning: -: no correlation: all pairs are equally alike"]
+
+
 @pytest.mark.parametrize(
     ("rows", "problem"),
     [
@@ -134,7 +144,6 @@ def test_scores_of_a_table_are_strings(sentkit, tiny, tmp_path):
         ([pair(0.1, True)], '-:1: "score" is true or false, expected a number'),
         ([pair(0.1, "nan")], '-:1: "score" is not a finite number'),
         ([pair(0.1, 1), pair(0.2, 1)], '-: "score" is the same in all 2 rows: no correlation'),
-        ([pair(0.1, 1), pair(0.1, 2)], '-: "similarity" is the same in all 2 rows: no correlation'),
         ([pair(0.1, 1)], '-: 1 rows with a score in "score": too few to correlate'),
         ([pair(0.1, None)] * 3, '-: 0 rows with a score in "score": too few to correlate'),
         ([{"embedding": [1, 0], "score": 1}], "-:1: 1 vectors in this row, and a gold score is for two"),

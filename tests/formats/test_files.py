@@ -23,9 +23,13 @@ def read(path: str) -> bytes:
         return file.read()
 
 
-def write(path: Path | str, content: bytes, *, force: bool = False) -> None:
+def write(
+    path: Path | str, content: bytes, *, force: bool = False, fails: type[BaseException] | None = None
+) -> None:
     with open_output(str(path), force=force) as file:
         file.write(content)
+        if fails is not None:
+            raise fails
 
 
 @pytest.mark.parametrize(
@@ -160,7 +164,9 @@ def test_a_packed_output_is_what_its_suffix_says(tmp_path: Path) -> None:
     write(tmp_path / "a.zst", b"hello")
 
     assert gzip.decompress((tmp_path / "a.gz").read_bytes()) == b"hello"
-    assert zstandard.ZstdDecompressor().decompressobj().decompress((tmp_path / "a.zst").read_bytes()) == b"hello"
+    assert (
+        zstandard.ZstdDecompressor().decompressobj().decompress((tmp_path / "a.zst").read_bytes()) == b"hello"
+    )
 
 
 @pytest.mark.parametrize("suffix", [".gz", ".zst"])
@@ -172,16 +178,19 @@ def test_a_packed_output_holds_no_time_and_no_name(
     write(tmp_path / f"b{suffix}", b"hello")
 
     assert (tmp_path / f"a{suffix}").read_bytes() == (tmp_path / f"b{suffix}").read_bytes()
-    if suffix == ".gz":
-        # RFC 1952: flags 0 (no name), then four bytes of time
-        assert (tmp_path / "a.gz").read_bytes()[3:8] == bytes(5)
+
+
+def test_the_header_of_gzip_says_no_name_and_no_time(tmp_path: Path) -> None:
+    """RFC 1952: the fourth byte is the flags, then come four bytes of time."""
+    write(tmp_path / "a.gz", b"hello")
+
+    assert (tmp_path / "a.gz").read_bytes()[3:8] == bytes(5)
 
 
 @pytest.mark.parametrize("name", ["a.jsonl", "a.jsonl.gz", "a.jsonl.zst"])
 def test_nothing_is_left_of_an_output_that_fails(tmp_path: Path, name: str) -> None:
-    with pytest.raises(KeyboardInterrupt), open_output(str(tmp_path / name), force=False) as file:
-        file.write(b"half")
-        raise KeyboardInterrupt
+    with pytest.raises(KeyboardInterrupt):
+        write(tmp_path / name, b"half", fails=KeyboardInterrupt)
 
     assert list(tmp_path.iterdir()) == []
 
@@ -189,9 +198,8 @@ def test_nothing_is_left_of_an_output_that_fails(tmp_path: Path, name: str) -> N
 def test_an_output_that_fails_leaves_the_old_one(tmp_path: Path) -> None:
     (tmp_path / "a").write_bytes(b"old")
 
-    with pytest.raises(RuntimeError), open_output(str(tmp_path / "a"), force=True) as file:
-        file.write(b"new")
-        raise RuntimeError
+    with pytest.raises(RuntimeError):
+        write(tmp_path / "a", b"new", force=True, fails=RuntimeError)
 
     assert (tmp_path / "a").read_bytes() == b"old"
 

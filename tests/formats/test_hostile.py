@@ -4,6 +4,7 @@ import gzip
 import json
 import shutil
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +33,7 @@ some = settings(
     deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
-few = settings(some, max_examples=25)
+few = settings(some, max_examples=15)
 
 VECTORS = {
     "embeddings": np.arange(6, dtype=np.float32).reshape(2, 3),
@@ -41,11 +42,22 @@ VECTORS = {
 }
 STORE = safetensors.numpy.save(VECTORS, {"sentkit": '{"vectors":["embedding"],"_emb":"m:01"}'})
 AFFINE = safetensors.numpy.save(
-    {"kernel": np.eye(2, dtype=np.float32), "bias": np.ones((1, 2), np.float32)}, {"sentkit": '{"kind":"pca"}'}
+    {"kernel": np.eye(2, dtype=np.float32), "bias": np.ones((1, 2), np.float32)},
+    {"sentkit": '{"kind":"pca"}'},
 )
-JSONL = b'\xef\xbb\xbf{"text":"a \\u00e9 b","id":1.10,"embedding":[0.5,-1e3],"_emb":"m:01"}\r\n\n{"text":"x"}\n'
+JSONL = (
+    b'\xef\xbb\xbf{"text":"a \\u00e9 b","id":1.10,"embedding":[0.5,-1e3],"_emb":"m:01"}\r\n\n{"text":"x"}\n'
+)
 TABLE = b'text,score,embedding\r\n"a, ""b""\nc",1.5,AACAPw==\r\nd\t,2,\n'
-SAMPLES = [JSONL, TABLE, TABLE.replace(b",", b"\t"), STORE, AFFINE, gzip.compress(JSONL), zstandard.compress(JSONL)]
+SAMPLES = [
+    JSONL,
+    TABLE,
+    TABLE.replace(b",", b"\t"),
+    STORE,
+    AFFINE,
+    gzip.compress(JSONL),
+    zstandard.compress(JSONL),
+]
 
 
 @st.composite
@@ -64,11 +76,9 @@ ANY = st.binary(max_size=200) | mutated(SAMPLES)
 
 
 def survives(read: Callable[[], Any]) -> None:
-    """It gives a value, or one of our errors; each in one line of text."""
-    try:
+    """It gives a value, or one of our errors."""
+    with suppress(*SENTKIT):
         read()
-    except SENTKIT as error:
-        assert str(error)
 
 
 @some
@@ -121,18 +131,23 @@ def test_what_is_joined_is_one_row_a_line(write: Callable[[str, bytes], str], co
 
     survives(lambda: convert(Inputs([path]), str(out), head=None, encoding=None, force=False))
 
-    if out.exists():
-        assert all(isinstance(json.loads(line), dict) for line in out.read_bytes().splitlines())
+    lines = out.read_bytes().split(b"\n")[:-1] if out.exists() else []
+    assert all(isinstance(json.loads(line), dict) for line in lines)
 
 
 @some
 @given(
     header=st.recursive(
-        st.none() | st.booleans() | st.integers(-2, 2**64 - 1) | st.floats() | st.sampled_from(["F32", "U8", "x"]),
+        st.none()
+        | st.booleans()
+        | st.integers(-2, 2**64 - 1)
+        | st.floats()
+        | st.sampled_from(["F32", "U8", "x"]),
         lambda inner: (
             st.lists(inner, max_size=4)
             | st.dictionaries(
-                st.sampled_from(["dtype", "shape", "data_offsets", "__metadata__", "embeddings", "rows"]), inner
+                st.sampled_from(["dtype", "shape", "data_offsets", "__metadata__", "embeddings", "rows"]),
+                inner,
             )
         ),
         max_leaves=20,
@@ -179,11 +194,34 @@ FILES: dict[str, Any] = {
     "2_Dense/config.json": {"module_input_name": "sentence_embedding", "use_residual": False},
     "sentence_bert_config.json": {"max_seq_length": 20, "do_lower_case": True},
     "config_sentence_transformers.json": {"prompts": {"q": "query : "}, "default_prompt_name": "q"},
-    "tokenizer_config.json": {"do_lower_case": True, "model_max_length": 20, "tokenizer_class": "BertTokenizer"},
+    "tokenizer_config.json": {
+        "do_lower_case": True,
+        "model_max_length": 20,
+        "tokenizer_class": "BertTokenizer",
+    },
     "model.safetensors.index.json": {"weight_map": {"a": "b.safetensors"}},
 }
 ODD = st.sampled_from(
-    [None, True, -1, 0, 1.5, 2**63, 1e300, "", "x", "../x", "/", "a\0b", "x" * 5000, "L9:cls", [], [None], {}, {"a": 1}]
+    [
+        None,
+        True,
+        -1,
+        0,
+        1.5,
+        2**63,
+        1e300,
+        "",
+        "x",
+        "../x",
+        "/",
+        "a\0b",
+        "x" * 5000,
+        "L9:cls",
+        [],
+        [None],
+        {},
+        {"a": 1},
+    ]
 )
 
 

@@ -68,7 +68,12 @@ def test_a_saved_pooling_is_a_readout(saved: Saved, mode: str) -> None:
 
 def test_the_whole_of_a_saved_folder_is_read(saved: Saved) -> None:
     def build() -> list[Any]:
-        return [modules().Pooling(8, "cls"), modules().Dropout(0.5), modules().Dense(8, 4), modules().Normalize()]
+        return [
+            modules().Pooling(8, "cls"),
+            modules().Dropout(0.5),
+            modules().Dense(8, 4),
+            modules().Normalize(),
+        ]
 
     prompts = {"query": "query : ", "passage": "a "}
     folder = saved(build, prompts=prompts, default_prompt_name="query")
@@ -141,7 +146,9 @@ def test_averaged_layers_are_those_that_sentence_transformers_averages(
     assert readout.name == "+".join(f"L{k}" for k in layers) + f":{mode}"
     model = SentenceTransformer(str(folder), device="cpu")
     features = model.preprocess(TEXTS[:1])
-    states = model[0].model(**{k: v for k, v in features.items() if k != "modality"}, output_hidden_states=True)
+    states = model[0].model(
+        **{k: v for k, v in features.items() if k != "modality"}, output_hidden_states=True
+    )
     average = torch.stack([states.hidden_states[k] for k in readout.layers]).mean(0)[0]
     expected = average[0] if mode == "cls" else average.mean(0)
     assert np.allclose(model.encode(TEXTS[0]), expected.detach().numpy(), atol=1e-6)
@@ -243,17 +250,19 @@ def test_the_length_is_the_first_that_is_one(tmp_path: Path, own: Any, tokenizer
 
 # What is refused
 
+NO_LISTING = 'modules.json: expected a list of modules, each with "type" and "path"'
+
 
 @pytest.mark.parametrize(
     ("listing", "problem"),
     [
-        ({}, 'modules.json: expected a list of modules, each with "type" and "path"'),
-        ([1], 'modules.json: expected a list of modules, each with "type" and "path"'),
-        ([{"type": "Pooling"}], 'modules.json: expected a list of modules, each with "type" and "path"'),
-        ([{"type": "x.Pooling", "path": 1}], 'modules.json: expected a list of modules, each with "type" and "path"'),
+        ({}, NO_LISTING),
+        ([1], NO_LISTING),
+        ([{"type": "Pooling"}], NO_LISTING),
+        ([{"type": "x.Pooling", "path": 1}], NO_LISTING),
         ([{"type": "x.Pooling", "path": "../b"}], 'modules.json: a module at "../b", outside the folder'),
         ([{"type": "x.Pooling", "path": "/etc"}], 'modules.json: a module at "/etc", outside the folder'),
-        ([{"type": "x.Dense", "path": "a/../../b"}], 'modules.json: a module at "a/../../b", outside the folder'),
+        ([{"type": "x.Dense", "path": "a/../b"}], 'modules.json: a module at "a/../b", outside the folder'),
         ([{"type": "x.Router", "path": "r"}], "r: a module Router, which sentkit cannot run"),
         ([{"type": "", "path": "r"}], "r: a module , which sentkit cannot run"),
     ],
@@ -342,7 +351,11 @@ def test_sentkits_own_file_rules_over_the_modules(tmp_path: Path) -> None:
     )
 
     assert found.readout is not None
-    assert (found.source, found.readout.name, found.steps) == ("sentkit.json", "prompt", ("normalise", "2_Dense"))
+    assert (found.source, found.readout.name, found.steps) == (
+        "sentkit.json",
+        "prompt",
+        ("normalise", "2_Dense"),
+    )
     assert (found.template, found.full_stop) == ("[X] is [MASK]", "sncse")
     assert (found.prompt, found.max_length, found.lowercase) == ("query: ", 32, True)
 
@@ -367,7 +380,10 @@ def test_averaged_layers_may_be_declared(tmp_path: Path) -> None:
         ({"readout": 3}, 'sentkit.json: "readout" is 3, expected str'),
         ({"readout": "best"}, 'sentkit.json: no readout "best"'),
         ({"readout": "cls", "steps": "normalise"}, "sentkit.json: \"steps\" is 'normalise', expected list"),
-        ({"readout": "cls", "steps": ["../other"]}, 'sentkit.json: a module at "../other", outside the folder'),
+        (
+            {"readout": "cls", "steps": ["../other"]},
+            'sentkit.json: a module at "../other", outside the folder',
+        ),
         ({"readout": "cls", "steps": ["/etc"]}, 'sentkit.json: a module at "/etc", outside the folder'),
         ({"readout": "cls", "max_length": True}, 'sentkit.json: "max_length" is True, expected int'),
         ({"readout": "cls", "max_length": 5.5}, 'sentkit.json: "max_length" is 5.5, expected int'),

@@ -33,8 +33,12 @@ def test_a_name_stands_for_layers_of_twelve_blocks_and_a_reduction(
 
 @pytest.mark.parametrize(
     "name",
-    ["", "CLS", "L:cls", "L-1:cls", "L*:cls", "L1:pooler", "L1", "L1+L2:max", "L1+:cls", "L٣:cls", "mean ", "L1:cls:mean"],
-)  # fmt: skip
+    [
+        *("", "CLS", "mean ", "best"),
+        *("L1", "L:cls", "L-1:cls", "L*:cls", "L\u0663:cls"),
+        *("L1:pooler", "L1+:cls", "L1+L2:max", "L1:cls:mean"),
+    ],
+)
 def test_another_name_is_refused_and_the_names_are_listed(name: str) -> None:
     with pytest.raises(UsageError, match="no readout") as caught:
         parse_readout(name)

@@ -17,9 +17,7 @@ from sentkit.formats import tables
 from sentkit.formats.kinds import TextParser
 from sentkit.formats.rows import Inputs, Rejects, Row, parse_fields
 
-some = settings(
-    max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+some = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 Write = Callable[[str, bytes], str]
 RowsOf = Callable[..., list[Row]]
 
@@ -57,7 +55,9 @@ def test_only_a_newline_ends_a_line(rows_of: RowsOf) -> None:
 
 
 def test_a_file_without_a_line_has_no_rows(rows_of: RowsOf) -> None:
-    assert rows_of("a.jsonl", b"") == rows_of("b.txt", b"") == rows_of("c", b"") == rows_of("d.csv", b"") == []
+    assert (
+        rows_of("a.jsonl", b"") == rows_of("b.txt", b"") == rows_of("c", b"") == rows_of("d.csv", b"") == []
+    )
 
 
 @pytest.mark.parametrize(
@@ -288,7 +288,11 @@ def test_zst_gives_every_byte_back(write: Write, content: bytes) -> None:
 
 
 def test_several_files_are_one_stream(write: Write) -> None:
-    paths = [write("a.txt", b"one\n"), write("b.jsonl", b'{"text":"two"}\n'), write("c.csv", b"text\nthree\n")]
+    paths = [
+        write("a.txt", b"one\n"),
+        write("b.jsonl", b'{"text":"two"}\n'),
+        write("c.csv", b"text\nthree\n"),
+    ]
 
     rows = list(Inputs(paths).read(lambda row: row))
 
@@ -376,7 +380,8 @@ def test_a_stream_without_rows_has_a_sentences_vectors() -> None:
         (['{"text":"x","te\\u0078t":"y"}'], 'a.jsonl:1: "text" stands twice in this row'),
         (
             ["{}"],
-            'a.jsonl:1: no "text", no "text_a" and "text_b", no "anchor" and "positive"; this row has nothing',
+            'a.jsonl:1: no "text", no "text_a" and "text_b", no "anchor" and "positive"; '
+            "this row has nothing",
         ),
         (
             ['{"title":"x","id":1}'],

@@ -191,7 +191,15 @@ def test_vectors_of_other_names_are_read_by_field(write: Write) -> None:
 
 @pytest.mark.parametrize(
     ("value", "expected"),
-    [("1", 1.0), ("-2.5", -2.5), ('"3.5"', 3.5), ('" 4 "', 4.0), ("null", None), ('""', None), ('"  "', None)],
+    [
+        ("1", 1.0),
+        ("-2.5", -2.5),
+        ('"3.5"', 3.5),
+        ('" 4 "', 4.0),
+        ("null", None),
+        ('""', None),
+        ('"  "', None),
+    ],
 )
 def test_a_score_is_a_number_or_a_table_cell_that_is_one(value: str, expected: float | None) -> None:
     assert scored(row(f'{{"score":{value}}}'), "score") == expected

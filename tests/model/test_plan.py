@@ -1,5 +1,7 @@
 """Windows and batches: every row once, in order, and no batch over its budget."""
 
+from itertools import pairwise
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -43,7 +45,7 @@ def test_lengths_fall_from_batch_to_batch_and_equal_ones_keep_their_order(
 def test_a_batch_is_closed_only_when_the_next_text_has_no_room(lengths: list[int], budget: int) -> None:
     found = batches(lengths, budget)
 
-    for batch, following in zip(found, found[1:], strict=False):
+    for batch, following in pairwise(found):
         assert sum(lengths[place] for place in [*batch, following[0]]) > budget
 
 
@@ -103,6 +105,8 @@ def test_a_window_is_given_out_before_the_next_row_is_read() -> None:
     assert len(read) == 32
 
 
-@pytest.mark.parametrize(("device", "budget"), [("cpu", 4096), ("cuda", 65536), ("cuda:1", 65536), ("auto", 4096)])
-def test_the_budget_goes_by_the_device(device: str, budget: int) -> None:
-    assert default_budget(device) == budget
+def test_the_budget_goes_by_the_device() -> None:
+    """The numbers are measured, and may be measured again."""
+    budgets = {device: default_budget(device) for device in ("cpu", "auto", "cuda", "cuda:1")}
+
+    assert budgets["cpu"] == budgets["auto"] < budgets["cuda"] == budgets["cuda:1"]

@@ -58,8 +58,13 @@ def rows(texts: Sequence[tuple[str, ...]]) -> Iterator[tuple[Row, tuple[str, ...
 
 
 def encoded(
-    texts: Sequence[tuple[str, ...]], *, budget: int = 100, encode: Any = None, rejects: Rejects | None = None, **how: Any
-) -> list[Done]:  # fmt: skip
+    texts: Sequence[tuple[str, ...]],
+    *,
+    budget: int = 100,
+    encode: Any = None,
+    rejects: Rejects | None = None,
+    **how: Any,
+) -> list[Done]:
     windows = prepare(rows(texts), Letters(), rejects or Rejects(), **how)  # type: ignore[arg-type]
     return list(chain.from_iterable(encode_windows(windows, encode or Sums(), budget)))
 
@@ -175,7 +180,7 @@ def test_an_error_of_the_reader_comes_after_the_windows_before_it() -> None:
     done = encode_windows(prepare(failing(), Letters(), Rejects()), Sums(), 100)  # type: ignore[arg-type]
 
     assert len(next(done)) == 32
-    with pytest.raises(DataError, match="a.jsonl:41: broken"):
+    with pytest.raises(DataError, match=r"^a\.jsonl:41: broken$"):
         next(done)
 
 

@@ -84,7 +84,9 @@ def test_the_place_of_a_sentence_is_where_it_stands(name: str, sentence: str) ->
     assert whole[start:end] == FULL_STOPS[template.full_stop](sentence)
 
 
-@pytest.mark.parametrize("text", ["", "[X]", "[MASK]", "[X] [X] [MASK]", "[X] [MASK] [MASK]", "X MASK", "bertprompt"])
+@pytest.mark.parametrize(
+    "text", ["", "[X]", "[MASK]", "[X] [X] [MASK]", "[X] [MASK] [MASK]", "X MASK", "bertprompt"]
+)
 def test_a_template_has_one_sentence_and_one_mask(text: str) -> None:
     with pytest.raises(UsageError) as caught:
         Template(text)

@@ -39,9 +39,8 @@ TEXTS = [
     "Straße İstanbul ΟΔΟΣ",
     "1.10e-5 @user #tag",
 ]
-WORDS = st.lists(st.sampled_from(["a", "cat", "unbelievable", "中", "é", "!", "[MASK]", "\U0001f600", "x" * 120])).map(
-    " ".join
-)  # fmt: skip
+ODD = ["a", "cat", "unbelievable", "中", "é", "!", "[MASK]", "\U0001f600", "x" * 120]
+WORDS = st.lists(st.sampled_from(ODD)).map(" ".join)
 UNICODE = st.text(st.characters(codec="utf-8"), max_size=60) | WORDS
 Oracle = Any
 
@@ -75,12 +74,24 @@ def roberta(tmp_path_factory: pytest.TempPathFactory) -> Path:
     trainer = trainers.BpeTrainer(
         vocab_size=400, special_tokens=special, initial_alphabet=pre_tokenizers.ByteLevel.alphabet()
     )
-    backend.train_from_iterator(["This sentence : ' a cat sat. ' means that", "The cat sat. A naïve café"] * 9, trainer)
+    backend.train_from_iterator(
+        ["This sentence : ' a cat sat. ' means that", "The cat sat. A naïve café"] * 9, trainer
+    )
     backend.post_processor = processors.RobertaProcessing(("</s>", 2), ("<s>", 0))
     backend.save(str(folder / "tokenizer.json"))
     (folder / "config.json").write_text(json.dumps(CONFIG | {"model_type": "roberta", "pad_token_id": 1}))
-    names = {"bos": "<s>", "eos": "</s>", "pad": "<pad>", "unk": "<unk>", "cls": "<s>", "sep": "</s>", "mask": "<mask>"}
-    config = {f"{name}_token": token for name, token in names.items()} | {"tokenizer_class": "RobertaTokenizer"}
+    names = {
+        "bos": "<s>",
+        "eos": "</s>",
+        "pad": "<pad>",
+        "unk": "<unk>",
+        "cls": "<s>",
+        "sep": "</s>",
+        "mask": "<mask>",
+    }
+    config = {f"{name}_token": token for name, token in names.items()} | {
+        "tokenizer_class": "RobertaTokenizer"
+    }
     (folder / "tokenizer_config.json").write_text(json.dumps(config))
     return folder
 
@@ -269,7 +280,20 @@ def test_a_tokenizer_that_fails_at_a_text_is_told(tmp_path: Path) -> None:
     assert str(caught.value).startswith(f"{tmp_path}: the tokenizer fails: ")
 
 
-@pytest.mark.parametrize("content", ["{}", '{"model":1}', "[1]", "{", '{"version":"1.0","model":{"type":"None"}}'])
+def test_a_tokenizer_at_which_the_library_panics_is_told(folder: Callable[..., Path], tmp_path: Path) -> None:
+    """Its template names a special token that it does not describe."""
+    folder()
+    rules = json.loads((tmp_path / "tokenizer.json").read_text())
+    rules["post_processor"]["special_tokens"] = {}
+    (tmp_path / "tokenizer.json").write_text(json.dumps(rules))
+
+    with pytest.raises(DataError):
+        tokenizer_of(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "content", ["{}", '{"model":1}', "[1]", "{", '{"version":"1.0","model":{"type":"None"}}']
+)
 def test_a_file_that_is_no_tokenizer_is_told(tmp_path: Path, content: str) -> None:
     (tmp_path / "tokenizer.json").write_text(content)
     (tmp_path / "config.json").write_text(json.dumps(CONFIG))
@@ -307,7 +331,9 @@ def test_lowering_the_case_reaches_the_prefix_too(folder: Callable[..., Path]) -
 # The hash
 
 
-def test_the_hash_is_of_the_rules_and_not_of_cut_or_order(folder: Callable[..., Path], tmp_path: Path) -> None:
+def test_the_hash_is_of_the_rules_and_not_of_cut_or_order(
+    folder: Callable[..., Path], tmp_path: Path
+) -> None:
     before = tokenizer_of(folder())
     rules = json.loads((tmp_path / "tokenizer.json").read_text())
     rules["truncation"] = {"max_length": 8, "stride": 0, "strategy": "LongestFirst", "direction": "Right"}
@@ -354,7 +380,9 @@ def test_robertas_mask_takes_no_blank_before_it(roberta: Path) -> None:
 
 @some
 @given(
-    sentence=st.lists(st.sampled_from(["a", "cat", "unbelievable", "中国", "x" * 120, "!", '"', "naïve"])).map(" ".join),
+    sentence=st.lists(
+        st.sampled_from(["a", "cat", "unbelievable", "中国", "x" * 120, "!", '"', "naïve"])
+    ).map(" ".join),
     length=st.integers(11, 30),
 )
 def test_the_sentence_is_cut_and_the_template_never(

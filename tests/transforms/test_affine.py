@@ -115,7 +115,9 @@ def test_what_is_written_is_read_back(tmp_path: Path, dtype: Any) -> None:
 
 def test_the_same_transform_is_the_same_bytes(tmp_path: Path) -> None:
     for name in "ab":
-        write_affine(tmp_path / name, np.eye(2, dtype=np.float32), np.ones((1, 2), np.float32), {"kind": "pca"})
+        write_affine(
+            tmp_path / name, np.eye(2, dtype=np.float32), np.ones((1, 2), np.float32), {"kind": "pca"}
+        )
 
     assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
 

@@ -46,7 +46,10 @@ def test_a_dense_layer_is_a_sum_of_products(tanh: bool) -> None:
     found = Linear(weight, bias, tanh=tanh)(VECTORS)
 
     for vector, result in zip(VECTORS.tolist(), found.tolist(), strict=True):
-        expected = [sum(w * x for w, x in zip(row, vector, strict=True)) + b for row, b in zip(weight, bias, strict=True)]
+        expected = [
+            sum(w * x for w, x in zip(row, vector, strict=True)) + b
+            for row, b in zip(weight, bias, strict=True)
+        ]
         assert result == pytest.approx([math.tanh(e) if tanh else e for e in expected], rel=1e-6, abs=1e-7)
 
 

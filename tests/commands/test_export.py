@@ -1,0 +1,249 @@
+"""`export`: folders that transformers, sentence-transformers and sentkit itself read to the same vectors."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+
+from sentkit.transforms.affine import write_affine
+
+CLOSE = 1e-5
+READOUTS = (
+    "cls",
+    "mean",
+    "max",
+    "mean-last2",
+    "mean-first-last",
+    "mean-emb-last",
+    "L2:cls",
+    "L0:max",
+    "L3:mean",
+)
+FLAGS = {
+    "prefix": ("--prompt", "query: "),
+    "normalised": ("--normalize",),
+    "transform": ("--transform", "t.safetensors"),
+    "all": ("--prompt", "query: ", "--normalize", "--transform", "t.safetensors", "--max-length", "12"),
+}
+
+
+@pytest.fixture
+def transform(tmp_path):
+    """A random map of 16 numbers to 6."""
+    random = np.random.default_rng(3)
+    kernel, bias = (random.standard_normal(shape).astype(np.float32) for shape in ((16, 6), 16))
+    write_affine(tmp_path / "t.safetensors", kernel, bias, {"kind": "whitening"})
+
+
+@pytest.fixture
+def exported(sentkit, tiny):
+    """The folder that these flags make, and the rows that the same flags encode."""
+
+    def run(*flags, stdin="", model=tiny):
+        made = sentkit("export", "-q", "-m", model, "-o", "made", *flags)
+        assert (made.code, made.err) == (0, "")
+        encoded = sentkit("encode", "-q", "-m", model, "--precision", "fp32", *flags, stdin=stdin)
+        return "made", encoded
+
+    return run
+
+
+@pytest.fixture
+def stock():
+    """The vectors of sentence-transformers, as it reads a folder by itself."""
+
+    def run(folder, texts):
+        from sentence_transformers import SentenceTransformer
+
+        model = SentenceTransformer(str(folder), device="cpu", model_kwargs={"dtype": torch.float32})
+        return model.encode(texts)
+
+    return run
+
+
+@pytest.fixture
+def few(sentences):
+    """One short, one long, one with many scripts; sentence-transformers pads them together."""
+    return [sentences[0], sentences[5], sentences[7], sentences[21], sentences[27], sentences[49]]
+
+
+@pytest.mark.usefixtures("transform")
+@pytest.mark.parametrize(
+    "flags",
+    [
+        *(pytest.param(("--readout", readout), id=readout) for readout in READOUTS),
+        *(pytest.param(("--readout", "mean", *given), id=f"mean {name}") for name, given in FLAGS.items()),
+        pytest.param(("--readout", "mean-last2", *FLAGS["all"]), id="mean-last2 all"),
+        pytest.param(("--readout", "cls", *FLAGS["all"]), id="cls all"),
+        pytest.param(("--readout", "max", *FLAGS["all"]), id="max all"),
+    ],
+)
+def test_a_folder_gives_the_same_vectors_everywhere(exported, sentkit, stock, few, flags, tmp_path):
+    """In sentkit with the flags and by the folder, in sentence-transformers, and by modules.json alone."""
+    folder, encoded = exported(*flags, stdin="\n".join(few))
+    run = ("encode", "-m", folder, "--precision", "fp32")
+    declared = sentkit(*run, stdin="\n".join(few))
+    theirs = stock(tmp_path / folder, few)
+    (tmp_path / folder / "sentkit.json").unlink()
+    by_modules = sentkit(*run, stdin="\n".join(few))
+    spaces = {done.rows[0]["_emb"].rpartition(":")[2] for done in (encoded, declared, by_modules)}
+
+    assert len(spaces) == 1
+    assert np.array_equal(declared.vectors(), encoded.vectors())
+    assert np.abs(by_modules.vectors() - encoded.vectors()).max() < CLOSE
+    assert np.abs(theirs - encoded.vectors()).max() < CLOSE
+
+
+def test_a_folder_loads_in_transformers(exported, few, tmp_path):
+    """Plain AutoModel and AutoTokenizer: the last layer's own mean is the vector."""
+    from transformers import AutoModel, AutoTokenizer
+
+    folder, encoded = exported("--readout", "mean", stdin="\n".join(few))
+    tokenizer = AutoTokenizer.from_pretrained(tmp_path / folder)
+    model = AutoModel.from_pretrained(tmp_path / folder).eval()
+    with torch.no_grad():
+        states = [model(**tokenizer(text, return_tensors="pt")).last_hidden_state[0] for text in few]
+
+    assert np.abs(np.array([own.mean(0).numpy() for own in states]) - encoded.vectors()).max() < CLOSE
+
+
+def test_the_schema_is_the_old_one(exported, tmp_path):
+    """All six pooling booleans, of which one is true; modules by their old names."""
+    exported("--readout", "max", "--normalize")
+    pooling = json.loads((tmp_path / "made/1_Pooling/config.json").read_text())
+    modules = json.loads((tmp_path / "made/modules.json").read_text())
+
+    assert [key for key, value in pooling.items() if value is True] == ["pooling_mode_max_tokens"]
+    assert sum(key.startswith("pooling_mode_") for key in pooling) == 6
+    assert [module["type"] for module in modules] == [
+        f"sentence_transformers.models.{kind}" for kind in ("Transformer", "Pooling", "Normalize")
+    ]
+
+
+@pytest.mark.parametrize(
+    ("readout", "reason"),
+    [("pooler", "it reads the pooler"), ("prompt", "it reads the mask token of a template")],
+)
+def test_what_stock_modules_cannot_say_is_not_said(sentkit, tiny, tmp_path, readout, reason):
+    """No modules.json that lies: a warning, and inspect says why; sentkit reads the folder rightly."""
+    done = sentkit("export", "-m", tiny, "--readout", readout, "-o", "made")
+    inspected = sentkit("inspect", "made").rows[0]
+    by_folder = sentkit("encode", "-m", "made", stdin="a cat")
+    by_flags = sentkit("encode", "-m", tiny, "--readout", readout, stdin="a cat")
+
+    assert done.code == 0
+    assert done.told == [
+        f"sentkit export: warning: no modules.json: {reason}, and sentence-transformers has no module for that"
+    ]
+    assert not (tmp_path / "made/modules.json").exists()
+    assert inspected["readout"] == readout
+    assert inspected["sentence_transformers"] == f"no: {reason}"
+    assert by_folder.rows[0]["embedding"] == by_flags.rows[0]["embedding"]
+    assert by_folder.rows[0]["_emb"].rpartition(":")[2] == by_flags.rows[0]["_emb"].rpartition(":")[2]
+
+
+def test_a_template_is_kept(sentkit, tiny):
+    """With its full-stop rule."""
+    flags = ("--readout", "prompt", "--template", "[X] means [MASK] .", "--full-stop", "sncse")
+    sentkit("export", "-q", "-m", tiny, *flags, "-o", "made")
+    by_folder = sentkit("encode", "-m", "made", stdin="a cat").rows[0]
+    by_flags = sentkit("encode", "-m", tiny, *flags, stdin="a cat").rows[0]
+
+    assert by_folder["embedding"] == by_flags["embedding"]
+
+
+def test_an_export_of_an_export_keeps_what_it_does_not_change(sentkit, exported, few):
+    """Steps and prefix pass on; another readout leaves the steps of the old one behind."""
+    exported("--readout", "mean", "--normalize", "--prompt", "query: ")
+    sentkit("export", "-q", "-m", "made", "-o", "again")
+    sentkit("export", "-q", "-m", "made", "--readout", "cls", "-o", "changed")
+    made, again = (sentkit("encode", "-m", name, stdin="\n".join(few)) for name in ("made", "again"))
+    changed = sentkit("inspect", "changed").rows[0]
+
+    assert np.array_equal(made.vectors(), again.vectors())
+    assert (changed["readout"], changed["steps"], changed["prompt"]) == ("cls", [], "query: ")
+    assert changed["parent"] == "made"
+
+
+def test_the_real_minilm_passes_through(sentkit, minilm, stock, few, tmp_path):
+    sentkit("export", "-q", "-m", minilm, "-o", "made")
+    encoded = sentkit("encode", "-m", minilm, "--precision", "fp32", stdin="\n".join(few))
+
+    assert np.abs(stock(tmp_path / "made", few) - encoded.vectors()).max() < CLOSE
+
+
+def test_half_precision_stays_half_precision(sentkit, tmp_path, bundled):
+    """The weights are carried as they are."""
+    sentkit("export", "--readout", "mean-last2", "-o", "made")
+
+    assert (tmp_path / "made/model.safetensors").read_bytes() == (bundled / "model.safetensors").read_bytes()
+
+
+def test_an_undeclared_readout_is_told(sentkit, tiny):
+    """What is written down for good was never said by anybody."""
+    done = sentkit("export", "-m", tiny, "-o", "made")
+
+    assert done.code == 0
+    assert "does not say how it is read: mean is taken" in done.err
+
+
+def test_a_folder_that_exists_is_kept(sentkit, tmp_path):
+    """-f replaces only a folder that sentkit wrote."""
+    sentkit("export", "-o", "ours")
+    (tmp_path / "theirs").mkdir()
+    (tmp_path / "theirs/thesis.tex").write_text("years of work")
+    refused = sentkit("export", "-o", "ours", "--readout", "cls")
+    theirs = sentkit("export", "-o", "theirs", "-f")
+    forced = sentkit("export", "-o", "ours", "--readout", "cls", "-f")
+
+    assert (refused.code, theirs.code, forced.code) == (73, 73, 0)
+    assert refused.told == ["sentkit export: ours: exists already", "  use -f to replace it"]
+    assert theirs.told == ["sentkit export: theirs: exists already", "  it is not one of ours"]
+    assert (tmp_path / "theirs/thesis.tex").read_text() == "years of work"
+    assert json.loads((tmp_path / "ours/sentkit.json").read_text())["readout"] == "cls"
+    assert not list(tmp_path.glob("*.part"))
+
+
+def test_a_checkpoint_may_be_written_over_itself(sentkit, few):
+    """-f with the source as the target."""
+    sentkit("export", "-o", "ours")
+    done = sentkit("export", "-m", "ours", "-o", "ours", "-f", "--normalize")
+
+    assert done.code == 0
+    assert sentkit("inspect", "ours").rows[0]["steps"] == ["normalise"]
+
+
+@pytest.mark.parametrize(
+    ("flags", "code", "problem"),
+    [
+        (("--readout", "pooler"), 2, 'readout "pooler": this checkpoint has no trained pooler'),
+        (("--readout", "cls,mean"), 2, "a checkpoint declares one readout"),
+        (("--readout", "L9:cls"), 2, 'readout "L9:cls" needs more layers'),
+        (("--max-length", "513"), 2, "--max-length 513: this encoder has 512 positions"),
+        (("--transform", "t.safetensors"), 2, "whitening takes vectors of 16 numbers, these have 256"),
+        (
+            ("--transform", "f.safetensors"),
+            65,
+            "f.safetensors: fitted on m (1111…), these vectors are nano/mean (",
+        ),
+        (("--transform", "none.safetensors"), 66, "none.safetensors: no such file"),
+        (("-m", "./none"), 66, "./none: no such checkpoint folder"),
+    ],
+)
+@pytest.mark.usefixtures("transform")
+def test_what_encode_refuses_is_not_written(sentkit, tmp_path, flags, code, problem):
+    kernel, bias = np.eye(256, dtype=np.float32), np.zeros(256, np.float32)
+    write_affine(tmp_path / "f.safetensors", kernel, bias, {"_emb": "m:111111111111"})
+    done = sentkit("export", "-o", "made", *flags)
+
+    assert done.code == code
+    assert done.told[0].startswith(f"sentkit export: {problem}")
+    assert not (tmp_path / "made").exists()
+
+
+def test_an_output_is_required(sentkit):
+    done = sentkit("export")
+
+    assert done.code == 2
+    assert done.told[0].startswith("sentkit export: missing option '-o'")

@@ -1,0 +1,233 @@
+"""How a checkpoint is read: the flags before what it declares, and that before a stated choice."""
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sentkit.errors import UsageError
+from sentkit.formats.checkpoints import read_checkpoint
+from sentkit.formats.hub import find_model
+from sentkit.model.reading import LONGEST, Reading, Wishes, depth_of, most_tokens, plan_reading
+
+BERT = {
+    "model_type": "bert",
+    "vocab_size": 16384,
+    "hidden_size": 8,
+    "num_hidden_layers": 4,
+    "num_attention_heads": 2,
+    "intermediate_size": 8,
+    "max_position_embeddings": 64,
+}
+Read = Callable[..., Reading]
+
+
+@pytest.fixture
+def read(tmp_path: Path) -> Read:
+    """A checkpoint with nano's tokenizer that declares what `own` says, read as `wishes` say."""
+
+    def reading(own: Any = None, config: Any = None, modules: Any = None, **wishes: Any) -> Reading:
+        shutil.copyfile(find_model("nano") / "tokenizer.json", tmp_path / "tokenizer.json")
+        (tmp_path / "config.json").write_text(json.dumps(BERT if config is None else config))
+        if own is not None:
+            (tmp_path / "sentkit.json").write_text(json.dumps(own))
+        for name, value in (modules or {}).items():
+            (tmp_path / name).parent.mkdir(exist_ok=True)
+            (tmp_path / name).write_text(json.dumps(value))
+        return plan_reading(read_checkpoint(str(tmp_path)), Wishes(**wishes))
+
+    return reading
+
+
+def names(reading: Reading) -> list[str]:
+    return [readout.name for readout in reading.readouts]
+
+
+def whole(reading: Reading, text: str) -> str:
+    """The text as the tokenizer sees it through its template."""
+    template = reading.tokenizer.template
+    assert template is not None
+    return template.around(text)
+
+
+# Readouts and steps
+
+
+def test_where_nothing_is_declared_mean_is_taken_and_that_is_told(read: Read) -> None:
+    reading = read()
+
+    assert names(reading) == ["mean"]
+    assert not reading.declared
+
+
+def test_what_is_declared_is_taken(read: Read) -> None:
+    reading = read({"readout": "mean-last2", "steps": ["normalise", "2_Dense"]})
+
+    assert names(reading) == ["mean-last2"]
+    assert reading.declared
+    assert reading.steps == ("normalise", "2_Dense")
+
+
+def test_another_readout_leaves_the_declared_steps_behind(read: Read) -> None:
+    """They were made for the vectors of the other."""
+    own = {"readout": "mean", "steps": ["normalise"]}
+
+    assert read(own, readout="mean").steps == ("normalise",)
+    assert read(own, readout="cls").steps == ()
+    assert read(own, readout="mean,cls").steps == ()
+    assert read(own, readout="cls").declared
+
+
+def test_a_sweep_reads_every_layer(read: Read) -> None:
+    assert names(read(readout="L*:cls,mean")) == ["L0:cls", "L1:cls", "L2:cls", "L3:cls", "L4:cls", "mean"]
+
+
+def test_steps_of_the_flags_are_kept_as_they_are_said(read: Read) -> None:
+    reading = read(normalise=True, dim=3, transform="a.safetensors")
+
+    assert (reading.normalise, reading.dim, reading.transform) == (True, 3, "a.safetensors")
+
+
+# Length
+
+
+@pytest.mark.parametrize(
+    ("own", "wish", "length"),
+    [
+        (None, None, 64),
+        ({"readout": "cls", "max_length": 32}, None, 32),
+        ({"readout": "cls", "max_length": 512}, None, 64),
+        ({"readout": "cls", "max_length": 32}, 48, 48),
+        (None, 64, 64),
+    ],
+)
+def test_the_length_is_the_wish_or_what_is_declared_within_the_positions(
+    read: Read, own: Any, wish: int | None, length: int
+) -> None:
+    assert read(own, max_length=wish).tokenizer.max_length == length
+
+
+def test_more_than_the_positions_is_refused(read: Read) -> None:
+    with pytest.raises(UsageError) as caught:
+        read(max_length=65)
+
+    assert str(caught.value) == "--max-length 65: this encoder has 64 positions"
+
+
+def test_a_checkpoint_that_says_no_length_gets_the_usual_one(read: Read) -> None:
+    unknown = {"model_type": "t5", "num_layers": 2}
+
+    assert read(config=unknown).tokenizer.max_length == LONGEST
+    assert read(config=unknown, max_length=2000).tokenizer.max_length == 2000
+
+
+@pytest.mark.parametrize(
+    ("config", "most"),
+    [
+        (BERT, 64),
+        (BERT | {"model_type": "roberta", "max_position_embeddings": 514, "pad_token_id": 1}, 512),
+        ({"model_type": "mpnet", "max_position_embeddings": 514}, 512),
+        ({"model_type": "albert", "max_position_embeddings": 512}, 512),
+        ({"model_type": "t5"}, None),
+        ({"model_type": "x", "max_position_embeddings": "512"}, None),
+        ({"model_type": "x", "max_position_embeddings": 0}, None),
+    ],
+)
+def test_the_positions_are_those_of_the_config(config: dict[str, Any], most: int | None) -> None:
+    assert most_tokens(config) == most
+
+
+@pytest.mark.parametrize(
+    ("config", "depth"),
+    [
+        ({"num_hidden_layers": 12}, 12),
+        ({"n_layers": 6}, 6),
+        ({"num_layers": 3}, 3),
+        ({"n_layer": 2}, 2),
+        ({}, 0),
+        ({"num_hidden_layers": "12"}, 0),
+        ({"num_hidden_layers": -1}, 0),
+        ({"num_hidden_layers": 10**18}, 0),  # every layer of these would fill memory before any is read
+    ],
+)
+def test_the_depth_has_several_names(config: dict[str, Any], depth: int) -> None:
+    assert depth_of(config) == depth
+
+
+# Prefix and case
+
+
+def test_a_wished_prefix_rules_over_the_declared_one(read: Read) -> None:
+    own = {"readout": "cls", "prompt": "query: ", "lowercase": True}
+
+    assert read(own).tokenizer.prompt == "query: "
+    assert read(own, prompt="passage: ").tokenizer.prompt == "passage: "
+    assert read(own, prompt="").tokenizer.prompt == ""
+    assert read(own).tokenizer.lowercase
+
+
+def test_a_prefix_that_is_not_to_be_read_is_refused(read: Read) -> None:
+    modules = {
+        "modules.json": [{"type": "x.Transformer", "path": ""}, {"type": "x.Pooling", "path": "1_Pooling"}],
+        "1_Pooling/config.json": {"pooling_mode": "mean", "include_prompt": False},
+    }
+
+    assert read(modules=modules).tokenizer.prompt == ""
+    with pytest.raises(UsageError, match="leaves a prefix's tokens out of its readout"):
+        read(modules=modules, prompt="query: ")
+
+
+# Templates
+
+PROMPT = {"readout": "prompt", "template": "[X] is [MASK]", "full_stop": "sncse"}
+
+
+def test_a_declared_template_comes_with_its_full_stop(read: Read) -> None:
+    assert whole(read(PROMPT), "a cat") == "a cat . is [MASK]"
+    assert whole(read(PROMPT, full_stop="none"), "a cat") == "a cat is [MASK]"
+
+
+def test_a_named_template_comes_with_the_full_stop_of_its_paper(read: Read) -> None:
+    """On a checkpoint that declares nothing, and on one that declares another template."""
+    for own in (None, PROMPT, {"readout": "mean", "full_stop": "none"}):
+        reading = read(own, readout="prompt", template="promptbert")
+
+        assert whole(reading, "a cat") == 'This sentence : "a cat." means [MASK] .'
+
+
+def test_a_stated_full_stop_rules(read: Read) -> None:
+    reading = read(readout="prompt", template="promptbert", full_stop="none")
+
+    assert whole(reading, "a cat") == 'This sentence : "a cat" means [MASK] .'
+
+
+def test_the_readout_prompt_has_a_template_by_default(read: Read) -> None:
+    assert whole(read(readout="prompt"), "a cat") == 'This sentence : "a cat" means [MASK] . '
+
+
+def test_other_readouts_have_none(read: Read) -> None:
+    assert read(PROMPT, readout="cls").tokenizer.template is None
+
+
+@pytest.mark.parametrize(
+    ("wishes", "problem"),
+    [
+        (
+            {"readout": "prompt,cls"},
+            "the readout prompt reads other texts than the rest: encode it by itself",
+        ),
+        ({"template": "promptbert"}, "--template and --full-stop belong to --readout prompt"),
+        ({"readout": "cls", "full_stop": "none"}, "--template and --full-stop belong to --readout prompt"),
+        ({"readout": "L9:cls"}, 'readout "L9:cls" needs more layers than the encoder has (4)'),
+        ({"readout": ""}, 'no readout ""'),
+        ({"max_length": 2}, "a maximal length of 2 tokens leaves no room for a text"),
+    ],
+)
+def test_wishes_that_do_not_go_together_are_refused(read: Read, wishes: dict[str, Any], problem: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        read(**wishes)
+
+    assert str(caught.value) == problem

@@ -1,0 +1,232 @@
+"""The shape of the program, written down so that it stays true."""
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from sentkit.cli import COMMANDS
+
+PACKAGE = Path(__file__).parent.parent / "sentkit"
+FILES = sorted(PACKAGE.rglob("*.py"))
+
+# who -> whom. Read a line as "formats may import errors". A layer may always import itself.
+MAY_IMPORT = {
+    "__init__": set(),
+    "errors": set(),
+    "console": {"errors"},
+    "options": {"errors", "console", "formats"},
+    "formats": {"errors"},
+    "transforms": {"errors", "formats"},
+    "metrics": {"errors", "formats"},
+    "augment": {"errors"},
+    "model": {"errors", "formats", "transforms"},
+    "training": {"errors", "formats", "transforms", "metrics", "model"},
+    "commands": {
+        *("errors", "console", "options", "formats", "transforms", "metrics", "augment", "model", "training"),
+    },
+    "cli": {"__init__", "errors", "console", "commands"},
+    "manual": {"__init__", "cli"},
+    "__main__": {"cli"},
+}
+TORCH_LIVES_IN = {"model", "training"}
+ONLY_INSIDE_FUNCTIONS = {"sklearn", "scipy", "transformers", "zstandard", "rich", "huggingface_hub"}
+HEAVY = {"torch", "transformers", "sklearn", "scipy"}
+LIGHT = {"typer", "sentkit"}  # all that `--help` needs beside what comes with Python
+LARGEST_FILE = 250  # lines
+
+every_file = pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(PACKAGE)))
+
+
+def imports(tree):
+    """The modules that these statements import, anywhere in them."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module == "sentkit":
+            yield from (f"sentkit.{alias.name}" for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            yield str(node.module)
+
+
+def at_the_top(tree):
+    """The same of statements that run when the file is imported."""
+    functions = (ast.FunctionDef, ast.AsyncFunctionDef)
+    for node in tree.body:
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            yield from imports(ast.Module([node], []))
+        elif isinstance(node, ast.Try | ast.With | ast.ClassDef):
+            yield from at_the_top(ast.Module([n for n in node.body if not isinstance(n, functions)], []))
+
+
+def layer(path):
+    return path.relative_to(PACKAGE).parts[0].removesuffix(".py")
+
+
+@every_file
+def test_imports_point_one_way(path):
+    """A module imports only the layers below its own."""
+    names = [
+        name.split(".")[1] for name in imports(ast.parse(path.read_text())) if name.startswith("sentkit.")
+    ]
+    below = {name if name in MAY_IMPORT else "__init__" for name in names}
+
+    assert below <= MAY_IMPORT[layer(path)] | {layer(path)}
+
+
+@every_file
+def test_torch_stays_where_it_lives(path):
+    """torch and transformers are imported under model/ and training/ alone."""
+    used = {name.partition(".")[0] for name in imports(ast.parse(path.read_text()))}
+
+    assert not used & {"torch", "transformers"} or layer(path) in TORCH_LIVES_IN
+
+
+@every_file
+def test_large_libraries_are_imported_inside_functions(path):
+    """Whoever does not use them does not wait for them."""
+    used = {name.partition(".")[0] for name in at_the_top(ast.parse(path.read_text()))}
+
+    assert not used & ONLY_INSIDE_FUNCTIONS
+
+
+@every_file
+def test_a_file_is_one_idea(path):
+    assert len(path.read_text().splitlines()) <= LARGEST_FILE
+
+
+@every_file
+def test_only_commands_speak(path):
+    """Below them nothing is printed: no print, no typer, nobody writes to a stream of the process."""
+    tree = ast.parse(path.read_text())
+    prints = [n for n in ast.walk(tree) if isinstance(n, ast.Call) and getattr(n.func, "id", "") == "print"]
+    streams = [
+        node
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Attribute)
+        and node.attr == "write"
+        and isinstance(node.value, ast.Attribute)
+        and node.value.attr in ("stdout", "stderr")
+    ]
+
+    assert not prints
+    assert not streams or layer(path) in {"console", "cli"}
+    assert "typer" not in imports(tree) or layer(path) in {"cli", "commands", "options", "manual"}
+
+
+def test_every_layer_has_its_line():
+    """A new folder says here what it may import."""
+    assert {layer(path) for path in FILES} <= MAY_IMPORT.keys()
+
+
+def test_every_command_file_is_a_command():
+    files = {path.stem for path in (PACKAGE / "commands").glob("*.py")} - {"__init__"}
+
+    assert files == {command.__name__ for command in COMMANDS}
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command.__name__)
+def test_every_command_shows_an_example(command):
+    """Its help begins with one line that says what it does, and examples follow at once."""
+    lines = command.__doc__.splitlines()
+
+    assert lines[0].endswith(".")
+    assert [line.strip() for line in lines[1:4]] == ["", "\b", "Examples:"]
+    assert f"sentkit {command.__name__}" in lines[4]
+
+
+def modules_after(*arguments, stdin=""):
+    """The top-level modules that a run of the program has imported, and how it ended."""
+    program = (
+        "import os, sys\n"
+        "from sentkit import cli\n"
+        "def leave(code):\n"
+        "    sys.stderr.write('\\nMODULES ' + ' '.join({m.partition('.')[0] for m in list(sys.modules)}))\n"
+        "    sys.stderr.flush()\n"
+        "    os._exit(code)\n"
+        "cli.leave = leave\n"
+        "cli.main()\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program, *map(str, arguments)],
+        input=stdin,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    return done.returncode, set(done.stderr.rpartition("MODULES ")[2].split())
+
+
+# What Python itself, the environment's start-up files and typer bring along.
+GROUND = set(
+    subprocess.run(
+        [
+            sys.executable,
+            "-c",
+            "import sys, typer, typer.main; print(*{m.partition('.')[0] for m in sys.modules})",
+        ],
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout.split()
+)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [["--help"], ["--version"], *([command.__name__, "--help"] for command in COMMANDS)],
+    ids=" ".join,
+)
+def test_help_imports_nothing_heavier_than_typer(arguments):
+    """Beside Python's own library only what typer needs: no numpy, orjson, rich, torch."""
+    code, modules = modules_after(*arguments)
+    foreign = {m for m in modules - GROUND if m not in sys.stdlib_module_names and not m.startswith("_")}
+
+    assert code == 0
+    assert foreign <= LIGHT
+
+
+PAIRS = '{"embedding_a":[1,0],"embedding_b":[1,0],"g":5}\n{"embedding_a":[1,0],"embedding_b":[0,1],"g":1}\n'
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["score"],
+        ["score", "--gold", "g"],
+        ["score", "--gold", "g", "--baseline", "pairs.jsonl", "pairs.jsonl"],
+        ["cat"],
+        ["cat", "-o", "v.safetensors"],
+        ["inspect", "-"],
+    ],
+    ids=" ".join,
+)
+def test_commands_on_vectors_run_on_numpy_alone(arguments, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "pairs.jsonl").write_text(PAIRS)
+    code, modules = modules_after(*arguments, stdin=PAIRS)
+
+    assert code == 0
+    assert not modules & (HEAVY | {"tokenizers", "huggingface_hub", "rich", "safetensors"})
+
+
+@pytest.mark.parametrize(
+    "arguments", [["inspect", "nano"], ["encode", "--dry-run"]], ids=["inspect a checkpoint", "dry run"]
+)
+def test_looking_at_a_checkpoint_needs_its_tokenizer_and_no_torch(arguments):
+    code, modules = modules_after(*arguments, stdin="a cat\n")
+
+    assert code == 0
+    assert "tokenizers" in modules
+    assert not modules & HEAVY
+
+
+def test_encode_runs_without_transformers():
+    """Importing it takes seconds; the packed encoder needs none of it."""
+    code, modules = modules_after("encode", stdin="a cat\n")
+
+    assert code == 0
+    assert "torch" in modules
+    assert not modules & {"transformers", "sklearn", "scipy", "huggingface_hub", "rich"}

@@ -1,0 +1,141 @@
+"""What is written for people is true: man pages, help, README and examples."""
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from sentkit.cli import COMMANDS
+from sentkit.manual import pages, parts_of
+from sentkit.transforms.affine import write_affine
+
+ROOT = Path(__file__).parent.parent
+README = (ROOT / "README.md").read_text()
+BLOCKS = [block for block in re.findall(r"```sh\n(.*?)```", README, re.DOTALL) if "run.sh" not in block]
+NAMES = [command.__name__ for command in COMMANDS]
+PAIRS = [
+    ("a man plays a guitar", "someone makes music", 3.5, "music"),
+    ("a cat sleeps", "a kitten is asleep", 4.5, "animals"),
+    ("a dog runs", "the stock market fell", 0.0, "animals"),
+    ("a woman sings a song", "a lady is singing", 4.8, "music"),
+    ("two people walk", "a car drives by", 1.0, "music"),
+    ("birds fly south", "the birds are flying", 3.9, "animals"),
+]
+
+
+@pytest.fixture(scope="session")
+def furnished(tmp_path_factory):
+    """A folder with the files that the documents speak of."""
+    folder = tmp_path_factory.mktemp("documents")
+    names = ("text_a", "text_b", "score", "topic")
+    rows = [json.dumps(dict(zip(names, pair, strict=True))) + "\n" for pair in PAIRS]
+    (folder / "pairs.jsonl").write_text("".join(rows))
+    (folder / "titles.csv").write_text('id,title\n1,A cat\n2,"A dog, running"\n3,The sea\n')
+    (folder / "titles.txt").write_text("A cat\nA dog\nThe sea\n")
+    (folder / "table.csv").write_text("id,text\n1,A cat\n")
+    run(["sentkit", "encode", "pairs.jsonl", "-o", "new.jsonl"], folder)
+    run(["sentkit", "encode", "pairs.jsonl", "-o", "a.safetensors"], folder)
+    run(["sentkit", "encode", "titles.txt", "-o", "titles.safetensors"], folder)
+    for made, copy in (
+        ("new.jsonl", "old.jsonl"),
+        ("new.jsonl", "part1.jsonl"),
+        ("a.safetensors", "b.safetensors"),
+        ("a.safetensors", "part2.safetensors"),
+    ):
+        shutil.copy(folder / made, folder / copy)
+    affine = {"kind": "whitening"}
+    write_affine(
+        folder / "whitening.safetensors", np.eye(256, 8, dtype=np.float32), np.zeros(256, np.float32), affine
+    )
+    return folder
+
+
+@pytest.fixture
+def workplace(furnished, tmp_path):
+    """A copy of that folder for one test."""
+    return Path(shutil.copytree(furnished, tmp_path / "workplace"))
+
+
+def run(command, folder, **more):
+    bin_folder = folder / "bin"
+    if not bin_folder.exists():
+        bin_folder.mkdir()
+        script = bin_folder / "sentkit"
+        script.write_text(f'#!/bin/sh\nexec {sys.executable} -m sentkit "$@"\n')
+        script.chmod(0o755)
+    environment = {**os.environ, "PATH": f"{bin_folder}:{os.environ['PATH']}"}
+    return subprocess.run(
+        command, cwd=folder, env=environment, capture_output=True, text=True, check=False, **more
+    )
+
+
+@pytest.mark.parametrize("name", sorted(pages()))
+def test_a_committed_man_page_is_the_one_that_the_command_makes(name):
+    """After a change of a flag: python -m sentkit.manual man"""
+    assert (ROOT / "man" / name).read_text() == pages()[name]
+
+
+def test_every_man_page_is_installed():
+    listed = re.findall(r'"(man/[^"]+)" = "share/man/man(\d)/', (ROOT / "pyproject.toml").read_text())
+
+    assert {name for name, _ in listed} == {f"man/{path.name}" for path in (ROOT / "man").iterdir()}
+    assert all(name.endswith(f".{section}") for name, section in listed)
+
+
+@pytest.mark.parametrize("block", BLOCKS, ids=lambda block: block.split("\n")[0][:50])
+def test_a_block_of_the_readme_runs(block, workplace):
+    (workplace / "titles.safetensors").unlink()
+    before = "sentkit encode titles.csv --field text=title -o titles.safetensors -q\n"
+    done = run(["sh", "-ec", block if "-o titles" in block else before + block], workplace)
+
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == "" or "L00-cls" in done.stderr  # [CLS] at layer 0 is the same for every text
+    assert done.stdout or " -o " in block
+
+
+def test_the_readme_shows_what_its_first_command_prints(workplace):
+    shown = README.split("```\n")[2].splitlines()
+    done = run(["sh", "-ec", BLOCKS[0]], workplace)
+
+    assert [cut(line) for line in done.stdout.splitlines()[: len(shown)]] == [cut(line) for line in shown]
+
+
+def cut(line):
+    """Similarities differ in their last digits from machine to machine."""
+    return re.sub(r"(\d\.\d{4})\d+", r"\1", line)
+
+
+@pytest.mark.parametrize(
+    ("name", "line"), [(c.__name__, line) for c in COMMANDS for line in parts_of(c.__doc__)[1]]
+)
+def test_an_example_of_the_help_runs(name, line, workplace):
+    line = line.replace("CHECKPOINT", "nano").replace("-m BASE", "-m nano").replace("--fail-under 80", "")
+    if "titles.safetensors" in line and " -o titles" in line:
+        (workplace / "titles.safetensors").unlink()
+    done = run(["sh", "-ec", line], workplace)
+
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_every_command_has_examples_first():
+    assert all(parts_of(command.__doc__)[1] for command in COMMANDS)
+
+
+def test_the_layers_example_runs(workplace):
+    done = run(["sh", str(ROOT / "examples/layers.sh"), "pairs.jsonl"], workplace)
+
+    assert done.returncode == 0, done.stderr
+    assert len(done.stdout.splitlines()) == 15  # five layers, three readouts
+
+
+def test_the_gate_example_passes_and_fails(workplace):
+    gate = ["sh", str(ROOT / "examples/gate.sh"), "pairs.jsonl", "nano", "nano"]
+
+    assert run([*gate, "10"], workplace).returncode == 0
+    assert run([*gate, "100.1"], workplace).returncode == 1
