@@ -162,6 +162,7 @@ def _wrong_usage(error: Any) -> int:
 
 
 def leave(code: int) -> NoReturn:
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # whoever reads may be stuck: a second Ctrl-C ends the wait
     for stream in (sys.stdout, sys.stderr):
         try:
             if stream is not None:

@@ -113,7 +113,7 @@ class Tokenizer:
 
 @contextmanager
 def _told(source: str, problem: str = "the tokenizer fails") -> Iterator[None]:
-    """The library's errors as ours: they have no type of their own, and its panics are no Exception at all."""
+    """The library's errors as ours: they have no type of their own, and its panics are no Exception."""
     try:
         yield
     except BaseException as error:

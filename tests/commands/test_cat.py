@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 ROWS = (
-    b'{"id":12345678901234567890,"text":"a \xe2\x80\xa8 b","price":1.10,"_emb":"m/cls:0a1b","embedding":[0.1,-2.5]}\n'
+    b'{"id":12345678901234567890,"text":"a \xe2\x80\xa8 b","price":1.10,'
+    b'"_emb":"m/cls:0a1b","embedding":[0.1,-2.5]}\n'
     b'{"text":"", "nested":{"a":[1,{}]},"_emb":"m/cls:0a1b","embedding":[1e-7,3.0]}\n'
 )
 PLAIN = (

@@ -176,7 +176,7 @@ def test_a_transform_that_is_none_is_bad_data(encode, tmp_path, content):
 
 
 def test_a_dry_run_counts(encode):
-    """Rows, their texts and tokens as they would be read, cut rows, batches; equal texts in one batch place."""
+    """Rows, texts, tokens as they would be read, cut rows, batches, in which equal texts stand once."""
     done = encode("-n", "--max-length", 8, "--batch-tokens", 12, stdin=LONG + "a cat\n")
 
     assert done.code == 0

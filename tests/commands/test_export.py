@@ -134,7 +134,8 @@ def test_what_stock_modules_cannot_say_is_not_said(sentkit, tiny, tmp_path, read
 
     assert done.code == 0
     assert done.told == [
-        f"sentkit export: warning: no modules.json: {reason}, and sentence-transformers has no module for that"
+        f"sentkit export: warning: no modules.json: {reason},"
+        " and sentence-transformers has no module for that"
     ]
     assert not (tmp_path / "made/modules.json").exists()
     assert inspected["readout"] == readout

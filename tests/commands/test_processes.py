@@ -250,6 +250,14 @@ def test_rows_come_out_before_the_input_ends(started):
     assert process.stdout.readline().startswith(b'{"text":"a cat","_emb":"tiny/mean:')
 
 
+def test_a_named_pipe_is_read_once(shell):
+    """`<(command)` and its like: looking whether it is there does not use it up."""
+    done = shell("sentkit cat <(echo '{\"a\":1}') <(echo '{\"a\":2}')")
+
+    assert done.code == 0
+    assert done.out == b'{"a":1}\n{"a":2}\n'
+
+
 def test_a_named_pipe_is_written_in_place(shell):
     """`-o >(command)` and its like: nothing is renamed over them."""
     done = shell("mkfifo pipe; (sentkit cat -o pipe <<< '{\"a\":1}' &) ; cat pipe")

@@ -1,4 +1,4 @@
-"""What stands on a terminal in place of JSON: legible at 80 columns, no number cut, nothing that steers it."""
+"""What stands on a terminal in place of JSON: legible at 80 columns, no number cut, no steering."""
 
 import json
 
@@ -19,7 +19,7 @@ def reports(tmp_path, jsonl):
         x = gold + 0.3 * random.random()
         pair = {"embedding_a": [1, 0], "embedding_b": [x, 1]}
         rows.append(
-            {**pair, "_emb": "ckpt/mean:0123456789ab", "score": gold, "topic": "even odd".split()[n % 2]}
+            {**pair, "_emb": "ckpt/mean:0123456789ab", "score": gold, "topic": ["even", "odd"][n % 2]}
         )
     for name in ("a.jsonl", LONG):
         (tmp_path / name).write_bytes(jsonl(*rows))
@@ -33,7 +33,7 @@ def test_a_report_is_legible_at_80_columns(on_terminal, sentkit):
     record = sentkit("score", LONG, *flags).rows[0]
     words = " ".join(lines)
 
-    assert lines[0].split() == "file encoder pairs Spearman x 100 Pearson x 100".split()
+    assert " ".join(lines[0].split()) == "file encoder pairs Spearman x 100 Pearson x 100"
     assert [line.split()[0] for line in lines[1:]] == [
         lines[1].split()[0],
         *("all", "mean", "weighted", "even", "odd", "minus", "p"),
@@ -82,7 +82,7 @@ def test_words_of_the_rows_do_not_steer_the_terminal(on_terminal, tmp_path, json
 
 def test_wide_letters_count_twice(on_terminal, tmp_path, jsonl):
     """Chinese takes two columns a letter, and the line is still one line."""
-    rows = jsonl(*({"text": "北京是中国的首都，人口超过两千万" * 3, "embedding": [1, n]} for n in range(2)))
+    rows = jsonl(*({"text": "北京是中国的首都。人口超过两千万。" * 3, "embedding": [1, n]} for n in range(2)))
     (tmp_path / "t.jsonl").write_bytes(rows)
 
     assert len(on_terminal("score", "t.jsonl")) == 2

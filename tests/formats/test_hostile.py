@@ -29,11 +29,11 @@ from sentkit.transforms.affine import read_affine
 
 SENTKIT = (DataError, NoInputError, UsageError)
 some = settings(
-    max_examples=60,
+    max_examples=30,
     deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
-few = settings(some, max_examples=15)
+few = settings(some, max_examples=8)
 
 VECTORS = {
     "embeddings": np.arange(6, dtype=np.float32).reshape(2, 3),

@@ -178,7 +178,7 @@ def test_a_cut_text_is_that_of_transformers_and_the_cut_is_told(
         {"tokenize_chinese_chars": False},
     ],
 )
-@pytest.mark.parametrize("kind", ["BertTokenizer", "BertTokenizerFast", "PreTrainedTokenizerFast", None])
+@pytest.mark.parametrize("kind", ["BertTokenizerFast", "PreTrainedTokenizerFast", None])
 @pytest.mark.parametrize("lowercase", [True, False])
 def test_the_tokenizers_config_rules_as_in_transformers(
     folder: Callable[..., Path], stated: dict[str, Any], kind: str | None, lowercase: bool

@@ -1,0 +1,138 @@
+"""The program's own words: help, versions, wrong command lines, progress."""
+
+import pytest
+
+from sentkit import cli
+from sentkit.console import Console, Progress
+from sentkit.errors import UsageError
+
+NAMES = ("encode", "score", "cat", "inspect", "export")
+
+
+def test_no_command_is_wrong_usage(sentkit):
+    """The help goes to stderr: it is no data."""
+    done = sentkit()
+
+    assert done.code == 2
+    assert done.out == b""
+    assert done.told[0].startswith("Usage: sentkit ")
+
+
+@pytest.mark.parametrize("words", [("--help",), ("-h",), ("help",)])
+def test_help_lists_every_command(sentkit, words):
+    done = sentkit(*words)
+    listed = done.out.decode().partition("Commands:\n")[2].splitlines()
+
+    assert done.code == 0
+    assert tuple(line.split()[0] for line in listed) == NAMES
+
+
+@pytest.mark.parametrize("command", NAMES)
+def test_help_of_a_command_begins_with_examples(sentkit, command):
+    """Each on a line of its own, within 80 columns; `help COMMAND` is `COMMAND --help`."""
+    done = sentkit(command, "--help")
+    lines = done.out.decode().splitlines()
+
+    assert done.code == 0
+    assert lines[4] == "  Examples:"
+    assert lines[5].startswith("    ")
+    assert f"sentkit {command}" in lines[5]
+    assert max(map(len, lines)) <= 80
+    assert sentkit("help", command).out == done.out
+
+
+def test_versions_are_shown(sentkit):
+    done = sentkit("--version")
+    first, second = done.out.decode().splitlines()
+
+    assert done.code == 0
+    assert first.startswith("sentkit ")
+    assert second.split()[::2] == ["torch", "transformers", "tokenizers"]
+
+
+def test_an_unknown_command_is_wrong_usage(sentkit):
+    done = sentkit("encoed")
+
+    assert done.code == 2
+    assert done.told[0].startswith("sentkit: no such command 'encoed'")
+    assert done.told[-1] == "  see: sentkit --help"
+
+
+def test_a_fault_before_any_command_is_no_usage(sentkit, monkeypatch):
+    """A library that is not installed, while --version asks for it."""
+
+    def broken(*_):
+        raise LookupError("no metadata")
+
+    monkeypatch.setattr("importlib.metadata.version", broken)
+    done = sentkit("--version")
+
+    assert done.code == 70
+    assert done.told[0] == "sentkit: a bug in sentkit: LookupError: no metadata"
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "told"),
+    [
+        (MemoryError(), 74, "out of memory"),
+        (OSError(28, "No space left on device"), 74, "no space left on device"),
+        (PermissionError(13, "Permission denied", "x.bin"), 74, "x.bin: permission denied"),
+        (KeyboardInterrupt(), 130, "interrupted"),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_what_the_machine_refuses_is_one_line(error, code, told, capsys):
+    assert cli.exit_code(error, Console("encode")) == code
+    assert capsys.readouterr().err == f"sentkit encode: {told}\n"
+
+
+class Clock:
+    """A clock that goes ten seconds further each time it is read."""
+
+    def __init__(self):
+        self.now = 0.0
+
+    def __call__(self):
+        self.now += 10
+        return self.now
+
+
+@pytest.mark.parametrize(
+    ("form", "told"),
+    [
+        ("none", []),
+        ("json", ['{"rows":5,"tokens":20,"seconds":20.0,"rows_per_s":0}']),
+        ("bar", ["5 rows  0 rows/s  1 tokens/s"]),
+    ],
+)
+def test_progress_takes_the_form_that_is_asked_for(form, told, capsys):
+    """Ten seconds to the question whether it is time, ten more to the answer: 20 tokens in 20 seconds."""
+    progress = Progress(Console("encode"), form, Clock())
+    progress.add(5, 20)
+    written = capsys.readouterr().err.replace("\r\033[K", "\n").split("\n")
+
+    assert [line for line in written if line] == told
+
+
+def test_a_line_a_minute_where_nobody_watches(capsys):
+    """`auto` where stderr is a file: of seven times ten seconds the sixth and what follows are told."""
+    progress = Progress(Console("encode"), "auto", Clock())
+    for _ in range(7):
+        progress.add(1, 4)
+
+    assert capsys.readouterr().err == "sentkit encode: 6 rows, 0 rows/s, 0 tokens/s\n"
+
+
+def test_a_message_does_not_stand_in_the_bar(capsys):
+    """The bar's line is wiped first."""
+    console = Console("encode")
+    progress = Progress(console, "bar", Clock())
+    progress.add(1, 4)
+    console.warn("look")
+
+    assert capsys.readouterr().err.endswith("\r\033[Ksentkit encode: warning: look\n")
+
+
+def test_an_unknown_form_of_progress_is_wrong_usage():
+    with pytest.raises(UsageError, match='--progress "dots"'):
+        Progress(Console("encode"), "dots")
