@@ -4,7 +4,7 @@ JSONL, plain text, TSV and CSV all become `Row`s here. What a row must hold is s
 `vectors.py`) that `Inputs.read` applies, so that every bad row, of whatever badness, meets one policy.
 """
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, BinaryIO, TypeVar
 
@@ -13,6 +13,7 @@ from sentkit.formats import lines, splice, tables
 from sentkit.formats.files import bare_suffix, open_input
 
 T = TypeVar("T")
+U = TypeVar("U")
 
 FORMATS = {
     "jsonl": lines.jsonl_rows,
@@ -81,6 +82,16 @@ class Rejects:
     file: BinaryIO | None = None
     tell: Callable[[str], None] = lambda message: None
     count: int = 0
+
+    def sift(self, rows: Iterable[T], work: Callable[[T], U], line: Callable[[T], bytes]) -> Iterator[U]:
+        """What `work` makes of each; one that it refuses is added here, as its line."""
+        for row in rows:
+            try:
+                value = work(row)
+            except DataError as error:
+                self.add(line(row), error)
+            else:
+                yield value
 
     def add(self, raw: bytes, error: DataError) -> None:
         if not self.skip:

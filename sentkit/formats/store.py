@@ -112,16 +112,11 @@ class Store:
 def read_rows(inputs: Inputs, parse: Callable[[Row], T]) -> Iterator[T]:
     """As `Inputs.read`, of vector files too: the rows in them, without the vectors."""
     for path in inputs.paths:
-        if not is_store(path):
+        if is_store(path):
+            rows = (row for row, _ in Store(path))
+            yield from inputs.rejects.sift(rows, parse, lambda row: row.line)
+        else:
             yield from inputs.read_file(path, parse)
-            continue
-        for row, _ in Store(path):
-            try:
-                value = parse(row)
-            except DataError as error:
-                inputs.rejects.add(row.line, error)
-            else:
-                yield value
 
 
 class StoreWriter:

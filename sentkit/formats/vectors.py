@@ -10,7 +10,6 @@ import orjson
 import pybase64
 from numpy.typing import NDArray
 
-from sentkit.errors import DataError
 from sentkit.formats import store
 from sentkit.formats.fingerprint import shown, space_of
 from sentkit.formats.kinds import FIELDS, KINDS, wrong_member
@@ -55,13 +54,11 @@ class VectorReader:
             yield from self.inputs.read_file(path, lambda row: then(self.parse(row)))
             return
         file = store.Store(path)
-        for row, vectors in file:
-            try:
-                value = then(self.admit(row, file.names, vectors, file.emb))
-            except DataError as error:
-                self.inputs.rejects.add(row.line, error)
-            else:
-                yield value
+
+        def take(pair: tuple[Row, NDArray[np.float32]]) -> T:
+            return then(self.admit(pair[0], file.names, pair[1], file.emb))
+
+        yield from self.inputs.rejects.sift(file, take, lambda pair: pair[0].line)
 
     def parse(self, row: Row) -> VectorRow:
         names = self.names or self._names_in(row)

@@ -51,30 +51,37 @@ def plan_reading(checkpoint: Checkpoint, wishes: Wishes) -> Reading:
         raise UsageError("the readout prompt reads other texts than the rest: encode it by itself")
     if (wishes.template or wishes.full_stop) and not any(through_template):
         raise UsageError("--template and --full-stop belong to --readout prompt")
-    prompt = said.prompt if wishes.prompt is None else wishes.prompt
-    if prompt and not said.prompt_is_read:
-        raise UsageError("this checkpoint leaves a prefix's tokens out of its readout, which sentkit cannot")
-    tokenizer = Tokenizer(
-        checkpoint,
-        max_length=max_length(checkpoint, wishes.max_length),
-        prompt=prompt,
-        lowercase=said.lowercase,
-    )
-    if any(through_template):
-        # Another template than the declared one comes with a full-stop rule of its own.
-        full_stop = wishes.full_stop or (None if wishes.template else said.full_stop)
-        tokenizer.set_template(wishes.template or said.template, full_stop)
     # Another readout than the declared one leaves the steps made for that one behind.
-    own = wishes.readout is None or said.readout is None or readouts == [said.readout]
+    own = said.readout is None or all(same(readout, said.readout, depth) for readout in readouts)
     return Reading(
         readouts=tuple(readouts),
-        tokenizer=tokenizer,
+        tokenizer=plan_tokens(checkpoint, wishes, in_template=any(through_template)),
         steps=said.steps if own else (),
         normalise=wishes.normalise,
         dim=wishes.dim,
         transform=wishes.transform,
         declared=wishes.readout is not None or said.readout is not None,
     )
+
+
+def same(readout: Readout, other: Readout, depth: int) -> bool:
+    """Two names of one readout, as `mean` and `L6:mean` of six layers are."""
+    layers = [set(each.resolved(depth)) for each in (readout, other)]
+    return layers[0] == layers[1] and readout.reduction == other.reduction
+
+
+def plan_tokens(checkpoint: Checkpoint, wishes: Wishes, *, in_template: bool) -> Tokenizer:
+    said = checkpoint.declared
+    prompt = said.prompt if wishes.prompt is None else wishes.prompt
+    if prompt and not said.prompt_is_read:
+        raise UsageError("this checkpoint leaves a prefix's tokens out of its readout, which sentkit cannot")
+    length = max_length(checkpoint, wishes.max_length)
+    tokenizer = Tokenizer(checkpoint, max_length=length, prompt=prompt, lowercase=said.lowercase)
+    if in_template:
+        # Another template than the declared one comes with a full-stop rule of its own.
+        full_stop = wishes.full_stop or (None if wishes.template else said.full_stop)
+        tokenizer.set_template(wishes.template or said.template, full_stop)
+    return tokenizer
 
 
 def depth_of(config: Mapping[str, Any]) -> int:

@@ -14,7 +14,8 @@ app(sys.argv[1:], standalone_mode=False)
 print(next(line for line in open("/proc/self/status") if line.startswith("VmHWM")), file=sys.stderr)
 """
 SIZES = (100_000, 1_000_000)
-WORDS = "a man plays the guitar while some people sing and dance on green grass near old houses".split()
+SENTENCE = "a man plays the guitar while some people sing and dance on green grass near old houses"
+WORDS = SENTENCE.split(" ")
 
 
 def peak(*arguments: str) -> tuple[float, float]:

@@ -5,7 +5,6 @@ import sys
 
 from timing import in_turn
 
-
 TORCH = "python -c 'import torch'"
 
 

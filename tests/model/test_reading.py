@@ -76,6 +76,7 @@ def test_another_readout_leaves_the_declared_steps_behind(read: Read) -> None:
     own = {"readout": "mean", "steps": ["normalise"]}
 
     assert read(own, readout="mean").steps == ("normalise",)
+    assert read(own, readout="L4:mean").steps == ("normalise",)  # the last of four, by another name
     assert read(own, readout="cls").steps == ()
     assert read(own, readout="mean,cls").steps == ()
     assert read(own, readout="cls").declared
