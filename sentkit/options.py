@@ -75,9 +75,13 @@ Quiet = Annotated[bool, typer.Option("-q", "--quiet", help="No warnings, no prog
 Verbose = Annotated[bool, typer.Option("-v", "--verbose", help="Say what is chosen.")]
 
 
-def warn_undeclared(console: Console, model: str, *, declared: bool) -> None:
+def warn_of_reading(console: Console, name: str, *, declared: bool, left_behind: Sequence[str]) -> None:
+    """What a person should know of how a checkpoint is read."""
     if not declared:
-        console.warn(f"{model} does not say how it is read: mean is taken (--readout says otherwise)")
+        console.warn(f"{name} does not say how it is read: mean is taken (--readout says otherwise)")
+    if left_behind:
+        steps = ", ".join(left_behind)
+        console.warn(f"{name} declares steps for another readout, which are left out: {steps}")
 
 
 @contextmanager
@@ -90,6 +94,7 @@ def open_inputs(
     known: Sequence[str],
     on_error: str = "fail",
     rejects: str | None = None,
+    output: str = "-",
     force: bool = False,
 ) -> Iterator["Inputs"]:
     """The rows of a command, with what its flags say of them; the rows left out are counted at the end."""
@@ -98,6 +103,8 @@ def open_inputs(
 
     if rejects is not None and on_error != "skip":
         raise UsageError("--rejects belongs to --on-error skip")
+    if rejects is not None and rejects == output:
+        raise UsageError(f"{rejects}: the rejects and the output cannot go to one place")
     policy = Rejects(skip=on_error == "skip", tell=console.warn)
     inputs = Inputs(files or ["-"], format, parse_fields(fields or [], known), policy)
     for path in inputs.paths:

@@ -49,6 +49,7 @@ def cat(
         known=VECTOR_FIELDS,
         on_error=on_error,
         rejects=rejects,
+        output=output,
         force=force,
     ) as inputs:
         convert(inputs, output, head=head, encoding=vectors, force=force)

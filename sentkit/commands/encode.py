@@ -94,6 +94,7 @@ def encode(
         known=FIELDS,
         on_error=on_error,
         rejects=rejects,
+        output=output,
         force=force,
     ) as inputs:
         texts, refuse = TextParser(inputs.fields), on_truncate == "error"
@@ -140,7 +141,9 @@ def print_plan(windows: Iterable["Window"], tally: "Tally", budget: int) -> None
 def opening_words(checkpoint: "Checkpoint", reading: "Reading", console: Console) -> None:
     """Before torch is imported, which takes a second or two."""
     console.note(f"loading {checkpoint.name}")
-    options.warn_undeclared(console, checkpoint.name, declared=reading.declared)
+    options.warn_of_reading(
+        console, checkpoint.name, declared=reading.declared, left_behind=reading.left_behind
+    )
 
 
 def describe(encoder: "Encoder", console: Console) -> None:
@@ -172,6 +175,8 @@ def marks(tokens: Sequence["Tokens"]) -> "Members":
 
 
 def closing_words(tally: "Tally", encoder: "Encoder", console: Console) -> None:
+    if not tally.rows:
+        console.warn("no rows")
     if tally.cut:
         length = encoder.reading.tokenizer.max_length
         console.warn(

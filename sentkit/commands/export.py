@@ -50,10 +50,11 @@ def export(
         readout, template, full_stop, prompt, max_length, normalise=normalize, transform=transform
     )
     reading = plan_reading(checkpoint, wishes)
-    options.warn_undeclared(console, model, declared=reading.declared)
+    options.warn_of_reading(console, model, declared=reading.declared, left_behind=reading.left_behind)
     encoder = open_encoder(checkpoint, reading, device="cpu", precision="fp32")
     declaration = declaration_of(encoder)
-    export_checkpoint(checkpoint, Path(output), declaration, {"parent": model}, force=force)
+    lineage = {"parents": [model, *checkpoint.parents]}
+    export_checkpoint(checkpoint, Path(output), declaration, lineage, force=force)
     reason = inexpressible(declaration.readout)
     if reason is not None:
         console.warn(f"no modules.json: {reason}, and sentence-transformers has no module for that")

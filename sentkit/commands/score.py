@@ -1,5 +1,6 @@
 """`sentkit score`: how alike vectors are, and how well that agrees with people."""
 
+import math
 import sys
 from collections.abc import Iterable
 from itertools import chain
@@ -60,7 +61,6 @@ def score(
     on_error: options.OnError = "fail",
     rejects: options.RejectsFile = None,
     quiet: options.Quiet = False,
-    verbose: options.Verbose = False,
 ) -> None:
     """Score pairs of vectors, or find the closest sentences.
 
@@ -80,8 +80,10 @@ def score(
     """
     from sentkit.formats.files import open_output
     from sentkit.formats.vectors import VECTOR_FIELDS
+    from sentkit.metrics.records import under
 
-    console = Console("score", quiet, verbose)
+    console = Console("score", quiet)
+    check_finite(fail_under)
     only("--gold", gold, {"--group": group, "--baseline": baseline, "--fail-under": fail_under})
     if aggregate != "all" and group is None:
         raise UsageError(f"--aggregate {aggregate} needs --group")
@@ -96,6 +98,7 @@ def score(
             known=VECTOR_FIELDS,
             on_error=on_error,
             rejects=rejects,
+            output=output,
             force=force,
         ) as inputs,
         open_output(output, force=force) as out,
@@ -109,6 +112,7 @@ def score(
             score_rows(
                 inputs,
                 out,
+                console,
                 metric,
                 top=top,
                 whole=matrix,
@@ -117,7 +121,8 @@ def score(
                 as_table=as_table,
             )
             records = []
-    check_floor(records, fail_under)
+    if records and (problem := under(records, fail_under)):
+        raise AnswerIsNo(problem)
 
 
 def only(flag: str, given: object, dependents: dict[str, object]) -> None:
@@ -145,6 +150,7 @@ def check_form(output: str, *, report: bool, rows: list[object], replace: bool) 
 def score_rows(
     inputs: "Inputs",
     out: BinaryIO,
+    console: Console,
     metric: str,
     *,
     top: int | None,
@@ -156,13 +162,15 @@ def score_rows(
     """Pairs or sentences, as the first row says."""
     from sentkit.formats.vectors import VectorReader
 
-    rows = VectorReader(inputs).read(lambda row: row)
+    reader = VectorReader(inputs)
+    rows = reader.read(lambda row: row)
     first = next(rows, None)
     if first is None:
+        console.warn("no rows")
         return
     rows = chain([first], rows)
     if len(first.vectors) == 2 and not (top or whole):
-        score_pairs(rows, out, metric, keep=keep, replace=replace)
+        score_pairs(rows, out, metric, emb=reader.emb, keep=keep, replace=replace)
     elif len(first.vectors) == 2:
         raise first.row.error("--top and --matrix are for sentences, and this row holds a pair")
     elif len(first.vectors) != 1:
@@ -181,14 +189,15 @@ def score_rows(
 
 
 def score_pairs(
-    rows: Iterable["VectorRow"], out: BinaryIO, metric: str, *, keep: bool, replace: bool
+    rows: Iterable["VectorRow"], out: BinaryIO, metric: str, *, emb: str | None, keep: bool, replace: bool
 ) -> None:
+    from sentkit.formats.convert import with_vectors
     from sentkit.formats.sinks import with_members
     from sentkit.formats.vectors import without_vectors
     from sentkit.metrics.judged import compare_rows
 
     for row, similarity in compare_rows(rows, metric):
-        left = row.row if keep else without_vectors(row.row, row.names)
+        left = with_vectors(row, emb) if keep else without_vectors(row.row, row.names)
         out.write(with_members(left, [(b"similarity", repr(similarity).encode())], replace=replace) + b"\n")
 
 
@@ -213,14 +222,11 @@ def show_closest(found: "list[Record]", out: BinaryIO, metric: str, *, as_table:
 
 
 def reports(inputs: "Inputs", question: "Question", baseline: str | None, console: Console) -> "list[Record]":
-    from sentkit.metrics.records import file_records
+    from sentkit.metrics.records import file_records, remarks
 
     records = file_records(inputs, question, baseline)
-    for record in records:
-        if record["spearman"] is None and not record.get("undefined"):
-            console.warn(f"{record['file']}: no correlation: all pairs are equally alike")
-        for name in record.get("undefined", ()):
-            console.warn(f'{record["file"]}: group "{name}" has no correlation: too few pairs, or all alike')
+    for remark in remarks(records):
+        console.warn(remark)
     return records
 
 
@@ -236,9 +242,6 @@ def show_reports(records: "list[Record]", out: BinaryIO, *, as_table: bool) -> N
         out.writelines(orjson.dumps(record) + b"\n" for record in records)
 
 
-def check_floor(records: "Iterable[Record]", floor: float | None) -> None:
-    for record in records:
-        value = record["spearman"]
-        if floor is not None and (value is None or value < floor):
-            shown = "undefined" if value is None else f"{value:.2f}"
-            raise AnswerIsNo(f"{record['file']}: spearman is {shown}, under {floor:g}")
+def check_finite(floor: float | None) -> None:
+    if floor is not None and not math.isfinite(floor):
+        raise UsageError(f"--fail-under {floor}: expected a finite number")

@@ -22,6 +22,12 @@ class Checkpoint:
     declared: Declared
     lineage: dict[str, Any]  # the rest of sentkit.json: method, settings, parents, scores
 
+    @property
+    def parents(self) -> list[str]:
+        """The checkpoints it was made from, the nearest first, as far as they are known."""
+        parents = self.lineage.get("parents")
+        return [str(parent) for parent in parents] if isinstance(parents, list) else []
+
     def weights(self) -> list[Path]:
         """The files of the transformer's tensors: safetensors before pickles, shards by their index."""
         for single, index in (

@@ -66,6 +66,13 @@ def as_jsonl(row: VectorRow, emb: str | None, encoding: str | None) -> bytes:
     return row.row.put([*marks, *vectors])
 
 
+def with_vectors(row: VectorRow, emb: str | None) -> Row:
+    """The row with its vectors among its members, where a vector file had them apart."""
+    names = [*row.names, *(["_emb"] if emb else [])]
+    values = {**dict.fromkeys(names), **row.row.values}
+    return Row(as_jsonl(row, emb, None), values, row.row.source, row.row.number)
+
+
 def common_spec(inputs: Inputs) -> dict[str, Any]:
     """What the vector files among the inputs all say of themselves; JSONL says nothing but `_emb`."""
     if not all(store.is_store(path) for path in inputs.paths):

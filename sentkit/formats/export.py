@@ -4,10 +4,12 @@ The old schema, with all six pooling booleans, is the one that every reader know
 modules cannot express gets no modules.json: half the truth there would be read as the whole.
 """
 
+import os
 import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import mkdtemp
 from typing import Any
 
 import numpy as np
@@ -65,13 +67,16 @@ def export_checkpoint(
     checkpoint: Checkpoint, folder: Path, declaration: Declaration, lineage: Mapping[str, Any], *, force: bool
 ) -> None:
     """The checkpoint's files in a new folder with this declaration; there when whole, and not before."""
+    name, folder = folder, folder.resolve()
     if folder.exists() and not (force and (folder / "sentkit.json").is_file()):
         advice = "use -f to replace it" if (folder / "sentkit.json").is_file() else "it is not one of ours"
-        raise CannotCreateError(f"{folder}: exists already", advice=advice)
-    part = folder.with_name(f"{folder.name}.part")
-    shutil.rmtree(part, ignore_errors=True)
+        raise CannotCreateError(f"{name}: exists already", advice=advice)
+    if Path.cwd().is_relative_to(folder):
+        raise CannotCreateError(f"{name}: is the folder you stand in, and cannot be replaced")
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    part = Path(mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
+    part.chmod(0o777 & ~current_umask())
     try:
-        part.mkdir(parents=True)
         carry(checkpoint, part)
         declare(part, checkpoint.config, declaration, lineage)
         if folder.exists():
@@ -80,6 +85,13 @@ def export_checkpoint(
     except BaseException:
         shutil.rmtree(part, ignore_errors=True)
         raise
+
+
+def current_umask() -> int:
+    """What mkdtemp does not go by: a checkpoint is for others to read."""
+    umask = os.umask(0)
+    os.umask(umask)
+    return umask
 
 
 def carry(checkpoint: Checkpoint, folder: Path) -> None:

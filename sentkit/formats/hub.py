@@ -9,6 +9,7 @@ from sentkit.errors import NoInputError, UnavailableError
 
 BUNDLED = "nano"
 HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?")
+OLDER = "pytorch_model*.bin"
 SMALL_FILES = ["*.json", "*.txt", "*.model", "*/*.json"]
 
 
@@ -72,11 +73,12 @@ def _from_hub(name: str) -> Path:
 
 
 def _fetch(name: str, *, offline: bool) -> Path:
-    """Configurations first, then the tensors in one of their two forms: no model is fetched twice over."""
+    """All but the tensors in their older form, and those where a folder has no others: none comes twice."""
     from huggingface_hub import snapshot_download
 
-    folder = Path(snapshot_download(name, allow_patterns=SMALL_FILES))
-    for pattern in ("*.safetensors", "pytorch_model*.bin"):
-        if not offline and not list(folder.rglob("*.safetensors")):
-            snapshot_download(name, allow_patterns=[pattern, f"*/{pattern}"])
+    folder = Path(snapshot_download(name, allow_patterns=[*SMALL_FILES, "*.safetensors"]))
+    places = [config.parent.relative_to(folder) for config in folder.rglob("config.json")]
+    older = [str(place / OLDER) for place in places if not list((folder / place).glob("*.safetensors"))]
+    if older and not offline:
+        snapshot_download(name, allow_patterns=[*older, *(f"{pattern}.index.json" for pattern in older)])
     return folder

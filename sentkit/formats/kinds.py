@@ -53,7 +53,8 @@ class TextParser:
         return row, tuple(self._text(row, name) for name in self.names)
 
     def _kind_of(self, row: Row) -> Kind:
-        for kind in KINDS:
+        # A kind that a --field speaks of is the one that is meant.
+        for kind in sorted(KINDS, key=lambda kind: not self.fields.keys() & set(kind.texts)):
             if all(self.fields.get(name, name) in row.values for name in kind.texts):
                 return kind
         has = ", ".join(f'"{name}"' for name in list(row.values)[:8]) or "nothing"

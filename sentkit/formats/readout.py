@@ -47,8 +47,9 @@ def parse_readout(name: str) -> Readout:
     match = LAYERS.fullmatch(name)
     if match is None:
         raise UsageError(f'no readout "{name}"', advice=f"there are: {GRAMMAR}")
-    layers, reduction = filter(None, match.groups())
-    return Readout(name, tuple(int(layer[1:]) for layer in layers.split("+")), reduction)
+    written, reduction = filter(None, match.groups())
+    layers = tuple(dict.fromkeys(int(layer[1:]) for layer in written.split("+")))
+    return Readout("+".join(f"L{layer}" for layer in layers) + f":{reduction}", layers, reduction)
 
 
 def parse_readouts(names: str, depth: int) -> list[Readout]:

@@ -17,6 +17,7 @@ from sentkit.formats.rows import Row
 from sentkit.formats.vectors import ENCODINGS, without_vectors
 
 Members = Sequence[tuple[bytes, bytes]]  # names and values, in JSON
+OURS = {store.SUFFIX, ".jsonl", ".ndjson", ".json"}
 FOREIGN = {".tsv", ".csv", ".txt", ".npy", ".npz", ".parquet", ".pt", ".bin", ".h5"}
 
 
@@ -82,10 +83,10 @@ def refuse_present(row: Row, names: Sequence[str], *, replace: bool) -> None:
 
 def check_output(path: str) -> None:
     """Refuse a name that promises a format which is not written."""
-    if path != "-" and bare_suffix(path) in FOREIGN:
-        raise UsageError(
-            f"{path}: {bare_suffix(path)} is not written", advice="name it .jsonl, .jsonl.gz or .safetensors"
-        )
+    packed = bare_suffix(path) == store.SUFFIX and not store.is_store(path)
+    if path != "-" and (packed or bare_suffix(path) in FOREIGN):
+        kind = "".join(Path(path).suffixes[-2:]) if packed else bare_suffix(path)
+        raise UsageError(f"{path}: {kind} is not written", advice="name it .jsonl, .jsonl.gz or .safetensors")
 
 
 def open_sink(
@@ -125,7 +126,7 @@ def output_paths(output: str, readouts: Sequence[str], *, force: bool) -> list[s
     """One output for each readout; refused before any work where it cannot be written, or must not be."""
     if len(readouts) == 1:
         paths = [output]
-    elif output == "-" or Path(output).is_file():
+    elif output == "-" or Path(output).is_file() or bare_suffix(output) in {*FOREIGN, *OURS}:
         raise UsageError("several readouts need a folder to write to", advice="use -o DIR")
     else:
         paths = [str(Path(output) / f"{file_name(readout)}{store.SUFFIX}") for readout in readouts]

@@ -63,16 +63,33 @@ def _csv_cells(raw: bytes) -> list[str]:
 
 
 def _csv_records(lines: Iterator[Numbered]) -> Iterator[Numbered]:
-    """Lines joined while a quote is open: after an odd number of quotes the field goes on."""
-    first, open_quote = 0, False
+    """Lines joined while a quoted field goes on."""
+    first, inside = 0, False
     held: list[bytes] = []
     size = 0
     for number, line in lines:
         first, size = (first, size + len(line)) if held else (number, len(line))
         held.append(line)
-        open_quote ^= line.count(b'"') % 2 == 1
-        if not open_quote or size > LARGEST_RECORD:
+        inside = _ends_inside(line, inside)
+        if not inside or size > LARGEST_RECORD:
             yield first, b"".join(held)
-            held, open_quote = [], False
+            held, inside = [], False
     if held:
         yield first, b"".join(held)
+
+
+def _ends_inside(line: bytes, inside: bool) -> bool:
+    """Whether the line ends within quotes. They open only where a field begins: 5" in a field is an inch."""
+    place = 0
+    while True:
+        if not inside and line[place : place + 1] == b'"':
+            inside, place = True, place + 1
+        while inside:
+            quote = line.find(b'"', place)
+            if quote < 0:
+                return True
+            inside = line[quote + 1 : quote + 2] == b'"'  # two are one, and the field goes on
+            place = quote + 2 if inside else quote + 1
+        place = line.find(b",", place) + 1
+        if place == 0:
+            return False

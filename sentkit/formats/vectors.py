@@ -10,6 +10,7 @@ import orjson
 import pybase64
 from numpy.typing import NDArray
 
+from sentkit.errors import UsageError
 from sentkit.formats import store
 from sentkit.formats.fingerprint import shown, space_of
 from sentkit.formats.kinds import FIELDS, KINDS, wrong_member
@@ -53,6 +54,9 @@ class VectorReader:
         if not store.is_store(path):
             yield from self.inputs.read_file(path, lambda row: then(self.parse(row)))
             return
+        named = sorted(self.inputs.fields.keys() & {name for names in VECTOR_NAMES for name in names})
+        if named:
+            raise UsageError(f"--field {named[0]}: the vectors of {path} are not members of its rows")
         file = store.Store(path)
 
         def take(pair: tuple[Row, NDArray[np.float32]]) -> T:

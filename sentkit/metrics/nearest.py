@@ -36,7 +36,9 @@ class ClosestPairs:
 
 def _magnitude(metric: str, vectors: Rows) -> float:
     """How large what the metric adds up can be, as rounding errors grow with it."""
-    longest = math.sqrt(float(np.vecdot(vectors, vectors).max(initial=0.0)))
+    # In float64: a square of 1e20 is beyond float32.
+    squares = np.einsum("nd,nd->n", vectors, vectors, dtype=np.float64)
+    longest = math.sqrt(float(squares.max(initial=0.0)))
     widest = longest * math.sqrt(vectors.shape[1])  # a bound of the sum of magnitudes
     return {"cosine": 1.0, "dot": longest**2, "euclidean": longest, "manhattan": widest}[metric]
 

@@ -1,7 +1,7 @@
 """Reports as JSON objects: what `score --gold` prints into a pipe. Values x 100; undefined ones null."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from sentkit.formats.files import readable
@@ -29,6 +29,18 @@ def file_records(inputs: Inputs, question: Question, baseline: str | None) -> li
         records.append(record)
     average = average_record(records)
     return records if average is None else [*records, average]
+
+
+def remarks(records: Sequence[Record]) -> Iterator[str]:
+    """What a number alone would hide."""
+    for record in records:
+        file = record["file"]
+        if record.get("skipped"):
+            yield f"{file}: {record['skipped']} rows without a score were left out"
+        if record["spearman"] is None and not record.get("undefined"):
+            yield f"{file}: no correlation: all pairs are equally alike"
+        for name in record.get("undefined", ()):
+            yield f'{file}: group "{name}" has no correlation: too few pairs, or all alike'
 
 
 def report_record(judged: Judged, report: Report, metric: str) -> Record:
@@ -71,6 +83,16 @@ def average_record(records: Sequence[Record]) -> Record | None:
         values = [record[name] for record in records]
         found[name] = None if None in values else sum(values) / len(values)
     return found
+
+
+def under(records: Sequence[Record], floor: float | None) -> str | None:
+    """Which record's Spearman is not at the floor, if one is not; an undefined one is not."""
+    for record in records:
+        value = record["spearman"]
+        if floor is not None and (value is None or value < floor):
+            shown = "undefined" if value is None else f"{value:.2f}"
+            return f"{record['file']}: spearman is {shown}, under {floor:g}"
+    return None
 
 
 def _estimates(of: Report | Group) -> Record:

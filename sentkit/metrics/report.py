@@ -1,12 +1,12 @@
 """The STS report: an encoder's correlations with people, with intervals; and two encoders compared.
 
-All values are x 100. The aggregates are those of METHODS H.1: `all` concatenates the pairs of all groups,
+All values are x 100. The aggregates are those of the papers: `all` concatenates the pairs of all groups,
 `mean` is the plain mean of the groups' correlations, `weighted` their mean by number of pairs.
 """
 
 import math
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -176,16 +176,3 @@ def compare(
         spearman=_difference(one.spearman - other.spearman, drawn.spearman),
         pearson=_difference(one.pearson - other.pearson, drawn.pearson),
     )
-
-
-def as_dict(result: Report | Comparison) -> dict[str, object]:
-    """The same as plain JSON types, None in place of NaN."""
-    return {key: _plain(value) for key, value in asdict(result).items()}
-
-
-def _plain(value: object) -> object:
-    if isinstance(value, dict):
-        return {key: _plain(item) for key, item in value.items()}
-    if isinstance(value, tuple):
-        return [_plain(item) for item in value]
-    return None if isinstance(value, float) and math.isnan(value) else value

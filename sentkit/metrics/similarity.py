@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 Rows = NDArray[np.float32]
 Wide = NDArray[np.float64]
 
-SMALLEST_NORM = 1e-8  # epsilon of METHODS 0.1: a shorter row counts as this long
+SMALLEST_NORM = 1e-8  # a shorter row counts as this long, as in torch's cosine_similarity
 CHUNK = 49_152  # elements widened at a time: two chunks of float64 stay in the cache
 TILE = (8, 32)  # rows of differences at a time in `_manhattan_blocks`, for the same reason
 
@@ -67,8 +67,9 @@ class Blocks:
 
 
 def _unit_rows(rows: Rows) -> Rows:
-    norms = np.sqrt(np.vecdot(rows, rows))
-    return rows / np.maximum(norms, np.float32(SMALLEST_NORM))[:, None]
+    wide = rows.astype(np.float64)  # a square of 1e20 is beyond float32
+    norms = np.sqrt(np.vecdot(wide, wide))
+    return (wide / np.maximum(norms, SMALLEST_NORM)[:, None]).astype(np.float32)
 
 
 def _as_they_are(rows: Rows) -> Rows:

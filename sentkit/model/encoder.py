@@ -1,14 +1,16 @@
 """An encoder ready for use: a body with its weights, the readouts, the steps behind them, their spaces."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
-from sentkit.errors import DataError, UnavailableError
+from sentkit.errors import DataError, NoInputError, UnavailableError
 from sentkit.formats.checkpoints import Checkpoint
 from sentkit.formats.files import readable
 from sentkit.formats.fingerprint import Spec, digest, name_for_label, shown, space_of
@@ -43,7 +45,10 @@ class Encoder:
             self.body = body.to(self.device, self.dtype).eval()
             check_pooler(self.body, reading.readouts)
             self.steps = self._steps()
-            self.specs = [self._spec(readout, weights.result()) for readout in reading.readouts]
+            self.specs = [
+                self._spec(readout, weights.result()[readout.reduction == "pooler"])
+                for readout in reading.readouts
+            ]
         self.width = self.body.width
         for step in self.steps:
             self.width = step.width(self.width)
@@ -52,19 +57,22 @@ class Encoder:
     def precision(self) -> str:
         return "bf16" if self.dtype == torch.bfloat16 else "fp32"
 
-    def _load(self, pool: ThreadPoolExecutor) -> tuple[Bert | Adapter, "Future[str]"]:
-        """The body, and the hash of its tensors, computed meanwhile in a thread."""
-        tensors = read_tensors(self.checkpoint.weights())
-        pooled = any(readout.reduction == "pooler" for readout in self.reading.readouts)
+    def _load(self, pool: ThreadPoolExecutor) -> tuple[Bert | Adapter, "Future[dict[bool, str]]"]:
+        """The body, and the hashes of its tensors, computed meanwhile in a thread."""
         try:
             architecture = read_architecture(self.checkpoint.config)
         except NotPacked as reason:
             self.notes.append(f"{self.checkpoint.name}: {reason}: run through transformers")
-            hashed = pool.submit(weights_hash, tensors, with_pooler=pooled)
-            return load_adapter(self.checkpoint.transformer), hashed
-        named = canonical(tensors, architecture)
+            adapter = load_adapter(self.checkpoint.transformer)
+            return adapter, pool.submit(self._hashes, adapter.tensors())
+        named = canonical(read_tensors(self.checkpoint.weights()), architecture)
         fit(named, architecture, source=self.checkpoint.name)
-        return load_bert(named, architecture), pool.submit(weights_hash, named, with_pooler=pooled)
+        return load_bert(named, architecture), pool.submit(self._hashes, named)
+
+    def _hashes(self, tensors: Mapping[str, Tensor]) -> dict[bool, str]:
+        """By whether the pooler is read: it is of the space only of those who read it."""
+        wanted = {readout.reduction == "pooler" for readout in self.reading.readouts}
+        return {pooled: weights_hash(tensors, with_pooler=pooled) for pooled in wanted}
 
     def _steps(self) -> list[Step]:
         """The declared steps, with unit length asked of the numbers that `dim` keeps, then the transform."""
@@ -96,7 +104,7 @@ class Encoder:
             "precision": self.precision,
         }
         label = f"{name_for_label(self.checkpoint.name)}/{readout.name}"
-        spec = Spec(label, digest([weights, tokenizer.hash, read_as]), record)
+        spec = Spec(label, digest([weights, rules_of(self.body), tokenizer.hash, read_as]), record)
         for step in self.steps:
             if step is self.steps[-1] and self.reading.transform is not None:
                 check_fitted(self.reading.transform, spec)
@@ -136,10 +144,21 @@ class Encoder:
         return [np.concatenate(halves) for halves in both]
 
 
+def rules_of(body: Bert | Adapter) -> list[Any]:
+    """What of a config changes the vectors of the same tensors: with other heads they are another encoder."""
+    if isinstance(body, Bert):
+        shape = body.architecture
+        return [shape.heads, shape.activation, shape.norm_epsilon, shape.position_offset]
+    config = body.model.config
+    return [getattr(config, name, None) for name in ("num_attention_heads", "hidden_act", "layer_norm_eps")]
+
+
 def read_dense(folder: Path) -> Linear:
     """A dense layer of sentence-transformers."""
     config = read_object(folder / "config.json")
     files = [path for path in (folder / "model.safetensors", folder / "pytorch_model.bin") if path.is_file()]
+    if not files:
+        raise NoInputError(f"{folder}: has no model.safetensors and no pytorch_model.bin")
     tensors = read_tensors(files[:1])
     name = str(config.get("activation_function")).rpartition(".")[2]
     weight = tensors.get("linear.weight")

@@ -38,7 +38,7 @@ def portrait(checkpoint: Checkpoint) -> dict[str, Any]:
             "hash": tokenizer.hash,
         },
         "sentence_transformers": stock(checkpoint, reading),
-        **lineage(checkpoint.lineage),
+        "lineage": lineage(checkpoint.lineage),
     }
 
 

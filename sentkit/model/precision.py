@@ -1,6 +1,5 @@
 """Where a model runs, in which number format, and on how many threads."""
 
-import os
 import re
 
 import torch
@@ -43,10 +42,3 @@ def has_fast_bf16(device: torch.device) -> bool:
     # Older releases of torch cannot tell; then fp32 is the safe answer.
     capabilities: dict[str, object] = getattr(torch.cpu, "get_capabilities", dict)()
     return any(capabilities.get(name) for name in FAST_BF16)
-
-
-def thread_count() -> int:
-    """The processors that this process may use, which a batch system may have made fewer than there are."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1

@@ -37,6 +37,7 @@ class Reading:
     normalise: bool
     dim: int | None
     transform: str | None
+    left_behind: tuple[str, ...]  # steps declared for another readout than the one asked for
     declared: bool  # False: nothing said how to read this checkpoint, and mean was taken
 
 
@@ -57,6 +58,7 @@ def plan_reading(checkpoint: Checkpoint, wishes: Wishes) -> Reading:
         readouts=tuple(readouts),
         tokenizer=plan_tokens(checkpoint, wishes, in_template=any(through_template)),
         steps=said.steps if own else (),
+        left_behind=() if own else said.steps,
         normalise=wishes.normalise,
         dim=wishes.dim,
         transform=wishes.transform,

@@ -1,4 +1,4 @@
-"""Templates of the readout `prompt`: a sentence set into words around a mask token (METHODS A.2)."""
+"""Templates of the readout `prompt`: a sentence set into words around a mask token (PromptBERT)."""
 
 import string
 from dataclasses import dataclass

@@ -164,7 +164,8 @@ def test_an_export_of_an_export_keeps_what_it_does_not_change(sentkit, exported,
 
     assert np.array_equal(made.vectors(), again.vectors())
     assert (changed["readout"], changed["steps"], changed["prompt"]) == ("cls", [], "query: ")
-    assert changed["parent"] == "made"
+    assert changed["lineage"]["parents"][0] == "made"
+    assert len(changed["lineage"]["parents"]) == 2
 
 
 def test_the_real_minilm_passes_through(sentkit, minilm, stock, few, tmp_path):

@@ -34,7 +34,7 @@ def test_the_bundled_model_tells_of_itself(inspect):
     assert record["stored_as"] == ["F16"]
     assert record["tokenizer"]["tokens"] == 16384
     assert record["sentence_transformers"] == "yes, by modules.json"
-    assert record["parent"] == "nano-mlm"
+    assert record["lineage"]["parents"] == ["nano-mlm"]
 
 
 def test_sizes_are_counted(inspect, tiny):

@@ -21,7 +21,7 @@ def judged():
     return list(zip((0.1 * gold + 0.3 * random.random(30)).round(3).tolist(), gold.tolist(), strict=True))
 
 
-# METHODS J-14, and the group B with one pair more.
+# A worked example: and the group B with one pair more.
 J14 = [
     *(pair(s, g, topic="A") for s, g in ((0.1, 1), (0.2, 2), (0.3, 3))),
     *(pair(s, g, topic="B") for s, g in ((0.05, 2.5), (0.15, 3.5), (0.25, 4.5))),
@@ -71,7 +71,7 @@ def test_the_metric_matters(report):
 )
 @pytest.mark.parametrize("aggregate", ["all", "mean", "weighted"])
 def test_the_aggregates_are_those_of_the_papers(report, rows, expected, aggregate):
-    """METHODS J-14: all three are printed, and the headline is the one that was asked for."""
+    """A worked example: all three are printed, and the headline is the one that was asked for."""
     (found,) = report(rows, "--group", "topic", "--aggregate", aggregate).rows
 
     assert {name: both["spearman"] for name, both in found["averages"].items()} == pytest.approx(
@@ -103,7 +103,7 @@ def test_a_group_without_a_correlation_is_told(report):
 
 
 def test_ties_are_averaged(report):
-    """METHODS J-14: Spearman([1,1,2,3],[.2,.4,.4,.9]) = .833333."""
+    """A worked example: Spearman([1,1,2,3],[.2,.4,.4,.9]) = .833333."""
     rows = [pair(s, g) for s, g in ((0.2, 1), (0.4, 1), (0.4, 2), (0.9, 3))]
 
     assert report(rows).rows[0]["spearman"] == pytest.approx(83.3333, abs=1e-4)

@@ -45,7 +45,7 @@ def test_spearman_ignores_monotone_changes(drawn: list[tuple[int, int]]) -> None
 
 
 def test_ties_of_the_worked_example() -> None:
-    """METHODS J-14: Spearman of (1, 1, 2, 3) and (.2, .4, .4, .9) is 5/6."""
+    """A worked example: Spearman of (1, 1, 2, 3) and (.2, .4, .4, .9) is 5/6."""
     assert spearman([1, 1, 2, 3], [0.2, 0.4, 0.4, 0.9]) == pytest.approx(5 / 6, abs=1e-15)
 
 

@@ -1,4 +1,3 @@
-import json
 import math
 
 import numpy as np
@@ -7,9 +6,9 @@ import pytest
 from sentkit.metrics import intervals
 from sentkit.metrics.correlation import pearson, spearman
 from sentkit.metrics.intervals import percentile_interval, resample, two_sided_p
-from sentkit.metrics.report import AGGREGATES, Pairs, as_dict, compare, report
+from sentkit.metrics.report import AGGREGATES, Pairs, compare, report
 
-# METHODS J-14: two sub-topics, and the second with one more pair.
+# A worked example: two sub-topics, and the second with one more pair.
 GOLD = [1.0, 2.0, 3.0, 2.5, 3.5, 4.5]
 SCORES = [0.1, 0.2, 0.3, 0.05, 0.15, 0.25]
 TWO_TOPICS = Pairs(np.array(SCORES), np.array(GOLD), np.array([0, 0, 0, 1, 1, 1]), ("A", "B"))
@@ -25,7 +24,7 @@ def noisy(n: int, noise: float, seed: int = 0, topics: int = 3) -> Pairs:
 
 
 def test_aggregates_of_the_worked_example() -> None:
-    """METHODS J-14: each sub-topic is perfect, their mean too, and all pairs together are not."""
+    """A worked example: each sub-topic is perfect, their mean too, and all pairs together are not."""
     found = report(TWO_TOPICS, count=20)
 
     assert [group.spearman.value for group in found.groups] == pytest.approx([100.0, 100.0])
@@ -36,7 +35,7 @@ def test_aggregates_of_the_worked_example() -> None:
 
 
 def test_aggregates_with_one_pair_more() -> None:
-    """METHODS J-14: the plain mean, the weighted mean and the whole are then three different numbers."""
+    """A worked example: the plain mean, the weighted mean and the whole are then three different numbers."""
     found = report(ONE_PAIR_MORE, count=20)
 
     assert [group.spearman.value for group in found.groups] == pytest.approx([100.0, -20.0])
@@ -201,16 +200,3 @@ def test_other_pairs_cannot_be_compared() -> None:
     """Two encoders are compared on the same pairs only."""
     with pytest.raises(AssertionError, match="same pairs"):
         compare(noisy(60, 1.0), noisy(61, 1.0))
-
-
-def test_as_dict_is_plain_json() -> None:
-    """Reports and comparisons are JSON without NaN, which becomes null."""
-    pairs = Pairs(np.array(SCORES), np.array(GOLD), np.array([0, 0, 0, 1, 1, 2]), ("A", "B", "single"))
-
-    found = as_dict(report(pairs, aggregate="mean", count=10))
-
-    assert json.loads(json.dumps(found, allow_nan=False)) == found
-    assert found["undefined"] == ["single"]
-    assert found["averages"]["mean"] == {"spearman": None, "pearson": None}
-    assert found["groups"][0]["spearman"]["interval"]["method"] == "bootstrap"
-    json.dumps(as_dict(compare(pairs, pairs, count=10)), allow_nan=False)

@@ -1,13 +1,10 @@
 """Devices and precisions by name."""
 
-import os
-
 import pytest
 import torch
 
 from sentkit.errors import UnavailableError, UsageError
-from sentkit.model import precision
-from sentkit.model.precision import pick_device, pick_precision, thread_count
+from sentkit.model.precision import pick_device, pick_precision
 
 CPU = torch.device("cpu")
 
@@ -91,16 +88,3 @@ def test_an_unknown_precision_lists_those_there_are():
     with pytest.raises(UsageError, match='no precision "fp16"') as error:
         pick_precision("fp16", CPU)
     assert error.value.advice == "there are: fp32, bf16, auto"
-
-
-def test_threads_are_those_this_process_may_use(monkeypatch):
-    monkeypatch.setattr(os, "sched_getaffinity", lambda process: {0, 3, 5}, raising=False)
-
-    assert thread_count() == 3
-
-
-def test_threads_are_all_where_affinity_is_unknown(monkeypatch):
-    monkeypatch.delattr(precision.os, "sched_getaffinity", raising=False)
-    monkeypatch.setattr(os, "cpu_count", lambda: 7)
-
-    assert thread_count() == 7

@@ -63,7 +63,7 @@ def test_reductions_equal_plain_loops(name, lengths, dtype):
 
 
 def test_j8_the_mean_does_not_see_the_next_sentence():
-    """METHODS J-8: [1, 2], [3, 4] have the mean [2, 3] beside [100, 100] (wrong: 34.67, 35.33)."""
+    """A worked example: [1, 2], [3, 4] have the mean [2, 3] beside [100, 100] (wrong: 34.67, 35.33)."""
     packed = pack([[1, 1], [1, 1, 1]])
     states = torch.tensor([[1.0, 2], [3, 4], [100, 100], [100, 100], [100, 100]])
 
@@ -71,7 +71,7 @@ def test_j8_the_mean_does_not_see_the_next_sentence():
 
 
 def test_j8_the_max_of_negative_numbers_is_not_padding():
-    """METHODS J-8: [-1, -2], [-3, -4] have the max [-1, -2] (wrong: 0, 0)."""
+    """A worked example: [-1, -2], [-3, -4] have the max [-1, -2] (wrong: 0, 0)."""
     packed = pack([[1, 1], [1, 1, 1]])
     states = torch.tensor([[-1.0, -2], [-3, -4], [0, 0], [0, 0], [0, 0]])
 
@@ -90,7 +90,7 @@ def test_j8_the_max_of_negative_numbers_is_not_padding():
     ],
 )
 def test_j8_layers_are_those_the_name_says(name, expected):
-    """METHODS J-8: layers constant 0, 1, 2, 6; mean-first-last takes layer 1, not the embeddings."""
+    """A worked example: layers constant 0, 1, 2, 6; mean-first-last takes layer 1, not the embeddings."""
     encoder = Layers([torch.full((3, 2), value) for value in (0.0, 1.0, 2.0, 6.0)])
 
     (found,) = read(encoder, pack([[1, 1], [1]]), [parse_readout(name)])

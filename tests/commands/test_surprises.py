@@ -1,0 +1,173 @@
+"""Ways in which a command once did something else than it was asked, without a word."""
+
+import json
+import os
+
+import pytest
+
+
+@pytest.fixture
+def pairs(sentkit, tmp_path):
+    (tmp_path / "pairs.jsonl").write_text(
+        "".join(
+            json.dumps({"text_a": left, "text_b": right, "title": "the sea", "score": score}) + "\n"
+            for left, right, score in (("a cat", "a dog", 3), ("a man", "a boat", 0), ("red", "scarlet", 4))
+        )
+    )
+    sentkit("encode", "pairs.jsonl", "-o", "pairs.safetensors")
+    return "pairs.jsonl"
+
+
+@pytest.fixture
+def pooled(sentkit, tmp_path):
+    """nano with a pooler of its own."""
+    import torch
+    from safetensors.torch import load_file, save_file
+
+    sentkit("export", "-o", "pooled")
+    tensors = load_file(tmp_path / "pooled/model.safetensors")
+    tensors |= {"pooler.dense.weight": torch.eye(256), "pooler.dense.bias": torch.zeros(256)}
+    save_file(tensors, tmp_path / "pooled/model.safetensors")
+    return "pooled"
+
+
+def test_a_space_does_not_depend_on_what_else_is_read(sentkit, pooled):
+    """The pooler belongs to the space only of those who read it."""
+    alone = sentkit("encode", "-m", pooled, "--readout", "cls", stdin="a cat\n").rows[0]["_emb"]
+    sentkit("encode", "-m", pooled, "--readout", "cls,pooler", "-o", "both", stdin="a cat\n")
+    beside = sentkit("cat", "both/cls.safetensors").rows[0]["_emb"]
+
+    assert beside == alone
+    assert sentkit("cat", "both/pooler.safetensors").rows[0]["_emb"] != alone
+
+
+def test_other_heads_are_another_encoder(sentkit, tmp_path):
+    """The tensors are the same, the vectors are not, and so neither is the space."""
+    sentkit("export", "-o", "other")
+    config = json.loads((tmp_path / "other/config.json").read_text())
+    (tmp_path / "other/config.json").write_text(json.dumps({**config, "num_attention_heads": 8}))
+    spaces = [sentkit("encode", "-m", name, stdin="a cat\n").rows[0]["_emb"] for name in ("nano", "other")]
+
+    assert spaces[0].rpartition(":")[2] != spaces[1].rpartition(":")[2]
+
+
+def test_a_field_that_is_named_is_the_one_that_is_read(sentkit, pairs):
+    done = sentkit("encode", pairs, "--field", "text=title")
+    title = sentkit("encode", stdin="the sea\n")
+
+    assert done.vectors().tolist() == [title.vectors()[0].tolist()] * 3
+
+
+def test_the_vectors_of_a_vector_file_have_no_other_names(sentkit, pairs):
+    done = sentkit("score", "pairs.safetensors", "--field", "embedding_a=theirs")
+
+    assert done.code == 2
+    assert "--field embedding_a" in done.told[0]
+
+
+def test_export_leaves_other_folders_alone(sentkit, tmp_path):
+    (tmp_path / "made.part").mkdir()
+    (tmp_path / "made.part/state").write_text("precious")
+
+    assert sentkit("export", "-o", "made").code == 0
+    assert (tmp_path / "made.part/state").read_text() == "precious"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["made", "made.part"]
+
+
+def test_export_does_not_replace_the_folder_one_stands_in(sentkit, tmp_path, monkeypatch):
+    sentkit("export", "-o", "made")
+    monkeypatch.chdir(tmp_path / "made")
+    done = sentkit("export", "-m", ".", "-o", ".", "-f")
+
+    assert done.code == 73
+    assert os.path.exists("model.safetensors")  # noqa: PTH110
+
+
+def test_rejects_and_output_are_two_files(sentkit, pairs):
+    done = sentkit("encode", pairs, "--on-error", "skip", "--rejects", "one.jsonl", "-o", "one.jsonl")
+
+    assert done.code == 2
+    assert "one.jsonl" in done.told[0]
+
+
+def test_two_names_of_one_readout_make_one_file(sentkit, pairs, tmp_path):
+    done = sentkit("encode", pairs, "--readout", "L1:mean,L01:mean,cls", "-o", "sweep")
+
+    assert done.code == 0
+    assert sorted(path.name for path in (tmp_path / "sweep").iterdir()) == [
+        "L01-mean.safetensors",
+        "cls.safetensors",
+    ]
+
+
+def test_vectors_are_kept_from_a_vector_file_too(sentkit, pairs):
+    kept = sentkit("score", "pairs.safetensors", "--keep-vectors").rows
+    plain = sentkit("cat", "pairs.safetensors").rows
+
+    assert [{**row, "similarity": 0} for row in kept] == [{**row, "similarity": 0} for row in plain]
+
+
+@pytest.mark.parametrize(
+    "flags", [["-o", "x.safetensors.gz"], ["--readout", "cls,mean", "-o", "x.safetensors"]]
+)
+def test_a_name_that_promises_another_form_is_refused(sentkit, pairs, tmp_path, flags):
+    assert sentkit("encode", pairs, *flags).code == 2
+    assert not (tmp_path / flags[-1]).exists()
+
+
+@pytest.mark.parametrize("floor", ["nan", "inf"])
+def test_a_floor_is_a_number(sentkit, pairs, floor):
+    assert sentkit("score", "pairs.safetensors", "--gold", "score", "--fail-under", floor).code == 2
+
+
+def test_steps_that_are_left_out_are_told(sentkit):
+    """A readout for which none were declared."""
+    sentkit("export", "--normalize", "-o", "unit")
+    done = sentkit("encode", "-m", "unit", "--readout", "cls", stdin="a cat\n")
+
+    assert "left out: normalise" in done.told[0]
+
+
+def test_an_inch_is_no_quotation_mark(sentkit):
+    """Quotes open where a field begins, and nowhere else."""
+    table = 'text,id\none,1\na 5" pipe,2\n"a ""b"",\nc",3\n'
+    done = sentkit("cat", "--from", "csv", stdin=table)
+
+    assert done.rows == [
+        {"text": "one", "id": "1"},
+        {"text": 'a 5" pipe', "id": "2"},
+        {"text": 'a "b",\nc', "id": "3"},
+    ]
+
+
+def test_large_vectors_have_their_cosine(sentkit):
+    rows = '{"text":"a","embedding":[1e20,0]}\n{"text":"b","embedding":[1e20,1e20]}\n'
+    closest = sentkit("score", stdin=rows)
+    matrix = sentkit("score", "--matrix", stdin=rows)
+
+    assert closest.rows[0]["similarity"] == pytest.approx(0.5**0.5)
+    assert matrix.rows[0]["similarities"] == pytest.approx([1, 0.5**0.5])
+    assert closest.err == matrix.err == ""
+
+
+def test_rows_without_a_score_are_told(sentkit, pairs, tmp_path):
+    rows = (tmp_path / pairs).read_text() + '{"text_a":"x","text_b":"y","score":null}\n'
+    vectors = sentkit("encode", stdin=rows).out
+    done = sentkit("score", "--gold", "score", stdin=vectors)
+
+    assert done.rows[0]["skipped"] == 1
+    assert done.told == ["sentkit score: warning: -: 1 rows without a score were left out"]
+
+
+@pytest.mark.parametrize("command", ["encode", "score"])
+def test_no_rows_are_told(sentkit, command):
+    done = sentkit(command, stdin="")
+
+    assert (done.code, done.out) == (0, b"")
+    assert done.told == [f"sentkit {command}: warning: no rows"]
+
+
+def test_the_documents_hold_no_gaps():
+    from pathlib import Path
+
+    assert "BENCHMARKS" not in (Path(__file__).parents[2] / "README.md").read_text()
