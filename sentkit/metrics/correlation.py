@@ -16,9 +16,20 @@ def middle_ranks(counts: NDArray) -> Column:
 
 
 def ranks(values: ArrayLike) -> Column:
-    """Ranks from 1, tied values sharing the average of theirs."""
-    _, codes, counts = np.unique(np.asarray(values), return_inverse=True, return_counts=True)
-    return middle_ranks(counts)[codes]
+    """Ranks from 1, tied values sharing the average of theirs. (np.unique says as much in more memory.)"""
+    column = np.asarray(values)
+    order = np.argsort(column, kind="stable")
+    ascending = column[order]
+    first = np.flatnonzero(np.append(ascending[:1] == ascending[:1], ascending[1:] != ascending[:-1]))
+    del ascending
+    counts = np.diff(first, append=len(column))
+    middles = counts / 2.0
+    middles += first
+    del first
+    shared = np.repeat(middles + 0.5, counts)
+    found = np.empty(len(column))
+    found[order] = shared
+    return found
 
 
 def centred(values: ArrayLike) -> Column:

@@ -1,4 +1,4 @@
-"""Rows with two vectors -> similarities, gold scores and groups: what `score` works on, in 28 bytes a row."""
+"""Rows with two vectors -> similarities, gold scores and groups: what `score` works on, in 16 bytes a row."""
 
 from array import array
 from collections.abc import Iterable, Iterator
@@ -29,7 +29,7 @@ class Judged:
     emb: str | None
     pairs: Pairs
     skipped: int  # rows whose gold score is null
-    identities: NDArray[np.int64]  # of texts and gold, to see that two files hold the same pairs
+    identities: NDArray[np.int64]  # of texts and gold, to see that two files hold the same pairs; or none
 
 
 def blocks(items: Iterable[T], size: int = BLOCK) -> Iterator[list[T]]:
@@ -68,7 +68,7 @@ class Gold:
 
     name: str
     group: str | None
-    texts: tuple[str, ...]  # the members that say which pair it is
+    texts: tuple[str, ...]  # the members that say which pair it is, where that will be asked
     scores: "array[float]" = field(default_factory=lambda: array("d"))
     groups: "array[int]" = field(default_factory=lambda: array("i"))
     identities: "array[int]" = field(default_factory=lambda: array("q"))
@@ -83,8 +83,10 @@ class Gold:
             self.skipped += 1
             return None
         self.scores.append(score)
-        self.groups.append(code)
-        self.identities.append(hash((score, *(str(values.get(name)) for name in self.texts))))
+        if self.group is not None:
+            self.groups.append(code)
+        if self.texts:
+            self.identities.append(hash((score, *(str(values.get(name)) for name in self.texts))))
         return row
 
     def _code(self, row: VectorRow) -> int:
@@ -96,19 +98,22 @@ class Gold:
         return self.codes.setdefault(str(value), len(self.codes))
 
 
-def judge(inputs: Inputs, path: str, question: Question) -> Judged:
+def judge(inputs: Inputs, path: str, question: Question, *, paired: bool) -> Judged:
+    """`paired`: its pairs will be compared with another file's, one by one."""
     reader, gold = VectorReader(inputs), question.gold
-    taken = Gold(gold, question.group, tuple(inputs.fields.get(name, name) for name in ("text_a", "text_b")))
+    texts = tuple(inputs.fields.get(name, name) for name in ("text_a", "text_b")) if paired else ()
+    taken = Gold(gold, question.group, texts)
     rows = (row for row in reader.read_file(path, taken.take) if row is not None)
-    similarities = np.fromiter((value for _, value in compare_rows(rows, question.metric)), np.float64)
-    scores = np.array(taken.scores)
+    found = array("d", (value for _, value in compare_rows(rows, question.metric)))
+    similarities = np.frombuffer(found, np.float64)
+    scores = np.frombuffer(taken.scores, np.float64)
     if len(scores) < 2:
         raise DataError(f'{len(scores)} rows with a score in "{gold}": too few to correlate', source=path)
     if scores.min() == scores.max():  # equal similarities are no mistake: those of [CLS] at layer 0 are
         raise DataError(f'"{gold}" is the same in all {len(scores)} rows: no correlation', source=path)
-    groups = np.array(taken.groups) if question.group else None
+    groups = np.frombuffer(taken.groups, np.intc) if question.group else None
     pairs = Pairs(similarities, scores, groups, tuple(taken.codes))
-    return Judged(path, reader.emb, pairs, taken.skipped, np.array(taken.identities))
+    return Judged(path, reader.emb, pairs, taken.skipped, np.array(taken.identities, np.int64))
 
 
 def check_same_pairs(judged: Judged, baseline: Judged) -> None:

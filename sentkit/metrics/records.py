@@ -16,10 +16,11 @@ KINDS = ("spearman", "pearson")
 
 def file_records(inputs: Inputs, question: Question, baseline: str | None) -> list[Record]:
     """One record for each file, and one of their average where that means something."""
-    base = None if baseline is None else judge(inputs, baseline, question)
+    paired = baseline is not None
+    base = None if baseline is None else judge(inputs, baseline, question, paired=True)
     records = []
     for path in inputs.paths:
-        judged = judge(inputs, path, question)
+        judged = judge(inputs, path, question, paired=paired)
         found = report(judged.pairs, aggregate=question.aggregate, seed=question.seed)
         record = report_record(judged, found, question.metric)
         if base is not None:

@@ -32,13 +32,20 @@ def started(tmp_path, tiny):
     def start(*arguments, **streams):
         named = [str(tiny) if argument == "TINY" else argument for argument in arguments]
         pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE) | streams
-        running.append(subprocess.Popen([sys.executable, "-m", "sentkit", *named], cwd=tmp_path, **pipes))
+        program = [sys.executable, "-m", "sentkit", *named]
+        running.append(subprocess.Popen(program, cwd=tmp_path, preexec_fn=heed_signals, **pipes))
         return running[-1]
 
     yield start
     for process in running:
         process.kill()
         process.communicate()
+
+
+def heed_signals():
+    """A shell's background jobs ignore Ctrl-C, and so would what they start."""
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_DFL)
 
 
 def wait_until_read(process):
