@@ -28,7 +28,7 @@ from sentkit.model.names import encoder_shapes, pooler_shapes
 
 HERE = Path(__file__).parent
 NANO = HERE.parent.parent / "sentkit/nano"
-SHARED = HERE.parent.parent.parent / "shared"
+DATA = Path(os.environ.get("SENTKIT_DATA", HERE.parent.parent.parent / "shared/data"))
 TOKENIZER = ("tokenizer.json", "tokenizer_config.json", "vocab.txt")
 SMALL = {
     "model_type": "bert",
@@ -214,9 +214,9 @@ def minilm() -> str:
 @pytest.fixture(scope="session")
 def sts() -> Path:
     """The folder of the STS sets."""
-    if not (SHARED / "data/sts").is_dir():
-        pytest.skip("../shared/data is not here")
-    return SHARED / "data/sts"
+    if not (DATA / "sts").is_dir():
+        pytest.skip(f"no STS sets in {DATA}")
+    return DATA / "sts"
 
 
 def in_jsonl(*rows: dict[str, Any]) -> bytes:
