@@ -9,6 +9,7 @@ from sentkit.formats.checkpoints import Checkpoint
 from sentkit.formats.readout import NAMED, Readout, parse_readouts
 from sentkit.model.architecture import DEEPEST, NotPacked, read_architecture
 from sentkit.model.tokens import Tokenizer
+from sentkit.transforms.affine import read_affine
 
 LONGEST = 512  # tokens, where a checkpoint says nothing at all
 WIDTHS = ("hidden_size", "dim", "d_model", "n_embd")
@@ -52,6 +53,7 @@ def plan_reading(checkpoint: Checkpoint, wishes: Wishes) -> Reading:
         raise UsageError("the readout prompt reads other texts than the rest: encode it by itself")
     if (wishes.template or wishes.full_stop) and not any(through_template):
         raise UsageError("--template and --full-stop belong to --readout prompt")
+    check_steps(checkpoint, wishes)
     # Another readout than the declared one leaves the steps made for that one behind.
     own = said.readout is None or all(same(readout, said.readout, depth) for readout in readouts)
     return Reading(
@@ -64,6 +66,16 @@ def plan_reading(checkpoint: Checkpoint, wishes: Wishes) -> Reading:
         transform=wishes.transform,
         declared=wishes.readout is not None or said.readout is not None,
     )
+
+
+def check_steps(checkpoint: Checkpoint, wishes: Wishes) -> None:
+    """What is wrong with the wished steps is said before any work, and in a dry run too."""
+    if wishes.transform is not None:
+        read_affine(wishes.transform)
+    width = width_of(checkpoint.config)
+    dense = set(checkpoint.declared.steps) - {"normalise"}  # after one, the width is another
+    if wishes.dim is not None and not dense and wishes.dim > width > 0:
+        raise UsageError(f"--dim {wishes.dim}: the vectors have {width} numbers")
 
 
 def same(readout: Readout, other: Readout, depth: int) -> bool:

@@ -167,6 +167,14 @@ def test_no_rows_are_told(sentkit, command):
     assert done.told == [f"sentkit {command}: warning: no rows"]
 
 
+@pytest.mark.parametrize(("flags", "code"), [(["--dim", "9999"], 2), (["--transform", "no.safetensors"], 66)])
+def test_a_dry_run_refuses_what_the_run_would(sentkit, flags, code):
+    dry, wet = (sentkit("encode", *flags, *more, stdin="a cat\n") for more in (["-n"], []))
+
+    assert (dry.code, wet.code) == (code, code)
+    assert dry.told == wet.told
+
+
 def test_the_documents_hold_no_gaps():
     from pathlib import Path
 

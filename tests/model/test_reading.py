@@ -6,12 +6,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from sentkit.errors import UsageError
 from sentkit.formats.checkpoints import read_checkpoint
 from sentkit.formats.hub import find_model
 from sentkit.model.reading import LONGEST, Reading, Wishes, depth_of, most_tokens, plan_reading
+from sentkit.transforms.affine import write_affine
 
 BERT = {
     "model_type": "bert",
@@ -86,10 +88,12 @@ def test_a_sweep_reads_every_layer(read: Read) -> None:
     assert names(read(readout="L*:cls,mean")) == ["L0:cls", "L1:cls", "L2:cls", "L3:cls", "L4:cls", "mean"]
 
 
-def test_steps_of_the_flags_are_kept_as_they_are_said(read: Read) -> None:
-    reading = read(normalise=True, dim=3, transform="a.safetensors")
+def test_steps_of_the_flags_are_kept_as_they_are_said(read: Read, tmp_path: Path) -> None:
+    affine = tmp_path / "a.safetensors"
+    write_affine(affine, np.eye(3, dtype=np.float32), np.zeros(3, np.float32), {})
+    reading = read(normalise=True, dim=3, transform=str(affine))
 
-    assert (reading.normalise, reading.dim, reading.transform) == (True, 3, "a.safetensors")
+    assert (reading.normalise, reading.dim, reading.transform) == (True, 3, str(affine))
 
 
 # Length
