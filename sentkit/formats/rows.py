@@ -68,7 +68,7 @@ class Row:
     def without(self, names: Collection[str]) -> "Row":
         left = {name: value for name, value in self.values.items() if name not in names}
         if self.plain:
-            line = splice.drop_from_plain(self.line, self.values.keys() & names)
+            line = splice.drop_from_plain(self.line, [name for name in self.values if name in names])
         else:
             line = splice.drop(self.line, names, self.members())
         return Row(line, left, self.source, self.number)

@@ -118,13 +118,14 @@ def drop(line: bytes, names: Iterable[str], spans: Spans | None = None) -> bytes
 
 
 def drop_from_plain(line: bytes, names: Iterable[str]) -> bytes:
-    """What `drop` makes of a plain line, without looking at the members that stay."""
+    """What `drop` makes of a plain line, without a look at the members that stay."""
+    rest = line
     for name in names:
         quoted = b'"%b":' % name.encode()
-        start = line.find(quoted)
+        start = rest.find(quoted)
         value = start + len(quoted)
-        if start < 0 or line[start - 1 : start] != b"," or line[value : value + 1] != b'"':
-            line = drop(line, [name])  # the first member, or blanks in it, or no string
-        else:
-            line = line[: start - 1] + line[line.index(b'"', value + 1) + 1 :]
-    return line
+        simple = rest[value : value + 1] == b'"' and rest[start - 1 : start] == b","
+        if start < 2 or not simple or rest[start - 2 : start - 1].isspace():
+            return drop(line, names)  # the first member, no string, or blanks around
+        rest = rest[: start - 1] + rest[rest.index(b'"', value + 1) + 1 :]
+    return rest

@@ -1,5 +1,6 @@
 """Members set into a JSON object, replaced and taken out, against Python's own parser."""
 
+import itertools
 import json
 from typing import Any
 
@@ -7,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from sentkit.formats import splice
 from sentkit.formats.splice import RepeatedName, append, drop, members, put
 
 some = settings(max_examples=40, deadline=None)
@@ -144,3 +146,21 @@ def test_a_value_nested_deeper_than_any_stack_is_stepped_over() -> None:
     line = b'{"deep":' + b'[{"":' * 50_000 + b"1" + b"}]" * 50_000 + b',"a":1}'
 
     assert list(members(line)) == ["deep", "a"]
+
+
+@pytest.mark.parametrize("names", list(itertools.permutations(["a", "b", "c"])), ids="".join)
+@pytest.mark.parametrize(
+    "line",
+    [
+        b'{"x":1,"a":"1","b":"2","c":"3"}',
+        b'{"a":"1","x": 1.10 ,"b":"2","c":[3,4]}',
+        b'{"x": 1.10 ,"a":"1","b":[2],"c":"3"}',
+        b'{"x":1 , "a" : "1", "b":"2" ,"c":"3" }',
+        b'{"a":"1","b":"2","c":"3"}',
+        b'{"a":"b","x":"c","b":"a","c":"3","y":null}',
+    ],
+)
+def test_the_short_way_to_drop_is_the_long_way(line, names):
+    """In whatever order the names come, which a set has none of."""
+    assert splice.is_plain(line, json.loads(line))
+    assert splice.drop_from_plain(line, names) == splice.drop(line, ["a", "b", "c"])
