@@ -20,7 +20,6 @@ def export(
     transform: options.Transform = None,
     force: options.Force = False,
     quiet: options.Quiet = False,
-    verbose: options.Verbose = False,
 ) -> None:
     """Write a checkpoint that declares how it is read.
 
@@ -44,7 +43,7 @@ def export(
     from sentkit.model.declaring import declaration_of
     from sentkit.model.reading import Wishes, plan_reading
 
-    console = Console("export", quiet, verbose)
+    console = Console("export", quiet)
     checkpoint = read_checkpoint(model)
     wishes = Wishes(
         readout, template, full_stop, prompt, max_length, normalise=normalize, transform=transform

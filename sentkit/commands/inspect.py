@@ -7,6 +7,7 @@ import typer
 
 from sentkit import options
 from sentkit.console import print_pairs
+from sentkit.errors import UsageError
 
 
 def inspect(
@@ -51,6 +52,8 @@ def describe(path: str, format: str | None, fields: list[str]) -> dict[str, Any]
 
     if path == "-" or Path(path).is_file():
         return describe_vectors(path, format, fields)
+    if format or fields:
+        raise UsageError("--from and --field are for a file of vectors, and this is a checkpoint")
     return portrait(read_checkpoint(path))
 
 

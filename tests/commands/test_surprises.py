@@ -175,6 +175,11 @@ def test_a_dry_run_refuses_what_the_run_would(sentkit, flags, code):
     assert dry.told == wet.told
 
 
+@pytest.mark.parametrize("flags", [["--from", "csv"], ["--field", "embedding=x"]])
+def test_what_is_said_of_rows_is_not_said_of_a_checkpoint(sentkit, flags):
+    assert sentkit("inspect", "nano", *flags).code == 2
+
+
 def test_the_documents_hold_no_gaps():
     from pathlib import Path
 
