@@ -13,13 +13,13 @@ from typing import Annotated, Any, NoReturn, ParamSpec
 import typer
 
 from sentkit import __version__
-from sentkit.commands import cat, encode, export, inspect, score
+from sentkit.commands import cat, encode, export, inspect, score, train
 from sentkit.console import Console
 from sentkit.errors import SentkitError
 
 P = ParamSpec("P")
 
-COMMANDS = (encode.encode, score.score, cat.cat, inspect.inspect, export.export)
+COMMANDS = (encode.encode, score.score, train.train, cat.cat, inspect.inspect, export.export)
 
 NO_SPACE, BUG, INTERRUPTED, TERMINATED = 74, 70, 130, 143
 

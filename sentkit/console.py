@@ -1,15 +1,19 @@
 """What people see on stderr: notes, warnings, progress. Standard output is for data alone."""
 
+import json
 import os
+import shutil
 import sys
+import textwrap
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
 from sentkit.errors import UsageError
 
 PROGRESS = ("auto", "bar", "log", "json", "none")
+NAME_COLUMN, MEANING = 26, 30  # of `print_described`: the widest, and the narrowest
 GAP, SHORTEST = 2, 8  # between the columns of a table; a name that is cut no further
 EVERY = {"bar": 0.1, "log": 60.0, "json": 1.0}  # seconds between two reports
 
@@ -94,6 +98,53 @@ class Progress:
         sys.stderr.flush()
 
 
+class StepProgress:
+    """The steps of a training run, told as often as the form allows."""
+
+    def __init__(self, console: Console, form: str, clock: Callable[[], float] = time.monotonic) -> None:
+        if form == "auto":
+            form = "bar" if on_terminal() else "log"
+        self.console, self.clock = console, clock
+        self.form = "none" if console.quiet else form
+        self.told = clock()
+        self.dev = ""  # the last score
+
+    def take(self, record: Mapping[str, Any]) -> None:
+        """A step, or a look at the dev pairs."""
+        if "dev" in record:
+            score = record["dev"]
+            self.dev = "  dev -" if score is None else f"  dev {score:.2f}"
+            if self.form in ("bar", "log"):
+                best = " (best so far)" if record["best"] else ""
+                self.console.say(f"step {record['step']}:{self.dev}{best}")
+            return
+        if self.form == "none" or self.clock() - self.told < EVERY[self.form]:
+            return
+        self.told = self.clock()
+        if self.form == "json":
+            sys.stderr.write(json.dumps(record) + "\n")
+        elif self.form == "log":
+            self.console.say(self.line(record))
+        else:
+            sys.stderr.write(f"\r\033[K{self.line(record)}"[: terminal_width() + 4])
+            self.console.open_line = True
+        sys.stderr.flush()
+
+    def line(self, record: Mapping[str, Any]) -> str:
+        terms = " ".join(f"{name} {value:.4g}" for name, value in record["terms"].items())
+        rate = f"lr {record['lr'][0]:.3g}  {record['tokens_per_s']} tokens/s"
+        return f"step {record['step']}/{record['of']}  {terms}  {rate}{self.dev}"
+
+    def done(self) -> None:
+        if self.console.open_line:
+            sys.stderr.write("\r\033[K")
+            self.console.open_line = False
+
+
+def terminal_width() -> int:
+    return shutil.get_terminal_size().columns
+
+
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]], *, names: Sequence[str]) -> None:
     """A table on standard output, for a person; its columns `names` may be cut, numbers never are."""
     from rich.cells import cell_len
@@ -136,3 +187,12 @@ def print_pairs(pairs: Sequence[tuple[str, str]]) -> None:
     width = max(len(name) for name, _ in pairs)
     for name, value in pairs:
         sys.stdout.write(f"{name:<{width}}  {printable(value)}\n")
+
+
+def print_described(items: Sequence[tuple[str, str]]) -> None:
+    """Names and what they are, folded to the terminal's width; nothing is cut."""
+    column = min(max(len(name) for name, _ in items), NAME_COLUMN) + GAP
+    for name, words in items:
+        lines = textwrap.wrap(words, max(terminal_width() - column, MEANING), break_long_words=False)
+        first = name.ljust(column) if len(name) + GAP <= column else f"{name}\n{' ' * column}"
+        sys.stdout.write(first + f"\n{' ' * column}".join(lines) + "\n")

@@ -31,14 +31,14 @@ def export(
 
     The weights stay as they are. What comes out is a Hugging Face folder with
     sentkit.json, and with the modules of sentence-transformers where these can
-    say it: averaged layers as WeightedLayerPooling, a transform as Dense, unit
-    length as Normalize. For the readouts prompt and pooler they cannot, and no
+    say it: averaged layers as WeightedLayerPooling, a pooler or a transform as
+    Dense, unit length as Normalize. For the readout prompt they cannot, and no
     modules.json is written.
     """
     from pathlib import Path
 
     from sentkit.formats.checkpoints import read_checkpoint
-    from sentkit.formats.export import export_checkpoint, inexpressible
+    from sentkit.formats.export import export_checkpoint
     from sentkit.model import open_encoder
     from sentkit.model.declaring import declaration_of
     from sentkit.model.reading import Wishes, plan_reading
@@ -54,6 +54,7 @@ def export(
     declaration = declaration_of(encoder)
     lineage = {"parents": [model, *checkpoint.parents]}
     export_checkpoint(checkpoint, Path(output), declaration, lineage, force=force)
-    reason = inexpressible(declaration.readout)
-    if reason is not None:
-        console.warn(f"no modules.json: {reason}, and sentence-transformers has no module for that")
+    if declaration.inexpressible is not None:
+        console.warn(
+            f"no modules.json: {declaration.inexpressible}, and sentence-transformers has no module for that"
+        )

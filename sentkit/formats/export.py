@@ -6,7 +6,8 @@ modules cannot express gets no modules.json: half the truth there would be read 
 
 import os
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import mkdtemp
@@ -23,8 +24,10 @@ from sentkit.formats.readout import Readout
 from sentkit.formats.tensors import write_arrays
 
 OLD = "sentence_transformers.models."
-CARRIED = ("*.json", "*.txt", "*.model", "*.md", "LICENSE*", "model*.safetensors", "pytorch_model*.bin")
+BESIDE_WEIGHTS = ("*.json", "*.txt", "*.model", "LICENSE*")
+CARRIED = (*BESIDE_WEIGHTS, "*.md", "model*.safetensors", "pytorch_model*.bin")
 REWRITTEN = {"modules.json", "sentkit.json", "sentence_bert_config.json", "config_sentence_transformers.json"}
+INDEXES = {"model.safetensors.index.json", "pytorch_model.bin.index.json"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,26 +50,63 @@ class Declaration:
     width: int
     depth: int
     max_length: int
-    steps: Sequence[Dense | Normalise] = ()
+    steps: Sequence[Dense | Normalise] = ()  # behind the readout
     prompt: str = ""
     lowercase: bool = False
     template: str | None = None
     full_stop: str = "none"
+    pooler: Dense | None = None  # of the readout `pooler`: stock modules read it as cls and this layer
+
+    @property
+    def inexpressible(self) -> str | None:
+        """Why stock sentence-transformers cannot read the checkpoint in this way; None where it can."""
+        if self.readout.reduction == "pooler" and self.pooler is None:
+            return "it reads a pooler inside transformers"
+        return inexpressible(self.readout)
 
 
 def inexpressible(readout: Readout) -> str | None:
-    """Why stock sentence-transformers cannot read a checkpoint in this way; None where it can."""
-    reasons = {
-        "token": "it reads the mask token of a template",
-        "pooler": "it reads the pooler",
-    }
-    return reasons.get(readout.reduction)
+    """Why stock modules can never say this readout; None where they can."""
+    return "it reads the mask token of a template" if readout.reduction == "token" else None
 
 
 def export_checkpoint(
     checkpoint: Checkpoint, folder: Path, declaration: Declaration, lineage: Mapping[str, Any], *, force: bool
 ) -> None:
     """The checkpoint's files in a new folder with this declaration; there when whole, and not before."""
+    with new_folder(folder, force=force) as part:
+        # The tensors with their heads, which later training may need.
+        carry(checkpoint, part, CARRIED)
+        declare(part, checkpoint.config, declaration, lineage)
+
+
+def write_folder(
+    folder: Path,
+    checkpoint: Checkpoint,
+    declaration: Declaration,
+    lineage: Mapping[str, Any],
+    *,
+    write_weights: Callable[[Path], None],
+    write_heads: Callable[[Path], None] | None = None,
+) -> None:
+    """Fill an empty folder with a checkpoint trained from this one: new float32 weights, its other files.
+
+    The README stays behind: it describes another model.
+    """
+    carry(checkpoint, folder, BESIDE_WEIGHTS, but=REWRITTEN | INDEXES)
+    write_weights(folder / "model.safetensors")
+    if write_heads is not None:
+        write_heads(folder / "heads.safetensors")
+    # transformers takes the type named here, whatever the file holds.
+    config = {name: value for name, value in checkpoint.config.items() if name != "torch_dtype"}
+    config["dtype"] = "float32"
+    write_json(folder / "config.json", config)
+    declare(folder, config, declaration, lineage)
+
+
+@contextmanager
+def new_folder(folder: Path, *, force: bool) -> Iterator[Path]:
+    """A folder to fill, which bears its name once it is whole; `force` replaces one of ours."""
     name, folder = folder, folder.resolve()
     if folder.exists() and not (force and (folder / "sentkit.json").is_file()):
         advice = "use -f to replace it" if (folder / "sentkit.json").is_file() else "it is not one of ours"
@@ -77,8 +117,7 @@ def export_checkpoint(
     part = Path(mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
     part.chmod(0o777 & ~current_umask())
     try:
-        carry(checkpoint, part)
-        declare(part, checkpoint.config, declaration, lineage)
+        yield part
         if folder.exists():
             shutil.rmtree(folder)
         part.rename(folder)
@@ -94,11 +133,11 @@ def current_umask() -> int:
     return umask
 
 
-def carry(checkpoint: Checkpoint, folder: Path) -> None:
-    """The transformer's own files, unchanged; the tensors with their heads, which later training may need."""
-    for pattern in CARRIED:
+def carry(checkpoint: Checkpoint, folder: Path, patterns: Sequence[str], but: Set[str] = REWRITTEN) -> None:
+    """The transformer's own files of these names, unchanged."""
+    for pattern in patterns:
         for file in checkpoint.transformer.glob(pattern):
-            if file.is_file() and file.name not in REWRITTEN:
+            if file.is_file() and file.name not in but:
                 shutil.copyfile(file, folder / file.name)
 
 
@@ -106,14 +145,15 @@ def declare(
     folder: Path, config: Mapping[str, Any], declaration: Declaration, lineage: Mapping[str, Any]
 ) -> None:
     """Write into a checkpoint folder how it is to be read."""
-    steps = write_steps(folder, declaration.steps)
+    pooler = [] if declaration.pooler is None else [declaration.pooler]
+    behind_states = write_steps(folder, [*pooler, *declaration.steps])
     write_json(
         folder / "sentkit.json",
         {
             "readout": declaration.readout.name,
             **({"template": declaration.template} if declaration.template else {}),
             "full_stop": declaration.full_stop,
-            "steps": steps,
+            "steps": behind_states[len(pooler) :],  # the readout `pooler` is more than cls: it has its layer
             "prompt": declaration.prompt,
             "max_length": declaration.max_length,
             "lowercase": declaration.lowercase,
@@ -122,12 +162,12 @@ def declare(
     )
     lengths = {"max_seq_length": declaration.max_length, "do_lower_case": declaration.lowercase}
     write_json(folder / "sentence_bert_config.json", lengths)
-    if inexpressible(declaration.readout) is None:
+    if declaration.inexpressible is None:
         layers = declaration.readout.resolved(declaration.depth)
         averaged = layers != (declaration.depth,)
         # sentence-transformers hands the layers on only if the config asks for them.
         write_json(folder / "config.json", {**config, **({"output_hidden_states": True} if averaged else {})})
-        write_modules(folder, declaration, steps, layers if averaged else ())
+        write_modules(folder, declaration, behind_states, layers if averaged else ())
         write_prompt(folder, declaration.prompt)
 
 
@@ -161,7 +201,8 @@ def write_modules(
     if layers:
         write_layers(folder / "0_WeightedLayerPooling", declaration, layers)
         modules.append(("WeightedLayerPooling", "0_WeightedLayerPooling"))
-    pooling = {key: word == declaration.readout.reduction for key, word in POOLING.items()}
+    reduction = "cls" if declaration.pooler else declaration.readout.reduction
+    pooling = {key: word == reduction for key, word in POOLING.items()}
     write_json(folder / "1_Pooling/config.json", {"word_embedding_dimension": declaration.width, **pooling})
     modules.append(("Pooling", "1_Pooling"))
     for place, step in enumerate(steps, start=2):

@@ -47,9 +47,18 @@ class Block(nn.Module):
         attended = self.attend(states, packed) if only is None else self.attend_only(states, packed, only)
         if only is not None:
             states = states[only]  # (b, d)
+        states = self.mix_norm(self.added(self.mix(attended), states))
+        return self.norm(self.added(self.down(self.activation(self.up(states))), states))
+
+    def added(self, change: Tensor, states: Tensor) -> Tensor:
+        """`states` plus the change after dropout, in the number format of `states`.
+
+        Under autocast the change is bfloat16 and `states` are float32, and they stay so through every block:
+        rounded sums would lose small changes at each of them. Dropout comes after the cast because its scale,
+        1 / (1 - p), is rounded too: 1.109 for 1.111.
+        """
         # In place is safe: the backward pass of a product or of dropout does not need its own output.
-        states = self.mix_norm(self.dropout(self.mix(attended)).add_(states))
-        return self.norm(self.dropout(self.down(self.activation(self.up(states)))).add_(states))
+        return self.dropout(change.to(states.dtype)).add_(states)
 
     def attend(self, states: Tensor, packed: Packed) -> Tensor:
         qkv = packed.pad(F.linear(states, self.qkv.weight, self.qkv.bias))  # (b, t, 3 d)
@@ -69,15 +78,27 @@ class Block(nn.Module):
         return values.unflatten(-1, (parts, self.heads, -1)).permute(2, 0, 3, 1, 4).unbind(0)
 
     def attention(self, packed: Packed, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-        mask = packed.key_mask  # (b, t)
-        mixed = F.scaled_dot_product_attention(
-            query,
-            key,
-            value,
-            attn_mask=None if mask is None else mask[:, None, None, :],
-            dropout_p=self.attention_dropout if self.training else 0.0,
-        )  # (b, h, t, d / h)
+        mask = None if packed.key_mask is None else packed.key_mask[:, None, None, :]  # (b, 1, 1, t)
+        # By mode and not by whether there are gradients: a pass without them draws the same dropout.
+        if self.training:
+            mixed = plain_attention(query, key, value, mask, self.attention_dropout)
+        else:
+            mixed = F.scaled_dot_product_attention(query, key, value, attn_mask=mask)  # (b, h, t, d / h)
         return mixed.transpose(1, 2).flatten(2)  # (b, t, d)
+
+
+def plain_attention(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, dropout: float) -> Tensor:
+    """Attention as plain products, (b, h, t, d / h): their backward pass is faster for short sentences.
+
+    The scores are scaled, masked and made weights in float32 or better, whatever the products are in.
+    """
+    scores = query @ key.transpose(-2, -1)  # (b, h, t, t)
+    dtype = torch.promote_types(scores.dtype, torch.float32)
+    shut = scores.new_zeros((1,) if mask is None else mask.shape, dtype=dtype)  # (b, 1, 1, t)
+    if mask is not None:
+        shut.masked_fill_(~mask, -torch.inf)
+    weights = torch.add(shut, scores, alpha=query.shape[-1] ** -0.5).softmax(-1)
+    return F.dropout(weights, dropout).to(value.dtype) @ value
 
 
 class Bert(nn.Module):
@@ -141,7 +162,9 @@ class Bert(nn.Module):
             table = table + self.types.weight[0]  # every token is of the first segment
         places = packed.positions + self.architecture.position_offset
         states = self.dropout(self.norm(self.words(packed.ids) + F.embedding(places, table)))
-        return states if self.projection is None else self.projection(states)  # (n, d)
+        if self.projection is not None:
+            states = self.projection(states).to(states.dtype)  # a product under autocast is bfloat16
+        return states  # (n, d)
 
     def pooled(self, first: Tensor) -> Tensor:
         """The pooler's reading of the first tokens' last states, (b, d) -> (b, d)."""

@@ -2,6 +2,8 @@
 
 from sentkit.errors import UsageError
 from sentkit.formats.export import Declaration, Dense, Normalise
+from sentkit.model.adapter import Adapter
+from sentkit.model.bert import Bert
 from sentkit.model.encoder import Encoder
 from sentkit.transforms.steps import Linear, Step
 
@@ -13,8 +15,9 @@ def declaration_of(encoder: Encoder) -> Declaration:
     reading, tokenizer = encoder.reading, encoder.reading.tokenizer
     if len(reading.readouts) != 1:
         raise UsageError("a checkpoint declares one readout")
+    readout = reading.readouts[0]
     return Declaration(
-        readout=reading.readouts[0],
+        readout=readout,
         width=encoder.body.width,
         depth=encoder.body.depth,
         max_length=tokenizer.max_length,
@@ -23,7 +26,16 @@ def declaration_of(encoder: Encoder) -> Declaration:
         lowercase=tokenizer.lowercase,
         template=tokenizer.template.text if tokenizer.template else None,
         full_stop=tokenizer.template.full_stop if tokenizer.template else "none",
+        pooler=pooler_of(encoder.body) if readout.reduction == "pooler" else None,
     )
+
+
+def pooler_of(body: Bert | Adapter) -> Dense | None:
+    """The pooler as a dense layer on the first token's state; None where transformers keeps it."""
+    if isinstance(body, Adapter) or body.pooler is None:
+        return None
+    weight, bias = (tensor.detach().float().cpu().numpy() for tensor in body.pooler.parameters())
+    return Dense(weight, bias, ACTIVATIONS[True])
 
 
 def declared(step: Step) -> Dense | Normalise:

@@ -1,4 +1,7 @@
-"""From token states to one vector a sentence, in float32. Axes: b sentences, n tokens, d the width."""
+"""From token states to one vector a sentence, in float32, or float64 where the states are.
+
+Axes: b sentences, n tokens, d the width.
+"""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Protocol
@@ -11,6 +14,7 @@ from sentkit.formats.readout import Readout
 from sentkit.model.packed import Packed
 
 Reduction = Callable[[Tensor, Packed], Tensor]  # (n, d) -> (b, d)
+Disturb = Callable[[Tensor], Tensor]  # (n, d) -> (n, d), of X(0)
 
 
 class Encoder(Protocol):
@@ -23,30 +27,45 @@ class Encoder(Protocol):
     def has_pooler(self) -> bool: ...
 
     def states(
-        self, packed: Packed, *, deepest: int | None = None, only: Tensor | None = None
+        self,
+        packed: Packed,
+        *,
+        deepest: int | None = None,
+        disturb: Disturb | None = None,
+        only: Tensor | None = None,
     ) -> Iterator[Tensor]: ...
 
     def pooled(self, first: Tensor) -> Tensor: ...
 
 
 def cls(states: Tensor, packed: Packed) -> Tensor:
-    return states[packed.starts].float()
+    return widened(states[packed.starts])
 
 
 def token(states: Tensor, packed: Packed) -> Tensor:
-    return states[packed.read_rows].float()
+    return widened(states[packed.read_rows])
 
 
 # Mean and max go over the padded axis and not by scatter, whose additions come in any order on CUDA.
 
 
 def mean(states: Tensor, packed: Packed) -> Tensor:
-    lengths = torch.tensor(packed.lengths, dtype=torch.float32, device=states.device)
-    return packed.pad(states).sum(1, dtype=torch.float32) / lengths[:, None]
+    dtype = wide(states.dtype)
+    lengths = torch.tensor(packed.lengths, dtype=dtype, device=states.device)
+    return packed.pad(states).sum(1, dtype=dtype) / lengths[:, None]
 
 
 def maximum(states: Tensor, packed: Packed) -> Tensor:
-    return packed.pad(states, fill=-torch.inf).amax(1).float()
+    return widened(packed.pad(states, fill=-torch.inf).amax(1))
+
+
+def wide(dtype: torch.dtype) -> torch.dtype:
+    """float32 for the half formats, and float64 as it is."""
+    return torch.promote_types(dtype, torch.float32)
+
+
+def widened(values: Tensor) -> Tensor:
+    return values.to(wide(values.dtype))
 
 
 REDUCTIONS: dict[str, Reduction] = {"cls": cls, "mean": mean, "max": maximum, "token": token}
@@ -68,15 +87,20 @@ ROWS: dict[str, Callable[[Packed], Tensor]] = {
 }
 
 
-def read(encoder: Encoder, packed: Packed, readouts: Sequence[Readout]) -> list[Tensor]:
-    """One (b, d) for each readout, all from a single pass that stops at the deepest layer they need."""
+def read(
+    encoder: Encoder, packed: Packed, readouts: Sequence[Readout], *, disturb: Disturb | None = None
+) -> list[Tensor]:
+    """One (b, d) for each readout, all from a single pass that stops at the deepest layer they need.
+
+    `disturb` acts on X(0) before anything reads it.
+    """
     layers = [readout.resolved(encoder.depth) for readout in readouts]
     wanted: dict[int, dict[str, None]] = {}  # layer -> its reductions, each computed once
     check_pooler(encoder, readouts)
     for readout, own in zip(readouts, layers, strict=True):
         for layer in own:
             wanted.setdefault(layer, {})[readout.reduction] = None
-    found = reduce_layers(encoder, packed, wanted)
+    found = reduce_layers(encoder, packed, wanted, disturb=disturb)
     return [
         torch.stack([found[layer, readout.reduction] for layer in own]).mean(0)
         for readout, own in zip(readouts, layers, strict=True)
@@ -90,20 +114,25 @@ def check_pooler(encoder: Encoder, readouts: Sequence[Readout]) -> None:
 
 
 def reduce_layers(
-    encoder: Encoder, packed: Packed, wanted: Mapping[int, Iterable[str]]
+    encoder: Encoder,
+    packed: Packed,
+    wanted: Mapping[int, Iterable[str]],
+    *,
+    disturb: Disturb | None = None,
 ) -> dict[tuple[int, str], Tensor]:
     """(b, d) by layer and reduction; each layer is reduced when it is ready, and not kept."""
     deepest = max(wanted)
     only = rows_read(wanted[deepest], packed) if deepest else None
     found = {}
-    for layer, states in enumerate(encoder.states(packed, deepest=deepest, only=only)):
+    layers = encoder.states(packed, deepest=deepest, disturb=disturb, only=only)
+    for layer, states in enumerate(layers):
         for name in wanted.get(layer, ()):
             if layer == deepest and only is not None:
-                vectors = states.float()  # just the rows that are read
+                vectors = widened(states)  # just the rows that are read
             else:
                 vectors = REDUCTIONS["cls" if name == "pooler" else name](states, packed)
             if name == "pooler":
-                vectors = encoder.pooled(vectors.to(states.dtype)).float()
+                vectors = widened(encoder.pooled(vectors.to(states.dtype)))
             found[layer, name] = vectors
     return found
 

@@ -1,6 +1,7 @@
 """`export`: folders that transformers, sentence-transformers and sentkit itself read to the same vectors."""
 
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -121,25 +122,72 @@ def test_the_schema_is_the_old_one(exported, tmp_path):
     ]
 
 
-@pytest.mark.parametrize(
-    ("readout", "reason"),
-    [("pooler", "it reads the pooler"), ("prompt", "it reads the mask token of a template")],
-)
-def test_what_stock_modules_cannot_say_is_not_said(sentkit, tiny, tmp_path, readout, reason):
-    """No modules.json that lies: a warning, and inspect says why; sentkit reads the folder rightly."""
-    done = sentkit("export", "-m", tiny, "--readout", readout, "-o", "made")
-    inspected = sentkit("inspect", "made").rows[0]
+@pytest.mark.usefixtures("transform")
+@pytest.mark.parametrize("given", [(), *FLAGS.values()], ids=["alone", *(f"with {name}" for name in FLAGS)])
+def test_a_pooler_is_a_dense_layer_to_others(exported, sentkit, stock, few, tmp_path, given):
+    """sentkit reads it as the pooler by the folder too, and once; by modules.json alone as that layer."""
+    folder, encoded = exported("--readout", "pooler", *given, stdin="\n".join(few))
+    run = ("encode", "-m", folder, "--precision", "fp32")
+    declared = sentkit(*run, stdin="\n".join(few))
+    theirs = stock(tmp_path / folder, few)
+    said = sentkit("inspect", folder).rows[0]
+    (tmp_path / folder / "sentkit.json").unlink()
+    by_modules = sentkit(*run, stdin="\n".join(few))
+
+    assert declared.rows[0]["_emb"].rpartition(":")[2] == encoded.rows[0]["_emb"].rpartition(":")[2]
+    assert np.array_equal(declared.vectors(), encoded.vectors())
+    assert np.abs(by_modules.vectors() - encoded.vectors()).max() < CLOSE
+    assert np.abs(theirs - encoded.vectors()).max() < CLOSE
+    assert (said["readout"], said["sentence_transformers"]) == ("pooler", "yes, by modules.json")
+    assert "2_Dense" not in said["steps"]
+
+
+def test_a_pooler_passes_through_an_export_of_an_export(sentkit, exported, few):
+    """And is left behind where another readout is chosen."""
+    exported("--readout", "pooler", "--normalize")
+    sentkit("export", "-q", "-m", "made", "-o", "again")
+    sentkit("export", "-q", "-m", "made", "--readout", "cls", "-o", "changed")
+    made, again = (sentkit("encode", "-m", name, stdin="\n".join(few)) for name in ("made", "again"))
+    listing = json.loads(Path("changed/modules.json").read_text())
+
+    assert np.array_equal(made.vectors(), again.vectors())
+    assert made.rows[0]["_emb"].rpartition(":")[2] == again.rows[0]["_emb"].rpartition(":")[2]
+    assert [module["path"] for module in listing] == ["", "1_Pooling"]
+    assert not Path("changed/2_Dense").exists()
+
+
+def test_a_pooler_inside_transformers_is_not_said(sentkit, tiny, copy_of, tmp_path):
+    """An architecture that is not packed keeps its pooler to itself: no modules.json, and a warning."""
+    unpacked = copy_of(tiny)
+    (unpacked / "config.json").write_text((tiny / "config.json").read_text().replace("gelu", "mish"))
+    done = sentkit("export", "-m", unpacked, "--readout", "pooler", "-o", "made")
     by_folder = sentkit("encode", "-m", "made", stdin="a cat")
-    by_flags = sentkit("encode", "-m", tiny, "--readout", readout, stdin="a cat")
+    by_flags = sentkit("encode", "-m", unpacked, "--readout", "pooler", stdin="a cat")
 
     assert done.code == 0
     assert done.told == [
-        f"sentkit export: warning: no modules.json: {reason},"
+        "sentkit export: warning: no modules.json: it reads a pooler inside transformers,"
         " and sentence-transformers has no module for that"
     ]
     assert not (tmp_path / "made/modules.json").exists()
-    assert inspected["readout"] == readout
-    assert inspected["sentence_transformers"] == f"no: {reason}"
+    assert by_folder.rows[0]["embedding"] == by_flags.rows[0]["embedding"]
+
+
+def test_what_stock_modules_cannot_say_is_not_said(sentkit, tiny, tmp_path):
+    """No modules.json that lies: a warning, and inspect says why; sentkit reads the folder rightly."""
+    done = sentkit("export", "-m", tiny, "--readout", "prompt", "-o", "made")
+    inspected = sentkit("inspect", "made").rows[0]
+    by_folder = sentkit("encode", "-m", "made", stdin="a cat")
+    by_flags = sentkit("encode", "-m", tiny, "--readout", "prompt", stdin="a cat")
+
+    assert done.code == 0
+    assert done.told == [
+        "sentkit export: warning: no modules.json: it reads the mask token of a template,"
+        " and sentence-transformers has no module for that"
+    ]
+    assert not (tmp_path / "made/modules.json").exists()
+    assert inspected["readout"] == "prompt"
+    assert inspected["sentence_transformers"] == "no: it reads the mask token of a template"
     assert by_folder.rows[0]["embedding"] == by_flags.rows[0]["embedding"]
     assert by_folder.rows[0]["_emb"].rpartition(":")[2] == by_flags.rows[0]["_emb"].rpartition(":")[2]
 

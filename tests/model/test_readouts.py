@@ -19,7 +19,7 @@ class Layers:
     def __init__(self, layers):
         self.layers, self.depth, self.made, self.passes = layers, len(layers) - 1, 0, 0
 
-    def states(self, packed, *, deepest=None, only=None):
+    def states(self, packed, *, deepest=None, disturb=None, only=None):
         self.passes += 1
         for number, states in enumerate(self.layers[: deepest + 1]):
             self.made = number
@@ -49,7 +49,7 @@ def reference(name, states, own, at=0):
 
 @pytest.mark.parametrize("lengths", [MIXED, [4, 4, 4], [1]])
 @pytest.mark.parametrize("name", REDUCTIONS)
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.float16])
 def test_reductions_equal_plain_loops(name, lengths, dtype):
     at = [length // 2 for length in lengths]
     packed = pack([[1] * length for length in lengths], at=at)
@@ -58,8 +58,8 @@ def test_reductions_equal_plain_loops(name, lengths, dtype):
     found = REDUCTIONS[name](states, packed)
     expected = [reference(name, states, own, k) for own, k in zip(rows(lengths), at, strict=True)]
 
-    assert found.dtype == torch.float32
-    assert (found - torch.stack(expected)).abs().max() < 1e-6
+    assert found.dtype == (torch.float64 if dtype == torch.float64 else torch.float32)
+    assert (found - torch.stack(expected)).abs().max() < (1e-15 if dtype == torch.float64 else 1e-6)
 
 
 def test_j8_the_mean_does_not_see_the_next_sentence():
@@ -187,3 +187,26 @@ def test_gradients_pass_through_every_reduction(bert, sentences):
         read(bert, packed, [parse_readout(name)])[0].square().sum().backward()
 
         assert bert.words.weight.grad.abs().sum() > 0
+
+
+def test_float64_stays_float64_through_every_readout(bert, sentences):
+    packed = pack(sentences(MIXED), at=[0] * len(MIXED))
+    readouts = parse_readouts("cls,mean,max,prompt,pooler,mean-last2,L0:cls", bert.depth)
+    with torch.no_grad():
+        single = read(bert, packed, readouts)
+        double = read(bert.double(), packed, readouts)
+        alone = read(bert, packed, readouts[:1])
+
+    assert {vectors.dtype for vectors in [*double, *alone]} == {torch.float64}
+    assert max((a - b).abs().max() for a, b in zip(single, double, strict=True)) < 1e-5
+
+
+def test_disturb_acts_on_the_first_states(bert, sentences):
+    packed = pack(sentences(MIXED))
+    readouts = parse_readouts("L0:mean,mean", bert.depth)
+    with torch.no_grad():
+        layers = list(bert.states(packed, disturb=lambda states: states * 0.5))
+        found = read(bert, packed, readouts, disturb=lambda states: states * 0.5)
+
+    assert torch.equal(found[0], REDUCTIONS["mean"](layers[0], packed))
+    assert torch.equal(found[1], REDUCTIONS["mean"](layers[-1], packed))

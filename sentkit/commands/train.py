@@ -1,0 +1,236 @@
+"""`sentkit train`: an encoder made better by rows."""
+
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from sentkit import options
+from sentkit.console import Console, StepProgress, print_described, print_table
+from sentkit.errors import UsageError
+
+if TYPE_CHECKING:
+    from sentkit.training.beginning import Init
+    from sentkit.training.corpus import Corpus, Tallied
+    from sentkit.training.method import Method
+
+
+def train(
+    context: typer.Context,
+    method: Annotated[str | None, typer.Argument(metavar="METHOD", help="One of --list.")] = None,
+    files: options.Files = None,
+    model: options.Model = "nano",
+    output: Annotated[
+        str | None, typer.Option("-o", "--output", metavar="DIR", help="The checkpoint folder to make.")
+    ] = None,
+    set_: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="NAME=VALUE", help="A setting of the method; repeatable."),
+    ] = None,
+    preset: Annotated[str | None, typer.Option(metavar="NAME", help="A published recipe.")] = None,
+    epochs: Annotated[int | None, typer.Option(metavar="N", help="--set epochs=N")] = None,
+    batch: Annotated[int | None, typer.Option(metavar="N", help="--set batch=N")] = None,
+    lr: Annotated[float | None, typer.Option(metavar="X", help="--set lr=X")] = None,
+    max_length: Annotated[int | None, typer.Option(metavar="N", help="--set max_length=N")] = None,
+    chunk: Annotated[
+        int | None, typer.Option(metavar="N", help="--set chunk=N: large batches in little memory, exactly.")
+    ] = None,
+    precision: Annotated[str | None, typer.Option(metavar="NAME", help="--set precision=NAME")] = None,
+    eval_every: Annotated[int | None, typer.Option(metavar="N", help="--set eval_every=N")] = None,
+    patience: Annotated[int | None, typer.Option(metavar="N", help="--set patience=N")] = None,
+    dev: Annotated[
+        str | None, typer.Option(metavar="PAIRS", help="Scored pairs that choose the best step.")
+    ] = None,
+    seed: Annotated[
+        str, typer.Option(metavar="N|A,B|A..B", help="Several: a run each, in OUT/seed-N.")
+    ] = "0",
+    init: Annotated[
+        str | None, typer.Option(metavar="CONFIG", help="Begin from a config.json, with random weights.")
+    ] = None,
+    tokenizer: Annotated[
+        str | None, typer.Option(metavar="PATH", help="For --init: a tokenizer.json, or its folder.")
+    ] = None,
+    device: Annotated[str, typer.Option(metavar="auto|cpu|cuda[:N]", help="Where the model runs.")] = "auto",
+    threads: Annotated[
+        int | None, typer.Option(min=1, metavar="N", help="Of the CPU. [default: all, or as before]")
+    ] = None,
+    deterministic: Annotated[
+        bool, typer.Option("--deterministic", help="The same bytes on CUDA too, more slowly.")
+    ] = False,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Go on where a run stopped; begin, if none has.")
+    ] = False,
+    save_every: Annotated[
+        int, typer.Option(min=0, metavar="N", help="Save the state every N steps too; 0: by time alone.")
+    ] = 0,
+    save_seconds: Annotated[
+        float, typer.Option(min=0, metavar="S", help="Save the state every S seconds.")
+    ] = 300.0,
+    log: Annotated[str | None, typer.Option(metavar="PATH", help="Every step as a JSON line.")] = None,
+    list_: Annotated[bool, typer.Option("--list", help="Show the methods.")] = False,
+    help_settings: Annotated[
+        bool, typer.Option("--help-settings", help="Show the settings of METHOD.")
+    ] = False,
+    force: options.Force = False,
+    from_: options.From = None,
+    field: options.Field = None,
+    on_error: options.OnError = "fail",
+    rejects: options.RejectsFile = None,
+    progress: options.Progress = "auto",
+    quiet: options.Quiet = False,
+    verbose: options.Verbose = False,
+) -> None:
+    """Fine-tune an encoder.
+
+    \b
+    Examples:
+      sentkit train --list
+      sentkit train simcse --help-settings
+      sentkit train simcse titles.txt -m BASE -o ckpt --batch 2
+      sentkit train simcse titles.txt -m BASE -o runs --batch 2 --dev pairs.jsonl --seed 0..2
+
+    Rows in, a checkpoint folder out, which `encode`, transformers and
+    sentence-transformers read. With --dev the best step is kept. SIGTERM and
+    SIGUSR1 save the state and end with 75; --resume goes on from it, to the same
+    bytes. Several processes: torchrun --nproc-per-node N -m sentkit train ...
+    """
+    from sentkit.formats.kinds import FIELDS
+    from sentkit.training.catalogue import METHODS, find
+    from sentkit.training.seeds import Place, parse_seeds
+    from sentkit.training.settings import build
+
+    if list_:
+        print_methods()
+        return
+    if method is None:
+        raise UsageError("which METHOD?", advice=f"there are: {', '.join(METHODS)}")
+    kind = find(method)  # torch is imported from here on
+    if help_settings:
+        print_settings(kind)
+        return
+    if output is None:
+        raise UsageError("-o is missing: the folder of the new checkpoint")
+    from sentkit.training.session import Request, Told, perform
+    from sentkit.training.trainer import Saving
+
+    flags: dict[str, object] = {"epochs": epochs, "batch": batch, "lr": lr, "chunk": chunk}
+    flags |= {"max_length": max_length, "precision": precision}
+    flags |= {"eval_every": eval_every, "patience": patience}
+    given = [f"{name}={value}" for name, value in flags.items() if value is not None]
+    request = Request(
+        method,
+        kind,
+        build(kind.Settings, kind.presets, preset, [*(set_ or []), *given]),
+        Place(Path(output), parse_seeds(seed)),
+        model=model,
+        init=init_of(kind, init, tokenizer, model_given=given_by_hand(context, "model")),
+        dev=dev,
+        device=device,
+        threads=threads,
+        deterministic=deterministic,
+        saving=Saving(save_every, save_seconds),
+        log=log,
+        resume=resume,
+        force=force,
+    )
+    console = Console("train", quiet or int(os.environ.get("RANK", "0")) > 0, verbose)
+    bar = StepProgress(console, progress)
+    with options.open_inputs(
+        console, files, format=from_, fields=field, known=FIELDS, on_error=on_error, rejects=rejects
+    ) as inputs:
+        if perform(request, inputs, Told(partial(tell_of_rows, console), bar.take, console.warn)):
+            bar.done()
+            print_results(request.place.results())
+
+
+def given_by_hand(context: typer.Context, name: str) -> bool:
+    """Whether the command line says it, be it the default."""
+    source = context.get_parameter_source(name)
+    return source is not None and source.name == "COMMANDLINE"
+
+
+def init_of(
+    kind: "type[Method]", config: str | None, tokenizer: str | None, *, model_given: bool
+) -> "Init | None":
+    """What --init and --tokenizer ask for together; a UsageError where they do not go with the rest."""
+    from sentkit.training.beginning import Init
+    from sentkit.training.catalogue import METHODS
+
+    if config is None:
+        if tokenizer is not None:
+            raise UsageError("--tokenizer belongs to --init")
+        return None
+    if tokenizer is None:
+        raise UsageError("--init needs --tokenizer, a tokenizer.json or the folder of one")
+    if model_given:
+        raise UsageError("--init begins from nothing, and -m from a checkpoint: which?")
+    if not kind.from_nothing:
+        able = ", ".join(name for name, each in METHODS.items() if each.load().from_nothing)
+        raise UsageError("this method cannot begin from nothing", advice=f"these can: {able}")
+    return Init(Path(config), Path(tokenizer))
+
+
+def tell_of_rows(console: Console, corpus: "Corpus", tallied: "Tallied") -> None:
+    """What became of the rows, before the first step."""
+    console.note(f"{len(corpus)} rows, {len(corpus.ids)} tokens")
+    if tallied.left_out:
+        console.warn(f"{tallied.left_out} rows were left out for their label")
+    if tallied.repeated:
+        console.warn(f"{tallied.repeated} rows were left out: their texts stood before")
+    if tallied.cut:
+        console.warn(f"{tallied.cut} of {tallied.rows} rows were cut (--max-length says where)")
+
+
+def print_methods() -> None:
+    from sentkit.training.catalogue import METHODS
+
+    columns = ("method", "what it does", "paper")
+    rows = [(name, each.summary, each.cite and f"arXiv {each.cite}") for name, each in METHODS.items()]
+    print_table(columns, rows, names=columns)
+
+
+def print_settings(kind: "type[Method]") -> None:
+    """Every setting with its default and where that comes from; then the presets."""
+    from dataclasses import fields
+
+    from sentkit.training.settings import limits, notes, shown
+
+    rules = notes(kind.Settings)
+    described = []
+    for each in fields(kind.Settings):
+        note = rules[each.name]
+        words = "; ".join(filter(None, (note.meaning, limits(note))))
+        described.append((f"{each.name}={shown(each.default)}", f"{words} [{note.source}]"))
+    for name, preset in kind.presets.items():
+        changes = " ".join(f"{one}={shown(value)}" for one, value in preset.items())
+        described.append((f"--preset {name}", changes or "the defaults"))
+    print_described(described)
+
+
+def print_results(records: Sequence[Mapping[str, Any]]) -> None:
+    """A table on a terminal, JSON lines in a pipe."""
+    import orjson
+
+    from sentkit.formats.files import open_output
+
+    if not sys.stdout.isatty():
+        with open_output("-", force=False) as out:
+            out.writelines(orjson.dumps(record, option=orjson.OPT_APPEND_NEWLINE) for record in records)
+        return
+    rows = []
+    for record in records:
+        if "seeds" in record:
+            mean = f"{record['dev_mean']:.2f} ± {record['dev_sd']:.2f}"
+            rows.append((record["checkpoint"], f"{len(record['seeds'])} seeds", "", "", mean))
+        else:
+            scores = [number(record[name]) for name in ("dev_before", "dev")]
+            rows.append((record["checkpoint"], str(record["seed"]), str(record["step"]), *scores))
+    print_table(("checkpoint", "seed", "step", "dev before", "dev"), rows, names=("checkpoint",))
+
+
+def number(value: float | None) -> str:
+    return "-" if value is None else f"{value:.2f}"

@@ -1,0 +1,45 @@
+"""The methods that `sentkit train` knows. Importing this imports no torch."""
+
+from dataclasses import dataclass
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+from sentkit.errors import UsageError
+from sentkit.training.settings import nearest
+
+if TYPE_CHECKING:
+    from sentkit.training.method import Method
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    summary: str
+    module: str
+    name: str
+    cite: str = ""
+
+    def load(self) -> "type[Method]":
+        found: type[Method] = getattr(import_module(f"sentkit.training.methods.{self.module}"), self.name)
+        return found
+
+
+METHODS = {
+    "mlm": Listing("hidden words are predicted from the rest", "mlm", "MaskedLanguageModel", "1810.04805"),
+    "sg-bert": Listing("[CLS] learns from a frozen copy's layers", "sg_bert", "SelfGuided", "2106.07345"),
+    "simcse": Listing("a sentence and itself under two dropout masks", "simcse", "SimCSE", "2104.08821"),
+    "consert": Listing("two disturbed views of a sentence; labels", "consert", "ConSERT", "2105.11741"),
+    "simcse-sup": Listing(
+        "an anchor, its positive and its negative", "simcse_sup", "SupervisedSimCSE", "2104.08821"
+    ),
+    "pairsupcon": Listing(
+        "pairs that entail or contradict: which, and whose", "pairsupcon", "PairSupCon", "2109.05424"
+    ),
+    "sbert": Listing("pairs with labels or scores, or triplets", "sbert", "SBERT", "1908.10084"),
+}
+
+
+def find(name: str) -> "type[Method]":
+    """The method of that name. This is where torch is imported."""
+    if name not in METHODS:
+        raise UsageError(f'no method "{name}"', advice=nearest(name, list(METHODS)))
+    return METHODS[name].load()

@@ -1,0 +1,151 @@
+"""The texts of a run as token ids: tokenised once, into a file that is mapped and not read.
+
+A million sentences are about 100 MB on disk and a few in memory. Where each text begins, and each row's
+target, is kept beside the ids: all processes of a run map the files that one has written.
+"""
+
+import hashlib
+from array import array
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sentkit.errors import DataError
+from sentkit.formats.rows import Inputs
+from sentkit.model.tokens import Tokenizer
+from sentkit.training.batches import Batch, Ids
+from sentkit.training.examples import Example, ExampleParser
+
+WINDOW = 2048  # rows tokenised at once
+IDS, ENDS, TARGETS = "tokens.i32", "ends.i64", "targets.f64"
+
+
+@dataclass(frozen=True, slots=True)
+class Corpus:
+    ids: Ids  # all texts end to end
+    ends: NDArray[np.int64]  # (rows, texts of a row)
+    targets: NDArray[np.float64] | None  # (rows,)
+
+    def __len__(self) -> int:
+        return len(self.ends)
+
+    @property
+    def columns(self) -> int:
+        return int(self.ends.shape[1])
+
+    def batch(self, rows: NDArray[np.int64]) -> Batch:
+        texts = tuple([self.text(int(row), column) for row in rows] for column in range(self.columns))
+        return Batch(texts, None if self.targets is None else self.targets[rows])
+
+    def text(self, row: int, column: int) -> Ids:
+        flat = row * self.columns + column
+        ends = self.ends.reshape(-1)
+        return self.ids[ends[flat - 1] if flat else 0 : ends[flat]]
+
+    @property
+    def digest(self) -> str:
+        """Of all it holds: the same rows through the same tokenizer, cut at the same length."""
+        found = hashlib.blake2b(f"{self.columns} {len(self)}".encode(), digest_size=16)
+        for values in (self.ids, self.ends, self.targets):
+            if values is not None:
+                found.update(np.ascontiguousarray(values).reshape(-1).view(np.uint8).data)
+        return found.hexdigest()
+
+
+@dataclass(slots=True)
+class Tallied:
+    """What became of the rows, for the opening words."""
+
+    rows: int = 0
+    left_out: int = 0  # for their label
+    repeated: int = 0  # left out as their texts stood before
+    cut: int = 0  # rows of which a text was too long
+
+
+def write_corpus(
+    folder: Path,
+    inputs: Inputs,
+    parser: ExampleParser,
+    tokenizer: Tokenizer,
+    *,
+    dedup: bool = False,
+    poll: Callable[[], None] = lambda: None,
+) -> Tallied:
+    """Tokenise every row into the files of a folder."""
+    tallied = Tallied()
+    ends, targets = array("q"), array("d")
+    with (folder / IDS).open("wb") as file:
+        place = 0
+        for window in windows(inputs.read(parser), tallied, dedup=dedup):
+            poll()
+            texts = [text for example in window for text in example.texts]
+            tokens = iter(tokenizer(texts))
+            for example in window:
+                own = [next(tokens) for _ in example.texts]
+                problem = next((each.problem for each in own if each.problem), None)
+                if problem is not None:
+                    inputs.rejects.add(example.row.line, example.row.error(problem))
+                    continue
+                tallied.rows += 1
+                tallied.cut += any(each.cut for each in own)
+                for each in own:
+                    place += len(each.ids)
+                    ends.append(place)
+                    file.write(np.array(each.ids, np.int32).tobytes())
+                if example.target is not None:
+                    targets.append(example.target)
+    columns = len(parser.kind.texts) if parser.kind else 1
+    np.frombuffer(ends, np.int64).reshape(-1, columns).tofile(folder / ENDS)
+    (folder / TARGETS).unlink(missing_ok=True)
+    if targets:
+        np.frombuffer(targets, np.float64).tofile(folder / TARGETS)
+    (folder / "columns").write_text(str(columns))
+    return tallied
+
+
+def windows(examples: Iterator[Example | None], tallied: Tallied, *, dedup: bool) -> Iterator[list[Example]]:
+    window: list[Example] = []
+    seen: set[bytes] = set()
+    for example in examples:
+        if example is None:
+            tallied.left_out += 1
+            continue
+        if dedup:
+            identity = hashlib.blake2b("\0".join(example.texts).encode(), digest_size=12).digest()
+            if identity in seen:
+                tallied.repeated += 1
+                continue
+            seen.add(identity)
+        window.append(example)
+        if len(window) == WINDOW:
+            yield window
+            window = []
+    if window:
+        yield window
+
+
+def map_corpus(folder: Path) -> Corpus:
+    """What `write_corpus` left in a folder, mapped."""
+    columns = int((folder / "columns").read_text())
+    return Corpus(
+        mapped(folder / IDS, np.int32),
+        mapped(folder / ENDS, np.int64).reshape(-1, columns),
+        mapped(folder / TARGETS, np.float64) if (folder / TARGETS).is_file() else None,
+    )
+
+
+def mapped(path: Path, kind: type) -> NDArray:
+    if not path.stat().st_size:
+        return np.empty(0, kind)
+    return np.memmap(path, kind, mode="r")
+
+
+def check_rows(corpus: Corpus, tallied: Tallied, least: int, source: str) -> None:
+    """A DataError where fewer rows are left than a batch needs."""
+    if len(corpus) < least:
+        why = f"; {tallied.left_out} were left out for their label" if tallied.left_out else ""
+        one = "row" if len(corpus) == 1 else "rows"
+        raise DataError(f"{len(corpus)} {one} to learn from, and it takes {least}{why}", source=source)

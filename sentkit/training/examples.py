@@ -1,0 +1,103 @@
+"""Rows -> what a method learns from: texts, and with some a label or a score."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from sentkit.formats.kinds import Kind, wrong_member
+from sentkit.formats.rows import Row
+
+
+@dataclass(frozen=True, slots=True)
+class Labels:
+    """The member "label", a word; a word with no number is known, and its row is left out."""
+
+    numbers: Mapping[str, int | None]
+
+    def __call__(self, row: Row, name: str) -> float | None:
+        value = row.values.get(name)
+        if not isinstance(value, str):
+            raise wrong_member(row, name, "a string")
+        if value not in self.numbers:
+            known = ", ".join(f'"{word}"' for word in self.numbers)
+            raise row.error(f'"{name}" is "{value[:40]}"', advice=f"there are: {known}")
+        number = self.numbers[value]
+        return None if number is None else float(number)
+
+
+@dataclass(frozen=True, slots=True)
+class Scores:
+    """The member "score", a number."""
+
+    def __call__(self, row: Row, name: str) -> float | None:
+        value = row.values.get(name)
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            raise wrong_member(row, name, "a number")
+        if not math.isfinite(value):
+            raise row.error(f'"{name}" is not a finite number')
+        return float(value)
+
+
+NLI = {"contradiction": 0, "entailment": 1, "neutral": 2}
+
+
+@dataclass(frozen=True, slots=True)
+class Reads:
+    """The kinds of rows a method takes, and the member that it learns to tell."""
+
+    kinds: tuple[Kind, ...]
+    member: str | None = None
+    target: Labels | Scores | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Example:
+    row: Row
+    texts: tuple[str, ...]
+    target: float | None
+
+
+class ExampleParser:
+    """Rows -> examples. The first row says which of the kinds it is; None for a row to be left out."""
+
+    def __init__(self, method: str, reads: Reads, fields: Mapping[str, str]) -> None:
+        self.method, self.reads, self.fields = method, reads, fields
+        self.kind: Kind | None = None
+
+    def __call__(self, row: Row) -> Example | None:
+        if self.kind is None:
+            self.kind = self._kind_of(row)
+        row.check_names()
+        texts = tuple(self._text(row, self._theirs(name)) for name in self.kind.texts)
+        if self.reads.target is None or self.reads.member is None:
+            return Example(row, texts, None)
+        target = self.reads.target(row, self._theirs(self.reads.member))
+        return None if target is None else Example(row, texts, target)
+
+    def _theirs(self, name: str) -> str:
+        return self.fields.get(name, name)
+
+    def _kind_of(self, row: Row) -> Kind:
+        # A kind that a --field speaks of is the one that is meant.
+        meant = sorted(self.reads.kinds, key=lambda kind: not self.fields.keys() & set(kind.texts))
+        for kind in meant:
+            if all(self._theirs(name) in row.values for name in kind.texts):
+                return kind
+        wants = ", or ".join(quoted([self._theirs(name) for name in kind.texts]) for kind in meant)
+        has = quoted(list(row.values)[:8], "nothing")
+        raise row.error(
+            f"{self.method} needs {wants}; this row has {has}",
+            advice="say which member is meant, for example --field text=title",
+        )
+
+    def _text(self, row: Row, name: str) -> str:
+        value = row.values.get(name)
+        if not isinstance(value, str):
+            raise wrong_member(row, name, "a string")
+        return value
+
+
+def quoted(names: list[str], none: str = "") -> str:
+    """`"text_a" and "text_b"`."""
+    words = [f'"{name}"' for name in names]
+    return " and ".join([", ".join(words[:-1]), words[-1]] if len(words) > 1 else words) or none

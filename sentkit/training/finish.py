@@ -1,0 +1,84 @@
+"""The end of a run: its checkpoint, made beside the state and renamed when it is whole."""
+
+import shutil
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from sentkit.errors import CannotCreateError, UsageError
+from sentkit.formats.export import Declaration, Dense, write_folder
+from sentkit.formats.readout import parse_readout
+from sentkit.model.adapter import Adapter
+from sentkit.model.architecture import WITH_POOLER
+from sentkit.model.writing import merged, write_weights
+from sentkit.training.base import Base
+from sentkit.training.method import Method
+from sentkit.training.state import sync_folder
+
+TANH = "torch.nn.modules.activation.Tanh"
+
+
+def finish(
+    method: Method, base: Base, part: Path, output: Path, lineage: Mapping[str, Any], *, force: bool
+) -> None:
+    made = part / "checkpoint"
+    shutil.rmtree(made, ignore_errors=True)
+    made.mkdir()
+    heads = method.heads()
+    write_folder(
+        made,
+        replace(base.checkpoint, config=base.checkpoint.config | method.own_config()),
+        declaration_of(method, base),
+        lineage,
+        write_weights=partial(write_weights, tensors=tensors_of(method, base)),
+        write_heads=partial(write_weights, tensors=heads) if heads else None,
+    )
+    if output.exists():
+        if not force or not (output / "sentkit.json").is_file():
+            raise CannotCreateError(f"{output}: exists already, and is not one of ours")
+        shutil.rmtree(output)
+    made.rename(output)
+    sync_folder(output.resolve().parent)
+    shutil.rmtree(part, ignore_errors=True)
+
+
+def tensors_of(method: Method, base: Base) -> dict[str, Tensor]:
+    """The checkpoint's tensors: the trained encoder, what the method adds, and what the base held beside."""
+    body = method.body
+    if isinstance(body, Adapter) or base.architecture is None:
+        return body.tensors()
+    trained = body.tensors() | method.own_tensors()
+    pooler = method.pooler()
+    if pooler is not None and base.architecture.family in WITH_POOLER:
+        trained |= {"pooler.dense.weight": pooler.weight, "pooler.dense.bias": pooler.bias}
+    return merged(base.stored, trained, base.architecture)
+
+
+def declaration_of(method: Method, base: Base) -> Declaration:
+    readout, pooler = parse_readout(method.readout(method.settings)), method.pooler()
+    if readout.reduction == "pooler":
+        check_pooler(base)
+    dense = None
+    if pooler is not None:
+        weight, bias = (values.detach().float().cpu().numpy() for values in (pooler.weight, pooler.bias))
+        dense = Dense(weight, bias, TANH)
+    return Declaration(
+        readout=readout,
+        width=method.body.width,
+        depth=method.body.depth,
+        max_length=base.reading.max_length,
+        prompt=base.reading.prompt,
+        lowercase=base.reading.lowercase,
+        pooler=dense if readout.reduction == "pooler" else None,
+    )
+
+
+def check_pooler(base: Base) -> None:
+    """A UsageError where the base is of a family without a pooler to keep the head in."""
+    if base.architecture is None or base.architecture.family not in WITH_POOLER:
+        kind = base.why_not_packed or f'"{base.architecture and base.architecture.family}"'
+        raise UsageError(f"its head is kept as the pooler, and {kind} has none")

@@ -1,0 +1,140 @@
+"""The gradient of one batch, the same however many processes and chunks it is computed in.
+
+A contrast is over the whole batch. In chunks, each is encoded without gradient; the loss gives the gradient
+of every output; then each chunk is encoded again, with the same dropout, and its part is sent back through it
+(GradCache, arXiv 2101.06983). A row-wise loss needs none of this: its chunks simply add up.
+"""
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from sentkit.training.batches import Batch, chunks
+from sentkit.training.method import Method, Outputs, Term
+from sentkit.training.ranks import Ranks
+
+Context = Callable[[], AbstractContextManager[object]]
+
+
+@dataclass(slots=True)
+class Gradient:
+    method: Method
+    ranks: Ranks
+    chunk: int = 0  # rows
+    precision: Context = nullcontext  # what the encoder runs in
+
+    def of(self, batch: Batch) -> dict[str, float]:
+        """Leaves the gradient of the whole batch in the parameters; returns its terms by name."""
+        parameters = [parameter for _, parameter in self.method.trained()]
+        for parameter in parameters:
+            parameter.grad = None
+        share = self.ranks.share(len(batch))
+        # With fewer rows than processes, one that has none encodes a row and lets go of it.
+        own = batch.part(share if share.stop > share.start else slice(0, 1))
+        found = self._row_wise(own, share) if self.method.row_wise else self._contrast(own, share, len(batch))
+        found |= self._penalty()
+        self.ranks.sum_gradients(parameters)
+        return found
+
+    def _contrast(self, own: Batch, share: slice, rows: int) -> dict[str, float]:
+        parts = chunks(len(own), self.chunk)
+        whole = len(parts) == 1
+        states: list[Dice] = []
+        outputs = self._encode(own) if whole else self._without_gradient(own, parts, states)
+        outputs = {name: value[: share.stop - share.start] for name, value in outputs.items()}
+        if not whole:
+            outputs = as_leaves(outputs)  # once they are cut: the gradient of a part is kept nowhere
+        gathered = self.ranks.gather(outputs, rows)
+        terms = self.method.loss(gathered)
+        total(terms).backward()
+        if not whole:
+            self._send_back(own, parts, states, outputs)
+        self.method.after_step({name: value.detach() for name, value in gathered.items()})
+        return {name: term.value.item() for name, term in terms.items()}
+
+    def _without_gradient(self, own: Batch, parts: Sequence[slice], states: list["Dice"]) -> Outputs:
+        found: list[Outputs] = []
+        with torch.no_grad():
+            for part in parts:
+                states.append(Dice.now(self.ranks.device))
+                found.append(self._encode(own.part(part)))
+        return {name: torch.cat([each[name] for each in found]) for name in found[0]}
+
+    def _send_back(
+        self, own: Batch, parts: Sequence[slice], states: Sequence["Dice"], outputs: Outputs
+    ) -> None:
+        for part, dice in zip(parts, states, strict=True):
+            dice.throw_again()
+            again = self._encode(own.part(part))
+            live = [name for name, value in again.items() if value.requires_grad]
+            slopes = [slope_of(outputs[name])[part] for name in live]
+            kept = [again[name][: len(slope)] for name, slope in zip(live, slopes, strict=True)]
+            torch.autograd.backward(kept, slopes)
+
+    def _row_wise(self, own: Batch, share: slice) -> dict[str, float]:
+        values = weight = 0.0
+        name, factor, empty = "loss", 1.0, share.stop == share.start
+        for part in chunks(len(own), self.chunk):
+            outputs = self._encode(own.part(part))
+            [(name, term)] = self.method.loss(outputs).items()
+            (term.sum * (0.0 if empty else term.factor)).backward()
+            values += 0.0 if empty else term.sum.item()
+            weight += 0.0 if empty else term.weight
+            factor = term.factor
+        values, weight = self.ranks.total([values, weight])
+        for _, parameter in self.method.trained():
+            if parameter.grad is not None:
+                parameter.grad /= max(weight, 1.0)
+        return {name: factor * values / max(weight, 1.0)}
+
+    def _penalty(self) -> dict[str, float]:
+        """On one process alone, since the gradients of all are added up."""
+        found = self.method.penalty() if self.ranks.first else {}
+        if found:
+            torch.stack(list(found.values())).sum().backward()
+        return {name: value.item() for name, value in found.items()}
+
+    def _encode(self, batch: Batch) -> Outputs:
+        with self.precision():
+            return self.method.encode(batch)
+
+
+def total(terms: dict[str, Term]) -> Tensor:
+    return torch.stack([term.value for term in terms.values()]).sum()
+
+
+def as_leaves(outputs: Outputs) -> Outputs:
+    """Outputs that keep the loss's gradient."""
+    return {n: v.requires_grad_() if v.is_floating_point() else v for n, v in outputs.items()}
+
+
+def slope_of(output: Tensor) -> Tensor:
+    """The loss's gradient in an output; zero in one that it does not read."""
+    return torch.zeros_like(output) if output.grad is None else output.grad
+
+
+@dataclass(frozen=True, slots=True)
+class Dice:
+    """The state of the generators that dropout draws from."""
+
+    host: Tensor
+    device: Tensor | None
+
+    @staticmethod
+    def now(device: torch.device) -> "Dice":
+        on_device = torch.cuda.get_rng_state(device) if device.type == "cuda" else None
+        return Dice(torch.get_rng_state(), on_device)
+
+    def throw_again(self) -> None:
+        torch.set_rng_state(self.host)
+        if self.device is not None:
+            torch.cuda.set_rng_state(self.device)
+
+
+def norm_of(parameters: Sequence[nn.Parameter], clip: float) -> float:
+    """The gradient's norm before it is cut to at most `clip`; 0 cuts nothing."""
+    longest = clip if clip else float("inf")
+    return float(nn.utils.clip_grad_norm_(parameters, longest, foreach=True).item())

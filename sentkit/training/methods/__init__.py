@@ -1,0 +1,1 @@
+"""One paper, or one objective that papers compare with, is one file."""

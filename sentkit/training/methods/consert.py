@@ -1,0 +1,194 @@
+"""ConSERT (arXiv 2105.11741): two disturbed views of a sentence find each other among those of the batch.
+
+With labelled pairs (premise, hypothesis) a classifier of the pair is trained instead, or beside it.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from sentkit.formats.kinds import PAIR, SENTENCE
+from sentkit.model.adapter import Adapter
+from sentkit.model.bert import Bert
+from sentkit.model.views import VIEWS, Drawn, View
+from sentkit.training.batches import Batch, Ids
+from sentkit.training.examples import NLI, Labels, Reads
+from sentkit.training.losses import paired_contrast, widened
+from sentkit.training.method import Draw, Method, Outputs, Term, mean_of
+from sentkit.training.recipe import Recipe
+from sentkit.training.settings import ours, paper, released
+
+MODES = ("unsup", "sup", "joint")
+
+Block = Callable[[Tensor, Tensor], Tensor]  # two (b, d) -> (b, d)
+
+
+def first(one: Tensor, other: Tensor) -> Tensor:
+    return one
+
+
+def second(one: Tensor, other: Tensor) -> Tensor:
+    return other
+
+
+def distance(one: Tensor, other: Tensor) -> Tensor:
+    return (one - other).abs()
+
+
+def greater_squared(one: Tensor, other: Tensor) -> Tensor:
+    return torch.maximum(one, other).square()
+
+
+# What the classifier reads of a pair u, v: the paper's, and with it the block that the released code adds.
+FEATURES: dict[str, tuple[Block, ...]] = {
+    "uvd": (first, second, distance),
+    "uvdm": (first, second, distance, greater_squared),
+}
+
+# The presets follow the scripts released with the paper, of which only one turns the encoder's dropout off.
+RELEASED = {"optimizer": "adamw-bert"}
+WITH_DROPOUT = RELEASED | {"dropout": None}
+LABELLED = WITH_DROPOUT | {"view_a": "none", "lr": 2e-5, "epochs": 1, "patience": 0, "pair_features": "uvdm"}
+SUP = LABELLED | {"mode": "sup", "view_b": "none"}
+JOINT = LABELLED | {"mode": "joint", "view_b": "token-cutoff", "token_cutoff_rate": 0.1}
+AFTER_SUP = WITH_DROPOUT | {"view_a": "none", "view_b": "feature-cutoff", "feature_cutoff_rate": 0.1}
+AFTER_JOINT = WITH_DROPOUT | {"view_a": "none"}
+AS_WRITTEN = {"alpha": 0.15, "pair_features": "uvd"}  # the paper's formulas, taken literally
+
+
+class ConSERT(Method):
+    @dataclass(frozen=True, kw_only=True)
+    class Settings(Recipe):
+        mode: str = paper(
+            "unsup", "sup: learn the label of a pair; joint: that and the contrast", choices=MODES
+        )
+        view_a: str = paper(
+            "feature-cutoff", "how one view is disturbed; the classifier reads it too", choices=tuple(VIEWS)
+        )
+        view_b: str = paper("shuffle", "how the other view is disturbed", choices=tuple(VIEWS))
+        token_cutoff_rate: float = paper(0.15, "part of the tokens that a view cuts", least=0, most=1)
+        feature_cutoff_rate: float = paper(0.2, "part of the features that a view cuts", least=0, most=1)
+        view_dropout_rate: float = paper(0.2, "part of all entries that a view cuts", least=0, most=1)
+        temperature: float = paper(0.1, "what each cosine is divided by", above=0)
+        # The released code has .15 times a sum of two means here, which is .3 times the mean over both views;
+        # and for joint that sum for each text, which is .6 times the average of the two texts.
+        loss_scale: float = released(
+            0.3, "unsup: factor of the contrast, which Adam feels through clip alone", above=0
+        )
+        alpha: float = released(0.6, "joint: weight of the contrast, the two texts' average", least=0)
+        pair_features: str = paper(
+            "uvd", "u, v, |u-v|, and with m max(u, v)^2, for the classifier", choices=tuple(FEATURES)
+        )
+        epochs: int = released(10)
+        batch: int = paper(96)
+        lr: float = released(5e-7)
+        optimizer: str = ours("adamw-hf")  # the presets have the released code's
+        weight_decay: float = released(0.01)
+        schedule: str = released("linear")
+        warmup: float = released(0.1)
+        clip: float = released(1.0)
+        max_length: int = released(64)
+        dropout: float | None = paper(0.0)
+        eval_every: int = released(200)
+        patience: int = released(10)
+
+    presets: ClassVar = {
+        "unsup-base": RELEASED,
+        "unsup-large": WITH_DROPOUT | {"view_a": "none", "epochs": 25, "eval_every": 100},
+        "unsup-base-tuned": RELEASED | {"lr": 2e-5, "temperature": 0.05},  # the authors' later advice
+        "sup-base": SUP,
+        "sup-large": SUP,
+        "joint-base": JOINT,
+        "joint-large": JOINT | {"max_length": 40},
+        "joint-base-paper": JOINT | AS_WRITTEN,
+        "joint-large-paper": JOINT | {"max_length": 40} | AS_WRITTEN,
+        # These start from what a run of sup or joint left.
+        "sup-unsup-base": AFTER_SUP | {"epochs": 25},
+        "sup-unsup-large": AFTER_SUP | {"epochs": 10},
+        "joint-unsup-base": AFTER_JOINT | {"epochs": 25},
+        "joint-unsup-large": AFTER_JOINT | {"epochs": 10, "max_length": 40},
+    }
+    needs_packed = "first states that a view may change"
+
+    def __init__(self, body: Bert | Adapter, settings: Settings) -> None:
+        super().__init__(body, settings)
+        self.classifier: nn.Linear | None = None
+        if settings.mode != "unsup":
+            self.classifier = nn.Linear(len(FEATURES[settings.pair_features]) * body.width, len(NLI))
+
+    @classmethod
+    def reads(cls, settings: Settings) -> Reads:
+        """Without labels, a pair is one sentence in two wordings, and each view is of one of them."""
+        if settings.mode == "unsup":
+            return Reads((SENTENCE, PAIR))
+        return Reads((PAIR,), "label", Labels(NLI))
+
+    @classmethod
+    def readout(cls, settings: Settings) -> str:
+        return "mean-last2"  # better than what is trained, and what the paper reports
+
+    @classmethod
+    def dev_readout(cls, settings: Settings) -> str:
+        return "mean"
+
+    def seen(self, batch: Batch) -> dict[str, tuple[Sequence[Ids], ...]]:
+        """The texts that are read under each view, one sequence for each text of a row."""
+        if self.settings.mode == "unsup":
+            return {"a": batch.texts[:1], "b": batch.texts[-1:]}
+        return dict.fromkeys("a" if self.settings.mode == "sup" else "ab", batch.texts)
+
+    def view(self, name: str) -> tuple[View, float]:
+        """The view, and its rate."""
+        settings = self.settings
+        rates = {
+            "token-cutoff": settings.token_cutoff_rate,
+            "feature-cutoff": settings.feature_cutoff_rate,
+            "dropout": settings.view_dropout_rate,
+        }
+        kind = {"a": settings.view_a, "b": settings.view_b}[name]
+        return VIEWS[kind], rates.get(kind, 0.0)
+
+    def draw(self, batch: Batch, random: Draw) -> Mapping[str, Drawn]:
+        found: dict[str, Drawn] = {}
+        for name, sides in self.seen(batch).items():
+            view, rate = self.view(name)
+            for side, texts in enumerate(sides):
+                lengths, key = [len(text) for text in texts], f"{name}{side}"
+                found[key] = view.draw(random(f"view {key}"), lengths, self.body.width, rate)
+        return found
+
+    def encode(self, batch: Batch) -> Outputs:
+        found: Outputs = {}
+        for name, sides in self.seen(batch).items():
+            keys = [f"{name}{side}" for side in range(len(sides))]
+            view, _ = self.view(name)
+            drawn = [each for key in keys for each in batch.draws[key]]
+            packed, disturb = view.apply(self.pack([text for texts in sides for text in texts]), drawn)
+            vectors = self.vectors(packed, "mean", disturb=disturb)  # (sides * b, d)
+            found |= zip(keys, vectors.chunk(len(sides)), strict=True)
+        if self.classifier is not None:
+            blocks = FEATURES[self.settings.pair_features]
+            features = torch.cat([block(found["a0"], found["a1"]) for block in blocks], 1)
+            labels = torch.as_tensor(batch.targets, dtype=torch.long, device=self.device)
+            found |= {"logits": self.classifier(features), "labels": labels}
+        return found
+
+    def loss(self, outputs: Outputs) -> dict[str, Term]:
+        mode, terms = self.settings.mode, dict[str, Term]()
+        if mode != "sup":
+            # The two texts of a pair are in batches of their own: no premise is a hypothesis's negative.
+            sides = (0, 1) if mode == "joint" else (0,)
+            values = [self.contrast(outputs[f"a{side}"], outputs[f"b{side}"]) for side in sides]
+            factor = self.settings.alpha if mode == "joint" else self.settings.loss_scale
+            terms["contrast"] = mean_of(torch.cat(values), factor)
+        if mode != "unsup":
+            logits, labels = widened(outputs["logits"]), outputs["labels"]
+            terms["label"] = mean_of(F.cross_entropy(logits, labels, reduction="none"))
+        return terms
+
+    def contrast(self, one: Tensor, other: Tensor) -> Tensor:
+        return paired_contrast(one, other, self.settings.temperature)  # (2b,)

@@ -1,0 +1,181 @@
+"""A masked language model (BERT, arXiv 1810.04805): some tokens of a text are hidden, and predicted."""
+
+import copy
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.nn import functional as F
+from torch.nn.utils.rnn import pad_sequence
+
+from sentkit.errors import UsageError
+from sentkit.formats.kinds import SENTENCE
+from sentkit.model.architecture import Architecture
+from sentkit.model.bert import Bert
+from sentkit.model.fresh import SPECIAL
+from sentkit.model.lmhead import LanguageHead, fresh_head, head_tensors, read_head
+from sentkit.model.packed import first_tokens
+from sentkit.model.tokens import MASKS, Tokenizer
+from sentkit.training.base import Base
+from sentkit.training.batches import Batch, Ids
+from sentkit.training.examples import Reads
+from sentkit.training.losses import widened
+from sentkit.training.method import Draw, Method, Outputs, Term
+from sentkit.training.recipe import Recipe
+from sentkit.training.settings import ours, paper, released
+
+CLASSES = {  # what transformers calls a family with its head
+    "bert": "BertForMaskedLM",
+    "roberta": "RobertaForMaskedLM",
+    "xlm-roberta": "XLMRobertaForMaskedLM",
+    "camembert": "CamembertForMaskedLM",
+    "distilbert": "DistilBertForMaskedLM",
+    "electra": "ElectraForMaskedLM",
+}
+
+
+class MaskedLanguageModel(Method):
+    @dataclass(frozen=True, kw_only=True)
+    class Settings(Recipe):
+        mask_rate: float = paper(0.15, "part of a text's tokens that are predicted", above=0, most=1)
+        mask_share: float = paper(0.8, "part of these that the mask hides", least=0, most=1)
+        random_share: float = paper(0.1, "part of these under another token, drawn", least=0, most=1)
+        head: str = ours("own", "the base's, or one that has learned nothing", choices=("own", "fresh"))
+        batch: int = ours(64)
+        lr: float = paper(1e-4)
+        weight_decay: float = paper(0.01)
+        schedule: str = paper("linear")
+        warmup: float = ours(0.1)
+        max_length: int = paper(128)
+        clip: float = released(1.0)
+
+        def __post_init__(self) -> None:
+            super().__post_init__()
+            if self.mask_share + self.random_share > 1 + 1e-9:
+                raise UsageError("mask_share and random_share are parts of one whole: more than 1 together")
+
+    # From nothing, on long texts; for the checkpoints that are adapted here, the defaults are gentler.
+    presets: ClassVar = {
+        "bert": {"batch": 256, "epochs": 40, "warmup": 0.01, "optimizer": "adamw-bert"},
+    }
+    row_wise: ClassVar = True
+    from_nothing: ClassVar = True
+    needs_packed: ClassVar = "a language model's head"
+    body: Bert
+
+    def __init__(self, body: Bert, settings: Settings, head: LanguageHead, vocabulary: "Vocabulary") -> None:
+        super().__init__(body, settings)
+        self.head = head
+        self.vocabulary = vocabulary
+
+    @classmethod
+    def build(cls, base: Base, settings: Settings) -> "MaskedLanguageModel":
+        body = base.body(settings.dropout)
+        assert isinstance(body, Bert), "what runs through transformers was refused before"
+        vocabulary = vocabulary_of(base.tokenizer, body.architecture)
+        return cls(body, settings, head_of(base, body.architecture, settings.head), vocabulary)
+
+    @classmethod
+    def reads(cls, settings: Settings) -> Reads:
+        return Reads((SENTENCE,))
+
+    @classmethod
+    def readout(cls, settings: Settings) -> str:
+        """The usual one of an encoder that has learned no readout."""
+        return "mean"
+
+    def draw(self, batch: Batch, random: Draw) -> dict[str, list[NDArray[np.int64]]]:
+        """Of each row the places to predict, and the tokens that are shown there."""
+        texts, settings = batch.texts[0], self.settings
+        places, dice, words = random("places"), random("dice"), random("words")
+        chosen = [self.vocabulary.chosen(ids, settings.mask_rate, places) for ids in texts]
+        shown = []
+        for ids, each in zip(texts, chosen, strict=True):
+            values = dice.random(len(each))
+            drawn = words.choice(self.vocabulary.words, len(each))
+            replaced = np.where(values < settings.mask_share + settings.random_share, drawn, ids[each])
+            shown.append(np.where(values < settings.mask_share, self.vocabulary.mask, replaced))
+        return {"chosen": chosen, "shown": shown}
+
+    def encode(self, batch: Batch) -> Outputs:
+        """Each row's cross entropy, summed over its chosen tokens; logits are made for these alone."""
+        texts, chosen, shown = batch.texts[0], batch.draws["chosen"], batch.draws["shown"]
+        counts = [len(places) for places in chosen]
+        packed = self.pack([changed(*each) for each in zip(texts, chosen, shown, strict=True)])
+        rows = np.concatenate(chosen) + np.repeat(first_tokens(packed.lengths), counts)  # (m,)
+        truth = np.concatenate([ids[places] for ids, places in zip(texts, chosen, strict=True)])
+        *_, states = self.body.states(packed)
+        logits = self.head(states[packed.to_device(rows)], self.body.words.weight)  # (m, v)
+        target = packed.to_device(truth.astype(np.int64))
+        values = F.cross_entropy(widened(logits), target, reduction="none")
+        by_row = pad_sequence(list(values.split(counts)), batch_first=True)  # (b, most in a row)
+        return {"nll": by_row.sum(1), "masked": torch.tensor(counts, device=values.device)}
+
+    def loss(self, outputs: Outputs) -> dict[str, Term]:
+        return {"mlm": Term(outputs["nll"].sum(), float(outputs["masked"].sum()))}
+
+    def heads(self) -> dict[str, Tensor]:
+        """Nothing: its head stays in the checkpoint itself."""
+        return {}
+
+    def own_tensors(self) -> dict[str, Tensor]:
+        return head_tensors(self.head, self.body.architecture)
+
+    def own_config(self) -> dict[str, Any]:
+        return {"architectures": [CLASSES[self.body.architecture.family]], "tie_word_embeddings": True}
+
+
+def head_of(base: Base, architecture: Architecture, kind: str) -> LanguageHead:
+    """A head to train: a copy of the base's own, or one drawn now."""
+    if kind == "fresh":
+        return fresh_head(architecture, torch.default_generator)
+    found = read_head(base.stored, architecture, source=base.checkpoint.name)
+    if found is None:
+        advice = "--set head=fresh begins with one that has learned nothing"
+        raise UsageError(f"{base.checkpoint.name} has no language model's head", advice=advice)
+    return copy.deepcopy(found)  # its tensors may be those of the base, which other seeds begin from too
+
+
+@dataclass(frozen=True, slots=True)
+class Vocabulary:
+    mask: int
+    ordinary: NDArray[np.bool_]  # (v,): whether an id is that of a token which is not special
+    words: NDArray[np.int64]  # the ids for which that is true
+
+    def chosen(self, ids: Ids, rate: float, random: np.random.Generator) -> NDArray[np.int64]:
+        """Places of tokens to predict, in order, none of them special.
+
+        As in BERT's code their number is exact, rounded, and at least one, so that every text counts and
+        short ones do not by luck. Special tokens do not count here, as they do there: they would make a
+        fifth of a short text be predicted, where the paper says 15 %.
+        """
+        places = np.flatnonzero(self.ordinary[ids])
+        count = min(len(places), max(1, round(rate * len(places))))
+        return np.sort(random.choice(places, count, replace=False, shuffle=False))
+
+
+def vocabulary_of(tokenizer: Tokenizer, architecture: Architecture) -> Vocabulary:
+    backend = tokenizer.backend
+    # Some tokenizers name more tokens than the word table has rows.
+    known = {word: number for word, number in backend.get_vocab().items() if number < architecture.vocabulary}
+    mask = next((known[word] for word in MASKS if word in known), None)
+    if mask is None:
+        raise UsageError(f"mlm needs a mask token, and this tokenizer has none of {', '.join(MASKS)}")
+    # Special by its own word, or by the name that it has in every tokenizer.
+    added = {token.content for token in backend.get_added_tokens_decoder().values() if token.special}
+    special = added.union(*SPECIAL.values())
+    words = np.array(sorted(number for word, number in known.items() if word not in special), np.int64)
+    if not len(words):
+        raise UsageError("this tokenizer has special tokens alone: there is nothing to predict")
+    ordinary = np.zeros(architecture.vocabulary, np.bool_)
+    ordinary[words] = True
+    return Vocabulary(mask, ordinary, words)
+
+
+def changed(ids: Ids, places: NDArray[np.int64], shown: NDArray[np.int64]) -> Ids:
+    found = np.array(ids)
+    found[places] = shown
+    return found

@@ -1,0 +1,131 @@
+"""PairSupCon (arXiv 2109.05424): whether a sentence follows from another, and which one it follows from."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from sentkit.formats.kinds import PAIR
+from sentkit.model.adapter import Adapter
+from sentkit.model.bert import Bert
+from sentkit.training.batches import Batch
+from sentkit.training.examples import Labels, Reads
+from sentkit.training.losses import entailment_contrast, widened
+from sentkit.training.method import Method, Outputs, Term, mean_of
+from sentkit.training.methods.sbert import pair_features
+from sentkit.training.optimisers import NamedGroup
+from sentkit.training.recipe import Recipe
+from sentkit.training.settings import paper, refuse_idle, released
+
+RELATIONS = Labels({"entailment": 1, "contradiction": 0, "neutral": None})
+OF_ALPHA = ("hard_negative_form", "detach_alpha")
+OF_CONTRAST = ("beta", "temperature", "hard_negatives", *OF_ALPHA, "id_average", "head_width")
+
+
+class PairSupCon(Method):
+    @dataclass(frozen=True, kw_only=True)
+    class Settings(Recipe):
+        objective: str = paper(
+            "both", "cls: tell the relation; id: find the partner", choices=("both", "id", "cls")
+        )
+        beta: float = paper(1.0, "what the id term is multiplied by", above=0)
+        temperature: float = paper(0.05, "what each cosine is divided by", above=0)
+        hard_negatives: bool = paper(True, "near negatives count more, by alpha")
+        hard_negative_form: str = released(
+            "code",
+            "code: alpha times the exponential; exponent: alpha times the cosine",
+            choices=("code", "exponent"),
+        )
+        detach_alpha: bool = released(False, "no gradient through alpha")
+        id_average: str = released(
+            "anchors",
+            "anchors: over both sides of each entailment; pairs, as typeset: twice that",
+            choices=("anchors", "pairs"),
+        )
+        head_width: int = released(128, "of the vectors that find their partner", least=1)
+        head_lr_factor: float = paper(100.0, "the heads' learning rate over the encoder's", above=0)
+        batch: int = paper(1024)
+        lr: float = paper(5e-6)
+        optimizer: str = paper("adam")
+        schedule: str = released("constant")
+        clip: float = released(0.0)
+        epochs: int = released(3)
+        max_length: int = released(32)
+        eval_every: int = released(250)
+
+        def __post_init__(self) -> None:
+            super().__post_init__()
+            if self.objective == "cls":
+                refuse_idle(self, OF_CONTRAST, "objective=cls")
+            if not self.hard_negatives:
+                refuse_idle(self, OF_ALPHA, "hard_negatives=off")
+
+    presets: ClassVar = {
+        "paper": {},
+        "cls": {"objective": "cls"},
+        "id": {"objective": "id"},
+        "id-plain": {"objective": "id", "hard_negatives": False},
+        "plain": {"hard_negatives": False},
+    }
+
+    def __init__(self, body: Bert | Adapter, settings: Settings) -> None:
+        super().__init__(body, settings)
+        contrasts, tells = settings.objective != "cls", settings.objective != "id"
+        self.contrast = contrast_head(body.width, settings.head_width) if contrasts else None
+        self.relation = nn.Linear(3 * body.width, 2, bias=False) if tells else None
+
+    @classmethod
+    def reads(cls, settings: Settings) -> Reads:
+        return Reads((PAIR,), "label", RELATIONS)
+
+    @classmethod
+    def readout(cls, settings: Settings) -> str:
+        return "mean"
+
+    def encode(self, batch: Batch) -> Outputs:
+        assert batch.targets is not None, "pairs without labels"
+        left, right = self.vectors(self.pack([*batch.texts[0], *batch.texts[1]]), "mean").chunk(2)
+        outputs = {"label": torch.from_numpy(batch.targets).to(left.device, torch.long)}
+        if self.contrast is not None:
+            outputs |= {"left": self.contrast(left), "right": self.contrast(right)}
+        if self.relation is not None:
+            outputs["logits"] = self.relation(pair_features(left, right))
+        return outputs
+
+    def loss(self, outputs: Outputs) -> dict[str, Term]:
+        terms: dict[str, Term] = {}
+        if "logits" in outputs:
+            logits = widened(outputs["logits"])
+            terms["cls"] = mean_of(F.cross_entropy(logits, outputs["label"], reduction="none"))
+        if "left" in outputs:
+            terms["id"] = self.partners(outputs)
+        return terms
+
+    def partners(self, outputs: Outputs) -> Term:
+        """How well both sides of each entailment find each other; 0 where there is none."""
+        wanted = self.settings
+        values = entailment_contrast(
+            outputs["left"],
+            outputs["right"],
+            outputs["label"] == 1,
+            wanted.temperature,
+            weighting=wanted.hard_negative_form if wanted.hard_negatives else "none",
+            detach=wanted.detach_alpha,
+        )
+        sides = 2 if wanted.id_average == "pairs" else 1
+        return Term(values.sum(), len(values) / sides, wanted.beta)
+
+    def groups(self) -> list[NamedGroup]:
+        heads = [(name, weight) for name, weight in self.trained() if not name.startswith("body.")]
+        rate = self.settings.lr
+        return [
+            {"params": list(self.trained("body.")), "lr": rate},
+            {"params": heads, "lr": rate * self.settings.head_lr_factor},
+        ]
+
+
+def contrast_head(width: int, to: int) -> nn.Sequential:
+    """Without biases; the loss makes what it gives unit vectors."""
+    return nn.Sequential(nn.Linear(width, width, bias=False), nn.ReLU(), nn.Linear(width, to, bias=False))

@@ -1,0 +1,109 @@
+"""SBERT (arXiv 1908.10084): sentences side by side, by a label, by a score, or in a triplet."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from sentkit.formats.kinds import PAIR, TRIPLET
+from sentkit.model.adapter import Adapter
+from sentkit.model.bert import Bert
+from sentkit.training.batches import Batch
+from sentkit.training.examples import NLI, Labels, Reads, Scores
+from sentkit.training.losses import cosine_regression, triplet_margin, widened
+from sentkit.training.method import Method, Outputs, Term, mean_of
+from sentkit.training.recipe import Recipe
+from sentkit.training.settings import ours, paper, refuse_idle, released
+
+
+def softmax(outputs: Outputs, settings: Any) -> Tensor:
+    logits, target = widened(outputs["logits"]), outputs["target"].long()
+    return F.cross_entropy(logits, target, reduction="none")
+
+
+def regression(outputs: Outputs, settings: Any) -> Tensor:
+    return cosine_regression(outputs["text_a"], outputs["text_b"], outputs["target"] / settings.scale)
+
+
+def triplet(outputs: Outputs, settings: Any) -> Tensor:
+    return triplet_margin(outputs["anchor"], outputs["positive"], outputs["negative"], settings.margin)
+
+
+@dataclass(frozen=True, slots=True)
+class Objective:
+    reads: Reads
+    loss: Callable[[Outputs, Any], Tensor]  # (b,)
+    idle: tuple[str, ...]  # settings of the other objectives
+
+
+OBJECTIVES = {
+    "softmax": Objective(Reads((PAIR,), "label", Labels(NLI)), softmax, ("scale", "margin")),
+    "regression": Objective(Reads((PAIR,), "score", Scores()), regression, ("margin",)),
+    "triplet": Objective(Reads((TRIPLET,)), triplet, ("scale",)),
+}
+
+
+def pair_features(left: Tensor, right: Tensor) -> Tensor:
+    """What a classifier of pairs sees: u, v and |u - v|; two (b, d) -> (b, 3d)."""
+    return torch.cat([left, right, (left - right).abs()], 1)
+
+
+class SBERT(Method):
+    @dataclass(frozen=True, kw_only=True)
+    class Settings(Recipe):
+        objective: str = paper(
+            "softmax", "rows with a label, with a score, or triplets", choices=tuple(OBJECTIVES)
+        )
+        scale: float = released(5.0, "regression: what scores are divided by", above=0)
+        margin: float = paper(1.0, "triplet: how much nearer the positive is to be; library: 5", least=0)
+        batch: int = paper(16)
+        lr: float = paper(2e-5)
+        warmup: float = paper(0.1)
+        schedule: str = released("linear")
+        optimizer: str = released("adamw-hf")  # the library's first versions left out the bias correction
+        weight_decay: float = released(0.01)
+        clip: float = released(1.0)
+        epochs: int = paper(1)
+        max_length: int = ours(128)
+
+        def __post_init__(self) -> None:
+            super().__post_init__()
+            refuse_idle(self, OBJECTIVES[self.objective].idle, f"objective={self.objective}")
+
+    presets: ClassVar = {
+        "nli": {},
+        "stsb": {"objective": "regression", "epochs": 4},
+        "sections": {"objective": "triplet"},
+    }
+    row_wise: ClassVar[bool] = True
+
+    def __init__(self, body: Bert | Adapter, settings: Settings) -> None:
+        super().__init__(body, settings)
+        classifies = settings.objective == "softmax"
+        self.classifier = nn.Linear(3 * body.width, len(NLI)) if classifies else None
+
+    @classmethod
+    def reads(cls, settings: Settings) -> Reads:
+        return OBJECTIVES[settings.objective].reads
+
+    @classmethod
+    def readout(cls, settings: Settings) -> str:
+        return "mean"
+
+    def encode(self, batch: Batch) -> Outputs:
+        texts = [text for column in batch.texts for text in column]
+        vectors = self.vectors(self.pack(texts), "mean").chunk(len(batch.texts))
+        names = self.reads(self.settings).kinds[0].texts
+        outputs = dict(zip(names, vectors, strict=True))
+        if self.classifier is not None:
+            outputs["logits"] = self.classifier(pair_features(*vectors))
+        if batch.targets is not None:
+            outputs["target"] = torch.from_numpy(batch.targets).to(vectors[0])
+        return outputs
+
+    def loss(self, outputs: Outputs) -> dict[str, Term]:
+        values = OBJECTIVES[self.settings.objective].loss(outputs, self.settings)
+        return {self.settings.objective: mean_of(values)}

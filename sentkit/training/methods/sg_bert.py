@@ -1,0 +1,220 @@
+"""SG-BERT (arXiv 2106.07345): the encoder's own layers, as they were before training, guide its last one.
+
+Two copies of one encoder: the tuned one, whose [CLS] becomes the sentence's vector, and the guide, which
+stays as it was. Each layer of the guide, pooled over the tokens, is a view of the sentence. Axes: b
+sentences, l layers of the guide, d dimensions.
+"""
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from copy import deepcopy
+from dataclasses import dataclass, fields
+from typing import Any, ClassVar, Self
+
+import torch
+from torch import Tensor, nn
+
+from sentkit.errors import UsageError
+from sentkit.formats.kinds import PAIR, SENTENCE
+from sentkit.model.adapter import Adapter
+from sentkit.model.bert import Bert
+from sentkit.model.readouts import reduce_layers
+from sentkit.training.batches import Batch, Ids
+from sentkit.training.examples import Reads
+from sentkit.training.losses import (
+    guided_opt1,
+    guided_opt2_released,
+    guided_opt3,
+    in_batch_contrast,
+    paired_contrast,
+    squared_distance,
+)
+from sentkit.training.method import Draw, Method, Outputs, Term, mean_of
+from sentkit.training.recipe import Recipe
+from sentkit.training.settings import ours, paper, released
+
+Contrast = Callable[[Tensor, Tensor, float], Tensor]  # (b, d), the views, temperature -> one value an anchor
+
+CONTRASTS: dict[str, Contrast] = {
+    "base": paired_contrast,
+    "opt1": guided_opt1,
+    "opt2": in_batch_contrast,
+    "opt3": guided_opt3,
+}
+LAYERS = re.compile(r"(\d{1,4})(\.\.(\d{1,4})?)?")
+SPREAD = 0.02  # of the head's weights: BERT's initializer_range
+
+
+class SelfGuided(Method):
+    @dataclass(frozen=True, kw_only=True)
+    class Settings(Recipe):
+        objective: str = paper("opt3", "base: one layer, both ways", choices=tuple(CONTRASTS))
+        temperature: float = paper(0.01, "what each cosine is divided by", above=0)
+        drift_weight: float = paper(0.1, "of the squared distance from the start", least=0)  # lambda
+        head: str = paper("gelu", "two layers between vectors and loss, or none", choices=("gelu", "none"))
+        head_width: int = paper(4096, "of both layers of the head", least=1)
+        guide_pool: str = paper("max", "how the guide's tokens become a view", choices=("max", "mean"))
+        guide_layers: str = paper("all", "that are views: all, 4.., 4..12 or 12; 0 is the embeddings")
+        guide_dropout: bool = ours(False, "in the guide too, as in the released code")
+        compat_opt2_slice: bool = paper(False, "opt2: one negative less, as in the released code")
+        second_text: str | None = paper(
+            None, "who reads a pair's second text; none: rows are single texts", choices=("guide", "tuned")
+        )
+        freeze_embeddings: bool = paper(True, "the tuned copy's layer 0 stays as it was")
+        batch: int = paper(16)
+        lr: float = paper(5e-5)
+        epochs: int = paper(1)
+        max_length: int = paper(128)
+        beta1: float = paper(0.9)
+        beta2: float = paper(0.9)
+        eval_every: int = paper(50)
+        patience: int = paper(10)
+        optimizer: str = released("adamw-hf")  # transformers' own AdamW at the time
+        weight_decay: float = released(0.01)  # its script says 0, but the optimiser does not get to see it
+        schedule: str = released("linear")
+        warmup: float = released(0.1)
+        clip: float = released(1.0)
+
+        def __post_init__(self) -> None:
+            super().__post_init__()
+            layer_bounds(self.guide_layers)
+            if self.second_text == "tuned":
+                self.refuse_guide()
+            if self.head == "none" and self.changed("head_width"):
+                raise UsageError(f"head_width={self.head_width} does nothing with head=none")
+
+        def refuse_guide(self) -> None:
+            """A UsageError for what needs the guide to read texts, where the tuned copy reads both."""
+            if self.objective != "base":
+                advice = "the others look one way, from the tuned copy to the guide"
+                raise UsageError(
+                    f"second_text=tuned needs objective=base, not {self.objective}", advice=advice
+                )
+            for name in self.changed("guide_"):
+                raise UsageError(f"{name} does nothing with second_text=tuned: the guide reads no text")
+
+        def changed(self, prefix: str) -> list[str]:
+            mine = [each for each in fields(self) if each.name.startswith(prefix)]
+            return [each.name for each in mine if getattr(self, each.name) != each.default]
+
+    presets: ClassVar = {
+        "paper": {},
+        "released": {
+            "guide_pool": "mean",
+            "guide_dropout": True,  # its trainer's train() reaches the guide
+            "compat_opt2_slice": True,
+            "early_stop": "cumulative",
+            "final": "last",
+        },
+        "bt": {"objective": "base", "second_text": "tuned"},  # the back-translation baseline
+        "bt-sg-opt": {"second_text": "guide"},
+        "nli": {"guide_pool": "mean", "guide_layers": "4.."},  # the paper skips "several" layers
+    }
+    needs_packed: ClassVar = "an encoder whose embeddings it can freeze"
+    fixed: ClassVar = ("guide.",)
+    guide: Bert
+
+    def __init__(self, body: Bert | Adapter, settings: Settings) -> None:
+        super().__init__(body, settings)
+        assert isinstance(body, Bert), "needs_packed is refused before"
+        self.layers = kept_layers(settings.guide_layers, body.depth)
+        self.guide = deepcopy(body).requires_grad_(False)
+        self.head = gelu_head(body.width, settings.head_width) if settings.head == "gelu" else nn.Identity()
+        for module in layer_zero(body) if settings.freeze_embeddings else ():
+            module.requires_grad_(False)
+
+    @classmethod
+    def reads(cls, settings: Settings) -> Reads:
+        """Pairs are of a sentence and its paraphrase, such as its back-translation."""
+        return Reads((SENTENCE,) if settings.second_text is None else (PAIR,))
+
+    @classmethod
+    def readout(cls, settings: Settings) -> str:
+        return "cls"  # before the head
+
+    def train(self, mode: bool = True) -> Self:
+        super().train(mode)
+        self.guide.train(mode and self.settings.guide_dropout)  # it is a part of this module
+        return self
+
+    def draw(self, batch: Batch, random: Draw) -> Mapping[str, Sequence[Any]]:
+        """For each sentence the layer that is its view; opt3 takes all, and the tuned copy has one."""
+        if self.settings.objective == "opt3" or self.settings.second_text == "tuned":
+            return {}
+        drawn = random("layer").integers(self.layers.start, self.layers.stop, len(batch))
+        return {"layer": drawn.tolist()}
+
+    def encode(self, batch: Batch) -> Outputs:
+        first, second = batch.texts[0], batch.texts[-1]
+        if self.settings.second_text == "tuned":
+            vectors = self.vectors(self.pack([*first, *second]), "cls")
+            queries, views = self.head(vectors).chunk(2)
+        else:
+            queries = self.head(self.vectors(self.pack(first), "cls"))
+            views = self.head(self.views(second, batch.draws.get("layer")))
+        return {"queries": queries, "views": views}
+
+    def views(self, texts: Sequence[Ids], drawn: Sequence[int] | None) -> Tensor:
+        """What the guide makes of each text: the drawn layer, (b, d), or all kept ones, (b, l, d)."""
+        pool = self.settings.guide_pool
+        with torch.no_grad():
+            found = reduce_layers(self.guide, self.pack(texts), {layer: [pool] for layer in self.layers})
+        if drawn is None:
+            return torch.stack([found[layer, pool] for layer in self.layers], 1)
+        return torch.stack([found[layer, pool][row] for row, layer in enumerate(drawn)])
+
+    def loss(self, outputs: Outputs) -> dict[str, Term]:
+        """The mean over all anchors: of base 2b, of opt3 b times l, of the others b."""
+        settings = self.settings
+        contrast = CONTRASTS[settings.objective]
+        if settings.objective == "opt2" and settings.compat_opt2_slice:
+            contrast = guided_opt2_released
+        return {"contrast": mean_of(contrast(outputs["queries"], outputs["views"], settings.temperature))}
+
+    def penalty(self) -> dict[str, Tensor]:
+        """How far the tuned copy is from the guide, over all parameters, a pooler's among them."""
+        if not self.settings.drift_weight:
+            return {}
+        pairs = zip(self.body.parameters(), self.guide.parameters(), strict=True)
+        return {"drift": self.settings.drift_weight * squared_distance(pairs)}
+
+
+def gelu_head(width: int, head_width: int) -> nn.Sequential:
+    """The exact GELU after both layers, the last one too, so that no output is under -0.17."""
+    head = nn.Sequential(
+        nn.Linear(width, head_width), nn.GELU(), nn.Linear(head_width, head_width), nn.GELU()
+    )
+    for name, values in head.named_parameters():
+        if name.endswith("weight"):
+            nn.init.normal_(values, std=SPREAD)
+        else:
+            nn.init.zeros_(values)
+    return head
+
+
+def layer_zero(body: Bert) -> list[nn.Module]:
+    """All that comes before the blocks."""
+    parts = (body.words, body.positions, body.types, body.norm, body.projection)
+    return [part for part in parts if part is not None]
+
+
+def layer_bounds(text: str) -> tuple[int, int | None]:
+    """The first and the last layer of `all`, `4..`, `4..12` or `12`; None: the encoder's last."""
+    match = LAYERS.fullmatch("0.." if text == "all" else text)
+    if match is None:
+        raise UsageError(f'guide_layers="{text}"', advice="expected all, 4.., 4..12 or 12")
+    first, until, last = match.groups()
+    if until is None:
+        return int(first), int(first)
+    if last is not None and int(last) < int(first):
+        raise UsageError(f'guide_layers="{text}": the last is before the first')
+    return int(first), None if last is None else int(last)
+
+
+def kept_layers(text: str, depth: int) -> range:
+    """These layers of an encoder; a UsageError for one that it does not have."""
+    first, last = layer_bounds(text)
+    last = depth if last is None else last
+    if max(first, last) > depth:
+        raise UsageError(f"guide_layers={text}: the encoder's layers are 0 to {depth}")
+    return range(first, last + 1)

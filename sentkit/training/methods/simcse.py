@@ -1,0 +1,65 @@
+"""SimCSE without labels (arXiv 2104.08821): a sentence, under two dropout masks, is its own positive."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import nn
+
+from sentkit.formats.kinds import PAIR, SENTENCE
+from sentkit.model.adapter import Adapter
+from sentkit.model.bert import Bert
+from sentkit.training.batches import Batch
+from sentkit.training.examples import Reads
+from sentkit.training.losses import in_batch_contrast
+from sentkit.training.method import Method, Outputs, Term, mean_of
+from sentkit.training.recipe import Recipe
+from sentkit.training.settings import paper, released
+
+
+class SimCSE(Method):
+    @dataclass(frozen=True, kw_only=True)
+    class Settings(Recipe):
+        temperature: float = paper(0.05, "what each cosine is divided by", above=0)
+        batch: int = paper(64)
+        lr: float = paper(3e-5)
+        max_length: int = released(32)
+        optimizer: str = released("adamw")
+        schedule: str = released("linear")
+        clip: float = released(1.0)
+        eval_every: int = released(125)
+
+    presets: ClassVar = {
+        "bert-base": {},
+        "bert-large": {"lr": 1e-5},
+        "roberta-base": {"batch": 512, "lr": 1e-5},
+        "roberta-large": {"batch": 512, "lr": 3e-5},
+    }
+
+    def __init__(self, body: Bert | Adapter, settings: Settings) -> None:
+        super().__init__(body, settings)
+        self.head = nn.Linear(body.width, body.width)
+
+    @classmethod
+    def reads(cls, settings: Settings) -> Reads:
+        """A pair is two given views of one sentence, in place of two dropout masks."""
+        return Reads((SENTENCE, PAIR))
+
+    @classmethod
+    def readout(cls, settings: Settings) -> str:
+        return "cls"  # before the head, which serves training alone
+
+    def encode(self, batch: Batch) -> Outputs:
+        # One pass for both, so that each row has a dropout mask of its own.
+        first, second = batch.texts[0], batch.texts[-1]
+        states = self.vectors(self.pack([*first, *second]), "cls")
+        one, other = torch.tanh(self.head(states)).chunk(2)
+        return {"one": one, "other": other}
+
+    def loss(self, outputs: Outputs) -> dict[str, Term]:
+        terms = in_batch_contrast(outputs["one"], outputs["other"], self.settings.temperature)
+        return {"contrast": mean_of(terms)}
+
+    def pooler(self) -> nn.Linear:
+        """A later run may start from it; and it is how the released checkpoints keep it."""
+        return self.head

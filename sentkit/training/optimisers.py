@@ -1,0 +1,129 @@
+"""The optimisers that papers of this field mean by "Adam" and "AdamW", which are four."""
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from math import sqrt
+from typing import Any, TypedDict
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+Betas = tuple[float, float]
+Group = dict[str, Any]  # a parameter group as torch has it: "params", "lr" and "weight_decay"
+
+
+class NamedGroup(TypedDict):
+    params: Sequence[tuple[str, nn.Parameter]]
+    lr: float
+
+
+class HuggingFaceAdamW(Optimizer):
+    """The AdamW of transformers before version 5, with and without its `correct_bias`.
+
+    It differs from torch's in three ways. Epsilon is added to the root of the uncorrected second moment, and
+    is 1e-6; weights decay after the step, by lr * weight_decay of what the step has left; and the bias
+    correction, a factor of the step size, can be left out, as in Google's BERT: the first step is then
+    (1 - beta1) / sqrt(1 - beta2) = 3.16 times as long (betas 0.9 and 0.999). Each group states its "lr" and
+    "weight_decay".
+    """
+
+    def __init__(
+        self, groups: Iterable[Group], *, betas: Betas, bias_correction: bool, epsilon: float = 1e-6
+    ) -> None:
+        super().__init__(groups, {"betas": betas, "bias_correction": bias_correction, "epsilon": epsilon})
+
+    @torch.no_grad()
+    def step(self, closure: None = None) -> None:  # type: ignore[override]  # nobody here needs a closure
+        for group in self.param_groups:
+            by_step = defaultdict(list)  # one list, unless some parameters had no gradient before
+            for parameter in group["params"]:
+                if parameter.grad is not None:
+                    by_step[self.count(parameter)].append(parameter)
+            for count, parameters in by_step.items():
+                self.update(parameters, count, group)
+
+    def count(self, parameter: Tensor) -> int:
+        """How many steps the parameter has made, this one included."""
+        state = self.state[parameter]
+        if not state:
+            state |= {"step": 0, "exp_avg": torch.zeros_like(parameter)}
+            state["exp_avg_sq"] = torch.zeros_like(parameter)
+        state["step"] += 1
+        return state["step"]
+
+    def update(self, parameters: list[Tensor], count: int, group: Group) -> None:
+        """One step of parameters that are all at the same one."""
+        beta1, beta2 = group["betas"]
+        gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
+        means = [self.state[parameter]["exp_avg"] for parameter in parameters]
+        squares = [self.state[parameter]["exp_avg_sq"] for parameter in parameters]
+        torch._foreach_mul_(means, beta1)
+        torch._foreach_add_(means, gradients, alpha=1 - beta1)
+        torch._foreach_mul_(squares, beta2)
+        torch._foreach_addcmul_(squares, gradients, gradients, value=1 - beta2)
+        size = group["lr"]
+        if group["bias_correction"]:
+            size *= sqrt(1 - beta2**count) / (1 - beta1**count)
+        roots = torch._foreach_sqrt(squares)
+        torch._foreach_add_(roots, group["epsilon"])
+        torch._foreach_addcdiv_(parameters, means, roots, value=-size)
+        if group["weight_decay"]:
+            torch._foreach_add_(parameters, parameters, alpha=-group["lr"] * group["weight_decay"])
+
+
+# torch chooses between loops, foreach and fused kernels by a heuristic, and their bits differ: hence fixed.
+
+
+def adam(groups: list[Group], betas: Betas) -> Optimizer:
+    # Adam's own decay is part of the gradient, which is another method; the settings refuse it before.
+    assert not any(group["weight_decay"] for group in groups), "Adam has no decoupled decay"
+    return torch.optim.Adam(groups, betas=betas, eps=1e-8, foreach=True, fused=False)
+
+
+def adamw(groups: list[Group], betas: Betas) -> Optimizer:
+    return torch.optim.AdamW(groups, betas=betas, eps=1e-8, foreach=True, fused=False)
+
+
+def adamw_hf(groups: list[Group], betas: Betas) -> Optimizer:
+    return HuggingFaceAdamW(groups, betas=betas, bias_correction=True)
+
+
+def adamw_bert(groups: list[Group], betas: Betas) -> Optimizer:
+    return HuggingFaceAdamW(groups, betas=betas, bias_correction=False)
+
+
+OPTIMISERS: dict[str, Callable[[list[Group], Betas], Optimizer]] = {
+    "adam": adam,
+    "adamw": adamw,
+    "adamw-hf": adamw_hf,
+    "adamw-bert": adamw_bert,
+}
+
+
+def make_optimiser(
+    name: str, groups: Sequence[NamedGroup], *, betas: Betas, weight_decay: float
+) -> Optimizer:
+    """The optimiser of this name; biases and norms do not decay."""
+    return OPTIMISERS[name](decay_groups(groups, weight_decay), betas)
+
+
+def decay_groups(groups: Sequence[NamedGroup], weight_decay: float) -> list[Group]:
+    """The groups as torch takes them, each cut in two if weights decay: what does, then what does not."""
+    found: list[Group] = []
+    for group in groups:
+        decaying = [weight for name, weight in group["params"] if weight_decay and decays(name)]
+        steady = [weight for name, weight in group["params"] if not (weight_decay and decays(name))]
+        # Stated even if it is 0, because AdamW takes 0.01 for a group that says nothing.
+        found += [
+            {"params": weights, "lr": group["lr"], "weight_decay": decay}
+            for weights, decay in ((decaying, weight_decay), (steady, 0.0))
+            if weights
+        ]
+    return found
+
+
+def decays(name: str) -> bool:
+    """Whether the parameter is neither a bias nor part of a norm, by its name alone."""
+    parts = name.split(".")
+    return parts[-1] != "bias" and not any(part.lower().endswith("norm") for part in parts)

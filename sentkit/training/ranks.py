@@ -1,0 +1,129 @@
+"""Several processes seen as one: `torchrun --nproc-per-node N -m sentkit train ...`.
+
+Each process encodes its share of the rows of a batch and computes the loss of all; the gradients that come
+back through the own rows add up to the gradient of one process with the whole batch. Gradients are summed
+here and not by a wrapper, so that the order of the sums is fixed and every parameter may or may not be used.
+"""
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+
+from sentkit.errors import SentkitError, UnavailableError
+from sentkit.training.batches import shares
+
+CPU = torch.device("cpu")
+PATIENCE = timedelta(minutes=30)  # for the process that evaluates
+
+
+@dataclass(frozen=True, slots=True)
+class Ranks:
+    rank: int = 0
+    world: int = 1
+    device: torch.device = CPU
+
+    @property
+    def first(self) -> bool:
+        """This process speaks, evaluates and writes for all."""
+        return self.rank == 0
+
+    def share(self, rows: int) -> slice:
+        return shares(rows, self.world)[self.rank]
+
+    def gather(self, outputs: Mapping[str, Tensor], rows: int) -> dict[str, Tensor]:
+        """The outputs of all processes in the order of the rows; a gradient flows to the own ones."""
+        if self.world == 1:
+            return dict(outputs)
+        return {name: self._gathered(value, shares(rows, self.world)) for name, value in outputs.items()}
+
+    def _gathered(self, own: Tensor, parts: Sequence[slice]) -> Tensor:
+        sizes = [part.stop - part.start for part in parts]
+        room = own.new_zeros((max(sizes), *own.shape[1:]))  # equal shapes: gloo asks for them
+        room[: len(own)] = own.detach()
+        everyone = [torch.empty_like(room) for _ in parts]
+        with told():
+            dist.all_gather(everyone, room)
+        found = [each[:size] for each, size in zip(everyone, sizes, strict=True)]
+        found[self.rank] = own
+        return torch.cat(found)
+
+    def sum_gradients(self, parameters: Sequence[nn.Parameter]) -> None:
+        """Each gradient becomes the sum over all processes; one that no process has stays absent."""
+        if self.world == 1:
+            return
+        kind = parameters[0].dtype
+        has = torch.tensor([p.grad is not None for p in parameters], dtype=kind, device=self.device)
+        pieces = [has, *(torch.zeros_like(p) if p.grad is None else p.grad for p in parameters)]
+        flat = torch.cat([piece.reshape(-1) for piece in pieces])
+        with told():
+            dist.all_reduce(flat)
+        has, *sums = flat.split([piece.numel() for piece in pieces])
+        for parameter, count, total in zip(parameters, has.tolist(), sums, strict=True):
+            parameter.grad = total.view_as(parameter) if count else None
+
+    def total(self, values: Sequence[float]) -> list[float]:
+        return self._reduced(values, dist.ReduceOp.SUM)
+
+    def any(self, claims: Sequence[bool]) -> list[bool]:
+        """Which of these hold on at least one process: all come to one answer."""
+        return [value > 0 for value in self._reduced([float(claim) for claim in claims], dist.ReduceOp.MAX)]
+
+    def _reduced(self, values: Sequence[float], how: dist.ReduceOp.RedOpType) -> list[float]:
+        if self.world == 1:
+            return list(values)
+        found = torch.tensor(values, dtype=torch.float64, device=self.device)
+        with told():
+            dist.all_reduce(found, how)
+        return found.tolist()
+
+    def collect(self, own: Tensor) -> list[Tensor]:
+        """A small tensor of one shape, of every process."""
+        if self.world == 1:
+            return [own]
+        everyone = [torch.empty_like(own, device=self.device) for _ in range(self.world)]
+        with told():
+            dist.all_gather(everyone, own.to(self.device))
+        return [each.cpu() for each in everyone]
+
+    def wait(self) -> None:
+        if self.world > 1:
+            self.any([True])
+
+
+@contextmanager
+def told() -> Iterator[None]:
+    """A process that died ends the others."""
+    try:
+        yield
+    except RuntimeError as error:
+        first = str(error).strip().partition("\n")[0]
+        raise UnavailableError(f"another process is gone: {first[:120]}") from error
+
+
+@contextmanager
+def open_ranks(device: torch.device) -> Iterator[Ranks]:
+    """The processes that torchrun has started, or this one alone."""
+    world = int(os.environ.get("WORLD_SIZE", "1"))
+    if world == 1:
+        yield Ranks(device=device)
+        return
+    rank, local = int(os.environ["RANK"]), int(os.environ.get("LOCAL_RANK", "0"))
+    if device.type == "cuda":
+        device = torch.device("cuda", local)
+        torch.cuda.set_device(device)
+    try:
+        dist.init_process_group("nccl" if device.type == "cuda" else "gloo", timeout=PATIENCE)
+    except (RuntimeError, ValueError) as error:
+        raise UnavailableError(f"the processes do not find each other: {error}") from error
+    try:
+        yield Ranks(rank, world, device)
+    except SentkitError:
+        raise
+    finally:
+        dist.destroy_process_group()

@@ -1,0 +1,72 @@
+"""Several seeds of one recipe: a folder each, and the table of what became of them. No torch."""
+
+import re
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from sentkit.errors import UsageError
+from sentkit.formats.jsonfiles import read_object
+
+SEEDS = re.compile(r"(\d{1,9})(?:\.\.(\d{1,9}))?")
+MOST = 1000
+TOLD = ("method", "step", "dev_before", "dev")
+
+
+def parse_seeds(text: str) -> list[int]:
+    """`7`, `1,2,3` or `0..9`, each seed once."""
+    found: list[int] = []
+    for part in text.split(","):
+        match = SEEDS.fullmatch(part.strip())
+        first, last = (int(match[1]), int(match[2] or match[1])) if match else (1, 0)
+        if not first <= last < first + MOST:
+            raise UsageError(f'--seed "{text}"', advice="expected 7, or 1,2,3, or 0..9")
+        found += range(first, last + 1)
+    return list(dict.fromkeys(found))
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where the runs of a command go: one seed into OUT, several into OUT/seed-1 and so on."""
+
+    output: Path
+    seeds: Sequence[int]
+
+    @property
+    def several(self) -> bool:
+        return len(self.seeds) > 1
+
+    @property
+    def rows(self) -> Path:
+        """Where the tokens lie while the runs go on."""
+        return self.output / "rows.part" if self.several else part_of(self.output)
+
+    def of(self, seed: int) -> Path:
+        return self.output / f"seed-{seed}" if self.several else self.output
+
+    def log(self, path: str | None, seed: int) -> str | None:
+        """A log of its own for each seed: `run.seed-3.jsonl`."""
+        if path is None or not self.several:
+            return path
+        named = Path(path)
+        return str(named.with_name(f"{named.stem}.seed-{seed}{named.suffix}"))
+
+    def results(self) -> list[dict[str, Any]]:
+        """What became of each seed, and of several their mean and standard deviation (of a sample)."""
+        found: list[dict[str, Any]] = []
+        for seed in self.seeds:
+            made = read_object(self.of(seed) / "sentkit.json")
+            of_run = {name: made.get(name) for name in TOLD}
+            found.append({"checkpoint": str(self.of(seed)), "seed": seed, **of_run})
+        scores = [record["dev"] for record in found if record["dev"] is not None]
+        if 1 < len(scores) == len(found):
+            spread = {"dev_mean": statistics.fmean(scores), "dev_sd": statistics.stdev(scores)}
+            found.append({"checkpoint": str(self.output), "seeds": list(self.seeds), **spread})
+        return found
+
+
+def part_of(output: Path) -> Path:
+    """Where a run that is not finished keeps its state."""
+    return output.with_name(output.name + ".part")

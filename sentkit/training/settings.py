@@ -1,0 +1,150 @@
+"""Settings: a name, a default and where it comes from, and the values it may have. No torch."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import Field, dataclass, field, fields
+from difflib import get_close_matches
+from types import NoneType
+from typing import Any, TypeVar, get_args
+
+from sentkit.errors import UsageError
+
+S = TypeVar("S")
+
+WORDS = {"on": True, "true": True, "yes": True, "off": False, "false": False, "no": False}
+KINDS = {int: "a whole number", float: "a number", bool: "on or off", str: "a word"}
+CLOSE = 0.5  # how alike a name must be to be offered: `temp` is half of `temperature`
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """What a setting means and may be. A method that only changes a default leaves the meaning empty."""
+
+    source: str
+    meaning: str = ""
+    least: float | None = None
+    above: float | None = None
+    most: float | None = None
+    choices: tuple[str, ...] = ()
+
+    def refusal(self, value: Any) -> str | None:
+        """Why a value is out of range; None if it is not."""
+        if self.choices and value not in self.choices:
+            return f"there are: {', '.join(self.choices)}"
+        if self.least is not None and not value >= self.least:
+            return f"expected {self.least:g} or more"
+        if self.above is not None and not value > self.above:
+            return f"expected more than {self.above:g}"
+        if self.most is not None and not value <= self.most:
+            return f"expected {self.most:g} or less"
+        return None
+
+
+def paper(default: Any, meaning: str = "", **limits: Any) -> Any:
+    """A default that the paper states."""
+    return field(default=default, metadata={"note": Note("paper", meaning, **limits)})
+
+
+def released(default: Any, meaning: str = "", **limits: Any) -> Any:
+    """A default that only the code released with the paper states."""
+    return field(default=default, metadata={"note": Note("released code", meaning, **limits)})
+
+
+def ours(default: Any, meaning: str = "", **limits: Any) -> Any:
+    """A default that neither states: our choice."""
+    return field(default=default, metadata={"note": Note("our choice", meaning, **limits)})
+
+
+def notes(kind: type) -> dict[str, Note]:
+    """The note of every setting: the newest source, with the meaning and the limits as first said."""
+    found: dict[str, Note] = {}
+    for each in reversed(kind.__mro__):
+        for name, one in getattr(each, "__dataclass_fields__", {}).items():
+            note = one.metadata["note"]
+            told = note if note.meaning else found[name]
+            limits = (told.least, told.above, told.most, told.choices)
+            found[name] = Note(note.source, told.meaning, *limits)
+    return found
+
+
+def build(
+    kind: type[S], presets: Mapping[str, Mapping[str, Any]], preset: str | None, assignments: Sequence[str]
+) -> S:
+    """The settings: defaults, changed by a preset, changed by `name=value` each at most once."""
+    if preset is not None and preset not in presets:
+        raise UsageError(f'no preset "{preset}"', advice=f"there are: {', '.join(presets) or 'none'}")
+    return kind(**(dict(presets[preset]) if preset else {}) | parsed(kind, assignments))
+
+
+def parsed(kind: type, assignments: Iterable[str]) -> dict[str, Any]:
+    known: dict[str, Field[Any]] = {each.name: each for each in fields(kind)}
+    rules, found = notes(kind), dict[str, Any]()
+    for assignment in assignments:
+        name, equals, text = assignment.partition("=")
+        name = name.strip().replace("-", "_")
+        if not equals:
+            raise UsageError(f'--set "{assignment}": expected name=value')
+        if name not in known:
+            raise UsageError(f'no setting "{name}"', advice=nearest(name, list(known)))
+        if name in found:
+            raise UsageError(f'the setting "{name}" is given twice')
+        found[name] = value_of(name, known[name].type, text.strip())
+        refusal = None if found[name] is None else rules[name].refusal(found[name])
+        if refusal:
+            raise UsageError(f"{name}={text}: {refusal}")
+    return found
+
+
+def nearest(name: str, known: Sequence[str]) -> str:
+    close = get_close_matches(name, known, n=1, cutoff=CLOSE)
+    return f'did you mean "{close[0]}"?' if close else f"there are: {', '.join(known)}"
+
+
+def value_of(name: str, kind: Any, text: str) -> Any:
+    """The text as a value of the setting's type; `none` for what may be absent."""
+    either = get_args(kind)
+    if NoneType in either:
+        if text.lower() == "none":
+            return None
+        kind = next(each for each in either if each is not NoneType)
+    try:
+        value = WORDS[text.lower()] if kind is bool else kind(text)
+    except (KeyError, ValueError) as error:
+        raise UsageError(f'{name}: "{text}" is not {KINDS[kind]}') from error
+    if isinstance(value, float) and value != value:
+        raise UsageError(f'{name}: "{text}" is not {KINDS[kind]}')
+    return value
+
+
+def refuse_idle(settings: Any, names: Iterable[str], because: str) -> None:
+    """A UsageError for one of these settings that was changed, where it would do nothing."""
+    for each in fields(settings):
+        if each.name in names and getattr(settings, each.name) != each.default:
+            raise UsageError(f"{each.name} does nothing with {because}")
+
+
+def limits(note: Note) -> str:
+    """What a setting may be, in words."""
+    words = [
+        ", ".join(note.choices),
+        "" if note.least is None else f"{note.least:g} or more",
+        "" if note.above is None else f"over {note.above:g}",
+        "" if note.most is None else f"at most {note.most:g}",
+    ]
+    return ", ".join(filter(None, words))
+
+
+def shown(value: Any) -> str:
+    """A value as `--set` takes it."""
+    if isinstance(value, bool):
+        return "on" if value else "off"
+    return "none" if value is None else f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def differing(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> list[str]:
+    """What two records disagree in, as `name (ours, was theirs)`."""
+    names = dict.fromkeys([*theirs, *ours])
+    return [
+        f"{name} ({shown(ours.get(name))}, was {shown(theirs.get(name))})"
+        for name in names
+        if ours.get(name) != theirs.get(name)
+    ]

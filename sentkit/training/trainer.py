@@ -1,0 +1,226 @@
+"""The training loop. There is one.
+
+A run is a position and tensors. Everything else, the order of the rows, the draws of a step, the learning
+rate, follows from the seed and the number of the step; so a run that is killed and gone on with ends with the
+same bytes as one that was not.
+"""
+
+import math
+import time
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from sentkit.errors import DataError
+from sentkit.training.batches import Batch, Order, stream
+from sentkit.training.corpus import Corpus
+from sentkit.training.dev import Dev
+from sentkit.training.gradient import Gradient, norm_of
+from sentkit.training.journal import Journal
+from sentkit.training.method import Method
+from sentkit.training.optimisers import make_optimiser
+from sentkit.training.ranks import Ranks
+from sentkit.training.recipe import Recipe
+from sentkit.training.schedules import SCHEDULES, warmup_steps
+from sentkit.training.state import Keeper, Position
+from sentkit.training.stopping import Interrupted, Stop, Stopped
+
+Record = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Saving:
+    """When the state is saved, besides on a signal."""
+
+    steps: int = 0  # 0: by time alone
+    seconds: float = 300.0
+
+
+@dataclass(slots=True)
+class Trainer:
+    method: Method
+    corpus: Corpus
+    keeper: Keeper
+    seed: int
+    ranks: Ranks = field(default_factory=Ranks)
+    dev: Dev | None = None
+    journal: Journal = field(default_factory=lambda: Journal(None))
+    stop: Stop = field(default_factory=Stop)
+    saving: Saving = field(default_factory=Saving)
+    identity: Mapping[str, Any] = field(default_factory=dict)  # what a state to go on from must agree in
+    precision: Callable[[], AbstractContextManager[object]] = nullcontext
+    report: Callable[[Record], None] = lambda record: None
+    position: Position = field(default_factory=Position)
+    order: Order = field(init=False)
+    gradient: Gradient = field(init=False)
+    optimiser: torch.optim.Optimizer = field(init=False)
+    rates: list[float] = field(init=False)  # of each group of parameters, at their highest
+    saved_at: float = field(default_factory=time.monotonic)
+
+    def __post_init__(self) -> None:
+        recipe = self.recipe
+        least = 1 if self.method.row_wise else 2
+        self.order = Order(len(self.corpus), recipe.batch, recipe.epochs, self.seed, least)
+        self.gradient = Gradient(self.method, self.ranks, recipe.chunk, self.precision)
+        self.optimiser = make_optimiser(
+            recipe.optimizer,
+            self.method.groups(),
+            betas=(recipe.beta1, recipe.beta2),
+            weight_decay=recipe.weight_decay,
+        )
+        self.rates = [group["lr"] for group in self.optimiser.param_groups]
+
+    @property
+    def recipe(self) -> Recipe:
+        return self.method.settings
+
+    def run(self) -> Position:
+        """All steps that are left; the method then holds the weights to keep."""
+        self.method.train()
+        self.journal.begin(self.position.log_bytes)
+        while not self._done():
+            self._step()
+        if self.recipe.final == "best" and self.position.best_step >= 0:
+            self.restore(self.keeper.load_best(self.position.best_step))
+        return self.position
+
+    def _done(self) -> bool:
+        """Whether this was all, once what is due after the last step is done: judge, save, stop."""
+        if self._due() and self.position.evaluated < self.position.step:
+            self._evaluate()
+        stop, save = self.ranks.any([self.stop.asked, self._save_due()])
+        if stop or save:
+            self._save()
+        if stop:
+            raise Stopped(
+                f"stopped at step {self.position.step} of {self.order.steps}, and saved",
+                advice="the same command with --resume goes on",
+            )
+        return self.position.step >= self.order.steps or self.position.exhausted(self.recipe.patience)
+
+    # One step.
+
+    def _step(self) -> None:
+        began, step = time.monotonic(), self.position.step
+        batch = self._batch(step)
+        self.method.before_step()
+        terms = self.gradient.of(batch)
+        for name, value in terms.items():
+            self._refuse_nan(name, value)
+        norm = norm_of([parameter for _, parameter in self.method.trained()], self.recipe.clip)
+        self._refuse_nan("the gradient's norm", norm)
+        factor = self.factor(step)
+        for group, rate in zip(self.optimiser.param_groups, self.rates, strict=True):
+            group["lr"] = rate * factor
+        self.optimiser.step()
+        self.position.step += 1
+        seconds = max(time.monotonic() - began, 1e-9)
+        self._tell(
+            {
+                "step": self.position.step,
+                "of": self.order.steps,
+                "epoch": round(self.position.step / self.order.epoch_steps, 4),
+                "loss": sum(terms.values()),
+                "terms": terms,
+                "lr": list(dict.fromkeys(rate * factor for rate in self.rates)),
+                "norm": norm,
+                "tokens": batch.tokens,
+                "tokens_per_s": round(batch.tokens / seconds),
+            }
+        )
+
+    def _batch(self, step: int) -> Batch:
+        batch = self.corpus.batch(self.order.at(step))
+        return batch.drawn(self.method.draw(batch, partial(stream, self.seed, step)))
+
+    def factor(self, step: int) -> float:
+        steps = self.order.steps
+        return SCHEDULES[self.recipe.schedule](step, steps, warmup_steps(self.recipe.warmup, steps))
+
+    def _refuse_nan(self, name: str, value: float) -> None:
+        if not math.isfinite(value):
+            raise DataError(
+                f"{name} is {value} at step {self.position.step + 1}: the run cannot go on",
+                source="training",
+                advice="try a lower --lr; the last state saved is kept, and --resume goes on from it",
+            )
+
+    def _tell(self, record: Record) -> None:
+        if self.ranks.first:
+            self.journal.write(record)
+            self.report(record)
+
+    # Judging.
+
+    def _due(self) -> bool:
+        every, step = self.recipe.eval_every, self.position.step
+        if self.dev is None:
+            return False
+        return step % self.order.epoch_steps == 0 or bool(every and step % every == 0)
+
+    def _evaluate(self) -> None:
+        """On the first process, for all; given up where a stop is asked for, and then done again."""
+        score, given_up = 0.0, False
+        if self.ranks.first and self.dev is not None:
+            try:
+                score = self.dev.score(self.method, self.stop.poll)
+            except Interrupted:
+                given_up = True
+        given_up, missing = self.ranks.any([given_up, math.isnan(score)])
+        [score] = self.ranks.total([0.0 if math.isnan(score) else score])
+        if given_up:
+            self.stop.asked = True
+            return
+        score = math.nan if missing else score
+        best = self.position.judge(score, cumulative=self.recipe.early_stop == "cumulative")
+        if best and self.ranks.first:
+            self.keeper.save_best(self.position.step, self.tensors())
+        self.position.evaluated = self.position.step
+        self._tell({"step": self.position.step, "dev": None if missing else score, "best": best})
+
+    # What a run is, as tensors.
+
+    def tensors(self) -> dict[str, Tensor]:
+        """All of the method that may change."""
+        state = self.method.state_dict()
+        return {name: value for name, value in state.items() if not name.startswith(self.method.fixed)}
+
+    def restore(self, tensors: Mapping[str, Tensor]) -> None:
+        missing, unknown = self.method.load_state_dict(dict(tensors), strict=False)
+        assert not unknown, unknown
+        assert all(name.startswith(self.method.fixed) for name in missing), missing
+
+    def _save_due(self) -> bool:
+        steps, due = self.saving.steps, time.monotonic() - self.saved_at >= self.saving.seconds
+        return bool(self.position.step) and (due or bool(steps and self.position.step % steps == 0))
+
+    def _save(self) -> None:
+        dice = [each.to("cpu") for each in self.ranks.collect(torch.get_rng_state())]
+        on_device = []
+        if self.ranks.device.type == "cuda":
+            on_device = self.ranks.collect(torch.cuda.get_rng_state(self.ranks.device))
+        if self.ranks.first:
+            self.position.log_bytes = self.journal.length
+            content = {
+                "method": self.tensors(),
+                "optimiser": self.optimiser.state_dict(),
+                "dice": dice,
+                "device_dice": on_device,
+            }
+            self.keeper.save(self.position, content, self.identity)
+        self.saved_at = time.monotonic()
+
+    def go_on_from(self, state: Mapping[str, Any]) -> None:
+        """Take up a state that `_save` wrote."""
+        self.position = state["position"]
+        self.restore(state["method"])
+        self.optimiser.load_state_dict(state["optimiser"])
+        if self.ranks.rank < len(state["dice"]):
+            torch.set_rng_state(state["dice"][self.ranks.rank])
+        if self.ranks.device.type == "cuda" and self.ranks.rank < len(state["device_dice"]):
+            torch.cuda.set_rng_state(state["device_dice"][self.ranks.rank], self.ranks.device)

@@ -1,0 +1,349 @@
+"""`sentkit train`: what it makes, and what it says to bad input."""
+
+import json
+import shutil
+
+import numpy as np
+import pytest
+
+TEXTS = [
+    "a man plays a guitar", "someone makes music", "the cat sleeps", "a dog runs", "rain",
+    "two people walk along the river", "birds fly south", "the market fell", "she reads a book",
+]  # fmt: skip
+PAIRS = [
+    {"text_a": one, "text_b": other, "score": score}
+    for one, other, score in zip(TEXTS, TEXTS[1:], (3.0, 1.0, 2.5, 0.0, 4.0, 1.5, 2.0, 0.5), strict=False)
+]
+QUICK = ("--batch", 3, "--threads", 1, "-q")
+
+
+@pytest.fixture
+def texts(tmp_path):
+    path = tmp_path / "texts.txt"
+    path.write_text("".join(text + "\n" for text in TEXTS))
+    return path
+
+
+@pytest.fixture
+def dev(tmp_path, jsonl):
+    path = tmp_path / "dev.jsonl"
+    path.write_bytes(jsonl(*PAIRS))
+    return path
+
+
+@pytest.fixture
+def train(sentkit, tiny, texts):
+    """`sentkit train simcse texts.txt -m TINY -o out` with these flags more."""
+
+    def run(*flags, method="simcse", rows=texts, model=tiny, output="out", **given):
+        return sentkit("train", method, rows, "-m", model, "-o", output, *QUICK, *flags, **given)
+
+    return run
+
+
+def contents(folder):
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def test_a_checkpoint_comes_out_that_encode_reads(train, sentkit, tmp_path, tiny):
+    """With the readout of its method, and other vectors than the base gives."""
+    done = train("--lr", 0.01)
+    made = json.loads((tmp_path / "out/sentkit.json").read_text())
+    read, raw = (sentkit("encode", "-m", model, stdin="a cat\n") for model in ("out", tiny))
+
+    assert (done.code, done.err) == (0, "")
+    assert done.rows == [
+        {"checkpoint": "out", "seed": 0, "method": "simcse", "step": 3, "dev_before": None, "dev": None}
+    ]
+    assert (made["readout"], made["method"], made["parents"], made["rows"]) == ("cls", "simcse", [str(tiny)], 9)
+    assert read.rows[0]["_emb"].startswith("out/cls:")
+    assert np.abs(read.vectors() - raw.vectors()).max() > 1e-3
+    assert not (tmp_path / "out.part").exists()
+
+
+def test_sentence_transformers_reads_it_alike(train, sentkit, sentences):
+    from sentence_transformers import SentenceTransformer
+
+    train("--lr", 0.01)
+    ours = sentkit("encode", "-m", "out", "-q", stdin="".join(text + "\n" for text in TEXTS)).vectors()
+    theirs = SentenceTransformer("out", device="cpu").encode(TEXTS)
+
+    assert np.abs(ours - theirs).max() < 1e-5
+
+
+def test_the_same_seed_makes_the_same_bytes(train, tmp_path, dev):
+    """In every file of the checkpoint; another seed makes others."""
+    for name, seed in (("one", 3), ("two", 3), ("other", 4)):
+        assert train("--seed", seed, "--dev", dev, output=name).code == 0
+    one, two, other = (contents(tmp_path / name) for name in ("one", "two", "other"))
+
+    assert one == two
+    assert one["model.safetensors"] != other["model.safetensors"]
+
+
+def test_rows_may_come_through_a_pipe(train):
+    assert train(rows="-", stdin="".join(text + "\n" for text in TEXTS)).code == 0
+
+
+def test_several_seeds_are_runs_of_their_own(train, tmp_path, dev):
+    """A folder each, what is finished is left alone, and the table has mean and deviation."""
+    first = train("--seed", "0..1", "--dev", dev, "--log", "run.jsonl", output="runs")
+    before = (tmp_path / "runs/seed-1/sentkit.json").stat().st_mtime_ns
+    again = train("--seed", "0..2", "--dev", dev, output="runs")
+    scores = [row["dev"] for row in again.rows[:3]]
+
+    assert first.code == again.code == 0
+    assert sorted(path.name for path in (tmp_path / "runs").iterdir()) == ["seed-0", "seed-1", "seed-2"]
+    assert (tmp_path / "run.seed-0.jsonl").exists()
+    assert (tmp_path / "runs/seed-1/sentkit.json").stat().st_mtime_ns == before
+    assert [row["checkpoint"] for row in again.rows] == [f"runs/seed-{n}" for n in range(3)] + ["runs"]
+    assert again.rows[3]["dev_mean"] == pytest.approx(np.mean(scores))
+    assert again.rows[3]["dev_sd"] == pytest.approx(np.std(scores, ddof=1))
+
+
+def test_a_seed_of_several_is_the_seed_alone(train, tmp_path):
+    train("--seed", "4,5", output="runs")
+    train("--seed", 5, output="alone")
+
+    assert contents(tmp_path / "runs/seed-5") == contents(tmp_path / "alone")
+
+
+def test_the_best_step_is_kept(train, tmp_path, dev):
+    """Judged before training, every N steps and after each epoch; the log tells all of it."""
+    train("--dev", dev, "--eval-every", 2, "--epochs", 3, "--lr", 0.01, "--log", "run.jsonl")
+    log = [json.loads(line) for line in (tmp_path / "run.jsonl").read_text().splitlines()]
+    looks = [row for row in log if "dev" in row]
+    made = json.loads((tmp_path / "out/sentkit.json").read_text())
+    best = max(looks[1:], key=lambda row: row["dev"])
+
+    assert [row["step"] for row in looks] == [0, 2, 3, 4, 6, 8, 9]
+    assert (made["step"], made["dev"], made["dev_before"]) == (best["step"], best["dev"], looks[0]["dev"])
+    assert {"step", "of", "epoch", "loss", "terms", "lr", "norm", "tokens", "tokens_per_s"} == log[1].keys()
+
+
+def test_the_dev_score_is_that_of_encode_and_score(train, sentkit, dev):
+    row = train("--dev", dev, "--lr", 0.01).rows[0]
+    sentkit("encode", dev, "-m", "out", "-o", "dev.safetensors")
+    said = sentkit("score", "dev.safetensors", "--gold", "score").rows[0]
+
+    assert row["dev"] == pytest.approx(said["spearman"], abs=1e-9)
+
+
+def test_the_last_weights_are_kept_on_request(train, dev, tmp_path):
+    train("--dev", dev, "--epochs", 3, "--lr", 0.01, "--set", "final=last")
+
+    assert json.loads((tmp_path / "out/sentkit.json").read_text())["step"] == 9
+
+
+def test_patience_ends_a_run_early(train, dev, tmp_path):
+    """Dev pairs whose order no step changes: the first look is the best for good."""
+    train("--dev", dev, "--epochs", 9, "--lr", 1e-12, "--patience", 2, "--log", "run.jsonl")
+    log = [json.loads(line) for line in (tmp_path / "run.jsonl").read_text().splitlines()]
+
+    assert max(row["step"] for row in log) == 9
+
+
+def test_flags_are_settings(train, tmp_path):
+    train("--preset", "bert-large", "--set", "temperature=0.1", "--max-length", 16, "--epochs", 2)
+    run = json.loads((tmp_path / "out/sentkit.json").read_text())["run"]
+
+    assert (run["lr"], run["temperature"], run["max_length"], run["epochs"]) == (1e-5, 0.1, 16, 2)
+
+
+def test_equal_texts_are_left_out_on_request(train, texts, tmp_path):
+    texts.write_text("a cat\na cat\na dog\nrain\n")
+    train("--set", "dedup=on")
+
+    assert json.loads((tmp_path / "out/sentkit.json").read_text())["rows"] == 3
+
+
+WRONG = [
+    (("--set", "temprature=1"), 2, 'no setting "temprature"', 'did you mean "temperature"?'),
+    (("--set", "temperature=-1"), 2, "temperature=-1: expected more than 0", None),
+    (("--set", "temperature=warm"), 2, 'temperature: "warm" is not a number', None),
+    (("--set", "temperature"), 2, '--set "temperature": expected name=value', None),
+    (("--set", "lr=1", "--lr", "2"), 2, 'the setting "lr" is given twice', None),
+    (("--set", "optimizer=sgd"), 2, "optimizer=sgd: there are: adam, adamw, adamw-hf, adamw-bert", None),
+    (("--set", "dedup=maybe"), 2, 'dedup: "maybe" is not on or off', None),
+    (("--epochs", "0"), 2, "epochs=0: expected 1 or more", None),
+    (("--lr", "nan"), 2, 'lr: "nan" is not a number', None),
+    (("--preset", "huge"), 2, 'no preset "huge"', "there are: bert-base, bert-large"),
+    (("--seed", "9..1"), 2, '--seed "9..1"', "expected 7, or 1,2,3, or 0..9"),
+    (("--max-length", "500"), 2, "--max-length 500: this encoder has 128 positions", None),
+    (("--device", "tpu"), 2, 'no device "tpu"', "there are: cpu, cuda"),
+    (("--dev", "absent.jsonl"), 66, "absent.jsonl: no such file", None),
+    (("--log", "no/such/run.jsonl"), 73, "no/such/run.jsonl: cannot be written: no such file", None),
+]
+
+
+@pytest.mark.parametrize(("flags", "code", "problem", "advice"), WRONG, ids=lambda value: str(value)[:40])
+def test_wrong_flags_are_told(train, tmp_path, flags, code, problem, advice):
+    done = train(*flags)
+
+    assert done.code == code
+    assert done.told[0].startswith(f"sentkit train: {problem}")
+    assert advice is None or done.told[1].strip().startswith(advice)
+    assert len(done.told) <= 2
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_method_that_is_none_and_none_at_all(sentkit, texts):
+    wrong = sentkit("train", "simsce", texts, "-o", "out")
+    none = sentkit("train")
+    where = sentkit("train", "simcse", texts)
+
+    assert (wrong.code, wrong.told) == (2, ['sentkit train: no method "simsce"', '  did you mean "simcse"?'])
+    assert (none.code, none.told[0]) == (2, "sentkit train: which METHOD?")
+    assert (where.code, where.told) == (2, ["sentkit train: -o is missing: the folder of the new checkpoint"])
+
+
+@pytest.mark.parametrize(
+    ("rows", "problem"),
+    [
+        ("", "0 rows to learn from, and it takes 2"),
+        ('{"text":"one"}\n', "1 row to learn from, and it takes 2"),
+        ('{"anchor":"x"}\n', ':1: simcse needs "text", or "text_a" and "text_b"; this row has "anchor"'),
+        ('{"text":"x"}\n{"text":7}\n', ':2: "text" is a number, expected a string'),
+        ('{"text":"x"}\n{"body":"y"}\n', ':2: "text" is missing'),
+    ],
+)
+def test_rows_that_it_cannot_learn_from(train, tmp_path, rows, problem):
+    path = tmp_path / "rows.jsonl"
+    path.write_text(rows)
+    done = train(rows="rows.jsonl")
+
+    assert done.code == 65
+    assert problem in done.told[0]
+    assert done.told[0].startswith("sentkit train: rows.jsonl")
+
+
+def test_a_batch_of_one_has_nothing_to_contrast(sentkit, tiny, texts):
+    done = sentkit("train", "simcse", texts, "-m", tiny, "-o", "out", "--batch", 1)
+
+    assert (done.code, done.told[0]) == (2, "sentkit train: batch=1: a contrast takes 2 rows or more")
+
+
+def test_bad_rows_are_skipped_on_request(train, tmp_path):
+    (tmp_path / "rows.jsonl").write_text('{"text":"a"}\n{"text":7}\n{"text":"b"}\n{"text":"c"}\n')
+    done = train("--on-error", "skip", "--rejects", "bad.jsonl", rows="rows.jsonl")
+
+    assert done.code == 0
+    assert (tmp_path / "bad.jsonl").read_text() == '{"text":7}\n'
+    assert json.loads((tmp_path / "out/sentkit.json").read_text())["rows"] == 3
+
+
+@pytest.mark.parametrize(
+    ("rows", "problem"),
+    [
+        ('{"text":"x"}\n', 'dev.jsonl:1: --dev needs "text_a" and "text_b"; this row has "text"'),
+        ('{"text_a":"x","text_b":"y"}\n', 'dev.jsonl:1: "score" is missing'),
+        ('{"text_a":"x","text_b":"y","score":"3"}\n', 'dev.jsonl:1: "score" is a string, expected a number'),
+        ('{"text_a":"x","text_b":"y","score":3}\n', "dev.jsonl: 1 scored pairs: too few to correlate"),
+        ('{"text_a":"x","text_b":"y","score":3}\n' * 3, 'dev.jsonl: "score" is the same in all 3 rows'),
+    ],
+)
+def test_dev_pairs_that_cannot_judge(train, tmp_path, dev, rows, problem):
+    dev.write_text(rows)
+    done = train("--dev", "dev.jsonl")
+
+    assert done.code == 65
+    assert done.told[0].startswith(f"sentkit train: {problem}")
+
+
+def test_a_base_that_is_none(train):
+    assert train(model="no/such").code == 66
+
+
+def test_an_output_that_exists_is_kept(train, tmp_path):
+    """Ours is replaced with -f, a folder that is no checkpoint never."""
+    train()
+    again, forced = train(), train("-f", "--seed", 1)
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine/thesis.txt").write_text("years")
+    foreign = train("-f", output="mine")
+
+    assert (again.code, again.told[0]) == (73, "sentkit train: out: exists already")
+    assert (forced.code, forced.rows[0]["seed"]) == (0, 1)
+    assert (foreign.code, (tmp_path / "mine/thesis.txt").read_text()) == (73, "years")
+
+
+def test_resuming_a_finished_run_is_done_at_once(train, tmp_path):
+    train()
+    before = contents(tmp_path / "out")
+    done = train("--resume")
+
+    assert (done.code, contents(tmp_path / "out")) == (0, before)
+
+
+def test_resuming_names_what_differs(train, texts, tmp_path, other):
+    """Settings, rows, base and seed."""
+    train()
+    assert "lr (0.01, was 3e-05)" in train("--resume", "--lr", 0.01).told[0]
+    assert "seed (1, was 0)" in train("--resume", "--seed", 1).told[0]
+    assert "base (" in train("--resume", model=other).told[0]
+    texts.write_text("other\ntexts\n")
+    done = train("--resume")
+
+    assert (done.code, done.told[0].split("(")[0]) == (65, "sentkit train: out: is another run: data ")
+
+
+def test_a_run_that_was_stopped_is_not_begun_anew_by_accident(train, tmp_path):
+    (tmp_path / "out.part").mkdir()
+    (tmp_path / "out.part/state-3.pt").write_bytes(b"what is left of a run")
+    stopped = train()
+    broken = train("--resume")
+
+    assert (stopped.code, stopped.told[1]) == (73, "  --resume goes on with it, -f begins anew")
+    assert (broken.code, broken.told[0]) == (
+        65,
+        "sentkit train: out.part/state-3.pt: not a state of a run, or cut short",
+    )
+    assert train("-f").code == 0
+
+
+def test_a_loss_that_is_no_number_ends_the_run(train, tiny, copy_of, tmp_path):
+    """The term and the step are named, and nothing is made."""
+    done = train("--lr", 1e30, "--set", "clip=0", "--epochs", 20)
+
+    assert done.code == 65
+    assert "at step" in done.told[0]
+    assert "nan" in done.told[0] or "inf" in done.told[0]
+    assert not (tmp_path / "out").exists()
+
+
+def test_two_runs_do_not_share_a_folder(train, tmp_path):
+    import fcntl
+
+    (tmp_path / "out.part").mkdir()
+    with (tmp_path / "out.part/rows.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        done = train()
+
+    assert (done.code, done.told[0]) == (73, "sentkit train: out.part: another process is training into it")
+
+
+def test_a_base_through_transformers_can_be_trained(sentkit, tiny, texts, tmp_path):
+    """MPNet runs in transformers; SimCSE needs its vectors alone."""
+    import transformers
+
+    config = transformers.MPNetConfig(
+        vocab_size=16384, hidden_size=16, num_hidden_layers=2, num_attention_heads=2, intermediate_size=24
+    )
+    transformers.MPNetModel(config).save_pretrained(tmp_path / "mpnet")
+    for name in ("tokenizer.json", "tokenizer_config.json", "vocab.txt"):
+        shutil.copy(tiny / name, tmp_path / "mpnet" / name)
+    done = sentkit("train", "simcse", texts, "-m", "mpnet", "-o", "out", *QUICK)
+
+    assert (done.code, done.err) == (0, "")
+    assert sentkit("encode", "-m", "out", "-q", stdin="a cat\n").code == 0
+
+
+def test_every_method_is_listed_with_its_settings(sentkit):
+    from sentkit.training.catalogue import METHODS
+
+    listed = sentkit("train", "--list").out.decode()
+    for name in METHODS:
+        told = sentkit("train", name, "--help-settings").out.decode()
+        assert name in listed
+        assert "epochs=" in told
+        assert told.count("[paper]") + told.count("[released code]") + told.count("[our choice]") >= 20

@@ -1,0 +1,230 @@
+"""`train mlm --init`: an encoder from nothing but a config and a tokenizer, a new one for each seed."""
+
+import json
+import shutil
+
+import numpy as np
+import pytest
+
+from sentkit.training.trainer import Trainer
+
+WORDS = ["a", "the", "man", "dog", "cat", "child", "runs", "sleeps", "plays", "sees", "in", "on", "park", "house", "rain", "sun"]
+SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+CONFIG = {
+    "model_type": "bert",
+    "vocab_size": len(SPECIAL) + len(WORDS),
+    "hidden_size": 16,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "intermediate_size": 24,
+    "max_position_embeddings": 32,
+}
+RECIPE = ("--max-length", "16", "--batch", "8", "--lr", "0.01", "--threads", "1")
+
+
+@pytest.fixture(autouse=True)
+def given(tmp_path):
+    """In the present folder: config.json, words/tokenizer.json, and forty sentences in rows.txt."""
+    from tokenizers import Tokenizer, models, pre_tokenizers, processors
+
+    made = Tokenizer(models.WordLevel({w: n for n, w in enumerate([*SPECIAL, *WORDS])}, unk_token="[UNK]"))
+    made.pre_tokenizer = pre_tokenizers.Whitespace()
+    made.post_processor = processors.BertProcessing(("[SEP]", 3), ("[CLS]", 2))
+    made.add_special_tokens(SPECIAL)
+    (tmp_path / "words").mkdir()
+    made.save(str(tmp_path / "words/tokenizer.json"))
+    (tmp_path / "config.json").write_text(json.dumps(CONFIG))
+    random = np.random.default_rng(1)
+    rows = [
+        f"the {random.choice(WORDS[2:6])} {random.choice(WORDS[6:10])} in the {random.choice(WORDS[12:])}"
+        for _ in range(40)
+    ]
+    (tmp_path / "rows.txt").write_text("\n".join(rows) + "\n")
+
+
+@pytest.fixture
+def train(sentkit):
+    """`train mlm` from nothing into that folder."""
+
+    def run(output, *more, config="config.json", tokenizer="words/tokenizer.json", method="mlm"):
+        files = ("--init", config, "--tokenizer", tokenizer)
+        return sentkit("train", method, "rows.txt", *files, "-o", output, *RECIPE, *more)
+
+    return run
+
+
+def content(folder):
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def losses(path):
+    return [json.loads(line)["loss"] for line in path.read_text().splitlines()]
+
+
+def stop_at(monkeypatch, step):
+    """As SIGTERM after that step would."""
+    whole = Trainer._step
+
+    def one(self):
+        whole(self)
+        self.stop.asked = self.position.step == step
+
+    monkeypatch.setattr(Trainer, "_step", one)
+
+
+def test_it_learns_from_nothing(train, tmp_path):
+    """At first as good as guessing among all words: the logarithm of their number, 3.04."""
+    done = train("out", "--epochs", "30", "--log", "log.jsonl")
+    found = losses(tmp_path / "log.jsonl")
+
+    assert done.code == 0, done.err
+    assert abs(found[0] - np.log(CONFIG["vocab_size"])) < 0.1
+    assert np.mean(found[-10:]) < 0.75 * found[0]
+
+
+def test_what_is_left_is_a_checkpoint_like_any_other(train, sentkit, tmp_path):
+    """Read by sentkit and, with its head, by transformers; made from nothing; a base for later runs."""
+    from transformers import AutoModelForMaskedLM, AutoTokenizer
+
+    train("out")
+    model, report = AutoModelForMaskedLM.from_pretrained(tmp_path / "out", output_loading_info=True)
+    lineage = json.loads((tmp_path / "out/sentkit.json").read_text())
+    encoded = sentkit("encode", "rows.txt", "-m", "out")
+    later = sentkit("train", "mlm", "rows.txt", "-m", "out", "-o", "later", *RECIPE)
+
+    assert (report["missing_keys"], report["unexpected_keys"]) == (set(), set())
+    assert model.config.architectures == ["BertForMaskedLM"]
+    assert AutoTokenizer.from_pretrained(tmp_path / "out").mask_token_id == 4
+    assert lineage["parents"] == []
+    assert encoded.code == 0, encoded.err
+    assert encoded.vectors().shape == (40, 16)
+    assert later.code == 0, later.err
+    assert json.loads((tmp_path / "later/sentkit.json").read_text())["parents"] == ["out"]
+    assert {path.name for path in tmp_path.iterdir()} == {"config.json", "words", "rows.txt", "out", "later"}
+
+
+@pytest.mark.parametrize("place", ["words", "words/tokenizer.json"], ids=["folder", "file"])
+def test_the_same_seed_makes_the_same_bytes(train, tmp_path, place):
+    train("one", "--seed", "3")
+    done = train("two", "--seed", "3", tokenizer=place)
+
+    assert done.code == 0, done.err
+    assert content(tmp_path / "one") == content(tmp_path / "two")
+
+
+def test_each_of_several_seeds_begins_at_weights_of_its_own(train, tmp_path):
+    """As it does alone."""
+    several, alone = train("runs", "--seed", "0,7"), train("alone", "--seed", "7")
+    first, second = (content(tmp_path / f"runs/seed-{seed}") for seed in (0, 7))
+    bases = [json.loads(each["sentkit.json"])["run"]["base"] for each in (first, second)]
+
+    assert (several.code, alone.code) == (0, 0), several.err
+    assert bases[0] != bases[1]
+    assert first["model.safetensors"] != second["model.safetensors"]
+    assert second == content(tmp_path / "alone")
+    assert {path.name for path in (tmp_path / "runs").iterdir()} == {"seed-0", "seed-7"}
+
+
+def test_a_run_that_was_stopped_ends_in_the_same_bytes(train, tmp_path, monkeypatch):
+    train("whole", "--epochs", "3", "--log", "whole.jsonl")
+    with monkeypatch.context() as patch:
+        stop_at(patch, 7)
+        stopped = train("out", "--epochs", "3", "--save-every", "1", "--log", "log.jsonl")
+    left = {path.name for path in (tmp_path / "out.part").iterdir()}
+    done = train("out", "--epochs", "3", "--log", "log.jsonl", "--resume")
+
+    assert stopped.code == 75
+    assert {"state-6.pt", "state-7.pt"} <= left
+    assert "init" not in left
+    assert done.code == 0, done.err
+    assert content(tmp_path / "out") == content(tmp_path / "whole")
+    assert losses(tmp_path / "log.jsonl") == losses(tmp_path / "whole.jsonl")
+    assert not (tmp_path / "out.part").exists()
+
+
+def test_of_several_seeds_the_stopped_one_goes_on(train, tmp_path, monkeypatch):
+    train("whole", "--seed", "0..2")
+    with monkeypatch.context() as patch:
+        stop_at(patch, 2)
+        assert train("out", "--seed", "0..2").code == 75
+    done = train("out", "--seed", "0..2", "--resume")
+
+    assert done.code == 0, done.err
+    assert content(tmp_path / "out") == content(tmp_path / "whole")
+
+
+def test_resuming_what_is_finished_does_nothing(train, tmp_path):
+    train("out")
+    before = {path: path.stat().st_mtime_ns for path in (tmp_path / "out").rglob("*")}
+    done = train("out", "--resume")
+
+    assert done.code == 0, done.err
+    assert before == {path: path.stat().st_mtime_ns for path in (tmp_path / "out").rglob("*")}
+    assert not (tmp_path / "out.part").exists()
+
+
+def test_another_config_is_another_run(train, tmp_path, monkeypatch):
+    with monkeypatch.context() as patch:
+        stop_at(patch, 2)
+        train("out")
+    (tmp_path / "other.json").write_text(json.dumps(CONFIG | {"intermediate_size": 20}))
+    done = train("out", "--resume", config="other.json")
+
+    assert done.code == 65
+    assert "is another run: base (" in done.err
+    assert (tmp_path / "out.part/state-2.pt").is_file()
+
+
+@pytest.mark.parametrize(
+    ("flags", "told"),
+    [
+        (("--init", "config.json"), "--init needs --tokenizer"),
+        (("--tokenizer", "words"), "--tokenizer belongs to --init"),
+        (("--init", "config.json", "--tokenizer", "words", "-m", "nano"), "which?"),
+    ],
+)
+def test_flags_that_do_not_go_together_are_wrong_usage(sentkit, flags, told):
+    done = sentkit("train", "mlm", "rows.txt", "-o", "out", *flags)
+
+    assert done.code == 2
+    assert told in done.told[0]
+
+
+def test_other_methods_need_something_to_begin_from(train):
+    done = train("out", method="simcse")
+
+    assert done.code == 2
+    assert done.told[0] == "sentkit train: this method cannot begin from nothing"
+    assert "mlm" in done.told[1]
+
+
+@pytest.mark.parametrize(
+    ("config", "tokenizer", "code", "told"),
+    [
+        ("none.json", "words", 66, "none.json: cannot be read"),
+        ("config.json", "none.json", 66, "none.json: no such tokenizer"),
+        ("albert.json", "words", 2, 'model type "albert": only the packed families'),
+        ("few.json", "words", 65, '21 tokens, and "vocab_size" in config.json is 9'),
+        ("short.json", "words", 2, "--max-length 16: this encoder has 8 positions"),
+    ],
+)
+def test_what_cannot_be_made_is_told_and_leaves_nothing(train, tmp_path, config, tokenizer, code, told):
+    (tmp_path / "albert.json").write_text(json.dumps(CONFIG | {"model_type": "albert"}))
+    (tmp_path / "few.json").write_text(json.dumps(CONFIG | {"vocab_size": 9}))
+    (tmp_path / "short.json").write_text(json.dumps(CONFIG | {"max_position_embeddings": 8}))
+    before = set(tmp_path.iterdir())
+    done = train("out", config=config, tokenizer=tokenizer)
+
+    assert done.code == code
+    assert told in done.told[0]
+    assert set(tmp_path.iterdir()) == before
+
+
+def test_a_tokenizer_without_a_mask_is_wrong_usage(train, tmp_path):
+    shutil.copytree(tmp_path / "words", tmp_path / "maskless")
+    path = tmp_path / "maskless/tokenizer.json"
+    path.write_text(path.read_text().replace("[MASK]", "[HIDE]"))
+    done = train("out", tokenizer="maskless")
+
+    assert done.code == 2
+    assert "needs a mask token" in done.told[0]

@@ -1,0 +1,129 @@
+"""A small base to train, rows in memory as a corpus, and a trainer over both."""
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from sentkit.formats.checkpoints import read_checkpoint
+from sentkit.formats.rows import Inputs
+from sentkit.training.base import Base, open_base
+from sentkit.training.corpus import Corpus, map_corpus, write_corpus
+from sentkit.training.examples import ExampleParser
+from sentkit.training.method import Method
+from sentkit.training.settings import build
+from sentkit.training.state import Keeper
+from sentkit.training.trainer import Trainer
+
+NANO = Path(__file__).parent.parent.parent / "sentkit/nano"
+SMALL = {
+    "vocab_size": 16384,
+    "hidden_size": 16,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 2,
+    "intermediate_size": 24,
+    "max_position_embeddings": 64,
+}
+TEXTS = [
+    "a man plays a guitar", "someone makes music", "the cat sleeps on the warm stone", "a dog runs",
+    "two people walk along the river in the rain", "birds fly south", "the market fell again today",
+    "she reads a long book about the sea", "rain", "children play in the park with a red ball",
+    "an old house stands on the hill", "he writes a letter to his friend", "the train is late",
+]  # fmt: skip
+
+
+def make_base(folder: Path, seed: int = 0, **config: Any) -> Path:
+    """A BERT with a language model's head, random weights, and nano's tokenizer."""
+    import transformers
+
+    torch.manual_seed(seed)
+    model = transformers.BertForMaskedLM(transformers.BertConfig(**(SMALL | config)))
+    with torch.no_grad():
+        for weight in model.parameters():
+            weight.add_(torch.randn_like(weight) * 0.1)
+    model.save_pretrained(folder)
+    for name in ("tokenizer.json", "tokenizer_config.json", "vocab.txt"):
+        shutil.copy(NANO / name, folder / name)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def base_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_base(tmp_path_factory.mktemp("bases") / "small")
+
+
+@pytest.fixture(scope="session")
+def base(base_folder: Path) -> Base:
+    return open_base(read_checkpoint(str(base_folder)), 32)
+
+
+@pytest.fixture(scope="session")
+def make_base_in() -> Callable[..., Path]:
+    return make_base
+
+
+@pytest.fixture
+def texts() -> list[str]:
+    return list(TEXTS)
+
+
+@pytest.fixture
+def corpus_of(tmp_path: Path, base: Base) -> Callable[..., Corpus]:
+    """Rows, as dictionaries or as texts, in the form that this method reads."""
+
+    def make(kind: type[Method], rows: list[Any], settings: Any, base: Base = base) -> Corpus:
+        dicts = [{"text": row} if isinstance(row, str) else row for row in rows]
+        folder = tmp_path / f"rows{len(list(tmp_path.iterdir()))}"
+        folder.mkdir()
+        path = folder / "rows.jsonl"
+        path.write_text("".join(json.dumps(row) + "\n" for row in dicts))
+        parser = ExampleParser(kind.__name__, kind.reads(settings), {})
+        write_corpus(folder, Inputs([str(path)]), parser, base.tokenizer)
+        return map_corpus(folder)
+
+    return make
+
+
+@pytest.fixture
+def trainer_of(tmp_path: Path, base: Base, corpus_of: Callable[..., Corpus]) -> Callable[..., Trainer]:
+    """`trainer_of(SimCSE, texts, batch=4, double=True, temperature=.1)`: a trainer, ready to `run()`."""
+    own_base = base
+
+    def make(
+        kind: type[Method],
+        rows: list[Any],
+        *,
+        seed: int = 0,
+        double: bool = False,
+        base: Base = own_base,
+        more: dict[str, Any] | None = None,
+        **settings: Any,
+    ) -> Trainer:
+        assignments = [f"{name}={value}" for name, value in settings.items()]
+        wanted = build(kind.Settings, kind.presets, None, assignments)
+        folder = tmp_path / f"state{len(list(tmp_path.iterdir()))}"
+        folder.mkdir()
+        torch.manual_seed(seed)
+        method = kind.build(base, wanted)
+        if double:
+            method.double()
+        return Trainer(method, corpus_of(kind, rows, wanted, base), Keeper(folder), seed, **(more or {}))
+
+    return make
+
+
+@pytest.fixture
+def losses_of() -> Callable[[Trainer], list[float]]:
+    """Run a trainer and give the loss of every step."""
+
+    def run(trainer: Trainer) -> list[float]:
+        found: list[float] = []
+        trainer.report = lambda record: found.append(record["loss"]) if "loss" in record else None
+        trainer.run()
+        return found
+
+    return run

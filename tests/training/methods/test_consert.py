@@ -1,0 +1,221 @@
+"""ConSERT: its views, its two losses and their factors."""
+
+import math
+from functools import partial
+
+import pytest
+import torch
+
+from sentkit.training.batches import stream
+from sentkit.training.methods.consert import ConSERT
+
+ONE = torch.tensor([[1.0, 0.0], [0.0, 1.0]])
+OTHER = torch.tensor([[0.8, 0.6], [0.6, 0.8]])
+
+
+def labelled(texts):
+    words = ["entailment", "neutral", "contradiction"]
+    pairs = zip(texts, texts[1:] + texts[:1], strict=True)
+    return [{"text_a": a, "text_b": b, "label": words[i % 3]} for i, (a, b) in enumerate(pairs)]
+
+
+def encoded(trainer, step=0):
+    trainer.method.train()
+    with torch.no_grad():
+        return trainer.method.encode(trainer._batch(step))
+
+
+# The losses.
+
+
+def test_the_contrast_is_the_worked_example(trainer_of, texts):
+    """Anchors .127223 .127223 1.806380 1.806380; the released code's sum of two means is 1.933603."""
+    method = trainer_of(ConSERT, texts).method
+    for outputs in ({"a0": ONE, "b0": OTHER}, {"a0": OTHER, "b0": ONE}):
+        [(name, term)] = method.loss(outputs).items()
+        assert name == "contrast"
+        assert term.weight == 4
+        assert term.sum.item() / 4 == pytest.approx(0.966802, abs=1e-5)
+        assert term.value.item() == pytest.approx(0.15 * 1.933603, abs=1e-5)
+
+
+@pytest.mark.parametrize("scale", [0.3, 1.0])
+def test_loss_scale_is_a_factor(trainer_of, texts, scale):
+    method = trainer_of(ConSERT, texts, loss_scale=scale).method
+    value = method.loss({"a0": ONE, "b0": OTHER})["contrast"].value
+    assert value.item() == pytest.approx(scale * 0.966802, abs=1e-5)
+
+
+def contrast(one, other, temperature=0.1):
+    """The paper's NT-Xent, in loops over unit vectors: the mean over 2N anchors."""
+    rows, half = [*one.tolist(), *other.tolist()], len(one)
+    total = 0.0
+    for i, anchor in enumerate(rows):
+        cosines = [sum(map(math.prod, zip(anchor, row, strict=True))) / temperature for row in rows]
+        others = sum(math.exp(each) for k, each in enumerate(cosines) if k != i)
+        total += math.log(others) - cosines[(i + half) % len(rows)]
+    return total / len(rows)
+
+
+@pytest.mark.parametrize("alpha", [0.15, 0.6])
+def test_alpha_weighs_the_average_of_the_two_texts(trainer_of, texts, alpha):
+    method = trainer_of(ConSERT, labelled(texts), mode="joint", alpha=alpha, loss_scale=0.9).method
+    third, fourth = torch.tensor([[0.6, -0.8], [-1.0, 0.0]]), torch.tensor([[0.0, -1.0], [-0.8, 0.6]])
+    rest = {"logits": torch.zeros(2, 3), "labels": torch.tensor([0, 2])}
+    terms = method.loss({"a0": ONE, "b0": OTHER, "a1": third, "b1": fourth, **rest})
+    average = (0.966802 + contrast(third, fourth)) / 2
+
+    assert contrast(ONE, OTHER) == pytest.approx(0.966802, abs=1e-5)
+    assert terms["contrast"].value.item() == pytest.approx(alpha * average, abs=1e-5)
+    assert terms["label"].value.item() == pytest.approx(math.log(3), abs=1e-6)
+
+
+def test_without_the_contrast_only_the_labels_count(trainer_of, texts):
+    method = trainer_of(ConSERT, labelled(texts), mode="sup").method
+    logits = torch.tensor([[2.0, 0.0, 1.0], [0.0, 0.0, 0.0]])
+    [(name, term)] = method.loss({"logits": logits, "labels": torch.tensor([2, 1])}).items()
+    expected = (math.log(math.exp(2) + 1 + math.exp(1)) - 1 + math.log(3)) / 2
+    assert (name, term.value.item()) == ("label", pytest.approx(expected, abs=1e-6))
+
+
+def test_half_precision_logits_are_compared_in_full(trainer_of, texts):
+    trainer = trainer_of(ConSERT, labelled(texts), mode="joint", batch=4)
+    with torch.autocast("cpu", torch.bfloat16):
+        outputs = encoded(trainer)
+    assert {term.sum.dtype for term in trainer.method.loss(outputs).values()} == {torch.float32}
+
+
+# The classifier.
+
+
+@pytest.mark.parametrize("features", ["uvd", "uvdm"])
+def test_the_classifier_reads_these_features_of_the_first_view(trainer_of, texts, features):
+    trainer = trainer_of(
+        ConSERT, labelled(texts), mode="joint", view_a="none", pair_features=features, batch=4
+    )
+    head, outputs = trainer.method.classifier, encoded(trainer)
+    u, v = outputs["a0"], outputs["a1"]
+    blocks = [u, v, (u - v).abs()] + ([torch.where(u > v, u, v) ** 2] if features == "uvdm" else [])
+
+    assert head.weight.shape == (3, len(blocks) * 16)
+    assert head.bias.shape == (3,)
+    torch.testing.assert_close(outputs["logits"], torch.cat(blocks, 1) @ head.weight.T + head.bias)
+    torch.testing.assert_close(u, undisturbed(trainer, 0))  # view none: the pair as it is
+    assert not torch.allclose(outputs["b0"], u)
+
+
+def undisturbed(trainer, side):
+    with torch.no_grad():
+        return trainer.method.vectors(trainer.method.pack(trainer._batch(0).texts[side]), "mean")
+
+
+def test_labels_are_numbered_as_in_the_released_code(trainer_of, texts):
+    trainer = trainer_of(ConSERT, labelled(texts), mode="sup", batch=13)
+    rows = trainer.order.at(0)
+    assert encoded(trainer)["labels"].tolist() == [[1, 2, 0][row % 3] for row in rows]
+
+
+@pytest.mark.parametrize(("mode", "passes"), [("unsup", 2), ("sup", 1), ("joint", 2)])
+def test_each_view_is_one_pass(trainer_of, texts, mode, passes):
+    trainer = trainer_of(ConSERT, labelled(texts), mode=mode, batch=4)
+    calls = []
+    trainer.method.body.blocks[0].register_forward_hook(lambda *_: calls.append(1))
+    encoded(trainer)
+    assert len(calls) == passes
+
+
+# The views.
+
+
+def test_undisturbed_views_are_equal_without_dropout(trainer_of, texts):
+    outputs = encoded(trainer_of(ConSERT, texts, view_a="none", view_b="none", batch=8))
+    assert torch.equal(outputs["a0"], outputs["b0"])
+
+
+def test_undisturbed_views_differ_by_the_encoders_dropout(trainer_of, texts):
+    outputs = encoded(trainer_of(ConSERT, texts, view_a="none", view_b="none", batch=8, dropout=0.1))
+    assert not torch.allclose(outputs["a0"], outputs["b0"])
+
+
+@pytest.mark.parametrize("name", ["shuffle", "token-cutoff", "feature-cutoff", "dropout"])
+@pytest.mark.parametrize("which", ["a", "b"])
+def test_a_disturbed_view_differs(trainer_of, texts, name, which):
+    other = {"a": "b", "b": "a"}[which]
+    settings = {f"view_{which}": name, f"view_{other}": "none", "token_cutoff_rate": 0.4}
+    outputs = encoded(trainer := trainer_of(ConSERT, texts, batch=8, **settings))
+    assert torch.equal(outputs[f"{other}0"], undisturbed(trainer, 0))
+    assert not torch.isclose(outputs["a0"], outputs["b0"]).all(1).any()  # (b, d): each sentence
+
+
+@pytest.mark.parametrize(
+    ("name", "setting"),
+    [
+        ("token-cutoff", "token_cutoff_rate"),
+        ("feature-cutoff", "feature_cutoff_rate"),
+        ("dropout", "view_dropout_rate"),
+    ],
+)
+def test_each_cut_has_its_own_rate(trainer_of, texts, name, setting):
+    rates = {"token_cutoff_rate": 0.5, "feature_cutoff_rate": 0.5, "view_dropout_rate": 0.5} | {setting: 0}
+    outputs = encoded(trainer_of(ConSERT, texts, view_a="none", view_b=name, batch=8, **rates))
+    assert torch.equal(outputs["a0"], outputs["b0"])
+
+
+def test_every_view_and_side_draws_its_own(trainer_of, texts):
+    same = [{"text_a": text, "text_b": text, "label": "neutral"} for text in texts]
+    views = {"view_a": "feature-cutoff", "view_b": "feature-cutoff"}
+    draws = trainer_of(ConSERT, same, mode="joint", batch=13, **views)._batch(0).draws
+
+    assert sorted(draws) == ["a0", "a1", "b0", "b1"]
+    assert {len(each) for values in draws.values() for each in values} == {3}  # of 16
+    every = [tuple(sorted(each)) for values in draws.values() for each in values]
+    assert len(set(every)) > 40  # of 52
+
+
+def test_draws_follow_the_seed(trainer_of, texts):
+    trainer = trainer_of(ConSERT, texts, batch=8)
+    batch = trainer.corpus.batch(trainer.order.at(0))
+
+    def drawn(seed, step=0):
+        draws = trainer.method.draw(batch, partial(stream, seed, step))
+        return [each.tolist() for values in draws.values() for each in values]
+
+    assert drawn(3) == drawn(3)
+    assert drawn(3) != drawn(4)
+    assert drawn(3) != drawn(3, step=1)
+
+
+# The runs.
+
+
+@pytest.mark.parametrize("mode", ["unsup", "sup", "joint"])
+def test_chunks_give_the_same_gradient(trainer_of, texts, mode):
+    found = []
+    for chunk in (0, 2):
+        trainer = trainer_of(ConSERT, labelled(texts), mode=mode, double=True, batch=7, chunk=chunk)
+        terms = trainer.gradient.of(trainer._batch(0))
+        found.append((terms, {name: p.grad for name, p in trainer.method.trained() if p.grad is not None}))
+    (whole, gradients), (parts, pieces) = found
+
+    assert whole == pytest.approx(parts, abs=1e-9)
+    assert gradients.keys() == pieces.keys()
+    assert max((gradients[name] - pieces[name]).abs().max().item() for name in gradients) < 1e-9
+
+
+@pytest.mark.parametrize("mode", ["unsup", "joint"])
+def test_one_seed_repeats_and_two_differ(trainer_of, losses_of, texts, mode):
+    def run(seed):
+        return losses_of(
+            trainer_of(ConSERT, labelled(texts), seed=seed, mode=mode, batch=5, dropout=0.1, epochs=2)
+        )
+
+    assert run(1) == run(1)
+    assert run(1) != run(2)
+
+
+@pytest.mark.parametrize("mode", ["unsup", "sup", "joint"])
+def test_it_learns(trainer_of, losses_of, texts, mode):
+    settings = {"mode": mode, "batch": 13, "epochs": 40, "lr": 3e-3, "patience": 0}
+    rows = texts if mode == "unsup" else labelled(texts)
+    losses = losses_of(trainer_of(ConSERT, rows, **settings))
+    assert sum(losses[-5:]) < 0.7 * sum(losses[:5]) < math.inf

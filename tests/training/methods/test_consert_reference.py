@@ -1,0 +1,160 @@
+"""ConSERT step by step, against transformers' BertModel over padded batches and plain loops.
+
+All in float64 and without the encoder's dropout; the draws of the views are the trainer's own.
+"""
+
+import pytest
+import torch
+import transformers
+
+from sentkit.training.methods.consert import ConSERT
+
+STEPS, RATE = 4, 1e-3
+
+
+def padded(texts):
+    longest = max(map(len, texts))
+    ids = torch.tensor([[*each.tolist(), *[0] * (longest - len(each))] for each in texts])
+    mask = torch.tensor([[1] * len(each) + [0] * (longest - len(each)) for each in texts])
+    return ids, mask
+
+
+def cut_token(states, row, drawn):
+    for place in drawn:
+        states[row, place] = 0
+
+
+def cut_feature(states, row, drawn):
+    for feature in drawn:
+        states[row, :, feature] = 0
+
+
+def cut_entry(states, row, drawn):
+    width = states.shape[-1]
+    for entry in drawn:
+        states[row, entry // width, entry % width] = 0
+
+
+CUTS = {"token-cutoff": cut_token, "feature-cutoff": cut_feature, "dropout": cut_entry}
+
+
+def read(model, texts, view, drawn):
+    """The mean of the last states, the first states being cut by a hook behind the embeddings."""
+    ids, mask = padded(texts)
+    positions = torch.arange(ids.shape[1]).repeat(len(ids), 1)
+    if view == "shuffle":
+        for row, order in enumerate(drawn):
+            positions[row, : len(order)] = torch.tensor(order)
+
+    def disturb(module, inputs, output):
+        states = output.clone()
+        if view in CUTS:
+            for row, each in enumerate(drawn):
+                CUTS[view](states, row, each)
+        return states
+
+    hook = model.embeddings.register_forward_hook(disturb)
+    states = model(input_ids=ids, attention_mask=mask, position_ids=positions).last_hidden_state
+    hook.remove()
+    return torch.stack([states[row, : len(text)].mean(0) for row, text in enumerate(texts)])
+
+
+def contrast(one, other, temperature):
+    """The paper's NT-Xent, in loops: the mean over 2N anchors."""
+    rows, half = [*one, *other], len(one)
+    total = 0.0
+    for i, anchor in enumerate(rows):
+        cosines = {
+            k: torch.exp(torch.cosine_similarity(anchor, row, dim=0) / temperature)
+            for k, row in enumerate(rows)
+            if k != i
+        }
+        total = total - torch.log(cosines[(i + half) % (2 * half)] / sum(cosines.values()))
+    return total / (2 * half)
+
+
+def classified(u, v, classifier, labels, features):
+    total = 0.0
+    for row, label in enumerate(labels):
+        blocks = [u[row], v[row], abs(u[row] - v[row])]
+        if features == "uvdm":
+            blocks.append(torch.stack([max(a, b) ** 2 for a, b in zip(u[row], v[row], strict=True)]))
+        logits = torch.cat(blocks) @ classifier[0].T + classifier[1]
+        total = total - torch.log(torch.exp(logits[int(label)]) / torch.exp(logits).sum())
+    return total / len(labels)
+
+
+def unsup(model, classifier, batch, settings):
+    one = read(model, batch.texts[0], settings.view_a, batch.draws["a0"])
+    other = read(model, batch.texts[-1], settings.view_b, batch.draws["b0"])
+    return 0.3 * contrast(one, other, 0.1)
+
+
+def sup(model, classifier, batch, settings):
+    u = read(model, batch.texts[0], settings.view_a, batch.draws["a0"])
+    v = read(model, batch.texts[1], settings.view_a, batch.draws["a1"])
+    return classified(u, v, classifier, batch.targets, settings.pair_features)
+
+
+def joint(model, classifier, batch, settings):
+    u, v = (read(model, batch.texts[i], settings.view_a, batch.draws[f"a{i}"]) for i in (0, 1))
+    w, x = (read(model, batch.texts[i], settings.view_b, batch.draws[f"b{i}"]) for i in (0, 1))
+    contrasts = (contrast(u, w, 0.1) + contrast(v, x, 0.1)) / 2
+    return classified(u, v, classifier, batch.targets, settings.pair_features) + 0.6 * contrasts
+
+
+def labelled(texts):
+    words = ["entailment", "neutral", "contradiction"]
+    pairs = zip(texts, texts[1:] + texts[:1], strict=True)
+    return [{"text_a": a, "text_b": b, "label": words[i % 3]} for i, (a, b) in enumerate(pairs)]
+
+
+def reworded(texts):
+    return [{"text_a": text, "text_b": text.upper() + " now"} for text in texts]
+
+
+def as_they_are(texts):
+    return texts
+
+
+@pytest.mark.parametrize(
+    ("reference", "rows", "settings"),
+    [
+        (unsup, as_they_are, {}),
+        (unsup, as_they_are, {"view_a": "token-cutoff", "view_b": "dropout", "token_cutoff_rate": 0.3}),
+        (unsup, reworded, {"view_a": "none", "view_b": "shuffle"}),
+        (joint, labelled, {"mode": "joint", "view_a": "none", "view_b": "token-cutoff"}),
+        (joint, labelled, {"mode": "joint", "pair_features": "uvdm"}),
+        (sup, labelled, {"mode": "sup", "view_a": "none"}),
+        (sup, labelled, {"mode": "sup", "view_a": "dropout", "pair_features": "uvdm"}),
+    ],
+)
+def test_steps_are_those_of_a_padded_reference(
+    trainer_of, losses_of, texts, base_folder, reference, rows, settings
+):
+    settings = {"batch": 4, "epochs": 2, "lr": RATE, "clip": 0, "warmup": 0} | settings
+    settings |= {"optimizer": "adamw", "weight_decay": 0}
+    trainer = trainer_of(ConSERT, rows(texts), double=True, **settings)
+    head = trainer.method.classifier
+    classifier = [] if head is None else [head.weight.detach().clone(), head.bias.detach().clone()]
+    batches = [trainer._batch(step) for step in range(STEPS)]
+    ours = losses_of(trainer)[:STEPS]
+
+    model = transformers.BertModel.from_pretrained(
+        base_folder, dtype=torch.float64, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0
+    ).train()
+    for value in classifier:
+        value.requires_grad_()
+    optimiser = torch.optim.AdamW([*model.parameters(), *classifier], lr=RATE, weight_decay=0.0)
+    theirs = []
+    for step, batch in enumerate(batches):
+        loss = reference(model, classifier, batch, trainer.recipe)
+        for group in optimiser.param_groups:
+            group["lr"] = RATE * (trainer.order.steps - step) / trainer.order.steps
+        optimiser.zero_grad()
+        loss.backward()
+        optimiser.step()
+        theirs.append(loss.item())
+
+    assert max(abs(a - b) for a, b in zip(ours, theirs, strict=True)) < 1e-9
+    assert len(set(ours)) == STEPS

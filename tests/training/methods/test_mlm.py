@@ -1,0 +1,457 @@
+"""Masked language models: what is hidden, what it costs, step by step, and what is left behind."""
+
+import math
+import shutil
+from collections import Counter
+from functools import partial
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+import transformers
+from safetensors.torch import load_file
+
+from sentkit.errors import UsageError
+from sentkit.formats.checkpoints import read_checkpoint
+from sentkit.model.lmhead import read_head
+from sentkit.training.base import open_base
+from sentkit.training.batches import Batch, stream
+from sentkit.training.finish import finish
+from sentkit.training.methods.mlm import CLASSES, MaskedLanguageModel, vocabulary_of
+from sentkit.training.settings import build
+from sentkit.training.stopping import Stopped
+
+NANO = Path(__file__).parent.parent.parent.parent / "sentkit/nano"
+MASK, SPECIALS = 4, (0, 1, 2, 3, 4)  # of nano's tokenizer
+SIZES = {
+    "vocab_size": 16384,
+    "hidden_size": 16,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "intermediate_size": 24,
+    "max_position_embeddings": 64,
+    "pad_token_id": 0,
+}
+NAMES = {"hidden_size": "dim", "num_hidden_layers": "n_layers", "num_attention_heads": "n_heads"}
+NAMES["intermediate_size"] = "hidden_dim"
+every_family = pytest.mark.parametrize("family", CLASSES)
+
+
+@pytest.fixture
+def base_of(tmp_path):
+    """A base of that family with nano's tokenizer, saved from its MaskedLM, or from its bare Model."""
+
+    def make(family="bert", head="ForMaskedLM", name="base"):
+        sizes = {NAMES.get(key, key): value for key, value in SIZES.items()}
+        torch.manual_seed(3)
+        config = transformers.AutoConfig.for_model(family, **(sizes if family == "distilbert" else SIZES))
+        model = getattr(transformers, CLASSES[family].replace("ForMaskedLM", head))(config)
+        with torch.no_grad():
+            for weight in model.parameters():
+                weight.add_(torch.randn_like(weight) * 0.1)
+        model.save_pretrained(tmp_path / name)
+        for file in ("tokenizer.json", "tokenizer_config.json", "vocab.txt"):
+            shutil.copy(NANO / file, tmp_path / name / file)
+        return open_base(read_checkpoint(str(tmp_path / name)), 32)
+
+    return make
+
+
+@pytest.fixture
+def method_of(base):
+    """The method over that base, with these settings."""
+
+    def make(own=base, **settings):
+        wanted = build(MaskedLanguageModel.Settings, {}, None, [f"{n}={v}" for n, v in settings.items()])
+        return MaskedLanguageModel.build(own, wanted)
+
+    return make
+
+
+def sentences(*lengths):
+    """Rows of so many ordinary tokens between [CLS] and [SEP], all of them different."""
+    return Batch(([np.array([2, *range(100, 100 + length), 3], np.int32) for length in lengths],))
+
+
+def drawn(method, batch, step=0):
+    return batch.drawn(method.draw(batch, partial(stream, 0, step)))
+
+
+def padded(batch):
+    """As transformers takes them: what is shown, its mask, and labels of -100 where nothing is asked."""
+    [texts] = batch.texts
+    shape = (len(texts), max(map(len, texts)))
+    ids, mask, labels = torch.zeros(shape).long(), torch.zeros(shape).long(), torch.full(shape, -100)
+    rows = zip(texts, batch.draws["chosen"], batch.draws["shown"], strict=True)
+    for row, (tokens, places, shown) in enumerate(rows):
+        ids[row, : len(tokens)] = torch.tensor(tokens.tolist())
+        mask[row, : len(tokens)] = 1
+        for place, token in zip(places, shown, strict=True):
+            labels[row, place] = int(tokens[place])
+            ids[row, place] = int(token)
+    return {"input_ids": ids, "attention_mask": mask, "labels": labels}
+
+
+def theirs(folder, family="bert"):
+    model = getattr(transformers, CLASSES[family])
+    loaded, report = model.from_pretrained(folder, dtype=torch.float64, output_loading_info=True)
+    assert not report["missing_keys"]
+    assert not report["unexpected_keys"]
+    return loaded.eval()
+
+
+def mean_loss(method, batch):
+    return method.loss(method.encode(batch))["mlm"].value
+
+
+# What is drawn.
+
+
+def test_fifteen_of_a_hundred_are_chosen_and_at_least_one(method_of):
+    """By hand: 0.15 n, rounded, halves to the even number, and not under 1."""
+    wanted = {1: 1, 3: 1, 7: 1, 10: 2, 14: 2, 20: 3, 30: 4, 40: 6, 100: 15}
+    for step in range(20):
+        batch = drawn(method_of(), sentences(*wanted), step)
+
+        assert [len(places) for places in batch.draws["chosen"]] == list(wanted.values())
+        assert all(len(set(places.tolist())) == len(places) for places in batch.draws["chosen"])
+
+
+def test_every_place_is_chosen_as_often(method_of):
+    """Two of ten, 4,000 times: each 800 times, with a standard deviation of 25."""
+    method, counts = method_of(), Counter()
+    for step in range(40):
+        batch = drawn(method, sentences(*[10] * 100), step)
+        counts.update(np.concatenate(batch.draws["chosen"]).tolist())
+
+    assert sorted(counts) == list(range(1, 11))
+    assert all(abs(count - 800) < 125 for count in counts.values())
+
+
+def test_eight_tenths_are_hidden_one_replaced_and_one_kept(method_of):
+    """20,000 tokens: the shares have standard deviations of 0.003 and 0.002."""
+    method, kinds, replacing = method_of(), Counter(), []
+    batch = drawn(method, sentences(*[100] * 1334))
+    rows = zip(batch.texts[0], batch.draws["chosen"], batch.draws["shown"], strict=True)
+    for tokens, places, shown in rows:
+        for place, token in zip(places.tolist(), shown.tolist(), strict=True):
+            kind = "mask" if token == MASK else "kept" if token == tokens[place] else "other"
+            kinds[kind] += 1
+            replacing += [token] if kind == "other" else []
+    total = sum(kinds.values())
+
+    assert total == 20010
+    assert abs(kinds["mask"] / total - 0.8) < 0.015
+    assert abs(kinds["other"] / total - 0.1) < 0.011
+    assert abs(kinds["kept"] / total - 0.1) < 0.011
+    assert not set(replacing) & set(SPECIALS)
+    assert len(set(replacing)) > 1800  # about 2,000 out of 16,379: few come twice
+    assert min(replacing) < 500 < 16000 < max(replacing)
+
+
+def test_special_tokens_are_never_chosen(method_of):
+    """Those inside of a text no more than those around it."""
+    method = method_of(mask_rate=1)
+    tokens = np.array([2, 500, 4, 600, 1, 0, 700, 3, 2, 3], np.int32)
+    batch = drawn(method, Batch(([tokens],)))
+
+    assert batch.draws["chosen"][0].tolist() == [1, 3, 6]
+
+
+def test_the_shares_are_settings(method_of):
+    batch = sentences(10, 20)
+    masked = drawn(method_of(mask_share=1, random_share=0), batch)
+    kept = drawn(method_of(mask_share=0, random_share=0, mask_rate=0.5), batch)
+    other = drawn(method_of(mask_share=0, random_share=1, mask_rate=0.5), batch)
+
+    assert [set(shown.tolist()) for shown in masked.draws["shown"]] == [{MASK}, {MASK}]
+    assert [len(places) for places in kept.draws["chosen"]] == [5, 10]
+    for tokens, places, shown in zip(batch.texts[0], *kept.draws.values(), strict=True):
+        assert tokens[places].tolist() == shown.tolist()
+    assert not set(np.concatenate(other.draws["shown"]).tolist()) & {*SPECIALS, *range(100, 120)}
+
+
+def test_shares_over_one_are_refused():
+    with pytest.raises(UsageError, match="mask_share and random_share"):
+        build(MaskedLanguageModel.Settings, {}, None, ["mask_share=0.6", "random_share=0.5"])
+    build(MaskedLanguageModel.Settings, {}, None, ["mask_share=0.7", "random_share=0.3"])
+
+
+# Whose tokens.
+
+
+def word_level(*words, special=()):
+    from tokenizers import Tokenizer, models
+
+    made = Tokenizer(
+        models.WordLevel({word: number for number, word in enumerate(words)}, unk_token=words[0])
+    )
+    made.add_special_tokens(list(special))
+    return SimpleNamespace(backend=made)
+
+
+def test_special_tokens_are_found_by_their_names_and_by_their_mark(base):
+    """Marked in the file, or of a usual name; here are also more tokens than words in the table."""
+    sizes = SimpleNamespace(vocabulary=8)
+    tokens = word_level(
+        "<unk>", "<s>", "</s>", "<mask>", "a", "[X1]", "cat", "<pad>", "dog", special=["[X1]"]
+    )
+    found = vocabulary_of(tokens, sizes)
+
+    assert found.mask == 3
+    assert found.words.tolist() == [4, 6]
+    assert found.ordinary.tolist() == [n in (4, 6) for n in range(8)]
+
+
+def test_a_tokenizer_must_have_a_mask_and_a_word():
+    sizes = SimpleNamespace(vocabulary=8)
+    with pytest.raises(UsageError, match="mlm needs a mask token, and this tokenizer has none"):
+        vocabulary_of(word_level("[UNK]", "a"), sizes)
+    with pytest.raises(UsageError, match="special tokens alone"):
+        vocabulary_of(word_level("[UNK]", "[MASK]"), sizes)
+
+
+# What it costs.
+
+
+@every_family
+def test_the_loss_is_that_of_transformers(base_of, method_of, tmp_path, family):
+    """ForMaskedLM on padded rows with labels of -100 elsewhere, in float64; and its gradients."""
+    method = method_of(base_of(family), dropout=0).double().eval()
+    batch = drawn(method, sentences(1, 12, 30, 7))
+    ours = mean_loss(method, batch)
+    ours.backward()
+    model = theirs(tmp_path / "base", family)
+    loss = model(**padded(batch)).loss
+    loss.backward()
+    gradients = dict(model.named_parameters())
+    words = model.get_input_embeddings().weight
+
+    assert abs(ours.item() - loss.item()) < 1e-9
+    assert (method.body.words.weight.grad - words.grad).abs().max() < 1e-9
+    for name, value in method.own_tensors().items():
+        assert torch.equal(gradients[name], value)
+    biases = [each for name, each in gradients.items() if each.shape == (16384,)]
+    assert (method.head.bias.grad - biases[0].grad).abs().max() < 1e-9
+
+
+def test_ten_steps_are_those_of_a_padded_reference(trainer_of, losses_of, texts, base_folder):
+    """transformers' BertForMaskedLM and torch's AdamW, with decay but of biases and norms."""
+    trainer = trainer_of(
+        MaskedLanguageModel, texts, double=True, batch=4, epochs=4, lr=1e-3, dropout=0, clip=0
+    )
+    batches = [trainer._batch(step) for step in range(10)]
+    ours = losses_of(trainer)[:10]
+
+    model = theirs(base_folder)
+    named = dict(model.named_parameters())
+    plain = [value for name, value in named.items() if name.endswith("bias") or "LayerNorm" in name]
+    decaying = [value for name, value in named.items() if not (name.endswith("bias") or "LayerNorm" in name)]
+    optimiser = torch.optim.AdamW(
+        [{"params": decaying, "weight_decay": 0.01}, {"params": plain, "weight_decay": 0.0}], lr=1e-3
+    )
+    steps, losses = 16, []  # four epochs of 13 rows in batches of 4
+    for step, batch in enumerate(batches):
+        loss = model(**padded(batch)).loss
+        for group in optimiser.param_groups:  # two steps of warm-up
+            group["lr"] = 1e-3 * (step / 2 if step < 2 else (steps - step) / (steps - 2))
+        optimiser.zero_grad()
+        loss.backward()
+        optimiser.step()
+        losses.append(loss.item())
+
+    assert trainer.order.steps == steps
+    assert max(abs(a - b) for a, b in zip(ours, losses, strict=True)) < 1e-9
+    assert abs(ours[0] - ours[-1]) > 1e-3
+
+
+def test_each_row_counts_by_itself(method_of):
+    """The sum over its own tokens is the same alone and beside others."""
+    method = method_of(dropout=0).double().eval()
+    batch = drawn(method, sentences(1, 12, 40, 7))
+    whole = method.encode(batch)
+    alone = [method.encode(batch.part(slice(row, row + 1))) for row in range(4)]
+
+    assert whole["masked"].tolist() == [1, 2, 6, 1]
+    assert (whole["nll"] - torch.cat([each["nll"] for each in alone])).abs().max() < 1e-9
+
+
+def test_chunks_add_up(trainer_of, losses_of, texts):
+    """The mean is over all tokens that are predicted, not over chunks of few and of many."""
+    settings = {"double": True, "batch": 13, "epochs": 5, "lr": 1e-3, "dropout": 0}
+    whole = losses_of(trainer_of(MaskedLanguageModel, texts, **settings))
+    chunked = losses_of(trainer_of(MaskedLanguageModel, texts, chunk=3, **settings))
+
+    assert max(abs(a - b) for a, b in zip(whole, chunked, strict=True)) < 1e-9
+
+
+def test_a_text_without_words_counts_nothing(method_of):
+    method = method_of(dropout=0).double().eval()
+    some, none = drawn(method, sentences(12, 0, 7)), drawn(method, sentences(0, 0))
+    without = Batch((some.texts[0][::2],), draws={name: values[::2] for name, values in some.draws.items()})
+    nothing = mean_loss(method, none)
+    nothing.backward()
+
+    assert abs(mean_loss(method, some).item() - mean_loss(method, without).item()) < 1e-9
+    assert nothing.item() == 0
+    assert all(p.grad is None or not p.grad.any() for p in method.parameters())
+
+
+def test_logits_are_made_for_the_chosen_tokens_alone(method_of):
+    """Of 72 tokens 9 are predicted: 2 of 12, 6 of 40 and 1 of 7."""
+    method, rows = method_of(), []
+    method.head.register_forward_pre_hook(lambda module, given: rows.append(given[0].shape))
+    method.encode(drawn(method, sentences(12, 40, 7)))
+
+    assert rows == [(9, 16)]
+
+
+def test_the_words_learn_at_both_ends(method_of):
+    """The word table's gradient is that of the input and that of the decoder together."""
+    method = method_of(dropout=0).double().eval()
+    batch, head = drawn(method, sentences(12, 20)), method.head.forward
+
+    def gradient(forward):
+        method.head.forward = forward
+        method.zero_grad()
+        mean_loss(method, batch).backward()
+        return method.body.words.weight.grad.clone()
+
+    both = gradient(head)
+    first = gradient(lambda states, words: head(states, words.detach()))
+    last = gradient(lambda states, words: head(states.detach(), words))
+    shown = set(padded(batch)["input_ids"].flatten().tolist()) - {0}
+
+    assert (both - first - last).abs().max() < 1e-12
+    assert set(first.any(1).nonzero().flatten().tolist()) == shown
+    assert last.any(1).all()
+
+
+def test_bfloat16_products_give_nearly_the_same(method_of):
+    method = method_of(dropout=0).eval()
+    batch = drawn(method, sentences(12, 40, 7))
+    with torch.autocast("cpu", torch.bfloat16):
+        rounded = method.encode(batch)["nll"]
+
+    assert rounded.dtype == torch.float32
+    assert torch.allclose(rounded, method.encode(batch)["nll"], rtol=0.02)
+
+
+# Where the head comes from, and where it goes.
+
+
+def test_the_base_is_left_as_it_is(trainer_of, losses_of, texts, base):
+    """Another seed begins from it too."""
+    before = {name: value.clone() for name, value in base.stored.items()}
+    losses_of(trainer_of(MaskedLanguageModel, texts, batch=4, lr=1e-2))
+
+    assert all(torch.equal(before[name], value) for name, value in base.stored.items())
+
+
+def test_a_base_without_a_head_needs_a_fresh_one(base_of, method_of):
+    bare = base_of("bert", "Model")
+    with pytest.raises(UsageError, match="base has no language model's head"):
+        method_of(bare)
+    heads = []
+    for seed in (1, 1, 2):
+        torch.manual_seed(seed)
+        heads.append(method_of(bare, head="fresh").head.dense.weight)
+
+    assert torch.equal(heads[0], heads[1])
+    assert not torch.equal(heads[0], heads[2])
+
+
+def test_a_fresh_head_replaces_the_base_s_own(base, method_of):
+    own, fresh = method_of(), method_of(head="fresh")
+    stored = base.stored["cls.predictions.transform.dense.weight"]
+
+    assert torch.equal(own.head.dense.weight, stored)
+    assert not torch.equal(fresh.head.dense.weight, stored)
+    assert not fresh.head.bias.any()
+
+
+@pytest.mark.parametrize("head", ["ForMaskedLM", "Model"])
+@every_family
+def test_transformers_loads_what_is_left_with_its_head(base_of, method_of, tmp_path, family, head):
+    """Nothing is missing, the logits are the same, and the config names the class; no file of heads."""
+    base = base_of(family, head)
+    method = method_of(base, dropout=0, head="own" if head == "ForMaskedLM" else "fresh").eval()
+    with torch.no_grad():
+        for weight in method.parameters():
+            weight.add_(torch.randn_like(weight) * 0.05)
+    (tmp_path / "part").mkdir()
+    finish(method, base, tmp_path / "part", tmp_path / "new", {}, force=False)
+    loaded, report = transformers.AutoModelForMaskedLM.from_pretrained(
+        tmp_path / "new", output_loading_info=True
+    )
+    batch = drawn(method, sentences(12, 30, 7))
+    with torch.no_grad():
+        loss = loaded.eval()(**padded(batch)).loss
+        ours = mean_loss(method, batch)
+
+    assert not report["missing_keys"]
+    assert {name for name in report["unexpected_keys"] if "pooler" not in name} == set()
+    assert loaded.config.architectures == [CLASSES[family]]
+    assert abs(ours.item() - loss.item()) < 1e-5
+    assert not (tmp_path / "new/heads.safetensors").exists()
+    assert read_checkpoint(str(tmp_path / "new")).declared.readout.name == "mean"
+
+
+def test_a_later_run_begins_with_the_trained_head(trainer_of, losses_of, texts, base, tmp_path, method_of):
+    trainer = trainer_of(MaskedLanguageModel, texts, batch=4, lr=1e-2)
+    losses_of(trainer)
+    (tmp_path / "part").mkdir()
+    finish(trainer.method, base, tmp_path / "part", tmp_path / "new", {}, force=False)
+    again = method_of(open_base(read_checkpoint(str(tmp_path / "new")), 32))
+    before = read_head(base.stored, base.architecture, source="base").state_dict()
+
+    for name, value in trainer.method.head.state_dict().items():
+        assert torch.equal(again.head.state_dict()[name], value)
+        assert not torch.equal(before[name], value)
+    assert torch.equal(again.body.words.weight, trainer.method.body.words.weight)
+
+
+def test_the_config_of_what_is_left_says_that_the_head_is_tied(base_of, method_of, tmp_path):
+    """transformers would else draw a decoder at random."""
+    base = base_of()
+    base.checkpoint.config["tie_word_embeddings"] = False
+    (tmp_path / "part").mkdir()
+    finish(method_of(base), base, tmp_path / "part", tmp_path / "new", {}, force=False)
+
+    theirs(tmp_path / "new")
+    assert "cls.predictions.decoder.weight" not in load_file(tmp_path / "new/model.safetensors")
+
+
+# A whole run.
+
+
+def test_it_learns_to_fill_in(trainer_of, losses_of, texts):
+    losses = losses_of(trainer_of(MaskedLanguageModel, texts, batch=13, epochs=60, lr=1e-2, dropout=0))
+
+    assert np.mean(losses[-5:]) < 0.7 * np.mean(losses[:5]) < math.inf
+
+
+def test_a_run_that_was_stopped_ends_as_one_that_was_not(trainer_of, texts):
+    """With dropout; the head's optimiser too is in the state."""
+
+    def trainer():
+        return trainer_of(MaskedLanguageModel, texts, batch=4, epochs=3, lr=1e-2)
+
+    def seeded(made):
+        torch.manual_seed(5)
+        return made
+
+    whole = seeded(trainer())
+    whole.run()
+    first = seeded(trainer())
+    first.report = lambda record: setattr(first.stop, "asked", record["step"] == 5)
+    with pytest.raises(Stopped):
+        first.run()
+    second = trainer()
+    second.go_on_from(first.keeper.load())
+    second.run()
+
+    assert second.position.step == whole.position.step == 12
+    assert all(torch.equal(value, whole.tensors()[name]) for name, value in second.tensors().items())

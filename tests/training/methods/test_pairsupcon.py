@@ -1,0 +1,246 @@
+"""PairSupCon: what it computes, step by step, and what each of its settings changes."""
+
+import math
+
+import pytest
+import torch
+import transformers
+from safetensors.torch import load_file
+
+from sentkit.errors import UsageError
+from sentkit.formats.jsonfiles import read_object
+from sentkit.training.batches import Order
+from sentkit.training.finish import finish
+from sentkit.training.methods.pairsupcon import PairSupCon
+from sentkit.training.settings import build
+
+WORDS = ("contradiction", "entailment")
+IDENTITY = [[1.0, 0.0], [0.0, 1.0]]
+MIRRORED = [[0.8, 0.6], [0.6, 0.8]]
+
+
+@pytest.fixture
+def pairs(texts):
+    return [{"text_a": texts[i], "text_b": texts[i + 1], "label": WORDS[i % 3 > 0]} for i in range(10)]
+
+
+def method_of(width=2, **settings):
+    """A method without an encoder to speak of: its heads and its loss need none."""
+    body = torch.nn.Linear(2, 2)
+    body.width = width
+    return PairSupCon(body, PairSupCon.Settings(**settings))
+
+
+def outputs_of(labels=(1, 0), left=IDENTITY, right=MIRRORED, dtype=torch.float64):
+    return {
+        "left": torch.tensor(left, dtype=dtype, requires_grad=True),
+        "right": torch.tensor(right, dtype=dtype, requires_grad=True),
+        "label": torch.tensor(labels),
+    }
+
+
+def partner_loss(left, right, labels, temperature):
+    """Both sides of each entailment, over the 2P anchors, alpha as in the released code: in loops."""
+    rows, count, values = [*left, *right], len(left), []
+    for i in [i for i in range(2 * count) if labels[i % count]]:
+        partner = (i + count) % (2 * count)
+        e = [torch.exp(torch.cosine_similarity(rows[i], row, dim=0) / temperature) for row in rows]
+        foreign = [e[j] for j in range(2 * count) if j not in (i, partner)]
+        mean = sum(foreign) / len(foreign)
+        values.append(-torch.log(e[partner] / (e[partner] + sum(each / mean * each for each in foreign))))
+    return sum(values) / len(values)
+
+
+def relation_loss(logits, labels):
+    """Cross entropy over all pairs, in loops."""
+    values = [torch.logsumexp(row, 0) - row[label] for row, label in zip(logits, labels, strict=True)]
+    return sum(values) / len(values)
+
+
+def test_six_steps_are_those_of_a_padded_reference(trainer_of, losses_of, pairs, reference):
+    """transformers' BertModel, plain loops and torch's Adam with two rates, in float64 without dropout."""
+    wanted = {"batch": 4, "epochs": 2, "lr": 1e-4, "head_lr_factor": 30, "head_width": 8, "beta": 0.7}
+    trainer = trainer_of(PairSupCon, pairs, double=True, dropout=0, **wanted)
+    heads = {name: value.detach().clone().requires_grad_() for name, value in trainer.method.heads().items()}
+    ours = losses_of(trainer)
+    optimiser = torch.optim.Adam(
+        [
+            {"params": list(reference.parameters().values()), "lr": 1e-4},
+            {"params": list(heads.values()), "lr": 3e-3},
+        ]
+    )
+    theirs = []
+    for step in range(6):
+        rows = [pairs[row] for row in trainer.order.at(step)]
+        labels = [WORDS.index(row["label"]) for row in rows]
+        u, v = (reference.mean([row[name] for row in rows]) for name in ("text_a", "text_b"))
+        one, other = (
+            torch.relu(side @ heads["contrast.0.weight"].T) @ heads["contrast.2.weight"].T for side in (u, v)
+        )
+        logits = torch.cat([u, v, abs(u - v)], 1) @ heads["relation.weight"].T
+        loss = relation_loss(logits, labels) + 0.7 * partner_loss(one, other, labels, 0.05)
+        optimiser.zero_grad()
+        loss.backward()
+        optimiser.step()
+        theirs.append(loss.item())
+
+    assert ours == pytest.approx(theirs, rel=0, abs=1e-9)
+    assert ours[0] != ours[-1]
+
+
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        ({"hard_negatives": False}, 0.870714),
+        ({}, 0.972263),
+        ({"hard_negative_form": "exponent"}, 1.161203),
+        ({"id_average": "pairs"}, 2 * 0.972263),
+        ({"beta": 0.5}, 0.972263 / 2),
+        ({"beta": 0.5, "id_average": "pairs"}, 0.972263),
+    ],
+)
+def test_the_loss_of_an_example_worked_by_hand(settings, expected):
+    """Only the entailment's sides are anchors, so the released mean is over two of the four."""
+    found = method_of(temperature=0.5, **settings).loss(outputs_of())["id"]
+
+    assert found.value.item() == pytest.approx(expected, abs=1e-5)
+
+
+def test_a_detached_alpha_changes_the_gradient_and_not_the_loss():
+    values, slopes = [], []
+    for detach in (False, True):
+        outputs = outputs_of()
+        value = method_of(temperature=0.5, detach_alpha=detach).loss(outputs)["id"].value
+        value.backward()
+        values.append(value.item())
+        slopes.append(outputs["left"].grad)
+
+    assert values[0] == values[1]
+    assert (slopes[0] - slopes[1]).abs().max() > 0.01
+
+
+def test_a_batch_without_entailments_has_nothing_to_find():
+    outputs = outputs_of(labels=(0, 0))
+    term = method_of(temperature=0.5).loss(outputs)["id"]
+    term.value.backward()
+
+    assert (term.value.item(), term.weight) == (0.0, 0.0)
+    assert outputs["left"].grad.eq(0).all()
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_half_precision_survives_when_all_cosines_are_one(dtype):
+    """e^20, squared, is more than float16 can hold."""
+    ones = [[1.0, 0.0]] * 4
+    outputs = outputs_of((1, 1, 0, 0), ones, ones, dtype) | {"logits": torch.zeros(4, 2, dtype=dtype)}
+    terms = method_of().loss(outputs)
+
+    assert terms["cls"].value.item() == pytest.approx(math.log(2))
+    assert terms["id"].value.item() == pytest.approx(math.log(7))  # the partner is one of 2b - 1 alike
+
+
+def test_the_relation_is_a_mean_over_all_pairs():
+    """-log(1/2) and -log(3/4), for logits of odds 1:1 and 3:1."""
+    logits = torch.tensor([[0.0, 0.0], [math.log(3), 0.0]])
+    found = method_of(objective="cls").loss({"logits": logits, "label": torch.tensor([1, 0])})
+
+    assert list(found) == ["cls"]
+    assert found["cls"].value.item() == pytest.approx((0.693147 + 0.287682) / 2, abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("preset", "terms", "weighting"),
+    [
+        ("paper", {"cls", "id"}, 0.972263),
+        ("cls", {"cls"}, None),
+        ("id", {"id"}, 0.972263),
+        ("id-plain", {"id"}, 0.870714),
+        ("plain", {"cls", "id"}, 0.870714),
+    ],
+)
+def test_the_presets_are_the_rows_of_the_ablation(trainer_of, pairs, preset, terms, weighting):
+    settings = build(PairSupCon.Settings, PairSupCon.presets, preset, [])
+    chosen = {name: getattr(settings, name) for name in ("objective", "hard_negatives")}
+    method = trainer_of(PairSupCon, pairs, **chosen).method
+    batch = trainer_of(PairSupCon, pairs, **chosen).corpus.batch([0, 1, 2])
+    found = method.loss(method.encode(batch))
+
+    assert found.keys() == terms
+    assert (method.contrast is not None, method.relation is not None) == ("id" in terms, "cls" in terms)
+    if weighting is not None:
+        id_term = method_of(temperature=0.5, **chosen).loss(outputs_of())["id"]
+        assert id_term.value.item() == pytest.approx(weighting, abs=1e-5)
+
+
+@pytest.mark.parametrize("objective", ["both", "id", "cls"])
+def test_chunks_have_the_gradient_of_the_whole(trainer_of, gradients_of, pairs, objective):
+    trainer = trainer_of(PairSupCon, pairs, double=True, batch=7, dropout=0, objective=objective)
+    whole, parts = gradients_of(trainer, 0), gradients_of(trainer, 3)
+
+    assert parts.keys() == whole.keys() >= set(trainer.method.heads())
+    assert all(torch.allclose(parts[name], whole[name], rtol=0, atol=1e-9) for name in whole)
+    assert max(value.abs().max() for value in whole.values()) > 1e-3
+
+
+def test_the_heads_of_bert_base_have_as_many_weights_as_published():
+    method = method_of(width=768)
+
+    assert sum(value.numel() for value in method.relation.parameters()) == 4608
+    assert sum(value.numel() for value in method.contrast.parameters()) == 688_128
+    assert method_of(width=768, head_width=64).contrast[2].weight.shape == (64, 768)
+
+
+@pytest.mark.parametrize("objective", ["both", "id", "cls"])
+def test_the_heads_learn_a_hundred_times_as_fast(trainer_of, pairs, objective):
+    trainer = trainer_of(PairSupCon, pairs, objective=objective)
+    encoder, heads = trainer.optimiser.param_groups
+    sizes = [sum(value.numel() for value in group["params"]) for group in (encoder, heads)]
+
+    assert heads["lr"] / encoder["lr"] == pytest.approx(100)
+    assert encoder["lr"] == 5e-6
+    assert sum(sizes) == sum(value.numel() for value in trainer.method.parameters())
+    assert sizes[1] == sum(value.numel() for value in trainer.method.heads().values())
+    assert isinstance(trainer.optimiser, torch.optim.Adam)
+    assert [trainer.factor(step) for step in range(trainer.order.steps)] == [1.0] * trainer.order.steps
+
+
+def test_the_published_rows_make_as_many_steps():
+    """551,202 pairs in batches of 1,024, three times."""
+    settings = PairSupCon.Settings()
+    order = Order(551202, settings.batch, settings.epochs, 0)
+
+    assert (order.epoch_steps, order.steps) == (539, 1617)
+
+
+def test_neutral_pairs_are_left_out(corpus_of, texts):
+    words = ["neutral", "entailment", "neutral", "contradiction"]
+    rows = [{"text_a": texts[i], "text_b": texts[i + 1], "label": word} for i, word in enumerate(words)]
+    corpus = corpus_of(PairSupCon, rows, PairSupCon.Settings())
+
+    assert corpus.targets.tolist() == [1.0, 0.0]
+    assert (
+        corpus.text(0, 0).tolist()
+        == corpus_of(PairSupCon, rows[1:2], PairSupCon.Settings()).text(0, 0).tolist()
+    )
+
+
+def test_a_setting_that_would_do_nothing_is_refused():
+    with pytest.raises(UsageError, match="beta does nothing with objective=cls"):
+        PairSupCon.Settings(objective="cls", beta=2.0)
+    with pytest.raises(UsageError, match="detach_alpha does nothing with hard_negatives=off"):
+        PairSupCon.Settings(hard_negatives=False, detach_alpha=True)
+
+
+def test_the_checkpoint_is_the_encoder_read_by_the_mean(trainer_of, pairs, base, tmp_path):
+    """The heads lie beside it, and transformers finds nothing that it does not know."""
+    trainer = trainer_of(PairSupCon, pairs, batch=5, lr=1e-3)
+    trainer.run()
+    (tmp_path / "part").mkdir()
+    finish(trainer.method, base, tmp_path / "part", tmp_path / "made", {}, force=False)
+    heads = load_file(tmp_path / "made/heads.safetensors")
+    body = transformers.BertModel.from_pretrained(tmp_path / "made").state_dict()
+
+    assert heads.keys() == {"contrast.0.weight", "contrast.2.weight", "relation.weight"}
+    assert all(torch.equal(heads[name], value) for name, value in trainer.method.heads().items())
+    assert all(torch.equal(body[name], value) for name, value in trainer.method.body.tensors().items())
+    assert "mean" in str(read_object(tmp_path / "made/sentkit.json")["readout"])

@@ -1,0 +1,192 @@
+"""SBERT: what its three objectives compute, step by step."""
+
+import math
+
+import pytest
+import torch
+
+from sentkit.errors import UsageError
+from sentkit.training.methods.sbert import SBERT, pair_features
+from sentkit.training.optimisers import HuggingFaceAdamW
+from sentkit.training.settings import build
+
+WORDS = ("contradiction", "entailment", "neutral")
+OBJECTIVES = ("softmax", "regression", "triplet")
+STEPS = 6
+
+
+@pytest.fixture
+def rows_of(texts):
+    """Ten rows of the kind that an objective reads."""
+    rows = {
+        "softmax": lambda i: {"text_a": texts[i], "text_b": texts[i + 1], "label": WORDS[i % 3]},
+        "regression": lambda i: {"text_a": texts[i], "text_b": texts[i + 1], "score": i / 2},
+        "triplet": lambda i: {"anchor": texts[i], "positive": texts[i + 1], "negative": texts[i + 2]},
+    }
+    return lambda objective: [rows[objective](i) for i in range(10)]
+
+
+def method_of(width=2, **settings):
+    """A method without an encoder to speak of: its head and its loss need none."""
+    body = torch.nn.Linear(2, 2)
+    body.width = width
+    return SBERT(body, SBERT.Settings(**settings))
+
+
+# The objectives as the paper states them, in loops.
+
+
+def softmax(rows, vectors, heads, settings):
+    u, v = vectors
+    logits = torch.cat([u, v, abs(u - v)], 1) @ heads["classifier.weight"].T + heads["classifier.bias"]
+    own = [WORDS.index(row["label"]) for row in rows]
+    return sum(torch.logsumexp(line, 0) - line[i] for line, i in zip(logits, own, strict=True)) / len(rows)
+
+
+def regression(rows, vectors, heads, settings):
+    total = 0.0
+    for row, u, v in zip(rows, *vectors, strict=True):
+        total = total + (torch.cosine_similarity(u, v, dim=0) - row["score"] / settings["scale"]) ** 2
+    return total / len(rows)
+
+
+def triplet(rows, vectors, heads, settings):
+    total = 0.0
+    for anchor, positive, negative in zip(*vectors, strict=True):
+        near, far = (torch.sqrt(((anchor - other) ** 2).sum()) for other in (positive, negative))
+        total = total + torch.clamp(near - far + settings["margin"], min=0)
+    return total / len(rows)
+
+
+@pytest.mark.parametrize(
+    ("loop", "settings"), [(softmax, {}), (regression, {"scale": 6.0}), (triplet, {"margin": 2.0})]
+)
+def test_six_steps_are_those_of_a_padded_reference(trainer_of, losses_of, rows_of, reference, loop, settings):
+    """transformers' BertModel, plain loops and torch's AdamW with decay, in float64 and without dropout."""
+    objective = loop.__name__
+    rows = rows_of(objective)
+    names = [name for name in rows[0] if name not in ("label", "score")]
+    recipe = {"batch": 4, "epochs": 2, "lr": 1e-3, "warmup": 0.3, "optimizer": "adamw", "weight_decay": 0.1}
+    trainer = trainer_of(
+        SBERT, rows, double=True, dropout=0, clip=0, objective=objective, **recipe, **settings
+    )
+    heads = {name: value.detach().clone().requires_grad_() for name, value in trainer.method.heads().items()}
+    ours = losses_of(trainer)
+    named = {**reference.parameters(), **heads}
+    steady = [value for name, value in named.items() if "LayerNorm" in name or "bias" in name]
+    others = [value for name, value in named.items() if not ("LayerNorm" in name or "bias" in name)]
+    optimiser = torch.optim.AdamW(
+        [{"params": others, "weight_decay": 0.1}, {"params": steady, "weight_decay": 0.0}]
+    )
+    theirs = []
+    for step in range(STEPS):
+        chosen = [rows[row] for row in trainer.order.at(step)]
+        vectors = [reference.mean([row[name] for row in chosen]) for name in names]
+        loss = loop(chosen, vectors, heads, settings)
+        for group in optimiser.param_groups:  # a warm-up of 0.3 * 6 steps, rounded up to 2
+            group["lr"] = 1e-3 * (step / 2 if step < 2 else (STEPS - step) / 4)
+        optimiser.zero_grad()
+        loss.backward()
+        optimiser.step()
+        theirs.append(loss.item())
+
+    assert ours == pytest.approx(theirs, rel=0, abs=1e-9)
+    assert ours[0] != ours[-1]
+
+
+def test_the_features_of_a_pair():
+    found = pair_features(torch.tensor([[1.0, 2.0]]), torch.tensor([[4.0, 1.0]]))
+
+    assert found.tolist() == [[1.0, 2.0, 4.0, 1.0, 3.0, 1.0]]
+
+
+def test_softmax_of_odds():
+    """Odds of 1:2:1 and 1:1:6, of which the second and the third are right: -log(1/2) and -log(3/4)."""
+    logits = torch.log(torch.tensor([[1.0, 2.0, 1.0], [1.0, 1.0, 6.0]]))
+    term = method_of().loss({"logits": logits, "target": torch.tensor([1.0, 2.0])})["softmax"]
+
+    assert (term.sum.item(), term.weight) == (pytest.approx(0.693147 + 0.287682, abs=1e-6), 2.0)
+
+
+@pytest.mark.parametrize(("scale", "expected"), [(5.0, (0.6 - 0.4) ** 2), (4.0, (0.6 - 0.5) ** 2)])
+def test_regression_of_a_right_triangle(scale, expected):
+    """Its cosine is 3/5, whatever the lengths, and the score is 2 of 5 or of 4."""
+    outputs = {"text_a": torch.tensor([[2.0, 0.0]]), "text_b": torch.tensor([[3.0, 4.0]])}
+    outputs["target"] = torch.tensor([2.0])
+    found = method_of(objective="regression", scale=scale).loss(outputs)["regression"]
+
+    assert found.value.item() == pytest.approx(expected, abs=1e-6)
+
+
+@pytest.mark.parametrize(("margin", "expected"), [(1.0, 0.0), (5.0, 3.0)])
+def test_triplet_of_right_triangles(margin, expected):
+    """The positive is 3 away and the negative 5: nearer by 2, and not by 5."""
+    names = ("anchor", "positive", "negative")
+    points = ([[0.0, 0.0]], [[3.0, 0.0]], [[3.0, 4.0]])
+    outputs = {name: torch.tensor(point) for name, point in zip(names, points, strict=True)}
+    found = method_of(objective="triplet", margin=margin).loss(outputs)["triplet"]
+
+    assert found.value.item() == pytest.approx(expected, abs=1e-6)
+
+
+@pytest.mark.parametrize("objective", OBJECTIVES)
+def test_chunks_have_the_gradient_of_the_whole(trainer_of, gradients_of, rows_of, objective):
+    trainer = trainer_of(SBERT, rows_of(objective), double=True, batch=7, dropout=0, objective=objective)
+    whole, parts = gradients_of(trainer, 0), gradients_of(trainer, 3)
+
+    assert parts.keys() == whole.keys() >= set(trainer.method.heads())
+    assert all(torch.allclose(parts[name], whole[name], rtol=0, atol=1e-9) for name in whole)
+    assert max(value.abs().max() for value in whole.values()) > 1e-4
+
+
+def test_half_precision_is_widened():
+    """Cross entropy is -log(e^0.5 / (e^0.5 + 2)), which bfloat16 would round in its third digit."""
+    logits = torch.tensor([[0.0, 0.5, 0.0]], dtype=torch.bfloat16)
+    found = method_of().loss({"logits": logits, "target": torch.tensor([1.0])})["softmax"].value
+
+    assert found.dtype == torch.float32
+    assert found.item() == pytest.approx(math.log(1 + 2 * math.exp(-0.5)), abs=1e-6)
+
+
+def test_a_last_row_alone_is_a_batch(trainer_of, losses_of, rows_of):
+    """A row needs no other to contrast with."""
+    losses = losses_of(trainer_of(SBERT, rows_of("softmax"), batch=9))
+
+    assert len(losses) == 2
+
+
+def test_only_the_classifier_has_a_head():
+    counts = {
+        objective: sum(value.numel() for value in method_of(768, objective=objective).heads().values())
+        for objective in OBJECTIVES
+    }
+
+    assert counts == {"softmax": 3 * 3 * 768 + 3, "regression": 0, "triplet": 0}
+
+
+def test_the_recipe_is_the_published_one(trainer_of, rows_of):
+    trainer = trainer_of(SBERT, rows_of("softmax"))
+    [decaying, steady] = trainer.optimiser.param_groups
+
+    assert isinstance(trainer.optimiser, HuggingFaceAdamW)
+    assert (decaying["epsilon"], decaying["bias_correction"]) == (1e-6, True)
+    assert (decaying["weight_decay"], steady["weight_decay"]) == (0.01, 0.0)
+    assert trainer.rates == [2e-5, 2e-5]
+    assert (trainer.order.batch, trainer.order.epochs) == (16, 1)
+
+
+@pytest.mark.parametrize(
+    ("preset", "objective", "epochs"),
+    [("nli", "softmax", 1), ("stsb", "regression", 4), ("sections", "triplet", 1)],
+)
+def test_the_presets_are_the_objectives(preset, objective, epochs):
+    settings = build(SBERT.Settings, SBERT.presets, preset, [])
+
+    assert (settings.objective, settings.epochs) == (objective, epochs)
+
+
+def test_a_setting_of_another_objective_is_refused():
+    with pytest.raises(UsageError, match="margin does nothing with objective=softmax"):
+        SBERT.Settings(margin=5.0)
+    with pytest.raises(UsageError, match="scale does nothing with objective=triplet"):
+        SBERT.Settings(objective="triplet", scale=1.0)

@@ -1,0 +1,230 @@
+"""SG-BERT in training: what a step computes, beside a plain reference, and what the steps leave unchanged."""
+
+import math
+import shutil
+from copy import deepcopy
+from functools import partial
+
+import pytest
+import torch
+import transformers
+from torch.nn import functional as F
+
+from sentkit.formats.checkpoints import read_checkpoint
+from sentkit.training.base import open_base
+from sentkit.training.batches import stream
+from sentkit.training.methods.sg_bert import SelfGuided
+
+SMALL = {"batch": 4, "head_width": 24}
+RATE, HEAT, LAMBDA, DECAY, STEPS = 1e-3, 0.01, 0.1, 0.01, 10
+
+
+@pytest.fixture(scope="module")
+def pooled_folder(base_folder, tmp_path_factory):
+    """The small base with a pooler, which SG-BERT has no task for."""
+    folder = tmp_path_factory.mktemp("pooled") / "base"
+    shutil.copytree(base_folder, folder)
+    torch.manual_seed(1)
+    transformers.BertModel.from_pretrained(base_folder, add_pooling_layer=True).save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def pooled_base(pooled_folder):
+    return open_base(read_checkpoint(str(pooled_folder)), 32)
+
+
+def padded(texts, base):
+    tokens = [tokens.ids for tokens in base.tokenizer(texts)]
+    longest = max(map(len, tokens))
+    ids = torch.tensor([[*each, *[0] * (longest - len(each))] for each in tokens])
+    mask = torch.tensor([[1] * len(each) + [0] * (longest - len(each)) for each in tokens])
+    return ids, mask
+
+
+def cosine(one, other):
+    return (one * other).sum() / (one * one).sum().sqrt() / (other * other).sum().sqrt()
+
+
+def share(own, others):
+    return torch.stack([own, *others]).logsumexp(0) - own
+
+
+def opt3(queries, views):
+    """Views by sentence and layer; a sentence's other layers are no negatives."""
+    values = []
+    for i, query in enumerate(queries):
+        foreign = [cosine(query, view) / HEAT for j in range(len(views)) if j != i for view in views[j]]
+        values += [share(cosine(query, own) / HEAT, foreign) for own in views[i]]
+    return sum(values) / len(values)
+
+
+def base_loss(queries, views):
+    """One view a sentence; all 2b vectors look for their partners."""
+    rows, half = [*queries, *views], len(queries)
+    values = []
+    for m, row in enumerate(rows):
+        partner = (m + half) % (2 * half)
+        others = [cosine(row, rows[n]) / HEAT for n in range(2 * half) if n not in (m, partner)]
+        values.append(share(cosine(row, rows[partner]) / HEAT, others))
+    return sum(values) / len(values)
+
+
+class AdamW:
+    """One weight after the other: transformers' AdamW before version 5, betas 0.9 and 0.9."""
+
+    def __init__(self, named):
+        self.named = named
+        self.means = [torch.zeros_like(weight) for _, weight in named]
+        self.squares = [torch.zeros_like(weight) for _, weight in named]
+        self.count = 0
+
+    @torch.no_grad()
+    def step(self, rate):
+        self.count += 1
+        correction = math.sqrt(1 - 0.9**self.count) / (1 - 0.9**self.count)
+        for (name, weight), mean, square in zip(self.named, self.means, self.squares, strict=True):
+            mean.mul_(0.9).add_(0.1 * weight.grad)
+            square.mul_(0.9).add_(0.1 * weight.grad**2)
+            weight -= rate * correction * mean / (square.sqrt() + 1e-6)
+            if "bias" not in name and "LayerNorm" not in name:
+                weight -= rate * DECAY * weight
+
+
+class Reference:
+    """The method as the paper has it: a model, its frozen copy, a head, and one loss."""
+
+    def __init__(self, folder, head):
+        self.tuned = transformers.BertModel.from_pretrained(
+            folder, dtype=torch.float64, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0
+        ).train()
+        self.guide = deepcopy(self.tuned).eval()
+        self.start = [value.detach() for value in self.guide.parameters()]
+        self.tuned.embeddings.requires_grad_(False)
+        self.head = {name: value.detach().clone().requires_grad_() for name, value in head.items()}
+        trained = [(name, value) for name, value in self.tuned.named_parameters() if value.requires_grad]
+        self.optimiser = AdamW([*trained, *self.head.items()])
+
+    def projected(self, values):
+        values = F.gelu(values @ self.head["0.weight"].T + self.head["0.bias"])
+        return F.gelu(values @ self.head["2.weight"].T + self.head["2.bias"])
+
+    def views(self, ids, mask):
+        """By sentence and layer: the largest value of each dimension, over the real tokens."""
+        with torch.no_grad():
+            layers = self.guide(input_ids=ids, attention_mask=mask, output_hidden_states=True).hidden_states
+        lengths = mask.sum(1).tolist()
+        return [
+            [states[row, :length].max(0).values for states in layers] for row, length in enumerate(lengths)
+        ]
+
+    def step(self, ids, mask, layers, rate):
+        """The loss; `layers` says which view each sentence has, if not all."""
+        queries = self.projected(self.tuned(input_ids=ids, attention_mask=mask).last_hidden_state[:, 0])
+        views = self.views(ids, mask)
+        if layers is None:
+            loss = opt3(queries, [[self.projected(view) for view in own] for own in views])
+        else:
+            chosen = [self.projected(own[layer]) for own, layer in zip(views, layers, strict=True)]
+            loss = base_loss(queries, chosen)
+        drift = zip(self.tuned.parameters(), self.start, strict=True)
+        loss = loss + LAMBDA * sum(((now - start) ** 2).sum() for now, start in drift)
+        weights = [weight for _, weight in self.optimiser.named]
+        for weight in weights:
+            weight.grad = None
+        loss.backward()
+        norm = math.sqrt(sum((weight.grad**2).sum().item() for weight in weights))
+        for weight in weights:
+            weight.grad *= min(1.0, 1.0 / (norm + 1e-6))
+        self.optimiser.step(rate)
+        return loss.item()
+
+
+@pytest.mark.parametrize("objective", ["opt3", "base"])
+def test_ten_steps_are_those_of_a_padded_reference(
+    objective, trainer_of, losses_of, texts, pooled_base, pooled_folder
+):
+    """transformers' BertModel with padding, the loss and AdamW in loops; float64, and no dropout."""
+    settings = {"epochs": 4, "lr": RATE, "dropout": 0, **SMALL}
+    trainer = trainer_of(SelfGuided, texts, double=True, base=pooled_base, objective=objective, **settings)
+    reference = Reference(pooled_folder, dict(trainer.method.head.named_parameters()))
+    batches = [trainer.order.at(step) for step in range(STEPS)]
+    draws = [
+        trainer.method.draw(trainer.corpus.batch(rows), partial(stream, trainer.seed, step)).get("layer")
+        for step, rows in enumerate(batches)
+    ]
+
+    ours = losses_of(trainer)[:STEPS]
+
+    assert trainer.order.steps == 12  # so that ceil(0.1 * 12) = 2 steps warm up
+    rates = [0, RATE / 2, *(RATE * (12 - step) / 10 for step in range(2, STEPS))]
+    theirs = [
+        reference.step(*padded([texts[row] for row in rows], pooled_base), layers, rate)
+        for rows, layers, rate in zip(batches, draws, rates, strict=True)
+    ]
+    assert max(abs(a - b) for a, b in zip(ours, theirs, strict=True)) < 1e-9
+    assert abs(ours[0] - ours[-1]) > 0.1
+
+
+def test_the_drift_alone_reaches_the_pooler(trainer_of, texts, pooled_base):
+    """The contrast has no gradient for it; the decay moves it, and then the drift pulls it back."""
+    trainer = trainer_of(SelfGuided, texts, base=pooled_base, batch=4, head_width=24)
+    pooler, method = trainer.method.body.pooler, trainer.method
+    batch = trainer.corpus.batch(trainer.order.at(0))
+    [term] = method.loss(method.encode(batch)).values()
+    term.value.backward()
+
+    assert pooler.weight.grad is None
+    with torch.no_grad():
+        pooler.bias[0] += 0.5
+    [drift] = method.penalty().values()
+    drift.backward()
+    assert drift.item() == pytest.approx(0.1 * 0.25)
+    assert pooler.bias.grad[0].item() == pytest.approx(2 * 0.1 * 0.5)
+
+
+def bits(module):
+    return [value.detach().clone() for value in module.parameters()]
+
+
+def unchanged(before, module):
+    return all(torch.equal(a, b) for a, b in zip(before, module.parameters(), strict=True))
+
+
+@pytest.mark.parametrize("frozen", [True, False])
+def test_three_steps_change_the_blocks_and_nothing_frozen(trainer_of, texts, frozen):
+    trainer = trainer_of(SelfGuided, texts, **SMALL, freeze_embeddings=frozen, guide_dropout="on")
+    method, body = trainer.method, trainer.method.body
+    tables = torch.nn.ModuleList([body.words, body.positions, body.types, body.norm])
+    guide, zero, blocks = bits(method.guide), bits(tables), [bits(block) for block in body.blocks]
+    trainer.run()
+
+    assert trainer.position.step == 3
+    assert unchanged(guide, method.guide)
+    assert not any(weight.requires_grad for weight in method.guide.parameters())
+    assert unchanged(zero, tables) == frozen
+    assert not any(unchanged(was, block) for was, block in zip(blocks, body.blocks, strict=True))
+
+
+def test_a_run_that_goes_on_reads_the_guide_from_the_base_again(trainer_of, texts):
+    trained, fresh = (trainer_of(SelfGuided, texts, **SMALL, seed=seed) for seed in (0, 1))
+    trained.run()
+    fresh.restore(trained.tensors())
+
+    assert not [name for name in trained.tensors() if name.startswith("guide.")]
+    assert {name.split(".")[0] for name in trained.method.heads()} == {"head"}
+    assert fresh.method.penalty()["drift"].item() == trained.method.penalty()["drift"].item() > 0
+
+
+def test_it_learns_what_the_layers_know(trainer_of, losses_of, texts):
+    losses = losses_of(trainer_of(SelfGuided, texts, batch=13, epochs=30, lr=3e-3, head_width=24))
+
+    assert losses[-1] < 0.7 * losses[0]
+
+
+@pytest.mark.parametrize("objective", ["opt1", "opt3"])
+def test_chunks_change_nothing(trainer_of, losses_of, texts, objective):
+    more = {"objective": objective, "double": True, "dropout": 0, **SMALL}
+    whole, chunks = (losses_of(trainer_of(SelfGuided, texts, chunk=chunk, **more)) for chunk in (0, 2))
+
+    assert whole == pytest.approx(chunks, abs=1e-9)

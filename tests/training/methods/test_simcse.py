@@ -1,0 +1,72 @@
+"""SimCSE without labels: what it computes, step by step, and what it leaves."""
+
+import math
+
+import torch
+import transformers
+
+from sentkit.training.methods.simcse import SimCSE
+
+
+def padded(texts, base):
+    tokens = [tokens.ids for tokens in base.tokenizer(texts)]
+    longest = max(map(len, tokens))
+    ids = torch.tensor([[*each, *[0] * (longest - len(each))] for each in tokens])
+    mask = torch.tensor([[1] * len(each) + [0] * (longest - len(each)) for each in tokens])
+    return ids, mask
+
+
+def contrast(one, other, temperature):
+    """The paper's equation 1, in loops."""
+    total = 0.0
+    for i in range(len(one)):
+        cosines = [torch.cosine_similarity(one[i], other[j], dim=0) / temperature for j in range(len(other))]
+        total = total - torch.log(torch.exp(cosines[i]) / sum(torch.exp(each) for each in cosines))
+    return total / len(one)
+
+
+def test_ten_steps_are_those_of_a_padded_reference(trainer_of, losses_of, texts, base, base_folder):
+    """transformers' BertModel, plain loops and torch's AdamW, in float64 and without dropout."""
+    trainer = trainer_of(SimCSE, texts, double=True, batch=4, epochs=4, lr=1e-3, dropout=0, clip=0)
+    head = [value.detach().clone() for value in (trainer.method.head.weight, trainer.method.head.bias)]
+    order = [trainer.order.at(step) for step in range(10)]
+    ours = losses_of(trainer)[:10]
+
+    model = transformers.BertModel.from_pretrained(
+        base_folder, dtype=torch.float64, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0
+    ).train()
+    head = [value.requires_grad_() for value in head]
+    optimiser = torch.optim.AdamW([*model.parameters(), *head], lr=1e-3, weight_decay=0.0)
+    steps = trainer.order.steps
+    theirs = []
+    for step, rows in enumerate(order):
+        ids, mask = padded([texts[row] for row in rows], base)
+        states = model(input_ids=ids, attention_mask=mask).last_hidden_state[:, 0]
+        vectors = torch.tanh(states @ head[0].T + head[1])
+        loss = contrast(vectors, vectors, 0.05)
+        for group in optimiser.param_groups:
+            group["lr"] = 1e-3 * (steps - step) / steps
+        optimiser.zero_grad()
+        loss.backward()
+        optimiser.step()
+        theirs.append(loss.item())
+
+    assert max(abs(a - b) for a, b in zip(ours, theirs, strict=True)) < 1e-9
+    assert ours[0] != ours[-1]
+
+
+def test_two_dropout_masks_make_two_views(trainer_of, texts):
+    trainer = trainer_of(SimCSE, texts, batch=4)
+    trainer.method.train()
+    outputs = trainer.method.encode(trainer.corpus.batch(trainer.order.at(0)))
+
+    assert not torch.equal(outputs["one"], outputs["other"])
+    trainer.method.eval()
+    outputs = trainer.method.encode(trainer.corpus.batch(trainer.order.at(0)))
+    assert torch.equal(outputs["one"], outputs["other"])
+
+
+def test_it_learns_to_tell_sentences_apart(trainer_of, losses_of, texts):
+    losses = losses_of(trainer_of(SimCSE, texts, batch=13, epochs=30, lr=3e-3))
+
+    assert losses[-1] < 0.7 * losses[0] < math.inf

@@ -1,0 +1,200 @@
+"""SimCSE with labels: what it computes, step by step, and how its checkpoint is read."""
+
+import math
+import shutil
+
+import numpy as np
+import pytest
+import torch
+import transformers
+
+from sentkit.errors import UsageError
+from sentkit.formats.checkpoints import read_checkpoint
+from sentkit.model import open_encoder
+from sentkit.model.reading import Wishes, plan_reading
+from sentkit.model.stream import encode_texts
+from sentkit.training.base import open_base
+from sentkit.training.batches import Order
+from sentkit.training.dev import read_dev
+from sentkit.training.finish import finish
+from sentkit.training.methods.simcse_sup import SupervisedSimCSE
+from sentkit.training.settings import build
+
+NAMES = ("anchor", "positive", "negative")
+
+
+@pytest.fixture
+def triplets(texts):
+    return [dict(zip(NAMES, texts[i : i + 3], strict=True)) for i in range(10)]
+
+
+def method_of(**settings):
+    """A method without an encoder to speak of: its loss needs none."""
+    body = torch.nn.Linear(2, 2)
+    body.width = 2
+    return SupervisedSimCSE(body, SupervisedSimCSE.Settings(**settings))
+
+
+def outputs_of(*vectors):
+    return {
+        name: torch.tensor(value, dtype=torch.float64) for name, value in zip(NAMES, vectors, strict=True)
+    }
+
+
+def contrast(anchors, positives, negatives, temperature, weight):
+    """-log of what an anchor's own positive is of all positives and negatives, in loops."""
+    total = 0.0
+    for i, anchor in enumerate(anchors):
+        agreeing = [torch.cosine_similarity(anchor, each, dim=0) / temperature for each in positives]
+        opposing = [torch.cosine_similarity(anchor, each, dim=0) / temperature for each in negatives]
+        opposing[i] = opposing[i] + weight
+        total = total - torch.log(torch.exp(agreeing[i]) / sum(map(torch.exp, [*agreeing, *opposing])))
+    return total / len(anchors)
+
+
+def test_six_steps_are_those_of_a_padded_reference(trainer_of, losses_of, triplets, reference):
+    """transformers' BertModel, plain loops and torch's AdamW, in float64 and without dropout."""
+    wanted = {"batch": 4, "epochs": 2, "lr": 1e-3, "hard_negative_weight": 0.5, "dropout": 0, "clip": 0}
+    trainer = trainer_of(SupervisedSimCSE, triplets, double=True, **wanted)
+    weight, bias = (value.detach().clone().requires_grad_() for value in trainer.method.head.parameters())
+    ours = losses_of(trainer)
+    optimiser = torch.optim.AdamW([*reference.parameters().values(), weight, bias], weight_decay=0.0)
+    theirs = []
+    for step in range(6):
+        rows = [triplets[row] for row in trainer.order.at(step)]
+        heads = [torch.tanh(reference.first([row[name] for row in rows]) @ weight.T + bias) for name in NAMES]
+        loss = contrast(*heads, 0.05, 0.5)
+        optimiser.param_groups[0]["lr"] = 1e-3 * (6 - step) / 6
+        optimiser.zero_grad()
+        loss.backward()
+        optimiser.step()
+        theirs.append(loss.item())
+
+    assert ours == pytest.approx(theirs, rel=0, abs=1e-9)
+    assert ours[0] != ours[-1]
+
+
+@pytest.mark.parametrize(("weight", "expected"), [(0.0, 0.755346), (math.log(2), 0.930144)])
+def test_the_loss_of_an_example_worked_by_hand(weight, expected):
+    vectors = [[1, 0], [0, 1]], [[0.8, 0.6], [0.6, 0.8]], [[0.6, -0.8], [-1, 0]]
+    method = method_of(temperature=0.5, hard_negative_weight=weight)
+    found = method.loss(outputs_of(*vectors))["contrast"]
+
+    assert found.value.item() == pytest.approx(expected, abs=1e-5)
+
+
+@pytest.mark.parametrize("chunk", [1, 3])
+def test_chunks_have_the_gradient_of_the_whole(trainer_of, gradients_of, triplets, chunk):
+    trainer = trainer_of(SupervisedSimCSE, triplets, double=True, batch=7, dropout=0)
+    whole, parts = gradients_of(trainer, 0), gradients_of(trainer, chunk)
+
+    assert parts.keys() == whole.keys() >= {"head.weight", "head.bias"}
+    assert all(torch.allclose(parts[name], whole[name], rtol=0, atol=1e-9) for name in whole)
+    assert max(value.abs().max() for value in whole.values()) > 1e-3
+
+
+def test_the_published_rows_make_as_many_steps():
+    """275,601 triplets in batches of 512, three times."""
+    settings = build(SupervisedSimCSE.Settings, SupervisedSimCSE.presets, "bert-base", [])
+
+    assert Order(275601, settings.batch, settings.epochs, 0).steps == 1617
+
+
+def test_the_presets_are_the_rates_of_the_paper():
+    rates = {
+        name: build(SupervisedSimCSE.Settings, SupervisedSimCSE.presets, name, []).lr
+        for name in SupervisedSimCSE.presets
+    }
+
+    assert rates == {"bert-base": 5e-5, "bert-large": 1e-5, "roberta-base": 5e-5, "roberta-large": 1e-5}
+
+
+def test_dev_is_read_through_the_head(trainer_of, triplets, base, tmp_path):
+    """As the finished checkpoint will be: tanh(W cls + b), which a head of zeros makes all alike."""
+    trainer = trainer_of(SupervisedSimCSE, triplets)
+    path = tmp_path / "dev.jsonl"
+    path.write_text(
+        '{"text_a":"a cat","text_b":"a dog runs","score":1}\n'
+        '{"text_a":"rain","text_b":"birds fly south","score":2}\n'
+    )
+    dev = read_dev(str(path), base.reading)
+    packed = trainer.method.pack(list(dev.tokens))
+    trainer.method.eval()
+    with torch.no_grad():
+        states = trainer.method.vectors(packed, "cls")
+        found = trainer.method.dev_vectors(packed)
+
+    torch.testing.assert_close(found, torch.tanh(trainer.method.head(states)), rtol=0, atol=0)
+    assert math.isfinite(dev.score(trainer.method, lambda: None))
+    torch.nn.init.zeros_(trainer.method.head.weight)
+    assert math.isnan(dev.score(trainer.method, lambda: None))
+
+
+def finished(trainer_of, triplets, base, tmp_path):
+    """A method trained for a few steps, and its checkpoint's folder."""
+    trainer = trainer_of(SupervisedSimCSE, triplets, base=base, batch=5, lr=1e-3)
+    trainer.run()
+    part = tmp_path / "checkpoint.part"
+    part.mkdir()
+    finish(trainer.method, base, part, tmp_path / "checkpoint", {"method": "simcse-sup"}, force=False)
+    return trainer.method.eval(), tmp_path / "checkpoint"
+
+
+@pytest.mark.parametrize("pooler", [False, True])
+def test_the_checkpoint_is_read_through_the_head_everywhere(
+    trainer_of, triplets, base_folder, texts, tmp_path, pooler
+):
+    """By sentkit, by transformers and sentence-transformers; nobody reads the pooler that a base had."""
+    from sentence_transformers import SentenceTransformer
+
+    folder = tmp_path / "base"
+    shutil.copytree(base_folder, folder)
+    if pooler:
+        transformers.BertModel.from_pretrained(base_folder).save_pretrained(folder)
+    base = open_base(read_checkpoint(str(folder)), 32)
+    method, folder = finished(trainer_of, triplets, base, tmp_path)
+    tokens = [each.ids for each in base.tokenizer(texts)]
+    with torch.no_grad():
+        states = method.vectors(method.pack(tokens), "cls")
+        expected = torch.tanh(states @ method.head.weight.T + method.head.bias).numpy()
+    checkpoint = read_checkpoint(str(folder))
+    reading = plan_reading(checkpoint, Wishes())
+    encoder = open_encoder(checkpoint, reading, device="cpu", precision="fp32")
+    model = transformers.BertModel.from_pretrained(folder).eval()
+    with torch.no_grad():
+        pooled = [model(torch.tensor([ids])).pooler_output[0].numpy() for ids in tokens]
+
+    assert [readout.name for readout in reading.readouts] == ["pooler"]
+    np.testing.assert_allclose(
+        encode_texts(reading.tokenizer(texts), encoder, 1000)[0], expected, rtol=0, atol=1e-5
+    )
+    np.testing.assert_allclose(np.stack(pooled), expected, rtol=0, atol=1e-5)
+    found = SentenceTransformer(str(folder), device="cpu").encode(texts)
+    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("kind", "config", "problem"),
+    [
+        (
+            "DistilBertModel",
+            {"dim": 16, "n_layers": 1, "n_heads": 2, "hidden_dim": 24},
+            '"distilbert" has none',
+        ),
+        ("ElectraModel", {"embedding_size": 8}, '"electra" has none'),
+        ("MPNetModel", {}, 'model type "mpnet" has none'),
+    ],
+)
+def test_a_family_that_has_no_pooler_is_refused_before_training(
+    trainer_of, triplets, base_folder, tmp_path, kind, config, problem
+):
+    small = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 24}
+    made = getattr(transformers, kind)
+    model = made(made.config_class(vocab_size=16384, max_position_embeddings=64, **(small | config)))
+    model.save_pretrained(tmp_path / "base")
+    for name in ("tokenizer.json", "tokenizer_config.json", "vocab.txt"):
+        shutil.copy(base_folder / name, tmp_path / "base")
+    base = open_base(read_checkpoint(str(tmp_path / "base")), 32)
+
+    with pytest.raises(UsageError, match=f"its head is kept as the pooler, and {problem}"):
+        trainer_of(SupervisedSimCSE, triplets, base=base)

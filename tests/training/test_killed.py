@@ -1,0 +1,116 @@
+"""A run that is killed anywhere and gone on with ends with the same bytes as one that was not."""
+
+import json
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+CASES = [
+    None,  # not killed at all
+    *([name, 1, moment] for name in ("judge", "state", "best", "weights") for moment in ("before", "after")),
+    *(["optimiser", call, "before"] for call in (1, 4)),
+    ["optimiser", 7, "after"],
+    ["gradient", 5, "after"],
+    *(["write", call, "midst"] for call in (1, 2, 4)),
+    *(["fsync", call, moment] for call in (1, 2, 5, 6) for moment in ("before", "after")),
+    *(["rename", call, moment] for call in (1, 2, 3) for moment in ("before", "after")),
+    ["judge", 3, "before"],
+    ["judge", 4, "after"],
+    *(["json", call, "before"] for call in (1, 3, 5)),
+    *(["publish", 1, moment] for moment in ("before", "after")),
+    ["clean", 2, "before"],
+]
+PAIRS = [("a man plays", "a man makes music", 4.0), ("a cat", "a dog", 2.0), ("rain", "the sea", 1.5)]
+PAIRS += [("she reads", "the market fell", 0.0), ("birds fly", "the birds are flying", 4.5)]
+
+
+@pytest.fixture
+def files(tmp_path, texts):
+    (tmp_path / "texts.txt").write_text("".join(text + "\n" for text in texts))
+    rows = [json.dumps(dict(zip(("text_a", "text_b", "score"), pair, strict=True))) for pair in PAIRS]
+    (tmp_path / "dev.jsonl").write_text("\n".join(rows) + "\n")
+    return tmp_path
+
+
+def arguments(files, base_folder, *more):
+    settings = ("--batch", "4", "--epochs", "4", "--lr", "0.003", "--save-every", "2", "--eval-every", "3")
+    flags = ("-m", str(base_folder), "--dev", str(files / "dev.jsonl"), "--threads", "1", "-q")
+    return ["train", "simcse", str(files / "texts.txt"), *settings, *flags, *more]
+
+
+def steps_of(log):
+    """The lines of a log without what depends on the clock."""
+    rows = [json.loads(line) for line in log.read_text().splitlines()]
+    return [{name: value for name, value in row.items() if name != "tokens_per_s"} for row in rows]
+
+
+def test_killed_at_every_place_it_ends_the_same(files, base_folder):
+    """Before, within and after each write, rename, look at the dev pairs and step."""
+    driver = [sys.executable, str(Path(__file__).parent / "killing.py"), str(files), json.dumps(CASES), "--"]
+    done = subprocess.run(
+        [*driver, *arguments(files, base_folder)], capture_output=True, text=True, check=False
+    )
+    ends = [json.loads(line) for line in done.stdout.splitlines() if line.startswith('{"case"')]
+
+    assert [end["case"] for end in ends] == CASES, done.stderr
+    assert [end["killed"] for end in ends] == [0] + [-signal.SIGKILL] * (len(CASES) - 1)
+    assert {end["resumed"] for end in ends} == {0}
+    assert {end["digest"] for end in ends} == {ends[0]["digest"]}
+    assert all(end["left"] == ["log.jsonl", "out"] for end in ends)
+    logs = [steps_of(files / f"case{number}/log.jsonl") for number in range(len(CASES))]
+    assert all(log == logs[0] for log in logs)
+
+
+def start(files, base_folder, folder, *more):
+    command = [sys.executable, "-m", "sentkit", *arguments(files, base_folder, "--epochs", "100", *more)]
+    command.remove("4")  # the earlier number of epochs
+    del command[command.index("--epochs")]
+    folder.mkdir(exist_ok=True)
+    return subprocess.Popen(
+        [*command, "-o", "out", "--log", "log.jsonl"], cwd=folder, stderr=subprocess.PIPE, text=True
+    )
+
+
+def wait_for(path, process, lines):
+    while process.poll() is None and (not path.exists() or path.read_bytes().count(b"\n") < lines):
+        time.sleep(0.01)
+
+
+def finish(files, base_folder, folder):
+    process = start(files, base_folder, folder, "--resume")
+    assert process.wait() == 0, process.stderr.read()
+    return (folder / "out/model.safetensors").read_bytes(), steps_of(folder / "log.jsonl")
+
+
+def test_killed_twice_at_random_it_ends_the_same(files, base_folder):
+    """With kill -9, each time after a state was saved."""
+    whole = finish(files, base_folder, files / "whole")
+    chance, seen = random.Random(7), 0
+    for _ in range(2):
+        seen += chance.randint(5, 90)
+        process = start(files, base_folder, files / "killed", "--resume")
+        wait_for(files / "killed/log.jsonl", process, seen)
+        process.kill()
+        assert process.wait() == -signal.SIGKILL
+        assert list((files / "killed/out.part").glob("state-*.pt"))
+
+    assert finish(files, base_folder, files / "killed") == whole
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1])
+def test_a_signal_saves_and_ends_with_75(files, base_folder, number):
+    """Within a step; the message says how to go on; the end is the same."""
+    process = start(files, base_folder, files / "stopped")
+    wait_for(files / "stopped/log.jsonl", process, 20)
+    process.send_signal(number)
+    code, said = process.wait(), process.stderr.read().splitlines()
+
+    assert code == 75
+    assert said[0].startswith("sentkit train: stopped at step ")
+    assert said[1] == "  the same command with --resume goes on"
+    assert finish(files, base_folder, files / "stopped") == finish(files, base_folder, files / "whole")

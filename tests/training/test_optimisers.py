@@ -1,0 +1,241 @@
+"""Each optimiser against its formula in plain Python, or against torch where both say the same."""
+
+import copy
+import io
+from math import prod, sqrt
+
+import pytest
+import torch
+from torch import nn
+
+from sentkit.training.optimisers import OPTIMISERS, HuggingFaceAdamW, decay_groups, decays, make_optimiser
+
+SHAPES = [(3,), (2, 5), (2, 1, 4), ()]
+RATE = 1e-2
+
+
+def parameters_of(dtype, seed=0):
+    random = torch.Generator().manual_seed(seed)
+    return [nn.Parameter(torch.randn(shape, generator=random, dtype=dtype)) for shape in SHAPES]
+
+
+def gradients_of(dtype, steps, seed=1):
+    """By step, one for each parameter; step by step of another size."""
+    random = torch.Generator().manual_seed(seed)
+    return [
+        [torch.randn(shape, generator=random, dtype=dtype) * 10**-step for shape in SHAPES]
+        for step in range(steps)
+    ]
+
+
+def run(optimiser, parameters, gradients):
+    for step in gradients:
+        for parameter, gradient in zip(parameters, step, strict=True):
+            parameter.grad = None if gradient is None else gradient.clone()
+        optimiser.step()
+
+
+def ours(parameters, betas=(0.9, 0.999), decay=0.0, **settings):
+    group = {"params": parameters, "lr": RATE, "weight_decay": decay}
+    return HuggingFaceAdamW([group], betas=betas, **{"bias_correction": True} | settings)
+
+
+def by_hand(start, gradients, *, betas, decay, corrected, epsilon=1e-6):
+    """One coordinate, in Python's own floats."""
+    beta1, beta2 = betas
+    value, mean, square = start, 0.0, 0.0
+    for step, gradient in enumerate(gradients, start=1):
+        mean = beta1 * mean + (1 - beta1) * gradient
+        square = beta2 * square + (1 - beta2) * gradient * gradient
+        size = RATE * sqrt(1 - beta2**step) / (1 - beta1**step) if corrected else RATE
+        value -= size * mean / (sqrt(square) + epsilon)
+        value -= RATE * decay * value
+    return value
+
+
+@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float64, 1e-14), (torch.float32, 1e-5)])
+@pytest.mark.parametrize("betas", [(0.9, 0.999), (0.9, 0.9)])
+@pytest.mark.parametrize("decay", [0.0, 0.01])
+@pytest.mark.parametrize(("name", "corrected"), [("adamw-hf", True), ("adamw-bert", False)])
+def test_five_steps_equal_the_formula(name, corrected, decay, betas, dtype, tolerance):
+    parameters = parameters_of(dtype)
+    starts = [parameter.detach().flatten().tolist() for parameter in parameters]
+    gradients = gradients_of(dtype, steps=5)
+    named = [(f"dense{number}.weight", parameter) for number, parameter in enumerate(parameters)]
+    groups = [{"params": named, "lr": RATE}]
+    run(make_optimiser(name, groups, betas=betas, weight_decay=decay), parameters, gradients)
+
+    for place, parameter in enumerate(parameters):
+        found = parameter.detach().flatten().tolist()
+        assert len(found) == prod(SHAPES[place])
+        for coordinate, value in enumerate(found):
+            slopes = [step[place].flatten()[coordinate].item() for step in gradients]
+            start = starts[place][coordinate]
+            expected = by_hand(start, slopes, betas=betas, decay=decay, corrected=corrected)
+            assert value == pytest.approx(expected, rel=tolerance, abs=tolerance)
+
+
+@pytest.mark.parametrize(("corrected", "length"), [(True, 1.0), (False, 0.1 / sqrt(0.001))])
+def test_the_first_step_is_3_16_times_as_long_without_bias_correction(corrected, length):
+    parameters = parameters_of(torch.float64)
+    before = [parameter.detach().clone() for parameter in parameters]
+    ones = [[torch.full(shape, -3.0, dtype=torch.float64) for shape in SHAPES]]
+    run(ours(parameters, bias_correction=corrected), parameters, ones)
+
+    for old, new in zip(before, parameters, strict=True):
+        assert (new - old - length * RATE).abs().max() < 1e-6
+
+
+def test_adamw_hf_equals_torch_where_epsilon_and_decay_are_0():
+    """These are all that differs between the two."""
+    gradients = gradients_of(torch.float64, steps=5)
+    mine, theirs = parameters_of(torch.float64), parameters_of(torch.float64)
+    run(ours(mine, epsilon=0.0), mine, gradients)
+    run(torch.optim.AdamW(theirs, RATE, weight_decay=0, eps=0), theirs, gradients)
+
+    assert all((a - b).abs().max() < 1e-14 for a, b in zip(mine, theirs, strict=True))
+
+
+def test_epsilon_is_larger_than_torch_has_it_by_the_bias_correction():
+    """sqrt(v) + e here is sqrt(v / c) + e / sqrt(c) there, with c = 1 - beta2 at the first step."""
+    gradients = gradients_of(torch.float64, steps=1)
+    mine, theirs = parameters_of(torch.float64), parameters_of(torch.float64)
+    run(ours(mine, epsilon=1e-3), mine, gradients)
+    run(torch.optim.AdamW(theirs, RATE, weight_decay=0, eps=1e-3 / sqrt(0.001)), theirs, gradients)
+
+    assert all((a - b).abs().max() < 1e-14 for a, b in zip(mine, theirs, strict=True))
+
+
+def test_decay_acts_on_what_the_step_has_left():
+    gradients = gradients_of(torch.float64, steps=1)
+    decayed, plain = parameters_of(torch.float64), parameters_of(torch.float64)
+    run(ours(decayed, decay=0.5), decayed, gradients)
+    run(ours(plain), plain, gradients)
+
+    assert all((a - b * (1 - RATE * 0.5)).abs().max() < 1e-15 for a, b in zip(decayed, plain, strict=True))
+
+
+def test_a_parameter_counts_its_own_steps():
+    """One that had no gradient at first is later corrected like one that starts."""
+    late = gradients_of(torch.float64, steps=3)
+    first, *others = parameters_of(torch.float64)
+    start = first[0].item()
+    run(ours([first, *others]), [first, *others], [[None, *late[0][1:]], *late[1:]])
+    slopes = [step[0][0].item() for step in late[1:]]
+
+    assert first[0].item() == pytest.approx(
+        by_hand(start, slopes, betas=(0.9, 0.999), decay=0.0, corrected=True), rel=1e-13
+    )
+
+
+def test_a_parameter_without_a_gradient_stays_and_does_not_decay():
+    parameters = parameters_of(torch.float64)
+    before = [parameter.detach().clone() for parameter in parameters]
+    optimiser = ours(parameters, decay=0.1)
+    run(optimiser, parameters, [[None] * len(SHAPES)])
+
+    assert all(torch.equal(a, b) for a, b in zip(before, parameters, strict=True))
+    assert not optimiser.state
+
+
+def test_the_moments_are_of_the_parameters_type():
+    parameters = parameters_of(torch.float64)
+    optimiser = ours(parameters)
+    run(optimiser, parameters, gradients_of(torch.float64, steps=2))
+
+    assert [state["step"] for state in optimiser.state.values()] == [2] * len(SHAPES)
+    assert {state["exp_avg_sq"].dtype for state in optimiser.state.values()} == {torch.float64}
+
+
+@pytest.mark.parametrize("name", OPTIMISERS)
+def test_a_saved_state_continues_to_the_same_bits(name):
+    decay = 0.0 if name == "adam" else 0.01
+
+    def made(parameters):
+        named = [(f"{number}.weight", parameter) for number, parameter in enumerate(parameters)]
+        return make_optimiser(name, [{"params": named, "lr": RATE}], betas=(0.9, 0.99), weight_decay=decay)
+
+    gradients = gradients_of(torch.float32, steps=6)
+    whole = parameters_of(torch.float32)
+    run(made(whole), whole, gradients)
+    halved = parameters_of(torch.float32)
+    before = made(halved)
+    run(before, halved, gradients[:3])
+    file = io.BytesIO()
+    torch.save(before.state_dict(), file)
+    file.seek(0)
+    resumed = copy.deepcopy(halved)
+    after = made(resumed)
+    after.load_state_dict(torch.load(file, weights_only=True))
+    run(after, resumed, gradients[3:])
+
+    assert all(torch.equal(a, b) for a, b in zip(whole, resumed, strict=True))
+
+
+@pytest.mark.parametrize(("name", "reference"), [("adam", torch.optim.Adam), ("adamw", torch.optim.AdamW)])
+def test_adam_and_adamw_are_those_of_torch(name, reference):
+    gradients = gradients_of(torch.float32, steps=3)
+    mine, theirs = parameters_of(torch.float32), parameters_of(torch.float32)
+    named = [(f"{number}.weight", parameter) for number, parameter in enumerate(mine)]
+    groups = [{"params": named, "lr": RATE}]
+    run(make_optimiser(name, groups, betas=(0.9, 0.98), weight_decay=0.0), mine, gradients)
+    run(reference(theirs, RATE, (0.9, 0.98), eps=1e-8, weight_decay=0, foreach=True), theirs, gradients)
+
+    assert all(torch.equal(a, b) for a, b in zip(mine, theirs, strict=True))
+
+
+@pytest.mark.parametrize("name", ["adam", "adamw"])
+def test_torch_chooses_no_kernel_by_itself(name):
+    """Fused and foreach kernels differ in their last bits."""
+    weight = nn.Parameter(torch.ones(2))
+    groups = [{"params": [("weight", weight)], "lr": RATE}]
+    (group,) = make_optimiser(name, groups, betas=(0.9, 0.999), weight_decay=0.0).param_groups
+
+    assert (group["foreach"], group["fused"], group["weight_decay"]) == (True, False, 0)
+
+
+def test_adam_takes_no_decay():
+    groups = [{"params": [("weight", nn.Parameter(torch.ones(2)))], "lr": RATE}]
+
+    with pytest.raises(AssertionError):
+        make_optimiser("adam", groups, betas=(0.9, 0.999), weight_decay=0.01)
+
+
+@pytest.mark.parametrize(
+    ("name", "claim"),
+    [
+        ("blocks.0.qkv.weight", True),
+        ("words.weight", True),
+        ("enormous.weight", True),
+        ("biases.weight", True),
+        ("blocks.0.qkv.bias", False),
+        ("bias", False),
+        ("blocks.0.mix_norm.weight", False),
+        ("norm.weight", False),
+        ("encoder.LayerNorm.weight", False),
+    ],
+)
+def test_biases_and_norms_do_not_decay(name, claim):
+    assert decays(name) is claim
+
+
+def test_decay_cuts_each_group_in_two_and_leaves_none_empty():
+    a, b, c, d = (nn.Parameter(torch.zeros(1)) for _ in range(4))
+    groups = [
+        {"params": [("up.bias", a), ("up.weight", b), ("norm.weight", c)], "lr": 1.0},
+        {"params": [("head.weight", d)], "lr": 2.0},
+        {"params": [], "lr": 3.0},
+    ]
+
+    assert decay_groups(groups, 0.01) == [
+        {"params": [b], "lr": 1.0, "weight_decay": 0.01},
+        {"params": [a, c], "lr": 1.0, "weight_decay": 0.0},
+        {"params": [d], "lr": 2.0, "weight_decay": 0.01},
+    ]
+
+
+def test_without_decay_the_groups_stay_as_they_are():
+    a, b = (nn.Parameter(torch.zeros(1)) for _ in range(2))
+    groups = [{"params": [("up.bias", a), ("up.weight", b)], "lr": 1.0}]
+
+    assert decay_groups(groups, 0.0) == [{"params": [a, b], "lr": 1.0, "weight_decay": 0.0}]

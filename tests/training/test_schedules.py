@@ -1,0 +1,66 @@
+"""The factor of the learning rate, by hand."""
+
+import pytest
+
+from sentkit.training.schedules import SCHEDULES, warmup_steps
+
+
+@pytest.mark.parametrize(
+    ("step", "rate"), [(0, 0.0), (54, 2.5e-5), (108, 5e-5), (500, 5e-5 * 579 / 971), (1079, 0.0)]
+)
+def test_the_rates_of_sg_bert(step, rate):
+    """5e-5 over 1079 steps, of which 108 warm up: 2.98146e-5 at step 500."""
+    warmup = warmup_steps(0.1, 1079)
+
+    assert warmup == 108
+    assert 5e-5 * SCHEDULES["linear"](step, 1079, warmup) == pytest.approx(rate, abs=1e-12)
+
+
+def test_step_500_of_sg_bert_in_digits():
+    assert 5e-5 * SCHEDULES["linear"](500, 1079, 108) == pytest.approx(2.98146e-5, abs=5e-11)
+
+
+@pytest.mark.parametrize(
+    ("name", "factors"),
+    [
+        ("constant", [1, 1, 1, 1, 1, 1, 1, 1]),
+        ("warmup-constant", [0, 0.5, 1, 1, 1, 1, 1, 1]),
+        ("linear", [0, 0.5, 1, 0.75, 0.5, 0.25, 0, 0]),
+    ],
+)
+def test_six_steps_with_two_of_warmup(name, factors):
+    """The eighth is beyond the end, where nothing becomes negative."""
+    assert [SCHEDULES[name](step, 6, 2) for step in range(8)] == factors
+
+
+@pytest.mark.parametrize(
+    ("name", "factors"),
+    [("constant", [1, 1, 1]), ("warmup-constant", [1, 1, 1]), ("linear", [1, 0.5, 0])],
+)
+def test_no_warmup_starts_at_the_full_rate(name, factors):
+    assert [SCHEDULES[name](step, 2, 0) for step in range(3)] == factors
+
+
+def test_nothing_but_warmup_ends_at_0():
+    assert [SCHEDULES["linear"](step, 2, 2) for step in range(3)] == [0, 0.5, 0]
+
+
+def test_no_steps_at_all_are_no_division_by_0():
+    assert SCHEDULES["linear"](0, 0, 0) == 0
+
+
+@pytest.mark.parametrize(
+    ("fraction", "total", "steps"),
+    [
+        (0.1, 1079, 108),
+        (0.1, 1080, 108),
+        (0.1, 1081, 109),
+        (0.07, 100, 7),
+        (0.0, 50, 0),
+        (1.0, 50, 50),
+        (1e-05, 100_000, 1),
+    ],
+)
+def test_warmup_is_rounded_up(fraction, total, steps):
+    """0.07 * 100 is 7.000000000000001 in floats, and 7 steps all the same."""
+    assert warmup_steps(fraction, total) == steps
