@@ -116,7 +116,8 @@ def sentkit(
     \b
     Exit codes: 0 done, 1 the answer is no, 2 wrong usage, 65 bad data or vectors
     that do not match, 66 no such input or model, 69 device or hub not there,
-    70 a bug, 73 cannot create, 74 cannot read or write, 130 and 143 stopped.
+    70 a bug, 73 cannot create, 74 cannot read or write, 75 stopped and saved,
+    130 and 143 stopped.
     Full manual: man sentkit
     """
     if context.invoked_subcommand is None:

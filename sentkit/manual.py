@@ -22,13 +22,14 @@ EXIT_CODES = (
     ("70", "a bug of sentkit; the message says where the traceback is"),
     ("73", "the output cannot be created, or exists already"),
     ("74", "reading or writing failed: a full disk, say"),
+    ("75", "stopped by a signal after saving: the same command with --resume goes on"),
     ("130, 143", "interrupted, terminated"),
 )
 ENVIRONMENT = (
     ("SENTKIT_VECTORS", "list or base64: how vectors are written in JSONL, for a whole script"),
     ("HF_HUB_OFFLINE", "1: hub names are looked up in the local cache alone"),
     ("HF_HOME, HF_TOKEN", "where the hub's cache lies, and the token that it is asked with"),
-    ("OMP_NUM_THREADS", "the threads that a model runs on"),
+    ("OMP_NUM_THREADS", "the threads that a model runs on; of train, --threads says it"),
     ("CUDA_VISIBLE_DEVICES", "the GPUs that may be used"),
     ("NO_COLOR, TERM", "no colours; with TERM=dumb no progress bar"),
 )

@@ -90,13 +90,13 @@ def train(
     Examples:
       sentkit train --list
       sentkit train simcse --help-settings
-      sentkit train simcse titles.txt -m BASE -o ckpt --batch 2
-      sentkit train simcse titles.txt -m BASE -o runs --batch 2 --dev pairs.jsonl --seed 0..2
+      sentkit train simcse titles.txt -m BASE -o ckpt --epochs 2
+      sentkit train simcse titles.txt -o runs --dev pairs.jsonl --seed 0..2
 
     Rows in, a checkpoint folder out, which `encode`, transformers and
     sentence-transformers read. With --dev the best step is kept. SIGTERM and
     SIGUSR1 save the state and end with 75; --resume goes on from it, to the same
-    bytes. Several processes: torchrun --nproc-per-node N -m sentkit train ...
+    bytes. Several processes: torchrun --nproc-per-node N -m sentkit -- train ...
     """
     from sentkit.formats.kinds import FIELDS
     from sentkit.training.catalogue import METHODS, find

@@ -1,4 +1,4 @@
-"""Several processes seen as one: `torchrun --nproc-per-node N -m sentkit train ...`.
+"""Several processes seen as one: `torchrun --nproc-per-node N -m sentkit -- train ...`.
 
 Each process encodes its share of the rows of a batch and computes the loss of all; the gradients that come
 back through the own rows add up to the gradient of one process with the whole batch. Gradients are summed

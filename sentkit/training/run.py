@@ -104,7 +104,7 @@ def train(job: Job, output: Path, seed: int, log: str | None = None) -> None:
             stop=job.stop,
             saving=job.saving,
             identity={"run": identity, "surroundings": job.surroundings()},
-            precision=precision_of(job),
+            precision=precision_of(job.settings.precision, job.ranks.device),
             report=job.report,
         )
         if state is not None:
@@ -119,15 +119,21 @@ def train(job: Job, output: Path, seed: int, log: str | None = None) -> None:
         job.ranks.wait()
 
 
-def is_finished(job: Job, output: Path, identity: Mapping[str, Any]) -> bool:
-    """Whether this very run is done already; a CannotCreateError where something else is in the way."""
-    if job.force or not output.exists():
-        if not job.resume and not job.force and any(part_of(output).glob("state-*.pt")):
-            advice = "--resume goes on with it, -f begins anew"
-            raise CannotCreateError(f"{part_of(output)}: holds a run that was not finished", advice=advice)
-        return False
-    if not job.resume:
+def refuse_existing(output: Path, *, resume: bool, force: bool) -> None:
+    """Said before any work: a checkpoint is not overwritten, nor a run that was stopped."""
+    if resume or force:
+        return
+    if output.exists():
         raise CannotCreateError(f"{output}: exists already", advice="use -f to replace it")
+    if any(part_of(output).glob("state-*.pt")):
+        advice = "--resume goes on with it, -f begins anew"
+        raise CannotCreateError(f"{part_of(output)}: holds a run that was not finished", advice=advice)
+
+
+def is_finished(job: Job, output: Path, identity: Mapping[str, Any]) -> bool:
+    """Whether this very run is done already."""
+    if job.force or not output.exists():
+        return False
     theirs = read_object_if_there(output / "sentkit.json").get("run")
     if not isinstance(theirs, dict):
         raise CannotCreateError(f"{output}: exists already, and is no run of sentkit train")
@@ -176,11 +182,10 @@ def warn_of_surroundings(job: Job, theirs: Mapping[str, Any]) -> None:
         job.warn(f"goes on elsewhere, so the last bits may differ: {', '.join(differences)}")
 
 
-def precision_of(job: Job) -> Callable[[], AbstractContextManager[object]]:
-    kind = pick_precision(job.settings.precision, job.ranks.device)
-    if kind == torch.float32:
-        return nullcontext
-    return partial(torch.autocast, job.ranks.device.type, dtype=kind)
+def precision_of(name: str, device: torch.device) -> Callable[[], AbstractContextManager[object]]:
+    """What the encoder runs in: as it is, or with products in bfloat16."""
+    kind = pick_precision(name, device)
+    return nullcontext if kind == torch.float32 else partial(torch.autocast, device.type, dtype=kind)
 
 
 def tell_of_dev(job: Job, position: Position) -> None:

@@ -21,7 +21,7 @@ from sentkit.training.dev import read_dev
 from sentkit.training.examples import ExampleParser
 from sentkit.training.method import Method
 from sentkit.training.ranks import Ranks, open_ranks
-from sentkit.training.run import Job, claimed, train
+from sentkit.training.run import Job, claimed, refuse_existing, train
 from sentkit.training.seeds import Place
 from sentkit.training.stopping import Interrupted, Stop, Stopped, listening
 from sentkit.training.trainer import Record, Saving
@@ -59,6 +59,9 @@ class Told:
 def perform(request: Request, inputs: Inputs, told: Told) -> bool:
     """All runs of a command; whether this process speaks for all that took part."""
     check_batch(request)
+    for seed in request.place.seeds:
+        go_on = request.resume or request.place.several
+        refuse_existing(request.place.of(seed), resume=go_on, force=request.force)
     if request.deterministic:
         be_deterministic()
     with (
@@ -82,7 +85,7 @@ def perform(request: Request, inputs: Inputs, told: Told) -> bool:
                         ranks,
                         stop,
                         request.saving,
-                        resume=request.resume or finished_one_of_several(request, seed),
+                        resume=request.resume,
                         force=request.force,
                         threads=request.threads,
                         report=told.step,
@@ -93,11 +96,6 @@ def perform(request: Request, inputs: Inputs, told: Told) -> bool:
                     request.place.log(request.log, seed),
                 )
         return ranks.first
-
-
-def finished_one_of_several(request: Request, seed: int) -> bool:
-    """Of several seeds, those that are there already are left as they are."""
-    return request.place.several and not request.force and request.place.of(seed).exists()
 
 
 def check_batch(request: Request) -> None:

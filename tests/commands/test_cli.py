@@ -6,7 +6,7 @@ from sentkit import cli
 from sentkit.console import Console, Progress
 from sentkit.errors import UsageError
 
-NAMES = ("encode", "score", "cat", "inspect", "export")
+NAMES = ("encode", "score", "train", "cat", "inspect", "export")
 
 
 def test_no_command_is_wrong_usage(sentkit):

@@ -23,6 +23,14 @@ class Case:
 CASES = (
     Case("encode", ("encode",), '{"text":"a cat"}\n', '{"text":7}', '"text" is a number, expected a string'),
     Case("dry-run", ("encode", "-n"), '{"text":"a cat"}\n', '{"body":"x"}', '"text" is missing'),
+    Case(
+        "train",
+        ("train", "simcse", "-o", "out", "-f", "--threads", "1"),
+        '{"text":"a cat"}\n{"text":"a dog"}\n',
+        '{"text":7}',
+        '"text" is a number, expected a string',
+        empty=65,
+    ),
     Case("score", ("score",), PAIR % 1, '{"embedding_a":[1,0],"_emb":"m:1"}', '"embedding_b" is missing'),
     Case(
         "gold",
@@ -52,7 +60,7 @@ def run(sentkit, tiny):
     """The command of a case, and the small checkpoint where it wants one."""
 
     def run(case, *arguments, **given):
-        model = ("-m", tiny) if case.command[0] == "encode" else ()
+        model = ("-m", tiny) if case.command[0] in ("encode", "train") else ()
         return sentkit(*case.command, *arguments, *model, **given)
 
     return run

