@@ -1,0 +1,28 @@
+#!/bin/sh
+# PairSupCon from labelled pairs to a table of scores: which pairs entail, and who is whose partner.
+# Usage: sh examples/pairsupcon.sh PAIRS DEV TEST [BASE]
+#   PAIRS  pairs labelled entailment or contradiction (the paper: of SNLI and MNLI); neutral ones are left out
+#   DEV    pairs with a score, looked at on the way; as in the paper, the last weights are kept
+#   TEST   pairs with a score, for the table
+#   BASE   the encoder to begin from: nano, or as in the paper bert-base-uncased
+# Variables: SEEDS=0..4; SETTINGS='--chunk 64', the batch of 1024 in less memory;
+# OUT=FOLDER keeps the checkpoints, and is gone on with.
+set -eu
+pairs=$1 dev=$2 test=$3 base=${4:-nano}
+seeds=${SEEDS:-0..2}
+settings=${SETTINGS:-}
+work=${OUT:-$(mktemp -d)}
+[ -n "${OUT:-}" ] || trap 'rm -rf "$work"' EXIT
+mkdir -p "$work"
+
+sentkit encode "$test" -m "$base" -o "$work/base.safetensors" -f
+# shellcheck disable=SC2086 # settings are several words
+sentkit train pairsupcon "$pairs" -m "$base" -o "$work/run" --seed "$seeds" --dev "$dev" --set final=last --resume $settings
+
+set -- "$work/base.safetensors"
+for made in "$work/run" "$work"/run/seed-*; do
+    [ -f "$made/sentkit.json" ] || continue # one seed lies in run, several in run/seed-N
+    sentkit encode "$test" -m "$made" -o "$made.safetensors" -f
+    set -- "$@" "$made.safetensors"
+done
+sentkit score "$@" --gold score --baseline "$work/base.safetensors"

@@ -1,0 +1,29 @@
+#!/bin/sh
+# SG-BERT from texts to a table of scores: [CLS] learns from the layers of a frozen copy of itself.
+# Usage: sh examples/sg-bert.sh TEXTS DEV TEST [BASE]
+#   TEXTS  texts (the paper: those of the STS benchmark, without their scores); of pairs in JSONL they come by
+#          jq -c '{text: .text_a}, {text: .text_b}' pairs.jsonl > texts.jsonl
+#   DEV    pairs with a score, which choose the step (the paper: the dev set of the STS benchmark)
+#   TEST   pairs with a score, for the table
+#   BASE   the encoder to begin from: nano, or as in the paper bert-base-uncased
+# Variables: SEEDS=0..7, as many as in the paper; SETTINGS='--set objective=opt2';
+# OUT=FOLDER keeps the checkpoints, and is gone on with.
+set -eu
+texts=$1 dev=$2 test=$3 base=${4:-nano}
+seeds=${SEEDS:-0..2}
+settings=${SETTINGS:-}
+work=${OUT:-$(mktemp -d)}
+[ -n "${OUT:-}" ] || trap 'rm -rf "$work"' EXIT
+mkdir -p "$work"
+
+sentkit encode "$test" -m "$base" -o "$work/base.safetensors" -f
+# shellcheck disable=SC2086 # settings are several words
+sentkit train sg-bert "$texts" -m "$base" -o "$work/run" --seed "$seeds" --dev "$dev" --resume $settings
+
+set -- "$work/base.safetensors"
+for made in "$work/run" "$work"/run/seed-*; do
+    [ -f "$made/sentkit.json" ] || continue # one seed lies in run, several in run/seed-N
+    sentkit encode "$test" -m "$made" -o "$made.safetensors" -f
+    set -- "$@" "$made.safetensors"
+done
+sentkit score "$@" --gold score --baseline "$work/base.safetensors"

@@ -1,0 +1,211 @@
+"""The scripts that train: each from rows to its table, with an encoder of two layers."""
+
+import csv
+import io
+import json
+import os
+import shutil
+import subprocess
+import sys
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+HERE = Path(__file__).parent
+EXAMPLES = HERE.parent / "examples"
+NANO = HERE.parent / "sentkit/nano"
+SMALL = {
+    "vocab_size": 16384,
+    "hidden_size": 16,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "intermediate_size": 24,
+    "max_position_embeddings": 128,
+}
+TEXTS = [
+    "a man plays a guitar", "someone makes music", "the cat sleeps", "a dog runs", "rain",
+    "two people walk along the river", "birds fly south", "the market fell", "she reads a book",
+]  # fmt: skip
+SCORES = (3.0, 1.0, 2.5, 0.0, 4.0, 1.5, 2.0, 0.5)
+FEW = "--batch 4 --epochs 1 --lr 0.01 --threads 1 -q"
+
+
+def in_jsonl(rows):
+    return "".join(json.dumps(row) + "\n" for row in rows)
+
+
+@pytest.fixture(scope="module")
+def furnished(tmp_path_factory):
+    """A folder with rows of every kind, an encoder, and a sentkit that begins at once."""
+    import torch
+    import transformers
+
+    folder = tmp_path_factory.mktemp("examples")
+    pairs = list(pairwise(TEXTS))
+    labels = ("entailment", "contradiction", "neutral") * 3
+    (folder / "texts.txt").write_text("".join(text + "\n" for text in TEXTS))
+    (folder / "dev.jsonl").write_text(
+        in_jsonl({"text_a": a, "text_b": b, "score": s} for (a, b), s in zip(pairs, SCORES, strict=True))
+    )
+    (folder / "nli.jsonl").write_text(
+        in_jsonl({"text_a": a, "text_b": b, "label": c} for (a, b), c in zip(pairs, labels, strict=False))
+    )
+    (folder / "triplets.jsonl").write_text(
+        in_jsonl(
+            {"anchor": a, "positive": b, "negative": c} for a, b, c in zip(*[iter(TEXTS)] * 3, strict=True)
+        )
+    )
+    torch.manual_seed(0)
+    transformers.BertModel(transformers.BertConfig(**SMALL)).save_pretrained(folder / "small")
+    for name in ("tokenizer.json", "tokenizer_config.json", "vocab.txt"):
+        shutil.copy(NANO / name, folder / "small" / name)
+
+    program, door = [sys.executable, str(HERE / "forking.py")], folder / "door"
+    (folder / "bin").mkdir()
+    script = folder / "bin/sentkit"
+    script.write_text(f'#!/bin/sh\nexec {program[0]} -S {program[1]} call {door} "$@"\n')
+    script.chmod(0o755)
+    with subprocess.Popen([*program, "serve", str(door)], stdout=subprocess.PIPE) as server:
+        assert server.stdout.readline() == b"ready\n"
+        yield folder
+        server.kill()
+
+
+@pytest.fixture
+def example(furnished, tmp_path):
+    """`example("simcse", "texts.txt", OUT="runs")`: what the script prints, as lines; stderr is empty."""
+
+    def run(name, *arguments, **variables):
+        given = {"SETTINGS": FEW, "OUT": str(tmp_path / "out"), "SEEDS": "1", **variables}
+        path = f"{furnished / 'bin'}:{os.environ['PATH']}"
+        done = subprocess.run(
+            ["sh", EXAMPLES / f"{name}.sh", *arguments],
+            cwd=furnished,
+            env={**os.environ, "PATH": path, **given},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+
+        said = [line for line in done.stderr.splitlines() if "does not say how it is read" not in line]
+        assert (done.returncode, said) == (0, [])
+        return done.stdout.splitlines()
+
+    return run
+
+
+def tables(lines):
+    """What training told of each run, and the readout behind each test score."""
+    rows = [json.loads(line) for line in lines]
+    runs = [(row["method"], row["seed"]) for row in rows if "seed" in row]
+    scored = [row for row in rows if "spearman" in row]
+
+    assert all(row["n"] == 8 and row["against"]["encoder"] == scored[0]["encoder"] for row in scored)
+    return runs, [row["encoder"].partition(":")[0] for row in scored]
+
+
+def times(folder):
+    return {path: path.stat().st_mtime_ns for path in folder.glob("**/model.safetensors")}
+
+
+@pytest.mark.parametrize(
+    ("name", "rows", "method", "readout", "more"),
+    [
+        ("sg-bert", "texts.txt", "sg-bert", "cls", " --set head_width=8"),
+        ("simcse", "texts.txt", "simcse", "cls", ""),
+        ("simcse", "triplets.jsonl", "simcse-sup", "pooler", " --max-length 16"),
+        ("pairsupcon", "nli.jsonl", "pairsupcon", "mean", " --set head_width=8"),
+    ],
+)
+def test_a_method_goes_from_rows_to_a_table(example, name, rows, method, readout, more):
+    made = tables(example(name, rows, "dev.jsonl", "dev.jsonl", "small", SETTINGS=FEW + more))
+
+    assert made == ([(method, 1)], ["small/mean", f"run/{readout}"])
+
+
+@pytest.mark.parametrize("mode", ["unsup", "joint"])
+def test_consert_in_one_run(example, mode):
+    rows = {"unsup": "texts.txt", "joint": "nli.jsonl"}[mode]
+    made = tables(example("consert", mode, rows, "dev.jsonl", "dev.jsonl", "small"))
+
+    assert made == ([("consert", 1)], ["small/mean", "run/mean-last2"])
+
+
+@pytest.mark.parametrize(("mode", "learnt"), [("sup-unsup", "sup"), ("joint-unsup", "joint")])
+def test_consert_in_two_runs(example, tmp_path, mode, learnt):
+    """The second goes on from the first, each with the settings of its own recipe."""
+    lines = example("consert", mode, "texts.txt", "dev.jsonl", "dev.jsonl", "small", NLI="nli.jsonl")
+    first, second = (
+        json.loads((tmp_path / "out" / name / "sentkit.json").read_text()) for name in ("first", "run")
+    )
+
+    assert tables(lines) == ([("consert", 1)] * 2, ["small/mean", "run/mean-last2"])
+    assert (first["run"]["mode"], second["run"]["mode"]) == (learnt, "unsup")
+    assert second["parents"][0] == str(tmp_path / "out/first")
+
+
+def test_each_seed_of_consert_goes_on_from_its_own(example, tmp_path):
+    lines = example(
+        "consert", "sup-unsup", "texts.txt", "dev.jsonl", "dev.jsonl", "small", NLI="nli.jsonl", SEEDS="3,12"
+    )
+    runs, encoders = tables(lines)
+    begun = [
+        json.loads((tmp_path / f"out/run/seed-{seed}/sentkit.json").read_text())["parents"][0]
+        for seed in (3, 12)
+    ]
+
+    assert sorted(seed for _, seed in runs) == [3, 3, 12, 12]
+    assert encoders == ["small/mean", "seed-12/mean-last2", "seed-3/mean-last2"]
+    assert begun == [str(tmp_path / f"out/first/seed-{seed}") for seed in (3, 12)]
+
+
+def test_what_is_finished_is_not_trained_again(example, tmp_path):
+    """And with more seeds, only those are."""
+    rows = ("simcse", "texts.txt", "dev.jsonl", "dev.jsonl", "small")
+    first = example(*rows, SEEDS="0,1")
+    before = times(tmp_path)
+    again = example(*rows, SEEDS="0..2")
+
+    assert tables(first) == ([("simcse", n) for n in range(2)], ["small/mean", "seed-0/cls", "seed-1/cls"])
+    assert tables(again)[0] == [("simcse", n) for n in range(3)]
+    assert len(before) == 2
+    assert before.items() < times(tmp_path).items()
+
+
+def test_a_sweep_has_a_line_for_each_value(example, tmp_path):
+    """Mean and deviation over the seeds, on dev and test pairs; run again, they are the same."""
+    sweep = ("sweep", "simcse", "temperature=0.05,0.5")
+    given = {"ROWS": "texts.txt", "DEV": "dev.jsonl", "BASE": "small", "SEEDS": "0..1"}
+    lines = example(*sweep, TEST="dev.jsonl", **given)
+    before = times(tmp_path)
+    again = example(*sweep, **given)
+    table = list(csv.DictReader(io.StringIO("\n".join(lines)), delimiter="\t"))
+
+    assert [row["temperature"] for row in table] == ["0.05", "0.5"]
+    assert lines[0].split("\t") == ["temperature", "dev", "dev_sd", "test", "test_sd"]
+    for row in table:
+        out = tmp_path / f"out/simcse,temperature={row['temperature']}"
+        found = [json.loads((out / f"seed-{n}/sentkit.json").read_text())["dev"] for n in range(2)]
+        assert float(row["dev"]) == pytest.approx(sum(found) / 2, abs=0.01)
+        assert float(row["dev_sd"]) == pytest.approx(abs(found[0] - found[1]) / 2**0.5, abs=0.01)
+        assert (row["test"], row["test_sd"]) == (
+            row["dev"],
+            row["dev_sd"],
+        )  # the same pairs, the same readout
+    assert [line.split("\t") for line in again] == [line.split("\t")[:3] for line in lines]
+    assert times(tmp_path) == before
+
+
+def test_a_sweep_of_two_settings_has_every_combination(example):
+    lines = example(
+        "sweep", "consert", "view_a=none,shuffle", "view_b=none,token-cutoff",
+        ROWS="texts.txt", DEV="dev.jsonl", BASE="small",
+    )  # fmt: skip
+    cells = [line.split("\t") for line in lines]
+
+    assert cells[0] == ["view_a", "view_b", "dev", "dev_sd"]
+    assert [row[:2] for row in cells[1:]] == [
+        [a, b] for a in ("none", "shuffle") for b in ("none", "token-cutoff")
+    ]
+    assert {row[3] for row in cells[1:]} == {"-"}  # one seed spreads nowhere
