@@ -8,6 +8,7 @@ import tempfile
 import traceback
 from collections.abc import Callable
 from pathlib import Path
+from types import FrameType
 from typing import Annotated, Any, NoReturn, ParamSpec
 
 import typer
@@ -131,11 +132,20 @@ for command in COMMANDS:
 
 def main() -> NoReturn:
     """Run a command, and leave at once: a thread may still be waiting for a row that never comes."""
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(TERMINATED))
+    signal.signal(signal.SIGTERM, terminated)
     arguments = sys.argv[1:]
     if arguments[:1] == ["help"]:
         arguments = [*arguments[1:2], "--help"]
     leave(status(arguments))
+
+
+def terminated(number: int, frame: FrameType | None) -> None:
+    """Unwind, so that no half file is left; but not out of an import, which may half succeed."""
+    while frame is not None:
+        if frame.f_code.co_filename.startswith("<frozen importlib"):
+            os._exit(TERMINATED)
+        frame = frame.f_back
+    sys.exit(TERMINATED)
 
 
 def status(arguments: list[str]) -> int:

@@ -7,8 +7,8 @@ import sys
 import textwrap
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Literal
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
 
 from sentkit.errors import UsageError
 
@@ -23,7 +23,7 @@ class Console:
     command: str
     quiet: bool = False
     verbose: bool = False
-    open_line: bool = field(default=False, init=False)  # a progress bar stands on the last line
+    open_line: ClassVar[bool] = False  # a progress bar stands on the last line, whoever speaks next
 
     def error(self, message: str, advice: str | None = None) -> None:
         self.say(message)
@@ -44,11 +44,16 @@ class Console:
         self._line(f"{who}: {message}")
 
     def _line(self, text: str) -> None:
-        if self.open_line:
-            sys.stderr.write("\r\033[K")
-            self.open_line = False
+        close_line()
         sys.stderr.write(text + "\n")
         sys.stderr.flush()
+
+
+def close_line() -> None:
+    """Take the progress bar away, where one stands."""
+    if Console.open_line:
+        sys.stderr.write("\r\033[K")
+        Console.open_line = False
 
 
 def on_terminal() -> bool:
@@ -78,9 +83,7 @@ class Progress:
         """A last report where others have stood, and an empty line where the bar was."""
         if self.form == "json":
             self.tell()
-        if self.console.open_line:
-            sys.stderr.write("\r\033[K")
-            self.console.open_line = False
+        close_line()
 
     def tell(self) -> None:
         self.told = self.clock()
@@ -94,7 +97,7 @@ class Progress:
             self.console.say(f"{self.rows} rows, {rows:.0f} rows/s, {tokens:.0f} tokens/s")
         else:
             sys.stderr.write(f"\r\033[K{self.rows} rows  {rows:.0f} rows/s  {tokens:.0f} tokens/s")
-            self.console.open_line = True
+            Console.open_line = True
         sys.stderr.flush()
 
 
@@ -114,7 +117,9 @@ class StepProgress:
         if "dev" in record:
             score = record["dev"]
             self.dev = "  dev -" if score is None else f"  dev {score:.2f}"
-            if self.form in ("bar", "log"):
+            if self.form == "json":
+                sys.stderr.write(json.dumps(record) + "\n")
+            elif self.form in ("bar", "log"):
                 best = " (best so far)" if record["best"] else ""
                 self.console.say(f"step {record['step']}:{self.dev}{best}")
             return
@@ -127,7 +132,7 @@ class StepProgress:
             self.console.say(self.line(record))
         else:
             sys.stderr.write(f"\r\033[K{self.line(record)}"[: terminal_width() + 4])
-            self.console.open_line = True
+            Console.open_line = True
         sys.stderr.flush()
 
     def line(self, record: Mapping[str, Any]) -> str:
@@ -136,9 +141,7 @@ class StepProgress:
         return f"step {record['step']}/{record['of']}  {terms}  {rate}{self.dev}"
 
     def done(self) -> None:
-        if self.console.open_line:
-            sys.stderr.write("\r\033[K")
-            self.console.open_line = False
+        close_line()
 
 
 def terminal_width() -> int:

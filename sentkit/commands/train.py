@@ -13,6 +13,8 @@ from sentkit import options
 from sentkit.console import Console, StepProgress, print_described, print_table
 from sentkit.errors import UsageError
 
+OF_DEV = ("eval_every", "patience", "early_stop", "final")
+
 if TYPE_CHECKING:
     from sentkit.training.beginning import Init
     from sentkit.training.corpus import Corpus, Tallied
@@ -101,50 +103,63 @@ def train(
     from sentkit.formats.kinds import FIELDS
     from sentkit.training.catalogue import METHODS, find
     from sentkit.training.seeds import Place, parse_seeds
-    from sentkit.training.settings import build
+    from sentkit.training.settings import build, described
+    from sentkit.training.stopping import listening
 
     if list_:
         print_methods()
         return
     if method is None:
         raise UsageError("which METHOD?", advice=f"there are: {', '.join(METHODS)}")
-    kind = find(method)  # torch is imported from here on
-    if help_settings:
-        print_settings(kind)
-        return
+    console = Console("train", quiet or int(os.environ.get("RANK", "0")) > 0, verbose)
+    with listening() as stop:
+        kind = find(method)  # torch is imported from here on
+        if help_settings:
+            print_described(described(kind.Settings, kind.presets))
+            return
+        from sentkit.training.session import Request, Told, perform
+        from sentkit.training.trainer import Saving
+
+        flags: dict[str, object] = {"epochs": epochs, "batch": batch, "lr": lr, "chunk": chunk}
+        flags |= {"max_length": max_length, "precision": precision}
+        flags |= {"eval_every": eval_every, "patience": patience}
+        given = [*(set_ or []), *(f"{name}={value}" for name, value in flags.items() if value is not None)]
+        check_together(output, dev, given)
+        request = Request(
+            method,
+            kind,
+            build(kind.Settings, kind.presets, preset, given),
+            Place(Path(output or ""), parse_seeds(seed)),
+            model=model,
+            init=init_of(kind, init, tokenizer, model_given=given_by_hand(context, "model")),
+            dev=dev,
+            device=device,
+            threads=threads,
+            deterministic=deterministic,
+            saving=Saving(save_every, save_seconds),
+            log=log,
+            resume=resume,
+            force=force,
+        )
+        bar = StepProgress(console, progress)
+        told = Told(partial(tell_of_rows, console), bar.take, console.warn, console.note)
+        with options.open_inputs(
+            console, files, format=from_, fields=field, known=FIELDS, on_error=on_error, rejects=rejects
+        ) as inputs:
+            speaks = perform(request, inputs, stop, told)
+        bar.done()
+        if speaks:
+            print_results(request.place.results())
+
+
+def check_together(output: str | None, dev: str | None, given: Sequence[str]) -> None:
+    """What flags ask of each other."""
     if output is None:
         raise UsageError("-o is missing: the folder of the new checkpoint")
-    from sentkit.training.session import Request, Told, perform
-    from sentkit.training.trainer import Saving
-
-    flags: dict[str, object] = {"epochs": epochs, "batch": batch, "lr": lr, "chunk": chunk}
-    flags |= {"max_length": max_length, "precision": precision}
-    flags |= {"eval_every": eval_every, "patience": patience}
-    given = [f"{name}={value}" for name, value in flags.items() if value is not None]
-    request = Request(
-        method,
-        kind,
-        build(kind.Settings, kind.presets, preset, [*(set_ or []), *given]),
-        Place(Path(output), parse_seeds(seed)),
-        model=model,
-        init=init_of(kind, init, tokenizer, model_given=given_by_hand(context, "model")),
-        dev=dev,
-        device=device,
-        threads=threads,
-        deterministic=deterministic,
-        saving=Saving(save_every, save_seconds),
-        log=log,
-        resume=resume,
-        force=force,
-    )
-    console = Console("train", quiet or int(os.environ.get("RANK", "0")) > 0, verbose)
-    bar = StepProgress(console, progress)
-    with options.open_inputs(
-        console, files, format=from_, fields=field, known=FIELDS, on_error=on_error, rejects=rejects
-    ) as inputs:
-        if perform(request, inputs, Told(partial(tell_of_rows, console), bar.take, console.warn)):
-            bar.done()
-            print_results(request.place.results())
+    names = [each.partition("=")[0].strip().replace("-", "_") for each in given]
+    idle = [name for name in names if name in OF_DEV]
+    if dev is None and idle:
+        raise UsageError(f"{idle[0]} does nothing without --dev")
 
 
 def given_by_hand(context: typer.Context, name: str) -> bool:
@@ -181,6 +196,9 @@ def tell_of_rows(console: Console, corpus: "Corpus", tallied: "Tallied") -> None
         console.warn(f"{tallied.left_out} rows were left out for their label")
     if tallied.repeated:
         console.warn(f"{tallied.repeated} rows were left out: their texts stood before")
+    if tallied.unread:
+        unread = " and ".join(f'"{name}"' for name in tallied.unread)
+        console.warn(f"a pair is one sentence in two wordings here: its {unread} is not read")
     if tallied.cut:
         console.warn(f"{tallied.cut} of {tallied.rows} rows were cut (--max-length says where)")
 
@@ -191,24 +209,6 @@ def print_methods() -> None:
     columns = ("method", "what it does", "paper")
     rows = [(name, each.summary, each.cite and f"arXiv {each.cite}") for name, each in METHODS.items()]
     print_table(columns, rows, names=columns)
-
-
-def print_settings(kind: "type[Method]") -> None:
-    """Every setting with its default and where that comes from; then the presets."""
-    from dataclasses import fields
-
-    from sentkit.training.settings import limits, notes, shown
-
-    rules = notes(kind.Settings)
-    described = []
-    for each in fields(kind.Settings):
-        note = rules[each.name]
-        words = "; ".join(filter(None, (note.meaning, limits(note))))
-        described.append((f"{each.name}={shown(each.default)}", f"{words} [{note.source}]"))
-    for name, preset in kind.presets.items():
-        changes = " ".join(f"{one}={shown(value)}" for one, value in preset.items())
-        described.append((f"--preset {name}", changes or "the defaults"))
-    print_described(described)
 
 
 def print_results(records: Sequence[Mapping[str, Any]]) -> None:

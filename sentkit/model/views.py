@@ -7,9 +7,10 @@ and dropout. The attention mask stays: a cut token is still attended to, and sti
 Axes: b sentences, n tokens, d the width.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
+from functools import partial
 
 import numpy as np
 from torch import Tensor
@@ -37,26 +38,15 @@ class View:
 
     def apply(self, packed: Packed, drawn: Drawn) -> tuple[Packed, Disturb | None]:
         """The batch to run, and the `disturb` to run it with."""
-        return apply_all(packed, [(self, drawn)])
-
-
-def apply_all(packed: Packed, steps: Iterable[tuple[View, Drawn]]) -> tuple[Packed, Disturb | None]:
-    """The same for views that all act on one pass."""
-    cuts: list[tuple[Cut, Drawn]] = []
-    for view, drawn in steps:
         assert len(drawn) == len(packed.lengths), "a draw for other sentences"
-        if view.move is not None:
-            packed = view.move(packed, drawn)
-        if view.cut is not None:
-            cuts.append((view.cut, drawn))
+        moved = packed if self.move is None else self.move(packed, drawn)
+        return moved, None if self.cut is None else partial(filled, self.cut, packed, drawn)
 
-    def disturb(states: Tensor) -> Tensor:
-        for cut, drawn in cuts:
-            # Filled and not multiplied: what survives keeps its bits, and nothing is scaled up.
-            states = states.masked_fill(packed.to_device(cut(packed, drawn, states.shape[-1])), 0.0)
-        return states
 
-    return packed, disturb if cuts else None
+def filled(cut: Cut, packed: Packed, drawn: Drawn, states: Tensor) -> Tensor:
+    """The states with 0 where they are cut, (n, d) -> (n, d)."""
+    # Filled and not multiplied: what survives keeps its bits, and nothing is scaled up.
+    return states.masked_fill(packed.to_device(cut(packed, drawn, states.shape[-1])), 0.0)
 
 
 def share(rate: float, count: int) -> int:

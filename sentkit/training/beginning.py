@@ -2,7 +2,7 @@
 
 import shutil
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
@@ -13,9 +13,9 @@ from sentkit.formats.checkpoints import read_checkpoint
 from sentkit.formats.jsonfiles import read_object
 from sentkit.model.fresh import architecture_of, write_fresh
 from sentkit.model.lmhead import fresh_head, head_tensors
-from sentkit.training.base import Base, open_base
+from sentkit.training.claim import claimed
+from sentkit.training.origin import Base, open_base
 from sentkit.training.ranks import Ranks
-from sentkit.training.run import claimed
 
 Bases = Callable[[int], Base]  # by the seed
 LOCK = "init.lock"
@@ -58,6 +58,3 @@ def from_nothing(init: Init, place: Path, ranks: Ranks, max_length: int) -> Iter
         finally:
             if ranks.first:
                 shutil.rmtree(folder, ignore_errors=True)
-                (place / LOCK).unlink(missing_ok=True)
-                with suppress(OSError):  # there is a state in it, or it is gone already
-                    place.rmdir()

@@ -4,7 +4,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from sentkit.formats.kinds import Kind, wrong_member
+from sentkit.formats.kinds import PAIR, Kind, wrong_member
 from sentkit.formats.rows import Row
 
 
@@ -27,7 +27,9 @@ class Labels:
 
 @dataclass(frozen=True, slots=True)
 class Scores:
-    """The member "score", a number."""
+    """The member "score", a number, of which the setting `scale` may be the greatest size."""
+
+    limit: float | None = None
 
     def __call__(self, row: Row, name: str) -> float | None:
         value = row.values.get(name)
@@ -35,9 +37,13 @@ class Scores:
             raise wrong_member(row, name, "a number")
         if not math.isfinite(value):
             raise row.error(f'"{name}" is not a finite number')
+        if self.limit is not None and abs(value) > self.limit:
+            mending = f"--set scale={abs(value)}"
+            raise row.error(f'"{name}" is {value}, over the scale of {self.limit:g}: {mending}')
         return float(value)
 
 
+SAID_OF_PAIRS = ("label", "score")  # members that tell how its two texts go together
 NLI = {"contradiction": 0, "entailment": 1, "neutral": 2}
 
 
@@ -63,10 +69,12 @@ class ExampleParser:
     def __init__(self, method: str, reads: Reads, fields: Mapping[str, str]) -> None:
         self.method, self.reads, self.fields = method, reads, fields
         self.kind: Kind | None = None
+        self.unread: tuple[str, ...] = ()  # what the first row says of its pair, and is not learned
 
     def __call__(self, row: Row) -> Example | None:
         if self.kind is None:
             self.kind = self._kind_of(row)
+            self.unread = self._unread_of(row)
         row.check_names()
         texts = tuple(self._text(row, self._theirs(name)) for name in self.kind.texts)
         if self.reads.target is None or self.reads.member is None:
@@ -89,6 +97,11 @@ class ExampleParser:
             f"{self.method} needs {wants}; this row has {has}",
             advice="say which member is meant, for example --field text=title",
         )
+
+    def _unread_of(self, row: Row) -> tuple[str, ...]:
+        if self.kind is not PAIR or self.reads.member is not None:
+            return ()
+        return tuple(name for name in map(self._theirs, SAID_OF_PAIRS) if name in row.values)
 
     def _text(self, row: Row, name: str) -> str:
         value = row.values.get(name)

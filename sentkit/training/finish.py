@@ -9,41 +9,46 @@ from typing import Any
 
 from torch import Tensor
 
-from sentkit.errors import CannotCreateError, UsageError
+from sentkit.errors import UsageError
 from sentkit.formats.export import Declaration, Dense, write_folder
 from sentkit.formats.readout import parse_readout
 from sentkit.model.adapter import Adapter
 from sentkit.model.architecture import WITH_POOLER
+from sentkit.model.declaring import ACTIVATIONS
 from sentkit.model.writing import merged, write_weights
-from sentkit.training.base import Base
 from sentkit.training.method import Method
+from sentkit.training.origin import Base
 from sentkit.training.state import sync_folder
 
-TANH = "torch.nn.modules.activation.Tanh"
 
-
-def finish(
-    method: Method, base: Base, part: Path, output: Path, lineage: Mapping[str, Any], *, force: bool
-) -> None:
+def finish(method: Method, base: Base, part: Path, output: Path, lineage: Mapping[str, Any]) -> None:
     made = part / "checkpoint"
-    shutil.rmtree(made, ignore_errors=True)
-    made.mkdir()
+    try:
+        make(made, method, base, lineage)
+        if output.exists():  # -f, or it would have been refused before any work
+            shutil.rmtree(output)
+        made.rename(output)
+    except OSError as error:
+        raise OSError(error.errno, error.strerror or str(error), str(output)) from error
+    finally:
+        shutil.rmtree(made, ignore_errors=True)
+    sync_folder(output.resolve().parent)
+    shutil.rmtree(part, ignore_errors=True)
+
+
+def make(folder: Path, method: Method, base: Base, lineage: Mapping[str, Any]) -> None:
+    """The whole checkpoint, in a new folder."""
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir()
     heads = method.heads()
     write_folder(
-        made,
+        folder,
         replace(base.checkpoint, config=base.checkpoint.config | method.own_config()),
         declaration_of(method, base),
         lineage,
         write_weights=partial(write_weights, tensors=tensors_of(method, base)),
         write_heads=partial(write_weights, tensors=heads) if heads else None,
     )
-    if output.exists():
-        if not force or not (output / "sentkit.json").is_file():
-            raise CannotCreateError(f"{output}: exists already, and is not one of ours")
-        shutil.rmtree(output)
-    made.rename(output)
-    sync_folder(output.resolve().parent)
-    shutil.rmtree(part, ignore_errors=True)
 
 
 def tensors_of(method: Method, base: Base) -> dict[str, Tensor]:
@@ -65,7 +70,7 @@ def declaration_of(method: Method, base: Base) -> Declaration:
     dense = None
     if pooler is not None:
         weight, bias = (values.detach().float().cpu().numpy() for values in (pooler.weight, pooler.bias))
-        dense = Dense(weight, bias, TANH)
+        dense = Dense(weight, bias, ACTIVATIONS[True])
     return Declaration(
         readout=readout,
         width=method.body.width,

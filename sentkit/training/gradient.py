@@ -5,9 +5,9 @@ of every output; then each chunk is encoded again, with the same dropout, and it
 (GradCache, arXiv 2101.06983). A row-wise loss needs none of this: its chunks simply add up.
 """
 
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from collections.abc import Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor, nn
@@ -15,8 +15,7 @@ from torch import Tensor, nn
 from sentkit.training.batches import Batch, chunks
 from sentkit.training.method import Method, Outputs, Term
 from sentkit.training.ranks import Ranks
-
-Context = Callable[[], AbstractContextManager[object]]
+from sentkit.training.surroundings import Context
 
 
 @dataclass(slots=True)
@@ -25,6 +24,8 @@ class Gradient:
     ranks: Ranks
     chunk: int = 0  # rows
     precision: Context = nullcontext  # what the encoder runs in
+    # Of the last batch, where they are brought together.
+    outputs: Outputs = field(default_factory=dict, init=False)
 
     def of(self, batch: Batch) -> dict[str, float]:
         """Leaves the gradient of the whole batch in the parameters; returns its terms by name."""
@@ -52,7 +53,7 @@ class Gradient:
         total(terms).backward()
         if not whole:
             self._send_back(own, parts, states, outputs)
-        self.method.after_step({name: value.detach() for name, value in gathered.items()})
+        self.outputs = {name: value.detach() for name, value in gathered.items()}
         return {name: term.value.item() for name, term in terms.items()}
 
     def _without_gradient(self, own: Batch, parts: Sequence[slice], states: list["Dice"]) -> Outputs:

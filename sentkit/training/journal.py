@@ -1,27 +1,55 @@
 """The log of a run: one JSON object a line, cut back on resuming to where the state was saved."""
 
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO, Self
 
 import orjson
 
-from sentkit.errors import CannotCreateError
+from sentkit.errors import CannotCreateError, UsageError
+
+
+def check_log(path: str | None, *, resume: bool, force: bool) -> None:
+    """Said before any work: a file that is there is not written over, unless it is a log to go on with."""
+    if path is None:
+        return
+    if path == "-":
+        raise UsageError("--log -: standard output is for the table; name a file")
+    place = Path(path)
+    if place.is_file() and place.stat().st_size and not force and not (resume and is_log(place)):
+        raise CannotCreateError(f"{path}: exists already", advice="use -f to write over it")
+    if place.is_dir() or not place.parent.is_dir():
+        raise CannotCreateError(f"{path}: cannot be written: no such file or folder")
+
+
+def is_log(path: Path) -> bool:
+    with path.open("rb") as file:
+        try:
+            first = orjson.loads(file.readline())
+        except orjson.JSONDecodeError:
+            return False
+    return isinstance(first, dict) and "step" in first
 
 
 class Journal:
-    def __init__(self, path: str | None) -> None:
-        self.file = None
-        if path is not None:
-            try:
-                self.file = Path(path).open("ab")  # noqa: SIM115  # `close` closes it, after the last step
-            except OSError as error:
-                trouble = (error.strerror or str(error)).lower()
-                raise CannotCreateError(f"{path}: cannot be written: {trouble}") from error
-
-    def begin(self, length: int) -> None:
-        """Forget what was written after the state that is gone on from; 0: all."""
-        if self.file is not None and self.file.seekable():
+    def __init__(self, path: str | None, length: int = 0) -> None:
+        """Write on after `length` bytes, and forget what stood behind them: it was done after the state."""
+        self.file: BinaryIO | None = None
+        if path is None:
+            return
+        try:
+            self.file = Path(path).open("ab")  # noqa: SIM115  # it is closed on leaving
+        except OSError as error:
+            trouble = (error.strerror or str(error)).lower()
+            raise CannotCreateError(f"{path}: cannot be written: {trouble}") from error
+        if Path(path).is_file():
             self.file.truncate(min(length, self.file.tell()))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self.file is not None:
+            self.file.close()
 
     def write(self, record: dict[str, Any]) -> None:
         if self.file is not None:
@@ -31,7 +59,3 @@ class Journal:
     @property
     def length(self) -> int:
         return self.file.tell() if self.file is not None and self.file.seekable() else 0
-
-    def close(self) -> None:
-        if self.file is not None:
-            self.file.close()

@@ -7,6 +7,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from sentkit.model.readouts import widened
+
 SHORTEST = 1e-8  # a row is divided by its norm, or by this if its norm is less
 
 Weigh = Callable[[Tensor, Tensor], Tensor]  # similarities and log alpha -> weighted similarities
@@ -18,10 +20,6 @@ WEIGHTINGS: dict[str, Weigh] = {
     "code": lambda similarities, log_alpha: similarities + log_alpha,
     "exponent": lambda similarities, log_alpha: similarities * log_alpha.exp(),
 }
-
-
-def widened(values: Tensor) -> Tensor:
-    return values.to(torch.promote_types(values.dtype, torch.float32))
 
 
 def unit(rows: Tensor) -> Tensor:

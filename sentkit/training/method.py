@@ -25,10 +25,10 @@ from sentkit.model.adapter import Adapter
 from sentkit.model.bert import Bert
 from sentkit.model.packed import Packed, pack
 from sentkit.model.readouts import read
-from sentkit.training.base import Base
 from sentkit.training.batches import Batch
 from sentkit.training.examples import Reads
 from sentkit.training.optimisers import NamedGroup
+from sentkit.training.origin import Base
 from sentkit.training.recipe import Recipe
 
 Outputs = dict[str, Tensor]  # each (b, ...)
@@ -74,6 +74,10 @@ class Method(nn.Module):
         return cls(base.body(settings.dropout), settings)
 
     @classmethod
+    def check(cls, base: Base, settings: Any) -> None:
+        """Refuse a base that it cannot begin from, before any row is read."""
+
+    @classmethod
     @abstractmethod
     def reads(cls, settings: Any) -> Reads:
         """The rows it learns from."""
@@ -104,7 +108,7 @@ class Method(nn.Module):
     def before_step(self) -> None: ...
 
     def after_step(self, outputs: Outputs) -> None:
-        """`outputs` are those of the whole batch, without gradient."""
+        """After the optimiser's step. `outputs` are the whole batch's, without gradient; row-wise, none."""
 
     def groups(self) -> list[NamedGroup]:
         return [{"params": list(self.trained()), "lr": self.settings.lr}]

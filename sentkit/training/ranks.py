@@ -15,7 +15,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from sentkit.errors import SentkitError, UnavailableError
+from sentkit.errors import UnavailableError, UsageError
 from sentkit.training.batches import shares
 
 CPU = torch.device("cpu")
@@ -113,6 +113,8 @@ def open_ranks(device: torch.device) -> Iterator[Ranks]:
     if world == 1:
         yield Ranks(device=device)
         return
+    if "RANK" not in os.environ:
+        raise UsageError(f"WORLD_SIZE is {world} and there is no RANK", advice="start it through torchrun")
     rank, local = int(os.environ["RANK"]), int(os.environ.get("LOCAL_RANK", "0"))
     if device.type == "cuda":
         device = torch.device("cuda", local)
@@ -123,7 +125,5 @@ def open_ranks(device: torch.device) -> Iterator[Ranks]:
         raise UnavailableError(f"the processes do not find each other: {error}") from error
     try:
         yield Ranks(rank, world, device)
-    except SentkitError:
-        raise
     finally:
         dist.destroy_process_group()

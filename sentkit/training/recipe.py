@@ -40,3 +40,6 @@ class Recipe:
     def __post_init__(self) -> None:
         if self.optimizer == "adam" and self.weight_decay:
             raise UsageError("optimizer=adam has no weight decay", advice="use optimizer=adamw")
+        if self.schedule == "constant" and self.warmup:
+            advice = "use schedule=warmup-constant, or warmup=0"
+            raise UsageError("schedule=constant has no warmup", advice=advice)

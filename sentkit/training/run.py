@@ -3,13 +3,9 @@
 Its state lies in OUT.part; the finished checkpoint is made there too, and renamed to OUT.
 """
 
-import fcntl
-import os
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+import shutil
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
-from functools import partial
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -17,18 +13,20 @@ import torch
 
 from sentkit.errors import CannotCreateError, DataError
 from sentkit.formats.jsonfiles import read_object_if_there
-from sentkit.model.precision import pick_precision
-from sentkit.training.base import Base
+from sentkit.training.batches import stream
+from sentkit.training.claim import claimed
 from sentkit.training.corpus import Corpus
 from sentkit.training.dev import Dev
 from sentkit.training.finish import finish
 from sentkit.training.journal import Journal
 from sentkit.training.method import Method
+from sentkit.training.origin import Base
 from sentkit.training.ranks import Ranks
 from sentkit.training.seeds import part_of
 from sentkit.training.settings import differing
 from sentkit.training.state import Keeper, Position
 from sentkit.training.stopping import Stop
+from sentkit.training.surroundings import precision_of, surroundings, use_threads
 from sentkit.training.trainer import Record, Saving, Trainer
 
 
@@ -62,72 +60,64 @@ class Job:
             **asdict(self.settings),
         }
 
-    def surroundings(self) -> dict[str, Any]:
-        """What may differ, and then gives other bits."""
-        return {
-            "sentkit": version("sentkit"),
-            "torch": version("torch"),
-            "threads": torch.get_num_threads(),
-            "cpu": torch.backends.cpu.get_cpu_capability(),
-            "device": self.ranks.device.type,
-            "ranks": self.ranks.world,
-        }
-
 
 def train(job: Job, output: Path, seed: int, log: str | None = None) -> None:
     """One run, from its beginning or from its state, into the folder `output`."""
     identity = job.identity(seed)
-    if is_finished(job, output, identity):
-        return
     part = part_of(output)
+    if is_finished(job, output, identity):
+        if job.ranks.first:
+            shutil.rmtree(part, ignore_errors=True)  # of a run that was killed when all was done
+        return
     with claimed(part, "run.lock", first=job.ranks.first):
-        keeper = Keeper(part)
-        if job.ranks.first and not job.resume:
-            keeper.forget()
-        job.ranks.wait()
-        state = keeper.load() if job.resume else None
-        if state is not None:
-            check_identity(identity, state["identity"]["run"], str(part))
-        use_threads(job, state)
-        torch.manual_seed(seed)  # before anything is built: new heads draw their weights
-        method = job.kind.build(job.base, job.settings).to(job.ranks.device)
-        torch.manual_seed(seed * 1_000_003 + job.ranks.rank)  # dropout is of each process's own
-        journal = Journal(log if job.ranks.first else None)
-        trainer = Trainer(
-            method,
-            job.corpus,
-            keeper,
-            seed,
-            ranks=job.ranks,
-            dev=job.dev,
-            journal=journal,
-            stop=job.stop,
-            saving=job.saving,
-            identity={"run": identity, "surroundings": job.surroundings()},
-            precision=precision_of(job.settings.precision, job.ranks.device),
-            report=job.report,
-        )
-        if state is not None:
-            warn_of_surroundings(job, state["identity"]["surroundings"])
-            trainer.go_on_from(state)
-        position = trainer.run()
-        journal.close()
+        trainer = begin(job, Keeper(part), identity)
+        with Journal(log if job.ranks.first else None, trainer.position.log_bytes) as trainer.journal:
+            position = trainer.run()
         if job.ranks.first:
             tell_of_dev(job, position)
             lineage = lineage_of(job, identity, position)
-            finish(method, job.base, part, output, lineage, force=job.force)
+            try:
+                finish(trainer.method, job.base, part, output, lineage)
+            except BaseException:
+                trainer.save()  # so that a full disk does not cost the run
+                raise
         job.ranks.wait()
 
 
-def refuse_existing(output: Path, *, resume: bool, force: bool) -> None:
-    """Said before any work: a checkpoint is not overwritten, nor a run that was stopped."""
-    if resume or force:
-        return
-    if output.exists():
-        raise CannotCreateError(f"{output}: exists already", advice="use -f to replace it")
-    if any(part_of(output).glob("state-*.pt")):
-        advice = "--resume goes on with it, -f begins anew"
-        raise CannotCreateError(f"{part_of(output)}: holds a run that was not finished", advice=advice)
+def begin(job: Job, keeper: Keeper, identity: dict[str, Any]) -> Trainer:
+    """A trainer at its first step, or where the last state was saved."""
+    ranks, seed = job.ranks, identity["seed"]
+    if ranks.first and not job.resume:
+        keeper.forget()
+    ranks.wait()
+    state = keeper.load() if job.resume else None
+    theirs = {} if state is None else state["identity"]
+    check_identity(identity, theirs.get("run", identity), str(keeper.folder))
+    use_threads(job.threads, theirs.get("surroundings"))
+    ours = surroundings(ranks, job.settings.precision)
+    torch.manual_seed(seed)  # before anything is built: new heads draw their weights
+    method = job.kind.build(job.base, job.settings).to(ranks.device)
+    # Dropout is of each process's own, and not of the numbers that made the heads.
+    torch.manual_seed(int(stream(seed, ranks.rank, "dropout").integers(1 << 62)))
+    trainer = Trainer(
+        method,
+        job.corpus,
+        keeper,
+        seed,
+        ranks=ranks,
+        dev=job.dev,
+        stop=job.stop,
+        saving=job.saving,
+        identity={"run": identity, "surroundings": ours},
+        precision=precision_of(job.settings.precision, ranks.device),
+        report=job.report,
+    )
+    if state is not None:
+        differences = differing(ours, theirs["surroundings"])
+        if differences:
+            job.warn(f"goes on elsewhere, so the last bits may differ: {', '.join(differences)}")
+        trainer.go_on_from(state)
+    return trainer
 
 
 def is_finished(job: Job, output: Path, identity: Mapping[str, Any]) -> bool:
@@ -146,46 +136,6 @@ def check_identity(ours: Mapping[str, Any], theirs: Mapping[str, Any], source: s
     if differences:
         advice = "give the same settings and rows, or begin anew with -f"
         raise DataError(f"is another run: {', '.join(differences)}", source=source, advice=advice)
-
-
-@contextmanager
-def claimed(part: Path, lock: str, *, first: bool) -> Iterator[None]:
-    """A folder to write in, ours alone: two runs that write one state would mix."""
-    if not first:
-        yield
-        return
-    try:
-        part.mkdir(parents=True, exist_ok=True)
-        handle = os.open(part / lock, os.O_RDWR | os.O_CREAT)
-    except OSError as error:
-        trouble = (error.strerror or str(error)).lower()
-        raise CannotCreateError(f"{part}: cannot be made: {trouble}") from error
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        yield
-    except BlockingIOError as error:
-        raise CannotCreateError(f"{part}: another process is training into it") from error
-    finally:
-        os.close(handle)
-
-
-def use_threads(job: Job, state: Mapping[str, Any] | None) -> None:
-    """As asked, else as the state was made with, else all this process may use; never by the environment."""
-    before = None if state is None else state["identity"]["surroundings"]["threads"]
-    most = max(1, len(os.sched_getaffinity(0)) // int(os.environ.get("LOCAL_WORLD_SIZE", "1")))
-    torch.set_num_threads(job.threads or before or most)
-
-
-def warn_of_surroundings(job: Job, theirs: Mapping[str, Any]) -> None:
-    differences = differing(job.surroundings(), theirs)
-    if differences:
-        job.warn(f"goes on elsewhere, so the last bits may differ: {', '.join(differences)}")
-
-
-def precision_of(name: str, device: torch.device) -> Callable[[], AbstractContextManager[object]]:
-    """What the encoder runs in: as it is, or with products in bfloat16."""
-    kind = pick_precision(name, device)
-    return nullcontext if kind == torch.float32 else partial(torch.autocast, device.type, dtype=kind)
 
 
 def tell_of_dev(job: Job, position: Position) -> None:
@@ -210,5 +160,5 @@ def lineage_of(job: Job, identity: Mapping[str, Any], position: Position) -> dic
         "parents": list(job.base.parents),
         "run": dict(identity),
         "rows": len(job.corpus),
-        "made_with": job.surroundings(),
+        "made_with": surroundings(job.ranks, job.settings.precision),
     }

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from sentkit.errors import UsageError
+from sentkit.errors import CannotCreateError, UsageError
 from sentkit.formats.jsonfiles import read_object
 
 SEEDS = re.compile(r"(\d{1,9})(?:\.\.(\d{1,9}))?")
@@ -53,6 +53,22 @@ class Place:
         named = Path(path)
         return str(named.with_name(f"{named.stem}.seed-{seed}{named.suffix}"))
 
+    def refuse_existing(self, *, resume: bool, force: bool) -> None:
+        """Said before any work: a checkpoint is not overwritten, nor a run that was stopped."""
+        if self.several and (self.output.is_file() or (self.output / "config.json").exists()):
+            raise CannotCreateError(f"{self.output}: is no folder of runs")
+        for output in map(self.of, self.seeds):
+            if output.exists() and not (output / "sentkit.json").is_file():
+                raise CannotCreateError(f"{output}: exists already, and is not one of ours")
+            if output.exists() and not self.several and not resume and not force:
+                raise CannotCreateError(f"{output}: exists already", advice="use -f to replace it")
+            if output.exists() and force and Path.cwd().is_relative_to(output.resolve()):
+                raise CannotCreateError(f"{output}: is the folder you stand in, and cannot be replaced")
+            if any(part_of(output).glob("state-*.pt")) and not resume and not force:
+                advice = "--resume goes on with it, -f begins anew"
+                problem = "holds a run that was not finished"
+                raise CannotCreateError(f"{part_of(output)}: {problem}", advice=advice)
+
     def results(self) -> list[dict[str, Any]]:
         """What became of each seed, and of several their mean and standard deviation (of a sample)."""
         found: list[dict[str, Any]] = []
@@ -69,4 +85,5 @@ class Place:
 
 def part_of(output: Path) -> Path:
     """Where a run that is not finished keeps its state."""
-    return output.with_name(output.name + ".part")
+    named = output if output.name not in ("", "..") else output.resolve()
+    return named.with_name(named.name + ".part")

@@ -1,29 +1,28 @@
 """One command: the rows are read once, and then each seed is a run of its own."""
 
-import os
-import shutil
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-
-import torch
 
 from sentkit.errors import UsageError
 from sentkit.formats.checkpoints import read_checkpoint
 from sentkit.formats.rows import Inputs
 from sentkit.model.precision import pick_device
-from sentkit.training.base import Base, open_base
 from sentkit.training.beginning import Bases, Init, from_nothing
-from sentkit.training.corpus import Corpus, Tallied, check_rows, map_corpus, write_corpus
+from sentkit.training.claim import claimed
+from sentkit.training.corpus import FILES, Corpus, Tallied, check_rows, map_corpus, write_corpus
 from sentkit.training.dev import read_dev
 from sentkit.training.examples import ExampleParser
+from sentkit.training.journal import check_log
 from sentkit.training.method import Method
+from sentkit.training.origin import Base, open_base
 from sentkit.training.ranks import Ranks, open_ranks
-from sentkit.training.run import Job, claimed, refuse_existing, train
+from sentkit.training.run import Job, train
 from sentkit.training.seeds import Place
-from sentkit.training.stopping import Interrupted, Stop, Stopped, listening
+from sentkit.training.stopping import Interrupted, Stop, Stopped
+from sentkit.training.surroundings import be_deterministic, precision_name
 from sentkit.training.trainer import Record, Saving
 
 
@@ -54,22 +53,20 @@ class Told:
     rows: Callable[[Corpus, Tallied], None]
     step: Callable[[Record], None]
     warn: Callable[[str], None]
+    note: Callable[[str], None]  # for those who want to know more
 
 
-def perform(request: Request, inputs: Inputs, told: Told) -> bool:
+def perform(request: Request, inputs: Inputs, stop: Stop, told: Told) -> bool:
     """All runs of a command; whether this process speaks for all that took part."""
-    check_batch(request)
-    for seed in request.place.seeds:
-        go_on = request.resume or request.place.several
-        refuse_existing(request.place.of(seed), resume=go_on, force=request.force)
+    check(request)
     if request.deterministic:
         be_deterministic()
-    with (
-        listening() as stop,
-        open_ranks(pick_device(request.device)) as ranks,
-        beginning(request, ranks) as base_of,
-    ):
+    with open_ranks(pick_device(request.device)) as ranks, beginning(request, ranks) as base_of:
         base = base_of(request.place.seeds[0])
+        request.kind.check(base, request.settings)
+        if base.left_behind:
+            told.warn(f"{base.checkpoint.name} declares steps that the new one will not: {base.left_behind}")
+        told.note(f"{ranks.device}, {precision_name(request.settings.precision, ranks.device)}")
         dev = None if request.dev is None else read_dev(request.dev, base.reading)
         with workplace(request.place, ranks) as folder:
             corpus = read_corpus(request, inputs, base, ranks, stop, folder, told)
@@ -98,14 +95,14 @@ def perform(request: Request, inputs: Inputs, told: Told) -> bool:
         return ranks.first
 
 
-def check_batch(request: Request) -> None:
+def check(request: Request) -> None:
+    """What can be refused before anything is read."""
     if request.settings.batch == 1 and not request.kind.row_wise:
         raise UsageError("batch=1: a contrast takes 2 rows or more")
-
-
-def be_deterministic() -> None:
-    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
-    torch.use_deterministic_algorithms(True)
+    request.place.refuse_existing(resume=request.resume, force=request.force)
+    for seed in request.place.seeds:
+        if not (request.place.several and request.place.of(seed).exists()):
+            check_log(request.place.log(request.log, seed), resume=request.resume, force=request.force)
 
 
 def refuse_unpacked(request: Request, base: Base) -> None:
@@ -129,11 +126,18 @@ def beginning(request: Request, ranks: Ranks) -> Iterator[Bases]:
 
 @contextmanager
 def workplace(place: Place, ranks: Ranks) -> Iterator[Path]:
-    """The folder of the tokens, gone when all runs are done."""
-    with claimed(place.rows, "rows.lock", first=ranks.first):
-        yield place.rows
-        if ranks.first:
-            shutil.rmtree(place.rows, ignore_errors=True)
+    """The folder of the tokens, which go when all runs are done or one is stopped."""
+    try:
+        with claimed(place.rows, "rows.lock", first=ranks.first):
+            try:
+                yield place.rows
+            finally:
+                for name in FILES if ranks.first else ():
+                    (place.rows / name).unlink(missing_ok=True)
+    finally:
+        if ranks.first and place.several:
+            with suppress(OSError):  # there are runs in it
+                place.output.rmdir()
 
 
 def read_corpus(
@@ -143,9 +147,9 @@ def read_corpus(
     tallied, kind, settings = Tallied(), request.kind, request.settings
     if ranks.first:
         parser = ExampleParser(request.method, kind.reads(settings), inputs.fields)
-        dedup = settings.dedup
         try:
-            tallied = write_corpus(folder, inputs, parser, base.tokenizer, dedup=dedup, poll=stop.poll)
+            with stop.impatient():
+                tallied = write_corpus(folder, inputs, parser, base.tokenizer, dedup=settings.dedup)
         except Interrupted as error:
             advice = "the same command with --resume begins again"
             raise Stopped("stopped before the first step", advice=advice) from error

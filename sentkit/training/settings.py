@@ -1,6 +1,7 @@
 """Settings: a name, a default and where it comes from, and the values it may have. No torch."""
 
-from collections.abc import Iterable, Mapping, Sequence
+import math
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import Field, dataclass, field, fields
 from difflib import get_close_matches
 from types import NoneType
@@ -110,16 +111,18 @@ def value_of(name: str, kind: Any, text: str) -> Any:
         value = WORDS[text.lower()] if kind is bool else kind(text)
     except (KeyError, ValueError) as error:
         raise UsageError(f'{name}: "{text}" is not {KINDS[kind]}') from error
-    if isinstance(value, float) and value != value:
+    if isinstance(value, float) and not math.isfinite(value):
         raise UsageError(f'{name}: "{text}" is not {KINDS[kind]}')
     return value
 
 
-def refuse_idle(settings: Any, names: Iterable[str], because: str) -> None:
+def refuse_idle(settings: Any, names: Collection[str], because: str) -> None:
     """A UsageError for one of these settings that was changed, where it would do nothing."""
     for each in fields(settings):
         if each.name in names and getattr(settings, each.name) != each.default:
-            raise UsageError(f"{each.name} does nothing with {because}")
+            # A preset may have changed it, so that to leave it out is not enough.
+            advice = f"leave it as it is by default: {each.name}={shown(each.default)}"
+            raise UsageError(f"{each.name} does nothing with {because}", advice=advice)
 
 
 def limits(note: Note) -> str:
@@ -148,3 +151,15 @@ def differing(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> list[str]:
         for name in names
         if ours.get(name) != theirs.get(name)
     ]
+
+
+def described(kind: type, presets: Mapping[str, Mapping[str, Any]]) -> list[tuple[str, str]]:
+    """Every setting with its default, what it is and where the default comes from; then the presets."""
+    rules, found = notes(kind), []
+    for each in fields(kind):
+        words = "; ".join(filter(None, (rules[each.name].meaning, limits(rules[each.name]))))
+        found.append((f"{each.name}={shown(each.default)}", f"{words} [{rules[each.name].source}]"))
+    for name, preset in presets.items():
+        changes = " ".join(f"{one}={shown(value)}" for one, value in preset.items())
+        found.append((f"--preset {name}", changes or "the defaults"))
+    return found

@@ -74,14 +74,20 @@ class Keeper:
                 (self.folder / f"{name}-{step}.pt").unlink()
 
     def load(self) -> dict[str, Any] | None:
-        """The newest state; None where nothing has been saved."""
-        content = None
+        """The newest state that can be read; None where nothing has been saved."""
+        found, problem = None, None
         for step in sorted(self._steps(STATE)):
-            content = read(self.folder / f"state-{step}.pt")
-            self.named[step] = content["position"]["best_step"]
-        if content is not None:
-            content["position"] = Position(**content["position"])
-        return content
+            try:
+                found = read(self.folder / f"state-{step}.pt")
+            except DataError as error:
+                problem = error
+            else:
+                self.named[step] = found["position"]["best_step"]
+        if found is None:
+            if problem is not None:
+                raise problem
+            return None
+        return {**found, "position": Position(**found["position"])}
 
     def save_best(self, step: int, tensors: Mapping[str, Tensor]) -> None:
         write(self.folder / f"best-{step}.pt", dict(tensors))
@@ -99,7 +105,8 @@ def read(path: Path) -> dict[str, Any]:
     try:
         found: dict[str, Any] = torch.load(path, weights_only=True, map_location="cpu")
     except Exception as error:  # bytes that are no state can fail anywhere in the unpickler
-        raise DataError("not a state of a run, or cut short", source=str(path)) from error
+        advice = "-f begins anew"
+        raise DataError("not a state of a run, or cut short", source=str(path), advice=advice) from error
     return found
 
 

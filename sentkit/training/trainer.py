@@ -8,19 +8,19 @@ same bytes as one that was not.
 import math
 import time
 from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 from torch import Tensor
 
-from sentkit.errors import DataError
+from sentkit.errors import DataError, UsageError
 from sentkit.training.batches import Batch, Order, stream
 from sentkit.training.corpus import Corpus
 from sentkit.training.dev import Dev
-from sentkit.training.gradient import Gradient, norm_of
+from sentkit.training.gradient import Dice, Gradient, norm_of
 from sentkit.training.journal import Journal
 from sentkit.training.method import Method
 from sentkit.training.optimisers import make_optimiser
@@ -29,6 +29,7 @@ from sentkit.training.recipe import Recipe
 from sentkit.training.schedules import SCHEDULES, warmup_steps
 from sentkit.training.state import Keeper, Position
 from sentkit.training.stopping import Interrupted, Stop, Stopped
+from sentkit.training.surroundings import Context
 
 Record = dict[str, Any]
 
@@ -53,7 +54,7 @@ class Trainer:
     stop: Stop = field(default_factory=Stop)
     saving: Saving = field(default_factory=Saving)
     identity: Mapping[str, Any] = field(default_factory=dict)  # what a state to go on from must agree in
-    precision: Callable[[], AbstractContextManager[object]] = nullcontext
+    precision: Context = nullcontext
     report: Callable[[Record], None] = lambda record: None
     position: Position = field(default_factory=Position)
     order: Order = field(init=False)
@@ -81,10 +82,15 @@ class Trainer:
 
     def run(self) -> Position:
         """All steps that are left; the method then holds the weights to keep."""
+        if not any(self.factor(step) for step in range(self.order.steps)):
+            raise UsageError(
+                f"all {self.order.steps} steps are warm-up, at a learning rate of 0: nothing would change",
+                advice="take a smaller --batch, more --epochs, or --set warmup=0",
+            )
         self.method.train()
-        self.journal.begin(self.position.log_bytes)
         while not self._done():
             self._step()
+        self._refuse_broken()
         if self.recipe.final == "best" and self.position.best_step >= 0:
             self.restore(self.keeper.load_best(self.position.best_step))
         return self.position
@@ -95,7 +101,8 @@ class Trainer:
             self._evaluate()
         stop, save = self.ranks.any([self.stop.asked, self._save_due()])
         if stop or save:
-            self._save()
+            self._refuse_broken()
+            self.save()
         if stop:
             raise Stopped(
                 f"stopped at step {self.position.step} of {self.order.steps}, and saved",
@@ -106,18 +113,19 @@ class Trainer:
     # One step.
 
     def _step(self) -> None:
-        began, step = time.monotonic(), self.position.step
+        began, step, dice = time.monotonic(), self.position.step, Dice.now(self.ranks.device)
         batch = self._batch(step)
         self.method.before_step()
         terms = self.gradient.of(batch)
-        for name, value in terms.items():
-            self._refuse_nan(name, value)
         norm = norm_of([parameter for _, parameter in self.method.trained()], self.recipe.clip)
-        self._refuse_nan("the gradient's norm", norm)
+        for name, value in (*terms.items(), ("the gradient's norm", norm)):
+            if not math.isfinite(value):
+                self._end_before(dice, f"{name} is {value} at step {step + 1}")
         factor = self.factor(step)
         for group, rate in zip(self.optimiser.param_groups, self.rates, strict=True):
             group["lr"] = rate * factor
         self.optimiser.step()
+        self.method.after_step(self.gradient.outputs)
         self.position.step += 1
         seconds = max(time.monotonic() - began, 1e-9)
         self._tell(
@@ -134,6 +142,26 @@ class Trainer:
             }
         )
 
+    def _end_before(self, dice: Dice, problem: str) -> NoReturn:
+        """Save the state before a step that cannot be taken, and say so."""
+        dice.throw_again()
+        self._refuse_broken()
+        if self.position.step:
+            self.save()
+        raise DataError(
+            f"{problem}: the run cannot go on",
+            source="training",
+            advice="a lower --lr is another run: begin anew with -f; the state before the step is kept",
+        )
+
+    def _refuse_broken(self) -> None:
+        """Weights that are no numbers are neither saved nor made into a checkpoint."""
+        for name, parameter in self.method.trained():
+            if not torch.isfinite(parameter).all():
+                problem = f"{name} holds what is no number after step {self.position.step}"
+                advice = "a lower --lr is another run: begin anew with -f"
+                raise DataError(problem, source="training", advice=advice)
+
     def _batch(self, step: int) -> Batch:
         batch = self.corpus.batch(self.order.at(step))
         return batch.drawn(self.method.draw(batch, partial(stream, self.seed, step)))
@@ -141,14 +169,6 @@ class Trainer:
     def factor(self, step: int) -> float:
         steps = self.order.steps
         return SCHEDULES[self.recipe.schedule](step, steps, warmup_steps(self.recipe.warmup, steps))
-
-    def _refuse_nan(self, name: str, value: float) -> None:
-        if not math.isfinite(value):
-            raise DataError(
-                f"{name} is {value} at step {self.position.step + 1}: the run cannot go on",
-                source="training",
-                advice="try a lower --lr; the last state saved is kept, and --resume goes on from it",
-            )
 
     def _tell(self, record: Record) -> None:
         if self.ranks.first:
@@ -179,6 +199,7 @@ class Trainer:
         score = math.nan if missing else score
         best = self.position.judge(score, cumulative=self.recipe.early_stop == "cumulative")
         if best and self.ranks.first:
+            self._refuse_broken()
             self.keeper.save_best(self.position.step, self.tensors())
         self.position.evaluated = self.position.step
         self._tell({"step": self.position.step, "dev": None if missing else score, "best": best})
@@ -199,7 +220,7 @@ class Trainer:
         steps, due = self.saving.steps, time.monotonic() - self.saved_at >= self.saving.seconds
         return bool(self.position.step) and (due or bool(steps and self.position.step % steps == 0))
 
-    def _save(self) -> None:
+    def save(self) -> None:
         dice = [each.to("cpu") for each in self.ranks.collect(torch.get_rng_state())]
         on_device = []
         if self.ranks.device.type == "cuda":

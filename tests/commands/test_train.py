@@ -2,6 +2,10 @@
 
 import json
 import shutil
+import signal
+import subprocess
+import sys
+import time
 
 import numpy as np
 import pytest
@@ -174,10 +178,10 @@ WRONG = [
     (("--lr", "nan"), 2, 'lr: "nan" is not a number', None),
     (("--preset", "huge"), 2, 'no preset "huge"', "there are: bert-base, bert-large"),
     (("--seed", "9..1"), 2, '--seed "9..1"', "expected 7, or 1,2,3, or 0..9"),
-    (("--max-length", "500"), 2, "--max-length 500: this encoder has 128 positions", None),
+    (("--lr", "inf"), 2, 'lr: "inf" is not a number', None),
     (("--device", "tpu"), 2, 'no device "tpu"', "there are: cpu, cuda"),
     (("--dev", "absent.jsonl"), 66, "absent.jsonl: no such file", None),
-    (("--log", "no/such/run.jsonl"), 73, "no/such/run.jsonl: cannot be written: no such file", None),
+    (("--log", "no/such/run.jsonl"), 73, "no/such/run.jsonl: cannot be written: no such", None),
 ]
 
 
@@ -352,3 +356,159 @@ def test_every_method_is_listed_with_its_settings(sentkit):
         assert name in listed
         assert "epochs=" in told
         assert told.count("[paper]") + told.count("[released code]") + told.count("[our choice]") >= 20
+
+
+def test_a_log_is_never_written_over_by_accident(train, texts, tmp_path):
+    """Not the rows themselves, nor another file; -f says that it may be, and a log is gone on with."""
+    rows = texts.read_bytes()
+    own, other = train("--log", texts), train("--log", "notes")
+    (tmp_path / "notes").write_text("mine\n")
+    foreign, resumed = train("--log", "notes", output="b"), train("--log", "notes", "--resume", output="b")
+    forced = train("--log", "notes", "-f", output="b")
+
+    assert (own.code, own.told[0]) == (73, f"sentkit train: {texts}: exists already")
+    assert texts.read_bytes() == rows
+    assert (other.code, foreign.code, resumed.code, forced.code) == (0, 73, 73, 0)
+    assert train("--log", "notes", "--resume", output="c").code == 0
+    assert train("--log", "/dev/null", output="d").code == 0
+    assert train("--log", "-", output="e").code == 2
+
+
+def test_of_several_seeds_an_unfinished_one_is_not_begun_anew(train, tmp_path):
+    train("--seed", "0,1", output="runs")
+    shutil.rmtree(tmp_path / "runs/seed-1")
+    (tmp_path / "runs/seed-1.part").mkdir()
+    (tmp_path / "runs/seed-1.part/state-2.pt").write_bytes(b"what is left of a run")
+    done = train("--seed", "0,1", output="runs")
+
+    assert (done.code, done.told[1]) == (73, "  --resume goes on with it, -f begins anew")
+    assert (tmp_path / "runs/seed-1.part/state-2.pt").exists()
+
+
+def test_several_seeds_do_not_go_into_a_checkpoint(train, tmp_path):
+    train()
+    done = train("--seed", "0,1")
+
+    assert (done.code, done.told[0]) == (73, "sentkit train: out: is no folder of runs")
+
+
+def test_what_is_not_ours_is_refused_before_any_work(train, tmp_path):
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "file").write_text("mine")
+    for name in ("mine", "file", "."):
+        done = train("-f", "--log", "run.jsonl", output=name)
+
+        assert (done.code, done.told[0]) == (
+            73,
+            f"sentkit train: {name}: exists already, and is not one of ours",
+        )
+    assert not (tmp_path / "run.jsonl").exists()
+
+
+def test_weights_that_are_no_numbers_are_not_written(train, texts, tmp_path):
+    """The last step of all may break them, and no loss comes after it."""
+    texts.write_text("a cat\na dog\nrain\n")
+    done = train("--lr", 1e38, "--set", "beta2=0.99999", "--set", "optimizer=adamw-bert")
+
+    assert (done.code, done.told[0].partition(" holds ")[2]) == (65, "what is no number after step 1")
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_run_that_is_all_warm_up_is_refused(sentkit, tiny, texts):
+    done = sentkit("train", "mlm", texts, "-m", tiny, "--set", "head=fresh", "-o", "out", "--threads", 1)
+
+    assert (done.code, done.told[0].partition(",")[0]) == (2, "sentkit train: all 1 steps are warm-up")
+
+
+def test_nothing_is_left_of_a_run_that_never_began(train, tmp_path, texts):
+    before = sorted(tmp_path.iterdir())
+    texts.write_text("one\n")
+    for seed in ("0", "0,1"):
+        assert train("--seed", seed).code == 65
+
+    assert sorted(tmp_path.iterdir()) == before
+
+
+def test_flags_that_belong_to_dev_are_refused_without_it(train):
+    assert train("--patience", 3).told[0] == "sentkit train: patience does nothing without --dev"
+    assert train("--set", "final=last").code == 2
+
+
+def test_a_length_beyond_the_base_names_its_setting(train):
+    done = train("--max-length", 500)
+
+    assert done.told[0].startswith("sentkit train: max_length=500: ")
+    assert done.told[1] == "  use --max-length 128"
+
+
+def test_steps_that_are_left_behind_are_told(sentkit, texts, minilm):
+    done = sentkit(
+        "train", "simcse", texts, "-m", minilm, "-o", "out", "--batch", 9, "--threads", 1, "--max-length", 8
+    )
+
+    assert done.code == 0
+    assert f"{minilm} declares steps that the new one will not: normalise" in done.err
+
+
+def test_labels_that_are_not_read_are_told(sentkit, tiny, tmp_path, jsonl):
+    """Contradictions would be taken for two wordings of one sentence."""
+    (tmp_path / "nli.jsonl").write_bytes(
+        jsonl(
+            *(
+                {"text_a": a, "text_b": b, "label": "contradiction"}
+                for a, b in zip(TEXTS, TEXTS[1:], strict=False)
+            )
+        )
+    )
+    done = sentkit("train", "simcse", "nli.jsonl", "-m", tiny, "-o", "out", "--threads", 1)
+
+    assert done.code == 0
+    assert 'a pair is one sentence in two wordings here: its "label" is not read' in done.err
+
+
+def test_dev_scores_are_progress_too(sentkit, tiny, texts, dev):
+    done = sentkit(
+        "train", "simcse", texts, "-m", tiny, "-o", "o", "--dev", dev, "--threads", 1, "--progress", "json"
+    )
+
+    assert [json.loads(line)["step"] for line in done.told if '"dev"' in line] == [0, 1]
+
+
+def test_world_size_alone_is_a_mistake_of_the_environment(train, monkeypatch):
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    monkeypatch.delenv("RANK", raising=False)
+    done = train()
+
+    assert (done.code, done.told[0]) == (2, "sentkit train: WORLD_SIZE is 2 and there is no RANK")
+
+
+def test_a_stop_ends_the_wait_for_rows(tmp_path, tiny):
+    """A pipe that stays open and silent: 75 at once, and nothing is left."""
+    command = [sys.executable, "-m", "sentkit", "train", "simcse", "-m", str(tiny), "-o", "out"]
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, stderr=subprocess.PIPE, cwd=tmp_path)
+    process.stdin.write(b"a cat\na dog\n")
+    process.stdin.flush()
+    while process.poll() is None and not (tmp_path / "out.part/tokens.i32").exists():
+        time.sleep(0.05)
+    time.sleep(0.2)
+    process.send_signal(signal.SIGTERM)
+
+    assert process.wait(timeout=20) == 75
+    assert process.stderr.read().startswith(b"sentkit train: stopped before the first step")
+    assert not (tmp_path / "out.part").exists()
+
+
+def test_a_stop_while_torch_is_imported_is_not_lost(tmp_path, tiny, texts):
+    """At any moment of the start: 75 once the program listens, 143 before, and never a run or a traceback."""
+    command = [sys.executable, "-m", "sentkit", "train", "simcse", str(texts), "-m", str(tiny), "-o", "out"]
+    for after in (0.3, 0.6, 0.9, 1.2, 1.5, 1.8):
+        process = subprocess.Popen(
+            [*command, "--epochs", "100000"], stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, cwd=tmp_path
+        )
+        time.sleep(after)
+        process.send_signal(signal.SIGTERM)
+        code, said = process.wait(timeout=30), process.stderr.read()
+
+        assert code in (75, 143, -signal.SIGTERM), (after, said)
+        assert b"bug" not in said
+        shutil.rmtree(tmp_path / "out.part", ignore_errors=True)

@@ -7,7 +7,7 @@ import torch
 from sentkit.formats.readout import parse_readout
 from sentkit.model.packed import pack
 from sentkit.model.readouts import read
-from sentkit.model.views import VIEWS, apply_all, share
+from sentkit.model.views import VIEWS, share
 
 MIXED = [10, 6, 1, 7, 7, 20]
 WIDTH = 24
@@ -209,30 +209,3 @@ def test_a_slice_of_the_draw_does_to_its_sentences_what_the_whole_does(name, ber
 def test_a_draw_for_another_batch_is_refused():
     with pytest.raises(AssertionError):
         VIEWS["token-cutoff"].apply(batch([3, 3]), [np.array([0])])
-
-
-def test_views_act_together_on_one_pass(bert, sentences):
-    """Zero where the feature cutoff or the token cutoff cuts, and elsewhere the shuffled states."""
-    packed = pack(sentences(MIXED))
-    names = ["feature-cutoff", "shuffle", "token-cutoff"]
-    random = generator()
-    drawn = {name: VIEWS[name].draw(random, MIXED, bert.width, 0.3) for name in names}
-
-    moved, disturb = apply_all(packed, [(VIEWS[name], drawn[name]) for name in names])
-    shuffled, _ = VIEWS["shuffle"].apply(packed, drawn["shuffle"])
-    with torch.no_grad():
-        expected = next(bert.states(shuffled)).clone()
-        found = next(bert.states(moved, disturb=disturb))
-    start = 0
-    for number, length in enumerate(MIXED):
-        expected[start : start + length, drawn["feature-cutoff"][number]] = 0
-        expected[start + drawn["token-cutoff"][number]] = 0
-        start += length
-
-    assert torch.equal(found, expected)
-
-
-def test_no_views_are_no_change():
-    packed = batch(MIXED)
-
-    assert apply_all(packed, []) == (packed, None)

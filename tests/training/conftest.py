@@ -11,7 +11,7 @@ import torch
 
 from sentkit.formats.checkpoints import read_checkpoint
 from sentkit.formats.rows import Inputs
-from sentkit.training.base import Base, open_base
+from sentkit.training.origin import Base, open_base
 from sentkit.training.corpus import Corpus, map_corpus, write_corpus
 from sentkit.training.examples import ExampleParser
 from sentkit.training.method import Method

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from sentkit.formats.checkpoints import read_checkpoint
-from sentkit.training.base import open_base
+from sentkit.training.origin import open_base
 from sentkit.training.batches import chunks, shares
 from sentkit.training.gradient import Gradient
 from sentkit.training.methods.simcse import SimCSE

@@ -14,7 +14,7 @@ import torch
 
 from sentkit.formats.checkpoints import read_checkpoint
 from sentkit.formats.rows import Inputs
-from sentkit.training.base import open_base
+from sentkit.training.origin import open_base
 from sentkit.training.catalogue import find
 from sentkit.training.corpus import map_corpus, write_corpus
 from sentkit.training.examples import ExampleParser

@@ -14,15 +14,25 @@ from torch.nn import functional as F
 from sentkit.formats.kinds import PAIR, SENTENCE
 from sentkit.model.adapter import Adapter
 from sentkit.model.bert import Bert
+from sentkit.model.readouts import widened
 from sentkit.model.views import VIEWS, Drawn, View
 from sentkit.training.batches import Batch, Ids
 from sentkit.training.examples import NLI, Labels, Reads
-from sentkit.training.losses import paired_contrast, widened
+from sentkit.training.losses import paired_contrast
 from sentkit.training.method import Draw, Method, Outputs, Term, mean_of
 from sentkit.training.recipe import Recipe
-from sentkit.training.settings import ours, paper, released
+from sentkit.training.settings import ours, paper, refuse_idle, released
 
-MODES = ("unsup", "sup", "joint")
+IDLE = {  # by mode, the settings of the others
+    "unsup": ("alpha", "pair_features"),
+    "sup": ("view_b", "temperature", "alpha", "loss_scale"),
+    "joint": ("loss_scale",),
+}
+RATES = {  # by view, the setting of how much it cuts
+    "token-cutoff": "token_cutoff_rate",
+    "feature-cutoff": "feature_cutoff_rate",
+    "dropout": "view_dropout_rate",
+}
 
 Block = Callable[[Tensor, Tensor], Tensor]  # two (b, d) -> (b, d)
 
@@ -53,7 +63,7 @@ FEATURES: dict[str, tuple[Block, ...]] = {
 RELEASED = {"optimizer": "adamw-bert"}
 WITH_DROPOUT = RELEASED | {"dropout": None}
 LABELLED = WITH_DROPOUT | {"view_a": "none", "lr": 2e-5, "epochs": 1, "patience": 0, "pair_features": "uvdm"}
-SUP = LABELLED | {"mode": "sup", "view_b": "none"}
+SUP = LABELLED | {"mode": "sup"}
 JOINT = LABELLED | {"mode": "joint", "view_b": "token-cutoff", "token_cutoff_rate": 0.1}
 AFTER_SUP = WITH_DROPOUT | {"view_a": "none", "view_b": "feature-cutoff", "feature_cutoff_rate": 0.1}
 AFTER_JOINT = WITH_DROPOUT | {"view_a": "none"}
@@ -64,7 +74,7 @@ class ConSERT(Method):
     @dataclass(frozen=True, kw_only=True)
     class Settings(Recipe):
         mode: str = paper(
-            "unsup", "sup: learn the label of a pair; joint: that and the contrast", choices=MODES
+            "unsup", "sup: learn the label of a pair; joint: that and the contrast", choices=tuple(IDLE)
         )
         view_a: str = paper(
             "feature-cutoff", "how one view is disturbed; the classifier reads it too", choices=tuple(VIEWS)
@@ -96,6 +106,17 @@ class ConSERT(Method):
         eval_every: int = released(200)
         patience: int = released(10)
 
+        def __post_init__(self) -> None:
+            super().__post_init__()
+            refuse_idle(self, IDLE[self.mode], f"mode={self.mode}")
+            idle = [rate for kind, rate in RATES.items() if kind not in self.views.values()]
+            refuse_idle(self, idle, " and ".join(f"view_{each}={kind}" for each, kind in self.views.items()))
+
+        @property
+        def views(self) -> dict[str, str]:
+            """How each view that is read is disturbed."""
+            return {"a": self.view_a} if self.mode == "sup" else {"a": self.view_a, "b": self.view_b}
+
     presets: ClassVar = {
         "unsup-base": RELEASED,
         "unsup-large": WITH_DROPOUT | {"view_a": "none", "epochs": 25, "eval_every": 100},
@@ -112,7 +133,7 @@ class ConSERT(Method):
         "joint-unsup-base": AFTER_JOINT | {"epochs": 25},
         "joint-unsup-large": AFTER_JOINT | {"epochs": 10, "max_length": 40},
     }
-    needs_packed = "first states that a view may change"
+    needs_packed: ClassVar = "first states that a view may change"
 
     def __init__(self, body: Bert | Adapter, settings: Settings) -> None:
         super().__init__(body, settings)
@@ -139,18 +160,12 @@ class ConSERT(Method):
         """The texts that are read under each view, one sequence for each text of a row."""
         if self.settings.mode == "unsup":
             return {"a": batch.texts[:1], "b": batch.texts[-1:]}
-        return dict.fromkeys("a" if self.settings.mode == "sup" else "ab", batch.texts)
+        return dict.fromkeys(self.settings.views, batch.texts)
 
     def view(self, name: str) -> tuple[View, float]:
         """The view, and its rate."""
-        settings = self.settings
-        rates = {
-            "token-cutoff": settings.token_cutoff_rate,
-            "feature-cutoff": settings.feature_cutoff_rate,
-            "dropout": settings.view_dropout_rate,
-        }
-        kind = {"a": settings.view_a, "b": settings.view_b}[name]
-        return VIEWS[kind], rates.get(kind, 0.0)
+        kind = self.settings.views[name]
+        return VIEWS[kind], getattr(self.settings, RATES[kind]) if kind in RATES else 0.0
 
     def draw(self, batch: Batch, random: Draw) -> Mapping[str, Drawn]:
         found: dict[str, Drawn] = {}

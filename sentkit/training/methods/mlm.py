@@ -18,12 +18,12 @@ from sentkit.model.bert import Bert
 from sentkit.model.fresh import SPECIAL
 from sentkit.model.lmhead import LanguageHead, fresh_head, head_tensors, read_head
 from sentkit.model.packed import first_tokens
+from sentkit.model.readouts import widened
 from sentkit.model.tokens import MASKS, Tokenizer
-from sentkit.training.base import Base
 from sentkit.training.batches import Batch, Ids
 from sentkit.training.examples import Reads
-from sentkit.training.losses import widened
 from sentkit.training.method import Draw, Method, Outputs, Term
+from sentkit.training.origin import Base
 from sentkit.training.recipe import Recipe
 from sentkit.training.settings import ours, paper, released
 
@@ -72,9 +72,16 @@ class MaskedLanguageModel(Method):
         self.vocabulary = vocabulary
 
     @classmethod
+    def check(cls, base: Base, settings: Settings) -> None:
+        assert base.architecture is not None, "needs_packed is refused before"
+        vocabulary_of(base.tokenizer, base.architecture)
+        if settings.head == "own":
+            own_head(base, base.architecture)
+
+    @classmethod
     def build(cls, base: Base, settings: Settings) -> "MaskedLanguageModel":
         body = base.body(settings.dropout)
-        assert isinstance(body, Bert), "what runs through transformers was refused before"
+        assert isinstance(body, Bert), "needs_packed is refused before"
         vocabulary = vocabulary_of(base.tokenizer, body.architecture)
         return cls(body, settings, head_of(base, body.architecture, settings.head), vocabulary)
 
@@ -132,11 +139,17 @@ def head_of(base: Base, architecture: Architecture, kind: str) -> LanguageHead:
     """A head to train: a copy of the base's own, or one drawn now."""
     if kind == "fresh":
         return fresh_head(architecture, torch.default_generator)
+    # Its tensors may be those of the base, which other seeds begin from too.
+    return copy.deepcopy(own_head(base, architecture))
+
+
+def own_head(base: Base, architecture: Architecture) -> LanguageHead:
+    """The base's own head; a UsageError where it has none."""
     found = read_head(base.stored, architecture, source=base.checkpoint.name)
     if found is None:
         advice = "--set head=fresh begins with one that has learned nothing"
         raise UsageError(f"{base.checkpoint.name} has no language model's head", advice=advice)
-    return copy.deepcopy(found)  # its tensors may be those of the base, which other seeds begin from too
+    return found
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,9 +10,10 @@ from torch.nn import functional as F
 from sentkit.formats.kinds import PAIR
 from sentkit.model.adapter import Adapter
 from sentkit.model.bert import Bert
+from sentkit.model.readouts import widened
 from sentkit.training.batches import Batch
 from sentkit.training.examples import Labels, Reads
-from sentkit.training.losses import entailment_contrast, widened
+from sentkit.training.losses import entailment_contrast
 from sentkit.training.method import Method, Outputs, Term, mean_of
 from sentkit.training.methods.sbert import pair_features
 from sentkit.training.optimisers import NamedGroup

@@ -11,9 +11,10 @@ from torch.nn import functional as F
 from sentkit.formats.kinds import PAIR, TRIPLET
 from sentkit.model.adapter import Adapter
 from sentkit.model.bert import Bert
+from sentkit.model.readouts import widened
 from sentkit.training.batches import Batch
 from sentkit.training.examples import NLI, Labels, Reads, Scores
-from sentkit.training.losses import cosine_regression, triplet_margin, widened
+from sentkit.training.losses import cosine_regression, triplet_margin
 from sentkit.training.method import Method, Outputs, Term, mean_of
 from sentkit.training.recipe import Recipe
 from sentkit.training.settings import ours, paper, refuse_idle, released
@@ -34,15 +35,17 @@ def triplet(outputs: Outputs, settings: Any) -> Tensor:
 
 @dataclass(frozen=True, slots=True)
 class Objective:
-    reads: Reads
+    reads: Callable[[Any], Reads]  # of the settings
     loss: Callable[[Outputs, Any], Tensor]  # (b,)
     idle: tuple[str, ...]  # settings of the other objectives
 
 
 OBJECTIVES = {
-    "softmax": Objective(Reads((PAIR,), "label", Labels(NLI)), softmax, ("scale", "margin")),
-    "regression": Objective(Reads((PAIR,), "score", Scores()), regression, ("margin",)),
-    "triplet": Objective(Reads((TRIPLET,)), triplet, ("scale",)),
+    "softmax": Objective(lambda settings: Reads((PAIR,), "label", Labels(NLI)), softmax, ("scale", "margin")),
+    "regression": Objective(
+        lambda settings: Reads((PAIR,), "score", Scores(settings.scale)), regression, ("margin",)
+    ),
+    "triplet": Objective(lambda settings: Reads((TRIPLET,)), triplet, ("scale",)),
 }
 
 
@@ -78,7 +81,7 @@ class SBERT(Method):
         "stsb": {"objective": "regression", "epochs": 4},
         "sections": {"objective": "triplet"},
     }
-    row_wise: ClassVar[bool] = True
+    row_wise: ClassVar = True
 
     def __init__(self, body: Bert | Adapter, settings: Settings) -> None:
         super().__init__(body, settings)
@@ -87,7 +90,7 @@ class SBERT(Method):
 
     @classmethod
     def reads(cls, settings: Settings) -> Reads:
-        return OBJECTIVES[settings.objective].reads
+        return OBJECTIVES[settings.objective].reads(settings)
 
     @classmethod
     def readout(cls, settings: Settings) -> str:

@@ -8,7 +8,7 @@ sentences, l layers of the guide, d dimensions.
 import re
 from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
 import torch
@@ -30,8 +30,9 @@ from sentkit.training.losses import (
     squared_distance,
 )
 from sentkit.training.method import Draw, Method, Outputs, Term, mean_of
+from sentkit.training.origin import Base
 from sentkit.training.recipe import Recipe
-from sentkit.training.settings import ours, paper, released
+from sentkit.training.settings import ours, paper, refuse_idle, released
 
 Contrast = Callable[[Tensor, Tensor, float], Tensor]  # (b, d), the views, temperature -> one value an anchor
 
@@ -40,6 +41,13 @@ CONTRASTS: dict[str, Contrast] = {
     "opt1": guided_opt1,
     "opt2": in_batch_contrast,
     "opt3": guided_opt3,
+}
+OF_GUIDE = ("guide_pool", "guide_layers", "guide_dropout")
+RELEASED = {
+    "guide_pool": "mean",
+    "guide_dropout": True,  # its trainer's train() reaches the guide
+    "early_stop": "cumulative",
+    "final": "last",
 }
 LAYERS = re.compile(r"(\d{1,4})(\.\.(\d{1,4})?)?")
 SPREAD = 0.02  # of the head's weights: BERT's initializer_range
@@ -78,34 +86,22 @@ class SelfGuided(Method):
         def __post_init__(self) -> None:
             super().__post_init__()
             layer_bounds(self.guide_layers)
-            if self.second_text == "tuned":
-                self.refuse_guide()
-            if self.head == "none" and self.changed("head_width"):
-                raise UsageError(f"head_width={self.head_width} does nothing with head=none")
-
-        def refuse_guide(self) -> None:
-            """A UsageError for what needs the guide to read texts, where the tuned copy reads both."""
-            if self.objective != "base":
+            if self.second_text == "tuned" and self.objective != "base":
                 advice = "the others look one way, from the tuned copy to the guide"
                 raise UsageError(
                     f"second_text=tuned needs objective=base, not {self.objective}", advice=advice
                 )
-            for name in self.changed("guide_"):
-                raise UsageError(f"{name} does nothing with second_text=tuned: the guide reads no text")
-
-        def changed(self, prefix: str) -> list[str]:
-            mine = [each for each in fields(self) if each.name.startswith(prefix)]
-            return [each.name for each in mine if getattr(self, each.name) != each.default]
+            if self.second_text == "tuned":
+                refuse_idle(self, OF_GUIDE, "second_text=tuned: the guide reads no text")
+            if self.head == "none":
+                refuse_idle(self, ("head_width",), "head=none")
+            if self.objective != "opt2":
+                refuse_idle(self, ("compat_opt2_slice",), f"objective={self.objective}")
 
     presets: ClassVar = {
         "paper": {},
-        "released": {
-            "guide_pool": "mean",
-            "guide_dropout": True,  # its trainer's train() reaches the guide
-            "compat_opt2_slice": True,
-            "early_stop": "cumulative",
-            "final": "last",
-        },
+        "released": RELEASED,
+        "released-opt2": RELEASED | {"objective": "opt2", "compat_opt2_slice": True},
         "bt": {"objective": "base", "second_text": "tuned"},  # the back-translation baseline
         "bt-sg-opt": {"second_text": "guide"},
         "nli": {"guide_pool": "mean", "guide_layers": "4.."},  # the paper skips "several" layers
@@ -122,6 +118,11 @@ class SelfGuided(Method):
         self.head = gelu_head(body.width, settings.head_width) if settings.head == "gelu" else nn.Identity()
         for module in layer_zero(body) if settings.freeze_embeddings else ():
             module.requires_grad_(False)
+
+    @classmethod
+    def check(cls, base: Base, settings: Settings) -> None:
+        assert base.architecture is not None, "needs_packed is refused before"
+        kept_layers(settings.guide_layers, base.architecture.depth)
 
     @classmethod
     def reads(cls, settings: Settings) -> Reads:

@@ -8,13 +8,13 @@ from torch import Tensor
 
 from sentkit.formats.kinds import TRIPLET
 from sentkit.model.packed import Packed
-from sentkit.training.base import Base
 from sentkit.training.batches import Batch
 from sentkit.training.examples import Reads
 from sentkit.training.finish import check_pooler
 from sentkit.training.losses import triplet_contrast
-from sentkit.training.method import Method, Outputs, Term, mean_of
+from sentkit.training.method import Outputs, Term, mean_of
 from sentkit.training.methods.simcse import SimCSE
+from sentkit.training.origin import Base
 from sentkit.training.settings import paper, released
 
 
@@ -34,9 +34,8 @@ class SupervisedSimCSE(SimCSE):
     }
 
     @classmethod
-    def build(cls, base: Base, settings: Settings) -> Method:
-        check_pooler(base)  # not when the run is over
-        return super().build(base, settings)
+    def check(cls, base: Base, settings: SimCSE.Settings) -> None:
+        check_pooler(base)
 
     @classmethod
     def reads(cls, settings: SimCSE.Settings) -> Reads:

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from sentkit.training.base import Base
+from sentkit.training.origin import Base
 from sentkit.training.trainer import Trainer
 
 

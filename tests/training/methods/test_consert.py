@@ -6,8 +6,10 @@ from functools import partial
 import pytest
 import torch
 
+from sentkit.errors import UsageError
 from sentkit.training.batches import stream
 from sentkit.training.methods.consert import ConSERT
+from sentkit.training.settings import build
 
 ONE = torch.tensor([[1.0, 0.0], [0.0, 1.0]])
 OTHER = torch.tensor([[0.8, 0.6], [0.6, 0.8]])
@@ -59,7 +61,7 @@ def contrast(one, other, temperature=0.1):
 
 @pytest.mark.parametrize("alpha", [0.15, 0.6])
 def test_alpha_weighs_the_average_of_the_two_texts(trainer_of, texts, alpha):
-    method = trainer_of(ConSERT, labelled(texts), mode="joint", alpha=alpha, loss_scale=0.9).method
+    method = trainer_of(ConSERT, labelled(texts), mode="joint", alpha=alpha).method
     third, fourth = torch.tensor([[0.6, -0.8], [-1.0, 0.0]]), torch.tensor([[0.0, -1.0], [-0.8, 0.6]])
     rest = {"logits": torch.zeros(2, 3), "labels": torch.tensor([0, 2])}
     terms = method.loss({"a0": ONE, "b0": OTHER, "a1": third, "b1": fourth, **rest})
@@ -137,11 +139,19 @@ def test_undisturbed_views_differ_by_the_encoders_dropout(trainer_of, texts):
     assert not torch.allclose(outputs["a0"], outputs["b0"])
 
 
-@pytest.mark.parametrize("name", ["shuffle", "token-cutoff", "feature-cutoff", "dropout"])
+@pytest.mark.parametrize(
+    ("name", "rate"),
+    [
+        ("shuffle", {}),
+        ("token-cutoff", {"token_cutoff_rate": 0.4}),
+        ("feature-cutoff", {}),
+        ("dropout", {}),
+    ],
+)
 @pytest.mark.parametrize("which", ["a", "b"])
-def test_a_disturbed_view_differs(trainer_of, texts, name, which):
+def test_a_disturbed_view_differs(trainer_of, texts, name, rate, which):
     other = {"a": "b", "b": "a"}[which]
-    settings = {f"view_{which}": name, f"view_{other}": "none", "token_cutoff_rate": 0.4}
+    settings = {f"view_{which}": name, f"view_{other}": "none"} | rate
     outputs = encoded(trainer := trainer_of(ConSERT, texts, batch=8, **settings))
     assert torch.equal(outputs[f"{other}0"], undisturbed(trainer, 0))
     assert not torch.isclose(outputs["a0"], outputs["b0"]).all(1).any()  # (b, d): each sentence
@@ -156,8 +166,8 @@ def test_a_disturbed_view_differs(trainer_of, texts, name, which):
     ],
 )
 def test_each_cut_has_its_own_rate(trainer_of, texts, name, setting):
-    rates = {"token_cutoff_rate": 0.5, "feature_cutoff_rate": 0.5, "view_dropout_rate": 0.5} | {setting: 0}
-    outputs = encoded(trainer_of(ConSERT, texts, view_a="none", view_b=name, batch=8, **rates))
+    """Of 0 here, where the other two are not."""
+    outputs = encoded(trainer_of(ConSERT, texts, view_a="none", view_b=name, batch=8, **{setting: 0}))
     assert torch.equal(outputs["a0"], outputs["b0"])
 
 
@@ -183,6 +193,51 @@ def test_draws_follow_the_seed(trainer_of, texts):
     assert drawn(3) == drawn(3)
     assert drawn(3) != drawn(4)
     assert drawn(3) != drawn(3, step=1)
+
+
+# The settings.
+
+
+@pytest.mark.parametrize(
+    ("assignments", "idle"),
+    [
+        ("alpha=0.2", "alpha does nothing with mode=unsup"),
+        ("pair_features=uvdm", "pair_features does nothing with mode=unsup"),
+        ("mode=sup view_b=none", "view_b does nothing with mode=sup"),
+        ("mode=sup temperature=0.2", "temperature does nothing with mode=sup"),
+        ("mode=sup alpha=0.2", "alpha does nothing with mode=sup"),
+        ("mode=sup loss_scale=1", "loss_scale does nothing with mode=sup"),
+        ("mode=joint loss_scale=1", "loss_scale does nothing with mode=joint"),
+        (
+            "token_cutoff_rate=0.1",
+            "token_cutoff_rate does nothing with view_a=feature-cutoff and view_b=shuffle",
+        ),
+        ("view_a=none feature_cutoff_rate=0.1", "feature_cutoff_rate does nothing with view_a=none and"),
+        ("mode=joint view_dropout_rate=0.1", "view_dropout_rate does nothing with view_a=feature-cutoff and"),
+        (
+            "mode=sup view_a=dropout feature_cutoff_rate=0.1",
+            "feature_cutoff_rate does nothing with view_a=dropout",
+        ),
+    ],
+)
+def test_a_setting_that_does_nothing_is_refused(assignments, idle):
+    with pytest.raises(UsageError, match=f"^{idle}"):
+        build(ConSERT.Settings, ConSERT.presets, None, assignments.split())
+
+
+@pytest.mark.parametrize(
+    "assignments",
+    [
+        "loss_scale=1 temperature=0.2 view_b=none feature_cutoff_rate=0.1",
+        "view_b=token-cutoff token_cutoff_rate=0.1",
+        "mode=sup pair_features=uvdm view_a=dropout view_dropout_rate=0.1",
+        "mode=joint alpha=0.2 temperature=0.2 pair_features=uvdm view_b=dropout view_dropout_rate=0.1",
+    ],
+)
+def test_a_setting_that_does_something_is_not(assignments):
+    settings = build(ConSERT.Settings, ConSERT.presets, None, assignments.split())
+    given = dict(each.split("=") for each in assignments.split())
+    assert {name: str(getattr(settings, name)).removesuffix(".0") for name in given} == given
 
 
 # The runs.

@@ -10,8 +10,8 @@ from sentkit.training.settings import build, parsed, shown
 PUBLISHED = {  # views, encoder's dropout, lr, tokens, epochs, steps between looks, patience
     "unsup-base": ("feature-cutoff 0.2", "shuffle", 0.0, 5e-7, 64, 10, 200, 10),
     "unsup-large": ("none", "shuffle", None, 5e-7, 64, 25, 100, 10),
-    "sup-base": ("none", "none", None, 2e-5, 64, 1, 200, 0),
-    "sup-large": ("none", "none", None, 2e-5, 64, 1, 200, 0),
+    "sup-base": ("none", None, None, 2e-5, 64, 1, 200, 0),
+    "sup-large": ("none", None, None, 2e-5, 64, 1, 200, 0),
     "joint-base": ("none", "token-cutoff 0.1", None, 2e-5, 64, 1, 200, 0),
     "joint-large": ("none", "token-cutoff 0.1", None, 2e-5, 40, 1, 200, 0),
     "sup-unsup-base": ("none", "feature-cutoff 0.1", None, 5e-7, 64, 25, 200, 10),
@@ -23,7 +23,7 @@ MODES = {"unsup": "unsup", "sup": "sup", "joint": "joint", "sup-unsup": "unsup",
 
 
 def view(settings, which):
-    name = {"a": settings.view_a, "b": settings.view_b}[which]
+    name = settings.views.get(which)  # labels alone need one
     rates = {"token-cutoff": settings.token_cutoff_rate, "feature-cutoff": settings.feature_cutoff_rate}
     return f"{name} {rates[name]:g}" if name in rates else name
 

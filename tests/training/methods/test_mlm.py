@@ -3,6 +3,7 @@
 import math
 import shutil
 from collections import Counter
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -16,10 +17,10 @@ from safetensors.torch import load_file
 from sentkit.errors import UsageError
 from sentkit.formats.checkpoints import read_checkpoint
 from sentkit.model.lmhead import read_head
-from sentkit.training.base import open_base
 from sentkit.training.batches import Batch, stream
 from sentkit.training.finish import finish
 from sentkit.training.methods.mlm import CLASSES, MaskedLanguageModel, vocabulary_of
+from sentkit.training.origin import open_base
 from sentkit.training.settings import build
 from sentkit.training.stopping import Stopped
 
@@ -213,6 +214,22 @@ def test_a_tokenizer_must_have_a_mask_and_a_word():
         vocabulary_of(word_level("[UNK]", "[MASK]"), sizes)
 
 
+@pytest.mark.parametrize(("word", "problem"), [("a", "mask token"), ("[MASK]", "special tokens alone")])
+def test_a_tokenizer_is_refused_before_any_row_is_read(base, word, problem):
+    with pytest.raises(UsageError, match=problem):
+        MaskedLanguageModel.check(
+            replace(base, tokenizer=word_level("[UNK]", word)), MaskedLanguageModel.Settings(head="fresh")
+        )
+
+
+def test_to_check_draws_nothing_and_changes_nothing(base):
+    before = torch.random.get_rng_state()
+    for head in ("own", "fresh"):
+        MaskedLanguageModel.check(base, MaskedLanguageModel.Settings(head=head))
+
+    assert torch.equal(torch.random.get_rng_state(), before)
+
+
 # What it costs.
 
 
@@ -353,7 +370,8 @@ def test_the_base_is_left_as_it_is(trainer_of, losses_of, texts, base):
 def test_a_base_without_a_head_needs_a_fresh_one(base_of, method_of):
     bare = base_of("bert", "Model")
     with pytest.raises(UsageError, match="base has no language model's head"):
-        method_of(bare)
+        MaskedLanguageModel.check(bare, MaskedLanguageModel.Settings())
+    MaskedLanguageModel.check(bare, MaskedLanguageModel.Settings(head="fresh"))
     heads = []
     for seed in (1, 1, 2):
         torch.manual_seed(seed)
@@ -382,7 +400,7 @@ def test_transformers_loads_what_is_left_with_its_head(base_of, method_of, tmp_p
         for weight in method.parameters():
             weight.add_(torch.randn_like(weight) * 0.05)
     (tmp_path / "part").mkdir()
-    finish(method, base, tmp_path / "part", tmp_path / "new", {}, force=False)
+    finish(method, base, tmp_path / "part", tmp_path / "new", {})
     loaded, report = transformers.AutoModelForMaskedLM.from_pretrained(
         tmp_path / "new", output_loading_info=True
     )
@@ -403,7 +421,7 @@ def test_a_later_run_begins_with_the_trained_head(trainer_of, losses_of, texts, 
     trainer = trainer_of(MaskedLanguageModel, texts, batch=4, lr=1e-2)
     losses_of(trainer)
     (tmp_path / "part").mkdir()
-    finish(trainer.method, base, tmp_path / "part", tmp_path / "new", {}, force=False)
+    finish(trainer.method, base, tmp_path / "part", tmp_path / "new", {})
     again = method_of(open_base(read_checkpoint(str(tmp_path / "new")), 32))
     before = read_head(base.stored, base.architecture, source="base").state_dict()
 
@@ -418,7 +436,7 @@ def test_the_config_of_what_is_left_says_that_the_head_is_tied(base_of, method_o
     base = base_of()
     base.checkpoint.config["tie_word_embeddings"] = False
     (tmp_path / "part").mkdir()
-    finish(method_of(base), base, tmp_path / "part", tmp_path / "new", {}, force=False)
+    finish(method_of(base), base, tmp_path / "part", tmp_path / "new", {})
 
     theirs(tmp_path / "new")
     assert "cls.predictions.decoder.weight" not in load_file(tmp_path / "new/model.safetensors")

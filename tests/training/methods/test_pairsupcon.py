@@ -236,7 +236,7 @@ def test_the_checkpoint_is_the_encoder_read_by_the_mean(trainer_of, pairs, base,
     trainer = trainer_of(PairSupCon, pairs, batch=5, lr=1e-3)
     trainer.run()
     (tmp_path / "part").mkdir()
-    finish(trainer.method, base, tmp_path / "part", tmp_path / "made", {}, force=False)
+    finish(trainer.method, base, tmp_path / "part", tmp_path / "made", {})
     heads = load_file(tmp_path / "made/heads.safetensors")
     body = transformers.BertModel.from_pretrained(tmp_path / "made").state_dict()
 

@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from sentkit.errors import UsageError
+from sentkit.errors import DataError, UsageError
 from sentkit.training.methods.sbert import SBERT, pair_features
 from sentkit.training.optimisers import HuggingFaceAdamW
 from sentkit.training.settings import build
@@ -183,6 +183,17 @@ def test_the_presets_are_the_objectives(preset, objective, epochs):
     settings = build(SBERT.Settings, SBERT.presets, preset, [])
 
     assert (settings.objective, settings.epochs) == (objective, epochs)
+
+
+@pytest.mark.parametrize(("scale", "limit"), [(5.0, 5.0), (1.0, 1.0)])
+def test_a_score_is_not_over_the_scale(corpus_of, texts, scale, limit):
+    settings = SBERT.Settings(objective="regression", scale=scale)
+    rows = [{"text_a": texts[0], "text_b": texts[1], "score": score} for score in (-limit, 0, limit)]
+    problem = f'"score" is {limit + 0.5}, over the scale of {limit:g}: --set scale={limit + 0.5}$'
+
+    assert len(corpus_of(SBERT, rows, settings)) == 3
+    with pytest.raises(DataError, match=problem):
+        corpus_of(SBERT, [*rows, rows[0] | {"score": limit + 0.5}], settings)
 
 
 def test_a_setting_of_another_objective_is_refused():

@@ -210,8 +210,16 @@ def test_pairs_are_read_only_where_it_is_said_who_reads_the_second(base, texts, 
     ("settings", "problem"),
     [
         ({"second_text": "tuned"}, "needs objective=base, not opt3"),
-        ({"second_text": "tuned", "objective": "base", "guide_pool": "mean"}, "guide_pool does nothing"),
-        ({"head": "none", "head_width": 24}, "head_width=24 does nothing"),
+        (
+            {"second_text": "tuned", "objective": "base", "guide_pool": "mean"},
+            "guide_pool does nothing with second_text=tuned",
+        ),
+        ({"head": "none", "head_width": 24}, "head_width does nothing with head=none"),
+        ({"compat_opt2_slice": "on"}, "compat_opt2_slice does nothing with objective=opt3"),
+        (
+            {"objective": "base", "compat_opt2_slice": "on"},
+            "compat_opt2_slice does nothing with objective=base",
+        ),
         ({"guide_layers": "..4"}, 'guide_layers="..4"'),
         ({"guide_layers": "4..2"}, "the last is before the first"),
         ({"optimizer": "adam"}, "no weight decay"),
@@ -231,8 +239,22 @@ def test_the_layers_that_a_range_keeps():
         kept_layers("4..13", 12)
 
 
-def test_the_released_recipe_keeps_the_last_weights():
-    settings = settings_of(preset="released", objective="opt2")
+def test_a_layer_that_the_base_does_not_have_is_refused_before_it_is_built(base):
+    SelfGuided.check(base, settings_of(guide_layers="3"))
+    with pytest.raises(UsageError, match=r"^guide_layers=4\.\.: the encoder's layers are 0 to 3$"):
+        SelfGuided.check(base, settings_of(guide_layers="4.."))
 
-    assert (settings.guide_pool, settings.guide_dropout, settings.compat_opt2_slice) == ("mean", True, True)
+
+@pytest.mark.parametrize(
+    ("preset", "objective", "sliced"), [("released", "opt3", False), ("released-opt2", "opt2", True)]
+)
+def test_the_released_recipe_keeps_the_last_weights(preset, objective, sliced):
+    settings = settings_of(preset=preset)
+
+    assert (settings.objective, settings.compat_opt2_slice) == (objective, sliced)
+    assert (settings.guide_pool, settings.guide_dropout) == ("mean", True)
     assert (settings.early_stop, settings.final) == ("cumulative", "last")
+
+
+def test_the_released_recipe_has_other_objectives_too():
+    assert settings_of(preset="released", objective="opt1").objective == "opt1"

@@ -13,11 +13,11 @@ from sentkit.formats.checkpoints import read_checkpoint
 from sentkit.model import open_encoder
 from sentkit.model.reading import Wishes, plan_reading
 from sentkit.model.stream import encode_texts
-from sentkit.training.base import open_base
 from sentkit.training.batches import Order
 from sentkit.training.dev import read_dev
 from sentkit.training.finish import finish
 from sentkit.training.methods.simcse_sup import SupervisedSimCSE
+from sentkit.training.origin import open_base
 from sentkit.training.settings import build
 
 NAMES = ("anchor", "positive", "negative")
@@ -136,7 +136,7 @@ def finished(trainer_of, triplets, base, tmp_path):
     trainer.run()
     part = tmp_path / "checkpoint.part"
     part.mkdir()
-    finish(trainer.method, base, part, tmp_path / "checkpoint", {"method": "simcse-sup"}, force=False)
+    finish(trainer.method, base, part, tmp_path / "checkpoint", {"method": "simcse-sup"})
     return trainer.method.eval(), tmp_path / "checkpoint"
 
 
@@ -185,9 +185,7 @@ def test_the_checkpoint_is_read_through_the_head_everywhere(
         ("MPNetModel", {}, 'model type "mpnet" has none'),
     ],
 )
-def test_a_family_that_has_no_pooler_is_refused_before_training(
-    trainer_of, triplets, base_folder, tmp_path, kind, config, problem
-):
+def test_a_family_that_has_no_pooler_is_refused_before_training(base_folder, tmp_path, kind, config, problem):
     small = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 24}
     made = getattr(transformers, kind)
     model = made(made.config_class(vocab_size=16384, max_position_embeddings=64, **(small | config)))
@@ -197,4 +195,4 @@ def test_a_family_that_has_no_pooler_is_refused_before_training(
     base = open_base(read_checkpoint(str(tmp_path / "base")), 32)
 
     with pytest.raises(UsageError, match=f"its head is kept as the pooler, and {problem}"):
-        trainer_of(SupervisedSimCSE, triplets, base=base)
+        SupervisedSimCSE.check(base, SupervisedSimCSE.Settings())

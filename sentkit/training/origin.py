@@ -11,7 +11,7 @@ from sentkit.formats.fingerprint import digest
 from sentkit.model.adapter import Adapter, load_adapter
 from sentkit.model.architecture import Architecture, NotPacked, read_architecture
 from sentkit.model.bert import Bert, load_bert
-from sentkit.model.reading import Wishes, plan_reading
+from sentkit.model.reading import Wishes, most_tokens, plan_reading
 from sentkit.model.tokens import Tokenizer
 from sentkit.model.weights import canonical, fit, read_tensors, weights_hash
 
@@ -25,6 +25,7 @@ class Base:
     hash: str  # of the weights and the tokenizer
     tokenizer: Tokenizer  # cuts where training cuts
     reading: Tokenizer  # cuts where the finished checkpoint will
+    left_behind: str  # steps that it declares behind its readout, and the new checkpoint will not
     parents: tuple[str, ...]  # itself and what it was made from; none where it was made from nothing
 
     def body(self, dropout: float | None) -> Bert | Adapter:
@@ -41,6 +42,10 @@ class Base:
 
 
 def open_base(checkpoint: Checkpoint, max_length: int) -> Base:
+    most = most_tokens(checkpoint.config)
+    if most is not None and max_length > most:
+        problem = f"max_length={max_length}: this encoder has {most} positions"
+        raise UsageError(problem, advice=f"use --max-length {most}")
     tokenizer = plan_reading(checkpoint, Wishes(readout="mean", max_length=max_length)).tokenizer
     reading = plan_reading(checkpoint, Wishes(readout="mean")).tokenizer
     why_not, stored, architecture = "", dict[str, Tensor](), None
@@ -56,4 +61,5 @@ def open_base(checkpoint: Checkpoint, max_length: int) -> Base:
         weights = weights_hash(named, with_pooler=True)
     hash = digest([weights, tokenizer.hash])
     parents = (checkpoint.name, *checkpoint.parents)
-    return Base(checkpoint, stored, architecture, why_not, hash, tokenizer, reading, parents)
+    steps = ", ".join(checkpoint.declared.steps)
+    return Base(checkpoint, stored, architecture, why_not, hash, tokenizer, reading, steps, parents)

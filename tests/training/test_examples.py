@@ -1,0 +1,77 @@
+"""Rows as examples: scores within a scale, and members that a method leaves unread."""
+
+import json
+
+import pytest
+
+from sentkit.errors import DataError
+from sentkit.formats.kinds import PAIR, SENTENCE, TRIPLET
+from sentkit.formats.rows import Row
+from sentkit.training.examples import NLI, ExampleParser, Labels, Reads, Scores
+
+TEXTS = {"text_a": "a", "text_b": "b"}
+
+
+def row(**values):
+    return Row(json.dumps(values).encode(), values, "rows.jsonl", 1)
+
+
+def parser_of(*kinds, fields=None, member=None, target=None):
+    return ExampleParser("it", Reads(kinds, member, target), fields or {})
+
+
+@pytest.mark.parametrize("score", [5, -5, 1.5])
+def test_a_score_beyond_the_limit_is_a_bad_row(score):
+    parse = parser_of(PAIR, member="score", target=Scores(1.0))
+    problem = f'"score" is {score}, over the scale of 1: --set scale={abs(score)}'
+    with pytest.raises(DataError) as caught:
+        parse(row(**TEXTS, score=score))
+
+    assert str(caught.value) == f"rows.jsonl:1: {problem}"
+
+
+@pytest.mark.parametrize(("limit", "score"), [(5.0, 5), (5.0, -5), (5.0, 0.1), (None, 1e9)])
+def test_a_score_within_the_limit_is_a_target(limit, score):
+    parse = parser_of(PAIR, member="score", target=Scores(limit))
+
+    assert parse(row(**TEXTS, score=score)).target == score
+
+
+@pytest.mark.parametrize(
+    ("kinds", "values", "unread"),
+    [
+        ((SENTENCE, PAIR), TEXTS | {"label": "contradiction", "score": 1}, ("label", "score")),
+        ((PAIR,), TEXTS | {"score": None}, ("score",)),
+        ((PAIR,), TEXTS | {"source": "somewhere"}, ()),
+        ((SENTENCE,), {"text": "a", "label": "news"}, ()),
+        ((TRIPLET,), {"anchor": "a", "positive": "b", "negative": "c", "score": 1}, ()),
+    ],
+)
+def test_what_a_pair_says_of_itself_unheard_is_remembered(kinds, values, unread):
+    parse = parser_of(*kinds)
+    assert parse.unread == ()
+    parse(row(**values))
+
+    assert parse.unread == unread
+
+
+def test_the_first_row_alone_is_looked_at():
+    parse = parser_of(PAIR)
+    parse(row(**TEXTS))
+    parse(row(**TEXTS, label="contradiction"))
+
+    assert parse.unread == ()
+
+
+def test_a_method_that_reads_one_of_them_leaves_nothing_unread():
+    parse = parser_of(PAIR, member="label", target=Labels(NLI))
+    parse(row(**TEXTS, label="neutral", score=1))
+
+    assert parse.unread == ()
+
+
+def test_an_unread_member_is_called_as_in_the_row():
+    parse = parser_of(PAIR, fields={"label": "relation"})
+    parse(row(**TEXTS, relation="contradiction", label="of a shelf"))
+
+    assert parse.unread == ("relation",)

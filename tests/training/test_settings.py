@@ -1,0 +1,29 @@
+"""Settings: what their values may be, and which of them do nothing beside others."""
+
+import pytest
+
+from sentkit.errors import UsageError
+from sentkit.training.recipe import Recipe
+from sentkit.training.settings import build
+
+
+@pytest.mark.parametrize("text", ["inf", "-inf", "Infinity", "1e999", "nan"])
+def test_only_a_finite_number_is_a_number(text):
+    with pytest.raises(UsageError, match=f'^lr: "{text}" is not a number$'):
+        build(Recipe, {}, None, [f"lr={text}"])
+
+
+def test_a_constant_rate_has_no_warmup():
+    with pytest.raises(UsageError, match=r"^schedule=constant has no warmup$") as caught:
+        build(Recipe, {}, None, ["schedule=constant", "warmup=0.1"])
+
+    assert caught.value.advice == "use schedule=warmup-constant, or warmup=0"
+
+
+@pytest.mark.parametrize(
+    ("schedule", "warmup"), [("constant", 0.0), ("warmup-constant", 0.1), ("linear", 0.1)]
+)
+def test_other_schedules_have_one(schedule, warmup):
+    settings = build(Recipe, {}, None, [f"schedule={schedule}", f"warmup={warmup}"])
+
+    assert (settings.schedule, settings.warmup) == (schedule, warmup)
