@@ -24,9 +24,9 @@ def step(path: str, chunk: int) -> None:
     from training import MODEL, corpus_of
 
     from sentkit.formats.checkpoints import read_checkpoint
-    from sentkit.training.origin import open_base
     from sentkit.training.gradient import Gradient
     from sentkit.training.methods.simcse import SimCSE
+    from sentkit.training.origin import open_base
     from sentkit.training.ranks import Ranks
     from sentkit.training.settings import build
 

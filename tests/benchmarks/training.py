@@ -18,10 +18,10 @@ from texts import read_texts
 from sentkit.formats.checkpoints import read_checkpoint
 from sentkit.formats.rows import Inputs
 from sentkit.model.precision import has_fast_bf16
-from sentkit.training.origin import open_base
 from sentkit.training.corpus import Corpus, map_corpus, write_corpus
 from sentkit.training.examples import ExampleParser
 from sentkit.training.methods.simcse import SimCSE
+from sentkit.training.origin import open_base
 from sentkit.training.run import precision_of
 from sentkit.training.settings import build
 from sentkit.training.state import Keeper

@@ -22,6 +22,7 @@ import numpy as np
 import pytest
 
 from sentkit import cli
+from sentkit.console import Console
 from sentkit.formats.tensors import write_arrays
 from sentkit.model.architecture import read_architecture
 from sentkit.model.names import encoder_shapes, pooler_shapes
@@ -74,6 +75,7 @@ def plain_environment(monkeypatch, tmp_path):
     """Relative names are of the test's own folder; nothing is inherited that changes what is written."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("SENTKIT_VECTORS", raising=False)
+    monkeypatch.setattr(Console, "open_line", False)  # a bar that an earlier test has left
 
 
 @pytest.fixture

@@ -1,5 +1,6 @@
 """`sentkit train`: what it makes, and what it says to bad input."""
 
+import itertools
 import json
 import shutil
 import signal
@@ -453,12 +454,7 @@ def test_steps_that_are_left_behind_are_told(sentkit, texts, minilm):
 def test_labels_that_are_not_read_are_told(sentkit, tiny, tmp_path, jsonl):
     """Contradictions would be taken for two wordings of one sentence."""
     (tmp_path / "nli.jsonl").write_bytes(
-        jsonl(
-            *(
-                {"text_a": a, "text_b": b, "label": "contradiction"}
-                for a, b in zip(TEXTS, TEXTS[1:], strict=False)
-            )
-        )
+        jsonl(*({"text_a": a, "text_b": b, "label": "contradiction"} for a, b in itertools.pairwise(TEXTS)))
     )
     done = sentkit("train", "simcse", "nli.jsonl", "-m", tiny, "-o", "out", "--threads", 1)
 

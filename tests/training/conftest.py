@@ -11,10 +11,10 @@ import torch
 
 from sentkit.formats.checkpoints import read_checkpoint
 from sentkit.formats.rows import Inputs
-from sentkit.training.origin import Base, open_base
 from sentkit.training.corpus import Corpus, map_corpus, write_corpus
 from sentkit.training.examples import ExampleParser
 from sentkit.training.method import Method
+from sentkit.training.origin import Base, open_base
 from sentkit.training.settings import build
 from sentkit.training.state import Keeper
 from sentkit.training.trainer import Trainer

@@ -4,10 +4,10 @@ import pytest
 import torch
 
 from sentkit.formats.checkpoints import read_checkpoint
-from sentkit.training.origin import open_base
 from sentkit.training.batches import chunks, shares
 from sentkit.training.gradient import Gradient
 from sentkit.training.methods.simcse import SimCSE
+from sentkit.training.origin import open_base
 from sentkit.training.ranks import Ranks
 
 

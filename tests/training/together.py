@@ -14,10 +14,10 @@ import torch
 
 from sentkit.formats.checkpoints import read_checkpoint
 from sentkit.formats.rows import Inputs
-from sentkit.training.origin import open_base
 from sentkit.training.catalogue import find
 from sentkit.training.corpus import map_corpus, write_corpus
 from sentkit.training.examples import ExampleParser
+from sentkit.training.origin import open_base
 from sentkit.training.ranks import open_ranks
 from sentkit.training.settings import build
 from sentkit.training.state import Keeper
