@@ -58,7 +58,7 @@ def open_base(checkpoint: Checkpoint, max_length: int) -> Base:
         stored = read_tensors(checkpoint.weights())
         named = canonical(stored, architecture)
         fit(named, architecture, source=checkpoint.name)
-        weights = weights_hash(named, with_pooler=True)
+        weights = weights_hash(stored, with_pooler=True)  # with its heads, which some methods go on from
     hash = digest([weights, tokenizer.hash])
     parents = (checkpoint.name, *checkpoint.parents)
     steps = ", ".join(checkpoint.declared.steps)

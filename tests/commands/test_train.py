@@ -508,3 +508,18 @@ def test_a_stop_while_torch_is_imported_is_not_lost(tmp_path, tiny, texts):
         assert code in (75, 143, -signal.SIGTERM), (after, said)
         assert b"bug" not in said
         shutil.rmtree(tmp_path / "out.part", ignore_errors=True)
+
+
+def test_a_full_disk_at_the_end_does_not_cost_the_run(train, monkeypatch, tmp_path):
+    """The place is named, the state is kept, and the run is gone on with."""
+
+    def full(*_, **__):
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("sentkit.training.finish.write_folder", full)
+        done = train()
+
+    assert (done.code, done.told) == (74, ["sentkit train: out: no space left on device"])
+    assert [path.name for path in (tmp_path / "out.part").iterdir()] == ["state-3.pt"]
+    assert train("--resume").code == 0

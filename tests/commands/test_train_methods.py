@@ -1,0 +1,69 @@
+"""What every method makes is read alike by sentkit, sentence-transformers and transformers."""
+
+import json
+
+import numpy as np
+import pytest
+
+from sentkit.training.catalogue import METHODS
+
+TEXTS = [
+    "a man plays a guitar", "someone makes music", "the cat sleeps", "a dog runs in the rain", "rain",
+    "two people walk along the river", "birds fly south", "the market fell", "she reads a book",
+]  # fmt: skip
+LABELS = ("entailment", "contradiction", "neutral")
+NEEDS = {"sg-bert": ("head_width=8",), "pairsupcon": ("head_width=8",), "mlm": ("head=fresh",)}
+
+
+@pytest.fixture(scope="module")
+def rows(tmp_path_factory):
+    """A file for each kind of rows."""
+    folder = tmp_path_factory.mktemp("rows")
+    triples = list(zip(TEXTS, TEXTS[1:], TEXTS[2:], strict=False))
+    kinds = {
+        "sentence": [{"text": text} for text in TEXTS],
+        "pair": [{"text_a": a, "text_b": b, "label": LABELS[n % 3]} for n, (a, b, _) in enumerate(triples)],
+        "triplet": [{"anchor": a, "positive": b, "negative": c} for a, b, c in triples],
+    }
+    for name, each in kinds.items():
+        (folder / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in each))
+    return folder
+
+
+@pytest.fixture
+def made(sentkit, rows, tiny, tmp_path):
+    """Train by this method, and give the checkpoint's folder."""
+
+    def make(name, *more):
+        kind = METHODS[name].load()
+        path = rows / f"{kind.reads(kind.Settings()).kinds[0].name}.jsonl"
+        settings = [word for each in (*NEEDS.get(name, ()), "warmup=0") for word in ("--set", each)]
+        flags = ("--batch", 4, "--epochs", 2, "--lr", 0.01, "--threads", 1, "-q", *settings, *more)
+        done = sentkit("train", name, path, "-m", tiny, "-o", "out", *flags)
+        assert (done.code, done.err) == (0, "")
+        return tmp_path / "out"
+
+    return make
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_sentence_transformers_gives_the_same_vectors(made, sentkit, name):
+    from sentence_transformers import SentenceTransformer
+
+    folder = made(name)
+    ours = sentkit("encode", "-m", folder, "-q", stdin="".join(text + "\n" for text in TEXTS)).vectors()
+    theirs = SentenceTransformer(str(folder), device="cpu").encode(TEXTS)
+
+    assert np.abs(ours - theirs).max() < 1e-5
+    assert np.abs(ours[0] - ours[1]).max() > 1e-4
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_transformers_loads_it_whole(made, tiny, name):
+    """No tensor is missing but a pooler that no method trained, and the types are those of the file."""
+    import transformers
+
+    model, report = transformers.AutoModel.from_pretrained(made(name), output_loading_info=True)
+
+    assert all(key.startswith("pooler.") for key in report["missing_keys"])
+    assert {str(weight.dtype) for weight in model.parameters()} == {"torch.float32"}

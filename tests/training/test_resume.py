@@ -1,0 +1,77 @@
+"""Every method goes on from a saved state to the bits of a run that was not stopped."""
+
+import pytest
+import torch
+
+from sentkit.training.catalogue import METHODS
+from sentkit.training.settings import build
+from sentkit.training.stopping import Stopped
+from sentkit.training.trainer import Trainer
+
+LABELS = ("entailment", "contradiction")
+SMALL = {
+    "simcse": {},
+    "simcse-sup": {},
+    "sg-bert": {"head_width": 8, "objective": "base"},
+    "consert": {"dropout": 0.1, "view_a": "dropout"},
+    "pairsupcon": {"head_width": 8},
+    "sbert": {},
+    "mlm": {},
+}
+
+
+def rows_of(kind, settings, texts):
+    """Twelve rows with every member that the method asks for."""
+    names = kind.reads(settings).kinds[0].texts
+    for number in range(12):
+        own = {name: texts[(number + 3 * place) % len(texts)] for place, name in enumerate(names)}
+        yield {**own, "label": LABELS[number % 2], "score": number % 6}
+
+
+def stopped_after(trainer, steps):
+    """Run so far; the state lies in the trainer's folder then."""
+
+    def report(record):
+        trainer.stop.asked = record.get("step") == steps
+
+    trainer.report = report
+    with pytest.raises(Stopped):
+        trainer.run()
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_a_stopped_run_ends_as_a_whole_one(name, trainer_of, texts):
+    """With dropout and chunks: weights, optimiser and position are equal to the last bit."""
+    kind = METHODS[name].load()
+    given = {"batch": 4, "epochs": 3, "lr": 0.003, "chunk": 3, **SMALL[name]}
+    settings = build(kind.Settings, {}, None, [f"{each}={value}" for each, value in given.items()])
+    rows = list(rows_of(kind, settings, texts))
+    whole, cut, rest = (trainer_of(kind, rows, **given) for _ in range(3))
+    torch.manual_seed(11)
+    whole.run()
+    torch.manual_seed(11)
+    stopped_after(cut, 4)
+    torch.manual_seed(99)  # what a new process starts with does not matter
+    rest.keeper = cut.keeper
+    rest.go_on_from(cut.keeper.load())
+    rest.run()
+
+    assert (whole.position.step, rest.position.step) == (9, 9)
+    assert whole.tensors().keys() == rest.tensors().keys()
+    for tensor, value in whole.tensors().items():
+        assert torch.equal(value, rest.tensors()[tensor]), tensor
+
+
+def test_every_method_is_tried():
+    assert SMALL.keys() == METHODS.keys()
+
+
+def test_the_older_state_serves_where_the_newest_is_broken(trainer_of, texts):
+    """Two are kept, so that a bad sector does not cost the run."""
+    trainer: Trainer = trainer_of(METHODS["simcse"].load(), texts, batch=4)
+    for step in (1, 2):
+        trainer.position.step = step
+        trainer.save()
+    (trainer.keeper.folder / "state-2.pt").write_bytes(b"broken")
+
+    assert trainer.keeper.load()["position"].step == 1
