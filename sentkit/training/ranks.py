@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from sentkit.errors import UnavailableError, UsageError
 from sentkit.training.batches import shares
 
+Dices = tuple[list[Tensor], list[Tensor]]
 CPU = torch.device("cpu")
 PATIENCE = timedelta(minutes=30)  # for the process that evaluates
 
@@ -90,6 +91,12 @@ class Ranks:
         with told():
             dist.all_gather(everyone, own.to(self.device))
         return [each.cpu() for each in everyone]
+
+    def dice(self) -> Dices:
+        """Where the generators of all processes stand: on the host, and on the device if there is one."""
+        host = [each.cpu() for each in self.collect(torch.get_rng_state())]
+        on_device = self.device.type == "cuda"
+        return host, self.collect(torch.cuda.get_rng_state(self.device)) if on_device else []
 
     def wait(self) -> None:
         if self.world > 1:

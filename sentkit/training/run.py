@@ -73,14 +73,15 @@ def train(job: Job, output: Path, seed: int, log: str | None = None) -> None:
         trainer = begin(job, Keeper(part), identity)
         with Journal(log if job.ranks.first else None, trainer.position.log_bytes) as trainer.journal:
             position = trainer.run()
-        if job.ranks.first:
-            tell_of_dev(job, position)
-            lineage = lineage_of(job, identity, position)
-            try:
-                finish(trainer.method, job.base, part, output, lineage)
-            except BaseException:
-                trainer.save()  # so that a full disk does not cost the run
-                raise
+            dice = job.ranks.dice()  # of all, while all are here
+            if job.ranks.first:
+                tell_of_dev(job, position)
+                lineage = lineage_of(job, identity, position)
+                try:
+                    finish(trainer.method, job.base, part, output, lineage)
+                except BaseException:
+                    trainer.keep(dice)  # so that a full disk does not cost the run
+                    raise
         job.ranks.wait()
 
 

@@ -24,7 +24,7 @@ from sentkit.training.gradient import Dice, Gradient, norm_of
 from sentkit.training.journal import Journal
 from sentkit.training.method import Method
 from sentkit.training.optimisers import make_optimiser
-from sentkit.training.ranks import Ranks
+from sentkit.training.ranks import Dices, Ranks
 from sentkit.training.recipe import Recipe
 from sentkit.training.schedules import SCHEDULES, warmup_steps
 from sentkit.training.state import Keeper, Position
@@ -198,8 +198,9 @@ class Trainer:
             return
         score = math.nan if missing else score
         best = self.position.judge(score, cumulative=self.recipe.early_stop == "cumulative")
-        if best and self.ranks.first:
+        if best:
             self._refuse_broken()
+        if best and self.ranks.first:
             self.keeper.save_best(self.position.step, self.tensors())
         self.position.evaluated = self.position.step
         self._tell({"step": self.position.step, "dev": None if missing else score, "best": best})
@@ -221,17 +222,18 @@ class Trainer:
         return bool(self.position.step) and (due or bool(steps and self.position.step % steps == 0))
 
     def save(self) -> None:
-        dice = [each.to("cpu") for each in self.ranks.collect(torch.get_rng_state())]
-        on_device = []
-        if self.ranks.device.type == "cuda":
-            on_device = self.ranks.collect(torch.cuda.get_rng_state(self.ranks.device))
+        """On all processes, since each has dice of its own."""
+        self.keep(self.ranks.dice())
+
+    def keep(self, dice: Dices) -> None:
+        """The state on disk; written by the first process, which need not wait for the others here."""
         if self.ranks.first:
             self.position.log_bytes = self.journal.length
             content = {
                 "method": self.tensors(),
                 "optimiser": self.optimiser.state_dict(),
-                "dice": dice,
-                "device_dice": on_device,
+                "dice": dice[0],
+                "device_dice": dice[1],
             }
             self.keeper.save(self.position, content, self.identity)
         self.saved_at = time.monotonic()

@@ -518,8 +518,9 @@ def test_a_full_disk_at_the_end_does_not_cost_the_run(train, monkeypatch, tmp_pa
 
     with monkeypatch.context() as patch:
         patch.setattr("sentkit.training.finish.write_folder", full)
-        done = train()
+        done = train("--log", "run.jsonl")
 
     assert (done.code, done.told) == (74, ["sentkit train: out: no space left on device"])
     assert [path.name for path in (tmp_path / "out.part").iterdir()] == ["state-3.pt"]
-    assert train("--resume").code == 0
+    assert train("--resume", "--log", "run.jsonl").code == 0
+    assert len((tmp_path / "run.jsonl").read_text().splitlines()) == 3
