@@ -47,7 +47,8 @@ def ended(command: Callable[P, None]) -> Callable[P, None]:
 def exit_code(error: BaseException, console: Console) -> int | None:
     """What the shell is told, after the person has been told; None for what typer itself ends."""
     if isinstance(error, SentkitError):
-        console.error(str(error), error.advice)
+        if os.environ.get("RANK", "0") == "0":  # of several processes of torchrun, one says it
+            console.error(str(error), error.advice)
         return error.exit_code
     if isinstance(error, BrokenPipeError):
         return 0  # `sentkit encode ... | head -3` is not a mistake

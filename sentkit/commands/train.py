@@ -70,7 +70,7 @@ def train(
         int, typer.Option(min=0, metavar="N", help="Save the state every N steps too; 0: by time alone.")
     ] = 0,
     save_seconds: Annotated[
-        float, typer.Option(min=0, metavar="S", help="Save the state every S seconds.")
+        float, typer.Option(min=0, metavar="S", help="Save the state every S seconds; 0: after every step.")
     ] = 300.0,
     log: Annotated[str | None, typer.Option(metavar="PATH", help="Every step as a JSON line.")] = None,
     list_: Annotated[bool, typer.Option("--list", help="Show the methods.")] = False,
@@ -111,7 +111,8 @@ def train(
         return
     if method is None:
         raise UsageError("which METHOD?", advice=f"there are: {', '.join(METHODS)}")
-    console = Console("train", quiet or int(os.environ.get("RANK", "0")) > 0, verbose)
+    first = os.environ.get("RANK", "0") == "0"  # of several processes one reads, writes and speaks
+    console = Console("train", quiet or not first, verbose)
     with listening() as stop:
         kind = find(method)  # torch is imported from here on
         if help_settings:
@@ -124,7 +125,7 @@ def train(
         flags |= {"max_length": max_length, "precision": precision}
         flags |= {"eval_every": eval_every, "patience": patience}
         given = [*(set_ or []), *(f"{name}={value}" for name, value in flags.items() if value is not None)]
-        check_together(output, dev, given)
+        check_together(output, dev, given, resume=resume, force=force)
         request = Request(
             method,
             kind,
@@ -142,20 +143,29 @@ def train(
             force=force,
         )
         bar = StepProgress(console, progress)
-        told = Told(partial(tell_of_rows, console), bar.take, console.warn, console.note)
         with options.open_inputs(
-            console, files, format=from_, fields=field, known=FIELDS, on_error=on_error, rejects=rejects
+            console,
+            files,
+            format=from_,
+            fields=field,
+            known=FIELDS,
+            on_error=on_error,
+            rejects=rejects if first else None,
         ) as inputs:
-            speaks = perform(request, inputs, stop, told)
-        bar.done()
-        if speaks:
-            print_results(request.place.results())
+            told = Told(partial(tell_of_rows, console), bar.take, console.warn, console.note)
+            if perform(request, inputs, stop, told):
+                bar.done()
+                print_results(request.place.results())
 
 
-def check_together(output: str | None, dev: str | None, given: Sequence[str]) -> None:
+def check_together(
+    output: str | None, dev: str | None, given: Sequence[str], *, resume: bool, force: bool
+) -> None:
     """What flags ask of each other."""
     if output is None:
         raise UsageError("-o is missing: the folder of the new checkpoint")
+    if resume and force:
+        raise UsageError("-f begins anew, and --resume goes on: which?")
     names = [each.partition("=")[0].strip().replace("-", "_") for each in given]
     idle = [name for name in names if name in OF_DEV]
     if dev is None and idle:

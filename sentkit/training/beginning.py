@@ -50,7 +50,9 @@ def from_nothing(init: Init, place: Path, ranks: Ranks, max_length: int) -> Iter
             folder.mkdir()
             init.write(folder, seed)
         ranks.wait()
-        return replace(open_base(read_checkpoint(str(folder)), max_length), parents=())
+        base = replace(open_base(read_checkpoint(str(folder)), max_length), parents=())
+        ranks.wait()  # the first may go on to the next seed, and takes this folder away
+        return base
 
     with claimed(place, LOCK, first=ranks.first):
         try:

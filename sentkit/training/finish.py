@@ -33,7 +33,6 @@ def finish(method: Method, base: Base, part: Path, output: Path, lineage: Mappin
     finally:
         shutil.rmtree(made, ignore_errors=True)
     sync_folder(output.resolve().parent)
-    shutil.rmtree(part, ignore_errors=True)
 
 
 def make(folder: Path, method: Method, base: Base, lineage: Mapping[str, Any]) -> None:

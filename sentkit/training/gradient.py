@@ -123,16 +123,17 @@ class Dice:
 
     host: Tensor
     device: Tensor | None
+    where: torch.device
 
     @staticmethod
     def now(device: torch.device) -> "Dice":
         on_device = torch.cuda.get_rng_state(device) if device.type == "cuda" else None
-        return Dice(torch.get_rng_state(), on_device)
+        return Dice(torch.get_rng_state(), on_device, device)
 
     def throw_again(self) -> None:
         torch.set_rng_state(self.host)
         if self.device is not None:
-            torch.cuda.set_rng_state(self.device)
+            torch.cuda.set_rng_state(self.device, self.where)
 
 
 def norm_of(parameters: Sequence[nn.Parameter], clip: float) -> float:

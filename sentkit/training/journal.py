@@ -22,20 +22,27 @@ def check_log(path: str | None, *, resume: bool, force: bool) -> None:
 
 
 def is_log(path: Path) -> bool:
+    return run_of(path) is not None
+
+
+def run_of(path: Path) -> str | None:
+    """The run that a log is of, as its first line says; None where that is no log."""
     with path.open("rb") as file:
         try:
             first = orjson.loads(file.readline())
         except orjson.JSONDecodeError:
-            return False
-    return isinstance(first, dict) and "step" in first
+            return None
+    return first.get("run") if isinstance(first, dict) else None
 
 
 class Journal:
-    def __init__(self, path: str | None, length: int = 0) -> None:
+    def __init__(self, path: str | None, run: str = "", *, length: int = 0, resume: bool = False) -> None:
         """Write on after `length` bytes, and forget what stood behind them: it was done after the state."""
         self.file: BinaryIO | None = None
         if path is None:
             return
+        if resume and Path(path).is_file() and Path(path).stat().st_size and run_of(Path(path)) != run:
+            raise CannotCreateError(f"{path}: is the log of another run", advice="name another file")
         try:
             self.file = Path(path).open("ab")  # noqa: SIM115  # it is closed on leaving
         except OSError as error:
@@ -43,6 +50,8 @@ class Journal:
             raise CannotCreateError(f"{path}: cannot be written: {trouble}") from error
         if Path(path).is_file():
             self.file.truncate(min(length, self.file.tell()))
+        if not length:
+            self.write({"run": run})
 
     def __enter__(self) -> Self:
         return self

@@ -109,8 +109,7 @@ def told() -> Iterator[None]:
     try:
         yield
     except RuntimeError as error:
-        first = str(error).strip().partition("\n")[0]
-        raise UnavailableError(f"another process is gone: {first[:120]}") from error
+        raise UnavailableError("another process is gone") from error
 
 
 @contextmanager

@@ -3,7 +3,6 @@
 Its state lies in OUT.part; the finished checkpoint is made there too, and renamed to OUT.
 """
 
-import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import Any
 import torch
 
 from sentkit.errors import CannotCreateError, DataError
+from sentkit.formats.fingerprint import digest
 from sentkit.formats.jsonfiles import read_object_if_there
 from sentkit.training.batches import stream
 from sentkit.training.claim import claimed
@@ -63,26 +63,32 @@ class Job:
 
 def train(job: Job, output: Path, seed: int, log: str | None = None) -> None:
     """One run, from its beginning or from its state, into the folder `output`."""
-    identity = job.identity(seed)
-    part = part_of(output)
-    if is_finished(job, output, identity):
-        if job.ranks.first:
-            shutil.rmtree(part, ignore_errors=True)  # of a run that was killed when all was done
-        return
+    identity, part = job.identity(seed), part_of(output)
     with claimed(part, "run.lock", first=job.ranks.first):
-        trainer = begin(job, Keeper(part), identity)
-        with Journal(log if job.ranks.first else None, trainer.position.log_bytes) as trainer.journal:
+        keeper = Keeper(part)
+        if is_finished(job, output, identity):
+            if job.ranks.first:
+                keeper.forget()  # of a run that was killed when all was done
+            return
+        trainer = begin(job, keeper, identity)
+        with journal_of(job, trainer, identity, log) as trainer.journal:
             position = trainer.run()
             dice = job.ranks.dice()  # of all, while all are here
             if job.ranks.first:
                 tell_of_dev(job, position)
-                lineage = lineage_of(job, identity, position)
                 try:
-                    finish(trainer.method, job.base, part, output, lineage)
+                    finish(trainer.method, job.base, part, output, lineage_of(job, identity, position))
                 except BaseException:
                     trainer.keep(dice)  # so that a full disk does not cost the run
                     raise
+                keeper.forget()
         job.ranks.wait()
+
+
+def journal_of(job: Job, trainer: Trainer, identity: Mapping[str, Any], log: str | None) -> Journal:
+    if not job.ranks.first:
+        return Journal(None)
+    return Journal(log, digest(dict(identity)), length=trainer.position.log_bytes, resume=job.resume)
 
 
 def begin(job: Job, keeper: Keeper, identity: dict[str, Any]) -> Trainer:

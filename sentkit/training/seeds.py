@@ -58,6 +58,8 @@ class Place:
         if self.several and (self.output.is_file() or (self.output / "config.json").exists()):
             raise CannotCreateError(f"{self.output}: is no folder of runs")
         for output in map(self.of, self.seeds):
+            if output.is_symlink():
+                raise CannotCreateError(f"{output}: is a link; name the folder itself")
             if output.exists() and not (output / "sentkit.json").is_file():
                 raise CannotCreateError(f"{output}: exists already, and is not one of ours")
             if output.exists() and not self.several and not resume and not force:

@@ -67,7 +67,8 @@ def perform(request: Request, inputs: Inputs, stop: Stop, told: Told) -> bool:
         if base.left_behind:
             told.warn(f"{base.checkpoint.name} declares steps that the new one will not: {base.left_behind}")
         told.note(f"{ranks.device}, {precision_name(request.settings.precision, ranks.device)}")
-        dev = None if request.dev is None else read_dev(request.dev, base.reading)
+        with impatient(stop):
+            dev = None if request.dev is None else read_dev(request.dev, base.reading)
         with workplace(request.place, ranks) as folder:
             corpus = read_corpus(request, inputs, base, ranks, stop, folder, told)
             for seed in request.place.seeds:
@@ -95,13 +96,24 @@ def perform(request: Request, inputs: Inputs, stop: Stop, told: Told) -> bool:
         return ranks.first
 
 
+@contextmanager
+def impatient(stop: Stop) -> Iterator[None]:
+    """While this lasts, a stop ends the wait for rows: there is nothing to save yet."""
+    try:
+        with stop.impatient():
+            yield
+    except Interrupted as error:
+        advice = "the same command with --resume begins again"
+        raise Stopped("stopped before the first step", advice=advice) from error
+
+
 def check(request: Request) -> None:
     """What can be refused before anything is read."""
     if request.settings.batch == 1 and not request.kind.row_wise:
         raise UsageError("batch=1: a contrast takes 2 rows or more")
     request.place.refuse_existing(resume=request.resume, force=request.force)
     for seed in request.place.seeds:
-        if not (request.place.several and request.place.of(seed).exists()):
+        if request.force or not (request.place.several and request.place.of(seed).exists()):
             check_log(request.place.log(request.log, seed), resume=request.resume, force=request.force)
 
 
@@ -147,12 +159,8 @@ def read_corpus(
     tallied, kind, settings = Tallied(), request.kind, request.settings
     if ranks.first:
         parser = ExampleParser(request.method, kind.reads(settings), inputs.fields)
-        try:
-            with stop.impatient():
-                tallied = write_corpus(folder, inputs, parser, base.tokenizer, dedup=settings.dedup)
-        except Interrupted as error:
-            advice = "the same command with --resume begins again"
-            raise Stopped("stopped before the first step", advice=advice) from error
+        with impatient(stop):
+            tallied = write_corpus(folder, inputs, parser, base.tokenizer, dedup=settings.dedup)
     ranks.wait()
     corpus = map_corpus(folder)
     check_rows(corpus, tallied, 1 if kind.row_wise else 2, ", ".join(inputs.paths))

@@ -72,6 +72,8 @@ class Keeper:
         for name, steps in (("state", self._steps(STATE)), ("best", self._steps(BEST))):
             for step in steps:
                 (self.folder / f"{name}-{step}.pt").unlink()
+        for half in self.folder.glob("*-*.part"):
+            half.unlink()
 
     def load(self) -> dict[str, Any] | None:
         """The newest state that can be read; None where nothing has been saved."""

@@ -118,9 +118,10 @@ class Trainer:
         self.method.before_step()
         terms = self.gradient.of(batch)
         norm = norm_of([parameter for _, parameter in self.method.trained()], self.recipe.clip)
-        for name, value in (*terms.items(), ("the gradient's norm", norm)):
-            if not math.isfinite(value):
-                self._end_before(dice, f"{name} is {value} at step {step + 1}")
+        values = {**terms, "the gradient's norm": norm}
+        broken = [f"{name} is {value}" for name, value in values.items() if not math.isfinite(value)]
+        if self.ranks.any([bool(broken)])[0]:
+            self._end_before(dice, f"{', '.join(broken) or 'a term is no number'} at step {step + 1}")
         factor = self.factor(step)
         for group, rate in zip(self.optimiser.param_groups, self.rates, strict=True):
             group["lr"] = rate * factor
@@ -151,7 +152,7 @@ class Trainer:
         raise DataError(
             f"{problem}: the run cannot go on",
             source="training",
-            advice="a lower --lr is another run: begin anew with -f; the state before the step is kept",
+            advice="a lower --lr is another run: begin anew with -f",
         )
 
     def _refuse_broken(self) -> None:
@@ -228,7 +229,7 @@ class Trainer:
     def keep(self, dice: Dices) -> None:
         """The state on disk; written by the first process, which need not wait for the others here."""
         if self.ranks.first:
-            self.position.log_bytes = self.journal.length
+            self.position.log_bytes = self.journal.length or self.position.log_bytes
             content = {
                 "method": self.tensors(),
                 "optimiser": self.optimiser.state_dict(),
@@ -239,7 +240,7 @@ class Trainer:
         self.saved_at = time.monotonic()
 
     def go_on_from(self, state: Mapping[str, Any]) -> None:
-        """Take up a state that `_save` wrote."""
+        """Take up a state that `keep` wrote."""
         self.position = state["position"]
         self.restore(state["method"])
         self.optimiser.load_state_dict(state["optimiser"])

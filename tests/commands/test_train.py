@@ -128,7 +128,8 @@ def test_the_best_step_is_kept(train, tmp_path, dev):
 
     assert [row["step"] for row in looks] == [0, 2, 3, 4, 6, 8, 9]
     assert (made["step"], made["dev"], made["dev_before"]) == (best["step"], best["dev"], looks[0]["dev"])
-    assert {"step", "of", "epoch", "loss", "terms", "lr", "norm", "tokens", "tokens_per_s"} == log[1].keys()
+    assert log[0].keys() == {"run"}
+    assert {"step", "of", "epoch", "loss", "terms", "lr", "norm", "tokens", "tokens_per_s"} == log[2].keys()
 
 
 def test_the_dev_score_is_that_of_encode_and_score(train, sentkit, dev):
@@ -150,7 +151,7 @@ def test_patience_ends_a_run_early(train, dev, tmp_path):
     train("--dev", dev, "--epochs", 9, "--lr", 1e-12, "--patience", 2, "--log", "run.jsonl")
     log = [json.loads(line) for line in (tmp_path / "run.jsonl").read_text().splitlines()]
 
-    assert max(row["step"] for row in log) == 9
+    assert max(row["step"] for row in log[1:]) == 9
 
 
 def test_flags_are_settings(train, tmp_path):
@@ -370,6 +371,8 @@ def test_a_log_is_never_written_over_by_accident(train, texts, tmp_path):
     assert (own.code, own.told[0]) == (73, f"sentkit train: {texts}: exists already")
     assert texts.read_bytes() == rows
     assert (other.code, foreign.code, resumed.code, forced.code) == (0, 73, 73, 0)
+    another = train("--log", "notes", "--resume", "--seed", 1, output="c")
+    assert (another.code, another.told[0]) == (73, "sentkit train: notes: is the log of another run")
     assert train("--log", "notes", "--resume", output="c").code == 0
     assert train("--log", "/dev/null", output="d").code == 0
     assert train("--log", "-", output="e").code == 2
@@ -523,4 +526,4 @@ def test_a_full_disk_at_the_end_does_not_cost_the_run(train, monkeypatch, tmp_pa
     assert (done.code, done.told) == (74, ["sentkit train: out: no space left on device"])
     assert [path.name for path in (tmp_path / "out.part").iterdir()] == ["state-3.pt"]
     assert train("--resume", "--log", "run.jsonl").code == 0
-    assert len((tmp_path / "run.jsonl").read_text().splitlines()) == 3
+    assert len((tmp_path / "run.jsonl").read_text().splitlines()) == 4

@@ -106,7 +106,7 @@ def test_torchrun_makes_one_checkpoint_and_one_report(torchrun, tmp_path):
     assert process.returncode == 0, err
     assert [json.loads(line)["checkpoint"] for line in out.splitlines()] == ["out"]
     assert made["made_with"]["ranks"] == 2
-    assert len((tmp_path / "run.jsonl").read_text().splitlines()) == 6
+    assert len((tmp_path / "run.jsonl").read_text().splitlines()) == 7
 
 
 def test_a_process_that_dies_ends_the_others(torchrun, tmp_path):
