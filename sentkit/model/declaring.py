@@ -1,5 +1,7 @@
 """An encoder -> the declaration that makes others read its checkpoint as it is read here."""
 
+from torch import nn
+
 from sentkit.errors import UsageError
 from sentkit.formats.export import Declaration, Dense, Normalise
 from sentkit.model.adapter import Adapter
@@ -34,7 +36,11 @@ def pooler_of(body: Bert | Adapter) -> Dense | None:
     """The pooler as a dense layer on the first token's state; None where transformers keeps it."""
     if isinstance(body, Adapter) or body.pooler is None:
         return None
-    weight, bias = (tensor.detach().float().cpu().numpy() for tensor in body.pooler.parameters())
+    return tanh_layer(body.pooler)
+
+
+def tanh_layer(linear: nn.Linear) -> Dense:
+    weight, bias = (tensor.detach().float().cpu().numpy() for tensor in (linear.weight, linear.bias))
     return Dense(weight, bias, ACTIVATIONS[True])
 
 

@@ -6,7 +6,7 @@ target, is kept beside the ids: all processes of a run map the files that one ha
 
 import hashlib
 from array import array
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sentkit.errors import DataError
-from sentkit.formats.rows import Inputs
-from sentkit.model.tokens import Tokenizer
+from sentkit.formats.rows import Inputs, Rejects
+from sentkit.model.tokens import Tokenizer, Tokens
 from sentkit.training.batches import Batch, Ids
 from sentkit.training.examples import Example, ExampleParser
 
@@ -67,27 +67,14 @@ class Tallied:
 
 
 def write_corpus(
-    folder: Path,
-    inputs: Inputs,
-    parser: ExampleParser,
-    tokenizer: Tokenizer,
-    *,
-    dedup: bool = False,
+    folder: Path, inputs: Inputs, parser: ExampleParser, tokenizer: Tokenizer, *, dedup: bool = False
 ) -> Tallied:
     """Tokenise every row into the files of a folder."""
-    tallied = Tallied()
+    tallied, place = Tallied(), 0
     ends, targets = array("q"), array("d")
     with (folder / IDS).open("wb") as file:
-        place = 0
         for window in windows(inputs.read(parser), tallied, dedup=dedup):
-            texts = [text for example in window for text in example.texts]
-            tokens = iter(tokenizer(texts))
-            for example in window:
-                own = [next(tokens) for _ in example.texts]
-                problem = next((each.problem for each in own if each.problem), None)
-                if problem is not None:
-                    inputs.rejects.add(example.row.line, example.row.error(problem))
-                    continue
+            for example, own in tokenised(window, tokenizer, inputs.rejects):
                 tallied.rows += 1
                 tallied.cut += any(each.cut for each in own)
                 for each in own:
@@ -104,6 +91,20 @@ def write_corpus(
         np.frombuffer(targets, np.float64).tofile(folder / TARGETS)
     (folder / COLUMNS).write_text(str(columns))
     return tallied
+
+
+def tokenised(
+    window: Sequence[Example], tokenizer: Tokenizer, rejects: Rejects
+) -> Iterator[tuple[Example, list[Tokens]]]:
+    """Each example with the tokens of its texts; one with a text that cannot be read is a bad row."""
+    tokens = iter(tokenizer([text for example in window for text in example.texts]))
+    for example in window:
+        own = [next(tokens) for _ in example.texts]
+        problem = next((each.problem for each in own if each.problem), None)
+        if problem is None:
+            yield example, own
+        else:
+            rejects.add(example.row.line, example.row.error(problem))
 
 
 def windows(examples: Iterator[Example | None], tallied: Tallied, *, dedup: bool) -> Iterator[list[Example]]:

@@ -10,11 +10,11 @@ from typing import Any
 from torch import Tensor
 
 from sentkit.errors import UsageError
-from sentkit.formats.export import Declaration, Dense, write_folder
+from sentkit.formats.export import Declaration, write_folder
 from sentkit.formats.readout import parse_readout
 from sentkit.model.adapter import Adapter
 from sentkit.model.architecture import WITH_POOLER
-from sentkit.model.declaring import ACTIVATIONS
+from sentkit.model.declaring import tanh_layer
 from sentkit.model.writing import merged, write_weights
 from sentkit.training.method import Method
 from sentkit.training.origin import Base
@@ -66,10 +66,6 @@ def declaration_of(method: Method, base: Base) -> Declaration:
     readout, pooler = parse_readout(method.readout(method.settings)), method.pooler()
     if readout.reduction == "pooler":
         check_pooler(base)
-    dense = None
-    if pooler is not None:
-        weight, bias = (values.detach().float().cpu().numpy() for values in (pooler.weight, pooler.bias))
-        dense = Dense(weight, bias, ACTIVATIONS[True])
     return Declaration(
         readout=readout,
         width=method.body.width,
@@ -77,7 +73,7 @@ def declaration_of(method: Method, base: Base) -> Declaration:
         max_length=base.reading.max_length,
         prompt=base.reading.prompt,
         lowercase=base.reading.lowercase,
-        pooler=dense if readout.reduction == "pooler" else None,
+        pooler=tanh_layer(pooler) if readout.reduction == "pooler" and pooler is not None else None,
     )
 
 

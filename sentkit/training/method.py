@@ -116,6 +116,15 @@ class Method(nn.Module):
     def trained(self, prefix: str = "") -> Iterator[tuple[str, nn.Parameter]]:
         return ((n, p) for n, p in self.named_parameters() if p.requires_grad and n.startswith(prefix))
 
+    def changing(self) -> dict[str, Tensor]:
+        """All of it that a run may change: what a state holds."""
+        return {name: value for name, value in self.state_dict().items() if not name.startswith(self.fixed)}
+
+    def restore(self, changing: Mapping[str, Tensor]) -> None:
+        missing, unknown = self.load_state_dict(dict(changing), strict=False)
+        assert not unknown, unknown
+        assert all(name.startswith(self.fixed) for name in missing), missing
+
     def pooler(self) -> nn.Linear | None:
         """The layer that becomes the checkpoint's pooler, if the method trains one."""
         return None

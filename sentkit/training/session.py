@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -71,29 +71,30 @@ def perform(request: Request, inputs: Inputs, stop: Stop, told: Told) -> bool:
             dev = None if request.dev is None else read_dev(request.dev, base.reading)
         with workplace(request.place, ranks) as folder:
             corpus = read_corpus(request, inputs, base, ranks, stop, folder, told)
-            for seed in request.place.seeds:
-                train(
-                    Job(
-                        request.method,
-                        request.kind,
-                        request.settings,
-                        base_of(seed),
-                        corpus,
-                        dev,
-                        ranks,
-                        stop,
-                        request.saving,
-                        resume=request.resume,
-                        force=request.force,
-                        threads=request.threads,
-                        report=told.step,
-                        warn=told.warn,
-                    ),
-                    request.place.of(seed),
-                    seed,
-                    request.place.log(request.log, seed),
-                )
+            job = Job(
+                request.method,
+                request.kind,
+                request.settings,
+                base,
+                corpus,
+                dev,
+                ranks,
+                stop,
+                request.saving,
+                resume=request.resume,
+                force=request.force,
+                threads=request.threads,
+                report=told.step,
+                warn=told.warn,
+            )
+            run_all(job, request, base_of)
         return ranks.first
+
+
+def run_all(job: Job, request: Request, base_of: Bases) -> None:
+    place = request.place
+    for seed in place.seeds:
+        train(replace(job, base=base_of(seed)), place.of(seed), seed, place.log(request.log, seed))
 
 
 @contextmanager

@@ -14,7 +14,6 @@ from functools import partial
 from typing import Any, NoReturn
 
 import torch
-from torch import Tensor
 
 from sentkit.errors import DataError, UsageError
 from sentkit.training.batches import Batch, Order, stream
@@ -92,7 +91,7 @@ class Trainer:
             self._step()
         self._refuse_broken()
         if self.recipe.final == "best" and self.position.best_step >= 0:
-            self.restore(self.keeper.load_best(self.position.best_step))
+            self.method.restore(self.keeper.load_best(self.position.best_step))
         return self.position
 
     def _done(self) -> bool:
@@ -113,16 +112,9 @@ class Trainer:
     # One step.
 
     def _step(self) -> None:
-        began, step, dice = time.monotonic(), self.position.step, Dice.now(self.ranks.device)
-        batch = self._batch(step)
-        self.method.before_step()
-        terms = self.gradient.of(batch)
-        norm = norm_of([parameter for _, parameter in self.method.trained()], self.recipe.clip)
-        values = {**terms, "the gradient's norm": norm}
-        broken = [f"{name} is {value}" for name, value in values.items() if not math.isfinite(value)]
-        if self.ranks.any([bool(broken)])[0]:
-            self._end_before(dice, f"{', '.join(broken) or 'a term is no number'} at step {step + 1}")
-        factor = self.factor(step)
+        began, step = time.monotonic(), self.position.step
+        batch, factor = self._batch(step), self.factor(step)
+        terms, norm = self._slope(batch)
         for group, rate in zip(self.optimiser.param_groups, self.rates, strict=True):
             group["lr"] = rate * factor
         self.optimiser.step()
@@ -142,6 +134,19 @@ class Trainer:
                 "tokens_per_s": round(batch.tokens / seconds),
             }
         )
+
+    def _slope(self, batch: Batch) -> tuple[dict[str, float], float]:
+        """The loss's terms and the gradient's norm; the gradient itself is left in the parameters."""
+        dice = Dice.now(self.ranks.device)
+        self.method.before_step()
+        terms = self.gradient.of(batch)
+        norm = norm_of([parameter for _, parameter in self.method.trained()], self.recipe.clip)
+        values = {**terms, "the gradient's norm": norm}
+        broken = [f"{name} is {value}" for name, value in values.items() if not math.isfinite(value)]
+        if self.ranks.any([bool(broken)])[0]:
+            what = ", ".join(broken) or "a term is no number"
+            self._end_before(dice, f"{what} at step {self.position.step + 1}")
+        return terms, norm
 
     def _end_before(self, dice: Dice, problem: str) -> NoReturn:
         """Save the state before a step that cannot be taken, and say so."""
@@ -202,21 +207,11 @@ class Trainer:
         if best:
             self._refuse_broken()
         if best and self.ranks.first:
-            self.keeper.save_best(self.position.step, self.tensors())
+            self.keeper.save_best(self.position.step, self.method.changing())
         self.position.evaluated = self.position.step
         self._tell({"step": self.position.step, "dev": None if missing else score, "best": best})
 
-    # What a run is, as tensors.
-
-    def tensors(self) -> dict[str, Tensor]:
-        """All of the method that may change."""
-        state = self.method.state_dict()
-        return {name: value for name, value in state.items() if not name.startswith(self.method.fixed)}
-
-    def restore(self, tensors: Mapping[str, Tensor]) -> None:
-        missing, unknown = self.method.load_state_dict(dict(tensors), strict=False)
-        assert not unknown, unknown
-        assert all(name.startswith(self.method.fixed) for name in missing), missing
+    # Saving.
 
     def _save_due(self) -> bool:
         steps, due = self.saving.steps, time.monotonic() - self.saved_at >= self.saving.seconds
@@ -231,7 +226,7 @@ class Trainer:
         if self.ranks.first:
             self.position.log_bytes = self.journal.length or self.position.log_bytes
             content = {
-                "method": self.tensors(),
+                "method": self.method.changing(),
                 "optimiser": self.optimiser.state_dict(),
                 "dice": dice[0],
                 "device_dice": dice[1],
@@ -242,7 +237,7 @@ class Trainer:
     def go_on_from(self, state: Mapping[str, Any]) -> None:
         """Take up a state that `keep` wrote."""
         self.position = state["position"]
-        self.restore(state["method"])
+        self.method.restore(state["method"])
         self.optimiser.load_state_dict(state["optimiser"])
         if self.ranks.rank < len(state["dice"]):
             torch.set_rng_state(state["dice"][self.ranks.rank])

@@ -57,9 +57,9 @@ def test_a_stopped_run_ends_as_a_whole_one(name, trainer_of, texts):
     rest.run()
 
     assert (whole.position.step, rest.position.step) == (9, 9)
-    assert whole.tensors().keys() == rest.tensors().keys()
-    for tensor, value in whole.tensors().items():
-        assert torch.equal(value, rest.tensors()[tensor]), tensor
+    assert whole.method.changing().keys() == rest.method.changing().keys()
+    for tensor, value in whole.method.changing().items():
+        assert torch.equal(value, rest.method.changing()[tensor]), tensor
 
 
 def test_every_method_is_tried():

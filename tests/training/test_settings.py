@@ -4,7 +4,7 @@ import pytest
 
 from sentkit.errors import UsageError
 from sentkit.training.recipe import Recipe
-from sentkit.training.settings import build
+from sentkit.training.settings import build, notes
 
 
 @pytest.mark.parametrize("text", ["inf", "-inf", "Infinity", "1e999", "nan"])
@@ -27,3 +27,13 @@ def test_other_schedules_have_one(schedule, warmup):
     settings = build(Recipe, {}, None, [f"schedule={schedule}", f"warmup={warmup}"])
 
     assert (settings.schedule, settings.warmup) == (schedule, warmup)
+
+
+def test_the_names_of_a_recipe_are_those_there_are():
+    """A recipe is read without torch, and so it cannot ask the modules themselves."""
+    from sentkit.model.precision import PRECISIONS
+    from sentkit.training import optimisers, recipe, schedules
+
+    assert set(recipe.OPTIMISERS) == optimisers.OPTIMISERS.keys()
+    assert set(recipe.SCHEDULES) == schedules.SCHEDULES.keys()
+    assert set(notes(recipe.Recipe)["precision"].choices) == set(PRECISIONS)

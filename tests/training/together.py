@@ -60,7 +60,7 @@ def train(base_name, own, name, assignments):
         trainer.report = lambda record: losses.append(record["loss"])
         trainer.run()
         if ranks.first:
-            weights = {name: value.clone() for name, value in trainer.tensors().items()}
+            weights = {name: value.clone() for name, value in trainer.method.changing().items()}
             torch.save({"losses": losses, "weights": weights}, own.parent.with_suffix(".pt"))
 
 

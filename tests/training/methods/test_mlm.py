@@ -472,4 +472,6 @@ def test_a_run_that_was_stopped_ends_as_one_that_was_not(trainer_of, texts):
     second.run()
 
     assert second.position.step == whole.position.step == 12
-    assert all(torch.equal(value, whole.tensors()[name]) for name, value in second.tensors().items())
+    assert all(
+        torch.equal(value, whole.method.changing()[name]) for name, value in second.method.changing().items()
+    )
