@@ -1,6 +1,6 @@
 """A file of vectors as `inspect` shows it: a vector file, JSONL rows with vectors, or an affine file."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,6 +13,7 @@ from sentkit.formats.store import Store, is_store
 from sentkit.formats.tensors import read_header
 from sentkit.formats.vectors import VECTOR_FIELDS, VectorReader
 from sentkit.metrics.census import census
+from sentkit.metrics.geometry import Geometry
 from sentkit.metrics.judged import blocks
 
 
@@ -23,17 +24,21 @@ class LenientReader(VectorReader):
         pass
 
 
-def describe_vectors(path: str, format: str | None, fields: Sequence[str]) -> dict[str, Any]:
+def describe_vectors(
+    path: str, format: str | None, fields: Sequence[str], geometry: Geometry | None = None
+) -> dict[str, Any]:
     if is_store(path):
         entries = read_header(path).entries
         if "embeddings" not in entries:
             return describe_tensors(path)
         file = Store(path)
-        found = {"rows": file.count, "vectors_per_row": list(file.names), **census(file.blocks())}
+        judged = geometry is not None and geometry.alignment is not None  # by a member of the rows
+        vectors = stacked(LenientReader(Inputs([path])), geometry) if judged else file.blocks()
+        found = {"rows": file.count, "vectors_per_row": list(file.names), **measured(vectors, geometry)}
         spec = {name: value for name, value in file.spec.items() if name != "vectors"}
         return {"file": readable(path), **found, "spec": spec}
     reader = LenientReader(Inputs([path], format, parse_fields(fields, VECTOR_FIELDS)))
-    counted = census(stacked(reader))
+    counted = measured(stacked(reader, geometry), geometry)
     rows = counted["vectors"] // max(1, len(reader.names))
     if not rows:
         raise DataError("no rows", source=path)
@@ -41,8 +46,15 @@ def describe_vectors(path: str, format: str | None, fields: Sequence[str]) -> di
     return {"file": readable(path), **found, "spec": {"_emb": reader.emb}}
 
 
-def stacked(reader: VectorReader) -> Iterator[NDArray[np.float32]]:
-    for block in blocks(reader.read(lambda row: row)):
+def measured(vectors: Iterable[NDArray[np.float32]], geometry: Geometry | None) -> dict[str, Any]:
+    """What is counted of blocks of vectors, and how they lie where that is asked, in one pass."""
+    if geometry is None:
+        return census(vectors)
+    return {**census(geometry.watch(vectors)), "geometry": geometry.record()}
+
+
+def stacked(reader: VectorReader, geometry: Geometry | None) -> Iterator[NDArray[np.float32]]:
+    for block in blocks(reader.read(geometry.take if geometry else lambda row: row)):
         yield np.stack([row.vectors for row in block])
 
 

@@ -1,0 +1,48 @@
+"""Alignment: how far apart the two vectors of a pair lie that people find alike (arXiv:2005.10242)."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from sentkit.formats.vectors import VectorRow, scored
+from sentkit.metrics.directions import unit_rows
+from sentkit.metrics.judged import expect_pair
+
+
+@dataclass(slots=True)
+class Alignment:
+    """The mean |a - b|^2 of unit vectors over pairs with a score above a threshold."""
+
+    gold: str  # the member that holds people's score
+    above: float = 4.0  # as in SimCSE (arXiv:2104.08821)
+    pairs: int = 0
+    unscored: int = 0  # rows whose score is null
+    left_out: int = 0  # pairs above the threshold with a vector that is zero, NaN or infinite
+    total: float = 0.0
+
+    def take(self, row: VectorRow) -> VectorRow:
+        """Count the row in, and hand it on."""
+        score = scored(expect_pair(row).row, self.gold)
+        if score is None:
+            self.unscored += 1
+        elif score > self.above:
+            self._add(row)
+        return row
+
+    def _add(self, row: VectorRow) -> None:
+        finite = row.vectors[np.isfinite(row.vectors).all(axis=1)]
+        units = unit_rows(finite.astype(np.float64))
+        if len(units) < 2:
+            self.left_out += 1
+            return
+        gap = units[0] - units[1]
+        self.pairs += 1
+        self.total += float(gap @ gap)
+
+    def record(self) -> dict[str, Any]:
+        counts = {"pairs": self.pairs, "unscored": self.unscored, "left_out": self.left_out}
+        return {
+            "alignment": self.total / self.pairs if self.pairs else None,
+            "alignment_pairs": {"gold": self.gold, "above": self.above, **counts},
+        }

@@ -1,0 +1,125 @@
+"""The geometry of a space of vectors: how they lie, from one pass in constant memory."""
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sentkit.formats.vectors import VectorRow
+from sentkit.metrics import moments, spectrum
+from sentkit.metrics.alignment import Alignment
+from sentkit.metrics.directions import Directions, unit_rows
+from sentkit.metrics.moments import Moments
+
+BLOCK = 1024  # rows widened and multiplied at once
+SEED = 0  # of the sample for the uniformity
+
+
+class Geometry:
+    """Vectors are regrouped in blocks of one size, so that the numbers do not depend on how they came."""
+
+    def __init__(self, alignment: Alignment | None = None) -> None:
+        self.alignment = alignment
+        self.left_out = 0
+        self._begin(0)
+
+    def _begin(self, width: int) -> None:
+        self.waiting = np.empty((0, width), np.float32)
+        self.moments, self.directions = Moments(width), Directions(width, SEED)
+
+    def take(self, row: VectorRow) -> VectorRow:
+        """Count the row's pair into the alignment, where it is asked, and hand the row on."""
+        return self.alignment.take(row) if self.alignment else row
+
+    def watch(self, blocks: Iterable[NDArray[np.float32]]) -> Iterator[NDArray[np.float32]]:
+        """Blocks (n, k, d) as they pass; all their vectors are rows of the space."""
+        for block in blocks:
+            self.add(block.reshape(-1, block.shape[-1]))
+            yield block
+
+    def add(self, vectors: NDArray[np.float32]) -> None:
+        """(n, d)"""
+        if self.waiting.shape[1] != vectors.shape[1]:
+            self._begin(vectors.shape[1])
+        whole = np.isfinite(vectors).all(axis=1)
+        self.left_out += int((~whole).sum())
+        rows = np.concatenate([self.waiting, vectors[whole]])
+        ready = len(rows) - len(rows) % BLOCK
+        for start in range(0, ready, BLOCK):
+            self._take(rows[start : start + BLOCK])
+        self.waiting = rows[ready:].copy()
+
+    def _take(self, rows: NDArray[np.float32]) -> None:
+        wide = rows.astype(np.float64)
+        self.moments.add(wide)
+        self.directions.add(unit_rows(wide))
+
+    def record(self) -> dict[str, Any]:
+        """What is not defined of so few or so equal vectors is None."""
+        if len(self.waiting):
+            self._take(self.waiting)
+            self.waiting = self.waiting[:0]
+        directions = self.directions
+        sampled = {"vectors": len(directions.sample), "seed": SEED} if directions.sampled else None
+        return {
+            "vectors": self.moments.count,
+            "left_out": self.left_out,
+            "directions": directions.count,
+            "mean_cosine": directions.mean_cosine(),
+            "uniformity": directions.uniformity(),
+            "uniformity_sample": sampled,
+            **(self.alignment.record() if self.alignment else {}),
+            **covariance_record(self.moments),
+            **axes_record(self.moments),
+        }
+
+
+def covariance_record(found: Moments) -> dict[str, Any]:
+    """What the scatter of the vectors says; of vectors too wide for one, that it was not held."""
+    if found.scatter is None:
+        empty = np.zeros((0, 0))
+        reason = f"not held: vectors of {len(found.mean)} numbers, more than {moments.WIDEST}"
+        return {"covariance": reason, **scatter_record(empty, empty), "rank": None}
+    about_zero = found.scatter + found.count * np.outer(found.mean, found.mean)
+    return scatter_record(found.scatter, about_zero)
+
+
+def scatter_record(scatter: NDArray[np.float64], about_zero: NDArray[np.float64]) -> dict[str, Any]:
+    """`about_zero` is the scatter about zero instead of the mean."""
+    values, uncentred = spectrum.eigenvalues(scatter), spectrum.eigenvalues(about_zero)
+    return {
+        "isoscore": spectrum.isoscore(values),
+        "effective_rank": spectrum.effective_rank(values),
+        "rank": spectrum.rank(values),
+        "component_share": {
+            "first": spectrum.first_share(values, 1),
+            "first_3": spectrum.first_share(values, 3),
+            "first_10": spectrum.first_share(values, 10),
+            "first_uncentred": spectrum.first_share(uncentred, 1),
+        },
+        "axis_correlation": moments.mean_absolute_correlation(scatter),
+    }
+
+
+def axes_record(found: Moments) -> dict[str, Any]:
+    """How the axes are distributed, each with the one that is furthest from a normal distribution."""
+    shapes = moments.shapes(found)
+    skewness, kurtosis = np.abs(shapes.skewness), shapes.excess_kurtosis
+    return {
+        "constant_axes": len(found.mean) - len(shapes.axes),
+        "skewness": {"mean_absolute": mean(skewness), **largest(skewness, shapes.axes)},
+        "excess_kurtosis": {"mean": mean(kurtosis), **largest(kurtosis, shapes.axes)},
+    }
+
+
+def mean(values: NDArray[np.float64]) -> float | None:
+    return float(values.mean()) if values.size else None
+
+
+def largest(values: NDArray[np.float64], axes: NDArray[np.intp]) -> dict[str, Any]:
+    """With its axis, counted from 0."""
+    if not values.size:
+        return {"max": None, "axis": None}
+    place = int(values.argmax())
+    return {"max": float(values[place]), "axis": int(axes[place])}

@@ -1,0 +1,54 @@
+"""What the eigenvalues of a covariance say of how many directions a space uses, and how evenly.
+
+They are given in descending order, (d,), and only their ratios count. None is the answer where all are zero.
+"""
+
+import math
+
+import numpy as np
+from numpy.typing import NDArray
+
+Wide = NDArray[np.float64]
+
+FLOOR = 1e-12  # an eigenvalue counts as zero below this part of the largest
+
+
+def eigenvalues(scatter: Wide) -> Wide:
+    """Descending; what rounding makes less than nothing is zero."""
+    return np.maximum(np.linalg.eigvalsh(scatter)[::-1], 0.0)
+
+
+def _shares(values: Wide) -> Wide | None:
+    total = values.sum()
+    return values / total if total > 0 else None
+
+
+def first_share(values: Wide, count: int) -> float | None:
+    """The part of the variance in the first `count` components."""
+    shares = _shares(values)
+    return None if shares is None else float(shares[:count].sum())
+
+
+def isoscore(values: Wide) -> float | None:
+    """1 where the variance is the same in all directions, 0 where it is all in one.
+
+    IsoScore (arXiv:2108.07344) in closed form: (p - 1) / (d - 1), with p = (sum l)^2 / sum l^2, the
+    participation ratio.
+    """
+    shares = _shares(values)
+    if shares is None or len(values) < 2:
+        return None
+    return float((1.0 / (shares @ shares) - 1.0) / (len(values) - 1))
+
+
+def effective_rank(values: Wide) -> float | None:
+    """How many equal eigenvalues have as much entropy as these (Roy and Vetterli, 2007)."""
+    shares = _shares(values)
+    if shares is None:
+        return None
+    some = shares[shares > 0]
+    return math.exp(-float(some @ np.log(some)))
+
+
+def rank(values: Wide) -> int:
+    return int((values > FLOOR * values.max(initial=0.0)).sum())

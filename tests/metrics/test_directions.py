@@ -1,0 +1,122 @@
+import math
+from itertools import combinations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from sentkit.metrics import directions
+from sentkit.metrics.directions import Directions, uniformity, unit_rows
+
+
+def rows(n: int, d: int, seed: int = 0) -> np.ndarray:
+    return np.random.default_rng(seed).standard_normal((n, d)) + 0.3
+
+
+def filled(*blocks: np.ndarray, seed: int = 0) -> Directions:
+    found = Directions(blocks[0].shape[1], seed)
+    for block in blocks:
+        found.add(unit_rows(block))
+    return found
+
+
+def unit(vector: np.ndarray) -> list[float]:
+    length = math.sqrt(sum(float(x) ** 2 for x in vector))
+    return [float(x) / length for x in vector]
+
+
+def by_loop(vectors: np.ndarray) -> tuple[float, float]:
+    """The mean cosine and the uniformity, pair by pair."""
+    pairs = list(combinations([unit(vector) for vector in vectors], 2))
+    cosines = [sum(x * y for x, y in zip(a, b, strict=True)) for a, b in pairs]
+    squares = [sum((x - y) ** 2 for x, y in zip(a, b, strict=True)) for a, b in pairs]
+    return sum(cosines) / len(pairs), math.log(sum(math.exp(-2 * each) for each in squares) / len(pairs))
+
+
+def test_worked_values() -> None:
+    """(1,0), (1,1), (0,1): cosines 0, sqrt(1/2) twice. Uniformity of (1,0), (0,2), (1,1), (0,1): normalised,
+    distances^2 are 2, 2 - sqrt(2), 2; 2 - sqrt(2), 0; 2 - sqrt(2)."""
+    near, far = math.exp(-2 * (2 - math.sqrt(2))), math.exp(-4)
+    four = filled(np.array([[1.0, 0], [0, 2], [1, 1], [0, 1]]))
+
+    assert filled(np.array([[1.0, 0], [1, 1], [0, 1]])).mean_cosine() == pytest.approx(math.sqrt(2) / 3)
+    assert four.uniformity() == pytest.approx(math.log((2 * far + 3 * near + 1) / 6), abs=1e-6)
+    assert four.uniformity() == pytest.approx(-1.115622, abs=1e-6)
+
+
+@pytest.mark.parametrize("blocks", [(512, 2048), (8, 3), (3, 8), (1, 1)])
+def test_all_pairs_are_taken_once(monkeypatch: pytest.MonkeyPatch, blocks: tuple[int, int]) -> None:
+    """As by a loop over pairs, whatever the blocks."""
+    monkeypatch.setattr(directions, "HIGH", blocks[0])
+    monkeypatch.setattr(directions, "WIDE", blocks[1])
+    vectors = rows(31, 5)
+    vectors[7] = vectors[20]
+    found = filled(vectors)
+
+    assert (found.mean_cosine(), found.uniformity()) == pytest.approx(by_loop(vectors), abs=1e-6)
+
+
+@settings(deadline=None, max_examples=40)
+@given(st.sets(st.integers(1, 59)), st.integers(1, 80))
+def test_however_the_rows_are_cut(cuts: set[int], limit: int) -> None:
+    """The sum and the sample are the same from blocks of any sizes, whether or not all rows fit."""
+    vectors = rows(60, 3)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(directions, "SAMPLE", limit)
+        cut, whole = filled(*np.split(vectors, sorted(cuts))), filled(vectors)
+
+    assert cut.count == whole.count == 60
+    assert cut.sampled == whole.sampled == (limit < 60)
+    assert cut.sample[:60].tolist() == whole.sample[:60].tolist()
+    assert cut.mean_cosine() == pytest.approx(whole.mean_cosine(), abs=1e-12)
+
+
+def test_every_row_is_as_likely_in_the_sample(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Over 2000 seeds each of 12 rows comes 500 times among 3, within five standard deviations (19 each)."""
+    monkeypatch.setattr(directions, "SAMPLE", 3)
+    vectors = np.column_stack([np.arange(12.0), np.ones(12)])
+    seen = np.zeros(12)
+    for seed in range(2000):
+        sample = filled(vectors[:5], vectors[5:], seed=seed).sample
+        chosen = np.rint(sample[:, 0] / sample[:, 1]).astype(int)
+        assert len(set(chosen)) == 3
+        seen[chosen] += 1
+
+    assert np.abs(seen - 500).max() < 5 * math.sqrt(2000 * 0.25 * 0.75)
+
+
+def test_a_sample_is_of_its_seed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(directions, "SAMPLE", 10)
+    first, again, other = (filled(rows(100, 4), seed=seed) for seed in (0, 0, 1))
+
+    assert first.sample.tolist() == again.sample.tolist() != other.sample.tolist()
+    assert first.uniformity() == pytest.approx(by_loop(first.sample)[1], abs=1e-6)
+
+
+def test_zeros_point_nowhere() -> None:
+    """They are left out; the shortest vector that is none is not."""
+    vectors = np.array([[0.0, 0], [3, 4], [0, np.float32(1e-45)], [0, 0]])
+
+    assert filled(vectors).count == 2
+    assert filled(vectors).mean_cosine() == pytest.approx(0.8)
+
+
+def test_length_does_not_matter() -> None:
+    vectors = rows(20, 4)
+    lengths = np.exp(np.random.default_rng(1).uniform(-60, 60, (20, 1)))
+
+    assert filled(vectors * lengths).uniformity() == pytest.approx(filled(vectors).uniformity(), abs=1e-6)
+
+
+@pytest.mark.parametrize("count", [0, 1])
+def test_one_vector_has_no_other(count: int) -> None:
+    found = filled(rows(count, 3))
+
+    assert (found.mean_cosine(), found.uniformity()) == (None, None)
+
+
+def test_uniformity_of_one_point_and_of_two_poles() -> None:
+    """Equal vectors: 0, the highest. Opposite ones: -2 * 4."""
+    assert uniformity(np.tile(np.float32([0.6, 0.8]), (50, 1))) == pytest.approx(0, abs=1e-6)
+    assert uniformity(np.float32([[1, 0], [-1, 0]])) == pytest.approx(-8, abs=1e-6)
