@@ -8,29 +8,52 @@ import tempfile
 import traceback
 from collections.abc import Callable
 from pathlib import Path
-from types import FrameType
+from types import FrameType, ModuleType
 from typing import Annotated, Any, NoReturn, ParamSpec
 
 import typer
 
 from sentkit import __version__
-from sentkit.commands import cat, encode, export, inspect, score, train
+from sentkit.commands import cat, encode, export, inspect, score, train, whiten
+from sentkit.commands.whiten import apply, fit, merge
 from sentkit.console import Console
 from sentkit.errors import SentkitError
 
 P = ParamSpec("P")
 
-COMMANDS = (encode.encode, score.score, train.train, cat.cat, inspect.inspect, export.export)
+COMMANDS = (
+    encode.encode,
+    score.score,
+    train.train,
+    cat.cat,
+    inspect.inspect,
+    export.export,
+)
+
+GROUPS = {whiten: (fit.fit, apply.apply, merge.merge)}  # folders of commands behind a word of their own
 
 NO_SPACE, BUG, INTERRUPTED, TERMINATED = 74, 70, 130, 143
 
 
-def ended(command: Callable[P, None]) -> Callable[P, None]:
+def word(command: Callable[..., None] | ModuleType) -> str:
+    """What is typed: `build-entries`, or `whiten` for a folder."""
+    return command.__name__.rpartition(".")[2].replace("_", "-")
+
+
+def every_command() -> dict[str, Callable[..., None]]:
+    """What can be run, by the words that run it: `encode`, `whiten fit`."""
+    found: dict[str, Callable[..., None]] = {word(command): command for command in COMMANDS}
+    for group, commands in GROUPS.items():
+        found |= {f"{word(group)} {word(command)}": command for command in commands}
+    return found
+
+
+def ended(command: Callable[P, None], name: str) -> Callable[P, None]:
     """The command with every way it can end told in one line at most, and as an exit code."""
 
     @functools.wraps(command)
     def run(*args: P.args, **kwargs: P.kwargs) -> None:
-        console = Console(command.__name__.replace("_", "-"))
+        console = Console(name)
         try:
             command(*args, **kwargs)
             if sys.stdout is not None:
@@ -122,13 +145,24 @@ def sentkit(
     130 and 143 stopped.
     Full manual: man sentkit
     """
+    help_alone(context)
+
+
+def help_alone(context: typer.Context) -> None:
+    """A word that needs another one behind it says which there are."""
     if context.invoked_subcommand is None:
         typer.echo(context.get_help(), err=True)
         raise typer.Exit(2)
 
 
-for command in COMMANDS:
-    app.command()(ended(command))
+rooms = {"": app}
+for group in GROUPS:
+    rooms[word(group)] = typer.Typer(rich_markup_mode=None, help=group.__doc__)
+    rooms[word(group)].callback(invoke_without_command=True)(help_alone)
+    app.add_typer(rooms[word(group)], name=word(group))
+for name, command in every_command().items():
+    before, _, last = name.rpartition(" ")
+    rooms[before].command(last)(ended(command, name))
 
 
 def main() -> NoReturn:
@@ -136,7 +170,7 @@ def main() -> NoReturn:
     signal.signal(signal.SIGTERM, terminated)
     arguments = sys.argv[1:]
     if arguments[:1] == ["help"]:
-        arguments = [*arguments[1:2], "--help"]
+        arguments = [*arguments[1:], "--help"]
     leave(status(arguments))
 
 
@@ -166,8 +200,7 @@ def status(arguments: list[str]) -> int:
 
 def _wrong_usage(error: Any) -> int:
     message = error.format_message()
-    inside = error.ctx is not None and error.ctx.parent is not None
-    command = error.ctx.info_name if inside else ""
+    command = error.ctx.command_path.partition(" ")[2] if error.ctx is not None else ""
     advice = f"see: sentkit {command} --help" if command else "see: sentkit --help"
     Console(command).error(f"{message[:1].lower()}{message[1:].rstrip('.')}", advice)
     return int(error.exit_code)

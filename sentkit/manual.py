@@ -36,22 +36,32 @@ ENVIRONMENT = (
 
 
 def pages() -> dict[str, str]:
-    """File name -> page, for the program and each of its commands."""
-    group: Any = typer.main.get_command(app)
-    found = {"sentkit.1": program_page(group)}
-    for name, command in group.commands.items():
-        found[f"sentkit-{name}.1"] = command_page(name, command)
-    return found
+    """File name -> page, for the program, each of its commands, and those behind a word of their own."""
+    return dict(pages_of("sentkit", typer.main.get_command(app)))
 
 
-def program_page(group: Any) -> str:
+def pages_of(name: str, command: Any) -> Iterator[tuple[str, str]]:
+    """`name` is what is typed: `sentkit whiten fit`."""
+    if not hasattr(command, "commands"):
+        yield f"{hyphenated(name)}.1", command_page(name, command)
+        return
+    yield f"{hyphenated(name)}.1", group_page(name, command)
+    for word, inner in command.commands.items():
+        yield from pages_of(f"{name} {word}", inner)
+
+
+def hyphenated(name: str) -> str:
+    return name.replace(" ", "-")
+
+
+def group_page(name: str, group: Any) -> str:
     summary, examples, paragraphs = parts_of(group.help)
-    lines = [*header("sentkit", summary), ".SH SYNOPSIS", ".B sentkit", r"\fICOMMAND\fR [\fIOPTIONS\fR]"]
+    lines = [*header(name, summary), ".SH SYNOPSIS", f".B {escape(name)}", r"\fICOMMAND\fR [\fIOPTIONS\fR]"]
     lines += [".SH DESCRIPTION", *body([summary, *(p for p in paragraphs if "Exit codes" not in p)])]
     lines += [".SH COMMANDS"]
-    for name, command in group.commands.items():
-        lines += [".TP", rf"\fBsentkit {escape(name)}\fR", escape(parts_of(command.help)[0])]
-    lines += [*tail(examples), *see_also(group.commands)]
+    for word, command in group.commands.items():
+        lines += [".TP", rf"\fB{escape(f'{name} {word}')}\fR", escape(parts_of(command.help)[0])]
+    lines += [*tail(examples), *see_also([*above(name), *(f"{name} {word}" for word in group.commands)])]
     return "\n".join(lines) + "\n"
 
 
@@ -59,12 +69,12 @@ def command_page(name: str, command: Any) -> str:
     summary, examples, paragraphs = parts_of(command.help)
     arguments = [p for p in command.params if not p.opts[0].startswith("-")]
     synopsis = " ".join(rf"\fI{escape(argument.metavar)}\fR" for argument in arguments)
-    lines = [*header(f"sentkit-{name}", summary), ".SH SYNOPSIS", rf".B sentkit {escape(name)}"]
+    lines = [*header(name, summary), ".SH SYNOPSIS", f".B {escape(name)}"]
     lines += [rf"[\fIOPTIONS\fR] {synopsis}".rstrip(), ".SH DESCRIPTION", *body([summary, *paragraphs])]
     lines += [".SH OPTIONS"]
     for parameter in command.params:
         lines += option(parameter)
-    lines += [*tail(examples), *see_also([])]
+    lines += [*tail(examples), *see_also(above(name))]
     return "\n".join(lines) + "\n"
 
 
@@ -102,9 +112,9 @@ def help_of(parameter: Any) -> str:
 
 def header(name: str, summary: str) -> list[str]:
     return [
-        f'.TH {name.upper().replace("-", chr(92) + "-")} 1 "" "sentkit {__version__}" "sentkit manual"',
+        f'.TH {escape(hyphenated(name).upper())} 1 "" "sentkit {__version__}" "sentkit manual"',
         ".SH NAME",
-        rf"{escape(name)} \- {escape(summary[:1].lower() + summary[1:].rstrip('.'))}",
+        rf"{escape(hyphenated(name))} \- {escape(summary[:1].lower() + summary[1:].rstrip('.'))}",
     ]
 
 
@@ -127,10 +137,15 @@ def tail(examples: Sequence[str]) -> Iterator[str]:
     yield from (".SH EXAMPLES", ".nf", *(escape(line) for line in examples), ".fi")
 
 
-def see_also(commands: Sequence[str]) -> Iterator[str]:
-    names = [f"sentkit-{name}(1)" for name in commands] or ["sentkit(1)"]
+def above(name: str) -> list[str]:
+    """The pages that list this one: `sentkit whiten` and `sentkit`, of `sentkit whiten fit`."""
+    words = name.split()
+    return [" ".join(words[:count]) for count in range(len(words) - 1, 0, -1)]
+
+
+def see_also(names: Sequence[str]) -> Iterator[str]:
     yield ".SH SEE ALSO"
-    yield escape(", ".join([*names, "sentkit-rows(5)"]))
+    yield escape(", ".join([*(f"{hyphenated(name)}(1)" for name in names), "sentkit-rows(5)"]))
 
 
 def escape(text: str) -> str:

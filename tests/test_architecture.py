@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from sentkit.cli import COMMANDS
+from sentkit.cli import COMMANDS, GROUPS, every_command, word
 
 PACKAGE = Path(__file__).parent.parent / "sentkit"
 FILES = sorted(PACKAGE.rglob("*.py"))
@@ -127,14 +127,27 @@ def test_every_command_file_is_a_command():
     assert files == {command.__name__ for command in COMMANDS}
 
 
-@pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command.__name__)
-def test_every_command_shows_an_example(command):
+def test_every_folder_of_commands_is_a_group():
+    """Its files are the commands behind its word."""
+    folders = {path.parent.name: set() for path in (PACKAGE / "commands").glob("*/__init__.py")}
+    for name, files in folders.items():
+        files |= {path.stem for path in (PACKAGE / "commands" / name).glob("*.py")} - {"__init__"}
+
+    assert folders == {word(group): set(map(word, commands)) for group, commands in GROUPS.items()}
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [(name, command.__doc__) for name, command in every_command().items()]
+    + [(word(group), group.__doc__) for group in GROUPS],
+)
+def test_every_command_shows_an_example(name, text):
     """Its help begins with one line that says what it does, and examples follow at once."""
-    lines = command.__doc__.splitlines()
+    lines = text.splitlines()
 
     assert lines[0].endswith(".")
     assert [line.strip() for line in lines[1:4]] == ["", "\b", "Examples:"]
-    assert f"sentkit {command.__name__}" in lines[4]
+    assert f"sentkit {name}" in lines[4]
 
 
 def modules_after(*arguments, stdin=""):
@@ -176,7 +189,7 @@ GROUND = set(
 
 @pytest.mark.parametrize(
     "arguments",
-    [["--help"], ["--version"], *([command.__name__, "--help"] for command in COMMANDS)],
+    [["--help"], ["--version"], *([*name.split(), "--help"] for name in every_command())],
     ids=" ".join,
 )
 def test_help_imports_nothing_heavier_than_typer(arguments):
@@ -200,12 +213,18 @@ PAIRS = '{"embedding_a":[1,0],"embedding_b":[1,0],"g":5}\n{"embedding_a":[1,0],"
         ["cat"],
         ["cat", "-o", "v.safetensors"],
         ["inspect", "-"],
+        ["whiten", "fit", "--dim", "1", "-o", "w.safetensors"],
+        ["whiten", "apply", "-t", "t.safetensors"],
+        ["whiten", "merge", "t.safetensors", "-o", "w.safetensors"],
     ],
     ids=" ".join,
 )
 def test_commands_on_vectors_run_on_numpy_alone(arguments, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "pairs.jsonl").write_text(PAIRS)
+    (tmp_path / "sentences.jsonl").write_text('{"embedding":[1,0],"g":5}\n')
+    if "t.safetensors" in arguments:
+        modules_after("whiten", "fit", "--kind", "center", "-o", "t.safetensors", stdin=PAIRS)
     code, modules = modules_after(*arguments, stdin=PAIRS)
 
     assert code == 0

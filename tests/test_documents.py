@@ -11,14 +11,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from sentkit.cli import COMMANDS
+from sentkit.cli import GROUPS, every_command, word
 from sentkit.manual import pages, parts_of
 from sentkit.transforms.affine import write_affine
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text()
 BLOCKS = [block for block in re.findall(r"```sh\n(.*?)```", README, re.DOTALL) if "run.sh" not in block]
-NAMES = [command.__name__ for command in COMMANDS]
+HELP = {name: command.__doc__ for name, command in every_command().items()}
+HELP |= {word(group): group.__doc__ for group in GROUPS}
 PAIRS = [
     ("a man plays a guitar", "someone makes music", 3.5, "music"),
     ("a cat sleeps", "a kitten is asleep", 4.5, "animals"),
@@ -49,6 +50,8 @@ def furnished(tmp_path_factory):
         ("a.safetensors", "part2.safetensors"),
     ):
         shutil.copy(folder / made, folder / copy)
+    for name, rows in (("shard1", "new.jsonl"), ("shard2", "titles.safetensors")):
+        run(["sentkit", "whiten", "fit", rows, "--kind", "center", "-o", f"{name}.safetensors"], folder)
     affine = {"kind": "whitening"}
     write_affine(
         folder / "whitening.safetensors", np.eye(256, 8, dtype=np.float32), np.zeros(256, np.float32), affine
@@ -112,7 +115,7 @@ def cut(line):
 
 
 @pytest.mark.parametrize(
-    ("name", "line"), [(c.__name__, line) for c in COMMANDS for line in parts_of(c.__doc__)[1]]
+    ("name", "line"), [(name, line) for name, text in HELP.items() for line in parts_of(text)[1]]
 )
 def test_an_example_of_the_help_runs(name, line, workplace):
     line = line.replace("CHECKPOINT", "nano").replace("-m BASE", "-m nano").replace("--fail-under 80", "")
@@ -130,7 +133,7 @@ def test_an_example_of_the_help_runs(name, line, workplace):
 
 
 def test_every_command_has_examples_first():
-    assert all(parts_of(command.__doc__)[1] for command in COMMANDS)
+    assert all(parts_of(text)[1] for text in HELP.values())
 
 
 def test_the_layers_example_runs(workplace):
@@ -138,6 +141,21 @@ def test_the_layers_example_runs(workplace):
 
     assert done.returncode == 0, done.stderr
     assert len(done.stdout.splitlines()) == 15  # five layers, three readouts
+
+
+def test_the_whitening_example_runs(workplace, monkeypatch):
+    """A line for the vectors as they were, and one for each of five transforms."""
+    monkeypatch.setenv("DIM", "3")
+    monkeypatch.setenv("OUT", "kept")
+    done = run(["sh", str(ROOT / "examples/whiten.sh"), "nano", "pairs.jsonl", "pairs.jsonl"], workplace)
+    rows = [json.loads(line) for line in done.stdout.splitlines()]
+
+    assert done.returncode == 0, done.stderr
+    assert [Path(row["file"]).stem for row in rows] == [
+        "none", "center", "standardize", "abtt", "whitening", "whiteningdim3",
+    ]  # fmt: skip
+    assert len({row["spearman"] for row in rows}) > 3
+    assert all(row["against"]["encoder"] == rows[0]["encoder"] for row in rows)
 
 
 def test_the_gate_example_passes_and_fails(workplace):

@@ -5,7 +5,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 import orjson
@@ -109,17 +109,33 @@ def read_array(path: str | Path, name: str) -> NDArray[Any]:
         return np.frombuffer(file.read(entry.end - entry.start), NUMPY[entry.dtype]).reshape(entry.shape)
 
 
-def write_arrays(path: Path, arrays: Mapping[str, NDArray[np.float32]], metadata: Mapping[str, str]) -> None:
-    """Small float32 tensors as a safetensors file, the same bytes for the same values."""
+def write_arrays(path: Path, arrays: Mapping[str, NDArray[Any]], metadata: Mapping[str, str]) -> None:
+    """Small tensors as a safetensors file, the same bytes for the same values."""
+    with create(path) as file:
+        put_arrays(file, arrays, metadata)
+
+
+def put_arrays(file: BinaryIO, arrays: Mapping[str, NDArray[Any]], metadata: Mapping[str, str]) -> None:
+    """float64 as such, everything else as float32."""
     entries: dict[str, tuple[str, tuple[int, ...], int, int]] = {}
     place = 0
     for name, array in arrays.items():
-        entries[name] = ("F32", array.shape, place, place + 4 * array.size)
-        place += 4 * array.size
-    with create(path) as file:
-        file.write(header_bytes(entries, metadata))
-        for array in arrays.values():
-            file.write(np.ascontiguousarray(array, dtype="<f4").tobytes())
+        dtype = "F64" if array.dtype == np.float64 else "F32"
+        size = ITEM_SIZES[dtype] * array.size
+        entries[name] = (dtype, array.shape, place, place + size)
+        place += size
+    file.write(header_bytes(entries, metadata))
+    for name, array in arrays.items():
+        file.write(np.ascontiguousarray(array, dtype=NUMPY[entries[name][0]]).tobytes())
+
+
+def read_note(path: str | Path) -> dict[str, Any]:
+    """What sentkit says of a file's tensors, in the metadata's one key; nothing in a file of others."""
+    try:
+        note = orjson.loads(read_header(path).metadata.get("sentkit", "{}"))
+    except orjson.JSONDecodeError as error:
+        raise DataError("its note is not JSON", source=str(path)) from error
+    return note if isinstance(note, dict) else {}
 
 
 def header_bytes(

@@ -12,6 +12,7 @@ from sentkit.formats.rows import Inputs, Row, parse_fields
 from sentkit.formats.store import Store, is_store
 from sentkit.formats.tensors import read_header
 from sentkit.formats.vectors import VECTOR_FIELDS, VectorReader
+from sentkit.metrics.affinefile import describe_affine
 from sentkit.metrics.census import census
 from sentkit.metrics.geometry import Geometry
 from sentkit.metrics.judged import blocks
@@ -30,7 +31,7 @@ def describe_vectors(
     if is_store(path):
         entries = read_header(path).entries
         if "embeddings" not in entries:
-            return describe_tensors(path)
+            return describe_affine(path) if "kernel" in entries else describe_tensors(path)
         file = Store(path)
         judged = geometry is not None and geometry.alignment is not None  # by a member of the rows
         vectors = stacked(LenientReader(Inputs([path])), geometry) if judged else file.blocks()

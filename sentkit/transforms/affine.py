@@ -6,10 +6,12 @@ from typing import Any
 
 import numpy as np
 import orjson
+from numpy.typing import NDArray
 
 from sentkit.errors import DataError
-from sentkit.formats.tensors import read_array, read_header, write_arrays
-from sentkit.transforms.steps import Linear, Matrix
+from sentkit.formats.fingerprint import shown, space_of
+from sentkit.formats.tensors import read_array, read_note, write_arrays
+from sentkit.transforms.steps import Linear
 
 
 def read_affine(path: str) -> tuple[Linear, str | None]:
@@ -17,16 +19,21 @@ def read_affine(path: str) -> tuple[Linear, str | None]:
     kernel, bias = (read_array(path, name).astype(np.float64) for name in ("kernel", "bias"))
     if kernel.ndim != 2 or bias.size != kernel.shape[0] or 0 in kernel.shape:
         raise DataError("kernel and bias do not fit each other", source=path)
-    note = _note(path)
-    with np.errstate(all="ignore"):  # what does not fit is refused below
-        offset = bias.ravel() @ kernel  # in float64: a mean far from zero would cost digits
-        layer = Linear(
-            np.ascontiguousarray(kernel.T, dtype=np.float32), offset.astype(np.float32), kind=_kind(note)
-        )
-    if not (np.isfinite(layer.weight).all() and np.isfinite(layer.bias).all()):
-        raise DataError("the kernel or the bias holds NaN or infinity", source=path)
+    note = read_note(path)
     fitted = note.get("_emb")
+    layer = dense_layer(kernel, bias.ravel(), kind=_kind(note), source=path)
     return layer, fitted if isinstance(fitted, str) else None
+
+
+def dense_layer(kernel: NDArray[np.float64], bias: NDArray[np.float64], *, kind: str, source: str) -> Linear:
+    """(d, k) and (d,) as the float32 layer that every vector meets."""
+    with np.errstate(all="ignore"):  # what does not fit is refused below
+        offset = bias @ kernel  # in float64: a mean far from zero would cost digits
+        weight = np.ascontiguousarray(kernel.T, dtype=np.float32)
+        layer = Linear(weight, offset.astype(np.float32), kind=kind)
+    if not (np.isfinite(layer.weight).all() and np.isfinite(layer.bias).all()):
+        raise DataError("the kernel or the bias holds NaN or infinity", source=source)
+    return layer
 
 
 def _kind(note: Mapping[str, Any]) -> str:
@@ -35,14 +42,23 @@ def _kind(note: Mapping[str, Any]) -> str:
     return kind if isinstance(kind, str) and kind.isascii() and kind.isidentifier() else "affine"
 
 
-def _note(path: str) -> dict[str, Any]:
-    try:
-        note = orjson.loads(read_header(path).metadata.get("sentkit", "{}"))
-    except orjson.JSONDecodeError as error:
-        raise DataError("its note is not JSON", source=path) from error
-    return note if isinstance(note, dict) else {}
+def check_fitted(path: str, emb: str | None) -> None:
+    """Refuse a transform fitted on vectors of another space; one that does not say so takes any.
+
+    `"_emb": null` says that they had no name, and neither must these.
+    """
+    fitted = read_note(path).get("_emb", False)
+    if not isinstance(fitted, str | None) or fitted == emb:
+        return
+    if fitted is None or emb is None or space_of(fitted) != space_of(emb):
+        raise DataError(f"fitted on {named(fitted)}, these vectors are {shown(emb)}", source=path)
 
 
-def write_affine(path: Path, kernel: Matrix, bias: Matrix, note: Mapping[str, Any]) -> None:
+def named(emb: str | None) -> str:
+    """What a transform was fitted on, as an error says it."""
+    return "vectors without _emb" if emb is None else shown(emb)
+
+
+def write_affine(path: Path, kernel: NDArray[Any], bias: NDArray[Any], note: Mapping[str, Any]) -> None:
     """`note` says the kind, and the `_emb` of what it was fitted on."""
     write_arrays(path, {"kernel": kernel, "bias": bias}, {"sentkit": orjson.dumps(note).decode()})

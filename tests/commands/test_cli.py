@@ -6,7 +6,8 @@ from sentkit import cli
 from sentkit.console import Console, Progress
 from sentkit.errors import UsageError
 
-NAMES = ("encode", "score", "train", "cat", "inspect", "export")
+NAMES = ("encode", "score", "train", "cat", "inspect", "export", "whiten")
+LEAVES = ("whiten fit", "whiten apply", "whiten merge")
 
 
 def test_no_command_is_wrong_usage(sentkit):
@@ -27,10 +28,11 @@ def test_help_lists_every_command(sentkit, words):
     assert tuple(line.split()[0] for line in listed) == NAMES
 
 
-@pytest.mark.parametrize("command", NAMES)
+@pytest.mark.parametrize("command", [*NAMES, *LEAVES])
 def test_help_of_a_command_begins_with_examples(sentkit, command):
     """Each on a line of its own, within 80 columns; `help COMMAND` is `COMMAND --help`."""
-    done = sentkit(command, "--help")
+    words = command.split()
+    done = sentkit(*words, "--help")
     lines = done.out.decode().splitlines()
 
     assert done.code == 0
@@ -38,7 +40,17 @@ def test_help_of_a_command_begins_with_examples(sentkit, command):
     assert lines[5].startswith("    ")
     assert f"sentkit {command}" in lines[5]
     assert max(map(len, lines)) <= 80
-    assert sentkit("help", command).out == done.out
+    assert sentkit("help", *words).out == done.out
+
+
+def test_a_word_that_needs_another_shows_which_there_are(sentkit):
+    """As `sentkit` alone: the help on stderr, and 2."""
+    done = sentkit("whiten")
+    listed = done.err.partition("Commands:\n")[2].splitlines()
+
+    assert (done.code, done.out) == (2, b"")
+    assert done.told[0].startswith("Usage: sentkit whiten ")
+    assert tuple(f"whiten {line.split()[0]}" for line in listed) == LEAVES
 
 
 def test_versions_are_shown(sentkit):
@@ -56,6 +68,14 @@ def test_an_unknown_command_is_wrong_usage(sentkit):
     assert done.code == 2
     assert done.told[0].startswith("sentkit: no such command 'encoed'")
     assert done.told[-1] == "  see: sentkit --help"
+
+
+def test_an_unknown_word_behind_a_word_is_wrong_usage(sentkit):
+    done = sentkit("whiten", "fti")
+
+    assert done.code == 2
+    assert done.told[0].startswith("sentkit whiten: no such command 'fti'")
+    assert done.told[-1] == "  see: sentkit whiten --help"
 
 
 def test_a_fault_before_any_command_is_no_usage(sentkit, monkeypatch):

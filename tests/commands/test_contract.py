@@ -2,8 +2,12 @@
 
 import gzip
 from dataclasses import dataclass
+from pathlib import Path
 
+import numpy as np
 import pytest
+
+from sentkit.transforms.affine import write_affine
 
 PAIR = '{"embedding_a":[1,0],"embedding_b":[0,1],"_emb":"m:1","score":%s}\n'
 GOLD = PAIR % 1 + '{"embedding_a":[1,0],"embedding_b":[1,0],"_emb":"m:1","score":2}\n'
@@ -18,6 +22,12 @@ class Case:
     problem: str
     empty: int = 0  # the exit code where there are no rows
     skips: bool = True  # it has --on-error
+    names_files: bool = False  # what comes out is no text, and holds the names of the files
+
+    @property
+    def words(self) -> str:
+        """What messages begin with."""
+        return " ".join(self.command[:2] if self.command[0] == "whiten" else self.command[:1])
 
 
 CASES = (
@@ -40,6 +50,22 @@ CASES = (
         '"score" is a string, expected a number',
         empty=65,
     ),
+    Case(
+        "fit",
+        ("whiten", "fit", "--kind", "center", "-o", "-"),
+        '{"embedding":[1,2],"_emb":"m:1"}\n{"embedding":[2,0],"_emb":"m:1"}\n',
+        '{"embedding":[1,"x"]}',
+        '"embedding" holds a string, expected numbers',
+        empty=65,
+        names_files=True,
+    ),
+    Case(
+        "apply",
+        ("whiten", "apply", "-t", "T"),
+        '{"embedding":[1,2]}\n',
+        '{"embedding":[1,null]}',
+        '"embedding" holds null, expected numbers',
+    ),
     Case("cat", ("cat",), '{"a":1}\n', '{"a":', "not JSON: unexpected end of data (column 6)"),
     Case(
         "inspect",
@@ -56,12 +82,18 @@ skipping = pytest.mark.parametrize("case", [case for case in CASES if case.skips
 
 
 @pytest.fixture
-def run(sentkit, tiny):
-    """The command of a case, and the small checkpoint where it wants one."""
+def run(sentkit, tiny, tmp_path_factory):
+    """The command of a case, and the small checkpoint or the transform where it wants one."""
+    transform = tmp_path_factory.mktemp("transforms") / "t.safetensors"
+    write_affine(transform, np.eye(2), np.zeros(2), {})
 
     def run(case, *arguments, **given):
-        model = ("-m", tiny) if case.command[0] in ("encode", "train") else ()
-        return sentkit(*case.command, *arguments, *model, **given)
+        if case.command[0] == "search":  # which names its rows by a flag, and reads others too
+            Path("corpus.jsonl").write_text(case.good)
+            arguments = arguments if arguments[0].startswith("--") else ("--queries", *arguments)
+        model = ("-m", tiny) if case.command[0] in ("encode", "train", "build-entries") else ()
+        command = [transform if word == "T" else word for word in case.command]
+        return sentkit(*command, *arguments, *model, **given)
 
     return run
 
@@ -85,7 +117,7 @@ def test_a_bad_row_is_told_with_its_place(run, case, tmp_path):
     told = [line for line in done.told if "warning: " not in line]
 
     assert done.code == 65
-    assert told[0] == f"sentkit {case.command[0]}: rows.jsonl:{line}: {case.problem}"
+    assert told[0] == f"sentkit {case.words}: rows.jsonl:{line}: {case.problem}"
     assert all(line.startswith("  ") for line in told[1:])
     assert len(told) <= 2
 
@@ -96,7 +128,7 @@ def test_standard_input_is_called_dash(run, case):
     bad_at_once = next(line for line in done.told if "warning: " not in line)
 
     assert done.code == 65
-    assert bad_at_once.startswith(f"sentkit {case.command[0]}: -:1: ")
+    assert bad_at_once.startswith(f"sentkit {case.words}: -:1: ")
 
 
 @every
@@ -122,7 +154,7 @@ def test_a_missing_file_is_66(run, case, tmp_path):
     done = run(case, "./rows.jsonl")
 
     assert done.code == 66
-    assert done.told[-1].startswith(f"sentkit {case.command[0]}: ./rows.jsonl: no such ")
+    assert done.told[-1].startswith(f"sentkit {case.words}: ./rows.jsonl: no such ")
 
 
 @every
@@ -139,7 +171,7 @@ def test_same_input_same_bytes(run, case):
     assert run(case, "-", stdin=case.good * 3).out == run(case, "-", stdin=case.good * 3).out
 
 
-@every
+@pytest.mark.parametrize("case", [case for case in CASES if not case.names_files], ids=lambda case: case.name)
 @pytest.mark.parametrize("suffix", [".jsonl.gz", ".jsonl.zst"])
 def test_compressed_files_are_read(run, case, suffix, tmp_path):
     """By suffix; the same comes out as of the plain file."""
@@ -178,8 +210,8 @@ def test_an_unknown_flag_is_wrong_usage(run, case):
     done = run(case, "--nonsense")
 
     assert done.code == 2
-    assert done.told[0].startswith(f"sentkit {case.command[0]}: no such option: --nonsense")
-    assert done.told[1:] == [f"  see: sentkit {case.command[0]} --help"]
+    assert done.told[0].startswith(f"sentkit {case.words}: no such option: --nonsense")
+    assert done.told[1:] == [f"  see: sentkit {case.words} --help"]
 
 
 @every
@@ -197,7 +229,7 @@ def test_a_bug_is_one_line_and_70(run, case, monkeypatch, tmp_path):
 
     assert done.code == 70
     assert told == [
-        f"sentkit {case.command[0]}: a bug in sentkit: ZeroDivisionError: a mistake",
+        f"sentkit {case.words}: a bug in sentkit: ZeroDivisionError: a mistake",
         f"  please report it with the traceback in {log}",
     ]
     assert "Traceback" in log.read_text()
@@ -215,7 +247,7 @@ def test_bad_rows_can_be_left_out(run, case, tmp_path):
     assert (tmp_path / "bad.jsonl").read_text() == f"[1]\n{case.bad}\n"
     assert told[0].endswith("-:1: this row is a list, expected an object (skipped)")
     assert told[1].endswith(f": {case.problem} (skipped)")
-    assert told[2] == f"sentkit {case.command[0]}: warning: 2 bad rows were left out"
+    assert told[2] == f"sentkit {case.words}: warning: 2 bad rows were left out"
 
 
 @skipping

@@ -110,7 +110,7 @@ def test_what_is_written_is_read_back(tmp_path: Path, dtype: Any) -> None:
     assert layer.bias.tolist() == [-2, -2]
     assert (layer.kind, fitted) == ("pca", "m/cls:01")
     found = safetensors.numpy.load_file(tmp_path / "a.safetensors")
-    assert found["kernel"].tolist() == kernel.tolist()
+    assert (found["kernel"].dtype, found["kernel"].tolist()) == (dtype, kernel.tolist())
 
 
 def test_the_same_transform_is_the_same_bytes(tmp_path: Path) -> None:

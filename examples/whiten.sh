@@ -1,0 +1,28 @@
+#!/bin/sh
+# What is a transform of the vector space worth? Each is fitted to the sentences of TRAIN, whose scores it never
+# sees, and applied to the pairs of TEST: a line of the table for each, against the vectors as they were.
+# Usage: sh examples/whiten.sh CHECKPOINT TRAIN TEST
+#   CHECKPOINT  an encoder: nano, or as in BERT-whitening bert-base-uncased with READOUT=mean-first-last
+#   TRAIN TEST  pairs with text_a and text_b; those of TEST have a score
+# Variables: READOUT=cls; DIM=256, the numbers that the reduced whitening keeps; OUT=FOLDER keeps vectors and
+# transforms, and is written over. (--kind ica is not here: it is a whitening turned, and cosines do not turn.)
+set -eu
+model=$1 train=$2 test=$3
+readout=${READOUT:-}
+dim=${DIM:-128}
+work=${OUT:-$(mktemp -d)}
+[ -n "${OUT:-}" ] || trap 'rm -rf "$work"' EXIT
+mkdir -p "$work/transforms"
+
+sentkit encode "$train" -m "$model" ${readout:+--readout "$readout"} -o "$work/train.safetensors" -f
+sentkit encode "$test" -m "$model" ${readout:+--readout "$readout"} -o "$work/none.safetensors" -f
+
+set -- "$work/none.safetensors"
+for kind in center standardize abtt whitening "whitening --dim $dim"; do
+    name=$(echo "$kind" | tr -d ' -')
+    # shellcheck disable=SC2086 # a kind with its flags
+    sentkit whiten fit "$work/train.safetensors" --kind $kind -o "$work/transforms/$name.safetensors" -f
+    sentkit whiten apply "$work/none.safetensors" -t "$work/transforms/$name.safetensors" -o "$work/$name.safetensors" -f
+    set -- "$@" "$work/$name.safetensors"
+done
+sentkit score "$@" --gold score --baseline "$work/none.safetensors"

@@ -1,0 +1,55 @@
+"""`sentkit whiten apply`: vectors through a transform."""
+
+from typing import Annotated
+
+import typer
+
+from sentkit import options
+from sentkit.console import Console
+
+
+def apply(
+    transform: Annotated[
+        str, typer.Option("-t", "--transform", metavar="PATH", help="What sentkit whiten fit has made.")
+    ],
+    files: options.Files = None,
+    vectors: options.Encoding = "list",
+    output: options.Output = "-",
+    force: options.Force = False,
+    from_: options.From = None,
+    field: options.Field = None,
+    on_error: options.OnError = "fail",
+    rejects: options.RejectsFile = None,
+    quiet: options.Quiet = False,
+) -> None:
+    """Put vectors through a transform.
+
+    \b
+    Examples:
+      sentkit whiten apply a.safetensors -t whitening.safetensors | sentkit score
+      sentkit encode titles.txt | sentkit whiten apply -t whitening.safetensors
+
+    The new vectors take the place of the old ones, and "_emb" names the space that
+    they are in now: the one of `sentkit encode --transform`. Everything else passes
+    through byte for byte, in constant memory. Vectors of another space than the
+    transform was fitted on are refused; so is a second application. What comes out
+    is of no special length: cosines are taken as ever.
+    """
+    from sentkit.formats.vectors import VECTOR_FIELDS
+    from sentkit.transforms.applying import apply_transform
+
+    console = Console("whiten apply", quiet)
+    with options.open_inputs(
+        console,
+        files,
+        format=from_,
+        fields=field,
+        known=VECTOR_FIELDS,
+        on_error=on_error,
+        rejects=rejects,
+        output=output,
+        force=force,
+    ) as inputs:
+        rows = apply_transform(inputs, transform, output, encoding=vectors, force=force)
+    if not rows:
+        console.warn("no rows")

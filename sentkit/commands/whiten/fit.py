@@ -1,0 +1,179 @@
+"""`sentkit whiten fit`: a transform of the space that vectors are in."""
+
+import contextlib
+import math
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+from sentkit import options
+from sentkit.console import Console
+from sentkit.errors import UsageError
+
+if TYPE_CHECKING:
+    from sentkit.transforms.fitting import Fitted
+    from sentkit.transforms.ica import Search
+
+FLAGS = {"dim": ("whitening", "pca", "ica"), "remove": ("abtt",)}  # of these kinds; the others are of ica
+Made = Annotated[
+    str,
+    typer.Option(
+        "-o", "--output", metavar="PATH", help="The transform to make, .safetensors; '-' is stdout."
+    ),
+]
+
+
+def fit(
+    output: Made,
+    files: options.Files = None,
+    kind: Annotated[
+        Literal["whitening", "pca", "center", "standardize", "abtt", "ica"],
+        typer.Option("--kind", help="What the transform does; see above."),
+    ] = "whitening",
+    dim: Annotated[
+        int | None,
+        typer.Option(
+            min=1, metavar="K", help="Of whitening, pca, ica: numbers that are kept. [default: all]"
+        ),
+    ] = None,
+    remove: Annotated[
+        int | None,
+        typer.Option(min=1, metavar="N", help="Of abtt: directions removed. [default: one in 100 numbers]"),
+    ] = None,
+    scale: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NUMBER|auto",
+            help="Of ica: multiply; auto: deviations as the vectors had, on average. [default: 1]",
+        ),
+    ] = None,
+    variance: Annotated[
+        Literal["unit", "arbitrary"] | None,
+        typer.Option(help="Of ica, before --scale: 1, or 1 / rows as scikit-learn < 1.3. [default: unit]"),
+    ] = None,
+    seed: Annotated[
+        int | None,
+        typer.Option(min=0, max=2**32 - 1, metavar="N", help="Of ica: the seed of its start. [default: 0]"),
+    ] = None,
+    iterations: Annotated[
+        int | None, typer.Option(min=1, metavar="N", help="Of ica: at most so many. [default: 1000]")
+    ] = None,
+    tolerance: Annotated[
+        float | None, typer.Option(metavar="X", help="Of ica: the turn that ends it. [default: 1e-4]")
+    ] = None,
+    keep_width: Annotated[
+        bool,
+        typer.Option("--keep-width", help="Of ica: components beyond the rank are 0, and not left out."),
+    ] = False,
+    force: options.Force = False,
+    from_: options.From = None,
+    field: options.Field = None,
+    on_error: options.OnError = "fail",
+    rejects: options.RejectsFile = None,
+    quiet: options.Quiet = False,
+    verbose: options.Verbose = False,
+) -> None:
+    """Fit a transform to vectors.
+
+    \b
+    Examples:
+      sentkit whiten fit titles.safetensors --dim 2 -o T.safetensors
+      sentkit encode pairs.jsonl | sentkit whiten fit --dim 8 -o T.safetensors
+      sentkit whiten fit a.safetensors b.safetensors --kind abtt -o T.safetensors
+
+    All kinds take the mean away, and then: center nothing else; standardize gives
+    every number deviation 1; pca turns the vectors to their principal directions;
+    whitening gives these variance 1, so that the covariance is I; abtt (all but the
+    top) removes the widest directions; ica turns whitened vectors to independent
+    components, by FastICA as scikit-learn has it, each with positive skewness.
+
+    Rows are as `sentkit encode` writes them; of a pair both vectors count. One pass
+    in constant memory, but ica holds all vectors. The file says what it was fitted
+    on, and keeps the moments that `sentkit whiten merge` adds up (not of ica).
+    """
+    from sentkit.formats.vectors import VECTOR_FIELDS
+    from sentkit.transforms.fitting import fit_ica, fit_moments
+    from sentkit.transforms.kinds import Asked
+
+    console = Console("whiten fit", quiet, verbose)
+    search = {
+        "scale": scale_of(scale),
+        "variance": variance,
+        "seed": seed,
+        "iterations": iterations,
+        "tolerance": tolerance,
+        "keep_width": keep_width or None,
+    }
+    refuse_idle(kind, {"dim": dim, "remove": remove, **search})
+    check_made(output, force=force)
+    asked = Asked(dim, remove)
+    with options.open_inputs(
+        console,
+        files,
+        format=from_,
+        fields=field,
+        known=VECTOR_FIELDS,
+        on_error=on_error,
+        rejects=rejects,
+        output=output,
+        force=force,
+    ) as inputs:
+        if kind == "ica":
+            fitted = fit_ica(inputs, asked, search_of(search))
+        else:
+            fitted = fit_moments(inputs, kind, asked)
+    write(fitted, output, console, force=force)
+
+
+def scale_of(text: str | None) -> float | str | None:
+    """A number above 0, or `auto`."""
+    if text is None or text == "auto":
+        return text
+    with contextlib.suppress(ValueError):
+        if 0 < float(text) < math.inf:
+            return float(text)
+    raise UsageError(f'--scale "{text}": expected a number above 0, or auto')
+
+
+def refuse_idle(kind: str, given: Mapping[str, object]) -> None:
+    """A flag that would do nothing is a mistake."""
+    for name, value in given.items():
+        kinds = FLAGS.get(name, ("ica",))
+        if value is not None and kind not in kinds:
+            raise UsageError(
+                f"--{name.replace('_', '-')} does nothing with --kind {kind}",
+                advice=f"it is for {', '.join(kinds)}",
+            )
+    if given["scale"] == "auto" and given["variance"] is not None:
+        raise UsageError("--variance does nothing with --scale auto, which sets the deviation itself")
+
+
+def search_of(given: Mapping[str, Any]) -> "Search":
+    from sentkit.transforms.ica import Search
+
+    tolerance = given["tolerance"]
+    if tolerance is not None and not 0 < tolerance < 1:
+        raise UsageError(f"--tolerance {tolerance}: expected a number between 0 and 1")
+    return Search(**{name: value for name, value in given.items() if value is not None})
+
+
+def check_made(path: str, *, force: bool) -> None:
+    """Refuse what cannot be written, before any work is done."""
+    from sentkit.formats.files import refuse_existing
+    from sentkit.formats.store import SUFFIX, is_store
+
+    if path != "-" and not is_store(path):
+        raise UsageError(f"{path}: a transform is kept in a {SUFFIX} file")
+    refuse_existing(path, force=force)
+
+
+def write(fitted: "Fitted", path: str, console: Console, *, force: bool) -> None:
+    from sentkit.formats.files import open_output
+
+    with open_output(path, force=force) as out:
+        fitted.write(out, path)
+    for warning in fitted.fit.warnings:
+        console.warn(warning)
+    note = fitted.note
+    console.note(f"{note['vectors']} vectors of {note['width']} numbers, {note['kept']} kept")

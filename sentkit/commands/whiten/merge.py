@@ -1,0 +1,36 @@
+"""`sentkit whiten merge`: transforms of shards added up."""
+
+from typing import Annotated
+
+import typer
+
+from sentkit import options
+from sentkit.commands.whiten.fit import Made, check_made, write
+from sentkit.console import Console
+
+
+def merge(
+    transforms: Annotated[
+        list[str], typer.Argument(metavar="TRANSFORM...", help="What sentkit whiten fit has made.")
+    ],
+    output: Made,
+    force: options.Force = False,
+    quiet: options.Quiet = False,
+    verbose: options.Verbose = False,
+) -> None:
+    """Make one transform of those that were fitted to parts.
+
+    \b
+    Examples:
+      sentkit whiten merge shard1.safetensors shard2.safetensors -o T.safetensors
+
+    The result is that of one fit to the vectors of all parts, which need not be
+    there any more: it is computed from the moments (count, mean, scatter) that each
+    transform keeps. All are of one kind, with the same --dim or --remove, fitted to
+    vectors of one space. ica keeps no moments, and is refused.
+    """
+    from sentkit.transforms.merging import merge_transforms
+
+    console = Console("whiten merge", quiet, verbose)
+    check_made(output, force=force)
+    write(merge_transforms(transforms), output, console, force=force)

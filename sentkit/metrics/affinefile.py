@@ -1,0 +1,27 @@
+"""An affine file as `inspect` shows it: what it does, what it was fitted on, whether it can be merged."""
+
+from typing import Any
+
+from sentkit.formats.files import readable
+from sentkit.formats.tensors import read_header, read_note
+
+MOMENTS = {"count", "mean", "scatter"}
+
+
+def describe_affine(path: str) -> dict[str, Any]:
+    """What its note says, with the `_emb` called by what it means, and what its tensors are."""
+    entries, note = read_header(path).entries, read_note(path)
+    known = {
+        "file": readable(path),
+        "kind": note.pop("kind", "affine"),
+        **dict(zip(("width", "kept"), entries["kernel"].shape, strict=False)),
+    }
+    fitted_on = note.pop("_emb", None)
+    return {
+        **known,
+        **note,
+        **known,  # whatever a note says of these
+        "fitted_on": fitted_on,
+        "mergeable": entries.keys() >= MOMENTS,
+        "tensors": {name: f"{e.dtype} {' x '.join(map(str, e.shape))}" for name, e in entries.items()},
+    }

@@ -1,0 +1,103 @@
+"""A transform applied to a stream of rows: vectors replaced, their space renamed, the rest untouched."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain, islice
+from typing import Any, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sentkit.errors import DataError
+from sentkit.formats.convert import common_spec
+from sentkit.formats.fingerprint import Spec, digest
+from sentkit.formats.rows import Inputs
+from sentkit.formats.sinks import Sink, check_output, open_sink
+from sentkit.formats.store import Store, is_store
+from sentkit.formats.vectors import VectorReader, VectorRow, check_finite
+from sentkit.transforms.affine import check_fitted, read_affine
+from sentkit.transforms.steps import Linear
+
+T = TypeVar("T")
+
+FIRST, LAST = 16, 1024  # rows at once: few at the beginning, so that the reader of a pipe need not wait
+BARE = {"_emb", "vectors"}  # what a vector file made from JSONL says of itself
+UNNAMED = Spec("unnamed", digest("unnamed"))  # the space of vectors that come without _emb
+
+
+def apply_transform(inputs: Inputs, transform: str, output: str, *, encoding: str, force: bool) -> int:
+    """Returns how many rows there were."""
+    check_output(output)
+    layer, _ = read_affine(transform)
+    reader = VectorReader(inputs)
+    rows = windows(reader.read(lambda row: row))
+    first = next(rows, [])
+    if first:
+        check_fitted(transform, reader.emb)
+        check_width(layer, reader.width, transform)
+    spec = moved_spec(inputs, reader.emb, layer) if first else {}
+    names = (reader.names if is_store(output) else reader.theirs) or ("embedding",)
+    width, count = layer.weight.shape[0], 0
+    with open_sink(output, spec, names, width=width, encoding=encoding, force=force, replace=True) as sink:
+        for window in chain([first], rows):
+            count += len(window)
+            write(window, layer, sink, inputs, apart=is_store(output))
+    return count
+
+
+def write(window: Sequence[VectorRow], layer: Linear, sink: Sink, inputs: Inputs, *, apart: bool) -> None:
+    """`apart`: vectors lie beside the rows, not in them. A row that the transform breaks is a bad row."""
+
+    def put(pair: tuple[VectorRow, NDArray[np.float32]]) -> None:
+        row, vectors = pair
+        check_finite(row.row, vectors)
+        sink.write(row.row.without(row.names) if apart else row.row, vectors)
+
+    moved = zip(window, moved_vectors(window, layer), strict=True)
+    for _ in inputs.rejects.sift(moved, put, lambda pair: pair[0].row.line):
+        pass
+    sink.flush()
+
+
+def moved_vectors(window: Sequence[VectorRow], layer: Linear) -> NDArray[np.float32]:
+    """(b, k, d) -> (b, k, d')"""
+    if not window:
+        return np.empty((0, 1, layer.weight.shape[0]), np.float32)
+    vectors = np.stack([row.vectors for row in window])
+    with np.errstate(all="ignore"):  # what is not finite is a bad row
+        found = layer(vectors.reshape(-1, vectors.shape[-1]))
+    return found.reshape(*vectors.shape[:-1], -1)
+
+
+def check_width(layer: Linear, width: int, transform: str) -> None:
+    wanted = layer.weight.shape[1]
+    if width != wanted:
+        raise DataError(f"takes vectors of {wanted} numbers, these have {width}", source=transform)
+
+
+def moved_spec(inputs: Inputs, emb: str | None, layer: Linear) -> dict[str, Any]:
+    """Of vector files all that they agree in, with this step behind the others; of JSONL the name alone."""
+    record = {name: value for name, value in common_spec(inputs).items() if name not in BARE}
+    steps = steps_before(inputs)
+    label, _, space = (emb or UNNAMED.emb).rpartition(":")
+    full = Spec(label, space, {**record, "steps": steps or ()}).after(layer.suffix, layer.hash).full
+    if steps is None:
+        del full["steps"]  # this one alone would mislead
+    return full
+
+
+def steps_before(inputs: Inputs) -> list[str] | None:
+    """The steps that all the vector files name, or have not had; None where these are not known."""
+    if not all(map(is_store, inputs.paths)):
+        return None
+    specs = [Store(path).spec for path in inputs.paths]
+    first = specs[0].get("steps", [])
+    known = all(spec.keys() - BARE and spec.get("steps", []) == first for spec in specs)
+    return first if known and isinstance(first, list) else None
+
+
+def windows(items: Iterable[T]) -> Iterator[list[T]]:
+    """16, 64, 256, 1024, 1024 ... at a time."""
+    rest, size = iter(items), FIRST
+    while window := list(islice(rest, size)):
+        yield window
+        size = min(4 * size, LAST)

@@ -1,0 +1,116 @@
+"""Independent components by FastICA (Hyvärinen 1999): symmetric, with log cosh, as in scikit-learn.
+
+The start and its signs are scikit-learn's too, so that one seed leads both to the same components; only the
+signs of the result are chosen: each component's skewness is positive.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sentkit.transforms.kinds import Asked, Fit, principal, wanted_dim
+from sentkit.transforms.moments import Moments, Wide
+
+ROWS = 4096  # of the whitened vectors at once: the rest of the work takes no memory to speak of
+
+
+@dataclass(frozen=True, slots=True)
+class Search:
+    """What is asked of the components, beside their number."""
+
+    scale: float | Literal["auto"] = 1.0  # auto: deviations as the vectors had, on average over their numbers
+    variance: str = "unit"  # arbitrary: S'S = I, as scikit-learn < 1.3 has it, so 1 / n along each axis
+    seed: int = 0
+    iterations: int = 1000
+    tolerance: float = 1e-4
+    keep_width: bool = False  # as many components as are wanted: those beyond the rank are 0
+
+
+@dataclass(frozen=True, slots=True)
+class Unmixing:
+    matrix: Wide  # (k, k), orthogonal; a component is a row
+    iterations: int
+    converged: bool
+
+
+def ica(blocks: Sequence[NDArray[np.float32]], moments: Moments, asked: Asked, search: Search) -> Fit:
+    """Of all vectors, which `blocks` hold and whose moments these are."""
+    wanted = wanted_dim(moments, asked)
+    found = principal(moments, wanted, "kept, and the rest are 0" if search.keep_width else "kept")
+    axes = found.axes * np.where(found.axes[0] < 0, -1.0, 1.0)
+    whitener = axes / np.sqrt(found.scatters / moments.count)
+    white = whitened(blocks, moments, whitener)
+    unmixing = fast_ica(white, search)
+    turn = unmixing.matrix * signs(white, unmixing.matrix)[:, np.newaxis]
+    kernel = whitener @ turn.T * deviation(moments, search)  # (d, k)
+    if search.keep_width:
+        kernel = np.pad(kernel, ((0, 0), (0, wanted - kernel.shape[1])))
+    record = {
+        "dim": wanted,
+        **({"keep_width": True} if search.keep_width else {}),
+        "scale": search.scale,
+        "variance": search.variance,
+        "seed": search.seed,
+        "tolerance": search.tolerance,
+        "iterations": unmixing.iterations,
+        "converged": unmixing.converged,
+    }
+    told = f"not converged after {unmixing.iterations} iterations: the result is kept as it is"
+    return Fit(kernel, moments.mean, record, found.warnings + (() if unmixing.converged else (told,)))
+
+
+def deviation(moments: Moments, search: Search) -> float:
+    """What the result's standard deviation is to be along each axis."""
+    if search.scale == "auto":
+        return float(moments.deviations.mean())
+    return search.scale * (moments.count**-0.5 if search.variance == "arbitrary" else 1.0)
+
+
+def whitened(blocks: Sequence[NDArray[np.float32]], moments: Moments, whitener: Wide) -> Wide:
+    """(n, k), with mean 0 and variance 1 in every direction."""
+    white = np.empty((moments.count, whitener.shape[1]))
+    place = 0
+    for block in blocks:
+        white[place : place + len(block)] = (block.astype(np.float64) - moments.mean) @ whitener
+        place += len(block)
+    return white
+
+
+def fast_ica(white: Wide, search: Search) -> Unmixing:
+    k = white.shape[1]
+    start = np.random.RandomState(search.seed).normal(size=(k, k))  # scikit-learn draws it so
+    matrix = decorrelated(start)
+    for iteration in range(1, search.iterations + 1):
+        correlation, slope = np.zeros((k, k)), np.zeros(k)  # means of g(s) x' and of g'(s), g = tanh
+        for rows in parts(white):
+            bent = np.tanh(rows @ matrix.T)  # (b, k)
+            correlation += bent.T @ rows
+            slope += len(rows) - np.einsum("bk,bk->k", bent, bent)
+        before = matrix
+        matrix = decorrelated((correlation - slope[:, np.newaxis] * before) / len(white))
+        turned = np.abs(np.abs(np.einsum("ij,ij->i", matrix, before)) - 1).max()
+        if turned < search.tolerance:
+            return Unmixing(matrix, iteration, converged=True)
+    return Unmixing(matrix, search.iterations, converged=False)
+
+
+def decorrelated(matrix: Wide) -> Wide:
+    """The nearest orthogonal matrix: (W W')^(-1/2) W."""
+    values, vectors = np.linalg.eigh(matrix @ matrix.T)
+    roots = np.sqrt(np.clip(values, np.finfo(np.float64).tiny, None))
+    found: Wide = (vectors / roots) @ vectors.T @ matrix
+    return found
+
+
+def signs(white: Wide, matrix: Wide) -> Wide:
+    """-1 for the components whose skewness is negative."""
+    skewness = sum(((rows @ matrix.T) ** 3).sum(axis=0) for rows in parts(white))
+    return np.where(skewness < 0, -1.0, 1.0)
+
+
+def parts(white: Wide) -> Iterator[Wide]:
+    for first in range(0, len(white), ROWS):
+        yield white[first : first + ROWS]

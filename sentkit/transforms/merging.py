@@ -1,0 +1,93 @@
+"""Transforms of shards added up: what one fit to the vectors of all would be, from the moments they keep."""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from sentkit.errors import DataError
+from sentkit.formats.fingerprint import space_of
+from sentkit.formats.tensors import read_array, read_header, read_note
+from sentkit.transforms.affine import named
+from sentkit.transforms.fitting import Fitted, check_varied
+from sentkit.transforms.kinds import KINDS, Asked
+from sentkit.transforms.moments import Moments
+from sentkit.transforms.sample import Sample
+
+MOMENTS = ("count", "mean", "scatter")
+ALIKE = ("kind", "dim", "remove", "width")  # of transforms that can be merged they are equal
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One of the transforms."""
+
+    path: str
+    note: Mapping[str, Any]
+    sample: Sample
+
+
+def merge_transforms(paths: Sequence[str]) -> Fitted:
+    first, *others = parts = [read_part(path) for path in paths]
+    sample = first.sample
+    for part in others:
+        check_alike(part, first)
+        both = sample.moments + part.sample.moments
+        sample = Sample(both, sample.emb, sample.inputs + part.sample.inputs)
+    check_varied(sample, paths)
+    kind, dim, remove = (first.note.get(name) for name in ALIKE[:3])
+    fit = KINDS[str(kind)](sample.moments, Asked(dim, remove))
+    return Fitted(str(kind), sample, replace(fit, warnings=(*twice(parts), *fit.warnings)))
+
+
+def read_part(path: str) -> Part:
+    note = read_note(path)
+    if note.get("kind") == "ica":
+        raise DataError("ica cannot be merged: it is fitted on all vectors at once", source=path)
+    if note.get("kind") not in KINDS or not read_header(path).entries.keys() >= set(MOMENTS):
+        raise DataError("holds no moments to add up", source=path, advice="sentkit whiten fit keeps them")
+    count, mean, scatter = (read_array(path, name).astype(np.float64) for name in MOMENTS)
+    wide = mean.shape == (note.get("width"),) and scatter.shape == (mean.size, mean.size)
+    if not wide or count.size != 1 or not said_rightly(note):
+        raise DataError("its moments and its note do not agree", source=path)
+    number = count.item()
+    if number < 1 or not number.is_integer() or not np.isfinite(mean).all() or not np.isfinite(scatter).all():
+        raise DataError("its moments hold NaN, infinity, or no vectors", source=path)
+    moments = Moments(int(number), mean, scatter)
+    return Part(path, note, Sample(moments, note["_emb"], note["inputs"]))
+
+
+def said_rightly(note: Mapping[str, Any]) -> bool:
+    inputs = note.get("inputs")
+    return (
+        isinstance(note.get("_emb", False), str | None)
+        and all(type(note.get(name, 1)) in (int, type(None)) for name in ("dim", "remove"))
+        and isinstance(inputs, list)
+        and all(isinstance(each, dict) and type(each.get("rows")) is int for each in inputs)
+    )
+
+
+def check_alike(part: Part, first: Part) -> None:
+    for name in ALIKE:
+        ours, theirs = part.note.get(name), first.note.get(name)
+        if ours != theirs:
+            raise DataError(
+                f"its {name} is {said(ours)}, that of {first.path} {said(theirs)}", source=part.path
+            )
+    one, other = part.sample.emb, first.sample.emb
+    if one != other and (one is None or other is None or space_of(one) != space_of(other)):
+        raise DataError(f"fitted on {named(one)}, {first.path} on {named(other)}", source=part.path)
+
+
+def said(setting: object) -> str:
+    return "not said" if setting is None else str(setting)
+
+
+def twice(parts: Sequence[Part]) -> list[str]:
+    """The same vectors in two shards count twice; that is seldom meant."""
+    inputs = [each for part in parts for each in part.sample.inputs if each["rows"]]
+    counts = Counter(each.get("blake2b") for each in inputs)
+    names = {each.get("blake2b"): each.get("file") for each in inputs}
+    return [f"the vectors of {names[key]} count {count} times" for key, count in counts.items() if count > 1]

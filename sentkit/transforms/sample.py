@@ -1,0 +1,74 @@
+"""What a transform is fitted on: the moments of a stream of vectors, and which vectors these were."""
+
+import hashlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sentkit.errors import DataError
+from sentkit.formats.files import readable
+from sentkit.formats.rows import Inputs
+from sentkit.formats.vectors import VectorReader
+from sentkit.transforms.moments import Moments, moments_of
+
+T = TypeVar("T")
+
+ROWS = 1024  # read at once
+Block = NDArray[np.float32]
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    moments: Moments
+    emb: str | None
+    inputs: list[dict[str, Any]]  # of each file: its name, its rows, and a hash of its vectors
+
+    @property
+    def rows(self) -> int:
+        return sum(each["rows"] for each in self.inputs)
+
+
+def read_sample(inputs: Inputs, keep: Callable[[Block], None]) -> Sample:
+    """One pass. `keep` is shown every block (n, d) of vectors; those of one row follow each other."""
+    reader = VectorReader(inputs)
+    total: Moments | None = None
+    seen: list[dict[str, Any]] = []
+    for path in inputs.paths:
+        own, record = read_one(reader, path, keep)
+        seen.append(record)
+        if own is not None:  # file by file, as `merge` adds them: to the bit the same
+            total = own if total is None else total + own
+    if total is None:
+        raise DataError("no rows", source=together(inputs.paths))
+    return Sample(total, reader.emb, seen)
+
+
+def read_one(
+    reader: VectorReader, path: str, keep: Callable[[Block], None]
+) -> tuple[Moments | None, dict[str, Any]]:
+    hashed, moments, rows = hashlib.blake2b(digest_size=16), None, 0
+    for block in blocks(reader.read_file(path, lambda row: row.vectors)):
+        rows += len(block)
+        vectors = np.concatenate(block)
+        hashed.update(vectors.astype("<f4", copy=False).data)
+        own = moments_of(vectors)
+        moments = own if moments is None else moments + own
+        keep(vectors)
+    name = path if path == "-" else readable(Path(path).name)
+    return moments, {"file": name, "rows": rows, "blake2b": hashed.hexdigest()}
+
+
+def together(paths: Sequence[str]) -> str:
+    """Several files in the place of one, in an error about all of them."""
+    return paths[0] if len(paths) == 1 else f"{paths[0]} and {len(paths) - 1} more"
+
+
+def blocks(items: Iterable[T], size: int = ROWS) -> Iterator[list[T]]:
+    rest = iter(items)
+    while block := list(islice(rest, size)):
+        yield block

@@ -1,0 +1,284 @@
+"""`whiten apply`: vectors replaced, their space renamed, everything else as it came."""
+
+import numpy as np
+import pytest
+import torch
+
+from sentkit.formats.fingerprint import digest
+from sentkit.transforms.affine import write_affine
+
+CLOSE = 1e-5
+KERNEL, BIAS = np.array([[2.0, 1], [0, 3]]), np.array([-1.0, 1])  # (x + bias) @ kernel: (2, 1) -> (2, 7)
+ROW = b'{"id":12345678901234567890, "_emb":"m/cls:0a1b","embedding":[2,1],"price":1.10}\n'
+
+
+@pytest.fixture
+def transform(tmp_path):
+    """Of two numbers; says of itself what the test says."""
+
+    def make(note=None, name="t.safetensors"):
+        write_affine(tmp_path / name, KERNEL, BIAS, note or {})
+        return name
+
+    return make
+
+
+@pytest.fixture
+def fitted(sentkit, tiny, sentences, tmp_path):
+    """A whitening of tiny's vectors of fifty sentences, 6 of 16 numbers kept."""
+    sentkit("encode", "-q", "-m", tiny, "-o", "all.safetensors", stdin="\n".join(sentences))
+    done = sentkit("whiten", "fit", "all.safetensors", "--dim", "6", "-o", "t.safetensors")
+    assert (done.code, done.err) == (0, "")
+    return tmp_path / "t.safetensors"
+
+
+def test_a_row_keeps_every_byte_but_its_vector_and_its_space(sentkit, transform):
+    """(2, 1) + (-1, 1) = (1, 2); 1 * 2 + 2 * 0 = 2, and 1 * 1 + 2 * 3 = 7."""
+    done = sentkit("whiten", "apply", "-t", transform({"kind": "pca", "_emb": "m/cls:0a1b"}), stdin=ROW)
+    emb = done.rows[0]["_emb"]
+
+    assert (done.code, done.err) == (0, "")
+    assert done.out == ROW.replace(b"[2,1]", b"[2.0,7.0]").replace(b"m/cls:0a1b", emb.encode())
+    assert emb.startswith("m/cls+pca:")
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        '{"text_a":"a cat","text_b":"two dogs"}\n{"text_a":"x","text_b":""}\n',
+        '{"anchor":"a cat","positive":"two dogs","negative":"rain"}\n',
+        '{"text":"a cat"}\n' * 40,
+    ],
+    ids=["pairs", "triplets", "sentences"],
+)
+def test_the_filter_is_encode_with_the_same_transform(sentkit, tiny, fitted, rows):
+    """The same members and the same space; the same vectors, from JSONL, base64 and vector files."""
+    encode = ("encode", "-q", "-m", tiny, "--precision", "fp32")
+    expected = sentkit(*encode, "--transform", fitted, stdin=rows)
+    plain = sentkit(*encode, stdin=rows)
+    sentkit(*encode, "-o", "v.safetensors", stdin=rows)
+    packed = sentkit(*encode, "--vectors", "base64", stdin=rows)
+    apply = ("whiten", "apply", "-t", fitted)
+    found = (
+        sentkit(*apply, stdin=plain.out),
+        sentkit(*apply, stdin=packed.out),
+        sentkit(*apply, "v.safetensors"),
+    )
+    names = [name for name in expected.rows[0] if name.startswith("embedding")]
+
+    assert len(names) == rows.split("\n")[0].count('":"')
+    for done in found:
+        assert (done.code, done.err) == (0, "")
+        assert [list(row) for row in done.rows] == [list(row) for row in expected.rows]
+        assert {row["_emb"] for row in done.rows} == {expected.rows[0]["_emb"]}
+        for name in names:
+            assert np.abs(done.vectors(name) - expected.vectors(name)).max() < CLOSE
+    assert found[0].out == found[1].out == found[2].out
+
+
+def test_a_vector_file_keeps_what_it_knows_of_itself(sentkit, tiny, fitted):
+    """All of its record, with this step behind the others: as `encode --transform` writes it."""
+    encode = ("encode", "-q", "-m", tiny, "--precision", "fp32", "--prompt", "q: ")
+    sentkit(*encode, "-o", "v.safetensors", stdin="a cat\na dog")
+    sentkit(*encode, "--transform", fitted, "-o", "expected.safetensors", stdin="a cat\na dog")
+    sentkit("whiten", "apply", "-t", fitted, "v.safetensors", "-o", "made.safetensors")
+    made, expected = (sentkit("inspect", f"{name}.safetensors").rows[0] for name in ("made", "expected"))
+
+    assert made["spec"] == expected["spec"]
+    assert made["spec"]["steps"][0].startswith("+whitening:")
+    assert made["numbers"] == 6
+
+
+def test_what_several_files_do_not_share_is_left_out(sentkit, tiny, tmp_path):
+    """What was JSONL knows a name and no more: nor what steps came before, so this one is not told alone."""
+    flags = ("encode", "-q", "-m", tiny)
+    sentkit(*flags, "--precision", "fp32", "-o", "a.safetensors", stdin="a cat\nthe sea\nrain")
+    sentkit(*flags, "--precision", "bf16", "-o", "b.safetensors", stdin="a dog")
+    sentkit("cat", "-o", "c.safetensors", stdin=sentkit("cat", "a.safetensors").out)
+    write_affine(tmp_path / "t.safetensors", np.eye(16), np.zeros(16), {"kind": "center"})
+    apply = ("whiten", "apply", "-t", "t.safetensors")
+    specs = []
+    for inputs in (("a.safetensors", "b.safetensors"), ("a.safetensors", "c.safetensors"), ()):
+        piped = sentkit("cat", "a.safetensors").out
+        assert sentkit(*apply, *inputs, "-f", "-o", "made.safetensors", stdin=piped).code == 0
+        specs.append(sentkit("inspect", "made.safetensors").rows[0]["spec"])
+
+    assert (specs[0]["model"], len(specs[0]["steps"])) == (str(tiny), 1)
+    assert "precision" not in specs[0]
+    assert not specs[1].keys() & {"steps", "model", "precision"}
+    assert list(specs[2]) == ["_emb"]
+    assert len({spec["_emb"] for spec in specs}) == 1
+
+
+def test_steps_that_differ_are_not_half_told(sentkit, transform, tmp_path):
+    """Two files of one space, of which one names the steps that led there and the other does not."""
+    from sentkit.formats.store import open_store
+
+    for name, steps in (("a", {"steps": ["/n:01"]}), ("b", {})):
+        with open_store(
+            f"{name}.safetensors", {"_emb": "m:1", "model": "m", **steps}, ["embedding"], width=2, force=False
+        ) as w:
+            w.write(b"{}", np.ones((1, 2), np.float32))
+    apply = ("whiten", "apply", "-t", transform(), "-o", "c.safetensors", "-f")
+    both = sentkit(*apply, "a.safetensors", "b.safetensors")
+    spec = sentkit("inspect", "c.safetensors").rows[0]["spec"]
+    sentkit(*apply, "a.safetensors")
+
+    assert (both.code, list(spec)) == (0, ["_emb", "model"])
+    assert sentkit("inspect", "c.safetensors").rows[0]["spec"]["steps"][0] == "/n:01"
+
+
+REFUSED = "sentkit whiten apply: t.safetensors: "
+
+
+@pytest.mark.parametrize(
+    ("note", "row", "problem"),
+    [
+        ({"_emb": "m/mean:9f00"}, ROW, "fitted on m/mean (9f00…), these vectors are m/cls (0a1b…)"),
+        (
+            {"_emb": "m/mean:9f00"},
+            b'{"embedding":[1,2]}',
+            "fitted on m/mean (9f00…), these vectors are without _emb",
+        ),
+        ({"_emb": None}, ROW, "fitted on vectors without _emb, these vectors are m/cls (0a1b…)"),
+        ({}, b'{"embedding":[1,2,3]}', "takes vectors of 2 numbers, these have 3"),
+        ({"_emb": "m/cls:0a1b"}, ROW.replace(b"[2,1]", b"[1]"), "takes vectors of 2 numbers, these have 1"),
+    ],
+)
+def test_vectors_that_it_was_not_fitted_for_are_refused(sentkit, transform, note, row, problem, tmp_path):
+    """Whatever is to be done with bad rows: none of these can be good."""
+    transform(note)
+    for more in ((), ("--on-error", "skip"), ("-o", "x.jsonl"), ("-o", "x.safetensors")):
+        done = sentkit("whiten", "apply", "-t", "t.safetensors", *more, stdin=row)
+        assert (done.code, done.out, done.told) == (65, b"", [REFUSED + problem])
+    assert [path.name for path in tmp_path.iterdir()] == ["t.safetensors"]
+
+
+@pytest.mark.parametrize("emb", ["m/cls:0a1b", None])
+def test_it_is_not_applied_twice(sentkit, jsonl, emb):
+    """The space is another afterwards, also that of vectors which had no name."""
+    named = {} if emb is None else {"_emb": emb}
+    rows = jsonl(*({**named, "embedding": vector} for vector in [[1, 2], [2, 1], [0, 5]]))
+    sentkit("whiten", "fit", "-o", "t.safetensors", stdin=rows)
+    once = sentkit("whiten", "apply", "-t", "t.safetensors", stdin=rows)
+    twice = sentkit("whiten", "apply", "-t", "t.safetensors", stdin=once.out)
+    label = (emb or "unnamed:").rpartition(":")[0]
+
+    assert (once.code, twice.code) == (0, 65)
+    assert once.rows[0]["_emb"].startswith(f"{label}+whitening:")
+    assert f", these vectors are {label}+whitening (" in twice.err
+
+
+def test_a_space_without_a_name_gets_one(sentkit, transform):
+    """Chained from `unnamed` as from any space; so a file that says nothing of itself may go on and on."""
+    name = transform()
+    once = sentkit("whiten", "apply", "-t", name, stdin='{"embedding":[2,1]}')
+    twice = sentkit("whiten", "apply", "-t", name, stdin=once.out)
+    layer = [np.asarray(part, "<f4").tobytes().hex() for part in (KERNEL.T, BIAS @ KERNEL)]
+    step = digest(["linear", 2, 2, *layer, False])
+    space = digest([digest("unnamed"), step])
+
+    assert once.rows == [{"embedding": [2.0, 7.0], "_emb": f"unnamed+affine:{space}"}]
+    assert twice.rows[0]["_emb"] == f"unnamed+affine+affine:{digest([space, step])}"
+
+
+def test_encode_refuses_what_was_fitted_on_vectors_without_a_name(sentkit, tiny, tmp_path):
+    """As the filter does."""
+    write_affine(tmp_path / "t.safetensors", np.eye(16), np.zeros(16), {"_emb": None})
+    done = sentkit("encode", "-q", "-m", tiny, "--transform", "t.safetensors", stdin="a cat")
+
+    assert done.code == 65
+    assert done.told[0].startswith("sentkit encode: t.safetensors: fitted on vectors without _emb, these ")
+
+
+def test_vectors_under_another_name_stay_under_it(sentkit, transform):
+    """In JSONL; a vector file has its own names."""
+    row = b'{"v":[2,1],"embedding":"a word"}\n'
+    apply = ("whiten", "apply", "-t", transform(), "--field", "embedding=v")
+    sentkit(*apply, "-o", "v.safetensors", stdin=b'{"v":[2,1],"text":"a"}\n')
+
+    assert sentkit(*apply, stdin=row).rows[0] | {"_emb": ""} == {
+        "v": [2.0, 7.0],
+        "embedding": "a word",
+        "_emb": "",
+    }
+    assert sentkit("cat", "v.safetensors").rows[0] | {"_emb": ""} == {
+        "text": "a",
+        "_emb": "",
+        "embedding": [2.0, 7.0],
+    }
+
+
+def test_vectors_are_written_as_is_asked(sentkit, transform, monkeypatch):
+    base64 = sentkit("whiten", "apply", "-t", transform(), "--vectors", "base64", stdin=ROW)
+    monkeypatch.setenv("SENTKIT_VECTORS", "base64")
+
+    assert base64.rows[0]["embedding"] == "AAAAQAAA4EA="
+    assert sentkit("whiten", "apply", "-t", "t.safetensors", stdin=ROW).out == base64.out
+
+
+def test_a_vector_that_it_breaks_is_a_bad_row(sentkit, transform):
+    """3e38 * 2 is no float32."""
+    rows = b'{"embedding":[1,1]}\n{"embedding":[3e38,0]}\n{"embedding":[2,1]}\n'
+    stopped = sentkit("whiten", "apply", "-t", transform(), stdin=rows)
+    skipped = sentkit("whiten", "apply", "-t", "t.safetensors", "--on-error", "skip", stdin=rows)
+
+    assert stopped.code == 65
+    assert stopped.told == ["sentkit whiten apply: -:2: a vector holds NaN or infinity"]
+    assert [row["embedding"] for row in skipped.rows] == [[0.0, 6.0], [2.0, 7.0]]
+
+
+@pytest.mark.parametrize("output", ["x.jsonl", "x.safetensors"])
+def test_no_rows_become_no_rows(sentkit, transform, output):
+    done = sentkit("whiten", "apply", "-t", transform(), "-o", output, stdin=b"")
+    again = sentkit("cat", output)
+
+    assert (done.code, done.told) == (0, ["sentkit whiten apply: warning: no rows"])
+    assert (again.code, again.out) == (0, b"")
+
+
+def test_a_reader_that_leaves_is_no_mistake(shell, tmp_path):
+    write_affine(tmp_path / "t.safetensors", KERNEL, BIAS, {})
+    (tmp_path / "rows.jsonl").write_bytes(b'{"embedding":[2,1]}\n' * 20_000)
+    done = shell("sentkit whiten apply -t t.safetensors rows.jsonl | head -1")
+
+    assert (done.code, done.err) == (0, "")
+    assert done.rows[0]["embedding"] == [2.0, 7.0]
+
+
+def test_what_is_exported_gives_the_same_vectors_in_sentence_transformers(
+    sentkit, tiny, fitted, sentences, tmp_path
+):
+    """By the filter, by the folder in sentkit, and by the folder in the stock library."""
+    from sentence_transformers import SentenceTransformer
+
+    few = [sentences[0], sentences[5], sentences[7], sentences[21]]
+    encode = ("encode", "-q", "--precision", "fp32")
+    plain = sentkit(*encode, "-m", tiny, stdin="\n".join(few))
+    filtered = sentkit("whiten", "apply", "-t", fitted, stdin=plain.out)
+    sentkit("export", "-q", "-m", tiny, "--transform", fitted, "-o", "made")
+    declared = sentkit(*encode, "-m", "made", stdin="\n".join(few))
+    model = SentenceTransformer(str(tmp_path / "made"), device="cpu", model_kwargs={"dtype": torch.float32})
+
+    assert filtered.rows[0]["_emb"].rpartition(":")[2] == declared.rows[0]["_emb"].rpartition(":")[2]
+    assert np.abs(filtered.vectors() - declared.vectors()).max() < CLOSE
+    assert np.abs(filtered.vectors() - model.encode(few)).max() < CLOSE
+
+
+@pytest.mark.parametrize(
+    ("flags", "code", "problem"),
+    [
+        (("-t", "none.safetensors"), 66, "none.safetensors: no such file"),
+        (("-t", "rows.jsonl"), 65, "rows.jsonl: not a"),
+        ((), 2, "missing option '-t' / '--transform'"),
+        (("-t", "t.safetensors", "-o", "x.npy"), 2, "x.npy: .npy is not written"),
+        (("-t", "t.safetensors", "-o", "rows.jsonl"), 73, "rows.jsonl: exists already"),
+    ],
+)
+def test_what_cannot_be_is_told(sentkit, transform, tmp_path, flags, code, problem):
+    transform()
+    (tmp_path / "rows.jsonl").write_bytes(ROW)
+    done = sentkit("whiten", "apply", "rows.jsonl", *flags)
+
+    assert done.code == code
+    assert done.told[0].startswith(f"sentkit whiten apply: {problem}")

@@ -1,0 +1,392 @@
+"""`whiten fit` and `whiten merge`: what the file holds, how it is said, what is refused."""
+
+import json
+
+import numpy as np
+import pytest
+from safetensors import safe_open
+from safetensors.numpy import load_file
+
+from sentkit.transforms.affine import write_affine
+from sentkit.transforms.kinds import KINDS
+
+FOUR = [[2, 1], [0, 1], [1, 3], [3, 0]]
+
+
+@pytest.fixture
+def written(jsonl, tmp_path):
+    """Vectors as JSON lines in a file of this name, in this space."""
+
+    def write(name, vectors, emb="m/cls:0a1b"):
+        named = {} if emb is None else {"_emb": emb}
+        rows = [{"text": "x", **named, "embedding": np.asarray(v).tolist()} for v in vectors]
+        (tmp_path / name).write_bytes(jsonl(*rows))
+        return name
+
+    return write
+
+
+@pytest.fixture
+def many(written):
+    """300 vectors of 6 numbers."""
+    vectors = np.random.default_rng(0).laplace(size=(300, 6)) @ np.diag([1, 2, 3, 4, 5, 6]) + 2
+    return written("many.jsonl", vectors.astype(np.float32))
+
+
+def note_of(path):
+    with safe_open(path, "np") as file:
+        return json.loads(file.metadata()["sentkit"])
+
+
+def test_a_file_holds_the_transform_and_where_it_comes_from(sentkit, written):
+    """X = [[2,1],[0,1],[1,3],[3,0]]: Y Y' is free of sign and rotation; the scatter by hand."""
+    done = sentkit("whiten", "fit", written("x.jsonl", FOUR), "-o", "t.safetensors")
+    held, note = load_file("t.safetensors"), note_of("t.safetensors")
+    white = (np.array(FOUR) + held["bias"]) @ held["kernel"]
+    expected = [
+        [0.15, -0.45, -0.15, 0.45],
+        [-0.45, 2.207143, -0.835714, -0.921429],
+        [-0.15, -0.835714, 2.078571, -1.092857],
+        [0.45, -0.921429, -1.092857, 1.564286],
+    ]
+
+    assert (done.code, done.out, done.err) == (0, b"", "")
+    assert white @ white.T == pytest.approx(np.array(expected), abs=1e-6)
+    assert {array.dtype for array in held.values()} == {np.dtype("float64")}
+    assert held["bias"].tolist() == [[-1.5, -1.25]]
+    assert (held["count"].tolist(), held["mean"].tolist()) == ([4], [1.5, 1.25])
+    assert held["scatter"].tolist() == [[5, -2.5], [-2.5, 4.75]]
+    assert {name: note[name] for name in note if name != "inputs"} == {
+        "kind": "whitening",
+        "_emb": "m/cls:0a1b",
+        "rows": 4,
+        "vectors": 4,
+        "width": 2,
+        "kept": 2,
+        "dim": 2,
+    }
+
+
+def test_the_hash_is_of_the_vectors_in_their_order(sentkit, written):
+    """blake2b, 16 bytes, of their float32; a name without its folder."""
+    from hashlib import blake2b
+
+    written("x.jsonl", FOUR)
+    sentkit("whiten", "fit", "./x.jsonl", "-o", "t.safetensors")
+    expected = blake2b(np.array(FOUR, "<f4").tobytes(), digest_size=16).hexdigest()
+
+    assert note_of("t.safetensors")["inputs"] == [{"file": "x.jsonl", "rows": 4, "blake2b": expected}]
+
+
+@pytest.mark.parametrize("kind", [*KINDS, "ica"])
+def test_every_kind_is_offered_and_repeats_to_the_byte(sentkit, many, kind, tmp_path):
+    """From a file, whatever its folder; the same vectors in a vector file are the same numbers."""
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "folder/many.jsonl").write_bytes((tmp_path / many).read_bytes())
+    sentkit("cat", many, "-o", "many.safetensors")
+    for source, name in ((many, "a"), ("folder/many.jsonl", "b"), ("many.safetensors", "c")):
+        done = sentkit("whiten", "fit", source, "--kind", kind, "-o", f"{name}.safetensors")
+        assert (done.code, done.err) == (0, "")
+    a, b, c = (tmp_path / f"{name}.safetensors" for name in "abc")
+
+    assert a.read_bytes() == b.read_bytes()
+    assert all(np.array_equal(value, load_file(c)[name]) for name, value in load_file(a).items())
+    assert note_of(a)["kind"] == kind
+    assert note_of(a)["inputs"][0]["blake2b"] == note_of(c)["inputs"][0]["blake2b"]
+
+
+def test_help_offers_the_kinds_there_are(sentkit):
+    listed = sentkit("whiten", "fit", "--help").out.decode().partition("--kind <")[2].partition(">")[0]
+
+    assert listed.split("|") == [*KINDS, "ica"]
+
+
+def test_every_vector_of_a_row_counts(sentkit, jsonl, tmp_path):
+    """Two of a pair, three of a triplet; as if they were rows one after the other."""
+    vectors = np.random.default_rng(1).normal(size=(24, 2)).astype(np.float32).tolist()
+    names = ("embedding_anchor", "embedding_positive", "embedding_negative")
+    triplets = [dict(zip(names, three, strict=True)) for three in zip(*[iter(vectors)] * 3, strict=True)]
+    pairs = [{"embedding_a": a, "embedding_b": b} for a, b in zip(*[iter(vectors)] * 2, strict=True)]
+    for rows in (triplets, pairs, [{"embedding": vector} for vector in vectors]):
+        sentkit("whiten", "fit", "-o", f"{len(rows)}.safetensors", stdin=jsonl(*rows))
+    notes = {rows: note_of(f"{rows}.safetensors") for rows in (8, 12, 24)}
+
+    assert len({load_file(f"{rows}.safetensors")["kernel"].tobytes() for rows in notes}) == 1
+    assert [(note["rows"], note["vectors"]) for note in notes.values()] == [(8, 24), (12, 24), (24, 24)]
+    assert notes[8]["_emb"] is None
+    assert notes[8]["inputs"][0]["file"] == "-"
+
+
+def test_vectors_may_have_another_name(sentkit, jsonl):
+    rows = jsonl(*({"v": vector} for vector in FOUR))
+
+    assert sentkit("whiten", "fit", "--field", "embedding=v", "-o", "t.safetensors", stdin=rows).code == 0
+
+
+@pytest.mark.parametrize("kind", sorted(KINDS))
+def test_a_merge_is_one_fit_to_all(sentkit, written, kind):
+    """To the last bit of the same files in the same order, and within 1e-9 of all rows in one file."""
+    vectors = (np.random.default_rng(2).normal(size=(900, 6)) ** 3 + 100).astype(np.float32)
+    names = [written(f"{n}.jsonl", part) for n, part in enumerate(np.split(vectors, [100, 117]))]
+    whole, flags = written("all.jsonl", vectors), ("--kind", kind)
+    for name in names:
+        sentkit("whiten", "fit", name, *flags, "-o", f"{name}.safetensors")
+    sentkit("whiten", "fit", whole, *flags, "-o", "whole.safetensors")
+    sentkit("whiten", "fit", *names, *flags, "-o", "together.safetensors")
+    done = sentkit("whiten", "merge", *(f"{name}.safetensors" for name in names), "-o", "merged.safetensors")
+    merged, one = load_file("merged.safetensors"), load_file("whole.safetensors")
+
+    assert (done.code, done.err) == (0, "")
+    with open("merged.safetensors", "rb") as ours, open("together.safetensors", "rb") as theirs:  # noqa: PTH123
+        assert ours.read() == theirs.read()
+    for name, value in one.items():
+        assert np.allclose(merged[name], value, rtol=1e-9, atol=1e-9), name
+
+
+def test_merging_is_of_any_depth(sentkit, written):
+    """(1 + 2) + 3 = 1 + (2 + 3), and a merge of one is a copy."""
+    vectors = np.random.default_rng(3).normal(size=(60, 3)).astype(np.float32)
+    for n, part in enumerate(np.split(vectors, 3)):
+        sentkit("whiten", "fit", written(f"{n}.jsonl", part), "-o", f"{n}.safetensors")
+    for parts, name in (("01", "a"), ("12", "b"), ("a2", "c"), ("0b", "d"), ("0", "e")):
+        merged = [f"{part}.safetensors" for part in parts]
+        assert sentkit("whiten", "merge", *merged, "-o", f"{name}.safetensors").code == 0
+    c, d = load_file("c.safetensors"), load_file("d.safetensors")
+
+    assert c["kernel"] == pytest.approx(d["kernel"], rel=1e-9)
+    assert note_of("c.safetensors") == note_of("d.safetensors")
+    assert load_file("e.safetensors")["kernel"].tolist() == load_file("0.safetensors")["kernel"].tolist()
+
+
+def test_shards_too_small_for_the_dimensions_merge_to_enough(sentkit, written):
+    """Each of three spans one direction, with a warning; all together span both."""
+    for n, part in enumerate(np.split(np.array([[1, 0], [2, 0.5], [0, 3], [1, 1], [5, 5], [7, 1]]), 3)):
+        done = sentkit("whiten", "fit", written(f"{n}.jsonl", part), "-o", f"{n}.safetensors")
+        assert done.told == [
+            "sentkit whiten fit: warning: 2 vectors of 2 numbers differ in 1 directions: 1 of 2 are kept"
+        ]
+    done = sentkit("whiten", "merge", *(f"{n}.safetensors" for n in range(3)), "-o", "all.safetensors")
+
+    assert (done.code, done.err) == (0, "")
+    assert note_of("all.safetensors")["kept"] == 2
+
+
+def test_vectors_that_count_twice_are_told(sentkit, many):
+    sentkit("whiten", "fit", many, "-o", "a.safetensors")
+    done = sentkit("whiten", "merge", "a.safetensors", "a.safetensors", "-o", "b.safetensors")
+
+    assert done.code == 0
+    assert done.told == ["sentkit whiten merge: warning: the vectors of many.jsonl count 2 times"]
+
+
+@pytest.mark.parametrize(
+    ("flags", "problem"),
+    [
+        (("--kind", "pca"), "its kind is pca, that of a.safetensors whitening"),
+        (("--dim", "3"), "its dim is 3, that of a.safetensors 6"),
+        (("--kind", "ica"), "ica cannot be merged: it is fitted on all vectors at once"),
+    ],
+)
+def test_transforms_that_differ_are_not_merged(sentkit, many, flags, problem, tmp_path):
+    sentkit("whiten", "fit", many, "-o", "a.safetensors")
+    sentkit("whiten", "fit", many, *flags, "-o", "b.safetensors")
+    done = sentkit("whiten", "merge", "a.safetensors", "b.safetensors", "-o", "c.safetensors")
+
+    assert done.code == 65
+    assert done.told[0] == f"sentkit whiten merge: b.safetensors: {problem}"
+    assert not (tmp_path / "c.safetensors").exists()
+
+
+@pytest.mark.parametrize(
+    ("vectors", "emb", "problem"),
+    [
+        (np.eye(2), "m/cls:0a1b", "its width is 2, that of a.safetensors 6"),
+        (np.eye(6), "m/mean:9f00", "fitted on m/mean (9f00…), a.safetensors on m/cls (0a1b…)"),
+        (np.eye(6), None, "fitted on vectors without _emb, a.safetensors on m/cls (0a1b…)"),
+    ],
+)
+def test_transforms_of_other_spaces_are_not_merged(sentkit, many, written, vectors, emb, problem):
+    sentkit("whiten", "fit", many, "--kind", "abtt", "--remove", "1", "-o", "a.safetensors")
+    other = written("other.jsonl", vectors, emb)
+    sentkit("whiten", "fit", other, "--kind", "abtt", "--remove", "1", "-o", "b.safetensors")
+    done = sentkit("whiten", "merge", "a.safetensors", "b.safetensors", "-o", "c.safetensors")
+
+    assert done.code == 65
+    assert done.told == [f"sentkit whiten merge: b.safetensors: {problem}"]
+
+
+def test_a_file_without_moments_is_not_merged(sentkit, tmp_path):
+    write_affine(tmp_path / "a.safetensors", np.eye(2), np.zeros(2), {"kind": "whitening"})
+    done = sentkit("whiten", "merge", "a.safetensors", "-o", "b.safetensors")
+
+    assert done.code == 65
+    assert done.told == [
+        "sentkit whiten merge: a.safetensors: holds no moments to add up",
+        "  sentkit whiten fit keeps them",
+    ]
+
+
+@pytest.mark.parametrize(
+    "spoilt",
+    [{"width": 3}, {"dim": "2"}, {"inputs": 7}, {"inputs": [7]}, {"_emb": 7}, {"inputs": [{"rows": "4"}]}],
+    ids=str,
+)
+def test_a_note_that_is_not_ours_is_bad_data(sentkit, written, spoilt):
+    from safetensors.numpy import save_file
+
+    sentkit("whiten", "fit", written("x.jsonl", FOUR), "-o", "t.safetensors")
+    note = {**note_of("t.safetensors"), **spoilt}
+    save_file(load_file("t.safetensors"), "u.safetensors", {"sentkit": json.dumps(note)})
+    done = sentkit("whiten", "merge", "u.safetensors", "-o", "c.safetensors")
+
+    assert done.code == 65
+    assert done.err == "sentkit whiten merge: u.safetensors: its moments and its note do not agree\n"
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "problem"),
+    [
+        ("mean", np.array([1.0, np.nan]), "its moments hold NaN, infinity, or no vectors"),
+        ("count", np.array([0.0]), "its moments hold NaN, infinity, or no vectors"),
+        ("count", np.array([np.inf]), "its moments hold NaN, infinity, or no vectors"),
+        ("scatter", np.eye(3), "its moments and its note do not agree"),
+        ("mean", np.ones(3), "its moments and its note do not agree"),
+        ("count", np.ones(2), "its moments and its note do not agree"),
+        ("count", np.ones(1, bool), 'no tensor "count" of a type that can be read'),
+    ],
+)
+def test_moments_that_cannot_be_are_bad_data(sentkit, written, name, value, problem):
+    from safetensors.numpy import save_file
+
+    sentkit("whiten", "fit", written("x.jsonl", FOUR), "-o", "t.safetensors")
+    note = json.dumps(note_of("t.safetensors"))
+    save_file({**load_file("t.safetensors"), name: value}, "u.safetensors", {"sentkit": note})
+    done = sentkit("whiten", "merge", "u.safetensors", "-o", "c.safetensors")
+
+    assert done.code == 65
+    assert done.err == f"sentkit whiten merge: u.safetensors: {problem}\n"
+
+
+@pytest.mark.parametrize(
+    ("flags", "told"),
+    [
+        (
+            ("--kind", "abtt", "--dim", "1"),
+            ["--dim does nothing with --kind abtt", "it is for whitening, pca, ica"],
+        ),
+        (("--kind", "center", "--dim", "1"), ["--dim does nothing with --kind center"]),
+        (("--remove", "1"), ["--remove does nothing with --kind whitening", "it is for abtt"]),
+        (("--kind", "pca", "--scale", "2"), ["--scale does nothing with --kind pca", "it is for ica"]),
+        (("--seed", "0"), ["--seed does nothing with --kind whitening", "it is for ica"]),
+        (("--iterations", "9"), ["--iterations does nothing with --kind whitening"]),
+        (("--tolerance", "0.1"), ["--tolerance does nothing with --kind whitening"]),
+        (("--variance", "unit"), ["--variance does nothing with --kind whitening"]),
+        (("--keep-width",), ["--keep-width does nothing with --kind whitening", "it is for ica"]),
+        (
+            ("--kind", "ica", "--scale", "auto", "--variance", "unit"),
+            ["--variance does nothing with --scale auto, which sets the deviation itself"],
+        ),
+        (("--kind", "ica", "--scale", "0"), ['--scale "0": expected a number above 0, or auto']),
+        (("--kind", "ica", "--scale", "nan"), ['--scale "nan": expected a number above 0, or auto']),
+        (("--kind", "ica", "--scale", "much"), ['--scale "much": expected a number above 0, or auto']),
+        (("--kind", "ica", "--tolerance", "0"), ["--tolerance 0.0: expected a number between 0 and 1"]),
+        (("--kind", "ica", "--tolerance", "nan"), ["--tolerance nan: expected a number between 0 and 1"]),
+        (("--dim", "7"), ["--dim 7: the vectors have 6 numbers"]),
+        (("--kind", "ica", "--dim", "7"), ["--dim 7: the vectors have 6 numbers"]),
+        (("--kind", "abtt", "--remove", "6"), ["--remove 6: nothing would be left of vectors of 6 numbers"]),
+        (("-o", "t.npy"), ["t.npy: a transform is kept in a .safetensors file"]),
+    ],
+)
+def test_flags_that_do_nothing_or_too_much_are_refused(sentkit, many, flags, told, tmp_path):
+    done = sentkit("whiten", "fit", many, "-o", "t.safetensors", *flags)
+
+    assert done.code == 2
+    assert done.told[0] == f"sentkit whiten fit: {told[0]}"
+    assert [line.strip() for line in done.told[1 : len(told)]] == told[1:]
+    assert sorted(path.name for path in tmp_path.iterdir()) == [many]
+
+
+def test_ica_says_how_it_was_found(sentkit, many):
+    flags = ("--scale", "100", "--variance", "arbitrary", "--seed", "3", "--tolerance", "0.001")
+    done = sentkit("whiten", "fit", many, "--kind", "ica", "--dim", "4", *flags, "-o", "t.safetensors")
+    note = note_of("t.safetensors")
+
+    assert (done.code, done.err) == (0, "")
+    assert 1 <= note["iterations"] <= 1000
+    assert {name: note[name] for name in ("dim", "kept", "seed", "tolerance", "converged")} == {
+        "dim": 4, "kept": 4, "seed": 3, "tolerance": 0.001, "converged": True,
+    }  # fmt: skip
+    assert (note["scale"], note["variance"]) == (100.0, "arbitrary")
+    assert sorted(load_file("t.safetensors")) == ["bias", "kernel"]
+
+
+def test_ica_that_has_not_converged_is_kept_and_told(sentkit, many):
+    done = sentkit("whiten", "fit", many, "--kind", "ica", "--iterations", "1", "-o", "t.safetensors")
+
+    assert done.code == 0
+    assert done.told == [
+        "sentkit whiten fit: warning: not converged after 1 iterations: the result is kept as it is"
+    ]
+    assert note_of("t.safetensors")["converged"] is False
+
+
+@pytest.mark.parametrize(
+    ("vectors", "problem"),
+    [
+        ([[1, 2]], "x.jsonl: all vectors are the same: there is nothing to fit"),
+        ([[0.1, 2]] * 1500, "x.jsonl: all vectors are the same: there is nothing to fit"),
+        ([[0, 0], [1e-45, 0]], "t.safetensors: the kernel or the bias holds NaN or infinity"),
+        ([[1, 2], [1, 2, 3]], "x.jsonl:2: vectors of 3 numbers, the stream began with 2"),
+        ([[1, 2], [1e39, 2]], "x.jsonl:2: a vector holds NaN or infinity"),
+    ],
+)
+def test_vectors_that_give_no_transform_are_bad_data(sentkit, written, vectors, problem, tmp_path, jsonl):
+    (tmp_path / "x.jsonl").write_bytes(jsonl(*({"embedding": vector} for vector in vectors)))
+    done = sentkit("whiten", "fit", "x.jsonl", "-q", "-o", "t.safetensors")
+
+    assert done.code == 65
+    assert done.err == f"sentkit whiten fit: {problem}\n"
+    assert not (tmp_path / "t.safetensors").exists()
+
+
+def test_vectors_of_two_spaces_are_not_fitted_together(sentkit, written):
+    a, b = written("a.jsonl", FOUR), written("b.jsonl", FOUR, "m/mean:9f00")
+    done = sentkit("whiten", "fit", a, b, "-o", "t.safetensors")
+
+    assert done.code == 65
+    assert done.err == (
+        "sentkit whiten fit: b.jsonl:1: vectors are m/mean (9f00…), the stream began with m/cls (0a1b…)\n"
+    )
+
+
+def test_a_transform_that_is_there_is_kept(sentkit, many):
+    runs = [sentkit("whiten", "fit", many, "-o", "t.safetensors", *force) for force in ((), (), ("-f",))]
+    merged = sentkit("whiten", "merge", "t.safetensors", "-o", "t.safetensors")
+
+    assert [done.code for done in runs] == [0, 73, 0]
+    assert merged.code == 73
+    assert merged.told == ["sentkit whiten merge: t.safetensors: exists already", "  use -f to overwrite it"]
+
+
+def test_what_was_fitted_is_said_to_those_who_ask(sentkit, many):
+    done = sentkit("whiten", "fit", many, "--dim", "2", "-v", "-o", "t.safetensors")
+
+    assert done.told == ["sentkit whiten fit: 300 vectors of 6 numbers, 2 kept"]
+
+
+@pytest.mark.parametrize(("kind", "mergeable"), [("abtt", True), ("ica", False)])
+def test_inspect_tells_of_a_transform(sentkit, many, kind, mergeable):
+    sentkit("whiten", "fit", many, "--kind", kind, "-o", "t.safetensors")
+    record = sentkit("inspect", "t.safetensors").rows[0]
+    expected = {
+        "kind": kind,
+        "rows": 300,
+        "width": 6,
+        "kept": 6,
+        "fitted_on": "m/cls:0a1b",
+        "mergeable": mergeable,
+    }
+
+    assert {name: record[name] for name in expected} == expected
+    assert record["inputs"][0]["file"] == many
+    assert record["tensors"]["kernel"] == "F64 6 x 6"

@@ -1,0 +1,135 @@
+"""FastICA against scikit-learn's, and against sources that are known."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from sentkit.transforms.ica import Search, ica
+from sentkit.transforms.kinds import Asked, Fit
+from sentkit.transforms.moments import moments_of
+
+
+def fit(vectors: Any, dim: int | None = None, **search: Any) -> Fit:
+    """In blocks of 300, as a stream comes."""
+    blocks = [vectors[first : first + 300] for first in range(0, len(vectors), 300)]
+    return ica(blocks, moments_of(vectors), Asked(dim), Search(**search))
+
+
+def applied(found: Fit, vectors: Any) -> Any:
+    return (vectors.astype(np.float64) - found.mean) @ found.kernel
+
+
+@pytest.fixture(scope="module")
+def sources() -> Any:
+    """2000 rows of 8 independent sources: peaked, as components of embeddings are."""
+    return np.random.default_rng(5).laplace(size=(2000, 8))
+
+
+@pytest.fixture(scope="module")
+def mixed(sources: Any) -> Any:
+    random = np.random.default_rng(6)
+    return (sources @ random.normal(size=(8, 8)) + 3 * random.normal(size=8)).astype(np.float32)
+
+
+@pytest.mark.parametrize("seed", [0, 7])
+@pytest.mark.parametrize("dim", [8, 3])
+@pytest.mark.parametrize("tolerance", [1e-4, 1e-10])
+def test_it_is_that_of_scikit_learn_up_to_signs(mixed: Any, seed: int, dim: int, tolerance: float) -> None:
+    """The same start, so the same components in the same order after as many iterations."""
+    from sklearn.decomposition import FastICA
+
+    stock = FastICA(
+        dim, whiten="unit-variance", whiten_solver="eigh", random_state=seed, max_iter=1000, tol=tolerance
+    )
+    theirs = stock.fit_transform(mixed.astype(np.float64))
+    found = fit(mixed, dim, seed=seed, tolerance=tolerance)
+    ours = applied(found, mixed)
+
+    assert (found.record["iterations"], found.record["converged"]) == (stock.n_iter_, True)
+    assert ours * np.sign((ours * theirs).sum(axis=0)) == pytest.approx(theirs, abs=1e-8)
+
+
+@pytest.mark.parametrize(
+    ("asked", "deviation"),
+    [
+        ({"scale": 100.0, "variance": "arbitrary"}, 2.236068),  # 100 / sqrt(2000)
+        ({"scale": 100.0, "variance": "unit"}, 100.0),
+        ({"scale": 100.0}, 100.0),
+        ({"variance": "arbitrary"}, 0.02236068),
+        ({}, 1.0),
+    ],
+)
+def test_the_scale_is_the_one_that_was_asked_for(mixed: Any, asked: Any, deviation: float) -> None:
+    """Of each axis, whatever library there is."""
+    assert applied(fit(mixed, **asked), mixed).std(axis=0) == pytest.approx(np.full(8, deviation), rel=1e-6)
+
+
+def test_scale_auto_is_as_wide_as_the_vectors_were(mixed: Any) -> None:
+    expected = mixed.astype(np.float64).std(axis=0).mean()
+
+    assert applied(fit(mixed, scale="auto"), mixed).std(axis=0) == pytest.approx(np.full(8, expected))
+
+
+def test_arbitrary_variance_is_scikit_learns_old_default(mixed: Any) -> None:
+    """S'S = I."""
+    found = applied(fit(mixed, variance="arbitrary"), mixed)
+
+    assert found.T @ found == pytest.approx(np.eye(8), abs=1e-9)
+
+
+def test_mixed_sources_are_found_again(sources: Any, mixed: Any) -> None:
+    """Each component is one source, in some order and sign."""
+    found = applied(fit(mixed, tolerance=1e-10), mixed)
+    likeness = np.abs(np.corrcoef(found.T, sources.T)[:8, 8:])
+
+    assert sorted(likeness.argmax(axis=1)) == list(range(8))
+    assert likeness.max(axis=1).min() > 0.99
+
+
+def test_components_are_skewed_to_the_positive_side(sources: Any) -> None:
+    """Sources whose tails point down come out with tails that point up."""
+    vectors = -np.exp(sources[:, :4] / 3).astype(np.float32)
+    found = applied(fit(vectors), vectors)
+
+    assert ((found**3).mean(axis=0) > 0.5).all()
+
+
+def test_what_has_not_converged_is_kept_and_told(mixed: Any) -> None:
+    found = fit(mixed, iterations=2, tolerance=1e-12)
+
+    assert found.warnings == ("not converged after 2 iterations: the result is kept as it is",)
+    assert (found.record["iterations"], found.record["converged"]) == (2, False)
+    assert np.cov(applied(found, mixed).T, ddof=0) == pytest.approx(np.eye(8), abs=1e-9)
+
+
+def test_fewer_vectors_than_numbers_have_fewer_components(mixed: Any) -> None:
+    found = fit(mixed[:5])
+
+    assert found.kernel.shape == (8, 4)
+    assert found.warnings[0] == "5 vectors of 8 numbers differ in 4 directions: 4 of 8 are kept"
+
+
+def test_the_width_can_be_kept_with_zeros(mixed: Any) -> None:
+    """For what takes vectors of one width alone; the first components are the same."""
+    found, fewer = fit(mixed[:5], keep_width=True), fit(mixed[:5])
+
+    assert found.kernel.shape == (8, 8)
+    assert found.kernel[:, :4].tolist() == fewer.kernel.tolist()
+    assert not found.kernel[:, 4:].any()
+    assert found.warnings[0].endswith(": 4 of 8 are kept, and the rest are 0")
+
+
+def test_one_seed_is_one_result_and_another_seed_is_the_same_but_for_the_order(mixed: Any) -> None:
+    first, again, other = (fit(mixed, seed=seed, tolerance=1e-12).kernel for seed in (1, 1, 2))
+    likeness = np.abs(np.corrcoef(applied(fit(mixed, seed=1), mixed).T, (mixed @ other).T)[:8, 8:])
+
+    assert np.array_equal(first, again)
+    assert not np.array_equal(first, other)
+    assert likeness.max(axis=1) == pytest.approx(np.ones(8), abs=1e-3)
+
+
+def test_blocks_of_any_size_give_the_same(mixed: Any) -> None:
+    whole = ica([mixed], moments_of(mixed), Asked(), Search())
+
+    assert whole.kernel == pytest.approx(fit(mixed).kernel, abs=1e-12)

@@ -1,0 +1,187 @@
+"""Each kind of transform against hand arithmetic, loops, and scikit-learn."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from sentkit.errors import UsageError
+from sentkit.transforms.kinds import KINDS, Asked, Fit
+from sentkit.transforms.moments import moments_of
+
+SQUARE = np.array([[2, 0], [0, 1], [-2, 0], [0, -1]], dtype=np.float32)
+FOUR = np.array([[2, 1], [0, 1], [1, 3], [3, 0]], dtype=np.float32)
+
+
+def fit(kind: str, vectors: Any, **asked: int) -> Fit:
+    return KINDS[kind](moments_of(vectors), Asked(**asked))
+
+
+def applied(found: Fit, vectors: Any) -> Any:
+    return (vectors.astype(np.float64) - found.mean) @ found.kernel
+
+
+@pytest.fixture
+def many() -> Any:
+    """600 vectors of 12 numbers that hang together, of many sizes, with their mean off zero."""
+    random = np.random.default_rng(1)
+    mixed = random.normal(size=(600, 12)) @ random.normal(size=(12, 12)) * 10.0 ** np.linspace(0, 1, 12)
+    return (mixed + 5).astype(np.float32)
+
+
+def test_whitening_by_hand_scales_each_axis() -> None:
+    """Covariance diag(8/3, 2/3): factors .612372 and 1.224745, so ±1.224745 or 0."""
+    found = fit("whitening", SQUARE)
+
+    assert found.mean.tolist() == [0, 0]
+    assert found.kernel == pytest.approx(np.diag([0.612372, 1.224745]), abs=1e-6)
+    assert applied(found, SQUARE) == pytest.approx(SQUARE / np.array([2, 1]) * 1.224745, abs=1e-6)
+
+
+def test_whitening_by_hand_turns_the_axes() -> None:
+    """Y Y' is free of sign and rotation."""
+    found = fit("whitening", FOUR)
+    white = applied(found, FOUR)
+    expected = [
+        [0.15, -0.45, -0.15, 0.45],
+        [-0.45, 2.207143, -0.835714, -0.921429],
+        [-0.15, -0.835714, 2.078571, -1.092857],
+        [0.45, -0.921429, -1.092857, 1.564286],
+    ]
+
+    assert found.mean.tolist() == [1.5, 1.25]
+    assert 1 / (found.kernel**2).sum(axis=0) == pytest.approx([2.459374, 0.790626], abs=1e-6)
+    assert white @ white.T == pytest.approx(np.array(expected), abs=1e-6)
+    assert np.cov(white.T) == pytest.approx(np.eye(2), abs=1e-12)
+
+
+def test_whitening_leaves_the_covariance_of_a_sample_at_one(many: Any) -> None:
+    white = applied(fit("whitening", many), many)
+
+    assert white.mean(axis=0) == pytest.approx(np.zeros(12), abs=1e-9)
+    assert np.cov(white.T) == pytest.approx(np.eye(12), abs=1e-9)
+
+
+@pytest.mark.parametrize("dim", [1, 5, 12])
+def test_whitening_and_pca_are_those_of_scikit_learn(many: Any, dim: int) -> None:
+    """Free of signs: the products of the vectors, and the size of every coordinate."""
+    from sklearn.decomposition import PCA
+
+    for kind, whiten in (("whitening", True), ("pca", False)):
+        theirs = PCA(dim, whiten=whiten, svd_solver="full").fit_transform(many.astype(np.float64))
+        ours = applied(fit(kind, many, dim=dim), many)
+        scale = np.abs(theirs).max()
+        assert ours.shape == (600, dim)
+        assert np.abs(ours @ ours.T - theirs @ theirs.T).max() < 1e-8 * scale**2
+        assert np.abs(np.abs(ours) - np.abs(theirs)).max() < 1e-6 * scale
+
+
+def test_standardize_is_that_of_scikit_learn(many: Any) -> None:
+    from sklearn.preprocessing import StandardScaler
+
+    theirs = StandardScaler().fit_transform(many.astype(np.float64))
+
+    assert applied(fit("standardize", many), many) == pytest.approx(theirs, abs=1e-9)
+
+
+def test_standardize_makes_numbers_that_never_change_zero_for_good() -> None:
+    """Over a floor instead, 0.1 + 1e-6 in another vector would become a million."""
+    vectors = np.column_stack([FOUR, np.full((4, 2), 0.1)]).astype(np.float32)
+    found = fit("standardize", vectors)
+    other = np.array([[9, 9, 0.1 + 1e-6, -3]], dtype=np.float32)
+
+    assert found.warnings == ("2 of 4 numbers never change, and become 0",)
+    assert applied(found, other)[0, 2:].tolist() == [0, 0]
+    assert applied(found, vectors)[:, :2].std(axis=0) == pytest.approx([1, 1])
+
+
+def test_center_takes_the_mean_away_and_nothing_else(many: Any) -> None:
+    wide = many.astype(np.float64)
+
+    assert applied(fit("center", many), many) == pytest.approx(wide - wide.mean(axis=0), abs=1e-12)
+
+
+def test_all_but_the_top_by_hand() -> None:
+    """One direction of two is removed: what is left lies on a line."""
+    expected = [[0.112672, 0.118446], [-0.837391, -0.880306], [0.636393, 0.669007], [0.088327, 0.092853]]
+
+    assert applied(fit("abtt", FOUR, remove=1), FOUR) == pytest.approx(np.array(expected), abs=1e-6)
+
+
+@pytest.mark.parametrize("remove", [1, 3, 11])
+def test_all_but_the_top_subtracts_its_projections(many: Any, remove: int) -> None:
+    """One vector and one direction after the other, directions by a singular value decomposition."""
+    wide = many.astype(np.float64) - many.astype(np.float64).mean(axis=0)
+    directions = np.linalg.svd(wide, full_matrices=False)[2][:remove]
+    expected = []
+    for vector in wide:
+        left = vector.copy()
+        for direction in directions:
+            left -= sum(x * y for x, y in zip(vector, direction, strict=True)) * direction
+        expected.append(left)
+
+    assert applied(fit("abtt", many, remove=remove), many) == pytest.approx(np.array(expected), abs=1e-8)
+
+
+@pytest.mark.parametrize(("width", "removed"), [(12, 1), (149, 1), (200, 2), (768, 8)])
+def test_one_direction_in_a_hundred_is_removed_when_nobody_says(width: int, removed: int) -> None:
+    vectors = np.random.default_rng(0).normal(size=(2 * width, width))
+    found = fit("abtt", vectors)
+
+    assert found.record == {"remove": removed}
+    assert np.linalg.matrix_rank(found.kernel) == width - removed
+
+
+@pytest.mark.parametrize(("kind", "removed"), [("whitening", False), ("pca", False), ("abtt", True)])
+def test_fewer_vectors_than_numbers_span_fewer_directions(kind: str, removed: bool) -> None:
+    """Five vectors: four directions. The others hold nothing but rounding, which 1 / sqrt would make huge."""
+    vectors = np.random.default_rng(2).normal(size=(5, 8)).astype(np.float32)
+    found = fit(kind, vectors, **({"remove": 7} if removed else {}))
+    told = "5 vectors of 8 numbers differ in 4 directions: 4 "
+
+    assert found.warnings == (told + ("of 7 are removed" if removed else "of 8 are kept"),)
+    assert found.kernel.shape == (8, 8 if removed else 4)
+    assert np.abs(found.kernel).max() < 10
+
+
+def test_numbers_that_depend_on_each_other_are_no_directions_of_their_own(many: Any) -> None:
+    """The third is the sum of the first two."""
+    vectors = np.column_stack([FOUR, FOUR.sum(axis=1)]).astype(np.float32)
+    asked = fit("whitening", vectors, dim=2)
+
+    assert fit("whitening", vectors).warnings == (
+        "4 vectors of 3 numbers differ in 2 directions: 2 of 3 are kept",
+    )
+    assert (asked.kernel.shape, asked.warnings) == ((3, 2), ())
+    assert np.cov(applied(asked, vectors).T) == pytest.approx(np.eye(2), abs=1e-9)
+
+
+def test_a_mean_far_from_zero_costs_nothing() -> None:
+    """Whole numbers around 10,000 are exact in float32, so the result is the same to float64's rounding."""
+    vectors = np.random.default_rng(3).integers(-40, 40, size=(500, 6)).astype(np.float32)
+    near, far = fit("whitening", vectors), fit("whitening", vectors + np.float32(1e4))
+
+    assert far.kernel == pytest.approx(near.kernel, rel=1e-9, abs=1e-12)
+    assert far.mean - 1e4 == pytest.approx(near.mean, abs=1e-9)
+
+
+@pytest.mark.parametrize("kind", ["whitening", "pca"])
+def test_the_largest_number_of_each_direction_is_positive(many: Any, kind: str) -> None:
+    kernel = fit(kind, many).kernel
+
+    assert (kernel[np.abs(kernel).argmax(axis=0), range(12)] > 0).all()
+
+
+@pytest.mark.parametrize(
+    ("kind", "asked", "problem"),
+    [
+        ("whitening", {"dim": 3}, "--dim 3: the vectors have 2 numbers"),
+        ("pca", {"dim": 3}, "--dim 3: the vectors have 2 numbers"),
+        ("abtt", {"remove": 2}, "--remove 2: nothing would be left of vectors of 2 numbers"),
+    ],
+)
+def test_more_than_there_is_is_refused(kind: str, asked: Any, problem: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        fit(kind, FOUR, **asked)
+
+    assert str(caught.value) == problem

@@ -1,0 +1,77 @@
+"""Moments against the formulas written as loops, and whatever way the vectors come in."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from sentkit.transforms.moments import Moments, moments_of
+
+VECTORS = np.array([[2, 1, 5], [0, 1, 5], [1, 3, 5], [3, 0, 5]], dtype=np.float32)
+
+
+def test_moments_are_sums_over_the_vectors() -> None:
+    found = moments_of(VECTORS)
+    rows = VECTORS.tolist()
+    mean = [sum(row[i] for row in rows) / 4 for i in range(3)]
+    scatter = [
+        [sum((row[i] - mean[i]) * (row[j] - mean[j]) for row in rows) for j in range(3)] for i in range(3)
+    ]
+
+    assert found.count == 4
+    assert found.mean.tolist() == mean
+    assert found.scatter == pytest.approx(np.array(scatter), abs=1e-12)
+
+
+def test_deviations_are_of_the_population_and_zero_where_nothing_changes() -> None:
+    """(2, 0, 1, 3): mean 1.5, squares 5, so the root of 5/4; the third number is 5 in every row."""
+    found = moments_of(VECTORS).deviations.tolist()
+
+    assert found == [
+        pytest.approx(1.25**0.5),
+        pytest.approx((0.0625 + 0.0625 + 3.0625 + 1.5625) ** 0.5 / 2),
+        0,
+    ]
+
+
+@pytest.mark.parametrize("value", [0.1, 1e-30, -12345.678, 3e38])
+def test_a_number_that_never_changes_has_no_deviation_whatever_it_is(value: float) -> None:
+    """The mean of equal numbers need not be that number, in floating point."""
+    vectors = np.full((100_003, 1), value, dtype=np.float32)
+    parts = [moments_of(part) for part in np.array_split(vectors, 97)]
+    total = parts[0]
+    for part in parts[1:]:
+        total = total + part
+
+    assert total.deviations.tolist() == [0]
+
+
+def test_a_number_that_changes_once_in_its_last_bit_has_one() -> None:
+    vectors = np.full((100_000, 1), 1.0, dtype=np.float32)
+    vectors[777] = np.nextafter(np.float32(1), np.float32(2))
+
+    assert moments_of(vectors).deviations[0] == pytest.approx(2**-23 * (1e-5 * (1 - 1e-5)) ** 0.5, rel=1e-3)
+
+
+@pytest.mark.parametrize("offset", [0.0, 1e4])
+@pytest.mark.parametrize("cuts", [[1], [1000], [500, 501, 502], list(range(100, 2000, 100))])
+def test_moments_of_parts_add_up_to_those_of_all(cuts: Any, offset: float) -> None:
+    """Also where the mean is far from zero: sums of plain squares would lose eight digits there."""
+    vectors = (np.random.default_rng(0).normal(size=(2000, 5)) + offset).astype(np.float32)
+    exact = vectors.astype(np.longdouble)
+    centred = exact - exact.mean(axis=0)
+    first, *others = np.split(vectors, cuts)
+    total: Moments = moments_of(first)
+    for part in others:
+        total = total + moments_of(part)
+
+    assert total.count == 2000
+    assert np.allclose(total.mean, np.asarray(exact.mean(axis=0), np.float64), rtol=1e-14)
+    assert np.allclose(total.scatter, np.asarray(centred.T @ centred, np.float64), rtol=1e-11, atol=1e-7)
+
+
+def test_one_vector_has_a_mean_and_no_scatter() -> None:
+    found = moments_of(VECTORS[:1])
+
+    assert (found.count, found.mean.tolist()) == (1, [2, 1, 5])
+    assert not found.scatter.any()
