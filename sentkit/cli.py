@@ -14,7 +14,7 @@ from typing import Annotated, Any, NoReturn, ParamSpec
 import typer
 
 from sentkit import __version__
-from sentkit.commands import cat, encode, export, inspect, score, train, whiten
+from sentkit.commands import cat, encode, export, inspect, score, search, train, whiten
 from sentkit.commands.whiten import apply, fit, merge
 from sentkit.console import Console
 from sentkit.errors import SentkitError
@@ -24,6 +24,7 @@ P = ParamSpec("P")
 COMMANDS = (
     encode.encode,
     score.score,
+    search.search,
     train.train,
     cat.cat,
     inspect.inspect,

@@ -1,5 +1,6 @@
 """Flags that several commands share, so that each is spelled, explained and turned into a value once."""
 
+import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -66,6 +67,11 @@ Encoding = Annotated[
     Literal["list", "base64"],
     typer.Option("--vectors", envvar="SENTKIT_VECTORS", help="How vectors are written in JSONL."),
 ]
+Metric = Annotated[
+    Literal["cosine", "dot", "euclidean", "manhattan"],
+    typer.Option(help="The two distances are made negative: larger is more alike."),
+]
+Json = Annotated[bool, typer.Option("--json", help="JSON on a terminal too.")]
 Seed = Annotated[int, typer.Option("--seed", min=0, metavar="N", help="The seed of every random draw.")]
 Progress = Annotated[
     Literal["auto", "bar", "log", "json", "none"],
@@ -73,6 +79,11 @@ Progress = Annotated[
 ]
 Quiet = Annotated[bool, typer.Option("-q", "--quiet", help="No warnings, no progress.")]
 Verbose = Annotated[bool, typer.Option("-v", "--verbose", help="Say what is chosen.")]
+
+
+def as_table(output: str, *, json: bool) -> bool:
+    """Whether a person reads what is written, and has not asked for JSON."""
+    return output == "-" and not json and sys.stdout is not None and sys.stdout.isatty()
 
 
 def warn_of_reading(console: Console, name: str, *, declared: bool, left_behind: Sequence[str]) -> None:

@@ -210,6 +210,8 @@ PAIRS = '{"embedding_a":[1,0],"embedding_b":[1,0],"g":5}\n{"embedding_a":[1,0],"
         ["score"],
         ["score", "--gold", "g"],
         ["score", "--gold", "g", "--baseline", "pairs.jsonl", "pairs.jsonl"],
+        ["search", "--corpus", "sentences.jsonl", "--queries", "sentences.jsonl"],
+        ["search", "--corpus", "sentences.jsonl", "--queries", "sentences.jsonl", "--gold", "g"],
         ["cat"],
         ["cat", "-o", "v.safetensors"],
         ["inspect", "-"],

@@ -43,6 +43,7 @@ def furnished(tmp_path_factory):
     run(["sentkit", "encode", "pairs.jsonl", "-o", "new.jsonl"], folder)
     run(["sentkit", "encode", "pairs.jsonl", "-o", "a.safetensors"], folder)
     run(["sentkit", "encode", "titles.txt", "-o", "titles.safetensors"], folder)
+    run(["sentkit", "encode", "titles.txt", "-o", "q.jsonl"], folder)
     for made, copy in (
         ("new.jsonl", "old.jsonl"),
         ("new.jsonl", "part1.jsonl"),

@@ -1,7 +1,6 @@
 """`sentkit score`: how alike vectors are, and how well that agrees with people."""
 
 import math
-import sys
 from collections.abc import Iterable
 from itertools import chain
 from typing import TYPE_CHECKING, Annotated, BinaryIO, Literal
@@ -32,10 +31,7 @@ def score(
         Literal["all", "mean", "weighted"],
         typer.Option(help="all pairs at once, or the mean over groups, plain or weighted by pairs."),
     ] = "all",
-    metric: Annotated[
-        Literal["cosine", "dot", "euclidean", "manhattan"],
-        typer.Option(help="The two distances are made negative: larger is more alike."),
-    ] = "cosine",
+    metric: options.Metric = "cosine",
     baseline: Annotated[
         str | None, typer.Option(metavar="FILE", help="With --gold: the same pairs from another encoder.")
     ] = None,
@@ -51,7 +47,7 @@ def score(
     keep_vectors: Annotated[
         bool, typer.Option("--keep-vectors", help="Leave the vectors in the rows of pairs.")
     ] = False,
-    json: Annotated[bool, typer.Option("--json", help="JSON on a terminal too.")] = False,
+    json: options.Json = False,
     seed: options.Seed = 0,
     output: options.Output = "-",
     force: options.Force = False,
@@ -88,7 +84,7 @@ def score(
     if aggregate != "all" and group is None:
         raise UsageError(f"--aggregate {aggregate} needs --group")
     check_form(output, report=gold is not None, rows=[matrix, top, keep_vectors], replace=replace)
-    as_table = output == "-" and not json and sys.stdout is not None and sys.stdout.isatty()
+    as_table = options.as_table(output, json=json)
     with (
         options.open_inputs(
             console,
@@ -133,8 +129,7 @@ def only(flag: str, given: object, dependents: dict[str, object]) -> None:
 
 def check_form(output: str, *, report: bool, rows: list[object], replace: bool) -> None:
     """One form of output, and a name that does not promise another."""
-    from sentkit.formats.sinks import check_output
-    from sentkit.formats.store import is_store
+    from sentkit.formats.sinks import check_rows_output
 
     if report and (any(rows) or replace):
         raise UsageError(
@@ -142,9 +137,7 @@ def check_form(output: str, *, report: bool, rows: list[object], replace: bool) 
         )
     if sum(map(bool, rows)) > 1:
         raise UsageError("--matrix, --top and --keep-vectors are three forms of output: take one")
-    check_output(output)
-    if is_store(output):
-        raise UsageError(f"{output}: a vector file is for vectors", advice="name it .jsonl or .jsonl.gz")
+    check_rows_output(output)
 
 
 def score_rows(

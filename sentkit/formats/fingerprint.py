@@ -57,6 +57,21 @@ def space_of(emb: str) -> str:
     return emb.rpartition(":")[2]
 
 
+def is_space(word: str) -> bool:
+    """Whether this is the hash of a space: the `_emb` of other programs may end in anything."""
+    return re.fullmatch(rf"[0-9a-f]{{{DIGITS}}}", word) is not None
+
+
+def lands_in(emb: str) -> str | None:
+    """The other space that vectors were trained into, where the end of their label says one.
+
+    `ckpt/pooler>0123456789ab:a1b2c3d4e5f6` are vectors of the space a1b2c3d4e5f6, to be held against those of
+    0123456789ab too. A step that follows adds to the label, and so ends this.
+    """
+    landing = re.search(rf">([0-9a-f]{{{DIGITS}}})\Z", emb.rpartition(":")[0])
+    return landing[1] if landing else None
+
+
 def shown(emb: str | None) -> str:
     """An `_emb` as an error names it: `ckpt/cls (a1b2…)`."""
     if emb is None:

@@ -89,6 +89,13 @@ def check_output(path: str) -> None:
         raise UsageError(f"{path}: {kind} is not written", advice="name it .jsonl, .jsonl.gz or .safetensors")
 
 
+def check_rows_output(path: str) -> None:
+    """The same for rows without vectors."""
+    check_output(path)
+    if store.is_store(path):
+        raise UsageError(f"{path}: a vector file is for vectors", advice="name it .jsonl or .jsonl.gz")
+
+
 def open_sink(
     path: str,
     spec: Mapping[str, Any],

@@ -84,6 +84,11 @@ class Store:
                 values = np.fromfile(file, "<f4", rows * len(self.names) * self.width)
                 yield values.reshape(rows, len(self.names), self.width)
 
+    def mapped(self) -> NDArray[np.float32]:
+        """All vectors, (n, k, d), as pages of the file; what is written to them stays in this process."""
+        shape, start = (self.count, len(self.names), self.width), self.header.entries["embeddings"].start
+        return np.memmap(self.path, "<f4", "c", start, shape).view(np.ndarray)
+
     def __iter__(self) -> Iterator[tuple[Row, NDArray[np.float32]]]:
         number, size = 0, self.header.entries["rows"].size
         with open_file(self.path) as offsets, open_file(self.path) as rows:

@@ -10,16 +10,12 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from sentkit.metrics.similarity import BLOCKS, SIMILARITIES
-
-Rows = NDArray[np.float32]
-Places = NDArray[np.intp]
+from sentkit.metrics.candidates import CANDIDATES, MAGNITUDES, ROUNDING, Places, Rows, exact, lengths
+from sentkit.metrics.similarity import BLOCKS
 
 HIGH, WIDE = 2048, 512  # rows and columns of a block: the rows are prepared once for many blocks of columns
-CANDIDATES = 2048  # pairs of rows copied at a time for their exact similarity
 MATRIX_BLOCK = 4_194_304  # elements of a block of the matrix
 CEILING = {"cosine": 1.0, "dot": math.inf, "euclidean": 0.0, "manhattan": 0.0}  # no pair is more alike
-ROUNDING = 1e-5  # the similarities of a block are within this, times `_magnitude`, of the exact ones
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,15 +28,6 @@ class ClosestPairs:
 
     def __len__(self) -> int:
         return len(self.similarities)
-
-
-def _magnitude(metric: str, vectors: Rows) -> float:
-    """How large what the metric adds up can be, as rounding errors grow with it."""
-    # In float64: a square of 1e20 is beyond float32.
-    squares = np.einsum("nd,nd->n", vectors, vectors, dtype=np.float64)
-    longest = math.sqrt(float(squares.max(initial=0.0)))
-    widest = longest * math.sqrt(vectors.shape[1])  # a bound of the sum of magnitudes
-    return {"cosine": 1.0, "dot": longest**2, "euclidean": longest, "manhattan": widest}[metric]
 
 
 def _upper_blocks(vectors: Rows, metric: str) -> Iterator[tuple[int, int, Rows]]:
@@ -67,13 +54,6 @@ def _hits(block: Rows, *, floor: float, count: int, margin: float) -> Places:
     return hits
 
 
-def _exact(vectors: Rows, left: Places, right: Places, metric: str) -> ClosestPairs:
-    """The pairs with their similarities, a few pairs of rows copied at a time."""
-    parts = [slice(start, start + CANDIDATES) for start in range(0, len(left), CANDIDATES)]
-    found = [SIMILARITIES[metric](vectors[left[part]], vectors[right[part]]) for part in parts]
-    return ClosestPairs(left, right, np.concatenate(found))
-
-
 def _merged(best: ClosestPairs, more: ClosestPairs, count: int) -> ClosestPairs:
     left = np.concatenate([best.left, more.left])
     right = np.concatenate([best.right, more.right])
@@ -98,7 +78,8 @@ def closest_pairs(vectors: Rows, top: int, metric: str = "cosine") -> ClosestPai
     best = ClosestPairs(np.empty(0, np.intp), np.empty(0, np.intp), np.empty(0))
     if top < 1:
         return best
-    margin = 2.0 * ROUNDING * _magnitude(metric, vectors)  # either of two similarities may be off
+    magnitude = MAGNITUDES[metric](lengths(vectors).max(initial=0.0), vectors.shape[1])
+    margin = 2.0 * ROUNDING * float(magnitude)  # either of two similarities may be off
     for row, column, block in _upper_blocks(vectors, metric):
         if _settled(best, row, 0, count=top, ceiling=CEILING[metric]):
             break
@@ -111,7 +92,8 @@ def closest_pairs(vectors: Rows, top: int, metric: str = "cosine") -> ClosestPai
             right += column
             if _settled(best, left[0], right[0], count=top, ceiling=CEILING[metric]):
                 break
-            best = _merged(best, _exact(vectors, left, right, metric), top)
+            found = ClosestPairs(left, right, exact(metric, vectors, vectors, (left, right)))
+            best = _merged(best, found, top)
     return best
 
 

@@ -8,7 +8,12 @@ ROUNDS = 5
 
 
 def in_turn(ways: Mapping[str, Callable[[], object]], rounds: int = ROUNDS) -> dict[str, float]:
-    """Median seconds of each way, after one uncounted round."""
+    """Median seconds of each way."""
+    return {name: statistics.median(found) for name, found in rounds_of(ways, rounds).items()}
+
+
+def rounds_of(ways: Mapping[str, Callable[[], object]], rounds: int = ROUNDS) -> dict[str, list[float]]:
+    """Seconds of each way in each round, after one uncounted round."""
     seconds: dict[str, list[float]] = {name: [] for name in ways}
     for round_ in range(rounds + 1):
         for name, way in ways.items():
@@ -16,4 +21,4 @@ def in_turn(ways: Mapping[str, Callable[[], object]], rounds: int = ROUNDS) -> d
             way()
             if round_:
                 seconds[name].append(time.perf_counter() - start)
-    return {name: statistics.median(found) for name, found in seconds.items()}
+    return seconds

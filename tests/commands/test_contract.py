@@ -51,6 +51,21 @@ CASES = (
         empty=65,
     ),
     Case(
+        "search",
+        ("search", "--corpus", "corpus.jsonl"),
+        '{"text":"a","embedding":[1,0]}\n',
+        '{"embedding":[1,"x"]}',
+        '"embedding" holds a string, expected numbers',
+    ),
+    Case(
+        "search-gold",
+        ("search", "--corpus", "corpus.jsonl", "--gold", "text"),
+        '{"text":"a","embedding":[1,0]}\n',
+        '{"embedding":[1,0]}',
+        '"text" is missing',
+        empty=65,
+    ),
+    Case(
         "fit",
         ("whiten", "fit", "--kind", "center", "-o", "-"),
         '{"embedding":[1,2],"_emb":"m:1"}\n{"embedding":[2,0],"_emb":"m:1"}\n',

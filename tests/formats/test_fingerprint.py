@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sentkit.formats.fingerprint import Spec, digest, name_for_label, shown, space_of
+from sentkit.formats.fingerprint import Spec, digest, lands_in, name_for_label, shown, space_of
 
 some = settings(max_examples=60, deadline=None)
 JSON = st.recursive(
@@ -99,3 +99,31 @@ def test_the_space_of_an_emb_is_behind_its_last_colon(emb: str, space: str, word
 
 def test_no_emb_is_shown_as_such() -> None:
     assert shown(None) == "without _emb"
+
+
+@pytest.mark.parametrize(
+    ("emb", "space"),
+    [
+        ("ckpt/pooler:mean>0123456789ab:a1b2c3d4e5f6", "0123456789ab"),
+        ("ckpt/mean>ba9876543210>0123456789ab:a1b2c3d4e5f6", "0123456789ab"),
+        ("ckpt/pooler>0123456789ab/n:a1b2c3d4e5f6", None),
+        ("ckpt/pooler>0123456789ab+whitening:a1b2c3d4e5f6", None),
+        ("ckpt/pooler>0123456789ab\n:a1b2c3d4e5f6", None),
+        ("ckpt/pooler>0123456789AB:a1b2c3d4e5f6", None),
+        ("ckpt/pooler>0123456789a:a1b2c3d4e5f6", None),
+        ("ckpt/pooler>0123456789abc:a1b2c3d4e5f6", None),
+        ("ckpt/pooler:a1b2c3d4e5f6", None),
+        (">0123456789ab", None),
+        ("", None),
+    ],
+)
+def test_the_end_of_a_label_says_where_vectors_land(emb: str, space: str | None) -> None:
+    """Twelve digits behind the last `>`, with nothing after them but the colon and the space itself."""
+    assert lands_in(emb) == space
+
+
+def test_a_further_step_ends_the_landing() -> None:
+    landed = Spec("m/pooler>0123456789ab", digest("weights"))
+
+    assert lands_in(landed.emb) == "0123456789ab"
+    assert lands_in(landed.after("/n", "1").emb) is None

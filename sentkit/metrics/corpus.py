@@ -1,0 +1,102 @@
+"""The corpus of a search: its vectors, its space, and what is shown of its rows where they are hits."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import orjson
+from numpy.typing import NDArray
+
+from sentkit.errors import DataError
+from sentkit.formats.fingerprint import lands_in, shown, space_of
+from sentkit.formats.kinds import wrong_member
+from sentkit.formats.rows import Inputs, Row
+from sentkit.formats.store import Store, is_store
+from sentkit.formats.vectors import VectorReader, VectorRow
+
+NAMING = ("text", "entry")  # what a row is called by: the first that it has
+
+
+@dataclass(slots=True)
+class Answers:
+    """The values of the member that makes a corpus row the answer to a query, as numbers."""
+
+    name: str
+    codes: dict[str, int] = field(default_factory=dict)
+    of_rows: list[int] = field(default_factory=list)
+
+    def take(self, row: Row) -> None:
+        self.of_rows.append(self.codes.setdefault(answer(row, self.name), len(self.codes)))
+
+
+@dataclass(frozen=True, slots=True)
+class Corpus:
+    path: str
+    emb: str | None
+    vectors: NDArray[np.float32]  # (n, d)
+    members: Sequence[bytes]  # what a hit shows of each row, as the inside of a JSON object
+
+    def hit(self, row: int, similarity: float) -> bytes:
+        """The row, counted from 0, as a hit."""
+        own = b'{"row":%d,"similarity":%a' % (row + 1, similarity)
+        return b"%b,%b}" % (own, self.members[row]) if self.members[row] else own + b"}"
+
+    def check(self, query: VectorRow, emb: str | None) -> None:
+        """Refuse queries of another space, unless they were trained into that of the corpus."""
+        if emb is None or self.emb is None:
+            fit = emb == self.emb
+        else:
+            fit = space_of(self.emb) in (space_of(emb), lands_in(emb))
+        if not fit:
+            raise query.row.error(f"vectors are {shown(emb)}, those of {self.path} are {shown(self.emb)}")
+        width, wanted = query.vectors.shape[1], self.vectors.shape[1]
+        if width != wanted:
+            raise query.row.error(f"vectors of {width} numbers, those of {self.path} have {wanted}")
+
+
+def read_corpus(inputs: Inputs, show: Sequence[str], answers: Answers | None = None) -> Corpus:
+    """Its vectors, as pages of their file or once in memory, and what is shown. All its rows must be good."""
+    reader, path = VectorReader(inputs), inputs.paths[0]
+    vectors, members, unseen = bytearray(), [], set(show)
+    for row in reader.read(expect_one):
+        if not is_store(path):
+            vectors += row.vectors.tobytes()
+        kept = shown_members(row, show, inputs.fields)
+        members.append(b",".join(b"%b:%b" % (orjson.dumps(name), kept[name]) for name in kept))
+        unseen -= kept.keys()
+        if answers is not None:
+            answers.take(row.row)
+    if not members:
+        raise DataError("no rows", source=path)
+    if unseen:
+        raise DataError(f'no row has "{min(unseen)}"', source=path)
+    flat = Store(path).mapped() if is_store(path) else np.frombuffer(vectors, "<f4")
+    return Corpus(path, reader.emb, flat.reshape(len(members), reader.width), members)
+
+
+def expect_one(row: VectorRow) -> VectorRow:
+    if len(row.vectors) != 1:
+        raise row.row.error(f"{len(row.vectors)} vectors in this row, and search is for rows with one")
+    return row
+
+
+def answer(row: Row, name: str) -> str:
+    """What tells the answers apart: a number is the string that spells it, as tables have only strings."""
+    value = row.values.get(name)
+    if not isinstance(value, str | int | float):
+        raise wrong_member(row, name, "a string or a number")
+    return str(value)
+
+
+def shown_members(row: VectorRow, show: Sequence[str], fields: Mapping[str, str]) -> dict[str, bytes]:
+    """The members of these names that the row has, or the one that it is called by, byte for byte."""
+    values, vectors = row.row.values, (*row.names, "_emb")
+    if show:
+        theirs = {name: name for name in show if name in values and name not in vectors}
+    else:
+        naming = ((name, fields.get(name, name)) for name in NAMING)
+        theirs = dict([pair for pair in naming if pair[1] in values][:1])
+    if not theirs:
+        return {}
+    spans = row.row.members()
+    return {ours: row.row.line[spans[name].value : spans[name].end] for ours, name in theirs.items()}

@@ -1,0 +1,74 @@
+"""Whether the answers are found: hit rates, reciprocal ranks and the median rank of a search."""
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sentkit.errors import DataError
+from sentkit.formats.files import readable
+from sentkit.metrics.corpus import answer
+from sentkit.metrics.queries import Search
+from sentkit.metrics.records import Record
+from sentkit.metrics.table import shown
+
+DEPTHS = (1, 3, 10)
+
+
+@dataclass(frozen=True, slots=True)
+class Retrieved:
+    ranks: NDArray[np.float64]  # of each query's first answer, from 1; infinite where none was found
+    absent: int  # queries of which the corpus holds no answer
+
+
+def report(search: Search) -> Record:
+    """All queries asked, and how well they were answered."""
+    found = retrieved(search)
+    if not len(found.ranks):
+        raise DataError("no rows", source=search.queries.inputs.paths[0])
+    return {
+        "queries": readable(search.queries.inputs.paths[0]),
+        "corpus": readable(search.corpus.path),
+        "encoder": search.queries.emb,
+        "metric": search.metric,
+        "top": search.top,
+        **rates(found, search.top),
+    }
+
+
+def retrieved(search: Search) -> Retrieved:
+    assert search.answers is not None, "a search with a gold member"
+    codes, of_rows = search.answers.codes, search.answers.of_rows
+    ranks, absent = [], 0
+    for found in search:
+        code = codes.get(answer(found.query, search.gold), -1)
+        right = (rank for rank, (row, _) in enumerate(found.hits, start=1) if of_rows[row] == code)
+        ranks.append(float(next(right, math.inf)))
+        absent += code < 0
+    return Retrieved(np.array(ranks), absent)
+
+
+def rates(found: Retrieved, top: int) -> Record:
+    """Hit rates and the mean reciprocal rank x 100; a median beyond the `top` rows looked at is null."""
+    depths = sorted({*(depth for depth in DEPTHS if depth < top), top})
+    median = float(np.median(found.ranks))
+    return {
+        "n": len(found.ranks),
+        "absent": found.absent,
+        **{f"hit@{depth}": 100.0 * float(np.mean(found.ranks <= depth)) for depth in depths},
+        "mrr": 100.0 * float(np.mean(1.0 / found.ranks)),
+        "median_rank": None if math.isinf(median) else median,
+    }
+
+
+def columns(record: Record) -> dict[str, str]:
+    """The record as a line under its heads, for a person."""
+    hits = {name: shown(value) for name, value in record.items() if name.startswith("hit@")}
+    median = record["median_rank"]
+    return {
+        **{name: str(record[name]) for name in ("queries", "corpus", "n", "absent")},
+        **hits,
+        "MRR": shown(record["mrr"]),
+        "median rank": f"> {record['top']}" if median is None else f"{median:g}",
+    }

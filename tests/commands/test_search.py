@@ -1,0 +1,374 @@
+"""`search`: hits, reports, and which vectors may meet."""
+
+import json
+import statistics
+
+import numpy as np
+import pytest
+
+from sentkit.metrics import search as blocks
+
+
+def dot(a, b):
+    return sum(x * y for x, y in zip(a, b, strict=True))
+
+
+BY_HAND = {
+    "cosine": lambda a, b: dot(a, b) / (dot(a, a) * dot(b, b)) ** 0.5,
+    "dot": dot,
+    "euclidean": lambda a, b: -(sum((x - y) ** 2 for x, y in zip(a, b, strict=True)) ** 0.5),
+    "manhattan": lambda a, b: -sum(abs(x - y) for x, y in zip(a, b, strict=True)),
+}
+metrics = pytest.mark.parametrize("metric", BY_HAND)
+
+
+def ranked(query, corpus, metric="cosine"):
+    """All rows of the corpus, from 1, the most alike first."""
+    alike = [(BY_HAND[metric](query, row), n) for n, row in enumerate(corpus, start=1)]
+    return sorted(((n, round(x, 9)) for x, n in alike), key=lambda hit: (-hit[1], hit[0]))
+
+
+@pytest.fixture
+def corpus_vectors():
+    """Thirty of five numbers, exact in float32."""
+    return (np.random.default_rng(5).integers(-40, 40, (30, 5)) / 8).tolist()
+
+
+@pytest.fixture
+def query_vectors():
+    return (np.random.default_rng(6).integers(-40, 40, (7, 5)) / 8).tolist()
+
+
+@pytest.fixture
+def corpus(tmp_path, corpus_vectors, jsonl):
+    """A file of texts with vectors."""
+    path = tmp_path / "corpus.jsonl"
+    path.write_bytes(jsonl(*({"text": f"t{n}", "embedding": v} for n, v in enumerate(corpus_vectors, 1))))
+    return "corpus.jsonl"
+
+
+@pytest.fixture
+def queries(query_vectors, jsonl):
+    return jsonl(*({"id": n, "embedding": v} for n, v in enumerate(query_vectors)))
+
+
+@pytest.fixture
+def held(tmp_path):
+    """A corpus of these lines."""
+
+    def write(lines, name="c.jsonl"):
+        (tmp_path / name).write_text(lines)
+        return name
+
+    return write
+
+
+@metrics
+@pytest.mark.parametrize("top", [1, 3, 30, 1000])
+def test_each_query_gets_its_nearest_rows(
+    sentkit, corpus, queries, corpus_vectors, query_vectors, metric, top
+):
+    """As loops find them, with their numbers and texts; the vectors are gone, the rest is as it was."""
+    done = sentkit("search", "--corpus", corpus, "--top", top, "--metric", metric, stdin=queries)
+
+    assert done.code == 0
+    assert [list(row) for row in done.rows] == [["id", "hits"]] * 7
+    for n, row in enumerate(done.rows):
+        expected = ranked(query_vectors[n], corpus_vectors, metric)[:top]
+        assert row["id"] == n
+        assert [list(hit) for hit in row["hits"]] == [["row", "similarity", "text"]] * len(expected)
+        assert [(hit["row"], round(hit["similarity"], 9)) for hit in row["hits"]] == expected
+        assert [hit["text"] for hit in row["hits"]] == [f"t{n}" for n, _ in expected]
+
+
+def test_ten_hits_are_the_default(sentkit, corpus, queries):
+    done = sentkit("search", "--corpus", corpus, stdin=queries)
+
+    assert [len(row["hits"]) for row in done.rows] == [10] * 7
+
+
+def test_queries_are_answered_in_blocks_of_any_size(sentkit, corpus, queries, monkeypatch):
+    whole = sentkit("search", "--corpus", corpus, stdin=queries)
+    monkeypatch.setattr(blocks, "HIGH", 2)
+    monkeypatch.setattr(blocks, "WIDE", 3)
+    monkeypatch.setattr(blocks, "FIRST", 1)
+
+    assert sentkit("search", "--corpus", corpus, stdin=queries).out == whole.out
+
+
+def test_vector_files_are_searched_as_their_rows_are(sentkit, tiny):
+    """Either side, from JSONL and from vector files: the same bytes."""
+    for name, text in (("q", "a cat\na dog\n"), ("c", "a cat\na tree\nthe sea\n")):
+        sentkit("encode", "-q", "-m", tiny, "-o", f"{name}.safetensors", stdin=text)
+        sentkit("cat", f"{name}.safetensors", "-o", f"{name}.jsonl")
+    found = [
+        sentkit("search", "--queries", q, "--corpus", c)
+        for q in ("q.jsonl", "q.safetensors")
+        for c in ("c.jsonl", "c.safetensors")
+    ]
+
+    assert {done.code for done in found} == {0}
+    assert len({done.out for done in found}) == 1
+    assert found[0].rows[0]["hits"][0] == {"row": 1, "similarity": 1.0, "text": "a cat"}
+
+
+def test_the_corpus_may_come_through_the_pipe(sentkit, corpus, queries, tmp_path):
+    (tmp_path / "q.jsonl").write_bytes(queries)
+    piped = sentkit(
+        "search", "--queries", "q.jsonl", "--corpus", "-", stdin=(tmp_path / "corpus.jsonl").read_bytes()
+    )
+
+    assert piped.out == sentkit("search", "--corpus", corpus, stdin=queries).out
+
+
+def test_the_rest_of_a_query_and_what_is_shown_pass_byte_for_byte(sentkit, held):
+    """Numbers that a parser would round, blanks, escapes."""
+    corpus = held('{"entry": "caf\\u00e9", "id":12345678901234567890, "x": 1.10, "embedding":[1,0]}\n')
+    query = b'{"id":98765432109876543210, "embedding":[2,0],"y": 2.50 ,"_emb":null}'
+    done = sentkit("search", "--corpus", corpus, stdin=query)
+    shown = sentkit("search", "--corpus", corpus, "--show", "x", "--show", "id", stdin=query)
+
+    assert done.out == (
+        b'{"id":98765432109876543210,"y": 2.50,"hits":[{"row":1,"similarity":1.0,"entry":"caf\\u00e9"}]}\n'
+    )
+    assert shown.rows[0]["hits"][0]["row"] == 1
+    assert b'"x":1.10,"id":12345678901234567890}' in shown.out
+
+
+def test_a_hit_shows_what_its_row_has(sentkit, held):
+    """The text before the entry, one of them, or neither; a member that is asked for where it is there."""
+    lines = (
+        '{"text":"t","entry":"e","embedding":[1,0]}\n'
+        '{"entry":"e","label":"x","embedding":[1,1]}\n'
+        '{"embedding":[0,1]}\n'
+    )
+    default = sentkit("search", "--corpus", held(lines), stdin=b'{"embedding":[1,0]}').rows[0]["hits"]
+    label = sentkit("search", "--corpus", held(lines), "--show", "label", stdin=b'{"embedding":[1,0]}')
+
+    assert [list(hit)[2:] for hit in default] == [["text"], ["entry"], []]
+    assert [list(hit)[2:] for hit in label.rows[0]["hits"]] == [[], ["label"], []]
+
+
+@pytest.mark.parametrize("name", ["lable", "embedding", "_emb"])
+def test_a_member_that_no_row_has_cannot_be_shown(sentkit, held, name):
+    """Nor can a vector."""
+    corpus = held('{"text":"t","embedding":[1,0],"_emb":"m:1"}\n')
+    done = sentkit("search", "--corpus", corpus, "--show", name, stdin=b'{"embedding":[1,0],"_emb":"m:1"}')
+
+    assert done.code == 65
+    assert done.told == [f'sentkit search: c.jsonl: no row has "{name}"']
+
+
+def test_fields_are_mapped_in_both(sentkit, held):
+    """Vectors and texts under other names; a hit's text is called text."""
+    corpus = held('{"title":"x","v":[1,0]}\n')
+    flags = ("--field", "text=title", "--field", "embedding=v")
+    done = sentkit("search", "--corpus", corpus, *flags, stdin=b'{"title":"y","v":[1,0]}')
+
+    assert done.rows == [{"title": "y", "hits": [{"row": 1, "similarity": 1.0, "text": "x"}]}]
+
+
+def test_old_hits_are_refused_or_replaced(sentkit, held):
+    query = b'{"hits":[],"embedding":[1,0]}'
+    corpus = held('{"embedding":[1,0]}\n')
+    refused = sentkit("search", "--corpus", corpus, stdin=query)
+    replaced = sentkit("search", "--corpus", corpus, "--replace", stdin=query)
+
+    assert refused.code == 65
+    assert refused.told[0] == 'sentkit search: -:1: "hits" is there already'
+    assert replaced.out == b'{"hits":[{"row":1,"similarity":1.0}]}\n'
+
+
+A, B, LANDS = "a/cls:a1b2c3d4e5f6", "b/mean:0123456789ab", "c/pooler:mean>0123456789ab:99aabbccddee"
+
+
+@pytest.mark.parametrize(
+    ("query", "corpus", "code"),
+    [
+        (A, A, 0),
+        ("here:0123", "there:0123", 0),
+        (None, None, 0),
+        (LANDS, B, 0),
+        (LANDS, LANDS, 0),
+        (A, B, 65),
+        (None, A, 65),
+        (A, None, 65),
+        (LANDS, A, 65),
+        (B, LANDS, 65),
+        ("c/pooler:mean>0123456789ab/n:99aabbccddee", B, 65),
+    ],
+)
+def test_queries_and_corpus_are_of_one_space(sentkit, held, jsonl, query, corpus, code):
+    """Or the queries land in the space of the corpus, which is not the other way round."""
+    rows = [{"embedding": [1, 0], **({"_emb": emb} if emb else {})} for emb in (query, corpus)]
+    done = sentkit("search", "--corpus", held(jsonl(rows[1]).decode()), stdin=jsonl(rows[0]))
+
+    assert done.code == code
+    assert bool(done.out) == (code == 0)
+
+
+def test_both_spaces_are_named(sentkit, held):
+    corpus = held(f'{{"embedding":[1,0],"_emb":"{A}"}}\n')
+    other = sentkit("search", "--corpus", corpus, stdin=f'{{"embedding":[1,0],"_emb":"{B}"}}')
+    without = sentkit("search", "--corpus", corpus, stdin=b'{"embedding":[1,0]}')
+
+    assert other.told == [
+        "sentkit search: -:1: vectors are b/mean (0123…), those of c.jsonl are a/cls (a1b2…)"
+    ]
+    assert without.told == [
+        "sentkit search: -:1: vectors are without _emb, those of c.jsonl are a/cls (a1b2…)"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("corpus", "query", "problem"),
+    [
+        (
+            '{"embedding":[1,0]}',
+            '{"embedding":[1,0,0]}',
+            "-:1: vectors of 3 numbers, those of c.jsonl have 2",
+        ),
+        (
+            '{"embedding":[1,0]}',
+            '{"embedding_a":[1,0],"embedding_b":[1,0]}',
+            "-:1: 2 vectors in this row, and search is for rows with one",
+        ),
+        (
+            '{"embedding_a":[1,0],"embedding_b":[1,0]}',
+            '{"embedding":[1,0]}',
+            "c.jsonl:1: 2 vectors in this row, and search is for rows with one",
+        ),
+        (
+            '{"embedding":[1,0]}\n{"embedding":[1,1e39]}',
+            '{"embedding":[1,0]}',
+            "c.jsonl:2: a vector holds NaN or infinity",
+        ),
+        ("", '{"embedding":[1,0]}', "c.jsonl: no rows"),
+        ('{"text":"a"}', '{"embedding":[1,0]}', "c.jsonl:1: this row has no vector"),
+    ],
+)
+def test_what_cannot_be_searched_is_refused_with_its_place(sentkit, held, corpus, query, problem):
+    done = sentkit("search", "--corpus", held(corpus), stdin=query)
+
+    assert done.code == 65
+    assert done.out == b""
+    assert done.told[0] == f"sentkit search: {problem}"
+
+
+def test_a_bad_row_of_the_corpus_is_never_left_out(sentkit, held):
+    """The rows behind it would have other numbers."""
+    corpus = held('{"embedding":[1,0]}\n{"embedding":[1]}\n')
+    done = sentkit("search", "--corpus", corpus, "--on-error", "skip", stdin=b'{"embedding":[1,0]}')
+
+    assert done.code == 65
+    assert done.told[0] == "sentkit search: c.jsonl:2: vectors of 1 numbers, the stream began with 2"
+
+
+@pytest.mark.parametrize(
+    ("flags", "problem"),
+    [
+        ((), "missing option '--corpus'"),
+        (("--corpus", "-"), "--queries and --corpus cannot both be standard input"),
+        (("--corpus", "c", "--gold", "x", "--show", "y"), "--gold makes a report"),
+        (("--corpus", "c", "--gold", "x", "--replace"), "--gold makes a report"),
+        (("--corpus", "c", "--show", "row"), '--show row: a hit has a member "row" of its own'),
+        (("--corpus", "c", "--gold", "=x"), '--gold "=x": expected a name, or NAME=THEIRS'),
+        (("--corpus", "c", "--gold", "x="), '--gold "x=": expected a name, or NAME=THEIRS'),
+        (("--corpus", "c", "--top", "0"), "invalid value for '--top'"),
+        (("--corpus", "c", "-o", "out.safetensors"), "out.safetensors: a vector file is for vectors"),
+    ],
+)
+def test_flags_that_do_not_go_together_are_wrong_usage(sentkit, flags, problem):
+    done = sentkit("search", *flags)
+
+    assert done.code == 2
+    assert done.told[0].startswith(f"sentkit search: {problem}")
+
+
+def test_a_missing_corpus_is_66(sentkit):
+    done = sentkit("search", "--corpus", "c.jsonl", stdin=b'{"embedding":[1,0]}')
+
+    assert done.code == 66
+    assert done.told == ["sentkit search: c.jsonl: no such file"]
+
+
+@pytest.fixture
+def judged(tmp_path, corpus_vectors, query_vectors, jsonl):
+    """A corpus in eight groups, and queries that look for one of them or for one that is not there."""
+    rows = ({"word": n % 8, "embedding": v} for n, v in enumerate(corpus_vectors))
+    (tmp_path / "corpus.jsonl").write_bytes(jsonl(*rows))
+    return jsonl(*({"entry": str(n + 3), "embedding": v} for n, v in enumerate(query_vectors)))
+
+
+@metrics
+@pytest.mark.parametrize("top", [1, 2, 3, 10, 25])
+def test_the_report_is_that_of_loops(sentkit, judged, corpus_vectors, query_vectors, metric, top):
+    """Ranks of the first row of a query's own group; two of seven queries look for none that is there."""
+    flags = ("--gold", "entry=word", "--top", top, "--metric", metric)
+    done = sentkit("search", "--corpus", "corpus.jsonl", *flags, stdin=judged)
+    ranks = []
+    for n, query in enumerate(query_vectors):
+        places = [row for row, _ in ranked(query, corpus_vectors, metric)]
+        right = [place for place, row in enumerate(places, 1) if (row - 1) % 8 == n + 3]
+        ranks.append(min(right, default=1000) if min(right, default=1000) <= top else float("inf"))
+    (found,) = done.rows
+    depths = {1, 3, 10} & set(range(1, top + 1)) | {top}
+    median = statistics.median(ranks)
+
+    assert done.code == 0
+    assert (found["n"], found["absent"], found["top"]) == (7, 2, top)
+    assert (found["queries"], found["corpus"], found["metric"]) == ("-", "corpus.jsonl", metric)
+    assert {name for name in found if name.startswith("hit@")} == {f"hit@{depth}" for depth in depths}
+    for depth in depths:
+        assert found[f"hit@{depth}"] == pytest.approx(100 * sum(rank <= depth for rank in ranks) / 7)
+    assert found["mrr"] == pytest.approx(100 * sum(1 / rank for rank in ranks) / 7)
+    assert found["median_rank"] == (None if median == float("inf") else median)
+
+
+def test_a_bad_answer_in_the_corpus_ends_the_command(sentkit, held):
+    corpus = held('{"g":1,"embedding":[1,0]}\n{"g":null,"embedding":[1,0]}\n')
+    done = sentkit("search", "--corpus", corpus, "--gold", "g", stdin=b'{"g":1,"embedding":[1,0]}')
+
+    assert done.code == 65
+    assert done.told == ['sentkit search: c.jsonl:2: "g" is null, expected a string or a number']
+
+
+def test_hits_are_a_table_on_a_terminal(on_terminal, tmp_path, corpus, jsonl):
+    """A line for each hit, the query before its first."""
+    rows = jsonl({"text": "first", "embedding": [1, 0, 0, 0, 0]}, {"embedding": [0, 1, 0, 0, 0]})
+    (tmp_path / "q.jsonl").write_bytes(rows)
+    flags = ("--queries", "q.jsonl", "--corpus", corpus, "--top", 2)
+    lines = on_terminal("search", *flags)
+    as_json = [json.loads(line) for line in on_terminal("search", *flags, "--json")]
+
+    assert lines[0].split() == ["query", "cosine", "hit"]
+    assert [line.split()[:-2] for line in lines[1:]] == [["first"], [], ["row", "2"], []]
+    assert [line.split()[-1] for line in lines[1:3]] == [hit["text"] for hit in as_json[0]["hits"]]
+    assert [line.split()[-2] for line in lines[1:3]] == [
+        f"{hit['similarity']:.4f}" for hit in as_json[0]["hits"]
+    ]
+
+
+def test_what_is_shown_has_columns_of_its_own(on_terminal, held):
+    corpus = held('{"a":1,"embedding":[1,0]}\n{"b":"x","embedding":[1,1]}\n')
+    lines = on_terminal("search", "--queries", corpus, "--corpus", corpus, "--show", "a", "--show", "b")
+
+    assert lines[0].split() == ["query", "cosine", "a", "b"]
+    assert [line.split() for line in lines[1:]] == [
+        ["row", "1", "1.0000", "1"],
+        ["0.7071", "x"],
+        ["row", "2", "1.0000", "x"],
+        ["0.7071", "1"],
+    ]
+
+
+def test_a_report_is_a_table_on_a_terminal(on_terminal, held):
+    """Ranks 1 and 2, and one that is not among the best two of three."""
+    corpus = held('{"g":"x","embedding":[1,0]}\n{"g":"y","embedding":[1,1]}\n{"g":"z","embedding":[0,1]}\n')
+    lines = '{"g":"x","embedding":[1,0]}\n{"g":"y","embedding":[2,0]}\n{"g":"z","embedding":[3,0]}\n'
+    held(lines, "q.jsonl")
+    flags = ("--queries", "q.jsonl", "--corpus", corpus, "--gold", "g", "--top", 2)
+    head, line = on_terminal("search", *flags)
+
+    assert head.split() == ["queries", "corpus", "n", "absent", "hit@1", "hit@2", "MRR", "median", "rank"]
+    assert line.split() == ["q.jsonl", "c.jsonl", "3", "0", "33.33", "66.67", "50.00", "2"]
