@@ -14,7 +14,7 @@ from typing import Annotated, Any, NoReturn, ParamSpec
 import typer
 
 from sentkit import __version__
-from sentkit.commands import cat, encode, export, inspect, score, search, train, whiten
+from sentkit.commands import build_entries, cat, encode, export, inspect, score, search, train, whiten
 from sentkit.commands.whiten import apply, fit, merge
 from sentkit.console import Console
 from sentkit.errors import SentkitError
@@ -26,6 +26,7 @@ COMMANDS = (
     score.score,
     search.search,
     train.train,
+    build_entries.build_entries,
     cat.cat,
     inspect.inspect,
     export.export,

@@ -40,6 +40,8 @@ def furnished(tmp_path_factory):
     (folder / "titles.csv").write_text('id,title\n1,A cat\n2,"A dog, running"\n3,The sea\n')
     (folder / "titles.txt").write_text("A cat\nA dog\nThe sea\n")
     (folder / "table.csv").write_text("id,text\n1,A cat\n")
+    (folder / "words.tsv").write_text("entry\tdefinition\ncat\ta small animal\ncat\ta pet that purrs\n")
+    (folder / "dict.jsonl").write_text('{"word":"dog","definition":"an animal that barks"}\n')
     run(["sentkit", "encode", "pairs.jsonl", "-o", "new.jsonl"], folder)
     run(["sentkit", "encode", "pairs.jsonl", "-o", "a.safetensors"], folder)
     run(["sentkit", "encode", "titles.txt", "-o", "titles.safetensors"], folder)

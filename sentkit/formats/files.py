@@ -126,6 +126,29 @@ def refuse_existing(path: str, *, force: bool) -> None:
         raise CannotCreateError(f"{path}: exists already", advice="use -f to overwrite it")
 
 
+def check_creatable(path: str, *, force: bool) -> None:
+    """Refuse an output that cannot be made, before the hours of work that it is for."""
+    refuse_existing(path, force=force)
+    if path == "-":
+        _standard_output()
+    elif not _is_special(path):
+        _refuse_folder(path)
+        part = Path(f"{path}.part")
+        create(part).close()
+        part.unlink()
+
+
+def _standard_output() -> BinaryIO:
+    if sys.stdout is None:
+        raise CannotCreateError("standard output is closed")
+    return sys.stdout.buffer
+
+
+def _refuse_folder(path: str) -> None:
+    if Path(path).is_dir():
+        raise CannotCreateError(f"{path}: is a folder, expected a file")
+
+
 def _is_special(path: str) -> bool:
     """A device or a named pipe: written in place, for there is nothing to keep and no neighbour to rename."""
     return Path(path).exists() and not Path(path).is_file() and not Path(path).is_dir()
@@ -135,18 +158,16 @@ def _is_special(path: str) -> bool:
 def open_output(path: str, *, force: bool) -> Iterator[BinaryIO]:
     """Write to a neighbour, `.part`, and rename it when whole; "-" is standard output."""
     if path == "-":
-        if sys.stdout is None:
-            raise CannotCreateError("standard output is closed")
-        yield sys.stdout.buffer
-        sys.stdout.buffer.flush()
+        out = _standard_output()
+        yield out
+        out.flush()
         return
     refuse_existing(path, force=force)
     if _is_special(path):
         with Path(path).open("wb") as special:
             yield special
         return
-    if Path(path).is_dir():
-        raise CannotCreateError(f"{path}: is a folder, expected a file")
+    _refuse_folder(path)
     part = Path(f"{path}.part")
     file = create(part)
     try:

@@ -28,8 +28,10 @@ PAIR = Kind("pair", ("text_a", "text_b"))
 TRIPLET = Kind("triplet", ("anchor", "positive", "negative"))
 POSITIVE = Kind("anchor and positive", ("anchor", "positive"))
 SENTENCE = Kind("sentence", ("text",))
+ENTRY = Kind("entry", ("definition",))
 KINDS = (PAIR, TRIPLET, POSITIVE, SENTENCE)  # the first that fits
 FIELDS = ("text", "text_a", "text_b", "anchor", "positive", "negative")
+LEARNED = (*FIELDS, "definition", "entry", "label", "score")  # what training may read
 
 
 class TextParser:
@@ -68,6 +70,34 @@ class TextParser:
         if isinstance(value, str):
             return value
         raise wrong_member(row, name, "a string")
+
+
+class EntryParser:
+    """Rows of a dictionary -> their definitions."""
+
+    FIELDS = ("entry", "definition")
+
+    def __init__(self, fields: Mapping[str, str]) -> None:
+        self.name, self.text = (fields.get(name, name) for name in self.FIELDS)
+
+    def __call__(self, row: Row) -> tuple[Row, tuple[str, ...]]:
+        row.check_names()
+        self.entry(row)
+        return row, (filled(row, self.text),)
+
+    def entry(self, row: Row) -> str:
+        """What the row defines."""
+        return filled(row, self.name)
+
+
+def filled(row: Row, name: str) -> str:
+    """A member that is a string with something in it."""
+    value = row.values.get(name)
+    if not isinstance(value, str):
+        raise wrong_member(row, name, "a string")
+    if not value.strip():
+        raise row.error(f'"{name}" is empty')
+    return value
 
 
 def wrong_member(row: Row, name: str, expected: str) -> DataError:

@@ -64,6 +64,21 @@ class Tokenizer:
         rules = {name: value for name, value in self._rules.items() if name not in ("truncation", "padding")}
         return hashlib.blake2b(orjson.dumps(rules, option=orjson.OPT_SORT_KEYS), digest_size=16).hexdigest()
 
+    @cached_property
+    def wordless(self) -> frozenset[int]:
+        """The tokens that stand for no word: the special ones and the unknown one."""
+        model, added = self._rules["model"], self._rules.get("added_tokens") or ()
+        unknown = model.get("unk_id"), self.backend.token_to_id(str(model.get("unk_token")))
+        special = [token["id"] for token in added if token.get("special")]
+        return frozenset([*special, *(number for number in unknown if number is not None)])
+
+    def alone(self, words: Sequence[str]) -> list[list[int]]:
+        """The tokens of each word by itself: without special tokens, prefix or template."""
+        texts = [word.lower() for word in words] if self.lowercase else list(words)
+        with _told(self.source):
+            encodings = self.backend.encode_batch_fast(texts, add_special_tokens=False)
+        return [encoding.ids for encoding in encodings]
+
     def set_template(self, name_or_text: str | None, full_stop: str | None) -> Template:
         """Read texts through a template from now on; its mask is the tokenizer's own."""
         found = {mask: number for mask in MASKS if (number := self.backend.token_to_id(mask)) is not None}

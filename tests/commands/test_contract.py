@@ -66,6 +66,14 @@ CASES = (
         empty=65,
     ),
     Case(
+        "build-entries",
+        ("build-entries",),
+        '{"entry":"cat","definition":"an animal"}\n',
+        '{"entry":"cat","definition":["an animal"]}',
+        '"definition" is a list, expected a string',
+        empty=65,
+    ),
+    Case(
         "fit",
         ("whiten", "fit", "--kind", "center", "-o", "-"),
         '{"embedding":[1,2],"_emb":"m:1"}\n{"embedding":[2,0],"_emb":"m:1"}\n',

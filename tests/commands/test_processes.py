@@ -16,8 +16,10 @@ import pytest
 
 PAIR = b'{"embedding_a":[1,0],"embedding_b":[0.6,0.8]}\n'
 ROW = b'{"text":"a cat"}\n'
+ENTRY = b'{"entry":"cat","definition":"an animal"}\n'
 COMMANDS = (
     pytest.param(("encode", "-m", "TINY"), ROW, id="encode"),
+    pytest.param(("build-entries", "-m", "TINY"), ENTRY, id="build-entries"),
     pytest.param(("score",), PAIR, id="score"),
     pytest.param(("cat",), ROW, id="cat"),
 )

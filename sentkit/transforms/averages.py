@@ -1,0 +1,38 @@
+"""Averages of vectors by name, in the order in which the names came first."""
+
+from array import array
+from collections.abc import Iterator
+
+import numpy as np
+from numpy.typing import NDArray
+
+BLOCK = 4096  # names: what is held grows by so many, and is never copied
+
+
+class Averages:
+    """One sum in float64 for each name, however many vectors are added."""
+
+    def __init__(self, width: int) -> None:
+        self.width = width
+        self.places: dict[str, int] = {}
+        self.counts = array("q")
+        self.sums: list[NDArray[np.float64]] = []  # (BLOCK, width) each
+
+    def __len__(self) -> int:
+        return len(self.places)
+
+    def add(self, name: str, vector: NDArray[np.float32]) -> None:
+        place = self.places.setdefault(name, len(self.places))
+        if place == len(self.counts):
+            self.counts.append(0)
+            if place % BLOCK == 0:
+                self.sums.append(np.zeros((BLOCK, self.width)))
+        self.sums[place // BLOCK][place % BLOCK] += vector
+        self.counts[place] += 1
+
+    def __iter__(self) -> Iterator[tuple[str, int, NDArray[np.float32]]]:
+        """A name, the number of its vectors, and their average."""
+        for name, place in self.places.items():
+            count = self.counts[place]
+            mean = self.sums[place // BLOCK][place % BLOCK] / count
+            yield name, count, mean.astype(np.float32)

@@ -1,0 +1,370 @@
+"""`sentkit build-entries`: what an entry's vector is, which rows it takes, and what it says of its origin."""
+
+import base64
+import gzip
+
+import numpy as np
+import orjson
+import pytest
+import torch
+
+from sentkit.formats.store import Store
+from sentkit.model.packed import pack
+from sentkit.model.readouts import cls, mean
+from sentkit.transforms.averages import Averages
+
+ROWS = [
+    ("cat", "a small animal that purrs"),
+    ("ice cream", "a frozen dessert, sweet and made of milk"),
+    ("cat", "an informal term for a youth or man"),
+    ("dog", "a member of the genus Canis"),
+    ("Cat", "a given name"),
+    ("cat", "a whip with nine knotted cords"),
+    ("ice cream", "what children ask for"),
+    ("cat", "a small animal that purrs"),  # the same again counts twice
+]
+ENTRIES = ["cat", "ice cream", "dog", "Cat"]
+COUNTS = [4, 2, 1, 1]
+
+
+def in_jsonl(rows):
+    return b"".join(orjson.dumps({"pos": "n", "entry": e, "definition": d}) + b"\n" for e, d in rows)
+
+
+def in_tsv(rows):
+    return b"definition\tid\tentry\n" + b"".join(f"{d}\t7\t{e}\n".encode() for e, d in rows)
+
+
+def in_csv(rows):
+    return b"entry,definition\n" + b"".join(f'{e},"{d}"\n'.encode() for e, d in rows)
+
+
+STREAM = in_jsonl(ROWS)
+
+
+@pytest.fixture
+def build(sentkit, tiny):
+    def run(*arguments, model=tiny, stdin=STREAM):
+        return sentkit("build-entries", "-q", "-m", model, *arguments, stdin=stdin)
+
+    return run
+
+
+@pytest.fixture
+def expected(sentkit, tiny):
+    """Entries by `encode` and loops: an entry's average in float64 of its definitions' vectors."""
+
+    def make(*arguments, model=tiny, rows=ROWS):
+        flags = ("--precision", "fp32", "--field", "text=definition")
+        done = sentkit("encode", "-q", "-m", model, *flags, *arguments, stdin=in_jsonl(rows))
+        sums: dict[str, list[list[float]]] = {}
+        for row in done.rows:
+            sums.setdefault(row["entry"], []).append(row["embedding"])
+        return np.array(
+            [[sum(axis) / len(own) for axis in zip(*own, strict=True)] for own in sums.values()], np.float32
+        )
+
+    return make
+
+
+@pytest.mark.parametrize(("pool", "entry"), [(mean, [1, 1]), (cls, [0.5, 0.5])])
+def test_an_entry_is_an_average_of_definitions_and_not_of_tokens(pool, entry):
+    """Means (2, 0) and (0, 2) of three and two tokens give (1, 1), where all five give (1.2, 0.8)."""
+    states = torch.tensor([[1.0, 0], [3, 0], [2, 0], [0, 1], [0, 3]])
+    averages = Averages(2)
+    for vector in pool(states, pack([[5, 6, 7], [5, 6]], torch.device("cpu"))).numpy():
+        averages.add("e", vector)
+
+    assert [(name, count, average.tolist()) for name, count, average in averages] == [("e", 2, entry)]
+
+
+@pytest.mark.parametrize("readout", ["cls", "mean", "max", "mean-last2", "L1:mean", "pooler", "prompt"])
+def test_an_entry_is_the_average_of_what_encode_gives(build, expected, readout):
+    """In the order of first sight; an entry may come again anywhere, and one definition is its vector."""
+    done = build("--readout", readout)
+
+    assert done.code == 0
+    assert [(row["entry"], row["definitions"]) for row in done.rows] == list(
+        zip(ENTRIES, COUNTS, strict=True)
+    )
+    assert list(done.rows[0]) == ["entry", "definitions", "_emb", "embedding"]
+    assert np.abs(done.vectors() - expected("--readout", readout)).max() < 1e-6
+
+
+def test_one_definition_is_its_own_vector_to_the_last_bit(build, sentkit, tiny):
+    """In the very batches of `encode`."""
+    flags = ("--precision", "fp32", "--field", "text=definition")
+    encoded = sentkit("encode", "-q", "-m", tiny, *flags, stdin=STREAM).vectors()
+    found = build().vectors()
+
+    assert np.array_equal(found[2], encoded[3])
+    assert np.array_equal(found[3], encoded[4])
+
+
+def test_windows_do_not_matter(build, expected, monkeypatch):
+    """An entry's definitions may come in windows far apart."""
+    monkeypatch.setattr("sentkit.model.plan.FIRST_WINDOW", 2)
+    monkeypatch.setattr("sentkit.model.plan.LAST_WINDOW", 3)
+    monkeypatch.setattr("sentkit.transforms.averages.BLOCK", 2)
+    rows = ROWS * 3 + [("zebra", "striped")] + ROWS
+    done = build("--readout", "mean", stdin=in_jsonl(rows))
+
+    assert [(row["entry"], row["definitions"]) for row in done.rows] == [
+        *((entry, 4 * count) for entry, count in zip(ENTRIES, COUNTS, strict=True)),
+        ("zebra", 1),
+    ]
+    assert np.abs(done.vectors() - expected("--readout", "mean", rows=rows)).max() < 1e-5
+
+
+def test_tables_rows_and_vector_files_give_the_same(build, sentkit, other, tmp_path):
+    """By the names of their columns, in one file or in several."""
+    (tmp_path / "a.tsv").write_bytes(in_tsv(ROWS))
+    (tmp_path / "a.csv.gz").write_bytes(gzip.compress(in_csv(ROWS)))
+    (tmp_path / "b.csv").write_bytes(in_csv(ROWS[3:]))
+    sentkit(*("encode", "-q", "-m", other, "--field", "text=definition", "-o", "a.safetensors"), stdin=STREAM)
+    expected = build().out
+
+    assert build("a.tsv").out == expected
+    assert build("a.csv.gz").out == expected
+    assert build("a.safetensors").out == expected
+    assert build("-", "b.csv", stdin=in_jsonl(ROWS[:3])).out == expected
+
+
+def test_fields_are_mapped(build):
+    rows = b"".join(orjson.dumps({"word": e, "definition": 7, "gloss": d}) + b"\n" for e, d in ROWS)
+
+    assert build("--field", "entry=word", "--field", "definition=gloss", stdin=rows).out == build().out
+
+
+def test_names_of_entries_are_kept_as_they_are(build):
+    names = ['a "quoted" one', "back\\slash", "line\u2028end", "tab\there", "é", "e\u0301", " cat", "cat"]
+    done = build(stdin=in_jsonl([(name, "a thing") for name in names]))
+
+    assert [row["entry"] for row in done.rows] == names
+
+
+@pytest.mark.parametrize(
+    ("row", "problem"),
+    [
+        ({"definition": "x"}, '"entry" is missing'),
+        ({"entry": "x"}, '"definition" is missing'),
+        ({"entry": 7, "definition": "x"}, '"entry" is a number, expected a string'),
+        ({"entry": "x", "definition": None}, '"definition" is null, expected a string'),
+        ({"entry": "", "definition": "x"}, '"entry" is empty'),
+        ({"entry": "x", "definition": " \t "}, '"definition" is empty'),
+        ({"text": "a cat"}, '"entry" is missing'),
+    ],
+)
+def test_a_row_without_both_is_bad(build, row, problem):
+    done = build(stdin=in_jsonl(ROWS[:1]) + orjson.dumps(row))
+
+    assert done.code == 65
+    assert done.out == b""
+    assert done.err == f"sentkit build-entries: -:2: {problem}\n"
+
+
+def test_a_name_that_stands_twice_is_refused(build):
+    done = build(stdin=b'{"entry":"a","definition":"x","entry":"b"}')
+
+    assert done.code == 65
+    assert '-:1: "entry" stands twice' in done.err
+
+
+@pytest.mark.parametrize("arguments", [(), ("--on-error", "skip"), ("--words-only",)])
+def test_no_entries_are_no_result(build, tmp_path, arguments):
+    """None came, none was good, or none was one token."""
+    stdin = {"--on-error": b'{"entry":1}\n', "--words-only": in_jsonl([("ice cream", "sweet")])}
+    done = build(*arguments, "-o", "e.safetensors", stdin=stdin.get("".join(arguments[:1]), b""))
+
+    assert done.code == 65
+    assert done.err == "sentkit build-entries: -: no rows\n"
+    assert list(tmp_path.iterdir()) == []
+
+
+# Words
+
+
+def test_only_words_of_one_token_are_kept(build, sentkit, tiny):
+    """`Cat` is one too where the case is lowered; what is left out is told, and is no part of the rest."""
+    told = sentkit("build-entries", "--words-only", "-m", tiny, "--readout", "mean", stdin=STREAM)
+    rows = [row for row in ROWS if row[0] != "ice cream"]
+
+    assert told.err == (
+        "sentkit build-entries: warning: 2 of 8 rows were left out: their entry is not one token\n"
+    )
+    assert [row["entry"] for row in told.rows] == ["cat", "dog", "Cat"]
+    assert told.out == build("--readout", "mean", stdin=in_jsonl(rows)).out
+
+
+def test_bad_rows_are_not_among_those_left_out(sentkit, tiny):
+    flags = ("--readout", "mean", "--words-only", "--on-error", "skip")
+    done = sentkit("build-entries", *flags, "-m", tiny, stdin=STREAM + b'{"entry":""}\n')
+
+    assert done.code == 0
+    assert [line.partition("warning: ")[2] for line in done.told] == [
+        '-:9: "entry" is empty (skipped)',
+        "1 bad rows were left out",
+        "2 of 8 rows were left out: their entry is not one token",
+    ]
+
+
+# How the checkpoint is read
+
+
+@pytest.mark.parametrize("readout", ["cls", "mean", "L1:mean"])
+def test_the_space_is_that_of_encode(build, sentkit, tiny, readout):
+    encoded = sentkit("encode", "-q", "-m", tiny, "--readout", readout, stdin="a cat")
+
+    assert {row["_emb"] for row in build("--readout", readout).rows} == {encoded.rows[0]["_emb"]}
+
+
+def test_what_the_checkpoint_declares_holds(build, expected, sentkit, tiny):
+    """Readout, prefix and unit length as in `encode`; the average is taken behind them all."""
+    flags = ("--readout", "cls", "--prompt", "define: ", "--normalize")
+    sentkit("export", "-q", "-m", tiny, *flags, "-o", "declared")
+    done = build(model="declared")
+    by_hand = expected("--readout", "cls", "--prompt", "define: ", "--normalize")
+    encoded = sentkit("encode", "-q", "-m", "declared", stdin="a cat")
+
+    assert np.abs(done.vectors() - by_hand).max() < 1e-6
+    assert np.linalg.norm(done.vectors()[0]) < 0.9999  # an average of unit vectors that differ
+    assert done.rows[0]["_emb"] == encoded.rows[0]["_emb"]
+
+
+def test_mean_is_taken_with_a_warning_where_nothing_is_declared(sentkit, tiny):
+    done = sentkit("build-entries", "-m", tiny, stdin=STREAM)
+
+    assert done.err == (
+        f"sentkit build-entries: warning: {tiny} does not say how it is read: mean is taken"
+        " (--readout says otherwise)\n"
+    )
+
+
+def test_steps_of_another_readout_are_left_behind_with_a_warning(sentkit, tiny):
+    sentkit("export", "-q", "-m", tiny, "--readout", "cls", "--normalize", "-o", "declared")
+    done = sentkit("build-entries", "-m", "declared", "--readout", "mean", stdin=STREAM)
+
+    assert done.err.endswith("declares steps for another readout, which are left out: normalise\n")
+
+
+def test_nothing_is_cut_that_the_encoder_has_room_for(build, expected, sentkit, tiny):
+    """Whatever length the checkpoint declares for sentences."""
+    sentkit("export", "-q", "-m", tiny, "--readout", "mean", "--max-length", "6", "-o", "short")
+    done = build(model="short")
+
+    assert np.abs(done.vectors() - expected("--readout", "mean")).max() < 1e-6
+
+
+def test_what_is_cut_is_counted_or_refused(sentkit, tiny):
+    """128 tokens are all this encoder has positions for."""
+    rows = in_jsonl([("cat", "word " * 200), *ROWS])
+    flags = ("build-entries", "-m", tiny, "--readout", "cls")
+    told = sentkit(*flags, stdin=rows)
+    shorter = sentkit(*flags, "--max-length", "8", stdin=rows)
+    refused = sentkit(*flags, "--on-truncate", "error", stdin=rows)
+    beyond = sentkit(*flags, "--max-length", "129", stdin=rows)
+
+    assert "warning: 1 of 9 rows were cut at 128 tokens" in told.err
+    assert "of 9 rows were cut at 8 tokens" in shorter.err
+    assert refused.code == 65
+    assert refused.err == "sentkit build-entries: -:1: 202 tokens, and only 128 are read\n"
+    assert beyond.code == 2
+
+
+def test_entries_have_one_readout(build):
+    done = build("--readout", "cls,mean")
+
+    assert done.code == 2
+    assert done.err == "sentkit build-entries: entries have one readout, and several are asked for\n"
+
+
+def test_a_template_is_for_the_readout_prompt(build, expected):
+    words = "This [X] means [MASK]."
+    done = build("--readout", "prompt", "--template", words)
+    refused = build("--readout", "cls", "--template", words)
+
+    assert np.abs(done.vectors() - expected("--readout", "prompt", "--template", words)).max() < 1e-6
+    assert refused.code == 2
+
+
+# What is written
+
+
+def test_a_vector_file_holds_the_same(build, sentkit, tiny):
+    """Beside the spec that `encode` writes."""
+    build("--readout", "mean", "-o", "e.safetensors")
+    flags = ("--readout", "mean", "--precision", "fp32", "-o", "v.safetensors")
+    sentkit("encode", "-q", "-m", tiny, *flags, stdin="a cat")
+    entries = {name: value for name, value in Store("e.safetensors").spec.items() if name != "entries"}
+
+    assert sentkit("cat", "e.safetensors").out == build("--readout", "mean").out
+    assert entries == Store("v.safetensors").spec
+
+
+def test_the_file_says_where_the_entries_come_from(build, sentkit, tiny):
+    sentkit("export", "-q", "-m", tiny, "--readout", "cls", "-o", "child")
+    build("-o", "all.safetensors", model="child")
+    build("-o", "words.safetensors", "--words-only", model="child")
+    about = {"family": "bert", "parents": ["child", str(tiny)]}
+
+    assert Store("all.safetensors").spec["entries"] == {"definitions": 8, "words_only": False, **about}
+    assert Store("words.safetensors").spec["entries"] == {"definitions": 6, "words_only": True, **about}
+
+
+def test_same_rows_same_file(build, tmp_path):
+    for name in ("a.safetensors", "b.safetensors"):
+        build("-o", name)
+
+    assert (tmp_path / "a.safetensors").read_bytes() == (tmp_path / "b.safetensors").read_bytes()
+
+
+def test_base64_holds_the_same_numbers(build):
+    packed = build("--vectors", "base64").rows
+    read = [np.frombuffer(base64.b64decode(row["embedding"]), "<f4") for row in packed]
+
+    assert np.array_equal(read, build().vectors())
+
+
+@pytest.mark.parametrize(
+    ("output", "problem"),
+    [
+        ("nowhere/e.safetensors", "nowhere/e.safetensors: cannot be written: no such file or directory"),
+        ("old.jsonl", "old.jsonl: exists already"),
+        ("folder", "folder: exists already"),
+    ],
+)
+def test_an_output_that_cannot_be_is_73_before_any_work(build, tmp_path, output, problem):
+    """Not after hours of it: no row is read, the bad ones neither."""
+    (tmp_path / "old.jsonl").write_text("dear old bytes")
+    (tmp_path / "folder").mkdir()
+    done = build("-o", output, stdin=b"no row")
+
+    assert done.code == 73
+    assert done.told[0] == f"sentkit build-entries: {problem}"
+    assert (tmp_path / "old.jsonl").read_text() == "dear old bytes"
+
+
+def test_a_folder_is_no_output(build, tmp_path):
+    (tmp_path / "folder").mkdir()
+    done = build("-f", "-o", "folder", stdin=b"no row")
+
+    assert done.code == 73
+    assert done.err == "sentkit build-entries: folder: is a folder, expected a file\n"
+
+
+def test_a_format_that_is_not_written_is_wrong_usage(build):
+    assert build("-o", "e.npy").code == 2
+
+
+@pytest.mark.parametrize("stage", ["add", "__iter__"])
+def test_an_interruption_leaves_no_file(build, tmp_path, monkeypatch, stage):
+    """While definitions are encoded, and while entries are written."""
+
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Averages, stage, interrupted)
+    done = build("-o", "e.safetensors")
+
+    assert done.code == 130
+    assert list(tmp_path.iterdir()) == []
