@@ -8,7 +8,7 @@ import os
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from tempfile import mkdtemp
 from typing import Any
@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 from sentkit.errors import CannotCreateError
 from sentkit.formats.checkpoints import Checkpoint
 from sentkit.formats.jsonfiles import write_json
-from sentkit.formats.modules import POOLING
-from sentkit.formats.readout import Readout
+from sentkit.formats.modules import POOLING, Pooler
+from sentkit.formats.readout import POOLED, Readout
 from sentkit.formats.tensors import write_arrays
 
 OLD = "sentence_transformers.models."
@@ -55,12 +55,13 @@ class Declaration:
     lowercase: bool = False
     template: str | None = None
     full_stop: str = "none"
-    pooler: Dense | None = None  # of the readout `pooler`: stock modules read it as cls and this layer
+    pooler: Dense | None = None  # of a readout through it: stock modules have it behind cls or mean
+    pooler_note: Pooler = field(default_factory=Pooler)
 
     @property
     def inexpressible(self) -> str | None:
         """Why stock sentence-transformers cannot read the checkpoint in this way; None where it can."""
-        if self.readout.reduction == "pooler" and self.pooler is None:
+        if self.readout.pooled and self.pooler is None:
             return "it reads a pooler inside transformers"
         return inexpressible(self.readout)
 
@@ -152,6 +153,7 @@ def declare(
         {
             "readout": declaration.readout.name,
             **({"template": declaration.template} if declaration.template else {}),
+            **({"pooler": asdict(note)} if (note := declaration.pooler_note) != Pooler() else {}),
             "full_stop": declaration.full_stop,
             "steps": behind_states[len(pooler) :],  # the readout `pooler` is more than cls: it has its layer
             "prompt": declaration.prompt,
@@ -201,7 +203,7 @@ def write_modules(
     if layers:
         write_layers(folder / "0_WeightedLayerPooling", declaration, layers)
         modules.append(("WeightedLayerPooling", "0_WeightedLayerPooling"))
-    reduction = "cls" if declaration.pooler else declaration.readout.reduction
+    reduction = POOLED.get(declaration.readout.reduction, declaration.readout.reduction)
     pooling = {key: word == reduction for key, word in POOLING.items()}
     write_json(folder / "1_Pooling/config.json", {"word_embedding_dimension": declaration.width, **pooling})
     modules.append(("Pooling", "1_Pooling"))

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from sentkit.errors import DataError, UsageError
+from sentkit.formats.fingerprint import is_space
 from sentkit.formats.jsonfiles import read_json, read_object, read_object_if_there
 from sentkit.formats.readout import NAMED, Readout, parse_readout
 from sentkit.formats.tensors import read_array
@@ -29,6 +30,15 @@ NAMED_AFTER = ("bert", "roberta", "distilbert", "camembert", "albert", "xlm-robe
 
 
 @dataclass(frozen=True, slots=True)
+class Pooler:
+    """What a checkpoint says of its pooler that config.json has no words for."""
+
+    activation: str = "tanh"
+    readout: str = ""  # the one it was trained through, where that is known
+    lands_in: str = ""  # the hash of the space whose vectors it was trained to find
+
+
+@dataclass(frozen=True, slots=True)
 class Declared:
     source: str = ""  # the file that says so; empty where a checkpoint says nothing
     readout: Readout | None = None
@@ -39,6 +49,7 @@ class Declared:
     prompt_is_read: bool = True  # False: the readout leaves the prefix's tokens out
     template: str | None = None  # of the readout `prompt`
     full_stop: str | None = None  # None: the template's own
+    pooler: Pooler = Pooler()
 
 
 def read_modules(folder: Path) -> tuple[Path, Declared]:
@@ -168,4 +179,17 @@ def read_own(values: Mapping[str, Any], path: Path, found: Declared) -> Declared
         prompt=values.get("prompt", found.prompt),
         template=values.get("template"),
         full_stop=values.get("full_stop"),
+        pooler=_pooler(values.get("pooler", {}), path),
     )
+
+
+def _pooler(values: object, path: Path) -> Pooler:
+    names = Pooler.__dataclass_fields__
+    if not isinstance(values, dict) or not all(isinstance(values.get(name, ""), str) for name in names):
+        raise DataError(f'"pooler" is {values!r:.40}, expected an object of words', source=str(path))
+    found = Pooler(**{name: values[name] for name in names if name in values})
+    if found.readout and (found.readout not in NAMED or not NAMED[found.readout].pooled):
+        raise DataError(f'a pooler trained through "{found.readout:.40}"', source=str(path))
+    if found.lands_in and not (found.readout and is_space(found.lands_in)):
+        raise DataError(f'a pooler that lands in "{found.lands_in:.40}"', source=str(path))
+    return found

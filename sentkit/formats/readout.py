@@ -1,8 +1,9 @@
 """Readouts by name: which layers of an encoder are read, and how each becomes one vector.
 
 A readout is the mean, over its layers, of one reduction of that layer's token states. The names are the
-whole grammar: `cls`, `mean`, `max`, `mean-last2`, `mean-first-last`, `mean-emb-last`, `pooler`, `prompt`,
-and `L<k>:cls|mean|max` for any layer, 0 being the embeddings; `L1+L12:cls|mean` for any layers.
+whole grammar: `cls`, `mean`, `max`, `mean-last2`, `mean-first-last`, `mean-emb-last`, `prompt`, `pooler` or
+`pooler:cls` and `pooler:mean`, and `L<k>:cls|mean|max` for any layer, 0 being the embeddings, or
+`L1+L12:cls|mean` for any layers.
 """
 
 import re
@@ -15,7 +16,11 @@ from sentkit.errors import UsageError
 class Readout:
     name: str
     layers: tuple[int, ...]  # k = 0..L, or from the end: -1 is the last block
-    reduction: str  # cls, mean, max, pooler, or token: the state at `Packed.at`
+    reduction: str  # cls, mean, max, token (the state at `Packed.at`), or a key of POOLED
+
+    @property
+    def pooled(self) -> bool:
+        return self.reduction in POOLED
 
     def resolved(self, depth: int) -> tuple[int, ...]:
         """The layers as 0..depth; a layer the encoder does not have is a UsageError."""
@@ -25,6 +30,8 @@ class Readout:
         return found
 
 
+# Readouts through the encoder's pooler: what it is given.
+POOLED = {"pooler": "cls", "pooler-mean": "mean"}
 NAMED = {
     "cls": Readout("cls", (-1,), "cls"),
     "mean": Readout("mean", (-1,), "mean"),
@@ -33,6 +40,8 @@ NAMED = {
     "mean-first-last": Readout("mean-first-last", (1, -1), "mean"),  # the first block, not the embeddings
     "mean-emb-last": Readout("mean-emb-last", (0, -1), "mean"),
     "pooler": Readout("pooler", (-1,), "pooler"),
+    "pooler:cls": Readout("pooler:cls", (-1,), "pooler"),
+    "pooler:mean": Readout("pooler:mean", (-1,), "pooler-mean"),
     "prompt": Readout("prompt", (-1,), "token"),
 }
 EVERY = re.compile(r"L\*:(cls|mean|max)")

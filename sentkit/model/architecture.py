@@ -5,9 +5,10 @@ and the checkpoint goes to the adapter over transformers.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from sentkit.errors import DataError
+from sentkit.formats.checkpoints import Checkpoint
 
 ROBERTA = ("roberta", "xlm-roberta", "camembert")  # positions count from padding_id + 1
 FAMILIES = ("bert", *ROBERTA, "distilbert", "electra")
@@ -73,6 +74,7 @@ class Architecture:
     padding_id: int
     dropout: float
     attention_dropout: float
+    pooler_activation: str = "tanh"  # config.json has no word for it: a checkpoint of ours says another
 
     @property
     def max_tokens(self) -> int:
@@ -108,6 +110,16 @@ def read_architecture(config: Mapping[str, object]) -> Architecture:
             attention_dropout=fraction(config, keys["attention_dropout"], 0.1),
         )
     )
+
+
+def architecture_of(checkpoint: Checkpoint) -> Architecture:
+    """The same of a checkpoint, with what it says of its pooler."""
+    found, stated = read_architecture(checkpoint.config), checkpoint.declared.pooler.activation
+    if stated not in (*ACTIVATIONS.values(), "tanh"):
+        raise DataError(
+            f'a pooler through "{stated}", which sentkit cannot run', source=str(checkpoint.folder)
+        )
+    return replace(found, pooler_activation=stated)
 
 
 def refuse_extras(config: Mapping[str, object]) -> None:

@@ -21,6 +21,7 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "gelu_tanh": partial(F.gelu, approximate="tanh"),
     "relu": F.relu,
     "silu": F.silu,
+    "tanh": torch.tanh,  # of poolers
 }
 FUSED = ("query", "key", "value")  # one product instead of three: `qkv`
 
@@ -166,10 +167,10 @@ class Bert(nn.Module):
             states = self.projection(states).to(states.dtype)  # a product under autocast is bfloat16
         return states  # (n, d)
 
-    def pooled(self, first: Tensor) -> Tensor:
-        """The pooler's reading of the first tokens' last states, (b, d) -> (b, d)."""
+    def pooled(self, vectors: Tensor) -> Tensor:
+        """The pooler's reading of the first tokens' last states, or of another vector, (b, d) -> (b, d)."""
         assert self.pooler is not None, "this encoder has no pooler"
-        return torch.tanh(self.pooler(first))
+        return ACTIVATIONS[self.architecture.pooler_activation](self.pooler(vectors))
 
     def tensors(self) -> dict[str, Tensor]:
         """Copies of the weights under Hugging Face's names of the family, as AutoModel reads them."""

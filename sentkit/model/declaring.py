@@ -9,7 +9,13 @@ from sentkit.model.bert import Bert
 from sentkit.model.encoder import Encoder
 from sentkit.transforms.steps import Linear, Step
 
-ACTIVATIONS = {False: "torch.nn.modules.linear.Identity", True: "torch.nn.modules.activation.Tanh"}
+LINEAR, TANH = "torch.nn.modules.linear.Identity", "torch.nn.modules.activation.Tanh"
+ACTIVATIONS = {  # of poolers, as stock modules name them
+    "tanh": TANH,
+    "gelu": "torch.nn.modules.activation.GELU",
+    "relu": "torch.nn.modules.activation.ReLU",
+    "silu": "torch.nn.modules.activation.SiLU",
+}
 
 
 def declaration_of(encoder: Encoder) -> Declaration:
@@ -28,23 +34,26 @@ def declaration_of(encoder: Encoder) -> Declaration:
         lowercase=tokenizer.lowercase,
         template=tokenizer.template.text if tokenizer.template else None,
         full_stop=tokenizer.template.full_stop if tokenizer.template else "none",
-        pooler=pooler_of(encoder.body) if readout.reduction == "pooler" else None,
+        pooler=pooler_of(encoder.body) if readout.pooled else None,
+        pooler_note=encoder.checkpoint.declared.pooler,
     )
 
 
 def pooler_of(body: Bert | Adapter) -> Dense | None:
-    """The pooler as a dense layer on the first token's state; None where transformers keeps it."""
+    """The pooler as a dense layer behind what it reads; None where stock modules have no word for it."""
     if isinstance(body, Adapter) or body.pooler is None:
         return None
-    return tanh_layer(body.pooler)
+    return dense_layer(body.pooler, body.architecture.pooler_activation)
 
 
-def tanh_layer(linear: nn.Linear) -> Dense:
+def dense_layer(linear: nn.Linear, activation: str) -> Dense | None:
+    if activation not in ACTIVATIONS:
+        return None
     weight, bias = (tensor.detach().float().cpu().numpy() for tensor in (linear.weight, linear.bias))
-    return Dense(weight, bias, ACTIVATIONS[True])
+    return Dense(weight, bias, ACTIVATIONS[activation])
 
 
 def declared(step: Step) -> Dense | Normalise:
     if isinstance(step, Linear):
-        return Dense(step.weight, step.bias, ACTIVATIONS[step.tanh])
+        return Dense(step.weight, step.bias, TANH if step.tanh else LINEAR)
     return "normalise"

@@ -13,11 +13,11 @@ from torch import Tensor
 from sentkit.errors import DataError, NoInputError, UnavailableError
 from sentkit.formats.checkpoints import Checkpoint
 from sentkit.formats.files import readable
-from sentkit.formats.fingerprint import Spec, digest, name_for_label, shown, space_of
+from sentkit.formats.fingerprint import Spec, digest, name_for_label
 from sentkit.formats.jsonfiles import read_object
-from sentkit.formats.readout import Readout
+from sentkit.formats.readout import Readout, parse_readout
 from sentkit.model.adapter import Adapter, load_adapter
-from sentkit.model.architecture import NotPacked, read_architecture
+from sentkit.model.architecture import NotPacked, architecture_of
 from sentkit.model.bert import Bert, load_bert
 from sentkit.model.packed import pack
 from sentkit.model.precision import pick_device, pick_precision
@@ -25,7 +25,7 @@ from sentkit.model.reading import Reading
 from sentkit.model.readouts import check_pooler, read
 from sentkit.model.tokens import Tokens
 from sentkit.model.weights import canonical, fit, read_tensors, weights_hash
-from sentkit.transforms.affine import read_affine
+from sentkit.transforms.affine import check_fitted, read_affine
 from sentkit.transforms.steps import Linear, Normalise, Step, Truncate
 
 ACTIVATIONS = {"Identity": False, "Tanh": True}  # of a dense layer: is it tanh
@@ -46,8 +46,7 @@ class Encoder:
             check_pooler(self.body, reading.readouts)
             self.steps = self._steps()
             self.specs = [
-                self._spec(readout, weights.result()[readout.reduction == "pooler"])
-                for readout in reading.readouts
+                self._spec(readout, weights.result()[readout.pooled]) for readout in reading.readouts
             ]
         self.width = self.body.width
         for step in self.steps:
@@ -60,7 +59,7 @@ class Encoder:
     def _load(self, pool: ThreadPoolExecutor) -> tuple[Bert | Adapter, "Future[dict[bool, str]]"]:
         """The body, and the hashes of its tensors, computed meanwhile in a thread."""
         try:
-            architecture = read_architecture(self.checkpoint.config)
+            architecture = architecture_of(self.checkpoint)
         except NotPacked as reason:
             self.notes.append(f"{self.checkpoint.name}: {reason}: run through transformers")
             adapter = load_adapter(self.checkpoint.transformer)
@@ -71,7 +70,7 @@ class Encoder:
 
     def _hashes(self, tensors: Mapping[str, Tensor]) -> dict[bool, str]:
         """By whether the pooler is read: it is of the space only of those who read it."""
-        wanted = {readout.reduction == "pooler" for readout in self.reading.readouts}
+        wanted = {readout.pooled for readout in self.reading.readouts}
         return {pooled: weights_hash(tensors, with_pooler=pooled) for pooled in wanted}
 
     def _steps(self) -> list[Step]:
@@ -92,6 +91,9 @@ class Encoder:
         read_as = [sorted(readout.resolved(self.body.depth)), readout.reduction]
         if tokenizer.template is not None:
             read_as.append(tokenizer.template.text)
+        pooler = self.checkpoint.declared.pooler
+        if readout.pooled and pooler.activation != "tanh":
+            read_as.append(pooler.activation)
         record = {
             "model": readable(self.checkpoint.name),
             "weights": weights,
@@ -104,10 +106,16 @@ class Encoder:
             "precision": self.precision,
         }
         label = f"{name_for_label(self.checkpoint.name)}/{readout.name}"
+        if (
+            readout.pooled
+            and pooler.lands_in
+            and readout.reduction == parse_readout(pooler.readout).reduction
+        ):
+            label += f">{pooler.lands_in}"
         spec = Spec(label, digest([weights, rules_of(self.body), tokenizer.hash, read_as]), record)
         for step in self.steps:
             if step is self.steps[-1] and self.reading.transform is not None:
-                check_fitted(self.reading.transform, spec)
+                check_fitted(self.reading.transform, spec.emb)
             spec = spec.after(step.suffix, step.hash)
         return spec
 
@@ -166,10 +174,3 @@ def read_dense(folder: Path) -> Linear:
         raise DataError(f"a dense layer with activation {name}, which sentkit cannot run", source=str(folder))
     bias = tensors.get("linear.bias", torch.zeros(len(weight)))
     return Linear(weight.float().numpy(), bias.float().numpy(), tanh=ACTIVATIONS[name])
-
-
-def check_fitted(transform: str, spec: Spec) -> None:
-    """Refuse a transform fitted on the vectors of another space."""
-    fitted = read_affine(transform)[1]
-    if fitted is not None and space_of(fitted) != spec.space:
-        raise DataError(f"fitted on {shown(fitted)}, these vectors are {shown(spec.emb)}", source=transform)

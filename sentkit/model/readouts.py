@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from sentkit.errors import UsageError
-from sentkit.formats.readout import Readout
+from sentkit.formats.readout import POOLED, Readout
 from sentkit.model.packed import Packed
 
 Reduction = Callable[[Tensor, Packed], Tensor]  # (n, d) -> (b, d)
@@ -35,7 +35,7 @@ class Encoder(Protocol):
         only: Tensor | None = None,
     ) -> Iterator[Tensor]: ...
 
-    def pooled(self, first: Tensor) -> Tensor: ...
+    def pooled(self, vectors: Tensor) -> Tensor: ...
 
 
 def cls(states: Tensor, packed: Packed) -> Tensor:
@@ -109,7 +109,7 @@ def read(
 
 def check_pooler(encoder: Encoder, readouts: Sequence[Readout]) -> None:
     for readout in readouts:
-        if readout.reduction == "pooler" and not encoder.has_pooler:
+        if readout.pooled and not encoder.has_pooler:
             raise UsageError(f'readout "{readout.name}": this checkpoint has no trained pooler')
 
 
@@ -130,8 +130,8 @@ def reduce_layers(
             if layer == deepest and only is not None:
                 vectors = widened(states)  # just the rows that are read
             else:
-                vectors = REDUCTIONS["cls" if name == "pooler" else name](states, packed)
-            if name == "pooler":
+                vectors = REDUCTIONS[POOLED.get(name, name)](states, packed)
+            if name in POOLED:
                 vectors = widened(encoder.pooled(vectors.to(states.dtype)))
             found[layer, name] = vectors
     return found

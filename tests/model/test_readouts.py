@@ -1,5 +1,7 @@
 """Readouts equal their formulas as plain loops, whatever the batch."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -134,9 +136,42 @@ def test_the_pooler_reads_the_first_token_of_the_last_layer():
     assert torch.equal(beside[0], alone[0])
 
 
+def test_a_pooler_may_be_given_the_mean():
+    """As if it were the first token's state; beside the others in one pass it is the same."""
+    encoder = Layers([torch.zeros(3, 2), torch.tensor([[0.1, 0.2], [0.5, 0.4], [0.3, 0.4]])])
+    encoder.has_pooler = True
+    names = ("pooler:mean", "pooler", "pooler:cls", "mean", "cls")
+    readouts, packed = [parse_readout(name) for name in names], pack([[1, 1], [1]])
+
+    alone = [read(encoder, packed, [each])[0] for each in readouts]
+    beside = read(encoder, packed, readouts)
+
+    assert torch.allclose(alone[0], torch.tanh(torch.tensor([[0.6, 0.6], [0.6, 0.8]])))
+    assert torch.equal(alone[1], alone[2])
+    assert all(torch.equal(one, other) for one, other in zip(alone, beside, strict=True))
+
+
+@pytest.mark.parametrize("activation", ["tanh", "gelu", "relu", "silu"])
+def test_a_pooler_has_the_activation_that_its_checkpoint_says(bert, sentences, activation):
+    """Wc + b and Wm + b, of the first state and of the mean of a sentence's states."""
+    bert.architecture = replace(bert.architecture, pooler_activation=activation)
+    function = torch.tanh if activation == "tanh" else getattr(torch.nn.functional, activation)
+    packed, texts = pack(sentences(MIXED)), list(rows(MIXED))
+    with torch.no_grad():
+        *_, states = bert.states(packed)
+        first, mean = read(bert, packed, [parse_readout("pooler:cls"), parse_readout("pooler:mean")])
+        weight, bias = bert.pooler.weight, bert.pooler.bias
+        expected = [function(weight @ states[own[0]] + bias) for own in texts]
+        averaged = [function(weight @ (sum(states[row] for row in own) / len(own)) + bias) for own in texts]
+
+    assert (first - torch.stack(expected)).abs().max() < 1e-6
+    assert (mean - torch.stack(averaged)).abs().max() < 1e-6
+
+
 def test_a_pooler_that_is_not_there_is_the_users_error():
-    with pytest.raises(UsageError, match=r'^readout "pooler": this checkpoint has no trained pooler$'):
-        read(Layers([torch.zeros(1, 2)] * 2), pack([[1]]), [parse_readout("pooler")])
+    for name in ("pooler", "pooler:cls", "pooler:mean"):
+        with pytest.raises(UsageError, match=f'^readout "{name}": this checkpoint has no trained pooler$'):
+            read(Layers([torch.zeros(1, 2)] * 2), pack([[1]]), [parse_readout(name)])
 
 
 @pytest.mark.parametrize("names", ["cls", "prompt", "cls,pooler", "mean", "max", "mean-last2", "cls,prompt"])
@@ -182,7 +217,7 @@ def test_bf16_readouts_are_float32_and_close(bert, sentences):
 
 def test_gradients_pass_through_every_reduction(bert, sentences):
     packed = pack(sentences(MIXED), at=[0] * len(MIXED))
-    for name in ("cls", "mean", "max", "prompt", "pooler"):
+    for name in ("cls", "mean", "max", "prompt", "pooler", "pooler:mean"):
         bert.zero_grad()
         read(bert, packed, [parse_readout(name)])[0].square().sum().backward()
 
@@ -191,7 +226,7 @@ def test_gradients_pass_through_every_reduction(bert, sentences):
 
 def test_float64_stays_float64_through_every_readout(bert, sentences):
     packed = pack(sentences(MIXED), at=[0] * len(MIXED))
-    readouts = parse_readouts("cls,mean,max,prompt,pooler,mean-last2,L0:cls", bert.depth)
+    readouts = parse_readouts("cls,mean,max,prompt,pooler,pooler:mean,mean-last2,L0:cls", bert.depth)
     with torch.no_grad():
         single = read(bert, packed, readouts)
         double = read(bert.double(), packed, readouts)
