@@ -47,6 +47,9 @@ def train(
     dev: Annotated[
         str | None, typer.Option(metavar="PAIRS", help="Scored pairs that choose the best step.")
     ] = None,
+    entries: Annotated[
+        str | None, typer.Option(metavar="PATH", help="defsent-plus: what build-entries made.")
+    ] = None,
     seed: Annotated[
         str, typer.Option(metavar="N|A,B|A..B", help="Several: a run each, in OUT/seed-N.")
     ] = "0",
@@ -100,7 +103,7 @@ def train(
     SIGUSR1 save the state and end with 75; --resume goes on from it, to the same
     bytes. Several processes: torchrun --nproc-per-node N -m sentkit -- train ...
     """
-    from sentkit.formats.kinds import FIELDS
+    from sentkit.formats.kinds import LEARNED
     from sentkit.training.catalogue import METHODS, find
     from sentkit.training.seeds import Place, parse_seeds
     from sentkit.training.settings import build, described
@@ -132,6 +135,7 @@ def train(
             build(kind.Settings, kind.presets, preset, given),
             Place(Path(output or ""), parse_seeds(seed)),
             model=model,
+            entries=entries,
             init=init_of(kind, init, tokenizer, model_given=given_by_hand(context, "model")),
             dev=dev,
             device=device,
@@ -148,7 +152,7 @@ def train(
             files,
             format=from_,
             fields=field,
-            known=FIELDS,
+            known=LEARNED,
             on_error=on_error,
             rejects=rejects if first else None,
         ) as inputs:
@@ -202,15 +206,8 @@ def init_of(
 def tell_of_rows(console: Console, corpus: "Corpus", tallied: "Tallied") -> None:
     """What became of the rows, before the first step."""
     console.note(f"{len(corpus)} rows, {len(corpus.ids)} tokens")
-    if tallied.left_out:
-        console.warn(f"{tallied.left_out} rows were left out for their label")
-    if tallied.repeated:
-        console.warn(f"{tallied.repeated} rows were left out: their texts stood before")
-    if tallied.unread:
-        unread = " and ".join(f'"{name}"' for name in tallied.unread)
-        console.warn(f"a pair is one sentence in two wordings here: its {unread} is not read")
-    if tallied.cut:
-        console.warn(f"{tallied.cut} of {tallied.rows} rows were cut (--max-length says where)")
+    for warning in tallied.warnings():
+        console.warn(warning)
 
 
 def print_methods() -> None:

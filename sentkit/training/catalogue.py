@@ -34,6 +34,10 @@ METHODS = {
     "pairsupcon": Listing(
         "pairs that entail or contradict: which, and whose", "pairsupcon", "PairSupCon", "2109.05424"
     ),
+    "defsent": Listing("a definition predicts its word", "defsent", "DefSent", "2105.04339"),
+    "defsent-plus": Listing(
+        "a definition predicts its entry's vector", "defsent_plus", "DefSentPlus", "2405.16153"
+    ),
     "sbert": Listing("pairs with labels or scores, or triplets", "sbert", "SBERT", "1908.10084"),
 }
 

@@ -60,10 +60,22 @@ class Tallied:
     """What became of the rows, for the opening words."""
 
     rows: int = 0
-    left_out: int = 0  # for their label
+    left_out: int = 0
+    why: str = ""  # they were
     repeated: int = 0  # left out as their texts stood before
     cut: int = 0  # rows of which a text was too long
     unread: tuple[str, ...] = ()  # members that say what a pair is, and that this method does not read
+
+    def warnings(self) -> Iterator[str]:
+        if self.left_out:
+            yield f"{self.left_out} rows were left out {self.why}"
+        if self.repeated:
+            yield f"{self.repeated} rows were left out: their texts stood before"
+        if self.unread:
+            unread = " and ".join(f'"{name}"' for name in self.unread)
+            yield f"a pair is one sentence in two wordings here: its {unread} is not read"
+        if self.cut:
+            yield f"{self.cut} of {self.rows} rows were cut (--max-length says where)"
 
 
 def write_corpus(
@@ -84,6 +96,7 @@ def write_corpus(
                 if example.target is not None:
                     targets.append(example.target)
     tallied.unread = parser.unread
+    tallied.why = parser.reads.target.why if parser.reads.target else ""
     columns = len(parser.kind.texts) if parser.kind else 1
     np.frombuffer(ends, np.int64).reshape(-1, columns).tofile(folder / ENDS)
     (folder / TARGETS).unlink(missing_ok=True)
@@ -148,6 +161,6 @@ def mapped(path: Path, kind: type) -> NDArray:
 def check_rows(corpus: Corpus, tallied: Tallied, least: int, source: str) -> None:
     """A DataError where fewer rows are left than a batch needs."""
     if len(corpus) < least:
-        why = f"; {tallied.left_out} were left out for their label" if tallied.left_out else ""
+        why = f"; {tallied.left_out} were left out {tallied.why}" if tallied.left_out else ""
         one = "row" if len(corpus) == 1 else "rows"
         raise DataError(f"{len(corpus)} {one} to learn from, and it takes {least}{why}", source=source)

@@ -7,38 +7,59 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from sentkit.errors import DataError
 from sentkit.formats.kinds import PAIR
+from sentkit.formats.readout import Readout, parse_readout
 from sentkit.formats.rows import Inputs
 from sentkit.metrics.correlation import spearman
 from sentkit.metrics.similarity import SIMILARITIES
-from sentkit.model.packed import pack
+from sentkit.model.packed import Packed, pack
 from sentkit.model.plan import BUDGETS, batches
-from sentkit.model.tokens import Tokenizer
-from sentkit.training.examples import ExampleParser, Reads, Scores
+from sentkit.model.readouts import read
+from sentkit.model.tokens import Tokenizer, Tokens
+from sentkit.training.examples import Example, ExampleParser, Reads, Scores
 from sentkit.training.method import Method
+
+Reader = Callable[[Packed], Tensor]
 
 
 @dataclass(frozen=True, slots=True)
 class Dev:
-    tokens: Sequence[NDArray[np.int64]]  # of the left texts, then of the right ones
+    tokens: Sequence[Tokens]  # of the left texts, then of the right ones
     gold: NDArray[np.float64]
+    templated: Sequence[Tokens] = ()  # the same texts in the template of the readout `prompt`
 
     @property
     def digest(self) -> str:
         found = hashlib.blake2b(self.gold.tobytes(), digest_size=16)
-        for ids in self.tokens:
-            found.update(len(ids).to_bytes(4, "little") + ids.tobytes())
+        for each in (*self.tokens, *self.templated):
+            found.update(len(each.ids).to_bytes(4, "little") + np.array(each.ids, np.int64).tobytes())
         return found.hexdigest()
 
     def score(self, method: Method, poll: Callable[[], None]) -> float:
         """The correlation now; NaN where all similarities are equal. Leaves no trace in the method."""
+        return self._score(method, self._tokens(method.dev_parsed()), method.dev_vectors, poll)
+
+    def score_as(self, readout: str, method: Method) -> float:
+        """The same of another readout than the method is watched by."""
+        parsed = parse_readout(readout)
+        return self._score(
+            method, self._tokens(parsed), lambda packed: read(method.body, packed, [parsed])[0], lambda: None
+        )
+
+    def _tokens(self, readout: Readout) -> Sequence[Tokens]:
+        return self.templated if readout.reduction == "token" else self.tokens
+
+    def _score(
+        self, method: Method, tokens: Sequence[Tokens], reader: Reader, poll: Callable[[], None]
+    ) -> float:
         training = method.training
         method.eval()
         try:
             with torch.no_grad():
-                vectors = self._vectors(method, poll)
+                vectors = vectors_of(tokens, method.device, reader, poll)
         finally:
             method.train(training)
         left, right = np.split(vectors, 2)
@@ -46,19 +67,23 @@ class Dev:
             return float("nan")
         return 100.0 * spearman(SIMILARITIES["cosine"](left, right), self.gold)
 
-    def _vectors(self, method: Method, poll: Callable[[], None]) -> NDArray[np.float32]:
-        found: NDArray[np.float32] | None = None
-        for batch in batches([len(ids) for ids in self.tokens], BUDGETS[method.device.type]):
-            poll()
-            vectors = method.dev_vectors(pack([self.tokens[place] for place in batch], method.device))
-            if found is None:
-                found = np.empty((len(self.tokens), vectors.shape[1]), np.float32)
-            found[batch] = vectors.float().cpu().numpy()
-        assert found is not None, "no pairs"
-        return found
+
+def vectors_of(
+    tokens: Sequence[Tokens], device: torch.device, reader: Reader, poll: Callable[[], None]
+) -> NDArray[np.float32]:
+    found: NDArray[np.float32] | None = None
+    for batch in batches([len(each.ids) for each in tokens], BUDGETS[device.type]):
+        poll()
+        ids = [np.array(tokens[place].ids, np.int64) for place in batch]
+        vectors = reader(pack(ids, device, at=[tokens[place].at for place in batch]))
+        if found is None:
+            found = np.empty((len(tokens), vectors.shape[1]), np.float32)
+        found[batch] = vectors.float().cpu().numpy()
+    assert found is not None, "no pairs"
+    return found
 
 
-def read_dev(path: str, tokenizer: Tokenizer) -> Dev:
+def read_dev(path: str, tokenizer: Tokenizer, templated: Tokenizer | None = None) -> Dev:
     """The pairs of a file; a DataError where they cannot tell good from bad."""
     reads = Reads((PAIR,), "score", Scores())
     examples = [e for e in Inputs([path]).read(ExampleParser("--dev", reads, {})) if e is not None]
@@ -67,8 +92,16 @@ def read_dev(path: str, tokenizer: Tokenizer) -> Dev:
         raise DataError(f"{len(gold)} scored pairs: too few to correlate", source=path)
     if gold.min() == gold.max():
         raise DataError(f'"score" is the same in all {len(gold)} rows: no correlation', source=path)
+    return Dev(
+        tokens_of(examples, tokenizer),
+        gold,
+        () if templated is None else tokens_of(examples, templated),
+    )
+
+
+def tokens_of(examples: Sequence[Example], tokenizer: Tokenizer) -> list[Tokens]:
     tokens = tokenizer([example.texts[side] for side in (0, 1) for example in examples])
     for place, each in enumerate(tokens):
         if each.problem:
             raise examples[place % len(examples)].row.error(each.problem)
-    return Dev([np.array(each.ids, np.int64) for each in tokens], gold)
+    return tokens

@@ -1,11 +1,25 @@
 """Rows -> what a method learns from: texts, and with some a label or a score."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Protocol
 
-from sentkit.formats.kinds import PAIR, Kind, wrong_member
+from sentkit.formats.kinds import ENTRY, PAIR, Kind, filled, wrong_member
 from sentkit.formats.rows import Row
+
+
+class Target(Protocol):
+    """What is to be told of a row's texts, as a number."""
+
+    @property
+    def why(self) -> str:
+        """For what a row is left out."""
+        ...
+
+    def __call__(self, row: Row, name: str) -> float | None:
+        """Of the member of that name; None for a row to be left out."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -13,6 +27,7 @@ class Labels:
     """The member "label", a word; a word with no number is known, and its row is left out."""
 
     numbers: Mapping[str, int | None]
+    why: str = "for their label"
 
     def __call__(self, row: Row, name: str) -> float | None:
         value = row.values.get(name)
@@ -30,6 +45,7 @@ class Scores:
     """The member "score", a number, of which the setting `scale` may be the greatest size."""
 
     limit: float | None = None
+    why: str = ""  # none is
 
     def __call__(self, row: Row, name: str) -> float | None:
         value = row.values.get(name)
@@ -43,6 +59,34 @@ class Scores:
         return float(value)
 
 
+@dataclass(frozen=True, slots=True)
+class Places:
+    """The member "entry", a name that stands among these."""
+
+    places: Mapping[str, int]
+    source: str
+    why: str = ""  # none is
+
+    def __call__(self, row: Row, name: str) -> float | None:
+        word = filled(row, name)
+        if word not in self.places:
+            problem = f'the entry "{word:.80}" is not in {self.source}'
+            raise row.error(problem, advice="build it from these rows, or use --on-error skip")
+        return float(self.places[word])
+
+
+@dataclass(frozen=True, slots=True)
+class Words:
+    """The member "entry", a word that is one token, told by its number; other rows are left out."""
+
+    number_of: Callable[[str], int | None]
+    why: str = "for their entry, which is not one token or is held out"
+
+    def __call__(self, row: Row, name: str) -> float | None:
+        number = self.number_of(filled(row, name))
+        return None if number is None else float(number)
+
+
 SAID_OF_PAIRS = ("label", "score")  # members that tell how its two texts go together
 NLI = {"contradiction": 0, "entailment": 1, "neutral": 2}
 
@@ -53,7 +97,7 @@ class Reads:
 
     kinds: tuple[Kind, ...]
     member: str | None = None
-    target: Labels | Scores | None = None
+    target: Target | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +148,8 @@ class ExampleParser:
         return tuple(name for name in map(self._theirs, SAID_OF_PAIRS) if name in row.values)
 
     def _text(self, row: Row, name: str) -> str:
+        if self.kind is ENTRY:
+            return filled(row, name)
         value = row.values.get(name)
         if not isinstance(value, str):
             raise wrong_member(row, name, "a string")

@@ -11,20 +11,28 @@ from torch import Tensor
 
 from sentkit.errors import UsageError
 from sentkit.formats.export import Declaration, write_folder
-from sentkit.formats.readout import parse_readout
+from sentkit.formats.modules import Pooler
+from sentkit.formats.readout import Readout, parse_readout
 from sentkit.model.adapter import Adapter
 from sentkit.model.architecture import WITH_POOLER
-from sentkit.model.declaring import tanh_layer
+from sentkit.model.declaring import dense_layer
 from sentkit.model.writing import merged, write_weights
 from sentkit.training.method import Method
 from sentkit.training.origin import Base
 from sentkit.training.state import sync_folder
 
 
-def finish(method: Method, base: Base, part: Path, output: Path, lineage: Mapping[str, Any]) -> None:
+def finish(
+    method: Method,
+    base: Base,
+    part: Path,
+    output: Path,
+    lineage: Mapping[str, Any],
+    readout: str | None = None,  # None: as the method says
+) -> None:
     made = part / "checkpoint"
     try:
-        make(made, method, base, lineage)
+        make(made, method, base, lineage, readout or method.readout(method.settings))
         if output.exists():  # -f, or it would have been refused before any work
             shutil.rmtree(output)
         made.rename(output)
@@ -35,7 +43,7 @@ def finish(method: Method, base: Base, part: Path, output: Path, lineage: Mappin
     sync_folder(output.resolve().parent)
 
 
-def make(folder: Path, method: Method, base: Base, lineage: Mapping[str, Any]) -> None:
+def make(folder: Path, method: Method, base: Base, lineage: Mapping[str, Any], readout: str) -> None:
     """The whole checkpoint, in a new folder."""
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir()
@@ -43,7 +51,7 @@ def make(folder: Path, method: Method, base: Base, lineage: Mapping[str, Any]) -
     write_folder(
         folder,
         replace(base.checkpoint, config=base.checkpoint.config | method.own_config()),
-        declaration_of(method, base),
+        declaration_of(method, base, parse_readout(readout)),
         lineage,
         write_weights=partial(write_weights, tensors=tensors_of(method, base)),
         write_heads=partial(write_weights, tensors=heads) if heads else None,
@@ -62,10 +70,13 @@ def tensors_of(method: Method, base: Base) -> dict[str, Tensor]:
     return merged(base.stored, trained, base.architecture)
 
 
-def declaration_of(method: Method, base: Base) -> Declaration:
-    readout, pooler = parse_readout(method.readout(method.settings)), method.pooler()
-    if readout.reduction == "pooler":
+def declaration_of(method: Method, base: Base, readout: Readout) -> Declaration:
+    pooler, note = method.pooler(), note_of(method, base)
+    if readout.pooled:
         check_pooler(base)
+    through = (
+        base.through(method.template(method.settings)).template if readout.reduction == "token" else None
+    )
     return Declaration(
         readout=readout,
         width=method.body.width,
@@ -73,8 +84,20 @@ def declaration_of(method: Method, base: Base) -> Declaration:
         max_length=base.reading.max_length,
         prompt=base.reading.prompt,
         lowercase=base.reading.lowercase,
-        pooler=tanh_layer(pooler) if readout.reduction == "pooler" and pooler is not None else None,
+        template=through.text if through else None,
+        full_stop=through.full_stop if through else "none",
+        pooler=dense_layer(pooler, note.activation) if readout.pooled and pooler is not None else None,
+        pooler_note=note,
     )
+
+
+def note_of(method: Method, base: Base) -> Pooler:
+    """What is said of the pooler: of a new one what the method says, of the base's its activation."""
+    if base.architecture is None or base.architecture.family not in WITH_POOLER:
+        return Pooler()
+    if method.pooler() is None:
+        return replace(base.checkpoint.declared.pooler, lands_in="")  # the encoder has moved
+    return method.pooler_note()
 
 
 def check_pooler(base: Base) -> None:

@@ -20,6 +20,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from sentkit.formats.modules import Pooler
 from sentkit.formats.readout import Readout, parse_readout
 from sentkit.model.adapter import Adapter
 from sentkit.model.bert import Bert
@@ -61,6 +62,7 @@ class Method(nn.Module):
     row_wise: ClassVar[bool] = False  # each row's loss is its own: nothing is gathered; one term
     needs_packed: ClassVar[str] = ""  # what transformers' models cannot give it, if anything
     from_nothing: ClassVar[bool] = False  # it can teach an encoder of random weights
+    takes_entries: ClassVar[bool] = False  # its vectors are to predict the base's `entries`
     fixed: ClassVar[tuple[str, ...]] = ()  # modules that never change: read again, and not saved
 
     def __init__(self, body: Bert | Adapter, settings: Any) -> None:
@@ -79,13 +81,23 @@ class Method(nn.Module):
 
     @classmethod
     @abstractmethod
-    def reads(cls, settings: Any) -> Reads:
+    def reads(cls, base: Base, settings: Any) -> Reads:
         """The rows it learns from."""
 
     @classmethod
     @abstractmethod
     def readout(cls, settings: Any) -> str:
         """How the finished checkpoint is read."""
+
+    @classmethod
+    def readouts(cls, settings: Any) -> tuple[str, ...]:
+        """Ways to read it of which --dev chooses; the first without."""
+        return (cls.readout(settings),)
+
+    @classmethod
+    def template(cls, settings: Any) -> str | None:
+        """The words around a text where it is read by `prompt`."""
+        return None
 
     @classmethod
     def dev_readout(cls, settings: Any) -> str:
@@ -128,6 +140,10 @@ class Method(nn.Module):
     def pooler(self) -> nn.Linear | None:
         """The layer that becomes the checkpoint's pooler, if the method trains one."""
         return None
+
+    def pooler_note(self) -> Pooler:
+        """What the checkpoint says of that layer."""
+        return Pooler(readout="pooler:cls")
 
     def heads(self) -> dict[str, Tensor]:
         """What exists only in training, for the curious: it is saved apart."""

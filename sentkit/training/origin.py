@@ -1,4 +1,4 @@
-"""The checkpoint a run starts from: its tensors, its tokenizer, and encoders made of them to train."""
+"""What a run starts from: a checkpoint's tensors and tokenizer, encoders made of them to train, entries."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -9,11 +9,12 @@ from sentkit.errors import UsageError
 from sentkit.formats.checkpoints import Checkpoint
 from sentkit.formats.fingerprint import digest
 from sentkit.model.adapter import Adapter, load_adapter
-from sentkit.model.architecture import Architecture, NotPacked, read_architecture
+from sentkit.model.architecture import Architecture, NotPacked, architecture_of
 from sentkit.model.bert import Bert, load_bert
 from sentkit.model.reading import Wishes, most_tokens, plan_reading
 from sentkit.model.tokens import Tokenizer
 from sentkit.model.weights import canonical, fit, read_tensors, weights_hash
+from sentkit.training.entries import Entries
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,11 +23,12 @@ class Base:
     stored: Mapping[str, Tensor]  # as the files hold them; empty where transformers reads them
     architecture: Architecture | None  # None: a model that runs through transformers
     why_not_packed: str
-    hash: str  # of the weights and the tokenizer
+    hash: str  # of the weights, the tokenizer, and the pooler's activation where it is not the usual one
     tokenizer: Tokenizer  # cuts where training cuts
     reading: Tokenizer  # cuts where the finished checkpoint will
     left_behind: str  # steps that it declares behind its readout, and the new checkpoint will not
     parents: tuple[str, ...]  # itself and what it was made from; none where it was made from nothing
+    entries: Entries | None = None  # what its vectors are to predict, in methods that take it
 
     def body(self, dropout: float | None) -> Bert | Adapter:
         """A new encoder with the base's weights, which a run may change."""
@@ -40,6 +42,10 @@ class Base:
         named = canonical(self.stored, wanted)
         return load_bert({name: tensor.clone() for name, tensor in named.items()}, wanted)
 
+    def through(self, template: str | None) -> Tokenizer:
+        """Cuts where the finished checkpoint will, and sets each text into a template."""
+        return plan_reading(self.checkpoint, Wishes(readout="prompt", template=template)).tokenizer
+
 
 def open_base(checkpoint: Checkpoint, max_length: int) -> Base:
     most = most_tokens(checkpoint.config)
@@ -50,7 +56,7 @@ def open_base(checkpoint: Checkpoint, max_length: int) -> Base:
     reading = plan_reading(checkpoint, Wishes(readout="mean")).tokenizer
     why_not, stored, architecture = "", dict[str, Tensor](), None
     try:
-        architecture = read_architecture(checkpoint.config)
+        architecture = architecture_of(checkpoint)
     except NotPacked as reason:
         why_not = str(reason)
         weights = weights_hash(load_adapter(checkpoint.transformer).tensors(), with_pooler=True)
@@ -59,7 +65,8 @@ def open_base(checkpoint: Checkpoint, max_length: int) -> Base:
         named = canonical(stored, architecture)
         fit(named, architecture, source=checkpoint.name)
         weights = weights_hash(stored, with_pooler=True)  # with its heads, which some methods go on from
-    hash = digest([weights, tokenizer.hash])
+    says = () if architecture is None else (architecture.pooler_activation,)
+    hash = digest([weights, tokenizer.hash, *(word for word in says if word != "tanh")])
     parents = (checkpoint.name, *checkpoint.parents)
     steps = ", ".join(checkpoint.declared.steps)
     return Base(checkpoint, stored, architecture, why_not, hash, tokenizer, reading, steps, parents)

@@ -3,6 +3,7 @@
 Its state lies in OUT.part; the finished checkpoint is made there too, and renamed to OUT.
 """
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -57,6 +58,7 @@ class Job:
             "base": self.base.hash,
             "data": self.corpus.digest,
             "dev": None if self.dev is None else self.dev.digest,
+            **({} if self.base.entries is None else {"entries": self.base.entries.hash}),
             **asdict(self.settings),
         }
 
@@ -77,7 +79,9 @@ def train(job: Job, output: Path, seed: int, log: str | None = None) -> None:
             if job.ranks.first:
                 tell_of_dev(job, position)
                 try:
-                    finish(trainer.method, job.base, part, output, lineage_of(job, identity, position))
+                    readout, scores = choose_readout(job, trainer.method)
+                    lineage = lineage_of(job, identity, position) | scores
+                    finish(trainer.method, job.base, part, output, lineage, readout)
                 except BaseException:
                     trainer.keep(dice)  # so that a full disk does not cost the run
                     raise
@@ -157,6 +161,20 @@ def tell_of_dev(job: Job, position: Position) -> None:
         )
 
 
+def choose_readout(job: Job, method: Method) -> tuple[str, dict[str, Any]]:
+    """Of the ways to read the result the best on --dev, and what each scored."""
+    names = method.readouts(job.settings)
+    if job.dev is None or len(names) == 1:
+        return names[0], {}
+    scores = {name: job.dev.score_as(name, method) for name in names}
+    # Where all similarities are equal there is no correlation; of equal scores the first wins.
+    best = max(names, key=lambda name: -math.inf if math.isnan(scores[name]) else scores[name])
+    known = {name: None if math.isnan(score) else score for name, score in scores.items()}
+    found = {"dev": known[best], "dev_by_readout": known}
+    # What was watched before the first step is of another readout.
+    return best, found if best == method.dev_readout(job.settings) else {**found, "dev_before": None}
+
+
 def lineage_of(job: Job, identity: Mapping[str, Any], position: Position) -> dict[str, Any]:
     kept_best = job.settings.final == "best" and position.best_step >= 0
     return {
@@ -167,5 +185,6 @@ def lineage_of(job: Job, identity: Mapping[str, Any], position: Position) -> dic
         "parents": list(job.base.parents),
         "run": dict(identity),
         "rows": len(job.corpus),
+        **({} if job.base.entries is None else {"entries": job.base.entries.lineage}),
         "made_with": surroundings(job.ranks, job.settings.precision),
     }

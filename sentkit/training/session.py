@@ -8,12 +8,14 @@ from typing import Any
 
 from sentkit.errors import UsageError
 from sentkit.formats.checkpoints import read_checkpoint
+from sentkit.formats.readout import parse_readout
 from sentkit.formats.rows import Inputs
 from sentkit.model.precision import pick_device
 from sentkit.training.beginning import Bases, Init, from_nothing
 from sentkit.training.claim import claimed
 from sentkit.training.corpus import FILES, Corpus, Tallied, check_rows, map_corpus, write_corpus
-from sentkit.training.dev import read_dev
+from sentkit.training.dev import Dev, read_dev
+from sentkit.training.entries import read_entries
 from sentkit.training.examples import ExampleParser
 from sentkit.training.journal import check_log
 from sentkit.training.method import Method
@@ -44,6 +46,7 @@ class Request:
     resume: bool
     force: bool
     init: Init | None = None  # in place of the model
+    entries: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,11 +67,13 @@ def perform(request: Request, inputs: Inputs, stop: Stop, told: Told) -> bool:
     with open_ranks(pick_device(request.device)) as ranks, beginning(request, ranks) as base_of:
         base = base_of(request.place.seeds[0])
         request.kind.check(base, request.settings)
+        for remark in strange_entries(base):
+            told.warn(remark)
         if base.left_behind:
             told.warn(f"{base.checkpoint.name} declares steps that the new one will not: {base.left_behind}")
         told.note(f"{ranks.device}, {precision_name(request.settings.precision, ranks.device)}")
         with impatient(stop):
-            dev = None if request.dev is None else read_dev(request.dev, base.reading)
+            dev = read_dev_of(request, base)
         with workplace(request.place, ranks) as folder:
             corpus = read_corpus(request, inputs, base, ranks, stop, folder, told)
             job = Job(
@@ -112,6 +117,8 @@ def check(request: Request) -> None:
     """What can be refused before anything is read."""
     if request.settings.batch == 1 and not request.kind.row_wise:
         raise UsageError("batch=1: a contrast takes 2 rows or more")
+    if request.entries is not None and not request.kind.takes_entries:
+        raise UsageError(f"{request.method} takes no --entries")
     request.place.refuse_existing(resume=request.resume, force=request.force)
     for seed in request.place.seeds:
         if request.force or not (request.place.several and request.place.of(seed).exists()):
@@ -132,9 +139,27 @@ def beginning(request: Request, ranks: Ranks) -> Iterator[Bases]:
         with from_nothing(request.init, request.place.rows, ranks, longest) as base_of:
             yield base_of
         return
-    base = open_base(read_checkpoint(request.model), longest)
+    entries = None if request.entries is None else read_entries(request.entries)
+    base = replace(open_base(read_checkpoint(request.model), longest), entries=entries)
     refuse_unpacked(request, base)
     yield lambda seed: base
+
+
+def read_dev_of(request: Request, base: Base) -> Dev | None:
+    """--dev, as each of the ways reads it in which the result may be read."""
+    if request.dev is None:
+        return None
+    kind, settings = request.kind, request.settings
+    names = (*kind.readouts(settings), kind.dev_readout(settings))
+    through = any(parse_readout(name).reduction == "token" for name in names)
+    return read_dev(request.dev, base.reading, base.through(kind.template(settings)) if through else None)
+
+
+def strange_entries(base: Base) -> list[str]:
+    if base.entries is None:
+        return []
+    family = base.checkpoint.config.get("model_type")
+    return list(filter(None, [base.entries.strange_to(base.tokenizer.hash, family)]))
 
 
 @contextmanager
@@ -159,7 +184,7 @@ def read_corpus(
     """The rows as tokens: one process reads them, all map them."""
     tallied, kind, settings = Tallied(), request.kind, request.settings
     if ranks.first:
-        parser = ExampleParser(request.method, kind.reads(settings), inputs.fields)
+        parser = ExampleParser(request.method, kind.reads(base, settings), inputs.fields)
         with impatient(stop):
             tallied = write_corpus(folder, inputs, parser, base.tokenizer, dedup=settings.dedup)
     ranks.wait()

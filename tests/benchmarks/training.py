@@ -49,7 +49,7 @@ class Clock:
 def corpus_of(path: Path, folder: Path) -> Corpus:
     base = open_base(read_checkpoint(MODEL), LENGTH)
     settings = build(SimCSE.Settings, {}, None, [])
-    parser = ExampleParser("simcse", SimCSE.reads(settings), {})
+    parser = ExampleParser("simcse", SimCSE.reads(base, settings), {})
     write_corpus(folder, Inputs([str(path)]), parser, base.tokenizer)
     return map_corpus(folder)
 

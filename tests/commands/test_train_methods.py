@@ -5,14 +5,22 @@ import json
 import numpy as np
 import pytest
 
+from sentkit.formats.checkpoints import read_checkpoint
 from sentkit.training.catalogue import METHODS
+from sentkit.training.origin import open_base
 
 TEXTS = [
     "a man plays a guitar", "someone makes music", "the cat sleeps", "a dog runs in the rain", "rain",
     "two people walk along the river", "birds fly south", "the market fell", "she reads a book",
 ]  # fmt: skip
 LABELS = ("entailment", "contradiction", "neutral")
-NEEDS = {"sg-bert": ("head_width=8",), "pairsupcon": ("head_width=8",), "mlm": ("head=fresh",)}
+NEEDS = {
+    "sg-bert": ("head_width=8",),
+    "pairsupcon": ("head_width=8",),
+    "mlm": ("head=fresh",),
+    "defsent": ("part=1",),
+}
+WORDS = ("cat", "dog", "rain", "sea")  # each one token
 
 
 @pytest.fixture(scope="module")
@@ -24,6 +32,7 @@ def rows(tmp_path_factory):
         "sentence": [{"text": text} for text in TEXTS],
         "pair": [{"text_a": a, "text_b": b, "label": LABELS[n % 3]} for n, (a, b, _) in enumerate(triples)],
         "triplet": [{"anchor": a, "positive": b, "negative": c} for a, b, c in triples],
+        "entry": [{"entry": WORDS[n % 4], "definition": text} for n, text in enumerate(TEXTS)],
     }
     for name, each in kinds.items():
         (folder / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in each))
@@ -31,15 +40,28 @@ def rows(tmp_path_factory):
 
 
 @pytest.fixture
-def made(sentkit, rows, tiny, tmp_path):
+def with_head(sentkit, rows, tiny, tmp_path):
+    """As tiny, with a language model's head."""
+    given = ("--set", "head=fresh", "--set", "warmup=0", "--lr", 1e-9, "--threads", 1, "-q")
+    done = sentkit("train", "mlm", rows / "sentence.jsonl", "-m", tiny, "-o", "with_head", *given)
+    assert (done.code, done.err) == (0, "")
+    return tmp_path / "with_head"
+
+
+@pytest.fixture
+def made(sentkit, rows, tiny, with_head, tmp_path):
     """Train by this method, and give the checkpoint's folder."""
 
     def make(name, *more):
-        kind = METHODS[name].load()
-        path = rows / f"{kind.reads(kind.Settings()).kinds[0].name}.jsonl"
+        kind, model = METHODS[name].load(), with_head if name == "defsent" else tiny
+        base = open_base(read_checkpoint(str(model)), 32)
+        path = rows / f"{kind.reads(base, kind.Settings()).kinds[0].name}.jsonl"
         settings = [word for each in (*NEEDS.get(name, ()), "warmup=0") for word in ("--set", each)]
         flags = ("--batch", 4, "--epochs", 2, "--lr", 0.01, "--threads", 1, "-q", *settings, *more)
-        done = sentkit("train", name, path, "-m", tiny, "-o", "out", *flags)
+        if kind.takes_entries:
+            sentkit("build-entries", path, "-m", tiny, "-q", "-o", "entries.safetensors")
+            flags = (*flags, "--entries", "entries.safetensors")
+        done = sentkit("train", name, path, "-m", model, "-o", "out", *flags)
         assert (done.code, done.err) == (0, "")
         return tmp_path / "out"
 

@@ -3,15 +3,19 @@
 import json
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
 from sentkit.formats.checkpoints import read_checkpoint
 from sentkit.formats.rows import Inputs
+from sentkit.formats.store import open_store
 from sentkit.training.corpus import Corpus, map_corpus, write_corpus
+from sentkit.training.entries import read_entries
 from sentkit.training.examples import ExampleParser
 from sentkit.training.method import Method
 from sentkit.training.origin import Base, open_base
@@ -81,9 +85,39 @@ def corpus_of(tmp_path: Path, base: Base) -> Callable[..., Corpus]:
         folder.mkdir()
         path = folder / "rows.jsonl"
         path.write_text("".join(json.dumps(row) + "\n" for row in dicts))
-        parser = ExampleParser(kind.__name__, kind.reads(settings), {})
+        parser = ExampleParser(kind.__name__, kind.reads(base, settings), {})
         write_corpus(folder, Inputs([str(path)]), parser, base.tokenizer)
         return map_corpus(folder)
+
+    return make
+
+
+@pytest.fixture
+def entries_in() -> Callable[..., np.ndarray]:
+    """A vector file of these entries, with random vectors unless they are given; the vectors."""
+
+    def write(
+        path: Path, names: list[str], width: int = 16, vectors: Any = None, seed: int = 0, **spec: Any
+    ) -> np.ndarray:
+        random = np.random.default_rng(seed).standard_normal((len(names), width))
+        found = np.array(random if vectors is None else vectors, np.float32)
+        with open_store(str(path), spec, ("embedding",), width=found.shape[1], force=True) as store:
+            for name, vector in zip(names, found, strict=True):
+                store.write(json.dumps({"entry": name}).encode(), vector)
+        return found
+
+    return write
+
+
+@pytest.fixture
+def with_entries(tmp_path: Path, base: Base, entries_in: Callable[..., np.ndarray]) -> Callable[..., Base]:
+    """The base, or another one, that is to predict these entries."""
+    own_base = base
+
+    def make(names: list[str], base: Base = own_base, **given: Any) -> Base:
+        path = tmp_path / f"entries{len(list(tmp_path.iterdir()))}.safetensors"
+        entries_in(path, list(dict.fromkeys(names)), **given)
+        return replace(base, entries=read_entries(str(path)))
 
     return make
 

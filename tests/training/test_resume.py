@@ -9,6 +9,7 @@ from sentkit.training.stopping import Stopped
 from sentkit.training.trainer import Trainer
 
 LABELS = ("entailment", "contradiction")
+ENTRIES = ["cat", "dog", "rain", "sea", "house"]  # each one token
 SMALL = {
     "simcse": {},
     "simcse-sup": {},
@@ -17,15 +18,17 @@ SMALL = {
     "pairsupcon": {"head_width": 8},
     "sbert": {},
     "mlm": {},
+    "defsent": {"part": 1},
+    "defsent-plus": {},
 }
 
 
-def rows_of(kind, settings, texts):
+def rows_of(kind, base, settings, texts):
     """Twelve rows with every member that the method asks for."""
-    names = kind.reads(settings).kinds[0].texts
+    names = kind.reads(base, settings).kinds[0].texts
     for number in range(12):
         own = {name: texts[(number + 3 * place) % len(texts)] for place, name in enumerate(names)}
-        yield {**own, "label": LABELS[number % 2], "score": number % 6}
+        yield {**own, "label": LABELS[number % 2], "score": number % 6, "entry": ENTRIES[number % 5]}
 
 
 def stopped_after(trainer, steps):
@@ -40,13 +43,13 @@ def stopped_after(trainer, steps):
 
 
 @pytest.mark.parametrize("name", METHODS)
-def test_a_stopped_run_ends_as_a_whole_one(name, trainer_of, texts):
+def test_a_stopped_run_ends_as_a_whole_one(name, trainer_of, with_entries, texts):
     """With dropout and chunks: weights, optimiser and position are equal to the last bit."""
-    kind = METHODS[name].load()
+    kind, base = METHODS[name].load(), with_entries(ENTRIES)
     given = {"batch": 4, "epochs": 3, "lr": 0.003, "chunk": 3, **SMALL[name]}
     settings = build(kind.Settings, {}, None, [f"{each}={value}" for each, value in given.items()])
-    rows = list(rows_of(kind, settings, texts))
-    whole, cut, rest = (trainer_of(kind, rows, **given) for _ in range(3))
+    rows = list(rows_of(kind, base, settings, texts))
+    whole, cut, rest = (trainer_of(kind, rows, base=base, **given) for _ in range(3))
     torch.manual_seed(11)
     whole.run()
     torch.manual_seed(11)

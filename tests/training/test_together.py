@@ -23,6 +23,8 @@ RUNS = {
     "pairsupcon": ["head_width=8"],
     "sbert": [],
     "mlm": [],
+    "defsent": ["part=1"],
+    "defsent-plus": [],
 }
 CHUNKED = {"simcse": [], "pairsupcon": ["head_width=8"], "sbert": []}
 

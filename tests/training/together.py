@@ -8,6 +8,7 @@ import json
 import os
 import socket
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -16,6 +17,7 @@ from sentkit.formats.checkpoints import read_checkpoint
 from sentkit.formats.rows import Inputs
 from sentkit.training.catalogue import find
 from sentkit.training.corpus import map_corpus, write_corpus
+from sentkit.training.entries import read_entries
 from sentkit.training.examples import ExampleParser
 from sentkit.training.origin import open_base
 from sentkit.training.ranks import open_ranks
@@ -33,9 +35,19 @@ def text(number):
 
 
 def row(number, names):
-    """With every member that a method asks for."""
+    """With every member that a method asks for; each entry is one token."""
     texts = {name: text(3 * number + place) for place, name in enumerate(names)}
-    return {**texts, "label": LABELS[number % 2], "score": number % 6}
+    return {**texts, "label": LABELS[number % 2], "score": number % 6, "entry": WORDS[number % 5]}
+
+
+def entries(path):
+    """Of the first words, with vectors of 16 numbers."""
+    rows = [
+        {"entry": word, "embedding": [((place * k) % 7) / 3 - 1 for k in range(1, 17)]}
+        for place, word in enumerate(WORDS[:5])
+    ]
+    path.write_text("".join(json.dumps(each) + "\n" for each in rows))
+    return read_entries(str(path))
 
 
 def train(base_name, own, name, assignments):
@@ -46,12 +58,11 @@ def train(base_name, own, name, assignments):
     settings = build(kind.Settings, kind.presets, None, [*plain, *assignments])
     torch.set_num_threads(1)
     torch.manual_seed(0)
-    base = open_base(read_checkpoint(base_name), 24)
-    method = kind.build(base, settings).double()
-    reads = kind.reads(settings)
     with open_ranks(torch.device("cpu")) as ranks:
         own = own / f"rank{ranks.rank}"
         own.mkdir(parents=True)
+        base = replace(open_base(read_checkpoint(base_name), 24), entries=entries(own / "entries.jsonl"))
+        method, reads = kind.build(base, settings).double(), kind.reads(base, settings)
         rows = [row(number, reads.kinds[0].texts) for number in range(10)]
         (own / "rows.jsonl").write_text("".join(json.dumps(each) + "\n" for each in rows))
         write_corpus(own, Inputs([str(own / "rows.jsonl")]), ExampleParser(name, reads, {}), base.tokenizer)

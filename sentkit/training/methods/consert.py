@@ -20,6 +20,7 @@ from sentkit.training.batches import Batch, Ids
 from sentkit.training.examples import NLI, Labels, Reads
 from sentkit.training.losses import paired_contrast
 from sentkit.training.method import Draw, Method, Outputs, Term, mean_of
+from sentkit.training.origin import Base
 from sentkit.training.recipe import Recipe
 from sentkit.training.settings import ours, paper, refuse_idle, released
 
@@ -142,7 +143,7 @@ class ConSERT(Method):
             self.classifier = nn.Linear(len(FEATURES[settings.pair_features]) * body.width, len(NLI))
 
     @classmethod
-    def reads(cls, settings: Settings) -> Reads:
+    def reads(cls, base: Base, settings: Settings) -> Reads:
         """Without labels, a pair is one sentence in two wordings, and each view is of one of them."""
         if settings.mode == "unsup":
             return Reads((SENTENCE, PAIR))

@@ -27,6 +27,7 @@ from sentkit.training.origin import Base
 from sentkit.training.recipe import Recipe
 from sentkit.training.settings import ours, paper, released
 
+FRESH = "--set head=fresh begins with one that has learned nothing"
 CLASSES = {  # what transformers calls a family with its head
     "bert": "BertForMaskedLM",
     "roberta": "RobertaForMaskedLM",
@@ -86,7 +87,7 @@ class MaskedLanguageModel(Method):
         return cls(body, settings, head_of(base, body.architecture, settings.head), vocabulary)
 
     @classmethod
-    def reads(cls, settings: Settings) -> Reads:
+    def reads(cls, base: Base, settings: Settings) -> Reads:
         return Reads((SENTENCE,))
 
     @classmethod
@@ -143,11 +144,10 @@ def head_of(base: Base, architecture: Architecture, kind: str) -> LanguageHead:
     return copy.deepcopy(own_head(base, architecture))
 
 
-def own_head(base: Base, architecture: Architecture) -> LanguageHead:
+def own_head(base: Base, architecture: Architecture, advice: str = FRESH) -> LanguageHead:
     """The base's own head; a UsageError where it has none."""
     found = read_head(base.stored, architecture, source=base.checkpoint.name)
     if found is None:
-        advice = "--set head=fresh begins with one that has learned nothing"
         raise UsageError(f"{base.checkpoint.name} has no language model's head", advice=advice)
     return found
 

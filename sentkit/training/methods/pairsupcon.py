@@ -17,6 +17,7 @@ from sentkit.training.losses import entailment_contrast
 from sentkit.training.method import Method, Outputs, Term, mean_of
 from sentkit.training.methods.sbert import pair_features
 from sentkit.training.optimisers import NamedGroup
+from sentkit.training.origin import Base
 from sentkit.training.recipe import Recipe
 from sentkit.training.settings import paper, refuse_idle, released
 
@@ -78,7 +79,7 @@ class PairSupCon(Method):
         self.relation = nn.Linear(3 * body.width, 2, bias=False) if tells else None
 
     @classmethod
-    def reads(cls, settings: Settings) -> Reads:
+    def reads(cls, base: Base, settings: Settings) -> Reads:
         return Reads((PAIR,), "label", RELATIONS)
 
     @classmethod

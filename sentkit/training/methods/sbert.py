@@ -16,6 +16,7 @@ from sentkit.training.batches import Batch
 from sentkit.training.examples import NLI, Labels, Reads, Scores
 from sentkit.training.losses import cosine_regression, triplet_margin
 from sentkit.training.method import Method, Outputs, Term, mean_of
+from sentkit.training.origin import Base
 from sentkit.training.recipe import Recipe
 from sentkit.training.settings import ours, paper, refuse_idle, released
 
@@ -89,7 +90,7 @@ class SBERT(Method):
         self.classifier = nn.Linear(3 * body.width, len(NLI)) if classifies else None
 
     @classmethod
-    def reads(cls, settings: Settings) -> Reads:
+    def reads(cls, base: Base, settings: Settings) -> Reads:
         return OBJECTIVES[settings.objective].reads(settings)
 
     @classmethod
@@ -99,7 +100,7 @@ class SBERT(Method):
     def encode(self, batch: Batch) -> Outputs:
         texts = [text for column in batch.texts for text in column]
         vectors = self.vectors(self.pack(texts), "mean").chunk(len(batch.texts))
-        names = self.reads(self.settings).kinds[0].texts
+        names = OBJECTIVES[self.settings.objective].reads(self.settings).kinds[0].texts
         outputs = dict(zip(names, vectors, strict=True))
         if self.classifier is not None:
             outputs["logits"] = self.classifier(pair_features(*vectors))

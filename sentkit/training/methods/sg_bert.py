@@ -125,7 +125,7 @@ class SelfGuided(Method):
         kept_layers(settings.guide_layers, base.architecture.depth)
 
     @classmethod
-    def reads(cls, settings: Settings) -> Reads:
+    def reads(cls, base: Base, settings: Settings) -> Reads:
         """Pairs are of a sentence and its paraphrase, such as its back-translation."""
         return Reads((SENTENCE,) if settings.second_text is None else (PAIR,))
 
@@ -193,9 +193,9 @@ def gelu_head(width: int, head_width: int) -> nn.Sequential:
     return head
 
 
-def layer_zero(body: Bert) -> list[nn.Module]:
-    """All that comes before the blocks."""
-    parts = (body.words, body.positions, body.types, body.norm, body.projection)
+def layer_zero(body: Bert, *, projection: bool = True) -> list[nn.Module]:
+    """All that comes before the blocks, with or without ELECTRA's projection to their width."""
+    parts = (body.words, body.positions, body.types, body.norm, body.projection if projection else None)
     return [part for part in parts if part is not None]
 
 

@@ -13,6 +13,7 @@ from sentkit.training.batches import Batch
 from sentkit.training.examples import Reads
 from sentkit.training.losses import in_batch_contrast
 from sentkit.training.method import Method, Outputs, Term, mean_of
+from sentkit.training.origin import Base
 from sentkit.training.recipe import Recipe
 from sentkit.training.settings import paper, released
 
@@ -41,7 +42,7 @@ class SimCSE(Method):
         self.head = nn.Linear(body.width, body.width)
 
     @classmethod
-    def reads(cls, settings: Settings) -> Reads:
+    def reads(cls, base: Base, settings: Settings) -> Reads:
         """A pair is two given views of one sentence, in place of two dropout masks."""
         return Reads((SENTENCE, PAIR))
 

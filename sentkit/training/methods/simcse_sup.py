@@ -38,7 +38,7 @@ class SupervisedSimCSE(SimCSE):
         check_pooler(base)
 
     @classmethod
-    def reads(cls, settings: SimCSE.Settings) -> Reads:
+    def reads(cls, base: Base, settings: SimCSE.Settings) -> Reads:
         return Reads((TRIPLET,))
 
     @classmethod

@@ -1,5 +1,6 @@
 """What a method is held against: transformers' own BertModel, padded, in float64 and without dropout."""
 
+import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,8 +10,23 @@ import pytest
 import torch
 from torch import Tensor
 
-from sentkit.training.origin import Base
+from sentkit.formats.checkpoints import read_checkpoint
+from sentkit.training.methods.mlm import CLASSES
+from sentkit.training.origin import Base, open_base
 from sentkit.training.trainer import Trainer
+
+NANO = Path(__file__).parent.parent.parent.parent / "sentkit/nano"
+SIZES = {
+    "vocab_size": 16384,
+    "hidden_size": 16,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "intermediate_size": 24,
+    "max_position_embeddings": 64,
+    "pad_token_id": 0,
+}
+NAMES = {"hidden_size": "dim", "num_hidden_layers": "n_layers", "num_attention_heads": "n_heads"}
+NAMES["intermediate_size"] = "hidden_dim"
 
 
 @dataclass(frozen=True)
@@ -60,3 +76,38 @@ def gradients_of() -> Callable[[Trainer, int], dict[str, Tensor]]:
         }
 
     return find
+
+
+@pytest.fixture
+def base_of(tmp_path: Path) -> Callable[..., Base]:
+    """A base of that family with nano's tokenizer, saved from its MaskedLM, or from another of its models."""
+    import transformers
+
+    def make(
+        family: str = "bert", head: str = "ForMaskedLM", name: str = "base", *, pooler: bool = False
+    ) -> Base:
+        sizes = {NAMES.get(key, key): value for key, value in SIZES.items()}
+        torch.manual_seed(3)
+        config = transformers.AutoConfig.for_model(family, **(sizes if family == "distilbert" else SIZES))
+        model = getattr(transformers, CLASSES[family].replace("ForMaskedLM", head))(config)
+        with torch.no_grad():
+            for weight in model.parameters():
+                weight.add_(torch.randn_like(weight) * 0.1)
+        model.save_pretrained(tmp_path / name)
+        if pooler:
+            add_pooler(tmp_path / name / "model.safetensors", f"{model.base_model_prefix}.")
+        for file in ("tokenizer.json", "tokenizer_config.json", "vocab.txt"):
+            shutil.copy(NANO / file, tmp_path / name / file)
+        return open_base(read_checkpoint(str(tmp_path / name)), 32)
+
+    return make
+
+
+def add_pooler(path: Path, prefix: str) -> None:
+    """Beside a language model's head, where transformers has no class that saves both."""
+    from safetensors.torch import load_file, save_file
+
+    width = SIZES["hidden_size"]
+    more = {"weight": torch.randn(width, width), "bias": torch.randn(width)}
+    named = {f"{prefix}pooler.dense.{name}": value for name, value in more.items()}
+    save_file(load_file(path) | named, path, {"format": "pt"})

@@ -1,11 +1,9 @@
 """Masked language models: what is hidden, what it costs, step by step, and what is left behind."""
 
 import math
-import shutil
 from collections import Counter
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -24,40 +22,8 @@ from sentkit.training.origin import open_base
 from sentkit.training.settings import build
 from sentkit.training.stopping import Stopped
 
-NANO = Path(__file__).parent.parent.parent.parent / "sentkit/nano"
 MASK, SPECIALS = 4, (0, 1, 2, 3, 4)  # of nano's tokenizer
-SIZES = {
-    "vocab_size": 16384,
-    "hidden_size": 16,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 2,
-    "intermediate_size": 24,
-    "max_position_embeddings": 64,
-    "pad_token_id": 0,
-}
-NAMES = {"hidden_size": "dim", "num_hidden_layers": "n_layers", "num_attention_heads": "n_heads"}
-NAMES["intermediate_size"] = "hidden_dim"
 every_family = pytest.mark.parametrize("family", CLASSES)
-
-
-@pytest.fixture
-def base_of(tmp_path):
-    """A base of that family with nano's tokenizer, saved from its MaskedLM, or from its bare Model."""
-
-    def make(family="bert", head="ForMaskedLM", name="base"):
-        sizes = {NAMES.get(key, key): value for key, value in SIZES.items()}
-        torch.manual_seed(3)
-        config = transformers.AutoConfig.for_model(family, **(sizes if family == "distilbert" else SIZES))
-        model = getattr(transformers, CLASSES[family].replace("ForMaskedLM", head))(config)
-        with torch.no_grad():
-            for weight in model.parameters():
-                weight.add_(torch.randn_like(weight) * 0.1)
-        model.save_pretrained(tmp_path / name)
-        for file in ("tokenizer.json", "tokenizer_config.json", "vocab.txt"):
-            shutil.copy(NANO / file, tmp_path / name / file)
-        return open_base(read_checkpoint(str(tmp_path / name)), 32)
-
-    return make
 
 
 @pytest.fixture

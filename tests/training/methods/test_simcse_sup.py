@@ -118,7 +118,7 @@ def test_dev_is_read_through_the_head(trainer_of, triplets, base, tmp_path):
         '{"text_a":"rain","text_b":"birds fly south","score":2}\n'
     )
     dev = read_dev(str(path), base.reading)
-    packed = trainer.method.pack(list(dev.tokens))
+    packed = trainer.method.pack([np.array(each.ids) for each in dev.tokens])
     trainer.method.eval()
     with torch.no_grad():
         states = trainer.method.vectors(packed, "cls")

@@ -1,0 +1,91 @@
+"""The entries of a dictionary with a vector each, as `sentkit build-entries` writes them: the targets."""
+
+import hashlib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import orjson
+from numpy.typing import NDArray
+
+from sentkit.errors import DataError
+from sentkit.formats.files import readable
+from sentkit.formats.fingerprint import is_space, space_of
+from sentkit.formats.kinds import wrong_member
+from sentkit.formats.rows import Inputs
+from sentkit.formats.store import BLOCK, Store, is_store
+from sentkit.formats.vectors import VectorReader, VectorRow
+
+
+@dataclass(frozen=True, slots=True)
+class Entries:
+    path: str
+    vectors: NDArray[np.float32]  # (n, d)
+    places: Mapping[str, int]  # name -> row
+    spec: Mapping[str, Any]  # `_emb`, and what the file says of where they come from
+    hash: str  # of names, vectors and their space
+
+    @property
+    def space(self) -> str:
+        """The hash of the space that the vectors are of, where they say one."""
+        return space_said(self.spec)
+
+    @property
+    def lineage(self) -> dict[str, Any]:
+        """What a checkpoint trained on them says of them."""
+        names = ("_emb", "model", "weights", "readout", "steps", "entries")
+        said = {name: self.spec[name] for name in names if self.spec.get(name)}
+        return {"file": readable(self.path), "hash": self.hash, "count": len(self.places), **said}
+
+    def strange_to(self, tokenizer: str, family: object) -> str:
+        """Why they seem to be of another kind of model than one with this tokenizer; empty if they do not."""
+        made_by = self.spec.get("model", "another model")
+        theirs = self.spec.get("entries")
+        theirs = theirs.get("family") if isinstance(theirs, dict) else None
+        if theirs and theirs != family:
+            return f"{self.path}: made by {made_by}, a {theirs}, and this is a {family}"
+        if self.spec.get("tokenizer", tokenizer) != tokenizer:
+            return f"{self.path}: made by {made_by}, which has another tokenizer"
+        return ""
+
+
+def read_entries(path: str) -> Entries:
+    """All entries, their vectors in memory once; those of a vector file stay there, and are mapped."""
+    reader, places, vectors = VectorReader(Inputs([path])), dict[str, int](), list[NDArray[np.float32]]()
+    for name, row in reader.read(entry_of):
+        if name in places:
+            raise row.row.error(f'the entry "{name:.80}" stands twice')
+        places[name] = len(places)
+        if not is_store(path):
+            vectors.append(row.vectors[0])
+    if not places:
+        raise DataError("no entries", source=path)
+    if is_store(path):
+        matrix, spec = Store(path).mapped()[:, 0], dict(Store(path).spec)
+    else:
+        matrix, spec = np.stack(vectors), {"_emb": reader.emb} if reader.emb else {}
+    return Entries(path, matrix, places, spec, hash_of(places, matrix, space_said(spec)))
+
+
+def space_said(spec: Mapping[str, Any]) -> str:
+    emb = spec.get("_emb")
+    found = space_of(emb) if isinstance(emb, str) else ""
+    return found if is_space(found) else ""
+
+
+def entry_of(row: VectorRow) -> tuple[str, VectorRow]:
+    name = row.row.values.get("entry")
+    if not isinstance(name, str):
+        raise wrong_member(row.row, "entry", "a string")
+    if len(row.vectors) != 1:
+        raise row.row.error(f"{len(row.vectors)} vectors in this row, and an entry has one")
+    return name, row
+
+
+def hash_of(names: Iterable[str], vectors: NDArray[np.float32], space: str) -> str:
+    """Not of the label: the same entries from a folder that was renamed are the same."""
+    found = hashlib.blake2b(orjson.dumps([space, *names]), digest_size=16)
+    for start in range(0, len(vectors), BLOCK):
+        found.update(vectors[start : start + BLOCK].astype("<f4", copy=False).tobytes())
+    return found.hexdigest()

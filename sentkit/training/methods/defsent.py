@@ -1,0 +1,118 @@
+"""DefSent (arXiv 2105.04339): a definition's vector, through the language model's head, predicts its word."""
+
+import hashlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch.nn import functional as F
+
+from sentkit.formats.kinds import ENTRY
+from sentkit.model.bert import Bert
+from sentkit.model.lmhead import LanguageHead
+from sentkit.model.readouts import widened
+from sentkit.model.words import single_tokens
+from sentkit.training.batches import Batch
+from sentkit.training.examples import Reads, Words
+from sentkit.training.method import Method, Outputs, Term, mean_of
+from sentkit.training.methods.mlm import own_head
+from sentkit.training.methods.sg_bert import layer_zero
+from sentkit.training.origin import Base
+from sentkit.training.recipe import Recipe
+from sentkit.training.settings import ours, paper, released
+
+TRAIN_ONE = "sentkit train mlm --set head=fresh gives an encoder one"
+
+
+class DefSent(Method):
+    @dataclass(frozen=True, kw_only=True)
+    class Settings(Recipe):
+        pooling: str = paper("cls", "how a definition becomes a vector", choices=("cls", "mean", "max"))
+        part: float = paper(0.8, "part of the words that are learned from, by the word", above=0, most=1)
+        batch: int = paper(16)
+        lr: float = paper(5.657e-6)
+        schedule: str = paper("warmup-constant")
+        warmup: float = paper(0.1)
+        optimizer: str = released("adam")
+        clip: float = released(0.0)
+        max_length: int = ours(128)
+
+    presets: ClassVar = {
+        "bert-base-cls": {},
+        "bert-base-mean": {"pooling": "mean", "lr": 1.131e-5},
+        "bert-base-max": {"pooling": "max", "lr": 1.131e-5},
+        "bert-large-cls": {},
+        "bert-large-mean": {"pooling": "mean", "lr": 1.131e-5},
+        "bert-large-max": {"pooling": "max", "lr": 8e-6},
+        "roberta-base-cls": {},
+        "roberta-base-mean": {"pooling": "mean", "lr": 8e-6},
+        "roberta-base-max": {"pooling": "max", "lr": 4e-6},
+        "roberta-large-cls": {"lr": 4e-6},
+        "roberta-large-mean": {"pooling": "mean", "lr": 4e-6},
+        "roberta-large-max": {"pooling": "max"},
+    }
+    row_wise: ClassVar = True
+    needs_packed: ClassVar = "a language model's head"
+    fixed: ClassVar = ("head.",)
+    body: Bert
+
+    def __init__(self, body: Bert, settings: Settings, head: LanguageHead) -> None:
+        super().__init__(body, settings)
+        self.head = head.requires_grad_(False)
+        for module in layer_zero(body, projection=False):
+            module.requires_grad_(False)
+
+    @classmethod
+    def build(cls, base: Base, settings: Settings) -> "DefSent":
+        assert base.architecture is not None, "needs_packed is refused before"
+        body = base.body(settings.dropout)
+        assert isinstance(body, Bert), "needs_packed is refused before"
+        return cls(body, settings, own_head(base, base.architecture, TRAIN_ONE))
+
+    @classmethod
+    def check(cls, base: Base, settings: Settings) -> None:
+        assert base.architecture is not None, "needs_packed is refused before"
+        own_head(base, base.architecture, TRAIN_ONE)
+
+    @classmethod
+    def reads(cls, base: Base, settings: Settings) -> Reads:
+        return Reads((ENTRY,), "entry", Words(number_of(base, settings.part)))
+
+    @classmethod
+    def readout(cls, settings: Settings) -> str:
+        return str(settings.pooling)
+
+    def encode(self, batch: Batch) -> Outputs:
+        vectors = self.vectors(self.pack(batch.texts[0]), self.settings.pooling)
+        logits = self.head(vectors, self.body.words.weight)  # (b, v)
+        assert batch.targets is not None, "each definition has its word"
+        words = torch.from_numpy(batch.targets).to(self.device).long()
+        return {"nll": F.cross_entropy(widened(logits), words, reduction="none")}
+
+    def loss(self, outputs: Outputs) -> dict[str, Term]:
+        return {"word": mean_of(outputs["nll"])}
+
+
+def number_of(base: Base, part: float) -> Callable[[str], int | None]:
+    """The token that is a word; None where it is not one of the model's, or is among those held out."""
+    assert base.architecture is not None, "needs_packed is refused before"
+    rows = base.architecture.vocabulary  # some tokenizers name more tokens
+    known: dict[str, int | None] = {}
+
+    def find(word: str) -> int | None:
+        if word not in known:
+            number = single_tokens(base.tokenizer, [word])[0] if share_of(word) < part else None
+            known[word] = None if number is None or number >= rows else number
+        return known[word]
+
+    return find
+
+
+def share_of(word: str) -> float:
+    """Where a word lies between 0 and 1: the same on every machine and for every dictionary.
+
+    However it is written, since `Cat` and `cat` are one token of many models.
+    """
+    raw = word.strip().casefold().encode()
+    return int.from_bytes(hashlib.blake2b(raw, digest_size=6).digest()) / (1 << 48)

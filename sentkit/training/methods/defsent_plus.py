@@ -1,0 +1,139 @@
+"""DefSent+ (arXiv 2405.16153): a definition predicts its entry among the vectors of all entries."""
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from sentkit.errors import DataError, UsageError
+from sentkit.formats.kinds import ENTRY
+from sentkit.formats.modules import Pooler
+from sentkit.formats.readout import parse_readout
+from sentkit.model.bert import ACTIVATIONS, Bert
+from sentkit.model.readouts import widened
+from sentkit.training.batches import Batch
+from sentkit.training.entries import Entries
+from sentkit.training.examples import Places, Reads
+from sentkit.training.method import Method, Outputs, Term, mean_of
+from sentkit.training.origin import Base
+from sentkit.training.projection import Projection, projection_of
+from sentkit.training.recipe import Recipe
+from sentkit.training.settings import ours, paper, released
+
+STEPS = ("", "-step2", "-step3")
+
+
+def by_step(name: str, rates: tuple[float, ...], **more: Any) -> dict[str, dict[str, Any]]:
+    """A preset for each progressive step: the learning rate never rises from one to the next."""
+    return {name + step: {"lr": rate, **more} for step, rate in zip(STEPS, rates, strict=False)}
+
+
+class DefSentPlus(Method):
+    @dataclass(frozen=True, kw_only=True)
+    class Settings(Recipe):
+        pooling: str = paper("cls", "what the pooler is given", choices=("cls", "mean"))
+        pooler: str = ours(
+            "auto",
+            "where it begins: auto takes the language model's head where the pooler was never trained",
+            choices=("auto", "checkpoint", "lm-head"),
+        )
+        readouts: str = paper("mean,cls,prompt", "of these --dev chooses; the first is watched")
+        template: str = released("defsent-plus", "a name, or words around [X] and [MASK], for prompt")
+        batch: int = paper(32)
+        lr: float = paper(5e-5)
+        optimizer: str = released("adamw-hf")
+        schedule: str = released("linear")
+        clip: float = released(1.0)
+        max_length: int = ours(128)
+
+        def __post_init__(self) -> None:
+            super().__post_init__()
+            for name in self.readouts.split(","):
+                if parse_readout(name.strip()).pooled:
+                    problem = f"readouts={self.readouts}: the pooler is for entries, and not for sentences"
+                    raise UsageError(problem, advice="encode --readout pooler reads it")
+
+    presets: ClassVar = {
+        **by_step("bert-base", (5e-5, 4e-5, 3e-5)),
+        **by_step("bert-large", (4e-5, 4e-5, 3e-5)),
+        **by_step("roberta-base", (3e-5, 2e-5, 1e-5), pooling="mean"),
+        **by_step("roberta-large", (3e-5, 2e-5, 1e-5), pooling="mean"),
+        **by_step("simcse-bert-base", (3e-5,)),
+        **by_step("simcse-bert-large", (1e-5,)),
+        **by_step("simcse-roberta-base", (1e-5,), pooling="mean"),
+        **by_step("simcse-roberta-large", (3e-5, 2e-5), pooling="mean"),
+    }
+    row_wise: ClassVar = True
+    takes_entries: ClassVar = True
+    needs_packed: ClassVar = "a pooler that it can train"
+    body: Bert
+    entries: Tensor  # (n, d)
+
+    def __init__(self, body: Bert, settings: Settings, projection: Projection, entries: Entries) -> None:
+        super().__init__(body, settings)
+        self.projection = projection.layer
+        self.activation = projection.activation
+        self.space = entries.space
+        # No parameter, and in no state: it is read again from its file.
+        self.register_buffer("entries", torch.from_numpy(entries.vectors), persistent=False)
+
+    @classmethod
+    def build(cls, base: Base, settings: Settings) -> "DefSentPlus":
+        assert base.entries is not None, "check refuses it before"
+        body = base.body(settings.dropout)
+        assert isinstance(body, Bert), "needs_packed is refused before"
+        return cls(body, settings, projection_of(base, settings.pooler), base.entries)
+
+    @classmethod
+    def check(cls, base: Base, settings: Settings) -> None:
+        if base.entries is None:
+            advice = "sentkit build-entries makes them: --entries entries.safetensors"
+            raise UsageError("defsent-plus needs --entries", advice=advice)
+        projection = projection_of(base, settings.pooler)
+        width = base.entries.vectors.shape[1]
+        if width != projection.layer.out_features:
+            problem = f"entries of {width} numbers, and the pooler gives {projection.layer.out_features}"
+            raise DataError(problem, source=base.entries.path)
+        assert base.architecture is not None, "needs_packed is refused before"
+        for name in cls.readouts(settings):
+            parse_readout(name).resolved(base.architecture.depth)
+        if "prompt" in cls.readouts(settings):
+            base.through(settings.template)
+
+    @classmethod
+    def reads(cls, base: Base, settings: Settings) -> Reads:
+        places = {} if base.entries is None else base.entries.places
+        source = "" if base.entries is None else base.entries.path
+        return Reads((ENTRY,), "entry", Places(places, source))
+
+    @classmethod
+    def readout(cls, settings: Settings) -> str:
+        return cls.readouts(settings)[0]
+
+    @classmethod
+    def readouts(cls, settings: Settings) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(name.strip() for name in settings.readouts.split(",")))
+
+    @classmethod
+    def template(cls, settings: Settings) -> str:
+        return settings.template
+
+    def encode(self, batch: Batch) -> Outputs:
+        vectors = self.vectors(self.pack(batch.texts[0]), self.settings.pooling)
+        read = ACTIVATIONS[self.activation](self.projection(vectors))
+        assert batch.targets is not None, "each definition has its entry"
+        places = torch.from_numpy(batch.targets).to(self.device).long()
+        # Not under autocast, which would make a copy of all entries in bfloat16 at each step.
+        with torch.autocast(self.device.type, enabled=False):
+            return {"nll": F.cross_entropy(widened(read) @ self.entries.T, places, reduction="none")}
+
+    def loss(self, outputs: Outputs) -> dict[str, Term]:
+        return {"entry": mean_of(outputs["nll"])}
+
+    def pooler(self) -> nn.Linear:
+        return self.projection
+
+    def pooler_note(self) -> Pooler:
+        return Pooler(self.activation, f"pooler:{self.settings.pooling}", self.space)

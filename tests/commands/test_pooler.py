@@ -1,0 +1,212 @@
+"""The readouts through a pooler: their activation, their space, and the space in which they land."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from sentkit.formats.checkpoints import read_checkpoint
+from sentkit.formats.fingerprint import digest, lands_in
+from sentkit.formats.store import Store
+from sentkit.formats.tensors import read_array
+from sentkit.model import open_encoder
+from sentkit.model.reading import Wishes, plan_reading
+from sentkit.model.weights import read_tensors, weights_hash
+from sentkit.transforms.affine import write_affine
+
+LANDING = "0123456789ab"
+FUNCTIONS = {"tanh": torch.tanh, "gelu": torch.nn.functional.gelu, "silu": torch.nn.functional.silu}
+
+
+@pytest.fixture
+def saying(tiny, copy_of, tmp_path):
+    """A copy of tiny whose sentkit.json says this of its pooler."""
+
+    def make(pooler, name="said", **more):
+        folder = copy_of(tiny, name)
+        own = {"readout": "mean", "pooler": pooler, **more}
+        (folder / "sentkit.json").write_text(json.dumps(own))
+        return folder
+
+    return make
+
+
+@pytest.fixture
+def few(sentences):
+    return [sentences[0], sentences[5], sentences[7], sentences[27]]
+
+
+def worked(folder, texts, pooling, activation):
+    """W x + b of the vectors that the readout before the pooler gives."""
+    checkpoint = read_checkpoint(str(folder))
+    reading = plan_reading(checkpoint, Wishes(readout=pooling))
+    encoder = open_encoder(checkpoint, reading, device="cpu", precision="fp32")
+    weight, bias = (
+        torch.from_numpy(read_array(folder / "model.safetensors", f"pooler.dense.{name}").copy())
+        for name in ("weight", "bias")
+    )
+    vectors = [torch.from_numpy(encoder([each])[0])[0] for each in reading.tokenizer(texts)]
+    return np.stack([FUNCTIONS[activation](weight @ each + bias).numpy() for each in vectors])
+
+
+@pytest.mark.parametrize("pooling", ["cls", "mean"])
+@pytest.mark.parametrize("activation", FUNCTIONS)
+def test_the_activation_is_that_of_sentkit_json(sentkit, saying, few, pooling, activation):
+    folder = saying({"activation": activation})
+    done = sentkit("encode", "-m", folder, "--readout", f"pooler:{pooling}", stdin="\n".join(few))
+
+    assert done.code == 0
+    assert np.abs(done.vectors() - worked(folder, few, pooling, activation)).max() < 1e-5
+
+
+def test_without_a_word_it_is_tanh(sentkit, tiny, few):
+    done = sentkit("encode", "-m", tiny, "--readout", "pooler", stdin="\n".join(few))
+
+    assert np.abs(done.vectors() - worked(tiny, few, "cls", "tanh")).max() < 1e-5
+
+
+def spaces_of(sentkit, folder, readout):
+    sentkit("encode", "-m", folder, "--readout", readout, "-o", "v.safetensors", "-f", stdin="a cat\n")
+    spec = Store("v.safetensors").spec
+    return spec["_emb"].rpartition(":")[2], spec
+
+
+def test_the_space_of_a_usual_pooler_is_what_it_always_was(sentkit, tiny, saying):
+    """Weights with the pooler, rules, tokenizer, layers and reduction; where it lands is no part of it."""
+    space, spec = spaces_of(sentkit, tiny, "pooler")
+    weights = weights_hash(read_tensors([tiny / "model.safetensors"]), with_pooler=True)
+    rules = [2, "gelu", 1e-12, 0]  # heads, activation, epsilon of the norms, first position
+    said = saying({"activation": "tanh", "readout": "pooler:cls", "lands_in": LANDING})
+
+    assert spec["weights"] == weights
+    assert space == digest([weights, rules, spec["tokenizer"], [[3], "pooler"]])
+    assert space == spaces_of(sentkit, tiny, "pooler:cls")[0] == spaces_of(sentkit, said, "pooler")[0]
+
+
+def test_other_activations_and_the_mean_are_other_spaces(sentkit, tiny, saying):
+    gelu = saying({"activation": "gelu"})
+    found = [spaces_of(sentkit, model, f"pooler:{p}")[0] for model in (tiny, gelu) for p in ("cls", "mean")]
+
+    assert len(set(found)) == 4
+    assert spaces_of(sentkit, tiny, "mean")[0] == spaces_of(sentkit, gelu, "mean")[0]
+
+
+@pytest.mark.parametrize("trained", ["cls", "mean"])
+def test_the_label_says_where_it_lands(sentkit, saying, trained):
+    """For the readout it was trained through alone."""
+    folder = saying({"activation": "gelu", "readout": f"pooler:{trained}", "lands_in": LANDING})
+
+    def emb(readout, *flags):
+        done = sentkit("encode", "-m", folder, "--readout", readout, *flags, stdin="a cat\n")
+        return done.rows[0]["_emb"]
+
+    own, other = f"pooler:{trained}", "pooler:cls" if trained == "mean" else "pooler:mean"
+    assert emb(own).startswith(f"said/{own}>{LANDING}:")
+    assert lands_in(emb(own)) == LANDING
+    assert lands_in(emb(other)) is lands_in(emb("mean")) is lands_in(emb("cls")) is None
+    if trained == "cls":
+        assert lands_in(emb("pooler")) == LANDING
+
+
+def test_a_step_behind_it_ends_the_landing(sentkit, saying):
+    folder = saying({"activation": "gelu", "readout": "pooler:cls", "lands_in": LANDING})
+    write_affine(
+        Path("t.safetensors"), np.eye(16, dtype=np.float32), np.ones(16, np.float32), {"kind": "pca"}
+    )
+    for flags in (("--normalize",), ("--dim", 8), ("--transform", "t.safetensors")):
+        done = sentkit("encode", "-m", folder, "--readout", "pooler", *flags, stdin="a cat\n")
+
+        assert lands_in(done.rows[0]["_emb"]) is None
+
+
+@pytest.mark.parametrize("pooling", ["cls", "mean"])
+@pytest.mark.parametrize("activation", FUNCTIONS)
+def test_an_export_is_read_alike_by_sentence_transformers(
+    sentkit, saying, few, tmp_path, pooling, activation
+):
+    """By sentkit from the folder too; without sentkit.json sentkit says what it cannot run."""
+    from sentence_transformers import SentenceTransformer
+
+    note = {"activation": activation, "readout": f"pooler:{pooling}", "lands_in": LANDING}
+    folder, readout = saying(note), f"pooler:{pooling}"
+    made = sentkit("export", "-q", "-m", folder, "--readout", readout, "-o", "made")
+    by_flags, by_folder = (
+        sentkit("encode", "-m", model, *more, "--precision", "fp32", stdin="\n".join(few))
+        for model, more in ((folder, ("--readout", readout)), ("made", ()))
+    )
+    theirs = SentenceTransformer("made", device="cpu", model_kwargs={"dtype": torch.float32}).encode(few)
+    own = json.loads((tmp_path / "made/sentkit.json").read_text())
+    (tmp_path / "made/sentkit.json").unlink()
+    bare = sentkit("encode", "-m", "made", stdin="\n".join(few))
+
+    assert (made.code, made.err) == (0, "")
+    assert own["pooler"] == note
+    assert own["steps"] == []
+    assert np.array_equal(by_flags.vectors(), by_folder.vectors())
+    assert by_flags.rows[0]["_emb"].rpartition(">")[2] == by_folder.rows[0]["_emb"].rpartition(">")[2]
+    assert np.abs(theirs - by_flags.vectors()).max() < 1e-5
+    if activation == "tanh":
+        assert np.abs(bare.vectors() - theirs).max() < 1e-5
+    else:
+        assert (bare.code, "which sentkit cannot run" in bare.err) == (65, True)
+
+
+def test_an_export_of_another_readout_keeps_what_is_said(sentkit, saying, few):
+    """So that the pooler is still read rightly on request."""
+    folder = saying({"activation": "gelu", "readout": "pooler:cls", "lands_in": LANDING})
+    sentkit("export", "-q", "-m", folder, "--readout", "cls", "-o", "made")
+    one, other = (
+        sentkit("encode", "-m", model, "--readout", "pooler", stdin="\n".join(few))
+        for model in (folder, "made")
+    )
+
+    assert np.array_equal(one.vectors(), other.vectors())
+    assert one.rows[0]["_emb"].rpartition(">")[2] == other.rows[0]["_emb"].rpartition(">")[2]
+
+
+def test_an_activation_without_a_stock_module_is_not_said(sentkit, saying, tmp_path):
+    folder = saying({"activation": "gelu_tanh"})
+    done = sentkit("export", "-m", folder, "--readout", "pooler", "-o", "made")
+
+    assert done.code == 0
+    assert done.told[0].startswith("sentkit export: warning: no modules.json: ")
+    assert not (tmp_path / "made/modules.json").exists()
+    one, other = (
+        sentkit("encode", "-m", model, "--readout", "pooler", stdin="a cat\n") for model in (folder, "made")
+    )
+    assert one.rows[0]["embedding"] == other.rows[0]["embedding"]
+
+
+HOSTILE = [
+    "gelu",
+    ["gelu"],
+    None,
+    7,
+    {"activation": 7},
+    {"activation": None},
+    {"activation": "exec"},
+    {"activation": ""},
+    {"readout": "cls"},
+    {"readout": "no such"},
+    {"readout": "pooler:cls", "lands_in": "a b"},
+    {"readout": "pooler:cls", "lands_in": "0123456789AB"},
+    {"readout": "pooler:cls", "lands_in": "0123456789ab\n"},
+    {"lands_in": LANDING},
+    {"lands_in": ["x"]},
+]
+
+
+@pytest.mark.parametrize("pooler", HOSTILE, ids=str)
+def test_what_is_said_of_a_pooler_is_not_believed_blindly(sentkit, saying, pooler):
+    done = sentkit("encode", "-m", saying(pooler), "--readout", "pooler", stdin="a cat\n")
+
+    assert done.code == 65
+    assert "pooler" in done.told[0]
+
+
+def test_words_of_a_later_version_are_passed_over(sentkit, saying):
+    done = sentkit("encode", "-m", saying({"activation": "gelu", "norm": "layer"}), stdin="a cat\n")
+
+    assert done.code == 0

@@ -1,0 +1,393 @@
+"""`sentkit train defsent-plus`: definitions and entries in, a checkpoint out, read in the best way."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from sentkit.formats.checkpoints import read_checkpoint
+from sentkit.formats.fingerprint import lands_in
+from sentkit.formats.store import Store
+from sentkit.training.trainer import Trainer
+
+DICTIONARY = [
+    {"entry": "cat", "definition": "a small animal that purrs"},
+    {"entry": "hot dog", "definition": "a sausage in a roll"},
+    {"entry": "rain", "definition": "water that falls from clouds"},
+    {"entry": "cat", "definition": "a whip with nine cords"},
+    {"entry": "sea", "definition": "much salt water"},
+    {"entry": "to walk", "definition": "go on foot"},
+    {"entry": "rain", "definition": "a steady fall of anything"},
+]
+TEXTS = [
+    "a man plays a guitar", "someone makes music", "the cat sleeps", "a dog runs", "rain",
+    "two people walk along the river", "birds fly south", "the market fell", "she reads a book",
+]  # fmt: skip
+SCORES = (3.0, 1.0, 2.5, 0.0, 4.0, 1.5, 2.0, 0.5)
+QUICK = ("--batch", 3, "--threads", 1, "-q")
+
+
+@pytest.fixture
+def rows(tmp_path, jsonl):
+    (tmp_path / "dict.jsonl").write_bytes(jsonl(*DICTIONARY))
+    return "dict.jsonl"
+
+
+@pytest.fixture
+def dev(tmp_path, jsonl):
+    pairs = zip(TEXTS, TEXTS[1:], SCORES, strict=False)
+    (tmp_path / "dev.jsonl").write_bytes(
+        jsonl(*({"text_a": a, "text_b": b, "score": s} for a, b, s in pairs))
+    )
+    return "dev.jsonl"
+
+
+@pytest.fixture
+def entries(sentkit, rows, tiny):
+    done = sentkit("build-entries", rows, "-m", tiny, "--readout", "mean", "-o", "entries.safetensors", "-q")
+    assert (done.code, done.err) == (0, "")
+    return "entries.safetensors"
+
+
+@pytest.fixture
+def train(sentkit, tiny, rows, entries):
+    """`sentkit train defsent-plus dict.jsonl --entries entries.safetensors -m TINY -o out` and more."""
+
+    def run(*flags, method="defsent-plus", rows=rows, model=tiny, output="out", entries=entries, **given):
+        own = () if entries is None else ("--entries", entries)
+        return sentkit("train", method, rows, "-m", model, "-o", output, *own, *QUICK, *flags, **given)
+
+    return run
+
+
+def said(folder="out"):
+    return json.loads((Path(folder) / "sentkit.json").read_text())
+
+
+def contents(folder):
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def space_of_entries():
+    return Store("entries.safetensors").spec["_emb"].rpartition(":")[2]
+
+
+# What comes out.
+
+
+def test_a_checkpoint_comes_out_that_says_what_it_was_trained_on(train, sentkit, tiny):
+    done = train("--lr", 0.01, "--set", "pooling=mean")
+    own, spec = said(), Store("entries.safetensors").spec
+    encoded, pooled = (
+        sentkit("encode", "-m", "out", *more, stdin="a cat\n").rows[0]["_emb"]
+        for more in ((), ("--readout", "pooler:mean"))
+    )
+
+    assert (done.code, done.err) == (0, "")
+    assert (done.rows[0]["method"], done.rows[0]["step"]) == ("defsent-plus", 3)
+    assert (own["readout"], own["rows"], own["parents"]) == ("mean", 7, [str(tiny)])
+    assert own["pooler"] == {"activation": "tanh", "readout": "pooler:mean", "lands_in": space_of_entries()}
+    assert own["entries"].items() >= {"file": "entries.safetensors", "count": 5, "_emb": spec["_emb"]}.items()
+    assert own["entries"]["hash"] == own["run"]["entries"]
+    assert (encoded.partition(":")[0], lands_in(encoded)) == ("out/mean", None)
+    assert lands_in(pooled) == space_of_entries()
+    assert "dev_by_readout" not in own
+
+
+def test_definitions_find_their_entries(train, sentkit, rows, tmp_path, jsonl):
+    """What it learns: the product of a definition's vector with its own entry's is the greatest."""
+    names = [*dict.fromkeys(row["entry"] for row in DICTIONARY)]
+    matrix = 3 * np.eye(16)[: len(names)]
+    own = ({"entry": name, "embedding": list(row)} for name, row in zip(names, matrix, strict=True))
+    (tmp_path / "own.jsonl").write_bytes(jsonl(*own))
+    train("--lr", 0.003, "--epochs", 100, "--set", "dropout=0", entries="own.jsonl")
+    given = ("-m", "out", "--readout", "pooler:cls", "--field", "text=definition")
+    vectors = sentkit("encode", rows, *given).vectors()
+
+    assert [names[n] for n in (vectors @ matrix.T).argmax(1)] == [row["entry"] for row in DICTIONARY]
+
+
+def test_each_progressive_step_begins_with_the_same_weights(train, sentkit, rows, tmp_path):
+    """Entries of the first step's result, training from the first step's base: its hash is the same."""
+    train("--lr", 0.01)
+    more = ("-m", "out", "--readout", "mean", "-o", "second.safetensors", "-q")
+    assert sentkit("build-entries", rows, *more).code == 0
+    assert train("--lr", 0.01, output="two", entries="second.safetensors").code == 0
+    train("--lr", 0.01, output="on", model="out")
+    one, two, on = said("out"), said("two"), said("on")
+
+    assert one["run"]["base"] == two["run"]["base"] != on["run"]["base"]
+    assert one["run"]["entries"] != two["run"]["entries"]
+    assert one["pooler"]["lands_in"] != two["pooler"]["lands_in"]
+    assert two["parents"] == one["parents"]
+    assert contents(tmp_path / "out")["model.safetensors"] != contents(tmp_path / "two")["model.safetensors"]
+
+
+def test_entries_may_be_rows(train, sentkit, rows, tiny, tmp_path):
+    """The same bytes come out, but for what a vector file says of itself."""
+    done = sentkit("build-entries", rows, "-m", tiny, "--readout", "mean", "-q")
+    (tmp_path / "entries.jsonl").write_bytes(done.out)
+    train("--lr", 0.01)
+    assert train("--lr", 0.01, output="two", entries="entries.jsonl").code == 0
+    one, two = contents(tmp_path / "out"), contents(tmp_path / "two")
+
+    assert said("out")["run"] == said("two")["run"]
+    assert {name for name in one if one[name] != two[name]} <= {"sentkit.json"}
+
+
+def test_other_names_of_the_members(train, tmp_path, jsonl):
+    train("--lr", 0.01)
+    renamed = ({"word": row["entry"], "gloss": row["definition"]} for row in DICTIONARY)
+    (tmp_path / "renamed.jsonl").write_bytes(jsonl(*renamed))
+    fields = ("--field", "definition=gloss", "--field", "entry=word")
+    done = train("--lr", 0.01, *fields, rows="renamed.jsonl", output="two")
+
+    assert done.code == 0
+    assert contents(tmp_path / "out") == contents(tmp_path / "two")
+
+
+def test_a_dictionary_may_be_a_table(train, tmp_path):
+    table = "entry\tdefinition\n" + "".join(f"{row['entry']}\t{row['definition']}\n" for row in DICTIONARY)
+    (tmp_path / "dict.tsv").write_text(table)
+    train("--lr", 0.01)
+    assert train("--lr", 0.01, rows="dict.tsv", output="two").code == 0
+
+    assert contents(tmp_path / "out") == contents(tmp_path / "two")
+
+
+def test_several_seeds_are_runs_of_their_own(train, tmp_path, dev):
+    done = train("--seed", "0..1", "--dev", dev, "--lr", 0.01, output="runs")
+    one, two = (contents(tmp_path / f"runs/seed-{n}") for n in range(2))
+
+    assert done.code == 0
+    assert [row.get("seed") for row in done.rows[:2]] == [0, 1]
+    assert one["model.safetensors"] != two["model.safetensors"]
+    train("--seed", 1, "--dev", dev, "--lr", 0.01, output="alone")
+    assert contents(tmp_path / "alone") == two
+
+
+def test_a_stopped_run_goes_on_to_the_same_bytes(train, dev, monkeypatch, tmp_path):
+    """Stopped inside of an epoch; the state holds the weights and two moments, and no entries."""
+    flags = ("--epochs", 3, "--lr", 0.01, "--dev", dev)
+    train(*flags, output="whole")
+    step = Trainer._step
+
+    def stopping(self):
+        step(self)
+        self.stop.asked = self.position.step == 4
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Trainer, "_step", stopping)
+        cut = train(*flags)
+    content = torch.load(tmp_path / "out.part/state-4.pt", weights_only=False)
+    other = train(*flags, "--resume", "--lr", 0.02)
+    done = train(*flags, "--resume")
+
+    assert (cut.code, other.code, done.code) == (75, 65, 0)
+    assert "entries" not in str(content["method"].keys())
+    assert contents(tmp_path / "out") == contents(tmp_path / "whole")
+
+
+# What it refuses.
+
+
+def test_without_entries_it_says_who_makes_them(train):
+    done = train(entries=None)
+
+    assert (done.code, done.told) == (
+        2,
+        [
+            "sentkit train: defsent-plus needs --entries",
+            "  sentkit build-entries makes them: --entries entries.safetensors",
+        ],
+    )
+
+
+def test_entries_of_another_method_are_wrong_usage(train, tmp_path):
+    for method in ("simcse", "defsent", "mlm"):
+        done = train(method=method)
+
+        assert (done.code, done.told[0]) == (2, f"sentkit train: {method} takes no --entries")
+    assert not (tmp_path / "out").exists()
+
+
+def test_entries_that_are_not_there(train):
+    done = train(entries="absent.safetensors")
+
+    assert (done.code, done.told[0]) == (66, "sentkit train: absent.safetensors: no such file")
+
+
+def test_entries_of_another_width(train, tmp_path, jsonl):
+    rows = ({"entry": row["entry"], "embedding": [1, 2, 3]} for row in DICTIONARY[:3])
+    (tmp_path / "narrow.jsonl").write_bytes(jsonl(*rows))
+    done = train(entries="narrow.jsonl")
+
+    assert (done.code, done.told[0]) == (
+        65,
+        "sentkit train: narrow.jsonl: entries of 3 numbers, and the pooler gives 16",
+    )
+
+
+def test_an_entry_that_is_not_in_the_matrix(train, tmp_path, jsonl):
+    """Its line is told; on request such rows are skipped and counted."""
+    strange = [{"entry": "whale", "definition": "a large thing"}, {"entry": "cat", "definition": ""}]
+    (tmp_path / "more.jsonl").write_bytes(jsonl(*DICTIONARY[:3], *strange, *DICTIONARY[3:]))
+    done = train(rows="more.jsonl")
+    skipped = train("--on-error", "skip", "--rejects", "bad.jsonl", rows="more.jsonl")
+    bad = [json.loads(line) for line in (tmp_path / "bad.jsonl").read_text().splitlines()]
+
+    assert done.code == 65
+    assert done.told[0] == 'sentkit train: more.jsonl:4: the entry "whale" is not in entries.safetensors'
+    assert (skipped.code, bad, said()["rows"]) == (0, strange, 7)
+
+
+def test_skipped_rows_are_counted(sentkit, tiny, entries, tmp_path, jsonl):
+    (tmp_path / "more.jsonl").write_bytes(jsonl(*DICTIONARY, {"entry": "whale", "definition": "large"}))
+    flags = ("--entries", entries, "-m", tiny, "-o", "out", "--on-error", "skip", "--threads", 1)
+    done = sentkit("train", "defsent-plus", "more.jsonl", *flags)
+
+    assert done.code == 0
+    assert "1 " in done.err
+    assert "skipped" in done.err
+
+
+def test_rows_that_are_no_definitions(train, tmp_path, jsonl):
+    (tmp_path / "texts.jsonl").write_bytes(jsonl({"text": "a cat"}))
+    done = train(rows="texts.jsonl")
+
+    assert (done.code, done.told[0]) == (
+        65,
+        'sentkit train: texts.jsonl:1: defsent-plus needs "definition"; this row has "text"',
+    )
+
+
+def test_entries_of_another_kind_of_model_are_told(sentkit, rows, tiny, entries, copy_of, tmp_path):
+    folder = copy_of(tiny)
+    rules = json.loads((folder / "tokenizer.json").read_text())
+    (folder / "tokenizer.json").write_text(json.dumps(rules | {"normalizer": None}))
+    flags = ("--entries", entries, "-o", "out", "--threads", 1)
+    done = sentkit("train", "defsent-plus", rows, "-m", folder, *flags)
+    own = sentkit("train", "defsent-plus", rows, "-m", tiny, *flags, "-f")
+
+    assert done.code == own.code == 0
+    assert f"entries.safetensors: made by {tiny}, which has another tokenizer" in done.err
+    assert "another tokenizer" not in own.err
+
+
+def test_a_run_is_not_gone_on_with_other_entries(train, sentkit, rows, tiny):
+    train()
+    sentkit("build-entries", rows, "-m", tiny, "--readout", "cls", "-o", "other.safetensors", "-q")
+    done, same = train("--resume", entries="other.safetensors"), train("--resume")
+
+    assert done.code == 65
+    assert done.told[0].startswith("sentkit train: out: is another run: entries (")
+    assert done.told[0].count("was") == 1
+    assert same.code == 0
+
+
+# The readout of the result.
+
+
+def test_the_best_readout_on_dev_is_declared(train, sentkit, dev, tmp_path):
+    """Each score is that of `encode` and `score`, in the template where it is read by prompt."""
+    done = train("--dev", dev, "--lr", 0.01, "--epochs", 2)
+    own = said()
+    scores = {}
+    for name in ("mean", "cls", "prompt"):
+        sentkit("encode", dev, "-m", "out", "--readout", name, "-o", f"{name}.safetensors", "-q")
+        scores[name] = sentkit("score", f"{name}.safetensors", "--gold", "score").rows[0]["spearman"]
+
+    assert done.code == 0
+    assert own["dev_by_readout"] == pytest.approx(scores, abs=1e-9)
+    assert own["readout"] == max(scores, key=scores.get)
+    assert own["dev"] == done.rows[0]["dev"] == own["dev_by_readout"][own["readout"]]
+    assert (own["dev_before"] is None) == (own["readout"] != "mean")  # which is watched from the beginning
+    assert len(set(scores.values())) > 1
+
+
+@pytest.mark.parametrize(("template", "stop"), [("defsent-plus", "none"), ("promptbert", "promptbert")])
+def test_a_prompt_is_declared_with_its_template(train, sentkit, dev, tmp_path, template, stop):
+    """No modules.json, which could not say it; the score is that of the checkpoint read by itself."""
+    train("--dev", dev, "--lr", 0.01, "--set", "readouts=prompt", "--set", f"template={template}")
+    own, declared = said(), read_checkpoint("out").declared
+    sentkit("encode", dev, "-m", "out", "-o", "dev.safetensors", "-q")
+    score = sentkit("score", "dev.safetensors", "--gold", "score").rows[0]["spearman"]
+    again = sentkit("encode", dev, "-m", "out", "--readout", "prompt", "--template", template, "-q")
+
+    assert (own["readout"], own["full_stop"]) == ("prompt", stop)
+    assert own["template"].count("[X]") == own["template"].count("[MASK]") == 1
+    assert not (tmp_path / "out/modules.json").exists()
+    assert (declared.readout.name, declared.template) == ("prompt", own["template"])
+    assert own["dev"] == pytest.approx(score, abs=1e-9)
+    assert np.array_equal(
+        again.vectors("embedding_a"), sentkit("encode", dev, "-m", "out").vectors("embedding_a")
+    )
+
+
+def test_without_dev_it_is_the_first(train, tmp_path):
+    assert train("--set", "readouts=cls,mean").code == 0
+
+    assert said()["readout"] == "cls"
+    assert (tmp_path / "out/modules.json").exists()
+
+
+def test_a_readout_alone_is_not_chosen(train, dev):
+    train("--set", "readouts=cls, cls", "--dev", dev)
+
+    assert said()["readout"] == "cls"
+    assert "dev_by_readout" not in said()
+
+
+@pytest.mark.parametrize(
+    ("readouts", "problem"),
+    [
+        ("mean,cola", 'no readout "cola"'),
+        ("mean,pooler", "readouts=mean,pooler: the pooler is for entries, and not for sentences"),
+        ("mean,L9:cls", 'readout "L9:cls" needs more layers than the encoder has (3)'),
+    ],
+)
+def test_readouts_that_it_cannot_have_are_refused_early(train, tmp_path, readouts, problem):
+    done = train("--set", f"readouts={readouts}")
+
+    assert (done.code, done.told[0]) == (2, f"sentkit train: {problem}")
+    assert not (tmp_path / "out.part").exists()
+
+
+# Definitions of words.
+
+
+def test_words_that_are_left_out_are_counted(sentkit, tiny, rows, tmp_path, jsonl):
+    """`hot dog` and `to walk` are two tokens; the rest is learned from."""
+    (tmp_path / "texts.jsonl").write_bytes(jsonl(*({"text": text} for text in TEXTS)))
+    fresh = ("--set", "head=fresh", "--set", "warmup=0", "--threads", 1, "-q")
+    sentkit("train", "mlm", "texts.jsonl", "-m", tiny, "-o", "headed", *fresh)
+    flags = ("--threads", 1, "--set", "part=1", "--set", "warmup=0", "--batch", 2)
+    done = sentkit("train", "defsent", rows, "-m", "headed", "-o", "out", *flags)
+    none = sentkit("train", "defsent", rows, "-m", tiny, "-o", "none", "--threads", 1)
+
+    assert done.code == 0
+    assert "2 rows were left out for their entry, which is not one token or is held out" in done.err
+    assert (said()["rows"], said()["readout"]) == (5, "cls")
+    assert (none.code, none.told) == (
+        2,
+        [
+            f"sentkit train: {tiny} has no language model's head",
+            "  sentkit train mlm --set head=fresh gives an encoder one",
+        ],
+    )
+
+
+def test_a_dictionary_of_held_out_words_alone_is_refused(sentkit, tiny, rows, tmp_path, jsonl):
+    (tmp_path / "texts.jsonl").write_bytes(jsonl(*({"text": text} for text in TEXTS)))
+    fresh = ("--set", "head=fresh", "--set", "warmup=0", "--threads", 1, "-q")
+    sentkit("train", "mlm", "texts.jsonl", "-m", tiny, "-o", "headed", *fresh)
+    flags = ("--set", "part=1e-9", "--threads", 1)
+    done = sentkit("train", "defsent", rows, "-m", "headed", "-o", "out", *flags)
+
+    assert (done.code, done.told[0]) == (
+        65,
+        "sentkit train: dict.jsonl: 0 rows to learn from, and it takes 1; 7 were left out for their entry,"
+        " which is not one token or is held out",
+    )

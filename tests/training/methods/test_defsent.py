@@ -1,0 +1,297 @@
+"""DefSent: what a definition costs, step by step, what is frozen, and which words are learned from."""
+
+import hashlib
+import math
+from collections import Counter
+
+import numpy as np
+import pytest
+import torch
+import transformers
+from torch.nn import functional as F
+
+from sentkit.errors import UsageError
+from sentkit.formats.checkpoints import read_checkpoint
+from sentkit.model.words import single_tokens
+from sentkit.training.batches import Batch
+from sentkit.training.finish import finish
+from sentkit.training.methods.defsent import DefSent, number_of, share_of
+from sentkit.training.methods.mlm import CLASSES
+from sentkit.training.settings import build
+
+WORDS = ["cat", "dog", "rain", "sea", "house"]  # each one token
+RATE, STEPS = 1e-3, 8
+every_pooling = pytest.mark.parametrize("pooling", ["cls", "mean", "max"])
+every_family = pytest.mark.parametrize("family", CLASSES)
+
+
+@pytest.fixture
+def rows(texts):
+    return [{"entry": WORDS[n % len(WORDS)], "definition": text} for n, text in enumerate(texts)]
+
+
+@pytest.fixture
+def method_of(base):
+    def make(own=base, **settings):
+        wanted = build(DefSent.Settings, {}, None, [f"{n}={v}" for n, v in settings.items()])
+        return DefSent.build(own, wanted)
+
+    return make
+
+
+def batch_of(base, rows):
+    tokens = base.tokenizer([row["definition"] for row in rows])
+    words = single_tokens(base.tokenizer, [row["entry"] for row in rows])
+    return Batch(([np.array(each.ids, np.int32) for each in tokens],), np.array(words, np.float64))
+
+
+def padded(batch):
+    [texts] = batch.texts
+    ids = torch.zeros(len(texts), max(map(len, texts))).long()
+    mask = torch.zeros_like(ids)
+    for row, tokens in enumerate(texts):
+        ids[row, : len(tokens)] = torch.tensor(tokens.tolist())
+        mask[row, : len(tokens)] = 1
+    return ids, mask
+
+
+def pooled(states, mask, pooling):
+    """One sentence after the other, over its own tokens."""
+    found = []
+    for own, length in zip(states, mask.sum(1).tolist(), strict=True):
+        own = own[:length]
+        found.append({"cls": own[0], "mean": own.sum(0) / length, "max": own.max(0).values}[pooling])
+    return torch.stack(found)
+
+
+def theirs(folder, family="bert"):
+    kind = getattr(transformers, CLASSES[family])
+    names = {"dropout": 0.0, "attention_dropout": 0.0}
+    if family != "distilbert":
+        names = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
+    return kind.from_pretrained(folder, dtype=torch.float64, **names).train()
+
+
+def predicted(model, family, vectors):
+    """What the head of transformers makes of vectors in the place of a token's states."""
+    if family == "bert":
+        return model.cls(vectors)
+    if family == "distilbert":
+        return model.vocab_projector(model.vocab_layer_norm(F.gelu(model.vocab_transform(vectors))))
+    if family == "electra":
+        return model.generator_lm_head(model.generator_predictions(vectors))
+    return model.lm_head(vectors)
+
+
+def loss_of(method, batch):
+    [term] = method.loss(method.encode(batch)).values()
+    return term.value
+
+
+# What it costs.
+
+
+@every_pooling
+@every_family
+def test_the_loss_is_that_of_the_head_of_transformers(base_of, method_of, rows, tmp_path, family, pooling):
+    """Of a padded batch, and its gradients in the encoder, in float64."""
+    base = base_of(family)
+    method, batch = method_of(base, pooling=pooling, dropout=0).double(), batch_of(base, rows)
+    ours = loss_of(method, batch)
+    ours.backward()
+    model, (ids, mask) = theirs(tmp_path / "base", family), padded(batch)
+    states = model.base_model(input_ids=ids, attention_mask=mask).last_hidden_state
+    logits = predicted(model, family, pooled(states, mask, pooling))
+    total = torch.zeros((), dtype=torch.float64)
+    for row, word in zip(logits, batch.targets.astype(int), strict=True):
+        total = total - (row[word] - row.exp().sum().log())
+    total = total / len(rows)
+    total.backward()
+    named = {name: value.grad for name, value in model.base_model.named_parameters()}
+
+    assert abs(ours.item() - total.item()) < 1e-9
+    found = gradients(method.body)
+    assert len(found) == 2 * 16
+    for name, value in found.items():
+        assert (value - named[name]).abs().max() < 1e-9, name
+
+
+def gradients(body):
+    """Of the blocks by transformers' names: the weights are replaced by their gradients, and then named."""
+    with torch.no_grad():
+        for weight in body.parameters():
+            weight.copy_(torch.zeros_like(weight) if weight.grad is None else weight.grad)
+    return {name: value for name, value in body.tensors().items() if ".layer." in name}
+
+
+@pytest.mark.parametrize("pooling", ["cls", "mean"])
+def test_the_gradient_is_that_of_differences(method_of, rows, base, pooling):
+    """Of the vectors, through the head."""
+    method = method_of(pooling=pooling, dropout=0).double()
+    batch = batch_of(base, rows[:3])
+    vectors = method.vectors(method.pack(batch.texts[0]), pooling).detach().requires_grad_()
+
+    def loss(vectors):
+        method.vectors = lambda packed, name: vectors
+        return loss_of(method, batch)
+
+    assert torch.autograd.gradcheck(loss, (vectors,))
+
+
+@every_pooling
+def test_the_rows_of_a_batch_are_each_their_own(method_of, base, rows, pooling):
+    method, batch = method_of(pooling=pooling, dropout=0).double(), batch_of(base, rows)
+    whole = method.encode(batch)["nll"]
+    alone = [method.encode(batch.part(slice(n, n + 1)))["nll"] for n in range(len(rows))]
+
+    assert (whole - torch.cat(alone)).abs().max() < 1e-12
+
+
+def test_products_in_bfloat16_give_nearly_the_same(method_of, base, rows):
+    method, batch = method_of(dropout=0), batch_of(base, rows)
+    with torch.autocast("cpu", torch.bfloat16):
+        rounded = method.encode(batch)["nll"]
+
+    assert rounded.dtype == torch.float32
+    assert torch.allclose(rounded, method.encode(batch)["nll"], rtol=0.05)
+
+
+@every_pooling
+def test_eight_steps_are_those_of_a_padded_reference(trainer_of, losses_of, rows, base, base_folder, pooling):
+    """transformers' BertForMaskedLM with a frozen head and embeddings, and torch's Adam."""
+    wanted = {"batch": 4, "epochs": 3, "lr": RATE, "dropout": 0, "pooling": pooling, "part": 1}
+    trainer = trainer_of(DefSent, rows, double=True, **wanted)
+    batches = [trainer.order.at(step) for step in range(STEPS)]
+    ours = losses_of(trainer)[:STEPS]
+
+    model, found = theirs(base_folder), []
+    optimiser = torch.optim.Adam(model.bert.encoder.parameters(), eps=1e-8)
+    for step, own in enumerate(batches):
+        batch = batch_of(base, [rows[row] for row in own])
+        ids, mask = padded(batch)
+        states = model.bert(input_ids=ids, attention_mask=mask).last_hidden_state
+        logits = model.cls(pooled(states, mask, pooling))
+        loss = F.cross_entropy(logits, torch.from_numpy(batch.targets).long())
+        optimiser.param_groups[0]["lr"] = RATE * min(1, step / 2)  # 12 steps, of which two warm up
+        optimiser.zero_grad()
+        loss.backward()
+        optimiser.step()
+        found.append(loss.item())
+
+    assert trainer.order.steps == 12
+    assert max(abs(a - b) for a, b in zip(ours, found, strict=True)) < 1e-9
+    assert abs(ours[0] - ours[-1]) > 0.05
+
+
+# What is trained, and what is not.
+
+
+@every_family
+def test_the_blocks_are_trained_and_neither_the_embeddings_nor_the_head(base_of, trainer_of, rows, family):
+    base = base_of(family)
+    trainer = trainer_of(DefSent, rows, base=base, batch=4, lr=1e-2, part=1)
+    method, body = trainer.method, trainer.method.body
+    before = {name: value.clone() for name, value in method.state_dict().items()}
+    trainer.run()
+    changed = {name for name, value in method.state_dict().items() if not torch.equal(before[name], value)}
+    trained = {name for name, _ in method.trained()}
+    outside = {name for name in trained if not name.startswith("body.blocks.")}
+
+    assert changed == trained
+    assert {f"body.blocks.{n}." for n in range(body.depth)} <= {name[:14] for name in trained}
+    assert outside == ({"body.projection.weight", "body.projection.bias"} if body.projection else set())
+    assert not any(weight.requires_grad for weight in method.head.parameters())
+    assert not [name for name in method.changing() if name.startswith("head.")]
+    assert method.heads() == {}
+
+
+def test_the_checkpoint_keeps_its_head(trainer_of, rows, base, tmp_path):
+    """To the bit, so that another run goes on from it; transformers finds all of it."""
+    trainer = trainer_of(DefSent, rows, batch=4, lr=1e-2, part=1, pooling="max")
+    trainer.run()
+    (tmp_path / "part").mkdir()
+    finish(trainer.method, base, tmp_path / "part", tmp_path / "new", {})
+    model, report = transformers.BertForMaskedLM.from_pretrained(tmp_path / "new", output_loading_info=True)
+    stored = base.stored["cls.predictions.transform.dense.weight"]
+
+    assert not report["missing_keys"]
+    assert torch.equal(model.cls.predictions.transform.dense.weight, stored)
+    assert torch.equal(model.bert.embeddings.word_embeddings.weight, trainer.method.body.words.weight)
+    assert read_checkpoint(str(tmp_path / "new")).declared.readout.name == "max"
+
+
+def test_it_learns_its_words(trainer_of, losses_of, rows):
+    losses = losses_of(trainer_of(DefSent, rows, batch=13, epochs=40, lr=1e-2, part=1))
+
+    assert losses[-1] < losses[0] - 1
+
+
+def test_a_base_without_a_head_is_told_how_to_get_one(base_of):
+    with pytest.raises(UsageError, match="base has no language model's head") as caught:
+        DefSent.check(base_of("bert", "Model"), DefSent.Settings())
+
+    assert caught.value.advice == "sentkit train mlm --set head=fresh gives an encoder one"
+
+
+# Which words.
+
+
+def test_labels_are_single_tokens(corpus_of, base, rows):
+    """Words of several tokens and of none are left out; one with a blank or a capital is the same token."""
+    more = ["sleeps", "a cat", "Cat", " rain ", "[MASK]", "\ufffd"]
+    written = [*rows[:2], *({"entry": word, "definition": "a thing"} for word in more)]
+    corpus = corpus_of(DefSent, written, DefSent.Settings(part=1))
+    backend = base.tokenizer.backend
+
+    assert [backend.id_to_token(int(word)) for word in corpus.targets] == ["cat", "dog", "cat", "rain"]
+
+
+def test_a_part_of_the_words_is_held_out(base):
+    """Each by itself, whatever else stands in the dictionary; of all words about that part."""
+    vocabulary = [word for word in base.tokenizer.backend.get_vocab() if word.isascii() and word.isalpha()]
+    kept = {part: {word for word in vocabulary if share_of(word) < part} for part in (0.2, 0.8, 1)}
+    find = number_of(base, 0.8)
+
+    assert kept[0.2] < kept[0.8] < kept[1] == set(vocabulary)
+    for part in (0.2, 0.8):
+        sd = math.sqrt(part * (1 - part) / len(vocabulary))
+        assert abs(len(kept[part]) / len(vocabulary) - part) < 4 * sd
+    words = sorted(kept[1])[::50]
+    assert all((find(word) is not None) == (word in kept[0.8]) for word in words if number_of(base, 1)(word))
+
+
+def test_the_held_out_words_are_always_the_same():
+    """By the first 48 bits of BLAKE2b, which Python's hash of a string is not."""
+    found = {word: round(share_of(word), 6) for word in WORDS}
+
+    assert found == {word: round(worked(word), 6) for word in WORDS}
+    assert share_of("Cat") == share_of(" cat ") == share_of("cat")  # one token: never learned and held out
+
+
+def worked(word):
+    digits = hashlib.blake2b(word.encode(), digest_size=6).hexdigest()
+    return int(digits, 16) / 16**12
+
+
+def test_the_words_of_a_part_are_spread_evenly():
+    counts = Counter(int(10 * share_of(f"word{n}")) for n in range(10000))
+
+    assert sorted(counts) == list(range(10))
+    assert all(abs(count - 1000) < 130 for count in counts.values())  # four standard deviations
+
+
+def test_the_presets_are_the_rates_of_the_paper():
+    """By the readout: [CLS], mean and max."""
+    rates = {}
+    for name in DefSent.presets:
+        settings = build(DefSent.Settings, DefSent.presets, name, [])
+        start, _, pooling = name.rpartition("-")
+        rates.setdefault(start, []).append(settings.lr)
+        assert settings.pooling == pooling
+
+    assert rates == {
+        "bert-base": [5.657e-6, 1.131e-5, 1.131e-5],
+        "bert-large": [5.657e-6, 1.131e-5, 8e-6],
+        "roberta-base": [5.657e-6, 8e-6, 4e-6],
+        "roberta-large": [4e-6, 4e-6, 5.657e-6],
+    }

@@ -1,0 +1,212 @@
+"""The entries that are predicted: how they are read, from both kinds of files, and what is refused."""
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from sentkit.errors import DataError
+from sentkit.formats.rows import Inputs
+from sentkit.formats.store import open_store
+from sentkit.training.corpus import write_corpus
+from sentkit.training.entries import read_entries
+from sentkit.training.examples import ExampleParser
+from sentkit.training.methods.defsent_plus import DefSentPlus
+from sentkit.training.session import strange_entries
+
+NAMES = ["cat", "a hot dog", "Cat", "tür"]
+EMB = "dict/mean:0123456789ab"
+
+
+def in_jsonl(path, *rows):
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return str(path)
+
+
+def as_rows(names, vectors, emb=EMB):
+    for name, vector in zip(names, vectors, strict=True):
+        yield {"entry": name, "embedding": [float(x) for x in vector], **({"_emb": emb} if emb else {})}
+
+
+def test_both_kinds_of_files_give_the_same(tmp_path, entries_in):
+    """Names in the order of the file, vectors and a hash; a vector file says more of where they come from."""
+    vectors = entries_in(tmp_path / "e.safetensors", NAMES, _emb=EMB, model="dict", tokenizer="t")
+    path = in_jsonl(tmp_path / "e.jsonl", *as_rows(NAMES, vectors))
+    store, lines = read_entries(str(tmp_path / "e.safetensors")), read_entries(path)
+
+    assert dict(store.places) == dict(lines.places) == {name: n for n, name in enumerate(NAMES)}
+    assert np.array_equal(store.vectors, vectors)
+    assert np.array_equal(lines.vectors, vectors)
+    assert store.vectors.shape == (4, 16)
+    assert store.hash == lines.hash
+    assert store.space == lines.space == "0123456789ab"
+    assert store.lineage.items() >= {"hash": store.hash, "count": 4, "_emb": EMB, "model": "dict"}.items()
+
+
+def test_the_hash_is_of_names_vectors_and_their_space(tmp_path, entries_in):
+    def hash_of(names=NAMES, emb=EMB, **given):
+        entries_in(tmp_path / "e.safetensors", names, _emb=emb, **given)
+        return read_entries(str(tmp_path / "e.safetensors")).hash
+
+    found = [
+        hash_of(),
+        hash_of(seed=1),
+        hash_of(NAMES[::-1]),
+        hash_of(["cat", "a hot dog", "Cat", "tuer"]),
+        hash_of(emb="dict/mean:ba9876543210"),
+    ]
+
+    assert hash_of(model="elsewhere", readout="mean") == found[0]
+    assert len(set(found)) == len(found)
+
+
+def test_a_hash_is_of_all_blocks(tmp_path, entries_in):
+    """Of more rows than are read at once, the last one counts too."""
+    names = [f"entry {n}" for n in range(5000)]
+    vectors = entries_in(tmp_path / "a.safetensors", names, width=2)
+    vectors[-1, -1] += 1
+    entries_in(tmp_path / "b.safetensors", names, vectors=vectors)
+    a, b = (read_entries(str(tmp_path / f"{name}.safetensors")) for name in "ab")
+
+    assert a.hash != b.hash
+    assert b.vectors[-1].tolist() == vectors[-1].tolist()
+
+
+def test_a_vector_file_is_mapped_and_stays_as_it_is(tmp_path, entries_in):
+    """torch may write into the memory, the file does not see it."""
+    path = tmp_path / "e.safetensors"
+    entries_in(path, NAMES)
+    before = path.read_bytes()
+    entries = read_entries(str(path))
+    entries.vectors[0] = 7
+
+    assert path.read_bytes() == before
+    assert not entries.vectors.flags.owndata
+
+
+@pytest.mark.parametrize("emb", [None, "word2vec", "elsewhere:zz", "a:0123456789AB"])
+def test_vectors_of_elsewhere_land_in_no_space(tmp_path, entries_in, emb):
+    entries_in(tmp_path / "e.safetensors", NAMES, **({"_emb": emb} if emb else {}))
+
+    assert read_entries(str(tmp_path / "e.safetensors")).space == ""
+
+
+A = {"entry": "a", "embedding": [1, 2]}
+BAD = [
+    ([{"embedding": [1, 2]}], '1: "entry" is missing'),
+    ([{"entry": 7, "embedding": [1, 2]}], '1: "entry" is a number, expected a string'),
+    ([{"entry": "a"}], "1: this row has no vector"),
+    ([A, {**A, "embedding": [3, 4]}], '2: the entry "a" stands twice'),
+    ([A, {"entry": "b", "embedding": [3]}], "2: vectors of 1 numbers"),
+    ([{**A, "embedding": [1, float("inf")]}], "1: "),
+    ([{**A, "_emb": EMB}, {**A, "entry": "b"}], "2: vectors are without _emb, the stream began"),
+    ([{"entry": "a", "embedding_a": [1], "embedding_b": [1]}], "1: 2 vectors in this row"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("rows", "problem"), BAD, ids=[each[1][:30] for each in BAD])
+def test_entries_that_are_none(tmp_path, rows, problem):
+    path = in_jsonl(tmp_path / "e.jsonl", *rows)
+    with pytest.raises(DataError) as caught:
+        read_entries(path)
+
+    assert str(caught.value).startswith(f"{path}:{problem}")
+
+
+def test_names_that_stand_twice_in_a_vector_file(tmp_path, entries_in):
+    path = tmp_path / "e.safetensors"
+    entries_in(path, ["cat", "dog", "cat"])
+    with pytest.raises(DataError, match='safetensors:3: the entry "cat" stands twice'):
+        read_entries(str(path))
+
+
+def test_pairs_are_no_entries(tmp_path):
+    path = str(tmp_path / "pairs.safetensors")
+    with open_store(path, {}, ("embedding_a", "embedding_b"), width=2, force=False) as store:
+        store.write(b'{"entry":"cat"}', np.ones((2, 2), np.float32))
+    with pytest.raises(DataError, match="safetensors:1: 2 vectors in this row, and an entry has one"):
+        read_entries(path)
+
+
+@pytest.mark.parametrize("name", ["e.jsonl", "e.safetensors"])
+def test_a_file_without_entries(tmp_path, entries_in, name):
+    path = tmp_path / name
+    entries_in(path, [], vectors=np.empty((0, 4))) if name.endswith("s") else path.write_text("")
+    with pytest.raises(DataError, match=f"{name}: no entries"):
+        read_entries(str(path))
+
+
+# Against a base.
+
+
+def test_entries_of_another_kind_of_model_are_told(base, with_entries):
+    """Another family, or the same with another tokenizer; nothing of those whose origin is not told."""
+    own = base.tokenizer.hash
+
+    def remarks(**spec):
+        return [
+            each.partition(": ")[2]
+            for each in strange_entries(with_entries(NAMES, **({"model": "dict", "tokenizer": own} | spec)))
+        ]
+
+    assert remarks() == remarks(entries={"family": "bert"}) == []
+    assert remarks(entries={"family": "roberta"}) == ["made by dict, a roberta, and this is a bert"]
+    assert remarks(tokenizer="other") == ["made by dict, which has another tokenizer"]
+    assert strange_entries(with_entries(NAMES)) == strange_entries(base) == []
+    assert strange_entries(with_entries(NAMES, entries="hostile")) == []
+
+
+def targets_of(tmp_path, base, *rows, fields=None):
+    path = in_jsonl(tmp_path / "rows.jsonl", *rows)
+    parser = ExampleParser("defsent-plus", DefSentPlus.reads(base, DefSentPlus.Settings()), fields or {})
+    write_corpus(tmp_path, Inputs([path]), parser, base.tokenizer)
+    return np.fromfile(tmp_path / "targets.f64").tolist()
+
+
+def test_a_row_is_told_by_the_place_of_its_entry(tmp_path, with_entries):
+    base = with_entries(NAMES)
+    rows = [{"entry": name, "definition": "a thing"} for name in ("tür", "cat", "Cat", "cat")]
+
+    assert targets_of(tmp_path, base, *rows) == [3, 0, 2, 0]
+
+
+WRONG = [
+    ({"entry": "Dog", "definition": "x"}, 'the entry "Dog" is not in '),
+    ({"entry": " cat", "definition": "x"}, 'the entry " cat" is not in '),
+    ({"entry": "", "definition": "x"}, '"entry" is empty'),
+    ({"entry": "cat", "definition": " \t"}, '"definition" is empty'),
+    ({"entry": "cat", "definition": 3}, '"definition" is a number, expected a string'),
+    ({"entry": ["cat"], "definition": "x"}, '"entry" is a list, expected a string'),
+    ({"definition": "x"}, '"entry" is missing'),
+    ({"entry": "cat"}, '"definition" is missing'),
+]
+
+
+@pytest.mark.parametrize(("row", "problem"), WRONG, ids=[each[1] for each in WRONG])
+def test_rows_that_it_cannot_learn_from(tmp_path, with_entries, row, problem):
+    good = {"entry": "cat", "definition": "a thing"}
+    with pytest.raises(DataError) as caught:
+        targets_of(tmp_path, with_entries(NAMES), good, row)
+
+    assert str(caught.value).startswith(f"{tmp_path}/rows.jsonl:2: {problem}")
+
+
+def test_other_names_of_the_members(tmp_path, with_entries):
+    fields = {"entry": "word", "definition": "gloss"}
+
+    assert targets_of(tmp_path, with_entries(NAMES), {"word": "tür", "gloss": "x"}, fields=fields) == [3]
+    with pytest.raises(DataError, match='the entry "none" is not in'):
+        targets_of(tmp_path, with_entries(NAMES), {"word": "none", "gloss": "x"}, fields=fields)
+
+
+def test_one_matrix_serves_all_seeds(with_entries):
+    """Whatever the file is: each method looks at the entries that were read once."""
+    base = with_entries(NAMES)
+    methods = [DefSentPlus.build(base, DefSentPlus.Settings()) for _ in range(2)]
+
+    assert all(np.shares_memory(base.entries.vectors, each.entries.numpy()) for each in methods)
+    lines = replace(base.entries, vectors=base.entries.vectors.copy())
+    assert np.shares_memory(
+        lines.vectors, DefSentPlus.build(replace(base, entries=lines), DefSentPlus.Settings()).entries.numpy()
+    )
