@@ -56,6 +56,9 @@ def furnished(tmp_path_factory):
             {"anchor": a, "positive": b, "negative": c} for a, b, c in zip(*[iter(TEXTS)] * 3, strict=True)
         )
     )
+    (folder / "dictionary.jsonl").write_text(
+        in_jsonl({"entry": f"entry {n % 6}", "definition": text} for n, text in enumerate(TEXTS * 2))
+    )
     torch.manual_seed(0)
     transformers.BertModel(transformers.BertConfig(**SMALL)).save_pretrained(folder / "small")
     for name in ("tokenizer.json", "tokenizer_config.json", "vocab.txt"):
@@ -209,3 +212,39 @@ def test_a_sweep_of_two_settings_has_every_combination(example):
         [a, b] for a in ("none", "shuffle") for b in ("none", "token-cutoff")
     ]
     assert {row[3] for row in cells[1:]} == {"-"}  # one seed spreads nowhere
+
+
+def test_defsent_plus_takes_its_steps(example, tmp_path):
+    """Each from the weights of the base, on entries of the step before; the last on independent axes."""
+    given = {"STEPS": "3", "LR": "0.01 0.01 0.01", "SEEDS": "0,1", "ICA": "--scale auto --keep-width -q"}
+    more = " --set readouts=mean,cls"
+    lines = example(
+        "defsent_plus", "dictionary.jsonl", "dev.jsonl", "dev.jsonl", "small", SETTINGS=FEW + more, **given
+    )
+    rows = [json.loads(line) for line in lines]
+    made = [
+        json.loads((tmp_path / f"out/step-{step}/seed-{seed}/sentkit.json").read_text())
+        for step in (1, 2, 3)
+        for seed in (0, 1)
+    ]
+
+    assert len({each["run"]["base"] for each in made}) == 1
+    assert len({each["run"]["entries"] for each in made}) == 3
+    assert [each["entries"]["readout"] for each in made] == ["mean"] * 6
+    assert [str(each["entries"].get("steps"))[:7] for each in made] == ["None"] * 4 + ["['+ica:"] * 2
+    for step in (1, 2):
+        scores = [each["dev"] for each in made[2 * step - 2 : 2 * step]]
+        best = made[2 * step]["entries"]["entries"]["parents"][0]
+        assert best == str(tmp_path / f"out/step-{step}/seed-{scores.index(max(scores))}")
+    assert [row["n"] for row in rows if "spearman" in row] == [8] * 4
+
+
+def test_a_held_out_definition_looks_for_its_word(example, tmp_path):
+    """Before training and after, in the same entries."""
+    lines = example("reverse_dictionary", "dictionary.jsonl", "small", SETTINGS=FEW)
+    rows = [json.loads(line) for line in lines]
+    known, held = ((tmp_path / f"out/{name}.jsonl").read_text().splitlines() for name in ("known", "held"))
+
+    assert (len(known), len(held)) == (15, 3)
+    assert [row["n"] for row in rows] == [3, 3]
+    assert all(row["absent"] == 0 for row in rows)

@@ -1,0 +1,52 @@
+#!/bin/sh
+# DefSent+ from a dictionary to a table of scores, by progressive separate training: each step builds a vector for
+# every entry with the best encoder of the step before, and trains on them from the same first weights; the last
+# step on entries whose axes ICA has made independent.
+# Usage: sh examples/defsent_plus.sh DICTIONARY DEV TEST [BASE]
+#   DICTIONARY  rows with an entry and a definition (the paper: 331,472 of Oxford and WordNet)
+#   DEV   pairs with a score, which choose the seed and how it is read (the dev set of the STS benchmark)
+#   TEST  pairs with a score, for the table
+#   BASE  the encoder that every step begins from: nano, or as in the paper bert-base-uncased, or one of SimCSE
+# Variables: STEPS=3; LR='5e-5 4e-5 3e-5', one for each step; ENTRY=mean|cls, how a definition becomes part of an
+# entry; ICA='--scale 100 --variance arbitrary --keep-width', or none; SEEDS=0..9; SETTINGS='--set pooling=mean';
+# OUT=FOLDER keeps entries and checkpoints, and is gone on with.
+set -eu
+dictionary=$1 dev=$2 test=$3 base=${4:-nano}
+steps=${STEPS:-3} rates=${LR:-5e-5 4e-5 3e-5} entry=${ENTRY:-mean}
+ica=${ICA:---scale 100 --variance arbitrary --keep-width}
+seeds=${SEEDS:-0..2}
+settings=${SETTINGS:-}
+work=${OUT:-$(mktemp -d)}
+[ -n "${OUT:-}" ] || trap 'rm -rf "$work"' EXIT
+mkdir -p "$work"
+
+best() { # the checkpoint of the highest dev score, of the lines that train prints
+    python3 -c 'import json, sys
+found = [row for row in map(json.loads, sys.stdin) if "seeds" not in row]
+print(max(found, key=lambda row: row["dev"])["checkpoint"])'
+}
+
+sentkit encode "$test" -m "$base" -o "$work/base.safetensors" -f
+maker=$base step=0
+for rate in $rates; do
+    step=$((step + 1))
+    [ "$step" -le "$steps" ] || break
+    entries=$work/entries-$step.safetensors
+    [ -f "$entries" ] || sentkit build-entries "$dictionary" -m "$maker" --readout "$entry" -o "$entries"
+    if [ "$step" = "$steps" ] && [ "$step" -gt 1 ] && [ "$ica" != none ]; then
+        # shellcheck disable=SC2086 # flags are several words
+        [ -f "$work/ica.safetensors" ] || sentkit whiten fit "$entries" --kind ica --seed 42 $ica -o "$work/ica.safetensors"
+        plain=$entries entries=$work/entries-$step-ica.safetensors
+        [ -f "$entries" ] || sentkit whiten apply "$plain" -t "$work/ica.safetensors" -o "$entries"
+    fi
+    # shellcheck disable=SC2086 # settings are several words
+    sentkit train defsent-plus "$dictionary" -m "$base" --entries "$entries" -o "$work/step-$step" \
+        --lr "$rate" --seed "$seeds" --dev "$dev" --resume $settings >"$work/step-$step.runs"
+    cat "$work/step-$step.runs"
+    maker=$(best <"$work/step-$step.runs")
+    sentkit encode "$test" -m "$maker" -o "$work/step-$step.safetensors" -f
+done
+
+set -- "$work/base.safetensors"
+for made in "$work"/step-*.safetensors; do set -- "$@" "$made"; done
+sentkit score "$@" --gold score --baseline "$work/base.safetensors"
