@@ -2,16 +2,17 @@
 # DefSent+ from a dictionary to a table of scores, by progressive separate training: each step builds a vector for
 # every entry with the best encoder of the step before, and trains on them from the same first weights; the last
 # step on entries whose axes ICA has made independent.
-# Usage: sh examples/defsent_plus.sh DICTIONARY DEV TEST [BASE]
+# Usage: sh examples/defsent_plus.sh DICTIONARY DEV TEST BASE
 #   DICTIONARY  rows with an entry and a definition (the paper: 331,472 of Oxford and WordNet)
 #   DEV   pairs with a score, which choose the seed and how it is read (the dev set of the STS benchmark)
 #   TEST  pairs with a score, for the table
-#   BASE  the encoder that every step begins from: nano, or as in the paper bert-base-uncased, or one of SimCSE
+#   BASE  the encoder that every step begins from: as in the paper bert-base-uncased, or one of SimCSE. It needs
+#         a pooler or a language model's head; `sentkit train mlm --set head=fresh` gives one to nano.
 # Variables: STEPS=3; LR='5e-5 4e-5 3e-5', one for each step; ENTRY=mean|cls, how a definition becomes part of an
 # entry; ICA='--scale 100 --variance arbitrary --keep-width', or none; SEEDS=0..9; SETTINGS='--set pooling=mean';
 # OUT=FOLDER keeps entries and checkpoints, and is gone on with.
 set -eu
-dictionary=$1 dev=$2 test=$3 base=${4:-nano}
+dictionary=$1 dev=$2 test=$3 base=$4
 steps=${STEPS:-3} rates=${LR:-5e-5 4e-5 3e-5} entry=${ENTRY:-mean}
 ica=${ICA:---scale 100 --variance arbitrary --keep-width}
 seeds=${SEEDS:-0..2}

@@ -1,12 +1,12 @@
 #!/bin/sh
 # The word for a description: definitions that were held out look for their entry among all entries, before
 # DefSent+ and after. Prints how often it stands first, among the first 3, and among the first 10.
-# Usage: sh examples/reverse_dictionary.sh DICTIONARY [BASE]
+# Usage: sh examples/reverse_dictionary.sh DICTIONARY BASE
 #   DICTIONARY  rows with an entry and a definition; of entries with several definitions every fifth is held out
-#   BASE  the encoder to begin from: nano, or bert-base-uncased
+#   BASE  the encoder to begin from, with a pooler or a language model's head: bert-base-uncased
 # Variables: POOLING=cls|mean, what the pooler is given; SETTINGS='--epochs 2'; OUT=FOLDER keeps everything.
 set -eu
-dictionary=$1 base=${2:-nano}
+dictionary=$1 base=$2
 pooling=${POOLING:-mean}
 settings=${SETTINGS:-}
 work=${OUT:-$(mktemp -d)}
