@@ -173,7 +173,8 @@ def fitted(lengths: Sequence[int], may_shrink: Sequence[bool], room: int) -> lis
     """Widths of columns: the widest of those that may shrink give way, until all fit or none can."""
     widths = list(lengths)
     while sum(widths) + GAP * (len(widths) - 1) > room:
-        widest = max((width, place) for place, width in enumerate(widths) if may_shrink[place])
+        shrinkable = ((width, place) for place, width in enumerate(widths) if may_shrink[place])
+        widest = max(shrinkable, default=(0, 0))
         if widest[0] <= SHORTEST:
             break
         widths[widest[1]] -= 1

@@ -87,6 +87,8 @@ def parts_of(text: str) -> tuple[str, list[str], list[str]]:
         lines = part.replace("\b", "").strip("\n").split("\n")
         if lines[0] == "Examples:":
             examples = [line.strip() for line in lines[1:]]
+        elif part.startswith("\b"):  # a list
+            paragraphs.append("\n".join(lines))
         else:
             paragraphs.append(" ".join(line.strip() for line in lines if "Full manual" not in line))
     return summary, examples, paragraphs
@@ -122,7 +124,10 @@ def body(paragraphs: Sequence[str]) -> Iterator[str]:
     """Paragraphs under a heading, which itself begins the first."""
     for place, paragraph in enumerate(paragraphs):
         yield from ([".PP"] if place else [])
-        yield from wrapped(paragraph)
+        if "\n" in paragraph:
+            yield from (".nf", *map(escape, paragraph.split("\n")), ".fi")
+        else:
+            yield from wrapped(paragraph)
 
 
 def wrapped(text: str) -> list[str]:

@@ -20,7 +20,7 @@ MAY_IMPORT = {
     "options": {"errors", "console", "formats"},
     "formats": {"errors"},
     "transforms": {"errors", "formats"},
-    "metrics": {"errors", "formats"},
+    "metrics": {"errors", "formats", "transforms"},
     "augment": {"errors"},
     "model": {"errors", "formats", "transforms"},
     "training": {"errors", "formats", "transforms", "metrics", "model"},

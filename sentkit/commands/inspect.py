@@ -28,7 +28,7 @@ def inspect(
     no_geometry: Annotated[
         bool,
         typer.Option(
-            "--no-geometry", help='Only count vectors; "geometry" costs d x d products for each, and seconds.'
+            "--no-geometry", help="Only count the vectors; the geometry of wide ones takes seconds."
         ),
     ] = False,
     json: Annotated[bool, typer.Option("--json", help="JSON on a terminal too.")] = False,
@@ -49,20 +49,30 @@ def inspect(
     vectors, or an affine file): how many, their norms, zeros, duplicates, NaN, and
     where they come from.
 
-    And how the vectors lie, in "geometry", from one pass. NaN and infinity are left
-    out. On the unit sphere, without the zero vectors ("directions"): mean_cosine of
-    all pairs of vectors; uniformity, of 20,000 vectors drawn at random where there
-    are more; with --gold, alignment, the mean squared distance of pairs above a
-    score. Of the covariance: isoscore (1: all directions alike), effective_rank
-    (entropy), rank, component_share (the variance in the first 1, 3 and 10
-    components, and without centring in the first), axis_correlation (mean absolute).
-    Of the axes that are not constant: skewness and excess_kurtosis, with the axis,
-    from 0, where they are largest. What is not defined is null.
+    And how the vectors lie, in "geometry", from one pass; NaN and infinity are left
+    out, and what is not defined is null.
+
+    \b
+    directions        vectors that are not zero; put at length 1 for these three:
+      mean_cosine     the mean over all pairs of two vectors
+      uniformity      how evenly they are spread (lower: more evenly), of 20,000
+                      drawn at random where there are more
+      alignment       with --gold: the mean squared distance of the two vectors
+                      of a pair above a score
+    isoscore          of the covariance: 1 where all directions are alike
+    effective_rank    how many directions are used, by entropy
+    rank              how many there are at all
+    component_share   the variance in the first 1, 3 and 10 components, and in
+                      the first without centring
+    axis_correlation  the mean absolute value over pairs of axes
+    constant_axes     axes that never change, which the two below leave out:
+    skewness          the mean absolute value, and the largest with its sign and
+                      its axis, counted from 0
+    excess_kurtosis   the mean, and the largest with its axis
     """
     geometry = asked_geometry(gold, above, leave_out=no_geometry)
     record = describe(path, from_, field or [], geometry)
-    if gold is not None and "geometry" not in record:
-        raise UsageError(f"--gold is for pairs of vectors, and {path} holds none")
+    refuse_idle(path, record, gold=gold, no_geometry=no_geometry)
     if json or sys.stdout is None or not sys.stdout.isatty():
         import orjson
 
@@ -91,6 +101,14 @@ def asked_geometry(gold: str | None, above: float | None, *, leave_out: bool) ->
     return Geometry(Alignment(gold) if above is None else Alignment(gold, above))
 
 
+def refuse_idle(path: str, record: dict[str, Any], *, gold: str | None, no_geometry: bool) -> None:
+    """Of a checkpoint or a transform there is no geometry to ask for, or to leave out."""
+    if "vectors_per_row" not in record and gold is not None:
+        raise UsageError(f"--gold is for pairs of vectors, and {path} holds none")
+    if "vectors_per_row" not in record and no_geometry:
+        raise UsageError(f"--no-geometry is for vectors, and {path} holds none")
+
+
 def describe(path: str, format: str | None, fields: list[str], geometry: "Geometry | None") -> dict[str, Any]:
     from pathlib import Path
 
@@ -106,9 +124,11 @@ def describe(path: str, format: str | None, fields: list[str], geometry: "Geomet
 
 
 def flat(record: dict[str, Any], before: str = "") -> list[tuple[str, Any]]:
-    """Nested members as `norm.min`."""
+    """Nested members as `norm.min`, those of a list of objects as `inputs.1.file`."""
     found: list[tuple[str, Any]] = []
     for name, value in record.items():
+        if isinstance(value, list) and any(isinstance(each, dict | list) for each in value):
+            value = {str(number): each for number, each in enumerate(value, start=1)}
         found += flat(value, f"{before}{name}.") if isinstance(value, dict) else [(before + name, value)]
     return found
 

@@ -9,7 +9,7 @@ from sentkit.console import Console, print_table
 from sentkit.errors import UsageError
 
 if TYPE_CHECKING:
-    from sentkit.metrics.queries import Search
+    from sentkit.metrics.queries import AnsweredQueries
     from sentkit.metrics.records import Record
 
 OWN = ("row", "similarity")  # the members of every hit
@@ -55,13 +55,16 @@ def search(
     best first, the number in the corpus (from 1), the similarity, and its "text" or
     "entry". Nothing is approximate, and ties are in the order of the rows. Queries
     and corpus must be of one space, or the queries trained into that of the corpus.
+    --from is of the queries: how the corpus is read, its suffix says. --field is of
+    both, but --show and --gold name members as the rows themselves do.
+
     With --gold one report: n, absent (queries whose answer the corpus does not
     hold, which count as not found), hit rates at 1, 3, 10 and K and the mean
     reciprocal rank within K, x 100, and the median rank, null if beyond K.
     """
     from sentkit.formats.files import check_input, open_output
     from sentkit.formats.vectors import VECTOR_FIELDS
-    from sentkit.metrics.queries import Search
+    from sentkit.metrics.queries import AnsweredQueries
     from sentkit.metrics.retrieval import report
 
     console = Console("search", quiet)
@@ -81,7 +84,7 @@ def search(
         ) as inputs,
         open_output(output, force=force) as out,
     ):
-        asked = Search(inputs, corpus, top=top, metric=metric, show=show or [], gold=gold)
+        asked = AnsweredQueries(inputs, corpus, top=top, metric=metric, show=show or [], gold=gold)
         as_table = options.as_table(output, json=json)
         if gold is not None:
             show_report(report(asked), out, as_table=as_table)
@@ -111,15 +114,17 @@ def check_form(
     check_rows_output(output)
 
 
-def write_hits(search: "Search", out: BinaryIO, *, replace: bool) -> None:
+def write_hits(search: "AnsweredQueries", out: BinaryIO, *, replace: bool) -> None:
     from sentkit.formats.sinks import with_members
 
-    for found in search:
-        hits = b"[%b]" % b",".join(search.corpus.hit(*each) for each in found.hits)
-        out.write(with_members(found.query, [(b"hits", hits)], replace=replace) + b"\n")
+    for window in search.windows():
+        for found in window:
+            hits = b"[%b]" % b",".join(search.corpus.hit(*each) for each in found.hits)
+            out.write(with_members(found.query, [(b"hits", hits)], replace=replace) + b"\n")
+        out.flush()  # whoever reads at the other end of a slow pipe need not wait
 
 
-def show_hits(search: "Search") -> None:
+def show_hits(search: "AnsweredQueries") -> None:
     """A line for each hit; the query stands before its first."""
     names = search.show or ["hit"]
     lines = []
@@ -139,6 +144,6 @@ def show_report(record: "Record", out: BinaryIO, *, as_table: bool) -> None:
 
     if as_table:
         line = columns(record)
-        print_table(list(line), [list(line.values())], names=["queries", "corpus"])
+        print_table(list(line), [list(line.values())], names=[])
     else:
         out.write(orjson.dumps(record) + b"\n")

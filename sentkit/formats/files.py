@@ -5,7 +5,7 @@ import io
 import os
 import sys
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
@@ -124,6 +124,14 @@ def refuse_existing(path: str, *, force: bool) -> None:
     """Outputs are never overwritten without --force; said before any work is done."""
     if path != "-" and not force and Path(path).exists() and not _is_special(path):
         raise CannotCreateError(f"{path}: exists already", advice="use -f to overwrite it")
+
+
+def refuse_input(path: str, inputs: Iterable[str]) -> None:
+    """An output that is one of the inputs would be what is left of it: not even --force says so much."""
+    for source in inputs:
+        both = Path(path).is_file() and Path(source).is_file()
+        if both and Path(path).samefile(source):
+            raise UsageError(f"{path}: is the output and an input too", advice="name another output")
 
 
 def check_creatable(path: str, *, force: bool) -> None:

@@ -4,8 +4,7 @@ from typing import Any
 
 from sentkit.formats.files import readable
 from sentkit.formats.tensors import read_header, read_note
-
-MOMENTS = {"count", "mean", "scatter"}
+from sentkit.transforms.moments import MOMENTS
 
 
 def describe_affine(path: str) -> dict[str, Any]:
@@ -22,6 +21,6 @@ def describe_affine(path: str) -> dict[str, Any]:
         **note,
         **known,  # whatever a note says of these
         "fitted_on": fitted_on,
-        "mergeable": entries.keys() >= MOMENTS,
+        "mergeable": entries.keys() >= set(MOMENTS),
         "tensors": {name: f"{e.dtype} {' x '.join(map(str, e.shape))}" for name, e in entries.items()},
     }

@@ -83,9 +83,10 @@ def expect_one(row: VectorRow) -> VectorRow:
 def answer(row: Row, name: str) -> str:
     """What tells the answers apart: a number is the string that spells it, as tables have only strings."""
     value = row.values.get(name)
-    if not isinstance(value, str | int | float):
+    if isinstance(value, bool) or not isinstance(value, str | int | float):
         raise wrong_member(row, name, "a string or a number")
-    return str(value)
+    whole = isinstance(value, float) and value.is_integer()  # 1.0 is spelled as 1
+    return str(int(value) if whole else value)
 
 
 def shown_members(row: VectorRow, show: Sequence[str], fields: Mapping[str, str]) -> dict[str, bytes]:

@@ -28,17 +28,19 @@ class Directions:
     def __init__(self, width: int, seed: int) -> None:
         self.count = 0
         self.total = np.zeros(width)
-        self.sample = np.empty((SAMPLE, width), np.float32)
+        self.sample = np.empty((0, width), np.float32)
         self.random = np.random.Generator(np.random.Philox(seed))
 
     def add(self, units: Wide) -> None:
         """(n, d)"""
         self.total += units.sum(axis=0)
-        room = max(0, len(self.sample) - self.count)
-        fitting = units[:room]
-        self.sample[self.count : self.count + len(fitting)] = fitting
-        self.count += len(fitting)
-        self._replace(units[room:])
+        held = len(self.sample)
+        fitting = units[: SAMPLE - held]
+        if len(fitting):
+            self.sample.resize((held + len(fitting), units.shape[1]), refcheck=False)  # no copy beside it
+            self.sample[held:] = fitting
+            self.count += len(fitting)
+        self._replace(units[len(fitting) :])
 
     def _replace(self, units: Wide) -> None:
         """Row number k takes the place of one in the sample with a chance of SAMPLE / k (algorithm R)."""
@@ -52,7 +54,8 @@ class Directions:
         """Over all pairs of two rows: the square of the sum of unit vectors, without each row's own 1."""
         if self.count < 2:
             return None
-        return float((self.total @ self.total - self.count) / (self.count * (self.count - 1)))
+        mean = (self.total @ self.total - self.count) / (self.count * (self.count - 1))
+        return min(1.0, max(-1.0, float(mean)))  # rounding may lead beyond
 
     @property
     def sampled(self) -> bool:
@@ -60,7 +63,7 @@ class Directions:
         return self.count > len(self.sample)
 
     def uniformity(self) -> float | None:
-        return uniformity(self.sample[: self.count])
+        return uniformity(self.sample)
 
 
 def uniformity(units: Units) -> float | None:

@@ -105,11 +105,20 @@ def scatter_record(scatter: NDArray[np.float64], about_zero: NDArray[np.float64]
 def axes_record(found: Moments) -> dict[str, Any]:
     """How the axes are distributed, each with the one that is furthest from a normal distribution."""
     shapes = moments.shapes(found)
-    skewness, kurtosis = np.abs(shapes.skewness), shapes.excess_kurtosis
+    skewness, kurtosis, sizes = shapes.skewness, shapes.excess_kurtosis, np.abs(shapes.skewness)
+    skewed, heavy = place(sizes), place(kurtosis)
     return {
         "constant_axes": len(found.mean) - len(shapes.axes),
-        "skewness": {"mean_absolute": mean(skewness), **largest(skewness, shapes.axes)},
-        "excess_kurtosis": {"mean": mean(kurtosis), **largest(kurtosis, shapes.axes)},
+        "skewness": {
+            "mean_absolute": mean(sizes),
+            "largest": at(skewness, skewed),
+            "axis": at(shapes.axes, skewed),
+        },
+        "excess_kurtosis": {
+            "mean": mean(kurtosis),
+            "max": at(kurtosis, heavy),
+            "axis": at(shapes.axes, heavy),
+        },
     }
 
 
@@ -117,9 +126,10 @@ def mean(values: NDArray[np.float64]) -> float | None:
     return float(values.mean()) if values.size else None
 
 
-def largest(values: NDArray[np.float64], axes: NDArray[np.intp]) -> dict[str, Any]:
-    """With its axis, counted from 0."""
-    if not values.size:
-        return {"max": None, "axis": None}
-    place = int(values.argmax())
-    return {"max": float(values[place]), "axis": int(axes[place])}
+def place(sizes: NDArray[np.float64]) -> int | None:
+    """Where they are largest."""
+    return int(sizes.argmax()) if sizes.size else None
+
+
+def at(values: NDArray[Any], place: int | None) -> Any:
+    return None if place is None else values[place].item()

@@ -3,22 +3,19 @@
 from array import array
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from itertools import islice
-from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from sentkit.errors import DataError
+from sentkit.formats.blocks import blocks
 from sentkit.formats.kinds import wrong_member
 from sentkit.formats.rows import Inputs
 from sentkit.formats.vectors import VectorReader, VectorRow, scored
 from sentkit.metrics.report import Pairs
 from sentkit.metrics.similarity import SIMILARITIES
 
-T = TypeVar("T")
-
-BLOCK = 256
+BLOCK = 256  # rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,15 +29,9 @@ class Judged:
     identities: NDArray[np.int64]  # of texts and gold, to see that two files hold the same pairs; or none
 
 
-def blocks(items: Iterable[T], size: int = BLOCK) -> Iterator[list[T]]:
-    rest = iter(items)
-    while block := list(islice(rest, size)):
-        yield block
-
-
 def compare_rows(rows: Iterable[VectorRow], metric: str) -> Iterator[tuple[VectorRow, float]]:
     """Each row of two vectors with their similarity."""
-    for block in blocks(rows):
+    for block in blocks(rows, BLOCK):
         vectors = np.stack([row.vectors for row in block])  # (b, 2, d)
         yield from zip(block, SIMILARITIES[metric](vectors[:, 0], vectors[:, 1]).tolist(), strict=True)
 

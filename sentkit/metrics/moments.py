@@ -1,7 +1,7 @@
-"""The moments of vectors, block by block: their mean, their scatter, and how skewed and heavy each axis is.
+"""How skewed and how heavy each axis of the vectors is, beside their mean and their scatter, block by block.
 
-All sums are of centred rows, so that a mean far from zero costs no digits; blocks are joined by the formulas
-of Chan, Golub and LeVeque (1983) and Pebay (2008). Letters in shapes: n rows, d dimensions.
+All sums are of centred rows, so that a mean far from zero costs no digits; the higher ones are joined by the
+formulas of Pebay (2008). Letters in shapes: n rows, d dimensions.
 """
 
 from dataclasses import dataclass
@@ -9,45 +9,59 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from sentkit.transforms import moments as lower
+from sentkit.transforms.moments import moments_of
+
 Wide = NDArray[np.float64]
 
-WIDEST = 4096  # numbers of a vector whose scatter is held: 128 MiB, and seconds for its eigenvalues
+WIDEST = lower.WIDEST  # of wider vectors only the diagonal of the scatter is held
 
 
 class Moments:
-    """Sums over the rows added so far: (d,) each, and the scatter (d, d)."""
+    """Sums over the rows added so far; the third and the fourth are (d,)."""
 
     def __init__(self, width: int) -> None:
-        self.count = 0
-        self.mean, self.second, self.third, self.fourth = (np.zeros(width) for _ in range(4))
-        self.scatter = np.zeros((width, width)) if width <= WIDEST else None
+        nothing = np.zeros(width)
+        self.axes = lower.Moments(0, nothing, nothing)  # the same whether or not a scatter is held
+        self.whole = lower.Moments(0, nothing, np.zeros((width, width))) if width <= WIDEST else None
+        self.third, self.fourth = np.zeros(width), np.zeros(width)
+
+    @property
+    def count(self) -> int:
+        return self.axes.count
+
+    @property
+    def mean(self) -> Wide:
+        return self.axes.mean
+
+    @property
+    def second(self) -> Wide:
+        return self.axes.squares
+
+    @property
+    def scatter(self) -> Wide | None:
+        """(d, d), or none where it is not held."""
+        return None if self.whole is None else self.whole.scatter
 
     def add(self, rows: Wide) -> None:
         """(n, d), at least one row."""
-        mean = rows.mean(axis=0)
-        centred = rows - mean
+        more = moments_of(rows, diagonal=True)
+        centred = rows - more.mean
         squares = centred * centred
-        sums = squares.sum(axis=0), (squares * centred).sum(axis=0), (squares * squares).sum(axis=0)
-        before, more = float(self.count), float(len(rows))
-        share, gap = more / (before + more), mean - self.mean
-        if self.scatter is not None:
-            self.scatter += centred.T @ centred
-            self.scatter += np.outer(gap * (before * share), gap)
-        self._join(sums, gap, before, more)
-        self.mean += gap * share
-        self.count += len(rows)
+        self._join(more, (squares * centred).sum(axis=0), (squares * squares).sum(axis=0))
+        self.axes += more
+        if self.whole is not None:
+            self.whole += moments_of(rows)
 
-    def _join(self, sums: tuple[Wide, Wide, Wide], gap: Wide, before: float, more: float) -> None:
+    def _join(self, more: lower.Moments, third: Wide, fourth: Wide) -> None:
         """Sums about the mean of all rows; the highest first, as each needs the lower ones as they were."""
-        second, third, fourth = sums
-        count = before + more
-        share, left = more / count, before / count
+        before, count = float(self.count), float(self.count + more.count)
+        share, left, gap = more.count / count, before / count, more.mean - self.mean
         self.fourth += fourth + gap**4 * (before * share * (left**2 - left * share + share**2))
-        self.fourth += 6 * gap**2 * (left**2 * second + share**2 * self.second)
+        self.fourth += 6 * gap**2 * (left**2 * more.squares + share**2 * self.second)
         self.fourth += 4 * gap * (left * third - share * self.third)
         self.third += third + gap**3 * (before * share * (left - share))
-        self.third += 3 * gap * (left * second - share * self.second)
-        self.second += second + gap**2 * (before * share)
+        self.third += 3 * gap * (left * more.squares - share * self.second)
 
 
 @dataclass(frozen=True, slots=True)

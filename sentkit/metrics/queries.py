@@ -6,11 +6,11 @@ from dataclasses import dataclass
 import numpy as np
 import orjson
 
+from sentkit.formats.blocks import growing
 from sentkit.formats.rows import Inputs, Row
 from sentkit.formats.vectors import VectorReader, VectorRow, without_vectors
 from sentkit.metrics.corpus import NAMING, Answers, answer, expect_one, read_corpus
-from sentkit.metrics.judged import blocks
-from sentkit.metrics.search import Searcher
+from sentkit.metrics.search import Nearest, Searcher
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,7 +19,7 @@ class Found:
     hits: list[tuple[int, float]]  # rows of the corpus, from 0, and their similarities; the best first
 
 
-class Search:
+class AnsweredQueries:
     """A corpus, read at once, and a stream of queries, answered when iterated."""
 
     def __init__(
@@ -33,15 +33,23 @@ class Search:
         self.count = 0  # queries answered
 
     def __iter__(self) -> Iterator[Found]:
+        for window in self.windows():
+            yield from window
+
+    def windows(self) -> Iterator[Iterator[Found]]:
+        """Those that are answered at once, each to be taken before the next; few at first."""
         searcher = Searcher(self.corpus.vectors, self.metric)
-        for block in blocks(self.queries.read(self._take), searcher.at_once(self.top)):
+        for block in growing(self.queries.read(self._take), searcher.at_once(self.top)):
             if not self.count:
                 self.corpus.check(block[0], self.queries.emb)
             found = searcher.nearest(np.concatenate([row.vectors for row in block]), self.top)
-            lists = zip(block, found.rows.tolist(), found.similarities.tolist(), strict=True)
-            for row, rows, similarities in lists:
-                self.count += 1
-                yield Found(row.row, list(zip(rows, similarities, strict=True)))
+            yield self._answered(block, found)
+
+    def _answered(self, block: Sequence[VectorRow], found: Nearest) -> Iterator[Found]:
+        lists = zip(block, found.rows.tolist(), found.similarities.tolist(), strict=True)
+        for row, rows, similarities in lists:
+            self.count += 1
+            yield Found(row.row, list(zip(rows, similarities, strict=True)))
 
     def _take(self, row: VectorRow) -> VectorRow:
         expect_one(row)

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from sentkit.errors import DataError
 from sentkit.formats.files import readable
 from sentkit.metrics.corpus import answer
-from sentkit.metrics.queries import Search
+from sentkit.metrics.queries import AnsweredQueries
 from sentkit.metrics.records import Record
 from sentkit.metrics.table import shown
 
@@ -22,7 +22,7 @@ class Retrieved:
     absent: int  # queries of which the corpus holds no answer
 
 
-def report(search: Search) -> Record:
+def report(search: AnsweredQueries) -> Record:
     """All queries asked, and how well they were answered."""
     found = retrieved(search)
     if not len(found.ranks):
@@ -37,7 +37,7 @@ def report(search: Search) -> Record:
     }
 
 
-def retrieved(search: Search) -> Retrieved:
+def retrieved(search: AnsweredQueries) -> Retrieved:
     assert search.answers is not None, "a search with a gold member"
     codes, of_rows = search.answers.codes, search.answers.of_rows
     ranks, absent = [], 0
@@ -63,11 +63,11 @@ def rates(found: Retrieved, top: int) -> Record:
 
 
 def columns(record: Record) -> dict[str, str]:
-    """The record as a line under its heads, for a person."""
+    """The numbers as a line under their heads, for a person."""
     hits = {name: shown(value) for name, value in record.items() if name.startswith("hit@")}
     median = record["median_rank"]
     return {
-        **{name: str(record[name]) for name in ("queries", "corpus", "n", "absent")},
+        **{name: str(record[name]) for name in ("n", "absent")},
         **hits,
         "MRR": shown(record["mrr"]),
         "median rank": f"> {record['top']}" if median is None else f"{median:g}",

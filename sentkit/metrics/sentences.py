@@ -7,12 +7,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sentkit.errors import UsageError
+from sentkit.formats.blocks import blocks
 from sentkit.formats.rows import Row
 from sentkit.formats.vectors import VectorRow, without_vectors
-from sentkit.metrics.judged import blocks
 from sentkit.metrics.nearest import closest_pairs, matrix_rows
 
 LARGEST_MATRIX = 20_000  # rows
+BLOCK = 256
 
 
 def closest(
@@ -43,7 +44,7 @@ def _all(rows: Iterable[VectorRow], most: int | None = None) -> tuple[list[Row],
     """All rows without their vectors, and the vectors (n, d)."""
     kept: list[Row] = []
     parts: list[NDArray[np.float32]] = []
-    for block in blocks(rows):
+    for block in blocks(rows, BLOCK):
         kept += [without_vectors(row.row, row.names) for row in block]
         parts.append(np.concatenate([row.vectors for row in block]))
         if most is not None and len(kept) > most:

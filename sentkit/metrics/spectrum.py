@@ -8,9 +8,9 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-Wide = NDArray[np.float64]
+from sentkit.transforms.kinds import FLOOR
 
-FLOOR = 1e-12  # an eigenvalue counts as zero below this part of the largest
+Wide = NDArray[np.float64]
 
 
 def eigenvalues(scatter: Wide) -> Wide:

@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sentkit.errors import DataError
+from sentkit.formats.blocks import blocks
 from sentkit.formats.files import readable
 from sentkit.formats.rows import Inputs, Row, parse_fields
 from sentkit.formats.store import Store, is_store
@@ -15,7 +16,8 @@ from sentkit.formats.vectors import VECTOR_FIELDS, VectorReader
 from sentkit.metrics.affinefile import describe_affine
 from sentkit.metrics.census import census
 from sentkit.metrics.geometry import Geometry
-from sentkit.metrics.judged import blocks
+
+BLOCK = 256  # rows
 
 
 class LenientReader(VectorReader):
@@ -31,7 +33,7 @@ def describe_vectors(
     if is_store(path):
         entries = read_header(path).entries
         if "embeddings" not in entries:
-            return describe_affine(path) if "kernel" in entries else describe_tensors(path)
+            return describe_affine(path) if {"kernel", "bias"} <= entries.keys() else describe_tensors(path)
         file = Store(path)
         judged = geometry is not None and geometry.alignment is not None  # by a member of the rows
         vectors = stacked(LenientReader(Inputs([path])), geometry) if judged else file.blocks()
@@ -55,7 +57,7 @@ def measured(vectors: Iterable[NDArray[np.float32]], geometry: Geometry | None) 
 
 
 def stacked(reader: VectorReader, geometry: Geometry | None) -> Iterator[NDArray[np.float32]]:
-    for block in blocks(reader.read(geometry.take if geometry else lambda row: row)):
+    for block in blocks(reader.read(geometry.take if geometry else lambda row: row), BLOCK):
         yield np.stack([row.vectors for row in block])
 
 

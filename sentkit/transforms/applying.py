@@ -1,13 +1,14 @@
 """A transform applied to a stream of rows: vectors replaced, their space renamed, the rest untouched."""
 
-from collections.abc import Iterable, Iterator, Sequence
-from itertools import chain, islice
-from typing import Any, TypeVar
+from collections.abc import Sequence
+from itertools import chain
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from sentkit.errors import DataError
+from sentkit.formats.blocks import growing
 from sentkit.formats.convert import common_spec
 from sentkit.formats.fingerprint import Spec, digest
 from sentkit.formats.rows import Inputs
@@ -17,9 +18,7 @@ from sentkit.formats.vectors import VectorReader, VectorRow, check_finite
 from sentkit.transforms.affine import check_fitted, read_affine
 from sentkit.transforms.steps import Linear
 
-T = TypeVar("T")
-
-FIRST, LAST = 16, 1024  # rows at once: few at the beginning, so that the reader of a pipe need not wait
+ROWS = 1024  # at once, at most
 BARE = {"_emb", "vectors"}  # what a vector file made from JSONL says of itself
 UNNAMED = Spec("unnamed", digest("unnamed"))  # the space of vectors that come without _emb
 
@@ -29,7 +28,7 @@ def apply_transform(inputs: Inputs, transform: str, output: str, *, encoding: st
     check_output(output)
     layer, _ = read_affine(transform)
     reader = VectorReader(inputs)
-    rows = windows(reader.read(lambda row: row))
+    rows = growing(reader.read(lambda row: row), ROWS)
     first = next(rows, [])
     if first:
         check_fitted(transform, reader.emb)
@@ -93,11 +92,3 @@ def steps_before(inputs: Inputs) -> list[str] | None:
     first = specs[0].get("steps", [])
     known = all(spec.keys() - BARE and spec.get("steps", []) == first for spec in specs)
     return first if known and isinstance(first, list) else None
-
-
-def windows(items: Iterable[T]) -> Iterator[list[T]]:
-    """16, 64, 256, 1024, 1024 ... at a time."""
-    rest, size = iter(items), FIRST
-    while window := list(islice(rest, size)):
-        yield window
-        size = min(4 * size, LAST)

@@ -11,7 +11,7 @@ from sentkit.errors import DataError
 from sentkit.formats.rows import Inputs
 from sentkit.formats.tensors import put_arrays
 from sentkit.transforms.affine import dense_layer
-from sentkit.transforms.ica import Search, ica
+from sentkit.transforms.ica import Descent, ica
 from sentkit.transforms.kinds import KINDS, Asked, Fit
 from sentkit.transforms.sample import Block, Sample, read_sample, together
 
@@ -53,18 +53,19 @@ class Fitted:
 def fit_moments(inputs: Inputs, kind: str, asked: Asked) -> Fitted:
     """One pass, in constant memory."""
     sample = read_sample(inputs, lambda block: None)
-    check_varied(sample, inputs.paths)
+    check_varied(kind, sample, inputs.paths)
     return Fitted(kind, sample, KINDS[kind](sample.moments, asked))
 
 
-def fit_ica(inputs: Inputs, asked: Asked, search: Search) -> Fitted:
+def fit_ica(inputs: Inputs, asked: Asked, descent: Descent) -> Fitted:
     """All vectors are held in memory."""
     held: list[Block] = []
     sample = read_sample(inputs, held.append)
-    check_varied(sample, inputs.paths)
-    return Fitted("ica", sample, ica(held, sample.moments, asked, search), mergeable=False)
+    check_varied("ica", sample, inputs.paths)
+    return Fitted("ica", sample, ica(held, sample.moments, asked, descent), mergeable=False)
 
 
-def check_varied(sample: Sample, paths: Sequence[str]) -> None:
-    if not sample.moments.deviations.any():
+def check_varied(kind: str, sample: Sample, paths: Sequence[str]) -> None:
+    """Equal vectors, or one alone, have a mean to take away and nothing else."""
+    if kind != "center" and not sample.moments.deviations.any():
         raise DataError("all vectors are the same: there is nothing to fit", source=together(paths))

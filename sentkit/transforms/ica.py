@@ -18,7 +18,7 @@ ROWS = 4096  # of the whitened vectors at once: the rest of the work takes no me
 
 
 @dataclass(frozen=True, slots=True)
-class Search:
+class Descent:
     """What is asked of the components, beside their number."""
 
     scale: float | Literal["auto"] = 1.0  # auto: deviations as the vectors had, on average over their numbers
@@ -36,25 +36,25 @@ class Unmixing:
     converged: bool
 
 
-def ica(blocks: Sequence[NDArray[np.float32]], moments: Moments, asked: Asked, search: Search) -> Fit:
+def ica(blocks: Sequence[NDArray[np.float32]], moments: Moments, asked: Asked, descent: Descent) -> Fit:
     """Of all vectors, which `blocks` hold and whose moments these are."""
     wanted = wanted_dim(moments, asked)
-    found = principal(moments, wanted, "kept, and the rest are 0" if search.keep_width else "kept")
+    found = principal(moments, wanted, "kept, and the rest are 0" if descent.keep_width else "kept")
     axes = found.axes * np.where(found.axes[0] < 0, -1.0, 1.0)
     whitener = axes / np.sqrt(found.scatters / moments.count)
     white = whitened(blocks, moments, whitener)
-    unmixing = fast_ica(white, search)
+    unmixing = fast_ica(white, descent)
     turn = unmixing.matrix * signs(white, unmixing.matrix)[:, np.newaxis]
-    kernel = whitener @ turn.T * deviation(moments, search)  # (d, k)
-    if search.keep_width:
+    kernel = whitener @ turn.T * deviation(moments, descent)  # (d, k)
+    if descent.keep_width:
         kernel = np.pad(kernel, ((0, 0), (0, wanted - kernel.shape[1])))
     record = {
         "dim": wanted,
-        **({"keep_width": True} if search.keep_width else {}),
-        "scale": search.scale,
-        "variance": search.variance,
-        "seed": search.seed,
-        "tolerance": search.tolerance,
+        **({"keep_width": True} if descent.keep_width else {}),
+        "scale": descent.scale,
+        "variance": descent.variance,
+        "seed": descent.seed,
+        "tolerance": descent.tolerance,
         "iterations": unmixing.iterations,
         "converged": unmixing.converged,
     }
@@ -62,11 +62,11 @@ def ica(blocks: Sequence[NDArray[np.float32]], moments: Moments, asked: Asked, s
     return Fit(kernel, moments.mean, record, found.warnings + (() if unmixing.converged else (told,)))
 
 
-def deviation(moments: Moments, search: Search) -> float:
+def deviation(moments: Moments, descent: Descent) -> float:
     """What the result's standard deviation is to be along each axis."""
-    if search.scale == "auto":
+    if descent.scale == "auto":
         return float(moments.deviations.mean())
-    return search.scale * (moments.count**-0.5 if search.variance == "arbitrary" else 1.0)
+    return descent.scale * (moments.count**-0.5 if descent.variance == "arbitrary" else 1.0)
 
 
 def whitened(blocks: Sequence[NDArray[np.float32]], moments: Moments, whitener: Wide) -> Wide:
@@ -79,11 +79,11 @@ def whitened(blocks: Sequence[NDArray[np.float32]], moments: Moments, whitener: 
     return white
 
 
-def fast_ica(white: Wide, search: Search) -> Unmixing:
+def fast_ica(white: Wide, descent: Descent) -> Unmixing:
     k = white.shape[1]
-    start = np.random.RandomState(search.seed).normal(size=(k, k))  # scikit-learn draws it so
+    start = np.random.RandomState(descent.seed).normal(size=(k, k))  # scikit-learn draws it so
     matrix = decorrelated(start)
-    for iteration in range(1, search.iterations + 1):
+    for iteration in range(1, descent.iterations + 1):
         correlation, slope = np.zeros((k, k)), np.zeros(k)  # means of g(s) x' and of g'(s), g = tanh
         for rows in parts(white):
             bent = np.tanh(rows @ matrix.T)  # (b, k)
@@ -92,9 +92,9 @@ def fast_ica(white: Wide, search: Search) -> Unmixing:
         before = matrix
         matrix = decorrelated((correlation - slope[:, np.newaxis] * before) / len(white))
         turned = np.abs(np.abs(np.einsum("ij,ij->i", matrix, before)) - 1).max()
-        if turned < search.tolerance:
+        if turned < descent.tolerance:
             return Unmixing(matrix, iteration, converged=True)
-    return Unmixing(matrix, search.iterations, converged=False)
+    return Unmixing(matrix, descent.iterations, converged=False)
 
 
 def decorrelated(matrix: Wide) -> Wide:

@@ -29,7 +29,7 @@ class Fit:
 
 
 @dataclass(frozen=True, slots=True)
-class Directions:
+class Principal:
     """The principal directions along which vectors differ, the widest first."""
 
     axes: Wide  # (d, r): columns of unit length
@@ -37,7 +37,7 @@ class Directions:
     warnings: tuple[str, ...] = ()
 
 
-def principal(moments: Moments, wanted: int, done: str) -> Directions:
+def principal(moments: Moments, wanted: int, done: str) -> Principal:
     """As many as are wanted, or as there are; the sign makes each one's largest number positive."""
     scatters, axes = np.linalg.eigh(moments.scatter)
     scatters, axes = scatters[::-1], axes[:, ::-1]
@@ -47,7 +47,7 @@ def principal(moments: Moments, wanted: int, done: str) -> Directions:
     axes = axes * np.where(axes[largest, range(len(largest))] < 0, -1.0, 1.0)
     found = f"{moments.count} vectors of {moments.width} numbers differ in {rank} directions"
     told = f"{found}: {kept} of {wanted} are {done}"
-    return Directions(axes[:, :kept], scatters[:kept], (told,) if kept < wanted else ())
+    return Principal(axes[:, :kept], scatters[:kept], (told,) if kept < wanted else ())
 
 
 def wanted_dim(moments: Moments, asked: Asked) -> int:

@@ -13,10 +13,9 @@ from sentkit.formats.tensors import read_array, read_header, read_note
 from sentkit.transforms.affine import named
 from sentkit.transforms.fitting import Fitted, check_varied
 from sentkit.transforms.kinds import KINDS, Asked
-from sentkit.transforms.moments import Moments
+from sentkit.transforms.moments import MOMENTS, Moments
 from sentkit.transforms.sample import Sample
 
-MOMENTS = ("count", "mean", "scatter")
 ALIKE = ("kind", "dim", "remove", "width")  # of transforms that can be merged they are equal
 
 
@@ -36,8 +35,8 @@ def merge_transforms(paths: Sequence[str]) -> Fitted:
         check_alike(part, first)
         both = sample.moments + part.sample.moments
         sample = Sample(both, sample.emb, sample.inputs + part.sample.inputs)
-    check_varied(sample, paths)
     kind, dim, remove = (first.note.get(name) for name in ALIKE[:3])
+    check_varied(str(kind), sample, paths)
     fit = KINDS[str(kind)](sample.moments, Asked(dim, remove))
     return Fitted(str(kind), sample, replace(fit, warnings=(*twice(parts), *fit.warnings)))
 

@@ -1,22 +1,20 @@
 """What a transform is fitted on: the moments of a stream of vectors, and which vectors these were."""
 
 import hashlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from itertools import islice
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from sentkit.errors import DataError
+from sentkit.formats.blocks import blocks
 from sentkit.formats.files import readable
 from sentkit.formats.rows import Inputs
 from sentkit.formats.vectors import VectorReader
-from sentkit.transforms.moments import Moments, moments_of
-
-T = TypeVar("T")
+from sentkit.transforms.moments import WIDEST, Moments, moments_of
 
 ROWS = 1024  # read at once
 Block = NDArray[np.float32]
@@ -52,7 +50,8 @@ def read_one(
     reader: VectorReader, path: str, keep: Callable[[Block], None]
 ) -> tuple[Moments | None, dict[str, Any]]:
     hashed, moments, rows = hashlib.blake2b(digest_size=16), None, 0
-    for block in blocks(reader.read_file(path, lambda row: row.vectors)):
+    for block in blocks(reader.read_file(path, lambda row: row.vectors), ROWS):
+        check_width(reader.width, path)
         rows += len(block)
         vectors = np.concatenate(block)
         hashed.update(vectors.astype("<f4", copy=False).data)
@@ -63,12 +62,14 @@ def read_one(
     return moments, {"file": name, "rows": rows, "blake2b": hashed.hexdigest()}
 
 
+def check_width(width: int, path: str) -> None:
+    """Refuse vectors of which the scatter and the kernel would be too large to hold."""
+    if width > WIDEST:
+        cost = f"a transform of them would be {8 * width**2 / 1e9:.1f} GB"
+        advice = f"a transform is for vectors of up to {WIDEST} numbers"
+        raise DataError(f"vectors of {width} numbers: {cost}", source=path, advice=advice)
+
+
 def together(paths: Sequence[str]) -> str:
     """Several files in the place of one, in an error about all of them."""
     return paths[0] if len(paths) == 1 else f"{paths[0]} and {len(paths) - 1} more"
-
-
-def blocks(items: Iterable[T], size: int = ROWS) -> Iterator[list[T]]:
-    rest = iter(items)
-    while block := list(islice(rest, size)):
-        yield block

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from sentkit.formats.tensors import write_arrays
 from sentkit.transforms.affine import write_affine
 
 
@@ -115,6 +116,32 @@ def test_a_transform_is_shown(inspect, tmp_path):
         "mergeable": False,
         "tensors": {"kernel": "F32 4 x 2", "bias": "F32 4"},
     }
+
+
+def test_a_kernel_alone_is_no_transform(inspect, tmp_path):
+    """`whiten apply` would refuse it."""
+    write_arrays(tmp_path / "t.safetensors", {"kernel": np.zeros((4, 2), np.float32)}, {})
+
+    assert inspect("t.safetensors") == {
+        "file": "t.safetensors",
+        "tensors": {"kernel": "F32 4 x 2"},
+        "metadata": {},
+    }
+
+
+def test_what_a_transform_was_fitted_on_is_legible(on_terminal, sentkit, tmp_path):
+    """A line for each member of each file."""
+    for name in ("a.jsonl", "b.jsonl"):
+        (tmp_path / name).write_text('{"embedding":[1,0]}\n{"embedding":[0,1]}\n')
+    sentkit("whiten", "fit", "a.jsonl", "b.jsonl", "--kind", "center", "-o", "t.safetensors")
+    shown = dict(line.split(maxsplit=1) for line in on_terminal("inspect", "t.safetensors"))
+
+    assert (shown["inputs.1.file"], shown["inputs.2.file"], shown["inputs.2.rows"]) == (
+        "a.jsonl",
+        "b.jsonl",
+        "2",
+    )
+    assert not set("".join(shown.values())) & set("{}[]")
 
 
 @pytest.mark.parametrize(

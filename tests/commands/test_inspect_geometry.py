@@ -123,7 +123,7 @@ def test_degenerate_vectors_end_well(geometry, rows):
     found = geometry("-", stdin=rows)
 
     assert found["isoscore"] is None
-    assert found["skewness"] == {"mean_absolute": None, "max": None, "axis": None}
+    assert found["skewness"] == {"mean_absolute": None, "largest": None, "axis": None}
 
 
 def test_it_can_be_left_out(sentkit, jsonl):
@@ -145,9 +145,12 @@ def test_it_can_be_left_out(sentkit, jsonl):
             "--gold asks for the alignment, and --no-geometry leaves it out",
         ),
         (["nano", "--gold", "s"], "--gold is for pairs of vectors, and nano holds none"),
+        (["nano", "--no-geometry"], "--no-geometry is for vectors, and nano holds none"),
+        (["t.safetensors", "--no-geometry"], "--no-geometry is for vectors, and t.safetensors holds none"),
     ],
 )
-def test_flags_that_do_not_go_together(sentkit, flags, problem):
+def test_flags_that_do_not_go_together(sentkit, flags, problem, jsonl):
+    sentkit("whiten", "fit", "-o", "t.safetensors", stdin=jsonl(*PAIRS))
     done = sentkit("inspect", *flags)
 
     assert done.code == 2

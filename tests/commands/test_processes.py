@@ -259,6 +259,15 @@ def test_rows_come_out_before_the_input_ends(started):
     assert process.stdout.readline().startswith(b'{"text":"a cat","_emb":"tiny/mean:')
 
 
+def test_a_search_answers_before_the_queries_end(started, tmp_path):
+    (tmp_path / "c.jsonl").write_bytes(b'{"embedding":[1,0]}\n')
+    process = started("search", "--corpus", "c.jsonl")
+    process.stdin.write(b'{"embedding":[2,0]}\n' * 16)
+    process.stdin.flush()
+
+    assert process.stdout.readline() == b'{"hits":[{"row":1,"similarity":1.0}]}\n'
+
+
 def test_a_named_pipe_is_read_once(shell):
     """`<(command)` and its like: looking whether it is there does not use it up."""
     done = shell("sentkit cat <(echo '{\"a\":1}') <(echo '{\"a\":2}')")

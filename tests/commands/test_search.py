@@ -333,6 +333,31 @@ def test_a_bad_answer_in_the_corpus_ends_the_command(sentkit, held):
     assert done.told == ['sentkit search: c.jsonl:2: "g" is null, expected a string or a number']
 
 
+@pytest.mark.parametrize(("theirs", "ours"), [("1", "1.0"), ("1.0", '"1"'), ("-0.0", "0"), ("2.5", '"2.5"')])
+def test_a_number_is_the_same_answer_however_it_is_spelled(sentkit, held, theirs, ours):
+    corpus = held(f'{{"g":{theirs},"embedding":[1,0]}}\n')
+    done = sentkit("search", "--corpus", corpus, "--gold", "g", stdin=f'{{"g":{ours},"embedding":[1,0]}}')
+
+    assert (done.rows[0]["absent"], done.rows[0]["hit@1"]) == (0, 100)
+
+
+def test_true_is_no_answer(sentkit, held):
+    corpus = held('{"g":1,"embedding":[1,0]}\n')
+    done = sentkit("search", "--corpus", corpus, "--gold", "g", stdin=b'{"g":true,"embedding":[1,0]}')
+
+    assert done.code == 65
+    assert done.told == ['sentkit search: -:1: "g" is true or false, expected a string or a number']
+
+
+def test_gold_names_members_as_the_rows_do(sentkit, held):
+    """Whatever --field says of them."""
+    corpus = held('{"word":"x","embedding":[1,0]}\n')
+    flags = ("--field", "entry=word", "--gold", "word")
+    done = sentkit("search", "--corpus", corpus, *flags, stdin=b'{"word":"x","embedding":[1,0]}')
+
+    assert done.rows[0]["hit@1"] == 100
+
+
 def test_hits_are_a_table_on_a_terminal(on_terminal, tmp_path, corpus, jsonl):
     """A line for each hit, the query before its first."""
     rows = jsonl({"text": "first", "embedding": [1, 0, 0, 0, 0]}, {"embedding": [0, 1, 0, 0, 0]})
@@ -369,6 +394,7 @@ def test_a_report_is_a_table_on_a_terminal(on_terminal, held):
     held(lines, "q.jsonl")
     flags = ("--queries", "q.jsonl", "--corpus", corpus, "--gold", "g", "--top", 2)
     head, line = on_terminal("search", *flags)
+    narrow = on_terminal("search", *flags, width=30)
 
-    assert head.split() == ["queries", "corpus", "n", "absent", "hit@1", "hit@2", "MRR", "median", "rank"]
-    assert line.split() == ["q.jsonl", "c.jsonl", "3", "0", "33.33", "66.67", "50.00", "2"]
+    assert head.split() == ["n", "absent", "hit@1", "hit@2", "MRR", "median", "rank"]
+    assert line.split() == " ".join(narrow).split()[-6:] == ["3", "0", "33.33", "66.67", "50.00", "2"]

@@ -349,6 +349,30 @@ def test_vectors_that_give_no_transform_are_bad_data(sentkit, written, vectors, 
     assert not (tmp_path / "t.safetensors").exists()
 
 
+@pytest.mark.parametrize("kind", [*KINDS, "ica"])
+def test_a_transform_too_large_to_hold_is_refused(sentkit, kind):
+    """With what it would cost: 8 bytes of each of 20000 x 20000 numbers."""
+    row = b'{"embedding":[%b]}\n' % b",".join([b"1"] * 20000)
+    done = sentkit("whiten", "fit", "--kind", kind, "-o", "t.safetensors", stdin=row)
+
+    assert done.code == 65
+    assert done.told == [
+        "sentkit whiten fit: -: vectors of 20000 numbers: a transform of them would be 3.2 GB",
+        "  a transform is for vectors of up to 4096 numbers",
+    ]
+
+
+@pytest.mark.parametrize("vectors", [[[1, 2]], [[1, 2]] * 3])
+def test_centring_is_defined_of_equal_vectors_too(sentkit, written, vectors):
+    """As of one alone; their merge is one fit."""
+    done = sentkit("whiten", "fit", written("x.jsonl", vectors), "--kind", "center", "-o", "t.safetensors")
+    merged = sentkit("whiten", "merge", "t.safetensors", "-o", "u.safetensors")
+    held = load_file("u.safetensors")
+
+    assert (done.code, done.err, merged.code, merged.err) == (0, "", 0, "")
+    assert (held["bias"].tolist(), held["kernel"].tolist()) == ([[-1, -2]], [[1, 0], [0, 1]])
+
+
 def test_vectors_of_two_spaces_are_not_fitted_together(sentkit, written):
     a, b = written("a.jsonl", FOUR), written("b.jsonl", FOUR, "m/mean:9f00")
     done = sentkit("whiten", "fit", a, b, "-o", "t.safetensors")
@@ -366,6 +390,29 @@ def test_a_transform_that_is_there_is_kept(sentkit, many):
     assert [done.code for done in runs] == [0, 73, 0]
     assert merged.code == 73
     assert merged.told == ["sentkit whiten merge: t.safetensors: exists already", "  use -f to overwrite it"]
+
+
+@pytest.mark.parametrize(
+    ("command", "kept"),
+    [
+        ("fit v.safetensors -o v.safetensors", "v.safetensors"),
+        ("fit many.jsonl v.safetensors -o ./v.safetensors", "v.safetensors"),
+        ("merge t.safetensors -o t.safetensors", "t.safetensors"),
+        ("apply v.safetensors -t t.safetensors -o t.safetensors", "t.safetensors"),
+        ("apply many.jsonl -t t.safetensors -o link.jsonl", "many.jsonl"),
+    ],
+)
+def test_no_input_is_overwritten(sentkit, many, command, kept, tmp_path):
+    """Not even with --force, and by whatever name."""
+    sentkit("cat", many, "-o", "v.safetensors")
+    sentkit("whiten", "fit", many, "-o", "t.safetensors")
+    (tmp_path / "link.jsonl").symlink_to(tmp_path / many)
+    before = (tmp_path / kept).read_bytes()
+    done = sentkit("whiten", *command.split(), "-f")
+
+    assert done.code == 2
+    assert done.told[0].endswith(f"{command.split()[-1]}: is the output and an input too")
+    assert (tmp_path / kept).read_bytes() == before
 
 
 def test_what_was_fitted_is_said_to_those_who_ask(sentkit, many):

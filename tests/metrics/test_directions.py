@@ -120,3 +120,18 @@ def test_uniformity_of_one_point_and_of_two_poles() -> None:
     """Equal vectors: 0, the highest. Opposite ones: -2 * 4."""
     assert uniformity(np.tile(np.float32([0.6, 0.8]), (50, 1))) == pytest.approx(0, abs=1e-6)
     assert uniformity(np.float32([[1, 0], [-1, 0]])) == pytest.approx(-8, abs=1e-6)
+
+
+@pytest.mark.parametrize("n", range(2, 40))
+def test_a_mean_cosine_is_never_beyond_one(n: int) -> None:
+    """Of equal vectors, whose sum rounding makes too long."""
+    assert filled(np.tile(rows(1, 300, seed=n), (n, 1))).mean_cosine() == pytest.approx(1)
+    assert filled(np.tile(rows(1, 300, seed=n), (n, 1))).mean_cosine() <= 1  # type: ignore[operator]
+
+
+def test_a_few_wide_vectors_take_no_more_than_themselves() -> None:
+    """The sample grows with the rows."""
+    found = filled(rows(2, 1000), rows(3, 1000, seed=1))
+
+    assert found.sample.shape == (5, 1000)
+    assert found.uniformity() is not None

@@ -57,7 +57,7 @@ def test_a_space_of_random_vectors_agrees_with_the_libraries() -> None:
         "constant_axes": 0,
         "skewness": {
             "mean_absolute": pytest.approx(skewness.mean()),
-            "max": pytest.approx(skewness.max()),
+            "largest": pytest.approx(stats.skew(wide)[skewness.argmax()]),
             "axis": skewness.argmax(),
         },
         "excess_kurtosis": {
@@ -124,6 +124,18 @@ def test_constant_axes_are_counted() -> None:
     assert found["axis_correlation"] == pytest.approx(without["axis_correlation"])
     assert found["skewness"]["mean_absolute"] == pytest.approx(without["skewness"]["mean_absolute"])
     assert found["skewness"]["axis"] == [0, 2, 3][without["skewness"]["axis"]]
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+def test_the_largest_skewness_has_its_sign(sign: int) -> None:
+    """Of a coin with p = 1/4 it is (1 - 2p) / sqrt(pq); the other axis has none."""
+    vectors = np.array([[0, 0], [0, 1], [0, 0], [sign, 1]], np.float32)
+
+    assert record(vectors)["skewness"] == {
+        "mean_absolute": pytest.approx(0.5 / 0.1875**0.5 / 2),
+        "largest": pytest.approx(sign * 0.5 / 0.1875**0.5),
+        "axis": 0,
+    }
 
 
 def test_beyond_the_limit_uniformity_is_of_a_sample(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,15 +5,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from sentkit.transforms.ica import Search, ica
+from sentkit.transforms.ica import Descent, ica
 from sentkit.transforms.kinds import Asked, Fit
 from sentkit.transforms.moments import moments_of
 
 
-def fit(vectors: Any, dim: int | None = None, **search: Any) -> Fit:
+def fit(vectors: Any, dim: int | None = None, **descent: Any) -> Fit:
     """In blocks of 300, as a stream comes."""
     blocks = [vectors[first : first + 300] for first in range(0, len(vectors), 300)]
-    return ica(blocks, moments_of(vectors), Asked(dim), Search(**search))
+    return ica(blocks, moments_of(vectors), Asked(dim), Descent(**descent))
 
 
 def applied(found: Fit, vectors: Any) -> Any:
@@ -130,6 +130,6 @@ def test_one_seed_is_one_result_and_another_seed_is_the_same_but_for_the_order(m
 
 
 def test_blocks_of_any_size_give_the_same(mixed: Any) -> None:
-    whole = ica([mixed], moments_of(mixed), Asked(), Search())
+    whole = ica([mixed], moments_of(mixed), Asked(), Descent())
 
     assert whole.kernel == pytest.approx(fit(mixed).kernel, abs=1e-12)

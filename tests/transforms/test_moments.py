@@ -75,3 +75,15 @@ def test_one_vector_has_a_mean_and_no_scatter() -> None:
 
     assert (found.count, found.mean.tolist()) == (1, [2, 1, 5])
     assert not found.scatter.any()
+
+
+def test_the_diagonal_alone_is_that_of_the_scatter() -> None:
+    """In parts too."""
+    vectors = np.random.default_rng(1).normal(size=(50, 4))
+    whole = moments_of(vectors)
+    parts = [moments_of(part, diagonal=True) for part in np.split(vectors, [7])]
+    found = parts[0] + parts[1]
+
+    assert found.scatter.shape == (4,)
+    assert found.squares == pytest.approx(np.diag(whole.scatter), rel=1e-12)
+    assert found.deviations == pytest.approx(whole.deviations, rel=1e-12)

@@ -35,10 +35,13 @@ def apply(
     transform was fitted on are refused; so is a second application. What comes out
     is of no special length: cosines are taken as ever.
     """
+    from sentkit.formats.files import refuse_existing, refuse_input
     from sentkit.formats.vectors import VECTOR_FIELDS
     from sentkit.transforms.applying import apply_transform
 
     console = Console("whiten apply", quiet)
+    refuse_existing(output, force=force)
+    refuse_input(output, [transform, *(files or [])])
     with options.open_inputs(
         console,
         files,

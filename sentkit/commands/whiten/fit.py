@@ -2,7 +2,7 @@
 
 import contextlib
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
@@ -13,7 +13,7 @@ from sentkit.errors import UsageError
 
 if TYPE_CHECKING:
     from sentkit.transforms.fitting import Fitted
-    from sentkit.transforms.ica import Search
+    from sentkit.transforms.ica import Descent
 
 FLAGS = {"dim": ("whitening", "pca", "ica"), "remove": ("abtt",)}  # of these kinds; the others are of ica
 Made = Annotated[
@@ -89,15 +89,16 @@ def fit(
     components, by FastICA as scikit-learn has it, each with positive skewness.
 
     Rows are as `sentkit encode` writes them; of a pair both vectors count. One pass
-    in constant memory, but ica holds all vectors. The file says what it was fitted
-    on, and keeps the moments that `sentkit whiten merge` adds up (not of ica).
+    in constant memory, but ica holds all vectors. Memory and the file grow with the
+    square of the width, which is 4096 at most. The file says what it was fitted on,
+    and keeps the moments that `sentkit whiten merge` adds up (not of ica).
     """
     from sentkit.formats.vectors import VECTOR_FIELDS
     from sentkit.transforms.fitting import fit_ica, fit_moments
     from sentkit.transforms.kinds import Asked
 
     console = Console("whiten fit", quiet, verbose)
-    search = {
+    descent = {
         "scale": scale_of(scale),
         "variance": variance,
         "seed": seed,
@@ -105,8 +106,8 @@ def fit(
         "tolerance": tolerance,
         "keep_width": keep_width or None,
     }
-    refuse_idle(kind, {"dim": dim, "remove": remove, **search})
-    check_made(output, force=force)
+    refuse_idle(kind, {"dim": dim, "remove": remove, **descent})
+    check_made(output, files or [], force=force)
     asked = Asked(dim, remove)
     with options.open_inputs(
         console,
@@ -120,7 +121,7 @@ def fit(
         force=force,
     ) as inputs:
         if kind == "ica":
-            fitted = fit_ica(inputs, asked, search_of(search))
+            fitted = fit_ica(inputs, asked, descent_of(descent))
         else:
             fitted = fit_moments(inputs, kind, asked)
     write(fitted, output, console, force=force)
@@ -149,23 +150,24 @@ def refuse_idle(kind: str, given: Mapping[str, object]) -> None:
         raise UsageError("--variance does nothing with --scale auto, which sets the deviation itself")
 
 
-def search_of(given: Mapping[str, Any]) -> "Search":
-    from sentkit.transforms.ica import Search
+def descent_of(given: Mapping[str, Any]) -> "Descent":
+    from sentkit.transforms.ica import Descent
 
     tolerance = given["tolerance"]
     if tolerance is not None and not 0 < tolerance < 1:
         raise UsageError(f"--tolerance {tolerance}: expected a number between 0 and 1")
-    return Search(**{name: value for name, value in given.items() if value is not None})
+    return Descent(**{name: value for name, value in given.items() if value is not None})
 
 
-def check_made(path: str, *, force: bool) -> None:
+def check_made(path: str, inputs: Sequence[str], *, force: bool) -> None:
     """Refuse what cannot be written, before any work is done."""
-    from sentkit.formats.files import refuse_existing
+    from sentkit.formats.files import refuse_existing, refuse_input
     from sentkit.formats.store import SUFFIX, is_store
 
     if path != "-" and not is_store(path):
         raise UsageError(f"{path}: a transform is kept in a {SUFFIX} file")
     refuse_existing(path, force=force)
+    refuse_input(path, inputs)
 
 
 def write(fitted: "Fitted", path: str, console: Console, *, force: bool) -> None:

@@ -32,5 +32,5 @@ def merge(
     from sentkit.transforms.merging import merge_transforms
 
     console = Console("whiten merge", quiet, verbose)
-    check_made(output, force=force)
+    check_made(output, transforms, force=force)
     write(merge_transforms(transforms), output, console, force=force)
