@@ -9,8 +9,8 @@
 #   BASE  the encoder that every step begins from: as in the paper bert-base-uncased, or one of SimCSE. It needs
 #         a pooler or a language model's head; `sentkit train mlm --set head=fresh` gives one to nano.
 # Variables: STEPS=3; LR='5e-5 4e-5 3e-5', one for each step; ENTRY=mean|cls, how a definition becomes part of an
-# entry; ICA='--scale 100 --variance arbitrary --keep-width', or none; SEEDS=0..9; SETTINGS='--set pooling=mean';
-# OUT=FOLDER keeps entries and checkpoints, and is gone on with.
+# entry; ICA='--scale 100 --variance arbitrary --keep-width', or none; SEEDS=0..2; SETTINGS='--set pooling=mean';
+# OUT=FOLDER keeps entries and checkpoints, and is gone on with. (SETTINGS apart, these are the defaults.)
 set -eu
 dictionary=$1 dev=$2 test=$3 base=$4
 steps=${STEPS:-3} rates=${LR:-5e-5 4e-5 3e-5} entry=${ENTRY:-mean}
@@ -23,7 +23,8 @@ mkdir -p "$work"
 
 best() { # the checkpoint of the highest dev score, of the lines that train prints
     python3 -c 'import json, sys
-found = [row for row in map(json.loads, sys.stdin) if "seeds" not in row]
+found = [row for row in map(json.loads, sys.stdin) if "seeds" not in row and row["dev"] is not None]
+if not found: sys.exit("no run has a correlation on DEV")
 print(max(found, key=lambda row: row["dev"])["checkpoint"])'
 }
 
@@ -33,12 +34,13 @@ for rate in $rates; do
     step=$((step + 1))
     [ "$step" -le "$steps" ] || break
     entries=$work/entries-$step.safetensors
-    [ -f "$entries" ] || sentkit build-entries "$dictionary" -m "$maker" --readout "$entry" -o "$entries"
+    # Made again each time: the same encoder gives the same bytes, and a run goes on from those alone.
+    sentkit build-entries "$dictionary" -m "$maker" --readout "$entry" -o "$entries" -f
     if [ "$step" = "$steps" ] && [ "$step" -gt 1 ] && [ "$ica" != none ]; then
         # shellcheck disable=SC2086 # flags are several words
-        [ -f "$work/ica.safetensors" ] || sentkit whiten fit "$entries" --kind ica --seed 42 $ica -o "$work/ica.safetensors"
+        sentkit whiten fit "$entries" --kind ica --seed 42 $ica -o "$work/ica.safetensors" -f
         plain=$entries entries=$work/entries-$step-ica.safetensors
-        [ -f "$entries" ] || sentkit whiten apply "$plain" -t "$work/ica.safetensors" -o "$entries"
+        sentkit whiten apply "$plain" -t "$work/ica.safetensors" -o "$entries" -f
     fi
     # shellcheck disable=SC2086 # settings are several words
     sentkit train defsent-plus "$dictionary" -m "$base" --entries "$entries" -o "$work/step-$step" \

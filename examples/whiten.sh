@@ -4,7 +4,7 @@
 # Usage: sh examples/whiten.sh CHECKPOINT TRAIN TEST
 #   CHECKPOINT  an encoder: nano, or as in BERT-whitening bert-base-uncased with READOUT=mean-first-last
 #   TRAIN TEST  pairs with text_a and text_b; those of TEST have a score
-# Variables: READOUT=cls; DIM=256, the numbers that the reduced whitening keeps; OUT=FOLDER keeps vectors and
+# Variables: READOUT=cls; DIM=128, the numbers that the reduced whitening keeps; OUT=FOLDER keeps vectors and
 # transforms, and is written over. (--kind ica is not here: it is a whitening turned, and cosines do not turn.)
 set -eu
 model=$1 train=$2 test=$3

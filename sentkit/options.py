@@ -44,7 +44,7 @@ Readout = Annotated[
     str | None,
     typer.Option(
         metavar="READOUT",
-        help="cls, mean, max, mean-last2, mean-first-last, mean-emb-last, pooler, prompt,"
+        help="cls, mean, max, mean-last2, mean-first-last, mean-emb-last, pooler:cls|mean, prompt,"
         " or L<k>:cls|mean|max. [default: what the checkpoint declares]",
     ),
 ]

@@ -42,11 +42,11 @@ class Dev:
         """The correlation now; NaN where all similarities are equal. Leaves no trace in the method."""
         return self._score(method, self._tokens(method.dev_parsed()), method.dev_vectors, poll)
 
-    def score_as(self, readout: str, method: Method) -> float:
+    def score_as(self, readout: str, method: Method, poll: Callable[[], None]) -> float:
         """The same of another readout than the method is watched by."""
         parsed = parse_readout(readout)
         return self._score(
-            method, self._tokens(parsed), lambda packed: read(method.body, packed, [parsed])[0], lambda: None
+            method, self._tokens(parsed), lambda packed: read(method.body, packed, [parsed])[0], poll
         )
 
     def _tokens(self, readout: Readout) -> Sequence[Tokens]:

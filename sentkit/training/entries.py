@@ -52,19 +52,20 @@ class Entries:
 
 def read_entries(path: str) -> Entries:
     """All entries, their vectors in memory once; those of a vector file stay there, and are mapped."""
-    reader, places, vectors = VectorReader(Inputs([path])), dict[str, int](), list[NDArray[np.float32]]()
+    reader, places, held = VectorReader(Inputs([path])), dict[str, int](), bytearray()
     for name, row in reader.read(entry_of):
         if name in places:
             raise row.row.error(f'the entry "{name:.80}" stands twice')
         places[name] = len(places)
         if not is_store(path):
-            vectors.append(row.vectors[0])
+            held += row.vectors.astype("<f4", copy=False).tobytes()
     if not places:
         raise DataError("no entries", source=path)
     if is_store(path):
         matrix, spec = Store(path).mapped()[:, 0], dict(Store(path).spec)
     else:
-        matrix, spec = np.stack(vectors), {"_emb": reader.emb} if reader.emb else {}
+        matrix = np.frombuffer(held, "<f4").reshape(len(places), reader.width)
+        spec = {"_emb": reader.emb} if reader.emb else {}
     return Entries(path, matrix, places, spec, hash_of(places, matrix, space_said(spec)))
 
 

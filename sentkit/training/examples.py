@@ -75,16 +75,26 @@ class Places:
         return float(self.places[word])
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Words:
     """The member "entry", a word that is one token, told by its number; other rows are left out."""
 
     number_of: Callable[[str], int | None]
-    why: str = "for their entry, which is not one token or is held out"
+    held_out: Callable[[str], bool]
+    unknown: int = 0  # rows, so far
+    kept_back: int = 0
+
+    @property
+    def why(self) -> str:
+        return f"for their entry: {self.unknown} for not being one token, {self.kept_back} for being held out"
 
     def __call__(self, row: Row, name: str) -> float | None:
-        number = self.number_of(filled(row, name))
-        return None if number is None else float(number)
+        word = filled(row, name)
+        number = self.number_of(word)
+        self.unknown += number is None
+        held_out = number is not None and self.held_out(word)
+        self.kept_back += held_out
+        return None if number is None or held_out else float(number)
 
 
 SAID_OF_PAIRS = ("label", "score")  # members that tell how its two texts go together

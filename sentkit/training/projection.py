@@ -32,7 +32,10 @@ def projection_of(base: Base, wanted: str) -> Projection:
         has = "no pooler" if wanted == "checkpoint" else "no language model's head"
         if wanted == "lm-head" and pooler is not None and not was_trained(base):
             has += ", and a pooler that may never have been trained"
-        advice = "sentkit train mlm --set head=fresh gives it a head; --set pooler= says which is taken"
+        has_head = wanted == "checkpoint" and head_of(base) is not None
+        advice = "--set pooler=lm-head takes its language model's head"
+        if not has_head:
+            advice = "sentkit train mlm --set head=fresh gives it a head; --set pooler= says which is taken"
         raise UsageError(f"{base.checkpoint.name} has {has}", advice=advice)
     return found
 

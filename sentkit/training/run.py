@@ -3,7 +3,6 @@
 Its state lies in OUT.part; the finished checkpoint is made there too, and renamed to OUT.
 """
 
-import math
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -26,9 +25,10 @@ from sentkit.training.ranks import Ranks
 from sentkit.training.seeds import part_of
 from sentkit.training.settings import differing
 from sentkit.training.state import Keeper, Position
-from sentkit.training.stopping import Stop
+from sentkit.training.stopping import Interrupted, Stop, Stopped
 from sentkit.training.surroundings import precision_of, surroundings, use_threads
 from sentkit.training.trainer import Record, Saving, Trainer
+from sentkit.training.verdict import choose_readout, remarks
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,19 +74,29 @@ def train(job: Job, output: Path, seed: int, log: str | None = None) -> None:
             return
         trainer = begin(job, keeper, identity)
         with journal_of(job, trainer, identity, log) as trainer.journal:
-            position = trainer.run()
+            trainer.run()
             dice = job.ranks.dice()  # of all, while all are here
             if job.ranks.first:
-                tell_of_dev(job, position)
                 try:
-                    readout, scores = choose_readout(job, trainer.method)
-                    lineage = lineage_of(job, identity, position) | scores
-                    finish(trainer.method, job.base, part, output, lineage, readout)
+                    conclude(job, trainer, part, output, identity)
                 except BaseException:
                     trainer.keep(dice)  # so that a full disk does not cost the run
                     raise
                 keeper.forget()
         job.ranks.wait()
+
+
+def conclude(job: Job, trainer: Trainer, part: Path, output: Path, identity: Mapping[str, Any]) -> None:
+    """The checkpoint of a run that has taken all its steps."""
+    try:
+        chosen = choose_readout(job, trainer.method)
+    except Interrupted as error:
+        advice = "the same command with --resume goes on"
+        raise Stopped("stopped after the last step, and saved", advice=advice) from error
+    for remark in remarks(trainer.position, chosen) if job.dev else ():
+        job.warn(remark)
+    lineage = lineage_of(job, identity, trainer.position) | chosen
+    finish(trainer.method, job.base, part, output, lineage, chosen.get("readout"))
 
 
 def journal_of(job: Job, trainer: Trainer, identity: Mapping[str, Any], log: str | None) -> Journal:
@@ -147,32 +157,6 @@ def check_identity(ours: Mapping[str, Any], theirs: Mapping[str, Any], source: s
     if differences:
         advice = "give the same settings and rows, or begin anew with -f"
         raise DataError(f"is another run: {', '.join(differences)}", source=source, advice=advice)
-
-
-def tell_of_dev(job: Job, position: Position) -> None:
-    best, first = position.best_score, position.first_score
-    if job.dev is None:
-        return
-    if best is None:
-        job.warn("no look at --dev gave a correlation: the last weights are kept")
-    elif first is not None and best <= first:
-        job.warn(
-            f"--dev was {first:.2f} before training, and is at best {best:.2f} (step {position.best_step})"
-        )
-
-
-def choose_readout(job: Job, method: Method) -> tuple[str, dict[str, Any]]:
-    """Of the ways to read the result the best on --dev, and what each scored."""
-    names = method.readouts(job.settings)
-    if job.dev is None or len(names) == 1:
-        return names[0], {}
-    scores = {name: job.dev.score_as(name, method) for name in names}
-    # Where all similarities are equal there is no correlation; of equal scores the first wins.
-    best = max(names, key=lambda name: -math.inf if math.isnan(scores[name]) else scores[name])
-    known = {name: None if math.isnan(score) else score for name, score in scores.items()}
-    found = {"dev": known[best], "dev_by_readout": known}
-    # What was watched before the first step is of another readout.
-    return best, found if best == method.dev_readout(job.settings) else {**found, "dev_before": None}
 
 
 def lineage_of(job: Job, identity: Mapping[str, Any], position: Position) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from sentkit.formats.jsonfiles import read_object
 
 SEEDS = re.compile(r"(\d{1,9})(?:\.\.(\d{1,9}))?")
 MOST = 1000
-TOLD = ("method", "step", "dev_before", "dev")
+TOLD = ("method", "readout", "step", "dev_before", "dev")
 
 
 def parse_seeds(text: str) -> list[int]:

@@ -58,7 +58,15 @@ def test_a_checkpoint_comes_out_that_encode_reads(train, sentkit, tmp_path, tiny
 
     assert (done.code, done.err) == (0, "")
     assert done.rows == [
-        {"checkpoint": "out", "seed": 0, "method": "simcse", "step": 3, "dev_before": None, "dev": None}
+        {
+            "checkpoint": "out",
+            "seed": 0,
+            "method": "simcse",
+            "readout": "cls",
+            "step": 3,
+            "dev_before": None,
+            "dev": None,
+        }
     ]
     assert (made["readout"], made["method"], made["parents"], made["rows"]) == (
         "cls",

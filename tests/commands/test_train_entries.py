@@ -290,20 +290,23 @@ def test_a_run_is_not_gone_on_with_other_entries(train, sentkit, rows, tiny):
 # The readout of the result.
 
 
-def test_the_best_readout_on_dev_is_declared(train, sentkit, dev, tmp_path):
+def test_the_best_readout_on_dev_is_declared(train, sentkit, dev, tiny):
     """Each score is that of `encode` and `score`, in the template where it is read by prompt."""
     done = train("--dev", dev, "--lr", 0.01, "--epochs", 2)
     own = said()
-    scores = {}
-    for name in ("mean", "cls", "prompt"):
-        sentkit("encode", dev, "-m", "out", "--readout", name, "-o", f"{name}.safetensors", "-q")
-        scores[name] = sentkit("score", f"{name}.safetensors", "--gold", "score").rows[0]["spearman"]
+
+    def scored(model, name):
+        sentkit("encode", dev, "-m", model, "--readout", name, "-o", "dev.safetensors", "-f", "-q")
+        return sentkit("score", "dev.safetensors", "--gold", "score").rows[0]["spearman"]
+
+    scores = {name: scored("out", name) for name in ("mean", "cls", "prompt")}
 
     assert done.code == 0
     assert own["dev_by_readout"] == pytest.approx(scores, abs=1e-9)
     assert own["readout"] == max(scores, key=scores.get)
     assert own["dev"] == done.rows[0]["dev"] == own["dev_by_readout"][own["readout"]]
-    assert (own["dev_before"] is None) == (own["readout"] != "mean")  # which is watched from the beginning
+    assert done.rows[0]["readout"] == own["readout"]
+    assert own["dev_before"] == pytest.approx(scored(tiny, own["readout"]), abs=1e-9)
     assert len(set(scores.values())) > 1
 
 
@@ -368,7 +371,7 @@ def test_words_that_are_left_out_are_counted(sentkit, tiny, rows, tmp_path, json
     none = sentkit("train", "defsent", rows, "-m", tiny, "-o", "none", "--threads", 1)
 
     assert done.code == 0
-    assert "2 rows were left out for their entry, which is not one token or is held out" in done.err
+    assert "2 rows were left out for their entry: 2 for not being one token, 0 for being held out" in done.err
     assert (said()["rows"], said()["readout"]) == (5, "cls")
     assert (none.code, none.told) == (
         2,
@@ -388,6 +391,6 @@ def test_a_dictionary_of_held_out_words_alone_is_refused(sentkit, tiny, rows, tm
 
     assert (done.code, done.told[0]) == (
         65,
-        "sentkit train: dict.jsonl: 0 rows to learn from, and it takes 1; 7 were left out for their entry,"
-        " which is not one token or is held out",
+        "sentkit train: dict.jsonl: 0 rows to learn from, and it takes 1; 7 were left out for their entry:"
+        " 2 for not being one token, 5 for being held out",
     )

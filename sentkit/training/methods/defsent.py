@@ -77,7 +77,7 @@ class DefSent(Method):
 
     @classmethod
     def reads(cls, base: Base, settings: Settings) -> Reads:
-        return Reads((ENTRY,), "entry", Words(number_of(base, settings.part)))
+        return Reads((ENTRY,), "entry", Words(number_of(base), lambda word: share_of(word) >= settings.part))
 
     @classmethod
     def readout(cls, settings: Settings) -> str:
@@ -94,15 +94,15 @@ class DefSent(Method):
         return {"word": mean_of(outputs["nll"])}
 
 
-def number_of(base: Base, part: float) -> Callable[[str], int | None]:
-    """The token that is a word; None where it is not one of the model's, or is among those held out."""
+def number_of(base: Base) -> Callable[[str], int | None]:
+    """The token that is a word; None where it is not one of the model's."""
     assert base.architecture is not None, "needs_packed is refused before"
     rows = base.architecture.vocabulary  # some tokenizers name more tokens
     known: dict[str, int | None] = {}
 
     def find(word: str) -> int | None:
         if word not in known:
-            number = single_tokens(base.tokenizer, [word])[0] if share_of(word) < part else None
+            number = single_tokens(base.tokenizer, [word])[0]
             known[word] = None if number is None or number >= rows else number
         return known[word]
 

@@ -64,6 +64,10 @@ class DefSentPlus(Method):
         **by_step("simcse-bert-large", (1e-5,)),
         **by_step("simcse-roberta-base", (1e-5,), pooling="mean"),
         **by_step("simcse-roberta-large", (3e-5, 2e-5), pooling="mean"),
+        **by_step("sncse-bert-base", (2e-5,)),
+        **by_step("sncse-bert-large", (1e-5,)),
+        **by_step("sncse-roberta-base", (2e-6,), pooling="mean"),
+        **by_step("sncse-roberta-large", (1e-6, 1e-6), pooling="mean"),
     }
     row_wise: ClassVar = True
     takes_entries: ClassVar = True

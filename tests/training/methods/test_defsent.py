@@ -12,6 +12,7 @@ from torch.nn import functional as F
 
 from sentkit.errors import UsageError
 from sentkit.formats.checkpoints import read_checkpoint
+from sentkit.formats.rows import Row
 from sentkit.model.words import single_tokens
 from sentkit.training.batches import Batch
 from sentkit.training.finish import finish
@@ -246,18 +247,28 @@ def test_labels_are_single_tokens(corpus_of, base, rows):
     assert [backend.id_to_token(int(word)) for word in corpus.targets] == ["cat", "dog", "cat", "rain"]
 
 
+def row_of(word):
+    return Row(b"{}", {"entry": word}, "rows", 1)
+
+
 def test_a_part_of_the_words_is_held_out(base):
     """Each by itself, whatever else stands in the dictionary; of all words about that part."""
     vocabulary = [word for word in base.tokenizer.backend.get_vocab() if word.isascii() and word.isalpha()]
     kept = {part: {word for word in vocabulary if share_of(word) < part} for part in (0.2, 0.8, 1)}
-    find = number_of(base, 0.8)
+    reads = DefSent.reads(base, DefSent.Settings())
 
     assert kept[0.2] < kept[0.8] < kept[1] == set(vocabulary)
     for part in (0.2, 0.8):
         sd = math.sqrt(part * (1 - part) / len(vocabulary))
         assert abs(len(kept[part]) / len(vocabulary) - part) < 4 * sd
     words = sorted(kept[1])[::50]
-    assert all((find(word) is not None) == (word in kept[0.8]) for word in words if number_of(base, 1)(word))
+    known = [word for word in words if number_of(base)(word) is not None]
+    learned = [word for word in words if reads.target(row_of(word), "entry") is not None]
+    assert learned == [word for word in known if word in kept[0.8]]
+    told = (
+        f"{len(words) - len(known)} for not being one token, {len(known) - len(learned)} for being held out"
+    )
+    assert reads.target.why == f"for their entry: {told}"
 
 
 def test_the_held_out_words_are_always_the_same():
