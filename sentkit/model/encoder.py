@@ -105,19 +105,21 @@ class Encoder:
             "max_length": tokenizer.max_length,
             "precision": self.precision,
         }
-        label = f"{name_for_label(self.checkpoint.name)}/{readout.name}"
-        if (
-            readout.pooled
-            and pooler.lands_in
-            and readout.reduction == parse_readout(pooler.readout).reduction
-        ):
-            label += f">{pooler.lands_in}"
-        spec = Spec(label, digest([weights, rules_of(self.body), tokenizer.hash, read_as]), record)
+        spec = Spec(
+            self._label(readout), digest([weights, rules_of(self.body), tokenizer.hash, read_as]), record
+        )
         for step in self.steps:
             if step is self.steps[-1] and self.reading.transform is not None:
                 check_fitted(self.reading.transform, spec.emb)
             spec = spec.after(step.suffix, step.hash)
         return spec
+
+    def _label(self, readout: Readout) -> str:
+        """With the space that its vectors land in, where the pooler was trained for it by this readout."""
+        label = f"{name_for_label(self.checkpoint.name)}/{readout.name}"
+        pooler = self.checkpoint.declared.pooler
+        lands = pooler.lands_in and readout.reduction == parse_readout(pooler.readout).reduction
+        return f"{label}>{pooler.lands_in}" if lands else label
 
     def __call__(self, batch: Sequence[Tokens]) -> list[NDArray[np.float32]]:
         """One (b, width) for each readout."""

@@ -20,7 +20,7 @@ from sentkit.training.method import Method, Outputs, Term, mean_of
 from sentkit.training.origin import Base
 from sentkit.training.projection import Projection, projection_of
 from sentkit.training.recipe import Recipe
-from sentkit.training.settings import ours, paper, released
+from sentkit.training.settings import ours, paper, refuse_idle, released
 
 STEPS = ("", "-step2", "-step3")
 
@@ -54,6 +54,8 @@ class DefSentPlus(Method):
                 if parse_readout(name.strip()).pooled:
                     problem = f"readouts={self.readouts}: the pooler is for entries, and not for sentences"
                     raise UsageError(problem, advice="encode --readout pooler reads it")
+            if "prompt" not in DefSentPlus.readouts(self):
+                refuse_idle(self, ("template",), f"readouts={self.readouts}")
 
     presets: ClassVar = {
         **by_step("bert-base", (5e-5, 4e-5, 3e-5)),

@@ -494,7 +494,12 @@ def test_a_prompt_without_a_mask_token_is_refused_before_any_row(dictionary, tmp
 def test_a_template_without_a_mask_is_refused_before_any_row(dictionary):
     with pytest.raises(UsageError, match="once and"):
         DefSentPlus.check(dictionary, DefSentPlus.Settings(template="[X] means what"))
-    DefSentPlus.check(dictionary, DefSentPlus.Settings(template="[X] means what", readouts="mean"))
+
+
+def test_a_template_that_nothing_reads_is_refused():
+    assert DefSentPlus.Settings(template="promptbert").template == "promptbert"
+    with pytest.raises(UsageError, match="template does nothing with readouts=mean,cls"):
+        DefSentPlus.Settings(readouts="mean,cls", template="promptbert")
 
 
 def test_a_readout_named_twice_counts_once():
