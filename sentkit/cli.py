@@ -14,7 +14,18 @@ from typing import Annotated, Any, NoReturn, ParamSpec
 import typer
 
 from sentkit import __version__
-from sentkit.commands import build_entries, cat, encode, export, inspect, score, search, train, whiten
+from sentkit.commands import (
+    build_entries,
+    cat,
+    cluster,
+    encode,
+    export,
+    inspect,
+    score,
+    search,
+    train,
+    whiten,
+)
 from sentkit.commands.whiten import apply, fit, merge
 from sentkit.console import Console
 from sentkit.errors import SentkitError
@@ -25,6 +36,7 @@ COMMANDS = (
     encode.encode,
     score.score,
     search.search,
+    cluster.cluster,
     train.train,
     build_entries.build_entries,
     cat.cat,

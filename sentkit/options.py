@@ -1,5 +1,6 @@
 """Flags that several commands share, so that each is spelled, explained and turned into a value once."""
 
+import re
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -12,6 +13,9 @@ from sentkit.errors import UsageError
 
 if TYPE_CHECKING:
     from sentkit.formats.rows import Inputs
+
+RANGE = re.compile(r"(\d{1,9})(?:\.\.(\d{1,9}))?")
+MOST = 1000  # numbers of a range
 
 Files = Annotated[
     list[str] | None,
@@ -84,6 +88,18 @@ Verbose = Annotated[bool, typer.Option("-v", "--verbose", help="Say what is chos
 def as_table(output: str, *, json: bool) -> bool:
     """Whether a person reads what is written, and has not asked for JSON."""
     return output == "-" and not json and sys.stdout is not None and sys.stdout.isatty()
+
+
+def numbers(flag: str, text: str) -> list[int]:
+    """`7`, `1,2,3` or `0..9`, each number once."""
+    found: list[int] = []
+    for part in text.split(","):
+        match = RANGE.fullmatch(part.strip())
+        first, last = (int(match[1]), int(match[2] or match[1])) if match else (1, 0)
+        if not first <= last < first + MOST:
+            raise UsageError(f'{flag} "{text}"', advice="expected 7, or 1,2,3, or 0..9")
+        found += range(first, last + 1)
+    return list(dict.fromkeys(found))
 
 
 def warn_of_reading(console: Console, name: str, *, declared: bool, left_behind: Sequence[str]) -> None:

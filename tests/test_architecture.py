@@ -21,18 +21,20 @@ MAY_IMPORT = {
     "formats": {"errors"},
     "transforms": {"errors", "formats"},
     "metrics": {"errors", "formats", "transforms"},
+    "labels": {"errors", "formats", "metrics"},
     "augment": {"errors"},
     "model": {"errors", "formats", "transforms"},
     "training": {"errors", "formats", "transforms", "metrics", "model"},
     "commands": {
-        *("errors", "console", "options", "formats", "transforms", "metrics", "augment", "model", "training"),
+        *("errors", "console", "options", "formats", "transforms", "metrics", "labels", "augment", "model"),
+        "training",
     },
     "cli": {"__init__", "errors", "console", "commands"},
     "manual": {"__init__", "cli"},
     "__main__": {"cli"},
 }
 TORCH_LIVES_IN = {"model", "training"}
-ONLY_INSIDE_FUNCTIONS = {"sklearn", "scipy", "transformers", "zstandard", "rich", "huggingface_hub"}
+ONLY_INSIDE_FUNCTIONS = {"sklearn", "scipy", "transformers", "zstandard", "rich", "huggingface_hub", "faiss"}
 HEAVY = {"torch", "transformers", "sklearn", "scipy"}
 LIGHT = {"typer", "sentkit"}  # all that `--help` needs beside what comes with Python
 LARGEST_FILE = 250  # lines
@@ -212,6 +214,8 @@ PAIRS = '{"embedding_a":[1,0],"embedding_b":[1,0],"g":5}\n{"embedding_a":[1,0],"
         ["score", "--gold", "g", "--baseline", "pairs.jsonl", "pairs.jsonl"],
         ["search", "--corpus", "sentences.jsonl", "--queries", "sentences.jsonl"],
         ["search", "--corpus", "sentences.jsonl", "--queries", "sentences.jsonl", "--gold", "g"],
+        ["cluster", "-k", "1", "sentences.jsonl"],
+        ["cluster", "-k", "1", "--describe", "sentences.jsonl"],
         ["cat"],
         ["cat", "-o", "v.safetensors"],
         ["inspect", "-"],

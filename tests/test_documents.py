@@ -46,6 +46,9 @@ def furnished(tmp_path_factory):
     run(["sentkit", "encode", "pairs.jsonl", "-o", "a.safetensors"], folder)
     run(["sentkit", "encode", "titles.txt", "-o", "titles.safetensors"], folder)
     run(["sentkit", "encode", "titles.txt", "-o", "q.jsonl"], folder)
+    news = [{"text": text, "label": topic} for *texts, _, topic in PAIRS for text in texts]
+    (folder / "news.jsonl").write_text("".join(json.dumps(row) + "\n" for row in news))
+    run(["sentkit", "encode", "news.jsonl", "-o", "news.safetensors"], folder)
     for made, copy in (
         ("new.jsonl", "old.jsonl"),
         ("new.jsonl", "part1.jsonl"),

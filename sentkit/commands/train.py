@@ -105,7 +105,7 @@ def train(
     """
     from sentkit.formats.kinds import LEARNED
     from sentkit.training.catalogue import METHODS, find
-    from sentkit.training.seeds import Place, parse_seeds
+    from sentkit.training.seeds import Place
     from sentkit.training.settings import build, described
     from sentkit.training.stopping import listening
 
@@ -133,7 +133,7 @@ def train(
             method,
             kind,
             build(kind.Settings, kind.presets, preset, given),
-            Place(Path(output or ""), parse_seeds(seed)),
+            Place(Path(output or ""), options.numbers("--seed", seed)),
             model=model,
             entries=entries,
             init=init_of(kind, init, tokenizer, model_given=given_by_hand(context, "model")),

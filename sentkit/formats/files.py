@@ -5,7 +5,7 @@ import io
 import os
 import sys
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
@@ -26,6 +26,11 @@ def bare_suffix(path: str) -> str:
     """The suffix that says the format: `.jsonl` for `rows.jsonl.gz`."""
     name = Path(path)
     return Path(name.stem).suffix.lower() if name.suffix.lower() in COMPRESSED else name.suffix.lower()
+
+
+def together(paths: Sequence[str]) -> str:
+    """Several files in the place of one, in an error about all of them."""
+    return paths[0] if len(paths) == 1 else f"{paths[0]} and {len(paths) - 1} more"
 
 
 @contextmanager

@@ -52,6 +52,9 @@ class Spec:
         return Spec(self.label + suffix, digest([self.space, step]), {**self.record, "steps": done})
 
 
+UNNAMED = Spec("unnamed", digest("unnamed"))  # the space of vectors that come without _emb
+
+
 def space_of(emb: str) -> str:
     """The hash in an `_emb`: what comes after its last colon."""
     return emb.rpartition(":")[2]

@@ -1,30 +1,15 @@
 """Several seeds of one recipe: a folder each, and the table of what became of them. No torch."""
 
-import re
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from sentkit.errors import CannotCreateError, UsageError
+from sentkit.errors import CannotCreateError
 from sentkit.formats.jsonfiles import read_object
 
-SEEDS = re.compile(r"(\d{1,9})(?:\.\.(\d{1,9}))?")
-MOST = 1000
 TOLD = ("method", "readout", "step", "dev_before", "dev")
-
-
-def parse_seeds(text: str) -> list[int]:
-    """`7`, `1,2,3` or `0..9`, each seed once."""
-    found: list[int] = []
-    for part in text.split(","):
-        match = SEEDS.fullmatch(part.strip())
-        first, last = (int(match[1]), int(match[2] or match[1])) if match else (1, 0)
-        if not first <= last < first + MOST:
-            raise UsageError(f'--seed "{text}"', advice="expected 7, or 1,2,3, or 0..9")
-        found += range(first, last + 1)
-    return list(dict.fromkeys(found))
 
 
 @dataclass(frozen=True, slots=True)

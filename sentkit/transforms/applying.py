@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from sentkit.errors import DataError
 from sentkit.formats.blocks import growing
 from sentkit.formats.convert import common_spec
-from sentkit.formats.fingerprint import Spec, digest
+from sentkit.formats.fingerprint import UNNAMED, Spec
 from sentkit.formats.rows import Inputs
 from sentkit.formats.sinks import Sink, check_output, open_sink
 from sentkit.formats.store import Store, is_store
@@ -20,7 +20,6 @@ from sentkit.transforms.steps import Linear
 
 ROWS = 1024  # at once, at most
 BARE = {"_emb", "vectors"}  # what a vector file made from JSONL says of itself
-UNNAMED = Spec("unnamed", digest("unnamed"))  # the space of vectors that come without _emb
 
 
 def apply_transform(inputs: Inputs, transform: str, output: str, *, encoding: str, force: bool) -> int:

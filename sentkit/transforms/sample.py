@@ -1,7 +1,7 @@
 """What a transform is fitted on: the moments of a stream of vectors, and which vectors these were."""
 
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from sentkit.errors import DataError
 from sentkit.formats.blocks import blocks
-from sentkit.formats.files import readable
+from sentkit.formats.files import readable, together
 from sentkit.formats.rows import Inputs
 from sentkit.formats.vectors import VectorReader
 from sentkit.transforms.moments import WIDEST, Moments, moments_of
@@ -68,8 +68,3 @@ def check_width(width: int, path: str) -> None:
         cost = f"a transform of them would be {8 * width**2 / 1e9:.1f} GB"
         advice = f"a transform is for vectors of up to {WIDEST} numbers"
         raise DataError(f"vectors of {width} numbers: {cost}", source=path, advice=advice)
-
-
-def together(paths: Sequence[str]) -> str:
-    """Several files in the place of one, in an error about all of them."""
-    return paths[0] if len(paths) == 1 else f"{paths[0]} and {len(paths) - 1} more"

@@ -6,7 +6,18 @@ from sentkit import cli
 from sentkit.console import Console, Progress
 from sentkit.errors import UsageError
 
-NAMES = ("encode", "score", "search", "train", "build-entries", "cat", "inspect", "export", "whiten")
+NAMES = (
+    "encode",
+    "score",
+    "search",
+    "cluster",
+    "train",
+    "build-entries",
+    "cat",
+    "inspect",
+    "export",
+    "whiten",
+)
 LEAVES = ("whiten fit", "whiten apply", "whiten merge")
 
 

@@ -66,6 +66,22 @@ CASES = (
         empty=65,
     ),
     Case(
+        "cluster",
+        ("cluster", "-k", "1"),
+        '{"embedding":[1,2]}\n',
+        '{"embedding":[1,"x"]}',
+        '"embedding" holds a string, expected numbers',
+    ),
+    Case(
+        "cluster-truth",
+        ("cluster", "-k", "1", "--truth", "label"),
+        '{"embedding":[1,2],"label":"a"}\n{"embedding":[2,1],"label":2}\n',
+        '{"embedding":[1,2],"label":null}',
+        '"label" is null, expected a string or a number',
+        empty=65,
+        names_files=True,
+    ),
+    Case(
         "build-entries",
         ("build-entries",),
         '{"entry":"cat","definition":"an animal"}\n',

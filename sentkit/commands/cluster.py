@@ -1,0 +1,211 @@
+"""`sentkit cluster`: rows in groups of alike vectors."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from sentkit import options
+from sentkit.console import Console, print_table
+from sentkit.errors import UsageError
+
+if TYPE_CHECKING:
+    from sentkit.formats.rows import Inputs
+    from sentkit.labels.clusters.description import Telling
+    from sentkit.labels.clusters.reports import Record
+    from sentkit.labels.clusters.tables import Table
+    from sentkit.labels.clusters.work import Work
+
+
+def cluster(
+    files: options.Files = None,
+    k: Annotated[
+        str | None,
+        typer.Option(
+            "-k",
+            metavar="K|A..B",
+            help="How many clusters; of several a report. [default: with --truth as many as classes]",
+        ),
+    ] = None,
+    algorithm: Annotated[
+        Literal["kmeans", "minibatch", "agglomerative", "hdbscan", "faiss"],
+        typer.Option(help="How they are found."),
+    ] = "kmeans",
+    truth: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Report agreement with this member: a class by people.")
+    ] = None,
+    describe: Annotated[
+        bool, typer.Option("--describe", help="Report each cluster's size, keywords and nearest rows.")
+    ] = False,
+    stability: Annotated[
+        bool, typer.Option("--stability", help='Rows get "stability": the share of other seeds that agree.')
+    ] = False,
+    seed: Annotated[
+        str | None,
+        typer.Option(
+            metavar="N|A,B|A..B",
+            help="Several: a line each. [default: 0; of several -k 0..4; of --stability 0..9]",
+        ),
+    ] = None,
+    restarts: Annotated[
+        int | None,
+        typer.Option("--n-init", min=1, metavar="N", help="The best of N restarts of a seed. [default: 10]"),
+    ] = None,
+    linkage: Annotated[
+        Literal["ward", "complete", "average", "single"] | None,
+        typer.Option(help="Which clusters agglomerative merges. [default: ward]"),
+    ] = None,
+    least: Annotated[
+        int | None,
+        typer.Option("--min-cluster-size", min=2, metavar="N", help="The least of hdbscan. [default: 5]"),
+    ] = None,
+    normalize: options.Normalize = False,
+    centroids: Annotated[
+        str | None, typer.Option(metavar="PATH", help="Write the centroids too, described.")
+    ] = None,
+    from_centroids: Annotated[
+        str | None, typer.Option(metavar="FILE", help="Label by these centroids, without -k.")
+    ] = None,
+    keywords: Annotated[
+        int | None, typer.Option(min=0, metavar="N", help="Of a described cluster. [default: 10]")
+    ] = None,
+    nearest: Annotated[
+        int | None, typer.Option(min=0, metavar="N", help="Rows of a described cluster. [default: 3]")
+    ] = None,
+    keep_vectors: Annotated[
+        bool, typer.Option("--keep-vectors", help="Leave the vectors in the rows.")
+    ] = False,
+    json: options.Json = False,
+    output: options.Output = "-",
+    force: options.Force = False,
+    replace: options.Replace = False,
+    from_: options.From = None,
+    field: options.Field = None,
+    on_error: options.OnError = "fail",
+    rejects: options.RejectsFile = None,
+    quiet: options.Quiet = False,
+) -> None:
+    """Put rows into clusters of alike vectors.
+
+    \b
+    Examples:
+      sentkit cluster news.safetensors -k 2
+      sentkit cluster news.safetensors -k 2 --describe --keywords 5
+      sentkit cluster news.safetensors --truth label --seed 0..9
+      sentkit cluster news.safetensors -k 2..4
+      sentkit cluster news.safetensors -k 2 --centroids c.jsonl -o with.jsonl
+      sentkit encode titles.txt | sentkit cluster --algorithm agglomerative -k 2
+
+    Each row loses its vector and gets "cluster", a number from 0 (hdbscan: -1 is
+    noise); a vector file as output keeps the vectors. kmeans is Lloyd's iteration on
+    all rows, from greedy k-means++ on up to 20,000 of them, and with the draws of
+    scikit-learn's KMeans of the same seed. With --truth one report for each seed: ACC (the
+    best matching of clusters and classes), NMI and AMI (arithmetic), ARI and
+    V-measure, x 100; of several seeds their mean and deviation. Of several -k a line
+    each: the silhouette on up to 4000 rows, and the mean ARI between the seeds.
+    --from-centroids takes what --centroids wrote, and vectors of its space alone.
+    agglomerative is for up to 20,000 rows, hdbscan for 50,000. All rows are held.
+    """
+    from sentkit.formats.vectors import VECTOR_FIELDS
+    from sentkit.labels.clusters import tables
+    from sentkit.labels.clusters.forms import check_form, form_of, seeds_of
+    from sentkit.labels.clusters.plan import plan_of
+    from sentkit.labels.clusters.reports import agreement_records, count_records
+    from sentkit.labels.clusters.work import Work
+    from sentkit.transforms.steps import Normalise
+
+    console = Console("cluster", quiet)
+    counts = None if k is None else options.numbers("-k", k)
+    form = form_of(truth, counts, describe=describe, stability=stability)
+    check_form(form, rows=[keep_vectors, replace], centroids=centroids, telling=[keywords, nearest])
+    check_outputs(output, centroids, rows=form in ("rows", "stability"), force=force)
+    seeds = seeds_of(form, None if seed is None else options.numbers("--seed", seed), algorithm)
+    own = {"--n-init": restarts, "--linkage": linkage, "--min-cluster-size": least}
+    plan = plan_of(algorithm, counts, seeds, own, from_centroids, truth=truth is not None)
+    as_table = options.as_table(output, json=json)
+    with options.open_inputs(
+        console,
+        files,
+        format=from_,
+        fields=field,
+        known=(*VECTOR_FIELDS, "entry"),
+        on_error=on_error,
+        rejects=rejects,
+        output=output,
+        force=force,
+    ) as inputs:
+        work = Work(inputs, plan, Normalise() if normalize else None, console.warn)
+        if truth is not None:
+            show(agreement_records(work, truth), tables.AGREEMENT, output, force=force, as_table=as_table)
+        elif form == "counts":
+            show(count_records(work), tables.COUNTS, output, force=force, as_table=as_table)
+        else:
+            telling = telling_of(inputs, keywords, nearest)
+            descriptions = label(
+                work, form, telling, output, centroids, keep=keep_vectors, replace=replace, force=force
+            )
+            if form == "describe":
+                show(descriptions, tables.DESCRIPTION, output, force=force, as_table=as_table)
+
+
+def label(
+    work: "Work",
+    form: str,
+    telling: "Telling",
+    output: str,
+    centroids: str | None,
+    *,
+    keep: bool,
+    replace: bool,
+    force: bool,
+) -> "list[Record]":
+    """Write the rows, unless the clusters are to be described, and the centroids; returns descriptions."""
+    from sentkit.formats.store import is_store
+    from sentkit.labels.clusters.centroids import write_centroids
+    from sentkit.labels.clusters.description import described
+    from sentkit.labels.clusters.forms import NEW_MEMBERS
+    from sentkit.labels.clusters.work import labelled, members_of, write_rows
+
+    done = labelled(work, NEW_MEMBERS[form], keep=keep and not is_store(output), replace=replace)
+    wanted = form == "describe" or centroids is not None
+    descriptions = list(described(done.points, done.found, telling)) if wanted else []
+    if form != "describe":
+        write_rows(done.points, members_of(done.found.labels, done.stability), output, force=force)
+    if centroids is not None:
+        write_centroids(centroids, done.found.centres, descriptions, done.points.space, force=force)
+    if not len(done.points):
+        work.tell("no rows")
+    return descriptions
+
+
+def telling_of(inputs: "Inputs", keywords: int | None, nearest: int | None) -> "Telling":
+    from sentkit.labels.clusters.description import Telling
+
+    names = tuple(inputs.fields.get(name, name) for name in ("text", "entry"))
+    return Telling(names, 10 if keywords is None else keywords, 3 if nearest is None else nearest)
+
+
+def show(records: "Sequence[Record]", table: "Table", output: str, *, force: bool, as_table: bool) -> None:
+    import orjson
+
+    from sentkit.formats.files import open_output
+
+    if not as_table:
+        with open_output(output, force=force) as out:
+            out.writelines(orjson.dumps(record) + b"\n" for record in records)
+    elif records:
+        print_table(table.columns, map(table.line, records), names=table.names)
+
+
+def check_outputs(output: str, centroids: str | None, *, rows: bool, force: bool) -> None:
+    """Said before any work: names that promise another format, and files that are there."""
+    from sentkit.formats.files import check_creatable
+    from sentkit.formats.sinks import check_output, check_rows_output
+
+    (check_output if rows else check_rows_output)(output)
+    check_creatable(output, force=force)
+    if centroids is not None:
+        check_output(centroids)
+        check_creatable(centroids, force=force)
+    if centroids == output:
+        raise UsageError(f"{output}: the rows and the centroids cannot go to one place")

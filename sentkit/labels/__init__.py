@@ -1,0 +1,1 @@
+"""Vectors -> labels, in numpy."""

@@ -1,0 +1,50 @@
+"""Centroids as rows with a vector: written beside a clustering, and read to label other rows by."""
+
+from collections.abc import Iterable
+
+import numpy as np
+import orjson
+
+from sentkit.errors import DataError
+from sentkit.formats.fingerprint import shown, space_of
+from sentkit.formats.rows import Inputs, Row
+from sentkit.formats.sinks import open_sink
+from sentkit.labels.clusters.description import Description
+from sentkit.labels.clusters.nearest import Wide
+from sentkit.labels.clusters.points import Points, bare, check_some, read_points
+
+
+def write_centroids(
+    path: str, centres: Wide, descriptions: Iterable[Description], space: str | None, *, force: bool
+) -> None:
+    """A row for each cluster, what is known of it beside its centre."""
+    vectors = centres.astype(np.float32)
+    spec, names, width = {"_emb": space} if space else {}, ("embedding",), vectors.shape[1]
+    with open_sink(path, spec, names, width=width, encoding="list", force=force, replace=True) as sink:
+        for vector, description in zip(vectors, descriptions, strict=True):
+            line = orjson.dumps(description)
+            sink.write(Row(line, description, path, description["cluster"] + 1), vector[None])
+
+
+def read_centroids(path: str) -> Points:
+    """Centroids from 0 on, in the order of their rows, which say it where they have a member "cluster"."""
+    points = read_points(Inputs([path]), bare)
+    check_some(points)
+    for number, row in enumerate(points.members()):
+        if row.values.get("cluster", number) != number:
+            problem = f'"cluster" is {orjson.dumps(row.values["cluster"]).decode()}, expected {number}'
+            raise DataError(problem, source=path, line=number + 1)
+    return points
+
+
+def check_space(centroids: Points, points: Points) -> None:
+    """Refuse centroids of another space than the rows are in when they are held against them."""
+    ours, theirs = points.space, centroids.space
+    fit = ours == theirs if ours is None or theirs is None else space_of(ours) == space_of(theirs)
+    if not fit:
+        problem = f"vectors are {shown(ours)}, those of {centroids.source} are {shown(theirs)}"
+        raise DataError(problem, source=points.source)
+    width, wanted = points.rows.shape[1], centroids.rows.shape[1]
+    if width != wanted:
+        problem = f"vectors of {width} numbers, those of {centroids.source} have {wanted}"
+        raise DataError(problem, source=points.source)

@@ -1,0 +1,82 @@
+"""Clusterings that other libraries make, and up to how many rows they can."""
+
+from typing import Any
+
+import numpy as np
+
+from sentkit.errors import UnavailableError
+from sentkit.labels.clusters.clustering import Clustering, Wanted, best_of, given, of_labels
+from sentkit.labels.clusters.nearest import Rows
+from sentkit.labels.clusters.seeding import spread_out
+
+MINIBATCH = 4096  # rows
+FAISS_ITERATIONS = 50  # it makes them all
+LARGEST = {"agglomerative": 20_000, "hdbscan": 50_000}  # rows: time and memory grow with their square
+
+
+def minibatch(rows: Rows, wanted: Wanted, random: np.random.RandomState) -> Clustering:
+    """k-means on one handful of rows after another (Sculley, 2010), and the nearest centre for each row."""
+    from sklearn.cluster import MiniBatchKMeans
+
+    found = []
+    for _ in range(wanted.restarts):
+        first = spread_out(rows, wanted.count, random).astype(np.float32)
+        model = MiniBatchKMeans(
+            len(first),
+            init=first,
+            n_init=1,
+            max_iter=wanted.iterations,
+            batch_size=MINIBATCH,
+            compute_labels=False,
+            random_state=seed_from(random),
+        )
+        model.fit(rows)
+        best = given(rows, model.cluster_centers_.astype(np.float64))
+        found.append(Clustering(best.labels, best.centres, best.inertia, int(model.n_iter_)))
+    return best_of(found)
+
+
+def agglomerative(rows: Rows, wanted: Wanted, random: np.random.RandomState) -> Clustering:
+    """Clusters that are merged, two at a time; nothing is random."""
+    from sklearn.cluster import AgglomerativeClustering
+
+    model = AgglomerativeClustering(wanted.count, linkage=wanted.linkage)
+    return of_labels(rows, model.fit_predict(rows).astype(np.intp))
+
+
+def hdbscan(rows: Rows, wanted: Wanted, random: np.random.RandomState) -> Clustering:
+    """Dense regions, as many as there are, and noise (Campello and others, 2013); nothing is random."""
+    from sklearn.cluster import HDBSCAN
+
+    model = HDBSCAN(min_cluster_size=wanted.least, copy=True)
+    return of_labels(rows, model.fit_predict(rows).astype(np.intp))
+
+
+def faiss(rows: Rows, wanted: Wanted, random: np.random.RandomState) -> Clustering:
+    """k-means on at most 256 rows for each cluster; at last each row gets its nearest centre."""
+    rounds = min(wanted.iterations, FAISS_ITERATIONS)
+    model = _faiss().Kmeans(
+        rows.shape[1],
+        wanted.count,
+        niter=rounds,
+        nredo=wanted.restarts,
+        seed=seed_from(random),
+        min_points_per_centroid=1,
+    )
+    model.train(np.ascontiguousarray(rows))
+    best = given(rows, model.centroids.astype(np.float64))
+    return Clustering(best.labels, best.centres, best.inertia, rounds)
+
+
+def _faiss() -> Any:
+    try:
+        import faiss
+    except ImportError as error:
+        raise UnavailableError(
+            "--algorithm faiss needs the package faiss", advice="pip install faiss-cpu"
+        ) from error
+    return faiss
+
+
+def seed_from(random: np.random.RandomState) -> int:
+    return int(random.randint(2**31 - 1))

@@ -1,0 +1,124 @@
+"""Rows with one vector, all held at once: their vectors as one array, and their lines without them."""
+
+from array import array
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+
+from sentkit.errors import DataError
+from sentkit.formats.convert import common_spec
+from sentkit.formats.files import together
+from sentkit.formats.fingerprint import UNNAMED, Spec
+from sentkit.formats.lines import json_object
+from sentkit.formats.rows import Inputs, Row
+from sentkit.formats.store import Store, is_store
+from sentkit.formats.vectors import VectorReader, VectorRow, without_vectors
+from sentkit.labels.clusters.nearest import Rows, spans
+
+LARGEST = 1e15  # the square of a distance between longer rows may be beyond float32
+
+
+class Step(Protocol):
+    """What vectors go through before they are clustered: it leads to a space of its own."""
+
+    @property
+    def suffix(self) -> str: ...
+
+    @property
+    def hash(self) -> str: ...
+
+    def __call__(self, vectors: Rows) -> Rows: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Points:
+    vectors: Rows  # (n, d): as they came
+    rows: Rows  # (n, d): as they are clustered
+    space: str | None  # of these: an `_emb`
+    lines: list[bytes]
+    spec: dict[str, Any]  # of the vectors as they came
+    source: str  # what an error about all of them names
+
+    def __len__(self) -> int:
+        return len(self.lines)
+
+    def members(self) -> Iterator[Row]:
+        """The rows themselves, as far as they were kept."""
+        for line in self.lines:
+            yield Row(*json_object(line), self.source, 0)
+
+
+def read_points(
+    inputs: Inputs, line: Callable[[VectorRow, str | None], bytes], step: Step | None = None
+) -> Points:
+    """`line` makes of a row and the `_emb` of the stream what is kept of it, or refuses it.
+
+    The vectors of one vector file stay where they are, as pages of it.
+    """
+    reader = VectorReader(inputs)
+    mapped = len(inputs.paths) == 1 and is_store(inputs.paths[0])
+    lines: list[bytes] = []
+    numbers, flat = array("q"), bytearray()
+
+    def take(row: VectorRow) -> None:
+        check_point(row)
+        lines.append(line(row, reader.emb))
+        if mapped:
+            numbers.append(row.row.number - 1)
+        else:
+            flat.extend(row.vectors.tobytes())
+
+    for _ in reader.read(take):
+        pass
+    if mapped:
+        vectors = chosen(Store(inputs.paths[0]).mapped(), numbers)
+    else:
+        vectors = np.frombuffer(flat, "<f4").reshape(len(lines), reader.width)
+    spec = {**common_spec(inputs), **({"_emb": reader.emb} if reader.emb else {})}
+    rows, space = (
+        (vectors, reader.emb) if step is None else (after(vectors, step), emb_after(reader.emb, step))
+    )
+    return Points(vectors, rows, space, lines, spec, together(inputs.paths))
+
+
+def after(vectors: Rows, step: Step) -> Rows:
+    """The vectors after a step that leaves them their width."""
+    found = np.empty(vectors.shape, np.float32)
+    for span in spans(len(vectors)):
+        found[span] = step(vectors[span])
+    return found
+
+
+def emb_after(emb: str | None, step: Step) -> str:
+    label, _, space = (emb or UNNAMED.emb).rpartition(":")
+    return Spec(label, space).after(step.suffix, step.hash).emb
+
+
+def chosen(vectors: Rows, numbers: array) -> Rows:
+    """(n, 1, d) -> (n', d): those rows that were not left out."""
+    vectors = vectors[:, 0] if len(numbers) else vectors.reshape(0, vectors.shape[-1])
+    return vectors if len(numbers) == len(vectors) else vectors[np.frombuffer(numbers, np.int64)]
+
+
+def check_point(row: VectorRow) -> None:
+    if len(row.vectors) != 1:
+        raise row.row.error(f"{len(row.vectors)} vectors in this row, and cluster is for rows with one")
+    if np.abs(row.vectors).max() > LARGEST:
+        raise row.row.error(f"a vector holds a number beyond {LARGEST:.0e}: its distances have no squares")
+
+
+def bare(row: VectorRow, emb: str | None) -> bytes:
+    """The line without its vector."""
+    return without_vectors(row.row, row.names).line
+
+
+def text_of(row: Row, names: tuple[str, ...]) -> str | None:
+    """What a row says: the first of these members that is a string."""
+    return next((row.values[name] for name in names if isinstance(row.values.get(name), str)), None)
+
+
+def check_some(points: Points) -> None:
+    if not len(points):
+        raise DataError("no rows", source=points.source)

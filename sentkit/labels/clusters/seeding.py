@@ -1,0 +1,59 @@
+"""k-means++: first centres that lie far apart (Arthur and Vassilvitskii, 2007), as scikit-learn draws them.
+
+The draws are those of scikit-learn too, one for one, so that a seed there is the same seed here.
+
+Letters in shapes: n rows, d dimensions, t rows tried for one centre.
+"""
+
+import math
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sentkit.labels.clusters.nearest import ROUNDING, Labels, Rows, Wide, distances, lengths
+
+SAMPLE = 20_000  # rows that centres are drawn from, or
+PER_CENTRE = 64  # as many for each
+
+
+def spread_out(rows: Rows, count: int, random: np.random.RandomState) -> Wide:
+    """(count, d): rows that are first centres; fewer where there are fewer distinct rows."""
+    size = max(SAMPLE, PER_CENTRE * count)
+    if len(rows) > size:
+        sample = rows[np.sort(random.choice(len(rows), size, replace=False))]
+        chosen = Seeding(sample, random).chosen(count)
+        if len(chosen) == count:
+            return sample[chosen].astype(np.float64)
+    return rows[Seeding(rows, random).chosen(count)].astype(np.float64)
+
+
+class Seeding:
+    """The greedy variant: several rows are drawn by their distance to the centres, and the best is taken."""
+
+    def __init__(self, rows: Rows, random: np.random.RandomState) -> None:
+        self.rows, self.random = rows, random
+        self.short = (rows - rows.mean(axis=0, dtype=np.float64)).astype(np.float32)
+        self.squares = lengths(self.short) ** 2
+
+    def chosen(self, count: int) -> list[int]:
+        """The numbers of `count` rows, or of as many as are distinct."""
+        chosen = [int(self.random.random_sample() * len(self.rows))]
+        nearest = self.from_rows(np.array(chosen))[:, 0]  # (n,)
+        tries = 2 + int(math.log(count))
+        while len(chosen) < count and nearest.any():
+            cumulated = np.cumsum(nearest)
+            draws = self.random.random_sample(tries) * cumulated[-1]
+            drawn = np.minimum(np.searchsorted(cumulated, draws, side="right"), len(nearest) - 1)
+            candidates = np.minimum(nearest[:, None], self.from_rows(drawn))  # (n, t)
+            best = int(candidates.sum(axis=0).argmin())
+            nearest = np.ascontiguousarray(candidates[:, best])
+            chosen.append(int(drawn[best]))
+        return chosen
+
+    def from_rows(self, drawn: Labels) -> Wide:
+        """(n, t): squared distances; those that may be rounding alone are taken exactly: 0 is 0."""
+        magnitudes = self.squares[:, None] + self.squares[drawn]
+        found: NDArray[np.float64] = magnitudes - 2.0 * (self.short @ self.short[drawn].T)
+        row, place = np.nonzero(found <= 2.0 * ROUNDING * magnitudes)
+        found[row, place] = distances(self.rows, self.rows, row, drawn[place])
+        return found

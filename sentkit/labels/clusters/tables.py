@@ -1,0 +1,42 @@
+"""Reports of clusterings as the lines of a table, for a person."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from sentkit.labels.clusters.reports import Record
+from sentkit.metrics.table import shown
+
+HEADS = {"acc": "ACC", "nmi": "NMI", "ari": "ARI", "ami": "AMI", "v_measure": "V", "inertia": "inertia"}
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    columns: tuple[str, ...]
+    line: Callable[[Record], list[str]]
+    names: tuple[str, ...] = ()  # columns of words, which may be cut
+
+
+def agreement_line(record: Record) -> list[str]:
+    """Of a seed, or of the mean over them with the deviation in brackets."""
+    k = str(record["k"])
+    if "seeds" not in record:
+        iterations = record["iterations"]
+        values = [shown(record[name]) for name in HEADS]
+        return [str(record["seed"]), k, *values, "" if iterations is None else str(iterations)]
+    return ["mean (sd)", k, *(f"{record[f'{n}_mean']:.2f} ({record[f'{n}_sd']:.2f})" for n in HEADS), ""]
+
+
+def count_line(record: Record) -> list[str]:
+    values = (shown(record["silhouette"], 4), shown(record["stability"]), shown(record["inertia"]))
+    return [str(record["k"]), *values]
+
+
+def description_line(record: Record) -> list[str]:
+    nearest = (each.get("text", f"row {each['row']}") for each in record["nearest"])
+    sizes = [str(record["cluster"]), str(record["size"])]
+    return [*sizes, " ".join(record["keywords"]), " | ".join(nearest)]
+
+
+AGREEMENT = Table(("seed", "k", *HEADS.values(), "iterations"), agreement_line, ("seed",))
+COUNTS = Table(("k", "silhouette", "stability x 100", "inertia"), count_line)
+DESCRIPTION = Table(("cluster", "size", "keywords", "nearest"), description_line, ("keywords", "nearest"))

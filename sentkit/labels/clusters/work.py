@@ -1,0 +1,97 @@
+"""The work of one command line: its rows read, checked, and clustered, once for each seed."""
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from sentkit.formats.convert import with_vectors
+from sentkit.formats.files import open_output
+from sentkit.formats.rows import Inputs
+from sentkit.formats.sinks import Members, open_sink, refuse_present, with_members
+from sentkit.formats.store import is_store
+from sentkit.formats.vectors import VectorRow
+from sentkit.labels.clusters.clustering import Clustering, best_of
+from sentkit.labels.clusters.nearest import Labels, Wide
+from sentkit.labels.clusters.plan import Plan
+from sentkit.labels.clusters.points import Points, Step, bare, read_points
+from sentkit.metrics.stability import agreeing
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    inputs: Inputs
+    plan: Plan
+    step: Step | None  # what vectors go through first
+    tell: Callable[[str], None]  # what a person should know
+
+    def points(self, line: Callable[[VectorRow, str | None], bytes]) -> Points:
+        points = read_points(self.inputs, line, self.step)
+        if len(points):
+            self.plan.check(points)
+        return points
+
+    def runs(self, points: Points, count: int) -> list[Clustering]:
+        """A clustering for each seed."""
+        found = [self.plan.run(points, seed, count) for seed in self.plan.seeds]
+        fewest = min(len(each.centres) for each in found)
+        if fewest < count:
+            self.tell(f"{count} clusters were asked for, and {fewest} hold rows (equal vectors make one)")
+        elif not fewest:
+            self.tell("no cluster was found: all rows are noise")
+        return found
+
+
+def line_maker(
+    own: tuple[str, ...], *, keep: bool, replace: bool
+) -> Callable[[VectorRow, str | None], bytes]:
+    """What is kept of a row that will get these members: all of it, or what is not its vector."""
+
+    def line(row: VectorRow, emb: str | None) -> bytes:
+        refuse_present(row.row, own, replace=replace)
+        return with_vectors(row, emb).line if keep else bare(row, emb)
+
+    return line
+
+
+def members_of(labels: Labels, stability: Wide | None) -> Iterator[Members]:
+    """For each row its new members, as JSON."""
+    clusters = [b"%d" % label for label in labels.tolist()]
+    if stability is None:
+        return ([(b"cluster", cluster)] for cluster in clusters)
+    shares = (repr(share).encode() for share in stability.tolist())
+    return ([(b"cluster", a), (b"stability", b)] for a, b in zip(clusters, shares, strict=True))
+
+
+def write_rows(points: Points, members: Iterable[Members], output: str, *, force: bool) -> None:
+    """As JSONL, or in a vector file beside their vectors, as these came."""
+    if not is_store(output):
+        with open_output(output, force=force) as out:
+            for row, new in zip(points.members(), members, strict=True):
+                out.write(with_members(row, new, replace=True) + b"\n")
+        return
+    names, width = ("embedding",), points.vectors.shape[1]
+    with open_sink(
+        output, points.spec, names, width=width, encoding="list", force=force, replace=True
+    ) as sink:
+        for row, vector, new in zip(points.members(), points.vectors, members, strict=True):
+            sink.write(row, vector[None], new)
+
+
+@dataclass(frozen=True, slots=True)
+class Labelled:
+    points: Points
+    found: Clustering
+    stability: Wide | None  # (n,)
+
+
+def labelled(work: Work, own: tuple[str, ...], *, keep: bool, replace: bool) -> Labelled:
+    """The rows with the best clustering of all seeds, and how far the others agree with it."""
+    points = work.points(line_maker(own, keep=keep, replace=replace))
+    if not len(points):
+        return Labelled(points, Clustering(np.zeros(0, np.intp), np.zeros((0, 0))), None)
+    runs = work.runs(points, work.plan.counts[0])
+    best = best_of(runs)
+    others = [run.labels for run in runs if run is not best]
+    agreed = agreeing(best.labels, others) if "stability" in own else None
+    return Labelled(points, best, agreed)

@@ -1,0 +1,118 @@
+"""How well a clustering agrees with classes that people gave, or with another clustering.
+
+All take a contingency table: how many rows are of class i and in cluster j.
+Letters in shapes: n rows, c classes, k clusters.
+"""
+
+import math
+
+import numpy as np
+from numpy.typing import NDArray
+
+Labels = NDArray[np.intp]
+Table = NDArray[np.int64]
+
+
+MEASURES = ("acc", "nmi", "ari", "ami", "homogeneity", "completeness", "v_measure")
+
+
+def measures(classes: Labels, clusters: Labels) -> dict[str, float]:
+    """All of them, by name."""
+    table = contingency(classes, clusters)
+    homogeneity, completeness, v = v_measure(table)
+    adjusted = (adjusted_rand(table), adjusted_mutual_information(table))
+    return dict(zip(MEASURES, (accuracy(table), v, *adjusted, homogeneity, completeness, v), strict=True))
+
+
+def contingency(classes: Labels, clusters: Labels) -> Table:
+    """(n,), (n,) -> (c, k); only labels that occur have a line."""
+    (rows, i), (columns, j) = (np.unique(each, return_inverse=True) for each in (classes, clusters))
+    flat = np.bincount(i * len(columns) + j, minlength=len(rows) * len(columns))
+    return flat.reshape(len(rows), len(columns))
+
+
+def matching(table: Table) -> tuple[Labels, Labels]:
+    """The pairs of a class and a cluster, each in one pair at most, that hold most rows (Kuhn, 1955)."""
+    from scipy.optimize import linear_sum_assignment
+
+    i, j = linear_sum_assignment(table, maximize=True)
+    return i, j
+
+
+def accuracy(table: Table) -> float:
+    """The share of the rows that are in the cluster which is matched with their class."""
+    return int(table[matching(table)].sum()) / int(table.sum())
+
+
+def adjusted_rand(table: Table) -> float:
+    """Pairs that both put together or both keep apart, corrected for chance (Hubert and Arabie, 1985)."""
+    n = int(table.sum())
+    both, left, right = (int((x * (x - 1) // 2).sum()) for x in (table, table.sum(axis=1), table.sum(axis=0)))
+    if left == right == both:
+        return 1.0
+    expected = left * right / (n * (n - 1) // 2)
+    return (both - expected) / ((left + right) / 2 - expected)
+
+
+def entropy(counts: NDArray[np.int64]) -> float:
+    shares = counts[counts > 0] / counts.sum()
+    return float(-(shares * np.log(shares)).sum())
+
+
+def mutual_information(table: Table) -> float:
+    n = table.sum()
+    i, j = np.nonzero(table)
+    shares = table[i, j] / n
+    ratios = np.log(table[i, j]) + np.log(n) - np.log(table.sum(axis=1)[i]) - np.log(table.sum(axis=0)[j])
+    return max(0.0, float((shares * ratios).sum()))
+
+
+def v_measure(table: Table) -> tuple[float, float, float]:
+    """Homogeneity, completeness, and their harmonic mean (Rosenberg and Hirschberg, 2007).
+
+    The mean is the normalised mutual information, too, by the arithmetic mean of the two entropies.
+    """
+    left, right, shared = entropy(table.sum(axis=1)), entropy(table.sum(axis=0)), mutual_information(table)
+    homogeneity = shared / left if left else 1.0
+    completeness = shared / right if right else 1.0
+    if not homogeneity + completeness:
+        return 0.0, 0.0, 0.0
+    return homogeneity, completeness, 2 * homogeneity * completeness / (homogeneity + completeness)
+
+
+def adjusted_mutual_information(table: Table) -> float:
+    """Mutual information corrected for chance, by the arithmetic mean (Vinh, Epps and Bailey, 2010)."""
+    left, right = entropy(table.sum(axis=1)), entropy(table.sum(axis=0))
+    if not left and not right:
+        return 1.0
+    expected = expected_information(table.sum(axis=1), table.sum(axis=0))
+    room = (left + right) / 2 - expected
+    gained = mutual_information(table) - expected
+    least = float(np.finfo(np.float64).eps)
+    return gained / (min(room, -least) if room < 0 else max(room, least))
+
+
+def expected_information(left: Table, right: Table) -> float:
+    """The mutual information of tables of these sums, on average over all ways to fill them."""
+    n = int(left.sum())
+    factorials = np.concatenate([[0.0], np.cumsum(np.log(np.arange(1, n + 1)))])  # log x!
+    sizes, times = (list(each) for each in zip(*map(_counted, (left, right)), strict=True))
+    total = 0.0
+    for a, often in zip(sizes[0], times[0], strict=True):
+        for b, as_often in zip(sizes[1], times[1], strict=True):
+            total += often * as_often * _expected_share(a, b, n, factorials)
+    return total
+
+
+def _counted(sums: Table) -> tuple[list[int], list[int]]:
+    values, times = np.unique(sums, return_counts=True)
+    return values.tolist(), times.tolist()
+
+
+def _expected_share(a: int, b: int, n: int, factorials: NDArray[np.float64]) -> float:
+    """Over all numbers of rows that a class of a and a cluster of b may share."""
+    shared = np.arange(max(1, a + b - n), min(a, b) + 1)
+    fixed = factorials[a] + factorials[b] + factorials[n - a] + factorials[n - b] - factorials[n]
+    rest = factorials[shared] + factorials[a - shared] + factorials[b - shared]
+    chances = np.exp(fixed - rest - factorials[n - a - b + shared])
+    return float((shared / n * (np.log(shared) + math.log(n) - math.log(a) - math.log(b)) * chances).sum())

@@ -1,0 +1,48 @@
+"""How much nearer rows are to their own cluster than to the next (silhouette: Rousseeuw, 1987), on a sample.
+
+Letters in shapes: n rows of the sample, k clusters.
+"""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sentkit.metrics.similarity import BLOCKS
+
+SAMPLE = 4000  # rows, whose distances are all held
+HIGH = 500
+
+Rows = NDArray[np.float32]
+Labels = NDArray[np.intp]
+
+
+class Silhouette:
+    """A sample of rows with the distances among them, which serve for many clusterings."""
+
+    def __init__(self, rows: Rows, random: np.random.Generator, most: int = SAMPLE) -> None:
+        many = len(rows) > most
+        self.places = np.sort(random.choice(len(rows), most, replace=False)) if many else np.arange(len(rows))
+        blocks = BLOCKS["euclidean"]
+        sample = rows[self.places]
+        shift = sample.mean(axis=0, dtype=np.float64)
+        prepared = blocks.prepare((sample - shift).astype(np.float32))
+        self.distances = np.empty((len(sample), len(sample)), np.float32)
+        for start in range(0, len(sample), HIGH):
+            part = slice(start, start + HIGH)
+            np.negative(blocks.compare(prepared[part], prepared), out=self.distances[part])
+        np.fill_diagonal(self.distances, 0.0)
+
+    def of(self, labels: Labels) -> float | None:
+        """The mean over the sample; None where it lies in one cluster, or each row in one of its own."""
+        _, own, sizes = np.unique(labels[self.places], return_inverse=True, return_counts=True)
+        if not 1 < len(sizes) < len(own):
+            return None
+        members = np.equal.outer(own, np.arange(len(sizes))).astype(np.float32)  # (n, k)
+        sums = (self.distances @ members).astype(np.float64)
+        every = np.arange(len(own))
+        inner = sums[every, own] / np.maximum(sizes[own] - 1, 1)
+        sums /= sizes
+        sums[every, own] = np.inf
+        outer = sums.min(axis=1)
+        larger = np.maximum(inner, outer)
+        values = np.divide(outer - inner, larger, out=np.zeros_like(larger), where=larger > 0)
+        return float(np.where(sizes[own] > 1, values, 0.0).mean())

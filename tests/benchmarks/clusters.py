@@ -1,0 +1,82 @@
+"""k-means against scikit-learn's and faiss's, which is to be installed beside sentkit: clusters.py [SEEDS]
+
+Fifty iterations each, as faiss makes them all, and as many restarts. faiss looks at 256 rows for a cluster,
+so a line of its own lets it look at all rows, as the other two do. Every inertia is that of all rows.
+"""
+
+import os
+import statistics
+import sys
+import time
+
+import numpy as np
+
+from sentkit.labels.clusters.clustering import Clustering, Wanted, given
+from sentkit.labels.clusters.kmeans import kmeans
+
+ROWS, WIDTH, CLUSTERS, GROUPS, ITERATIONS, RESTARTS = 50_000, 384, 100, 300, 50, 1
+
+
+def grouped(random):
+    """Unit vectors in groups that run into one another."""
+    groups = random.standard_normal((GROUPS, WIDTH), dtype=np.float32)
+    rows = 0.5 * groups[random.integers(GROUPS, size=ROWS)] + random.standard_normal(
+        (ROWS, WIDTH), dtype=np.float32
+    )
+    return rows / np.linalg.norm(rows, axis=1, keepdims=True)
+
+
+def ours(rows, seed) -> Clustering:
+    wanted = Wanted(CLUSTERS, restarts=RESTARTS, iterations=ITERATIONS, tolerance=-1.0)
+    return kmeans(rows, wanted, np.random.RandomState(seed))
+
+
+def scikit_learn(rows, seed):
+    from sklearn.cluster import KMeans
+
+    model = KMeans(CLUSTERS, n_init=RESTARTS, max_iter=ITERATIONS, tol=0.0, random_state=seed).fit(rows)
+    return model.cluster_centers_.astype(np.float64)
+
+
+def faiss(rows, seed, most=256):
+    import faiss
+
+    model = faiss.Kmeans(
+        WIDTH, CLUSTERS, niter=ITERATIONS, nredo=RESTARTS, seed=seed, max_points_per_centroid=most
+    )
+    model.train(rows)
+    return model.centroids.astype(np.float64)
+
+
+def main() -> None:
+    seeds = int(sys.argv[1]) if len(sys.argv) > 1 else 10
+    rows = grouped(np.random.default_rng(0))
+    threads = os.environ.get("OMP_NUM_THREADS") or os.cpu_count()
+    print(f"{ROWS} rows of {WIDTH}, k = {CLUSTERS}, {ITERATIONS} iterations, {threads} threads")
+    ways = {
+        "faiss": faiss,
+        "faiss, all rows": lambda rows, seed: faiss(rows, seed, ROWS),
+        "sentkit": lambda rows, seed: ours(rows, seed).centres,
+        "scikit-learn": scikit_learn,
+    }
+    seconds: dict[str, list[float]] = {name: [] for name in ways}
+    inertias: dict[str, list[float]] = {name: [] for name in ways}
+    for seed in range(seeds):
+        for name, way in ways.items():
+            start = time.perf_counter()
+            centres = way(rows, seed)
+            seconds[name].append(time.perf_counter() - start)
+            inertias[name].append(given(rows, centres).inertia or 0.0)
+    theirs = statistics.fmean(inertias["faiss"])
+    for name in ways:
+        best, median = min(seconds[name]), statistics.median(seconds[name])
+        ratios = f"{best / min(seconds['faiss']):.2f} and {median / statistics.median(seconds['faiss']):.2f}"
+        inertia = statistics.fmean(inertias[name])
+        print(
+            f"| {name} | {best:.1f} and {median:.1f} s | {ratios} x faiss |"
+            f" {inertia:.1f} | {inertia / theirs:.4f} |"
+        )
+
+
+if __name__ == "__main__":
+    main()

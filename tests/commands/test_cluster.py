@@ -1,0 +1,461 @@
+"""`cluster`: rows with their clusters, reports, centroids, and what is refused."""
+
+import json
+import statistics
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from sklearn import cluster as library
+from sklearn import metrics
+
+GROUPS = {"red": (0, 0, 9), "green": (0, 9, 0), "blue": (9, 0, 0)}
+
+
+@pytest.fixture
+def vectors():
+    """Sixty rows of three groups that lie far apart, exact in float32."""
+    random = np.random.default_rng(7)
+    centres = np.array(list(GROUPS.values()))[np.arange(60) % 3]
+    return (centres + random.integers(-8, 8, (60, 3)) / 8).astype(np.float32)
+
+
+@pytest.fixture
+def rows(tmp_path, vectors, jsonl):
+    """Those as a file, with the names of their groups in their texts."""
+    names = list(GROUPS)
+    path = tmp_path / "rows.jsonl"
+    path.write_bytes(
+        jsonl(
+            *(
+                {"text": f"{names[n % 3]} thing {n}", "label": names[n % 3], "embedding": v, "_emb": "m:1"}
+                for n, v in enumerate(vectors.tolist())
+            )
+        )
+    )
+    return "rows.jsonl"
+
+
+def groups_of(labels):
+    """Which rows are together, whatever their number."""
+    return {frozenset(np.flatnonzero(np.array(labels) == label).tolist()) for label in set(labels)}
+
+
+THREE = {frozenset(range(start, 60, 3)) for start in range(3)}
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [
+        ("-k", "3"),
+        ("-k", "3", "--n-init", "1", "--seed", "4"),
+        ("-k", "3", "--normalize"),
+        ("-k", "3", "--algorithm", "minibatch"),
+        ("-k", "3", "--algorithm", "agglomerative"),
+        ("-k", "3", "--algorithm", "agglomerative", "--linkage", "average"),
+        ("--algorithm", "hdbscan"),
+    ],
+    ids=" ".join,
+)
+def test_rows_get_their_clusters(sentkit, rows, flags):
+    """Beside what they hold, without their vectors, in their order."""
+    done = sentkit("cluster", rows, *flags)
+
+    assert (done.code, done.err) == (0, "")
+    assert [list(row) for row in done.rows] == [["text", "label", "cluster"]] * 60
+    assert [row["text"].split()[-1] for row in done.rows] == [str(n) for n in range(60)]
+    assert groups_of([row["cluster"] for row in done.rows]) == THREE
+
+
+def test_noise_is_minus_one(sentkit, rows, vectors, tmp_path, jsonl):
+    """As scikit-learn's HDBSCAN finds it; two rows lie far from all others."""
+    far = [{"embedding": [500, 500, 0], "_emb": "m:1"}, {"embedding": [-900, 20, 7], "_emb": "m:1"}]
+    (tmp_path / "more.jsonl").write_bytes((tmp_path / "rows.jsonl").read_bytes() + jsonl(*far))
+    done = sentkit("cluster", "more.jsonl", "--algorithm", "hdbscan", "--min-cluster-size", 7)
+    both = np.concatenate([vectors, [row["embedding"] for row in far]])
+    expected = library.HDBSCAN(min_cluster_size=7, copy=True).fit_predict(both)
+
+    assert [row["cluster"] for row in done.rows] == expected.tolist()
+    assert expected[-2:].tolist() == [-1, -1]
+
+
+def test_vector_files_are_clustered_as_their_rows_are(sentkit, rows, tmp_path):
+    """The same bytes from JSONL, a vector file, both halves of it, and standard input."""
+    sentkit("cat", rows, "-o", "rows.safetensors")
+    sentkit("cat", rows, "--head", 20, "-o", "first.safetensors")
+    lines = (tmp_path / rows).read_bytes().splitlines(keepends=True)
+    (tmp_path / "second.jsonl").write_bytes(b"".join(lines[20:]))
+    found = [
+        sentkit("cluster", "-k", 5, *files, stdin=b"".join(lines))
+        for files in ([rows], ["rows.safetensors"], ["first.safetensors", "second.jsonl"], [])
+    ]
+
+    assert {done.code for done in found} == {0}
+    assert len({done.out for done in found}) == 1
+
+
+def test_a_vector_file_as_output_keeps_the_vectors(sentkit, rows, vectors):
+    """As they came, be they normalised to be clustered or not."""
+    done = sentkit("cluster", rows, "-k", 3, "--normalize", "-o", "out.safetensors")
+    back = sentkit("cat", "out.safetensors")
+
+    assert (done.code, done.out, done.err) == (0, b"", "")
+    assert [list(row) for row in back.rows] == [["text", "label", "cluster", "_emb", "embedding"]] * 60
+    assert back.vectors().tolist() == vectors.tolist()
+    assert {row["_emb"] for row in back.rows} == {"m:1"}
+
+
+def test_vectors_may_be_kept_in_the_rows(sentkit, rows, tmp_path):
+    """Byte for byte, and from a vector file as lists."""
+    sentkit("cat", rows, "-o", "rows.safetensors")
+    kept = sentkit("cluster", rows, "-k", 3, "--keep-vectors")
+    from_file = sentkit("cluster", "rows.safetensors", "-k", 3, "--keep-vectors")
+    before = (tmp_path / rows).read_bytes().splitlines()
+
+    assert [line.rpartition(b',"cluster"')[0] + b"}" for line in kept.out.splitlines()] == before
+    assert from_file.vectors().tolist() == kept.vectors().tolist()
+
+
+def test_the_rest_of_a_row_passes_byte_for_byte(sentkit):
+    lines = b'{"id":98765432109876543210, "embedding":[2,0],"y": 2.50 ,"_emb":null}\n'
+    done = sentkit("cluster", "-k", 1, stdin=lines)
+
+    assert done.out == b'{"id":98765432109876543210,"y": 2.50,"cluster":0}\n'
+
+
+def test_old_clusters_are_refused_or_replaced(sentkit):
+    row = b'{"cluster":9,"embedding":[1,0],"x":1}\n'
+    refused = sentkit("cluster", "-k", 1, stdin=row)
+    replaced = sentkit("cluster", "-k", 1, "--replace", stdin=row)
+
+    assert refused.code == 65
+    assert refused.told[0] == 'sentkit cluster: -:1: "cluster" is there already'
+    assert replaced.out == b'{"cluster":0,"x":1}\n'
+
+
+def test_no_rows_make_an_empty_file(sentkit, tmp_path):
+    done = sentkit("cluster", "-k", 3, "-o", "out.jsonl", "--centroids", "c.jsonl")
+
+    assert (done.code, done.told) == (0, ["sentkit cluster: warning: no rows"])
+    assert (tmp_path / "out.jsonl").read_bytes() == (tmp_path / "c.jsonl").read_bytes() == b""
+
+
+def test_bad_rows_of_a_vector_file_are_left_out(sentkit, rows):
+    """The others keep their own vectors: here every third row has a cluster already."""
+    lines = [json.loads(line) for line in open(rows, "rb")]  # noqa: SIM115, PTH123
+    spoilt = [{**row, "cluster": 1} if n % 3 == 0 else row for n, row in enumerate(lines)]
+    sentkit("cat", "-o", "s.safetensors", stdin="".join(json.dumps(row) + "\n" for row in spoilt))
+    done = sentkit("cluster", "s.safetensors", "-k", 2, "--on-error", "skip")
+
+    assert done.told[-1] == "sentkit cluster: warning: 20 bad rows were left out"
+    assert groups_of([row["cluster"] for row in done.rows]) == {
+        frozenset(range(0, 40, 2)),
+        frozenset(range(1, 40, 2)),
+    }
+
+
+@pytest.fixture
+def mixed(tmp_path, jsonl):
+    """Eighty rows whose classes and places agree in part; a class is a number or the string of it."""
+    random = np.random.default_rng(3)
+    classes = random.integers(4, size=80)
+    found = np.where(random.random(80) < 0.3, random.integers(4, size=80), classes)
+    points = random.standard_normal((4, 5))[found] * 3 + random.standard_normal((80, 5))
+    rows = (
+        {"class": int(c) if c % 2 else str(c), "embedding": v}
+        for c, v in zip(classes, points.astype(np.float32).tolist(), strict=True)
+    )
+    (tmp_path / "mixed.jsonl").write_bytes(jsonl(*rows))
+    return classes
+
+
+MEASURES = {
+    "nmi": metrics.normalized_mutual_info_score,
+    "ari": metrics.adjusted_rand_score,
+    "ami": metrics.adjusted_mutual_info_score,
+    "v_measure": metrics.v_measure_score,
+}
+
+
+@pytest.mark.parametrize("normalize", [False, True])
+def test_a_report_says_how_well_clusters_and_classes_agree(sentkit, mixed, normalize):
+    """x 100, as scikit-learn has it of the labels that the rows get."""
+    flags = ("mixed.jsonl", "-k", 4, "--seed", 3, *(["--normalize"] if normalize else []))
+    (found,) = sentkit("cluster", *flags, "--truth", "class").rows
+    labels = [row["cluster"] for row in sentkit("cluster", *flags).rows]
+
+    assert (found["n"], found["k"], found["classes"], found["seed"]) == (80, 4, 4, 3)
+    assert (found["file"], found["algorithm"], found["noise"]) == ("mixed.jsonl", "kmeans", 0)
+    for name, rule in MEASURES.items():
+        assert found[name] == pytest.approx(100 * rule(mixed, labels), abs=1e-9)
+
+
+def test_without_a_number_there_are_as_many_clusters_as_classes(sentkit, mixed):
+    flags = ("cluster", "mixed.jsonl", "--truth", "class")
+
+    assert sentkit(*flags).rows == sentkit(*flags, "-k", len(set(mixed))).rows
+
+
+def test_several_seeds_are_a_line_each_and_their_mean(sentkit, mixed):
+    """With the deviation of a sample."""
+    flags = ("cluster", "mixed.jsonl", "-k", 4, "--n-init", 1, "--truth", "class")
+    *found, mean = sentkit(*flags, "--seed", "0..4").rows
+    single = [sentkit(*flags, "--seed", seed).rows[0] for seed in range(5)]
+
+    assert found == single
+    assert mean["seeds"] == [0, 1, 2, 3, 4]
+    for name in (*MEASURES, "acc", "inertia"):
+        values = [each[name] for each in single]
+        assert mean[f"{name}_mean"] == pytest.approx(statistics.fmean(values))
+        assert mean[f"{name}_sd"] == pytest.approx(statistics.stdev(values))
+
+
+def test_groups_far_apart_agree_entirely(sentkit, rows):
+    (found,) = sentkit("cluster", rows, "-k", 3, "--truth", "label").rows
+
+    assert [found[name] for name in (*MEASURES, "acc")] == pytest.approx([100.0] * 5)
+
+
+def test_several_k_are_compared(sentkit, rows, vectors):
+    """The silhouette is scikit-learn's; at the number of groups all seeds agree, and it is highest."""
+    found = sentkit("cluster", rows, "-k", "2..5").rows
+    labels = [row["cluster"] for row in sentkit("cluster", rows, "-k", 3).rows]
+
+    assert [(each["k"], each["seeds"], each["sample"]) for each in found] == [
+        (k, [0, 1, 2, 3, 4], 60) for k in (2, 3, 4, 5)
+    ]
+    assert found[1]["silhouette"] == pytest.approx(metrics.silhouette_score(vectors, labels), abs=1e-6)
+    assert max(found, key=lambda each: each["silhouette"])["k"] == 3
+    assert found[1]["stability"] == 100.0
+    assert [a["inertia"] > b["inertia"] for a, b in pairwise(found)] == [True] * 3
+
+
+def test_one_seed_has_no_stability(sentkit, rows):
+    one = sentkit("cluster", rows, "-k", "2,3", "--seed", 1).rows
+    merged = sentkit("cluster", rows, "-k", "2,3", "--algorithm", "agglomerative").rows
+
+    assert [each["stability"] for each in (*one, *merged)] == [None] * 4
+
+
+def test_rows_tell_how_many_seeds_agree(sentkit, rows):
+    """Groups far apart are found by every seed; cut in five, not all rows stay together."""
+    sure = sentkit("cluster", rows, "-k", 3, "--stability").rows
+    unsure = sentkit("cluster", rows, "-k", 5, "--stability", "--n-init", 1, "--seed", "0..4").rows
+    shares = {row["stability"] for row in unsure}
+
+    assert [list(row) for row in sure] == [["text", "label", "cluster", "stability"]] * 60
+    assert {row["stability"] for row in sure} == {1.0}
+    assert shares <= {0.0, 0.25, 0.5, 0.75, 1.0}
+    assert len(shares) > 1
+
+
+def test_clusters_are_described(sentkit, rows, vectors):
+    """Sizes, keywords, and the rows nearest to the mean, by their numbers from 1."""
+    found = sentkit("cluster", rows, "-k", 3, "--describe", "--keywords", 1, "--nearest", 2).rows
+    labels = [row["cluster"] for row in sentkit("cluster", rows, "-k", 3).rows]
+
+    assert [each["cluster"] for each in found] == [0, 1, 2]
+    assert [each["size"] for each in found] == [20, 20, 20]
+    for each in found:
+        own = [n for n in range(60) if labels[n] == each["cluster"]]
+        mean = vectors[own].mean(axis=0, dtype=np.float64)
+        nearest = sorted(own, key=lambda n: (((vectors[n] - mean) ** 2).sum(), n))[:2]
+        assert [near["row"] for near in each["nearest"]] == [n + 1 for n in nearest]
+        assert all(near["text"].startswith(each["keywords"][0]) for near in each["nearest"])
+        assert each["keywords"] == [list(GROUPS)[own[0] % 3]]
+
+
+def test_rows_without_texts_are_described_by_their_numbers(sentkit):
+    done = sentkit("cluster", "-k", 1, "--describe", stdin=b'{"embedding":[1,0]}\n{"embedding":[1,1]}\n')
+
+    assert done.rows == [{"cluster": 0, "size": 2, "keywords": [], "nearest": [{"row": 1}, {"row": 2}]}]
+
+
+def test_texts_may_have_another_name(sentkit):
+    line = b'{"title":"a cat","embedding":[1,0]}\n'
+    (found,) = sentkit("cluster", "-k", 1, "--describe", "--field", "text=title", stdin=line).rows
+
+    assert (found["keywords"], found["nearest"]) == (["cat"], [{"row": 1, "text": "a cat"}])
+
+
+@pytest.mark.parametrize("name", ["c.safetensors", "c.jsonl"])
+@pytest.mark.parametrize("normalize", [(), ("--normalize",)])
+def test_centroids_label_other_rows(sentkit, rows, name, normalize):
+    """And the same rows as they were; they are vectors of a space, described, and can be read as any."""
+    made = sentkit("cluster", rows, "-k", 4, "--centroids", name, *normalize)
+    again = sentkit("cluster", rows, "--from-centroids", name, *normalize)
+    seen = sentkit("cat", name).rows
+
+    assert (made.code, again.code, again.err) == (0, 0, "")
+    assert again.out == made.out
+    assert [row["cluster"] for row in seen] == [0, 1, 2, 3]
+    assert sum(row["size"] for row in seen) == 60
+    assert all(row["nearest"] and row["keywords"] for row in seen)
+
+
+def test_centroids_are_the_means(sentkit, rows, vectors):
+    made = sentkit("cluster", rows, "-k", 3, "--centroids", "c.jsonl")
+    labels = np.array([row["cluster"] for row in made.rows])
+    found = sentkit("cat", "c.jsonl").vectors()
+
+    assert found == pytest.approx(np.array([vectors[labels == n].mean(axis=0) for n in range(3)]), abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("line", "flags", "problem"),
+    [
+        ('{"embedding":[1,0,0],"_emb":"m:2"}', (), "-: vectors are m (2…), those of c.jsonl are m (1…)"),
+        ('{"embedding":[1,0,0]}', (), "-: vectors are without _emb, those of c.jsonl are m (1…)"),
+        (
+            '{"embedding":[1,0],"_emb":"m:1"}',
+            (),
+            "-: vectors of 2 numbers, those of c.jsonl have 3",
+        ),
+        ('{"embedding":[1,0,0],"_emb":"m:1"}', ("--normalize",), "-: vectors are m/n ("),
+    ],
+)
+def test_centroids_of_another_space_are_refused(sentkit, rows, line, flags, problem):
+    """Of unit vectors, too."""
+    sentkit("cluster", rows, "-k", 2, "--centroids", "c.jsonl")
+    done = sentkit("cluster", "--from-centroids", "c.jsonl", *flags, stdin=line)
+
+    assert (done.code, done.out) == (65, b"")
+    assert done.told[0].startswith(f"sentkit cluster: {problem}")
+
+
+def test_centroids_in_another_order_are_refused(sentkit, tmp_path):
+    (tmp_path / "c.jsonl").write_text('{"cluster":1,"embedding":[1,0]}\n{"cluster":0,"embedding":[0,1]}\n')
+    done = sentkit("cluster", "--from-centroids", "c.jsonl", stdin=b'{"embedding":[1,0]}')
+
+    assert done.code == 65
+    assert done.told == ['sentkit cluster: c.jsonl:1: "cluster" is 1, expected 0']
+
+
+@pytest.mark.parametrize(("distinct", "told"), [(1, "3 clusters were asked for, and 1 hold rows"), (3, "")])
+def test_fewer_distinct_vectors_than_clusters_are_told(sentkit, distinct, told):
+    """Clusters without rows are left out, and the others numbered without a gap."""
+    lines = "".join(json.dumps({"embedding": [n % distinct, 1]}) + "\n" for n in range(12))
+    done = sentkit("cluster", "-k", 3, stdin=lines)
+
+    assert done.code == 0
+    assert sorted({row["cluster"] for row in done.rows}) == list(range(distinct))
+    assert told in done.err
+    assert bool(done.err) == bool(told)
+
+
+@pytest.mark.parametrize(
+    ("lines", "flags", "problem"),
+    [
+        ('{"embedding":[1]}\n{"embedding":[2]}', ("-k", "3"), "-: 2 rows cannot make 3 clusters"),
+        (
+            '{"embedding_a":[1],"embedding_b":[2]}',
+            ("-k", "1"),
+            "-:1: 2 vectors in this row, and cluster is for rows with one",
+        ),
+        ('{"embedding":[1e30]}', ("-k", "1"), "-:1: a vector holds a number beyond 1e+15"),
+        ('{"embedding":[1],"g":1}', ("-k", "1", "--truth", "h"), '-:1: "h" is missing'),
+        (
+            '{"embedding":[1],"g":1}\n{"embedding":[2],"g":"1"}',
+            ("-k", "1", "--truth", "g"),
+            '-: "g" is the same in all 2 rows',
+        ),
+        ("", ("-k", "2..3"), "-: no rows"),
+    ],
+)
+def test_what_cannot_be_clustered_is_refused_with_its_place(sentkit, lines, flags, problem):
+    done = sentkit("cluster", *flags, stdin=lines)
+
+    assert (done.code, done.out) == (65, b"")
+    assert done.told[0].startswith(f"sentkit cluster: {problem}")
+
+
+def test_algorithms_that_hold_all_distances_have_their_limit(sentkit, rows, monkeypatch):
+    monkeypatch.setattr("sentkit.labels.clusters.plan.LARGEST", {"agglomerative": 59})
+    done = sentkit("cluster", rows, "-k", 3, "--algorithm", "agglomerative")
+
+    assert done.code == 65
+    assert done.told == [
+        "sentkit cluster: rows.jsonl: 60 rows, and agglomerative is for up to 59",
+        "  use --algorithm kmeans",
+    ]
+
+
+def test_a_library_that_is_not_there_is_named(sentkit, rows, monkeypatch):
+    monkeypatch.setitem(__import__("sys").modules, "faiss", None)
+    done = sentkit("cluster", rows, "-k", 3, "--algorithm", "faiss")
+
+    assert done.code == 69
+    assert done.told == [
+        "sentkit cluster: --algorithm faiss needs the package faiss",
+        "  pip install faiss-cpu",
+    ]
+
+
+def test_faiss_finds_groups_far_apart(sentkit, rows):
+    pytest.importorskip("faiss")
+    done = sentkit("cluster", rows, "-k", 3, "--algorithm", "faiss")
+
+    assert groups_of([row["cluster"] for row in done.rows]) == THREE
+
+
+@pytest.mark.parametrize(
+    ("flags", "problem"),
+    [
+        ((), "how many clusters: -k is missing"),
+        (("-k", "0"), "-k 0: expected 1 or more"),
+        (("-k", "x"), '-k "x"'),
+        (("-k", "5..2"), '-k "5..2"'),
+        (("-k", "2", "--algorithm", "hdbscan"), "hdbscan finds how many clusters there are"),
+        (("-k", "2", "--linkage", "ward"), "--linkage belongs to --algorithm agglomerative"),
+        (("-k", "2", "--min-cluster-size", "3"), "--min-cluster-size belongs to --algorithm hdbscan"),
+        (
+            ("-k", "2", "--algorithm", "agglomerative", "--n-init", "3"),
+            "--n-init belongs to --algorithm kmeans or minibatch or faiss",
+        ),
+        (
+            ("-k", "2", "--algorithm", "agglomerative", "--truth", "g", "--seed", "0..2"),
+            "agglomerative is the",
+        ),
+        (("-k", "2", "--seed", "0..2"), "several --seed belong to"),
+        (("-k", "2", "--seed", "x"), '--seed "x"'),
+        (("-k", "2", "--stability", "--seed", "3"), "--stability compares several --seed"),
+        (("-k", "2", "--truth", "g", "--describe"), "--truth and --describe are forms of output"),
+        (("-k", "2..3", "--truth", "g"), "--truth and several -k are forms of output"),
+        (("-k", "2", "--truth", "g", "--replace"), "--keep-vectors and --replace belong to rows"),
+        (("-k", "2", "--truth", "g", "--centroids", "c.jsonl"), "--centroids are of one clustering"),
+        (("-k", "2", "--keywords", "3"), "--keywords and --nearest belong to"),
+        (("-k", "2", "--from-centroids", "c.jsonl"), "--from-centroids knows its clusters"),
+        (("-k", "2", "--describe", "-o", "out.safetensors"), "out.safetensors: a vector file is for vectors"),
+        (("-k", "2", "--centroids", "c.csv"), "c.csv: .csv is not written"),
+        (("-k", "2", "-o", "c.jsonl", "--centroids", "c.jsonl"), "c.jsonl: the rows and the centroids"),
+    ],
+)
+def test_flags_that_do_not_go_together_are_wrong_usage(sentkit, flags, problem):
+    done = sentkit("cluster", *flags)
+
+    assert done.code == 2
+    assert done.told[0].startswith(f"sentkit cluster: {problem}")
+
+
+@pytest.mark.parametrize("flags", [("-o", "there.jsonl"), ("--centroids", "there.jsonl")])
+def test_files_that_are_there_are_not_overwritten(sentkit, rows, tmp_path, flags):
+    (tmp_path / "there.jsonl").write_text("mine")
+    refused = sentkit("cluster", rows, "-k", 2, *flags)
+    done = sentkit("cluster", rows, "-k", 2, *flags, "-f")
+
+    assert (refused.code, done.code) == (73, 0)
+    assert (tmp_path / "there.jsonl").read_text() != "mine"
+
+
+def test_reports_are_tables_on_a_terminal(on_terminal, rows):
+    truth = on_terminal("cluster", rows, "-k", 3, "--truth", "label", "--seed", "0..2", width=120)
+    several = on_terminal("cluster", rows, "-k", "2..3")
+    described = on_terminal("cluster", rows, "-k", 3, "--describe", "--keywords", 2, width=120)
+
+    assert truth[0].split() == ["seed", "k", "ACC", "NMI", "ARI", "AMI", "V", "inertia", "iterations"]
+    assert truth[1].split()[:3] == ["0", "3", "100.00"]
+    assert truth[4].split()[:5] == ["mean", "(sd)", "3", "100.00", "(0.00)"]
+    assert several[0].split() == ["k", "silhouette", "stability", "x", "100", "inertia"]
+    assert several[2].split()[::2] == ["3", "100.00"]
+    assert described[0].split() == ["cluster", "size", "keywords", "nearest"]
+    assert "red thing" in " ".join(described)

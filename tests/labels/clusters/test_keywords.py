@@ -1,0 +1,40 @@
+"""Keywords by class-based tf-idf."""
+
+import math
+from collections import Counter
+
+from sentkit.labels.clusters.keywords import keywords
+
+TEXTS = [
+    (0, "The cat sleeps, the cat eats"),
+    (0, "a cat and a dog"),
+    (1, "the market fell; markets FELL"),
+    (1, "the bank and the market"),
+    (-1, "noise noise noise"),
+]
+WORDS = [
+    ["the", "cat", "sleeps", "the", "cat", "eats", "cat", "and", "dog"],
+    ["the", "market", "fell", "markets", "fell", "the", "bank", "and", "the", "market"],
+]
+
+
+def weight(word, cluster):
+    own, everywhere = Counter(WORDS[cluster]), Counter(WORDS[0] + WORDS[1])
+    mean = sum(map(len, WORDS)) / 2
+    return math.sqrt(own[word] / len(WORDS[cluster])) * math.log(1 + mean / everywhere[word])
+
+
+def test_the_words_of_the_highest_weight_come_first():
+    """As a loop weighs them; words of one letter are none, nor is noise; equal ones by the alphabet."""
+    expected = [sorted(set(WORDS[c]), key=lambda word: (-weight(word, c), word))[:4] for c in (0, 1)]
+
+    assert keywords(TEXTS, 2, 4) == expected
+    assert [words[0] for words in expected] == ["cat", "fell"]
+
+
+def test_a_cluster_without_words_has_no_keywords():
+    assert keywords([(0, "a b c"), (1, "cat")], 3, 5) == [[], ["cat"], []]
+
+
+def test_none_may_be_asked_for():
+    assert keywords(TEXTS, 2, 0) == [[], []]

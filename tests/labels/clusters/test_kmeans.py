@@ -1,0 +1,132 @@
+"""k-means: from given centres as scikit-learn's, and from its own no worse."""
+
+import numpy as np
+import pytest
+from sklearn.cluster import KMeans
+
+from sentkit.labels.clusters.clustering import Clustering, Wanted, of_labels
+from sentkit.labels.clusters.kmeans import Totals, kmeans, lloyd
+from sentkit.labels.clusters.nearest import Nearest
+
+CLUSTERS = 9
+
+
+@pytest.fixture(scope="module")
+def rows():
+    """Two thousand of sixteen numbers, in groups that run into one another, far from the origin."""
+    random = np.random.default_rng(4)
+    groups = 2.0 * random.standard_normal((12, 16)) + 5.0
+    return (groups[random.integers(12, size=2000)] + random.standard_normal((2000, 16))).astype(np.float32)
+
+
+@pytest.fixture(scope="module")
+def centres(rows):
+    return rows[np.random.default_rng(8).choice(len(rows), CLUSTERS, replace=False)].astype(np.float64)
+
+
+def theirs(rows, centres, iterations):
+    model = KMeans(len(centres), init=centres, n_init=1, max_iter=iterations)
+    return model.fit(rows.astype(np.float64))
+
+
+@pytest.mark.parametrize("iterations", [1, 2, 5, 300])
+def test_from_given_centres_it_is_scikit_learn(rows, centres, iterations):
+    """After so many iterations the same labels, centres, inertia and number of iterations."""
+    found = lloyd(Nearest(rows), centres, Wanted(CLUSTERS, iterations=iterations))
+    expected = theirs(rows, centres, iterations)
+
+    assert found.labels.tolist() == expected.labels_.tolist()
+    assert found.centres == pytest.approx(expected.cluster_centers_, abs=1e-9)
+    assert found.inertia == pytest.approx(expected.inertia_, rel=1e-9)
+    assert found.iterations == expected.n_iter_
+
+
+@pytest.mark.parametrize("iterations", [1, 300])
+@pytest.mark.parametrize("empty", [1, 3])
+def test_empty_clusters_are_filled_as_scikit_learn_fills_them(rows, centres, iterations, empty):
+    """Centres so far away that no row is near them take the rows that are farthest from theirs."""
+    centres = np.concatenate([centres, 1000.0 + np.arange(16 * empty).reshape(empty, 16)])
+    found = lloyd(Nearest(rows), centres, Wanted(len(centres), iterations=iterations))
+    expected = theirs(rows, centres, iterations)
+
+    assert found.inertia == pytest.approx(expected.inertia_, rel=1e-9)
+    assert sorted(found.sizes.tolist()) == sorted(np.bincount(expected.labels_).tolist())
+    assert found.sizes.min() > 0
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_a_seed_is_the_same_seed_of_scikit_learn(rows, seed):
+    """Ten restarts, from the draws to the numbers of the clusters."""
+    found = kmeans(rows, Wanted(12), np.random.RandomState(seed))
+    expected = KMeans(12, n_init=10, random_state=seed).fit(rows.astype(np.float64))
+
+    assert found.labels.tolist() == expected.labels_.tolist()
+    assert found.inertia == pytest.approx(expected.inertia_, rel=1e-9)
+
+
+def test_the_best_restart_is_taken(rows):
+    """The first of ten is the one restart of the same seed; the best of ten is better than most."""
+    one = [kmeans(rows, Wanted(20, restarts=1), np.random.RandomState(s)).inertia for s in range(5)]
+    ten = [kmeans(rows, Wanted(20, restarts=10), np.random.RandomState(s)).inertia for s in range(5)]
+
+    assert all(best <= single for best, single in zip(ten, one, strict=True))
+    assert sum(ten) < sum(one)
+
+
+def test_the_default_is_ten_restarts_of_300_iterations():
+    """A library's default may change under those who do not write it down, and has."""
+    assert (Wanted().restarts, Wanted().iterations, Wanted().tolerance) == (10, 300, 1e-4)
+
+
+def test_equal_seeds_are_equal_clusterings(rows):
+    first, again = (kmeans(rows, Wanted(5), np.random.RandomState(3)) for _ in range(2))
+
+    assert first.labels.tolist() == again.labels.tolist()
+    assert first.centres.tolist() == again.centres.tolist()
+
+
+def test_sums_follow_the_rows_that_move(rows):
+    """After any moves they are the sums over the rows as they lie now."""
+    totals = Totals(Nearest(rows), 4)
+    for seed in range(3):
+        labels = np.random.default_rng(seed).integers(4, size=len(rows))
+        assert not totals.take(labels)
+    expected = [rows[labels == n].astype(np.float64).sum(axis=0) for n in range(4)]
+
+    assert totals.take(labels)
+    assert totals.sums == pytest.approx(np.array(expected), rel=1e-12)
+    assert totals.counts.tolist() == np.bincount(labels).tolist()
+
+
+@pytest.mark.parametrize(("rows", "distinct"), [([[2.0, 1.0]] * 50, 1), ([[0.0, 1.0], [3.0, 1.0]] * 20, 2)])
+def test_equal_vectors_are_one_cluster(rows, distinct):
+    found = kmeans(np.array(rows, np.float32), Wanted(4), np.random.RandomState(0)).without_empty()
+
+    assert len(found.centres) == distinct
+    assert sorted(np.unique(found.labels)) == list(range(distinct))
+    assert found.inertia == 0.0
+
+
+def test_as_many_clusters_as_rows_are_the_rows():
+    rows = np.random.default_rng(0).standard_normal((6, 3)).astype(np.float32)
+    found = kmeans(rows, Wanted(6), np.random.RandomState(0))
+
+    assert sorted(found.labels.tolist()) == list(range(6))
+    assert found.inertia == 0.0
+
+
+def test_empty_clusters_are_left_out_and_noise_stays_noise():
+    labels, centres = np.array([3, -1, 0, 3]), np.arange(8.0).reshape(4, 2)
+    found = Clustering(labels, centres).without_empty()
+
+    assert found.labels.tolist() == [1, -1, 0, 1]
+    assert found.centres.tolist() == [[0, 1], [6, 7]]
+
+
+def test_labels_are_given_their_means():
+    """Two rows at 0 and 2 about 1, one at 5; and with noise there is no inertia."""
+    rows = np.array([[0], [2], [5]], np.float32)
+    found, noisy = of_labels(rows, np.array([0, 0, 1])), of_labels(rows, np.array([0, 0, -1]))
+
+    assert (found.centres.tolist(), found.inertia) == ([[1.0], [5.0]], 2.0)
+    assert (noisy.centres.tolist(), noisy.inertia) == ([[1.0]], None)

@@ -1,0 +1,72 @@
+"""The nearest centre: as loops find it, for rows that a product in float32 cannot tell apart too."""
+
+import numpy as np
+import pytest
+
+from sentkit.labels.clusters import nearest
+from sentkit.labels.clusters.nearest import Nearest
+
+
+def by_loops(rows, centres):
+    """The first of the least squared distances in float64."""
+    wide = rows.astype(np.float64)
+    return [min(range(len(centres)), key=lambda c: ((row - centres[c]) ** 2).sum()) for row in wide]
+
+
+@pytest.fixture
+def rows():
+    return np.random.default_rng(1).standard_normal((300, 24)).astype(np.float32)
+
+
+@pytest.mark.parametrize("count", [1, 2, 7, 300])
+@pytest.mark.parametrize("shift", [0.0, 30.0])
+def test_each_row_gets_its_nearest_centre(rows, count, shift):
+    """Far from the origin too, where a product keeps fewer digits of a difference."""
+    rows = rows + np.float32(shift)
+    centres = rows[:count].astype(np.float64) + 0.01
+
+    assert Nearest(rows).assign(centres).tolist() == by_loops(rows, centres)
+
+
+def test_blocks_of_any_size_give_the_same(rows, monkeypatch):
+    centres = rows[:20].astype(np.float64)
+    whole = Nearest(rows).assign(centres)
+    monkeypatch.setattr(nearest, "BLOCK", 1)
+    monkeypatch.setattr(nearest, "PAIRS", 3)
+
+    assert Nearest(rows).assign(centres).tolist() == whole.tolist()
+
+
+def test_centres_too_close_for_float32_are_told_apart(rows):
+    """Each row has two centres on a line with it, at 1 and at 1 + 1e-9 of the way from the first row."""
+    direction = np.zeros(24)
+    direction[0] = 1.0
+    row = np.zeros((200, 24), np.float32)
+    centres = np.stack([(1 + 1e-9) * direction, direction, (1 + 2e-9) * direction])
+
+    assert Nearest(row).assign(centres).tolist() == [1] * 200
+
+
+def test_of_equal_centres_the_first_is_taken(rows):
+    centres = np.repeat(rows[:3].astype(np.float64), 4, axis=0)
+
+    assert set(Nearest(rows).assign(centres).tolist()) == {0, 4, 8}
+
+
+def test_equal_rows_get_equal_labels():
+    """Wherever in a block they stand: here each row is as far from one centre as from the other."""
+    rows = np.tile(np.array([[1, 0, 0.3], [0, 1, 0.3]], np.float32).mean(axis=0), (5000, 1))
+    centres = np.array([[0.0, 1.0, 0.3], [1.0, 0.0, 0.3]])
+
+    assert set(Nearest(rows).assign(centres).tolist()) == {0}
+
+
+def test_inertia_and_variance_are_those_of_loops(rows):
+    centres = rows[:5].astype(np.float64)
+    labels = np.arange(300) % 5
+    wide = rows.astype(np.float64)
+    expected = sum(((wide[n] - centres[n % 5]) ** 2).sum() for n in range(300))
+
+    assert Nearest(rows).inertia(labels, centres) == pytest.approx(expected, rel=1e-12)
+    assert Nearest(rows).own_distances(labels, centres).sum() == pytest.approx(expected, rel=1e-12)
+    assert Nearest(rows).variance() == pytest.approx(wide.var(axis=0).mean(), rel=1e-12)

@@ -1,0 +1,68 @@
+"""First centres: rows, all distinct, drawn as k-means++ draws them."""
+
+import numpy as np
+import pytest
+from sklearn.cluster import kmeans_plusplus
+
+from sentkit.labels.clusters import seeding
+from sentkit.labels.clusters.seeding import Seeding, spread_out
+
+
+@pytest.fixture
+def rows():
+    return np.random.default_rng(2).standard_normal((400, 6)).astype(np.float32)
+
+
+def random():
+    return np.random.RandomState(5)
+
+
+@pytest.mark.parametrize("count", [1, 2, 30, 400])
+def test_centres_are_distinct_rows(rows, count):
+    found = spread_out(rows, count, random())
+
+    assert len(np.unique(found, axis=0)) == count
+    assert {tuple(centre) for centre in found} <= {tuple(row) for row in rows.astype(np.float64)}
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_the_rows_drawn_are_those_of_scikit_learn(rows, seed):
+    found = Seeding(rows, np.random.RandomState(seed)).chosen(30)
+
+    assert found == kmeans_plusplus(rows.astype(np.float64), 30, random_state=seed)[1].tolist()
+
+
+def test_there_are_no_more_centres_than_distinct_rows():
+    """Three of them, a thousand times over, among them two that differ in the last digit of float32."""
+    distinct = np.array([[1, 1], [1, np.nextafter(np.float32(1), np.float32(2))], [5, 5]], np.float32)
+    found = spread_out(np.tile(distinct, (1000, 1)), 8, random())
+
+    assert sorted(map(tuple, found)) == sorted(map(tuple, distinct.astype(np.float64)))
+
+
+def test_a_sample_that_lacks_distinct_rows_is_given_up(rows, monkeypatch):
+    """Of a thousand rows all are equal but ten, of which a sample of twenty holds hardly any."""
+    monkeypatch.setattr(seeding, "SAMPLE", 20)
+    monkeypatch.setattr(seeding, "PER_CENTRE", 1)
+    many = np.concatenate([np.zeros((990, 6), np.float32), rows[:10]])
+
+    assert len(spread_out(many, 11, random())) == 11
+
+
+def test_a_centre_is_found_in_each_of_groups_that_lie_far_apart():
+    """Which a plain draw of rows would hardly do."""
+    places = 1000.0 * np.random.default_rng(1).standard_normal((12, 4))
+    rows = np.repeat(places, 50, axis=0) + np.random.default_rng(3).standard_normal((600, 4))
+    found = spread_out(rows.astype(np.float32), 12, random())
+    nearest = ((found[:, None] - places) ** 2).sum(axis=2).argmin(axis=1)
+
+    assert sorted(nearest.tolist()) == list(range(12))
+
+
+def test_distances_are_those_of_loops(rows):
+    found = Seeding(rows, random()).from_rows(np.array([3, 7]))
+    wide = rows.astype(np.float64)
+    expected = [[((row - wide[other]) ** 2).sum() for other in (3, 7)] for row in wide]
+
+    assert found == pytest.approx(np.array(expected), rel=1e-4, abs=1e-12)
+    assert found[3, 0] == found[7, 1] == 0.0
