@@ -41,6 +41,8 @@ def furnished(tmp_path_factory):
     (folder / "titles.txt").write_text("A cat\nA dog\nThe sea\n")
     (folder / "table.csv").write_text("id,text\n1,A cat\n")
     (folder / "words.tsv").write_text("entry\tdefinition\ncat\ta small animal\ncat\ta pet that purrs\n")
+    reviews = [{"text": f"{word} {n}", "label": word} for n in range(12) for word in ("good", "bad")]
+    (folder / "reviews.jsonl").write_text("".join(json.dumps(review) + "\n" for review in reviews))
     (folder / "dict.jsonl").write_text('{"word":"dog","definition":"an animal that barks"}\n')
     run(["sentkit", "encode", "pairs.jsonl", "-o", "new.jsonl"], folder)
     run(["sentkit", "encode", "pairs.jsonl", "-o", "a.safetensors"], folder)
@@ -49,11 +51,13 @@ def furnished(tmp_path_factory):
     news = [{"text": text, "label": topic} for *texts, _, topic in PAIRS for text in texts]
     (folder / "news.jsonl").write_text("".join(json.dumps(row) + "\n" for row in news))
     run(["sentkit", "encode", "news.jsonl", "-o", "news.safetensors"], folder)
+    run(["sentkit", "encode", "reviews.jsonl", "-o", "reviews.safetensors"], folder)
     for made, copy in (
         ("new.jsonl", "old.jsonl"),
         ("new.jsonl", "part1.jsonl"),
         ("a.safetensors", "b.safetensors"),
         ("a.safetensors", "part2.safetensors"),
+        ("reviews.safetensors", "more.safetensors"),
     ):
         shutil.copy(folder / made, folder / copy)
     for name, rows in (("shard1", "new.jsonl"), ("shard2", "titles.safetensors")):

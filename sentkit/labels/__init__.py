@@ -1,1 +1,1 @@
-"""Vectors -> labels, in numpy."""
+"""Vectors -> labels, in numpy: clusters that are found, and classes that are learnt."""

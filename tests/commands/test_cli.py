@@ -11,6 +11,7 @@ NAMES = (
     "score",
     "search",
     "cluster",
+    "probe",
     "train",
     "build-entries",
     "cat",

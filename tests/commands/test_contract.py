@@ -11,6 +11,7 @@ from sentkit.transforms.affine import write_affine
 
 PAIR = '{"embedding_a":[1,0],"embedding_b":[0,1],"_emb":"m:1","score":%s}\n'
 GOLD = PAIR % 1 + '{"embedding_a":[1,0],"embedding_b":[1,0],"_emb":"m:1","score":2}\n'
+LABELLED = '{"embedding":[1,0],"label":"a","_emb":"m:1"}\n{"embedding":[0,1],"label":"b","_emb":"m:1"}\n' * 5
 
 
 @dataclass(frozen=True)
@@ -63,6 +64,14 @@ CASES = (
         '{"text":"a","embedding":[1,0]}\n',
         '{"embedding":[1,0]}',
         '"text" is missing',
+        empty=65,
+    ),
+    Case(
+        "probe",
+        ("probe", "--label", "label", "--folds", "3", "--penalties", "1"),
+        LABELLED,
+        '{"embedding":[1,0],"label":null,"_emb":"m:1"}',
+        '"label" is null, expected a string or a whole number',
         empty=65,
     ),
     Case(

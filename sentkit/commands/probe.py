@@ -1,0 +1,177 @@
+"""`sentkit probe`: how well a classifier on frozen vectors tells classes apart."""
+
+import math
+from typing import TYPE_CHECKING, Annotated, BinaryIO, Literal
+
+import typer
+
+from sentkit import options
+from sentkit.console import Console, print_table
+from sentkit.errors import UsageError
+
+if TYPE_CHECKING:
+    from sentkit.labels.probes.probing import Record
+
+FOLDS, SAMPLES = 10, 5
+
+
+def probe(
+    label: Annotated[str, typer.Option(metavar="NAME", help="The member that says a row's class.")],
+    files: Annotated[
+        list[str] | None, typer.Argument(metavar="[TRAIN]...", help="Rows with vectors; '-' is stdin.")
+    ] = None,
+    test: Annotated[str | None, typer.Option(metavar="FILE", help="Rows to test on.")] = None,
+    dev: Annotated[
+        str | None, typer.Option(metavar="FILE", help="With --test: rows to choose a penalty on.")
+    ] = None,
+    head: Annotated[
+        Literal["logreg", "senteval"],
+        typer.Option(help="scikit-learn's logistic regression, or SentEval's network."),
+    ] = "logreg",
+    nhid: Annotated[
+        int | None,
+        typer.Option(min=0, metavar="N", help="Of senteval: hidden units, 0 or 50 in papers. [default: 0]"),
+    ] = None,
+    penalties: Annotated[
+        str | None,
+        typer.Option(metavar="X,Y,...", help="To choose from: C of logreg, L2 of senteval. [default: above]"),
+    ] = None,
+    folds: Annotated[
+        int | None, typer.Option(min=3, metavar="N", help="Where folds are made. [default: 10]")
+    ] = None,
+    few_shot: Annotated[
+        int | None, typer.Option(min=1, metavar="N", help="Learn from N rows of each class, with C = 1.")
+    ] = None,
+    samples: Annotated[
+        int | None, typer.Option(min=1, metavar="N", help="With --few-shot: how often. [default: 5]")
+    ] = None,
+    seed: Annotated[
+        int, typer.Option("--seed", min=0, max=2**32 - 1, metavar="N", help="The seed of every random draw.")
+    ] = 1111,
+    jobs: Annotated[int, typer.Option(min=1, metavar="N", help="Fits at once; the result is the same.")] = 1,
+    json: options.Json = False,
+    output: options.Output = "-",
+    force: options.Force = False,
+    from_: options.From = None,
+    field: options.Field = None,
+    on_error: options.OnError = "fail",
+    rejects: options.RejectsFile = None,
+    quiet: options.Quiet = False,
+) -> None:
+    """Test frozen vectors by a classifier that learns from them.
+
+    \b
+    Examples:
+      sentkit probe reviews.safetensors --label label
+      sentkit encode reviews.jsonl | sentkit probe --label label --jobs 2
+      sentkit probe reviews.safetensors --test more.safetensors --label label
+      sentkit probe reviews.safetensors --label label --few-shot 4
+
+    The tasks of SentEval (arXiv 1803.05449). A sentence is its vector, a pair (|u -
+    v|, u * v). Reported for each TRAIN: the accuracy x 100 and what the most
+    frequent class alone would give, as a table on a terminal and else as a JSON
+    object a line. All rows are in memory; TRAIN, DEV and TEST must be of one space.
+
+    TRAIN alone: stratified folds; of each, C is that of 0.25 to 8 (powers of 2)
+    which does best in folds of the rest; mean and standard deviation over the
+    folds. With --test: C of 0.5 to 32 by folds of TRAIN, and one test; of two
+    classes also F1 of the second. With --dev too: C of 0.25 to 8 by DEV. The
+    network instead chooses L2 of 1e-5 to 1e-2 (powers of 10). With --few-shot:
+    tested on TEST or on the rows not drawn.
+    """
+    from sentkit.formats.files import check_input, open_output
+    from sentkit.formats.sinks import check_rows_output
+    from sentkit.formats.vectors import VECTOR_FIELDS
+    from sentkit.labels.probes.probing import Files, Probe, Question
+
+    console = Console("probe", quiet)
+    check_files(files or ["-"], test, dev)
+    check_head(head, nhid, few_shot)
+    check_few(few_shot, {"--samples": samples}, {"--folds": folds, "--penalties": penalties, "--dev": dev})
+    if dev is not None and folds is not None:
+        raise UsageError("--folds: with --dev there are none")
+    check_rows_output(output)
+    asked = Question(
+        label,
+        head,
+        nhid or 0,
+        folds or FOLDS,
+        few_shot,
+        samples or SAMPLES,
+        parse_penalties(penalties),
+        seed,
+        jobs,
+    )
+    for path in filter(None, (dev, test)):
+        check_input(path)
+    with (
+        options.open_inputs(
+            console,
+            files,
+            format=from_,
+            fields=field,
+            known=VECTOR_FIELDS,
+            on_error=on_error,
+            rejects=rejects,
+            output=output,
+            force=force,
+        ) as inputs,
+        open_output(output, force=force) as out,
+    ):
+        records = [Probe(inputs, Files(path, test, dev), asked).answer() for path in inputs.paths]
+        warn_of_unfinished(console, records)
+        show(records, out, as_table=options.as_table(output, json=json))
+
+
+def check_files(files: list[str], test: str | None, dev: str | None) -> None:
+    if dev is not None and test is None:
+        raise UsageError("--dev belongs to --test")
+    if test is not None and len(files) > 1:
+        raise UsageError(f"--test goes with one TRAIN, and there are {len(files)}")
+    if [*files, test, dev].count("-") > 1:
+        raise UsageError("standard input can be read once")
+
+
+def check_head(head: str, nhid: int | None, few_shot: int | None) -> None:
+    if head != "senteval" and nhid is not None:
+        raise UsageError("--nhid belongs to --head senteval")
+    if head == "senteval" and few_shot is not None:
+        raise UsageError("--few-shot is a logistic regression, and no --head senteval")
+
+
+def check_few(few_shot: int | None, its_own: dict[str, object], others: dict[str, object]) -> None:
+    for name, value in (others if few_shot is not None else its_own).items():
+        if value is not None:
+            verb = "does not go with" if few_shot is not None else "belongs to"
+            raise UsageError(f"{name} {verb} --few-shot")
+
+
+def parse_penalties(text: str | None) -> list[float] | None:
+    """Positive numbers between commas, each once."""
+    if text is None:
+        return None
+    try:
+        found = [float(part) for part in text.split(",")]
+    except ValueError:
+        found = []
+    if not found or not all(math.isfinite(each) and each > 0 for each in found):
+        raise UsageError(f'--penalties "{text}"', advice="expected positive numbers, for example 0.5,1,2")
+    return list(dict.fromkeys(found))
+
+
+def warn_of_unfinished(console: Console, records: "list[Record]") -> None:
+    for record in records:
+        if "not_converged" in record:
+            console.warn(f"{record['file']}: {record['not_converged']} fits did not converge")
+
+
+def show(records: "list[Record]", out: BinaryIO, *, as_table: bool) -> None:
+    import orjson
+
+    from sentkit.labels.probes.probing import columns
+
+    if as_table:
+        lines = [columns(record) for record in records]
+        print_table(list(lines[0]), [list(line.values()) for line in lines], names=["file", "encoder"])
+    else:
+        out.writelines(orjson.dumps(record) + b"\n" for record in records)

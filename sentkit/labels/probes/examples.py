@@ -1,0 +1,102 @@
+"""Rows with vectors and a class -> features and codes: what a classifier learns from and is tested on."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sentkit.errors import DataError
+from sentkit.formats.kinds import wrong_member
+from sentkit.formats.rows import Row
+from sentkit.formats.vectors import VectorReader, VectorRow
+
+Features = NDArray[np.floating]
+Codes = NDArray[np.intp]
+TOLD = 8  # unknown classes
+
+
+@dataclass(frozen=True, slots=True)
+class Examples:
+    """The rows of one file."""
+
+    path: str
+    features: NDArray[np.float32]  # (n, d), or (n, 2 d) of pairs
+    names: tuple[str, ...]  # the class of each
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+
+def read_examples(reader: VectorReader, path: str, label: str) -> Examples:
+    """All rows of a file in memory; files read by one reader must be of one space and shape."""
+
+    def take(row: VectorRow) -> tuple[NDArray[np.float32], str]:
+        return features_of(row), class_of(row.row, label)
+
+    taken = list(reader.read_file(path, take))
+    if not taken:
+        raise DataError("no rows", source=path)
+    features, names = zip(*taken, strict=True)
+    return Examples(path, np.stack(features), names)
+
+
+def features_of(row: VectorRow) -> NDArray[np.float32]:
+    """A sentence's vector; of a pair (|u - v|, u * v), as SentEval has it (arXiv 1803.05449)."""
+    if len(row.vectors) == 1:
+        return row.vectors[0]
+    if len(row.vectors) > 2:
+        raise row.row.error("this row is a triplet; probe reads sentences and pairs")
+    left, right = row.vectors
+    with np.errstate(over="ignore"):
+        features = np.concatenate([abs(left - right), left * right])
+    if not np.isfinite(features).all():
+        raise row.row.error("the vectors of this pair are too large to multiply")
+    return features
+
+
+def class_of(row: Row, label: str) -> str:
+    """As JSON spells it: tables have only strings, so that 1 and "1" are one class."""
+    value = row.values.get(label)
+    if not isinstance(value, str | int):
+        raise wrong_member(row, label, "a string or a whole number")
+    if value == "":
+        raise row.error(f'"{label}" is empty')
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def classes_of(examples: Examples, label: str) -> dict[str, int]:
+    """The classes in alphabetical order, and how many rows are of each; one alone is nothing to learn."""
+    names, counts = np.unique(np.array(examples.names, dtype=object), return_counts=True)
+    if len(names) < 2:
+        raise DataError(
+            f'"{label}" is "{names[0]}" in all {len(examples)} rows: nothing to tell apart',
+            source=examples.path,
+        )
+    return dict(zip(names.tolist(), counts.tolist(), strict=True))
+
+
+def codes_of(examples: Examples, classes: Sequence[str], label: str) -> Codes:
+    """The place of each row's class; a class that the training rows do not hold is a DataError."""
+    places = {name: place for place, name in enumerate(classes)}
+    unknown = sorted(set(examples.names) - places.keys())
+    if unknown:
+        names = ", ".join(f'"{name}"' for name in unknown[:TOLD])
+        more = f" and {len(unknown) - TOLD} more" if len(unknown) > TOLD else ""
+        raise DataError(f'"{label}" has classes unknown to TRAIN: {names}{more}', source=examples.path)
+    return np.array([places[name] for name in examples.names], dtype=np.intp)
+
+
+def check_members(counts: Mapping[str, int], least: int, why: str, path: str) -> None:
+    """Every class has as many rows as it takes."""
+    name = min(counts, key=lambda name: counts[name])
+    if counts[name] < least:
+        raise DataError(f'class "{name}" has {counts[name]} rows, fewer than {why}', source=path)
+
+
+def check_nested(counts: Mapping[str, int], folds: int, path: str) -> None:
+    """Without a fold, which may hold two rows of a class, one class must still fill as many folds."""
+    if max(counts.values()) < folds + 2:
+        raise DataError(
+            f"no class has {folds + 2} rows, which {folds} folds of {folds} folds take", source=path
+        )

@@ -1,0 +1,141 @@
+"""SentEval's network (arXiv 1803.05449) in numpy: a linear layer, or one of sigmoid units before it.
+
+Its default configuration: Adam, batches of 64, an L2 penalty that is added to the gradient (of biases too),
+and a look at the dev rows every four epochs; the weights that did best there are kept.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sentkit.labels.probes.adam import Adam
+from sentkit.labels.probes.examples import Codes, Features
+from sentkit.labels.probes.fits import Data, Fit, Outcome, outcome
+
+BATCH = 64
+EPOCHS, UNIT = 200, 4  # at most; between two looks at the dev rows
+TENACITY = 5  # looks without a new best, not only in a row, that end it; the released code takes a sixth
+HELD_OUT = 0.05  # of the training rows, where there are no dev rows
+
+Parameters = NDArray[np.floating]
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    inputs: int
+    hidden: int  # 0: none
+    classes: int
+
+    @property
+    def layers(self) -> list[tuple[int, int]]:
+        if not self.hidden:
+            return [(self.inputs, self.classes)]
+        return [(self.inputs, self.hidden), (self.hidden, self.classes)]
+
+    def start(self, random: np.random.Generator) -> Parameters:
+        """As torch starts linear layers: all uniform within 1 / sqrt(inputs)."""
+        parts = []
+        for inputs, outputs in self.layers:
+            bound = inputs**-0.5
+            parts.append(random.uniform(-bound, bound, (inputs + 1) * outputs))
+        return np.concatenate(parts)
+
+    def split(self, parameters: Parameters) -> list[tuple[Parameters, Parameters]]:
+        """Views: the weights (inputs, outputs) and the biases of each layer."""
+        views, begin = [], 0
+        for inputs, outputs in self.layers:
+            middle, end = begin + inputs * outputs, begin + (inputs + 1) * outputs
+            views.append((parameters[begin:middle].reshape(inputs, outputs), parameters[middle:end]))
+            begin = end
+        return views
+
+
+def forward(shape: Shape, parameters: Parameters, features: Features) -> list[Features]:
+    """What enters each layer, and last the scores (b, classes)."""
+    found = [features]
+    for weights, biases in shape.split(parameters):
+        if len(found) > 1:
+            found[-1] = sigmoid(found[-1])
+        found.append(found[-1] @ weights + biases)
+    return found
+
+
+def sigmoid(values: Features) -> Features:
+    return 0.5 * (np.tanh(0.5 * values) + 1)  # which no value overflows
+
+
+def gradient(shape: Shape, parameters: Parameters, features: Features, codes: Codes) -> Parameters:
+    """Of the mean cross-entropy, as one vector like the parameters."""
+    *entering, scores = forward(shape, parameters, features)
+    scores -= scores.max(axis=1, keepdims=True)
+    error = np.exp(scores)
+    error /= error.sum(axis=1, keepdims=True)
+    error[np.arange(len(codes)), codes] -= 1
+    error /= len(codes)
+    found = np.empty_like(parameters)
+    layers = zip(shape.split(parameters), shape.split(found), entering, strict=True)
+    for (weights, _), (of_weights, of_biases), values in reversed(list(layers)):
+        np.matmul(values.T, error, out=of_weights)
+        error.sum(axis=0, out=of_biases)
+        if values is not features:
+            error = error @ weights.T * (values * (1 - values))
+    return found
+
+
+def learn(
+    shape: Shape,
+    train: tuple[Features, Codes],
+    dev: tuple[Features, Codes],
+    penalty: float,
+    random: np.random.Generator,
+) -> Parameters:
+    """The parameters that did best on the dev rows."""
+    features, codes = train
+    parameters = shape.start(random).astype(features.dtype)
+    adam = Adam(parameters)
+    best, kept, idle = -1.0, parameters.copy(), 0
+    for _ in range(EPOCHS // UNIT):
+        for _ in range(UNIT):
+            order = random.permutation(len(codes))
+            for begin in range(0, len(codes), BATCH):
+                batch = order[begin : begin + BATCH]
+                found = gradient(shape, parameters, features[batch], codes[batch])
+                adam.step(found + penalty * parameters)
+        right = float(np.mean(predict(shape, parameters, dev[0]) == dev[1]))
+        if right > best:
+            best, kept = right, parameters.copy()
+        else:
+            idle += 1
+        if idle == TENACITY:
+            break
+    return kept
+
+
+def predict(shape: Shape, parameters: Parameters, features: Features) -> Codes:
+    return forward(shape, parameters, features)[-1].argmax(axis=1)
+
+
+@dataclass(frozen=True, slots=True)
+class Network:
+    """A head: each fit starts from the same seed, as SentEval does."""
+
+    hidden: int
+    seed: int
+
+    def __call__(self, data: Data, fit: Fit) -> Outcome:
+        random = np.random.default_rng(self.seed)
+        train, dev = (fit.train, fit.dev) if fit.dev is not None else held_out(fit.train, random)
+        shape = Shape(data.features.shape[1], self.hidden, data.classes)
+        parts = [(data.features[rows], data.codes[rows]) for rows in (train, dev)]
+        parameters = learn(shape, parts[0], parts[1], fit.penalty, random)
+        return outcome(data, fit, predict(shape, parameters, data.features[fit.test]))
+
+
+def held_out(
+    rows: NDArray[np.intp], random: np.random.Generator
+) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    """What is left to learn from, and one row in twenty."""
+    mixed = random.permutation(rows)
+    count = max(1, int(HELD_OUT * len(rows)))
+    return mixed[count:], mixed[:count]

@@ -1,0 +1,204 @@
+"""Files and a question -> the report of a probe: a classifier on frozen vectors. Values x 100."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from sentkit.errors import DataError
+from sentkit.formats.files import readable
+from sentkit.formats.rows import Inputs
+from sentkit.formats.vectors import VectorReader
+from sentkit.labels.probes import protocols
+from sentkit.labels.probes.examples import (
+    Codes,
+    Examples,
+    check_members,
+    check_nested,
+    classes_of,
+    codes_of,
+    read_examples,
+)
+from sentkit.labels.probes.fits import Data, Head
+from sentkit.labels.probes.logreg import logreg
+from sentkit.labels.probes.network import Network
+from sentkit.labels.probes.protocols import Bench, Result
+
+Record = dict[str, Any]
+# SentEval's own grids: C of a regression, and what is multiplied by the weights of a network.
+WITHIN, BEFORE_A_TEST = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0), (0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0)
+OF_NETWORKS = (1e-5, 1e-4, 1e-3, 1e-2)
+OF_FEW = (1.0,)
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What is asked of files of vectors."""
+
+    label: str
+    head: str = "logreg"
+    hidden: int = 0
+    folds: int = 10
+    shots: int | None = None
+    samples: int = 5
+    penalties: Sequence[float] | None = None
+    seed: int = 1111
+    jobs: int = 1
+
+    def grid(self, *, before_a_test: bool) -> Sequence[float]:
+        if self.shots is not None:
+            return OF_FEW
+        if self.penalties is not None:
+            return self.penalties
+        if self.head == "senteval":
+            return OF_NETWORKS
+        return BEFORE_A_TEST if before_a_test else WITHIN
+
+    def made(self) -> Head:
+        return Network(self.hidden, self.seed) if self.head == "senteval" else logreg
+
+
+@dataclass(frozen=True, slots=True)
+class Files:
+    train: str
+    test: str | None = None
+    dev: str | None = None
+
+
+class Probe:
+    """The rows of the files one after another, and where each file's begin."""
+
+    def __init__(self, inputs: Inputs, files: Files, question: Question) -> None:
+        self.files, self.question = files, question
+        self.reader = VectorReader(inputs)
+        self.train = read_examples(self.reader, files.train, question.label)
+        self.counts = classes_of(self.train, question.label)
+        self.check()
+        self.dev, self.test = self.read(files.dev), self.read(files.test)
+        self.codes = [codes_of(each, list(self.counts), question.label) for each in self.given]
+
+    @property
+    def given(self) -> list[Examples]:
+        return [each for each in (self.train, self.dev, self.test) if each is not None]
+
+    def read(self, path: str | None) -> Examples | None:
+        return None if path is None else read_examples(self.reader, path, self.question.label)
+
+    def check(self) -> None:
+        """Enough rows of each class, before any work."""
+        shots, path = self.question.shots, self.files.train
+        if shots is not None:
+            check_members(self.counts, shots, f"--few-shot {shots} draws", path)
+            if self.files.test is None and len(self.train) == shots * len(self.counts):
+                raise DataError(f"no row is left to test, of {len(self.train)}", source=path)
+        elif self.files.dev is None:
+            check_members(self.counts, self.question.folds, f"--folds {self.question.folds}", path)
+            if self.files.test is None:
+                check_nested(self.counts, self.question.folds, path)
+
+    def answer(self) -> Record:
+        bench = self.bench()
+        result = self.run(bench)
+        return {**self.head_of_record(bench), **scores(result), **self.of_test(result), **failures(bench)}
+
+    def bench(self) -> Bench:
+        asked = self.question
+        features = np.concatenate([each.features for each in self.given])
+        if asked.head == "logreg":
+            features = features.astype(np.float64)  # so that rounding decides nothing
+        data = Data(features, np.concatenate(self.codes), len(self.counts))
+        grid = asked.grid(before_a_test=self.files.test is not None and self.files.dev is None)
+        return Bench(data, asked.made(), grid, asked.seed, asked.jobs)
+
+    def run(self, bench: Bench) -> Result:
+        asked, total = self.question, len(bench.data.codes)
+        begins = np.cumsum([len(self.train), 0 if self.dev is None else len(self.dev)]).tolist()
+        rows, dev, test = np.split(np.arange(total), begins)
+        if asked.shots is not None:
+            rest = None if self.test is None else test
+            return protocols.few_shot(bench, rows, rest, shots=asked.shots, samples=asked.samples)
+        if self.dev is not None:
+            return protocols.by_dev(bench, rows, dev, test)
+        if self.test is not None:
+            return protocols.by_folds(bench, rows, test, asked.folds)
+        return protocols.nested(bench, rows, asked.folds)
+
+    @property
+    def protocol(self) -> str:
+        """In words."""
+        asked = self.question
+        if asked.shots is not None:
+            where = "the other rows" if self.test is None else "TEST"
+            return f"{asked.shots} rows of each class, drawn {asked.samples} times; tested on {where}"
+        if self.dev is not None:
+            return "penalty by accuracy on DEV; fitted to TRAIN; tested on TEST"
+        folds = f"{asked.folds} stratified folds"
+        if self.test is not None:
+            return f"penalty by {folds} of TRAIN; fitted to all of it; tested on TEST"
+        return f"{folds}, the penalty of each by {folds} of the rest"
+
+    def head_of_record(self, bench: Bench) -> Record:
+        asked = self.question
+        head = asked.head if asked.head == "logreg" else f"{asked.head}, nhid {asked.hidden}"
+        files = {name: readable(path) for name in ("dev", "test") if (path := getattr(self.files, name))}
+        return {
+            "file": readable(self.files.train),
+            **files,
+            "encoder": self.reader.emb,
+            "label": asked.label,
+            "n": len(self.train),
+            "classes": self.counts,
+            "protocol": self.protocol,
+            "head": head,
+            "penalties": list(bench.penalties),
+            "seed": asked.seed,
+        }
+
+    def of_test(self, result: Result) -> Record:
+        """What the most frequent class of TRAIN alone would give; and F1 of the second of two."""
+        most = int(np.argmax(list(self.counts.values())))
+        truth = self.codes[-1]
+        found: Record = {"majority": 100 * float(np.mean(truth == most))}
+        if self.test is None:
+            return found
+        found["n_test"] = len(self.test)
+        if len(self.counts) == 2 and result.predicted is not None:
+            found |= {"f1": 100 * f1(result.predicted, truth), "f1_of": list(self.counts)[1]}
+        return found
+
+
+def scores(result: Result) -> Record:
+    found: Record = {"accuracy": 100 * result.mean}
+    if result.deviation is not None:
+        found["sd"] = 100 * result.deviation
+        found["accuracies"] = [100 * each for each in result.accuracies]
+        found["chosen"] = result.penalties
+    else:
+        found["chosen"] = result.penalties[0]
+        found["choosing"] = [100 * each for each in result.folds]
+    return found
+
+
+def failures(bench: Bench) -> Record:
+    return {"not_converged": bench.unfinished} if bench.unfinished else {}
+
+
+def f1(predicted: Codes, truth: Codes) -> float:
+    """Of the class 1: the harmonic mean of precision and recall; 0 where nothing is right."""
+    right = int(np.sum((predicted == 1) & (truth == 1)))
+    return 2 * right / max(1, int(np.sum(predicted == 1)) + int(np.sum(truth == 1)))
+
+
+def columns(record: Record) -> dict[str, str]:
+    """The record as a line under its heads, for a person."""
+    return {
+        "file": record["file"],
+        "encoder": (record["encoder"] or "").rpartition(":")[0],
+        "n": str(record["n"]),
+        "classes": str(len(record["classes"])),
+        "accuracy x 100": f"{record['accuracy']:.2f}",
+        **({"sd": f"{record['sd']:.2f}"} if "sd" in record else {}),
+        **({"F1 x 100": f"{record['f1']:.2f}"} if "f1" in record else {}),
+        "majority": f"{record['majority']:.2f}",
+    }

@@ -1,0 +1,111 @@
+"""How a penalty is chosen and what is then tested, as SentEval does it (arXiv 1803.05449)."""
+
+import statistics
+import warnings
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from sentkit.labels.probes.examples import Codes
+from sentkit.labels.probes.fits import Data, Fit, Head, Outcome, Places, in_order
+
+
+@dataclass(slots=True)
+class Bench:
+    """Where fits are made, and those counted that did not converge."""
+
+    data: Data
+    head: Head
+    penalties: Sequence[float]
+    seed: int
+    jobs: int = 1
+    unfinished: int = 0
+
+    def run(self, fits: Iterable[Fit]) -> Iterator[Outcome]:
+        for found in in_order(lambda fit: self.head(self.data, fit), fits, self.jobs):
+            self.unfinished += not found.finished
+            yield found
+
+    def shares(self, fits: Iterable[Fit]) -> list[float]:
+        return [found.right for found in self.run(fits)]
+
+    def folds(self, rows: Places, count: int) -> list[tuple[Places, Places]]:
+        """Stratified and shuffled: what is learnt from, and what is tested."""
+        from sklearn.model_selection import StratifiedKFold
+
+        splits = StratifiedKFold(count, shuffle=True, random_state=self.seed)
+        with warnings.catch_warnings():
+            # Within a fold, a class that fills the folds but just has one row too few.
+            warnings.filterwarnings("ignore", "The least populated class", UserWarning)
+            return [(rows[a], rows[b]) for a, b in splits.split(np.zeros(len(rows)), self.data.codes[rows])]
+
+    def grid(self, rows: Places, count: int) -> list[Fit]:
+        """Every penalty on the same folds, which also tell a network when to stop."""
+        folds = self.folds(rows, count)
+        return [Fit(a, b, penalty, dev=b) for penalty in self.penalties for a, b in folds]
+
+    def best(self, shares: Sequence[Sequence[float]]) -> int:
+        """The place of the penalty with the highest mean share; of those equal to 0.01 % the first."""
+        return int(np.argmax([round(100 * np.mean(each), 2) for each in shares]))
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    accuracies: list[float]  # of each fold or sample; one alone where there is one test
+    penalties: list[float]  # the chosen ones
+    folds: list[float] = field(default_factory=list)  # what the chosen penalty did while it was chosen
+    predicted: Codes | None = None  # where there is one test
+
+    @property
+    def mean(self) -> float:
+        return statistics.fmean(self.accuracies)
+
+    @property
+    def deviation(self) -> float | None:
+        return statistics.stdev(self.accuracies) if len(self.accuracies) > 1 else None
+
+
+def nested(bench: Bench, rows: Places, count: int) -> Result:
+    """Each fold is tested with the penalty that did best in folds of the rest."""
+    outer = bench.folds(rows, count)
+    inner = [fit for train, _ in outer for fit in bench.grid(train, count)]
+    shares = np.reshape(bench.shares(inner), (count, len(bench.penalties), count))
+    penalties = [bench.penalties[bench.best(each)] for each in shares.tolist()]
+    last = (Fit(*fold, penalty) for fold, penalty in zip(outer, penalties, strict=True))
+    return Result(bench.shares(last), penalties)
+
+
+def by_folds(bench: Bench, rows: Places, test: Places, count: int) -> Result:
+    """The penalty that did best in folds of the rows; then all of them, and the test."""
+    shares = np.reshape(bench.shares(bench.grid(rows, count)), (len(bench.penalties), count)).tolist()
+    place = bench.best(shares)
+    return tested(bench, Fit(rows, test, bench.penalties[place]), shares[place])
+
+
+def by_dev(bench: Bench, rows: Places, dev: Places, test: Places) -> Result:
+    """The penalty that did best on the dev rows, which a network watches in the end too."""
+    shares = bench.shares(Fit(rows, dev, penalty, dev=dev) for penalty in bench.penalties)
+    place = bench.best([[share] for share in shares])
+    return tested(bench, Fit(rows, test, bench.penalties[place], dev=dev), [shares[place]])
+
+
+def tested(bench: Bench, fit: Fit, folds: list[float]) -> Result:
+    (found,) = bench.run([fit])
+    return Result([found.right], [fit.penalty], folds, found.predicted)
+
+
+def few_shot(bench: Bench, rows: Places, test: Places | None, *, shots: int, samples: int) -> Result:
+    """So many rows of each class, drawn again and again; tested on `test`, or on the rest."""
+    fits = []
+    for number in range(samples):
+        drawn = sample(bench.data.codes[rows], shots, np.random.default_rng([bench.seed, number]))
+        rest = np.delete(rows, drawn) if test is None else test
+        fits.append(Fit(rows[drawn], rest, bench.penalties[0]))
+    return Result(bench.shares(fits), [bench.penalties[0]] * samples)
+
+
+def sample(codes: Codes, shots: int, random: np.random.Generator) -> Places:
+    """Rows, none of them twice, of each class equally many."""
+    classes = [np.flatnonzero(codes == code) for code in np.unique(codes)]
+    return np.sort(np.concatenate([random.choice(rows, shots, replace=False) for rows in classes]))

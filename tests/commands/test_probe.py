@@ -1,0 +1,326 @@
+"""`probe`: its reports against plain scikit-learn, and what it refuses."""
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from sklearn.linear_model import LogisticRegression
+from sklearn.metrics import f1_score
+from sklearn.model_selection import StratifiedKFold
+
+
+@pytest.fixture
+def held(tmp_path, jsonl):
+    """A file of vectors with a class each: what one learns of overlaps."""
+
+    def write(name, seed, count=60, names=("no", "yes"), *, pairs=False):
+        random = np.random.default_rng(seed)
+        codes = np.arange(count) % len(names)
+        vectors = random.standard_normal((count, 2 if pairs else 1, 3)) + 0.8 * codes[:, None, None]
+        vectors = vectors.astype(np.float32)
+        members = ("embedding_a", "embedding_b") if pairs else ("embedding",)
+        rows = [
+            dict(zip(members, each.tolist(), strict=True), kind=names[code], _emb="m:1")
+            for each, code in zip(vectors, codes, strict=True)
+        ]
+        (tmp_path / name).write_bytes(jsonl(*rows))
+        return vectors.astype(float).squeeze(1) if not pairs else vectors, codes
+
+    return write
+
+
+def model(penalty):
+    return LogisticRegression(C=penalty, max_iter=1000)
+
+
+def folds(features, codes, count, seed=1111):
+    return list(StratifiedKFold(count, shuffle=True, random_state=seed).split(features, codes))
+
+
+def chosen(features, codes, penalties, count, seed=1111):
+    shares = [
+        [model(c).fit(features[a], codes[a]).score(features[b], codes[b]) for a, b in
+         folds(features, codes, count, seed)]
+        for c in penalties
+    ]  # fmt: skip
+    return penalties[int(np.argmax([round(100 * np.mean(each), 2) for each in shares]))]
+
+
+@pytest.mark.parametrize("seed", [1111, 5])
+def test_train_alone_is_nested_folds(sentkit, held, seed):
+    """Of SentEval's grid, fold by fold as in scikit-learn."""
+    features, codes = held("a.jsonl", 1)
+    (found,) = sentkit("probe", "a.jsonl", "--label", "kind", "--folds", "4", "--seed", seed).rows
+    penalties, accuracies = [], []
+    for a, b in folds(features, codes, 4, seed):
+        penalties.append(chosen(features[a], codes[a], [0.25, 0.5, 1, 2, 4, 8], 4, seed))
+        fitted = model(penalties[-1]).fit(features[a], codes[a])
+        accuracies.append(100 * fitted.score(features[b], codes[b]))
+
+    assert found["chosen"] == penalties
+    assert found["accuracies"] == accuracies
+    assert found["accuracy"] == pytest.approx(np.mean(accuracies))
+    assert found["sd"] == pytest.approx(np.std(accuracies, ddof=1))
+    assert (found["n"], found["classes"], found["majority"]) == (60, {"no": 30, "yes": 30}, 50)
+    assert (found["encoder"], found["head"], found["seed"]) == ("m:1", "logreg", seed)
+
+
+def test_a_test_file_is_tested_once(sentkit, held):
+    """Pairs, as (|u - v|, u * v); of two classes the second has an F1."""
+    train, codes = held("train.jsonl", 1, pairs=True)
+    test, truth = held("test.jsonl", 2, 40, pairs=True)
+    given = ("probe", "train.jsonl", "--test", "test.jsonl", "--label", "kind", "--folds", "5")
+    (found,) = sentkit(*given).rows
+    train, test = [
+        np.hstack([abs(x[:, 0] - x[:, 1]), x[:, 0] * x[:, 1]]).astype(float) for x in (train, test)
+    ]
+    penalty = chosen(train, codes, [0.5, 1, 2, 4, 8, 16, 32], 5)
+    predicted = model(penalty).fit(train, codes).predict(test)
+
+    assert found["chosen"] == penalty
+    assert found["accuracy"] == 100 * np.mean(predicted == truth)
+    assert found["f1"] == pytest.approx(100 * f1_score(truth, predicted))
+    assert (found["f1_of"], found["n_test"], len(found["choosing"])) == ("yes", 40, 5)
+
+
+def test_dev_rows_choose(sentkit, held):
+    (train, codes), (dev, of_dev), (test, truth) = [
+        held(f"{name}.jsonl", seed, names=("a", "b", "c")) for name, seed in
+        (("train", 1), ("dev", 2), ("test", 3))
+    ]  # fmt: skip
+    files = ("train.jsonl", "--dev", "dev.jsonl", "--test", "test.jsonl")
+    (found,) = sentkit("probe", *files, "--label", "kind", "--penalties", "0.001,0.1,1").rows
+    models = [model(c).fit(train, codes) for c in (0.001, 0.1, 1)]
+    shares = [each.score(dev, of_dev) for each in models]
+
+    assert found["penalties"] == [0.001, 0.1, 1]
+    assert found["chosen"] == [0.001, 0.1, 1][int(np.argmax(shares))]
+    assert found["accuracy"] == 100 * models[int(np.argmax(shares))].score(test, truth)
+    assert "f1" not in found
+
+
+def test_a_few_rows_of_each_class(sentkit, held):
+    held("a.jsonl", 1)
+    given = ("probe", "a.jsonl", "--label", "kind", "--few-shot", "8")
+    (found,) = sentkit(*given, "--samples", "3").rows
+    (other,) = sentkit(*given, "--seed", "2").rows
+
+    assert len(found["accuracies"]) == 3
+    assert len(other["accuracies"]) == 5
+    assert other["accuracies"][:3] != found["accuracies"]
+    assert all(round(each * 44 / 100, 9).is_integer() for each in found["accuracies"])  # of the other 44
+    assert (found["penalties"], found["chosen"]) == ([1], [1, 1, 1])
+
+
+@pytest.mark.parametrize("hidden", [(), ("--nhid", "50")])
+def test_the_network_is_a_head_too(sentkit, held, hidden):
+    """Better than the most frequent class, and the same twice."""
+    held("a.jsonl", 1, 300)
+    given = ("probe", "a.jsonl", "--label", "kind", "--head", "senteval", *hidden, "--folds", "3")
+    done = sentkit(*given, "--penalties", "1e-4", "--jobs", "2")
+
+    assert done.rows[0]["accuracy"] > done.rows[0]["majority"] + 10
+    assert done.rows[0]["head"] == f"senteval, nhid {hidden[1] if hidden else 0}"
+    assert done.out == sentkit(*given, "--penalties", "1e-4").out
+
+
+def test_the_network_has_penalties_of_its_own(sentkit, held):
+    held("a.jsonl", 1, 20)
+    held("b.jsonl", 2, 20)
+    given = ("a.jsonl", "--test", "b.jsonl", "--dev", "b.jsonl", "--label", "kind", "--head", "senteval")
+
+    assert sentkit("probe", *given).rows[0]["penalties"] == [1e-5, 1e-4, 1e-3, 1e-2]
+
+
+def test_several_files_have_a_line_each(sentkit, held):
+    """Of any spaces: they do not meet."""
+    held("a.jsonl", 1)
+    held("b.jsonl", 2, names=("x", "y", "z"))
+    given = ("--label", "kind", "--few-shot", "2")
+    both = sentkit("probe", "a.jsonl", "b.jsonl", *given)
+
+    assert both.out == sentkit("probe", "a.jsonl", *given).out + sentkit("probe", "b.jsonl", *given).out
+
+
+def test_a_vector_file_gives_what_its_rows_give(sentkit, held):
+    held("a.jsonl", 1)
+    sentkit("cat", "a.jsonl", "-o", "a.safetensors")
+    given = ("--label", "kind", "--few-shot", "2")
+    rows, stored = (sentkit("probe", path, *given).out for path in ("a.jsonl", "a.safetensors"))
+
+    assert stored.replace(b".safetensors", b".jsonl") == rows
+
+
+def test_the_number_of_jobs_changes_no_byte(sentkit, held):
+    held("a.jsonl", 1)
+    given = ("probe", "a.jsonl", "--label", "kind", "--folds", "3")
+
+    assert sentkit(*given).out == sentkit(*given, "--jobs", "3").out
+
+
+def test_fits_that_do_not_converge_are_told(sentkit, held, monkeypatch):
+    held("a.jsonl", 1)
+    monkeypatch.setattr("sentkit.labels.probes.logreg.ITERATIONS", 1)
+    done = sentkit("probe", "a.jsonl", "--label", "kind", "--few-shot", "2")
+
+    assert done.rows[0]["not_converged"] == 5
+    assert done.told == ["sentkit probe: warning: a.jsonl: 5 fits did not converge"]
+
+
+def test_on_a_terminal_it_is_a_table(on_terminal, held):
+    held("a.jsonl", 1)
+    heads, line = on_terminal("probe", "a.jsonl", "--label", "kind", "--few-shot", "2", width=100)
+
+    assert " ".join(heads.split()) == "file encoder n classes accuracy x 100 sd majority"
+    assert line.split()[:4] == ["a.jsonl", "m", "60", "2"]
+    assert line.split()[-1] == "50.00"
+
+
+def test_a_table_of_one_test_has_an_f1(on_terminal, held):
+    held("a.jsonl", 1)
+    given = ("--test", "a.jsonl", "--label", "kind", "--folds", "3")
+    heads, line = on_terminal("probe", "a.jsonl", *given, width=100)
+
+    assert " ".join(heads.split()) == "file encoder n classes accuracy x 100 F1 x 100 majority"
+    assert len(line.split()) == 7
+
+
+def test_one_class_is_nothing_to_learn(sentkit, held):
+    held("a.jsonl", 1, names=("yes",))
+    done = sentkit("probe", "a.jsonl", "--label", "kind")
+
+    assert done.code == 65
+    assert done.told == ['sentkit probe: a.jsonl: "kind" is "yes" in all 60 rows: nothing to tell apart']
+
+
+def test_a_class_of_too_few_rows_is_told(sentkit, held):
+    held("a.jsonl", 1, 19)
+    ten = sentkit("probe", "a.jsonl", "--label", "kind")
+    shots = sentkit("probe", "a.jsonl", "--label", "kind", "--few-shot", "12")
+
+    assert (ten.code, shots.code) == (65, 65)
+    assert ten.told == ['sentkit probe: a.jsonl: class "yes" has 9 rows, fewer than --folds 10']
+    assert shots.told == ['sentkit probe: a.jsonl: class "yes" has 9 rows, fewer than --few-shot 12 draws']
+
+
+def test_as_many_rows_of_a_class_as_folds_are_enough(sentkit, tmp_path):
+    """Then a fold within a fold lacks one: nothing is said of it."""
+    rows = [f'{{"embedding":[{n}],"kind":"{"rare" if n < 3 else "common"}"}}\n' for n in range(8)]
+    (tmp_path / "a.jsonl").write_text("".join(rows))
+    done = sentkit("probe", "a.jsonl", "--label", "kind", "--folds", "3")
+
+    assert (done.code, done.err) == (0, "")
+
+
+def test_folds_of_folds_need_a_class_with_more_rows(sentkit, held):
+    held("a.jsonl", 1, 6)
+    done = sentkit("probe", "a.jsonl", "--label", "kind", "--folds", "3")
+
+    assert done.code == 65
+    assert done.told == ["sentkit probe: a.jsonl: no class has 5 rows, which 3 folds of 3 folds take"]
+
+
+def test_when_all_rows_are_drawn_there_is_no_test(sentkit, held):
+    held("a.jsonl", 1, 20)
+    done = sentkit("probe", "a.jsonl", "--label", "kind", "--few-shot", "10")
+
+    assert done.told == ["sentkit probe: a.jsonl: no row is left to test, of 20"]
+
+
+def test_unknown_classes_of_a_test_are_named(sentkit, held):
+    held("a.jsonl", 1)
+    held("b.jsonl", 2, names=("no", "maybe", "never"))
+    done = sentkit("probe", "a.jsonl", "--test", "b.jsonl", "--label", "kind")
+
+    assert done.code == 65
+    assert done.told == ['sentkit probe: b.jsonl: "kind" has classes unknown to TRAIN: "maybe", "never"']
+
+
+@pytest.mark.parametrize(
+    ("row", "problem"),
+    [
+        ({"embedding": [1, 2, 3], "_emb": "m:2"}, "vectors are m (2…), the stream began with m (1…)"),
+        ({"embedding": [1, 2], "_emb": "m:1"}, "vectors of 2 numbers, the stream began with 3"),
+        ({"embedding_a": [1, 2, 3], "embedding_b": [1, 2, 3], "_emb": "m:1"}, '"embedding" is missing'),
+    ],
+    ids=["space", "width", "pairs"],
+)
+def test_train_and_test_are_of_one_space_and_kind(sentkit, held, tmp_path, jsonl, row, problem):
+    held("a.jsonl", 1)
+    (tmp_path / "b.jsonl").write_bytes(jsonl({**row, "kind": "no"}))
+    done = sentkit("probe", "a.jsonl", "--test", "b.jsonl", "--label", "kind")
+
+    assert done.code == 65
+    assert done.told[0].startswith("sentkit probe: b.jsonl:1: ")
+    assert problem in done.told[0]
+
+
+@pytest.mark.parametrize(
+    ("flags", "problem"),
+    [
+        (("--dev", "a.jsonl"), "--dev belongs to --test"),
+        (("b.jsonl", "--test", "a.jsonl"), "--test goes with one TRAIN, and there are 2"),
+        (("-", "-"), "standard input can be read once"),
+        (("--nhid", "50"), "--nhid belongs to --head senteval"),
+        (("--samples", "3"), "--samples belongs to --few-shot"),
+        (("--few-shot", "3", "--folds", "3"), "--folds does not go with --few-shot"),
+        (("--few-shot", "3", "--penalties", "3"), "--penalties does not go with --few-shot"),
+        (("--few-shot", "3", "--head", "senteval"), "--few-shot is a logistic regression"),
+        (("--test", "a.jsonl", "--dev", "a.jsonl", "--folds", "3"), "--folds: with --dev there are none"),
+        (("--penalties", "1,-2"), '--penalties "1,-2"'),
+        (("--penalties", "1,,2"), '--penalties "1,,2"'),
+        (("--penalties", "nan"), '--penalties "nan"'),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
+)
+def test_flags_that_do_not_go_together(sentkit, held, flags, problem):
+    held("a.jsonl", 1)
+    done = sentkit("probe", "a.jsonl", "--label", "kind", *flags)
+
+    assert done.code == 2
+    assert done.told[0].startswith(f"sentkit probe: {problem}")
+
+
+def test_a_label_must_be_named(sentkit):
+    done = sentkit("probe", "a.jsonl")
+
+    assert done.code == 2
+    assert done.told[0] == "sentkit probe: missing option '--label'"
+
+
+def test_ctrl_c_ends_it_at_once(held, tmp_path):
+    """In one line, with fits begun and many to come."""
+    held("a.jsonl", 1, 600)
+    command = ("probe", "a.jsonl", "--label", "kind", "--head", "senteval", "--jobs", "2")
+    process = subprocess.Popen(
+        [sys.executable, "-m", "sentkit", *command],
+        cwd=tmp_path,
+        stderr=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+    )
+    while threads(process) < 3:  # until fits have begun
+        assert process.poll() is None
+        time.sleep(0.02)
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=60)
+
+    assert process.returncode == 130
+    assert (out, err) == (b"", b"sentkit probe: interrupted\n")
+
+
+def threads(process):
+    return len(list(Path(f"/proc/{process.pid}/task").iterdir()))
+
+
+def test_a_report_is_one_json_object(sentkit, held):
+    held("a.jsonl", 1)
+    done = sentkit("probe", "a.jsonl", "--label", "kind", "--few-shot", "2", "-o", "report.json")
+
+    assert (done.code, done.out) == (0, b"")
+    assert json.loads(Path("report.json").read_text())["file"] == "a.jsonl"

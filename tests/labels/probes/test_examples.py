@@ -1,0 +1,100 @@
+"""Rows -> features and classes."""
+
+import numpy as np
+import pytest
+
+from sentkit.errors import DataError
+from sentkit.formats.rows import Inputs
+from sentkit.formats.vectors import VectorReader
+from sentkit.labels.probes.examples import classes_of, codes_of, read_examples
+
+
+@pytest.fixture
+def read(tmp_path):
+    """The examples in these lines."""
+
+    def read(*lines, label="label"):
+        path = tmp_path / "rows.jsonl"
+        path.write_text("".join(line + "\n" for line in lines))
+        return read_examples(VectorReader(Inputs([str(path)])), str(path), label)
+
+    return read
+
+
+def test_a_sentence_is_its_vector(read):
+    found = read('{"embedding":[1,2],"label":"x"}', '{"embedding":[3,4],"label":"y"}')
+
+    assert found.features.tolist() == [[1, 2], [3, 4]]
+    assert found.names == ("x", "y")
+
+
+def test_a_pair_is_its_distances_and_its_products(read):
+    """(|u - v|, u * v) of (1, 5) and (3, -2)."""
+    found = read('{"embedding_a":[1,5],"embedding_b":[3,-2],"label":1}')
+
+    assert found.features.tolist() == [[2, 7, 3, -10]]
+
+
+def test_a_class_is_a_word(read):
+    """A table says "1" where JSON says 1."""
+    found = read(*(f'{{"embedding":[1],"label":{value}}}' for value in ("1", '"1"', "0", "true")))
+
+    assert found.names == ("1", "1", "0", "true")
+
+
+@pytest.mark.parametrize(
+    ("member", "problem"),
+    [
+        ("", '"label" is missing'),
+        (',"label":null', '"label" is null, expected a string or a whole number'),
+        (',"label":0.5', '"label" is a number, expected a string or a whole number'),
+        (',"label":["x"]', '"label" is a list, expected a string or a whole number'),
+        (',"label":""', '"label" is empty'),
+    ],
+)
+def test_a_row_without_a_class_is_refused(read, member, problem):
+    with pytest.raises(DataError, match=r"rows.jsonl:2: ") as told:
+        read('{"embedding":[1],"label":"x"}', f'{{"embedding":[1]{member}}}')
+
+    assert told.value.problem == problem
+
+
+@pytest.mark.parametrize(
+    ("row", "problem"),
+    [
+        (
+            '"embedding_anchor":[1],"embedding_positive":[1],"embedding_negative":[1]',
+            "this row is a triplet; probe reads sentences and pairs",
+        ),
+        (
+            '"embedding_a":[1e30],"embedding_b":[1e30]',
+            "the vectors of this pair are too large to multiply",
+        ),
+        ('"embedding":"AADAfw=="', "a vector holds NaN or infinity"),
+    ],
+    ids=["triplet", "overflow", "nan"],
+)
+def test_a_row_without_features_is_refused(read, row, problem):
+    with pytest.raises(DataError, match=r"rows\.jsonl:1: ") as told:
+        read(f'{{{row},"label":"x"}}')
+
+    assert told.value.problem == problem
+
+
+def test_classes_are_counted_in_alphabetical_order(read):
+    found = read(*(f'{{"embedding":[1],"label":"{name}"}}' for name in "cabca"))
+    counts = classes_of(found, "label")
+
+    assert counts == {"a": 2, "b": 1, "c": 2}
+    assert list(counts) == ["a", "b", "c"]
+    assert np.array_equal(codes_of(found, list(counts), "label"), [2, 0, 1, 2, 0])
+
+
+def test_unknown_classes_are_named(read):
+    found = read(*(f'{{"embedding":[1],"label":{n}}}' for n in range(10, 22)))
+
+    with pytest.raises(DataError) as told:
+        codes_of(found, ["10", "11"], "label")
+
+    names = ", ".join(f'"{n}"' for n in range(12, 20))
+    assert told.value.problem == f'"label" has classes unknown to TRAIN: {names} and 2 more'

@@ -1,0 +1,167 @@
+"""SentEval's network against finite differences, and against torch."""
+
+import copy
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from sentkit.labels.probes.adam import Adam
+from sentkit.labels.probes.fits import Data, Fit
+from sentkit.labels.probes.network import Network, Shape, gradient, held_out, learn, predict, sigmoid
+
+hiddens = pytest.mark.parametrize("hidden", [0, 5])
+
+
+def drawn(count, seed, classes=3, width=4):
+    """Features, and codes that depend on them and on chance."""
+    random = np.random.default_rng(seed)
+    features = random.standard_normal((count, width))
+    scores = features[:, :classes] + 0.8 * random.standard_normal((count, classes))
+    return features, scores.argmax(axis=1)
+
+
+def as_torch(shape, parameters):
+    """The same network in torch, with the same parameters."""
+    layers = []
+    for weights, biases in shape.split(parameters):
+        layer = nn.Linear(*weights.shape, dtype=torch.float64)
+        layer.weight.data, layer.bias.data = torch.tensor(weights.T.copy()), torch.tensor(biases.copy())
+        layers += [layer, nn.Sigmoid()]
+    return nn.Sequential(*layers[:-1])
+
+
+def loss(shape, parameters, features, codes):
+    """The mean cross-entropy, row by row."""
+    total = 0.0
+    for row, code in zip(features, codes, strict=True):
+        for place, (weights, biases) in enumerate(shape.split(parameters)):
+            row = 1 / (1 + np.exp(-row)) if place else row
+            row = row @ weights + biases
+        total += np.log(np.exp(row).sum()) - row[code]
+    return total / len(codes)
+
+
+@hiddens
+def test_the_gradient_is_that_of_finite_differences(hidden):
+    shape = Shape(4, hidden, 3)
+    parameters = shape.start(np.random.default_rng(1))
+    features, codes = drawn(7, 2)
+    found = gradient(shape, parameters, features, codes)
+    steps = 1e-6 * np.eye(len(parameters))
+    differences = [
+        (loss(shape, parameters + h, features, codes) - loss(shape, parameters - h, features, codes)) / 2e-6
+        for h in steps
+    ]
+
+    assert found == pytest.approx(np.array(differences), abs=1e-8)
+
+
+def test_adam_is_that_of_torch():
+    """A hundred steps with an L2 penalty, which torch calls weight decay, in float64."""
+    random = np.random.default_rng(3)
+    ours = random.standard_normal(6)
+    theirs = torch.tensor(ours.copy(), requires_grad=True)
+    adam, reference = Adam(ours), torch.optim.Adam([theirs], lr=1e-3, weight_decay=0.1)
+    for _ in range(100):
+        given = random.standard_normal(6)
+        theirs.grad = torch.tensor(given)
+        adam.step(given + 0.1 * ours)
+        reference.step()
+
+    assert ours == pytest.approx(theirs.detach().numpy(), abs=1e-12)
+
+
+def learnt_by_torch(shape, train, dev, penalty, random):
+    """The same learning in torch."""
+    (features, codes), (dev_features, dev_codes) = [tuple(map(torch.tensor, part)) for part in (train, dev)]
+    net = as_torch(shape, shape.start(random))
+    adam = torch.optim.Adam(net.parameters(), lr=1e-3, weight_decay=penalty)
+    best, kept, idle, looks = -1, None, 0, 0
+    while idle < 5 and looks < 50:
+        for _ in range(4):
+            for batch in torch.tensor(random.permutation(len(codes))).split(64):
+                adam.zero_grad()
+                nn.functional.cross_entropy(net(features[batch]), codes[batch]).backward()
+                adam.step()
+        right = (net(dev_features).argmax(1) == dev_codes).double().mean()
+        looks += 1
+        if right > best:
+            best, kept = right, copy.deepcopy(net)
+        else:
+            idle += 1
+    return kept
+
+
+@hiddens
+@pytest.mark.parametrize("seed", [4, 5])
+def test_what_is_learnt_is_what_torch_learns(hidden, seed):
+    """From the same start and in the same order: the parameters that did best on the dev rows."""
+    shape = Shape(4, hidden, 3)
+    train, dev = drawn(150, seed), drawn(40, seed + 10)
+    found = learn(shape, train, dev, 1e-3, np.random.default_rng(7))
+    reference = learnt_by_torch(shape, train, dev, 1e-3, np.random.default_rng(7))
+    theirs = [p.detach().numpy().T.ravel() for p in reference.parameters()]
+
+    assert found == pytest.approx(np.concatenate(theirs), abs=1e-9)
+
+
+def looks_of(monkeypatch, train, dev):
+    """The accuracies on the dev rows that learning saw."""
+    seen = []
+
+    def watched(shape, parameters, features):
+        found = predict(shape, parameters, features)
+        seen.append(np.mean(found == dev[1]))
+        return found
+
+    monkeypatch.setattr("sentkit.labels.probes.network.predict", watched)
+    learn(Shape(4, 0, 3), train, dev, 1e-3, np.random.default_rng(7))
+    return seen
+
+
+def test_learning_ends_after_five_looks_without_a_new_best(monkeypatch):
+    """In all, and not only in a row."""
+    seen = looks_of(monkeypatch, drawn(150, 4), drawn(40, 14))
+    idle = [accuracy <= max(seen[:n], default=-1) for n, accuracy in enumerate(seen)]
+
+    assert sum(idle) == 5
+    assert idle[-1]
+    assert not all(idle[-5:])
+
+
+def test_learning_ends_after_two_hundred_epochs(monkeypatch):
+    """Fifty looks, where nothing ends it before."""
+    monkeypatch.setattr("sentkit.labels.probes.network.TENACITY", 1000)
+
+    assert len(looks_of(monkeypatch, drawn(20, 4), drawn(5, 14))) == 50
+
+
+def test_the_sigmoid_does_not_overflow():
+    with np.errstate(all="raise"):
+        assert sigmoid(np.array([-1e4, 0.0, 1e4])).tolist() == [0, 0.5, 1]
+
+
+def test_one_row_in_twenty_is_held_out():
+    left, held = held_out(np.arange(100, 200), np.random.default_rng(0))
+
+    assert len(held) == 5
+    assert sorted([*left, *held]) == list(range(100, 200))
+
+
+def test_of_a_few_rows_one_is_held_out():
+    assert len(held_out(np.arange(7), np.random.default_rng(0))[1]) == 1
+
+
+@hiddens
+def test_a_head_tells_classes_apart(hidden):
+    """Two clouds far from each other; the same seed learns the same."""
+    random = np.random.default_rng(8)
+    features = np.concatenate([random.normal(place, 1, (1200, 20)) for place in (-1, 1)])
+    data = Data(features.astype(np.float32), np.repeat([0, 1], 1200), 2)
+    fit = Fit(np.arange(0, 2400, 2), np.arange(1, 2400, 2), 1e-5)
+    found = Network(hidden, 1111)(data, fit)
+
+    assert found.right > 0.99
+    assert Network(hidden, 1111)(data, fit).predicted.tolist() == found.predicted.tolist()

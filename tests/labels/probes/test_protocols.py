@@ -1,0 +1,167 @@
+"""The protocols of SentEval against plain scikit-learn, fold by fold."""
+
+import itertools
+import warnings
+
+import numpy as np
+import pytest
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.linear_model import LogisticRegression
+from sklearn.model_selection import StratifiedKFold
+
+from sentkit.labels.probes.fits import Data, Fit, in_order
+from sentkit.labels.probes.logreg import logreg
+from sentkit.labels.probes.network import Network
+from sentkit.labels.probes.protocols import Bench, by_dev, by_folds, few_shot, nested, sample
+
+PENALTIES = [0.25, 0.5, 1.0, 2.0, 4.0, 8.0]
+
+
+@pytest.fixture
+def data():
+    """Ninety rows of three classes that overlap."""
+    random = np.random.default_rng(1)
+    codes = random.integers(0, 3, 90)
+    return Data(0.3 * (random.standard_normal((90, 4)) + np.eye(3, 4)[codes]), codes, 3)
+
+
+@pytest.fixture
+def bench(data):
+    return Bench(data, logreg, PENALTIES, 1111)
+
+
+def share(data, train, test, penalty):
+    model = LogisticRegression(C=penalty, max_iter=1000).fit(data.features[train], data.codes[train])
+    return model.score(data.features[test], data.codes[test])
+
+
+def best_by_folds(data, rows, count):
+    """The first of the penalties with the highest mean accuracy in percent, to two digits; and its folds."""
+    features, codes, found = data.features[rows], data.codes[rows], []
+    for penalty in PENALTIES:
+        shares = []
+        for a, b in StratifiedKFold(count, shuffle=True, random_state=1111).split(features, codes):
+            model = LogisticRegression(C=penalty, max_iter=1000).fit(features[a], codes[a])
+            shares.append(model.score(features[b], codes[b]))
+        found.append(shares)
+    means = [round(100 * np.mean(shares), 2) for shares in found]
+    place = means.index(max(means))
+    return PENALTIES[place], found[place]
+
+
+def test_nested_folds_are_those_of_scikit_learn(bench, data):
+    splits = StratifiedKFold(4, shuffle=True, random_state=1111).split(data.features, data.codes)
+    shares, chosen = [], []
+    for train, test in splits:
+        chosen.append(best_by_folds(data, train, 4)[0])
+        shares.append(share(data, train, test, chosen[-1]))
+    result = nested(bench, np.arange(90), 4)
+
+    assert (result.accuracies, result.penalties) == (shares, chosen)
+    assert len(set(chosen)) > 1
+    assert (result.mean, result.deviation) == pytest.approx((np.mean(shares), np.std(shares, ddof=1)))
+
+
+def test_a_penalty_by_folds_and_one_test_are_those_of_scikit_learn(bench, data):
+    rows, test = np.arange(60), np.arange(60, 90)
+    penalty, shares = best_by_folds(data, rows, 5)
+    result = by_folds(bench, rows, test, 5)
+
+    assert (result.penalties, result.folds) == ([penalty], shares)
+    assert result.accuracies == [share(data, rows, test, penalty)]
+    assert result.deviation is None
+
+
+def test_a_penalty_by_dev_rows_and_one_test_are_those_of_scikit_learn(bench, data):
+    rows, dev, test = np.arange(40), np.arange(40, 60), np.arange(60, 90)
+    shares = [share(data, rows, dev, penalty) for penalty in PENALTIES]
+    penalty = PENALTIES[shares.index(max(shares))]
+    result = by_dev(bench, rows, dev, test)
+
+    assert (result.penalties, result.folds) == ([penalty], [max(shares)])
+    assert result.accuracies == [share(data, rows, test, penalty)]
+
+
+def test_few_rows_are_drawn_of_each_class_and_the_others_are_the_test(bench, data):
+    seen = []
+
+    def watched(data, fit):
+        seen.append(fit)
+        return logreg(data, fit)
+
+    bench.head, bench.penalties = watched, [1.0]
+    result = few_shot(bench, np.arange(90), None, shots=5, samples=3)
+
+    assert [np.bincount(data.codes[fit.train]).tolist() for fit in seen] == [[5, 5, 5]] * 3
+    assert all(sorted([*fit.train, *fit.test]) == list(range(90)) for fit in seen)
+    assert len({tuple(fit.train) for fit in seen}) == 3
+    assert result.accuracies == [share(data, fit.train, fit.test, 1.0) for fit in seen]
+
+
+def test_few_rows_can_be_tested_on_others(bench, data):
+    bench.penalties = [1.0]
+    test = np.arange(60, 90)
+    drawn = sample(data.codes[:60], 4, np.random.default_rng([1111, 0]))
+
+    assert few_shot(bench, np.arange(60), test, shots=4, samples=1).accuracies == [
+        share(data, drawn, test, 1.0)
+    ]
+
+
+def test_of_equal_penalties_the_first_is_taken(bench):
+    """The strongest; and what differs by less than 0.01 % is equal."""
+    assert bench.best([[0.5, 0.7], [0.6, 0.6], [0.60004, 0.6]]) == 0
+    assert bench.best([[0.5], [0.6], [0.5]]) == 1
+
+
+@pytest.mark.parametrize("head", [logreg, Network(3, 1111)], ids=["logreg", "senteval"])
+def test_the_number_of_jobs_changes_nothing(data, head):
+    results = [nested(Bench(data, head, [0.01, 1.0], 1111, jobs), np.arange(90), 3) for jobs in (1, 3)]
+
+    assert results[0] == results[1]
+
+
+def test_fits_that_do_not_converge_are_counted(bench, monkeypatch):
+    monkeypatch.setattr("sentkit.labels.probes.logreg.ITERATIONS", 1)
+    by_folds(bench, np.arange(60), np.arange(60, 90), 3)
+
+    assert bench.unfinished == 6 * 3 + 1
+
+
+@pytest.mark.parametrize("jobs", [1, 3])
+def test_each_fit_answers_for_its_own_warning(data, jobs):
+    """And not for that of one made at the same time."""
+
+    def work(fit):
+        if fit.penalty > 1:
+            warnings.warn("it went wrong", ConvergenceWarning, stacklevel=1)
+        return logreg(data, fit)
+
+    fits = [Fit(np.arange(60), np.arange(60, 90), penalty) for penalty in (1, 2, 1, 2, 2, 1)]
+
+    assert [found.finished for found in in_order(work, fits, jobs)] == [True, False, True, False, False, True]
+
+
+def test_other_warnings_are_shown(data):
+    def work(fit):
+        warnings.warn("something else", UserWarning, stacklevel=1)
+        return logreg(data, fit)
+
+    with pytest.warns(UserWarning, match="something else"):
+        list(in_order(work, [Fit(np.arange(60), np.arange(60, 90), 1.0)], 1))
+
+
+def test_what_is_left_is_given_up_when_nobody_asks_for_more(data):
+    """As after Ctrl-C: of many fits only those that had begun are made."""
+    made = []
+
+    def work(fit):
+        made.append(fit)
+        return logreg(data, fit)
+
+    fits = list(itertools.repeat(Fit(np.arange(60), np.arange(60, 90), 1.0), 500))
+    outcomes = in_order(work, fits, 2)
+    next(outcomes)
+    outcomes.close()
+
+    assert len(made) < 500
