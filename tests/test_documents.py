@@ -173,3 +173,82 @@ def test_the_gate_example_passes_and_fails(workplace):
 
     assert run([*gate, "10"], workplace).returncode == 0
     assert run([*gate, "100.1"], workplace).returncode == 1
+
+
+@pytest.fixture
+def collection(tmp_path):
+    """A folder as evaluate.sh looks for one: a few rows under the names of five suites."""
+    words = [("good", "bad")[n % 2] for n in range(44)]
+    texts = [{"text": f"{word} {n}", "label": word} for n, word in enumerate(words)]
+    pairs = [dict(zip(("text_a", "text_b", "score"), pair[:3], strict=True)) for pair in PAIRS]
+    files = {
+        **dict.fromkeys(("sts/stsb.test", "sts/sickr", "sts/sts17_track5_enen.test"), pairs),
+        **dict.fromkeys(("clustering/stackoverflow", "senteval/cr", "senteval/sst2.train"), texts),
+        **dict.fromkeys(("senteval/sst2.dev", "senteval/sst2.test"), texts[:6]),
+    }
+    for name, rows in files.items():
+        path = tmp_path / "collection" / f"{name}.jsonl"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path.parent.parent
+
+
+def evaluated(collection, folder, **variables):
+    command = ["sh", str(ROOT / "examples/evaluate.sh"), "nano", str(collection)]
+    return run(["env", *(f"{name}={value}" for name, value in variables.items()), *command], folder)
+
+
+def test_the_evaluation_prints_the_tables_of_the_papers(collection, workplace):
+    """And as the last line of each what was found here, as `score` tells it."""
+    done = evaluated(collection, workplace, OUT="kept", SEEDS="0..1")
+    tables = [table.splitlines() for table in done.stdout.split("\n\n")]
+    titles = [table[0] for table in tables]
+    first = tables[titles.index("SG-BERT, table 1: sts, Spearman x 100")]
+    told = run(["sentkit", "score", "kept/vectors/sts-stsb.test.safetensors", "--gold", "score"], workplace)
+
+    assert (done.returncode, done.stderr) == (0, "")
+    assert {title.split(": ")[1].split(",")[0] for title in titles} == {
+        "sts", "sts-multilingual", "clustering", "senteval", "few-shot",
+    }  # fmt: skip
+    assert re.search(
+        r"bert-base +sg-opt +cls .* 77.23 \(0.43\) +68.16 \(0.50\) +74.62 \(0.25\)", "\n".join(first)
+    )
+    assert all(table[-1].split()[:3] == ["here:", "nano", "mean"] for table in tables)
+    assert first[-1].split()[3] == f"{json.loads(told.stdout)['spearman']:.2f}"
+    assert (
+        first[-1].split()[3:] == [first[-1].split()[3]] * 2
+    )  # the same rows twice, and no average of two in seven
+
+
+def test_the_evaluation_takes_the_suites_and_the_probe_that_are_asked_for(collection, workplace):
+    kept = dict(SUITES="senteval", PROBE="--head senteval --nhid 3", OUT="kept")
+    done = evaluated(collection, workplace, **kept)
+    reports = {
+        path.stem: json.loads(path.read_text()) for path in (workplace / "kept/reports/senteval").iterdir()
+    }
+
+    assert (done.returncode, done.stderr) == (0, "")
+    assert {title for title in done.stdout.splitlines() if ", table " in title} == {
+        f"{paper}: senteval, accuracy x 100"
+        for paper in ("SG-BERT, table 4", "PairSupCon, table 7", "DefSent+, table 4")
+    }
+    assert {name: report["head"] for name, report in reports.items()} == dict.fromkeys(
+        ("cr", "sst2"), "senteval, nhid 3"
+    )
+    assert [path.name for path in (workplace / "kept/reports").iterdir()] == ["senteval"]
+    assert "DEV" in reports["sst2"]["protocol"]
+
+
+def test_the_evaluation_ends_where_a_command_fails(collection, workplace):
+    (collection / "sts/stsb.test.jsonl").write_text("{\n")
+    done = evaluated(collection, workplace)
+
+    assert done.returncode == 65
+    assert done.stdout == ""
+
+
+def test_the_evaluation_of_nothing_says_so(workplace):
+    done = evaluated(workplace, workplace)
+
+    assert done.returncode == 1
+    assert "no report of a task that a paper has" in done.stderr
