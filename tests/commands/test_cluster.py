@@ -190,6 +190,14 @@ def test_a_report_says_how_well_clusters_and_classes_agree(sentkit, mixed, norma
         assert found[name] == pytest.approx(100 * rule(mixed, labels), abs=1e-9)
 
 
+def test_hdbscan_wants_as_many_rows_as_its_least_cluster(sentkit, rows):
+    count = len(sentkit("cluster", rows, "-k", 1).rows)
+    done = sentkit("cluster", rows, "--algorithm", "hdbscan", "--min-cluster-size", count + 1)
+
+    assert (done.code, done.out) == (65, b"")
+    assert f"{count} rows cannot make a cluster of {count + 1}" in done.told[0]
+
+
 def test_without_a_number_there_are_as_many_clusters_as_classes(sentkit, mixed):
     flags = ("cluster", "mixed.jsonl", "--truth", "class")
 

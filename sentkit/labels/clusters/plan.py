@@ -42,6 +42,8 @@ class Plan:
         if count > most:
             problem = f"{count} rows, and {self.algorithm} is for up to {most}"
             raise DataError(problem, source=source, advice="use --algorithm kmeans")
+        if self.algorithm == "hdbscan" and count < self.wanted.least:
+            raise DataError(f"{count} rows cannot make a cluster of {self.wanted.least}", source=source)
         if max(self.counts) > count:
             raise DataError(f"{count} rows cannot make {max(self.counts)} clusters", source=source)
 
