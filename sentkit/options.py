@@ -97,7 +97,9 @@ def numbers(flag: str, text: str) -> list[int]:
         match = RANGE.fullmatch(part.strip())
         first, last = (int(match[1]), int(match[2] or match[1])) if match else (1, 0)
         if not first <= last < first + MOST:
-            raise UsageError(f'{flag} "{text}"', advice="expected 7, or 1,2,3, or 0..9")
+            raise UsageError(
+                f'{flag} "{text}"', advice=f"expected 7, or 1,2,3, or 0..9 (of up to {MOST} numbers)"
+            )
         found += range(first, last + 1)
     return list(dict.fromkeys(found))
 
@@ -125,12 +127,12 @@ def open_inputs(
     force: bool = False,
 ) -> Iterator["Inputs"]:
     """The rows of a command, with what its flags say of them; the rows left out are counted at the end."""
-    from sentkit.formats.files import check_input, open_output
+    from sentkit.formats.files import check_input, open_output, same_place
     from sentkit.formats.rows import Inputs, Rejects, parse_fields
 
     if rejects is not None and on_error != "skip":
         raise UsageError("--rejects belongs to --on-error skip")
-    if rejects is not None and rejects == output:
+    if rejects is not None and same_place(rejects, output):
         raise UsageError(f"{rejects}: the rejects and the output cannot go to one place")
     policy = Rejects(skip=on_error == "skip", tell=console.warn)
     inputs = Inputs(files or ["-"], format, parse_fields(fields or [], known), policy)

@@ -1,6 +1,7 @@
 """`sentkit cluster`: rows in groups of alike vectors."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
@@ -44,7 +45,7 @@ def cluster(
         str | None,
         typer.Option(
             metavar="N|A,B|A..B",
-            help="Several: a line each. [default: 0; of several -k 0..4; of --stability 0..9]",
+            help="What is drawn by. Several go with --truth, several -k (0..4) and --stability (0..9).",
         ),
     ] = None,
     restarts: Annotated[
@@ -97,31 +98,37 @@ def cluster(
       sentkit encode titles.txt | sentkit cluster --algorithm agglomerative -k 2
 
     Each row loses its vector and gets "cluster", a number from 0 (hdbscan: -1 is
-    noise); a vector file as output keeps the vectors. kmeans is Lloyd's iteration on
-    all rows, from greedy k-means++ on up to 20,000 of them, and with the draws of
-    scikit-learn's KMeans of the same seed. With --truth one report for each seed: ACC (the
-    best matching of clusters and classes), NMI and AMI (arithmetic), ARI and
-    V-measure, x 100; of several seeds their mean and deviation. Of several -k a line
-    each: the silhouette on up to 4000 rows, and the mean ARI between the seeds.
+    noise); a vector file as output keeps the vectors. All rows are held in memory.
+
+    kmeans is Lloyd's iteration on all rows from greedy k-means++. Of up to 20,000
+    rows a seed finds what scikit-learn's KMeans finds with it; of more, the first
+    centres are drawn from a sample of as many (or of 64 for each cluster). minibatch
+    looks at 4096 rows at a time, faiss at 256 for each cluster; agglomerative is for
+    up to 20,000 rows and hdbscan for 50,000.
+
+    --truth reports for each seed ACC (the best matching of clusters and classes), NMI
+    and AMI (arithmetic), ARI and V-measure, x 100; and of several seeds their mean and
+    deviation. Several -k: a line each, with the silhouette on up to 4000 rows, and the
+    mean ARI between the seeds. --stability labels the rows by the best of its seeds.
     --from-centroids takes what --centroids wrote, and vectors of its space alone.
-    agglomerative is for up to 20,000 rows, hdbscan for 50,000. All rows are held.
     """
     from sentkit.formats.vectors import VECTOR_FIELDS
-    from sentkit.labels.clusters import tables
-    from sentkit.labels.clusters.forms import check_form, form_of, seeds_of
-    from sentkit.labels.clusters.plan import plan_of
-    from sentkit.labels.clusters.reports import agreement_records, count_records
+    from sentkit.labels.clusters import forms, plan, reports, tables
     from sentkit.labels.clusters.work import Work
     from sentkit.transforms.steps import Normalise
 
     console = Console("cluster", quiet)
     counts = None if k is None else options.numbers("-k", k)
-    form = form_of(truth, counts, describe=describe, stability=stability)
-    check_form(form, rows=[keep_vectors, replace], centroids=centroids, telling=[keywords, nearest])
-    check_outputs(output, centroids, rows=form in ("rows", "stability"), force=force)
-    seeds = seeds_of(form, None if seed is None else options.numbers("--seed", seed), algorithm)
+    form = forms.form_of(truth, counts, describe=describe, stability=stability)
+    forms.check_form(form, rows=[keep_vectors, replace], centroids=centroids, telling=[keywords, nearest])
+    check_outputs(output, centroids, rejects, rows=form in ("rows", "stability"), force=force)
     own = {"--n-init": restarts, "--linkage": linkage, "--min-cluster-size": least}
-    plan = plan_of(algorithm, counts, seeds, own, from_centroids, truth=truth is not None)
+    if from_centroids is None:
+        asked = plan.plan_of(algorithm, counts, own, truth=truth is not None)
+    else:
+        check_read_once(from_centroids, files)
+        asked = plan.given_plan(from_centroids, algorithm, {"-k": k, **own})
+    asked = asked.for_form(form, None if seed is None else options.numbers("--seed", seed))
     as_table = options.as_table(output, json=json)
     with options.open_inputs(
         console,
@@ -134,18 +141,19 @@ def cluster(
         output=output,
         force=force,
     ) as inputs:
-        work = Work(inputs, plan, Normalise() if normalize else None, console.warn)
+        work = Work(inputs, asked, Normalise() if normalize else None, console.warn)
+        report = partial(show, output=output, force=force, as_table=as_table)
         if truth is not None:
-            show(agreement_records(work, truth), tables.AGREEMENT, output, force=force, as_table=as_table)
+            report(reports.agreement_records(work, truth), tables.AGREEMENT)
         elif form == "counts":
-            show(count_records(work), tables.COUNTS, output, force=force, as_table=as_table)
+            report(reports.count_records(work), tables.COUNTS)
         else:
             telling = telling_of(inputs, keywords, nearest)
             descriptions = label(
                 work, form, telling, output, centroids, keep=keep_vectors, replace=replace, force=force
             )
             if form == "describe":
-                show(descriptions, tables.DESCRIPTION, output, force=force, as_table=as_table)
+                report(descriptions, tables.DESCRIPTION)
 
 
 def label(
@@ -159,7 +167,7 @@ def label(
     replace: bool,
     force: bool,
 ) -> "list[Record]":
-    """Write the rows, unless the clusters are to be described, and the centroids; returns descriptions."""
+    """Write the centroids, and the rows unless the clusters are to be described; returns descriptions."""
     from sentkit.formats.store import is_store
     from sentkit.labels.clusters.centroids import write_centroids
     from sentkit.labels.clusters.description import described
@@ -169,12 +177,12 @@ def label(
     done = labelled(work, NEW_MEMBERS[form], keep=keep and not is_store(output), replace=replace)
     wanted = form == "describe" or centroids is not None
     descriptions = list(described(done.points, done.found, telling)) if wanted else []
-    if form != "describe":
-        write_rows(done.points, members_of(done.found.labels, done.stability), output, force=force)
-    if centroids is not None:
+    if centroids is not None:  # first: who reads the rows may close the pipe
         write_centroids(centroids, done.found.centres, descriptions, done.points.space, force=force)
     if not len(done.points):
         work.tell("no rows")
+    if form != "describe":
+        write_rows(done.points, members_of(done.found.labels, done.stability), output, force=force)
     return descriptions
 
 
@@ -185,21 +193,33 @@ def telling_of(inputs: "Inputs", keywords: int | None, nearest: int | None) -> "
     return Telling(names, 10 if keywords is None else keywords, 3 if nearest is None else nearest)
 
 
-def show(records: "Sequence[Record]", table: "Table", output: str, *, force: bool, as_table: bool) -> None:
+def show(records: "Iterable[Record]", table: "Table", *, output: str, force: bool, as_table: bool) -> None:
+    """Each record as soon as it is there; a table, when all are."""
     import orjson
 
     from sentkit.formats.files import open_output
 
-    if not as_table:
-        with open_output(output, force=force) as out:
-            out.writelines(orjson.dumps(record) + b"\n" for record in records)
-    elif records:
-        print_table(table.columns, map(table.line, records), names=table.names)
+    if as_table:
+        lines = [table.line(record) for record in records]
+        if lines:
+            print_table(table.columns, lines, names=table.names)
+        return
+    with open_output(output, force=force) as out:
+        for record in records:
+            out.write(orjson.dumps(record) + b"\n")
+            out.flush()
 
 
-def check_outputs(output: str, centroids: str | None, *, rows: bool, force: bool) -> None:
+def check_read_once(from_centroids: str, files: list[str] | None) -> None:
+    if from_centroids == "-" and "-" in (files or ["-"]):
+        raise UsageError("standard input can be read once")
+
+
+def check_outputs(
+    output: str, centroids: str | None, rejects: str | None, *, rows: bool, force: bool
+) -> None:
     """Said before any work: names that promise another format, and files that are there."""
-    from sentkit.formats.files import check_creatable
+    from sentkit.formats.files import check_creatable, same_place
     from sentkit.formats.sinks import check_output, check_rows_output
 
     (check_output if rows else check_rows_output)(output)
@@ -207,5 +227,6 @@ def check_outputs(output: str, centroids: str | None, *, rows: bool, force: bool
     if centroids is not None:
         check_output(centroids)
         check_creatable(centroids, force=force)
-    if centroids == output:
-        raise UsageError(f"{output}: the rows and the centroids cannot go to one place")
+        for other, what in ((output, "the rows"), (rejects, "the rejects")):
+            if other is not None and same_place(other, centroids):
+                raise UsageError(f"{centroids}: {what} and the centroids cannot go to one place")

@@ -139,6 +139,11 @@ def refuse_input(path: str, inputs: Iterable[str]) -> None:
             raise UsageError(f"{path}: is the output and an input too", advice="name another output")
 
 
+def same_place(one: str, other: str) -> bool:
+    """Whether two outputs are one, however they are spelled."""
+    return one == other or ("-" not in (one, other) and Path(one).resolve() == Path(other).resolve())
+
+
 def check_creatable(path: str, *, force: bool) -> None:
     """Refuse an output that cannot be made, before the hours of work that it is for."""
     refuse_existing(path, force=force)

@@ -1,6 +1,6 @@
 """How well a clustering agrees with classes that people gave, or with another clustering.
 
-All take a contingency table: how many rows are of class i and in cluster j.
+Most take a contingency table: how many rows are of class i and in cluster j.
 Letters in shapes: n rows, c classes, k clusters.
 """
 
@@ -39,6 +39,12 @@ def matching(table: Table) -> tuple[Labels, Labels]:
     return i, j
 
 
+def is_matching(table: Table) -> bool:
+    """Whether each class is one cluster, and each cluster one class."""
+    cells = table > 0
+    return bool((cells.sum(axis=0) == 1).all() and (cells.sum(axis=1) == 1).all())
+
+
 def accuracy(table: Table) -> float:
     """The share of the rows that are in the cluster which is matched with their class."""
     return int(table[matching(table)].sum()) / int(table.sum())
@@ -73,8 +79,8 @@ def v_measure(table: Table) -> tuple[float, float, float]:
     The mean is the normalised mutual information, too, by the arithmetic mean of the two entropies.
     """
     left, right, shared = entropy(table.sum(axis=1)), entropy(table.sum(axis=0)), mutual_information(table)
-    homogeneity = shared / left if left else 1.0
-    completeness = shared / right if right else 1.0
+    homogeneity = min(1.0, shared / left) if left else 1.0
+    completeness = min(1.0, shared / right) if right else 1.0
     if not homogeneity + completeness:
         return 0.0, 0.0, 0.0
     return homogeneity, completeness, 2 * homogeneity * completeness / (homogeneity + completeness)
@@ -83,7 +89,7 @@ def v_measure(table: Table) -> tuple[float, float, float]:
 def adjusted_mutual_information(table: Table) -> float:
     """Mutual information corrected for chance, by the arithmetic mean (Vinh, Epps and Bailey, 2010)."""
     left, right = entropy(table.sum(axis=1)), entropy(table.sum(axis=0))
-    if not left and not right:
+    if (not left and not right) or is_matching(table):
         return 1.0
     expected = expected_information(table.sum(axis=1), table.sum(axis=0))
     room = (left + right) / 2 - expected

@@ -24,7 +24,7 @@ class Silhouette:
         blocks = BLOCKS["euclidean"]
         sample = rows[self.places]
         shift = sample.mean(axis=0, dtype=np.float64)
-        prepared = blocks.prepare((sample - shift).astype(np.float32))
+        prepared = blocks.prepare(sample - shift)
         self.distances = np.empty((len(sample), len(sample)), np.float32)
         for start in range(0, len(sample), HIGH):
             part = slice(start, start + HIGH)

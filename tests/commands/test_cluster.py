@@ -2,12 +2,15 @@
 
 import json
 import statistics
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
 import pytest
 from sklearn import cluster as library
 from sklearn import metrics
+
+from sentkit.labels.clusters.catalogue import ALGORITHMS
 
 GROUPS = {"red": (0, 0, 9), "green": (0, 9, 0), "blue": (9, 0, 0)}
 
@@ -234,15 +237,16 @@ def test_several_k_are_compared(sentkit, rows, vectors):
     ]
     assert found[1]["silhouette"] == pytest.approx(metrics.silhouette_score(vectors, labels), abs=1e-6)
     assert max(found, key=lambda each: each["silhouette"])["k"] == 3
-    assert found[1]["stability"] == 100.0
+    assert found[1]["agreement"] == 100.0
     assert [a["inertia"] > b["inertia"] for a, b in pairwise(found)] == [True] * 3
 
 
-def test_one_seed_has_no_stability(sentkit, rows):
+def test_one_seed_has_nothing_to_agree_with(sentkit, rows):
     one = sentkit("cluster", rows, "-k", "2,3", "--seed", 1).rows
     merged = sentkit("cluster", rows, "-k", "2,3", "--algorithm", "agglomerative").rows
 
-    assert [each["stability"] for each in (*one, *merged)] == [None] * 4
+    assert [each["agreement"] for each in (*one, *merged)] == [None] * 4
+    assert [each["seeds"] for each in (*one, *merged)] == [[1], [1], None, None]
 
 
 def test_rows_tell_how_many_seeds_agree(sentkit, rows):
@@ -378,7 +382,7 @@ def test_what_cannot_be_clustered_is_refused_with_its_place(sentkit, lines, flag
 
 
 def test_algorithms_that_hold_all_distances_have_their_limit(sentkit, rows, monkeypatch):
-    monkeypatch.setattr("sentkit.labels.clusters.plan.LARGEST", {"agglomerative": 59})
+    monkeypatch.setitem(ALGORITHMS, "agglomerative", replace(ALGORITHMS["agglomerative"], largest=59))
     done = sentkit("cluster", rows, "-k", 3, "--algorithm", "agglomerative")
 
     assert done.code == 65
@@ -386,6 +390,50 @@ def test_algorithms_that_hold_all_distances_have_their_limit(sentkit, rows, monk
         "sentkit cluster: rows.jsonl: 60 rows, and agglomerative is for up to 59",
         "  use --algorithm kmeans",
     ]
+
+
+def test_one_row_is_one_cluster(sentkit):
+    for algorithm in ("kmeans", "minibatch", "agglomerative"):
+        done = sentkit("cluster", "-k", 1, "--algorithm", algorithm, stdin=b'{"embedding":[1,2]}\n')
+
+        assert done.rows == [{"cluster": 0}]
+
+
+def test_centroids_are_not_lost_where_nobody_reads_the_rows(sentkit, rows, tmp_path, monkeypatch):
+    def closed(*args, **flags):
+        raise BrokenPipeError
+
+    monkeypatch.setattr("sentkit.labels.clusters.work.write_rows", closed)
+    sentkit("cluster", rows, "-k", 3, "--centroids", "c.jsonl")
+
+    assert len((tmp_path / "c.jsonl").read_text().splitlines()) == 3
+
+
+def test_given_centroids_are_the_same_for_every_seed(sentkit, rows):
+    sentkit("cluster", rows, "-k", 3, "--centroids", "c.jsonl", "-o", "out.jsonl")
+    (report,) = sentkit("cluster", rows, "--from-centroids", "c.jsonl", "--truth", "label").rows
+    refused = sentkit("cluster", rows, "--from-centroids", "c.jsonl", "--seed", 5)
+
+    assert report["seed"] is None
+    assert refused.code == 2
+    assert refused.told[0] == "sentkit cluster: --seed is for what seeds may change: not centroids"
+
+
+@pytest.mark.parametrize(("labels", "classes"), [(("1", 1, 1.0, 2), 2), ((True, "true", False, False), 2)])
+def test_a_class_is_what_json_spells(sentkit, labels, classes):
+    rows = "".join(json.dumps({"embedding": [n, 1], "g": label}) + "\n" for n, label in enumerate(labels))
+    (found,) = sentkit("cluster", "-k", 1, "--truth", "g", stdin=rows.encode()).rows
+
+    assert found["classes"] == classes
+
+
+@pytest.mark.parametrize(("label", "problem"), [(0.5, "a number"), (None, "null"), ("", "empty")])
+def test_what_is_no_class_is_refused(sentkit, label, problem):
+    rows = json.dumps({"embedding": [1, 1], "g": label}) + "\n"
+    done = sentkit("cluster", "-k", 1, "--truth", "g", stdin=rows.encode())
+
+    assert done.code == 65
+    assert f'"g" is {problem}' in done.told[0]
 
 
 def test_a_library_that_is_not_there_is_named(sentkit, rows, monkeypatch):
@@ -422,7 +470,26 @@ def test_faiss_finds_groups_far_apart(sentkit, rows):
         ),
         (
             ("-k", "2", "--algorithm", "agglomerative", "--truth", "g", "--seed", "0..2"),
-            "agglomerative is the",
+            "--seed is for what seeds may change: not agglomerative",
+        ),
+        (
+            ("-k", "2", "--algorithm", "agglomerative", "--stability"),
+            "--stability is for what seeds may change: not agglomerative",
+        ),
+        (("--algorithm", "hdbscan", "--seed", "3"), "--seed is for what seeds may change: not hdbscan"),
+        (("-", "--from-centroids", "-"), "standard input can be read once"),
+        (
+            ("--from-centroids", "c.jsonl", "--algorithm", "faiss"),
+            "--from-centroids knows its clusters",
+        ),
+        (
+            ("-k", "2", "--centroids", "c.jsonl", "--on-error", "skip", "--rejects", "./c.jsonl"),
+            "c.jsonl: the rejects and the centroids",
+        ),
+        (("-k", "2", "-o", "./c.jsonl", "--centroids", "c.jsonl"), "c.jsonl: the rows and the centroids"),
+        (
+            ("-k", "2", "-o", "c.jsonl", "--on-error", "skip", "--rejects", "./c.jsonl"),
+            "./c.jsonl: the rej",
         ),
         (("-k", "2", "--seed", "0..2"), "several --seed belong to"),
         (("-k", "2", "--seed", "x"), '--seed "x"'),
@@ -463,7 +530,7 @@ def test_reports_are_tables_on_a_terminal(on_terminal, rows):
     assert truth[0].split() == ["seed", "k", "ACC", "NMI", "ARI", "AMI", "V", "inertia", "iterations"]
     assert truth[1].split()[:3] == ["0", "3", "100.00"]
     assert truth[4].split()[:5] == ["mean", "(sd)", "3", "100.00", "(0.00)"]
-    assert several[0].split() == ["k", "silhouette", "stability", "x", "100", "inertia"]
+    assert several[0].split() == ["k", "silhouette", "agreement", "x", "100", "inertia"]
     assert several[2].split()[::2] == ["3", "100.00"]
     assert described[0].split() == ["cluster", "size", "keywords", "nearest"]
     assert "red thing" in " ".join(described)

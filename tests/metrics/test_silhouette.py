@@ -27,6 +27,14 @@ def test_it_is_that_of_scikit_learn(rows, clusters, monkeypatch):
     assert Silhouette(rows, random()).of(labels) == pytest.approx(expected, abs=1e-6)
 
 
+def test_a_row_far_away_leaves_the_others_their_distances(rows):
+    rows[0] = 1e10
+    labels = (rows[:, 0] > 3).astype(int)
+    expected = silhouette_score(rows.astype(np.float64), labels)
+
+    assert Silhouette(rows, random()).of(labels) == pytest.approx(expected, abs=1e-6)
+
+
 def test_a_sample_stands_for_many_rows(rows):
     found = Silhouette(rows, random(), most=100)
     labels = (rows[:, 0] > 3).astype(int)

@@ -1,14 +1,25 @@
-"""The algorithms, by name."""
+"""The algorithms, by name, and what may be asked of each."""
 
-from sentkit.labels.clusters.clustering import Algorithm
+from dataclasses import dataclass
+
+from sentkit.labels.clusters.clustering import Find
 from sentkit.labels.clusters.kmeans import kmeans
 from sentkit.labels.clusters.libraries import agglomerative, faiss, hdbscan, minibatch
 
+
+@dataclass(frozen=True, slots=True)
+class Algorithm:
+    find: Find
+    flags: tuple[str, ...]  # those of its own
+    random: bool = True  # another seed may change what it finds
+    counted: bool = True  # it is told how many clusters
+    largest: int | None = None  # rows: time and memory grow with their square
+
+
 ALGORITHMS: dict[str, Algorithm] = {
-    "kmeans": kmeans,
-    "minibatch": minibatch,
-    "agglomerative": agglomerative,
-    "hdbscan": hdbscan,
-    "faiss": faiss,
+    "kmeans": Algorithm(kmeans, ("--n-init",)),
+    "minibatch": Algorithm(minibatch, ("--n-init",)),
+    "agglomerative": Algorithm(agglomerative, ("--linkage",), random=False, largest=20_000),
+    "hdbscan": Algorithm(hdbscan, ("--min-cluster-size",), random=False, counted=False, largest=50_000),
+    "faiss": Algorithm(faiss, ("--n-init",)),
 }
-RANDOM = ("kmeans", "minibatch", "faiss")  # those that another seed may change

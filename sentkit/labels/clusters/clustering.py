@@ -39,7 +39,7 @@ class Clustering:
         return replace(self, labels=numbers[self.labels], centres=self.centres[held])
 
 
-Algorithm = Callable[[Rows, Wanted, np.random.RandomState], Clustering]
+Find = Callable[[Rows, Wanted, np.random.RandomState], Clustering]
 
 
 def best_of(clusterings: Iterable[Clustering]) -> Clustering:

@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 
 from sentkit.errors import UsageError
-from sentkit.labels.clusters.catalogue import RANDOM
 
 SEEDS = {"counts": range(5), "stability": range(10)}  # where none are given; else 0 alone
 NEW_MEMBERS = {"rows": ("cluster",), "stability": ("cluster", "stability"), "describe": ()}
@@ -33,10 +32,14 @@ def check_form(form: str, *, rows: list[bool], centroids: str | None, telling: l
         raise UsageError("--keywords and --nearest belong to --describe and --centroids")
 
 
-def seeds_of(form: str, given: Sequence[int] | None, algorithm: str) -> Sequence[int]:
-    """Those given, or the form's own; a report of an algorithm that is the same for every seed has one."""
-    alone = form == "counts" and algorithm not in RANDOM
-    seeds = given or (range(1) if alone else SEEDS.get(form, range(1)))
+def seeds_of(form: str, given: Sequence[int] | None, algorithm: str, *, random: bool) -> Sequence[int]:
+    """Those given, or the form's own; one will do where they are all the same."""
+    if not random:
+        for flag, asked in (("--seed", given is not None), ("--stability", form == "stability")):
+            if asked:
+                raise UsageError(f"{flag} is for what seeds may change: not {algorithm}")
+        return range(1)
+    seeds = given or SEEDS.get(form, range(1))
     if form == "stability" and len(seeds) < 2:
         raise UsageError("--stability compares several --seed, for example 0..9")
     if form in ("rows", "describe") and len(seeds) > 1:

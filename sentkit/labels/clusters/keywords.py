@@ -3,10 +3,21 @@
 import heapq
 import math
 import re
+import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from functools import cache
 
-WORD = re.compile(r"\w\w+")  # as scikit-learn takes words
+
+@cache
+def word() -> re.Pattern[str]:
+    """Two letters or more, as scikit-learn takes words, and the marks that many scripts write on letters."""
+    marks = "".join(chr(n) for n in range(0x110000) if unicodedata.category(chr(n)) in ("Mn", "Mc"))
+    return re.compile(rf"\w[\w{marks}]+")
+
+
+def words_of(text: str) -> list[str]:
+    return word().findall(unicodedata.normalize("NFC", text).lower())
 
 
 def keywords(texts: Iterable[tuple[int, str]], clusters: int, count: int) -> list[list[str]]:
@@ -19,7 +30,7 @@ def keywords(texts: Iterable[tuple[int, str]], clusters: int, count: int) -> lis
     inside: list[Counter[str]] = [Counter() for _ in range(clusters)]
     for cluster, text in texts:
         if cluster >= 0:
-            inside[cluster].update(WORD.findall(text.lower()))
+            inside[cluster].update(words_of(text))
     everywhere: Counter[str] = Counter()
     for words in inside:
         everywhere.update(words)

@@ -1,4 +1,4 @@
-"""Clusterings that other libraries make, and up to how many rows they can."""
+"""Clusterings that other libraries make."""
 
 from typing import Any
 
@@ -11,7 +11,6 @@ from sentkit.labels.clusters.seeding import spread_out
 
 MINIBATCH = 4096  # rows
 FAISS_ITERATIONS = 50  # it makes them all
-LARGEST = {"agglomerative": 20_000, "hdbscan": 50_000}  # rows: time and memory grow with their square
 
 
 def minibatch(rows: Rows, wanted: Wanted, random: np.random.RandomState) -> Clustering:
@@ -40,6 +39,8 @@ def agglomerative(rows: Rows, wanted: Wanted, random: np.random.RandomState) -> 
     """Clusters that are merged, two at a time; nothing is random."""
     from sklearn.cluster import AgglomerativeClustering
 
+    if len(rows) == 1:
+        return of_labels(rows, np.zeros(1, np.intp))
     model = AgglomerativeClustering(wanted.count, linkage=wanted.linkage)
     return of_labels(rows, model.fit_predict(rows).astype(np.intp))
 

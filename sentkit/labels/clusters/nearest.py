@@ -15,6 +15,7 @@ Labels = NDArray[np.intp]
 BLOCK = 1 << 16  # distances of a block: they stay in the cache
 MOST = 4096  # rows of a block
 PAIRS = 2048  # rows and centres copied at a time for their exact distance
+LEAST = 1e-37  # products of float32 that are smaller may be lost
 ROUNDING = 1e-5  # what a product in float32 may be off, times the lengths of its rows
 
 
@@ -37,6 +38,7 @@ class Nearest:
         self.mean = sum((part_sum(rows[span]) for span in spans(len(rows))), np.zeros(rows.shape[1])) / len(
             rows
         )
+        self.lost = LEAST * rows.shape[1]
         self.lengths = np.concatenate([lengths(rows[span]) for span in spans(len(rows))])
 
     def assign(self, centres: Wide) -> Labels:
@@ -48,7 +50,7 @@ class Nearest:
         offsets = np.vecdot(short, short) + 2.0 * (short @ self.mean)  # (k,)
         weights = np.ascontiguousarray(-2.0 * short.T, np.float32)  # (d, k)
         magnitudes = 2.0 * lengths(short).max() * self.lengths + np.abs(offsets).max()
-        margins = 2.0 * ROUNDING * magnitudes  # either of two distances may be off
+        margins = 2.0 * (ROUNDING * magnitudes + self.lost)  # either of two distances may be off
         room = np.empty((min(MOST, max(64, BLOCK // len(centres))), len(centres)), np.float32)
         for span in spans(len(self.rows), len(room)):
             values = np.matmul(self.rows[span], weights, out=room[: span.stop - span.start])  # (b, k)

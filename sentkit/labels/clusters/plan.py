@@ -1,44 +1,48 @@
 """What a command line asks of a clustering: which algorithm, how many clusters, which seeds."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
 from sentkit.errors import DataError, UsageError
-from sentkit.labels.clusters.catalogue import ALGORITHMS, RANDOM
+from sentkit.labels.clusters.catalogue import ALGORITHMS
 from sentkit.labels.clusters.centroids import check_space, read_centroids
 from sentkit.labels.clusters.clustering import Clustering, Wanted, given
-from sentkit.labels.clusters.libraries import LARGEST
+from sentkit.labels.clusters.forms import seeds_of
 from sentkit.labels.clusters.points import Points
 
-FLAGS = {  # those that only some algorithms look at
-    "--n-init": RANDOM,
-    "--linkage": ("agglomerative",),
-    "--min-cluster-size": ("hdbscan",),
-}
-FIELDS = {"--n-init": "restarts", "--linkage": "linkage", "--min-cluster-size": "least"}
+OWN = {"--n-init": "restarts", "--linkage": "linkage", "--min-cluster-size": "least"}
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
     algorithm: str
-    counts: Sequence[int]  # of clusters; 0 where they are found or given
-    seeds: Sequence[int]
+    counts: Sequence[int] = (0,)  # of clusters; 0 where they are found or given
+    seeds: Sequence[int] = (0,)
     wanted: Wanted = field(default_factory=Wanted)
     as_classes: bool = False  # as many clusters as there are classes, once these are known
 
+    @property
+    def random(self) -> bool:
+        """Whether another seed may find other clusters."""
+        return ALGORITHMS[self.algorithm].random
+
+    def for_form(self, form: str, seeds: Sequence[int] | None) -> "Plan":
+        """With the seeds that were given for this form of output, or its own."""
+        return replace(self, seeds=seeds_of(form, seeds, self.algorithm, random=self.random))
+
     def run(self, points: Points, seed: int, count: int) -> Clustering:
         """Equal rows, numbers and seeds make equal clusterings. No cluster is without rows."""
-        algorithm = ALGORITHMS[self.algorithm]
         wanted = replace(self.wanted, count=count)
-        return algorithm(points.rows, wanted, np.random.RandomState(seed)).without_empty()
+        found = ALGORITHMS[self.algorithm].find(points.rows, wanted, np.random.RandomState(seed))
+        return found.without_empty()
 
     def check(self, points: Points) -> None:
         """Refuse what cannot be done with so many rows, before it is begun."""
         count, source = len(points), points.source
-        most = LARGEST.get(self.algorithm, count)
+        most = ALGORITHMS[self.algorithm].largest or count
         if count > most:
             problem = f"{count} rows, and {self.algorithm} is for up to {most}"
             raise DataError(problem, source=source, advice="use --algorithm kmeans")
@@ -54,56 +58,47 @@ class GivenPlan(Plan):
 
     centroids: Points | None = None
 
+    @property
+    def random(self) -> bool:
+        return False
+
     def run(self, points: Points, seed: int, count: int) -> Clustering:
         assert self.centroids is not None
         check_space(self.centroids, points)
         return given(points.rows, self.centroids.rows.astype(np.float64))
 
+    def check(self, points: Points) -> None:
+        """Any number of rows will do."""
 
-def plan_of(
-    algorithm: str,
-    counts: Sequence[int] | None,
-    seeds: Sequence[int],
-    own: dict[str, Any],
-    centroids: str | None,
-    *,
-    truth: bool = False,
-) -> Plan:
+
+def plan_of(algorithm: str, counts: Sequence[int] | None, own: Mapping[str, Any], *, truth: bool) -> Plan:
     """What the flags ask for; `own` are those that belong to some algorithms, None where not given."""
-    if centroids is not None:
-        if counts is not None or algorithm != "kmeans" or len(seeds) > 1 or any(own.values()):
-            raise UsageError(
-                "--from-centroids knows its clusters: -k, --algorithm and their flags are for others"
-            )
-        return GivenPlan("centroids", (0,), seeds, centroids=read_centroids(centroids))
-    as_classes = truth and counts is None and algorithm != "hdbscan"
-    if not as_classes:
-        check_counts(algorithm, counts)
-    check_seeds(algorithm, seeds)
-    check_flags(algorithm, own)
-    given = {FIELDS[flag]: value for flag, value in own.items() if value is not None}
-    return Plan(algorithm, counts or (0,), seeds, Wanted(**given), as_classes)
+    asked = {flag: value for flag, value in own.items() if value is not None}
+    for flag in asked:
+        owners = [name for name, each in ALGORITHMS.items() if flag in each.flags]
+        if algorithm not in owners:
+            raise UsageError(f"{flag} belongs to --algorithm {' or '.join(owners)}")
+    wanted = replace(Wanted(), **{OWN[flag]: value for flag, value in asked.items()})
+    counted = ALGORITHMS[algorithm].counted
+    check_counts(algorithm, counts, needed=counted and not truth)
+    return Plan(algorithm, counts or (0,), wanted=wanted, as_classes=truth and counted and counts is None)
 
 
-def check_counts(algorithm: str, counts: Sequence[int] | None) -> None:
-    if algorithm == "hdbscan" and counts is not None:
-        raise UsageError("hdbscan finds how many clusters there are; -k belongs to the other algorithms")
-    if algorithm != "hdbscan" and counts is None:
+def check_counts(algorithm: str, counts: Sequence[int] | None, *, needed: bool) -> None:
+    if counts is None and needed:
         raise UsageError(
             "how many clusters: -k is missing", advice="for example -k 20, or -k 2..20 to compare"
         )
+    if counts is not None and not ALGORITHMS[algorithm].counted:
+        raise UsageError(f"{algorithm} finds how many clusters there are; -k belongs to the other algorithms")
     if counts is not None and min(counts) < 1:
         raise UsageError(f"-k {min(counts)}: expected 1 or more")
 
 
-def check_seeds(algorithm: str, seeds: Sequence[int]) -> None:
-    if len(seeds) > 1 and algorithm not in RANDOM:
-        raise UsageError(
-            f"{algorithm} is the same for every seed: several --seed belong to {', '.join(RANDOM)}"
-        )
-
-
-def check_flags(algorithm: str, values: dict[str, object]) -> None:
-    for flag, value in values.items():
-        if value is not None and algorithm not in FLAGS[flag]:
-            raise UsageError(f"{flag} belongs to --algorithm {' or '.join(FLAGS[flag])}")
+def given_plan(path: str, algorithm: str, others: Mapping[str, object]) -> Plan:
+    """The clusters of a file; `others` are the flags that look for some, None where not given."""
+    looking = {"--algorithm": None if algorithm == "kmeans" else algorithm, **others}
+    for flag, value in looking.items():
+        if value is not None:
+            raise UsageError(f"--from-centroids knows its clusters: {flag} is for those that look for them")
+    return GivenPlan("centroids", centroids=read_centroids(path))

@@ -1,7 +1,7 @@
 """Reports of clusterings: agreement with classes, seed by seed, and several numbers of clusters compared."""
 
 import statistics
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -9,69 +9,70 @@ import numpy as np
 from sentkit.errors import DataError
 from sentkit.formats.files import readable
 from sentkit.formats.vectors import VectorRow
+from sentkit.labels.classes import class_of
 from sentkit.labels.clusters.points import Points, check_some
 from sentkit.labels.clusters.work import Work
 from sentkit.metrics.clustering import MEASURES, measures
-from sentkit.metrics.corpus import Answers
 from sentkit.metrics.silhouette import Silhouette
 from sentkit.metrics.stability import agreement
 
 Record = dict[str, Any]
 
 
-def agreement_records(work: Work, truth: str) -> list[Record]:
+def agreement_records(work: Work, truth: str) -> Iterator[Record]:
     """A record for each seed, and one of their mean. Agreement is x 100; noise counts as one more cluster."""
-    answers = Answers(truth)
+    names: list[str] = []
 
     def line(row: VectorRow, _: str | None) -> bytes:
-        answers.take(row.row)
+        names.append(class_of(row.row, truth))
         return b""
 
     points = work.points(line)
     check_some(points)
-    classes = np.array(answers.of_rows, np.intp)
-    if len(answers.codes) == 1:
+    known, classes = np.unique(np.array(names, dtype=object), return_inverse=True)
+    if len(known) == 1:
         problem = f'"{truth}" is the same in all {len(points)} rows: nothing to compare clusters with'
         raise DataError(problem, source=points.source)
-    head = {**head_of(work, points), "classes": len(answers.codes)}
-    count = len(answers.codes) if work.plan.as_classes else work.plan.counts[0]
+    head = {**head_of(work, points), "classes": len(known)}
+    count = len(known) if work.plan.as_classes else work.plan.counts[0]
     records = []
     for seed, found in zip(work.plan.seeds, work.runs(points, count), strict=True):
         agreed = {name: 100.0 * value for name, value in measures(classes, found.labels).items()}
         noise = int((found.labels < 0).sum())
         how = {"noise": noise, "inertia": found.inertia, "iterations": found.iterations}
-        records.append({**head, "k": len(found.centres), "seed": seed, **agreed, **how})
-    return [*records, mean_of(records)] if len(records) > 1 else records
+        drawn = seed if work.plan.random else None
+        records.append({**head, "k": len(found.centres), "seed": drawn, **agreed, **how})
+        yield records[-1]
+    if len(records) > 1:
+        yield {**head, "k": count, "seeds": list(work.plan.seeds), **means_of(records)}
 
 
-def mean_of(records: Sequence[Record]) -> Record:
-    """The mean over seeds, and the standard deviation of a sample."""
-    first, seeds = records[0], [record["seed"] for record in records]
-    shared = ("file", "encoder", "n", "algorithm", "classes", "k")
-    found: Record = {**{name: first[name] for name in shared}, "seeds": seeds}
+def means_of(records: Sequence[Record]) -> Record:
+    """The means over seeds, and the standard deviations of a sample."""
+    found: Record = {}
     for name in (*MEASURES, "inertia"):
         values = [record[name] for record in records]
         found |= {f"{name}_mean": statistics.fmean(values), f"{name}_sd": statistics.stdev(values)}
     return found
 
 
-def count_records(work: Work) -> list[Record]:
+def count_records(work: Work) -> Iterator[Record]:
     """A record for each number of clusters. The silhouette and the inertia are means over the seeds."""
     points = work.points(lambda row, _: b"")
     check_some(points)
-    seeds = work.plan.seeds
+    seeds = list(work.plan.seeds)
     silhouette = Silhouette(points.rows, np.random.default_rng(seeds[0]))
-    records = []
     for count in work.plan.counts:
-        runs = work.runs(points, count)
-        own = {
+        runs = list(work.runs(points, count))
+        yield {
+            **head_of(work, points),
+            "k": count,
+            "seeds": seeds if work.plan.random else None,
             "silhouette": mean([silhouette.of(run.labels) for run in runs]),
             "sample": len(silhouette.places),
-            "stability": scaled(agreement([run.labels for run in runs])),
+            "agreement": scaled(agreement([run.labels for run in runs])),
             "inertia": mean([run.inertia for run in runs]),
         }
-        records.append({**head_of(work, points), "k": count, "seeds": list(seeds), **own})
-    return records
 
 
 def head_of(work: Work, points: Points) -> Record:

@@ -10,7 +10,7 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from sentkit.labels.clusters.nearest import ROUNDING, Labels, Rows, Wide, distances, lengths
+from sentkit.labels.clusters.nearest import LEAST, ROUNDING, Labels, Rows, Wide, distances, lengths
 
 SAMPLE = 20_000  # rows that centres are drawn from, or
 PER_CENTRE = 64  # as many for each
@@ -33,6 +33,7 @@ class Seeding:
     def __init__(self, rows: Rows, random: np.random.RandomState) -> None:
         self.rows, self.random = rows, random
         self.short = (rows - rows.mean(axis=0, dtype=np.float64)).astype(np.float32)
+        self.lost = LEAST * rows.shape[1]
         self.squares = lengths(self.short) ** 2
 
     def chosen(self, count: int) -> list[int]:
@@ -54,6 +55,6 @@ class Seeding:
         """(n, t): squared distances; those that may be rounding alone are taken exactly: 0 is 0."""
         magnitudes = self.squares[:, None] + self.squares[drawn]
         found: NDArray[np.float64] = magnitudes - 2.0 * (self.short @ self.short[drawn].T)
-        row, place = np.nonzero(found <= 2.0 * ROUNDING * magnitudes)
+        row, place = np.nonzero(found <= 2.0 * (ROUNDING * magnitudes + self.lost))
         found[row, place] = distances(self.rows, self.rows, row, drawn[place])
         return found

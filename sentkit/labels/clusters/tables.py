@@ -22,12 +22,17 @@ def agreement_line(record: Record) -> list[str]:
     if "seeds" not in record:
         iterations = record["iterations"]
         values = [shown(record[name]) for name in HEADS]
-        return [str(record["seed"]), k, *values, "" if iterations is None else str(iterations)]
+        return [
+            "" if record["seed"] is None else str(record["seed"]),
+            k,
+            *values,
+            "" if iterations is None else str(iterations),
+        ]
     return ["mean (sd)", k, *(f"{record[f'{n}_mean']:.2f} ({record[f'{n}_sd']:.2f})" for n in HEADS), ""]
 
 
 def count_line(record: Record) -> list[str]:
-    values = (shown(record["silhouette"], 4), shown(record["stability"]), shown(record["inertia"]))
+    values = (shown(record["silhouette"], 4), shown(record["agreement"]), shown(record["inertia"]))
     return [str(record["k"]), *values]
 
 
@@ -38,5 +43,5 @@ def description_line(record: Record) -> list[str]:
 
 
 AGREEMENT = Table(("seed", "k", *HEADS.values(), "iterations"), agreement_line, ("seed",))
-COUNTS = Table(("k", "silhouette", "stability x 100", "inertia"), count_line)
+COUNTS = Table(("k", "silhouette", "agreement x 100", "inertia"), count_line)
 DESCRIPTION = Table(("cluster", "size", "keywords", "nearest"), description_line, ("keywords", "nearest"))

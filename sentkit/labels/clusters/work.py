@@ -31,15 +31,18 @@ class Work:
             self.plan.check(points)
         return points
 
-    def runs(self, points: Points, count: int) -> list[Clustering]:
+    def runs(self, points: Points, count: int) -> Iterator[Clustering]:
         """A clustering for each seed."""
-        found = [self.plan.run(points, seed, count) for seed in self.plan.seeds]
-        fewest = min(len(each.centres) for each in found)
+        sizes = []
+        for seed in self.plan.seeds:
+            found = self.plan.run(points, seed, count)
+            sizes.append(len(found.centres))
+            yield found
+        fewest = min(sizes)
         if fewest < count:
             self.tell(f"{count} clusters were asked for, and {fewest} hold rows (equal vectors make one)")
         elif not fewest:
             self.tell("no cluster was found: all rows are noise")
-        return found
 
 
 def line_maker(
@@ -90,7 +93,7 @@ def labelled(work: Work, own: tuple[str, ...], *, keep: bool, replace: bool) -> 
     points = work.points(line_maker(own, keep=keep, replace=replace))
     if not len(points):
         return Labelled(points, Clustering(np.zeros(0, np.intp), np.zeros((0, 0))), None)
-    runs = work.runs(points, work.plan.counts[0])
+    runs = list(work.runs(points, work.plan.counts[0]))
     best = best_of(runs)
     others = [run.labels for run in runs if run is not best]
     agreed = agreeing(best.labels, others) if "stability" in own else None

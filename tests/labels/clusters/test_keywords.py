@@ -38,3 +38,8 @@ def test_a_cluster_without_words_has_no_keywords():
 
 def test_none_may_be_asked_for():
     assert keywords(TEXTS, 2, 0) == [[], []]
+
+
+def test_words_of_any_script_are_whole():
+    """With the vowel signs of Devanagari, and an accent that is a character of its own."""
+    assert keywords([(0, "हिन्दी भाषा cafe\u0301")], 1, 5) == [sorted(["हिन्दी", "भाषा", "café"])]

@@ -28,6 +28,14 @@ def test_each_row_gets_its_nearest_centre(rows, count, shift):
     assert Nearest(rows).assign(centres).tolist() == by_loops(rows, centres)
 
 
+@pytest.mark.parametrize("scale", [1e-18, 1e-23, 1e-36])
+def test_rows_too_short_for_products_in_float32(rows, scale):
+    rows = (rows * scale).astype(np.float32)
+    centres = rows[:5].astype(np.float64)
+
+    assert Nearest(rows).assign(centres).tolist() == by_loops(rows, centres)
+
+
 def test_blocks_of_any_size_give_the_same(rows, monkeypatch):
     centres = rows[:20].astype(np.float64)
     whole = Nearest(rows).assign(centres)

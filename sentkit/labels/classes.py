@@ -1,0 +1,16 @@
+"""The class of a row: a member that people gave it."""
+
+from sentkit.formats.kinds import wrong_member
+from sentkit.formats.rows import Row
+
+
+def class_of(row: Row, name: str) -> str:
+    """As JSON spells it: tables have only strings, so that 1, 1.0 and "1" are one class."""
+    value = row.values.get(name)
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    if not isinstance(value, str | int):
+        raise wrong_member(row, name, "a string or a whole number")
+    if value == "":
+        raise row.error(f'"{name}" is empty')
+    return str(value).lower() if isinstance(value, bool) else str(value)
