@@ -9,15 +9,26 @@
 #     clustering/NAME      rows with text and label: agnews, biomedical, searchsnippets, stackoverflow, tweet, ...
 #     senteval/{mr,cr,subj,mpqa}, senteval/{trec,mrpc}.{train,test}, senteval/sst2.{train,dev,test}
 # Variables: READOUT=cls; SUITES='sts clustering', of sts sts-multilingual clustering senteval few-shot; SEEDS=0..9 of
-# k-means; PROBE='--head senteval --nhid 50', SG-BERT's classifier; OUT=FOLDER keeps vectors/ and reports/, anew.
+# k-means; PROBE='--head senteval --nhid 50', SG-BERT's classifier; OUT=FOLDER, a new one, keeps vectors and reports.
 set -eu
+[ $# = 2 ] || { echo 'usage: evaluate.sh CHECKPOINT DATA' >&2 && exit 2; }
 model=$1 data=$2
 here=$(dirname "$0")
-suites=" ${SUITES:-sts sts-multilingual clustering senteval few-shot} "
-work=${OUT:-$(mktemp -d)}
-[ -n "${OUT:-}" ] || trap 'rm -rf "$work"' EXIT
-rm -rf "$work/vectors" "$work/reports"
-mkdir -p "$work/vectors"
+all='sts sts-multilingual clustering senteval few-shot'
+suites=" ${SUITES:-$all} "
+for suite in $suites; do
+    case " $all " in *" $suite "*) ;; *) echo "evaluate.sh: SUITES: $suite: not one of $all" >&2 && exit 2 ;; esac
+done
+if [ -n "${OUT:-}" ]; then
+    mkdir "$OUT"
+    work=$OUT
+else
+    work=$(mktemp -d)
+    trap 'rm -rf "$work"' EXIT
+    trap 'exit 130' INT
+    trap 'exit 143' TERM
+fi
+mkdir "$work/vectors" "$work/reports"
 
 wanted() { # SUITE
     case $suites in *" $1 "*) mkdir -p "$work/reports/$1" ;; *) false ;; esac
@@ -72,7 +83,7 @@ clustered() { # PATH...
 
 ! wanted sts || scored sts sts12 sts13 sts14 sts15 sts16 stsb sickr
 ! wanted sts-multilingual || scored sts-multilingual sts14_es sts17_track1_arar sts17_track3_eses sts17_track5_enen
-! wanted clustering || clustered "$data"/clustering/*.jsonl*
+! wanted clustering || clustered "$data"/clustering/*.jsonl "$data"/clustering/*.jsonl.gz
 for name in mr cr subj mpqa sst2 trec mrpc; do
     # shellcheck disable=SC2086 # flags are several words
     ! wanted senteval || probed senteval "$name" ${PROBE:-}

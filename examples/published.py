@@ -15,7 +15,7 @@ PAPERS = {"sg-bert": "SG-BERT", "consert": "ConSERT", "pairsupcon": "PairSupCon"
 SUITES = {  # what a report holds of each: its value, its deviation, and what that is called
     "sts": ("spearman", None, "Spearman x 100"),
     "sts-multilingual": ("pearson", None, "Pearson x 100"),
-    "clustering": ("acc_mean", "acc_sd", "accuracy of k-means x 100"),
+    "clustering": ("acc", "acc_sd", "accuracy of k-means x 100"),
     "senteval": ("accuracy", "sd", "accuracy x 100"),
     "few-shot": ("accuracy", "sd", "accuracy x 100, from 16 rows of each class"),
 }
@@ -54,7 +54,8 @@ def ours(folder, suite):
     for path in sorted(folder.glob("*.json")):
         report = json.loads(path.read_text().splitlines()[-1])  # of several seeds the last line is their mean
         name = key(path.stem)
-        found[TRACKS.get(name, name)] = shown(report[value], report.get(deviation))
+        mean = report[f"{value}_mean"] if f"{value}_mean" in report else report[value]
+        found[TRACKS.get(name, name)] = (mean, report.get(deviation))
         encoder = (report["encoder"] or "").rpartition(":")[0]
     return found, encoder
 
@@ -82,15 +83,21 @@ def lines(figures, tasks):
 
 
 def mine(found, encoder, tasks):
-    values = [found.get(key(task), "") for task in tasks]
-    measured = [value for task, value in zip(tasks, values, strict=True) if task != "avg"]
-    if "avg" in tasks and all(measured):
-        values[tasks.index("avg")] = shown(sum(float(value.split()[0]) for value in measured) / len(measured))
+    means = [found.get(key(task), (None, None))[0] for task in tasks if task != "avg"]
+    if "avg" in tasks and None not in means:
+        found = {**found, "avg": (sum(means) / len(means), None)}
     name, _, readout = encoder.partition("/")
-    return ["here:", name, readout, *values]
+    return [
+        "here:",
+        name,
+        readout,
+        *(shown(*found[key(task)]) if key(task) in found else "" for task in tasks),
+    ]
 
 
 def shown(value, deviation=None):
+    if value is None:  # all pairs are equally alike, and nothing correlates
+        return "-"
     return f"{value:.2f}" + ("" if deviation is None else f" ({deviation:.2f})")
 
 

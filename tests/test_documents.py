@@ -239,6 +239,35 @@ def test_the_evaluation_takes_the_suites_and_the_probe_that_are_asked_for(collec
     assert "DEV" in reports["sst2"]["protocol"]
 
 
+def test_the_evaluation_of_one_seed_and_of_pairs_all_alike(collection, workplace):
+    alike = (
+        json.dumps({"text_a": "a", "text_b": "a", "score": 1.0}),
+        json.dumps({"text_a": "b", "text_b": "b", "score": 2}),
+    )
+    (collection / "sts/stsb.test.jsonl").write_text("\n".join(alike * 2))
+    (workplace / "kept").mkdir()
+    done = evaluated(collection, workplace, SUITES="sts clustering", SEEDS="3")
+    kept = evaluated(collection, workplace, SUITES="sts", OUT="kept")
+    lines = [line.split() for line in done.stdout.splitlines() if line.startswith("here:")]
+
+    assert done.returncode == 0
+    assert "no correlation: all pairs are equally alike" in done.stderr
+    assert lines[0][3] == "-"
+    assert float(lines[-1][3]) > 0
+    assert kept.returncode != 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "variables"), [(("nano",), {}), (("nano", "."), {"SUITES": "clusterin"})]
+)
+def test_the_evaluation_refuses_what_it_does_not_know(arguments, variables, workplace):
+    command = ["sh", str(ROOT / "examples/evaluate.sh"), *arguments]
+    done = run(["env", *(f"{name}={value}" for name, value in variables.items()), *command], workplace)
+
+    assert done.returncode == 2
+    assert "usage: evaluate.sh" in done.stderr or "clusterin: not one of" in done.stderr
+
+
 def test_the_evaluation_ends_where_a_command_fails(collection, workplace):
     (collection / "sts/stsb.test.jsonl").write_text("{\n")
     done = evaluated(collection, workplace)

@@ -1,6 +1,7 @@
 """`sentkit probe`: how well a classifier on frozen vectors tells classes apart."""
 
 import math
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Annotated, BinaryIO, Literal
 
 import typer
@@ -16,7 +17,12 @@ FOLDS, SAMPLES = 10, 5
 
 
 def probe(
-    label: Annotated[str, typer.Option(metavar="NAME", help="The member that says a row's class.")],
+    label: Annotated[
+        str,
+        typer.Option(
+            metavar="NAME", help='The member that holds a row\'s class, as in {"label": "positive"}.'
+        ),
+    ],
     files: Annotated[
         list[str] | None, typer.Argument(metavar="[TRAIN]...", help="Rows with vectors; '-' is stdin.")
     ] = None,
@@ -34,7 +40,9 @@ def probe(
     ] = None,
     penalties: Annotated[
         str | None,
-        typer.Option(metavar="X,Y,...", help="To choose from: C of logreg, L2 of senteval. [default: above]"),
+        typer.Option(
+            metavar="X,Y,...", help="To choose from: C of logreg, L2 of senteval. [default: SentEval's]"
+        ),
     ] = None,
     folds: Annotated[
         int | None, typer.Option(min=3, metavar="N", help="Where folds are made. [default: 10]")
@@ -69,8 +77,8 @@ def probe(
 
     The tasks of SentEval (arXiv 1803.05449). A sentence is its vector, a pair (|u -
     v|, u * v). Reported for each TRAIN: the accuracy x 100 and what the most
-    frequent class alone would give, as a table on a terminal and else as a JSON
-    object a line. All rows are in memory; TRAIN, DEV and TEST must be of one space.
+    frequent class of TRAIN alone would give, as a table on a terminal and else as a
+    JSON object a line. All rows are in memory; TRAIN, DEV and TEST must be of one space.
 
     TRAIN alone: stratified folds; of each, C is that of 0.25 to 8 (powers of 2)
     which does best in folds of the rest; mean and standard deviation over the
@@ -92,15 +100,15 @@ def probe(
         raise UsageError("--folds: with --dev there are none")
     check_rows_output(output)
     asked = Question(
-        label,
-        head,
-        nhid or 0,
-        folds or FOLDS,
-        few_shot,
-        samples or SAMPLES,
-        parse_penalties(penalties),
-        seed,
-        jobs,
+        label=label,
+        head=head,
+        hidden=nhid or 0,
+        folds=folds or FOLDS,
+        shots=few_shot,
+        samples=samples or SAMPLES,
+        penalties=parse_penalties(penalties),
+        seed=seed,
+        jobs=jobs,
     )
     for path in filter(None, (dev, test)):
         check_input(path)
@@ -118,9 +126,8 @@ def probe(
         ) as inputs,
         open_output(output, force=force) as out,
     ):
-        records = [Probe(inputs, Files(path, test, dev), asked).answer() for path in inputs.paths]
-        warn_of_unfinished(console, records)
-        show(records, out, as_table=options.as_table(output, json=json))
+        records = (Probe(inputs, Files(path, test, dev), asked).answer() for path in inputs.paths)
+        show(records, out, console, as_table=options.as_table(output, json=json))
 
 
 def check_files(files: list[str], test: str | None, dev: str | None) -> None:
@@ -159,19 +166,20 @@ def parse_penalties(text: str | None) -> list[float] | None:
     return list(dict.fromkeys(found))
 
 
-def warn_of_unfinished(console: Console, records: "list[Record]") -> None:
-    for record in records:
-        if "not_converged" in record:
-            console.warn(f"{record['file']}: {record['not_converged']} fits did not converge")
-
-
-def show(records: "list[Record]", out: BinaryIO, *, as_table: bool) -> None:
+def show(records: "Iterable[Record]", out: BinaryIO, console: Console, *, as_table: bool) -> None:
+    """Each record as soon as it is there; a table, when all are."""
     import orjson
 
     from sentkit.labels.probes.probing import columns
 
+    lines = []
+    for record in records:
+        if "not_converged" in record:
+            console.warn(f"{record['file']}: {record['not_converged']} fits did not converge")
+        if as_table:
+            lines.append(columns(record))
+        else:
+            out.write(orjson.dumps(record) + b"\n")
+            out.flush()
     if as_table:
-        lines = [columns(record) for record in records]
         print_table(list(lines[0]), [list(line.values()) for line in lines], names=["file", "encoder"])
-    else:
-        out.writelines(orjson.dumps(record) + b"\n" for record in records)

@@ -86,7 +86,7 @@ CASES = (
         ("cluster", "-k", "1", "--truth", "label"),
         '{"embedding":[1,2],"label":"a"}\n{"embedding":[2,1],"label":2}\n',
         '{"embedding":[1,2],"label":null}',
-        '"label" is null, expected a string or a number',
+        '"label" is null, expected a string or a whole number',
         empty=65,
         names_files=True,
     ),

@@ -324,3 +324,46 @@ def test_a_report_is_one_json_object(sentkit, held):
 
     assert (done.code, done.out) == (0, b"")
     assert json.loads(Path("report.json").read_text())["file"] == "a.jsonl"
+
+
+def test_what_the_most_frequent_class_gives_is_of_the_rows_that_are_tested(sentkit, tmp_path, jsonl):
+    """Of 20 and 10 rows eight each are drawn: 12 of the 14 others are of the class that is frequent."""
+    rows = [{"embedding": [n % 7, n % 3], "kind": "y" if n % 3 else "x"} for n in range(30)]
+    (tmp_path / "a.jsonl").write_bytes(jsonl(*rows))
+    (found,) = sentkit("probe", "a.jsonl", "--label", "kind", "--few-shot", "8").rows
+
+    assert found["majority"] == pytest.approx(100 * 12 / 14)
+
+
+@pytest.mark.parametrize("test", [False, True])
+def test_one_penalty_needs_no_choice(sentkit, held, test, monkeypatch):
+    """Nor folds to choose in: three rows of each class will do for three folds."""
+    features, codes = held("a.jsonl", 1, 6)
+    held("b.jsonl", 2)
+    more = ("--test", "b.jsonl") if test else ()
+    (found,) = sentkit("probe", "a.jsonl", "--label", "kind", "--folds", 3, "--penalties", 2, *more).rows
+    expected = [
+        100 * model(2).fit(features[a], codes[a]).score(features[b], codes[b])
+        for a, b in folds(features, codes, 3)
+    ]
+
+    assert "penalty" not in found["protocol"]
+    assert found["choosing"] == [] if test else found["accuracies"] == expected
+
+
+def test_a_network_that_diverges_did_not_converge(sentkit, tmp_path, jsonl):
+    rows = [{"embedding": [1e30 * (n % 5), -1e30 * (n % 3)], "kind": n % 2} for n in range(60)]
+    (tmp_path / "a.jsonl").write_bytes(jsonl(*rows))
+    done = sentkit("probe", "a.jsonl", "--label", "kind", "--head", "senteval", "--folds", 3)
+
+    assert done.told == [
+        f"sentkit probe: warning: a.jsonl: {done.rows[0]['not_converged']} fits did not converge"
+    ]
+
+
+def test_what_is_done_is_not_lost_to_a_later_file(sentkit, held):
+    held("a.jsonl", 1)
+    held("b.jsonl", 2, names=("yes",))
+    done = sentkit("probe", "a.jsonl", "b.jsonl", "--label", "kind", "--folds", 3, "--penalties", 1)
+
+    assert (done.code, [row["file"] for row in done.rows]) == (65, ["a.jsonl"])

@@ -7,9 +7,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sentkit.errors import DataError
-from sentkit.formats.kinds import wrong_member
-from sentkit.formats.rows import Row
 from sentkit.formats.vectors import VectorReader, VectorRow
+from sentkit.labels.classes import class_of
 
 Features = NDArray[np.floating]
 Codes = NDArray[np.intp]
@@ -53,16 +52,6 @@ def features_of(row: VectorRow) -> NDArray[np.float32]:
     if not np.isfinite(features).all():
         raise row.row.error("the vectors of this pair are too large to multiply")
     return features
-
-
-def class_of(row: Row, label: str) -> str:
-    """As JSON spells it: tables have only strings, so that 1 and "1" are one class."""
-    value = row.values.get(label)
-    if not isinstance(value, str | int):
-        raise wrong_member(row, label, "a string or a whole number")
-    if value == "":
-        raise row.error(f'"{label}" is empty')
-    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def classes_of(examples: Examples, label: str) -> dict[str, int]:

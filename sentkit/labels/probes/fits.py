@@ -75,7 +75,7 @@ def heeding_warnings(work: Callable[[Fit], Outcome]) -> Iterator[Callable[[Fit],
     def heeded(asked: Fit) -> Outcome:
         fit.warned = False
         found = work(asked)
-        return replace(found, finished=not fit.warned)
+        return replace(found, finished=found.finished and not fit.warned)
 
     with warnings.catch_warnings():
         warnings.simplefilter("always", ConvergenceWarning)

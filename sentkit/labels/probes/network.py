@@ -4,7 +4,7 @@ Its default configuration: Adam, batches of 64, an L2 penalty that is added to t
 and a look at the dev rows every four epochs; the weights that did best there are kept.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -89,8 +89,8 @@ def learn(
     dev: tuple[Features, Codes],
     penalty: float,
     random: np.random.Generator,
-) -> Parameters:
-    """The parameters that did best on the dev rows."""
+) -> tuple[Parameters, bool]:
+    """The parameters that did best on the dev rows, and whether all stayed within numbers."""
     features, codes = train
     parameters = shape.start(random).astype(features.dtype)
     adam = Adam(parameters)
@@ -109,7 +109,7 @@ def learn(
             idle += 1
         if idle == TENACITY:
             break
-    return kept
+    return kept, bool(np.isfinite([parameters, adam.square]).all())
 
 
 def predict(shape: Shape, parameters: Parameters, features: Features) -> Codes:
@@ -128,8 +128,10 @@ class Network:
         train, dev = (fit.train, fit.dev) if fit.dev is not None else held_out(fit.train, random)
         shape = Shape(data.features.shape[1], self.hidden, data.classes)
         parts = [(data.features[rows], data.codes[rows]) for rows in (train, dev)]
-        parameters = learn(shape, parts[0], parts[1], fit.penalty, random)
-        return outcome(data, fit, predict(shape, parameters, data.features[fit.test]))
+        with np.errstate(over="ignore", invalid="ignore"):
+            parameters, finite = learn(shape, parts[0], parts[1], fit.penalty, random)
+            found = outcome(data, fit, predict(shape, parameters, data.features[fit.test]))
+        return replace(found, finished=finite)
 
 
 def held_out(

@@ -32,7 +32,7 @@ OF_NETWORKS = (1e-5, 1e-4, 1e-3, 1e-2)
 OF_FEW = (1.0,)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Question:
     """What is asked of files of vectors."""
 
@@ -82,6 +82,15 @@ class Probe:
     def given(self) -> list[Examples]:
         return [each for each in (self.train, self.dev, self.test) if each is not None]
 
+    @property
+    def chooses(self) -> bool:
+        """Whether there are several penalties."""
+        return len(self.grid) > 1
+
+    @property
+    def grid(self) -> Sequence[float]:
+        return self.question.grid(before_a_test=self.files.test is not None and self.files.dev is None)
+
     def read(self, path: str | None) -> Examples | None:
         return None if path is None else read_examples(self.reader, path, self.question.label)
 
@@ -92,9 +101,9 @@ class Probe:
             check_members(self.counts, shots, f"--few-shot {shots} draws", path)
             if self.files.test is None and len(self.train) == shots * len(self.counts):
                 raise DataError(f"no row is left to test, of {len(self.train)}", source=path)
-        elif self.files.dev is None:
+        elif self.files.dev is None and (self.files.test is None or self.chooses):
             check_members(self.counts, self.question.folds, f"--folds {self.question.folds}", path)
-            if self.files.test is None:
+            if self.files.test is None and self.chooses:
                 check_nested(self.counts, self.question.folds, path)
 
     def answer(self) -> Record:
@@ -108,8 +117,7 @@ class Probe:
         if asked.head == "logreg":
             features = features.astype(np.float64)  # so that rounding decides nothing
         data = Data(features, np.concatenate(self.codes), len(self.counts))
-        grid = asked.grid(before_a_test=self.files.test is not None and self.files.dev is None)
-        return Bench(data, asked.made(), grid, asked.seed, asked.jobs)
+        return Bench(data, asked.made(), self.grid, asked.seed, asked.jobs)
 
     def run(self, bench: Bench) -> Result:
         asked, total = self.question, len(bench.data.codes)
@@ -131,12 +139,11 @@ class Probe:
         if asked.shots is not None:
             where = "the other rows" if self.test is None else "TEST"
             return f"{asked.shots} rows of each class, drawn {asked.samples} times; tested on {where}"
-        if self.dev is not None:
-            return "penalty by accuracy on DEV; fitted to TRAIN; tested on TEST"
         folds = f"{asked.folds} stratified folds"
-        if self.test is not None:
-            return f"penalty by {folds} of TRAIN; fitted to all of it; tested on TEST"
-        return f"{folds}, the penalty of each by {folds} of the rest"
+        if self.test is None:
+            return folds + (f", the penalty of each by {folds} of the rest" if self.chooses else "")
+        by = "accuracy on DEV" if self.dev is not None else f"{folds} of TRAIN"
+        return (f"penalty by {by}; " if self.chooses else "") + "fitted to TRAIN; tested on TEST"
 
     def head_of_record(self, bench: Bench) -> Record:
         asked = self.question
@@ -159,7 +166,8 @@ class Probe:
         """What the most frequent class of TRAIN alone would give; and F1 of the second of two."""
         most = int(np.argmax(list(self.counts.values())))
         truth = self.codes[-1]
-        found: Record = {"majority": 100 * float(np.mean(truth == most))}
+        judged = truth if result.drawn is None else np.concatenate(self.codes)[result.drawn]
+        found: Record = {"majority": 100 * float(np.mean(judged == most))}
         if self.test is None:
             return found
         found["n_test"] = len(self.test)

@@ -56,6 +56,7 @@ class Result:
     penalties: list[float]  # the chosen ones
     folds: list[float] = field(default_factory=list)  # what the chosen penalty did while it was chosen
     predicted: Codes | None = None  # where there is one test
+    drawn: Places | None = None  # what was tested, where each sample leaves others
 
     @property
     def mean(self) -> float:
@@ -69,15 +70,25 @@ class Result:
 def nested(bench: Bench, rows: Places, count: int) -> Result:
     """Each fold is tested with the penalty that did best in folds of the rest."""
     outer = bench.folds(rows, count)
-    inner = [fit for train, _ in outer for fit in bench.grid(train, count)]
-    shares = np.reshape(bench.shares(inner), (count, len(bench.penalties), count))
-    penalties = [bench.penalties[bench.best(each)] for each in shares.tolist()]
+    penalties = chosen_within(bench, outer)
     last = (Fit(*fold, penalty) for fold, penalty in zip(outer, penalties, strict=True))
     return Result(bench.shares(last), penalties)
 
 
+def chosen_within(bench: Bench, outer: Sequence[tuple[Places, Places]]) -> list[float]:
+    """For each fold the penalty that did best in folds of its training rows."""
+    count = len(outer)
+    if len(bench.penalties) == 1:
+        return list(bench.penalties) * count
+    inner = [fit for train, _ in outer for fit in bench.grid(train, count)]
+    shares = np.reshape(bench.shares(inner), (count, len(bench.penalties), count))
+    return [bench.penalties[bench.best(each)] for each in shares.tolist()]
+
+
 def by_folds(bench: Bench, rows: Places, test: Places, count: int) -> Result:
     """The penalty that did best in folds of the rows; then all of them, and the test."""
+    if len(bench.penalties) == 1:
+        return tested(bench, Fit(rows, test, bench.penalties[0]), [])
     shares = np.reshape(bench.shares(bench.grid(rows, count)), (len(bench.penalties), count)).tolist()
     place = bench.best(shares)
     return tested(bench, Fit(rows, test, bench.penalties[place]), shares[place])
@@ -85,6 +96,8 @@ def by_folds(bench: Bench, rows: Places, test: Places, count: int) -> Result:
 
 def by_dev(bench: Bench, rows: Places, dev: Places, test: Places) -> Result:
     """The penalty that did best on the dev rows, which a network watches in the end too."""
+    if len(bench.penalties) == 1:
+        return tested(bench, Fit(rows, test, bench.penalties[0], dev=dev), [])
     shares = bench.shares(Fit(rows, dev, penalty, dev=dev) for penalty in bench.penalties)
     place = bench.best([[share] for share in shares])
     return tested(bench, Fit(rows, test, bench.penalties[place], dev=dev), [shares[place]])
@@ -102,7 +115,8 @@ def few_shot(bench: Bench, rows: Places, test: Places | None, *, shots: int, sam
         drawn = sample(bench.data.codes[rows], shots, np.random.default_rng([bench.seed, number]))
         rest = np.delete(rows, drawn) if test is None else test
         fits.append(Fit(rows[drawn], rest, bench.penalties[0]))
-    return Result(bench.shares(fits), [bench.penalties[0]] * samples)
+    left = np.concatenate([fit.test for fit in fits])
+    return Result(bench.shares(fits), [bench.penalties[0]] * samples, drawn=left)
 
 
 def sample(codes: Codes, shots: int, random: np.random.Generator) -> Places:

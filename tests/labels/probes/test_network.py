@@ -100,11 +100,13 @@ def test_what_is_learnt_is_what_torch_learns(hidden, seed):
     """From the same start and in the same order: the parameters that did best on the dev rows."""
     shape = Shape(4, hidden, 3)
     train, dev = drawn(150, seed), drawn(40, seed + 10)
-    found = learn(shape, train, dev, 1e-3, np.random.default_rng(7))
+    found, finite = learn(shape, train, dev, 1e-3, np.random.default_rng(7))
     reference = learnt_by_torch(shape, train, dev, 1e-3, np.random.default_rng(7))
     theirs = [p.detach().numpy().T.ravel() for p in reference.parameters()]
 
     assert found == pytest.approx(np.concatenate(theirs), abs=1e-9)
+
+    assert finite
 
 
 def looks_of(monkeypatch, train, dev):
