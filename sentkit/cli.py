@@ -15,6 +15,7 @@ import typer
 
 from sentkit import __version__
 from sentkit.commands import (
+    augment,
     build_entries,
     cat,
     cluster,
@@ -41,6 +42,7 @@ COMMANDS = (
     probe.probe,
     train.train,
     build_entries.build_entries,
+    augment.augment,
     cat.cat,
     inspect.inspect,
     export.export,

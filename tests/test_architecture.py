@@ -248,6 +248,13 @@ def test_looking_at_a_checkpoint_needs_its_tokenizer_and_no_torch(arguments):
     assert not modules & HEAVY
 
 
+def test_varying_sentences_needs_no_model():
+    code, modules = modules_after("augment", "--op", "delete", stdin="a cat\n")
+
+    assert code == 0
+    assert not modules & (HEAVY | {"tokenizers", "huggingface_hub", "rich", "safetensors"})
+
+
 def test_encode_runs_without_transformers():
     """Importing it takes seconds; the packed encoder needs none of it."""
     code, modules = modules_after("encode", stdin="a cat\n")

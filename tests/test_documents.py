@@ -44,6 +44,9 @@ def furnished(tmp_path_factory):
     reviews = [{"text": f"{word} {n}", "label": word} for n in range(12) for word in ("good", "bad")]
     (folder / "reviews.jsonl").write_text("".join(json.dumps(review) + "\n" for review in reviews))
     (folder / "dict.jsonl").write_text('{"word":"dog","definition":"an animal that barks"}\n')
+    synonyms = {"cat": ["kitten"], "dog": ["hound"], "sea": ["ocean"]}
+    thesaurus = [{"word": word, "synonyms": others} for word, others in synonyms.items()]
+    (folder / "thesaurus.jsonl").write_text("".join(json.dumps(row) + "\n" for row in thesaurus))
     run(["sentkit", "encode", "pairs.jsonl", "-o", "new.jsonl"], folder)
     run(["sentkit", "encode", "pairs.jsonl", "-o", "a.safetensors"], folder)
     run(["sentkit", "encode", "titles.txt", "-o", "titles.safetensors"], folder)

@@ -41,7 +41,7 @@ def members(line: bytes) -> dict[str, Span]:
     found: dict[str, Span] = {}
     start, last = _past(BLANK, line, line.index(b"{") + 1), line.rindex(b"}")
     while start < last:
-        name_end = _end_of_string(line, start)
+        name_end = end_of_string(line, start)
         value = _past(SEPARATOR, line, name_end)
         end = _end_of_value(line, value)
         name = orjson.loads(line[start:name_end])
@@ -58,7 +58,7 @@ def _past(pattern: re.Pattern[bytes], line: bytes, place: int) -> int:
     return found.end()
 
 
-def _end_of_string(line: bytes, start: int) -> int:
+def end_of_string(line: bytes, start: int) -> int:
     """Past the quote that ends the string; one behind an odd number of backslashes does not."""
     while True:
         quote = line.index(b'"', start + 1)
@@ -72,7 +72,7 @@ def _end_of_string(line: bytes, start: int) -> int:
 
 def _end_of_value(line: bytes, start: int) -> int:
     if line[start] == QUOTE:
-        return _end_of_string(line, start)
+        return end_of_string(line, start)
     if line[start] not in b"[{":
         return _past(WORD, line, start)
     depth, place = 0, start
@@ -81,7 +81,7 @@ def _end_of_value(line: bytes, start: int) -> int:
         assert bracket is not None, "the line has parsed as JSON"
         place = bracket.end()
         if bracket[0] == b'"':
-            place = _end_of_string(line, bracket.start())
+            place = end_of_string(line, bracket.start())
             continue
         depth += 1 if bracket[0] in b"[{" else -1
         if depth == 0:

@@ -14,6 +14,7 @@ NAMES = (
     "probe",
     "train",
     "build-entries",
+    "augment",
     "cat",
     "inspect",
     "export",

@@ -99,6 +99,13 @@ CASES = (
         empty=65,
     ),
     Case(
+        "augment",
+        ("augment", "--op", "delete"),
+        '{"text":"a cat"}\n',
+        '{"text":7}',
+        '"text" is a number, expected a string',
+    ),
+    Case(
         "fit",
         ("whiten", "fit", "--kind", "center", "-o", "-"),
         '{"embedding":[1,2],"_emb":"m:1"}\n{"embedding":[2,0],"_emb":"m:1"}\n',

@@ -1,0 +1,37 @@
+"""Words that go: here and there, or in spans (CLEAR, arXiv:2012.15466). One word stays at least."""
+
+from collections.abc import Sequence
+
+from sentkit.augment.draw import Draw
+from sentkit.augment.shares import Share, Spans
+from sentkit.augment.steps import Changed
+
+
+def delete(words: Sequence[str], draw: Draw, share: Share, mark: str | None = None) -> Changed:
+    """This share of the words goes."""
+    count = min(share.of(len(words)), len(words) - 1)
+    if count < 1:
+        return words, {"at": []}
+    at = draw.sorted(len(words), count)
+    return without(words, at, mark), {"at": at}
+
+
+def span_delete(words: Sequence[str], draw: Draw, spans: Spans, mark: str | None = None) -> Changed:
+    """So many disjoint spans go, or as many of them as leave a word."""
+    count, length = spans.fit(len(words), max(len(words) - 1, 0))
+    if not count:
+        return words, {"length": length, "at": []}
+    at = draw.spans(len(words), count, length)
+    gone = [start + place for start in at for place in range(length)]
+    return without(words, gone, mark), {"length": length, "at": at}
+
+
+def without(words: Sequence[str], gone: Sequence[int], mark: str | None) -> list[str]:
+    """The words at other places; the mark, where there is one, stands for each run of those that go."""
+    left, alone = list(words), set(gone) if mark is None else {place + 1 for place in gone}
+    for place in reversed(gone):
+        if place in alone:
+            del left[place]
+        else:
+            left[place] = str(mark)
+    return left

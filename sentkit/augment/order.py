@@ -1,0 +1,33 @@
+"""Words that change places: spans in pairs (CLEAR, arXiv:2012.15466), or neighbours."""
+
+from collections.abc import Sequence
+
+from sentkit.augment.draw import Draw
+from sentkit.augment.shares import Share, Spans
+from sentkit.augment.steps import Changed
+
+
+def reorder(words: Sequence[str], draw: Draw, spans: Spans) -> Changed:
+    """So many pairs of disjoint spans change places; within a span the order stays."""
+    pairs, length = spans.fit(len(words), len(words), each=2)
+    if not pairs:
+        return words, {"length": length, "at": []}
+    starts = draw.spans(len(words), 2 * pairs, length)
+    drawn = draw.some(2 * pairs, 2 * pairs)
+    at = [sorted((starts[i], starts[j])) for i, j in zip(drawn[::2], drawn[1::2], strict=True)]
+    moved = list(words)
+    for a, b in at:
+        moved[a : a + length], moved[b : b + length] = words[b : b + length], words[a : a + length]
+    return moved, {"length": length, "at": at}
+
+
+def swap(words: Sequence[str], draw: Draw, share: Share | None) -> Changed:
+    """Two neighbours change places: once, or as often as this share of the words and as finds room."""
+    count = min(1 if share is None else share.of(len(words)), len(words) // 2)
+    if not count:
+        return words, {"at": []}
+    at = draw.spans(len(words), count, 2)
+    moved = list(words)
+    for place in at:
+        moved[place], moved[place + 1] = words[place + 1], words[place]
+    return moved, {"at": at}

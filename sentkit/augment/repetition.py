@@ -1,0 +1,18 @@
+"""Words that are said twice (ESimCSE, arXiv:2109.04380, of words instead of word pieces)."""
+
+from collections.abc import Sequence
+
+from sentkit.augment.draw import Draw
+from sentkit.augment.shares import Share
+from sentkit.augment.steps import Changed
+
+
+def repeat(words: Sequence[str], draw: Draw, share: Share) -> Changed:
+    """This share of the words, each doubled where it stands."""
+    count = share.of(len(words))
+    if not count:
+        return words, {"at": []}
+    at = draw.sorted(len(words), count)
+    doubled = set(at)
+    said = [word for place, word in enumerate(words) for _ in range(1 + (place in doubled))]
+    return said, {"at": at}

@@ -1,0 +1,62 @@
+"""Values of operations: a share of the words, and a number of spans that are each such a share."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+SHARE = re.compile(r"(\d{1,9}(\.\d{0,30})?|\.\d{1,30})", re.ASCII)
+SPANS = re.compile(r"(\d{1,9})x(.*)", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """A share of the words, as the decimal that was written: of 100 words 0.29 is 29, and no float is."""
+
+    part: int
+    whole: int
+
+    def of(self, n: int) -> int:
+        """So many of n words: rounded down, but one at least where there are two."""
+        count = self.part * n // self.whole
+        return 1 if not count and self.part and n > 1 else count
+
+    @property
+    def note(self) -> Mapping[str, Any]:
+        return {"rate": self.part / self.whole}
+
+
+@dataclass(frozen=True, slots=True)
+class Spans:
+    """So many spans, each of this share of the words."""
+
+    count: int
+    share: Share
+
+    def fit(self, n: int, room: int, *, each: int = 1) -> tuple[int, int]:
+        """How many of them, and of what length, find room; `each` of them belong together."""
+        length = min(self.share.of(n), room // each)
+        return (min(self.count, room // (each * length)), length) if length else (0, 0)
+
+    @property
+    def note(self) -> Mapping[str, Any]:
+        return {"count": self.count, **self.share.note}
+
+
+def parse_share(text: str) -> Share:
+    """Of "0.3" three of ten; a ValueError for what is no number from 0 to 1."""
+    share = Fraction(text) if SHARE.fullmatch(text) else None
+    if share is None or share > 1:
+        raise ValueError("expected a share from 0 to 1")
+    return Share(share.numerator, share.denominator)
+
+
+def parse_spans(text: str) -> Spans:
+    """Of "5x0.05" five spans, each of one word in twenty."""
+    found = SPANS.fullmatch(text)
+    if found is None:
+        raise ValueError("expected COUNTxSHARE")
+    if int(found[1]) == 0:
+        raise ValueError("expected a count of 1 or more")
+    return Spans(int(found[1]), parse_share(found[2]))

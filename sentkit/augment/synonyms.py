@@ -1,0 +1,29 @@
+"""Words in the place of others that mean the same (CLEAR, arXiv:2012.15466)."""
+
+from collections.abc import Mapping, Sequence
+
+from sentkit.augment.bare import bare, capitalised
+from sentkit.augment.draw import Draw
+from sentkit.augment.shares import Share
+from sentkit.augment.steps import Changed
+
+Synonyms = Mapping[str, Sequence[str]]  # of a word in lower case
+
+
+def synonym(words: Sequence[str], draw: Draw, share: Share, synonyms: Synonyms) -> Changed:
+    """This share of the words, or all of them that have a synonym; which of several is drawn too."""
+    parts = [bare(word) for word in words]
+    able = [place for place, (_, core, _) in enumerate(parts) if core.lower() in synonyms]
+    count = min(share.of(len(words)), len(able))
+    if not count:
+        return words, {"at": [], "words": []}
+    at = [able[i] for i in draw.sorted(len(able), count)]
+    changed, chosen = list(words), []
+    for place in at:
+        before, core, after = parts[place]
+        choices = synonyms[core.lower()]
+        new = choices[draw.below(len(choices))]
+        new = capitalised(new) if core[0].isupper() else new
+        changed[place] = f"{before}{new}{after}"
+        chosen.append(new)
+    return " ".join(changed).split(), {"at": at, "words": chosen}  # a synonym may be of several words

@@ -1,0 +1,83 @@
+"""Operations by name: values, defaults, and what is refused."""
+
+import pytest
+
+from sentkit.augment.catalogue import OPERATIONS, check_flags, parse_operation, parse_operations
+from sentkit.errors import UsageError
+
+NOTHING = {"--synonyms": None, "--paraphrases": None, "--mark": None, "--key": None}
+
+
+@pytest.mark.parametrize(
+    ("name", "note"),
+    [
+        ("delete", {"rate": 0.7}),
+        ("span-delete", {"count": 5, "rate": 0.05}),
+        ("reorder", {"count": 5, "rate": 0.05}),
+        ("synonym", {"rate": 0.3}),
+        ("repeat", {"rate": 0.32}),
+        ("swap", {}),
+        ("negate", {}),
+        ("lower", {}),
+    ],
+)
+def test_a_value_that_is_left_out_is_the_papers(name, note):
+    """CLEAR: 70 % of the words, five spans of 5 %, 30 % of the words; ESimCSE: 0.32."""
+    assert parse_operation(name).note == note
+
+
+def test_a_default_is_what_is_written_out():
+    for name, kind in OPERATIONS.items():
+        if kind.default is not None:
+            assert parse_operation(name) == parse_operation(f"{name}={kind.default}")
+
+
+@pytest.mark.parametrize(
+    ("written", "problem", "advice"),
+    [
+        ("delet", 'no operation "delet"', 'did you mean "delete"?'),
+        ("span_delete=1x1", 'no operation "span_delete"', 'did you mean "span-delete"?'),
+        ("qq", 'no operation "qq"', "there are: delete, span-delete, reorder"),
+        ("", 'no operation ""', "there are:"),
+        ("delete=2", "expected a share from 0 to 1, for example delete=0.7", None),
+        ("delete=", "no value behind the =", None),
+        ("swap=1.1", "expected a share from 0 to 1, for example swap=0.1", None),
+        ("reorder=0x0.1", "expected a count of 1 or more, for example reorder=5x0.05", None),
+        ("lower=1", "lower takes no value", None),
+        ("negate=", "no value behind the =", None),
+    ],
+)
+def test_what_is_no_operation_is_refused(written, problem, advice):
+    with pytest.raises(UsageError) as error:
+        parse_operation(written)
+
+    assert str(error.value).startswith(f'--op "{written}": {problem}')
+    assert (error.value.advice or "").startswith(advice or "")
+
+
+@pytest.mark.parametrize("second", ["paraphrase", "negate=other"])
+def test_a_text_of_its_own_comes_first(second):
+    """It would undo what was done before it."""
+    assert parse_operations([second, "delete"])
+    with pytest.raises(UsageError, match="it can only come first"):
+        parse_operations(["delete", second])
+
+
+@pytest.mark.parametrize(
+    ("written", "given", "problem"),
+    [
+        ("synonym", {}, "--op synonym needs --synonyms FILE"),
+        ("paraphrase", {}, "--op paraphrase needs --paraphrases FILE"),
+        ("lower", {"--synonyms": ["x"]}, "--synonyms belongs to --op synonym"),
+        ("lower", {"--paraphrases": "x"}, "--paraphrases belongs to --op paraphrase"),
+        ("lower", {"--key": "id"}, "--key belongs to --op paraphrase"),
+        ("reorder", {"--mark": "X"}, "--mark belongs to --op delete and --op span-delete"),
+        ("delete", {"--mark": ""}, '--mark "": expected a word without blanks'),
+        ("span-delete", {"--mark": "a b"}, '--mark "a b": expected a word without blanks'),
+    ],
+)
+def test_flags_and_operations_belong_together(written, given, problem):
+    with pytest.raises(UsageError) as error:
+        check_flags(parse_operations([written]), {**NOTHING, **given})
+
+    assert str(error.value) == problem

@@ -1,0 +1,76 @@
+"""Draws: what they promise of themselves, against the definitions and by counting."""
+
+from collections import Counter
+from hashlib import blake2b
+from itertools import combinations, islice
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from sentkit.augment.draw import Draw, numbers
+
+some = settings(max_examples=60, deadline=None)
+
+
+def test_numbers_are_those_of_the_digests():
+    """Sixteen of 32 bits in the digest of the key, the next sixteen in the digest of that one."""
+    first = blake2b(b"key").digest()
+    both = first + blake2b(first).digest()
+    expected = [int.from_bytes(both[i : i + 4], "little") for i in range(0, 128, 4)]
+
+    assert list(islice(numbers(b"key"), 32)) == expected
+
+
+def test_a_shuffle_is_the_one_of_fisher_and_yates():
+    """Each number names one of those that are left, and the last of these takes its place."""
+    drawn, left = [], list(range(7))
+    for number in islice(numbers(b"x"), 4):
+        place = number * len(left) // 2**32
+        drawn.append(left[place])
+        left[place] = left[-1]
+        left.pop()
+
+    assert Draw(b"x").some(7, 4) == drawn
+
+
+@some
+@given(st.binary(max_size=8), st.integers(0, 60), st.data())
+def test_places_are_different_and_in_range(key, n, data):
+    k = data.draw(st.integers(0, n))
+    drawn = Draw(key).sorted(n, k)
+
+    assert drawn == sorted(set(drawn))
+    assert len(drawn) == k
+    assert all(0 <= place < n for place in drawn)
+    assert sorted(Draw(key).some(n, n)) == list(range(n))
+
+
+@some
+@given(st.binary(max_size=8), st.integers(1, 6), st.integers(1, 6), st.integers(0, 20))
+def test_spans_do_not_overlap(key, k, length, more):
+    n = k * length + more
+    starts = Draw(key).spans(n, k, length)
+    covered = [start + i for start in starts for i in range(length)]
+
+    assert len(starts) == k
+    assert len(set(covered)) == len(covered) == k * length
+    assert 0 <= min(covered) <= max(covered) < n
+
+
+@pytest.mark.parametrize(("n", "k"), [(5, 2), (5, 3), (4, 1)])
+def test_every_choice_is_as_likely_as_any_other(n, k):
+    """Of 6000 keys: each choice within five standard deviations of its share."""
+    found = Counter(tuple(Draw(b"%d" % key).sorted(n, k)) for key in range(6000))
+    choices = list(combinations(range(n), k))
+    share = 6000 / len(choices)
+
+    assert all(abs(found[choice] - share) < 5 * share**0.5 for choice in choices)
+
+
+def test_every_arrangement_of_spans_is_as_likely_as_any_other():
+    """Two spans of two words in six: six arrangements, counted by hand."""
+    found = Counter(tuple(Draw(b"%d" % key).spans(6, 2, 2)) for key in range(6000))
+
+    assert set(found) == {(0, 2), (0, 3), (0, 4), (1, 3), (1, 4), (2, 4)}
+    assert all(abs(count - 1000) < 5 * 1000**0.5 for count in found.values())

@@ -1,0 +1,72 @@
+"""Negations by rules, worked by hand."""
+
+import pytest
+
+from sentkit.augment.negation import negate
+
+DROPPED = {
+    "He does not like tea.": "He does like tea.",
+    "Not all dogs bark.": "All dogs bark.",
+    "It is NOT good.": "It is good.",
+    "I think not.": "I think.",
+    "He did not, however, go.": "He did, however, go.",
+    "He did (not) go.": "He did go.",
+    "It isn't, is it?": "It is, is it?",
+    "It isn\u2019t so.": "It is so.",
+    "You can't go.": "You can go.",
+    "WE CAN'T GO": "WE CAN GO",
+    "Won't you go?": "Will you go?",
+    "They cannot and will not go.": "They can and will not go.",
+    "He ca n't go , nor did n't he .": "He can go , nor did n't he .",
+    "Don't go.": "Do go.",
+}
+INSERTED = {
+    "The cat is asleep.": "The cat is not asleep.",
+    "He said that it was, and had been, fine.": "He said that it was not, and had been, fine.",
+    "They're tired.": "They're not tired.",
+    "It's raining.": "It's not raining.",
+    "The dog's bone was old.": "The dog's bone was not old.",
+    "Will Smith is an actor.": "Will Smith is not an actor.",
+    "In May he could go.": "In May he could not go.",
+    "Is he here?": "Is not he here?",
+    "SHE MUST GO": "SHE MUST not GO",
+    "I'd go.": "I'd not go.",
+}
+PREFIXED = {
+    "He likes tea.": "Not he likes tea.",
+    "The BBWAA began.": "Not the BBWAA began.",
+    "Rome fell.": "Not Rome fell.",
+    "I like tea.": "Not I like tea.",
+    "“A dog barks.”": "Not “a dog barks.”",
+    "tea": "Not tea",
+    "not": "Not not",
+}
+
+
+@pytest.mark.parametrize(
+    ("rule", "text", "negation"),
+    [
+        (rule, *pair)
+        for rule, pairs in (("drop", DROPPED), ("insert", INSERTED), ("prefix", PREFIXED))
+        for pair in pairs.items()
+    ],
+)
+def test_the_first_rule_that_applies(draw, rule, text, negation):
+    words = text.split()
+    negated, note = negate(words, draw())
+
+    assert " ".join(negated) == negation
+    assert note["rule"] == rule
+    assert words == text.split()
+
+
+@pytest.mark.parametrize("text", ["The cat is asleep.", "You can go.", "It's raining."])
+def test_twice_is_nothing(draw, text):
+    """A "not" that was set is the first that is taken out."""
+    once, _ = negate(text.split(), draw())
+
+    assert " ".join(negate(once, draw())[0]) == text
+
+
+def test_an_empty_text_has_no_negation(draw):
+    assert negate([], draw()) == ([], {"rule": "none"})

@@ -1,0 +1,338 @@
+"""`augment`: variants of sentences, the same in any shard, and a record that makes them again."""
+
+import gzip
+import json
+import random
+
+import pytest
+
+TEXTS = [
+    "The quick brown fox does not jump over the lazy dog today.",
+    "A man is playing a large guitar, and a woman sings.",
+    "Two   words",
+    "One",
+    "",
+    "The quick brown fox does not jump over the lazy dog today.",
+    *(" ".join(f"w{place}" for place in range(n)) for n in (5, 19, 20, 33, 60, 101)),
+]
+THESAURUS = '{"word":"large","synonyms":["big","huge"]}\n{"word":"quick","synonyms":["fast","rapid one"]}\n'
+OPERATIONS = (
+    ["delete=0.3"],
+    ["delete", "--mark", "[DEL]"],
+    ["span-delete"],
+    ["span-delete=3x0.2", "--mark", "[DEL]"],
+    ["reorder"],
+    ["repeat"],
+    ["swap"],
+    ["swap=0.2"],
+    ["synonym=0.5", "--synonyms", "thesaurus.jsonl"],
+)
+every = pytest.mark.parametrize("operation", OPERATIONS, ids=" ".join)
+
+
+@pytest.fixture
+def lines(jsonl):
+    return jsonl(*({"id": n, "text": text} for n, text in enumerate(TEXTS)))
+
+
+@pytest.fixture(autouse=True)
+def thesaurus(tmp_path):
+    (tmp_path / "thesaurus.jsonl").write_text(THESAURUS)
+
+
+def deleted(words, note):
+    gone = {start + place for start in note["at"] for place in range(note.get("length", 1))}
+    left = []
+    for place, word in enumerate(words):
+        if place not in gone:
+            left.append(word)
+        elif "mark" in note and place - 1 not in gone:
+            left.append(note["mark"])
+    return left
+
+
+def replaced(words, note):
+    for place, new in zip(note["at"], note["words"], strict=True):
+        words[place] = new + words[place][len(words[place].rstrip(",.")) :]
+    return words
+
+
+def moved(words, note):
+    pairs = note["at"] if note["op"] == "reorder" else [(place, place + 1) for place in note["at"]]
+    for a, b in pairs:
+        for place in range(note.get("length", 1)):
+            words[a + place], words[b + place] = words[b + place], words[a + place]
+    return words
+
+
+def doubled(words, note):
+    return [f"{word} {word}" if place in note["at"] else word for place, word in enumerate(words)]
+
+
+PLAIN = {"span-delete": deleted, "delete": deleted, "repeat": doubled, "synonym": replaced}
+
+
+def redone(text, note):
+    """What the note says was drawn, done by plain loops."""
+    return " ".join(PLAIN.get(note["op"], moved)(text.split(), note)) if note["at"] else text
+
+
+@every
+def test_the_record_makes_the_variant_again(sentkit, lines, operation):
+    done = sentkit("augment", "-q", "--op", *operation, "--views", 3, stdin=lines)
+
+    assert done.code == 0
+    assert len(done.rows) == 3 * len(TEXTS)
+    for number, row in enumerate(done.rows):
+        (run,) = row["augment"]
+        assert (run["seed"], run["view"], run["member"]) == (0, number % 3, "text_b")
+        assert row["text_a"] == TEXTS[number // 3]
+        assert row["text_b"] == redone(row["text_a"], run["ops"][0])
+
+
+def test_the_record_of_a_chain_makes_its_variant_again(sentkit, lines):
+    done = sentkit(
+        "augment", "-q", "--op", "repeat", "--op", "delete=.5", "--op", "reorder=2x0.2", stdin=lines
+    )
+    for row in done.rows:
+        text = row["text_a"]
+        for note in row["augment"][0]["ops"]:
+            text = redone(text, note)
+        assert row["text_b"] == text
+
+
+@every
+def test_the_same_text_has_the_same_variant_in_any_shard_and_order(sentkit, lines, operation):
+    whole = sentkit("augment", "-q", "--op", *operation, stdin=lines)
+    rows = lines.splitlines(keepends=True)
+    random.Random(1).shuffle(rows)
+    shards = [sentkit("augment", "-q", "--op", *operation, stdin=b"".join(rows[i::3])).out for i in range(3)]
+
+    assert sorted(b"".join(shards).splitlines()) == sorted(whole.out.splitlines())
+    assert whole.rows[0]["text_b"] == whole.rows[5]["text_b"]
+
+
+@every
+def test_a_seed_repeats_and_another_differs(sentkit, lines, operation):
+    first, again, other = (
+        sentkit("augment", "-q", "--op", *operation, "--seed", seed, stdin=lines) for seed in (3, 3, 4)
+    )
+
+    assert first.out == again.out
+    assert [row["text_b"] for row in first.rows] != [row["text_b"] for row in other.rows]
+
+
+def test_what_was_drawn_is_what_it_always_was(sentkit):
+    """Written down by a loop over the digests: four of thirteen places, by Fisher and Yates."""
+    from hashlib import blake2b
+
+    text = "a b c d e f g h i j k l m"
+    digest = blake2b(b"5/1/0:" + text.encode()).digest()
+    left, drawn = list(range(13)), []
+    for i in range(3):
+        place = int.from_bytes(digest[4 * i : 4 * i + 4], "little") * len(left) >> 32
+        drawn.append(left[place])
+        left[place] = left[-1]
+        left.pop()
+    done = sentkit("augment", "--op", "delete=0.3", "--views", 2, "--seed", 5, stdin=text)
+
+    assert done.rows[1]["augment"][0]["ops"][0]["at"] == sorted(drawn)
+
+
+def test_views_differ(sentkit):
+    done = sentkit("augment", "--op", "delete=0.5", "--views", 5, stdin=TEXTS[0])
+
+    assert len({row["text_b"] for row in done.rows}) == 5
+
+
+def test_every_other_byte_passes(sentkit):
+    row = b'{"id":12345678901234567890, "t" : "A\\u0042 c", "p":1.10, "x":{"t":"y"}}\n'
+    done = sentkit("augment", "--op", "lower", "--field", "text=t", stdin=row)
+    replaced = sentkit("augment", "--op", "lower", "--field", "text=t", "--replace", stdin=row)
+    record = b'{"member":"%b","seed":0,"view":0,"ops":[{"op":"lower"}]}'
+
+    assert done.out == (
+        b'{"id":12345678901234567890, "text_a" : "A\\u0042 c","text_b":"ab c", "p":1.10, "x":{"t":"y"},'
+        b'"augment":[%b]}\n' % (record % b"text_b")
+    )
+    assert replaced.out == (
+        b'{"id":12345678901234567890, "t" : "ab c", "p":1.10, "x":{"t":"y"},"augment":[%b]}\n'
+        % (record % b"t")
+    )
+
+
+def test_two_variants_make_a_pair(sentkit, lines):
+    """CLEAR's: both sides from the sentence, each by its own draw, and the record says how."""
+    first = sentkit("augment", "-q", "--op", "delete=0.3", "--views", 2, stdin=lines)
+    both = sentkit(
+        "augment", "-q", "--replace", "--field", "text=text_a", "--op", "delete=0.3", stdin=first.out
+    )
+    rows = [row for row in both.rows if len(row["text_b"].split()) > 9]
+
+    assert [row["text_b"] for row in both.rows] == [row["text_b"] for row in first.rows]
+    for before, row in zip(first.rows, both.rows, strict=True):
+        assert [run["member"] for run in row["augment"]] == ["text_b", "text_a"]
+        assert row["text_a"] == redone(before["text_a"], row["augment"][1]["ops"][0])
+    assert all(row["text_a"] != row["text_b"] for row in rows)  # the second run draws anew
+    assert all(a["text_a"] != b["text_a"] for a, b in zip(rows[::2], rows[1::2], strict=True))
+
+
+def test_variants_of_variants_say_what_they_went_through(sentkit):
+    once = sentkit("augment", "--replace", "--op", "swap", "--seed", 2, stdin="a b c d e")
+    twice = sentkit("augment", "--op", "repeat", "--op", "swap", stdin=once.out)
+    (row,) = twice.rows
+
+    assert [[op["op"] for op in run["ops"]] for run in row["augment"]] == [["swap"], ["repeat", "swap"]]
+    assert [run["seed"] for run in row["augment"]] == [2, 0]
+    assert row["text_a"] == redone("a b c d e", row["augment"][0]["ops"][0])
+
+
+def test_variants_of_a_row_of_its_own(sentkit, jsonl):
+    rows = jsonl({"text": "A cat sleeps.", "neg": "No cat sleeps."}, {"text": "Two dogs", "neg": "No dogs"})
+    done = sentkit("augment", "--op", "negate=neg", "--op", "lower", stdin=rows)
+
+    assert [row["text_b"] for row in done.rows] == ["no cat sleeps.", "no dogs"]
+    assert done.rows[0]["neg"] == "No cat sleeps."
+    assert done.rows[0]["augment"][0]["ops"][0] == {"op": "negate", "from": "neg", "number": 0, "of": 1}
+
+
+def test_paraphrases_are_found_by_their_key(sentkit, jsonl, tmp_path):
+    (tmp_path / "p.tsv").write_text("id\tparaphrase\n7\tone\n7\ttwo\n7\tthree\n8\tlast\n")
+    rows = jsonl({"text": "A", "id": 7}, {"text": "B", "id": "8"}, {"text": "C", "id": 9})
+    flags = ("--op", "paraphrase", "--paraphrases", "p.tsv", "--key", "id", "--views", 30)
+    done = sentkit("augment", *flags, stdin=rows)
+    texts = [row["text_b"] for row in done.rows]
+    notes = [row["augment"][0]["ops"][0] for row in done.rows]
+
+    assert set(texts[:30]) == {"one", "two", "three"}
+    assert [["one", "two", "three"][note["number"]] for note in notes[:30]] == texts[:30]
+    assert set(texts[30:60]) == {"last"}
+    assert set(texts[60:]) == {"C"}
+    assert done.told == ["sentkit augment: warning: paraphrase left 30 of 90 texts as they were"]
+
+
+def test_paraphrases_are_found_by_the_text(sentkit, jsonl, tmp_path):
+    """By the sentence, whatever it is called in the rows."""
+    (tmp_path / "p.jsonl").write_bytes(jsonl({"text": "A  cat.", "paraphrase": "One cat."}))
+    flags = ("--op", "paraphrase", "--paraphrases", "p.jsonl", "--field", "text=title")
+    done = sentkit("augment", *flags, stdin=jsonl({"title": "A  cat."}))
+
+    assert done.rows[0]["text_b"] == "One cat."
+
+
+def test_texts_that_stay_are_counted_for_each_operation(sentkit):
+    done = sentkit("augment", "--op", "delete", "--op", "lower", stdin="A B\nc\n\n")
+
+    assert done.told == [
+        "sentkit augment: warning: delete left 2 of 3 texts as they were",
+        "sentkit augment: warning: lower left 2 of 3 texts as they were",
+    ]
+    assert sentkit("augment", "-q", "--op", "delete", stdin="\n").err == ""
+
+
+def test_vectors_of_other_texts_are_told(sentkit):
+    row = '{"text":"A b","_emb":"m:1","embedding":[1,2]}\n'
+    done = sentkit("augment", "--replace", "--op", "swap", stdin=row * 3)
+
+    assert done.told == ["sentkit augment: warning: 3 rows hold vectors, which are of the texts before"]
+
+
+def test_vector_files_are_read_for_their_rows(sentkit):
+    sentkit("cat", "-o", "v.safetensors", stdin='{"text":"A b","embedding":[1,2]}')
+
+    assert [row["text_b"] for row in sentkit("augment", "--op", "swap", "v.safetensors").rows] == ["b A"]
+
+
+def test_wordnet_files_and_dictionaries_give_synonyms(sentkit, tmp_path, jsonl):
+    (tmp_path / "data.noun").write_text("  1 licence\n00000001 05 n 02 dog 0 domestic_dog 0 000 | x\n")
+    rows = jsonl({"entry": "cat", "synset": "1"}, {"entry": "kitty", "synset": "1"})
+    (tmp_path / "d.jsonl.gz").write_bytes(gzip.compress(rows))
+    flags = ("--op", "synonym=1", "--synonyms", "data.noun", "--synonyms", "d.jsonl.gz")
+
+    assert sentkit("augment", *flags, stdin="A dog, a Cat.").rows[0]["text_b"] == "A domestic dog, a Kitty."
+
+
+@pytest.mark.parametrize(
+    ("flags", "problem"),
+    [
+        ((), "no --op says what is to be done"),
+        (("--op", "delet"), '--op "delet": no operation "delet"'),
+        (("--op", "delete=1.5"), '--op "delete=1.5": expected a share from 0 to 1, for example delete=0.7'),
+        (("--op", "delete=x"), '--op "delete=x": expected a share from 0 to 1, for example delete=0.7'),
+        (("--op", "reorder=0x.1"), '--op "reorder=0x.1": expected a count of 1 or more'),
+        (("--op", "reorder=5"), '--op "reorder=5": expected COUNTxSHARE, for example reorder=5x0.05'),
+        (("--op", "synonym"), "--op synonym needs --synonyms FILE"),
+        (("--op", "paraphrase"), "--op paraphrase needs --paraphrases FILE"),
+        (("--op", "lower", "--synonyms", "thesaurus.jsonl"), "--synonyms belongs to --op synonym"),
+        (("--op", "lower", "--paraphrases", "p"), "--paraphrases belongs to --op paraphrase"),
+        (("--op", "lower", "--key", "id"), "--key belongs to --op paraphrase"),
+        (("--op", "lower", "--mark", "X"), "--mark belongs to --op delete and --op span-delete"),
+        (("--op", "delete", "--mark", "a b"), '--mark "a b": expected a word without blanks'),
+        (("--op", "lower", "--views", "0"), "invalid value for '--views': 0 is not in the range x>=1"),
+        (("--op", "synonym", "--synonyms", "-"), "standard input can be read for one thing only"),
+        (("--op", "lower", "-o", "x.safetensors"), "x.safetensors: a vector file is for vectors"),
+        (("--op", "lower", "--field", "text=augment"), '--field "text=augment": the record'),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_meant_is_wrong_usage(sentkit, flags, problem):
+    done = sentkit("augment", *flags, stdin="a b")
+
+    assert done.code == 2
+    assert done.out == b""
+    assert done.told[0].startswith(f"sentkit augment: {problem}")
+
+
+@pytest.mark.parametrize(
+    ("row", "flags", "problem"),
+    [
+        ({"text_a": "a b", "text_b": "c"}, ("swap",), '"text" is missing'),
+        ({"text": "a b", "text_b": "c"}, ("swap",), '"text_b" is there already'),
+        ({"text": "a b", "augment": "x"}, ("swap",), '"augment" is no record of what was drawn'),
+        ({"text": "a b"}, ("negate=neg",), '"neg" is missing'),
+        ({"text": "a b", "neg": 7}, ("negate=neg",), '"neg" is a number, expected a string'),
+        ({"text": "a b", "neg": ""}, ("negate=neg",), '"neg" is empty'),
+        ({"text": "a b"}, ("paraphrase", "--paraphrases", "p.tsv", "--key", "id"), '"id" is missing'),
+    ],
+)
+def test_rows_that_cannot_be_varied_are_bad_rows(sentkit, jsonl, tmp_path, row, flags, problem):
+    """They end the command with their place, or are left out and kept."""
+    (tmp_path / "p.tsv").write_text("id\tparaphrase\n7\tone\n")
+    good, bad = jsonl({"text": "A b", "neg": "no", "id": 7}), jsonl(row)
+    done = sentkit("augment", "--op", *flags, stdin=good + bad + good)
+    skipped = sentkit(
+        "augment", "--op", *flags, "--on-error", "skip", "--rejects", "bad.jsonl", stdin=good + bad + good
+    )
+
+    assert done.code == 65
+    assert done.told[0] == f"sentkit augment: -:2: {problem}"
+    assert skipped.code == 0
+    assert skipped.out == sentkit("augment", "--op", *flags, stdin=good * 2).out
+    assert (tmp_path / "bad.jsonl").read_bytes() == bad
+
+
+def test_a_file_without_synonyms_is_bad_data(sentkit, tmp_path):
+    (tmp_path / "none.jsonl").write_text('{"word":"a","synonyms":[]}\n')
+    done = sentkit("augment", "--op", "synonym", "--synonyms", "none.jsonl", stdin="a b")
+
+    assert (done.code, done.told) == (65, ["sentkit augment: none.jsonl: holds no synonyms"])
+
+
+def test_a_closed_pipe_is_quiet(shell, tmp_path):
+    (tmp_path / "many.txt").write_text("a cat and a dog\n" * 50_000)
+    done = shell("sentkit augment many.txt --op delete | head -2")
+
+    assert (done.code, done.err) == (0, "")
+    assert len(done.rows) == 2
+
+
+def test_variants_train_an_encoder(shell, tmp_path):
+    """Pairs of two variants go straight into a method that takes two views."""
+    (tmp_path / "t.txt").write_text("A cat sleeps here.\nTwo dogs run away.\nThe sea is wide today.\n")
+    done = shell(
+        "sentkit augment t.txt --op delete=0.3"
+        " | sentkit augment --replace --field text=text_a --op reorder"
+        " | sentkit train simcse -q -o ckpt --threads 1"
+    )
+
+    assert done.code == 0, done.err
+    assert json.loads((tmp_path / "ckpt/sentkit.json").read_text())["method"] == "simcse"
