@@ -104,15 +104,6 @@ def numbers(flag: str, text: str) -> list[int]:
     return list(dict.fromkeys(found))
 
 
-def warn_of_reading(console: Console, name: str, *, declared: bool, left_behind: Sequence[str]) -> None:
-    """What a person should know of how a checkpoint is read."""
-    if not declared:
-        console.warn(f"{name} does not say how it is read: mean is taken (--readout says otherwise)")
-    if left_behind:
-        steps = ", ".join(left_behind)
-        console.warn(f"{name} declares steps for another readout, which are left out: {steps}")
-
-
 @contextmanager
 def open_inputs(
     console: Console,

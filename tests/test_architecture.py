@@ -255,6 +255,27 @@ def test_varying_sentences_needs_no_model():
     assert not modules & (HEAVY | {"tokenizers", "huggingface_hub", "rich", "safetensors"})
 
 
+@pytest.mark.parametrize("model", ["words.txt", "words:binary"])
+@pytest.mark.parametrize("command", [("encode",), ("encode", "-n"), ("inspect",)], ids=" ".join)
+def test_static_models_run_on_numpy_alone(command, model, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "words.txt").write_text("a 1 0\ncat 0 1\n")
+    arguments = (*command, model) if command == ("inspect",) else (*command, "-m", model)
+    code, modules = modules_after(*arguments, stdin="a cat\n")
+
+    assert code == 0
+    assert not modules & (HEAVY | {"tokenizers", "huggingface_hub", "rich", "safetensors"})
+
+
+@pytest.mark.parametrize("command", [("encode", "-m"), ("encode", "-n", "-m"), ("inspect",)], ids=" ".join)
+def test_a_folder_of_model2vec_needs_its_tokenizer_and_no_torch(command, model2vec):
+    code, modules = modules_after(*command, str(model2vec()), stdin="a cat\n")
+
+    assert code == 0
+    assert "tokenizers" in modules
+    assert not modules & HEAVY
+
+
 def test_encode_runs_without_transformers():
     """Importing it takes seconds; the packed encoder needs none of it."""
     code, modules = modules_after("encode", stdin="a cat\n")

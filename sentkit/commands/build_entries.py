@@ -76,9 +76,8 @@ def build_entries(
     from sentkit.formats.checkpoints import read_checkpoint
     from sentkit.formats.kinds import EntryParser
     from sentkit.formats.store import read_rows
-    from sentkit.model import open_encoder
-    from sentkit.model.plan import default_budget
     from sentkit.model.stream import Tally, encode_windows, prepare
+    from sentkit.model.transformer import open_encoder
     from sentkit.model.words import OneToken
     from sentkit.transforms.averages import Averages
 
@@ -86,7 +85,7 @@ def build_entries(
     reports, tally = Progress(console, progress), Tally()
     checkpoint = read_checkpoint(model)
     reading = plan_entries(checkpoint, readout, template, full_stop, max_length)
-    opening_words(checkpoint, reading, console)
+    opening_words(checkpoint.name, reading.notes(checkpoint.name), console)
     check_place(output, force=force)
     with options.open_inputs(
         console,
@@ -110,7 +109,7 @@ def build_entries(
         encoder = open_encoder(checkpoint, reading, device=device, precision=precision)
         describe(encoder, console)
         averages = Averages(encoder.width)
-        for window in encode_windows(windows, encoder, batch_tokens or default_budget(encoder.device.type)):
+        for window in encode_windows(windows, encoder, batch_tokens or encoder.budget):
             add(window, parser, averages)
             reports.add(len(window), tally.add(each.tokens for each in window))
     reports.done()

@@ -10,10 +10,8 @@ from sentkit import options
 from sentkit.console import Console, Progress
 
 if TYPE_CHECKING:
-    from sentkit.formats.checkpoints import Checkpoint
     from sentkit.formats.sinks import Members, Sink
-    from sentkit.model.encoder import Encoder
-    from sentkit.model.reading import Reading
+    from sentkit.model import Encoder
     from sentkit.model.stream import Done, Tally, Window
     from sentkit.model.tokens import Tokens
 
@@ -62,6 +60,7 @@ def encode(
       sentkit encode pairs.jsonl -m CHECKPOINT | sentkit score --gold score
       sentkit encode titles.csv --field text=title -o titles.safetensors
       sentkit encode pairs.jsonl -m BASE --readout 'L*:cls,L*:mean' -o sweep
+      sentkit encode pairs.jsonl -m words:binary | sentkit score --gold score
 
     A row holds "text", or "text_a" and "text_b", or "anchor", "positive" and
     "negative"; whatever else it holds passes through byte for byte. It gets
@@ -69,23 +68,36 @@ def encode(
     the name of the space. One row out for each row in, in order, in constant
     memory. Several readouts, with commas between and L* for every layer, come
     from one pass: one vector file each, in the folder -o.
+
+    A static model has a vector for each word, and a text gets their mean (or
+    --readout max). It runs on numpy alone. MODEL is then one of these:
+
+    \b
+    FOLDER         of model2vec; 512 tokens are read unless --max-length says more
+    FILE           word vectors in text, as word2vec, GloVe or fastText (.vec)
+                   write them, also .gz or .zst
+    words:binary   no vectors: a number for each word of all rows, 1 where the
+                   text has it. Their cosine is the baseline of SemEval's STS
+                   tasks. All rows are read, and held, before the first is written
+
+    For a FILE a text is cut at blanks. A piece is looked up as written, then in
+    lower case; one not found is cut into words and runs of marks, looked up
+    likewise. What has no vector is left out and counted; a text without any known
+    word gets zeros. words:binary takes the words and runs of marks in lower case.
     """
-    from sentkit.formats.checkpoints import read_checkpoint
     from sentkit.formats.kinds import FIELDS, TextParser
     from sentkit.formats.sinks import open_sinks, output_paths
     from sentkit.formats.store import read_rows
-    from sentkit.model import open_encoder
-    from sentkit.model.plan import default_budget
-    from sentkit.model.reading import Wishes, plan_reading
-    from sentkit.model.stream import Tally, encode_windows, prepare
+    from sentkit.model import find_encoder
+    from sentkit.model.reading import Wishes
+    from sentkit.model.stream import Tally, encode_windows
 
     console = Console("encode", quiet, verbose)
     reports, tally = Progress(console, progress), Tally()
-    checkpoint = read_checkpoint(model)
     wishes = Wishes(readout, template, full_stop, prompt, max_length, normalize, dim, transform)
-    reading = plan_reading(checkpoint, wishes)
-    opening_words(checkpoint, reading, console)
-    paths = output_paths(output, [each.name for each in reading.readouts], force=force or dry_run)
+    found = find_encoder(model, wishes, device=device, precision=precision)
+    opening_words(found.name, found.notes, console)
+    paths = output_paths(output, found.readouts, force=force or dry_run)
     with options.open_inputs(
         console,
         files,
@@ -98,13 +110,13 @@ def encode(
         force=force,
     ) as inputs:
         texts, refuse = TextParser(inputs.fields), on_truncate == "error"
-        windows = prepare(read_rows(inputs, texts), reading.tokenizer, inputs.rejects, refuse_cut=refuse)
+        windows = found.windows(read_rows(inputs, texts), inputs.rejects, refuse_cut=refuse)
         if dry_run:
-            print_plan(windows, tally, batch_tokens or default_budget(device))
+            print_plan(windows, tally, batch_tokens or found.budget)
             return
-        encoder = open_encoder(checkpoint, reading, device=device, precision=precision)
+        encoder = found.encoder()
         describe(encoder, console)
-        done = encode_windows(windows, encoder, batch_tokens or default_budget(encoder.device.type))
+        done = encode_windows(windows, encoder, batch_tokens or encoder.budget)
         first = next(done, [])  # the first row decides what the vectors are called
         with open_sinks(
             paths,
@@ -138,12 +150,11 @@ def print_plan(windows: Iterable["Window"], tally: "Tally", budget: int) -> None
         out.write(orjson.dumps({**counts, "batches": count}) + b"\n")
 
 
-def opening_words(checkpoint: "Checkpoint", reading: "Reading", console: Console) -> None:
+def opening_words(name: str, notes: Iterable[str], console: Console) -> None:
     """Before torch is imported, which takes a second or two."""
-    console.note(f"loading {checkpoint.name}")
-    options.warn_of_reading(
-        console, checkpoint.name, declared=reading.declared, left_behind=reading.left_behind
-    )
+    console.note(f"loading {name}")
+    for note in notes:
+        console.warn(note)
 
 
 def describe(encoder: "Encoder", console: Console) -> None:
@@ -177,12 +188,5 @@ def marks(tokens: Sequence["Tokens"]) -> "Members":
 def closing_words(tally: "Tally", encoder: "Encoder", console: Console) -> None:
     if not tally.rows:
         console.warn("no rows")
-    if tally.cut:
-        length = encoder.reading.tokenizer.max_length
-        console.warn(
-            f"{tally.cut} of {tally.rows} rows were cut at {length} tokens (--on-truncate error refuses)"
-        )
-    if encoder.halved:
-        console.warn(
-            f"{encoder.halved} batches were halved to fit the device (--batch-tokens sets their size)"
-        )
+    for remark in encoder.remarks(tally):
+        console.warn(remark)

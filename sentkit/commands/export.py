@@ -39,9 +39,9 @@ def export(
 
     from sentkit.formats.checkpoints import read_checkpoint
     from sentkit.formats.export import export_checkpoint
-    from sentkit.model import open_encoder
     from sentkit.model.declaring import declaration_of
     from sentkit.model.reading import Wishes, plan_reading
+    from sentkit.model.transformer import open_encoder
 
     console = Console("export", quiet)
     checkpoint = read_checkpoint(model)
@@ -49,7 +49,8 @@ def export(
         readout, template, full_stop, prompt, max_length, normalise=normalize, transform=transform
     )
     reading = plan_reading(checkpoint, wishes)
-    options.warn_of_reading(console, model, declared=reading.declared, left_behind=reading.left_behind)
+    for note in reading.notes(model):
+        console.warn(note)
     encoder = open_encoder(checkpoint, reading, device="cpu", precision="fp32")
     declaration = declaration_of(encoder)
     lineage = {"parents": [model, *checkpoint.parents]}

@@ -112,15 +112,17 @@ def refuse_idle(path: str, record: dict[str, Any], *, gold: str | None, no_geome
 def describe(path: str, format: str | None, fields: list[str], geometry: "Geometry | None") -> dict[str, Any]:
     from pathlib import Path
 
-    from sentkit.formats.checkpoints import read_checkpoint
+    from sentkit.formats.wordvectors import holds_word_vectors
     from sentkit.metrics.vectorfile import describe_vectors
-    from sentkit.model.portrait import portrait
 
-    if path == "-" or Path(path).is_file():
+    if path == "-" or (Path(path).is_file() and not holds_word_vectors(path)):
         return describe_vectors(path, format, fields, geometry)
     if format or fields:
         raise UsageError("--from and --field are for a file of vectors, and this is a checkpoint")
-    return portrait(read_checkpoint(path))
+    from sentkit.model import find_encoder
+    from sentkit.model.reading import Wishes
+
+    return find_encoder(path, Wishes()).portrait()
 
 
 def flat(record: dict[str, Any], before: str = "") -> list[tuple[str, Any]]:

@@ -7,10 +7,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from sentkit.errors import DataError, NoInputError
+from sentkit.errors import DataError, NoInputError, UsageError
 from sentkit.formats.hub import find_model
 from sentkit.formats.jsonfiles import is_there, read_object, read_object_if_there
+from sentkit.formats.model2vec import is_model2vec
 from sentkit.formats.modules import Declared, read_modules, read_own
+
+WORD_SETS = "words:binary"  # the model that needs no file
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +55,14 @@ class Checkpoint:
 
 
 def read_checkpoint(name: str) -> Checkpoint:
-    folder = find_model(name)
+    """Of a model that has layers; a static one is refused."""
+    folder = None if name == WORD_SETS else find_model(name)
+    if folder is None or is_model2vec(folder):
+        raise UsageError(f"{name}: is a static model, which only encode and inspect read")
+    return checkpoint_in(folder, name)
+
+
+def checkpoint_in(folder: Path, name: str) -> Checkpoint:
     transformer, declared = read_modules(folder)
     own = read_object_if_there(folder / "sentkit.json")
     if "readout" in own:

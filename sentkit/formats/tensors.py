@@ -96,7 +96,7 @@ def _check_layout(entries: Mapping[str, Entry], base: int, size: int, source: st
         raise DataError(f"not a whole safetensors file: {wrong}", source=source)
 
 
-NUMPY = {"F16": "<f2", "F32": "<f4", "F64": "<f8", "I64": "<i8", "U8": "u1"}
+NUMPY = {"F16": "<f2", "F32": "<f4", "F64": "<f8", "I8": "i1", "I32": "<i4", "I64": "<i8", "U8": "u1"}
 
 
 def read_array(path: str | Path, name: str) -> NDArray[Any]:

@@ -1,16 +1,83 @@
-"""Text -> vectors. `open_encoder` is the door: torch is imported behind it, and nobody outside need know."""
+"""Text -> vectors. `find_encoder` is the door: torch is imported behind it, and nobody outside need know."""
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, Protocol
 
-from sentkit.formats.checkpoints import Checkpoint
-from sentkit.model.reading import Reading
+import numpy as np
+from numpy.typing import NDArray
 
-if TYPE_CHECKING:
-    from sentkit.model.encoder import Encoder
+from sentkit.formats.checkpoints import WORD_SETS, checkpoint_in
+from sentkit.formats.fingerprint import Spec
+from sentkit.formats.hub import BUNDLED, find_model
+from sentkit.formats.model2vec import is_model2vec
+from sentkit.formats.rows import Rejects
+from sentkit.model.reading import Wishes
+from sentkit.model.stream import Tally, TextRow, Window
+from sentkit.model.tokens import Tokens
 
 
-def open_encoder(checkpoint: Checkpoint, reading: Reading, *, device: str, precision: str) -> "Encoder":
-    """The checkpoint with its weights loaded, ready to turn tokens into vectors."""
-    from sentkit.model.encoder import Encoder
+class Encoder(Protocol):
+    """Tokens -> vectors."""
 
-    return Encoder(checkpoint, reading, device=device, precision=precision)
+    specs: list[Spec]  # of each readout: where its vectors come from
+    width: int
+    notes: list[str]  # what a person should be told before
+
+    @property
+    def device(self) -> object: ...
+
+    @property
+    def precision(self) -> str: ...
+
+    @property
+    def budget(self) -> int:
+        """Tokens in a batch."""
+        ...
+
+    def __call__(self, batch: Sequence[Tokens]) -> list[NDArray[np.float32]]: ...  # (b, width) a readout
+
+    def remarks(self, tally: Tally) -> list[str]:
+        """What a person should be told when all is done."""
+        ...
+
+
+class Model(Protocol):
+    """A model that was found, and how it will be read; its weights may not be loaded yet."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def notes(self) -> Sequence[str]: ...
+
+    @property
+    def readouts(self) -> Sequence[str]: ...
+
+    @property
+    def budget(self) -> int: ...
+
+    def windows(self, rows: Iterable[TextRow], rejects: Rejects, *, refuse_cut: bool) -> Iterator[Window]:
+        """The rows with their tokens."""
+        ...
+
+    def encoder(self) -> Encoder: ...
+
+    def portrait(self) -> dict[str, Any]:
+        """What it is, for `inspect`."""
+        ...
+
+
+def find_encoder(name: str, wishes: Wishes, *, device: str = "auto", precision: str = "auto") -> Model:
+    """The model of that name, be it static or one that runs through layers."""
+    from sentkit.model import tables
+    from sentkit.model.transformer import Transformer
+
+    file = name != BUNDLED and Path(name).exists() and not Path(name).is_dir()
+    folder = None if file or name == WORD_SETS else find_model(name)
+    if folder is not None and not is_model2vec(folder):
+        return Transformer(checkpoint_in(folder, name), wishes, device=device, precision=precision)
+    tables.check_machine(device, precision)
+    if folder is not None:
+        return tables.read_folder(folder, name, wishes)
+    return tables.read_vectors(name, wishes) if file else tables.read_sets(wishes)

@@ -19,14 +19,16 @@ from sentkit.formats.readout import Readout, parse_readout
 from sentkit.model.adapter import Adapter, load_adapter
 from sentkit.model.architecture import NotPacked, architecture_of
 from sentkit.model.bert import Bert, load_bert
+from sentkit.model.ending import all_steps, spec_behind, width_behind
 from sentkit.model.packed import pack
+from sentkit.model.plan import default_budget
 from sentkit.model.precision import pick_device, pick_precision
 from sentkit.model.reading import Reading
 from sentkit.model.readouts import check_pooler, read
+from sentkit.model.stream import Tally
 from sentkit.model.tokens import Tokens
 from sentkit.model.weights import canonical, fit, read_tensors, weights_hash
-from sentkit.transforms.affine import check_fitted, read_affine
-from sentkit.transforms.steps import Linear, Normalise, Step, Truncate
+from sentkit.transforms.steps import Linear, Normalise, Step
 
 ACTIVATIONS = {"Identity": False, "Tanh": True}  # of a dense layer: is it tanh
 
@@ -48,9 +50,11 @@ class Encoder:
             self.specs = [
                 self._spec(readout, weights.result()[readout.pooled]) for readout in reading.readouts
             ]
-        self.width = self.body.width
-        for step in self.steps:
-            self.width = step.width(self.width)
+        self.width = width_behind(self.steps, self.body.width)
+
+    @property
+    def budget(self) -> int:
+        return default_budget(self.device.type)
 
     @property
     def precision(self) -> str:
@@ -74,17 +78,12 @@ class Encoder:
         return {pooled: weights_hash(tensors, with_pooler=pooled) for pooled in wanted}
 
     def _steps(self) -> list[Step]:
-        """The declared steps, with unit length asked of the numbers that `dim` keeps, then the transform."""
-        steps: list[Step] = [
+        declared: list[Step] = [
             Normalise() if name == "normalise" else read_dense(self.checkpoint.folder / name)
             for name in self.reading.steps
         ]
-        last = [steps.pop()] if steps and isinstance(steps[-1], Normalise) else []
-        if self.reading.dim is not None:
-            steps.append(Truncate(self.reading.dim))
-        if last or self.reading.normalise:
-            steps.append(Normalise())
-        return steps if self.reading.transform is None else [*steps, read_affine(self.reading.transform)[0]]
+        reading = self.reading
+        return all_steps(declared, dim=reading.dim, normalise=reading.normalise, transform=reading.transform)
 
     def _spec(self, readout: Readout, weights: str) -> Spec:
         tokenizer = self.reading.tokenizer
@@ -108,11 +107,7 @@ class Encoder:
         spec = Spec(
             self._label(readout), digest([weights, rules_of(self.body), tokenizer.hash, read_as]), record
         )
-        for step in self.steps:
-            if step is self.steps[-1] and self.reading.transform is not None:
-                check_fitted(self.reading.transform, spec.emb)
-            spec = spec.after(step.suffix, step.hash)
-        return spec
+        return spec_behind(self.steps, spec, self.reading.transform)
 
     def _label(self, readout: Readout) -> str:
         """With the space that its vectors land in, where the pooler was trained for it by this readout."""
@@ -120,6 +115,16 @@ class Encoder:
         pooler = self.checkpoint.declared.pooler
         lands = pooler.lands_in and readout.reduction == parse_readout(pooler.readout).reduction
         return f"{label}>{pooler.lands_in}" if lands else label
+
+    def remarks(self, tally: Tally) -> list[str]:
+        found = []
+        if tally.cut:
+            cut = f"{tally.cut} of {tally.rows} rows were cut at {self.reading.tokenizer.max_length} tokens"
+            found.append(f"{cut} (--on-truncate error refuses)")
+        if self.halved:
+            halved = f"{self.halved} batches were halved to fit the device"
+            found.append(f"{halved} (--batch-tokens sets their size)")
+        return found
 
     def __call__(self, batch: Sequence[Tokens]) -> list[NDArray[np.float32]]:
         """One (b, width) for each readout."""

@@ -10,11 +10,14 @@ from typing import TypeVar
 T = TypeVar("T")
 
 FIRST_WINDOW, LAST_WINDOW = 32, 8192  # rows
+WIDE_WINDOW = 128  # where vectors have tens of thousands of numbers
 MAX_WINDOW_CHARACTERS = 8_000_000  # so that rows of a million words do not pile up
 BUDGETS = {"cpu": 2048, "cuda": 65536}  # tokens in a batch
 
 
-def windows(rows: Iterable[tuple[T, tuple[str, ...]]]) -> Iterator[list[tuple[T, tuple[str, ...]]]]:
+def windows(
+    rows: Iterable[tuple[T, tuple[str, ...]]], largest: int = LAST_WINDOW
+) -> Iterator[list[tuple[T, tuple[str, ...]]]]:
     """Rows with their texts in lists of 32, 128, 512, 2048, 8192, 8192 ..., fewer where texts are long."""
     size = FIRST_WINDOW
     window: list[tuple[T, tuple[str, ...]]] = []
@@ -24,7 +27,7 @@ def windows(rows: Iterable[tuple[T, tuple[str, ...]]]) -> Iterator[list[tuple[T,
         characters += sum(map(len, item[1]))
         if len(window) >= size or characters >= MAX_WINDOW_CHARACTERS:
             yield window
-            window, characters, size = [], 0, min(4 * size, LAST_WINDOW)
+            window, characters, size = [], 0, min(4 * size, largest)
     if window:
         yield window
 

@@ -9,12 +9,11 @@ from sentkit.formats.export import inexpressible
 from sentkit.formats.files import readable
 from sentkit.formats.tensors import read_header
 from sentkit.model.architecture import NotPacked, read_architecture
-from sentkit.model.reading import Reading, Wishes, depth_of, plan_reading, width_of
+from sentkit.model.reading import Reading, depth_of, width_of
 
 
-def portrait(checkpoint: Checkpoint) -> dict[str, Any]:
+def portrait(checkpoint: Checkpoint, reading: Reading) -> dict[str, Any]:
     config, said = checkpoint.config, checkpoint.declared
-    reading = plan_reading(checkpoint, Wishes())
     tokenizer = reading.tokenizer
     return {
         "model": readable(checkpoint.name),

@@ -41,6 +41,16 @@ class Reading:
     left_behind: tuple[str, ...]  # steps declared for another readout than the one asked for
     declared: bool  # False: nothing said how to read this checkpoint, and mean was taken
 
+    def notes(self, name: str) -> list[str]:
+        """What a person should know of how a checkpoint of that name is read."""
+        found = []
+        if not self.declared:
+            found.append(f"{name} does not say how it is read: mean is taken (--readout says otherwise)")
+        if self.left_behind:
+            steps = ", ".join(self.left_behind)
+            found.append(f"{name} declares steps for another readout, which are left out: {steps}")
+        return found
+
 
 def plan_reading(checkpoint: Checkpoint, wishes: Wishes) -> Reading:
     said, depth = checkpoint.declared, depth_of(checkpoint.config)

@@ -13,12 +13,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sentkit.formats.rows import Rejects, Row
-from sentkit.model.plan import batches, windows
-from sentkit.model.tokens import Tokenizer, Tokens
+from sentkit.model.plan import LAST_WINDOW, batches, windows
+from sentkit.model.tokens import Tokens
 
 T = TypeVar("T")
 
 AHEAD = 2  # windows
+Tokenise = Callable[[Sequence[str]], list[Tokens]]
 Encode = Callable[[Sequence[Tokens]], list[NDArray[np.float32]]]  # a batch -> (b, d) for each readout
 TextRow = tuple[Row, tuple[str, ...]]
 
@@ -40,10 +41,15 @@ class Done:
 
 
 def prepare(
-    rows: Iterable[TextRow], tokenizer: Tokenizer, rejects: Rejects, *, refuse_cut: bool = False
+    rows: Iterable[TextRow],
+    tokenizer: Tokenise,
+    rejects: Rejects,
+    *,
+    refuse_cut: bool = False,
+    largest: int = LAST_WINDOW,
 ) -> Iterator[Window]:
     """Windows of tokenised rows, equal texts once. A row that cannot be read whole goes to the rejects."""
-    for window in windows(rows):
+    for window in windows(rows, largest):
         places = {text: place for place, text in enumerate(dict.fromkeys(t for _, ts in window for t in ts))}
         tokens = tokenizer(list(places))
         kept = []
@@ -71,6 +77,8 @@ class Tally:
     texts: int = 0
     tokens: int = 0
     cut: int = 0  # rows
+    unknown: int = 0  # words, or tokens, that have no vector
+    empty: int = 0  # texts without any that has one
 
     def add(self, rows: Iterable[Sequence[Tokens]]) -> int:
         """Count rows by their texts' tokens; returns how many tokens these had."""
@@ -80,6 +88,8 @@ class Tally:
             self.texts += len(row)
             self.tokens += sum(len(tokens.ids) for tokens in row)
             self.cut += any(tokens.cut for tokens in row)
+            self.unknown += sum(tokens.unknown for tokens in row)
+            self.empty += sum(not tokens.ids for tokens in row)
         return self.tokens - before
 
 

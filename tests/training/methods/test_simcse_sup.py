@@ -10,9 +10,9 @@ import transformers
 
 from sentkit.errors import UsageError
 from sentkit.formats.checkpoints import read_checkpoint
-from sentkit.model import open_encoder
 from sentkit.model.reading import Wishes, plan_reading
 from sentkit.model.stream import encode_texts
+from sentkit.model.transformer import open_encoder
 from sentkit.training.batches import Order
 from sentkit.training.dev import read_dev
 from sentkit.training.finish import finish

@@ -1,0 +1,60 @@
+"""What a file that was taken for word vectors is instead, so that its owner knows what to do."""
+
+from typing import NoReturn
+
+import orjson
+
+from sentkit.errors import DataError
+
+FASTTEXT = (793712314).to_bytes(4, "little")  # fastText's models begin with it
+EXPECTED = 'expected word vectors: "the 0.418 0.24968 ..." on each line'
+REWRITE = (
+    "gensim rewrites it: KeyedVectors.load_word2vec_format(FILE, binary=True).save_word2vec_format(TEXT)"
+)
+CONTROL = bytes({*range(32)} - set(b"\t\n\r"))
+
+
+def refuse_foreign(path: str, first: bytes, second: bytes) -> NoReturn:
+    """By the first line, and by the one that should hold the first vector."""
+    found = kind_of(first, second)
+    if found is None:
+        raise DataError(EXPECTED, source=path, line=1 if second is first else 2)
+    raise DataError(f"{found[0]}, expected word vectors in text", source=path, advice=found[1])
+
+
+def kind_of(first: bytes, second: bytes) -> tuple[str, str | None] | None:
+    """Its kind, and how to make word vectors of it where that can be done."""
+    kinds = {
+        "an empty file": (not first, None),
+        "a zip file": (first.startswith(b"PK\x03\x04"), "unzip it, and name the text file in it"),
+        "a binary model of fastText": (first.startswith(FASTTEXT), "name the .vec file beside it"),
+        "a safetensors file": (is_safetensors(first), "a model2vec model is named by its folder"),
+        "rows of JSON": (is_json(first), None),
+        "the binary form of word2vec": (second is not first and not is_text(second), REWRITE),
+        "a binary file": (not is_text(first), None),
+    }
+    return next(((kind, advice) for kind, (is_it, advice) in kinds.items() if is_it), None)
+
+
+def is_safetensors(line: bytes) -> bool:
+    """The length of a header, in eight bytes, and the header."""
+    return line[5:9] == b"\0\0\0{"
+
+
+def is_json(line: bytes) -> bool:
+    try:
+        return isinstance(orjson.loads(line), dict | list)
+    except orjson.JSONDecodeError:
+        return False
+
+
+def is_text(line: bytes) -> bool:
+    try:
+        line.decode()
+    except UnicodeDecodeError:
+        return False
+    return not has_control(line)
+
+
+def has_control(line: bytes) -> bool:
+    return len(line.translate(None, CONTROL)) < len(line)
