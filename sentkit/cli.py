@@ -26,6 +26,7 @@ from sentkit.commands import (
     score,
     search,
     train,
+    translate,
     whiten,
 )
 from sentkit.commands.whiten import apply, fit, merge
@@ -41,6 +42,7 @@ COMMANDS = (
     cluster.cluster,
     probe.probe,
     train.train,
+    translate.translate,
     build_entries.build_entries,
     augment.augment,
     cat.cat,

@@ -1,4 +1,4 @@
-"""Small real encoders built in code; no test opens the network."""
+"""Small real encoders and translators built in code; no test opens the network."""
 
 import json
 import os
@@ -38,3 +38,77 @@ def model2vec(tmp_path: Path) -> Callable[..., Path]:
         return folder
 
     return made
+
+
+WORDS = (
+    "the a cat dog man woman sea plays runs sleeps sings makes music guitar small big old and is in on of to"
+)
+SIZES = {"d_model": 16, "max_position_embeddings": 48}
+SIZES |= {f"{side}_{name}": 2 for side in ("encoder", "decoder") for name in ("layers", "attention_heads")}
+SIZES |= {"encoder_ffn_dim": 24, "decoder_ffn_dim": 24}
+T5_SIZES = {"d_model": 16, "d_kv": 8, "d_ff": 24, "num_layers": 2, "num_heads": 2, "n_positions": 48}
+# So that random weights write more than one token again and again, and end.
+LIVELY = {"no_repeat_ngram_size": 2, "exponential_decay_length_penalty": [4, 1.3], "num_beams": 3}
+
+
+def word_pieces():
+    """A byte-pair tokenizer of some English words and all letters."""
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
+
+    made = Tokenizer(models.BPE(unk_token="<unk>"))
+    made.pre_tokenizer, made.decoder = pre_tokenizers.Metaspace(), decoders.Metaspace()
+    letters = " ".join("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.,:'")
+    special = ["<pad>", "</s>", "<unk>", "<s>"]
+    trainer = trainers.BpeTrainer(vocab_size=120, special_tokens=special, show_progress=False)
+    made.train_from_iterator([WORDS, letters], trainer)
+    made.post_processor = processors.TemplateProcessing(single="$A </s>", special_tokens=[("</s>", 1)])
+    return made
+
+
+def make_translator(kind, folder, seed=0):
+    """A tiny Marian, T5 or NLLB (an M2M100 of two languages) with random weights; NLLB starts from </s>."""
+    import torch
+    import transformers
+
+    pieces = word_pieces()
+    if kind == "nllb":
+        model = json.loads(pieces.to_str())["model"]
+        merges = [tuple(merge) for merge in model["merges"]]
+        codes = ["eng_Latn", "deu_Latn"]
+        tokenizer = transformers.NllbTokenizer(model["vocab"], merges, extra_special_tokens=codes)
+    else:
+        names = {"eos_token": "</s>", "pad_token": "<pad>", "unk_token": "<unk>"}
+        tokenizer = transformers.PreTrainedTokenizerFast(tokenizer_object=pieces, **names)
+    ids = {"pad_token_id": 0, "eos_token_id": 1, "decoder_start_token_id": int(kind == "nllb")}
+    ids["vocab_size"] = len(tokenizer)
+    torch.manual_seed(seed)
+    if kind == "marian":
+        config = transformers.MarianConfig(forced_eos_token_id=1, **SIZES, **ids)
+        model = transformers.MarianMTModel(config)
+    elif kind == "nllb":
+        model = transformers.M2M100ForConditionalGeneration(transformers.M2M100Config(**SIZES, **ids))
+    else:
+        model = transformers.T5ForConditionalGeneration(transformers.T5Config(**T5_SIZES, **ids))
+    with torch.no_grad():
+        for name, weight in model.named_parameters():
+            if weight.ndim > 1 and "embed_positions" not in name:
+                weight.normal_(std=1.0 if "shared" in name else 1.5 * weight.shape[-1] ** -0.5)
+    model.generation_config.update(**LIVELY, **({"max_length": 40} if kind == "marian" else {}))
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return Path(folder)
+
+
+@pytest.fixture(scope="session")
+def marian(tmp_path_factory) -> Path:
+    return make_translator("marian", tmp_path_factory.mktemp("translators") / "marian")
+
+
+@pytest.fixture(scope="session")
+def t5(tmp_path_factory) -> Path:
+    return make_translator("t5", tmp_path_factory.mktemp("translators") / "t5")
+
+
+@pytest.fixture(scope="session")
+def nllb(tmp_path_factory) -> Path:
+    return make_translator("nllb", tmp_path_factory.mktemp("translators") / "nllb")

@@ -31,9 +31,11 @@ PAIRS = [
 
 
 @pytest.fixture(scope="session")
-def furnished(tmp_path_factory):
+def furnished(tmp_path_factory, marian):
     """A folder with the files that the documents speak of."""
     folder = tmp_path_factory.mktemp("documents")
+    for name in ("EN-DE", "DE-EN"):
+        shutil.copytree(marian, folder / name)
     names = ("text_a", "text_b", "score", "topic")
     rows = [json.dumps(dict(zip(names, pair, strict=True))) + "\n" for pair in PAIRS]
     (folder / "pairs.jsonl").write_text("".join(rows))

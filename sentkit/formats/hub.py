@@ -10,7 +10,7 @@ from sentkit.errors import NoInputError, UnavailableError
 BUNDLED = "nano"
 HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?")
 OLDER = "pytorch_model*.bin"
-SMALL_FILES = ["*.json", "*.txt", "*.model", "*/*.json"]
+SMALL_FILES = ["*.json", "*.txt", "*.model", "*.spm", "*/*.json"]
 
 
 def find_model(name: str) -> Path:

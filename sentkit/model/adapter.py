@@ -4,6 +4,7 @@ transformers takes seconds to import, so only the functions here do it. Code fro
 """
 
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -64,7 +65,7 @@ class Adapter(nn.Module):
 def load_adapter(folder: Path) -> Adapter:
     """The encoder of a Hugging Face folder, in float32 and in evaluation mode."""
     transformers = quiet_transformers()
-    try:
+    with told(str(folder)):
         config = transformers.AutoConfig.from_pretrained(folder, **LOCAL)
         refuse(config, str(folder))
         model, report = transformers.AutoModel.from_pretrained(
@@ -74,13 +75,20 @@ def load_adapter(folder: Path) -> Adapter:
             output_loading_info=True,
             **LOCAL,
         )
-    except SentkitError:
-        raise
-    except Exception as error:  # a folder that is wrong can fail anywhere in transformers
-        reason = str(error).strip().partition("\n")[0] or type(error).__name__
-        raise DataError(f"transformers cannot load it: {reason}", source=str(folder)) from error
     has_pooler = check_weights(model, report["missing_keys"], str(folder))
     return Adapter(model.eval(), has_pooler=has_pooler, max_tokens=token_limit(model))
+
+
+@contextmanager
+def told(source: str) -> Iterator[None]:
+    """The library's errors as ours: a folder that is wrong can fail anywhere in transformers."""
+    try:
+        yield
+    except SentkitError:
+        raise
+    except Exception as error:
+        reason = str(error).strip().partition("\n")[0] or type(error).__name__
+        raise DataError(f"transformers cannot load it: {reason}", source=source) from error
 
 
 def quiet_transformers() -> ModuleType:

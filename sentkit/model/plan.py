@@ -46,6 +46,16 @@ def batches(lengths: Sequence[int], budget: int) -> list[list[int]]:
     return found
 
 
+def padded_batches(lengths: Sequence[int], budget: int) -> list[list[int]]:
+    """The same where all of a batch are filled up to its longest, and the filling counts."""
+    found: list[list[int]] = []
+    for place in sorted(range(len(lengths)), key=lambda place: -lengths[place]):
+        if not found or (len(found[-1]) + 1) * lengths[found[-1][0]] > budget:
+            found.append([])
+        found[-1].append(place)
+    return found
+
+
 def default_budget(device: str) -> int:
     """Tokens in a batch: what keeps a CPU's caches warm, or a GPU busy."""
     return BUDGETS["cuda" if device.startswith("cuda") else "cpu"]

@@ -29,6 +29,11 @@ class Window:
     rows: list[tuple[Row, list[int]]]  # a row, and the places of its texts
     tokens: list[Tokens]  # of the distinct texts
 
+    @property
+    def used(self) -> list[int]:
+        """The places of the texts that the rows still have, each once."""
+        return sorted({place for _, own in self.rows for place in own})
+
     def of(self, places: Sequence[int]) -> list[Tokens]:
         return [self.tokens[place] for place in places]
 
@@ -78,7 +83,7 @@ class Tally:
     tokens: int = 0
     cut: int = 0  # rows
     unknown: int = 0  # words, or tokens, that have no vector
-    empty: int = 0  # texts without any that has one
+    empty: int = 0  # texts without any that is read
 
     def add(self, rows: Iterable[Sequence[Tokens]]) -> int:
         """Count rows by their texts' tokens; returns how many tokens these had."""
@@ -95,7 +100,7 @@ class Tally:
 
 def encode_windows(prepared: Iterator[Window], encode: Encode, budget: int) -> Iterator[list[Done]]:
     for window in ahead(prepared, AHEAD):
-        used = sorted({place for _, own in window.rows for place in own})
+        used = window.used
         vectors = encode_texts(window.of(used), encode, budget)
         where = {place: i for i, place in enumerate(used)}
         yield [

@@ -41,6 +41,13 @@ class Tokens:
         return self.count > len(self.ids) + self.unknown
 
 
+def cut(ids: list[int], max_length: int, after: int) -> Tokens:
+    """At most so many of the ids: the end of the text goes, the `after` special ones behind it stay."""
+    if len(ids) <= max_length:
+        return Tokens(ids, len(ids))
+    return Tokens(ids[: max_length - after] + ids[len(ids) - after :], len(ids))
+
+
 class Tokenizer:
     """A tokenizer that never cuts by itself: `max_length` is applied here, and every cut is told."""
 
@@ -99,10 +106,7 @@ class Tokenizer:
     def _cut(self, ids: list[int]) -> Tokens:
         if not ids:
             return Tokens(ids, 0, problem="this tokenizer finds no token in the text")
-        if len(ids) <= self.max_length:
-            return Tokens(ids, len(ids))
-        kept = ids[: self.max_length - self.after] + ids[len(ids) - self.after :]
-        return Tokens(kept, len(ids))
+        return cut(ids, self.max_length, self.after)
 
     def _through(self, template: Template, whole: Sequence[str]) -> list[Tokens]:
         with told(self.source):

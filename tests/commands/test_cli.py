@@ -13,6 +13,7 @@ NAMES = (
     "cluster",
     "probe",
     "train",
+    "translate",
     "build-entries",
     "augment",
     "cat",

@@ -42,6 +42,13 @@ CASES = (
         '"text" is a number, expected a string',
         empty=65,
     ),
+    Case(
+        "translate",
+        ("translate",),
+        '{"text":"a cat"}\n',
+        '{"text":7}',
+        '"text" is a number, expected a string',
+    ),
     Case("score", ("score",), PAIR % 1, '{"embedding_a":[1,0],"_emb":"m:1"}', '"embedding_b" is missing'),
     Case(
         "gold",
@@ -137,7 +144,7 @@ skipping = pytest.mark.parametrize("case", [case for case in CASES if case.skips
 
 
 @pytest.fixture
-def run(sentkit, tiny, tmp_path_factory):
+def run(sentkit, tiny, marian, tmp_path_factory):
     """The command of a case, and the small checkpoint or the transform where it wants one."""
     transform = tmp_path_factory.mktemp("transforms") / "t.safetensors"
     write_affine(transform, np.eye(2), np.zeros(2), {})
@@ -146,7 +153,8 @@ def run(sentkit, tiny, tmp_path_factory):
         if case.command[0] == "search":  # which names its rows by a flag, and reads others too
             Path("corpus.jsonl").write_text(case.good)
             arguments = arguments if arguments[0].startswith("--") else ("--queries", *arguments)
-        model = ("-m", tiny) if case.command[0] in ("encode", "train", "build-entries") else ()
+        models = dict.fromkeys(("encode", "train", "build-entries"), tiny) | {"translate": marian}
+        model = ("-m", models[case.command[0]]) if case.command[0] in models else ()
         command = [transform if word == "T" else word for word in case.command]
         return sentkit(*command, *arguments, *model, **given)
 

@@ -1,0 +1,357 @@
+"""`translate`: texts replaced by their translations, rows kept, flags that go together, pipes of two."""
+
+import json
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROWS = b"""\
+{"id":12345678901234567890123,"text":"a cat sleeps","x":1.10}
+{"text":"the dog \\u0072uns" , "y":null}
+"""
+WORDS = ("the", "a", "cat", "dog", "man", "woman", "sea", "plays", "runs", "sleeps", "sings")
+
+
+def generated(folder, texts, **how):
+    """What `model.generate` of transformers makes of each text by itself."""
+    from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
+
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    model = AutoModelForSeq2SeqLM.from_pretrained(folder).eval()
+    inputs = (tokenizer(text, return_tensors="pt") for text in texts)
+    return [tokenizer.decode(model.generate(**each, **how)[0], skip_special_tokens=True) for each in inputs]
+
+
+@pytest.fixture
+def short():
+    """Forty texts of one to eight words, some of them equal; more than the first window."""
+    return [" ".join(WORDS[(3 * n + k * (n % 5 + 1)) % 11] for k in range(n % 8 + 1)) for n in range(40)]
+
+
+@pytest.mark.parametrize("beams", [1, 3])
+def test_lines_of_text_become_rows_of_translations(sentkit, marian, short, beams):
+    """In order; of two windows, and each as if it were alone."""
+    done = sentkit("translate", "-m", marian, "--beams", beams, stdin="\n".join(short) + "\n")
+
+    assert (done.code, done.err) == (0, "")
+    assert [row["text"] for row in done.rows] == generated(marian, short, num_beams=beams)
+
+
+def test_all_but_the_text_stays_byte_for_byte(sentkit, marian):
+    done = sentkit("translate", "-m", marian, stdin=ROWS)
+    first, second = (
+        json.dumps(text).encode() for text in generated(marian, ["a cat sleeps", "the dog runs"])
+    )
+
+    assert done.out == ROWS.replace(b'"a cat sleeps"', first).replace(b'"the dog \\u0072uns"', second)
+
+
+def test_the_text_can_be_kept(sentkit, marian):
+    """As the bytes it came in, at the end of the row."""
+    done = sentkit("translate", "-m", marian, "--keep", "before", stdin=ROWS)
+    lines = done.out.splitlines()
+
+    assert lines[0].endswith(b',"x":1.10,"before":"a cat sleeps"}')
+    assert lines[1].endswith(b',"before":"the dog \\u0072uns"}')
+
+
+def test_a_text_is_not_kept_where_something_is(sentkit, marian):
+    """A bad row, unless it may be replaced."""
+    done = sentkit("translate", "-m", marian, "--keep", "y", stdin=ROWS)
+    replaced = sentkit("translate", "-m", marian, "--keep", "y", "--replace", stdin=ROWS)
+
+    assert done.code == 65
+    assert done.told == [
+        'sentkit translate: -:2: "y" is there already',
+        "  use --replace to put the new one in its place",
+    ]
+    assert replaced.code == 0
+    assert replaced.rows[1]["y"] == "the dog runs"
+
+
+def test_one_text_of_a_pair_is_translated(sentkit, marian, jsonl):
+    row = {"text_a": "a cat", "text_b": "a dog", "score": 1}
+    done = sentkit("translate", "-m", marian, "--field", "text=text_b", stdin=jsonl(row))
+
+    assert done.rows == [{**row, "text_b": generated(marian, ["a dog"])[0]}]
+
+
+def test_a_pair_needs_to_be_told_which(sentkit, marian, jsonl):
+    done = sentkit("translate", "-m", marian, stdin=jsonl({"text_a": "a cat", "text_b": "a dog"}))
+
+    assert done.code == 65
+    assert done.told == ['sentkit translate: -:1: "text" is missing']
+
+
+def test_an_empty_text_passes_and_is_counted(sentkit, marian):
+    done = sentkit(
+        "translate", "-m", marian, "--keep", "k", stdin=b'{"text":"  "}\n{"text":"a cat"}\n{"text":""}\n'
+    )
+
+    assert done.out.splitlines()[::2] == [b'{"text":"  ","k":"  "}', b'{"text":"","k":""}']
+    assert done.told == ["sentkit translate: warning: 2 of 3 rows have an empty text, which passed as it was"]
+
+
+def test_long_texts_are_cut_and_counted(sentkit, marian):
+    """Or are bad rows, on request; the limit is of the model or of a flag."""
+    stdin = "a cat\n" + "a dog runs on " * 30 + "\n"
+    done = sentkit("translate", "-m", marian, stdin=stdin)
+    shorter = sentkit("translate", "-m", marian, "--max-length", 5, stdin=stdin)
+    refused = sentkit("translate", "-m", marian, "--on-truncate", "error", stdin=stdin)
+
+    assert done.told == [
+        "sentkit translate: warning: 1 of 2 rows were cut at 48 tokens (--on-truncate error refuses)"
+    ]
+    assert "1 of 2 rows were cut at 5 tokens" in shorter.err
+    assert refused.code == 65
+    assert refused.told[0].startswith("sentkit translate: -:2: ")
+    assert refused.told[0].endswith(" tokens, and only 48 are read")
+
+
+def test_translations_that_stop_for_want_of_room_are_counted(sentkit, marian):
+    done = sentkit("translate", "-m", marian, "--max-new-tokens", 2, stdin="a cat\n\na dog\n")
+
+    assert done.code == 0
+    assert done.told[0] == (
+        "sentkit translate: warning: 2 of 3 rows have a translation that stops at 2 tokens (--max-new-tokens)"
+    )
+
+
+def test_a_vector_of_the_text_before_is_told(sentkit, marian, jsonl):
+    """It passes, and is not that of the new text."""
+    row = {"text": "a cat", "embedding": [1, 2], "_emb": "m:1"}
+    done = sentkit("translate", "-m", marian, stdin=jsonl(row, {"text": "a dog"}))
+
+    assert done.rows[0]["embedding"] == [1, 2]
+    assert done.told == [
+        "sentkit translate: warning: 1 of 2 rows hold a vector of the text as it was"
+        " (sentkit encode --replace makes a new one)"
+    ]
+
+
+def test_samples_depend_on_the_seed_and_the_text_alone(sentkit, marian, short):
+    """Same seed, same bytes, whatever is computed at once; another seed, other texts."""
+    run = ("translate", "-m", marian, "--sample", "--temperature", 1.5)
+    stdin = "\n".join(short) + "\n"
+    done = sentkit(*run, "--seed", 5, stdin=stdin)
+    single = sentkit(*run, "--seed", 5, "--batch-tokens", 1, stdin=stdin)
+    other = sentkit(*run, "--seed", 6, stdin=stdin)
+    alone = sentkit(*run, "--seed", 5, stdin=short[17] + "\n")
+
+    assert done.out == single.out
+    assert alone.out == done.out.splitlines(keepends=True)[17]
+    assert sum(a != b for a, b in zip(done.rows, other.rows, strict=True)) > 30
+    texts = {}
+    for text, row in zip(short, done.rows, strict=True):
+        assert texts.setdefault(text, row["text"]) == row["text"]
+
+
+def test_top_k_of_one_is_greedy(sentkit, marian):
+    sampled = sentkit("translate", "-m", marian, "--sample", "--top-k", 1, "--top-p", 0.9, stdin="a cat\n")
+
+    assert sampled.out == sentkit("translate", "-m", marian, "--beams", 1, stdin="a cat\n").out
+
+
+def test_a_prefix_stands_before_every_text(sentkit, t5):
+    prefixed = sentkit("translate", "-m", t5, "--prefix", "the sea: ", stdin="a cat\na dog\n")
+
+    assert prefixed.out == sentkit("translate", "-m", t5, stdin="the sea: a cat\nthe sea: a dog\n").out
+
+
+def test_languages_are_told_to_a_model_of_many(sentkit, nllb):
+    """Each changes what comes out; a model of many is not run without them."""
+    there = ("--source-lang", "eng_Latn", "--target-lang", "deu_Latn")
+    back = ("--source-lang", "deu_Latn", "--target-lang", "eng_Latn")
+    done, turned = (sentkit("translate", "-m", nllb, *each, stdin="a cat\n") for each in (there, back))
+    without = sentkit("translate", "-m", nllb, stdin="a cat\n")
+
+    assert done.code == 0
+    assert done.out != turned.out
+    assert without.code == 2
+    assert without.told == [
+        "sentkit translate: this model knows 2 languages: give --source-lang and --target-lang",
+        "  there are: eng_Latn, deu_Latn",
+    ]
+
+
+def test_a_bad_row_can_be_left_out_of_its_window(sentkit, marian):
+    """One that is found bad when it is read, one when it is cut."""
+    stdin = b'{"text":"a cat"}\n{"text":1}\n{"text":"%b"}\n{"text":"a dog"}\n' % (b"a cat runs " * 40)
+    done = sentkit(
+        *("translate", "-m", marian, "--on-error", "skip", "--rejects", "bad.jsonl"),
+        *("--on-truncate", "error"),
+        stdin=stdin,
+    )
+
+    assert [row["text"] for row in done.rows] == generated(marian, ["a cat", "a dog"])
+    assert Path("bad.jsonl").read_bytes() == b"".join(stdin.splitlines(keepends=True)[1:3])
+    assert done.told[-1] == "sentkit translate: warning: 2 bad rows were left out"
+
+
+def test_rows_are_written_to_a_file(sentkit, marian):
+    done = sentkit("translate", "-m", marian, "-o", "out.jsonl.gz", stdin="a cat\n")
+    again = sentkit("translate", "-m", marian, "-o", "out.jsonl.gz", stdin="a cat\n")
+
+    assert (done.code, done.out) == (0, b"")
+    assert sentkit("cat", "out.jsonl.gz").rows == [{"text": generated(marian, ["a cat"])[0]}]
+    assert again.code == 73
+
+
+def test_rows_of_a_vector_file_are_translated_without_their_vectors(sentkit, marian, tiny):
+    sentkit("encode", "-m", tiny, "--readout", "mean", "-o", "v.safetensors", stdin="a cat\n")
+
+    assert sentkit("translate", "-m", marian, "v.safetensors").rows == [
+        {"text": generated(marian, ["a cat"])[0]}
+    ]
+
+
+# Wrong usage, and models that are none
+
+
+@pytest.mark.parametrize(
+    ("flags", "told"),
+    [
+        (("--beams", "0"), "invalid value for '--beams': 0 is not in the range x>=1"),
+        (("--sample", "--temperature", "0"), "--temperature 0"),
+        (("--sample", "--temperature", "nan"), "--temperature nan"),
+        (("--sample", "--temperature", "inf"), "--temperature inf"),
+        (("--sample", "--top-p", "0"), "--top-p 0"),
+        (("--sample", "--top-p", "1.5"), "--top-p 1.5"),
+        (("--sample", "--beams", "2"), "--sample draws one text, and does not go with --beams 2"),
+        (("--temperature", "2"), "--temperature belongs to --sample"),
+        (("--top-k", "2"), "--top-k belongs to --sample"),
+        (("--top-p", "1"), "--top-p belongs to --sample"),
+        (("--replace",), "--replace belongs to --keep"),
+        (("--keep", "text"), "--keep text: there the new text goes"),
+        (("--keep", 'a"b'), "--keep 'a\"b'"),
+        (("--keep", ""), "--keep ''"),
+        (("--field", "text_b=text"), '--field "text_b=text": no field "text_b"'),
+        (
+            ("--source-lang", "en"),
+            "--source-lang and --target-lang: this model has no languages to choose from",
+        ),
+        (("--max-length", "49"), "--max-length 49: this model has 48 positions"),
+        (("--max-new-tokens", "49"), "--max-new-tokens 49: this model has 48 positions"),
+        (("--max-new-tokens", "0"), "invalid value for '--max-new-tokens': 0 is not in the range x>=1"),
+        (("--device", "tpu"), 'no device "tpu"'),
+        (("-o", "out.safetensors"), "out.safetensors: a vector file is for vectors"),
+    ],
+)
+def test_flags_that_are_wrong_are_told(sentkit, marian, flags, told):
+    done = sentkit("translate", "-m", marian, *flags, stdin="a cat\n")
+
+    assert (done.code, done.out) == (2, b"")
+    assert done.told[0] == f"sentkit translate: {told}"
+    assert len(done.told) <= 2
+
+
+def test_a_model_must_be_named(sentkit):
+    """None comes with sentkit."""
+    done = sentkit("translate", stdin="a cat\n")
+
+    assert done.code == 2
+    assert done.told[0] == "sentkit translate: missing option '-m' / '--model'"
+
+
+@pytest.mark.parametrize(
+    ("model", "code", "told"),
+    [
+        ("nano", 65, 'nano: "bert" is no sequence-to-sequence model'),
+        ("./none", 66, "./none: no such checkpoint folder"),
+        ("folder", 66, "folder: is no checkpoint: it has no config.json"),
+        ("file", 66, "file: is a file, expected a checkpoint folder"),
+        ("bare", 66, "bare: has no model.safetensors and no pytorch_model.bin"),
+        ("no/such-model", 66, "no/such-model: no such folder here, and the hub is off"),
+    ],
+)
+def test_what_is_no_translator_is_told_by_its_name(sentkit, marian, model, code, told, capfd):
+    """In a line and perhaps another of what to do; the library below says nothing."""
+    Path("folder").mkdir()
+    Path("file").touch()
+    shutil.copytree(marian, "bare", ignore=shutil.ignore_patterns("*.safetensors"))
+    capfd.readouterr()
+    done = sentkit("translate", "-m", model, stdin="a cat\n")
+
+    assert (done.code, done.out) == (code, b"")
+    assert done.told[0] == f"sentkit translate: {told}"
+    assert len(done.told) <= 2
+    assert capfd.readouterr() == ("", "")
+
+
+def test_what_is_chosen_is_said_on_request(sentkit, marian):
+    done = sentkit("translate", "-m", marian, "-v", "--device", "cpu", stdin="a cat\n")
+    sampled = sentkit("translate", "-m", marian, "-v", "--sample", "--device", "cpu", stdin="a cat\n")
+
+    assert done.told == [
+        f"sentkit translate: loading {marian}",
+        "sentkit translate: 3 beams, reads 48 tokens, writes 39, cpu, fp32",
+    ]
+    assert sampled.told[1] == "sentkit translate: sampled, reads 48 tokens, writes 39, cpu, fp32"
+
+
+def test_precision_is_full_on_a_cpu_unless_asked(sentkit, marian):
+    done = sentkit("translate", "-m", marian, "-v", "--device", "cpu", "--precision", "bf16", stdin="a cat\n")
+
+    assert done.code == 0
+    assert done.told[1].endswith(", cpu, bf16")
+
+
+# Pipes and signals
+
+
+def test_two_in_a_pipe_translate_back(shell, marian, t5, tmp_path):
+    """The row goes on as a pair of the text and what became of it."""
+    (tmp_path / "a.txt").write_text("a cat sleeps\nthe old man\n")
+    done = shell(
+        f"sentkit translate a.txt -m {marian} --keep text_a --beams 1"
+        f" | sentkit translate -m {t5} --max-new-tokens 30 | sentkit encode --field text_b=text"
+    )
+    there = generated(marian, ["a cat sleeps", "the old man"], num_beams=1)
+    back = generated(t5, there, num_beams=3, max_new_tokens=30)
+
+    assert (done.code, done.err) == (0, "")
+    assert [row["text_a"] for row in done.rows] == ["a cat sleeps", "the old man"]
+    assert [row["text"] for row in done.rows] == back
+    assert all({"embedding_a", "embedding_b"} <= row.keys() for row in done.rows)
+
+
+def test_a_reader_that_leaves_is_no_mistake(shell, marian):
+    """It has its first rows before an endless stream ends."""
+    done = shell(f"yes 'a cat' | sentkit translate -m {marian} -q | head -2; exit ${{PIPESTATUS[1]}}")
+
+    assert (done.code, done.err) == (0, "")
+    assert done.out.count(b"\n") == 2
+
+
+@pytest.mark.parametrize(
+    ("number", "code", "told"),
+    [(signal.SIGINT, 130, ["sentkit translate: interrupted"]), (signal.SIGTERM, 143, [])],
+    ids=["ctrl-c", "terminated"],
+)
+def test_a_signal_ends_it_at_work(marian, tmp_path, number, code, told):
+    """In the middle of a stream: one line at most, and no half-written file."""
+
+    def heed():
+        """A shell's background jobs ignore Ctrl-C, and so would what they start."""
+        for each in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(each, signal.SIG_DFL)
+
+    program = [sys.executable, "-m", "sentkit", "translate", "-m", marian, "-o", "out.jsonl"]
+    pipes = dict.fromkeys(("stdin", "stderr"), subprocess.PIPE)
+    with subprocess.Popen(
+        [*program, "--progress", "json"], cwd=tmp_path, preexec_fn=heed, **pipes
+    ) as process:
+        process.stdin.write(b"".join(b"a cat and %d dogs\n" % n for n in range(3000)))
+        process.stdin.flush()
+        process.stderr.readline()  # a report: it translates
+        process.send_signal(number)
+        process.stdin.close()
+        heard = process.stderr.read().decode().splitlines()
+
+    assert process.returncode == code
+    assert [line for line in heard if not line.startswith("{")] == told
+    assert list(tmp_path.iterdir()) == []
