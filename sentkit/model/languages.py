@@ -21,8 +21,7 @@ def set_languages(
     tokenizer: Any, source: str | None, target: str | None, said: Mapping[str, Any]
 ) -> dict[str, int]:
     """Make the tokenizer read `source`; what comes back tells `generate` to write `target`."""
-    kinds = (each.__name__ for each in type(tokenizer).__mro__)
-    told_by = next((TOLD_BY[name] for name in kinds if name in TOLD_BY), None)
+    told_by = told_how(tokenizer)
     if told_by is None:
         if source is not None or target is not None:
             raise UsageError("--source-lang and --target-lang: this model has no languages to choose from")
@@ -37,6 +36,17 @@ def set_languages(
         )
     tokenizer.src_lang = checked("--source-lang", source, known)
     return {} if target is None else {told_by: known[checked("--target-lang", target, known)]}
+
+
+def told_how(tokenizer: Any) -> str | None:
+    """The argument of `generate` that says a language; None for tokenizers that have none."""
+    kinds = (each.__name__ for each in type(tokenizer).__mro__)
+    return next((TOLD_BY[name] for name in kinds if name in TOLD_BY), None)
+
+
+def language_tokens(tokenizer: Any) -> frozenset[int]:
+    """Tokens that are no words. M2M100's tokenizer does not always count them among its special ones."""
+    return frozenset() if told_how(tokenizer) is None else frozenset(known_languages(tokenizer).values())
 
 
 def known_languages(tokenizer: Any) -> dict[str, int]:

@@ -11,7 +11,7 @@ from sentkit.errors import DataError, UnavailableError, UsageError
 from sentkit.formats.checkpoints import Checkpoint
 from sentkit.formats.rows import Row
 from sentkit.formats.vectors import VECTOR_NAMES
-from sentkit.model.languages import set_languages
+from sentkit.model.languages import language_tokens, set_languages
 from sentkit.model.manner import Manner, limits_of, said_of_generation
 from sentkit.model.plan import padded_batches
 from sentkit.model.precision import pick_device, pick_precision
@@ -88,6 +88,7 @@ class Translator:
         self.tokenizer, self.notes = load_tokenizer(checkpoint)
         said = said_of_generation(checkpoint)
         self.languages = set_languages(self.tokenizer, manner.source_lang, manner.target_lang, said)
+        self.wordless = language_tokens(self.tokenizer)
         self.limits = limits_of(config.to_dict(), said, manner, usual=self.tokenizer.model_max_length)
         self.source = Source(self.tokenizer, manner.prefix, self.limits.read)
         self.model = load_model(checkpoint, config).to(self.device, dtype)
@@ -126,7 +127,8 @@ class Translator:
 
     def _read(self, ids: list[int]) -> Translation:
         end = next((place for place, token in enumerate(ids) if token in self.ends), len(ids))
-        text: str = self.tokenizer.decode(ids[:end], skip_special_tokens=True)
+        words = [token for token in ids[:end] if token not in self.wordless]
+        text: str = self.tokenizer.decode(words, skip_special_tokens=True)
         return Translation(text, full=end >= self.room)
 
     def _check_ids(self, batch: Sequence[Tokens]) -> None:

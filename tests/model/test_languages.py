@@ -6,7 +6,7 @@ import pytest
 import transformers
 
 from sentkit.errors import UsageError
-from sentkit.model.languages import known_languages, set_languages
+from sentkit.model.languages import known_languages, language_tokens, set_languages
 
 
 @pytest.fixture
@@ -80,5 +80,6 @@ def test_a_tokenizer_without_languages_takes_none() -> None:
     t5 = transformers.T5Tokenizer()
 
     assert set_languages(t5, None, None, {}) == {}
+    assert language_tokens(t5) == frozenset()
     with pytest.raises(UsageError, match="this model has no languages to choose from"):
         set_languages(t5, None, "de", {})

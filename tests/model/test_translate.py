@@ -332,3 +332,18 @@ def test_what_went_through_is_counted() -> None:
 
     assert counts.take(through(["xy", "", "z"], Doubled())) == 3
     assert (counts.rows, counts.full, counts.empty, counts.stale, counts.cut) == (3, 1, 1, 1, 0)
+
+
+def test_a_language_is_no_part_of_a_translation(folder: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where a tokenizer does not know it for a special token, as that of M2M100 may."""
+    translator = opened(folder("nllb"), "nllb")
+    expected = translated(translator, TEXTS)
+    german = translator.tokenizer.convert_tokens_to_ids("deu_Latn")
+    decode = translator.tokenizer.decode
+    monkeypatch.setattr(translator.tokenizer, "decode", lambda ids, **_: decode(ids))
+
+    assert german in translator.wordless
+    assert translated(translator, TEXTS) == expected
+
+
+# Empty, long and impossible texts
