@@ -6,6 +6,7 @@ from unicodedata import category
 from sentkit.augment.draw import Draw
 from sentkit.augment.steps import Changed
 
+CURLY = chr(0x2019)  # the apostrophe of typesetters
 SPOKEN = frozenset("#%&@")  # punctuation to Unicode, and words to whoever reads aloud
 
 
@@ -28,6 +29,18 @@ def is_punctuation(letter: str) -> bool:
 def capitalised(word: str) -> str:
     """With a capital first letter, and the others as they are."""
     return word[:1].upper() + word[1:]
+
+
+def plain(word: str) -> str:
+    """In lower case, with the apostrophe of typewriters."""
+    return word.lower().replace(CURLY, "'")
+
+
+def written_like(model: str, word: str) -> str:
+    """The word in the capitals of the model."""
+    if len(model) > 1 and model.isupper():
+        return word.upper()
+    return capitalised(word) if model[:1].isupper() else word
 
 
 def no_punctuation(words: Sequence[str], draw: Draw) -> Changed:

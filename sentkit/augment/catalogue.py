@@ -30,6 +30,8 @@ class Kind:
     default: str | None = None
     needs: str | None = None  # a flag that must be there
     marks: bool = False  # it puts --mark in
+    draws: bool = True  # another view may be another variant
+    brings: bool = False  # a text of its own, and works on no words
 
 
 # The shares are the papers': CLEAR (arXiv:2012.15466), and for repeat ESimCSE (arXiv:2109.04380).
@@ -55,10 +57,10 @@ OPERATIONS: Mapping[str, Kind] = {
         needs="--synonyms",
     ),
     "repeat": Kind(lambda share, more: partial(repetition.repeat, share=share), parse_share, "0.32"),
-    "negate": Kind(lambda member, more: negation.negate if member is None else None, str),
-    "lower": Kind(lambda _, more: bare.lower),
-    "no-punctuation": Kind(lambda _, more: bare.no_punctuation),
-    "paraphrase": Kind(lambda _, more: None, needs="--paraphrases"),
+    "negate": Kind(lambda member, more: negation.negate if member is None else None, str, draws=False),
+    "lower": Kind(lambda _, more: bare.lower, draws=False),
+    "no-punctuation": Kind(lambda _, more: bare.no_punctuation, draws=False),
+    "paraphrase": Kind(lambda _, more: None, needs="--paraphrases", brings=True),
 }
 
 
@@ -74,9 +76,18 @@ class Wanted:
         return OPERATIONS[self.name]
 
     @property
+    def member(self) -> str | None:
+        """The one that the row's own text is in."""
+        return self.value if isinstance(self.value, str) else None
+
+    @property
+    def brings_text(self) -> bool:
+        return self.kind.brings or self.member is not None
+
+    @property
     def note(self) -> Mapping[str, Any]:
-        if isinstance(self.value, str):
-            return {"from": self.value}
+        if self.member is not None:
+            return {"from": self.member}
         return {} if self.value is None else self.value.note
 
     def step(self, materials: Materials) -> Step:
@@ -90,7 +101,7 @@ def parse_operations(written: Sequence[str]) -> list[Wanted]:
         raise UsageError("no --op says what is to be done", advice=f"there are: {', '.join(OPERATIONS)}")
     wanted = [parse_operation(each) for each in written]
     for each in wanted[1:]:
-        if takes_another(each):
+        if each.brings_text:
             raise UsageError(
                 f"--op {each.name} puts another text in the place of the sentence: it can only come first"
             )
@@ -120,30 +131,31 @@ def is_word(text: str) -> bool:
     return text.isprintable() and text.split() == [text]
 
 
-def takes_another(wanted: Wanted) -> bool:
-    """Whether it brings a text of its own, and works on no words."""
-    return wanted.kind.make(wanted.value, Materials()) is None
-
-
 def nearest(name: str) -> str:
     close = get_close_matches(name, OPERATIONS, n=1, cutoff=CLOSE)
     return f'did you mean "{close[0]}"?' if close else f"there are: {', '.join(OPERATIONS)}"
 
 
-def check_flags(wanted: Sequence[Wanted], given: Mapping[str, object]) -> None:
+def check_flags(wanted: Sequence[Wanted], given: Mapping[str, object], views: int = 1) -> None:
     """What an operation needs is there, and nothing that none of them needs."""
-    needed = {each.kind.needs: each.name for each in wanted}
-    for kind_name, kind in OPERATIONS.items():
+    needed = {each.kind.needs for each in wanted}
+    for name, kind in OPERATIONS.items():
         if kind.needs is None:
             continue
-        if kind.needs in needed and not given[kind.needs]:
-            raise UsageError(f"--op {kind_name} needs {kind.needs} FILE")
-        if kind.needs not in needed and given[kind.needs]:
-            raise UsageError(f"{kind.needs} belongs to --op {kind_name}")
-    mark = given["--mark"]
+        if kind.needs in needed and given[kind.needs] is None:
+            raise UsageError(f"--op {name} needs {kind.needs} FILE")
+        if kind.needs not in needed and given[kind.needs] is not None:
+            raise UsageError(f"{kind.needs} belongs to --op {name}")
+    if given["--key"] is not None and "--paraphrases" not in needed:
+        raise UsageError("--key belongs to --op paraphrase")
+    if views > 1 and not any(each.kind.draws for each in wanted):
+        names = " and ".join(dict.fromkeys(each.name for each in wanted))
+        raise UsageError(f"--views {views}: all would be alike, for {names} draws nothing")
+    check_mark(wanted, given["--mark"])
+
+
+def check_mark(wanted: Sequence[Wanted], mark: object) -> None:
     if mark is not None and not any(each.kind.marks for each in wanted):
         raise UsageError("--mark belongs to --op delete and --op span-delete")
     if mark is not None and not is_word(str(mark)):
         raise UsageError(f'--mark "{mark}": expected a word without blanks')
-    if given["--key"] is not None and "--paraphrases" not in needed:
-        raise UsageError("--key belongs to --op paraphrase")

@@ -8,7 +8,8 @@ def listed(words: str) -> frozenset[str]:
 AUXILIARIES = listed("""
     am is are was were do does did have has had can could may might must shall should will would ought
 """)
-NAMES_TOO = listed("may will")  # with a capital rather a month and a man, at the beginning too
+NAMES_TOO = listed("may will")  # with a capital rather a month and a man, but in a question
+ASKED = listed("i you he she it we they this that these those there the a an my your his her our their")
 CONTRACTED = ("'m", "'re", "'ll", "'ve", "'d")
 WITH_IS = listed("""
     he's she's it's that's this's there's here's what's who's where's how's let's

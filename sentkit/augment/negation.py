@@ -6,12 +6,11 @@ gets "Not" set before it. "has" and "did" are taken for auxiliaries wherever the
 
 from collections.abc import Sequence
 
-from sentkit.augment.bare import bare, capitalised
+from sentkit.augment.bare import bare, capitalised, plain, written_like
 from sentkit.augment.draw import Draw
-from sentkit.augment.english import AUXILIARIES, CONTRACTED, CUT, NAMES_TOO, SMALL, WITH_IS, WITH_NOT
+from sentkit.augment.english import ASKED, AUXILIARIES, CONTRACTED, CUT, NAMES_TOO, SMALL, WITH_IS, WITH_NOT
 from sentkit.augment.steps import Changed
 
-CURLY = chr(0x2019)  # the apostrophe of typesetters
 NT = "n't"
 
 
@@ -25,10 +24,6 @@ def negate(words: Sequence[str], draw: Draw) -> Changed:
     return found or (words, {"rule": "none"})
 
 
-def plain(word: str) -> str:
-    return word.lower().replace(CURLY, "'")
-
-
 def without_not(words: Sequence[str]) -> Changed | None:
     for place, word in enumerate(words):
         before, core, after = bare(word)
@@ -36,8 +31,9 @@ def without_not(words: Sequence[str]) -> Changed | None:
         note = {"rule": "drop", "at": place}
         if small in ("not", NT) and len(words) > 1:
             return without(words, place), note
-        if small in WITH_NOT or (small.endswith(NT) and len(small) > len(NT)):
-            positive = written_like(core, WITH_NOT.get(small, small[: -len(NT)]))
+        stem, contracted, more = small.rpartition(NT)
+        if small in WITH_NOT or (contracted and stem and more in ("", "'ve")):
+            positive = written_like(core, WITH_NOT.get(small, WITH_NOT.get(stem + NT, stem) + more))
             return [*words[:place], f"{before}{positive}{after}", *words[place + 1 :]], note
     return None
 
@@ -60,22 +56,18 @@ def without(words: Sequence[str], place: int) -> list[str]:
 def with_not(words: Sequence[str]) -> Changed | None:
     for place, word in enumerate(words):
         before, core, after = bare(word)
-        if is_auxiliary(before, core, first=place == 0):
-            changed = [*words[:place], before + core, f"not{after}", *words[place + 1 :]]
+        asks = place == 0 and plain(words[1]) in ASKED if len(words) > 1 else False
+        if is_auxiliary(before, core, first=place == 0, asks=asks):
+            new = "NOT" if len(core) > 1 and core.isupper() else "not"
+            changed = [*words[:place], before + core, f"{new}{after}", *words[place + 1 :]]
             return changed, {"rule": "insert", "at": place + 1}
     return None
 
 
-def is_auxiliary(before: str, core: str, *, first: bool) -> bool:
+def is_auxiliary(before: str, core: str, *, first: bool, asks: bool) -> bool:
+    """`first` in its sentence, which then may have a capital; and it `asks` where a pronoun follows."""
     small = plain(core)
     if small in AUXILIARIES:
-        as_first = first and small not in NAMES_TOO
+        as_first = first and (asks or small not in NAMES_TOO)
         return core == small or core.isupper() or as_first
     return small in WITH_IS or plain(before + core).endswith(CONTRACTED)
-
-
-def written_like(model: str, word: str) -> str:
-    """The word in the capitals of the model."""
-    if len(model) > 1 and model.isupper():
-        return word.upper()
-    return capitalised(word) if model[:1].isupper() else word

@@ -82,9 +82,10 @@ def augment(
     sentkit-rows).
 
     Words lie between blanks. A share of them is rounded down, but one word at least
-    where there are two, and never all of them go. Of spans there are as many as fit.
-    --mark '[DEL]' stands for each run of words that goes, and is a word to the
-    operations behind it. The values are those of CLEAR (arXiv:2012.15466) and, for
+    where there are two, and never all of them go. A span is of one word at least, and
+    there are as many as fit: of ten words span-delete leaves five. --mark '[DEL]'
+    stands for each run of words that delete takes, and for each span, and is a word to
+    the operations behind it. The values are those of CLEAR (arXiv:2012.15466) and, for
     repeat, of ESimCSE (arXiv:2109.04380).
 
     negate takes the first "not" out (can't becomes can), else sets one behind the
@@ -94,8 +95,9 @@ def augment(
     --synonyms holds rows of "word" and "synonyms" (a list, in tables with commas
     between), or of "entry" and "synset", or is a data file of WordNet (data.noun).
     Words such as "a", "in" and "who", which mean something else in a dictionary,
-    have no synonyms in its synsets. --paraphrases holds rows of --key and
-    "paraphrase", several of a key or one. Both files are held in memory.
+    are left out of its synsets; an entry of several words is never looked up.
+    --paraphrases holds rows of --key and "paraphrase", several of a key or one. Both
+    files are held in memory.
 
     A draw hangs on --seed, the text, the view and the operation's number in the row
     alone: the same text has the same variant in any file, shard or order.
@@ -108,8 +110,8 @@ def augment(
 
     console = Console("augment", quiet)
     wanted = parse_operations(op or [])
-    others = {"--synonyms": synonyms, "--paraphrases": paraphrases}
-    check_flags(wanted, {**others, "--mark": mark, "--key": key})
+    others = {"--synonyms": synonyms or None, "--paraphrases": paraphrases}
+    check_flags(wanted, {**others, "--mark": mark, "--key": key}, views)
     check_rows_output(output)
     with options.open_inputs(
         console,
@@ -122,7 +124,7 @@ def augment(
         output=output,
         force=force,
     ) as inputs:
-        refuse_two_of_standard_input(inputs, [*(synonyms or []), *([paraphrases] if paraphrases else [])])
+        refuse_two_of_standard_input(inputs, [*(synonyms or []), paraphrases or ""])
         rows = VariantRows(inputs.fields.get("text", "text"), replace=replace)
         chain = make_chain(wanted, mark, synonyms, seed)
         texts = other_texts(wanted[0], paraphrases, key or "text", inputs)
@@ -158,11 +160,10 @@ def other_texts(first: "Wanted", paraphrases: str | None, key: str, inputs: "Inp
     from sentkit.formats.thesaurus import name_in, read_paraphrases
 
     if paraphrases is not None:
-        found, member = read_paraphrases(paraphrases, key), inputs.fields.get(key, key)
-        return lambda row: found.get(name_in(row, member), ())
-    if isinstance(first.value, str):
-        return lambda row: [filled(row, first.value)]
-    return lambda row: ()
+        found, theirs = read_paraphrases(paraphrases, key), inputs.fields.get(key, key)
+        return lambda row: found.get(name_in(row, theirs), ())
+    member = first.member
+    return (lambda row: [filled(row, member)]) if member is not None else lambda row: ()
 
 
 def vary(
@@ -185,4 +186,4 @@ def closing_words(chain: "Chain", rows: "VariantRows", console: Console) -> None
         if left:
             console.warn(f"{step.name} left {left} of {chain.texts} texts as they were")
     if rows.with_vectors:
-        console.warn(f"{rows.with_vectors} rows hold vectors, which are of the texts before")
+        console.warn(f"rows that hold vectors of the texts before: {rows.with_vectors}")

@@ -45,7 +45,8 @@ def inspect(
       sentkit encode pairs.jsonl | sentkit inspect - --gold score
 
     Of a checkpoint: the architecture, its sizes, how it says it is read and who
-    says so, the tokenizer, the parents. Of vectors (a vector file, rows with
+    says so, the tokenizer, the parents; of a static model: how many words it knows,
+    and how wide it is. Of vectors (a vector file, rows with
     vectors, or an affine file): how many, their norms, zeros, duplicates, NaN, and
     where they come from.
 

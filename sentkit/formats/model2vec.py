@@ -52,8 +52,12 @@ class Model2Vec:
         found = {name: read_array(self.tensors, name) for name in self.entries}
         rows, places, weights = (found.get(name) for name in ("embeddings", "mapping", "weights"))
         assert rows is not None
+        with np.errstate(over="ignore"):
+            rows = rows.astype(np.float32, copy=False)
+        if not np.isfinite(rows).all():
+            raise DataError('"embeddings" holds NaN or too large a number', source=str(self.tensors))
         return Table(
-            rows.astype(np.float32, copy=False),
+            rows,
             None if places is None else self._within(places.astype(np.int64), len(rows)),
             None if weights is None else weights.astype(np.float32),
         )

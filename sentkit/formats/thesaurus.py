@@ -13,6 +13,7 @@ from sentkit.formats.rows import Inputs, Row
 
 SYNSET = re.compile(r"\d{8} \d{2} [nvasr] ([0-9a-f]{2}) (.*)", re.ASCII)  # of a WordNet data file
 MARKER = re.compile(r"\((?:a|p|ip)\)$")  # where an adjective may stand
+CURLY = chr(0x2019)  # the apostrophe of typesetters
 HEADER = "  "  # how the lines of the licence begin
 # A dictionary's nouns and verbs of these letters are not what a sentence means by them: "a" is adenine, "in"
 # is indium, "who" is an organisation.
@@ -36,14 +37,14 @@ class Thesaurus:
 
     def add_synset(self, entries: Sequence[str]) -> None:
         """What a dictionary puts into one sense."""
-        for entry in entries if len(entries) > 1 else ():
-            if entry.lower() not in FUNCTION_WORDS:
-                self._add(self.common if entry.islower() else self.names, entry, entries)
+        meant = [entry for entry in entries if entry.lower() not in FUNCTION_WORDS]
+        for entry in meant:
+            self._add(self.common if entry.islower() else self.names, entry, meant)
 
     def _add(self, found: defaultdict[str, set[str]], word: str, synonyms: Iterable[str]) -> None:
         others = {other for other in synonyms if other.lower() != word.lower()}
         if others and " " not in word:  # words are looked up one by one
-            found[word.lower()] |= others
+            found[word.lower().replace(CURLY, "'")] |= others
 
     def sorted(self) -> dict[str, tuple[str, ...]]:
         """In an order that is the words' own, so that a draw does not hang on the order of a file."""
@@ -104,7 +105,10 @@ def wordnet_entries(row: Row, line: str) -> list[str]:
     count, fields = int(found[1], 16), found[2].split(" ")
     if len(fields) < 2 * count:
         raise row.error(f"{count} words are said to be in this synset, and the line ends before them")
-    return [MARKER.sub("", word).replace("_", " ") for word in fields[: 2 * count : 2]]
+    words = [MARKER.sub("", word).replace("_", " ").strip() for word in fields[: 2 * count : 2]]
+    if not all(words):
+        raise row.error("a word of this synset is empty")
+    return words
 
 
 def name_in(row: Row, member: str) -> str:

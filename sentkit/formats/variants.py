@@ -14,6 +14,7 @@ from sentkit.errors import UsageError
 from sentkit.formats import splice
 from sentkit.formats.kinds import PAIR, wrong_member
 from sentkit.formats.rows import Row
+from sentkit.formats.vectors import holds_vectors
 
 RECORD = "augment"
 Runs = Sequence[Mapping[str, Any]]
@@ -54,7 +55,7 @@ class VariantRows:
             raise wrong_member(row, self.name, "a string")
         if not self.replace:
             self._refuse_pair(row)
-        self.with_vectors += "_emb" in row.values
+        self.with_vectors += holds_vectors(row)
         sentence = Sentence(row, text, None if row.plain else row.members())
         if RECORD in row.values:
             runs = runs_of(row)

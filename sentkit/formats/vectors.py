@@ -22,6 +22,12 @@ Vector = NDArray[np.float32]
 
 VECTOR_NAMES = tuple(kind.vectors for kind in KINDS)  # the first that fits is meant
 VECTOR_FIELDS = (*dict.fromkeys(name for names in VECTOR_NAMES for name in names), *FIELDS)
+OF_VECTORS = frozenset({"_emb", *(name for names in VECTOR_NAMES for name in names)})
+
+
+def holds_vectors(row: Row) -> bool:
+    """Whether it has vectors, which then are of the texts that it has now."""
+    return not OF_VECTORS.isdisjoint(row.values)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,5 +1,6 @@
 """Word vectors in text: a word and its numbers on each line, as word2vec, GloVe and fastText write them."""
 
+import codecs
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import BinaryIO, NoReturn
@@ -54,7 +55,7 @@ class Matrix:
 def read_word_vectors(path: str) -> WordVectors:
     """All of a file, also .gz or .zst. Of a word that stands twice the first vector is taken."""
     with open_input(path) as file:
-        first = file.readline(LONGEST)
+        first = file.readline(LONGEST).removeprefix(codecs.BOM_UTF8)
         counted = header(first)
         line = file.readline(LONGEST) if counted else first
         width = counted[1] if counted else width_of(line)
@@ -73,7 +74,7 @@ def read_word_vectors(path: str) -> WordVectors:
 def holds_word_vectors(path: str) -> bool:
     """Whether a file begins as word vectors do."""
     with open_input(path) as file:
-        first = file.readline(LONGEST)
+        first = file.readline(LONGEST).removeprefix(codecs.BOM_UTF8)
         return header(first) is not None or width_of(first) > 1
 
 
@@ -140,7 +141,7 @@ class Reader:
         ):
             problem = f"expected a word and {self.width} numbers"
             raise DataError(problem, source=self.path, line=place)
-        return word, numbers
+        return word.strip(), numbers
 
     def _numbers(self, parts: Sequence[bytes]) -> NDArray[np.float32]:
         """By a reader of JSON, which is four times as fast as any other; where it fails, one by one."""

@@ -7,6 +7,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from sentkit.errors import NoInputError
 from sentkit.formats.checkpoints import WORD_SETS, checkpoint_in
 from sentkit.formats.fingerprint import Spec
 from sentkit.formats.hub import BUNDLED, find_model
@@ -15,6 +16,8 @@ from sentkit.formats.rows import Rejects
 from sentkit.model.reading import Wishes
 from sentkit.model.stream import Tally, TextRow, Window
 from sentkit.model.tokens import Tokens
+
+WORD_FILES = (".txt", ".vec", ".gz", ".zst")  # no folder and no model of the hub is called so
 
 
 class Encoder(Protocol):
@@ -74,6 +77,8 @@ def find_encoder(name: str, wishes: Wishes, *, device: str = "auto", precision: 
     from sentkit.model.transformer import Transformer
 
     file = name != BUNDLED and Path(name).exists() and not Path(name).is_dir()
+    if not file and Path(name).suffix in WORD_FILES:
+        raise NoInputError(f"{name}: no such file")
     folder = None if file or name == WORD_SETS else find_model(name)
     if folder is not None and not is_model2vec(folder):
         return Transformer(checkpoint_in(folder, name), wishes, device=device, precision=precision)

@@ -15,13 +15,13 @@ class Pieces:
 
     unit, whole = "tokens", False
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *, prompt: str) -> None:
         path = folder / "tokenizer.json"
         self.source = str(path)
         self._rules = read_object(path)
         self.backend = backend_of(self._rules, self.source)
         self.max_length: int | None = None
-        self.prompt = ""
+        self.prompt = prompt
         vocabulary = self.backend.get_vocab()
         if not vocabulary:
             raise DataError("a tokenizer without tokens", source=self.source)

@@ -54,13 +54,14 @@ def prepare(
     largest: int = LAST_WINDOW,
 ) -> Iterator[Window]:
     """Windows of tokenised rows, equal texts once. A row that cannot be read whole goes to the rejects."""
+    unit = getattr(tokenizer, "unit", "tokens")
     for window in windows(rows, largest):
         places = {text: place for place, text in enumerate(dict.fromkeys(t for _, ts in window for t in ts))}
         tokens = tokenizer(list(places))
         kept = []
         for row, texts in window:
             own = [places[text] for text in texts]
-            problem = next(filter(None, (unfit(tokens[place], refuse_cut) for place in own)), None)
+            problem = next(filter(None, (unfit(tokens[place], unit, refuse_cut) for place in own)), None)
             if problem is None:
                 kept.append((row, own))
             else:
@@ -68,9 +69,9 @@ def prepare(
         yield Window(kept, tokens)
 
 
-def unfit(tokens: Tokens, refuse_cut: bool) -> str | None:
+def unfit(tokens: Tokens, unit: str, refuse_cut: bool) -> str | None:
     if refuse_cut and tokens.cut:
-        return f"{tokens.count} tokens, and only {len(tokens.ids)} are read"
+        return f"{tokens.count} {unit}, and only {len(tokens.ids)} are read"
     return tokens.problem or None
 
 

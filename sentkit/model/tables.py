@@ -57,10 +57,9 @@ def notes_of(path: str, repeated: int, unreadable: int) -> list[str]:
 
 def read_folder(folder: Path, name: str, wishes: Wishes) -> Static:
     """A folder of model2vec."""
-    readouts, pieces = readouts_of(wishes.readout), Pieces(folder)
+    readouts, pieces = readouts_of(wishes.readout), Pieces(folder, prompt=wishes.prompt or "")
     found = read_model2vec(folder, pieces.count)
     pieces.max_length = wishes.max_length or found.max_length
-    pieces.prompt = wishes.prompt or ""
     stored = found.entries["embeddings"]
     return Static(
         name,

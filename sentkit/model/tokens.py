@@ -174,7 +174,8 @@ def rules_hash(rules: Mapping[str, Any]) -> str:
 
 def unknown_ids(model: Mapping[str, Any], backend: "Backend") -> list[int]:
     """The token that stands for what the vocabulary does not have, as each kind of model names it."""
-    found = model.get("unk_id"), backend.token_to_id(str(model.get("unk_token")))
+    name = model.get("unk_token")
+    found = model.get("unk_id"), backend.token_to_id(name) if isinstance(name, str) else None
     return [number for number in found if number is not None]
 
 

@@ -10,7 +10,7 @@ from torch.nn.utils.rnn import pad_sequence
 from sentkit.errors import DataError, UnavailableError, UsageError
 from sentkit.formats.checkpoints import Checkpoint
 from sentkit.formats.rows import Row
-from sentkit.formats.vectors import VECTOR_NAMES
+from sentkit.formats.vectors import holds_vectors
 from sentkit.model.languages import language_tokens, set_languages
 from sentkit.model.manner import Manner, limits_of, said_of_generation
 from sentkit.model.plan import padded_batches
@@ -20,7 +20,6 @@ from sentkit.model.seq2seq import load_config, load_model, load_tokenizer
 from sentkit.model.stream import AHEAD, Tally, Window, ahead
 from sentkit.model.tokens import Tokens, cut
 
-OF_VECTORS = {"_emb", *(name for names in VECTOR_NAMES for name in names)}
 SHORTEST = 16  # tokens: a shorter text costs as much, for each step scores the whole vocabulary
 
 
@@ -48,7 +47,7 @@ class Counts(Tally):
         """Count rows; returns how many tokens were read."""
         for each in window:
             self.full += each.made is not None and each.made.full
-            self.stale += not OF_VECTORS.isdisjoint(each.row.values)
+            self.stale += holds_vectors(each.row)
         return self.add([each.tokens] for each in window)
 
 

@@ -75,8 +75,18 @@ def test_so_many_spans_go(words, draw, spans, n, count, length):
     ],
 )
 def test_the_mark_stands_for_each_run(gone, expected):
-    assert " ".join(without("abcde", gone, "#")) == expected
-    assert "".join(without("abcde", gone, None)) == expected.replace("#", "").replace(" ", "")
+    runs = {place for place in gone if place - 1 not in gone}
+
+    assert " ".join(without("abcde", set(gone), runs, "#")) == expected
+    assert "".join(without("abcde", set(gone), runs, None)) == expected.replace("#", "").replace(" ", "")
+
+
+@pytest.mark.parametrize("n", range(2, 60))
+def test_each_span_has_a_mark_of_its_own(words, draw, n):
+    """Though two may lie side by side."""
+    left, note = span_delete(words(n), draw(n), parse_spans("5x0.05"), "[DEL]")
+
+    assert left.count("[DEL]") == len(note["at"])
 
 
 @some

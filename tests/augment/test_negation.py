@@ -19,6 +19,7 @@ DROPPED = {
     "They cannot and will not go.": "They can and will not go.",
     "He ca n't go , nor did n't he .": "He can go , nor did n't he .",
     "Don't go.": "Do go.",
+    "He shouldn't've gone.": "He should've gone.",
 }
 INSERTED = {
     "The cat is asleep.": "The cat is not asleep.",
@@ -29,7 +30,9 @@ INSERTED = {
     "Will Smith is an actor.": "Will Smith is not an actor.",
     "In May he could go.": "In May he could not go.",
     "Is he here?": "Is not he here?",
-    "SHE MUST GO": "SHE MUST not GO",
+    "SHE MUST GO": "SHE MUST NOT GO",
+    "Will you go?": "Will not you go?",
+    "May I come in?": "May not I come in?",
     "I'd go.": "I'd not go.",
 }
 PREFIXED = {

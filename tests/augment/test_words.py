@@ -62,8 +62,8 @@ def test_a_synonym_takes_the_punctuation_and_the_capital(draw):
     text = '"Big dogs don\'t," says BIG.'
     changed, note = synonym(text.split(), draw(), parse_share("1"), SYNONYMS)
 
-    assert " ".join(changed) == '"Large dogs never," says Large.'
-    assert note == {"at": [0, 2, 4], "words": ["Large", "never", "Large"]}
+    assert " ".join(changed) == '"Large dogs never," says LARGE.'
+    assert note == {"at": [0, 2, 4], "words": ["Large", "never", "LARGE"]}
 
 
 def test_a_synonym_of_two_words_is_two_words(draw):
@@ -90,3 +90,15 @@ def test_so_many_words_become_synonyms(words, draw, rate, count):
 
 def test_nothing_is_replaced_where_nothing_is_known(words, draw):
     assert synonym(words(9), draw(), parse_share("1"), SYNONYMS) == (words(9), {"at": [], "words": []})
+
+
+@pytest.mark.parametrize(
+    ("word", "expected"),
+    [("DOG", "HOUND"), ("Dog,", "Hound,"), ("U.S.", "America"), ("Don\u2019t", "Never"), ("...", "...")],
+)
+def test_a_synonym_is_looked_up_as_it_is_meant(draw, word, expected):
+    """A word with marks of its own first as a whole; an apostrophe of typesetters as any other."""
+    synonyms = {"dog": ("hound",), "u.s.": ("America",), "don't": ("never",)}
+    changed, _ = synonym([word, "x"], draw(), parse_share("1"), synonyms)
+
+    assert list(changed) == [expected, "x"]

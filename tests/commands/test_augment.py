@@ -46,7 +46,7 @@ def deleted(words, note):
     for place, word in enumerate(words):
         if place not in gone:
             left.append(word)
-        elif "mark" in note and place - 1 not in gone:
+        elif "mark" in note and (place in note["at"] if "length" in note else place - 1 not in gone):
             left.append(note["mark"])
     return left
 
@@ -234,7 +234,7 @@ def test_vectors_of_other_texts_are_told(sentkit):
     row = '{"text":"A b","_emb":"m:1","embedding":[1,2]}\n'
     done = sentkit("augment", "--replace", "--op", "swap", stdin=row * 3)
 
-    assert done.told == ["sentkit augment: warning: 3 rows hold vectors, which are of the texts before"]
+    assert done.told == ["sentkit augment: warning: rows that hold vectors of the texts before: 3"]
 
 
 def test_vector_files_are_read_for_their_rows(sentkit):
@@ -265,6 +265,8 @@ def test_wordnet_files_and_dictionaries_give_synonyms(sentkit, tmp_path, jsonl):
         (("--op", "paraphrase"), "--op paraphrase needs --paraphrases FILE"),
         (("--op", "lower", "--synonyms", "thesaurus.jsonl"), "--synonyms belongs to --op synonym"),
         (("--op", "lower", "--paraphrases", "p"), "--paraphrases belongs to --op paraphrase"),
+        (("--op", "delete", "--paraphrases", ""), "--paraphrases belongs to --op paraphrase"),
+        (("--op", "lower", "--op", "negate", "--views", "3"), "--views 3: all would be alike, for lower and negate"),
         (("--op", "lower", "--key", "id"), "--key belongs to --op paraphrase"),
         (("--op", "lower", "--mark", "X"), "--mark belongs to --op delete and --op span-delete"),
         (("--op", "delete", "--mark", "a b"), '--mark "a b": expected a word without blanks'),

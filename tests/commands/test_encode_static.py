@@ -246,3 +246,35 @@ def test_who_needs_layers_refuses_a_static_model(sentkit, words, model2vec, comm
     assert [done.code for done in told] == [2, 2, 66]
     assert all("is a static model, which only encode and inspect read" in done.err for done in told[:2])
     assert told[2].told[-1].endswith(": words.txt: is a file, expected a checkpoint folder")
+
+
+@pytest.mark.parametrize("name", ["nosuch.vec", "glove.6B.300d.txt", "wv/vectors.txt.gz"])
+def test_word_vectors_that_are_not_there_are_not_looked_for_on_the_hub(sentkit, name):
+    done = sentkit("encode", "-m", name, stdin="a\n")
+
+    assert (done.code, done.told) == (66, [f"sentkit encode: {name}: no such file"])
+
+
+@pytest.mark.parametrize("start", [b"\xef\xbb\xbf", b"\xef\xbb\xbf2 2\n", b" ", b""])
+def test_what_stands_before_the_first_word_is_no_part_of_it(sentkit, tmp_path, start):
+    (tmp_path / "w.txt").write_bytes(start + b"a 1 2\nb  3 4\n")
+    done = sentkit("encode", "-m", "w.txt", stdin="a\nb\n")
+
+    assert [row["embedding"] for row in done.rows] == [[1, 2], [3, 4]]
+    assert done.err == ""
+
+
+def test_a_table_with_tabs_is_told_apart(sentkit, tmp_path):
+    (tmp_path / "w.tsv").write_text("a\t1\t2\nb\t3\t4\n")
+    done = sentkit("encode", "-m", "w.tsv", stdin="a\n")
+
+    assert done.code == 65
+    assert done.told[0].endswith("w.tsv: a table with tabs, expected word vectors in text")
+
+
+def test_a_table_that_is_broken_is_named(sentkit, model2vec):
+    broken = np.full((13, 5), np.nan, np.float32)
+    done = sentkit("encode", "-m", model2vec({"embeddings": broken}), stdin="a\n")
+
+    assert done.code == 65
+    assert done.told[0].endswith('model.safetensors: "embeddings" holds NaN or too large a number')

@@ -74,7 +74,6 @@ def test_entries_of_one_synset_mean_the_same(write, name):
         "more": ("further",),
         "further": ("more",),
         "paris": ("City of Light",),
-        "indium": ("in",),
     }
 
 
@@ -158,3 +157,22 @@ def test_a_file_without_paraphrases_is_refused_with_its_place(write, rows, probl
         read_paraphrases(path, "id")
 
     assert str(error.value) == path + problem
+
+
+def test_words_that_a_dictionary_does_not_mean_are_no_synonyms_either(write):
+    path = write(
+        "a.jsonl",
+        {"entry": "adenine", "synset": "1"},
+        {"entry": "a", "synset": "1"},
+        {"entry": "A", "synset": "1"},
+        {"entry": "base", "synset": "1"},
+    )
+
+    assert read_synonyms([path]) == {"adenine": ("base",), "base": ("adenine",)}
+
+
+def test_a_synset_with_an_empty_word_is_refused(write):
+    path = write("data.noun", "00001740 03 n 02 (p) 0 thing 0 000 | x\n")
+
+    with pytest.raises(DataError, match="a word of this synset is empty"):
+        read_synonyms([path])

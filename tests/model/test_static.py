@@ -1,5 +1,6 @@
 """Static encoders: their vectors by a plain loop and by other libraries, their spaces, what they refuse."""
 
+import json
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -35,7 +36,7 @@ def encoder_of(name: object, **wishes: Any) -> Encoder:
 
 
 def looped(folder: Path, texts: list[str], *, most: int, normalise: bool) -> np.ndarray:
-    """As model2vec says it: no special tokens, cut, unknown tokens out, mean, unit length."""
+    """As model2vec: no special tokens, cut (there by letters too), unknown tokens out, mean, unit length."""
     backend = Tokenizer.from_file(str(folder / "tokenizer.json"))
     rows = read_array(folder / "model.safetensors", "embeddings").astype(np.float64)
     unknown = backend.token_to_id("[UNK]")
@@ -235,3 +236,20 @@ def test_a_file_called_as_the_bundled_model_is_not_taken_for_it(
 
     assert find_encoder("nano", Wishes()).portrait()["architecture"] == "bert"
     assert find_encoder("./nano", Wishes()).portrait()["kind"] == "word vectors in text"
+
+
+def test_a_word_that_is_called_none_is_not_what_is_unknown(model2vec: Made) -> None:
+    """Where the tokenizer names no token for the unknown."""
+    folder = model2vec()
+    path = folder / "tokenizer.json"
+    rules = json.loads(path.read_text())
+    letters = {letter: number for number, letter in enumerate(["None", *"NonexyzabcdS"])}
+    merges = []
+    rules["model"] = {"type": "BPE", "vocab": letters, "merges": merges, "unk_token": None}
+    rules["normalizer"] = rules["post_processor"] = rules["pre_tokenizer"] = None
+    one = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": False}
+    rules["added_tokens"] = [{"id": 0, "content": "None", **one}]
+    path.write_text(json.dumps(rules))
+    table = read_array(folder / "model.safetensors", "embeddings")
+
+    assert vectors_of(folder, ["None"])[0] == pytest.approx(table[0])
