@@ -266,7 +266,7 @@ def test_wordnet_files_and_dictionaries_give_synonyms(sentkit, tmp_path, jsonl):
         (("--op", "lower", "--synonyms", "thesaurus.jsonl"), "--synonyms belongs to --op synonym"),
         (("--op", "lower", "--paraphrases", "p"), "--paraphrases belongs to --op paraphrase"),
         (("--op", "delete", "--paraphrases", ""), "--paraphrases belongs to --op paraphrase"),
-        (("--op", "lower", "--op", "negate", "--views", "3"), "--views 3: all would be alike, for lower and negate"),
+        (("--op", "lower", "--op", "negate", "--views", "3"), "--views 3: all would be alike"),
         (("--op", "lower", "--key", "id"), "--key belongs to --op paraphrase"),
         (("--op", "lower", "--mark", "X"), "--mark belongs to --op delete and --op span-delete"),
         (("--op", "delete", "--mark", "a b"), '--mark "a b": expected a word without blanks'),
