@@ -53,6 +53,7 @@ COMMANDS = (
 GROUPS = {whiten: (fit.fit, apply.apply, merge.merge)}  # folders of commands behind a word of their own
 
 NO_SPACE, BUG, INTERRUPTED, TERMINATED = 74, 70, 130, 143
+AGAIN = 0.01  # seconds
 
 
 def word(command: Callable[..., None] | ModuleType) -> str:
@@ -187,18 +188,24 @@ for name, command in every_command().items():
 
 def main() -> NoReturn:
     """Run a command, and leave at once: a thread may still be waiting for a row that never comes."""
-    signal.signal(signal.SIGTERM, terminated)
+    heed_terminations()
     arguments = sys.argv[1:]
     if arguments[:1] == ["help"]:
         arguments = [*arguments[1:], "--help"]
     leave(status(arguments))
 
 
+def heed_terminations() -> None:
+    for number in (signal.SIGTERM, signal.SIGALRM):
+        signal.signal(number, terminated)
+
+
 def terminated(number: int, frame: FrameType | None) -> None:
-    """Unwind, so that no half file is left; but not out of an import, which may half succeed."""
+    """Unwind, so that no half file is left; but not out of an import, which may half succeed: ask again."""
     while frame is not None:
         if frame.f_code.co_filename.startswith("<frozen importlib"):
-            os._exit(TERMINATED)
+            signal.setitimer(signal.ITIMER_REAL, AGAIN)
+            return
         frame = frame.f_back
     sys.exit(TERMINATED)
 

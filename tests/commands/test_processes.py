@@ -14,6 +14,8 @@ from pathlib import Path
 
 import pytest
 
+ROOT = Path(__file__).parent.parent.parent
+
 PAIR = b'{"embedding_a":[1,0],"embedding_b":[0.6,0.8]}\n'
 ROW = b'{"text":"a cat"}\n'
 ENTRY = b'{"entry":"cat","definition":"an animal"}\n'
@@ -304,3 +306,22 @@ def test_a_mix_in_one_stream_is_refused(shell, tiny, other):
     assert done.out == b""
     assert done.err.startswith("sentkit score: -:2: vectors are other/mean (")
     assert ", the stream began with tiny/mean (" in done.err
+
+
+def test_a_signal_within_an_import_waits_for_its_end(tmp_path):
+    """An import that breaks off may half succeed, and an exit from within it would leave a half file."""
+    (tmp_path / "slow.py").write_text("import os, signal\nos.kill(os.getpid(), signal.SIGTERM)\n")
+    program = """
+import time
+from sentkit.cli import heed_terminations
+from sentkit.formats.files import open_output
+heed_terminations()
+with open_output("out.jsonl", force=False):
+    import slow
+    time.sleep(60)
+"""
+    environment = {**os.environ, "PYTHONPATH": f"{tmp_path}:{ROOT}", "PYTHONDONTWRITEBYTECODE": "1"}
+    done = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, env=environment, check=False)
+
+    assert done.returncode == 143
+    assert [path.name for path in tmp_path.iterdir()] == ["slow.py"]
