@@ -102,7 +102,7 @@ def cluster(
 
     kmeans is Lloyd's iteration on all rows from greedy k-means++. Of up to 20,000
     rows a seed finds what scikit-learn's KMeans finds with it; of more, the first
-    centres are drawn from a sample of as many (or of 64 for each cluster). minibatch
+    centres are drawn from 10,000 of them (or 64 for each cluster). minibatch
     looks at 4096 rows at a time, faiss at 256 for each cluster; agglomerative is for
     up to 20,000 rows and hdbscan for 50,000.
 

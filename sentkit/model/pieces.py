@@ -9,6 +9,8 @@ from sentkit.formats.jsonfiles import read_object
 from sentkit.model.lookup import UNKNOWN, without_unknown
 from sentkit.model.tokens import Tokens, backend_of, rules_hash, told, unknown_ids
 
+AT_ONCE = 512  # texts: what the library makes of them stays in the caches
+
 
 class Pieces:
     """tokenizer.json alone decides; a cut comes before unknown tokens are left out."""
@@ -34,6 +36,11 @@ class Pieces:
 
     def __call__(self, texts: Sequence[str]) -> list[Tokens]:
         whole = [self.prompt + text for text in texts] if self.prompt else list(texts)
-        with told(self.source):
-            found = self.backend.encode_batch_fast(whole, add_special_tokens=False)
-        return [without_unknown(each.ids, self.max_length, self.unknown) for each in found]
+        found: list[Tokens] = []
+        for start in range(0, len(whole), AT_ONCE):
+            with told(self.source):
+                some = self.backend.encode_batch_fast(
+                    whole[start : start + AT_ONCE], add_special_tokens=False
+                )
+            found += [without_unknown(each.ids, self.max_length, self.unknown) for each in some]
+        return found

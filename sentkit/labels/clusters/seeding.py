@@ -1,6 +1,7 @@
 """k-means++: first centres that lie far apart (Arthur and Vassilvitskii, 2007), as scikit-learn draws them.
 
-The draws are those of scikit-learn too, one for one, so that a seed there is the same seed here.
+The draws are those of scikit-learn too, one for one, so that a seed there is the same seed here where all
+rows are drawn from.
 
 Letters in shapes: n rows, d dimensions, t rows tried for one centre.
 """
@@ -12,14 +13,15 @@ from numpy.typing import NDArray
 
 from sentkit.labels.clusters.nearest import LEAST, ROUNDING, Labels, Rows, Wide, distances, lengths
 
-SAMPLE = 20_000  # rows that centres are drawn from, or
+ALL = 20_000  # rows: of so many centres are drawn from all of them
+SAMPLE = 10_000  # else from so many of them, or
 PER_CENTRE = 64  # as many for each
 
 
 def spread_out(rows: Rows, count: int, random: np.random.RandomState) -> Wide:
     """(count, d): rows that are first centres; fewer where there are fewer distinct rows."""
     size = max(SAMPLE, PER_CENTRE * count)
-    if len(rows) > size:
+    if len(rows) > max(ALL, size):
         sample = rows[np.sort(random.choice(len(rows), size, replace=False))]
         chosen = Seeding(sample, random).chosen(count)
         if len(chosen) == count:
