@@ -79,7 +79,7 @@ def translate(
     quiet: options.Quiet = False,
     verbose: options.Verbose = False,
 ) -> None:
-    """Pass the text of every row through a model that writes text.
+    """Pass texts through a model that writes others.
 
     \b
     Examples:

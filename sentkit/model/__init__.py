@@ -17,7 +17,7 @@ from sentkit.model.reading import Wishes
 from sentkit.model.stream import Tally, TextRow, Window
 from sentkit.model.tokens import Tokens
 
-WORD_FILES = (".txt", ".vec", ".gz", ".zst")  # no folder and no model of the hub is called so
+WORD_FILES = (".txt", ".vec", ".bin", ".gz", ".zst")  # no folder and no model of the hub is called so
 
 
 class Encoder(Protocol):

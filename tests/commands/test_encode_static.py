@@ -248,7 +248,7 @@ def test_who_needs_layers_refuses_a_static_model(sentkit, words, model2vec, comm
     assert told[2].told[-1].endswith(": words.txt: is a file, expected a checkpoint folder")
 
 
-@pytest.mark.parametrize("name", ["nosuch.vec", "glove.6B.300d.txt", "wv/vectors.txt.gz"])
+@pytest.mark.parametrize("name", ["nosuch.vec", "glove.6B.300d.txt", "wv/vectors.txt.gz", "vectors.bin"])
 def test_word_vectors_that_are_not_there_are_not_looked_for_on_the_hub(sentkit, name):
     done = sentkit("encode", "-m", name, stdin="a\n")
 
