@@ -120,7 +120,9 @@ def cluster(
     console = Console("cluster", quiet)
     counts = None if k is None else options.numbers("-k", k)
     form = forms.form_of(truth, counts, describe=describe, stability=stability)
-    forms.check_form(form, rows=[keep_vectors, replace], centroids=centroids, telling=[keywords, nearest])
+    forms.check_form(
+        form, rows=[keep_vectors, replace], centroids=centroids, telling=[keywords, nearest], json=json
+    )
     check_outputs(output, centroids, rejects, rows=form in ("rows", "stability"), force=force)
     own = {"--n-init": restarts, "--linkage": linkage, "--min-cluster-size": least}
     if from_centroids is None:
@@ -190,7 +192,8 @@ def telling_of(inputs: "Inputs", keywords: int | None, nearest: int | None) -> "
     from sentkit.labels.clusters.description import Telling
 
     names = tuple(inputs.fields.get(name, name) for name in ("text", "entry"))
-    return Telling(names, 10 if keywords is None else keywords, 3 if nearest is None else nearest)
+    given = {"words": keywords, "nearest": nearest}
+    return Telling(names, **{name: count for name, count in given.items() if count is not None})
 
 
 def show(records: "Iterable[Record]", table: "Table", *, output: str, force: bool, as_table: bool) -> None:

@@ -11,7 +11,7 @@ from sentkit.console import Console, print_table
 from sentkit.errors import UsageError
 
 if TYPE_CHECKING:
-    from sentkit.labels.probes.probing import Record
+    from sentkit.labels.probes.scores import Record
 
 FOLDS, SAMPLES = 10, 5
 
@@ -170,7 +170,7 @@ def show(records: "Iterable[Record]", out: BinaryIO, console: Console, *, as_tab
     """Each record as soon as it is there; a table, when all are."""
     import orjson
 
-    from sentkit.labels.probes.probing import columns
+    from sentkit.labels.probes.scores import columns
 
     lines = []
     for record in records:

@@ -498,6 +498,7 @@ def test_faiss_finds_groups_far_apart(sentkit, rows):
         (("-k", "2..3", "--truth", "g"), "--truth and several -k are forms of output"),
         (("-k", "2", "--truth", "g", "--replace"), "--keep-vectors and --replace belong to rows"),
         (("-k", "2", "--truth", "g", "--centroids", "c.jsonl"), "--centroids are of one clustering"),
+        (("-k", "2", "--json"), "--json belongs to reports"),
         (("-k", "2", "--keywords", "3"), "--keywords and --nearest belong to"),
         (("-k", "2", "--from-centroids", "c.jsonl"), "--from-centroids knows its clusters"),
         (("-k", "2", "--describe", "-o", "out.safetensors"), "out.safetensors: a vector file is for vectors"),

@@ -22,8 +22,12 @@ def form_of(truth: str | None, counts: Sequence[int] | None, *, describe: bool, 
     return asked[flags[0]][0] if flags else "rows"
 
 
-def check_form(form: str, *, rows: list[bool], centroids: str | None, telling: list[int | None]) -> None:
+def check_form(
+    form: str, *, rows: list[bool], centroids: str | None, telling: list[int | None], json: bool
+) -> None:
     """Refuse flags that the form has no use for."""
+    if json and form in ("rows", "stability"):
+        raise UsageError("--json belongs to reports: rows are JSON anyway")
     if any(rows) and form not in ("rows", "stability"):
         raise UsageError("--keep-vectors and --replace belong to rows, and this makes a report")
     if centroids is not None and form in ("truth", "counts"):

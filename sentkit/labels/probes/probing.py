@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -12,7 +11,6 @@ from sentkit.formats.rows import Inputs
 from sentkit.formats.vectors import VectorReader
 from sentkit.labels.probes import protocols
 from sentkit.labels.probes.examples import (
-    Codes,
     Examples,
     check_members,
     check_nested,
@@ -24,8 +22,8 @@ from sentkit.labels.probes.fits import Data, Head
 from sentkit.labels.probes.logreg import logreg
 from sentkit.labels.probes.network import Network
 from sentkit.labels.probes.protocols import Bench, Result
+from sentkit.labels.probes.scores import Record, f1, failures, scores
 
-Record = dict[str, Any]
 # SentEval's own grids: C of a regression, and what is multiplied by the weights of a network.
 WITHIN, BEFORE_A_TEST = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0), (0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0)
 OF_NETWORKS = (1e-5, 1e-4, 1e-3, 1e-2)
@@ -37,14 +35,14 @@ class Question:
     """What is asked of files of vectors."""
 
     label: str
-    head: str = "logreg"
-    hidden: int = 0
-    folds: int = 10
-    shots: int | None = None
-    samples: int = 5
-    penalties: Sequence[float] | None = None
-    seed: int = 1111
-    jobs: int = 1
+    head: str
+    hidden: int
+    folds: int
+    shots: int | None
+    samples: int
+    penalties: Sequence[float] | None
+    seed: int
+    jobs: int
 
     def grid(self, *, before_a_test: bool) -> Sequence[float]:
         if self.shots is not None:
@@ -174,39 +172,3 @@ class Probe:
         if len(self.counts) == 2 and result.predicted is not None:
             found |= {"f1": 100 * f1(result.predicted, truth), "f1_of": list(self.counts)[1]}
         return found
-
-
-def scores(result: Result) -> Record:
-    found: Record = {"accuracy": 100 * result.mean}
-    if result.deviation is not None:
-        found["sd"] = 100 * result.deviation
-        found["accuracies"] = [100 * each for each in result.accuracies]
-        found["chosen"] = result.penalties
-    else:
-        found["chosen"] = result.penalties[0]
-        found["choosing"] = [100 * each for each in result.folds]
-    return found
-
-
-def failures(bench: Bench) -> Record:
-    return {"not_converged": bench.unfinished} if bench.unfinished else {}
-
-
-def f1(predicted: Codes, truth: Codes) -> float:
-    """Of the class 1: the harmonic mean of precision and recall; 0 where nothing is right."""
-    right = int(np.sum((predicted == 1) & (truth == 1)))
-    return 2 * right / max(1, int(np.sum(predicted == 1)) + int(np.sum(truth == 1)))
-
-
-def columns(record: Record) -> dict[str, str]:
-    """The record as a line under its heads, for a person."""
-    return {
-        "file": record["file"],
-        "encoder": (record["encoder"] or "").rpartition(":")[0],
-        "n": str(record["n"]),
-        "classes": str(len(record["classes"])),
-        "accuracy x 100": f"{record['accuracy']:.2f}",
-        **({"sd": f"{record['sd']:.2f}"} if "sd" in record else {}),
-        **({"F1 x 100": f"{record['f1']:.2f}"} if "f1" in record else {}),
-        "majority": f"{record['majority']:.2f}",
-    }

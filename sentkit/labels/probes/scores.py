@@ -1,0 +1,46 @@
+"""What a probe found, as members of its record and as a line of a table. Values x 100."""
+
+from typing import Any
+
+import numpy as np
+
+from sentkit.labels.probes.examples import Codes
+from sentkit.labels.probes.protocols import Bench, Result
+
+Record = dict[str, Any]
+
+
+def scores(result: Result) -> Record:
+    found: Record = {"accuracy": 100 * result.mean}
+    if result.deviation is not None:
+        found["sd"] = 100 * result.deviation
+        found["accuracies"] = [100 * each for each in result.accuracies]
+        found["chosen"] = result.penalties
+    else:
+        found["chosen"] = result.penalties[0]
+        found["choosing"] = [100 * each for each in result.folds]
+    return found
+
+
+def failures(bench: Bench) -> Record:
+    return {"not_converged": bench.unfinished} if bench.unfinished else {}
+
+
+def f1(predicted: Codes, truth: Codes) -> float:
+    """Of the class 1: the harmonic mean of precision and recall; 0 where nothing is right."""
+    right = int(np.sum((predicted == 1) & (truth == 1)))
+    return 2 * right / max(1, int(np.sum(predicted == 1)) + int(np.sum(truth == 1)))
+
+
+def columns(record: Record) -> dict[str, str]:
+    """The record as a line under its heads, for a person."""
+    return {
+        "file": record["file"],
+        "encoder": (record["encoder"] or "").rpartition(":")[0],
+        "n": str(record["n"]),
+        "classes": str(len(record["classes"])),
+        "accuracy x 100": f"{record['accuracy']:.2f}",
+        **({"sd": f"{record['sd']:.2f}"} if "sd" in record else {}),
+        **({"F1 x 100": f"{record['f1']:.2f}"} if "f1" in record else {}),
+        "majority": f"{record['majority']:.2f}",
+    }
