@@ -18,7 +18,7 @@ work=${OUT:-$(mktemp -d)}
 [ -n "${OUT:-}" ] || trap 'rm -rf "$work"' EXIT
 mkdir -p "$work"
 
-sentkit encode "$test" -m "$base" -o "$work/base.safetensors" -f
+sentkit encode "$test" --precision fp32 -m "$base" -o "$work/base.safetensors" -f
 
 train() { # ROWS FROM TO PRESET SEEDS
     # shellcheck disable=SC2086 # settings are several words
@@ -40,7 +40,7 @@ esac
 set -- "$work/base.safetensors"
 for made in "$work/run" "$work"/run/seed-*; do
     [ -f "$made/sentkit.json" ] || continue
-    sentkit encode "$test" -m "$made" -o "$made.safetensors" -f
+    sentkit encode "$test" --precision fp32 -m "$made" -o "$made.safetensors" -f
     set -- "$@" "$made.safetensors"
 done
 sentkit score "$@" --gold score --baseline "$work/base.safetensors"

@@ -28,7 +28,7 @@ if not found: sys.exit("no run has a correlation on DEV")
 print(max(found, key=lambda row: row["dev"])["checkpoint"])'
 }
 
-sentkit encode "$test" -m "$base" -o "$work/base.safetensors" -f
+sentkit encode "$test" --precision fp32 -m "$base" -o "$work/base.safetensors" -f
 maker=$base step=0
 for rate in $rates; do
     step=$((step + 1))
@@ -47,7 +47,7 @@ for rate in $rates; do
         --lr "$rate" --seed "$seeds" --dev "$dev" --resume $settings >"$work/step-$step.runs"
     cat "$work/step-$step.runs"
     maker=$(best <"$work/step-$step.runs")
-    sentkit encode "$test" -m "$maker" -o "$work/step-$step.safetensors" -f
+    sentkit encode "$test" --precision fp32 -m "$maker" -o "$work/step-$step.safetensors" -f
 done
 
 set -- "$work/base.safetensors"

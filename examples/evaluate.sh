@@ -45,7 +45,7 @@ found() { # NAME...: the first of these files that is there
 
 vectors() { # PATH: its rows with their vectors, made once
     made=$work/vectors/$(basename "$(dirname "$1")")-$(basename "$1" | sed 's/\.jsonl.*//').safetensors
-    [ -e "$made" ] || sentkit encode "$1" -m "$model" ${READOUT:+--readout "$READOUT"} -o "$made" >&2
+    [ -e "$made" ] || sentkit encode "$1" --precision fp32 -m "$model" ${READOUT:+--readout "$READOUT"} -o "$made" >&2
     echo "$made"
 }
 

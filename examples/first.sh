@@ -7,4 +7,4 @@ python=${PYTHON:-python3}
 .venv/bin/python -m pip install --quiet --disable-pip-version-check -c tests/constraints.txt -e .
 PATH="$PWD/.venv/bin:$PATH"
 
-printf 'a man plays a guitar\na person makes music\nthe cat sleeps\n' | sentkit encode | sentkit score
+printf 'a man plays a guitar\na person makes music\nthe cat sleeps\n' | sentkit encode --precision fp32 | sentkit score

@@ -6,6 +6,6 @@ pairs=$1 old=$2 new=$3 floor=$4
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
-sentkit encode "$pairs" -m "$old" -o "$work/old.safetensors"
-sentkit encode "$pairs" -m "$new" -o "$work/new.safetensors"
+sentkit encode "$pairs" --precision fp32 -m "$old" -o "$work/old.safetensors"
+sentkit encode "$pairs" --precision fp32 -m "$new" -o "$work/new.safetensors"
 sentkit score "$work/new.safetensors" --gold score --baseline "$work/old.safetensors" --fail-under "$floor"

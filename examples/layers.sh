@@ -7,5 +7,5 @@ model=${2:-nano}
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
-sentkit encode "$pairs" -m "$model" --readout 'L*:cls,L*:mean,L*:max' -o "$work/sweep"
+sentkit encode "$pairs" --precision fp32 -m "$model" --readout 'L*:cls,L*:mean,L*:max' -o "$work/sweep"
 sentkit score "$work"/sweep/*.safetensors --gold score

@@ -26,10 +26,10 @@ for entry, line in rows:
 
 entries=$work/entries.safetensors
 sentkit build-entries "$work/known.jsonl" -m "$base" --readout mean -o "$entries" -f
-sentkit encode "$work/held.jsonl" --field text=definition -m "$base" --readout mean |
+sentkit encode "$work/held.jsonl" --precision fp32 --field text=definition -m "$base" --readout mean |
     sentkit search --corpus "$entries" --gold entry
 # shellcheck disable=SC2086 # settings are several words
 sentkit train defsent-plus "$work/known.jsonl" -m "$base" --entries "$entries" -o "$work/made" \
     --set "pooling=$pooling" --resume $settings >"$work/run"
-sentkit encode "$work/held.jsonl" --field text=definition -m "$work/made" --readout "pooler:$pooling" |
+sentkit encode "$work/held.jsonl" --precision fp32 --field text=definition -m "$work/made" --readout "pooler:$pooling" |
     sentkit search --corpus "$entries" --metric dot --gold entry

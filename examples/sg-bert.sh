@@ -16,14 +16,14 @@ work=${OUT:-$(mktemp -d)}
 [ -n "${OUT:-}" ] || trap 'rm -rf "$work"' EXIT
 mkdir -p "$work"
 
-sentkit encode "$test" -m "$base" -o "$work/base.safetensors" -f
+sentkit encode "$test" --precision fp32 -m "$base" -o "$work/base.safetensors" -f
 # shellcheck disable=SC2086 # settings are several words
 sentkit train sg-bert "$texts" -m "$base" -o "$work/run" --seed "$seeds" --dev "$dev" --resume $settings
 
 set -- "$work/base.safetensors"
 for made in "$work/run" "$work"/run/seed-*; do
     [ -f "$made/sentkit.json" ] || continue # one seed lies in run, several in run/seed-N
-    sentkit encode "$test" -m "$made" -o "$made.safetensors" -f
+    sentkit encode "$test" --precision fp32 -m "$made" -o "$made.safetensors" -f
     set -- "$@" "$made.safetensors"
 done
 sentkit score "$@" --gold score --baseline "$work/base.safetensors"

@@ -48,7 +48,7 @@ run() { # NAME=VALUE,NAME=VALUE...: train, encode, score, and print a line
         set --
         sed -n 's/^{"checkpoint":"\(.*\)","seed":.*/\1/p' "$out.dev" >"$out.made"
         while read -r made; do
-            sentkit encode "$test" -m "$made" -o "$made.safetensors" -f
+            sentkit encode "$test" --precision fp32 -m "$made" -o "$made.safetensors" -f
             set -- "$@" "$made.safetensors"
         done <"$out.made"
         sentkit score "$@" --gold score >"$out.test"

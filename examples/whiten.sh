@@ -14,8 +14,8 @@ work=${OUT:-$(mktemp -d)}
 [ -n "${OUT:-}" ] || trap 'rm -rf "$work"' EXIT
 mkdir -p "$work/transforms"
 
-sentkit encode "$train" -m "$model" ${readout:+--readout "$readout"} -o "$work/train.safetensors" -f
-sentkit encode "$test" -m "$model" ${readout:+--readout "$readout"} -o "$work/none.safetensors" -f
+sentkit encode "$train" --precision fp32 -m "$model" ${readout:+--readout "$readout"} -o "$work/train.safetensors" -f
+sentkit encode "$test" --precision fp32 -m "$model" ${readout:+--readout "$readout"} -o "$work/none.safetensors" -f
 
 set -- "$work/none.safetensors"
 for kind in center standardize abtt whitening "whitening --dim $dim"; do

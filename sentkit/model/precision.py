@@ -8,6 +8,7 @@ from sentkit.errors import UnavailableError, UsageError
 
 PRECISIONS = ("fp32", "bf16", "auto")
 FAST_BF16 = ("amx_bf16", "avx512_bf16")  # without one of them, bf16 products on a CPU are slower than fp32
+WITHOUT_BF16 = ("DEFAULT", "NO AVX", "AVX2")  # instruction sets of torch's kernels that cannot use them
 
 
 def pick_device(name: str) -> torch.device:
@@ -39,6 +40,8 @@ def pick_precision(name: str, device: torch.device) -> torch.dtype:
 def has_fast_bf16(device: torch.device) -> bool:
     if device.type == "cuda":
         return torch.cuda.is_bf16_supported(including_emulation=False)
-    # Older releases of torch cannot tell; then fp32 is the safe answer.
+    if torch.backends.cpu.get_cpu_capability() in WITHOUT_BF16:  # the processor, or ATEN_CPU_CAPABILITY
+        return False
+    # Older releases of torch do not report capabilities; then fp32 is the safe choice.
     capabilities: dict[str, object] = getattr(torch.cpu, "get_capabilities", dict)()
     return any(capabilities.get(name) for name in FAST_BF16)

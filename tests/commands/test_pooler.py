@@ -55,14 +55,15 @@ def worked(folder, texts, pooling, activation):
 @pytest.mark.parametrize("activation", FUNCTIONS)
 def test_the_activation_is_that_of_sentkit_json(sentkit, saying, few, pooling, activation):
     folder = saying({"activation": activation})
-    done = sentkit("encode", "-m", folder, "--readout", f"pooler:{pooling}", stdin="\n".join(few))
+    flags = ("--readout", f"pooler:{pooling}", "--precision", "fp32")
+    done = sentkit("encode", "-m", folder, *flags, stdin="\n".join(few))
 
     assert done.code == 0
     assert np.abs(done.vectors() - worked(folder, few, pooling, activation)).max() < 1e-5
 
 
 def test_without_a_word_it_is_tanh(sentkit, tiny, few):
-    done = sentkit("encode", "-m", tiny, "--readout", "pooler", stdin="\n".join(few))
+    done = sentkit("encode", "-m", tiny, "--readout", "pooler", "--precision", "fp32", stdin="\n".join(few))
 
     assert np.abs(done.vectors() - worked(tiny, few, "cls", "tanh")).max() < 1e-5
 
@@ -139,7 +140,7 @@ def test_an_export_is_read_alike_by_sentence_transformers(
     theirs = SentenceTransformer("made", device="cpu", model_kwargs={"dtype": torch.float32}).encode(few)
     own = json.loads((tmp_path / "made/sentkit.json").read_text())
     (tmp_path / "made/sentkit.json").unlink()
-    bare = sentkit("encode", "-m", "made", stdin="\n".join(few))
+    bare = sentkit("encode", "-m", "made", "--precision", "fp32", stdin="\n".join(few))
 
     assert (made.code, made.err) == (0, "")
     assert own["pooler"] == note
@@ -158,7 +159,7 @@ def test_an_export_of_another_readout_keeps_what_is_said(sentkit, saying, few):
     folder = saying({"activation": "gelu", "readout": "pooler:cls", "lands_in": LANDING})
     sentkit("export", "-q", "-m", folder, "--readout", "cls", "-o", "made")
     one, other = (
-        sentkit("encode", "-m", model, "--readout", "pooler", stdin="\n".join(few))
+        sentkit("encode", "-m", model, "--readout", "pooler", "--precision", "fp32", stdin="\n".join(few))
         for model in (folder, "made")
     )
 

@@ -83,7 +83,8 @@ def test_sentence_transformers_reads_it_alike(train, sentkit, sentences):
     from sentence_transformers import SentenceTransformer
 
     train("--lr", 0.01)
-    ours = sentkit("encode", "-m", "out", "-q", stdin="".join(text + "\n" for text in TEXTS)).vectors()
+    texts = "".join(text + "\n" for text in TEXTS)
+    ours = sentkit("encode", "-m", "out", "--precision", "fp32", "-q", stdin=texts).vectors()
     theirs = SentenceTransformer("out", device="cpu").encode(TEXTS)
 
     assert np.abs(ours - theirs).max() < 1e-5
@@ -142,7 +143,7 @@ def test_the_best_step_is_kept(train, tmp_path, dev):
 
 def test_the_dev_score_is_that_of_encode_and_score(train, sentkit, dev):
     row = train("--dev", dev, "--lr", 0.01).rows[0]
-    sentkit("encode", dev, "-m", "out", "-o", "dev.safetensors")
+    sentkit("encode", dev, "-m", "out", "--precision", "fp32", "-o", "dev.safetensors")
     said = sentkit("score", "dev.safetensors", "--gold", "score").rows[0]
 
     assert row["dev"] == pytest.approx(said["spearman"], abs=1e-9)

@@ -103,7 +103,7 @@ def test_definitions_find_their_entries(train, sentkit, rows, tmp_path, jsonl):
     own = ({"entry": name, "embedding": list(row)} for name, row in zip(names, matrix, strict=True))
     (tmp_path / "own.jsonl").write_bytes(jsonl(*own))
     train("--lr", 0.003, "--epochs", 100, "--set", "dropout=0", entries="own.jsonl")
-    given = ("-m", "out", "--readout", "pooler:cls", "--field", "text=definition")
+    given = ("-m", "out", "--readout", "pooler:cls", "--field", "text=definition", "--precision", "fp32")
     vectors = sentkit("encode", rows, *given).vectors()
 
     assert [names[n] for n in (vectors @ matrix.T).argmax(1)] == [row["entry"] for row in DICTIONARY]
@@ -296,7 +296,8 @@ def test_the_best_readout_on_dev_is_declared(train, sentkit, dev, tiny):
     own = said()
 
     def scored(model, name):
-        sentkit("encode", dev, "-m", model, "--readout", name, "-o", "dev.safetensors", "-f", "-q")
+        flags = ("--readout", name, "--precision", "fp32", "-o", "dev.safetensors", "-f", "-q")
+        sentkit("encode", dev, "-m", model, *flags)
         return sentkit("score", "dev.safetensors", "--gold", "score").rows[0]["spearman"]
 
     scores = {name: scored("out", name) for name in ("mean", "cls", "prompt")}
@@ -315,18 +316,17 @@ def test_a_prompt_is_declared_with_its_template(train, sentkit, dev, tmp_path, t
     """No modules.json, which could not say it; the score is that of the checkpoint read by itself."""
     train("--dev", dev, "--lr", 0.01, "--set", "readouts=prompt", "--set", f"template={template}")
     own, declared = said(), read_checkpoint("out").declared
-    sentkit("encode", dev, "-m", "out", "-o", "dev.safetensors", "-q")
+    encode = ("encode", dev, "-m", "out", "--precision", "fp32", "-q")
+    sentkit(*encode, "-o", "dev.safetensors")
     score = sentkit("score", "dev.safetensors", "--gold", "score").rows[0]["spearman"]
-    again = sentkit("encode", dev, "-m", "out", "--readout", "prompt", "--template", template, "-q")
+    again = sentkit(*encode, "--readout", "prompt", "--template", template)
 
     assert (own["readout"], own["full_stop"]) == ("prompt", stop)
     assert own["template"].count("[X]") == own["template"].count("[MASK]") == 1
     assert not (tmp_path / "out/modules.json").exists()
     assert (declared.readout.name, declared.template) == ("prompt", own["template"])
     assert own["dev"] == pytest.approx(score, abs=1e-9)
-    assert np.array_equal(
-        again.vectors("embedding_a"), sentkit("encode", dev, "-m", "out").vectors("embedding_a")
-    )
+    assert np.array_equal(again.vectors("embedding_a"), sentkit(*encode).vectors("embedding_a"))
 
 
 def test_without_dev_it_is_the_first(train, tmp_path):

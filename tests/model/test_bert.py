@@ -104,7 +104,11 @@ def test_what_is_saved_loads_in_automodel_with_the_same_states(checkpoint, tmp_p
     batch = sentences(MIXED, checkpoint.config.vocab_size)
 
     assert not any(report.values())
-    assert differences(oracle(again.eval(), batch), oracle(checkpoint, batch)) == [0] * (encoder.depth + 1)
+    ours, theirs = again.state_dict(), checkpoint.base_model.state_dict()
+    assert ours.keys() == theirs.keys()
+    assert all(torch.equal(ours[name], theirs[name]) for name in theirs)
+    # Not equal to the bit: the kernels of a matrix product depend on where a tensor lies in memory.
+    assert max(differences(oracle(again.eval(), batch), oracle(checkpoint, batch))) < 1e-5
 
 
 def test_saved_tensors_are_copies(bert):

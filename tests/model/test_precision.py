@@ -65,8 +65,18 @@ def test_a_named_precision_is_taken_as_it_is():
 )
 def test_auto_takes_bf16_where_the_processor_multiplies_it(monkeypatch, capabilities, expected):
     monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: capabilities, raising=False)
+    monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: "AVX512")
 
     assert pick_precision("auto", CPU) == expected
+
+
+@pytest.mark.parametrize("kernels", ["DEFAULT", "NO AVX", "AVX2"])
+def test_auto_is_fp32_where_torch_must_not_use_the_instructions(monkeypatch, kernels):
+    """ATEN_CPU_CAPABILITY=avx2 restricts torch on any processor."""
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: {"amx_bf16": True}, raising=False)
+    monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: kernels)
+
+    assert pick_precision("auto", CPU) == torch.float32
 
 
 def test_auto_is_fp32_where_torch_cannot_tell(monkeypatch):
