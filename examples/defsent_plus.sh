@@ -1,20 +1,25 @@
 #!/bin/sh
-# DefSent+ from a dictionary to a table of scores, by progressive separate training: each step builds a vector for
-# every entry with the best encoder of the step before, and trains on them from the same first weights; the last
-# step on entries whose axes ICA has made independent.
+# DefSent+ from a dictionary to a table of scores, by progressive separate training. Each step builds a vector for
+# every entry with the best encoder of the step before, and trains on them from the same first weights. ICA makes
+# the axes of the last step's entries independent.
 # Usage: sh examples/defsent_plus.sh DICTIONARY DEV TEST BASE
-#   DICTIONARY  rows with an entry and a definition (the paper: 331,472 of Oxford and WordNet)
-#   DEV   pairs with a score, which choose the seed and how it is read (the dev set of the STS benchmark)
+#   DICTIONARY  rows with an entry and a definition (the paper: 331,472 of Oxford and WordNet). Take a part of a large
+#         dictionary by entry, never by row: a sample of rows leaves most entries with one definition.
+#         python3 examples/sample_dictionary.py dictionary.jsonl --entries 10000 >part.jsonl
+#   DEV   pairs with a score, which choose the seed and its readout (the dev set of the STS benchmark)
 #   TEST  pairs with a score, for the table
-#   BASE  the encoder that every step begins from: as in the paper bert-base-uncased, or one of SimCSE. It needs
+#   BASE  the encoder that every step starts from: as in the paper bert-base-uncased, or one of SimCSE. It needs
 #         a pooler or a language model's head; `sentkit train mlm --set head=fresh` gives one to nano.
-# Variables: STEPS=3; LR='5e-5 4e-5 3e-5', one for each step; ENTRY=mean|cls, how a definition becomes part of an
-# entry; ICA='--scale 100 --variance arbitrary --keep-width', or none; SEEDS=0..2; SETTINGS='--set pooling=mean';
-# OUT=FOLDER keeps entries and checkpoints, and is gone on with. (SETTINGS apart, these are the defaults.)
+# Variables, here with their defaults: STEPS=3; LR='5e-5 4e-5 3e-5', one for each step; ENTRY=mean, or cls, the
+# readout of definitions; ICA='--scale auto --keep-width', flags of `whiten fit`, or ICA=none; SEEDS=0..2.
+# Others: SETTINGS='--set pooling=mean'; OUT=FOLDER keeps entries and checkpoints, and a second run continues there.
+# --scale auto gives ICA's axes the deviation that the entries had. The paper's own, which is
+# ICA='--scale 100 --variance arbitrary --keep-width', depends on the number of entries and fits 150,518. The paper
+# gains by ICA where BERT's pooler projects, and loses where a language model's head does (RoBERTa): see ICA=none.
 set -eu
 dictionary=$1 dev=$2 test=$3 base=$4
 steps=${STEPS:-3} rates=${LR:-5e-5 4e-5 3e-5} entry=${ENTRY:-mean}
-ica=${ICA:---scale 100 --variance arbitrary --keep-width}
+ica=${ICA:---scale auto --keep-width}
 seeds=${SEEDS:-0..2}
 settings=${SETTINGS:-}
 work=${OUT:-$(mktemp -d)}

@@ -1,10 +1,13 @@
 #!/bin/sh
-# The word for a description: definitions that were held out look for their entry among all entries, before
-# DefSent+ and after. Prints how often it stands first, among the first 3, and among the first 10.
+# Find the word for a description: search held-out definitions among all entries, before and after DefSent+.
+# Prints how often the right entry is first, among the first 3 and among the first 10.
 # Usage: sh examples/reverse_dictionary.sh DICTIONARY BASE
-#   DICTIONARY  rows with an entry and a definition; of entries with several definitions every fifth is held out
-#   BASE  the encoder to begin from, with a pooler or a language model's head: bert-base-uncased
-# Variables: POOLING=cls|mean, what the pooler is given; SETTINGS='--epochs 2'; OUT=FOLDER keeps everything.
+#   DICTIONARY  rows with an entry and a definition. Every fifth definition is held out, counting those that have
+#         another definition beside them and occur once in the dictionary: a definition that a synonym shares
+#         would find the synonym. Take a part of a large dictionary by entry, never by row:
+#         python3 examples/sample_dictionary.py dictionary.jsonl --entries 5000 --min-definitions 3 >part.jsonl
+#   BASE  the encoder to start from, with a pooler or a language model's head: bert-base-uncased
+# Variables: POOLING=cls|mean, the pooler's input; SETTINGS='--epochs 2'; OUT=FOLDER keeps all files.
 set -eu
 dictionary=$1 base=$2
 pooling=${POOLING:-mean}
@@ -14,15 +17,20 @@ work=${OUT:-$(mktemp -d)}
 mkdir -p "$work"
 
 sentkit cat "$dictionary" | python3 -c 'import collections, json, sys
-rows = [(json.loads(line)["entry"], line) for line in sys.stdin]
-left = collections.Counter(entry for entry, _ in rows)
+rows = [(json.loads(line), line) for line in sys.stdin]
+texts = [" ".join(row["definition"].split()).casefold() for row, _ in rows]
+left = collections.Counter(row["entry"] for row, _ in rows)
+uses = collections.Counter(texts)
 kept, held = open(sys.argv[1], "w"), open(sys.argv[2], "w")
 several = 0
-for entry, line in rows:
-    several += left[entry] > 1
-    out = left[entry] > 1 and several % 5 == 0
-    left[entry] -= out
-    (held if out else kept).write(line)' "$work/known.jsonl" "$work/held.jsonl"
+for (row, line), text in zip(rows, texts, strict=True):
+    free = left[row["entry"]] > 1 and uses[text] == 1
+    several += free
+    out = free and several % 5 == 0
+    left[row["entry"]] -= out
+    (held if out else kept).write(line)
+if several < 5: sys.exit("reverse_dictionary.sh: no definition can be held out: too few entries have several")' \
+    "$work/known.jsonl" "$work/held.jsonl"
 
 entries=$work/entries.safetensors
 sentkit build-entries "$work/known.jsonl" -m "$base" --readout mean -o "$entries" -f

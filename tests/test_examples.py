@@ -1,9 +1,11 @@
 """The scripts that train: each from rows to its table, with an encoder of two layers."""
 
 import csv
+import gzip
 import io
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -11,6 +13,7 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
+from safetensors.numpy import load_file
 
 HERE = Path(__file__).parent
 EXAMPLES = HERE.parent / "examples"
@@ -57,7 +60,10 @@ def furnished(tmp_path_factory):
         )
     )
     (folder / "dictionary.jsonl").write_text(
-        in_jsonl({"entry": f"entry {n % 6}", "definition": text} for n, text in enumerate(TEXTS * 2))
+        in_jsonl(
+            {"entry": f"entry {n % 6}", "definition": text}
+            for n, text in enumerate([*TEXTS, *(f"{text} again" for text in TEXTS)])
+        )
     )
     torch.manual_seed(0)
     transformers.BertModel(transformers.BertConfig(**SMALL)).save_pretrained(folder / "small")
@@ -77,9 +83,9 @@ def furnished(tmp_path_factory):
 
 @pytest.fixture
 def example(furnished, tmp_path):
-    """`example("simcse", "texts.txt", OUT="runs")`: what the script prints, as lines; stderr is empty."""
+    """`example("simcse", "texts.txt", OUT="runs")`: the lines of stdout; stderr holds nothing unexpected."""
 
-    def run(name, *arguments, **variables):
+    def run(name, *arguments, expected="does not say how it is read", **variables):
         given = {"SETTINGS": FEW, "OUT": str(tmp_path / "out"), "SEEDS": "1", **variables}
         path = f"{furnished / 'bin'}:{os.environ['PATH']}"
         done = subprocess.run(
@@ -91,7 +97,7 @@ def example(furnished, tmp_path):
             check=False,
         )
 
-        said = [line for line in done.stderr.splitlines() if "does not say how it is read" not in line]
+        said = [line for line in done.stderr.splitlines() if not re.search(expected, line)]
         assert (done.returncode, said) == (0, [])
         return done.stdout.splitlines()
 
@@ -239,6 +245,16 @@ def test_defsent_plus_takes_its_steps(example, tmp_path):
     assert [row["n"] for row in rows if "spearman" in row] == [8] * 4
 
 
+def test_defsent_plus_gives_the_axes_of_ica_the_deviation_of_the_entries(example, tmp_path):
+    """By default, for a dictionary of any size; `--scale 100` fits the size of the paper's alone."""
+    given = {"STEPS": "2", "LR": "0.01 0.01", "expected": "does not say how it is read|converged|directions"}
+    example("defsent_plus", "dictionary.jsonl", "dev.jsonl", "dev.jsonl", "small", **given)
+    before, after = (load_file(tmp_path / f"out/entries-2{kind}.safetensors") for kind in ("", "-ica"))
+    before, after = before["embeddings"].std(axis=0), after["embeddings"].std(axis=0)
+
+    assert after[after > 0] == pytest.approx(before.mean(), rel=1e-3)
+
+
 def test_a_held_out_definition_looks_for_its_word(example, tmp_path):
     """Before training and after, in the same entries."""
     lines = example("reverse_dictionary", "dictionary.jsonl", "small", SETTINGS=FEW)
@@ -248,3 +264,77 @@ def test_a_held_out_definition_looks_for_its_word(example, tmp_path):
     assert (len(known), len(held)) == (15, 3)
     assert [row["n"] for row in rows] == [3, 3]
     assert all(row["absent"] == 0 for row in rows)
+
+
+SHARED = [
+    ("dog", "an animal that barks"), ("dog", "a  Hot sausage"), ("dog", "a bad thing"),
+    ("frank", "a hot sausage"), ("frank", "honest and open"),
+    ("pup", "a young seal"), ("pup", "an animal that barks"), ("pup", "a small shark"),
+    ("cat", "an animal that purrs"), ("cat", "a jazz fan"), ("cat", "a whip"), ("cat", "a boat"),
+]  # fmt: skip
+
+
+def test_a_definition_of_two_entries_is_not_held_out(example, furnished, tmp_path):
+    """It would find the synonym at once. Every fifth of the others is held out."""
+    rows = in_jsonl({"entry": entry, "definition": text} for entry, text in SHARED)
+    (furnished / "shared.jsonl").write_text(rows)
+    lines = example("reverse_dictionary", "shared.jsonl", "small", SETTINGS=FEW)
+    known, held = (tmp_path / f"out/{name}.jsonl" for name in ("known", "held"))
+
+    assert held.read_text() == in_jsonl([{"entry": "cat", "definition": "an animal that purrs"}])
+    assert sorted([*known.read_text().splitlines(), held.read_text().strip()]) == sorted(rows.splitlines())
+    assert [json.loads(line)["n"] for line in lines] == [1, 1]
+
+
+def sampled(rows, *flags):
+    """The rows that sample_dictionary.py prints, and its report."""
+    command = [sys.executable, EXAMPLES / "sample_dictionary.py", *flags]
+    done = subprocess.run(command, input=rows, capture_output=True, text=True, check=False)
+    return [json.loads(line) for line in done.stdout.splitlines()], done.stderr
+
+
+def test_a_sample_holds_all_definitions_of_an_entry(tmp_path):
+    rows = [{"entry": f"e{n % 40}", "definition": f"d{n}", "more": n} for n in range(100)]
+    (tmp_path / "d.jsonl.gz").write_bytes(gzip.compress(in_jsonl(rows).encode()))
+    made, said = sampled(in_jsonl(rows), "--entries", "10")
+    entries = {row["entry"] for row in made}
+
+    assert len(entries) == 10
+    assert made == [row for row in rows if row["entry"] in entries]
+    assert said == f"sample_dictionary.py: 10 of 40 entries, {len(made)} of 100 rows\n"
+    assert sampled("", "--entries", "10", tmp_path / "d.jsonl.gz") == (made, said)
+
+
+def test_a_sample_depends_on_the_seed_and_not_on_the_order():
+    rows = [{"entry": f"e{n % 40}", "definition": f"d{n}"} for n in range(100)]
+
+    def drawn(rows, *flags):
+        return {row["entry"] for row in sampled(in_jsonl(rows), *flags)[0]}
+
+    assert drawn(rows, "--entries", "9") == drawn(rows[::-1], "--entries", "9")
+    assert drawn(rows, "--entries", "9") < drawn(rows, "--entries", "12")
+    assert drawn(rows, "--entries", "9") != drawn(rows, "--entries", "9", "--seed", "1")
+    assert drawn(rows) == drawn(rows, "--entries", "1000") == {f"e{n}" for n in range(40)}
+
+
+@pytest.mark.parametrize("limit", [1, 2, 7, 50, 99, 100])
+def test_a_sample_of_rows_stays_within_its_limit(limit):
+    """20 entries have three rows and 20 have two, so at most two rows remain free."""
+    rows = [{"entry": f"e{n % 40}", "definition": f"d{n}"} for n in range(100)]
+
+    assert limit - 2 <= len(sampled(in_jsonl(rows), "--rows", str(limit))[0]) <= limit
+
+
+def test_a_sample_counts_different_definitions():
+    rows = [("a", "x"), ("a", "x "), ("b", "x"), ("b", "y"), ("c", "x"), ("c", "y"), ("c", "z")]
+    rows = in_jsonl({"entry": entry, "definition": text} for entry, text in rows)
+    made, _ = sampled(rows, "--min-definitions", "2")
+
+    assert [row["entry"] for row in made] == ["b", "b", "c", "c", "c"]
+
+
+def test_a_sample_names_a_bad_row():
+    made, said = sampled('{"entry":"a","definition":"b"}\n{"entry":"a","definition":1}\n')
+
+    assert made == []
+    assert said == 'sample_dictionary.py: -: line 2: expected JSON with "entry" and "definition"\n'
