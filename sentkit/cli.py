@@ -32,6 +32,7 @@ from sentkit.commands import (
 from sentkit.commands.whiten import apply, fit, merge
 from sentkit.console import Console
 from sentkit.errors import SentkitError
+from sentkit.options import expand_flags
 
 P = ParamSpec("P")
 
@@ -183,7 +184,7 @@ for group in GROUPS:
     app.add_typer(rooms[word(group)], name=word(group))
 for name, command in every_command().items():
     before, _, last = name.rpartition(" ")
-    rooms[before].command(last)(ended(command, name))
+    rooms[before].command(last)(ended(expand_flags(command), name))
 
 
 def main() -> NoReturn:

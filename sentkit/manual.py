@@ -72,7 +72,7 @@ def command_page(name: str, command: Any) -> str:
     lines = [*header(name, summary), ".SH SYNOPSIS", f".B {escape(name)}"]
     lines += [rf"[\fIOPTIONS\fR] {synopsis}".rstrip(), ".SH DESCRIPTION", *body([summary, *paragraphs])]
     lines += [".SH OPTIONS"]
-    for parameter in command.params:
+    for parameter in [*arguments, *(p for p in command.params if p not in arguments)]:
         lines += option(parameter)
     lines += [*tail(examples), *see_also(above(name))]
     return "\n".join(lines) + "\n"

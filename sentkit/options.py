@@ -1,10 +1,13 @@
 """Flags that several commands share, so that each is spelled, explained and turned into a value once."""
 
+import functools
+import inspect
 import re
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Annotated, Literal
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, fields, is_dataclass
+from typing import TYPE_CHECKING, Annotated, Any, Literal, cast, get_type_hints
 
 import typer
 
@@ -104,35 +107,99 @@ def numbers(flag: str, text: str) -> list[int]:
     return list(dict.fromkeys(found))
 
 
-@contextmanager
-def open_inputs(
-    console: Console,
-    files: Sequence[str] | None,
-    *,
-    format: str | None,
-    fields: Sequence[str] | None,
-    known: Sequence[str],
-    on_error: str = "fail",
-    rejects: str | None = None,
-    output: str = "-",
-    force: bool = False,
-) -> Iterator["Inputs"]:
-    """The rows of a command, with what its flags say of them; the rows left out are counted at the end."""
-    from sentkit.formats.files import check_input, open_output, same_place
-    from sentkit.formats.rows import Inputs, Rejects, parse_fields
+@dataclass(frozen=True)
+class FormatFlags:
+    """How rows are read."""
 
-    if rejects is not None and on_error != "skip":
-        raise UsageError("--rejects belongs to --on-error skip")
-    if rejects is not None and same_place(rejects, output):
-        raise UsageError(f"{rejects}: the rejects and the output cannot go to one place")
-    policy = Rejects(skip=on_error == "skip", tell=console.warn)
-    inputs = Inputs(files or ["-"], format, parse_fields(fields or [], known), policy)
-    for path in inputs.paths:
-        check_input(path)
-    if rejects is None:
-        yield inputs
-    else:
-        with open_output(rejects, force=force) as policy.file:
+    from_: From = None
+    field: Field = None
+
+
+@dataclass(frozen=True)
+class StreamFlags(FormatFlags):
+    """How rows are read, and what happens to bad ones."""
+
+    on_error: OnError = "fail"
+    rejects: RejectsFile = None
+
+    @contextmanager
+    def open_files(
+        self,
+        console: Console,
+        paths: Sequence[str],
+        *,
+        known: Sequence[str],
+        output: str = "-",
+        force: bool = False,
+    ) -> Iterator["Inputs"]:
+        """The rows of these files. At the end the number of skipped rows is reported."""
+        from sentkit.formats.files import check_input, open_output, same_place
+        from sentkit.formats.rows import Inputs, Rejects, parse_fields
+
+        if self.rejects is not None and self.on_error != "skip":
+            raise UsageError("--rejects belongs to --on-error skip")
+        if self.rejects is not None and same_place(self.rejects, output):
+            raise UsageError(f"{self.rejects}: the rejects and the output cannot go to one place")
+        policy = Rejects(skip=self.on_error == "skip", tell=console.warn)
+        inputs = Inputs(paths, self.from_, parse_fields(self.field or [], known), policy)
+        for path in inputs.paths:
+            check_input(path)
+        if self.rejects is None:
             yield inputs
-    if policy.count:
-        console.warn(f"{policy.count} bad rows were left out")
+        else:
+            with open_output(self.rejects, force=force) as policy.file:
+                yield inputs
+        if policy.count:
+            console.warn(f"{policy.count} bad rows were left out")
+
+
+@dataclass(frozen=True)
+class RowFlags(StreamFlags):
+    """The input of most commands: any number of files."""
+
+    files: Files = None
+
+    @property
+    def paths(self) -> list[str]:
+        return self.files or ["-"]
+
+    def open(
+        self, console: Console, *, known: Sequence[str], output: str = "-", force: bool = False
+    ) -> AbstractContextManager["Inputs"]:
+        return self.open_files(console, self.paths, known=known, output=output, force=force)
+
+
+def expand_flags(command: Callable[..., None]) -> Callable[..., None]:
+    """The command as typer should see it: a parameter that is a record of flags becomes these flags.
+
+    typer reads only the signature. The record is built again when the command is called.
+    """
+    parameters: list[inspect.Parameter] = []
+    records: dict[str, tuple[type, list[str]]] = {}
+    for parameter in inspect.signature(command).parameters.values():
+        if not is_dataclass(parameter.annotation):
+            parameters.append(parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY))
+            continue
+        record = cast(type, parameter.annotation)
+        flags = list(_parameters_of(record))
+        records[parameter.name] = record, [flag.name for flag in flags]
+        parameters += flags
+
+    @functools.wraps(command)
+    def run(**values: Any) -> None:
+        for name, (record, flags) in records.items():
+            values[name] = record(**{flag: values.pop(flag) for flag in flags})
+        command(**values)
+
+    del run.__wrapped__  # or typer would see the parameters of the command itself
+    run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    run.__annotations__ = {each.name: each.annotation for each in parameters}
+    return run
+
+
+def _parameters_of(record: type) -> Iterator[inspect.Parameter]:
+    hints = get_type_hints(record, include_extras=True)
+    for each in fields(record):
+        yield inspect.Parameter(
+            each.name, inspect.Parameter.KEYWORD_ONLY, default=each.default, annotation=hints[each.name]
+        )

@@ -29,7 +29,7 @@ MAY_IMPORT = {
         *("errors", "console", "options", "formats", "transforms", "metrics", "labels", "augment", "model"),
         "training",
     },
-    "cli": {"__init__", "errors", "console", "commands"},
+    "cli": {"__init__", "errors", "console", "options", "commands"},
     "manual": {"__init__", "cli"},
     "__main__": {"cli"},
 }

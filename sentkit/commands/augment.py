@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def augment(
-    files: options.Files = None,
+    *,
     op: Annotated[
         list[str] | None,
         typer.Option("--op", metavar="NAME[=VALUE]", help="What is done; several, one after another."),
@@ -44,10 +44,7 @@ def augment(
     replace: Annotated[
         bool, typer.Option("--replace", help="The variant takes the place of the sentence.")
     ] = False,
-    from_: options.From = None,
-    field: options.Field = None,
-    on_error: options.OnError = "fail",
-    rejects: options.RejectsFile = None,
+    row_flags: options.RowFlags,
     quiet: options.Quiet = False,
 ) -> None:
     """Make variants of sentences.
@@ -113,17 +110,7 @@ def augment(
     others = {"--synonyms": synonyms or None, "--paraphrases": paraphrases}
     check_flags(wanted, {**others, "--mark": mark, "--key": key}, views)
     check_rows_output(output)
-    with options.open_inputs(
-        console,
-        files,
-        format=from_,
-        fields=field,
-        known=("text",),
-        on_error=on_error,
-        rejects=rejects,
-        output=output,
-        force=force,
-    ) as inputs:
+    with row_flags.open(console, known=("text",), output=output, force=force) as inputs:
         refuse_two_of_standard_input(inputs, [*(synonyms or []), paraphrases or ""])
         rows = VariantRows(inputs.fields.get("text", "text"), replace=replace)
         chain = make_chain(wanted, mark, synonyms, seed)

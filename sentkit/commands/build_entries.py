@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def build_entries(
-    files: options.Files = None,
+    *,
     model: options.Model = "nano",
     readout: options.Readout = None,
     template: options.Template = None,
@@ -48,10 +48,7 @@ def build_entries(
     vectors: options.Encoding = "list",
     output: options.Output = "-",
     force: options.Force = False,
-    from_: options.From = None,
-    field: options.Field = None,
-    on_error: options.OnError = "fail",
-    rejects: options.RejectsFile = None,
+    row_flags: options.RowFlags,
     progress: options.Progress = "auto",
     quiet: options.Quiet = False,
     verbose: options.Verbose = False,
@@ -87,17 +84,7 @@ def build_entries(
     reading = plan_entries(checkpoint, readout, template, full_stop, max_length)
     opening_words(checkpoint.name, reading.notes(checkpoint.name), console)
     check_place(output, force=force)
-    with options.open_inputs(
-        console,
-        files,
-        format=from_,
-        fields=field,
-        known=EntryParser.FIELDS,
-        on_error=on_error,
-        rejects=rejects,
-        output=output,
-        force=force,
-    ) as inputs:
+    with row_flags.open(console, known=EntryParser.FIELDS, output=output, force=force) as inputs:
         parser = EntryParser(inputs.fields)
         rows, words = read_rows(inputs, parser), OneToken(reading.tokenizer, parser.entry)
         windows = prepare(

@@ -9,7 +9,7 @@ from sentkit.console import Console
 
 
 def cat(
-    files: options.Files = None,
+    *,
     head: Annotated[int | None, typer.Option(min=0, metavar="N", help="Only the first N rows.")] = None,
     vectors: Annotated[
         Literal["list", "base64"] | None,
@@ -19,10 +19,7 @@ def cat(
     ] = None,
     output: options.Output = "-",
     force: options.Force = False,
-    from_: options.From = None,
-    field: options.Field = None,
-    on_error: options.OnError = "fail",
-    rejects: options.RejectsFile = None,
+    row_flags: options.RowFlags,
     quiet: options.Quiet = False,
 ) -> None:
     """Join rows and vector files, and turn one into the other.
@@ -41,15 +38,5 @@ def cat(
     from sentkit.formats.vectors import VECTOR_FIELDS
 
     console = Console("cat", quiet)
-    with options.open_inputs(
-        console,
-        files,
-        format=from_,
-        fields=field,
-        known=VECTOR_FIELDS,
-        on_error=on_error,
-        rejects=rejects,
-        output=output,
-        force=force,
-    ) as inputs:
+    with row_flags.open(console, known=VECTOR_FIELDS, output=output, force=force) as inputs:
         convert(inputs, output, head=head, encoding=vectors, force=force)

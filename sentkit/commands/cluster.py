@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def cluster(
-    files: options.Files = None,
+    *,
     k: Annotated[
         str | None,
         typer.Option(
@@ -80,10 +80,7 @@ def cluster(
     output: options.Output = "-",
     force: options.Force = False,
     replace: options.Replace = False,
-    from_: options.From = None,
-    field: options.Field = None,
-    on_error: options.OnError = "fail",
-    rejects: options.RejectsFile = None,
+    row_flags: options.RowFlags,
     quiet: options.Quiet = False,
 ) -> None:
     """Put rows into clusters of alike vectors.
@@ -123,26 +120,16 @@ def cluster(
     forms.check_form(
         form, rows=[keep_vectors, replace], centroids=centroids, telling=[keywords, nearest], json=json
     )
-    check_outputs(output, centroids, rejects, rows=form in ("rows", "stability"), force=force)
+    check_outputs(output, centroids, row_flags.rejects, rows=form in ("rows", "stability"), force=force)
     own = {"--n-init": restarts, "--linkage": linkage, "--min-cluster-size": least}
     if from_centroids is None:
         asked = plan.plan_of(algorithm, counts, own, truth=truth is not None)
     else:
-        check_read_once(from_centroids, files)
+        check_read_once(from_centroids, row_flags.paths)
         asked = plan.given_plan(from_centroids, algorithm, {"-k": k, **own})
     asked = asked.for_form(form, None if seed is None else options.numbers("--seed", seed))
     as_table = options.as_table(output, json=json)
-    with options.open_inputs(
-        console,
-        files,
-        format=from_,
-        fields=field,
-        known=(*VECTOR_FIELDS, "entry"),
-        on_error=on_error,
-        rejects=rejects,
-        output=output,
-        force=force,
-    ) as inputs:
+    with row_flags.open(console, known=(*VECTOR_FIELDS, "entry"), output=output, force=force) as inputs:
         work = Work(inputs, asked, Normalise() if normalize else None, console.warn)
         report = partial(show, output=output, force=force, as_table=as_table)
         if truth is not None:
@@ -213,8 +200,8 @@ def show(records: "Iterable[Record]", table: "Table", *, output: str, force: boo
             out.flush()
 
 
-def check_read_once(from_centroids: str, files: list[str] | None) -> None:
-    if from_centroids == "-" and "-" in (files or ["-"]):
+def check_read_once(from_centroids: str, files: list[str]) -> None:
+    if from_centroids == "-" and "-" in files:
         raise UsageError("standard input can be read once")
 
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def encode(
-    files: options.Files = None,
+    *,
     model: options.Model = "nano",
     readout: options.Readout = None,
     template: options.Template = None,
@@ -44,10 +44,7 @@ def encode(
     output: options.Output = "-",
     force: options.Force = False,
     replace: options.Replace = False,
-    from_: options.From = None,
-    field: options.Field = None,
-    on_error: options.OnError = "fail",
-    rejects: options.RejectsFile = None,
+    row_flags: options.RowFlags,
     progress: options.Progress = "auto",
     quiet: options.Quiet = False,
     verbose: options.Verbose = False,
@@ -98,17 +95,7 @@ def encode(
     found = find_encoder(model, wishes, device=device, precision=precision)
     opening_words(found.name, found.notes, console)
     paths = output_paths(output, found.readouts, force=force or dry_run)
-    with options.open_inputs(
-        console,
-        files,
-        format=from_,
-        fields=field,
-        known=FIELDS,
-        on_error=on_error,
-        rejects=rejects,
-        output=output,
-        force=force,
-    ) as inputs:
+    with row_flags.open(console, known=FIELDS, output=output, force=force) as inputs:
         texts, refuse = TextParser(inputs.fields), on_truncate == "error"
         windows = found.windows(read_rows(inputs, texts), inputs.rejects, refuse_cut=refuse)
         if dry_run:

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 
 def inspect(
+    *,
     path: Annotated[
         str, typer.Argument(metavar="PATH", help="A checkpoint, as for -m, or a file of vectors.")
     ],
@@ -32,8 +33,7 @@ def inspect(
         ),
     ] = False,
     json: Annotated[bool, typer.Option("--json", help="JSON on a terminal too.")] = False,
-    from_: options.From = None,
-    field: options.Field = None,
+    format_flags: options.FormatFlags,
 ) -> None:
     """Show what a checkpoint or a file of vectors is. Nothing is run or changed.
 
@@ -72,7 +72,7 @@ def inspect(
     excess_kurtosis   the mean, and the largest with its axis
     """
     geometry = asked_geometry(gold, above, leave_out=no_geometry)
-    record = describe(path, from_, field or [], geometry)
+    record = describe(path, format_flags.from_, format_flags.field or [], geometry)
     refuse_idle(path, record, gold=gold, no_geometry=no_geometry)
     if json or sys.stdout is None or not sys.stdout.isatty():
         import orjson

@@ -17,6 +17,7 @@ FOLDS, SAMPLES = 10, 5
 
 
 def probe(
+    *,
     label: Annotated[
         str,
         typer.Option(
@@ -60,10 +61,7 @@ def probe(
     json: options.Json = False,
     output: options.Output = "-",
     force: options.Force = False,
-    from_: options.From = None,
-    field: options.Field = None,
-    on_error: options.OnError = "fail",
-    rejects: options.RejectsFile = None,
+    row_flags: options.StreamFlags,
     quiet: options.Quiet = False,
 ) -> None:
     """Test frozen vectors by a classifier that learns from them.
@@ -113,16 +111,8 @@ def probe(
     for path in filter(None, (dev, test)):
         check_input(path)
     with (
-        options.open_inputs(
-            console,
-            files,
-            format=from_,
-            fields=field,
-            known=VECTOR_FIELDS,
-            on_error=on_error,
-            rejects=rejects,
-            output=output,
-            force=force,
+        row_flags.open_files(
+            console, files or ["-"], known=VECTOR_FIELDS, output=output, force=force
         ) as inputs,
         open_output(output, force=force) as out,
     ):

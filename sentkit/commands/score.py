@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def score(
-    files: options.Files = None,
+    *,
     gold: Annotated[
         str | None,
         typer.Option(metavar="NAME", help="Report correlations with this member: a score by people."),
@@ -52,10 +52,7 @@ def score(
     output: options.Output = "-",
     force: options.Force = False,
     replace: options.Replace = False,
-    from_: options.From = None,
-    field: options.Field = None,
-    on_error: options.OnError = "fail",
-    rejects: options.RejectsFile = None,
+    row_flags: options.RowFlags,
     quiet: options.Quiet = False,
 ) -> None:
     """Score pairs of vectors, or find the closest sentences.
@@ -86,17 +83,7 @@ def score(
     check_form(output, report=gold is not None, rows=[matrix, top, keep_vectors], replace=replace)
     as_table = options.as_table(output, json=json)
     with (
-        options.open_inputs(
-            console,
-            files,
-            format=from_,
-            fields=field,
-            known=VECTOR_FIELDS,
-            on_error=on_error,
-            rejects=rejects,
-            output=output,
-            force=force,
-        ) as inputs,
+        row_flags.open(console, known=VECTOR_FIELDS, output=output, force=force) as inputs,
         open_output(output, force=force) as out,
     ):
         if gold is not None:

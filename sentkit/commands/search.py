@@ -16,6 +16,7 @@ OWN = ("row", "similarity")  # the members of every hit
 
 
 def search(
+    *,
     corpus: Annotated[str, typer.Option(metavar="FILE", help="Rows with a vector, all held in memory.")],
     queries: Annotated[str, typer.Option(metavar="FILE", help="Rows with a vector; '-' is stdin.")] = "-",
     top: Annotated[int, typer.Option(min=1, metavar="K", help="Hits for each query.")] = 10,
@@ -37,10 +38,7 @@ def search(
     output: options.Output = "-",
     force: options.Force = False,
     replace: options.Replace = False,
-    from_: options.From = None,
-    field: options.Field = None,
-    on_error: options.OnError = "fail",
-    rejects: options.RejectsFile = None,
+    row_flags: options.StreamFlags,
     quiet: options.Quiet = False,
 ) -> None:
     """Find the rows of a corpus that are most like each query.
@@ -71,16 +69,8 @@ def search(
     check_form(corpus, queries, output, show=show or [], gold=gold, replace=replace)
     check_input(corpus)
     with (
-        options.open_inputs(
-            console,
-            [queries],
-            format=from_,
-            fields=field,
-            known=(*VECTOR_FIELDS, "entry"),
-            on_error=on_error,
-            rejects=rejects,
-            output=output,
-            force=force,
+        row_flags.open_files(
+            console, [queries], known=(*VECTOR_FIELDS, "entry"), output=output, force=force
         ) as inputs,
         open_output(output, force=force) as out,
     ):

@@ -3,6 +3,7 @@
 import os
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -22,9 +23,9 @@ if TYPE_CHECKING:
 
 
 def train(
+    *,
     context: typer.Context,
     method: Annotated[str | None, typer.Argument(metavar="METHOD", help="One of --list.")] = None,
-    files: options.Files = None,
     model: options.Model = "nano",
     output: Annotated[
         str | None, typer.Option("-o", "--output", metavar="DIR", help="The checkpoint folder to make.")
@@ -81,10 +82,7 @@ def train(
         bool, typer.Option("--help-settings", help="Show the settings of METHOD.")
     ] = False,
     force: options.Force = False,
-    from_: options.From = None,
-    field: options.Field = None,
-    on_error: options.OnError = "fail",
-    rejects: options.RejectsFile = None,
+    row_flags: options.RowFlags,
     progress: options.Progress = "auto",
     quiet: options.Quiet = False,
     verbose: options.Verbose = False,
@@ -147,14 +145,8 @@ def train(
             force=force,
         )
         bar = StepProgress(console, progress)
-        with options.open_inputs(
-            console,
-            files,
-            format=from_,
-            fields=field,
-            known=LEARNED,
-            on_error=on_error,
-            rejects=rejects if first else None,
+        with (row_flags if first else replace(row_flags, rejects=None)).open(
+            console, known=LEARNED
         ) as inputs:
             told = Told(partial(tell_of_rows, console), bar.take, console.warn, console.note)
             if perform(request, inputs, stop, told):

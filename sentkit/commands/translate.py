@@ -19,13 +19,13 @@ LARGEST = 1024  # rows of a window: a translation takes a thousand times as long
 
 
 def translate(
+    *,
     model: Annotated[
         str,
         typer.Option(
             "-m", "--model", metavar="SEQ2SEQ", help="A checkpoint folder, a hub name, or pkg:NAME."
         ),
     ],
-    files: options.Files = None,
     keep: Annotated[
         str | None, typer.Option(metavar="NAME", help="The member that takes the text as it came.")
     ] = None,
@@ -71,10 +71,7 @@ def translate(
     output: options.Output = "-",
     force: options.Force = False,
     replace: options.Replace = False,
-    from_: options.From = None,
-    field: options.Field = None,
-    on_error: options.OnError = "fail",
-    rejects: options.RejectsFile = None,
+    row_flags: options.RowFlags,
     progress: options.Progress = "auto",
     quiet: options.Quiet = False,
     verbose: options.Verbose = False,
@@ -113,17 +110,7 @@ def translate(
     check_keep(keep, replace=replace)
     check_output(output, force=force)
     checkpoint = read_checkpoint(model)
-    with options.open_inputs(
-        console,
-        files,
-        format=from_,
-        fields=field,
-        known=OneText.FIELDS,
-        on_error=on_error,
-        rejects=rejects,
-        output=output,
-        force=force,
-    ) as inputs:
+    with row_flags.open(console, known=OneText.FIELDS, output=output, force=force) as inputs:
         texts = OneText(inputs.fields, keep, replace=replace)
         console.note(f"loading {checkpoint.name}")
         manner = Manner(beams, sampling, max_length, max_new_tokens, source_lang, target_lang, prefix)

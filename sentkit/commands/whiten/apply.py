@@ -9,17 +9,14 @@ from sentkit.console import Console
 
 
 def apply(
+    *,
     transform: Annotated[
         str, typer.Option("-t", "--transform", metavar="PATH", help="What sentkit whiten fit has made.")
     ],
-    files: options.Files = None,
     vectors: options.Encoding = "list",
     output: options.Output = "-",
     force: options.Force = False,
-    from_: options.From = None,
-    field: options.Field = None,
-    on_error: options.OnError = "fail",
-    rejects: options.RejectsFile = None,
+    row_flags: options.RowFlags,
     quiet: options.Quiet = False,
 ) -> None:
     """Put vectors through a transform.
@@ -41,18 +38,8 @@ def apply(
 
     console = Console("whiten apply", quiet)
     refuse_existing(output, force=force)
-    refuse_input(output, [transform, *(files or [])])
-    with options.open_inputs(
-        console,
-        files,
-        format=from_,
-        fields=field,
-        known=VECTOR_FIELDS,
-        on_error=on_error,
-        rejects=rejects,
-        output=output,
-        force=force,
-    ) as inputs:
+    refuse_input(output, [transform, *row_flags.paths])
+    with row_flags.open(console, known=VECTOR_FIELDS, output=output, force=force) as inputs:
         rows = apply_transform(inputs, transform, output, encoding=vectors, force=force)
     if not rows:
         console.warn("no rows")

@@ -25,8 +25,8 @@ Made = Annotated[
 
 
 def fit(
+    *,
     output: Made,
-    files: options.Files = None,
     kind: Annotated[
         Literal["whitening", "pca", "center", "standardize", "abtt", "ica"],
         typer.Option("--kind", help="What the transform does; see above."),
@@ -67,10 +67,7 @@ def fit(
         typer.Option("--keep-width", help="Of ica: components beyond the rank are 0, and not left out."),
     ] = False,
     force: options.Force = False,
-    from_: options.From = None,
-    field: options.Field = None,
-    on_error: options.OnError = "fail",
-    rejects: options.RejectsFile = None,
+    row_flags: options.RowFlags,
     quiet: options.Quiet = False,
     verbose: options.Verbose = False,
 ) -> None:
@@ -107,19 +104,9 @@ def fit(
         "keep_width": keep_width or None,
     }
     refuse_idle(kind, {"dim": dim, "remove": remove, **descent})
-    check_made(output, files or [], force=force)
+    check_made(output, row_flags.paths, force=force)
     asked = Asked(dim, remove)
-    with options.open_inputs(
-        console,
-        files,
-        format=from_,
-        fields=field,
-        known=VECTOR_FIELDS,
-        on_error=on_error,
-        rejects=rejects,
-        output=output,
-        force=force,
-    ) as inputs:
+    with row_flags.open(console, known=VECTOR_FIELDS, output=output, force=force) as inputs:
         if kind == "ica":
             fitted = fit_ica(inputs, asked, descent_of(descent))
         else:

@@ -1,0 +1,85 @@
+"""Records of flags: a command takes one parameter, and typer sees the flags in it."""
+
+from dataclasses import dataclass
+from typing import Annotated
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from sentkit.cli import every_command
+from sentkit.options import FormatFlags, RowFlags, StreamFlags, expand_flags
+
+
+@dataclass(frozen=True)
+class Colours:
+    red: Annotated[int, typer.Option("--red", min=0, help="How much red.")] = 1
+    names: Annotated[list[str] | None, typer.Argument(metavar="[NAME]...")] = None
+
+
+@dataclass(frozen=True)
+class MoreColours(Colours):
+    blue: Annotated[str, typer.Option("-b", "--blue", help="How much blue.")] = "none"
+
+
+def run(arguments):
+    """What a command with such a parameter is called with, and its help."""
+    app, calls = typer.Typer(rich_markup_mode=None, add_completion=False), []
+
+    def paint(
+        *,
+        width: Annotated[int, typer.Option("--width")],
+        colours: MoreColours,
+        quiet: Annotated[bool, typer.Option("-q")] = False,
+    ) -> None:
+        """Paint."""
+        calls.append((width, colours, quiet))
+
+    app.command()(expand_flags(paint))
+    return CliRunner().invoke(app, arguments), calls
+
+
+def test_a_record_is_built_from_its_flags():
+    done, calls = run(["--width", "3", "a", "--red", "2", "b", "-b", "sky", "-q"])
+
+    assert done.exit_code == 0
+    assert calls == [(3, MoreColours(red=2, names=["a", "b"], blue="sky"), True)]
+
+
+def test_flags_that_are_not_given_have_the_defaults_of_the_record():
+    done, calls = run(["--width", "3"])
+
+    assert done.exit_code == 0
+    assert calls == [(3, MoreColours(), False)]
+
+
+@pytest.mark.parametrize("arguments", [[], ["--width", "3", "--red", "-1"], ["--width", "3", "--green"]])
+def test_typer_checks_the_flags_of_a_record(arguments):
+    done, calls = run(arguments)
+
+    assert done.exit_code == 2
+    assert not calls
+
+
+def test_help_lists_inherited_flags_first_where_the_record_stands():
+    done, _ = run(["--help"])
+    order = [word for word in done.output.split() if word in ("--width", "--red", "--blue", "-q")]
+
+    assert order == ["--width", "--red", "--blue", "-q"]
+    assert "[NAME]..." in done.output
+    assert "colours" not in done.output.lower()
+
+
+def test_every_command_that_reads_rows_takes_them_by_one_record():
+    """`--field` comes with the record, so none of its flags can be forgotten in one command."""
+    records = (FormatFlags, StreamFlags, RowFlags)
+    expanded = {name: expand_flags(command) for name, command in every_command().items()}
+    with_field = {name for name, command in expanded.items() if "field" in command.__annotations__}
+    with_record = {
+        name
+        for name, command in every_command().items()
+        if any(each in records for each in command.__annotations__.values())
+    }
+
+    assert with_field == with_record
+    assert {"encode", "score", "search", "probe", "train", "cat", "inspect", "whiten fit"} <= with_record
