@@ -1,5 +1,14 @@
-"""`python -m sentkit`."""
+"""The entry point: the process is prepared before the commands, and typer with them, are imported."""
 
-from sentkit.cli import main
+from sentkit.process import prepare
 
-main()
+
+def main() -> None:
+    prepare()
+    from sentkit.cli import main
+
+    main()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,14 +1,14 @@
 """The `sentkit` program: the list of its commands, and the place where errors end as a line and a code."""
 
+import contextlib
 import functools
 import os
-import signal
 import sys
 import tempfile
 import traceback
 from collections.abc import Callable
 from pathlib import Path
-from types import FrameType, ModuleType
+from types import ModuleType
 from typing import Annotated, Any, NoReturn, ParamSpec
 
 import typer
@@ -31,8 +31,9 @@ from sentkit.commands import (
 )
 from sentkit.commands.whiten import apply, fit, merge
 from sentkit.console import Console
-from sentkit.errors import SentkitError
+from sentkit.errors import NoInputError, SentkitError
 from sentkit.options import expand_flags
+from sentkit.process import INTERRUPTED, leave, unwind_on_signals
 
 P = ParamSpec("P")
 
@@ -53,8 +54,7 @@ COMMANDS = (
 
 GROUPS = {whiten: (fit.fit, apply.apply, merge.merge)}  # folders of commands behind a word of their own
 
-NO_SPACE, BUG, INTERRUPTED, TERMINATED = 74, 70, 130, 143
-AGAIN = 0.01  # seconds
+BUG, IO_FAILED = 70, 74
 
 
 def word(command: Callable[..., None] | ModuleType) -> str:
@@ -77,6 +77,8 @@ def ended(command: Callable[P, None], name: str) -> Callable[P, None]:
     def run(*args: P.args, **kwargs: P.kwargs) -> None:
         console = Console(name)
         try:
+            unwind_on_signals()
+            check_working_folder()
             command(*args, **kwargs)
             if sys.stdout is not None:
                 sys.stdout.flush()
@@ -87,6 +89,15 @@ def ended(command: Callable[P, None], name: str) -> Callable[P, None]:
             raise typer.Exit(code) from error
 
     return run
+
+
+def check_working_folder() -> None:
+    """Refuse a deleted one: torch would end the process with a message of its own."""
+    try:
+        Path.cwd()
+    except FileNotFoundError as error:
+        advice = "change to a folder that exists"
+        raise NoInputError("the working folder does not exist any more", advice=advice) from error
 
 
 def exit_code(error: BaseException, console: Console) -> int | None:
@@ -102,7 +113,7 @@ def exit_code(error: BaseException, console: Console) -> int | None:
         return INTERRUPTED
     if isinstance(error, OSError | MemoryError):
         console.error(_trouble(error))
-        return NO_SPACE
+        return IO_FAILED
     if isinstance(error, Exception) and not isinstance(error, typer.Exit | typer.Abort):
         return _report_bug(error, console)
     return None
@@ -116,12 +127,12 @@ def _trouble(error: OSError | MemoryError) -> str:
 
 
 def _report_bug(error: Exception, console: Console) -> int:
-    with tempfile.NamedTemporaryFile("w", prefix="sentkit-", suffix=".log", delete=False) as file:
-        file.write("".join(traceback.format_exception(error)))
-    console.error(
-        f"a bug in sentkit: {type(error).__name__}: {error}".partition("\n")[0],
-        f"please report it with the traceback in {Path(file.name)}",
-    )
+    advice = "the traceback cannot be written to a temporary file"
+    with contextlib.suppress(OSError):
+        with tempfile.NamedTemporaryFile("w", prefix="sentkit-", suffix=".log", delete=False) as file:
+            file.write("".join(traceback.format_exception(error)))
+        advice = f"please report it with the traceback in {Path(file.name)}"
+    console.error(f"a bug in sentkit: {type(error).__name__}: {error}".partition("\n")[0], advice)
     return BUG
 
 
@@ -164,7 +175,7 @@ def sentkit(
     Exit codes: 0 done, 1 the answer is no, 2 wrong usage, 65 bad data or vectors
     that do not match, 66 no such input or model, 69 device or hub not there,
     70 a bug, 73 cannot create, 74 cannot read or write, 75 stopped and saved,
-    130 and 143 stopped.
+    129, 130 and 143 stopped by a signal.
     Full manual: man sentkit
     """
     help_alone(context)
@@ -188,27 +199,10 @@ for name, command in every_command().items():
 
 
 def main() -> NoReturn:
-    """Run a command, and leave at once: a thread may still be waiting for a row that never comes."""
-    heed_terminations()
     arguments = sys.argv[1:]
     if arguments[:1] == ["help"]:
         arguments = [*arguments[1:], "--help"]
     leave(status(arguments))
-
-
-def heed_terminations() -> None:
-    for number in (signal.SIGTERM, signal.SIGALRM):
-        signal.signal(number, terminated)
-
-
-def terminated(number: int, frame: FrameType | None) -> None:
-    """Unwind, so that no half file is left; but not out of an import, which may half succeed: ask again."""
-    while frame is not None:
-        if frame.f_code.co_filename.startswith("<frozen importlib"):
-            signal.setitimer(signal.ITIMER_REAL, AGAIN)
-            return
-        frame = frame.f_back
-    sys.exit(TERMINATED)
 
 
 def status(arguments: list[str]) -> int:
@@ -222,6 +216,8 @@ def status(arguments: list[str]) -> int:
     except Exception as error:
         if hasattr(error, "format_message"):  # typer's own complaints about the command line
             return _wrong_usage(error)
+        if isinstance(error, typer.Abort):
+            return INTERRUPTED
         return exit_code(error, Console("")) or BUG
     return code if isinstance(code, int) else 0
 
@@ -232,14 +228,3 @@ def _wrong_usage(error: Any) -> int:
     advice = f"see: sentkit {command} --help" if command else "see: sentkit --help"
     Console(command).error(f"{message[:1].lower()}{message[1:].rstrip('.')}", advice)
     return int(error.exit_code)
-
-
-def leave(code: int) -> NoReturn:
-    signal.signal(signal.SIGINT, signal.SIG_DFL)  # whoever reads may be stuck: a second Ctrl-C ends the wait
-    for stream in (sys.stdout, sys.stderr):
-        try:
-            if stream is not None:
-                stream.flush()
-        except OSError:
-            code = code or NO_SPACE * (stream is sys.stderr)  # a closed pipe is no failure of ours
-    os._exit(code)

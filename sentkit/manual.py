@@ -23,7 +23,7 @@ EXIT_CODES = (
     ("73", "the output cannot be created, or exists already"),
     ("74", "reading or writing failed: a full disk, say"),
     ("75", "stopped by a signal after saving: the same command with --resume goes on"),
-    ("130, 143", "interrupted, terminated"),
+    ("129, 130, 143", "stopped by SIGHUP, SIGINT (Ctrl-C) or SIGTERM"),
 )
 ENVIRONMENT = (
     ("SENTKIT_VECTORS", "list or base64: how vectors are written in JSONL, for a whole script"),

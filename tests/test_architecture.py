@@ -29,9 +29,10 @@ MAY_IMPORT = {
         *("errors", "console", "options", "formats", "transforms", "metrics", "labels", "augment", "model"),
         "training",
     },
-    "cli": {"__init__", "errors", "console", "options", "commands"},
+    "process": set(),
+    "cli": {"__init__", "errors", "console", "options", "commands", "process"},
     "manual": {"__init__", "cli"},
-    "__main__": {"cli"},
+    "__main__": {"cli", "process"},
 }
 TORCH_LIVES_IN = {"model", "training"}
 ONLY_INSIDE_FUNCTIONS = {"sklearn", "scipy", "transformers", "zstandard", "rich", "huggingface_hub", "faiss"}

@@ -8,6 +8,7 @@ import os
 import pty
 import re
 import shutil
+import signal
 import struct
 import subprocess
 import sys
@@ -22,7 +23,7 @@ import numpy as np
 import pytest
 
 from sentkit import cli
-from sentkit.console import Console
+from sentkit.console import stream
 from sentkit.formats.tensors import write_arrays
 from sentkit.model.architecture import read_architecture
 from sentkit.model.names import encoder_shapes, pooler_shapes
@@ -75,7 +76,7 @@ def plain_environment(monkeypatch, tmp_path):
     """Relative names are of the test's own folder; nothing is inherited that changes what is written."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("SENTKIT_VECTORS", raising=False)
-    monkeypatch.setattr(Console, "open_line", False)  # a bar that an earlier test has left
+    monkeypatch.setattr(stream, "_open_line", False)  # an earlier test may have left a progress bar
 
 
 @pytest.fixture
@@ -86,7 +87,7 @@ def sentkit(monkeypatch) -> Callable[..., Ended]:
         raise Left(code)
 
     monkeypatch.setattr(cli, "leave", leave)
-    monkeypatch.setattr(cli.signal, "signal", lambda *_: None)
+    monkeypatch.setattr(signal, "signal", lambda *_: None)
 
     def run(*arguments: object, stdin: bytes | str = b"") -> Ended:
         given = stdin.encode() if isinstance(stdin, str) else stdin

@@ -313,9 +313,9 @@ def test_a_signal_within_an_import_waits_for_its_end(tmp_path):
     (tmp_path / "slow.py").write_text("import os, signal\nos.kill(os.getpid(), signal.SIGTERM)\n")
     program = """
 import time
-from sentkit.cli import heed_terminations
+from sentkit.process import unwind_on_signals
 from sentkit.formats.files import open_output
-heed_terminations()
+unwind_on_signals()
 with open_output("out.jsonl", force=False):
     import slow
     time.sleep(60)

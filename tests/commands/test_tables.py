@@ -68,7 +68,7 @@ def test_json_is_to_be_had_on_a_terminal(on_terminal):
 
 
 def test_words_of_the_rows_do_not_steer_the_terminal(on_terminal, tmp_path, jsonl):
-    """Escapes, line ends, markup, names of emoji: shown as they are, or as a blank."""
+    """Control characters are escaped; markup and names of emoji are shown as they are."""
     texts = ["[bold]loud[/bold] :smile:", "red \x1b[31m line\nend [/x]"]
     (tmp_path / "t.jsonl").write_bytes(
         jsonl(*({"text": text, "embedding": [1, n]} for n, text in enumerate(texts)))
@@ -76,7 +76,7 @@ def test_words_of_the_rows_do_not_steer_the_terminal(on_terminal, tmp_path, json
     lines = on_terminal("score", "t.jsonl", "--top", 1)
 
     assert lines[0].split() == ["cosine", "text_a", "text_b"]
-    assert lines[1].rstrip() == "0.7071  [bold]loud[/bold] :smile:  red  [31m line end [/x]"
+    assert lines[1].rstrip() == r"0.7071  [bold]loud[/bold] :smile:  red \x1b[31m line\nend [/x]"
     assert len(lines) == 2
 
 

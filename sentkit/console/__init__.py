@@ -1,0 +1,22 @@
+"""Messages, progress and records in; text for people out, escaped so that it cannot control a terminal.
+
+Messages and progress go to standard error, tables to standard output.
+"""
+
+from sentkit.console.messages import Console
+from sentkit.console.progress import PROGRESS, Progress, StepProgress
+from sentkit.console.stream import escape, on_terminal
+from sentkit.console.tables import fitted, print_described, print_pairs, print_table
+
+__all__ = [
+    "PROGRESS",
+    "Console",
+    "Progress",
+    "StepProgress",
+    "escape",
+    "fitted",
+    "on_terminal",
+    "print_described",
+    "print_pairs",
+    "print_table",
+]

@@ -1,0 +1,120 @@
+"""Progress on standard error: a bar on a terminal, lines in a log file, or JSON lines."""
+
+import json
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from sentkit.console.messages import Console
+from sentkit.console.stream import close_bar, on_terminal, write_bar, write_line
+from sentkit.console.tables import terminal_width
+from sentkit.errors import UsageError
+
+PROGRESS = ("auto", "bar", "log", "json", "none")
+INTERVAL = {"bar": 0.1, "log": 60.0, "json": 1.0}  # seconds between two reports
+
+Clock = Callable[[], float]
+Share = Callable[[int], float | None]  # rows done -> the share of the work done, if it is known
+
+
+class Reports:
+    """The form of the progress reports, and the time of the last one."""
+
+    def __init__(self, console: Console, form: str, clock: Clock = time.monotonic) -> None:
+        if form not in PROGRESS:
+            raise UsageError(f'--progress "{form}"', advice=f"there are: {', '.join(PROGRESS)}")
+        if form == "auto":
+            form = "bar" if on_terminal() else "log"
+        self.console, self.clock = console, clock
+        self.form = "none" if console.quiet else form
+        self.start = self.last = clock()
+
+    def due(self) -> bool:
+        return self.form != "none" and self.clock() - self.last >= INTERVAL[self.form]
+
+    def show(self, line: str, record: Mapping[str, Any]) -> None:
+        if self.form == "json":
+            write_line(json.dumps(record, separators=(",", ":")))
+        elif self.form == "log":
+            self.console.say(line)
+        elif self.form == "bar":
+            write_bar(line, terminal_width())
+
+
+class Progress(Reports):
+    """Rows and tokens done, their rate, and the share of the input files where their size is known."""
+
+    rows = tokens = 0
+    share: Share = staticmethod(lambda rows: None)
+
+    def add(self, rows: int, tokens: int = 0) -> None:
+        self.rows += rows
+        self.tokens += tokens
+        if self.due():
+            self.report()
+
+    def done(self) -> None:
+        """A last JSON report; the bar is erased."""
+        if self.form == "json":
+            self.report()
+        close_bar()
+
+    def report(self) -> None:
+        self.last = self.clock()
+        seconds = max(self.last - self.start, 1e-9)
+        rows, tokens = self.rows / seconds, self.tokens / seconds
+        record = {"rows": self.rows, "tokens": self.tokens, "seconds": round(seconds, 1)}
+        record["rows_per_s"] = round(rows)
+        words = [f"{self.rows} rows", f"{rows:.0f} rows/s"]
+        if self.tokens:
+            words.append(f"{tokens:.0f} tokens/s")
+        share = self.share(self.rows)
+        if share is not None:
+            record |= remaining(share, seconds)
+            words = [f"{100 * share:.0f} %", *words, *time_left(record)]
+        self.show((", " if self.form == "log" else "  ").join(words), record)
+
+
+def remaining(share: float, seconds: float) -> dict[str, Any]:
+    """The share, and the seconds that the rest takes at the rate so far."""
+    record: dict[str, Any] = {"share": round(share, 4)}
+    if share > 0:
+        record["seconds_left"] = round(seconds * (1 - share) / share, 1)
+    return record
+
+
+def time_left(record: Mapping[str, Any]) -> list[str]:
+    if "seconds_left" not in record:
+        return []
+    minutes, seconds = divmod(round(record["seconds_left"]), 60)
+    hours, minutes = divmod(minutes, 60)
+    clock = f"{hours}:{minutes:02}:{seconds:02}" if hours else f"{minutes}:{seconds:02}"
+    return [f"{clock} left"]
+
+
+class StepProgress(Reports):
+    """The steps of a training run and its scores on the dev pairs."""
+
+    dev = ""  # the last score
+
+    def take(self, record: Mapping[str, Any]) -> None:
+        """A step, or an evaluation on the dev pairs."""
+        if "dev" in record:
+            score = record["dev"]
+            self.dev = "  dev -" if score is None else f"  dev {score:.2f}"
+            if self.form == "json":
+                write_line(json.dumps(record))
+            elif self.form in ("bar", "log"):
+                best = " (best so far)" if record["best"] else ""
+                self.console.say(f"step {record['step']}:{self.dev}{best}")
+        elif self.due():
+            self.last = self.clock()
+            self.show(self.line(record), record)
+
+    def line(self, record: Mapping[str, Any]) -> str:
+        terms = " ".join(f"{name} {value:.4g}" for name, value in record["terms"].items())
+        rate = f"lr {record['lr'][0]:.3g}  {record['tokens_per_s']} tokens/s"
+        return f"step {record['step']}/{record['of']}  {terms}  {rate}{self.dev}"
+
+    def done(self) -> None:
+        close_bar()

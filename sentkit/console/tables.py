@@ -1,0 +1,65 @@
+"""Tables and lists on standard output, for a reader at a terminal."""
+
+import shutil
+import sys
+import textwrap
+from collections.abc import Iterable, Sequence
+from typing import Literal
+
+from sentkit.console.stream import escape
+
+NAME_COLUMN, MEANING = 26, 30  # of `print_described`: the widest, and the narrowest
+GAP, SHORTEST = 2, 8  # between the columns of a table; a name that is cut no further
+
+
+def terminal_width() -> int:
+    return shutil.get_terminal_size().columns
+
+
+def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]], *, names: Sequence[str]) -> None:
+    """A table on standard output, for a person; its columns `names` may be cut, numbers never are."""
+    from rich.cells import cell_len
+    from rich.console import Console as Terminal
+    from rich.table import Table
+    from rich.text import Text
+
+    terminal = Terminal()
+    cells = [[escape(cell) for cell in row] for row in rows]
+    lengths = [max(map(cell_len, column)) for column in zip(columns, *cells, strict=True)]
+    widths = fitted(lengths, [column in names for column in columns], terminal.width)
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for column, width in zip(columns, widths, strict=True):
+        justify: Literal["left", "right"] = "left" if column in names else "right"
+        table.add_column(column, justify=justify, width=width, no_wrap=True, overflow="ellipsis")
+    for row in cells:
+        table.add_row(*map(Text, row))
+    terminal.width = max(terminal.width, sum(widths) + GAP * len(widths))
+    terminal.print(table)
+
+
+def fitted(lengths: Sequence[int], may_shrink: Sequence[bool], room: int) -> list[int]:
+    """Widths of columns: the widest of those that may shrink give way, until all fit or none can."""
+    widths = list(lengths)
+    while sum(widths) + GAP * (len(widths) - 1) > room:
+        shrinkable = ((width, place) for place, width in enumerate(widths) if may_shrink[place])
+        widest = max(shrinkable, default=(0, 0))
+        if widest[0] <= SHORTEST:
+            break
+        widths[widest[1]] -= 1
+    return widths
+
+
+def print_pairs(pairs: Sequence[tuple[str, str]]) -> None:
+    """Names and values, a line each, on standard output; nothing is cut."""
+    width = max(len(name) for name, _ in pairs)
+    for name, value in pairs:
+        sys.stdout.write(f"{name:<{width}}  {escape(value)}\n")
+
+
+def print_described(items: Sequence[tuple[str, str]]) -> None:
+    """Names and what they are, folded to the terminal's width; nothing is cut."""
+    column = min(max(len(name) for name, _ in items), NAME_COLUMN) + GAP
+    for name, words in items:
+        lines = textwrap.wrap(words, max(terminal_width() - column, MEANING), break_long_words=False)
+        first = name.ljust(column) if len(name) + GAP <= column else f"{name}\n{' ' * column}"
+        sys.stdout.write(first + f"\n{' ' * column}".join(lines) + "\n")
