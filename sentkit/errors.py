@@ -1,5 +1,8 @@
 """Errors that the user can mend: each ends as one line on stderr and an exit code (see `cli.py`)."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 
 class SentkitError(Exception):
     """What was found and where; `advice` is what would mend it, printed on a line of its own."""
@@ -28,6 +31,17 @@ class DataError(SentkitError):
         place = source if line is None else f"{source}:{line}"
         super().__init__(f"{place}: {problem}", advice=advice)
         self.problem = problem
+
+
+@contextmanager
+def declared_in(source: str, *, unless: bool = False) -> Iterator[None]:
+    """Report a value that no flag can have as bad data when it comes from this file, and not from a flag."""
+    try:
+        yield
+    except UsageError as error:
+        if unless:
+            raise
+        raise DataError(str(error), source=source, advice=error.advice) from error
 
 
 class NoInputError(SentkitError):

@@ -113,10 +113,11 @@ def refuse_idle(path: str, record: dict[str, Any], *, gold: str | None, no_geome
 def describe(path: str, format: str | None, fields: list[str], geometry: "Geometry | None") -> dict[str, Any]:
     from pathlib import Path
 
+    from sentkit.formats.jsonfiles import is_there
     from sentkit.formats.wordvectors import holds_word_vectors
     from sentkit.metrics.vectorfile import describe_vectors
 
-    if path == "-" or (Path(path).is_file() and not holds_word_vectors(path)):
+    if path == "-" or (is_there(Path(path)) and not holds_word_vectors(path)):
         return describe_vectors(path, format, fields, geometry)
     if format or fields:
         raise UsageError("--from and --field are for a file of vectors, and this is a checkpoint")

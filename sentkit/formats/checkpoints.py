@@ -32,26 +32,31 @@ class Checkpoint:
         return [str(parent) for parent in parents] if isinstance(parents, list) else []
 
     def weights(self) -> list[Path]:
-        """The files of the transformer's tensors: safetensors before pickles, shards by their index."""
-        for single, index in (
-            ("model.safetensors", "model.safetensors.index.json"),
-            ("pytorch_model.bin", "pytorch_model.bin.index.json"),
-        ):
-            if (self.transformer / single).is_file():
-                return [self.transformer / single]
-            if (self.transformer / index).is_file():
-                return self._shards(self.transformer / index)
-        raise NoInputError(f"{self.name}: has no model.safetensors and no pytorch_model.bin")
+        return weight_files(self.transformer, self.name)
 
-    def _shards(self, index: Path) -> list[Path]:
-        names = read_object(index).get("weight_map")
-        if not isinstance(names, dict) or not names or not all(isinstance(n, str) for n in names.values()):
-            raise DataError("expected a weight_map of file names", source=str(index))
-        files = [self.transformer / name for name in sorted(set(names.values()))]
-        for file in files:
-            if file.parent != self.transformer or not is_there(file):
-                raise DataError(f'names "{file.name}", which is not there', source=str(index))
-        return files
+
+def weight_files(folder: Path, name: str) -> list[Path]:
+    """The files of a transformer's tensors: safetensors before pickles, shards by their index."""
+    for single, index in (
+        ("model.safetensors", "model.safetensors.index.json"),
+        ("pytorch_model.bin", "pytorch_model.bin.index.json"),
+    ):
+        if (folder / single).is_file():
+            return [folder / single]
+        if (folder / index).is_file():
+            return shards(folder / index)
+    raise NoInputError(f"{name}: has no model.safetensors and no pytorch_model.bin")
+
+
+def shards(index: Path) -> list[Path]:
+    names = read_object(index).get("weight_map")
+    if not isinstance(names, dict) or not names or not all(isinstance(n, str) for n in names.values()):
+        raise DataError("expected a weight_map of file names", source=str(index))
+    files = [index.parent / name for name in sorted(set(names.values()))]
+    for file in files:
+        if file.parent != index.parent or not is_there(file):
+            raise DataError(f'names "{file.name}", which is not there', source=str(index))
+    return files
 
 
 def read_checkpoint(name: str) -> Checkpoint:

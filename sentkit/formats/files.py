@@ -47,12 +47,19 @@ def open_input(path: str) -> Iterator[BinaryIO]:
 def check_input(path: str) -> None:
     """Refuse what cannot be opened, before any work is done. A named pipe is left alone: it opens once."""
     if path != "-":
-        if not Path(path).is_fifo():
+        if not is_pipe(path):
             open_file(path).close()
     elif sys.stdin is None:
         raise NoInputError("standard input is closed")
     elif sys.stdin.isatty():
         raise UsageError("standard input is a terminal", advice="name a FILE, or pipe rows into the command")
+
+
+def is_pipe(path: str) -> bool:
+    try:
+        return Path(path).is_fifo()
+    except OSError:  # a name that is too long
+        return False
 
 
 def open_file(path: str) -> BinaryIO:

@@ -6,6 +6,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from sentkit.errors import NoInputError, UnavailableError
+from sentkit.formats.jsonfiles import exists, is_folder, is_there
 
 BUNDLED = "nano"
 HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?")
@@ -17,11 +18,11 @@ def find_model(name: str) -> Path:
     """The folder of a model. A path never touches the network; only what looks like a hub name may."""
     if name == BUNDLED:  # whatever lies in the present folder: that is ./nano
         return Path(__file__).parent.parent / BUNDLED
-    if Path(name).is_dir():
+    if is_folder(Path(name)):
         return _with_config(Path(name), name)
     if name.startswith("pkg:"):
         return _in_package(name.removeprefix("pkg:"))
-    if Path(name).exists():
+    if exists(Path(name)):
         raise NoInputError(f"{name}: is a file, expected a checkpoint folder")
     if HUB_NAME.fullmatch(name):
         return _with_config(_from_hub(name), name)
@@ -30,7 +31,7 @@ def find_model(name: str) -> Path:
 
 def _with_config(folder: Path, name: str) -> Path:
     """Sentence-transformers once kept the transformer in a folder of its own; its config counts too."""
-    if not any((folder / place / "config.json").is_file() for place in ("", "0_Transformer")):
+    if not any(is_there(folder / place / "config.json") for place in ("", "0_Transformer")):
         raise NoInputError(f"{name}: is no checkpoint: it has no config.json")
     return folder
 

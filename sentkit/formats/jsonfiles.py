@@ -29,9 +29,23 @@ def read_object_if_there(path: Path) -> dict[str, Any]:
 
 
 def is_there(path: Path) -> bool:
-    """Whether that is a file; names out of a checkpoint's own files may be too long even to ask."""
+    """Whether this is a file. `Path.is_file` raises where a name is too long; so do the next two."""
     try:
         return path.is_file()
+    except OSError:
+        return False
+
+
+def is_folder(path: Path) -> bool:
+    try:
+        return path.is_dir()
+    except OSError:
+        return False
+
+
+def exists(path: Path) -> bool:
+    try:
+        return path.exists()
     except OSError:
         return False
 

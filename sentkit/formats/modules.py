@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from sentkit.errors import DataError, UsageError
+from sentkit.errors import DataError, declared_in
 from sentkit.formats.fingerprint import is_space
 from sentkit.formats.jsonfiles import read_json, read_object, read_object_if_there
 from sentkit.formats.readout import NAMED, Readout, parse_readout
@@ -27,6 +27,9 @@ POOLING = {
 }
 # The first versions of sentence-transformers named their file after the architecture.
 NAMED_AFTER = ("bert", "roberta", "distilbert", "camembert", "albert", "xlm-roberta", "xlnet")
+
+
+MOST_STEPS = 64  # modules of a checkpoint, or steps behind its readout
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +63,7 @@ def read_modules(folder: Path) -> tuple[Path, Declared]:
     modules = read_json(listing)
     if not isinstance(modules, list) or not all(_is_module(module) for module in modules):
         raise DataError('expected a list of modules, each with "type" and "path"', source=str(listing))
+    check_count(modules, "modules", listing)
     found = Declared(source="modules.json")
     transformer, averaged = folder, None
     for module in modules:
@@ -162,18 +166,21 @@ def read_own(values: Mapping[str, Any], path: Path, found: Declared) -> Declared
     for name, kind in {**expected, "template": str, "full_stop": str}.items():
         if name in values and type(values[name]) is not kind:
             raise DataError(f'"{name}" is {values[name]!r:.40}, expected {kind.__name__}', source=str(path))
-    steps = tuple(str(step) for step in values.get("steps", ()))
+    if values.get("max_length", 1) < 1:
+        raise DataError(f'"max_length" is {values["max_length"]}, expected 1 or more', source=str(path))
+    steps = values.get("steps", [])
+    check_count(steps, "steps", path)
     for step in steps:
+        if not isinstance(step, str):
+            raise DataError(f'a step is {step!r:.40}, expected a folder or "normalise"', source=str(path))
         _inside(path.parent, step, path)
-    try:
+    with declared_in(str(path)):
         readout = parse_readout(values["readout"])
-    except UsageError as error:
-        raise DataError(str(error), source=str(path), advice=error.advice) from error
     return replace(
         found,
         source="sentkit.json",
         readout=readout,
-        steps=steps,
+        steps=tuple(steps),
         max_length=values.get("max_length", found.max_length),
         lowercase=values.get("lowercase", found.lowercase),
         prompt=values.get("prompt", found.prompt),
@@ -181,6 +188,11 @@ def read_own(values: Mapping[str, Any], path: Path, found: Declared) -> Declared
         full_stop=values.get("full_stop"),
         pooler=_pooler(values.get("pooler", {}), path),
     )
+
+
+def check_count(values: Sequence[object], kind: str, path: Path) -> None:
+    if len(values) > MOST_STEPS:
+        raise DataError(f"{len(values):,} {kind}, expected at most {MOST_STEPS}", source=str(path))
 
 
 def _pooler(values: object, path: Path) -> Pooler:

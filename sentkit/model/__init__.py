@@ -11,6 +11,7 @@ from sentkit.errors import NoInputError
 from sentkit.formats.checkpoints import WORD_SETS, checkpoint_in
 from sentkit.formats.fingerprint import Spec
 from sentkit.formats.hub import BUNDLED, find_model
+from sentkit.formats.jsonfiles import exists, is_folder
 from sentkit.formats.model2vec import is_model2vec
 from sentkit.formats.rows import Rejects
 from sentkit.model.reading import Wishes
@@ -76,7 +77,7 @@ def find_encoder(name: str, wishes: Wishes, *, device: str = "auto", precision: 
     from sentkit.model import tables
     from sentkit.model.transformer import Transformer
 
-    file = name != BUNDLED and Path(name).exists() and not Path(name).is_dir()
+    file = name != BUNDLED and exists(Path(name)) and not is_folder(Path(name))
     if not file and Path(name).suffix in WORD_FILES:
         raise NoInputError(f"{name}: no such file")
     folder = None if file or name == WORD_SETS else find_model(name)

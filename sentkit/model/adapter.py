@@ -13,8 +13,11 @@ import torch
 from torch import Tensor, nn
 
 from sentkit.errors import DataError, SentkitError, UsageError
+from sentkit.formats.checkpoints import weight_files
+from sentkit.formats.jsonfiles import read_object
+from sentkit.model.bounds import built_from, check_numbers
 from sentkit.model.packed import Packed
-from sentkit.model.weights import listed
+from sentkit.model.weights import listed, read_tensors
 
 LOCAL = {"trust_remote_code": False, "local_files_only": True}
 
@@ -64,18 +67,19 @@ class Adapter(nn.Module):
 
 def load_adapter(folder: Path) -> Adapter:
     """The encoder of a Hugging Face folder, in float32 and in evaluation mode."""
-    transformers = quiet_transformers()
-    with told(str(folder)):
+    transformers, source = quiet_transformers(), str(folder)
+    check_numbers(read_object(folder / "config.json"), str(folder / "config.json"))
+    with told(source):
         config = transformers.AutoConfig.from_pretrained(folder, **LOCAL)
-        refuse(config, str(folder))
-        model, report = transformers.AutoModel.from_pretrained(
-            folder,
-            config=config,
-            dtype=torch.float32,
-            output_loading_info=True,
-            **LOCAL,
+        refuse(config, source)
+        tensors = read_tensors(weight_files(folder, source))
+        # transformers then reads no file itself: not one that claims another size, nor an adapter beside it.
+        with built_from([tuple(tensor.shape) for tensor in tensors.values()], source):
+            kind = type(transformers.AutoModel.from_config(config, trust_remote_code=False))
+        model, report = kind.from_pretrained(
+            None, config=config, state_dict=tensors, dtype=torch.float32, output_loading_info=True
         )
-    has_pooler = check_weights(model, report["missing_keys"], str(folder))
+    has_pooler = check_weights(model, report["missing_keys"], source)
     return Adapter(model.eval(), has_pooler=has_pooler, max_tokens=token_limit(model))
 
 

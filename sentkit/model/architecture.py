@@ -174,5 +174,5 @@ def fraction(config: Mapping[str, object], key: str, default: float) -> float:
     return float(value)
 
 
-def nonsense(key: str, value: object) -> DataError:
-    return DataError(f'"{key}" cannot be {value!r:.40}', source="config.json")
+def nonsense(key: str, value: object, source: str = "config.json") -> DataError:
+    return DataError(f'"{key}" cannot be {value!r:.40}', source=source)

@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from sentkit.errors import DataError, NoInputError, UnavailableError
+from sentkit.errors import DataError, NoInputError, UnavailableError, declared_in
 from sentkit.formats.checkpoints import Checkpoint
 from sentkit.formats.files import readable
 from sentkit.formats.fingerprint import Spec, digest, name_for_label
@@ -45,7 +45,8 @@ class Encoder:
         with ThreadPoolExecutor(1) as pool:
             body, weights = self._load(pool)
             self.body = body.to(self.device, self.dtype).eval()
-            check_pooler(self.body, reading.readouts)
+            with declared_in(self._place, unless=reading.chosen):
+                check_pooler(self.body, reading.readouts)
             self.steps = self._steps()
             self.specs = [
                 self._spec(readout, weights.result()[readout.pooled]) for readout in reading.readouts
@@ -77,11 +78,18 @@ class Encoder:
         wanted = {readout.pooled for readout in self.reading.readouts}
         return {pooled: weights_hash(tensors, with_pooler=pooled) for pooled in wanted}
 
+    @property
+    def _place(self) -> str:
+        """Where the checkpoint declares how it is read."""
+        return str(self.checkpoint.folder / self.checkpoint.declared.source)
+
     def _steps(self) -> list[Step]:
         declared: list[Step] = [
             Normalise() if name == "normalise" else read_dense(self.checkpoint.folder / name)
             for name in self.reading.steps
         ]
+        with declared_in(self._place):
+            width_behind(declared, self.body.width)
         reading = self.reading
         return all_steps(declared, dim=reading.dim, normalise=reading.normalise, transform=reading.transform)
 
@@ -177,7 +185,13 @@ def read_dense(folder: Path) -> Linear:
     tensors = read_tensors(files[:1])
     name = str(config.get("activation_function")).rpartition(".")[2]
     weight = tensors.get("linear.weight")
-    if name not in ACTIVATIONS or weight is None or weight.ndim != 2:
-        raise DataError(f"a dense layer with activation {name}, which sentkit cannot run", source=str(folder))
-    bias = tensors.get("linear.bias", torch.zeros(len(weight)))
+    if name not in ACTIVATIONS or weight is None:
+        raise DataError(
+            f"a dense layer with activation {name:.80}, which sentkit cannot run", source=str(folder)
+        )
+    bias = tensors.get("linear.bias", torch.zeros(len(weight) if weight.ndim else 0))
+    if weight.ndim != 2 or 0 in weight.shape or bias.shape != weight.shape[:1]:
+        raise DataError("its weight and its bias do not fit each other", source=str(folder))
+    if not (weight.is_floating_point() and bias.is_floating_point()):
+        raise DataError("its weight or its bias is not of floating-point numbers", source=str(folder))
     return Linear(weight.float().numpy(), bias.float().numpy(), tanh=ACTIVATIONS[name])

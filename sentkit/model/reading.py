@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from sentkit.errors import UsageError
+from sentkit.errors import UsageError, declared_in
 from sentkit.formats.checkpoints import Checkpoint
 from sentkit.formats.readout import NAMED, Readout, parse_readouts
 from sentkit.model.architecture import DEEPEST, NotPacked, read_architecture
@@ -40,6 +40,7 @@ class Reading:
     transform: str | None
     left_behind: tuple[str, ...]  # steps declared for another readout than the one asked for
     declared: bool  # False: nothing said how to read this checkpoint, and mean was taken
+    chosen: bool  # by a flag, and not by the checkpoint
 
     def notes(self, name: str) -> list[str]:
         """What a person should know of how a checkpoint of that name is read."""
@@ -58,6 +59,8 @@ def plan_reading(checkpoint: Checkpoint, wishes: Wishes) -> Reading:
         readouts = parse_readouts(wishes.readout, depth)
     else:
         readouts = [said.readout or NAMED["mean"]]
+        with declared_in(str(checkpoint.folder / said.source)):
+            readouts[0].resolved(depth)
     through_template = [readout.reduction == "token" for readout in readouts]
     if any(through_template) and not all(through_template):
         raise UsageError("the readout prompt reads other texts than the rest: encode it by itself")
@@ -75,6 +78,7 @@ def plan_reading(checkpoint: Checkpoint, wishes: Wishes) -> Reading:
         dim=wishes.dim,
         transform=wishes.transform,
         declared=wishes.readout is not None or said.readout is not None,
+        chosen=wishes.readout is not None,
     )
 
 
@@ -100,11 +104,15 @@ def plan_tokens(checkpoint: Checkpoint, wishes: Wishes, *, in_template: bool) ->
     if prompt and not said.prompt_is_read:
         raise UsageError("this checkpoint leaves a prefix's tokens out of its readout, which sentkit cannot")
     length = max_length(checkpoint, wishes.max_length)
-    tokenizer = Tokenizer(checkpoint, max_length=length, prompt=prompt, lowercase=said.lowercase)
+    place = str(checkpoint.folder / said.source)
+    with declared_in(place, unless=wishes.max_length is not None):
+        tokenizer = Tokenizer(checkpoint, max_length=length, prompt=prompt, lowercase=said.lowercase)
     if in_template:
         # Another template than the declared one comes with a full-stop rule of its own.
         full_stop = wishes.full_stop or (None if wishes.template else said.full_stop)
-        tokenizer.set_template(wishes.template or said.template, full_stop)
+        asked = bool(wishes.readout or wishes.template or wishes.full_stop)
+        with declared_in(place, unless=asked):
+            tokenizer.set_template(wishes.template or said.template, full_stop)
     return tokenizer
 
 

@@ -11,11 +11,14 @@ import torch
 from sentkit.errors import DataError, UnavailableError
 from sentkit.formats.checkpoints import Checkpoint
 from sentkit.model.adapter import LOCAL, check_weights, quiet_transformers, told
+from sentkit.model.bounds import built_from, check_numbers
+from sentkit.model.weights import read_tensors
 
 
 def load_config(checkpoint: Checkpoint) -> Any:
     """The config; a DataError where the model is none that reads a text and writes another."""
     transformers, source = quiet_transformers(), checkpoint.name
+    check_numbers(checkpoint.config, str(checkpoint.transformer / "config.json"))
     with told(source):
         config = transformers.AutoConfig.from_pretrained(checkpoint.transformer, **LOCAL)
     if "AutoModelForSeq2SeqLM" in (getattr(config, "auto_map", None) or {}):
@@ -53,8 +56,10 @@ def load_tokenizer(checkpoint: Checkpoint) -> tuple[Any, list[str]]:
 def load_model(checkpoint: Checkpoint, config: Any) -> Any:
     """The model in float32 and in evaluation mode, its weights all there, and all of them numbers."""
     transformers, source = quiet_transformers(), checkpoint.name
-    checkpoint.weights()  # says what is missing
+    shapes = [tuple(tensor.shape) for tensor in read_tensors(checkpoint.weights()).values()]
     with told(source):
+        with built_from(shapes, source):
+            transformers.AutoModelForSeq2SeqLM.from_config(config, trust_remote_code=False)
         model, report = transformers.AutoModelForSeq2SeqLM.from_pretrained(
             checkpoint.transformer, config=config, dtype=torch.float32, output_loading_info=True, **LOCAL
         )

@@ -57,7 +57,20 @@ def read_pickle(path: Path) -> dict[str, Tensor]:
         raise DataError("not a checkpoint: it holds no named tensors", source=str(path))
     if not all(isinstance(name, str) and isinstance(value, Tensor) for name, value in found.items()):
         raise DataError("not a checkpoint: it holds something else than named tensors", source=str(path))
-    return dict(found)
+    for name, tensor in found.items():
+        if not is_plain(tensor):
+            problem = f'"{name:.80}" is sparse, quantised, complex or without values'
+            raise DataError(problem, source=str(path))
+    return {name: tensor.detach() for name, tensor in found.items()}
+
+
+def is_plain(tensor: Tensor) -> bool:
+    """Whether a tensor's numbers are all stored: a repeated one can claim any size."""
+    if tensor.layout != torch.strided or tensor.device.type != "cpu":
+        return False
+    if tensor.is_quantized or tensor.is_complex():
+        return False
+    return tensor.numel() * tensor.element_size() <= tensor.untyped_storage().nbytes()
 
 
 def canonical(tensors: Mapping[str, Tensor], architecture: Architecture) -> dict[str, Tensor]:

@@ -43,13 +43,14 @@ def merge_transforms(paths: Sequence[str]) -> Fitted:
 
 def read_part(path: str) -> Part:
     note = read_note(path)
-    if note.get("kind") == "ica":
+    kind = note.get("kind")
+    if kind == "ica":
         raise DataError("ica cannot be merged: it is fitted on all vectors at once", source=path)
-    if note.get("kind") not in KINDS or not read_header(path).entries.keys() >= set(MOMENTS):
+    if not isinstance(kind, str) or kind not in KINDS or not read_header(path).entries.keys() >= set(MOMENTS):
         raise DataError("holds no moments to add up", source=path, advice="sentkit whiten fit keeps them")
     count, mean, scatter = (read_array(path, name).astype(np.float64) for name in MOMENTS)
     wide = mean.shape == (note.get("width"),) and scatter.shape == (mean.size, mean.size)
-    if not wide or count.size != 1 or not said_rightly(note):
+    if not wide or mean.size == 0 or count.size != 1 or not is_complete(note):
         raise DataError("its moments and its note do not agree", source=path)
     number = count.item()
     if number < 1 or not number.is_integer() or not np.isfinite(mean).all() or not np.isfinite(scatter).all():
@@ -58,14 +59,24 @@ def read_part(path: str) -> Part:
     return Part(path, note, Sample(moments, note["_emb"], note["inputs"]))
 
 
-def said_rightly(note: Mapping[str, Any]) -> bool:
-    inputs = note.get("inputs")
+def is_complete(note: Mapping[str, Any]) -> bool:
+    """Whether each field of the note has its type and a possible value."""
+    inputs, width = note.get("inputs"), note["width"]
+    dim, remove = note.get("dim"), note.get("remove")
     return (
         isinstance(note.get("_emb", False), str | None)
-        and all(type(note.get(name, 1)) in (int, type(None)) for name in ("dim", "remove"))
+        and (dim is None or (type(dim) is int and 1 <= dim <= width))
+        and (remove is None or (type(remove) is int and 1 <= remove < width))
         and isinstance(inputs, list)
-        and all(isinstance(each, dict) and type(each.get("rows")) is int for each in inputs)
+        and all(is_input(each) for each in inputs)
     )
+
+
+def is_input(value: object) -> bool:
+    """Whether this describes a file that a transform was fitted on."""
+    if not isinstance(value, dict) or type(value.get("rows")) is not int:
+        return False
+    return all(isinstance(value.get(name), str | None) for name in ("file", "blake2b"))
 
 
 def check_alike(part: Part, first: Part) -> None:

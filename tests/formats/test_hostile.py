@@ -3,6 +3,7 @@
 import gzip
 import json
 import shutil
+import warnings
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -16,18 +17,24 @@ import zstandard
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from sentkit.errors import DataError, NoInputError, UsageError
+from sentkit.errors import DataError, NoInputError, UnavailableError, UsageError
 from sentkit.formats.checkpoints import read_checkpoint
 from sentkit.formats.convert import convert
+from sentkit.formats.files import check_input
 from sentkit.formats.kinds import TextParser
 from sentkit.formats.rows import FORMATS, Inputs, Rejects
 from sentkit.formats.store import Store
 from sentkit.formats.tensors import read_array, read_header
 from sentkit.formats.vectors import VectorReader
+from sentkit.metrics.affinefile import describe_affine
+from sentkit.model import find_encoder
 from sentkit.model.reading import Wishes, plan_reading
-from sentkit.transforms.affine import read_affine
+from sentkit.model.tokens import Tokenizer
+from sentkit.transforms.affine import check_fitted, read_affine
+from sentkit.transforms.merging import merge_transforms
 
 SENTKIT = (DataError, NoInputError, UsageError)
+BAD_DATA = (DataError, NoInputError, UnavailableError)  # no flag is wrong: exit codes 65, 66 and 69
 some = settings(
     max_examples=30,
     deadline=None,
@@ -78,6 +85,12 @@ ANY = st.binary(max_size=200) | mutated(SAMPLES)
 def survives(read: Callable[[], Any]) -> None:
     """It gives a value, or one of our errors."""
     with suppress(*SENTKIT):
+        read()
+
+
+def is_read_or_bad_data(read: Callable[[], Any]) -> None:
+    """It gives a value, or an error that blames the files."""
+    with suppress(*BAD_DATA):
         read()
 
 
@@ -275,7 +288,7 @@ def test_checkpoint_files_with_odd_values(
     folder = checkpoint(name, orjson.dumps(changed))
     own = name == "sentkit.json" or data.draw(st.booleans())
 
-    survives(lambda: read_all(folder, own=own))
+    is_read_or_bad_data(lambda: read_all(folder, own=own))
 
 
 @few
@@ -288,7 +301,7 @@ def test_checkpoint_files_of_any_bytes(
     content = data.draw(st.binary(max_size=60) | mutated([sample]))
     folder = checkpoint(name, content)
 
-    survives(lambda: read_all(folder, own=name == "sentkit.json"))
+    is_read_or_bad_data(lambda: read_all(folder, own=name == "sentkit.json"))
 
 
 @few
@@ -305,10 +318,254 @@ def test_tokenizers_of_odd_values(base: Path, checkpoint: Callable[[str, bytes],
     inner[key] = data.draw(ODD)
     folder = checkpoint("tokenizer.json", json.dumps(rules).encode())
 
-    survives(lambda: read_all(folder, own=True))
+    is_read_or_bad_data(lambda: read_all(folder, own=True))
 
 
 @few
 @given(content=st.binary(max_size=60))
 def test_tokenizers_of_any_bytes(checkpoint: Callable[[str, bytes], Path], content: bytes) -> None:
-    survives(lambda: read_all(checkpoint("tokenizer.json", content), own=False))
+    is_read_or_bad_data(lambda: read_all(checkpoint("tokenizer.json", content), own=False))
+
+
+# Checkpoints that run
+
+
+def encode_with(folder: Path) -> None:
+    encoder = find_encoder(str(folder), Wishes(), device="cpu", precision="fp32")
+    tokens = Tokenizer(read_checkpoint(str(folder)), max_length=8)(["the cat sat ."])
+    encoder.encoder()(tokens)
+
+
+def places(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+    """The path to each value in a JSON value, at any depth."""
+    pairs = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    return [found for key, inner in pairs for found in ((*path, key), *places(inner, (*path, key)))]
+
+
+def replaced(value: Any, path: tuple[Any, ...], new: Any) -> Any:
+    """The same JSON value with another one at this path."""
+    copy = json.loads(json.dumps(value))
+    inner = copy
+    for key in path[:-1]:
+        inner = inner[key]
+    inner[path[-1]] = new
+    return copy
+
+
+RUNS: dict[str, Any] = {
+    "sentkit.json": {
+        "readout": "pooler",
+        "steps": ["2_Dense", "normalise"],
+        "max_length": 16,
+        "lowercase": True,
+        "prompt": "a ",
+        "full_stop": "none",
+        "pooler": {"activation": "gelu", "readout": "pooler", "lands_in": "a1b2c3d4e5f6"},
+    },
+    "sentence_bert_config.json": FILES["sentence_bert_config.json"],
+    "tokenizer_config.json": FILES["tokenizer_config.json"],
+    "modules.json": [{"type": "x.Transformer", "path": ""}, {"type": "x.Pooling", "path": "1_Pooling"}],
+    "1_Pooling/config.json": {"pooling_mode": "mean", "include_prompt": True},
+    "2_Dense/config.json": {
+        "in_features": 8,
+        "out_features": 4,
+        "bias": True,
+        "activation_function": "torch.nn.modules.activation.Tanh",
+    },
+}
+SIZES = st.sampled_from([None, True, -5, 0, 1, 1.5, 10**9, 2**63, "", "x" * 5000, [], {}, [[1]]])
+
+
+@pytest.fixture
+def running(base: Path, tmp_path: Path) -> Callable[..., Path]:
+    """A checkpoint that can run, with other JSON in one of its files; `family` chooses another model."""
+
+    def make(name: str = "", value: Any = None, family: str = "bert", own: bool = True) -> Path:
+        folder = tmp_path / "running"
+        shutil.rmtree(folder, ignore_errors=True)
+        shutil.copytree(base, folder)
+        if family != "bert":
+            shutil.copyfile(mpnet(base.parent / "mpnet") / "model.safetensors", folder / "model.safetensors")
+            shutil.copyfile(base.parent / "mpnet/config.json", folder / "config.json")
+        for path, content in RUNS.items():
+            if own or path != "sentkit.json":
+                (folder / path).parent.mkdir(exist_ok=True)
+                (folder / path).write_bytes(orjson.dumps(content))
+        dense = {"linear.weight": np.ones((4, 8), np.float32), "linear.bias": np.ones(4, np.float32)}
+        safetensors.numpy.save_file(dense, folder / "2_Dense/model.safetensors")
+        if name:
+            (folder / name).write_text(json.dumps(value))
+        return folder
+
+    return make
+
+
+def mpnet(folder: Path) -> Path:
+    """A random MPNet, made once: a model that runs through transformers."""
+    if not folder.exists():
+        from transformers import MPNetConfig, MPNetModel
+
+        sizes = {"hidden_size": 8, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 16}
+        MPNetModel(MPNetConfig(vocab_size=15, max_position_embeddings=34, **sizes)).save_pretrained(folder)
+    return folder
+
+
+def test_the_checkpoints_that_are_changed_below_run(running: Callable[..., Path]) -> None:
+    encode_with(running())
+    encode_with(running(own=False))
+    encode_with(running(family="mpnet", own=False))
+
+
+@few
+@given(data=st.data())
+@pytest.mark.parametrize("family", ["bert", "mpnet"])
+@pytest.mark.parametrize("name", [*RUNS, "config.json"])
+def test_any_value_of_a_checkpoint_that_runs(
+    running: Callable[..., Path], base: Path, name: str, family: str, data: Any
+) -> None:
+    """The whole way to a vector, with one value of the JSON files replaced."""
+    own = family == "bert"
+    place = mpnet(base.parent / "mpnet") if family == "mpnet" else base
+    value = json.loads((place / name).read_text()) if name == "config.json" else RUNS[name]
+    path = data.draw(st.sampled_from(places(value)))
+    folder = running(name, replaced(value, path, data.draw(ODD | SIZES)), family, own or name in FILES)
+
+    is_read_or_bad_data(lambda: encode_with(folder))
+
+
+def kinds_of_tensor(shape: tuple[int, ...]) -> dict[str, Any]:
+    """Tensors that a pickle may hold in the place of a plain one of this shape."""
+    import torch
+
+    plain = torch.ones(shape)
+    with warnings.catch_warnings(action="ignore"):  # quantised tensors are deprecated
+        quantised = torch.quantize_per_tensor(plain, 1.0, 0, torch.qint8)
+    return {
+        "sparse": plain.to_sparse(),
+        "meta": plain.to("meta"),
+        "quantised": quantised,
+        "repeated": torch.ones(1).expand(10**6, 10**6),
+        "whole": plain.long(),
+        "complex": plain.to(torch.complex64),
+        "boolean": plain.bool(),
+        "empty": torch.ones(0),
+        "number": torch.ones(()),
+        "axes": plain[None],
+        "wider": torch.ones(*shape[:-1], shape[-1] + 1),
+        "half": plain.half(),
+        "parameter": torch.nn.Parameter(plain),
+        "nothing": None,
+        "text": "x",
+        "list": [1.0],
+    }
+
+
+READABLE = ("half", "parameter")
+
+
+@pytest.mark.parametrize("kind", kinds_of_tensor((1,)))
+@pytest.mark.parametrize("name", ["embeddings.word_embeddings.weight", "pooler.dense.bias"])
+@pytest.mark.parametrize("family", ["bert", "mpnet"])
+def test_tensors_of_any_kind(running: Callable[..., Path], family: str, name: str, kind: str) -> None:
+    """Of a `pytorch_model.bin`: the vectors, or an error that blames the file."""
+    import torch
+    from safetensors.torch import load_file
+
+    folder = running(family=family, own=family == "bert")
+    tensors = load_file(folder / "model.safetensors")
+    tensors[name] = kinds_of_tensor(tuple(tensors[name].shape))[kind]
+    torch.save(tensors, folder / "pytorch_model.bin")
+    (folder / "model.safetensors").unlink()
+
+    if kind in READABLE:
+        encode_with(folder)
+    else:
+        with suppress(*BAD_DATA):
+            encode_with(folder)
+            assert family == "mpnet"  # transformers converts some kinds, and has no use for the pooler
+
+
+@pytest.mark.parametrize("kind", kinds_of_tensor((1,)))
+@pytest.mark.parametrize("name", ["linear.weight", "linear.bias"])
+def test_dense_layers_of_any_kind(running: Callable[..., Path], name: str, kind: str) -> None:
+    import torch
+
+    folder = running()
+    tensors: dict[str, Any] = {"linear.weight": torch.ones(4, 8), "linear.bias": torch.ones(4)}
+    tensors[name] = kinds_of_tensor(tuple(tensors[name].shape))[kind]
+    (folder / "2_Dense/model.safetensors").unlink()
+    torch.save(tensors, folder / "2_Dense/pytorch_model.bin")
+
+    if kind in READABLE:
+        encode_with(folder)
+    else:
+        with pytest.raises(DataError):
+            encode_with(folder)
+
+
+# Transforms
+
+NOTE = {
+    "kind": "whitening",
+    "_emb": "m:a1b2c3d4e5f6",
+    "dim": 2,
+    "width": 2,
+    "inputs": [{"file": "x", "rows": 3, "blake2b": "00"}],
+}
+
+
+@some
+@given(data=st.data())
+def test_notes_of_transforms_with_any_value(write: Callable[[str, bytes], str], data: Any) -> None:
+    """Each command that reads a transform: applied, added up, and shown."""
+    path = data.draw(st.sampled_from(places(NOTE)))
+    note = replaced(NOTE, path, data.draw(ODD))
+    transform = write("w.safetensors", affine_file(note))
+    other = write("v.safetensors", affine_file(NOTE))
+
+    is_read_or_bad_data(lambda: read_affine(transform))
+    is_read_or_bad_data(lambda: check_fitted(transform, "m:a1b2c3d4e5f6"))
+    is_read_or_bad_data(lambda: merge_transforms([transform, other]))
+    is_read_or_bad_data(lambda: merge_transforms([other, transform]))
+    is_read_or_bad_data(lambda: describe_affine(transform))
+
+
+def affine_file(note: Any) -> bytes:
+    arrays = {
+        "kernel": np.eye(2),
+        "bias": np.ones((1, 2)),
+        "count": np.array([3.0]),
+        "mean": np.ones(2),
+        "scatter": np.array([[2.0, 1.0], [1.0, 3.0]]),
+    }
+    return safetensors.numpy.save(arrays, {"sentkit": json.dumps(note)})
+
+
+def test_the_transform_that_is_changed_above_is_a_good_one(write: Callable[[str, bytes], str]) -> None:
+    paths = [write(name, affine_file(NOTE)) for name in ("a.safetensors", "b.safetensors")]
+
+    assert merge_transforms(paths).sample.moments.count == 6
+
+
+def test_many_steps_are_refused(running: Callable[..., Path]) -> None:
+    steps = {"readout": "mean", "steps": ["normalise"] * 100_000}
+
+    with pytest.raises(DataError, match=r"sentkit\.json: 100,000 steps, expected at most 64$"):
+        encode_with(running("sentkit.json", steps))
+
+
+@pytest.mark.parametrize("length", [-5, 0, 2])
+def test_a_length_without_room_is_bad_data_where_the_checkpoint_says_it(
+    running: Callable[..., Path], length: int
+) -> None:
+    with pytest.raises(DataError, match=r"sentkit\.json: "):
+        encode_with(running("sentkit.json", {"readout": "mean", "max_length": length}))
+    with pytest.raises(UsageError):
+        find_encoder(str(running()), Wishes(max_length=length))
+
+
+def test_a_name_that_is_too_long_is_no_input(tmp_path: Path) -> None:
+    with pytest.raises(NoInputError):
+        find_encoder("a" * 300, Wishes())
+    with pytest.raises(NoInputError):
+        check_input("a" * 300)
