@@ -62,9 +62,13 @@ def shards(index: Path) -> list[Path]:
 def read_checkpoint(name: str) -> Checkpoint:
     """Of a model that has layers; a static one is refused."""
     folder = None if name == WORD_SETS else find_model(name)
-    if folder is None or is_model2vec(folder):
+    if folder is None or is_static(folder):
         raise UsageError(f"{name}: is a static model, which only encode and inspect read")
     return checkpoint_in(folder, name)
+
+
+def is_static(folder: Path) -> bool:
+    return is_model2vec(folder) or read_modules(folder)[1].static
 
 
 def checkpoint_in(folder: Path, name: str) -> Checkpoint:

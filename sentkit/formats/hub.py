@@ -30,8 +30,10 @@ def find_model(name: str) -> Path:
 
 
 def _with_config(folder: Path, name: str) -> Path:
-    """Sentence-transformers once kept the transformer in a folder of its own; its config counts too."""
-    if not any(is_there(folder / place / "config.json") for place in ("", "0_Transformer")):
+    """Sentence-transformers may keep the transformer in a folder of its own, or have none."""
+    if not any(
+        is_there(folder / name) for name in ("config.json", "modules.json", "0_Transformer/config.json")
+    ):
         raise NoInputError(f"{name}: is no checkpoint: it has no config.json")
     return folder
 

@@ -1,4 +1,4 @@
-"""Folders of model2vec: a vector for every token, and what config.json says of how a text is read."""
+"""Static models on disk: a vector for every token, in a folder of model2vec or of sentence-transformers."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -15,6 +15,7 @@ from sentkit.formats.tensors import Entry, read_array, read_header
 LENGTH = 512  # tokens that model2vec reads of a text where the config does not say
 NUMBERS = {"I8", "F16", "F32", "F64"}
 WHOLE_NUMBERS = {"I32", "I64"}
+AXES = 2  # of a table
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +39,7 @@ class Model2Vec:
     entries: Mapping[str, Entry]
     normalise: bool
     max_length: int | None  # tokens
+    stored: str = "embeddings"  # the name of the table in its file
 
     @property
     def width(self) -> int:
@@ -49,7 +51,8 @@ class Model2Vec:
 
     def read(self) -> Table:
         """The numbers as they are stored: those of a quantised table are not scaled back."""
-        found = {name: read_array(self.tensors, name) for name in self.entries}
+        names = {name: self.stored if name == "embeddings" else name for name in self.entries}
+        found = {name: read_array(self.tensors, stored) for name, stored in names.items()}
         rows, places, weights = (found.get(name) for name in ("embeddings", "mapping", "weights"))
         assert rows is not None
         with np.errstate(over="ignore"):
@@ -74,16 +77,38 @@ def is_model2vec(folder: Path) -> bool:
 
 def read_model2vec(folder: Path, tokens: int) -> Model2Vec:
     """What the folder says of itself; `tokens` is how many its tokenizer knows."""
-    config, path = read_object(folder / "config.json"), folder / "model.safetensors"
-    if not is_there(path):
-        raise NoInputError(f"{folder}: has no model.safetensors")
-    held = read_header(path).entries
-    entries = {name: held[name] for name in ("embeddings", "mapping", "weights") if name in held}
-    check_shapes(entries, tokens, str(path))
+    config, entries = read_object(folder / "config.json"), read_entries(folder, tokens, "embeddings")
     length = config.get("max_length", LENGTH)
     if length is not None and (type(length) is not int or length < 1):
         raise DataError(f'"max_length" is {length!r:.40}', source=str(folder / "config.json"))
     return Model2Vec(folder, entries, config.get("normalize") is True, length)
+
+
+def read_embedding(folder: Path, tokens: int, max_length: int | None, *, normalise: bool) -> Model2Vec:
+    """A StaticEmbedding of sentence-transformers, whose table may have the name that model2vec gives it."""
+    held = read_header(weights_of(folder)).entries
+    stored = "embedding.weight" if "embedding.weight" in held else "embeddings"
+    entries = read_entries(folder, tokens, stored)
+    return Model2Vec(folder, entries, normalise, max_length, stored)
+
+
+def weights_of(folder: Path) -> Path:
+    path = folder / "model.safetensors"
+    if not is_there(path):
+        raise NoInputError(f"{folder}: has no model.safetensors")
+    return path
+
+
+def read_entries(folder: Path, tokens: int, stored: str) -> dict[str, Entry]:
+    """The tensors of a static model, checked; `stored` is the name of the table."""
+    path = weights_of(folder)
+    held = read_header(path).entries
+    names = {"embeddings": stored, "mapping": "mapping", "weights": "weights"}
+    entries = {name: held[own] for name, own in names.items() if own in held}
+    if stored != "embeddings" and "embeddings" in entries and len(entries["embeddings"].shape) == AXES:
+        tokens = max(tokens, entries["embeddings"].shape[0])  # rows that no token names
+    check_shapes(entries, tokens, str(path))
+    return entries
 
 
 def check_shapes(entries: Mapping[str, Entry], tokens: int, source: str) -> None:
@@ -91,7 +116,7 @@ def check_shapes(entries: Mapping[str, Entry], tokens: int, source: str) -> None
     table = entries.get("embeddings")
     if table is None:
         raise DataError('no tensor "embeddings"', source=source)
-    if len(table.shape) != 2 or 0 in table.shape or table.dtype not in NUMBERS:
+    if len(table.shape) != AXES or 0 in table.shape or table.dtype not in NUMBERS:
         raise DataError(f'"embeddings" is {form(table)}, expected a row of numbers a token', source=source)
     if "mapping" not in entries and table.shape[0] != tokens:
         problem = f'"embeddings" has {table.shape[0]} rows, and the tokenizer {tokens} tokens'

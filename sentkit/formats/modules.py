@@ -29,6 +29,7 @@ POOLING = {
 NAMED_AFTER = ("bert", "roberta", "distilbert", "camembert", "albert", "xlm-roberta", "xlnet")
 
 
+USUAL_KIND = "SentenceTransformer"
 MOST_STEPS = 64  # modules of a checkpoint, or steps behind its readout
 
 
@@ -53,11 +54,16 @@ class Declared:
     template: str | None = None  # of the readout `prompt`
     full_stop: str | None = None  # None: the template's own
     pooler: Pooler = Pooler()
+    static: bool = False  # a table of vectors: there is no transformer
 
 
 def read_modules(folder: Path) -> tuple[Path, Declared]:
     """The folder of the transformer, and what modules.json and its companions declare."""
     listing = folder / "modules.json"
+    told = read_object_if_there(folder / "config_sentence_transformers.json")
+    kind = told.get("model_type", USUAL_KIND)
+    if kind != USUAL_KIND:
+        raise refusal(f"a {kind}", str(folder))
     if not listing.is_file():
         return folder, _transformer(folder, Declared())
     modules = read_json(listing)
@@ -71,11 +77,19 @@ def read_modules(folder: Path) -> tuple[Path, Declared]:
         if kind == "Transformer":
             transformer = place
             found = _transformer(place, found)
+        elif kind == "StaticEmbedding" and module is modules[0]:
+            transformer, found = place, replace(found, static=True, readout=NAMED["mean"])
         elif kind == "WeightedLayerPooling":
             averaged = _averaged_layers(place, transformer)
         else:
             found = _apply(found, kind, module["path"], place, averaged)
-    return transformer, _prompted(found, read_object_if_there(folder / "config_sentence_transformers.json"))
+    return transformer, _prompted(found, told)
+
+
+def refusal(kind: str, source: str) -> DataError:
+    """The error for a checkpoint of sentence-transformers that does not give one vector for a text."""
+    advice = "it scores pairs of texts, and has no vectors" if "CrossEncoder" in kind else None
+    return DataError(f"{kind[:80]}, which sentkit cannot run", source=source, advice=advice)
 
 
 def _is_module(module: object) -> bool:
@@ -146,12 +160,31 @@ def _transformer(folder: Path, found: Declared) -> Declared:
     """Length and lower-casing: sentence-transformers' own file before the tokenizer's."""
     files = (read_object_if_there(folder / f"sentence_{name}_config.json") for name in NAMED_AFTER)
     own: Mapping[str, Any] = next(filter(None, files), {})
+    _refuse_task(folder, own)
     tokenizer = read_object_if_there(folder / "tokenizer_config.json")
     lengths = [own.get("max_seq_length"), tokenizer.get("model_max_length")]
     stated = [n for n in lengths if isinstance(n, int | float) and not isinstance(n, bool)]
     length = next((n for n in stated if 0 < n < 1e9), None)
     lowercase = own.get("do_lower_case") is True
     return replace(found, max_length=None if length is None else int(length), lowercase=lowercase)
+
+
+def _refuse_task(folder: Path, own: Mapping[str, Any]) -> None:
+    """Refuse a transformer whose output is not one state for each token."""
+    config = read_object_if_there(folder / "config.json")
+    if "sbert_ce_default_activation_function" in config or _has_scores(config.get("sentence_transformers")):
+        raise refusal("a CrossEncoder", str(folder))
+    task, output = own.get("transformer_task"), own.get("module_output_name")
+    if task not in (None, "feature-extraction"):
+        kind = "a CrossEncoder" if task == "sequence-classification" else f'a transformer for "{task}"'
+        raise refusal(kind, str(folder))
+    if output not in (None, "token_embeddings"):
+        raise refusal(f'a transformer that gives "{output}"', str(folder))
+
+
+def _has_scores(note: object) -> bool:
+    """Whether the note of a CrossEncoder is in config.json, as versions 4 and 5 write it."""
+    return isinstance(note, dict) and "activation_fn" in note
 
 
 def _prompted(found: Declared, config: Mapping[str, Any]) -> Declared:

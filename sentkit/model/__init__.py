@@ -8,11 +8,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sentkit.errors import NoInputError
-from sentkit.formats.checkpoints import WORD_SETS, checkpoint_in
+from sentkit.formats.checkpoints import WORD_SETS, checkpoint_in, is_static
 from sentkit.formats.fingerprint import Spec
 from sentkit.formats.hub import BUNDLED, find_model
 from sentkit.formats.jsonfiles import exists, is_folder
-from sentkit.formats.model2vec import is_model2vec
 from sentkit.formats.rows import Rejects
 from sentkit.model.reading import Wishes
 from sentkit.model.stream import Tally, TextRow, Window
@@ -81,7 +80,7 @@ def find_encoder(name: str, wishes: Wishes, *, device: str = "auto", precision: 
     if not file and Path(name).suffix in WORD_FILES:
         raise NoInputError(f"{name}: no such file")
     folder = None if file or name == WORD_SETS else find_model(name)
-    if folder is not None and not is_model2vec(folder):
+    if folder is not None and not is_static(folder):
         return Transformer(checkpoint_in(folder, name), wishes, device=device, precision=precision)
     tables.check_machine(device, precision)
     if folder is not None:

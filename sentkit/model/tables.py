@@ -3,10 +3,11 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from sentkit.errors import UsageError
+from sentkit.errors import DataError, UsageError
 from sentkit.formats.checkpoints import WORD_SETS
 from sentkit.formats.files import readable
-from sentkit.formats.model2vec import Table, read_model2vec
+from sentkit.formats.model2vec import Model2Vec, Table, is_model2vec, read_embedding, read_model2vec
+from sentkit.formats.modules import read_modules
 from sentkit.formats.wordvectors import read_word_vectors
 from sentkit.model.bags import REDUCTIONS, Bag, Sets
 from sentkit.model.ending import all_steps, width_behind
@@ -56,11 +57,30 @@ def notes_of(path: str, repeated: int, unreadable: int) -> list[str]:
 
 
 def read_folder(folder: Path, name: str, wishes: Wishes) -> Static:
-    """A folder of model2vec."""
-    readouts, pieces = readouts_of(wishes.readout), Pieces(folder, prompt=wishes.prompt or "")
+    """A folder of model2vec or of a StaticEmbedding."""
+    if not is_model2vec(folder):
+        return read_static_embedding(folder, name, wishes)
+    pieces = Pieces(folder, prompt=wishes.prompt or "")
     found = read_model2vec(folder, pieces.count)
     pieces.max_length = wishes.max_length or found.max_length
-    stored = found.entries["embeddings"]
+    return table_of(found, pieces, name, wishes, "model2vec")
+
+
+def read_static_embedding(folder: Path, name: str, wishes: Wishes) -> Static:
+    """A folder of sentence-transformers whose first module is a StaticEmbedding."""
+    place, declared = read_modules(folder)
+    unknown = next((step for step in declared.steps if step != "normalise"), None)
+    if unknown is not None:
+        raise DataError("a module behind a StaticEmbedding, which sentkit cannot run", source=unknown)
+    prompt = declared.prompt if wishes.prompt is None else wishes.prompt
+    pieces = Pieces(place, prompt=prompt, keep_unknown=True)
+    pieces.max_length = wishes.max_length or pieces.max_length
+    found = read_embedding(place, pieces.count, pieces.max_length, normalise=bool(declared.steps))
+    return table_of(found, pieces, name, wishes, "StaticEmbedding of sentence-transformers")
+
+
+def table_of(found: Model2Vec, pieces: Pieces, name: str, wishes: Wishes, kind: str) -> Static:
+    readouts, stored = readouts_of(wishes.readout), found.entries["embeddings"]
     return Static(
         name,
         pieces,
@@ -69,8 +89,8 @@ def read_folder(folder: Path, name: str, wishes: Wishes) -> Static:
         wishes.transform,
         lambda: Bag(found.read(), readouts),
         {
-            "kind": "model2vec",
-            "folder": readable(str(folder)),
+            "kind": kind,
+            "folder": readable(str(found.folder)),
             "tokens": pieces.count,
             "width": found.width,
             "rows": stored.shape[0],

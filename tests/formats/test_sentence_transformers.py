@@ -1,0 +1,196 @@
+"""Folders of sentence-transformers: the same vectors as that library gives, or a refusal by name."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from sentkit.errors import DataError, SentkitError
+from sentkit.formats.jsonfiles import write_json
+from sentkit.model import find_encoder
+from sentkit.model.reading import Wishes
+
+Saved = Callable[..., Path]
+TEXTS = ["the cat sat .", "a dog", "query : the dogs sat a cat . . .", "the zebra"]
+
+
+def modules() -> Any:
+    from sentence_transformers.sentence_transformer import modules
+
+    return modules
+
+
+def vectors_of(folder: Path, texts: list[str] = TEXTS, **wishes: Any) -> np.ndarray:
+    found: Any = find_encoder(str(folder), Wishes(**wishes), device="cpu", precision="fp32")
+    tokenizer = found.reading.tokenizer if hasattr(found, "reading") else found.tokenizer
+    (vectors,) = found.encoder()(tokenizer(texts))
+    return vectors
+
+
+def theirs(folder: Path, texts: list[str] = TEXTS, **how: Any) -> np.ndarray:
+    from sentence_transformers import SentenceTransformer
+
+    return SentenceTransformer(str(folder), device="cpu").encode(texts, **how)
+
+
+# StaticEmbedding
+
+
+@pytest.fixture
+def static(base: Path, tmp_path: Path) -> Callable[..., Path]:
+    """A folder whose first module is a StaticEmbedding with these modules behind it."""
+
+    def save(*behind: Any, rows: int | None = None, truncation: int | None = None, **how: Any) -> Path:
+        import torch
+        from sentence_transformers import SentenceTransformer
+        from tokenizers import Tokenizer
+
+        tokenizer = Tokenizer.from_file(str(base / "tokenizer.json"))
+        if truncation is not None:
+            tokenizer.enable_truncation(truncation)
+        count = rows or tokenizer.get_vocab_size()
+        table = torch.randn(count, 6, generator=torch.Generator().manual_seed(0))
+        embedding = modules().StaticEmbedding(tokenizer, embedding_weights=table)
+        SentenceTransformer(modules=[embedding, *behind], device="cpu", **how).save(str(tmp_path / "static"))
+        return tmp_path / "static"
+
+    return save
+
+
+def test_a_static_embedding_gives_the_same_vectors(static: Callable[..., Path]) -> None:
+    """Unknown words and empty texts included: the unknown token has a vector here."""
+    folder = static()
+    texts = [*TEXTS, "", "zebra zebra"]
+
+    assert np.allclose(vectors_of(folder, texts), theirs(folder, texts), atol=1e-6)
+    assert np.abs(vectors_of(folder, ["zebra"])).max() > 0
+
+
+def test_a_static_embedding_that_normalises_truncates_and_has_a_prompt(static: Callable[..., Path]) -> None:
+    prompts = {"prompts": {"query": "a cat "}, "default_prompt_name": "query"}
+    folder = static(modules().Normalize(), truncation=3, **prompts)
+
+    assert np.allclose(vectors_of(folder), theirs(folder), atol=1e-6)
+    assert np.allclose(vectors_of(folder, prompt=""), theirs(folder, prompt=""), atol=1e-6)
+
+
+def test_a_static_embedding_may_have_more_rows_than_tokens(static: Callable[..., Path]) -> None:
+    folder = static(rows=40)
+
+    assert np.allclose(vectors_of(folder), theirs(folder), atol=1e-6)
+
+
+@pytest.mark.parametrize("config", [False, True])
+def test_a_static_embedding_in_a_folder_of_its_own(static: Callable[..., Path], config: bool) -> None:
+    """As older versions save it, with and without a config.json beside it."""
+    folder = static()
+    expected = theirs(folder)
+    (folder / "0_StaticEmbedding").mkdir()
+    for name in ("tokenizer.json", "model.safetensors"):
+        (folder / name).rename(folder / "0_StaticEmbedding" / name)
+    listing = json.loads((folder / "modules.json").read_text())
+    listing[0]["path"] = "0_StaticEmbedding"
+    write_json(folder / "modules.json", listing)
+    if config:
+        write_json(folder / "config.json", {})
+
+    assert np.allclose(vectors_of(folder), expected, atol=1e-6)
+
+
+def test_a_static_embedding_with_a_dense_layer_is_refused(static: Callable[..., Path]) -> None:
+    with pytest.raises(DataError, match="1_Dense: a module behind a StaticEmbedding"):
+        vectors_of(static(modules().Dense(6, 3)))
+
+
+def test_the_space_of_a_static_embedding_is_not_that_of_model2vec(
+    static: Callable[..., Path], tmp_path: Path
+) -> None:
+    """The same tensors, but another rule for unknown tokens."""
+    folder = static()
+    found: Any = find_encoder(str(folder), Wishes())
+    space = found.encoder().specs[0].space
+    write_json(folder / "config.json", {"model_type": "model2vec"})
+    from safetensors.numpy import load_file, save_file
+
+    save_file(
+        {"embeddings": load_file(folder / "model.safetensors")["embedding.weight"]},
+        folder / "model.safetensors",
+    )
+    other: Any = find_encoder(str(folder), Wishes())
+
+    assert other.encoder().specs[0].space != space
+
+
+# What is refused, by name
+
+
+def refused(folder: Path) -> str:
+    with pytest.raises(SentkitError) as caught:
+        vectors_of(folder)
+    assert caught.value.exit_code == DataError.exit_code
+    return str(caught.value).removeprefix(str(folder)).lstrip("/:. ")
+
+
+def test_a_cross_encoder_is_refused_by_name(base: Path, tmp_path: Path) -> None:
+    from sentence_transformers import CrossEncoder
+
+    CrossEncoder(str(base), num_labels=1, device="cpu").save(str(tmp_path / "cross"))
+
+    assert refused(tmp_path / "cross") == "a CrossEncoder, which sentkit cannot run"
+    (tmp_path / "cross/config_sentence_transformers.json").unlink()
+    assert refused(tmp_path / "cross") == "a CrossEncoder, which sentkit cannot run"
+
+
+@pytest.mark.parametrize(
+    "note",
+    [
+        {"sbert_ce_default_activation_function": "torch.nn.modules.linear.Identity"},
+        {"sentence_transformers": {"activation_fn": "torch.nn.modules.linear.Identity", "version": "4.0.1"}},
+    ],
+)
+def test_a_cross_encoder_of_an_older_version_is_refused_by_name(saved: Saved, note: dict[str, Any]) -> None:
+    folder = saved(lambda: [modules().Pooling(8)])
+    config = json.loads((folder / "config.json").read_text())
+    write_json(folder / "config.json", config | note)
+
+    assert refused(folder) == "a CrossEncoder, which sentkit cannot run"
+
+
+def test_a_sparse_encoder_is_refused_by_name(base: Path, tmp_path: Path) -> None:
+    from sentence_transformers import SparseEncoder
+
+    SparseEncoder(str(base), device="cpu").save(str(tmp_path / "sparse"))
+
+    assert refused(tmp_path / "sparse") == "a SparseEncoder, which sentkit cannot run"
+    (tmp_path / "sparse/config_sentence_transformers.json").unlink()
+    assert refused(tmp_path / "sparse") == (
+        "2_SparseAutoEncoder: a module SparseAutoEncoder, which sentkit cannot run"
+    )
+
+
+@pytest.mark.parametrize(
+    ("own", "problem"),
+    [
+        ({"transformer_task": "fill-mask"}, 'a transformer for "fill-mask"'),
+        ({"transformer_task": "sequence-classification"}, "a CrossEncoder"),
+        ({"module_output_name": "scores"}, 'a transformer that gives "scores"'),
+    ],
+)
+def test_a_transformer_without_token_states_is_refused(
+    saved: Saved, own: dict[str, str], problem: str
+) -> None:
+    folder = saved(lambda: [modules().Pooling(8)])
+    write_json(folder / "sentence_bert_config.json", own)
+
+    assert refused(folder) == f"{problem}, which sentkit cannot run"
+
+
+@pytest.mark.parametrize("kind", ["Router", "Asym", "CLIPModel", "BoW", "WordEmbeddings", "MLMTransformer"])
+def test_another_first_module_is_refused_by_name(tmp_path: Path, kind: str) -> None:
+    """In a folder without config.json, as these kinds have none."""
+    write_json(tmp_path / "modules.json", [{"idx": 0, "name": "0", "path": "0_First", "type": f"x.{kind}"}])
+
+    assert refused(tmp_path) == f"0_First: a module {kind}, which sentkit cannot run"
