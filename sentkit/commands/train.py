@@ -2,8 +2,8 @@
 
 import os
 import sys
-from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -32,7 +32,11 @@ def train(
     ] = None,
     set_: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="NAME=VALUE", help="A setting of the method; repeatable."),
+        typer.Option(
+            "--set",
+            metavar="NAME=VALUE",
+            help="A setting of the method; repeatable, the last one wins, and a flag such as --lr over it.",
+        ),
     ] = None,
     preset: Annotated[str | None, typer.Option(metavar="NAME", help="A published recipe.")] = None,
     epochs: Annotated[int | None, typer.Option(metavar="N", help="--set epochs=N")] = None,
@@ -125,7 +129,10 @@ def train(
         flags: dict[str, object] = {"epochs": epochs, "batch": batch, "lr": lr, "chunk": chunk}
         flags |= {"max_length": max_length, "precision": precision}
         flags |= {"eval_every": eval_every, "patience": patience}
-        given = [*(set_ or []), *(f"{name}={value}" for name, value in flags.items() if value is not None)]
+        by_flag = {name: str(value) for name, value in flags.items() if value is not None}
+        for name, value in overridden(set_ or [], by_flag):
+            console.warn(f"--set {value} has no effect: --{name.replace('_', '-')} {by_flag[name]} wins")
+        given = [*(set_ or []), *(f"{name}={value}" for name, value in by_flag.items())]
         check_together(output, dev, given, resume=resume, force=force)
         request = Request(
             method,
@@ -166,6 +173,18 @@ def check_together(
     idle = [name for name in names if name in OF_DEV]
     if dev is None and idle:
         raise UsageError(f"{idle[0]} does nothing without --dev")
+
+
+def overridden(assignments: Sequence[str], by_flag: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    """Each --set that a flag of the same name overrides, with that name.
+
+    The order of two options on a command line is not visible here, so the flag wins wherever it stands.
+    """
+    for assignment in assignments:
+        name, _, value = assignment.partition("=")
+        name = name.strip().replace("-", "_")
+        if name in by_flag and value.strip() != by_flag[name]:
+            yield name, assignment
 
 
 def given_by_hand(context: typer.Context, name: str) -> bool:

@@ -70,7 +70,7 @@ def notes(kind: type) -> dict[str, Note]:
 def build(
     kind: type[S], presets: Mapping[str, Mapping[str, Any]], preset: str | None, assignments: Sequence[str]
 ) -> S:
-    """The settings: defaults, changed by a preset, changed by `name=value` each at most once."""
+    """The settings: defaults, changed by a preset, then by each `name=value`; the last one wins."""
     if preset is not None and preset not in presets:
         raise UsageError(f'no preset "{preset}"', advice=f"there are: {', '.join(presets) or 'none'}")
     return kind(**(dict(presets[preset]) if preset else {}) | parsed(kind, assignments))
@@ -86,8 +86,6 @@ def parsed(kind: type, assignments: Iterable[str]) -> dict[str, Any]:
             raise UsageError(f'--set "{assignment}": expected name=value')
         if name not in known:
             raise UsageError(f'no setting "{name}"', advice=nearest(name, list(known)))
-        if name in found:
-            raise UsageError(f'the setting "{name}" is given twice')
         found[name] = value_of(name, known[name].type, text.strip())
         refusal = None if found[name] is None else rules[name].refusal(found[name])
         if refusal:

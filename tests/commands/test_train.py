@@ -184,7 +184,6 @@ WRONG = [
     (("--set", "temperature=-1"), 2, "temperature=-1: expected more than 0", None),
     (("--set", "temperature=warm"), 2, 'temperature: "warm" is not a number', None),
     (("--set", "temperature"), 2, '--set "temperature": expected name=value', None),
-    (("--set", "lr=1", "--lr", "2"), 2, 'the setting "lr" is given twice', None),
     (("--set", "optimizer=sgd"), 2, "optimizer=sgd: there are: adam, adamw, adamw-hf, adamw-bert", None),
     (("--set", "dedup=maybe"), 2, 'dedup: "maybe" is not on or off', None),
     (("--epochs", "0"), 2, "epochs=0: expected 1 or more", None),
@@ -207,6 +206,21 @@ def test_wrong_flags_are_told(train, tmp_path, flags, code, problem, advice):
     assert advice is None or done.told[1].strip().startswith(advice)
     assert len(done.told) <= 2
     assert not (tmp_path / "out").exists()
+
+
+def test_the_last_setting_wins(train, dev, tmp_path):
+    train("--dev", dev, *("--set", "final=last", "--set", "final=best"), *("--set", "batch=2", "--batch", 5))
+    settings = json.loads((tmp_path / "out/sentkit.json").read_text())["run"]
+
+    assert (settings["final"], settings["batch"]) == ("best", 5)
+
+
+@pytest.mark.parametrize("flags", [("--set", "lr=1", "--lr", 2), ("--lr", 2, "--set", "lr=1")])
+def test_a_flag_wins_over_a_setting_of_the_same_name(sentkit, tiny, texts, tmp_path, flags):
+    done = sentkit("train", "simcse", texts, "-m", tiny, "-o", "out", "--threads", 1, "--batch", 5, *flags)
+
+    assert json.loads((tmp_path / "out/sentkit.json").read_text())["run"]["lr"] == 2.0
+    assert "sentkit train: warning: --set lr=1 has no effect: --lr 2.0 wins" in done.told
 
 
 def test_a_method_that_is_none_and_none_at_all(sentkit, texts):
