@@ -22,9 +22,10 @@ EXIT_CODES = (
     ("70", "a bug of sentkit; the message says where the traceback is"),
     ("73", "the output cannot be created, or exists already"),
     ("74", "reading or writing failed: a full disk, say"),
-    ("75", "stopped by a signal after saving: the same command with --resume goes on"),
+    ("75", "stopped by a signal after saving: the same command with --resume continues"),
     ("129, 130, 143", "stopped by SIGHUP, SIGINT (Ctrl-C) or SIGTERM"),
 )
+SAVES = ("sentkit", "sentkit train")  # pages that explain code 75: only train can resume
 ENVIRONMENT = (
     ("SENTKIT_VECTORS", "list or base64: how vectors are written in JSONL, for a whole script"),
     ("HF_HUB_OFFLINE", "1: hub names are looked up in the local cache alone"),
@@ -61,7 +62,10 @@ def group_page(name: str, group: Any) -> str:
     lines += [".SH COMMANDS"]
     for word, command in group.commands.items():
         lines += [".TP", rf"\fB{escape(f'{name} {word}')}\fR", escape(parts_of(command.help)[0])]
-    lines += [*tail(examples), *see_also([*above(name), *(f"{name} {word}" for word in group.commands)])]
+    lines += [
+        *tail(name, examples),
+        *see_also([*above(name), *(f"{name} {word}" for word in group.commands)]),
+    ]
     return "\n".join(lines) + "\n"
 
 
@@ -74,7 +78,7 @@ def command_page(name: str, command: Any) -> str:
     lines += [".SH OPTIONS"]
     for parameter in [*arguments, *(p for p in command.params if p not in arguments)]:
         lines += option(parameter)
-    lines += [*tail(examples), *see_also(above(name))]
+    lines += [*tail(name, examples), *see_also(above(name))]
     return "\n".join(lines) + "\n"
 
 
@@ -134,8 +138,9 @@ def wrapped(text: str) -> list[str]:
     return [escape(line) for line in textwrap.wrap(text, 78, break_long_words=False, break_on_hyphens=False)]
 
 
-def tail(examples: Sequence[str]) -> Iterator[str]:
-    for title, entries in (("EXIT STATUS", EXIT_CODES), ("ENVIRONMENT", ENVIRONMENT)):
+def tail(name: str, examples: Sequence[str]) -> Iterator[str]:
+    codes = [entry for entry in EXIT_CODES if entry[0] != "75" or name in SAVES]
+    for title, entries in (("EXIT STATUS", codes), ("ENVIRONMENT", ENVIRONMENT)):
         yield f".SH {title}"
         for name, meaning in entries:
             yield from (".TP", rf"\fB{escape(name)}\fR", *wrapped(meaning))

@@ -2,8 +2,9 @@
 
 import os
 import sys
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
-from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -72,7 +73,7 @@ def train(
         bool, typer.Option("--deterministic", help="The same bytes on CUDA too, more slowly.")
     ] = False,
     resume: Annotated[
-        bool, typer.Option("--resume", help="Go on where a run stopped; begin, if none has.")
+        bool, typer.Option("--resume", help="Continue a stopped run; start one if there is none.")
     ] = False,
     save_every: Annotated[
         int, typer.Option(min=0, metavar="N", help="Save the state every N steps too; 0: by time alone.")
@@ -101,9 +102,12 @@ def train(
       sentkit train simcse titles.txt -o runs --dev pairs.jsonl --seed 0..2
 
     Rows in, a checkpoint folder out, which `encode`, transformers and
-    sentence-transformers read. With --dev the best step is kept. SIGTERM and
-    SIGUSR1 save the state and end with 75; --resume goes on from it, to the same
-    bytes. Several processes: torchrun --nproc-per-node N -m sentkit -- train ...
+    sentence-transformers read. With --dev the best step is kept. Several
+    processes: torchrun --nproc-per-node N -m sentkit -- train ...
+
+    Ctrl-C, SIGTERM, SIGHUP, SIGUSR1 and SIGUSR2 finish the step, save the state
+    and end with 75; the same command with --resume continues, to the same bytes.
+    A second Ctrl-C exits at once with 130 and reports the last saved step.
     """
     from sentkit.formats.kinds import LEARNED
     from sentkit.training.catalogue import METHODS, find
@@ -118,7 +122,7 @@ def train(
         raise UsageError("which METHOD?", advice=f"there are: {', '.join(METHODS)}")
     first = os.environ.get("RANK", "0") == "0"  # of several processes one reads, writes and speaks
     console = Console("train", quiet or not first, verbose)
-    with listening() as stop:
+    with listening(partial(say_stopping, console)) as stop:
         kind = find(method)  # torch is imported from here on
         if help_settings:
             print_described(described(kind.Settings, kind.presets))
@@ -129,10 +133,7 @@ def train(
         flags: dict[str, object] = {"epochs": epochs, "batch": batch, "lr": lr, "chunk": chunk}
         flags |= {"max_length": max_length, "precision": precision}
         flags |= {"eval_every": eval_every, "patience": patience}
-        by_flag = {name: str(value) for name, value in flags.items() if value is not None}
-        for name, value in overridden(set_ or [], by_flag):
-            console.warn(f"--set {value} has no effect: --{name.replace('_', '-')} {by_flag[name]} wins")
-        given = [*(set_ or []), *(f"{name}={value}" for name, value in by_flag.items())]
+        given = assignments(console, set_ or [], flags)
         check_together(output, dev, given, resume=resume, force=force)
         request = Request(
             method,
@@ -175,16 +176,26 @@ def check_together(
         raise UsageError(f"{idle[0]} does nothing without --dev")
 
 
-def overridden(assignments: Sequence[str], by_flag: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-    """Each --set that a flag of the same name overrides, with that name.
+def assignments(console: Console, set_: Sequence[str], flags: Mapping[str, object]) -> list[str]:
+    """Every --set, then every flag that is given.
 
     The order of two options on a command line is not visible here, so the flag wins wherever it stands.
     """
-    for assignment in assignments:
+    given = {name: str(value) for name, value in flags.items() if value is not None}
+    for assignment in set_:
         name, _, value = assignment.partition("=")
         name = name.strip().replace("-", "_")
-        if name in by_flag and value.strip() != by_flag[name]:
-            yield name, assignment
+        if name in given and value.strip() != given[name]:
+            flag = f"--{name.replace('_', '-')} {given[name]}"
+            console.warn(f"--set {assignment} has no effect: {flag} wins")
+    return [*set_, *(f"{name}={value}" for name, value in given.items())]
+
+
+def say_stopping(console: Console) -> None:
+    """Called by a signal handler: writing may fail where the signal comes in the middle of a write."""
+    if not console.quiet:
+        with suppress(RuntimeError, OSError):
+            console.say("stops after this step and saves; Ctrl-C again exits at once")
 
 
 def given_by_hand(context: typer.Context, name: str) -> bool:

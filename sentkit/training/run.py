@@ -3,7 +3,8 @@
 Its state lies in OUT.part; the finished checkpoint is made there too, and renamed to OUT.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -25,7 +26,7 @@ from sentkit.training.ranks import Ranks
 from sentkit.training.seeds import part_of
 from sentkit.training.settings import differing
 from sentkit.training.state import Keeper, Position
-from sentkit.training.stopping import Interrupted, Stop, Stopped
+from sentkit.training.stopping import Aborted, Interrupted, Stop, Stopped
 from sentkit.training.surroundings import precision_of, surroundings, use_threads
 from sentkit.training.trainer import Record, Saving, Trainer
 from sentkit.training.verdict import choose_readout, remarks
@@ -73,7 +74,7 @@ def train(job: Job, output: Path, seed: int, log: str | None = None) -> None:
                 keeper.forget()  # of a run that was killed when all was done
             return
         trainer = begin(job, keeper, identity)
-        with journal_of(job, trainer, identity, log) as trainer.journal:
+        with reporting_last_save(trainer), journal_of(job, trainer, identity, log) as trainer.journal:
             trainer.run()
             dice = job.ranks.dice()  # of all, while all are here
             if job.ranks.first:
@@ -86,12 +87,25 @@ def train(job: Job, output: Path, seed: int, log: str | None = None) -> None:
         job.ranks.wait()
 
 
+@contextmanager
+def reporting_last_save(trainer: Trainer) -> Iterator[None]:
+    """Turn a second Ctrl-C into a message that states from where --resume continues."""
+    try:
+        yield
+    except KeyboardInterrupt as error:
+        saved, here = max(trainer.keeper.named, default=None), f"interrupted at step {trainer.position.step}"
+        if saved is None:
+            raise Aborted(f"{here}; nothing was saved") from error
+        advice = "the same command with --resume continues from there"
+        raise Aborted(f"{here}; the last saved step is {saved}", advice=advice) from error
+
+
 def conclude(job: Job, trainer: Trainer, part: Path, output: Path, identity: Mapping[str, Any]) -> None:
     """The checkpoint of a run that has taken all its steps."""
     try:
         chosen = choose_readout(job, trainer.method)
     except Interrupted as error:
-        advice = "the same command with --resume goes on"
+        advice = "the same command with --resume continues"
         raise Stopped("stopped after the last step, and saved", advice=advice) from error
     for remark in remarks(trainer.position, chosen) if job.dev else ():
         job.warn(remark)

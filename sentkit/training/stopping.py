@@ -1,13 +1,14 @@
-"""SIGTERM and SIGUSR1 ask for a stop: what is at hand is finished and saved."""
+"""Signals request a stop: the current step is finished and saved. A second Ctrl-C exits at once."""
 
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
 from sentkit.errors import SentkitError
+from sentkit.process import heeded
 
-SIGNALS = (signal.SIGTERM, signal.SIGUSR1)
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
 
 
 class Stopped(SentkitError):
@@ -16,17 +17,24 @@ class Stopped(SentkitError):
     exit_code = 75
 
 
-class Interrupted(BaseException):
-    """The stop that was asked for, on its way out of a loop that has nothing to save.
+class Aborted(SentkitError):
+    """Interrupted by a second Ctrl-C, without saving."""
 
-    No Exception, so that nobody on the way takes it for a mistake of their own.
+    exit_code = 130
+
+
+class Interrupted(BaseException):
+    """A requested stop, raised out of a loop that has nothing to save.
+
+    Not an Exception, so that no handler on the way catches it as an error.
     """
 
 
 @dataclass(slots=True)
 class Stop:
     asked: bool = False
-    at_once: bool = False  # raise where the signal comes: a read that waits for rows never polls
+    at_once: bool = False  # raise in the signal handler: a read that waits for rows never polls
+    interrupts: int = 0  # how often Ctrl-C was pressed
 
     def poll(self) -> None:
         if self.asked:
@@ -34,7 +42,7 @@ class Stop:
 
     @contextmanager
     def impatient(self) -> Iterator[None]:
-        """While this lasts, a stop ends what is at hand in its midst."""
+        """While this lasts, a signal interrupts the current operation."""
         self.poll()
         self.at_once = True
         try:
@@ -42,20 +50,34 @@ class Stop:
         finally:
             self.at_once = False
 
+    def request(self, number: int, notice: Callable[[], None]) -> None:
+        """Take a signal."""
+        self.asked = True
+        if number == signal.SIGINT:
+            self.interrupts += 1
+            if self.interrupts > 1:
+                signal.signal(signal.SIGINT, signal.SIG_DFL)  # a third one ends the process itself
+                raise KeyboardInterrupt
+        if self.at_once:
+            raise Interrupted
+        if number == signal.SIGINT:
+            notice()
+
 
 @contextmanager
-def listening() -> Iterator[Stop]:
-    """While this lasts, the signals only leave a word, or raise where that is wanted."""
+def listening(notice: Callable[[], None] = lambda: None) -> Iterator[Stop]:
+    """While this lasts, signals request a stop; `notice` reports the first Ctrl-C.
+
+    A signal that the parent process ignores stays ignored: `nohup` and background jobs depend on it.
+    """
     stop = Stop()
 
-    def ask(number: int, frame: object) -> None:
-        stop.asked = True
-        if stop.at_once:
-            raise Interrupted
+    def handler(number: int, frame: object) -> None:
+        stop.request(number, notice)
 
-    before = {number: signal.signal(number, ask) for number in SIGNALS}
+    before = {number: signal.signal(number, handler) for number in SIGNALS if heeded(number)}
     try:
         yield stop
     finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+        for number, previous in before.items():
+            signal.signal(number, previous)

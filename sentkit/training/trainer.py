@@ -105,7 +105,7 @@ class Trainer:
         if stop:
             raise Stopped(
                 f"stopped at step {self.position.step} of {self.order.steps}, and saved",
-                advice="the same command with --resume goes on",
+                advice="the same command with --resume continues",
             )
         return self.position.step >= self.order.steps or self.position.exhausted(self.recipe.patience)
 

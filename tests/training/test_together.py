@@ -94,10 +94,29 @@ def torchrun(tmp_path, base_folder, texts):
         command = [sys.executable, "-m", *launch, *flags, *more]
         return subprocess.Popen(
             command, cwd=tmp_path, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-            env={**os.environ, "OMP_NUM_THREADS": "1"},
+            env={**os.environ, "OMP_NUM_THREADS": "1"}, preexec_fn=heed_interrupts,
         )  # fmt: skip
 
     return start
+
+
+def heed_interrupts():
+    """The tests may run in the background of a shell, where SIGINT is ignored."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
+def test_an_interrupt_of_torchrun_saves_the_run(torchrun, tmp_path):
+    """It forwards the signal; the processes stop after the same step. Its own exit code is 1."""
+    process = torchrun("--epochs", "100000", "--log", "run.jsonl")
+    log = tmp_path / "run.jsonl"
+    while process.poll() is None and (not log.exists() or log.read_bytes().count(b"\n") < 12):
+        time.sleep(0.05)
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=100)
+    steps = len(log.read_text().splitlines()) - 1
+
+    assert f"sentkit train: stopped at step {steps} of " in err
+    assert [path.name for path in (tmp_path / "out.part").iterdir()] == [f"state-{steps}.pt"]
 
 
 def test_torchrun_makes_one_checkpoint_and_one_report(torchrun, tmp_path):

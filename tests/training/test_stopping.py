@@ -1,0 +1,90 @@
+"""Signals: the first requests a stop, a second Ctrl-C exits, and ignored ones stay ignored."""
+
+import signal
+
+import pytest
+
+from sentkit.training.catalogue import METHODS
+from sentkit.training.run import reporting_last_save
+from sentkit.training.stopping import SIGNALS, Aborted, Interrupted, Stopped, listening
+
+
+@pytest.fixture(autouse=True)
+def default_signals():
+    """The tests may run in the background of a shell, where SIGINT is ignored."""
+    before = {number: signal.signal(number, signal.SIG_DFL) for number in SIGNALS}
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+@pytest.mark.parametrize("number", SIGNALS)
+def test_a_signal_requests_a_stop(number):
+    """It interrupts a wait for rows, and nothing else."""
+    with listening() as stop:
+        signal.raise_signal(number)
+
+        assert stop.asked
+    with listening() as stop, pytest.raises(Interrupted), stop.impatient():
+        signal.raise_signal(number)
+    assert signal.getsignal(number) is signal.SIG_DFL
+
+
+def test_the_first_interrupt_is_reported_and_the_second_exits():
+    notices = []
+    with listening(lambda: notices.append("stopping")):
+        signal.raise_signal(signal.SIGTERM)
+        signal.raise_signal(signal.SIGINT)
+
+        assert notices == ["stopping"]
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGINT)
+        assert signal.getsignal(signal.SIGINT) is signal.SIG_DFL
+
+
+@pytest.mark.parametrize("number", SIGNALS)
+def test_an_ignored_signal_stays_ignored(number):
+    """As under nohup, and in the background of a shell."""
+    signal.signal(number, signal.SIG_IGN)
+    with listening() as stop:
+        signal.raise_signal(number)
+
+        assert not stop.asked
+
+
+def interrupt(trainer, step, times):
+    """Train until Ctrl-C is pressed so many times within this step."""
+
+    def report(record):
+        if record["step"] == step:
+            for _ in range(times):
+                signal.raise_signal(signal.SIGINT)
+
+    trainer.report = report
+    with listening() as trainer.stop, reporting_last_save(trainer):
+        trainer.run()
+
+
+def test_one_interrupt_saves_the_step(trainer_of, texts):
+    trainer = trainer_of(METHODS["simcse"].load(), texts, batch=4)
+    with pytest.raises(Stopped, match=r"^stopped at step 2 of 3, and saved$"):
+        interrupt(trainer, 2, 1)
+
+    assert trainer.keeper.load()["position"].step == 2
+
+
+def test_two_interrupts_report_the_last_save(trainer_of, texts):
+    trainer = trainer_of(METHODS["simcse"].load(), texts, batch=4)
+    trainer.position.step = 1
+    trainer.save()
+    with pytest.raises(Aborted, match=r"^interrupted at step 2; the last saved step is 1$") as caught:
+        interrupt(trainer, 2, 2)
+
+    assert caught.value.exit_code == 130
+    assert caught.value.advice == "the same command with --resume continues from there"
+
+
+def test_two_interrupts_before_any_save_say_so(trainer_of, texts):
+    trainer = trainer_of(METHODS["simcse"].load(), texts, batch=4)
+    with pytest.raises(Aborted, match=r"^interrupted at step 1; nothing was saved$"):
+        interrupt(trainer, 1, 2)
