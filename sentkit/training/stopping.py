@@ -6,7 +6,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from sentkit.errors import SentkitError
-from sentkit.process import heeded
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
 
@@ -75,7 +74,8 @@ def listening(notice: Callable[[], None] = lambda: None) -> Iterator[Stop]:
     def handler(number: int, frame: object) -> None:
         stop.request(number, notice)
 
-    before = {number: signal.signal(number, handler) for number in SIGNALS if heeded(number)}
+    heeded = [number for number in SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]
+    before = {number: signal.signal(number, handler) for number in heeded}
     try:
         yield stop
     finally:
