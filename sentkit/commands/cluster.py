@@ -185,9 +185,8 @@ def telling_of(inputs: "Inputs", keywords: int | None, nearest: int | None) -> "
 
 def show(records: "Iterable[Record]", table: "Table", *, output: str, force: bool, as_table: bool) -> None:
     """Each record as soon as it is there; a table, when all are."""
-    import orjson
-
     from sentkit.formats.files import open_output
+    from sentkit.formats.jsonfiles import json_line
 
     if as_table:
         lines = [table.line(record) for record in records]
@@ -196,7 +195,7 @@ def show(records: "Iterable[Record]", table: "Table", *, output: str, force: boo
         return
     with open_output(output, force=force) as out:
         for record in records:
-            out.write(orjson.dumps(record) + b"\n")
+            out.write(json_line(record))
             out.flush()
 
 

@@ -75,12 +75,11 @@ def inspect(
     record = describe(path, format_flags.from_, format_flags.field or [], geometry)
     refuse_idle(path, record, gold=gold, no_geometry=no_geometry)
     if json or sys.stdout is None or not sys.stdout.isatty():
-        import orjson
-
         from sentkit.formats.files import open_output
+        from sentkit.formats.jsonfiles import json_line
 
         with open_output("-", force=False) as out:
-            out.write(orjson.dumps(record) + b"\n")
+            out.write(json_line(record))
     else:
         print_pairs([(name, shown(value)) for name, value in flat(record)])
 

@@ -158,8 +158,7 @@ def parse_penalties(text: str | None) -> list[float] | None:
 
 def show(records: "Iterable[Record]", out: BinaryIO, console: Console, *, as_table: bool) -> None:
     """Each record as soon as it is there; a table, when all are."""
-    import orjson
-
+    from sentkit.formats.jsonfiles import json_line
     from sentkit.labels.probes.scores import columns
 
     lines = []
@@ -169,7 +168,7 @@ def show(records: "Iterable[Record]", out: BinaryIO, console: Console, *, as_tab
         if as_table:
             lines.append(columns(record))
         else:
-            out.write(orjson.dumps(record) + b"\n")
+            out.write(json_line(record))
             out.flush()
     if as_table:
         print_table(list(lines[0]), [list(line.values()) for line in lines], names=["file", "encoder"])

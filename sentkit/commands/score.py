@@ -171,6 +171,7 @@ def score_rows(
 def score_pairs(
     rows: Iterable["VectorRow"], out: BinaryIO, metric: str, *, emb: str | None, keep: bool, replace: bool
 ) -> None:
+    from sentkit.digits import significant
     from sentkit.formats.convert import with_vectors
     from sentkit.formats.sinks import with_members
     from sentkit.formats.vectors import without_vectors
@@ -178,7 +179,10 @@ def score_pairs(
 
     for row, similarity in compare_rows(rows, metric):
         left = with_vectors(row, emb) if keep else without_vectors(row.row, row.names)
-        out.write(with_members(left, [(b"similarity", repr(similarity).encode())], replace=replace) + b"\n")
+        out.write(
+            with_members(left, [(b"similarity", repr(significant(similarity)).encode())], replace=replace)
+            + b"\n"
+        )
 
 
 def write_matrix(rows: Iterable["VectorRow"], out: BinaryIO, metric: str, *, replace: bool) -> None:
@@ -191,10 +195,10 @@ def write_matrix(rows: Iterable["VectorRow"], out: BinaryIO, metric: str, *, rep
 
 
 def show_closest(found: "list[Record]", out: BinaryIO, metric: str, *, as_table: bool) -> None:
-    import orjson
+    from sentkit.formats.jsonfiles import json_line
 
     if not as_table:
-        out.writelines(orjson.dumps(each) + b"\n" for each in found)
+        out.writelines(json_line(each) for each in found)
         return
     texts = ("text_a", "text_b")
     rows = [[f"{each['similarity']:.4f}", *(each.get(name, "") for name in texts)] for each in found]
@@ -211,15 +215,14 @@ def reports(inputs: "Inputs", question: "Question", baseline: str | None, consol
 
 
 def show_reports(records: "list[Record]", out: BinaryIO, *, as_table: bool) -> None:
-    import orjson
-
+    from sentkit.formats.jsonfiles import json_line
     from sentkit.metrics.table import COLUMNS, NAMES, table_lines
 
     if as_table:
         lines = [line for record in records for line in table_lines(record)]
         print_table(COLUMNS, lines, names=NAMES)
     else:
-        out.writelines(orjson.dumps(record) + b"\n" for record in records)
+        out.writelines(json_line(record) for record in records)
 
 
 def check_finite(floor: float | None) -> None:

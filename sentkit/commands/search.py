@@ -128,12 +128,11 @@ def show_hits(search: "AnsweredQueries") -> None:
 
 
 def show_report(record: "Record", out: BinaryIO, *, as_table: bool) -> None:
-    import orjson
-
+    from sentkit.formats.jsonfiles import json_line
     from sentkit.metrics.retrieval import columns
 
     if as_table:
         line = columns(record)
         print_table(list(line), [list(line.values())], names=[])
     else:
-        out.write(orjson.dumps(record) + b"\n")
+        out.write(json_line(record))

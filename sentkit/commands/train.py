@@ -242,13 +242,12 @@ def print_methods() -> None:
 
 def print_results(records: Sequence[Mapping[str, Any]]) -> None:
     """A table on a terminal, JSON lines in a pipe."""
-    import orjson
-
     from sentkit.formats.files import open_output
+    from sentkit.formats.jsonfiles import json_line
 
     if not sys.stdout.isatty():
         with open_output("-", force=False) as out:
-            out.writelines(orjson.dumps(record, option=orjson.OPT_APPEND_NEWLINE) for record in records)
+            out.writelines(json_line(record) for record in records)
         return
     rows = []
     for record in records:

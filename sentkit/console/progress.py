@@ -8,6 +8,7 @@ from typing import Any
 from sentkit.console.messages import Console
 from sentkit.console.stream import close_bar, on_terminal, write_bar, write_line
 from sentkit.console.tables import terminal_width
+from sentkit.digits import rounded
 from sentkit.errors import UsageError
 
 PROGRESS = ("auto", "bar", "log", "json", "none")
@@ -34,7 +35,7 @@ class Reports:
 
     def show(self, line: str, record: Mapping[str, Any]) -> None:
         if self.form == "json":
-            write_line(json.dumps(record, separators=(",", ":")))
+            write_line(json.dumps(rounded(record), separators=(",", ":")))
         elif self.form == "log":
             self.console.say(line)
         elif self.form == "bar":
@@ -103,7 +104,7 @@ class StepProgress(Reports):
             score = record["dev"]
             self.dev = "  dev -" if score is None else f"  dev {score:.2f}"
             if self.form == "json":
-                write_line(json.dumps(record))
+                write_line(json.dumps(rounded(record)))
             elif self.form in ("bar", "log"):
                 best = " (best so far)" if record["best"] else ""
                 self.console.say(f"step {record['step']}:{self.dev}{best}")

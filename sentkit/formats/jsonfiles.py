@@ -1,10 +1,12 @@
-"""Small JSON files of a checkpoint."""
+"""Small JSON files of a checkpoint, and reports as JSON lines."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import orjson
 
+from sentkit.digits import rounded
 from sentkit.errors import DataError, NoInputError
 
 
@@ -54,3 +56,7 @@ def write_json(path: Path, value: Any) -> None:
     """Indented, in the order given, and with a last newline: made to be read and compared."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(orjson.dumps(value, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE))
+
+
+def json_line(record: Mapping[str, Any]) -> bytes:
+    return orjson.dumps(rounded(record), option=orjson.OPT_APPEND_NEWLINE)

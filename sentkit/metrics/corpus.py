@@ -7,6 +7,7 @@ import numpy as np
 import orjson
 from numpy.typing import NDArray
 
+from sentkit.digits import significant
 from sentkit.errors import DataError
 from sentkit.formats.fingerprint import lands_in, shown, space_of
 from sentkit.formats.kinds import wrong_member
@@ -38,7 +39,7 @@ class Corpus:
 
     def hit(self, row: int, similarity: float) -> bytes:
         """The row, counted from 0, as a hit."""
-        own = b'{"row":%d,"similarity":%a' % (row + 1, similarity)
+        own = b'{"row":%d,"similarity":%a' % (row + 1, significant(similarity))
         return b"%b,%b}" % (own, self.members[row]) if self.members[row] else own + b"}"
 
     def check(self, query: VectorRow, emb: str | None) -> None:

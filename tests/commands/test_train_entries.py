@@ -303,11 +303,11 @@ def test_the_best_readout_on_dev_is_declared(train, sentkit, dev, tiny):
     scores = {name: scored("out", name) for name in ("mean", "cls", "prompt")}
 
     assert done.code == 0
-    assert own["dev_by_readout"] == pytest.approx(scores, abs=1e-9)
+    assert own["dev_by_readout"] == pytest.approx(scores, rel=1e-6)
     assert own["readout"] == max(scores, key=scores.get)
     assert own["dev"] == done.rows[0]["dev"] == own["dev_by_readout"][own["readout"]]
     assert done.rows[0]["readout"] == own["readout"]
-    assert own["dev_before"] == pytest.approx(scored(tiny, own["readout"]), abs=1e-9)
+    assert own["dev_before"] == pytest.approx(scored(tiny, own["readout"]), rel=1e-6)
     assert len(set(scores.values())) > 1
 
 
@@ -325,7 +325,7 @@ def test_a_prompt_is_declared_with_its_template(train, sentkit, dev, tmp_path, t
     assert own["template"].count("[X]") == own["template"].count("[MASK]") == 1
     assert not (tmp_path / "out/modules.json").exists()
     assert (declared.readout.name, declared.template) == ("prompt", own["template"])
-    assert own["dev"] == pytest.approx(score, abs=1e-9)
+    assert own["dev"] == pytest.approx(score, rel=1e-6)
     assert np.array_equal(again.vectors("embedding_a"), sentkit(*encode).vectors("embedding_a"))
 
 

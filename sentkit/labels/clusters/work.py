@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from sentkit.digits import significant
 from sentkit.formats.convert import with_vectors
 from sentkit.formats.files import open_output
 from sentkit.formats.rows import Inputs
@@ -62,7 +63,7 @@ def members_of(labels: Labels, stability: Wide | None) -> Iterator[Members]:
     clusters = [b"%d" % label for label in labels.tolist()]
     if stability is None:
         return ([(b"cluster", cluster)] for cluster in clusters)
-    shares = (repr(share).encode() for share in stability.tolist())
+    shares = (repr(significant(share)).encode() for share in stability.tolist())
     return ([(b"cluster", a), (b"stability", b)] for a, b in zip(clusters, shares, strict=True))
 
 
