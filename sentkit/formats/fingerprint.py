@@ -15,7 +15,12 @@ from typing import Any
 
 import orjson
 
+from sentkit.formats.lines import json_type
+
 DIGITS = 12
+HASH = rf"[0-9a-f]{{{DIGITS}}}"
+LABEL = r"[!-=?-~]+"  # printable ASCII, no blanks; ">" only before a hash
+EMB = re.compile(rf"{LABEL}(?:>{HASH}(?:{LABEL})?)*:{HASH}")
 
 
 def digest(value: Any) -> str:
@@ -55,14 +60,25 @@ class Spec:
 UNNAMED = Spec("unnamed", digest("unnamed"))  # the space of vectors that come without _emb
 
 
+def emb_problem(emb: object) -> str | None:
+    """Why this is no `_emb` that sentkit writes; None if it is one, or is absent (None).
+
+    Two malformed names could be equal by chance (both hashes empty) and would pass for one space.
+    """
+    if emb is None or (isinstance(emb, str) and EMB.fullmatch(emb)):
+        return None
+    shown = orjson.dumps(emb[:60]).decode() if isinstance(emb, str) else json_type(emb)
+    return f'"_emb" is {shown}, expected LABEL:HASH with {DIGITS} hexadecimal digits'
+
+
 def space_of(emb: str) -> str:
     """The hash in an `_emb`: what comes after its last colon."""
     return emb.rpartition(":")[2]
 
 
 def is_space(word: str) -> bool:
-    """Whether this is the hash of a space: the `_emb` of other programs may end in anything."""
-    return re.fullmatch(rf"[0-9a-f]{{{DIGITS}}}", word) is not None
+    """Whether this is the hash of a space."""
+    return re.fullmatch(HASH, word) is not None
 
 
 def lands_in(emb: str) -> str | None:
@@ -71,7 +87,7 @@ def lands_in(emb: str) -> str | None:
     `ckpt/pooler>0123456789ab:a1b2c3d4e5f6` are vectors of the space a1b2c3d4e5f6, to be held against those of
     0123456789ab too. A step that follows adds to the label, and so ends this.
     """
-    landing = re.search(rf">([0-9a-f]{{{DIGITS}}})\Z", emb.rpartition(":")[0])
+    landing = re.search(rf">({HASH})\Z", emb.rpartition(":")[0])
     return landing[1] if landing else None
 
 

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from sentkit.errors import DataError
 from sentkit.formats.files import open_file, open_output
+from sentkit.formats.fingerprint import emb_problem
 from sentkit.formats.kinds import KINDS
 from sentkit.formats.lines import BadLine, json_object
 from sentkit.formats.rows import Inputs, Row
@@ -54,8 +55,8 @@ class Store:
 
     @property
     def emb(self) -> str | None:
-        emb = self.spec.get("_emb")
-        return emb if isinstance(emb, str) else None
+        emb: str | None = self.spec.get("_emb")
+        return emb
 
     def _spec(self) -> Mapping[str, Any]:
         try:
@@ -64,6 +65,8 @@ class Store:
             spec = None
         if not isinstance(spec, dict):
             raise DataError("not a vector file: its spec is not JSON", source=self.path)
+        if problem := emb_problem(spec.get("_emb")):
+            raise DataError(problem, source=self.path)
         return spec
 
     def _shape(self, name: str, dtype: str) -> tuple[int, ...]:
@@ -111,6 +114,8 @@ class Store:
             raise DataError(str(error), source=self.path, line=number) from error
         if b"\n" in line:  # JSON allows it between members, but as JSONL it would be two rows
             raise DataError("a row on more than one line", source=self.path, line=number)
+        if values.get("_emb", self.emb) != self.emb:
+            raise DataError('"_emb" differs from that of the file', source=self.path, line=number)
         return Row(line, values, self.path, number)
 
 

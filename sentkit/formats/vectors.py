@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from sentkit.errors import UsageError
 from sentkit.formats import store
-from sentkit.formats.fingerprint import shown, space_of
+from sentkit.formats.fingerprint import emb_problem, shown, space_of
 from sentkit.formats.kinds import FIELDS, KINDS, wrong_member
 from sentkit.formats.lines import json_type
 from sentkit.formats.rows import Inputs, Row
@@ -76,8 +76,8 @@ class VectorReader:
         row.check_names()
         vectors = parse_vectors(row, theirs)
         emb = row.values.get("_emb")
-        if emb is not None and not isinstance(emb, str):
-            raise wrong_member(row, "_emb", "a string")
+        if problem := emb_problem(emb):
+            raise row.error(problem)
         return self.admit(row, names, vectors, emb)
 
     def _names_in(self, row: Row) -> tuple[str, ...]:

@@ -3,13 +3,14 @@
 from typing import Any
 
 from sentkit.formats.files import readable
-from sentkit.formats.tensors import read_header, read_note
+from sentkit.formats.tensors import read_header
+from sentkit.transforms.affine import read_fit_note
 from sentkit.transforms.moments import MOMENTS
 
 
 def describe_affine(path: str) -> dict[str, Any]:
     """What its note says, with the `_emb` called by what it means, and what its tensors are."""
-    entries, note = read_header(path).entries, read_note(path)
+    entries, note = read_header(path).entries, read_fit_note(path)
     known = {
         "file": readable(path),
         "kind": note.pop("kind", "affine"),

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from sentkit.errors import DataError
 from sentkit.formats.files import readable
-from sentkit.formats.fingerprint import is_space, space_of
+from sentkit.formats.fingerprint import space_of
 from sentkit.formats.kinds import wrong_member
 from sentkit.formats.rows import Inputs
 from sentkit.formats.store import BLOCK, Store, is_store
@@ -71,8 +71,7 @@ def read_entries(path: str) -> Entries:
 
 def space_said(spec: Mapping[str, Any]) -> str:
     emb = spec.get("_emb")
-    found = space_of(emb) if isinstance(emb, str) else ""
-    return found if is_space(found) else ""
+    return space_of(emb) if emb else ""
 
 
 def entry_of(row: VectorRow) -> tuple[str, VectorRow]:

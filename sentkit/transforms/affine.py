@@ -9,7 +9,7 @@ import orjson
 from numpy.typing import NDArray
 
 from sentkit.errors import DataError
-from sentkit.formats.fingerprint import shown, space_of
+from sentkit.formats.fingerprint import emb_problem, shown, space_of
 from sentkit.formats.tensors import read_array, read_note, write_arrays
 from sentkit.transforms.steps import Linear
 
@@ -19,10 +19,16 @@ def read_affine(path: str) -> tuple[Linear, str | None]:
     kernel, bias = (read_array(path, name).astype(np.float64) for name in ("kernel", "bias"))
     if kernel.ndim != 2 or bias.size != kernel.shape[0] or 0 in kernel.shape:
         raise DataError("kernel and bias do not fit each other", source=path)
+    note = read_fit_note(path)
+    return dense_layer(kernel, bias.ravel(), kind=_kind(note), source=path), note.get("_emb")
+
+
+def read_fit_note(path: str) -> dict[str, Any]:
+    """The note of a transform; a malformed name of the space that it was fitted on is a DataError."""
     note = read_note(path)
-    fitted = note.get("_emb")
-    layer = dense_layer(kernel, bias.ravel(), kind=_kind(note), source=path)
-    return layer, fitted if isinstance(fitted, str) else None
+    if problem := emb_problem(note.get("_emb")):
+        raise DataError(problem, source=path)
+    return note
 
 
 def dense_layer(kernel: NDArray[np.float64], bias: NDArray[np.float64], *, kind: str, source: str) -> Linear:
@@ -47,8 +53,9 @@ def check_fitted(path: str, emb: str | None) -> None:
 
     `"_emb": null` says that they had no name, and neither must these.
     """
-    fitted = read_note(path).get("_emb", False)
-    if not isinstance(fitted, str | None) or fitted == emb:
+    note = read_fit_note(path)
+    fitted = note.get("_emb")
+    if "_emb" not in note or fitted == emb:
         return
     if fitted is None or emb is None or space_of(fitted) != space_of(emb):
         raise DataError(f"fitted on {named(fitted)}, these vectors are {shown(emb)}", source=path)

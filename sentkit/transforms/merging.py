@@ -9,8 +9,8 @@ import numpy as np
 
 from sentkit.errors import DataError
 from sentkit.formats.fingerprint import space_of
-from sentkit.formats.tensors import read_array, read_header, read_note
-from sentkit.transforms.affine import named
+from sentkit.formats.tensors import read_array, read_header
+from sentkit.transforms.affine import named, read_fit_note
 from sentkit.transforms.fitting import Fitted, check_varied
 from sentkit.transforms.kinds import KINDS, Asked
 from sentkit.transforms.moments import MOMENTS, Moments
@@ -42,7 +42,7 @@ def merge_transforms(paths: Sequence[str]) -> Fitted:
 
 
 def read_part(path: str) -> Part:
-    note = read_note(path)
+    note = read_fit_note(path)
     kind = note.get("kind")
     if kind == "ica":
         raise DataError("ica cannot be merged: it is fitted on all vectors at once", source=path)
@@ -64,7 +64,7 @@ def is_complete(note: Mapping[str, Any]) -> bool:
     inputs, width = note.get("inputs"), note["width"]
     dim, remove = note.get("dim"), note.get("remove")
     return (
-        isinstance(note.get("_emb", False), str | None)
+        "_emb" in note
         and (dim is None or (type(dim) is int and 1 <= dim <= width))
         and (remove is None or (type(remove) is int and 1 <= remove < width))
         and isinstance(inputs, list)

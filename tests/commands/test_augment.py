@@ -231,7 +231,7 @@ def test_texts_that_stay_are_counted_for_each_operation(sentkit):
 
 
 def test_vectors_of_other_texts_are_told(sentkit):
-    row = '{"text":"A b","_emb":"m:1","embedding":[1,2]}\n'
+    row = '{"text":"A b","_emb":"m:100000000000","embedding":[1,2]}\n'
     done = sentkit("augment", "--replace", "--op", "swap", stdin=row * 3)
 
     assert done.told == ["sentkit augment: warning: rows that hold vectors of the texts before: 3"]

@@ -5,8 +5,8 @@ import pytest
 
 ROWS = (
     b'{"id":12345678901234567890,"text":"a \xe2\x80\xa8 b","price":1.10,'
-    b'"_emb":"m/cls:0a1b","embedding":[0.1,-2.5]}\n'
-    b'{"text":"", "nested":{"a":[1,{}]},"_emb":"m/cls:0a1b","embedding":[1e-7,3.0]}\n'
+    b'"_emb":"m/cls:0a1b00000000","embedding":[0.1,-2.5]}\n'
+    b'{"text":"", "nested":{"a":[1,{}]},"_emb":"m/cls:0a1b00000000","embedding":[1e-7,3.0]}\n'
 )
 PLAIN = (
     b'{"id":12345678901234567890,"text":"a \xe2\x80\xa8 b","price":1.10}',
@@ -99,7 +99,7 @@ def test_encodings_are_turned_into_each_other(sentkit, monkeypatch):
 
 def test_vectors_of_two_spaces_are_refused(sentkit, tmp_path):
     (tmp_path / "a.jsonl").write_bytes(ROWS)
-    (tmp_path / "b.jsonl").write_bytes(ROWS.replace(b"m/cls:0a1b", b"m/mean:9f00"))
+    (tmp_path / "b.jsonl").write_bytes(ROWS.replace(b"m/cls:0a1b00000000", b"m/mean:9f0000000000"))
     done = sentkit("cat", "a.jsonl", "b.jsonl", "-o", "c.safetensors")
 
     assert done.code == 65

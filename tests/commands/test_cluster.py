@@ -31,7 +31,12 @@ def rows(tmp_path, vectors, jsonl):
     path.write_bytes(
         jsonl(
             *(
-                {"text": f"{names[n % 3]} thing {n}", "label": names[n % 3], "embedding": v, "_emb": "m:1"}
+                {
+                    "text": f"{names[n % 3]} thing {n}",
+                    "label": names[n % 3],
+                    "embedding": v,
+                    "_emb": "m:100000000000",
+                }
                 for n, v in enumerate(vectors.tolist())
             )
         )
@@ -72,7 +77,10 @@ def test_rows_get_their_clusters(sentkit, rows, flags):
 
 def test_noise_is_minus_one(sentkit, rows, vectors, tmp_path, jsonl):
     """As scikit-learn's HDBSCAN finds it; two rows lie far from all others."""
-    far = [{"embedding": [500, 500, 0], "_emb": "m:1"}, {"embedding": [-900, 20, 7], "_emb": "m:1"}]
+    far = [
+        {"embedding": [500, 500, 0], "_emb": "m:100000000000"},
+        {"embedding": [-900, 20, 7], "_emb": "m:100000000000"},
+    ]
     (tmp_path / "more.jsonl").write_bytes((tmp_path / "rows.jsonl").read_bytes() + jsonl(*far))
     done = sentkit("cluster", "more.jsonl", "--algorithm", "hdbscan", "--min-cluster-size", 7)
     both = np.concatenate([vectors, [row["embedding"] for row in far]])
@@ -105,7 +113,7 @@ def test_a_vector_file_as_output_keeps_the_vectors(sentkit, rows, vectors):
     assert (done.code, done.out, done.err) == (0, b"", "")
     assert [list(row) for row in back.rows] == [["text", "label", "cluster", "_emb", "embedding"]] * 60
     assert back.vectors().tolist() == vectors.tolist()
-    assert {row["_emb"] for row in back.rows} == {"m:1"}
+    assert {row["_emb"] for row in back.rows} == {"m:100000000000"}
 
 
 def test_vectors_may_be_kept_in_the_rows(sentkit, rows, tmp_path):
@@ -316,14 +324,18 @@ def test_centroids_are_the_means(sentkit, rows, vectors):
 @pytest.mark.parametrize(
     ("line", "flags", "problem"),
     [
-        ('{"embedding":[1,0,0],"_emb":"m:2"}', (), "-: vectors are m (2…), those of c.jsonl are m (1…)"),
-        ('{"embedding":[1,0,0]}', (), "-: vectors are without _emb, those of c.jsonl are m (1…)"),
         (
-            '{"embedding":[1,0],"_emb":"m:1"}',
+            '{"embedding":[1,0,0],"_emb":"m:200000000000"}',
+            (),
+            "-: vectors are m (2000…), those of c.jsonl are m (1000…)",
+        ),
+        ('{"embedding":[1,0,0]}', (), "-: vectors are without _emb, those of c.jsonl are m (1000…)"),
+        (
+            '{"embedding":[1,0],"_emb":"m:100000000000"}',
             (),
             "-: vectors of 2 numbers, those of c.jsonl have 3",
         ),
-        ('{"embedding":[1,0,0],"_emb":"m:1"}', ("--normalize",), "-: vectors are m/n ("),
+        ('{"embedding":[1,0,0],"_emb":"m:100000000000"}', ("--normalize",), "-: vectors are m/n ("),
     ],
 )
 def test_centroids_of_another_space_are_refused(sentkit, rows, line, flags, problem):

@@ -9,9 +9,12 @@ import pytest
 
 from sentkit.transforms.affine import write_affine
 
-PAIR = '{"embedding_a":[1,0],"embedding_b":[0,1],"_emb":"m:1","score":%s}\n'
-GOLD = PAIR % 1 + '{"embedding_a":[1,0],"embedding_b":[1,0],"_emb":"m:1","score":2}\n'
-LABELLED = '{"embedding":[1,0],"label":"a","_emb":"m:1"}\n{"embedding":[0,1],"label":"b","_emb":"m:1"}\n' * 5
+PAIR = '{"embedding_a":[1,0],"embedding_b":[0,1],"_emb":"m:100000000000","score":%s}\n'
+GOLD = PAIR % 1 + '{"embedding_a":[1,0],"embedding_b":[1,0],"_emb":"m:100000000000","score":2}\n'
+LABELLED = (
+    '{"embedding":[1,0],"label":"a","_emb":"m:100000000000"}\n{"embedding":[0,1],"label":"b","_emb":"m:100000000000"}\n'
+    * 5
+)
 
 
 @dataclass(frozen=True)
@@ -49,7 +52,13 @@ CASES = (
         '{"text":7}',
         '"text" is a number, expected a string',
     ),
-    Case("score", ("score",), PAIR % 1, '{"embedding_a":[1,0],"_emb":"m:1"}', '"embedding_b" is missing'),
+    Case(
+        "score",
+        ("score",),
+        PAIR % 1,
+        '{"embedding_a":[1,0],"_emb":"m:100000000000"}',
+        '"embedding_b" is missing',
+    ),
     Case(
         "gold",
         ("score", "--gold", "score"),
@@ -77,7 +86,7 @@ CASES = (
         "probe",
         ("probe", "--label", "label", "--folds", "3", "--penalties", "1"),
         LABELLED,
-        '{"embedding":[1,0],"label":null,"_emb":"m:1"}',
+        '{"embedding":[1,0],"label":null,"_emb":"m:100000000000"}',
         '"label" is null, expected a string or a whole number',
         empty=65,
     ),
@@ -115,7 +124,7 @@ CASES = (
     Case(
         "fit",
         ("whiten", "fit", "--kind", "center", "-o", "-"),
-        '{"embedding":[1,2],"_emb":"m:1"}\n{"embedding":[2,0],"_emb":"m:1"}\n',
+        '{"embedding":[1,2],"_emb":"m:100000000000"}\n{"embedding":[2,0],"_emb":"m:100000000000"}\n',
         '{"embedding":[1,"x"]}',
         '"embedding" holds a string, expected numbers',
         empty=65,

@@ -81,7 +81,7 @@ def test_a_row_of_another_kind_is_refused(encode):
 
 def test_an_existing_vector_is_refused_or_replaced_in_place(encode):
     """The new one stands where the old one stood."""
-    row = b'{"_emb":"old:1","text":"a cat","embedding":[1,2],"id":7}\n'
+    row = b'{"_emb":"old:100000000000","text":"a cat","embedding":[1,2],"id":7}\n'
     refused = encode(stdin=row)
     replaced = encode("--replace", stdin=row)
 

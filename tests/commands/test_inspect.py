@@ -62,13 +62,13 @@ def test_the_real_minilm_declares_its_pipeline(inspect, minilm):
 def test_vectors_are_counted(inspect, jsonl):
     """Norms 5 and 13 by hand; a zero, a duplicate; a broken one is counted and not refused."""
     vectors = [[3, 4], [5, 12], [3, 4], [0, 0], [1e39, 0]]
-    record = inspect("-", stdin=jsonl(*({"embedding": v, "_emb": "m:1"} for v in vectors)))
+    record = inspect("-", stdin=jsonl(*({"embedding": v, "_emb": "m:100000000000"} for v in vectors)))
 
     assert record["rows"] == record["vectors"] == 5
     assert record["numbers"] == 2
     assert record["norm"] == {"min": 0, "mean": (5 + 13 + 5) / 4, "max": 13}
     assert (record["zero"], record["duplicates"], record["nan_or_infinite"]) == (1, 1, 1)
-    assert record["spec"] == {"_emb": "m:1"}
+    assert record["spec"] == {"_emb": "m:100000000000"}
 
 
 def test_pairs_are_counted_by_vectors(inspect):
@@ -103,7 +103,7 @@ def test_a_vector_file_with_nan_is_counted(inspect, sentkit, tmp_path):
 
 
 def test_a_transform_is_shown(inspect, tmp_path):
-    note = {"kind": "whitening", "_emb": "m:1"}
+    note = {"kind": "whitening", "_emb": "m:100000000000"}
     write_affine(tmp_path / "t.safetensors", np.zeros((4, 2), np.float32), np.zeros(4, np.float32), note)
     record = inspect("t.safetensors")
 
@@ -112,7 +112,7 @@ def test_a_transform_is_shown(inspect, tmp_path):
         "kind": "whitening",
         "width": 4,
         "kept": 2,
-        "fitted_on": "m:1",
+        "fitted_on": "m:100000000000",
         "mergeable": False,
         "tensors": {"kernel": "F32 4 x 2", "bias": "F32 4"},
     }

@@ -25,7 +25,7 @@ def held(tmp_path, jsonl):
         vectors = vectors.astype(np.float32)
         members = ("embedding_a", "embedding_b") if pairs else ("embedding",)
         rows = [
-            dict(zip(members, each.tolist(), strict=True), kind=names[code], _emb="m:1")
+            dict(zip(members, each.tolist(), strict=True), kind=names[code], _emb="m:100000000000")
             for each, code in zip(vectors, codes, strict=True)
         ]
         (tmp_path / name).write_bytes(jsonl(*rows))
@@ -67,7 +67,7 @@ def test_train_alone_is_nested_folds(sentkit, held, seed):
     assert found["accuracy"] == pytest.approx(np.mean(accuracies))
     assert found["sd"] == pytest.approx(np.std(accuracies, ddof=1))
     assert (found["n"], found["classes"], found["majority"]) == (60, {"no": 30, "yes": 30}, 50)
-    assert (found["encoder"], found["head"], found["seed"]) == ("m:1", "logreg", seed)
+    assert (found["encoder"], found["head"], found["seed"]) == ("m:100000000000", "logreg", seed)
 
 
 def test_a_test_file_is_tested_once(sentkit, held):
@@ -244,9 +244,15 @@ def test_unknown_classes_of_a_test_are_named(sentkit, held):
 @pytest.mark.parametrize(
     ("row", "problem"),
     [
-        ({"embedding": [1, 2, 3], "_emb": "m:2"}, "vectors are m (2…), the stream began with m (1…)"),
-        ({"embedding": [1, 2], "_emb": "m:1"}, "vectors of 2 numbers, the stream began with 3"),
-        ({"embedding_a": [1, 2, 3], "embedding_b": [1, 2, 3], "_emb": "m:1"}, '"embedding" is missing'),
+        (
+            {"embedding": [1, 2, 3], "_emb": "m:200000000000"},
+            "vectors are m (2000…), the stream began with m (1000…)",
+        ),
+        ({"embedding": [1, 2], "_emb": "m:100000000000"}, "vectors of 2 numbers, the stream began with 3"),
+        (
+            {"embedding_a": [1, 2, 3], "embedding_b": [1, 2, 3], "_emb": "m:100000000000"},
+            '"embedding" is missing',
+        ),
     ],
     ids=["space", "width", "pairs"],
 )

@@ -54,7 +54,10 @@ def test_vectors_are_kept_on_request(sentkit, pairs):
 
 
 def test_the_rest_of_a_row_passes_through(sentkit):
-    row = b'{"id":12345678901234567890, "embedding_a":[1,0],"x": 1.10 ,"_emb":"m:1","embedding_b":[2,0]}'
+    row = (
+        b'{"id":12345678901234567890, "embedding_a":[1,0],"x": 1.10 ,'
+        b'"_emb":"m:0123456789ab","embedding_b":[2,0]}'
+    )
 
     assert sentkit("score", stdin=row).out == b'{"id":12345678901234567890,"x": 1.10,"similarity":1.0}\n'
 
@@ -149,7 +152,7 @@ def test_fields_are_mapped(sentkit):
         ('{"embedding":{}}', '-:1: "embedding" is an object, expected a vector'),
         ('{"embedding_a":[1],"embedding_b":[1,2]}', "-:1: the vectors of this row have different lengths"),
         ('{"text":"a"}', "-:1: this row has no vector"),
-        ('{"embedding":[1],"_emb":7}', '-:1: "_emb" is a number, expected a string'),
+        ('{"embedding":[1],"_emb":7}', '-:1: "_emb" is a number, expected LABEL:HASH'),
         (
             '{"embedding_anchor":[1],"embedding_positive":[1],"embedding_negative":[1]}',
             "-:1: this row is a triplet; score reads pairs and sentences",
@@ -167,7 +170,7 @@ def test_vectors_that_cannot_meet_are_refused(sentkit, rows, problem):
 
 def test_one_space_under_two_names_may_meet(sentkit):
     """The hash decides, the label is for people."""
-    rows = b'{"embedding":[1,2],"_emb":"here:0123"}\n{"embedding":[1,2],"_emb":"there:0123"}'
+    rows = b'{"embedding":[1,2],"_emb":"here:012300000000"}\n{"embedding":[1,2],"_emb":"there:012300000000"}'
 
     assert sentkit("score", stdin=rows).code == 0
 

@@ -154,8 +154,10 @@ def test_a_hit_shows_what_its_row_has(sentkit, held):
 @pytest.mark.parametrize("name", ["lable", "embedding", "_emb"])
 def test_a_member_that_no_row_has_cannot_be_shown(sentkit, held, name):
     """Nor can a vector."""
-    corpus = held('{"text":"t","embedding":[1,0],"_emb":"m:1"}\n')
-    done = sentkit("search", "--corpus", corpus, "--show", name, stdin=b'{"embedding":[1,0],"_emb":"m:1"}')
+    corpus = held('{"text":"t","embedding":[1,0],"_emb":"m:100000000000"}\n')
+    done = sentkit(
+        "search", "--corpus", corpus, "--show", name, stdin=b'{"embedding":[1,0],"_emb":"m:100000000000"}'
+    )
 
     assert done.code == 65
     assert done.told == [f'sentkit search: c.jsonl: no row has "{name}"']
@@ -188,7 +190,7 @@ A, B, LANDS = "a/cls:a1b2c3d4e5f6", "b/mean:0123456789ab", "c/pooler:mean>012345
     ("query", "corpus", "code"),
     [
         (A, A, 0),
-        ("here:0123", "there:0123", 0),
+        ("here:012300000000", "there:012300000000", 0),
         (None, None, 0),
         (LANDS, B, 0),
         (LANDS, LANDS, 0),

@@ -123,7 +123,7 @@ def test_translations_that_stop_for_want_of_room_are_counted(sentkit, marian):
 
 def test_a_vector_of_the_text_before_is_told(sentkit, marian, jsonl):
     """It passes, and is not that of the new text."""
-    row = {"text": "a cat", "embedding": [1, 2], "_emb": "m:1"}
+    row = {"text": "a cat", "embedding": [1, 2], "_emb": "m:100000000000"}
     done = sentkit("translate", "-m", marian, stdin=jsonl(row, {"text": "a dog"}))
 
     assert done.rows[0]["embedding"] == [1, 2]

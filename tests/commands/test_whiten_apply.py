@@ -9,7 +9,7 @@ from sentkit.transforms.affine import write_affine
 
 CLOSE = 1e-5
 KERNEL, BIAS = np.array([[2.0, 1], [0, 3]]), np.array([-1.0, 1])  # (x + bias) @ kernel: (2, 1) -> (2, 7)
-ROW = b'{"id":12345678901234567890, "_emb":"m/cls:0a1b","embedding":[2,1],"price":1.10}\n'
+ROW = b'{"id":12345678901234567890, "_emb":"m/cls:0a1b00000000","embedding":[2,1],"price":1.10}\n'
 
 
 @pytest.fixture
@@ -34,11 +34,13 @@ def fitted(sentkit, tiny, sentences, tmp_path):
 
 def test_a_row_keeps_every_byte_but_its_vector_and_its_space(sentkit, transform):
     """(2, 1) + (-1, 1) = (1, 2); 1 * 2 + 2 * 0 = 2, and 1 * 1 + 2 * 3 = 7."""
-    done = sentkit("whiten", "apply", "-t", transform({"kind": "pca", "_emb": "m/cls:0a1b"}), stdin=ROW)
+    done = sentkit(
+        "whiten", "apply", "-t", transform({"kind": "pca", "_emb": "m/cls:0a1b00000000"}), stdin=ROW
+    )
     emb = done.rows[0]["_emb"]
 
     assert (done.code, done.err) == (0, "")
-    assert done.out == ROW.replace(b"[2,1]", b"[2.0,7.0]").replace(b"m/cls:0a1b", emb.encode())
+    assert done.out == ROW.replace(b"[2,1]", b"[2.0,7.0]").replace(b"m/cls:0a1b00000000", emb.encode())
     assert emb.startswith("m/cls+pca:")
 
 
@@ -116,7 +118,11 @@ def test_steps_that_differ_are_not_half_told(sentkit, transform, tmp_path):
 
     for name, steps in (("a", {"steps": ["/n:01"]}), ("b", {})):
         with open_store(
-            f"{name}.safetensors", {"_emb": "m:1", "model": "m", **steps}, ["embedding"], width=2, force=False
+            f"{name}.safetensors",
+            {"_emb": "m:100000000000", "model": "m", **steps},
+            ["embedding"],
+            width=2,
+            force=False,
         ) as w:
             w.write(b"{}", np.ones((1, 2), np.float32))
     apply = ("whiten", "apply", "-t", transform(), "-o", "c.safetensors", "-f")
@@ -134,15 +140,19 @@ REFUSED = "sentkit whiten apply: t.safetensors: "
 @pytest.mark.parametrize(
     ("note", "row", "problem"),
     [
-        ({"_emb": "m/mean:9f00"}, ROW, "fitted on m/mean (9f00…), these vectors are m/cls (0a1b…)"),
+        ({"_emb": "m/mean:9f0000000000"}, ROW, "fitted on m/mean (9f00…), these vectors are m/cls (0a1b…)"),
         (
-            {"_emb": "m/mean:9f00"},
+            {"_emb": "m/mean:9f0000000000"},
             b'{"embedding":[1,2]}',
             "fitted on m/mean (9f00…), these vectors are without _emb",
         ),
         ({"_emb": None}, ROW, "fitted on vectors without _emb, these vectors are m/cls (0a1b…)"),
         ({}, b'{"embedding":[1,2,3]}', "takes vectors of 2 numbers, these have 3"),
-        ({"_emb": "m/cls:0a1b"}, ROW.replace(b"[2,1]", b"[1]"), "takes vectors of 2 numbers, these have 1"),
+        (
+            {"_emb": "m/cls:0a1b00000000"},
+            ROW.replace(b"[2,1]", b"[1]"),
+            "takes vectors of 2 numbers, these have 1",
+        ),
     ],
 )
 def test_vectors_that_it_was_not_fitted_for_are_refused(sentkit, transform, note, row, problem, tmp_path):
@@ -154,7 +164,7 @@ def test_vectors_that_it_was_not_fitted_for_are_refused(sentkit, transform, note
     assert [path.name for path in tmp_path.iterdir()] == ["t.safetensors"]
 
 
-@pytest.mark.parametrize("emb", ["m/cls:0a1b", None])
+@pytest.mark.parametrize("emb", ["m/cls:0a1b00000000", None])
 def test_it_is_not_applied_twice(sentkit, jsonl, emb):
     """The space is another afterwards, also that of vectors which had no name."""
     named = {} if emb is None else {"_emb": emb}

@@ -17,7 +17,7 @@ FOUR = [[2, 1], [0, 1], [1, 3], [3, 0]]
 def written(jsonl, tmp_path):
     """Vectors as JSON lines in a file of this name, in this space."""
 
-    def write(name, vectors, emb="m/cls:0a1b"):
+    def write(name, vectors, emb="m/cls:0a1b00000000"):
         named = {} if emb is None else {"_emb": emb}
         rows = [{"text": "x", **named, "embedding": np.asarray(v).tolist()} for v in vectors]
         (tmp_path / name).write_bytes(jsonl(*rows))
@@ -58,7 +58,7 @@ def test_a_file_holds_the_transform_and_where_it_comes_from(sentkit, written):
     assert held["scatter"].tolist() == [[5, -2.5], [-2.5, 4.75]]
     assert {name: note[name] for name in note if name != "inputs"} == {
         "kind": "whitening",
-        "_emb": "m/cls:0a1b",
+        "_emb": "m/cls:0a1b00000000",
         "rows": 4,
         "vectors": 4,
         "width": 2,
@@ -200,8 +200,8 @@ def test_transforms_that_differ_are_not_merged(sentkit, many, flags, problem, tm
 @pytest.mark.parametrize(
     ("vectors", "emb", "problem"),
     [
-        (np.eye(2), "m/cls:0a1b", "its width is 2, that of a.safetensors 6"),
-        (np.eye(6), "m/mean:9f00", "fitted on m/mean (9f00…), a.safetensors on m/cls (0a1b…)"),
+        (np.eye(2), "m/cls:0a1b00000000", "its width is 2, that of a.safetensors 6"),
+        (np.eye(6), "m/mean:9f0000000000", "fitted on m/mean (9f00…), a.safetensors on m/cls (0a1b…)"),
         (np.eye(6), None, "fitted on vectors without _emb, a.safetensors on m/cls (0a1b…)"),
     ],
 )
@@ -228,7 +228,7 @@ def test_a_file_without_moments_is_not_merged(sentkit, tmp_path):
 
 @pytest.mark.parametrize(
     "spoilt",
-    [{"width": 3}, {"dim": "2"}, {"inputs": 7}, {"inputs": [7]}, {"_emb": 7}, {"inputs": [{"rows": "4"}]}],
+    [{"width": 3}, {"dim": "2"}, {"inputs": 7}, {"inputs": [7]}, {"inputs": [{"rows": "4"}]}],
     ids=str,
 )
 def test_a_note_that_is_not_ours_is_bad_data(sentkit, written, spoilt):
@@ -374,7 +374,7 @@ def test_centring_is_defined_of_equal_vectors_too(sentkit, written, vectors):
 
 
 def test_vectors_of_two_spaces_are_not_fitted_together(sentkit, written):
-    a, b = written("a.jsonl", FOUR), written("b.jsonl", FOUR, "m/mean:9f00")
+    a, b = written("a.jsonl", FOUR), written("b.jsonl", FOUR, "m/mean:9f0000000000")
     done = sentkit("whiten", "fit", a, b, "-o", "t.safetensors")
 
     assert done.code == 65
@@ -430,7 +430,7 @@ def test_inspect_tells_of_a_transform(sentkit, many, kind, mergeable):
         "rows": 300,
         "width": 6,
         "kept": 6,
-        "fitted_on": "m/cls:0a1b",
+        "fitted_on": "m/cls:0a1b00000000",
         "mergeable": mergeable,
     }
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sentkit.formats.fingerprint import Spec, digest, lands_in, name_for_label, shown, space_of
+from sentkit.formats.fingerprint import Spec, digest, emb_problem, lands_in, name_for_label, shown, space_of
 
 some = settings(max_examples=60, deadline=None)
 JSON = st.recursive(
@@ -95,6 +95,54 @@ def test_a_label_needs_no_quoting(name: str) -> None:
 def test_the_space_of_an_emb_is_behind_its_last_colon(emb: str, space: str, words: str) -> None:
     assert space_of(emb) == space
     assert shown(emb) == words
+
+
+@pytest.mark.parametrize(
+    "emb",
+    [
+        None,
+        "m:a1b2c3d4e5f6",
+        "minilm/mean/n:a1b2c3d4e5f6",
+        "ckpt/pooler:mean:a1b2c3d4e5f6",
+        "ckpt/pooler:mean>0123456789ab:a1b2c3d4e5f6",
+        "ckpt/mean>ba9876543210>0123456789ab+whitening/n:a1b2c3d4e5f6",
+        "model-2.0_x+y/L03+L04:mean-last2/d64:000000000000",
+    ],
+)
+def test_names_of_spaces_that_sentkit_writes_are_well_formed(emb: str | None) -> None:
+    assert emb_problem(emb) is None
+
+
+@some
+@given(
+    st.text(min_size=1),
+    st.from_regex(r"[a-z0-9+./_-]*(:cls)?", fullmatch=True),
+    st.lists(st.tuples(st.from_regex(r"[/+][a-z0-9]{1,9}", fullmatch=True), JSON), max_size=3),
+)
+def test_steps_keep_a_name_well_formed(model: str, readout: str, steps: list[tuple[str, object]]) -> None:
+    spec = Spec(f"{name_for_label(model)}/{readout}", digest(model))
+    for suffix, step in steps:
+        spec = spec.after(suffix, digest(step))
+
+    assert emb_problem(spec.emb) is None
+
+
+@pytest.mark.parametrize(
+    "emb",
+    [
+        *("", ":", "x", "x:", "y:", "a1b2c3d4e5f6", ":a1b2c3d4e5f6", "x:a1b2c3d4e5f", "x:a1b2c3d4e5f60"),
+        *("x:A1B2C3D4E5F6", "x:a1b2c3d4e5fg", "x:a1b2c3d4e5f6\n", "x y:a1b2c3d4e5f6", "x:a1b2c3d4e5f6 "),
+        *("x\x1b:a1b2c3d4e5f6", "é:a1b2c3d4e5f6", "x>:a1b2c3d4e5f6", "x>0123:a1b2c3d4e5f6"),
+        *("x:a1b2c3d4e5f6:", "x:١٢٣٤٥٦٧٨٩٠١٢", ">0123456789ab:a1b2c3d4e5f6"),
+        *(7, 1.5, True, [], {}),
+    ],
+)
+def test_a_malformed_name_of_a_space_is_described(emb: object) -> None:
+    problem = emb_problem(emb)
+
+    assert problem is not None
+    assert problem.startswith('"_emb" is ')
+    assert problem.endswith("expected LABEL:HASH with 12 hexadecimal digits")
 
 
 def test_no_emb_is_shown_as_such() -> None:

@@ -47,13 +47,14 @@ VECTORS = {
     "row_offsets": np.array([0, 3, 6]),
     "rows": np.frombuffer(b"{}\n{}\n", np.uint8),
 }
-STORE = safetensors.numpy.save(VECTORS, {"sentkit": '{"vectors":["embedding"],"_emb":"m:01"}'})
+STORE = safetensors.numpy.save(VECTORS, {"sentkit": '{"vectors":["embedding"],"_emb":"m:010000000000"}'})
 AFFINE = safetensors.numpy.save(
     {"kernel": np.eye(2, dtype=np.float32), "bias": np.ones((1, 2), np.float32)},
     {"sentkit": '{"kind":"pca"}'},
 )
 JSONL = (
-    b'\xef\xbb\xbf{"text":"a \\u00e9 b","id":1.10,"embedding":[0.5,-1e3],"_emb":"m:01"}\r\n\n{"text":"x"}\n'
+    b'\xef\xbb\xbf{"text":"a \\u00e9 b","id":1.10,"embedding":[0.5,-1e3],"_emb":"m:010000000000"}\r\n'
+    b'\n{"text":"x"}\n'
 )
 TABLE = b'text,score,embedding\r\n"a, ""b""\nc",1.5,AACAPw==\r\nd\t,2,\n'
 SAMPLES = [

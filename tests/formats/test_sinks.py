@@ -29,7 +29,7 @@ def write(
     *,
     names: Sequence[str] = ("embedding",),
     extra: Any = (),
-    emb: str = "m/cls:0123",
+    emb: str = "m/cls:012300000000",
     encoding: str = "list",
     replace: bool = False,
 ) -> bytes:
@@ -44,7 +44,7 @@ def write(
 def test_vectors_stand_behind_what_the_row_held(tmp_path: Path) -> None:
     found = write(tmp_path / "a.jsonl", [(row('{"id": 1.10}'), ONE), (row("{}"), ONE)])
 
-    added = b'"_emb":"m/cls:0123","embedding":[0.5,-1.0]}\n'
+    added = b'"_emb":"m/cls:012300000000","embedding":[0.5,-1.0]}\n'
     assert found == b'{"id": 1.10,' + added + b"{" + added
 
 
@@ -53,7 +53,7 @@ def test_pairs_get_a_vector_for_each_text(tmp_path: Path) -> None:
 
     found = write(tmp_path / "a.jsonl", [(row("{}"), both)], names=("embedding_a", "embedding_b"))
 
-    assert found == b'{"_emb":"m/cls:0123","embedding_a":[1.0,2.0],"embedding_b":[3.0,4.0]}\n'
+    assert found == b'{"_emb":"m/cls:012300000000","embedding_a":[1.0,2.0],"embedding_b":[3.0,4.0]}\n'
 
 
 @pytest.mark.parametrize("name", ["a.jsonl", "a.safetensors"])
@@ -66,11 +66,11 @@ def test_members_that_are_there_need_replace(tmp_path: Path, name: str) -> None:
 
 
 def test_replaced_members_stay_where_they_stood(tmp_path: Path) -> None:
-    old = row('{"embedding":[9], "id":1.10,"_emb":"old:1" }')
+    old = row('{"embedding":[9], "id":1.10,"_emb":"old:100000000000" }')
 
     found = write(tmp_path / "a.jsonl", [(old, ONE)], replace=True)
 
-    assert found == b'{"embedding":[0.5,-1.0], "id":1.10,"_emb":"m/cls:0123" }\n'
+    assert found == b'{"embedding":[0.5,-1.0], "id":1.10,"_emb":"m/cls:012300000000" }\n'
 
 
 @pytest.mark.parametrize("name", ["a.jsonl", "a.safetensors"])
@@ -93,7 +93,12 @@ def test_any_space_name_is_written_as_json(tmp_path: Path, emb: str) -> None:
 def test_a_vector_file_keeps_rows_without_their_old_vectors(tmp_path: Path) -> None:
     path = tmp_path / "a.safetensors"
 
-    write(path, [(row('{"_emb":"x:1","embedding":[9]}'), ONE)], replace=True, extra=[(b"n_tokens", b"4")])
+    write(
+        path,
+        [(row('{"_emb":"x:100000000000","embedding":[9]}'), ONE)],
+        replace=True,
+        extra=[(b"n_tokens", b"4")],
+    )
 
     ((kept, vectors),) = Store(str(path))
     assert kept.line == b'{"n_tokens":4}'
@@ -159,7 +164,7 @@ def test_one_file_of_a_sweep_that_exists_stops_it_before_any_work(tmp_path: Path
 
 def test_sinks_are_whole_together_or_not_at_all(tmp_path: Path) -> None:
     paths = output_paths(str(tmp_path / "sweep"), ["cls", "mean"], force=False)
-    specs = [Spec("m/cls", "01"), Spec("m/mean", "02")]
+    specs = [Spec("m/cls", "010000000000"), Spec("m/mean", "020000000000")]
 
     def fill(*, fails: bool) -> None:
         with open_sinks(
@@ -174,4 +179,4 @@ def test_sinks_are_whole_together_or_not_at_all(tmp_path: Path) -> None:
         fill(fails=True)
     assert list((tmp_path / "sweep").iterdir()) == []
     fill(fails=False)
-    assert [Store(path).emb for path in paths] == ["m/cls:01", "m/mean:02"]
+    assert [Store(path).emb for path in paths] == ["m/cls:010000000000", "m/mean:020000000000"]

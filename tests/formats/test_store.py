@@ -30,7 +30,9 @@ def fill(path: Path, count: int, *, names: Sequence[str] = NAMES[1], width: int 
     """A vector file of random vectors; returns the vectors, (n, k, d), and the lines."""
     vectors = np.random.default_rng(0).normal(size=(count, len(names), width)).astype(np.float32)
     lines = [orjson.dumps({"text": f"é {'x' * number}", "id": number}) for number in range(count)]
-    with open_store(str(path), {"_emb": "m/cls:01", **spec}, names, width=width, force=False) as writer:
+    with open_store(
+        str(path), {"_emb": "m/cls:010000000000", **spec}, names, width=width, force=False
+    ) as writer:
         for line, row in zip(lines, vectors, strict=True):
             writer.write(line, row)
     return vectors, lines
@@ -65,8 +67,13 @@ def test_what_is_written_is_read_back(tmp_path: Path, count: int, texts: int) ->
 
     file = Store(str(tmp_path / "a.safetensors"))
 
-    assert (file.count, file.width, file.names, file.emb) == (count, 3, NAMES[texts], "m/cls:01")
-    assert file.spec == {"_emb": "m/cls:01", "model": "m", "max_length": 64, "vectors": list(NAMES[texts])}
+    assert (file.count, file.width, file.names, file.emb) == (count, 3, NAMES[texts], "m/cls:010000000000")
+    assert file.spec == {
+        "_emb": "m/cls:010000000000",
+        "model": "m",
+        "max_length": 64,
+        "vectors": list(NAMES[texts]),
+    }
     rows = list(file)
     assert [row.line for row, _ in rows] == lines
     assert [row.number for row, _ in rows] == list(range(1, count + 1))
@@ -329,8 +336,18 @@ def test_a_row_that_is_no_line_of_jsonl_is_refused(write: Write, rows: bytes, pr
         list(Store(write("a.safetensors", vector_file(rows=np.frombuffer(rows, np.uint8)))))
 
 
-def test_an_emb_that_is_no_string_is_none(write: Write) -> None:
-    assert Store(write("a.safetensors", vector_file(spec='{"_emb":1}'))).emb is None
+def test_an_emb_of_null_is_none(write: Write) -> None:
+    assert Store(write("a.safetensors", vector_file(spec='{"_emb":null}'))).emb is None
+
+
+def test_a_row_that_names_another_space_than_its_file_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "a.safetensors"
+    with open_store(str(path), {"_emb": "m:0123456789ab"}, NAMES[1], width=1, force=False) as writer:
+        writer.write(b'{"_emb":"m:0123456789ab"}', np.zeros((1, 1), np.float32))
+        writer.write(b'{"_emb":"m:ba9876543210"}', np.zeros((1, 1), np.float32))
+
+    with pytest.raises(DataError, match=r'a\.safetensors:2: "_emb" differs from that of the file'):
+        list(Store(str(path)))
 
 
 def test_a_file_that_is_not_there_is_told(tmp_path: Path) -> None:

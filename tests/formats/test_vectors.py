@@ -98,8 +98,8 @@ def test_a_list_may_hold_whole_numbers() -> None:
         ('"AADAfw=="', "a vector holds NaN or infinity"),  # 0x7fc00000
         ('"AACAfw=="', "a vector holds NaN or infinity"),  # 0x7f800000
         ('[1],"embedding":[2]', '"embedding" stands twice in this row'),
-        ('[1],"_emb":"a:1","_emb":"b:2"', '"_emb" stands twice in this row'),
-        ('[1],"_emb":12', '"_emb" is a number, expected a string'),
+        ('[1],"_emb":"a:100000000000","_emb":"b:200000000000"', '"_emb" stands twice in this row'),
+        ('[1],"_emb":12', '"_emb" is a number, expected LABEL:HASH with 12 hexadecimal digits'),
     ],
 )
 def test_what_is_no_vector_is_told_with_its_place(value: str, problem: str) -> None:
@@ -129,18 +129,18 @@ def test_large_numbers_whose_square_is_infinite_are_vectors() -> None:
     ("first", "second", "problem"),
     [
         (
-            '{"embedding":[1],"_emb":"m/cls:aaaa1"}',
-            '{"embedding":[1],"_emb":"m/mean:bbbb1"}',
+            '{"embedding":[1],"_emb":"m/cls:aaaa10000000"}',
+            '{"embedding":[1],"_emb":"m/mean:bbbb10000000"}',
             "vectors are m/mean (bbbb…), the stream began with m/cls (aaaa…)",
         ),
         (
-            '{"embedding":[1],"_emb":"m/cls:aaaa1"}',
+            '{"embedding":[1],"_emb":"m/cls:aaaa10000000"}',
             '{"embedding":[1]}',
             "vectors are without _emb, the stream began with m/cls (aaaa…)",
         ),
         (
             '{"embedding":[1]}',
-            '{"embedding":[1],"_emb":"m/cls:aaaa1"}',
+            '{"embedding":[1],"_emb":"m/cls:aaaa10000000"}',
             "vectors are m/cls (aaaa…), the stream began with without _emb",
         ),
         ('{"embedding":[1]}', '{"embedding":[1,2]}', "vectors of 2 numbers, the stream began with 1"),
@@ -160,7 +160,9 @@ def test_a_mix_is_refused(write: Write, first: str, second: str, problem: str) -
 
 
 def test_another_label_of_the_same_space_may_come(write: Write) -> None:
-    rows = read(write, '{"embedding":[1],"_emb":"a:0123"}', '{"embedding":[2],"_emb":"b/c:0123"}')
+    rows = read(
+        write, '{"embedding":[1],"_emb":"a:012300000000"}', '{"embedding":[2],"_emb":"b/c:012300000000"}'
+    )
 
     assert [each.vectors.tolist() for each in rows] == [[[1.0]], [[2.0]]]
 
@@ -169,7 +171,10 @@ def test_a_bad_first_row_does_not_decide_for_the_good_ones(write: Write) -> None
     rejects = Rejects(skip=True)
 
     rows = read(
-        write, '{"embedding":[1e39,1],"_emb":"x:1"}', '{"embedding":[1],"_emb":"y:2"}', rejects=rejects
+        write,
+        '{"embedding":[1e39,1],"_emb":"x:100000000000"}',
+        '{"embedding":[1],"_emb":"y:200000000000"}',
+        rejects=rejects,
     )
 
     assert [each.vectors.tolist() for each in rows] == [[[1.0]]]
@@ -227,7 +232,9 @@ def test_what_is_no_score_is_told(line: str, problem: str) -> None:
 
 
 def test_a_row_without_its_vectors_keeps_all_other_bytes() -> None:
-    left = without_vectors(row('{"id":1.10,"embedding":[1,2],"_emb":"a:1", "text" : "x"}'), ("embedding",))
+    left = without_vectors(
+        row('{"id":1.10,"embedding":[1,2],"_emb":"a:100000000000", "text" : "x"}'), ("embedding",)
+    )
 
     assert left.line == b'{"id":1.10, "text" : "x"}'
     assert left.values == {"id": 1.1, "text": "x"}

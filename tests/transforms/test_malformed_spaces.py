@@ -1,0 +1,80 @@
+"""A name of a space that sentkit cannot have written is refused wherever vectors or transforms are read."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import orjson
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from sentkit.errors import DataError
+from sentkit.formats.fingerprint import emb_problem
+from sentkit.formats.rows import Inputs
+from sentkit.formats.store import Store, open_store
+from sentkit.formats.vectors import VectorReader
+from sentkit.labels.clusters.centroids import read_centroids
+from sentkit.metrics.affinefile import describe_affine
+from sentkit.metrics.corpus import read_corpus
+from sentkit.metrics.vectorfile import describe_vectors
+from sentkit.training.entries import read_entries
+from sentkit.transforms.affine import check_fitted, read_affine, write_affine
+from sentkit.transforms.merging import read_part
+
+GOOD = "m/cls:0123456789ab"
+NEARLY = st.tuples(st.integers(0, len(GOOD)), st.integers(0, 3), st.text(max_size=2)).map(
+    lambda edit: GOOD[: edit[0]] + edit[2] + GOOD[edit[0] + edit[1] :]
+)
+MALFORMED = st.one_of(st.sampled_from(["", "x:", "y:", ":"]), st.text(), NEARLY).filter(emb_problem)
+
+
+def jsonl(folder: Path, emb: Any) -> str:
+    path = folder / "a.jsonl"
+    path.write_bytes(orjson.dumps({"entry": "e", "text": "t", "embedding": [1, 2], "_emb": emb}) + b"\n")
+    return str(path)
+
+
+def vector_file(folder: Path, emb: Any) -> str:
+    path = folder / "a.safetensors"
+    with open_store(str(path), {"_emb": emb}, ["embedding"], width=2, force=True) as writer:
+        writer.write(b'{"entry":"e","text":"t"}', np.ones((1, 2), np.float32))
+    return str(path)
+
+
+def transform(folder: Path, emb: Any) -> str:
+    path = folder / "t.safetensors"
+    write_affine(path, np.eye(2), np.zeros((1, 2)), {"kind": "pca", "_emb": emb})
+    return str(path)
+
+
+def read(path: str) -> None:
+    list(VectorReader(Inputs([path])).read(lambda row: row))
+
+
+READERS: dict[str, tuple[Callable[[Path, Any], str], Callable[[str], object]]] = {
+    "rows": (jsonl, read),
+    "a vector file": (vector_file, read),
+    "the vectors of a file alone": (vector_file, lambda path: list(Store(path).blocks())),
+    "entries in rows": (jsonl, read_entries),
+    "entries in a vector file": (vector_file, read_entries),
+    "a corpus": (jsonl, lambda path: read_corpus(Inputs([path]), [])),
+    "centroids": (jsonl, read_centroids),
+    "inspect, of rows": (jsonl, lambda path: describe_vectors(path, None, [])),
+    "inspect, of a vector file": (vector_file, lambda path: describe_vectors(path, None, [])),
+    "inspect, of a transform": (transform, describe_affine),
+    "a transform": (transform, read_affine),
+    "the check of a transform": (transform, lambda path: check_fitted(path, GOOD)),
+    "a transform to merge": (transform, read_part),
+}
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(emb=MALFORMED)
+@pytest.mark.parametrize(("write", "reader"), READERS.values(), ids=READERS)
+def test_a_malformed_name_is_refused_by_every_reader(
+    tmp_path: Path, write: Callable[[Path, Any], str], reader: Callable[[str], object], emb: str
+) -> None:
+    with pytest.raises(DataError, match=r'"_emb" is .+ expected LABEL:HASH'):
+        reader(write(tmp_path, emb))
