@@ -10,6 +10,7 @@ from typing import Any
 from sentkit.errors import DataError, NoInputError, UsageError
 from sentkit.formats.hub import find_model
 from sentkit.formats.jsonfiles import is_there, read_object, read_object_if_there
+from sentkit.formats.lora import adapter_alone, is_adapter
 from sentkit.formats.model2vec import is_model2vec
 from sentkit.formats.modules import Declared, read_modules, read_own
 
@@ -45,6 +46,8 @@ def weight_files(folder: Path, name: str) -> list[Path]:
             return [folder / single]
         if (folder / index).is_file():
             return shards(folder / index)
+    if is_adapter(folder):
+        raise adapter_alone(folder, name)
     raise NoInputError(f"{name}: has no model.safetensors and no pytorch_model.bin")
 
 
@@ -77,5 +80,7 @@ def checkpoint_in(folder: Path, name: str) -> Checkpoint:
     if "readout" in own:
         declared = read_own(own, folder / "sentkit.json", declared)
     if not is_there(transformer / "config.json"):
+        if is_adapter(transformer):
+            raise adapter_alone(transformer, name)
         raise NoInputError(f"{name}: is no checkpoint: it has no config.json")
     return Checkpoint(name, folder, transformer, read_object(transformer / "config.json"), declared, own)

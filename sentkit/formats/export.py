@@ -19,13 +19,15 @@ from numpy.typing import NDArray
 from sentkit.errors import CannotCreateError
 from sentkit.formats.checkpoints import Checkpoint
 from sentkit.formats.jsonfiles import write_json
+from sentkit.formats.lora import CONFIG as ADAPTER_CONFIG
+from sentkit.formats.lora import WEIGHTS as ADAPTER_WEIGHTS
 from sentkit.formats.modules import POOLING, Pooler
 from sentkit.formats.readout import POOLED, Readout
 from sentkit.formats.tensors import write_arrays
 
 OLD = "sentence_transformers.models."
 BESIDE_WEIGHTS = ("*.json", "*.txt", "*.model", "LICENSE*")
-CARRIED = (*BESIDE_WEIGHTS, "*.md", "model*.safetensors", "pytorch_model*.bin")
+CARRIED = (*BESIDE_WEIGHTS, "*.md", "model*.safetensors", "pytorch_model*.bin", *ADAPTER_WEIGHTS)
 REWRITTEN = {"modules.json", "sentkit.json", "sentence_bert_config.json", "config_sentence_transformers.json"}
 INDEXES = {"model.safetensors.index.json", "pytorch_model.bin.index.json"}
 
@@ -94,7 +96,9 @@ def write_folder(
 
     The README stays behind: it describes another model.
     """
-    carry(checkpoint, folder, BESIDE_WEIGHTS, but=REWRITTEN | INDEXES)
+    carry(
+        checkpoint, folder, BESIDE_WEIGHTS, but=REWRITTEN | INDEXES | {ADAPTER_CONFIG}
+    )  # an adapter is in the trained weights
     write_weights(folder / "model.safetensors")
     if write_heads is not None:
         write_heads(folder / "heads.safetensors")

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from sentkit.errors import NoInputError, UnavailableError
 from sentkit.formats.jsonfiles import exists, is_folder, is_there
+from sentkit.formats.lora import adapter_alone, is_adapter
 
 BUNDLED = "nano"
 HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?")
@@ -34,6 +35,8 @@ def _with_config(folder: Path, name: str) -> Path:
     if not any(
         is_there(folder / name) for name in ("config.json", "modules.json", "0_Transformer/config.json")
     ):
+        if is_adapter(folder):
+            raise adapter_alone(folder, name)
         raise NoInputError(f"{name}: is no checkpoint: it has no config.json")
     return folder
 
@@ -81,7 +84,7 @@ def _fetch(name: str, *, offline: bool) -> Path:
 
     folder = Path(snapshot_download(name, allow_patterns=[*SMALL_FILES, "*.safetensors"]))
     places = [config.parent.relative_to(folder) for config in folder.rglob("config.json")]
-    older = [str(place / OLDER) for place in places if not list((folder / place).glob("*.safetensors"))]
+    older = [str(place / OLDER) for place in places if not list((folder / place).glob("model*.safetensors"))]
     if older and not offline:
         snapshot_download(name, allow_patterns=[*older, *(f"{pattern}.index.json" for pattern in older)])
     return folder

@@ -16,6 +16,7 @@ from sentkit.errors import DataError, SentkitError, UsageError
 from sentkit.formats.checkpoints import weight_files
 from sentkit.formats.jsonfiles import read_object
 from sentkit.model.bounds import built_from, check_numbers
+from sentkit.model.lora import add_adapter
 from sentkit.model.packed import Packed
 from sentkit.model.weights import listed, read_tensors
 
@@ -80,6 +81,7 @@ def load_adapter(folder: Path) -> Adapter:
             None, config=config, state_dict=tensors, dtype=torch.float32, output_loading_info=True
         )
     has_pooler = check_weights(model, report["missing_keys"], source)
+    add_adapter(model, folder)
     return Adapter(model.eval(), has_pooler=has_pooler, max_tokens=token_limit(model))
 
 

@@ -15,11 +15,13 @@ from sentkit.formats.checkpoints import Checkpoint
 from sentkit.formats.files import readable
 from sentkit.formats.fingerprint import Spec, digest, name_for_label
 from sentkit.formats.jsonfiles import read_object
+from sentkit.formats.lora import is_adapter
 from sentkit.formats.readout import Readout, parse_readout
 from sentkit.model.adapter import Adapter, load_adapter
 from sentkit.model.architecture import NotPacked, architecture_of
 from sentkit.model.bert import Bert, load_bert
 from sentkit.model.ending import all_steps, spec_behind, width_behind
+from sentkit.model.lora import read_weights
 from sentkit.model.packed import pack
 from sentkit.model.plan import default_budget
 from sentkit.model.precision import pick_device, pick_precision
@@ -63,13 +65,15 @@ class Encoder:
 
     def _load(self, pool: ThreadPoolExecutor) -> tuple[Bert | Adapter, "Future[dict[bool, str]]"]:
         """The body, and the hashes of its tensors, computed meanwhile in a thread."""
+        if is_adapter(self.checkpoint.transformer):
+            self.notes.append(f"{self.checkpoint.name}: its LoRA adapter is added to the weights")
         try:
             architecture = architecture_of(self.checkpoint)
         except NotPacked as reason:
             self.notes.append(f"{self.checkpoint.name}: {reason}: run through transformers")
             adapter = load_adapter(self.checkpoint.transformer)
             return adapter, pool.submit(self._hashes, adapter.tensors())
-        named = canonical(read_tensors(self.checkpoint.weights()), architecture)
+        named = canonical(read_weights(self.checkpoint.transformer, self.checkpoint.name), architecture)
         fit(named, architecture, source=self.checkpoint.name)
         return load_bert(named, architecture), pool.submit(self._hashes, named)
 

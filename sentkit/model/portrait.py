@@ -7,6 +7,7 @@ from sentkit.errors import SentkitError
 from sentkit.formats.checkpoints import Checkpoint
 from sentkit.formats.export import inexpressible
 from sentkit.formats.files import readable
+from sentkit.formats.lora import is_adapter, read_lora_config
 from sentkit.formats.tensors import read_header
 from sentkit.model.architecture import NotPacked, read_architecture
 from sentkit.model.reading import Reading, depth_of, width_of
@@ -63,6 +64,8 @@ def sizes(checkpoint: Checkpoint) -> dict[str, Any]:
         found["tensors"] = len(entries)
         found["parameters"] = sum(entry.size for entry in entries)
         found["stored_as"] = sorted({entry.dtype for entry in entries})
+    if is_adapter(checkpoint.transformer):
+        found["adapter"] = read_lora_config(checkpoint.transformer).file.name
     return found
 
 

@@ -10,6 +10,7 @@ import torch
 
 from sentkit.errors import DataError, UnavailableError
 from sentkit.formats.checkpoints import Checkpoint
+from sentkit.formats.lora import is_adapter
 from sentkit.model.adapter import LOCAL, check_weights, quiet_transformers, told
 from sentkit.model.bounds import built_from, check_numbers
 from sentkit.model.weights import read_tensors
@@ -56,6 +57,10 @@ def load_tokenizer(checkpoint: Checkpoint) -> tuple[Any, list[str]]:
 def load_model(checkpoint: Checkpoint, config: Any) -> Any:
     """The model in float32 and in evaluation mode, its weights all there, and all of them numbers."""
     transformers, source = quiet_transformers(), checkpoint.name
+    if is_adapter(checkpoint.transformer):
+        raise DataError(
+            "an adapter beside a sequence-to-sequence model, which sentkit cannot run", source=source
+        )
     shapes = [tuple(tensor.shape) for tensor in read_tensors(checkpoint.weights()).values()]
     with told(source):
         with built_from(shapes, source):

@@ -11,9 +11,10 @@ from sentkit.formats.fingerprint import digest
 from sentkit.model.adapter import Adapter, load_adapter
 from sentkit.model.architecture import Architecture, NotPacked, architecture_of
 from sentkit.model.bert import Bert, load_bert
+from sentkit.model.lora import read_weights
 from sentkit.model.reading import Wishes, most_tokens, plan_reading
 from sentkit.model.tokens import Tokenizer
-from sentkit.model.weights import canonical, fit, read_tensors, weights_hash
+from sentkit.model.weights import canonical, fit, weights_hash
 from sentkit.training.entries import Entries
 
 
@@ -61,7 +62,7 @@ def open_base(checkpoint: Checkpoint, max_length: int) -> Base:
         why_not = str(reason)
         weights = weights_hash(load_adapter(checkpoint.transformer).tensors(), with_pooler=True)
     else:
-        stored = read_tensors(checkpoint.weights())
+        stored = read_weights(checkpoint.transformer, checkpoint.name)
         named = canonical(stored, architecture)
         fit(named, architecture, source=checkpoint.name)
         weights = weights_hash(stored, with_pooler=True)  # with its heads, which some methods go on from
