@@ -75,13 +75,16 @@ def ended(command: Callable[P, None], name: str) -> Callable[P, None]:
 
     @functools.wraps(command)
     def run(*args: P.args, **kwargs: P.kwargs) -> None:
+        from sentkit.formats.outputs import published_together
+
         console = Console(name)
         try:
             unwind_on_signals()
             check_working_folder()
-            command(*args, **kwargs)
-            if sys.stdout is not None:
-                sys.stdout.flush()
+            with published_together():
+                command(*args, **kwargs)
+                if sys.stdout is not None:
+                    sys.stdout.flush()
         except BaseException as error:
             code = exit_code(error, console)
             if code is None:

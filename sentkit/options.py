@@ -15,6 +15,7 @@ from sentkit.console import Console
 from sentkit.errors import UsageError
 
 if TYPE_CHECKING:
+    from sentkit.formats.places import Paths
     from sentkit.formats.rows import Inputs
 
 RANGE = re.compile(r"(\d{1,9})(?:\.\.(\d{1,9}))?")
@@ -107,6 +108,22 @@ def numbers(flag: str, text: str) -> list[int]:
     return list(dict.fromkeys(found))
 
 
+def check_paths(console: Console, writes: "Paths", reads: "Paths") -> None:
+    """Before any work: no output overwrites an input or another output; and what killed processes left."""
+    from sentkit.formats.places import check_places, left_behind
+
+    check_places(writes, reads)
+    for path in left_behind(writes):
+        console.warn(f"{path}: left by a process that was killed; no command uses it, and you may remove it")
+
+
+def model_path(model: str) -> str | None:
+    """The path that -m names; None of the bundled model, whatever has its name in this folder."""
+    from sentkit.formats.hub import BUNDLED
+
+    return None if model == BUNDLED else model
+
+
 @dataclass(frozen=True)
 class FormatFlags:
     """How rows are read."""
@@ -131,15 +148,21 @@ class StreamFlags(FormatFlags):
         known: Sequence[str],
         output: str = "-",
         force: bool = False,
+        reads: "Paths | None" = None,
+        writes: "Paths | None" = None,
     ) -> Iterator["Inputs"]:
-        """The rows of these files. At the end the number of skipped rows is reported."""
-        from sentkit.formats.files import check_input, open_output, same_place
+        """The rows of these files. At the end the number of skipped rows is reported.
+
+        `reads` and `writes` are the other paths of the command, by flag.
+        """
+        from sentkit.formats.files import check_input
+        from sentkit.formats.outputs import open_output
         from sentkit.formats.rows import Inputs, Rejects, parse_fields
 
         if self.rejects is not None and self.on_error != "skip":
             raise UsageError("--rejects belongs to --on-error skip")
-        if self.rejects is not None and same_place(self.rejects, output):
-            raise UsageError(f"{self.rejects}: the rejects and the output cannot go to one place")
+        written = {"-o": output, "--rejects": self.rejects, **(writes or {})}
+        check_paths(console, written, {"FILE": paths, **(reads or {})})
         policy = Rejects(skip=self.on_error == "skip", tell=console.warn)
         inputs = Inputs(paths, self.from_, parse_fields(self.field or [], known), policy)
         for path in inputs.paths:
@@ -164,9 +187,18 @@ class RowFlags(StreamFlags):
         return self.files or ["-"]
 
     def open(
-        self, console: Console, *, known: Sequence[str], output: str = "-", force: bool = False
+        self,
+        console: Console,
+        *,
+        known: Sequence[str],
+        output: str = "-",
+        force: bool = False,
+        reads: "Paths | None" = None,
+        writes: "Paths | None" = None,
     ) -> AbstractContextManager["Inputs"]:
-        return self.open_files(console, self.paths, known=known, output=output, force=force)
+        return self.open_files(
+            console, self.paths, known=known, output=output, force=force, reads=reads, writes=writes
+        )
 
 
 def expand_flags(command: Callable[..., None]) -> Callable[..., None]:

@@ -32,7 +32,7 @@ MAY_IMPORT = {
         "digits",
     },
     "process": set(),
-    "cli": {"__init__", "errors", "console", "options", "commands", "process"},
+    "cli": {"__init__", "errors", "console", "options", "commands", "process", "formats"},
     "manual": {"__init__", "cli"},
     "__main__": {"cli", "process"},
 }

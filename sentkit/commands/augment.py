@@ -100,7 +100,7 @@ def augment(
     alone: the same text has the same variant in any file, shard or order.
     """
     from sentkit.augment.catalogue import check_flags, parse_operations
-    from sentkit.formats.files import open_output
+    from sentkit.formats.outputs import open_output
     from sentkit.formats.sinks import check_rows_output
     from sentkit.formats.store import read_rows
     from sentkit.formats.variants import VariantRows
@@ -110,7 +110,13 @@ def augment(
     others = {"--synonyms": synonyms or None, "--paraphrases": paraphrases}
     check_flags(wanted, {**others, "--mark": mark, "--key": key}, views)
     check_rows_output(output)
-    with row_flags.open(console, known=("text",), output=output, force=force) as inputs:
+    with row_flags.open(
+        console,
+        known=("text",),
+        output=output,
+        force=force,
+        reads={"--synonyms": synonyms, "--paraphrases": paraphrases},
+    ) as inputs:
         refuse_two_of_standard_input(inputs, [*(synonyms or []), paraphrases or ""])
         rows = VariantRows(inputs.fields.get("text", "text"), replace=replace)
         chain = make_chain(wanted, mark, synonyms, seed)

@@ -84,7 +84,9 @@ def build_entries(
     reading = plan_entries(checkpoint, readout, template, full_stop, max_length)
     opening_words(checkpoint.name, reading.notes(checkpoint.name), console)
     check_place(output, force=force)
-    with row_flags.open(console, known=EntryParser.FIELDS, output=output, force=force) as inputs:
+    with row_flags.open(
+        console, known=EntryParser.FIELDS, output=output, force=force, reads={"-m": options.model_path(model)}
+    ) as inputs:
         parser = EntryParser(inputs.fields)
         rows, words = read_rows(inputs, parser), OneToken(reading.tokenizer, parser.entry)
         windows = prepare(
@@ -132,7 +134,7 @@ def plan_entries(
 
 def check_place(output: str, *, force: bool) -> None:
     """All that can be wrong with an output is said before the work."""
-    from sentkit.formats.files import check_creatable
+    from sentkit.formats.outputs import check_creatable
     from sentkit.formats.sinks import check_output
 
     check_output(output)

@@ -120,7 +120,7 @@ def cluster(
     forms.check_form(
         form, rows=[keep_vectors, replace], centroids=centroids, telling=[keywords, nearest], json=json
     )
-    check_outputs(output, centroids, row_flags.rejects, rows=form in ("rows", "stability"), force=force)
+    check_outputs(output, centroids, rows=form in ("rows", "stability"), force=force)
     own = {"--n-init": restarts, "--linkage": linkage, "--min-cluster-size": least}
     if from_centroids is None:
         asked = plan.plan_of(algorithm, counts, own, truth=truth is not None)
@@ -129,7 +129,14 @@ def cluster(
         asked = plan.given_plan(from_centroids, algorithm, {"-k": k, **own})
     asked = asked.for_form(form, None if seed is None else options.numbers("--seed", seed))
     as_table = options.as_table(output, json=json)
-    with row_flags.open(console, known=(*VECTOR_FIELDS, "entry"), output=output, force=force) as inputs:
+    with row_flags.open(
+        console,
+        known=(*VECTOR_FIELDS, "entry"),
+        output=output,
+        force=force,
+        reads={"--from-centroids": from_centroids},
+        writes={"--centroids": centroids},
+    ) as inputs:
         work = Work(inputs, asked, Normalise() if normalize else None, console.warn)
         report = partial(show, output=output, force=force, as_table=as_table)
         if truth is not None:
@@ -185,8 +192,8 @@ def telling_of(inputs: "Inputs", keywords: int | None, nearest: int | None) -> "
 
 def show(records: "Iterable[Record]", table: "Table", *, output: str, force: bool, as_table: bool) -> None:
     """Each record as soon as it is there; a table, when all are."""
-    from sentkit.formats.files import open_output
     from sentkit.formats.jsonfiles import json_line
+    from sentkit.formats.outputs import open_output
 
     if as_table:
         lines = [table.line(record) for record in records]
@@ -204,11 +211,9 @@ def check_read_once(from_centroids: str, files: list[str]) -> None:
         raise UsageError("standard input can be read once")
 
 
-def check_outputs(
-    output: str, centroids: str | None, rejects: str | None, *, rows: bool, force: bool
-) -> None:
+def check_outputs(output: str, centroids: str | None, *, rows: bool, force: bool) -> None:
     """Said before any work: names that promise another format, and files that are there."""
-    from sentkit.formats.files import check_creatable, same_place
+    from sentkit.formats.outputs import check_creatable
     from sentkit.formats.sinks import check_output, check_rows_output
 
     (check_output if rows else check_rows_output)(output)
@@ -216,6 +221,3 @@ def check_outputs(
     if centroids is not None:
         check_output(centroids)
         check_creatable(centroids, force=force)
-        for other, what in ((output, "the rows"), (rejects, "the rejects")):
-            if other is not None and same_place(other, centroids):
-                raise UsageError(f"{centroids}: {what} and the centroids cannot go to one place")

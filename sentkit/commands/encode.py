@@ -95,7 +95,14 @@ def encode(
     found = find_encoder(model, wishes, device=device, precision=precision)
     opening_words(found.name, found.notes, console)
     paths = output_paths(output, found.readouts, force=force or dry_run)
-    with row_flags.open(console, known=FIELDS, output=output, force=force) as inputs:
+    with row_flags.open(
+        console,
+        known=FIELDS,
+        output=output,
+        force=force,
+        reads={"-m": options.model_path(model), "--transform": transform},
+        writes={"-o": paths},
+    ) as inputs:
         texts, refuse = TextParser(inputs.fields), on_truncate == "error"
         windows = found.windows(read_rows(inputs, texts), inputs.rejects, refuse_cut=refuse)
         if dry_run:
@@ -125,7 +132,7 @@ def print_plan(windows: Iterable["Window"], tally: "Tally", budget: int) -> None
     """What `encode` would do, as one JSON object."""
     import orjson
 
-    from sentkit.formats.files import open_output
+    from sentkit.formats.outputs import open_output
     from sentkit.model.plan import batches
 
     count = 0

@@ -45,6 +45,10 @@ def export(
 
     console = Console("export", quiet)
     checkpoint = read_checkpoint(model)
+    reads = {"--transform": transform}
+    if Path(output).resolve() != checkpoint.folder.resolve():  # -f replaces it by a copy with its weights
+        reads["-m"] = options.model_path(model)
+    options.check_paths(console, {"-o": output}, reads)
     wishes = Wishes(
         readout, template, full_stop, prompt, max_length, normalise=normalize, transform=transform
     )

@@ -75,8 +75,8 @@ def inspect(
     record = describe(path, format_flags.from_, format_flags.field or [], geometry)
     refuse_idle(path, record, gold=gold, no_geometry=no_geometry)
     if json or sys.stdout is None or not sys.stdout.isatty():
-        from sentkit.formats.files import open_output
         from sentkit.formats.jsonfiles import json_line
+        from sentkit.formats.outputs import open_output
 
         with open_output("-", force=False) as out:
             out.write(json_line(record))

@@ -85,7 +85,8 @@ def probe(
     network instead chooses L2 of 1e-5 to 1e-2 (powers of 10). With --few-shot:
     tested on TEST or on the rows not drawn.
     """
-    from sentkit.formats.files import check_input, open_output
+    from sentkit.formats.files import check_input
+    from sentkit.formats.outputs import open_output
     from sentkit.formats.sinks import check_rows_output
     from sentkit.formats.vectors import VECTOR_FIELDS
     from sentkit.labels.probes.probing import Files, Probe, Question
@@ -112,7 +113,12 @@ def probe(
         check_input(path)
     with (
         row_flags.open_files(
-            console, files or ["-"], known=VECTOR_FIELDS, output=output, force=force
+            console,
+            files or ["-"],
+            known=VECTOR_FIELDS,
+            output=output,
+            force=force,
+            reads={"--test": test, "--dev": dev},
         ) as inputs,
         open_output(output, force=force) as out,
     ):

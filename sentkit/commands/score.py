@@ -71,7 +71,7 @@ def score(
     table on a terminal and else as a JSON object a line. Sentences: the closest
     pairs among them, all vectors held in memory.
     """
-    from sentkit.formats.files import open_output
+    from sentkit.formats.outputs import open_output
     from sentkit.formats.vectors import VECTOR_FIELDS
     from sentkit.metrics.records import under
 
@@ -83,7 +83,9 @@ def score(
     check_form(output, report=gold is not None, rows=[matrix, top, keep_vectors], replace=replace)
     as_table = options.as_table(output, json=json)
     with (
-        row_flags.open(console, known=VECTOR_FIELDS, output=output, force=force) as inputs,
+        row_flags.open(
+            console, known=VECTOR_FIELDS, output=output, force=force, reads={"--baseline": baseline}
+        ) as inputs,
         open_output(output, force=force) as out,
     ):
         if gold is not None:

@@ -60,7 +60,8 @@ def search(
     hold, which count as not found), hit rates at 1, 3, 10 and K and the mean
     reciprocal rank within K, x 100, and the median rank, null if beyond K.
     """
-    from sentkit.formats.files import check_input, open_output
+    from sentkit.formats.files import check_input
+    from sentkit.formats.outputs import open_output
     from sentkit.formats.vectors import VECTOR_FIELDS
     from sentkit.metrics.queries import AnsweredQueries
     from sentkit.metrics.retrieval import report
@@ -70,7 +71,12 @@ def search(
     check_input(corpus)
     with (
         row_flags.open_files(
-            console, [queries], known=(*VECTOR_FIELDS, "entry"), output=output, force=force
+            console,
+            [queries],
+            known=(*VECTOR_FIELDS, "entry"),
+            output=output,
+            force=force,
+            reads={"--corpus": corpus},
         ) as inputs,
         open_output(output, force=force) as out,
     ):

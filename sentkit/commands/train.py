@@ -154,7 +154,14 @@ def train(
         )
         bar = StepProgress(console, progress)
         with (row_flags if first else replace(row_flags, rejects=None)).open(
-            console, known=LEARNED
+            console,
+            known=LEARNED,
+            force=force,
+            reads={
+                **{"-m": None if init else options.model_path(model), "--dev": dev, "--entries": entries},
+                **{"--init": init, "--tokenizer": tokenizer},
+            },
+            writes={"-o": request.place.folders, "--log": request.place.logs(log), "stdout": "-"},
         ) as inputs:
             told = Told(partial(tell_of_rows, console), bar.take, console.warn, console.note)
             if perform(request, inputs, stop, told):
@@ -242,8 +249,8 @@ def print_methods() -> None:
 
 def print_results(records: Sequence[Mapping[str, Any]]) -> None:
     """A table on a terminal, JSON lines in a pipe."""
-    from sentkit.formats.files import open_output
     from sentkit.formats.jsonfiles import json_line
+    from sentkit.formats.outputs import open_output
 
     if not sys.stdout.isatty():
         with open_output("-", force=False) as out:

@@ -97,7 +97,7 @@ def translate(
     order, in constant memory.
     """
     from sentkit.formats.checkpoints import read_checkpoint
-    from sentkit.formats.files import open_output
+    from sentkit.formats.outputs import open_output
     from sentkit.formats.store import read_rows
     from sentkit.formats.texts import OneText
     from sentkit.model.manner import Manner
@@ -110,7 +110,9 @@ def translate(
     check_keep(keep, replace=replace)
     check_output(output, force=force)
     checkpoint = read_checkpoint(model)
-    with row_flags.open(console, known=OneText.FIELDS, output=output, force=force) as inputs:
+    with row_flags.open(
+        console, known=OneText.FIELDS, output=output, force=force, reads={"-m": options.model_path(model)}
+    ) as inputs:
         texts = OneText(inputs.fields, keep, replace=replace)
         console.note(f"loading {checkpoint.name}")
         manner = Manner(beams, sampling, max_length, max_new_tokens, source_lang, target_lang, prefix)
@@ -168,7 +170,7 @@ def check_keep(keep: str | None, *, replace: bool) -> None:
 
 def check_output(output: str, *, force: bool) -> None:
     """Before a model is loaded, which can take a minute."""
-    from sentkit.formats.files import refuse_existing
+    from sentkit.formats.outputs import refuse_existing
     from sentkit.formats.sinks import check_rows_output
 
     check_rows_output(output)

@@ -7,7 +7,7 @@ import numpy as np
 import orjson
 
 from sentkit.formats import store
-from sentkit.formats.files import open_output
+from sentkit.formats.outputs import open_output
 from sentkit.formats.rows import Inputs, Row
 from sentkit.formats.sinks import check_output, open_sink
 from sentkit.formats.vectors import ENCODINGS, VECTOR_NAMES, VectorReader, VectorRow

@@ -4,13 +4,11 @@ The old schema, with all six pooling booleans, is the one that every reader know
 modules cannot express gets no modules.json: half the truth there would be read as the whole.
 """
 
-import os
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from tempfile import mkdtemp
 from typing import Any
 
 import numpy as np
@@ -23,6 +21,7 @@ from sentkit.formats.lora import CONFIG as ADAPTER_CONFIG
 from sentkit.formats.lora import WEIGHTS as ADAPTER_WEIGHTS
 from sentkit.formats.modules import POOLING, Pooler
 from sentkit.formats.readout import POOLED, Readout
+from sentkit.formats.temporary import private_folder, publish_folder
 from sentkit.formats.tensors import write_arrays
 
 OLD = "sentence_transformers.models."
@@ -119,23 +118,9 @@ def new_folder(folder: Path, *, force: bool) -> Iterator[Path]:
     if Path.cwd().is_relative_to(folder):
         raise CannotCreateError(f"{name}: is the folder you stand in, and cannot be replaced")
     folder.parent.mkdir(parents=True, exist_ok=True)
-    part = Path(mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
-    part.chmod(0o777 & ~current_umask())
-    try:
+    with private_folder(folder, str(name)) as part:
         yield part
-        if folder.exists():
-            shutil.rmtree(folder)
-        part.rename(folder)
-    except BaseException:
-        shutil.rmtree(part, ignore_errors=True)
-        raise
-
-
-def current_umask() -> int:
-    """What mkdtemp does not go by: a checkpoint is for others to read."""
-    umask = os.umask(0)
-    os.umask(umask)
-    return umask
+        publish_folder(part, folder)
 
 
 def carry(checkpoint: Checkpoint, folder: Path, patterns: Sequence[str], but: Set[str] = REWRITTEN) -> None:

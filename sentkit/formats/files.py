@@ -1,17 +1,17 @@
-"""Opening files: what "-" means, what a suffix means, and that no output is ever half written."""
+"""Opening inputs: what "-" means, and what a suffix means; the compression of outputs too."""
 
 import gzip
 import io
 import os
 import sys
 import zlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
 from typing import Any, BinaryIO
 
-from sentkit.errors import CannotCreateError, DataError, NoInputError, UnavailableError, UsageError
+from sentkit.errors import DataError, NoInputError, UnavailableError, UsageError
 
 COMPRESSED = (".gz", ".zst")
 PACKED = 1024  # bytes unpacked at once: not even a hostile kilobyte becomes more than some megabytes
@@ -132,84 +132,9 @@ def _zstandard() -> ModuleType:
     return zstandard
 
 
-def refuse_existing(path: str, *, force: bool) -> None:
-    """Outputs are never overwritten without --force; said before any work is done."""
-    if path != "-" and not force and Path(path).exists() and not _is_special(path):
-        raise CannotCreateError(f"{path}: exists already", advice="use -f to overwrite it")
-
-
-def refuse_input(path: str, inputs: Iterable[str]) -> None:
-    """An output that is one of the inputs would be what is left of it: not even --force says so much."""
-    for source in inputs:
-        both = Path(path).is_file() and Path(source).is_file()
-        if both and Path(path).samefile(source):
-            raise UsageError(f"{path}: is the output and an input too", advice="name another output")
-
-
-def same_place(one: str, other: str) -> bool:
-    """Whether two outputs are one, however they are spelled."""
-    return one == other or ("-" not in (one, other) and Path(one).resolve() == Path(other).resolve())
-
-
-def check_creatable(path: str, *, force: bool) -> None:
-    """Refuse an output that cannot be made, before the hours of work that it is for."""
-    refuse_existing(path, force=force)
-    if path == "-":
-        _standard_output()
-    elif not _is_special(path):
-        _refuse_folder(path)
-        part = Path(f"{path}.part")
-        create(part).close()
-        part.unlink()
-
-
-def _standard_output() -> BinaryIO:
-    if sys.stdout is None:
-        raise CannotCreateError("standard output is closed")
-    return sys.stdout.buffer
-
-
-def _refuse_folder(path: str) -> None:
-    if Path(path).is_dir():
-        raise CannotCreateError(f"{path}: is a folder, expected a file")
-
-
-def _is_special(path: str) -> bool:
-    """A device or a named pipe: written in place, for there is nothing to keep and no neighbour to rename."""
-    return Path(path).exists() and not Path(path).is_file() and not Path(path).is_dir()
-
-
 @contextmanager
-def open_output(path: str, *, force: bool) -> Iterator[BinaryIO]:
-    """Write to a neighbour, `.part`, and rename it when whole; "-" is standard output."""
-    if path == "-":
-        out = _standard_output()
-        yield out
-        out.flush()
-        return
-    refuse_existing(path, force=force)
-    if _is_special(path):
-        with Path(path).open("wb") as special:
-            yield special
-        return
-    _refuse_folder(path)
-    part = Path(f"{path}.part")
-    file = create(part)
-    try:
-        with file:
-            with _compressed(path, file) as plain:
-                yield plain
-            file.flush()
-            os.fsync(file.fileno())
-        part.replace(path)
-    except BaseException:
-        part.unlink(missing_ok=True)
-        raise
-
-
-@contextmanager
-def _compressed(path: str, file: BinaryIO) -> Iterator[BinaryIO]:
-    """By suffix, as it is read; without a time or a name inside, so that the same rows are the same bytes."""
+def compressed(path: str, file: BinaryIO) -> Iterator[BinaryIO]:
+    """Compress by suffix, without a time or a name, so that the same rows give the same bytes."""
     suffix = Path(path).suffix.lower()
     if suffix == ".gz":
         with gzip.GzipFile(filename="", fileobj=file, mode="wb", mtime=0) as packed:
@@ -221,12 +146,3 @@ def _compressed(path: str, file: BinaryIO) -> Iterator[BinaryIO]:
             plain.flush()
     else:
         yield file
-
-
-def create(path: Path) -> BinaryIO:
-    """A new file to write and read back, or a CannotCreateError that says why not."""
-    try:
-        return path.open("w+b")
-    except OSError as error:
-        name, trouble = str(path).removesuffix(".part"), (error.strerror or str(error)).lower()
-        raise CannotCreateError(f"{name}: cannot be written: {trouble}") from error

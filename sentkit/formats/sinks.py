@@ -11,8 +11,9 @@ from numpy.typing import NDArray
 
 from sentkit.errors import UsageError
 from sentkit.formats import splice, store
-from sentkit.formats.files import bare_suffix, open_output, refuse_existing
+from sentkit.formats.files import bare_suffix
 from sentkit.formats.fingerprint import Spec
+from sentkit.formats.outputs import open_output, refuse_existing
 from sentkit.formats.rows import Row
 from sentkit.formats.vectors import ENCODINGS, without_vectors
 

@@ -5,6 +5,7 @@ JSONL lines as they came. The metadata's one key, `sentkit`, holds the spec and 
 """
 
 import math
+import os
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -17,10 +18,11 @@ import orjson
 from numpy.typing import NDArray
 
 from sentkit.errors import DataError
-from sentkit.formats.files import open_file, open_output
+from sentkit.formats.files import open_file
 from sentkit.formats.fingerprint import emb_problem
 from sentkit.formats.kinds import KINDS
 from sentkit.formats.lines import BadLine, json_object
+from sentkit.formats.outputs import open_output
 from sentkit.formats.rows import Inputs, Row
 from sentkit.formats.tensors import Header, header_bytes, read_header
 
@@ -175,7 +177,7 @@ def open_store(
     path: str, spec: Mapping[str, Any], names: Sequence[str], *, width: int, force: bool
 ) -> Iterator[StoreWriter]:
     """A vector file to write: there under its name when the block ends well, and not at all otherwise."""
-    folder = Path(path).parent
+    folder = Path(os.path.realpath(path)).parent
     with (
         open_output(path, force=force) as file,
         TemporaryFile(dir=folder) as offsets,

@@ -12,7 +12,8 @@ import orjson
 from numpy.typing import NDArray
 
 from sentkit.errors import DataError
-from sentkit.formats.files import create, open_file
+from sentkit.formats.files import open_file
+from sentkit.formats.temporary import create
 
 ITEM_SIZES = {
     "BOOL": 1, "U8": 1, "I8": 1, "F8_E4M3": 1, "F8_E5M2": 1,

@@ -7,7 +7,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from sentkit.formats.files import create
+from sentkit.formats.temporary import create
 from sentkit.formats.tensors import header_bytes
 from sentkit.model.architecture import Architecture
 from sentkit.model.lmhead import HEADS

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from sentkit.errors import DataError
 from sentkit.formats.rows import Inputs, Rejects
+from sentkit.formats.temporary import create
 from sentkit.model.tokens import Tokenizer, Tokens
 from sentkit.training.batches import Batch, Ids
 from sentkit.training.examples import Example, ExampleParser
@@ -84,7 +85,9 @@ def write_corpus(
     """Tokenise every row into the files of a folder."""
     tallied, place = Tallied(), 0
     ends, targets = array("q"), array("d")
-    with (folder / IDS).open("wb") as file:
+    for name in FILES:
+        (folder / name).unlink(missing_ok=True)
+    with create(folder / IDS) as file:
         for window in windows(inputs.read(parser), tallied, dedup=dedup):
             for example, own in tokenised(window, tokenizer, inputs.rejects):
                 tallied.rows += 1
@@ -98,11 +101,13 @@ def write_corpus(
     tallied.unread = parser.unread
     tallied.why = parser.reads.target.why if parser.reads.target else ""
     columns = len(parser.kind.texts) if parser.kind else 1
-    np.frombuffer(ends, np.int64).reshape(-1, columns).tofile(folder / ENDS)
-    (folder / TARGETS).unlink(missing_ok=True)
+    with create(folder / ENDS) as file:
+        file.write(ends)
     if targets:
-        np.frombuffer(targets, np.float64).tofile(folder / TARGETS)
-    (folder / COLUMNS).write_text(str(columns))
+        with create(folder / TARGETS) as file:
+            file.write(targets)
+    with create(folder / COLUMNS) as file:
+        file.write(b"%d" % columns)
     return tallied
 
 

@@ -13,13 +13,13 @@ from sentkit.errors import UsageError
 from sentkit.formats.export import Declaration, write_folder
 from sentkit.formats.modules import Pooler
 from sentkit.formats.readout import Readout, parse_readout
+from sentkit.formats.temporary import publish_folder
 from sentkit.model.adapter import Adapter
 from sentkit.model.architecture import WITH_POOLER
 from sentkit.model.declaring import dense_layer
 from sentkit.model.writing import merged, write_weights
 from sentkit.training.method import Method
 from sentkit.training.origin import Base
-from sentkit.training.state import sync_folder
 
 
 def finish(
@@ -33,14 +33,11 @@ def finish(
     made = part / "checkpoint"
     try:
         make(made, method, base, lineage, readout or method.readout(method.settings))
-        if output.exists():  # -f, or it would have been refused before any work
-            shutil.rmtree(output)
-        made.rename(output)
+        publish_folder(made, output)  # over one that exists with -f only: refused before any work
     except OSError as error:
         raise OSError(error.errno, error.strerror or str(error), str(output)) from error
     finally:
         shutil.rmtree(made, ignore_errors=True)
-    sync_folder(output.resolve().parent)
 
 
 def make(folder: Path, method: Method, base: Base, lineage: Mapping[str, Any], readout: str) -> None:

@@ -31,6 +31,15 @@ class Place:
     def of(self, seed: int) -> Path:
         return self.output / f"seed-{seed}" if self.several else self.output
 
+    @property
+    def folders(self) -> list[str]:
+        """All folders that the runs make, replace or remove."""
+        outputs = list(map(self.of, self.seeds))
+        return list(map(str, dict.fromkeys([*outputs, *map(part_of, outputs), self.rows])))
+
+    def logs(self, path: str | None) -> list[str]:
+        return [log for seed in self.seeds if (log := self.log(path, seed)) is not None]
+
     def log(self, path: str | None, seed: int) -> str | None:
         """A log of its own for each seed: `run.seed-3.jsonl`."""
         if path is None or not self.several:

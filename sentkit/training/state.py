@@ -1,6 +1,5 @@
 """The state of a run on disk: whole or not there, the last two kept, with the best weights beside them."""
 
-import os
 import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
@@ -11,6 +10,7 @@ import torch
 from torch import Tensor
 
 from sentkit.errors import DataError
+from sentkit.formats.temporary import MARK, replacing
 
 STATE, BEST = re.compile(r"state-(\d+)\.pt"), re.compile(r"best-(\d+)\.pt")
 KEPT = 2
@@ -72,7 +72,7 @@ class Keeper:
         for name, steps in (("state", self._steps(STATE)), ("best", self._steps(BEST))):
             for step in steps:
                 (self.folder / f"{name}-{step}.pt").unlink()
-        for half in self.folder.glob("*-*.part"):
+        for half in self.folder.glob(f".*{MARK}*"):  # the folder is locked: no living process writes them
             half.unlink()
 
     def load(self) -> dict[str, Any] | None:
@@ -113,19 +113,6 @@ def read(path: Path) -> dict[str, Any]:
 
 
 def write(path: Path, content: Mapping[str, Any]) -> None:
-    """Under another name first, and on the disk before it has its own."""
-    part = path.with_suffix(".part")
-    with part.open("wb") as file:
+    """Whole or not at all, and on the disk when this returns."""
+    with replacing(path) as file:
         torch.save(dict(content), file)
-        file.flush()
-        os.fsync(file.fileno())
-    part.replace(path)
-    sync_folder(path.parent)
-
-
-def sync_folder(folder: Path) -> None:
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

@@ -496,12 +496,15 @@ def test_faiss_finds_groups_far_apart(sentkit, rows):
         ),
         (
             ("-k", "2", "--centroids", "c.jsonl", "--on-error", "skip", "--rejects", "./c.jsonl"),
-            "c.jsonl: the rejects and the centroids",
+            "--centroids c.jsonl: --rejects writes there too",
         ),
-        (("-k", "2", "-o", "./c.jsonl", "--centroids", "c.jsonl"), "c.jsonl: the rows and the centroids"),
+        (
+            ("-k", "2", "-o", "./c.jsonl", "--centroids", "c.jsonl"),
+            "--centroids c.jsonl: -o writes there too",
+        ),
         (
             ("-k", "2", "-o", "c.jsonl", "--on-error", "skip", "--rejects", "./c.jsonl"),
-            "./c.jsonl: the rej",
+            "--rejects ./c.jsonl: -o writes there too",
         ),
         (("-k", "2", "--seed", "0..2"), "several --seed belong to"),
         (("-k", "2", "--seed", "x"), '--seed "x"'),
@@ -515,7 +518,7 @@ def test_faiss_finds_groups_far_apart(sentkit, rows):
         (("-k", "2", "--from-centroids", "c.jsonl"), "--from-centroids knows its clusters"),
         (("-k", "2", "--describe", "-o", "out.safetensors"), "out.safetensors: a vector file is for vectors"),
         (("-k", "2", "--centroids", "c.csv"), "c.csv: .csv is not written"),
-        (("-k", "2", "-o", "c.jsonl", "--centroids", "c.jsonl"), "c.jsonl: the rows and the centroids"),
+        (("-k", "2", "-o", "c.jsonl", "--centroids", "c.jsonl"), "--centroids c.jsonl: -o writes there too"),
     ],
 )
 def test_flags_that_do_not_go_together_are_wrong_usage(sentkit, flags, problem):

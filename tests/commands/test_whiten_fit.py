@@ -411,7 +411,7 @@ def test_no_input_is_overwritten(sentkit, many, command, kept, tmp_path):
     done = sentkit("whiten", *command.split(), "-f")
 
     assert done.code == 2
-    assert done.told[0].endswith(f"{command.split()[-1]}: is the output and an input too")
+    assert done.told[0].endswith(f"-o {command.split()[-1]}: would overwrite the input {kept}")
     assert (tmp_path / kept).read_bytes() == before
 
 

@@ -1,9 +1,7 @@
-"""Files opened: what "-" means, what a suffix means, and outputs that are whole or not there."""
+"""Inputs: what "-" means, and what a suffix means."""
 
-import gzip
 import io
 import os
-import stat
 import sys
 import threading
 from pathlib import Path
@@ -13,23 +11,14 @@ from typing import Any
 import pytest
 import zstandard
 
-from sentkit.errors import CannotCreateError, NoInputError, UnavailableError, UsageError
+from sentkit.errors import NoInputError, UnavailableError, UsageError
 from sentkit.formats import files
-from sentkit.formats.files import bare_suffix, open_input, open_output, refuse_existing
+from sentkit.formats.files import bare_suffix, open_input
 
 
 def read(path: str) -> bytes:
     with open_input(path) as file:
         return file.read()
-
-
-def write(
-    path: Path | str, content: bytes, *, force: bool = False, fails: type[BaseException] | None = None
-) -> None:
-    with open_output(str(path), force=force) as file:
-        file.write(content)
-        if fails is not None:
-            raise fails
 
 
 @pytest.mark.parametrize(
@@ -146,142 +135,3 @@ def test_a_hostile_kilobyte_of_zst_is_unpacked_piece_by_piece(
 
     assert size == 256 << 20
     assert max(held) <= 64 << 20
-
-
-# Outputs
-
-
-@pytest.mark.parametrize("name", ["a.jsonl", "a.jsonl.gz", "a.jsonl.zst"])
-def test_what_is_written_is_read_back(tmp_path: Path, name: str) -> None:
-    write(tmp_path / name, b'{"a":1}\n' * 1000)
-
-    assert read(str(tmp_path / name)) == b'{"a":1}\n' * 1000
-    assert [path.name for path in tmp_path.iterdir()] == [name]
-
-
-def test_a_packed_output_is_what_its_suffix_says(tmp_path: Path) -> None:
-    write(tmp_path / "a.gz", b"hello")
-    write(tmp_path / "a.zst", b"hello")
-
-    assert gzip.decompress((tmp_path / "a.gz").read_bytes()) == b"hello"
-    assert (
-        zstandard.ZstdDecompressor().decompressobj().decompress((tmp_path / "a.zst").read_bytes()) == b"hello"
-    )
-
-
-@pytest.mark.parametrize("suffix", [".gz", ".zst"])
-def test_a_packed_output_holds_no_time_and_no_name(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, suffix: str
-) -> None:
-    write(tmp_path / f"a{suffix}", b"hello")
-    monkeypatch.setattr("time.time", lambda: 1e9)
-    write(tmp_path / f"b{suffix}", b"hello")
-
-    assert (tmp_path / f"a{suffix}").read_bytes() == (tmp_path / f"b{suffix}").read_bytes()
-
-
-def test_the_header_of_gzip_says_no_name_and_no_time(tmp_path: Path) -> None:
-    """RFC 1952: the fourth byte is the flags, then come four bytes of time."""
-    write(tmp_path / "a.gz", b"hello")
-
-    assert (tmp_path / "a.gz").read_bytes()[3:8] == bytes(5)
-
-
-@pytest.mark.parametrize("name", ["a.jsonl", "a.jsonl.gz", "a.jsonl.zst"])
-def test_nothing_is_left_of_an_output_that_fails(tmp_path: Path, name: str) -> None:
-    with pytest.raises(KeyboardInterrupt):
-        write(tmp_path / name, b"half", fails=KeyboardInterrupt)
-
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_an_output_that_fails_leaves_the_old_one(tmp_path: Path) -> None:
-    (tmp_path / "a").write_bytes(b"old")
-
-    with pytest.raises(RuntimeError):
-        write(tmp_path / "a", b"new", force=True, fails=RuntimeError)
-
-    assert (tmp_path / "a").read_bytes() == b"old"
-
-
-def test_an_output_that_exists_is_refused_unless_forced(tmp_path: Path) -> None:
-    (tmp_path / "a").write_bytes(b"old")
-
-    with pytest.raises(CannotCreateError, match="a: exists already") as caught:
-        write(tmp_path / "a", b"new")
-
-    assert caught.value.advice == "use -f to overwrite it"
-    assert (tmp_path / "a").read_bytes() == b"old"
-    write(tmp_path / "a", b"new", force=True)
-    assert (tmp_path / "a").read_bytes() == b"new"
-
-
-def test_standard_output_always_exists_and_is_never_refused(capfdbinary: Any) -> None:
-    refuse_existing("-", force=False)
-    write("-", b"a\xff\n")
-
-    assert capfdbinary.readouterr().out == b"a\xff\n"
-
-
-def test_a_closed_standard_output_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "stdout", None)
-
-    with pytest.raises(CannotCreateError, match="standard output is closed"):
-        write("-", b"")
-
-
-@pytest.mark.parametrize("force", [False, True])
-def test_a_device_is_written_and_never_replaced(force: bool) -> None:
-    write("/dev/null", b"x", force=force)
-
-    assert stat.S_ISCHR(Path("/dev/null").stat().st_mode)
-    assert not Path("/dev/null.part").exists()
-
-
-def test_a_named_pipe_is_written_and_stays_one(tmp_path: Path) -> None:
-    os.mkfifo(tmp_path / "pipe")
-    found: list[bytes] = []
-    thread = threading.Thread(target=lambda: found.append((tmp_path / "pipe").read_bytes()))
-    thread.start()
-
-    write(tmp_path / "pipe", b"through")
-    thread.join()
-
-    assert found == [b"through"]
-    assert (tmp_path / "pipe").is_fifo()
-
-
-@pytest.mark.parametrize("force", [False, True])
-@pytest.mark.parametrize("path", ["nowhere/a", "file/a", "taken", "folder"])
-def test_an_output_that_cannot_be_made_is_told(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, path: str, force: bool
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    Path("file").touch()
-    Path("folder").mkdir()
-    Path("taken.part").mkdir()
-    before = sorted(tmp_path.rglob("*"))
-
-    with pytest.raises(CannotCreateError, match=rf"^{path}(\.part)?: "):
-        write(path, b"x", force=force)
-
-    assert sorted(tmp_path.rglob("*")) == before
-
-
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
-def test_an_output_without_permission_is_told(tmp_path: Path) -> None:
-    tmp_path.chmod(0o500)
-
-    with pytest.raises(CannotCreateError, match="Permission denied"):
-        write(tmp_path / "a", b"")
-
-
-def test_zst_output_without_its_library_leaves_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setitem(sys.modules, "zstandard", None)
-
-    with pytest.raises(UnavailableError):
-        write(tmp_path / "a.zst", b"")
-
-    assert list(tmp_path.iterdir()) == []

@@ -15,7 +15,7 @@ from pathlib import Path
 import torch
 
 from sentkit import cli
-from sentkit.formats import export
+from sentkit.formats import export, temporary
 from sentkit.training import dev, finish, state, trainer
 
 PLACES = {
@@ -29,7 +29,7 @@ PLACES = {
     "best": (state.Keeper, "save_best"),
     "weights": (finish, "write_weights"),
     "json": (export, "write_json"),
-    "publish": (Path, "rename"),
+    "publish": (temporary, "rename_folder"),
     "clean": (finish.shutil, "rmtree"),
 }
 

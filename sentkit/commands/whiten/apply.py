@@ -32,14 +32,15 @@ def apply(
     transform was fitted on are refused; so is a second application. What comes out
     is of no special length: cosines are taken as ever.
     """
-    from sentkit.formats.files import refuse_existing, refuse_input
+    from sentkit.formats.outputs import refuse_existing
     from sentkit.formats.vectors import VECTOR_FIELDS
     from sentkit.transforms.applying import apply_transform
 
     console = Console("whiten apply", quiet)
     refuse_existing(output, force=force)
-    refuse_input(output, [transform, *row_flags.paths])
-    with row_flags.open(console, known=VECTOR_FIELDS, output=output, force=force) as inputs:
+    with row_flags.open(
+        console, known=VECTOR_FIELDS, output=output, force=force, reads={"--transform": transform}
+    ) as inputs:
         rows = apply_transform(inputs, transform, output, encoding=vectors, force=force)
     if not rows:
         console.warn("no rows")

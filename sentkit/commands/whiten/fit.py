@@ -2,7 +2,7 @@
 
 import contextlib
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
@@ -104,7 +104,7 @@ def fit(
         "keep_width": keep_width or None,
     }
     refuse_idle(kind, {"dim": dim, "remove": remove, **descent})
-    check_made(output, row_flags.paths, force=force)
+    check_made(output, force=force)
     asked = Asked(dim, remove)
     with row_flags.open(console, known=VECTOR_FIELDS, output=output, force=force) as inputs:
         if kind == "ica":
@@ -146,19 +146,18 @@ def descent_of(given: Mapping[str, Any]) -> "Descent":
     return Descent(**{name: value for name, value in given.items() if value is not None})
 
 
-def check_made(path: str, inputs: Sequence[str], *, force: bool) -> None:
+def check_made(path: str, *, force: bool) -> None:
     """Refuse what cannot be written, before any work is done."""
-    from sentkit.formats.files import refuse_existing, refuse_input
+    from sentkit.formats.outputs import refuse_existing
     from sentkit.formats.store import SUFFIX, is_store
 
     if path != "-" and not is_store(path):
         raise UsageError(f"{path}: a transform is kept in a {SUFFIX} file")
     refuse_existing(path, force=force)
-    refuse_input(path, inputs)
 
 
 def write(fitted: "Fitted", path: str, console: Console, *, force: bool) -> None:
-    from sentkit.formats.files import open_output
+    from sentkit.formats.outputs import open_output
 
     with open_output(path, force=force) as out:
         fitted.write(out, path)

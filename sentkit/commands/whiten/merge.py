@@ -32,5 +32,6 @@ def merge(
     from sentkit.transforms.merging import merge_transforms
 
     console = Console("whiten merge", quiet, verbose)
-    check_made(output, transforms, force=force)
+    check_made(output, force=force)
+    options.check_paths(console, {"-o": output}, {"TRANSFORM": transforms})
     write(merge_transforms(transforms), output, console, force=force)

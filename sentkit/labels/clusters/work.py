@@ -7,7 +7,7 @@ import numpy as np
 
 from sentkit.digits import significant
 from sentkit.formats.convert import with_vectors
-from sentkit.formats.files import open_output
+from sentkit.formats.outputs import open_output
 from sentkit.formats.rows import Inputs
 from sentkit.formats.sinks import Members, open_sink, refuse_present, with_members
 from sentkit.formats.store import is_store
