@@ -2,6 +2,8 @@
 
 import functools
 import inspect
+import math
+import os
 import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -17,9 +19,12 @@ from sentkit.errors import UsageError
 if TYPE_CHECKING:
     from sentkit.formats.places import Paths
     from sentkit.formats.rows import Inputs
+    from sentkit.model.reading import Wishes
 
 RANGE = re.compile(r"(\d{1,9})(?:\.\.(\d{1,9}))?")
 MOST = 1000  # numbers of a range
+# OpenMP (torch, scikit-learn), the BLAS of numpy and of torch, and the tokenizers.
+THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "RAYON_NUM_THREADS")
 
 Files = Annotated[
     list[str] | None,
@@ -71,6 +76,14 @@ MaxLength = Annotated[
 Normalize = Annotated[bool, typer.Option("--normalize", help="Vectors of unit length.")]
 Dim = Annotated[int | None, typer.Option(min=1, metavar="N", help="Keep the first N numbers.")]
 Transform = Annotated[str | None, typer.Option(metavar="PATH", help="An affine file, applied last.")]
+Precision = Annotated[
+    Literal["auto", "fp32", "bf16"], typer.Option(help="auto: bf16 where the hardware is made for it.")
+]
+Device = Annotated[str, typer.Option(metavar="auto|cpu|cuda[:N]", help="Where the model runs.")]
+Threads = Annotated[
+    int | None,
+    typer.Option(min=1, metavar="N", help="CPU threads. [default: OMP_NUM_THREADS, else all cores]"),
+]
 Encoding = Annotated[
     Literal["list", "base64"],
     typer.Option("--vectors", envvar="SENTKIT_VECTORS", help="How vectors are written in JSONL."),
@@ -78,6 +91,10 @@ Encoding = Annotated[
 Metric = Annotated[
     Literal["cosine", "dot", "euclidean", "manhattan"],
     typer.Option(help="The two distances are made negative: larger is more alike."),
+]
+Threshold = Annotated[
+    float | None,
+    typer.Option(metavar="X", help="Only similarities of X or more; all of them, unless --top limits them."),
 ]
 Json = Annotated[bool, typer.Option("--json", help="JSON on a terminal too.")]
 Seed = Annotated[int, typer.Option("--seed", min=0, metavar="N", help="The seed of every random draw.")]
@@ -92,6 +109,18 @@ Verbose = Annotated[bool, typer.Option("-v", "--verbose", help="Say what is chos
 def as_table(output: str, *, json: bool) -> bool:
     """Whether a person reads what is written, and has not asked for JSON."""
     return output == "-" and not json and sys.stdout is not None and sys.stdout.isatty()
+
+
+def check_threshold(threshold: float | None, metric: str) -> None:
+    """Refuse a threshold that no similarity reaches, or that every similarity reaches."""
+    least, most = {"cosine": (-1.0, 1.0), "dot": (-math.inf, math.inf)}.get(metric, (-math.inf, 0.0))
+    if threshold is None or (math.isfinite(threshold) and least <= threshold <= most):
+        return
+    if metric == "cosine":
+        expected = "a number from -1 to 1"
+    else:
+        expected = "a finite number" if metric == "dot" else "0 or less: distances are made negative"
+    raise UsageError(f"--threshold {threshold:g}: expected {expected}")
 
 
 def numbers(flag: str, text: str) -> list[int]:
@@ -199,6 +228,40 @@ class RowFlags(StreamFlags):
         return self.open_files(
             console, self.paths, known=known, output=output, force=force, reads=reads, writes=writes
         )
+
+
+@dataclass(frozen=True)
+class ReadingFlags:
+    """How a model reads texts; where a flag is not given, the checkpoint decides."""
+
+    readout: Readout = None
+    template: Template = None
+    full_stop: FullStop = None
+    prompt: Prompt = None
+    max_length: MaxLength = None
+    normalize: Normalize = False
+    dim: Dim = None
+    transform: Transform = None
+
+    def wishes(self) -> "Wishes":
+        from sentkit.model.reading import Wishes
+
+        return Wishes(*(getattr(self, each.name) for each in fields(self)))
+
+
+@dataclass(frozen=True)
+class MachineFlags:
+    """Where a model runs, and in which number format."""
+
+    precision: Precision = "auto"
+    device: Device = "auto"
+    threads: Threads = None
+
+
+def limit_threads(threads: int | None) -> None:
+    """Call this before numpy, torch or a tokenizer is imported: they read the environment only once."""
+    if threads is not None:
+        os.environ.update(dict.fromkeys(THREAD_VARIABLES, str(threads)))
 
 
 def expand_flags(command: Callable[..., None]) -> Callable[..., None]:

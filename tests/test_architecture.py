@@ -18,7 +18,7 @@ MAY_IMPORT = {
     "errors": set(),
     "digits": set(),
     "console": {"digits", "errors"},
-    "options": {"errors", "console", "formats"},
+    "options": {"errors", "console", "formats", "model"},
     "formats": {"digits", "errors"},
     "transforms": {"digits", "errors", "formats"},
     "metrics": {"digits", "errors", "formats", "transforms"},

@@ -19,21 +19,11 @@ if TYPE_CHECKING:
 def encode(
     *,
     model: options.Model = "nano",
-    readout: options.Readout = None,
-    template: options.Template = None,
-    full_stop: options.FullStop = None,
-    prompt: options.Prompt = None,
-    max_length: options.MaxLength = None,
+    reading: options.ReadingFlags,
     on_truncate: Annotated[
         Literal["warn", "error"], typer.Option(help="A text that is cut is counted, or is a bad row.")
     ] = "warn",
-    normalize: options.Normalize = False,
-    dim: options.Dim = None,
-    transform: options.Transform = None,
-    precision: Annotated[
-        Literal["auto", "fp32", "bf16"], typer.Option(help="auto: bf16 where the hardware is made for it.")
-    ] = "auto",
-    device: Annotated[str, typer.Option(metavar="auto|cpu|cuda[:N]", help="Where the model runs.")] = "auto",
+    machine: options.MachineFlags,
     batch_tokens: Annotated[
         int | None, typer.Option(min=1, metavar="N", help="Tokens computed at once. [default: by device]")
     ] = None,
@@ -82,17 +72,16 @@ def encode(
     likewise. What has no vector is left out and counted; a text without any known
     word gets zeros. words:binary takes the words and runs of marks in lower case.
     """
+    options.limit_threads(machine.threads)
     from sentkit.formats.kinds import FIELDS, TextParser
     from sentkit.formats.sinks import open_sinks, output_paths
     from sentkit.formats.store import read_rows
     from sentkit.model import find_encoder
-    from sentkit.model.reading import Wishes
     from sentkit.model.stream import Tally, encode_windows
 
     console = Console("encode", quiet, verbose)
     reports, tally = Progress(console, progress), Tally()
-    wishes = Wishes(readout, template, full_stop, prompt, max_length, normalize, dim, transform)
-    found = find_encoder(model, wishes, device=device, precision=precision)
+    found = find_encoder(model, reading.wishes(), device=machine.device, precision=machine.precision)
     opening_words(found.name, found.notes, console)
     paths = output_paths(output, found.readouts, force=force or dry_run)
     with row_flags.open(
@@ -100,7 +89,7 @@ def encode(
         known=FIELDS,
         output=output,
         force=force,
-        reads={"-m": options.model_path(model), "--transform": transform},
+        reads={"-m": options.model_path(model), "--transform": reading.transform},
         writes={"-o": paths},
     ) as inputs:
         texts, refuse = TextParser(inputs.fields), on_truncate == "error"

@@ -1,8 +1,9 @@
 """`sentkit score`: how alike vectors are, and how well that agrees with people."""
 
 import math
-from collections.abc import Iterable
-from itertools import chain
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from itertools import chain, takewhile
 from typing import TYPE_CHECKING, Annotated, BinaryIO, Literal
 
 import typer
@@ -16,6 +17,9 @@ if TYPE_CHECKING:
     from sentkit.formats.vectors import VectorRow
     from sentkit.metrics.judged import Question
     from sentkit.metrics.records import Record
+
+TOP = 10  # pairs, where nothing says how many
+PAGE = 1000  # lines of a table
 
 
 def score(
@@ -41,6 +45,7 @@ def score(
     top: Annotated[
         int | None, typer.Option(min=1, metavar="K", help="Of sentences: the K closest pairs. [default: 10]")
     ] = None,
+    threshold: options.Threshold = None,
     matrix: Annotated[
         bool, typer.Option("--matrix", help="Of up to 20000 sentences: all similarities.")
     ] = False,
@@ -64,12 +69,17 @@ def score(
       sentkit score a.safetensors b.safetensors --gold score --group topic
       sentkit score new.jsonl --gold score --baseline old.jsonl --fail-under 80
       sentkit encode titles.txt | sentkit score --top 5
+      sentkit encode titles.txt | sentkit score --threshold 0.9
 
     Pairs get "similarity", and lose their vectors. With --gold, one report for
     each FILE: the number of pairs, Spearman's and Pearson's correlation x 100,
     with 95 % intervals from 1000 resamples (by Fisher's z above 50,000 pairs), as a
-    table on a terminal and else as a JSON object a line. Sentences: the closest
-    pairs among them, all vectors held in memory.
+    table on a terminal and else as a JSON object a line.
+
+    Sentences: the closest pairs among them, the best first, ties in the order of the
+    rows. With --threshold all pairs that reach it, in the order of the rows; with
+    --top too, the K closest of these, the best first. All vectors are held in
+    memory, the pairs are not. The float64 similarity is compared, before rounding.
     """
     from sentkit.formats.outputs import open_output
     from sentkit.formats.vectors import VECTOR_FIELDS
@@ -77,10 +87,12 @@ def score(
 
     console = Console("score", quiet)
     check_finite(fail_under)
+    options.check_threshold(threshold, metric)
     only("--gold", gold, {"--group": group, "--baseline": baseline, "--fail-under": fail_under})
     if aggregate != "all" and group is None:
         raise UsageError(f"--aggregate {aggregate} needs --group")
-    check_form(output, report=gold is not None, rows=[matrix, top, keep_vectors], replace=replace)
+    closest = Closest(metric, top, threshold)
+    check_form(output, report=gold is not None, rows=[matrix, closest.wanted, keep_vectors], replace=replace)
     as_table = options.as_table(output, json=json)
     with (
         row_flags.open(
@@ -98,8 +110,7 @@ def score(
                 inputs,
                 out,
                 console,
-                metric,
-                top=top,
+                closest,
                 whole=matrix,
                 keep=keep_vectors,
                 replace=replace,
@@ -108,6 +119,28 @@ def score(
             records = []
     if records and (problem := under(records, fail_under)):
         raise AnswerIsNo(problem)
+
+
+@dataclass(frozen=True, slots=True)
+class Closest:
+    """Which pairs of sentences are wanted."""
+
+    metric: str
+    top: int | None
+    threshold: float | None
+
+    @property
+    def wanted(self) -> bool:
+        return self.top is not None or self.threshold is not None
+
+    def find(self, rows: Iterable["VectorRow"], text: str) -> Iterator["Record"]:
+        from sentkit.metrics.sentences import closest, reaching
+
+        if self.threshold is not None and self.top is None:
+            return reaching(rows, threshold=self.threshold, metric=self.metric, text=text)
+        found = closest(rows, top=self.top or TOP, metric=self.metric, text=text)
+        least = -math.inf if self.threshold is None else self.threshold
+        return takewhile(lambda pair: pair["similarity"] >= least, found)
 
 
 def only(flag: str, given: object, dependents: dict[str, object]) -> None:
@@ -122,10 +155,10 @@ def check_form(output: str, *, report: bool, rows: list[object], replace: bool) 
 
     if report and (any(rows) or replace):
         raise UsageError(
-            "--gold makes a report; --matrix, --top, --keep-vectors and --replace belong to rows"
+            "--gold makes a report; --matrix, --top, --threshold, --keep-vectors and --replace belong to rows"
         )
     if sum(map(bool, rows)) > 1:
-        raise UsageError("--matrix, --top and --keep-vectors are three forms of output: take one")
+        raise UsageError("--matrix, --top (or --threshold) and --keep-vectors are three outputs: choose one")
     check_rows_output(output)
 
 
@@ -133,9 +166,8 @@ def score_rows(
     inputs: "Inputs",
     out: BinaryIO,
     console: Console,
-    metric: str,
+    closest: "Closest",
     *,
-    top: int | None,
     whole: bool,
     keep: bool,
     replace: bool,
@@ -151,23 +183,19 @@ def score_rows(
         console.warn("no rows")
         return
     rows = chain([first], rows)
-    if len(first.vectors) == 2 and not (top or whole):
-        score_pairs(rows, out, metric, emb=reader.emb, keep=keep, replace=replace)
+    if len(first.vectors) == 2 and not (closest.wanted or whole):
+        score_pairs(rows, out, closest.metric, emb=reader.emb, keep=keep, replace=replace)
     elif len(first.vectors) == 2:
-        raise first.row.error("--top and --matrix are for sentences, and this row holds a pair")
+        raise first.row.error("--top, --threshold and --matrix are for sentences, and this row holds a pair")
     elif len(first.vectors) != 1:
         raise first.row.error("this row is a triplet; score reads pairs and sentences")
     elif keep:
         raise first.row.error("--keep-vectors is for pairs, and this row holds one sentence")
     elif whole:
-        write_matrix(rows, out, metric, replace=replace)
+        write_matrix(rows, out, closest.metric, replace=replace)
     else:
-        from sentkit.metrics.sentences import closest
-
-        text = inputs.fields.get("text", "text")
-        show_closest(
-            list(closest(rows, top=top or 10, metric=metric, text=text)), out, metric, as_table=as_table
-        )
+        found = closest.find(rows, inputs.fields.get("text", "text"))
+        show_closest(found, out, closest.metric, as_table=as_table)
 
 
 def score_pairs(
@@ -196,15 +224,18 @@ def write_matrix(rows: Iterable["VectorRow"], out: BinaryIO, metric: str, *, rep
         out.write(with_members(row, [(b"similarities", as_list(similarities))], replace=replace) + b"\n")
 
 
-def show_closest(found: "list[Record]", out: BinaryIO, metric: str, *, as_table: bool) -> None:
+def show_closest(found: Iterable["Record"], out: BinaryIO, metric: str, *, as_table: bool) -> None:
+    """One line for each pair; a long table has its header again after every `PAGE` lines."""
+    from sentkit.formats.blocks import blocks
     from sentkit.formats.jsonfiles import json_line
 
     if not as_table:
         out.writelines(json_line(each) for each in found)
         return
     texts = ("text_a", "text_b")
-    rows = [[f"{each['similarity']:.4f}", *(each.get(name, "") for name in texts)] for each in found]
-    print_table([metric, *texts], rows, names=texts)
+    for page in blocks(found, PAGE):
+        rows = [[f"{each['similarity']:.4f}", *(each.get(name, "") for name in texts)] for each in page]
+        print_table([metric, *texts], rows, names=texts)
 
 
 def reports(inputs: "Inputs", question: "Question", baseline: str | None, console: Console) -> "list[Record]":

@@ -1,5 +1,6 @@
 """`sentkit search`: the rows of a corpus that are most like each query."""
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, BinaryIO
 
 import typer
@@ -9,17 +10,29 @@ from sentkit.console import Console, print_table
 from sentkit.errors import UsageError
 
 if TYPE_CHECKING:
-    from sentkit.metrics.queries import AnsweredQueries
+    from sentkit.metrics.queries import AnsweredQueries, Asked
     from sentkit.metrics.records import Record
+    from sentkit.model.queries import EncodedTexts
 
+TOP = 10  # hits, where nothing says how many
+UNSAID = (None, False, "auto", "fail")  # values of flags that were not given
 OWN = ("row", "similarity")  # the members of every hit
 
 
 def search(
     *,
+    texts: Annotated[
+        list[str] | None, typer.Argument(metavar="[TEXT]...", help="Queries, each encoded with MODEL.")
+    ] = None,
     corpus: Annotated[str, typer.Option(metavar="FILE", help="Rows with a vector, all held in memory.")],
-    queries: Annotated[str, typer.Option(metavar="FILE", help="Rows with a vector; '-' is stdin.")] = "-",
-    top: Annotated[int, typer.Option(min=1, metavar="K", help="Hits for each query.")] = 10,
+    queries: Annotated[
+        str | None,
+        typer.Option(metavar="FILE", help="Rows with a vector; '-' is stdin. [default: -, without TEXT]"),
+    ] = None,
+    top: Annotated[
+        int | None, typer.Option(min=1, metavar="K", help="Hits for each query, at most. [default: 10]")
+    ] = None,
+    threshold: options.Threshold = None,
     metric: options.Metric = "cosine",
     show: Annotated[
         list[str] | None,
@@ -39,6 +52,17 @@ def search(
     force: options.Force = False,
     replace: options.Replace = False,
     row_flags: options.StreamFlags,
+    model: Annotated[
+        str | None,
+        typer.Option(
+            "-m",
+            "--model",
+            metavar="MODEL",
+            help="For TEXT: as for encode. [default: what the corpus records, else nano]",
+        ),
+    ] = None,
+    reading: options.ReadingFlags,
+    machine: options.MachineFlags,
     quiet: options.Quiet = False,
 ) -> None:
     """Find the rows of a corpus that are most like each query.
@@ -46,68 +70,138 @@ def search(
     \b
     Examples:
       echo a dog | sentkit encode | sentkit search --corpus titles.safetensors
+      sentkit search "a dog" "a cat" --corpus titles.safetensors
       sentkit search --queries q.jsonl --corpus titles.safetensors --top 3
       sentkit search --queries q.jsonl --corpus titles.safetensors --gold text
 
     Each query loses its vector and gets "hits": of the K rows most like it, the
     best first, the number in the corpus (from 1), the similarity, and its "text" or
-    "entry". Nothing is approximate, and ties are in the order of the rows. Queries
-    and corpus must be of one space, or the queries trained into that of the corpus.
-    --from is of the queries: how the corpus is read, its suffix says. --field is of
-    both, but --show and --gold name members as the rows themselves do.
+    "entry". With --threshold and no --top all rows that reach it. Nothing is
+    approximate, and ties are in the order of the rows. Queries and corpus must be
+    of one space, or the queries trained into that of the corpus. --from is of the
+    queries: how the corpus is read, its suffix says. --field is of both, but --show
+    and --gold name members as the rows themselves do.
+
+    Each TEXT is one query, as if it had come through "sentkit encode". It is never
+    the name of a file: these are for --queries. A TEXT that begins with a dash
+    stands after "--". Without -m, the model and how it reads are those that the
+    metadata of the corpus, a vector file, records; flags change single values. With
+    -m, it reads as it declares and as the flags state. The prompt of the corpus is
+    used with a warning, as some models want another one for queries.
 
     With --gold one report: n, absent (queries whose answer the corpus does not
     hold, which count as not found), hit rates at 1, 3, 10 and K and the mean
     reciprocal rank within K, x 100, and the median rank, null if beyond K.
     """
+    options.limit_threads(machine.threads)
     from sentkit.formats.files import check_input
     from sentkit.formats.outputs import open_output
-    from sentkit.formats.vectors import VECTOR_FIELDS
-    from sentkit.metrics.queries import AnsweredQueries
+    from sentkit.formats.vectors import VECTOR_FIELDS, VectorReader
+    from sentkit.metrics.queries import AnsweredQueries, Asked
     from sentkit.metrics.retrieval import report
 
     console = Console("search", quiet)
-    check_form(corpus, queries, output, show=show or [], gold=gold, replace=replace)
+    options.check_threshold(threshold, metric)
+    asked = Asked(metric, TOP if top is None is threshold else top, threshold, show or [], gold)
+    paths = [] if texts else [queries or "-"]
+    check_form(corpus, paths, output, asked, replace=replace)
+    check_text_flags(texts, queries, row_flags, {"model": model}, reading, machine)
     check_input(corpus)
+    encoded = encode_texts(texts, model, corpus, reading, machine, console) if texts else None
+    weights = options.model_path(encoded.model.name) if encoded else None
     with (
         row_flags.open_files(
             console,
-            [queries],
+            paths,
             known=(*VECTOR_FIELDS, "entry"),
             output=output,
             force=force,
-            reads={"--corpus": corpus},
+            reads={"--corpus": corpus, "-m": weights, "--transform": reading.transform},
         ) as inputs,
         open_output(output, force=force) as out,
     ):
-        asked = AnsweredQueries(inputs, corpus, top=top, metric=metric, show=show or [], gold=gold)
+        source = paths[0] if paths else "TEXT"
+        found = AnsweredQueries(
+            encoded or VectorReader(inputs), corpus, asked, fields=inputs.fields, source=source
+        )
         as_table = options.as_table(output, json=json)
         if gold is not None:
-            show_report(report(asked), out, as_table=as_table)
+            show_report(report(found), out, as_table=as_table)
         elif as_table:
-            show_hits(asked)
+            show_hits(found)
         else:
-            write_hits(asked, out, replace=replace)
-    if not asked.count:
+            write_hits(found, out, replace=replace)
+    for remark in encoded.remarks if encoded else ():
+        console.warn(remark)
+    if not found.count:
         console.warn("no rows")
 
 
-def check_form(
-    corpus: str, queries: str, output: str, *, show: list[str], gold: str | None, replace: bool
-) -> None:
+def check_form(corpus: str, queries: list[str], output: str, asked: "Asked", *, replace: bool) -> None:
     """One form of output, and two inputs."""
     from sentkit.formats.sinks import check_rows_output
 
-    if corpus == queries == "-":
+    gold, show = asked.gold, asked.show
+    if corpus == "-" and "-" in queries:
         raise UsageError("--queries and --corpus cannot both be standard input")
-    if gold is not None and (show or replace):
-        raise UsageError("--gold makes a report; --show and --replace belong to rows")
+    if gold is not None and (show or replace or asked.threshold is not None):
+        raise UsageError("--gold makes a report; --show, --threshold and --replace belong to rows")
     if gold is not None and not all(gold.split("=", 1)):
         raise UsageError(f'--gold "{gold}": expected a name, or NAME=THEIRS')
     own = next((name for name in show if name in OWN), None)
     if own:
         raise UsageError(f'--show {own}: a hit has a member "{own}" of its own')
     check_rows_output(output)
+
+
+def check_text_flags(
+    texts: list[str] | None, queries: str | None, row_flags: options.StreamFlags, *of_texts: object
+) -> None:
+    """With TEXT there is no file of queries; without it no model runs."""
+    if texts and queries is not None:
+        raise UsageError("TEXT and --queries are both queries: choose one")
+    of_files = {"from": row_flags.from_, "on-error": row_flags.on_error, "rejects": row_flags.rejects}
+    for name, value in of_files.items():
+        if texts and value not in UNSAID:
+            raise UsageError(f"--{name} belongs to --queries, not to TEXT")
+    for flags in of_texts:
+        for name, value in (flags if isinstance(flags, dict) else vars(flags)).items():
+            if not texts and value not in UNSAID and name != "threads":
+                raise UsageError(f"--{name.replace('_', '-')} belongs to a query TEXT")
+
+
+def encode_texts(
+    texts: list[str],
+    model: str | None,
+    corpus: str,
+    reading: options.ReadingFlags,
+    machine: options.MachineFlags,
+    console: Console,
+) -> "EncodedTexts":
+    """The queries as rows with vectors; the weights are not loaded yet."""
+    from sentkit.formats.store import Store, is_store
+    from sentkit.model.queries import EncodedTexts, Recorded, find_query_encoder
+
+    recorded = Recorded(corpus, Store(corpus).spec if is_store(corpus) else {})
+    found = find_query_encoder(
+        model, reading.wishes(), recorded, device=machine.device, precision=machine.precision
+    )
+    console.note(f"loading {found.name}")
+    for note in found.notes:
+        console.warn(note)
+    if model is None and reading.prompt is None and recorded.prompt:
+        console.warn(f'TEXT gets the prompt of the corpus, "{recorded.prompt}" (--prompt changes it)')
+    for text in texts:
+        if is_file(text):
+            console.warn(f'"{text}" is a query text; files are for --queries')
+    return EncodedTexts(texts, found)
+
+
+def is_file(text: str) -> bool:
+    try:
+        return Path(text).is_file()
+    except (OSError, ValueError):  # too long, or a NUL byte: no name
+        return False
 
 
 def write_hits(search: "AnsweredQueries", out: BinaryIO, *, replace: bool) -> None:

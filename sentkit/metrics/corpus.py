@@ -36,6 +36,7 @@ class Corpus:
     emb: str | None
     vectors: NDArray[np.float32]  # (n, d)
     members: Sequence[bytes]  # what a hit shows of each row, as the inside of a JSON object
+    origin: str | None = None  # how its vectors were encoded, as far as its file records it
 
     def hit(self, row: int, similarity: float) -> bytes:
         """The row, counted from 0, as a hit."""
@@ -49,7 +50,8 @@ class Corpus:
         else:
             fit = space_of(self.emb) in (space_of(emb), lands_in(emb))
         if not fit:
-            raise query.row.error(f"vectors are {shown(emb)}, those of {self.path} are {shown(self.emb)}")
+            problem = f"vectors are {shown(emb)}, those of {self.path} are {shown(self.emb)}"
+            raise query.row.error(problem, advice=self.origin)
         width, wanted = query.vectors.shape[1], self.vectors.shape[1]
         if width != wanted:
             raise query.row.error(f"vectors of {width} numbers, those of {self.path} have {wanted}")
@@ -71,8 +73,25 @@ def read_corpus(inputs: Inputs, show: Sequence[str], answers: Answers | None = N
         raise DataError("no rows", source=path)
     if unseen:
         raise DataError(f'no row has "{min(unseen)}"', source=path)
-    flat = Store(path).mapped() if is_store(path) else np.frombuffer(vectors, "<f4")
-    return Corpus(path, reader.emb, flat.reshape(len(members), reader.width), members)
+    if not is_store(path):
+        flat = np.frombuffer(vectors, "<f4")
+        return Corpus(path, reader.emb, flat.reshape(len(members), reader.width), members)
+    store = Store(path)
+    flat = store.mapped()
+    return Corpus(path, reader.emb, flat.reshape(len(members), reader.width), members, origin_of(store))
+
+
+def origin_of(store: Store) -> str | None:
+    """The flags of `encode` that made a vector file, for advice; steps are named as labels name them."""
+    if not isinstance(store.spec.get("model"), str):
+        return None
+    flags = [f"-m {store.spec['model']}"]
+    if isinstance(store.spec.get("readout"), str):
+        flags.append(f"--readout {store.spec['readout']}")
+    steps = store.spec.get("steps")
+    if isinstance(steps, list) and steps:
+        flags.append("and the steps " + " ".join(str(step).rpartition(":")[0] for step in steps))
+    return f"the corpus was encoded with {' '.join(flags)}"
 
 
 def expect_one(row: VectorRow) -> VectorRow:

@@ -11,16 +11,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sentkit.metrics.candidates import CANDIDATES, MAGNITUDES, ROUNDING, Places, Rows, exact, lengths
+from sentkit.metrics.search import Searcher
 from sentkit.metrics.similarity import BLOCKS
 
 HIGH, WIDE = 2048, 512  # rows and columns of a block: the rows are prepared once for many blocks of columns
+SEARCHED = 1024  # rows of `pairs_reaching` that are compared at once with all later rows
 MATRIX_BLOCK = 4_194_304  # elements of a block of the matrix
 CEILING = {"cosine": 1.0, "dot": math.inf, "euclidean": 0.0, "manhattan": 0.0}  # no pair is more alike
 
 
 @dataclass(frozen=True, slots=True)
 class ClosestPairs:
-    """Row numbers left < right, the most alike first, ties in the order of (left, right)."""
+    """Row numbers left < right; from `closest_pairs` the most alike first, ties in the order of the rows."""
 
     left: Places  # (k,)
     right: Places  # (k,)
@@ -71,9 +73,8 @@ def _settled(best: ClosestPairs, row: int, column: int, *, count: int, ceiling: 
 def closest_pairs(vectors: Rows, top: int, metric: str = "cosine") -> ClosestPairs:
     """The `top` pairs of rows most alike, or all if there are fewer, in the memory of a block and the result.
 
-    A block only nominates, by a threshold that rises as better pairs are found. Who enters is decided by the
-    exact similarity: a product of matrices rounds equal pairs differently from place to place, and ties would
-    be noise.
+    A block only selects candidates, by a threshold that rises as better pairs are found. The exact similarity
+    decides: a product of matrices rounds equal pairs differently from place to place, so ties would be noise.
     """
     best = ClosestPairs(np.empty(0, np.intp), np.empty(0, np.intp), np.empty(0))
     if top < 1:
@@ -95,6 +96,19 @@ def closest_pairs(vectors: Rows, top: int, metric: str = "cosine") -> ClosestPai
             found = ClosestPairs(left, right, exact(metric, vectors, vectors, (left, right)))
             best = _merged(best, found, top)
     return best
+
+
+def pairs_reaching(vectors: Rows, threshold: float, metric: str = "cosine") -> Iterator[ClosestPairs]:
+    """All pairs of rows at least this similar, in the order of (left, right).
+
+    The pairs come a few rows at a time, so memory does not grow with their number.
+    """
+    for start in range(0, len(vectors), SEARCHED):
+        searcher = Searcher(vectors[start:], metric)  # pairs of earlier rows are found already
+        for place, found in enumerate(searcher.reaching(vectors[start : start + SEARCHED], threshold)):
+            later = found.rows > place
+            right = found.rows[later] + start
+            yield ClosestPairs(np.full_like(right, start + place), right, found.similarities[later])
 
 
 def matrix_rows(vectors: Rows, metric: str = "cosine") -> Iterator[Rows]:

@@ -1,16 +1,21 @@
 """A search from rows to rows: each query with the rows of the corpus that are most like it."""
 
-from collections.abc import Iterator, Sequence
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Protocol, TypeVar
 
 import numpy as np
 import orjson
+from numpy.typing import NDArray
 
 from sentkit.formats.blocks import growing
 from sentkit.formats.rows import Inputs, Row
-from sentkit.formats.vectors import VectorReader, VectorRow, without_vectors
+from sentkit.formats.vectors import VectorRow, without_vectors
 from sentkit.metrics.corpus import NAMING, Answers, answer, expect_one, read_corpus
-from sentkit.metrics.search import Nearest, Searcher
+from sentkit.metrics.search import Searcher
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,17 +24,36 @@ class Found:
     hits: list[tuple[int, float]]  # rows of the corpus, from 0, and their similarities; the best first
 
 
+class Queries(Protocol):
+    """Rows with one vector each: read from files, or made from texts."""
+
+    emb: str | None  # known once the first is read
+
+    def read(self, then: Callable[[VectorRow], T]) -> Iterator[T]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """Which rows of the corpus are hits, and what is shown of them."""
+
+    metric: str = "cosine"
+    top: int | None = None  # None: all that reach the threshold
+    threshold: float | None = None
+    show: Sequence[str] = ()
+    gold: str | None = None
+
+
 class AnsweredQueries:
     """A corpus, read at once, and a stream of queries, answered when iterated."""
 
     def __init__(
-        self, inputs: Inputs, corpus: str, *, top: int, metric: str, show: Sequence[str], gold: str | None
+        self, queries: Queries, corpus: str, asked: Asked, *, fields: Mapping[str, str], source: str
     ) -> None:
-        self.top, self.metric, self.show, self.fields = top, metric, show, inputs.fields
-        self.gold, _, theirs = (gold or "").partition("=")
+        self.queries, self.asked, self.fields, self.source = queries, asked, fields, source
+        self.metric, self.show = asked.metric, asked.show
+        self.gold, _, theirs = (asked.gold or "").partition("=")
         self.answers = Answers(theirs or self.gold) if self.gold else None
-        self.corpus = read_corpus(Inputs([corpus], fields=inputs.fields), show, self.answers)
-        self.queries = VectorReader(inputs)
+        self.corpus = read_corpus(Inputs([corpus], fields=fields), self.show, self.answers)
         self.count = 0  # queries answered
 
     def __iter__(self) -> Iterator[Found]:
@@ -39,17 +63,32 @@ class AnsweredQueries:
     def windows(self) -> Iterator[Iterator[Found]]:
         """Those that are answered at once, each to be taken before the next; few at first."""
         searcher = Searcher(self.corpus.vectors, self.metric)
-        for block in growing(self.queries.read(self._take), searcher.at_once(self.top)):
+        for block in growing(self.queries.read(self._take), searcher.at_once(self.asked.top or 1)):
             if not self.count:
                 self.corpus.check(block[0], self.queries.emb)
-            found = searcher.nearest(np.concatenate([row.vectors for row in block]), self.top)
-            yield self._answered(block, found)
+            yield self._answered(block, searcher)
 
-    def _answered(self, block: Sequence[VectorRow], found: Nearest) -> Iterator[Found]:
-        lists = zip(block, found.rows.tolist(), found.similarities.tolist(), strict=True)
-        for row, rows, similarities in lists:
+    def _answered(self, block: Sequence[VectorRow], searcher: Searcher) -> Iterator[Found]:
+        for row, hits in zip(block, self._hits(block, searcher), strict=True):
             self.count += 1
-            yield Found(row.row, list(zip(rows, similarities, strict=True)))
+            yield Found(row.row, hits)
+
+    def _hits(self, block: Sequence[VectorRow], searcher: Searcher) -> Iterator[list[tuple[int, float]]]:
+        """Of each query, the best first, ties in the order of the rows."""
+        vectors, top, threshold = (
+            np.concatenate([row.vectors for row in block]),
+            self.asked.top,
+            self.asked.threshold,
+        )
+        if top is None:
+            for reached in searcher.reaching(vectors, -math.inf if threshold is None else threshold):
+                order = np.argsort(-reached.similarities, kind="stable")
+                yield pairs(reached.rows[order], reached.similarities[order])
+            return
+        nearest = searcher.nearest(vectors, top)
+        for rows, similarities in zip(nearest.rows, nearest.similarities, strict=True):
+            enough = len(rows) if threshold is None else np.count_nonzero(similarities >= threshold)
+            yield pairs(rows[:enough], similarities[:enough])
 
     def _take(self, row: VectorRow) -> VectorRow:
         expect_one(row)
@@ -59,7 +98,7 @@ class AnsweredQueries:
 
     def called(self, query: Row) -> str:
         """What a person knows the last query by: its text, its entry, or its number."""
-        names = (self.fields.get(name, name) for name in NAMING)
+        names = (*(self.fields.get(name, name) for name in NAMING), *NAMING)
         return next((str(query.values[name]) for name in names if name in query.values), f"row {self.count}")
 
     def cells(self, row: int) -> list[str]:
@@ -68,3 +107,7 @@ class AnsweredQueries:
         if self.show:
             return [str(members.get(name, "")) for name in self.show]
         return [str(next(iter(members.values()), f"row {row + 1}"))]
+
+
+def pairs(rows: NDArray[np.intp], similarities: NDArray[np.float64]) -> list[tuple[int, float]]:
+    return list(zip(rows.tolist(), similarities.tolist(), strict=True))

@@ -24,16 +24,18 @@ class Retrieved:
 
 def report(search: AnsweredQueries) -> Record:
     """All queries asked, and how well they were answered."""
+    top = search.asked.top
+    assert top is not None, "a report on the K best hits"
     found = retrieved(search)
     if not len(found.ranks):
-        raise DataError("no rows", source=search.queries.inputs.paths[0])
+        raise DataError("no rows", source=search.source)
     return {
-        "queries": readable(search.queries.inputs.paths[0]),
+        "queries": readable(search.source),
         "corpus": readable(search.corpus.path),
         "encoder": search.queries.emb,
         "metric": search.metric,
-        "top": search.top,
-        **rates(found, search.top),
+        "top": top,
+        **rates(found, top),
     }
 
 

@@ -1,4 +1,4 @@
-"""The rows of a corpus most like each query: exact, and the same from blocks of any size.
+"""The rows of a corpus most like each query, or at least as similar as a threshold; exact for any block size.
 
 Letters in shapes: n rows of the corpus, d dimensions, b queries, w corpus rows of a block, k rows found for
 each query.
@@ -6,6 +6,7 @@ each query.
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,6 +27,14 @@ class Nearest:
     similarities: Wide  # (b, k)
 
 
+@dataclass(frozen=True, slots=True)
+class Reached:
+    """The rows of the corpus that reach a threshold for one query."""
+
+    rows: Places  # (k,)
+    similarities: Wide  # (k,)
+
+
 class Searcher:
     """A corpus and a metric; the vectors are held as they are, and nothing else of their size."""
 
@@ -43,12 +52,56 @@ class Searcher:
         nominees = Nominees(self, queries, top)
         if not nominees.wanted:
             return Nearest(np.empty((len(queries), top), np.intp), np.empty((len(queries), top)))
-        products = self.metric in ("cosine", "dot")
-        blocks = self._product_blocks(queries) if products else self._other_blocks(queries)
-        with np.errstate(over="ignore"):  # a distance beyond float32 is told by the exact similarity
-            for start, block in blocks:
+        with np.errstate(over="ignore"):  # the exact similarity decides beyond float32
+            for start, block in self._blocks(queries):
                 nominees.add(block, start)
         return nominees.decided()
+
+    def reaching(self, queries: Rows, threshold: float) -> Iterator["Reached"]:
+        """For each query the rows at least this similar, in the order of the rows.
+
+        Every row may reach the threshold, so the candidates of a block of queries are limited: if there are
+        more, the block is halved and searched again, down to one query.
+        """
+        found = self._candidates(queries, threshold, NOMINEES if len(queries) > 1 else None)
+        if found is None:
+            middle = len(queries) // 2
+            yield from self.reaching(queries[:middle], threshold)
+            yield from self.reaching(queries[middle:], threshold)
+            return
+        query, row = found
+        similarities = exact(self.metric, queries, self.corpus, (query, row))
+        order = np.argsort(query, kind="stable")  # within a query the rows are in order already
+        order = order[similarities[order] >= threshold]
+        query, row, similarities = query[order], row[order], similarities[order]
+        ends = np.searchsorted(query, np.arange(len(queries) + 1))
+        for start, end in pairwise(ends.tolist()):
+            yield Reached(row[start:end], similarities[start:end])
+
+    def _candidates(self, queries: Rows, threshold: float, limit: int | None) -> tuple[Places, Places] | None:
+        """Queries and rows that may reach the threshold, as far as the blocks can tell; None if too many."""
+        floors = self._floors(queries, threshold)
+        parts: list[tuple[Places, Places]] = []
+        count = 0
+        with np.errstate(over="ignore"):
+            for start, block in self._blocks(queries):
+                query, column = np.divmod(np.flatnonzero(block >= floors[:, None]), block.shape[1])
+                parts.append((query, column + start))
+                count += len(query)
+                if limit is not None and count > limit:
+                    return None
+        queries_of, rows_of = zip(*parts, strict=True) if parts else ((), ())
+        none = np.empty(0, np.intp)
+        return np.concatenate([none, *queries_of]), np.concatenate([none, *rows_of])
+
+    def _floors(self, queries: Rows, threshold: float) -> NDArray[np.float32]:
+        """(b,): the value in a block below which a row certainly misses the threshold."""
+        scales = np.ones(len(queries))
+        if self.metric == "dot":  # `_product_blocks` divides by both lengths
+            longest = self.lengths.max(initial=0.0)
+            scales = np.maximum(lengths(queries), SMALLEST_NORM) * max(longest, SMALLEST_NORM)
+        with np.errstate(over="ignore"):  # a floor beyond float32 is infinite there
+            return (threshold / scales - self.margins(queries)).astype(np.float32)
 
     def margins(self, queries: Rows) -> NDArray[np.float32]:
         """(b,): how far a row must lie behind another in a block to be certainly behind it."""
@@ -67,9 +120,13 @@ class Searcher:
             start += width
             width = min(start, WIDE)
 
+    def _blocks(self, queries: Rows) -> Iterator[tuple[int, Rows]]:
+        products = self.metric in ("cosine", "dot")
+        return self._product_blocks(queries) if products else self._other_blocks(queries)
+
     def _product_blocks(self, queries: Rows) -> Iterator[tuple[int, Rows]]:
         """Products of rows of length 1; of "dot" the corpus is scaled as a whole, which keeps the order."""
-        longest = self.lengths if self.metric == "cosine" else self.lengths.max()
+        longest = self.lengths if self.metric == "cosine" else self.lengths.max(initial=0.0)
         scales = np.broadcast_to(1.0 / np.maximum(longest, SMALLEST_NORM), len(self.corpus))
         prepared = BLOCKS["cosine"].prepare(queries)
         widest = max(FIRST, WIDE)
@@ -91,9 +148,8 @@ class Searcher:
 class Nominees:
     """Those rows of the corpus that may be among the best of a query, as far as the blocks can tell.
 
-    A block only nominates, by a threshold that rises as better rows are found. Who is found is decided by the
-    exact similarity: a product of matrices rounds equal rows differently from place to place, and ties would
-    be noise.
+    A block only selects candidates, by a threshold that rises as better rows are found. The exact similarity
+    decides: a product of matrices rounds equal rows differently from place to place, so ties would be noise.
     """
 
     def __init__(self, searcher: Searcher, queries: Rows, top: int) -> None:
@@ -113,7 +169,7 @@ class Nominees:
         self.value = np.concatenate([self.value, block.ravel()[places]])
         if len(self.query) > 2 * self.wanted:  # not before `top` rows are seen: until then all are candidates
             self._thin()
-        if len(self.query) > 4 * self.wanted:  # more ties than the blocks can tell apart
+        if len(self.query) > 4 * self.wanted:  # too many ties for the precision of a block
             self._decide()
 
     def _thin(self) -> None:

@@ -1,6 +1,6 @@
-"""Rows with one vector -> the closest pairs among them, or all their similarities."""
+"""Rows with one vector -> the closest pairs, the pairs that reach a threshold, or all similarities."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -10,7 +10,7 @@ from sentkit.errors import UsageError
 from sentkit.formats.blocks import blocks
 from sentkit.formats.rows import Row
 from sentkit.formats.vectors import VectorRow, without_vectors
-from sentkit.metrics.nearest import closest_pairs, matrix_rows
+from sentkit.metrics.nearest import ClosestPairs, closest_pairs, matrix_rows, pairs_reaching
 
 LARGEST_MATRIX = 20_000  # rows
 BLOCK = 256
@@ -21,7 +21,19 @@ def closest(
 ) -> Iterator[dict[str, Any]]:
     """The `top` most alike pairs, best first, each with its rows' numbers (from 1) and texts."""
     kept, vectors = _all(rows)
-    found = closest_pairs(vectors, top, metric)
+    yield from _records(closest_pairs(vectors, top, metric), kept, text)
+
+
+def reaching(
+    rows: Iterable[VectorRow], *, threshold: float, metric: str, text: str = "text"
+) -> Iterator[dict[str, Any]]:
+    """All pairs that reach the threshold, in the order of their rows."""
+    kept, vectors = _all(rows)
+    for found in pairs_reaching(vectors, threshold, metric):
+        yield from _records(found, kept, text)
+
+
+def _records(found: ClosestPairs, kept: Sequence[Row], text: str) -> Iterator[dict[str, Any]]:
     for left, right, similarity in zip(found.left, found.right, found.similarities, strict=True):
         texts = {"text_a": kept[left].values.get(text), "text_b": kept[right].values.get(text)}
         yield {

@@ -92,6 +92,44 @@ def test_the_closest_sentences_come_first(sentkit, sentences_with_vectors, vecto
     ]
 
 
+@metrics
+def test_pairs_that_reach_a_threshold_come_in_the_order_of_the_rows(
+    sentkit, sentences_with_vectors, vectors, metric
+):
+    """Of all pairs, as loops find them, the 20 best; with --top the best of these come first."""
+    every = [
+        (BY_HAND[metric](vectors[i], vectors[j]), i + 1, j + 1) for i in range(12) for j in range(i + 1, 12)
+    ]
+    values = sorted(value for value, _, _ in every)
+    flags = ("--metric", metric, "--threshold", (values[-20] + values[-21]) / 2)
+    done = sentkit("score", *flags, stdin=sentences_with_vectors)
+    few = sentkit("score", *flags, "--top", 5, stdin=sentences_with_vectors)
+    more = sentkit("score", *flags, "--top", 50, stdin=sentences_with_vectors)
+    best = sorted((pair for pair in every if pair[0] > values[-21]), key=lambda pair: -pair[0])
+
+    assert values[-20] - values[-21] > 1e-9
+    assert [(row["row_a"], row["row_b"]) for row in done.rows] == sorted(pair[1:] for pair in best)
+    assert [row["text_a"] for row in done.rows] == [f"t{row['row_a'] - 1}" for row in done.rows]
+    assert [(row["row_a"], row["row_b"]) for row in few.rows] == [pair[1:] for pair in best[:5]]
+    assert [(row["row_a"], row["row_b"]) for row in more.rows] == [pair[1:] for pair in best]
+
+
+def test_a_threshold_that_no_pair_reaches_leaves_nothing(sentkit):
+    """No pair, and no mistake."""
+    done = sentkit("score", "--threshold", "1", stdin='{"embedding":[1,0]}\n{"embedding":[0,1]}')
+
+    assert (done.code, done.out, done.err) == (0, b"", "")
+
+
+def test_equal_rows_reach_a_cosine_of_one(sentkit):
+    """Their cosine is exactly 1, so a threshold of 1 finds duplicates; ties are in the order of the rows."""
+    rows = "".join(f'{{"embedding":{vector}}}\n' for vector in ([0.1, 0.7], [1, 0], [0.1, 0.7], [0.1, 0.7]))
+    for flags in ((), ("--top", 9)):
+        done = sentkit("score", "--threshold", "1", *flags, stdin=rows)
+
+        assert [(row["row_a"], row["row_b"]) for row in done.rows] == [(1, 3), (1, 4), (3, 4)]
+
+
 def test_ten_pairs_are_the_default(sentkit, sentences_with_vectors):
     assert len(sentkit("score", stdin=sentences_with_vectors).rows) == 10
 
@@ -185,9 +223,15 @@ def test_one_space_under_two_names_may_meet(sentkit):
         (("--gold", "g", "--aggregate", "mean"), "--aggregate mean needs --group"),
         (("--gold", "g", "--top", "3"), "--gold makes a report"),
         (("--gold", "g", "--matrix"), "--gold makes a report"),
+        (("--gold", "g", "--threshold", "0"), "--gold makes a report"),
+        (("--threshold", "0.5", "--matrix"), "--matrix, --top (or --threshold) and --keep-vectors"),
+        (("--threshold", "-1.5"), "--threshold -1.5: expected a number from -1 to 1"),
+        (("--threshold", "nan"), "--threshold nan: expected a number from -1 to 1"),
+        (("--threshold", "1", "--metric", "euclidean"), "--threshold 1: expected 0 or less: distances are"),
+        (("--threshold", "-inf", "--metric", "dot"), "--threshold -inf: expected a finite number"),
         (("--gold", "g", "--keep-vectors"), "--gold makes a report"),
         (("--gold", "g", "--replace"), "--gold makes a report"),
-        (("--top", "3", "--matrix"), "--matrix, --top and --keep-vectors are three forms of output"),
+        (("--top", "3", "--matrix"), "--matrix, --top (or --threshold) and --keep-vectors are three outputs"),
         (("--top", "0"), "invalid value for '--top'"),
         (("--metric", "sine"), "invalid value for '--metric'"),
         (("-o", "out.safetensors"), "out.safetensors: a vector file is for vectors"),
@@ -202,12 +246,14 @@ def test_flags_that_do_not_go_together_are_wrong_usage(sentkit, pairs, flags, pr
     assert done.told[0].startswith(f"sentkit score: {problem}")
 
 
-@pytest.mark.parametrize("flag", ["--top=3", "--matrix"])
+@pytest.mark.parametrize("flag", ["--top=3", "--threshold=0", "--matrix"])
 def test_pairs_have_no_closest_pairs(sentkit, pairs, flag):
     done = sentkit("score", flag, stdin=pairs)
 
     assert done.code == 65
-    assert done.told[0].endswith("-:1: --top and --matrix are for sentences, and this row holds a pair")
+    assert done.told[0].endswith(
+        "-:1: --top, --threshold and --matrix are for sentences, and this row holds a pair"
+    )
 
 
 def test_a_vector_file_scores_as_its_rows_do(sentkit, tiny, jsonl):

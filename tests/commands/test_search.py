@@ -83,6 +83,31 @@ def test_each_query_gets_its_nearest_rows(
         assert [hit["text"] for hit in row["hits"]] == [f"t{n}" for n, _ in expected]
 
 
+@metrics
+def test_hits_reach_the_threshold(sentkit, corpus, queries, corpus_vectors, query_vectors, metric):
+    """All of them, more than ten too, as loops find them; with --top the best of these."""
+    ranks = [ranked(query, corpus_vectors, metric) for query in query_vectors]
+    values = sorted({value for hits in ranks for _, value in hits})
+    below, above = values[len(values) // 2 :][:2]
+    threshold = (below + above) / 2
+    flags = ("--corpus", corpus, "--metric", metric, "--threshold", threshold)
+    done, few = sentkit("search", *flags, stdin=queries), sentkit("search", *flags, "--top", 4, stdin=queries)
+    expected = [[row for row, value in hits if value >= threshold] for hits in ranks]
+
+    assert above - below > 1e-8
+    assert max(map(len, expected)) > 10
+    assert [[hit["row"] for hit in row["hits"]] for row in done.rows] == expected
+    assert [[hit["row"] for hit in row["hits"]] for row in few.rows] == [rows[:4] for rows in expected]
+
+
+def test_a_query_without_a_hit_has_an_empty_list(sentkit, held):
+    done = sentkit(
+        "search", "--corpus", held('{"embedding":[1,0]}'), "--threshold", 0.5, stdin='{"embedding":[0,1]}'
+    )
+
+    assert done.rows == [{"hits": []}]
+
+
 def test_ten_hits_are_the_default(sentkit, corpus, queries):
     done = sentkit("search", "--corpus", corpus, stdin=queries)
 

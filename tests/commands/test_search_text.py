@@ -1,0 +1,249 @@
+"""`search TEXT`: queries encoded in the same step, with the same hits as through a pipe."""
+
+import os
+import shutil
+
+import pytest
+
+from sentkit.formats.store import Store
+
+TEXTS = ["a cat", "the sea and the ships", "", "Übergröße 猫", 'a "quoted" word']
+CORPUS = "a dog\nthe sea\na cat sat\nan animal that barks\nships\n"
+
+
+@pytest.fixture
+def encode(sentkit):
+    """A file of vectors of five texts."""
+
+    def run(model, *flags, name="c.safetensors", texts=CORPUS):
+        done = sentkit("encode", "-q", "-m", model, "-o", name, *flags, stdin=texts)
+        assert done.code == 0
+        return name
+
+    return run
+
+
+@pytest.fixture
+def piped(sentkit):
+    """The texts as lines through `encode` into `search`."""
+
+    def run(texts, flags, *search, corpus="c.safetensors"):
+        lines = "".join(f"{text}\n" for text in texts)
+        encoded = sentkit("encode", "-q", "--from", "text", *flags, stdin=lines)
+        return sentkit("search", "--corpus", corpus, *search, stdin=encoded.out)
+
+    return run
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [
+        (),
+        ("--readout", "cls"),
+        ("--readout", "mean-last2", "--normalize", "--dim", "8"),
+        ("--readout", "prompt", "--template", "sncse"),
+        ("--prompt", "query: ", "--max-length", "12"),
+        ("--precision", "bf16", "--device", "cpu"),
+    ],
+    ids=" ".join,
+)
+@pytest.mark.parametrize("search", [(), ("--top", 2), ("--threshold", 0.5)], ids=str)
+def test_texts_have_the_hits_of_the_pipe(sentkit, encode, piped, tiny, flags, search):
+    """Byte for byte, with the model and its flags stated."""
+    encode(tiny, *flags)
+    done = sentkit("search", *TEXTS, "--corpus", "c.safetensors", "-m", tiny, *flags, *search)
+
+    assert done.code == 0
+    assert done.out == piped(TEXTS, ("-m", tiny, *flags), *search).out
+    assert [row["text"] for row in done.rows] == TEXTS
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [
+        (),
+        ("--readout", "cls"),
+        ("--readout", "L2:max", "--normalize", "--dim", "8", "--max-length", "9"),
+        ("--readout", "prompt", "--template", "sncse", "--full-stop", "none"),
+    ],
+    ids=" ".join,
+)
+def test_without_a_model_the_corpus_says_how_its_texts_were_encoded(sentkit, encode, piped, tiny, flags):
+    """The recorded model, readout, template and steps are used."""
+    encode(tiny, *flags)
+    done = sentkit("search", *TEXTS, "--corpus", "c.safetensors")
+
+    assert done.code == 0
+    assert done.out == piped(TEXTS, ("-m", tiny, *flags)).out
+
+
+def test_a_recorded_static_model_is_used(sentkit, encode, piped, model2vec):
+    folder = model2vec()
+    encode(folder, "--readout", "max", texts="a cat\nthe dog\n")
+    done = sentkit("search", "cats", "--corpus", "c.safetensors")
+
+    assert done.code == 0
+    assert done.out == piped(["cats"], ("-m", folder, "--readout", "max")).out
+
+
+def test_a_flag_changes_one_recorded_value(sentkit, encode, piped, tiny):
+    """The prompt is no part of the space, so it may differ; a query often needs another one."""
+    encode(tiny, "--readout", "cls", "--prompt", "passage: ")
+    flags = ("--readout", "cls", "--prompt", "query: ")
+    done = sentkit("search", "a cat", "--corpus", "c.safetensors", "--prompt", "query: ")
+
+    assert done.out == piped(["a cat"], ("-m", tiny, *flags)).out
+    assert "prompt" not in done.err
+
+
+def test_the_prompt_of_the_corpus_is_used_with_a_warning(sentkit, encode, piped, tiny):
+    encode(tiny, "--readout", "cls", "--prompt", "passage: ")
+    done = sentkit("search", "a cat", "--corpus", "c.safetensors")
+
+    assert done.out == piped(["a cat"], ("-m", tiny, "--readout", "cls", "--prompt", "passage: ")).out
+    assert done.told == [
+        'sentkit search: warning: TEXT gets the prompt of the corpus, "passage: " (--prompt changes it)'
+    ]
+
+
+def test_a_stated_model_is_read_as_it_declares(sentkit, encode, tiny):
+    """`-m` without a readout means mean here, and the corpus was read by cls: another space."""
+    encode(tiny, "--readout", "cls", "--normalize")
+    done = sentkit("search", "-q", "a cat", "--corpus", "c.safetensors", "-m", tiny)
+
+    assert done.code == 65
+    assert done.out == b""
+    assert done.told[0].startswith("sentkit search: TEXT:1: vectors are tiny/mean (")
+    assert "those of c.safetensors are tiny/cls/n (" in done.told[0]
+    assert done.told[1] == f"  the corpus was encoded with -m {tiny} --readout cls and the steps /n"
+
+
+def test_another_model_is_refused(sentkit, encode, tiny, other):
+    encode(tiny)
+    done = sentkit("search", "-q", "a cat", "--corpus", "c.safetensors", "-m", other)
+
+    assert done.code == 65
+    assert done.out == b""
+    assert "vectors are other/mean (" in done.told[0]
+    assert "are tiny/mean (" in done.told[0]
+
+
+def test_a_corpus_without_a_record_is_searched_with_nano(sentkit, encode, piped, tmp_path):
+    encode("nano")
+    (tmp_path / "c.jsonl").write_bytes(sentkit("cat", "c.safetensors").out)
+    done = sentkit("search", "a cat", "--corpus", "c.jsonl")
+
+    assert done.code == 0
+    assert done.out == piped(["a cat"], ("-m", "nano")).out
+    assert done.rows[0]["hits"][0]["text"] == "a cat sat"
+
+
+def test_a_corpus_may_come_through_the_pipe(sentkit, encode, tiny):
+    encode(tiny)
+    rows = sentkit("cat", "c.safetensors").out
+    piped = sentkit("search", "a cat", "--corpus", "-", "-m", tiny, stdin=rows)
+
+    assert piped.code == 0
+    assert piped.out == sentkit("search", "a cat", "--corpus", "c.safetensors").out
+
+
+def test_a_report_needs_no_file_of_queries(sentkit, encode, tiny):
+    """Each text is found first, at rank 1: its own vector is in the corpus."""
+    encode(tiny)
+    done = sentkit("search", "the sea", "ships", "--corpus", "c.safetensors", "--gold", "text")
+
+    assert done.code == 0
+    assert (done.rows[0]["queries"], done.rows[0]["n"]) == ("TEXT", 2)
+    assert done.rows[0]["hit@1"] == 100.0
+
+
+def test_the_table_is_that_of_the_pipe(on_terminal, encode, sentkit, tiny, tmp_path):
+    encode(tiny)
+    (tmp_path / "q.jsonl").write_bytes(sentkit("encode", "-q", "-m", tiny, stdin="a cat\nships\n").out)
+    flags = ("--corpus", "c.safetensors", "--top", 2)
+    table = on_terminal("search", "-q", "a cat", "ships", *flags)
+
+    assert table == on_terminal("search", *flags, "--queries", "q.jsonl")
+    assert table[1].startswith("a cat ")
+
+
+def test_a_text_is_never_a_file(sentkit, encode, tiny, tmp_path):
+    """A file of that name changes nothing but a warning."""
+    encode(tiny)
+    before = sentkit("search", "q.jsonl", "--corpus", "c.safetensors")
+    (tmp_path / "q.jsonl").write_text("{}")
+    after = sentkit("search", "q.jsonl", "--corpus", "c.safetensors")
+
+    assert after.out == before.out
+    assert (before.err, after.told) == (
+        "",
+        ['sentkit search: warning: "q.jsonl" is a query text; files are for --queries'],
+    )
+
+
+def test_a_text_may_begin_with_a_dash(sentkit, encode, tiny):
+    encode(tiny)
+    done = sentkit("search", "--corpus", "c.safetensors", "--", "-m", "--top")
+
+    assert [row["text"] for row in done.rows] == ["-m", "--top"]
+
+
+def test_a_recorded_model_that_is_gone_is_66(sentkit, encode, copy_of, tiny):
+    encode(copy_of(tiny))
+    shutil.rmtree("copy")
+    done = sentkit("search", "a cat", "--corpus", "c.safetensors")
+
+    assert done.code == 66
+    assert done.told[0].endswith("/copy: no such checkpoint folder")
+    assert done.told[1] == "  c.safetensors was encoded with this model: state with -m where it is"
+
+
+def test_a_recorded_hub_model_is_not_fetched(program, encode, tiny, tmp_path):
+    """What a file names is looked up in the cache alone; nothing listens at this address."""
+    encode(tiny)
+    raw = (tmp_path / "c.safetensors").read_bytes()
+    name = Store("c.safetensors").spec["model"].encode()
+    (tmp_path / "c.safetensors").write_bytes(raw.replace(name, b"o/" + b"m" * (len(name) - 2)))
+    network = {**os.environ, "HF_HUB_OFFLINE": "0", "HF_ENDPOINT": "http://127.0.0.1:9"}
+    done = program("search", "a cat", "--corpus", "c.safetensors", env=network)
+
+    assert done.code == 66
+    assert done.told[0].endswith(": no such folder here, and the hub is off")
+
+
+@pytest.mark.parametrize(
+    ("flags", "problem"),
+    [
+        (("a", "--queries", "-"), "TEXT and --queries are both queries: choose one"),
+        (("a", "--queries", "q.jsonl"), "TEXT and --queries are both queries: choose one"),
+        (("a", "--from", "text"), "--from belongs to --queries, not to TEXT"),
+        (("a", "--on-error", "skip"), "--on-error belongs to --queries, not to TEXT"),
+        (("a", "--rejects", "r"), "--rejects belongs to --queries, not to TEXT"),
+        (("a", "--readout", "cls,mean"), "several readouts; a search needs one"),
+        (("a", "--readout", "first"), 'no readout "first"'),
+        (("a", "--precision", "fp8"), "invalid value for '--precision'"),
+        (("a", "--device", "tpu"), 'no device "tpu"'),
+        (("-m", "nano"), "--model belongs to a query TEXT"),
+        (("--readout", "cls"), "--readout belongs to a query TEXT"),
+        (("--prompt", ""), "--prompt belongs to a query TEXT"),
+        (("--normalize",), "--normalize belongs to a query TEXT"),
+        (("--full-stop", "none"), "--full-stop belongs to a query TEXT"),
+        (("--max-length", "9"), "--max-length belongs to a query TEXT"),
+        (("--device", "cpu"), "--device belongs to a query TEXT"),
+        (("a", "--threshold", "1.1"), "--threshold 1.1: expected a number from -1 to 1"),
+        (("a", "--threshold", "nan"), "--threshold nan: expected a number from -1 to 1"),
+        (
+            ("a", "--threshold", "1", "--metric", "manhattan"),
+            "--threshold 1: expected 0 or less: distances are made negative",
+        ),
+        (("a", "--threshold", "inf", "--metric", "dot"), "--threshold inf: expected a finite number"),
+        (("a", "--threshold", "0.5", "--gold", "text"), "--gold makes a report; --show, --threshold"),
+    ],
+)
+def test_flags_that_do_not_go_together_are_wrong_usage(sentkit, encode, tiny, flags, problem):
+    encode(tiny)
+    done = sentkit("search", "--corpus", "c.safetensors", *flags)
+
+    assert done.code == 2
+    assert done.out == b""
+    assert done.told[0].startswith(f"sentkit search: {problem}")

@@ -1,0 +1,191 @@
+"""All rows, or all pairs of rows, that reach a threshold: compared with plain loops."""
+
+import math
+import tracemalloc
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from sentkit.metrics import candidates, nearest, search
+from sentkit.metrics.nearest import pairs_reaching
+from sentkit.metrics.search import Searcher
+
+BY_HAND = {
+    "cosine": lambda a, b: a @ b / math.sqrt((a @ a) * (b @ b)),
+    "dot": lambda a, b: a @ b,
+    "euclidean": lambda a, b: -math.sqrt((a - b) @ (a - b)),
+    "manhattan": lambda a, b: -np.abs(a - b).sum(),
+}
+every_metric = pytest.mark.parametrize("metric", BY_HAND)
+Pair = tuple[int, int, float]
+
+
+def rows(n: int, d: int, seed: int = 0) -> np.ndarray:
+    return np.random.default_rng(seed).standard_normal((n, d)).astype(np.float32)
+
+
+def table(left: np.ndarray, right: np.ndarray, metric: str) -> np.ndarray:
+    """All similarities, one at a time in float64."""
+    wide = left.astype(np.float64), right.astype(np.float64)
+    return np.array([[BY_HAND[metric](a, b) for b in wide[1]] for a in wide[0]]).reshape(
+        len(left), len(right)
+    )
+
+
+def pairs(vectors: np.ndarray, threshold: float, metric: str) -> list[Pair]:
+    parts = pairs_reaching(vectors, threshold, metric)
+    return [
+        pair
+        for part in parts
+        for pair in zip(part.left.tolist(), part.right.tolist(), part.similarities.tolist(), strict=True)
+    ]
+
+
+def hits(queries: np.ndarray, corpus: np.ndarray, threshold: float, metric: str) -> list[Pair]:
+    found = Searcher(corpus, metric).reaching(queries, threshold)
+    return [
+        (place, *hit)
+        for place, one in enumerate(found)
+        for hit in zip(one.rows.tolist(), one.similarities.tolist(), strict=True)
+    ]
+
+
+def agree(found: list[Pair], alike: np.ndarray, threshold: float, *, upper: bool) -> None:
+    """The places are those of the loop, in the order of rows and columns, with its values."""
+    places = [
+        (i, j)
+        for i in range(alike.shape[0])
+        for j in range(i + 1 if upper else 0, alike.shape[1])
+        if alike[i, j] >= threshold
+    ]
+
+    assert [pair[:2] for pair in found] == places
+    np.testing.assert_allclose(
+        [pair[2] for pair in found], [alike[place] for place in places], rtol=1e-12, atol=1e-12
+    )
+
+
+@pytest.fixture
+def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A few dozen rows need many blocks, and their candidates exceed the limit."""
+    monkeypatch.setattr(search, "WIDE", 5)
+    monkeypatch.setattr(search, "FIRST", 2)
+    monkeypatch.setattr(search, "NOMINEES", 20)
+    monkeypatch.setattr(nearest, "SEARCHED", 7)
+    monkeypatch.setattr(candidates, "CANDIDATES", 4)
+
+
+@pytest.mark.usefixtures("small_blocks")
+@every_metric
+@pytest.mark.parametrize("share", [0.0, 0.02, 0.5, 1.0])
+def test_pairs_and_hits_are_those_of_a_loop(metric: str, share: float) -> None:
+    """From a threshold that no pair reaches to one that all reach; none lies within 1e-9 of a value."""
+    queries, corpus = rows(9, 6, seed=1), rows(32, 6)
+    for left, upper in ((corpus, True), (queries, False)):
+        alike = table(left, corpus, metric)
+        values = np.sort(alike[np.triu_indices(32, 1)] if upper else alike.ravel())
+        cut = round(len(values) * (1 - share))
+        below, above = [-1e3, *values, 1e3][cut : cut + 2]
+        threshold = (below + above) / 2
+        found = pairs(corpus, threshold, metric) if upper else hits(left, corpus, threshold, metric)
+
+        assert above - below > 2e-9
+        assert len(found) == len(values) - cut
+        agree(found, alike, threshold, upper=upper)
+
+
+@pytest.mark.usefixtures("small_blocks")
+@settings(deadline=None, max_examples=60)
+@given(
+    st.lists(st.tuples(st.integers(-2, 2), st.integers(-2, 2)), max_size=20),
+    st.integers(-9, 9),
+    st.sampled_from(["dot", "manhattan"]),
+)
+def test_a_similarity_equal_to_the_threshold_is_found(
+    points: list[tuple[int, int]], threshold: int, metric: str
+) -> None:
+    """Points of a small grid, with similarities that are whole numbers: many are equal to the threshold."""
+    vectors = np.array(points, np.float32).reshape(-1, 2)
+    alike = table(vectors, vectors, metric)
+
+    agree(pairs(vectors, threshold, metric), alike, threshold, upper=True)
+    agree(hits(vectors, vectors, threshold, metric), alike, threshold, upper=False)
+
+
+@pytest.mark.parametrize(
+    ("metric", "vector", "other", "value"),
+    [
+        ("cosine", [3, 4], [6, 8], 1.0),
+        ("cosine", [1, 0], [3, 4], 0.6),
+        ("cosine", [0, 0], [3, 4], 0.0),
+        ("cosine", [1, 2], [-2, -4], -1.0),
+        ("euclidean", [0, 0], [3, 4], -5.0),
+        ("euclidean", [7, 7], [7, 7], 0.0),
+    ],
+)
+def test_the_threshold_itself_is_reached_and_the_next_number_is_not(
+    metric: str, vector: list[int], other: list[int], value: float
+) -> None:
+    """Similarities that float64 holds exactly, or rounds as the literal is rounded."""
+    both = np.array([vector, other], np.float32)
+
+    assert pairs(both, value, metric) == [(0, 1, value)]
+    assert pairs(both, math.nextafter(value, math.inf), metric) == []
+
+
+@every_metric
+@pytest.mark.parametrize("scale", [1e-30, 1e-9, 1.0, 1e18, 3e38])
+def test_thresholds_hold_for_rows_of_any_length(metric: str, scale: float) -> None:
+    """Near both ends of float32, where products in it vanish or overflow."""
+    vectors = (rows(40, 6).clip(-1, 1) * np.float64(scale)).astype(np.float32)
+    if metric == "cosine" and scale < 1e-8:  # a shorter row counts as this long
+        alike = vectors.astype(np.float64) @ vectors.T.astype(np.float64) / 1e-16
+    else:
+        alike = table(vectors, vectors, metric)
+    values = np.sort(alike[np.triu_indices(40, 1)])
+    threshold = float(values[400] + values[401]) / 2
+
+    agree(pairs(vectors, threshold, metric), alike, threshold, upper=True)
+
+
+@every_metric
+@pytest.mark.parametrize("n", [0, 1, 2])
+def test_few_rows_have_few_pairs(metric: str, n: int) -> None:
+    """An empty corpus gives each query an empty list; no query gives no list."""
+    vectors = rows(n, 3)
+    of_nothing = Searcher(rows(0, 3), metric).reaching(vectors, -100.0)
+
+    assert len(pairs(vectors, -100.0, metric)) == n * (n - 1) // 2
+    assert len(hits(vectors, vectors, -100.0, metric)) == n * n
+    assert [len(found.rows) for found in of_nothing] == [0] * n
+
+
+def test_block_sizes_do_not_matter(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Near-equal rows at a threshold between them, which a product of matrices cannot order."""
+    vectors = np.tile(rows(1, 64), (300, 1)) + rows(300, 64, seed=1) * np.float32(1e-4)
+    alike = np.sort(table(vectors, vectors, "cosine")[np.triu_indices(300, 1)])
+    threshold = float(alike[20_000])
+    whole = pairs(vectors, threshold, "cosine")
+
+    monkeypatch.setattr(search, "WIDE", 37)
+    monkeypatch.setattr(nearest, "SEARCHED", 50)
+
+    assert pairs(vectors, threshold, "cosine") == whole
+    assert len(whole) == pytest.approx(len(alike) - 20_000, abs=3)  # equal but for the last bit of float64
+
+
+def test_memory_does_not_grow_with_the_pairs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All 1,124,250 pairs of 1500 rows reach the threshold: they come in small parts."""
+    monkeypatch.setattr(search, "NOMINEES", 1 << 12)
+    monkeypatch.setattr(search, "WIDE", 128)
+    monkeypatch.setattr(nearest, "SEARCHED", 128)
+    vectors = rows(1500, 4)
+    tracemalloc.start()
+    count = sum(len(part) for part in pairs_reaching(vectors, -1.0))
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+
+    assert count == 1500 * 1499 // 2
+    assert peak < 2_000_000  # the pairs themselves are 27 MB
