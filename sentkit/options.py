@@ -50,7 +50,7 @@ RejectsFile = Annotated[
 Model = Annotated[
     str,
     typer.Option(
-        "-m", "--model", metavar="MODEL", help="A checkpoint folder, a hub name, pkg:NAME, or nano."
+        "-m", "--model", metavar="MODEL", help="A folder, a hub name or NAME@REVISION, pkg:NAME, or nano."
     ),
 ]
 Readout = Annotated[

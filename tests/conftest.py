@@ -65,8 +65,20 @@ def word_pieces():
     return made
 
 
+def make_fsmt(ids):
+    import transformers
+
+    sizes = {"src_vocab_size": ids["vocab_size"], "tgt_vocab_size": ids["vocab_size"]}
+    others = {name: value for name, value in ids.items() if name != "vocab_size"}
+    config = transformers.FSMTConfig(langs=["en", "de"], forced_eos_token_id=1, **SIZES, **sizes, **others)
+    return transformers.FSMTForConditionalGeneration(config)
+
+
 def make_translator(kind, folder, seed=0):
-    """A tiny Marian, T5 or NLLB (an M2M100 of two languages) with random weights; NLLB starts from </s>."""
+    """A tiny Marian, FSMT, T5 or NLLB (an M2M100 of two languages) with random weights.
+
+    NLLB and FSMT start from </s>. FSMT has a fast tokenizer: its own needs another package.
+    """
     import torch
     import transformers
 
@@ -79,12 +91,14 @@ def make_translator(kind, folder, seed=0):
     else:
         names = {"eos_token": "</s>", "pad_token": "<pad>", "unk_token": "<unk>"}
         tokenizer = transformers.PreTrainedTokenizerFast(tokenizer_object=pieces, **names)
-    ids = {"pad_token_id": 0, "eos_token_id": 1, "decoder_start_token_id": int(kind == "nllb")}
+    ids = {"pad_token_id": 0, "eos_token_id": 1, "decoder_start_token_id": int(kind in ("nllb", "fsmt"))}
     ids["vocab_size"] = len(tokenizer)
     torch.manual_seed(seed)
     if kind == "marian":
         config = transformers.MarianConfig(forced_eos_token_id=1, **SIZES, **ids)
         model = transformers.MarianMTModel(config)
+    elif kind == "fsmt":
+        model = make_fsmt(ids)
     elif kind == "nllb":
         model = transformers.M2M100ForConditionalGeneration(transformers.M2M100Config(**SIZES, **ids))
     else:
@@ -102,6 +116,11 @@ def make_translator(kind, folder, seed=0):
 @pytest.fixture(scope="session")
 def marian(tmp_path_factory) -> Path:
     return make_translator("marian", tmp_path_factory.mktemp("translators") / "marian")
+
+
+@pytest.fixture(scope="session")
+def fsmt(tmp_path_factory) -> Path:
+    return make_translator("fsmt", tmp_path_factory.mktemp("translators") / "fsmt")
 
 
 @pytest.fixture(scope="session")

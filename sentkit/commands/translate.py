@@ -91,7 +91,7 @@ def translate(
     run; of pairs --field text=text_b says which. An empty text passes as it is.
 
     The model is a sequence-to-sequence checkpoint of transformers: Marian (OPUS-MT),
-    T5, M2M100, NLLB, mBART and others; none comes with sentkit. A translation
+    T5, M2M100, NLLB, mBART, FSMT and others; none comes with sentkit. A translation
     depends on its text alone, not on the texts beside it, and a sample on --seed
     and its text: equal texts are translated alike. One row out for each row in, in
     order, in constant memory.

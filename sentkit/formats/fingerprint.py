@@ -31,6 +31,7 @@ def digest(value: Any) -> str:
 
 def name_for_label(name: str) -> str:
     """The last part of a model's name, in characters that need no quoting anywhere."""
+    name = re.sub(r"@refs/(\w+)/", r"@\1-", name)  # a revision of the hub, as `tiny@refs/pr/1`
     return re.sub(r"[^A-Za-z0-9._+-]+", "-", name.rstrip("/").rpartition("/")[2]) or "model"
 
 

@@ -10,7 +10,8 @@ from sentkit.formats.jsonfiles import exists, is_folder, is_there
 from sentkit.formats.lora import adapter_alone, is_adapter
 
 BUNDLED = "nano"
-HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?")
+# A name of the hub, and after an @ a revision: a branch, a tag, or a commit.
+HUB_NAME = re.compile(r"([A-Za-z0-9][\w.-]*(?:/[A-Za-z0-9][\w.-]*)?)(?:@([A-Za-z0-9][\w./-]*))?")
 OLDER = "pytorch_model*.bin"
 SMALL_FILES = ["*.json", "*.txt", "*.model", "*.spm", "*/*.json"]
 
@@ -25,8 +26,9 @@ def find_model(name: str) -> Path:
         return _in_package(name.removeprefix("pkg:"))
     if exists(Path(name)):
         raise NoInputError(f"{name}: is a file, expected a checkpoint folder")
-    if HUB_NAME.fullmatch(name):
-        return _with_config(_from_hub(name), name)
+    match = HUB_NAME.fullmatch(name)
+    if match is not None:
+        return _with_config(_from_hub(match[1], match[2]), name)
     raise NoInputError(f"{name}: no such checkpoint folder")
 
 
@@ -54,13 +56,14 @@ def _in_package(package: str) -> Path:
     raise NoInputError(f"pkg:{package}: no installed package of that name holds a model")
 
 
-def _from_hub(name: str) -> Path:
+def _from_hub(repository: str, revision: str | None) -> Path:
     """The folder of a hub's model in the local cache, fetched unless HF_HUB_OFFLINE says no."""
     os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
     from huggingface_hub import constants, errors
 
+    name = f"{repository}@{revision}" if revision else repository
     try:
-        return _fetch(name, offline=constants.HF_HUB_OFFLINE)
+        return _fetch(repository, revision, offline=constants.HF_HUB_OFFLINE)
     except errors.GatedRepoError as error:
         raise NoInputError(
             f"{name}: the hub wants a licence accepted first", advice="set HF_TOKEN"
@@ -69,8 +72,11 @@ def _from_hub(name: str) -> Path:
         raise NoInputError(f"{name}: no such checkpoint folder") from error
     except errors.RepositoryNotFoundError as error:
         raise NoInputError(f"{name}: no such folder here, and no such model on the hub") from error
+    except errors.RevisionNotFoundError as error:
+        raise NoInputError(f'{name}: the model on the hub has no revision "{revision}"') from error
     except errors.LocalEntryNotFoundError as error:
-        advice = f"fetch it where there is a network: hf download {name}"
+        which = f"{repository} --revision {revision}" if revision else repository
+        advice = f"fetch it where there is a network: hf download {which}"
         if constants.HF_HUB_OFFLINE:
             raise NoInputError(f"{name}: no such folder here, and the hub is off", advice=advice) from error
         raise UnavailableError(f"{name}: no such folder here, and no hub reached", advice=advice) from error
@@ -78,13 +84,15 @@ def _from_hub(name: str) -> Path:
         raise UnavailableError(f"{name}: the hub does not answer: {type(error).__name__}") from error
 
 
-def _fetch(name: str, *, offline: bool) -> Path:
+def _fetch(repository: str, revision: str | None, *, offline: bool) -> Path:
     """All but the tensors in their older form, and those where a folder has no others: none comes twice."""
     from huggingface_hub import snapshot_download
 
-    folder = Path(snapshot_download(name, allow_patterns=[*SMALL_FILES, "*.safetensors"]))
+    small = [*SMALL_FILES, "*.safetensors"]
+    folder = Path(snapshot_download(repository, revision=revision, allow_patterns=small))
     places = [config.parent.relative_to(folder) for config in folder.rglob("config.json")]
     older = [str(place / OLDER) for place in places if not list((folder / place).glob("model*.safetensors"))]
     if older and not offline:
-        snapshot_download(name, allow_patterns=[*older, *(f"{pattern}.index.json" for pattern in older)])
+        patterns = [*older, *(f"{pattern}.index.json" for pattern in older)]
+        snapshot_download(repository, revision=revision, allow_patterns=patterns)
     return folder

@@ -15,6 +15,8 @@ from sentkit.model.adapter import LOCAL, check_weights, quiet_transformers, told
 from sentkit.model.bounds import built_from, check_numbers
 from sentkit.model.weights import read_tensors
 
+PACKAGES = ("sentencepiece", "sacremoses")  # of tokenizers
+
 
 def load_config(checkpoint: Checkpoint) -> Any:
     """The config; a DataError where the model is none that reads a text and writes another."""
@@ -44,8 +46,9 @@ def load_tokenizer(checkpoint: Checkpoint) -> tuple[Any, list[str]]:
             tokenizer("", truncation=False, padding=False)  # what a file says of both is forgotten
     except DataError as error:
         if isinstance(error.__cause__, ImportError):
+            package = next((name for name in PACKAGES if name in str(error.__cause__)), PACKAGES[0])
             raise UnavailableError(
-                f"{source}: its tokenizer needs the package sentencepiece",
+                f"{source}: its tokenizer needs the package {package}",
                 advice="pip install 'sentkit[translate]'",
             ) from error
         raise

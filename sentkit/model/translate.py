@@ -91,7 +91,7 @@ class Translator:
         self.limits = limits_of(config.to_dict(), said, manner, usual=self.tokenizer.model_max_length)
         self.source = Source(self.tokenizer, manner.prefix, self.limits.read)
         self.model = load_model(checkpoint, config).to(self.device, dtype)
-        self.vocabulary: int = self.model.get_encoder().get_input_embeddings().num_embeddings
+        self.vocabulary: int = self.model.get_input_embeddings().num_embeddings
         own = self.model.generation_config
         self.ends = set(own.eos_token_id if isinstance(own.eos_token_id, list) else [own.eos_token_id])
         # Some models are made to end at the last token that they may write; that is no end of a text.

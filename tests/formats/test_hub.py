@@ -5,12 +5,14 @@ import subprocess
 import sys
 from pathlib import Path
 from types import ModuleType
+from unittest.mock import Mock
 
 import pytest
 
 import sentkit
 from sentkit.errors import NoInputError
 from sentkit.formats.checkpoints import read_checkpoint
+from sentkit.formats.fingerprint import name_for_label
 from sentkit.formats.hub import find_model
 
 REVISION = "0123456789abcdef0123456789abcdef01234567"
@@ -56,7 +58,7 @@ def test_what_looks_like_a_path_is_no_name_of_the_hub(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("sentkit.formats.hub._from_hub", lambda name: pytest.fail("asked the hub"))
+    monkeypatch.setattr("sentkit.formats.hub._from_hub", lambda *name: pytest.fail("asked the hub"))
 
     assert problem_of(name).startswith(f"{name}: ")
 
@@ -131,6 +133,85 @@ def test_a_snapshot_in_the_cache_is_found_offline(base: Path, tmp_path: Path) ->
     )
 
     assert found.stdout.split() == [str(snapshot), "model.safetensors", "8"]
+
+
+@pytest.mark.parametrize("revision", ["v1.0", "refs/pr/1", REVISION])
+def test_a_revision_in_the_cache_is_found_offline(base: Path, tmp_path: Path, revision: str) -> None:
+    """A tag, a reference, and a commit; `main` is another snapshot, which is not taken."""
+    cache = tmp_path / "hub/models--somebody--tiny"
+    for name in ("main", "v1.0", "refs/pr/1"):
+        (cache / "refs" / name).parent.mkdir(parents=True, exist_ok=True)
+        (cache / "refs" / name).write_text("f" * 40 if name == "main" else REVISION)
+    (cache / "snapshots" / ("f" * 40)).mkdir(parents=True)
+    (cache / "snapshots" / REVISION).symlink_to(base)
+    code = f"from sentkit.formats.hub import find_model; print(find_model('somebody/tiny@{revision}'))"
+
+    found = subprocess.run(
+        [sys.executable, "-c", code],
+        env={"HF_HOME": str(tmp_path), "HF_HUB_OFFLINE": "1", "PATH": ""},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+
+    assert found.stdout.strip() == str(cache / "snapshots" / REVISION)
+
+
+def test_a_revision_that_is_not_cached_is_named_in_the_advice(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+
+    with pytest.raises(NoInputError) as caught:
+        find_model("somebody/tiny@v2")
+
+    assert str(caught.value) == "somebody/tiny@v2: no such folder here, and the hub is off"
+    assert caught.value.advice == (
+        "fetch it where there is a network: hf download somebody/tiny --revision v2"
+    )
+
+
+def test_a_revision_that_the_hub_does_not_have_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The hub's answer, without a network."""
+    from huggingface_hub.errors import RevisionNotFoundError
+
+    asked: list[object] = []
+
+    def download(repository: str, *, revision: str | None, **_: object) -> str:
+        asked.append((repository, revision))
+        raise RevisionNotFoundError("404", response=Mock())
+
+    monkeypatch.setattr("huggingface_hub.snapshot_download", download)
+
+    assert problem_of("somebody/tiny@v9") == 'somebody/tiny@v9: the model on the hub has no revision "v9"'
+    assert asked == [("somebody/tiny", "v9")]
+
+
+@pytest.mark.parametrize("name", ["somebody/tiny@", "@v1", "somebody/tiny@-x", "a@b@c"])
+def test_what_is_no_revision_is_no_name_of_the_hub(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("sentkit.formats.hub._from_hub", lambda *name: pytest.fail("asked the hub"))
+
+    assert problem_of(name) == f"{name}: no such checkpoint folder"
+
+
+def test_a_folder_whose_name_has_an_at_is_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "tiny@v1").mkdir()
+    (tmp_path / "tiny@v1/config.json").write_text("{}")
+    monkeypatch.chdir(tmp_path)
+
+    assert find_model("tiny@v1") == Path("tiny@v1")
+
+
+@pytest.mark.parametrize(
+    ("name", "label"),
+    [("somebody/tiny@v1.0", "tiny-v1.0"), ("somebody/tiny@refs/pr/1", "tiny-pr-1"), ("x/a@b", "a-b")],
+)
+def test_a_label_has_the_name_and_the_revision(name: str, label: str) -> None:
+    assert name_for_label(name) == label
 
 
 # Checkpoints

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -103,16 +104,25 @@ def test_a_folder_without_a_tokenizer_is_an_error(t5: Path, tmp_path: Path) -> N
         load_tokenizer(read_checkpoint(str(own)))
 
 
-def test_a_tokenizer_that_needs_another_package_says_which(spoilt: Path, monkeypatch: Any) -> None:
-    """As Marian's own do, of which many are on the hub."""
+@pytest.mark.parametrize(
+    ("message", "package"),
+    [
+        ("MarianTokenizer requires the SentencePiece library", "sentencepiece"),
+        ("You need to install sacremoses to use XLMTokenizer. See its page.", "sacremoses"),
+    ],
+)
+def test_a_tokenizer_that_needs_another_package_says_which(
+    spoilt: Path, monkeypatch: Any, message: str, package: str
+) -> None:
+    """As Marian's and FSMT's own do, of which many are on the hub."""
     import transformers
 
     def failing(*_: Any, **__: Any) -> None:
-        raise ImportError("MarianTokenizer requires the SentencePiece library")
+        raise ImportError(message)
 
     monkeypatch.setattr(transformers.AutoTokenizer, "from_pretrained", failing)
 
-    with pytest.raises(UnavailableError, match="its tokenizer needs the package sentencepiece") as error:
+    with pytest.raises(UnavailableError, match=f"its tokenizer needs the package {package}$") as error:
         load_tokenizer(read_checkpoint(str(spoilt)))
     assert error.value.advice == "pip install 'sentkit[translate]'"
 
@@ -147,3 +157,31 @@ def test_loading_prints_nothing(kind: str, request: pytest.FixtureRequest, capfd
     assert capfd.readouterr() == ("", "")
     assert not model.training
     assert model.dtype == torch.float32
+
+
+def test_fsmts_own_tokenizer_needs_sacremoses(fsmt: Path, tmp_path: Path) -> None:
+    own = Path(shutil.copytree(fsmt, tmp_path / "own"))
+    (own / "tokenizer.json").unlink()
+    vocabulary = {token: place for place, token in enumerate(["<s>", "<pad>", "</s>", "<unk>", "a</w>"])}
+    for side in ("src", "tgt"):
+        (own / f"vocab-{side}.json").write_text(json.dumps(vocabulary))
+    (own / "merges.txt").write_text("")
+    config = {"tokenizer_class": "FSMTTokenizer", "langs": ["en", "de"]}
+    (own / "tokenizer_config.json").write_text(json.dumps(config))
+
+    if find_spec("sacremoses") is None:
+        with pytest.raises(UnavailableError, match="needs the package sacremoses"):
+            load_tokenizer(read_checkpoint(str(own)))
+    else:
+        assert load_tokenizer(read_checkpoint(str(own)))[0]("a").input_ids == [4, 2]
+
+
+@pytest.mark.parametrize(
+    "size", ["encoder_layers", "decoder_layers", "vocab_size", "max_position_embeddings"]
+)
+def test_sizes_that_the_weights_do_not_have_are_refused(spoilt: Path, size: str) -> None:
+    """Before a model of that size is built, which would never end."""
+    change(spoilt, **{size: 10**9})
+
+    with pytest.raises(DataError):
+        loaded(spoilt)

@@ -20,8 +20,8 @@ from sentkit.model.tokens import Tokens
 from sentkit.model.translate import Counts, Translator, translate_texts, translate_windows
 
 LIMITS = Limits(read=9, written=9, beams=1)
-KINDS = ("marian", "t5", "nllb")
-START = {"marian": 0, "t5": 0, "nllb": 1}  # the token that the decoder starts from
+KINDS = ("marian", "t5", "nllb", "fsmt")
+START = {"marian": 0, "t5": 0, "nllb": 1, "fsmt": 1}  # the token that the decoder starts from
 FOREIGN = {"nllb": {"source_lang": "eng_Latn", "target_lang": "deu_Latn"}}
 TEXTS = [
     "a cat sleeps",
@@ -117,7 +117,8 @@ def test_the_greedy_translation_takes_the_likeliest_token_at_each_step(plain: An
         inputs, written = tokenizer(text, return_tensors="pt"), [START[kind]]
         while len(written) < 10 and 1 not in written[1:]:
             with torch.no_grad():
-                scores = model(**inputs, decoder_input_ids=torch.tensor([written])).logits[0, -1]
+                so_far = {"decoder_input_ids": torch.tensor([written]), "use_cache": False}
+                scores = model(**inputs, **so_far).logits[0, -1]
             forced = kind == "nllb" and len(written) == 1
             written.append(tokenizer.convert_tokens_to_ids("deu_Latn") if forced else int(scores.argmax()))
         assert found == tokenizer.decode(written, skip_special_tokens=True)
@@ -140,7 +141,8 @@ def test_a_sample_is_the_largest_of_scores_and_noise(plain: Any, kind: str, samp
         random = np.random.default_rng([sampling.seed, *inputs.input_ids[0].tolist()])
         while len(written) < 9 and 1 not in written[1:]:
             with torch.no_grad():
-                scores = model(**inputs, decoder_input_ids=torch.tensor([written])).logits[0, -1]
+                so_far = {"decoder_input_ids": torch.tensor([written]), "use_cache": False}
+                scores = model(**inputs, **so_far).logits[0, -1]
             noise = -np.log(random.standard_exponential(len(scores)))
             if kind == "nllb" and len(written) == 1:
                 written.append(tokenizer.convert_tokens_to_ids("deu_Latn"))
