@@ -106,7 +106,8 @@ def check_working_folder() -> None:
 def exit_code(error: BaseException, console: Console) -> int | None:
     """What the shell is told, after the person has been told; None for what typer itself ends."""
     if isinstance(error, SentkitError):
-        if os.environ.get("RANK", "0") == "0":  # of several processes of torchrun, one says it
+        first = os.environ.get("RANK", "0") == "0"  # of the processes of torchrun, one prints messages
+        if first and not error.silent:
             console.error(str(error), error.advice)
         return error.exit_code
     if isinstance(error, BrokenPipeError):

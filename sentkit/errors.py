@@ -12,6 +12,7 @@ class SentkitError(Exception):
     def __init__(self, problem: str, *, advice: str | None = None) -> None:
         super().__init__(problem)
         self.advice = advice
+        self.silent = False  # standard input was empty: the command before it has said why
 
 
 class UsageError(SentkitError):

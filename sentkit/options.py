@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, cast, get_type_hints
 import typer
 
 from sentkit.console import Console
-from sentkit.errors import UsageError
+from sentkit.errors import DataError, UsageError
 
 if TYPE_CHECKING:
     from sentkit.formats.places import Paths
@@ -186,6 +186,7 @@ class StreamFlags(FormatFlags):
         """
         from sentkit.formats.files import check_input
         from sentkit.formats.outputs import open_output
+        from sentkit.formats.meter import Meter
         from sentkit.formats.rows import Inputs, Rejects, parse_fields
 
         if self.rejects is not None and self.on_error != "skip":
@@ -193,14 +194,19 @@ class StreamFlags(FormatFlags):
         written = {"-o": output, "--rejects": self.rejects, **(writes or {})}
         check_paths(console, written, {"FILE": paths, **(reads or {})})
         policy = Rejects(skip=self.on_error == "skip", tell=console.warn)
-        inputs = Inputs(paths, self.from_, parse_fields(self.field or [], known), policy)
+        fields = parse_fields(self.field or [], known)
+        inputs = Inputs(paths, self.from_, fields, policy, Meter(paths, nothing=console.mute))
         for path in inputs.paths:
             check_input(path)
-        if self.rejects is None:
-            yield inputs
-        else:
-            with open_output(self.rejects, force=force) as policy.file:
+        try:
+            if self.rejects is None:
                 yield inputs
+            else:
+                with open_output(self.rejects, force=force) as policy.file:
+                    yield inputs
+        except DataError as error:
+            error.silent = console.muted
+            raise
         if policy.count:
             console.warn(f"{policy.count} bad rows were left out")
 

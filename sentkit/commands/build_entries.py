@@ -87,6 +87,7 @@ def build_entries(
     with row_flags.open(
         console, known=EntryParser.FIELDS, output=output, force=force, reads={"-m": options.model_path(model)}
     ) as inputs:
+        reports.share = inputs.meter.share
         parser = EntryParser(inputs.fields)
         rows, words = read_rows(inputs, parser), OneToken(reading.tokenizer, parser.entry)
         windows = prepare(
@@ -100,11 +101,13 @@ def build_entries(
         averages = Averages(encoder.width)
         for window in encode_windows(windows, encoder, batch_tokens or encoder.budget):
             add(window, parser, averages)
+            reports.skipped = words.left_out
             reports.add(len(window), tally.add(each.tokens for each in window))
+        if not averages:
+            tell_left_out(words, console)
+            raise DataError("no rows", source=", ".join(inputs.paths))
     reports.done()
     tell_left_out(words, console)
-    if not averages:
-        raise DataError("no rows", source=", ".join(inputs.paths))
     closing_words(tally, encoder, console)
     write_entries(
         averages,

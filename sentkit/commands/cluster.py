@@ -198,7 +198,7 @@ def show(records: "Iterable[Record]", table: "Table", *, output: str, force: boo
     if as_table:
         lines = [table.line(record) for record in records]
         if lines:
-            print_table(table.columns, lines, names=table.names)
+            print_table(table.columns, lines, names=table.names, optional=table.optional)
         return
     with open_output(output, force=force) as out:
         for record in records:

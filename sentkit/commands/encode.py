@@ -92,6 +92,7 @@ def encode(
         reads={"-m": options.model_path(model), "--transform": reading.transform},
         writes={"-o": paths},
     ) as inputs:
+        reports.share = inputs.meter.share
         texts, refuse = TextParser(inputs.fields), on_truncate == "error"
         windows = found.windows(read_rows(inputs, texts), inputs.rejects, refuse_cut=refuse)
         if dry_run:

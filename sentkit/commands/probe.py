@@ -177,4 +177,5 @@ def show(records: "Iterable[Record]", out: BinaryIO, console: Console, *, as_tab
             out.write(json_line(record))
             out.flush()
     if as_table:
-        print_table(list(lines[0]), [list(line.values()) for line in lines], names=["file", "encoder"])
+        rows = [list(line.values()) for line in lines]
+        print_table(list(lines[0]), rows, names=["file", "encoder"], optional=["encoder"])

@@ -253,7 +253,7 @@ def show_reports(records: "list[Record]", out: BinaryIO, *, as_table: bool) -> N
 
     if as_table:
         lines = [line for record in records for line in table_lines(record)]
-        print_table(COLUMNS, lines, names=NAMES)
+        print_table(COLUMNS, lines, names=NAMES, optional=["encoder"])
     else:
         out.writelines(json_line(record) for record in records)
 

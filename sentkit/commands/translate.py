@@ -127,6 +127,7 @@ def translate(
         )
         budget = batch_tokens or default_budget(translator.device.type)
         counts, reports = Counts(), Progress(console, progress)
+        reports.share = inputs.meter.share
         with open_output(output, force=force) as out:
             for window in translate_windows(windows, translator, budget):
                 write(window, texts, out)

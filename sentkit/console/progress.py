@@ -46,7 +46,11 @@ class Progress(Reports):
     """Rows and tokens done, their rate, and the share of the input files where their size is known."""
 
     rows = tokens = 0
-    share: Share = staticmethod(lambda rows: None)
+    skipped = 0  # rows that were read and left out
+
+    def __init__(self, console: Console, form: str, clock: Clock = time.monotonic) -> None:
+        super().__init__(console, form, clock)
+        self.share: Share = lambda rows: None
 
     def add(self, rows: int, tokens: int = 0) -> None:
         self.rows += rows
@@ -69,7 +73,7 @@ class Progress(Reports):
         words = [f"{self.rows} rows", f"{rows:.0f} rows/s"]
         if self.tokens:
             words.append(f"{tokens:.0f} tokens/s")
-        share = self.share(self.rows)
+        share = self.share(self.rows + self.skipped)
         if share is not None:
             record |= remaining(share, seconds)
             words = [f"{100 * share:.0f} %", *words, *time_left(record)]

@@ -9,24 +9,41 @@ from typing import Literal
 from sentkit.console.stream import escape
 
 NAME_COLUMN, MEANING = 26, 30  # of `print_described`: the widest, and the narrowest
-GAP, SHORTEST = 2, 8  # between the columns of a table; a name that is cut no further
+GAP = 2  # between the columns of a table
+SHORTEST, LEGIBLE = 8, 14  # a name is cut no further; columns are left out so that it has this width
 
 
 def terminal_width() -> int:
     return shutil.get_terminal_size().columns
 
 
-def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]], *, names: Sequence[str]) -> None:
-    """A table on standard output, for a person; its columns `names` may be cut, numbers never are."""
+def print_table(
+    columns: Sequence[str],
+    rows: Iterable[Sequence[str]],
+    *,
+    names: Sequence[str],
+    optional: Sequence[str] = (),
+) -> None:
+    """A table on standard output. Columns `names` may be cut; numbers never are.
+
+    Columns `optional` are left out, in this order, where the terminal is too narrow for all.
+    """
     from rich.cells import cell_len
     from rich.console import Console as Terminal
     from rich.table import Table
     from rich.text import Text
 
     terminal = Terminal()
-    cells = [[escape(cell) for cell in row] for row in rows]
-    lengths = [max(map(cell_len, column)) for column in zip(columns, *cells, strict=True)]
-    widths = fitted(lengths, [column in names for column in columns], terminal.width)
+    table_rows = [[escape(cell) for cell in row] for row in rows]
+    lengths = [max(map(cell_len, column)) for column in zip(columns, *table_rows, strict=True)]
+    may_shrink = [column in names for column in columns]
+    order = [columns.index(name) for name in optional if name in columns]
+    places = kept_columns(lengths, may_shrink, order, terminal.width)
+    columns = [columns[place] for place in places]
+    cells = [[row[place] for place in places] for row in table_rows]
+    widths = fitted(
+        [lengths[place] for place in places], [may_shrink[place] for place in places], terminal.width
+    )
     table = Table(box=None, pad_edge=False, header_style="bold")
     for column, width in zip(columns, widths, strict=True):
         justify: Literal["left", "right"] = "left" if column in names else "right"
@@ -35,6 +52,22 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]], *, names:
         table.add_row(*map(Text, row))
     terminal.width = max(terminal.width, sum(widths) + GAP * len(widths))
     terminal.print(table)
+
+
+def kept_columns(
+    lengths: Sequence[int], may_shrink: Sequence[bool], optional: Sequence[int], room: int
+) -> list[int]:
+    """The places of the columns that fit; a name is legible with LEGIBLE columns."""
+    least = [
+        min(length, LEGIBLE) if shrinks else length
+        for length, shrinks in zip(lengths, may_shrink, strict=True)
+    ]
+    kept = list(range(len(lengths)))
+    for place in optional:
+        if sum(least[each] for each in kept) + GAP * (len(kept) - 1) <= room:
+            break
+        kept.remove(place)
+    return kept
 
 
 def fitted(lengths: Sequence[int], may_shrink: Sequence[bool], room: int) -> list[int]:

@@ -5,8 +5,8 @@ import io
 import os
 import sys
 import zlib
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from types import ModuleType
 from typing import Any, BinaryIO
@@ -34,13 +34,19 @@ def together(paths: Sequence[str]) -> str:
 
 
 @contextmanager
-def open_input(path: str) -> Iterator[BinaryIO]:
-    """The decompressed bytes of a file; "-" is standard input, refused when it is a terminal."""
+def open_input(
+    path: str, watch: Callable[[BinaryIO], AbstractContextManager[None]] = lambda file: nullcontext()
+) -> Iterator[BinaryIO]:
+    """The decompressed bytes of a file; "-" is standard input, refused when it is a terminal.
+
+    `watch` gets the file as it is, compressed or not.
+    """
     if path == "-":
         check_input(path)
-        yield sys.stdin.buffer
+        with watch(sys.stdin.buffer):
+            yield sys.stdin.buffer
         return
-    with open_file(path) as file, _decompressed(path, file) as plain:
+    with open_file(path) as file, watch(file), _decompressed(path, file) as plain:
         yield plain
 
 

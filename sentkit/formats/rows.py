@@ -11,6 +11,7 @@ from typing import Any, BinaryIO, TypeVar
 from sentkit.errors import DataError, UsageError
 from sentkit.formats import lines, splice, tables
 from sentkit.formats.files import bare_suffix, open_input
+from sentkit.formats.meter import Meter
 
 T = TypeVar("T")
 U = TypeVar("U")
@@ -111,6 +112,7 @@ class Inputs:
     format: str | None = None  # of FORMATS; by suffix, then by the first line, when not said
     fields: Mapping[str, str] = field(default_factory=dict)  # our name -> theirs
     rejects: Rejects = field(default_factory=Rejects)
+    meter: Meter = field(default_factory=lambda: Meter(()))
 
     def read(self, parse: Callable[[Row], T]) -> Iterator[T]:
         for path in self.paths:
@@ -119,8 +121,9 @@ class Inputs:
     def read_file(self, path: str, parse: Callable[[Row], T]) -> Iterator[T]:
         """What `parse` makes of each row; one that is none, or is refused, goes to the rejects."""
         format = FORMATS[self.format or SUFFIXES.get(bare_suffix(path), "")]
-        with open_input(path) as file:
+        with open_input(path, self.meter.file) as file:
             for number, raw, make in format(lines.numbered(file)):
+                self.meter.empty = False
                 try:
                     value = parse(Row(*make(raw), path, number))
                 except lines.BadLine as error:
@@ -128,6 +131,7 @@ class Inputs:
                 except DataError as error:
                     self.rejects.add(raw, error)
                 else:
+                    self.meter.rows += 1
                     yield value
 
 

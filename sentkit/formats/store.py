@@ -125,8 +125,9 @@ def read_rows(inputs: Inputs, parse: Callable[[Row], T]) -> Iterator[T]:
     """As `Inputs.read`, of vector files too: the rows in them, without the vectors."""
     for path in inputs.paths:
         if is_store(path):
-            rows = (row for row, _ in Store(path))
-            yield from inputs.rejects.sift(rows, parse, lambda row: row.line)
+            store = Store(path)
+            rows = (row for row, _ in inputs.meter.table(path, store, store.count))
+            yield from inputs.meter.count(inputs.rejects.sift(rows, parse, lambda row: row.line))
         else:
             yield from inputs.read_file(path, parse)
 

@@ -68,7 +68,8 @@ class VectorReader:
         def take(pair: tuple[Row, NDArray[np.float32]]) -> T:
             return then(self.admit(pair[0], file.names, pair[1], file.emb))
 
-        yield from self.inputs.rejects.sift(file, take, lambda pair: pair[0].line)
+        rows = self.inputs.meter.table(path, file, file.count)
+        yield from self.inputs.meter.count(self.inputs.rejects.sift(rows, take, lambda pair: pair[0].line))
 
     def parse(self, row: Row) -> VectorRow:
         names = self.names or self._names_in(row)

@@ -16,7 +16,7 @@ def table_lines(record: Record) -> Iterator[list[str]]:
         yield [f"  {name}{' (chosen)' if name == chosen else ''}", "", "", *both(average)]
     for name, of in record.get("groups", {}).items():
         yield [f"  {name}", "", str(of["n"]), *both(of)]
-    if "against" in record:
+    if "against" in record and record["against"]["file"] != record["file"]:
         other = record["against"]
         differences = [with_interval(other[kind]["difference"], other[kind]["ci95"]) for kind in KINDS]
         yield [f"  minus {other['file']}", label(other["encoder"]), "", *differences]

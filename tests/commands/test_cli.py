@@ -148,6 +148,44 @@ def test_progress_takes_the_form_that_is_asked_for(form, told, capsys):
     assert [line for line in written if line] == told
 
 
+class Seconds:
+    """A clock that is set by hand."""
+
+    now = 0.0
+
+    def __call__(self):
+        return self.now
+
+
+@pytest.mark.parametrize(
+    ("form", "told"),
+    [
+        ("json", '{"rows":30,"tokens":90,"seconds":60.0,"rows_per_s":0,"share":0.25,"seconds_left":180.0}'),
+        ("bar", "25 %  30 rows  0 rows/s  2 tokens/s  3:00 left"),
+        ("log", "sentkit encode: 25 %, 30 rows, 0 rows/s, 2 tokens/s, 3:00 left"),
+    ],
+)
+def test_a_known_share_gives_the_time_left(form, told, capsys):
+    """A quarter took one minute, so the rest takes three."""
+    clock = Seconds()
+    progress = Progress(Console("encode"), form, clock)
+    progress.share = lambda rows: rows / 120
+    clock.now = 60.0
+    progress.add(30, 90)
+
+    assert capsys.readouterr().err.strip("\r\n").removeprefix("\033[K") == told
+
+
+def test_hours_left(capsys):
+    clock = Seconds()
+    progress = Progress(Console("encode"), "log", clock)
+    progress.share = lambda rows: 0.01
+    clock.now = 60.0
+    progress.add(1)
+
+    assert capsys.readouterr().err == "sentkit encode: 1 %, 1 rows, 0 rows/s, 1:39:00 left\n"
+
+
 def test_a_line_a_minute_where_nobody_watches(capsys):
     """`auto` where stderr is a file: of seven times ten seconds the sixth and what follows are told."""
     progress = Progress(Console("encode"), "auto", Clock())

@@ -63,7 +63,7 @@ def test_train_alone_is_nested_folds(sentkit, held, seed):
         accuracies.append(100 * fitted.score(features[b], codes[b]))
 
     assert found["chosen"] == penalties
-    assert found["accuracies"] == accuracies
+    assert found["accuracies"] == pytest.approx(accuracies)
     assert found["accuracy"] == pytest.approx(np.mean(accuracies))
     assert found["sd"] == pytest.approx(np.std(accuracies, ddof=1))
     assert (found["n"], found["classes"], found["majority"]) == (60, {"no": 30, "yes": 30}, 50)
@@ -83,7 +83,7 @@ def test_a_test_file_is_tested_once(sentkit, held):
     predicted = model(penalty).fit(train, codes).predict(test)
 
     assert found["chosen"] == penalty
-    assert found["accuracy"] == 100 * np.mean(predicted == truth)
+    assert found["accuracy"] == pytest.approx(100 * np.mean(predicted == truth))
     assert found["f1"] == pytest.approx(100 * f1_score(truth, predicted))
     assert (found["f1_of"], found["n_test"], len(found["choosing"])) == ("yes", 40, 5)
 
@@ -100,7 +100,7 @@ def test_dev_rows_choose(sentkit, held):
 
     assert found["penalties"] == [0.001, 0.1, 1]
     assert found["chosen"] == [0.001, 0.1, 1][int(np.argmax(shares))]
-    assert found["accuracy"] == 100 * models[int(np.argmax(shares))].score(test, truth)
+    assert found["accuracy"] == pytest.approx(100 * models[int(np.argmax(shares))].score(test, truth))
     assert "f1" not in found
 
 

@@ -160,11 +160,33 @@ def test_rows_without_a_score_are_told(sentkit, pairs, tmp_path):
 
 
 @pytest.mark.parametrize("command", ["encode", "score"])
-def test_no_rows_are_told(sentkit, command):
-    done = sentkit(command, stdin="")
+def test_a_file_without_rows_is_a_warning(sentkit, tmp_path, command):
+    (tmp_path / "empty.jsonl").touch()
+    done = sentkit(command, "empty.jsonl")
 
     assert (done.code, done.out) == (0, b"")
     assert done.told == [f"sentkit {command}: warning: no rows"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [
+        (["encode"], 0),
+        (["score"], 0),
+        (["score", "--gold", "g"], 65),
+        (["cluster", "-k", "2"], 0),
+        (["cluster", "--truth", "c"], 65),
+        (["probe", "--label", "c"], 65),
+        (["build-entries", "-o", "e.safetensors"], 65),
+        (["whiten", "fit", "-o", "w.safetensors"], 65),
+        (["augment", "--op", "delete"], 0),
+    ],
+)
+def test_an_empty_pipe_adds_no_message(sentkit, arguments, code):
+    """The command before it has failed, and has printed why. The exit code is that of an empty file."""
+    done = sentkit(*arguments, stdin="")
+
+    assert (done.code, done.out, done.err) == (code, b"", "")
 
 
 @pytest.mark.parametrize(("flags", "code"), [(["--dim", "9999"], 2), (["--transform", "no.safetensors"], 66)])

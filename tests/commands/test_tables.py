@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from sentkit.console import fitted
+from sentkit.console.tables import fitted, kept_columns
 
 LONG = "a-file-with-a-name-that-is-too-long-for-any-terminal.jsonl"
 
@@ -106,3 +106,40 @@ def test_widths_are_taken_from_the_widest_name():
     assert fitted([12, 30, 10], [True, True, False], 40) == [12, 14, 10]
     assert fitted([12, 30, 10], [True, True, False], 36) == [11, 11, 10]
     assert fitted([12, 30, 10], [True, True, False], 5) == [8, 8, 10]
+
+
+def test_columns_are_left_out_so_that_names_are_legible():
+    """Names 20 and 10 wide need 14 and 10: with numbers of 30 and 20 and three gaps that is 80."""
+    lengths, names = [20, 10, 30, 20], [True, True, False, False]
+
+    assert kept_columns(lengths, names, [2, 3], 80) == [0, 1, 2, 3]
+    assert kept_columns(lengths, names, [2, 3], 79) == [0, 1, 3]
+    assert kept_columns(lengths, names, [2, 3], 30) == [0, 1]
+    assert kept_columns(lengths, names, [], 30) == [0, 1, 2, 3]
+
+
+def test_agreement_with_classes_fits_80_columns(on_terminal, tmp_path, jsonl):
+    """The iterations and the inertia give way. V-measure is NMI, and stands in the JSON report alone."""
+    random = np.random.default_rng(5)
+    vectors = (1000 * random.standard_normal((60, 4))).tolist()
+    rows = [{"embedding": v, "c": "abc"[n % 3]} for n, v in enumerate(vectors)]
+    (tmp_path / "v.jsonl").write_bytes(jsonl(*rows))
+    lines = on_terminal("cluster", "v.jsonl", "--truth", "c", "--seed", "0..9")
+
+    assert len(lines) == 12
+    assert lines[0].split() == ["seed", "k", "ACC", "NMI", "ARI", "AMI"]
+    assert lines[-1].startswith("mean (sd)  3 ")
+    assert max(len(line.rstrip()) for line in lines) <= 80
+
+
+@pytest.mark.usefixtures("reports")
+def test_the_baseline_is_not_compared_with_itself(on_terminal):
+    lines = on_terminal("score", "a.jsonl", LONG, "--gold", "score", "--baseline", "a.jsonl")
+
+    assert [line.split()[0] for line in lines[1:]] == [
+        "a.jsonl",
+        lines[2].split()[0],
+        "minus",
+        "p",
+        "average",
+    ]

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from sentkit.labels.clusters.reports import Record
 from sentkit.metrics.table import shown
 
-HEADS = {"acc": "ACC", "nmi": "NMI", "ari": "ARI", "ami": "AMI", "v_measure": "V", "inertia": "inertia"}
+# V-measure is the same number as NMI with the arithmetic mean, and stands in the JSON report alone.
+HEADS = {"acc": "ACC", "nmi": "NMI", "ari": "ARI", "ami": "AMI", "inertia": "inertia"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,6 +15,7 @@ class Table:
     columns: tuple[str, ...]
     line: Callable[[Record], list[str]]
     names: tuple[str, ...] = ()  # columns of words, which may be cut
+    optional: tuple[str, ...] = ()  # columns that are left out first where the terminal is narrow
 
 
 def agreement_line(record: Record) -> list[str]:
@@ -42,6 +44,8 @@ def description_line(record: Record) -> list[str]:
     return [*sizes, " ".join(record["keywords"]), " | ".join(nearest)]
 
 
-AGREEMENT = Table(("seed", "k", *HEADS.values(), "iterations"), agreement_line, ("seed",))
+AGREEMENT = Table(
+    ("seed", "k", *HEADS.values(), "iterations"), agreement_line, ("seed",), ("iterations", "inertia", "k")
+)
 COUNTS = Table(("k", "silhouette", "agreement x 100", "inertia"), count_line)
 DESCRIPTION = Table(("cluster", "size", "keywords", "nearest"), description_line, ("keywords", "nearest"))

@@ -1,0 +1,103 @@
+"""The share of the input files that has been read."""
+
+import gzip
+import io
+import os
+import sys
+from itertools import islice
+
+import numpy as np
+import pytest
+
+from sentkit.formats.meter import Meter
+from sentkit.formats.rows import Inputs
+from sentkit.formats.vectors import VectorReader
+
+
+def inputs(*paths: str) -> Inputs:
+    return Inputs(paths, meter=Meter(paths))
+
+
+def take(rows, count: int) -> int:
+    return len(list(islice(rows, count)))
+
+
+def test_bytes_read_are_the_share(tmp_path):
+    """Two files of 100 lines of equal length: after one of them and a half, three quarters."""
+    paths = [str(tmp_path / name) for name in ("a.txt", "b.txt")]
+    for path in paths:
+        with open(path, "wb") as file:  # noqa: PTH123
+            file.write(b"x" * 99 + b"\n" + (b"y" * 99 + b"\n") * 99)
+    found = inputs(*paths)
+    rows = found.read(lambda row: row)
+
+    assert found.meter.share(0) == 0
+    assert take(rows, 150) == 150
+    assert found.meter.share(150) == pytest.approx(0.75)
+    assert found.meter.share(75) == pytest.approx(0.375)  # half of the rows read are not done
+    assert take(rows, 1000) == 50
+    assert found.meter.share(200) == 1
+
+
+def test_of_a_compressed_file_compressed_bytes_count(tmp_path):
+    """Random letters, which pack evenly: the share is that of the rows but for what is read ahead."""
+    random = np.random.default_rng(0)
+    lines = ["".join(map(chr, random.integers(97, 123, 1000))) for _ in range(1000)]
+    path = tmp_path / "a.txt.gz"
+    path.write_bytes(gzip.compress("\n".join(lines).encode()))
+    found = inputs(str(path))
+    rows = found.read(lambda row: row)
+    take(rows, 500)
+
+    assert found.meter.share(500) == pytest.approx(0.5, abs=0.15)
+    take(rows, 500)
+    assert found.meter.share(1000) <= 1
+
+
+def test_rows_of_a_vector_file_are_the_share(sentkit_store):
+    found = inputs(str(sentkit_store))
+    rows = VectorReader(found).read(lambda row: row)
+    take(rows, 5)
+
+    assert found.meter.share(4) == pytest.approx(4 / 5 * 4 / 20, abs=0.01)
+
+
+@pytest.fixture
+def sentkit_store(tmp_path):
+    from sentkit.formats.rows import Row
+    from sentkit.formats.sinks import open_sink
+
+    path = tmp_path / "v.safetensors"
+    with open_sink(
+        str(path), {}, ("embedding",), width=2, encoding="list", force=False, replace=False
+    ) as sink:
+        for number in range(20):
+            sink.write(Row(b"{}", {}, "x", number), np.ones((1, 2), np.float32))
+    return path
+
+
+def test_a_pipe_has_no_share(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "a.txt").write_text("a\n")
+
+    assert inputs(str(tmp_path / "a.txt"), str(tmp_path / "pipe")).meter.share(1) is None
+    assert Meter([str(tmp_path / "absent")]).share(1) is None
+
+
+def test_a_file_on_standard_input_has_one(tmp_path, monkeypatch):
+    (tmp_path / "a.txt").write_text("a\nb\n")
+    with (tmp_path / "a.txt").open() as file:
+        monkeypatch.setattr(sys, "stdin", file)
+        found = inputs("-")
+        assert take(found.read(lambda row: row), 9) == 2
+
+    assert found.meter.share(1) == 0.5
+
+
+@pytest.mark.parametrize(("content", "empty"), [("", True), ("a\n", False)])
+def test_an_empty_pipe_is_noticed(monkeypatch, content, empty):
+    noticed = []
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(content.encode())))
+    take(Inputs(("-",), meter=Meter(("-",), lambda: noticed.append(True))).read(lambda row: row), 9)
+
+    assert noticed == [True] * empty
