@@ -32,7 +32,7 @@ from sentkit.commands import (
 from sentkit.commands.whiten import apply, fit, merge
 from sentkit.console import Console
 from sentkit.errors import NoInputError, SentkitError
-from sentkit.options import expand_flags
+from sentkit.flags import expand_flags
 from sentkit.process import INTERRUPTED, leave, unwind_on_signals
 
 P = ParamSpec("P")

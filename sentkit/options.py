@@ -1,15 +1,13 @@
 """Flags that several commands share, so that each is spelled, explained and turned into a value once."""
 
-import functools
-import inspect
 import math
 import os
 import re
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass, fields, is_dataclass
-from typing import TYPE_CHECKING, Annotated, Any, Literal, cast, get_type_hints
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -185,8 +183,8 @@ class StreamFlags(FormatFlags):
         `reads` and `writes` are the other paths of the command, by flag.
         """
         from sentkit.formats.files import check_input
-        from sentkit.formats.outputs import open_output
         from sentkit.formats.meter import Meter
+        from sentkit.formats.outputs import open_output
         from sentkit.formats.rows import Inputs, Rejects, parse_fields
 
         if self.rejects is not None and self.on_error != "skip":
@@ -268,39 +266,3 @@ def limit_threads(threads: int | None) -> None:
     """Call this before numpy, torch or a tokenizer is imported: they read the environment only once."""
     if threads is not None:
         os.environ.update(dict.fromkeys(THREAD_VARIABLES, str(threads)))
-
-
-def expand_flags(command: Callable[..., None]) -> Callable[..., None]:
-    """The command as typer should see it: a parameter that is a record of flags becomes these flags.
-
-    typer reads only the signature. The record is built again when the command is called.
-    """
-    parameters: list[inspect.Parameter] = []
-    records: dict[str, tuple[type, list[str]]] = {}
-    for parameter in inspect.signature(command).parameters.values():
-        if not is_dataclass(parameter.annotation):
-            parameters.append(parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY))
-            continue
-        record = cast(type, parameter.annotation)
-        flags = list(_parameters_of(record))
-        records[parameter.name] = record, [flag.name for flag in flags]
-        parameters += flags
-
-    @functools.wraps(command)
-    def run(**values: Any) -> None:
-        for name, (record, flags) in records.items():
-            values[name] = record(**{flag: values.pop(flag) for flag in flags})
-        command(**values)
-
-    del run.__wrapped__  # or typer would see the parameters of the command itself
-    run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-    run.__annotations__ = {each.name: each.annotation for each in parameters}
-    return run
-
-
-def _parameters_of(record: type) -> Iterator[inspect.Parameter]:
-    hints = get_type_hints(record, include_extras=True)
-    for each in fields(record):
-        yield inspect.Parameter(
-            each.name, inspect.Parameter.KEYWORD_ONLY, default=each.default, annotation=hints[each.name]
-        )

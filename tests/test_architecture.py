@@ -32,7 +32,8 @@ MAY_IMPORT = {
         "digits",
     },
     "process": set(),
-    "cli": {"__init__", "errors", "console", "options", "commands", "process", "formats"},
+    "flags": set(),
+    "cli": {"__init__", "errors", "console", "flags", "commands", "process", "formats"},
     "manual": {"__init__", "cli"},
     "__main__": {"cli", "process"},
 }

@@ -8,7 +8,8 @@ import typer
 from typer.testing import CliRunner
 
 from sentkit.cli import every_command
-from sentkit.options import FormatFlags, RowFlags, StreamFlags, expand_flags
+from sentkit.flags import expand_flags
+from sentkit.options import FormatFlags, RowFlags, StreamFlags
 
 
 @dataclass(frozen=True)
