@@ -25,6 +25,25 @@ EXIT_CODES = (
     ("75", "stopped by a signal after saving: the same command with --resume continues"),
     ("129, 130, 143", "stopped by SIGHUP, SIGINT (Ctrl-C) or SIGTERM"),
 )
+OUTPUTS = (
+    "An output is whole or not there. It is written to a temporary file in its folder, "
+    ".NAME.sentkit-RANDOM, and renamed at the end. All outputs of a command appear together at its "
+    "end, or none of them does.",
+    "Without -f an existing output is refused; if another process creates it meanwhile, the later "
+    "process is refused. With -f it is replaced in one step, so its readers see the old or the new "
+    "one, whole; of several writers the last one wins. A folder (train, export) is replaced in one "
+    "step too. Where the system has no such step, a kill at that moment leaves the old folder as "
+    ".NAME.sentkit-old-RANDOM.",
+    "A process that is killed leaves its temporary file. The next command with the same output "
+    "reports it; no command uses or deletes it.",
+    "If the output is a symbolic link, the file that it points to is created or replaced, and the "
+    "link stays. Named pipes, devices and /dev/stdout are written directly. An output that is also an "
+    "input is refused, even with -f; only export -f may replace the checkpoint that it reads.",
+    "The suffix of an output is its format: .safetensors is a vector file; .jsonl (also .ndjson or "
+    ".json) and names without a suffix are JSON Lines; .gz and .zst compress these. A number "
+    "(part.003, run.v2) is not a suffix. Other suffixes are refused. The file of --rejects may have "
+    "any name: it holds the bad lines as they were.",
+)
 SAVES = ("sentkit", "sentkit train")  # pages that explain code 75: only train can resume
 ENVIRONMENT = (
     ("SENTKIT_VECTORS", "list or base64: how vectors are written in JSONL, for a whole script"),
@@ -62,6 +81,8 @@ def group_page(name: str, group: Any) -> str:
     lines += [".SH COMMANDS"]
     for word, command in group.commands.items():
         lines += [".TP", rf"\fB{escape(f'{name} {word}')}\fR", escape(parts_of(command.help)[0])]
+    if name == "sentkit":
+        lines += [".SH OUTPUT", *body(OUTPUTS)]
     lines += [
         *tail(name, examples),
         *see_also([*above(name), *(f"{name} {word}" for word in group.commands)]),

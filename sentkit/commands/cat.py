@@ -32,11 +32,14 @@ def cat(
 
     The suffix of the output says its form. All vectors must be of one space. A
     vector file made from JSONL knows the name of its space, and no more. Rows
-    without vectors pass as JSONL.
+    without vectors pass as JSONL. Of several files the numbers of files and rows
+    are reported on stderr.
     """
     from sentkit.formats.convert import convert
     from sentkit.formats.vectors import VECTOR_FIELDS
 
     console = Console("cat", quiet)
     with row_flags.open(console, known=VECTOR_FIELDS, output=output, force=force) as inputs:
-        convert(inputs, output, head=head, encoding=vectors, force=force)
+        rows = convert(inputs, output, head=head, encoding=vectors, force=force)
+    if len(inputs.paths) > 1 and not quiet:
+        console.say(f"joined {len(inputs.paths)} files, {rows} rows")

@@ -35,14 +35,17 @@ class JoinedReader(VectorReader):
         return super().admit(row, *rest)
 
 
-def convert(inputs: Inputs, output: str, *, head: int | None, encoding: str | None, force: bool) -> None:
+def convert(inputs: Inputs, output: str, *, head: int | None, encoding: str | None, force: bool) -> int:
+    """Returns how many rows were written."""
     check_output(output)
     reader = JoinedReader(inputs)
     rows = islice(reader.read(lambda row: row), head)
+    count = 0
     if not store.is_store(output):
         with open_output(output, force=force) as out:
-            out.writelines(as_jsonl(row, reader.emb, encoding) + b"\n" for row in rows)
-        return
+            for count, row in enumerate(rows, start=1):  # noqa: B007
+                out.write(as_jsonl(row, reader.emb, encoding) + b"\n")
+        return count
     first = list(islice(rows, 1))
     if first and not first[0].names:
         raise first[0].row.error("this row has no vector, and a vector file is for vectors")
@@ -51,8 +54,9 @@ def convert(inputs: Inputs, output: str, *, head: int | None, encoding: str | No
     with open_sink(
         output, spec, names, width=reader.width, encoding="list", force=force, replace=True
     ) as sink:
-        for row in chain(first, rows):
+        for count, row in enumerate(chain(first, rows), start=1):  # noqa: B007
             sink.write(row.row.without(row.names), row.vectors)  # under names of its own, too
+    return count
 
 
 def as_jsonl(row: VectorRow, emb: str | None, encoding: str | None) -> bytes:

@@ -1,5 +1,6 @@
 """Where rows with vectors go: JSONL with the vectors spliced in, or a vector file, by the output's name."""
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
@@ -11,15 +12,15 @@ from numpy.typing import NDArray
 
 from sentkit.errors import UsageError
 from sentkit.formats import splice, store
-from sentkit.formats.files import bare_suffix
+from sentkit.formats.files import COMPRESSED, bare_suffix
 from sentkit.formats.fingerprint import Spec
-from sentkit.formats.outputs import open_output, refuse_existing
+from sentkit.formats.outputs import is_special, open_output, refuse_existing
 from sentkit.formats.rows import Row
 from sentkit.formats.vectors import ENCODINGS, without_vectors
 
 Members = Sequence[tuple[bytes, bytes]]  # names and values, in JSON
-OURS = {store.SUFFIX, ".jsonl", ".ndjson", ".json"}
-FOREIGN = {".tsv", ".csv", ".txt", ".npy", ".npz", ".parquet", ".pt", ".bin", ".h5"}
+JSONL = {".jsonl", ".ndjson", ".json"}  # as inputs of these names are read
+NO_FORMAT = re.compile(r".*\.v?\d+(\.gz|\.zst)?|tmp\.[A-Za-z0-9]{10}")  # a version, a shard; mktemp
 
 
 class Sink(Protocol):
@@ -83,18 +84,31 @@ def refuse_present(row: Row, names: Sequence[str], *, replace: bool) -> None:
 
 
 def check_output(path: str) -> None:
-    """Refuse a name that promises a format which is not written."""
-    packed = bare_suffix(path) == store.SUFFIX and not store.is_store(path)
-    if path != "-" and (packed or bare_suffix(path) in FOREIGN):
-        kind = "".join(Path(path).suffixes[-2:]) if packed else bare_suffix(path)
-        raise UsageError(f"{path}: {kind} is not written", advice="name it .jsonl, .jsonl.gz or .safetensors")
+    """Refuse a name whose suffix promises a format that is not written.
+
+    JSONL is also written to names without a suffix, with a version or shard number as suffix (`run.v2`,
+    `part.003`) or from mktemp, and to every device, pipe and descriptor.
+    """
+    if path == "-" or is_special(path) or store.is_store(path) or not is_file_name(path):
+        return
+    if bare_suffix(path) not in JSONL:
+        suffixes = Path(path).suffixes
+        kind = "".join(suffixes[-2:]) if suffixes[-1].lower() in COMPRESSED else suffixes[-1]
+        advice = "name it .jsonl, .jsonl.gz, .jsonl.zst or .safetensors"
+        raise UsageError(f"{path}: unknown output format {kind}", advice=advice)
+
+
+def is_file_name(path: str) -> bool:
+    """Whether the suffix names a format."""
+    return bool(bare_suffix(path)) and not NO_FORMAT.fullmatch(Path(path).name)
 
 
 def check_rows_output(path: str) -> None:
     """The same for rows without vectors."""
     check_output(path)
     if store.is_store(path):
-        raise UsageError(f"{path}: a vector file is for vectors", advice="name it .jsonl or .jsonl.gz")
+        advice = "name it .jsonl, .jsonl.gz or .jsonl.zst"
+        raise UsageError(f"{path}: a vector file is for vectors", advice=advice)
 
 
 def open_sink(
@@ -134,7 +148,7 @@ def output_paths(output: str, readouts: Sequence[str], *, force: bool) -> list[s
     """One output for each readout; refused before any work where it cannot be written, or must not be."""
     if len(readouts) == 1:
         paths = [output]
-    elif output == "-" or Path(output).is_file() or bare_suffix(output) in {*FOREIGN, *OURS}:
+    elif output == "-" or Path(output).is_file() or is_file_name(output):
         raise UsageError("several readouts need a folder to write to", advice="use -o DIR")
     else:
         paths = [str(Path(output) / f"{file_name(readout)}{store.SUFFIX}") for readout in readouts]

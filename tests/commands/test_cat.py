@@ -174,3 +174,14 @@ def test_a_truncated_vector_file_is_bad_data(sentkit, tmp_path):
 
     assert done.code == 65
     assert done.err == "sentkit cat: w.safetensors: not a whole safetensors file: cut short\n"
+
+
+def test_a_join_says_how_many_files_and_rows_it_has_read(sentkit, tmp_path):
+    """In a batch job too; and nothing of a single file, or with -q."""
+    for number in range(3):
+        (tmp_path / f"{number}.jsonl").write_text('{"text":"a"}\n' * number)
+
+    assert sentkit("cat", "0.jsonl", "1.jsonl", "2.jsonl").err == "sentkit cat: joined 3 files, 3 rows\n"
+    assert sentkit("cat", "1.jsonl", "2.jsonl", "--head", "2").err == "sentkit cat: joined 2 files, 2 rows\n"
+    assert sentkit("cat", "1.jsonl", "2.jsonl", "-q").err == ""
+    assert sentkit("cat", "2.jsonl").err == ""

@@ -517,7 +517,7 @@ def test_faiss_finds_groups_far_apart(sentkit, rows):
         (("-k", "2", "--keywords", "3"), "--keywords and --nearest belong to"),
         (("-k", "2", "--from-centroids", "c.jsonl"), "--from-centroids knows its clusters"),
         (("-k", "2", "--describe", "-o", "out.safetensors"), "out.safetensors: a vector file is for vectors"),
-        (("-k", "2", "--centroids", "c.csv"), "c.csv: .csv is not written"),
+        (("-k", "2", "--centroids", "c.csv"), "c.csv: unknown output format .csv"),
         (("-k", "2", "-o", "c.jsonl", "--centroids", "c.jsonl"), "--centroids c.jsonl: -o writes there too"),
     ],
 )

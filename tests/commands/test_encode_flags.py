@@ -210,7 +210,7 @@ def test_the_readout_prompt_reads_the_mask(encode, sentkit):
         (("--readout", "prompt", "--template", "no places"), 'template "no places" needs [X] once'),
         (("--device", "tpu"), 'no device "tpu"'),
         (("--precision", "fp8"), "invalid value for '--precision'"),
-        (("-o", "out.npy"), "out.npy: .npy is not written"),
+        (("-o", "out.npy"), "out.npy: unknown output format .npy"),
         (("--field", "text"), '--field "text": expected name=theirs'),
     ],
 )

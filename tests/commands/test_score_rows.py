@@ -235,7 +235,7 @@ def test_one_space_under_two_names_may_meet(sentkit):
         (("--top", "0"), "invalid value for '--top'"),
         (("--metric", "sine"), "invalid value for '--metric'"),
         (("-o", "out.safetensors"), "out.safetensors: a vector file is for vectors"),
-        (("-o", "out.csv"), "out.csv: .csv is not written"),
+        (("-o", "out.csv"), "out.csv: unknown output format .csv"),
     ],
 )
 def test_flags_that_do_not_go_together_are_wrong_usage(sentkit, pairs, flags, problem):

@@ -1,5 +1,6 @@
 """Rows with vectors, written: spliced into JSONL, or beside their rows in a vector file."""
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -117,12 +118,55 @@ def test_what_is_written_is_read_back(tmp_path: Path, name: str, encoding: str) 
     assert np.array_equal(np.stack([each.vectors for each in found]), np.stack([v for _, v in rows]))
 
 
-@pytest.mark.parametrize("name", ["a.csv", "a.txt.gz", "a.npy", "a.parquet"])
-def test_a_form_that_is_not_written_is_refused_by_name(tmp_path: Path, name: str) -> None:
-    suffix = Path(name.removesuffix(".gz")).suffix
-
-    with pytest.raises(UsageError, match=rf"{name}: \{suffix} is not written"):
+@pytest.mark.parametrize(
+    ("name", "format"),
+    [
+        ("a.csv", ".csv"),
+        ("a.txt.gz", ".txt.gz"),
+        ("a.arrow", ".arrow"),
+        ("a.b.parquet.zst", ".parquet.zst"),
+        ("a.JSONLL", ".JSONLL"),
+        ("a.safetensor", ".safetensor"),
+        ("a.safetensors.gz", ".safetensors.gz"),
+        ("a.jsonl.bz2", ".bz2"),
+        ("tmp.Ab3", ".Ab3"),
+    ],
+)
+def test_an_unknown_suffix_is_refused_with_the_known_ones(tmp_path: Path, name: str, format: str) -> None:
+    with pytest.raises(UsageError, match=rf"{name}: unknown output format {re.escape(format)}$") as caught:
         write(tmp_path / name, [])
+
+    assert caught.value.advice == "name it .jsonl, .jsonl.gz, .jsonl.zst or .safetensors"
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "a",
+        "a.jsonl",
+        "a.JSONL",
+        "a.ndjson",
+        "a.json",
+        "a.gz",
+        "a.jsonl.zst",
+        ".a",
+        "a.003",
+        "a.v2",
+        "tmp.Ab3dEf9hIj",
+    ],
+)
+def test_jsonl_is_written_to_names_of_no_other_format(tmp_path: Path, name: str) -> None:
+    write(tmp_path / name, [(row("{}"), ONE)])
+
+    ((found),) = Inputs([str(tmp_path / name)], "jsonl").read(lambda each: each.values["embedding"])
+    assert found == ONE[0].tolist()
+
+
+def test_a_pipe_or_a_device_may_have_any_name(tmp_path: Path) -> None:
+    (tmp_path / "null.arrow").symlink_to("/dev/null")
+
+    write(tmp_path / "null.arrow", [(row("{}"), ONE)])
 
 
 # Several readouts

@@ -33,5 +33,5 @@ def merge(
 
     console = Console("whiten merge", quiet, verbose)
     check_made(output, force=force)
-    options.check_paths(console, {"-o": output}, {"TRANSFORM": transforms})
+    options.check_paths(console, {"-o": output}, {"FILE": transforms})
     write(merge_transforms(transforms), output, console, force=force)

@@ -1,0 +1,120 @@
+"""Every command compares every path that it writes with every path that it reads, before it does either."""
+
+import inspect
+import shutil
+
+import pytest
+
+from sentkit import options
+from sentkit.cli import every_command
+from sentkit.model import find_encoder
+from sentkit.model.reading import Wishes
+
+from .conftest import NANO
+
+PATHS = {"PATH", "FILE", "DIR", "PAIRS", "CONFIG", "MODEL", "TRANSFORM...", "[FILE]...", "[TRAIN]..."}
+BAD = ["--on-error", "skip", "--rejects", "bad"]
+OUT = ["-o", "out.jsonl", *BAD]
+WRITES = {"-o": "out.jsonl", "--rejects": "bad"}
+TRAIN = ["train", "simcse", "in.jsonl", "-o", "out", "--log", "log", *BAD]
+
+# A call, what it reads and what it writes: by the flag, or by "FILE" for an argument.
+CALLS = [
+    (["encode", "in.jsonl", "-m", "model", "--transform", "t.safetensors", *OUT],
+     {"FILE": ["in.jsonl"], "-m": "model", "--transform": "t.safetensors"}, WRITES | {"-o": ["out.jsonl"]}),
+    (["score", "in.jsonl", "--gold", "g", "--baseline", "b.jsonl", *OUT],
+     {"FILE": ["in.jsonl"], "--baseline": "b.jsonl"}, WRITES),
+    (["search", "--queries", "in.jsonl", "--corpus", "b.jsonl", *OUT],
+     {"FILE": ["in.jsonl"], "--corpus": "b.jsonl"}, WRITES),
+    (["cluster", "in.jsonl", "--from-centroids", "k.jsonl", "--centroids", "new.jsonl", *OUT],
+     {"FILE": ["in.jsonl"], "--from-centroids": "k.jsonl"}, WRITES | {"--centroids": "new.jsonl"}),
+    (["probe", "in.jsonl", "--label", "g", "--test", "b.jsonl", "--dev", "c.jsonl", *OUT],
+     {"FILE": ["in.jsonl"], "--test": "b.jsonl", "--dev": "c.jsonl"}, WRITES),
+    ([*TRAIN, "-m", "model", "--dev", "b.jsonl", "--entries", "c.jsonl"],
+     {"FILE": ["in.jsonl"], "-m": "model", "--dev": "b.jsonl", "--entries": "c.jsonl"},
+     {"-o": ["out", "out.part"], "--log": ["log"], "--rejects": "bad", "stdout": "-"}),
+    ([*TRAIN, "--seed", "3,5", "-m", "nano"],
+     {"FILE": ["in.jsonl"]},
+     {"-o": ["out/seed-3", "out/seed-5", "out/seed-3.part", "out/seed-5.part", "out/rows.part"],
+      "--log": ["log.seed-3", "log.seed-5"], "--rejects": "bad", "stdout": "-"}),
+    (["train", "mlm", *TRAIN[2:], "--init", "c.json", "--tokenizer", "model"],
+     {"FILE": ["in.jsonl"], "--init": "c.json", "--tokenizer": "model"},
+     {"-o": ["out", "out.part"], "--log": ["log"], "--rejects": "bad", "stdout": "-"}),
+    (["translate", "in.jsonl", "-m", "model", *OUT], {"FILE": ["in.jsonl"], "-m": "model"}, WRITES),
+    (["build-entries", "in.jsonl", "-m", "model", *OUT], {"FILE": ["in.jsonl"], "-m": "model"}, WRITES),
+    (["augment", "in.jsonl", "--op", "synonym", "--synonyms", "b.jsonl", "--synonyms", "c.jsonl", *OUT],
+     {"FILE": ["in.jsonl"], "--synonyms": ["b.jsonl", "c.jsonl"]}, WRITES),
+    (["augment", "in.jsonl", "--op", "paraphrase", "--paraphrases", "b.jsonl", *OUT],
+     {"FILE": ["in.jsonl"], "--paraphrases": "b.jsonl"}, WRITES),
+    (["cat", "in.jsonl", "b.jsonl", *OUT], {"FILE": ["in.jsonl", "b.jsonl"]}, WRITES),
+    (["cat"], {"FILE": ["-"]}, {"-o": "-"}),
+    (["export", "-m", "model", "--transform", "t.safetensors", "-o", "out"],
+     {"-m": "model", "--transform": "t.safetensors"}, {"-o": "out"}),
+    (["whiten", "fit", "in.jsonl", "-o", "out.safetensors", *BAD],
+     {"FILE": ["in.jsonl"]}, {"-o": "out.safetensors", "--rejects": "bad"}),
+    (["whiten", "apply", "in.jsonl", "-t", "t.safetensors", *OUT],
+     {"FILE": ["in.jsonl"], "--transform": "t.safetensors"}, WRITES),
+    (["whiten", "merge", "t.safetensors", "u.safetensors", "-o", "out.safetensors"],
+     {"FILE": ["t.safetensors", "u.safetensors"]}, {"-o": "out.safetensors"}),
+]  # fmt: skip
+WRITE_NOTHING = {"inspect"}
+
+
+class Compared(BaseException):
+    """In place of the work."""
+
+
+@pytest.fixture
+def files(tmp_path, sentkit):
+    shutil.copytree(NANO, tmp_path / "model")
+    width = find_encoder("nano", Wishes()).encoder().width
+    rows = "".join(f'{{"text":"a","embedding":{[float(n + k) for k in range(width)]}}}\n' for n in range(3))
+    for name in ("in.jsonl", "b.jsonl", "c.jsonl", "c.json"):
+        (tmp_path / name).write_text(rows)
+    assert sentkit("whiten", "fit", "in.jsonl", "--kind", "center", "-o", "t.safetensors").code == 0
+    assert sentkit("cluster", "in.jsonl", "-k", "1", "--centroids", "k.jsonl").code == 0
+    shutil.copy(tmp_path / "t.safetensors", tmp_path / "u.safetensors")
+
+
+@pytest.mark.parametrize(("call", "reads", "writes"), CALLS, ids=[" ".join(call) for call, *_ in CALLS])
+def test_a_command_compares_all_its_paths(files, sentkit, monkeypatch, tmp_path, call, reads, writes):
+    compared = []
+
+    def compare(console, *paths):
+        compared.extend(paths)
+        raise Compared
+
+    monkeypatch.setattr(options, "check_paths", compare)
+    before = sorted(tmp_path.iterdir())
+    with pytest.raises(Compared):
+        sentkit(*call)
+
+    given = [{flag: value for flag, value in paths.items() if value} for paths in compared]
+    assert given == [writes, reads]
+    assert sorted(tmp_path.iterdir()) == before
+
+
+def paths_of(command):
+    """The names of each flag or argument of a command whose value is a path."""
+    for parameter in inspect.signature(command).parameters.values():
+        for each in getattr(parameter.annotation, "__metadata__", ()):
+            if each.metavar in PATHS:
+                names = {each.default, *(each.param_decls or ()), f"--{parameter.name.replace('_', '-')}"}
+                yield names if type(each).__name__ == "OptionInfo" else {"FILE"}
+
+
+@pytest.mark.parametrize("name", every_command())
+def test_the_table_above_has_every_path_of_every_command(name):
+    calls = [each for each in CALLS if each[0][: len(name.split())] == name.split()]
+    known = {flag for call, reads, writes in calls for flag in (*reads, *writes, *call)}
+
+    assert name in WRITE_NOTHING or all(names & known for names in paths_of(every_command()[name]))
+
+
+def test_a_file_is_not_emptied_as_the_rejects_of_itself(shell, tmp_path):
+    (tmp_path / "rows.jsonl").write_text('{"text":"a"}\n')
+    done = shell("sentkit cat --on-error skip --rejects rows.jsonl -f < rows.jsonl")
+
+    assert done.code == 2
+    assert done.told[0] == "sentkit cat: --rejects rows.jsonl: would overwrite the input standard input"
+    assert (tmp_path / "rows.jsonl").read_text() == '{"text":"a"}\n'
