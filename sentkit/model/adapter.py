@@ -76,13 +76,23 @@ def load_adapter(folder: Path) -> Adapter:
         tensors = read_tensors(weight_files(folder, source))
         # transformers then reads no file itself: not one that claims another size, nor an adapter beside it.
         with built_from([tuple(tensor.shape) for tensor in tensors.values()], source):
-            kind = type(transformers.AutoModel.from_config(config, trust_remote_code=False))
+            kind = kind_of(config)
+            kind(config)  # which says whether it is too large
         model, report = kind.from_pretrained(
             None, config=config, state_dict=tensors, dtype=torch.float32, output_loading_info=True
         )
     has_pooler = check_weights(model, report["missing_keys"], source)
     add_adapter(model, folder)
     return Adapter(model.eval(), has_pooler=has_pooler, max_tokens=token_limit(model))
+
+
+def kind_of(config: Any) -> Any:
+    """The class of transformers that runs this model's encoder."""
+    import transformers
+
+    if config.model_type in ENCODER_HALVES:
+        return getattr(transformers, ENCODER_HALVES[config.model_type])
+    return type(transformers.AutoModel.from_config(config, trust_remote_code=False))
 
 
 @contextmanager
@@ -109,15 +119,18 @@ def quiet_transformers() -> ModuleType:
 # transformers 5 computes these with absolute positions whatever their config says.
 ABSOLUTE_ONLY = ("albert", "bert", "camembert", "electra", "roberta", "xlm-roberta")
 
+# Encoder-decoders whose encoder is a model of its own, without the decoder.
+ENCODER_HALVES = {"t5": "T5EncoderModel", "mt5": "MT5EncoderModel", "umt5": "UMT5EncoderModel"}
+
 
 def refuse(config: Any, source: str) -> None:
     """A DataError for what would load, and give vectors that mean nothing or something else."""
     kind = config.model_type
-    if config.is_encoder_decoder:
+    if config.is_encoder_decoder and kind not in ENCODER_HALVES:
         raise DataError(
             f'"{kind}" is an encoder-decoder, which has no token states of one kind to read',
             source=source,
-            advice="give a model that is an encoder alone, such as BERT, MPNet or DeBERTa",
+            advice="give a model that is an encoder alone, such as BERT, MPNet, DeBERTa or T5's encoder",
         )
     if "AutoModel" in (getattr(config, "auto_map", None) or {}):
         raise DataError("the model brings code of its own, which sentkit never runs", source=source)

@@ -17,7 +17,7 @@ from sentkit.formats.fingerprint import Spec, digest, name_for_label
 from sentkit.formats.jsonfiles import read_object
 from sentkit.formats.lora import is_adapter
 from sentkit.formats.readout import Readout, parse_readout
-from sentkit.model.adapter import Adapter, load_adapter
+from sentkit.model.adapter import ENCODER_HALVES, Adapter, load_adapter
 from sentkit.model.architecture import NotPacked, architecture_of
 from sentkit.model.bert import Bert, load_bert
 from sentkit.model.ending import all_steps, spec_behind, width_behind
@@ -177,7 +177,10 @@ def rules_of(body: Bert | Adapter) -> list[Any]:
         shape = body.architecture
         return [shape.heads, shape.activation, shape.norm_epsilon, shape.position_offset]
     config = body.model.config
-    return [getattr(config, name, None) for name in ("num_attention_heads", "hidden_act", "layer_norm_eps")]
+    names = ["num_attention_heads", "hidden_act", "layer_norm_eps"]
+    if config.model_type in ENCODER_HALVES:
+        names += ["dense_act_fn", "is_gated_act", "layer_norm_epsilon", "relative_attention_max_distance"]
+    return [getattr(config, name, None) for name in names]
 
 
 def read_dense(folder: Path) -> Linear:

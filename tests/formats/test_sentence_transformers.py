@@ -194,3 +194,52 @@ def test_another_first_module_is_refused_by_name(tmp_path: Path, kind: str) -> N
     write_json(tmp_path / "modules.json", [{"idx": 0, "name": "0", "path": "0_First", "type": f"x.{kind}"}])
 
     assert refused(tmp_path) == f"0_First: a module {kind}, which sentkit cannot run"
+
+
+# T5 encoders
+
+
+@pytest.fixture
+def sentence_t5(base: Path, tmp_path: Path) -> Path:
+    """As sentence-t5 and gtr: T5's encoder, the mean, a dense layer without bias, unit length."""
+    import torch
+    import transformers
+    from sentence_transformers import SentenceTransformer
+    from sentence_transformers.sentence_transformer.modules import Transformer
+
+    torch.manual_seed(0)
+    sizes = {"vocab_size": 14, "d_model": 8, "d_kv": 4, "d_ff": 12, "num_layers": 2, "num_heads": 2}
+    transformers.T5EncoderModel(transformers.T5Config(**sizes)).save_pretrained(tmp_path / "t5")
+    for name in ("tokenizer.json", "tokenizer_config.json"):
+        (tmp_path / "t5" / name).write_bytes((base / name).read_bytes())
+    dense = modules().Dense(8, 4, bias=False, activation_function=torch.nn.Identity())
+    model = SentenceTransformer(
+        modules=[
+            Transformer(str(tmp_path / "t5"), max_seq_length=20),
+            modules().Pooling(8),
+            dense,
+            modules().Normalize(),
+        ],
+        device="cpu",
+    )
+    model.save(str(tmp_path / "saved"))
+    return tmp_path / "saved"
+
+
+def test_a_t5_encoder_gives_the_same_vectors(sentence_t5: Path) -> None:
+    assert np.allclose(vectors_of(sentence_t5), theirs(sentence_t5), atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("layer_norm_epsilon", 1e-3), ("relative_attention_max_distance", 8), ("dense_act_fn", "gelu_new")],
+)
+def test_the_space_of_a_t5_encoder_depends_on_its_config(sentence_t5: Path, name: str, value: Any) -> None:
+    """The tensors are the same."""
+    found: Any = find_encoder(str(sentence_t5), Wishes())
+    space = found.encoder().specs[0].space
+    config = json.loads((sentence_t5 / "config.json").read_text())
+    write_json(sentence_t5 / "config.json", config | {name: value})
+    other: Any = find_encoder(str(sentence_t5), Wishes())
+
+    assert other.encoder().specs[0].space != space

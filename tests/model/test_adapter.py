@@ -110,11 +110,47 @@ def test_other_missing_weights_are_an_error(config_of, tmp_path):
 
 
 def test_an_encoder_decoder_is_refused_in_words(tmp_path):
-    (tmp_path / "config.json").write_text(json.dumps({"model_type": "t5"}))
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "bart"}))
 
-    with pytest.raises(DataError, match='"t5" is an encoder-decoder') as error:
+    with pytest.raises(DataError, match='"bart" is an encoder-decoder') as error:
         load_adapter(tmp_path)
     assert "encoder alone" in error.value.advice
+
+
+@pytest.fixture(params=["t5", "mt5", "umt5"])
+def t5_config(request):
+    """Tiny, with the gated layers of T5 1.1 where the family has them."""
+    import transformers
+
+    sizes = {"vocab_size": 97, "d_model": 32, "d_kv": 8, "d_ff": 48, "num_layers": 3, "num_heads": 4}
+    return transformers.AutoConfig.for_model(request.param, **sizes)
+
+
+@pytest.mark.parametrize("whole", [False, True])
+def test_the_encoder_of_t5_runs_alone(t5_config, whole, tmp_path, sentences):
+    """Of a checkpoint of the encoder, and of one with its decoder."""
+    import transformers
+
+    prefix = {"t5": "T5", "mt5": "MT5", "umt5": "UMT5"}[t5_config.model_type]
+    kind = getattr(transformers, f"{prefix}EncoderModel")
+    saved = getattr(transformers, f"{prefix}ForConditionalGeneration") if whole else kind
+    torch.manual_seed(0)
+    saved(t5_config).save_pretrained(tmp_path)
+    model = kind.from_pretrained(tmp_path).eval()
+    batch = sentences(MIXED)
+
+    encoder = load_adapter(tmp_path)
+    found = states_of(encoder, batch)
+
+    assert (encoder.depth, encoder.width, encoder.has_pooler, len(found)) == (3, 32, False, 4)
+    start = 0
+    for ids in batch:
+        with torch.no_grad():
+            alone = model(torch.from_numpy(ids)[None], output_hidden_states=True)
+        theirs = [*alone.hidden_states[:3], alone.last_hidden_state]
+        for ours, expected in zip(found, theirs, strict=True):
+            assert (ours[start : start + len(ids)] - expected[0]).abs().max() < 1e-5
+        start += len(ids)
 
 
 def test_relative_positions_that_transformers_would_ignore_are_refused(tmp_path, config_of):
