@@ -6,9 +6,9 @@
 #   ROWS  texts, or pairs as two texts each (the paper: all of the STS sets); for joint, labelled pairs
 #   DEV   pairs with a score, which choose the step (the paper: the dev set of the STS benchmark)
 #   TEST  pairs with a score, for the table
-#   BASE  the encoder to begin from: nano, or as in the paper bert-base-uncased
+#   BASE  the encoder to start from: nano, or as in the paper bert-base-uncased
 # Variables: NLI=pairs.jsonl for the modes of two runs; SIZE=large for the recipe of bert-large-uncased;
-# SEEDS=0..4; SETTINGS='--epochs 1'; OUT=FOLDER keeps the checkpoints, and is gone on with.
+# SEEDS=0..4; SETTINGS='--epochs 1'; OUT=FOLDER keeps the checkpoints, and a second call continues there.
 set -eu
 mode=$1 rows=$2 dev=$3 test=$4 base=${5:-nano}
 size=${SIZE:-base}
@@ -28,8 +28,8 @@ train() { # ROWS FROM TO PRESET SEEDS
 case $mode in
 *-unsup)
     train "${NLI:?the labelled pairs of the first run}" "$base" "$work/first" "${mode%-unsup}" "$seeds"
-    for first in "$work/first" "$work"/first/seed-*; do # each seed goes on from its own first run
-        [ -f "$first/sentkit.json" ] || continue        # one seed lies in first, several in first/seed-N
+    for first in "$work/first" "$work"/first/seed-*; do # each seed continues its first run
+        [ -f "$first/sentkit.json" ] || continue        # one seed is in first, several are in first/seed-N
         seed=${first##*[!0-9]}
         train "$rows" "$first" "$work/run${first#"$work/first"}" "$mode" "${seed:-$seeds}"
     done

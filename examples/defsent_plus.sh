@@ -39,7 +39,7 @@ for rate in $rates; do
     step=$((step + 1))
     [ "$step" -le "$steps" ] || break
     entries=$work/entries-$step.safetensors
-    # Made again each time: the same encoder gives the same bytes, and a run goes on from those alone.
+    # Built again each time: the same encoder gives the same bytes, and a run resumes only with these.
     sentkit build-entries "$dictionary" -m "$maker" --readout "$entry" -o "$entries" -f
     if [ "$step" = "$steps" ] && [ "$step" -gt 1 ] && [ "$ica" != none ]; then
         # shellcheck disable=SC2086 # flags are several words

@@ -1,12 +1,12 @@
 #!/bin/sh
-# PairSupCon from labelled pairs to a table of scores: which pairs entail, and who is whose partner.
+# PairSupCon from labelled pairs to a table of scores: classify pairs and contrast partners.
 # Usage: sh examples/pairsupcon.sh PAIRS DEV TEST [BASE]
 #   PAIRS  pairs labelled entailment or contradiction (the paper: of SNLI and MNLI); neutral ones are left out
-#   DEV    pairs with a score, looked at on the way; as in the paper, the last weights are kept
+#   DEV    pairs with a score, evaluated on the way; as in the paper, the last weights are kept by default
 #   TEST   pairs with a score, for the table
-#   BASE   the encoder to begin from: nano, or as in the paper bert-base-uncased
-# Variables: SEEDS=0..4; SETTINGS='--chunk 64', the batch of 1024 in less memory;
-# OUT=FOLDER keeps the checkpoints, and is gone on with.
+#   BASE   the encoder to start from: nano, or as in the paper bert-base-uncased
+# Variables: SEEDS=0..4; SETTINGS='--chunk 64', the batch of 1024 in less memory, or '--set final=best';
+# OUT=FOLDER keeps the checkpoints, and a second call continues there.
 set -eu
 pairs=$1 dev=$2 test=$3 base=${4:-nano}
 seeds=${SEEDS:-0..2}
@@ -21,7 +21,7 @@ sentkit train pairsupcon "$pairs" -m "$base" -o "$work/run" --seed "$seeds" --de
 
 set -- "$work/base.safetensors"
 for made in "$work/run" "$work"/run/seed-*; do
-    [ -f "$made/sentkit.json" ] || continue # one seed lies in run, several in run/seed-N
+    [ -f "$made/sentkit.json" ] || continue # one seed is in run, several are in run/seed-N
     sentkit encode "$test" --precision fp32 -m "$made" -o "$made.safetensors" -f
     set -- "$@" "$made.safetensors"
 done

@@ -1,42 +1,132 @@
-"""The tables of the papers, with the figures found here as their last line: published.py REPORTS
+"""Print the tables of the papers, with the figures found here as their last line: published.py [REPORTS...]
 
-REPORTS is what evaluate.sh makes: a folder for each suite, and in it a report for each task. The figures of
-the papers are in published.jsonl. A system with (?) stands in a table whose row names were lost, and put back
-in order. A paper's average is shown of ours only where all of its tasks were measured.
+REPORTS is a folder as evaluate.sh makes it: a folder for each suite, with a report for each task. Several are
+the seeds of one run: the line shows their mean and standard deviation. Only tables with a task of the reports
+are printed; without REPORTS all tables are. published.jsonl holds the figures of the papers. (?) marks the
+systems of a table that lost its row names; their order was inferred. An average needs all of its tasks.
 """
 
 import json
 import re
+import statistics
 import sys
 from collections import defaultdict
 from pathlib import Path
 
 PAPERS = {"sg-bert": "SG-BERT", "consert": "ConSERT", "pairsupcon": "PairSupCon", "defsent-plus": "DefSent+"}
-SUITES = {  # what a report holds of each: its value, its deviation, and what that is called
+SUITES = {  # the fields of a report with the value and its deviation, and the unit
     "sts": ("spearman", None, "Spearman x 100"),
     "sts-multilingual": ("pearson", None, "Pearson x 100"),
     "clustering": ("acc", "acc_sd", "accuracy of k-means x 100"),
     "senteval": ("accuracy", "sd", "accuracy x 100"),
     "few-shot": ("accuracy", "sd", "accuracy x 100, from 16 rows of each class"),
 }
+UNITS = {suite: unit for suite, (_, _, unit) in SUITES.items()} | {
+    "ablation": "averages x 100",
+    "glue": "accuracy or Matthews correlation x 100",
+    "efficiency": "seconds",
+}
+ABLATION = {"avg": ("sts", "avg"), "stsavg": ("sts", "avg"), "clusteringavg": ("clustering", "avg")}
 TRACKS = {"sts17track1arar": "sts17ar", "sts17track3eses": "sts17es", "sts17track5enen": "sts17en"}
 
 
-def main(folder: Path) -> None:
+def main(folders):
     published = [json.loads(line) for line in Path(__file__).with_name("published.jsonl").open()]
-    first = True
-    for suite in SUITES:
-        found, encoder = ours(folder / suite, suite)
+    tasks = {suite: {key(row["task"]) for row in published if row["suite"] == suite} for suite in UNITS}
+    problems, encoders = [], []
+    runs = [read_run(folder, tasks, problems, encoders) for folder in folders]
+    found = combined(runs, problems)
+    printed = print_tables(published, found, label(encoders, len(folders)) if folders else [])
+    others = [(suite, task) for suite, task in found if suite in SUITES and task not in tasks[suite]]
+    if others:
+        print(
+            "\nReports of tasks that are in no table of a paper:"
+            if printed
+            else "Reports in no table of a paper:"
+        )
+        for suite, task in others:
+            print(f"{suite}  {task}  {shown(*found[suite, task])}")
+    for problem in problems:
+        print(f"published.py: {problem}", file=sys.stderr)
+    if folders and not found:
+        print(f"published.py: {', '.join(folders)}: no report", file=sys.stderr)
+    sys.exit(1 if problems or (folders and not found) else 0)
+
+
+def read_run(folder, tasks, problems, encoders):
+    """(suite, task) -> (mean, deviation) of the reports of a folder."""
+    found = {}
+    for path in sorted(Path(folder).glob("*/*")):
+        suite, task = path.parent.name, TRACKS.get(key(path.stem), key(path.stem))
+        if suite not in SUITES or path.suffix != ".json":
+            print(f"published.py: not used: {path}", file=sys.stderr)
+            continue
+        try:
+            found[suite, task], encoder = read_report(path, *SUITES[suite][:2])
+            encoders.append(encoder)
+        except (OSError, ValueError, LookupError, TypeError) as error:
+            problems.append(f"{path}: not a report of {suite}: {error!r}")
+    for suite, names in tasks.items():
+        values = [found.get((suite, task), (None, None))[0] for task in names - {"avg"}]
+        if "avg" in names and values and None not in values and suite in SUITES:
+            found[suite, "avg"] = statistics.fmean(values), None
+    found |= {("ablation", task): found[source] for task, source in ABLATION.items() if source in found}
+    return found
+
+
+def read_report(path, value, deviation):
+    """The mean and deviation of a report, which may have a line for each seed, and its encoder."""
+    rows = [json.loads(line) for line in path.read_text().splitlines()]
+    last = rows[-1]
+    encoder = (last["encoder"] or "").rpartition(":")[0]
+    if f"{value}_mean" in last:
+        return (last[f"{value}_mean"], last.get(deviation)), encoder
+    if len(rows) == 1:
+        return (last[value], last.get(deviation)), encoder
+    return spread([row[value] for row in rows]), encoder
+
+
+def spread(values):
+    """Mean and standard deviation of a sample; both None where a value is undefined."""
+    return (None, None) if None in values else (statistics.fmean(values), statistics.stdev(values))
+
+
+def combined(runs, problems):
+    """The figures of the tasks that all runs have."""
+    found = {}
+    for suite, task in sorted({name for run in runs for name in run}):
+        values = [run[suite, task] for run in runs if (suite, task) in run]
+        if len(values) == len(runs):
+            found[suite, task] = values[0] if len(runs) == 1 else spread([mean for mean, _ in values])
+        elif task != "avg" and suite != "ablation":
+            problems.append(
+                f"{suite}/{task}: left out, because only {len(values)} of {len(runs)} folders have it"
+            )
+    return found
+
+
+def label(encoders, count):
+    """The names of the last line: "nano" and "mean"."""
+    names = sorted({encoder.partition("/")[0] for encoder in encoders})
+    readouts = sorted({encoder.partition("/")[2] for encoder in encoders})
+    return [names[0] if len(names) == 1 else f"{count} checkpoints", " ".join(readouts)]
+
+
+def print_tables(published, found, names):
+    """Print the tables with a task that was found, or all where no folder was given; return how many."""
+    count = 0
+    for suite in UNITS:
         for (paper, number), figures in tables(published, suite):
             tasks = sorted({figure["task"]: None for figure in figures}, key=place)
-            if not any(key(task) in found for task in tasks):
+            mine = {task: found[suite, key(task)] for task in tasks if (suite, key(task)) in found}
+            if names and not mine:
                 continue
-            print("" if first else "\n", end="")
-            print(f"{PAPERS[paper]}, table {number}: {suite}, {SUITES[suite][2]}")
-            show(["base", "system", "readout", *tasks], [*lines(figures, tasks), mine(found, encoder, tasks)])
-            first = False
-    if first:
-        sys.exit(f"published.py: {folder}: no report of a task that a paper has")
+            print("\n" if count else "", end="")
+            print(f"{PAPERS[paper]}, table {number}: {suite}, {UNITS[suite]}")
+            here = [["here:", *names, *(shown(*mine[task]) if task in mine else "" for task in tasks)]]
+            show(["base", "system", "readout", *tasks], [*lines(figures, tasks), *(here if mine else [])])
+            count += 1
+    return count
 
 
 def tables(published, suite):
@@ -47,26 +137,13 @@ def tables(published, suite):
     return sorted(grouped.items(), key=lambda item: (list(PAPERS).index(item[0][0]), int(item[0][1])))
 
 
-def ours(folder, suite):
-    """The figures found here by task, and the encoder's label."""
-    value, deviation, _ = SUITES[suite]
-    found, encoder = {}, ""
-    for path in sorted(folder.glob("*.json")):
-        report = json.loads(path.read_text().splitlines()[-1])  # of several seeds the last line is their mean
-        name = key(path.stem)
-        mean = report[f"{value}_mean"] if f"{value}_mean" in report else report[value]
-        found[TRACKS.get(name, name)] = (mean, report.get(deviation))
-        encoder = (report["encoder"] or "").rpartition(":")[0]
-    return found, encoder
-
-
 def place(task):
-    """STS by year, and averages last; what else there is stays in the order of the papers."""
+    """Sort key: STS by year, averages last, the others in the order of the papers."""
     return task == "avg", task in ("STS-B", "SICK-R"), task if re.fullmatch(r"STS\d\d", task) else ""
 
 
 def key(task):
-    """A task as files and papers spell it: stsb is STS-B."""
+    """The name of a task without the differences of spelling: stsb is STS-B."""
     return re.sub(r"[^a-z0-9]", "", task.lower())
 
 
@@ -82,21 +159,8 @@ def lines(figures, tasks):
         yield [*(name or "" for name in names), *(values.get(task, "") for task in tasks)]
 
 
-def mine(found, encoder, tasks):
-    means = [found.get(key(task), (None, None))[0] for task in tasks if task != "avg"]
-    if "avg" in tasks and None not in means:
-        found = {**found, "avg": (sum(means) / len(means), None)}
-    name, _, readout = encoder.partition("/")
-    return [
-        "here:",
-        name,
-        readout,
-        *(shown(*found[key(task)]) if key(task) in found else "" for task in tasks),
-    ]
-
-
 def shown(value, deviation=None):
-    if value is None:  # all pairs are equally alike, and nothing correlates
+    if value is None:  # all pairs are equally similar: no correlation
         return "-"
     return f"{value:.2f}" + ("" if deviation is None else f" ({deviation:.2f})")
 
@@ -111,6 +175,4 @@ def show(heads, rows):
 
 
 if __name__ == "__main__":
-    if len(sys.argv) != 2:
-        sys.exit("usage: published.py REPORTS")
-    main(Path(sys.argv[1]))
+    main(sys.argv[1:])

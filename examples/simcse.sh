@@ -4,8 +4,9 @@
 #   ROWS  texts (the paper: a million of Wikipedia), or anchor, positive and negative (the paper: of NLI)
 #   DEV   pairs with a score, which choose the step (the paper: the dev set of the STS benchmark)
 #   TEST  pairs with a score, for the table
-#   BASE  the encoder to begin from: nano, or as in the paper bert-base-uncased
-# Variables: SEEDS=0..4; SETTINGS='--preset bert-large'; OUT=FOLDER keeps the checkpoints, and is gone on with.
+#   BASE  the encoder to start from: nano, or as in the paper bert-base-uncased
+# Variables: SEEDS=0..4; SETTINGS='--preset bert-large';
+# OUT=FOLDER keeps the checkpoints, and a second call continues there.
 set -eu
 rows=$1 dev=$2 test=$3 base=${4:-nano}
 seeds=${SEEDS:-0..2}
@@ -22,7 +23,7 @@ sentkit train "$method" "$rows" -m "$base" -o "$work/run" --seed "$seeds" --dev 
 
 set -- "$work/base.safetensors"
 for made in "$work/run" "$work"/run/seed-*; do
-    [ -f "$made/sentkit.json" ] || continue # one seed lies in run, several in run/seed-N
+    [ -f "$made/sentkit.json" ] || continue # one seed is in run, several are in run/seed-N
     sentkit encode "$test" --precision fp32 -m "$made" -o "$made.safetensors" -f
     set -- "$@" "$made.safetensors"
 done

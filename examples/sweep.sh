@@ -1,16 +1,21 @@
 #!/bin/sh
-# Every combination of some settings, each with several seeds: a table with tabs, one line for a combination,
-# with the mean and the standard deviation (of a sample) over the seeds. Some ablations of the papers:
+# Train with several values of some settings, each with several seeds, and print a table with tabs: a line for each
+# combination, with the kept step of each seed and the mean and standard deviation (of a sample) over the seeds.
+# Some ablations of the papers:
 #   sg-bert objective=base,opt1,opt2,opt3    sg-bert temperature=0.1,0.01,0.001 drift_weight=0,0.1,1
 #   sg-bert head=gelu,none                   consert view_a=none,shuffle view_b=none,token-cutoff
-#   simcse batch=64,128,256 lr=1e-5,3e-5     pairsupcon beta=0.5,1,2,4
+#   simcse batch=64,128,256 lr=1e-5,3e-5     pairsupcon beta=0.5,1,2,4 (the values of the paper's sweep are lost)
 # Usage: ROWS=texts.txt DEV=dev.jsonl sh examples/sweep.sh METHOD NAME=VALUE,VALUE... [NAME=VALUE,VALUE...]...
-# Variables: TEST=test.jsonl, pairs with a score, for the test columns; BASE=bert-base-uncased; SEEDS=0..4;
-# SETTINGS='--epochs 1', for all runs; OUT=FOLDER keeps the checkpoints, and finished runs are not made again.
+# Variables: MODE=grid, every combination of the values, or MODE=one, one setting at a time with the others at their
+# defaults (-), after a line with all defaults; TEST=test.jsonl, pairs with a score, for the test columns;
+# BASE=bert-base-uncased; SEEDS=0..4; SETTINGS='--epochs 1', for all runs; OUT=FOLDER keeps the checkpoints: a
+# second call trains only the missing runs.
 set -eu
 rows=$ROWS dev=$DEV test=${TEST:-} base=${BASE:-nano}
 seeds=${SEEDS:-0..2}
 settings=${SETTINGS:-}
+mode=${MODE:-grid}
+case $mode in grid | one) ;; *) echo "sweep.sh: MODE: $mode: not grid or one" >&2 && exit 2 ;; esac
 work=${OUT:-$(mktemp -d)}
 [ -n "${OUT:-}" ] || trap 'rm -rf "$work"' EXIT
 mkdir -p "$work"
@@ -18,7 +23,7 @@ mkdir -p "$work"
 method=$1
 shift
 
-every() ( # CHOSEN CHOICE...: a line of the table for every way to choose
+grid() ( # CHOSEN CHOICE...: a line of the table for every combination
     chosen=$1
     shift
     if [ $# -eq 0 ]; then
@@ -28,22 +33,39 @@ every() ( # CHOSEN CHOICE...: a line of the table for every way to choose
     name=${1%%=*} values=${1#*=}
     shift
     IFS=,
-    for value in $values; do every "$chosen${chosen:+,}$name=$value" "$@"; done
+    for value in $values; do grid "$chosen${chosen:+,}$name=$value" "$@"; done
+)
+
+one() ( # CHOICE...: a line with all defaults, and one for each value
+    run ''
+    for choice; do
+        IFS=,
+        for value in ${choice#*=}; do run "${choice%%=*}=$value"; done
+    done
+)
+
+cells() ( # NAME=VALUE,NAME=VALUE...: the value of each setting of the table, or - for its default
+    for name in $names; do
+        case ,$1, in
+        *",$name="*) rest=,$1, rest=${rest#*",$name="} && printf '%s\t' "${rest%%,*}" ;;
+        *) printf -- '-\t' ;;
+        esac
+    done
 )
 
 run() { # NAME=VALUE,NAME=VALUE...: train, encode, score, and print a line
-    out=$work/$method,$1
-    chosen=$1 line=''
+    out=$work/$method${1:+,$1}
+    chosen=$1
+    unset IFS
+    line=$(cells "$chosen")
     set --
     IFS=,
-    for choice in $chosen; do
-        line="$line${choice#*=}$tab"
-        set -- "$@" --set "$choice"
-    done
+    for choice in $chosen; do set -- "$@" --set "$choice"; done
     unset IFS
     # shellcheck disable=SC2086 # settings are several words
-    sentkit train "$method" "$rows" -m "$base" -o "$out" --seed "$seeds" --dev "$dev" --resume "$@" $settings >"$out.dev"
-    line=$line$(spread dev <"$out.dev")
+    sentkit train "$method" "$rows" -m "$base" -o "$out" --seed "$seeds" --dev "$dev" --resume $settings "$@" \
+        >"$out.dev"
+    line=$line$(steps <"$out.dev")$tab$(spread dev <"$out.dev")
     if [ -n "$test" ]; then
         set --
         sed -n 's/^{"checkpoint":"\(.*\)","seed":.*/\1/p' "$out.dev" >"$out.made"
@@ -57,7 +79,11 @@ run() { # NAME=VALUE,NAME=VALUE...: train, encode, score, and print a line
     printf '%s\n' "$line"
 }
 
-spread() { # MEMBER: its mean and standard deviation over the lines of seeds, where all have it
+steps() { # the kept step of each seed
+    sed -n 's/^{"checkpoint".*"step":\([0-9]*\).*/\1/p' | paste -s -d , -
+}
+
+spread() { # FIELD: its mean and standard deviation over the seeds, or - where a seed lacks it
     python3 -c 'import json, statistics, sys
 found = [row[sys.argv[1]] for row in map(json.loads, sys.stdin) if "seeds" not in row]
 count = 0 if None in found else len(found)
@@ -66,6 +92,14 @@ print(mean, f"{statistics.stdev(found):.2f}" if count > 1 else "-", sep="\t")' "
 }
 
 tab=$(printf '\t')
-for choice; do printf '%s\t' "${choice%%=*}"; done
-printf 'dev\tdev_sd%s\n' "${test:+${tab}test${tab}test_sd}"
-every '' "$@"
+names=''
+for choice; do
+    case $choice in
+    ?*=?*) names="$names ${choice%%=*}" ;;
+    *) echo "sweep.sh: $choice: not NAME=VALUE,VALUE" >&2 && exit 2 ;;
+    esac
+done
+[ -n "$names" ] || { echo 'sweep.sh: no setting: expected NAME=VALUE,VALUE...' >&2 && exit 2; }
+for name in $names; do printf '%s\t' "$name"; done
+printf 'step\tdev\tdev_sd%s\n' "${test:+${tab}test${tab}test_sd}"
+if [ "$mode" = grid ]; then grid '' "$@"; else one "$@"; fi

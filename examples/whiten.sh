@@ -1,11 +1,11 @@
 #!/bin/sh
-# What is a transform of the vector space worth? Each is fitted to the sentences of TRAIN, whose scores it never
-# sees, and applied to the pairs of TEST: a line of the table for each, against the vectors as they were.
+# Compare transforms of the vector space. Each is fitted to the sentences of TRAIN, without their scores, and
+# applied to the pairs of TEST: a line of the table for each, against the vectors without a transform.
 # Usage: sh examples/whiten.sh CHECKPOINT TRAIN TEST
 #   CHECKPOINT  an encoder: nano, or as in BERT-whitening bert-base-uncased with READOUT=mean-first-last
 #   TRAIN TEST  pairs with text_a and text_b; those of TEST have a score
 # Variables: READOUT=cls; DIM=128, the numbers that the reduced whitening keeps; OUT=FOLDER keeps vectors and
-# transforms, and is written over. (--kind ica is not here: it is a whitening turned, and cosines do not turn.)
+# transforms, and is overwritten. (--kind ica is not here: it is a rotated whitening, and a rotation does not change cosines.)
 set -eu
 model=$1 train=$2 test=$3
 readout=${READOUT:-}

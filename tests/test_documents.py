@@ -200,8 +200,8 @@ def collection(tmp_path):
     return path.parent.parent
 
 
-def evaluated(collection, folder, **variables):
-    command = ["sh", str(ROOT / "examples/evaluate.sh"), "nano", str(collection)]
+def evaluated(collection, folder, *checkpoints, **variables):
+    command = ["sh", str(ROOT / "examples/evaluate.sh"), *(checkpoints or ["nano"]), str(collection)]
     return run(["env", *(f"{name}={value}" for name, value in variables.items()), *command], folder)
 
 
@@ -211,7 +211,9 @@ def test_the_evaluation_prints_the_tables_of_the_papers(collection, workplace):
     tables = [table.splitlines() for table in done.stdout.split("\n\n")]
     titles = [table[0] for table in tables]
     first = tables[titles.index("SG-BERT, table 1: sts, Spearman x 100")]
-    told = run(["sentkit", "score", "kept/vectors/sts-stsb.test.safetensors", "--gold", "score"], workplace)
+    told = run(
+        ["sentkit", "score", "kept/nano/vectors/sts-stsb.test.safetensors", "--gold", "score"], workplace
+    )
 
     assert (done.returncode, done.stderr) == (0, "")
     assert {title.split(": ")[1].split(",")[0] for title in titles} == {
@@ -231,7 +233,8 @@ def test_the_evaluation_takes_the_suites_and_the_probe_that_are_asked_for(collec
     kept = dict(SUITES="senteval", PROBE="--head senteval --nhid 3", OUT="kept")
     done = evaluated(collection, workplace, **kept)
     reports = {
-        path.stem: json.loads(path.read_text()) for path in (workplace / "kept/reports/senteval").iterdir()
+        path.stem: json.loads(path.read_text())
+        for path in (workplace / "kept/nano/reports/senteval").iterdir()
     }
 
     assert (done.returncode, done.stderr) == (0, "")
@@ -242,7 +245,7 @@ def test_the_evaluation_takes_the_suites_and_the_probe_that_are_asked_for(collec
     assert {name: report["head"] for name, report in reports.items()} == dict.fromkeys(
         ("cr", "sst2"), "senteval, nhid 3"
     )
-    assert [path.name for path in (workplace / "kept/reports").iterdir()] == ["senteval"]
+    assert [path.name for path in (workplace / "kept/nano/reports").iterdir()] == ["senteval"]
     assert "DEV" in reports["sst2"]["protocol"]
 
 
@@ -275,16 +278,164 @@ def test_the_evaluation_refuses_what_it_does_not_know(arguments, variables, work
     assert "usage: evaluate.sh" in done.stderr or "clusterin: not one of" in done.stderr
 
 
-def test_the_evaluation_ends_where_a_command_fails(collection, workplace):
-    (collection / "sts/stsb.test.jsonl").write_text("{\n")
-    done = evaluated(collection, workplace)
+def test_the_evaluation_refuses_a_wrong_checkpoint_before_it_begins(collection, workplace):
+    done = evaluated(collection, workplace, "nowhere", OUT="kept")
 
-    assert done.returncode == 65
-    assert done.stdout == ""
+    assert (done.returncode, done.stdout) == (66, "")
+    assert not (workplace / "kept").exists()
+
+
+def test_the_evaluation_goes_on_after_a_failure_and_names_it(collection, workplace):
+    (collection / "sts/sickr.jsonl").write_text("{\n")
+    few = (json.dumps({"text": f"{n}", "label": f"{n % 2}"}) + "\n" for n in range(10))
+    (collection / "senteval/cr.jsonl").write_text("".join(few))
+    done = evaluated(collection, workplace, SUITES="sts senteval", OUT="kept")
+    lines = [line.split() for line in done.stdout.splitlines() if line.startswith("here:")]
+
+    assert done.returncode == 1
+    assert done.stderr.splitlines()[-3:] == [
+        "evaluate.sh: these failed, for the reasons above:", "  nano: sts/sickr", "  nano: senteval/cr",
+    ]  # fmt: skip
+    assert "has 5 rows, fewer than --folds 10" in done.stderr
+    assert lines[0][1:3] == ["nano", "mean"]  # STS-B
+    assert len(lines[0]) == 4
+    assert (workplace / "kept/nano/reports/senteval/sst2.json").exists()
+
+
+def test_the_evaluation_names_the_files_that_it_does_not_use(collection, workplace):
+    for name in (
+        "sts/stsb.tset.jsonl",
+        "clustering/agnews.csv",
+        "senteval/sst2.jsonl",
+        "senteval/mine.jsonl",
+    ):
+        (collection / name).write_text("")
+    shutil.copy(collection / "clustering/stackoverflow.jsonl", collection / "clustering/mine.jsonl")
+    done = evaluated(collection, workplace, SUITES="clustering", SEEDS="0")
+    names = {line.removeprefix(f"evaluate.sh: not used: {collection}/") for line in done.stderr.splitlines()}
+
+    assert done.returncode == 0
+    assert names == {
+        "sts/stsb.tset.jsonl", "clustering/agnews.csv", "senteval/sst2.jsonl", "senteval/mine.jsonl",
+    }  # fmt: skip
+    assert re.search(r"in no table of a paper:\nclustering  mine  \d+\.\d\d\n", done.stdout)
+
+
+def test_the_evaluation_of_several_seeds_and_flags_of_encode(collection, workplace):
+    """The same checkpoint twice, so the deviation is 0; encoded with the flags, and probed with two seeds."""
+    for name in ("nano", "twins/nano"):
+        shutil.copytree(ROOT / "sentkit/nano", workplace / name)
+    (collection / "senteval/sst2.train.jsonl").unlink()
+    given = {"SUITES": "sts few-shot", "PROBE_SEEDS": "3,4", "ENCODE": "--max-length 3 -q", "OUT": "kept"}
+    done = evaluated(collection, workplace, "./nano", "./twins/nano", **given)
+    scores = {
+        json.loads((workplace / f"kept/{name}/reports/sts/stsb.json").read_text())["spearman"]
+        for name in ("nano", "nano_")
+    }
+    probes = (workplace / "kept/nano/reports/few-shot/cr.json").read_text().splitlines()
+    spec = run(["sentkit", "inspect", "kept/nano/vectors/sts-sickr.safetensors", "--json"], workplace)
+
+    assert done.returncode == 0, done.stderr
+    assert f"here:        nano        mean  {scores.pop():.2f} (0.00)".split() in [
+        line.split()[:5] for line in done.stdout.splitlines()
+    ]
+    assert not scores
+    assert [json.loads(line)["seed"] for line in probes] == [3, 4]
+    assert '"max_length":3' in spec.stdout.replace(" ", "")
 
 
 def test_the_evaluation_of_nothing_says_so(workplace):
     done = evaluated(workplace, workplace)
 
     assert done.returncode == 1
-    assert "no report of a task that a paper has" in done.stderr
+    assert "no report" in done.stderr
+
+
+def published(folder, *reports):
+    return run([sys.executable, str(ROOT / "examples/published.py"), *reports], folder)
+
+
+def in_reports(folder, **reports):
+    """The reports of a run, as evaluate.sh writes them: sts_stsb="..." is sts/stsb.json."""
+    for name, text in reports.items():
+        path = folder.joinpath(*name.split("_")).with_suffix(".json")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    return str(folder)
+
+
+STS = ("sts12", "sts13", "sts14", "sts15", "sts16", "stsb", "sickr")
+
+
+def test_without_reports_every_published_table_is_printed(tmp_path):
+    done = published(tmp_path)
+    rows = [json.loads(line) for line in (ROOT / "examples/published.jsonl").open()]
+    titles = {re.match(r"(.*), table (\d+): ([a-z-]+), ", line) for line in done.stdout.splitlines()} - {None}
+    papers = {
+        "SG-BERT": "sg-bert",
+        "ConSERT": "consert",
+        "PairSupCon": "pairsupcon",
+        "DefSent+": "defsent-plus",
+    }
+
+    assert (done.returncode, done.stderr) == (0, "")
+    assert {(papers[title[1]], title[2], title[3]) for title in titles} == {
+        (row["paper"], row["table"], row["suite"]) for row in rows
+    }
+    assert "here:" not in done.stdout
+    assert "nan" not in done.stdout.lower()
+
+
+def test_the_ablations_are_printed_beside_an_average(tmp_path):
+    """Two runs whose seven scores are 70 and 80: their average is 75, and its deviation 10 / sqrt 2."""
+    runs = [
+        in_reports(
+            tmp_path / f"run{score}",
+            **{f"sts_{task}": f'{{"encoder":"m/cls:0","spearman":{score}.0}}' for task in STS},
+        )
+        for score in (70, 80)
+    ]
+    done = published(tmp_path, *runs)
+    tables = {table.splitlines()[0]: table.splitlines()[-1].split() for table in done.stdout.split("\n\n")}
+
+    assert (done.returncode, done.stderr) == (0, "")
+    assert tables["SG-BERT, table 5: ablation, averages x 100"] == ["here:", "m", "cls", "75.00", "(7.07)"]
+    assert tables["PairSupCon, table 4: ablation, averages x 100"][3:] == ["75.00", "(7.07)"]
+    assert tables["SG-BERT, table 1: sts, Spearman x 100"][3:] == ["75.00", "(7.07)"] * 8
+
+
+def test_a_bad_report_is_named_and_the_others_are_printed(tmp_path):
+    good = '{"encoder":"m/cls:0","spearman":70.5}'
+    reports = in_reports(
+        tmp_path / "r", sts_stsb=good, sts_sickr="", sts_sts12="{", sts_sts13='{"encoder":"m"}', own_x=""
+    )
+    (tmp_path / "r/sts/notes.txt").write_text("")
+    done = published(tmp_path, reports)
+
+    assert done.returncode == 1
+    assert "70.50" in done.stdout
+    for name in ("sickr", "sts12", "sts13"):
+        assert f"{reports}/sts/{name}.json: not a report of sts" in done.stderr
+    assert f"not used: {reports}/own/x.json" in done.stderr
+    assert f"not used: {reports}/sts/notes.txt" in done.stderr
+
+
+def test_a_task_that_one_of_two_runs_lacks_is_left_out_and_named(tmp_path):
+    good = '{"encoder":"m/cls:0","spearman":70.0}'
+    runs = [
+        in_reports(tmp_path / "a", sts_stsb=good, sts_sickr=good),
+        in_reports(tmp_path / "b", sts_stsb=good),
+    ]
+    done = published(tmp_path, *runs)
+
+    assert done.returncode == 1
+    assert done.stdout.splitlines()[-1].split()[3:] == ["70.00", "(0.00)"]
+    assert "sts/sickr: left out, because only 1 of 2 folders have it" in done.stderr
+
+
+def test_the_measured_figures_of_the_systems_are_those_of_the_tables():
+    """A deviation of one split beside the figure of another was printed once."""
+    results, systems = README.split("## The systems of the four papers")
+    systems = systems.split("\n## ")[0]
+
+    assert set(re.findall(r"\d+\.\d ± \d\.\d", systems)) <= set(re.findall(r"\d+\.\d ± \d\.\d", results))

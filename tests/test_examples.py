@@ -192,17 +192,19 @@ def test_a_sweep_has_a_line_for_each_value(example, tmp_path):
     table = list(csv.DictReader(io.StringIO("\n".join(lines)), delimiter="\t"))
 
     assert [row["temperature"] for row in table] == ["0.05", "0.5"]
-    assert lines[0].split("\t") == ["temperature", "dev", "dev_sd", "test", "test_sd"]
+    assert lines[0].split("\t") == ["temperature", "step", "dev", "dev_sd", "test", "test_sd"]
     for row in table:
         out = tmp_path / f"out/simcse,temperature={row['temperature']}"
-        found = [json.loads((out / f"seed-{n}/sentkit.json").read_text())["dev"] for n in range(2)]
+        made = [json.loads((out / f"seed-{n}/sentkit.json").read_text()) for n in range(2)]
+        found = [each["dev"] for each in made]
+        assert row["step"] == ",".join(str(each["step"]) for each in made)
         assert float(row["dev"]) == pytest.approx(sum(found) / 2, abs=0.01)
         assert float(row["dev_sd"]) == pytest.approx(abs(found[0] - found[1]) / 2**0.5, abs=0.01)
         assert (row["test"], row["test_sd"]) == (
             row["dev"],
             row["dev_sd"],
         )  # the same pairs, the same readout
-    assert [line.split("\t") for line in again] == [line.split("\t")[:3] for line in lines]
+    assert [line.split("\t") for line in again] == [line.split("\t")[:4] for line in lines]
     assert times(tmp_path) == before
 
 
@@ -213,11 +215,56 @@ def test_a_sweep_of_two_settings_has_every_combination(example):
     )  # fmt: skip
     cells = [line.split("\t") for line in lines]
 
-    assert cells[0] == ["view_a", "view_b", "dev", "dev_sd"]
+    assert cells[0] == ["view_a", "view_b", "step", "dev", "dev_sd"]
     assert [row[:2] for row in cells[1:]] == [
         [a, b] for a in ("none", "shuffle") for b in ("none", "token-cutoff")
     ]
-    assert {row[3] for row in cells[1:]} == {"-"}  # one seed spreads nowhere
+    assert {row[4] for row in cells[1:]} == {"-"}  # one seed has no deviation
+
+
+def test_a_sweep_of_one_setting_at_a_time(example, tmp_path):
+    """All defaults, and then each value with the other setting at its default."""
+    lines = example(
+        "sweep", "simcse", "temperature=0.1,0.5", "warmup=0.5",
+        ROWS="texts.txt", DEV="dev.jsonl", BASE="small", MODE="one",
+    )  # fmt: skip
+    settings = [
+        tuple(json.loads(path.read_text())["run"][name] for name in ("temperature", "warmup"))
+        for path in (tmp_path / "out").glob("*/sentkit.json")
+    ]
+
+    assert [line.split("\t")[:2] for line in lines] == [
+        ["temperature", "warmup"], ["-", "-"], ["0.1", "-"], ["0.5", "-"], ["-", "0.5"],
+    ]  # fmt: skip
+    assert sorted(settings) == [(0.05, 0.0), (0.05, 0.5), (0.1, 0.0), (0.5, 0.0)]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "mode"), [(["temperature"], "grid"), ([], "grid"), (["temperature=1"], "both")]
+)
+def test_a_sweep_refuses_what_it_cannot_read(arguments, mode, furnished):
+    given = {"ROWS": "texts.txt", "DEV": "dev.jsonl", "MODE": mode}
+    command = ["sh", EXAMPLES / "sweep.sh", "simcse", *arguments]
+    done = subprocess.run(
+        command, cwd=furnished, env={**os.environ, **given}, capture_output=True, text=True, check=False
+    )
+
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith("sweep.sh: ")
+
+
+@pytest.mark.parametrize(("more", "kept"), [("", "last"), (" --set final=best", "best")])
+def test_pairsupcon_keeps_the_last_weights_unless_set_otherwise(example, tmp_path, more, kept):
+    example(
+        "pairsupcon",
+        "nli.jsonl",
+        "dev.jsonl",
+        "dev.jsonl",
+        "small",
+        SETTINGS=FEW + " --set head_width=8" + more,
+    )
+
+    assert json.loads((tmp_path / "out/run/sentkit.json").read_text())["run"]["final"] == kept
 
 
 def test_defsent_plus_takes_its_steps(example, tmp_path):
