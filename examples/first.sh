@@ -1,10 +1,27 @@
 #!/bin/sh
-# Set up sentkit in a virtual environment and score the likeness of a few sentences: sh examples/first.sh
+# Install sentkit into the virtual environment .venv and score the similarity of three sentences.
+# Usage: sh examples/first.sh
+# On a machine without a GPU set PIP_EXTRA_INDEX_URL to the address of PyTorch's CPU builds, or pip may install the
+# much larger CUDA build.
 set -eu
 cd "$(dirname "$0")/.."
 python=${PYTHON:-python3}
-[ -x .venv/bin/python ] || "$python" -m venv .venv
-.venv/bin/python -m pip install --quiet --disable-pip-version-check -c tests/constraints.txt -e .
+quiet=--quiet
+if [ ! -x .venv/bin/python ]; then
+    echo 'first.sh: making the virtual environment .venv' >&2
+    "$python" -m venv .venv
+fi
+if [ ! -x .venv/bin/sentkit ]; then
+    echo 'first.sh: installing sentkit and what it needs (torch is large): this can take minutes' >&2
+    quiet=''
+fi
+# shellcheck disable=SC2086 # one flag or none
+.venv/bin/python -m pip install $quiet --disable-pip-version-check -c tests/constraints.txt -e . >&2
 PATH="$PWD/.venv/bin:$PATH"
 
 printf 'a man plays a guitar\na person makes music\nthe cat sleeps\n' | sentkit encode --precision fp32 | sentkit score
+cat >&2 <<END
+first.sh: sentkit is installed. To use it in this shell, type:
+  . '$PWD/.venv/bin/activate'
+Without this, the program is '$PWD/.venv/bin/sentkit'.
+END

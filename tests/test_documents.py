@@ -17,7 +17,7 @@ from sentkit.transforms.affine import write_affine
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text()
-BLOCKS = [block for block in re.findall(r"```sh\n(.*?)```", README, re.DOTALL) if "run.sh" not in block]
+BLOCKS = re.findall(r"```sh\n(.*?)```", README, re.DOTALL)
 HELP = {name: command.__doc__ for name, command in every_command().items()}
 HELP |= {word(group): group.__doc__ for group in GROUPS}
 PAIRS = [
@@ -106,22 +106,49 @@ def test_every_man_page_is_installed():
     assert all(name.endswith(f".{section}") for name, section in listed)
 
 
-@pytest.mark.parametrize("block", BLOCKS, ids=lambda block: block.split("\n")[0][:50])
-def test_a_block_of_the_readme_runs(block, workplace):
-    (workplace / "titles.safetensors").unlink()
-    before = "sentkit encode titles.csv --field text=title -o titles.safetensors -q\n"
-    done = run(["sh", "-ec", block if "-o titles" in block else before + block], workplace)
+@pytest.fixture
+def checkout(tmp_path):
+    """Only the tracked files, and a virtual environment for first.sh, where pip installs nothing."""
+    listed = run(["git", "-C", str(ROOT), "ls-files", "-z"], tmp_path)
+    if listed.returncode:
+        pytest.skip("not a git checkout")
+    for name in listed.stdout.split("\0")[:-1]:
+        target = tmp_path / "checkout" / name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(ROOT / name, target)
+    programs = tmp_path / "checkout/.venv/bin"
+    programs.mkdir(parents=True)
+    for name, line in {
+        "python": f'[ "$2" = pip ] || exec {sys.executable} "$@"',
+        "sentkit": f'exec {sys.executable} -m sentkit "$@"',
+    }.items():
+        (programs / name).write_text(f"#!/bin/sh\n{line}\n")
+        (programs / name).chmod(0o755)
+    (programs / "activate").write_text(f'PATH="{programs}:$PATH"\n')
+    return tmp_path / "checkout"
 
-    assert done.returncode == 0, done.stderr
-    assert done.stderr == "" or "L00-cls" in done.stderr  # [CLS] at layer 0 is the same for every text
-    assert done.stdout or " -o " in block
 
+def test_the_readme_runs_as_copied_from_a_bare_checkout(checkout):
+    """Every block, in order, in one shell that begins without sentkit on its PATH."""
+    script = "".join(f"echo BLOCK {n}; echo BLOCK {n} >&2\n{block}" for n, block in enumerate(BLOCKS))
+    folders = os.environ["PATH"].split(":")
+    path = ":".join(folder for folder in folders if not Path(folder, "sentkit").exists())
+    environment = {**os.environ, "PATH": path, "PYTHONPATH": str(checkout), "HF_HUB_OFFLINE": "1"}
+    done = subprocess.run(
+        ["sh", "-ec", script], cwd=checkout, env=environment, capture_output=True, text=True, check=False
+    )
+    outputs = re.split(r"BLOCK \d+\n", done.stdout)[1:]
+    errors = re.split(r"BLOCK \d+\n", done.stderr)[1:]
 
-def test_the_readme_shows_what_its_first_command_prints(workplace):
-    shown = README.split("```\n")[2].splitlines()
-    done = run(["sh", "-ec", BLOCKS[0]], workplace)
-
-    assert [cut(line) for line in done.stdout.splitlines()[: len(shown)]] == [cut(line) for line in shown]
+    assert done.returncode == 0, errors[-1]
+    for block, output, error in zip(BLOCKS, outputs, errors, strict=True):
+        assert output or " -o " in block
+        # At layer 0 [CLS] is the same for every text, and first.sh says how to go on.
+        assert all("L00-cls" in line for line in error.splitlines()) or "first.sh" in block, error
+    assert f". '{checkout}/.venv/bin/activate'" in errors[0]
+    shown = re.search(r"```\n\n```\n(.*?)```", README, re.DOTALL)[1]
+    assert [cut(line) for line in outputs[0].splitlines()] == [cut(line) for line in shown.splitlines()]
+    assert outputs[1] == outputs[0]
 
 
 def cut(line):
