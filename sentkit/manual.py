@@ -49,7 +49,7 @@ ENVIRONMENT = (
     ("SENTKIT_VECTORS", "list or base64: how vectors are written in JSONL, for a whole script"),
     ("HF_HUB_OFFLINE", "1: hub names are looked up in the local cache alone"),
     ("HF_HOME, HF_TOKEN", "where the hub's cache lies, and the token that it is asked with"),
-    ("OMP_NUM_THREADS", "the threads that a model runs on; of train, --threads says it"),
+    ("OMP_NUM_THREADS", "CPU threads where there is no --threads; train does not read it"),
     ("CUDA_VISIBLE_DEVICES", "the GPUs that may be used"),
     ("NO_COLOR, TERM", "no colours; with TERM=dumb no progress bar"),
 )

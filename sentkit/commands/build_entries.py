@@ -46,6 +46,7 @@ def build_entries(
         int | None, typer.Option(min=1, metavar="N", help="Tokens computed at once. [default: by device]")
     ] = None,
     vectors: options.Encoding = "list",
+    threads: options.Threads = None,
     output: options.Output = "-",
     force: options.Force = False,
     row_flags: options.RowFlags,
@@ -70,6 +71,7 @@ def build_entries(
     Memory holds 8 bytes for each number of each entry (0.9 GB for 150,000 entries
     of 768 numbers), and no more for more definitions.
     """
+    options.limit_threads(threads)
     from sentkit.formats.checkpoints import read_checkpoint
     from sentkit.formats.kinds import EntryParser
     from sentkit.formats.store import read_rows

@@ -77,6 +77,7 @@ def cluster(
         bool, typer.Option("--keep-vectors", help="Leave the vectors in the rows.")
     ] = False,
     json: options.Json = False,
+    threads: options.Threads = None,
     output: options.Output = "-",
     force: options.Force = False,
     replace: options.Replace = False,
@@ -109,6 +110,7 @@ def cluster(
     mean ARI between the seeds. --stability labels the rows by the best of its seeds.
     --from-centroids takes what --centroids wrote, and vectors of its space alone.
     """
+    options.limit_threads(threads)
     from sentkit.formats.vectors import VECTOR_FIELDS
     from sentkit.labels.clusters import forms, plan, reports, tables
     from sentkit.labels.clusters.work import Work

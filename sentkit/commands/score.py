@@ -54,6 +54,7 @@ def score(
     ] = False,
     json: options.Json = False,
     seed: options.Seed = 0,
+    threads: options.Threads = None,
     output: options.Output = "-",
     force: options.Force = False,
     replace: options.Replace = False,
@@ -81,6 +82,7 @@ def score(
     --top too, the K closest of these, the best first. All vectors are held in
     memory, the pairs are not. The float64 similarity is compared, before rounding.
     """
+    options.limit_threads(threads)
     from sentkit.formats.outputs import open_output
     from sentkit.formats.vectors import VECTOR_FIELDS
     from sentkit.metrics.records import under

@@ -68,6 +68,7 @@ def translate(
     batch_tokens: Annotated[
         int | None, typer.Option(min=1, metavar="N", help="Tokens x beams at once. [default: by device]")
     ] = None,
+    threads: options.Threads = None,
     output: options.Output = "-",
     force: options.Force = False,
     replace: options.Replace = False,
@@ -96,6 +97,7 @@ def translate(
     and its text: equal texts are translated alike. One row out for each row in, in
     order, in constant memory.
     """
+    options.limit_threads(threads)
     from sentkit.formats.checkpoints import read_checkpoint
     from sentkit.formats.outputs import open_output
     from sentkit.formats.store import read_rows

@@ -116,6 +116,8 @@ class Encoder:
             "max_length": tokenizer.max_length,
             "precision": self.precision,
         }
+        if self.device.type == "cpu":
+            record["threads"] = torch.get_num_threads()  # with others, sums are rounded differently
         spec = Spec(
             self._label(readout), digest([weights, rules_of(self.body), tokenizer.hash, read_as]), record
         )

@@ -129,7 +129,7 @@ def by(shape: tuple[int, ...]) -> str:
 def weights_hash(tensors: Mapping[str, Tensor], *, with_pooler: bool = False) -> str:
     """32 hex digits of the canonical tensors: the same for the same numbers, however a file stored them."""
     names = sorted(name for name in tensors if with_pooler or not name.startswith("pooler."))
-    with ThreadPoolExecutor() as pool:  # hashlib lets go of the interpreter lock
+    with ThreadPoolExecutor(torch.get_num_threads()) as pool:  # hashlib releases the interpreter lock
         digests = list(pool.map(digest, [tensors[name] for name in names]))
     whole = hashlib.blake2b(digest_size=16)
     for name, one in zip(names, digests, strict=True):

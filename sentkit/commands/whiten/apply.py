@@ -14,6 +14,7 @@ def apply(
         str, typer.Option("-t", "--transform", metavar="PATH", help="What sentkit whiten fit has made.")
     ],
     vectors: options.Encoding = "list",
+    threads: options.Threads = None,
     output: options.Output = "-",
     force: options.Force = False,
     row_flags: options.RowFlags,
@@ -32,6 +33,7 @@ def apply(
     transform was fitted on are refused; so is a second application. What comes out
     is of no special length: cosines are taken as ever.
     """
+    options.limit_threads(threads)
     from sentkit.formats.outputs import refuse_existing
     from sentkit.formats.vectors import VECTOR_FIELDS
     from sentkit.transforms.applying import apply_transform

@@ -26,6 +26,7 @@ Made = Annotated[
 
 def fit(
     *,
+    threads: options.Threads = None,
     output: Made,
     kind: Annotated[
         Literal["whitening", "pca", "center", "standardize", "abtt", "ica"],
@@ -90,6 +91,7 @@ def fit(
     square of the width, which is 4096 at most. The file says what it was fitted on,
     and keeps the moments that `sentkit whiten merge` adds up (not of ica).
     """
+    options.limit_threads(threads)
     from sentkit.formats.vectors import VECTOR_FIELDS
     from sentkit.transforms.fitting import fit_ica, fit_moments
     from sentkit.transforms.kinds import Asked

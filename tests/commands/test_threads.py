@@ -1,0 +1,135 @@
+"""`--threads`: every pool of threads has this size, whatever the environment says."""
+
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from sentkit.cli import every_command
+from sentkit.formats.store import Store
+from sentkit.options import THREAD_VARIABLES, expand_flags
+
+# At its end the program reports the largest pool of a BLAS or of OpenMP, and the threads of torch.
+PROGRAM = """
+import os, sys
+from sentkit import cli
+def leave(code):
+    from threadpoolctl import threadpool_info
+    sizes = [pool["num_threads"] for pool in threadpool_info()]
+    torch = sys.modules.get("torch")
+    sizes += [torch.get_num_threads()] if torch else []
+    sys.stderr.write(f"\\nTHREADS {max(sizes)} {len(os.listdir('/proc/self/task'))}\\n")
+    sys.stderr.flush()
+    os._exit(code)
+cli.leave = leave
+cli.main()
+"""
+COMMANDS = (
+    ("encode",),
+    ("score", "v.jsonl", "--top", "2"),
+    ("search", "--corpus", "v.jsonl", "--queries", "v.jsonl"),
+    ("search", "a cat", "--corpus", "v.jsonl"),
+    ("cluster", "v.jsonl", "-k", "2"),
+    ("whiten", "fit", "v.jsonl", "--kind", "ica", "--dim", "2", "-o", "t.safetensors"),
+    ("whiten", "apply", "v.jsonl", "-t", "w.safetensors"),
+    ("build-entries", "e.jsonl"),
+)
+several_cores = pytest.mark.skipif(
+    len(os.sched_getaffinity(0)) < 2, reason="one core: no pool has two threads"
+)
+
+
+@pytest.fixture
+def threads(tmp_path, sentkit):
+    """The largest pool that a command leaves, run as a process with these variables; and all its threads."""
+    lines = "".join(f"{word} {n}\n" for n in range(40) for word in ("cat", "sea"))
+    (tmp_path / "v.jsonl").write_bytes(sentkit("encode", "-q", stdin=lines).out)
+    (tmp_path / "e.jsonl").write_text('{"entry":"cat","definition":"an animal"}\n')
+    sentkit("whiten", "fit", "v.jsonl", "--kind", "center", "-o", "w.safetensors")
+
+    def run(*arguments, **variables):
+        bare = {name: value for name, value in os.environ.items() if name not in THREAD_VARIABLES}
+        done = subprocess.run(
+            [sys.executable, "-c", PROGRAM, *arguments],
+            input=lines.encode(),
+            capture_output=True,
+            check=False,
+            env=bare | variables,
+        )
+        assert done.returncode == 0, done.stderr
+        found = done.stderr.decode().rpartition("THREADS ")[2].split()
+        return int(found[0]), int(found[1])
+
+    return run
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
+def test_one_thread_is_one_everywhere(threads, command):
+    """Also where the environment allows more, so that many processes share a machine."""
+    assert threads(*command, "--threads", "1", OMP_NUM_THREADS="8")[0] == 1
+
+
+def test_the_tokenizer_starts_no_threads_of_its_own(threads):
+    """One that computes, one that reads ahead, and what Python itself starts."""
+    assert threads("encode", "--threads", "1")[1] <= 3
+
+
+@several_cores
+@pytest.mark.parametrize("command", [COMMANDS[0], COMMANDS[1]], ids=" ".join)
+def test_a_flag_wins_over_the_environment(threads, command):
+    assert threads(*command, "--threads", "2", OMP_NUM_THREADS="1")[0] == 2
+
+
+@several_cores
+@pytest.mark.parametrize("command", [COMMANDS[0], COMMANDS[1]], ids=" ".join)
+def test_without_the_flag_the_environment_decides(threads, command):
+    assert threads(*command, OMP_NUM_THREADS="1")[0] == 1
+    assert threads(*command, OMP_NUM_THREADS="2")[0] == 2
+
+
+def test_without_either_only_the_cores_of_the_process_count(threads):
+    """A process that may use one core has one thread."""
+    before = os.sched_getaffinity(0)
+    try:
+        os.sched_setaffinity(0, {min(before)})
+        assert threads("encode")[0] == 1
+        assert threads("score", "v.jsonl", "--top", "2")[0] == 1
+    finally:
+        os.sched_setaffinity(0, before)
+
+
+def test_a_vector_file_records_its_threads(program):
+    """Beside the precision: both may change the last bits."""
+    for count in ("1", "2"):
+        done = program("encode", "-q", "--threads", count, "-o", f"{count}.safetensors", stdin=b"a cat\n")
+        assert done.code == 0
+    one, two = Store("1.safetensors"), Store("2.safetensors")
+
+    assert one.spec["threads"] == 1
+    assert two.spec["threads"] == min(2, len(os.sched_getaffinity(0)))
+    assert one.emb == two.emb
+    assert np.allclose(one.mapped(), two.mapped(), atol=1e-5)
+
+
+@pytest.mark.parametrize("count", ["0", "-1", "two"])
+def test_a_wrong_number_is_wrong_usage(sentkit, count):
+    done = sentkit("encode", "--threads", count, stdin="a\n")
+
+    assert done.code == 2
+    assert "'--threads'" in done.err
+
+
+def test_every_command_that_computes_has_the_flag():
+    """probe has --jobs: each of its fits runs on one thread."""
+    having = {
+        name
+        for name, command in every_command().items()
+        if "threads" in expand_flags(command).__annotations__
+    }
+
+    assert having == {
+        *("encode", "score", "search", "cluster", "train", "translate", "build-entries"),
+        *("whiten fit", "whiten apply"),
+    }
