@@ -98,11 +98,12 @@ def cluster(
     Each row loses its vector and gets "cluster", a number from 0 (hdbscan: -1 is
     noise); a vector file as output keeps the vectors. All rows are held in memory.
 
-    kmeans is Lloyd's iteration on all rows from greedy k-means++. Of up to 20,000
-    rows a seed finds what scikit-learn's KMeans finds with it; of more, the first
-    centres are drawn from 10,000 of them (or 64 for each cluster). minibatch
-    looks at 4096 rows at a time, faiss at 256 for each cluster; agglomerative is for
-    up to 20,000 rows and hdbscan for 50,000.
+    kmeans is Lloyd's iteration on all rows, started by greedy k-means++. For up to
+    20,000 rows, a seed gives the clusters of scikit-learn's KMeans with the same
+    random_state on the vectors as float64. On float32 vectors scikit-learn rounds
+    differently and can find other clusters. For more rows, the first centres are drawn
+    from 10,000 of them (or 64 for each cluster). minibatch uses 4096 rows at a time,
+    faiss 256 for each cluster; agglomerative takes up to 20,000 rows, hdbscan 50,000.
 
     --truth reports for each seed ACC (the best matching of clusters and classes), NMI
     and AMI (arithmetic), ARI and V-measure, x 100; and of several seeds their mean and
