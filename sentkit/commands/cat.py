@@ -33,7 +33,7 @@ def cat(
     The suffix of the output says its form. All vectors must be of one space. A
     vector file made from JSONL knows the name of its space, and no more. Rows
     without vectors pass as JSONL. Of several files the numbers of files and rows
-    are reported on stderr.
+    are reported on stderr. A terminal shows the first numbers of a vector.
     """
     from sentkit.formats.convert import convert
     from sentkit.formats.vectors import VECTOR_FIELDS

@@ -53,7 +53,8 @@ def encode(
     "negative"; whatever else it holds passes through byte for byte. It gets
     "embedding" (for a pair "embedding_a" and "embedding_b", and so on) and "_emb",
     the name of the space. One row out for each row in, in order, in constant
-    memory. Several readouts, with commas between and L* for every layer, come
+    memory. A terminal shows the first numbers of a vector; a pipe and a file get all.
+    Several readouts, with commas between and L* for every layer, come
     from one pass: one vector file each, in the folder -o.
 
     A static model has a vector for each word, and a text gets their mean (or

@@ -10,6 +10,14 @@ from sentkit import options
 from sentkit.console import print_pairs
 from sentkit.errors import UsageError
 
+SHOWN = 10  # lines
+IMPORTANT = (  # the first of these that there are
+    *("file", "rows", "numbers", "spec._emb", "spec.model", "spec.readout", "spec.precision"),
+    *("geometry.alignment", "nan_or_infinite", "duplicates", "geometry.mean_cosine"),
+    *("model", "architecture", "layers", "width", "parameters", "readout", "declared_by", "max_length"),
+    *("tokenizer.tokens", "sentence_transformers"),
+)
+
 if TYPE_CHECKING:
     from sentkit.metrics.geometry import Geometry
 
@@ -33,6 +41,7 @@ def inspect(
         ),
     ] = False,
     json: Annotated[bool, typer.Option("--json", help="JSON on a terminal too.")] = False,
+    verbose: Annotated[bool, typer.Option("-v", "--verbose", help="Every line on a terminal.")] = False,
     format_flags: options.FormatFlags,
 ) -> None:
     """Show what a checkpoint or a file of vectors is. Nothing is run or changed.
@@ -48,7 +57,7 @@ def inspect(
     says so, the tokenizer, the parents; of a static model: how many words it knows,
     and how wide it is. Of vectors (a vector file, rows with
     vectors, or an affine file): how many, their norms, zeros, duplicates, NaN, and
-    where they come from.
+    where they come from. On a terminal, the ten most important lines; -v shows all.
 
     And how the vectors lie, in "geometry", from one pass; NaN and infinity are left
     out, and what is not defined is null.
@@ -81,7 +90,16 @@ def inspect(
         with open_output("-", force=False) as out:
             out.write(json_line(record))
     else:
-        print_pairs([(name, shown(value)) for name, value in flat(record)])
+        print_lines(flat(record), verbose=verbose)
+
+
+def print_lines(lines: list[tuple[str, Any]], *, verbose: bool) -> None:
+    """The most important lines first, and the others on request."""
+    order = {name: place for place, name in enumerate(IMPORTANT)}
+    lines = sorted(lines, key=lambda line: order.get(line[0], len(order)))  # else as they came
+    pairs = [(name, shown(value)) for name, value in lines]
+    more = 0 if verbose else len(pairs[SHOWN:])
+    print_pairs([*pairs[:SHOWN], ("...", f"{more} more lines with -v")] if more else pairs)
 
 
 def asked_geometry(gold: str | None, above: float | None, *, leave_out: bool) -> "Geometry | None":

@@ -5,7 +5,7 @@ Messages and progress go to standard error, tables to standard output.
 
 from sentkit.console.messages import Console
 from sentkit.console.progress import PROGRESS, Progress, StepProgress
-from sentkit.console.stream import escape, on_terminal
+from sentkit.console.stream import on_terminal
 from sentkit.console.tables import fitted, print_described, print_pairs, print_table
 
 __all__ = [
@@ -13,7 +13,6 @@ __all__ = [
     "Console",
     "Progress",
     "StepProgress",
-    "escape",
     "fitted",
     "on_terminal",
     "print_described",

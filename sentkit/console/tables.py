@@ -6,7 +6,7 @@ import textwrap
 from collections.abc import Iterable, Sequence
 from typing import Literal
 
-from sentkit.console.stream import escape
+from sentkit.escaping import escape
 
 NAME_COLUMN, MEANING = 26, 30  # of `print_described`: the widest, and the narrowest
 GAP = 2  # between the columns of a table

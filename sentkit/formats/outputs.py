@@ -12,10 +12,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, cast
 
 from sentkit.errors import AnswerIsNo, CannotCreateError
 from sentkit.formats.files import compressed
+from sentkit.formats.screen import Screen
 from sentkit.formats.temporary import Draft
 
 STREAMS = {"/dev/stdin": 0, "/dev/stdout": 1, "/dev/stderr": 2}
@@ -70,8 +71,9 @@ def open_output(path: str, *, force: bool) -> Iterator[BinaryIO]:
         return
     if path == "-":
         out = _standard_output()
-        yield out
-        out.flush()
+        screen = cast(BinaryIO, Screen(out)) if sys.stdout.isatty() else out
+        yield screen
+        screen.flush()
         return
     refuse_existing(path, force=force)
     waiting = _waiting.get()

@@ -134,7 +134,7 @@ def test_what_a_transform_was_fitted_on_is_legible(on_terminal, sentkit, tmp_pat
     for name in ("a.jsonl", "b.jsonl"):
         (tmp_path / name).write_text('{"embedding":[1,0]}\n{"embedding":[0,1]}\n')
     sentkit("whiten", "fit", "a.jsonl", "b.jsonl", "--kind", "center", "-o", "t.safetensors")
-    shown = dict(line.split(maxsplit=1) for line in on_terminal("inspect", "t.safetensors"))
+    shown = dict(line.split(maxsplit=1) for line in on_terminal("inspect", "t.safetensors", "-v"))
 
     assert (shown["inputs.1.file"], shown["inputs.2.file"], shown["inputs.2.rows"]) == (
         "a.jsonl",

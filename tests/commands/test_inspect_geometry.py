@@ -176,7 +176,7 @@ def test_rows_without_a_score_of_a_pair_are_told(sentkit, row, problem):
 
 def test_on_a_terminal_members_have_long_names(on_terminal, tmp_path, jsonl):
     (tmp_path / "v.jsonl").write_bytes(jsonl(*PAIRS))
-    lines = on_terminal("inspect", "v.jsonl", "--gold", "score", width=40)
+    lines = on_terminal("inspect", "v.jsonl", "--gold", "score", "-v", width=40)
     shown = {line.split()[0]: line.split(maxsplit=1)[1] for line in lines}
 
     assert shown["geometry.alignment"] == "0.292893"

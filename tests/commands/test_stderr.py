@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from sentkit.cli import every_command
-from sentkit.console import Console, escape
+from sentkit.console import Console
+from sentkit.escaping import escape
 
 ROW = b'{"text":"a cat"}\n'
 SCORED = (

@@ -90,7 +90,7 @@ def test_wide_letters_count_twice(on_terminal, tmp_path, jsonl):
 
 def test_an_inspection_cuts_nothing(on_terminal, tmp_path, tiny):
     """Names and values, a line each; a path is whole, however long."""
-    lines = on_terminal("inspect", tiny, width=20)
+    lines = on_terminal("inspect", tiny, "-v", width=20)
     shown = {line.split()[0]: line.split(maxsplit=1)[1] for line in lines}
 
     assert shown["folder"] == str(tiny)
@@ -143,3 +143,35 @@ def test_the_baseline_is_not_compared_with_itself(on_terminal):
         "p",
         "average",
     ]
+
+
+def test_an_inspection_begins_with_ten_lines(on_terminal, tiny):
+    short, whole = on_terminal("inspect", tiny), on_terminal("inspect", tiny, "-v")
+
+    assert [line.split()[0] for line in short[:6]] == [
+        *("model", "architecture", "layers", "width", "parameters", "readout")
+    ]
+    assert len(short) == 11
+    assert short[-1].split(maxsplit=1) == ["...", f"{len(whole) - 10} more lines with -v"]
+    assert [line.split()[0] for line in whole[:10]] == [line.split()[0] for line in short[:10]]
+
+
+def test_vectors_are_shortened_on_a_terminal_alone(on_terminal, sentkit, tmp_path, jsonl):
+    """The first three numbers and how many there are; the same row in a pipe is whole."""
+    vector = [0.125, -2.0, 1 / 3] + [1.0] * 253
+    row = {"text": "a \u202e b", "embedding": vector, "small": [1, 2], "_emb": "m:0123456789ab"}
+    (tmp_path / "v.jsonl").write_bytes(jsonl(row))
+    expected = (
+        r'{"text": "a \u202e b", "embedding": [0.125, -2, 0.3333, ... 256 numbers], '
+        r'"small": [1, 2], "_emb": "m:0123456789ab"}'
+    )
+
+    assert "".join(on_terminal("cat", "v.jsonl", width=200)) == expected
+    assert sentkit("cat", "v.jsonl").out == jsonl(row)
+
+
+def test_base64_is_shortened_on_a_terminal(on_terminal, sentkit, tmp_path, jsonl):
+    (tmp_path / "v.jsonl").write_bytes(jsonl({"embedding": [1.5] * 256}))
+    (line,) = on_terminal("cat", "v.jsonl", "--vectors", "base64", width=200)
+
+    assert line == '{"embedding": "AADAPwAA... 256 numbers"}'

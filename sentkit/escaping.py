@@ -1,0 +1,30 @@
+"""Text that is safe to print: characters that control a terminal or reorder a line are escaped."""
+
+import re
+
+# Control characters, line separators, bidirectional embeddings, overrides and isolates, lone surrogates.
+UNSAFE = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+NAMED = {"\n": r"\n", "\r": r"\r", "\t": r"\t"}
+BYTES = range(0xDC80, 0xDD00)  # how Python represents bytes of a file name that are not UTF-8
+
+
+def escape(text: str) -> str:
+    r"""For messages and tables: the escape character becomes \x1b, a newline \n, U+202E \u202e.
+
+    A byte of a file name that is not UTF-8 becomes \xff.
+    """
+    return UNSAFE.sub(lambda match: _escaped(match[0]), text)
+
+
+def _escaped(character: str) -> str:
+    code = ord(character)
+    if character in NAMED:
+        return NAMED[character]
+    if code in BYTES:
+        return f"\\x{code - 0xDC00:02x}"
+    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}"
+
+
+def escape_json(line: str) -> str:
+    r"""For a line of JSON, which stays JSON: U+009B becomes \u009b."""
+    return UNSAFE.sub(lambda match: f"\\u{ord(match[0]):04x}", line)
