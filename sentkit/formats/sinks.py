@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any, BinaryIO, Protocol
 
@@ -175,15 +175,23 @@ def open_sinks(
     force: bool,
     replace: bool,
 ) -> Iterator[list[Sink]]:
-    """A sink for each space, all whole or none."""
-    with ExitStack() as stack:
-        if len(paths) > 1:
-            Path(paths[0]).parent.mkdir(parents=True, exist_ok=True)
-        yield [
-            stack.enter_context(
-                open_sink(
-                    path, spec.full, names, width=width, encoding=encoding, force=force, replace=replace
+    """A sink for each space; a folder that is made for several is removed again if the block fails."""
+    folder = Path(paths[0]).parent
+    is_new = len(paths) > 1 and not folder.exists()
+    if is_new:
+        folder.mkdir(parents=True, exist_ok=True)
+    try:
+        with ExitStack() as stack:
+            yield [
+                stack.enter_context(
+                    open_sink(
+                        path, spec.full, names, width=width, encoding=encoding, force=force, replace=replace
+                    )
                 )
-            )
-            for path, spec in zip(paths, specs, strict=True)
-        ]
+                for path, spec in zip(paths, specs, strict=True)
+            ]
+    except BaseException:
+        if is_new:
+            with suppress(OSError):
+                folder.rmdir()
+        raise

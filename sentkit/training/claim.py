@@ -2,11 +2,18 @@
 
 import fcntl
 import os
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from sentkit.errors import CannotCreateError
+from sentkit.formats.temporary import MARK
+
+OURS = re.compile(
+    r"(state|best)-\d+\.pt|(run|rows|init)\.lock|tokens\.i32|ends\.i64|targets\.f64|columns|checkpoint|init"
+    rf"|\..+{re.escape(MARK)}[0-9a-f]+"
+)
 
 
 @contextmanager
@@ -15,6 +22,7 @@ def claimed(folder: Path, lock: str, *, first: bool) -> Iterator[None]:
     if not first:
         yield
         return
+    refuse_foreign(folder)
     try:
         folder.mkdir(parents=True, exist_ok=True)
         handle = take(folder, lock)
@@ -32,10 +40,23 @@ def claimed(folder: Path, lock: str, *, first: bool) -> Iterator[None]:
         os.close(handle)
 
 
+def refuse_foreign(folder: Path) -> None:
+    """Refuse a folder of the user with this name: a run removes what it keeps here."""
+    advice = "rename it: sentkit train keeps the state of a run under this name"
+    if folder.is_symlink() or (folder.exists() and not folder.is_dir()):
+        raise CannotCreateError(f"{folder}: is not a folder that sentkit train has made", advice=advice)
+    names = sorted(path.name for path in folder.iterdir()) if folder.is_dir() else []
+    foreign = [name for name in names if not OURS.fullmatch(name)]
+    if foreign:
+        raise CannotCreateError(
+            f"{folder}: contains {foreign[0]}, which sentkit did not write", advice=advice
+        )
+
+
 def take(folder: Path, lock: str) -> int:
     """The open lock file, locked; again where it was removed in between: others see another."""
     while True:
-        handle = os.open(folder / lock, os.O_RDWR | os.O_CREAT)
+        handle = os.open(folder / lock, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC)
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
             if is_same(handle, folder / lock):

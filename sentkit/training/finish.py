@@ -21,6 +21,8 @@ from sentkit.model.writing import merged, write_weights
 from sentkit.training.method import Method
 from sentkit.training.origin import Base
 
+MADE = "checkpoint"  # where it is made, in the folder of the state
+
 
 def finish(
     method: Method,
@@ -30,7 +32,7 @@ def finish(
     lineage: Mapping[str, Any],
     readout: str | None = None,  # None: as the method says
 ) -> None:
-    made = part / "checkpoint"
+    made = part / MADE
     try:
         make(made, method, base, lineage, readout or method.readout(method.settings))
         publish_folder(made, output)  # over one that exists with -f only: refused before any work

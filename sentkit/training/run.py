@@ -3,6 +3,7 @@
 Its state lies in OUT.part; the finished checkpoint is made there too, and renamed to OUT.
 """
 
+import shutil
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
@@ -18,7 +19,7 @@ from sentkit.training.batches import stream
 from sentkit.training.claim import claimed
 from sentkit.training.corpus import Corpus
 from sentkit.training.dev import Dev
-from sentkit.training.finish import finish
+from sentkit.training.finish import MADE, finish
 from sentkit.training.journal import Journal
 from sentkit.training.method import Method
 from sentkit.training.origin import Base
@@ -72,6 +73,7 @@ def train(job: Job, output: Path, seed: int, log: str | None = None) -> None:
         if is_finished(job, output, identity):
             if job.ranks.first:
                 keeper.forget()  # of a run that was killed when all was done
+                shutil.rmtree(part / MADE, ignore_errors=True)  # the folder that -f has replaced
             return
         trainer = begin(job, keeper, identity)
         with reporting_last_save(trainer), journal_of(job, trainer, identity, log) as trainer.journal:

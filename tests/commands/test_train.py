@@ -347,6 +347,47 @@ def test_a_loss_that_is_no_number_ends_the_run(train, tiny, copy_of, tmp_path):
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.parametrize("name", ["out.part", "out.part/notes.txt", "out.part/state-1.pt.bak"])
+@pytest.mark.parametrize("flags", [(), ("-f",), ("--resume",)], ids=" ".join)
+def test_what_the_user_calls_like_the_state_stays(train, tmp_path, name, flags):
+    (tmp_path / name).parent.mkdir(exist_ok=True)
+    (tmp_path / name).write_text("precious")
+    done = train(*flags)
+
+    assert done.code == 73
+    assert done.told[0].startswith("sentkit train: out.part: ")
+    assert (tmp_path / name).read_text() == "precious"
+
+
+def test_a_link_called_like_the_state_is_not_followed(train, tmp_path):
+    (tmp_path / "precious/checkpoint").mkdir(parents=True)
+    (tmp_path / "out.part").symlink_to("precious")
+
+    assert train("-f").code == 73
+    assert (tmp_path / "precious/checkpoint").is_dir()
+
+
+def test_links_within_the_folder_of_the_state_are_not_followed(train, tmp_path):
+    (tmp_path / "precious").write_text("precious")
+    (tmp_path / "out.part").mkdir()
+    for name in ("tokens.i32", "ends.i64", "columns", "state-1.pt", "best-0.pt"):
+        (tmp_path / "out.part" / name).symlink_to("../precious")
+
+    assert train("-f", "--save-every", 1).code == 0
+    assert (tmp_path / "precious").read_text() == "precious"
+
+
+def test_what_a_kill_leaves_of_a_replaced_checkpoint_is_removed(train, tmp_path):
+    """With -f the old folder is in out.part for a moment; the run is finished by then."""
+    assert train().code == 0
+    shutil.copytree(tmp_path / "out", tmp_path / "out.part/checkpoint")
+    before = contents(tmp_path / "out")
+
+    assert train("--resume").code == 0
+    assert contents(tmp_path / "out") == before
+    assert not (tmp_path / "out.part").exists()
+
+
 def test_two_runs_do_not_share_a_folder(train, tmp_path):
     import fcntl
 

@@ -1,0 +1,92 @@
+"""The outputs of one command appear together, or none of them does."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+ROWS = '{"embedding":[1,2],"g":"x"}\n{"embedding":[2,1],"g":"y"}\n{"embedding":[1,1],"g":"x"}\nbad\n'
+SKIP = ("--on-error", "skip", "--rejects", "bad")
+
+
+@pytest.fixture(autouse=True)
+def rows(tmp_path):
+    (tmp_path / "rows.jsonl").write_text(ROWS)
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        ("cluster", "-k", "2", "--centroids", "c.jsonl"),
+        ("cat",),
+        ("score",),
+        ("search", "--corpus", "corpus.jsonl", "--queries"),
+        ("probe", "--label", "g", "--few-shot", "1"),
+        ("whiten", "fit", "--kind", "center"),
+    ],
+    ids=lambda call: call[0],
+)
+def test_if_the_disk_is_full_nothing_appears(sentkit, tmp_path, call):
+    """The device is full for the rows, and the other outputs would have room."""
+    (tmp_path / "corpus.jsonl").write_text('{"embedding":[1,2],"text":"a"}\n')
+    output = "full.safetensors" if call[0] == "whiten" else "/dev/full"
+    (tmp_path / "full.safetensors").symlink_to("/dev/full")
+    before = sorted(path.name for path in tmp_path.iterdir())
+
+    done = sentkit(*call, "rows.jsonl", "-o", output, *SKIP)
+    assert done.code == 74
+    assert sorted(path.name for path in tmp_path.iterdir()) == before
+
+
+def test_with_room_all_of_them_appear(sentkit, tmp_path):
+    done = sentkit("cluster", "-k", "2", "rows.jsonl", "--centroids", "c.jsonl", "-o", "out.jsonl", *SKIP)
+
+    assert done.code == 0
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["bad", "c.jsonl", "out.jsonl", "rows.jsonl"]
+    assert (tmp_path / "bad").read_text() == "bad\n"
+
+
+def test_if_one_of_a_sweep_fails_none_appears(sentkit, tmp_path):
+    """Nor the folder that was made for them."""
+    (tmp_path / "texts.jsonl").write_text('{"text":"a cat"}\n{"text":3}\n')
+
+    assert sentkit("encode", "texts.jsonl", "--readout", "cls,mean", "-o", "sweep").code == 65
+    assert not (tmp_path / "sweep").exists()
+
+
+def test_the_answer_no_is_written_too(sentkit, tmp_path):
+    """--fail-under ends with 1 after the work is done."""
+    lines = [f'{{"embedding_a":[1,0],"embedding_b":[1,{n}],"g":{n}}}\n' for n in range(5)]
+    (tmp_path / "pairs.jsonl").write_text("".join(lines))
+    done = sentkit("score", "pairs.jsonl", "--gold", "g", "--fail-under", 50, "-o", "report.jsonl")
+
+    assert done.code == 1
+    assert (tmp_path / "report.jsonl").read_text().startswith('{"file":"pairs.jsonl"')
+
+
+def test_finished_outputs_stay_if_the_reader_of_the_rows_leaves(tmp_path):
+    """Exit 0, as everywhere in a pipe; the centroids were written before."""
+    reading, writing = os.pipe()
+    os.close(reading)
+    command = [sys.executable, "-m", "sentkit", "cluster", "-k", "2", "rows.jsonl", "--centroids", "c.jsonl"]
+    done = subprocess.run(
+        [*command, "--on-error", "skip"], stdout=writing, stderr=subprocess.PIPE, text=True, check=False
+    )
+    os.close(writing)
+
+    assert done.returncode == 0
+    assert (tmp_path / "c.jsonl").read_text().count("\n") == 2
+
+
+def test_an_output_behind_a_link(sentkit, tmp_path):
+    """The link stays; vectors and rows are joined in the folder of its target."""
+    (tmp_path / "far").mkdir()
+    (tmp_path / "v.safetensors").symlink_to("far/target.safetensors")
+
+    assert sentkit("cat", "rows.jsonl", "--head", 2, "-o", "v.safetensors").code == 0
+    assert sentkit("cat", "rows.jsonl", "--head", 3, "-o", "v.safetensors").code == 73
+    assert sentkit("cat", "rows.jsonl", "--head", 3, "-o", "v.safetensors", "-f").code == 0
+    assert (tmp_path / "v.safetensors").is_symlink()
+    assert len(sentkit("cat", "far/target.safetensors").rows) == 3
+    assert [path.name for path in (tmp_path / "far").iterdir()] == ["target.safetensors"]
