@@ -3,6 +3,7 @@
 import contextlib
 import functools
 import os
+import shlex
 import sys
 import tempfile
 import traceback
@@ -12,6 +13,7 @@ from types import ModuleType
 from typing import Annotated, Any, NoReturn, ParamSpec
 
 import typer
+from typer.core import TyperCommand, TyperGroup
 
 from sentkit import __version__
 from sentkit.commands import (
@@ -33,6 +35,7 @@ from sentkit.commands.whiten import apply, fit, merge
 from sentkit.console import Console
 from sentkit.errors import NoInputError, SentkitError
 from sentkit.flags import expand_flags
+from sentkit.pages import page_of
 from sentkit.process import INTERRUPTED, leave, unwind_on_signals
 
 P = ParamSpec("P")
@@ -150,7 +153,25 @@ def show_version(wanted: bool) -> None:
         raise typer.Exit
 
 
+def write_page(context: Any, formatter: Any) -> None:
+    """The end of a help text: where the man page is."""
+    page = page_of(context.command_path)
+    if page is not None:
+        formatter.write(f"\nFull manual: man {shlex.quote(str(page))}\n")
+
+
+class Command(TyperCommand):
+    def format_epilog(self, ctx: Any, formatter: Any) -> None:
+        write_page(ctx, formatter)
+
+
+class Group(TyperGroup):
+    def format_epilog(self, ctx: Any, formatter: Any) -> None:
+        write_page(ctx, formatter)
+
+
 app = typer.Typer(
+    cls=Group,
     no_args_is_help=False,
     invoke_without_command=True,
     add_completion=False,
@@ -180,7 +201,6 @@ def sentkit(
     that do not match, 66 no such input or model, 69 device or hub not there,
     70 a bug, 73 cannot create, 74 cannot read or write, 75 stopped and saved,
     129, 130 and 143 stopped by a signal.
-    Full manual: man sentkit
     """
     help_alone(context)
 
@@ -194,12 +214,12 @@ def help_alone(context: typer.Context) -> None:
 
 rooms = {"": app}
 for group in GROUPS:
-    rooms[word(group)] = typer.Typer(rich_markup_mode=None, help=group.__doc__)
+    rooms[word(group)] = typer.Typer(cls=Group, rich_markup_mode=None, help=group.__doc__)
     rooms[word(group)].callback(invoke_without_command=True)(help_alone)
     app.add_typer(rooms[word(group)], name=word(group))
 for name, command in every_command().items():
     before, _, last = name.rpartition(" ")
-    rooms[before].command(last)(ended(expand_flags(command), name))
+    rooms[before].command(last, cls=Command)(ended(expand_flags(command), name))
 
 
 def main() -> NoReturn:

@@ -115,7 +115,7 @@ def parts_of(text: str) -> tuple[str, list[str], list[str]]:
         elif part.startswith("\b"):  # a list
             paragraphs.append("\n".join(lines))
         else:
-            paragraphs.append(" ".join(line.strip() for line in lines if "Full manual" not in line))
+            paragraphs.append(" ".join(line.strip() for line in lines))
     return summary, examples, paragraphs
 
 

@@ -34,8 +34,9 @@ MAY_IMPORT = {
     },
     "process": set(),
     "flags": set(),
-    "cli": {"__init__", "errors", "console", "flags", "commands", "process", "formats"},
+    "cli": {"__init__", "pages", "errors", "console", "flags", "commands", "process", "formats"},
     "manual": {"__init__", "cli"},
+    "pages": set(),
     "__main__": {"cli", "process"},
 }
 TORCH_LIVES_IN = {"model", "training"}

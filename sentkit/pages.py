@@ -1,0 +1,23 @@
+"""Where the man page of a command is: in a checkout, or where the package was installed.
+
+`man sentkit` finds a page only if its folder is on MANPATH or belongs to an activated environment. `man PATH`
+shows it anywhere.
+"""
+
+from pathlib import Path
+
+
+def page_of(command: str) -> Path | None:
+    """The page of `sentkit encode`, or of another command."""
+    name = f"{command.replace(' ', '-')}.1"
+    in_checkout = Path(__file__).parent.parent / "man" / name
+    if in_checkout.is_file():
+        return in_checkout
+    from importlib.metadata import PackageNotFoundError, files
+
+    try:
+        installed = files("sentkit") or []
+    except PackageNotFoundError:
+        return None
+    places = (Path(str(file.locate())).resolve() for file in installed if file.name == name)
+    return next((place for place in places if place.is_file()), None)
