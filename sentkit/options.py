@@ -2,25 +2,23 @@
 
 import math
 import os
-import re
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from sentkit.console import Console
 from sentkit.errors import DataError, UsageError
+from sentkit.values import size
 
 if TYPE_CHECKING:
     from sentkit.formats.places import Paths
     from sentkit.formats.rows import Inputs
     from sentkit.model.reading import Wishes
 
-RANGE = re.compile(r"(\d{1,9})(?:\.\.(\d{1,9}))?")
-MOST = 1000  # numbers of a range
 # OpenMP (torch, scikit-learn), the BLAS of numpy and of torch, and the tokenizers.
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "RAYON_NUM_THREADS")
 
@@ -35,6 +33,17 @@ From = Annotated[
 Field = Annotated[
     list[str] | None,
     typer.Option("--field", metavar="NAME=THEIRS", help="NAME is called THEIRS in these rows; repeatable."),
+]
+Quoting = Annotated[
+    Literal["none", "csv"] | None,
+    typer.Option(
+        "--quoting",
+        help="csv: fields of TSV or CSV may be in quotes; none: a quote is text. [default: by format]",
+    ),
+]
+MaxLine = Annotated[
+    str,
+    typer.Option("--max-line", metavar="SIZE", help="A row of more bytes is a bad row; suffixes K, M, G."),
 ]
 Output = Annotated[str, typer.Option("-o", "--output", metavar="PATH", help="Where to write; '-' is stdout.")]
 Force = Annotated[bool, typer.Option("-f", "--force", help="Overwrite the output.")]
@@ -121,20 +130,6 @@ def check_threshold(threshold: float | None, metric: str) -> None:
     raise UsageError(f"--threshold {threshold:g}: expected {expected}")
 
 
-def numbers(flag: str, text: str) -> list[int]:
-    """`7`, `1,2,3` or `0..9`, each number once."""
-    found: list[int] = []
-    for part in text.split(","):
-        match = RANGE.fullmatch(part.strip())
-        first, last = (int(match[1]), int(match[2] or match[1])) if match else (1, 0)
-        if not first <= last < first + MOST:
-            raise UsageError(
-                f'{flag} "{text}"', advice=f"expected 7, or 1,2,3, or 0..9 (of up to {MOST} numbers)"
-            )
-        found += range(first, last + 1)
-    return list(dict.fromkeys(found))
-
-
 def check_paths(console: Console, writes: "Paths", reads: "Paths") -> None:
     """Before any work: no output overwrites an input or another output; and what killed processes left."""
     from sentkit.formats.places import check_places, left_behind
@@ -157,6 +152,24 @@ class FormatFlags:
 
     from_: From = None
     field: Field = None
+    quoting: Quoting = None
+    max_line: MaxLine = "64M"
+
+    def inputs(self, paths: Sequence[str], known: Sequence[str], others: Sequence[str] = ()) -> "Inputs":
+        """The rows of these files; `others` may be read in the same way."""
+        from sentkit.formats.rows import Inputs, parse_fields
+
+        inputs = Inputs(
+            paths,
+            self.from_,
+            parse_fields(self.field or [], known),
+            quoting=self.quoting,
+            longest=size("--max-line", self.max_line),
+        )
+        formats = {*map(inputs.format_of, paths), *map(inputs.other_format, others)}
+        if self.quoting is not None and not {"tsv", "csv"} & formats:
+            raise UsageError("--quoting is for TSV and CSV", advice="--from tsv reads the input as TSV")
+        return inputs
 
 
 @dataclass(frozen=True)
@@ -185,15 +198,16 @@ class StreamFlags(FormatFlags):
         from sentkit.formats.files import check_input
         from sentkit.formats.meter import Meter
         from sentkit.formats.outputs import open_output
-        from sentkit.formats.rows import Inputs, Rejects, parse_fields
+        from sentkit.formats.rows import Rejects
 
         if self.rejects is not None and self.on_error != "skip":
             raise UsageError("--rejects belongs to --on-error skip")
         written = {"-o": output, "--rejects": self.rejects, **(writes or {})}
         check_paths(console, written, {"FILE": paths, **(reads or {})})
         policy = Rejects(skip=self.on_error == "skip", tell=console.warn)
-        fields = parse_fields(self.field or [], known)
-        inputs = Inputs(paths, self.from_, fields, policy, Meter(paths, nothing=console.mute))
+        others = [path for path in (reads or {}).values() if isinstance(path, str)]
+        meter = Meter(paths, nothing=console.mute)
+        inputs = replace(self.inputs(paths, known, others), rejects=policy, meter=meter)
         for path in inputs.paths:
             check_input(path)
         try:
@@ -207,6 +221,8 @@ class StreamFlags(FormatFlags):
             raise
         if policy.count:
             console.warn(f"{policy.count} bad rows were left out")
+        if policy.too_long and self.rejects is not None:
+            console.warn(f"{policy.too_long} of them exceed --max-line and are not in {self.rejects}")
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ import typer
 from sentkit import options
 from sentkit.console import Console, print_table
 from sentkit.errors import UsageError
+from sentkit.values import numbers
 
 if TYPE_CHECKING:
     from sentkit.formats.rows import Inputs
@@ -118,7 +119,7 @@ def cluster(
     from sentkit.transforms.steps import Normalise
 
     console = Console("cluster", quiet)
-    counts = None if k is None else options.numbers("-k", k)
+    counts = None if k is None else numbers("-k", k)
     form = forms.form_of(truth, counts, describe=describe, stability=stability)
     forms.check_form(
         form, rows=[keep_vectors, replace], centroids=centroids, telling=[keywords, nearest], json=json
@@ -130,7 +131,7 @@ def cluster(
     else:
         check_read_once(from_centroids, row_flags.paths)
         asked = plan.given_plan(from_centroids, algorithm, {"-k": k, **own})
-    asked = asked.for_form(form, None if seed is None else options.numbers("--seed", seed))
+    asked = asked.for_form(form, None if seed is None else numbers("--seed", seed))
     as_table = options.as_table(output, json=json)
     with row_flags.open(
         console,

@@ -81,7 +81,7 @@ def inspect(
     excess_kurtosis   the mean, and the largest with its axis
     """
     geometry = asked_geometry(gold, above, leave_out=no_geometry)
-    record = describe(path, format_flags.from_, format_flags.field or [], geometry)
+    record = describe(path, format_flags, geometry)
     refuse_idle(path, record, gold=gold, no_geometry=no_geometry)
     if json or sys.stdout is None or not sys.stdout.isatty():
         from sentkit.formats.jsonfiles import json_line
@@ -127,17 +127,19 @@ def refuse_idle(path: str, record: dict[str, Any], *, gold: str | None, no_geome
         raise UsageError(f"--no-geometry is for vectors, and {path} holds none")
 
 
-def describe(path: str, format: str | None, fields: list[str], geometry: "Geometry | None") -> dict[str, Any]:
+def describe(path: str, flags: options.FormatFlags, geometry: "Geometry | None") -> dict[str, Any]:
     from pathlib import Path
 
     from sentkit.formats.jsonfiles import is_there
+    from sentkit.formats.vectors import VECTOR_FIELDS
     from sentkit.formats.wordvectors import holds_word_vectors
     from sentkit.metrics.vectorfile import describe_vectors
 
     if path == "-" or (is_there(Path(path)) and not holds_word_vectors(path)):
-        return describe_vectors(path, format, fields, geometry)
-    if format or fields:
-        raise UsageError("--from and --field are for a file of vectors, and this is a checkpoint")
+        return describe_vectors(flags.inputs([path], VECTOR_FIELDS), geometry)
+    if flags != options.FormatFlags():
+        names = "--from, --field, --quoting and --max-line"
+        raise UsageError(f"{names} are for a file of vectors, and this is a checkpoint")
     from sentkit.model import find_encoder
     from sentkit.model.reading import Wishes
 

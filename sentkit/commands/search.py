@@ -121,9 +121,7 @@ def search(
         open_output(output, force=force) as out,
     ):
         source = paths[0] if paths else "TEXT"
-        found = AnsweredQueries(
-            encoded or VectorReader(inputs), corpus, asked, fields=inputs.fields, source=source
-        )
+        found = AnsweredQueries(encoded or VectorReader(inputs), corpus, asked, inputs, source=source)
         as_table = options.as_table(output, json=json)
         if gold is not None:
             show_report(report(found), out, as_table=as_table)

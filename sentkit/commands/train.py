@@ -14,6 +14,7 @@ import typer
 from sentkit import options
 from sentkit.console import Console, StepProgress, print_described, print_table
 from sentkit.errors import UsageError
+from sentkit.values import numbers
 
 OF_DEV = ("eval_every", "patience", "early_stop", "final")
 
@@ -139,7 +140,7 @@ def train(
             method,
             kind,
             build(kind.Settings, kind.presets, preset, given),
-            Place(Path(output or ""), options.numbers("--seed", seed)),
+            Place(Path(output or ""), numbers("--seed", seed)),
             model=model,
             entries=entries,
             init=init_of(kind, init, tokenizer, model_given=given_by_hand(context, "model")),

@@ -68,7 +68,7 @@ def emb_problem(emb: object) -> str | None:
     """
     if emb is None or (isinstance(emb, str) and EMB.fullmatch(emb)):
         return None
-    shown = orjson.dumps(emb[:60]).decode() if isinstance(emb, str) else json_type(emb)
+    shown = f'"{emb:.60}"' if isinstance(emb, str) else json_type(emb)
     return f'"_emb" is {shown}, expected LABEL:HASH with {DIGITS} hexadecimal digits'
 
 

@@ -7,6 +7,8 @@ from typing import Any, BinaryIO
 import orjson
 
 BOM = b"\xef\xbb\xbf"
+MAX_LINE = 1 << 26  # bytes
+EXCERPT = 1 << 16  # bytes: of a longer line, to tell its format; and what is skipped at once
 
 Numbered = tuple[int, bytes]
 Made = tuple[bytes, dict[str, Any]]  # the object as bytes, and as values
@@ -17,15 +19,40 @@ class BadLine(Exception):
     """A line that is no row of its format; whoever knows the file adds the place."""
 
 
-def numbered(file: BinaryIO) -> Iterator[Numbered]:
-    """Split at newlines only (U+2028 is a character like any other); a byte-order mark is dropped."""
-    for number, line in enumerate(file, start=1):
-        yield number, line.removeprefix(BOM) if number == 1 else line
+class LongLine(bytes):
+    """The first bytes of a line that is longer than the limit; the rest was skipped."""
+
+    odd_quotes = False  # in the whole line
+
+
+def numbered(file: BinaryIO, longest: int = MAX_LINE) -> Iterator[Numbered]:
+    """Split at newlines only (U+2028 is a character like any other); a byte-order mark is dropped.
+
+    No more than `longest` bytes of a line are held.
+    """
+    number = 0
+    while line := file.readline(longest + 1):
+        number += 1
+        if len(line) > longest and not line.endswith(b"\n"):
+            line = _skip_rest(line, file)
+        elif number == 1:
+            line = line.removeprefix(BOM)
+        yield number, line
+
+
+def _skip_rest(line: bytes, file: BinaryIO) -> LongLine:
+    quotes, last = line.count(b'"'), line
+    while last and not last.endswith(b"\n"):
+        last = file.readline(EXCERPT)
+        quotes += last.count(b'"')
+    found = LongLine(line[:EXCERPT].removeprefix(BOM))
+    found.odd_quotes = quotes % 2 == 1
+    return found
 
 
 def jsonl_rows(lines: Iterator[Numbered]) -> Iterator[RawRow]:
     for number, line in lines:
-        if line.strip():
+        if line.strip() or isinstance(line, LongLine):
             yield number, line, json_object
 
 

@@ -5,7 +5,7 @@ JSONL, plain text, TSV and CSV all become `Row`s here. What a row must hold is s
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, BinaryIO, TypeVar
 
 from sentkit.errors import DataError, UsageError
@@ -16,11 +16,9 @@ from sentkit.formats.meter import Meter
 T = TypeVar("T")
 U = TypeVar("U")
 
-FORMATS = {
+LINES = {
     "jsonl": lines.jsonl_rows,
     "text": lines.text_rows,
-    "tsv": tables.tsv_rows,
-    "csv": tables.csv_rows,
     "": lines.sniffed_rows,
 }
 SUFFIXES = {
@@ -83,6 +81,7 @@ class Rejects:
     file: BinaryIO | None = None
     tell: Callable[[str], None] = lambda message: None
     count: int = 0
+    too_long: int = 0  # of these: not kept in the file
 
     def sift(self, rows: Iterable[T], work: Callable[[T], U], line: Callable[[T], bytes]) -> Iterator[U]:
         """What `work` makes of each; one that it refuses is added here, as its line."""
@@ -100,7 +99,8 @@ class Rejects:
         self.count += 1
         if self.count <= REJECTS_TOLD:
             self.tell(f"{error} (skipped)")
-        if self.file is not None:
+        self.too_long += isinstance(raw, lines.LongLine)
+        if self.file is not None and not isinstance(raw, lines.LongLine):
             self.file.write(raw.rstrip(b"\r\n") + b"\n")
 
 
@@ -109,10 +109,25 @@ class Inputs:
     """The files of one command as one stream of rows."""
 
     paths: Sequence[str] = ("-",)
-    format: str | None = None  # of FORMATS; by suffix, then by the first line, when not said
+    format: str | None = None  # jsonl, text, tsv or csv; by suffix, then by the first line, when not said
     fields: Mapping[str, str] = field(default_factory=dict)  # our name -> theirs
     rejects: Rejects = field(default_factory=Rejects)
     meter: Meter = field(default_factory=lambda: Meter(()))
+    quoting: str | None = None  # of TSV and CSV: none or csv; by format, when not said
+    longest: int = lines.MAX_LINE  # bytes of a row
+
+    def other(self, path: str) -> "Inputs":
+        """Another file of the command, in the format that its suffix says. No row of it may be bad."""
+        rejects = Rejects(tell=self.rejects.tell)
+        return replace(self, paths=[path], format=None, rejects=rejects, meter=Meter(()))
+
+    def format_of(self, path: str) -> str:
+        """Empty where the first line decides."""
+        return self.format or SUFFIXES.get(bare_suffix(path), "")
+
+    def other_format(self, path: str) -> str:
+        """The same of another file of the command."""
+        return SUFFIXES.get(bare_suffix(path), "")
 
     def read(self, parse: Callable[[Row], T]) -> Iterator[T]:
         for path in self.paths:
@@ -120,11 +135,12 @@ class Inputs:
 
     def read_file(self, path: str, parse: Callable[[Row], T]) -> Iterator[T]:
         """What `parse` makes of each row; one that is none, or is refused, goes to the rejects."""
-        format = FORMATS[self.format or SUFFIXES.get(bare_suffix(path), "")]
         with open_input(path, self.meter.file) as file:
-            for number, raw, make in format(lines.numbered(file)):
+            for number, raw, make in self._raw_rows(path, lines.numbered(file, self.longest)):
                 self.meter.empty = False
                 try:
+                    if isinstance(raw, lines.LongLine):
+                        raise self._too_long(path, number)
                     value = parse(Row(*make(raw), path, number))
                 except lines.BadLine as error:
                     self.rejects.add(raw, DataError(str(error), source=path, line=number))
@@ -133,6 +149,20 @@ class Inputs:
                 else:
                     self.meter.rows += 1
                     yield value
+
+    def _raw_rows(self, path: str, numbered: Iterator[lines.Numbered]) -> Iterator[lines.RawRow]:
+        format = self.format_of(path)
+        if format in LINES:
+            return LINES[format](numbered)
+
+        def warn(number: int, problem: str) -> None:
+            self.rejects.tell(f"{path}:{number}: {problem}")
+
+        return tables.table_rows(numbered, format, self.quoting, longest=self.longest, warn=warn)
+
+    def _too_long(self, path: str, number: int) -> DataError:
+        problem, advice = f"a row of more than {self.longest} bytes", "--max-line 256M allows longer rows"
+        return DataError(problem, source=path, line=number, advice=advice)
 
 
 def parse_fields(pairs: Sequence[str], known: Sequence[str]) -> dict[str, str]:

@@ -1,7 +1,7 @@
 """A search from rows to rows: each query with the rows of the corpus that are most like it."""
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
@@ -46,14 +46,13 @@ class Asked:
 class AnsweredQueries:
     """A corpus, read at once, and a stream of queries, answered when iterated."""
 
-    def __init__(
-        self, queries: Queries, corpus: str, asked: Asked, *, fields: Mapping[str, str], source: str
-    ) -> None:
-        self.queries, self.asked, self.fields, self.source = queries, asked, fields, source
+    def __init__(self, queries: Queries, corpus: str, asked: Asked, inputs: Inputs, *, source: str) -> None:
+        """`inputs` are those of the queries, and say how the corpus is read too."""
+        self.queries, self.asked, self.inputs, self.source = queries, asked, inputs, source
         self.metric, self.show = asked.metric, asked.show
         self.gold, _, theirs = (asked.gold or "").partition("=")
         self.answers = Answers(theirs or self.gold) if self.gold else None
-        self.corpus = read_corpus(Inputs([corpus], fields=fields), self.show, self.answers)
+        self.corpus = read_corpus(inputs.other(corpus), self.show, self.answers)
         self.count = 0  # queries answered
 
     def __iter__(self) -> Iterator[Found]:
@@ -98,7 +97,7 @@ class AnsweredQueries:
 
     def called(self, query: Row) -> str:
         """What a person knows the last query by: its text, its entry, or its number."""
-        names = (*(self.fields.get(name, name) for name in NAMING), *NAMING)
+        names = (*(self.inputs.fields.get(name, name) for name in NAMING), *NAMING)
         return next((str(query.values[name]) for name in names if name in query.values), f"row {self.count}")
 
     def cells(self, row: int) -> list[str]:

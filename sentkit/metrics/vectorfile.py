@@ -1,6 +1,6 @@
 """A file of vectors as `inspect` shows it: a vector file, JSONL rows with vectors, or an affine file."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -9,10 +9,10 @@ from numpy.typing import NDArray
 from sentkit.errors import DataError
 from sentkit.formats.blocks import blocks
 from sentkit.formats.files import readable
-from sentkit.formats.rows import Inputs, Row, parse_fields
+from sentkit.formats.rows import Inputs, Row
 from sentkit.formats.store import Store, is_store
 from sentkit.formats.tensors import read_header
-from sentkit.formats.vectors import VECTOR_FIELDS, VectorReader
+from sentkit.formats.vectors import VectorReader
 from sentkit.metrics.affinefile import describe_affine
 from sentkit.metrics.census import census
 from sentkit.metrics.geometry import Geometry
@@ -27,20 +27,20 @@ class LenientReader(VectorReader):
         pass
 
 
-def describe_vectors(
-    path: str, format: str | None, fields: Sequence[str], geometry: Geometry | None = None
-) -> dict[str, Any]:
+def describe_vectors(inputs: Inputs, geometry: Geometry | None = None) -> dict[str, Any]:
+    """Of the one file among the inputs."""
+    (path,) = inputs.paths
     if is_store(path):
         entries = read_header(path).entries
         if "embeddings" not in entries:
             return describe_affine(path) if {"kernel", "bias"} <= entries.keys() else describe_tensors(path)
         file = Store(path)
         judged = geometry is not None and geometry.alignment is not None  # by a member of the rows
-        vectors = stacked(LenientReader(Inputs([path])), geometry) if judged else file.blocks()
+        vectors = stacked(LenientReader(inputs), geometry) if judged else file.blocks()
         found = {"rows": file.count, "vectors_per_row": list(file.names), **measured(vectors, geometry)}
         spec = {name: value for name, value in file.spec.items() if name != "vectors"}
         return {"file": readable(path), **found, "spec": spec}
-    reader = LenientReader(Inputs([path], format, parse_fields(fields, VECTOR_FIELDS)))
+    reader = LenientReader(inputs)
     counted = measured(stacked(reader, geometry), geometry)
     rows = counted["vectors"] // max(1, len(reader.names))
     if not rows:

@@ -83,10 +83,11 @@ def vectors_of(
     return found
 
 
-def read_dev(path: str, tokenizer: Tokenizer, templated: Tokenizer | None = None) -> Dev:
-    """The pairs of a file; a DataError where they cannot tell good from bad."""
+def read_dev(inputs: Inputs, tokenizer: Tokenizer, templated: Tokenizer | None = None) -> Dev:
+    """The pairs of one file; a DataError where they cannot tell good from bad."""
+    (path,) = inputs.paths
     reads = Reads((PAIR,), "score", Scores())
-    examples = [e for e in Inputs([path]).read(ExampleParser("--dev", reads, {})) if e is not None]
+    examples = [e for e in inputs.read(ExampleParser("--dev", reads, {})) if e is not None]
     gold = np.array([example.target for example in examples], np.float64)
     if len(gold) < 2:
         raise DataError(f"{len(gold)} scored pairs: too few to correlate", source=path)

@@ -73,7 +73,7 @@ def perform(request: Request, inputs: Inputs, stop: Stop, told: Told) -> bool:
             told.warn(f"{base.checkpoint.name} declares steps that the new one will not: {base.left_behind}")
         told.note(f"{ranks.device}, {precision_name(request.settings.precision, ranks.device)}")
         with impatient(stop):
-            dev = read_dev_of(request, base)
+            dev = read_dev_of(request, inputs, base)
         with workplace(request.place, ranks) as folder:
             corpus = read_corpus(request, inputs, base, ranks, stop, folder, told)
             job = Job(
@@ -145,14 +145,15 @@ def beginning(request: Request, ranks: Ranks) -> Iterator[Bases]:
     yield lambda seed: base
 
 
-def read_dev_of(request: Request, base: Base) -> Dev | None:
+def read_dev_of(request: Request, inputs: Inputs, base: Base) -> Dev | None:
     """--dev, as each of the ways reads it in which the result may be read."""
     if request.dev is None:
         return None
     kind, settings = request.kind, request.settings
     names = (*kind.readouts(settings), kind.dev_readout(settings))
     through = any(parse_readout(name).reduction == "token" for name in names)
-    return read_dev(request.dev, base.reading, base.through(kind.template(settings)) if through else None)
+    pairs = replace(inputs.other(request.dev), fields={})  # --field is for the rows to learn from
+    return read_dev(pairs, base.reading, base.through(kind.template(settings)) if through else None)
 
 
 def strange_entries(base: Base) -> list[str]:

@@ -13,7 +13,6 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from sentkit.errors import DataError, UsageError
-from sentkit.formats import tables
 from sentkit.formats.kinds import TextParser
 from sentkit.formats.rows import Inputs, Rejects, Row, parse_fields
 
@@ -223,17 +222,6 @@ def test_a_field_of_csv_may_be_long(rows_of: RowsOf) -> None:
     text = "word " * 100_000
 
     assert rows_of("a.csv", f'text\n"{text}"\n'.encode())[0].values == {"text": text}
-
-
-def test_an_open_quote_does_not_gather_a_whole_file(rows_of: RowsOf, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What it has gathered is one bad row; the rows behind it are rows again."""
-    monkeypatch.setattr(tables, "LARGEST_RECORD", 100)
-    rejects = Rejects(skip=True)
-
-    rows = rows_of("a.csv", b'text\n"' + b"open\n" * 21 + b"closed\n" * 3, rejects=rejects)
-
-    assert [row.values["text"] for row in rows] == ["open", *["closed"] * 3]
-    assert rejects.count == 1
 
 
 # Compressed

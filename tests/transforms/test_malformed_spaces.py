@@ -61,8 +61,8 @@ READERS: dict[str, tuple[Callable[[Path, Any], str], Callable[[str], object]]] =
     "entries in a vector file": (vector_file, read_entries),
     "a corpus": (jsonl, lambda path: read_corpus(Inputs([path]), [])),
     "centroids": (jsonl, read_centroids),
-    "inspect, of rows": (jsonl, lambda path: describe_vectors(path, None, [])),
-    "inspect, of a vector file": (vector_file, lambda path: describe_vectors(path, None, [])),
+    "inspect, of rows": (jsonl, lambda path: describe_vectors(Inputs([path]))),
+    "inspect, of a vector file": (vector_file, lambda path: describe_vectors(Inputs([path]))),
     "inspect, of a transform": (transform, describe_affine),
     "a transform": (transform, read_affine),
     "the check of a transform": (transform, lambda path: check_fitted(path, GOOD)),
@@ -76,5 +76,5 @@ READERS: dict[str, tuple[Callable[[Path, Any], str], Callable[[str], object]]] =
 def test_a_malformed_name_is_refused_by_every_reader(
     tmp_path: Path, write: Callable[[Path, Any], str], reader: Callable[[str], object], emb: str
 ) -> None:
-    with pytest.raises(DataError, match=r'"_emb" is .+ expected LABEL:HASH'):
+    with pytest.raises(DataError, match=r'(?s)"_emb" is .+ expected LABEL:HASH'):
         reader(write(tmp_path, emb))

@@ -10,6 +10,7 @@ import transformers
 
 from sentkit.errors import UsageError
 from sentkit.formats.checkpoints import read_checkpoint
+from sentkit.formats.rows import Inputs
 from sentkit.model.reading import Wishes, plan_reading
 from sentkit.model.stream import encode_texts
 from sentkit.model.transformer import open_encoder
@@ -117,7 +118,7 @@ def test_dev_is_read_through_the_head(trainer_of, triplets, base, tmp_path):
         '{"text_a":"a cat","text_b":"a dog runs","score":1}\n'
         '{"text_a":"rain","text_b":"birds fly south","score":2}\n'
     )
-    dev = read_dev(str(path), base.reading)
+    dev = read_dev(Inputs([str(path)]), base.reading)
     packed = trainer.method.pack([np.array(each.ids) for each in dev.tokens])
     trainer.method.eval()
     with torch.no_grad():

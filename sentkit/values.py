@@ -1,0 +1,33 @@
+"""Values of flags that typer has no type for."""
+
+import re
+import sys
+
+from sentkit.errors import UsageError
+
+RANGE = re.compile(r"(\d{1,9})(?:\.\.(\d{1,9}))?")
+MOST = 1000  # numbers of a range
+SIZE = re.compile(r"([0-9]{1,18})([KMG]?)", re.IGNORECASE)
+UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
+
+
+def numbers(flag: str, text: str) -> list[int]:
+    """`7`, `1,2,3` or `0..9`, each number once."""
+    found: list[int] = []
+    for part in text.split(","):
+        match = RANGE.fullmatch(part.strip())
+        first, last = (int(match[1]), int(match[2] or match[1])) if match else (1, 0)
+        if not first <= last < first + MOST:
+            raise UsageError(
+                f'{flag} "{text}"', advice=f"expected 7, or 1,2,3, or 0..9 (of up to {MOST} numbers)"
+            )
+        found += range(first, last + 1)
+    return list(dict.fromkeys(found))
+
+
+def size(flag: str, text: str) -> int:
+    """Bytes: `1000`, or in powers of 1024 `64K`, `64M`, `2G`."""
+    match = SIZE.fullmatch(text.strip())
+    if match is None or not 0 < (found := int(match[1]) * UNITS[match[2].upper()]) < sys.maxsize:
+        raise UsageError(f'{flag} "{text}"', advice="expected a number of bytes, for example 500K, 64M or 2G")
+    return found
