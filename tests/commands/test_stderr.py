@@ -211,7 +211,7 @@ DATA = {
     ),
     "cat, two spaces": (
         ["cat", "-o", "all.safetensors"],
-        [{"embedding": [1], "_emb": "a:1"}, {"embedding": [1], "_emb": f"{HOSTILE_NAME}:2"}],
+        [{"embedding": [1], "_emb": "a:0123456789ab"}, {"embedding": [1], "_emb": f"{HOSTILE_NAME}:2"}],
     ),
     "cluster --truth": (
         ["cluster", "--truth", HOSTILE_NAME],

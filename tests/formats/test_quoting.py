@@ -1,0 +1,92 @@
+"""Quotes in tables: read as Python's csv module writes them, or kept as text, and never in silence."""
+
+import csv
+import io
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from sentkit.errors import DataError
+from sentkit.formats.rows import Inputs, Rejects
+
+Write = Callable[[str, bytes], str]
+CELL = st.text(st.characters(codec="utf-8", exclude_characters="\0\r"), max_size=8) | st.sampled_from(
+    ['"', '""', '"a"', "a\tb", 'a"b', "a,b", "x\ny", "'q'"]
+)
+
+
+def read(write: Write, name: str, content: str, quoting: str | None) -> tuple[list[Any], list[str]]:
+    warnings: list[str] = []
+    inputs = Inputs([write(name, content.encode())], rejects=Rejects(tell=warnings.append), quoting=quoting)
+    return [row.values for row in inputs.read(lambda row: row)], warnings
+
+
+@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    table=st.lists(st.tuples(CELL, CELL), min_size=1, max_size=5),
+    style=st.sampled_from([csv.QUOTE_MINIMAL, csv.QUOTE_ALL, csv.QUOTE_NONNUMERIC]),
+)
+@pytest.mark.parametrize(("name", "delimiter"), [("a.tsv", "\t"), ("a.csv", ",")])
+def test_quoted_tables_are_read_as_the_csv_module_wrote_them(
+    write: Write, name: str, delimiter: str, table: list[tuple[str, str]], style: Any
+) -> None:
+    out = io.StringIO()
+    writer = csv.writer(out, delimiter=delimiter, quoting=style, lineterminator="\n")
+    writer.writerow(["text_a", "text_b"])
+    writer.writerows(table)
+
+    found, warnings = read(write, name, out.getvalue(), "csv")
+
+    assert found == [{"text_a": a, "text_b": b} for a, b in table]
+    assert warnings == []
+
+
+@pytest.mark.parametrize(("name", "delimiter"), [("a.tsv", "\t"), ("a.csv", ",")])
+def test_without_quoting_a_quote_is_text(write: Write, name: str, delimiter: str) -> None:
+    lines = [["text", "size"], ['"a b"', '5"'], ['"', '""'], ['say "x"', '"open']]
+
+    found, warnings = read(write, name, "".join(delimiter.join(line) + "\n" for line in lines), "none")
+
+    assert [list(row.values()) for row in found] == lines[1:]
+    assert warnings == []
+
+
+# As pandas writes DataFrame({"text": ['say "hi"', "two\nlines", "plain"], "n": [1, 2, 3]}) with sep="\t"
+PANDAS = 'i\ttext\tn\n0\t"say ""hi"""\t1\n1\t"two\nlines"\t2\n2\tplain\t3\n'
+
+
+def test_a_table_of_pandas_is_read_with_quoting(write: Write) -> None:
+    found, _ = read(write, "a.tsv", PANDAS, "csv")
+
+    assert [row["text"] for row in found] == ['say "hi"', "two\nlines", "plain"]
+
+
+def test_the_first_line_of_a_tsv_that_looks_quoted_is_named(write: Write) -> None:
+    content = 'text\tn\nfive 5" screws\t1\n"a" and "b"\t2\n"a ""b"""\t3\n"c"\t4\n'
+
+    found, warnings = read(write, "a.tsv", content, None)
+
+    assert [row["text"] for row in found] == ['five 5" screws', '"a" and "b"', '"a ""b"""', '"c"']
+    (warning,) = warnings
+    assert "a.tsv:4: a field begins and ends with a quote" in warning
+    assert "--quoting csv" in warning
+
+
+def test_a_quoted_header_is_named_too(write: Write) -> None:
+    found, warnings = read(write, "a.tsv", '"text"\t"n"\r\n"a"\t"1"\r\n', None)
+
+    assert found == [{'"text"': '"a"', '"n"': '"1"'}]
+    assert ["a.tsv:1: " in each for each in warnings] == [True]
+
+
+@pytest.mark.parametrize(("name", "quoting"), [("a.csv", None), ("a.tsv", "csv"), ("a.tsv", "none")])
+def test_there_is_no_warning_where_the_quoting_is_known(write: Write, name: str, quoting: str | None) -> None:
+    assert read(write, name, 'text\n"a"\n', quoting)[1] == []
+
+
+def test_a_quoted_field_that_spans_lines_is_no_row_of_an_unquoted_tsv(write: Write) -> None:
+    with pytest.raises(DataError, match=r"a\.tsv:3: 2 fields, the header has 3"):
+        read(write, "a.tsv", PANDAS, None)
