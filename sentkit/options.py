@@ -64,8 +64,8 @@ Readout = Annotated[
     str | None,
     typer.Option(
         metavar="READOUT",
-        help="cls, mean, max, mean-last2, mean-first-last, mean-emb-last, pooler:cls|mean, prompt,"
-        " or L<k>:cls|mean|max. [default: what the checkpoint declares]",
+        help="cls, mean, max, mean-sqrt, weighted-mean, last, mean-last2, mean-first-last, mean-emb-last,"
+        " pooler:cls|mean, prompt, or L<k>:cls|mean|... [default: what the checkpoint declares]",
     ),
 ]
 Template = Annotated[

@@ -57,11 +57,22 @@ def encode(
     Several readouts, with commas between and L* for every layer, come
     from one pass: one vector file each, in the folder -o.
 
+    A checkpoint is a folder of Hugging Face or sentence-transformers. BERT, RoBERTa,
+    XLM-RoBERTa, CamemBERT, DistilBERT and ELECTRA run in sentkit itself; other
+    encoders, and the encoders of T5 models, run through transformers. Of
+    sentence-transformers' modules these are read: Pooling of one mode,
+    WeightedLayerPooling with equal weights, Dense (Identity, Tanh, GELU, ReLU, SiLU,
+    Sigmoid), LayerNorm, Normalize and StaticEmbedding. Any other module, and a
+    CrossEncoder or SparseEncoder, is an error that names it. A LoRA adapter beside
+    the weights (adapter_config.json) is added to them. NAME@REVISION is a branch, a
+    tag or a commit of a model of the hub.
+
     A static model has a vector for each word, and a text gets their mean (or
     --readout max). It runs on numpy alone. MODEL is then one of these:
 
     \b
-    FOLDER         of model2vec; 512 tokens are read unless --max-length says more
+    FOLDER         of model2vec; 512 tokens are read unless --max-length says more;
+                   or of a StaticEmbedding, where unknown tokens have a vector too
     FILE           word vectors in text, as word2vec, GloVe or fastText (.vec)
                    write them, also .gz or .zst
     words:binary   no vectors: a number for each word of all rows, 1 where the

@@ -19,7 +19,7 @@ from sentkit.formats.checkpoints import Checkpoint
 from sentkit.formats.jsonfiles import write_json
 from sentkit.formats.lora import CONFIG as ADAPTER_CONFIG
 from sentkit.formats.lora import WEIGHTS as ADAPTER_WEIGHTS
-from sentkit.formats.modules import POOLING, Pooler
+from sentkit.formats.modules import ACTIVATIONS, POOLING, READOUTS, Pooler
 from sentkit.formats.readout import POOLED, Readout
 from sentkit.formats.temporary import private_folder, publish_folder
 from sentkit.formats.tensors import write_arrays
@@ -37,7 +37,13 @@ class Dense:
 
     weight: NDArray[np.float32]  # (k, d)
     bias: NDArray[np.float32]  # (k,)
-    activation: str = "torch.nn.modules.linear.Identity"
+    activation: str = "identity"  # a key of ACTIVATIONS
+
+
+@dataclass(frozen=True, slots=True)
+class LayerNorm:
+    weight: NDArray[np.float32]  # (d,)
+    bias: NDArray[np.float32]  # (d,)
 
 
 Normalise = str  # the word "normalise"
@@ -51,7 +57,7 @@ class Declaration:
     width: int
     depth: int
     max_length: int
-    steps: Sequence[Dense | Normalise] = ()  # behind the readout
+    steps: Sequence[Dense | LayerNorm | Normalise] = ()  # behind the readout
     prompt: str = ""
     lowercase: bool = False
     template: str | None = None
@@ -162,24 +168,27 @@ def declare(
         write_prompt(folder, declaration.prompt)
 
 
-def write_steps(folder: Path, steps: Sequence[Dense | Normalise]) -> list[str]:
-    """The folder of each dense layer, or the word for unit length, in order."""
+def write_steps(folder: Path, steps: Sequence[Dense | LayerNorm | Normalise]) -> list[str]:
+    """The folder of each layer, or the word for unit length, in order."""
     names = []
     for place, step in enumerate(steps, start=2):
         if isinstance(step, str):
             names.append(step)
             continue
-        name = f"{place}_Dense"
-        write_json(
-            folder / name / "config.json",
-            {
+        config: dict[str, Any]
+        if isinstance(step, Dense):
+            kind, layer = "Dense", "linear"
+            config = {
                 "in_features": step.weight.shape[1],
                 "out_features": step.weight.shape[0],
                 "bias": True,
-                "activation_function": step.activation,
-            },
-        )
-        arrays = {"linear.weight": step.weight, "linear.bias": step.bias}
+                "activation_function": ACTIVATIONS[step.activation],
+            }
+        else:
+            kind, layer, config = "LayerNorm", "norm", {"dimension": len(step.weight)}
+        name = f"{place}_{kind}"
+        write_json(folder / name / "config.json", config)
+        arrays = {f"{layer}.weight": step.weight, f"{layer}.bias": step.bias}
         write_arrays(folder / name / "model.safetensors", arrays, {"format": "pt"})
         names.append(name)
     return names
@@ -193,11 +202,13 @@ def write_modules(
         write_layers(folder / "0_WeightedLayerPooling", declaration, layers)
         modules.append(("WeightedLayerPooling", "0_WeightedLayerPooling"))
     reduction = POOLED.get(declaration.readout.reduction, declaration.readout.reduction)
-    pooling = {key: word == reduction for key, word in POOLING.items()}
+    pooling = {key: READOUTS[word] == reduction for key, word in POOLING.items()}
     write_json(folder / "1_Pooling/config.json", {"word_embedding_dimension": declaration.width, **pooling})
     modules.append(("Pooling", "1_Pooling"))
     for place, step in enumerate(steps, start=2):
-        modules.append(("Normalize", f"{place}_Normalize") if step == "normalise" else ("Dense", step))
+        modules.append(
+            ("Normalize", f"{place}_Normalize") if step == "normalise" else (step.partition("_")[2], step)
+        )
     listing = [
         {"idx": place, "name": str(place), "path": path, "type": OLD + kind}
         for place, (kind, path) in enumerate(modules)

@@ -25,6 +25,19 @@ POOLING = {
     "pooling_mode_weightedmean_tokens": "weightedmean",
     "pooling_mode_lasttoken": "lasttoken",
 }
+READOUTS = {
+    **{word: word for word in ("cls", "mean", "max")},
+    **{"mean_sqrt_len_tokens": "mean-sqrt", "weightedmean": "weighted-mean", "lasttoken": "last"},
+}
+# What a dense layer does at its end: our word, and the class that a checkpoint names.
+ACTIVATIONS = {
+    "identity": "torch.nn.modules.linear.Identity",
+    "tanh": "torch.nn.modules.activation.Tanh",
+    "gelu": "torch.nn.modules.activation.GELU",
+    "relu": "torch.nn.modules.activation.ReLU",
+    "silu": "torch.nn.modules.activation.SiLU",
+    "sigmoid": "torch.nn.modules.activation.Sigmoid",
+}
 # The first versions of sentence-transformers named their file after the architecture.
 NAMED_AFTER = ("bert", "roberta", "distilbert", "camembert", "albert", "xlm-roberta", "xlnet")
 
@@ -110,11 +123,11 @@ def _apply(found: Declared, kind: str, path: str, place: Path, averaged: Sequenc
             return replace(
                 found, readout=readout, prompt_is_read=config.get("include_prompt", True) is not False
             )
-        case "Dense" | "Normalize" if found.readout is not None and _of_sentences(place):
-            return replace(found, steps=(*found.steps, path if kind == "Dense" else "normalise"))
+        case "Dense" | "Normalize" | "LayerNorm" if found.readout is not None and _of_sentences(place):
+            return replace(found, steps=(*found.steps, "normalise" if kind == "Normalize" else path))
         case "Dropout":  # idle outside training
             return found
-    here = " as it stands here" if kind in ("Pooling", "Dense", "Normalize") else ""
+    here = " as it stands here" if kind in ("Pooling", "Dense", "Normalize", "LayerNorm") else ""
     raise DataError(f"a module {kind}, which sentkit cannot run{here}", source=str(place))
 
 
@@ -128,8 +141,8 @@ def _of_sentences(place: Path) -> bool:
 def _pooling(config: Mapping[str, Any], place: Path) -> Readout:
     modes = config.get("pooling_mode", [word for key, word in POOLING.items() if config.get(key)] or "mean")
     modes = modes if isinstance(modes, list) else [modes]
-    if len(modes) == 1 and modes[0] in ("cls", "mean", "max"):
-        return NAMED[modes[0]]
+    if len(modes) == 1 and isinstance(modes[0], str) and modes[0] in READOUTS:
+        return NAMED[READOUTS[modes[0]]]
     raise DataError(f"pooling {' + '.join(map(str, modes))}, which sentkit cannot run", source=str(place))
 
 

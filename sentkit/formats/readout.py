@@ -1,9 +1,9 @@
 """Readouts by name: which layers of an encoder are read, and how each becomes one vector.
 
 A readout is the mean, over its layers, of one reduction of that layer's token states. The names are the
-whole grammar: `cls`, `mean`, `max`, `mean-last2`, `mean-first-last`, `mean-emb-last`, `prompt`, `pooler` or
-`pooler:cls` and `pooler:mean`, and `L<k>:cls|mean|max` for any layer, 0 being the embeddings, or
-`L1+L12:cls|mean` for any layers.
+whole grammar: `cls`, `mean`, `max`, `mean-sqrt`, `weighted-mean`, `last`, `mean-last2`, `mean-first-last`,
+`mean-emb-last`, `prompt`, `pooler` or `pooler:cls` and `pooler:mean`, and `L<k>:` with one of the first six
+for any layer, 0 being the embeddings, or `L1+L12:` with one of these but `max` for any layers.
 """
 
 import re
@@ -16,7 +16,7 @@ from sentkit.errors import UsageError
 class Readout:
     name: str
     layers: tuple[int, ...]  # k = 0..L, or from the end: -1 is the last block
-    reduction: str  # cls, mean, max, token (the state at `Packed.at`), or a key of POOLED
+    reduction: str  # one of PLAIN, token (the state at `Packed.at`), or a key of POOLED
 
     @property
     def pooled(self) -> bool:
@@ -36,6 +36,9 @@ NAMED = {
     "cls": Readout("cls", (-1,), "cls"),
     "mean": Readout("mean", (-1,), "mean"),
     "max": Readout("max", (-1,), "max"),
+    "mean-sqrt": Readout("mean-sqrt", (-1,), "mean-sqrt"),  # the sum by the root of the number of tokens
+    "weighted-mean": Readout("weighted-mean", (-1,), "weighted-mean"),  # with the weights 1, 2, 3, ...
+    "last": Readout("last", (-1,), "last"),  # the last token
     "mean-last2": Readout("mean-last2", (-1, -2), "mean"),
     "mean-first-last": Readout("mean-first-last", (1, -1), "mean"),  # the first block, not the embeddings
     "mean-emb-last": Readout("mean-emb-last", (0, -1), "mean"),
@@ -44,9 +47,13 @@ NAMED = {
     "pooler:mean": Readout("pooler:mean", (-1,), "pooler-mean"),
     "prompt": Readout("prompt", (-1,), "token"),
 }
-EVERY = re.compile(r"L\*:(cls|mean|max)")
-LAYERS = re.compile(r"(L[0-9]{1,4}):(cls|mean|max)|(L[0-9]{1,4}(?:\+L[0-9]{1,4})+):(cls|mean)")
-GRAMMAR = f"{', '.join(NAMED)}, or L<k>:cls|mean|max"
+PLAIN = ("cls", "mean", "max", "mean-sqrt", "weighted-mean", "last")
+SUMS = "|".join(
+    name for name in PLAIN if name != "max"
+)  # of averaged layers: the same as the average of these
+EVERY = re.compile(rf"L\*:({SUMS}|max)")
+LAYERS = re.compile(rf"(L[0-9]{{1,4}}):({SUMS}|max)|(L[0-9]{{1,4}}(?:\+L[0-9]{{1,4}})+):({SUMS})")
+GRAMMAR = f"{', '.join(NAMED)}, or L<k>:{'|'.join(PLAIN)}"
 
 
 def parse_readout(name: str) -> Readout:

@@ -3,19 +3,12 @@
 from torch import nn
 
 from sentkit.errors import UsageError
-from sentkit.formats.export import Declaration, Dense, Normalise
+from sentkit.formats.export import Declaration, Dense, LayerNorm, Normalise
+from sentkit.formats.modules import ACTIVATIONS
 from sentkit.model.adapter import Adapter
 from sentkit.model.bert import Bert
 from sentkit.model.encoder import Encoder
-from sentkit.transforms.steps import Linear, Step
-
-LINEAR, TANH = "torch.nn.modules.linear.Identity", "torch.nn.modules.activation.Tanh"
-ACTIVATIONS = {  # of poolers, as stock modules name them
-    "tanh": TANH,
-    "gelu": "torch.nn.modules.activation.GELU",
-    "relu": "torch.nn.modules.activation.ReLU",
-    "silu": "torch.nn.modules.activation.SiLU",
-}
+from sentkit.transforms.steps import Linear, Norm, Step
 
 
 def declaration_of(encoder: Encoder) -> Declaration:
@@ -50,10 +43,10 @@ def dense_layer(linear: nn.Linear, activation: str) -> Dense | None:
     if activation not in ACTIVATIONS:
         return None
     weight, bias = (tensor.detach().float().cpu().numpy() for tensor in (linear.weight, linear.bias))
-    return Dense(weight, bias, ACTIVATIONS[activation])
+    return Dense(weight, bias, activation)
 
 
-def declared(step: Step) -> Dense | Normalise:
+def declared(step: Step) -> Dense | LayerNorm | Normalise:
     if isinstance(step, Linear):
-        return Dense(step.weight, step.bias, TANH if step.tanh else LINEAR)
-    return "normalise"
+        return Dense(step.weight, step.bias, step.activation)
+    return LayerNorm(step.weight, step.bias) if isinstance(step, Norm) else "normalise"

@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,17 +9,17 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from sentkit.errors import DataError, NoInputError, UnavailableError, declared_in
+from sentkit.errors import DataError, UnavailableError, declared_in
 from sentkit.formats.checkpoints import Checkpoint
 from sentkit.formats.files import readable
 from sentkit.formats.fingerprint import Spec, digest, name_for_label
-from sentkit.formats.jsonfiles import read_object
 from sentkit.formats.lora import is_adapter
 from sentkit.formats.readout import Readout, parse_readout
 from sentkit.model.adapter import ENCODER_HALVES, Adapter, load_adapter
 from sentkit.model.architecture import NotPacked, architecture_of
 from sentkit.model.bert import Bert, load_bert
 from sentkit.model.ending import all_steps, spec_behind, width_behind
+from sentkit.model.layers import read_layer
 from sentkit.model.lora import read_weights
 from sentkit.model.packed import pack
 from sentkit.model.plan import default_budget
@@ -29,10 +28,8 @@ from sentkit.model.reading import Reading
 from sentkit.model.readouts import check_pooler, read
 from sentkit.model.stream import Tally
 from sentkit.model.tokens import Tokens
-from sentkit.model.weights import canonical, fit, read_tensors, weights_hash
-from sentkit.transforms.steps import Linear, Normalise, Step
-
-ACTIVATIONS = {"Identity": False, "Tanh": True}  # of a dense layer: is it tanh
+from sentkit.model.weights import canonical, fit, weights_hash
+from sentkit.transforms.steps import Normalise, Step
 
 
 class Encoder:
@@ -89,7 +86,7 @@ class Encoder:
 
     def _steps(self) -> list[Step]:
         declared: list[Step] = [
-            Normalise() if name == "normalise" else read_dense(self.checkpoint.folder / name)
+            Normalise() if name == "normalise" else read_layer(self.checkpoint.folder / name)
             for name in self.reading.steps
         ]
         with declared_in(self._place):
@@ -183,24 +180,3 @@ def rules_of(body: Bert | Adapter) -> list[Any]:
     if config.model_type in ENCODER_HALVES:
         names += ["dense_act_fn", "is_gated_act", "layer_norm_epsilon", "relative_attention_max_distance"]
     return [getattr(config, name, None) for name in names]
-
-
-def read_dense(folder: Path) -> Linear:
-    """A dense layer of sentence-transformers."""
-    config = read_object(folder / "config.json")
-    files = [path for path in (folder / "model.safetensors", folder / "pytorch_model.bin") if path.is_file()]
-    if not files:
-        raise NoInputError(f"{folder}: has no model.safetensors and no pytorch_model.bin")
-    tensors = read_tensors(files[:1])
-    name = str(config.get("activation_function")).rpartition(".")[2]
-    weight = tensors.get("linear.weight")
-    if name not in ACTIVATIONS or weight is None:
-        raise DataError(
-            f"a dense layer with activation {name:.80}, which sentkit cannot run", source=str(folder)
-        )
-    bias = tensors.get("linear.bias", torch.zeros(len(weight) if weight.ndim else 0))
-    if weight.ndim != 2 or 0 in weight.shape or bias.shape != weight.shape[:1]:
-        raise DataError("its weight and its bias do not fit each other", source=str(folder))
-    if not (weight.is_floating_point() and bias.is_floating_point()):
-        raise DataError("its weight or its bias is not of floating-point numbers", source=str(folder))
-    return Linear(weight.float().numpy(), bias.float().numpy(), tanh=ACTIVATIONS[name])

@@ -6,6 +6,7 @@ Axes: b sentences, n tokens, d the width.
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Protocol
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -55,6 +56,24 @@ def mean(states: Tensor, packed: Packed) -> Tensor:
     return packed.pad(states).sum(1, dtype=dtype) / lengths[:, None]
 
 
+def mean_sqrt(states: Tensor, packed: Packed) -> Tensor:
+    dtype = wide(states.dtype)
+    lengths = torch.tensor(packed.lengths, dtype=dtype, device=states.device)
+    return packed.pad(states).sum(1, dtype=dtype) / lengths.sqrt()[:, None]
+
+
+def weighted_mean(states: Tensor, packed: Packed) -> Tensor:
+    """The weights count a sentence's tokens: 1, 2, 3, ..."""
+    padded = widened(packed.pad(states))
+    weights = torch.arange(1, packed.longest + 1, dtype=padded.dtype, device=states.device)
+    lengths = torch.tensor(packed.lengths, dtype=padded.dtype, device=states.device)
+    return (padded * weights[:, None]).sum(1) / (lengths * (lengths + 1) / 2)[:, None]
+
+
+def last(states: Tensor, packed: Packed) -> Tensor:
+    return widened(states[last_rows(packed)])
+
+
 def maximum(states: Tensor, packed: Packed) -> Tensor:
     return widened(packed.pad(states, fill=-torch.inf).amax(1))
 
@@ -68,11 +87,23 @@ def widened(values: Tensor) -> Tensor:
     return values.to(wide(values.dtype))
 
 
-REDUCTIONS: dict[str, Reduction] = {"cls": cls, "mean": mean, "max": maximum, "token": token}
+REDUCTIONS: dict[str, Reduction] = {
+    "cls": cls,
+    "mean": mean,
+    "max": maximum,
+    "mean-sqrt": mean_sqrt,
+    "weighted-mean": weighted_mean,
+    "last": last,
+    "token": token,
+}
 
 
 def first_rows(packed: Packed) -> Tensor:
     return packed.starts
+
+
+def last_rows(packed: Packed) -> Tensor:
+    return packed.starts + packed.to_device(np.array(packed.lengths)) - 1
 
 
 def named_rows(packed: Packed) -> Tensor:
@@ -84,6 +115,7 @@ ROWS: dict[str, Callable[[Packed], Tensor]] = {
     "cls": first_rows,
     "pooler": first_rows,
     "token": named_rows,
+    "last": last_rows,
 }
 
 

@@ -243,3 +243,110 @@ def test_the_space_of_a_t5_encoder_depends_on_its_config(sentence_t5: Path, name
     other: Any = find_encoder(str(sentence_t5), Wishes())
 
     assert other.encoder().specs[0].space != space
+
+
+# Modules behind a transformer
+
+
+@pytest.mark.parametrize("mode", ["mean_sqrt_len_tokens", "weightedmean", "lasttoken", "cls", "mean", "max"])
+def test_each_pooling_gives_the_same_vectors(saved: Saved, mode: str) -> None:
+    folder = saved(lambda: [modules().Pooling(8, mode)])
+
+    assert np.allclose(vectors_of(folder), theirs(folder), atol=1e-6)
+
+
+@pytest.mark.parametrize("mode", ["mean_sqrt_len_tokens", "weightedmean", "lasttoken"])
+def test_the_pooling_of_averaged_layers_gives_the_same_vectors(saved: Saved, mode: str) -> None:
+    import torch
+
+    def build() -> list[Any]:
+        weights = torch.nn.Parameter(torch.tensor([1.0, 0.0, 1.0]))
+        return [modules().WeightedLayerPooling(8, 3, 1, weights), modules().Pooling(8, mode)]
+
+    folder = saved(build, transformer={"config_kwargs": {"output_hidden_states": True}})
+
+    assert np.allclose(vectors_of(folder), theirs(folder), atol=1e-6)
+
+
+@pytest.mark.parametrize("name", ["Identity", "Tanh", "GELU", "ReLU", "SiLU", "Sigmoid"])
+def test_each_activation_of_a_dense_layer_gives_the_same_vectors(saved: Saved, name: str) -> None:
+    import torch
+
+    torch.manual_seed(0)
+    folder = saved(
+        lambda: [modules().Pooling(8), modules().Dense(8, 6, activation_function=getattr(torch.nn, name)())]
+    )
+
+    assert np.allclose(vectors_of(folder), theirs(folder), atol=1e-6)
+
+
+def test_a_dense_layer_without_a_word_for_its_activation_has_tanh(saved: Saved) -> None:
+    folder = saved(lambda: [modules().Pooling(8), modules().Dense(8, 6)])
+    config = json.loads((folder / "2_Dense/config.json").read_text())
+    del config["activation_function"]
+    write_json(folder / "2_Dense/config.json", config)
+
+    assert np.allclose(vectors_of(folder), theirs(folder), atol=1e-6)
+
+
+@pytest.mark.parametrize("name", ["torch.nn.modules.activation.Softplus", "own.Tanh", None, 3])
+def test_another_activation_is_refused_by_name(saved: Saved, name: Any) -> None:
+    folder = saved(lambda: [modules().Pooling(8), modules().Dense(8, 6)])
+    config = json.loads((folder / "2_Dense/config.json").read_text())
+    write_json(folder / "2_Dense/config.json", config | {"activation_function": name})
+
+    last = str(name).rpartition(".")[2]
+    assert refused(folder) == f"2_Dense: a dense layer with activation {last}, which sentkit cannot run"
+
+
+def test_a_layer_norm_gives_the_same_vectors(saved: Saved) -> None:
+    import torch
+
+    def build() -> list[Any]:
+        norm = modules().LayerNorm(8)
+        with torch.no_grad():
+            norm.norm.weight.normal_()
+            norm.norm.bias.normal_()
+        return [modules().Pooling(8), norm, modules().Normalize()]
+
+    folder = saved(build)
+
+    assert np.allclose(vectors_of(folder), theirs(folder), atol=1e-6)
+
+
+def test_what_is_read_is_exported_and_read_again_by_both(saved: Saved, tmp_path: Path) -> None:
+    """Every activation, a layer norm and a pooling that only modules declare."""
+    import torch
+
+    from sentkit.cli import status
+
+    torch.manual_seed(0)
+
+    def build() -> list[Any]:
+        layers = [
+            modules().Dense(8, 8, activation_function=getattr(torch.nn, name)())
+            for name in ("GELU", "ReLU", "SiLU", "Sigmoid", "Tanh", "Identity")
+        ]
+        return [modules().Pooling(8, "weightedmean"), *layers, modules().LayerNorm(8), modules().Normalize()]
+
+    folder = saved(build)
+    out = tmp_path / "out"
+
+    assert status(["export", "-m", str(folder), "-o", str(out)]) == 0
+    assert np.allclose(vectors_of(out), theirs(folder), atol=1e-6)
+    assert np.allclose(theirs(out), theirs(folder), atol=1e-6)
+    names = [str(folder), str(out)]
+    spaces = {find_encoder(name, Wishes()).encoder().specs[0].space for name in names}
+    assert len(spaces) == 1
+
+
+def test_the_spaces_of_what_was_read_before_are_the_same() -> None:
+    """A worked example of each hash, computed from its definition."""
+    from hashlib import blake2b
+
+    from sentkit.transforms.steps import Linear
+
+    weight, bias = np.eye(2, dtype=np.float32), np.ones(2, np.float32)
+    for word, last in (("identity", "false"), ("tanh", "true"), ("gelu", '"gelu"')):
+        parts = f'["linear",2,2,"{weight.tobytes().hex()}","{bias.tobytes().hex()}",{last}]'
+        assert Linear(weight, bias, word).hash == blake2b(parts.encode(), digest_size=6).hexdigest()

@@ -44,6 +44,12 @@ def reference(name, states, own, at=0):
     values = [states[row].double() for row in own]
     if name == "mean":
         return sum(values) / len(values)
+    if name == "mean-sqrt":
+        return sum(values) / len(values) ** 0.5
+    if name == "weighted-mean":
+        return sum(k * value for k, value in enumerate(values, 1)) / sum(range(len(values) + 1))
+    if name == "last":
+        return values[-1]
     if name == "max":
         return torch.stack([max(column) for column in zip(*values, strict=True)])
     return values[at if name == "token" else 0]
