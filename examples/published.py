@@ -61,6 +61,7 @@ def read_run(folder, tasks, problems, encoders):
         if suite not in SUITES or path.suffix != ".json":
             print(f"published.py: not used: {path}", file=sys.stderr)
             continue
+        task = task if task in tasks[suite] else path.stem
         try:
             found[suite, task], encoder = read_report(path, *SUITES[suite][:2])
             encoders.append(encoder)
@@ -78,12 +79,15 @@ def read_report(path, value, deviation):
     """The mean and deviation of a report, which may have a line for each seed, and its encoder."""
     rows = [json.loads(line) for line in path.read_text().splitlines()]
     last = rows[-1]
-    encoder = (last["encoder"] or "").rpartition(":")[0]
-    if f"{value}_mean" in last:
-        return (last[f"{value}_mean"], last.get(deviation)), encoder
-    if len(rows) == 1:
-        return (last[value], last.get(deviation)), encoder
-    return spread([row[value] for row in rows]), encoder
+    encoder = str(last["encoder"] or "").rpartition(":")[0]
+    if len(rows) > 1 and f"{value}_mean" not in last:
+        return spread([number(row[value]) for row in rows]), encoder
+    mean = last[f"{value}_mean"] if f"{value}_mean" in last else last[value]
+    return (number(mean), number(last.get(deviation))), encoder
+
+
+def number(value):
+    return None if value is None else float(value)
 
 
 def spread(values):

@@ -434,17 +434,33 @@ def test_the_ablations_are_printed_beside_an_average(tmp_path):
 def test_a_bad_report_is_named_and_the_others_are_printed(tmp_path):
     good = '{"encoder":"m/cls:0","spearman":70.5}'
     reports = in_reports(
-        tmp_path / "r", sts_stsb=good, sts_sickr="", sts_sts12="{", sts_sts13='{"encoder":"m"}', own_x=""
+        tmp_path / "r",
+        sts_stsb=good,
+        sts_sickr="",
+        sts_sts12="{",
+        sts_sts13='{"encoder":"m"}',
+        sts_sts14='{"encoder":1,"spearman":"x"}',
+        own_x="",
     )
     (tmp_path / "r/sts/notes.txt").write_text("")
     done = published(tmp_path, reports)
 
     assert done.returncode == 1
     assert "70.50" in done.stdout
-    for name in ("sickr", "sts12", "sts13"):
+    for name in ("sickr", "sts12", "sts13", "sts14"):
         assert f"{reports}/sts/{name}.json: not a report of sts" in done.stderr
     assert f"not used: {reports}/own/x.json" in done.stderr
     assert f"not used: {reports}/sts/notes.txt" in done.stderr
+
+
+def test_a_task_of_no_paper_keeps_the_name_of_its_file(tmp_path):
+    reports = in_reports(
+        tmp_path / "r", clustering_myOwn='{"encoder":"m/cls:0","acc_mean":50.0,"acc_sd":1.5}'
+    )
+    done = published(tmp_path, reports)
+
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout == "Reports in no table of a paper:\nclustering  myOwn  50.00 (1.50)\n"
 
 
 def test_a_task_that_one_of_two_runs_lacks_is_left_out_and_named(tmp_path):
