@@ -133,10 +133,18 @@ def check_threshold(threshold: float | None, metric: str) -> None:
 def check_paths(console: Console, writes: "Paths", reads: "Paths") -> None:
     """Before any work: no output overwrites an input or another output; and what killed processes left."""
     from sentkit.formats.places import check_places, left_behind
+    from sentkit.formats.temporary import is_former
 
     check_places(writes, reads)
     for path in left_behind(writes):
-        console.warn(f"{path}: left by a process that was killed; no command uses it, and you may remove it")
+        if is_former(path):
+            console.warn(
+                f"{path}: the former output, moved aside by a process that was killed: rename or remove it"
+            )
+        else:
+            console.warn(
+                f"{path}: left by a process that was killed; no command uses it, and you may remove it"
+            )
 
 
 def model_path(model: str) -> str | None:

@@ -94,7 +94,7 @@ def open_output(path: str, *, force: bool) -> Iterator[BinaryIO]:
 
 
 def target_of(path: str) -> Path:
-    """The file that a path names, behind symbolic links; a link to nothing names what it points to."""
+    """The file that a path names, behind all symbolic links. It need not exist."""
     try:
         target = Path(os.path.realpath(path))
         if target.is_symlink():

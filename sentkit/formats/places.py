@@ -1,4 +1,4 @@
-"""What a command writes compared with what it reads, before it does either."""
+"""The paths that a command writes, compared with the paths that it reads, before any work."""
 
 import os
 import stat
@@ -16,13 +16,15 @@ Paths = Mapping[str, str | Sequence[str] | None]  # by the flag that names them;
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """What a path leads to: through symbolic links, and through standard input and output."""
+    """The file behind a path: through symbolic links, and through standard input and output."""
 
     flag: str
     path: str
     number: int | None  # of an open descriptor
     real: str | None  # None of an open descriptor
-    status: os.stat_result | None  # None of what does not exist, and of devices and pipes, which keep nothing
+    status: (
+        os.stat_result | None
+    )  # None if nothing exists there, and for devices and pipes, which keep nothing
 
     @property
     def called(self) -> str:
@@ -45,7 +47,7 @@ class Place:
 def check_places(writes: Paths, reads: Paths) -> None:
     """A UsageError if an output is an input, contains one, overwrites a file in one, or is another output.
 
-    An input that does not exist is no concern here: reading it fails.
+    An input that does not exist is ignored here, because reading it fails.
     """
     outputs, inputs = places(writes, 1), places(reads, 0)
     for output in outputs:
@@ -64,7 +66,7 @@ def check_places(writes: Paths, reads: Paths) -> None:
 
 
 def places(paths: Paths, stream: int) -> list[Place]:
-    """`stream`: the descriptor that "-" stands for."""
+    """`stream` is the descriptor of "-"."""
     found = []
     for flag, named in paths.items():
         for path in [named] if isinstance(named, str) else named or ():

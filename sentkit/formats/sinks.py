@@ -84,7 +84,7 @@ def refuse_present(row: Row, names: Sequence[str], *, replace: bool) -> None:
 
 
 def check_output(path: str) -> None:
-    """Refuse a name whose suffix promises a format that is not written.
+    """Refuse the suffix of a format that sentkit cannot write.
 
     JSONL is also written to names without a suffix, with a version or shard number as suffix (`run.v2`,
     `part.003`) or from mktemp, and to every device, pipe and descriptor.

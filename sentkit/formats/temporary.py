@@ -36,13 +36,19 @@ def private_name(target: Path, kind: str = "") -> Path:
 
 
 def leftovers(target: Path) -> list[Path]:
-    """The temporary files and folders for this target whose writers have died."""
+    """The temporary files and folders of dead processes for this target."""
     ours = re.compile(rf"{re.escape(prefix_of(target))}(?:{OLD})?[0-9a-f]{{{2 * RANDOM}}}")
     try:
-        found = sorted(path for path in target.parent.iterdir() if ours.fullmatch(path.name))
+        with os.scandir(target.parent) as entries:  # no Path for each of what may be a million files
+            names = sorted(entry.name for entry in entries if ours.fullmatch(entry.name))
     except OSError:  # the folder cannot be listed, or does not exist yet
         return []
-    return list(filter(is_abandoned, found))
+    return list(filter(is_abandoned, map(target.with_name, names)))
+
+
+def is_former(path: Path) -> bool:
+    """Whether this is an old folder that `exchange` renamed."""
+    return f"{MARK}{OLD}" in path.name
 
 
 def is_abandoned(path: Path) -> bool:
@@ -82,7 +88,7 @@ class Draft:
         os.fsync(self.file.fileno())
 
     def publish(self) -> None:
-        """Rename; without `force` only to a free name, whatever other processes do meanwhile."""
+        """Rename; without `force` only to a free name, even if another process takes it at this moment."""
         try:
             if self.force:
                 self.path.replace(self.target)
@@ -102,7 +108,7 @@ class Draft:
                 self.target.unlink()
 
     def discard(self) -> None:
-        with suppress(OSError):  # what is still buffered may not fit on the disk
+        with suppress(OSError):  # the buffered rest may not fit on the disk
             self.file.close()
         with suppress(OSError):
             self.path.unlink()
@@ -131,7 +137,7 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
 
 @contextmanager
 def private_folder(target: Path, name: str) -> Iterator[Path]:
-    """A new folder beside the target; what is left under its name at the end is removed."""
+    """A new folder beside the target. At the end it is removed, unless it was renamed."""
     path, _ = attempt(target, name, Path.mkdir)
     try:
         handle = os.open(path, LOOK)
@@ -161,7 +167,7 @@ def publish_folder(new: Path, target: Path) -> None:
 
 
 def attempt(target: Path, name: str, create: Callable[[Path], T]) -> tuple[Path, T]:
-    """A private name at which something could be created, and what was created."""
+    """Create a file or folder under a private name; returns the name and the result of `create`."""
     while True:
         path = private_name(target)
         try:

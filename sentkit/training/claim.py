@@ -41,7 +41,7 @@ def claimed(folder: Path, lock: str, *, first: bool) -> Iterator[None]:
 
 
 def refuse_foreign(folder: Path) -> None:
-    """Refuse a folder of the user with this name: a run removes what it keeps here."""
+    """Refuse a folder with files of the user: a run removes files and folders here."""
     advice = "rename it: sentkit train keeps the state of a run under this name"
     if folder.is_symlink() or (folder.exists() and not folder.is_dir()):
         raise CannotCreateError(f"{folder}: is not a folder that sentkit train has made", advice=advice)

@@ -18,7 +18,7 @@ OUT = ["-o", "out.jsonl", *BAD]
 WRITES = {"-o": "out.jsonl", "--rejects": "bad"}
 TRAIN = ["train", "simcse", "in.jsonl", "-o", "out", "--log", "log", *BAD]
 
-# A call, what it reads and what it writes: by the flag, or by "FILE" for an argument.
+# A call, its inputs and its outputs: by flag, or by "FILE" for an argument.
 CALLS = [
     (["encode", "in.jsonl", "-m", "model", "--transform", "t.safetensors", *OUT],
      {"FILE": ["in.jsonl"], "-m": "model", "--transform": "t.safetensors"}, WRITES | {"-o": ["out.jsonl"]}),
@@ -61,7 +61,7 @@ WRITE_NOTHING = {"inspect"}
 
 
 class Compared(BaseException):
-    """In place of the work."""
+    """Raised in place of the work."""
 
 
 @pytest.fixture
@@ -95,7 +95,7 @@ def test_a_command_compares_all_its_paths(files, sentkit, monkeypatch, tmp_path,
 
 
 def paths_of(command):
-    """The names of each flag or argument of a command whose value is a path."""
+    """The names of each path flag or argument of a command."""
     for parameter in inspect.signature(command).parameters.values():
         for each in getattr(parameter.annotation, "__metadata__", ()):
             if each.metavar in PATHS:

@@ -9,7 +9,7 @@ import pytest
 from sentkit.formats import renames, temporary
 from sentkit.formats.temporary import leftovers, private_folder, publish_folder
 
-CALLS = [  # of publish_folder, which can be the last one before a kill
+CALLS = [  # of publish_folder
     (os, "fsync"),
     (os, "rmdir"),
     (os, "unlink"),
@@ -67,7 +67,7 @@ def killed_at(target: Path, call: int, *, exchange: bool) -> int:
 
 @pytest.mark.parametrize("exchange", [True, False], ids=["renameat2", "no renameat2"])
 def test_killed_at_any_system_call_a_whole_folder_stays(tmp_path: Path, exchange: bool) -> None:
-    """Under its name; or, between two renames where there is no exchange, beside it, and reported."""
+    """Under its name; without renameat2, between the two renames, beside it, and reported."""
     seen, aside = set(), 0
     for call in range(200):
         target = tmp_path / str(call) / "out"

@@ -1,4 +1,4 @@
-"""Outputs are whole or not there, whatever else happens in their folder."""
+"""Outputs are whole or not there, and no other file in their folder changes."""
 
 import errno
 import gzip
@@ -41,7 +41,7 @@ def names(folder: Path) -> list[str]:
 
 
 @pytest.mark.parametrize("name", ["a.jsonl", "a.jsonl.gz", "a.jsonl.zst"])
-def test_what_is_written_is_read_back(tmp_path: Path, name: str) -> None:
+def test_written_bytes_are_read_back(tmp_path: Path, name: str) -> None:
     write(tmp_path / name, b'{"a":1}\n' * 1000)
 
     assert read(str(tmp_path / name)) == b'{"a":1}\n' * 1000
@@ -142,7 +142,7 @@ def test_a_named_pipe_is_written_and_stays_one(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("force", [False, True])
 @pytest.mark.parametrize("path", ["nowhere/a", "file/a", "folder", "loop", "x" * 300, "a\0b"])
-def test_an_output_that_cannot_be_made_is_told(
+def test_an_output_that_cannot_be_created_is_an_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, path: str, force: bool
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -158,7 +158,7 @@ def test_an_output_that_cannot_be_made_is_told(
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
-def test_an_output_without_permission_is_told(tmp_path: Path) -> None:
+def test_an_output_without_permission_is_an_error(tmp_path: Path) -> None:
     tmp_path.chmod(0o500)
 
     with pytest.raises(CannotCreateError, match="Permission denied"):
@@ -264,8 +264,8 @@ def test_a_link_to_a_device_is_written_in_place(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", ["/dev/stdout", "/dev/fd/1", "/proc/self/fd/1"])
-def test_a_descriptor_goes_on_where_it_is(tmp_path: Path, path: str) -> None:
-    """Standard output is a file here, whose earlier content stays."""
+def test_a_descriptor_is_written_at_its_position(tmp_path: Path, path: str) -> None:
+    """Standard output is a file here; its earlier content stays."""
     program = f"with open_output({path!r}, force=False) as out: out.write(b'new')"
     program = f"from sentkit.formats.outputs import open_output\n{program}"
     with (tmp_path / "out").open("wb") as out:
@@ -314,7 +314,7 @@ def test_with_force_the_last_of_several_writers_wins_whole(tmp_path: Path) -> No
 def test_without_force_the_first_of_several_writers_wins_whole(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, links: bool, rename: bool
 ) -> None:
-    """Whatever the file system offers."""
+    """On file systems with and without hard links."""
     if not links:
         monkeypatch.setattr(os, "link", refuse)
     if not rename:
@@ -435,11 +435,11 @@ def test_if_a_rename_fails_the_names_given_before_are_taken_back(tmp_path: Path)
     assert (tmp_path / "b").read_bytes() == b"of another process"
 
 
-# What killed processes leave
+# Files of killed processes
 
 
 def child(folder: Path) -> subprocess.Popen[str]:
-    """A process that opens the output `a`, writes, says so and waits."""
+    """A process that opens the output `a`, writes, prints "ready" and waits."""
     program = (
         "import sys\nfrom sentkit.formats.outputs import open_output\n"
         "with open_output('a', force=True) as out:\n"
@@ -457,7 +457,7 @@ def child(folder: Path) -> subprocess.Popen[str]:
     return process
 
 
-def test_what_a_killed_process_left_is_found_and_what_a_living_one_writes_is_not(tmp_path: Path) -> None:
+def test_files_of_killed_processes_are_found_and_files_of_living_ones_are_not(tmp_path: Path) -> None:
     living, killed = child(tmp_path), child(tmp_path)
     killed.kill()
     assert killed.wait() == -signal.SIGKILL
@@ -475,7 +475,7 @@ def test_what_a_killed_process_left_is_found_and_what_a_living_one_writes_is_not
     assert leftovers(tmp_path / "a") == found
 
 
-def test_on_a_file_system_without_locks_nothing_is_said_to_be_left(
+def test_without_file_locks_no_leftovers_are_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def no_locks(*_: object) -> None:
@@ -489,13 +489,15 @@ def test_on_a_file_system_without_locks_nothing_is_said_to_be_left(
     assert names(tmp_path) == ["a"]
 
 
-def test_a_command_names_what_killed_processes_left(tmp_path: Path) -> None:
+def test_a_command_reports_files_of_killed_processes(tmp_path: Path) -> None:
     (tmp_path / "rows.txt").write_text("a cat\n")
     (tmp_path / ".out.jsonl.sentkit-0123456789abcdef").write_bytes(b"half")
+    (tmp_path / ".out.jsonl.sentkit-old-0123456789abcdef").mkdir()
     command = [sys.executable, "-m", "sentkit", "cat", "rows.txt", "-o", "out.jsonl"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
 
     assert done.returncode == 0
     assert ".out.jsonl.sentkit-0123456789abcdef: left by a process that was killed" in done.stderr
+    assert ".out.jsonl.sentkit-old-0123456789abcdef: the former output, moved aside" in done.stderr
     assert json.loads((tmp_path / "out.jsonl").read_text()) == {"text": "a cat"}
     assert (tmp_path / ".out.jsonl.sentkit-0123456789abcdef").read_bytes() == b"half"

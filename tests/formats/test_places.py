@@ -1,4 +1,4 @@
-"""Outputs compared with inputs and with each other, by whatever name."""
+"""Outputs compared with inputs and with each other, under different names."""
 
 import os
 import subprocess
