@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from sentkit import options
-from sentkit.console import Console, print_table
+from sentkit.console import Console, follow_tasks, print_table, slow
 from sentkit.errors import UsageError
 from sentkit.values import numbers
 
@@ -83,6 +83,7 @@ def cluster(
     force: options.Force = False,
     replace: options.Replace = False,
     row_flags: options.RowFlags,
+    progress: options.Progress = "auto",
     quiet: options.Quiet = False,
 ) -> None:
     """Put rows into clusters of alike vectors.
@@ -116,6 +117,7 @@ def cluster(
     from sentkit.formats.vectors import VECTOR_FIELDS
     from sentkit.labels.clusters import forms, plan, reports, tables
     from sentkit.labels.clusters.work import Work
+    from sentkit.labels.watch import Watch
     from sentkit.transforms.steps import Normalise
 
     console = Console("cluster", quiet)
@@ -141,7 +143,8 @@ def cluster(
         reads={"--from-centroids": from_centroids},
         writes={"--centroids": centroids},
     ) as inputs:
-        work = Work(inputs, asked, Normalise() if normalize else None, console.warn)
+        watch = Watch(*follow_tasks(console, progress, "clusterings", inputs), partial(slow, console))
+        work = Work(inputs, asked, Normalise() if normalize else None, console.warn, watch)
         report = partial(show, output=output, force=force, as_table=as_table)
         if truth is not None:
             report(reports.agreement_records(work, truth), tables.AGREEMENT)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, BinaryIO, Literal
 import typer
 
 from sentkit import options
-from sentkit.console import Console, print_table
+from sentkit.console import Console, follow_tasks, print_table
 from sentkit.errors import UsageError
 
 if TYPE_CHECKING:
@@ -62,6 +62,7 @@ def probe(
     output: options.Output = "-",
     force: options.Force = False,
     row_flags: options.StreamFlags,
+    progress: options.Progress = "auto",
     quiet: options.Quiet = False,
 ) -> None:
     """Test frozen vectors by a classifier that learns from them.
@@ -90,6 +91,7 @@ def probe(
     from sentkit.formats.sinks import check_rows_output
     from sentkit.formats.vectors import VECTOR_FIELDS
     from sentkit.labels.probes.probing import Files, Probe, Question
+    from sentkit.labels.watch import Watch
 
     console = Console("probe", quiet)
     check_files(files or ["-"], test, dev)
@@ -122,7 +124,8 @@ def probe(
         ) as inputs,
         open_output(output, force=force) as out,
     ):
-        records = (Probe(inputs, Files(path, test, dev), asked).answer() for path in inputs.paths)
+        watch = Watch(*follow_tasks(console, progress, "fits", inputs))
+        records = (Probe(inputs, Files(path, test, dev), asked, watch).answer() for path in inputs.paths)
         show(records, out, console, as_table=options.as_table(output, json=json))
 
 

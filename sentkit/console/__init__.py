@@ -4,7 +4,7 @@ Messages and progress go to standard error, tables to standard output.
 """
 
 from sentkit.console.messages import Console
-from sentkit.console.progress import PROGRESS, Progress, StepProgress
+from sentkit.console.progress import PROGRESS, Progress, StepProgress, TaskProgress, follow_tasks, slow
 from sentkit.console.stream import on_terminal
 from sentkit.console.tables import fitted, print_described, print_pairs, print_table
 
@@ -13,9 +13,12 @@ __all__ = [
     "Console",
     "Progress",
     "StepProgress",
+    "TaskProgress",
     "fitted",
+    "follow_tasks",
     "on_terminal",
     "print_described",
     "print_pairs",
     "print_table",
+    "slow",
 ]

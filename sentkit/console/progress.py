@@ -1,8 +1,10 @@
 """Progress on standard error: a bar on a terminal, lines in a log file, or JSON lines."""
 
 import json
+import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 from sentkit.console.messages import Console
@@ -12,6 +14,7 @@ from sentkit.digits import rounded
 from sentkit.errors import UsageError
 
 PROGRESS = ("auto", "bar", "log", "json", "none")
+PATIENCE = 1.5  # seconds
 INTERVAL = {"bar": 0.1, "log": 60.0, "json": 1.0}  # seconds between two reports
 
 Clock = Callable[[], float]
@@ -97,13 +100,88 @@ def time_left(record: Mapping[str, Any]) -> list[str]:
     return [f"{clock} left"]
 
 
+class TaskProgress(Reports):
+    """Tasks done of a known number: clusterings, or fits of a classifier."""
+
+    def __init__(self, console: Console, form: str, unit: str, clock: Clock = time.monotonic) -> None:
+        super().__init__(console, form, clock)
+        self.unit, self.tasks, self.of = unit, 0, 0
+
+    def begin(self, of: int) -> None:
+        """More tasks, known from now on."""
+        if not self.of:
+            self.start = self.last = self.clock()
+        self.of += of
+
+    def add(self) -> None:
+        self.tasks += 1
+        if self.due():
+            self.last = self.clock()
+            left = remaining(self.tasks / max(self.of, self.tasks), self.last - self.start)
+            record = {self.unit: self.tasks, "of": self.of, **left}
+            gap = ", " if self.form == "log" else "  "
+            words = [
+                f"{100 * self.tasks / max(self.of, self.tasks):.0f} %",
+                f"{self.tasks} of {self.of} {self.unit}",
+            ]
+            self.show(gap.join([*words, *time_left(record)]), record)
+
+    def done(self) -> None:
+        close_bar()
+
+
+def follow_tasks(
+    console: Console, form: str, unit: str, inputs: Any
+) -> tuple[Callable[[int], None], Callable[[], None]]:
+    """Progress of a command that reads all rows first, and then has tasks of a known number.
+
+    Returned are the functions to call when tasks are known, and when one is done.
+    """
+    reading, tasks = Progress(console, form), TaskProgress(console, form, unit)
+    inputs.meter.watch, reading.share = reading.add, inputs.meter.share
+
+    def begin(of: int) -> None:
+        if not tasks.of:
+            reading.done()
+        tasks.begin(of)
+
+    def done() -> None:
+        tasks.add()
+        if tasks.tasks == tasks.of:
+            tasks.done()
+
+    return begin, done
+
+
+@contextmanager
+def slow(
+    console: Console, what: str, timer: Callable[..., threading.Timer] = threading.Timer
+) -> Iterator[None]:
+    """On a terminal, print what is being done if it takes longer than PATIENCE."""
+    if console.quiet or not on_terminal():
+        yield
+        return
+    waiting = timer(PATIENCE, console.say, [what])
+    waiting.daemon = True
+    waiting.start()
+    try:
+        yield
+    finally:
+        waiting.cancel()
+
+
 class StepProgress(Reports):
     """The steps of a training run and its scores on the dev pairs."""
 
     dev = ""  # the last score
+    seed: int | None = None
+    first = (0.0, 0)  # the time and the number of the first step of this seed
 
     def take(self, record: Mapping[str, Any]) -> None:
-        """A step, or an evaluation on the dev pairs."""
+        """A step, or an evaluation on the dev pairs; of several runs with the seed."""
+        if record.get("seed") != self.seed:
+            self.seed, self.dev, self.first = record.get("seed"), "", (0.0, 0)
+        run = "" if self.seed is None else f"seed {self.seed}: "
         if "dev" in record:
             score = record["dev"]
             self.dev = "  dev -" if score is None else f"  dev {score:.2f}"
@@ -111,10 +189,23 @@ class StepProgress(Reports):
                 write_line(json.dumps(rounded(record)))
             elif self.form in ("bar", "log"):
                 best = " (best so far)" if record["best"] else ""
-                self.console.say(f"step {record['step']}:{self.dev}{best}")
-        elif self.due():
+                self.console.say(f"{run}step {record['step']}:{self.dev}{best}")
+            return
+        if not self.first[1]:
+            self.first = self.clock(), record["step"]
+        if self.due():
             self.last = self.clock()
-            self.show(self.line(record), record)
+            record = {**record, **self.remaining(record["step"], record["of"])}
+            left = "".join(f"  {words}" for words in time_left(record))
+            self.show(f"{run}{self.line(record)}{left}", record)
+
+    def remaining(self, step: int, of: int) -> dict[str, Any]:
+        """The share of the run, and the seconds that its last steps take at the rate so far."""
+        found: dict[str, Any] = {"share": round(step / of, 4)}
+        start, first = self.first
+        if step > first:
+            found["seconds_left"] = round((of - step) * (self.last - start) / (step - first), 1)
+        return found
 
     def line(self, record: Mapping[str, Any]) -> str:
         terms = " ".join(f"{name} {value:.4g}" for name, value in record["terms"].items())

@@ -6,6 +6,7 @@ import textwrap
 from collections.abc import Iterable, Sequence
 from typing import Literal
 
+from sentkit.console.stream import close_bar
 from sentkit.escaping import escape
 
 NAME_COLUMN, MEANING = 26, 30  # of `print_described`: the widest, and the narrowest
@@ -33,6 +34,7 @@ def print_table(
     from rich.table import Table
     from rich.text import Text
 
+    close_bar()
     terminal = Terminal()
     table_rows = [[escape(cell) for cell in row] for row in rows]
     lengths = [max(map(cell_len, column)) for column in zip(columns, *table_rows, strict=True)]

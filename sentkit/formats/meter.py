@@ -17,6 +17,7 @@ class Meter:
     def __init__(self, paths: Sequence[str], nothing: Callable[[], None] = lambda: None) -> None:
         self.total = total_size(paths)
         self.rows = 0  # taken from the files so far
+        self.watch: Callable[[int], None] | None = None  # called for each row taken
         self.empty = True  # no row has come, good or bad
         self.only_standard_input = list(paths) == ["-"]
         self._nothing = nothing
@@ -48,8 +49,13 @@ class Meter:
 
     def count(self, rows: Iterable[T]) -> Iterator[T]:
         for row in rows:
-            self.rows += 1
+            self.took()
             yield row
+
+    def took(self) -> None:
+        self.rows += 1
+        if self.watch is not None:
+            self.watch(1)
 
     def share(self, done: int) -> float | None:
         """The share of the input that is done, given the rows done; None of pipes."""

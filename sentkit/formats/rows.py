@@ -147,7 +147,7 @@ class Inputs:
                 except DataError as error:
                     self.rejects.add(raw, error)
                 else:
-                    self.meter.rows += 1
+                    self.meter.took()
                     yield value
 
     def _raw_rows(self, path: str, numbered: Iterator[lines.Numbered]) -> Iterator[lines.RawRow]:

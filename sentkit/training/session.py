@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -99,7 +100,13 @@ def perform(request: Request, inputs: Inputs, stop: Stop, told: Told) -> bool:
 def run_all(job: Job, request: Request, base_of: Bases) -> None:
     place = request.place
     for seed in place.seeds:
-        train(replace(job, base=base_of(seed)), place.of(seed), seed, place.log(request.log, seed))
+        report = partial(_with_seed, job.report, seed) if place.several else job.report
+        own = replace(job, base=base_of(seed), report=report)
+        train(own, place.of(seed), seed, place.log(request.log, seed))
+
+
+def _with_seed(report: Callable[[Record], None], seed: int, record: Record) -> None:
+    report({"seed": seed, **record})
 
 
 @contextmanager

@@ -1,9 +1,11 @@
 """The program's own words: help, versions, wrong command lines, progress."""
 
+import json
+
 import pytest
 
 from sentkit import cli
-from sentkit.console import Console, Progress
+from sentkit.console import Console, Progress, StepProgress, TaskProgress, slow
 from sentkit.errors import UsageError
 
 NAMES = (
@@ -208,3 +210,113 @@ def test_a_message_does_not_stand_in_the_bar(capsys):
 def test_an_unknown_form_of_progress_is_wrong_usage():
     with pytest.raises(UsageError, match='--progress "dots"'):
         Progress(Console("encode"), "dots")
+
+
+@pytest.mark.parametrize(
+    ("form", "told"),
+    [
+        ("json", '{"fits":30,"of":120,"share":0.25,"seconds_left":180.0}'),
+        ("bar", "25 %  30 of 120 fits  3:00 left"),
+        ("log", "sentkit probe: 25 %, 30 of 120 fits, 3:00 left"),
+    ],
+)
+def test_tasks_of_a_known_number(form, told, capsys):
+    clock = Seconds()
+    progress = TaskProgress(Console("probe"), form, "fits", clock)
+    progress.begin(120)
+    for _ in range(29):
+        progress.add()
+    clock.now = 60.0
+    progress.add()
+
+    assert capsys.readouterr().err.strip("\r\n").removeprefix("\033[K") == told
+
+
+STEP = {"of": 100, "terms": {"loss": 0.5}, "lr": [1e-5], "tokens_per_s": 9}
+
+
+@pytest.mark.parametrize("seed", [None, 7])
+def test_steps_name_the_seed_and_the_time_left(seed, capsys):
+    """Steps 1 to 31 take one minute, so 69 more take 138 seconds."""
+    clock = Seconds()
+    progress = StepProgress(Console("train"), "log", clock)
+    run = {} if seed is None else {"seed": seed}
+    progress.take({**STEP, **run, "step": 1})
+    clock.now = 60.0
+    progress.take({**STEP, **run, "step": 31})
+    progress.take({**run, "step": 31, "dev": 55.5, "best": True})
+    who = "" if seed is None else "seed 7: "
+
+    assert capsys.readouterr().err.splitlines() == [
+        f"sentkit train: {who}step 31/100  loss 0.5  lr 1e-05  9 tokens/s  2:18 left",
+        f"sentkit train: {who}step 31:  dev 55.50 (best so far)",
+    ]
+
+
+def test_the_next_seed_begins_anew(capsys):
+    clock = Seconds()
+    progress = StepProgress(Console("train"), "json", clock)
+    progress.take({**STEP, "seed": 0, "step": 100})
+    clock.now = 10.0
+    progress.take({**STEP, "seed": 1, "step": 1})
+
+    assert capsys.readouterr().err.endswith('"seed":1,"step":1,"share":0.01}\n')
+
+
+class Timer:
+    """A timer that fires, or is cancelled, without any time."""
+
+    def __init__(self, seconds, function, arguments):
+        self.function, self.arguments = function, arguments
+        self.log = [seconds]
+        Timer.last = self
+
+    def start(self):
+        self.log.append("started")
+
+    def cancel(self):
+        self.log.append("cancelled")
+
+
+def test_slow_work_is_named_on_a_terminal(capsys, monkeypatch):
+    monkeypatch.setattr("sentkit.console.progress.on_terminal", lambda: True)
+    with slow(Console("cluster"), "clustering 9 rows", Timer):
+        Timer.last.function(*Timer.last.arguments)
+
+    assert capsys.readouterr().err == "sentkit cluster: clustering 9 rows\n"
+    assert Timer.last.log == [1.5, "started", "cancelled"]
+
+
+def test_elsewhere_it_is_not(capsys):
+    Timer.last = None
+    with slow(Console("cluster"), "clustering 9 rows", Timer):
+        pass
+
+    assert Timer.last is None
+
+
+@pytest.mark.parametrize(
+    ("arguments", "unit", "of"),
+    [
+        (["cluster", "-k", "2..3", "--seed", "0..2"], "clusterings", 6),
+        (["probe", "--label", "c", "--folds", "3", "--penalties", "1"], "fits", 3),
+    ],
+)
+def test_commands_that_hold_all_rows_report_rows_and_tasks(
+    sentkit, tmp_path, jsonl, monkeypatch, arguments, unit, of
+):
+    """With a clock that goes on ten seconds at each look, every row and task is reported."""
+    monkeypatch.setattr("sentkit.console.progress.Reports.__init__.__defaults__", (Clock(),))
+    monkeypatch.setattr("sentkit.console.progress.Progress.__init__.__defaults__", (Clock(),))
+    monkeypatch.setattr("sentkit.console.progress.TaskProgress.__init__.__defaults__", (Clock(),))
+    rows = [{"embedding": [n % 2, n * n % 7], "c": "ab"[n % 2]} for n in range(12)]
+    (tmp_path / "v.jsonl").write_bytes(jsonl(*rows))
+    done = sentkit(*arguments, "v.jsonl", "--progress", "json")
+    told = [json.loads(line) for line in done.told if line.startswith("{")]
+
+    assert done.code == 0
+    assert [each["rows"] for each in told if "rows" in each] == [*range(1, 13), 12]
+    assert told[11]["share"] <= 1
+    assert [each[unit] for each in told if unit in each] == list(range(1, of + 1))
+    assert told[-1]["of"] == of
+    assert told[-1]["share"] == 1

@@ -16,6 +16,7 @@ from sentkit.labels.clusters.clustering import Clustering, best_of
 from sentkit.labels.clusters.nearest import Labels, Wide
 from sentkit.labels.clusters.plan import Plan
 from sentkit.labels.clusters.points import Points, Step, bare, read_points
+from sentkit.labels.watch import UNWATCHED, Watch
 from sentkit.metrics.stability import agreeing
 
 
@@ -25,18 +26,22 @@ class Work:
     plan: Plan
     step: Step | None  # what vectors go through first
     tell: Callable[[str], None]  # what a person should know
+    watch: Watch = UNWATCHED
 
     def points(self, line: Callable[[VectorRow, str | None], bytes]) -> Points:
         points = read_points(self.inputs, line, self.step)
         if len(points):
             self.plan.check(points)
+        self.watch.begin(len(self.plan.counts) * len(self.plan.seeds))
         return points
 
     def runs(self, points: Points, count: int) -> Iterator[Clustering]:
         """A clustering for each seed."""
         sizes = []
         for seed in self.plan.seeds:
-            found = self.plan.run(points, seed, count)
+            with self.watch.slow(f"clustering {len(points)} rows, seed {seed}"):
+                found = self.plan.run(points, seed, count)
+            self.watch.done()
             sizes.append(len(found.centres))
             yield found
         fewest = min(sizes)

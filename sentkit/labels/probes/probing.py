@@ -23,6 +23,7 @@ from sentkit.labels.probes.logreg import logreg
 from sentkit.labels.probes.network import Network
 from sentkit.labels.probes.protocols import Bench, Result
 from sentkit.labels.probes.scores import Record, f1, failures, scores
+from sentkit.labels.watch import UNWATCHED, Watch
 
 # SentEval's own grids: C of a regression, and what is multiplied by the weights of a network.
 WITHIN, BEFORE_A_TEST = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0), (0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0)
@@ -67,8 +68,8 @@ class Files:
 class Probe:
     """The rows of the files one after another, and where each file's begin."""
 
-    def __init__(self, inputs: Inputs, files: Files, question: Question) -> None:
-        self.files, self.question = files, question
+    def __init__(self, inputs: Inputs, files: Files, question: Question, watch: Watch = UNWATCHED) -> None:
+        self.files, self.question, self.watch = files, question, watch
         self.reader = VectorReader(inputs)
         self.train = read_examples(self.reader, files.train, question.label)
         self.counts = classes_of(self.train, question.label)
@@ -115,7 +116,7 @@ class Probe:
         if asked.head == "logreg":
             features = features.astype(np.float64)  # so that rounding decides nothing
         data = Data(features, np.concatenate(self.codes), len(self.counts))
-        return Bench(data, asked.made(), self.grid, asked.seed, asked.jobs)
+        return Bench(data, asked.made(), self.grid, asked.seed, asked.jobs, watch=self.watch)
 
     def run(self, bench: Bench) -> Result:
         asked, total = self.question, len(bench.data.codes)

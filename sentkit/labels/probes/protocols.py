@@ -9,6 +9,7 @@ import numpy as np
 
 from sentkit.labels.probes.examples import Codes
 from sentkit.labels.probes.fits import Data, Fit, Head, Outcome, Places, in_order
+from sentkit.labels.watch import UNWATCHED, Watch
 
 
 @dataclass(slots=True)
@@ -21,10 +22,14 @@ class Bench:
     seed: int
     jobs: int = 1
     unfinished: int = 0
+    watch: Watch = UNWATCHED
 
     def run(self, fits: Iterable[Fit]) -> Iterator[Outcome]:
+        fits = list(fits)
+        self.watch.begin(len(fits))
         for found in in_order(lambda fit: self.head(self.data, fit), fits, self.jobs):
             self.unfinished += not found.finished
+            self.watch.done()
             yield found
 
     def shares(self, fits: Iterable[Fit]) -> list[float]:
