@@ -3,6 +3,7 @@
 The members of the first row say which kind a stream is of; every later row must be of it.
 """
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -104,3 +105,29 @@ def wrong_member(row: Row, name: str, expected: str) -> DataError:
     if name not in row.values:
         return row.error(f'"{name}" is missing')
     return row.error(f'"{name}" is {json_type(row.values[name])}, expected {expected}')
+
+
+def scored(row: Row, name: str) -> float | None:
+    """The number in a field. None if it is null or blank: the row has no score.
+
+    A string that spells a number is one: TSV and CSV have only strings, also after a conversion to JSONL.
+    STS 2015 and 2016 hold pairs with a blank score.
+    """
+    value = row.values.get(name)
+    if isinstance(value, str):
+        value = _number(value)
+    if name not in row.values or isinstance(value, str | bool | list | dict):
+        raise wrong_member(row, name, "a number")
+    if value is not None and not math.isfinite(value):
+        raise row.error(f'"{name}" is not a finite number')
+    return value
+
+
+def _number(text: str) -> float | str | None:
+    """The text itself if it spells no number. Python would read "1_000" as one."""
+    if not text.strip():
+        return None
+    try:
+        return text if "_" in text else float(text)
+    except ValueError:
+        return text

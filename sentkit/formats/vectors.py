@@ -1,6 +1,5 @@
 """Vectors in rows: members read back from lists or base64, one space and one shape per stream."""
 
-import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -163,23 +162,3 @@ def without_vectors(row: Row, names: Sequence[str]) -> Row:
     """The row without these members and their `_emb`: what is left when its vectors have served."""
     gone = {*names, "_emb"}
     return row.without(gone) if gone & row.values.keys() else row
-
-
-def scored(row: Row, name: str) -> float | None:
-    """A gold score: a number, or a string that is one (tables have only strings); null is no score."""
-    value = row.values.get(name)
-    if isinstance(value, str):
-        value = _number(value)
-    if name not in row.values or isinstance(value, str | bool | list | dict):
-        raise wrong_member(row, name, "a number")
-    if value is not None and not math.isfinite(value):
-        raise row.error(f'"{name}" is not a finite number')
-    return value
-
-
-def _number(text: str) -> float | str | None:
-    """Tables have only strings; an empty cell is no score (STS 2015 and 2016 hold pairs nobody scored)."""
-    try:
-        return float(text) if text.strip() else None
-    except ValueError:
-        return text

@@ -9,9 +9,9 @@ from numpy.typing import NDArray
 
 from sentkit.errors import DataError
 from sentkit.formats.blocks import blocks
-from sentkit.formats.kinds import wrong_member
+from sentkit.formats.kinds import scored, wrong_member
 from sentkit.formats.rows import Inputs
-from sentkit.formats.vectors import VectorReader, VectorRow, scored
+from sentkit.formats.vectors import VectorReader, VectorRow
 from sentkit.metrics.report import Pairs
 from sentkit.metrics.similarity import SIMILARITIES
 

@@ -1,11 +1,10 @@
 """Rows -> what a method learns from: texts, and with some a label or a score."""
 
-import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
-from sentkit.formats.kinds import ENTRY, PAIR, Kind, filled, wrong_member
+from sentkit.formats.kinds import ENTRY, PAIR, Kind, filled, scored, wrong_member
 from sentkit.formats.rows import Row
 
 
@@ -45,18 +44,14 @@ class Scores:
     """The member "score", a number, of which the setting `scale` may be the greatest size."""
 
     limit: float | None = None
-    why: str = ""  # none is
+    why: str = "for having no score"
 
     def __call__(self, row: Row, name: str) -> float | None:
-        value = row.values.get(name)
-        if isinstance(value, bool) or not isinstance(value, int | float):
-            raise wrong_member(row, name, "a number")
-        if not math.isfinite(value):
-            raise row.error(f'"{name}" is not a finite number')
-        if self.limit is not None and abs(value) > self.limit:
-            mending = f"--set scale={abs(value)}"
-            raise row.error(f'"{name}" is {value}, over the scale of {self.limit:g}: {mending}')
-        return float(value)
+        value = scored(row, name)
+        if value is not None and self.limit is not None and abs(value) > self.limit:
+            problem = f'"{name}" is {value:g}, over the scale of {self.limit:g}'
+            raise row.error(f"{problem}: --set scale={abs(value):g}")
+        return None if value is None else float(value)
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,12 +140,20 @@ class ExampleParser:
         for kind in meant:
             if all(self._theirs(name) in row.values for name in kind.texts):
                 return kind
-        wants = ", or ".join(quoted([self._theirs(name) for name in kind.texts]) for kind in meant)
+        wants = ", or ".join(self._quoted_texts(kind) for kind in meant)
         has = quoted(list(row.values)[:8], "nothing")
         raise row.error(
             f"{self.method} needs {wants}; this row has {has}",
             advice="say which member is meant, for example --field text=title",
         )
+
+    def _quoted_texts(self, kind: Kind) -> str:
+        """`"anchor" (here "query") and "positive"`."""
+        names = [f'"{name}"' for name in kind.texts]
+        for place, name in enumerate(kind.texts):
+            if self._theirs(name) != name:
+                names[place] += f' (here "{self._theirs(name)}")'
+        return listed(names)
 
     def _unread_of(self, row: Row) -> tuple[str, ...]:
         if self.kind is not PAIR or self.reads.member is not None:
@@ -168,5 +171,8 @@ class ExampleParser:
 
 def quoted(names: list[str], none: str = "") -> str:
     """`"text_a" and "text_b"`."""
-    words = [f'"{name}"' for name in names]
-    return " and ".join([", ".join(words[:-1]), words[-1]] if len(words) > 1 else words) or none
+    return listed([f'"{name}"' for name in names]) or none
+
+
+def listed(words: list[str]) -> str:
+    return " and ".join([", ".join(words[:-1]), words[-1]] if len(words) > 1 else words)

@@ -273,7 +273,9 @@ def test_bad_rows_are_skipped_on_request(train, tmp_path):
     [
         ('{"text":"x"}\n', 'dev.jsonl:1: --dev needs "text_a" and "text_b"; this row has "text"'),
         ('{"text_a":"x","text_b":"y"}\n', 'dev.jsonl:1: "score" is missing'),
-        ('{"text_a":"x","text_b":"y","score":"3"}\n', 'dev.jsonl:1: "score" is a string, expected a number'),
+        ('{"text_a":"x","text_b":"y","score":"c"}\n', 'dev.jsonl:1: "score" is a string, expected a number'),
+        ('{"text_a":"x","text_b":"y","score":"nan"}\n', 'dev.jsonl:1: "score" is not a finite number'),
+        ('{"text_a":"x","text_b":"y","score":""}\n' * 3, "dev.jsonl: 0 scored pairs: too few to correlate"),
         ('{"text_a":"x","text_b":"y","score":3}\n', "dev.jsonl: 1 scored pairs: too few to correlate"),
         ('{"text_a":"x","text_b":"y","score":3}\n' * 3, 'dev.jsonl: "score" is the same in all 3 rows'),
     ],
@@ -612,3 +614,18 @@ def test_a_full_disk_at_the_end_does_not_cost_the_run(train, monkeypatch, tmp_pa
     assert [path.name for path in (tmp_path / "out.part").iterdir()] == ["state-3.pt"]
     assert train("--resume", "--log", "run.jsonl").code == 0
     assert len((tmp_path / "run.jsonl").read_text().splitlines()) == 4
+
+
+@pytest.mark.parametrize(("suffix", "delimiter"), [("csv", ","), ("tsv", "\t"), ("jsonl", None)])
+def test_scores_of_a_table_train_as_those_of_jsonl(train, tmp_path, suffix, delimiter):
+    pairs = [(f"a cat {n}", f"a dog {n}", n % 6) for n in range(8)]
+    lines = (
+        [delimiter.join(map(str, each)) for each in [("left", "right", "sim"), *pairs]] if delimiter else []
+    )
+    rows = [json.dumps({"left": a, "right": b, "sim": n}) for a, b, n in pairs]
+    (tmp_path / f"pairs.{suffix}").write_text("\n".join(lines or rows) + "\n")
+    fields = [part for pair in ("text_a=left", "text_b=right", "score=sim") for part in ("--field", pair)]
+    done = train(*fields, method="sbert", rows=f"pairs.{suffix}")
+
+    assert (done.code, done.err) == (0, "")
+    assert json.loads((tmp_path / "out/sentkit.json").read_text())["rows"] == 8

@@ -13,8 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sentkit.errors import DataError
+from sentkit.formats.kinds import scored
 from sentkit.formats.rows import Inputs, Rejects, Row
-from sentkit.formats.vectors import VectorReader, as_base64, as_list, parse_vectors, scored, without_vectors
+from sentkit.formats.vectors import VectorReader, as_base64, as_list, parse_vectors, without_vectors
 
 some = settings(max_examples=60, deadline=None)
 FLOATS = st.floats(width=32, allow_nan=False, allow_infinity=False)
@@ -201,6 +202,7 @@ def test_vectors_of_other_names_are_read_by_field(write: Write) -> None:
         ("-2.5", -2.5),
         ('"3.5"', 3.5),
         ('" 4 "', 4.0),
+        ('"1e-3"', 0.001),
         ("null", None),
         ('""', None),
         ('"  "', None),
@@ -215,6 +217,7 @@ def test_a_score_is_a_number_or_a_table_cell_that_is_one(value: str, expected: f
     [
         ("{}", '"score" is missing'),
         ('{"score":true}', '"score" is true or false, expected a number'),
+        ('{"score":"1_000"}', '"score" is a string, expected a number'),
         ('{"score":"high"}', '"score" is a string, expected a number'),
         ('{"score":[1]}', '"score" is a list, expected a number'),
         ('{"score":"nan"}', '"score" is not a finite number'),

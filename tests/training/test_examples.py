@@ -37,6 +37,47 @@ def test_a_score_within_the_limit_is_a_target(limit, score):
     assert parse(row(**TEXTS, score=score)).target == score
 
 
+@pytest.mark.parametrize(("value", "target"), [("4.5", 4.5), (" 3 ", 3.0), ("1e-1", 0.1), (4, 4.0)])
+def test_a_score_of_a_table_is_a_number(value, target):
+    parse = parser_of(PAIR, member="score", target=Scores(5.0), fields={"score": "sim"})
+
+    assert parse(row(**TEXTS, sim=value)).target == target
+
+
+@pytest.mark.parametrize("value", ["", "  ", None])
+def test_a_pair_without_a_score_is_left_out(value):
+    assert parser_of(PAIR, member="score", target=Scores(5.0))(row(**TEXTS, score=value)) is None
+
+
+@pytest.mark.parametrize(
+    ("value", "problem"),
+    [
+        ("high", '"sim" is a string, expected a number'),
+        ("1_0", '"sim" is a string, expected a number'),
+        ("nan", '"sim" is not a finite number'),
+        ("inf", '"sim" is not a finite number'),
+        ("6", '"sim" is 6, over the scale of 5: --set scale=6'),
+    ],
+)
+def test_a_bad_score_is_named_as_the_row_names_it(value, problem):
+    parse = parser_of(PAIR, member="score", target=Scores(5.0), fields={"score": "sim"})
+    with pytest.raises(DataError) as caught:
+        parse(row(**TEXTS, sim=value))
+
+    assert str(caught.value) == f"rows.jsonl:1: {problem}"
+
+
+def test_fields_that_are_missing_are_named_with_their_mapping():
+    parse = parser_of(TRIPLET, fields={"anchor": "query", "positive": "answer"})
+    with pytest.raises(DataError) as caught:
+        parse(row(query="a", answer="b"))
+
+    assert str(caught.value) == (
+        'rows.jsonl:1: it needs "anchor" (here "query"), "positive" (here "answer") and "negative"; '
+        'this row has "query" and "answer"'
+    )
+
+
 @pytest.mark.parametrize(
     ("kinds", "values", "unread"),
     [
