@@ -625,7 +625,9 @@ def test_scores_of_a_table_train_as_those_of_jsonl(train, tmp_path, suffix, deli
     rows = [json.dumps({"left": a, "right": b, "sim": n}) for a, b, n in pairs]
     (tmp_path / f"pairs.{suffix}").write_text("\n".join(lines or rows) + "\n")
     fields = [part for pair in ("text_a=left", "text_b=right", "score=sim") for part in ("--field", pair)]
-    done = train(*fields, method="sbert", rows=f"pairs.{suffix}")
+    done = train(
+        *fields, "--set", "objective=regression", "--set", "scale=5", method="sbert", rows=f"pairs.{suffix}"
+    )
 
     assert (done.code, done.err) == (0, "")
     assert json.loads((tmp_path / "out/sentkit.json").read_text())["rows"] == 8
