@@ -243,12 +243,12 @@ def test_an_output_in_a_folder_of_others_is_73(sentkit, tmp_path):
     assert "cannot be written: permission denied" in done.err
 
 
-def test_the_input_may_be_the_output(sentkit, tmp_path):
-    """With -f a file is read to its end before it is replaced."""
+def test_the_input_is_not_the_output(sentkit, tmp_path):
+    """With -f neither."""
     (tmp_path / "rows.jsonl").write_bytes(ROW * 1000)
     done = sentkit("cat", "rows.jsonl", "-f", "-o", "rows.jsonl")
 
-    assert done.code == 0
+    assert done.code == 2
     assert (tmp_path / "rows.jsonl").read_bytes() == ROW * 1000
 
 
