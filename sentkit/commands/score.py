@@ -3,13 +3,13 @@
 import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from itertools import chain, takewhile
+from itertools import chain, islice, takewhile
 from typing import TYPE_CHECKING, Annotated, BinaryIO, Literal
 
 import typer
 
 from sentkit import options
-from sentkit.console import Console, print_table
+from sentkit.console import Console, print_table, slow
 from sentkit.errors import AnswerIsNo, UsageError
 
 if TYPE_CHECKING:
@@ -196,8 +196,10 @@ def score_rows(
     elif whole:
         write_matrix(rows, out, closest.metric, replace=replace)
     else:
-        found = closest.find(rows, inputs.fields.get("text", "text"))
-        show_closest(found, out, closest.metric, as_table=as_table)
+        pairs = closest.find(rows, inputs.fields.get("text", "text"))
+        with slow(console, "reading the vectors and comparing all pairs"):
+            best = list(islice(pairs, 1))  # of a lazy iterator: the work is done for the first pair
+        show_closest(chain(best, pairs), out, closest.metric, as_table=as_table)
 
 
 def score_pairs(

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, BinaryIO
 import typer
 
 from sentkit import options
-from sentkit.console import Console, print_table
+from sentkit.console import Console, print_table, slow
 from sentkit.errors import UsageError
 
 if TYPE_CHECKING:
@@ -121,7 +121,8 @@ def search(
         open_output(output, force=force) as out,
     ):
         source = paths[0] if paths else "TEXT"
-        found = AnsweredQueries(encoded or VectorReader(inputs), corpus, asked, inputs, source=source)
+        with slow(console, f"reading {corpus}"):
+            found = AnsweredQueries(encoded or VectorReader(inputs), corpus, asked, inputs, source=source)
         as_table = options.as_table(output, json=json)
         if gold is not None:
             show_report(report(found), out, as_table=as_table)

@@ -1,7 +1,6 @@
 """`sentkit train`: an encoder made better by rows."""
 
 import os
-import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -253,7 +252,7 @@ def print_results(records: Sequence[Mapping[str, Any]]) -> None:
     from sentkit.formats.jsonfiles import json_line
     from sentkit.formats.outputs import open_output
 
-    if not sys.stdout.isatty():
+    if not options.as_table("-", json=False):
         with open_output("-", force=False) as out:
             out.writelines(json_line(record) for record in records)
         return
