@@ -75,13 +75,14 @@ class Row:
 
 @dataclass(slots=True)
 class Rejects:
-    """What happens to a bad row: it ends the command, or it is counted, told and set aside."""
+    """What happens to a row that cannot be used: it ends the command, or is skipped, reported and kept."""
 
     skip: bool = False
     file: BinaryIO | None = None
     tell: Callable[[str], None] = lambda message: None
-    count: int = 0
+    count: int = 0  # bad rows
     too_long: int = 0  # of these: not kept in the file
+    cut: int = 0  # good rows with a text over the maximal number of tokens
 
     def sift(self, rows: Iterable[T], work: Callable[[T], U], line: Callable[[T], bytes]) -> Iterator[U]:
         """What `work` makes of each; one that it refuses is added here, as its line."""
@@ -93,11 +94,12 @@ class Rejects:
             else:
                 yield value
 
-    def add(self, raw: bytes, error: DataError) -> None:
+    def add(self, raw: bytes, error: DataError, *, cut: bool = False) -> None:
         if not self.skip:
             raise error
-        self.count += 1
-        if self.count <= REJECTS_TOLD:
+        self.cut += cut
+        self.count += not cut
+        if self.count + self.cut <= REJECTS_TOLD:
             self.tell(f"{error} (skipped)")
         self.too_long += isinstance(raw, lines.LongLine)
         if self.file is not None and not isinstance(raw, lines.LongLine):

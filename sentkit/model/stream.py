@@ -61,18 +61,16 @@ def prepare(
         kept = []
         for row, texts in window:
             own = [places[text] for text in texts]
-            problem = next(filter(None, (unfit(tokens[place], unit, refuse_cut) for place in own)), None)
-            if problem is None:
-                kept.append((row, own))
-            else:
+            problem = next((tokens[place].problem for place in own if tokens[place].problem), None)
+            cut = next((tokens[place] for place in own if refuse_cut and tokens[place].cut), None)
+            if problem is not None:
                 rejects.add(row.line, row.error(problem))
+            elif cut is not None:
+                problem = f"{cut.count} {unit}, and only {len(cut.ids)} are read"
+                rejects.add(row.line, row.error(problem), cut=True)
+            else:
+                kept.append((row, own))
         yield Window(kept, tokens)
-
-
-def unfit(tokens: Tokens, unit: str, refuse_cut: bool) -> str | None:
-    if refuse_cut and tokens.cut:
-        return f"{tokens.count} {unit}, and only {len(tokens.ids)} are read"
-    return tokens.problem or None
 
 
 @dataclass(slots=True)

@@ -78,6 +78,23 @@ def test_a_cut_can_be_an_error(encode):
     assert refused.code == 65
     assert refused.err == "sentkit encode: -:1: 22 tokens, and only 8 are read\n"
     assert [row["text"] for row in skipped.rows] == ["a cat"]
+    assert skipped.told == [
+        "sentkit encode: warning: -:1: 22 tokens, and only 8 are read (skipped)",
+        "sentkit encode: warning: 1 rows with more tokens than the maximal length were left out",
+    ]
+
+
+def test_rows_over_the_length_are_counted_apart_from_bad_rows(encode):
+    flags = ("--max-length", 8, "--on-truncate", "error", "--on-error", "skip")
+    done = encode(
+        *flags, "--from", "jsonl", "-n", stdin='{"text":7}\n' + '{"text":"%s"}\n' % ("cat " * 9) * 4
+    )
+
+    assert done.told[-2:] == [
+        "sentkit encode: warning: 1 bad rows were left out",
+        "sentkit encode: warning: 4 rows with more tokens than the maximal length were left out",
+    ]
+    assert len(done.told) == 3 + 2
 
 
 @pytest.mark.parametrize(
