@@ -7,6 +7,7 @@ import shutil
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from sentkit.errors import CannotCreateError, DataError
 from sentkit.formats.fingerprint import digest
 from sentkit.formats.jsonfiles import read_object_if_there
 from sentkit.training.batches import stream
+from sentkit.training.checks import check_names
 from sentkit.training.claim import claimed
 from sentkit.training.corpus import Corpus
 from sentkit.training.dev import Dev
@@ -24,6 +26,7 @@ from sentkit.training.journal import Journal
 from sentkit.training.method import Method
 from sentkit.training.origin import Base
 from sentkit.training.ranks import Ranks
+from sentkit.training.sealed import BadFile
 from sentkit.training.seeds import part_of
 from sentkit.training.settings import differing
 from sentkit.training.state import Keeper, Position
@@ -123,15 +126,11 @@ def journal_of(job: Job, trainer: Trainer, identity: Mapping[str, Any], log: str
 
 def begin(job: Job, keeper: Keeper, identity: dict[str, Any]) -> Trainer:
     """A trainer at its first step, or where the last state was saved."""
-    ranks, seed = job.ranks, identity["seed"]
+    ranks, seed, precision = job.ranks, identity["seed"], job.settings.precision
     if ranks.first and not job.resume:
         keeper.forget()
     ranks.wait()
-    state = keeper.load() if job.resume else None
-    theirs = {} if state is None else state["identity"]
-    check_identity(identity, theirs.get("run", identity), str(keeper.folder))
-    use_threads(job.threads, theirs.get("surroundings"))
-    ours = surroundings(ranks, job.settings.precision)
+    use_threads(job.threads, None)
     torch.manual_seed(seed)  # before anything is built: new heads draw their weights
     method = job.kind.build(job.base, job.settings).to(ranks.device)
     # Dropout is of each process's own, and not of the numbers that made the heads.
@@ -145,16 +144,39 @@ def begin(job: Job, keeper: Keeper, identity: dict[str, Any]) -> Trainer:
         dev=job.dev,
         stop=job.stop,
         saving=job.saving,
-        identity={"run": identity, "surroundings": ours},
-        precision=precision_of(job.settings.precision, ranks.device),
+        precision=precision_of(precision, ranks.device),
         report=job.report,
     )
+    accept = partial(check_saved_identity, identity, surroundings(ranks, precision), str(keeper.folder))
+    state = keeper.load(trainer.expected(), job.warn, accept) if job.resume else None
+    before = None if state is None else state["identity"]["surroundings"]
+    use_threads(job.threads, before)
+    ours = surroundings(ranks, precision)
+    trainer.identity = {"run": identity, "surroundings": ours}
     if state is not None:
-        differences = differing(ours, theirs["surroundings"])
+        differences = differing(ours, before or {})
         if differences:
-            job.warn(f"goes on elsewhere, so the last bits may differ: {', '.join(differences)}")
+            job.warn(f"resumed in another environment, so the last bits may differ: {', '.join(differences)}")
         trainer.go_on_from(state)
     return trainer
+
+
+def check_saved_identity(
+    run: Mapping[str, Any], here: Mapping[str, Any], source: str, content: Mapping[str, Any]
+) -> None:
+    """A BadFile for fields of the wrong kind, a DataError for a state of a different run."""
+    saved = content["identity"]
+    check_names('"identity"', saved, ("run", "surroundings"))
+    if not all(type(part) is dict for part in saved.values()):
+        raise BadFile('"identity" does not hold two dicts')
+    before = saved["surroundings"]
+    check_names('"surroundings"', before, here)
+    for name, value in here.items():
+        if type(before[name]) is not type(value):
+            raise BadFile(f'"{name}" is {before[name]!r:.40}, expected a {type(value).__name__}')
+    if before["threads"] < 1 or before["ranks"] != len(content["dice"]):
+        raise BadFile(f"{before['threads']} threads, and {before['ranks']} processes")
+    check_identity(run, saved["run"], source)
 
 
 def is_finished(job: Job, output: Path, identity: Mapping[str, Any]) -> bool:
@@ -171,7 +193,7 @@ def is_finished(job: Job, output: Path, identity: Mapping[str, Any]) -> bool:
 def check_identity(ours: Mapping[str, Any], theirs: Mapping[str, Any], source: str) -> None:
     differences = differing(ours, theirs)
     if differences:
-        advice = "give the same settings and rows, or begin anew with -f"
+        advice = "give the same settings and rows, or start over with -f"
         raise DataError(f"is another run: {', '.join(differences)}", source=source, advice=advice)
 
 

@@ -1,16 +1,17 @@
 """The state of a run on disk: whole or not there, the last two kept, with the best weights beside them."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from sentkit.errors import DataError
 from sentkit.formats.temporary import MARK, replacing
+from sentkit.training.checks import Expected, check_state, check_tensors
+from sentkit.training.sealed import BadFile, read_sealed, write_sealed
 
 STATE, BEST = re.compile(r"state-(\d+)\.pt"), re.compile(r"best-(\d+)\.pt")
 KEPT = 2
@@ -75,44 +76,71 @@ class Keeper:
         for half in self.folder.glob(f".*{MARK}*"):  # the folder is locked: no living process writes them
             half.unlink()
 
-    def load(self) -> dict[str, Any] | None:
-        """The newest state that can be read; None where nothing has been saved."""
-        found, problem = None, None
+    def load(
+        self,
+        expected: Expected,
+        warn: Callable[[str], None] = lambda message: None,
+        accept: Callable[[Mapping[str, Any]], None] = lambda content: None,
+    ) -> dict[str, Any] | None:
+        """The newest state of which all is as expected; None where nothing was saved.
+
+        A newer one that cannot be used is reported. `accept` refuses a state too: with a BadFile if it is
+        damaged, with another error if it belongs to a different run.
+        """
+        found, bad = None, dict[int, str]()
         for step in sorted(self._steps(STATE)):
             try:
-                found = read(self.folder / f"state-{step}.pt")
-            except DataError as error:
-                problem = error
+                content = self._checked(step, expected)
+                accept(content)
+            except BadFile as error:
+                bad[step] = str(error)
             else:
-                self.named[step] = found["position"]["best_step"]
+                found = content
+                self.named[step] = content["position"]["best_step"]
+        if bad and found is None:
+            reasons = "; ".join(f"state-{step}.pt: {bad[step]}" for step in sorted(bad, reverse=True))
+            raise DataError(
+                f"no state can be used: {reasons}", source=str(self.folder), advice="-f starts over"
+            )
         if found is None:
-            if problem is not None:
-                raise problem
             return None
+        for step in (step for step in bad if step > max(self.named)):
+            warn(f"{self.folder}/state-{step}.pt: {bad[step]}; resumes from state-{max(self.named)}.pt")
         return {**found, "position": Position(**found["position"])}
+
+    def _checked(self, step: int, expected: Expected) -> dict[str, Any]:
+        """The state of that step; a BadFile if it, or the best weights that it names, cannot be used."""
+        content = read_sealed(self.folder / f"state-{step}.pt")
+        check_state(content, step, expected)
+        best = content["position"]["best_step"]
+        if expected.keeps_best and best >= 0:
+            try:
+                check_tensors("method", read_sealed(self.folder / f"best-{best}.pt"), expected.tensors)
+            except BadFile as error:
+                raise BadFile(f"best-{best}.pt, which it needs: {error}") from error
+        return content
 
     def save_best(self, step: int, tensors: Mapping[str, Tensor]) -> None:
         write(self.folder / f"best-{step}.pt", dict(tensors))
         self._prune(step)
 
-    def load_best(self, step: int) -> dict[str, Tensor]:
-        return read(self.folder / f"best-{step}.pt")
+    def load_best(self, step: int, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """Of the names and shapes of these tensors."""
+        path = self.folder / f"best-{step}.pt"
+        try:
+            found = read_sealed(path)
+            check_tensors("method", found, tensors)
+        except BadFile as error:
+            advice = "the same command with --resume looks for an older state; -f starts over"
+            raise DataError(str(error), source=str(path), advice=advice) from error
+        return found
 
     def _steps(self, name: re.Pattern[str]) -> list[int]:
         matches = (name.fullmatch(path.name) for path in self.folder.iterdir())
         return [int(match[1]) for match in matches if match]
 
 
-def read(path: Path) -> dict[str, Any]:
-    try:
-        found: dict[str, Any] = torch.load(path, weights_only=True, map_location="cpu")
-    except Exception as error:  # bytes that are no state can fail anywhere in the unpickler
-        advice = "-f begins anew"
-        raise DataError("not a state of a run, or cut short", source=str(path), advice=advice) from error
-    return found
-
-
 def write(path: Path, content: Mapping[str, Any]) -> None:
     """Whole or not at all, and on the disk when this returns."""
     with replacing(path) as file:
-        torch.save(dict(content), file)
+        write_sealed(file, content)

@@ -17,6 +17,7 @@ import torch
 
 from sentkit.errors import DataError, UsageError
 from sentkit.training.batches import Batch, Order, stream
+from sentkit.training.checks import Expected
 from sentkit.training.corpus import Corpus
 from sentkit.training.dev import Dev
 from sentkit.training.gradient import Dice, Gradient, norm_of
@@ -91,7 +92,7 @@ class Trainer:
             self._step()
         self._refuse_broken()
         if self.recipe.final == "best" and self.position.best_step >= 0:
-            self.method.restore(self.keeper.load_best(self.position.best_step))
+            self.method.restore(self.keeper.load_best(self.position.best_step, self.method.changing()))
         return self.position
 
     def _done(self) -> bool:
@@ -234,8 +235,13 @@ class Trainer:
             self.keeper.save(self.position, content, self.identity)
         self.saved_at = time.monotonic()
 
+    def expected(self) -> Expected:
+        """What a state of this run must look like."""
+        keeps_best = self.recipe.final == "best"
+        return Expected(self.order.steps, self.method.changing(), self.optimiser, keeps_best)
+
     def go_on_from(self, state: Mapping[str, Any]) -> None:
-        """Take up a state that `keep` wrote."""
+        """Continue from a state that `keep` wrote, and that was checked."""
         self.position = state["position"]
         self.method.restore(state["method"])
         self.optimiser.load_state_dict(state["optimiser"])

@@ -332,11 +332,48 @@ def test_a_run_that_was_stopped_is_not_begun_anew_by_accident(train, tmp_path):
     broken = train("--resume")
 
     assert (stopped.code, stopped.told[1]) == (73, "  --resume goes on with it, -f begins anew")
-    assert (broken.code, broken.told[0]) == (
+    assert (broken.code, broken.told) == (
         65,
-        "sentkit train: out.part/state-3.pt: not a state of a run, or cut short",
+        [
+            "sentkit train: out.part: no state can be used: state-3.pt: no digest: it is damaged,"
+            " or another version of sentkit wrote it",
+            "  -f starts over",
+        ],
     )
     assert train("-f").code == 0
+
+
+def test_damaged_states_give_the_same_checkpoint_or_none(sentkit, tiny, texts, monkeypatch, tmp_path):
+    """The older state is used with a warning that names the newer one; with both damaged nothing is made."""
+    command = ("train", "simcse", texts, "-m", tiny, "--batch", 3, "--threads", 1, "--save-every", 1)
+    sentkit(*command, "-o", "whole")
+    with monkeypatch.context() as patch:
+        patch.setattr("sentkit.training.run.conclude", lambda *_: 1 / 0)
+        sentkit(*command, "-o", "out")
+    newer, older = (tmp_path / f"out.part/state-{step}.pt" for step in (3, 2))
+    shutil.copytree(tmp_path / "out.part", tmp_path / "lost.part")
+    flip_a_bit(newer)
+    done = sentkit(*command, "-o", "out", "--resume")
+    for path in (newer, older):
+        flip_a_bit(tmp_path / "lost.part" / path.name)
+    lost = sentkit(*command, "-o", "lost", "--resume")
+
+    assert done.code == 0
+    assert (
+        "sentkit train: warning: out.part/state-3.pt: its digest does not match: it is damaged or cut short;"
+        " resumes from state-2.pt"
+    ) in done.told
+    assert contents(tmp_path / "out") == contents(tmp_path / "whole")
+    assert lost.code == 65
+    assert "no state can be used: state-3.pt: its digest does not match" in lost.err
+    assert "; state-2.pt: its digest does not match" in lost.err
+    assert not (tmp_path / "lost").exists()
+
+
+def flip_a_bit(path):
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 4
+    path.write_bytes(content)
 
 
 def test_a_loss_that_is_no_number_ends_the_run(train, tiny, copy_of, tmp_path):

@@ -434,7 +434,7 @@ def test_a_run_that_was_stopped_ends_as_one_that_was_not(trainer_of, texts):
     with pytest.raises(Stopped):
         first.run()
     second = trainer()
-    second.go_on_from(first.keeper.load())
+    second.go_on_from(first.keeper.load(second.expected()))
     second.run()
 
     assert second.position.step == whole.position.step == 12

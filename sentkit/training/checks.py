@@ -1,0 +1,159 @@
+"""What a saved state must hold before any of it is used: every field, its kind and its range."""
+
+import math
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from sentkit.training.sealed import BadFile
+
+FIELDS = {
+    "position": dict,
+    "identity": dict,
+    "method": dict,
+    "optimiser": dict,
+    "dice": list,
+    "device_dice": list,
+}
+SCORES = ("first_score", "last_score", "best_score")
+OF_POSITION = ("step", "evaluated", "best_step", "waited", "log_bytes", *SCORES)
+OF_PARAMETER = ("step", "exp_avg", "exp_avg_sq")  # what each of our optimisers keeps
+LARGEST = 100.001  # Spearman's correlation x 100, in float64
+LONGEST = 1 << 62  # bytes of a log
+
+
+@dataclass(frozen=True, slots=True)
+class Expected:
+    """What the run that is to be resumed looks like."""
+
+    steps: int
+    tensors: Mapping[str, Tensor]  # of the method
+    optimiser: torch.optim.Optimizer
+    keeps_best: bool  # it ends with the best weights, which lie in a file of their own
+
+
+def check_state(content: Mapping[str, Any], step: int, expected: Expected) -> None:
+    """A BadFile for a state, of the file of that step, that this run cannot have saved."""
+    check_names("the state", content, FIELDS)
+    for name, kind in FIELDS.items():
+        if type(content[name]) is not kind:
+            raise BadFile(f'"{name}" is a {type(content[name]).__name__}, expected a {kind.__name__}')
+    check_position(content["position"], step, expected.steps)
+    check_tensors("method", content["method"], expected.tensors)
+    check_optimiser(content["optimiser"], step, expected.optimiser)
+    check_dice(content["dice"], content["device_dice"])
+
+
+def check_names(what: str, found: Mapping[Any, Any], expected: Collection[Any]) -> None:
+    missing = next((name for name in expected if name not in found), None)
+    if missing is not None:
+        raise BadFile(f'{what} has no "{missing}"')
+    unknown = next((name for name in found if name not in expected), None)
+    if unknown is not None:
+        raise BadFile(f'{what} has an unknown "{unknown!s:.40}"')
+
+
+def check_position(found: Mapping[str, Any], step: int, steps: int) -> None:
+    check_names('"position"', found, OF_POSITION)
+    if step > steps:
+        raise BadFile(f"it is of step {step}, and the run has {steps} steps")
+    check_whole(found, "step", step, step)
+    check_whole(found, "evaluated", -1, step)
+    check_whole(found, "best_step", -1, step)
+    check_whole(found, "waited", 0, step + 1)
+    check_whole(found, "log_bytes", 0, LONGEST)
+    for name in SCORES:
+        score = found[name]
+        if score is not None and not (type(score) is float and not abs(score) > LARGEST):
+            raise BadFile(f'"{name}" is {score!r:.40}, expected a correlation x 100')
+    best, score = found["best_step"], found["best_score"]
+    if best == 0 or (best < 0) != (score is None) or (score is not None and math.isnan(score)):
+        raise BadFile(f'"best_step" is {best}, and "best_score" is {score!r:.40}')
+
+
+def check_whole(found: Mapping[str, Any], name: str, least: int, most: int) -> None:
+    value = found[name]
+    if type(value) is not int or not least <= value <= most:
+        wanted = f"{least}" if least == most else f"{least} to {most}"
+        raise BadFile(f'"{name}" is {value!r:.40}, expected {wanted}')
+
+
+def check_tensors(what: str, found: Mapping[str, Any], expected: Mapping[str, Tensor]) -> None:
+    check_names(f'"{what}"', found, expected)
+    for name, tensor in expected.items():
+        check_tensor(f"{what}: {name}", found[name], tensor)
+
+
+def check_tensor(what: str, found: object, expected: Tensor) -> None:
+    """Of the same kind and shape, and of numbers."""
+    if not isinstance(found, Tensor) or found.layout != torch.strided:
+        raise BadFile(f"{what} is a {type(found).__name__}, expected a tensor")
+    for name, ours, theirs in (
+        ("shape", list(expected.shape), list(found.shape)),
+        ("dtype", expected.dtype, found.dtype),
+    ):
+        if ours != theirs:
+            raise BadFile(f"{what} has the {name} {theirs}, expected {ours}")
+    if found.is_floating_point() and not torch.isfinite(found).all():
+        raise BadFile(f"{what} contains NaN or infinity")
+
+
+def check_optimiser(found: Mapping[str, Any], step: int, optimiser: torch.optim.Optimizer) -> None:
+    """Its groups are those of the run, but for the learning rate, which each step sets."""
+    check_names('"optimiser"', found, ("state", "param_groups"))
+    groups, states = found["param_groups"], found["state"]
+    ours = optimiser.state_dict()["param_groups"]
+    if type(groups) is not list or not all(type(group) is dict for group in groups):
+        raise BadFile('"param_groups" is not a list of dicts')
+    if [settled(group) for group in groups] != [settled(group) for group in ours]:
+        raise BadFile("the optimiser has other groups of parameters, or other settings")
+    for group in groups:
+        rate = group["lr"]
+        if type(rate) is not float or not math.isfinite(rate) or rate < 0:
+            raise BadFile(f'"lr" is {rate!r:.40}, expected a number of 0 or more')
+    if type(states) is not dict or bool(states) != bool(step):
+        raise BadFile('the optimiser\'s "state" does not fit the step')
+    parameters = [weight for group in optimiser.param_groups for weight in group["params"]]
+    for place, state in states.items():
+        if type(place) is not int or not 0 <= place < len(parameters) or type(state) is not dict:
+            raise BadFile(f"the optimiser has a state of parameter {place!r:.40}")
+        check_moments(f"optimiser: parameter {place}", state, step, parameters[place])
+
+
+def settled(group: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """All but the learning rate, each value with its kind: 1, 1.0 and True are equal in Python."""
+    return sorted((name, "" if name == "lr" else repr(value)) for name, value in group.items())
+
+
+def check_moments(what: str, state: Mapping[str, Any], step: int, parameter: Tensor) -> None:
+    check_names(what, state, OF_PARAMETER)
+    for name in ("exp_avg", "exp_avg_sq"):
+        check_tensor(f"{what}: {name}", state[name], parameter)
+    if bool((state["exp_avg_sq"] < 0).any()):
+        raise BadFile(f"{what}: exp_avg_sq is negative")
+    count = state["step"]
+    if isinstance(count, Tensor):
+        check_tensor(f"{what}: step", count, torch.zeros((), dtype=torch.float32))
+        count = count.item()
+    if isinstance(count, bool) or not isinstance(count, int | float) or not 1 <= count <= step:
+        raise BadFile(f"{what}: step is {count!r:.40}, expected 1 to {step}")
+
+
+def check_dice(dice: Sequence[Any], device_dice: Sequence[Any]) -> None:
+    """Of each process the state of its random generator, and of its device's, if it has one."""
+    if not dice or len(device_dice) not in (0, len(dice)):
+        raise BadFile(f"random states of {len(dice)} processes, and of {len(device_dice)} devices")
+    usual = torch.Generator().get_state()
+    for state in dice:
+        check_tensor("a random state", state, usual)
+        try:
+            torch.Generator().set_state(state)
+        except RuntimeError as error:
+            raise BadFile("a random state that torch does not take") from error
+    for state in device_dice:
+        check_tensor("a device's random state", state, device_dice[0])
+        if state.dtype != torch.uint8 or state.ndim != 1:
+            raise BadFile("a device's random state is not a row of bytes")

@@ -1,0 +1,69 @@
+"""Files of tensors that start with a digest of all that follows; read only where it matches."""
+
+import hashlib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import IO, Any, BinaryIO, cast
+
+import torch
+
+MAGIC = b"sentkit state 1 "
+DIGEST = 32  # bytes
+HEADER = len(MAGIC) + 2 * DIGEST + 1
+BLOCK = 1 << 20
+
+
+class BadFile(Exception):
+    """Why a file of a run cannot be used."""
+
+
+class Hashing:
+    """A file to write to that hashes what it is given."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self.file, self.hash = file, hashlib.blake2b(digest_size=DIGEST)
+
+    def write(self, data: bytes) -> int:
+        self.hash.update(data)
+        return self.file.write(data)
+
+    def flush(self) -> None:
+        self.file.flush()
+
+
+def write_sealed(file: BinaryIO, content: Mapping[str, Any]) -> None:
+    """Into an empty file that can be sought in: the digest is known last and stands first."""
+    file.write(bytes(HEADER))
+    hashing = Hashing(file)
+    torch.save(dict(content), cast(IO[bytes], hashing))  # it writes and flushes, and nothing else
+    file.seek(0)
+    file.write(MAGIC + hashing.hash.hexdigest().encode() + b"\n")
+
+
+def read_sealed(path: Path) -> dict[str, Any]:
+    """What `write_sealed` wrote, or a BadFile."""
+    try:
+        with path.open("rb") as file:
+            check_digest(file)
+            file.seek(HEADER)
+            content = torch.load(file, weights_only=True, map_location="cpu")
+    except OSError as error:  # a bad sector, say
+        raise BadFile(f"cannot be read: {(error.strerror or str(error)).lower()}") from error
+    except BadFile:
+        raise
+    except Exception as error:  # anything may fail in the unpickler
+        raise BadFile("its digest matches, but it holds no tensors that torch can load") from error
+    if not isinstance(content, dict):
+        raise BadFile(f"it holds a {type(content).__name__}, expected a dict")
+    return content
+
+
+def check_digest(file: BinaryIO) -> None:
+    header = file.read(HEADER)
+    if not header.startswith(MAGIC):
+        raise BadFile("no digest: it is damaged, or another version of sentkit wrote it")
+    hash = hashlib.blake2b(digest_size=DIGEST)
+    while block := file.read(BLOCK):
+        hash.update(block)
+    if header != MAGIC + hash.hexdigest().encode() + b"\n":
+        raise BadFile("its digest does not match: it is damaged or cut short")

@@ -1,0 +1,245 @@
+"""What is read of a saved state is what was saved, or nothing: whatever happened to its bytes and fields."""
+
+import copy
+import math
+import random
+
+import pytest
+import torch
+
+from sentkit.errors import DataError
+from sentkit.training.catalogue import METHODS
+from sentkit.training.dev import Dev
+from sentkit.training.sealed import BadFile, read_sealed, write_sealed
+from sentkit.training.state import Keeper
+from sentkit.training.stopping import Stopped
+from sentkit.training.trainer import Saving
+
+
+@pytest.fixture
+def saved(trainer_of, texts, monkeypatch):
+    """A trainer stopped after step 3 of 6, with the states of steps 2 and 3, each with its best weights."""
+    scores = iter([10.0, 20.0, 30.0, 40.0])
+    monkeypatch.setattr(Dev, "score", lambda *_: next(scores))
+    more = {"dev": Dev((), None), "saving": Saving(steps=1)}
+    trainer = trainer_of(METHODS["simcse"].load(), texts, batch=4, epochs=2, eval_every=1, more=more)
+
+    def report(record):
+        trainer.stop.asked = record["step"] == 3 and "dev" in record
+
+    trainer.report = report
+    with pytest.raises(Stopped):
+        trainer.run()
+    assert {path.name for path in trainer.keeper.folder.iterdir()} == {
+        f"{name}-{step}.pt" for name in ("state", "best") for step in (2, 3)
+    }
+    return trainer
+
+
+def load(trainer):
+    """With a new keeper, as a new process does; and the warnings."""
+    warnings = []
+    return Keeper(trainer.keeper.folder).load(trainer.expected(), warnings.append), warnings
+
+
+def equal(one, other):
+    """The same values of the same kinds; NaN is equal to itself."""
+    if type(one) is not type(other):
+        return False
+    if isinstance(one, torch.Tensor):
+        return one.dtype == other.dtype and torch.equal(one, other)
+    if isinstance(one, dict):
+        return one.keys() == other.keys() and all(equal(one[name], other[name]) for name in one)
+    if isinstance(one, list | tuple):
+        return len(one) == len(other) and all(map(equal, one, other))
+    return one == other or (one != one and other != other)
+
+
+def test_an_undamaged_state_is_read_as_it_was_written(saved):
+    found, warnings = load(saved)
+
+    assert warnings == []
+    assert found["position"] == saved.position
+    assert equal(found["method"], saved.method.changing())
+    assert equal(found["optimiser"], saved.optimiser.state_dict())
+
+
+def test_flipped_and_lost_bytes_never_give_another_state(saved):
+    """Anywhere in a state or in best weights: the older state is read as it was written, and one warning."""
+    folder, chance = saved.keeper.folder, random.Random(5)
+    older = read_sealed(folder / "state-2.pt")
+    for name in ("state-3.pt", "best-3.pt"):
+        whole = (folder / name).read_bytes()
+        places = [*range(0, 90, 9), *(chance.randrange(len(whole)) for _ in range(60)), len(whole) - 1]
+        damages = [bytearray(whole) for _ in places]
+        for place, damaged in zip(places, damages, strict=True):
+            damaged[place] ^= 1 << chance.randrange(8)
+        damages += [whole[: chance.randrange(len(whole))] for _ in range(10)]
+        damages += [b"", whole[1:], whole + b"x", whole[:200] + whole[400:], b"\0" * len(whole)]
+        for damaged in damages:
+            (folder / name).write_bytes(damaged)
+            found, warnings = load(saved)
+
+            assert found["position"].step == 2
+            assert equal(found["method"], older["method"])
+            assert equal(found["optimiser"], older["optimiser"])
+            assert len(warnings) == 1
+            assert warnings[0].startswith(f"{folder}/state-3.pt: ")
+            assert warnings[0].endswith("; resumes from state-2.pt")
+            assert name in warnings[0]
+        (folder / name).write_bytes(whole)
+
+
+def test_where_no_state_is_good_all_are_named(saved):
+    folder = saved.keeper.folder
+    (folder / "state-2.pt").write_bytes(b"PK\3\4 a state without a digest")
+    (folder / "state-3.pt").unlink()
+    (folder / "best-2.pt").unlink()
+    (folder / "best-3.pt").unlink()
+    torch.save({"position": {"step": 4}}, folder / "state-4.pt")
+    with pytest.raises(DataError) as caught:
+        load(saved)
+
+    reason = "no digest: it is damaged, or another version of sentkit wrote it"
+    assert str(caught.value) == f"{folder}: no state can be used: state-4.pt: {reason}; state-2.pt: {reason}"
+    assert (caught.value.exit_code, caught.value.advice) == (65, "-f starts over")
+
+
+def test_a_lost_file_of_best_weights_is_named(saved):
+    (saved.keeper.folder / "best-3.pt").unlink()
+
+    assert "best-3.pt, which it needs: cannot be read: no such file" in load(saved)[1][0]
+
+
+def test_best_weights_that_are_lost_later_end_the_run(saved):
+    path = saved.keeper.folder / "best-3.pt"
+    path.write_bytes(path.read_bytes()[:-1])
+    with pytest.raises(DataError, match=r"best-3\.pt: its digest does not match"):
+        saved.keeper.load_best(3, saved.method.changing())
+
+
+def paths_in(value, before=()):
+    """The way to every field and value, of containers too."""
+    if isinstance(value, dict | list):
+        for name in list(value) if isinstance(value, dict) else range(len(value)):
+            yield (*before, name)
+            yield from paths_in(value[name], (*before, name))
+
+
+def at(content, path):
+    for name in path:
+        content = content[name]
+    return content
+
+
+def refused(trainer, content, name="state-3.pt"):
+    """Whether the state with this content, and a digest that matches it, is passed over for the older one."""
+    with (trainer.keeper.folder / name).open("wb") as file:
+        write_sealed(file, content)
+    found, warnings = load(trainer)
+    return found["position"].step == 2 and len(warnings) == 1
+
+
+def fields_to_try(content):
+    """All, but of tensors and parameters of one kind only the first two."""
+    found = [path for path in paths_in(content) if path[0] != "identity"]
+    return [
+        path
+        for path in found
+        if not (path[0] == "method" and len(path) > 1 and path[1] not in list(content["method"])[:2])
+        and not (path[:2] == ("optimiser", "state") and len(path) > 2 and path[2] not in (0, 1))
+        and not (path[:2] == ("optimiser", "param_groups") and len(path) > 4)
+    ]
+
+
+def may_be_lost(path):
+    """A parameter has no moments until its first gradient; a process more or less is told by its identity."""
+    return (path[:2] == ("optimiser", "state") and len(path) == 3) or path[0] == "device_dice"
+
+
+def test_a_state_without_one_of_its_fields_is_refused(saved):
+    content = read_sealed(saved.keeper.folder / "state-3.pt")
+    for path in fields_to_try(content):
+        changed = copy.deepcopy(content)
+        del at(changed, path[:-1])[path[-1]]
+
+        assert may_be_lost(path) or refused(saved, changed), path
+
+
+@pytest.mark.parametrize("value", ["a word", -7, 10**12, math.inf, [], {}, torch.zeros(3), torch.ones(())])
+def test_a_field_of_another_kind_or_range_is_refused(saved, value):
+    """Every field takes one kind of value; of that kind, this one is out of range or misshapen."""
+    content = read_sealed(saved.keeper.folder / "state-3.pt")
+    for path in fields_to_try(content):
+        if path in ALLOWED or (path[-1] == "step" and len(path) == 4 and equal(value, torch.ones(()))):
+            continue
+        changed = copy.deepcopy(content)
+        at(changed, path[:-1])[path[-1]] = value
+
+        assert (path == ("device_dice",) and value == []) or refused(saved, changed), path
+
+
+ALLOWED = {("position", "log_bytes")}  # as long as the log may be: tried below
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"step": 10**12},
+        {"step": -1},
+        {"step": 2},  # the file's name says 3
+        {"step": 3.0},
+        {"step": True},
+        {"evaluated": 4},
+        {"best_step": 0},
+        {"best_step": -1},
+        {"best_score": None},
+        {"best_score": math.nan},
+        {"best_score": 100.5},
+        {"last_score": 7},
+        {"waited": 9},
+        {"log_bytes": -1},
+        {"log_bytes": 10**30},
+        {"log_bytes": "4"},
+        {"extra": 1},
+    ],
+    ids=str,
+)
+def test_a_position_out_of_range_is_refused(saved, changes):
+    content = read_sealed(saved.keeper.folder / "state-3.pt")
+    content["position"].update(changes)
+
+    assert refused(saved, content)
+
+
+def test_tensors_of_another_kind_are_refused(saved):
+    """Another shape, another dtype, NaN; in the state and in the best weights."""
+    folder = saved.keeper.folder
+    content, best = (read_sealed(folder / f"{name}-3.pt") for name in ("state", "best"))
+    name = next(iter(best))
+    for change in (
+        lambda tensor: tensor[:1],
+        lambda tensor: tensor.double(),
+        lambda tensor: tensor * math.nan,
+        lambda tensor: tensor.to_sparse(),
+    ):
+        for whole, where, file in ((content, "method", "state-3.pt"), (best, None, "best-3.pt")):
+            changed = copy.deepcopy(whole)
+            tensors = changed[where] if where else changed
+            tensors[name] = change(tensors[name])
+
+            assert refused(saved, changed, file)
+            with (folder / file).open("wb") as restored:
+                write_sealed(restored, whole)
+
+
+def test_what_is_no_dict_of_tensors_is_refused(tmp_path):
+    with (tmp_path / "state-1.pt").open("wb") as file:
+        write_sealed(file, {})
+    content = (tmp_path / "state-1.pt").read_bytes()
+
+    assert read_sealed(tmp_path / "state-1.pt") == {}
+    for damaged in (content[:-5], content.upper(), b""):
+        (tmp_path / "state-1.pt").write_bytes(damaged)
+        with pytest.raises(BadFile):
+            read_sealed(tmp_path / "state-1.pt")
