@@ -163,7 +163,9 @@ def train(
             },
             writes={"-o": request.place.folders, "--log": request.place.logs(log), "stdout": "-"},
         ) as inputs:
-            told = Told(partial(tell_of_rows, console), bar.take, console.warn, console.note)
+            told = Told(
+                partial(tell_of_rows, console), bar.take, console.warn, console.note, partial(state, console)
+            )
             if perform(request, inputs, stop, told):
                 bar.done()
                 print_results(request.place.results())
@@ -196,6 +198,11 @@ def assignments(console: Console, set_: Sequence[str], flags: Mapping[str, objec
             flag = f"--{name.replace('_', '-')} {given[name]}"
             console.warn(f"--set {assignment} has no effect: {flag} wins")
     return [*set_, *(f"{name}={value}" for name, value in given.items())]
+
+
+def state(console: Console, choice: str) -> None:
+    if not console.quiet:
+        console.say(choice)
 
 
 def say_stopping(console: Console) -> None:

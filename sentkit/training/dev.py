@@ -30,11 +30,12 @@ class Dev:
     tokens: Sequence[Tokens]  # of the left texts, then of the right ones
     gold: NDArray[np.float64]
     templated: Sequence[Tokens] = ()  # the same texts in the template of the readout `prompt`
+    declared: Sequence[Tokens] = ()  # the same texts in the template that the base declares
 
     @property
     def digest(self) -> str:
         found = hashlib.blake2b(self.gold.tobytes(), digest_size=16)
-        for each in (*self.tokens, *self.templated):
+        for each in (*self.tokens, *self.templated, *self.declared):
             found.update(len(each.ids).to_bytes(4, "little") + np.array(each.ids, np.int64).tobytes())
         return found.hexdigest()
 
@@ -45,9 +46,12 @@ class Dev:
     def score_as(self, readout: str, method: Method, poll: Callable[[], None]) -> float:
         """The same of another readout than the method is watched by."""
         parsed = parse_readout(readout)
-        return self._score(
-            method, self._tokens(parsed), lambda packed: read(method.body, packed, [parsed])[0], poll
-        )
+        return self._score(method, self._tokens(parsed), reader_of(method, parsed), poll)
+
+    def score_base(self, declared: Readout, method: Method, poll: Callable[[], None]) -> float:
+        """Of an encoder that is not trained yet, read as its checkpoint declares."""
+        tokens = self.declared if declared.reduction == "token" else self.tokens
+        return self._score(method, tokens, reader_of(method, declared), poll)
 
     def _tokens(self, readout: Readout) -> Sequence[Tokens]:
         return self.templated if readout.reduction == "token" else self.tokens
@@ -68,6 +72,10 @@ class Dev:
         return 100.0 * spearman(SIMILARITIES["cosine"](left, right), self.gold)
 
 
+def reader_of(method: Method, readout: Readout) -> Reader:
+    return lambda packed: read(method.body, packed, [readout])[0]
+
+
 def vectors_of(
     tokens: Sequence[Tokens], device: torch.device, reader: Reader, poll: Callable[[], None]
 ) -> NDArray[np.float32]:
@@ -83,7 +91,12 @@ def vectors_of(
     return found
 
 
-def read_dev(inputs: Inputs, tokenizer: Tokenizer, templated: Tokenizer | None = None) -> Dev:
+def read_dev(
+    inputs: Inputs,
+    tokenizer: Tokenizer,
+    templated: Tokenizer | None = None,
+    declared: Tokenizer | None = None,
+) -> Dev:
     """The pairs of one file; a DataError where they cannot tell good from bad."""
     (path,) = inputs.paths
     reads = Reads((PAIR,), "score", Scores())
@@ -96,7 +109,7 @@ def read_dev(inputs: Inputs, tokenizer: Tokenizer, templated: Tokenizer | None =
     return Dev(
         tokens_of(examples, tokenizer),
         gold,
-        () if templated is None else tokens_of(examples, templated),
+        *(() if each is None else tokens_of(examples, each) for each in (templated, declared)),
     )
 
 

@@ -12,7 +12,7 @@ never asks which method it runs.
 """
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -31,6 +31,7 @@ from sentkit.training.examples import Reads
 from sentkit.training.optimisers import NamedGroup
 from sentkit.training.origin import Base
 from sentkit.training.recipe import Recipe
+from sentkit.training.settings import AS_BASE, usual_readout
 
 Outputs = dict[str, Tensor]  # each (b, ...)
 Draw = Callable[[str], np.random.Generator]  # a generator by its purpose
@@ -56,6 +57,12 @@ def mean_of(values: Tensor, factor: float = 1.0) -> Term:
     return Term(values.sum(), float(values.numel()), factor)
 
 
+def chosen_readout(settings: Any) -> str:
+    """What `readout` is set to; `base`, before a base is known, is what a base that declares none gets."""
+    name: str = settings.readout
+    return usual_readout(type(settings)).name if name == AS_BASE else name
+
+
 class Method(nn.Module):
     Settings: ClassVar[type[Recipe]] = Recipe
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
@@ -63,6 +70,7 @@ class Method(nn.Module):
     needs_packed: ClassVar[str] = ""  # what transformers' models cannot give it, if anything
     from_nothing: ClassVar[bool] = False  # it can teach an encoder of random weights
     takes_entries: ClassVar[bool] = False  # its vectors are to predict the base's `entries`
+    reductions: ClassVar[Collection[str]] = ("cls", "mean", "max")  # of readouts that it can train through
     fixed: ClassVar[tuple[str, ...]] = ()  # modules that never change: read again, and not saved
 
     def __init__(self, body: Bert | Adapter, settings: Any) -> None:
@@ -85,14 +93,19 @@ class Method(nn.Module):
         """The rows it learns from."""
 
     @classmethod
-    @abstractmethod
     def readout(cls, settings: Any) -> str:
         """How the finished checkpoint is read."""
+        return cls.readouts(settings)[0]
 
     @classmethod
     def readouts(cls, settings: Any) -> tuple[str, ...]:
         """Ways to read it of which --dev chooses; the first without."""
-        return (cls.readout(settings),)
+        return (chosen_readout(settings),)
+
+    @classmethod
+    def settled(cls, settings: Any, base: Base) -> Any:
+        """The settings, with what else depends on the readout that the base declares."""
+        return settings
 
     @classmethod
     def template(cls, settings: Any) -> str | None:
@@ -164,6 +177,10 @@ class Method(nn.Module):
 
     def pack(self, texts: Sequence[np.ndarray]) -> Packed:
         return pack(texts, self.device)
+
+    def trained_vectors(self, packed: Packed, **more: Any) -> Tensor:
+        """(b, d), as the finished checkpoint is read."""
+        return self.vectors(packed, self.readout(self.settings), **more)
 
     def vectors(self, packed: Packed, name: str, **more: Any) -> Tensor:
         """(b, d), read from the encoder in training by the readout of that name."""

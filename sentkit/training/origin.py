@@ -8,6 +8,7 @@ from torch import Tensor
 from sentkit.errors import UsageError
 from sentkit.formats.checkpoints import Checkpoint
 from sentkit.formats.fingerprint import digest
+from sentkit.formats.readout import Readout
 from sentkit.model.adapter import Adapter, load_adapter
 from sentkit.model.architecture import Architecture, NotPacked, architecture_of
 from sentkit.model.bert import Bert, load_bert
@@ -30,6 +31,11 @@ class Base:
     left_behind: str  # steps that it declares behind its readout, and the new checkpoint will not
     parents: tuple[str, ...]  # itself and what it was made from; none where it was made from nothing
     entries: Entries | None = None  # what its vectors are to predict, in methods that take it
+
+    @property
+    def declared(self) -> Readout | None:
+        """The readout that the checkpoint declares."""
+        return self.checkpoint.declared.readout
 
     def body(self, dropout: float | None) -> Bert | Adapter:
         """A new encoder with the base's weights, which a run may change."""

@@ -112,7 +112,7 @@ def conclude(job: Job, trainer: Trainer, part: Path, output: Path, identity: Map
     except Interrupted as error:
         advice = "the same command with --resume continues"
         raise Stopped("stopped after the last step, and saved", advice=advice) from error
-    for remark in remarks(trainer.position, chosen) if job.dev else ():
+    for remark in remarks(job, trainer.position, chosen) if job.dev else ():
         job.warn(remark)
     lineage = lineage_of(job, identity, trainer.position) | chosen
     finish(trainer.method, job.base, part, output, lineage, chosen.get("readout"))
@@ -142,6 +142,7 @@ def begin(job: Job, keeper: Keeper, identity: dict[str, Any]) -> Trainer:
         seed,
         ranks=ranks,
         dev=job.dev,
+        declared=job.base.declared,
         stop=job.stop,
         saving=job.saving,
         precision=precision_of(precision, ranks.device),

@@ -22,6 +22,7 @@ from sentkit.training.journal import check_log
 from sentkit.training.method import Method
 from sentkit.training.origin import Base, open_base
 from sentkit.training.ranks import Ranks, open_ranks
+from sentkit.training.readout import settle
 from sentkit.training.run import Job, train
 from sentkit.training.seeds import Place
 from sentkit.training.stopping import Interrupted, Stop, Stopped
@@ -58,6 +59,7 @@ class Told:
     step: Callable[[Record], None]
     warn: Callable[[str], None]
     note: Callable[[str], None]  # for those who want to know more
+    choice: Callable[[str], None]  # what was chosen for the user, and why
 
 
 def perform(request: Request, inputs: Inputs, stop: Stop, told: Told) -> bool:
@@ -67,7 +69,10 @@ def perform(request: Request, inputs: Inputs, stop: Stop, told: Told) -> bool:
         be_deterministic()
     with open_ranks(pick_device(request.device)) as ranks, beginning(request, ranks) as base_of:
         base = base_of(request.place.seeds[0])
-        request.kind.check(base, request.settings)
+        settings, choice = settle(request.method, request.kind, request.settings, base)
+        request = replace(request, settings=settings)
+        told.choice(choice)
+        request.kind.check(base, settings)
         for remark in strange_entries(base):
             told.warn(remark)
         if base.left_behind:
@@ -160,7 +165,9 @@ def read_dev_of(request: Request, inputs: Inputs, base: Base) -> Dev | None:
     names = (*kind.readouts(settings), kind.dev_readout(settings))
     through = any(parse_readout(name).reduction == "token" for name in names)
     pairs = replace(inputs.other(request.dev), fields={})  # --field is for the rows to learn from
-    return read_dev(pairs, base.reading, base.through(kind.template(settings)) if through else None)
+    templated = base.through(kind.template(settings)) if through else None
+    in_template = base.declared is not None and base.declared.reduction == "token"
+    return read_dev(pairs, base.reading, templated, base.through(None) if in_template else None)
 
 
 def strange_entries(base: Base) -> list[str]:

@@ -13,6 +13,7 @@ S = TypeVar("S")
 
 WORDS = {"on": True, "true": True, "yes": True, "off": False, "false": False, "no": False}
 KINDS = {int: "a whole number", float: "a number", bool: "on or off", str: "a word"}
+AS_BASE = "base"  # the setting `readout`: as the base declares
 CLOSE = 0.5  # how alike a name must be to be offered: `temp` is half of `temperature`
 
 
@@ -55,6 +56,33 @@ def ours(default: Any, meaning: str = "", **limits: Any) -> Any:
     return field(default=default, metadata={"note": Note("our choice", meaning, **limits)})
 
 
+@dataclass(frozen=True, slots=True)
+class Usual:
+    """The readout for a base that declares none."""
+
+    name: str
+    of_paper: bool  # a preset then fixes it
+
+
+def readout(usual: str, *, of_paper: bool = True, **limits: Any) -> Any:
+    """The setting `readout`: what the base declares, unless it is set otherwise."""
+    where = " as in the paper" if of_paper else ""
+    meaning = f"how a text becomes a vector; base: as the base declares, else {usual}{where}"
+    note = Note("our choice", meaning, **limits)
+    return field(default=AS_BASE, metadata={"note": note, "usual": Usual(usual, of_paper)})
+
+
+def usual_readout(kind: type) -> Usual:
+    found: Usual = kind.__dataclass_fields__["readout"].metadata["usual"]  # type: ignore[attr-defined]
+    return found
+
+
+def changes_of(kind: type, preset: Mapping[str, Any]) -> dict[str, Any]:
+    """What a preset sets. It is named after a paper, and so it fixes the readout of that paper too."""
+    usual = usual_readout(kind) if "readout" in kind.__dataclass_fields__ else None  # type: ignore[attr-defined]
+    return {**({"readout": usual.name} if usual is not None and usual.of_paper else {}), **preset}
+
+
 def notes(kind: type) -> dict[str, Note]:
     """The note of every setting: the newest source, with the meaning and the limits as first said."""
     found: dict[str, Note] = {}
@@ -73,7 +101,8 @@ def build(
     """The settings: defaults, changed by a preset, then by each `name=value`; the last one wins."""
     if preset is not None and preset not in presets:
         raise UsageError(f'no preset "{preset}"', advice=f"there are: {', '.join(presets) or 'none'}")
-    return kind(**(dict(presets[preset]) if preset else {}) | parsed(kind, assignments))
+    changes = changes_of(kind, presets[preset]) if preset else {}
+    return kind(**changes | parsed(kind, assignments))
 
 
 def parsed(kind: type, assignments: Iterable[str]) -> dict[str, Any]:
@@ -158,6 +187,6 @@ def described(kind: type, presets: Mapping[str, Mapping[str, Any]]) -> list[tupl
         words = "; ".join(filter(None, (rules[each.name].meaning, limits(rules[each.name]))))
         found.append((f"{each.name}={shown(each.default)}", f"{words} [{rules[each.name].source}]"))
     for name, preset in presets.items():
-        changes = " ".join(f"{one}={shown(value)}" for one, value in preset.items())
+        changes = " ".join(f"{one}={shown(value)}" for one, value in changes_of(kind, preset).items())
         found.append((f"--preset {name}", changes or "the defaults"))
     return found

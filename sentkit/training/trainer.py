@@ -16,6 +16,7 @@ from typing import Any, NoReturn
 import torch
 
 from sentkit.errors import DataError, UsageError
+from sentkit.formats.readout import Readout
 from sentkit.training.batches import Batch, Order, stream
 from sentkit.training.checks import Expected
 from sentkit.training.corpus import Corpus
@@ -50,6 +51,7 @@ class Trainer:
     seed: int
     ranks: Ranks = field(default_factory=Ranks)
     dev: Dev | None = None
+    declared: Readout | None = None  # how --dev reads the base, before training
     journal: Journal = field(default_factory=lambda: Journal(None))
     stop: Stop = field(default_factory=Stop)
     saving: Saving = field(default_factory=Saving)
@@ -195,7 +197,7 @@ class Trainer:
         score, given_up = 0.0, False
         if self.ranks.first and self.dev is not None:
             try:
-                score = self.dev.score(self.method, self.stop.poll)
+                score = self._score(self.dev)
             except Interrupted:
                 given_up = True
         given_up, missing = self.ranks.any([given_up, math.isnan(score)])
@@ -211,6 +213,11 @@ class Trainer:
             self.keeper.save_best(self.position.step, self.method.changing())
         self.position.evaluated = self.position.step
         self._tell({"step": self.position.step, "dev": None if missing else score, "best": best})
+
+    def _score(self, dev: Dev) -> float:
+        if self.position.step == 0 and self.declared is not None:
+            return dev.score_base(self.declared, self.method, self.stop.poll)
+        return dev.score(self.method, self.stop.poll)
 
     # Saving.
 

@@ -27,23 +27,26 @@ class Judged(Protocol):
 
 
 def choose_readout(job: Judged, method: Method) -> dict[str, Any]:
-    """The best on --dev of the ways to read the result, what each scored, and the base read so.
+    """The best on --dev of the ways to read the result, what each scored, and what the base scored.
 
-    Empty where there is nothing to choose by, or from.
+    Empty where there is nothing to choose by, and where the result is read as it was watched.
     """
     names = method.readouts(job.settings)
-    if job.dev is None or len(names) == 1:
+    if job.dev is None or names == (method.dev_readout(job.settings),):
         return {}
     scores = {name: job.dev.score_as(name, method, job.stop.poll) for name in names}
     # Where all similarities are equal there is no correlation; of equal scores the first wins.
     best = max(names, key=lambda name: -math.inf if math.isnan(scores[name]) else scores[name])
     base = job.kind.build(job.base, job.settings).to(method.device)
-    before = job.dev.score_as(best, base, job.stop.poll)
+    if job.base.declared is None:
+        before = job.dev.score_as(best, base, job.stop.poll)
+    else:
+        before = job.dev.score_base(job.base.declared, base, job.stop.poll)
     return {
         "readout": best,
         "dev": known(scores[best]),
         "dev_before": known(before),
-        "dev_by_readout": {name: known(score) for name, score in scores.items()},
+        **({"dev_by_readout": {name: known(scores[name]) for name in names}} if len(names) > 1 else {}),
     }
 
 
@@ -51,13 +54,18 @@ def known(score: float) -> float | None:
     return None if math.isnan(score) else score
 
 
-def remarks(position: Position, chosen: Mapping[str, Any]) -> Sequence[str]:
-    """What a person should be told of the result, where there is a --dev."""
-    best, first, place = position.best_score, position.first_score, f"step {position.best_step}"
+def remarks(job: Judged, position: Position, chosen: Mapping[str, Any]) -> Sequence[str]:
+    """What a person should know of the result, where there is a --dev."""
+    kept = position.best_score if job.settings.final == "best" else position.last_score
+    before, readout = position.first_score, job.kind.dev_readout(job.settings)
     if chosen:
-        best, first, place = chosen["dev"], chosen["dev_before"], f"read by {chosen['readout']}"
-    if best is None:
-        return ["no look at --dev gave a correlation: the last weights are kept"]
-    if first is not None and best <= first:
-        return [f"--dev was {first:.2f} before training, and is at best {best:.2f} ({place})"]
-    return []
+        kept, before, readout = chosen["dev"], chosen["dev_before"], chosen["readout"]
+    if kept is None or math.isnan(kept):
+        return ["every --dev score was undefined: the last weights are kept"]
+    if before is None or kept > before:
+        return []
+    declared = job.base.declared
+    first = f"{before:.2f} before training (readout {readout if declared is None else declared.name})"
+    after = f"{kept:.2f} after (readout {readout})"
+    how = "no better" if kept == before else f"worse by {before - kept:.2f}"
+    return [f"the result is {how} on --dev: {first}, {after}"]

@@ -22,7 +22,7 @@ from sentkit.training.losses import paired_contrast
 from sentkit.training.method import Draw, Method, Outputs, Term, mean_of
 from sentkit.training.origin import Base
 from sentkit.training.recipe import Recipe
-from sentkit.training.settings import ours, paper, refuse_idle, released
+from sentkit.training.settings import ours, paper, readout, refuse_idle, released
 
 IDLE = {  # by mode, the settings of the others
     "unsup": ("alpha", "pair_features"),
@@ -94,6 +94,7 @@ class ConSERT(Method):
         pair_features: str = paper(
             "uvd", "u, v, |u-v|, and with m max(u, v)^2, for the classifier", choices=tuple(FEATURES)
         )
+        readout: str = readout("mean-last2")
         epochs: int = released(10)
         batch: int = paper(96)
         lr: float = released(5e-7)
@@ -150,12 +151,10 @@ class ConSERT(Method):
         return Reads((PAIR,), "label", Labels(NLI))
 
     @classmethod
-    def readout(cls, settings: Settings) -> str:
-        return "mean-last2"  # better than what is trained, and what the paper reports
-
-    @classmethod
     def dev_readout(cls, settings: Settings) -> str:
-        return "mean"
+        """As it is trained: mean-last2 through the last layer alone, as in the paper."""
+        name = cls.readout(settings)
+        return "mean" if name == "mean-last2" else name
 
     def seen(self, batch: Batch) -> dict[str, tuple[Sequence[Ids], ...]]:
         """The texts that are read under each view, one sequence for each text of a row."""
@@ -184,7 +183,7 @@ class ConSERT(Method):
             view, _ = self.view(name)
             drawn = [each for key in keys for each in batch.draws[key]]
             packed, disturb = view.apply(self.pack([text for texts in sides for text in texts]), drawn)
-            vectors = self.vectors(packed, "mean", disturb=disturb)  # (sides * b, d)
+            vectors = self.vectors(packed, self.dev_readout(self.settings), disturb=disturb)  # (sides * b, d)
             found |= zip(keys, vectors.chunk(len(sides)), strict=True)
         if self.classifier is not None:
             blocks = FEATURES[self.settings.pair_features]

@@ -20,7 +20,7 @@ from sentkit.training.methods.mlm import own_head
 from sentkit.training.methods.sg_bert import layer_zero
 from sentkit.training.origin import Base
 from sentkit.training.recipe import Recipe
-from sentkit.training.settings import ours, paper, released
+from sentkit.training.settings import ours, paper, readout, released
 
 TRAIN_ONE = "sentkit train mlm --set head=fresh gives an encoder one"
 
@@ -28,7 +28,7 @@ TRAIN_ONE = "sentkit train mlm --set head=fresh gives an encoder one"
 class DefSent(Method):
     @dataclass(frozen=True, kw_only=True)
     class Settings(Recipe):
-        pooling: str = paper("cls", "how a definition becomes a vector", choices=("cls", "mean", "max"))
+        readout: str = readout("cls", choices=("base", "cls", "mean", "max"))
         part: float = paper(0.8, "part of the words that are learned from, by the word", above=0, most=1)
         batch: int = paper(16)
         lr: float = paper(5.657e-6)
@@ -40,17 +40,17 @@ class DefSent(Method):
 
     presets: ClassVar = {
         "bert-base-cls": {},
-        "bert-base-mean": {"pooling": "mean", "lr": 1.131e-5},
-        "bert-base-max": {"pooling": "max", "lr": 1.131e-5},
+        "bert-base-mean": {"readout": "mean", "lr": 1.131e-5},
+        "bert-base-max": {"readout": "max", "lr": 1.131e-5},
         "bert-large-cls": {},
-        "bert-large-mean": {"pooling": "mean", "lr": 1.131e-5},
-        "bert-large-max": {"pooling": "max", "lr": 8e-6},
+        "bert-large-mean": {"readout": "mean", "lr": 1.131e-5},
+        "bert-large-max": {"readout": "max", "lr": 8e-6},
         "roberta-base-cls": {},
-        "roberta-base-mean": {"pooling": "mean", "lr": 8e-6},
-        "roberta-base-max": {"pooling": "max", "lr": 4e-6},
+        "roberta-base-mean": {"readout": "mean", "lr": 8e-6},
+        "roberta-base-max": {"readout": "max", "lr": 4e-6},
         "roberta-large-cls": {"lr": 4e-6},
-        "roberta-large-mean": {"pooling": "mean", "lr": 4e-6},
-        "roberta-large-max": {"pooling": "max"},
+        "roberta-large-mean": {"readout": "mean", "lr": 4e-6},
+        "roberta-large-max": {"readout": "max"},
     }
     row_wise: ClassVar = True
     needs_packed: ClassVar = "a language model's head"
@@ -79,12 +79,8 @@ class DefSent(Method):
     def reads(cls, base: Base, settings: Settings) -> Reads:
         return Reads((ENTRY,), "entry", Words(number_of(base), lambda word: share_of(word) >= settings.part))
 
-    @classmethod
-    def readout(cls, settings: Settings) -> str:
-        return str(settings.pooling)
-
     def encode(self, batch: Batch) -> Outputs:
-        vectors = self.vectors(self.pack(batch.texts[0]), self.settings.pooling)
+        vectors = self.trained_vectors(self.pack(batch.texts[0]))
         logits = self.head(vectors, self.body.words.weight)  # (b, v)
         assert batch.targets is not None, "each definition has its word"
         words = torch.from_numpy(batch.targets).to(self.device).long()

@@ -1,6 +1,6 @@
 """DefSent+ (arXiv 2405.16153): a definition predicts its entry among the vectors of all entries."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import torch
@@ -16,12 +16,13 @@ from sentkit.model.readouts import widened
 from sentkit.training.batches import Batch
 from sentkit.training.entries import Entries
 from sentkit.training.examples import Places, Reads
-from sentkit.training.method import Method, Outputs, Term, mean_of
+from sentkit.training.method import Method, Outputs, Term, chosen_readout, mean_of
 from sentkit.training.origin import Base
 from sentkit.training.projection import Projection, projection_of
 from sentkit.training.recipe import Recipe
-from sentkit.training.settings import ours, paper, refuse_idle, released
+from sentkit.training.settings import AS_BASE, ours, paper, readout, refuse_idle, released
 
+POOLINGS = ("cls", "mean")
 STEPS = ("", "-step2", "-step3")
 
 
@@ -33,13 +34,17 @@ def by_step(name: str, rates: tuple[float, ...], **more: Any) -> dict[str, dict[
 class DefSentPlus(Method):
     @dataclass(frozen=True, kw_only=True)
     class Settings(Recipe):
-        pooling: str = paper("cls", "what the pooler is given", choices=("cls", "mean"))
+        readout: str = readout("mean,cls,prompt")  # of several --dev chooses; the first is watched
+        pooling: str = ours(
+            "base",
+            "what the pooler is given; base: as the base declares, else cls as in the paper for BERT",
+            choices=("base", *POOLINGS),
+        )
         pooler: str = ours(
             "auto",
             "where it begins: auto takes the language model's head where the pooler was never trained",
             choices=("auto", "checkpoint", "lm-head"),
         )
-        readouts: str = paper("mean,cls,prompt", "of these --dev chooses; the first is watched")
         template: str = released("defsent-plus", "a name, or words around [X] and [MASK], for prompt")
         batch: int = paper(32)
         lr: float = paper(5e-5)
@@ -50,29 +55,32 @@ class DefSentPlus(Method):
 
         def __post_init__(self) -> None:
             super().__post_init__()
-            for name in self.readouts.split(","):
+            if self.readout == AS_BASE:
+                return
+            for name in self.readout.split(","):
                 if parse_readout(name.strip()).pooled:
-                    problem = f"readouts={self.readouts}: the pooler is for entries, and not for sentences"
+                    problem = f"readout={self.readout}: the pooler is for entries, and not for sentences"
                     raise UsageError(problem, advice="encode --readout pooler reads it")
             if "prompt" not in DefSentPlus.readouts(self):
-                refuse_idle(self, ("template",), f"readouts={self.readouts}")
+                refuse_idle(self, ("template",), f"readout={self.readout}")
 
     presets: ClassVar = {
-        **by_step("bert-base", (5e-5, 4e-5, 3e-5)),
-        **by_step("bert-large", (4e-5, 4e-5, 3e-5)),
+        **by_step("bert-base", (5e-5, 4e-5, 3e-5), pooling="cls"),
+        **by_step("bert-large", (4e-5, 4e-5, 3e-5), pooling="cls"),
         **by_step("roberta-base", (3e-5, 2e-5, 1e-5), pooling="mean"),
         **by_step("roberta-large", (3e-5, 2e-5, 1e-5), pooling="mean"),
-        **by_step("simcse-bert-base", (3e-5,)),
-        **by_step("simcse-bert-large", (1e-5,)),
+        **by_step("simcse-bert-base", (3e-5,), pooling="cls"),
+        **by_step("simcse-bert-large", (1e-5,), pooling="cls"),
         **by_step("simcse-roberta-base", (1e-5,), pooling="mean"),
         **by_step("simcse-roberta-large", (3e-5, 2e-5), pooling="mean"),
-        **by_step("sncse-bert-base", (2e-5,)),
-        **by_step("sncse-bert-large", (1e-5,)),
+        **by_step("sncse-bert-base", (2e-5,), pooling="cls"),
+        **by_step("sncse-bert-large", (1e-5,), pooling="cls"),
         **by_step("sncse-roberta-base", (2e-6,), pooling="mean"),
         **by_step("sncse-roberta-large", (1e-6, 1e-6), pooling="mean"),
     }
     row_wise: ClassVar = True
     takes_entries: ClassVar = True
+    reductions: ClassVar = ("cls", "mean", "max", "token")
     needs_packed: ClassVar = "a pooler that it can train"
     body: Bert
     entries: Tensor  # (n, d)
@@ -115,19 +123,26 @@ class DefSentPlus(Method):
         return Reads((ENTRY,), "entry", Places(places, source))
 
     @classmethod
-    def readout(cls, settings: Settings) -> str:
-        return cls.readouts(settings)[0]
+    def readouts(cls, settings: Settings) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(name.strip() for name in chosen_readout(settings).split(",")))
 
     @classmethod
-    def readouts(cls, settings: Settings) -> tuple[str, ...]:
-        return tuple(dict.fromkeys(name.strip() for name in settings.readouts.split(",")))
+    def settled(cls, settings: Settings, base: Base) -> Settings:
+        declared = None if base.declared is None else base.declared.name
+        given = declared if settings.pooling == AS_BASE and declared in POOLINGS else cls.given(settings)
+        return replace(settings, pooling=given)
+
+    @staticmethod
+    def given(settings: Settings) -> str:
+        """What the pooler is given."""
+        return POOLINGS[0] if settings.pooling == AS_BASE else settings.pooling
 
     @classmethod
     def template(cls, settings: Settings) -> str:
         return settings.template
 
     def encode(self, batch: Batch) -> Outputs:
-        vectors = self.vectors(self.pack(batch.texts[0]), self.settings.pooling)
+        vectors = self.vectors(self.pack(batch.texts[0]), self.given(self.settings))
         read = ACTIVATIONS[self.activation](self.projection(vectors))
         assert batch.targets is not None, "each definition has its entry"
         places = torch.from_numpy(batch.targets).to(self.device).long()
@@ -142,4 +157,4 @@ class DefSentPlus(Method):
         return self.projection
 
     def pooler_note(self) -> Pooler:
-        return Pooler(self.activation, f"pooler:{self.settings.pooling}", self.space)
+        return Pooler(self.activation, f"pooler:{self.given(self.settings)}", self.space)

@@ -13,6 +13,7 @@ from torch.nn.utils.rnn import pad_sequence
 
 from sentkit.errors import UsageError
 from sentkit.formats.kinds import SENTENCE
+from sentkit.formats.readout import POOLED
 from sentkit.model.architecture import Architecture
 from sentkit.model.bert import Bert
 from sentkit.model.fresh import SPECIAL
@@ -25,7 +26,7 @@ from sentkit.training.examples import Reads
 from sentkit.training.method import Draw, Method, Outputs, Term
 from sentkit.training.origin import Base
 from sentkit.training.recipe import Recipe
-from sentkit.training.settings import ours, paper, released
+from sentkit.training.settings import ours, paper, readout, released
 
 FRESH = "--set head=fresh begins with one that has learned nothing"
 CLASSES = {  # what transformers calls a family with its head
@@ -45,6 +46,7 @@ class MaskedLanguageModel(Method):
         mask_share: float = paper(0.8, "part of these that the mask hides", least=0, most=1)
         random_share: float = paper(0.1, "part of these under another token, drawn", least=0, most=1)
         head: str = ours("own", "the base's, or one that has learned nothing", choices=("own", "fresh"))
+        readout: str = readout("mean", of_paper=False)  # usual for an encoder that has learned none
         batch: int = ours(64)
         lr: float = paper(1e-4)
         weight_decay: float = paper(0.01)
@@ -64,6 +66,7 @@ class MaskedLanguageModel(Method):
     }
     row_wise: ClassVar = True
     from_nothing: ClassVar = True
+    reductions: ClassVar = ("cls", "mean", "max", "token", *POOLED)  # it trains through none
     needs_packed: ClassVar = "a language model's head"
     body: Bert
 
@@ -89,11 +92,6 @@ class MaskedLanguageModel(Method):
     @classmethod
     def reads(cls, base: Base, settings: Settings) -> Reads:
         return Reads((SENTENCE,))
-
-    @classmethod
-    def readout(cls, settings: Settings) -> str:
-        """The usual one of an encoder that has learned no readout."""
-        return "mean"
 
     def draw(self, batch: Batch, random: Draw) -> dict[str, list[NDArray[np.int64]]]:
         """Of each row the places to predict, and the tokens that are shown there."""

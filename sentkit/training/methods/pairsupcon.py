@@ -19,7 +19,7 @@ from sentkit.training.methods.sbert import pair_features
 from sentkit.training.optimisers import NamedGroup
 from sentkit.training.origin import Base
 from sentkit.training.recipe import Recipe
-from sentkit.training.settings import paper, refuse_idle, released
+from sentkit.training.settings import paper, readout, refuse_idle, released
 
 RELATIONS = Labels({"entailment": 1, "contradiction": 0, "neutral": None})
 OF_ALPHA = ("hard_negative_form", "detach_alpha")
@@ -48,6 +48,7 @@ class PairSupCon(Method):
         )
         head_width: int = released(128, "of the vectors that find their partner", least=1)
         head_lr_factor: float = paper(100.0, "the heads' learning rate over the encoder's", above=0)
+        readout: str = readout("mean")
         batch: int = paper(1024)
         lr: float = paper(5e-6)
         optimizer: str = paper("adam")
@@ -82,13 +83,9 @@ class PairSupCon(Method):
     def reads(cls, base: Base, settings: Settings) -> Reads:
         return Reads((PAIR,), "label", RELATIONS)
 
-    @classmethod
-    def readout(cls, settings: Settings) -> str:
-        return "mean"
-
     def encode(self, batch: Batch) -> Outputs:
         assert batch.targets is not None, "pairs without labels"
-        left, right = self.vectors(self.pack([*batch.texts[0], *batch.texts[1]]), "mean").chunk(2)
+        left, right = self.trained_vectors(self.pack([*batch.texts[0], *batch.texts[1]])).chunk(2)
         outputs = {"label": torch.from_numpy(batch.targets).to(left.device, torch.long)}
         if self.contrast is not None:
             outputs |= {"left": self.contrast(left), "right": self.contrast(right)}

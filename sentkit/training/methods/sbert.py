@@ -18,7 +18,7 @@ from sentkit.training.losses import cosine_regression, triplet_margin
 from sentkit.training.method import Method, Outputs, Term, mean_of
 from sentkit.training.origin import Base
 from sentkit.training.recipe import Recipe
-from sentkit.training.settings import ours, paper, refuse_idle, released
+from sentkit.training.settings import ours, paper, readout, refuse_idle, released
 
 
 def softmax(outputs: Outputs, settings: Any) -> Tensor:
@@ -63,6 +63,7 @@ class SBERT(Method):
         )
         scale: float = released(5.0, "regression: what scores are divided by", above=0)
         margin: float = paper(1.0, "triplet: how much nearer the positive is to be; library: 5", least=0)
+        readout: str = readout("mean")
         batch: int = paper(16)
         lr: float = paper(2e-5)
         warmup: float = paper(0.1)
@@ -93,13 +94,9 @@ class SBERT(Method):
     def reads(cls, base: Base, settings: Settings) -> Reads:
         return OBJECTIVES[settings.objective].reads(settings)
 
-    @classmethod
-    def readout(cls, settings: Settings) -> str:
-        return "mean"
-
     def encode(self, batch: Batch) -> Outputs:
         texts = [text for column in batch.texts for text in column]
-        vectors = self.vectors(self.pack(texts), "mean").chunk(len(batch.texts))
+        vectors = self.trained_vectors(self.pack(texts)).chunk(len(batch.texts))
         names = OBJECTIVES[self.settings.objective].reads(self.settings).kinds[0].texts
         outputs = dict(zip(names, vectors, strict=True))
         if self.classifier is not None:

@@ -32,7 +32,7 @@ from sentkit.training.losses import (
 from sentkit.training.method import Draw, Method, Outputs, Term, mean_of
 from sentkit.training.origin import Base
 from sentkit.training.recipe import Recipe
-from sentkit.training.settings import ours, paper, refuse_idle, released
+from sentkit.training.settings import ours, paper, readout, refuse_idle, released
 
 Contrast = Callable[[Tensor, Tensor, float], Tensor]  # (b, d), the views, temperature -> one value an anchor
 
@@ -69,6 +69,7 @@ class SelfGuided(Method):
             None, "who reads a pair's second text; none: rows are single texts", choices=("guide", "tuned")
         )
         freeze_embeddings: bool = paper(True, "the tuned copy's layer 0 stays as it was")
+        readout: str = readout("cls")
         batch: int = paper(16)
         lr: float = paper(5e-5)
         epochs: int = paper(1)
@@ -129,10 +130,6 @@ class SelfGuided(Method):
         """Pairs are of a sentence and its paraphrase, such as its back-translation."""
         return Reads((SENTENCE,) if settings.second_text is None else (PAIR,))
 
-    @classmethod
-    def readout(cls, settings: Settings) -> str:
-        return "cls"  # before the head
-
     def train(self, mode: bool = True) -> Self:
         super().train(mode)
         self.guide.train(mode and self.settings.guide_dropout)  # it is a part of this module
@@ -148,10 +145,10 @@ class SelfGuided(Method):
     def encode(self, batch: Batch) -> Outputs:
         first, second = batch.texts[0], batch.texts[-1]
         if self.settings.second_text == "tuned":
-            vectors = self.vectors(self.pack([*first, *second]), "cls")
+            vectors = self.trained_vectors(self.pack([*first, *second]))
             queries, views = self.head(vectors).chunk(2)
         else:
-            queries = self.head(self.vectors(self.pack(first), "cls"))
+            queries = self.head(self.trained_vectors(self.pack(first)))
             views = self.head(self.views(second, batch.draws.get("layer")))
         return {"queries": queries, "views": views}
 

@@ -7,6 +7,7 @@ import torch
 from torch import nn
 
 from sentkit.formats.kinds import PAIR, SENTENCE
+from sentkit.formats.modules import Pooler
 from sentkit.model.adapter import Adapter
 from sentkit.model.bert import Bert
 from sentkit.training.batches import Batch
@@ -15,13 +16,14 @@ from sentkit.training.losses import in_batch_contrast
 from sentkit.training.method import Method, Outputs, Term, mean_of
 from sentkit.training.origin import Base
 from sentkit.training.recipe import Recipe
-from sentkit.training.settings import paper, released
+from sentkit.training.settings import paper, readout, released
 
 
 class SimCSE(Method):
     @dataclass(frozen=True, kw_only=True)
     class Settings(Recipe):
         temperature: float = paper(0.05, "what each cosine is divided by", above=0)
+        readout: str = readout("cls")  # before the head, which serves training alone
         batch: int = paper(64)
         lr: float = paper(3e-5)
         max_length: int = released(32)
@@ -46,14 +48,10 @@ class SimCSE(Method):
         """A pair is two given views of one sentence, in place of two dropout masks."""
         return Reads((SENTENCE, PAIR))
 
-    @classmethod
-    def readout(cls, settings: Settings) -> str:
-        return "cls"  # before the head, which serves training alone
-
     def encode(self, batch: Batch) -> Outputs:
         # One pass for both, so that each row has a dropout mask of its own.
         first, second = batch.texts[0], batch.texts[-1]
-        states = self.vectors(self.pack([*first, *second]), "cls")
+        states = self.trained_vectors(self.pack([*first, *second]))
         one, other = torch.tanh(self.head(states)).chunk(2)
         return {"one": one, "other": other}
 
@@ -61,6 +59,9 @@ class SimCSE(Method):
         terms = in_batch_contrast(outputs["one"], outputs["other"], self.settings.temperature)
         return {"contrast": mean_of(terms)}
 
-    def pooler(self) -> nn.Linear:
-        """A later run may start from it; and it is how the released checkpoints keep it."""
-        return self.head
+    def pooler(self) -> nn.Linear | None:
+        """The released checkpoints keep the head so; there is a pooler of these two readouts alone."""
+        return self.head if self.readout(self.settings) in ("cls", "mean") else None
+
+    def pooler_note(self) -> Pooler:
+        return Pooler(readout=f"pooler:{self.readout(self.settings)}")

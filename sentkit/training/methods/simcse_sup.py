@@ -4,10 +4,15 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from sentkit.formats.kinds import TRIPLET
+from sentkit.formats.modules import Pooler
+from sentkit.formats.readout import POOLED, Readout, parse_readout
+from sentkit.model.adapter import Adapter
+from sentkit.model.bert import Bert
 from sentkit.model.packed import Packed
+from sentkit.model.weights import canonical
 from sentkit.training.batches import Batch
 from sentkit.training.examples import Reads
 from sentkit.training.finish import check_pooler
@@ -15,13 +20,14 @@ from sentkit.training.losses import triplet_contrast
 from sentkit.training.method import Outputs, Term, mean_of
 from sentkit.training.methods.simcse import SimCSE
 from sentkit.training.origin import Base
-from sentkit.training.settings import paper, released
+from sentkit.training.settings import paper, readout, released
 
 
 class SupervisedSimCSE(SimCSE):
     @dataclass(frozen=True, kw_only=True)
     class Settings(SimCSE.Settings):
         hard_negative_weight: float = released(0.0, "added to the logit of a row's own negative")
+        readout: str = readout("pooler")
         batch: int = paper(512)
         lr: float = paper(5e-5)
         epochs: int = paper(3)
@@ -33,25 +39,49 @@ class SupervisedSimCSE(SimCSE):
         "roberta-large": {"lr": 1e-5},
     }
 
+    reductions: ClassVar = ("cls", "mean", "max", *POOLED)
+
+    def __init__(self, body: Bert | Adapter, settings: SimCSE.Settings) -> None:
+        """The head is a part of the readout here: unlike without labels, it stays."""
+        super().__init__(body, settings)
+        self.parsed = parse_readout(self.readout(settings))
+        if not self.parsed.pooled:
+            del self.head
+
+    @classmethod
+    def build(cls, base: Base, settings: SimCSE.Settings) -> "SupervisedSimCSE":
+        """A base that declares this very head is trained further with it; else the head is new."""
+        method = cls(base.body(settings.dropout), settings)
+        if method.parsed.pooled and continues(base, method.parsed):
+            assert isinstance(method.body, Bert), "continues checks it"
+            assert method.body.pooler is not None, "continues checks it"
+            method.head.load_state_dict(method.body.pooler.state_dict())
+        return method
+
     @classmethod
     def check(cls, base: Base, settings: SimCSE.Settings) -> None:
-        check_pooler(base)
+        if parse_readout(cls.readout(settings)).pooled:
+            check_pooler(base)
 
     @classmethod
     def reads(cls, base: Base, settings: SimCSE.Settings) -> Reads:
         return Reads((TRIPLET,))
 
-    @classmethod
-    def readout(cls, settings: SimCSE.Settings) -> str:
-        return "pooler"  # unlike without labels, the head stays
-
     def encode(self, batch: Batch) -> Outputs:
         texts = [text for column in batch.texts for text in column]
-        vectors = self.through_head(self.pack(texts)).chunk(len(batch.texts))
+        vectors = self.dev_vectors(self.pack(texts)).chunk(len(batch.texts))
         return dict(zip(TRIPLET.texts, vectors, strict=True))
 
-    def through_head(self, packed: Packed) -> Tensor:
-        return torch.tanh(self.head(self.vectors(packed, "cls")))
+    def dev_vectors(self, packed: Packed) -> Tensor:
+        if not self.parsed.pooled:
+            return self.trained_vectors(packed)
+        return torch.tanh(self.head(self.vectors(packed, POOLED[self.parsed.reduction])))
+
+    def pooler(self) -> nn.Linear | None:
+        return self.head if self.parsed.pooled else None
+
+    def pooler_note(self) -> Pooler:
+        return Pooler(readout=f"pooler:{POOLED[self.parsed.reduction]}")
 
     def loss(self, outputs: Outputs) -> dict[str, Term]:
         anchors, positives, negatives = (outputs[name] for name in TRIPLET.texts)
@@ -61,5 +91,11 @@ class SupervisedSimCSE(SimCSE):
         )
         return {"contrast": mean_of(terms)}
 
-    def dev_vectors(self, packed: Packed) -> Tensor:
-        return self.through_head(packed)
+
+def continues(base: Base, readout: Readout) -> bool:
+    """Whether the base declares this readout, through a pooler that is like this method's head."""
+    declared = base.declared
+    if declared is None or declared.reduction != readout.reduction or base.architecture is None:
+        return False
+    has = "pooler.dense.weight" in canonical(base.stored, base.architecture)
+    return has and base.architecture.pooler_activation == "tanh"

@@ -1,0 +1,46 @@
+"""By which readout a run trains: the settings decide, else the base declares it, else the paper does."""
+
+from dataclasses import replace
+from typing import Any
+
+from sentkit.errors import UsageError
+from sentkit.formats.readout import parse_readout
+from sentkit.training.method import Method
+from sentkit.training.origin import Base
+from sentkit.training.settings import AS_BASE, notes, usual_readout
+
+
+def settle(name: str, kind: type[Method], settings: Any, base: Base) -> tuple[Any, str]:
+    """The settings with a readout in place of `base`, and a line that states the choice and its reason."""
+    declared = base.declared
+    who = base.checkpoint.name if base.parents else "a new encoder"
+    says = f"{who} declares {'none' if declared is None else declared.name}"
+    chosen, reason = settings.readout, f"as set; {says}"
+    if chosen == AS_BASE and declared is not None:
+        chosen, reason = declared.name, f"{who} declares it"
+    elif chosen == AS_BASE:
+        usual = usual_readout(type(settings))
+        chosen = usual.name
+        reason = f"{says}, {'the paper reads so' if usual.of_paper else 'this is usual'}"
+    try:
+        settled = kind.settled(replace(settings, readout=chosen), base)
+        check(kind, settled, base)
+    except UsageError as error:
+        if settings.readout != AS_BASE or declared is None:
+            raise
+        usual = usual_readout(type(settings))
+        problem = f"{who} declares the readout {chosen}, which {name} cannot train through"
+        raise UsageError(problem, advice=f"use --set readout={usual.name}, or another") from error
+    return settled, f"readout {chosen}: {reason}"
+
+
+def check(kind: type[Method], settings: Any, base: Base) -> None:
+    """A UsageError for a readout that the method, or the base, does not have."""
+    choices = notes(type(settings))["readout"].choices
+    if choices and settings.readout not in choices:
+        raise UsageError(f"readout={settings.readout}", advice=f"there are: {', '.join(choices)}")
+    for readout in map(parse_readout, kind.readouts(settings)):
+        if readout.reduction not in kind.reductions:
+            raise UsageError(f"readout={readout.name}: this method cannot train through it")
+        if base.architecture is not None:
+            readout.resolved(base.architecture.depth)
