@@ -376,6 +376,31 @@ def flip_a_bit(path):
     path.write_bytes(content)
 
 
+def test_dev_before_is_of_the_base_as_it_is_declared(sentkit, tiny, copy_of, texts, dev, tmp_path):
+    """Which `encode` and `score` read; the choice is stated, and a loss is reported."""
+    base = copy_of(tiny, "base")
+    (base / "sentkit.json").write_text('{"readout":"mean"}')
+    command = ("train", "simcse", texts, "-m", base, "--dev", dev, "--batch", 3, "--threads", 1)
+    kept = sentkit(*command, "-o", "kept")
+    other = sentkit(*command, "-o", "other", "--set", "readout=cls")
+    scores = {}
+    for name, model in (("base", base), ("kept", "kept"), ("other", "other")):
+        vectors = sentkit("encode", dev, "-m", model, "-q", "--precision", "fp32").out
+        report = sentkit("score", "--gold", "score", "-q", stdin=vectors)
+        scores[name] = json.loads(report.out)["spearman"]
+
+    assert f"sentkit train: readout mean: {base} declares it" in kept.told
+    assert f"sentkit train: readout cls: as set; {base} declares mean" in other.told
+    for done, name, readout in ((kept, "kept", "mean"), (other, "other", "cls")):
+        row = done.rows[0]
+        assert row["readout"] == readout
+        assert abs(row["dev_before"] - scores["base"]) < 0.01
+        assert abs(row["dev"] - scores[name]) < 0.01
+        worse = row["dev"] < row["dev_before"]
+        assert worse == any("warning: the result is worse by " in line for line in done.told)
+    assert "no better on --dev" in other.err or other.rows[0]["dev"] != other.rows[0]["dev_before"]
+
+
 def test_a_loss_that_is_no_number_ends_the_run(train, tiny, copy_of, tmp_path):
     """The term and the step are named, and nothing is made."""
     done = train("--lr", 1e30, "--set", "clip=0", "--epochs", 20)

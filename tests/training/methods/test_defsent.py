@@ -97,7 +97,7 @@ def loss_of(method, batch):
 def test_the_loss_is_that_of_the_head_of_transformers(base_of, method_of, rows, tmp_path, family, pooling):
     """Of a padded batch, and its gradients in the encoder, in float64."""
     base = base_of(family)
-    method, batch = method_of(base, pooling=pooling, dropout=0).double(), batch_of(base, rows)
+    method, batch = method_of(base, readout=pooling, dropout=0).double(), batch_of(base, rows)
     ours = loss_of(method, batch)
     ours.backward()
     model, (ids, mask) = theirs(tmp_path / "base", family), padded(batch)
@@ -128,7 +128,7 @@ def gradients(body):
 @pytest.mark.parametrize("pooling", ["cls", "mean"])
 def test_the_gradient_is_that_of_differences(method_of, rows, base, pooling):
     """Of the vectors, through the head."""
-    method = method_of(pooling=pooling, dropout=0).double()
+    method = method_of(readout=pooling, dropout=0).double()
     batch = batch_of(base, rows[:3])
     vectors = method.vectors(method.pack(batch.texts[0]), pooling).detach().requires_grad_()
 
@@ -141,7 +141,7 @@ def test_the_gradient_is_that_of_differences(method_of, rows, base, pooling):
 
 @every_pooling
 def test_the_rows_of_a_batch_are_each_their_own(method_of, base, rows, pooling):
-    method, batch = method_of(pooling=pooling, dropout=0).double(), batch_of(base, rows)
+    method, batch = method_of(readout=pooling, dropout=0).double(), batch_of(base, rows)
     whole = method.encode(batch)["nll"]
     alone = [method.encode(batch.part(slice(n, n + 1)))["nll"] for n in range(len(rows))]
 
@@ -160,7 +160,7 @@ def test_products_in_bfloat16_give_nearly_the_same(method_of, base, rows):
 @every_pooling
 def test_eight_steps_are_those_of_a_padded_reference(trainer_of, losses_of, rows, base, base_folder, pooling):
     """transformers' BertForMaskedLM with a frozen head and embeddings, and torch's Adam."""
-    wanted = {"batch": 4, "epochs": 3, "lr": RATE, "dropout": 0, "pooling": pooling, "part": 1}
+    wanted = {"batch": 4, "epochs": 3, "lr": RATE, "dropout": 0, "readout": pooling, "part": 1}
     trainer = trainer_of(DefSent, rows, double=True, **wanted)
     batches = [trainer.order.at(step) for step in range(STEPS)]
     ours = losses_of(trainer)[:STEPS]
@@ -208,7 +208,7 @@ def test_the_blocks_are_trained_and_neither_the_embeddings_nor_the_head(base_of,
 
 def test_the_checkpoint_keeps_its_head(trainer_of, rows, base, tmp_path):
     """To the bit, so that another run goes on from it; transformers finds all of it."""
-    trainer = trainer_of(DefSent, rows, batch=4, lr=1e-2, part=1, pooling="max")
+    trainer = trainer_of(DefSent, rows, batch=4, lr=1e-2, part=1, readout="max")
     trainer.run()
     (tmp_path / "part").mkdir()
     finish(trainer.method, base, tmp_path / "part", tmp_path / "new", {})
@@ -298,7 +298,7 @@ def test_the_presets_are_the_rates_of_the_paper():
         settings = build(DefSent.Settings, DefSent.presets, name, [])
         start, _, pooling = name.rpartition("-")
         rates.setdefault(start, []).append(settings.lr)
-        assert settings.pooling == pooling
+        assert settings.readout == pooling
 
     assert rates == {
         "bert-base": [5.657e-6, 1.131e-5, 1.131e-5],

@@ -471,13 +471,13 @@ def test_entries_of_another_width_are_refused(with_entries):
 )
 def test_readouts_that_are_none_are_refused_with_the_settings(readouts, problem):
     with pytest.raises(UsageError, match=problem):
-        build(DefSentPlus.Settings, {}, None, [f"readouts={readouts}"])
+        build(DefSentPlus.Settings, {}, None, [f"readout={readouts}"])
 
 
 def test_readouts_of_layers_that_there_are_not_are_refused_before_any_row(dictionary):
     with pytest.raises(UsageError, match="needs more layers than the encoder has"):
-        DefSentPlus.check(dictionary, DefSentPlus.Settings(readouts="mean,L4:cls"))
-    DefSentPlus.check(dictionary, DefSentPlus.Settings(readouts="mean,L3:cls"))
+        DefSentPlus.check(dictionary, DefSentPlus.Settings(readout="mean,L4:cls"))
+    DefSentPlus.check(dictionary, DefSentPlus.Settings(readout="mean,L3:cls"))
 
 
 def test_a_prompt_without_a_mask_token_is_refused_before_any_row(dictionary, tmp_path):
@@ -488,7 +488,7 @@ def test_a_prompt_without_a_mask_token_is_refused_before_any_row(dictionary, tmp
 
     with pytest.raises(UsageError, match="the readout prompt needs a mask token"):
         DefSentPlus.check(base, DefSentPlus.Settings())
-    DefSentPlus.check(base, DefSentPlus.Settings(readouts="mean,cls"))
+    DefSentPlus.check(base, DefSentPlus.Settings(readout="mean,cls"))
 
 
 def test_a_template_without_a_mask_is_refused_before_any_row(dictionary):
@@ -498,12 +498,12 @@ def test_a_template_without_a_mask_is_refused_before_any_row(dictionary):
 
 def test_a_template_that_nothing_reads_is_refused():
     assert DefSentPlus.Settings(template="promptbert").template == "promptbert"
-    with pytest.raises(UsageError, match="template does nothing with readouts=mean,cls"):
-        DefSentPlus.Settings(readouts="mean,cls", template="promptbert")
+    with pytest.raises(UsageError, match="template does nothing with readout=mean,cls"):
+        DefSentPlus.Settings(readout="mean,cls", template="promptbert")
 
 
 def test_a_readout_named_twice_counts_once():
-    assert DefSentPlus.readouts(DefSentPlus.Settings(readouts="cls, mean,cls")) == ("cls", "mean")
+    assert DefSentPlus.readouts(DefSentPlus.Settings(readout="cls, mean,cls")) == ("cls", "mean")
 
 
 def test_the_presets_are_those_of_the_paper():

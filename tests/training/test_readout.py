@@ -1,0 +1,153 @@
+"""Which readout a run trains: as set, else as the base declares, else the paper's."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from sentkit.errors import UsageError
+from sentkit.formats.checkpoints import read_checkpoint
+from sentkit.formats.modules import Declared
+from sentkit.formats.readout import parse_readout
+from sentkit.model.packed import pack
+from sentkit.model.readouts import read
+from sentkit.training.catalogue import METHODS
+from sentkit.training.origin import open_base
+from sentkit.training.readout import settle
+from sentkit.training.settings import build, described
+
+PAPERS = {  # how each paper reads its encoder
+    "simcse": "cls",
+    "simcse-sup": "pooler",
+    "sg-bert": "cls",
+    "consert": "mean-last2",
+    "pairsupcon": "mean",
+    "sbert": "mean",
+    "defsent": "cls",
+    "defsent-plus": "mean,cls,prompt",
+    "mlm": "mean",  # no paper: what is usual
+}
+every_method = pytest.mark.parametrize("name", METHODS)
+
+
+def declaring(base, readout):
+    """The base, with a declaration."""
+    declared = Declared(source="sentkit.json", readout=parse_readout(readout))
+    return replace(base, checkpoint=replace(base.checkpoint, declared=declared))
+
+
+def settled(name, base, *assignments, preset=None):
+    kind = METHODS[name].load()
+    settings = build(kind.Settings, kind.presets, preset, assignments)
+    return settle(name, kind, settings, base)
+
+
+@every_method
+def test_a_base_that_declares_none_is_read_as_in_the_paper(name, base):
+    settings, line = settled(name, base)
+
+    assert settings.readout == PAPERS[name]
+    assert line.startswith(f"readout {PAPERS[name]}: {base.checkpoint.name} declares none, ")
+
+
+@every_method
+@pytest.mark.parametrize("declared", ["mean", "cls", "max"])
+def test_what_the_base_declares_is_kept(name, base, declared):
+    settings, line = settled(name, declaring(base, declared))
+
+    assert settings.readout == declared
+    assert line == f"readout {declared}: {base.checkpoint.name} declares it"
+
+
+@every_method
+def test_a_setting_rules_over_the_base(name, base):
+    settings, line = settled(name, declaring(base, "mean"), "readout=cls")
+
+    assert settings.readout == "cls"
+    assert line == f"readout cls: as set; {base.checkpoint.name} declares mean"
+
+
+@every_method
+def test_a_preset_fixes_the_readout_of_its_paper(name, base):
+    """Of DefSent each preset names its own."""
+    kind = METHODS[name].load()
+    shown = dict(described(kind.Settings, kind.presets))
+    for preset in kind.presets:
+        settings, _ = settled(name, declaring(base, "max"), preset=preset)
+        own = preset.rpartition("-")[2] if name == "defsent" else PAPERS[name]
+
+        assert settings.readout == ("max" if name == "mlm" else own)
+        assert (
+            name == "mlm"
+            or f"readout={own}" in dict(described(kind.Settings, kind.presets))[f"--preset {preset}"]
+        )
+
+
+@pytest.mark.parametrize(
+    ("name", "declared"),
+    [("simcse", "prompt"), ("simcse", "pooler"), ("sbert", "pooler:mean"), ("defsent", "mean-last2")],
+)
+def test_a_declared_readout_that_cannot_be_trained_is_refused(name, base, declared):
+    """Silently training through another one would lose what the base can do."""
+    problem = f"declares the readout {declared}, which {name} cannot train through"
+    with pytest.raises(UsageError, match=problem) as caught:
+        settled(name, declaring(base, declared))
+
+    assert caught.value.advice == f"use --set readout={PAPERS[name]}, or another"
+    assert settled(name, declaring(base, declared), f"readout={PAPERS[name]}")[0].readout == PAPERS[name]
+
+
+@pytest.mark.parametrize(
+    ("name", "readout"),
+    [
+        ("simcse", "prompt"),
+        ("sg-bert", "pooler"),
+        ("defsent", "mean-last2"),
+        ("sbert", "L9:cls"),
+        ("sbert", "x"),
+    ],
+)
+def test_a_readout_that_cannot_be_trained_is_refused(name, base, readout):
+    with pytest.raises(UsageError, match=readout):
+        settled(name, base, f"readout={readout}")
+
+
+@pytest.mark.parametrize(
+    ("declared", "given"), [("mean", "mean"), ("cls", "cls"), ("max", "cls"), (None, "cls")]
+)
+def test_the_pooler_of_defsent_plus_reads_as_the_base_declares(base, declared, given):
+    own = base if declared is None else declaring(base, declared)
+
+    assert settled("defsent-plus", own)[0].pooling == given
+    assert settled("defsent-plus", own, "pooling=mean")[0].pooling == "mean"
+
+
+@pytest.mark.parametrize("readout", ["mean", "max", "mean-last2", "L1:cls"])
+@pytest.mark.parametrize("name", ["simcse", "sg-bert", "pairsupcon", "sbert", "consert"])
+def test_a_method_trains_the_vectors_that_are_read(name, base, readout):
+    """Of ConSERT mean-last2 goes through the last layer alone, as in the paper."""
+    kind = METHODS[name].load()
+    settings = build(kind.Settings, kind.presets, None, [f"readout={readout}", "dropout=0"])
+    method = kind.build(base, settings).eval()
+    packed = pack([each.ids for each in base.tokenizer(["a cat sleeps", "rain"])], torch.device("cpu"))
+    trained = "mean" if (name, readout) == ("consert", "mean-last2") else readout
+    [expected] = read(method.body, packed, [parse_readout(trained)])
+
+    assert kind.readout(settings) == readout
+    assert torch.equal(method.dev_vectors(packed), expected)
+
+
+def test_a_head_that_the_base_declares_is_trained_further(tmp_path, make_base_in):
+    """The vectors before the first step are those of the base, through its own pooler."""
+    import transformers
+
+    folder = make_base_in(tmp_path / "base")
+    transformers.BertModel.from_pretrained(folder).save_pretrained(folder)
+    plain = open_base(read_checkpoint(str(folder)), 32)
+    kind, base = METHODS["simcse-sup"].load(), declaring(plain, "pooler")
+    packed = pack([each.ids for each in base.tokenizer(["a cat", "a dog runs"])], torch.device("cpu"))
+    [expected] = read(base.body(None).eval(), packed, [parse_readout("pooler")])
+    further, anew = (kind.build(each, kind.Settings(dropout=0)).eval() for each in (base, plain))
+
+    assert torch.allclose(further.dev_vectors(packed), expected, atol=1e-6)
+    assert not torch.allclose(anew.dev_vectors(packed), expected, atol=1e-2)
