@@ -71,8 +71,8 @@ def perform(request: Request, inputs: Inputs, stop: Stop, told: Told) -> bool:
         base = base_of(request.place.seeds[0])
         settings, choice = settle(request.method, request.kind, request.settings, base)
         request = replace(request, settings=settings)
-        told.choice(choice)
         request.kind.check(base, settings)
+        told.choice(choice)
         for remark in strange_entries(base):
             told.warn(remark)
         if base.left_behind:
