@@ -101,10 +101,14 @@ def same(readout: Readout, other: Readout, depth: int) -> bool:
 def plan_tokens(checkpoint: Checkpoint, wishes: Wishes, *, in_template: bool) -> Tokenizer:
     said = checkpoint.declared
     prompt = said.prompt if wishes.prompt is None else wishes.prompt
-    if prompt and not said.prompt_is_read:
-        raise UsageError("this checkpoint leaves a prefix's tokens out of its readout, which sentkit cannot")
-    length = max_length(checkpoint, wishes.max_length)
     place = str(checkpoint.folder / said.source)
+    if prompt and not said.prompt_is_read:
+        with declared_in(place, unless=wishes.prompt is not None):
+            raise UsageError(
+                "the readout leaves the prompt's tokens out (include_prompt), which sentkit cannot do",
+                advice="use --prompt '' to encode without a prompt",
+            )
+    length = max_length(checkpoint, wishes.max_length)
     with declared_in(place, unless=wishes.max_length is not None):
         tokenizer = Tokenizer(checkpoint, max_length=length, prompt=prompt, lowercase=said.lowercase)
     if in_template:

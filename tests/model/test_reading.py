@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from sentkit.errors import UsageError
+from sentkit.errors import DataError, UsageError
 from sentkit.formats.checkpoints import read_checkpoint
 from sentkit.formats.hub import find_model
 from sentkit.model.reading import LONGEST, Reading, Wishes, depth_of, most_tokens, plan_reading
@@ -181,8 +181,11 @@ def test_a_prefix_that_is_not_to_be_read_is_refused(read: Read) -> None:
     }
 
     assert read(modules=modules).tokenizer.prompt == ""
-    with pytest.raises(UsageError, match="leaves a prefix's tokens out of its readout"):
+    with pytest.raises(UsageError, match=r"leaves the prompt's tokens out \(include_prompt\)"):
         read(modules=modules, prompt="query: ")
+    declared = {"prompts": {"q": "query: "}, "default_prompt_name": "q"}
+    with pytest.raises(DataError, match=r"modules\.json: the readout leaves the prompt's tokens out"):
+        read(modules={**modules, "config_sentence_transformers.json": declared})
 
 
 # Templates
