@@ -59,6 +59,7 @@ class Declaration:
     max_length: int
     steps: Sequence[Dense | LayerNorm | Normalise] = ()  # behind the readout
     prompt: str = ""
+    prompt_is_read: bool = True
     lowercase: bool = False
     template: str | None = None
     full_stop: str = "none"
@@ -152,6 +153,7 @@ def declare(
             "full_stop": declaration.full_stop,
             "steps": behind_states[len(pooler) :],  # the readout `pooler` is more than cls: it has its layer
             "prompt": declaration.prompt,
+            **({} if declaration.prompt_is_read else {"prompt_is_read": False}),
             "max_length": declaration.max_length,
             "lowercase": declaration.lowercase,
             **lineage,
@@ -203,6 +205,8 @@ def write_modules(
         modules.append(("WeightedLayerPooling", "0_WeightedLayerPooling"))
     reduction = POOLED.get(declaration.readout.reduction, declaration.readout.reduction)
     pooling = {key: READOUTS[word] == reduction for key, word in POOLING.items()}
+    if not declaration.prompt_is_read:
+        pooling["include_prompt"] = False
     write_json(folder / "1_Pooling/config.json", {"word_embedding_dimension": declaration.width, **pooling})
     modules.append(("Pooling", "1_Pooling"))
     for place, step in enumerate(steps, start=2):

@@ -209,6 +209,7 @@ def _prompted(found: Declared, config: Mapping[str, Any]) -> Declared:
 def read_own(values: Mapping[str, Any], path: Path, found: Declared) -> Declared:
     """What sentkit.json declares: it rules over modules.json, which cannot say everything."""
     expected = {"readout": str, "steps": list, "max_length": int, "lowercase": bool, "prompt": str}
+    expected["prompt_is_read"] = bool
     for name, kind in {**expected, "template": str, "full_stop": str}.items():
         if name in values and type(values[name]) is not kind:
             raise DataError(f'"{name}" is {values[name]!r:.40}, expected {kind.__name__}', source=str(path))
@@ -230,6 +231,7 @@ def read_own(values: Mapping[str, Any], path: Path, found: Declared) -> Declared
         max_length=values.get("max_length", found.max_length),
         lowercase=values.get("lowercase", found.lowercase),
         prompt=values.get("prompt", found.prompt),
+        prompt_is_read=values.get("prompt_is_read", found.prompt_is_read),
         template=values.get("template"),
         full_stop=values.get("full_stop"),
         pooler=_pooler(values.get("pooler", {}), path),

@@ -24,6 +24,7 @@ def declaration_of(encoder: Encoder) -> Declaration:
         max_length=tokenizer.max_length,
         steps=[declared(step) for step in encoder.steps],
         prompt=tokenizer.prompt,
+        prompt_is_read=encoder.checkpoint.declared.prompt_is_read,
         lowercase=tokenizer.lowercase,
         template=tokenizer.template.text if tokenizer.template else None,
         full_stop=tokenizer.template.full_stop if tokenizer.template else "none",

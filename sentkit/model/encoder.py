@@ -141,7 +141,7 @@ class Encoder:
         """One (b, width) for each readout."""
         self._check_ids(batch)
         at = [tokens.at for tokens in batch]
-        packed = pack([tokens.ids for tokens in batch], self.device, at=at)
+        packed = pack([tokens.ids for tokens in batch], self.device, at=at, skip=self.reading.tokenizer.skip)
         try:
             with torch.inference_mode():
                 found = [vectors.cpu().numpy() for vectors in read(self.body, packed, self.reading.readouts)]

@@ -15,6 +15,8 @@ class Packed:  # no slots: the indices below are made once per batch and kept in
     positions: Tensor  # (n,), from 0 in each sentence; the encoder adds what its family adds
     lengths: tuple[int, ...]  # (b,), on the host: no layer waits for the device to learn a shape
     at: Tensor | None = None  # (b,), the token of each sentence that the readout `token` reads
+    skip: int = 0  # tokens at the start of each sentence that no readout reads: a prompt
+    skipped: int = 0  # tokens that stood before each sentence and are gone: see `read_part`
 
     @cached_property
     def longest(self) -> int:
@@ -35,6 +37,20 @@ class Packed:  # no slots: the indices below are made once per batch and kept in
         """(b,): where each sentence's token `at` lies."""
         assert self.at is not None, "this batch names no token to read"
         return self.starts + self.at
+
+    @cached_property
+    def read_part(self) -> "Packed":
+        """The batch without the tokens that no readout reads."""
+        if not self.skip:
+            return self
+        ids, positions, lengths = self.ids[self.kept], self.positions[self.kept], self.lengths
+        return Packed(ids, positions, tuple(length - self.skip for length in lengths), skipped=self.skip)
+
+    @cached_property
+    def kept(self) -> Tensor:
+        """The rows of `read_part`."""
+        own = np.arange(sum(self.lengths)) - np.repeat(first_tokens(self.lengths), self.lengths)
+        return self.to_device(np.flatnonzero(own >= self.skip))
 
     @cached_property
     def padded(self) -> Tensor:
@@ -71,11 +87,12 @@ def pack(
     device: torch.device | str = "cpu",
     *,
     at: Sequence[int] | np.ndarray | None = None,
+    skip: int = 0,
 ) -> Packed:
     """The batch of these token ids; no sentence may be empty (a tokenizer always adds its special tokens)."""
     lengths = tuple(len(sequence) for sequence in sequences)
     assert lengths, "an empty batch"
-    assert min(lengths) > 0, "a sentence without tokens"
+    assert min(lengths) > skip, "a sentence without tokens to read"
     ids = np.concatenate([np.asarray(sequence, dtype=np.int64) for sequence in sequences])
     positions = np.arange(len(ids)) - np.repeat(first_tokens(lengths), lengths)
     return Packed(
@@ -83,6 +100,7 @@ def pack(
         positions=torch.from_numpy(positions).to(device),
         lengths=lengths,
         at=None if at is None else torch.from_numpy(np.asarray(at, dtype=np.int64)).to(device),
+        skip=skip,
     )
 
 

@@ -81,5 +81,14 @@ def stock(checkpoint: Checkpoint, reading: Reading) -> str:
 
 def lineage(values: Mapping[str, Any]) -> dict[str, Any]:
     """What sentkit.json tells of the checkpoint's making."""
-    reading = {"readout", "template", "full_stop", "steps", "prompt", "max_length", "lowercase"}
+    reading = {
+        "readout",
+        "template",
+        "full_stop",
+        "steps",
+        "prompt",
+        "max_length",
+        "lowercase",
+        "prompt_is_read",
+    }
     return {name: value for name, value in values.items() if name not in reading}

@@ -62,6 +62,10 @@ def plan_reading(checkpoint: Checkpoint, wishes: Wishes) -> Reading:
         with declared_in(str(checkpoint.folder / said.source)):
             readouts[0].resolved(depth)
     through_template = [readout.reduction == "token" for readout in readouts]
+    left_out = not said.prompt_is_read and bool(said.prompt if wishes.prompt is None else wishes.prompt)
+    if left_out and any(readout.pooled or readout.reduction == "token" for readout in readouts):
+        problem = "leaves the prompt's tokens out, and pooler and prompt read one of them"
+        raise UsageError(f"this checkpoint {problem}", advice="use --prompt '', or another readout")
     if any(through_template) and not all(through_template):
         raise UsageError("the readout prompt reads other texts than the rest: encode it by itself")
     if (wishes.template or wishes.full_stop) and not any(through_template):
@@ -102,15 +106,11 @@ def plan_tokens(checkpoint: Checkpoint, wishes: Wishes, *, in_template: bool) ->
     said = checkpoint.declared
     prompt = said.prompt if wishes.prompt is None else wishes.prompt
     place = str(checkpoint.folder / said.source)
-    if prompt and not said.prompt_is_read:
-        with declared_in(place, unless=wishes.prompt is not None):
-            raise UsageError(
-                "the readout leaves the prompt's tokens out (include_prompt), which sentkit cannot do",
-                advice="use --prompt '' to encode without a prompt",
-            )
     length = max_length(checkpoint, wishes.max_length)
     with declared_in(place, unless=wishes.max_length is not None):
         tokenizer = Tokenizer(checkpoint, max_length=length, prompt=prompt, lowercase=said.lowercase)
+        if prompt and not said.prompt_is_read:
+            tokenizer.skip_prompt()
     if in_template:
         # Another template than the declared one comes with a full-stop rule of its own.
         full_stop = wishes.full_stop or (None if wishes.template else said.full_stop)

@@ -65,9 +65,10 @@ def mean_sqrt(states: Tensor, packed: Packed) -> Tensor:
 def weighted_mean(states: Tensor, packed: Packed) -> Tensor:
     """The weights count a sentence's tokens: 1, 2, 3, ..."""
     padded = widened(packed.pad(states))
-    weights = torch.arange(1, packed.longest + 1, dtype=padded.dtype, device=states.device)
-    lengths = torch.tensor(packed.lengths, dtype=padded.dtype, device=states.device)
-    return (padded * weights[:, None]).sum(1) / (lengths * (lengths + 1) / 2)[:, None]
+    counts = torch.arange(1, packed.longest + 1, dtype=padded.dtype, device=states.device)
+    weights = counts + packed.skipped
+    totals = weights.cumsum(0)[packed.to_device(np.array(packed.lengths)) - 1]  # (b,)
+    return (padded * weights[:, None]).sum(1) / totals[:, None]
 
 
 def last(states: Tensor, packed: Packed) -> Tensor:
@@ -99,7 +100,7 @@ REDUCTIONS: dict[str, Reduction] = {
 
 
 def first_rows(packed: Packed) -> Tensor:
-    return packed.starts
+    return packed.starts + packed.skip
 
 
 def last_rows(packed: Packed) -> Tensor:
@@ -162,7 +163,8 @@ def reduce_layers(
             if layer == deepest and only is not None:
                 vectors = widened(states)  # just the rows that are read
             else:
-                vectors = REDUCTIONS[POOLED.get(name, name)](states, packed)
+                read = states[packed.kept] if packed.skip else states
+                vectors = REDUCTIONS[POOLED.get(name, name)](read, packed.read_part)
             if name in POOLED:
                 vectors = widened(encoder.pooled(vectors.to(states.dtype)))
             found[layer, name] = vectors

@@ -58,6 +58,7 @@ class Tokenizer:
         self.backend, self._rules = _load(checkpoint)
         self.max_length, self.prompt, self.lowercase = max_length, prompt, lowercase
         self.template: Template | None = None
+        self.skip = 0  # tokens of the prompt, where the readout leaves them out
         self.mask_id = -1
         # Special tokens stand before and after a text; a cut takes what is between.
         with told(self.source):
@@ -84,6 +85,14 @@ class Tokenizer:
             encodings = self.backend.encode_batch_fast(texts, add_special_tokens=False)
         return [encoding.ids for encoding in encodings]
 
+    def skip_prompt(self) -> None:
+        """Leave the prompt's tokens out of the readout, and what stands before them."""
+        with told(self.source):
+            encoding = self.backend.encode(self.prompt.lower() if self.lowercase else self.prompt)
+        self.skip = len(encoding.ids) - bool(self.after)
+        if self.skip >= self.max_length - self.after:
+            raise UsageError(f"a maximal length of {self.max_length} tokens leaves no room behind the prompt")
+
     def set_template(self, name_or_text: str | None, full_stop: str | None) -> Template:
         """Read texts through a template from now on; its mask is the tokenizer's own."""
         found = {mask: number for mask in MASKS if (number := self.backend.token_to_id(mask)) is not None}
@@ -106,6 +115,8 @@ class Tokenizer:
     def _cut(self, ids: list[int]) -> Tokens:
         if not ids:
             return Tokens(ids, 0, problem="this tokenizer finds no token in the text")
+        if len(ids) <= self.skip:
+            return Tokens(ids, len(ids), problem="this tokenizer finds no token behind the prompt")
         return cut(ids, self.max_length, self.after)
 
     def _through(self, template: Template, whole: Sequence[str]) -> list[Tokens]:

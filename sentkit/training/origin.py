@@ -61,6 +61,8 @@ def open_base(checkpoint: Checkpoint, max_length: int) -> Base:
         raise UsageError(problem, advice=f"use --max-length {most}")
     tokenizer = plan_reading(checkpoint, Wishes(readout="mean", max_length=max_length)).tokenizer
     reading = plan_reading(checkpoint, Wishes(readout="mean")).tokenizer
+    if reading.skip:
+        raise UsageError(f"{checkpoint.name}: leaves its prompt's tokens out, which training cannot do")
     why_not, stored, architecture = "", dict[str, Tensor](), None
     try:
         architecture = architecture_of(checkpoint)

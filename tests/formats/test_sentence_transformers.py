@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from sentkit.errors import DataError, SentkitError
+from sentkit.errors import DataError, SentkitError, UsageError
 from sentkit.formats.jsonfiles import write_json
 from sentkit.model import find_encoder
 from sentkit.model.reading import Wishes
@@ -350,3 +350,32 @@ def test_the_spaces_of_what_was_read_before_are_the_same() -> None:
     for word, last in (("identity", "false"), ("tanh", "true"), ("gelu", '"gelu"')):
         parts = f'["linear",2,2,"{weight.tobytes().hex()}","{bias.tobytes().hex()}",{last}]'
         assert Linear(weight, bias, word).hash == blake2b(parts.encode(), digest_size=6).hexdigest()
+
+
+@pytest.mark.parametrize("mode", ["mean", "cls", "max", "mean_sqrt_len_tokens", "weightedmean", "lasttoken"])
+def test_a_prompt_that_the_readout_leaves_out(saved: Saved, tmp_path: Path, mode: str) -> None:
+    """Declared, given by a flag, given as nothing; and written again."""
+    from sentkit.cli import status
+
+    prompts = {"prompts": {"q": "query : "}, "default_prompt_name": "q"}
+    folder = saved(lambda: [modules().Pooling(8, mode, include_prompt=False)], **prompts)
+
+    for how in ({}, {"prompt": "the cat "}, {"prompt": ""}):
+        assert np.allclose(vectors_of(folder, **how), theirs(folder, **how), atol=1e-6)
+    plain = vectors_of(folder, prompt="")
+    assert not np.allclose(vectors_of(folder), plain, atol=1e-3)
+
+    assert status(["export", "-m", str(folder), "-o", str(tmp_path / "out")]) == 0
+    assert np.allclose(vectors_of(tmp_path / "out"), vectors_of(folder), atol=1e-6)
+    assert np.allclose(theirs(tmp_path / "out"), vectors_of(folder), atol=1e-6)
+
+
+def test_training_refuses_a_prompt_that_the_readout_leaves_out(saved: Saved, tmp_path: Path) -> None:
+    from sentkit.cli import status
+
+    prompts = {"prompts": {"q": "query : "}, "default_prompt_name": "q"}
+    folder = saved(lambda: [modules().Pooling(8, include_prompt=False)], **prompts)
+    (tmp_path / "texts.txt").write_text("a cat\na dog\n")
+
+    run = ["train", "simcse", str(tmp_path / "texts.txt"), "-m", str(folder), "-o", str(tmp_path / "out")]
+    assert status(run) == UsageError.exit_code

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from sentkit.errors import DataError, UsageError
+from sentkit.errors import UsageError
 from sentkit.formats.checkpoints import read_checkpoint
 from sentkit.formats.hub import find_model
 from sentkit.model.reading import LONGEST, Reading, Wishes, depth_of, most_tokens, plan_reading
@@ -174,18 +174,19 @@ def test_a_wished_prefix_rules_over_the_declared_one(read: Read) -> None:
     assert read(own).tokenizer.lowercase
 
 
-def test_a_prefix_that_is_not_to_be_read_is_refused(read: Read) -> None:
-    modules = {
+def test_a_prompt_that_is_not_read_is_counted(read: Read) -> None:
+    modules: dict[str, Any] = {
         "modules.json": [{"type": "x.Transformer", "path": ""}, {"type": "x.Pooling", "path": "1_Pooling"}],
         "1_Pooling/config.json": {"pooling_mode": "mean", "include_prompt": False},
     }
 
-    assert read(modules=modules).tokenizer.prompt == ""
-    with pytest.raises(UsageError, match=r"leaves the prompt's tokens out \(include_prompt\)"):
-        read(modules=modules, prompt="query: ")
-    declared = {"prompts": {"q": "query: "}, "default_prompt_name": "q"}
-    with pytest.raises(DataError, match=r"modules\.json: the readout leaves the prompt's tokens out"):
-        read(modules={**modules, "config_sentence_transformers.json": declared})
+    assert read(modules=modules).tokenizer.skip == 0
+    assert read(modules=modules, prompt="a ").tokenizer.skip == 2  # [CLS] a
+    for readout in ("pooler", "prompt"):
+        with pytest.raises(UsageError, match="leaves the prompt's tokens out"):
+            read(modules=modules, prompt="query : ", readout=readout)
+    with pytest.raises(UsageError, match="leaves no room behind the prompt"):
+        read(modules=modules, prompt="a ", max_length=3)
 
 
 # Templates
