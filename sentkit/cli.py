@@ -10,12 +10,12 @@ import traceback
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
-from typing import Annotated, Any, NoReturn, ParamSpec
+from typing import Annotated, Any, Literal, NoReturn, ParamSpec
 
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from sentkit import __version__
+from sentkit import __version__, completion
 from sentkit.commands import (
     augment,
     build_entries,
@@ -153,6 +153,20 @@ def show_version(wanted: bool) -> None:
         raise typer.Exit
 
 
+def show_completion(shell: str | None) -> None:
+    if shell is not None:
+        typer.echo(completion.SCRIPTS[shell], nl=False)
+        raise typer.Exit
+
+
+def install_completion(shell: str | None) -> None:
+    if shell is not None:
+        for path in completion.install(shell):
+            typer.echo(f"written: {path}")
+        typer.echo(f"completion works in the next {shell} that you start")
+        raise typer.Exit
+
+
 def write_page(context: Any, formatter: Any) -> None:
     """The end of a help text: where the man page is."""
     page = page_of(context.command_path)
@@ -187,6 +201,21 @@ def sentkit(
     version: Annotated[
         bool, typer.Option("--version", callback=show_version, is_eager=True, help="Show versions and exit.")
     ] = False,
+    install: Annotated[
+        Literal["bash", "zsh", "fish"] | None,
+        typer.Option(
+            "--install-completion",
+            callback=install_completion,
+            is_eager=True,
+            help="Let this shell complete commands, flags and values; exit.",
+        ),
+    ] = None,
+    show: Annotated[
+        Literal["bash", "zsh", "fish"] | None,
+        typer.Option(
+            "--show-completion", callback=show_completion, is_eager=True, help="Show that script and exit."
+        ),
+    ] = None,
 ) -> None:
     """Sentence embeddings as small commands that read and write rows.
 
@@ -223,6 +252,10 @@ for name, command in every_command().items():
 
 
 def main() -> NoReturn:
+    shell = os.environ.get(completion.VARIABLE)
+    if shell in completion.SHELLS:
+        sys.stdout.write(completion.answer(shell, typer.main.get_command(app), sys.argv[1:]))
+        leave(0)
     arguments = sys.argv[1:]
     if arguments[:1] == ["help"]:
         arguments = [*arguments[1:], "--help"]

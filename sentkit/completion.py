@@ -1,0 +1,252 @@
+"""Shell completion of commands, flags and their values in bash, zsh and fish.
+
+The shell calls the program at each Tab, with the words of the line as arguments. No model and no numpy is
+imported for it. Where nothing is offered, the shell completes names of files.
+"""
+
+import os
+import shlex
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+VARIABLE = "_SENTKIT_COMPLETE"  # the name of the shell that asks
+SHELLS = ("bash", "zsh", "fish")
+HELP = ("help", "Show the help of a command.")
+DEVICES = ("auto", "cpu", "cuda")
+# Importing the methods imports torch, so their presets are repeated here; a test compares them.
+PRESETS = {
+    "mlm": ("bert",),
+    "sg-bert": ("paper", "released", "released-opt2", "bt", "bt-sg-opt", "nli"),
+    "simcse": ("bert-base", "bert-large", "roberta-base", "roberta-large"),
+    "consert": (
+        "unsup-base",
+        "unsup-large",
+        "unsup-base-tuned",
+        "sup-base",
+        "sup-large",
+        "joint-base",
+        "joint-large",
+        "joint-base-paper",
+        "joint-large-paper",
+        "sup-unsup-base",
+        "sup-unsup-large",
+        "joint-unsup-base",
+        "joint-unsup-large",
+    ),
+    "simcse-sup": ("bert-base", "bert-large", "roberta-base", "roberta-large"),
+    "pairsupcon": ("paper", "cls", "id", "id-plain", "plain"),
+    "defsent": (
+        "bert-base-cls",
+        "bert-base-mean",
+        "bert-base-max",
+        "bert-large-cls",
+        "bert-large-mean",
+        "bert-large-max",
+        "roberta-base-cls",
+        "roberta-base-mean",
+        "roberta-base-max",
+        "roberta-large-cls",
+        "roberta-large-mean",
+        "roberta-large-max",
+    ),
+    "defsent-plus": (
+        "bert-base",
+        "bert-base-step2",
+        "bert-base-step3",
+        "bert-large",
+        "bert-large-step2",
+        "bert-large-step3",
+        "roberta-base",
+        "roberta-base-step2",
+        "roberta-base-step3",
+        "roberta-large",
+        "roberta-large-step2",
+        "roberta-large-step3",
+        "simcse-bert-base",
+        "simcse-bert-large",
+        "simcse-roberta-base",
+        "simcse-roberta-large",
+        "simcse-roberta-large-step2",
+        "sncse-bert-base",
+        "sncse-bert-large",
+        "sncse-roberta-base",
+        "sncse-roberta-large",
+        "sncse-roberta-large-step2",
+    ),
+    "sbert": ("nli", "stsb", "sections"),
+}
+
+SCRIPTS = {
+    "bash": """\
+_sentkit_complete() {
+    local program="${1/#\\~/$HOME}" IFS=$'\\n'
+    COMPREPLY=($(_SENTKIT_COMPLETE=bash "$program" "${COMP_WORDS[@]:0:COMP_CWORD+1}" 2>/dev/null))
+}
+complete -o default -F _sentkit_complete sentkit
+""",
+    "zsh": """\
+#compdef sentkit
+_sentkit() {
+    local program="${${(Q)words[1]}/#\\~/$HOME}"
+    local -a found
+    found=("${(@f)$(_SENTKIT_COMPLETE=zsh "$program" "${(@Q)words[1,CURRENT]}" 2>/dev/null)}")
+    if [[ -n "${found[1]}" ]]; then
+        _describe sentkit found
+    else
+        _files
+    fi
+}
+(( $+functions[compdef] )) || { autoload -Uz compinit && compinit -i }
+compdef _sentkit sentkit
+""",
+    "fish": """\
+function __sentkit_complete
+    set -l words (commandline -opc)
+    set -l token (commandline -ct)
+    set -l found (env _SENTKIT_COMPLETE=fish $words[1] $words "$token" 2>/dev/null)
+    if test (count $found) -gt 0
+        printf '%s\\n' $found
+    else
+        __fish_complete_path "$token"
+    end
+end
+complete --command sentkit --no-files --arguments '(__sentkit_complete)'
+""",
+}
+
+Item = tuple[str, str]  # a word, and what it means
+
+
+def answer(shell: str, program: Any, words: Sequence[str]) -> str:
+    """The words for the end of the line, in the form that the script of the shell reads."""
+    words = joined(words) if shell == "bash" else words
+    *before, last = words[1:] or [""]
+    found = Line(program, before).offers(last)
+    if shell == "bash":  # it replaces only what follows a colon
+        start = last.rpartition(":")[0]
+        return "".join(f"{word[len(start) + 1 if start else 0 :]}\n" for word, _ in found)
+    if shell == "zsh":
+        escaped = [(word.replace(":", r"\:"), meaning) for word, meaning in found]
+        return "".join(f"{word}:{meaning}\n" if meaning else f"{word}\n" for word, meaning in escaped)
+    return "".join(f"{word}\t{meaning}\n" for word, meaning in found)
+
+
+def joined(words: Sequence[str]) -> list[str]:
+    """The words of bash, which also splits at colons: `pooler`, `:`, `cls` is one word."""
+    found: list[str] = []
+    for word in words:
+        if found and (word == ":" or found[-1].endswith(":")):
+            found[-1] += word
+        else:
+            found.append(word)
+    return found
+
+
+class Line:
+    """What a command line holds before the word that is completed."""
+
+    def __init__(self, program: Any, words: Sequence[str]) -> None:
+        self.command = self.program = program
+        self.option: Any = None  # it waits for its value
+        self.arguments: list[str] = []
+        self.ended = False  # by `--`: no flags follow
+        for word in words:
+            self._take(word)
+
+    def _take(self, word: str) -> None:
+        if self.option is not None:
+            if word != "=":  # bash splits there
+                self.option = None
+        elif self.ended:
+            self.arguments.append(word)
+        elif word == "--":
+            self.ended = True
+        elif word.startswith("-"):
+            found = self._named(word)
+            self.option = None if found is None or found.is_flag else found
+        elif word in self._commands:
+            self.command = self._commands[word]
+        elif (self.command, word) != (self.program, HELP[0]):
+            self.arguments.append(word)
+
+    @property
+    def _commands(self) -> dict[str, Any]:
+        return getattr(self.command, "commands", {})
+
+    def _named(self, name: str) -> Any:
+        return next((each for each in self.command.params if name in each.opts), None)
+
+    def offers(self, start: str) -> list[Item]:
+        """The words that may stand here and begin so."""
+        start = "" if start == "=" else start
+        return [item for item in self._items(start) if item[0].startswith(start)]
+
+    def _items(self, start: str) -> Iterator[Item]:
+        if self.option is not None:
+            yield from self._values(self.option)
+        elif start.startswith("-") and not self.ended:
+            name, equals, _ = start.partition("=")
+            option = self._named(name) if equals else None
+            if option is not None:
+                yield from ((f"{name}={value}", meaning) for value, meaning in self._values(option))
+            else:
+                yield from self._flags()
+        elif self._commands:
+            yield from ((name, first_line(command.help)) for name, command in self._commands.items())
+            yield from [HELP] if self.command is self.program else []
+        elif not self.arguments:
+            yield from self._values(
+                next((each for each in self.command.params if each.name == "method"), None)
+            )
+
+    def _flags(self) -> Iterator[Item]:
+        for each in self.command.params:
+            if each.opts[0].startswith("-"):
+                yield from ((name, first_line(each.help)) for name in each.opts)
+        yield from (("--help", "Show this message and exit."), ("-h", "Show this message and exit."))
+
+    def _values(self, parameter: Any) -> Iterator[Item]:
+        name = getattr(parameter, "name", None)
+        if choices := getattr(getattr(parameter, "type", None), "choices", ()):
+            yield from ((str(choice), "") for choice in choices)
+        elif name == "readout":
+            from sentkit.formats.readout import NAMED
+
+            yield from ((readout, "") for readout in NAMED)
+        elif name == "method":
+            from sentkit.training.catalogue import METHODS
+
+            yield from ((method, listing.summary) for method, listing in METHODS.items())
+        elif name == "preset":
+            method = self.arguments[0] if self.arguments else ""
+            yield from ((preset, "") for preset in PRESETS.get(method, ()))
+        elif name == "device":
+            yield from ((device, "") for device in DEVICES)
+
+
+def first_line(text: str | None) -> str:
+    return (text or "").strip().partition("\n")[0]
+
+
+def install(shell: str) -> list[Path]:
+    """Write the script where the shell finds it; the files that were written or extended."""
+    home = Path.home()
+    if shell == "fish":
+        settings = Path(os.environ.get("XDG_CONFIG_HOME") or home / ".config")
+        return [written(settings / "fish/completions/sentkit.fish", SCRIPTS[shell])]
+    data = Path(os.environ.get("XDG_DATA_HOME") or home / ".local/share")
+    script = written(data / f"sentkit/completion.{shell}", SCRIPTS[shell])
+    start = home / ".bashrc" if shell == "bash" else Path(os.environ.get("ZDOTDIR") or home) / ".zshrc"
+    line = f"source {shlex.quote(str(script))}"
+    before = start.read_text() if start.exists() else ""
+    if line not in before.splitlines():
+        with start.open("a") as file:
+            file.write(("" if before.endswith("\n") or not before else "\n") + line + "\n")
+    return [script, start]
+
+
+def written(path: Path, text: str) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+    return path

@@ -1,0 +1,245 @@
+"""Shell completion: what is offered, and that real shells take it."""
+
+import os
+import pty
+import select
+import shlex
+import shutil
+import subprocess
+import sys
+
+import pytest
+import typer
+
+from sentkit import completion
+from sentkit.cli import GROUPS, app, every_command, word
+from sentkit.formats.readout import NAMED
+from sentkit.training.catalogue import METHODS
+
+PROGRAM = typer.main.get_command(app)
+LIMIT = 60  # seconds until a shell that shows nothing is given up
+
+
+def offered(*words, shell="fish"):
+    """What is offered for the last word."""
+    lines = completion.answer(shell, PROGRAM, ["sentkit", *words]).splitlines()
+    return [line.split("\t")[0] for line in lines]
+
+
+def test_commands_are_offered():
+    first = {name.split()[0] for name in every_command()} | {word(group) for group in GROUPS}
+
+    assert set(offered("")) == first | {"help"}
+    assert offered("en") == ["encode"]
+    assert offered("whiten", "") == ["fit", "apply", "merge"]
+    assert offered("help", "enc") == ["encode"]
+
+
+@pytest.mark.parametrize("name", every_command())
+def test_every_flag_of_a_command_is_offered(name):
+    """In both spellings, as the parser has them."""
+    command = PROGRAM
+    for each in name.split():
+        command = command.commands[each]
+    flags = {flag for each in command.params for flag in each.opts if flag.startswith("-")}
+
+    assert set(offered(*name.split(), "-")) == flags | {"-h", "--help"}
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (("encode", "--on-truncate", ""), ["warn", "error"]),
+        (
+            (
+                "encode",
+                "--on-truncate=e",
+            ),
+            ["--on-truncate=error"],
+        ),
+        (("encode", "--readout", ""), list(NAMED)),
+        (("encode", "x.txt", "--readout", "mean-"), ["mean-last2", "mean-first-last", "mean-emb-last"]),
+        (("encode", "--device", "c"), ["cpu", "cuda"]),
+        (("search", "--metric", "m"), ["manhattan"]),
+        (("whiten", "fit", "--kind", "w"), ["whitening"]),
+        (("cluster", "--algorithm", "h"), ["hdbscan"]),
+        (("train", ""), list(METHODS)),
+        (("train", "-q", "sim"), ["simcse", "simcse-sup"]),
+        (("train", "simcse", "--preset", "bert-b"), ["bert-base"]),
+        (("encode", "--quiet", "--fo"), ["--force"]),
+        (("--show-completion", ""), list(completion.SHELLS)),
+    ],
+)
+def test_values_are_offered(words, expected):
+    assert offered(*words) == expected
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("encode", ""),
+        ("encode", "-o", ""),
+        ("encode", "-m", "n"),
+        ("encode", "--", "--re"),
+        ("train", "simcse", ""),
+        ("train", "simcse", "--preset", "none"),
+        ("nothing", "--re"),
+        ("encode", "--nothing", "x"),
+        ("encode", "--nothing=x"),
+        (),
+    ],
+)
+def test_nothing_else_is_offered(words):
+    """The shell then completes names of files."""
+    assert [each for each in offered(*words) if words] == []
+
+
+def test_bash_splits_words_at_colons_and_equals_signs():
+    """Its last word is what follows the mark, and only that is replaced."""
+    assert offered("encode", "--readout", "pooler", ":", "c", shell="bash") == ["cls"]
+    assert offered("encode", "--readout", "pooler", ":", shell="bash") == ["cls", "mean"]
+    assert offered("encode", "--readout", "=", "pro", shell="bash") == ["prompt"]
+    assert offered("encode", "--on-error", "=", shell="bash") == ["fail", "skip"]
+
+
+def test_presets_are_those_of_the_methods():
+    presets = {name: tuple(listing.load().presets) for name, listing in METHODS.items()}
+
+    assert {name: found for name, found in presets.items() if found} == completion.PRESETS
+
+
+def test_completion_imports_no_model_and_no_numpy():
+    for words in (["encode", "--readout", ""], ["train", ""], ["train", "simcse", "--preset", ""]):
+        code = (
+            "import sys; from sentkit import cli, completion; import typer\n"
+            f"completion.answer('bash', typer.main.get_command(cli.app), ['sentkit', *{words}])\n"
+            "print(*{'numpy', 'torch', 'rich', 'transformers', 'tokenizers'} & sys.modules.keys())"
+        )
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+
+        assert done.stdout == "\n"
+
+
+@pytest.fixture
+def home(tmp_path, monkeypatch):
+    """An empty home, and the program on PATH."""
+    (tmp_path / "bin").mkdir()
+    program = tmp_path / "bin/sentkit"
+    program.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -m sentkit "$@"\n')
+    program.chmod(0o755)
+    for name in ("XDG_DATA_HOME", "XDG_CONFIG_HOME", "ZDOTDIR"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:{os.environ['PATH']}")
+    return tmp_path
+
+
+def on_screen(command, keys, expected):
+    """Whether an interactive shell, ready for input, shows this after these keys."""
+    ours, theirs = pty.openpty()
+    environment = {**os.environ, "TERM": "dumb", "COLUMNS": "200", "LINES": "50"}
+    shell = subprocess.Popen(
+        command, stdin=theirs, stdout=theirs, stderr=theirs, start_new_session=True, env=environment
+    )
+    os.close(theirs)
+    shown = ""
+    try:
+        for awaited, then in (("READY>", keys), (expected, "")):
+            while awaited not in shown:
+                if not select.select([ours], [], [], LIMIT)[0]:
+                    pytest.fail(f"{awaited!r} is not shown: {shown!r}")
+                shown += os.read(ours, 4096).decode()
+            os.write(ours, then.encode())
+    finally:
+        shell.kill()
+        shell.wait()
+        os.close(ours)
+
+
+def needs(shell):
+    return pytest.mark.skipif(shutil.which(shell) is None, reason=f"there is no {shell} here")
+
+
+LINES = [
+    ("sentkit enc", "sentkit encode"),
+    ("sentkit encode --on-tr", "--on-truncate"),
+    ("sentkit encode --readout mean-e", "mean-emb-last"),
+    ("sentkit encode titl", "titles.txt"),
+]
+
+
+@needs("bash")
+@pytest.mark.parametrize(("line", "expected"), LINES)
+def test_bash_completes(home, line, expected):
+    (home / "titles.txt").touch()
+    install = subprocess.run(
+        ["sentkit", "--install-completion", "bash"], check=True, capture_output=True, text=True
+    )
+    rc = home / ".bashrc"
+    rc.write_text(f"cd {shlex.quote(str(home))}; PS1='READY> '\n{rc.read_text()}")
+    on_screen(["bash", "--noprofile", "-i"], line + "\t", expected)
+
+    assert str(rc) in install.stdout
+
+
+@needs("zsh")
+@pytest.mark.parametrize(("line", "expected"), LINES)
+def test_zsh_completes(home, line, expected):
+    (home / "titles.txt").touch()
+    subprocess.run(["sentkit", "--install-completion", "zsh"], check=True, capture_output=True)
+    rc = home / ".zshrc"
+    rc.write_text(
+        f"cd {shlex.quote(str(home))}; PS1='READY> '; unsetopt zle_bracketed_paste\n{rc.read_text()}"
+    )
+    on_screen(["zsh", "-i"], line + "\t", expected)
+
+
+@needs("fish")
+@pytest.mark.parametrize(("line", "expected"), LINES)
+def test_fish_completes(home, line, expected):
+    (home / "titles.txt").touch()
+    subprocess.run(["sentkit", "--install-completion", "fish"], check=True, capture_output=True)
+    done = subprocess.run(
+        ["fish", "-c", f"complete -C {shlex.quote(line)}"],
+        cwd=home,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+
+    assert done.stdout.partition("\t")[0].strip() in (expected, expected.rpartition(" ")[2])
+
+
+@needs("bash")
+def test_a_second_installation_changes_nothing(home):
+    (home / ".bashrc").write_text("alias x=y")  # no newline at its end
+    for _ in range(2):
+        subprocess.run(["sentkit", "--install-completion", "bash"], check=True, capture_output=True)
+    script = home / ".local/share/sentkit/completion.bash"
+
+    assert (home / ".bashrc").read_text() == f"alias x=y\nsource {script}\n"
+    assert script.read_text() == completion.SCRIPTS["bash"]
+
+
+@pytest.mark.parametrize("shell", completion.SHELLS)
+def test_the_script_is_shown(shell):
+    done = subprocess.run(
+        [sys.executable, "-m", "sentkit", "--show-completion", shell],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+
+    assert done.stdout == completion.SCRIPTS[shell]
+
+
+def test_an_unknown_shell_is_wrong_usage():
+    done = subprocess.run(
+        [sys.executable, "-m", "sentkit", "--show-completion", "csh"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert done.returncode == 2
+    assert "'--show-completion'" in done.stderr
