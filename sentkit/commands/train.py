@@ -105,6 +105,9 @@ def train(
     sentence-transformers read. With --dev the best step is kept. Several
     processes: torchrun --nproc-per-node N -m sentkit -- train ...
 
+    Positive pairs, such as questions and answers, are rows for simcse: the two
+    texts are its two views (--field text_a=question --field text_b=answer).
+
     Ctrl-C, SIGTERM, SIGHUP, SIGUSR1 and SIGUSR2 finish the step, save the state
     and end with 75; the same command with --resume continues, to the same bytes.
     A second Ctrl-C exits at once with 130 and reports the last saved step.

@@ -65,6 +65,7 @@ class Declaration:
     full_stop: str = "none"
     pooler: Dense | None = None  # of a readout through it: stock modules have it behind cls or mean
     pooler_note: Pooler = field(default_factory=Pooler)
+    lacks_pooler: bool = False  # the family has one, and the weights have none
 
     @property
     def inexpressible(self) -> str | None:
@@ -100,7 +101,7 @@ def write_folder(
 ) -> None:
     """Fill an empty folder with a checkpoint trained from this one: new float32 weights, its other files.
 
-    The README stays behind: it describes another model.
+    The base's README stays behind: it describes another model.
     """
     carry(
         checkpoint, folder, BESIDE_WEIGHTS, but=REWRITTEN | INDEXES | {ADAPTER_CONFIG}
@@ -160,7 +161,10 @@ def declare(
         },
     )
     lengths = {"max_seq_length": declaration.max_length, "do_lower_case": declaration.lowercase}
-    write_json(folder / "sentence_bert_config.json", lengths)
+    # Else transformers draws a pooler at random and reports it as missing. This is the argument's old name,
+    # which every version of sentence-transformers reads.
+    without = {"model_args": {"add_pooling_layer": False}} if declaration.lacks_pooler else {}
+    write_json(folder / "sentence_bert_config.json", lengths | without)
     if declaration.inexpressible is None:
         layers = declaration.readout.resolved(declaration.depth)
         averaged = layers != (declaration.depth,)

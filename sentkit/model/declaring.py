@@ -6,6 +6,7 @@ from sentkit.errors import UsageError
 from sentkit.formats.export import Declaration, Dense, LayerNorm, Normalise
 from sentkit.formats.modules import ACTIVATIONS
 from sentkit.model.adapter import Adapter
+from sentkit.model.architecture import WITH_POOLER
 from sentkit.model.bert import Bert
 from sentkit.model.encoder import Encoder
 from sentkit.transforms.steps import Linear, Norm, Step
@@ -30,7 +31,12 @@ def declaration_of(encoder: Encoder) -> Declaration:
         full_stop=tokenizer.template.full_stop if tokenizer.template else "none",
         pooler=pooler_of(encoder.body) if readout.pooled else None,
         pooler_note=encoder.checkpoint.declared.pooler,
+        lacks_pooler=isinstance(encoder.body, Bert) and lacks_pooler(encoder.body),
     )
+
+
+def lacks_pooler(body: Bert) -> bool:
+    return body.pooler is None and body.architecture.family in WITH_POOLER
 
 
 def pooler_of(body: Bert | Adapter) -> Dense | None:

@@ -26,7 +26,7 @@ class Listing:
 METHODS = {
     "mlm": Listing("hidden words are predicted from the rest", "mlm", "MaskedLanguageModel", "1810.04805"),
     "sg-bert": Listing("[CLS] learns from a frozen copy's layers", "sg_bert", "SelfGuided", "2106.07345"),
-    "simcse": Listing("a sentence and itself under two dropout masks", "simcse", "SimCSE", "2104.08821"),
+    "simcse": Listing("a sentence and itself, or positive pairs", "simcse", "SimCSE", "2104.08821"),
     "consert": Listing("two disturbed views of a sentence; labels", "consert", "ConSERT", "2105.11741"),
     "simcse-sup": Listing(
         "an anchor, its positive and its negative", "simcse_sup", "SupervisedSimCSE", "2104.08821"

@@ -10,13 +10,15 @@ from typing import Any
 from torch import Tensor
 
 from sentkit.errors import UsageError
+from sentkit.formats.card import card
 from sentkit.formats.export import Declaration, write_folder
 from sentkit.formats.modules import Pooler
 from sentkit.formats.readout import Readout, parse_readout
 from sentkit.formats.temporary import publish_folder
 from sentkit.model.adapter import Adapter
 from sentkit.model.architecture import WITH_POOLER
-from sentkit.model.declaring import dense_layer
+from sentkit.model.bert import Bert
+from sentkit.model.declaring import dense_layer, lacks_pooler
 from sentkit.model.writing import merged, write_weights
 from sentkit.training.method import Method
 from sentkit.training.origin import Base
@@ -46,15 +48,23 @@ def make(folder: Path, method: Method, base: Base, lineage: Mapping[str, Any], r
     """The whole checkpoint, in a new folder."""
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir()
-    heads = method.heads()
+    heads, declaration = method.heads(), declaration_of(method, base, parse_readout(readout))
     write_folder(
         folder,
         replace(base.checkpoint, config=base.checkpoint.config | method.own_config()),
-        declaration_of(method, base, parse_readout(readout)),
+        declaration,
         lineage,
         write_weights=partial(write_weights, tensors=tensors_of(method, base)),
         write_heads=partial(write_weights, tensors=heads) if heads else None,
     )
+    text = card(
+        lineage,
+        readout,
+        width=declaration.width,
+        max_length=declaration.max_length,
+        stock=declaration.inexpressible is None,
+    )
+    (folder / "README.md").write_text(text, encoding="utf-8")
 
 
 def tensors_of(method: Method, base: Base) -> dict[str, Tensor]:
@@ -87,6 +97,7 @@ def declaration_of(method: Method, base: Base, readout: Readout) -> Declaration:
         full_stop=through.full_stop if through else "none",
         pooler=dense_layer(pooler, note.activation) if readout.pooled and pooler is not None else None,
         pooler_note=note,
+        lacks_pooler=isinstance(method.body, Bert) and pooler is None and lacks_pooler(method.body),
     )
 
 

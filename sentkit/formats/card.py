@@ -1,0 +1,64 @@
+"""The README.md of a trained checkpoint: what it is, how it was made, and how to load it."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+NOT_SETTINGS = ("method", "seed", "base", "data", "dev", "entries")  # of the record of a run
+TAGS = ("sentence-transformers", "sentence-similarity", "feature-extraction", "sentkit")
+
+
+def base_name(name: str) -> str:
+    """A hub name as it is, of a path the last part: the rest belongs to the machine."""
+    path = Path(name)
+    return path.resolve().name if path.exists() or path.is_absolute() or len(path.parts) > 2 else name
+
+
+def card(lineage: Mapping[str, Any], readout: str, *, width: int, max_length: int, stock: bool) -> str:
+    """In the form of the hub's cards; the same text for the same run. `stock`: modules.json is there."""
+    parents, run = lineage.get("parents", []), lineage.get("run", {})
+    base = base_name(parents[0]) if parents else None
+    method = lineage.get("method", "sentkit")
+    lines = front_matter(base, stock=stock)
+    lines += [f"# {method}, trained from {base or 'random weights'}", ""]
+    lines += [f"A sentence encoder: a text becomes a vector of {width} numbers, read by `{readout}`,", ""]
+    lines[-2] += f" of at most {max_length} tokens. Made by `sentkit train {method}`."
+    lines += ["## Training", "", "| | |", "| --- | --- |"]
+    lines += [f"| {name} | {value} |" for name, value in facts(lineage, base).items()]
+    settings = {name: value for name, value in run.items() if name not in NOT_SETTINGS}
+    lines += ["", "Settings: " + ", ".join(f"`{name}={said(value)}`" for name, value in settings.items()), ""]
+    lines += ["## Use", "", "```sh", "sentkit encode texts.txt -m FOLDER -o vectors.safetensors", "```", ""]
+    if stock:
+        lines += ["```python", "from sentence_transformers import SentenceTransformer", ""]
+        lines += ['model = SentenceTransformer("FOLDER")', 'vectors = model.encode(["a text"])', "```", ""]
+    else:
+        lines += ["The modules of sentence-transformers cannot express this readout: use sentkit.", ""]
+    return "\n".join(lines)
+
+
+def front_matter(base: str | None, *, stock: bool) -> list[str]:
+    """YAML; JSON strings are such too."""
+    lines = ["---", f"library_name: {'sentence-transformers' if stock else 'transformers'}"]
+    lines += ["pipeline_tag: sentence-similarity", "tags:"]
+    lines += [f"- {tag}" for tag in (TAGS if stock else TAGS[1:])]
+    lines += [] if base is None else [f"base_model: {json.dumps(base)}"]
+    return [*lines, "---", ""]
+
+
+def facts(lineage: Mapping[str, Any], base: str | None) -> dict[str, str]:
+    run = lineage.get("run", {})
+    found = {"method": lineage.get("method"), "base": base, "rows": lineage.get("rows")}
+    found |= {"seed": run.get("seed"), "steps": lineage.get("step")}
+    before, after = lineage.get("dev_before"), lineage.get("dev")
+    if after is not None:
+        of_base = "" if before is None else f" (base: {before:.2f})"
+        found["dev, Spearman x 100"] = f"{after:.2f}{of_base}"
+    return {name: str(value) for name, value in found.items() if value is not None}
+
+
+def said(value: Any) -> str:
+    """As `--set` takes it."""
+    if isinstance(value, bool):
+        return "on" if value else "off"
+    return "none" if value is None else f"{value:g}" if isinstance(value, float) else str(value)

@@ -1,0 +1,103 @@
+"""A trained folder describes itself, and other programs load it without complaint."""
+
+import json
+import shutil
+import subprocess
+import sys
+
+import pytest
+
+PAIRS = [("a man plays", "someone makes music", 3.0), ("rain", "the sea", 1.0), ("a cat", "a dog runs", 2.0)]
+LOAD = """
+import sys
+from sentence_transformers import SentenceTransformer
+print(SentenceTransformer(sys.argv[1], device="cpu").encode(["a cat", "rain"]).tolist())
+"""
+
+
+@pytest.fixture
+def trained(sentkit, tiny, tmp_path, jsonl):
+    """`sentkit train METHOD` on three pairs, from a base without a pooler."""
+    rows = [dict(zip(("text_a", "text_b", "score"), pair, strict=True)) for pair in PAIRS]
+    (tmp_path / "texts.txt").write_text("".join(f"{row['text_a']}\n" for row in rows))
+    (tmp_path / "rows.jsonl").write_bytes(jsonl(*rows))
+    base = tmp_path / "my-base"
+    base.mkdir()
+    for name in ("config.json", "tokenizer.json", "tokenizer_config.json", "vocab.txt"):
+        shutil.copy(tiny / name, base / name)
+    from safetensors.numpy import load_file, save_file
+
+    tensors = load_file(tiny / "model.safetensors")
+    kept = {name: value for name, value in tensors.items() if not name.startswith("pooler.")}
+    save_file(kept, base / "model.safetensors", {"format": "pt"})
+
+    def run(method, *flags, output="out"):
+        common = ("--batch", 3, "--threads", 1, "--dev", "rows.jsonl")
+        done = sentkit(
+            "train",
+            method,
+            "texts.txt" if method == "mlm" else "rows.jsonl",
+            "-m",
+            base,
+            "-o",
+            output,
+            *common,
+            *flags,
+        )
+        assert done.code == 0, done.err
+        return tmp_path / output
+
+    return run
+
+
+REGRESSION = ("--set", "objective=regression", "--set", "warmup=0")
+
+
+def test_sentence_transformers_loads_it_without_a_missing_pooler(trained, sentkit):
+    """No weight is drawn at random, whether the folder is trained or exported; the vectors are ours."""
+    folder = trained("sbert", *REGRESSION)
+    sentkit("export", "-m", folder, "-o", "exported")
+    for name in (folder, folder.parent / "exported"):
+        done = subprocess.run(
+            [sys.executable, "-c", LOAD, str(name)], capture_output=True, text=True, check=True
+        )
+        theirs = json.loads(done.stdout.splitlines()[-1])
+        ours = sentkit("encode", "-m", name, "-q", "--precision", "fp32", stdin="a cat\nrain\n").vectors()
+
+        assert "MISSING" not in done.stdout + done.stderr
+        assert abs(ours - theirs).max() < 1e-5
+
+
+def test_a_pooler_that_was_trained_is_not_left_out(trained):
+    """SimCSE keeps its head as one."""
+    folder = trained("simcse")
+
+    assert "model_args" not in json.loads((folder / "sentence_bert_config.json").read_text())
+
+
+def test_the_card_says_what_it_is(trained):
+    """Base, method, settings, rows, scores, readout; no path; the same bytes each time."""
+    folder = trained("sbert", *REGRESSION)
+    again = trained("sbert", *REGRESSION, output="again")
+    text, made = (folder / "README.md").read_text(), json.loads((folder / "sentkit.json").read_text())
+    front, _, body = text.removeprefix("---\n").partition("\n---\n")
+    lines = front.splitlines()
+
+    assert {"library_name: sentence-transformers", 'base_model: "my-base"'} <= set(lines)
+    assert {"pipeline_tag: sentence-similarity", "- sentence-transformers", "- sentkit"} <= set(lines)
+    assert "# sbert, trained from my-base" in body
+    assert "16 numbers, read by `mean`" in body
+    for fact in ("| rows | 3 |", "| seed | 0 |", f"| steps | {made['step']} |", "`objective=regression`"):
+        assert fact in body
+    assert f"| dev, Spearman x 100 | {made['dev']:.2f} (base: {made['dev_before']:.2f}) |" in body
+    assert str(folder.parent) not in text
+    assert (again / "README.md").read_text() == text
+
+
+def test_a_readout_that_others_cannot_express_is_said(trained):
+    text = (
+        trained("mlm", "--set", "head=fresh", "--set", "warmup=0", "--set", "readout=prompt") / "README.md"
+    ).read_text()
+
+    assert "library_name: transformers" in text
+    assert "SentenceTransformer(" not in text
