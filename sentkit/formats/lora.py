@@ -13,7 +13,7 @@ from sentkit.formats.jsonfiles import is_there, read_object
 
 CONFIG = "adapter_config.json"
 WEIGHTS = ("adapter_model.safetensors", "adapter_model.bin")
-# Options that change what is added, with the values that do not.
+# Options that change the sum, with the values that leave it as it is.
 IDLE: dict[str, tuple[Any, ...]] = {
     "bias": ("none", None),
     "init_lora_weights": (True, False, "gaussian", None),  # others change the base weights too

@@ -25,7 +25,7 @@ MODULES_A_TENSOR = 16
 
 
 def check_numbers(config: Mapping[str, Any], source: str) -> None:
-    """Refuse a config whose sizes no checkpoint has."""
+    """Refuse a config with sizes that no checkpoint has."""
     for key, number in whole_numbers(config):
         most = next((most for pattern, most in BOUNDS if pattern.search(key)), LARGEST)
         if abs(number) > most and not NOT_SIZES.search(key):

@@ -16,7 +16,7 @@ HALF = re.compile(r"base_model\.model\.(.+)\.lora_([AB])(?:\.default)?\.weight")
 
 
 def read_weights(folder: Path, name: str) -> dict[str, Tensor]:
-    """All tensors of a checkpoint of a packed family, with the adapter that lies beside them."""
+    """All tensors of a checkpoint of a packed family, with its adapter added."""
     tensors = read_tensors(weight_files(folder, name))
     for module, change in changes(folder):
         found = next((each for each in names_of(module) if f"{each}.weight" in tensors), None)
@@ -36,9 +36,10 @@ def add_adapter(model: nn.Module, folder: Path) -> None:
         weight = getattr(found, "weight", None)
         if not isinstance(weight, Tensor) or isinstance(found, nn.Embedding):
             raise DataError(
-                f'the adapter changes "{module:.80}", which is no linear layer', source=str(folder)
+                f'the adapter changes "{module:.80}", and only linear layers can be changed',
+                source=str(folder),
             )
-        # A Conv1D of transformers is a linear layer whose weight is stored the other way round.
+        # A Conv1D of transformers is a linear layer that stores its weight transposed.
         turned = change if isinstance(found, nn.Linear) else change.T
         check_shape(module, weight, turned, folder)
         with torch.no_grad():
@@ -53,7 +54,7 @@ def names_of(module: str) -> Iterator[str]:
 
 
 def changes(folder: Path) -> Iterator[tuple[str, Tensor]]:
-    """Each module that the adapter changes, and what is added to its weight."""
+    """Each module that the adapter changes, and the change of its weight."""
     if not is_adapter(folder):
         return
     config = read_lora_config(folder)
