@@ -498,7 +498,7 @@ def test_a_log_is_never_written_over_by_accident(train, texts, tmp_path):
     foreign, resumed = train("--log", "notes", output="b"), train("--log", "notes", "--resume", output="b")
     forced = train("--log", "notes", "-f", output="b")
 
-    assert (own.code, own.told[0]) == (73, f"sentkit train: {texts}: exists already")
+    assert (own.code, own.told[0]) == (2, f"sentkit train: --log {texts}: would overwrite the input {texts}")
     assert texts.read_bytes() == rows
     assert (other.code, foreign.code, resumed.code, forced.code) == (0, 73, 73, 0)
     another = train("--log", "notes", "--resume", "--seed", 1, output="c")
@@ -529,13 +529,18 @@ def test_several_seeds_do_not_go_into_a_checkpoint(train, tmp_path):
 def test_what_is_not_ours_is_refused_before_any_work(train, tmp_path):
     (tmp_path / "mine").mkdir()
     (tmp_path / "file").write_text("mine")
-    for name in ("mine", "file", "."):
+    for name in ("mine", "file"):
         done = train("-f", "--log", "run.jsonl", output=name)
 
         assert (done.code, done.told[0]) == (
             73,
             f"sentkit train: {name}: exists already, and is not one of ours",
         )
+    here = train("-f", "--log", "run.jsonl", output=".")
+    assert (here.code, here.told[0].partition(" input ")[0]) == (
+        2,
+        "sentkit train: -o .: would overwrite the",
+    )
     assert not (tmp_path / "run.jsonl").exists()
 
 
