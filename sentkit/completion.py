@@ -115,7 +115,7 @@ complete --command sentkit --no-files --arguments '(__sentkit_complete)'
 """,
 }
 
-Item = tuple[str, str]  # a word, and what it means
+Item = tuple[str, str]  # a word and its meaning
 
 
 def answer(shell: str, program: Any, words: Sequence[str]) -> str:
@@ -123,7 +123,7 @@ def answer(shell: str, program: Any, words: Sequence[str]) -> str:
     words = joined(words) if shell == "bash" else words
     *before, last = words[1:] or [""]
     found = Line(program, before).offers(last)
-    if shell == "bash":  # it replaces only what follows a colon
+    if shell == "bash":  # it replaces only the part after a colon
         start = last.rpartition(":")[0]
         return "".join(f"{word[len(start) + 1 if start else 0 :]}\n" for word, _ in found)
     if shell == "zsh":
@@ -144,7 +144,7 @@ def joined(words: Sequence[str]) -> list[str]:
 
 
 class Line:
-    """What a command line holds before the word that is completed."""
+    """A command line up to the word that is completed."""
 
     def __init__(self, program: Any, words: Sequence[str]) -> None:
         self.command = self.program = program

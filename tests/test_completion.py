@@ -1,4 +1,4 @@
-"""Shell completion: what is offered, and that real shells take it."""
+"""Shell completion: the offered words, and three real shells that use them."""
 
 import os
 import pty
@@ -17,11 +17,11 @@ from sentkit.formats.readout import NAMED
 from sentkit.training.catalogue import METHODS
 
 PROGRAM = typer.main.get_command(app)
-LIMIT = 60  # seconds until a shell that shows nothing is given up
+LIMIT = 60  # seconds until a test of a silent shell fails
 
 
 def offered(*words, shell="fish"):
-    """What is offered for the last word."""
+    """The words that are offered for the last one."""
     lines = completion.answer(shell, PROGRAM, ["sentkit", *words]).splitlines()
     return [line.split("\t")[0] for line in lines]
 
@@ -95,7 +95,7 @@ def test_nothing_else_is_offered(words):
 
 
 def test_bash_splits_words_at_colons_and_equals_signs():
-    """Its last word is what follows the mark, and only that is replaced."""
+    """Its last word is the part after the mark, and only this part is replaced."""
     assert offered("encode", "--readout", "pooler", ":", "c", shell="bash") == ["cls"]
     assert offered("encode", "--readout", "pooler", ":", shell="bash") == ["cls", "mean"]
     assert offered("encode", "--readout", "=", "pro", shell="bash") == ["prompt"]

@@ -65,7 +65,7 @@ def test_help_names_the_installed_page(command, installed):
     assert page_in_help(command, site) == ["man", str(pages / f"{name}.1")]
 
 
-@pytest.mark.skipif(shutil.which("man") is None, reason="there is no man here")
+@pytest.mark.skipif(shutil.which("man") is None, reason="man is not installed")
 def test_man_shows_the_named_page(installed):
     done = subprocess.run(page_in_help("encode", installed[0]), capture_output=True, text=True, check=True)
 

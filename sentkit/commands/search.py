@@ -58,7 +58,7 @@ def search(
             "-m",
             "--model",
             metavar="MODEL",
-            help="For TEXT: as for encode. [default: what the corpus records, else nano]",
+            help="For TEXT: as for encode. [default: as the corpus records, else nano]",
         ),
     ] = None,
     reading: options.ReadingFlags,
@@ -156,7 +156,7 @@ def check_form(corpus: str, queries: list[str], output: str, asked: "Asked", *, 
 def check_text_flags(
     texts: list[str] | None, queries: str | None, row_flags: options.StreamFlags, *of_texts: object
 ) -> None:
-    """With TEXT there is no file of queries; without it no model runs."""
+    """Either TEXT and a model, or a file of queries."""
     if texts and queries is not None:
         raise UsageError("TEXT and --queries are both queries: choose one")
     of_files = {"from": row_flags.from_, "on-error": row_flags.on_error, "rejects": row_flags.rejects}

@@ -34,7 +34,7 @@ class Queries(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """Which rows of the corpus are hits, and what is shown of them."""
+    """Which rows of the corpus are hits, and the fields that a hit shows."""
 
     metric: str = "cosine"
     top: int | None = None  # None: all that reach the threshold

@@ -25,7 +25,7 @@ DIM, UNIT = re.compile(r"/(\d+)"), "/n"  # steps in a record, before their hash
 
 @dataclass(frozen=True, slots=True)
 class Recorded:
-    """What a vector file records about the model of its vectors; empty if it records nothing."""
+    """The record of a vector file about the model of its vectors; it may be empty."""
 
     path: str
     spec: Mapping[str, Any]
@@ -76,7 +76,7 @@ def find_query_encoder(
 ) -> Model:
     """The model of the queries: the stated one, read as it declares; else the recorded one, read as recorded.
 
-    A recorded model is not fetched: a file must not decide what is downloaded.
+    A recorded model is not fetched: a file must not cause a download.
     """
     if model is not None or recorded.model is None:
         return find_encoder(model or BUNDLED, wishes, device=device, precision=precision)

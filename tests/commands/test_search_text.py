@@ -87,7 +87,7 @@ def test_a_recorded_static_model_is_used(sentkit, encode, piped, model2vec):
 
 
 def test_a_flag_changes_one_recorded_value(sentkit, encode, piped, tiny):
-    """The prompt is no part of the space, so it may differ; a query often needs another one."""
+    """The space does not include the prompt, so it may differ; a query often needs another one."""
     encode(tiny, "--readout", "cls", "--prompt", "passage: ")
     flags = ("--readout", "cls", "--prompt", "query: ")
     done = sentkit("search", "a cat", "--corpus", "c.safetensors", "--prompt", "query: ")
@@ -199,7 +199,7 @@ def test_a_recorded_model_that_is_gone_is_66(sentkit, encode, copy_of, tiny):
 
 
 def test_a_recorded_hub_model_is_not_fetched(program, encode, tiny, tmp_path):
-    """What a file names is looked up in the cache alone; nothing listens at this address."""
+    """The name is looked up only in the cache; nothing listens at this address."""
     encode(tiny)
     raw = (tmp_path / "c.safetensors").read_bytes()
     name = Store("c.safetensors").spec["model"].encode()

@@ -1,4 +1,4 @@
-"""`--threads`: every pool of threads has this size, whatever the environment says."""
+"""`--threads`: every pool of threads has this size, even if the environment asks for another."""
 
 import os
 import subprocess
@@ -72,7 +72,7 @@ def test_one_thread_is_one_everywhere(threads, command):
     assert threads(*command, "--threads", "1", OMP_NUM_THREADS="8")[0] == 1
 
 
-def test_the_tokenizer_starts_no_threads_of_its_own(threads):
+def test_the_tokenizer_starts_no_further_threads(threads):
     """One that computes, one that reads ahead, and what Python itself starts."""
     assert threads("encode", "--threads", "1")[1] <= 3
 
