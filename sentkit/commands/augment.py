@@ -102,7 +102,7 @@ def augment(
     from sentkit.augment.catalogue import check_flags, parse_operations
     from sentkit.formats.outputs import open_output
     from sentkit.formats.sinks import check_rows_output
-    from sentkit.formats.store import read_rows
+    from sentkit.formats.store import common_fields, read_rows
     from sentkit.formats.variants import VariantRows
 
     console = Console("augment", quiet)
@@ -118,7 +118,7 @@ def augment(
         reads={"--synonyms": synonyms, "--paraphrases": paraphrases},
     ) as inputs:
         refuse_two_of_standard_input(inputs, [*(synonyms or []), paraphrases or ""])
-        rows = VariantRows(inputs.fields.get("text", "text"), replace=replace)
+        rows = VariantRows(common_fields(inputs).get("text", "text"), replace=replace)
         chain = make_chain(wanted, mark, synonyms, seed)
         texts = other_texts(wanted[0], paraphrases, key or "text", inputs)
 

@@ -36,7 +36,8 @@ def build_entries(
         ),
     ] = None,
     on_truncate: Annotated[
-        Literal["warn", "error"], typer.Option(help="A definition that is cut is counted, or is a bad row.")
+        Literal["warn", "error"],
+        typer.Option(help="A definition that is too long is cut, or refused."),
     ] = "warn",
     precision: Annotated[
         Literal["auto", "fp32", "bf16"], typer.Option(help="auto: bf16 where the hardware is made for it.")
@@ -74,7 +75,7 @@ def build_entries(
     options.limit_threads(threads)
     from sentkit.formats.checkpoints import read_checkpoint
     from sentkit.formats.kinds import EntryParser
-    from sentkit.formats.store import read_rows
+    from sentkit.formats.store import common_fields, read_rows
     from sentkit.model.stream import Tally, encode_windows, prepare
     from sentkit.model.transformer import open_encoder
     from sentkit.model.words import OneToken
@@ -90,7 +91,7 @@ def build_entries(
         console, known=EntryParser.FIELDS, output=output, force=force, reads={"-m": options.model_path(model)}
     ) as inputs:
         reports.share = inputs.meter.share
-        parser = EntryParser(inputs.fields)
+        parser = EntryParser(common_fields(inputs))
         rows, words = read_rows(inputs, parser), OneToken(reading.tokenizer, parser.entry)
         windows = prepare(
             words.among(rows) if words_only else rows,

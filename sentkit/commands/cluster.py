@@ -151,7 +151,9 @@ def cluster(
         elif form == "counts":
             report(reports.count_records(work), tables.COUNTS)
         else:
-            telling = telling_of(inputs, keywords, nearest)
+            telling = telling_of(
+                inputs, keywords, nearest, described=form == "describe" or centroids is not None
+            )
             descriptions = label(
                 work, form, telling, output, centroids, keep=keep_vectors, replace=replace, force=force
             )
@@ -185,14 +187,17 @@ def label(
     if not len(done.points):
         work.tell("no rows")
     if form != "describe":
-        write_rows(done.points, members_of(done.found.labels, done.stability), output, force=force)
+        members = members_of(done.found.labels, done.stability)
+        write_rows(done.points, members, output, work.inputs, force=force)
     return descriptions
 
 
-def telling_of(inputs: "Inputs", keywords: int | None, nearest: int | None) -> "Telling":
+def telling_of(inputs: "Inputs", keywords: int | None, nearest: int | None, *, described: bool) -> "Telling":
+    from sentkit.formats.store import common_fields
     from sentkit.labels.clusters.description import Telling
 
-    names = tuple(inputs.fields.get(name, name) for name in ("text", "entry"))
+    fields = common_fields(inputs) if described else {}
+    names = tuple(fields.get(name, name) for name in ("text", "entry"))
     given = {"words": keywords, "nearest": nearest}
     return Telling(names, **{name: count for name, count in given.items() if count is not None})
 

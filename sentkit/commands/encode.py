@@ -21,7 +21,7 @@ def encode(
     model: options.Model = "nano",
     reading: options.ReadingFlags,
     on_truncate: Annotated[
-        Literal["warn", "error"], typer.Option(help="A text that is cut is counted, or is a bad row.")
+        Literal["warn", "error"], typer.Option(help="A text that is too long is cut and counted, or refused.")
     ] = "warn",
     machine: options.MachineFlags,
     batch_tokens: Annotated[
@@ -87,7 +87,7 @@ def encode(
     options.limit_threads(machine.threads)
     from sentkit.formats.kinds import FIELDS, TextParser
     from sentkit.formats.sinks import open_sinks, output_paths
-    from sentkit.formats.store import read_rows
+    from sentkit.formats.store import common_fields, read_rows, recorded_fields
     from sentkit.model import find_encoder
     from sentkit.model.stream import Tally, encode_windows
 
@@ -105,7 +105,8 @@ def encode(
         writes={"-o": paths},
     ) as inputs:
         reports.share = inputs.meter.share
-        texts, refuse = TextParser(inputs.fields), on_truncate == "error"
+        fields, refuse = common_fields(inputs), on_truncate == "error"
+        texts = TextParser(fields)
         windows = found.windows(read_rows(inputs, texts), inputs.rejects, refuse_cut=refuse)
         if dry_run:
             print_plan(windows, tally, batch_tokens or found.budget)
@@ -114,9 +115,10 @@ def encode(
         describe(encoder, console)
         done = encode_windows(windows, encoder, batch_tokens or encoder.budget)
         first = next(done, [])  # the first row decides what the vectors are called
+        named = recorded_fields({name: fields[name] for name in texts.texts if name in fields})
         with open_sinks(
             paths,
-            encoder.specs,
+            [spec.noting(fields=named) for spec in encoder.specs] if named else encoder.specs,
             texts.vectors,
             width=encoder.width,
             encoding=vectors,

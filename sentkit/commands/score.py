@@ -176,6 +176,7 @@ def score_rows(
     as_table: bool,
 ) -> None:
     """Pairs or sentences, as the first row says."""
+    from sentkit.formats.store import common_fields
     from sentkit.formats.vectors import VectorReader
 
     reader = VectorReader(inputs)
@@ -196,7 +197,7 @@ def score_rows(
     elif whole:
         write_matrix(rows, out, closest.metric, replace=replace)
     else:
-        pairs = closest.find(rows, inputs.fields.get("text", "text"))
+        pairs = closest.find(rows, common_fields(inputs).get("text", "text"))
         with slow(console, "reading the vectors and comparing all pairs"):
             best = list(islice(pairs, 1))  # of a lazy iterator: the work is done for the first pair
         show_closest(chain(best, pairs), out, closest.metric, as_table=as_table)

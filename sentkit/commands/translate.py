@@ -59,7 +59,7 @@ def translate(
         typer.Option(min=1, metavar="N", help="Tokens written. [default: as declared, or as many as read]"),
     ] = None,
     on_truncate: Annotated[
-        Literal["warn", "error"], typer.Option(help="A text that is cut is counted, or is a bad row.")
+        Literal["warn", "error"], typer.Option(help="A text that is too long is cut and counted, or refused.")
     ] = "warn",
     precision: Annotated[
         Literal["auto", "fp32", "bf16"], typer.Option(help="auto: bf16 on a GPU made for it.")
@@ -100,7 +100,7 @@ def translate(
     options.limit_threads(threads)
     from sentkit.formats.checkpoints import read_checkpoint
     from sentkit.formats.outputs import open_output
-    from sentkit.formats.store import read_rows
+    from sentkit.formats.store import common_fields, read_rows
     from sentkit.formats.texts import OneText
     from sentkit.model.manner import Manner
     from sentkit.model.plan import default_budget
@@ -115,7 +115,7 @@ def translate(
     with row_flags.open(
         console, known=OneText.FIELDS, output=output, force=force, reads={"-m": options.model_path(model)}
     ) as inputs:
-        texts = OneText(inputs.fields, keep, replace=replace)
+        texts = OneText(common_fields(inputs), keep, replace=replace)
         console.note(f"loading {checkpoint.name}")
         manner = Manner(beams, sampling, max_length, max_new_tokens, source_lang, target_lang, prefix)
         translator = Translator(checkpoint, manner, device=device, precision=precision)

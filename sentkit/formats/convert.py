@@ -1,5 +1,6 @@
 """Rows joined and turned from one form into the other, checked as one stream."""
 
+from collections.abc import Mapping
 from itertools import chain, islice
 from typing import Any
 
@@ -50,9 +51,15 @@ def convert(inputs: Inputs, output: str, *, head: int | None, encoding: str | No
     if first and not first[0].names:
         raise first[0].row.error("this row has no vector, and a vector file is for vectors")
     spec = {**common_spec(inputs), **({"_emb": reader.emb} if reader.emb else {})}
-    names = reader.names or ("embedding",)
+    spec, names = with_fields(spec, inputs), reader.names or ("embedding",)
     with open_sink(
-        output, spec, names, width=reader.width, encoding="list", force=force, replace=True
+        output,
+        with_fields(spec, inputs),
+        names,
+        width=reader.width,
+        encoding="list",
+        force=force,
+        replace=True,
     ) as sink:
         for count, row in enumerate(chain(first, rows), start=1):  # noqa: B007
             sink.write(row.row.without(row.names), row.vectors)  # under names of its own, too
@@ -82,4 +89,12 @@ def common_spec(inputs: Inputs) -> dict[str, Any]:
     if not all(store.is_store(path) for path in inputs.paths):
         return {}
     first, *others = (store.Store(path).spec for path in inputs.paths)
-    return {name: value for name, value in first.items() if all(other.get(name) == value for other in others)}
+    common = {n: value for n, value in first.items() if all(other.get(n) == value for other in others)}
+    common.pop("fields", None)
+    return common
+
+
+def with_fields(spec: Mapping[str, Any], inputs: Inputs) -> dict[str, Any]:
+    """The spec of a vector file of these rows, with the names of their fields; these must agree."""
+    fields = store.recorded_fields(store.common_fields(inputs))
+    return {**spec, "fields": fields} if fields else dict(spec)

@@ -52,6 +52,10 @@ class Spec:
         """All that is known, as a vector file keeps it."""
         return {"_emb": self.emb, **self.record}
 
+    def noting(self, **more: Any) -> "Spec":
+        """The same space with more on record."""
+        return Spec(self.label, self.space, {**self.record, **more})
+
     def after(self, suffix: str, step: str) -> "Spec":
         """The spec of the vectors once a step, which adds this to the label and has this hash, is applied."""
         done = [*self.record.get("steps", ()), f"{suffix}:{step}"]

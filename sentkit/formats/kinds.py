@@ -48,6 +48,11 @@ class TextParser:
         """What the vectors of this stream are called; of a sentence where no row has come."""
         return (self.kind or SENTENCE).vectors
 
+    @property
+    def texts(self) -> tuple[str, ...]:
+        """Our names of the texts; none where no row has come."""
+        return self.kind.texts if self.kind else ()
+
     def __call__(self, row: Row) -> tuple[Row, tuple[str, ...]]:
         if self.kind is None:
             self.kind = self._kind_of(row)

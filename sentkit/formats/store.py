@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from sentkit.errors import DataError
 from sentkit.formats.files import open_file
 from sentkit.formats.fingerprint import emb_problem
-from sentkit.formats.kinds import KINDS
+from sentkit.formats.kinds import FIELDS, KINDS
 from sentkit.formats.lines import BadLine, json_object
 from sentkit.formats.outputs import open_output
 from sentkit.formats.rows import Inputs, Row
@@ -54,11 +54,20 @@ class Store:
         if names not in [list(kind.vectors) for kind in KINDS] or len(names) != math.prod(shape[1:-1]):
             raise DataError("not a vector file: the names of its vectors do not fit", source=path)
         self.names: tuple[str, ...] = tuple(names)
+        self.fields = self._fields()
 
     @property
     def emb(self) -> str | None:
         emb: str | None = self.spec.get("_emb")
         return emb
+
+    def _fields(self) -> dict[str, str]:
+        fields = self.spec.get("fields", {})
+        if not isinstance(fields, dict) or not all(
+            ours in NAMED and isinstance(theirs, str) and theirs for ours, theirs in fields.items()
+        ):
+            raise DataError("not a vector file: its field mapping is not one", source=self.path)
+        return fields
 
     def _spec(self) -> Mapping[str, Any]:
         try:
@@ -130,6 +139,35 @@ def read_rows(inputs: Inputs, parse: Callable[[Row], T]) -> Iterator[T]:
             yield from inputs.meter.count(inputs.rejects.sift(rows, parse, lambda row: row.line))
         else:
             yield from inputs.read_file(path, parse)
+
+
+NAMED = (*FIELDS, "entry", "definition")  # fields whose names in the rows a vector file records
+
+
+def recorded_fields(fields: Mapping[str, str]) -> dict[str, str]:
+    """What a vector file records of a mapping. Its vectors have our names, and are not in the rows."""
+    return {ours: theirs for ours, theirs in sorted(fields.items()) if ours in NAMED and theirs != ours}
+
+
+def fields_of(inputs: Inputs, path: str) -> dict[str, str]:
+    """Our name -> theirs in the rows of one file: --field, else what a vector file records."""
+    recorded = Store(path).fields if is_store(path) else {}
+    return {**recorded, **inputs.fields}
+
+
+def common_fields(inputs: Inputs) -> dict[str, str]:
+    """The same for all files of a command; a DataError where they differ."""
+    first, *others = ((path, fields_of(inputs, path)) for path in inputs.paths)
+    for path, fields in others:
+        if recorded_fields(fields) != recorded_fields(first[1]):
+            ours = next(name for name in NAMED if fields.get(name, name) != first[1].get(name, name))
+            one, other = fields.get(ours, ours), first[1].get(ours, ours)
+            raise DataError(
+                f'its field for "{ours}" is "{one}", that of {first[0]} is "{other}"',
+                source=path,
+                advice=f"--field {ours}={other} reads both alike",
+            )
+    return first[1]
 
 
 class StoreWriter:

@@ -12,7 +12,7 @@ from sentkit.errors import DataError
 from sentkit.formats.fingerprint import lands_in, shown, space_of
 from sentkit.formats.kinds import wrong_member
 from sentkit.formats.rows import Inputs, Row
-from sentkit.formats.store import Store, is_store
+from sentkit.formats.store import Store, fields_of, is_store
 from sentkit.formats.vectors import VectorReader, VectorRow
 
 NAMING = ("text", "entry")  # what a row is called by: the first that it has
@@ -60,11 +60,12 @@ class Corpus:
 def read_corpus(inputs: Inputs, show: Sequence[str], answers: Answers | None = None) -> Corpus:
     """Its vectors, as pages of their file or once in memory, and what is shown. All its rows must be good."""
     reader, path = VectorReader(inputs), inputs.paths[0]
+    fields = fields_of(inputs, path)
     vectors, members, unseen = bytearray(), [], set(show)
     for row in reader.read(expect_one):
         if not is_store(path):
             vectors += row.vectors.tobytes()
-        kept = shown_members(row, show, inputs.fields)
+        kept = shown_members(row, show, fields)
         members.append(b",".join(b"%b:%b" % (orjson.dumps(name), kept[name]) for name in kept))
         unseen -= kept.keys()
         if answers is not None:

@@ -11,6 +11,7 @@ from sentkit.errors import DataError
 from sentkit.formats.blocks import blocks
 from sentkit.formats.kinds import scored, wrong_member
 from sentkit.formats.rows import Inputs
+from sentkit.formats.store import fields_of
 from sentkit.formats.vectors import VectorReader, VectorRow
 from sentkit.metrics.report import Pairs
 from sentkit.metrics.similarity import SIMILARITIES
@@ -92,7 +93,8 @@ class Gold:
 def judge(inputs: Inputs, path: str, question: Question, *, paired: bool) -> Judged:
     """`paired`: its pairs will be compared with another file's, one by one."""
     reader, gold = VectorReader(inputs), question.gold
-    texts = tuple(inputs.fields.get(name, name) for name in ("text_a", "text_b")) if paired else ()
+    fields = fields_of(inputs, path)
+    texts = tuple(fields.get(name, name) for name in ("text_a", "text_b")) if paired else ()
     taken = Gold(gold, question.group, texts)
     rows = (row for row in reader.read_file(path, taken.take) if row is not None)
     found = array("d", (value for _, value in compare_rows(rows, question.metric)))

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from sentkit.formats.blocks import growing
 from sentkit.formats.rows import Inputs, Row
+from sentkit.formats.store import fields_of
 from sentkit.formats.vectors import VectorRow, without_vectors
 from sentkit.metrics.corpus import NAMING, Answers, answer, expect_one, read_corpus
 from sentkit.metrics.search import Searcher
@@ -48,7 +49,8 @@ class AnsweredQueries:
 
     def __init__(self, queries: Queries, corpus: str, asked: Asked, inputs: Inputs, *, source: str) -> None:
         """`inputs` are those of the queries, and say how the corpus is read too."""
-        self.queries, self.asked, self.inputs, self.source = queries, asked, inputs, source
+        self.queries, self.asked, self.source = queries, asked, source
+        self.fields = fields_of(inputs, source)
         self.metric, self.show = asked.metric, asked.show
         self.gold, _, theirs = (asked.gold or "").partition("=")
         self.answers = Answers(theirs or self.gold) if self.gold else None
@@ -97,7 +99,7 @@ class AnsweredQueries:
 
     def called(self, query: Row) -> str:
         """What a person knows the last query by: its text, its entry, or its number."""
-        names = (*(self.inputs.fields.get(name, name) for name in NAMING), *NAMING)
+        names = (*(self.fields.get(name, name) for name in NAMING), *NAMING)
         return next((str(query.values[name]) for name in names if name in query.values), f"row {self.count}")
 
     def cells(self, row: int) -> list[str]:

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from sentkit.errors import DataError
 from sentkit.formats.blocks import growing
-from sentkit.formats.convert import common_spec
+from sentkit.formats.convert import common_spec, with_fields
 from sentkit.formats.fingerprint import UNNAMED, Spec
 from sentkit.formats.rows import Inputs
 from sentkit.formats.sinks import Sink, check_output, open_sink
@@ -19,7 +19,7 @@ from sentkit.transforms.affine import check_fitted, read_affine
 from sentkit.transforms.steps import Linear
 
 ROWS = 1024  # at once, at most
-BARE = {"_emb", "vectors"}  # what a vector file made from JSONL says of itself
+BARE = {"_emb", "vectors", "fields"}  # what a vector file made from JSONL says of itself
 
 
 def apply_transform(inputs: Inputs, transform: str, output: str, *, encoding: str, force: bool) -> int:
@@ -33,6 +33,7 @@ def apply_transform(inputs: Inputs, transform: str, output: str, *, encoding: st
         check_fitted(transform, reader.emb)
         check_width(layer, reader.width, transform)
     spec = moved_spec(inputs, reader.emb, layer) if first else {}
+    spec = with_fields(spec, inputs) if is_store(output) else spec
     names = (reader.names if is_store(output) else reader.theirs) or ("embedding",)
     width, count = layer.weight.shape[0], 0
     with open_sink(output, spec, names, width=width, encoding=encoding, force=force, replace=True) as sink:

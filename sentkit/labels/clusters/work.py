@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from sentkit.digits import significant
-from sentkit.formats.convert import with_vectors
+from sentkit.formats.convert import with_fields, with_vectors
 from sentkit.formats.outputs import open_output
 from sentkit.formats.rows import Inputs
 from sentkit.formats.sinks import Members, open_sink, refuse_present, with_members
@@ -72,7 +72,9 @@ def members_of(labels: Labels, stability: Wide | None) -> Iterator[Members]:
     return ([(b"cluster", a), (b"stability", b)] for a, b in zip(clusters, shares, strict=True))
 
 
-def write_rows(points: Points, members: Iterable[Members], output: str, *, force: bool) -> None:
+def write_rows(
+    points: Points, members: Iterable[Members], output: str, inputs: Inputs, *, force: bool
+) -> None:
     """As JSONL, or in a vector file beside their vectors, as these came."""
     if not is_store(output):
         with open_output(output, force=force) as out:
@@ -81,7 +83,13 @@ def write_rows(points: Points, members: Iterable[Members], output: str, *, force
         return
     names, width = ("embedding",), points.vectors.shape[1]
     with open_sink(
-        output, points.spec, names, width=width, encoding="list", force=force, replace=True
+        output,
+        with_fields(points.spec, inputs),
+        names,
+        width=width,
+        encoding="list",
+        force=force,
+        replace=True,
     ) as sink:
         for row, vector, new in zip(points.members(), points.vectors, members, strict=True):
             sink.write(row, vector[None], new)

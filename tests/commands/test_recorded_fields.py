@@ -1,0 +1,97 @@
+"""Vector files record what their rows call their texts."""
+
+import json
+
+import pytest
+
+TITLES = b"id,title\n1,a cat\n2,a dog\n3,a cat sat\n"
+NEWS = b'{"headline":"the dog"}\n{"headline":"the cat"}\n'
+
+
+@pytest.fixture
+def files(sentkit, tmp_path):
+    """t.safetensors and n.safetensors, each with a field of its own, and p.safetensors with the usual one."""
+    for name, field, rows, form in (
+        ("t", "title", TITLES, "csv"),
+        ("n", "headline", NEWS, "jsonl"),
+        ("p", "text", b"a plain text\n", "text"),
+    ):
+        done = sentkit(
+            *("encode", "--from", form, "--field", f"text={field}", "-o", f"{name}.safetensors", "-q"),
+            *("--precision", "fp32"),
+            stdin=rows,
+        )
+        assert done.code == 0, done.err
+
+
+def spec(sentkit, path):
+    return json.loads(sentkit("inspect", path, "--json", "--no-geometry").out)["spec"]
+
+
+def test_the_names_are_recorded_where_they_differ_from_ours(sentkit, files):
+    assert spec(sentkit, "t.safetensors")["fields"] == {"text": "title"}
+    assert "fields" not in spec(sentkit, "p.safetensors")
+
+
+def test_the_closest_pairs_show_their_texts(sentkit, files):
+    done = sentkit("score", "t.safetensors", "--top", "1")
+
+    (pair,) = done.rows
+    assert {pair["text_a"], pair["text_b"]} <= {"a cat", "a dog", "a cat sat"}
+
+
+def test_a_flag_overrides_the_record(sentkit, files):
+    (pair,) = sentkit("score", "t.safetensors", "--top", "1", "--field", "text=id").rows
+
+    assert {pair["text_a"], pair["text_b"]} <= {"1", "2", "3"}
+
+
+def test_hits_show_their_texts(sentkit, files):
+    done = sentkit("search", "--corpus", "t.safetensors", "--queries", "n.safetensors", "--top", "1")
+
+    assert done.code == 0, done.err
+    assert all(hit["text"] in ("a cat", "a dog", "a cat sat") for row in done.rows for hit in row["hits"])
+
+
+def test_clusters_are_described_by_their_texts(sentkit, files):
+    (cluster,) = sentkit("cluster", "t.safetensors", "-k", "1", "--describe").rows
+
+    assert {near["text"] for near in cluster["nearest"]} == {"a cat", "a dog", "a cat sat"}
+
+
+def test_a_vector_file_can_be_encoded_again(sentkit, files):
+    done = sentkit("encode", "t.safetensors", "-o", "again.safetensors", "--precision", "fp32")
+
+    assert done.code == 0, done.err
+    assert spec(sentkit, "again.safetensors")["fields"] == {"text": "title"}
+
+
+def test_one_file_keeps_its_record_on_its_way(sentkit, files):
+    sentkit("cat", "t.safetensors", "-o", "c.safetensors")
+    sentkit("whiten", "fit", "t.safetensors", "--kind", "center", "-o", "w.safetensors")
+    sentkit("whiten", "apply", "t.safetensors", "-t", "w.safetensors", "-o", "a.safetensors")
+    sentkit("cluster", "t.safetensors", "-k", "1", "-o", "k.safetensors")
+
+    for name in "cak":
+        assert spec(sentkit, f"{name}.safetensors")["fields"] == {"text": "title"}
+
+
+@pytest.mark.parametrize("other", ["n.safetensors", "p.safetensors", "p.jsonl"])
+def test_files_of_other_names_are_not_joined_into_one(sentkit, files, other):
+    sentkit("cat", "p.safetensors", "-o", "p.jsonl")
+    done = sentkit("cat", "t.safetensors", other, "-o", "all.safetensors")
+    name = "headline" if other.startswith("n") else "text"
+
+    assert done.code == 65
+    assert f'{other}: its field for "text" is "{name}", that of t.safetensors is "title"' in done.err
+
+
+def test_they_are_joined_where_a_flag_names_the_field_or_as_jsonl(sentkit, files):
+    joined = sentkit("cat", "t.safetensors", "n.safetensors", "-o", "all.safetensors", "--field", "text=name")
+    rows = sentkit("cat", "t.safetensors", "n.safetensors")
+
+    assert joined.code == 0, joined.err
+    assert spec(sentkit, "all.safetensors")["fields"] == {"text": "name"}
+    assert [set(row) & {"title", "headline", "text"} for row in rows.rows] == [{"title"}] * 3 + [
+        {"headline"}
+    ] * 2
