@@ -66,9 +66,9 @@ class Meter:
 
 
 def total_size(paths: Sequence[str]) -> int | None:
-    """In bytes; None where one of them is not a regular file."""
+    """In bytes; None without paths, or where one of them is not a regular file."""
     sizes = [size_of(path) for path in paths]
-    return None if None in sizes else sum(size or 0 for size in sizes)
+    return None if None in sizes or not sizes else sum(size or 0 for size in sizes)
 
 
 def size_of(path: str) -> int | None:

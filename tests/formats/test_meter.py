@@ -101,3 +101,13 @@ def test_an_empty_pipe_is_noticed(monkeypatch, content, empty):
     take(Inputs(("-",), meter=Meter(("-",), lambda: noticed.append(True))).read(lambda row: row), 9)
 
     assert noticed == [True] * empty
+
+
+def test_without_paths_a_pipe_is_not_asked_for_its_position(monkeypatch):
+    """`inspect -` reads a pipe of rows without a meter of its own."""
+    reading, writing = os.pipe()
+    os.write(writing, b"a cat\n")
+    os.close(writing)
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.FileIO(reading)))
+
+    assert take(Inputs(["-"]).read(lambda row: row), 5) == 1
