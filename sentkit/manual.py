@@ -1,4 +1,4 @@
-"""The man pages, made from the commands themselves: `python -m sentkit.manual man` writes them into man/."""
+"""The man pages, made from the commands themselves: `python -m sentkit.manual man` writes them into man/man1."""
 
 import inspect
 import sys
@@ -187,7 +187,7 @@ def escape(text: str) -> str:
 
 def write(folder: Path) -> None:
     for name, page in pages().items():
-        (folder / name).write_text(page)
+        (folder / "man1" / name).write_text(page)
 
 
 if __name__ == "__main__":

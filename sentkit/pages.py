@@ -10,7 +10,7 @@ from pathlib import Path
 def page_of(command: str) -> Path | None:
     """The page of `sentkit encode`, or of another command."""
     name = f"{command.replace(' ', '-')}.1"
-    in_checkout = Path(__file__).parent.parent / "man" / name
+    in_checkout = Path(__file__).parent.parent / "man/man1" / name
     if in_checkout.is_file():
         return in_checkout
     from importlib.metadata import PackageNotFoundError, files

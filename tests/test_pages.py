@@ -42,7 +42,7 @@ def installed(tmp_path):
     (site / "sentkit").symlink_to(ROOT / "sentkit")
     (record / "METADATA").write_text("Metadata-Version: 2.4\nName: sentkit\nVersion: 9\n")
     lines = ["sentkit/__init__.py,,\n"]
-    for page in (ROOT / "man").glob("*.1"):
+    for page in (ROOT / "man/man1").glob("*.1"):
         shutil.copy(page, pages)
         lines.append(f"../../share/man/man1/{page.name},,\n")
     (record / "RECORD").write_text("".join(lines))
@@ -53,7 +53,7 @@ def installed(tmp_path):
 def test_help_names_the_page_of_the_checkout(command):
     name = " ".join(["sentkit", *command.split()]).replace(" ", "-")
 
-    assert page_in_help(command, ROOT) == ["man", str(ROOT / "man" / f"{name}.1")]
+    assert page_in_help(command, ROOT) == ["man", str(ROOT / "man/man1" / f"{name}.1")]
 
 
 @pytest.mark.parametrize("command", ["", "build-entries", "whiten merge"])
@@ -89,4 +89,4 @@ def test_a_page_that_is_not_installed_is_not_named(installed):
 
 @pytest.mark.parametrize("command", NAMES)
 def test_every_command_has_a_page(command):
-    assert (ROOT / "man" / f"{'-'.join(['sentkit', *command.split()])}.1").is_file()
+    assert (ROOT / "man/man1" / f"{'-'.join(['sentkit', *command.split()])}.1").is_file()
