@@ -1,4 +1,4 @@
-"""The man pages, made from the commands themselves: `python -m sentkit.manual man` writes them into man/man1."""
+"""The man pages, generated from the commands: `python -m sentkit.manual man` writes them into man/man1."""
 
 import inspect
 import sys
@@ -45,6 +45,43 @@ OUTPUTS = (
     "any name: it holds the bad lines as they were.",
 )
 SAVES = ("sentkit", "sentkit train")  # pages that explain code 75: only train can resume
+SECTIONS = {  # further sections of a page
+    "sentkit train": {
+        "RESUME": (
+            "The state of a run is saved in the folder OUT.part next to its output: every 300 seconds "
+            "(--save-seconds), and every N steps with --save-every N. The same command with --resume "
+            "continues at the saved step. The checkpoint then has the same bytes as after a run without "
+            "interruption, if the kind of machine, the threads, torch, the precision and the number of "
+            "processes are the same; otherwise a warning names the difference. On CUDA this requires "
+            "--deterministic.",
+            "Ctrl-C, SIGTERM, SIGHUP, SIGUSR1 and SIGUSR2 finish the step, save the state and exit with 75. "
+            "SIGKILL loses the steps after the last save. A resumed run with other settings, other rows or "
+            "another base is refused, and the message names the difference. Without a saved state --resume "
+            "starts a new run, so scripts can always use it.",
+        ),
+        "SEVERAL PROCESSES": (
+            "torchrun --nproc-per-node N -m sentkit -- train METHOD ROWS ... runs N processes. The setting "
+            "batch counts the rows of all processes together. Each process encodes a part of the batch. The "
+            "loss and the gradient are those of the whole batch, except that each process draws its own "
+            "dropout. On CUDA, process K uses GPU K. The first process evaluates, writes and prints.",
+            "After a signal every process saves and exits with 75, but torchrun itself exits with 1.",
+            "--chunk N is the alternative for one process: it encodes a large batch in parts of N rows, with "
+            "the same gradient and less memory.",
+        ),
+        "CLUSTERS": (
+            "A batch system can send a signal before the time limit and start the job again. With Slurm:",
+            "#!/bin/sh\n"
+            "#SBATCH --signal=USR1@120 --requeue\n"
+            "srun sentkit train simcse titles.txt -m BASE -o run --resume\n"
+            "code=$?\n"
+            'if [ $code -eq 75 ]; then scontrol requeue "$SLURM_JOB_ID"; fi\n'
+            "exit $code",
+            "Every process reads the rows, the base and the output folder, so they must be on a file system "
+            "that all machines share. A lock refuses two runs in one output folder. In a job array, give "
+            "each job its own seed and its own output folder.",
+        ),
+    },
+}
 ENVIRONMENT = (
     ("SENTKIT_VECTORS", "list or base64: how vectors are written in JSONL, for a whole script"),
     ("HF_HUB_OFFLINE", "1: hub names are looked up in the local cache alone"),
@@ -99,7 +136,10 @@ def command_page(name: str, command: Any) -> str:
     lines += [".SH OPTIONS"]
     for parameter in [*arguments, *(p for p in command.params if p not in arguments)]:
         lines += option(parameter)
-    lines += [*tail(name, examples), *see_also(above(name))]
+    for title, section in SECTIONS.get(name, {}).items():
+        lines += [f".SH {title}", *body(section)]
+    more = ["sentkit-methods(7)"] if name == "sentkit train" else []
+    lines += [*tail(name, examples), *see_also(above(name), more)]
     return "\n".join(lines) + "\n"
 
 
@@ -174,9 +214,9 @@ def above(name: str) -> list[str]:
     return [" ".join(words[:count]) for count in range(len(words) - 1, 0, -1)]
 
 
-def see_also(names: Sequence[str]) -> Iterator[str]:
+def see_also(names: Sequence[str], more: Sequence[str] = ()) -> Iterator[str]:
     yield ".SH SEE ALSO"
-    yield escape(", ".join([*(f"{hyphenated(name)}(1)" for name in names), "sentkit-rows(5)"]))
+    yield escape(", ".join([*(f"{hyphenated(name)}(1)" for name in names), "sentkit-rows(5)", *more]))
 
 
 def escape(text: str) -> str:

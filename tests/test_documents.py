@@ -1,24 +1,35 @@
-"""What is written for people is true: man pages, help, README and examples."""
+"""Documents, man pages, help texts and examples agree with the program."""
 
+import importlib.util
+import itertools
 import json
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
 import tomllib
 from pathlib import Path
+from xml.etree import ElementTree
 
 import numpy as np
 import pytest
+import typer
 
-from sentkit.cli import GROUPS, every_command, word
-from sentkit.manual import pages, parts_of
+from sentkit.cli import GROUPS, app, every_command, word
+from sentkit.manual import SECTIONS, pages, parts_of
+from sentkit.training.catalogue import find
+from sentkit.training.settings import build
 from sentkit.transforms.affine import write_affine
 
 ROOT = Path(__file__).parent.parent
-README = (ROOT / "README.md").read_text()
-BLOCKS = re.findall(r"```sh\n(.*?)```", README, re.DOTALL)
+DOCUMENTS = {
+    name: (ROOT / name).read_text()
+    for name in ("README.md", "examples/README.md", "tests/benchmarks/README.md")
+}
+README = DOCUMENTS["README.md"]
+SYSTEMS = [json.loads(line) for line in (ROOT / "examples/systems.jsonl").open()]
 HELP = {name: command.__doc__ for name, command in every_command().items()}
 HELP |= {word(group): group.__doc__ for group in GROUPS}
 PAIRS = [
@@ -132,9 +143,16 @@ def checkout(tmp_path):
     return tmp_path / "checkout"
 
 
-def test_the_readme_runs_as_copied_from_a_bare_checkout(checkout):
-    """Every block, in order, in one shell that begins without sentkit on its PATH."""
-    script = "".join(f"echo BLOCK {n}; echo BLOCK {n} >&2\n{block}" for n, block in enumerate(BLOCKS))
+def blocks_of(document):
+    """The shell and Python blocks of a document, as shell scripts."""
+    blocks = re.findall(r"```(sh|python)\n(.*?)```", document, re.DOTALL)
+    return [text if kind == "sh" else f"python - <<'END'\n{text}END\n" for kind, text in blocks]
+
+
+def test_the_documents_run_as_copied_from_a_bare_checkout(checkout):
+    """Run every block of all documents, in order, in one shell that starts without sentkit on its PATH."""
+    blocks = [block for document in DOCUMENTS.values() for block in blocks_of(document)]
+    script = "".join(f"echo BLOCK {n}; echo BLOCK {n} >&2\n{block}" for n, block in enumerate(blocks))
     folders = os.environ["PATH"].split(":")
     path = ":".join(folder for folder in folders if not Path(folder, "sentkit").exists())
     environment = {**os.environ, "PATH": path, "PYTHONPATH": str(checkout), "HF_HUB_OFFLINE": "1"}
@@ -145,14 +163,18 @@ def test_the_readme_runs_as_copied_from_a_bare_checkout(checkout):
     errors = re.split(r"BLOCK \d+\n", done.stderr)[1:]
 
     assert done.returncode == 0, errors[-1]
-    for block, output, error in zip(BLOCKS, outputs, errors, strict=True):
+    for block, output, error in zip(blocks, outputs, errors, strict=True):
         assert output or " -o " in block
-        # At layer 0 [CLS] is the same for every text, and first.sh says how to go on.
-        assert all("L00-cls" in line for line in error.splitlines()) or "first.sh" in block, error
+        assert not [line for line in error.splitlines() if not expected(line)] or "first.sh" in block, error
     assert f". '{checkout}/.venv/bin/activate'" in errors[0]
     shown = re.search(r"```\n\n```\n(.*?)```", README, re.DOTALL)[1]
     assert [cut(line) for line in outputs[0].splitlines()] == [cut(line) for line in shown.splitlines()]
     assert outputs[1] == outputs[0]
+
+
+def expected(line):
+    """At layer 0 [CLS] is the same for every text. A run reports its readout and its scores on --dev."""
+    return "L00-cls" in line or line.startswith(("sentkit train: step ", "sentkit train: readout "))
 
 
 def cut(line):
@@ -482,7 +504,119 @@ def test_a_task_that_one_of_two_runs_lacks_is_left_out_and_named(tmp_path):
 
 def test_the_measured_figures_of_the_systems_are_those_of_the_tables():
     """A deviation of one split beside the figure of another was printed once."""
-    results, systems = README.split("## The systems of the four papers")
-    systems = systems.split("\n## ")[0]
+    measured = [system["measured"] for system in SYSTEMS if "measured" in system]
+    figures = re.findall(r"\d+\.\d ± \d\.\d", " ".join(measured))
 
-    assert set(re.findall(r"\d+\.\d ± \d\.\d", systems)) <= set(re.findall(r"\d+\.\d ± \d\.\d", results))
+    assert figures
+    assert set(figures) <= set(re.findall(r"\d+\.\d ± \d\.\d", DOCUMENTS["examples/README.md"]))
+
+
+def test_the_figures_of_the_readme_are_those_of_the_other_documents():
+    tables = README.partition("## Results")[2].partition("## Guarantees")[0]
+    others = " ".join(text for name, text in DOCUMENTS.items() if name != "README.md")
+    figures = re.findall(r"\d[\d.,]*\d", tables)
+
+    assert len(figures) > 15
+    assert set(figures) <= set(re.findall(r"\d[\d.,]*\d", others))
+
+
+def test_the_readme_is_short_and_lists_every_command():
+    table = README.partition("## Commands")[2].partition("## ")[0]
+    names = {name.partition(" ")[0] for name in every_command()}
+
+    assert len(README.splitlines()) <= 150
+    assert set(re.findall(r"^\| `([a-z-]+)`", table, re.MULTILINE)) == names
+
+
+@pytest.mark.parametrize("name", DOCUMENTS)
+def test_the_links_of_a_document_lead_to_files(name):
+    links = re.findall(r"\]\(([^)]+)\)", DOCUMENTS[name])
+
+    assert [link for link in links if not (ROOT / name).parent.joinpath(link).is_file()] == []
+
+
+def inline_commands():
+    """The commands in the running text of the documents, and those of the systems."""
+    for document in DOCUMENTS.values():
+        text = re.sub(r"```.*?```", "", document, flags=re.DOTALL)
+        yield from (re.sub(r"\s+", " ", span) for span in re.findall(r"`([^`]+)`", text))
+    for system in SYSTEMS:
+        yield from system["commands"]
+
+
+@pytest.mark.parametrize(
+    "command",
+    sorted({part.strip() for line in inline_commands() if " " in line for part in line.split("|")}),
+)
+def test_a_command_in_the_text_exists_with_its_flags(command):
+    """Scripts exist; commands, flags, methods, presets and settings are known."""
+    words = shlex.split(command)
+    for path in words:
+        if path.startswith(("examples/", "tests/")):
+            assert (ROOT / path).is_file(), path
+    if words[0] == "sentkit" and words[1] != "COMMAND":
+        check_flags(words[1:])
+
+
+def check_flags(words):
+    found = typer.main.get_command(app)
+    while words and words[0] in getattr(found, "commands", {}):
+        found, words = found.commands[words[0]], words[1:]
+    assert not hasattr(found, "commands"), f"{words}: not a command"
+    flags = [word for word in words if re.match("-+[a-z]", word)]
+    assert set(flags) <= {flag for parameter in found.params for flag in parameter.opts}
+    if found.name == "train" and words[0] != "METHOD":
+        method = find(words[0])
+        values = dict(itertools.pairwise(words))
+        settings = [after for before, after in itertools.pairwise(words) if before == "--set"]
+        build(method.Settings, method.presets, values.get("--preset"), settings)
+
+
+def loaded(script):
+    spec = importlib.util.spec_from_file_location(script, ROOT / "examples" / f"{script}.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_the_committed_page_of_methods_is_the_generated_one():
+    """After a change of a setting: python examples/methods_page.py man/man7/sentkit-methods.7"""
+    assert (ROOT / "man/man7/sentkit-methods.7").read_text() == loaded("methods_page").page()
+
+
+def test_a_system_without_published_figures_is_refused():
+    page = loaded("methods_page")
+    published = [json.loads(line) for line in (ROOT / "examples/published.jsonl").open()]
+
+    assert page.of_reference("sg-bert/1/bert-base/sg-opt", published) == ["74.62"]
+    assert page.of_reference("pairsupcon/3/bert-base/pairsupcon", published) == ["80.8"]
+    for wrong in ("sg-bert/1/bert-base/sg-op", "sg-bert/1/bert-base/no-tuning"):
+        with pytest.raises(ValueError, match=wrong):
+            page.of_reference(wrong, published)
+
+
+def test_the_pictures_show_the_output_of_their_commands(tmp_path):
+    """After a change of a table: python examples/picture.py"""
+    loaded("picture").main(tmp_path)
+    for name in ("session.svg", "result.svg"):
+        assert text_of(tmp_path / name) == text_of(ROOT / "examples" / name)
+        assert "https://" not in re.sub("<!--.*?-->", "", (tmp_path / name).read_text())
+
+
+def text_of(picture):
+    """The words of a picture, with one decimal of each number."""
+    words = [element.text for element in ElementTree.parse(picture).iter() if element.tag.endswith("}text")]
+    return [re.sub(r"(\d\.\d)\d+", r"\1", word) for word in words]
+
+
+@pytest.mark.parametrize(("code", "requeued"), [(0, False), (65, False), (75, True)])
+def test_the_job_script_of_train_requeues_a_saved_run(code, requeued, tmp_path):
+    """`srun` is a stand-in that exits with the code of train; `scontrol` is one that reports its use."""
+    script = next(text for text in SECTIONS["sentkit train"]["CLUSTERS"] if text.startswith("#!"))
+    for name, body in {"srun": f"exit {code}", "scontrol": 'echo "$@"'}.items():
+        (tmp_path / name).write_text(f"#!/bin/sh\n{body}\n")
+        (tmp_path / name).chmod(0o755)
+    environment = {"PATH": f"{tmp_path}:{os.environ['PATH']}", "SLURM_JOB_ID": "12"}
+    done = subprocess.run(["sh", "-c", script], env=environment, capture_output=True, text=True, check=False)
+
+    assert (done.returncode, done.stdout) == (code, "requeue 12\n" if requeued else "")

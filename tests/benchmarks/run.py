@@ -1,4 +1,4 @@
-"""All figures of the README, from one command: python tests/benchmarks/run.py TEXTS.txt[.gz]"""
+"""The first table of README.md, from one command: python tests/benchmarks/run.py TEXTS.txt[.gz]"""
 
 import subprocess
 import sys

@@ -1,0 +1,122 @@
+"""Write the man page sentkit-methods.7: python examples/methods_page.py man/man7/sentkit-methods.7
+
+Sources: the catalogue of training methods with their settings and presets; systems.jsonl, the systems of the
+papers with their commands; published.jsonl, the figures of the papers. A test compares the result with the
+committed page.
+"""
+
+import json
+import sys
+from collections import defaultdict
+from dataclasses import fields
+from itertools import groupby
+from pathlib import Path
+
+from sentkit import __version__
+from sentkit.manual import escape, wrapped
+from sentkit.training.catalogue import METHODS
+from sentkit.training.settings import changes_of, notes, shown
+
+HERE = Path(__file__).parent
+PAPERS = {"sg-bert": "SG-BERT", "consert": "ConSERT", "pairsupcon": "PairSupCon", "defsent-plus": "DefSent+"}
+KEYS = ("paper", "table", "base", "system", "readout")
+AVERAGES = ("avg", "sts-avg")  # of the seven STS tasks
+SOURCES = {
+    "paper": "from the paper",
+    "released code": "from the released code",
+    "our choice": "chosen by sentkit",
+}
+STATUS = {
+    "not yet": "Not implemented yet.",
+    "no": "Not supported: it requires the code or the weights of another program.",
+}
+DESCRIPTION = (
+    "This page lists the methods of sentkit train with their default settings, and every system that the "
+    "papers of SG-BERT, ConSERT, PairSupCon and DefSent+ name, with its command and its published figures.",
+    "Published figures are Spearman x 100 as the paper prints them, with BERT-base unless the system states "
+    "another model. Where no task is named, the figure is the mean of seven STS tasks.",
+    "Measured figures are Spearman x 100 on STS-B test. The trained systems start from a small raw language "
+    "model and use few steps, so measured and published figures cannot be compared. examples/README.md "
+    "describes the measurements. The weights of BERT, STS12 to STS16, GLUE, MR, MPQA, SST2 and six of eight "
+    "clustering sets were not available.",
+)
+EXPLAINED = "sentkit train METHOD --help-settings explains each setting."
+
+
+def page():
+    lines = [
+        f'.TH SENTKIT\\-METHODS 7 "" "sentkit {__version__}" "sentkit manual"',
+        ".SH NAME",
+        r"sentkit\-methods \- training methods, and the systems of the papers",
+        ".SH DESCRIPTION",
+    ]
+    for place, paragraph in enumerate(DESCRIPTION):
+        lines += [*([".PP"] if place else []), *wrapped(paragraph)]
+    lines += [".SH METHODS", *wrapped(EXPLAINED)]
+    for name, listing in METHODS.items():
+        lines += method(name, listing)
+    lines += [".SH SYSTEMS"]
+    published = [json.loads(line) for line in (HERE / "published.jsonl").open()]
+    for line in (HERE / "systems.jsonl").open():
+        lines += system(json.loads(line), published)
+    lines += [".SH SEE ALSO", r"sentkit\-train(1), sentkit\-encode(1), sentkit\-rows(5)"]
+    return "\n".join(lines).replace("±", r"\(+-") + "\n"
+
+
+def method(name, listing):
+    kind = listing.load()
+    rules = notes(kind.Settings)
+    yield from (f".SS {escape(name)}", *wrapped(f"{listing.summary} (arXiv {listing.cite})"))
+    by_source = defaultdict(list)
+    for each in fields(kind.Settings):
+        by_source[rules[each.name].source].append(f"{each.name}={shown(each.default)}")
+    for source, words in SOURCES.items():
+        yield from (".TP", f"Defaults {words}", *wrapped(" ".join(by_source[source]) or "none"))
+    for preset, values in kind.presets.items():
+        changes = changes_of(kind.Settings, values).items()
+        words = " ".join(f"{setting}={shown(value)}" for setting, value in changes)
+        yield from (".TP", rf"\fB{escape(f'--preset {preset}')}\fR", *wrapped(words or "the defaults"))
+
+
+def system(row, published):
+    yield from (".TP", escape(row["system"]))
+    status = STATUS.get(row["status"])
+    if status:
+        yield from (*wrapped(status), ".br")
+    for command in row["commands"]:
+        yield from (rf"{'Related: ' if status else ''}\fB{escape(command)}\fR", ".br")
+    if "measured" in row:
+        yield from (escape(f"Measured: {row['measured']}"), ".br")
+    yield from wrapped(f"Published: {'; '.join(figures(row['published'], published))}")
+    if "note" in row:
+        yield from (".br", *wrapped(row["note"]))
+
+
+def figures(references, published):
+    """The published figures, by table: SG-BERT, table 1: 31.40, 52.57."""
+    for (paper, table), group in groupby(references, lambda each: tuple(each.split("/")[:2])):
+        values = ", ".join(value for each in group for value in of_reference(each, published))
+        yield f"{PAPERS[paper]}, table {table}: {values}"
+
+
+def of_reference(reference, published):
+    """PAPER/TABLE/BASE/SYSTEM[/READOUT]: the average, or each task where the paper has no average."""
+    wanted = dict(zip(KEYS, reference.split("/"), strict=False))
+    rows = [row for row in published if all((row[key] or "-") == value for key, value in wanted.items())]
+    if not rows:
+        raise ValueError(f"systems.jsonl: {reference}: not in published.jsonl")
+    averages = [row for row in rows if row["task"] in AVERAGES]
+    if len(averages) > 1:
+        raise ValueError(f"systems.jsonl: {reference}: {len(averages)} averages")
+    if averages:
+        return [decimals(averages[0])]
+    return [f"{row['task']} {decimals(row)}" for row in rows]
+
+
+def decimals(row):
+    """As the paper prints it: PairSupCon has one decimal, the others two."""
+    return f"{row['value']:.1f}" if row["paper"] == "pairsupcon" else f"{row['value']:.2f}"
+
+
+if __name__ == "__main__":
+    Path(sys.argv[1]).write_text(page())
