@@ -44,7 +44,7 @@ PAIRS = [
 
 @pytest.fixture(scope="session")
 def furnished(tmp_path_factory, marian):
-    """A folder with the files that the documents speak of."""
+    """A folder with the files that the help texts name."""
     folder = tmp_path_factory.mktemp("documents")
     for name in ("EN-DE", "DE-EN"):
         shutil.copytree(marian, folder / name)
@@ -106,7 +106,7 @@ def run(command, folder, **more):
 
 
 @pytest.mark.parametrize("name", sorted(pages()))
-def test_a_committed_man_page_is_the_one_that_the_command_makes(name):
+def test_the_committed_man_pages_are_the_generated_ones(name):
     """After a change of a flag: python -m sentkit.manual man"""
     assert (ROOT / "man/man1" / name).read_text() == pages()[name]
 
@@ -123,7 +123,7 @@ def test_every_man_page_is_installed():
 
 @pytest.fixture
 def checkout(tmp_path):
-    """Only the tracked files, and a virtual environment for first.sh, where pip installs nothing."""
+    """The tracked files, and a virtual environment for first.sh in which pip does nothing."""
     listed = run(["git", "-C", str(ROOT), "ls-files", "-z"], tmp_path)
     if listed.returncode:
         pytest.skip("not a git checkout")
@@ -174,7 +174,7 @@ def test_the_documents_run_as_copied_from_a_bare_checkout(checkout):
 
 def expected(line):
     """At layer 0 [CLS] is the same for every text. A run reports its readout and its scores on --dev."""
-    return "L00-cls" in line or line.startswith(("sentkit train: step ", "sentkit train: readout "))
+    return "L00-cls" in line or re.match(r"sentkit train: (seed \d+: )?(step|readout) ", line)
 
 
 def cut(line):
@@ -190,16 +190,13 @@ def test_an_example_of_the_help_runs(name, line, workplace):
     if "titles.safetensors" in line and " -o titles" in line:
         (workplace / "titles.safetensors").unlink()
     done = run(["sh", "-ec", line], workplace)
-    # `train` tells each look at the dev pairs, and that two steps on three titles do not help; `cat` counts.
-    said = [
-        line
-        for line in done.stderr.splitlines()
-        if not line.startswith(
-            ("sentkit train: step", "sentkit train: warning: --dev", "sentkit cat: joined")
-        )
+    # Two steps on three titles do not improve nano, and `cat` counts its files.
+    reported = ("sentkit train: warning: the result is no better on --dev", "sentkit cat: joined")
+    unexpected = [
+        line for line in done.stderr.splitlines() if not expected(line) and not line.startswith(reported)
     ]
 
-    assert (done.returncode, said) == (0, [])
+    assert (done.returncode, unexpected) == (0, [])
 
 
 def test_every_command_has_examples_first():
@@ -233,273 +230,6 @@ def test_the_gate_example_passes_and_fails(workplace):
 
     assert run([*gate, "10"], workplace).returncode == 0
     assert run([*gate, "100.1"], workplace).returncode == 1
-
-
-@pytest.fixture
-def collection(tmp_path):
-    """A folder as evaluate.sh looks for one: a few rows under the names of five suites."""
-    words = [("good", "bad")[n % 2] for n in range(44)]
-    texts = [{"text": f"{word} {n}", "label": word} for n, word in enumerate(words)]
-    pairs = [dict(zip(("text_a", "text_b", "score"), pair[:3], strict=True)) for pair in PAIRS]
-    files = {
-        **dict.fromkeys(("sts/stsb.test", "sts/sickr", "sts/sts17_track5_enen.test"), pairs),
-        **dict.fromkeys(("clustering/stackoverflow", "senteval/cr", "senteval/sst2.train"), texts),
-        **dict.fromkeys(("senteval/sst2.dev", "senteval/sst2.test"), texts[:6]),
-    }
-    for name, rows in files.items():
-        path = tmp_path / "collection" / f"{name}.jsonl"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    return path.parent.parent
-
-
-def evaluated(collection, folder, *checkpoints, **variables):
-    command = ["sh", str(ROOT / "examples/evaluate.sh"), *(checkpoints or ["nano"]), str(collection)]
-    return run(["env", *(f"{name}={value}" for name, value in variables.items()), *command], folder)
-
-
-def test_the_evaluation_prints_the_tables_of_the_papers(collection, workplace):
-    """And as the last line of each what was found here, as `score` tells it."""
-    done = evaluated(collection, workplace, OUT="kept", SEEDS="0..1")
-    tables = [table.splitlines() for table in done.stdout.split("\n\n")]
-    titles = [table[0] for table in tables]
-    first = tables[titles.index("SG-BERT, table 1: sts, Spearman x 100")]
-    told = run(
-        ["sentkit", "score", "kept/nano/vectors/sts-stsb.test.safetensors", "--gold", "score"], workplace
-    )
-
-    assert (done.returncode, done.stderr) == (0, "")
-    assert {title.split(": ")[1].split(",")[0] for title in titles} == {
-        "sts", "sts-multilingual", "clustering", "senteval", "few-shot",
-    }  # fmt: skip
-    assert re.search(
-        r"bert-base +sg-opt +cls .* 77.23 \(0.43\) +68.16 \(0.50\) +74.62 \(0.25\)", "\n".join(first)
-    )
-    assert all(table[-1].split()[:3] == ["here:", "nano", "mean"] for table in tables)
-    assert first[-1].split()[3] == f"{json.loads(told.stdout)['spearman']:.2f}"
-    assert (
-        first[-1].split()[3:] == [first[-1].split()[3]] * 2
-    )  # the same rows twice, and no average of two in seven
-
-
-def test_the_evaluation_takes_the_suites_and_the_probe_that_are_asked_for(collection, workplace):
-    kept = dict(SUITES="senteval", PROBE="--head senteval --nhid 3", OUT="kept")
-    done = evaluated(collection, workplace, **kept)
-    reports = {
-        path.stem: json.loads(path.read_text())
-        for path in (workplace / "kept/nano/reports/senteval").iterdir()
-    }
-
-    assert (done.returncode, done.stderr) == (0, "")
-    assert {title for title in done.stdout.splitlines() if ", table " in title} == {
-        f"{paper}: senteval, accuracy x 100"
-        for paper in ("SG-BERT, table 4", "PairSupCon, table 7", "DefSent+, table 4")
-    }
-    assert {name: report["head"] for name, report in reports.items()} == dict.fromkeys(
-        ("cr", "sst2"), "senteval, nhid 3"
-    )
-    assert [path.name for path in (workplace / "kept/nano/reports").iterdir()] == ["senteval"]
-    assert "DEV" in reports["sst2"]["protocol"]
-
-
-def test_the_evaluation_of_one_seed_and_of_pairs_all_alike(collection, workplace):
-    alike = (
-        json.dumps({"text_a": "a", "text_b": "a", "score": 1.0}),
-        json.dumps({"text_a": "b", "text_b": "b", "score": 2}),
-    )
-    (collection / "sts/stsb.test.jsonl").write_text("\n".join(alike * 2))
-    (workplace / "kept").mkdir()
-    done = evaluated(collection, workplace, SUITES="sts clustering", SEEDS="3")
-    kept = evaluated(collection, workplace, SUITES="sts", OUT="kept")
-    lines = [line.split() for line in done.stdout.splitlines() if line.startswith("here:")]
-
-    assert done.returncode == 0
-    assert "no correlation: all pairs are equally alike" in done.stderr
-    assert lines[0][3] == "-"
-    assert float(lines[-1][3]) > 0
-    assert kept.returncode != 0
-
-
-@pytest.mark.parametrize(
-    ("arguments", "variables"), [(("nano",), {}), (("nano", "."), {"SUITES": "clusterin"})]
-)
-def test_the_evaluation_refuses_what_it_does_not_know(arguments, variables, workplace):
-    command = ["sh", str(ROOT / "examples/evaluate.sh"), *arguments]
-    done = run(["env", *(f"{name}={value}" for name, value in variables.items()), *command], workplace)
-
-    assert done.returncode == 2
-    assert "usage: evaluate.sh" in done.stderr or "clusterin: not one of" in done.stderr
-
-
-def test_the_evaluation_refuses_a_wrong_checkpoint_before_it_begins(collection, workplace):
-    done = evaluated(collection, workplace, "nowhere", OUT="kept")
-
-    assert (done.returncode, done.stdout) == (66, "")
-    assert not (workplace / "kept").exists()
-
-
-def test_the_evaluation_goes_on_after_a_failure_and_names_it(collection, workplace):
-    (collection / "sts/sickr.jsonl").write_text("{\n")
-    few = (json.dumps({"text": f"{n}", "label": f"{n % 2}"}) + "\n" for n in range(10))
-    (collection / "senteval/cr.jsonl").write_text("".join(few))
-    done = evaluated(collection, workplace, SUITES="sts senteval", OUT="kept")
-    lines = [line.split() for line in done.stdout.splitlines() if line.startswith("here:")]
-
-    assert done.returncode == 1
-    assert done.stderr.splitlines()[-3:] == [
-        "evaluate.sh: these failed, for the reasons above:", "  nano: sts/sickr", "  nano: senteval/cr",
-    ]  # fmt: skip
-    assert "has 5 rows, fewer than --folds 10" in done.stderr
-    assert lines[0][1:3] == ["nano", "mean"]  # STS-B
-    assert len(lines[0]) == 4
-    assert (workplace / "kept/nano/reports/senteval/sst2.json").exists()
-
-
-def test_the_evaluation_names_the_files_that_it_does_not_use(collection, workplace):
-    for name in (
-        "sts/stsb.tset.jsonl",
-        "clustering/agnews.csv",
-        "senteval/sst2.jsonl",
-        "senteval/mine.jsonl",
-    ):
-        (collection / name).write_text("")
-    shutil.copy(collection / "clustering/stackoverflow.jsonl", collection / "clustering/mine.jsonl")
-    done = evaluated(collection, workplace, SUITES="clustering", SEEDS="0")
-    names = {line.removeprefix(f"evaluate.sh: not used: {collection}/") for line in done.stderr.splitlines()}
-
-    assert done.returncode == 0
-    assert names == {
-        "sts/stsb.tset.jsonl", "clustering/agnews.csv", "senteval/sst2.jsonl", "senteval/mine.jsonl",
-    }  # fmt: skip
-    assert re.search(r"in no table of a paper:\nclustering  mine  \d+\.\d\d\n", done.stdout)
-
-
-def test_the_evaluation_of_several_seeds_and_flags_of_encode(collection, workplace):
-    """The same checkpoint twice, so the deviation is 0; encoded with the flags, and probed with two seeds."""
-    for name in ("nano", "twins/nano"):
-        shutil.copytree(ROOT / "sentkit/nano", workplace / name)
-    (collection / "senteval/sst2.train.jsonl").unlink()
-    given = {"SUITES": "sts few-shot", "PROBE_SEEDS": "3,4", "ENCODE": "--max-length 3 -q", "OUT": "kept"}
-    done = evaluated(collection, workplace, "./nano", "./twins/nano", **given)
-    scores = {
-        json.loads((workplace / f"kept/{name}/reports/sts/stsb.json").read_text())["spearman"]
-        for name in ("nano", "nano_")
-    }
-    probes = (workplace / "kept/nano/reports/few-shot/cr.json").read_text().splitlines()
-    spec = run(["sentkit", "inspect", "kept/nano/vectors/sts-sickr.safetensors", "--json"], workplace)
-
-    assert done.returncode == 0, done.stderr
-    assert f"here:        nano        mean  {scores.pop():.2f} (0.00)".split() in [
-        line.split()[:5] for line in done.stdout.splitlines()
-    ]
-    assert not scores
-    assert [json.loads(line)["seed"] for line in probes] == [3, 4]
-    assert '"max_length":3' in spec.stdout.replace(" ", "")
-
-
-def test_the_evaluation_of_nothing_says_so(workplace):
-    done = evaluated(workplace, workplace)
-
-    assert done.returncode == 1
-    assert "no report" in done.stderr
-
-
-def published(folder, *reports):
-    return run([sys.executable, str(ROOT / "examples/published.py"), *reports], folder)
-
-
-def in_reports(folder, **reports):
-    """The reports of a run, as evaluate.sh writes them: sts_stsb="..." is sts/stsb.json."""
-    for name, text in reports.items():
-        path = folder.joinpath(*name.split("_")).with_suffix(".json")
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text)
-    return str(folder)
-
-
-STS = ("sts12", "sts13", "sts14", "sts15", "sts16", "stsb", "sickr")
-
-
-def test_without_reports_every_published_table_is_printed(tmp_path):
-    done = published(tmp_path)
-    rows = [json.loads(line) for line in (ROOT / "examples/published.jsonl").open()]
-    titles = {re.match(r"(.*), table (\d+): ([a-z-]+), ", line) for line in done.stdout.splitlines()} - {None}
-    papers = {
-        "SG-BERT": "sg-bert",
-        "ConSERT": "consert",
-        "PairSupCon": "pairsupcon",
-        "DefSent+": "defsent-plus",
-    }
-
-    assert (done.returncode, done.stderr) == (0, "")
-    assert {(papers[title[1]], title[2], title[3]) for title in titles} == {
-        (row["paper"], row["table"], row["suite"]) for row in rows
-    }
-    assert "here:" not in done.stdout
-    assert "nan" not in done.stdout.lower()
-
-
-def test_the_ablations_are_printed_beside_an_average(tmp_path):
-    """Two runs whose seven scores are 70 and 80: their average is 75, and its deviation 10 / sqrt 2."""
-    runs = [
-        in_reports(
-            tmp_path / f"run{score}",
-            **{f"sts_{task}": f'{{"encoder":"m/cls:0","spearman":{score}.0}}' for task in STS},
-        )
-        for score in (70, 80)
-    ]
-    done = published(tmp_path, *runs)
-    tables = {table.splitlines()[0]: table.splitlines()[-1].split() for table in done.stdout.split("\n\n")}
-
-    assert (done.returncode, done.stderr) == (0, "")
-    assert tables["SG-BERT, table 5: ablation, averages x 100"] == ["here:", "m", "cls", "75.00", "(7.07)"]
-    assert tables["PairSupCon, table 4: ablation, averages x 100"][3:] == ["75.00", "(7.07)"]
-    assert tables["SG-BERT, table 1: sts, Spearman x 100"][3:] == ["75.00", "(7.07)"] * 8
-
-
-def test_a_bad_report_is_named_and_the_others_are_printed(tmp_path):
-    good = '{"encoder":"m/cls:0","spearman":70.5}'
-    reports = in_reports(
-        tmp_path / "r",
-        sts_stsb=good,
-        sts_sickr="",
-        sts_sts12="{",
-        sts_sts13='{"encoder":"m"}',
-        sts_sts14='{"encoder":1,"spearman":"x"}',
-        own_x="",
-    )
-    (tmp_path / "r/sts/notes.txt").write_text("")
-    done = published(tmp_path, reports)
-
-    assert done.returncode == 1
-    assert "70.50" in done.stdout
-    for name in ("sickr", "sts12", "sts13", "sts14"):
-        assert f"{reports}/sts/{name}.json: not a report of sts" in done.stderr
-    assert f"not used: {reports}/own/x.json" in done.stderr
-    assert f"not used: {reports}/sts/notes.txt" in done.stderr
-
-
-def test_a_task_of_no_paper_keeps_the_name_of_its_file(tmp_path):
-    reports = in_reports(
-        tmp_path / "r", clustering_myOwn='{"encoder":"m/cls:0","acc_mean":50.0,"acc_sd":1.5}'
-    )
-    done = published(tmp_path, reports)
-
-    assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout == "Reports in no table of a paper:\nclustering  myOwn  50.00 (1.50)\n"
-
-
-def test_a_task_that_one_of_two_runs_lacks_is_left_out_and_named(tmp_path):
-    good = '{"encoder":"m/cls:0","spearman":70.0}'
-    runs = [
-        in_reports(tmp_path / "a", sts_stsb=good, sts_sickr=good),
-        in_reports(tmp_path / "b", sts_stsb=good),
-    ]
-    done = published(tmp_path, *runs)
-
-    assert done.returncode == 1
-    assert done.stdout.splitlines()[-1].split()[3:] == ["70.00", "(0.00)"]
-    assert "sts/sickr: left out, because only 1 of 2 folders have it" in done.stderr
 
 
 def test_the_measured_figures_of_the_systems_are_those_of_the_tables():
