@@ -12,7 +12,7 @@ if [ ! -x .venv/bin/python ]; then
     "$python" -m venv .venv
 fi
 if [ ! -x .venv/bin/sentkit ]; then
-    echo 'first.sh: installing sentkit and what it needs (torch is large): this can take minutes' >&2
+    echo 'first.sh: installing sentkit and its dependencies (torch is large); this can take minutes' >&2
     quiet=''
 fi
 # shellcheck disable=SC2086 # one flag or none

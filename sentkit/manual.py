@@ -13,36 +13,36 @@ from sentkit import __version__
 from sentkit.cli import app
 
 EXIT_CODES = (
-    ("0", "done; also when the reader of a pipe has left"),
-    ("1", "the answer is no (--fail-under)"),
+    ("0", "success; also if the reader of a pipe exits early"),
+    ("1", "the score is below --fail-under"),
     ("2", "wrong usage"),
-    ("65", "bad data, or vectors that do not match"),
-    ("66", "no such input or model"),
-    ("69", "a device, the hub or an optional library is not there"),
-    ("70", "a bug of sentkit; the message says where the traceback is"),
+    ("65", "bad data, or vectors of different spaces"),
+    ("66", "an input or a model does not exist"),
+    ("69", "a device, the hub or an optional library is not available"),
+    ("70", "a bug in sentkit; the message names the file with the traceback"),
     ("73", "the output cannot be created, or exists already"),
-    ("74", "reading or writing failed: a full disk, say"),
-    ("75", "stopped by a signal after saving: the same command with --resume continues"),
+    ("74", "reading or writing failed, for example because the disk is full"),
+    ("75", "stopped by a signal after saving; the same command with --resume continues"),
     ("129, 130, 143", "stopped by SIGHUP, SIGINT (Ctrl-C) or SIGTERM"),
 )
 OUTPUTS = (
-    "An output is whole or not there. It is written to a temporary file in its folder, "
+    "An output is complete or absent. It is written to a temporary file in its folder, "
     ".NAME.sentkit-RANDOM, and renamed at the end. All outputs of a command appear together at its "
-    "end, or none of them does.",
-    "Without -f an existing output is refused; if another process creates it meanwhile, the later "
-    "process is refused. With -f it is replaced in one step, so its readers see the old or the new "
-    "one, whole; of several writers the last one wins. A folder (train, export) is replaced in one "
-    "step too. Where the system has no such step, a kill at that moment leaves the old folder as "
+    "end, or none of them appears.",
+    "Without -f an existing output is refused, also if another process creates it in the meantime. "
+    "With -f it is replaced in one step, so its readers see the complete old or the complete new file. "
+    "Of several writers the last one wins. A folder (train, export) is replaced in one step too. On "
+    "systems without such a step, a kill at that moment leaves the old folder as "
     ".NAME.sentkit-old-RANDOM.",
     "A process that is killed leaves its temporary file. The next command with the same output "
     "reports it; no command uses or deletes it.",
-    "If the output is a symbolic link, the file that it points to is created or replaced, and the "
-    "link stays. Named pipes, devices and /dev/stdout are written directly. An output that is also an "
-    "input is refused, even with -f; only export -f may replace the checkpoint that it reads.",
-    "The suffix of an output is its format: .safetensors is a vector file; .jsonl (also .ndjson or "
-    ".json) and names without a suffix are JSON Lines; .gz and .zst compress these. A number "
+    "If the output is a symbolic link, the target of the link is created or replaced, and the link is "
+    "kept. Named pipes, devices and /dev/stdout are written directly. An output that is also an input "
+    "is refused, even with -f; only export -f may replace the checkpoint that it reads.",
+    "The suffix of an output determines its format: .safetensors is a vector file; .jsonl, .ndjson, "
+    ".json and names without a suffix are JSON Lines; .gz and .zst compress these. A number "
     "(part.003, run.v2) is not a suffix. Other suffixes are refused. The file of --rejects may have "
-    "any name: it holds the bad lines as they were.",
+    "any name; it contains the unchanged bad lines.",
 )
 SAVES = ("sentkit", "sentkit train")  # pages that explain code 75: only train can resume
 SECTIONS = {  # further sections of a page
@@ -83,22 +83,22 @@ SECTIONS = {  # further sections of a page
     },
 }
 ENVIRONMENT = (
-    ("SENTKIT_VECTORS", "list or base64: how vectors are written in JSONL, for a whole script"),
-    ("HF_HUB_OFFLINE", "1: hub names are looked up in the local cache alone"),
-    ("HF_HOME, HF_TOKEN", "where the hub's cache lies, and the token that it is asked with"),
-    ("OMP_NUM_THREADS", "CPU threads where there is no --threads; train does not read it"),
+    ("SENTKIT_VECTORS", "list or base64: the format of vectors in JSONL, for a whole script"),
+    ("HF_HUB_OFFLINE", "1: read hub models only from the local cache"),
+    ("HF_HOME, HF_TOKEN", "the folder of the hub's cache, and the token for private models"),
+    ("OMP_NUM_THREADS", "the number of CPU threads without --threads; train does not use it"),
     ("CUDA_VISIBLE_DEVICES", "the GPUs that may be used"),
-    ("NO_COLOR, TERM", "no colours; with TERM=dumb no progress bar"),
+    ("NO_COLOR, TERM", "NO_COLOR disables colors; TERM=dumb disables the progress bar"),
 )
 
 
 def pages() -> dict[str, str]:
-    """File name -> page, for the program, each of its commands, and those behind a word of their own."""
+    """File name -> page, for the program, its commands and their subcommands."""
     return dict(pages_of("sentkit", typer.main.get_command(app)))
 
 
 def pages_of(name: str, command: Any) -> Iterator[tuple[str, str]]:
-    """`name` is what is typed: `sentkit whiten fit`."""
+    """The pages of a command and its subcommands; `name` is the full name, such as `sentkit whiten fit`."""
     if not hasattr(command, "commands"):
         yield f"{hyphenated(name)}.1", command_page(name, command)
         return
@@ -186,7 +186,7 @@ def header(name: str, summary: str) -> list[str]:
 
 
 def body(paragraphs: Sequence[str]) -> Iterator[str]:
-    """Paragraphs under a heading, which itself begins the first."""
+    """Paragraphs under a heading; the heading starts the first paragraph."""
     for place, paragraph in enumerate(paragraphs):
         yield from ([".PP"] if place else [])
         if "\n" in paragraph:
@@ -220,7 +220,7 @@ def see_also(names: Sequence[str], more: Sequence[str] = ()) -> Iterator[str]:
 
 
 def escape(text: str) -> str:
-    """Plain text for roff: a backslash, a hyphen and a leading dot or quote mean themselves."""
+    """Escape backslashes, hyphens and a leading dot or quote for roff."""
     plain = text.replace("\\", r"\e").replace("-", r"\-")
     return r"\&" + plain if plain.startswith((".", "'")) else plain
 

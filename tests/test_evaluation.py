@@ -241,7 +241,7 @@ def test_without_reports_every_published_table_is_printed(tmp_path):
 
 
 def test_ablation_tables_are_printed_for_an_average(tmp_path):
-    """Two runs whose seven scores are 70 and 80: their average is 75, and its deviation 10 / sqrt 2."""
+    """One run has 70 in all seven tasks, the other 80: the average is 75, its deviation 10 / sqrt 2."""
     runs = [
         in_reports(
             tmp_path / f"run{score}",

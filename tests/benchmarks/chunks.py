@@ -1,6 +1,6 @@
-"""Peak memory of one step of SimCSE at batch 1024, whole and in chunks of 64, each in a process of its own.
+"""Peak memory of one step of SimCSE at batch 1024, whole and in chunks of 64, each in a separate process.
 
-python tests/benchmarks/chunks.py TEXTS.txt[.gz]; what the process holds after loading is taken off.
+python tests/benchmarks/chunks.py TEXTS.txt[.gz]; the memory of the loaded model is subtracted.
 """
 
 import subprocess
@@ -19,7 +19,7 @@ def peak() -> float:
 
 
 def step(path: str, chunk: int) -> None:
-    """One gradient, and what it took."""
+    """Compute one gradient and print its memory and time."""
     import torch
     from training import MODEL, corpus_of
 

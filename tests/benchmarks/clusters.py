@@ -1,7 +1,7 @@
 """k-means against scikit-learn's and faiss's, which is to be installed beside sentkit: clusters.py [SEEDS]
 
 Fifty iterations each, as faiss makes them all, and as many restarts. faiss looks at 256 rows for a cluster,
-so a line of its own lets it look at all rows, as the other two do. Every inertia is that of all rows.
+so a separate line lets it use all rows, as the other two do. Every inertia is computed on all rows.
 """
 
 import os

@@ -1,4 +1,4 @@
-"""Peak memory of encode and score over ten times the rows: the high-water mark of a process of its own."""
+"""Peak memory of encode and score over ten times the rows: the high-water mark of a separate process."""
 
 import json
 import subprocess
