@@ -78,7 +78,7 @@ def ended(command: Callable[P, None], name: str) -> Callable[P, None]:
 
     @functools.wraps(command)
     def run(*args: P.args, **kwargs: P.kwargs) -> None:
-        from sentkit.formats.outputs import published_together
+        from sentkit.formats.outputs.outputs import published_together
 
         console = Console(name)
         try:

@@ -211,7 +211,7 @@ class Line:
         if choices := getattr(getattr(parameter, "type", None), "choices", ()):
             yield from ((str(choice), "") for choice in choices)
         elif name == "readout":
-            from sentkit.formats.readout import NAMED
+            from sentkit.formats.checkpoints.readout import NAMED
 
             yield from ((readout, "") for readout in NAMED)
         elif name == "method":

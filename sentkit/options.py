@@ -15,8 +15,8 @@ from sentkit.errors import DataError, UsageError
 from sentkit.values import size
 
 if TYPE_CHECKING:
-    from sentkit.formats.places import Paths
-    from sentkit.formats.rows import Inputs
+    from sentkit.formats.outputs.path_checks import Paths
+    from sentkit.formats.rows.rows import Inputs
     from sentkit.model.reading import Wishes
 
 # OpenMP (torch, scikit-learn), the BLAS of numpy and of torch, and the tokenizers.
@@ -132,8 +132,8 @@ def check_threshold(threshold: float | None, metric: str) -> None:
 
 def check_paths(console: Console, writes: "Paths", reads: "Paths") -> None:
     """Before any work: no output overwrites an input or another output; and what killed processes left."""
-    from sentkit.formats.places import check_places, left_behind
-    from sentkit.formats.temporary import is_former
+    from sentkit.formats.outputs.path_checks import check_places, left_behind
+    from sentkit.formats.outputs.temporary import is_former
 
     check_places(writes, reads)
     for path in left_behind(writes):
@@ -149,7 +149,7 @@ def check_paths(console: Console, writes: "Paths", reads: "Paths") -> None:
 
 def model_path(model: str) -> str | None:
     """The path that -m names; None of the bundled model, whatever has its name in this folder."""
-    from sentkit.formats.hub import BUNDLED
+    from sentkit.formats.checkpoints.hub import BUNDLED
 
     return None if model == BUNDLED else model
 
@@ -165,7 +165,7 @@ class FormatFlags:
 
     def inputs(self, paths: Sequence[str], known: Sequence[str], others: Sequence[str] = ()) -> "Inputs":
         """The rows of these files; `others` may be read in the same way."""
-        from sentkit.formats.rows import Inputs, parse_fields
+        from sentkit.formats.rows.rows import Inputs, parse_fields
 
         inputs = Inputs(
             paths,
@@ -205,8 +205,8 @@ class StreamFlags(FormatFlags):
         """
         from sentkit.formats.files import check_input
         from sentkit.formats.meter import Meter
-        from sentkit.formats.outputs import open_output
-        from sentkit.formats.rows import Rejects
+        from sentkit.formats.outputs.outputs import open_output
+        from sentkit.formats.rows.rows import Rejects
 
         if self.rejects is not None and self.on_error != "skip":
             raise UsageError("--rejects belongs to --on-error skip")

@@ -1,6 +1,8 @@
 """The shape of the program, written down so that it stays true."""
 
 import ast
+import graphlib
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -62,7 +64,20 @@ MAY_IMPORT = {
     "pages": set(),
     "__main__": {"cli", "process"},
 }
-TORCH_LIVES_IN = {"model", "training"}
+# Inside a layer: folder -> folders beside it that its files may import. Files directly in
+# the layer's folder are its entry points, and what its folders share.
+INSIDE = {
+    "formats": {
+        "rows": set(),
+        "outputs": {"rows"},
+        "vectors": {"rows", "outputs"},
+        "lexicons": {"rows", "vectors"},
+        "checkpoints": {"outputs", "vectors", "lexicons"},
+    },
+    "training": {"methods": set()},
+}
+# End of the folders inside a layer.
+TORCH_LIVES_IN = {"training", "model"}
 ONLY_INSIDE_FUNCTIONS = {"sklearn", "scipy", "transformers", "zstandard", "rich", "huggingface_hub", "faiss"}
 HEAVY = {"torch", "transformers", "sklearn", "scipy"}
 LIGHT = {"typer", "sentkit"}  # all that `--help` needs beside what comes with Python
@@ -312,3 +327,103 @@ def test_encode_runs_without_transformers():
     assert code == 0
     assert "torch" in modules
     assert not modules & {"transformers", "sklearn", "scipy", "huggingface_hub", "rich"}
+
+
+LARGEST_FOLDER = 13  # files, without __init__; lists of one kind may be longer
+LISTS = {"commands", "training/methods", "metrics", "model", "training", "labels/clusters"}
+FOLDERS = sorted({path.parent for path in FILES} - {PACKAGE})
+
+
+def folder(path):
+    return path.parent.relative_to(PACKAGE).as_posix()
+
+
+def lies_in(path, folders):
+    return any(f"{folder(path)}/".startswith(f"{each}/") for each in folders)
+
+
+def module_of(path):
+    return ".".join(["sentkit", *path.relative_to(PACKAGE).with_suffix("").parts]).removesuffix(".__init__")
+
+
+MODULES = {module_of(path): path for path in FILES}
+
+
+def files_imported(tree):
+    """The files of the package that these statements import, anywhere in them."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (MODULES[alias.name] for alias in node.names if alias.name in MODULES)
+        elif isinstance(node, ast.ImportFrom) and node.module in MODULES:
+            for alias in node.names:
+                yield MODULES.get(f"{node.module}.{alias.name}", MODULES[node.module])
+
+
+def test_folders_of_a_layer_import_one_way():
+    """A folder imports only the folders beside it that INSIDE lists."""
+    wrong = []
+    for path in FILES:
+        layer_name, _, inside = folder(path).partition("/")
+        own = inside.partition("/")[0]
+        for other in files_imported(ast.parse(path.read_text())):
+            other_layer, _, rest = folder(other).partition("/")
+            theirs = rest.partition("/")[0]
+            beside = own and theirs and own != theirs and layer_name == other_layer in INSIDE
+            if beside and theirs not in INSIDE[layer_name].get(own, set()):
+                wrong.append(f"{module_of(path)} imports {module_of(other)}")
+
+    assert not wrong
+
+
+def test_no_folder_imports_itself_through_another():
+    """INSIDE has no circles, and names the folders that are there."""
+    for layer_name, below in INSIDE.items():
+        list(graphlib.TopologicalSorter(below).static_order())
+        present = {path.name for path in FOLDERS if path.parent == PACKAGE / layer_name}
+        assert present == below.keys()
+
+
+def test_no_modules_import_each_other():
+    """The imports at the top of the files have no circle."""
+    graph = {}
+    for path in FILES:
+        whole = ast.parse(path.read_text())
+        top = [node for node in whole.body if isinstance(node, ast.Import | ast.ImportFrom)]
+        graph[path] = {other for other in files_imported(ast.Module(top, [])) if other != path}
+
+    list(graphlib.TopologicalSorter(graph).static_order())
+
+
+def test_folders_are_small():
+    sizes = {str(place.relative_to(PACKAGE)): len([*place.glob("*.py")]) - 1 for place in FOLDERS}
+
+    assert not {name: size for name, size in sizes.items() if size > LARGEST_FOLDER and name not in LISTS}
+
+
+def test_every_folder_states_its_input_and_output():
+    """Its __init__ begins "Takes X and returns Y."; whiten's is the help of a command."""
+    missing = []
+    for place in FOLDERS:
+        name = place.relative_to(PACKAGE).as_posix()
+        first = (ast.get_docstring(ast.parse((place / "__init__.py").read_text())) or "").partition("\n")[0]
+        if not name.startswith("commands/") and not re.match(r"Takes .+ and returns .+\.", first):
+            missing.append(name)
+
+    assert not missing
+
+
+def test_tests_lie_where_the_code_lies():
+    """A test named after a module is in the folder of that module."""
+    tests = PACKAGE.parent / "tests"
+    modules = {}
+    for path in FILES:
+        modules.setdefault(path.stem, set()).add(path.parent.relative_to(PACKAGE))
+    wrong = []
+    for path in tests.rglob("test_*.py"):
+        place = path.parent.relative_to(tests)
+        homes = modules.get(path.stem.removeprefix("test_"), set())
+        layer_homes = {home for home in homes if home.parts[:1] == place.parts[:1]}
+        if place.parts and layer_homes and place not in layer_homes:
+            wrong.append(str(path.relative_to(tests)))
+
+    assert not wrong

@@ -13,7 +13,7 @@ import typer
 
 from sentkit import completion
 from sentkit.cli import GROUPS, app, every_command, word
-from sentkit.formats.readout import NAMED
+from sentkit.formats.checkpoints.readout import NAMED
 from sentkit.training.catalogue import METHODS
 
 PROGRAM = typer.main.get_command(app)

@@ -1,1 +1,1 @@
-"""Text -> text: pure functions that make a variant of a sentence from its words and a draw."""
+"""Takes the words of a text and a seed and returns a variant of the text."""

@@ -12,8 +12,8 @@ from sentkit.errors import UsageError
 if TYPE_CHECKING:
     from sentkit.augment.catalogue import Wanted
     from sentkit.augment.chain import Chain
-    from sentkit.formats.rows import Inputs, Row
-    from sentkit.formats.variants import Sentence, VariantRows
+    from sentkit.formats.rows.rows import Inputs, Row
+    from sentkit.formats.vectors.variants import Sentence, VariantRows
 
     Others = Callable[[Row], Sequence[str]]  # the texts that a row may be exchanged for
 
@@ -100,10 +100,10 @@ def augment(
     alone: the same text has the same variant in any file, shard or order.
     """
     from sentkit.augment.catalogue import check_flags, parse_operations
-    from sentkit.formats.outputs import open_output
-    from sentkit.formats.sinks import check_rows_output
-    from sentkit.formats.store import common_fields, read_rows
-    from sentkit.formats.variants import VariantRows
+    from sentkit.formats.outputs.outputs import open_output
+    from sentkit.formats.vectors.sinks import check_rows_output
+    from sentkit.formats.vectors.store import common_fields, read_rows
+    from sentkit.formats.vectors.variants import VariantRows
 
     console = Console("augment", quiet)
     wanted = parse_operations(op or [])
@@ -141,7 +141,7 @@ def make_chain(
 ) -> "Chain":
     from sentkit.augment.catalogue import Materials
     from sentkit.augment.chain import Chain
-    from sentkit.formats.thesaurus import read_synonyms
+    from sentkit.formats.lexicons.thesaurus import read_synonyms
 
     materials = Materials(mark, read_synonyms(synonyms) if synonyms else {})
     return Chain([each.step(materials) for each in wanted], seed)
@@ -149,8 +149,8 @@ def make_chain(
 
 def other_texts(first: "Wanted", paraphrases: str | None, key: str, inputs: "Inputs") -> "Others":
     """Where the first operation finds a text to begin with; most begin with the sentence."""
-    from sentkit.formats.kinds import filled
-    from sentkit.formats.thesaurus import name_in, read_paraphrases
+    from sentkit.formats.lexicons.thesaurus import name_in, read_paraphrases
+    from sentkit.formats.rows.kinds import filled
 
     if paraphrases is not None:
         found, theirs = read_paraphrases(paraphrases, key), inputs.fields.get(key, key)

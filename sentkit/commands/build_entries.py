@@ -11,8 +11,8 @@ from sentkit.console import Console, Progress
 from sentkit.errors import DataError, UsageError
 
 if TYPE_CHECKING:
-    from sentkit.formats.checkpoints import Checkpoint
-    from sentkit.formats.kinds import EntryParser
+    from sentkit.formats.checkpoints.folders import Checkpoint
+    from sentkit.formats.rows.kinds import EntryParser
     from sentkit.model.encoder import Encoder
     from sentkit.model.reading import Reading
     from sentkit.model.stream import Done
@@ -73,9 +73,9 @@ def build_entries(
     of 768 numbers), and no more for more definitions.
     """
     options.limit_threads(threads)
-    from sentkit.formats.checkpoints import read_checkpoint
-    from sentkit.formats.kinds import EntryParser
-    from sentkit.formats.store import common_fields, read_rows
+    from sentkit.formats.checkpoints.folders import read_checkpoint
+    from sentkit.formats.rows.kinds import EntryParser
+    from sentkit.formats.vectors.store import common_fields, read_rows
     from sentkit.model.stream import Tally, encode_windows, prepare
     from sentkit.model.transformer import open_encoder
     from sentkit.model.words import OneToken
@@ -140,8 +140,8 @@ def plan_entries(
 
 def check_place(output: str, *, force: bool) -> None:
     """All that can be wrong with an output is said before the work."""
-    from sentkit.formats.outputs import check_creatable
-    from sentkit.formats.sinks import check_output
+    from sentkit.formats.outputs.outputs import check_creatable
+    from sentkit.formats.vectors.sinks import check_output
 
     check_output(output)
     check_creatable(output, force=force)
@@ -149,7 +149,7 @@ def check_place(output: str, *, force: bool) -> None:
 
 def add(window: Iterable["Done"], parser: "EntryParser", averages: "Averages") -> None:
     """Each definition is one vector, and counts as much as any other of its entry."""
-    from sentkit.formats.vectors import check_finite
+    from sentkit.formats.vectors.vectors import check_finite
 
     for done in window:
         (vectors,) = done.vectors  # (1, d), of the one readout
@@ -181,9 +181,9 @@ def write_entries(
 ) -> None:
     import orjson
 
-    from sentkit.formats.kinds import SENTENCE
-    from sentkit.formats.rows import Row
-    from sentkit.formats.sinks import open_sink
+    from sentkit.formats.rows.kinds import SENTENCE
+    from sentkit.formats.rows.rows import Row
+    from sentkit.formats.vectors.sinks import open_sink
 
     names, width = SENTENCE.vectors, averages.width
     with open_sink(path, spec, names, width=width, encoding=encoding, force=force, replace=False) as sink:

@@ -35,8 +35,8 @@ def cat(
     without vectors pass as JSONL. Of several files the numbers of files and rows
     are reported on stderr. A terminal shows the first numbers of a vector.
     """
-    from sentkit.formats.convert import convert
-    from sentkit.formats.vectors import VECTOR_FIELDS
+    from sentkit.formats.vectors.convert import convert
+    from sentkit.formats.vectors.vectors import VECTOR_FIELDS
 
     console = Console("cat", quiet)
     with row_flags.open(console, known=VECTOR_FIELDS, output=output, force=force) as inputs:

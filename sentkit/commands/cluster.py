@@ -12,7 +12,7 @@ from sentkit.errors import UsageError
 from sentkit.values import numbers
 
 if TYPE_CHECKING:
-    from sentkit.formats.rows import Inputs
+    from sentkit.formats.rows.rows import Inputs
     from sentkit.labels.clusters.description import Telling
     from sentkit.labels.clusters.reports import Record
     from sentkit.labels.clusters.tables import Table
@@ -114,7 +114,7 @@ def cluster(
     --from-centroids takes what --centroids wrote, and vectors of its space alone.
     """
     options.limit_threads(threads)
-    from sentkit.formats.vectors import VECTOR_FIELDS
+    from sentkit.formats.vectors.vectors import VECTOR_FIELDS
     from sentkit.labels.clusters import forms, plan, reports, tables
     from sentkit.labels.clusters.work import Work
     from sentkit.labels.watch import Watch
@@ -173,7 +173,7 @@ def label(
     force: bool,
 ) -> "list[Record]":
     """Write the centroids, and the rows unless the clusters are to be described; returns descriptions."""
-    from sentkit.formats.store import is_store
+    from sentkit.formats.vectors.store import is_store
     from sentkit.labels.clusters.centroids import write_centroids
     from sentkit.labels.clusters.description import described
     from sentkit.labels.clusters.forms import NEW_MEMBERS
@@ -193,7 +193,7 @@ def label(
 
 
 def telling_of(inputs: "Inputs", keywords: int | None, nearest: int | None, *, described: bool) -> "Telling":
-    from sentkit.formats.store import common_fields
+    from sentkit.formats.vectors.store import common_fields
     from sentkit.labels.clusters.description import Telling
 
     fields = common_fields(inputs) if described else {}
@@ -204,8 +204,8 @@ def telling_of(inputs: "Inputs", keywords: int | None, nearest: int | None, *, d
 
 def show(records: "Iterable[Record]", table: "Table", *, output: str, force: bool, as_table: bool) -> None:
     """Each record as soon as it is there; a table, when all are."""
-    from sentkit.formats.jsonfiles import json_line
-    from sentkit.formats.outputs import open_output
+    from sentkit.formats.json_files import json_line
+    from sentkit.formats.outputs.outputs import open_output
 
     if as_table:
         lines = [table.line(record) for record in records]
@@ -225,8 +225,8 @@ def check_read_once(from_centroids: str, files: list[str]) -> None:
 
 def check_outputs(output: str, centroids: str | None, *, rows: bool, force: bool) -> None:
     """Said before any work: names that promise another format, and files that are there."""
-    from sentkit.formats.outputs import check_creatable
-    from sentkit.formats.sinks import check_output, check_rows_output
+    from sentkit.formats.outputs.outputs import check_creatable
+    from sentkit.formats.vectors.sinks import check_output, check_rows_output
 
     (check_output if rows else check_rows_output)(output)
     check_creatable(output, force=force)

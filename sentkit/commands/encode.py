@@ -10,7 +10,7 @@ from sentkit import options
 from sentkit.console import Console, Progress
 
 if TYPE_CHECKING:
-    from sentkit.formats.sinks import Members, Sink
+    from sentkit.formats.vectors.sinks import Members, Sink
     from sentkit.model import Encoder
     from sentkit.model.stream import Done, Tally, Window
     from sentkit.model.tokens import Tokens
@@ -85,9 +85,9 @@ def encode(
     word gets zeros. words:binary takes the words and runs of marks in lower case.
     """
     options.limit_threads(machine.threads)
-    from sentkit.formats.kinds import FIELDS, TextParser
-    from sentkit.formats.sinks import open_sinks, output_paths
-    from sentkit.formats.store import common_fields, read_rows, recorded_fields
+    from sentkit.formats.rows.kinds import FIELDS, TextParser
+    from sentkit.formats.vectors.sinks import open_sinks, output_paths
+    from sentkit.formats.vectors.store import common_fields, read_rows, recorded_fields
     from sentkit.model import find_encoder
     from sentkit.model.stream import Tally, encode_windows
 
@@ -136,7 +136,7 @@ def print_plan(windows: Iterable["Window"], tally: "Tally", budget: int) -> None
     """What `encode` would do, as one JSON object."""
     import orjson
 
-    from sentkit.formats.outputs import open_output
+    from sentkit.formats.outputs.outputs import open_output
     from sentkit.model.plan import batches
 
     count = 0
@@ -163,7 +163,7 @@ def describe(encoder: "Encoder", console: Console) -> None:
 
 
 def write(window: Sequence["Done"], sinks: Sequence["Sink"], *, mark: bool) -> None:
-    from sentkit.formats.vectors import check_finite
+    from sentkit.formats.vectors.vectors import check_finite
 
     for done in window:
         for vectors in done.vectors:

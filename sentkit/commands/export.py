@@ -37,8 +37,8 @@ def export(
     """
     from pathlib import Path
 
-    from sentkit.formats.checkpoints import read_checkpoint
-    from sentkit.formats.export import export_checkpoint
+    from sentkit.formats.checkpoints.export import export_checkpoint
+    from sentkit.formats.checkpoints.folders import read_checkpoint
     from sentkit.model.declaring import declaration_of
     from sentkit.model.reading import Wishes, plan_reading
     from sentkit.model.transformer import open_encoder

@@ -84,8 +84,8 @@ def inspect(
     record = describe(path, format_flags, geometry)
     refuse_idle(path, record, gold=gold, no_geometry=no_geometry)
     if json or sys.stdout is None or not sys.stdout.isatty():
-        from sentkit.formats.jsonfiles import json_line
-        from sentkit.formats.outputs import open_output
+        from sentkit.formats.json_files import json_line
+        from sentkit.formats.outputs.outputs import open_output
 
         with open_output("-", force=False) as out:
             out.write(json_line(record))
@@ -130,9 +130,9 @@ def refuse_idle(path: str, record: dict[str, Any], *, gold: str | None, no_geome
 def describe(path: str, flags: options.FormatFlags, geometry: "Geometry | None") -> dict[str, Any]:
     from pathlib import Path
 
-    from sentkit.formats.jsonfiles import is_there
-    from sentkit.formats.vectors import VECTOR_FIELDS
-    from sentkit.formats.wordvectors import holds_word_vectors
+    from sentkit.formats.json_files import is_there
+    from sentkit.formats.lexicons.word_vectors import holds_word_vectors
+    from sentkit.formats.vectors.vectors import VECTOR_FIELDS
     from sentkit.metrics.vectorfile import describe_vectors
 
     if path == "-" or (is_there(Path(path)) and not holds_word_vectors(path)):

@@ -87,9 +87,9 @@ def probe(
     tested on TEST or on the rows not drawn.
     """
     from sentkit.formats.files import check_input
-    from sentkit.formats.outputs import open_output
-    from sentkit.formats.sinks import check_rows_output
-    from sentkit.formats.vectors import VECTOR_FIELDS
+    from sentkit.formats.outputs.outputs import open_output
+    from sentkit.formats.vectors.sinks import check_rows_output
+    from sentkit.formats.vectors.vectors import VECTOR_FIELDS
     from sentkit.labels.probes.probing import Files, Probe, Question
     from sentkit.labels.watch import Watch
 
@@ -167,7 +167,7 @@ def parse_penalties(text: str | None) -> list[float] | None:
 
 def show(records: "Iterable[Record]", out: BinaryIO, console: Console, *, as_table: bool) -> None:
     """Each record as soon as it is there; a table, when all are."""
-    from sentkit.formats.jsonfiles import json_line
+    from sentkit.formats.json_files import json_line
     from sentkit.labels.probes.scores import columns
 
     lines = []

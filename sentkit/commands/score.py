@@ -13,8 +13,8 @@ from sentkit.console import Console, print_table, slow
 from sentkit.errors import AnswerIsNo, UsageError
 
 if TYPE_CHECKING:
-    from sentkit.formats.rows import Inputs
-    from sentkit.formats.vectors import VectorRow
+    from sentkit.formats.rows.rows import Inputs
+    from sentkit.formats.vectors.vectors import VectorRow
     from sentkit.metrics.judged import Question
     from sentkit.metrics.records import Record
 
@@ -83,8 +83,8 @@ def score(
     memory, the pairs are not. The float64 similarity is compared, before rounding.
     """
     options.limit_threads(threads)
-    from sentkit.formats.outputs import open_output
-    from sentkit.formats.vectors import VECTOR_FIELDS
+    from sentkit.formats.outputs.outputs import open_output
+    from sentkit.formats.vectors.vectors import VECTOR_FIELDS
     from sentkit.metrics.records import under
 
     console = Console("score", quiet)
@@ -153,7 +153,7 @@ def only(flag: str, given: object, dependents: dict[str, object]) -> None:
 
 def check_form(output: str, *, report: bool, rows: list[object], replace: bool) -> None:
     """One form of output, and a name that does not promise another."""
-    from sentkit.formats.sinks import check_rows_output
+    from sentkit.formats.vectors.sinks import check_rows_output
 
     if report and (any(rows) or replace):
         raise UsageError(
@@ -176,8 +176,8 @@ def score_rows(
     as_table: bool,
 ) -> None:
     """Pairs or sentences, as the first row says."""
-    from sentkit.formats.store import common_fields
-    from sentkit.formats.vectors import VectorReader
+    from sentkit.formats.vectors.store import common_fields
+    from sentkit.formats.vectors.vectors import VectorReader
 
     reader = VectorReader(inputs)
     rows = reader.read(lambda row: row)
@@ -207,9 +207,9 @@ def score_pairs(
     rows: Iterable["VectorRow"], out: BinaryIO, metric: str, *, emb: str | None, keep: bool, replace: bool
 ) -> None:
     from sentkit.digits import significant
-    from sentkit.formats.convert import with_vectors
-    from sentkit.formats.sinks import with_members
-    from sentkit.formats.vectors import without_vectors
+    from sentkit.formats.vectors.convert import with_vectors
+    from sentkit.formats.vectors.sinks import with_members
+    from sentkit.formats.vectors.vectors import without_vectors
     from sentkit.metrics.judged import compare_rows
 
     for row, similarity in compare_rows(rows, metric):
@@ -221,8 +221,8 @@ def score_pairs(
 
 
 def write_matrix(rows: Iterable["VectorRow"], out: BinaryIO, metric: str, *, replace: bool) -> None:
-    from sentkit.formats.sinks import with_members
-    from sentkit.formats.vectors import as_list
+    from sentkit.formats.vectors.sinks import with_members
+    from sentkit.formats.vectors.vectors import as_list
     from sentkit.metrics.sentences import matrix
 
     for row, similarities in matrix(rows, metric=metric):
@@ -231,8 +231,8 @@ def write_matrix(rows: Iterable["VectorRow"], out: BinaryIO, metric: str, *, rep
 
 def show_closest(found: Iterable["Record"], out: BinaryIO, metric: str, *, as_table: bool) -> None:
     """One line for each pair; a long table has its header again after every `PAGE` lines."""
-    from sentkit.formats.blocks import blocks
-    from sentkit.formats.jsonfiles import json_line
+    from sentkit.formats.json_files import json_line
+    from sentkit.formats.rows.blocks import blocks
 
     if not as_table:
         out.writelines(json_line(each) for each in found)
@@ -253,7 +253,7 @@ def reports(inputs: "Inputs", question: "Question", baseline: str | None, consol
 
 
 def show_reports(records: "list[Record]", out: BinaryIO, *, as_table: bool) -> None:
-    from sentkit.formats.jsonfiles import json_line
+    from sentkit.formats.json_files import json_line
     from sentkit.metrics.table import COLUMNS, NAMES, table_lines
 
     if as_table:

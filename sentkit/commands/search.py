@@ -95,8 +95,8 @@ def search(
     """
     options.limit_threads(machine.threads)
     from sentkit.formats.files import check_input
-    from sentkit.formats.outputs import open_output
-    from sentkit.formats.vectors import VECTOR_FIELDS, VectorReader
+    from sentkit.formats.outputs.outputs import open_output
+    from sentkit.formats.vectors.vectors import VECTOR_FIELDS, VectorReader
     from sentkit.metrics.queries import AnsweredQueries, Asked
     from sentkit.metrics.retrieval import report
 
@@ -138,7 +138,7 @@ def search(
 
 def check_form(corpus: str, queries: list[str], output: str, asked: "Asked", *, replace: bool) -> None:
     """One form of output, and two inputs."""
-    from sentkit.formats.sinks import check_rows_output
+    from sentkit.formats.vectors.sinks import check_rows_output
 
     gold, show = asked.gold, asked.show
     if corpus == "-" and "-" in queries:
@@ -178,7 +178,7 @@ def encode_texts(
     console: Console,
 ) -> "EncodedTexts":
     """The queries as rows with vectors; the weights are not loaded yet."""
-    from sentkit.formats.store import Store, is_store
+    from sentkit.formats.vectors.store import Store, is_store
     from sentkit.model.queries import EncodedTexts, Recorded, find_query_encoder
 
     recorded = Recorded(corpus, Store(corpus).spec if is_store(corpus) else {})
@@ -204,7 +204,7 @@ def is_file(text: str) -> bool:
 
 
 def write_hits(search: "AnsweredQueries", out: BinaryIO, *, replace: bool) -> None:
-    from sentkit.formats.sinks import with_members
+    from sentkit.formats.vectors.sinks import with_members
 
     for window in search.windows():
         for found in window:
@@ -227,7 +227,7 @@ def show_hits(search: "AnsweredQueries") -> None:
 
 
 def show_report(record: "Record", out: BinaryIO, *, as_table: bool) -> None:
-    from sentkit.formats.jsonfiles import json_line
+    from sentkit.formats.json_files import json_line
     from sentkit.metrics.retrieval import columns
 
     if as_table:

@@ -112,7 +112,7 @@ def train(
     and end with 75; the same command with --resume continues, to the same bytes.
     A second Ctrl-C exits at once with 130 and reports the last saved step.
     """
-    from sentkit.formats.kinds import LEARNED
+    from sentkit.formats.rows.kinds import LEARNED
     from sentkit.training.catalogue import METHODS, find
     from sentkit.training.seeds import Place
     from sentkit.training.settings import build, described
@@ -259,8 +259,8 @@ def print_methods() -> None:
 
 def print_results(records: Sequence[Mapping[str, Any]]) -> None:
     """A table on a terminal, JSON lines in a pipe."""
-    from sentkit.formats.jsonfiles import json_line
-    from sentkit.formats.outputs import open_output
+    from sentkit.formats.json_files import json_line
+    from sentkit.formats.outputs.outputs import open_output
 
     if not options.as_table("-", json=False):
         with open_output("-", force=False) as out:

@@ -11,7 +11,7 @@ from sentkit.console import Console, Progress
 from sentkit.errors import UsageError
 
 if TYPE_CHECKING:
-    from sentkit.formats.texts import OneText
+    from sentkit.formats.vectors.texts import OneText
     from sentkit.model.manner import Sampling
     from sentkit.model.translate import Counts, Translated, Translator
 
@@ -98,10 +98,10 @@ def translate(
     order, in constant memory.
     """
     options.limit_threads(threads)
-    from sentkit.formats.checkpoints import read_checkpoint
-    from sentkit.formats.outputs import open_output
-    from sentkit.formats.store import common_fields, read_rows
-    from sentkit.formats.texts import OneText
+    from sentkit.formats.checkpoints.folders import read_checkpoint
+    from sentkit.formats.outputs.outputs import open_output
+    from sentkit.formats.vectors.store import common_fields, read_rows
+    from sentkit.formats.vectors.texts import OneText
     from sentkit.model.manner import Manner
     from sentkit.model.plan import default_budget
     from sentkit.model.stream import prepare
@@ -173,8 +173,8 @@ def check_keep(keep: str | None, *, replace: bool) -> None:
 
 def check_output(output: str, *, force: bool) -> None:
     """Before a model is loaded, which can take a minute."""
-    from sentkit.formats.outputs import refuse_existing
-    from sentkit.formats.sinks import check_rows_output
+    from sentkit.formats.outputs.outputs import refuse_existing
+    from sentkit.formats.vectors.sinks import check_rows_output
 
     check_rows_output(output)
     refuse_existing(output, force=force)

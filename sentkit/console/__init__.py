@@ -1,7 +1,4 @@
-"""Messages, progress and records in; text for people out, escaped so that it cannot control a terminal.
-
-Messages and progress go to standard error, tables to standard output.
-"""
+"""Takes messages, progress and records and returns nothing: it prints them for people."""
 
 from sentkit.console.messages import Console
 from sentkit.console.progress import PROGRESS, Progress, StepProgress, TaskProgress, follow_tasks, slow

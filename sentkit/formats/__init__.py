@@ -1,1 +1,1 @@
-"""Bytes <-> values: rows, vectors, checkpoint folders. The only layer that opens files."""
+"""Takes files and streams and returns rows, vectors and checkpoints. Only this layer opens files."""

@@ -1,1 +1,1 @@
-"""Vectors -> labels, in numpy: clusters that are found, and classes that are learnt."""
+"""Takes vectors and returns labels, with numpy: clusters and predicted classes."""

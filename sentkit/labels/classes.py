@@ -1,7 +1,7 @@
 """The class of a row: a member that people gave it."""
 
-from sentkit.formats.kinds import wrong_member
-from sentkit.formats.rows import Row
+from sentkit.formats.rows.kinds import wrong_member
+from sentkit.formats.rows.rows import Row
 
 
 def class_of(row: Row, name: str) -> str:

@@ -3,7 +3,7 @@
 from typing import Any
 
 from sentkit.formats.files import readable
-from sentkit.formats.tensors import read_header
+from sentkit.formats.vectors.safetensors_header import read_header
 from sentkit.transforms.affine import read_fit_note
 from sentkit.transforms.moments import MOMENTS
 

@@ -5,8 +5,8 @@ from typing import Any
 
 import numpy as np
 
-from sentkit.formats.kinds import scored
-from sentkit.formats.vectors import VectorRow
+from sentkit.formats.rows.kinds import scored
+from sentkit.formats.vectors.vectors import VectorRow
 from sentkit.metrics.directions import unit_rows
 from sentkit.metrics.judged import expect_pair
 

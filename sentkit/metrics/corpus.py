@@ -9,11 +9,11 @@ from numpy.typing import NDArray
 
 from sentkit.digits import significant
 from sentkit.errors import DataError
-from sentkit.formats.fingerprint import lands_in, shown, space_of
-from sentkit.formats.kinds import wrong_member
-from sentkit.formats.rows import Inputs, Row
-from sentkit.formats.store import Store, fields_of, is_store
-from sentkit.formats.vectors import VectorReader, VectorRow
+from sentkit.formats.rows.kinds import wrong_member
+from sentkit.formats.rows.rows import Inputs, Row
+from sentkit.formats.vectors.fingerprint import lands_in, shown, space_of
+from sentkit.formats.vectors.store import Store, fields_of, is_store
+from sentkit.formats.vectors.vectors import VectorReader, VectorRow
 
 NAMING = ("text", "entry")  # what a row is called by: the first that it has
 

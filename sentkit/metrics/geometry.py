@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sentkit.formats.vectors import VectorRow
+from sentkit.formats.vectors.vectors import VectorRow
 from sentkit.metrics import moments, spectrum
 from sentkit.metrics.alignment import Alignment
 from sentkit.metrics.directions import Directions, unit_rows

@@ -8,11 +8,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sentkit.errors import DataError
-from sentkit.formats.blocks import blocks
-from sentkit.formats.kinds import scored, wrong_member
-from sentkit.formats.rows import Inputs
-from sentkit.formats.store import fields_of
-from sentkit.formats.vectors import VectorReader, VectorRow
+from sentkit.formats.rows.blocks import blocks
+from sentkit.formats.rows.kinds import scored, wrong_member
+from sentkit.formats.rows.rows import Inputs
+from sentkit.formats.vectors.store import fields_of
+from sentkit.formats.vectors.vectors import VectorReader, VectorRow
 from sentkit.metrics.report import Pairs
 from sentkit.metrics.similarity import SIMILARITIES
 

@@ -9,10 +9,10 @@ import numpy as np
 import orjson
 from numpy.typing import NDArray
 
-from sentkit.formats.blocks import growing
-from sentkit.formats.rows import Inputs, Row
-from sentkit.formats.store import fields_of
-from sentkit.formats.vectors import VectorRow, without_vectors
+from sentkit.formats.rows.blocks import growing
+from sentkit.formats.rows.rows import Inputs, Row
+from sentkit.formats.vectors.store import fields_of
+from sentkit.formats.vectors.vectors import VectorRow, without_vectors
 from sentkit.metrics.corpus import NAMING, Answers, answer, expect_one, read_corpus
 from sentkit.metrics.search import Searcher
 

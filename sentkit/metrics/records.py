@@ -5,8 +5,8 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from sentkit.formats.files import readable
-from sentkit.formats.fingerprint import space_of
-from sentkit.formats.rows import Inputs
+from sentkit.formats.rows.rows import Inputs
+from sentkit.formats.vectors.fingerprint import space_of
 from sentkit.metrics.judged import Judged, Question, check_same_pairs, judge
 from sentkit.metrics.report import Comparison, Difference, Estimate, Group, Report, compare, report
 

@@ -7,9 +7,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sentkit.errors import UsageError
-from sentkit.formats.blocks import blocks
-from sentkit.formats.rows import Row
-from sentkit.formats.vectors import VectorRow, without_vectors
+from sentkit.formats.rows.blocks import blocks
+from sentkit.formats.rows.rows import Row
+from sentkit.formats.vectors.vectors import VectorRow, without_vectors
 from sentkit.metrics.nearest import ClosestPairs, closest_pairs, matrix_rows, pairs_reaching
 
 LARGEST_MATRIX = 20_000  # rows

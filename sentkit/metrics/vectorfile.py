@@ -7,12 +7,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sentkit.errors import DataError
-from sentkit.formats.blocks import blocks
 from sentkit.formats.files import readable
-from sentkit.formats.rows import Inputs, Row
-from sentkit.formats.store import Store, is_store
-from sentkit.formats.tensors import read_header
-from sentkit.formats.vectors import VectorReader
+from sentkit.formats.rows.blocks import blocks
+from sentkit.formats.rows.rows import Inputs, Row
+from sentkit.formats.vectors.safetensors_header import read_header
+from sentkit.formats.vectors.store import Store, is_store
+from sentkit.formats.vectors.vectors import VectorReader
 from sentkit.metrics.affinefile import describe_affine
 from sentkit.metrics.census import census
 from sentkit.metrics.geometry import Geometry

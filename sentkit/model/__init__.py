@@ -1,4 +1,4 @@
-"""Text -> vectors. `find_encoder` is the door: torch is imported behind it, and nobody outside need know."""
+"""Takes texts and a model name and returns vectors. `find_encoder`, the entry point, imports no torch."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -8,11 +8,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sentkit.errors import NoInputError
-from sentkit.formats.checkpoints import WORD_SETS, checkpoint_in, is_static
-from sentkit.formats.fingerprint import Spec
-from sentkit.formats.hub import BUNDLED, find_model
-from sentkit.formats.jsonfiles import exists, is_folder
-from sentkit.formats.rows import Rejects
+from sentkit.formats.checkpoints.folders import WORD_SETS, checkpoint_in, is_static
+from sentkit.formats.checkpoints.hub import BUNDLED, find_model
+from sentkit.formats.json_files import exists, is_folder
+from sentkit.formats.rows.rows import Rejects
+from sentkit.formats.vectors.fingerprint import Spec
 from sentkit.model.reading import Wishes
 from sentkit.model.stream import Tally, TextRow, Window
 from sentkit.model.tokens import Tokens

@@ -13,8 +13,8 @@ import torch
 from torch import Tensor, nn
 
 from sentkit.errors import DataError, SentkitError, UsageError
-from sentkit.formats.checkpoints import weight_files
-from sentkit.formats.jsonfiles import read_object
+from sentkit.formats.checkpoints.folders import weight_files
+from sentkit.formats.json_files import read_object
 from sentkit.model.bounds import built_from, check_numbers
 from sentkit.model.lora import add_adapter
 from sentkit.model.packed import Packed

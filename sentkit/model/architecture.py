@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from sentkit.errors import DataError
-from sentkit.formats.checkpoints import Checkpoint
+from sentkit.formats.checkpoints.folders import Checkpoint
 
 ROBERTA = ("roberta", "xlm-roberta", "camembert")  # positions count from padding_id + 1
 FAMILIES = ("bert", *ROBERTA, "distilbert", "electra")

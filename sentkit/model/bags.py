@@ -7,7 +7,7 @@ from itertools import chain
 import numpy as np
 from numpy.typing import NDArray
 
-from sentkit.formats.model2vec import Table
+from sentkit.formats.lexicons.model2vec import Table
 
 Matrix = NDArray[np.float32]
 Lists = Sequence[Sequence[int]]

@@ -3,8 +3,8 @@
 from torch import nn
 
 from sentkit.errors import UsageError
-from sentkit.formats.export import Declaration, Dense, LayerNorm, Normalise
-from sentkit.formats.modules import ACTIVATIONS
+from sentkit.formats.checkpoints.export import Declaration, Dense, LayerNorm, Normalise
+from sentkit.formats.checkpoints.modules import ACTIVATIONS
 from sentkit.model.adapter import Adapter
 from sentkit.model.architecture import WITH_POOLER
 from sentkit.model.bert import Bert

@@ -10,11 +10,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from sentkit.errors import DataError, UnavailableError, declared_in
-from sentkit.formats.checkpoints import Checkpoint
+from sentkit.formats.checkpoints.folders import Checkpoint
+from sentkit.formats.checkpoints.lora import is_adapter
+from sentkit.formats.checkpoints.readout import Readout, parse_readout
 from sentkit.formats.files import readable
-from sentkit.formats.fingerprint import Spec, digest, name_for_label
-from sentkit.formats.lora import is_adapter
-from sentkit.formats.readout import Readout, parse_readout
+from sentkit.formats.vectors.fingerprint import Spec, digest, name_for_label
 from sentkit.model.adapter import ENCODER_HALVES, Adapter, load_adapter
 from sentkit.model.architecture import NotPacked, architecture_of
 from sentkit.model.bert import Bert, load_bert

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from sentkit.formats.fingerprint import Spec
+from sentkit.formats.vectors.fingerprint import Spec
 from sentkit.transforms.affine import check_fitted, read_affine
 from sentkit.transforms.steps import Normalise, Step, Truncate
 

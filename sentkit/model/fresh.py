@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from sentkit.errors import DataError, NoInputError, UsageError
-from sentkit.formats.checkpoints import read_checkpoint
-from sentkit.formats.jsonfiles import is_there, read_object, write_json
+from sentkit.formats.checkpoints.folders import read_checkpoint
+from sentkit.formats.json_files import is_there, read_object, write_json
 from sentkit.model.architecture import Architecture, NotPacked, fraction, read_architecture
 from sentkit.model.lmhead import HEADS
 from sentkit.model.names import encoder_shapes

@@ -7,8 +7,8 @@ import torch
 from torch import Tensor
 
 from sentkit.errors import DataError, NoInputError
-from sentkit.formats.jsonfiles import read_object
-from sentkit.formats.modules import ACTIVATIONS
+from sentkit.formats.checkpoints.modules import ACTIVATIONS
+from sentkit.formats.json_files import read_object
 from sentkit.model.weights import read_tensors
 from sentkit.transforms.steps import Linear, Norm
 

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor, nn
 
 from sentkit.errors import DataError
-from sentkit.formats.checkpoints import weight_files
-from sentkit.formats.lora import LoraConfig, is_adapter, read_lora_config
+from sentkit.formats.checkpoints.folders import weight_files
+from sentkit.formats.checkpoints.lora import LoraConfig, is_adapter, read_lora_config
 from sentkit.model.weights import PREFIXES, by, read_tensors
 
 HALF = re.compile(r"base_model\.model\.(.+)\.lora_([AB])(?:\.default)?\.weight")

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from sentkit.errors import UsageError
-from sentkit.formats.checkpoints import Checkpoint
-from sentkit.formats.jsonfiles import read_object
+from sentkit.formats.checkpoints.folders import Checkpoint
+from sentkit.formats.json_files import read_object
 from sentkit.model.reading import LONGEST, most_tokens
 
 BEAMS = 4  # where a checkpoint says nothing

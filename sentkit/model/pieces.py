@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from sentkit.errors import DataError
-from sentkit.formats.jsonfiles import read_object
+from sentkit.formats.json_files import read_object
 from sentkit.model.lookup import UNKNOWN, without_unknown
 from sentkit.model.tokens import Tokens, backend_of, rules_hash, told, unknown_ids
 

@@ -4,11 +4,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from sentkit.errors import SentkitError
-from sentkit.formats.checkpoints import Checkpoint
-from sentkit.formats.export import inexpressible
+from sentkit.formats.checkpoints.export import inexpressible
+from sentkit.formats.checkpoints.folders import Checkpoint
+from sentkit.formats.checkpoints.lora import is_adapter, read_lora_config
 from sentkit.formats.files import readable
-from sentkit.formats.lora import is_adapter, read_lora_config
-from sentkit.formats.tensors import read_header
+from sentkit.formats.vectors.safetensors_header import read_header
 from sentkit.model.architecture import NotPacked, read_architecture
 from sentkit.model.reading import Reading, depth_of, width_of
 

@@ -9,10 +9,10 @@ from typing import Any, TypeVar
 import orjson
 
 from sentkit.errors import NoInputError, UsageError
-from sentkit.formats.hub import BUNDLED
-from sentkit.formats.kinds import TextParser
-from sentkit.formats.rows import Rejects, Row
-from sentkit.formats.vectors import VectorRow, check_finite
+from sentkit.formats.checkpoints.hub import BUNDLED
+from sentkit.formats.rows.kinds import TextParser
+from sentkit.formats.rows.rows import Rejects, Row
+from sentkit.formats.vectors.vectors import VectorRow, check_finite
 from sentkit.model import Model, find_encoder
 from sentkit.model.reading import Wishes
 from sentkit.model.stream import Tally, encode_windows

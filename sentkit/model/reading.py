@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from sentkit.errors import UsageError, declared_in
-from sentkit.formats.checkpoints import Checkpoint
-from sentkit.formats.readout import NAMED, Readout, parse_readouts
+from sentkit.formats.checkpoints.folders import Checkpoint
+from sentkit.formats.checkpoints.readout import NAMED, Readout, parse_readouts
 from sentkit.model.architecture import DEEPEST, NotPacked, read_architecture
 from sentkit.model.tokens import Tokenizer
 from sentkit.transforms.affine import read_affine

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from sentkit.errors import UsageError
-from sentkit.formats.readout import POOLED, Readout
+from sentkit.formats.checkpoints.readout import POOLED, Readout
 from sentkit.model.packed import Packed
 
 Reduction = Callable[[Tensor, Packed], Tensor]  # (n, d) -> (b, d)

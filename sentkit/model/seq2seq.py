@@ -9,8 +9,8 @@ from typing import Any
 import torch
 
 from sentkit.errors import DataError, UnavailableError
-from sentkit.formats.checkpoints import Checkpoint
-from sentkit.formats.lora import is_adapter
+from sentkit.formats.checkpoints.folders import Checkpoint
+from sentkit.formats.checkpoints.lora import is_adapter
 from sentkit.model.adapter import LOCAL, check_weights, quiet_transformers, told
 from sentkit.model.bounds import built_from, check_numbers
 from sentkit.model.weights import read_tensors

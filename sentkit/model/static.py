@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sentkit.formats.files import readable
-from sentkit.formats.fingerprint import Spec, digest, name_for_label
-from sentkit.formats.rows import Rejects
+from sentkit.formats.rows.rows import Rejects
+from sentkit.formats.vectors.fingerprint import Spec, digest, name_for_label
 from sentkit.model.ending import spec_behind, width_behind
 from sentkit.model.plan import LAST_WINDOW, WIDE_WINDOW
 from sentkit.model.stream import Tally, TextRow, Window, prepare

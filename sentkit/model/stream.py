@@ -12,7 +12,7 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from sentkit.formats.rows import Rejects, Row
+from sentkit.formats.rows.rows import Rejects, Row
 from sentkit.model.plan import LAST_WINDOW, batches, windows
 from sentkit.model.tokens import Tokens
 

@@ -4,11 +4,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from sentkit.errors import DataError, UsageError
-from sentkit.formats.checkpoints import WORD_SETS
+from sentkit.formats.checkpoints.folders import WORD_SETS
+from sentkit.formats.checkpoints.modules import read_modules
 from sentkit.formats.files import readable
-from sentkit.formats.model2vec import Model2Vec, Table, is_model2vec, read_embedding, read_model2vec
-from sentkit.formats.modules import read_modules
-from sentkit.formats.wordvectors import read_word_vectors
+from sentkit.formats.lexicons.model2vec import Model2Vec, Table, is_model2vec, read_embedding, read_model2vec
+from sentkit.formats.lexicons.word_vectors import read_word_vectors
 from sentkit.model.bags import REDUCTIONS, Bag, Sets
 from sentkit.model.ending import all_steps, width_behind
 from sentkit.model.lookup import Gathering, Lookup

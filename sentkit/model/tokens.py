@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from sentkit.errors import DataError, UsageError
-from sentkit.formats.checkpoints import Checkpoint
-from sentkit.formats.jsonfiles import read_object, read_object_if_there
+from sentkit.formats.checkpoints.folders import Checkpoint
+from sentkit.formats.json_files import read_object, read_object_if_there
 from sentkit.model.template import Template, find_template
 
 if TYPE_CHECKING:

@@ -3,8 +3,8 @@
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from sentkit.formats.checkpoints import Checkpoint
-from sentkit.formats.rows import Rejects
+from sentkit.formats.checkpoints.folders import Checkpoint
+from sentkit.formats.rows.rows import Rejects
 from sentkit.model.plan import default_budget
 from sentkit.model.portrait import portrait
 from sentkit.model.reading import Reading, Wishes, plan_reading

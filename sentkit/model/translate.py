@@ -8,9 +8,9 @@ import torch
 from torch.nn.utils.rnn import pad_sequence
 
 from sentkit.errors import DataError, UnavailableError, UsageError
-from sentkit.formats.checkpoints import Checkpoint
-from sentkit.formats.rows import Row
-from sentkit.formats.vectors import holds_vectors
+from sentkit.formats.checkpoints.folders import Checkpoint
+from sentkit.formats.rows.rows import Row
+from sentkit.formats.vectors.vectors import holds_vectors
 from sentkit.model.languages import language_tokens, set_languages
 from sentkit.model.manner import Manner, limits_of, said_of_generation
 from sentkit.model.plan import padded_batches

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import compress
 
-from sentkit.formats.rows import Row
+from sentkit.formats.rows.rows import Row
 from sentkit.model.plan import windows
 from sentkit.model.stream import TextRow
 from sentkit.model.tokens import Tokenizer

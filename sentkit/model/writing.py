@@ -7,8 +7,8 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from sentkit.formats.temporary import create
-from sentkit.formats.tensors import header_bytes
+from sentkit.formats.outputs.temporary import create
+from sentkit.formats.vectors.safetensors_header import header_bytes
 from sentkit.model.architecture import Architecture
 from sentkit.model.lmhead import HEADS
 from sentkit.model.names import EMBEDDINGS, encoder_shapes, pooler_shapes

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import torch
 
-from sentkit.formats.checkpoints import read_checkpoint
-from sentkit.formats.jsonfiles import read_object
+from sentkit.formats.checkpoints.folders import read_checkpoint
+from sentkit.formats.json_files import read_object
 from sentkit.model.fresh import architecture_of, write_fresh
 from sentkit.model.lmhead import fresh_head, head_tensors
 from sentkit.training.claim import claimed

@@ -8,7 +8,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from sentkit.errors import CannotCreateError
-from sentkit.formats.temporary import MARK
+from sentkit.formats.outputs.temporary import MARK
 
 OURS = re.compile(
     r"(state|best)-\d+\.pt|(run|rows|init)\.lock|tokens\.i32|ends\.i64|targets\.f64|columns|checkpoint|init"

@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from sentkit.errors import DataError
-from sentkit.formats.kinds import PAIR
-from sentkit.formats.readout import Readout, parse_readout
-from sentkit.formats.rows import Inputs
+from sentkit.formats.checkpoints.readout import Readout, parse_readout
+from sentkit.formats.rows.kinds import PAIR
+from sentkit.formats.rows.rows import Inputs
 from sentkit.metrics.correlation import spearman
 from sentkit.metrics.similarity import SIMILARITIES
 from sentkit.model.packed import Packed, pack

@@ -11,11 +11,11 @@ from numpy.typing import NDArray
 
 from sentkit.errors import DataError
 from sentkit.formats.files import readable
-from sentkit.formats.fingerprint import space_of
-from sentkit.formats.kinds import wrong_member
-from sentkit.formats.rows import Inputs
-from sentkit.formats.store import BLOCK, Store, is_store
-from sentkit.formats.vectors import VectorReader, VectorRow
+from sentkit.formats.rows.kinds import wrong_member
+from sentkit.formats.rows.rows import Inputs
+from sentkit.formats.vectors.fingerprint import space_of
+from sentkit.formats.vectors.store import BLOCK, Store, is_store
+from sentkit.formats.vectors.vectors import VectorReader, VectorRow
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,8 +4,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
-from sentkit.formats.kinds import ENTRY, PAIR, Kind, filled, scored, wrong_member
-from sentkit.formats.rows import Row
+from sentkit.formats.rows.kinds import ENTRY, PAIR, Kind, filled, scored, wrong_member
+from sentkit.formats.rows.rows import Row
 
 
 class Target(Protocol):

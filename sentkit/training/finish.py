@@ -10,11 +10,11 @@ from typing import Any
 from torch import Tensor
 
 from sentkit.errors import UsageError
-from sentkit.formats.card import card
-from sentkit.formats.export import Declaration, write_folder
-from sentkit.formats.modules import Pooler
-from sentkit.formats.readout import Readout, parse_readout
-from sentkit.formats.temporary import publish_folder
+from sentkit.formats.checkpoints.export import Declaration, write_folder
+from sentkit.formats.checkpoints.model_card import card
+from sentkit.formats.checkpoints.modules import Pooler
+from sentkit.formats.checkpoints.readout import Readout, parse_readout
+from sentkit.formats.outputs.temporary import publish_folder
 from sentkit.model.adapter import Adapter
 from sentkit.model.architecture import WITH_POOLER
 from sentkit.model.bert import Bert

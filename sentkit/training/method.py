@@ -20,8 +20,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from sentkit.formats.modules import Pooler
-from sentkit.formats.readout import Readout, parse_readout
+from sentkit.formats.checkpoints.modules import Pooler
+from sentkit.formats.checkpoints.readout import Readout, parse_readout
 from sentkit.model.adapter import Adapter
 from sentkit.model.bert import Bert
 from sentkit.model.packed import Packed, pack

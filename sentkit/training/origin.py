@@ -6,9 +6,9 @@ from dataclasses import dataclass, replace
 from torch import Tensor
 
 from sentkit.errors import UsageError
-from sentkit.formats.checkpoints import Checkpoint
-from sentkit.formats.fingerprint import digest
-from sentkit.formats.readout import Readout
+from sentkit.formats.checkpoints.folders import Checkpoint
+from sentkit.formats.checkpoints.readout import Readout
+from sentkit.formats.vectors.fingerprint import digest
 from sentkit.model.adapter import Adapter, load_adapter
 from sentkit.model.architecture import Architecture, NotPacked, architecture_of
 from sentkit.model.bert import Bert, load_bert

@@ -14,8 +14,8 @@ from typing import Any
 import torch
 
 from sentkit.errors import CannotCreateError, DataError
-from sentkit.formats.fingerprint import digest
-from sentkit.formats.jsonfiles import read_object_if_there
+from sentkit.formats.json_files import read_object_if_there
+from sentkit.formats.vectors.fingerprint import digest
 from sentkit.training.batches import stream
 from sentkit.training.checks import check_names
 from sentkit.training.claim import claimed

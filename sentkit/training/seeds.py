@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from sentkit.errors import CannotCreateError
-from sentkit.formats.jsonfiles import read_object
+from sentkit.formats.json_files import read_object
 
 TOLD = ("method", "readout", "step", "dev_before", "dev")
 

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from sentkit.errors import UsageError
-from sentkit.formats.checkpoints import read_checkpoint
-from sentkit.formats.readout import parse_readout
-from sentkit.formats.rows import Inputs
+from sentkit.formats.checkpoints.folders import read_checkpoint
+from sentkit.formats.checkpoints.readout import parse_readout
+from sentkit.formats.rows.rows import Inputs
 from sentkit.model.precision import pick_device
 from sentkit.training.beginning import Bases, Init, from_nothing
 from sentkit.training.claim import claimed

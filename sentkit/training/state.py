@@ -9,7 +9,7 @@ from typing import Any
 from torch import Tensor
 
 from sentkit.errors import DataError
-from sentkit.formats.temporary import MARK, replacing
+from sentkit.formats.outputs.temporary import MARK, replacing
 from sentkit.training.checks import Expected, check_state, check_tensors
 from sentkit.training.sealed import BadFile, read_sealed, write_sealed
 

@@ -16,7 +16,7 @@ from typing import Any, NoReturn
 import torch
 
 from sentkit.errors import DataError, UsageError
-from sentkit.formats.readout import Readout
+from sentkit.formats.checkpoints.readout import Readout
 from sentkit.training.batches import Batch, Order, stream
 from sentkit.training.checks import Expected
 from sentkit.training.corpus import Corpus

@@ -9,8 +9,8 @@ import orjson
 from numpy.typing import NDArray
 
 from sentkit.errors import DataError
-from sentkit.formats.fingerprint import emb_problem, shown, space_of
-from sentkit.formats.tensors import read_array, read_note, write_arrays
+from sentkit.formats.vectors.fingerprint import emb_problem, shown, space_of
+from sentkit.formats.vectors.safetensors_header import read_array, read_note, write_arrays
 from sentkit.transforms.steps import Linear
 
 

@@ -8,13 +8,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sentkit.errors import DataError
-from sentkit.formats.blocks import growing
-from sentkit.formats.convert import common_spec, with_fields
-from sentkit.formats.fingerprint import UNNAMED, Spec
-from sentkit.formats.rows import Inputs
-from sentkit.formats.sinks import Sink, check_output, open_sink
-from sentkit.formats.store import Store, is_store
-from sentkit.formats.vectors import VectorReader, VectorRow, check_finite
+from sentkit.formats.rows.blocks import growing
+from sentkit.formats.rows.rows import Inputs
+from sentkit.formats.vectors.convert import common_spec, with_fields
+from sentkit.formats.vectors.fingerprint import UNNAMED, Spec
+from sentkit.formats.vectors.sinks import Sink, check_output, open_sink
+from sentkit.formats.vectors.store import Store, is_store
+from sentkit.formats.vectors.vectors import VectorReader, VectorRow, check_finite
 from sentkit.transforms.affine import check_fitted, read_affine
 from sentkit.transforms.steps import Linear
 

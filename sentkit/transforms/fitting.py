@@ -8,8 +8,8 @@ import numpy as np
 import orjson
 
 from sentkit.errors import DataError
-from sentkit.formats.rows import Inputs
-from sentkit.formats.tensors import put_arrays
+from sentkit.formats.rows.rows import Inputs
+from sentkit.formats.vectors.safetensors_header import put_arrays
 from sentkit.transforms.affine import dense_layer
 from sentkit.transforms.ica import Descent, ica
 from sentkit.transforms.kinds import KINDS, Asked, Fit

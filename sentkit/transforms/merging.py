@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from sentkit.errors import DataError
-from sentkit.formats.fingerprint import space_of
-from sentkit.formats.tensors import read_array, read_header
+from sentkit.formats.vectors.fingerprint import space_of
+from sentkit.formats.vectors.safetensors_header import read_array, read_header
 from sentkit.transforms.affine import named, read_fit_note
 from sentkit.transforms.fitting import Fitted, check_varied
 from sentkit.transforms.kinds import KINDS, Asked

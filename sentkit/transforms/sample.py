@@ -10,10 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sentkit.errors import DataError
-from sentkit.formats.blocks import blocks
 from sentkit.formats.files import readable, together
-from sentkit.formats.rows import Inputs
-from sentkit.formats.vectors import VectorReader
+from sentkit.formats.rows.blocks import blocks
+from sentkit.formats.rows.rows import Inputs
+from sentkit.formats.vectors.vectors import VectorReader
 from sentkit.transforms.moments import WIDEST, Moments, moments_of
 
 ROWS = 1024  # read at once

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sentkit.errors import UsageError
-from sentkit.formats.fingerprint import digest
+from sentkit.formats.vectors.fingerprint import digest
 
 Matrix = NDArray[np.float32]
 NORM_EPSILON = 1e-5  # torch's, which checkpoints of sentence-transformers do not change

@@ -23,7 +23,7 @@ def step(path: str, chunk: int) -> None:
     import torch
     from training import MODEL, corpus_of
 
-    from sentkit.formats.checkpoints import read_checkpoint
+    from sentkit.formats.checkpoints.folders import read_checkpoint
     from sentkit.training.gradient import Gradient
     from sentkit.training.methods.simcse import SimCSE
     from sentkit.training.origin import open_base

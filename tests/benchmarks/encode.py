@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from texts import read_texts
 from timing import in_turn
 
-from sentkit.formats.checkpoints import read_checkpoint
-from sentkit.formats.rows import Rejects, Row
+from sentkit.formats.checkpoints.folders import read_checkpoint
+from sentkit.formats.rows.rows import Rejects, Row
 from sentkit.model.plan import default_budget
 from sentkit.model.reading import Wishes, plan_reading
 from sentkit.model.stream import encode_windows, prepare

@@ -24,7 +24,7 @@ import pytest
 
 from sentkit import cli
 from sentkit.console import stream
-from sentkit.formats.tensors import write_arrays
+from sentkit.formats.vectors.safetensors_header import write_arrays
 from sentkit.model.architecture import read_architecture
 from sentkit.model.names import encoder_shapes, pooler_shapes
 

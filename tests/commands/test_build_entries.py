@@ -8,7 +8,7 @@ import orjson
 import pytest
 import torch
 
-from sentkit.formats.store import Store
+from sentkit.formats.vectors.store import Store
 from sentkit.model.packed import pack
 from sentkit.model.readouts import cls, mean
 from sentkit.transforms.averages import Averages

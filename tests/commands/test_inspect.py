@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from sentkit.formats.tensors import write_arrays
+from sentkit.formats.vectors.safetensors_header import write_arrays
 from sentkit.transforms.affine import write_affine
 
 

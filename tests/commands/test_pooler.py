@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 import torch
 
-from sentkit.formats.checkpoints import read_checkpoint
-from sentkit.formats.fingerprint import digest, lands_in
-from sentkit.formats.store import Store
-from sentkit.formats.tensors import read_array
+from sentkit.formats.checkpoints.folders import read_checkpoint
+from sentkit.formats.vectors.fingerprint import digest, lands_in
+from sentkit.formats.vectors.safetensors_header import read_array
+from sentkit.formats.vectors.store import Store
 from sentkit.model.reading import Wishes, plan_reading
 from sentkit.model.transformer import open_encoder
 from sentkit.model.weights import read_tensors, weights_hash

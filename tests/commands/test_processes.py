@@ -314,7 +314,7 @@ def test_a_signal_within_an_import_waits_for_its_end(tmp_path):
     program = """
 import time
 from sentkit.process import unwind_on_signals
-from sentkit.formats.outputs import open_output
+from sentkit.formats.outputs.outputs import open_output
 unwind_on_signals()
 with open_output("out.jsonl", force=False):
     import slow

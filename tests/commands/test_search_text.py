@@ -5,7 +5,7 @@ import shutil
 
 import pytest
 
-from sentkit.formats.store import Store
+from sentkit.formats.vectors.store import Store
 
 TEXTS = ["a cat", "the sea and the ships", "", "Übergröße 猫", 'a "quoted" word']
 CORPUS = "a dog\nthe sea\na cat sat\nan animal that barks\nships\n"

@@ -6,9 +6,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from sentkit.formats.checkpoints import read_checkpoint
-from sentkit.formats.fingerprint import lands_in
-from sentkit.formats.store import Store
+from sentkit.formats.checkpoints.folders import read_checkpoint
+from sentkit.formats.vectors.fingerprint import lands_in
+from sentkit.formats.vectors.store import Store
 from sentkit.training.sealed import read_sealed
 from sentkit.training.trainer import Trainer
 

@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from sentkit.formats.checkpoints import read_checkpoint
+from sentkit.formats.checkpoints.folders import read_checkpoint
 from sentkit.training.catalogue import METHODS
 from sentkit.training.origin import open_base
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from sentkit.formats.fingerprint import digest
+from sentkit.formats.vectors.fingerprint import digest
 from sentkit.transforms.affine import write_affine
 
 CLOSE = 1e-5
@@ -114,7 +114,7 @@ def test_what_several_files_do_not_share_is_left_out(sentkit, tiny, tmp_path):
 
 def test_steps_that_differ_are_not_half_told(sentkit, transform, tmp_path):
     """Two files of one space, of which one names the steps that led there and the other does not."""
-    from sentkit.formats.store import open_store
+    from sentkit.formats.vectors.store import open_store
 
     for name, steps in (("a", {"steps": ["/n:01"]}), ("b", {})):
         with open_store(

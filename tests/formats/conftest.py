@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from sentkit.formats.rows import Inputs, Row
+from sentkit.formats.rows.rows import Inputs, Row
 
 WORDS = "[PAD] [UNK] [CLS] [SEP] [MASK] a the cat dog sat . : query ##s"
 

@@ -18,14 +18,14 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from sentkit.errors import DataError, NoInputError, UnavailableError, UsageError
-from sentkit.formats.checkpoints import read_checkpoint
-from sentkit.formats.convert import convert
+from sentkit.formats.checkpoints.folders import read_checkpoint
 from sentkit.formats.files import check_input
-from sentkit.formats.kinds import TextParser
-from sentkit.formats.rows import Inputs, Rejects
-from sentkit.formats.store import Store
-from sentkit.formats.tensors import read_array, read_header
-from sentkit.formats.vectors import VectorReader
+from sentkit.formats.rows.kinds import TextParser
+from sentkit.formats.rows.rows import Inputs, Rejects
+from sentkit.formats.vectors.convert import convert
+from sentkit.formats.vectors.safetensors_header import read_array, read_header
+from sentkit.formats.vectors.store import Store
+from sentkit.formats.vectors.vectors import VectorReader
 from sentkit.metrics.affinefile import describe_affine
 from sentkit.model import find_encoder
 from sentkit.model.reading import Wishes, plan_reading

@@ -13,9 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sentkit.errors import DataError
-from sentkit.formats import rows as rows_module
-from sentkit.formats.lines import LongLine, numbered
-from sentkit.formats.rows import Inputs, Rejects
+from sentkit.formats.rows import rows as rows_module
+from sentkit.formats.rows.lines import LongLine, numbered
+from sentkit.formats.rows.rows import Inputs, Rejects
 
 LIMIT = 100
 LONG = b"x" * 101

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from sentkit.formats.meter import Meter
-from sentkit.formats.rows import Inputs
-from sentkit.formats.vectors import VectorReader
+from sentkit.formats.rows.rows import Inputs
+from sentkit.formats.vectors.vectors import VectorReader
 
 
 def inputs(*paths: str) -> Inputs:
@@ -64,8 +64,8 @@ def test_rows_of_a_vector_file_are_the_share(sentkit_store):
 
 @pytest.fixture
 def sentkit_store(tmp_path):
-    from sentkit.formats.rows import Row
-    from sentkit.formats.sinks import open_sink
+    from sentkit.formats.rows.rows import Row
+    from sentkit.formats.vectors.sinks import open_sink
 
     path = tmp_path / "v.safetensors"
     with open_sink(

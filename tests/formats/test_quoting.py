@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from sentkit.errors import DataError
-from sentkit.formats.rows import Inputs, Rejects
+from sentkit.formats.rows.rows import Inputs, Rejects
 
 Write = Callable[[str, bytes], str]
 CELL = st.text(st.characters(codec="utf-8", exclude_characters="\0\r"), max_size=8) | st.sampled_from(

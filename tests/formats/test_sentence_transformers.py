@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from sentkit.errors import DataError, SentkitError, UsageError
-from sentkit.formats.jsonfiles import write_json
+from sentkit.formats.json_files import write_json
 from sentkit.model import find_encoder
 from sentkit.model.reading import Wishes
 

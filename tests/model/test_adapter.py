@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from sentkit.errors import DataError, UsageError
-from sentkit.formats.readout import parse_readout
+from sentkit.formats.checkpoints.readout import parse_readout
 from sentkit.model.adapter import load_adapter
 from sentkit.model.packed import pack
 from sentkit.model.readouts import read

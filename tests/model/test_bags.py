@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from sentkit.formats.model2vec import Table
+from sentkit.formats.lexicons.model2vec import Table
 from sentkit.model.bags import Bag, Sets, arrays_hash
 
 ROWS = np.random.default_rng(0).standard_normal((20, 6)).astype(np.float32)

@@ -5,7 +5,7 @@ import copy
 import pytest
 import torch
 
-from sentkit.formats.readout import parse_readout
+from sentkit.formats.checkpoints.readout import parse_readout
 from sentkit.model.bert import Block, plain_attention
 from sentkit.model.packed import pack
 from sentkit.model.readouts import read

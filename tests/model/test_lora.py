@@ -9,7 +9,7 @@ from safetensors.torch import load_file, save_file
 
 from sentkit.cli import status
 from sentkit.errors import DataError, NoInputError
-from sentkit.formats.hub import find_model
+from sentkit.formats.checkpoints.hub import find_model
 from sentkit.model import find_encoder
 from sentkit.model.adapter import load_adapter
 from sentkit.model.lora import read_weights

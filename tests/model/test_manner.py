@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from sentkit.errors import UsageError
-from sentkit.formats.checkpoints import read_checkpoint
+from sentkit.formats.checkpoints.folders import read_checkpoint
 from sentkit.model.manner import Limits, Manner, Sampling, limits_of, said_of_generation
 
 MARIAN = {"model_type": "marian", "max_position_embeddings": 512}

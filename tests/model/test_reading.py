@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from sentkit.errors import UsageError
-from sentkit.formats.checkpoints import read_checkpoint
-from sentkit.formats.hub import find_model
+from sentkit.formats.checkpoints.folders import read_checkpoint
+from sentkit.formats.checkpoints.hub import find_model
 from sentkit.model.reading import LONGEST, Reading, Wishes, depth_of, most_tokens, plan_reading
 from sentkit.transforms.affine import write_affine
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from sentkit.errors import UsageError
-from sentkit.formats.readout import parse_readout, parse_readouts
+from sentkit.formats.checkpoints.readout import parse_readout, parse_readouts
 from sentkit.model.packed import pack
 from sentkit.model.readouts import REDUCTIONS, read
 

@@ -11,7 +11,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from sentkit.errors import DataError, NoInputError, UnavailableError
-from sentkit.formats.checkpoints import Checkpoint, read_checkpoint
+from sentkit.formats.checkpoints.folders import Checkpoint, read_checkpoint
 from sentkit.model.seq2seq import load_config, load_model, load_tokenizer
 
 

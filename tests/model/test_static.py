@@ -11,7 +11,7 @@ import pytest
 from tokenizers import Tokenizer
 
 from sentkit.errors import DataError, UsageError
-from sentkit.formats.tensors import read_array
+from sentkit.formats.vectors.safetensors_header import read_array
 from sentkit.model import Encoder, find_encoder
 from sentkit.model.reading import Wishes
 from sentkit.model.stream import encode_texts

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from sentkit.errors import DataError
-from sentkit.formats.rows import Rejects, Row
+from sentkit.formats.rows.rows import Rejects, Row
 from sentkit.model.stream import Done, Tally, ahead, encode_texts, encode_windows, prepare
 from sentkit.model.tokens import Tokens
 

@@ -13,8 +13,8 @@ from tokenizers import Tokenizer as Backend
 from tokenizers import decoders, models, pre_tokenizers, processors, trainers
 
 from sentkit.errors import DataError, UsageError
-from sentkit.formats.checkpoints import read_checkpoint
-from sentkit.formats.hub import find_model
+from sentkit.formats.checkpoints.folders import read_checkpoint
+from sentkit.formats.checkpoints.hub import find_model
 from sentkit.model.tokens import Tokenizer
 
 some = settings(max_examples=60, deadline=None)

@@ -12,8 +12,8 @@ import pytest
 import torch
 
 from sentkit.errors import DataError, UnavailableError, UsageError
-from sentkit.formats.checkpoints import read_checkpoint
-from sentkit.formats.rows import Rejects, Row
+from sentkit.formats.checkpoints.folders import read_checkpoint
+from sentkit.formats.rows.rows import Rejects, Row
 from sentkit.model.manner import Limits, Manner, Sampling
 from sentkit.model.stream import prepare
 from sentkit.model.tokens import Tokens

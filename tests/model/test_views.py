@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from sentkit.formats.readout import parse_readout
+from sentkit.formats.checkpoints.readout import parse_readout
 from sentkit.model.packed import pack
 from sentkit.model.readouts import read
 from sentkit.model.views import VIEWS, share

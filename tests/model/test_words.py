@@ -9,9 +9,9 @@ import pytest
 from tokenizers import Tokenizer as Backend
 from tokenizers import models, pre_tokenizers, processors, trainers
 
-from sentkit.formats.checkpoints import read_checkpoint
-from sentkit.formats.hub import find_model
-from sentkit.formats.rows import Row
+from sentkit.formats.checkpoints.folders import read_checkpoint
+from sentkit.formats.checkpoints.hub import find_model
+from sentkit.formats.rows.rows import Row
 from sentkit.model.stream import TextRow
 from sentkit.model.tokens import Tokenizer
 from sentkit.model.words import OneToken, single_tokens

@@ -10,9 +10,9 @@ import torch
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
-from sentkit.formats.checkpoints import read_checkpoint
-from sentkit.formats.export import Declaration, Dense, write_folder
-from sentkit.formats.readout import parse_readout
+from sentkit.formats.checkpoints.export import Declaration, Dense, write_folder
+from sentkit.formats.checkpoints.folders import read_checkpoint
+from sentkit.formats.checkpoints.readout import parse_readout
 from sentkit.model.architecture import read_architecture
 from sentkit.model.declaring import declaration_of
 from sentkit.model.lmhead import fresh_head, head_tensors

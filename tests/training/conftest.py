@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 import torch
 
-from sentkit.formats.checkpoints import read_checkpoint
-from sentkit.formats.rows import Inputs
-from sentkit.formats.store import open_store
+from sentkit.formats.checkpoints.folders import read_checkpoint
+from sentkit.formats.rows.rows import Inputs
+from sentkit.formats.vectors.store import open_store
 from sentkit.training.corpus import Corpus, map_corpus, write_corpus
 from sentkit.training.entries import read_entries
 from sentkit.training.examples import ExampleParser

@@ -15,7 +15,8 @@ from pathlib import Path
 import torch
 
 from sentkit import cli
-from sentkit.formats import export, temporary
+from sentkit.formats.checkpoints import export
+from sentkit.formats.outputs import temporary
 from sentkit.training import dev, finish, state, trainer
 
 PLACES = {

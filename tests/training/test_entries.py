@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from sentkit.errors import DataError
-from sentkit.formats.rows import Inputs
-from sentkit.formats.store import open_store
+from sentkit.formats.rows.rows import Inputs
+from sentkit.formats.vectors.store import open_store
 from sentkit.training.corpus import write_corpus
 from sentkit.training.entries import read_entries
 from sentkit.training.examples import ExampleParser

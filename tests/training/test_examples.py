@@ -5,8 +5,8 @@ import json
 import pytest
 
 from sentkit.errors import DataError
-from sentkit.formats.kinds import PAIR, SENTENCE, TRIPLET
-from sentkit.formats.rows import Row
+from sentkit.formats.rows.kinds import PAIR, SENTENCE, TRIPLET
+from sentkit.formats.rows.rows import Row
 from sentkit.training.examples import NLI, ExampleParser, Labels, Reads, Scores
 
 TEXTS = {"text_a": "a", "text_b": "b"}

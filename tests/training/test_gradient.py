@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from sentkit.formats.checkpoints import read_checkpoint
+from sentkit.formats.checkpoints.folders import read_checkpoint
 from sentkit.training.batches import chunks, shares
 from sentkit.training.gradient import Gradient
 from sentkit.training.methods.simcse import SimCSE

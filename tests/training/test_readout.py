@@ -6,9 +6,9 @@ import pytest
 import torch
 
 from sentkit.errors import UsageError
-from sentkit.formats.checkpoints import read_checkpoint
-from sentkit.formats.modules import Declared
-from sentkit.formats.readout import parse_readout
+from sentkit.formats.checkpoints.folders import read_checkpoint
+from sentkit.formats.checkpoints.modules import Declared
+from sentkit.formats.checkpoints.readout import parse_readout
 from sentkit.model.packed import pack
 from sentkit.model.readouts import read
 from sentkit.training.catalogue import METHODS

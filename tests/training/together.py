@@ -13,8 +13,8 @@ from pathlib import Path
 
 import torch
 
-from sentkit.formats.checkpoints import read_checkpoint
-from sentkit.formats.rows import Inputs
+from sentkit.formats.checkpoints.folders import read_checkpoint
+from sentkit.formats.rows.rows import Inputs
 from sentkit.training.catalogue import find
 from sentkit.training.corpus import map_corpus, write_corpus
 from sentkit.training.entries import read_entries

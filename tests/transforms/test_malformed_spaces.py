@@ -11,10 +11,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from sentkit.errors import DataError
-from sentkit.formats.fingerprint import emb_problem
-from sentkit.formats.rows import Inputs
-from sentkit.formats.store import Store, open_store
-from sentkit.formats.vectors import VectorReader
+from sentkit.formats.rows.rows import Inputs
+from sentkit.formats.vectors.fingerprint import emb_problem
+from sentkit.formats.vectors.store import Store, open_store
+from sentkit.formats.vectors.vectors import VectorReader
 from sentkit.labels.clusters.centroids import read_centroids
 from sentkit.metrics.affinefile import describe_affine
 from sentkit.metrics.corpus import read_corpus

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from sentkit.errors import UsageError
-from sentkit.formats.fingerprint import digest
+from sentkit.formats.vectors.fingerprint import digest
 from sentkit.transforms.steps import Linear, Normalise, Truncate
 
 VECTORS = np.array([[3, 4, 0], [0, 0, 0], [-1, 2, -2], [1e-3, 0, 0]], dtype=np.float32)

@@ -34,8 +34,8 @@ def apply(
     is of no special length: cosines are taken as ever.
     """
     options.limit_threads(threads)
-    from sentkit.formats.outputs import refuse_existing
-    from sentkit.formats.vectors import VECTOR_FIELDS
+    from sentkit.formats.outputs.outputs import refuse_existing
+    from sentkit.formats.vectors.vectors import VECTOR_FIELDS
     from sentkit.transforms.applying import apply_transform
 
     console = Console("whiten apply", quiet)

@@ -92,7 +92,7 @@ def fit(
     and keeps the moments that `sentkit whiten merge` adds up (not of ica).
     """
     options.limit_threads(threads)
-    from sentkit.formats.vectors import VECTOR_FIELDS
+    from sentkit.formats.vectors.vectors import VECTOR_FIELDS
     from sentkit.transforms.fitting import fit_ica, fit_moments
     from sentkit.transforms.kinds import Asked
 
@@ -150,8 +150,8 @@ def descent_of(given: Mapping[str, Any]) -> "Descent":
 
 def check_made(path: str, *, force: bool) -> None:
     """Refuse what cannot be written, before any work is done."""
-    from sentkit.formats.outputs import refuse_existing
-    from sentkit.formats.store import SUFFIX, is_store
+    from sentkit.formats.outputs.outputs import refuse_existing
+    from sentkit.formats.vectors.store import SUFFIX, is_store
 
     if path != "-" and not is_store(path):
         raise UsageError(f"{path}: a transform is kept in a {SUFFIX} file")
@@ -159,7 +159,7 @@ def check_made(path: str, *, force: bool) -> None:
 
 
 def write(fitted: "Fitted", path: str, console: Console, *, force: bool) -> None:
-    from sentkit.formats.outputs import open_output
+    from sentkit.formats.outputs.outputs import open_output
 
     with open_output(path, force=force) as out:
         fitted.write(out, path)

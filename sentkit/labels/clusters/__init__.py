@@ -1,1 +1,1 @@
-"""Rows in groups of alike vectors; what other libraries do better is imported inside functions."""
+"""Takes rows with vectors and returns a cluster for each row, or a report."""

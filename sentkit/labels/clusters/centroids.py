@@ -6,9 +6,9 @@ import numpy as np
 import orjson
 
 from sentkit.errors import DataError
-from sentkit.formats.fingerprint import shown, space_of
-from sentkit.formats.rows import Inputs, Row
-from sentkit.formats.sinks import open_sink
+from sentkit.formats.rows.rows import Inputs, Row
+from sentkit.formats.vectors.fingerprint import shown, space_of
+from sentkit.formats.vectors.sinks import open_sink
 from sentkit.labels.clusters.description import Description
 from sentkit.labels.clusters.nearest import Wide
 from sentkit.labels.clusters.points import Points, bare, check_some, read_points

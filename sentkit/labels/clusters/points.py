@@ -8,13 +8,13 @@ from typing import Any, Protocol
 import numpy as np
 
 from sentkit.errors import DataError
-from sentkit.formats.convert import common_spec
 from sentkit.formats.files import together
-from sentkit.formats.fingerprint import UNNAMED, Spec
-from sentkit.formats.lines import json_object
-from sentkit.formats.rows import Inputs, Row
-from sentkit.formats.store import Store, is_store
-from sentkit.formats.vectors import VectorReader, VectorRow, without_vectors
+from sentkit.formats.rows.lines import json_object
+from sentkit.formats.rows.rows import Inputs, Row
+from sentkit.formats.vectors.convert import common_spec
+from sentkit.formats.vectors.fingerprint import UNNAMED, Spec
+from sentkit.formats.vectors.store import Store, is_store
+from sentkit.formats.vectors.vectors import VectorReader, VectorRow, without_vectors
 from sentkit.labels.clusters.nearest import Rows, spans
 
 LARGEST = 1e15  # the square of a distance between longer rows may be beyond float32

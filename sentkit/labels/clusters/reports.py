@@ -8,7 +8,7 @@ import numpy as np
 
 from sentkit.errors import DataError
 from sentkit.formats.files import readable
-from sentkit.formats.vectors import VectorRow
+from sentkit.formats.vectors.vectors import VectorRow
 from sentkit.labels.classes import class_of
 from sentkit.labels.clusters.points import Points, check_some
 from sentkit.labels.clusters.work import Work

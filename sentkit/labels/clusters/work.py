@@ -6,12 +6,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from sentkit.digits import significant
-from sentkit.formats.convert import with_fields, with_vectors
-from sentkit.formats.outputs import open_output
-from sentkit.formats.rows import Inputs
-from sentkit.formats.sinks import Members, open_sink, refuse_present, with_members
-from sentkit.formats.store import is_store
-from sentkit.formats.vectors import VectorRow
+from sentkit.formats.outputs.outputs import open_output
+from sentkit.formats.rows.rows import Inputs
+from sentkit.formats.vectors.convert import with_fields, with_vectors
+from sentkit.formats.vectors.sinks import Members, open_sink, refuse_present, with_members
+from sentkit.formats.vectors.store import is_store
+from sentkit.formats.vectors.vectors import VectorRow
 from sentkit.labels.clusters.clustering import Clustering, best_of
 from sentkit.labels.clusters.nearest import Labels, Wide
 from sentkit.labels.clusters.plan import Plan

@@ -1,1 +1,1 @@
-"""A classifier on frozen vectors, as SentEval has it (arXiv 1803.05449)."""
+"""Takes rows with vectors and classes and returns the accuracy of a classifier, as SentEval does."""

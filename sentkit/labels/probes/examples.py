@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sentkit.errors import DataError
-from sentkit.formats.vectors import VectorReader, VectorRow
+from sentkit.formats.vectors.vectors import VectorReader, VectorRow
 from sentkit.labels.classes import class_of
 
 Features = NDArray[np.floating]

@@ -7,8 +7,8 @@ import numpy as np
 
 from sentkit.errors import DataError
 from sentkit.formats.files import readable
-from sentkit.formats.rows import Inputs
-from sentkit.formats.vectors import VectorReader
+from sentkit.formats.rows.rows import Inputs
+from sentkit.formats.vectors.vectors import VectorReader
 from sentkit.labels.probes import protocols
 from sentkit.labels.probes.examples import (
     Examples,

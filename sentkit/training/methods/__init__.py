@@ -1,1 +1,1 @@
-"""One paper, or one objective that papers compare with, is one file."""
+"""Takes a batch of examples and returns a loss. Each paper or objective is one file."""

@@ -8,7 +8,7 @@ from typing import ClassVar
 import torch
 from torch.nn import functional as F
 
-from sentkit.formats.kinds import ENTRY
+from sentkit.formats.rows.kinds import ENTRY
 from sentkit.model.bert import Bert
 from sentkit.model.lmhead import LanguageHead
 from sentkit.model.readouts import widened

@@ -8,9 +8,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from sentkit.errors import DataError, UsageError
-from sentkit.formats.kinds import ENTRY
-from sentkit.formats.modules import Pooler
-from sentkit.formats.readout import parse_readout
+from sentkit.formats.checkpoints.modules import Pooler
+from sentkit.formats.checkpoints.readout import parse_readout
+from sentkit.formats.rows.kinds import ENTRY
 from sentkit.model.bert import ACTIVATIONS, Bert
 from sentkit.model.readouts import widened
 from sentkit.training.batches import Batch

@@ -12,8 +12,8 @@ from torch.nn import functional as F
 from torch.nn.utils.rnn import pad_sequence
 
 from sentkit.errors import UsageError
-from sentkit.formats.kinds import SENTENCE
-from sentkit.formats.readout import POOLED
+from sentkit.formats.checkpoints.readout import POOLED
+from sentkit.formats.rows.kinds import SENTENCE
 from sentkit.model.architecture import Architecture
 from sentkit.model.bert import Bert
 from sentkit.model.fresh import SPECIAL

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from sentkit.formats.kinds import PAIR
+from sentkit.formats.rows.kinds import PAIR
 from sentkit.model.adapter import Adapter
 from sentkit.model.bert import Bert
 from sentkit.model.readouts import widened

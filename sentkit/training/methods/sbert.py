@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from sentkit.formats.kinds import PAIR, TRIPLET
+from sentkit.formats.rows.kinds import PAIR, TRIPLET
 from sentkit.model.adapter import Adapter
 from sentkit.model.bert import Bert
 from sentkit.model.readouts import widened

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from sentkit.errors import UsageError
-from sentkit.formats.kinds import PAIR, SENTENCE
+from sentkit.formats.rows.kinds import PAIR, SENTENCE
 from sentkit.model.adapter import Adapter
 from sentkit.model.bert import Bert
 from sentkit.model.readouts import reduce_layers

@@ -6,8 +6,8 @@ from typing import ClassVar
 import torch
 from torch import nn
 
-from sentkit.formats.kinds import PAIR, SENTENCE
-from sentkit.formats.modules import Pooler
+from sentkit.formats.checkpoints.modules import Pooler
+from sentkit.formats.rows.kinds import PAIR, SENTENCE
 from sentkit.model.adapter import Adapter
 from sentkit.model.bert import Bert
 from sentkit.training.batches import Batch

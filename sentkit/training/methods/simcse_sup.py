@@ -6,9 +6,9 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from sentkit.formats.kinds import TRIPLET
-from sentkit.formats.modules import Pooler
-from sentkit.formats.readout import POOLED, Readout, parse_readout
+from sentkit.formats.checkpoints.modules import Pooler
+from sentkit.formats.checkpoints.readout import POOLED, Readout, parse_readout
+from sentkit.formats.rows.kinds import TRIPLET
 from sentkit.model.adapter import Adapter
 from sentkit.model.bert import Bert
 from sentkit.model.packed import Packed

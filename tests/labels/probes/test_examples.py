@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from sentkit.errors import DataError
-from sentkit.formats.rows import Inputs
-from sentkit.formats.vectors import VectorReader
+from sentkit.formats.rows.rows import Inputs
+from sentkit.formats.vectors.vectors import VectorReader
 from sentkit.labels.probes.examples import classes_of, codes_of, read_examples
 
 

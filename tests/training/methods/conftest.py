@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from sentkit.formats.checkpoints import read_checkpoint
+from sentkit.formats.checkpoints.folders import read_checkpoint
 from sentkit.training.methods.mlm import CLASSES
 from sentkit.training.origin import Base, open_base
 from sentkit.training.trainer import Trainer

@@ -11,8 +11,8 @@ import transformers
 from torch.nn import functional as F
 
 from sentkit.errors import UsageError
-from sentkit.formats.checkpoints import read_checkpoint
-from sentkit.formats.rows import Row
+from sentkit.formats.checkpoints.folders import read_checkpoint
+from sentkit.formats.rows.rows import Row
 from sentkit.model.words import single_tokens
 from sentkit.training.batches import Batch
 from sentkit.training.finish import finish

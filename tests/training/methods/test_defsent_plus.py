@@ -13,8 +13,8 @@ import torch
 from torch.nn import functional as F
 
 from sentkit.errors import DataError, UsageError
-from sentkit.formats.checkpoints import read_checkpoint
-from sentkit.formats.modules import Pooler
+from sentkit.formats.checkpoints.folders import read_checkpoint
+from sentkit.formats.checkpoints.modules import Pooler
 from sentkit.training.batches import Batch
 from sentkit.training.entries import Entries
 from sentkit.training.finish import finish

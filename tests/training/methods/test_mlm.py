@@ -13,7 +13,7 @@ import transformers
 from safetensors.torch import load_file
 
 from sentkit.errors import UsageError
-from sentkit.formats.checkpoints import read_checkpoint
+from sentkit.formats.checkpoints.folders import read_checkpoint
 from sentkit.model.lmhead import read_head
 from sentkit.training.batches import Batch, stream
 from sentkit.training.finish import finish

@@ -8,7 +8,7 @@ import transformers
 from safetensors.torch import load_file
 
 from sentkit.errors import UsageError
-from sentkit.formats.jsonfiles import read_object
+from sentkit.formats.json_files import read_object
 from sentkit.training.batches import Order
 from sentkit.training.finish import finish
 from sentkit.training.methods.pairsupcon import PairSupCon

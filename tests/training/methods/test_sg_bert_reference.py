@@ -10,7 +10,7 @@ import torch
 import transformers
 from torch.nn import functional as F
 
-from sentkit.formats.checkpoints import read_checkpoint
+from sentkit.formats.checkpoints.folders import read_checkpoint
 from sentkit.training.batches import stream
 from sentkit.training.methods.sg_bert import SelfGuided
 from sentkit.training.origin import open_base

@@ -9,8 +9,8 @@ import torch
 import transformers
 
 from sentkit.errors import UsageError
-from sentkit.formats.checkpoints import read_checkpoint
-from sentkit.formats.rows import Inputs
+from sentkit.formats.checkpoints.folders import read_checkpoint
+from sentkit.formats.rows.rows import Inputs
 from sentkit.model.reading import Wishes, plan_reading
 from sentkit.model.stream import encode_texts
 from sentkit.model.transformer import open_encoder

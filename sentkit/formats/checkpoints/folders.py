@@ -1,0 +1,86 @@
+"""Checkpoint folders, read: which files hold what, and how the checkpoint says it wants to be read.
+
+Tensors are not opened here; that takes torch, and `model/weights.py` does it.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from sentkit.errors import DataError, NoInputError, UsageError
+from sentkit.formats.checkpoints.hub import find_model
+from sentkit.formats.checkpoints.lora import adapter_alone, is_adapter
+from sentkit.formats.checkpoints.modules import Declared, read_modules, read_own
+from sentkit.formats.json_files import is_there, read_object, read_object_if_there
+from sentkit.formats.lexicons.model2vec import is_model2vec
+
+WORD_SETS = "words:binary"  # the model that needs no file
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    name: str  # as the user said it
+    folder: Path
+    transformer: Path  # where config.json, weights and tokenizer lie; nearly always the folder itself
+    config: dict[str, Any]
+    declared: Declared
+    lineage: dict[str, Any]  # the rest of sentkit.json: method, settings, parents, scores
+
+    @property
+    def parents(self) -> list[str]:
+        """The checkpoints it was made from, the nearest first, as far as they are known."""
+        parents = self.lineage.get("parents")
+        return [str(parent) for parent in parents] if isinstance(parents, list) else []
+
+    def weights(self) -> list[Path]:
+        return weight_files(self.transformer, self.name)
+
+
+def weight_files(folder: Path, name: str) -> list[Path]:
+    """The files of a transformer's tensors: safetensors before pickles, shards by their index."""
+    for single, index in (
+        ("model.safetensors", "model.safetensors.index.json"),
+        ("pytorch_model.bin", "pytorch_model.bin.index.json"),
+    ):
+        if (folder / single).is_file():
+            return [folder / single]
+        if (folder / index).is_file():
+            return shards(folder / index)
+    if is_adapter(folder):
+        raise adapter_alone(folder, name)
+    raise NoInputError(f"{name}: has no model.safetensors and no pytorch_model.bin")
+
+
+def shards(index: Path) -> list[Path]:
+    names = read_object(index).get("weight_map")
+    if not isinstance(names, dict) or not names or not all(isinstance(n, str) for n in names.values()):
+        raise DataError("expected a weight_map of file names", source=str(index))
+    files = [index.parent / name for name in sorted(set(names.values()))]
+    for file in files:
+        if file.parent != index.parent or not is_there(file):
+            raise DataError(f'names "{file.name}", which is not there', source=str(index))
+    return files
+
+
+def read_checkpoint(name: str) -> Checkpoint:
+    """Of a model that has layers; a static one is refused."""
+    folder = None if name == WORD_SETS else find_model(name)
+    if folder is None or is_static(folder):
+        raise UsageError(f"{name}: is a static model, which only encode and inspect read")
+    return checkpoint_in(folder, name)
+
+
+def is_static(folder: Path) -> bool:
+    return is_model2vec(folder) or read_modules(folder)[1].static
+
+
+def checkpoint_in(folder: Path, name: str) -> Checkpoint:
+    transformer, declared = read_modules(folder)
+    own = read_object_if_there(folder / "sentkit.json")
+    if "readout" in own:
+        declared = read_own(own, folder / "sentkit.json", declared)
+    if not is_there(transformer / "config.json"):
+        if is_adapter(transformer):
+            raise adapter_alone(transformer, name)
+        raise NoInputError(f"{name}: is no checkpoint: it has no config.json")
+    return Checkpoint(name, folder, transformer, read_object(transformer / "config.json"), declared, own)

@@ -1,0 +1,98 @@
+"""Model names -> folders: the bundled model, a path, a model inside an installed package, a hub name."""
+
+import os
+import re
+from importlib.util import find_spec
+from pathlib import Path
+
+from sentkit.errors import NoInputError, UnavailableError
+from sentkit.formats.checkpoints.lora import adapter_alone, is_adapter
+from sentkit.formats.json_files import exists, is_folder, is_there
+
+BUNDLED = "nano"
+# A name of the hub, and after an @ a revision: a branch, a tag, or a commit.
+HUB_NAME = re.compile(r"([A-Za-z0-9][\w.-]*(?:/[A-Za-z0-9][\w.-]*)?)(?:@([A-Za-z0-9][\w./-]*))?")
+OLDER = "pytorch_model*.bin"
+SMALL_FILES = ["*.json", "*.txt", "*.model", "*.spm", "*/*.json"]
+
+
+def find_model(name: str) -> Path:
+    """The folder of a model. A path never touches the network; only what looks like a hub name may."""
+    if name == BUNDLED:  # whatever lies in the present folder: that is ./nano
+        return Path(__file__).parent.parent.parent / BUNDLED
+    if is_folder(Path(name)):
+        return _with_config(Path(name), name)
+    if name.startswith("pkg:"):
+        return _in_package(name.removeprefix("pkg:"))
+    if exists(Path(name)):
+        raise NoInputError(f"{name}: is a file, expected a checkpoint folder")
+    match = HUB_NAME.fullmatch(name)
+    if match is not None:
+        return _with_config(_from_hub(match[1], match[2]), name)
+    raise NoInputError(f"{name}: no such checkpoint folder")
+
+
+def _with_config(folder: Path, name: str) -> Path:
+    """Sentence-transformers may keep the transformer in a folder of its own, or have none."""
+    if not any(
+        is_there(folder / name) for name in ("config.json", "modules.json", "0_Transformer/config.json")
+    ):
+        if is_adapter(folder):
+            raise adapter_alone(folder, name)
+        raise NoInputError(f"{name}: is no checkpoint: it has no config.json")
+    return folder
+
+
+def _in_package(package: str) -> Path:
+    """The one model folder inside an installed package, found without importing it."""
+    try:
+        found = find_spec(package) if package.isidentifier() else None
+    except ValueError:  # a module that Python runs but did not find, as __main__
+        found = None
+    for place in (found.submodule_search_locations if found else None) or ():
+        for config in sorted(Path(place).rglob("config.json"), key=lambda path: len(path.parts)):
+            if list(config.parent.glob("*.safetensors")) or list(config.parent.glob("pytorch_model*.bin")):
+                return config.parent
+    raise NoInputError(f"pkg:{package}: no installed package of that name holds a model")
+
+
+def _from_hub(repository: str, revision: str | None) -> Path:
+    """The folder of a hub's model in the local cache, fetched unless HF_HUB_OFFLINE says no."""
+    os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
+    from huggingface_hub import constants, errors
+
+    name = f"{repository}@{revision}" if revision else repository
+    try:
+        return _fetch(repository, revision, offline=constants.HF_HUB_OFFLINE)
+    except errors.GatedRepoError as error:
+        raise NoInputError(
+            f"{name}: the hub wants a licence accepted first", advice="set HF_TOKEN"
+        ) from error
+    except errors.HFValidationError as error:
+        raise NoInputError(f"{name}: no such checkpoint folder") from error
+    except errors.RepositoryNotFoundError as error:
+        raise NoInputError(f"{name}: no such folder here, and no such model on the hub") from error
+    except errors.RevisionNotFoundError as error:
+        raise NoInputError(f'{name}: the model on the hub has no revision "{revision}"') from error
+    except errors.LocalEntryNotFoundError as error:
+        which = f"{repository} --revision {revision}" if revision else repository
+        advice = f"fetch it where there is a network: hf download {which}"
+        if constants.HF_HUB_OFFLINE:
+            raise NoInputError(f"{name}: no such folder here, and the hub is off", advice=advice) from error
+        raise UnavailableError(f"{name}: no such folder here, and no hub reached", advice=advice) from error
+    except (errors.HfHubHTTPError, OSError) as error:
+        raise UnavailableError(f"{name}: the hub does not answer: {type(error).__name__}") from error
+
+
+def _fetch(repository: str, revision: str | None, *, offline: bool) -> Path:
+    """All but the tensors in their older form, and those where a folder has no others: none comes twice."""
+    from huggingface_hub import snapshot_download
+
+    small = [*SMALL_FILES, "*.safetensors"]
+    folder = Path(snapshot_download(repository, revision=revision, allow_patterns=small))
+    places = [config.parent.relative_to(folder) for config in folder.rglob("config.json")]
+    older = [str(place / OLDER) for place in places if not list((folder / place).glob("model*.safetensors"))]
+    if older and not offline:
+        patterns = [*older, *(f"{pattern}.index.json" for pattern in older)]
+        snapshot_download(repository, revision=revision, allow_patterns=patterns)
+    return folder

@@ -1,0 +1,73 @@
+"""A LoRA adapter beside a transformer's weights, as peft saves it: what its config says.
+
+Only what can be added to the weights exactly is accepted; any other option is refused by name.
+"""
+
+import math
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from sentkit.errors import DataError, NoInputError
+from sentkit.formats.json_files import is_there, read_object
+
+CONFIG = "adapter_config.json"
+WEIGHTS = ("adapter_model.safetensors", "adapter_model.bin")
+# Options that change the sum, with the values that leave it as it is.
+IDLE: dict[str, tuple[Any, ...]] = {
+    "bias": ("none", None),
+    "init_lora_weights": (True, False, "gaussian", None),  # others change the base weights too
+}
+# Options that may have any value: they steer training, name the base, or choose the layers of the tensors.
+HARMLESS = {
+    *("peft_type", "r", "lora_alpha", "use_rslora", "lora_dropout", "inference_mode", "task_type"),
+    *("base_model_name_or_path", "revision", "auto_mapping", "peft_version", "fan_in_fan_out"),
+    *("target_modules", "exclude_modules", "layers_to_transform", "layers_pattern", "ensure_weight_tying"),
+    *("loftq_config", "eva_config", "corda_config", "runtime_config", "megatron_config", "megatron_core"),
+    *("qalora_group_size", "lora_ga_config", "arrow_config"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class LoraConfig:
+    file: Path  # of its tensors
+    alpha: float
+    rank_stabilised: bool
+
+    def scale(self, rank: int) -> float:
+        return self.alpha / (math.sqrt(rank) if self.rank_stabilised else rank)
+
+
+def is_adapter(folder: Path) -> bool:
+    return is_there(folder / CONFIG)
+
+
+def adapter_alone(folder: Path, name: str) -> NoInputError:
+    """The error for an adapter without the weights that it changes."""
+    base = read_object(folder / CONFIG).get("base_model_name_or_path")
+    advice = (
+        f"it changes the weights of {base:.200}" if isinstance(base, str) and base else "it names no base"
+    )
+    advice += ": put its files into that model's folder"
+    return NoInputError(f"{name}: is an adapter without its base's config.json and weights", advice=advice)
+
+
+def read_lora_config(folder: Path) -> LoraConfig:
+    path = folder / CONFIG
+    config: dict[str, Any] = read_object(path)
+    kind = config.get("peft_type")
+    if kind != "LORA":
+        raise DataError(f"an adapter of type {kind!s:.40}, which sentkit cannot run", source=str(path))
+    for option, value in config.items():
+        harmless = option in HARMLESS or (option in IDLE and value in IDLE[option])
+        if not harmless and value not in (None, False, {}, []):
+            raise DataError(f"an adapter with {option:.40}, which sentkit cannot run", source=str(path))
+    alpha: Any = config.get("lora_alpha")
+    stabilised = config.get("use_rslora", False)
+    is_number = isinstance(alpha, int | float) and not isinstance(alpha, bool)
+    if not is_number or not math.isfinite(alpha) or not isinstance(stabilised, bool):
+        raise DataError(f'"lora_alpha" is {alpha!r:.40}, expected a number', source=str(path))
+    file = next((folder / name for name in WEIGHTS if is_there(folder / name)), None)
+    if file is None:
+        raise NoInputError(f"{folder}: has an {CONFIG} and no {WEIGHTS[0]}")
+    return LoraConfig(file, float(alpha), stabilised)

@@ -1,0 +1,255 @@
+"""What a checkpoint declares: the modules of sentence-transformers, old schema and new, as readout and steps.
+
+A module that would change the vectors and is not known here is refused by name: half a pipeline gives vectors
+that look right.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from sentkit.errors import DataError, declared_in
+from sentkit.formats.checkpoints.readout import NAMED, Readout, parse_readout
+from sentkit.formats.json_files import read_json, read_object, read_object_if_there
+from sentkit.formats.vectors.fingerprint import is_space
+from sentkit.formats.vectors.safetensors_header import read_array
+
+# The key of the old schema: the word of the new one.
+POOLING = {
+    "pooling_mode_cls_token": "cls",
+    "pooling_mode_mean_tokens": "mean",
+    "pooling_mode_max_tokens": "max",
+    "pooling_mode_mean_sqrt_len_tokens": "mean_sqrt_len_tokens",
+    "pooling_mode_weightedmean_tokens": "weightedmean",
+    "pooling_mode_lasttoken": "lasttoken",
+}
+READOUTS = {
+    **{word: word for word in ("cls", "mean", "max")},
+    **{"mean_sqrt_len_tokens": "mean-sqrt", "weightedmean": "weighted-mean", "lasttoken": "last"},
+}
+# What a dense layer does at its end: our word, and the class that a checkpoint names.
+ACTIVATIONS = {
+    "identity": "torch.nn.modules.linear.Identity",
+    "tanh": "torch.nn.modules.activation.Tanh",
+    "gelu": "torch.nn.modules.activation.GELU",
+    "relu": "torch.nn.modules.activation.ReLU",
+    "silu": "torch.nn.modules.activation.SiLU",
+    "sigmoid": "torch.nn.modules.activation.Sigmoid",
+}
+# The first versions of sentence-transformers named their file after the architecture.
+NAMED_AFTER = ("bert", "roberta", "distilbert", "camembert", "albert", "xlm-roberta", "xlnet")
+
+
+USUAL_KIND = "SentenceTransformer"
+MOST_STEPS = 64  # modules of a checkpoint, or steps behind its readout
+
+
+@dataclass(frozen=True, slots=True)
+class Pooler:
+    """What a checkpoint says of its pooler that config.json has no words for."""
+
+    activation: str = "tanh"
+    readout: str = ""  # the one it was trained through, where that is known
+    lands_in: str = ""  # the hash of the space whose vectors it was trained to find
+
+
+@dataclass(frozen=True, slots=True)
+class Declared:
+    source: str = ""  # the file that says so; empty where a checkpoint says nothing
+    readout: Readout | None = None
+    steps: tuple[str, ...] = ()  # after the readout, in order: "normalise", or the folder of a dense layer
+    max_length: int | None = None
+    lowercase: bool = False
+    prompt: str = ""  # set before every text
+    prompt_is_read: bool = True  # False: the readout leaves the prefix's tokens out
+    template: str | None = None  # of the readout `prompt`
+    full_stop: str | None = None  # None: the template's own
+    pooler: Pooler = Pooler()
+    static: bool = False  # a table of vectors: there is no transformer
+
+
+def read_modules(folder: Path) -> tuple[Path, Declared]:
+    """The folder of the transformer, and what modules.json and its companions declare."""
+    listing = folder / "modules.json"
+    told = read_object_if_there(folder / "config_sentence_transformers.json")
+    kind = told.get("model_type", USUAL_KIND)
+    if kind != USUAL_KIND:
+        raise refusal(f"a {kind}", str(folder))
+    if not listing.is_file():
+        return folder, _transformer(folder, Declared())
+    modules = read_json(listing)
+    if not isinstance(modules, list) or not all(_is_module(module) for module in modules):
+        raise DataError('expected a list of modules, each with "type" and "path"', source=str(listing))
+    check_count(modules, "modules", listing)
+    found = Declared(source="modules.json")
+    transformer, averaged = folder, None
+    for module in modules:
+        kind, place = module["type"].rpartition(".")[2], _inside(folder, module["path"], listing)
+        if kind == "Transformer":
+            transformer = place
+            found = _transformer(place, found)
+        elif kind == "StaticEmbedding" and module is modules[0]:
+            transformer, found = place, replace(found, static=True, readout=NAMED["mean"])
+        elif kind == "WeightedLayerPooling":
+            averaged = _averaged_layers(place, transformer)
+        else:
+            found = _apply(found, kind, module["path"], place, averaged)
+    return transformer, _prompted(found, told)
+
+
+def refusal(kind: str, source: str) -> DataError:
+    """The error for a checkpoint of sentence-transformers that does not give one vector for a text."""
+    advice = "it scores pairs of texts, and has no vectors" if "CrossEncoder" in kind else None
+    return DataError(f"{kind[:80]}, which sentkit cannot run", source=source, advice=advice)
+
+
+def _is_module(module: object) -> bool:
+    return isinstance(module, dict) and all(isinstance(module.get(key), str) for key in ("type", "path"))
+
+
+def _inside(folder: Path, path: str, listing: Path) -> Path:
+    if Path(path).is_absolute() or ".." in Path(path).parts:
+        raise DataError(f'a module at "{path}", outside the folder', source=str(listing))
+    return folder / path
+
+
+def _apply(found: Declared, kind: str, path: str, place: Path, averaged: Sequence[int] | None) -> Declared:
+    match kind:
+        case "Pooling" if found.readout is None:
+            config = read_object(place / "config.json")
+            readout = _with_layers(_pooling(config, place), averaged, place)
+            return replace(
+                found, readout=readout, prompt_is_read=config.get("include_prompt", True) is not False
+            )
+        case "Dense" | "Normalize" | "LayerNorm" if found.readout is not None and _of_sentences(place):
+            return replace(found, steps=(*found.steps, "normalise" if kind == "Normalize" else path))
+        case "Dropout":  # idle outside training
+            return found
+    here = " as it stands here" if kind in ("Pooling", "Dense", "Normalize", "LayerNorm") else ""
+    raise DataError(f"a module {kind}, which sentkit cannot run{here}", source=str(place))
+
+
+def _of_sentences(place: Path) -> bool:
+    """Whether a module turns the sentence's vector into another, and does nothing beside that."""
+    config, usual = read_object_if_there(place / "config.json"), "sentence_embedding"
+    names = [config.get(key) or usual for key in ("module_input_name", "module_output_name")]
+    return names == [usual, usual] and not config.get("use_residual")
+
+
+def _pooling(config: Mapping[str, Any], place: Path) -> Readout:
+    modes = config.get("pooling_mode", [word for key, word in POOLING.items() if config.get(key)] or "mean")
+    modes = modes if isinstance(modes, list) else [modes]
+    if len(modes) == 1 and isinstance(modes[0], str) and modes[0] in READOUTS:
+        return NAMED[READOUTS[modes[0]]]
+    raise DataError(f"pooling {' + '.join(map(str, modes))}, which sentkit cannot run", source=str(place))
+
+
+def _averaged_layers(place: Path, transformer: Path) -> list[int]:
+    """The layers of a WeightedLayerPooling, all of one weight."""
+    if not read_object_if_there(transformer / "config.json").get("output_hidden_states"):
+        # sentence-transformers then takes the last layer alone, without a word.
+        raise DataError("averages layers, and config.json does not hand them out", source=str(place))
+    start = read_object(place / "config.json").get("layer_start")
+    weights = read_array(place / "model.safetensors", "layer_weights").ravel().tolist()
+    used = {weight for weight in weights if weight}
+    if type(start) is not int or start < 0 or len(used) != 1 or not all(map(math.isfinite, used)):
+        raise DataError("layers of unequal weight, which sentkit cannot run", source=str(place))
+    return [start + k for k, weight in enumerate(weights) if weight]
+
+
+def _with_layers(pooling: Readout, layers: Sequence[int] | None, place: Path) -> Readout:
+    """The readout that averages these layers."""
+    if layers is None:
+        return pooling
+    if pooling.reduction == "max" and len(layers) > 1:
+        raise DataError("the maximum over averaged layers, which sentkit cannot run", source=str(place))
+    name = "+".join(f"L{k}" for k in layers) + f":{pooling.reduction}"
+    return Readout(name, tuple(layers), pooling.reduction)
+
+
+def _transformer(folder: Path, found: Declared) -> Declared:
+    """Length and lower-casing: sentence-transformers' own file before the tokenizer's."""
+    files = (read_object_if_there(folder / f"sentence_{name}_config.json") for name in NAMED_AFTER)
+    own: Mapping[str, Any] = next(filter(None, files), {})
+    _refuse_task(folder, own)
+    tokenizer = read_object_if_there(folder / "tokenizer_config.json")
+    lengths = [own.get("max_seq_length"), tokenizer.get("model_max_length")]
+    stated = [n for n in lengths if isinstance(n, int | float) and not isinstance(n, bool)]
+    length = next((n for n in stated if 0 < n < 1e9), None)
+    lowercase = own.get("do_lower_case") is True
+    return replace(found, max_length=None if length is None else int(length), lowercase=lowercase)
+
+
+def _refuse_task(folder: Path, own: Mapping[str, Any]) -> None:
+    """Refuse a transformer whose output is not one state for each token."""
+    config = read_object_if_there(folder / "config.json")
+    if "sbert_ce_default_activation_function" in config or _has_scores(config.get("sentence_transformers")):
+        raise refusal("a CrossEncoder", str(folder))
+    task, output = own.get("transformer_task"), own.get("module_output_name")
+    if task not in (None, "feature-extraction"):
+        kind = "a CrossEncoder" if task == "sequence-classification" else f'a transformer for "{task}"'
+        raise refusal(kind, str(folder))
+    if output not in (None, "token_embeddings"):
+        raise refusal(f'a transformer that gives "{output}"', str(folder))
+
+
+def _has_scores(note: object) -> bool:
+    """Whether the note of a CrossEncoder is in config.json, as versions 4 and 5 write it."""
+    return isinstance(note, dict) and "activation_fn" in note
+
+
+def _prompted(found: Declared, config: Mapping[str, Any]) -> Declared:
+    prompts, name = config.get("prompts"), config.get("default_prompt_name")
+    prompt = prompts.get(name, "") if isinstance(prompts, dict) and isinstance(name, str) else ""
+    return replace(found, prompt=prompt) if isinstance(prompt, str) else found
+
+
+def read_own(values: Mapping[str, Any], path: Path, found: Declared) -> Declared:
+    """What sentkit.json declares: it rules over modules.json, which cannot say everything."""
+    expected = {"readout": str, "steps": list, "max_length": int, "lowercase": bool, "prompt": str}
+    expected["prompt_is_read"] = bool
+    for name, kind in {**expected, "template": str, "full_stop": str}.items():
+        if name in values and type(values[name]) is not kind:
+            raise DataError(f'"{name}" is {values[name]!r:.40}, expected {kind.__name__}', source=str(path))
+    if values.get("max_length", 1) < 1:
+        raise DataError(f'"max_length" is {values["max_length"]}, expected 1 or more', source=str(path))
+    steps = values.get("steps", [])
+    check_count(steps, "steps", path)
+    for step in steps:
+        if not isinstance(step, str):
+            raise DataError(f'a step is {step!r:.40}, expected a folder or "normalise"', source=str(path))
+        _inside(path.parent, step, path)
+    with declared_in(str(path)):
+        readout = parse_readout(values["readout"])
+    return replace(
+        found,
+        source="sentkit.json",
+        readout=readout,
+        steps=tuple(steps),
+        max_length=values.get("max_length", found.max_length),
+        lowercase=values.get("lowercase", found.lowercase),
+        prompt=values.get("prompt", found.prompt),
+        prompt_is_read=values.get("prompt_is_read", found.prompt_is_read),
+        template=values.get("template"),
+        full_stop=values.get("full_stop"),
+        pooler=_pooler(values.get("pooler", {}), path),
+    )
+
+
+def check_count(values: Sequence[object], kind: str, path: Path) -> None:
+    if len(values) > MOST_STEPS:
+        raise DataError(f"{len(values):,} {kind}, expected at most {MOST_STEPS}", source=str(path))
+
+
+def _pooler(values: object, path: Path) -> Pooler:
+    names = Pooler.__dataclass_fields__
+    if not isinstance(values, dict) or not all(isinstance(values.get(name, ""), str) for name in names):
+        raise DataError(f'"pooler" is {values!r:.40}, expected an object of words', source=str(path))
+    found = Pooler(**{name: values[name] for name in names if name in values})
+    if found.readout and (found.readout not in NAMED or not NAMED[found.readout].pooled):
+        raise DataError(f'a pooler trained through "{found.readout:.40}"', source=str(path))
+    if found.lands_in and not (found.readout and is_space(found.lands_in)):
+        raise DataError(f'a pooler that lands in "{found.lands_in:.40}"', source=str(path))
+    return found

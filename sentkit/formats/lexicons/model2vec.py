@@ -1,0 +1,131 @@
+"""Static models on disk: a vector for every token, in a folder of model2vec or of sentence-transformers."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sentkit.errors import DataError, NoInputError
+from sentkit.formats.json_files import is_there, read_object, read_object_if_there
+from sentkit.formats.vectors.safetensors_header import Entry, read_array, read_header
+
+LENGTH = 512  # tokens that model2vec reads of a text where the config does not say
+NUMBERS = {"I8", "F16", "F32", "F64"}
+WHOLE_NUMBERS = {"I32", "I64"}
+AXES = 2  # of a table
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """A vector for every token."""
+
+    rows: NDArray[np.float32]  # (n, d)
+    places: NDArray[np.int64] | None = None  # (tokens,): the row of each token, where tokens share rows
+    weights: NDArray[np.float32] | None = None  # (tokens,): what the row is multiplied with
+
+    @property
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        """By the names that a folder gives them."""
+        named = {"embeddings": self.rows, "mapping": self.places, "weights": self.weights}
+        return {name: array for name, array in named.items() if array is not None}
+
+
+@dataclass(frozen=True, slots=True)
+class Model2Vec:
+    folder: Path
+    entries: Mapping[str, Entry]
+    normalise: bool
+    max_length: int | None  # tokens
+    stored: str = "embeddings"  # the name of the table in its file
+
+    @property
+    def width(self) -> int:
+        return self.entries["embeddings"].shape[1]
+
+    @property
+    def tensors(self) -> Path:
+        return self.folder / "model.safetensors"
+
+    def read(self) -> Table:
+        """The numbers as they are stored: those of a quantised table are not scaled back."""
+        names = {name: self.stored if name == "embeddings" else name for name in self.entries}
+        found = {name: read_array(self.tensors, stored) for name, stored in names.items()}
+        rows, places, weights = (found.get(name) for name in ("embeddings", "mapping", "weights"))
+        assert rows is not None
+        with np.errstate(over="ignore"):
+            rows = rows.astype(np.float32, copy=False)
+        if not np.isfinite(rows).all():
+            raise DataError('"embeddings" holds NaN or too large a number', source=str(self.tensors))
+        return Table(
+            rows,
+            None if places is None else self._within(places.astype(np.int64), len(rows)),
+            None if weights is None else weights.astype(np.float32),
+        )
+
+    def _within(self, places: NDArray[np.int64], count: int) -> NDArray[np.int64]:
+        if places.min() < 0 or places.max() >= count:
+            raise DataError("mapping names rows that embeddings does not have", source=str(self.tensors))
+        return places
+
+
+def is_model2vec(folder: Path) -> bool:
+    return read_object_if_there(folder / "config.json").get("model_type") == "model2vec"
+
+
+def read_model2vec(folder: Path, tokens: int) -> Model2Vec:
+    """What the folder says of itself; `tokens` is how many its tokenizer knows."""
+    config, entries = read_object(folder / "config.json"), read_entries(folder, tokens, "embeddings")
+    length = config.get("max_length", LENGTH)
+    if length is not None and (type(length) is not int or length < 1):
+        raise DataError(f'"max_length" is {length!r:.40}', source=str(folder / "config.json"))
+    return Model2Vec(folder, entries, config.get("normalize") is True, length)
+
+
+def read_embedding(folder: Path, tokens: int, max_length: int | None, *, normalise: bool) -> Model2Vec:
+    """A StaticEmbedding of sentence-transformers, whose table may have the name that model2vec gives it."""
+    held = read_header(weights_of(folder)).entries
+    stored = "embedding.weight" if "embedding.weight" in held else "embeddings"
+    entries = read_entries(folder, tokens, stored)
+    return Model2Vec(folder, entries, normalise, max_length, stored)
+
+
+def weights_of(folder: Path) -> Path:
+    path = folder / "model.safetensors"
+    if not is_there(path):
+        raise NoInputError(f"{folder}: has no model.safetensors")
+    return path
+
+
+def read_entries(folder: Path, tokens: int, stored: str) -> dict[str, Entry]:
+    """The tensors of a static model, checked; `stored` is the name of the table."""
+    path = weights_of(folder)
+    held = read_header(path).entries
+    names = {"embeddings": stored, "mapping": "mapping", "weights": "weights"}
+    entries = {name: held[own] for name, own in names.items() if own in held}
+    if stored != "embeddings" and "embeddings" in entries and len(entries["embeddings"].shape) == AXES:
+        tokens = max(tokens, entries["embeddings"].shape[0])  # rows that no token names
+    check_shapes(entries, tokens, str(path))
+    return entries
+
+
+def check_shapes(entries: Mapping[str, Entry], tokens: int, source: str) -> None:
+    """A row for every token: the one of its number, or the one that the mapping names."""
+    table = entries.get("embeddings")
+    if table is None:
+        raise DataError('no tensor "embeddings"', source=source)
+    if len(table.shape) != AXES or 0 in table.shape or table.dtype not in NUMBERS:
+        raise DataError(f'"embeddings" is {form(table)}, expected a row of numbers a token', source=source)
+    if "mapping" not in entries and table.shape[0] != tokens:
+        problem = f'"embeddings" has {table.shape[0]} rows, and the tokenizer {tokens} tokens'
+        raise DataError(problem, source=source)
+    for name, kinds in (("mapping", WHOLE_NUMBERS), ("weights", NUMBERS)):
+        each = entries.get(name)
+        if each is not None and (each.shape != (tokens,) or each.dtype not in kinds):
+            raise DataError(f'"{name}" is {form(each)}, expected a number a token ({tokens})', source=source)
+
+
+def form(entry: Entry) -> str:
+    return f"{' x '.join(map(str, entry.shape)) or 'one number'} of {entry.dtype}"

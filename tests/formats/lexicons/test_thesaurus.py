@@ -1,0 +1,178 @@
+"""Synonyms from lists, dictionaries and WordNet's own files; paraphrases by key."""
+
+import gzip
+import json
+
+import pytest
+
+from sentkit.errors import DataError, NoInputError
+from sentkit.formats.lexicons.thesaurus import read_paraphrases, read_synonyms
+
+WORDNET = """\
+  1 This software and database is being provided to you, the LICENSEE
+  2 and so on
+02086723 05 n 03 dog 0 domestic_dog 0 Canis_familiaris 0 002 @ 02085998 n 0000 @ 01320032 n 0000 | a member
+00005205 00 a 02 absolute(p) 1 total 0 001 & 00005473 a 0000 | perfect
+00001740 03 n 01 entity 0 001 ~ 00001930 n 0000 | that which is
+"""
+
+
+@pytest.fixture
+def write(tmp_path):
+    def written(name, *rows):
+        lines = "".join(row if isinstance(row, str) else json.dumps(row) + "\n" for row in rows)
+        path = tmp_path / name
+        path.write_bytes(gzip.compress(lines.encode()) if name.endswith(".gz") else lines.encode())
+        return str(path)
+
+    return written
+
+
+def test_a_list_of_words(write):
+    path = write(
+        "a.jsonl",
+        {"word": "Big", "synonyms": ["large", "huge ", "BIG", ""]},
+        {"word": "big", "synonyms": ["great"]},
+        {"word": "a", "synonyms": ["one"]},
+        {"word": "alone", "synonyms": []},
+    )
+
+    assert read_synonyms([path]) == {"big": ("great", "huge", "large"), "a": ("one",)}
+
+
+def test_a_table_of_words(write):
+    path = write("a.tsv", "word\tsynonyms\n", "big\tlarge, very large\n")
+
+    assert read_synonyms([path]) == {"big": ("large", "very large")}
+
+
+@pytest.mark.parametrize("name", ["d.jsonl", "d.jsonl.gz"])
+def test_entries_of_one_synset_mean_the_same(write, name):
+    """A word has those of all its synsets; phrases are no words; names give way to common words."""
+    path = write(
+        name,
+        {"entry": "attempt", "synset": 1},
+        {"entry": "try", "definition": "x", "synset": "1"},
+        {"entry": "have a go", "synset": "1"},
+        {"entry": "try", "synset": "2"},
+        {"entry": "test", "synset": "2"},
+        {"entry": "more", "synset": "3"},
+        {"entry": "further", "synset": "3"},
+        {"entry": "More", "synset": "4"},
+        {"entry": "Thomas More", "synset": "4"},
+        {"entry": "Paris", "synset": "5"},
+        {"entry": "City of Light", "synset": "5"},
+        {"entry": "in", "synset": "6"},
+        {"entry": "indium", "synset": "6"},
+        {"entry": "alone", "synset": "7"},
+    )
+
+    assert read_synonyms([path]) == {
+        "attempt": ("have a go", "try"),
+        "try": ("attempt", "have a go", "test"),
+        "test": ("try",),
+        "more": ("further",),
+        "further": ("more",),
+        "paris": ("City of Light",),
+    }
+
+
+@pytest.mark.parametrize("name", ["data.noun", "data.noun.gz", "words.txt"])
+def test_a_data_file_of_wordnet(write, name):
+    """By its lines: the licence is skipped, underscores are blanks, (p) is dropped, the count is in hex."""
+    assert read_synonyms([write(name, WORDNET)]) == {
+        "dog": ("Canis familiaris", "domestic dog"),
+        "absolute": ("total",),
+        "total": ("absolute",),
+    }
+
+
+def test_a_count_of_words_is_hexadecimal(write):
+    words = " ".join(f"w{n} {n:x}" for n in range(11))
+    found = read_synonyms([write("data.verb", f"00000001 29 v 0b {words} 000 01 + 02 00 | x\n")])
+
+    assert len(found) == 11
+    assert set(found["w0"]) == {f"w{n}" for n in range(1, 11)}
+
+
+def test_several_files_are_one_and_their_synsets_are_their_own(write):
+    one = write("1.jsonl", {"entry": "a1", "synset": 1}, {"entry": "a2", "synset": 1})
+    two = write("2.jsonl", {"entry": "b1", "synset": 1}, {"entry": "b2", "synset": 1})
+
+    assert read_synonyms([one, two]) == {"a1": ("a2",), "a2": ("a1",), "b1": ("b2",), "b2": ("b1",)}
+
+
+@pytest.mark.parametrize(
+    ("rows", "problem"),
+    [
+        (["hello\n"], ':1: neither "word" and "synonyms", nor "entry" and "synset", nor a line'),
+        ([{"text": "00000001 29 v 02 a 0 b 0 000"}, {"x": 1}], ":2: neither"),
+        ([{"word": 7, "synonyms": []}], ':1: "word" is a number, expected a string'),
+        ([{"word": "a", "synonyms": [7]}], ':1: "synonyms" is no list of strings'),
+        ([{"entry": "a", "synset": None}], ':1: "synset" is null, expected a string or a whole number'),
+        ([{"entry": " ", "synset": 1}], ':1: "entry" is empty'),
+        (["00000001 29 v 03 a 0 b 0\n"], ":1: 3 words are said to be in this synset"),
+        ([{"word": "a", "synonyms": ["A"]}], ": holds no synonyms"),
+        ([], ": holds no synonyms"),
+    ],
+)
+def test_a_file_without_synonyms_is_refused_with_its_place(write, rows, problem):
+    path = write("s", *rows)
+    with pytest.raises(DataError) as error:
+        read_synonyms([path])
+
+    assert str(error.value).startswith(path + problem)
+
+
+def test_a_file_that_is_not_there_is_no_input():
+    with pytest.raises(NoInputError):
+        read_synonyms(["./nowhere"])
+
+
+def test_paraphrases_by_key(write):
+    """Several of a key, in order; a number and its digits are one key, as tables have it."""
+    path = write(
+        "p.jsonl",
+        {"id": 7, "paraphrase": "b"},
+        {"id": "7", "paraphrase": "a"},
+        {"id": "x", "paraphrase": "c"},
+    )
+
+    assert read_paraphrases(path, "id") == {"7": ["b", "a"], "x": ["c"]}
+
+
+@pytest.mark.parametrize(
+    ("rows", "problem"),
+    [
+        ([{"paraphrase": "a"}], ':1: "id" is missing'),
+        ([{"id": 1.5, "paraphrase": "a"}], ':1: "id" is a number, expected a string or a whole number'),
+        ([{"id": 1}], ':1: "paraphrase" is missing'),
+        ([{"id": 1, "paraphrase": ""}], ':1: "paraphrase" is empty'),
+        ([], ": holds no paraphrases"),
+    ],
+)
+def test_a_file_without_paraphrases_is_refused_with_its_place(write, rows, problem):
+    path = write("p.jsonl", *rows)
+    with pytest.raises(DataError) as error:
+        read_paraphrases(path, "id")
+
+    assert str(error.value) == path + problem
+
+
+def test_words_that_a_dictionary_does_not_mean_are_no_synonyms_either(write):
+    path = write(
+        "a.jsonl",
+        {"entry": "adenine", "synset": "1"},
+        {"entry": "a", "synset": "1"},
+        {"entry": "A", "synset": "1"},
+        {"entry": "base", "synset": "1"},
+    )
+
+    assert read_synonyms([path]) == {"adenine": ("base",), "base": ("adenine",)}
+
+
+def test_a_synset_with_an_empty_word_is_refused(write):
+    path = write("data.noun", "00001740 03 n 02 (p) 0 thing 0 000 | x\n")
+
+    with pytest.raises(DataError, match="a word of this synset is empty"):
+        read_synonyms([path])

@@ -1,0 +1,175 @@
+"""Word vectors in text, in each of the forms that tools write, and what is told of other files."""
+
+import gzip
+import io
+import struct
+import zipfile
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from sentkit.errors import DataError
+from sentkit.formats.lexicons import word_vectors
+from sentkit.formats.lexicons.word_vectors import holds_word_vectors, read_word_vectors
+
+Write = Callable[[str, bytes], str]
+PLAIN = b"the 0.25 -1 3e-2\ncat 1 2.5 -0.125\n"
+VALUES = [[0.25, -1, 0.03], [1, 2.5, -0.125]]
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        PLAIN,
+        b"2 3\n" + PLAIN,
+        b"2 3 \n" + PLAIN.replace(b"\n", b" \n"),
+        PLAIN.replace(b"\n", b"\r\n"),
+        PLAIN.removesuffix(b"\n"),
+        b"the +.25 -1. 00.03\ncat 1E0 25e-1 -.125\n",
+    ],
+    ids=["GloVe", "header", "blanks at the end", "CRLF", "no last newline", "numbers that are not JSON"],
+)
+def test_a_word_and_its_numbers_stand_on_a_line(write: Write, content: bytes) -> None:
+    found = read_word_vectors(write("w.txt", content))
+
+    assert found.words == {"the": 0, "cat": 1}
+    assert found.rows.dtype == np.float32
+    assert np.array_equal(found.rows, np.array(VALUES, np.float32))
+
+
+def test_a_compressed_file_is_read(write: Write) -> None:
+    assert np.array_equal(
+        read_word_vectors(write("w.vec.gz", gzip.compress(PLAIN))).rows, np.array(VALUES, np.float32)
+    )
+
+
+@pytest.mark.parametrize("block", [1, 100, 1 << 20])
+def test_many_lines_are_those_of_a_plain_loop(
+    write: Write, monkeypatch: pytest.MonkeyPatch, block: int
+) -> None:
+    """Every number is the float32 nearest to what is written, however lines are taken together."""
+    monkeypatch.setattr(word_vectors, "BLOCK", block)
+    monkeypatch.setattr(word_vectors, "FIRST_ROWS", 2)
+    numbers = np.random.default_rng(0).standard_normal((500, 7)) * 10.0 ** np.arange(-9, 5, 2)
+    texts = [[f"{number:.6g}" for number in row] for row in numbers]
+    lines = [" ".join([f"word{k}", *row]) for k, row in enumerate(texts)]
+    found = read_word_vectors(write("w.txt", "\n".join(lines).encode()))
+
+    assert list(found.words) == [f"word{k}" for k in range(500)]
+    assert found.rows.tolist() == [[float(np.float32(float(number))) for number in row] for row in texts]
+
+
+def test_a_word_may_hold_blanks(write: Write) -> None:
+    """As some of GloVe's do; and a word may be a number."""
+    found = read_word_vectors(write("w.txt", b"the 1 2\n. . . 3 4\nat name@domain.com 5 6\n1984 7 8\n"))
+
+    assert found.words == {"the": 0, ". . .": 1, "at name@domain.com": 2, "1984": 3}
+    assert found.rows.tolist() == [[1, 2], [3, 4], [5, 6], [7, 8]]
+
+
+def test_words_of_any_script_are_kept_as_they_are(write: Write) -> None:
+    """A line ends at its newline alone, and a word at a blank."""
+    words = ["猫", "naïve", "a\u0085b", "\u00a0", "a\u2028b", "🐈"]
+    content = "".join(f"{word} 1 2\n" for word in words)
+
+    assert list(read_word_vectors(write("w.txt", content.encode())).words) == words
+
+
+def test_the_first_vector_of_a_repeated_word_is_taken_and_the_others_are_counted(write: Write) -> None:
+    found = read_word_vectors(write("w.txt", b"a 1 1\nb 2 2\na 3 3\nc 4 4\na 5 5\n"))
+
+    assert (found.words, found.repeated) == ({"a": 0, "b": 1, "c": 2}, 2)
+    assert found.rows.tolist() == [[1, 1], [2, 2], [4, 4]]
+
+
+def test_a_word_that_is_not_utf8_is_left_out_and_counted(write: Write) -> None:
+    found = read_word_vectors(write("w.txt", b"a 1 1\n\xff\xfe 2 2\nb 3 3\n"))
+
+    assert (found.words, found.unreadable) == ({"a": 0, "b": 1}, 1)
+    assert found.rows.tolist() == [[1, 1], [3, 3]]
+
+
+@pytest.mark.parametrize(
+    ("content", "problem"),
+    [
+        (b"the 1 2\ncat 1\n", "w.txt:2: expected a word and 2 numbers"),
+        (b"the 1 2\ncat 1 2 3\n", "w.txt:2: expected a word and 2 numbers"),
+        (b"the 1 2\n\ncat 1 2\n", "w.txt:2: expected a word and 2 numbers"),
+        (b"the 1 2\n 1 2\n", "w.txt:2: expected a word and 2 numbers"),
+        (b"the 1 2\ncat 1 x\n", 'w.txt:2: "x" is no number'),
+        (b"the 1 2\ncat true 2\n", 'w.txt:2: "true" is no number'),
+        (b"the 1 2\ncat null 2\n", 'w.txt:2: "null" is no number'),
+        (b"the 1 2\ncat nan 2\n", 'w.txt:2: "nan" is no number'),
+        (b"the 1 2\ncat 1_0 2\n", 'w.txt:2: "1_0" is no number'),
+        (b"the 1 2\ncat 1,0 2\n", 'w.txt:2: "1,0" is no number'),
+        (b"the 1 2\ncat 1e60 2\n", "w.txt:2: a number is too large for float32"),
+        (b"3 2\nthe 1 2\ncat 1 2\n", "w.txt:1: the first line says 3 words, and 2 follow"),
+        (b"1 2\nthe 1 2\ncat 1 2\n", "w.txt:1: the first line says 1 words, and 2 follow"),
+        (b"2 2\nthe 1 2\ncat 1 y\n", 'w.txt:3: "y" is no number'),
+        (b"2 3\nthe 1 2\ncat 1 2\n", "w.txt:2: expected word vectors: "),
+        (b"Chapter 5\nIt was late.\n", "w.txt:1: expected word vectors: "),
+    ],
+)
+def test_a_bad_line_is_told_with_its_place(write: Write, content: bytes, problem: str) -> None:
+    path = write("w.txt", content)
+    with pytest.raises(DataError) as caught:
+        read_word_vectors(path)
+
+    assert str(caught.value).startswith(path.removesuffix("w.txt") + problem)
+
+
+def test_a_bad_line_far_into_a_file_is_told_with_its_place(write: Write) -> None:
+    lines = [b"w%d 1.5 2.5" % k for k in range(50_000)]
+    lines[31_415] = b"w31415 1.5 2.5.5"
+    with pytest.raises(DataError, match=r'w\.txt:31416: "2\.5\.5" is no number'):
+        read_word_vectors(write("w.txt", b"\n".join(lines)))
+
+
+def zipped() -> bytes:
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w") as archive:
+        archive.writestr("w.txt", PLAIN)
+    return file.getvalue()
+
+
+BINARY = b"1 4\ncat " + struct.pack("<4f", 0.1, 0.2, 0.3, 0.4) + b"\n"
+
+
+@pytest.mark.parametrize(
+    ("content", "kind", "advice"),
+    [
+        (b"", "an empty file", None),
+        (zipped(), "a zip file", "unzip it"),
+        (b'{"text":"a cat","embedding":[1,2]}\n', "rows of JSON", None),
+        (BINARY, "the binary form of word2vec", "gensim rewrites it"),
+        (struct.pack("<2i", 793712314, 12) + bytes(40), "a binary model of fastText", ".vec"),
+        (struct.pack("<Q", 80) + b'{"embeddings":{' + bytes(80), "a safetensors file", "folder"),
+        (b"\x80\x04\x95\x01 1 2 3\n", "a binary file", None),
+    ],
+)
+def test_another_kind_of_file_is_called_by_its_name(
+    write: Write, content: bytes, kind: str, advice: str | None
+) -> None:
+    with pytest.raises(DataError, match=f": {kind}, expected word vectors in text") as caught:
+        read_word_vectors(write("w.bin", content))
+
+    assert (advice is None) == (caught.value.advice is None)
+    assert (advice or "") in (caught.value.advice or "")
+
+
+@pytest.mark.parametrize(
+    ("content", "holds"),
+    [
+        (PLAIN, True),
+        (b"2 3\n" + PLAIN, True),
+        (b"the cat sat\n", False),
+        (b"Chapter 5\n", False),
+        (b'{"embedding": [1, 2, 3]}\n', False),
+        (b"", False),
+    ],
+)
+def test_a_file_shows_by_its_first_line_whether_it_holds_word_vectors(
+    write: Write, content: bytes, holds: bool
+) -> None:
+    assert holds_word_vectors(write("w.txt", content)) == holds

@@ -1,0 +1,503 @@
+"""Outputs are whole or not there, and no other file in their folder changes."""
+
+import errno
+import gzip
+import json
+import os
+import signal
+import stat
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+import zstandard
+
+from sentkit.errors import AnswerIsNo, CannotCreateError, UnavailableError
+from sentkit.formats.files import open_input
+from sentkit.formats.outputs import renames, temporary
+from sentkit.formats.outputs.outputs import check_creatable, open_output, published_together, refuse_existing
+from sentkit.formats.outputs.temporary import Draft, leftovers
+
+
+def write(
+    path: Path | str, content: bytes, *, force: bool = False, fails: type[BaseException] | None = None
+) -> None:
+    with open_output(str(path), force=force) as file:
+        file.write(content)
+        if fails is not None:
+            raise fails
+
+
+def read(path: str) -> bytes:
+    with open_input(path) as file:
+        return file.read()
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+@pytest.mark.parametrize("name", ["a.jsonl", "a.jsonl.gz", "a.jsonl.zst"])
+def test_written_bytes_are_read_back(tmp_path: Path, name: str) -> None:
+    write(tmp_path / name, b'{"a":1}\n' * 1000)
+
+    assert read(str(tmp_path / name)) == b'{"a":1}\n' * 1000
+    assert [path.name for path in tmp_path.iterdir()] == [name]
+
+
+def test_a_packed_output_is_what_its_suffix_says(tmp_path: Path) -> None:
+    write(tmp_path / "a.gz", b"hello")
+    write(tmp_path / "a.zst", b"hello")
+
+    assert gzip.decompress((tmp_path / "a.gz").read_bytes()) == b"hello"
+    assert (
+        zstandard.ZstdDecompressor().decompressobj().decompress((tmp_path / "a.zst").read_bytes()) == b"hello"
+    )
+
+
+@pytest.mark.parametrize("suffix", [".gz", ".zst"])
+def test_a_packed_output_holds_no_time_and_no_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, suffix: str
+) -> None:
+    write(tmp_path / f"a{suffix}", b"hello")
+    monkeypatch.setattr("time.time", lambda: 1e9)
+    write(tmp_path / f"b{suffix}", b"hello")
+
+    assert (tmp_path / f"a{suffix}").read_bytes() == (tmp_path / f"b{suffix}").read_bytes()
+
+
+def test_the_header_of_gzip_says_no_name_and_no_time(tmp_path: Path) -> None:
+    """RFC 1952: the fourth byte is the flags, then come four bytes of time."""
+    write(tmp_path / "a.gz", b"hello")
+
+    assert (tmp_path / "a.gz").read_bytes()[3:8] == bytes(5)
+
+
+@pytest.mark.parametrize("name", ["a.jsonl", "a.jsonl.gz", "a.jsonl.zst"])
+def test_nothing_is_left_of_an_output_that_fails(tmp_path: Path, name: str) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        write(tmp_path / name, b"half", fails=KeyboardInterrupt)
+
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_output_that_fails_leaves_the_old_one(tmp_path: Path) -> None:
+    (tmp_path / "a").write_bytes(b"old")
+
+    with pytest.raises(RuntimeError):
+        write(tmp_path / "a", b"new", force=True, fails=RuntimeError)
+
+    assert (tmp_path / "a").read_bytes() == b"old"
+
+
+def test_an_output_that_exists_is_refused_unless_forced(tmp_path: Path) -> None:
+    (tmp_path / "a").write_bytes(b"old")
+
+    with pytest.raises(CannotCreateError, match="a: exists already") as caught:
+        write(tmp_path / "a", b"new")
+
+    assert caught.value.advice == "use -f to overwrite it"
+    assert (tmp_path / "a").read_bytes() == b"old"
+    write(tmp_path / "a", b"new", force=True)
+    assert (tmp_path / "a").read_bytes() == b"new"
+
+
+def test_standard_output_always_exists_and_is_never_refused(capfdbinary: Any) -> None:
+    refuse_existing("-", force=False)
+    write("-", b"a\xff\n")
+
+    assert capfdbinary.readouterr().out == b"a\xff\n"
+
+
+def test_a_closed_standard_output_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdout", None)
+
+    with pytest.raises(CannotCreateError, match="standard output is closed"):
+        write("-", b"")
+
+
+@pytest.mark.parametrize("force", [False, True])
+def test_a_device_is_written_and_never_replaced(force: bool) -> None:
+    write("/dev/null", b"x", force=force)
+
+    assert stat.S_ISCHR(Path("/dev/null").stat().st_mode)
+    assert not list(Path("/dev").glob(".null*"))
+
+
+def test_a_named_pipe_is_written_and_stays_one(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    found: list[bytes] = []
+    thread = threading.Thread(target=lambda: found.append((tmp_path / "pipe").read_bytes()))
+    thread.start()
+
+    write(tmp_path / "pipe", b"through")
+    thread.join()
+
+    assert found == [b"through"]
+    assert (tmp_path / "pipe").is_fifo()
+
+
+@pytest.mark.parametrize("force", [False, True])
+@pytest.mark.parametrize("path", ["nowhere/a", "file/a", "folder", "loop", "x" * 300, "a\0b"])
+def test_an_output_that_cannot_be_created_is_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, path: str, force: bool
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("file").touch()
+    Path("folder").mkdir()
+    Path("loop").symlink_to("loop")
+    before = sorted(tmp_path.rglob("*"))
+
+    with pytest.raises(CannotCreateError, match=rf"^{path}: "):
+        write(path, b"x", force=force)
+
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
+def test_an_output_without_permission_is_an_error(tmp_path: Path) -> None:
+    tmp_path.chmod(0o500)
+
+    with pytest.raises(CannotCreateError, match="Permission denied"):
+        write(tmp_path / "a", b"")
+
+
+def test_zst_output_without_its_library_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "zstandard", None)
+
+    with pytest.raises(UnavailableError):
+        write(tmp_path / "a.zst", b"")
+
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_files_with_names_near_the_output_stay(tmp_path: Path) -> None:
+    """No name beside the output is written, no link there is followed; whether checked or written."""
+    (tmp_path / "precious").write_bytes(b"precious")
+    (tmp_path / "a.part").symlink_to("precious")
+    (tmp_path / ".a.sentkit-0123456789abcdef").symlink_to("precious")
+    (tmp_path / ".a.sentkit-").write_bytes(b"mine")
+
+    check_creatable(str(tmp_path / "a"), force=False)
+    write(tmp_path / "a", b"new")
+
+    assert (tmp_path / "precious").read_bytes() == b"precious"
+    assert (tmp_path / "a.part").is_symlink()
+    assert names(tmp_path) == [".a.sentkit-", ".a.sentkit-0123456789abcdef", "a", "a.part", "precious"]
+
+
+def test_checking_an_output_leaves_it_as_it_is(tmp_path: Path) -> None:
+    (tmp_path / "a").write_bytes(b"old")
+
+    check_creatable(str(tmp_path / "a"), force=True)
+    check_creatable(str(tmp_path / "b"), force=False)
+
+    assert (tmp_path / "a").read_bytes() == b"old"
+    assert names(tmp_path) == ["a"]
+
+
+def test_a_temporary_name_that_is_taken_is_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "precious").write_bytes(b"precious")
+    (tmp_path / f".a.sentkit-{bytes(8).hex()}").symlink_to(tmp_path / "precious")
+    draws = iter([bytes(8), bytes(8), bytes([1] * 8)])
+    monkeypatch.setattr(os, "urandom", lambda count: next(draws))
+
+    draft = Draft(tmp_path / "a", force=False)
+
+    assert draft.path.name == f".a.sentkit-{'01' * 8}"
+    assert (tmp_path / "precious").read_bytes() == b"precious"
+    draft.discard()
+
+
+@pytest.mark.parametrize("force", [False, True])
+def test_the_longest_name_can_be_written(tmp_path: Path, force: bool) -> None:
+    """255 bytes, which are 85 letters of three bytes."""
+    write(tmp_path / ("あ" * 85), b"new", force=force)
+
+    assert names(tmp_path) == ["あ" * 85]
+
+
+# Symbolic links
+
+
+@pytest.mark.parametrize("force", [False, True])
+def test_a_link_to_nothing_creates_its_target(tmp_path: Path, force: bool) -> None:
+    (tmp_path / "there").mkdir()
+    (tmp_path / "link").symlink_to("there/target")
+
+    write(tmp_path / "link", b"new", force=force)
+
+    assert (tmp_path / "there/target").read_bytes() == b"new"
+    assert (tmp_path / "link").is_symlink()
+    assert names(tmp_path / "there") == ["target"]
+
+
+def test_a_link_is_written_through(tmp_path: Path) -> None:
+    """Through a chain of links, and only with -f, as its target exists."""
+    (tmp_path / "there").mkdir()
+    (tmp_path / "there/target").write_bytes(b"old")
+    (tmp_path / "second").symlink_to("there/target")
+    (tmp_path / "first").symlink_to("second")
+
+    with pytest.raises(CannotCreateError, match="first: exists already"):
+        write(tmp_path / "first", b"new")
+    write(tmp_path / "first", b"new", force=True)
+
+    assert (tmp_path / "there/target").read_bytes() == b"new"
+    assert (tmp_path / "first").is_symlink()
+    assert (tmp_path / "second").is_symlink()
+    assert names(tmp_path / "there") == ["target"]
+
+
+def test_a_link_to_a_device_is_written_in_place(tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to("/dev/null")
+
+    write(tmp_path / "link", b"new")
+
+    assert names(tmp_path) == ["link"]
+    assert Path("/dev/null").is_char_device()
+
+
+@pytest.mark.parametrize("path", ["/dev/stdout", "/dev/fd/1", "/proc/self/fd/1"])
+def test_a_descriptor_is_written_at_its_position(tmp_path: Path, path: str) -> None:
+    """Standard output is a file here; its earlier content stays."""
+    program = f"with open_output({path!r}, force=False) as out: out.write(b'new')"
+    program = f"from sentkit.formats.outputs.outputs import open_output\n{program}"
+    with (tmp_path / "out").open("wb") as out:
+        out.write(b"old ")
+        out.flush()
+        subprocess.run([sys.executable, "-c", program], stdout=out, check=True)
+
+    assert (tmp_path / "out").read_bytes() == b"old new"
+    assert names(tmp_path) == ["out"]
+
+
+def test_the_mode_of_a_replaced_file_stays(tmp_path: Path) -> None:
+    (tmp_path / "a").touch(mode=0o600)
+
+    write(tmp_path / "a", b"new", force=True)
+
+    assert stat.S_IMODE((tmp_path / "a").stat().st_mode) == 0o600
+
+
+# Several writers of one output
+
+
+def halves(path: Path, *contents: bytes, force: bool) -> list[Draft]:
+    """A writer for each content; all write in turns, half by half."""
+    drafts = [Draft(path, force=force) for _ in contents]
+    for half in (slice(None, 4), slice(4, None)):
+        for draft, content in zip(drafts, contents, strict=True):
+            draft.file.write(content[half])
+            draft.file.flush()
+    for draft in drafts:
+        draft.finish()
+    return drafts
+
+
+def test_with_force_the_last_of_several_writers_wins_whole(tmp_path: Path) -> None:
+    for draft in halves(tmp_path / "a", b"first whole", b"second whole", force=True):
+        draft.publish()
+        draft.discard()
+
+    assert (tmp_path / "a").read_bytes() == b"second whole"
+    assert names(tmp_path) == ["a"]
+
+
+@pytest.mark.parametrize("links", [True, False], ids=["hard links", "no hard links"])
+@pytest.mark.parametrize("rename", [True, False], ids=["renameat2", "no renameat2"])
+def test_without_force_the_first_of_several_writers_wins_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, links: bool, rename: bool
+) -> None:
+    """On file systems with and without hard links."""
+    if not links:
+        monkeypatch.setattr(os, "link", refuse)
+    if not rename:
+        monkeypatch.setattr(renames, "renameat2", lambda *_: False)
+    first, second = halves(tmp_path / "a", b"first whole", b"second whole", force=False)
+
+    first.publish()
+    first.discard()
+    with pytest.raises(CannotCreateError, match="a: exists already") as caught:
+        second.publish()
+    second.discard()
+
+    assert caught.value.advice == "another process has made it; use -f to overwrite it"
+    assert (tmp_path / "a").read_bytes() == b"first whole"
+    assert names(tmp_path) == ["a"]
+
+
+def refuse(*_: object) -> None:
+    raise OSError(errno.EPERM, "no hard links here")
+
+
+def test_a_link_made_during_the_writing_is_not_followed(tmp_path: Path) -> None:
+    (tmp_path / "precious").write_bytes(b"precious")
+
+    def work() -> None:
+        with open_output(str(tmp_path / "a"), force=False) as file:
+            file.write(b"new")
+            (tmp_path / "a").symlink_to("precious")
+
+    with pytest.raises(CannotCreateError, match="a: exists already"):
+        work()
+
+    assert (tmp_path / "precious").read_bytes() == b"precious"
+    assert names(tmp_path) == ["a", "precious"]
+
+
+# Outputs of one command
+
+
+def test_outputs_appear_together(tmp_path: Path) -> None:
+    with published_together():
+        write(tmp_path / "a", b"one")
+        write(tmp_path / "b.gz", b"two")
+        assert not (tmp_path / "a").exists()
+
+    assert names(tmp_path) == ["a", "b.gz"]
+    assert gzip.decompress((tmp_path / "b.gz").read_bytes()) == b"two"
+
+
+def test_outputs_appear_in_the_order_in_which_they_are_opened(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    published: list[str] = []
+    publish = Draft.publish
+    monkeypatch.setattr(Draft, "publish", lambda self: (published.append(self.target.name), publish(self)))
+
+    with published_together(), open_output(str(tmp_path / "rejects"), force=False):
+        write(tmp_path / "main", b"rows")
+
+    assert published == ["rejects", "main"]
+
+
+@pytest.mark.parametrize("failure", [KeyboardInterrupt, OSError, SystemExit])
+def test_if_one_output_fails_none_appears(tmp_path: Path, failure: type[BaseException]) -> None:
+    (tmp_path / "b").write_bytes(b"old")
+
+    def work() -> None:
+        with published_together():
+            write(tmp_path / "a", b"one")
+            write(tmp_path / "b", b"two", force=True, fails=failure)
+
+    with pytest.raises(failure):
+        work()
+
+    assert names(tmp_path) == ["b"]
+    assert (tmp_path / "b").read_bytes() == b"old"
+
+
+def test_if_the_work_fails_after_the_outputs_none_appears(tmp_path: Path) -> None:
+    def work() -> None:
+        with published_together():
+            write(tmp_path / "a", b"one")
+            raise OSError("the disk is full")
+
+    with pytest.raises(OSError, match="disk"):
+        work()
+
+    assert names(tmp_path) == []
+
+
+@pytest.mark.parametrize("answer", [AnswerIsNo("too low"), BrokenPipeError()])
+def test_outputs_that_are_finished_stay_when_the_work_was_done(tmp_path: Path, answer: Exception) -> None:
+    def work() -> None:
+        with published_together():
+            write(tmp_path / "a", b"one")
+            with open_output(str(tmp_path / "b"), force=False):
+                raise answer
+
+    with pytest.raises(type(answer)):
+        work()
+
+    assert names(tmp_path) == ["a"]
+
+
+def test_if_a_rename_fails_the_names_given_before_are_taken_back(tmp_path: Path) -> None:
+    """Another process makes the second output meanwhile."""
+
+    def work() -> None:
+        with published_together():
+            write(tmp_path / "a", b"one")
+            write(tmp_path / "b", b"two")
+            (tmp_path / "b").write_bytes(b"of another process")
+
+    with pytest.raises(CannotCreateError, match="b: exists already"):
+        work()
+
+    assert names(tmp_path) == ["b"]
+    assert (tmp_path / "b").read_bytes() == b"of another process"
+
+
+# Files of killed processes
+
+
+def child(folder: Path) -> subprocess.Popen[str]:
+    """A process that opens the output `a`, writes, prints "ready" and waits."""
+    program = (
+        "import sys\nfrom sentkit.formats.outputs.outputs import open_output\n"
+        "with open_output('a', force=True) as out:\n"
+        "    out.write(b'half'); out.flush(); print('ready', flush=True); sys.stdin.read()\n"
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-c", program],
+        cwd=folder,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == "ready\n"
+    return process
+
+
+def test_files_of_killed_processes_are_found_and_files_of_living_ones_are_not(tmp_path: Path) -> None:
+    living, killed = child(tmp_path), child(tmp_path)
+    killed.kill()
+    assert killed.wait() == -signal.SIGKILL
+
+    found = leftovers(tmp_path / "a")
+    assert len(found) == 1
+    assert found[0].read_bytes() == b"half"
+    assert len(names(tmp_path)) == 2
+    assert leftovers(tmp_path / "b") == []
+
+    living.communicate("")
+    assert living.returncode == 0
+    assert leftovers(tmp_path / "a") == found
+    write(tmp_path / "a", b"new", force=True)
+    assert leftovers(tmp_path / "a") == found
+
+
+def test_without_file_locks_no_leftovers_are_reported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_locks(*_: object) -> None:
+        raise OSError(errno.ENOLCK, "no locks")
+
+    monkeypatch.setattr(temporary.fcntl, "flock", no_locks)
+    with open_output(str(tmp_path / "a"), force=False) as out:
+        out.write(b"new")
+        assert leftovers(tmp_path / "a") == []
+
+    assert names(tmp_path) == ["a"]
+
+
+def test_a_command_reports_files_of_killed_processes(tmp_path: Path) -> None:
+    (tmp_path / "rows.txt").write_text("a cat\n")
+    (tmp_path / ".out.jsonl.sentkit-0123456789abcdef").write_bytes(b"half")
+    (tmp_path / ".out.jsonl.sentkit-old-0123456789abcdef").mkdir()
+    command = [sys.executable, "-m", "sentkit", "cat", "rows.txt", "-o", "out.jsonl"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+
+    assert done.returncode == 0
+    assert ".out.jsonl.sentkit-0123456789abcdef: left by a process that was killed" in done.stderr
+    assert ".out.jsonl.sentkit-old-0123456789abcdef: the former output, moved aside" in done.stderr
+    assert json.loads((tmp_path / "out.jsonl").read_text()) == {"text": "a cat"}
+    assert (tmp_path / ".out.jsonl.sentkit-0123456789abcdef").read_bytes() == b"half"

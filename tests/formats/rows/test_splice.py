@@ -1,0 +1,166 @@
+"""Members set into a JSON object, replaced and taken out, against Python's own parser."""
+
+import itertools
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from sentkit.formats.rows import splice
+from sentkit.formats.rows.splice import RepeatedName, append, drop, members, put
+
+some = settings(max_examples=40, deadline=None)
+NUMBERS = ("0", "-0", "1.10", "123456789012345678901234567890", "1e400", "-1E-400", "1e5", "0.1")
+BLANKS = st.sampled_from(["", "", " ", "\t", " \t  "])
+STRINGS = st.builds(
+    lambda text, ascii: json.dumps(text, ensure_ascii=ascii),
+    st.text(st.characters(codec="utf-8") | st.sampled_from('"\\{}[],:\u2028')),
+    st.booleans(),
+)
+SCALARS = st.sampled_from([*NUMBERS, "true", "false", "null"]) | STRINGS
+
+
+def listed(parts: list[str], blank: str) -> str:
+    return f"[{blank}{f',{blank}'.join(parts)}{blank}]"
+
+
+def named(parts: list[tuple[str, str]], blank: str) -> str:
+    return f"{{{blank}{f'{blank},'.join(f'{name}{blank}:{value}' for name, value in parts)}{blank}}}"
+
+
+VALUES = st.recursive(
+    SCALARS,
+    lambda inner: (
+        st.builds(listed, st.lists(inner, max_size=4), BLANKS)
+        | st.builds(named, st.lists(st.tuples(STRINGS, inner), max_size=4), BLANKS)
+    ),
+    max_leaves=8,
+)
+MEMBERS = st.lists(st.tuples(STRINGS, VALUES), max_size=6, unique_by=lambda member: json.loads(member[0]))
+OURS = ("embedding", "_emb", "similarity")
+
+
+@st.composite
+def objects(draw: Any) -> list[list[str]]:
+    """An object in pieces: before a name, the name, up to its value, the value, after it."""
+    found = draw(MEMBERS)
+    for name in draw(st.sets(st.sampled_from(OURS))):
+        if name not in [json.loads(raw) for raw, _ in found]:
+            found.insert(draw(st.integers(0, len(found))), (f'"{name}"', draw(VALUES)))
+    return [
+        [draw(BLANKS), raw, f"{draw(BLANKS)}:{draw(BLANKS)}", value, draw(BLANKS)] for raw, value in found
+    ]
+
+
+def joined(pieces: list[list[str]]) -> bytes:
+    return ("{" + ",".join("".join(piece) for piece in pieces) + "}").encode()
+
+
+def parsed(line: bytes) -> list[tuple[str, Any]]:
+    """Names and values in order, numbers as the digits they were written in."""
+    found: list[tuple[str, Any]] = json.loads(
+        line, object_pairs_hook=lambda pairs: pairs, parse_float=str, parse_int=str
+    )
+    return found
+
+
+@some
+@given(objects())
+def test_members_are_where_the_parser_finds_them(pieces: list[list[str]]) -> None:
+    line = joined(pieces)
+
+    found = {name: json.loads(line[span.value : span.end]) for name, span in members(line).items()}
+
+    assert found == json.loads(line)
+    assert list(found) == list(json.loads(line))
+
+
+@some
+@given(objects(), st.dictionaries(st.sampled_from(OURS), VALUES))
+def test_put_leaves_every_other_byte(pieces: list[list[str]], new: dict[str, str]) -> None:
+    line = joined(pieces)
+
+    found = put(line, [(name.encode(), value.encode()) for name, value in new.items()])
+
+    there = [json.loads(piece[1]) for piece in pieces]
+    for piece, name in zip(pieces, there, strict=True):
+        piece[3] = new.get(name, piece[3])
+    added = ",".join(f'"{name}":{value}' for name, value in new.items() if name not in there)
+    body = joined(pieces)[:-1]
+    assert found == body + (b"," if pieces and added else b"") + added.encode() + b"}"
+
+
+@some
+@given(objects(), st.sets(st.sampled_from(OURS)))
+def test_drop_takes_out_these_members_and_no_other(pieces: list[list[str]], names: set[str]) -> None:
+    line = joined(pieces)
+
+    found = drop(line, names)
+
+    assert parsed(found) == [(name, value) for name, value in parsed(line) if name not in names]
+    kept = [piece for piece in pieces if json.loads(piece[1]) not in names]
+    assert all("".join(piece[1:4]).encode() in found for piece in kept)
+
+
+@some
+@given(objects())
+def test_drop_of_what_is_not_there_changes_nothing(pieces: list[list[str]]) -> None:
+    assert drop(joined(pieces), ["not there at all"]) == joined(pieces)
+
+
+@some
+@given(objects(), st.sampled_from([put, lambda line, _: members(line), lambda line, _: drop(line, ["x"])]))
+def test_a_name_that_stands_twice_is_refused(pieces: list[list[str]], edit: Any) -> None:
+    twice = [*pieces, ["", '"twice"', ":", "1", ""], ["", '"tw\\u0069ce"', ":", "2", ""]]
+
+    with pytest.raises(RepeatedName, match="twice"):
+        edit(joined(twice), [(b"x", b"1")])
+
+
+@pytest.mark.parametrize("number", [*NUMBERS, '"\u2028"', '"\\u00e9\\/"'])
+def test_values_that_would_not_survive_a_parser_keep_their_bytes(number: str) -> None:
+    line = f'{{"id":{number}, "_emb" : "a:1"}}'.encode()
+
+    assert put(line, [(b"_emb", b'"b:2"')]) == f'{{"id":{number}, "_emb" : "b:2"}}'.encode()
+    assert put(line, [(b"new", b"1")]) == f'{{"id":{number}, "_emb" : "a:1","new":1}}'.encode()
+    assert drop(line, ["_emb"]) == f'{{"id":{number}}}'.encode()
+
+
+def test_an_escaped_name_is_the_name_it_spells() -> None:
+    assert put(rb'{"\u005femb":1}', [(b"_emb", b"2")]) == rb'{"\u005femb":2}'
+
+
+@pytest.mark.parametrize("line", [b"{}", b"{ }", b"{\t \r }"])
+def test_an_empty_object_gets_no_comma(line: bytes) -> None:
+    assert json.loads(put(line, [(b"a", b"1"), (b"b", b"2")])) == {"a": 1, "b": 2}
+    assert json.loads(append(line, [(b"a", b"1")], empty=True)) == {"a": 1}
+
+
+def test_append_of_nothing_is_the_line_itself() -> None:
+    assert append(b'{"a":1 } ', [], empty=False) == b'{"a":1 } '
+
+
+def test_a_value_nested_deeper_than_any_stack_is_stepped_over() -> None:
+    line = b'{"deep":' + b'[{"":' * 50_000 + b"1" + b"}]" * 50_000 + b',"a":1}'
+
+    assert list(members(line)) == ["deep", "a"]
+
+
+@pytest.mark.parametrize("names", list(itertools.permutations(["a", "b", "c"])), ids="".join)
+@pytest.mark.parametrize(
+    "line",
+    [
+        b'{"x":1,"a":"1","b":"2","c":"3"}',
+        b'{"a":"1","x": 1.10 ,"b":"2","c":[3,4]}',
+        b'{"x": 1.10 ,"a":"1","b":[2],"c":"3"}',
+        b'{"x":1 , "a" : "1", "b":"2" ,"c":"3" }',
+        b'{"a":"1","b":"2","c":"3"}',
+        b'{"a":"b","x":"c","b":"a","c":"3","y":null}',
+    ],
+)
+def test_the_short_way_to_drop_is_the_long_way(line, names):
+    """In whatever order the names come, which a set has none of."""
+    assert splice.is_plain(line, json.loads(line))
+    assert splice.drop_from_plain(line, names) == splice.drop(line, ["a", "b", "c"])

@@ -1,0 +1,226 @@
+"""Rows with vectors, written: spliced into JSONL, or beside their rows in a vector file."""
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import orjson
+import pytest
+from numpy.typing import NDArray
+
+from sentkit.errors import CannotCreateError, DataError, UsageError
+from sentkit.formats.rows.rows import Inputs, Row
+from sentkit.formats.vectors.fingerprint import Spec
+from sentkit.formats.vectors.sinks import file_name, open_sink, open_sinks, output_paths
+from sentkit.formats.vectors.store import Store
+from sentkit.formats.vectors.vectors import VectorReader
+
+ONE = np.array([[0.5, -1.0]], dtype=np.float32)
+
+
+def row(line: str) -> Row:
+    return Row(line.encode(), orjson.loads(line), "a.jsonl", 3)
+
+
+def write(
+    path: Path,
+    rows: Sequence[tuple[Row, NDArray[np.float32]]],
+    *,
+    names: Sequence[str] = ("embedding",),
+    extra: Any = (),
+    emb: str = "m/cls:012300000000",
+    encoding: str = "list",
+    replace: bool = False,
+) -> bytes:
+    with open_sink(
+        str(path), {"_emb": emb}, names, width=2, encoding=encoding, force=False, replace=replace
+    ) as sink:
+        for each, vectors in rows:
+            sink.write(each, vectors, extra)
+    return path.read_bytes()
+
+
+def test_vectors_stand_behind_what_the_row_held(tmp_path: Path) -> None:
+    found = write(tmp_path / "a.jsonl", [(row('{"id": 1.10}'), ONE), (row("{}"), ONE)])
+
+    added = b'"_emb":"m/cls:012300000000","embedding":[0.5,-1.0]}\n'
+    assert found == b'{"id": 1.10,' + added + b"{" + added
+
+
+def test_pairs_get_a_vector_for_each_text(tmp_path: Path) -> None:
+    both = np.array([[1, 2], [3, 4]], dtype=np.float32)
+
+    found = write(tmp_path / "a.jsonl", [(row("{}"), both)], names=("embedding_a", "embedding_b"))
+
+    assert found == b'{"_emb":"m/cls:012300000000","embedding_a":[1.0,2.0],"embedding_b":[3.0,4.0]}\n'
+
+
+@pytest.mark.parametrize("name", ["a.jsonl", "a.safetensors"])
+def test_members_that_are_there_need_replace(tmp_path: Path, name: str) -> None:
+    with pytest.raises(DataError, match=r'^a\.jsonl:3: "embedding" is there already$') as caught:
+        write(tmp_path / name, [(row('{"embedding":[1,2]}'), ONE)])
+
+    assert caught.value.advice == "use --replace to put the new one in its place"
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_replaced_members_stay_where_they_stood(tmp_path: Path) -> None:
+    old = row('{"embedding":[9], "id":1.10,"_emb":"old:100000000000" }')
+
+    found = write(tmp_path / "a.jsonl", [(old, ONE)], replace=True)
+
+    assert found == b'{"embedding":[0.5,-1.0], "id":1.10,"_emb":"m/cls:012300000000" }\n'
+
+
+@pytest.mark.parametrize("name", ["a.jsonl", "a.safetensors"])
+@pytest.mark.parametrize("line", ['{"embedding":[9],"x":1,"x":2}', '{"embedding":[9],"embedding":[8]}'])
+def test_a_name_that_stands_twice_is_told_when_members_are_replaced(
+    tmp_path: Path, name: str, line: str
+) -> None:
+    with pytest.raises(DataError, match=r'^a\.jsonl:3: "\w+" stands twice in this row$'):
+        write(tmp_path / name, [(row(line), ONE)], replace=True)
+
+
+@pytest.mark.parametrize("emb", ['a "b"\\c:1', "a\nb:1", "é:1"])
+def test_any_space_name_is_written_as_json(tmp_path: Path, emb: str) -> None:
+    found = write(tmp_path / "a.jsonl", [(row("{}"), ONE)], emb=emb)
+
+    assert found.count(b"\n") == 1
+    assert orjson.loads(found)["_emb"] == emb
+
+
+def test_a_vector_file_keeps_rows_without_their_old_vectors(tmp_path: Path) -> None:
+    path = tmp_path / "a.safetensors"
+
+    write(
+        path,
+        [(row('{"_emb":"x:100000000000","embedding":[9]}'), ONE)],
+        replace=True,
+        extra=[(b"n_tokens", b"4")],
+    )
+
+    ((kept, vectors),) = Store(str(path))
+    assert kept.line == b'{"n_tokens":4}'
+    assert vectors.tolist() == ONE.tolist()
+
+
+@pytest.mark.parametrize("encoding", ["list", "base64"])
+@pytest.mark.parametrize("name", ["a.jsonl", "a.jsonl.gz", "a.jsonl.zst", "a.safetensors"])
+def test_what_is_written_is_read_back(tmp_path: Path, name: str, encoding: str) -> None:
+    rows = [(row(f'{{"id":{n}}}'), np.array([[n / 7, -n]], dtype=np.float32)) for n in range(50)]
+
+    write(tmp_path / name, rows, encoding=encoding)
+
+    found = list(VectorReader(Inputs([str(tmp_path / name)])).read(lambda each: each))
+    assert [each.row.values["id"] for each in found] == list(range(50))
+    assert np.array_equal(np.stack([each.vectors for each in found]), np.stack([v for _, v in rows]))
+
+
+@pytest.mark.parametrize(
+    ("name", "format"),
+    [
+        ("a.csv", ".csv"),
+        ("a.txt.gz", ".txt.gz"),
+        ("a.arrow", ".arrow"),
+        ("a.b.parquet.zst", ".parquet.zst"),
+        ("a.JSONLL", ".JSONLL"),
+        ("a.safetensor", ".safetensor"),
+        ("a.safetensors.gz", ".safetensors.gz"),
+        ("a.jsonl.bz2", ".bz2"),
+        ("tmp.Ab3", ".Ab3"),
+    ],
+)
+def test_an_unknown_suffix_is_refused_with_the_known_ones(tmp_path: Path, name: str, format: str) -> None:
+    with pytest.raises(UsageError, match=rf"{name}: unknown output format {re.escape(format)}$") as caught:
+        write(tmp_path / name, [])
+
+    assert caught.value.advice == "name it .jsonl, .jsonl.gz, .jsonl.zst or .safetensors"
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "a",
+        "a.jsonl",
+        "a.JSONL",
+        "a.ndjson",
+        "a.json",
+        "a.gz",
+        "a.jsonl.zst",
+        ".a",
+        "a.003",
+        "a.v2",
+        "tmp.Ab3dEf9hIj",
+    ],
+)
+def test_jsonl_is_written_to_names_of_no_other_format(tmp_path: Path, name: str) -> None:
+    write(tmp_path / name, [(row("{}"), ONE)])
+
+    ((found),) = Inputs([str(tmp_path / name)], "jsonl").read(lambda each: each.values["embedding"])
+    assert found == ONE[0].tolist()
+
+
+def test_a_pipe_or_a_device_may_have_any_name(tmp_path: Path) -> None:
+    (tmp_path / "null.arrow").symlink_to("/dev/null")
+
+    write(tmp_path / "null.arrow", [(row("{}"), ONE)])
+
+
+# Several readouts
+
+
+def test_one_readout_goes_where_the_output_says() -> None:
+    assert output_paths("-", ["cls"], force=False) == ["-"]
+
+
+def test_several_readouts_go_to_one_file_each_in_the_order_of_layers(tmp_path: Path) -> None:
+    paths = output_paths(str(tmp_path / "sweep"), ["L2:cls", "L10:cls", "mean"], force=False)
+
+    assert [Path(path).name for path in paths] == [
+        "L02-cls.safetensors",
+        "L10-cls.safetensors",
+        "mean.safetensors",
+    ]
+    assert sorted(paths) == paths
+
+
+def test_averaged_layers_have_a_file_name_too() -> None:
+    assert file_name("L1+L12:mean") == "L01+L12-mean"
+
+
+def test_several_readouts_need_a_folder(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+
+    for output in ("-", str(tmp_path / "file")):
+        with pytest.raises(UsageError, match="several readouts need a folder"):
+            output_paths(output, ["cls", "mean"], force=True)
+
+
+def test_one_file_of_a_sweep_that_exists_stops_it_before_any_work(tmp_path: Path) -> None:
+    (tmp_path / "mean.safetensors").touch()
+
+    with pytest.raises(CannotCreateError, match="exists already"):
+        output_paths(str(tmp_path), ["cls", "mean"], force=False)
+
+
+def test_sinks_are_whole_together_or_not_at_all(tmp_path: Path) -> None:
+    paths = output_paths(str(tmp_path / "sweep"), ["cls", "mean"], force=False)
+    specs = [Spec("m/cls", "010000000000"), Spec("m/mean", "020000000000")]
+
+    def fill(*, fails: bool) -> None:
+        with open_sinks(
+            paths, specs, ("embedding",), width=2, encoding="list", force=False, replace=False
+        ) as sinks:
+            for sink in sinks:
+                sink.write(row("{}"), ONE)
+            if fails:
+                raise RuntimeError
+
+    with pytest.raises(RuntimeError):
+        fill(fails=True)
+    assert not (tmp_path / "sweep").exists()
+    fill(fails=False)
+    assert [Store(path).emb for path in paths] == ["m/cls:010000000000", "m/mean:020000000000"]

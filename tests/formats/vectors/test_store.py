@@ -1,0 +1,370 @@
+"""Vector files: what other libraries read in them, and what is refused where one is not whole."""
+
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import orjson
+import pytest
+import safetensors.numpy
+import safetensors.torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from sentkit.errors import CannotCreateError, DataError, NoInputError
+from sentkit.formats.vectors import store
+from sentkit.formats.vectors.safetensors_header import read_header
+from sentkit.formats.vectors.store import Store, open_store
+
+NAMES = {
+    1: ("embedding",),
+    2: ("embedding_a", "embedding_b"),
+    3: ("embedding_anchor", "embedding_positive", "embedding_negative"),
+}
+Write = Callable[[str, bytes], str]
+
+
+def fill(path: Path, count: int, *, names: Sequence[str] = NAMES[1], width: int = 3, **spec: Any) -> Any:
+    """A vector file of random vectors; returns the vectors, (n, k, d), and the lines."""
+    vectors = np.random.default_rng(0).normal(size=(count, len(names), width)).astype(np.float32)
+    lines = [orjson.dumps({"text": f"é {'x' * number}", "id": number}) for number in range(count)]
+    with open_store(
+        str(path), {"_emb": "m/cls:010000000000", **spec}, names, width=width, force=False
+    ) as writer:
+        for line, row in zip(lines, vectors, strict=True):
+            writer.write(line, row)
+    return vectors, lines
+
+
+# Written
+
+
+@pytest.mark.parametrize("count", [0, 1, 2, 5])
+@pytest.mark.parametrize("width", [1, 2, 3])
+@pytest.mark.parametrize("texts", [1, 2, 3])
+def test_the_safetensors_library_reads_what_is_written(
+    tmp_path: Path, count: int, width: int, texts: int
+) -> None:
+    vectors, lines = fill(tmp_path / "a.safetensors", count, names=NAMES[texts], width=width)
+
+    with_numpy = safetensors.numpy.load_file(tmp_path / "a.safetensors")
+    with_torch = safetensors.torch.load_file(tmp_path / "a.safetensors")
+
+    expected = vectors[:, 0] if texts == 1 else vectors
+    ends = np.cumsum([0, *(len(line) + 1 for line in lines)])
+    for found in (with_numpy, {name: tensor.numpy() for name, tensor in with_torch.items()}):
+        assert np.array_equal(found["embeddings"], expected)
+        assert np.array_equal(found["row_offsets"], ends)
+        assert found["rows"].tobytes() == b"".join(line + b"\n" for line in lines)
+
+
+@pytest.mark.parametrize("texts", [1, 2, 3])
+@pytest.mark.parametrize("count", [0, 1, 7])
+def test_what_is_written_is_read_back(tmp_path: Path, count: int, texts: int) -> None:
+    vectors, lines = fill(tmp_path / "a.safetensors", count, names=NAMES[texts], model="m", max_length=64)
+
+    file = Store(str(tmp_path / "a.safetensors"))
+
+    assert (file.count, file.width, file.names, file.emb) == (count, 3, NAMES[texts], "m/cls:010000000000")
+    assert file.spec == {
+        "_emb": "m/cls:010000000000",
+        "model": "m",
+        "max_length": 64,
+        "vectors": list(NAMES[texts]),
+    }
+    rows = list(file)
+    assert [row.line for row, _ in rows] == lines
+    assert [row.number for row, _ in rows] == list(range(1, count + 1))
+    assert [found.tolist() for _, found in rows] == vectors.tolist()
+
+
+def test_a_file_without_rows_need_not_know_how_long_its_vectors_would_be(tmp_path: Path) -> None:
+    fill(tmp_path / "a.safetensors", 0, width=0)
+
+    assert list(Store(str(tmp_path / "a.safetensors"))) == []
+
+
+def test_a_file_of_several_blocks_is_read_in_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(store, "BLOCK", 4)
+    vectors, _ = fill(tmp_path / "a.safetensors", 11)
+
+    file = Store(str(tmp_path / "a.safetensors"))
+
+    assert [len(block) for block in file.blocks()] == [4, 4, 3]
+    assert np.array_equal(np.concatenate(list(file.blocks())), vectors)
+    assert np.array_equal(np.stack([found for _, found in file]), vectors)
+
+
+def test_the_same_rows_are_the_same_bytes(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        fill(tmp_path / f"{name}.safetensors", 5)
+
+    assert (tmp_path / "a.safetensors").read_bytes() == (tmp_path / "b.safetensors").read_bytes()
+
+
+def test_integers_lie_at_multiples_of_eight_and_the_header_too(tmp_path: Path) -> None:
+    for count in range(4):
+        path = tmp_path / f"{count}.safetensors"
+        fill(path, count, width=3)
+
+        header = read_header(path)
+        assert header.entries["embeddings"].start % 8 == 0
+        assert header.entries["row_offsets"].start % 8 == 0
+
+
+@pytest.mark.parametrize("count", [10**k + odd for k in range(13) for odd in (0, 1)])
+@pytest.mark.parametrize("width", [1, 3, 768])
+def test_the_room_for_the_header_holds_any_header(tmp_path: Path, count: int, width: int) -> None:
+    """With an odd number of floats it has a padding entry more."""
+    with open_store(str(tmp_path / "a.safetensors"), {}, NAMES[1], width=width, force=False) as writer:
+        header = writer._header(min(count, 10**12), 10**17, writer.room)
+
+        assert len(header) == writer.room
+
+
+def test_a_file_is_there_when_whole_and_not_before(tmp_path: Path) -> None:
+    path = tmp_path / "a.safetensors"
+
+    def half() -> None:
+        with open_store(str(path), {}, NAMES[1], width=1, force=False) as writer:
+            writer.write(b"{}", np.ones((1, 1), np.float32))
+            assert not path.exists()
+            raise RuntimeError
+
+    with pytest.raises(RuntimeError):
+        half()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_file_that_exists_is_kept_unless_forced(tmp_path: Path) -> None:
+    fill(tmp_path / "a.safetensors", 1)
+    before = (tmp_path / "a.safetensors").read_bytes()
+
+    with pytest.raises(CannotCreateError, match="exists already"):
+        fill(tmp_path / "a.safetensors", 2)
+
+    assert (tmp_path / "a.safetensors").read_bytes() == before
+    with open_store(str(tmp_path / "a.safetensors"), {}, NAMES[1], width=1, force=True):
+        pass
+    assert Store(str(tmp_path / "a.safetensors")).count == 0
+
+
+# Read with suspicion
+
+
+def file_of(header: Any, data: bytes = b"", *, length: int | None = None) -> bytes:
+    raw = header if isinstance(header, bytes) else json.dumps(header).encode()
+    return (len(raw) if length is None else length).to_bytes(8, "little") + raw + data
+
+
+def tensor(dtype: Any = "F32", shape: Any = (1,), offsets: Any = (0, 4)) -> dict[str, Any]:
+    return {"dtype": dtype, "shape": shape, "data_offsets": offsets}
+
+
+def test_an_ordinary_header_is_read(write: Write) -> None:
+    content = file_of({"__metadata__": {"a": "b"}, "x": tensor(), "y": tensor("U8", (), (4, 5))}, bytes(5))
+
+    header = read_header(write("a.safetensors", content))
+
+    assert header.metadata == {"a": "b"}
+    begin = len(content) - 5
+    assert [(e.dtype, e.shape, e.start - begin, e.end - begin) for e in header.entries.values()] == [
+        ("F32", (1,), 0, 4),
+        ("U8", (), 4, 5),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("content", "problem"),
+    [
+        (b"", "the header is longer than the file"),
+        (b"1234567", "the header is longer than the file"),
+        (file_of({}, length=3), "the header is longer than the file"),
+        (file_of({}, length=1), "the header is not JSON"),
+        (file_of({}, length=2**63), "the header is longer than the file"),
+        (file_of(b"{", b""), "the header is not JSON"),
+        (file_of(b"\xff\xff"), "the header is not JSON"),
+        (file_of(b"[" * 100_000), "the header is not JSON"),
+        (file_of([1]), "the header is not an object"),
+        (file_of({"__metadata__": {"a": 1}}), "metadata that are not strings"),
+        (file_of({"__metadata__": ["a"]}), "metadata that are not strings"),
+        (file_of({"x": tensor()}, bytes(3)), "cut short"),
+        (file_of({"x": tensor()}, bytes(5)), "longer than its header says"),
+        (file_of({"x": tensor(offsets=(4, 8))}, bytes(8)), 'tensor "x" overlaps another, or leaves a gap'),
+        (file_of({"x": tensor(), "y": tensor()}, bytes(4)), 'tensor "y" overlaps another, or leaves a gap'),
+        (
+            file_of({"x": tensor(), "y": tensor(offsets=(8, 12))}, bytes(12)),
+            'tensor "y" overlaps another, or leaves a gap',
+        ),
+    ],
+)
+def test_a_header_that_does_not_fit_its_file_is_refused(write: Write, content: bytes, problem: str) -> None:
+    with pytest.raises(DataError, match=problem):
+        read_header(write("a.safetensors", content))
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [
+        None,
+        1,
+        "x",
+        [],
+        {},
+        tensor(dtype="F31"),
+        tensor(dtype=["F32"]),
+        tensor(shape=(2,)),
+        tensor(shape=(-1,)),
+        tensor(shape=(-1, -1)),
+        tensor(shape=(1.0,)),
+        tensor(shape=(True,)),
+        tensor(shape=("1",)),
+        tensor(shape=5),
+        tensor(shape=None),
+        tensor(shape=(2**62, 4)),
+        tensor(shape=(0, 2**62), offsets=(0, 0)),
+        tensor(shape=(0, 2**40, 2**40), offsets=(0, 0)),
+        tensor(shape=(1,) * 100),
+        tensor(shape=(2**62,) * 200_000),
+        tensor(offsets=(0,)),
+        tensor(offsets=(0, 4, 8)),
+        tensor(offsets=(4, 0)),
+        tensor(offsets=(-4, 0)),
+        tensor(offsets=(0.0, 4.0)),
+        tensor(offsets=(False, 4)),
+        tensor(offsets="04"),
+        tensor(offsets=None),
+    ],
+)
+def test_a_tensor_that_contradicts_itself_is_refused(write: Write, entry: Any) -> None:
+    with pytest.raises(DataError, match='tensor "x": its type, shape and place do not agree'):
+        read_header(write("a.safetensors", file_of({"x": entry}, bytes(4))))
+
+
+def test_a_vector_file_cut_anywhere_is_refused(tmp_path: Path) -> None:
+    fill(tmp_path / "a.safetensors", 3)
+    whole = (tmp_path / "a.safetensors").read_bytes()
+
+    for end in range(len(whole)):
+        (tmp_path / "cut.safetensors").write_bytes(whole[:end])
+        with pytest.raises(DataError, match="not a whole safetensors file"):
+            Store(str(tmp_path / "cut.safetensors"))
+
+
+def vector_file(**changes: Any) -> bytes:
+    """Two rows of width 1, `{}` each; `changes` are other tensors or other metadata."""
+    parts: dict[str, Any] = {
+        "embeddings": np.array([[1.0], [2.0]], np.float32),
+        "row_offsets": np.array([0, 3, 6], np.int64),
+        "rows": np.frombuffer(b"{}\n{}\n", np.uint8),
+        **changes,
+    }
+    spec = parts.pop("spec", '{"vectors":["embedding"]}')
+    parts = {name: value for name, value in parts.items() if value is not None}
+    return safetensors.numpy.save(parts, None if spec is None else {"sentkit": spec})
+
+
+def test_a_vector_file_of_another_writer_is_read(write: Write) -> None:
+    found = list(Store(write("a.safetensors", vector_file(spec=None))))
+
+    assert [(row.line, vectors.tolist()) for row, vectors in found] == [(b"{}", [[1.0]]), (b"{}", [[2.0]])]
+
+
+@pytest.mark.parametrize(
+    ("changes", "problem"),
+    [
+        ({"embeddings": None}, 'no F32 tensor "embeddings" (it holds row_offsets, rows)'),
+        ({"rows": None}, 'no U8 tensor "rows"'),
+        ({"embeddings": np.ones((2, 1), np.float16)}, 'no F32 tensor "embeddings"'),
+        ({"row_offsets": np.zeros(3, np.int32)}, 'no I64 tensor "row_offsets"'),
+        ({"row_offsets": np.zeros(2, np.int64)}, "embeddings and row_offsets do not agree"),
+        ({"embeddings": np.ones(2, np.float32)}, "embeddings and row_offsets do not agree"),
+        ({"embeddings": np.ones((2, 1, 1, 1), np.float32)}, "embeddings and row_offsets do not agree"),
+        ({"embeddings": np.ones((2, 0), np.float32)}, "its vectors are empty"),
+        ({"embeddings": np.ones((2, 2, 1), np.float32)}, "the names of its vectors do not fit"),
+        ({"spec": "{"}, "its spec is not JSON"),
+        ({"spec": "[]"}, "its spec is not JSON"),
+        ({"spec": '{"vectors":[]}'}, "the names of its vectors do not fit"),
+        ({"spec": '{"vectors":"embedding"}'}, "the names of its vectors do not fit"),
+        ({"spec": '{"vectors":[1]}'}, "the names of its vectors do not fit"),
+        ({"spec": '{"vectors":["a\\"b"]}'}, "the names of its vectors do not fit"),
+        ({"spec": '{"vectors":["embedding_a","embedding_b"]}'}, "the names of its vectors do not fit"),
+    ],
+)
+def test_a_file_that_is_no_vector_file_is_told(write: Write, changes: dict[str, Any], problem: str) -> None:
+    with pytest.raises(DataError) as caught:
+        Store(write("a.safetensors", vector_file(**changes)))
+
+    assert str(caught.value).rpartition("/")[2].startswith("a.safetensors: not a vector file: ")
+    assert problem in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("offsets", "line"),
+    [
+        ([0, 4, 3], 1),  # "{}\n{" is no row
+        ([0, 3, 0], 2),
+        ([0, 3, 7], 2),
+        ([0, 2**62, 2**62 + 3], 1),
+        ([0, -3, 6], 1),
+        ([-3, 0, 3], 1),
+        ([3, 6, 6], 1),
+        ([2**63 - 1, -(2**63), 0], 1),
+    ],
+)
+def test_offsets_that_leave_the_rows_are_refused(write: Write, offsets: list[int], line: int) -> None:
+    path = write("a.safetensors", vector_file(row_offsets=np.array(offsets, np.int64)))
+
+    with pytest.raises(
+        DataError, match=rf"a\.safetensors:{line}: (row_offsets do not fit the rows|not JSON)"
+    ):
+        list(Store(path))
+
+
+@pytest.mark.parametrize(
+    ("rows", "problem"),
+    [
+        (b"[]\n{}\n", "1: this row is a list, expected an object"),
+        (b"{}\n\xff}\n", "2: not JSON"),
+        (b"{}\n{\n}", "2: a row on more than one line"),
+    ],
+)
+def test_a_row_that_is_no_line_of_jsonl_is_refused(write: Write, rows: bytes, problem: str) -> None:
+    with pytest.raises(DataError, match=rf"a\.safetensors:{problem}"):
+        list(Store(write("a.safetensors", vector_file(rows=np.frombuffer(rows, np.uint8)))))
+
+
+def test_an_emb_of_null_is_none(write: Write) -> None:
+    assert Store(write("a.safetensors", vector_file(spec='{"_emb":null}'))).emb is None
+
+
+def test_a_row_that_names_another_space_than_its_file_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "a.safetensors"
+    with open_store(str(path), {"_emb": "m:0123456789ab"}, NAMES[1], width=1, force=False) as writer:
+        writer.write(b'{"_emb":"m:0123456789ab"}', np.zeros((1, 1), np.float32))
+        writer.write(b'{"_emb":"m:ba9876543210"}', np.zeros((1, 1), np.float32))
+
+    with pytest.raises(DataError, match=r'a\.safetensors:2: "_emb" differs from that of the file'):
+        list(Store(str(path)))
+
+
+def test_a_file_that_is_not_there_is_told(tmp_path: Path) -> None:
+    with pytest.raises(NoInputError, match="no such file"):
+        Store(str(tmp_path / "a.safetensors"))
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.data())
+def test_a_vector_file_with_a_changed_byte_gives_rows_or_a_data_error(write: Write, data: Any) -> None:
+    content = bytearray(vector_file())
+    for _ in range(data.draw(st.integers(1, 3))):
+        content[data.draw(st.integers(0, len(content) - 1))] = data.draw(st.integers(0, 255))
+
+    try:
+        rows = list(Store(write("a.safetensors", bytes(content))))
+    except DataError:
+        return
+
+    assert len(rows) == 2

@@ -1,0 +1,73 @@
+"""One text of a row: read, and replaced where it stands, every other byte as it came."""
+
+import json
+
+import orjson
+import pytest
+
+from sentkit.errors import DataError, UsageError
+from sentkit.formats.rows.rows import Row
+from sentkit.formats.vectors.texts import OneText
+
+
+def row(line: str) -> Row:
+    return Row(line.encode(), orjson.loads(line), "a.jsonl", 3)
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ('{"text":"a"}', '{"text":"b \\"c\\" é\\n"}'),
+        (
+            '{"id":123456789012345678901, "text" : "a","x":1.10}',
+            '{"id":123456789012345678901, "text" : "b \\"c\\" é\\n","x":1.10}',
+        ),
+        ('{"n":{"text":"deep"},"text":"a\\u00e9"}', '{"n":{"text":"deep"},"text":"b \\"c\\" é\\n"}'),
+    ],
+)
+def test_the_text_is_replaced_where_it_stands(line: str, expected: str) -> None:
+    assert OneText({}).put(row(line), 'b "c" é\n').decode() == expected
+
+
+def test_another_member_can_be_the_text() -> None:
+    """By --field; the member called text is then one of the rest."""
+    texts = OneText({"text": "title é"})
+    given = row('{"text":1,"title é":"a"}')
+
+    assert texts(given)[1] == ("a",)
+    assert texts.put(given, "b").decode() == '{"text":1,"title é":"b"}'
+
+
+def test_the_old_text_is_kept_byte_for_byte() -> None:
+    """Escapes too; at the end of the row, or in the place of what has its name."""
+    given = row('{"text":"\\u00e9\\/","x":1}')
+
+    assert OneText({}, "old").put(given, "b").decode() == '{"text":"b","x":1,"old":"\\u00e9\\/"}'
+    assert OneText({}, "x", replace=True).put(given, "b").decode() == '{"text":"b","x":"\\u00e9\\/"}'
+
+
+def test_a_text_that_stays_is_the_same_bytes() -> None:
+    given = row('{"text": "\\u0020" , "x":1}')
+
+    assert OneText({}).put(given, None) == given.line
+    assert json.loads(OneText({}, "old").put(given, None)) == {"text": " ", "x": 1, "old": " "}
+
+
+@pytest.mark.parametrize(
+    ("line", "problem"),
+    [
+        ('{"body":"a"}', '"text" is missing'),
+        ('{"text":7}', '"text" is a number, expected a string'),
+        ('{"text":null}', '"text" is null, expected a string'),
+        ('{"text":"a","text":"b"}', '"text" stands twice in this row'),
+        ('{"text":"a","old":"b"}', '"old" is there already'),
+    ],
+)
+def test_a_row_that_does_not_fit_is_told_with_its_place(line: str, problem: str) -> None:
+    with pytest.raises(DataError, match=f"^a.jsonl:3: {problem}$"):
+        OneText({}, "old")(row(line))
+
+
+def test_the_old_text_cannot_stay_where_the_new_one_goes() -> None:
+    with pytest.raises(UsageError, match="--keep title: there the new text goes"):
+        OneText({"text": "title"}, "title")

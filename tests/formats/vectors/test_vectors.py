@@ -1,0 +1,254 @@
+"""Vectors in rows: exact both ways, of one space and one shape, and nothing but finite numbers."""
+
+import base64
+import json
+import struct
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import orjson
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from sentkit.errors import DataError
+from sentkit.formats.rows.kinds import scored
+from sentkit.formats.rows.rows import Inputs, Rejects, Row
+from sentkit.formats.vectors.vectors import VectorReader, as_base64, as_list, parse_vectors, without_vectors
+
+some = settings(max_examples=60, deadline=None)
+FLOATS = st.floats(width=32, allow_nan=False, allow_infinity=False)
+Write = Callable[[str, bytes], str]
+
+
+def row(line: str) -> Row:
+    return Row(line.encode(), orjson.loads(line), "a.jsonl", 7)
+
+
+def problem_of(line: str) -> str:
+    with pytest.raises(DataError) as caught:
+        VectorReader(Inputs()).parse(row(line))
+    return str(caught.value)
+
+
+def read(write: Write, *lines: str, rejects: Rejects | None = None) -> list[Any]:
+    inputs = Inputs([write("a.jsonl", "\n".join(lines).encode())], rejects=rejects or Rejects())
+    return list(VectorReader(inputs).read(lambda each: each))
+
+
+# Round trips
+
+
+@some
+@given(st.lists(FLOATS, min_size=1, max_size=20), st.sampled_from([as_list, as_base64]))
+def test_a_vector_comes_back_bit_by_bit(values: list[float], encode: Callable[..., bytes]) -> None:
+    vector = np.array(values, dtype=np.float32)
+
+    line = b'{"embedding":%b}' % encode(vector)
+    found = parse_vectors(row(line.decode()), ["embedding"])[0]
+
+    assert found.tobytes() == vector.tobytes()
+
+
+@pytest.mark.parametrize("value", [2.0**-149, -(2.0**-149), 2.0**-126, 3.4028234663852886e38, -0.0, 0.1])
+def test_the_ends_of_the_range_come_back(value: float) -> None:
+    vector = np.array([value, 1.0], dtype=np.float32)
+
+    for encode in (as_list, as_base64):
+        found = VectorReader(Inputs()).parse(row(f'{{"embedding":{encode(vector).decode()}}}'))
+        assert found.vectors.tobytes() == vector.tobytes()
+
+
+def test_base64_is_little_endian_float32() -> None:
+    expected = base64.b64encode(struct.pack("<3f", 1.0, -2.5, 0.1)).decode()
+
+    assert json.loads(as_base64(np.array([1.0, -2.5, 0.1], dtype=np.float32))) == expected
+    assert json.loads(as_base64(np.array([1.0, -2.5, 0.1], dtype=">f4"))) == expected
+
+
+def test_a_list_has_the_shortest_digits() -> None:
+    assert as_list(np.array([0.1, 1 / 3, 1e-8], dtype=np.float32)) == b"[0.1,0.33333334,1e-8]"
+
+
+def test_a_list_may_hold_whole_numbers() -> None:
+    assert parse_vectors(row('{"v":[1,-2,18446744073709551615]}'), ["v"])[0].tolist() == [1.0, -2.0, 2.0**64]
+
+
+# What is refused
+
+
+@pytest.mark.parametrize(
+    ("value", "problem"),
+    [
+        ("[]", '"embedding" is empty'),
+        ("[1,null]", '"embedding" holds null, expected numbers'),
+        ('[1,"2"]', '"embedding" holds a string, expected numbers'),
+        ("[1,true]", '"embedding" holds true or false, expected numbers'),
+        ("[[1],[2]]", '"embedding" holds a list, expected numbers'),
+        ("[{}]", '"embedding" holds an object, expected numbers'),
+        ("null", '"embedding" is null, expected a vector: a list of numbers, or base64'),
+        ("1.5", '"embedding" is a number, expected a vector: a list of numbers, or base64'),
+        ('"not base64!"', '"embedding" is a string that is not base64'),
+        ('"é"', '"embedding" is a string that is not base64'),
+        ('"AAAA\\nAAAA"', '"embedding" is a string that is not base64'),
+        ('""', '"embedding" is base64 of 0 bytes, expected float32'),
+        ('"AAAA"', '"embedding" is base64 of 3 bytes, expected float32'),
+        ("[1e39]", "a vector holds NaN or infinity"),
+        ("[1,1e300]", "a vector holds NaN or infinity"),
+        ('"AADAfw=="', "a vector holds NaN or infinity"),  # 0x7fc00000
+        ('"AACAfw=="', "a vector holds NaN or infinity"),  # 0x7f800000
+        ('[1],"embedding":[2]', '"embedding" stands twice in this row'),
+        ('[1],"_emb":"a:100000000000","_emb":"b:200000000000"', '"_emb" stands twice in this row'),
+        ('[1],"_emb":12', '"_emb" is a number, expected LABEL:HASH with 12 hexadecimal digits'),
+    ],
+)
+def test_what_is_no_vector_is_told_with_its_place(value: str, problem: str) -> None:
+    assert problem_of(f'{{"embedding":{value}}}') == f"a.jsonl:7: {problem}"
+
+
+def test_a_row_without_a_vector_is_told() -> None:
+    assert problem_of('{"text":"x"}') == "a.jsonl:7: this row has no vector"
+
+
+def test_the_vectors_of_one_row_are_of_one_length() -> None:
+    problem = problem_of('{"embedding_a":[1,2],"embedding_b":[1]}')
+
+    assert problem == "a.jsonl:7: the vectors of this row have different lengths"
+
+
+def test_large_numbers_whose_square_is_infinite_are_vectors() -> None:
+    found = VectorReader(Inputs()).parse(row('{"embedding":[3e38,3e38]}'))
+
+    assert np.isfinite(found.vectors).all()
+
+
+# One stream, one space
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "problem"),
+    [
+        (
+            '{"embedding":[1],"_emb":"m/cls:aaaa10000000"}',
+            '{"embedding":[1],"_emb":"m/mean:bbbb10000000"}',
+            "vectors are m/mean (bbbb…), the stream began with m/cls (aaaa…)",
+        ),
+        (
+            '{"embedding":[1],"_emb":"m/cls:aaaa10000000"}',
+            '{"embedding":[1]}',
+            "vectors are without _emb, the stream began with m/cls (aaaa…)",
+        ),
+        (
+            '{"embedding":[1]}',
+            '{"embedding":[1],"_emb":"m/cls:aaaa10000000"}',
+            "vectors are m/cls (aaaa…), the stream began with without _emb",
+        ),
+        ('{"embedding":[1]}', '{"embedding":[1,2]}', "vectors of 2 numbers, the stream began with 1"),
+        (
+            '{"embedding_a":[1],"embedding_b":[1]}',
+            '{"embedding":[1]}',
+            '"embedding_a" is missing, expected a vector',
+        ),
+    ],
+)
+def test_a_mix_is_refused(write: Write, first: str, second: str, problem: str) -> None:
+    with pytest.raises(DataError) as caught:
+        read(write, first, first, second)
+
+    expected = problem.partition(", expected")[0] if "missing" in problem else problem
+    assert str(caught.value).rpartition("/a.jsonl:")[2] == f"3: {expected}"
+
+
+def test_another_label_of_the_same_space_may_come(write: Write) -> None:
+    rows = read(
+        write, '{"embedding":[1],"_emb":"a:012300000000"}', '{"embedding":[2],"_emb":"b/c:012300000000"}'
+    )
+
+    assert [each.vectors.tolist() for each in rows] == [[[1.0]], [[2.0]]]
+
+
+def test_a_bad_first_row_does_not_decide_for_the_good_ones(write: Write) -> None:
+    rejects = Rejects(skip=True)
+
+    rows = read(
+        write,
+        '{"embedding":[1e39,1],"_emb":"x:100000000000"}',
+        '{"embedding":[1],"_emb":"y:200000000000"}',
+        rejects=rejects,
+    )
+
+    assert [each.vectors.tolist() for each in rows] == [[[1.0]]]
+    assert rejects.count == 1
+
+
+def test_vectors_of_other_names_are_read_by_field(write: Write) -> None:
+    path = write("a.jsonl", b'{"left":[1],"right":[2]}')
+    fields = {"embedding_a": "left", "embedding_b": "right"}
+
+    (found,) = VectorReader(Inputs([path], fields=fields)).read(lambda each: each)
+
+    assert found.vectors.tolist() == [[1.0], [2.0]]
+    assert found.names == ("left", "right")
+
+
+# Scores
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        ("1", 1.0),
+        ("-2.5", -2.5),
+        ('"3.5"', 3.5),
+        ('" 4 "', 4.0),
+        ('"1e-3"', 0.001),
+        ("null", None),
+        ('""', None),
+        ('"  "', None),
+    ],
+)
+def test_a_score_is_a_number_or_a_table_cell_that_is_one(value: str, expected: float | None) -> None:
+    assert scored(row(f'{{"score":{value}}}'), "score") == expected
+
+
+@pytest.mark.parametrize(
+    ("line", "problem"),
+    [
+        ("{}", '"score" is missing'),
+        ('{"score":true}', '"score" is true or false, expected a number'),
+        ('{"score":"1_000"}', '"score" is a string, expected a number'),
+        ('{"score":"high"}', '"score" is a string, expected a number'),
+        ('{"score":[1]}', '"score" is a list, expected a number'),
+        ('{"score":"nan"}', '"score" is not a finite number'),
+        ('{"score":"-inf"}', '"score" is not a finite number'),
+    ],
+)
+def test_what_is_no_score_is_told(line: str, problem: str) -> None:
+    with pytest.raises(DataError) as caught:
+        scored(row(line), "score")
+
+    assert str(caught.value) == f"a.jsonl:7: {problem}"
+
+
+# Rows whose vectors have served
+
+
+def test_a_row_without_its_vectors_keeps_all_other_bytes() -> None:
+    left = without_vectors(
+        row('{"id":1.10,"embedding":[1,2],"_emb":"a:100000000000", "text" : "x"}'), ("embedding",)
+    )
+
+    assert left.line == b'{"id":1.10, "text" : "x"}'
+    assert left.values == {"id": 1.1, "text": "x"}
+
+
+def test_a_row_that_has_none_is_the_same_row() -> None:
+    same = row('{"id":1,"id":2}')
+
+    assert without_vectors(same, ("embedding",)) is same
+
+
+def test_a_name_that_stands_twice_is_told_when_vectors_are_taken_out() -> None:
+    with pytest.raises(DataError, match=r'a\.jsonl:7: "id" stands twice in this row'):
+        without_vectors(row('{"id":1,"id":2,"embedding":[1]}'), ("embedding",))
