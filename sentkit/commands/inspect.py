@@ -19,7 +19,7 @@ IMPORTANT = (  # the first of these that there are
 )
 
 if TYPE_CHECKING:
-    from sentkit.metrics.geometry import Geometry
+    from sentkit.metrics.geometry.geometry import Geometry
 
 
 def inspect(
@@ -103,8 +103,8 @@ def print_lines(lines: list[tuple[str, Any]], *, verbose: bool) -> None:
 
 
 def asked_geometry(gold: str | None, above: float | None, *, leave_out: bool) -> "Geometry | None":
-    from sentkit.metrics.alignment import Alignment
-    from sentkit.metrics.geometry import Geometry
+    from sentkit.metrics.geometry.alignment import Alignment
+    from sentkit.metrics.geometry.geometry import Geometry
 
     if above is not None and gold is None:
         raise UsageError("--above belongs to --gold")
@@ -133,7 +133,7 @@ def describe(path: str, flags: options.FormatFlags, geometry: "Geometry | None")
     from sentkit.formats.json_files import is_there
     from sentkit.formats.lexicons.word_vectors import holds_word_vectors
     from sentkit.formats.vectors.vectors import VECTOR_FIELDS
-    from sentkit.metrics.vectorfile import describe_vectors
+    from sentkit.metrics.geometry.vector_file import describe_vectors
 
     if path == "-" or (is_there(Path(path)) and not holds_word_vectors(path)):
         return describe_vectors(flags.inputs([path], VECTOR_FIELDS), geometry)

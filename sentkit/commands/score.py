@@ -15,8 +15,8 @@ from sentkit.errors import AnswerIsNo, UsageError
 if TYPE_CHECKING:
     from sentkit.formats.rows.rows import Inputs
     from sentkit.formats.vectors.vectors import VectorRow
-    from sentkit.metrics.judged import Question
     from sentkit.metrics.records import Record
+    from sentkit.metrics.sts.gold_pairs import Question
 
 TOP = 10  # pairs, where nothing says how many
 PAGE = 1000  # lines of a table
@@ -103,7 +103,7 @@ def score(
         open_output(output, force=force) as out,
     ):
         if gold is not None:
-            from sentkit.metrics.judged import Question
+            from sentkit.metrics.sts.gold_pairs import Question
 
             records = reports(inputs, Question(gold, group, metric, aggregate, seed), baseline, console)
             show_reports(records, out, as_table=as_table)
@@ -136,7 +136,7 @@ class Closest:
         return self.top is not None or self.threshold is not None
 
     def find(self, rows: Iterable["VectorRow"], text: str) -> Iterator["Record"]:
-        from sentkit.metrics.sentences import closest, reaching
+        from sentkit.metrics.neighbours.sentences import closest, reaching
 
         if self.threshold is not None and self.top is None:
             return reaching(rows, threshold=self.threshold, metric=self.metric, text=text)
@@ -210,7 +210,7 @@ def score_pairs(
     from sentkit.formats.vectors.convert import with_vectors
     from sentkit.formats.vectors.sinks import with_members
     from sentkit.formats.vectors.vectors import without_vectors
-    from sentkit.metrics.judged import compare_rows
+    from sentkit.metrics.sts.gold_pairs import compare_rows
 
     for row, similarity in compare_rows(rows, metric):
         left = with_vectors(row, emb) if keep else without_vectors(row.row, row.names)
@@ -223,7 +223,7 @@ def score_pairs(
 def write_matrix(rows: Iterable["VectorRow"], out: BinaryIO, metric: str, *, replace: bool) -> None:
     from sentkit.formats.vectors.sinks import with_members
     from sentkit.formats.vectors.vectors import as_list
-    from sentkit.metrics.sentences import matrix
+    from sentkit.metrics.neighbours.sentences import matrix
 
     for row, similarities in matrix(rows, metric=metric):
         out.write(with_members(row, [(b"similarities", as_list(similarities))], replace=replace) + b"\n")

@@ -10,7 +10,7 @@ from sentkit.console import Console, print_table, slow
 from sentkit.errors import UsageError
 
 if TYPE_CHECKING:
-    from sentkit.metrics.queries import AnsweredQueries, Asked
+    from sentkit.metrics.neighbours.queries import AnsweredQueries, Asked
     from sentkit.metrics.records import Record
     from sentkit.model.queries import EncodedTexts
 
@@ -97,8 +97,8 @@ def search(
     from sentkit.formats.files import check_input
     from sentkit.formats.outputs.outputs import open_output
     from sentkit.formats.vectors.vectors import VECTOR_FIELDS, VectorReader
-    from sentkit.metrics.queries import AnsweredQueries, Asked
-    from sentkit.metrics.retrieval import report
+    from sentkit.metrics.neighbours.queries import AnsweredQueries, Asked
+    from sentkit.metrics.neighbours.retrieval import report
 
     console = Console("search", quiet)
     options.check_threshold(threshold, metric)
@@ -228,7 +228,7 @@ def show_hits(search: "AnsweredQueries") -> None:
 
 def show_report(record: "Record", out: BinaryIO, *, as_table: bool) -> None:
     from sentkit.formats.json_files import json_line
-    from sentkit.metrics.retrieval import columns
+    from sentkit.metrics.neighbours.retrieval import columns
 
     if as_table:
         line = columns(record)

@@ -7,8 +7,8 @@ from typing import Any
 from sentkit.formats.files import readable
 from sentkit.formats.rows.rows import Inputs
 from sentkit.formats.vectors.fingerprint import space_of
-from sentkit.metrics.judged import Judged, Question, check_same_pairs, judge
-from sentkit.metrics.report import Comparison, Difference, Estimate, Group, Report, compare, report
+from sentkit.metrics.sts.gold_pairs import Judged, Question, check_same_pairs, judge
+from sentkit.metrics.sts.report import Comparison, Difference, Estimate, Group, Report, compare, report
 
 Record = dict[str, Any]
 KINDS = ("spearman", "pearson")

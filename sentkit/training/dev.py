@@ -13,8 +13,8 @@ from sentkit.errors import DataError
 from sentkit.formats.checkpoints.readout import Readout, parse_readout
 from sentkit.formats.rows.kinds import PAIR
 from sentkit.formats.rows.rows import Inputs
-from sentkit.metrics.correlation import spearman
 from sentkit.metrics.similarity import SIMILARITIES
+from sentkit.metrics.sts.correlation import spearman
 from sentkit.model.packed import Packed, pack
 from sentkit.model.plan import BUDGETS, batches
 from sentkit.model.readouts import read

@@ -9,7 +9,7 @@ import statistics
 import numpy as np
 from timing import rounds_of
 
-from sentkit.metrics.search import Searcher
+from sentkit.metrics.neighbours.search import Searcher
 
 QUERIES, ROWS, WIDTH, TOP = 1000, 50_000, 384, 10
 

@@ -6,7 +6,7 @@ import statistics
 import numpy as np
 import pytest
 
-from sentkit.metrics import search as blocks
+from sentkit.metrics.neighbours import search as blocks
 
 
 def dot(a, b):

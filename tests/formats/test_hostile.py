@@ -26,7 +26,7 @@ from sentkit.formats.vectors.convert import convert
 from sentkit.formats.vectors.safetensors_header import read_array, read_header
 from sentkit.formats.vectors.store import Store
 from sentkit.formats.vectors.vectors import VectorReader
-from sentkit.metrics.affinefile import describe_affine
+from sentkit.metrics.geometry.transform_file import describe_affine
 from sentkit.model import find_encoder
 from sentkit.model.reading import Wishes, plan_reading
 from sentkit.model.tokens import Tokenizer

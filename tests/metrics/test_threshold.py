@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sentkit.metrics import candidates, nearest, search
-from sentkit.metrics.nearest import pairs_reaching
-from sentkit.metrics.search import Searcher
+from sentkit.metrics.neighbours import closest_pairs, rounding_bounds, search
+from sentkit.metrics.neighbours.closest_pairs import pairs_reaching
+from sentkit.metrics.neighbours.search import Searcher
 
 BY_HAND = {
     "cosine": lambda a, b: a @ b / math.sqrt((a @ a) * (b @ b)),
@@ -73,8 +73,8 @@ def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(search, "WIDE", 5)
     monkeypatch.setattr(search, "FIRST", 2)
     monkeypatch.setattr(search, "NOMINEES", 20)
-    monkeypatch.setattr(nearest, "SEARCHED", 7)
-    monkeypatch.setattr(candidates, "CANDIDATES", 4)
+    monkeypatch.setattr(closest_pairs, "SEARCHED", 7)
+    monkeypatch.setattr(rounding_bounds, "CANDIDATES", 4)
 
 
 @pytest.mark.usefixtures("small_blocks")
@@ -170,7 +170,7 @@ def test_block_sizes_do_not_matter(monkeypatch: pytest.MonkeyPatch) -> None:
     whole = pairs(vectors, threshold, "cosine")
 
     monkeypatch.setattr(search, "WIDE", 37)
-    monkeypatch.setattr(nearest, "SEARCHED", 50)
+    monkeypatch.setattr(closest_pairs, "SEARCHED", 50)
 
     assert pairs(vectors, threshold, "cosine") == whole
     assert len(whole) == pytest.approx(len(alike) - 20_000, abs=3)  # equal but for the last bit of float64
@@ -180,7 +180,7 @@ def test_memory_does_not_grow_with_the_pairs(monkeypatch: pytest.MonkeyPatch) ->
     """All 1,124,250 pairs of 1500 rows reach the threshold: they come in small parts."""
     monkeypatch.setattr(search, "NOMINEES", 1 << 12)
     monkeypatch.setattr(search, "WIDE", 128)
-    monkeypatch.setattr(nearest, "SEARCHED", 128)
+    monkeypatch.setattr(closest_pairs, "SEARCHED", 128)
     vectors = rows(1500, 4)
     tracemalloc.start()
     count = sum(len(part) for part in pairs_reaching(vectors, -1.0))

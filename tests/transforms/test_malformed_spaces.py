@@ -16,9 +16,9 @@ from sentkit.formats.vectors.fingerprint import emb_problem
 from sentkit.formats.vectors.store import Store, open_store
 from sentkit.formats.vectors.vectors import VectorReader
 from sentkit.labels.clusters.centroids import read_centroids
-from sentkit.metrics.affinefile import describe_affine
-from sentkit.metrics.corpus import read_corpus
-from sentkit.metrics.vectorfile import describe_vectors
+from sentkit.metrics.geometry.transform_file import describe_affine
+from sentkit.metrics.geometry.vector_file import describe_vectors
+from sentkit.metrics.neighbours.corpus import read_corpus
 from sentkit.training.entries import read_entries
 from sentkit.transforms.affine import check_fitted, read_affine, write_affine
 from sentkit.transforms.merging import read_part

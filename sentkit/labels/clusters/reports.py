@@ -12,9 +12,9 @@ from sentkit.formats.vectors.vectors import VectorRow
 from sentkit.labels.classes import class_of
 from sentkit.labels.clusters.points import Points, check_some
 from sentkit.labels.clusters.work import Work
-from sentkit.metrics.clustering import MEASURES, measures
-from sentkit.metrics.silhouette import Silhouette
-from sentkit.metrics.stability import agreement
+from sentkit.metrics.clustering.agreement import MEASURES, measures
+from sentkit.metrics.clustering.silhouette import Silhouette
+from sentkit.metrics.clustering.stability import agreement
 
 Record = dict[str, Any]
 

@@ -17,7 +17,7 @@ from sentkit.labels.clusters.nearest import Labels, Wide
 from sentkit.labels.clusters.plan import Plan
 from sentkit.labels.clusters.points import Points, Step, bare, read_points
 from sentkit.labels.watch import UNWATCHED, Watch
-from sentkit.metrics.stability import agreeing
+from sentkit.metrics.clustering.stability import agreeing
 
 
 @dataclass(frozen=True, slots=True)

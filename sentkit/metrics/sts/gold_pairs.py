@@ -13,8 +13,8 @@ from sentkit.formats.rows.kinds import scored, wrong_member
 from sentkit.formats.rows.rows import Inputs
 from sentkit.formats.vectors.store import fields_of
 from sentkit.formats.vectors.vectors import VectorReader, VectorRow
-from sentkit.metrics.report import Pairs
 from sentkit.metrics.similarity import SIMILARITIES
+from sentkit.metrics.sts.report import Pairs
 
 BLOCK = 256  # rows
 

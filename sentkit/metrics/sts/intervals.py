@@ -11,7 +11,7 @@ from typing import Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from sentkit.metrics.correlation import centred, middle_ranks
+from sentkit.metrics.sts.correlation import centred, middle_ranks
 
 Column = NDArray[np.float64]
 Seed = int | tuple[int, ...]

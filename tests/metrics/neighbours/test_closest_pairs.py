@@ -3,8 +3,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sentkit.metrics import nearest
-from sentkit.metrics.nearest import closest_pairs, matrix_rows
+from sentkit.metrics.neighbours import closest_pairs as nearest
+from sentkit.metrics.neighbours.closest_pairs import closest_pairs, matrix_rows
 from sentkit.metrics.similarity import SIMILARITIES, pairwise
 
 

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sentkit.metrics import directions
-from sentkit.metrics.directions import Directions, uniformity, unit_rows
+from sentkit.metrics.geometry import directions
+from sentkit.metrics.geometry.directions import Directions, uniformity, unit_rows
 
 
 def rows(n: int, d: int, seed: int = 0) -> np.ndarray:

@@ -13,8 +13,8 @@ from sentkit.formats.rows.blocks import growing
 from sentkit.formats.rows.rows import Inputs, Row
 from sentkit.formats.vectors.store import fields_of
 from sentkit.formats.vectors.vectors import VectorRow, without_vectors
-from sentkit.metrics.corpus import NAMING, Answers, answer, expect_one, read_corpus
-from sentkit.metrics.search import Searcher
+from sentkit.metrics.neighbours.corpus import NAMING, Answers, answer, expect_one, read_corpus
+from sentkit.metrics.neighbours.search import Searcher
 
 T = TypeVar("T")
 

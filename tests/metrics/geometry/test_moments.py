@@ -4,7 +4,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from sentkit.metrics.moments import Moments, mean_absolute_correlation, shapes
+from sentkit.metrics.geometry.moments import Moments, mean_absolute_correlation, shapes
 
 
 def rows(n: int, d: int, seed: int = 0) -> np.ndarray:

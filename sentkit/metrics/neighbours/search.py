@@ -11,7 +11,15 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from sentkit.metrics.candidates import MAGNITUDES, ROUNDING, Places, Rows, Wide, exact, lengths
+from sentkit.metrics.neighbours.rounding_bounds import (
+    MAGNITUDES,
+    ROUNDING,
+    Places,
+    Rows,
+    Wide,
+    exact,
+    lengths,
+)
 from sentkit.metrics.similarity import BLOCKS, SMALLEST_NORM
 
 HIGH, WIDE = 1024, 1024  # queries and corpus rows of a block

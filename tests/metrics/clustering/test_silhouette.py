@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from sklearn.metrics import silhouette_score
 
-from sentkit.metrics import silhouette
-from sentkit.metrics.silhouette import Silhouette
+from sentkit.metrics.clustering import silhouette
+from sentkit.metrics.clustering.silhouette import Silhouette
 
 
 @pytest.fixture

@@ -10,8 +10,16 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from sentkit.metrics.candidates import CANDIDATES, MAGNITUDES, ROUNDING, Places, Rows, exact, lengths
-from sentkit.metrics.search import Searcher
+from sentkit.metrics.neighbours.rounding_bounds import (
+    CANDIDATES,
+    MAGNITUDES,
+    ROUNDING,
+    Places,
+    Rows,
+    exact,
+    lengths,
+)
+from sentkit.metrics.neighbours.search import Searcher
 from sentkit.metrics.similarity import BLOCKS
 
 HIGH, WIDE = 2048, 512  # rows and columns of a block: the rows are prepared once for many blocks of columns

@@ -13,9 +13,9 @@ from sentkit.formats.rows.rows import Inputs, Row
 from sentkit.formats.vectors.safetensors_header import read_header
 from sentkit.formats.vectors.store import Store, is_store
 from sentkit.formats.vectors.vectors import VectorReader
-from sentkit.metrics.affinefile import describe_affine
-from sentkit.metrics.census import census
-from sentkit.metrics.geometry import Geometry
+from sentkit.metrics.geometry.geometry import Geometry
+from sentkit.metrics.geometry.transform_file import describe_affine
+from sentkit.metrics.geometry.vector_counts import census
 
 BLOCK = 256  # rows
 

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from sentkit.metrics import intervals
-from sentkit.metrics.correlation import pearson, spearman
-from sentkit.metrics.intervals import RESAMPLES, Interval, Resamples, Seed
+from sentkit.metrics.sts import intervals
+from sentkit.metrics.sts.correlation import pearson, spearman
+from sentkit.metrics.sts.intervals import RESAMPLES, Interval, Resamples, Seed
 
 Column = NDArray[np.float64]
 

@@ -6,9 +6,9 @@ import scipy.stats
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sentkit.metrics import intervals
-from sentkit.metrics.correlation import pearson, spearman
-from sentkit.metrics.intervals import (
+from sentkit.metrics.sts import intervals
+from sentkit.metrics.sts.correlation import pearson, spearman
+from sentkit.metrics.sts.intervals import (
     fisher_pearson,
     fisher_spearman,
     percentile_interval,

@@ -6,7 +6,7 @@ import scipy.stats
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sentkit.metrics.correlation import pearson, ranks, spearman
+from sentkit.metrics.sts.correlation import pearson, ranks, spearman
 
 few_values = st.lists(st.integers(0, 4), min_size=0, max_size=30)
 pairs = st.lists(st.tuples(st.integers(0, 6), st.integers(0, 6)), min_size=2, max_size=40)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from sklearn import metrics
 
-from sentkit.metrics.clustering import MEASURES, contingency, measures
+from sentkit.metrics.clustering.agreement import MEASURES, contingency, measures
 
 
 @pytest.mark.parametrize(

@@ -7,8 +7,8 @@ import numpy as np
 
 from sentkit.formats.rows.kinds import scored
 from sentkit.formats.vectors.vectors import VectorRow
-from sentkit.metrics.directions import unit_rows
-from sentkit.metrics.judged import expect_pair
+from sentkit.metrics.geometry.directions import unit_rows
+from sentkit.metrics.sts.gold_pairs import expect_pair
 
 
 @dataclass(slots=True)

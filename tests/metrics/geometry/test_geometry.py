@@ -6,8 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from sentkit.metrics import directions, geometry, moments
-from sentkit.metrics.geometry import Geometry
+from sentkit.metrics.geometry import directions, geometry, moments
+from sentkit.metrics.geometry.geometry import Geometry
 
 pytestmark = pytest.mark.filterwarnings("error")  # on stderr they would be noise
 

@@ -4,8 +4,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.neighbors import NearestNeighbors
 
-from sentkit.metrics import candidates, search
-from sentkit.metrics.search import Nearest, Searcher
+from sentkit.metrics.neighbours import rounding_bounds, search
+from sentkit.metrics.neighbours.search import Nearest, Searcher
 from sentkit.metrics.similarity import SIMILARITIES
 
 every_metric = pytest.mark.parametrize("metric", SIMILARITIES)
@@ -38,7 +38,7 @@ def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Blocks so small that a few dozen rows need many of them."""
     monkeypatch.setattr(search, "WIDE", 5)
     monkeypatch.setattr(search, "FIRST", 2)
-    monkeypatch.setattr(candidates, "CANDIDATES", 4)
+    monkeypatch.setattr(rounding_bounds, "CANDIDATES", 4)
 
 
 @pytest.mark.usefixtures("small_blocks")

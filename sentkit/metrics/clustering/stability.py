@@ -6,7 +6,7 @@ from itertools import combinations
 import numpy as np
 from numpy.typing import NDArray
 
-from sentkit.metrics.clustering import Labels, adjusted_rand, contingency, matching
+from sentkit.metrics.clustering.agreement import Labels, adjusted_rand, contingency, matching
 
 
 def agreement(clusterings: Sequence[Labels]) -> float | None:

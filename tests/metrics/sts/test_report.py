@@ -3,10 +3,10 @@ import math
 import numpy as np
 import pytest
 
-from sentkit.metrics import intervals
-from sentkit.metrics.correlation import pearson, spearman
-from sentkit.metrics.intervals import percentile_interval, resample, two_sided_p
-from sentkit.metrics.report import AGGREGATES, Pairs, compare, report
+from sentkit.metrics.sts import intervals
+from sentkit.metrics.sts.correlation import pearson, spearman
+from sentkit.metrics.sts.intervals import percentile_interval, resample, two_sided_p
+from sentkit.metrics.sts.report import AGGREGATES, Pairs, compare, report
 
 # A worked example: two sub-topics, and the second with one more pair.
 GOLD = [1.0, 2.0, 3.0, 2.5, 3.5, 4.5]

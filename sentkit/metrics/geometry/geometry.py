@@ -7,10 +7,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sentkit.formats.vectors.vectors import VectorRow
-from sentkit.metrics import moments, spectrum
-from sentkit.metrics.alignment import Alignment
-from sentkit.metrics.directions import Directions, unit_rows
-from sentkit.metrics.moments import Moments
+from sentkit.metrics.geometry import moments, spectrum
+from sentkit.metrics.geometry.alignment import Alignment
+from sentkit.metrics.geometry.directions import Directions, unit_rows
+from sentkit.metrics.geometry.moments import Moments
 
 BLOCK = 1024  # rows widened and multiplied at once
 SEED = 0  # of the sample for the uniformity

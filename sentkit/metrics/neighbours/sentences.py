@@ -10,7 +10,7 @@ from sentkit.errors import UsageError
 from sentkit.formats.rows.blocks import blocks
 from sentkit.formats.rows.rows import Row
 from sentkit.formats.vectors.vectors import VectorRow, without_vectors
-from sentkit.metrics.nearest import ClosestPairs, closest_pairs, matrix_rows, pairs_reaching
+from sentkit.metrics.neighbours.closest_pairs import ClosestPairs, closest_pairs, matrix_rows, pairs_reaching
 
 LARGEST_MATRIX = 20_000  # rows
 BLOCK = 256

@@ -8,8 +8,8 @@ from numpy.typing import NDArray
 
 from sentkit.errors import DataError
 from sentkit.formats.files import readable
-from sentkit.metrics.corpus import answer
-from sentkit.metrics.queries import AnsweredQueries
+from sentkit.metrics.neighbours.corpus import answer
+from sentkit.metrics.neighbours.queries import AnsweredQueries
 from sentkit.metrics.records import Record
 from sentkit.metrics.table import shown
 

@@ -1,0 +1,1 @@
+"""Takes cluster labels and returns their agreement, stability and silhouette."""

@@ -1,0 +1,1 @@
+"""Takes pairs of vectors with gold scores and returns correlations with intervals."""
