@@ -13,10 +13,10 @@ from sentkit.errors import DataError, UsageError
 if TYPE_CHECKING:
     from sentkit.formats.checkpoints.folders import Checkpoint
     from sentkit.formats.rows.kinds import EntryParser
-    from sentkit.model.encoder import Encoder
     from sentkit.model.reading import Reading
-    from sentkit.model.stream import Done
-    from sentkit.model.words import OneToken
+    from sentkit.model.text.single_token_words import OneToken
+    from sentkit.model.text.stream import Done
+    from sentkit.model.transformer.encoder import Encoder
     from sentkit.transforms.averages import Averages
 
 
@@ -76,9 +76,9 @@ def build_entries(
     from sentkit.formats.checkpoints.folders import read_checkpoint
     from sentkit.formats.rows.kinds import EntryParser
     from sentkit.formats.vectors.store import common_fields, read_rows
-    from sentkit.model.stream import Tally, encode_windows, prepare
-    from sentkit.model.transformer import open_encoder
-    from sentkit.model.words import OneToken
+    from sentkit.model.checkpoint_model import open_encoder
+    from sentkit.model.text.single_token_words import OneToken
+    from sentkit.model.text.stream import Tally, encode_windows, prepare
     from sentkit.transforms.averages import Averages
 
     console = Console("build-entries", quiet, verbose)

@@ -12,8 +12,8 @@ from sentkit.console import Console, Progress
 if TYPE_CHECKING:
     from sentkit.formats.vectors.sinks import Members, Sink
     from sentkit.model import Encoder
-    from sentkit.model.stream import Done, Tally, Window
-    from sentkit.model.tokens import Tokens
+    from sentkit.model.text.stream import Done, Tally, Window
+    from sentkit.model.text.tokenizer import Tokens
 
 
 def encode(
@@ -89,7 +89,7 @@ def encode(
     from sentkit.formats.vectors.sinks import open_sinks, output_paths
     from sentkit.formats.vectors.store import common_fields, read_rows, recorded_fields
     from sentkit.model import find_encoder
-    from sentkit.model.stream import Tally, encode_windows
+    from sentkit.model.text.stream import Tally, encode_windows
 
     console = Console("encode", quiet, verbose)
     reports, tally = Progress(console, progress), Tally()
@@ -137,7 +137,7 @@ def print_plan(windows: Iterable["Window"], tally: "Tally", budget: int) -> None
     import orjson
 
     from sentkit.formats.outputs.outputs import open_output
-    from sentkit.model.plan import batches
+    from sentkit.model.text.batching import batches
 
     count = 0
     for window in windows:

@@ -39,9 +39,9 @@ def export(
 
     from sentkit.formats.checkpoints.export import export_checkpoint
     from sentkit.formats.checkpoints.folders import read_checkpoint
-    from sentkit.model.declaring import declaration_of
+    from sentkit.model.checkpoint.declaration import declaration_of
+    from sentkit.model.checkpoint_model import open_encoder
     from sentkit.model.reading import Wishes, plan_reading
-    from sentkit.model.transformer import open_encoder
 
     console = Console("export", quiet)
     checkpoint = read_checkpoint(model)

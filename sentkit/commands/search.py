@@ -12,7 +12,7 @@ from sentkit.errors import UsageError
 if TYPE_CHECKING:
     from sentkit.metrics.neighbours.queries import AnsweredQueries, Asked
     from sentkit.metrics.records import Record
-    from sentkit.model.queries import EncodedTexts
+    from sentkit.model.query_encoder import EncodedTexts
 
 TOP = 10  # hits, where nothing says how many
 UNSAID = (None, False, "auto", "fail")  # values of flags that were not given
@@ -179,7 +179,7 @@ def encode_texts(
 ) -> "EncodedTexts":
     """The queries as rows with vectors; the weights are not loaded yet."""
     from sentkit.formats.vectors.store import Store, is_store
-    from sentkit.model.queries import EncodedTexts, Recorded, find_query_encoder
+    from sentkit.model.query_encoder import EncodedTexts, Recorded, find_query_encoder
 
     recorded = Recorded(corpus, Store(corpus).spec if is_store(corpus) else {})
     found = find_query_encoder(

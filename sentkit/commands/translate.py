@@ -12,8 +12,8 @@ from sentkit.errors import UsageError
 
 if TYPE_CHECKING:
     from sentkit.formats.vectors.texts import OneText
-    from sentkit.model.manner import Sampling
-    from sentkit.model.translate import Counts, Translated, Translator
+    from sentkit.model.translation.options import Sampling
+    from sentkit.model.translation.translate import Counts, Translated, Translator
 
 LARGEST = 1024  # rows of a window: a translation takes a thousand times as long as a vector
 
@@ -102,10 +102,10 @@ def translate(
     from sentkit.formats.outputs.outputs import open_output
     from sentkit.formats.vectors.store import common_fields, read_rows
     from sentkit.formats.vectors.texts import OneText
-    from sentkit.model.manner import Manner
-    from sentkit.model.plan import default_budget
-    from sentkit.model.stream import prepare
-    from sentkit.model.translate import Counts, Translator, translate_windows
+    from sentkit.model.text.batching import default_budget
+    from sentkit.model.text.stream import prepare
+    from sentkit.model.translation.options import Manner
+    from sentkit.model.translation.translate import Counts, Translator, translate_windows
 
     console = Console("translate", quiet, verbose)
     sampling = sampling_of(sample, seed, temperature, top_k, top_p, beams)
@@ -146,7 +146,7 @@ def sampling_of(
     top_p: float | None,
     beams: int | None,
 ) -> "Sampling | None":
-    from sentkit.model.manner import Sampling
+    from sentkit.model.translation.options import Sampling
 
     its_own = {"--temperature": temperature, "--top-k": top_k, "--top-p": top_p}
     given = next((name for name, value in its_own.items() if value is not None), None)

@@ -14,8 +14,8 @@ from sentkit.formats.json_files import exists, is_folder
 from sentkit.formats.rows.rows import Rejects
 from sentkit.formats.vectors.fingerprint import Spec
 from sentkit.model.reading import Wishes
-from sentkit.model.stream import Tally, TextRow, Window
-from sentkit.model.tokens import Tokens
+from sentkit.model.text.stream import Tally, TextRow, Window
+from sentkit.model.text.tokenizer import Tokens
 
 WORD_FILES = (".txt", ".vec", ".bin", ".gz", ".zst")  # no folder and no model of the hub is called so
 
@@ -73,8 +73,8 @@ class Model(Protocol):
 
 def find_encoder(name: str, wishes: Wishes, *, device: str = "auto", precision: str = "auto") -> Model:
     """The model of that name, be it static or one that runs through layers."""
-    from sentkit.model import tables
-    from sentkit.model.transformer import Transformer
+    from sentkit.model.checkpoint_model import Transformer
+    from sentkit.model.static import loaders
 
     file = name != BUNDLED and exists(Path(name)) and not is_folder(Path(name))
     if not file and Path(name).suffix in WORD_FILES:
@@ -82,7 +82,7 @@ def find_encoder(name: str, wishes: Wishes, *, device: str = "auto", precision: 
     folder = None if file or name == WORD_SETS else find_model(name)
     if folder is not None and not is_static(folder):
         return Transformer(checkpoint_in(folder, name), wishes, device=device, precision=precision)
-    tables.check_machine(device, precision)
+    loaders.check_machine(device, precision)
     if folder is not None:
-        return tables.read_folder(folder, name, wishes)
-    return tables.read_vectors(name, wishes) if file else tables.read_sets(wishes)
+        return loaders.read_folder(folder, name, wishes)
+    return loaders.read_vectors(name, wishes) if file else loaders.read_sets(wishes)

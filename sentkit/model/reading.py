@@ -7,8 +7,8 @@ from typing import Any
 from sentkit.errors import UsageError, declared_in
 from sentkit.formats.checkpoints.folders import Checkpoint
 from sentkit.formats.checkpoints.readout import NAMED, Readout, parse_readouts
-from sentkit.model.architecture import DEEPEST, NotPacked, read_architecture
-from sentkit.model.tokens import Tokenizer
+from sentkit.model.text.tokenizer import Tokenizer
+from sentkit.model.transformer.architecture import DEEPEST, NotPacked, read_architecture
 from sentkit.transforms.affine import read_affine
 
 LONGEST = 512  # tokens, where a checkpoint says nothing at all

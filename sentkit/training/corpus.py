@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from sentkit.errors import DataError
 from sentkit.formats.outputs.temporary import create
 from sentkit.formats.rows.rows import Inputs, Rejects
-from sentkit.model.tokens import Tokenizer, Tokens
+from sentkit.model.text.tokenizer import Tokenizer, Tokens
 from sentkit.training.batches import Batch, Ids
 from sentkit.training.examples import Example, ExampleParser
 

@@ -15,10 +15,10 @@ from sentkit.formats.rows.kinds import PAIR
 from sentkit.formats.rows.rows import Inputs
 from sentkit.metrics.similarity import SIMILARITIES
 from sentkit.metrics.sts.correlation import spearman
-from sentkit.model.packed import Packed, pack
-from sentkit.model.plan import BUDGETS, batches
-from sentkit.model.readouts import read
-from sentkit.model.tokens import Tokenizer, Tokens
+from sentkit.model.text.batching import BUDGETS, batches
+from sentkit.model.text.tokenizer import Tokenizer, Tokens
+from sentkit.model.transformer.packed import Packed, pack
+from sentkit.model.transformer.readouts import read
 from sentkit.training.examples import Example, ExampleParser, Reads, Scores
 from sentkit.training.method import Method
 

@@ -15,11 +15,11 @@ from sentkit.formats.checkpoints.model_card import card
 from sentkit.formats.checkpoints.modules import Pooler
 from sentkit.formats.checkpoints.readout import Readout, parse_readout
 from sentkit.formats.outputs.temporary import publish_folder
-from sentkit.model.adapter import Adapter
-from sentkit.model.architecture import WITH_POOLER
-from sentkit.model.bert import Bert
-from sentkit.model.declaring import dense_layer, lacks_pooler
-from sentkit.model.writing import merged, write_weights
+from sentkit.model.checkpoint.declaration import dense_layer, lacks_pooler
+from sentkit.model.checkpoint.save_weights import merged, write_weights
+from sentkit.model.transformer.adapter import Adapter
+from sentkit.model.transformer.architecture import WITH_POOLER
+from sentkit.model.transformer.bert import Bert
 from sentkit.training.method import Method
 from sentkit.training.origin import Base
 

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from sentkit.model.readouts import widened
+from sentkit.model.transformer.readouts import widened
 
 SHORTEST = 1e-8  # a row is divided by its norm, or by this if its norm is less
 

@@ -22,10 +22,10 @@ from torch import Tensor, nn
 
 from sentkit.formats.checkpoints.modules import Pooler
 from sentkit.formats.checkpoints.readout import Readout, parse_readout
-from sentkit.model.adapter import Adapter
-from sentkit.model.bert import Bert
-from sentkit.model.packed import Packed, pack
-from sentkit.model.readouts import read
+from sentkit.model.transformer.adapter import Adapter
+from sentkit.model.transformer.bert import Bert
+from sentkit.model.transformer.packed import Packed, pack
+from sentkit.model.transformer.readouts import read
 from sentkit.training.batches import Batch
 from sentkit.training.examples import Reads
 from sentkit.training.optimisers import NamedGroup

@@ -9,13 +9,13 @@ from sentkit.errors import UsageError
 from sentkit.formats.checkpoints.folders import Checkpoint
 from sentkit.formats.checkpoints.readout import Readout
 from sentkit.formats.vectors.fingerprint import digest
-from sentkit.model.adapter import Adapter, load_adapter
-from sentkit.model.architecture import Architecture, NotPacked, architecture_of
-from sentkit.model.bert import Bert, load_bert
-from sentkit.model.lora import read_weights
 from sentkit.model.reading import Wishes, most_tokens, plan_reading
-from sentkit.model.tokens import Tokenizer
-from sentkit.model.weights import canonical, fit, weights_hash
+from sentkit.model.text.tokenizer import Tokenizer
+from sentkit.model.transformer.adapter import Adapter, load_adapter
+from sentkit.model.transformer.architecture import Architecture, NotPacked, architecture_of
+from sentkit.model.transformer.bert import Bert, load_bert
+from sentkit.model.transformer.lora import read_weights
+from sentkit.model.transformer.weights import canonical, fit, weights_hash
 from sentkit.training.entries import Entries
 
 

@@ -6,9 +6,9 @@ import torch
 from torch import Tensor, nn
 
 from sentkit.errors import UsageError
-from sentkit.model.architecture import ROBERTA
-from sentkit.model.lmhead import HEADS, read_head
-from sentkit.model.weights import canonical
+from sentkit.model.checkpoint.lm_head import HEADS, read_head
+from sentkit.model.transformer.architecture import ROBERTA
+from sentkit.model.transformer.weights import canonical
 from sentkit.training.origin import Base
 
 

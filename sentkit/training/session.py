@@ -11,7 +11,7 @@ from sentkit.errors import UsageError
 from sentkit.formats.checkpoints.folders import read_checkpoint
 from sentkit.formats.checkpoints.readout import parse_readout
 from sentkit.formats.rows.rows import Inputs
-from sentkit.model.precision import pick_device
+from sentkit.model.transformer.device import pick_device
 from sentkit.training.beginning import Bases, Init, from_nothing
 from sentkit.training.claim import claimed
 from sentkit.training.corpus import FILES, Corpus, Tallied, check_rows, map_corpus, write_corpus

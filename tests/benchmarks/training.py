@@ -17,7 +17,7 @@ from texts import read_texts
 
 from sentkit.formats.checkpoints.folders import read_checkpoint
 from sentkit.formats.rows.rows import Inputs
-from sentkit.model.precision import has_fast_bf16
+from sentkit.model.transformer.device import has_fast_bf16
 from sentkit.training.corpus import Corpus, map_corpus, write_corpus
 from sentkit.training.examples import ExampleParser
 from sentkit.training.methods.simcse import SimCSE

@@ -25,8 +25,8 @@ import pytest
 from sentkit import cli
 from sentkit.console import stream
 from sentkit.formats.vectors.safetensors_header import write_arrays
-from sentkit.model.architecture import read_architecture
-from sentkit.model.names import encoder_shapes, pooler_shapes
+from sentkit.model.transformer.architecture import read_architecture
+from sentkit.model.transformer.weight_names import encoder_shapes, pooler_shapes
 
 HERE = Path(__file__).parent
 NANO = HERE.parent.parent / "sentkit/nano"

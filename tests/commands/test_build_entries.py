@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from sentkit.formats.vectors.store import Store
-from sentkit.model.packed import pack
-from sentkit.model.readouts import cls, mean
+from sentkit.model.transformer.packed import pack
+from sentkit.model.transformer.readouts import cls, mean
 from sentkit.transforms.averages import Averages
 
 ROWS = [
@@ -103,8 +103,8 @@ def test_one_definition_is_its_own_vector_to_the_last_bit(build, sentkit, tiny):
 
 def test_windows_do_not_matter(build, expected, monkeypatch):
     """An entry's definitions may come in windows far apart."""
-    monkeypatch.setattr("sentkit.model.plan.FIRST_WINDOW", 2)
-    monkeypatch.setattr("sentkit.model.plan.LAST_WINDOW", 3)
+    monkeypatch.setattr("sentkit.model.text.batching.FIRST_WINDOW", 2)
+    monkeypatch.setattr("sentkit.model.text.batching.LAST_WINDOW", 3)
     monkeypatch.setattr("sentkit.transforms.averages.BLOCK", 2)
     rows = ROWS * 3 + [("zebra", "striped")] + ROWS
     done = build("--readout", "mean", stdin=in_jsonl(rows))

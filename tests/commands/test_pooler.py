@@ -11,9 +11,9 @@ from sentkit.formats.checkpoints.folders import read_checkpoint
 from sentkit.formats.vectors.fingerprint import digest, lands_in
 from sentkit.formats.vectors.safetensors_header import read_array
 from sentkit.formats.vectors.store import Store
+from sentkit.model.checkpoint_model import open_encoder
 from sentkit.model.reading import Wishes, plan_reading
-from sentkit.model.transformer import open_encoder
-from sentkit.model.weights import read_tensors, weights_hash
+from sentkit.model.transformer.weights import read_tensors, weights_hash
 from sentkit.transforms.affine import write_affine
 
 LANDING = "0123456789ab"

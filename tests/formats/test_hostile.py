@@ -29,7 +29,7 @@ from sentkit.formats.vectors.vectors import VectorReader
 from sentkit.metrics.geometry.transform_file import describe_affine
 from sentkit.model import find_encoder
 from sentkit.model.reading import Wishes, plan_reading
-from sentkit.model.tokens import Tokenizer
+from sentkit.model.text.tokenizer import Tokenizer
 from sentkit.transforms.affine import check_fitted, read_affine
 from sentkit.transforms.merging import merge_transforms
 

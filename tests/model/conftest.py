@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 import torch
 
-from sentkit.model.architecture import read_architecture
-from sentkit.model.bert import Bert, load_bert
-from sentkit.model.weights import canonical, fit, read_tensors
+from sentkit.model.transformer.architecture import read_architecture
+from sentkit.model.transformer.bert import Bert, load_bert
+from sentkit.model.transformer.weights import canonical, fit, read_tensors
 
 USUAL: dict[str, dict[str, Any]] = {
     "bert": {},

@@ -9,8 +9,8 @@ from sentkit.errors import UsageError
 from sentkit.formats.checkpoints.folders import read_checkpoint
 from sentkit.formats.checkpoints.modules import Declared
 from sentkit.formats.checkpoints.readout import parse_readout
-from sentkit.model.packed import pack
-from sentkit.model.readouts import read
+from sentkit.model.transformer.packed import pack
+from sentkit.model.transformer.readouts import read
 from sentkit.training.catalogue import METHODS
 from sentkit.training.origin import open_base
 from sentkit.training.readout import settle

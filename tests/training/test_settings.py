@@ -31,7 +31,7 @@ def test_other_schedules_have_one(schedule, warmup):
 
 def test_the_names_of_a_recipe_are_those_there_are():
     """A recipe is read without torch, and so it cannot ask the modules themselves."""
-    from sentkit.model.precision import PRECISIONS
+    from sentkit.model.transformer.device import PRECISIONS
     from sentkit.training import optimisers, recipe, schedules
 
     assert set(recipe.OPTIMISERS) == optimisers.OPTIMISERS.keys()

@@ -12,10 +12,10 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from sentkit.formats.rows.kinds import PAIR, SENTENCE
-from sentkit.model.adapter import Adapter
-from sentkit.model.bert import Bert
-from sentkit.model.readouts import widened
-from sentkit.model.views import VIEWS, Drawn, View
+from sentkit.model.transformer.adapter import Adapter
+from sentkit.model.transformer.bert import Bert
+from sentkit.model.transformer.readouts import widened
+from sentkit.model.transformer.views import VIEWS, Drawn, View
 from sentkit.training.batches import Batch, Ids
 from sentkit.training.examples import NLI, Labels, Reads
 from sentkit.training.losses import paired_contrast

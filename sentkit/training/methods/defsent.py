@@ -9,10 +9,10 @@ import torch
 from torch.nn import functional as F
 
 from sentkit.formats.rows.kinds import ENTRY
-from sentkit.model.bert import Bert
-from sentkit.model.lmhead import LanguageHead
-from sentkit.model.readouts import widened
-from sentkit.model.words import single_tokens
+from sentkit.model.checkpoint.lm_head import LanguageHead
+from sentkit.model.text.single_token_words import single_tokens
+from sentkit.model.transformer.bert import Bert
+from sentkit.model.transformer.readouts import widened
 from sentkit.training.batches import Batch
 from sentkit.training.examples import Reads, Words
 from sentkit.training.method import Method, Outputs, Term, mean_of

@@ -11,8 +11,8 @@ from sentkit.errors import DataError, UsageError
 from sentkit.formats.checkpoints.modules import Pooler
 from sentkit.formats.checkpoints.readout import parse_readout
 from sentkit.formats.rows.kinds import ENTRY
-from sentkit.model.bert import ACTIVATIONS, Bert
-from sentkit.model.readouts import widened
+from sentkit.model.transformer.bert import ACTIVATIONS, Bert
+from sentkit.model.transformer.readouts import widened
 from sentkit.training.batches import Batch
 from sentkit.training.entries import Entries
 from sentkit.training.examples import Places, Reads

@@ -14,13 +14,13 @@ from torch.nn.utils.rnn import pad_sequence
 from sentkit.errors import UsageError
 from sentkit.formats.checkpoints.readout import POOLED
 from sentkit.formats.rows.kinds import SENTENCE
-from sentkit.model.architecture import Architecture
-from sentkit.model.bert import Bert
-from sentkit.model.fresh import SPECIAL
-from sentkit.model.lmhead import LanguageHead, fresh_head, head_tensors, read_head
-from sentkit.model.packed import first_tokens
-from sentkit.model.readouts import widened
-from sentkit.model.tokens import MASKS, Tokenizer
+from sentkit.model.checkpoint.lm_head import LanguageHead, fresh_head, head_tensors, read_head
+from sentkit.model.checkpoint.random_init import SPECIAL
+from sentkit.model.text.tokenizer import MASKS, Tokenizer
+from sentkit.model.transformer.architecture import Architecture
+from sentkit.model.transformer.bert import Bert
+from sentkit.model.transformer.packed import first_tokens
+from sentkit.model.transformer.readouts import widened
 from sentkit.training.batches import Batch, Ids
 from sentkit.training.examples import Reads
 from sentkit.training.method import Draw, Method, Outputs, Term

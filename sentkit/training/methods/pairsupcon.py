@@ -8,9 +8,9 @@ from torch import nn
 from torch.nn import functional as F
 
 from sentkit.formats.rows.kinds import PAIR
-from sentkit.model.adapter import Adapter
-from sentkit.model.bert import Bert
-from sentkit.model.readouts import widened
+from sentkit.model.transformer.adapter import Adapter
+from sentkit.model.transformer.bert import Bert
+from sentkit.model.transformer.readouts import widened
 from sentkit.training.batches import Batch
 from sentkit.training.examples import Labels, Reads
 from sentkit.training.losses import entailment_contrast

@@ -9,9 +9,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from sentkit.formats.rows.kinds import PAIR, TRIPLET
-from sentkit.model.adapter import Adapter
-from sentkit.model.bert import Bert
-from sentkit.model.readouts import widened
+from sentkit.model.transformer.adapter import Adapter
+from sentkit.model.transformer.bert import Bert
+from sentkit.model.transformer.readouts import widened
 from sentkit.training.batches import Batch
 from sentkit.training.examples import NLI, Labels, Reads, Scores
 from sentkit.training.losses import cosine_regression, triplet_margin

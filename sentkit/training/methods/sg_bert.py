@@ -16,9 +16,9 @@ from torch import Tensor, nn
 
 from sentkit.errors import UsageError
 from sentkit.formats.rows.kinds import PAIR, SENTENCE
-from sentkit.model.adapter import Adapter
-from sentkit.model.bert import Bert
-from sentkit.model.readouts import reduce_layers
+from sentkit.model.transformer.adapter import Adapter
+from sentkit.model.transformer.bert import Bert
+from sentkit.model.transformer.readouts import reduce_layers
 from sentkit.training.batches import Batch, Ids
 from sentkit.training.examples import Reads
 from sentkit.training.losses import (

@@ -8,8 +8,8 @@ from torch import nn
 
 from sentkit.formats.checkpoints.modules import Pooler
 from sentkit.formats.rows.kinds import PAIR, SENTENCE
-from sentkit.model.adapter import Adapter
-from sentkit.model.bert import Bert
+from sentkit.model.transformer.adapter import Adapter
+from sentkit.model.transformer.bert import Bert
 from sentkit.training.batches import Batch
 from sentkit.training.examples import Reads
 from sentkit.training.losses import in_batch_contrast

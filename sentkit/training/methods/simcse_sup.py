@@ -9,10 +9,10 @@ from torch import Tensor, nn
 from sentkit.formats.checkpoints.modules import Pooler
 from sentkit.formats.checkpoints.readout import POOLED, Readout, parse_readout
 from sentkit.formats.rows.kinds import TRIPLET
-from sentkit.model.adapter import Adapter
-from sentkit.model.bert import Bert
-from sentkit.model.packed import Packed
-from sentkit.model.weights import canonical
+from sentkit.model.transformer.adapter import Adapter
+from sentkit.model.transformer.bert import Bert
+from sentkit.model.transformer.packed import Packed
+from sentkit.model.transformer.weights import canonical
 from sentkit.training.batches import Batch
 from sentkit.training.examples import Reads
 from sentkit.training.finish import check_pooler

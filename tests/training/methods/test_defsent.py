@@ -13,7 +13,7 @@ from torch.nn import functional as F
 from sentkit.errors import UsageError
 from sentkit.formats.checkpoints.folders import read_checkpoint
 from sentkit.formats.rows.rows import Row
-from sentkit.model.words import single_tokens
+from sentkit.model.text.single_token_words import single_tokens
 from sentkit.training.batches import Batch
 from sentkit.training.finish import finish
 from sentkit.training.methods.defsent import DefSent, number_of, share_of

@@ -14,7 +14,7 @@ from safetensors.torch import load_file
 
 from sentkit.errors import UsageError
 from sentkit.formats.checkpoints.folders import read_checkpoint
-from sentkit.model.lmhead import read_head
+from sentkit.model.checkpoint.lm_head import read_head
 from sentkit.training.batches import Batch, stream
 from sentkit.training.finish import finish
 from sentkit.training.methods.mlm import CLASSES, MaskedLanguageModel, vocabulary_of

@@ -11,9 +11,9 @@ import transformers
 from sentkit.errors import UsageError
 from sentkit.formats.checkpoints.folders import read_checkpoint
 from sentkit.formats.rows.rows import Inputs
+from sentkit.model.checkpoint_model import open_encoder
 from sentkit.model.reading import Wishes, plan_reading
-from sentkit.model.stream import encode_texts
-from sentkit.model.transformer import open_encoder
+from sentkit.model.text.stream import encode_texts
 from sentkit.training.batches import Order
 from sentkit.training.dev import read_dev
 from sentkit.training.finish import finish

@@ -1,0 +1,114 @@
+"""A checkpoint folder from nothing: a config and a tokenizer, with random weights."""
+
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from sentkit.errors import DataError, NoInputError, UsageError
+from sentkit.formats.checkpoints.folders import read_checkpoint
+from sentkit.formats.json_files import is_there, read_object, write_json
+from sentkit.model.checkpoint.lm_head import HEADS
+from sentkit.model.checkpoint.save_weights import WORDS, write_weights
+from sentkit.model.text.tokenizer import Tokenizer
+from sentkit.model.transformer.architecture import Architecture, NotPacked, fraction, read_architecture
+from sentkit.model.transformer.weight_names import encoder_shapes
+
+TOKENIZER = (
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "special_tokens_map.json",
+    "added_tokens.json",
+    "vocab.txt",
+    "vocab.json",
+    "merges.txt",
+    "sentencepiece.bpe.model",
+)
+SPECIAL = {
+    "unk_token": ("[UNK]", "<unk>"),
+    "cls_token": ("[CLS]", "<s>"),
+    "sep_token": ("[SEP]", "</s>"),
+    "pad_token": ("[PAD]", "<pad>"),
+    "mask_token": ("[MASK]", "<mask>"),
+}
+
+
+def write_fresh(
+    folder: Path, config: Path, tokenizer: Path, seed: int, head: Mapping[str, Tensor] | None = None
+) -> None:
+    """Fill an empty folder with an encoder that has learned nothing, and the tensors of its `head`.
+
+    `tokenizer` is a tokenizer.json, whose neighbours come with it, or a folder. The same bytes for a seed.
+    """
+    values = read_object(config)
+    architecture = architecture_of(values, str(config))
+    spread = fraction(values, "initializer_range", 0.02)
+    stated = {name: value for name, value in values.items() if name != "torch_dtype"}
+    write_json(folder / "config.json", {**stated, "dtype": "float32"})
+    copy_tokenizer(tokenizer, folder)
+    set_tokenizer(folder, architecture, source=str(tokenizer))
+    prefix = HEADS[architecture.family].encoder
+    tensors = {prefix + name: tensor for name, tensor in random_weights(architecture, spread, seed).items()}
+    write_weights(folder / "model.safetensors", tensors | dict(head or {}))
+
+
+def architecture_of(values: Mapping[str, object], source: str) -> Architecture:
+    try:
+        architecture = read_architecture(values)
+    except NotPacked as reason:
+        raise UsageError(f"{source}: {reason}: only the packed families can be made from nothing") from reason
+    except DataError as error:
+        raise DataError(error.problem, source=source) from error
+    if architecture.padding_id >= architecture.vocabulary:
+        raise DataError(f'"pad_token_id" cannot be {architecture.padding_id}', source=source)
+    if values.get("sinusoidal_pos_embds"):
+        raise UsageError(f"{source}: sinusoidal positions cannot be made from nothing")
+    return architecture
+
+
+def copy_tokenizer(source: Path, folder: Path) -> None:
+    place = source if source.is_dir() else source.parent
+    for name in TOKENIZER:
+        if is_there(place / name):
+            shutil.copyfile(place / name, folder / name)
+    if not source.is_dir():
+        if not is_there(source):
+            raise NoInputError(f"{source}: no such tokenizer")
+        shutil.copyfile(source, folder / "tokenizer.json")
+
+
+def set_tokenizer(folder: Path, architecture: Architecture, *, source: str) -> None:
+    """Check the copied tokenizer against the config, and say in its config what transformers asks for."""
+    longest = architecture.max_tokens
+    try:
+        copied = Tokenizer(read_checkpoint(str(folder.resolve())), max_length=longest)
+    except DataError as error:
+        raise DataError(error.problem, source=source) from error
+    words = copied.backend.get_vocab()
+    rows = max(words.values(), default=-1) + 1
+    if rows > architecture.vocabulary:
+        problem = f'{rows} tokens, and "vocab_size" in config.json is {architecture.vocabulary}'
+        raise DataError(problem, source=source)
+    if not is_there(folder / "tokenizer_config.json"):
+        found = {role: next((t for t in tokens if t in words), None) for role, tokens in SPECIAL.items()}
+        named = {role: token for role, token in found.items() if token is not None}
+        generic = {"tokenizer_class": "PreTrainedTokenizerFast", "model_max_length": longest}
+        write_json(folder / "tokenizer_config.json", {**generic, **named})
+
+
+def random_weights(architecture: Architecture, spread: float, seed: int) -> dict[str, Tensor]:
+    """Plain names; matrices and tables of N(0, spread), as transformers draws them."""
+    random = np.random.default_rng(seed)
+    found = {}
+    for name, shape in encoder_shapes(architecture).items():
+        if len(shape) > 1:
+            found[name] = torch.from_numpy(
+                random.standard_normal(shape, dtype=np.float32) * np.float32(spread)
+            )
+        else:  # a bias, or the weight of a norm
+            found[name] = torch.full(shape, float(name.endswith(".weight")))
+    found[WORDS][architecture.padding_id] = 0
+    return found

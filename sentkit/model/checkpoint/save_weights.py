@@ -1,0 +1,73 @@
+"""Trained weights, written: under the names of the checkpoint they began from, with what it holds beside."""
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from sentkit.formats.outputs.temporary import create
+from sentkit.formats.vectors.safetensors_header import header_bytes
+from sentkit.model.checkpoint.lm_head import HEADS
+from sentkit.model.transformer.architecture import Architecture
+from sentkit.model.transformer.weight_names import EMBEDDINGS, encoder_shapes, pooler_shapes
+from sentkit.model.transformer.weights import PREFIXES, modern
+
+WORDS = EMBEDDINGS["words"] + ".weight"
+
+
+def merged(
+    stored: Mapping[str, Tensor], trained: Mapping[str, Tensor], architecture: Architecture
+) -> dict[str, Tensor]:
+    """A checkpoint's tensors with the trained ones in their places, all in float32.
+
+    `stored` has the names of its files, `trained` the family's plain ones. What was not trained is carried,
+    except buffers, which transformers makes itself, and what a head has of other tensors once more.
+    """
+    old = next((prefix for prefix in PREFIXES if prefix + WORDS in stored), "")
+    own = HEADS[architecture.family].encoder
+    prefix = old if old in ("", own) else own  # transformers does not know the names of wrappers
+    encoder = encoder_shapes(architecture) | pooler_shapes(architecture)
+    found = {
+        prefix + modern(name.removeprefix(old)) if name.startswith(old) else modern(name): tensor
+        for name, tensor in stored.items()
+        if tensor.is_floating_point()
+    }
+    found = named_once(found, prefix + WORDS, architecture)
+    found |= {prefix + name if name in encoder else name: tensor for name, tensor in trained.items()}
+    return {name: tensor.detach().float() for name, tensor in found.items()}
+
+
+def named_once(stored: Mapping[str, Tensor], words: str, architecture: Architecture) -> dict[str, Tensor]:
+    """The tensors without the head's second names, which would go stale; transformers ties them again.
+
+    A decoder that is not the word table is a tensor of its own, and stays.
+    """
+    head, found = HEADS[architecture.family], dict(stored)
+    weight, bias = f"{head.decoder}.weight", f"{head.decoder}.bias"
+    if weight in found and torch.equal(found[weight].float(), found[words].float()):
+        del found[weight]
+    if bias in found:
+        found.setdefault(head.bias, found.pop(bias))
+    return found
+
+
+def write_weights(path: Path, tensors: Mapping[str, Tensor]) -> None:
+    """A safetensors file in float32, the same bytes for the same numbers; on the disk when this returns.
+
+    Tensors of whole numbers are buffers and left out: transformers makes them itself.
+    """
+    entries: dict[str, tuple[str, tuple[int, ...], int, int]] = {}
+    place = 0
+    for name in sorted(name for name, tensor in tensors.items() if tensor.is_floating_point()):
+        end = place + 4 * tensors[name].numel()
+        entries[name] = ("F32", tuple(tensors[name].shape), place, end)
+        place = end
+    with create(path) as file:
+        file.write(header_bytes(entries, {"format": "pt"}))
+        for name in entries:  # one at a time: there is no second copy of the model
+            values = tensors[name].detach().to("cpu", torch.float32).contiguous().numpy()
+            file.write(values.reshape(-1).view("uint8").data)
+        file.flush()
+        os.fsync(file.fileno())

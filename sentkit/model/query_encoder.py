@@ -1,0 +1,120 @@
+"""Query texts -> rows with vectors; and how a vector file says that its texts were encoded."""
+
+import os
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar
+
+import orjson
+
+from sentkit.errors import NoInputError, UsageError
+from sentkit.formats.checkpoints.hub import BUNDLED
+from sentkit.formats.rows.kinds import TextParser
+from sentkit.formats.rows.rows import Rejects, Row
+from sentkit.formats.vectors.vectors import VectorRow, check_finite
+from sentkit.model import Model, find_encoder
+from sentkit.model.reading import Wishes
+from sentkit.model.text.stream import Tally, encode_windows
+
+T = TypeVar("T")
+
+SOURCE = "TEXT"  # the place of a query in messages
+DIM, UNIT = re.compile(r"/(\d+)"), "/n"  # steps in a record, before their hash
+
+
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """The record of a vector file about the model of its vectors; it may be empty."""
+
+    path: str
+    spec: Mapping[str, Any]
+
+    @property
+    def model(self) -> str | None:
+        return self._text("model")
+
+    @property
+    def prompt(self) -> str:
+        return self._text("prompt") or ""
+
+    def completed(self, wishes: Wishes) -> Wishes:
+        """The wishes, with the recorded values where the user states none."""
+        suffixes = [str(step).rpartition(":")[0] for step in self._list("steps")]
+        dims = [int(match[1]) for match in map(DIM.fullmatch, suffixes) if match]
+        filled = replace(
+            wishes,
+            prompt=self._text("prompt") if wishes.prompt is None else wishes.prompt,
+            max_length=wishes.max_length or self._number("max_length"),
+            normalise=wishes.normalise or UNIT in suffixes,
+            dim=wishes.dim or (dims[-1] if dims else None),
+        )
+        if wishes.readout is not None or self._text("readout") == "set":  # of words:binary: no choice
+            return filled
+        return replace(
+            filled,
+            readout=self._text("readout"),
+            template=wishes.template or self._text("template"),
+            full_stop=wishes.full_stop or (None if wishes.template else self._text("full_stop")),
+        )
+
+    def _text(self, name: str) -> str | None:
+        value = self.spec.get(name)
+        return value if isinstance(value, str) else None
+
+    def _number(self, name: str) -> int | None:
+        value = self.spec.get(name)
+        return value if type(value) is int and value > 0 else None
+
+    def _list(self, name: str) -> list[Any]:
+        value = self.spec.get(name)
+        return value if isinstance(value, list) else []
+
+
+def find_query_encoder(
+    model: str | None, wishes: Wishes, recorded: Recorded, *, device: str, precision: str
+) -> Model:
+    """The model of the queries: the stated one, read as it declares; else the recorded one, read as recorded.
+
+    A recorded model is not fetched: a file must not cause a download.
+    """
+    if model is not None or recorded.model is None:
+        return find_encoder(model or BUNDLED, wishes, device=device, precision=precision)
+    os.environ["HF_HUB_OFFLINE"] = "1"
+    try:
+        return find_encoder(recorded.model, recorded.completed(wishes), device=device, precision=precision)
+    except NoInputError as error:
+        advice = f"{recorded.path} was encoded with this model: state with -m where it is"
+        raise NoInputError(str(error), advice=advice) from error
+
+
+class EncodedTexts:
+    """Texts as rows with vectors, as `encode` makes them. The weights are loaded when the first is read."""
+
+    def __init__(self, texts: Sequence[str], model: Model) -> None:
+        if len(model.readouts) > 1:
+            raise UsageError("several readouts; a search needs one")
+        self.texts, self.model, self.tally = texts, model, Tally()
+        self.emb: str | None = None
+        self.remarks: list[str] = []
+
+    def read(self, then: Callable[[VectorRow], T]) -> Iterator[T]:
+        parser = TextParser({})
+        rows = (parser(text_row(number, text)) for number, text in enumerate(self.texts, start=1))
+        windows = self.model.windows(rows, Rejects(), refuse_cut=False)
+        encoder = self.model.encoder()
+        self.emb = encoder.specs[0].emb
+        for window in encode_windows(windows, encoder, encoder.budget):
+            for done in window:
+                check_finite(done.row, done.vectors[0])
+                self.tally.add([done.tokens])
+                yield then(VectorRow(done.row, done.vectors[0], parser.vectors))
+        self.remarks = [*encoder.notes, *encoder.remarks(self.tally)]
+
+
+def text_row(number: int, text: str) -> Row:
+    values = {"text": text}
+    try:
+        return Row(orjson.dumps(values), values, SOURCE, number)
+    except TypeError as error:
+        raise UsageError(f"{SOURCE} {number} is not UTF-8") from error

@@ -1,0 +1,132 @@
+"""Rows in, rows with their vectors out, in the same order and in constant memory.
+
+A thread reads and tokenises one window ahead while the model works on the present one.
+"""
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sentkit.formats.rows.rows import Rejects, Row
+from sentkit.model.text.batching import LAST_WINDOW, batches, windows
+from sentkit.model.text.tokenizer import Tokens
+
+T = TypeVar("T")
+
+AHEAD = 2  # windows
+Tokenise = Callable[[Sequence[str]], list[Tokens]]
+Encode = Callable[[Sequence[Tokens]], list[NDArray[np.float32]]]  # a batch -> (b, d) for each readout
+TextRow = tuple[Row, tuple[str, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    rows: list[tuple[Row, list[int]]]  # a row, and the places of its texts
+    tokens: list[Tokens]  # of the distinct texts
+
+    @property
+    def used(self) -> list[int]:
+        """The places of the texts that the rows still have, each once."""
+        return sorted({place for _, own in self.rows for place in own})
+
+    def of(self, places: Sequence[int]) -> list[Tokens]:
+        return [self.tokens[place] for place in places]
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    row: Row
+    tokens: list[Tokens]  # one for each of the row's texts
+    vectors: list[NDArray[np.float32]]  # (k, d) for each readout
+
+
+def prepare(
+    rows: Iterable[TextRow],
+    tokenizer: Tokenise,
+    rejects: Rejects,
+    *,
+    refuse_cut: bool = False,
+    largest: int = LAST_WINDOW,
+) -> Iterator[Window]:
+    """Windows of tokenised rows, equal texts once. A row that cannot be read whole goes to the rejects."""
+    unit = getattr(tokenizer, "unit", "tokens")
+    for window in windows(rows, largest):
+        places = {text: place for place, text in enumerate(dict.fromkeys(t for _, ts in window for t in ts))}
+        tokens = tokenizer(list(places))
+        kept = []
+        for row, texts in window:
+            own = [places[text] for text in texts]
+            problem = next((tokens[place].problem for place in own if tokens[place].problem), None)
+            cut = next((tokens[place] for place in own if refuse_cut and tokens[place].cut), None)
+            if problem is not None:
+                rejects.add(row.line, row.error(problem))
+            elif cut is not None:
+                problem = f"{cut.count} {unit}, and only {len(cut.ids)} are read"
+                rejects.add(row.line, row.error(problem), cut=True)
+            else:
+                kept.append((row, own))
+        yield Window(kept, tokens)
+
+
+@dataclass(slots=True)
+class Tally:
+    """What went through: for the closing words, for progress, and for a dry run."""
+
+    rows: int = 0
+    texts: int = 0
+    tokens: int = 0
+    cut: int = 0  # rows
+    unknown: int = 0  # words, or tokens, that have no vector
+    empty: int = 0  # texts without any that is read
+
+    def add(self, rows: Iterable[Sequence[Tokens]]) -> int:
+        """Count rows by their texts' tokens; returns how many tokens these had."""
+        before = self.tokens
+        for row in rows:
+            self.rows += 1
+            self.texts += len(row)
+            self.tokens += sum(len(tokens.ids) for tokens in row)
+            self.cut += any(tokens.cut for tokens in row)
+            self.unknown += sum(tokens.unknown for tokens in row)
+            self.empty += sum(not tokens.ids for tokens in row)
+        return self.tokens - before
+
+
+def encode_windows(prepared: Iterator[Window], encode: Encode, budget: int) -> Iterator[list[Done]]:
+    for window in ahead(prepared, AHEAD):
+        used = window.used
+        vectors = encode_texts(window.of(used), encode, budget)
+        where = {place: i for i, place in enumerate(used)}
+        yield [
+            Done(row, window.of(own), [values[[where[place] for place in own]] for values in vectors])
+            for row, own in window.rows
+        ]
+
+
+def encode_texts(tokens: Sequence[Tokens], encode: Encode, budget: int) -> list[NDArray[np.float32]]:
+    """(m, d) for each readout, in the order of the texts."""
+    found: list[NDArray[np.float32]] = []
+    for batch in batches([len(each.ids) for each in tokens], budget):
+        vectors = encode([tokens[place] for place in batch])
+        if not found:
+            found = [np.empty((len(tokens), values.shape[1]), np.float32) for values in vectors]
+        for room, values in zip(found, vectors, strict=True):
+            room[batch] = values
+    return found
+
+
+def ahead(items: Iterator[T], depth: int) -> Iterator[T]:
+    """The same items, made by a thread that stays up to `depth` of them in front."""
+    pool = ThreadPoolExecutor(1)
+    try:
+        pending = deque(pool.submit(next, items, None) for _ in range(depth))
+        while (item := pending.popleft().result()) is not None:
+            pending.append(pool.submit(next, items, None))
+            yield item
+    finally:
+        pool.shutdown(wait=False, cancel_futures=True)  # it may be waiting for a row that never comes

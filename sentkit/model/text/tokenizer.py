@@ -1,0 +1,216 @@
+"""Text -> token ids, with every cut told. Needs the library tokenizers, and no torch."""
+
+import hashlib
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import orjson
+
+from sentkit.errors import DataError, UsageError
+from sentkit.formats.checkpoints.folders import Checkpoint
+from sentkit.formats.json_files import read_object, read_object_if_there
+from sentkit.model.text.template import Template, find_template
+
+if TYPE_CHECKING:
+    from tokenizers import Encoding
+    from tokenizers import Tokenizer as Backend
+
+MASKS = ("[MASK]", "<mask>")
+# As in transformers, tokenizer_config.json rules over tokenizer.json, even by what it leaves unsaid.
+NORMALIZER: dict[str, tuple[str, bool | None]] = {
+    "do_lower_case": ("lowercase", True),
+    "strip_accents": ("strip_accents", None),
+    "tokenize_chinese_chars": ("handle_chinese_chars", True),
+}
+GENERIC = ("PreTrainedTokenizerFast", "TokenizersBackend")  # classes that take tokenizer.json as it is
+
+
+@dataclass(frozen=True, slots=True)
+class Tokens:
+    ids: list[int]  # with the special tokens, at most the maximal length
+    count: int  # how many there were before the cut
+    at: int = 0  # the token that the readout `prompt` reads
+    problem: str = ""  # why this text cannot be read at all
+    unknown: int = 0  # of those within the cut, how many a static encoder has no vector for: not in `ids`
+
+    @property
+    def cut(self) -> bool:
+        return self.count > len(self.ids) + self.unknown
+
+
+def cut(ids: list[int], max_length: int, after: int) -> Tokens:
+    """At most so many of the ids: the end of the text goes, the `after` special ones behind it stay."""
+    if len(ids) <= max_length:
+        return Tokens(ids, len(ids))
+    return Tokens(ids[: max_length - after] + ids[len(ids) - after :], len(ids))
+
+
+class Tokenizer:
+    """A tokenizer that never cuts by itself: `max_length` is applied here, and every cut is told."""
+
+    def __init__(
+        self, checkpoint: Checkpoint, *, max_length: int, prompt: str = "", lowercase: bool = False
+    ) -> None:
+        self.source = str(checkpoint.transformer)
+        self.backend, self._rules = _load(checkpoint)
+        self.max_length, self.prompt, self.lowercase = max_length, prompt, lowercase
+        self.template: Template | None = None
+        self.skip = 0  # tokens of the prompt, where the readout leaves them out
+        self.mask_id = -1
+        # Special tokens stand before and after a text; a cut takes what is between.
+        with told(self.source):
+            special = _special(self.backend)
+        self.after = next((i for i, is_special in enumerate(reversed(special)) if not is_special), 0)
+        if max_length <= sum(special):
+            raise UsageError(f"a maximal length of {max_length} tokens leaves no room for a text")
+
+    @cached_property
+    def hash(self) -> str:
+        return rules_hash(self._rules)
+
+    @cached_property
+    def wordless(self) -> frozenset[int]:
+        """The tokens that stand for no word: the special ones and the unknown one."""
+        added = self._rules.get("added_tokens") or ()
+        special = [token["id"] for token in added if token.get("special")]
+        return frozenset([*special, *unknown_ids(self._rules["model"], self.backend)])
+
+    def alone(self, words: Sequence[str]) -> list[list[int]]:
+        """The tokens of each word by itself: without special tokens, prefix or template."""
+        texts = [word.lower() for word in words] if self.lowercase else list(words)
+        with told(self.source):
+            encodings = self.backend.encode_batch_fast(texts, add_special_tokens=False)
+        return [encoding.ids for encoding in encodings]
+
+    def skip_prompt(self) -> None:
+        """Leave the prompt's tokens out of the readout, and what stands before them."""
+        with told(self.source):
+            encoding = self.backend.encode(self.prompt.lower() if self.lowercase else self.prompt)
+        self.skip = len(encoding.ids) - bool(self.after)
+        if self.skip >= self.max_length - self.after:
+            raise UsageError(f"a maximal length of {self.max_length} tokens leaves no room behind the prompt")
+
+    def set_template(self, name_or_text: str | None, full_stop: str | None) -> Template:
+        """Read texts through a template from now on; its mask is the tokenizer's own."""
+        found = {mask: number for mask in MASKS if (number := self.backend.token_to_id(mask)) is not None}
+        mask = next(iter(found), None)
+        if mask is None:
+            raise UsageError("the readout prompt needs a mask token, and this tokenizer has none")
+        self.template, self.mask_id = find_template(name_or_text, full_stop, mask), found[mask]
+        return self.template
+
+    def __call__(self, texts: Sequence[str]) -> list[Tokens]:
+        whole = [self.prompt + text for text in texts] if self.prompt else list(texts)
+        if self.lowercase:
+            whole = [text.lower() for text in whole]
+        if self.template is not None:
+            return self._through(self.template, [self.template.around(text) for text in whole])
+        with told(self.source):
+            encodings = self.backend.encode_batch_fast(whole)
+        return [self._cut(encoding.ids) for encoding in encodings]
+
+    def _cut(self, ids: list[int]) -> Tokens:
+        if not ids:
+            return Tokens(ids, 0, problem="this tokenizer finds no token in the text")
+        if len(ids) <= self.skip:
+            return Tokens(ids, len(ids), problem="this tokenizer finds no token behind the prompt")
+        return cut(ids, self.max_length, self.after)
+
+    def _through(self, template: Template, whole: Sequence[str]) -> list[Tokens]:
+        with told(self.source):
+            encodings = self.backend.encode_batch(whole)
+        return [self._cut_sentence(template, *both) for both in zip(whole, encodings, strict=True)]
+
+    def _cut_sentence(self, template: Template, whole: str, encoding: "Encoding") -> Tokens:
+        """The sentence alone is cut, never the template around it."""
+        ids, mask, count = encoding.ids, self.mask_id, len(encoding.ids)
+        if ids.count(mask) != 1:
+            return Tokens(ids, count, problem=f"the text holds {template.mask}, as the template does")
+        excess = count - self.max_length
+        if excess > 0:
+            start, end = template.place(whole)
+            own = [i for i, (first, last) in enumerate(encoding.offsets) if start <= first < last <= end]
+            if len(own) < excess:
+                return Tokens(ids, count, problem=f"the template alone is over {self.max_length} tokens")
+            ids = ids[: own[-1] + 1 - excess] + ids[own[-1] + 1 :]
+        return Tokens(ids, count, ids.index(mask))
+
+
+@contextmanager
+def told(source: str, problem: str = "the tokenizer fails") -> Iterator[None]:
+    """The library's errors as ours: they have no type of their own, and its panics are no Exception."""
+    try:
+        yield
+    except BaseException as error:
+        if isinstance(error, Exception) or type(error).__name__ == "PanicException":
+            raise DataError(f"{problem}: {error}", source=source) from error
+        raise
+
+
+def _special(backend: "Backend") -> list[int]:
+    """Which tokens are special, of an ordinary one and those around it; all, if there is no ordinary one."""
+    mask: list[int] = backend.encode("a").special_tokens_mask
+    if 0 in mask:
+        return mask
+    masks = (backend.encode(word).special_tokens_mask for word in backend.get_vocab())
+    return next((each for each in masks if 0 in each), mask)
+
+
+def _load(checkpoint: Checkpoint) -> tuple["Backend", dict[str, Any]]:
+    """The tokenizer of a checkpoint and its rules as JSON."""
+    path = checkpoint.transformer / "tokenizer.json"
+    rules = _stated(read_object(path), checkpoint) if path.is_file() else _from_vocabulary(checkpoint)
+    return backend_of(rules, str(path)), rules
+
+
+def backend_of(rules: dict[str, Any], source: str) -> "Backend":
+    """The library's tokenizer of these rules, which cuts nothing."""
+    from tokenizers import Tokenizer as Backend
+
+    with told(source, "not a tokenizer"):
+        backend = Backend.from_str(orjson.dumps(rules).decode())
+    backend.no_truncation()
+    backend.no_padding()
+    return backend
+
+
+def rules_hash(rules: Mapping[str, Any]) -> str:
+    """Of all rules but truncation and padding, which are not used."""
+    used = {name: value for name, value in rules.items() if name not in ("truncation", "padding")}
+    return hashlib.blake2b(orjson.dumps(used, option=orjson.OPT_SORT_KEYS), digest_size=16).hexdigest()
+
+
+def unknown_ids(model: Mapping[str, Any], backend: "Backend") -> list[int]:
+    """The token that stands for what the vocabulary does not have, as each kind of model names it."""
+    name = model.get("unk_token")
+    found = model.get("unk_id"), backend.token_to_id(name) if isinstance(name, str) else None
+    return [number for number in found if number is not None]
+
+
+def _stated(rules: dict[str, Any], checkpoint: Checkpoint) -> dict[str, Any]:
+    normalizer = rules.get("normalizer")
+    config = read_object_if_there(checkpoint.transformer / "tokenizer_config.json")
+    if not isinstance(normalizer, dict) or normalizer.get("type") != "BertNormalizer":
+        return rules
+    if config.get("tokenizer_class") in GENERIC:
+        return rules
+    stated = {ours: config.get(theirs, usual) for theirs, (ours, usual) in NORMALIZER.items()}
+    return {**rules, "normalizer": {**normalizer, **stated}}
+
+
+def _from_vocabulary(checkpoint: Checkpoint) -> dict[str, Any]:
+    """The rules that transformers makes of a vocabulary file; the one way here that imports it."""
+    from transformers import AutoTokenizer
+
+    try:
+        made = AutoTokenizer.from_pretrained(str(checkpoint.transformer), local_files_only=True)
+        rules: dict[str, Any] = orjson.loads(made.backend_tokenizer.to_str())
+    except Exception as error:  # whatever transformers raises, the folder has no tokenizer for us
+        first = str(error).partition("\n")[0]
+        raise DataError(f"no tokenizer in this folder ({first})", source=str(checkpoint.folder)) from error
+    if len(rules["model"]["vocab"]) <= len(made.all_special_tokens):  # of no file transformers makes that
+        raise DataError("no tokenizer in this folder", source=str(checkpoint.folder))
+    return rules

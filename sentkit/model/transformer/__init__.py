@@ -1,0 +1,1 @@
+"""Takes a checkpoint and token ids and returns one vector for each text."""

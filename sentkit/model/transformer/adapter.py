@@ -1,0 +1,158 @@
+"""Any other encoder: the interface of `Bert` over transformers' AutoModel, with the padding kept inside.
+
+transformers takes seconds to import, so only the functions here do it. Code from a checkpoint is never run.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from sentkit.errors import DataError, SentkitError, UsageError
+from sentkit.formats.checkpoints.folders import weight_files
+from sentkit.formats.json_files import read_object
+from sentkit.model.transformer.config_bounds import built_from, check_numbers
+from sentkit.model.transformer.lora import add_adapter
+from sentkit.model.transformer.packed import Packed
+from sentkit.model.transformer.weights import listed, read_tensors
+
+LOCAL = {"trust_remote_code": False, "local_files_only": True}
+
+
+class Adapter(nn.Module):
+    def __init__(self, model: Any, *, has_pooler: bool, max_tokens: int) -> None:
+        super().__init__()
+        self.model = model
+        self.has_pooler = has_pooler
+        self.max_tokens = max_tokens
+        self.depth: int = model.config.num_hidden_layers
+        self.width: int = model.config.hidden_size
+        self.padding_id: int = model.config.pad_token_id or 0
+
+    def states(
+        self,
+        packed: Packed,
+        *,
+        deepest: int | None = None,
+        disturb: Callable[[Tensor], Tensor] | None = None,
+        only: Tensor | None = None,
+    ) -> Iterator[Tensor]:
+        """X(0) .. X(deepest), each (n, d), and with `only` these rows of the last; all layers are run."""
+        if disturb is not None:
+            raise UsageError("this encoder's first states cannot be changed: it runs inside transformers")
+        last = self.depth if deepest is None else deepest
+        ids = packed.pad(packed.ids, fill=self.padding_id)  # (b, t)
+        mask = torch.ones_like(ids) if packed.key_mask is None else packed.key_mask.long()
+        output = self.model(input_ids=ids, attention_mask=mask, output_hidden_states=True)
+        # Some models norm after the last block: then the last of the hidden states is not what they return.
+        layers = [*output.hidden_states[: self.depth], output.last_hidden_state]
+        for number, states in enumerate(layers[: last + 1]):
+            plain = packed.unpad(states)
+            yield plain[only] if only is not None and number == last else plain
+
+    def pooled(self, first: Tensor) -> Tensor:
+        """The pooler's reading of the first tokens' last states, (b, d) -> (b, d)."""
+        assert self.has_pooler, "this encoder has no pooler"
+        if isinstance(self.model.pooler, nn.Linear):  # ALBERT keeps the two steps apart
+            return self.model.pooler_activation(self.model.pooler(first))
+        return self.model.pooler(first[:, None])
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Copies of the weights under their names in AutoModel, without any head."""
+        return {name: tensor.clone() for name, tensor in self.model.state_dict().items()}
+
+
+def load_adapter(folder: Path) -> Adapter:
+    """The encoder of a Hugging Face folder, in float32 and in evaluation mode."""
+    transformers, source = quiet_transformers(), str(folder)
+    check_numbers(read_object(folder / "config.json"), str(folder / "config.json"))
+    with told(source):
+        config = transformers.AutoConfig.from_pretrained(folder, **LOCAL)
+        refuse(config, source)
+        tensors = read_tensors(weight_files(folder, source))
+        # transformers then reads no file itself: not one that claims another size, nor an adapter beside it.
+        with built_from([tuple(tensor.shape) for tensor in tensors.values()], source):
+            kind = kind_of(config)
+            kind(config)  # which says whether it is too large
+        model, report = kind.from_pretrained(
+            None, config=config, state_dict=tensors, dtype=torch.float32, output_loading_info=True
+        )
+    has_pooler = check_weights(model, report["missing_keys"], source)
+    add_adapter(model, folder)
+    return Adapter(model.eval(), has_pooler=has_pooler, max_tokens=token_limit(model))
+
+
+def kind_of(config: Any) -> Any:
+    """The class of transformers that runs this model's encoder."""
+    import transformers
+
+    if config.model_type in ENCODER_HALVES:
+        return getattr(transformers, ENCODER_HALVES[config.model_type])
+    return type(transformers.AutoModel.from_config(config, trust_remote_code=False))
+
+
+@contextmanager
+def told(source: str) -> Iterator[None]:
+    """The library's errors as ours: a folder that is wrong can fail anywhere in transformers."""
+    try:
+        yield
+    except SentkitError:
+        raise
+    except Exception as error:
+        reason = str(error).strip().partition("\n")[0] or type(error).__name__
+        raise DataError(f"transformers cannot load it: {reason}", source=source) from error
+
+
+def quiet_transformers() -> ModuleType:
+    """transformers, its log and progress bars switched off: stderr is ours."""
+    import transformers
+
+    transformers.utils.logging.set_verbosity_error()
+    transformers.utils.logging.disable_progress_bar()
+    return transformers
+
+
+# transformers 5 computes these with absolute positions whatever their config says.
+ABSOLUTE_ONLY = ("albert", "bert", "camembert", "electra", "roberta", "xlm-roberta")
+
+# Encoder-decoders whose encoder is a model of its own, without the decoder.
+ENCODER_HALVES = {"t5": "T5EncoderModel", "mt5": "MT5EncoderModel", "umt5": "UMT5EncoderModel"}
+
+
+def refuse(config: Any, source: str) -> None:
+    """A DataError for what would load, and give vectors that mean nothing or something else."""
+    kind = config.model_type
+    if config.is_encoder_decoder and kind not in ENCODER_HALVES:
+        raise DataError(
+            f'"{kind}" is an encoder-decoder, which has no token states of one kind to read',
+            source=source,
+            advice="give a model that is an encoder alone, such as BERT, MPNet, DeBERTa or T5's encoder",
+        )
+    if "AutoModel" in (getattr(config, "auto_map", None) or {}):
+        raise DataError("the model brings code of its own, which sentkit never runs", source=source)
+    positions = getattr(config, "position_embedding_type", None) or "absolute"
+    if kind in ABSOLUTE_ONLY and positions != "absolute":
+        raise DataError(f'"{kind}" with positions "{positions}" cannot be computed', source=source)
+    if not isinstance(getattr(config, "num_hidden_layers", None), int):
+        raise DataError(f'"{kind}" is not a text encoder', source=source)
+
+
+def check_weights(model: Any, missing: Any, source: str) -> bool:
+    """Whether the checkpoint has a pooler; a DataError when it lacks anything else, which would be random."""
+    absent = sorted(f'"{name}"' for name in missing if not name.startswith("pooler."))
+    if absent:
+        raise DataError(f"weights do not fit config.json: missing {listed(absent)}", source=source)
+    exists = getattr(model, "pooler", None) is not None
+    return exists and not any(name.startswith("pooler.") for name in missing)
+
+
+def token_limit(model: Any) -> int:
+    """The longest sentence the positions allow."""
+    positions: int = getattr(model.config, "max_position_embeddings", 0) or 512
+    table = getattr(getattr(model, "embeddings", None), "position_embeddings", None)
+    padding = getattr(table, "padding_idx", None)  # as in RoBERTa, rows up to it are not positions
+    return positions if padding is None else positions - padding - 1

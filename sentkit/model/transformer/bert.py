@@ -1,0 +1,221 @@
+"""One transformer for BERT, RoBERTa, XLM-RoBERTa, CamemBERT, DistilBERT and ELECTRA, over packed sentences.
+
+What differs between the families is data: numbers of the `Architecture` and the names in `names.py`. X(k) are
+the token states after block k, X(0) those after the embeddings. Axes: b sentences, n tokens, t tokens of the
+longest sentence, d the width, h heads.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from sentkit.model.transformer.architecture import Architecture
+from sentkit.model.transformer.packed import Packed
+from sentkit.model.transformer.weight_names import places
+
+ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
+    "gelu": F.gelu,
+    "gelu_tanh": partial(F.gelu, approximate="tanh"),
+    "relu": F.relu,
+    "silu": F.silu,
+    "tanh": torch.tanh,  # of poolers
+}
+FUSED = ("query", "key", "value")  # one product instead of three: `qkv`
+
+
+class Block(nn.Module):
+    """Self-attention, then two dense layers, each added to what came in and normed."""
+
+    def __init__(self, architecture: Architecture) -> None:
+        super().__init__()
+        width, epsilon = architecture.width, architecture.norm_epsilon
+        self.heads = architecture.heads
+        self.activation = ACTIVATIONS[architecture.activation]
+        self.qkv = nn.Linear(width, 3 * width)
+        self.mix = nn.Linear(width, width)
+        self.mix_norm = nn.LayerNorm(width, epsilon)
+        self.up = nn.Linear(width, architecture.inner)
+        self.down = nn.Linear(architecture.inner, width)
+        self.norm = nn.LayerNorm(width, epsilon)
+        self.dropout = nn.Dropout(architecture.dropout)
+        self.attention_dropout = architecture.attention_dropout
+
+    def forward(self, states: Tensor, packed: Packed, only: Tensor | None = None) -> Tensor:
+        """X(k) from X(k - 1), (n, d); of the rows `only` alone, one for each sentence, (b, d), if given."""
+        attended = self.attend(states, packed) if only is None else self.attend_only(states, packed, only)
+        if only is not None:
+            states = states[only]  # (b, d)
+        states = self.mix_norm(self.added(self.mix(attended), states))
+        return self.norm(self.added(self.down(self.activation(self.up(states))), states))
+
+    def added(self, change: Tensor, states: Tensor) -> Tensor:
+        """`states` plus the change after dropout, in the number format of `states`.
+
+        Under autocast the change is bfloat16 and `states` are float32, and they stay so through every block:
+        rounded sums would lose small changes at each of them. Dropout comes after the cast because its scale,
+        1 / (1 - p), is rounded too: 1.109 for 1.111.
+        """
+        # In place is safe: the backward pass of a product or of dropout does not need its own output.
+        return self.dropout(change.to(states.dtype)).add_(states)
+
+    def attend(self, states: Tensor, packed: Packed) -> Tensor:
+        qkv = packed.pad(F.linear(states, self.qkv.weight, self.qkv.bias))  # (b, t, 3 d)
+        query, key, value = self.by_head(qkv, 3)
+        return packed.unpad(self.attention(packed, query, key, value))  # (n, d)
+
+    def attend_only(self, states: Tensor, packed: Packed, only: Tensor) -> Tensor:
+        """The same, where only one token of each sentence asks."""
+        width = states.shape[-1]
+        weight, bias = self.qkv.weight, self.qkv.bias
+        query = F.linear(states[only], weight[:width], bias[:width]).unsqueeze(1)  # (b, 1, d)
+        pair = packed.pad(F.linear(states, weight[width:], bias[width:]))  # (b, t, 2 d)
+        return self.attention(packed, *self.by_head(query, 1), *self.by_head(pair, 2)).squeeze(1)  # (b, d)
+
+    def by_head(self, values: Tensor, parts: int) -> tuple[Tensor, ...]:
+        """(b, t, parts * d) as so many views (b, h, t, d / h)."""
+        return values.unflatten(-1, (parts, self.heads, -1)).permute(2, 0, 3, 1, 4).unbind(0)
+
+    def attention(self, packed: Packed, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+        mask = None if packed.key_mask is None else packed.key_mask[:, None, None, :]  # (b, 1, 1, t)
+        # By mode and not by whether there are gradients: a pass without them draws the same dropout.
+        if self.training:
+            mixed = plain_attention(query, key, value, mask, self.attention_dropout)
+        else:
+            mixed = F.scaled_dot_product_attention(query, key, value, attn_mask=mask)  # (b, h, t, d / h)
+        return mixed.transpose(1, 2).flatten(2)  # (b, t, d)
+
+
+def plain_attention(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, dropout: float) -> Tensor:
+    """Attention as plain products, (b, h, t, d / h): their backward pass is faster for short sentences.
+
+    The scores are scaled, masked and made weights in float32 or better, whatever the products are in.
+    """
+    scores = query @ key.transpose(-2, -1)  # (b, h, t, t)
+    dtype = torch.promote_types(scores.dtype, torch.float32)
+    shut = scores.new_zeros((1,) if mask is None else mask.shape, dtype=dtype)  # (b, 1, 1, t)
+    if mask is not None:
+        shut.masked_fill_(~mask, -torch.inf)
+    weights = torch.add(shut, scores, alpha=query.shape[-1] ** -0.5).softmax(-1)
+    return F.dropout(weights, dropout).to(value.dtype) @ value
+
+
+class Bert(nn.Module):
+    """The encoder; `load_bert` gives it weights."""
+
+    def __init__(self, architecture: Architecture, *, pooler: bool = False) -> None:
+        super().__init__()
+        narrow, width = architecture.embedding_width, architecture.width
+        self.architecture = architecture
+        self.words = table(architecture.vocabulary, narrow)
+        self.positions = table(architecture.positions, narrow)
+        self.types = table(architecture.types, narrow) if architecture.types else None
+        self.norm = nn.LayerNorm(narrow, architecture.norm_epsilon)
+        self.dropout = nn.Dropout(architecture.dropout)
+        self.projection = nn.Linear(narrow, width) if narrow != width else None
+        self.blocks = nn.ModuleList(Block(architecture) for _ in range(architecture.depth))
+        self.pooler = nn.Linear(width, width) if pooler else None
+
+    @property
+    def depth(self) -> int:
+        return self.architecture.depth
+
+    @property
+    def width(self) -> int:
+        return self.architecture.width
+
+    @property
+    def max_tokens(self) -> int:
+        return self.architecture.max_tokens
+
+    @property
+    def has_pooler(self) -> bool:
+        return self.pooler is not None
+
+    def states(
+        self,
+        packed: Packed,
+        *,
+        deepest: int | None = None,
+        disturb: Callable[[Tensor], Tensor] | None = None,
+        only: Tensor | None = None,
+    ) -> Iterator[Tensor]:
+        """X(0), X(1) .. X(deepest), each (n, d) and each made when it is asked for.
+
+        `disturb` acts on X(0) before anything reads it. With `only`, one row of each sentence, the last block
+        is computed for these rows alone: the last states are then (b, d).
+        """
+        blocks = self.blocks if deepest is None else self.blocks[:deepest]
+        states = self.embed(packed)
+        if disturb is not None:
+            states = disturb(states)
+        yield states
+        for number, block in enumerate(blocks, start=1):
+            states = block(states, packed, only if number == len(blocks) else None)
+            yield states
+
+    def embed(self, packed: Packed) -> Tensor:
+        assert packed.longest <= self.max_tokens, "a sentence longer than the encoder's positions"
+        table = self.positions.weight
+        if self.types is not None:
+            table = table + self.types.weight[0]  # every token is of the first segment
+        places = packed.positions + self.architecture.position_offset
+        states = self.dropout(self.norm(self.words(packed.ids) + F.embedding(places, table)))
+        if self.projection is not None:
+            states = self.projection(states).to(states.dtype)  # a product under autocast is bfloat16
+        return states  # (n, d)
+
+    def pooled(self, vectors: Tensor) -> Tensor:
+        """The pooler's reading of the first tokens' last states, or of another vector, (b, d) -> (b, d)."""
+        assert self.pooler is not None, "this encoder has no pooler"
+        return ACTIVATIONS[self.architecture.pooler_activation](self.pooler(vectors))
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Copies of the weights under Hugging Face's names of the family, as AutoModel reads them."""
+        state = split(self.state_dict())
+        named = places(self.architecture, pooler=self.has_pooler)
+        ours = {place.theirs: place.ours for place in named}
+        return {
+            name: state[ours[module] + "." + kind].clone()
+            for place in named
+            for name in place.shapes()
+            for module, kind in [name.rsplit(".", 1)]
+        }
+
+
+def table(rows: int, width: int) -> nn.Embedding:
+    # Not nn.Embedding(rows, width): drawing its random numbers on the meta device imports for two seconds.
+    return nn.Embedding.from_pretrained(torch.zeros(rows, width), freeze=False)
+
+
+def load_bert(tensors: Mapping[str, Tensor], architecture: Architecture) -> Bert:
+    """The encoder with these weights, which `canonical` named and `fit` compared; in evaluation mode."""
+    pooler = any(name.startswith("pooler.") for name in tensors)
+    named = places(architecture, pooler=pooler)
+    state = {
+        f"{place.ours}.{name.rsplit('.', 1)[1]}": tensors[name] for place in named for name in place.shapes()
+    }
+    with torch.device("meta"):  # no memory and no random numbers for weights that are replaced at once
+        bert = Bert(architecture, pooler=pooler)
+    bert.load_state_dict(fuse(state, architecture.depth), assign=True)
+    return bert.requires_grad_().eval()
+
+
+def fuse(state: dict[str, Tensor], depth: int) -> dict[str, Tensor]:
+    """The same weights with each block's queries, keys and values as one matrix."""
+    for block in range(depth):
+        for kind in ("weight", "bias"):
+            parts = [state.pop(f"blocks.{block}.{part}.{kind}") for part in FUSED]
+            state[f"blocks.{block}.qkv.{kind}"] = torch.cat(parts)
+    return state
+
+
+def split(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The inverse of `fuse`."""
+    found = dict(state)
+    for name in [name for name in state if ".qkv." in name]:
+        for part, piece in zip(FUSED, found.pop(name).chunk(3), strict=True):
+            found[name.replace("qkv", part)] = piece
+    return found

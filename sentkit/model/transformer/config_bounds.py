@@ -1,0 +1,84 @@
+"""Sizes in a config, compared with the stored weights before a model of these sizes is built.
+
+transformers builds any model that config.json describes: with 10^9 layers the process never ends.
+"""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from math import prod
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.modules import module as registration
+
+from sentkit.errors import DataError
+from sentkit.model.transformer.architecture import DEEPEST, LARGEST, nonsense
+
+# The largest number that a key with such a word may have; the first match counts.
+NOT_SIZES = re.compile(r"theta|seed|base|scale")
+BOUNDS = ((re.compile(r"layer|block|depth|stage"), DEEPEST), (re.compile(r"label"), 1 << 16))
+# A built model has some tensors that a checkpoint need not store: tied ones, a pooler, computed positions.
+UNSTORED_TENSORS, UNSTORED_NUMBERS = 64, 1 << 20
+MODULES_A_TENSOR = 16
+
+
+def check_numbers(config: Mapping[str, Any], source: str) -> None:
+    """Refuse a config with sizes that no checkpoint has."""
+    for key, number in whole_numbers(config):
+        most = next((most for pattern, most in BOUNDS if pattern.search(key)), LARGEST)
+        if abs(number) > most and not NOT_SIZES.search(key):
+            raise nonsense(key, number, source)
+
+
+def whole_numbers(value: Any, key: str = "") -> Iterator[tuple[str, int]]:
+    """Each whole number at any depth of a JSON value, with the nearest key above it."""
+    if isinstance(value, dict):
+        for name, inner in value.items():
+            yield from whole_numbers(inner, str(name).lower())
+    elif isinstance(value, list):
+        for inner in value:
+            yield from whole_numbers(inner, key)
+    elif isinstance(value, int) and not isinstance(value, bool):
+        yield key, value
+
+
+@contextmanager
+def built_from(shapes: Sequence[tuple[int, ...]], source: str) -> Iterator[None]:
+    """Build models here without memory, and stop at one that is larger than these stored tensors."""
+    most_tensors = 2 * len(shapes) + UNSTORED_TENSORS
+    most_numbers = 2 * sum(map(prod, shapes)) + UNSTORED_NUMBERS
+    modules = tensors = 0
+    sizes: dict[int, int] = {}  # by tensor: a tied one has several names
+
+    def check() -> None:
+        if tensors > most_tensors or modules > MODULES_A_TENSOR * most_tensors:
+            raise DataError(
+                f"config.json describes a larger model than the {len(shapes)} stored tensors", source=source
+            )
+        if sum(sizes.values()) > most_numbers:
+            raise DataError("config.json describes larger tensors than those stored", source=source)
+
+    def count_tensor(module: nn.Module, name: str, tensor: Tensor | None) -> None:
+        nonlocal tensors
+        if tensor is not None:
+            tensors += 1
+            sizes[id(tensor)] = tensor.numel()
+            check()
+
+    def count_module(module: nn.Module, name: str, inner: nn.Module | None) -> None:
+        nonlocal modules
+        modules += 1
+        check()
+
+    hooks = [
+        registration.register_module_parameter_registration_hook(count_tensor),
+        registration.register_module_module_registration_hook(count_module),
+    ]
+    try:
+        with torch.device("meta"):
+            yield
+    finally:
+        for hook in hooks:
+            hook.remove()

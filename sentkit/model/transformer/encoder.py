@@ -1,0 +1,182 @@
+"""An encoder ready for use: a body with its weights, the readouts, the steps behind them, their spaces."""
+
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from sentkit.errors import DataError, UnavailableError, declared_in
+from sentkit.formats.checkpoints.folders import Checkpoint
+from sentkit.formats.checkpoints.lora import is_adapter
+from sentkit.formats.checkpoints.readout import Readout, parse_readout
+from sentkit.formats.files import readable
+from sentkit.formats.vectors.fingerprint import Spec, digest, name_for_label
+from sentkit.model.post_steps import all_steps, spec_behind, width_behind
+from sentkit.model.reading import Reading
+from sentkit.model.text.batching import default_budget
+from sentkit.model.text.stream import Tally
+from sentkit.model.text.tokenizer import Tokens
+from sentkit.model.transformer.adapter import ENCODER_HALVES, Adapter, load_adapter
+from sentkit.model.transformer.architecture import NotPacked, architecture_of
+from sentkit.model.transformer.bert import Bert, load_bert
+from sentkit.model.transformer.device import pick_device, pick_precision
+from sentkit.model.transformer.lora import read_weights
+from sentkit.model.transformer.packed import pack
+from sentkit.model.transformer.post_layers import read_layer
+from sentkit.model.transformer.readouts import check_pooler, read
+from sentkit.model.transformer.weights import canonical, fit, weights_hash
+from sentkit.transforms.steps import Normalise, Step
+
+
+class Encoder:
+    """Tokens -> vectors, for each of the readouts; `specs` says where these vectors come from."""
+
+    def __init__(self, checkpoint: Checkpoint, reading: Reading, *, device: str, precision: str) -> None:
+        self.checkpoint, self.reading = checkpoint, reading
+        self.device = pick_device(device)
+        self.dtype = pick_precision(precision, self.device)
+        self.notes: list[str] = []  # what a person should be told
+        self.halved = 0  # batches that did not fit the device's memory
+        with ThreadPoolExecutor(1) as pool:
+            body, weights = self._load(pool)
+            self.body = body.to(self.device, self.dtype).eval()
+            with declared_in(self._place, unless=reading.chosen):
+                check_pooler(self.body, reading.readouts)
+            self.steps = self._steps()
+            self.specs = [
+                self._spec(readout, weights.result()[readout.pooled]) for readout in reading.readouts
+            ]
+        self.width = width_behind(self.steps, self.body.width)
+
+    @property
+    def budget(self) -> int:
+        return default_budget(self.device.type)
+
+    @property
+    def precision(self) -> str:
+        return "bf16" if self.dtype == torch.bfloat16 else "fp32"
+
+    def _load(self, pool: ThreadPoolExecutor) -> tuple[Bert | Adapter, "Future[dict[bool, str]]"]:
+        """The body, and the hashes of its tensors, computed meanwhile in a thread."""
+        if is_adapter(self.checkpoint.transformer):
+            self.notes.append(f"{self.checkpoint.name}: its LoRA adapter is added to the weights")
+        try:
+            architecture = architecture_of(self.checkpoint)
+        except NotPacked as reason:
+            self.notes.append(f"{self.checkpoint.name}: {reason}: run through transformers")
+            adapter = load_adapter(self.checkpoint.transformer)
+            return adapter, pool.submit(self._hashes, adapter.tensors())
+        named = canonical(read_weights(self.checkpoint.transformer, self.checkpoint.name), architecture)
+        fit(named, architecture, source=self.checkpoint.name)
+        return load_bert(named, architecture), pool.submit(self._hashes, named)
+
+    def _hashes(self, tensors: Mapping[str, Tensor]) -> dict[bool, str]:
+        """By whether the pooler is read: it is of the space only of those who read it."""
+        wanted = {readout.pooled for readout in self.reading.readouts}
+        return {pooled: weights_hash(tensors, with_pooler=pooled) for pooled in wanted}
+
+    @property
+    def _place(self) -> str:
+        """Where the checkpoint declares how it is read."""
+        return str(self.checkpoint.folder / self.checkpoint.declared.source)
+
+    def _steps(self) -> list[Step]:
+        declared: list[Step] = [
+            Normalise() if name == "normalise" else read_layer(self.checkpoint.folder / name)
+            for name in self.reading.steps
+        ]
+        with declared_in(self._place):
+            width_behind(declared, self.body.width)
+        reading = self.reading
+        return all_steps(declared, dim=reading.dim, normalise=reading.normalise, transform=reading.transform)
+
+    def _spec(self, readout: Readout, weights: str) -> Spec:
+        tokenizer = self.reading.tokenizer
+        read_as = [sorted(readout.resolved(self.body.depth)), readout.reduction]
+        if tokenizer.template is not None:
+            read_as.append(tokenizer.template.text)
+        pooler = self.checkpoint.declared.pooler
+        if readout.pooled and pooler.activation != "tanh":
+            read_as.append(pooler.activation)
+        record = {
+            "model": readable(self.checkpoint.name),
+            "weights": weights,
+            "tokenizer": tokenizer.hash,
+            "readout": readout.name,
+            "template": tokenizer.template.text if tokenizer.template else None,
+            "full_stop": tokenizer.template.full_stop if tokenizer.template else None,
+            "prompt": tokenizer.prompt,
+            "max_length": tokenizer.max_length,
+            "precision": self.precision,
+        }
+        if self.device.type == "cpu":
+            record["threads"] = torch.get_num_threads()  # with others, sums are rounded differently
+        spec = Spec(
+            self._label(readout), digest([weights, rules_of(self.body), tokenizer.hash, read_as]), record
+        )
+        return spec_behind(self.steps, spec, self.reading.transform)
+
+    def _label(self, readout: Readout) -> str:
+        """With the space that its vectors land in, where the pooler was trained for it by this readout."""
+        label = f"{name_for_label(self.checkpoint.name)}/{readout.name}"
+        pooler = self.checkpoint.declared.pooler
+        lands = pooler.lands_in and readout.reduction == parse_readout(pooler.readout).reduction
+        return f"{label}>{pooler.lands_in}" if lands else label
+
+    def remarks(self, tally: Tally) -> list[str]:
+        found = []
+        if tally.cut:
+            cut = f"{tally.cut} of {tally.rows} rows were cut at {self.reading.tokenizer.max_length} tokens"
+            found.append(f"{cut} (--on-truncate error refuses)")
+        if self.halved:
+            halved = f"{self.halved} batches were halved to fit the device"
+            found.append(f"{halved} (--batch-tokens sets their size)")
+        return found
+
+    def __call__(self, batch: Sequence[Tokens]) -> list[NDArray[np.float32]]:
+        """One (b, width) for each readout."""
+        self._check_ids(batch)
+        at = [tokens.at for tokens in batch]
+        packed = pack([tokens.ids for tokens in batch], self.device, at=at, skip=self.reading.tokenizer.skip)
+        try:
+            with torch.inference_mode():
+                found = [vectors.cpu().numpy() for vectors in read(self.body, packed, self.reading.readouts)]
+        except torch.cuda.OutOfMemoryError as error:
+            return self._in_halves(batch, error)
+        for step in self.steps:
+            found = [step(vectors) for vectors in found]
+        return found
+
+    def _check_ids(self, batch: Sequence[Tokens]) -> None:
+        largest, rows = max(max(tokens.ids) for tokens in batch), self.checkpoint.config.get("vocab_size")
+        if isinstance(rows, int) and largest >= rows:
+            problem = f"the tokenizer gives token {largest}, and there are weights for {rows}"
+            raise DataError(problem, source=self.checkpoint.name)
+
+    def _in_halves(self, batch: Sequence[Tokens], error: Exception) -> list[NDArray[np.float32]]:
+        if len(batch) == 1:
+            raise UnavailableError(
+                f"a text of {len(batch[0].ids)} tokens does not fit the device's memory",
+                advice="use --max-length, or --device cpu",
+            ) from error
+        torch.cuda.empty_cache()
+        self.halved += 1
+        middle = len(batch) // 2
+        both = zip(self(batch[:middle]), self(batch[middle:]), strict=True)
+        return [np.concatenate(halves) for halves in both]
+
+
+def rules_of(body: Bert | Adapter) -> list[Any]:
+    """What of a config changes the vectors of the same tensors: with other heads they are another encoder."""
+    if isinstance(body, Bert):
+        shape = body.architecture
+        return [shape.heads, shape.activation, shape.norm_epsilon, shape.position_offset]
+    config = body.model.config
+    names = ["num_attention_heads", "hidden_act", "layer_norm_eps"]
+    if config.model_type in ENCODER_HALVES:
+        names += ["dense_act_fn", "is_gated_act", "layer_norm_epsilon", "relative_attention_max_distance"]
+    return [getattr(config, name, None) for name in names]

@@ -1,0 +1,81 @@
+"""LoRA adapters, added to the weights that they change: W + scale * B A. The sum is all that is used."""
+
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+from sentkit.errors import DataError
+from sentkit.formats.checkpoints.folders import weight_files
+from sentkit.formats.checkpoints.lora import LoraConfig, is_adapter, read_lora_config
+from sentkit.model.transformer.weights import PREFIXES, by, read_tensors
+
+HALF = re.compile(r"base_model\.model\.(.+)\.lora_([AB])(?:\.default)?\.weight")
+
+
+def read_weights(folder: Path, name: str) -> dict[str, Tensor]:
+    """All tensors of a checkpoint of a packed family, with its adapter added."""
+    tensors = read_tensors(weight_files(folder, name))
+    for module, change in changes(folder):
+        found = next((each for each in names_of(module) if f"{each}.weight" in tensors), None)
+        if found is None:
+            raise DataError(f'the adapter changes "{module:.80}", which has no weights', source=str(folder))
+        weight = tensors[f"{found}.weight"]
+        check_shape(module, weight, change, folder)
+        tensors[f"{found}.weight"] = weight.float() + change
+    return tensors
+
+
+def add_adapter(model: nn.Module, folder: Path) -> None:
+    """The same for a model of transformers."""
+    modules = dict(model.named_modules())
+    for module, change in changes(folder):
+        found = next((modules[name] for name in (module, module.partition(".")[2]) if name in modules), None)
+        weight = getattr(found, "weight", None)
+        if not isinstance(weight, Tensor) or isinstance(found, nn.Embedding):
+            raise DataError(
+                f'the adapter changes "{module:.80}", and only linear layers can be changed',
+                source=str(folder),
+            )
+        # A Conv1D of transformers is a linear layer that stores its weight transposed.
+        turned = change if isinstance(found, nn.Linear) else change.T
+        check_shape(module, weight, turned, folder)
+        with torch.no_grad():
+            weight.add_(turned)
+
+
+def names_of(module: str) -> Iterator[str]:
+    """The names that a module may have in a file: with or without what wraps the encoder."""
+    yield module
+    bare = next((module.removeprefix(each) for each in PREFIXES if each and module.startswith(each)), module)
+    yield from (prefix + bare for prefix in PREFIXES)
+
+
+def changes(folder: Path) -> Iterator[tuple[str, Tensor]]:
+    """Each module that the adapter changes, and the change of its weight."""
+    if not is_adapter(folder):
+        return
+    config = read_lora_config(folder)
+    halves: dict[str, dict[str, Tensor]] = {}
+    for name, tensor in read_tensors([config.file]).items():
+        match = HALF.fullmatch(name)
+        if match is None or tensor.ndim != 2 or not tensor.is_floating_point():
+            raise DataError(f'"{name:.80}" is not part of a LoRA of linear layers', source=str(config.file))
+        halves.setdefault(match[1], {})[match[2]] = tensor.float()
+    for module, pair in sorted(halves.items()):
+        yield module, change_of(pair, module, config)
+
+
+def change_of(pair: Mapping[str, Tensor], module: str, config: LoraConfig) -> Tensor:
+    if pair.keys() != {"A", "B"} or pair["A"].shape[0] != pair["B"].shape[1] or not len(pair["A"]):
+        problem = f'lora_A and lora_B of "{module:.80}" do not fit each other'
+        raise DataError(problem, source=str(config.file))
+    return config.scale(len(pair["A"])) * (pair["B"] @ pair["A"])
+
+
+def check_shape(module: str, weight: Tensor, change: Tensor, folder: Path) -> None:
+    if weight.shape != change.shape or not weight.is_floating_point():
+        shapes = f"{by(tuple(change.shape))}, and the weight is {by(tuple(weight.shape))}"
+        raise DataError(f'the adapter\'s "{module:.80}" is {shapes}', source=str(folder))

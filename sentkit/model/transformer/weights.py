@@ -1,0 +1,142 @@
+"""Checkpoint files as named tensors: read, brought to one form, compared with a config, hashed."""
+
+import hashlib
+import warnings
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from sentkit.errors import DataError, NoInputError
+from sentkit.model.transformer.architecture import Architecture
+from sentkit.model.transformer.weight_names import EMBEDDINGS, encoder_shapes, pooler_shapes
+
+# What stands before the encoder's names in a file saved from a model with a head, or in a wrapper's.
+PREFIXES = ("", "bert.", "roberta.", "camembert.", "xlm_roberta.", "distilbert.", "electra.", "0.auto_model.")
+OLD_NAMES = {".gamma": ".weight", ".beta": ".bias"}
+NAMED = 3  # names in one message
+
+
+def read_tensors(files: Sequence[Path]) -> dict[str, Tensor]:
+    """All tensors of the `.safetensors` or `.bin` files, as they are stored: heads, buffers and all."""
+    found: dict[str, Tensor] = {}
+    for path in files:
+        try:
+            found |= read_safetensors(path) if path.suffix == ".safetensors" else read_pickle(path)
+        except OSError as error:
+            raise NoInputError(f"{path}: {error.strerror or error}") from error
+    return found
+
+
+def read_safetensors(path: Path) -> dict[str, Tensor]:
+    from safetensors import SafetensorError
+    from safetensors.torch import load_file
+
+    try:
+        return load_file(path)
+    except SafetensorError as error:
+        raise DataError(f"not a safetensors file, or cut short ({error})", source=str(path)) from error
+
+
+def read_pickle(path: Path) -> dict[str, Tensor]:
+    """The tensors of a `torch.save` file; `weights_only` builds tensors and never runs code."""
+    try:
+        with warnings.catch_warnings(action="ignore"):  # of odd pickles, which either load or fail
+            found = torch.load(path, weights_only=True, map_location="cpu")
+    except OSError:
+        raise
+    except Exception as error:  # bytes that are no checkpoint can fail anywhere in the unpickler
+        raise DataError(
+            "not a checkpoint of plain tensors, or cut short",
+            source=str(path),
+            advice="save it as safetensors, which cannot hold code",
+        ) from error
+    if not isinstance(found, Mapping) or not found:
+        raise DataError("not a checkpoint: it holds no named tensors", source=str(path))
+    if not all(isinstance(name, str) and isinstance(value, Tensor) for name, value in found.items()):
+        raise DataError("not a checkpoint: it holds something else than named tensors", source=str(path))
+    for name, tensor in found.items():
+        if not is_plain(tensor):
+            problem = f'"{name:.80}" is sparse, quantised, complex or without values'
+            raise DataError(problem, source=str(path))
+    return {name: tensor.detach() for name, tensor in found.items()}
+
+
+def is_plain(tensor: Tensor) -> bool:
+    """Whether a tensor's numbers are all stored: a repeated one can claim any size."""
+    if tensor.layout != torch.strided or tensor.device.type != "cpu":
+        return False
+    if tensor.is_quantized or tensor.is_complex():
+        return False
+    return tensor.numel() * tensor.element_size() <= tensor.untyped_storage().nbytes()
+
+
+def canonical(tensors: Mapping[str, Tensor], architecture: Architecture) -> dict[str, Tensor]:
+    """The tensors of the encoder and its pooler only, in float32, under the family's plain names."""
+    wanted = encoder_shapes(architecture) | pooler_shapes(architecture)
+    words = EMBEDDINGS["words"] + ".weight"
+    prefix = next((prefix for prefix in PREFIXES if prefix + words in tensors), "")
+    found = {}
+    for name, tensor in tensors.items():
+        plain = modern(name.removeprefix(prefix))
+        if name.startswith(prefix) and plain in wanted:
+            found[plain] = tensor.float() if tensor.is_floating_point() else tensor
+    return found
+
+
+def modern(name: str) -> str:
+    """Checkpoints converted from TensorFlow call a norm's weight gamma, and its bias beta."""
+    for old, new in OLD_NAMES.items():
+        if name.endswith(old):
+            return name.removesuffix(old) + new
+    return name
+
+
+def fit(tensors: Mapping[str, Tensor], architecture: Architecture, *, source: str) -> None:
+    """A DataError unless the canonical tensors are those of the architecture; a pooler may be absent."""
+    wanted = encoder_shapes(architecture)
+    pooler = pooler_shapes(architecture)
+    if pooler.keys() & tensors.keys():
+        wanted |= pooler
+    missing = [f'"{name}"' for name in wanted if name not in tensors]
+    if missing:
+        raise DataError(f"weights do not fit config.json: missing {listed(missing)}", source=source)
+    wrong = [
+        f'"{name}" is {form(tensors[name])}, expected {by(shape)}'
+        for name, shape in wanted.items()
+        if tuple(tensors[name].shape) != shape or not tensors[name].is_floating_point()
+    ]
+    if wrong:
+        raise DataError(f"weights do not fit config.json: {listed(wrong)}", source=source)
+
+
+def listed(names: list[str]) -> str:
+    rest = len(names) - NAMED
+    return ", ".join(names[:NAMED]) + (f" and {rest} more" if rest > 0 else "")
+
+
+def form(tensor: Tensor) -> str:
+    kind = "" if tensor.is_floating_point() else f" of {str(tensor.dtype).removeprefix('torch.')}"
+    return by(tuple(tensor.shape)) + kind
+
+
+def by(shape: tuple[int, ...]) -> str:
+    return " x ".join(map(str, shape)) or "one number"
+
+
+def weights_hash(tensors: Mapping[str, Tensor], *, with_pooler: bool = False) -> str:
+    """32 hex digits of the canonical tensors: the same for the same numbers, however a file stored them."""
+    names = sorted(name for name in tensors if with_pooler or not name.startswith("pooler."))
+    with ThreadPoolExecutor(torch.get_num_threads()) as pool:  # hashlib releases the interpreter lock
+        digests = list(pool.map(digest, [tensors[name] for name in names]))
+    whole = hashlib.blake2b(digest_size=16)
+    for name, one in zip(names, digests, strict=True):
+        whole.update(f"{name} {by(tuple(tensors[name].shape))}\n".encode() + one)
+    return whole.hexdigest()
+
+
+def digest(tensor: Tensor) -> bytes:
+    values = tensor.detach().to("cpu", torch.float32).contiguous().numpy()
+    return hashlib.blake2b(values.reshape(-1).view("uint8").data, digest_size=16).digest()

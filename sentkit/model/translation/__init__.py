@@ -1,0 +1,1 @@
+"""Takes texts and a sequence-to-sequence checkpoint and returns translated texts."""

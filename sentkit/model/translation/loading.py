@@ -1,0 +1,77 @@
+"""Sequence-to-sequence checkpoints, loaded: a tokenizer and a model of transformers that writes text.
+
+transformers takes seconds to import, so only the functions here do it. Code from a checkpoint is never run.
+"""
+
+import warnings
+from typing import Any
+
+import torch
+
+from sentkit.errors import DataError, UnavailableError
+from sentkit.formats.checkpoints.folders import Checkpoint
+from sentkit.formats.checkpoints.lora import is_adapter
+from sentkit.model.transformer.adapter import LOCAL, check_weights, quiet_transformers, told
+from sentkit.model.transformer.config_bounds import built_from, check_numbers
+from sentkit.model.transformer.weights import read_tensors
+
+PACKAGES = ("sentencepiece", "sacremoses")  # of tokenizers
+
+
+def load_config(checkpoint: Checkpoint) -> Any:
+    """The config; a DataError where the model is none that reads a text and writes another."""
+    transformers, source = quiet_transformers(), checkpoint.name
+    check_numbers(checkpoint.config, str(checkpoint.transformer / "config.json"))
+    with told(source):
+        config = transformers.AutoConfig.from_pretrained(checkpoint.transformer, **LOCAL)
+    if "AutoModelForSeq2SeqLM" in (getattr(config, "auto_map", None) or {}):
+        raise DataError("the model brings code of its own, which sentkit never runs", source=source)
+    known = type(config) in transformers.MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING
+    if not known or not config.is_encoder_decoder:
+        raise DataError(
+            f'"{config.model_type}" is no sequence-to-sequence model',
+            source=source,
+            advice="give a model that reads a text and writes another, such as Marian, T5, NLLB or mBART",
+        )
+    return config
+
+
+def load_tokenizer(checkpoint: Checkpoint) -> tuple[Any, list[str]]:
+    """The tokenizer, and what the library would have a person know of it."""
+    transformers, source = quiet_transformers(), checkpoint.name
+    try:
+        with told(source), warnings.catch_warnings(record=True) as heard:
+            warnings.simplefilter("always")
+            tokenizer = transformers.AutoTokenizer.from_pretrained(checkpoint.transformer, **LOCAL)
+            tokenizer("", truncation=False, padding=False)  # what a file says of both is forgotten
+    except DataError as error:
+        if isinstance(error.__cause__, ImportError):
+            package = next((name for name in PACKAGES if name in str(error.__cause__)), PACKAGES[0])
+            raise UnavailableError(
+                f"{source}: its tokenizer needs the package {package}",
+                advice="pip install 'sentkit[translate]'",
+            ) from error
+        raise
+    if len(set(tokenizer.get_vocab()) - set(tokenizer.all_special_tokens)) < 2:  # of no file it makes that
+        raise DataError("no tokenizer in this folder", source=source)
+    return tokenizer, [f"{source}: {each.message}" for each in heard if each.category is UserWarning]
+
+
+def load_model(checkpoint: Checkpoint, config: Any) -> Any:
+    """The model in float32 and in evaluation mode, its weights all there, and all of them numbers."""
+    transformers, source = quiet_transformers(), checkpoint.name
+    if is_adapter(checkpoint.transformer):
+        raise DataError(
+            "an adapter beside a sequence-to-sequence model, which sentkit cannot run", source=source
+        )
+    shapes = [tuple(tensor.shape) for tensor in read_tensors(checkpoint.weights()).values()]
+    with told(source):
+        with built_from(shapes, source):
+            transformers.AutoModelForSeq2SeqLM.from_config(config, trust_remote_code=False)
+        model, report = transformers.AutoModelForSeq2SeqLM.from_pretrained(
+            checkpoint.transformer, config=config, dtype=torch.float32, output_loading_info=True, **LOCAL
+        )
+    check_weights(model, report["missing_keys"], source)
+    if not all(weight.isfinite().all() for weight in model.parameters()):
+        raise DataError("its weights are not all numbers", source=source)
+    return model.eval()

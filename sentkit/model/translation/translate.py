@@ -1,0 +1,170 @@
+"""Text -> text through a sequence-to-sequence model: texts of like length at once, each as if alone."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.nn.utils.rnn import pad_sequence
+
+from sentkit.errors import DataError, UnavailableError, UsageError
+from sentkit.formats.checkpoints.folders import Checkpoint
+from sentkit.formats.rows.rows import Row
+from sentkit.formats.vectors.vectors import holds_vectors
+from sentkit.model.text.batching import padded_batches
+from sentkit.model.text.stream import AHEAD, Tally, Window, ahead
+from sentkit.model.text.tokenizer import Tokens, cut
+from sentkit.model.transformer.device import pick_device, pick_precision
+from sentkit.model.translation.languages import language_tokens, set_languages
+from sentkit.model.translation.loading import load_config, load_model, load_tokenizer
+from sentkit.model.translation.options import Manner, limits_of, said_of_generation
+from sentkit.model.translation.sampling import processors
+
+SHORTEST = 16  # tokens: a shorter text costs as much, for each step scores the whole vocabulary
+
+
+@dataclass(frozen=True, slots=True)
+class Translation:
+    text: str
+    full: bool  # it stops because it has all the tokens it may have
+
+
+@dataclass(frozen=True, slots=True)
+class Translated:
+    row: Row
+    tokens: Tokens
+    made: Translation | None  # None: the text is empty
+
+
+@dataclass(slots=True)
+class Counts(Tally):
+    """What went through, and what a person should know of it."""
+
+    full: int = 0
+    stale: int = 0  # rows that hold a vector of the text before
+
+    def take(self, window: Sequence[Translated]) -> int:
+        """Count rows; returns how many tokens were read."""
+        for each in window:
+            self.full += each.made is not None and each.made.full
+            self.stale += holds_vectors(each.row)
+        return self.add([each.tokens] for each in window)
+
+
+class Source:
+    """Texts -> tokens, each text behind the prefix; a text that holds nothing has no token at all."""
+
+    def __init__(self, tokenizer: Any, prefix: str, max_length: int) -> None:
+        self.tokenizer, self.prefix, self.max_length = tokenizer, prefix, max_length
+        self.nothing: list[int] = tokenizer(prefix).input_ids
+        special: list[int] = tokenizer("a", return_special_tokens_mask=True).special_tokens_mask
+        self.after = next((i for i, is_special in enumerate(reversed(special)) if not is_special), 0)
+        if max_length <= len(self.nothing):
+            raise UsageError(f"a maximal length of {max_length} tokens leaves no room for a text")
+
+    def __call__(self, texts: Sequence[str]) -> list[Tokens]:
+        found: list[list[int]] = self.tokenizer([self.prefix + text for text in texts]).input_ids
+        return [self._read(text, ids) for text, ids in zip(texts, found, strict=True)]
+
+    def _read(self, text: str, ids: list[int]) -> Tokens:
+        if ids == self.nothing or not text.strip():
+            return Tokens([], 0)
+        return cut(ids, self.max_length, self.after)
+
+
+class Translator:
+    """Tokens -> their translations. A row's translation depends on its own tokens, and on no other row's."""
+
+    def __init__(self, checkpoint: Checkpoint, manner: Manner, *, device: str, precision: str) -> None:
+        self.name, self.sampling = checkpoint.name, manner.sampling
+        self.device = pick_device(device)
+        if precision == "auto" and self.device.type == "cpu":
+            precision = "fp32"
+        dtype = pick_precision(precision, self.device)
+        self.precision = "bf16" if dtype == torch.bfloat16 else "fp32"
+        self.halved = 0  # batches that did not fit the device's memory
+        config = load_config(checkpoint)
+        self.tokenizer, self.notes = load_tokenizer(checkpoint)
+        said = said_of_generation(checkpoint)
+        self.languages = set_languages(self.tokenizer, manner.source_lang, manner.target_lang, said)
+        self.wordless = language_tokens(self.tokenizer)
+        self.limits = limits_of(config.to_dict(), said, manner, usual=self.tokenizer.model_max_length)
+        self.source = Source(self.tokenizer, manner.prefix, self.limits.read)
+        self.model = load_model(checkpoint, config).to(self.device, dtype)
+        self.vocabulary: int = self.model.get_input_embeddings().num_embeddings
+        own = self.model.generation_config
+        self.ends = set(own.eos_token_id if isinstance(own.eos_token_id, list) else [own.eos_token_id])
+        # Some models are made to end at the last token that they may write; that is no end of a text.
+        self.room = self.limits.written - (own.forced_eos_token_id is not None)
+
+    def __call__(self, batch: Sequence[Tokens]) -> list[Translation]:
+        self._check_ids(batch)
+        try:
+            written = self._generate(batch)
+        except torch.cuda.OutOfMemoryError as error:
+            return self._in_halves(batch, error)
+        return [self._read(ids) for ids in written]
+
+    def _generate(self, batch: Sequence[Tokens]) -> list[list[int]]:
+        """The ids written for each text, filled up to the longest."""
+        rows = [torch.tensor(tokens.ids) for tokens in batch]
+        ids = pad_sequence(rows, batch_first=True, padding_value=self.tokenizer.pad_token_id or 0)  # (b, t)
+        mask = pad_sequence([torch.ones_like(row) for row in rows], batch_first=True)
+        written = self.model.generate(
+            input_ids=ids.to(self.device),
+            attention_mask=mask.to(self.device),
+            num_beams=self.limits.beams,
+            max_new_tokens=self.limits.written,
+            do_sample=False,  # noise is added to the scores instead
+            num_return_sequences=1,
+            return_dict_in_generate=False,
+            logits_processor=processors(self.sampling, batch) if self.sampling else [],
+            **self.languages,
+        )
+        found: list[list[int]] = written[:, 1:].tolist()  # the first is what the decoder starts from
+        return found
+
+    def _read(self, ids: list[int]) -> Translation:
+        end = next((place for place, token in enumerate(ids) if token in self.ends), len(ids))
+        words = [token for token in ids[:end] if token not in self.wordless]
+        text: str = self.tokenizer.decode(words, skip_special_tokens=True)
+        return Translation(text, full=end >= self.room)
+
+    def _check_ids(self, batch: Sequence[Tokens]) -> None:
+        largest = max(max(tokens.ids) for tokens in batch)
+        if largest >= self.vocabulary:
+            problem = f"the tokenizer gives token {largest}, and there are weights for {self.vocabulary}"
+            raise DataError(problem, source=self.name)
+
+    def _in_halves(self, batch: Sequence[Tokens], error: Exception) -> list[Translation]:
+        if len(batch) == 1:
+            raise UnavailableError(
+                f"a text of {len(batch[0].ids)} tokens does not fit the device's memory",
+                advice="use --max-length, fewer --beams, or --device cpu",
+            ) from error
+        torch.cuda.empty_cache()
+        self.halved += 1
+        middle = len(batch) // 2
+        return [*self(batch[:middle]), *self(batch[middle:])]
+
+
+def translate_windows(
+    prepared: Iterator[Window], translate: Translator, budget: int
+) -> Iterator[list[Translated]]:
+    """Rows of one text each, in order; the beams of a text count against the budget too."""
+    for window in ahead(prepared, AHEAD):
+        used = window.used
+        made = translate_texts(window.of(used), translate, budget // translate.limits.beams)
+        where = dict(zip(used, made, strict=True))
+        yield [Translated(row, window.tokens[own[0]], where[own[0]]) for row, own in window.rows]
+
+
+def translate_texts(tokens: Sequence[Tokens], translate: Translator, budget: int) -> list[Translation | None]:
+    """In the order of the texts; None for one that is empty."""
+    found: list[Translation | None] = [None] * len(tokens)
+    places = [place for place, each in enumerate(tokens) if each.ids]
+    for batch in padded_batches([max(len(tokens[place].ids), SHORTEST) for place in places], budget):
+        batch_places = [places[each] for each in batch]
+        for place, made in zip(batch_places, translate([tokens[p] for p in batch_places]), strict=True):
+            found[place] = made
+    return found

@@ -1,0 +1,227 @@
+"""The head of each family predicts what transformers predicts, and goes back into it."""
+
+import json
+
+import pytest
+import torch
+from safetensors.torch import save_file
+
+from sentkit.errors import DataError
+from sentkit.model.checkpoint.lm_head import HEADS, fresh_head, head_tensors, read_head
+from sentkit.model.transformer.architecture import read_architecture
+from sentkit.model.transformer.packed import pack
+from sentkit.model.transformer.weights import read_tensors
+
+CASES = [
+    ("bert", {}),
+    ("bert", {"hidden_act": "gelu_new", "layer_norm_eps": 1e-3, "vocab_size": 131}),
+    ("roberta", {}),
+    ("roberta", {"hidden_act": "relu", "layer_norm_eps": 1e-3}),
+    ("xlm-roberta", {}),
+    ("xlm-roberta", {"hidden_act": "silu", "hidden_size": 20}),
+    ("camembert", {}),
+    ("camembert", {"hidden_act": "gelu_pytorch_tanh"}),
+    ("distilbert", {}),
+    ("distilbert", {"activation": "relu", "dim": 20}),
+    ("electra", {}),
+    ("electra", {"hidden_act": "silu", "layer_norm_eps": 1e-3, "embedding_size": 32}),
+]
+FAMILIES = ["bert", "roberta", "xlm-roberta", "camembert", "distilbert", "electra"]
+every_case = pytest.mark.parametrize(
+    ("family", "settings"), CASES, ids=[f"{family}-{len(settings)}" for family, settings in CASES]
+)
+every_family = pytest.mark.parametrize("family", FAMILIES)
+
+
+def architecture_of(model):
+    return read_architecture(json.loads(model.config.to_json_string(use_diff=False)))
+
+
+def saved(model, folder):
+    """The tensors as `save_pretrained` stores them, and the architecture."""
+    model.save_pretrained(folder)
+    config = json.loads((folder / "config.json").read_text())
+    return read_tensors([folder / "model.safetensors"]), read_architecture(config)
+
+
+@torch.no_grad()
+def their_logits(model, ids):
+    return model(torch.from_numpy(ids)[None]).logits[0]
+
+
+@every_case
+@torch.no_grad()
+def test_logits_equal_those_of_transformers(family, settings, make, tmp_path, load, sentences):
+    """At chosen positions, from a saved folder, behind our own encoder."""
+    model = make(family, "ForMaskedLM", **settings)
+    head = read_head(*saved(model, tmp_path), source="here")
+    encoder = load(tmp_path)
+    (ids,) = sentences([19])
+    places = torch.tensor([0, 7, 18])
+
+    *_, states = encoder.states(pack([ids]))
+    logits = head(states[places], encoder.words.weight)
+
+    assert (logits - their_logits(model, ids)[places]).abs().max() < 1e-5
+
+
+@every_case
+def test_what_is_saved_loads_in_transformers(family, settings, make, tmp_path, load, sentences):
+    """With nothing missing and nothing left over, and to the same bits."""
+    import transformers
+
+    model = make(family, "ForMaskedLM", **settings)
+    tensors, architecture = saved(model, tmp_path / "theirs")
+    head = read_head(tensors, architecture, source="here")
+    encoder = {
+        HEADS[family].encoder + name: tensor for name, tensor in load(tmp_path / "theirs").tensors().items()
+    }
+    model.config.save_pretrained(tmp_path / "ours")
+    file = tmp_path / "ours" / "model.safetensors"
+    save_file(encoder | head_tensors(head, architecture), file, metadata={"format": "pt"})
+    again, report = transformers.AutoModelForMaskedLM.from_pretrained(
+        tmp_path / "ours", output_loading_info=True
+    )
+    (ids,) = sentences([19])
+
+    assert not any(report.values())
+    assert read_tensors([file]).keys() == tensors.keys()
+    assert torch.equal(their_logits(again.eval(), ids), their_logits(model, ids))
+
+
+@every_family
+def test_a_file_without_a_head_has_none(family, make, tmp_path):
+    assert read_head(*saved(make(family), tmp_path), source="here") is None
+
+
+def test_the_discriminator_of_electra_is_no_such_head(make, tmp_path):
+    assert read_head(*saved(make("electra", "ForPreTraining"), tmp_path), source="here") is None
+
+
+def test_the_head_of_a_model_for_pretraining_is_read(make, tmp_path):
+    assert read_head(*saved(make("bert", "ForPreTraining"), tmp_path), source="here") is not None
+
+
+@every_family
+def test_tied_copies_in_the_file_are_accepted(family, make):
+    """A whole state_dict has the decoder's weight too, and the alias of its bias."""
+    model = make(family, "ForMaskedLM")
+    tensors = {name: tensor.detach() for name, tensor in model.state_dict().items()}
+
+    assert HEADS[family].decoder + ".weight" in tensors
+    assert read_head(tensors, architecture_of(model), source="here") is not None
+
+
+@every_family
+def test_an_untied_decoder_is_refused(family, make):
+    model = make(family, "ForMaskedLM")
+    tensors = {name: tensor.detach().clone() for name, tensor in model.state_dict().items()}
+    tensors[HEADS[family].decoder + ".weight"][3, 4] += 1
+
+    with pytest.raises(DataError, match=f'^model.bin: .* untied: "{HEADS[family].decoder}.weight" is not'):
+        read_head(tensors, architecture_of(model), source="model.bin")
+
+
+def test_a_decoder_without_a_word_table_to_compare_is_refused(make):
+    model = make("bert", "ForMaskedLM")
+    tensors = {name: value for name, value in model.state_dict().items() if "word_embeddings" not in name}
+
+    with pytest.raises(DataError, match="untied"):
+        read_head(tensors, architecture_of(model), source="model.bin")
+
+
+@pytest.mark.parametrize("family", ["bert", "roberta"])
+def test_two_biases_that_differ_are_refused(family, make):
+    model = make(family, "ForMaskedLM")
+    tensors = {name: tensor.detach().clone() for name, tensor in model.state_dict().items()}
+    tensors[HEADS[family].decoder + ".bias"][3] += 1
+
+    with pytest.raises(DataError, match="untied"):
+        read_head(tensors, architecture_of(model), source="model.bin")
+
+
+@pytest.mark.parametrize("family", ["bert", "roberta"])
+def test_the_bias_may_be_there_as_its_alias_only(family, make, tmp_path):
+    tensors, architecture = saved(make(family, "ForMaskedLM"), tmp_path)
+    bias = tensors.pop(HEADS[family].bias)
+    tensors[HEADS[family].decoder + ".bias"] = bias
+
+    assert torch.equal(read_head(tensors, architecture, source="here").bias, bias)
+
+
+@every_family
+@pytest.mark.parametrize("part", ["dense", "norm"])
+def test_a_head_with_a_part_missing_is_refused(family, part, make, tmp_path):
+    tensors, architecture = saved(make(family, "ForMaskedLM"), tmp_path)
+    lost = getattr(HEADS[family], part) + ".weight"
+    del tensors[lost]
+
+    with pytest.raises(DataError, match=f'^model.bin: the language head is not whole: missing "{lost}"$'):
+        read_head(tensors, architecture, source="model.bin")
+
+
+def test_a_head_of_another_shape_is_refused(make, tmp_path):
+    tensors, architecture = saved(make("roberta", "ForMaskedLM"), tmp_path)
+    tensors["lm_head.bias"] = torch.zeros(98)
+
+    with pytest.raises(DataError, match=r'"lm_head\.bias" is 98, expected 97$'):
+        read_head(tensors, architecture, source="model.bin")
+
+
+def test_the_old_names_of_a_norm_are_understood(make, tmp_path):
+    """gamma and beta, as in the first published files of BERT."""
+    tensors, architecture = saved(make("bert", "ForMaskedLM"), tmp_path)
+    expected = read_head(tensors, architecture, source="here").norm
+    norm = HEADS["bert"].norm
+    tensors[norm + ".gamma"] = tensors.pop(norm + ".weight")
+    tensors[norm + ".beta"] = tensors.pop(norm + ".bias")
+    found = read_head(tensors, architecture, source="here").norm
+
+    assert torch.equal(found.weight, expected.weight)
+    assert torch.equal(found.bias, expected.bias)
+
+
+def test_a_half_precision_file_is_read_in_float32(make, tmp_path):
+    tensors, architecture = saved(make("bert", "ForMaskedLM").half(), tmp_path)
+    head = read_head(tensors, architecture, source="here")
+
+    assert {tensor.dtype for tensor in head.state_dict().values()} == {torch.float32}
+    assert torch.equal(head.bias, tensors["cls.predictions.bias"].float())
+
+
+@every_family
+def test_every_weight_of_the_head_gets_a_gradient(family, make, tmp_path):
+    head = read_head(*saved(make(family, "ForMaskedLM"), tmp_path), source="here")
+    architecture = architecture_of(make(family, "ForMaskedLM"))
+    random = torch.Generator().manual_seed(0)
+    states = torch.randn(4, architecture.width, generator=random)
+    words = torch.randn(architecture.vocabulary, architecture.embedding_width, generator=random)
+    head(states, words).square().sum().backward()
+
+    assert all(weight.grad.abs().sum() > 0 for weight in head.parameters())
+    assert head.transform(states).shape == (4, architecture.embedding_width)
+
+
+def test_saved_tensors_are_copies(make, tmp_path):
+    tensors, architecture = saved(make("electra", "ForMaskedLM"), tmp_path)
+    head = read_head(tensors, architecture, source="here")
+    head_tensors(head, architecture)["generator_lm_head.bias"].zero_()
+
+    assert head.bias.abs().sum() > 0
+
+
+@every_family
+def test_a_fresh_head_is_drawn_like_one_of_transformers(family, make):
+    """N(0, 0.02) for the dense layer, the norm changes nothing, no bias; all from the generator."""
+    architecture = architecture_of(make(family))
+    torch.manual_seed(3)
+    expected = torch.rand(1)
+    torch.manual_seed(3)
+    head, again = (fresh_head(architecture, torch.Generator().manual_seed(5)) for _ in range(2))
+    state = head.state_dict()
+
+    assert torch.equal(torch.rand(1), expected)
+    assert all(torch.equal(state[name], value) for name, value in again.state_dict().items())
+    assert state["dense.weight"].std() == pytest.approx(0.02, rel=0.15)
+    assert state["norm.weight"].unique().tolist() == [1]
+    assert not any(state[name].any() for name in ("dense.bias", "norm.bias", "bias"))

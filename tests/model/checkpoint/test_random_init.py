@@ -1,0 +1,177 @@
+"""A checkpoint made from nothing loads everywhere, and is the same each time."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from sentkit.errors import DataError, NoInputError, UsageError
+from sentkit.model.checkpoint.lm_head import fresh_head, head_tensors
+from sentkit.model.checkpoint.random_init import write_fresh
+from sentkit.model.transformer.architecture import read_architecture
+
+NANO = Path(__file__).parent.parent.parent.parent / "sentkit/nano"
+FAMILIES = ("bert", "roberta", "xlm-roberta", "camembert", "distilbert", "electra")
+WORDS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "cat")
+
+
+@pytest.fixture
+def config(config_of, tmp_path):
+    """A file config.json of that family."""
+
+    def write(family, **settings):
+        values = config_of(family, **settings).to_dict() | {"torch_dtype": "float16"}
+        (tmp_path / "config.json").write_text(json.dumps(values))
+        return tmp_path / "config.json"
+
+    return write
+
+
+@pytest.fixture
+def tokenizer(tmp_path):
+    """A tokenizer.json of seven words, alone in its folder."""
+    from tokenizers import Tokenizer, models, pre_tokenizers
+
+    made = Tokenizer(models.WordLevel({word: i for i, word in enumerate(WORDS)}, unk_token="[UNK]"))
+    made.pre_tokenizer = pre_tokenizers.Whitespace()
+    (tmp_path / "words").mkdir()
+    made.save(str(tmp_path / "words/tokenizer.json"))
+    return tmp_path / "words/tokenizer.json"
+
+
+@pytest.fixture
+def fresh(tmp_path, tokenizer):
+    """The folder that these arguments make."""
+
+    def run(config, tokenizer=tokenizer, seed=1, name="fresh", **more):
+        (tmp_path / name).mkdir()
+        write_fresh(tmp_path / name, config, tokenizer, seed, **more)
+        return tmp_path / name
+
+    return run
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_transformers_finds_every_weight(config, fresh, family):
+    """Of the encoder and of its language head; in float32, whatever the config says."""
+    from transformers import AutoModel, AutoModelForMaskedLM
+
+    file = config(family)
+    architecture = read_architecture(json.loads(file.read_text()))
+    head = head_tensors(fresh_head(architecture, torch.Generator().manual_seed(1)), architecture)
+    folder = fresh(file, head=head)
+    body, report = AutoModel.from_pretrained(folder, output_loading_info=True)
+    whole, whole_report = AutoModelForMaskedLM.from_pretrained(folder, output_loading_info=True)
+
+    assert {name for name in report["missing_keys"] if not name.startswith("pooler.")} == set()
+    assert (whole_report["missing_keys"], whole_report["unexpected_keys"]) == (set(), set())
+    assert body.dtype == whole.dtype == torch.float32
+    assert all(torch.equal(whole.state_dict()[name], value) for name, value in head.items())
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_sentkit_reads_it(config, fresh, load, family):
+    """A DataError would say what does not fit."""
+    assert load(fresh(config(family))).depth == 3
+
+
+def test_weights_are_drawn_as_transformers_draws_them(config, fresh):
+    """Tables and matrices N(0, initializer_range), norms 1 and 0, biases 0, the padding's row 0."""
+    tensors = load_file(fresh(config("roberta", initializer_range=0.5)) / "model.safetensors")
+    table = tensors["roberta.embeddings.word_embeddings.weight"]
+    matrix = tensors["roberta.encoder.layer.0.intermediate.dense.weight"]
+    norm, bias = (tensors[f"roberta.encoder.layer.2.output.LayerNorm.{kind}"] for kind in ("weight", "bias"))
+
+    assert abs(table.std() - 0.5) < 0.02
+    assert abs(matrix.std() - 0.5) < 0.03
+    assert abs(matrix.mean()) < 0.03
+    assert torch.equal(norm, torch.ones(32))
+    assert torch.equal(bias, torch.zeros(32))
+    assert [i for i, row in enumerate(table) if not row.any()] == [1]
+
+
+def test_the_spread_is_two_hundredths_where_nothing_is_said(config, fresh):
+    file = config("bert")
+    values = json.loads(file.read_text())
+    del values["initializer_range"]
+    file.write_text(json.dumps(values))
+    tensors = load_file(fresh(file) / "model.safetensors")
+
+    assert abs(tensors["bert.embeddings.word_embeddings.weight"].std() - 0.02) < 0.001
+
+
+def test_a_seed_names_the_bytes(config, fresh):
+    file = config("bert")
+    one, again, other = (fresh(file, seed=seed, name=name) for seed, name in ((1, "a"), (1, "b"), (2, "c")))
+
+    assert all((again / path.name).read_bytes() == path.read_bytes() for path in one.iterdir())
+    assert (one / "model.safetensors").read_bytes() != (other / "model.safetensors").read_bytes()
+
+
+def test_a_tokenizer_alone_gets_the_config_it_needs(config, fresh):
+    """transformers then knows the mask and pads, and where to cut."""
+    from transformers import AutoTokenizer
+
+    loaded = AutoTokenizer.from_pretrained(fresh(config("bert")))
+    padded = loaded(["a", "a cat"], padding=True)
+
+    assert (loaded.mask_token_id, loaded.pad_token_id, loaded.cls_token_id) == (4, 0, 2)
+    assert loaded.model_max_length == 64
+    assert padded["input_ids"] == [[5, 0], [5, 6]]
+    assert padded["attention_mask"] == [[1, 0], [1, 1]]
+
+
+@pytest.mark.parametrize("given", ["", "tokenizer.json"], ids=["folder", "file"])
+def test_a_tokenizer_brings_its_files(config, fresh, given):
+    """As they are, and none of the model's."""
+    folder = fresh(config("bert", vocab_size=16384), NANO / given)
+    names = ("tokenizer.json", "tokenizer_config.json", "vocab.txt")
+
+    assert all((folder / name).read_bytes() == (NANO / name).read_bytes() for name in names)
+    assert {path.name for path in folder.iterdir()} == {*names, "config.json", "model.safetensors"}
+
+
+def test_a_tokenizer_may_have_another_name(config, fresh, tokenizer, tmp_path):
+    shutil.move(tokenizer, tmp_path / "seven.json")
+    folder = fresh(config("bert"), tmp_path / "seven.json")
+
+    assert (folder / "tokenizer.json").read_bytes() == (tmp_path / "seven.json").read_bytes()
+
+
+def test_a_tokenizer_must_fit_the_config(config, fresh):
+    with pytest.raises(DataError, match=r'nano: 16384 tokens, and "vocab_size" in config.json is 97'):
+        fresh(config("bert"), NANO)
+
+
+def test_what_is_no_tokenizer_is_told_by_its_name(config, fresh, tmp_path):
+    (tmp_path / "bad.json").write_text("{")
+    with pytest.raises(DataError, match=r"bad.json: not JSON"):
+        fresh(config("bert"), tmp_path / "bad.json")
+    with pytest.raises(NoInputError, match=r"none.json: no such tokenizer"):
+        fresh(config("bert"), tmp_path / "none.json", name="again")
+
+
+@pytest.mark.parametrize(
+    ("family", "settings", "problem"),
+    [
+        ("albert", {}, 'model type "albert": only the packed families can be made from nothing'),
+        ("bert", {"is_decoder": True}, '"is_decoder" is set: only the packed'),
+        ("distilbert", {"sinusoidal_pos_embds": True}, "sinusoidal positions cannot be made from nothing"),
+    ],
+)
+def test_other_architectures_are_wrong_usage(config, fresh, family, settings, problem):
+    with pytest.raises(UsageError, match=f"config.json: .*{problem}"):
+        fresh(config(family, **settings))
+
+
+@pytest.mark.parametrize(
+    ("key", "value"), [("hidden_size", "32"), ("pad_token_id", 97), ("initializer_range", -1)]
+)
+def test_nonsense_in_the_config_is_a_data_error(config, fresh, key, value):
+    file = config("bert")
+    file.write_text(json.dumps(json.loads(file.read_text()) | {key: value}))
+    with pytest.raises(DataError, match=f'config.json: "{key}" cannot be'):
+        fresh(file)

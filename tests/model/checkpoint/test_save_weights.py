@@ -1,0 +1,389 @@
+"""A trained checkpoint loads everywhere with the trained weights, and loses nothing that its base held."""
+
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from safetensors import safe_open
+from safetensors.torch import load_file, save_file
+
+from sentkit.formats.checkpoints.export import Declaration, Dense, write_folder
+from sentkit.formats.checkpoints.folders import read_checkpoint
+from sentkit.formats.checkpoints.readout import parse_readout
+from sentkit.model.checkpoint.declaration import declaration_of
+from sentkit.model.checkpoint.lm_head import fresh_head, head_tensors
+from sentkit.model.checkpoint.save_weights import merged, write_weights
+from sentkit.model.checkpoint_model import open_encoder
+from sentkit.model.reading import Wishes, plan_reading
+from sentkit.model.text.stream import encode_texts
+from sentkit.model.transformer.architecture import read_architecture
+from sentkit.model.transformer.weight_names import pooler_shapes
+from sentkit.model.transformer.weights import canonical, read_tensors
+
+NANO = Path(__file__).parent.parent.parent.parent / "sentkit/nano"
+FAMILIES = ("bert", "roberta", "xlm-roberta", "camembert", "distilbert", "electra")
+WITH_POOLER = FAMILIES[:4]
+PREFIXES = dict(
+    zip(FAMILIES, ("bert.", "roberta.", "roberta.", "roberta.", "distilbert.", "electra."), strict=True)
+)
+DECODERS = {
+    "bert": "cls.predictions.decoder",
+    "roberta": "lm_head.decoder",
+    "distilbert": "vocab_projector",
+    "electra": "generator_lm_head",
+}
+TEXTS = ["a cat", "a much longer sentence, of many words, about nothing in particular", "Düsseldorf 東京"]
+
+
+class Base:
+    """What a folder holds, and what training made of it: every tensor of the encoder is another."""
+
+    def __init__(self, folder):
+        self.checkpoint = read_checkpoint(str(folder))
+        self.architecture = read_architecture(self.checkpoint.config)
+        self.stored = read_tensors(self.checkpoint.weights())
+        self.trained = self.perturbed(canonical(self.stored, self.architecture))
+
+    def perturbed(self, tensors):
+        random = torch.Generator().manual_seed(5)
+        return {
+            name: value + 0.1 * torch.randn(value.shape, generator=random) for name, value in tensors.items()
+        }
+
+    def pooler(self):
+        shapes = pooler_shapes(self.architecture)
+        return self.perturbed({name: torch.zeros(shape) for name, shape in shapes.items()})
+
+    def write(self, folder, **more):
+        """A folder of transformers: the weights and the base's config in float32."""
+        folder.mkdir()
+        (folder / "config.json").write_text(json.dumps({**self.checkpoint.config, "dtype": "float32"}))
+        tensors = merged(self.stored, self.trained | more, self.architecture)
+        write_weights(folder / "model.safetensors", tensors)
+        return tensors
+
+
+@pytest.fixture
+def base(make, tmp_path):
+    """A base of that family, saved by transformers in half precision and with its language head."""
+
+    def build(family, head="ForMaskedLM", **settings):
+        make(family, head, **settings).half().save_pretrained(tmp_path / "base")
+        return Base(tmp_path / "base")
+
+    return build
+
+
+@pytest.fixture
+def rewrite(tmp_path):
+    """The base with its tensors changed by that function."""
+
+    def run(change):
+        path = tmp_path / "base/model.safetensors"
+        save_file(change(load_file(path)), path, {"format": "pt"})
+        return Base(tmp_path / "base")
+
+    return run
+
+
+def loaded(folder, kind="AutoModel"):
+    import transformers
+
+    model, report = getattr(transformers, kind).from_pretrained(folder, output_loading_info=True)
+    return model.eval(), {name for name in report["missing_keys"] if not name.startswith("pooler.")}
+
+
+def differing(model, expected):
+    """The expected tensors that a model of transformers has not."""
+    state = model.state_dict()
+    return [name for name, value in expected.items() if not torch.equal(state[name], value)]
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_auto_model_loads_what_was_trained(base, tmp_path, family):
+    found = base(family)
+    found.write(tmp_path / "new")
+    model, missing = loaded(tmp_path / "new")
+
+    assert not missing
+    assert model.dtype == torch.float32
+    assert differing(model, found.trained) == []
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_the_head_is_carried_and_its_decoder_follows_the_new_words(base, tmp_path, family):
+    found = base(family)
+    found.write(tmp_path / "new")
+    model, missing = loaded(tmp_path / "new", "AutoModelForMaskedLM")
+    head = {
+        name: value.float() for name, value in found.stored.items() if not name.startswith(PREFIXES[family])
+    }
+
+    assert not missing
+    assert len(head) == 5
+    assert differing(model, head) == []
+    assert differing(model.base_model, found.trained) == []
+    assert torch.equal(
+        model.get_output_embeddings().weight, found.trained["embeddings.word_embeddings.weight"]
+    )
+
+
+@pytest.mark.parametrize("family", DECODERS)
+def test_a_second_copy_of_the_words_does_not_stay_behind(base, rewrite, tmp_path, family):
+    """Old files hold the tied decoder, and BERT's and RoBERTa's its bias, a second time."""
+    base(family)
+    decoder = DECODERS[family]
+    bias = {"bert": "cls.predictions.bias", "roberta": "lm_head.bias"}.get(family, f"{decoder}.bias")
+
+    def with_copies(tensors):
+        words = tensors[PREFIXES[family] + "embeddings.word_embeddings.weight"]
+        return tensors | {f"{decoder}.weight": words.clone(), f"{decoder}.bias": tensors[bias].clone()}
+
+    found = rewrite(with_copies)
+    written = found.write(tmp_path / "new")
+    model, missing = loaded(tmp_path / "new", "AutoModelForMaskedLM")
+
+    assert not missing
+    assert f"{decoder}.weight" not in written
+    assert torch.equal(model.get_output_embeddings().weight, model.get_input_embeddings().weight)
+    assert torch.equal(model.get_output_embeddings().bias, found.stored[bias].float())
+
+
+def test_a_decoder_of_its_own_stays(base, rewrite, tmp_path):
+    base("bert")
+    found = rewrite(lambda tensors: tensors | {"cls.predictions.decoder.weight": torch.ones(97, 32).half()})
+
+    assert torch.equal(found.write(tmp_path / "new")["cls.predictions.decoder.weight"], torch.ones(97, 32))
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_trained_head_replaces_the_old_one(base, tmp_path, family):
+    """Under its own names, which have no prefix."""
+    found = base(family)
+    head = head_tensors(fresh_head(found.architecture, torch.Generator().manual_seed(1)), found.architecture)
+    found.write(tmp_path / "new", **head)
+    model, missing = loaded(tmp_path / "new", "AutoModelForMaskedLM")
+
+    assert not missing
+    assert differing(model, head) == []
+
+
+def test_a_bias_under_its_second_name_is_replaced_too(base, rewrite, tmp_path):
+    base("bert")
+    found = rewrite(lambda t: t | {"cls.predictions.decoder.bias": t.pop("cls.predictions.bias")})
+    kept, replaced = (
+        found.write(tmp_path / name, **head)
+        for name, head in (("kept", {}), ("replaced", {"cls.predictions.bias": torch.ones(97)}))
+    )
+
+    assert torch.equal(kept["cls.predictions.bias"], found.stored["cls.predictions.decoder.bias"].float())
+    assert torch.equal(replaced["cls.predictions.bias"], torch.ones(97))
+    assert not {"cls.predictions.decoder.bias"} & (kept.keys() | replaced.keys())
+
+
+@pytest.mark.parametrize("family", WITH_POOLER)
+@pytest.mark.parametrize("head", ["Model", "ForMaskedLM"])
+def test_a_pooler_may_be_new(base, tmp_path, family, head):
+    """Beside names without a prefix and with one."""
+    found = base(family, head)
+    found.stored = {name: value for name, value in found.stored.items() if not name.startswith("pooler.")}
+    prefix = PREFIXES[family] if head == "ForMaskedLM" else ""
+    written = found.write(tmp_path / "new", **found.pooler())
+    model, missing = loaded(tmp_path / "new")
+
+    assert not missing
+    assert differing(model, found.trained | found.pooler()) == []
+    assert f"{prefix}pooler.dense.weight" in written
+
+
+@pytest.mark.parametrize("family", WITH_POOLER)
+def test_a_trained_pooler_replaces_the_old_one(base, tmp_path, family):
+    found = base(family, "Model")
+    found.write(tmp_path / "new")
+    model, _ = loaded(tmp_path / "new")
+
+    assert any(name.startswith("pooler.") for name in found.trained)
+    assert differing(model, found.trained) == []
+
+
+@pytest.mark.parametrize("wrapper", ["0.auto_model.", "bert."])
+def test_a_wrapper_s_names_are_put_right(base, rewrite, tmp_path, wrapper):
+    """transformers finds no tensor of RoBERTa under them."""
+    base("roberta", "Model")
+    found = rewrite(lambda tensors: {wrapper + name: tensor for name, tensor in tensors.items()})
+    found.write(tmp_path / "new")
+    model, missing = loaded(tmp_path / "new")
+
+    assert not missing
+    assert differing(model, found.trained) == []
+
+
+def test_old_names_become_new_ones(base, rewrite, tmp_path):
+    """Gamma and beta, in the encoder and in the head."""
+    base("bert")
+    old = {"LayerNorm.weight": "LayerNorm.gamma", "LayerNorm.bias": "LayerNorm.beta"}
+
+    def renamed(name):
+        return next((name.replace(new, was) for new, was in old.items() if new in name), name)
+
+    found = rewrite(lambda tensors: {renamed(name): tensor for name, tensor in tensors.items()})
+    written = found.write(tmp_path / "new")
+    norm = found.stored["cls.predictions.transform.LayerNorm.gamma"]
+
+    assert not [name for name in written if name.endswith((".gamma", ".beta"))]
+    assert torch.equal(written["cls.predictions.transform.LayerNorm.weight"], norm.float())
+    assert torch.equal(
+        written["bert.embeddings.LayerNorm.weight"], found.trained["embeddings.LayerNorm.weight"]
+    )
+
+
+def test_buffers_are_left_out(base, rewrite, tmp_path):
+    base("bert")
+    found = rewrite(lambda tensors: tensors | {"bert.embeddings.position_ids": torch.arange(64)[None]})
+
+    assert "bert.embeddings.position_ids" not in found.write(tmp_path / "new")
+
+
+def test_the_same_tensors_make_the_same_bytes(base, tmp_path):
+    """In whatever order and type they come; the safetensors library reads them."""
+    tensors = {name: value.half().float() for name, value in base("bert").trained.items()}
+    backwards = {name: tensors[name].half() for name in reversed(tensors)}
+    write_weights(tmp_path / "a", tensors)
+    write_weights(tmp_path / "b", backwards)
+    found = load_file(tmp_path / "a")
+    with safe_open(tmp_path / "a", "pt") as file:
+        metadata = file.metadata()
+
+    assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
+    assert metadata == {"format": "pt"}
+    assert found.keys() == tensors.keys()
+    assert all(torch.equal(found[name], tensors[name]) for name in tensors)
+    assert {value.dtype for value in found.values()} == {torch.float32}
+
+
+@pytest.mark.parametrize("tensor", [torch.arange(6.0).view(2, 3).T, torch.tensor(2.5), torch.zeros(0, 3)])
+def test_tensors_of_any_form_are_written(tmp_path, tensor):
+    """Transposed, of no axis, empty; those that learn too."""
+    write_weights(tmp_path / "t", {"t": tensor.clone().requires_grad_()})
+
+    assert torch.equal(load_file(tmp_path / "t")["t"], tensor)
+
+
+def test_whole_numbers_are_not_written(tmp_path):
+    """Not as float32 either."""
+    write_weights(tmp_path / "t", {"ids": torch.arange(4), "weight": torch.ones(2).bfloat16()})
+
+    assert load_file(tmp_path / "t").keys() == {"weight"}
+
+
+def open_reading(folder, **wishes):
+    checkpoint = read_checkpoint(str(folder))
+    reading = plan_reading(checkpoint, Wishes(**wishes))
+    return open_encoder(checkpoint, reading, device="cpu", precision="fp32")
+
+
+def vectors(encoder):
+    return encode_texts(encoder.reading.tokenizer(TEXTS), encoder, budget=10_000)[0]
+
+
+def stock(folder):
+    """The vectors of sentence-transformers, as it reads a folder by itself."""
+    from sentence_transformers import SentenceTransformer
+
+    return SentenceTransformer(str(folder), device="cpu").encode(TEXTS)
+
+
+@pytest.fixture
+def spoken(make, tmp_path):
+    """A base in half precision that reads text, with files that belong to it and to no model made of it."""
+    folder = tmp_path / "spoken"
+    make("bert", vocab_size=16384, max_position_embeddings=128).half().save_pretrained(folder)
+    for name in ("tokenizer.json", "tokenizer_config.json", "vocab.txt"):
+        shutil.copy(NANO / name, folder / name)
+    for name in ("README.md", "LICENSE", "pytorch_model.bin.index.json", "pytorch_model.bin"):
+        (folder / name).write_text(name)
+    return folder
+
+
+def train(encoder):
+    """Other weights, in place of training."""
+    random = torch.Generator().manual_seed(9)
+    with torch.no_grad():
+        for weight in encoder.body.parameters():
+            weight.add_(0.05 * torch.randn(weight.shape, generator=random))
+
+
+def write_trained(encoder, folder, **more):
+    folder.mkdir()
+    stored = read_tensors(encoder.checkpoint.weights())
+    tensors = merged(stored, encoder.body.tensors(), encoder.body.architecture)
+    write_folder(
+        folder,
+        encoder.checkpoint,
+        declaration_of(encoder),
+        {"method": "none"},
+        write_weights=lambda path: write_weights(path, tensors),
+        **more,
+    )
+
+
+@pytest.mark.parametrize("readout", ["cls", "mean", "mean-last2", "pooler"])
+@pytest.mark.parametrize("normalise", [False, True], ids=["plain", "normalised"])
+def test_a_written_checkpoint_gives_its_vectors_everywhere(spoken, tmp_path, readout, normalise):
+    """What the trained encoder gave, in sentkit and in sentence-transformers, which load it in float32."""
+    encoder = open_reading(spoken, readout=readout, normalise=normalise)
+    train(encoder)
+    write_trained(encoder, tmp_path / "new")
+    expected = vectors(encoder)
+
+    assert np.array_equal(vectors(open_reading(tmp_path / "new")), expected)
+    assert np.abs(stock(tmp_path / "new") - expected).max() < 1e-5
+
+
+def test_a_written_checkpoint_has_the_files_that_are_its_own(spoken, tmp_path):
+    encoder = open_reading(spoken, readout="mean")
+    heads = {"projection.weight": torch.ones(2, 3)}
+    write_trained(encoder, tmp_path / "new", write_heads=lambda path: write_weights(path, heads))
+    write_trained(encoder, tmp_path / "again")
+    config, own = (json.loads((tmp_path / "new" / f"{n}.json").read_text()) for n in ("config", "sentkit"))
+
+    assert {path.name for path in (tmp_path / "new").iterdir()} == {
+        *("config.json", "model.safetensors", "heads.safetensors", "LICENSE"),
+        *("tokenizer.json", "tokenizer_config.json", "vocab.txt"),
+        *("sentkit.json", "modules.json", "1_Pooling"),
+        *("sentence_bert_config.json", "config_sentence_transformers.json"),
+    }
+    assert (config["dtype"], own["readout"], own["method"]) == ("float32", "mean", "none")
+    assert torch.equal(load_file(tmp_path / "new/heads.safetensors")["projection.weight"], torch.ones(2, 3))
+    assert (tmp_path / "new/config.json").read_bytes() == (tmp_path / "again/config.json").read_bytes()
+
+
+def test_the_old_word_for_the_type_is_taken_out(spoken, tmp_path):
+    """A base says float16 in either word; read as that, trained weights would be rounded."""
+    config = json.loads((spoken / "config.json").read_text())
+    config["torch_dtype"] = config.pop("dtype")
+    (spoken / "config.json").write_text(json.dumps(config))
+    write_trained(open_reading(spoken), tmp_path / "new")
+    written = json.loads((tmp_path / "new/config.json").read_text())
+    model, _ = loaded(tmp_path / "new")
+
+    assert config["torch_dtype"] == "float16"
+    assert "torch_dtype" not in written
+    assert model.dtype == torch.float32
+
+
+def test_a_pooler_that_is_not_given_is_not_said(spoken, tmp_path):
+    """No modules.json that lies."""
+    encoder = open_reading(spoken)
+    readout = parse_readout("pooler")
+    (tmp_path / "new").mkdir()
+    without = Declaration(readout, width=32, depth=3, max_length=64)
+    given = Declaration(readout, 32, 3, 64, pooler=Dense(np.eye(32, dtype="f4"), np.zeros(32, "f4")))
+    write_folder(tmp_path / "new", encoder.checkpoint, without, {}, write_weights=lambda path: None)
+
+    assert without.inexpressible == "it reads a pooler inside transformers"
+    assert given.inexpressible is None
+    assert not (tmp_path / "new/modules.json").exists()

@@ -1,0 +1,79 @@
+"""Rows of a table to one vector for each text, as a plain loop does it."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+
+from sentkit.formats.lexicons.model2vec import Table
+from sentkit.model.static.bags import Bag, Sets, arrays_hash
+
+ROWS = np.random.default_rng(0).standard_normal((20, 6)).astype(np.float32)
+TEXTS = [[3], [], [1, 1, 4], [19, *range(19)], [2, 0], [], [7] * 50]
+PLACES = np.arange(30) % 20
+WEIGHTS = np.linspace(0.5, 2, 30).astype(np.float32)
+
+
+def looped(texts: Sequence[Sequence[int]], table: Table, reduction: str) -> np.ndarray:
+    """In float64, word by word."""
+    found = np.zeros((len(texts), table.rows.shape[1]))
+    for text, vector in zip(texts, found, strict=True):
+        rows = []
+        for token in text:
+            row = table.rows[token if table.places is None else table.places[token]].astype(np.float64)
+            rows.append(row if table.weights is None else row * float(table.weights[token]))
+        if rows and reduction == "mean":
+            vector[:] = sum(rows) / len(rows)
+        elif rows:
+            vector[:] = [max(column) for column in zip(*rows, strict=True)]
+    return found
+
+
+@pytest.mark.parametrize("reduction", ["mean", "max"])
+@pytest.mark.parametrize(
+    "table",
+    [Table(ROWS), Table(ROWS, PLACES), Table(ROWS, None, WEIGHTS[:20]), Table(ROWS, PLACES, WEIGHTS)],
+    ids=["rows", "mapping", "weights", "both"],
+)
+def test_a_text_gets_the_reduction_of_its_rows(table: Table, reduction: str) -> None:
+    """Of whatever lengths; one without words gets zeros, even where all of its words would be negative."""
+    (found,) = Bag(table, [reduction])(TEXTS)
+
+    assert found.dtype == np.float32
+    assert found == pytest.approx(looped(TEXTS, table, reduction), abs=1e-6)
+
+
+def test_a_text_has_the_same_bytes_alone_and_beside_others() -> None:
+    bag = Bag(Table(ROWS), ["mean"])
+    (together,) = bag(TEXTS)
+
+    assert all(
+        np.array_equal(bag([text])[0][0], vector) for text, vector in zip(TEXTS, together, strict=True)
+    )
+
+
+def test_texts_without_words_alone_get_zeros() -> None:
+    mean, most = Bag(Table(ROWS), ["mean", "max"])([[], []])
+
+    assert np.array_equal(mean, np.zeros((2, 6)))
+    assert np.array_equal(most, np.zeros((2, 6)))
+
+
+def test_a_set_has_a_number_for_each_word_of_the_vocabulary() -> None:
+    """In the order of the alphabet, whatever the order in which words came."""
+    (found,) = Sets({"cat": 0, "a": 1, "bat": 2})([[0, 1], [2], []])
+
+    assert found.tolist() == [[1, 0, 1], [0, 1, 0], [0, 0, 0]]
+
+
+def test_without_a_word_there_is_still_a_number() -> None:
+    assert Sets({})([[]])[0].tolist() == [[0]]
+
+
+def test_a_hash_is_that_of_the_numbers_and_their_names() -> None:
+    same = arrays_hash({"b": PLACES, "a": ROWS})
+
+    assert same == arrays_hash({"a": np.asfortranarray(ROWS), "b": PLACES})
+    assert same != arrays_hash({"a": ROWS, "b": PLACES[::-1]})
+    assert same != arrays_hash({"c": ROWS, "b": PLACES})
+    assert same != arrays_hash({"a": ROWS.reshape(6, 20), "b": PLACES})

@@ -1,0 +1,255 @@
+"""Static encoders: their vectors by a plain loop and by other libraries, their spaces, what they refuse."""
+
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from tokenizers import Tokenizer
+
+from sentkit.errors import DataError, UsageError
+from sentkit.formats.vectors.safetensors_header import read_array
+from sentkit.model import Encoder, find_encoder
+from sentkit.model.reading import Wishes
+from sentkit.model.text.stream import encode_texts
+from sentkit.transforms.affine import write_affine
+
+Made = Callable[..., Path]
+HERE = Path(__file__).parent.parent
+DATA = Path(os.environ.get("SENTKIT_DATA", HERE.parent.parent.parent / "shared/data"))
+CHECKPOINTS = DATA.parent / "checkpoints"
+TEXTS = ["The cat sat.", "a dog", "", "zebra", "the zebra plays", "playing cats", "dog " * 30]
+WORDS = "the 1 0 0\ncat 0 2 0\n. 0 0 3\nDog -1 -1 -1\n"
+
+
+def vectors_of(name: object, texts: list[str], **wishes: Any) -> np.ndarray:
+    model = find_encoder(str(name), Wishes(**wishes))
+    (found,) = encode_texts(model.tokenizer(texts), model.encoder(), 7)  # type: ignore[attr-defined]
+    return found
+
+
+def encoder_of(name: object, **wishes: Any) -> Encoder:
+    return find_encoder(str(name), Wishes(**wishes)).encoder()
+
+
+def looped(folder: Path, texts: list[str], *, most: int, normalise: bool) -> np.ndarray:
+    """As model2vec: no special tokens, cut (there by letters too), unknown tokens out, mean, unit length."""
+    backend = Tokenizer.from_file(str(folder / "tokenizer.json"))
+    rows = read_array(folder / "model.safetensors", "embeddings").astype(np.float64)
+    unknown = backend.token_to_id("[UNK]")
+    found = np.zeros((len(texts), rows.shape[1]))
+    for text, vector in zip(texts, found, strict=True):
+        ids = [i for i in backend.encode(text, add_special_tokens=False).ids[:most] if i != unknown]
+        if ids:
+            vector[:] = sum(rows[i] for i in ids) / len(ids)
+        length = sum(number**2 for number in vector) ** 0.5
+        if normalise and length:
+            vector /= length
+    return found
+
+
+@pytest.fixture
+def words(tmp_path: Path) -> Path:
+    (tmp_path / "words.txt").write_text(WORDS)
+    return tmp_path / "words.txt"
+
+
+@pytest.fixture
+def potion() -> Path:
+    folder = CHECKPOINTS / "potion-base-4M-int8"
+    if not folder.is_dir():
+        pytest.skip(f"no {folder}")
+    return folder
+
+
+@pytest.mark.parametrize("normalise", [True, False])
+@pytest.mark.parametrize("most", [512, 2])
+def test_a_folder_of_model2vec_gives_what_a_loop_gives(model2vec: Made, normalise: bool, most: int) -> None:
+    folder = model2vec(normalize=normalise, max_length=most)
+    expected = looped(folder, TEXTS, most=most, normalise=normalise)
+
+    assert vectors_of(folder, TEXTS) == pytest.approx(expected, abs=1e-6)
+
+
+def test_a_length_that_is_asked_for_rules(model2vec: Made) -> None:
+    folder = model2vec(max_length=2)
+    expected = looped(folder, TEXTS, most=3, normalise=False)
+
+    assert vectors_of(folder, TEXTS, max_length=3) == pytest.approx(expected, abs=1e-6)
+
+
+def test_a_folder_gives_what_sentence_transformers_gives(model2vec: Made) -> None:
+    """Of texts whose tokens are all known: it keeps the unknown one, and model2vec does not."""
+    from sentence_transformers import SentenceTransformer
+    from sentence_transformers.sentence_transformer.modules import Normalize, StaticEmbedding
+
+    random = np.random.default_rng(1)
+    mapping, weights = random.integers(0, 4, 13), random.random(13).astype(np.float32)
+    rows = random.standard_normal((4, 6)).astype(np.float32)
+    folder = model2vec({"embeddings": rows, "mapping": mapping, "weights": weights}, normalize=True)
+    theirs = SentenceTransformer(modules=[StaticEmbedding.load(str(folder)), Normalize()], device="cpu")
+    texts = ["The cat sat.", "a dog", "playing cats", "dog " * 30]
+
+    assert vectors_of(folder, texts) == pytest.approx(theirs.encode(texts), abs=1e-6)
+
+
+def test_potion_gives_what_a_loop_gives(potion: Path) -> None:
+    texts = [*TEXTS, "Ein Satz über Straßen 🐈", "word " * 600]
+    expected = looped(potion, texts, most=512, normalise=True)
+
+    assert vectors_of(potion, texts) == pytest.approx(expected, abs=1e-6)
+
+
+def test_potion_gives_what_sentence_transformers_gives(potion: Path) -> None:
+    from sentence_transformers import SentenceTransformer
+    from sentence_transformers.sentence_transformer.modules import Normalize, StaticEmbedding
+
+    rows = read_array(potion / "model.safetensors", "embeddings").astype(np.float32)
+    module = StaticEmbedding(Tokenizer.from_file(str(potion / "tokenizer.json")), embedding_weights=rows)
+    theirs = SentenceTransformer(modules=[module, Normalize()], device="cpu")
+    texts = ["A man is playing a guitar.", "The stock market fell by 3%.", "unbelievable"]
+
+    assert vectors_of(potion, texts) == pytest.approx(theirs.encode(texts), abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("text", "mean", "most"),
+    [
+        ("the cat.", [1 / 3, 2 / 3, 1], [1, 2, 3]),
+        ("Dog", [-1, -1, -1], [-1, -1, -1]),
+        ("dog", [0, 0, 0], [0, 0, 0]),  # lower case is tried for a word in capitals, not the other way
+        ("zebra CAT", [0, 2, 0], [0, 2, 0]),
+        ("", [0, 0, 0], [0, 0, 0]),
+    ],
+)
+def test_a_file_of_words_gives_their_mean_or_maximum(
+    words: Path, text: str, mean: list[float], most: list[float]
+) -> None:
+    assert vectors_of(words, [text])[0] == pytest.approx(mean)
+    assert vectors_of(words, [text], readout="max")[0] == pytest.approx(most)
+
+
+def test_sets_have_the_cosine_of_sets(tmp_path: Path) -> None:
+    """|A & B| / sqrt(|A| |B|): {a, man, plays, .} and {the, man, sings, .} share 2 of 4 and 4."""
+    texts = ["A man plays.", "The man sings.", "A man, a man!"]
+    first, second, third = vectors_of("words:binary", texts, normalise=True)
+
+    assert first @ second == pytest.approx(2 / 4)
+    assert first @ third == pytest.approx(2 / (4 * 4) ** 0.5)  # a, man of {a, man, ",", !}
+
+
+def test_steps_follow_in_their_order(words: Path, tmp_path: Path) -> None:
+    """The first numbers are kept, put at unit length, then transformed: (x + bias) @ kernel."""
+    write_affine(tmp_path / "t.safetensors", np.array([[2.0], [1.0]]), np.array([0.5, 0.0]), {})
+    transform = str(tmp_path / "t.safetensors")
+    (found,) = vectors_of(words, ["the cat"], dim=2, normalise=True, transform=transform)
+    length = (0.5**2 + 1**2) ** 0.5
+
+    assert found == pytest.approx([2 * (0.5 / length + 0.5) + 1 / length])
+
+
+def test_a_step_leads_to_the_space_that_the_same_step_leads_to_elsewhere(model2vec: Made) -> None:
+    """What a config declares is what --normalize asks for."""
+    declared = encoder_of(model2vec(normalize=True, name="one")).specs[0]
+    asked = encoder_of(model2vec(name="two"), normalise=True).specs[0]
+
+    assert declared.space == asked.space
+    assert declared.label == "one/mean/n"
+
+
+def test_the_same_numbers_are_one_space_however_they_are_stored(model2vec: Made) -> None:
+    rows = np.arange(26).reshape(13, 2)
+    spaces = {
+        encoder_of(model2vec({"embeddings": rows.astype(kind)}, name=f"as-{kind}")).specs[0].space
+        for kind in ("int8", "float16", "float32")
+    }
+
+    assert len(spaces) == 1
+
+
+@pytest.mark.parametrize(
+    "other",
+    [WORDS.replace("3", "4"), WORDS.replace("cat", "dog"), WORDS + "new 1 1 1\n"],
+    ids=["a number", "a word", "one more word"],
+)
+def test_another_table_is_another_space(words: Path, tmp_path: Path, other: str) -> None:
+    (tmp_path / "other.txt").write_text(other)
+
+    assert encoder_of(words).specs[0].space != encoder_of(tmp_path / "other.txt").specs[0].space
+
+
+def test_what_may_differ_within_a_space_does_not_change_it(words: Path) -> None:
+    """A prefix and a length are recorded, and not hashed; a readout is another space."""
+    plain, changed = encoder_of(words).specs[0], encoder_of(words, prompt="the ", max_length=3).specs[0]
+
+    assert plain.space == changed.space
+    assert (changed.full["prompt"], changed.full["max_length"]) == ("the ", 3)
+    assert encoder_of(words, readout="max").specs[0].space != plain.space
+
+
+@pytest.mark.parametrize(
+    ("wishes", "problem"),
+    [
+        ({"readout": "cls"}, 'no readout "cls" in a static model'),
+        ({"readout": "mean,prompt"}, 'no readout "prompt" in a static model'),
+        ({"readout": "L0:mean"}, 'no readout "L0:mean" in a static model'),
+        ({"template": "x"}, "--template and --full-stop belong to --readout prompt"),
+        ({"full_stop": "none"}, "--template and --full-stop belong to --readout prompt"),
+        ({"dim": 9}, "--dim 9: the vectors have [35] numbers"),
+    ],
+)
+def test_what_a_static_model_has_not_is_refused(
+    words: Path, model2vec: Made, wishes: dict[str, Any], problem: str
+) -> None:
+    for name in (words, model2vec()):
+        with pytest.raises(UsageError, match=problem):
+            find_encoder(str(name), Wishes(**wishes))
+
+
+@pytest.mark.parametrize("wishes", [{"readout": "mean"}, {"dim": 3}, {"template": "x"}])
+def test_sets_refuse_what_tables_take(wishes: dict[str, Any]) -> None:
+    with pytest.raises(UsageError):
+        find_encoder("words:binary", Wishes(**wishes))
+
+
+@pytest.mark.parametrize("machine", [{"device": "cuda"}, {"device": "cuda:1"}, {"precision": "bf16"}])
+def test_another_machine_is_refused(words: Path, machine: dict[str, str]) -> None:
+    with pytest.raises(UsageError, match=f"--{next(iter(machine))} {next(iter(machine.values()))}: a static"):
+        find_encoder(str(words), Wishes(), **machine)
+
+
+def test_a_transform_made_for_another_space_is_refused(words: Path, tmp_path: Path) -> None:
+    write_affine(tmp_path / "t.safetensors", np.eye(3), np.zeros(3), {"_emb": "m/mean:0123456789ab"})
+    model = find_encoder(str(words), Wishes(transform=str(tmp_path / "t.safetensors")))
+    with pytest.raises(DataError, match="fitted on m/mean"):
+        model.encoder()
+
+
+def test_a_file_called_as_the_bundled_model_is_not_taken_for_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "nano").write_text(WORDS)
+
+    assert find_encoder("nano", Wishes()).portrait()["architecture"] == "bert"
+    assert find_encoder("./nano", Wishes()).portrait()["kind"] == "word vectors in text"
+
+
+def test_a_word_that_is_called_none_is_not_what_is_unknown(model2vec: Made) -> None:
+    """Where the tokenizer names no token for the unknown."""
+    folder = model2vec()
+    path = folder / "tokenizer.json"
+    rules = json.loads(path.read_text())
+    letters = {letter: number for number, letter in enumerate(["None", *"NonexyzabcdS"])}
+    merges = []
+    rules["model"] = {"type": "BPE", "vocab": letters, "merges": merges, "unk_token": None}
+    rules["normalizer"] = rules["post_processor"] = rules["pre_tokenizer"] = None
+    one = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": False}
+    rules["added_tokens"] = [{"id": 0, "content": "None", **one}]
+    path.write_text(json.dumps(rules))
+    table = read_array(folder / "model.safetensors", "embeddings")
+
+    assert vectors_of(folder, ["None"])[0] == pytest.approx(table[0])

@@ -1,0 +1,136 @@
+"""Windows and batches: every row once, in order, and no batch over its budget."""
+
+from itertools import pairwise
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from sentkit.model.text import batching
+from sentkit.model.text.batching import batches, default_budget, padded_batches, windows
+
+some = settings(max_examples=100, deadline=None)
+LENGTHS = st.lists(st.integers(0, 40), max_size=60)
+
+
+@some
+@given(LENGTHS, st.integers(1, 100))
+def test_every_place_stands_in_one_batch(lengths: list[int], budget: int) -> None:
+    found = batches(lengths, budget)
+
+    assert sorted(place for batch in found for place in batch) == list(range(len(lengths)))
+    assert all(found)
+
+
+@some
+@given(LENGTHS, st.integers(1, 100))
+def test_a_batch_keeps_to_its_budget_unless_it_is_one_longer_text(lengths: list[int], budget: int) -> None:
+    for batch in batches(lengths, budget):
+        total = sum(lengths[place] for place in batch)
+        assert total <= budget or (lengths[batch[0]] > budget and total == lengths[batch[0]])
+
+
+@some
+@given(LENGTHS, st.integers(1, 100))
+def test_lengths_fall_from_batch_to_batch_and_equal_ones_keep_their_order(
+    lengths: list[int], budget: int
+) -> None:
+    order = [place for batch in batches(lengths, budget) for place in batch]
+
+    assert order == sorted(range(len(lengths)), key=lambda place: (-lengths[place], place))
+
+
+@some
+@given(LENGTHS, st.integers(1, 100))
+def test_a_batch_is_closed_only_when_the_next_text_has_no_room(lengths: list[int], budget: int) -> None:
+    found = batches(lengths, budget)
+
+    for batch, following in pairwise(found):
+        assert sum(lengths[place] for place in [*batch, following[0]]) > budget
+
+
+def test_batches_by_hand() -> None:
+    assert batches([3, 9, 1, 3, 12], 10) == [[4], [1], [0, 3, 2]]
+    assert batches([], 10) == []
+    assert batches([0], 10) == [[0]]
+
+
+@some
+@given(st.lists(st.integers(1, 40), max_size=60), st.integers(1, 100))
+def test_a_filled_batch_keeps_to_its_budget_too(lengths: list[int], budget: int) -> None:
+    """As many as there are times the longest; the order, and when a batch is closed, as without filling."""
+    found = padded_batches(lengths, budget)
+    order = [place for batch in found for place in batch]
+
+    assert order == sorted(range(len(lengths)), key=lambda place: (-lengths[place], place))
+    assert all(len(batch) * lengths[batch[0]] <= budget or len(batch) == 1 for batch in found)
+    for batch, _ in pairwise(found):
+        assert (len(batch) + 1) * lengths[batch[0]] > budget
+
+
+def test_filled_batches_by_hand() -> None:
+    """Nine goes alone, for a second text would make eighteen; two of three and one of one make nine."""
+    assert padded_batches([3, 9, 1, 3, 12], 10) == [[4], [1], [0, 3, 2]]
+    assert padded_batches([4, 1, 1, 1], 8) == [[0, 1], [2, 3]]
+    assert padded_batches([], 10) == []
+
+
+def rows(count: int, text: str = "x") -> list[tuple[int, tuple[str, ...]]]:
+    return [(number, (text,)) for number in range(count)]
+
+
+@pytest.mark.parametrize(
+    ("count", "sizes"),
+    [
+        (0, []),
+        (1, [1]),
+        (32, [32]),
+        (33, [32, 1]),
+        (20_000, [32, 128, 512, 2048, 8192, 8192, 896]),
+    ],
+)
+def test_windows_grow_fourfold_up_to_8192_rows(count: int, sizes: list[int]) -> None:
+    found = list(windows(rows(count)))
+
+    assert [len(window) for window in found] == sizes
+    assert [item for window in found for item in window] == rows(count)
+
+
+def test_windows_grow_as_far_as_they_may() -> None:
+    assert [len(window) for window in windows(rows(700), 200)] == [32, 128, 200, 200, 140]
+
+
+def test_a_window_of_long_texts_is_closed_early(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(batching, "MAX_WINDOW_CHARACTERS", 100)
+
+    found = list(windows([*rows(7, "x" * 40), *rows(1, "x" * 1000), *rows(2)]))
+
+    assert [len(window) for window in found] == [3, 3, 2, 2]
+
+
+def test_every_text_of_a_row_counts_for_the_size_of_a_window(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(batching, "MAX_WINDOW_CHARACTERS", 100)
+
+    assert [len(window) for window in windows([(n, ("x" * 30, "y" * 30)) for n in range(5)])] == [2, 2, 1]
+
+
+def test_a_window_is_given_out_before_the_next_row_is_read() -> None:
+    read: list[int] = []
+
+    def endless() -> object:
+        number = 0
+        while True:
+            read.append(number)
+            yield number, ("x",)
+            number += 1
+
+    next(windows(endless()))  # type: ignore[arg-type]
+
+    assert len(read) == 32
+
+
+def test_the_budget_goes_by_the_device() -> None:
+    """The numbers are measured, and may be measured again."""
+    budgets = {device: default_budget(device) for device in ("cpu", "auto", "cuda", "cuda:1")}
+
+    assert budgets["cpu"] == budgets["auto"] < budgets["cuda"] == budgets["cuda:1"]

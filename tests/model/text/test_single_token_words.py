@@ -1,0 +1,163 @@
+"""Which words are one token, as transformers sees it."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tokenizers import Tokenizer as Backend
+from tokenizers import models, pre_tokenizers, processors, trainers
+
+from sentkit.formats.checkpoints.folders import read_checkpoint
+from sentkit.formats.checkpoints.hub import find_model
+from sentkit.formats.rows.rows import Row
+from sentkit.model.text.single_token_words import OneToken, single_tokens
+from sentkit.model.text.stream import TextRow
+from sentkit.model.text.tokenizer import Tokenizer
+
+CONFIG = {"model_type": "bert", "vocab_size": 400, "hidden_size": 8, "num_hidden_layers": 1}
+WORDS = [
+    *("cat", "Able", "able", "unable", "naïve", "Café", "中", "!", "don't", "ice cream", "cats and dogs"),
+    *("floccinaucinihilipilification", "x" * 300, "\U0001f9ff", "1.10", "", "\u200b", "the", "dog"),
+]
+
+
+def auto(folder: Path) -> Any:
+    from transformers import AutoTokenizer
+
+    return AutoTokenizer.from_pretrained(str(folder))
+
+
+def tokenizer_of(folder: Path | str, **how: Any) -> Tokenizer:
+    return Tokenizer(read_checkpoint(str(folder)), max_length=64, **how)
+
+
+@pytest.fixture(scope="module")
+def nano() -> Path:
+    """A WordPiece as BERT's, which lowers the case."""
+    return find_model("nano")
+
+
+@pytest.fixture(scope="module")
+def roberta(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A byte-level BPE, to which `cat` and ` cat` are two tokens, and ` dog` is one and `dog` is not."""
+    folder = tmp_path_factory.mktemp("roberta")
+    backend = Backend(models.BPE())
+    backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    special = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    trainer = trainers.BpeTrainer(vocab_size=400, special_tokens=special, initial_alphabet=alphabet)
+    backend.train_from_iterator(["cat able the", "able", "the cat a dog", "a dog and the dog"] * 9, trainer)
+    backend.post_processor = processors.RobertaProcessing(("</s>", 2), ("<s>", 0))
+    backend.save(str(folder / "tokenizer.json"))
+    (folder / "config.json").write_text(json.dumps(CONFIG | {"model_type": "roberta"}))
+    roles = zip(("bos", "pad", "eos", "unk", "mask"), special, strict=True)
+    config = {f"{role}_token": token for role, token in roles}
+    config |= {"cls_token": "<s>", "sep_token": "</s>", "tokenizer_class": "RobertaTokenizer"}
+    (folder / "tokenizer_config.json").write_text(json.dumps(config))
+    return folder
+
+
+@pytest.fixture
+def vocabulary(tmp_path: Path) -> Callable[[Any], Tokenizer]:
+    """A tokenizer of this model alone, without a single special token."""
+
+    def make(model: Any) -> Tokenizer:
+        backend = Backend(model)
+        backend.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+        backend.save(str(tmp_path / "tokenizer.json"))
+        (tmp_path / "config.json").write_text(json.dumps(CONFIG))
+        return tokenizer_of(tmp_path)
+
+    return make
+
+
+def expected_of(theirs: Any, word: str) -> int | None:
+    ids = theirs(word, add_special_tokens=False)["input_ids"]
+    return ids[0] if len(ids) == 1 and ids[0] != theirs.unk_token_id else None
+
+
+def test_single_tokens_are_those_of_transformers_for_bert(nano: Path) -> None:
+    ours, theirs = tokenizer_of(nano), auto(nano)
+    found = single_tokens(ours, WORDS)
+
+    assert found == [expected_of(theirs, word) for word in WORDS]
+    assert {None} < set(found)
+
+
+def test_single_tokens_are_those_of_transformers_for_roberta(roberta: Path) -> None:
+    """Without a space before the word: that would be another token, or several."""
+    ours, theirs = tokenizer_of(roberta), auto(roberta)
+    names = theirs.get_vocab()
+    cat, dog = single_tokens(ours, ["cat", "dog"])
+
+    assert single_tokens(ours, WORDS) == [expected_of(theirs, word) for word in WORDS]
+    assert (cat, dog) == (names["cat"], None)
+    assert names["Ġcat"] != cat
+    assert "Ġdog" in names
+
+
+def test_blanks_around_a_word_are_none_of_it(roberta: Path) -> None:
+    ours = tokenizer_of(roberta)
+
+    assert single_tokens(ours, [" cat", "able\t"]) == single_tokens(ours, ["cat", "able"])
+
+
+def test_case_is_the_tokenizers_matter(nano: Path) -> None:
+    """A model that lowers the case has one token for both; so has one whose checkpoint says to lower it."""
+    ours = tokenizer_of(nano)
+
+    assert (
+        single_tokens(ours, ["Able"]) == single_tokens(ours, ["able"]) == [ours.backend.token_to_id("able")]
+    )
+
+
+def test_a_checkpoint_may_lower_the_case(roberta: Path) -> None:
+    plain, lowered = tokenizer_of(roberta), tokenizer_of(roberta, lowercase=True)
+
+    assert single_tokens(plain, ["Cat"]) == [None]
+    assert single_tokens(lowered, ["Cat"]) == single_tokens(plain, ["cat"])
+
+
+def test_a_prefix_and_a_template_are_none_of_a_word(nano: Path) -> None:
+    prefixed, templated = tokenizer_of(nano, prompt="query: "), tokenizer_of(nano)
+    templated.set_template("defsent-plus", None)
+    expected = single_tokens(tokenizer_of(nano), WORDS)
+
+    assert single_tokens(prefixed, WORDS) == single_tokens(templated, WORDS) == expected
+
+
+def test_special_tokens_are_no_words(nano: Path, roberta: Path) -> None:
+    assert single_tokens(tokenizer_of(nano), ["[MASK]", "[UNK]", "[CLS]"]) == [None] * 3
+    assert single_tokens(tokenizer_of(roberta), ["<mask>", "<unk>", "</s>"]) == [None] * 3
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        models.WordLevel({"odd": 0, "cat": 1}, unk_token="odd"),
+        models.WordPiece({"odd": 0, "cat": 1}, unk_token="odd"),
+        models.Unigram([("odd", -9.0), ("cat", -1.0)], unk_id=0),
+    ],
+    ids=lambda model: type(model).__name__,
+)
+def test_the_unknown_token_is_no_word_though_nobody_calls_it_special(vocabulary: Any, model: Any) -> None:
+    ours = vocabulary(model)
+
+    assert single_tokens(ours, ["cat", "z", "odd"]) == [1, None, None]
+
+
+def test_no_words_have_no_tokens(nano: Path) -> None:
+    assert single_tokens(tokenizer_of(nano), []) == []
+
+
+def test_rows_of_other_words_are_left_out_and_counted(nano: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In their order, whatever is looked at together."""
+    monkeypatch.setattr("sentkit.model.text.batching.FIRST_WINDOW", 2)
+    words = ["cat", "ice cream", "dog", "cat", "[MASK]", "able"]
+    rows: list[TextRow] = [(Row(b"{}", {"word": word}, "-", 1), ("",)) for word in words]
+    chosen = OneToken(tokenizer_of(nano), lambda row: str(row.values["word"]))
+
+    assert [row.values["word"] for row, _ in chosen.among(rows)] == ["cat", "dog", "cat", "able"]
+    assert (chosen.rows, chosen.left_out) == (6, 2)

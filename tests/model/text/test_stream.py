@@ -1,0 +1,231 @@
+"""Rows in, rows with vectors out: in order, equal texts once, and errors where they happened."""
+
+from collections.abc import Iterator, Sequence
+from itertools import chain, count, islice
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from sentkit.errors import DataError
+from sentkit.formats.rows.rows import Rejects, Row
+from sentkit.model.text.stream import Done, Tally, ahead, encode_texts, encode_windows, prepare
+from sentkit.model.text.tokenizer import Tokens
+
+some = settings(max_examples=50, deadline=None)
+
+
+class Letters:
+    """A tokenizer: a token for each letter, at most ten; `?` cannot be read at all."""
+
+    def __init__(self) -> None:
+        self.calls: list[list[str]] = []
+
+    def __call__(self, texts: Sequence[str]) -> list[Tokens]:
+        self.calls.append(list(texts))
+        return [
+            Tokens([ord(letter) for letter in text[:10]], len(text), problem="it asks" * ("?" in text))
+            for text in texts
+        ]
+
+
+class Sums:
+    """An encoder of two readouts: (sum, length) and (first)."""
+
+    def __init__(self) -> None:
+        self.batches: list[list[list[int]]] = []
+
+    def __call__(self, batch: Sequence[Tokens]) -> list[NDArray[np.float32]]:
+        self.batches.append([tokens.ids for tokens in batch])
+        both = [[sum(tokens.ids), len(tokens.ids)] for tokens in batch]
+        return [np.array(both, np.float32), np.array([[tokens.ids[0]] for tokens in batch], np.float32)]
+
+
+def expected_of(text: str) -> tuple[list[float], list[float]]:
+    ids = [ord(letter) for letter in text[:10]]
+    return [sum(ids), len(ids)], [ids[0]]
+
+
+def row(number: int) -> Row:
+    return Row(b"{}", {}, "a.jsonl", number)
+
+
+def rows(texts: Sequence[tuple[str, ...]]) -> Iterator[tuple[Row, tuple[str, ...]]]:
+    return ((row(number), each) for number, each in enumerate(texts, 1))
+
+
+def encoded(
+    texts: Sequence[tuple[str, ...]],
+    *,
+    budget: int = 100,
+    encode: Any = None,
+    rejects: Rejects | None = None,
+    **how: Any,
+) -> list[Done]:
+    windows = prepare(rows(texts), Letters(), rejects or Rejects(), **how)  # type: ignore[arg-type]
+    return list(chain.from_iterable(encode_windows(windows, encode or Sums(), budget)))
+
+
+TEXTS = st.text("abcxyz", min_size=1, max_size=14)
+
+
+@some
+@given(
+    st.integers(1, 3).flatmap(lambda k: st.lists(st.tuples(*[TEXTS] * k), max_size=200)), st.integers(1, 60)
+)
+def test_every_row_comes_out_once_in_order_with_the_vectors_of_its_own_texts(
+    texts: list[tuple[str, ...]], budget: int
+) -> None:
+    found = encoded(texts, budget=budget)
+
+    assert [done.row.number for done in found] == list(range(1, len(texts) + 1))
+    for done, own in zip(found, texts, strict=True):
+        assert done.vectors[0].tolist() == [expected_of(text)[0] for text in own]
+        assert done.vectors[1].tolist() == [expected_of(text)[1] for text in own]
+        assert [tokens.count for tokens in done.tokens] == [len(text) for text in own]
+
+
+@some
+@given(st.lists(st.tuples(TEXTS), max_size=100), st.integers(1, 60))
+def test_no_batch_is_over_the_budget_but_a_longer_text_alone(
+    texts: list[tuple[str, ...]], budget: int
+) -> None:
+    encode = Sums()
+
+    encoded(texts, budget=budget, encode=encode)
+
+    assert all(sum(map(len, batch)) <= budget or len(batch) == 1 for batch in encode.batches)
+
+
+def test_equal_texts_of_a_window_are_computed_once() -> None:
+    encode = Sums()
+
+    found = encoded([("a", "b"), ("b", "a"), ("a", "a")], encode=encode)
+
+    assert sorted(ids[0] for batch in encode.batches for ids in batch) == [ord("a"), ord("b")]
+    assert [done.vectors[1].tolist() for done in found] == [[[97], [98]], [[98], [97]], [[97], [97]]]
+
+
+def test_equal_texts_far_apart_are_computed_again_and_are_equal() -> None:
+    """Memory does not grow with the input, so that a window knows nothing of those before it."""
+    encode = Sums()
+    texts = [("same",), *((f"{'x' * (n % 7)}y",) for n in range(31)), ("same",)]
+
+    found = encoded(texts, encode=encode)
+
+    ids = [ord(letter) for letter in "same"]
+    assert sum(batch.count(ids) for batch in encode.batches) == 2
+    assert found[0].vectors[0].tolist() == found[-1].vectors[0].tolist()
+
+
+def test_a_stream_without_rows_has_no_windows() -> None:
+    assert encoded([]) == []
+
+
+def test_a_row_longer_than_the_budget_is_computed_alone() -> None:
+    encode = Sums()
+
+    found = encoded([("ab",), ("abcdefgh",), ("c",)], budget=4, encode=encode)
+
+    assert [len(batch) for batch in encode.batches] == [1, 2]
+    assert [done.vectors[0].tolist()[0][1] for done in found] == [2, 8, 1]
+
+
+# Rows that cannot be read
+
+
+def test_a_text_that_cannot_be_read_ends_the_stream_at_its_row() -> None:
+    with pytest.raises(DataError, match=r"^a\.jsonl:2: it asks$"):
+        encoded([("a",), ("why?",), ("b",)])
+
+
+def test_skipped_rows_are_counted_and_not_computed() -> None:
+    rejects, encode = Rejects(skip=True), Sums()
+
+    found = encoded([("a",), ("why?", "b"), ("c",)], rejects=rejects, encode=encode)
+
+    assert [done.row.number for done in found] == [1, 3]
+    assert rejects.count == 1
+    assert sorted(ids[0] for batch in encode.batches for ids in batch) == [ord("a"), ord("c")]
+
+
+def test_a_window_of_bad_rows_alone_is_an_empty_one() -> None:
+    encode = Sums()
+
+    found = encoded([("?",)] * 32 + [("a",)], rejects=Rejects(skip=True), encode=encode)
+
+    assert [done.row.number for done in found] == [33]
+    assert len(encode.batches) == 1
+
+
+def test_a_cut_text_is_a_bad_row_where_that_is_asked() -> None:
+    texts = [("a" * 10,), ("b", "c" * 12)]
+
+    assert len(encoded(texts)) == 2
+    with pytest.raises(DataError, match=r"^a\.jsonl:2: 12 tokens, and only 10 are read$"):
+        encoded(texts, refuse_cut=True)
+
+
+# The thread that reads ahead
+
+
+def test_an_error_of_the_reader_comes_after_the_windows_before_it() -> None:
+    def failing() -> Iterator[tuple[Row, tuple[str, ...]]]:
+        yield from rows([("a",)] * 40)
+        raise DataError("broken", source="a.jsonl", line=41)
+
+    done = encode_windows(prepare(failing(), Letters(), Rejects()), Sums(), 100)  # type: ignore[arg-type]
+
+    assert len(next(done)) == 32
+    with pytest.raises(DataError, match=r"^a\.jsonl:41: broken$"):
+        next(done)
+
+
+@some
+@given(st.lists(st.integers()), st.integers(1, 5))
+def test_what_is_made_ahead_is_the_same_in_the_same_order(items: list[int], depth: int) -> None:
+    assert list(ahead(iter(items), depth)) == items
+
+
+def test_no_more_is_made_ahead_than_was_said() -> None:
+    made: list[int] = []
+    items = ahead((made.append(number) or number for number in count()), 2)  # type: ignore[func-returns-value]
+
+    assert list(islice(items, 5)) == [0, 1, 2, 3, 4]
+    items.close()  # type: ignore[attr-defined]
+
+    assert len(made) <= 7
+
+
+def test_an_error_of_the_encoder_is_raised_as_it_is() -> None:
+    def failing(batch: Sequence[Tokens]) -> list[NDArray[np.float32]]:
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        encoded([("a",)], encode=failing)
+
+
+def test_texts_come_back_in_their_order_from_batches_in_another() -> None:
+    tokens = Letters()(["a", "bbbb", "cc", "ddd"])
+
+    first, second = encode_texts(tokens, Sums(), 5)
+
+    assert second.ravel().tolist() == [97, 98, 99, 100]
+    assert first[:, 1].tolist() == [1, 4, 2, 3]
+
+
+# What went through
+
+
+def test_a_tally_counts_rows_texts_read_tokens_and_cut_rows() -> None:
+    tally = Tally()
+    short, long = Tokens([1, 2], 2), Tokens([1, 2, 3], 9)
+
+    assert tally.add([[short, long], [short, short]]) == 2 + 3 + 2 + 2
+    assert tally.add([[long, long]]) == 3 + 3
+    assert tally.add([]) == 0
+
+    assert (tally.rows, tally.texts, tally.tokens, tally.cut) == (3, 6, 15, 2)

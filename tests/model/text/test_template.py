@@ -1,0 +1,100 @@
+"""Templates: the words around a sentence, and the full stops of the papers."""
+
+import pytest
+
+from sentkit.errors import UsageError
+from sentkit.model.text.template import DEFAULT, FULL_STOPS, TEMPLATES, Template, find_template
+
+
+@pytest.mark.parametrize(
+    ("name", "whole"),
+    [
+        ("defsent-plus", 'This sentence : "a cat" means [MASK] . '),
+        ("defsent-plus-paper", "This sentence: 'a cat' means [MASK]."),
+        ("promptbert", 'This sentence : "a cat." means [MASK] .'),
+        ("promptbert-1", 'This sentence of "a cat." means [MASK].'),
+        ("promptroberta", "This sentence : ' a cat. ' means[MASK]."),
+        ("promptroberta-1", "The sentence : ' a cat. ' means[MASK]."),
+        ("sncse", 'This sentence : " a cat . " means [MASK] .'),
+        ("sncse-1", 'This sentence of " a cat . " means [MASK] .'),
+    ],
+)
+def test_a_named_template_is_its_papers(name: str, whole: str) -> None:
+    assert TEMPLATES[name].around("a cat") == whole
+
+
+def test_all_templates_are_tested_above() -> None:
+    assert len(TEMPLATES) == 8
+    assert DEFAULT in TEMPLATES
+
+
+@pytest.mark.parametrize(
+    ("sentence", "promptbert", "sncse"),
+    [
+        ("a cat", "a cat.", "a cat ."),
+        ("a cat.", "a cat.", "a cat."),
+        ("a cat?", "a cat?", "a cat?"),
+        ('"a cat"', '"a cat"', '"a cat"'),
+        ("cats'", "cats'", "cats'"),
+        ("a cat!", "a cat!.", "a cat!"),
+        ("a cat;", "a cat;.", "a cat;"),
+        ("a cat. ", "a cat. .", "a cat.  ."),
+        ("une chatte…", "une chatte….", "une chatte… ."),
+        ("", ".", " ."),
+    ],
+)
+def test_a_sentence_without_an_end_gets_the_full_stop_of_its_rule(
+    sentence: str, promptbert: str, sncse: str
+) -> None:
+    assert FULL_STOPS["none"](sentence) == sentence
+    assert FULL_STOPS["promptbert"](sentence) == promptbert
+    assert FULL_STOPS["sncse"](sentence) == sncse
+
+
+def test_the_tokenizers_own_mask_takes_the_masks_place() -> None:
+    found = find_template("promptroberta", None, "<mask>")
+
+    assert found.around("a cat") == "This sentence : ' a cat. ' means<mask>."
+
+
+def test_words_of_ones_own_are_a_template() -> None:
+    found = find_template("[MASK] = [X]!", None, "<mask>")
+
+    assert found.around("a [MASK] cat") == "<mask> = a [MASK] cat!"
+    assert found.full_stop == "none"
+
+
+def test_a_stated_full_stop_rules_over_the_papers() -> None:
+    assert find_template("promptbert", "none", "[MASK]").around("a") == 'This sentence : "a" means [MASK] .'
+    assert find_template("[X] [MASK]", "sncse", "[MASK]").around("a") == "a . [MASK]"
+
+
+def test_no_template_at_all_is_the_default() -> None:
+    assert find_template(None, None, "[MASK]").text == TEMPLATES[DEFAULT].text
+
+
+@pytest.mark.parametrize("sentence", ["", "a", "a [X] b", "This sentence"])
+@pytest.mark.parametrize("name", TEMPLATES)
+def test_the_place_of_a_sentence_is_where_it_stands(name: str, sentence: str) -> None:
+    template = TEMPLATES[name]
+    whole = template.around(sentence)
+
+    start, end = template.place(whole)
+
+    assert whole[start:end] == FULL_STOPS[template.full_stop](sentence)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "[X]", "[MASK]", "[X] [X] [MASK]", "[X] [MASK] [MASK]", "X MASK", "bertprompt"]
+)
+def test_a_template_has_one_sentence_and_one_mask(text: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        Template(text)
+
+    assert str(caught.value) == f'template "{text}" needs [X] once and [MASK] once'
+    assert caught.value.advice == f"named ones: {', '.join(TEMPLATES)}"
+
+
+def test_an_unknown_full_stop_is_refused() -> None:
+    with pytest.raises(UsageError, match='no full-stop rule "loud"'):
+        Template("[X] [MASK]", "loud")

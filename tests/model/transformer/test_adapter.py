@@ -1,0 +1,233 @@
+"""Encoders that are run through transformers have the same interface, and the states of AutoModel."""
+
+import json
+
+import pytest
+import torch
+
+from sentkit.errors import DataError, UsageError
+from sentkit.formats.checkpoints.readout import parse_readout
+from sentkit.model.transformer.adapter import load_adapter
+from sentkit.model.transformer.packed import pack
+from sentkit.model.transformer.readouts import read
+
+MIXED = [5, 1, 12, 5]
+FAMILIES = {
+    "mpnet": {"max_position_embeddings": 34},
+    "albert": {"embedding_size": 16},
+    "deberta": {"relative_attention": True, "pos_att_type": ["c2p", "p2c"]},
+    "deberta-v2": {"relative_attention": True, "pos_att_type": ["c2p", "p2c"], "position_buckets": 8},
+    "modernbert": {"local_attention": 4, "global_attn_every_n_layers": 2, "pad_token_id": 0},
+    "bert": {"hidden_act": "quick_gelu"},
+}
+
+
+@pytest.fixture(params=FAMILIES)
+def folder(request, config_of, tmp_path):
+    """A folder that transformers saved, with random weights."""
+    import transformers
+
+    torch.manual_seed(0)
+    config = config_of(request.param, **FAMILIES[request.param])
+    transformers.AutoModel.from_config(config).save_pretrained(tmp_path)
+    return tmp_path
+
+
+@torch.no_grad()
+def states_of(encoder, batch, **settings):
+    return list(encoder.states(pack(batch), **settings))
+
+
+def test_states_equal_those_of_automodel(folder, sentences):
+    """Each sentence alone and so without padding; the last are `last_hidden_state`."""
+    from transformers import AutoModel
+
+    model = AutoModel.from_pretrained(folder).eval()
+    batch = sentences(MIXED)
+    encoder = load_adapter(folder)
+    found = states_of(encoder, batch)
+
+    assert (encoder.depth, encoder.width, len(found)) == (3, 32, 4)
+    start = 0
+    for ids in batch:
+        with torch.no_grad():
+            alone = model(torch.from_numpy(ids)[None], output_hidden_states=True)
+        theirs = [*alone.hidden_states[:3], alone.last_hidden_state]
+        for ours, expected in zip(found, theirs, strict=True):
+            assert (ours[start : start + len(ids)] - expected[0]).abs().max() < 1e-5
+        start += len(ids)
+
+
+def test_deepest_only_and_the_longest_sentence(folder, sentences):
+    encoder = load_adapter(folder)
+    batch = sentences([encoder.max_tokens, 3])
+    every = states_of(encoder, batch)
+    rows = pack(batch).starts
+
+    *before, last = states_of(encoder, batch, deepest=2, only=rows)
+
+    assert len(before) == 2
+    assert torch.equal(last, every[2][rows])
+
+
+@pytest.mark.parametrize("family", ["mpnet", "albert"])
+def test_the_pooler_equals_that_of_automodel(family, config_of, tmp_path, sentences):
+    import transformers
+
+    model = transformers.AutoModel.from_config(config_of(family, **FAMILIES[family])).eval()
+    model.save_pretrained(tmp_path)
+    batch = sentences(MIXED)
+    with torch.no_grad():
+        (found,) = read(load_adapter(tmp_path), pack(batch), [parse_readout("pooler")])
+        theirs = [model(torch.from_numpy(ids)[None]).pooler_output[0] for ids in batch]
+
+    assert (found - torch.stack(theirs)).abs().max() < 1e-5
+
+
+def test_a_pooler_that_the_checkpoint_lacks_is_not_used(config_of, tmp_path):
+    """transformers would make a random one."""
+    import transformers
+
+    model = transformers.MPNetForMaskedLM(config_of("mpnet", **FAMILIES["mpnet"]))
+    model.save_pretrained(tmp_path)
+
+    with pytest.raises(UsageError, match="no trained pooler"):
+        read(load_adapter(tmp_path), pack([[5, 6]]), [parse_readout("pooler")])
+
+
+def test_other_missing_weights_are_an_error(config_of, tmp_path):
+    """transformers would make random ones."""
+    import transformers
+    from safetensors.torch import load_file, save_file
+
+    transformers.AutoModel.from_config(config_of("mpnet", **FAMILIES["mpnet"])).save_pretrained(tmp_path)
+    tensors = load_file(tmp_path / "model.safetensors")
+    del tensors["encoder.layer.1.attention.attn.q.weight"]
+    save_file(tensors, tmp_path / "model.safetensors", metadata={"format": "pt"})
+
+    with pytest.raises(DataError, match=r'missing "encoder.layer.1.attention.attn.q.weight"$'):
+        load_adapter(tmp_path)
+
+
+def test_an_encoder_decoder_is_refused_in_words(tmp_path):
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "bart"}))
+
+    with pytest.raises(DataError, match='"bart" is an encoder-decoder') as error:
+        load_adapter(tmp_path)
+    assert "encoder alone" in error.value.advice
+
+
+@pytest.fixture(params=["t5", "mt5", "umt5"])
+def t5_config(request):
+    """Tiny, with the gated layers of T5 1.1 where the family has them."""
+    import transformers
+
+    sizes = {"vocab_size": 97, "d_model": 32, "d_kv": 8, "d_ff": 48, "num_layers": 3, "num_heads": 4}
+    return transformers.AutoConfig.for_model(request.param, **sizes)
+
+
+@pytest.mark.parametrize("whole", [False, True])
+def test_the_encoder_of_t5_runs_alone(t5_config, whole, tmp_path, sentences):
+    """Of a checkpoint of the encoder, and of one with its decoder."""
+    import transformers
+
+    prefix = {"t5": "T5", "mt5": "MT5", "umt5": "UMT5"}[t5_config.model_type]
+    kind = getattr(transformers, f"{prefix}EncoderModel")
+    saved = getattr(transformers, f"{prefix}ForConditionalGeneration") if whole else kind
+    torch.manual_seed(0)
+    saved(t5_config).save_pretrained(tmp_path)
+    model = kind.from_pretrained(tmp_path).eval()
+    batch = sentences(MIXED)
+
+    encoder = load_adapter(tmp_path)
+    found = states_of(encoder, batch)
+
+    assert (encoder.depth, encoder.width, encoder.has_pooler, len(found)) == (3, 32, False, 4)
+    start = 0
+    for ids in batch:
+        with torch.no_grad():
+            alone = model(torch.from_numpy(ids)[None], output_hidden_states=True)
+        theirs = [*alone.hidden_states[:3], alone.last_hidden_state]
+        for ours, expected in zip(found, theirs, strict=True):
+            assert (ours[start : start + len(ids)] - expected[0]).abs().max() < 1e-5
+        start += len(ids)
+
+
+def test_relative_positions_that_transformers_would_ignore_are_refused(tmp_path, config_of):
+    config_of("bert", position_embedding_type="relative_key").save_pretrained(tmp_path)
+
+    with pytest.raises(DataError, match='positions "relative_key"'):
+        load_adapter(tmp_path)
+
+
+def test_a_model_with_code_of_its_own_is_refused(tmp_path, config_of):
+    config_of("bert", auto_map={"AutoModel": "own.Model"}).save_pretrained(tmp_path)
+
+    with pytest.raises(DataError, match="code of its own"):
+        load_adapter(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "config", ["", "{}", '{"model_type": "no-such"}', '{"model_type": "bert", "hidden_size": "x"}', "[]"]
+)
+def test_a_folder_that_transformers_cannot_load_is_one_line(tmp_path, config):
+    (tmp_path / "config.json").write_text(config)
+
+    with pytest.raises(DataError, match=r"^[^\n]*(cannot load it|not JSON|expected a JSON object)[^\n]*$"):
+        load_adapter(tmp_path)
+
+
+@pytest.mark.parametrize("size", ["num_hidden_layers", "hidden_size", "vocab_size", "num_labels"])
+@pytest.mark.parametrize("count", [10**9, 1000])
+def test_sizes_that_the_weights_do_not_have_are_refused_before_a_model_is_built(folder, size, count):
+    """With 10^9 layers transformers never ends."""
+    config = json.loads((folder / "config.json").read_text()) | {size: count}
+    (folder / "config.json").write_text(json.dumps(config))
+    harmless = count == 1000 and size == "num_labels"
+
+    if config["model_type"] == "albert" and size == "num_hidden_layers" and count == 1000:
+        assert load_adapter(folder).depth == 1000  # its layers share their weights
+    elif not harmless:
+        with pytest.raises(DataError):
+            load_adapter(folder)
+
+
+def test_a_bound_of_layers_names_the_number(folder):
+    config = json.loads((folder / "config.json").read_text()) | {"num_hidden_layers": 10**9}
+    (folder / "config.json").write_text(json.dumps(config))
+
+    with pytest.raises(DataError, match=r'config\.json: "num_hidden_layers" cannot be 1000000000$'):
+        load_adapter(folder)
+
+
+def test_the_first_states_cannot_be_changed(folder):
+    with pytest.raises(UsageError, match="inside transformers"):
+        states_of(load_adapter(folder), [[5, 6]], disturb=lambda states: states)
+
+
+def test_loading_prints_nothing(folder, capfd):
+    load_adapter(folder)
+
+    assert capfd.readouterr() == ("", "")
+
+
+def test_tensors_are_those_of_the_checkpoint(folder):
+    from safetensors.torch import load_file
+
+    saved = load_file(folder / "model.safetensors")
+    found = load_adapter(folder).tensors()
+
+    assert all(torch.equal(found[name], saved[name]) for name in saved)
+
+
+def test_bf16_and_gradients(folder, sentences):
+    """The adapter can be trained, and run in half the bits."""
+    encoder = load_adapter(folder)
+    packed = pack(sentences(MIXED))
+    read(encoder, packed, [parse_readout("mean")])[0].square().sum().backward()
+    with torch.no_grad():
+        exact = read(encoder, packed, [parse_readout("mean")])[0]
+        rough = read(encoder.to(torch.bfloat16), packed, [parse_readout("mean")])[0]
+
+    assert next(encoder.parameters()).grad is not None
+    assert torch.cosine_similarity(exact, rough).min() > 0.999

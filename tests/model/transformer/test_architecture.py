@@ -1,0 +1,104 @@
+"""What the packed encoder accepts is a closed list, and nonsense is an error with a name."""
+
+import json
+
+import pytest
+
+from sentkit.errors import DataError
+from sentkit.model.transformer.architecture import FAMILIES, NotPacked, read_architecture
+
+
+def saved_config(config_of, tmp_path, family, **settings):
+    config_of(family, **settings).save_pretrained(tmp_path)
+    return json.loads((tmp_path / "config.json").read_text())
+
+
+@pytest.fixture
+def plain(config_of, tmp_path):
+    return saved_config(config_of, tmp_path, "bert")
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_each_family_is_read(family, config_of, tmp_path):
+    found = read_architecture(saved_config(config_of, tmp_path, family))
+
+    assert (found.family, found.width, found.depth, found.heads, found.inner) == (family, 32, 3, 4, 48)
+    assert (found.vocabulary, found.max_tokens) == (97, 64)
+    assert found.types == (0 if family == "distilbert" else 2)
+
+
+def test_roberta_gives_two_positions_away():
+    config = {"model_type": "roberta", "vocab_size": 50265, "hidden_size": 768, "num_hidden_layers": 12}
+    config |= {"num_attention_heads": 12, "intermediate_size": 3072, "max_position_embeddings": 514}
+
+    found = read_architecture(config)
+
+    assert (found.positions, found.position_offset, found.max_tokens) == (514, 2, 512)
+
+
+def test_an_old_config_with_only_the_sizes_gets_the_families_defaults():
+    config = {"model_type": "bert", "vocab_size": 100, "hidden_size": 12, "num_hidden_layers": 1}
+    config |= {"num_attention_heads": 2, "intermediate_size": 8, "max_position_embeddings": 16}
+
+    found = read_architecture(config)
+
+    assert (found.activation, found.norm_epsilon, found.types, found.padding_id) == ("gelu", 1e-12, 2, 0)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"model_type": "mpnet"},
+        {"model_type": None},
+        {"model_type": ["bert"]},
+        {"position_embedding_type": "relative_key"},
+        {"hidden_act": "quick_gelu"},
+        {"hidden_act": 3},
+        {"is_decoder": True},
+        {"add_cross_attention": True},
+        {"is_encoder_decoder": True},
+        {"pruned_heads": {"0": [1]}},
+        {"quantization_config": {"bits": 4}},
+        {"auto_map": {"AutoModel": "modeling.Own"}},
+        {"num_attention_heads": 5},
+    ],
+)
+def test_what_is_not_computed_here_is_not_packed(change, plain):
+    with pytest.raises(NotPacked):
+        read_architecture(plain | change)
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        "vocab_size",
+        "hidden_size",
+        "num_hidden_layers",
+        "num_attention_heads",
+        "intermediate_size",
+        "max_position_embeddings",
+    ],
+)
+@pytest.mark.parametrize("value", [None, "768", 0, -1, 1.5, True, [1], 10**12])
+def test_a_size_that_is_none_is_an_error_that_names_it(key, value, plain):
+    with pytest.raises(DataError, match=f'config.json: "{key}"'):
+        read_architecture(plain | {key: value})
+
+
+@pytest.mark.parametrize("key", ["layer_norm_eps", "hidden_dropout_prob", "attention_probs_dropout_prob"])
+@pytest.mark.parametrize("value", ["0.1", -0.5, 1, float("nan"), {}])
+def test_a_fraction_that_is_none_is_an_error_that_names_it(key, value, plain):
+    with pytest.raises(DataError, match=f'config.json: "{key}"'):
+        read_architecture(plain | {key: value})
+
+
+def test_an_empty_config_is_not_packed():
+    with pytest.raises(NotPacked, match="model type"):
+        read_architecture({})
+
+
+def test_roberta_without_room_for_one_token_is_an_error(config_of, tmp_path):
+    config = saved_config(config_of, tmp_path, "roberta")
+
+    with pytest.raises(DataError, match="max_position_embeddings"):
+        read_architecture(config | {"max_position_embeddings": 2})

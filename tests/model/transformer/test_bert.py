@@ -1,0 +1,280 @@
+"""The packed transformer equals transformers, for each family."""
+
+import json
+
+import pytest
+import torch
+
+from sentkit.model.transformer.architecture import read_architecture
+from sentkit.model.transformer.bert import load_bert
+from sentkit.model.transformer.packed import pack
+from sentkit.model.transformer.weights import canonical, fit
+
+MIXED = [1, 64, 7, 7, 2, 33, 1, 20]
+
+
+@torch.no_grad()
+def states_of(encoder, batch, **settings):
+    return list(encoder.states(pack(batch), **settings))
+
+
+def differences(ours, theirs):
+    return [(a - b).abs().max().item() for a, b in zip(ours, theirs, strict=True)]
+
+
+def test_all_states_equal_those_of_transformers(checkpoint, tmp_path, load, sentences, oracle):
+    """Every layer, from a saved folder, for sentences of 1 token to the most the positions allow."""
+    checkpoint.save_pretrained(tmp_path)
+    encoder = load(tmp_path)
+    batch = sentences(MIXED, checkpoint.config.vocab_size)
+
+    assert max(differences(states_of(encoder, batch), oracle(checkpoint, batch))) < 1e-5
+
+
+def test_equal_lengths_take_no_mask_and_equal_transformers(checkpoint, tmp_path, load, sentences, oracle):
+    checkpoint.save_pretrained(tmp_path)
+    batch = sentences([9, 9, 9], checkpoint.config.vocab_size)
+
+    assert max(differences(states_of(load(tmp_path), batch), oracle(checkpoint, batch))) < 1e-5
+
+
+def test_512_tokens_are_read_like_transformers(make, tmp_path, load, sentences, oracle):
+    model = make("bert", max_position_embeddings=512, hidden_size=16, num_hidden_layers=2)
+    model.save_pretrained(tmp_path)
+    batch = sentences([512, 3, 500])
+
+    assert max(differences(states_of(load(tmp_path), batch), oracle(model, batch))) < 1e-5
+
+
+def test_a_sentence_of_max_tokens_fits_and_one_more_does_not(checkpoint, tmp_path, load, sentences, oracle):
+    checkpoint.save_pretrained(tmp_path)
+    encoder = load(tmp_path)
+    longest, longer = sentences([encoder.max_tokens, encoder.max_tokens + 1], checkpoint.config.vocab_size)
+
+    assert max(differences(states_of(encoder, [longest]), oracle(checkpoint, [longest]))) < 1e-5
+    with pytest.raises(AssertionError):
+        states_of(encoder, [longer])
+
+
+@pytest.mark.parametrize("family", ["bert", "roberta", "xlm-roberta", "camembert"])
+def test_the_pooler_equals_that_of_transformers(family, make, tmp_path, load, sentences):
+    model = make(family)
+    model.save_pretrained(tmp_path)
+    encoder = load(tmp_path)
+    (ids,) = sentences([11])
+
+    with torch.no_grad():
+        theirs = model(torch.from_numpy(ids)[None]).pooler_output
+        ours = encoder.pooled(states_of(encoder, [ids])[-1][:1])
+
+    assert (ours - theirs).abs().max() < 1e-5
+
+
+@pytest.mark.parametrize(
+    ("family", "head"),
+    [
+        ("bert", "ForMaskedLM"),
+        ("bert", "ForPreTraining"),
+        ("bert", "ForSequenceClassification"),
+        ("roberta", "ForMaskedLM"),
+        ("camembert", "ForMaskedLM"),
+        ("xlm-roberta", "ForMaskedLM"),
+        ("distilbert", "ForMaskedLM"),
+        ("electra", "ForPreTraining"),
+        ("electra", "ForMaskedLM"),
+    ],
+)
+def test_a_checkpoint_with_a_head_loads_as_its_encoder(family, head, make, tmp_path, load, sentences, oracle):
+    model = make(family, head)
+    model.save_pretrained(tmp_path)
+    batch = sentences(MIXED)
+
+    assert max(differences(states_of(load(tmp_path), batch), oracle(model, batch))) < 1e-5
+
+
+def test_what_is_saved_loads_in_automodel_with_the_same_states(checkpoint, tmp_path, load, sentences, oracle):
+    from safetensors.torch import save_file
+    from transformers import AutoModel
+
+    checkpoint.save_pretrained(tmp_path / "theirs")
+    encoder = load(tmp_path / "theirs")
+    checkpoint.config.save_pretrained(tmp_path / "ours")
+    save_file(encoder.tensors(), tmp_path / "ours" / "model.safetensors", metadata={"format": "pt"})
+    again, report = AutoModel.from_pretrained(tmp_path / "ours", output_loading_info=True)
+    batch = sentences(MIXED, checkpoint.config.vocab_size)
+
+    assert not any(report.values())
+    ours, theirs = again.state_dict(), checkpoint.base_model.state_dict()
+    assert ours.keys() == theirs.keys()
+    assert all(torch.equal(ours[name], theirs[name]) for name in theirs)
+    # Not equal to the bit: the kernels of a matrix product depend on where a tensor lies in memory.
+    assert max(differences(oracle(again.eval(), batch), oracle(checkpoint, batch))) < 1e-5
+
+
+def test_saved_tensors_are_copies(bert):
+    name = "encoder.layer.0.attention.self.key.weight"
+    before = bert.tensors()[name]
+    bert.tensors()[name].zero_()
+
+    assert torch.equal(bert.tensors()[name], before)
+
+
+def test_a_sentence_alone_equals_itself_in_any_batch(checkpoint, tmp_path, load, sentences):
+    checkpoint.save_pretrained(tmp_path)
+    encoder = load(tmp_path)
+    batch = sentences([5, 60, 13], checkpoint.config.vocab_size)
+
+    alone = [torch.cat(parts) for parts in zip(*(states_of(encoder, [ids]) for ids in batch), strict=True)]
+
+    assert max(differences(states_of(encoder, batch), alone)) < 1e-5
+
+
+def test_every_parameter_gets_a_gradient(checkpoint, tmp_path, load, sentences):
+    checkpoint.save_pretrained(tmp_path)
+    encoder = load(tmp_path)
+    packed = pack(sentences(MIXED, checkpoint.config.vocab_size))
+    *_, last = encoder.states(packed)
+    loss = last.square().sum()
+    if encoder.has_pooler:
+        loss = loss + encoder.pooled(last[packed.starts]).sum()
+    loss.backward()
+
+    assert [name for name, weight in encoder.named_parameters() if weight.grad is None] == []
+    assert all(weight.grad.abs().sum() > 0 for name, weight in encoder.named_parameters())
+
+
+def test_gradients_equal_those_of_transformers(checkpoint, tmp_path, load, sentences):
+    """Of the word embeddings, through every layer and the padded attention."""
+    checkpoint.save_pretrained(tmp_path)
+    encoder = load(tmp_path)
+    batch = sentences([6, 17, 1], checkpoint.config.vocab_size)
+    weights = torch.linspace(-1, 1, sum(map(len, batch)) * encoder.width).view(-1, encoder.width)
+    (list(encoder.states(pack(batch)))[-1] * weights).sum().backward()
+    start = 0
+    for ids in batch:
+        states = checkpoint(torch.from_numpy(ids)[None]).last_hidden_state[0]
+        (states * weights[start : start + len(ids)]).sum().backward()
+        start += len(ids)
+
+    theirs = checkpoint.get_input_embeddings().weight.grad
+
+    assert (encoder.words.weight.grad - theirs).abs().max() < 1e-4 * theirs.abs().max()
+
+
+def test_disturb_acts_on_the_first_states(bert, sentences):
+    """X(0) is what it returns, and the later layers start from there."""
+    batch = sentences(MIXED)
+    plain = states_of(bert, batch)
+
+    disturbed = states_of(bert, batch, disturb=lambda states: states * 0.5)
+
+    assert torch.equal(disturbed[0], plain[0] * 0.5)
+    assert (disturbed[1] - plain[1]).abs().max() > 1e-3
+
+
+def test_deepest_stops_early(bert, sentences):
+    """No block beyond it is run."""
+    bert.blocks[2] = None
+    batch = sentences(MIXED)
+
+    assert len(states_of(bert, batch, deepest=2)) == 3
+    assert len(states_of(bert, batch, deepest=0)) == 1
+
+
+@pytest.mark.parametrize("lengths", [MIXED, [8, 8, 8]])
+def test_only_computes_these_rows_of_the_last_block(bert, sentences, lengths):
+    batch = sentences(lengths)
+    packed = pack(batch)
+    *_, every = states_of(bert, batch)
+    rows = packed.starts + torch.tensor(lengths) - 1
+
+    *before, last = states_of(bert, batch, only=rows)
+
+    assert all(len(states) == len(every) for states in before)
+    assert (last - every[rows]).abs().max() < 1e-5
+
+
+def test_positions_of_the_batch_are_obeyed(bert, sentences):
+    """A view may permute them."""
+    (ids,) = sentences([5])
+    packed = pack([ids])
+    object.__setattr__(packed, "positions", torch.tensor([4, 0, 1, 3, 2]))
+    with torch.no_grad():
+        table = bert.words(packed.ids) + bert.positions(packed.positions) + bert.types.weight[0]
+        (first, *_) = bert.states(packed)
+
+        assert (first - bert.norm(table)).abs().max() < 1e-6
+
+
+def test_dropout_acts_in_training_only(bert, sentences):
+    batch = sentences(MIXED)
+    calm = states_of(bert, batch)
+    again = states_of(bert, batch)
+    shaken = states_of(bert.train(), batch)
+
+    assert all(torch.equal(a, b) for a, b in zip(calm, again, strict=True))
+    assert all((a - b).abs().max() > 1e-2 for a, b in zip(calm, shaken, strict=True))
+
+
+def test_bf16_stays_close_to_fp32(make, tmp_path, load, sentences):
+    """Per token, at every layer."""
+    make("bert", num_hidden_layers=6).save_pretrained(tmp_path)
+    encoder = load(tmp_path)
+    batch = sentences(MIXED)
+    exact = states_of(encoder, batch)
+
+    rough = states_of(encoder.to(torch.bfloat16), batch)
+
+    assert {states.dtype for states in rough} == {torch.bfloat16}
+    for a, b in zip(exact, rough, strict=True):
+        assert torch.cosine_similarity(a, b.float()).min() > 0.999
+
+
+def test_bf16_norms_accumulate_in_float32():
+    """A mean far from 0 costs a bf16 sum its digits: only float32 inside gets this one right."""
+    values = (torch.arange(4096) % 7 + 100).to(torch.bfloat16)
+    ours = torch.nn.LayerNorm(4096, 1e-12).to(torch.bfloat16)(values[None])[0]
+    exact = torch.nn.functional.layer_norm(values.double(), (4096,))
+
+    assert (ours.double() - exact).abs().max() < 0.01
+
+
+def test_loading_draws_no_random_numbers(make, tmp_path, load):
+    make("bert").save_pretrained(tmp_path)
+    torch.manual_seed(3)
+    expected = torch.rand(1)
+    torch.manual_seed(3)
+    load(tmp_path)
+
+    assert torch.equal(torch.rand(1), expected)
+
+
+def test_a_checkpoint_without_a_pooler_has_none(make, tmp_path, load):
+    make("distilbert").save_pretrained(tmp_path)
+
+    assert not load(tmp_path).has_pooler
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 1e-4), (torch.bfloat16, 0.2)])
+def test_cuda_gives_the_states_of_the_cpu(bert, sentences, dtype, tolerance):
+    batch = sentences(MIXED)
+    expected = states_of(bert, batch)
+    moved = bert.to("cuda", dtype)
+
+    with torch.no_grad():
+        found = [states.float().cpu() for states in moved.states(pack(batch, "cuda"))]
+
+    assert max(differences(found, expected)) < tolerance
+
+
+def test_a_parsed_config_and_tensors_are_enough(make, tmp_path):
+    """No folder is needed to load."""
+    model = make("electra")
+    model.save_pretrained(tmp_path)
+    architecture = read_architecture(json.loads((tmp_path / "config.json").read_text()))
+    tensors = canonical(model.state_dict(), architecture)
+    fit(tensors, architecture, source="memory")
+
+    assert load_bert(tensors, architecture).projection is not None

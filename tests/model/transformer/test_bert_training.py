@@ -1,0 +1,209 @@
+"""Training: the gradients are those of transformers, dropout goes by the seed, autocast stays close."""
+
+import copy
+
+import pytest
+import torch
+
+from sentkit.formats.checkpoints.readout import parse_readout
+from sentkit.model.transformer.bert import Block, plain_attention
+from sentkit.model.transformer.packed import pack
+from sentkit.model.transformer.readouts import read
+
+MIXED = [1, 40, 7, 7, 2, 33, 1, 20]
+EQUAL = [9, 9, 9]
+
+
+def set_dropout(encoder, rate):
+    for module in encoder.modules():
+        if isinstance(module, torch.nn.Dropout):
+            module.p = rate
+        if isinstance(module, Block):
+            module.attention_dropout = rate
+    return encoder
+
+
+def training(encoder, rate=0.0):
+    return set_dropout(encoder, rate).train()
+
+
+def autocast():
+    return torch.autocast("cpu", dtype=torch.bfloat16)
+
+
+def a_functional(states):
+    """A fixed random linear one."""
+    weights = torch.randn(states.shape, generator=torch.Generator().manual_seed(7), dtype=torch.float64)
+    return (states * weights.to(states.dtype)).sum()
+
+
+def named_gradients(encoder):
+    """By transformers' names."""
+    bearer = copy.deepcopy(encoder)
+    for weight, own in zip(bearer.parameters(), encoder.parameters(), strict=True):
+        weight.data = torch.zeros_like(own) if own.grad is None else own.grad
+    return bearer.tensors()
+
+
+@pytest.mark.parametrize("lengths", [MIXED, EQUAL])
+@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 1e-6), (torch.float64, 1e-12)])
+def test_without_dropout_training_equals_evaluation(
+    checkpoint, tmp_path, load, sentences, lengths, dtype, tolerance
+):
+    """At every layer, relative to the largest state; also where the last block computes some rows alone."""
+    checkpoint.save_pretrained(tmp_path)
+    encoder = load(tmp_path).to(dtype)
+    packed = pack(sentences(lengths, checkpoint.config.vocab_size))
+    with torch.no_grad():
+        calm = [*encoder.states(packed), *encoder.states(packed, only=packed.starts)]
+        training(encoder)
+        trained = [*encoder.states(packed), *encoder.states(packed, only=packed.starts)]
+
+    for a, b in zip(calm, trained, strict=True):
+        assert (a - b).abs().max() <= tolerance * a.abs().max()
+
+
+@pytest.mark.parametrize("lengths", [MIXED, EQUAL])
+def test_every_gradient_equals_that_of_transformers(checkpoint, tmp_path, load, sentences, lengths):
+    """In float64 and training mode without dropout, against a padded batch with its mask."""
+    checkpoint.save_pretrained(tmp_path)
+    encoder = training(load(tmp_path).double())
+    packed = pack(sentences(lengths, checkpoint.config.vocab_size))
+    *_, last = encoder.states(packed)
+    a_functional(last).backward()
+    ids, mask = (packed.pad(values) for values in (packed.ids, torch.ones_like(packed.ids)))
+    ids[mask == 0] = checkpoint.config.pad_token_id
+    states = checkpoint.double()(ids, attention_mask=mask).last_hidden_state
+    a_functional(packed.unpad(states)).backward()
+
+    ours = named_gradients(encoder)
+    theirs = {n: weight.grad for n, weight in checkpoint.named_parameters() if weight.grad is not None}
+
+    assert all(name.startswith("pooler.") for name in ours.keys() ^ theirs.keys())
+    assert max((ours[name] - gradient).abs().max() for name, gradient in theirs.items()) < 1e-9
+
+
+@pytest.mark.parametrize("lengths", [MIXED, EQUAL])
+def test_the_seed_decides_dropout_and_not_whether_there_are_gradients(bert, sentences, lengths):
+    packed = pack(sentences(lengths))
+    training(bert, 0.1)
+
+    def run(seed):
+        torch.manual_seed(seed)
+        return [*bert.states(packed), *bert.states(packed, only=packed.starts)]
+
+    first, again, other = run(3), run(3), run(4)
+    with torch.no_grad():
+        without = run(3)
+
+    assert all(torch.equal(a, b) for a, b in zip(first, again, strict=True))
+    assert all(torch.equal(a, b) for a, b in zip(first, without, strict=True))
+    assert not any(torch.equal(a, b) for a, b in zip(first, other, strict=True))
+
+
+def test_j7_with_dropout_0_two_passes_of_training_agree(bert, sentences):
+    packed = pack(sentences(MIXED))
+    training(bert, 0.0)
+
+    assert all(torch.equal(a, b) for a, b in zip(bert.states(packed), bert.states(packed), strict=True))
+
+
+def test_dropout_of_attention_acts_on_the_weights_after_softmax():
+    """Equal scores of 4 keys weigh 1/4 each; with half of them dropped, those that stay weigh 1/2."""
+    torch.manual_seed(0)
+    value = torch.eye(4)[None, None]
+    found = plain_attention(torch.zeros(1, 1, 1000, 4), torch.zeros(1, 1, 4, 4), value, None, 0.5)
+
+    assert found.unique().tolist() == [0.0, 0.5]
+    assert (found.mean() - 0.25).abs() < 0.02
+
+
+def test_masked_keys_weigh_nothing():
+    """Of the scores 2, 0 and 5 the last is masked: the weights are e / (e + 1), 1 / (e + 1) and 0."""
+    query, key = torch.tensor([[[[2.0, 0, 0, 0]]]]), torch.eye(4)[None, None, :3]
+    key[..., 2, :] = 5.0
+    mask = torch.tensor([True, True, False])[None, None, None]
+
+    found = plain_attention(query, key, torch.eye(3)[None, None], mask, 0.0)
+
+    assert torch.allclose(found, torch.tensor([0.7310586, 0.2689414, 0.0]))
+
+
+def test_weights_are_made_in_float32_beside_bf16_products():
+    """Scores 200 and 199 over sqrt(32) differ by 0.1768, so that the first weighs 0.5441.
+
+    Divided in bfloat16 both are 35.25, and weigh 0.5.
+    """
+    query = torch.zeros(1, 1, 1, 32)
+    query[..., 0], query[..., 1] = 200.0, 199.0
+    eye = torch.eye(32)[None, None, :2]
+    with autocast():
+        found = plain_attention(query, eye, eye, None, 0.0)
+
+    assert found.dtype == torch.bfloat16
+    assert (found[..., 0].float() - 0.5441).abs().max() < 0.002
+
+
+@pytest.mark.parametrize("name", ["mean", "cls", "pooler", "mean-first-last", "max"])
+def test_autocast_gives_float32_gradients_close_to_the_exact_ones(bert, sentences, name):
+    """Of the masters, which stay float32; in every tensor of them."""
+    packed = pack(sentences(MIXED))
+    training(bert)
+    rough = copy.deepcopy(bert)
+    (expected,) = read(bert, packed, [parse_readout(name)])
+    a_functional(expected).backward()
+    with autocast():
+        (found,) = read(rough, packed, [parse_readout(name)])
+    a_functional(found).backward()
+
+    assert found.dtype == torch.float32
+    assert torch.cosine_similarity(found, expected).min() > 0.999
+    for (own, exact), weight in zip(bert.named_parameters(), rough.parameters(), strict=True):
+        if exact.grad is None:
+            assert weight.grad is None
+            continue
+        assert weight.grad.dtype == weight.dtype == torch.float32
+        assert torch.cosine_similarity(weight.grad.flatten(), exact.grad.flatten(), dim=0) > 0.99, own
+
+
+def test_autocast_keeps_the_states_of_every_family_in_float32(checkpoint, tmp_path, load, sentences):
+    """Also ELECTRA's first ones, which come from a product; later ones are not bfloat16 numbers either."""
+    checkpoint.save_pretrained(tmp_path)
+    encoder = training(load(tmp_path))
+    with autocast():
+        layers = list(encoder.states(pack(sentences(MIXED, checkpoint.config.vocab_size))))
+
+    assert {states.dtype for states in layers} == {torch.float32}
+    assert all((states != states.bfloat16()).float().mean() > 0.9 for states in layers[1:])
+
+
+def test_a_sum_keeps_what_bf16_would_round_away(bert):
+    """1 + 2**-12 + 2**-10 is a float32 number; in bfloat16 it is 1."""
+    block = training(bert).blocks[0]
+    found = block.added(torch.tensor([2.0**-10]).bfloat16(), torch.tensor([1 + 2.0**-12]))
+
+    assert found.tolist() == [1 + 2.0**-12 + 2.0**-10]
+
+
+def test_dropout_scales_bf16_changes_in_float32(bert):
+    """1 / 0.9 is 1.1111; in bfloat16 it is 1.1094."""
+    block = training(bert, 0.1).blocks[0]
+    found = block.added(torch.ones(100).bfloat16(), torch.zeros(100))
+
+    assert (found.max() - 10 / 9).abs() < 1e-6
+
+
+def test_a_pass_without_gradients_under_autocast_leaves_those_of_the_next(bert, sentences):
+    """Both draw the same dropout; the weights that autocast cast in the first are not kept from gradients."""
+    packed = pack(sentences(MIXED))
+    training(bert, 0.1)
+    with autocast():
+        torch.manual_seed(5)
+        with torch.no_grad():
+            *_, first = bert.states(packed)
+        torch.manual_seed(5)
+        *_, second = bert.states(packed)
+    second.sum().backward()
+
+    assert torch.equal(first, second)
+    assert all(w.grad is not None for name, w in bert.named_parameters() if not name.startswith("pooler"))

@@ -1,0 +1,100 @@
+"""Devices and precisions by name."""
+
+import pytest
+import torch
+
+from sentkit.errors import UnavailableError, UsageError
+from sentkit.model.transformer.device import pick_device, pick_precision
+
+CPU = torch.device("cpu")
+
+
+def with_devices(monkeypatch, count):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: count > 0)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: count)
+
+
+@pytest.mark.parametrize(
+    ("count", "name", "expected"),
+    [
+        (0, "cpu", "cpu"),
+        (0, "auto", "cpu"),
+        (1, "auto", "cuda"),
+        (1, "cuda", "cuda"),
+        (2, "cuda:1", "cuda:1"),
+    ],
+)
+def test_a_device_is_picked_by_name(monkeypatch, count, name, expected):
+    with_devices(monkeypatch, count)
+
+    assert pick_device(name) == torch.device(expected)
+
+
+@pytest.mark.parametrize(
+    ("count", "name", "words"),
+    [(0, "cuda", "no CUDA device"), (0, "cuda:0", "no CUDA device"), (1, "cuda:1", "one CUDA device")],
+)
+def test_a_device_that_is_not_there_is_unavailable(monkeypatch, count, name, words):
+    with_devices(monkeypatch, count)
+
+    with pytest.raises(UnavailableError, match=words) as error:
+        pick_device(name)
+    assert error.value.exit_code == 69
+
+
+@pytest.mark.parametrize("name", ["", "gpu", "cuda:", "cuda:x", "cuda:-1", "CPU", "cpu:0 "])
+def test_an_unknown_device_lists_those_there_are(name):
+    with pytest.raises(UsageError, match="no device") as error:
+        pick_device(name)
+    assert "cuda:<n>" in error.value.advice
+
+
+def test_a_named_precision_is_taken_as_it_is():
+    assert pick_precision("fp32", CPU) == torch.float32
+    assert pick_precision("bf16", CPU) == torch.bfloat16
+
+
+@pytest.mark.parametrize(
+    ("capabilities", "expected"),
+    [
+        ({"amx_bf16": True}, torch.bfloat16),
+        ({"avx512_bf16": True, "amx_bf16": False}, torch.bfloat16),
+        ({"avx512_f": True, "amx_tile": True}, torch.float32),
+        ({}, torch.float32),
+    ],
+)
+def test_auto_takes_bf16_where_the_processor_multiplies_it(monkeypatch, capabilities, expected):
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: capabilities, raising=False)
+    monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: "AVX512")
+
+    assert pick_precision("auto", CPU) == expected
+
+
+@pytest.mark.parametrize("kernels", ["DEFAULT", "NO AVX", "AVX2"])
+def test_auto_is_fp32_where_torch_must_not_use_the_instructions(monkeypatch, kernels):
+    """ATEN_CPU_CAPABILITY=avx2 restricts torch on any processor."""
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: {"amx_bf16": True}, raising=False)
+    monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: kernels)
+
+    assert pick_precision("auto", CPU) == torch.float32
+
+
+def test_auto_is_fp32_where_torch_cannot_tell(monkeypatch):
+    monkeypatch.delattr(torch.cpu, "get_capabilities", raising=False)
+
+    assert pick_precision("auto", CPU) == torch.float32
+
+
+@pytest.mark.parametrize("real", [True, False])
+def test_auto_on_cuda_asks_the_device_for_real_bf16(monkeypatch, real):
+    monkeypatch.setattr(
+        torch.cuda, "is_bf16_supported", lambda including_emulation: real or including_emulation
+    )
+
+    assert pick_precision("auto", torch.device("cuda")) == (torch.bfloat16 if real else torch.float32)
+
+
+def test_an_unknown_precision_lists_those_there_are():
+    with pytest.raises(UsageError, match='no precision "fp16"') as error:
+        pick_precision("fp16", CPU)
+    assert error.value.advice == "there are: fp32, bf16, auto"

@@ -1,0 +1,227 @@
+"""LoRA adapters beside base weights: W + alpha / r B A, or a refusal that names the option."""
+
+import json
+import math
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from sentkit.cli import status
+from sentkit.errors import DataError, NoInputError
+from sentkit.formats.checkpoints.hub import find_model
+from sentkit.model import find_encoder
+from sentkit.model.reading import Wishes
+from sentkit.model.transformer.adapter import load_adapter
+from sentkit.model.transformer.lora import read_weights
+
+RANK = 3
+CONFIG = {
+    "peft_type": "LORA",
+    "r": RANK,
+    "lora_alpha": 8,
+    "lora_dropout": 0.1,
+    "bias": "none",
+    "fan_in_fan_out": False,
+    "init_lora_weights": True,
+    "target_modules": ["query", "value"],
+    "task_type": "FEATURE_EXTRACTION",
+    "base_model_name_or_path": "org/base",
+    "rank_pattern": {},
+    "modules_to_save": None,
+    "use_dora": False,
+}
+BERT = "encoder.layer.1.attention.self.query"
+MPNET = "encoder.layer.1.attention.attn.q"
+
+
+@pytest.fixture
+def folder(make, tmp_path):
+    make("bert").save_pretrained(tmp_path / "model")
+    return tmp_path / "model"
+
+
+@pytest.fixture
+def other(config_of, tmp_path):
+    """A model that runs through transformers."""
+    import transformers
+
+    torch.manual_seed(0)
+    config = config_of("mpnet", max_position_embeddings=34)
+    transformers.AutoModel.from_config(config).save_pretrained(tmp_path / "model")
+    return tmp_path / "model"
+
+
+def put_adapter(folder, module, prefix="base_model.model.", tensors=None, size=32, **config):
+    """An adapter of one module; what it adds, before the scale."""
+    random = torch.Generator().manual_seed(1)
+    halves = {"A": torch.randn(RANK, size, generator=random), "B": torch.randn(size, RANK, generator=random)}
+    named = {f"{prefix}{module}.lora_{half}.weight": tensor for half, tensor in halves.items()}
+    save_file(named | (tensors or {}), folder / "adapter_model.safetensors")
+    (folder / "adapter_config.json").write_text(json.dumps(CONFIG | config))
+    return halves["B"] @ halves["A"]
+
+
+@pytest.mark.parametrize("prefix", ["base_model.model.", "base_model.model.bert."])
+def test_the_sum_is_read_and_nothing_else_changes(folder, prefix):
+    before = load_file(folder / "model.safetensors")
+    added = put_adapter(folder, BERT, prefix)
+
+    found = read_weights(folder, "model")
+
+    for name, tensor in before.items():
+        expected = tensor + 8 / RANK * added if name == f"{BERT}.weight" else tensor
+        assert torch.allclose(found[name], expected, atol=1e-6)
+
+
+def test_names_of_a_base_with_a_head(make, tmp_path):
+    """The file says `bert.encoder`, the adapter of the encoder alone `encoder`."""
+    make("bert", "ForMaskedLM").save_pretrained(tmp_path)
+    before = load_file(tmp_path / "model.safetensors")[f"bert.{BERT}.weight"]
+    added = put_adapter(tmp_path, BERT)
+
+    assert torch.allclose(read_weights(tmp_path, "m")[f"bert.{BERT}.weight"], before + 8 / RANK * added)
+
+
+def test_the_scale_of_rslora_is_alpha_by_the_root_of_the_rank(folder):
+    before = load_file(folder / "model.safetensors")[f"{BERT}.weight"]
+    added = put_adapter(folder, BERT, use_rslora=True)
+
+    found = read_weights(folder, "model")[f"{BERT}.weight"]
+
+    assert torch.allclose(found, before + 8 / math.sqrt(RANK) * added, atol=1e-6)
+
+
+def test_a_model_of_transformers_has_the_sum_too(other):
+    before = load_adapter(other).tensors()
+    added = put_adapter(other, MPNET)
+
+    found = load_adapter(other).tensors()
+
+    for name, tensor in before.items():
+        expected = tensor + 8 / RANK * added if name == f"{MPNET}.weight" else tensor
+        assert torch.allclose(found[name], expected, atol=1e-6)
+
+
+def test_a_conv1d_stores_its_weight_the_other_way_round(tmp_path):
+    import transformers
+
+    torch.manual_seed(0)
+    config = transformers.GPT2Config(vocab_size=97, n_embd=32, n_layer=2, n_head=2, n_positions=40)
+    transformers.GPT2Model(config).save_pretrained(tmp_path)
+    before = load_adapter(tmp_path).tensors()["h.1.attn.c_proj.weight"]
+    added = put_adapter(tmp_path, "h.1.attn.c_proj", fan_in_fan_out=True)
+
+    found = load_adapter(tmp_path).tensors()["h.1.attn.c_proj.weight"]
+
+    assert torch.allclose(found, before + 8 / RANK * added.T, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [
+        ("use_dora", True),
+        ("modules_to_save", ["pooler"]),
+        ("bias", "all"),
+        ("rank_pattern", {"query": 4}),
+        ("alpha_pattern", {"query": 4}),
+        ("init_lora_weights", "pissa"),
+        ("lora_bias", True),
+        ("layer_replication", [[0, 1]]),
+        ("trainable_token_indices", [1]),
+        ("target_parameters", ["x"]),
+        ("some_new_option", 1),
+    ],
+)
+@pytest.mark.parametrize("family", ["folder", "other"])
+def test_an_option_that_is_not_added_exactly_is_refused_by_name(request, family, option, value):
+    place = request.getfixturevalue(family)
+    put_adapter(place, BERT if family == "folder" else MPNET, **{option: value})
+
+    with pytest.raises(DataError, match=f"an adapter with {option}, which sentkit cannot run"):
+        read_weights(place, "m") if family == "folder" else load_adapter(place)
+
+
+@pytest.mark.parametrize("kind", ["IA3", "PREFIX_TUNING", None, 3])
+def test_another_kind_of_adapter_is_refused_by_name(folder, kind):
+    put_adapter(folder, BERT, peft_type=kind)
+
+    with pytest.raises(DataError, match=f"an adapter of type {kind}, which sentkit cannot run"):
+        read_weights(folder, "m")
+
+
+@pytest.mark.parametrize("alpha", [None, "8", True, [8]])
+def test_a_scale_that_is_no_number_is_refused(folder, alpha):
+    put_adapter(folder, BERT, lora_alpha=alpha)
+
+    with pytest.raises(DataError, match='"lora_alpha" is'):
+        read_weights(folder, "m")
+
+
+NAME = "base_model.model.encoder.layer.0.attention.self.key."
+
+
+@pytest.mark.parametrize(
+    "extra",
+    [
+        {"base_model.model.embeddings.word_embeddings.lora_embedding_A": torch.ones(RANK, 97)},
+        {"base_model.model.pooler.dense.weight": torch.ones(32, 32)},
+        {NAME + "lora_magnitude_vector.weight": torch.ones(32, 1)},
+        {NAME + "lora_A.weight": torch.ones(RANK, 32)},
+        {NAME + "lora_A.weight": torch.ones(RANK, 32), NAME + "lora_B.weight": torch.ones(32, RANK + 1)},
+        {NAME + "lora_A.weight": torch.ones(RANK, 31), NAME + "lora_B.weight": torch.ones(32, RANK)},
+        {NAME + "lora_A.weight": torch.ones(RANK), NAME + "lora_B.weight": torch.ones(32, RANK)},
+        {
+            "base_model.model.x.lora_A.weight": torch.ones(2, 4),
+            "base_model.model.x.lora_B.weight": torch.ones(4, 2),
+        },
+    ],
+)
+def test_tensors_that_do_not_fit_are_refused(folder, extra):
+    put_adapter(folder, BERT, tensors=extra)
+
+    with pytest.raises(DataError):
+        read_weights(folder, "m")
+
+
+@pytest.mark.parametrize("config", [False, True])
+def test_an_adapter_alone_says_what_it_is_and_names_its_base(folder, config):
+    put_adapter(folder, BERT)
+    (folder / "model.safetensors").unlink()
+    if not config:
+        (folder / "config.json").unlink()
+
+    with pytest.raises(NoInputError, match="is an adapter without its base") as error:
+        read_weights(find_model(str(folder)), "m")
+    assert "it changes the weights of org/base" in error.value.advice
+
+
+def space_of(folder):
+    return find_encoder(str(folder), Wishes()).encoder().specs[0].space
+
+
+def test_the_adapter_is_part_of_the_fingerprint_and_of_an_export(tmp_path):
+    assert status(["export", "-m", "nano", "-o", str(tmp_path / "base")]) == 0
+    plain = space_of(tmp_path / "base")
+    width = json.loads((tmp_path / "base/config.json").read_text())["hidden_size"]
+    put_adapter(tmp_path / "base", "encoder.layer.0.attention.self.query", size=width)
+
+    assert status(["export", "-m", str(tmp_path / "base"), "-o", str(tmp_path / "out")]) == 0
+    assert space_of(tmp_path / "out") == space_of(tmp_path / "base") != plain
+
+
+def test_a_trained_folder_holds_the_sum_and_no_adapter(tmp_path):
+    assert status(["export", "-m", "nano", "-o", str(tmp_path / "base")]) == 0
+    width = json.loads((tmp_path / "base/config.json").read_text())["hidden_size"]
+    module = "encoder.layer.0.attention.self.query"
+    before = load_file(tmp_path / "base/model.safetensors")
+    added = put_adapter(tmp_path / "base", module, size=width) * 8 / RANK
+    (tmp_path / "texts.txt").write_text("a cat\na dog\na man\n")
+    run = ["train", "simcse", str(tmp_path / "texts.txt"), "-m", str(tmp_path / "base"), "--epochs", "1"]
+
+    assert status([*run, "-o", str(tmp_path / "out"), "--lr", "1e-9"]) == 0
+
+    name = next(name for name in before if name.endswith(f"{module}.weight"))
+    trained = load_file(tmp_path / "out/model.safetensors")
+    assert torch.allclose(trained[name], before[name].float() + added, atol=1e-5)
+    assert not list((tmp_path / "out").glob("adapter*"))

@@ -1,0 +1,77 @@
+"""Sentences end to end, and the way to the padded form and back."""
+
+import numpy as np
+import pytest
+import torch
+
+from sentkit.model.transformer.packed import Packed, pack
+
+
+def test_ids_lie_end_to_end_and_positions_start_again():
+    packed = pack([[5, 6, 7], np.array([8]), (9, 10)], at=[2, 0, 1])
+
+    assert packed.ids.tolist() == [5, 6, 7, 8, 9, 10]
+    assert packed.positions.tolist() == [0, 1, 2, 0, 0, 1]
+    assert packed.lengths == (3, 1, 2)
+    assert packed.starts.tolist() == [0, 3, 4]
+    assert packed.read_rows.tolist() == [2, 3, 5]
+    assert packed.ids.dtype == packed.positions.dtype == torch.int64
+
+
+def test_the_padded_index_and_the_mask_name_the_real_tokens():
+    packed = pack([[5, 6, 7], [8], [9, 10]])
+
+    assert packed.padded.tolist() == [0, 1, 2, 3, 6, 7]
+    assert packed.key_mask.int().tolist() == [[1, 1, 1], [1, 0, 0], [1, 1, 0]]
+
+
+def test_padding_fills_the_ends():
+    packed = pack([[5, 6, 7], [8], [9, 10]])
+
+    assert packed.pad(packed.ids, fill=-1).tolist() == [[5, 6, 7], [8, -1, -1], [9, 10, -1]]
+
+
+@pytest.mark.parametrize("lengths", [[1], [4, 4], [3, 1, 7, 2]])
+@pytest.mark.parametrize("shape", [(), (3,), (2, 3)])
+def test_unpad_undoes_pad(lengths, shape):
+    packed = pack([[1] * length for length in lengths])
+    values = torch.randn(sum(lengths), *shape)
+
+    assert torch.equal(packed.unpad(packed.pad(values)), values)
+
+
+def test_equal_lengths_need_no_mask_and_no_copy():
+    packed = pack([[1, 2], [3, 4]])
+    values = torch.randn(4, 3)
+
+    assert packed.key_mask is None
+    assert packed.pad(values).data_ptr() == values.data_ptr()
+    assert packed.unpad(packed.pad(values)).data_ptr() == values.data_ptr()
+
+
+def test_the_index_follows_the_lengths_even_when_positions_are_permuted():
+    packed = Packed(torch.arange(4), torch.tensor([2, 0, 1, 0]), (3, 1))
+
+    assert packed.padded.tolist() == [0, 1, 2, 3]
+
+
+def test_the_index_is_made_once():
+    packed = pack([[1, 2], [3]])
+
+    assert packed.padded is packed.padded
+    assert packed.key_mask is packed.key_mask
+
+
+@pytest.mark.parametrize("sequences", [[], [[1], []]])
+def test_an_empty_batch_and_an_empty_sentence_are_our_mistakes(sequences):
+    with pytest.raises(AssertionError):
+        pack(sequences)
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+def test_everything_lies_on_the_device_asked_for():
+    packed = pack([[1, 2], [3]], "cuda", at=[0, 0])
+    parts = [packed.ids, packed.positions, packed.starts, packed.read_rows, packed.padded, packed.key_mask]
+
+    assert {part.device.type for part in parts} == {"cuda"}

@@ -1,0 +1,253 @@
+"""Readouts equal their formulas as plain loops, whatever the batch."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from sentkit.errors import UsageError
+from sentkit.formats.checkpoints.readout import parse_readout, parse_readouts
+from sentkit.model.transformer.packed import pack
+from sentkit.model.transformer.readouts import REDUCTIONS, read
+
+MIXED = [3, 1, 7, 7, 2]
+
+
+class Layers:
+    """An encoder whose states are given; it notes what was asked of it."""
+
+    has_pooler = False
+
+    def __init__(self, layers):
+        self.layers, self.depth, self.made, self.passes = layers, len(layers) - 1, 0, 0
+
+    def states(self, packed, *, deepest=None, disturb=None, only=None):
+        self.passes += 1
+        for number, states in enumerate(self.layers[: deepest + 1]):
+            self.made = number
+            yield states[only] if only is not None and number == deepest else states
+
+    def pooled(self, first):
+        return torch.tanh(2 * first)
+
+
+def rows(lengths):
+    """Each sentence's rows, by counting."""
+    start = 0
+    for length in lengths:
+        yield list(range(start, start + length))
+        start += length
+
+
+def reference(name, states, own, at=0):
+    """One sentence's reduction as a loop over its tokens."""
+    values = [states[row].double() for row in own]
+    if name == "mean":
+        return sum(values) / len(values)
+    if name == "mean-sqrt":
+        return sum(values) / len(values) ** 0.5
+    if name == "weighted-mean":
+        return sum(k * value for k, value in enumerate(values, 1)) / sum(range(len(values) + 1))
+    if name == "last":
+        return values[-1]
+    if name == "max":
+        return torch.stack([max(column) for column in zip(*values, strict=True)])
+    return values[at if name == "token" else 0]
+
+
+@pytest.mark.parametrize("lengths", [MIXED, [4, 4, 4], [1]])
+@pytest.mark.parametrize("name", REDUCTIONS)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.float16])
+def test_reductions_equal_plain_loops(name, lengths, dtype):
+    at = [length // 2 for length in lengths]
+    packed = pack([[1] * length for length in lengths], at=at)
+    states = (torch.randn(sum(lengths), 6, generator=torch.Generator().manual_seed(1)) - 2).to(dtype)
+
+    found = REDUCTIONS[name](states, packed)
+    expected = [reference(name, states, own, k) for own, k in zip(rows(lengths), at, strict=True)]
+
+    assert found.dtype == (torch.float64 if dtype == torch.float64 else torch.float32)
+    assert (found - torch.stack(expected)).abs().max() < (1e-15 if dtype == torch.float64 else 1e-6)
+
+
+def test_j8_the_mean_does_not_see_the_next_sentence():
+    """A worked example: [1, 2], [3, 4] have the mean [2, 3] beside [100, 100] (wrong: 34.67, 35.33)."""
+    packed = pack([[1, 1], [1, 1, 1]])
+    states = torch.tensor([[1.0, 2], [3, 4], [100, 100], [100, 100], [100, 100]])
+
+    assert REDUCTIONS["mean"](states, packed)[0].tolist() == [2, 3]
+
+
+def test_j8_the_max_of_negative_numbers_is_not_padding():
+    """A worked example: [-1, -2], [-3, -4] have the max [-1, -2] (wrong: 0, 0)."""
+    packed = pack([[1, 1], [1, 1, 1]])
+    states = torch.tensor([[-1.0, -2], [-3, -4], [0, 0], [0, 0], [0, 0]])
+
+    assert REDUCTIONS["max"](states, packed)[0].tolist() == [-1, -2]
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("mean-last2", 4),
+        ("mean-first-last", 3.5),
+        ("mean-emb-last", 3),
+        ("mean", 6),
+        ("L2:max", 2),
+        ("L0:cls", 0),
+    ],
+)
+def test_j8_layers_are_those_the_name_says(name, expected):
+    """A worked example: layers constant 0, 1, 2, 6; mean-first-last takes layer 1, not the embeddings."""
+    encoder = Layers([torch.full((3, 2), value) for value in (0.0, 1.0, 2.0, 6.0)])
+
+    (found,) = read(encoder, pack([[1, 1], [1]]), [parse_readout(name)])
+
+    assert found.tolist() == [[expected] * 2] * 2
+
+
+def test_all_readouts_come_from_one_pass():
+    random = torch.Generator().manual_seed(2)
+    layers = [torch.randn(sum(MIXED), 4, generator=random) for _ in range(4)]
+    encoder = Layers(layers)
+    readouts = parse_readouts("L*:mean,L*:max,cls,mean-last2", depth=3)
+
+    found = read(encoder, pack([[1] * length for length in MIXED]), readouts)
+
+    assert encoder.passes == 1
+    for readout, vectors in zip(readouts, found, strict=True):
+        own = readout.resolved(3)
+        for vector, lines in zip(vectors, rows(MIXED), strict=True):
+            expected = sum(reference(readout.reduction, layers[k], lines) for k in own) / len(own)
+            assert (vector - expected).abs().max() < 1e-6
+
+
+def test_the_pass_stops_at_the_deepest_layer_needed():
+    encoder = Layers([torch.zeros(3, 2)] * 5)
+
+    read(encoder, pack([[1, 1, 1]]), [parse_readout("L1:cls"), parse_readout("L2:mean")])
+
+    assert encoder.made == 2
+
+
+def test_the_pooler_reads_the_first_token_of_the_last_layer():
+    encoder = Layers([torch.zeros(3, 2), torch.tensor([[0.1, 0.2], [5, 5], [0.3, 0.4]])])
+    encoder.has_pooler = True
+    readouts = [parse_readout("pooler"), parse_readout("mean"), parse_readout("cls")]
+
+    alone = read(encoder, pack([[1, 1], [1]]), readouts[:1])
+    beside = read(encoder, pack([[1, 1], [1]]), readouts)
+
+    assert torch.equal(alone[0], torch.tanh(torch.tensor([[0.2, 0.4], [0.6, 0.8]])))
+    assert torch.equal(beside[0], alone[0])
+
+
+def test_a_pooler_may_be_given_the_mean():
+    """As if it were the first token's state; beside the others in one pass it is the same."""
+    encoder = Layers([torch.zeros(3, 2), torch.tensor([[0.1, 0.2], [0.5, 0.4], [0.3, 0.4]])])
+    encoder.has_pooler = True
+    names = ("pooler:mean", "pooler", "pooler:cls", "mean", "cls")
+    readouts, packed = [parse_readout(name) for name in names], pack([[1, 1], [1]])
+
+    alone = [read(encoder, packed, [each])[0] for each in readouts]
+    beside = read(encoder, packed, readouts)
+
+    assert torch.allclose(alone[0], torch.tanh(torch.tensor([[0.6, 0.6], [0.6, 0.8]])))
+    assert torch.equal(alone[1], alone[2])
+    assert all(torch.equal(one, other) for one, other in zip(alone, beside, strict=True))
+
+
+@pytest.mark.parametrize("activation", ["tanh", "gelu", "relu", "silu"])
+def test_a_pooler_has_the_activation_that_its_checkpoint_says(bert, sentences, activation):
+    """Wc + b and Wm + b, of the first state and of the mean of a sentence's states."""
+    bert.architecture = replace(bert.architecture, pooler_activation=activation)
+    function = torch.tanh if activation == "tanh" else getattr(torch.nn.functional, activation)
+    packed, texts = pack(sentences(MIXED)), list(rows(MIXED))
+    with torch.no_grad():
+        *_, states = bert.states(packed)
+        first, mean = read(bert, packed, [parse_readout("pooler:cls"), parse_readout("pooler:mean")])
+        weight, bias = bert.pooler.weight, bert.pooler.bias
+        expected = [function(weight @ states[own[0]] + bias) for own in texts]
+        averaged = [function(weight @ (sum(states[row] for row in own) / len(own)) + bias) for own in texts]
+
+    assert (first - torch.stack(expected)).abs().max() < 1e-6
+    assert (mean - torch.stack(averaged)).abs().max() < 1e-6
+
+
+def test_a_pooler_that_is_not_there_is_the_users_error():
+    for name in ("pooler", "pooler:cls", "pooler:mean"):
+        with pytest.raises(UsageError, match=f'^readout "{name}": this checkpoint has no trained pooler$'):
+            read(Layers([torch.zeros(1, 2)] * 2), pack([[1]]), [parse_readout(name)])
+
+
+@pytest.mark.parametrize("names", ["cls", "prompt", "cls,pooler", "mean", "max", "mean-last2", "cls,prompt"])
+def test_readouts_of_a_real_encoder_equal_its_states(bert, sentences, names):
+    """Also where only the rows that are read are computed in the last block."""
+    packed = pack(sentences(MIXED), at=[length - 1 for length in MIXED])
+    readouts = parse_readouts(names, bert.depth)
+    with torch.no_grad():
+        layers = list(bert.states(packed))
+        found = read(bert, packed, readouts)
+
+        for readout, vectors in zip(readouts, found, strict=True):
+            reduce = REDUCTIONS["cls" if readout.reduction == "pooler" else readout.reduction]
+            own = readout.resolved(bert.depth)
+            expected = sum(reduce(layers[k], packed) for k in own) / len(own)
+            if readout.reduction == "pooler":
+                expected = bert.pooled(expected)
+            assert (vectors - expected).abs().max() < 1e-5
+
+
+@pytest.mark.parametrize("names", ["cls", "mean", "max", "mean-first-last"])
+def test_a_sentence_alone_equals_itself_beside_100_tokens(make, tmp_path, load, sentences, names):
+    make("bert", max_position_embeddings=128).save_pretrained(tmp_path)
+    encoder = load(tmp_path)
+    short, long = sentences([6, 100])
+    with torch.no_grad():
+        (alone,) = read(encoder, pack([short]), [parse_readout(names)])
+        (beside,) = read(encoder, pack([long, short]), [parse_readout(names)])
+
+    assert (alone[0] - beside[1]).abs().max() < 1e-5
+
+
+def test_bf16_readouts_are_float32_and_close(bert, sentences):
+    packed = pack(sentences(MIXED))
+    readouts = parse_readouts("cls,mean,max,pooler", bert.depth)
+    with torch.no_grad():
+        exact = read(bert, packed, readouts)
+        rough = read(bert.to(torch.bfloat16), packed, readouts)
+
+    assert {vectors.dtype for vectors in rough} == {torch.float32}
+    assert min(torch.cosine_similarity(a, b).min() for a, b in zip(exact, rough, strict=True)) > 0.999
+
+
+def test_gradients_pass_through_every_reduction(bert, sentences):
+    packed = pack(sentences(MIXED), at=[0] * len(MIXED))
+    for name in ("cls", "mean", "max", "prompt", "pooler", "pooler:mean"):
+        bert.zero_grad()
+        read(bert, packed, [parse_readout(name)])[0].square().sum().backward()
+
+        assert bert.words.weight.grad.abs().sum() > 0
+
+
+def test_float64_stays_float64_through_every_readout(bert, sentences):
+    packed = pack(sentences(MIXED), at=[0] * len(MIXED))
+    readouts = parse_readouts("cls,mean,max,prompt,pooler,pooler:mean,mean-last2,L0:cls", bert.depth)
+    with torch.no_grad():
+        single = read(bert, packed, readouts)
+        double = read(bert.double(), packed, readouts)
+        alone = read(bert, packed, readouts[:1])
+
+    assert {vectors.dtype for vectors in [*double, *alone]} == {torch.float64}
+    assert max((a - b).abs().max() for a, b in zip(single, double, strict=True)) < 1e-5
+
+
+def test_disturb_acts_on_the_first_states(bert, sentences):
+    packed = pack(sentences(MIXED))
+    readouts = parse_readouts("L0:mean,mean", bert.depth)
+    with torch.no_grad():
+        layers = list(bert.states(packed, disturb=lambda states: states * 0.5))
+        found = read(bert, packed, readouts, disturb=lambda states: states * 0.5)
+
+    assert torch.equal(found[0], REDUCTIONS["mean"](layers[0], packed))
+    assert torch.equal(found[1], REDUCTIONS["mean"](layers[-1], packed))

@@ -1,0 +1,211 @@
+"""Disturbed views: exact counts, survivors to the bit, each sentence by its own draw."""
+
+import numpy as np
+import pytest
+import torch
+
+from sentkit.formats.checkpoints.readout import parse_readout
+from sentkit.model.transformer.packed import pack
+from sentkit.model.transformer.readouts import read
+from sentkit.model.transformer.views import VIEWS, share
+
+MIXED = [10, 6, 1, 7, 7, 20]
+WIDTH = 24
+CUTS = ["token-cutoff", "feature-cutoff", "dropout"]
+
+
+def generator(seed=0):
+    return np.random.default_rng(seed)
+
+
+def random_states(lengths, width=WIDTH):
+    return torch.randn(sum(lengths), width, generator=torch.Generator().manual_seed(1))
+
+
+def batch(lengths):
+    return pack([range(1, length + 1) for length in lengths])
+
+
+def cut(name, lengths, rate, width=WIDTH, seed=0):
+    """The states before and after, as one (l, d) for each sentence."""
+    view = VIEWS[name]
+    drawn = view.draw(generator(seed), lengths, width, rate)
+    _, disturb = view.apply(batch(lengths), drawn)
+    states = random_states(lengths, width)
+    return states.split(lengths), disturb(states).split(lengths)
+
+
+@pytest.mark.parametrize(
+    ("rate", "count", "expected"),
+    [
+        (0.15, 20, 3),
+        (0.15, 10, 1),
+        (0.15, 6, 0),
+        (0.2, 768, 153),
+        (0.2, 10 * 768, 1536),
+        (0.29, 100, 29),  # in floats 28.999999999999996
+        (0.57, 100, 57),  # in floats 56.99999999999999
+        (1e-05, 100_000, 1),  # written with an exponent
+        (0.0, 9, 0),
+        (1.0, 9, 9),
+    ],
+)
+def test_a_share_is_the_floor_of_the_decimal_rate(rate, count, expected):
+    assert share(rate, count) == expected
+
+
+def test_j7_token_cutoff_takes_1_row_of_10_and_none_of_6():
+    before, after = cut("token-cutoff", [10, 6, 20], 0.15)
+    gone = [(own == 0).all(dim=1) for own in after]
+
+    assert [rows.sum().item() for rows in gone] == [1, 0, 3]
+    assert all(torch.equal(a[~rows], b[~rows]) for a, b, rows in zip(before, after, gone, strict=True))
+
+
+def test_j7_feature_cutoff_takes_153_columns_of_768_of_each_sentence():
+    before, after = cut("feature-cutoff", MIXED, 0.2, width=768)
+    gone = [(own == 0).all(dim=0) for own in after]
+
+    assert [columns.sum().item() for columns in gone] == [153] * len(MIXED)
+    assert all(torch.equal(a[:, ~c], b[:, ~c]) for a, b, c in zip(before, after, gone, strict=True))
+    assert not torch.equal(gone[0], gone[1])
+
+
+def test_j7_dropout_takes_1536_entries_of_10_times_768():
+    before, after = cut("dropout", [10, 3], 0.2, width=768)
+
+    assert [(own == 0).sum().item() for own in after] == [1536, 460]
+    assert all(torch.equal(a[b != 0], b[b != 0]) for a, b in zip(before, after, strict=True))
+
+
+@pytest.mark.parametrize("name", CUTS)
+def test_a_cut_touches_its_own_sentence_alone(name):
+    """Nothing was drawn for the others."""
+    view, states = VIEWS[name], random_states([5, 4, 6])
+    nothing = np.empty(0, dtype=np.int64)
+    (own,) = view.draw(generator(), [4], WIDTH, 0.5)
+
+    _, disturb = view.apply(batch([5, 4, 6]), [nothing, own, nothing])
+    changed = (disturb(states) != states).any(dim=1)
+
+    assert not changed[:5].any()
+    assert changed[5:9].any()
+    assert not changed[9:].any()
+
+
+@pytest.mark.parametrize("name", CUTS)
+def test_a_cut_is_out_of_place_and_passes_gradients_to_what_survives(name):
+    view = VIEWS[name]
+    states = random_states(MIXED)
+    kept = states.clone()
+    _, disturb = view.apply(batch(MIXED), view.draw(generator(), MIXED, WIDTH, 0.5))
+
+    found = disturb(states.requires_grad_())
+    (found * 3).sum().backward()
+
+    assert torch.equal(states, kept)
+    assert torch.equal(states.grad, (found != 0) * 3.0)
+
+
+@pytest.mark.parametrize("name", CUTS)
+def test_a_rate_of_0_cuts_nothing(name):
+    before, after = cut(name, MIXED, 0.0)
+
+    assert torch.equal(torch.cat(before), torch.cat(after))
+
+
+def test_shuffle_permutes_the_positions_of_each_sentence_and_nothing_else():
+    packed = pack([[5] * length for length in MIXED], at=[0] * len(MIXED))
+    drawn = VIEWS["shuffle"].draw(generator(), MIXED, WIDTH, 0.0)
+    moved, disturb = VIEWS["shuffle"].apply(packed, drawn)
+
+    assert disturb is None
+    assert moved.ids is packed.ids
+    assert moved.at is packed.at
+    assert moved.lengths == packed.lengths
+    assert moved.positions.tolist() == np.concatenate(drawn).tolist()
+    assert moved.positions.tolist() != packed.positions.tolist()
+    for own, length in zip(moved.positions.split(MIXED), MIXED, strict=True):
+        assert sorted(own.tolist()) == list(range(length))
+
+
+def test_shuffle_moves_every_place_special_tokens_too():
+    """Over many draws each place of 4 gets each position about equally often."""
+    drawn = np.stack(VIEWS["shuffle"].draw(generator(), [4] * 4000, WIDTH, 0.0))
+    counts = np.stack([np.bincount(column, minlength=4) for column in drawn.T])
+
+    assert counts.min() > 850
+    assert counts.max() < 1150
+
+
+def test_none_leaves_the_batch_as_it_is():
+    packed = batch(MIXED)
+    drawn = VIEWS["none"].draw(generator(), MIXED, WIDTH, 0.2)
+
+    assert VIEWS["none"].apply(packed, drawn) == (packed, None)
+
+
+def mean_of(bert, packed):
+    with torch.no_grad():
+        return read(bert, packed, [parse_readout("mean")])[0]
+
+
+def test_j7_ids_and_positions_permuted_together_leave_the_mean(bert, sentences):
+    """And positions alone change it."""
+    batch = sentences(MIXED)
+    drawn = VIEWS["shuffle"].draw(generator(), MIXED, bert.width, 0.0)
+    moved, _ = VIEWS["shuffle"].apply(pack(batch), drawn)
+    both, _ = VIEWS["shuffle"].apply(
+        pack([ids[order] for ids, order in zip(batch, drawn, strict=True)]), drawn
+    )
+    plain = mean_of(bert, pack(batch))
+    long = torch.tensor(MIXED) > 1
+
+    assert (mean_of(bert, both) - plain).abs().max() < 1e-5
+    assert (mean_of(bert, moved) - plain).abs().amax(dim=1)[long].min() > 1e-2
+
+
+def test_a_cut_token_is_still_attended_to_and_averaged(bert, sentences):
+    """Cutting every token of one sentence gives the vector of as many zero states, not of none."""
+    (ids,) = sentences([5])
+    packed, disturb = VIEWS["token-cutoff"].apply(pack([ids]), [np.arange(5)])
+    with torch.no_grad():
+        first, *_ = bert.states(packed, disturb=disturb)
+        (found,) = read(bert, packed, [parse_readout("mean")], disturb=disturb)
+        (expected,) = read(bert, pack([[9, 8]]), [parse_readout("mean")], disturb=lambda states: states * 0)
+
+    assert packed.lengths == (5,)
+    assert not first.any()
+    assert (found - expected).abs().max() < 1e-5
+
+
+@pytest.mark.parametrize("name", ["shuffle", *CUTS])
+def test_draws_go_by_the_generator(name):
+    """Two from one generator differ; the same seed gives the same."""
+    random = generator(3)
+    first, second = (VIEWS[name].draw(random, MIXED, WIDTH, 0.4) for _ in range(2))
+    again = VIEWS[name].draw(generator(3), MIXED, WIDTH, 0.4)
+
+    assert any(a.tolist() != b.tolist() for a, b in zip(first, second, strict=True))
+    assert all(a.tolist() == b.tolist() for a, b in zip(first, again, strict=True))
+
+
+@pytest.mark.parametrize("name", VIEWS)
+def test_a_slice_of_the_draw_does_to_its_sentences_what_the_whole_does(name, bert, sentences):
+    texts = sentences(MIXED)
+    drawn = VIEWS[name].draw(generator(), MIXED, bert.width, 0.3)
+
+    def first_states(which):
+        packed, disturb = VIEWS[name].apply(pack(texts[which]), drawn[which])
+        return next(bert.states(packed, disturb=disturb))
+
+    whole = first_states(slice(None)).split(MIXED)
+    with torch.no_grad():
+        part = first_states(slice(1, 4)).split(MIXED[1:4])
+
+    assert all(torch.equal(a, b) for a, b in zip(whole[1:4], part, strict=True))
+
+
+def test_a_draw_for_another_batch_is_refused():
+    with pytest.raises(AssertionError):
+        VIEWS["token-cutoff"].apply(batch([3, 3]), [np.array([0])])

@@ -1,0 +1,222 @@
+"""Checkpoint files in every form give the same tensors, and files that are none give an error."""
+
+import json
+import os
+import pickle
+import re
+
+import pytest
+import torch
+from safetensors.torch import save_file
+
+from sentkit.errors import DataError, NoInputError
+from sentkit.model.transformer.architecture import read_architecture
+from sentkit.model.transformer.weights import canonical, fit, read_tensors, weights_hash
+
+
+@pytest.fixture
+def saved(make, tmp_path):
+    """A folder of transformers with a masked-language-model head."""
+    make("bert", "ForMaskedLM").save_pretrained(tmp_path / "saved")
+    return tmp_path / "saved"
+
+
+@pytest.fixture
+def architecture(saved):
+    return read_architecture(json.loads((saved / "config.json").read_text()))
+
+
+@pytest.fixture
+def raw(saved):
+    return read_tensors([saved / "model.safetensors"])
+
+
+@pytest.fixture
+def named(raw, architecture):
+    return canonical(raw, architecture)
+
+
+def test_reading_keeps_what_is_not_the_encoder(raw, named):
+    """A later save can carry the head along."""
+    assert "cls.predictions.transform.dense.weight" in raw
+    assert not any(name.startswith("cls.") for name in named)
+
+
+def test_shards_are_joined(make, tmp_path, raw, architecture):
+    make("bert", "ForMaskedLM").save_pretrained(tmp_path / "shards", max_shard_size="20KB")
+    files = sorted((tmp_path / "shards").glob("*.safetensors"))
+
+    found = read_tensors(files)
+
+    assert len(files) > 1
+    assert weights_hash(canonical(found, architecture)) == weights_hash(canonical(raw, architecture))
+
+
+@pytest.mark.parametrize("old_zip", [True, False])
+def test_a_bin_file_is_the_same_checkpoint(tmp_path, raw, named, architecture, old_zip):
+    torch.save(raw, tmp_path / "pytorch_model.bin", _use_new_zipfile_serialization=old_zip)
+    found = canonical(read_tensors([tmp_path / "pytorch_model.bin"]), architecture)
+
+    assert weights_hash(found) == weights_hash(named)
+
+
+@pytest.mark.parametrize("prefix", ["", "0.auto_model."])
+def test_the_prefix_does_not_matter(raw, named, architecture, prefix):
+    other = {prefix + name.removeprefix("bert."): tensor for name, tensor in raw.items()}
+
+    assert weights_hash(canonical(other, architecture)) == weights_hash(named)
+
+
+def test_gamma_and_beta_are_weight_and_bias(raw, named, architecture):
+    norm = re.compile(r"(LayerNorm)\.(weight|bias)$")
+    old = {
+        norm.sub(lambda found: f"LayerNorm.{'gamma' if found[2] == 'weight' else 'beta'}", name): tensor
+        for name, tensor in raw.items()
+    }
+
+    assert old.keys() != raw.keys()
+    assert weights_hash(canonical(old, architecture)) == weights_hash(named)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_half_precision_files_hash_as_the_same_numbers_in_float32(raw, architecture, dtype, tmp_path):
+    halves = {name: tensor.to(dtype) for name, tensor in raw.items()}
+    save_file(halves, tmp_path / "model.safetensors")
+    found = canonical(read_tensors([tmp_path / "model.safetensors"]), architecture)
+    full = canonical({name: tensor.float() for name, tensor in halves.items()}, architecture)
+
+    assert {tensor.dtype for tensor in found.values()} == {torch.float32}
+    assert weights_hash(found) == weights_hash(full)
+
+
+def test_the_hash_is_that_of_the_numbers_not_of_their_strides(named):
+    name = "encoder.layer.0.output.dense.weight"
+    turned = named | {name: named[name].T.contiguous().T}
+
+    assert weights_hash(turned) == weights_hash(named)
+
+
+def test_one_changed_number_changes_the_hash(named):
+    for name in named:
+        other = named[name].clone()
+        other.view(-1)[-1] += 1e-3
+
+        assert weights_hash(named | {name: other}) != weights_hash(named)
+
+
+def test_the_hash_knows_names_and_shapes(named):
+    values = torch.arange(6.0)
+
+    hashes = {
+        weights_hash({"a": values}),
+        weights_hash({"b": values}),
+        weights_hash({"a": values.view(2, 3)}),
+        weights_hash({"a": values[:3], "b": values[3:]}),
+    }
+
+    assert len(hashes) == 4
+    assert all(re.fullmatch("[0-9a-f]{32}", one) for one in hashes)
+
+
+def test_the_pooler_is_hashed_only_when_asked(make, tmp_path):
+    make("bert").save_pretrained(tmp_path)
+    architecture = read_architecture(json.loads((tmp_path / "config.json").read_text()))
+    whole = canonical(read_tensors([tmp_path / "model.safetensors"]), architecture)
+    without = {name: tensor for name, tensor in whole.items() if not name.startswith("pooler.")}
+
+    assert len(whole) == len(without) + 2
+    assert weights_hash(whole) == weights_hash(without)
+    assert weights_hash(whole, with_pooler=True) != weights_hash(without, with_pooler=True)
+    fit(without, architecture, source="x")
+
+
+def test_a_missing_tensor_is_named(named, architecture):
+    del named["embeddings.word_embeddings.weight"]
+    expected = 'ckpt: weights do not fit config.json: missing "embeddings.word_embeddings.weight"'
+
+    with pytest.raises(DataError, match=f"^{expected}$"):
+        fit(named, architecture, source="ckpt")
+
+
+def test_three_missing_tensors_are_named_and_the_rest_counted(named, architecture):
+    """A block has 16 tensors."""
+    some = {name: tensor for name, tensor in named.items() if ".layer.1." not in name}
+
+    with pytest.raises(DataError, match=r'missing "encoder.layer.1[^,]*", "[^,]*", "[^,]*" and 13 more$'):
+        fit(some, architecture, source="ckpt")
+
+
+def test_a_wrong_shape_is_named_with_both_shapes(named, architecture):
+    named["embeddings.word_embeddings.weight"] = torch.zeros(98, 32)
+
+    with pytest.raises(DataError, match=r'"embeddings.word_embeddings.weight" is 98 x 32, expected 97 x 32$'):
+        fit(named, architecture, source="ckpt")
+
+
+def test_integers_are_not_weights(named, architecture):
+    named["encoder.layer.0.output.dense.bias"] = torch.zeros(32, dtype=torch.int8)
+
+    with pytest.raises(DataError, match=r'"encoder.layer.0.output.dense.bias" is 32 of int8, expected 32$'):
+        fit(named, architecture, source="ckpt")
+
+
+def test_half_a_pooler_is_an_error(named, architecture):
+    named["pooler.dense.weight"] = torch.zeros(32, 32)
+
+    with pytest.raises(DataError, match=r'missing "pooler.dense.bias"$'):
+        fit(named, architecture, source="ckpt")
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "pytorch_model.bin"])
+@pytest.mark.parametrize("kept", [0, 1, 7, 500, -1])
+def test_a_file_cut_short_is_an_error(tmp_path, raw, name, kept):
+    path = tmp_path / name
+    save_file(raw, path) if name.endswith("safetensors") else torch.save(raw, path)
+    path.write_bytes(path.read_bytes()[:kept])
+
+    with pytest.raises(DataError, match=f"{re.escape(str(path))}: not a"):
+        read_tensors([path])
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "pytorch_model.bin"])
+@pytest.mark.parametrize(
+    "content", [b"hello\n" * 50, b"version https://git-lfs.github.com/spec/v1\n", bytes(99)]
+)
+def test_a_file_of_something_else_is_an_error(tmp_path, name, content):
+    (tmp_path / name).write_bytes(content)
+
+    with pytest.raises(DataError, match="not a"):
+        read_tensors([tmp_path / name])
+
+
+@pytest.mark.parametrize("content", [{}, [1, 2], {"epoch": 3}, {"state_dict": {}}, {3: torch.zeros(1)}])
+def test_a_bin_file_without_named_tensors_is_an_error(tmp_path, content):
+    torch.save(content, tmp_path / "x.bin")
+
+    with pytest.raises(DataError, match="not a checkpoint"):
+        read_tensors([tmp_path / "x.bin"])
+
+
+class Malicious:
+    def __init__(self, path):
+        self.path = path
+
+    def __reduce__(self):
+        return os.mkdir, (self.path,)
+
+
+@pytest.mark.parametrize("write", ["torch", "pickle"])
+def test_a_pickle_that_runs_code_is_refused_and_not_run(tmp_path, write):
+    content = {"weight": Malicious(str(tmp_path / "ran"))}
+    path = tmp_path / "pytorch_model.bin"
+    torch.save(content, path) if write == "torch" else path.write_bytes(pickle.dumps(content))
+
+    with pytest.raises(DataError, match="not a checkpoint of plain tensors"):
+        read_tensors([path])
+    assert not (tmp_path / "ran").exists()
+
+
+@pytest.mark.parametrize("name", ["no.safetensors", "no.bin"])
+def test_a_file_that_is_not_there_is_no_input(tmp_path, name):
+    with pytest.raises(NoInputError, match=name):
+        read_tensors([tmp_path / name])

@@ -1,0 +1,187 @@
+"""Sequence-to-sequence checkpoints that cannot be used are told in one line; the library is quiet."""
+
+import json
+import shutil
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from sentkit.errors import DataError, NoInputError, UnavailableError
+from sentkit.formats.checkpoints.folders import Checkpoint, read_checkpoint
+from sentkit.model.translation.loading import load_config, load_model, load_tokenizer
+
+
+@pytest.fixture
+def spoilt(marian: Path, tmp_path: Path) -> Path:
+    """A copy of the Marian, to be spoilt."""
+    return Path(shutil.copytree(marian, tmp_path / "spoilt"))
+
+
+def loaded(folder: Path) -> Any:
+    checkpoint = read_checkpoint(str(folder))
+    return load_model(checkpoint, load_config(checkpoint))
+
+
+def change(folder: Path, **settings: Any) -> Checkpoint:
+    """Write these into config.json."""
+    path = folder / "config.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), **settings}))
+    return read_checkpoint(str(folder))
+
+
+def test_an_encoder_is_refused_by_its_kind() -> None:
+    with pytest.raises(DataError, match=r'^nano: "bert" is no sequence-to-sequence model$') as error:
+        load_config(read_checkpoint("nano"))
+
+    assert "such as Marian" in str(error.value.advice)
+
+
+@pytest.mark.parametrize("kind", ["gpt2", "whisper"])
+def test_a_model_that_does_not_turn_text_into_text_is_refused(tmp_path: Path, kind: str) -> None:
+    """One that has no encoder, one that reads sound."""
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": kind}))
+
+    with pytest.raises(DataError, match=f'"{kind}" is no sequence-to-sequence model'):
+        load_config(read_checkpoint(str(tmp_path)))
+
+
+def test_a_model_with_code_of_its_own_is_refused(spoilt: Path) -> None:
+    with pytest.raises(DataError, match="code of its own"):
+        load_config(change(spoilt, auto_map={"AutoModelForSeq2SeqLM": "own.Model"}))
+
+
+@pytest.mark.parametrize("config", [{"model_type": "no-such"}, {"model_type": "marian", "d_model": "x"}])
+def test_a_config_that_transformers_cannot_read_is_one_line(spoilt: Path, config: Any) -> None:
+    (spoilt / "config.json").write_text(json.dumps(config))
+
+    with pytest.raises(DataError, match=r"^[^\n]*spoilt: transformers cannot load it: [^\n]+$"):
+        load_config(read_checkpoint(str(spoilt)))
+
+
+def test_a_folder_without_weights_has_no_such_input(spoilt: Path) -> None:
+    (spoilt / "model.safetensors").unlink()
+
+    with pytest.raises(NoInputError, match=r"has no model\.safetensors"):
+        loaded(spoilt)
+
+
+def test_missing_weights_are_an_error(spoilt: Path) -> None:
+    """transformers would make random ones."""
+    tensors = load_file(spoilt / "model.safetensors")
+    del tensors["model.decoder.layers.1.fc1.weight"]
+    save_file(tensors, spoilt / "model.safetensors", metadata={"format": "pt"})
+
+    with pytest.raises(DataError, match=r'missing "model\.decoder\.layers\.1\.fc1\.weight"$'):
+        loaded(spoilt)
+
+
+def test_weights_of_another_shape_are_an_error(spoilt: Path) -> None:
+    change(spoilt, decoder_ffn_dim=23)
+
+    with pytest.raises(DataError, match=r"^[^\n]*cannot load it: [^\n]+$"):
+        loaded(spoilt)
+
+
+def test_weights_that_are_no_numbers_are_an_error(spoilt: Path) -> None:
+    """A search over them would write something all the same."""
+    tensors = load_file(spoilt / "model.safetensors")
+    tensors["model.decoder.layers.1.fc1.weight"][3, 4] = torch.nan
+    save_file(tensors, spoilt / "model.safetensors", metadata={"format": "pt"})
+
+    with pytest.raises(DataError, match="its weights are not all numbers"):
+        loaded(spoilt)
+
+
+def test_a_folder_without_a_tokenizer_is_an_error(t5: Path, tmp_path: Path) -> None:
+    """transformers would make one that knows no words."""
+    own = shutil.copytree(t5, tmp_path / "own", ignore=shutil.ignore_patterns("tokenizer*"))
+
+    with pytest.raises(DataError, match="no tokenizer in this folder"):
+        load_tokenizer(read_checkpoint(str(own)))
+
+
+@pytest.mark.parametrize(
+    ("message", "package"),
+    [
+        ("MarianTokenizer requires the SentencePiece library", "sentencepiece"),
+        ("You need to install sacremoses to use XLMTokenizer. See its page.", "sacremoses"),
+    ],
+)
+def test_a_tokenizer_that_needs_another_package_says_which(
+    spoilt: Path, monkeypatch: Any, message: str, package: str
+) -> None:
+    """As Marian's and FSMT's own do, of which many are on the hub."""
+    import transformers
+
+    def failing(*_: Any, **__: Any) -> None:
+        raise ImportError(message)
+
+    monkeypatch.setattr(transformers.AutoTokenizer, "from_pretrained", failing)
+
+    with pytest.raises(UnavailableError, match=f"its tokenizer needs the package {package}$") as error:
+        load_tokenizer(read_checkpoint(str(spoilt)))
+    assert error.value.advice == "pip install 'sentkit[translate]'"
+
+
+def test_what_a_tokenizer_warns_of_is_handed_on(spoilt: Path, monkeypatch: Any, capfd: Any) -> None:
+    """Marian's: without sacremoses it reads punctuation as it stands."""
+    import warnings
+
+    import transformers
+
+    real = transformers.AutoTokenizer.from_pretrained
+
+    def warning(*names: Any, **settings: Any) -> Any:
+        warnings.warn("Recommended: pip install sacremoses.", stacklevel=2)
+        warnings.warn("of no interest to anybody", FutureWarning, stacklevel=2)
+        return real(*names, **settings)
+
+    monkeypatch.setattr(transformers.AutoTokenizer, "from_pretrained", warning)
+    _, notes = load_tokenizer(read_checkpoint(str(spoilt)))
+
+    assert notes == [f"{spoilt}: Recommended: pip install sacremoses."]
+    assert capfd.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize("kind", ["marian", "t5", "nllb"])
+def test_loading_prints_nothing(kind: str, request: pytest.FixtureRequest, capfd: Any) -> None:
+    folder = request.getfixturevalue(kind)
+    capfd.readouterr()  # what the making of it has printed
+    load_tokenizer(read_checkpoint(str(folder)))
+    model = loaded(folder)
+
+    assert capfd.readouterr() == ("", "")
+    assert not model.training
+    assert model.dtype == torch.float32
+
+
+def test_fsmts_own_tokenizer_needs_sacremoses(fsmt: Path, tmp_path: Path) -> None:
+    own = Path(shutil.copytree(fsmt, tmp_path / "own"))
+    (own / "tokenizer.json").unlink()
+    vocabulary = {token: place for place, token in enumerate(["<s>", "<pad>", "</s>", "<unk>", "a</w>"])}
+    for side in ("src", "tgt"):
+        (own / f"vocab-{side}.json").write_text(json.dumps(vocabulary))
+    (own / "merges.txt").write_text("")
+    config = {"tokenizer_class": "FSMTTokenizer", "langs": ["en", "de"]}
+    (own / "tokenizer_config.json").write_text(json.dumps(config))
+
+    if find_spec("sacremoses") is None:
+        with pytest.raises(UnavailableError, match="needs the package sacremoses"):
+            load_tokenizer(read_checkpoint(str(own)))
+    else:
+        assert load_tokenizer(read_checkpoint(str(own)))[0]("a").input_ids == [4, 2]
+
+
+@pytest.mark.parametrize(
+    "size", ["encoder_layers", "decoder_layers", "vocab_size", "max_position_embeddings"]
+)
+def test_sizes_that_the_weights_do_not_have_are_refused(spoilt: Path, size: str) -> None:
+    """Before a model of that size is built, which would never end."""
+    change(spoilt, **{size: 10**9})
+
+    with pytest.raises(DataError):
+        loaded(spoilt)

@@ -1,0 +1,96 @@
+"""The largest of scores and noise is a draw from the softmax, from each row's own generator."""
+
+from collections import Counter
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from scipy import stats
+
+from sentkit.model.text.tokenizer import Tokens
+from sentkit.model.translation.options import Sampling
+from sentkit.model.translation.sampling import GumbelNoise, processors
+
+SCORES = [1.0, 0.3, -0.5, 2.0, 0.0, -3.0]
+MANY = 20_000
+CUTS: list[tuple[Sampling, float, list[int]]] = [  # the tokens that are left, the likeliest first
+    (Sampling(1), 1.0, [3, 0, 1, 4, 2, 5]),
+    (Sampling(2, temperature=0.5), 0.5, [3, 0, 1, 4, 2, 5]),
+    (Sampling(3, temperature=4.0), 4.0, [3, 0, 1, 4, 2, 5]),
+    (Sampling(4, top_k=2), 1.0, [3, 0]),
+    (Sampling(5, top_k=99), 1.0, [3, 0, 1, 4, 2, 5]),
+    # Of e^2, e, e^0.3, 1, e^-0.5, e^-3 the first three are 0.56, 0.21 and 0.10 of the whole.
+    (Sampling(6, top_p=0.8), 1.0, [3, 0, 1]),
+    # At temperature 2 the three that top-k leaves are 0.49, 0.30 and 0.21 of what is left.
+    (Sampling(8, 2.0, top_k=3, top_p=0.6), 2.0, [3, 0]),
+]
+
+
+def draws(sampling: Sampling, steps: int = 1) -> list[list[int]]:
+    """For each step the tokens that many texts draw from the same scores."""
+    batch = [Tokens([number, 1], 2) for number in range(MANY)]
+    chain = processors(sampling, batch)
+    found = []
+    for _ in range(steps):
+        scores: Any = torch.tensor(SCORES).repeat(MANY, 1)
+        for each in chain:
+            scores = each(torch.zeros(MANY, 1, dtype=torch.long), scores)
+        found.append(scores.argmax(1).tolist())
+    return found
+
+
+@pytest.mark.parametrize(("sampling", "temperature", "left"), CUTS)
+def test_tokens_are_drawn_as_often_as_the_softmax_says(
+    sampling: Sampling, temperature: float, left: list[int]
+) -> None:
+    """A chi-square test of 20,000 draws; what is cut off is never drawn."""
+    (found,) = draws(sampling)
+    counts = Counter(found)
+    weights = np.exp(np.array(SCORES)[left] / temperature)
+    expected = MANY * weights / weights.sum()
+
+    assert counts.keys() <= set(left)
+    assert stats.chisquare([counts[token] for token in left], expected).pvalue > 0.001
+
+
+@pytest.mark.parametrize("sampling", [Sampling(1, top_k=1), Sampling(1, top_p=0.01)])
+def test_a_cut_to_one_token_is_greedy(sampling: Sampling) -> None:
+    assert set(draws(sampling)[0]) == {3}
+
+
+def test_two_steps_are_independent() -> None:
+    """A chi-square test of the table of both."""
+    first, second = draws(Sampling(1), steps=2)
+    table = np.zeros((6, 6))
+    for pair in zip(first, second, strict=True):
+        table[pair] += 1
+
+    assert stats.chi2_contingency(table[:5, :5]).pvalue > 0.001
+
+
+def test_two_seeds_are_independent() -> None:
+    (first,), (second,) = draws(Sampling(1)), draws(Sampling(2))
+    agreement = np.mean(np.array(first) == np.array(second))
+    chances = np.exp(SCORES) / np.exp(SCORES).sum()
+
+    assert abs(agreement - (chances**2).sum()) < 4 * (0.25 / MANY) ** 0.5
+
+
+def test_noise_belongs_to_a_row_and_not_to_its_place() -> None:
+    """The same tokens have the same noise alone, in a batch, and in another one."""
+    one, two, three = (Tokens([number, 1], 2) for number in (5, 6, 7))
+    scores, ids = torch.zeros(3, 4), torch.zeros(3, 1, dtype=torch.long)
+    together = GumbelNoise(1, [one, two, three])(ids, scores)
+    turned = GumbelNoise(1, [three, one, two])(ids, scores)
+    alone = GumbelNoise(1, [two])(ids[:1], scores[:1])
+
+    assert torch.equal(together, turned[[1, 2, 0]])
+    assert torch.equal(together[1], alone[0])
+
+
+def test_a_token_that_cannot_be_stays_impossible() -> None:
+    scores = torch.full((1, 5), -torch.inf)
+    scores[0, 2] = 0.0
+
+    assert GumbelNoise(1, [Tokens([3], 1)])(scores, scores).argmax() == 2

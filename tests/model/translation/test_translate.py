@@ -1,0 +1,351 @@
+"""Translations equal those of transformers' `generate` for one text at a time, whatever else is there."""
+
+import json
+import shutil
+from dataclasses import replace
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from sentkit.errors import DataError, UnavailableError, UsageError
+from sentkit.formats.checkpoints.folders import read_checkpoint
+from sentkit.formats.rows.rows import Rejects, Row
+from sentkit.model.text.stream import prepare
+from sentkit.model.text.tokenizer import Tokens
+from sentkit.model.translation.options import Limits, Manner, Sampling
+from sentkit.model.translation.translate import Counts, Translator, translate_texts, translate_windows
+
+LIMITS = Limits(read=9, written=9, beams=1)
+KINDS = ("marian", "t5", "nllb", "fsmt")
+START = {"marian": 0, "t5": 0, "nllb": 1, "fsmt": 1}  # the token that the decoder starts from
+FOREIGN = {"nllb": {"source_lang": "eng_Latn", "target_lang": "deu_Latn"}}
+TEXTS = [
+    "a cat sleeps",
+    "the old man plays a small guitar and sings to the sea",
+    "dog",
+    "music is in the sea",
+    "a big dog runs on and on and on and on",
+    "the woman makes music",
+]
+
+
+@pytest.fixture
+def folder(request: pytest.FixtureRequest) -> Any:
+    """The folder of a kind."""
+    return request.getfixturevalue
+
+
+@pytest.fixture
+def plain(folder: Any, tmp_path: Path) -> Any:
+    """A copy that declares nothing of how it writes, but the tokens at both ends."""
+
+    def copy(kind: str) -> Path:
+        own = Path(shutil.copytree(folder(kind), tmp_path / f"plain-{kind}"))
+        ends = {"decoder_start_token_id": START[kind], "eos_token_id": 1, "pad_token_id": 0}
+        (own / "generation_config.json").write_text(json.dumps(ends))
+        return own
+
+    return copy
+
+
+def opened(path: Path, kind: str, **wishes: Any) -> Translator:
+    manner = Manner(**{**FOREIGN.get(kind, {}), **wishes})
+    return Translator(read_checkpoint(str(path)), manner, device="cpu", precision="auto")
+
+
+def translated(translator: Translator, texts: list[str], budget: int = 100) -> list[str | None]:
+    made = translate_texts(translator.source(texts), translator, budget)
+    return [each and each.text for each in made]
+
+
+def of_transformers(path: Path, kind: str) -> tuple[Any, Any]:
+    """Their tokenizer and model."""
+    import transformers
+
+    source = {"src_lang": "eng_Latn"} if kind == "nllb" else {}
+    model = transformers.AutoModelForSeq2SeqLM.from_pretrained(path).eval()
+    return transformers.AutoTokenizer.from_pretrained(path, **source), model
+
+
+def generated(path: Path, kind: str, texts: list[str], **how: Any) -> list[str]:
+    """What `model.generate` makes of each text by itself."""
+    tokenizer, model = of_transformers(path, kind)
+    if kind == "nllb":
+        how["forced_bos_token_id"] = tokenizer.convert_tokens_to_ids("deu_Latn")
+    found = []
+    for text in texts:
+        written = model.generate(**tokenizer(text, return_tensors="pt"), **how)
+        found.append(tokenizer.decode(written[0], skip_special_tokens=True))
+    return found
+
+
+@pytest.mark.parametrize("beams", [1, 2, 5])
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_batch_of_mixed_lengths_is_translated_as_generate_does_it_one_by_one(
+    folder: Any, kind: str, beams: int
+) -> None:
+    """So no padding has a part in it; greedy, and with beams."""
+    path = folder(kind)
+    expected = generated(path, kind, TEXTS, num_beams=beams, do_sample=False, max_new_tokens=20)
+    translator = opened(path, kind, beams=beams, max_new_tokens=20)
+
+    assert translated(translator, TEXTS, budget=1000) == expected
+    assert len(set(expected)) > 2
+
+
+def test_what_a_model_declares_is_what_is_done_without_flags(folder: Any) -> None:
+    """Three beams and at most 40 tokens, as this Marian says: `generate` without any argument."""
+    path = folder("marian")
+    translator = opened(path, "marian")
+
+    assert (translator.limits.beams, translator.limits.written) == (3, 39)
+    assert translated(translator, TEXTS) == generated(path, "marian", TEXTS)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_greedy_translation_takes_the_likeliest_token_at_each_step(plain: Any, kind: str) -> None:
+    """A plain loop without a cache; NLLB's first token is the language that was asked for."""
+    path = plain(kind)
+    tokenizer, model = of_transformers(path, kind)
+    translator = opened(path, kind, beams=1, max_new_tokens=9)
+
+    for text, found in zip(TEXTS, translated(translator, TEXTS, budget=1000), strict=True):
+        inputs, written = tokenizer(text, return_tensors="pt"), [START[kind]]
+        while len(written) < 10 and 1 not in written[1:]:
+            with torch.no_grad():
+                so_far = {"decoder_input_ids": torch.tensor([written]), "use_cache": False}
+                scores = model(**inputs, **so_far).logits[0, -1]
+            forced = kind == "nllb" and len(written) == 1
+            written.append(tokenizer.convert_tokens_to_ids("deu_Latn") if forced else int(scores.argmax()))
+        assert found == tokenizer.decode(written, skip_special_tokens=True)
+
+
+@pytest.mark.parametrize(
+    "sampling",
+    [Sampling(7), Sampling(8, temperature=0.5), Sampling(9, top_k=3), Sampling(10, 2.0, top_p=0.6)],
+    ids=["plain", "tempered", "top-k", "top-p"],
+)
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_sample_is_the_largest_of_scores_and_noise(plain: Any, kind: str, sampling: Sampling) -> None:
+    """A plain loop for one text, its noise from the seed and the text's tokens; found in a mixed batch."""
+    path = plain(kind)
+    tokenizer, model = of_transformers(path, kind)
+    translator = opened(path, kind, sampling=sampling, max_new_tokens=8)
+
+    for text, found in zip(TEXTS, translated(translator, TEXTS, budget=1000), strict=True):
+        inputs, written = tokenizer(text, return_tensors="pt"), [START[kind]]
+        random = np.random.default_rng([sampling.seed, *inputs.input_ids[0].tolist()])
+        while len(written) < 9 and 1 not in written[1:]:
+            with torch.no_grad():
+                so_far = {"decoder_input_ids": torch.tensor([written]), "use_cache": False}
+                scores = model(**inputs, **so_far).logits[0, -1]
+            noise = -np.log(random.standard_exponential(len(scores)))
+            if kind == "nllb" and len(written) == 1:
+                written.append(tokenizer.convert_tokens_to_ids("deu_Latn"))
+            else:
+                written.append(drawn(scores.double().numpy() / sampling.temperature, noise, sampling))
+        assert found == tokenizer.decode(written, skip_special_tokens=True)
+
+
+def drawn(scores: np.ndarray, noise: np.ndarray, sampling: Sampling) -> int:
+    """The token of the largest noisy score among those that the cut leaves."""
+    order = sorted(range(len(scores)), key=lambda token: -scores[token])
+    if sampling.top_k is not None:
+        order = order[: sampling.top_k]
+    if sampling.top_p is not None:
+        chances = np.exp(scores) / np.exp(scores).sum()
+        count, mass = 0, 0.0
+        while mass < sampling.top_p:
+            mass += chances[order[count]]
+            count += 1
+        order = order[:count]
+    return max(order, key=lambda token: scores[token] + noise[token])
+
+
+def test_a_sample_is_the_same_alone_and_in_any_company(folder: Any) -> None:
+    """And another with another seed."""
+    translator = opened(folder("marian"), "marian", sampling=Sampling(1))
+    alone = [translated(translator, [text])[0] for text in TEXTS]
+    other = opened(folder("marian"), "marian", sampling=Sampling(2))
+
+    assert translated(translator, TEXTS, budget=1000) == alone
+    assert translated(translator, TEXTS[::-1], budget=50) == alone[::-1]
+    assert all(one != two for one, two in zip(alone, translated(other, TEXTS), strict=True))
+
+
+# Empty, long and impossible texts
+
+
+@pytest.mark.parametrize("prefix", ["", "the sea: "])
+def test_an_empty_text_is_not_translated(folder: Any, prefix: str) -> None:
+    """Whatever stands beside it, and before it."""
+    translator = opened(folder("t5"), "t5", prefix=prefix)
+    found = translated(translator, ["", "a cat", "   ", "\t"])
+
+    assert (found[0], found[2], found[3]) == (None, None, None)
+    assert found[1:2] == translated(translator, ["a cat"])
+    assert translated(translator, [""]) == [None]
+
+
+def test_a_prefix_stands_before_every_text(folder: Any) -> None:
+    with_prefix = opened(folder("t5"), "t5", prefix="the sea: ")
+
+    expected = translated(opened(folder("t5"), "t5"), [f"the sea: {text}" for text in TEXTS])
+    assert translated(with_prefix, TEXTS) == expected
+
+
+@pytest.mark.parametrize(("kind", "before"), [("marian", 0), ("nllb", 1)])
+def test_a_long_text_is_cut_before_the_tokens_that_end_it(folder: Any, kind: str, before: int) -> None:
+    """NLLB's begins with its language; both end with </s>, number 1 here."""
+    translator = opened(folder(kind), kind, max_length=6)
+    (whole,) = opened(folder(kind), kind).source(["a cat sleeps and a dog runs"])
+    (tokens,) = translator.source(["a cat sleeps and a dog runs"])
+
+    assert tokens.ids == [*whole.ids[:5], whole.ids[-1]]
+    assert tokens.count == whole.count == len(whole.ids) > 6
+    assert sum(each == 1 or each > 119 for each in tokens.ids) == before + 1
+
+
+def test_a_translation_that_stops_for_want_of_room_is_known(folder: Any, plain: Any) -> None:
+    """Also where the model is made to end at the last token, as this Marian is."""
+    marian = opened(folder("marian"), "marian", beams=1, max_new_tokens=4)
+    made = translate_texts(marian.source(TEXTS), marian, 1000)
+    roomy = opened(folder("marian"), "marian", beams=1)
+    whole = translate_texts(roomy.source(TEXTS), roomy, 1000)
+
+    assert [each.full for each in made if each] == [True] * len(TEXTS)
+    assert [each.full for each in whole if each] == [False] * len(TEXTS)
+    t5 = opened(plain("t5"), "t5", beams=1, max_new_tokens=4)
+    assert all(each.full for each in translate_texts(t5.source(TEXTS), t5, 1000) if each)
+
+
+@pytest.mark.parametrize(
+    ("wishes", "problem"),
+    [
+        ({"max_length": 49}, "--max-length 49: this model has 48 positions"),
+        ({"max_new_tokens": 49}, "--max-new-tokens 49: this model has 48 positions"),
+        ({"max_length": 1}, "a maximal length of 1 tokens leaves no room for a text"),
+        ({"max_length": 3, "prefix": "a dog"}, "a maximal length of 3 tokens leaves no room for a text"),
+    ],
+)
+def test_lengths_that_cannot_be_are_wrong_usage(folder: Any, wishes: dict[str, Any], problem: str) -> None:
+    with pytest.raises(UsageError, match=problem):
+        opened(folder("marian"), "marian", **wishes)
+
+
+def test_all_positions_can_be_read_and_written(plain: Any) -> None:
+    translator = opened(plain("marian"), "marian", beams=1, max_length=48, max_new_tokens=48)
+    (made,) = translator(translator.source(["a cat and a dog " * 20]))
+
+    assert made.full
+
+
+def test_a_token_without_weights_is_an_error(folder: Any) -> None:
+    translator = opened(folder("marian"), "marian")
+
+    with pytest.raises(DataError, match="the tokenizer gives token 5000, and there are weights for "):
+        translator([Tokens([5000, 1], 2)])
+
+
+def test_a_batch_that_does_not_fit_the_device_is_halved(folder: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Down to one text, with the same translations; a text that does not fit alone is told."""
+    translator = opened(folder("marian"), "marian", sampling=Sampling(3))
+    expected = translated(translator, TEXTS, budget=1000)
+    generate, most = translator.model.generate, 2
+
+    def small(input_ids: torch.Tensor, **how: Any) -> Any:
+        if len(input_ids) > most:
+            raise torch.cuda.OutOfMemoryError
+        return generate(input_ids=input_ids, **how)
+
+    monkeypatch.setattr(translator.model, "generate", small)
+
+    assert translated(translator, TEXTS, budget=1000) == expected
+    assert translator.halved == 3  # six: three and three, each of them two and one or one and two
+    most = 0
+    with pytest.raises(UnavailableError, match="does not fit the device's memory"):
+        translated(translator, TEXTS[:1])
+
+
+# Rows
+
+
+class Doubled:
+    """A translator whose translation of a text is its tokens twice."""
+
+    def __init__(self, beams: int = 1) -> None:
+        self.batches: list[int] = []
+        self.limits = replace(LIMITS, beams=beams)
+
+    def __call__(self, batch: list[Tokens]) -> list[Any]:
+        from sentkit.model.translation.translate import Translation
+
+        self.batches.append(len(batch))
+        return [
+            Translation("".join(map(chr, tokens.ids * 2)), full="y" in map(chr, tokens.ids))
+            for tokens in batch
+        ]
+
+
+def letters(texts: Any) -> list[Tokens]:
+    return [Tokens([ord(letter) for letter in text], len(text)) for text in texts]
+
+
+def through(texts: list[str], translator: Any, budget: int = 64) -> list[Any]:
+    rows = (
+        (Row(b"{}", {"_emb": "x"} if "z" in text else {}, "a", n), (text,)) for n, text in enumerate(texts)
+    )
+    windows = prepare(rows, letters, Rejects(), largest=40)
+    return list(chain.from_iterable(translate_windows(windows, translator, budget)))
+
+
+def test_rows_come_out_in_order_with_the_translation_of_their_own_text() -> None:
+    texts = [f"{'x' * (n * 7 % 23)}{n}" if n % 5 else "" for n in range(150)]
+    found = through(texts, Doubled())
+
+    assert [each.row.number for each in found] == list(range(150))
+    assert [each.made and each.made.text for each in found] == [text * 2 or None for text in texts]
+
+
+def test_equal_texts_of_a_window_are_translated_once() -> None:
+    translator = Doubled()
+    found = through(["a", "b", "a", "a", ""], translator)
+
+    assert translator.batches == [2]
+    assert [each.made and each.made.text for each in found] == ["aa", "bb", "aa", "aa", None]
+
+
+@pytest.mark.parametrize(("beams", "sizes"), [(1, [4, 4, 2]), (2, [2] * 5), (9, [1] * 10)])
+def test_a_short_text_counts_as_sixteen_tokens_and_its_beams_too(beams: int, sizes: list[int]) -> None:
+    """64 tokens at once: four texts, or two of two beams each, and one at least."""
+    translator = Doubled(beams)
+    through([chr(97 + n) for n in range(10)], translator)
+
+    assert translator.batches == sizes
+
+
+def test_what_went_through_is_counted() -> None:
+    """Three letters in two rows, an empty one, one that is full, one with a vector."""
+    counts = Counts()
+
+    assert counts.take(through(["xy", "", "z"], Doubled())) == 3
+    assert (counts.rows, counts.full, counts.empty, counts.stale, counts.cut) == (3, 1, 1, 1, 0)
+
+
+def test_a_language_is_no_part_of_a_translation(folder: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where a tokenizer does not know it for a special token, as that of M2M100 may."""
+    translator = opened(folder("nllb"), "nllb")
+    expected = translated(translator, TEXTS)
+    german = translator.tokenizer.convert_tokens_to_ids("deu_Latn")
+    decode = translator.tokenizer.decode
+    monkeypatch.setattr(translator.tokenizer, "decode", lambda ids, **_: decode(ids))
+
+    assert german in translator.wordless
+    assert translated(translator, TEXTS) == expected
+
+
+# Empty, long and impossible texts
