@@ -18,7 +18,8 @@ def serve(path):
     import transformers  # noqa: F401
 
     from sentkit import cli
-    from sentkit.training import catalogue, session  # noqa: F401
+    from sentkit.training import catalogue
+    from sentkit.training.runs import command as session  # noqa: F401
 
     for name in catalogue.METHODS:
         catalogue.find(name)

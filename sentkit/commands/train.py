@@ -18,9 +18,9 @@ from sentkit.values import numbers
 OF_DEV = ("eval_every", "patience", "early_stop", "final")
 
 if TYPE_CHECKING:
-    from sentkit.training.beginning import Init
-    from sentkit.training.corpus import Corpus, Tallied
+    from sentkit.training.data.corpus import Corpus, Tallied
     from sentkit.training.method import Method
+    from sentkit.training.runs.random_base import Init
 
 
 def train(
@@ -114,9 +114,9 @@ def train(
     """
     from sentkit.formats.rows.kinds import LEARNED
     from sentkit.training.catalogue import METHODS, find
-    from sentkit.training.seeds import Place
+    from sentkit.training.loop.signals import listening
+    from sentkit.training.runs.seeds import Place
     from sentkit.training.settings import build, described
-    from sentkit.training.stopping import listening
 
     if list_:
         print_methods()
@@ -130,8 +130,8 @@ def train(
         if help_settings:
             print_described(described(kind.Settings, kind.presets))
             return
-        from sentkit.training.session import Request, Told, perform
-        from sentkit.training.trainer import Saving
+        from sentkit.training.loop.trainer import Saving
+        from sentkit.training.runs.command import Request, Told, perform
 
         flags: dict[str, object] = {"epochs": epochs, "batch": batch, "lr": lr, "chunk": chunk}
         flags |= {"max_length": max_length, "precision": precision}
@@ -225,8 +225,8 @@ def init_of(
     kind: "type[Method]", config: str | None, tokenizer: str | None, *, model_given: bool
 ) -> "Init | None":
     """What --init and --tokenizer ask for together; a UsageError where they do not go with the rest."""
-    from sentkit.training.beginning import Init
     from sentkit.training.catalogue import METHODS
+    from sentkit.training.runs.random_base import Init
 
     if config is None:
         if tokenizer is not None:

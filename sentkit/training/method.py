@@ -26,10 +26,10 @@ from sentkit.model.transformer.adapter import Adapter
 from sentkit.model.transformer.bert import Bert
 from sentkit.model.transformer.packed import Packed, pack
 from sentkit.model.transformer.readouts import read
-from sentkit.training.batches import Batch
-from sentkit.training.examples import Reads
-from sentkit.training.optimisers import NamedGroup
-from sentkit.training.origin import Base
+from sentkit.training.base import Base
+from sentkit.training.data.batches import Batch
+from sentkit.training.data.examples import Reads
+from sentkit.training.loop.optimisers import NamedGroup
 from sentkit.training.recipe import Recipe
 from sentkit.training.settings import AS_BASE, usual_readout
 

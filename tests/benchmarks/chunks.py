@@ -24,10 +24,10 @@ def step(path: str, chunk: int) -> None:
     from training import MODEL, corpus_of
 
     from sentkit.formats.checkpoints.folders import read_checkpoint
-    from sentkit.training.gradient import Gradient
+    from sentkit.training.base import open_base
+    from sentkit.training.loop.gradient import Gradient
+    from sentkit.training.loop.processes import Ranks
     from sentkit.training.methods.simcse import SimCSE
-    from sentkit.training.origin import open_base
-    from sentkit.training.ranks import Ranks
     from sentkit.training.settings import build
 
     torch.manual_seed(0)

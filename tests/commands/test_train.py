@@ -348,7 +348,7 @@ def test_damaged_states_give_the_same_checkpoint_or_none(sentkit, tiny, texts, m
     command = ("train", "simcse", texts, "-m", tiny, "--batch", 3, "--threads", 1, "--save-every", 1)
     sentkit(*command, "-o", "whole")
     with monkeypatch.context() as patch:
-        patch.setattr("sentkit.training.run.conclude", lambda *_: 1 / 0)
+        patch.setattr("sentkit.training.runs.run.conclude", lambda *_: 1 / 0)
         sentkit(*command, "-o", "out")
     newer, older = (tmp_path / f"out.part/state-{step}.pt" for step in (3, 2))
     shutil.copytree(tmp_path / "out.part", tmp_path / "lost.part")
@@ -651,7 +651,7 @@ runpy.run_module("sentkit", run_name="__main__", alter_sys=True)
         ("typer", (143, -signal.SIGTERM)),
         ("torch", (75,)),
         ("torch.optim", (75,)),
-        ("sentkit.training.corpus", (75,)),
+        ("sentkit.training.data.corpus", (75,)),
     ],
 )
 def test_a_signal_during_an_import_is_not_lost(tmp_path, tiny, texts, module, codes):
@@ -674,7 +674,7 @@ def test_a_full_disk_at_the_end_does_not_cost_the_run(train, monkeypatch, tmp_pa
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as patch:
-        patch.setattr("sentkit.training.finish.write_folder", full)
+        patch.setattr("sentkit.training.runs.save_checkpoint.write_folder", full)
         done = train("--log", "run.jsonl")
 
     assert (done.code, done.told) == (74, ["sentkit train: out: no space left on device"])

@@ -9,8 +9,8 @@ import pytest
 from sentkit.formats.checkpoints.folders import read_checkpoint
 from sentkit.formats.vectors.fingerprint import lands_in
 from sentkit.formats.vectors.store import Store
-from sentkit.training.sealed import read_sealed
-from sentkit.training.trainer import Trainer
+from sentkit.training.loop.sealed_files import read_sealed
+from sentkit.training.loop.trainer import Trainer
 
 DICTIONARY = [
     {"entry": "cat", "definition": "a small animal that purrs"},

@@ -8,8 +8,8 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from sentkit.training.beginning import Init
-from sentkit.training.trainer import Trainer
+from sentkit.training.loop.trainer import Trainer
+from sentkit.training.runs.random_base import Init
 
 WORDS = [
     *("a", "the", "man", "dog", "cat", "child", "runs", "sleeps"),

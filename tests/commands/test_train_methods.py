@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from sentkit.formats.checkpoints.folders import read_checkpoint
+from sentkit.training.base import open_base
 from sentkit.training.catalogue import METHODS
-from sentkit.training.origin import open_base
 
 TEXTS = [
     "a man plays a guitar", "someone makes music", "the cat sleeps", "a dog runs in the rain", "rain",

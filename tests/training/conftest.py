@@ -14,14 +14,14 @@ import torch
 from sentkit.formats.checkpoints.folders import read_checkpoint
 from sentkit.formats.rows.rows import Inputs
 from sentkit.formats.vectors.store import open_store
-from sentkit.training.corpus import Corpus, map_corpus, write_corpus
-from sentkit.training.entries import read_entries
-from sentkit.training.examples import ExampleParser
+from sentkit.training.base import Base, open_base
+from sentkit.training.data.corpus import Corpus, map_corpus, write_corpus
+from sentkit.training.data.entries import read_entries
+from sentkit.training.data.examples import ExampleParser
+from sentkit.training.loop.state import Keeper
+from sentkit.training.loop.trainer import Trainer
 from sentkit.training.method import Method
-from sentkit.training.origin import Base, open_base
 from sentkit.training.settings import build
-from sentkit.training.state import Keeper
-from sentkit.training.trainer import Trainer
 
 NANO = Path(__file__).parent.parent.parent / "sentkit/nano"
 SMALL = {

@@ -17,7 +17,9 @@ import torch
 from sentkit import cli
 from sentkit.formats.checkpoints import export
 from sentkit.formats.outputs import temporary
-from sentkit.training import dev, finish, state, trainer
+from sentkit.training.data import dev
+from sentkit.training.loop import state, trainer
+from sentkit.training.runs import save_checkpoint
 
 PLACES = {
     "fsync": (os, "fsync"),
@@ -28,10 +30,10 @@ PLACES = {
     "gradient": (trainer, "norm_of"),
     "state": (state.Keeper, "save"),
     "best": (state.Keeper, "save_best"),
-    "weights": (finish, "write_weights"),
+    "weights": (save_checkpoint, "write_weights"),
     "json": (export, "write_json"),
     "publish": (temporary, "rename_folder"),
-    "clean": (finish.shutil, "rmtree"),
+    "clean": (save_checkpoint.shutil, "rmtree"),
 }
 
 

@@ -3,9 +3,9 @@
 import pytest
 import torch
 
+from sentkit.training.loop.environment import precision_of
+from sentkit.training.loop.processes import Ranks
 from sentkit.training.methods.simcse import SimCSE
-from sentkit.training.ranks import Ranks
-from sentkit.training.surroundings import precision_of
 
 pytestmark = [
     pytest.mark.gpu,

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from sentkit.training.stopping import SIGNALS
+from sentkit.training.loop.signals import SIGNALS
 
 CASES = [
     None,  # not killed at all

@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from sentkit.training.catalogue import METHODS
+from sentkit.training.loop.signals import Stopped
 from sentkit.training.settings import build
-from sentkit.training.stopping import Stopped
 
 LABELS = ("entailment", "contradiction")
 ENTRIES = ["cat", "dog", "rain", "sea", "house"]  # each one token

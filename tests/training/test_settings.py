@@ -32,7 +32,8 @@ def test_other_schedules_have_one(schedule, warmup):
 def test_the_names_of_a_recipe_are_those_there_are():
     """A recipe is read without torch, and so it cannot ask the modules themselves."""
     from sentkit.model.transformer.device import PRECISIONS
-    from sentkit.training import optimisers, recipe, schedules
+    from sentkit.training import recipe
+    from sentkit.training.loop import optimisers, schedules
 
     assert set(recipe.OPTIMISERS) == optimisers.OPTIMISERS.keys()
     assert set(recipe.SCHEDULES) == schedules.SCHEDULES.keys()

@@ -15,15 +15,15 @@ import torch
 
 from sentkit.formats.checkpoints.folders import read_checkpoint
 from sentkit.formats.rows.rows import Inputs
+from sentkit.training.base import open_base
 from sentkit.training.catalogue import find
-from sentkit.training.corpus import map_corpus, write_corpus
-from sentkit.training.entries import read_entries
-from sentkit.training.examples import ExampleParser
-from sentkit.training.origin import open_base
-from sentkit.training.ranks import open_ranks
+from sentkit.training.data.corpus import map_corpus, write_corpus
+from sentkit.training.data.entries import read_entries
+from sentkit.training.data.examples import ExampleParser
+from sentkit.training.loop.processes import open_ranks
+from sentkit.training.loop.state import Keeper
+from sentkit.training.loop.trainer import Trainer
 from sentkit.training.settings import build
-from sentkit.training.state import Keeper
-from sentkit.training.trainer import Trainer
 
 WORDS = ("man", "plays", "guitar", "music", "cat", "sleeps", "dog", "runs", "river", "rain", "birds", "book")
 LABELS = ("entailment", "contradiction", "neutral")

@@ -19,7 +19,7 @@ from sentkit.labels.clusters.centroids import read_centroids
 from sentkit.metrics.geometry.transform_file import describe_affine
 from sentkit.metrics.geometry.vector_file import describe_vectors
 from sentkit.metrics.neighbours.corpus import read_corpus
-from sentkit.training.entries import read_entries
+from sentkit.training.data.entries import read_entries
 from sentkit.transforms.affine import check_fitted, read_affine, write_affine
 from sentkit.transforms.merging import read_part
 

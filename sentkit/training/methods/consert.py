@@ -16,11 +16,11 @@ from sentkit.model.transformer.adapter import Adapter
 from sentkit.model.transformer.bert import Bert
 from sentkit.model.transformer.readouts import widened
 from sentkit.model.transformer.views import VIEWS, Drawn, View
-from sentkit.training.batches import Batch, Ids
-from sentkit.training.examples import NLI, Labels, Reads
-from sentkit.training.losses import paired_contrast
+from sentkit.training.base import Base
+from sentkit.training.data.batches import Batch, Ids
+from sentkit.training.data.examples import NLI, Labels, Reads
+from sentkit.training.losses.losses import paired_contrast
 from sentkit.training.method import Draw, Method, Outputs, Term, mean_of
-from sentkit.training.origin import Base
 from sentkit.training.recipe import Recipe
 from sentkit.training.settings import ours, paper, readout, refuse_idle, released
 

@@ -13,12 +13,12 @@ from sentkit.model.checkpoint.lm_head import LanguageHead
 from sentkit.model.text.single_token_words import single_tokens
 from sentkit.model.transformer.bert import Bert
 from sentkit.model.transformer.readouts import widened
-from sentkit.training.batches import Batch
-from sentkit.training.examples import Reads, Words
+from sentkit.training.base import Base
+from sentkit.training.data.batches import Batch
+from sentkit.training.data.examples import Reads, Words
 from sentkit.training.method import Method, Outputs, Term, mean_of
 from sentkit.training.methods.mlm import own_head
 from sentkit.training.methods.sg_bert import layer_zero
-from sentkit.training.origin import Base
 from sentkit.training.recipe import Recipe
 from sentkit.training.settings import ours, paper, readout, released
 

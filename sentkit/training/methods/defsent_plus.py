@@ -13,12 +13,12 @@ from sentkit.formats.checkpoints.readout import parse_readout
 from sentkit.formats.rows.kinds import ENTRY
 from sentkit.model.transformer.bert import ACTIVATIONS, Bert
 from sentkit.model.transformer.readouts import widened
-from sentkit.training.batches import Batch
-from sentkit.training.entries import Entries
-from sentkit.training.examples import Places, Reads
+from sentkit.training.base import Base
+from sentkit.training.data.batches import Batch
+from sentkit.training.data.entries import Entries
+from sentkit.training.data.examples import Places, Reads
 from sentkit.training.method import Method, Outputs, Term, chosen_readout, mean_of
-from sentkit.training.origin import Base
-from sentkit.training.projection import Projection, projection_of
+from sentkit.training.methods.projection import Projection, projection_of
 from sentkit.training.recipe import Recipe
 from sentkit.training.settings import AS_BASE, ours, paper, readout, refuse_idle, released
 

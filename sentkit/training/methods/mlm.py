@@ -21,10 +21,10 @@ from sentkit.model.transformer.architecture import Architecture
 from sentkit.model.transformer.bert import Bert
 from sentkit.model.transformer.packed import first_tokens
 from sentkit.model.transformer.readouts import widened
-from sentkit.training.batches import Batch, Ids
-from sentkit.training.examples import Reads
+from sentkit.training.base import Base
+from sentkit.training.data.batches import Batch, Ids
+from sentkit.training.data.examples import Reads
 from sentkit.training.method import Draw, Method, Outputs, Term
-from sentkit.training.origin import Base
 from sentkit.training.recipe import Recipe
 from sentkit.training.settings import ours, paper, readout, released
 

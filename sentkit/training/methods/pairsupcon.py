@@ -11,13 +11,13 @@ from sentkit.formats.rows.kinds import PAIR
 from sentkit.model.transformer.adapter import Adapter
 from sentkit.model.transformer.bert import Bert
 from sentkit.model.transformer.readouts import widened
-from sentkit.training.batches import Batch
-from sentkit.training.examples import Labels, Reads
-from sentkit.training.losses import entailment_contrast
+from sentkit.training.base import Base
+from sentkit.training.data.batches import Batch
+from sentkit.training.data.examples import Labels, Reads
+from sentkit.training.loop.optimisers import NamedGroup
+from sentkit.training.losses.losses import entailment_contrast
 from sentkit.training.method import Method, Outputs, Term, mean_of
 from sentkit.training.methods.sbert import pair_features
-from sentkit.training.optimisers import NamedGroup
-from sentkit.training.origin import Base
 from sentkit.training.recipe import Recipe
 from sentkit.training.settings import paper, readout, refuse_idle, released
 

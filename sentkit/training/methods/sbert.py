@@ -12,11 +12,11 @@ from sentkit.formats.rows.kinds import PAIR, TRIPLET
 from sentkit.model.transformer.adapter import Adapter
 from sentkit.model.transformer.bert import Bert
 from sentkit.model.transformer.readouts import widened
-from sentkit.training.batches import Batch
-from sentkit.training.examples import NLI, Labels, Reads, Scores
-from sentkit.training.losses import cosine_regression, triplet_margin
+from sentkit.training.base import Base
+from sentkit.training.data.batches import Batch
+from sentkit.training.data.examples import NLI, Labels, Reads, Scores
+from sentkit.training.losses.losses import cosine_regression, triplet_margin
 from sentkit.training.method import Method, Outputs, Term, mean_of
-from sentkit.training.origin import Base
 from sentkit.training.recipe import Recipe
 from sentkit.training.settings import ours, paper, readout, refuse_idle, released
 

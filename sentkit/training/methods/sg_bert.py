@@ -19,9 +19,10 @@ from sentkit.formats.rows.kinds import PAIR, SENTENCE
 from sentkit.model.transformer.adapter import Adapter
 from sentkit.model.transformer.bert import Bert
 from sentkit.model.transformer.readouts import reduce_layers
-from sentkit.training.batches import Batch, Ids
-from sentkit.training.examples import Reads
-from sentkit.training.losses import (
+from sentkit.training.base import Base
+from sentkit.training.data.batches import Batch, Ids
+from sentkit.training.data.examples import Reads
+from sentkit.training.losses.losses import (
     guided_opt1,
     guided_opt2_released,
     guided_opt3,
@@ -30,7 +31,6 @@ from sentkit.training.losses import (
     squared_distance,
 )
 from sentkit.training.method import Draw, Method, Outputs, Term, mean_of
-from sentkit.training.origin import Base
 from sentkit.training.recipe import Recipe
 from sentkit.training.settings import ours, paper, readout, refuse_idle, released
 

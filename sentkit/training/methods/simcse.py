@@ -10,11 +10,11 @@ from sentkit.formats.checkpoints.modules import Pooler
 from sentkit.formats.rows.kinds import PAIR, SENTENCE
 from sentkit.model.transformer.adapter import Adapter
 from sentkit.model.transformer.bert import Bert
-from sentkit.training.batches import Batch
-from sentkit.training.examples import Reads
-from sentkit.training.losses import in_batch_contrast
+from sentkit.training.base import Base
+from sentkit.training.data.batches import Batch
+from sentkit.training.data.examples import Reads
+from sentkit.training.losses.losses import in_batch_contrast
 from sentkit.training.method import Method, Outputs, Term, mean_of
-from sentkit.training.origin import Base
 from sentkit.training.recipe import Recipe
 from sentkit.training.settings import paper, readout, released
 

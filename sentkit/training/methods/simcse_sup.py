@@ -13,13 +13,13 @@ from sentkit.model.transformer.adapter import Adapter
 from sentkit.model.transformer.bert import Bert
 from sentkit.model.transformer.packed import Packed
 from sentkit.model.transformer.weights import canonical
-from sentkit.training.batches import Batch
-from sentkit.training.examples import Reads
-from sentkit.training.finish import check_pooler
-from sentkit.training.losses import triplet_contrast
+from sentkit.training.base import Base
+from sentkit.training.data.batches import Batch
+from sentkit.training.data.examples import Reads
+from sentkit.training.losses.losses import triplet_contrast
 from sentkit.training.method import Outputs, Term, mean_of
 from sentkit.training.methods.simcse import SimCSE
-from sentkit.training.origin import Base
+from sentkit.training.runs.save_checkpoint import check_pooler
 from sentkit.training.settings import paper, readout, released
 
 

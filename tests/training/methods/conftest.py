@@ -11,9 +11,9 @@ import torch
 from torch import Tensor
 
 from sentkit.formats.checkpoints.folders import read_checkpoint
+from sentkit.training.base import Base, open_base
+from sentkit.training.loop.trainer import Trainer
 from sentkit.training.methods.mlm import CLASSES
-from sentkit.training.origin import Base, open_base
-from sentkit.training.trainer import Trainer
 
 NANO = Path(__file__).parent.parent.parent.parent / "sentkit/nano"
 SIZES = {

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from sentkit.errors import UsageError
-from sentkit.training.batches import stream
+from sentkit.training.data.batches import stream
 from sentkit.training.methods.consert import ConSERT
 from sentkit.training.settings import build
 

@@ -14,10 +14,10 @@ from sentkit.errors import UsageError
 from sentkit.formats.checkpoints.folders import read_checkpoint
 from sentkit.formats.rows.rows import Row
 from sentkit.model.text.single_token_words import single_tokens
-from sentkit.training.batches import Batch
-from sentkit.training.finish import finish
+from sentkit.training.data.batches import Batch
 from sentkit.training.methods.defsent import DefSent, number_of, share_of
 from sentkit.training.methods.mlm import CLASSES
+from sentkit.training.runs.save_checkpoint import finish
 from sentkit.training.settings import build
 
 WORDS = ["cat", "dog", "rain", "sea", "house"]  # each one token

@@ -15,14 +15,14 @@ from torch.nn import functional as F
 from sentkit.errors import DataError, UsageError
 from sentkit.formats.checkpoints.folders import read_checkpoint
 from sentkit.formats.checkpoints.modules import Pooler
-from sentkit.training.batches import Batch
-from sentkit.training.entries import Entries
-from sentkit.training.finish import finish
+from sentkit.training.base import open_base
+from sentkit.training.data.batches import Batch
+from sentkit.training.data.entries import Entries
 from sentkit.training.methods.defsent_plus import DefSentPlus
+from sentkit.training.methods.projection import Projection, projection_of
 from sentkit.training.methods.sg_bert import SelfGuided
 from sentkit.training.methods.simcse import SimCSE
-from sentkit.training.origin import open_base
-from sentkit.training.projection import Projection, projection_of
+from sentkit.training.runs.save_checkpoint import finish
 from sentkit.training.settings import build
 
 NAMES = ["cat", "a hot dog", "rain", "sea", "old house"]

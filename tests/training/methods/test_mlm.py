@@ -15,12 +15,12 @@ from safetensors.torch import load_file
 from sentkit.errors import UsageError
 from sentkit.formats.checkpoints.folders import read_checkpoint
 from sentkit.model.checkpoint.lm_head import read_head
-from sentkit.training.batches import Batch, stream
-from sentkit.training.finish import finish
+from sentkit.training.base import open_base
+from sentkit.training.data.batches import Batch, stream
+from sentkit.training.loop.signals import Stopped
 from sentkit.training.methods.mlm import CLASSES, MaskedLanguageModel, vocabulary_of
-from sentkit.training.origin import open_base
+from sentkit.training.runs.save_checkpoint import finish
 from sentkit.training.settings import build
-from sentkit.training.stopping import Stopped
 
 MASK, SPECIALS = 4, (0, 1, 2, 3, 4)  # of nano's tokenizer
 every_family = pytest.mark.parametrize("family", CLASSES)

@@ -9,9 +9,9 @@ from safetensors.torch import load_file
 
 from sentkit.errors import UsageError
 from sentkit.formats.json_files import read_object
-from sentkit.training.batches import Order
-from sentkit.training.finish import finish
+from sentkit.training.data.batches import Order
 from sentkit.training.methods.pairsupcon import PairSupCon
+from sentkit.training.runs.save_checkpoint import finish
 from sentkit.training.settings import build
 
 WORDS = ("contradiction", "entailment")

@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from sentkit.errors import DataError, UsageError
+from sentkit.training.loop.optimisers import HuggingFaceAdamW
 from sentkit.training.methods.sbert import SBERT, pair_features
-from sentkit.training.optimisers import HuggingFaceAdamW
 from sentkit.training.settings import build
 
 WORDS = ("contradiction", "entailment", "neutral")

@@ -11,9 +11,9 @@ import transformers
 from torch.nn import functional as F
 
 from sentkit.formats.checkpoints.folders import read_checkpoint
-from sentkit.training.batches import stream
+from sentkit.training.base import open_base
+from sentkit.training.data.batches import stream
 from sentkit.training.methods.sg_bert import SelfGuided
-from sentkit.training.origin import open_base
 
 SMALL = {"batch": 4, "head_width": 24}
 RATE, HEAT, LAMBDA, DECAY, STEPS = 1e-3, 0.01, 0.1, 0.01, 10

@@ -14,11 +14,11 @@ from sentkit.formats.rows.rows import Inputs
 from sentkit.model.checkpoint_model import open_encoder
 from sentkit.model.reading import Wishes, plan_reading
 from sentkit.model.text.stream import encode_texts
-from sentkit.training.batches import Order
-from sentkit.training.dev import read_dev
-from sentkit.training.finish import finish
+from sentkit.training.base import open_base
+from sentkit.training.data.batches import Order
+from sentkit.training.data.dev import read_dev
 from sentkit.training.methods.simcse_sup import SupervisedSimCSE
-from sentkit.training.origin import open_base
+from sentkit.training.runs.save_checkpoint import finish
 from sentkit.training.settings import build
 
 NAMES = ("anchor", "positive", "negative")

@@ -10,8 +10,8 @@ from torch import Tensor
 
 from sentkit.errors import DataError
 from sentkit.formats.outputs.temporary import MARK, replacing
-from sentkit.training.checks import Expected, check_state, check_tensors
-from sentkit.training.sealed import BadFile, read_sealed, write_sealed
+from sentkit.training.loop.sealed_files import BadFile, read_sealed, write_sealed
+from sentkit.training.loop.state_checks import Expected, check_state, check_tensors
 
 STATE, BEST = re.compile(r"state-(\d+)\.pt"), re.compile(r"best-(\d+)\.pt")
 KEPT = 2

@@ -17,8 +17,8 @@ from sentkit.errors import DataError
 from sentkit.formats.outputs.temporary import create
 from sentkit.formats.rows.rows import Inputs, Rejects
 from sentkit.model.text.tokenizer import Tokenizer, Tokens
-from sentkit.training.batches import Batch, Ids
-from sentkit.training.examples import Example, ExampleParser
+from sentkit.training.data.batches import Batch, Ids
+from sentkit.training.data.examples import Example, ExampleParser
 
 WINDOW = 2048  # rows tokenised at once
 IDS, ENDS, TARGETS, COLUMNS = FILES = ("tokens.i32", "ends.i64", "targets.f64", "columns")

@@ -5,8 +5,8 @@ from typing import Any
 
 from sentkit.errors import UsageError
 from sentkit.formats.checkpoints.readout import parse_readout
+from sentkit.training.base import Base
 from sentkit.training.method import Method
-from sentkit.training.origin import Base
 from sentkit.training.settings import AS_BASE, notes, usual_readout
 
 

@@ -12,22 +12,22 @@ from sentkit.formats.checkpoints.folders import read_checkpoint
 from sentkit.formats.checkpoints.readout import parse_readout
 from sentkit.formats.rows.rows import Inputs
 from sentkit.model.transformer.device import pick_device
-from sentkit.training.beginning import Bases, Init, from_nothing
-from sentkit.training.claim import claimed
-from sentkit.training.corpus import FILES, Corpus, Tallied, check_rows, map_corpus, write_corpus
-from sentkit.training.dev import Dev, read_dev
-from sentkit.training.entries import read_entries
-from sentkit.training.examples import ExampleParser
-from sentkit.training.journal import check_log
+from sentkit.training.base import Base, open_base
+from sentkit.training.data.corpus import FILES, Corpus, Tallied, check_rows, map_corpus, write_corpus
+from sentkit.training.data.dev import Dev, read_dev
+from sentkit.training.data.entries import read_entries
+from sentkit.training.data.examples import ExampleParser
+from sentkit.training.loop.environment import be_deterministic, precision_name
+from sentkit.training.loop.processes import Ranks, open_ranks
+from sentkit.training.loop.signals import Interrupted, Stop, Stopped
+from sentkit.training.loop.step_log import check_log
+from sentkit.training.loop.trainer import Record, Saving
 from sentkit.training.method import Method
-from sentkit.training.origin import Base, open_base
-from sentkit.training.ranks import Ranks, open_ranks
-from sentkit.training.readout import settle
-from sentkit.training.run import Job, train
-from sentkit.training.seeds import Place
-from sentkit.training.stopping import Interrupted, Stop, Stopped
-from sentkit.training.surroundings import be_deterministic, precision_name
-from sentkit.training.trainer import Record, Saving
+from sentkit.training.runs.folder_lock import claimed
+from sentkit.training.runs.random_base import Bases, Init, from_nothing
+from sentkit.training.runs.run import Job, train
+from sentkit.training.runs.seeds import Place
+from sentkit.training.runs.training_readout import settle
 
 
 @dataclass(frozen=True, slots=True)

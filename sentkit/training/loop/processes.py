@@ -16,7 +16,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from sentkit.errors import UnavailableError, UsageError
-from sentkit.training.batches import shares
+from sentkit.training.data.batches import shares
 
 Dices = tuple[list[Tensor], list[Tensor]]
 CPU = torch.device("cpu")

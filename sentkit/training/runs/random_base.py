@@ -13,9 +13,9 @@ from sentkit.formats.checkpoints.folders import read_checkpoint
 from sentkit.formats.json_files import read_object
 from sentkit.model.checkpoint.lm_head import fresh_head, head_tensors
 from sentkit.model.checkpoint.random_init import architecture_of, write_fresh
-from sentkit.training.claim import claimed
-from sentkit.training.origin import Base, open_base
-from sentkit.training.ranks import Ranks
+from sentkit.training.base import Base, open_base
+from sentkit.training.loop.processes import Ranks
+from sentkit.training.runs.folder_lock import claimed
 
 Bases = Callable[[int], Base]  # by the seed
 LOCK = "init.lock"

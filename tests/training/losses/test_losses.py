@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.autograd import gradcheck
 
-from sentkit.training.losses import (
+from sentkit.training.losses.losses import (
     cosine_regression,
     cosines,
     entailment_contrast,

@@ -9,11 +9,11 @@ import torch
 
 from sentkit.errors import DataError
 from sentkit.training.catalogue import METHODS
-from sentkit.training.dev import Dev
-from sentkit.training.sealed import BadFile, read_sealed, write_sealed
-from sentkit.training.state import Keeper
-from sentkit.training.stopping import Stopped
-from sentkit.training.trainer import Saving
+from sentkit.training.data.dev import Dev
+from sentkit.training.loop.sealed_files import BadFile, read_sealed, write_sealed
+from sentkit.training.loop.signals import Stopped
+from sentkit.training.loop.state import Keeper
+from sentkit.training.loop.trainer import Saving
 
 
 @pytest.fixture

@@ -4,11 +4,11 @@ import pytest
 import torch
 
 from sentkit.formats.checkpoints.folders import read_checkpoint
-from sentkit.training.batches import chunks, shares
-from sentkit.training.gradient import Gradient
+from sentkit.training.base import open_base
+from sentkit.training.data.batches import chunks, shares
+from sentkit.training.loop.gradient import Gradient
+from sentkit.training.loop.processes import Ranks
 from sentkit.training.methods.simcse import SimCSE
-from sentkit.training.origin import open_base
-from sentkit.training.ranks import Ranks
 
 
 def gradient_of(trainer, chunk, step=0):

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from sentkit.model.transformer.device import pick_precision
-from sentkit.training.ranks import Ranks
+from sentkit.training.loop.processes import Ranks
 
 Context = Callable[[], AbstractContextManager[object]]
 

@@ -8,7 +8,13 @@ import pytest
 import torch
 from torch import nn
 
-from sentkit.training.optimisers import OPTIMISERS, HuggingFaceAdamW, decay_groups, decays, make_optimiser
+from sentkit.training.loop.optimisers import (
+    OPTIMISERS,
+    HuggingFaceAdamW,
+    decay_groups,
+    decays,
+    make_optimiser,
+)
 
 SHAPES = [(3,), (2, 5), (2, 1, 4), ()]
 RATE = 1e-2

@@ -17,20 +17,20 @@ import torch
 
 from sentkit.errors import DataError, UsageError
 from sentkit.formats.checkpoints.readout import Readout
-from sentkit.training.batches import Batch, Order, stream
-from sentkit.training.checks import Expected
-from sentkit.training.corpus import Corpus
-from sentkit.training.dev import Dev
-from sentkit.training.gradient import Dice, Gradient, norm_of
-from sentkit.training.journal import Journal
+from sentkit.training.data.batches import Batch, Order, stream
+from sentkit.training.data.corpus import Corpus
+from sentkit.training.data.dev import Dev
+from sentkit.training.loop.environment import Context
+from sentkit.training.loop.gradient import Dice, Gradient, norm_of
+from sentkit.training.loop.optimisers import make_optimiser
+from sentkit.training.loop.processes import Dices, Ranks
+from sentkit.training.loop.schedules import SCHEDULES, warmup_steps
+from sentkit.training.loop.signals import Interrupted, Stop, Stopped
+from sentkit.training.loop.state import Keeper, Position
+from sentkit.training.loop.state_checks import Expected
+from sentkit.training.loop.step_log import Journal
 from sentkit.training.method import Method
-from sentkit.training.optimisers import make_optimiser
-from sentkit.training.ranks import Dices, Ranks
 from sentkit.training.recipe import Recipe
-from sentkit.training.schedules import SCHEDULES, warmup_steps
-from sentkit.training.state import Keeper, Position
-from sentkit.training.stopping import Interrupted, Stop, Stopped
-from sentkit.training.surroundings import Context
 
 Record = dict[str, Any]
 

@@ -16,24 +16,24 @@ import torch
 from sentkit.errors import CannotCreateError, DataError
 from sentkit.formats.json_files import read_object_if_there
 from sentkit.formats.vectors.fingerprint import digest
-from sentkit.training.batches import stream
-from sentkit.training.checks import check_names
-from sentkit.training.claim import claimed
-from sentkit.training.corpus import Corpus
-from sentkit.training.dev import Dev
-from sentkit.training.finish import MADE, finish
-from sentkit.training.journal import Journal
+from sentkit.training.base import Base
+from sentkit.training.data.batches import stream
+from sentkit.training.data.corpus import Corpus
+from sentkit.training.data.dev import Dev
+from sentkit.training.loop.environment import precision_of, surroundings, use_threads
+from sentkit.training.loop.processes import Ranks
+from sentkit.training.loop.sealed_files import BadFile
+from sentkit.training.loop.signals import Aborted, Interrupted, Stop, Stopped
+from sentkit.training.loop.state import Keeper, Position
+from sentkit.training.loop.state_checks import check_names
+from sentkit.training.loop.step_log import Journal
+from sentkit.training.loop.trainer import Record, Saving, Trainer
 from sentkit.training.method import Method
-from sentkit.training.origin import Base
-from sentkit.training.ranks import Ranks
-from sentkit.training.sealed import BadFile
-from sentkit.training.seeds import part_of
+from sentkit.training.runs.folder_lock import claimed
+from sentkit.training.runs.readout_choice import choose_readout, remarks
+from sentkit.training.runs.save_checkpoint import MADE, finish
+from sentkit.training.runs.seeds import part_of
 from sentkit.training.settings import differing
-from sentkit.training.state import Keeper, Position
-from sentkit.training.stopping import Aborted, Interrupted, Stop, Stopped
-from sentkit.training.surroundings import precision_of, surroundings, use_threads
-from sentkit.training.trainer import Record, Saving, Trainer
-from sentkit.training.verdict import choose_readout, remarks
 
 
 @dataclass(frozen=True, slots=True)

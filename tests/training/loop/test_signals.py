@@ -5,8 +5,8 @@ import signal
 import pytest
 
 from sentkit.training.catalogue import METHODS
-from sentkit.training.run import reporting_last_save
-from sentkit.training.stopping import SIGNALS, Aborted, Interrupted, Stopped, listening
+from sentkit.training.loop.signals import SIGNALS, Aborted, Interrupted, Stopped, listening
+from sentkit.training.runs.run import reporting_last_save
 
 
 @pytest.fixture(autouse=True)

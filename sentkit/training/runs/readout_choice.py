@@ -4,11 +4,11 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
-from sentkit.training.dev import Dev
+from sentkit.training.base import Base
+from sentkit.training.data.dev import Dev
+from sentkit.training.loop.signals import Stop
+from sentkit.training.loop.state import Position
 from sentkit.training.method import Method
-from sentkit.training.origin import Base
-from sentkit.training.state import Position
-from sentkit.training.stopping import Stop
 
 
 class Judged(Protocol):

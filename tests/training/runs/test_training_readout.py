@@ -11,9 +11,9 @@ from sentkit.formats.checkpoints.modules import Declared
 from sentkit.formats.checkpoints.readout import parse_readout
 from sentkit.model.transformer.packed import pack
 from sentkit.model.transformer.readouts import read
+from sentkit.training.base import open_base
 from sentkit.training.catalogue import METHODS
-from sentkit.training.origin import open_base
-from sentkit.training.readout import settle
+from sentkit.training.runs.training_readout import settle
 from sentkit.training.settings import build, described
 
 PAPERS = {  # how each paper reads its encoder

@@ -20,8 +20,8 @@ from sentkit.model.checkpoint.save_weights import merged, write_weights
 from sentkit.model.transformer.adapter import Adapter
 from sentkit.model.transformer.architecture import WITH_POOLER
 from sentkit.model.transformer.bert import Bert
+from sentkit.training.base import Base
 from sentkit.training.method import Method
-from sentkit.training.origin import Base
 
 MADE = "checkpoint"  # where it is made, in the folder of the state
 

@@ -7,7 +7,7 @@ import pytest
 from sentkit.errors import DataError
 from sentkit.formats.rows.kinds import PAIR, SENTENCE, TRIPLET
 from sentkit.formats.rows.rows import Row
-from sentkit.training.examples import NLI, ExampleParser, Labels, Reads, Scores
+from sentkit.training.data.examples import NLI, ExampleParser, Labels, Reads, Scores
 
 TEXTS = {"text_a": "a", "text_b": "b"}
 

@@ -16,7 +16,7 @@ from sentkit.model.transformer.architecture import Architecture, NotPacked, arch
 from sentkit.model.transformer.bert import Bert, load_bert
 from sentkit.model.transformer.lora import read_weights
 from sentkit.model.transformer.weights import canonical, fit, weights_hash
-from sentkit.training.entries import Entries
+from sentkit.training.data.entries import Entries
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from sentkit.training.sealed import BadFile
+from sentkit.training.loop.sealed_files import BadFile
 
 FIELDS = {
     "position": dict,

@@ -19,7 +19,7 @@ from sentkit.model.text.batching import BUDGETS, batches
 from sentkit.model.text.tokenizer import Tokenizer, Tokens
 from sentkit.model.transformer.packed import Packed, pack
 from sentkit.model.transformer.readouts import read
-from sentkit.training.examples import Example, ExampleParser, Reads, Scores
+from sentkit.training.data.examples import Example, ExampleParser, Reads, Scores
 from sentkit.training.method import Method
 
 Reader = Callable[[Packed], Tensor]

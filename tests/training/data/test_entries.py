@@ -9,11 +9,11 @@ import pytest
 from sentkit.errors import DataError
 from sentkit.formats.rows.rows import Inputs
 from sentkit.formats.vectors.store import open_store
-from sentkit.training.corpus import write_corpus
-from sentkit.training.entries import read_entries
-from sentkit.training.examples import ExampleParser
+from sentkit.training.data.corpus import write_corpus
+from sentkit.training.data.entries import read_entries
+from sentkit.training.data.examples import ExampleParser
 from sentkit.training.methods.defsent_plus import DefSentPlus
-from sentkit.training.session import strange_entries
+from sentkit.training.runs.command import strange_entries
 
 NAMES = ["cat", "a hot dog", "Cat", "tür"]
 EMB = "dict/mean:0123456789ab"

@@ -9,7 +9,7 @@ from sentkit.errors import UsageError
 from sentkit.model.checkpoint.lm_head import HEADS, read_head
 from sentkit.model.transformer.architecture import ROBERTA
 from sentkit.model.transformer.weights import canonical
-from sentkit.training.origin import Base
+from sentkit.training.base import Base
 
 
 @dataclass(frozen=True, slots=True)

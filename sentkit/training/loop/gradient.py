@@ -12,10 +12,10 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor, nn
 
-from sentkit.training.batches import Batch, chunks
+from sentkit.training.data.batches import Batch, chunks
+from sentkit.training.loop.environment import Context
+from sentkit.training.loop.processes import Ranks
 from sentkit.training.method import Method, Outputs, Term
-from sentkit.training.ranks import Ranks
-from sentkit.training.surroundings import Context
 
 
 @dataclass(slots=True)

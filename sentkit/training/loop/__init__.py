@@ -1,0 +1,1 @@
+"""Takes a method and batches and returns trained weights; saves and restores the state."""

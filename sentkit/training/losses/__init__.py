@@ -1,0 +1,1 @@
+"""Takes vectors of a batch and returns one loss value for each anchor."""
