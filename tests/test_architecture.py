@@ -89,6 +89,7 @@ INSIDE = {
         "methods": {"data", "losses", "loop", "runs"},
         "runs": {"data", "loop"},
     },
+    "labels": {"clusters": set(), "probes": set()},
 }
 # End of the folders inside a layer.
 TORCH_LIVES_IN = {"training", "model/transformer", "model/checkpoint", "model/translation"}
@@ -346,7 +347,7 @@ def test_encode_runs_without_transformers():
 
 
 LARGEST_FOLDER = 13  # files, without __init__; lists of one kind may be longer
-LISTS = {"commands", "training/methods", "labels/clusters"}
+LISTS = {"commands", "training/methods"}
 FOLDERS = sorted({path.parent for path in FILES} - {PACKAGE})
 
 

@@ -13,10 +13,10 @@ from sentkit.values import numbers
 
 if TYPE_CHECKING:
     from sentkit.formats.rows.rows import Inputs
+    from sentkit.labels.clusters.clustering_run import Work
     from sentkit.labels.clusters.description import Telling
+    from sentkit.labels.clusters.report_tables import Table
     from sentkit.labels.clusters.reports import Record
-    from sentkit.labels.clusters.tables import Table
-    from sentkit.labels.clusters.work import Work
 
 
 def cluster(
@@ -115,15 +115,15 @@ def cluster(
     """
     options.limit_threads(threads)
     from sentkit.formats.vectors.vectors import VECTOR_FIELDS
-    from sentkit.labels.clusters import forms, plan, reports, tables
-    from sentkit.labels.clusters.work import Work
+    from sentkit.labels.clusters import output_kinds, plan, report_tables, reports
+    from sentkit.labels.clusters.clustering_run import Work
     from sentkit.labels.watch import Watch
     from sentkit.transforms.steps import Normalise
 
     console = Console("cluster", quiet)
     counts = None if k is None else numbers("-k", k)
-    form = forms.form_of(truth, counts, describe=describe, stability=stability)
-    forms.check_form(
+    form = output_kinds.form_of(truth, counts, describe=describe, stability=stability)
+    output_kinds.check_form(
         form, rows=[keep_vectors, replace], centroids=centroids, telling=[keywords, nearest], json=json
     )
     check_outputs(output, centroids, rows=form in ("rows", "stability"), force=force)
@@ -147,9 +147,9 @@ def cluster(
         work = Work(inputs, asked, Normalise() if normalize else None, console.warn, watch)
         report = partial(show, output=output, force=force, as_table=as_table)
         if truth is not None:
-            report(reports.agreement_records(work, truth), tables.AGREEMENT)
+            report(reports.agreement_records(work, truth), report_tables.AGREEMENT)
         elif form == "counts":
-            report(reports.count_records(work), tables.COUNTS)
+            report(reports.count_records(work), report_tables.COUNTS)
         else:
             telling = telling_of(
                 inputs, keywords, nearest, described=form == "describe" or centroids is not None
@@ -158,7 +158,7 @@ def cluster(
                 work, form, telling, output, centroids, keep=keep_vectors, replace=replace, force=force
             )
             if form == "describe":
-                report(descriptions, tables.DESCRIPTION)
+                report(descriptions, report_tables.DESCRIPTION)
 
 
 def label(
@@ -175,9 +175,9 @@ def label(
     """Write the centroids, and the rows unless the clusters are to be described; returns descriptions."""
     from sentkit.formats.vectors.store import is_store
     from sentkit.labels.clusters.centroids import write_centroids
+    from sentkit.labels.clusters.clustering_run import labelled, members_of, write_rows
     from sentkit.labels.clusters.description import described
-    from sentkit.labels.clusters.forms import NEW_MEMBERS
-    from sentkit.labels.clusters.work import labelled, members_of, write_rows
+    from sentkit.labels.clusters.output_kinds import NEW_MEMBERS
 
     done = labelled(work, NEW_MEMBERS[form], keep=keep and not is_store(output), replace=replace)
     wanted = form == "describe" or centroids is not None

@@ -10,7 +10,7 @@ import pytest
 from sklearn import cluster as library
 from sklearn import metrics
 
-from sentkit.labels.clusters.catalogue import ALGORITHMS
+from sentkit.labels.clusters.algorithms.catalogue import ALGORITHMS
 
 GROUPS = {"red": (0, 0, 9), "green": (0, 9, 0), "blue": (9, 0, 0)}
 
@@ -415,7 +415,7 @@ def test_centroids_are_not_lost_where_nobody_reads_the_rows(sentkit, rows, tmp_p
     def closed(*args, **flags):
         raise BrokenPipeError
 
-    monkeypatch.setattr("sentkit.labels.clusters.work.write_rows", closed)
+    monkeypatch.setattr("sentkit.labels.clusters.clustering_run.write_rows", closed)
     sentkit("cluster", rows, "-k", 3, "--centroids", "c.jsonl")
 
     assert len((tmp_path / "c.jsonl").read_text().splitlines()) == 3

@@ -9,9 +9,9 @@ from sentkit.errors import DataError
 from sentkit.formats.rows.rows import Inputs, Row
 from sentkit.formats.vectors.fingerprint import shown, space_of
 from sentkit.formats.vectors.sinks import open_sink
+from sentkit.labels.clusters.algorithms.nearest_centroid import Wide
 from sentkit.labels.clusters.description import Description
-from sentkit.labels.clusters.nearest import Wide
-from sentkit.labels.clusters.points import Points, bare, check_some, read_points
+from sentkit.labels.clusters.vector_rows import Points, bare, check_some, read_points
 
 
 def write_centroids(

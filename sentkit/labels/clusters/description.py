@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from sentkit.labels.clusters.clustering import Clustering
+from sentkit.labels.clusters.algorithms.clustering import Clustering
+from sentkit.labels.clusters.algorithms.nearest_centroid import Rows, distances
 from sentkit.labels.clusters.keywords import keywords
-from sentkit.labels.clusters.nearest import Rows, distances
-from sentkit.labels.clusters.points import Points, text_of
+from sentkit.labels.clusters.vector_rows import Points, text_of
 
 Description = dict[str, Any]
 

@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 
 from sentkit.errors import DataError, UsageError
-from sentkit.labels.clusters.catalogue import ALGORITHMS
+from sentkit.labels.clusters.algorithms.catalogue import ALGORITHMS
+from sentkit.labels.clusters.algorithms.clustering import Clustering, Wanted, given
 from sentkit.labels.clusters.centroids import check_space, read_centroids
-from sentkit.labels.clusters.clustering import Clustering, Wanted, given
-from sentkit.labels.clusters.forms import seeds_of
-from sentkit.labels.clusters.points import Points
+from sentkit.labels.clusters.output_kinds import seeds_of
+from sentkit.labels.clusters.vector_rows import Points
 
 OWN = {"--n-init": "restarts", "--linkage": "linkage", "--min-cluster-size": "least"}
 

@@ -10,8 +10,8 @@ from sentkit.errors import DataError
 from sentkit.formats.files import readable
 from sentkit.formats.vectors.vectors import VectorRow
 from sentkit.labels.classes import class_of
-from sentkit.labels.clusters.points import Points, check_some
-from sentkit.labels.clusters.work import Work
+from sentkit.labels.clusters.clustering_run import Work
+from sentkit.labels.clusters.vector_rows import Points, check_some
 from sentkit.metrics.clustering.agreement import MEASURES, measures
 from sentkit.metrics.clustering.silhouette import Silhouette
 from sentkit.metrics.clustering.stability import agreement

@@ -15,7 +15,7 @@ from sentkit.formats.vectors.convert import common_spec
 from sentkit.formats.vectors.fingerprint import UNNAMED, Spec
 from sentkit.formats.vectors.store import Store, is_store
 from sentkit.formats.vectors.vectors import VectorReader, VectorRow, without_vectors
-from sentkit.labels.clusters.nearest import Rows, spans
+from sentkit.labels.clusters.algorithms.nearest_centroid import Rows, spans
 
 LARGEST = 1e15  # the square of a distance between longer rows may be beyond float32
 

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from sklearn.cluster import kmeans_plusplus
 
-from sentkit.labels.clusters import seeding
-from sentkit.labels.clusters.seeding import Seeding, spread_out
+from sentkit.labels.clusters.algorithms import seeding
+from sentkit.labels.clusters.algorithms.seeding import Seeding, spread_out
 
 
 @pytest.fixture

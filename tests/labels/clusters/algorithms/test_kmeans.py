@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 from sklearn.cluster import KMeans
 
-from sentkit.labels.clusters.clustering import Clustering, Wanted, of_labels
-from sentkit.labels.clusters.kmeans import Totals, kmeans, lloyd
-from sentkit.labels.clusters.nearest import Nearest
+from sentkit.labels.clusters.algorithms.clustering import Clustering, Wanted, of_labels
+from sentkit.labels.clusters.algorithms.kmeans import Totals, kmeans, lloyd
+from sentkit.labels.clusters.algorithms.nearest_centroid import Nearest
 
 CLUSTERS = 9
 

@@ -12,10 +12,10 @@ from sentkit.formats.vectors.convert import with_fields, with_vectors
 from sentkit.formats.vectors.sinks import Members, open_sink, refuse_present, with_members
 from sentkit.formats.vectors.store import is_store
 from sentkit.formats.vectors.vectors import VectorRow
-from sentkit.labels.clusters.clustering import Clustering, best_of
-from sentkit.labels.clusters.nearest import Labels, Wide
+from sentkit.labels.clusters.algorithms.clustering import Clustering, best_of
+from sentkit.labels.clusters.algorithms.nearest_centroid import Labels, Wide
 from sentkit.labels.clusters.plan import Plan
-from sentkit.labels.clusters.points import Points, Step, bare, read_points
+from sentkit.labels.clusters.vector_rows import Points, Step, bare, read_points
 from sentkit.labels.watch import UNWATCHED, Watch
 from sentkit.metrics.clustering.stability import agreeing
 

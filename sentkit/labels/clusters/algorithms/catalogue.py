@@ -2,9 +2,9 @@
 
 from dataclasses import dataclass
 
-from sentkit.labels.clusters.clustering import Find
-from sentkit.labels.clusters.kmeans import kmeans
-from sentkit.labels.clusters.libraries import agglomerative, faiss, hdbscan, minibatch
+from sentkit.labels.clusters.algorithms.clustering import Find
+from sentkit.labels.clusters.algorithms.kmeans import kmeans
+from sentkit.labels.clusters.algorithms.libraries import agglomerative, faiss, hdbscan, minibatch
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,15 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from sentkit.labels.clusters.nearest import LEAST, ROUNDING, Labels, Rows, Wide, distances, lengths
+from sentkit.labels.clusters.algorithms.nearest_centroid import (
+    LEAST,
+    ROUNDING,
+    Labels,
+    Rows,
+    Wide,
+    distances,
+    lengths,
+)
 
 ALL = 20_000  # rows: of so many centres are drawn from all of them
 SAMPLE = 10_000  # else from so many of them, or

@@ -5,9 +5,9 @@ Letters in shapes: n rows, d dimensions, k clusters.
 
 import numpy as np
 
-from sentkit.labels.clusters.clustering import Clustering, Wanted, best_of
-from sentkit.labels.clusters.nearest import Labels, Nearest, Rows, Wide, part_sum, spans
-from sentkit.labels.clusters.seeding import spread_out
+from sentkit.labels.clusters.algorithms.clustering import Clustering, Wanted, best_of
+from sentkit.labels.clusters.algorithms.nearest_centroid import Labels, Nearest, Rows, Wide, part_sum, spans
+from sentkit.labels.clusters.algorithms.seeding import spread_out
 
 
 def kmeans(rows: Rows, wanted: Wanted, random: np.random.RandomState) -> Clustering:

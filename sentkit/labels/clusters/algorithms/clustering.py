@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from sentkit.labels.clusters.nearest import Labels, Nearest, Rows, Wide
+from sentkit.labels.clusters.algorithms.nearest_centroid import Labels, Nearest, Rows, Wide
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,9 +5,9 @@ from typing import Any
 import numpy as np
 
 from sentkit.errors import UnavailableError
-from sentkit.labels.clusters.clustering import Clustering, Wanted, best_of, given, of_labels
-from sentkit.labels.clusters.nearest import Rows
-from sentkit.labels.clusters.seeding import spread_out
+from sentkit.labels.clusters.algorithms.clustering import Clustering, Wanted, best_of, given, of_labels
+from sentkit.labels.clusters.algorithms.nearest_centroid import Rows
+from sentkit.labels.clusters.algorithms.seeding import spread_out
 
 MINIBATCH = 4096  # rows
 FAISS_ITERATIONS = 50  # it makes them all

@@ -1,0 +1,1 @@
+"""Takes an array of vectors and returns a cluster for each row and the centroids."""
