@@ -6,7 +6,7 @@ from difflib import get_close_matches
 from functools import partial
 from typing import Any
 
-from sentkit.augment import bare, deletion, negation, order, repetition
+from sentkit.augment import case_and_punctuation, deletion, negation, order, repetition
 from sentkit.augment.shares import parse_share, parse_spans
 from sentkit.augment.steps import Operation, Step
 from sentkit.augment.synonyms import Synonyms, synonym
@@ -58,8 +58,8 @@ OPERATIONS: Mapping[str, Kind] = {
     ),
     "repeat": Kind(lambda share, more: partial(repetition.repeat, share=share), parse_share, "0.32"),
     "negate": Kind(lambda member, more: negation.negate if member is None else None, str, draws=False),
-    "lower": Kind(lambda _, more: bare.lower, draws=False),
-    "no-punctuation": Kind(lambda _, more: bare.no_punctuation, draws=False),
+    "lower": Kind(lambda _, more: case_and_punctuation.lower, draws=False),
+    "no-punctuation": Kind(lambda _, more: case_and_punctuation.no_punctuation, draws=False),
     "paraphrase": Kind(lambda _, more: None, needs="--paraphrases", brings=True),
 }
 

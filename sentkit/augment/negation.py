@@ -6,7 +6,7 @@ gets "Not" set before it. "has" and "did" are taken for auxiliaries wherever the
 
 from collections.abc import Sequence
 
-from sentkit.augment.bare import bare, capitalised, plain, written_like
+from sentkit.augment.case_and_punctuation import bare, capitalised, plain, written_like
 from sentkit.augment.draw import Draw
 from sentkit.augment.english import ASKED, AUXILIARIES, CONTRACTED, CUT, NAMES_TOO, SMALL, WITH_IS, WITH_NOT
 from sentkit.augment.steps import Changed

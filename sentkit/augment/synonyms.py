@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
-from sentkit.augment.bare import bare, plain, written_like
+from sentkit.augment.case_and_punctuation import bare, plain, written_like
 from sentkit.augment.draw import Draw
 from sentkit.augment.shares import Share
 from sentkit.augment.steps import Changed

@@ -2,7 +2,7 @@
 
 import pytest
 
-from sentkit.augment.bare import bare, lower, no_punctuation
+from sentkit.augment.case_and_punctuation import bare, lower, no_punctuation
 from sentkit.augment.repetition import repeat
 from sentkit.augment.shares import parse_share
 from sentkit.augment.synonyms import synonym
