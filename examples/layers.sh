@@ -1,5 +1,5 @@
 #!/bin/sh
-# Which layer and readout of an encoder knows most about sentences? SG-BERT's figure 1 for any checkpoint.
+# Score each layer and readout of an encoder on pairs (figure 1 of SG-BERT, for any checkpoint).
 # Usage: sh examples/layers.sh PAIRS.jsonl [MODEL]; the pairs hold text_a, text_b and score.
 set -eu
 pairs=$1

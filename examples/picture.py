@@ -1,7 +1,7 @@
 """Draw the pictures of README.md from real runs: python examples/picture.py [FOLDER]
 
 Writes session.svg and result.svg into FOLDER, by default the folder of this script. Each command runs in a
-temporary folder, and its output is a terminal of 100 columns. The last digits depend on the hardware.
+temporary folder, and its output is a terminal of 92 columns. The last digits depend on the hardware.
 """
 
 import fcntl
@@ -20,7 +20,7 @@ from rich.console import Console
 from rich.text import Text
 
 HERE = Path(__file__).resolve().parent
-COLUMNS = 100
+COLUMNS, MARGIN = 92, 8  # for image viewers with a wider font
 PREPARE = (
     "sentkit encode examples/data/pairs.jsonl --precision fp32 -q -o mean.safetensors",
     "sentkit encode examples/data/pairs.jsonl --precision fp32 -q --readout cls -o cls.safetensors",
@@ -28,7 +28,8 @@ PREPARE = (
 SESSION = (
     r"printf 'a man plays a guitar\na person makes music\nthe cat sleeps\n' |"
     "\n    sentkit encode --precision fp32 | sentkit score",
-    "sentkit encode examples/data/titles.csv --field text=title --precision fp32 -o titles.safetensors",
+    "sentkit encode examples/data/titles.csv --field text=title --precision fp32 \\"
+    "\n    -o titles.safetensors",
     "echo 'an animal that barks' | sentkit encode --precision fp32 |"
     "\n    sentkit search --corpus titles.safetensors --top 3",
     "sentkit cluster titles.safetensors -k 3 --describe --keywords 4",
@@ -77,12 +78,12 @@ def run(command, work, environment):
 
 def picture(name, shown):
     """An SVG image of the commands and their outputs, without fonts from the network."""
-    console = Console(record=True, width=COLUMNS, file=io.StringIO(), force_terminal=True)
+    console = Console(record=True, width=COLUMNS + MARGIN, file=io.StringIO(), force_terminal=True)
     for command, output in shown:
-        console.print(Text("$ ", style="green") + Text(command, style="bold"), soft_wrap=True)
+        console.print(Text.assemble(("$ ", "green"), (command, "bold")), soft_wrap=True)
         if output:
             console.print(Text.from_ansi(output.replace("\r\n", "\n").rstrip("\n")), soft_wrap=True)
-    image = console.export_svg(title="sentkit", unique_id=name)
+    image = console.export_svg(title="sentkit", unique_id=name).replace("Fira Code, ", "")
     return re.sub(r"\s*@font-face \{.*?\}", "", image, flags=re.DOTALL)
 
 
