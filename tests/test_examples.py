@@ -270,7 +270,7 @@ def test_pairsupcon_keeps_the_last_weights_unless_set_otherwise(example, tmp_pat
 def test_defsent_plus_takes_its_steps(example, tmp_path):
     """Each from the weights of the base, on entries of the step before; the last on independent axes."""
     given = {"STEPS": "3", "LR": "0.01 0.01 0.01", "SEEDS": "0,1", "ICA": "--scale auto --keep-width -q"}
-    more = " --set readouts=mean,cls"
+    more = " --set readout=mean,cls"
     lines = example(
         "defsent_plus", "dictionary.jsonl", "dev.jsonl", "dev.jsonl", "small", SETTINGS=FEW + more, **given
     )

@@ -71,7 +71,7 @@ def encode(
     --readout max). It runs on numpy alone. MODEL is then one of these:
 
     \b
-    FOLDER         of model2vec; 512 tokens are read unless --max-length says more;
+    FOLDER         of model2vec; reads 512 tokens unless --max-length says more;
                    or of a StaticEmbedding, where unknown tokens have a vector too
     FILE           word vectors in text, as word2vec, GloVe or fastText (.vec)
                    write them, also .gz or .zst

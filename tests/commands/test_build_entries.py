@@ -330,7 +330,7 @@ def test_base64_holds_the_same_numbers(build):
     [
         ("nowhere/e.safetensors", "nowhere/e.safetensors: cannot be written: no such file or directory"),
         ("old.jsonl", "old.jsonl: exists already"),
-        ("folder", "folder: exists already"),
+        ("folder", "folder: is a folder, expected a file"),
     ],
 )
 def test_an_output_that_cannot_be_is_73_before_any_work(build, tmp_path, output, problem):

@@ -141,7 +141,7 @@ def test_an_endless_line_is_not_held(monkeypatch: pytest.MonkeyPatch, name: str,
     from contextlib import nullcontext
 
     stream = io.BufferedReader(Stream(endless(b'text\n{"text":"p"}\n' + start)))
-    monkeypatch.setattr(rows_module, "open_input", lambda path: nullcontext(stream))
+    monkeypatch.setattr(rows_module, "open_input", lambda *_: nullcontext(stream))
     rejects = Rejects(skip=True)
 
     tracemalloc.start()

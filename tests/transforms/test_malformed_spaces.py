@@ -45,6 +45,7 @@ def vector_file(folder: Path, emb: Any) -> str:
 
 def transform(folder: Path, emb: Any) -> str:
     path = folder / "t.safetensors"
+    path.unlink(missing_ok=True)  # of the example before
     write_affine(path, np.eye(2), np.zeros((1, 2)), {"kind": "pca", "_emb": emb})
     return str(path)
 

@@ -43,7 +43,7 @@ def test_a_dense_layer_is_a_sum_of_products(tanh: bool) -> None:
     weight = np.array([[1, 2, 3], [0.5, -1, 0.25]], dtype=np.float32)
     bias = np.array([0.1, -0.2], dtype=np.float32)
 
-    found = Linear(weight, bias, tanh=tanh)(VECTORS)
+    found = Linear(weight, bias, activation="tanh" if tanh else "identity")(VECTORS)
 
     for vector, result in zip(VECTORS.tolist(), found.tolist(), strict=True):
         expected = [
@@ -91,7 +91,7 @@ def test_each_step_has_a_suffix_and_a_hash_of_what_it_does() -> None:
         Truncate(2),
         Truncate(3),
         Linear(eye, none),
-        Linear(eye, none, tanh=True),
+        Linear(eye, none, activation="tanh"),
         Linear(eye, none + 1),
         Linear(eye * 2, none),
     ]

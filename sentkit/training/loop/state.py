@@ -11,7 +11,7 @@ from torch import Tensor
 from sentkit.errors import DataError
 from sentkit.formats.outputs.temporary import MARK, replacing
 from sentkit.training.loop.sealed_files import BadFile, read_sealed, write_sealed
-from sentkit.training.loop.state_checks import Expected, check_state, check_tensors
+from sentkit.training.loop.state_checks import Expected, check_fields, check_tensors, check_values
 
 STATE, BEST = re.compile(r"state-(\d+)\.pt"), re.compile(r"best-(\d+)\.pt")
 KEPT = 2
@@ -90,8 +90,10 @@ class Keeper:
         found, bad = None, dict[int, str]()
         for step in sorted(self._steps(STATE)):
             try:
-                content = self._checked(step, expected)
+                content = read_sealed(self.folder / f"state-{step}.pt")
+                check_fields(content)
                 accept(content)
+                self._check(content, step, expected)
             except BadFile as error:
                 bad[step] = str(error)
             else:
@@ -108,17 +110,15 @@ class Keeper:
             warn(f"{self.folder}/state-{step}.pt: {bad[step]}; resumes from state-{max(self.named)}.pt")
         return {**found, "position": Position(**found["position"])}
 
-    def _checked(self, step: int, expected: Expected) -> dict[str, Any]:
-        """The state of that step; a BadFile if it, or the best weights that it names, cannot be used."""
-        content = read_sealed(self.folder / f"state-{step}.pt")
-        check_state(content, step, expected)
+    def _check(self, content: Mapping[str, Any], step: int, expected: Expected) -> None:
+        """A BadFile if the state of that step, or the best weights that it names, cannot be used."""
+        check_values(content, step, expected)
         best = content["position"]["best_step"]
         if expected.keeps_best and best >= 0:
             try:
                 check_tensors("method", read_sealed(self.folder / f"best-{best}.pt"), expected.tensors)
             except BadFile as error:
                 raise BadFile(f"best-{best}.pt, which it needs: {error}") from error
-        return content
 
     def save_best(self, step: int, tensors: Mapping[str, Tensor]) -> None:
         write(self.folder / f"best-{step}.pt", dict(tensors))

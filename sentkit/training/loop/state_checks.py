@@ -35,12 +35,16 @@ class Expected:
     keeps_best: bool  # it ends with the best weights, which lie in a file of their own
 
 
-def check_state(content: Mapping[str, Any], step: int, expected: Expected) -> None:
-    """A BadFile for a state, of the file of that step, that this run cannot have saved."""
+def check_fields(content: Mapping[str, Any]) -> None:
+    """A BadFile for a state that lacks a field or has one of another kind."""
     check_names("the state", content, FIELDS)
     for name, kind in FIELDS.items():
         if type(content[name]) is not kind:
             raise BadFile(f'"{name}" is a {type(content[name]).__name__}, expected a {kind.__name__}')
+
+
+def check_values(content: Mapping[str, Any], step: int, expected: Expected) -> None:
+    """A BadFile for a state, of the file of that step, that this run cannot have saved."""
     check_position(content["position"], step, expected.steps)
     check_tensors("method", content["method"], expected.tensors)
     check_optimiser(content["optimiser"], step, expected.optimiser)
