@@ -1,4 +1,4 @@
-"""What a run starts from: a checkpoint's tensors and tokenizer, encoders made of them to train, entries."""
+"""The base of a run: tensors and tokenizer of a checkpoint, encoders built from them, and entries."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -22,23 +22,22 @@ from sentkit.training.data.entries import Entries
 @dataclass(frozen=True, slots=True)
 class Base:
     checkpoint: Checkpoint
-    stored: Mapping[str, Tensor]  # as the files hold them; empty where transformers reads them
-    architecture: Architecture | None  # None: a model that runs through transformers
+    stored: Mapping[str, Tensor]  # names as in the files; empty for a model of transformers
+    architecture: Architecture | None  # None for a model that runs through transformers
     why_not_packed: str
-    hash: str  # of the weights, the tokenizer, and the pooler's activation where it is not the usual one
-    tokenizer: Tokenizer  # cuts where training cuts
-    reading: Tokenizer  # cuts where the finished checkpoint will
-    left_behind: str  # steps that it declares behind its readout, and the new checkpoint will not
-    parents: tuple[str, ...]  # itself and what it was made from; none where it was made from nothing
-    entries: Entries | None = None  # what its vectors are to predict, in methods that take it
+    hash: str  # of the weights, the tokenizer and an unusual pooler activation
+    tokenizer: Tokenizer  # truncates to the length used in training
+    reading: Tokenizer  # truncates to the length of the finished checkpoint
+    left_behind: str  # declared steps after the readout; the new checkpoint drops them
+    parents: tuple[str, ...]  # this checkpoint and its ancestors; empty for random weights
+    entries: Entries | None = None  # prediction targets, for methods that use entries
 
     @property
     def declared(self) -> Readout | None:
-        """The readout that the checkpoint declares."""
         return self.checkpoint.declared.readout
 
     def body(self, dropout: float | None) -> Bert | Adapter:
-        """A new encoder with the base's weights, which a run may change."""
+        """Return a new encoder with a copy of the base's weights."""
         if self.architecture is None:
             if dropout is not None:
                 raise UsageError(f"dropout cannot be set: {self.why_not_packed} runs through transformers")
@@ -50,7 +49,7 @@ class Base:
         return load_bert({name: tensor.clone() for name, tensor in named.items()}, wanted)
 
     def through(self, template: str | None) -> Tokenizer:
-        """Cuts where the finished checkpoint will, and sets each text into a template."""
+        """Return a tokenizer that applies a template and truncates like the finished checkpoint."""
         return plan_reading(self.checkpoint, Wishes(readout="prompt", template=template)).tokenizer
 
 
@@ -73,7 +72,7 @@ def open_base(checkpoint: Checkpoint, max_length: int) -> Base:
         stored = read_weights(checkpoint.transformer, checkpoint.name)
         named = canonical(stored, architecture)
         fit(named, architecture, source=checkpoint.name)
-        weights = weights_hash(stored, with_pooler=True)  # with its heads, which some methods go on from
+        weights = weights_hash(stored, with_pooler=True)  # with heads, which methods may train
     says = () if architecture is None else (architecture.pooler_activation,)
     hash = digest([weights, tokenizer.hash, *(word for word in says if word != "tanh")])
     parents = (checkpoint.name, *checkpoint.parents)

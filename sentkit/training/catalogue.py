@@ -1,4 +1,4 @@
-"""The methods that `sentkit train` knows. Importing this imports no torch."""
+"""The methods of `sentkit train`. Importing this module does not import torch."""
 
 from dataclasses import dataclass
 from importlib import import_module
@@ -43,7 +43,7 @@ METHODS = {
 
 
 def find(name: str) -> "type[Method]":
-    """The method of that name. This is where torch is imported."""
+    """Return the class of a method. This imports torch."""
     if name not in METHODS:
         raise UsageError(f'no method "{name}"', advice=nearest(name, list(METHODS)))
     return METHODS[name].load()

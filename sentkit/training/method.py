@@ -1,14 +1,14 @@
 """The contract between a method and the trainer.
 
-A method is one paper: which rows it reads, what exists only while it trains (heads, a frozen guide), what
-its outputs are for each row, and what its loss makes of the whole batch. The trainer adds the terms up and
-never asks which method it runs.
+A method implements one paper. It defines the rows to read, the modules that exist only in training (heads,
+a frozen guide), the outputs for each row and the loss of the whole batch. The trainer sums the terms of the
+loss. It has no code for any particular method.
 
-- `draw` takes every random number but dropout's, for the whole batch of all processes, on the CPU.
-- `encode` is row by row: output i depends on row i alone. All parameters act here, so that the trainer may
-  encode in chunks and on several processes, and bring the outputs together.
-- `loss` has no parameters: it sees the outputs of the whole batch.
-- `penalty` depends on parameters alone, and counts once a step.
+- `draw` generates all random numbers except dropout, on the CPU, for the whole batch of all processes.
+- `encode` computes output i from row i alone and uses all parameters. The trainer can therefore encode in
+  chunks and on several processes, and then concatenate the outputs.
+- `loss` takes the outputs of the whole batch and uses no parameters.
+- `penalty` depends only on parameters and is added once per step.
 """
 
 from abc import abstractmethod
@@ -34,14 +34,14 @@ from sentkit.training.recipe import Recipe
 from sentkit.training.settings import AS_BASE, usual_readout
 
 Outputs = dict[str, Tensor]  # each (b, ...)
-Draw = Callable[[str], np.random.Generator]  # a generator by its purpose
+Draw = Callable[[str], np.random.Generator]  # purpose -> generator
 
 
 @dataclass(frozen=True, slots=True)
 class Term:
-    """One term of a loss: `factor` times the mean of `weight` values whose sum this is.
+    """One term of a loss: `factor` times the mean of `weight` values. `sum` is their sum.
 
-    Sums and weights, and not means, because a mean of means is wrong where parts are of unequal size.
+    It stores a sum and a weight because a mean of means is wrong for parts of unequal size.
     """
 
     sum: Tensor
@@ -50,7 +50,7 @@ class Term:
 
     @property
     def value(self) -> Tensor:
-        return self.sum * (self.factor / max(self.weight, 1.0))  # of no values the sum is 0
+        return self.sum * (self.factor / max(self.weight, 1.0))  # without values the sum is 0
 
 
 def mean_of(values: Tensor, factor: float = 1.0) -> Term:
@@ -58,7 +58,7 @@ def mean_of(values: Tensor, factor: float = 1.0) -> Term:
 
 
 def chosen_readout(settings: Any) -> str:
-    """What `readout` is set to; `base`, before a base is known, is what a base that declares none gets."""
+    """Return the setting `readout`. Replace `base` by the method's usual readout."""
     name: str = settings.readout
     return usual_readout(type(settings)).name if name == AS_BASE else name
 
@@ -66,12 +66,12 @@ def chosen_readout(settings: Any) -> str:
 class Method(nn.Module):
     Settings: ClassVar[type[Recipe]] = Recipe
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
-    row_wise: ClassVar[bool] = False  # each row's loss is its own: nothing is gathered; one term
-    needs_packed: ClassVar[str] = ""  # what transformers' models cannot give it, if anything
-    from_nothing: ClassVar[bool] = False  # it can teach an encoder of random weights
-    takes_entries: ClassVar[bool] = False  # its vectors are to predict the base's `entries`
-    reductions: ClassVar[Collection[str]] = ("cls", "mean", "max")  # of readouts that it can train through
-    fixed: ClassVar[tuple[str, ...]] = ()  # modules that never change: read again, and not saved
+    row_wise: ClassVar[bool] = False  # each row has a separate loss: one term, nothing is gathered
+    needs_packed: ClassVar[str] = ""  # required feature that models of transformers lack
+    from_nothing: ClassVar[bool] = False  # can train an encoder with random weights
+    takes_entries: ClassVar[bool] = False  # trains vectors to predict the base's `entries`
+    reductions: ClassVar[Collection[str]] = ("cls", "mean", "max")  # of the readouts that it can train
+    fixed: ClassVar[tuple[str, ...]] = ()  # prefixes of constant modules: not saved, built again
 
     def __init__(self, body: Bert | Adapter, settings: Any) -> None:
         super().__init__()
@@ -80,45 +80,45 @@ class Method(nn.Module):
 
     @classmethod
     def build(cls, base: Base, settings: Any) -> "Method":
-        """The method on a fresh copy of the base's encoder; override it to take more of the base."""
+        """Build the method on a copy of the base's encoder. Override it to use other parts of the base."""
         return cls(base.body(settings.dropout), settings)
 
     @classmethod
     def check(cls, base: Base, settings: Any) -> None:
-        """Refuse a base that it cannot begin from, before any row is read."""
+        """Raise an error for an unsuitable base, before any row is read."""
 
     @classmethod
     @abstractmethod
     def reads(cls, base: Base, settings: Any) -> Reads:
-        """The rows it learns from."""
+        """Return the kinds of rows and the target to train on."""
 
     @classmethod
     def readout(cls, settings: Any) -> str:
-        """How the finished checkpoint is read."""
+        """Return the readout of the finished checkpoint."""
         return cls.readouts(settings)[0]
 
     @classmethod
     def readouts(cls, settings: Any) -> tuple[str, ...]:
-        """Ways to read it of which --dev chooses; the first without."""
+        """Return the candidate readouts. --dev selects one; without --dev it is the first."""
         return (chosen_readout(settings),)
 
     @classmethod
     def settled(cls, settings: Any, base: Base) -> Any:
-        """The settings, with what else depends on the readout that the base declares."""
+        """Return the settings, with other settings that depend on the base's readout filled in."""
         return settings
 
     @classmethod
     def template(cls, settings: Any) -> str | None:
-        """The words around a text where it is read by `prompt`."""
+        """Return the template of the readout `prompt`."""
         return None
 
     @classmethod
     def dev_readout(cls, settings: Any) -> str:
-        """How the encoder is read while it is trained."""
+        """Return the readout for --dev during training."""
         return cls.readout(settings)
 
     def draw(self, batch: Batch, random: Draw) -> Mapping[str, Sequence[Any]]:
-        """What is drawn for these rows: under each name, one value a row."""
+        """Return the random values for these rows: for each name, one value per row."""
         return {}
 
     @abstractmethod
@@ -133,7 +133,10 @@ class Method(nn.Module):
     def before_step(self) -> None: ...
 
     def after_step(self, outputs: Outputs) -> None:
-        """After the optimiser's step. `outputs` are the whole batch's, without gradient; row-wise, none."""
+        """Run after the optimiser's step.
+
+        `outputs` are those of the whole batch, without gradient. They are empty for row-wise methods.
+        """
 
     def groups(self) -> list[NamedGroup]:
         return [{"params": list(self.trained()), "lr": self.settings.lr}]
@@ -142,7 +145,7 @@ class Method(nn.Module):
         return ((n, p) for n, p in self.named_parameters() if p.requires_grad and n.startswith(prefix))
 
     def changing(self) -> dict[str, Tensor]:
-        """All of it that a run may change: what a state holds."""
+        """Return all tensors that training can change. These are saved in the state."""
         return {name: value for name, value in self.state_dict().items() if not name.startswith(self.fixed)}
 
     def restore(self, changing: Mapping[str, Tensor]) -> None:
@@ -151,24 +154,24 @@ class Method(nn.Module):
         assert all(name.startswith(self.fixed) for name in missing), missing
 
     def pooler(self) -> nn.Linear | None:
-        """The layer that becomes the checkpoint's pooler, if the method trains one."""
+        """Return the layer to save as the checkpoint's pooler, if the method trains one."""
         return None
 
     def pooler_note(self) -> Pooler:
-        """What the checkpoint says of that layer."""
+        """Return the checkpoint's description of that layer."""
         return Pooler(readout="pooler:cls")
 
     def heads(self) -> dict[str, Tensor]:
-        """What exists only in training, for the curious: it is saved apart."""
+        """Return the tensors that exist only in training. They are saved in a separate file."""
         apart = ("body.", *self.fixed)
         return {name: value for name, value in self.state_dict().items() if not name.startswith(apart)}
 
     def own_tensors(self) -> dict[str, Tensor]:
-        """More tensors of the checkpoint itself, under its names: a language model's head, say."""
+        """Return additional tensors of the checkpoint, with its names, for example a language model head."""
         return {}
 
     def own_config(self) -> dict[str, Any]:
-        """What the checkpoint's config.json says otherwise than the base's."""
+        """Return the fields of config.json that differ from the base."""
         return {}
 
     @property
@@ -179,15 +182,15 @@ class Method(nn.Module):
         return pack(texts, self.device)
 
     def trained_vectors(self, packed: Packed, **more: Any) -> Tensor:
-        """(b, d), as the finished checkpoint is read."""
+        """Return vectors (b, d) with the readout of the finished checkpoint."""
         return self.vectors(packed, self.readout(self.settings), **more)
 
     def vectors(self, packed: Packed, name: str, **more: Any) -> Tensor:
-        """(b, d), read from the encoder in training by the readout of that name."""
+        """Return vectors (b, d) of the encoder in training with the named readout."""
         return read(self.body, packed, [parse_readout(name)], **more)[0]
 
     def dev_vectors(self, packed: Packed) -> Tensor:
-        """(b, d), as the encoder is judged while it is trained."""
+        """Return vectors (b, d) with the readout for --dev during training."""
         return read(self.body, packed, [self.dev_parsed()])[0]
 
     def dev_parsed(self) -> Readout:

@@ -1,4 +1,4 @@
-"""The settings that every method has: those of the trainer. A method's own class adds to these. No torch."""
+"""Settings of the trainer, common to all methods. Each method adds its settings in a subclass. No torch."""
 
 from dataclasses import dataclass
 

@@ -1,4 +1,4 @@
-"""Settings: a name, a default and where it comes from, and the values it may have. No torch."""
+"""Settings: the name, the default, the source of the default and the valid values. No torch."""
 
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -13,13 +13,13 @@ S = TypeVar("S")
 
 WORDS = {"on": True, "true": True, "yes": True, "off": False, "false": False, "no": False}
 KINDS = {int: "a whole number", float: "a number", bool: "on or off", str: "a word"}
-AS_BASE = "base"  # the setting `readout`: as the base declares
-CLOSE = 0.5  # how alike a name must be to be offered: `temp` is half of `temperature`
+AS_BASE = "base"  # value of the setting `readout`: use the base's readout
+CLOSE = 0.5  # minimum similarity to suggest a name: `temp` has half of `temperature`
 
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """What a setting means and may be. A method that only changes a default leaves the meaning empty."""
+    """Meaning and limits of a setting. The meaning is empty if a method only changes the default."""
 
     source: str
     meaning: str = ""
@@ -29,7 +29,7 @@ class Note:
     choices: tuple[str, ...] = ()
 
     def refusal(self, value: Any) -> str | None:
-        """Why a value is out of range; None if it is not."""
+        """Return the reason why a value is out of range, or None."""
         if self.choices and value not in self.choices:
             return f"there are: {', '.join(self.choices)}"
         if self.least is not None and not value >= self.least:
@@ -42,17 +42,17 @@ class Note:
 
 
 def paper(default: Any, meaning: str = "", **limits: Any) -> Any:
-    """A default that the paper states."""
+    """Declare a setting with the default of the paper."""
     return field(default=default, metadata={"note": Note("paper", meaning, **limits)})
 
 
 def released(default: Any, meaning: str = "", **limits: Any) -> Any:
-    """A default that only the code released with the paper states."""
+    """Declare a setting with the default of the released code, for a value that the paper omits."""
     return field(default=default, metadata={"note": Note("released code", meaning, **limits)})
 
 
 def ours(default: Any, meaning: str = "", **limits: Any) -> Any:
-    """A default that neither states: our choice."""
+    """Declare a setting with a default that neither the paper nor its code states."""
     return field(default=default, metadata={"note": Note("our choice", meaning, **limits)})
 
 
@@ -61,11 +61,11 @@ class Usual:
     """The readout for a base that declares none."""
 
     name: str
-    of_paper: bool  # a preset then fixes it
+    of_paper: bool  # if true, a preset fixes it
 
 
 def readout(usual: str, *, of_paper: bool = True, **limits: Any) -> Any:
-    """The setting `readout`: what the base declares, unless it is set otherwise."""
+    """Declare the setting `readout`. Its default is the readout of the base."""
     where = " as in the paper" if of_paper else ""
     meaning = f"how a text becomes a vector; base: as the base declares, else {usual}{where}"
     note = Note("our choice", meaning, **limits)
@@ -78,13 +78,16 @@ def usual_readout(kind: type) -> Usual:
 
 
 def changes_of(kind: type, preset: Mapping[str, Any]) -> dict[str, Any]:
-    """What a preset sets. It is named after a paper, and so it fixes the readout of that paper too."""
+    """Return the values of a preset. Presets reproduce a paper, so they include the paper's readout."""
     usual = usual_readout(kind) if "readout" in kind.__dataclass_fields__ else None  # type: ignore[attr-defined]
     return {**({"readout": usual.name} if usual is not None and usual.of_paper else {}), **preset}
 
 
 def notes(kind: type) -> dict[str, Note]:
-    """The note of every setting: the newest source, with the meaning and the limits as first said."""
+    """Return the note of each setting.
+
+    The source is that of the last class. The meaning and limits are from the last class with a meaning.
+    """
     found: dict[str, Note] = {}
     for each in reversed(kind.__mro__):
         for name, one in getattr(each, "__dataclass_fields__", {}).items():
@@ -98,7 +101,7 @@ def notes(kind: type) -> dict[str, Note]:
 def build(
     kind: type[S], presets: Mapping[str, Mapping[str, Any]], preset: str | None, assignments: Sequence[str]
 ) -> S:
-    """The settings: defaults, changed by a preset, then by each `name=value`; the last one wins."""
+    """Return the defaults, changed by the preset and then by each `name=value`. The last value wins."""
     if preset is not None and preset not in presets:
         raise UsageError(f'no preset "{preset}"', advice=f"there are: {', '.join(presets) or 'none'}")
     changes = changes_of(kind, presets[preset]) if preset else {}
@@ -128,7 +131,7 @@ def nearest(name: str, known: Sequence[str]) -> str:
 
 
 def value_of(name: str, kind: Any, text: str) -> Any:
-    """The text as a value of the setting's type; `none` for what may be absent."""
+    """Convert a text to the type of the setting. `none` is valid for optional settings."""
     either = get_args(kind)
     if NoneType in either:
         if text.lower() == "none":
@@ -144,16 +147,16 @@ def value_of(name: str, kind: Any, text: str) -> Any:
 
 
 def refuse_idle(settings: Any, names: Collection[str], because: str) -> None:
-    """A UsageError for one of these settings that was changed, where it would do nothing."""
+    """Raise a UsageError if one of these settings is changed, because it has no effect here."""
     for each in fields(settings):
         if each.name in names and getattr(settings, each.name) != each.default:
-            # A preset may have changed it, so that to leave it out is not enough.
+            # A preset may have changed the setting. The user must then set it back to the default.
             advice = f"leave it as it is by default: {each.name}={shown(each.default)}"
             raise UsageError(f"{each.name} does nothing with {because}", advice=advice)
 
 
 def limits(note: Note) -> str:
-    """What a setting may be, in words."""
+    """Return the valid values of a setting as text."""
     words = [
         ", ".join(note.choices),
         "" if note.least is None else f"{note.least:g} or more",
@@ -164,14 +167,14 @@ def limits(note: Note) -> str:
 
 
 def shown(value: Any) -> str:
-    """A value as `--set` takes it."""
+    """Format a value in the syntax of `--set`."""
     if isinstance(value, bool):
         return "on" if value else "off"
     return "none" if value is None else f"{value:g}" if isinstance(value, float) else str(value)
 
 
 def differing(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> list[str]:
-    """What two records disagree in, as `name (ours, was theirs)`."""
+    """Return the fields that differ between two records, as `name (ours, was theirs)`."""
     names = dict.fromkeys([*theirs, *ours])
     return [
         f"{name} ({shown(ours.get(name))}, was {shown(theirs.get(name))})"
@@ -181,7 +184,7 @@ def differing(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> list[str]:
 
 
 def described(kind: type, presets: Mapping[str, Mapping[str, Any]]) -> list[tuple[str, str]]:
-    """Every setting with its default, what it is and where the default comes from; then the presets."""
+    """Return each setting with default, meaning, limits and source, and then the presets."""
     rules, found = notes(kind), []
     for each in fields(kind):
         words = "; ".join(filter(None, (rules[each.name].meaning, limits(rules[each.name]))))

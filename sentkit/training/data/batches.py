@@ -1,6 +1,6 @@
-"""Which rows make a step, and the random draws of a step: all from the seed and the number of the step.
+"""The rows and the random draws of each step, computed from the seed and the step number.
 
-So the position of a run is one number, and nothing else about its data has to be saved.
+The position of a run in its data is therefore one number. No other state of the data is saved.
 """
 
 import math
@@ -17,16 +17,16 @@ Ids = NDArray[np.int32]
 
 
 def stream(seed: int, step: int, purpose: str) -> np.random.Generator:
-    """A generator of its own for each purpose at each step."""
+    """Return an independent generator for each seed, step and purpose."""
     sequence = np.random.SeedSequence([seed, step, zlib.crc32(purpose.encode())])
     return np.random.Generator(np.random.Philox(sequence))
 
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    texts: tuple[Sequence[Ids], ...]  # one sequence of token ids a row, for each of a row's texts
-    targets: NDArray[np.float64] | None = None  # one a row: a label's number, or a score
-    draws: Mapping[str, Sequence[Any]] = field(default_factory=dict)  # one value a row under each name
+    texts: tuple[Sequence[Ids], ...]  # for each text of a row: one sequence of token ids per row
+    targets: NDArray[np.float64] | None = None  # one per row: the number of a label, or a score
+    draws: Mapping[str, Sequence[Any]] = field(default_factory=dict)  # name -> one value per row
 
     def __len__(self) -> int:
         return len(self.texts[0])
@@ -46,13 +46,13 @@ class Batch:
 
 @dataclass(slots=True)
 class Order:
-    """The rows of every step: each epoch a new permutation, its last batch as large as what is left."""
+    """The rows of each step. Each epoch is a new permutation, and its last batch can be smaller."""
 
     rows: int
     batch: int
     epochs: int
     seed: int
-    least: int = 2  # a contrast needs a row to contrast with: a last batch of fewer is left out
+    least: int = 2  # omit a smaller last batch: a contrast needs two rows
     _epoch: int = field(default=-1, init=False)
     _permutation: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64), init=False)
 
@@ -66,7 +66,7 @@ class Order:
         return self.epoch_steps * self.epochs
 
     def at(self, step: int) -> NDArray[np.int64]:
-        """The rows of a step, counted from 0."""
+        """Return the rows of a step. The first step is 0."""
         epoch, place = divmod(step, self.epoch_steps)
         if epoch != self._epoch:
             self._permutation = stream(self.seed, epoch, "order").permutation(self.rows)
@@ -75,12 +75,12 @@ class Order:
 
 
 def shares(rows: int, parts: int) -> list[slice]:
-    """The rows of a batch cut into that many parts, as even as can be."""
+    """Divide the rows of a batch into parts of nearly equal size."""
     ends = [rows * part // parts for part in range(parts + 1)]
     return [slice(start, end) for start, end in pairwise(ends)]
 
 
 def chunks(rows: int, size: int) -> list[slice]:
-    """The rows of a batch in chunks of at most `size`; 0: all at once."""
+    """Divide the rows of a batch into chunks of at most `size` rows. 0 means one chunk."""
     count = math.ceil(rows / size) if size else 1
     return shares(rows, max(count, 1))

@@ -1,7 +1,7 @@
-"""The texts of a run as token ids: tokenised once, into a file that is mapped and not read.
+"""The texts of a run as token ids: tokenised once into a memory-mapped file.
 
-A million sentences are about 100 MB on disk and a few in memory. Where each text begins, and each row's
-target, is kept beside the ids: all processes of a run map the files that one has written.
+A million sentences need about 100 MB on disk and a few MB of memory. Other files contain the end of each text
+and the target of each row. One process writes the files and all processes map them.
 """
 
 import hashlib
@@ -26,8 +26,8 @@ IDS, ENDS, TARGETS, COLUMNS = FILES = ("tokens.i32", "ends.i64", "targets.f64", 
 
 @dataclass(frozen=True, slots=True)
 class Corpus:
-    ids: Ids  # all texts end to end
-    ends: NDArray[np.int64]  # (rows, texts of a row)
+    ids: Ids  # all texts, concatenated
+    ends: NDArray[np.int64]  # (rows, texts per row)
     targets: NDArray[np.float64] | None  # (rows,)
 
     def __len__(self) -> int:
@@ -48,7 +48,7 @@ class Corpus:
 
     @property
     def digest(self) -> str:
-        """Of all it holds: the same rows through the same tokenizer, cut at the same length."""
+        """Hash of ids, ends and targets. It depends on the rows, the tokenizer and the maximum length."""
         found = hashlib.blake2b(f"{self.columns} {len(self)}".encode(), digest_size=16)
         for values in (self.ids, self.ends, self.targets):
             if values is not None:
@@ -58,14 +58,14 @@ class Corpus:
 
 @dataclass(slots=True)
 class Tallied:
-    """What became of the rows, for the opening words."""
+    """Counts of used, omitted and truncated rows, for the messages before the first step."""
 
     rows: int = 0
     left_out: int = 0
-    why: str = ""  # they were
-    repeated: int = 0  # left out as their texts stood before
-    cut: int = 0  # rows of which a text was too long
-    unread: tuple[str, ...] = ()  # members that say what a pair is, and that this method does not read
+    why: str = ""  # reason for omitting them
+    repeated: int = 0  # omitted duplicates
+    cut: int = 0  # rows with a truncated text
+    unread: tuple[str, ...] = ()  # fields of a pair (label, score) that this method ignores
 
     def warnings(self) -> Iterator[str]:
         if self.left_out:
@@ -82,7 +82,7 @@ class Tallied:
 def write_corpus(
     folder: Path, inputs: Inputs, parser: ExampleParser, tokenizer: Tokenizer, *, dedup: bool = False
 ) -> Tallied:
-    """Tokenise every row into the files of a folder."""
+    """Tokenise all rows and write the files of a corpus."""
     tallied, place = Tallied(), 0
     ends, targets = array("q"), array("d")
     for name in FILES:
@@ -114,7 +114,7 @@ def write_corpus(
 def tokenised(
     window: Sequence[Example], tokenizer: Tokenizer, rejects: Rejects
 ) -> Iterator[tuple[Example, list[Tokens]]]:
-    """Each example with the tokens of its texts; one with a text that cannot be read is a bad row."""
+    """Yield each example with the tokens of its texts. Reject examples with a text that has a problem."""
     tokens = iter(tokenizer([text for example in window for text in example.texts]))
     for example in window:
         own = [next(tokens) for _ in example.texts]
@@ -147,7 +147,7 @@ def windows(examples: Iterator[Example | None], tallied: Tallied, *, dedup: bool
 
 
 def map_corpus(folder: Path) -> Corpus:
-    """What `write_corpus` left in a folder, mapped."""
+    """Map the files that `write_corpus` wrote."""
     columns = int((folder / COLUMNS).read_text())
     return Corpus(
         mapped(folder / IDS, np.int32),
@@ -159,12 +159,12 @@ def map_corpus(folder: Path) -> Corpus:
 def mapped(path: Path, kind: type) -> NDArray:
     if not path.stat().st_size:
         return np.empty(0, kind)
-    # Plain arrays over the same pages: slices of a memmap cost three times as much.
+    # Slices of a plain array are three times as fast as slices of a memmap.
     return np.memmap(path, kind, mode="r").view(np.ndarray)
 
 
 def check_rows(corpus: Corpus, tallied: Tallied, least: int, source: str) -> None:
-    """A DataError where fewer rows are left than a batch needs."""
+    """Raise a DataError if there are fewer rows than a batch needs."""
     if len(corpus) < least:
         why = f"; {tallied.left_out} were left out {tallied.why}" if tallied.left_out else ""
         one = "row" if len(corpus) == 1 else "rows"

@@ -1,4 +1,4 @@
-"""How good the encoder is on pairs that people have scored: Spearman's correlation x 100."""
+"""The quality of the encoder on pairs with human scores: Spearman's correlation x 100."""
 
 import hashlib
 from collections.abc import Callable, Sequence
@@ -27,10 +27,10 @@ Reader = Callable[[Packed], Tensor]
 
 @dataclass(frozen=True, slots=True)
 class Dev:
-    tokens: Sequence[Tokens]  # of the left texts, then of the right ones
+    tokens: Sequence[Tokens]  # all left texts, then all right texts
     gold: NDArray[np.float64]
-    templated: Sequence[Tokens] = ()  # the same texts in the template of the readout `prompt`
-    declared: Sequence[Tokens] = ()  # the same texts in the template that the base declares
+    templated: Sequence[Tokens] = ()  # with the template of the readout `prompt`
+    declared: Sequence[Tokens] = ()  # with the template that the base declares
 
     @property
     def digest(self) -> str:
@@ -40,16 +40,16 @@ class Dev:
         return found.hexdigest()
 
     def score(self, method: Method, poll: Callable[[], None]) -> float:
-        """The correlation now; NaN where all similarities are equal. Leaves no trace in the method."""
+        """Return the correlation with the readout for --dev. NaN if undefined."""
         return self._score(method, self._tokens(method.dev_parsed()), method.dev_vectors, poll)
 
     def score_as(self, readout: str, method: Method, poll: Callable[[], None]) -> float:
-        """The same of another readout than the method is watched by."""
+        """Return the correlation with another readout."""
         parsed = parse_readout(readout)
         return self._score(method, self._tokens(parsed), reader_of(method, parsed), poll)
 
     def score_base(self, declared: Readout, method: Method, poll: Callable[[], None]) -> float:
-        """Of an encoder that is not trained yet, read as its checkpoint declares."""
+        """Return the correlation of the untrained encoder with the readout that the base declares."""
         tokens = self.declared if declared.reduction == "token" else self.tokens
         return self._score(method, tokens, reader_of(method, declared), poll)
 
@@ -97,7 +97,7 @@ def read_dev(
     templated: Tokenizer | None = None,
     declared: Tokenizer | None = None,
 ) -> Dev:
-    """The pairs of one file; a DataError where they cannot tell good from bad."""
+    """Read the pairs of one file. Raise a DataError if their scores allow no correlation."""
     (path,) = inputs.paths
     reads = Reads((PAIR,), "score", Scores())
     examples = [e for e in inputs.read(ExampleParser("--dev", reads, {})) if e is not None]

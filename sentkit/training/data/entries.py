@@ -1,4 +1,4 @@
-"""The entries of a dictionary with a vector each, as `sentkit build-entries` writes them: the targets."""
+"""Target vectors: the dictionary entries that `sentkit build-entries` writes, with one vector per entry."""
 
 import hashlib
 from collections.abc import Iterable, Mapping
@@ -23,23 +23,23 @@ class Entries:
     path: str
     vectors: NDArray[np.float32]  # (n, d)
     places: Mapping[str, int]  # name -> row
-    spec: Mapping[str, Any]  # `_emb`, and what the file says of where they come from
-    hash: str  # of names, vectors and their space
+    spec: Mapping[str, Any]  # `_emb` and the origin of the vectors, as recorded in the file
+    hash: str  # hash of names, vectors and their space
 
     @property
     def space(self) -> str:
-        """The hash of the space that the vectors are of, where they say one."""
+        """The hash of the vectors' space, or an empty string if the file does not record it."""
         return space_said(self.spec)
 
     @property
     def lineage(self) -> dict[str, Any]:
-        """What a checkpoint trained on them says of them."""
+        """The description of the entries that a trained checkpoint records."""
         names = ("_emb", "model", "weights", "readout", "steps", "entries")
         said = {name: self.spec[name] for name in names if self.spec.get(name)}
         return {"file": readable(self.path), "hash": self.hash, "count": len(self.places), **said}
 
     def strange_to(self, tokenizer: str, family: object) -> str:
-        """Why they seem to be of another kind of model than one with this tokenizer; empty if they do not."""
+        """Return why the entries probably belong to a different kind of model, or an empty string."""
         made_by = self.spec.get("model", "another model")
         theirs = self.spec.get("entries")
         theirs = theirs.get("family") if isinstance(theirs, dict) else None
@@ -51,7 +51,7 @@ class Entries:
 
 
 def read_entries(path: str) -> Entries:
-    """All entries, their vectors in memory once; those of a vector file stay there, and are mapped."""
+    """Read all entries. The vectors of a vector file are memory-mapped, other vectors are copied once."""
     reader, places, held = VectorReader(Inputs([path])), dict[str, int](), bytearray()
     for name, row in reader.read(entry_of):
         if name in places:
@@ -84,7 +84,7 @@ def entry_of(row: VectorRow) -> tuple[str, VectorRow]:
 
 
 def hash_of(names: Iterable[str], vectors: NDArray[np.float32], space: str) -> str:
-    """Not of the label: the same entries from a folder that was renamed are the same."""
+    """Hash names, vectors and space. The model label is excluded, because a folder can be renamed."""
     found = hashlib.blake2b(orjson.dumps([space, *names]), digest_size=16)
     for start in range(0, len(vectors), BLOCK):
         found.update(vectors[start : start + BLOCK].astype("<f4", copy=False).tobytes())

@@ -1,4 +1,4 @@
-"""Rows -> what a method learns from: texts, and with some a label or a score."""
+"""Converts rows to training examples: texts and an optional label or score."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -9,21 +9,21 @@ from sentkit.formats.rows.rows import Row
 
 
 class Target(Protocol):
-    """What is to be told of a row's texts, as a number."""
+    """Converts the target field of a row to a number."""
 
     @property
     def why(self) -> str:
-        """For what a row is left out."""
+        """Why rows are omitted, for the message."""
         ...
 
     def __call__(self, row: Row, name: str) -> float | None:
-        """Of the member of that name; None for a row to be left out."""
+        """Return the number of the named field, or None to omit the row."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Labels:
-    """The member "label", a word; a word with no number is known, and its row is left out."""
+    """The field "label", a string. Rows with a label that maps to None are omitted."""
 
     numbers: Mapping[str, int | None]
     why: str = "for their label"
@@ -41,7 +41,7 @@ class Labels:
 
 @dataclass(frozen=True, slots=True)
 class Scores:
-    """The member "score", a number, of which the setting `scale` may be the greatest size."""
+    """The field "score", a number. Its absolute value is at most `limit`, the setting `scale`."""
 
     limit: float | None = None
     why: str = "for having no score"
@@ -56,11 +56,11 @@ class Scores:
 
 @dataclass(frozen=True, slots=True)
 class Places:
-    """The member "entry", a name that stands among these."""
+    """The field "entry", one of these names."""
 
     places: Mapping[str, int]
     source: str
-    why: str = ""  # none is
+    why: str = ""  # no row is omitted
 
     def __call__(self, row: Row, name: str) -> float | None:
         word = filled(row, name)
@@ -72,11 +72,11 @@ class Places:
 
 @dataclass(slots=True)
 class Words:
-    """The member "entry", a word that is one token, told by its number; other rows are left out."""
+    """The field "entry", a word that is one token. Its number is the token id. Other rows are omitted."""
 
     number_of: Callable[[str], int | None]
     held_out: Callable[[str], bool]
-    unknown: int = 0  # rows, so far
+    unknown: int = 0  # number of rows so far
     kept_back: int = 0
 
     @property
@@ -92,13 +92,13 @@ class Words:
         return None if number is None or held_out else float(number)
 
 
-SAID_OF_PAIRS = ("label", "score")  # members that tell how its two texts go together
+SAID_OF_PAIRS = ("label", "score")  # fields with the relation of the two texts
 NLI = {"contradiction": 0, "entailment": 1, "neutral": 2}
 
 
 @dataclass(frozen=True, slots=True)
 class Reads:
-    """The kinds of rows a method takes, and the member that it learns to tell."""
+    """The kinds of rows that a method reads and the field that it learns to predict."""
 
     kinds: tuple[Kind, ...]
     member: str | None = None
@@ -113,12 +113,12 @@ class Example:
 
 
 class ExampleParser:
-    """Rows -> examples. The first row says which of the kinds it is; None for a row to be left out."""
+    """Converts rows to examples, or to None for omitted rows. The first row determines the kind."""
 
     def __init__(self, method: str, reads: Reads, fields: Mapping[str, str]) -> None:
         self.method, self.reads, self.fields = method, reads, fields
         self.kind: Kind | None = None
-        self.unread: tuple[str, ...] = ()  # what the first row says of its pair, and is not learned
+        self.unread: tuple[str, ...] = ()  # label or score fields of the first row that are ignored
 
     def __call__(self, row: Row) -> Example | None:
         if self.kind is None:
@@ -135,7 +135,7 @@ class ExampleParser:
         return self.fields.get(name, name)
 
     def _kind_of(self, row: Row) -> Kind:
-        # A kind that a --field speaks of is the one that is meant.
+        # Prefer kinds with a text field that --field renames.
         meant = sorted(self.reads.kinds, key=lambda kind: not self.fields.keys() & set(kind.texts))
         for kind in meant:
             if all(self._theirs(name) in row.values for name in kind.texts):
@@ -148,7 +148,7 @@ class ExampleParser:
         )
 
     def _quoted_texts(self, kind: Kind) -> str:
-        """`"anchor" (here "query") and "positive"`."""
+        """Return a list such as `"anchor" (here "query") and "positive"`."""
         names = [f'"{name}"' for name in kind.texts]
         for place, name in enumerate(kind.texts):
             if self._theirs(name) != name:
@@ -170,7 +170,7 @@ class ExampleParser:
 
 
 def quoted(names: list[str], none: str = "") -> str:
-    """`"text_a" and "text_b"`."""
+    """Return a list such as `"text_a" and "text_b"`."""
     return listed([f'"{name}"' for name in names]) or none
 
 

@@ -1,4 +1,4 @@
-"""Losses: one value for each anchor, in float32 or better. Axes: b sentences, d dimensions, l layers."""
+"""Losses: one value per anchor, in float32 or float64. Axes: b sentences, d dimensions, l layers."""
 
 import math
 from collections.abc import Callable, Iterable
@@ -9,12 +9,12 @@ from torch.nn import functional as F
 
 from sentkit.model.transformer.readouts import widened
 
-SHORTEST = 1e-8  # a row is divided by its norm, or by this if its norm is less
+SHORTEST = 1e-8  # minimum divisor when a row is divided by its norm
 
 Weigh = Callable[[Tensor, Tensor], Tensor]  # similarities and log alpha -> weighted similarities
 
-# PairSupCon eq. 3, as the authors' code reads it: alpha multiplies the exponential ("code").
-# Another reading puts it before the similarity itself ("exponent").
+# PairSupCon eq. 3. In the authors' code, alpha multiplies the exponential ("code").
+# In the other interpretation, alpha multiplies the similarity ("exponent").
 WEIGHTINGS: dict[str, Weigh] = {
     "none": lambda similarities, log_alpha: similarities,
     "code": lambda similarities, log_alpha: similarities + log_alpha,
@@ -27,26 +27,26 @@ def unit(rows: Tensor) -> Tensor:
 
 
 def cosines(left: Tensor, right: Tensor) -> Tensor:
-    """Every row of the left with every row of the right: (n, d), (m, d) -> (n, m)."""
-    with torch.autocast(left.device.type, enabled=False):  # it would multiply in half precision
+    """Cosines of each left row with each right row: (n, d), (m, d) -> (n, m)."""
+    with torch.autocast(left.device.type, enabled=False):  # autocast uses half precision
         return unit(left) @ unit(right).T
 
 
 def diagonal(similarities: Tensor) -> Tensor:
-    """True where row and column have the same number: (n, m)."""
+    """Return a mask (n, m) that is true on the main diagonal."""
     return torch.eye(*similarities.shape, dtype=torch.bool, device=similarities.device)
 
 
 def own_column(similarities: Tensor) -> Tensor:
-    """Cross entropy of choosing column i in row i: (b, m) -> (b,)."""
+    """Cross entropy with column i as the target of row i: (b, m) -> (b,)."""
     own = torch.arange(len(similarities), device=similarities.device)
     return F.cross_entropy(similarities, own, reduction="none")
 
 
 def in_batch_contrast(queries: Tensor, keys: Tensor, temperature: float) -> Tensor:
-    """Each query finds its own key among all: (b, d), (b, d) -> (b,). SimCSE eq. 1, arXiv 2104.08821.
+    """Contrast of query i with key i against all keys: (b, d), (b, d) -> (b,).
 
-    Also SG-BERT's opt2, arXiv 2106.07345, where the keys are the guide's views.
+    SimCSE eq. 1, arXiv 2104.08821. Also opt2 of SG-BERT, arXiv 2106.07345, with the guide's views as keys.
     """
     return own_column(cosines(queries, keys) / temperature)
 
@@ -54,10 +54,10 @@ def in_batch_contrast(queries: Tensor, keys: Tensor, temperature: float) -> Tens
 def triplet_contrast(
     anchors: Tensor, positives: Tensor, negatives: Tensor, temperature: float, negative_weight: float = 0.0
 ) -> Tensor:
-    """Each anchor finds its positive among all positives and all negatives: three (b, d) -> (b,).
+    """Contrast of anchor i with positive i against all positives and negatives: three (b, d) -> (b,).
 
-    Supervised SimCSE, arXiv 2104.08821. As in its code, `negative_weight` is added to the logit of an
-    anchor's own negative, which multiplies that term of the denominator by its exponential.
+    Supervised SimCSE, arXiv 2104.08821. `negative_weight` is added to the logit of negative i, as in the
+    released code. This multiplies that term of the denominator by exp(negative_weight).
     """
     agreeing = cosines(anchors, positives) / temperature  # (b, b)
     opposing = cosines(anchors, negatives) / temperature
@@ -66,7 +66,7 @@ def triplet_contrast(
 
 
 def paired_contrast(left: Tensor, right: Tensor, temperature: float) -> Tensor:
-    """Each of the 2b rows finds its partner among the others: (b, d), (b, d) -> (2b,), left rows first.
+    """Contrast of each row with its partner against all 2b - 1 others: (b, d), (b, d) -> (2b,), left first.
 
     NT-Xent: the loss of ConSERT, arXiv 2105.11741, and the base loss of SG-BERT, arXiv 2106.07345.
     """
@@ -78,7 +78,7 @@ def paired_contrast(left: Tensor, right: Tensor, temperature: float) -> Tensor:
 
 
 def guided_opt1(queries: Tensor, views: Tensor, temperature: float) -> Tensor:
-    """Each query finds its own view among all views and the other queries: (b, d), (b, d) -> (b,).
+    """Contrast of query i with view i against all views and the other queries: (b, d), (b, d) -> (b,).
 
     SG-BERT's opt1, arXiv 2106.07345.
     """
@@ -88,10 +88,10 @@ def guided_opt1(queries: Tensor, views: Tensor, temperature: float) -> Tensor:
 
 
 def guided_opt2_released(queries: Tensor, views: Tensor, temperature: float) -> Tensor:
-    """Opt2 as SG-BERT's code computes it, unlike the paper: (b, d), (b, d) -> (b,).
+    """Opt2 as in the released code of SG-BERT, which differs from the paper: (b, d), (b, d) -> (b,).
 
-    Its slice of the negatives starts one column late, so that every query loses the first view that is not
-    its own. Of two sentences the loss is always 0.
+    The slice of the negatives starts one column late, so each query ignores its first negative. The loss
+    of two sentences is therefore always 0.
     """
     similarities = cosines(queries, views) / temperature  # (b, b)
     lost = torch.zeros_like(similarities, dtype=torch.bool)
@@ -101,9 +101,9 @@ def guided_opt2_released(queries: Tensor, views: Tensor, temperature: float) -> 
 
 
 def guided_opt3(queries: Tensor, layer_views: Tensor, temperature: float) -> Tensor:
-    """Each query finds each of its own views among all views of others: (b, d), (b, l, d) -> (b, l).
+    """Contrast of query i with each view of i against all views of others: (b, d), (b, l, d) -> (b, l).
 
-    SG-BERT's opt3, arXiv 2106.07345. A sentence's other layers are not its negatives.
+    SG-BERT's opt3, arXiv 2106.07345. The other views of the same sentence are not negatives.
     """
     count, layers, _ = layer_views.shape
     similarities = cosines(queries, layer_views.flatten(0, 1)).view(count, count, layers) / temperature
@@ -113,8 +113,8 @@ def guided_opt3(queries: Tensor, layer_views: Tensor, temperature: float) -> Ten
 
 
 def against(own: Tensor, foreign: Tensor) -> Tensor:
-    """-log of e^own / (e^own + e^foreign): 0 where there is nothing foreign, which is to say -inf."""
-    return -F.logsigmoid(own - foreign)  # softplus would be linear, not exact, beyond 20
+    """Return -log(e^own / (e^own + e^foreign)). It is 0 for foreign = -inf (no negatives)."""
+    return -F.logsigmoid(own - foreign)  # softplus is only a linear approximation above 20
 
 
 def entailment_contrast(
@@ -126,32 +126,32 @@ def entailment_contrast(
     weighting: str,
     detach: bool = False,
 ) -> Tensor:
-    """Both sides of each of the p positive pairs find their partner: two (b, d), (b,) -> (2p,), left first.
+    """Contrast of each text of p positive pairs with its partner: two (b, d), (b,) -> (2p,), left first.
 
-    PairSupCon, arXiv 2109.05424: eq. 1 and 2 with `weighting` "none", eq. 3 with the others. All other pairs'
-    rows are negatives of an anchor, and count by alpha = e^similarity / (the mean of that over the
-    negatives). The gradient goes through alpha, as in the authors' code, unless `detach`.
+    PairSupCon, arXiv 2109.05424: eq. 1 and 2 with `weighting` "none", eq. 3 with the others. The rows of all
+    other pairs are negatives of an anchor. Their weight is alpha = e^similarity / (mean of e^similarity over
+    the negatives). As in the authors' code, alpha has a gradient unless `detach` is true.
     """
     rows, count = torch.cat([left, right]), len(left)
     anchors = positive.repeat(2).nonzero()  # (2p, 1)
     similarities = cosines(rows[anchors[:, 0]], rows) / temperature  # (2p, 2b)
-    # By steps from the anchor, its partner is always b steps away, and nothing else is left out.
+    # The partner is b positions after the anchor. All rows except the anchor and the partner are negatives.
     steps = torch.arange(1, 2 * count, device=rows.device)
     foreign = similarities.gather(1, (anchors + steps[steps != count]) % (2 * count))  # (2p, 2b - 2)
     own = similarities.gather(1, (anchors + count) % (2 * count))[:, 0]
-    # log_softmax, not the logarithm of softmax: the gradient of that is NaN where alpha underflows
+    # log_softmax, because the gradient of log(softmax) is NaN if alpha underflows
     log_alpha = foreign.log_softmax(1) + math.log(max(1, foreign.shape[1]))
     weighted = WEIGHTINGS[weighting](foreign, log_alpha.detach() if detach else log_alpha)
     return against(own, weighted.logsumexp(1))
 
 
 def cosine_regression(left: Tensor, right: Tensor, targets: Tensor) -> Tensor:
-    """The squared error of each pair's cosine: (b, d), (b, d), (b,) -> (b,). SBERT, arXiv 1908.10084."""
+    """Squared error of the cosine of each pair: (b, d), (b, d), (b,) -> (b,). SBERT, arXiv 1908.10084."""
     return ((unit(left) * unit(right)).sum(1) - targets).square()
 
 
 def triplet_margin(anchors: Tensor, positives: Tensor, negatives: Tensor, margin: float) -> Tensor:
-    """By how much the positive is not nearer than the negative by the margin: three (b, d) -> (b,).
+    """Return max(0, distance to positive - distance to negative + margin): three (b, d) -> (b,).
 
     SBERT's triplet objective, arXiv 1908.10084, with Euclidean distances.
     """
@@ -162,10 +162,10 @@ def triplet_margin(anchors: Tensor, positives: Tensor, negatives: Tensor, margin
 
 
 def squared_distance(pairs: Iterable[tuple[Tensor, Tensor]]) -> Tensor:
-    """The sum of squares of all differences, a single number; only the first of a pair has a gradient.
+    """Return the sum of all squared differences. Only the first tensor of a pair has a gradient.
 
-    How far an encoder has drifted from its start: SG-BERT's regulariser, arXiv 2106.07345.
+    The regulariser of SG-BERT, arXiv 2106.07345: the distance of an encoder from its initial weights.
     """
-    # mse_loss keeps no difference for the backward pass: that would be another copy of the encoder
+    # mse_loss stores no differences for the backward pass, which saves the memory of one encoder
     squares = (F.mse_loss(widened(p), widened(start.detach()), reduction="sum") for p, start in pairs)
     return sum(squares, torch.zeros(()))
