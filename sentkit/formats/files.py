@@ -1,4 +1,4 @@
-"""Opening inputs: what "-" means, and what a suffix means; the compression of outputs too."""
+"""Open input files, decompress them by suffix, and compress outputs. The path "-" is standard input."""
 
 import gzip
 import io
@@ -14,22 +14,22 @@ from typing import Any, BinaryIO
 from sentkit.errors import DataError, NoInputError, UnavailableError, UsageError
 
 COMPRESSED = (".gz", ".zst")
-PACKED = 1024  # bytes unpacked at once: not even a hostile kilobyte becomes more than some megabytes
+PACKED = 1024  # compressed bytes per call: limits the memory that a malicious file can use to a few megabytes
 
 
 def readable(path: str) -> str:
-    """A file's name as JSON can hold it: names are bytes, and these need not be text."""
+    """The path as valid Unicode for JSON. A file name can hold bytes that are not UTF-8."""
     return os.fsencode(path).decode(errors="replace")
 
 
 def bare_suffix(path: str) -> str:
-    """The suffix that says the format: `.jsonl` for `rows.jsonl.gz`."""
+    """The suffix without compression: `.jsonl` for `rows.jsonl.gz`."""
     name = Path(path)
     return Path(name.stem).suffix.lower() if name.suffix.lower() in COMPRESSED else name.suffix.lower()
 
 
 def together(paths: Sequence[str]) -> str:
-    """Several files in the place of one, in an error about all of them."""
+    """Short text for several paths, for an error about all of them."""
     return paths[0] if len(paths) == 1 else f"{paths[0]} and {len(paths) - 1} more"
 
 
@@ -37,9 +37,9 @@ def together(paths: Sequence[str]) -> str:
 def open_input(
     path: str, watch: Callable[[BinaryIO], AbstractContextManager[None]] = lambda file: nullcontext()
 ) -> Iterator[BinaryIO]:
-    """The decompressed bytes of a file; "-" is standard input, refused when it is a terminal.
+    """Yield the decompressed bytes of a file; "-" is standard input, refused if it is a terminal.
 
-    `watch` gets the file as it is, compressed or not.
+    `watch` receives the raw file, before decompression.
     """
     if path == "-":
         check_input(path)
@@ -51,7 +51,7 @@ def open_input(
 
 
 def check_input(path: str) -> None:
-    """Refuse what cannot be opened, before any work is done. A named pipe is left alone: it opens once."""
+    """Raise an error if the path cannot be opened. A named pipe is not tested: it can open only once."""
     if path != "-":
         if not is_pipe(path):
             open_file(path).close()
@@ -64,25 +64,25 @@ def check_input(path: str) -> None:
 def is_pipe(path: str) -> bool:
     try:
         return Path(path).is_fifo()
-    except OSError:  # a name that is too long
+    except OSError:  # the name is too long
         return False
 
 
 def open_file(path: str) -> BinaryIO:
-    """The file's raw bytes, or a NoInputError that says why not."""
+    """Open a file for reading, or raise a NoInputError with the reason."""
     try:
         return Path(path).open("rb")
     except FileNotFoundError as error:
         raise NoInputError(f"{path}: no such file") from error
     except IsADirectoryError as error:
         raise NoInputError(f"{path}: is a folder, expected a file") from error
-    except (OSError, ValueError) as error:  # ValueError: a NUL byte in the name
+    except (OSError, ValueError) as error:  # ValueError: NUL byte in the name
         raise NoInputError(f"{path}: cannot be read: {getattr(error, 'strerror', None) or error}") from error
 
 
 @contextmanager
 def _decompressed(path: str, file: BinaryIO) -> Iterator[BinaryIO]:
-    """By suffix; what the decompressor refuses while the file is being read becomes a DataError."""
+    """Decompress by suffix. Errors of the decompressor become a DataError."""
     suffix = Path(path).suffix.lower()
     if suffix == ".gz":
         try:
@@ -101,13 +101,13 @@ def _decompressed(path: str, file: BinaryIO) -> Iterator[BinaryIO]:
 
 
 class ZstdFrames(io.RawIOBase):
-    """Frames, decompressed one after another; the library's own reader takes a cut frame for a whole one."""
+    """Decompresses a sequence of frames. Unlike the reader of the library, it refuses a truncated frame."""
 
     def __init__(self, file: BinaryIO, library: ModuleType) -> None:
         self.file, self.library = file, library
         self.frame: Any = None
-        self.packed = b""  # read and not yet unpacked
-        self.plain = memoryview(b"")  # unpacked and not yet taken
+        self.packed = b""  # compressed bytes that are not yet processed
+        self.plain = memoryview(b"")  # decompressed bytes that are not yet returned
 
     def readable(self) -> bool:
         return True
@@ -140,14 +140,14 @@ def _zstandard() -> ModuleType:
 
 @contextmanager
 def compressed(path: str, file: BinaryIO) -> Iterator[BinaryIO]:
-    """Compress by suffix, without a time or a name, so that the same rows give the same bytes."""
+    """Compress by suffix. The header holds no time and no name, so equal rows give equal bytes."""
     suffix = Path(path).suffix.lower()
     if suffix == ".gz":
         with gzip.GzipFile(filename="", fileobj=file, mode="wb", mtime=0) as packed:
             yield packed  # type: ignore[misc]
     elif suffix == ".zst":
         with _zstandard().ZstdCompressor().stream_writer(file, closefd=False) as packed:
-            plain = io.BufferedWriter(packed)  # the library's own writer has no writelines
+            plain = io.BufferedWriter(packed)  # the writer of the library has no writelines
             yield plain
             plain.flush()
     else:

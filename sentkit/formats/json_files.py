@@ -1,4 +1,4 @@
-"""Small JSON files of a checkpoint, and reports as JSON lines."""
+"""Read and write small JSON files of a checkpoint, and format report records as JSON lines."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -15,7 +15,7 @@ def read_json(path: Path) -> Any:
         return orjson.loads(path.read_bytes())
     except orjson.JSONDecodeError as error:
         raise DataError(f"not JSON: {error.msg}", source=str(path), line=error.lineno) from error
-    except (OSError, ValueError) as error:  # ValueError: a NUL byte in the name
+    except (OSError, ValueError) as error:  # ValueError: NUL byte in the name
         raise NoInputError(f"{path}: cannot be read: {getattr(error, 'strerror', None) or error}") from error
 
 
@@ -31,7 +31,7 @@ def read_object_if_there(path: Path) -> dict[str, Any]:
 
 
 def is_there(path: Path) -> bool:
-    """Whether this is a file. `Path.is_file` raises where a name is too long; so do the next two."""
+    """Like `Path.is_file`, but false if the name is too long. The next two functions do the same."""
     try:
         return path.is_file()
     except OSError:
@@ -53,7 +53,7 @@ def exists(path: Path) -> bool:
 
 
 def write_json(path: Path, value: Any) -> None:
-    """Indented, in the order given, and with a last newline: made to be read and compared."""
+    """Write indented JSON with a final newline. The order of the keys is kept."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(orjson.dumps(value, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE))
 

@@ -1,4 +1,4 @@
-"""How much of the input files has been read."""
+"""Measure the share of the input files that was read."""
 
 import os
 import stat
@@ -12,28 +12,28 @@ T = TypeVar("T")
 
 
 class Meter:
-    """Counts bytes and rows. Commands read ahead, so their own count of rows done refines the share."""
+    """Counts bytes and rows that were read. `share` also needs the finished rows, as commands read ahead."""
 
     def __init__(self, paths: Sequence[str], nothing: Callable[[], None] = lambda: None) -> None:
         self.total = total_size(paths)
-        self.rows = 0  # taken from the files so far
-        self.watch: Callable[[int], None] | None = None  # called for each row taken
-        self.empty = True  # no row has come, good or bad
+        self.rows = 0  # rows read so far
+        self.watch: Callable[[int], None] | None = None  # called for each row
+        self.empty = True  # no row was read, valid or invalid
         self.only_standard_input = list(paths) == ["-"]
         self._nothing = nothing
-        self._before = 0  # bytes of the files before
-        self._position: Callable[[], int] = lambda: 0  # in the present one
+        self._before = 0  # bytes of the finished files
+        self._position: Callable[[], int] = lambda: 0  # in the current file
 
     @contextmanager
     def file(self, raw: BinaryIO) -> Iterator[None]:
-        """While a file is read. Of a compressed one, compressed bytes are counted."""
+        """Count the bytes of a file while the block reads it. Compressed files count compressed bytes."""
         if self.total is not None:
             self._position = raw.tell
         yield
         self._end(raw.tell() if self.total is not None else 0)
 
     def table(self, path: str, rows: Iterable[T], count: int) -> Iterator[T]:
-        """The rows of a vector file, whose bytes are not read in order."""
+        """Yield the rows of a vector file. The position is estimated: its bytes are not read in order."""
         size = Path(path).stat().st_size
         for number, row in enumerate(rows):
             self._position = lambda number=number: size * number // count  # type: ignore[misc]
@@ -58,7 +58,7 @@ class Meter:
             self.watch(1)
 
     def share(self, done: int) -> float | None:
-        """The share of the input that is done, given the rows done; None of pipes."""
+        """The finished share of the input, from the number of finished rows; None if the size is unknown."""
         if not self.total:
             return None
         taken = (self._before + self._position()) / self.total
@@ -66,7 +66,7 @@ class Meter:
 
 
 def total_size(paths: Sequence[str]) -> int | None:
-    """In bytes; None without paths, or where one of them is not a regular file."""
+    """Size in bytes; None without paths, or if one path is not a regular file."""
     sizes = [size_of(path) for path in paths]
     return None if None in sizes or not sizes else sum(size or 0 for size in sizes)
 
@@ -75,5 +75,5 @@ def size_of(path: str) -> int | None:
     try:
         status = os.fstat(sys.stdin.fileno()) if path == "-" else Path(path).stat()
         return status.st_size if stat.S_ISREG(status.st_mode) else None
-    except (OSError, ValueError, AttributeError):  # no such file, or a standard input that is not a file
+    except (OSError, ValueError, AttributeError):  # no such file, or standard input is not a file
         return None

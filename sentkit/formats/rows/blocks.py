@@ -1,4 +1,4 @@
-"""Items of a stream in lists: all of one size, or few at first for whoever waits behind a slow pipe."""
+"""Group a stream into lists of fixed or growing size. Small first lists give early output on a slow pipe."""
 
 from collections.abc import Iterable, Iterator
 from itertools import islice
@@ -10,12 +10,12 @@ FEW = 16
 
 
 def blocks(items: Iterable[T], size: int) -> Iterator[list[T]]:
-    """`size` at a time."""
+    """Lists of `size` items; the last one can be shorter."""
     return growing(items, size, first=size)
 
 
 def growing(items: Iterable[T], most: int, first: int = FEW) -> Iterator[list[T]]:
-    """16, 64, 256, 1024 ... at a time, up to `most`."""
+    """Lists of 16, 64, 256, 1024 ... items, up to `most`."""
     rest, size = iter(items), min(first, most)
     while block := list(islice(rest, size)):
         yield block

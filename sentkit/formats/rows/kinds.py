@@ -1,6 +1,6 @@
-"""Kinds of rows: which members hold the texts, and what their vectors are called.
+"""Kinds of rows: the fields that hold the texts, and the names of their vectors.
 
-The members of the first row say which kind a stream is of; every later row must be of it.
+The fields of the first row determine the kind of a stream. All later rows must have the same kind.
 """
 
 import math
@@ -30,13 +30,13 @@ TRIPLET = Kind("triplet", ("anchor", "positive", "negative"))
 POSITIVE = Kind("anchor and positive", ("anchor", "positive"))
 SENTENCE = Kind("sentence", ("text",))
 ENTRY = Kind("entry", ("definition",))
-KINDS = (PAIR, TRIPLET, POSITIVE, SENTENCE)  # the first that fits
+KINDS = (PAIR, TRIPLET, POSITIVE, SENTENCE)  # in order of priority
 FIELDS = ("text", "text_a", "text_b", "anchor", "positive", "negative")
-LEARNED = (*FIELDS, "definition", "entry", "label", "score")  # what training may read
+LEARNED = (*FIELDS, "definition", "entry", "label", "score")  # fields that training can read
 
 
 class TextParser:
-    """Rows -> their texts. Remembers the kind of the first row; a later row of another kind is refused."""
+    """Returns the texts of a row. The first row sets the kind; a later row of another kind is an error."""
 
     def __init__(self, fields: Mapping[str, str]) -> None:
         self.fields = fields
@@ -45,12 +45,12 @@ class TextParser:
 
     @property
     def vectors(self) -> tuple[str, ...]:
-        """What the vectors of this stream are called; of a sentence where no row has come."""
+        """The vector names of this stream; those of a sentence before the first row."""
         return (self.kind or SENTENCE).vectors
 
     @property
     def texts(self) -> tuple[str, ...]:
-        """Our names of the texts; none where no row has come."""
+        """The standard names of the text fields; empty before the first row."""
         return self.kind.texts if self.kind else ()
 
     def __call__(self, row: Row) -> tuple[Row, tuple[str, ...]]:
@@ -61,7 +61,7 @@ class TextParser:
         return row, tuple(self._text(row, name) for name in self.names)
 
     def _kind_of(self, row: Row) -> Kind:
-        # A kind that a --field speaks of is the one that is meant.
+        # Kinds with a field from --field come first.
         for kind in sorted(KINDS, key=lambda kind: not self.fields.keys() & set(kind.texts)):
             if all(self.fields.get(name, name) in row.values for name in kind.texts):
                 return kind
@@ -79,7 +79,7 @@ class TextParser:
 
 
 class EntryParser:
-    """Rows of a dictionary -> their definitions."""
+    """Returns the definition of a dictionary row."""
 
     FIELDS = ("entry", "definition")
 
@@ -92,12 +92,12 @@ class EntryParser:
         return row, (filled(row, self.text),)
 
     def entry(self, row: Row) -> str:
-        """What the row defines."""
+        """The word or phrase that the row defines."""
         return filled(row, self.name)
 
 
 def filled(row: Row, name: str) -> str:
-    """A member that is a string with something in it."""
+    """The value of a field that must be a string and not blank."""
     value = row.values.get(name)
     if not isinstance(value, str):
         raise wrong_member(row, name, "a string")
@@ -113,10 +113,10 @@ def wrong_member(row: Row, name: str, expected: str) -> DataError:
 
 
 def scored(row: Row, name: str) -> float | None:
-    """The number in a field. None if it is null or blank: the row has no score.
+    """The number in a field; None if the field is null or blank, which means that the row has no score.
 
-    A string that spells a number is one: TSV and CSV have only strings, also after a conversion to JSONL.
-    STS 2015 and 2016 hold pairs with a blank score.
+    A string with a number is accepted, because TSV and CSV have only strings. STS 2015 and 2016 contain
+    pairs with a blank score.
     """
     value = row.values.get(name)
     if isinstance(value, str):
@@ -129,7 +129,7 @@ def scored(row: Row, name: str) -> float | None:
 
 
 def _number(text: str) -> float | str | None:
-    """The text itself if it spells no number. Python would read "1_000" as one."""
+    """The number in a text; None for a blank text, else the text. "1_000" is not accepted as a number."""
     if not text.strip():
         return None
     try:

@@ -1,4 +1,4 @@
-"""Lines -> JSON objects: how a line of JSONL or of plain text becomes a row, and which of the two it is."""
+"""Turn lines of JSONL or plain text into JSON objects, and detect the format."""
 
 from collections.abc import Callable, Iterator
 from itertools import chain
@@ -8,27 +8,27 @@ import orjson
 
 BOM = b"\xef\xbb\xbf"
 MAX_LINE = 1 << 26  # bytes
-EXCERPT = 1 << 16  # bytes: of a longer line, to tell its format; and what is skipped at once
+EXCERPT = 1 << 16  # bytes kept of a line over the limit, and bytes per read while the rest is skipped
 
 Numbered = tuple[int, bytes]
-Made = tuple[bytes, dict[str, Any]]  # the object as bytes, and as values
+Made = tuple[bytes, dict[str, Any]]  # the object as bytes and as parsed values
 RawRow = tuple[int, bytes, Callable[[bytes], Made]]
 
 
 class BadLine(Exception):
-    """A line that is no row of its format; whoever knows the file adds the place."""
+    """A line that is not a valid row. The caller adds the file name and the line number."""
 
 
 class LongLine(bytes):
-    """The first bytes of a line that is longer than the limit; the rest was skipped."""
+    """The first bytes of a line over the limit. The rest was skipped."""
 
-    odd_quotes = False  # in the whole line
+    odd_quotes = False  # whether the whole line has an odd number of quotes
 
 
 def numbered(file: BinaryIO, longest: int = MAX_LINE) -> Iterator[Numbered]:
-    """Split at newlines only (U+2028 is a character like any other); a byte-order mark is dropped.
+    """Number the lines of a file from 1. Only newlines separate lines; U+2028 does not.
 
-    No more than `longest` bytes of a line are held.
+    A byte order mark is removed. Memory holds at most `longest` bytes of a line.
     """
     number = 0
     while line := file.readline(longest + 1):
@@ -57,13 +57,13 @@ def jsonl_rows(lines: Iterator[Numbered]) -> Iterator[RawRow]:
 
 
 def text_rows(lines: Iterator[Numbered]) -> Iterator[RawRow]:
-    """Every line is a row, an empty one too: row n stays line n."""
+    """Every line is a row, also an empty one, so row n is line n."""
     for number, line in lines:
         yield number, line, text_object
 
 
 def sniffed_rows(lines: Iterator[Numbered]) -> Iterator[RawRow]:
-    """JSONL or text, by the first line that is not blank."""
+    """JSONL or text. The first line that is not blank decides."""
     leading = []
     for item in lines:
         leading.append(item)
@@ -77,7 +77,7 @@ def sniffed_rows(lines: Iterator[Numbered]) -> Iterator[RawRow]:
 
 
 def looks_like_json(line: bytes) -> bool:
-    """A line that begins with a brace is meant as JSON, be it broken; text may begin with a bracket."""
+    """Whether a line starts with a brace, valid or not, or is a JSON list. Text can start with a bracket."""
     line = line.lstrip()
     return line.startswith(b"{") or (line.startswith(b"[") and isinstance(_parsed(line), list))
 
@@ -106,14 +106,14 @@ def text_object(line: bytes) -> Made:
 
 
 def sniffed_text(line: bytes) -> Made:
-    """Text in a stream whose format nobody stated: rows of JSON behind it are not sentences."""
+    """A text row in a stream of detected format. A JSON object is an error there, not a sentence."""
     if line.lstrip().startswith(b"{") and isinstance(_parsed(line), dict):
         raise BadLine("a JSON object in a stream that began as plain text (--from text reads it as text)")
     return text_object(line)
 
 
 def readable(line: bytes) -> str:
-    """The characters of a line without its end."""
+    """The decoded line without its line ending."""
     if b"\0" in line:
         raise BadLine("a NUL byte: this is not text")
     try:
@@ -123,6 +123,6 @@ def readable(line: bytes) -> str:
 
 
 def json_type(value: object) -> str:
-    """What a person calls a JSON value."""
+    """The type of a JSON value, for messages."""
     names = {dict: "an object", list: "a list", str: "a string", bool: "true or false", type(None): "null"}
     return names.get(type(value), "a number")

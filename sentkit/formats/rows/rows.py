@@ -1,7 +1,7 @@
-"""Rows: what travels on a pipe. One JSON object per line, kept as the bytes it came in.
+"""Read JSONL, plain text, TSV and CSV into `Row` objects: one JSON object each, with its original bytes.
 
-JSONL, plain text, TSV and CSV all become `Row`s here. What a row must hold is said by a parser (`kinds.py`,
-`vectors.py`) that `Inputs.read` applies, so that every bad row, of whatever badness, meets one policy.
+A parser (`kinds.py`, `vectors.py`) checks the fields of a row. `Inputs.read` calls it, so all invalid rows
+are handled in the same way.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -34,10 +34,10 @@ REJECTS_TOLD = 3
 
 @dataclass(slots=True)
 class Row:
-    line: bytes  # a JSON object, without its newline
+    line: bytes  # a JSON object without a newline
     values: dict[str, Any]
     source: str
-    number: int  # the line it came from, counted from 1
+    number: int  # line number in the source, from 1
     _plain: bool | None = field(default=None, repr=False, compare=False)
 
     def error(self, problem: str, *, advice: str | None = None) -> DataError:
@@ -50,7 +50,7 @@ class Row:
         return self._plain
 
     def check_names(self) -> None:
-        """Refuse a row in which a name stands twice: the parser took the last without a word."""
+        """Raise an error for a duplicate field name. The JSON parser silently keeps the last value."""
         if not self.plain:
             self.members()
 
@@ -61,7 +61,7 @@ class Row:
             raise self.error(f'"{error}" stands twice in this row') from error
 
     def put(self, new: Sequence[tuple[bytes, bytes]]) -> bytes:
-        """The line with these members, in the place of old ones of their names."""
+        """The line with these fields. Existing fields of the same name are replaced."""
         return splice.put(self.line, new, self.members())
 
     def without(self, names: Collection[str]) -> "Row":
@@ -75,17 +75,17 @@ class Row:
 
 @dataclass(slots=True)
 class Rejects:
-    """What happens to a row that cannot be used: it ends the command, or is skipped, reported and kept."""
+    """Handles invalid rows: raises their error, or with `skip` reports them and writes them to `file`."""
 
     skip: bool = False
     file: BinaryIO | None = None
     tell: Callable[[str], None] = lambda message: None
-    count: int = 0  # bad rows
-    too_long: int = 0  # of these: not kept in the file
-    cut: int = 0  # good rows with a text over the maximal number of tokens
+    count: int = 0  # invalid rows
+    too_long: int = 0  # invalid rows over the length limit, which are not written to `file`
+    cut: int = 0  # valid rows that are skipped because a text has too many tokens
 
     def sift(self, rows: Iterable[T], work: Callable[[T], U], line: Callable[[T], bytes]) -> Iterator[U]:
-        """What `work` makes of each; one that it refuses is added here, as its line."""
+        """Yield `work(row)` for each row. A row with a DataError is added to the rejects."""
         for row in rows:
             try:
                 value = work(row)
@@ -111,24 +111,24 @@ class Inputs:
     """The files of one command as one stream of rows."""
 
     paths: Sequence[str] = ("-",)
-    format: str | None = None  # jsonl, text, tsv or csv; by suffix, then by the first line, when not said
-    fields: Mapping[str, str] = field(default_factory=dict)  # our name -> theirs
+    format: str | None = None  # jsonl, text, tsv or csv; None: by suffix, then by the first line
+    fields: Mapping[str, str] = field(default_factory=dict)  # standard name -> name in the input
     rejects: Rejects = field(default_factory=Rejects)
     meter: Meter = field(default_factory=lambda: Meter(()))
-    quoting: str | None = None  # of TSV and CSV: none or csv; by format, when not said
-    longest: int = lines.MAX_LINE  # bytes of a row
+    quoting: str | None = None  # of TSV and CSV: none or csv; None: by format
+    longest: int = lines.MAX_LINE  # maximum bytes of a row
 
     def other(self, path: str) -> "Inputs":
-        """Another file of the command, in the format that its suffix says. No row of it may be bad."""
+        """The same options for another file, with the format by suffix. Every invalid row is an error."""
         rejects = Rejects(tell=self.rejects.tell)
         return replace(self, paths=[path], format=None, rejects=rejects, meter=Meter(()))
 
     def format_of(self, path: str) -> str:
-        """Empty where the first line decides."""
+        """Format of a path; empty if the first line decides."""
         return self.format or SUFFIXES.get(bare_suffix(path), "")
 
     def other_format(self, path: str) -> str:
-        """The same of another file of the command."""
+        """Format of a path that `other` opens: `format` is not used."""
         return SUFFIXES.get(bare_suffix(path), "")
 
     def read(self, parse: Callable[[Row], T]) -> Iterator[T]:
@@ -136,7 +136,7 @@ class Inputs:
             yield from self.read_file(path, parse)
 
     def read_file(self, path: str, parse: Callable[[Row], T]) -> Iterator[T]:
-        """What `parse` makes of each row; one that is none, or is refused, goes to the rejects."""
+        """Yield `parse(row)` for each row. An invalid row goes to the rejects."""
         with open_input(path, self.meter.file) as file:
             for number, raw, make in self._raw_rows(path, lines.numbered(file, self.longest)):
                 self.meter.empty = False
@@ -168,7 +168,7 @@ class Inputs:
 
 
 def parse_fields(pairs: Sequence[str], known: Sequence[str]) -> dict[str, str]:
-    """`--field text=title` and its like as our name -> theirs."""
+    """Parse values of --field such as `text=title`. Returns standard name -> name in the input."""
     found: dict[str, str] = {}
     for pair in pairs:
         ours, equals, theirs = pair.partition("=")

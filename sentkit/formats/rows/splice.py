@@ -1,7 +1,7 @@
-"""Splicing: members added to a JSON object, replaced or taken out, every other byte left as it came.
+"""Add, replace or remove fields of a JSON object. All other bytes are unchanged.
 
-Parsing and writing again would turn a 20-digit id into a float and 1.10 into 1.1; so the line itself is
-edited. All functions take a line that has parsed as a JSON object already.
+The functions edit the line, because serialising it again would change values: a 20-digit id would become a
+float, and 1.10 would become 1.1. The line must be a valid JSON object; the functions do not check it.
 """
 
 import re
@@ -18,26 +18,29 @@ SEPARATOR = re.compile(rb"\s*[:,}]\s*")
 
 
 class RepeatedName(Exception):
-    """A member's name stands twice in one object; which one counts is anybody's guess, so neither does."""
+    """An object has a duplicate field name, so the value is ambiguous."""
 
 
 class Span(NamedTuple):
     start: int  # of the name
     value: int  # of the value
-    end: int  # past the value
+    end: int  # after the value
 
 
 Spans = Mapping[str, Span]
 
 
 def is_plain(line: bytes, values: Mapping[str, Any]) -> bool:
-    """No escapes, nothing nested, no name twice: every quote belongs to a name or a string of these."""
+    """Whether the line has no escapes, no quotes in nested values and no duplicate name.
+
+    Then every quote belongs to a field name or to a string value.
+    """
     strings = [type(value) for value in values.values()].count(str)
     return b"\\" not in line and line.count(b'"') == 2 * (len(values) + strings)
 
 
 def members(line: bytes) -> dict[str, Span]:
-    """Where each member of the top-level object stands in the line."""
+    """The position of each field of the top-level object in the line."""
     found: dict[str, Span] = {}
     start, last = _past(BLANK, line, line.index(b"{") + 1), line.rindex(b"}")
     while start < last:
@@ -48,7 +51,7 @@ def members(line: bytes) -> dict[str, Span]:
         if name in found:
             raise RepeatedName(name)
         found[name] = Span(start, value, end)
-        start = _past(SEPARATOR, line, end)  # of the next name, or past the object's brace
+        start = _past(SEPARATOR, line, end)  # of the next name, or after the closing brace
     return found
 
 
@@ -59,7 +62,7 @@ def _past(pattern: re.Pattern[bytes], line: bytes, place: int) -> int:
 
 
 def end_of_string(line: bytes, start: int) -> int:
-    """Past the quote that ends the string; one behind an odd number of backslashes does not."""
+    """The position after the closing quote. A quote after an odd number of backslashes is escaped."""
     while True:
         quote = line.index(b'"', start + 1)
         before = quote - 1
@@ -89,14 +92,14 @@ def _end_of_value(line: bytes, start: int) -> int:
 
 
 def append(line: bytes, new: Iterable[tuple[bytes, bytes]], *, empty: bool) -> bytes:
-    """The object with members, each a name and a value in JSON, set before its last brace."""
+    """The object with new fields (name and JSON value) at its end. `empty`: it has no fields yet."""
     body = line.rstrip()[:-1]
     added = b",".join(b'"%b":%b' % member for member in new)
     return b"%b%b%b}" % (body, b"" if empty else b",", added) if added else line
 
 
 def put(line: bytes, new: Sequence[tuple[bytes, bytes]], spans: Spans | None = None) -> bytes:
-    """The object with members that are replaced where they stand, or appended where they are new."""
+    """The object with these fields. Existing fields are replaced in place, new ones are appended."""
     spans = members(line) if spans is None else spans
     places: Mapping[str, bytes] = {name.decode(): value for name, value in new}
     for name in sorted(places.keys() & spans.keys(), key=lambda name: -spans[name].value):
@@ -105,7 +108,7 @@ def put(line: bytes, new: Sequence[tuple[bytes, bytes]], spans: Spans | None = N
 
 
 def drop(line: bytes, names: Iterable[str], spans: Spans | None = None) -> bytes:
-    """The object without the members of these names; what is kept keeps the comma and blanks before it."""
+    """The object without these fields. Other fields keep the comma and the blanks before them."""
     spans = members(line) if spans is None else spans
     places, unwanted = list(spans.values()), set(names)
     if not unwanted & spans.keys():
@@ -118,7 +121,7 @@ def drop(line: bytes, names: Iterable[str], spans: Spans | None = None) -> bytes
 
 
 def drop_from_plain(line: bytes, names: Iterable[str]) -> bytes:
-    """What `drop` makes of a plain line, without a look at the members that stay."""
+    """The same result as `drop` for a plain line. Faster, because it does not parse the other fields."""
     rest = line
     for name in names:
         quoted = b'"%b":' % name.encode()
@@ -126,6 +129,6 @@ def drop_from_plain(line: bytes, names: Iterable[str]) -> bytes:
         value = start + len(quoted)
         simple = rest[value : value + 1] == b'"' and rest[start - 1 : start] == b","
         if start < 2 or not simple or rest[start - 2 : start - 1].isspace():
-            return drop(line, names)  # the first member, no string, or blanks around
+            return drop(line, names)  # the first field, not a string, or with blanks around it
         rest = rest[: start - 1] + rest[rest.index(b'"', value + 1) + 1 :]
     return rest

@@ -1,7 +1,7 @@
-"""TSV and CSV with a header line, read as rows whose fields are strings.
+"""Read TSV and CSV with a header line as rows of strings.
 
-Quoting is none (a quote is a character of its field) or that of RFC 4180, where a field in quotes may hold
-delimiters and span lines. TSV has none by default: the STS Benchmark holds unpaired quotes.
+Quoting is "none" (a quote is a normal character) or "csv" (RFC 4180: a quoted field can contain delimiters
+and newlines). The default for TSV is "none", because the STS Benchmark contains unpaired quotes.
 """
 
 import csv
@@ -14,7 +14,7 @@ from sentkit.formats.rows.lines import EXCERPT, MAX_LINE, BadLine, LongLine, Mad
 
 DELIMITERS = {"tsv": "\t", "csv": ","}
 QUOTING = {"tsv": "none", "csv": "csv"}
-csv.field_size_limit(sys.maxsize)  # records are limited before they are parsed
+csv.field_size_limit(sys.maxsize)  # `_csv_records` limits the size before parsing
 
 
 def table_rows(
@@ -25,7 +25,7 @@ def table_rows(
     longest: int = MAX_LINE,
     warn: Callable[[int, str], None] = lambda number, problem: None,
 ) -> Iterator[RawRow]:
-    """`warn` is called with the first line that looks quoted, unless the quoting is given."""
+    """Yield raw rows. Without `quoting`, `warn` is called once for a TSV line with a quoted field."""
     delimiter = DELIMITERS[format]
     if (quoting or QUOTING[format]) == "csv":
         records = _csv_records(lines, delimiter.encode(), longest)
@@ -38,7 +38,7 @@ def table_rows(
 def _watched(
     lines: Iterator[Numbered], delimiter: str, warn: Callable[[int, str], None]
 ) -> Iterator[Numbered]:
-    """The same lines. The first that has a field in quotes is reported."""
+    """Yield the lines unchanged. Call `warn` for the first line with a quoted field."""
     for number, line in lines:
         yield number, line
         if b'"' in line and any(map(_in_quotes, line.strip(b"\r\n").split(delimiter.encode()))):
@@ -49,7 +49,7 @@ def _watched(
 
 
 def _in_quotes(cell: bytes) -> bool:
-    """Whether a writer of CSV may have quoted it: every quote within is doubled."""
+    """Whether a cell is quoted as in CSV: quotes at both ends, and only doubled quotes inside."""
     inner = cell[1:-1]
     return len(cell) > 1 and cell[:1] == cell[-1:] == b'"' and b'"' not in inner.replace(b'""', b"")
 
@@ -78,7 +78,7 @@ def _rows_of(records: Iterator[Numbered], cells: Callable[[bytes], list[str]]) -
         try:
             header = _check_header(cells(raw))
         except BadLine:
-            yield number, raw, refuse  # the reason comes up again where it gets its place
+            yield number, raw, refuse  # `refuse` raises the error again where the caller adds the line
             return
 
 
@@ -93,16 +93,16 @@ def _check_header(names: Sequence[str]) -> list[str]:
 def _csv_cells(raw: bytes, delimiter: str) -> list[str]:
     try:
         reader = csv.reader([readable(raw)], strict=True, delimiter=delimiter)
-        return next(reader) or [""]  # an empty line has one field
-    except csv.Error as error:  # a quote that is never closed, or a field that goes on behind one
+        return next(reader) or [""]  # an empty line is one empty field
+    except csv.Error as error:  # an unclosed quote, or text after a closing quote
         raise BadLine(f"not CSV: {error}") from error
 
 
 def _csv_records(lines: Iterator[Numbered], delimiter: bytes, longest: int) -> Iterator[Numbered]:
-    """Lines joined while a quoted field continues.
+    """Join the lines of a record with newlines in a quoted field.
 
-    A record over the limit ends where its quotes end, maybe at the end of the file: its last lines alone
-    could pass for rows. Of a line over the limit only the number of its quotes is known, and decides.
+    A record over the limit is read to its closing quote, possibly to the end of the file. Otherwise its last
+    lines could be read as rows. For a line over the limit, the parity of its quotes decides.
     """
     first, size, inside = 0, 0, False
     held: list[bytes] = []
@@ -122,7 +122,7 @@ def _csv_records(lines: Iterator[Numbered], delimiter: bytes, longest: int) -> I
 
 
 def _ends_inside(line: bytes, inside: bool, delimiter: bytes) -> bool:
-    """Whether the line ends within quotes. They open only where a field begins: 5" in a field is an inch."""
+    """Whether the line ends inside a quoted field. A quote opens only at the start of a field, not in 5"."""
     place = 0
     while True:
         if not inside and line[place : place + 1] == b'"':
@@ -131,7 +131,7 @@ def _ends_inside(line: bytes, inside: bool, delimiter: bytes) -> bool:
             quote = line.find(b'"', place)
             if quote < 0:
                 return True
-            inside = line[quote + 1 : quote + 2] == b'"'  # two are one, and the field goes on
+            inside = line[quote + 1 : quote + 2] == b'"'  # a doubled quote does not close the field
             place = quote + 2 if inside else quote + 1
         place = line.find(delimiter, place) + 1
         if place == 0:
