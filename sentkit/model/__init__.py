@@ -1,4 +1,4 @@
-"""Takes texts and a model name and returns vectors. `find_encoder`, the entry point, imports no torch."""
+"""Takes texts and a model name and returns vectors. Its entry point, `find_encoder`, imports no torch."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -17,15 +17,15 @@ from sentkit.model.reading import Wishes
 from sentkit.model.text.stream import Tally, TextRow, Window
 from sentkit.model.text.tokenizer import Tokens
 
-WORD_FILES = (".txt", ".vec", ".bin", ".gz", ".zst")  # no folder and no model of the hub is called so
+WORD_FILES = (".txt", ".vec", ".bin", ".gz", ".zst")  # suffixes that model folders and hub names do not have
 
 
 class Encoder(Protocol):
-    """Tokens -> vectors."""
+    """Converts a batch of tokens to one array of vectors for each readout."""
 
-    specs: list[Spec]  # of each readout: where its vectors come from
+    specs: list[Spec]  # one for each readout: the origin of its vectors
     width: int
-    notes: list[str]  # what a person should be told before
+    notes: list[str]  # messages to print after the weights are loaded
 
     @property
     def device(self) -> object: ...
@@ -35,18 +35,18 @@ class Encoder(Protocol):
 
     @property
     def budget(self) -> int:
-        """Tokens in a batch."""
+        """Largest number of tokens in a batch."""
         ...
 
-    def __call__(self, batch: Sequence[Tokens]) -> list[NDArray[np.float32]]: ...  # (b, width) a readout
+    def __call__(self, batch: Sequence[Tokens]) -> list[NDArray[np.float32]]: ...  # (b, width) per readout
 
     def remarks(self, tally: Tally) -> list[str]:
-        """What a person should be told when all is done."""
+        """Return the messages to print after the last row."""
         ...
 
 
 class Model(Protocol):
-    """A model that was found, and how it will be read; its weights may not be loaded yet."""
+    """A model and its reading options. The weights may stay unloaded until a call of `encoder`."""
 
     @property
     def name(self) -> str: ...
@@ -61,18 +61,18 @@ class Model(Protocol):
     def budget(self) -> int: ...
 
     def windows(self, rows: Iterable[TextRow], rejects: Rejects, *, refuse_cut: bool) -> Iterator[Window]:
-        """The rows with their tokens."""
+        """Tokenise the rows; rows that cannot be read go to `rejects`."""
         ...
 
     def encoder(self) -> Encoder: ...
 
     def portrait(self) -> dict[str, Any]:
-        """What it is, for `inspect`."""
+        """Return the summary that `inspect` prints."""
         ...
 
 
 def find_encoder(name: str, wishes: Wishes, *, device: str = "auto", precision: str = "auto") -> Model:
-    """The model of that name, be it static or one that runs through layers."""
+    """Return the static or transformer model with this name, without loading transformer weights."""
     from sentkit.model.checkpoint_model import Transformer
     from sentkit.model.static import loaders
 

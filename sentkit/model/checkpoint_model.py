@@ -1,4 +1,4 @@
-"""A checkpoint whose texts run through layers: how it will be read, and torch behind `encoder`."""
+"""A transformer checkpoint and its reading options. Only `encoder` imports torch and loads the weights."""
 
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
@@ -33,7 +33,7 @@ class Transformer:
 
 
 def open_encoder(checkpoint: Checkpoint, reading: Reading, *, device: str, precision: str) -> "Encoder":
-    """The checkpoint with its weights loaded, ready to turn tokens into vectors."""
+    """Load the weights of a checkpoint and return its encoder."""
     from sentkit.model.transformer.encoder import Encoder
 
     return Encoder(checkpoint, reading, device=device, precision=precision)

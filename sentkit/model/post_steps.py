@@ -1,4 +1,4 @@
-"""What follows a readout: the declared steps, then those that are asked for; and the space they lead to."""
+"""The steps after a readout: those of the checkpoint, then those of the flags; and the resulting space."""
 
 from collections.abc import Sequence
 
@@ -10,7 +10,10 @@ from sentkit.transforms.steps import Normalise, Step, Truncate
 def all_steps(
     declared: Sequence[Step], *, dim: int | None, normalise: bool, transform: str | None
 ) -> list[Step]:
-    """The declared steps, with unit length asked of the numbers that `dim` keeps, then the transform."""
+    """Return the declared steps, truncation to `dim`, normalisation and the transform, in this order.
+
+    A final declared normalisation moves after the truncation, so that truncated vectors have unit length.
+    """
     steps = list(declared)
     last = [steps.pop()] if steps and isinstance(steps[-1], Normalise) else []
     if dim is not None:
@@ -21,14 +24,17 @@ def all_steps(
 
 
 def width_behind(steps: Sequence[Step], width: int) -> int:
-    """How many numbers are left; a step that cannot be applied is refused."""
+    """Return the vector width after the steps; raise an error if a step does not fit."""
     for step in steps:
         width = step.width(width)
     return width
 
 
 def spec_behind(steps: Sequence[Step], spec: Spec, transform: str | None) -> Spec:
-    """`transform` is the file of the last step, where there is one: it may be made for one space only."""
+    """Return `spec` with the steps added.
+
+    `transform` is the file of the last step, or None; an error is raised if it was fitted to another space.
+    """
     for step in steps:
         if step is steps[-1] and transform is not None:
             check_fitted(transform, spec.emb)

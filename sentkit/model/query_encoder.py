@@ -1,4 +1,4 @@
-"""Query texts -> rows with vectors; and how a vector file says that its texts were encoded."""
+"""Encodes query texts, with the reading options that a vector file records."""
 
 import os
 import re
@@ -20,12 +20,12 @@ from sentkit.model.text.stream import Tally, encode_windows
 T = TypeVar("T")
 
 SOURCE = "TEXT"  # the place of a query in messages
-DIM, UNIT = re.compile(r"/(\d+)"), "/n"  # steps in a record, before their hash
+DIM, UNIT = re.compile(r"/(\d+)"), "/n"  # steps as a record names them, without the hash
 
 
 @dataclass(frozen=True, slots=True)
 class Recorded:
-    """The record of a vector file about the model of its vectors; it may be empty."""
+    """The record of a vector file about its model. The record may be empty."""
 
     path: str
     spec: Mapping[str, Any]
@@ -39,7 +39,7 @@ class Recorded:
         return self._text("prompt") or ""
 
     def completed(self, wishes: Wishes) -> Wishes:
-        """The wishes, with the recorded values where the user states none."""
+        """Return the options of the user, completed from the record."""
         suffixes = [str(step).rpartition(":")[0] for step in self._list("steps")]
         dims = [int(match[1]) for match in map(DIM.fullmatch, suffixes) if match]
         filled = replace(
@@ -49,7 +49,8 @@ class Recorded:
             normalise=wishes.normalise or UNIT in suffixes,
             dim=wishes.dim or (dims[-1] if dims else None),
         )
-        if wishes.readout is not None or self._text("readout") == "set":  # of words:binary: no choice
+        # "set" is the only readout of words:binary.
+        if wishes.readout is not None or self._text("readout") == "set":
             return filled
         return replace(
             filled,
@@ -74,9 +75,10 @@ class Recorded:
 def find_query_encoder(
     model: str | None, wishes: Wishes, recorded: Recorded, *, device: str, precision: str
 ) -> Model:
-    """The model of the queries: the stated one, read as it declares; else the recorded one, read as recorded.
+    """Return the model for the queries.
 
-    A recorded model is not fetched: a file must not cause a download.
+    A model that the user names keeps its declared options. Otherwise the record gives the model and the
+    options. A recorded model is not downloaded, because a data file must not start a download.
     """
     if model is not None or recorded.model is None:
         return find_encoder(model or BUNDLED, wishes, device=device, precision=precision)
@@ -89,7 +91,7 @@ def find_query_encoder(
 
 
 class EncodedTexts:
-    """Texts as rows with vectors, as `encode` makes them. The weights are loaded when the first is read."""
+    """Texts as rows with the vectors that `encode` computes. `read` loads the weights."""
 
     def __init__(self, texts: Sequence[str], model: Model) -> None:
         if len(model.readouts) > 1:

@@ -1,4 +1,4 @@
-"""How a checkpoint will be read: as the flags say, else as it declares, else by a stated choice. No torch."""
+"""The reading options of a checkpoint: from the flags, else from its declaration, else defaults. No torch."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -11,16 +11,16 @@ from sentkit.model.text.tokenizer import Tokenizer
 from sentkit.model.transformer.architecture import DEEPEST, NotPacked, read_architecture
 from sentkit.transforms.affine import read_affine
 
-LONGEST = 512  # tokens, where a checkpoint says nothing at all
+LONGEST = 512  # tokens, if a checkpoint declares no length
 WIDTHS = ("hidden_size", "dim", "d_model", "n_embd")
 DEPTHS = ("num_hidden_layers", "n_layers", "num_layers", "n_layer")
 
 
 @dataclass(frozen=True, slots=True)
 class Wishes:
-    """What the user's flags ask for; None and empty mean that the checkpoint decides."""
+    """Reading options from the flags. None and empty values select the declaration of the checkpoint."""
 
-    readout: str | None = None  # several, for a sweep, with commas between
+    readout: str | None = None  # or several, separated by commas
     template: str | None = None
     full_stop: str | None = None
     prompt: str | None = None
@@ -34,16 +34,16 @@ class Wishes:
 class Reading:
     readouts: tuple[Readout, ...]
     tokenizer: Tokenizer
-    steps: tuple[str, ...]  # as the checkpoint declares them
+    steps: tuple[str, ...]  # declared by the checkpoint
     normalise: bool
     dim: int | None
     transform: str | None
-    left_behind: tuple[str, ...]  # steps declared for another readout than the one asked for
-    declared: bool  # False: nothing said how to read this checkpoint, and mean was taken
-    chosen: bool  # by a flag, and not by the checkpoint
+    left_behind: tuple[str, ...]  # declared steps that belong to another readout
+    declared: bool  # False: no readout was given or declared, so mean is used
+    chosen: bool  # the readout comes from a flag
 
     def notes(self, name: str) -> list[str]:
-        """What a person should know of how a checkpoint of that name is read."""
+        """Return messages about automatic choices; `name` is the name of the checkpoint."""
         found = []
         if not self.declared:
             found.append(f"{name} does not say how it is read: mean is taken (--readout says otherwise)")
@@ -71,7 +71,7 @@ def plan_reading(checkpoint: Checkpoint, wishes: Wishes) -> Reading:
     if (wishes.template or wishes.full_stop) and not any(through_template):
         raise UsageError("--template and --full-stop belong to --readout prompt")
     check_steps(checkpoint, wishes)
-    # Another readout than the declared one leaves the steps made for that one behind.
+    # The declared steps belong to the declared readout, so another readout does not use them.
     own = said.readout is None or all(same(readout, said.readout, depth) for readout in readouts)
     return Reading(
         readouts=tuple(readouts),
@@ -87,17 +87,17 @@ def plan_reading(checkpoint: Checkpoint, wishes: Wishes) -> Reading:
 
 
 def check_steps(checkpoint: Checkpoint, wishes: Wishes) -> None:
-    """What is wrong with the wished steps is said before any work, and in a dry run too."""
+    """Check the options that add steps. Errors must appear before encoding starts and in a dry run."""
     if wishes.transform is not None:
         read_affine(wishes.transform)
     width = width_of(checkpoint.config)
-    dense = set(checkpoint.declared.steps) - {"normalise"}  # after one, the width is another
+    dense = set(checkpoint.declared.steps) - {"normalise"}  # a dense layer can change the width
     if wishes.dim is not None and not dense and wishes.dim > width > 0:
         raise UsageError(f"--dim {wishes.dim}: the vectors have {width} numbers")
 
 
 def same(readout: Readout, other: Readout, depth: int) -> bool:
-    """Two names of one readout, as `mean` and `L6:mean` of six layers are."""
+    """Return true if both names select the same readout: `mean` is `L6:mean` if there are six layers."""
     layers = [set(each.resolved(depth)) for each in (readout, other)]
     return layers[0] == layers[1] and readout.reduction == other.reduction
 
@@ -112,7 +112,7 @@ def plan_tokens(checkpoint: Checkpoint, wishes: Wishes, *, in_template: bool) ->
         if prompt and not said.prompt_is_read:
             tokenizer.skip_prompt()
     if in_template:
-        # Another template than the declared one comes with a full-stop rule of its own.
+        # The declared full-stop rule belongs to the declared template.
         full_stop = wishes.full_stop or (None if wishes.template else said.full_stop)
         asked = bool(wishes.readout or wishes.template or wishes.full_stop)
         with declared_in(place, unless=asked):
@@ -121,18 +121,18 @@ def plan_tokens(checkpoint: Checkpoint, wishes: Wishes, *, in_template: bool) ->
 
 
 def depth_of(config: Mapping[str, Any]) -> int:
-    """The number of blocks, under the names that architectures give it."""
+    """Return the number of blocks, or 0 if no known key contains it."""
     sizes = (config.get(name) for name in DEPTHS)
     return next((size for size in sizes if isinstance(size, int) and 0 < size <= DEEPEST), 0)
 
 
 def width_of(config: Mapping[str, Any]) -> int:
-    """The width of a state, under the names that architectures give it."""
+    """Return the width of a token state, or 0 if no known key contains it."""
     return next((config[name] for name in WIDTHS if isinstance(config.get(name), int)), 0)
 
 
 def max_length(checkpoint: Checkpoint, wish: int | None) -> int:
-    """Tokens of a text, special ones included: the wish, or what is declared, within what the encoder has."""
+    """Return the length limit in tokens, including special tokens; `wish` is the value of the flag."""
     most = most_tokens(checkpoint.config)
     if wish is None:
         return min(checkpoint.declared.max_length or most or LONGEST, most or 1 << 30)
@@ -142,12 +142,12 @@ def max_length(checkpoint: Checkpoint, wish: int | None) -> int:
 
 
 def most_tokens(config: Mapping[str, Any]) -> int | None:
-    """The longest text the encoder has positions for, as far as its config says it."""
+    """Return the largest number of tokens that the encoder has positions for, or None if unknown."""
     try:
         return read_architecture(config).max_tokens
     except NotPacked:
         positions = config.get("max_position_embeddings")
     if not isinstance(positions, int) or positions < 1:
         return None
-    # Tables of 514 rows, as MPNet's, begin at padding_id + 1.
+    # Tables of 514 rows, such as MPNet's, use positions from padding_id + 1.
     return positions - 2 if positions % 8 == 2 else positions

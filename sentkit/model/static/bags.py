@@ -1,4 +1,4 @@
-"""Lists of places -> vectors: the rows of a table, reduced to one for each list; or the set itself."""
+"""Converts lists of row indexes to vectors: reduced rows of a table, or an indicator vector of the set."""
 
 import hashlib
 from collections.abc import Mapping, Sequence
@@ -15,7 +15,7 @@ REDUCTIONS: Mapping[str, np.ufunc] = {"mean": np.add, "max": np.maximum}
 
 
 class Bag:
-    """One (b, d) for each reduction of the rows that a text names; of a text that names none, zeros."""
+    """Reduces the table rows of each text to one (b, d) array per reduction. Empty lists give zeros."""
 
     def __init__(self, table: Table, reductions: Sequence[str]) -> None:
         self.table, self.reductions = table, reductions
@@ -29,9 +29,10 @@ class Bag:
         return [self._reduced(texts, name) for name in self.reductions]
 
     def _reduced(self, texts: Lists, reduction: str) -> Matrix:
-        """First words, then second ones, and so on: of each text in its order, whatever it is beside."""
+        # The loop adds the first words of all texts, then the second words, and so on. The order of additions
+        # within a text is fixed, so its vector does not depend on the batch.
         lengths = np.array([len(ids) for ids in texts])
-        order = np.argsort(-lengths, kind="stable")  # so that those which go on stand first
+        order = np.argsort(-lengths, kind="stable")  # longest first: texts with more words stay a prefix
         lengths = lengths[order]
         ids = np.fromiter(chain.from_iterable(texts[i] for i in order), np.int64, lengths.sum())
         starts, going = np.cumsum(lengths) - lengths, np.count_nonzero(lengths)
@@ -54,12 +55,12 @@ class Bag:
 
 
 class Sets:
-    """A number for each word of the vocabulary: 1 where the text has it. Their cosine is that of the sets."""
+    """Indicator vectors over the vocabulary. The cosine of two vectors is the cosine of the word sets."""
 
     def __init__(self, places: Mapping[str, int]) -> None:
         self.width = max(1, len(places))
         self.columns = np.empty(len(places), np.int64)
-        # In the order of the alphabet: one vocabulary is one space, in whatever order its words come.
+        # Columns are in alphabetical order, so that the space depends only on the vocabulary.
         self.columns[[places[word] for word in sorted(places)]] = np.arange(len(places))
         self.hash = "sets"
 
@@ -71,7 +72,7 @@ class Sets:
 
 
 def arrays_hash(arrays: Mapping[str, NDArray[np.generic]]) -> str:
-    """32 hex digits: the same for the same numbers, however a file stored them."""
+    """Return 32 hex digits that depend only on names, shapes and values, not on the file format."""
     whole = hashlib.blake2b(digest_size=16)
     for name, array in sorted(arrays.items()):
         whole.update(f"{name} {array.shape}\n".encode())

@@ -1,4 +1,4 @@
-"""Static encoders: a text's vector is made of one vector for each of its words. numpy, and no torch."""
+"""Static encoders combine the word vectors of a text into one vector, with numpy and without torch."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -20,10 +20,10 @@ BUDGET = 65_536  # tokens in a batch
 
 
 class Splitter(Protocol):
-    """Text -> the places of its words."""
+    """Converts texts to the row indexes of their words."""
 
-    unit: str  # what they are called
-    whole: bool  # these places mean nothing until all texts are read
+    unit: str  # "words" or "tokens", for messages
+    whole: bool  # all texts must be read before encoding starts
     max_length: int | None
     prompt: str
 
@@ -44,7 +44,7 @@ class Body(Protocol):
 
 @dataclass(frozen=True)
 class Static:
-    """A static model that was found, and how it will be read."""
+    """A static model and its reading options. `body` creates the object that computes vectors."""
 
     name: str
     tokenizer: Splitter
@@ -52,7 +52,7 @@ class Static:
     steps: Sequence[Step]
     transform: str | None
     body: Callable[[], Body]
-    facts: Mapping[str, Any]  # for those who look at it
+    facts: Mapping[str, Any]  # for `portrait`
     notes: Sequence[str] = field(default=())
     budget: int = BUDGET
 

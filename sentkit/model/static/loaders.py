@@ -1,4 +1,4 @@
-"""Where static models come from: a folder of model2vec, a text file of word vectors, the rows themselves."""
+"""Loads static models from model2vec and StaticEmbedding folders, word-vector files and the input rows."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -19,7 +19,7 @@ from sentkit.transforms.steps import Normalise, Step
 
 
 def read_sets(wishes: Wishes) -> Static:
-    """The baseline of SemEval's STS tasks: the cosine of two sets of words."""
+    """Return the baseline of the SemEval STS tasks: indicator vectors of word sets."""
     for flag, wish in (("--readout", wishes.readout), ("--dim", wishes.dim)):
         if wish is not None:
             raise UsageError(f"{flag} is not for {WORD_SETS}: a number for each word is all of it")
@@ -30,7 +30,7 @@ def read_sets(wishes: Wishes) -> Static:
 
 
 def read_vectors(path: str, wishes: Wishes) -> Static:
-    """A text file of word vectors, read whole."""
+    """Read a text file of word vectors into memory."""
     readouts = readouts_of(wishes.readout)
     found = read_word_vectors(path)
     words = Lookup(found.words, max_length=wishes.max_length, prompt=wishes.prompt or "")
@@ -57,7 +57,7 @@ def notes_of(path: str, repeated: int, unreadable: int) -> list[str]:
 
 
 def read_folder(folder: Path, name: str, wishes: Wishes) -> Static:
-    """A folder of model2vec or of a StaticEmbedding."""
+    """Read a folder of model2vec or of a StaticEmbedding."""
     if not is_model2vec(folder):
         return read_static_embedding(folder, name, wishes)
     pieces = Pieces(folder, prompt=wishes.prompt or "")
@@ -67,7 +67,7 @@ def read_folder(folder: Path, name: str, wishes: Wishes) -> Static:
 
 
 def read_static_embedding(folder: Path, name: str, wishes: Wishes) -> Static:
-    """A folder of sentence-transformers whose first module is a StaticEmbedding."""
+    """Read a sentence-transformers folder that starts with a StaticEmbedding module."""
     place, declared = read_modules(folder)
     unknown = next((step for step in declared.steps if step != "normalise"), None)
     if unknown is not None:
@@ -101,7 +101,7 @@ def table_of(found: Model2Vec, pieces: Pieces, name: str, wishes: Wishes, kind: 
 
 
 def check_machine(device: str, precision: str) -> None:
-    """What a static model cannot do is refused, and not left out."""
+    """Raise an error for a device or precision that static models do not support."""
     if device not in ("auto", "cpu"):
         raise UsageError(f"--device {device}: a static model runs on the CPU")
     if precision not in ("auto", "fp32"):
@@ -119,7 +119,7 @@ def readouts_of(wish: str | None) -> list[str]:
 
 
 def steps_of(wishes: Wishes, declared: Sequence[Step], width: int | None = None) -> list[Step]:
-    """Those behind the readout, refused before any work where they do not fit."""
+    """Return the steps after the readout. Steps that do not fit raise an error before encoding starts."""
     if wishes.template or wishes.full_stop:
         raise UsageError("--template and --full-stop belong to --readout prompt")
     steps = all_steps(declared, dim=wishes.dim, normalise=wishes.normalise, transform=wishes.transform)

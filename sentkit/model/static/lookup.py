@@ -1,4 +1,4 @@
-"""Text -> the numbers of its words, for encoders that know whole words: those of a file, or all that come."""
+"""Converts texts to word indexes, with a fixed vocabulary from a file or a vocabulary from the texts."""
 
 import hashlib
 import re
@@ -8,8 +8,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from sentkit.errors import UsageError
 from sentkit.model.text.tokenizer import Tokens
 
-# Punctuation and symbols: of ASCII, Latin-1, Arabic, Indic and East Asian texts, of print, at full width. An
-# accent is none, even where it is a character of its own.
+# Punctuation and symbols: ASCII, Latin-1, Arabic, Indic, East Asian, typographic and full-width characters.
+# Accents are not included, even as separate characters.
 MARKS = re.escape(string.punctuation) + (
     r"\u00a1-\u00a9\u00ab-\u00b1\u00b4\u00b6-\u00b8\u00bb\u00bf\u00d7\u00f7"
     r"\u060c\u061b\u061f\u06d4\u0964\u0965\u2010-\u2027\u2030-\u205e"
@@ -17,26 +17,26 @@ MARKS = re.escape(string.punctuation) + (
 )
 WORD, MARK = re.compile(rf"[^\s{MARKS}]+|[{MARKS}]+"), re.compile(f"[{MARKS}]")
 UNKNOWN = -1
-MOST_WORDS = 32_768  # of words:binary: 128 KB for each vector
+MOST_WORDS = 32_768  # limit for words:binary: 128 KB for each vector
 
 
 def words_of(text: str) -> list[str]:
-    """Words, and runs of marks: `"Well," he said...` -> `"`, Well, `,"`, he, said, `...`"""
+    """Split into words and runs of marks: `"Well," he said...` gives `"`, Well, `,"`, he, said, `...`"""
     return WORD.findall(text)
 
 
 def without_unknown(ids: list[int], most: int | None, unknown: int) -> Tokens:
-    """Cut first: what has no vector counts as read."""
+    """Truncate, then remove unknown words: unknown words count towards the limit."""
     within = ids if most is None else ids[:most]
     known = [number for number in within if number != unknown] if unknown in within else within
     return Tokens(known, len(ids), unknown=len(within) - len(known))
 
 
 class Lookup:
-    """The words of a text that a table has: as written, else in lower case.
+    """Looks up the words of a text in a table, as written and then in lower case.
 
-    What stands between two blanks is looked up first, for `U.S.` and `:-)` are words of some tables; where it
-    is not found, the words and marks in it. Marks that are not found are no words.
+    Strings between spaces are looked up first, because `U.S.` and `:-)` are words of some tables. If a string
+    is missing, its words and marks are looked up. Missing marks do not count as unknown words.
     """
 
     unit, whole = "words", False
@@ -73,7 +73,7 @@ class Lookup:
 
 
 class Gathering:
-    """Each text as its set of words, in lower case; the vocabulary is of all texts, and grows with them."""
+    """Converts each text to its set of lower-case words. The vocabulary grows with each text."""
 
     unit, whole = "words", True
 

@@ -1,4 +1,4 @@
-"""Text -> word pieces for static models: no special tokens."""
+"""Splits texts into word pieces for static models, without special tokens."""
 
 from collections.abc import Mapping, Sequence
 from functools import cached_property
@@ -10,14 +10,14 @@ from sentkit.formats.json_files import read_object
 from sentkit.model.static.lookup import UNKNOWN, without_unknown
 from sentkit.model.text.tokenizer import Tokens, backend_of, rules_hash, told, unknown_ids
 
-AT_ONCE = 512  # texts: what the library makes of them stays in the caches
+AT_ONCE = 512  # texts: the encodings fit the caches of the CPU
 
 
 class Pieces:
-    """Pieces of tokenizer.json alone.
+    """Tokenises texts with tokenizer.json.
 
-    model2vec leaves unknown tokens out, after truncation. With `keep_unknown` the unknown token has a vector
-    like any other, and tokenizer.json says where to truncate: so does sentence-transformers.
+    model2vec removes unknown tokens after truncation. sentence-transformers (`keep_unknown`) uses the vector
+    of the unknown token and takes the length limit from tokenizer.json.
     """
 
     unit, whole = "tokens", False
@@ -54,7 +54,7 @@ class Pieces:
 
 
 def truncation_of(rules: Mapping[str, Any], source: str) -> int | None:
-    """The longest text that tokenizer.json allows."""
+    """Return the length limit of tokenizer.json, or None."""
     truncation = rules.get("truncation")
     if truncation is None:
         return None

@@ -1,7 +1,7 @@
-"""Which texts are computed together. The plan depends on the input alone, never on time or threads.
+"""Windows of rows and batches of texts. Both depend only on the input, not on time or threads.
 
-A window of rows is read, its equal texts are taken once, and the rest are cut into batches of like length.
-Windows grow, so that the first rows come out at once and the last ones in good company.
+Each window is deduplicated and split into batches of texts of similar length. The first windows are small,
+so that output starts early; later windows are large, so that they batch efficiently.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -10,15 +10,15 @@ from typing import TypeVar
 T = TypeVar("T")
 
 FIRST_WINDOW, LAST_WINDOW = 32, 8192  # rows
-WIDE_WINDOW = 128  # where vectors have tens of thousands of numbers
-MAX_WINDOW_CHARACTERS = 8_000_000  # so that rows of a million words do not pile up
+WIDE_WINDOW = 128  # rows, for vectors with tens of thousands of numbers
+MAX_WINDOW_CHARACTERS = 8_000_000  # limits memory if rows are very long
 BUDGETS = {"cpu": 2048, "cuda": 65536}  # tokens in a batch
 
 
 def windows(
     rows: Iterable[tuple[T, tuple[str, ...]]], largest: int = LAST_WINDOW
 ) -> Iterator[list[tuple[T, tuple[str, ...]]]]:
-    """Rows with their texts in lists of 32, 128, 512, 2048, 8192, 8192 ..., fewer where texts are long."""
+    """Group rows into lists of 32, 128, 512, 2048, 8192, 8192 ... rows, or fewer if the texts are long."""
     size = FIRST_WINDOW
     window: list[tuple[T, tuple[str, ...]]] = []
     characters = 0
@@ -33,8 +33,8 @@ def windows(
 
 
 def batches(lengths: Sequence[int], budget: int) -> list[list[int]]:
-    """All places, longest first, in batches of at most `budget` tokens; a longer one goes alone."""
-    order = sorted(range(len(lengths)), key=lambda place: -lengths[place])  # equal ones keep their order
+    """Return batches of indexes, longest first, of at most `budget` tokens; a longer text is one batch."""
+    order = sorted(range(len(lengths)), key=lambda place: -lengths[place])  # the sort is stable
     found: list[list[int]] = []
     room = 0
     for place in order:
@@ -47,7 +47,7 @@ def batches(lengths: Sequence[int], budget: int) -> list[list[int]]:
 
 
 def padded_batches(lengths: Sequence[int], budget: int) -> list[list[int]]:
-    """The same where all of a batch are filled up to its longest, and the filling counts."""
+    """Return batches like `batches`, for padded texts: the budget includes the padding."""
     found: list[list[int]] = []
     for place in sorted(range(len(lengths)), key=lambda place: -lengths[place]):
         if not found or (len(found[-1]) + 1) * lengths[found[-1][0]] > budget:
@@ -57,5 +57,5 @@ def padded_batches(lengths: Sequence[int], budget: int) -> list[list[int]]:
 
 
 def default_budget(device: str) -> int:
-    """Tokens in a batch: what keeps a CPU's caches warm, or a GPU busy."""
+    """Return the default number of tokens in a batch: it fits the caches of a CPU or fills a GPU."""
     return BUDGETS["cuda" if device.startswith("cuda") else "cpu"]

@@ -1,4 +1,4 @@
-"""Words that are one token of a model: which token each is, and rows of such words. No torch."""
+"""Words that a tokenizer maps to a single token, and a filter for rows with such words. No torch."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import compress
@@ -10,17 +10,17 @@ from sentkit.model.text.tokenizer import Tokenizer
 
 
 def single_tokens(tokenizer: Tokenizer, words: Sequence[str]) -> list[int | None]:
-    """The number of the token that each word is, taken alone; None for a word of several tokens, or of none.
+    """Return the token id of each word, or None if the word is not exactly one token.
 
-    A word has no space before it, since a byte-level BPE has other tokens for words behind one. The unknown
-    token is no word, and neither are special ones.
+    Words are tokenised without a leading space, because a byte-level BPE has other tokens for words after a
+    space. The unknown token and special tokens give None.
     """
     found = tokenizer.alone([word.strip() for word in words])
     return [ids[0] if len(ids) == 1 and ids[0] not in tokenizer.wordless else None for ids in found]
 
 
 class OneToken:
-    """Of rows with a word each, those whose word is one token; the others are counted."""
+    """Keeps the rows with a single-token word and counts the others."""
 
     def __init__(self, tokenizer: Tokenizer, word_of: Callable[[Row], str]) -> None:
         self.tokenizer, self.word_of = tokenizer, word_of

@@ -1,6 +1,6 @@
-"""Rows in, rows with their vectors out, in the same order and in constant memory.
+"""Converts rows to rows with vectors, in input order and constant memory.
 
-A thread reads and tokenises one window ahead while the model works on the present one.
+A thread reads and tokenises the next windows while the model computes the current one.
 """
 
 from collections import deque
@@ -26,12 +26,12 @@ TextRow = tuple[Row, tuple[str, ...]]
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    rows: list[tuple[Row, list[int]]]  # a row, and the places of its texts
+    rows: list[tuple[Row, list[int]]]  # each row with the indexes of its texts in `tokens`
     tokens: list[Tokens]  # of the distinct texts
 
     @property
     def used(self) -> list[int]:
-        """The places of the texts that the rows still have, each once."""
+        """The indexes of the texts in accepted rows, without duplicates."""
         return sorted({place for _, own in self.rows for place in own})
 
     def of(self, places: Sequence[int]) -> list[Tokens]:
@@ -53,7 +53,7 @@ def prepare(
     refuse_cut: bool = False,
     largest: int = LAST_WINDOW,
 ) -> Iterator[Window]:
-    """Windows of tokenised rows, equal texts once. A row that cannot be read whole goes to the rejects."""
+    """Yield windows of tokenised rows without duplicate texts. Rows that cannot be read go to `rejects`."""
     unit = getattr(tokenizer, "unit", "tokens")
     for window in windows(rows, largest):
         places = {text: place for place, text in enumerate(dict.fromkeys(t for _, ts in window for t in ts))}
@@ -75,17 +75,17 @@ def prepare(
 
 @dataclass(slots=True)
 class Tally:
-    """What went through: for the closing words, for progress, and for a dry run."""
+    """Counts of rows, texts and tokens for final messages, progress and dry runs."""
 
     rows: int = 0
     texts: int = 0
     tokens: int = 0
-    cut: int = 0  # rows
-    unknown: int = 0  # words, or tokens, that have no vector
-    empty: int = 0  # texts without any that is read
+    cut: int = 0  # rows with a truncated text
+    unknown: int = 0  # words or tokens without a vector
+    empty: int = 0  # texts without tokens
 
     def add(self, rows: Iterable[Sequence[Tokens]]) -> int:
-        """Count rows by their texts' tokens; returns how many tokens these had."""
+        """Add rows, each given by the tokens of its texts, to the counts; return their number of tokens."""
         before = self.tokens
         for row in rows:
             self.rows += 1
@@ -109,7 +109,7 @@ def encode_windows(prepared: Iterator[Window], encode: Encode, budget: int) -> I
 
 
 def encode_texts(tokens: Sequence[Tokens], encode: Encode, budget: int) -> list[NDArray[np.float32]]:
-    """(m, d) for each readout, in the order of the texts."""
+    """Return one (m, d) array for each readout, in the order of the texts."""
     found: list[NDArray[np.float32]] = []
     for batch in batches([len(each.ids) for each in tokens], budget):
         vectors = encode([tokens[place] for place in batch])
@@ -121,7 +121,7 @@ def encode_texts(tokens: Sequence[Tokens], encode: Encode, budget: int) -> list[
 
 
 def ahead(items: Iterator[T], depth: int) -> Iterator[T]:
-    """The same items, made by a thread that stays up to `depth` of them in front."""
+    """Yield the same items. A thread computes up to `depth` items in advance."""
     pool = ThreadPoolExecutor(1)
     try:
         pending = deque(pool.submit(next, items, None) for _ in range(depth))
@@ -129,4 +129,4 @@ def ahead(items: Iterator[T], depth: int) -> Iterator[T]:
             pending.append(pool.submit(next, items, None))
             yield item
     finally:
-        pool.shutdown(wait=False, cancel_futures=True)  # it may be waiting for a row that never comes
+        pool.shutdown(wait=False, cancel_futures=True)  # the thread may wait for input that never arrives

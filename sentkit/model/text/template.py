@@ -1,4 +1,4 @@
-"""Templates of the readout `prompt`: a sentence set into words around a mask token (PromptBERT)."""
+"""Templates of the readout `prompt`: text with a sentence and a mask token (PromptBERT)."""
 
 import string
 from dataclasses import dataclass
@@ -8,13 +8,13 @@ from sentkit.errors import UsageError
 SENTENCE, MASK = (
     "[X]",
     "[MASK]",
-)  # as templates are written; the tokenizer's own mask token takes MASK's place
+)  # placeholders in templates; the mask token of the tokenizer replaces MASK
 
 
 @dataclass(frozen=True, slots=True)
 class Template:
     text: str
-    full_stop: str = "none"  # a key of FULL_STOPS: what a sentence without an end gets
+    full_stop: str = "none"  # a key of FULL_STOPS: final punctuation to add if missing
     mask: str = MASK
 
     def __post_init__(self) -> None:
@@ -30,7 +30,7 @@ class Template:
 
     @property
     def parts(self) -> tuple[str, str]:
-        """What stands before the sentence, and after it."""
+        """The text before the sentence and the text after it."""
         before, _, after = self.text.replace(MASK, self.mask).partition(SENTENCE)
         return before, after
 
@@ -39,7 +39,7 @@ class Template:
         return before + FULL_STOPS[self.full_stop](sentence) + after
 
     def place(self, whole: str) -> tuple[int, int]:
-        """Where the sentence stands in what `around` made."""
+        """Return the start and end of the sentence in `whole`, a result of `around`."""
         before, after = self.parts
         return len(before), len(whole) - len(after)
 
@@ -49,19 +49,19 @@ def as_it_is(sentence: str) -> str:
 
 
 def prompt_bert_stop(sentence: str) -> str:
-    """PromptBERT: a full stop, unless the sentence ends in one of four marks."""
+    """PromptBERT: add a full stop, unless the sentence ends in one of four marks."""
     return sentence if sentence.endswith((".", "?", '"', "'")) else sentence + "."
 
 
 def sncse_stop(sentence: str) -> str:
-    """SNCSE: a full stop after a blank, unless the sentence ends in any punctuation."""
+    """SNCSE: add a space and a full stop, unless the sentence ends in punctuation."""
     return sentence if sentence and sentence[-1] in string.punctuation else sentence + " ."
 
 
 FULL_STOPS = {"none": as_it_is, "promptbert": prompt_bert_stop, "sncse": sncse_stop}
 
 TEMPLATES = {
-    "defsent-plus": Template('This sentence : "[X]" means [MASK] . '),  # the released code's
+    "defsent-plus": Template('This sentence : "[X]" means [MASK] . '),  # from the released code
     "defsent-plus-paper": Template("This sentence: '[X]' means [MASK]."),
     "promptbert": Template('This sentence : "[X]" means [MASK] .', "promptbert"),
     "promptbert-1": Template('This sentence of "[X]" means [MASK].', "promptbert"),
@@ -74,6 +74,6 @@ DEFAULT = "defsent-plus"
 
 
 def find_template(name_or_text: str | None, full_stop: str | None, mask: str) -> Template:
-    """A named template with its paper's rule, or one's own words; `full_stop` rules over the paper's."""
+    """Return a named template or a template with this text. `full_stop` overrides the rule of a template."""
     found = TEMPLATES.get(name_or_text or DEFAULT) or Template(name_or_text or "")
     return Template(found.text, full_stop or found.full_stop, mask)

@@ -1,4 +1,4 @@
-"""Text -> token ids, with every cut told. Needs the library tokenizers, and no torch."""
+"""Converts texts to token ids and records truncation. Uses the library tokenizers, without torch."""
 
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
@@ -19,22 +19,22 @@ if TYPE_CHECKING:
     from tokenizers import Tokenizer as Backend
 
 MASKS = ("[MASK]", "<mask>")
-# As in transformers, tokenizer_config.json rules over tokenizer.json, even by what it leaves unsaid.
+# As in transformers, tokenizer_config.json overrides tokenizer.json; missing keys have these defaults.
 NORMALIZER: dict[str, tuple[str, bool | None]] = {
     "do_lower_case": ("lowercase", True),
     "strip_accents": ("strip_accents", None),
     "tokenize_chinese_chars": ("handle_chinese_chars", True),
 }
-GENERIC = ("PreTrainedTokenizerFast", "TokenizersBackend")  # classes that take tokenizer.json as it is
+GENERIC = ("PreTrainedTokenizerFast", "TokenizersBackend")  # classes that use tokenizer.json unchanged
 
 
 @dataclass(frozen=True, slots=True)
 class Tokens:
-    ids: list[int]  # with the special tokens, at most the maximal length
-    count: int  # how many there were before the cut
-    at: int = 0  # the token that the readout `prompt` reads
-    problem: str = ""  # why this text cannot be read at all
-    unknown: int = 0  # of those within the cut, how many a static encoder has no vector for: not in `ids`
+    ids: list[int]  # truncated ids, including special tokens
+    count: int  # number of tokens before truncation
+    at: int = 0  # index of the token that the readout `prompt` uses
+    problem: str = ""  # the reason if this text cannot be read
+    unknown: int = 0  # tokens within the limit that have no static vector; not in `ids`
 
     @property
     def cut(self) -> bool:
@@ -42,14 +42,14 @@ class Tokens:
 
 
 def cut(ids: list[int], max_length: int, after: int) -> Tokens:
-    """At most so many of the ids: the end of the text goes, the `after` special ones behind it stay."""
+    """Truncate the ids at the end of the text; the last `after` ids are special tokens and stay."""
     if len(ids) <= max_length:
         return Tokens(ids, len(ids))
     return Tokens(ids[: max_length - after] + ids[len(ids) - after :], len(ids))
 
 
 class Tokenizer:
-    """A tokenizer that never cuts by itself: `max_length` is applied here, and every cut is told."""
+    """Tokenises texts. Truncation happens in this class and not in the library, so that it is recorded."""
 
     def __init__(
         self, checkpoint: Checkpoint, *, max_length: int, prompt: str = "", lowercase: bool = False
@@ -58,9 +58,9 @@ class Tokenizer:
         self.backend, self._rules = _load(checkpoint)
         self.max_length, self.prompt, self.lowercase = max_length, prompt, lowercase
         self.template: Template | None = None
-        self.skip = 0  # tokens of the prompt, where the readout leaves them out
+        self.skip = 0  # number of prompt tokens that the readout excludes
         self.mask_id = -1
-        # Special tokens stand before and after a text; a cut takes what is between.
+        # A text has special tokens before and after it; truncation keeps them.
         with told(self.source):
             special = _special(self.backend)
         self.after = next((i for i, is_special in enumerate(reversed(special)) if not is_special), 0)
@@ -73,20 +73,20 @@ class Tokenizer:
 
     @cached_property
     def wordless(self) -> frozenset[int]:
-        """The tokens that stand for no word: the special ones and the unknown one."""
+        """Ids of the special tokens and the unknown token."""
         added = self._rules.get("added_tokens") or ()
         special = [token["id"] for token in added if token.get("special")]
         return frozenset([*special, *unknown_ids(self._rules["model"], self.backend)])
 
     def alone(self, words: Sequence[str]) -> list[list[int]]:
-        """The tokens of each word by itself: without special tokens, prefix or template."""
+        """Return the ids of each word, without special tokens, prompt or template."""
         texts = [word.lower() for word in words] if self.lowercase else list(words)
         with told(self.source):
             encodings = self.backend.encode_batch_fast(texts, add_special_tokens=False)
         return [encoding.ids for encoding in encodings]
 
     def skip_prompt(self) -> None:
-        """Leave the prompt's tokens out of the readout, and what stands before them."""
+        """Exclude the tokens up to the end of the prompt from the readout."""
         with told(self.source):
             encoding = self.backend.encode(self.prompt.lower() if self.lowercase else self.prompt)
         self.skip = len(encoding.ids) - bool(self.after)
@@ -94,7 +94,7 @@ class Tokenizer:
             raise UsageError(f"a maximal length of {self.max_length} tokens leaves no room behind the prompt")
 
     def set_template(self, name_or_text: str | None, full_stop: str | None) -> Template:
-        """Read texts through a template from now on; its mask is the tokenizer's own."""
+        """Insert texts into a template from now on; the template uses the mask token of the tokenizer."""
         found = {mask: number for mask in MASKS if (number := self.backend.token_to_id(mask)) is not None}
         mask = next(iter(found), None)
         if mask is None:
@@ -125,7 +125,7 @@ class Tokenizer:
         return [self._cut_sentence(template, *both) for both in zip(whole, encodings, strict=True)]
 
     def _cut_sentence(self, template: Template, whole: str, encoding: "Encoding") -> Tokens:
-        """The sentence alone is cut, never the template around it."""
+        """Truncate only the sentence, so that the template stays complete."""
         ids, mask, count = encoding.ids, self.mask_id, len(encoding.ids)
         if ids.count(mask) != 1:
             return Tokens(ids, count, problem=f"the text holds {template.mask}, as the template does")
@@ -141,7 +141,7 @@ class Tokenizer:
 
 @contextmanager
 def told(source: str, problem: str = "the tokenizer fails") -> Iterator[None]:
-    """The library's errors as ours: they have no type of their own, and its panics are no Exception."""
+    """Convert errors of the library to DataErrors. Its panics do not derive from Exception."""
     try:
         yield
     except BaseException as error:
@@ -151,7 +151,7 @@ def told(source: str, problem: str = "the tokenizer fails") -> Iterator[None]:
 
 
 def _special(backend: "Backend") -> list[int]:
-    """Which tokens are special, of an ordinary one and those around it; all, if there is no ordinary one."""
+    """Return the mask of special tokens for a short text; all ones if every token is special."""
     mask: list[int] = backend.encode("a").special_tokens_mask
     if 0 in mask:
         return mask
@@ -160,14 +160,14 @@ def _special(backend: "Backend") -> list[int]:
 
 
 def _load(checkpoint: Checkpoint) -> tuple["Backend", dict[str, Any]]:
-    """The tokenizer of a checkpoint and its rules as JSON."""
+    """Return the tokenizer of a checkpoint and its rules as JSON."""
     path = checkpoint.transformer / "tokenizer.json"
     rules = _stated(read_object(path), checkpoint) if path.is_file() else _from_vocabulary(checkpoint)
     return backend_of(rules, str(path)), rules
 
 
 def backend_of(rules: dict[str, Any], source: str) -> "Backend":
-    """The library's tokenizer of these rules, which cuts nothing."""
+    """Return a library tokenizer with these rules, without truncation and padding."""
     from tokenizers import Tokenizer as Backend
 
     with told(source, "not a tokenizer"):
@@ -178,13 +178,13 @@ def backend_of(rules: dict[str, Any], source: str) -> "Backend":
 
 
 def rules_hash(rules: Mapping[str, Any]) -> str:
-    """Of all rules but truncation and padding, which are not used."""
+    """Return the hash of the rules without truncation and padding, which are not used."""
     used = {name: value for name, value in rules.items() if name not in ("truncation", "padding")}
     return hashlib.blake2b(orjson.dumps(used, option=orjson.OPT_SORT_KEYS), digest_size=16).hexdigest()
 
 
 def unknown_ids(model: Mapping[str, Any], backend: "Backend") -> list[int]:
-    """The token that stands for what the vocabulary does not have, as each kind of model names it."""
+    """Return the ids of the unknown token. Each kind of model has another key for it."""
     name = model.get("unk_token")
     found = model.get("unk_id"), backend.token_to_id(name) if isinstance(name, str) else None
     return [number for number in found if number is not None]
@@ -202,15 +202,16 @@ def _stated(rules: dict[str, Any], checkpoint: Checkpoint) -> dict[str, Any]:
 
 
 def _from_vocabulary(checkpoint: Checkpoint) -> dict[str, Any]:
-    """The rules that transformers makes of a vocabulary file; the one way here that imports it."""
+    """Return the rules that transformers derives from a vocabulary file. Only this function imports it."""
     from transformers import AutoTokenizer
 
     try:
         made = AutoTokenizer.from_pretrained(str(checkpoint.transformer), local_files_only=True)
         rules: dict[str, Any] = orjson.loads(made.backend_tokenizer.to_str())
-    except Exception as error:  # whatever transformers raises, the folder has no tokenizer for us
+    except Exception as error:  # every error means that the folder has no usable tokenizer
         first = str(error).partition("\n")[0]
         raise DataError(f"no tokenizer in this folder ({first})", source=str(checkpoint.folder)) from error
-    if len(rules["model"]["vocab"]) <= len(made.all_special_tokens):  # of no file transformers makes that
+    # transformers returns a tokenizer without words if the folder has no tokenizer files.
+    if len(rules["model"]["vocab"]) <= len(made.all_special_tokens):
         raise DataError("no tokenizer in this folder", source=str(checkpoint.folder))
     return rules

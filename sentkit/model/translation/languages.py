@@ -1,4 +1,4 @@
-"""Tokenizers of many languages: which they know, and where a model is told which one to write."""
+"""Languages of multilingual tokenizers, and the `generate` argument that selects the target language."""
 
 from collections.abc import Mapping
 from difflib import get_close_matches
@@ -6,7 +6,7 @@ from typing import Any
 
 from sentkit.errors import UsageError
 
-# The language to write is the first token written, or the one that the decoder starts from.
+# The target language is either the first output token or the start token of the decoder.
 FIRST, START = "forced_bos_token_id", "decoder_start_token_id"
 TOLD_BY = {
     "NllbTokenizer": FIRST,
@@ -20,14 +20,14 @@ SHOWN = 5  # languages in an error
 def set_languages(
     tokenizer: Any, source: str | None, target: str | None, said: Mapping[str, Any]
 ) -> dict[str, int]:
-    """Make the tokenizer read `source`; what comes back tells `generate` to write `target`."""
+    """Set the source language of the tokenizer; return the `generate` arguments for the target language."""
     told_by = told_how(tokenizer)
     if told_by is None:
         if source is not None or target is not None:
             raise UsageError("--source-lang and --target-lang: this model has no languages to choose from")
         return {}
     known = known_languages(tokenizer)
-    declared = said.get(told_by) in known.values()  # a model made to write one language alone
+    declared = said.get(told_by) in known.values()  # the model has one target language
     lacking = {"--source-lang": source is None, "--target-lang": target is None and not declared}
     if any(lacking.values()):
         flags = " and ".join(flag for flag, lacks in lacking.items() if lacks)
@@ -39,18 +39,18 @@ def set_languages(
 
 
 def told_how(tokenizer: Any) -> str | None:
-    """The argument of `generate` that says a language; None for tokenizers that have none."""
+    """Return the `generate` argument that selects a language, or None if the tokenizer has no languages."""
     kinds = (each.__name__ for each in type(tokenizer).__mro__)
     return next((TOLD_BY[name] for name in kinds if name in TOLD_BY), None)
 
 
 def language_tokens(tokenizer: Any) -> frozenset[int]:
-    """Tokens that are no words. M2M100's tokenizer does not always count them among its special ones."""
+    """Return the language tokens. The M2M100 tokenizer does not always list them as special tokens."""
     return frozenset() if told_how(tokenizer) is None else frozenset(known_languages(tokenizer).values())
 
 
 def known_languages(tokenizer: Any) -> dict[str, int]:
-    """Their codes and tokens."""
+    """Return the token of each language code."""
     codes = getattr(tokenizer, "lang_code_to_id", None)
     if codes is None:
         codes = {code: tokenizer.convert_tokens_to_ids(code) for code in tokenizer.extra_special_tokens}

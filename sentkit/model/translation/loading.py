@@ -1,6 +1,6 @@
-"""Sequence-to-sequence checkpoints, loaded: a tokenizer and a model of transformers that writes text.
+"""Loads the config, tokenizer and model of a sequence-to-sequence checkpoint with transformers.
 
-transformers takes seconds to import, so only the functions here do it. Code from a checkpoint is never run.
+The import of transformers takes seconds, so it is inside the functions. Code from a checkpoint is never run.
 """
 
 import warnings
@@ -15,11 +15,11 @@ from sentkit.model.transformer.adapter import LOCAL, check_weights, quiet_transf
 from sentkit.model.transformer.config_bounds import built_from, check_numbers
 from sentkit.model.transformer.weights import read_tensors
 
-PACKAGES = ("sentencepiece", "sacremoses")  # of tokenizers
+PACKAGES = ("sentencepiece", "sacremoses")  # optional packages that some tokenizers import
 
 
 def load_config(checkpoint: Checkpoint) -> Any:
-    """The config; a DataError where the model is none that reads a text and writes another."""
+    """Return the config; raise a DataError if the model is not a sequence-to-sequence model."""
     transformers, source = quiet_transformers(), checkpoint.name
     check_numbers(checkpoint.config, str(checkpoint.transformer / "config.json"))
     with told(source):
@@ -37,13 +37,13 @@ def load_config(checkpoint: Checkpoint) -> Any:
 
 
 def load_tokenizer(checkpoint: Checkpoint) -> tuple[Any, list[str]]:
-    """The tokenizer, and what the library would have a person know of it."""
+    """Return the tokenizer and the warnings of the library."""
     transformers, source = quiet_transformers(), checkpoint.name
     try:
         with told(source), warnings.catch_warnings(record=True) as heard:
             warnings.simplefilter("always")
             tokenizer = transformers.AutoTokenizer.from_pretrained(checkpoint.transformer, **LOCAL)
-            tokenizer("", truncation=False, padding=False)  # what a file says of both is forgotten
+            tokenizer("", truncation=False, padding=False)  # disable both settings of the file
     except DataError as error:
         if isinstance(error.__cause__, ImportError):
             package = next((name for name in PACKAGES if name in str(error.__cause__)), PACKAGES[0])
@@ -52,13 +52,14 @@ def load_tokenizer(checkpoint: Checkpoint) -> tuple[Any, list[str]]:
                 advice="pip install 'sentkit[translate]'",
             ) from error
         raise
-    if len(set(tokenizer.get_vocab()) - set(tokenizer.all_special_tokens)) < 2:  # of no file it makes that
+    # transformers returns a tokenizer without words if the folder has no tokenizer files.
+    if len(set(tokenizer.get_vocab()) - set(tokenizer.all_special_tokens)) < 2:
         raise DataError("no tokenizer in this folder", source=source)
     return tokenizer, [f"{source}: {each.message}" for each in heard if each.category is UserWarning]
 
 
 def load_model(checkpoint: Checkpoint, config: Any) -> Any:
-    """The model in float32 and in evaluation mode, its weights all there, and all of them numbers."""
+    """Return the model in float32 and evaluation mode; missing or non-finite weights raise a DataError."""
     transformers, source = quiet_transformers(), checkpoint.name
     if is_adapter(checkpoint.transformer):
         raise DataError(

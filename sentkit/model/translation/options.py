@@ -1,4 +1,4 @@
-"""How a translation is to be made: what the flags ask for, and what a checkpoint makes of it. No torch."""
+"""Translation options from the flags, and the limits that result from flags and checkpoint. No torch."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -9,13 +9,13 @@ from sentkit.formats.checkpoints.folders import Checkpoint
 from sentkit.formats.json_files import read_object
 from sentkit.model.reading import LONGEST, most_tokens
 
-BEAMS = 4  # where a checkpoint says nothing
+BEAMS = 4  # default if a checkpoint declares no number
 UNBOUNDED = 1 << 30
 
 
 @dataclass(frozen=True, slots=True)
 class Sampling:
-    """Each token drawn from the model's own distribution, made sharper or flatter, or cut."""
+    """Options for sampling tokens from the distribution of the model."""
 
     seed: int = 0
     temperature: float = 1.0
@@ -25,12 +25,12 @@ class Sampling:
 
 @dataclass(frozen=True, slots=True)
 class Manner:
-    """What the user's flags ask for; None and empty mean that the checkpoint decides."""
+    """Translation options from the flags. None and empty values select the defaults of the checkpoint."""
 
     beams: int | None = None
     sampling: Sampling | None = None
-    max_length: int | None = None  # tokens read
-    max_new_tokens: int | None = None  # tokens written
+    max_length: int | None = None  # input tokens
+    max_new_tokens: int | None = None  # output tokens
     source_lang: str | None = None
     target_lang: str | None = None
     prefix: str = ""
@@ -38,25 +38,25 @@ class Manner:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    read: int  # tokens of a text, special ones too
+    read: int  # input tokens of a text, including special tokens
     written: int
     beams: int
 
 
 def said_of_generation(checkpoint: Checkpoint) -> Mapping[str, Any]:
-    """What the checkpoint declares of how it writes; older ones do so in config.json."""
+    """Return the generation settings of a checkpoint. Older checkpoints keep them in config.json."""
     path = checkpoint.transformer / "generation_config.json"
     return read_object(path) if path.is_file() else checkpoint.config
 
 
 def limits_of(config: Mapping[str, Any], said: Mapping[str, Any], manner: Manner, *, usual: int) -> Limits:
-    """`usual` is the longest text that the tokenizer speaks of; it is a habit, and positions are a bound."""
+    """Return the limits. `usual`, the declared length of the tokenizer, is a default, not a bound."""
     readable = most_tokens(config.get("encoder") or config)
     writable = most_tokens(config.get("decoder") or config)
     habit = usual if usual < UNBOUNDED else whole(config, "n_positions") or readable or LONGEST
     read = within(manner.max_length, "--max-length", readable) or min(habit, readable or UNBOUNDED)
     wish = within(manner.max_new_tokens, "--max-new-tokens", writable)
-    # A length counts the token that the decoder starts from. With none declared, no more than is read.
+    # "max_length" includes the start token of the decoder. The default output limit is the input limit.
     declared = whole(said, "max_new_tokens") or (whole(said, "max_length") or 0) - 1
     written = wish or min(declared if declared > 0 else read, writable or UNBOUNDED)
     beams = 1 if manner.sampling else manner.beams or whole(said, "num_beams") or BEAMS
@@ -70,6 +70,6 @@ def within(wish: int | None, flag: str, positions: int | None) -> int | None:
 
 
 def whole(said: Mapping[str, Any], name: str) -> int | None:
-    """A number of at least one, where it is declared."""
+    """Return a setting if it is a positive integer, else None."""
     value = said.get(name)
     return value if isinstance(value, int) and value > 0 else None

@@ -1,7 +1,7 @@
-"""Sampling that a row's neighbours do not change: noise of its own for each row, then the largest score.
+"""Sampling that does not depend on the other rows of a batch: noise for each row, then greedy search.
 
-The largest of log p + g, with g drawn from the standard Gumbel distribution for each token, is a draw from p
-(the Gumbel-max trick; see arXiv 1411.0030). So a greedy search over noisy scores is a sample.
+The maximum of log p + g, with g from the standard Gumbel distribution for each token, is a sample from p
+(the Gumbel-max trick; see arXiv 1411.0030). Therefore greedy search over noisy scores is sampling.
 """
 
 from collections.abc import Sequence
@@ -14,19 +14,19 @@ from sentkit.model.translation.options import Sampling
 
 
 class GumbelNoise:
-    """Called at each step with the scores of a batch; row i draws from a generator of its seed and tokens."""
+    """Adds noise to the scores of a batch at each step. The generator of a row depends on seed and tokens."""
 
     def __init__(self, seed: int, batch: Sequence[Tokens]) -> None:
         self.generators = [np.random.default_rng([seed, *tokens.ids]) for tokens in batch]
 
     def __call__(self, input_ids: Any, scores: Any) -> Any:  # (b, t), (b, v) -> (b, v)
-        # Minus the logarithm of a standard exponential is a standard Gumbel.
+        # If w has the standard exponential distribution, -log w has the standard Gumbel distribution.
         waits = [generator.standard_exponential(scores.shape[-1]) for generator in self.generators]
         return scores - scores.new_tensor(np.log(waits))
 
 
 def processors(sampling: Sampling, batch: Sequence[Tokens]) -> list[Any]:
-    """What `generate` does to the scores of a step, in this order: tempered, cut, made noisy."""
+    """Return the score processors for `generate` in order: temperature, top-k, top-p, noise."""
     from transformers import TemperatureLogitsWarper, TopKLogitsWarper, TopPLogitsWarper
 
     found: list[Any] = [TemperatureLogitsWarper(float(sampling.temperature))]

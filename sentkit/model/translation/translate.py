@@ -1,4 +1,4 @@
-"""Text -> text through a sequence-to-sequence model: texts of like length at once, each as if alone."""
+"""Translates texts in batches of similar length. A translation does not depend on the other texts."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -20,13 +20,13 @@ from sentkit.model.translation.loading import load_config, load_model, load_toke
 from sentkit.model.translation.options import Manner, limits_of, said_of_generation
 from sentkit.model.translation.sampling import processors
 
-SHORTEST = 16  # tokens: a shorter text costs as much, for each step scores the whole vocabulary
+SHORTEST = 16  # tokens: shorter texts are not cheaper, because each step scores the whole vocabulary
 
 
 @dataclass(frozen=True, slots=True)
 class Translation:
     text: str
-    full: bool  # it stops because it has all the tokens it may have
+    full: bool  # the text reached the token limit
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,13 +38,13 @@ class Translated:
 
 @dataclass(slots=True)
 class Counts(Tally):
-    """What went through, and what a person should know of it."""
+    """Counts of rows, texts and tokens for progress and final messages."""
 
     full: int = 0
-    stale: int = 0  # rows that hold a vector of the text before
+    stale: int = 0  # rows with a vector of the original text
 
     def take(self, window: Sequence[Translated]) -> int:
-        """Count rows; returns how many tokens were read."""
+        """Add the rows of a window to the counts; return the number of input tokens."""
         for each in window:
             self.full += each.made is not None and each.made.full
             self.stale += holds_vectors(each.row)
@@ -52,7 +52,7 @@ class Counts(Tally):
 
 
 class Source:
-    """Texts -> tokens, each text behind the prefix; a text that holds nothing has no token at all."""
+    """Tokenises texts with the prefix before each text. An empty text has no tokens."""
 
     def __init__(self, tokenizer: Any, prefix: str, max_length: int) -> None:
         self.tokenizer, self.prefix, self.max_length = tokenizer, prefix, max_length
@@ -73,7 +73,7 @@ class Source:
 
 
 class Translator:
-    """Tokens -> their translations. A row's translation depends on its own tokens, and on no other row's."""
+    """Converts tokens to translations. The translation of a text depends only on its tokens."""
 
     def __init__(self, checkpoint: Checkpoint, manner: Manner, *, device: str, precision: str) -> None:
         self.name, self.sampling = checkpoint.name, manner.sampling
@@ -94,7 +94,7 @@ class Translator:
         self.vocabulary: int = self.model.get_input_embeddings().num_embeddings
         own = self.model.generation_config
         self.ends = set(own.eos_token_id if isinstance(own.eos_token_id, list) else [own.eos_token_id])
-        # Some models are made to end at the last token that they may write; that is no end of a text.
+        # Some models force an end token at the limit. Such a text is still truncated.
         self.room = self.limits.written - (own.forced_eos_token_id is not None)
 
     def __call__(self, batch: Sequence[Tokens]) -> list[Translation]:
@@ -106,7 +106,7 @@ class Translator:
         return [self._read(ids) for ids in written]
 
     def _generate(self, batch: Sequence[Tokens]) -> list[list[int]]:
-        """The ids written for each text, filled up to the longest."""
+        """Return the output ids of each text, padded to the longest output."""
         rows = [torch.tensor(tokens.ids) for tokens in batch]
         ids = pad_sequence(rows, batch_first=True, padding_value=self.tokenizer.pad_token_id or 0)  # (b, t)
         mask = pad_sequence([torch.ones_like(row) for row in rows], batch_first=True)
@@ -121,7 +121,7 @@ class Translator:
             logits_processor=processors(self.sampling, batch) if self.sampling else [],
             **self.languages,
         )
-        found: list[list[int]] = written[:, 1:].tolist()  # the first is what the decoder starts from
+        found: list[list[int]] = written[:, 1:].tolist()  # the first id is the start token of the decoder
         return found
 
     def _read(self, ids: list[int]) -> Translation:
@@ -151,7 +151,7 @@ class Translator:
 def translate_windows(
     prepared: Iterator[Window], translate: Translator, budget: int
 ) -> Iterator[list[Translated]]:
-    """Rows of one text each, in order; the beams of a text count against the budget too."""
+    """Translate rows with one text each, in order. The budget counts the tokens of all beams."""
     for window in ahead(prepared, AHEAD):
         used = window.used
         made = translate_texts(window.of(used), translate, budget // translate.limits.beams)
@@ -160,7 +160,7 @@ def translate_windows(
 
 
 def translate_texts(tokens: Sequence[Tokens], translate: Translator, budget: int) -> list[Translation | None]:
-    """In the order of the texts; None for one that is empty."""
+    """Return the translations in input order, None for an empty text."""
     found: list[Translation | None] = [None] * len(tokens)
     places = [place for place, each in enumerate(tokens) if each.ids]
     for batch in padded_batches([max(len(tokens[place].ids), SHORTEST) for place in places], budget):
