@@ -1,4 +1,4 @@
-"""An encoder -> the declaration that makes others read its checkpoint as it is read here."""
+"""Converts an encoder to the declaration that lets other programs read its checkpoint in the same way."""
 
 from torch import nn
 
@@ -13,7 +13,7 @@ from sentkit.transforms.steps import Linear, Norm, Step
 
 
 def declaration_of(encoder: Encoder) -> Declaration:
-    """Of an encoder and not of flags: what `encode` would refuse is not written either."""
+    """Return the declaration of an encoder. An existing encoder proves that `encode` accepts the options."""
     reading, tokenizer = encoder.reading, encoder.reading.tokenizer
     if len(reading.readouts) != 1:
         raise UsageError("a checkpoint declares one readout")
@@ -40,7 +40,7 @@ def lacks_pooler(body: Bert) -> bool:
 
 
 def pooler_of(body: Bert | Adapter) -> Dense | None:
-    """The pooler as a dense layer behind what it reads; None where stock modules have no word for it."""
+    """Return the pooler as a dense layer, or None if sentence-transformers modules cannot express it."""
     if isinstance(body, Adapter) or body.pooler is None:
         return None
     return dense_layer(body.pooler, body.architecture.pooler_activation)

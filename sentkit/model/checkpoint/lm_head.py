@@ -1,4 +1,4 @@
-"""The head with which a packed family predicts masked words: where it lies in a checkpoint, as data."""
+"""The masked-word head of each packed family: tensor names, reading, initialisation and output."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -16,12 +16,12 @@ from sentkit.model.transformer.weights import PREFIXES, by, form, listed, modern
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    encoder: str  # what stands before the encoder's names in a file that has the head
+    encoder: str  # prefix of the encoder names in a file with the head
     dense: str
     norm: str
     bias: str
-    decoder: str  # its weight is the word table, its bias the bias above
-    activation: str | None = None  # None is the architecture's own
+    decoder: str  # tied: its weight is the word table, its bias is `bias`
+    activation: str | None = None  # None: the activation of the architecture
 
 
 ROBERTA = Head(
@@ -53,7 +53,7 @@ HEADS = {
 
 
 class LanguageHead(nn.Module):
-    """From token states to a logit for each word; `read_head` or `fresh_head` gives it weights."""
+    """Converts token states to logits over the vocabulary; `read_head` and `fresh_head` set the weights."""
 
     def __init__(self, architecture: Architecture) -> None:
         super().__init__()
@@ -64,16 +64,16 @@ class LanguageHead(nn.Module):
         self.bias = nn.Parameter(torch.zeros(architecture.vocabulary))
 
     def forward(self, states: Tensor, words: Tensor) -> Tensor:
-        """Logits (m, v) of states (m, d), where `words` is the encoder's word table (v, e)."""
+        """Return logits (m, v) of states (m, d); `words` is the word table of the encoder, (v, e)."""
         return F.linear(self.transform(states), words, self.bias)
 
     def transform(self, states: Tensor) -> Tensor:
-        """The states as the word table is compared with them, (m, d) -> (m, e)."""
+        """Project states into the space of the word table, (m, d) -> (m, e)."""
         return self.norm(self.activation(self.dense(states)))
 
 
 def head_places(architecture: Architecture) -> dict[str, tuple[str, tuple[int, ...]]]:
-    """Name in a checkpoint and shape, by our name."""
+    """Return the checkpoint name and the shape of each head parameter."""
     head, narrow = HEADS[architecture.family], architecture.embedding_width
     return {
         "dense.weight": (f"{head.dense}.weight", (narrow, architecture.width)),
@@ -87,7 +87,7 @@ def head_places(architecture: Architecture) -> dict[str, tuple[str, tuple[int, .
 def read_head(
     tensors: Mapping[str, Tensor], architecture: Architecture, *, source: str
 ) -> LanguageHead | None:
-    """The head among the tensors of a file, in evaluation mode; None if the file has none of it."""
+    """Return the head from the tensors of a file, in evaluation mode, or None if the file has no head."""
     head = HEADS[architecture.family]
     stored = {modern(name): tensor for name, tensor in tensors.items()}
     alias = f"{head.decoder}.bias"
@@ -105,7 +105,7 @@ def read_head(
 
 
 def fit_head(stored: Mapping[str, Tensor], architecture: Architecture, *, source: str) -> None:
-    """A DataError unless the head is whole, and of the architecture's shapes."""
+    """Raise a DataError if the head is incomplete or its shapes do not fit the architecture."""
     places = head_places(architecture).values()
     missing = [f'"{name}"' for name, _ in places if name not in stored]
     if missing:
@@ -120,7 +120,7 @@ def fit_head(stored: Mapping[str, Tensor], architecture: Architecture, *, source
 
 
 def refuse_untied(stored: Mapping[str, Tensor], copy: str, original: str, *, source: str) -> None:
-    """A DataError if the copy is there and is another tensor than the original."""
+    """Raise a DataError if the copy exists and differs from the original."""
     if copy not in stored:
         return
     if original not in stored or not torch.equal(stored[copy].float(), stored[original].float()):
@@ -132,14 +132,14 @@ def refuse_untied(stored: Mapping[str, Tensor], copy: str, original: str, *, sou
 
 
 def load_head(state: Mapping[str, Tensor], architecture: Architecture) -> LanguageHead:
-    with torch.device("meta"):  # no random numbers for weights that are replaced at once
+    with torch.device("meta"):  # the real weights follow, so skip random initialisation
         head = LanguageHead(architecture)
     head.load_state_dict(state, assign=True)
     return head.requires_grad_().eval()
 
 
 def fresh_head(architecture: Architecture, generator: torch.Generator) -> LanguageHead:
-    """A head that has learned nothing, drawn as transformers draws one; in evaluation mode."""
+    """Return an untrained head in evaluation mode, with the initial distribution of transformers."""
     state = {ours: torch.zeros(shape) for ours, (_, shape) in head_places(architecture).items()}
     state["dense.weight"].normal_(0, 0.02, generator=generator)
     state["norm.weight"].fill_(1)
@@ -147,11 +147,11 @@ def fresh_head(architecture: Architecture, generator: torch.Generator) -> Langua
 
 
 def head_tensors(head: LanguageHead, architecture: Architecture) -> dict[str, Tensor]:
-    """Copies of the weights under Hugging Face's names of the family.
+    """Return copies of the weights under the Hugging Face names of the family.
 
-    As in the files of transformers, what is tied is left out: the decoder's weight, and its bias where that
-    is an alias. The family's ForMaskedLM reads a file of these and of the encoder's tensors, each name of
-    which needs the prefix `HEADS[family].encoder`.
+    As in the files of transformers, the result has no tied tensors (decoder weight and aliased bias). The
+    ForMaskedLM class of the family reads a file with these tensors and the encoder tensors. Names of encoder
+    tensors need the prefix `HEADS[family].encoder`.
     """
     state = head.state_dict()
     return {theirs: state[ours].clone() for ours, (theirs, _) in head_places(architecture).items()}

@@ -1,4 +1,4 @@
-"""A checkpoint folder from nothing: a config and a tokenizer, with random weights."""
+"""Creates a checkpoint folder with random weights from a config and a tokenizer."""
 
 import shutil
 from collections.abc import Mapping
@@ -39,9 +39,10 @@ SPECIAL = {
 def write_fresh(
     folder: Path, config: Path, tokenizer: Path, seed: int, head: Mapping[str, Tensor] | None = None
 ) -> None:
-    """Fill an empty folder with an encoder that has learned nothing, and the tensors of its `head`.
+    """Write an untrained encoder and the tensors of its `head` into an empty folder.
 
-    `tokenizer` is a tokenizer.json, whose neighbours come with it, or a folder. The same bytes for a seed.
+    `tokenizer` is a folder or a tokenizer.json; other tokenizer files next to it are copied too. The same
+    seed gives the same bytes.
     """
     values = read_object(config)
     architecture = architecture_of(values, str(config))
@@ -81,7 +82,7 @@ def copy_tokenizer(source: Path, folder: Path) -> None:
 
 
 def set_tokenizer(folder: Path, architecture: Architecture, *, source: str) -> None:
-    """Check the copied tokenizer against the config, and say in its config what transformers asks for."""
+    """Check that the copied tokenizer fits the config; add a tokenizer_config.json if it is missing."""
     longest = architecture.max_tokens
     try:
         copied = Tokenizer(read_checkpoint(str(folder.resolve())), max_length=longest)
@@ -100,7 +101,7 @@ def set_tokenizer(folder: Path, architecture: Architecture, *, source: str) -> N
 
 
 def random_weights(architecture: Architecture, spread: float, seed: int) -> dict[str, Tensor]:
-    """Plain names; matrices and tables of N(0, spread), as transformers draws them."""
+    """Return tensors under plain names. Matrices and tables follow N(0, spread^2), as in transformers."""
     random = np.random.default_rng(seed)
     found = {}
     for name, shape in encoder_shapes(architecture).items():
@@ -108,7 +109,7 @@ def random_weights(architecture: Architecture, spread: float, seed: int) -> dict
             found[name] = torch.from_numpy(
                 random.standard_normal(shape, dtype=np.float32) * np.float32(spread)
             )
-        else:  # a bias, or the weight of a norm
+        else:  # a bias or the weight of a norm
             found[name] = torch.full(shape, float(name.endswith(".weight")))
     found[WORDS][architecture.padding_id] = 0
     return found

@@ -1,4 +1,4 @@
-"""Trained weights, written: under the names of the checkpoint they began from, with what it holds beside."""
+"""Writes trained weights under the names of their base, together with the other tensors of the base."""
 
 import os
 from collections.abc import Mapping
@@ -20,14 +20,14 @@ WORDS = EMBEDDINGS["words"] + ".weight"
 def merged(
     stored: Mapping[str, Tensor], trained: Mapping[str, Tensor], architecture: Architecture
 ) -> dict[str, Tensor]:
-    """A checkpoint's tensors with the trained ones in their places, all in float32.
+    """Return the tensors of a checkpoint in float32, with trained tensors replaced.
 
-    `stored` has the names of its files, `trained` the family's plain ones. What was not trained is carried,
-    except buffers, which transformers makes itself, and what a head has of other tensors once more.
+    `stored` has the names of the files, `trained` the plain names of the family. Untrained tensors stay,
+    except buffers, which transformers creates, and copies of other tensors in a head.
     """
     old = next((prefix for prefix in PREFIXES if prefix + WORDS in stored), "")
     own = HEADS[architecture.family].encoder
-    prefix = old if old in ("", own) else own  # transformers does not know the names of wrappers
+    prefix = old if old in ("", own) else own  # transformers does not know wrapper prefixes
     encoder = encoder_shapes(architecture) | pooler_shapes(architecture)
     found = {
         prefix + modern(name.removeprefix(old)) if name.startswith(old) else modern(name): tensor
@@ -40,9 +40,9 @@ def merged(
 
 
 def named_once(stored: Mapping[str, Tensor], words: str, architecture: Architecture) -> dict[str, Tensor]:
-    """The tensors without the head's second names, which would go stale; transformers ties them again.
+    """Remove tied copies in the head: they would keep old values, and transformers ties them again.
 
-    A decoder that is not the word table is a tensor of its own, and stays.
+    A decoder with values different from the word table is not tied and stays.
     """
     head, found = HEADS[architecture.family], dict(stored)
     weight, bias = f"{head.decoder}.weight", f"{head.decoder}.bias"
@@ -54,9 +54,9 @@ def named_once(stored: Mapping[str, Tensor], words: str, architecture: Architect
 
 
 def write_weights(path: Path, tensors: Mapping[str, Tensor]) -> None:
-    """A safetensors file in float32, the same bytes for the same numbers; on the disk when this returns.
+    """Write a safetensors file in float32 and sync it to disk. The same values give the same bytes.
 
-    Tensors of whole numbers are buffers and left out: transformers makes them itself.
+    Integer tensors are buffers that transformers creates, so they are not written.
     """
     entries: dict[str, tuple[str, tuple[int, ...], int, int]] = {}
     place = 0
@@ -66,7 +66,7 @@ def write_weights(path: Path, tensors: Mapping[str, Tensor]) -> None:
         place = end
     with create(path) as file:
         file.write(header_bytes(entries, {"format": "pt"}))
-        for name in entries:  # one at a time: there is no second copy of the model
+        for name in entries:  # one tensor at a time, to avoid a second copy of the model
             values = tensors[name].detach().to("cpu", torch.float32).contiguous().numpy()
             file.write(values.reshape(-1).view("uint8").data)
         file.flush()

@@ -1,4 +1,4 @@
-"""A checkpoint as `inspect` shows it: what its files say, read without torch and without running it."""
+"""The summary of a checkpoint that `inspect` prints, from its files only, without torch."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -53,7 +53,7 @@ def runs(config: Mapping[str, Any]) -> str:
 
 
 def sizes(checkpoint: Checkpoint) -> dict[str, Any]:
-    """Of the tensors, where their files say it in a header."""
+    """Return sizes of the weight files. Sizes of tensors need safetensors headers."""
     files = checkpoint.weights()
     found: dict[str, Any] = {
         "files": [file.name for file in files],
@@ -70,7 +70,7 @@ def sizes(checkpoint: Checkpoint) -> dict[str, Any]:
 
 
 def stock(checkpoint: Checkpoint, reading: Reading) -> str:
-    """Whether sentence-transformers reads this folder as sentkit does, and if not, why."""
+    """Return whether sentence-transformers reads this folder in the same way, and the reason if not."""
     reason = inexpressible(reading.readouts[0])
     if reason is not None:
         return f"no: {reason}"
@@ -80,7 +80,7 @@ def stock(checkpoint: Checkpoint, reading: Reading) -> str:
 
 
 def lineage(values: Mapping[str, Any]) -> dict[str, Any]:
-    """What sentkit.json tells of the checkpoint's making."""
+    """Return the fields of sentkit.json that describe how the checkpoint was made."""
     reading = {
         "readout",
         "template",
