@@ -1,6 +1,6 @@
-"""Any other encoder: the interface of `Bert` over transformers' AutoModel, with the padding kept inside.
+"""Runs all other encoders through AutoModel of transformers, with the interface of `Bert`.
 
-transformers takes seconds to import, so only the functions here do it. Code from a checkpoint is never run.
+The import of transformers takes seconds, so it is inside the functions. Code from a checkpoint is never run.
 """
 
 from collections.abc import Callable, Iterator
@@ -41,43 +41,43 @@ class Adapter(nn.Module):
         disturb: Callable[[Tensor], Tensor] | None = None,
         only: Tensor | None = None,
     ) -> Iterator[Tensor]:
-        """X(0) .. X(deepest), each (n, d), and with `only` these rows of the last; all layers are run."""
+        """Yield X(0) .. X(deepest), each (n, d); `only` selects rows of the last state. All layers run."""
         if disturb is not None:
             raise UsageError("this encoder's first states cannot be changed: it runs inside transformers")
         last = self.depth if deepest is None else deepest
         ids = packed.pad(packed.ids, fill=self.padding_id)  # (b, t)
         mask = torch.ones_like(ids) if packed.key_mask is None else packed.key_mask.long()
         output = self.model(input_ids=ids, attention_mask=mask, output_hidden_states=True)
-        # Some models norm after the last block: then the last of the hidden states is not what they return.
+        # Some models apply a norm after the last block, so the last hidden state differs from the output.
         layers = [*output.hidden_states[: self.depth], output.last_hidden_state]
         for number, states in enumerate(layers[: last + 1]):
             plain = packed.unpad(states)
             yield plain[only] if only is not None and number == last else plain
 
     def pooled(self, first: Tensor) -> Tensor:
-        """The pooler's reading of the first tokens' last states, (b, d) -> (b, d)."""
+        """Apply the pooler to the last states of the first tokens, (b, d) -> (b, d)."""
         assert self.has_pooler, "this encoder has no pooler"
-        if isinstance(self.model.pooler, nn.Linear):  # ALBERT keeps the two steps apart
+        if isinstance(self.model.pooler, nn.Linear):  # ALBERT has a separate activation
             return self.model.pooler_activation(self.model.pooler(first))
         return self.model.pooler(first[:, None])
 
     def tensors(self) -> dict[str, Tensor]:
-        """Copies of the weights under their names in AutoModel, without any head."""
+        """Return copies of the weights under their AutoModel names, without a head."""
         return {name: tensor.clone() for name, tensor in self.model.state_dict().items()}
 
 
 def load_adapter(folder: Path) -> Adapter:
-    """The encoder of a Hugging Face folder, in float32 and in evaluation mode."""
+    """Return the encoder of a Hugging Face folder, in float32 and evaluation mode."""
     transformers, source = quiet_transformers(), str(folder)
     check_numbers(read_object(folder / "config.json"), str(folder / "config.json"))
     with told(source):
         config = transformers.AutoConfig.from_pretrained(folder, **LOCAL)
         refuse(config, source)
         tensors = read_tensors(weight_files(folder, source))
-        # transformers then reads no file itself: not one that claims another size, nor an adapter beside it.
+        # transformers gets the tensors, so it reads no files of another size and no adapter.
         with built_from([tuple(tensor.shape) for tensor in tensors.values()], source):
             kind = kind_of(config)
-            kind(config)  # which says whether it is too large
+            kind(config)  # raises an error if the model is too large
         model, report = kind.from_pretrained(
             None, config=config, state_dict=tensors, dtype=torch.float32, output_loading_info=True
         )
@@ -87,7 +87,7 @@ def load_adapter(folder: Path) -> Adapter:
 
 
 def kind_of(config: Any) -> Any:
-    """The class of transformers that runs this model's encoder."""
+    """Return the transformers class of the encoder."""
     import transformers
 
     if config.model_type in ENCODER_HALVES:
@@ -97,7 +97,7 @@ def kind_of(config: Any) -> Any:
 
 @contextmanager
 def told(source: str) -> Iterator[None]:
-    """The library's errors as ours: a folder that is wrong can fail anywhere in transformers."""
+    """Convert all errors of transformers to DataErrors. An invalid folder can raise any error."""
     try:
         yield
     except SentkitError:
@@ -108,7 +108,7 @@ def told(source: str) -> Iterator[None]:
 
 
 def quiet_transformers() -> ModuleType:
-    """transformers, its log and progress bars switched off: stderr is ours."""
+    """Import transformers and disable its log and progress bars, which would write to stderr."""
     import transformers
 
     transformers.utils.logging.set_verbosity_error()
@@ -116,15 +116,15 @@ def quiet_transformers() -> ModuleType:
     return transformers
 
 
-# transformers 5 computes these with absolute positions whatever their config says.
+# transformers 5 always uses absolute positions for these model types and ignores the config.
 ABSOLUTE_ONLY = ("albert", "bert", "camembert", "electra", "roberta", "xlm-roberta")
 
-# Encoder-decoders whose encoder is a model of its own, without the decoder.
+# Encoder-decoders with a separate class for the encoder.
 ENCODER_HALVES = {"t5": "T5EncoderModel", "mt5": "MT5EncoderModel", "umt5": "UMT5EncoderModel"}
 
 
 def refuse(config: Any, source: str) -> None:
-    """A DataError for what would load, and give vectors that mean nothing or something else."""
+    """Raise a DataError for models that load but give meaningless or different vectors."""
     kind = config.model_type
     if config.is_encoder_decoder and kind not in ENCODER_HALVES:
         raise DataError(
@@ -142,7 +142,10 @@ def refuse(config: Any, source: str) -> None:
 
 
 def check_weights(model: Any, missing: Any, source: str) -> bool:
-    """Whether the checkpoint has a pooler; a DataError when it lacks anything else, which would be random."""
+    """Return true if the checkpoint has a pooler; raise a DataError if other weights are missing.
+
+    transformers fills missing weights with random values.
+    """
     absent = sorted(f'"{name}"' for name in missing if not name.startswith("pooler."))
     if absent:
         raise DataError(f"weights do not fit config.json: missing {listed(absent)}", source=source)
@@ -151,8 +154,8 @@ def check_weights(model: Any, missing: Any, source: str) -> bool:
 
 
 def token_limit(model: Any) -> int:
-    """The longest sentence the positions allow."""
+    """Return the largest number of tokens that the positions allow."""
     positions: int = getattr(model.config, "max_position_embeddings", 0) or 512
     table = getattr(getattr(model, "embeddings", None), "position_embeddings", None)
-    padding = getattr(table, "padding_idx", None)  # as in RoBERTa, rows up to it are not positions
+    padding = getattr(table, "padding_idx", None)  # rows up to this index are not positions (RoBERTa)
     return positions if padding is None else positions - padding - 1

@@ -1,7 +1,7 @@
-"""What kind of transformer a `config.json` describes, and whether the packed encoder computes exactly that.
+"""Converts a `config.json` to an `Architecture` that the packed encoder computes exactly.
 
-The list of what is accepted is closed: a value that is not known here is never guessed, it is `NotPacked`,
-and the checkpoint goes to the adapter over transformers.
+Only listed values are accepted. Every other value raises `NotPacked`, and the caller uses the adapter over
+transformers instead.
 """
 
 from collections.abc import Mapping
@@ -49,12 +49,12 @@ DISTILBERT_KEYS = {
 
 EXTRAS = ("is_decoder", "add_cross_attention", "is_encoder_decoder", "pruned_heads", "quantization_config")
 
-LARGEST = 1 << 24  # of any size; more is nonsense, and would fill memory before the weights are compared
+LARGEST = 1 << 24  # limit for sizes; larger values would fill memory before the comparison with the weights
 DEEPEST = 1 << 10
 
 
 class NotPacked(Exception):
-    """Why the packed encoder does not compute this architecture; the caller takes the adapter instead."""
+    """The packed encoder does not support this architecture; the caller uses the adapter instead."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,13 +68,13 @@ class Architecture:
     activation: str  # a value of ACTIVATIONS
     norm_epsilon: float
     positions: int  # rows of the position table
-    position_offset: int  # the row of a sentence's first token
-    types: int  # rows of the token type table, 0 when there is none
-    embedding_width: int  # a projection leads from here to width when they differ
+    position_offset: int  # row of the first token of a sentence
+    types: int  # rows of the token type table, 0 without a table
+    embedding_width: int  # if it differs from width, the model has a projection
     padding_id: int
     dropout: float
     attention_dropout: float
-    pooler_activation: str = "tanh"  # config.json has no word for it: a checkpoint of ours says another
+    pooler_activation: str = "tanh"  # set by sentkit.json; config.json has no key for it
 
     @property
     def max_tokens(self) -> int:
@@ -82,7 +82,7 @@ class Architecture:
 
 
 def read_architecture(config: Mapping[str, object]) -> Architecture:
-    """The architecture of a parsed `config.json`; NotPacked says why it is not one of ours."""
+    """Return the architecture of a parsed `config.json`; raise NotPacked if it is not supported."""
     family = config.get("model_type")
     if not isinstance(family, str) or family not in FAMILIES:
         raise NotPacked(f'model type "{family}"')
@@ -99,7 +99,7 @@ def read_architecture(config: Mapping[str, object]) -> Architecture:
             heads=size(config, keys["heads"]),
             inner=size(config, keys["inner"]),
             activation=activation(config, keys["activation"]),
-            # DistilBERT's is not a setting: its code says 1e-12.
+            # DistilBERT has no key for this value; its code uses 1e-12.
             norm_epsilon=1e-12 if family == "distilbert" else fraction(config, "layer_norm_eps", 1e-12),
             positions=size(config, keys["positions"]),
             position_offset=padding_id + 1 if family in ROBERTA else 0,
@@ -113,7 +113,7 @@ def read_architecture(config: Mapping[str, object]) -> Architecture:
 
 
 def architecture_of(checkpoint: Checkpoint) -> Architecture:
-    """The same of a checkpoint, with what it says of its pooler."""
+    """Return the architecture of a checkpoint, with the declared activation of its pooler."""
     found, stated = read_architecture(checkpoint.config), checkpoint.declared.pooler.activation
     if stated not in (*ACTIVATIONS.values(), "tanh"):
         raise DataError(
@@ -123,20 +123,20 @@ def architecture_of(checkpoint: Checkpoint) -> Architecture:
 
 
 def refuse_extras(config: Mapping[str, object]) -> None:
-    """NotPacked for anything that changes what a block computes."""
+    """Raise NotPacked for settings that change the computation of a block."""
     positions = config.get("position_embedding_type") or "absolute"
     if positions != "absolute":
         raise NotPacked(f'positions "{positions}"')
     for key in EXTRAS:
         if config.get(key):
             raise NotPacked(f'"{key}" is set')
-    # A folder may say "bert" and mean a class of its own; only the adapter can tell the user so.
+    # A custom class can have the model type "bert". The adapter reports it to the user.
     if config.get("auto_map"):
         raise NotPacked("it brings code of its own")
 
 
 def possible(architecture: Architecture) -> Architecture:
-    """The same, if its sizes go together."""
+    """Return the architecture; raise an error if its sizes are inconsistent."""
     if architecture.width % architecture.heads:
         raise NotPacked(f"{architecture.heads} heads do not divide {architecture.width}")
     if architecture.max_tokens < 1:
@@ -154,7 +154,7 @@ def activation(config: Mapping[str, object], key: str) -> str:
 def size(
     config: Mapping[str, object], key: str, *, default: int | None = None, least: int = 1, most: int = LARGEST
 ) -> int:
-    """A whole number of the config; null counts as absent, and absent is an error without a default."""
+    """Return an integer of the config. A null value counts as missing; a missing value needs a default."""
     value = config.get(key)
     if value is None:
         value = default

@@ -1,8 +1,8 @@
 """One transformer for BERT, RoBERTa, XLM-RoBERTa, CamemBERT, DistilBERT and ELECTRA, over packed sentences.
 
-What differs between the families is data: numbers of the `Architecture` and the names in `names.py`. X(k) are
-the token states after block k, X(0) those after the embeddings. Axes: b sentences, n tokens, t tokens of the
-longest sentence, d the width, h heads.
+The families differ only in the values of `Architecture` and the names in `weight_names.py`. X(k) are the
+token states after block k; X(0) are the states after the embeddings. Axes: b sentences, n tokens, t tokens of
+the longest sentence, d the width, h heads.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -21,13 +21,13 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "gelu_tanh": partial(F.gelu, approximate="tanh"),
     "relu": F.relu,
     "silu": F.silu,
-    "tanh": torch.tanh,  # of poolers
+    "tanh": torch.tanh,  # for poolers
 }
 FUSED = ("query", "key", "value")  # one product instead of three: `qkv`
 
 
 class Block(nn.Module):
-    """Self-attention, then two dense layers, each added to what came in and normed."""
+    """Self-attention and two dense layers, each with a residual connection and a LayerNorm."""
 
     def __init__(self, architecture: Architecture) -> None:
         super().__init__()
@@ -44,7 +44,7 @@ class Block(nn.Module):
         self.attention_dropout = architecture.attention_dropout
 
     def forward(self, states: Tensor, packed: Packed, only: Tensor | None = None) -> Tensor:
-        """X(k) from X(k - 1), (n, d); of the rows `only` alone, one for each sentence, (b, d), if given."""
+        """Return X(k) from X(k - 1), (n, d); or (b, d) if `only` selects one row of each sentence."""
         attended = self.attend(states, packed) if only is None else self.attend_only(states, packed, only)
         if only is not None:
             states = states[only]  # (b, d)
@@ -52,13 +52,13 @@ class Block(nn.Module):
         return self.norm(self.added(self.down(self.activation(self.up(states))), states))
 
     def added(self, change: Tensor, states: Tensor) -> Tensor:
-        """`states` plus the change after dropout, in the number format of `states`.
+        """Return `states` plus the change after dropout, with the dtype of `states`.
 
-        Under autocast the change is bfloat16 and `states` are float32, and they stay so through every block:
-        rounded sums would lose small changes at each of them. Dropout comes after the cast because its scale,
-        1 / (1 - p), is rounded too: 1.109 for 1.111.
+        Under autocast the change is bfloat16 and `states` are float32. The sum stays in float32, because
+        bfloat16 sums lose small changes in every block. Dropout follows the cast, because bfloat16 also
+        rounds its scale 1 / (1 - p): 1.109 instead of 1.111.
         """
-        # In place is safe: the backward pass of a product or of dropout does not need its own output.
+        # In-place addition is safe: the backward pass of a product or dropout does not use the output.
         return self.dropout(change.to(states.dtype)).add_(states)
 
     def attend(self, states: Tensor, packed: Packed) -> Tensor:
@@ -67,7 +67,7 @@ class Block(nn.Module):
         return packed.unpad(self.attention(packed, query, key, value))  # (n, d)
 
     def attend_only(self, states: Tensor, packed: Packed, only: Tensor) -> Tensor:
-        """The same, where only one token of each sentence asks."""
+        """Return the attention output of the rows `only`, one for each sentence, (b, d)."""
         width = states.shape[-1]
         weight, bias = self.qkv.weight, self.qkv.bias
         query = F.linear(states[only], weight[:width], bias[:width]).unsqueeze(1)  # (b, 1, d)
@@ -75,12 +75,12 @@ class Block(nn.Module):
         return self.attention(packed, *self.by_head(query, 1), *self.by_head(pair, 2)).squeeze(1)  # (b, d)
 
     def by_head(self, values: Tensor, parts: int) -> tuple[Tensor, ...]:
-        """(b, t, parts * d) as so many views (b, h, t, d / h)."""
+        """Split (b, t, parts * d) into `parts` views (b, h, t, d / h)."""
         return values.unflatten(-1, (parts, self.heads, -1)).permute(2, 0, 3, 1, 4).unbind(0)
 
     def attention(self, packed: Packed, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
         mask = None if packed.key_mask is None else packed.key_mask[:, None, None, :]  # (b, 1, 1, t)
-        # By mode and not by whether there are gradients: a pass without them draws the same dropout.
+        # Depends on the mode, not on gradients: a training pass without gradients must draw the same dropout.
         if self.training:
             mixed = plain_attention(query, key, value, mask, self.attention_dropout)
         else:
@@ -89,9 +89,9 @@ class Block(nn.Module):
 
 
 def plain_attention(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, dropout: float) -> Tensor:
-    """Attention as plain products, (b, h, t, d / h): their backward pass is faster for short sentences.
+    """Attention with plain products, (b, h, t, d / h). The backward pass is faster for short sentences.
 
-    The scores are scaled, masked and made weights in float32 or better, whatever the products are in.
+    Scale, mask and softmax use at least float32, independent of the dtype of the products.
     """
     scores = query @ key.transpose(-2, -1)  # (b, h, t, t)
     dtype = torch.promote_types(scores.dtype, torch.float32)
@@ -103,7 +103,7 @@ def plain_attention(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | No
 
 
 class Bert(nn.Module):
-    """The encoder; `load_bert` gives it weights."""
+    """The encoder; `load_bert` sets the weights."""
 
     def __init__(self, architecture: Architecture, *, pooler: bool = False) -> None:
         super().__init__()
@@ -142,10 +142,10 @@ class Bert(nn.Module):
         disturb: Callable[[Tensor], Tensor] | None = None,
         only: Tensor | None = None,
     ) -> Iterator[Tensor]:
-        """X(0), X(1) .. X(deepest), each (n, d) and each made when it is asked for.
+        """Yield X(0), X(1) .. X(deepest), each (n, d), and compute each state on demand.
 
-        `disturb` acts on X(0) before anything reads it. With `only`, one row of each sentence, the last block
-        is computed for these rows alone: the last states are then (b, d).
+        `disturb` changes X(0) before the first use. `only` selects one row of each sentence: the last block
+        computes only these rows, and the last state is (b, d).
         """
         blocks = self.blocks if deepest is None else self.blocks[:deepest]
         states = self.embed(packed)
@@ -160,20 +160,20 @@ class Bert(nn.Module):
         assert packed.longest <= self.max_tokens, "a sentence longer than the encoder's positions"
         table = self.positions.weight
         if self.types is not None:
-            table = table + self.types.weight[0]  # every token is of the first segment
+            table = table + self.types.weight[0]  # every token belongs to the first segment
         places = packed.positions + self.architecture.position_offset
         states = self.dropout(self.norm(self.words(packed.ids) + F.embedding(places, table)))
         if self.projection is not None:
-            states = self.projection(states).to(states.dtype)  # a product under autocast is bfloat16
+            states = self.projection(states).to(states.dtype)  # products are bfloat16 under autocast
         return states  # (n, d)
 
     def pooled(self, vectors: Tensor) -> Tensor:
-        """The pooler's reading of the first tokens' last states, or of another vector, (b, d) -> (b, d)."""
+        """Apply the pooler to one vector for each sentence, (b, d) -> (b, d)."""
         assert self.pooler is not None, "this encoder has no pooler"
         return ACTIVATIONS[self.architecture.pooler_activation](self.pooler(vectors))
 
     def tensors(self) -> dict[str, Tensor]:
-        """Copies of the weights under Hugging Face's names of the family, as AutoModel reads them."""
+        """Return copies of the weights under the Hugging Face names that AutoModel reads."""
         state = split(self.state_dict())
         named = places(self.architecture, pooler=self.has_pooler)
         ours = {place.theirs: place.ours for place in named}
@@ -186,25 +186,25 @@ class Bert(nn.Module):
 
 
 def table(rows: int, width: int) -> nn.Embedding:
-    # Not nn.Embedding(rows, width): drawing its random numbers on the meta device imports for two seconds.
+    # nn.Embedding(rows, width) draws random numbers. On the meta device this causes imports of two seconds.
     return nn.Embedding.from_pretrained(torch.zeros(rows, width), freeze=False)
 
 
 def load_bert(tensors: Mapping[str, Tensor], architecture: Architecture) -> Bert:
-    """The encoder with these weights, which `canonical` named and `fit` compared; in evaluation mode."""
+    """Return the encoder in evaluation mode, with weights from `canonical` that `fit` accepts."""
     pooler = any(name.startswith("pooler.") for name in tensors)
     named = places(architecture, pooler=pooler)
     state = {
         f"{place.ours}.{name.rsplit('.', 1)[1]}": tensors[name] for place in named for name in place.shapes()
     }
-    with torch.device("meta"):  # no memory and no random numbers for weights that are replaced at once
+    with torch.device("meta"):  # the real weights follow, so allocate and draw nothing
         bert = Bert(architecture, pooler=pooler)
     bert.load_state_dict(fuse(state, architecture.depth), assign=True)
     return bert.requires_grad_().eval()
 
 
 def fuse(state: dict[str, Tensor], depth: int) -> dict[str, Tensor]:
-    """The same weights with each block's queries, keys and values as one matrix."""
+    """Join queries, keys and values of each block into one matrix; this removes the parts from `state`."""
     for block in range(depth):
         for kind in ("weight", "bias"):
             parts = [state.pop(f"blocks.{block}.{part}.{kind}") for part in FUSED]

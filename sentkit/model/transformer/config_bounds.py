@@ -1,6 +1,6 @@
-"""Sizes in a config, compared with the stored weights before a model of these sizes is built.
+"""Compares the sizes in a config with the stored weights before transformers builds the model.
 
-transformers builds any model that config.json describes: with 10^9 layers the process never ends.
+transformers builds any model that config.json describes. With 10^9 layers the process does not finish.
 """
 
 import re
@@ -16,16 +16,16 @@ from torch.nn.modules import module as registration
 from sentkit.errors import DataError
 from sentkit.model.transformer.architecture import DEEPEST, LARGEST, nonsense
 
-# The largest number that a key with such a word may have; the first match counts.
+# Largest value of a key that matches a pattern; the first match applies.
 NOT_SIZES = re.compile(r"theta|seed|base|scale")
 BOUNDS = ((re.compile(r"layer|block|depth|stage"), DEEPEST), (re.compile(r"label"), 1 << 16))
-# A built model has some tensors that a checkpoint need not store: tied ones, a pooler, computed positions.
+# A model can have tensors that its checkpoint does not store: tied tensors, a pooler, computed positions.
 UNSTORED_TENSORS, UNSTORED_NUMBERS = 64, 1 << 20
 MODULES_A_TENSOR = 16
 
 
 def check_numbers(config: Mapping[str, Any], source: str) -> None:
-    """Refuse a config with sizes that no checkpoint has."""
+    """Raise an error for a config with unrealistic sizes."""
     for key, number in whole_numbers(config):
         most = next((most for pattern, most in BOUNDS if pattern.search(key)), LARGEST)
         if abs(number) > most and not NOT_SIZES.search(key):
@@ -33,7 +33,7 @@ def check_numbers(config: Mapping[str, Any], source: str) -> None:
 
 
 def whole_numbers(value: Any, key: str = "") -> Iterator[tuple[str, int]]:
-    """Each whole number at any depth of a JSON value, with the nearest key above it."""
+    """Yield all integers of a nested JSON value, each with its nearest key in lower case."""
     if isinstance(value, dict):
         for name, inner in value.items():
             yield from whole_numbers(inner, str(name).lower())
@@ -46,11 +46,11 @@ def whole_numbers(value: Any, key: str = "") -> Iterator[tuple[str, int]]:
 
 @contextmanager
 def built_from(shapes: Sequence[tuple[int, ...]], source: str) -> Iterator[None]:
-    """Build models here without memory, and stop at one that is larger than these stored tensors."""
+    """Build models without memory; raise an error if a model is larger than the stored tensors."""
     most_tensors = 2 * len(shapes) + UNSTORED_TENSORS
     most_numbers = 2 * sum(map(prod, shapes)) + UNSTORED_NUMBERS
     modules = tensors = 0
-    sizes: dict[int, int] = {}  # by tensor: a tied one has several names
+    sizes: dict[int, int] = {}  # by tensor id, because a tied tensor has several names
 
     def check() -> None:
         if tensors > most_tensors or modules > MODULES_A_TENSOR * most_tensors:

@@ -1,4 +1,4 @@
-"""Where a model runs, in which number format, and on how many threads."""
+"""Selects the device and the precision of a model."""
 
 import re
 
@@ -7,12 +7,12 @@ import torch
 from sentkit.errors import UnavailableError, UsageError
 
 PRECISIONS = ("fp32", "bf16", "auto")
-FAST_BF16 = ("amx_bf16", "avx512_bf16")  # without one of them, bf16 products on a CPU are slower than fp32
-WITHOUT_BF16 = ("DEFAULT", "NO AVX", "AVX2")  # instruction sets of torch's kernels that cannot use them
+FAST_BF16 = ("amx_bf16", "avx512_bf16")  # other CPUs compute bf16 products slower than fp32
+WITHOUT_BF16 = ("DEFAULT", "NO AVX", "AVX2")  # instruction sets of torch kernels without fast bf16
 
 
 def pick_device(name: str) -> torch.device:
-    """The device called cpu, cuda, cuda:<n>, or auto, which is cuda where there is one."""
+    """Return the device for cpu, cuda, cuda:<n> or auto; auto selects cuda if it is available."""
     if re.fullmatch(r"cpu|auto|cuda(:\d{1,2})?", name) is None:
         raise UsageError(f'no device "{name}"', advice="there are: cpu, cuda, cuda:<n>, auto")
     if name == "auto":
@@ -29,7 +29,7 @@ def counted(devices: int) -> str:
 
 
 def pick_precision(name: str, device: torch.device) -> torch.dtype:
-    """float32 or bfloat16; auto takes bfloat16 where the hardware multiplies it faster."""
+    """Return float32 or bfloat16; auto selects bfloat16 if it is faster on the device."""
     if name not in PRECISIONS:
         raise UsageError(f'no precision "{name}"', advice=f"there are: {', '.join(PRECISIONS)}")
     if name == "auto":
@@ -40,8 +40,8 @@ def pick_precision(name: str, device: torch.device) -> torch.dtype:
 def has_fast_bf16(device: torch.device) -> bool:
     if device.type == "cuda":
         return torch.cuda.is_bf16_supported(including_emulation=False)
-    if torch.backends.cpu.get_cpu_capability() in WITHOUT_BF16:  # the processor, or ATEN_CPU_CAPABILITY
+    if torch.backends.cpu.get_cpu_capability() in WITHOUT_BF16:  # from the CPU or ATEN_CPU_CAPABILITY
         return False
-    # Older releases of torch do not report capabilities; then fp32 is the safe choice.
+    # Older releases of torch do not report capabilities; fp32 is the safe choice for them.
     capabilities: dict[str, object] = getattr(torch.cpu, "get_capabilities", dict)()
     return any(capabilities.get(name) for name in FAST_BF16)

@@ -1,4 +1,4 @@
-"""An encoder ready for use: a body with its weights, the readouts, the steps behind them, their spaces."""
+"""The transformer encoder: loads the weights, runs a batch, applies readouts and steps, names the spaces."""
 
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -33,13 +33,13 @@ from sentkit.transforms.steps import Normalise, Step
 
 
 class Encoder:
-    """Tokens -> vectors, for each of the readouts; `specs` says where these vectors come from."""
+    """Converts tokens to vectors for each readout; `specs` records the origin of the vectors."""
 
     def __init__(self, checkpoint: Checkpoint, reading: Reading, *, device: str, precision: str) -> None:
         self.checkpoint, self.reading = checkpoint, reading
         self.device = pick_device(device)
         self.dtype = pick_precision(precision, self.device)
-        self.notes: list[str] = []  # what a person should be told
+        self.notes: list[str] = []  # messages for the user
         self.halved = 0  # batches that did not fit the device's memory
         with ThreadPoolExecutor(1) as pool:
             body, weights = self._load(pool)
@@ -61,7 +61,7 @@ class Encoder:
         return "bf16" if self.dtype == torch.bfloat16 else "fp32"
 
     def _load(self, pool: ThreadPoolExecutor) -> tuple[Bert | Adapter, "Future[dict[bool, str]]"]:
-        """The body, and the hashes of its tensors, computed meanwhile in a thread."""
+        """Return the body and the hashes of its tensors, which a thread computes in parallel."""
         if is_adapter(self.checkpoint.transformer):
             self.notes.append(f"{self.checkpoint.name}: its LoRA adapter is added to the weights")
         try:
@@ -75,13 +75,13 @@ class Encoder:
         return load_bert(named, architecture), pool.submit(self._hashes, named)
 
     def _hashes(self, tensors: Mapping[str, Tensor]) -> dict[bool, str]:
-        """By whether the pooler is read: it is of the space only of those who read it."""
+        """Return the weight hashes with and without the pooler, as the readouts require."""
         wanted = {readout.pooled for readout in self.reading.readouts}
         return {pooled: weights_hash(tensors, with_pooler=pooled) for pooled in wanted}
 
     @property
     def _place(self) -> str:
-        """Where the checkpoint declares how it is read."""
+        """The file with the reading options of the checkpoint."""
         return str(self.checkpoint.folder / self.checkpoint.declared.source)
 
     def _steps(self) -> list[Step]:
@@ -114,14 +114,14 @@ class Encoder:
             "precision": self.precision,
         }
         if self.device.type == "cpu":
-            record["threads"] = torch.get_num_threads()  # with others, sums are rounded differently
+            record["threads"] = torch.get_num_threads()  # the number of threads changes rounding
         spec = Spec(
             self._label(readout), digest([weights, rules_of(self.body), tokenizer.hash, read_as]), record
         )
         return spec_behind(self.steps, spec, self.reading.transform)
 
     def _label(self, readout: Readout) -> str:
-        """With the space that its vectors land in, where the pooler was trained for it by this readout."""
+        """Return the label of a readout; a pooler trained with this readout adds its target space."""
         label = f"{name_for_label(self.checkpoint.name)}/{readout.name}"
         pooler = self.checkpoint.declared.pooler
         lands = pooler.lands_in and readout.reduction == parse_readout(pooler.readout).reduction
@@ -138,7 +138,7 @@ class Encoder:
         return found
 
     def __call__(self, batch: Sequence[Tokens]) -> list[NDArray[np.float32]]:
-        """One (b, width) for each readout."""
+        """Return one (b, width) array for each readout."""
         self._check_ids(batch)
         at = [tokens.at for tokens in batch]
         packed = pack([tokens.ids for tokens in batch], self.device, at=at, skip=self.reading.tokenizer.skip)
@@ -171,7 +171,7 @@ class Encoder:
 
 
 def rules_of(body: Bert | Adapter) -> list[Any]:
-    """What of a config changes the vectors of the same tensors: with other heads they are another encoder."""
+    """Return the config values that change the vectors for equal tensors, such as the number of heads."""
     if isinstance(body, Bert):
         shape = body.architecture
         return [shape.heads, shape.activation, shape.norm_epsilon, shape.position_offset]

@@ -1,4 +1,4 @@
-"""LoRA adapters, added to the weights that they change: W + scale * B A. The sum is all that is used."""
+"""Adds LoRA adapters to the weights: W + scale * B A. The encoder uses only the sum."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -16,7 +16,7 @@ HALF = re.compile(r"base_model\.model\.(.+)\.lora_([AB])(?:\.default)?\.weight")
 
 
 def read_weights(folder: Path, name: str) -> dict[str, Tensor]:
-    """All tensors of a checkpoint of a packed family, with its adapter added."""
+    """Return all tensors of a checkpoint of a packed family, with its adapter added."""
     tensors = read_tensors(weight_files(folder, name))
     for module, change in changes(folder):
         found = next((each for each in names_of(module) if f"{each}.weight" in tensors), None)
@@ -29,7 +29,7 @@ def read_weights(folder: Path, name: str) -> dict[str, Tensor]:
 
 
 def add_adapter(model: nn.Module, folder: Path) -> None:
-    """The same for a model of transformers."""
+    """Add the adapter in `folder`, if there is one, to the weights of a transformers model."""
     modules = dict(model.named_modules())
     for module, change in changes(folder):
         found = next((modules[name] for name in (module, module.partition(".")[2]) if name in modules), None)
@@ -47,14 +47,14 @@ def add_adapter(model: nn.Module, folder: Path) -> None:
 
 
 def names_of(module: str) -> Iterator[str]:
-    """The names that a module may have in a file: with or without what wraps the encoder."""
+    """Yield the possible names of a module in a file, with and without the prefixes of wrappers."""
     yield module
     bare = next((module.removeprefix(each) for each in PREFIXES if each and module.startswith(each)), module)
     yield from (prefix + bare for prefix in PREFIXES)
 
 
 def changes(folder: Path) -> Iterator[tuple[str, Tensor]]:
-    """Each module that the adapter changes, and the change of its weight."""
+    """Yield each module that the adapter changes, with the change of its weight."""
     if not is_adapter(folder):
         return
     config = read_lora_config(folder)

@@ -1,4 +1,4 @@
-"""A batch of sentences lying end to end, without padding (b sentences, n tokens in all, t in the longest)."""
+"""A batch of concatenated sentences without padding: b sentences, n tokens, t tokens in the longest."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,13 +10,13 @@ from torch import Tensor
 
 
 @dataclass(frozen=True, eq=False)
-class Packed:  # no slots: the indices below are made once per batch and kept in __dict__
+class Packed:  # no slots: cached_property needs __dict__
     ids: Tensor  # (n,)
-    positions: Tensor  # (n,), from 0 in each sentence; the encoder adds what its family adds
-    lengths: tuple[int, ...]  # (b,), on the host: no layer waits for the device to learn a shape
-    at: Tensor | None = None  # (b,), the token of each sentence that the readout `token` reads
-    skip: int = 0  # tokens at the start of each sentence that no readout reads: a prompt
-    skipped: int = 0  # tokens that stood before each sentence and are gone: see `read_part`
+    positions: Tensor  # (n,), from 0 in each sentence; the encoder adds its offset
+    lengths: tuple[int, ...]  # (b,), on the host, so that shapes need no device sync
+    at: Tensor | None = None  # (b,), index of the token for the readout `token`
+    skip: int = 0  # prompt tokens at the start of each sentence that readouts exclude
+    skipped: int = 0  # tokens that `read_part` removed from the start of each sentence
 
     @cached_property
     def longest(self) -> int:
@@ -24,23 +24,23 @@ class Packed:  # no slots: the indices below are made once per batch and kept in
 
     @cached_property
     def equal(self) -> bool:
-        """All sentences are of one length, so that padding is a view."""
+        """True if all sentences have the same length; padding is then a view."""
         return min(self.lengths) == self.longest
 
     @cached_property
     def starts(self) -> Tensor:
-        """(b,): where each sentence's first token lies."""
+        """(b,): row of the first token of each sentence."""
         return self.to_device(first_tokens(self.lengths))
 
     @cached_property
     def read_rows(self) -> Tensor:
-        """(b,): where each sentence's token `at` lies."""
+        """(b,): row of the token `at` of each sentence."""
         assert self.at is not None, "this batch names no token to read"
         return self.starts + self.at
 
     @cached_property
     def read_part(self) -> "Packed":
-        """The batch without the tokens that no readout reads."""
+        """The batch without the `skip` tokens of each sentence."""
         if not self.skip:
             return self
         ids, positions, lengths = self.ids[self.kept], self.positions[self.kept], self.lengths
@@ -48,25 +48,25 @@ class Packed:  # no slots: the indices below are made once per batch and kept in
 
     @cached_property
     def kept(self) -> Tensor:
-        """The rows of `read_part`."""
+        """Rows of the tokens in `read_part`."""
         own = np.arange(sum(self.lengths)) - np.repeat(first_tokens(self.lengths), self.lengths)
         return self.to_device(np.flatnonzero(own >= self.skip))
 
     @cached_property
     def padded(self) -> Tensor:
-        """(n,): where each token lies in the padded (b * t). By lengths: a view may permute positions."""
+        """(n,): row of each token in the padded (b * t). Uses lengths, as views can permute positions."""
         spare = np.arange(len(self.lengths)) * self.longest - first_tokens(self.lengths)
         return self.to_device(np.arange(sum(self.lengths)) + np.repeat(spare, self.lengths))
 
     @cached_property
     def key_mask(self) -> Tensor | None:
-        """(b, t): true at the real tokens; None when all are real."""
+        """(b, t): true for tokens, false for padding; None without padding."""
         if self.equal:
             return None
         return self.to_device(np.arange(self.longest) < np.array(self.lengths)[:, None])
 
     def pad(self, values: Tensor, fill: float = 0.0) -> Tensor:
-        """(n, ...) as (b, t, ...), `fill` after each sentence's end."""
+        """Convert (n, ...) to (b, t, ...), with `fill` after the end of each sentence."""
         shape = (len(self.lengths), self.longest, *values.shape[1:])
         if self.equal:
             return values.view(shape)
@@ -74,7 +74,7 @@ class Packed:  # no slots: the indices below are made once per batch and kept in
         return room.index_copy_(0, self.padded, values).view(shape)
 
     def unpad(self, values: Tensor) -> Tensor:
-        """(b, t, ...) as (n, ...), the inverse of `pad`."""
+        """Convert (b, t, ...) to (n, ...), the inverse of `pad`."""
         flat = values.flatten(0, 1)
         return flat if self.equal else flat.index_select(0, self.padded)
 
@@ -89,7 +89,7 @@ def pack(
     at: Sequence[int] | np.ndarray | None = None,
     skip: int = 0,
 ) -> Packed:
-    """The batch of these token ids; no sentence may be empty (a tokenizer always adds its special tokens)."""
+    """Return the batch of these token ids. Sentences are never empty, because they contain special tokens."""
     lengths = tuple(len(sequence) for sequence in sequences)
     assert lengths, "an empty batch"
     assert min(lengths) > skip, "a sentence without tokens to read"

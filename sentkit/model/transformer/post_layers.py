@@ -1,4 +1,4 @@
-"""Layers behind a readout, as sentence-transformers saves them: Dense and LayerNorm."""
+"""Reads Dense and LayerNorm layers after a readout, in the format of sentence-transformers."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -23,7 +23,7 @@ def read_layer(folder: Path) -> Linear | Norm:
     tensors = read_tensors(files[:1])
     if tensors.keys() == {"norm.weight", "norm.bias"}:
         return read_norm(tensors, str(folder))
-    name = str(config.get("activation_function", ACTIVATIONS["tanh"]))  # their default
+    name = str(config.get("activation_function", ACTIVATIONS["tanh"]))  # default of sentence-transformers
     word = WORDS.get(name.rpartition(".")[2]) if name.startswith("torch.") else None
     if word is None:
         problem = f"a dense layer with activation {name.rpartition('.')[2]:.80}, which sentkit cannot run"

@@ -1,4 +1,4 @@
-"""From token states to one vector a sentence, in float32, or float64 where the states are.
+"""Reduces token states to one vector for each sentence, in float32, or in float64 for float64 states.
 
 Axes: b sentences, n tokens, d the width.
 """
@@ -15,11 +15,11 @@ from sentkit.formats.checkpoints.readout import POOLED, Readout
 from sentkit.model.transformer.packed import Packed
 
 Reduction = Callable[[Tensor, Packed], Tensor]  # (n, d) -> (b, d)
-Disturb = Callable[[Tensor], Tensor]  # (n, d) -> (n, d), of X(0)
+Disturb = Callable[[Tensor], Tensor]  # (n, d) -> (n, d), applied to X(0)
 
 
 class Encoder(Protocol):
-    """What a readout needs of an encoder: `Bert` and `Adapter` are such."""
+    """The interface of `Bert` and `Adapter` that readouts use."""
 
     @property
     def depth(self) -> int: ...
@@ -47,7 +47,7 @@ def token(states: Tensor, packed: Packed) -> Tensor:
     return widened(states[packed.read_rows])
 
 
-# Mean and max go over the padded axis and not by scatter, whose additions come in any order on CUDA.
+# Mean and max reduce the padded axis. The order of additions in a scatter is random on CUDA.
 
 
 def mean(states: Tensor, packed: Packed) -> Tensor:
@@ -63,7 +63,7 @@ def mean_sqrt(states: Tensor, packed: Packed) -> Tensor:
 
 
 def weighted_mean(states: Tensor, packed: Packed) -> Tensor:
-    """The weights count a sentence's tokens: 1, 2, 3, ..."""
+    """The weight of a token is its position in the sentence: 1, 2, 3, ..."""
     padded = widened(packed.pad(states))
     counts = torch.arange(1, packed.longest + 1, dtype=padded.dtype, device=states.device)
     weights = counts + packed.skipped
@@ -80,7 +80,7 @@ def maximum(states: Tensor, packed: Packed) -> Tensor:
 
 
 def wide(dtype: torch.dtype) -> torch.dtype:
-    """float32 for the half formats, and float64 as it is."""
+    """Return float32 for half-precision types; keep float32 and float64."""
     return torch.promote_types(dtype, torch.float32)
 
 
@@ -111,7 +111,7 @@ def named_rows(packed: Packed) -> Tensor:
     return packed.read_rows
 
 
-# Reductions that read one row of each sentence: the last block need not compute the others.
+# Reductions that read one row of each sentence. The last block then skips the other rows.
 ROWS: dict[str, Callable[[Packed], Tensor]] = {
     "cls": first_rows,
     "pooler": first_rows,
@@ -123,12 +123,12 @@ ROWS: dict[str, Callable[[Packed], Tensor]] = {
 def read(
     encoder: Encoder, packed: Packed, readouts: Sequence[Readout], *, disturb: Disturb | None = None
 ) -> list[Tensor]:
-    """One (b, d) for each readout, all from a single pass that stops at the deepest layer they need.
+    """Return one (b, d) for each readout, from one pass that stops at the deepest required layer.
 
-    `disturb` acts on X(0) before anything reads it.
+    `disturb` changes X(0) before the first use.
     """
     layers = [readout.resolved(encoder.depth) for readout in readouts]
-    wanted: dict[int, dict[str, None]] = {}  # layer -> its reductions, each computed once
+    wanted: dict[int, dict[str, None]] = {}  # layer -> ordered set of reductions
     check_pooler(encoder, readouts)
     for readout, own in zip(readouts, layers, strict=True):
         for layer in own:
@@ -153,7 +153,7 @@ def reduce_layers(
     *,
     disturb: Disturb | None = None,
 ) -> dict[tuple[int, str], Tensor]:
-    """(b, d) by layer and reduction; each layer is reduced when it is ready, and not kept."""
+    """Return (b, d) by layer and reduction. Layers are reduced one by one, to save memory."""
     deepest = max(wanted)
     only = rows_read(wanted[deepest], packed) if deepest else None
     found = {}
@@ -161,7 +161,7 @@ def reduce_layers(
     for layer, states in enumerate(layers):
         for name in wanted.get(layer, ()):
             if layer == deepest and only is not None:
-                vectors = widened(states)  # just the rows that are read
+                vectors = widened(states)  # only the required rows
             else:
                 read = states[packed.kept] if packed.skip else states
                 vectors = REDUCTIONS[POOLED.get(name, name)](read, packed.read_part)
@@ -172,7 +172,7 @@ def reduce_layers(
 
 
 def rows_read(reductions: Iterable[str], packed: Packed) -> Tensor | None:
-    """(b,) when all these reductions read the same one row of each sentence, else None."""
+    """Return the rows (b,) if all reductions read the same single row of each sentence, else None."""
     rows = {ROWS.get(name) for name in reductions}
     single = rows.pop() if len(rows) == 1 else None
     return None if single is None else single(packed)

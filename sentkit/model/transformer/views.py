@@ -1,8 +1,8 @@
-"""The disturbed views of ConSERT (arXiv 2105.11741): what is drawn for a batch, and what the draw does to it.
+"""The augmented views of ConSERT (arXiv 2105.11741): random draws for a batch and their application.
 
-A draw is made on the host for the whole batch, one array a sentence, so that a process can apply the slice of
-its sentences. Views act at two places: a shuffle on the positions, a cut on X(0), after the embeddings' norm
-and dropout. The attention mask stays: a cut token is still attended to, and still averaged.
+The host draws one array for each sentence of the whole batch, so that a process can apply the arrays of its
+sentences. A shuffle changes the positions. A cut changes X(0), after the norm and dropout of the embeddings.
+The attention mask does not change: attention and averages still include cut tokens.
 
 Axes: b sentences, n tokens, d the width.
 """
@@ -18,8 +18,8 @@ from torch import Tensor
 from sentkit.model.transformer.packed import Packed, first_tokens
 from sentkit.model.transformer.readouts import Disturb
 
-Drawn = Sequence[np.ndarray]  # for each sentence the numbers that were drawn
-Choose = Callable[[np.random.Generator, int, int, float], np.ndarray]  # of one sentence: length, width, rate
+Drawn = Sequence[np.ndarray]  # the drawn numbers of each sentence
+Choose = Callable[[np.random.Generator, int, int, float], np.ndarray]  # generator, length, width, rate
 Move = Callable[[Packed, Drawn], Packed]
 Cut = Callable[[Packed, Drawn, int], np.ndarray]  # true where X(0) becomes 0, (n, d) or (n, 1)
 
@@ -33,24 +33,24 @@ class View:
     def draw(
         self, random: np.random.Generator, lengths: Sequence[int], width: int, rate: float
     ) -> list[np.ndarray]:
-        """One array for each sentence of so many tokens; only the cuts have a use for the rate."""
+        """Return one array for each sentence. `lengths` are in tokens; only cuts use `rate`."""
         return [self.choose(random, length, width, rate) for length in lengths]
 
     def apply(self, packed: Packed, drawn: Drawn) -> tuple[Packed, Disturb | None]:
-        """The batch to run, and the `disturb` to run it with."""
+        """Return the changed batch and its `disturb` function, or None without a cut."""
         assert len(drawn) == len(packed.lengths), "a draw for other sentences"
         moved = packed if self.move is None else self.move(packed, drawn)
         return moved, None if self.cut is None else partial(filled, self.cut, packed, drawn)
 
 
 def filled(cut: Cut, packed: Packed, drawn: Drawn, states: Tensor) -> Tensor:
-    """The states with 0 where they are cut, (n, d) -> (n, d)."""
-    # Filled and not multiplied: what survives keeps its bits, and nothing is scaled up.
+    """Set the cut entries of the states to 0, (n, d) -> (n, d)."""
+    # A fill, unlike a product, keeps the bits of the other entries. Unlike dropout, it does not scale.
     return states.masked_fill(packed.to_device(cut(packed, drawn, states.shape[-1])), 0.0)
 
 
 def share(rate: float, count: int) -> int:
-    """floor(rate * count) of the rate as it is written: 0.29 of 100 is 29, where floats make it 28."""
+    """Return floor(rate * count) in decimal arithmetic: 0.29 * 100 is 29, but 28 with floats."""
     return int(Decimal(str(rate)) * count)
 
 
@@ -63,12 +63,12 @@ def no_choice(random: np.random.Generator, length: int, width: int, rate: float)
 
 
 def choose_order(random: np.random.Generator, length: int, width: int, rate: float) -> np.ndarray:
-    """A permutation of the places of all tokens, the special ones included."""
+    """Draw a permutation of all tokens, including special tokens."""
     return random.permutation(length)
 
 
 def choose_tokens(random: np.random.Generator, length: int, width: int, rate: float) -> np.ndarray:
-    """Places of tokens, which may be special ones."""
+    """Draw indexes of tokens, including special tokens."""
     return choose(random, length, rate)
 
 
@@ -77,15 +77,15 @@ def choose_features(random: np.random.Generator, length: int, width: int, rate: 
 
 
 def choose_entries(random: np.random.Generator, length: int, width: int, rate: float) -> np.ndarray:
-    """Places in the sentence's rows of X(0) end to end.
+    """Draw indexes into the flattened rows of X(0) of the sentence.
 
-    The paper drops each entry by a probability; its code, which we follow, drops an exact number.
+    The paper drops each entry with a probability. Its code drops an exact number, as this function does.
     """
     return choose(random, length * width, rate)
 
 
 def shuffled(packed: Packed, drawn: Drawn) -> Packed:
-    """Each sentence's positions in the drawn order; its tokens stay where they lie."""
+    """Permute the positions of each sentence; the order of its tokens does not change."""
     rows = np.concatenate(drawn) + np.repeat(first_tokens(packed.lengths), packed.lengths)
     return replace(packed, positions=packed.positions[packed.to_device(rows)])
 
@@ -106,7 +106,7 @@ def entry_cut(packed: Packed, drawn: Drawn, width: int) -> np.ndarray:
 
 
 def marked(places: np.ndarray, count: int) -> np.ndarray:
-    """(count,): true at these places."""
+    """Return a mask (count,) that is true at these indexes."""
     marks = np.zeros(count, dtype=bool)
     marks[places] = True
     return marks

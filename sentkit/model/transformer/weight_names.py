@@ -1,4 +1,4 @@
-"""Where each module of `Bert` lies in a Hugging Face checkpoint: its names and shapes, as data."""
+"""Names and shapes of the modules of `Bert` in a Hugging Face checkpoint."""
 
 from dataclasses import dataclass
 
@@ -38,17 +38,17 @@ DISTILBERT_BLOCK = {
 class Place:
     ours: str  # blocks.3.up
     theirs: str  # encoder.layer.3.intermediate.dense
-    shape: tuple[int, ...]  # of the weight; a bias has its first axis
+    shape: tuple[int, ...]  # of the weight; a bias has the length of the first axis
     bias: bool
 
     def shapes(self) -> dict[str, tuple[int, ...]]:
-        """Shape by tensor name, in their names."""
+        """Return the shape of each tensor by its checkpoint name."""
         weight = {f"{self.theirs}.weight": self.shape}
         return weight | {f"{self.theirs}.bias": self.shape[:1]} if self.bias else weight
 
 
 def places(architecture: Architecture, *, pooler: bool = False) -> list[Place]:
-    """Every module that has weights; queries, keys and values apart, as checkpoints keep them."""
+    """Return all modules with weights. Queries, keys and values are separate, as in checkpoints."""
     width = architecture.width
     found = embedding_places(architecture)
     for block in range(architecture.depth):
@@ -90,12 +90,12 @@ def block_places(architecture: Architecture, block: int) -> list[Place]:
 
 
 def encoder_shapes(architecture: Architecture) -> dict[str, tuple[int, ...]]:
-    """Shape by name of every tensor that the encoder must have."""
+    """Return the shapes of all required encoder tensors by name."""
     return {name: shape for place in places(architecture) for name, shape in place.shapes().items()}
 
 
 def pooler_shapes(architecture: Architecture) -> dict[str, tuple[int, ...]]:
-    """Shape by name of the pooler's tensors, which may be absent; empty for a family that never has one."""
+    """Return the shapes of the optional pooler tensors by name; empty for a family without a pooler."""
     if architecture.family not in WITH_POOLER:
         return {}
     return Place("pooler", POOLER, (architecture.width, architecture.width), True).shapes()

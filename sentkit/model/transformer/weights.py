@@ -1,4 +1,4 @@
-"""Checkpoint files as named tensors: read, brought to one form, compared with a config, hashed."""
+"""Reads checkpoint files as named tensors, and renames, checks and hashes them."""
 
 import hashlib
 import warnings
@@ -13,14 +13,14 @@ from sentkit.errors import DataError, NoInputError
 from sentkit.model.transformer.architecture import Architecture
 from sentkit.model.transformer.weight_names import EMBEDDINGS, encoder_shapes, pooler_shapes
 
-# What stands before the encoder's names in a file saved from a model with a head, or in a wrapper's.
+# Prefixes of encoder names in files of models with a head and of wrappers.
 PREFIXES = ("", "bert.", "roberta.", "camembert.", "xlm_roberta.", "distilbert.", "electra.", "0.auto_model.")
 OLD_NAMES = {".gamma": ".weight", ".beta": ".bias"}
-NAMED = 3  # names in one message
+NAMED = 3  # most names in one message
 
 
 def read_tensors(files: Sequence[Path]) -> dict[str, Tensor]:
-    """All tensors of the `.safetensors` or `.bin` files, as they are stored: heads, buffers and all."""
+    """Return all tensors of `.safetensors` or `.bin` files unchanged, including heads and buffers."""
     found: dict[str, Tensor] = {}
     for path in files:
         try:
@@ -41,13 +41,13 @@ def read_safetensors(path: Path) -> dict[str, Tensor]:
 
 
 def read_pickle(path: Path) -> dict[str, Tensor]:
-    """The tensors of a `torch.save` file; `weights_only` builds tensors and never runs code."""
+    """Return the tensors of a `torch.save` file. The option `weights_only` prevents code execution."""
     try:
-        with warnings.catch_warnings(action="ignore"):  # of odd pickles, which either load or fail
+        with warnings.catch_warnings(action="ignore"):  # errors are enough
             found = torch.load(path, weights_only=True, map_location="cpu")
     except OSError:
         raise
-    except Exception as error:  # bytes that are no checkpoint can fail anywhere in the unpickler
+    except Exception as error:  # invalid bytes can raise any error in the unpickler
         raise DataError(
             "not a checkpoint of plain tensors, or cut short",
             source=str(path),
@@ -65,7 +65,7 @@ def read_pickle(path: Path) -> dict[str, Tensor]:
 
 
 def is_plain(tensor: Tensor) -> bool:
-    """Whether a tensor's numbers are all stored: a repeated one can claim any size."""
+    """Return true if all values are stored. An expanded tensor could have any size."""
     if tensor.layout != torch.strided or tensor.device.type != "cpu":
         return False
     if tensor.is_quantized or tensor.is_complex():
@@ -74,7 +74,7 @@ def is_plain(tensor: Tensor) -> bool:
 
 
 def canonical(tensors: Mapping[str, Tensor], architecture: Architecture) -> dict[str, Tensor]:
-    """The tensors of the encoder and its pooler only, in float32, under the family's plain names."""
+    """Return the tensors of the encoder and its pooler in float32, under the plain names of the family."""
     wanted = encoder_shapes(architecture) | pooler_shapes(architecture)
     words = EMBEDDINGS["words"] + ".weight"
     prefix = next((prefix for prefix in PREFIXES if prefix + words in tensors), "")
@@ -87,7 +87,7 @@ def canonical(tensors: Mapping[str, Tensor], architecture: Architecture) -> dict
 
 
 def modern(name: str) -> str:
-    """Checkpoints converted from TensorFlow call a norm's weight gamma, and its bias beta."""
+    """Rename gamma to weight and beta to bias; checkpoints converted from TensorFlow use the old names."""
     for old, new in OLD_NAMES.items():
         if name.endswith(old):
             return name.removesuffix(old) + new
@@ -95,7 +95,7 @@ def modern(name: str) -> str:
 
 
 def fit(tensors: Mapping[str, Tensor], architecture: Architecture, *, source: str) -> None:
-    """A DataError unless the canonical tensors are those of the architecture; a pooler may be absent."""
+    """Raise a DataError if the canonical tensors do not fit the architecture. The pooler is optional."""
     wanted = encoder_shapes(architecture)
     pooler = pooler_shapes(architecture)
     if pooler.keys() & tensors.keys():
@@ -127,7 +127,7 @@ def by(shape: tuple[int, ...]) -> str:
 
 
 def weights_hash(tensors: Mapping[str, Tensor], *, with_pooler: bool = False) -> str:
-    """32 hex digits of the canonical tensors: the same for the same numbers, however a file stored them."""
+    """Return 32 hex digits that depend only on the canonical tensors, not on the file format."""
     names = sorted(name for name in tensors if with_pooler or not name.startswith("pooler."))
     with ThreadPoolExecutor(torch.get_num_threads()) as pool:  # hashlib releases the interpreter lock
         digests = list(pool.map(digest, [tensors[name] for name in names]))
