@@ -35,7 +35,7 @@ class Encoder(Protocol):
 
     @property
     def budget(self) -> int:
-        """Largest number of tokens in a batch."""
+        """Number of tokens in a batch; only a batch of one text can exceed it."""
         ...
 
     def __call__(self, batch: Sequence[Tokens]) -> list[NDArray[np.float32]]: ...  # (b, width) per readout

@@ -1,7 +1,7 @@
 """Sampling that does not depend on the other rows of a batch: noise for each row, then greedy search.
 
-The maximum of log p + g, with g from the standard Gumbel distribution for each token, is a sample from p
-(the Gumbel-max trick; see arXiv 1411.0030). Therefore greedy search over noisy scores is sampling.
+The token with the largest log p + g, where each g is a standard Gumbel number, is a sample from p (the
+Gumbel-max trick; see arXiv 1411.0030). Therefore greedy search over noisy scores is sampling.
 """
 
 from collections.abc import Sequence

@@ -94,7 +94,7 @@ class Translator:
         self.vocabulary: int = self.model.get_input_embeddings().num_embeddings
         own = self.model.generation_config
         self.ends = set(own.eos_token_id if isinstance(own.eos_token_id, list) else [own.eos_token_id])
-        # Some models force an end token at the limit. Such a text is still truncated.
+        # Some models force an end token at the limit. This token does not mean that the text is complete.
         self.room = self.limits.written - (own.forced_eos_token_id is not None)
 
     def __call__(self, batch: Sequence[Tokens]) -> list[Translation]:
