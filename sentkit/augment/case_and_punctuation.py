@@ -1,4 +1,4 @@
-"""Words without what is around them: punctuation, capitals."""
+"""Removal of punctuation and capitals around words."""
 
 from collections.abc import Sequence
 from unicodedata import category
@@ -6,12 +6,12 @@ from unicodedata import category
 from sentkit.augment.draw import Draw
 from sentkit.augment.steps import Changed
 
-CURLY = chr(0x2019)  # the apostrophe of typesetters
-SPOKEN = frozenset("#%&@")  # punctuation to Unicode, and words to whoever reads aloud
+CURLY = chr(0x2019)  # the typographic apostrophe
+SPOKEN = frozenset("#%&@")  # Unicode calls these punctuation, but they are read aloud as words
 
 
 def bare(word: str) -> tuple[str, str, str]:
-    """What stands before the word itself, the word, and what stands behind it: `("don't),`."""
+    """Split `("don't),` into the punctuation before the word, the word, and the punctuation after it."""
     if word.isalnum():
         return "", word, ""
     start, end = 0, len(word)
@@ -27,24 +27,24 @@ def is_punctuation(letter: str) -> bool:
 
 
 def capitalised(word: str) -> str:
-    """With a capital first letter, and the others as they are."""
+    """Capitalise the first letter only; `str.capitalize` also lowers the others."""
     return word[:1].upper() + word[1:]
 
 
 def plain(word: str) -> str:
-    """In lower case, with the apostrophe of typewriters."""
+    """In lower case, with a plain apostrophe."""
     return word.lower().replace(CURLY, "'")
 
 
 def written_like(model: str, word: str) -> str:
-    """The word in the capitals of the model."""
+    """The word with the capitalisation of `model`."""
     if len(model) > 1 and model.isupper():
         return word.upper()
     return capitalised(word) if model[:1].isupper() else word
 
 
 def no_punctuation(words: Sequence[str], draw: Draw) -> Changed:
-    """Words lose what is around them, and nothing within; a text of nothing else stays."""
+    """Remove the punctuation around each word; a text of punctuation only is unchanged."""
     left = [core for _, core, _ in map(bare, words) if core]
     return left or words, {}
 

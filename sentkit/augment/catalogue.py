@@ -1,4 +1,4 @@
-"""The operations by name: what makes each, the form of its value, and the value where none is given."""
+"""The operations by name, with the parser and the default of their values."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -17,7 +17,7 @@ CLOSE = 0.5
 
 @dataclass(frozen=True, slots=True)
 class Materials:
-    """What operations work with beside a text."""
+    """Inputs of operations besides the text."""
 
     mark: str | None = None
     synonyms: Synonyms = field(default_factory=dict)
@@ -26,15 +26,16 @@ class Materials:
 @dataclass(frozen=True, slots=True)
 class Kind:
     make: Callable[[Any, Materials], Operation | None]
-    parse: Callable[[str], Any] | None = None  # the value, or a ValueError; None: it takes none
+    parse: Callable[[str], Any] | None = None  # raises ValueError; None: no value allowed
     default: str | None = None
-    needs: str | None = None  # a flag that must be there
-    marks: bool = False  # it puts --mark in
-    draws: bool = True  # another view may be another variant
-    brings: bool = False  # a text of its own, and works on no words
+    needs: str | None = None  # a required flag
+    marks: bool = False  # inserts --mark
+    draws: bool = True  # different views may give different variants
+    brings: bool = False  # replaces the text, instead of changing its words
 
 
-# The shares are the papers': CLEAR (arXiv:2012.15466), and for repeat ESimCSE (arXiv:2109.04380).
+# The default shares are those of the papers: CLEAR (arXiv:2012.15466), and ESimCSE (arXiv:2109.04380) for
+# repeat.
 OPERATIONS: Mapping[str, Kind] = {
     "delete": Kind(
         lambda share, more: partial(deletion.delete, share=share, mark=more.mark),
@@ -66,10 +67,10 @@ OPERATIONS: Mapping[str, Kind] = {
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """An operation as the command line names it."""
+    """An operation with its value, from the command line."""
 
     name: str
-    value: Any = None  # None: it has none
+    value: Any = None  # None: no value
 
     @property
     def kind(self) -> Kind:
@@ -77,7 +78,7 @@ class Wanted:
 
     @property
     def member(self) -> str | None:
-        """The one that the row's own text is in."""
+        """The field of the row that contains the replacement text, if the value names one."""
         return self.value if isinstance(self.value, str) else None
 
     @property
@@ -96,7 +97,7 @@ class Wanted:
 
 
 def parse_operations(written: Sequence[str]) -> list[Wanted]:
-    """`delete=0.3` and its like, in the order in which they are done."""
+    """Parse operations such as `delete=0.3`, in the order of their execution."""
     if not written:
         raise UsageError("no --op says what is to be done", advice=f"there are: {', '.join(OPERATIONS)}")
     wanted = [parse_operation(each) for each in written]
@@ -137,7 +138,7 @@ def nearest(name: str) -> str:
 
 
 def check_flags(wanted: Sequence[Wanted], given: Mapping[str, object], views: int = 1) -> None:
-    """What an operation needs is there, and nothing that none of them needs."""
+    """Refuse a missing flag that an operation requires, and a flag that no operation uses."""
     needed = {each.kind.needs for each in wanted}
     for name, kind in OPERATIONS.items():
         if kind.needs is None:

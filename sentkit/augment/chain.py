@@ -1,4 +1,4 @@
-"""Operations one after another: each sees the words that the one before it has left."""
+"""A chain of operations: each operation receives the words that the previous one returns."""
 
 from collections.abc import Sequence
 from functools import lru_cache
@@ -8,7 +8,7 @@ from sentkit.augment.steps import Note, Step
 
 
 class Chain:
-    """Sentences -> variants, and how many of them each operation has left as they were."""
+    """Turns sentences into variants; counts the texts that each operation leaves unchanged."""
 
     def __init__(self, steps: Sequence[Step], seed: int = 0) -> None:
         self.steps, self.seed = steps, seed
@@ -18,9 +18,12 @@ class Chain:
     def vary(
         self, text: str, views: tuple[int, ...] = (0,), before: int = 0, others: Sequence[str] = ()
     ) -> tuple[str, list[Note]]:
-        """The variant, and a note of each operation. What is drawn depends on the seed, the text, the number
-        of its view (in a text that has been varied before, of its views), and the number of the operation,
-        to which those `before` count. `others`: texts to choose from, for the step that wants one."""
+        """Return the variant, and one note per operation.
+
+        Draws depend only on the seed, the text, its view numbers (one for each earlier variation) and the
+        number of the operation. `before` is the number of earlier operations. `others` are the texts that the
+        step `other` chooses from.
+        """
         raw = text.encode()
         words: Sequence[str] = text.split()
         variant, notes = text, []
@@ -42,12 +45,12 @@ class Chain:
 
 @lru_cache
 def key_of(seed: int, views: tuple[int, ...], number: int) -> bytes:
-    """What is set before the text."""
+    """The prefix of the key of a draw."""
     return f"{seed}/{'.'.join(map(str, views))}/{number}:".encode()
 
 
 def another(text: str, draw: Draw, others: Sequence[str]) -> tuple[str, Note]:
-    """One of the others, or the text itself where there are none."""
+    """One of the others, or the text itself if there are none."""
     if not others:
         return text, {"number": None, "of": 0}
     number = draw.below(len(others)) if len(others) > 1 else 0

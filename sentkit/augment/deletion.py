@@ -1,4 +1,4 @@
-"""Words that go: here and there, or in spans (CLEAR, arXiv:2012.15466). One word stays at least."""
+"""Deletion of single words or of spans (CLEAR, arXiv:2012.15466). At least one word is kept."""
 
 from collections.abc import Sequence
 
@@ -8,7 +8,7 @@ from sentkit.augment.steps import Changed
 
 
 def delete(words: Sequence[str], draw: Draw, share: Share, mark: str | None = None) -> Changed:
-    """This share of the words goes; each run of them has one mark."""
+    """Delete this share of the words; replace each run of deleted words by one mark."""
     count = min(share.of(len(words)), len(words) - 1)
     if count < 1:
         return words, {"at": []}
@@ -19,7 +19,7 @@ def delete(words: Sequence[str], draw: Draw, share: Share, mark: str | None = No
 
 
 def span_delete(words: Sequence[str], draw: Draw, spans: Spans, mark: str | None = None) -> Changed:
-    """So many disjoint spans go, or as many of them as leave a word; each has a mark of its own."""
+    """Delete disjoint spans, as many as leave at least one word; replace each by one mark."""
     count, length = spans.fit(len(words), max(len(words) - 1, 0))
     if not count:
         return words, {"length": length, "at": []}
@@ -29,7 +29,7 @@ def span_delete(words: Sequence[str], draw: Draw, spans: Spans, mark: str | None
 
 
 def without(words: Sequence[str], gone: set[int], marked: set[int], mark: str | None) -> list[str]:
-    """The words at other places; the mark, where there is one, at these places."""
+    """The words without the places in `gone`, with the mark, if any, at the places in `marked`."""
     left = []
     for place, word in enumerate(words):
         if place not in gone:

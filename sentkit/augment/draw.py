@@ -1,4 +1,4 @@
-"""Draws: the random numbers of one operation on one text, from nothing but what names the two."""
+"""Random numbers for one operation on one text, from a key of both."""
 
 from collections.abc import Iterator
 from hashlib import blake2b
@@ -8,7 +8,7 @@ NUMBERS = Struct("<16I")  # in a digest of 64 bytes
 
 
 def numbers(key: bytes) -> Iterator[int]:
-    """Numbers of 32 bits without end: a digest of the key, a digest of that one, and so on."""
+    """Endless numbers of 32 bits: from the digest of the key, the digest of that digest, and so on."""
     digest = blake2b(key).digest()
     while True:
         yield from NUMBERS.unpack(digest)
@@ -16,8 +16,11 @@ def numbers(key: bytes) -> Iterator[int]:
 
 
 class Draw:
-    """Equal for equal keys, on any machine and any Python: whole numbers alone, and no generator that takes
-    longer to seed than a sentence takes to vary."""
+    """Random choices. Equal keys give equal draws on every machine and Python version.
+
+    Only integers are used. A generator of the standard library takes longer to seed than a sentence takes to
+    vary.
+    """
 
     __slots__ = ("_next",)
 
@@ -29,17 +32,17 @@ class Draw:
         return self._next() * n >> 32
 
     def some(self, n: int, k: int) -> list[int]:
-        """Different ones of 0 .. n - 1 in random order: the first k steps of a Fisher-Yates shuffle."""
+        """k different numbers of 0 .. n - 1 in random order: the first k steps of a Fisher-Yates shuffle."""
         return self._parted(n, k)[0]
 
     def sorted(self, n: int, k: int) -> list[int]:
-        """As many, in ascending order; where these are most, the few that are left out are drawn."""
+        """k different numbers of 0 .. n - 1 in ascending order; if 2 k > n, the excluded ones are drawn."""
         if 2 * k > n:
             return sorted(self._parted(n, n - k)[1])
         return sorted(self._parted(n, k)[0])
 
     def _parted(self, n: int, k: int) -> tuple[list[int], list[int]]:
-        """Those drawn, and the others."""
+        """The drawn numbers, and the others."""
         places, drawn, number = list(range(n)), [], self._next
         for left in range(n, n - k, -1):
             place = number() * left >> 32
@@ -48,7 +51,9 @@ class Draw:
         return drawn, places[: n - k]
 
     def spans(self, n: int, k: int, length: int) -> list[int]:
-        """Where k disjoint spans begin in n places, each arrangement as likely as any other: spans of one
-        place in a row that is shorter by what the spans are longer."""
+        """The starts of k disjoint spans in n places; all arrangements are equally likely.
+
+        Each span is drawn as one place in a shorter row, and then expanded.
+        """
         slots = self.sorted(n - k * (length - 1), k)
         return [slot + i * (length - 1) for i, slot in enumerate(slots)]

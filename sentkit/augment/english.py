@@ -1,4 +1,4 @@
-"""Lists of English words: what a parser would know of them, as far as it can be known without one."""
+"""Lists of English words that replace a parser in the rules of negation."""
 
 
 def listed(words: str) -> frozenset[str]:
@@ -8,16 +8,16 @@ def listed(words: str) -> frozenset[str]:
 AUXILIARIES = listed("""
     am is are was were do does did have has had can could may might must shall should will would ought
 """)
-NAMES_TOO = listed("may will")  # with a capital rather a month and a man, but in a question
+NAMES_TOO = listed("may will")  # with a capital usually names (May, Will), except in a question
 ASKED = listed("i you he she it we they this that these those there the a an my your his her our their")
 CONTRACTED = ("'m", "'re", "'ll", "'ve", "'d")
 WITH_IS = listed("""
     he's she's it's that's this's there's here's what's who's where's how's let's
-""")  # of other words 's is as likely a genitive
+""")  # after other words, 's is often a genitive
 WITH_NOT = {"can't": "can", "cannot": "can", "won't": "will", "shan't": "shall", "ain't": "is"}
-CUT = {"ca": "can", "wo": "will", "sha": "shall", "ai": "is"}  # of "ca n't", as treebanks write it
+CUT = {"ca": "can", "wo": "will", "sha": "shall", "ai": "is"}  # from "ca n't", the spelling of treebanks
 
-# Their capital is that of the beginning of a sentence, and of nothing else.
+# These words are capitalised only at the beginning of a sentence.
 SMALL = listed("""
     a an the this that these those some any all each every no another both many most several few
     he she it we you they my your his her its our their there here one two three

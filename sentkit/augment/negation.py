@@ -1,7 +1,7 @@
-"""The negation of an English sentence by its words alone, after the rules of SNCSE (arXiv:2201.05979).
+"""Negation of an English sentence by word lists, after the rules of SNCSE (arXiv:2201.05979).
 
-They ask for a parser; without one there is no "does not like": a sentence with no "not" and no auxiliary
-gets "Not" set before it. "has" and "did" are taken for auxiliaries wherever they stand.
+The rules of SNCSE require a parser. Without a parser, "like" never becomes "does not like": a sentence with
+no "not" and no auxiliary gets the prefix "Not". "has" and "did" always count as auxiliaries.
 """
 
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ NT = "n't"
 
 
 def negate(words: Sequence[str], draw: Draw) -> Changed:
-    """The first that can be done: take a "not" out, set one behind an auxiliary, set one before it all."""
+    """Remove a "not"; else insert one after an auxiliary; else put "Not" before the sentence."""
     found = without_not(words) or with_not(words)
     if found is None and words:
         before, core, after = bare(words[0])
@@ -39,9 +39,9 @@ def without_not(words: Sequence[str]) -> Changed | None:
 
 
 def without(words: Sequence[str], place: int) -> list[str]:
-    """The words but one: what stood beside it goes to its neighbours, and so does its capital."""
+    """Remove one word; its punctuation and its capital move to its neighbours."""
     before, core, after = bare(words[place])
-    if before and after:  # brackets or quotes of its own
+    if before and after:  # the word has brackets or quotes around it
         before = after = ""
     left, right = list(words[:place]), list(words[place + 1 :])
     if left and plain(core) == NT:
@@ -65,7 +65,11 @@ def with_not(words: Sequence[str]) -> Changed | None:
 
 
 def is_auxiliary(before: str, core: str, *, first: bool, asks: bool) -> bool:
-    """`first` in its sentence, which then may have a capital; and it `asks` where a pronoun follows."""
+    """True for an auxiliary verb.
+
+    `first`: the word begins the sentence, so it may have a capital. `asks`: a pronoun or determiner follows
+    the first word.
+    """
     small = plain(core)
     if small in AUXILIARIES:
         as_first = first and (asks or small not in NAMES_TOO)

@@ -1,4 +1,4 @@
-"""Words that change places: spans in pairs (CLEAR, arXiv:2012.15466), or neighbours."""
+"""Reordering of words: swapped spans (CLEAR, arXiv:2012.15466), or swapped neighbours."""
 
 from collections.abc import Sequence
 
@@ -8,7 +8,7 @@ from sentkit.augment.steps import Changed
 
 
 def reorder(words: Sequence[str], draw: Draw, spans: Spans) -> Changed:
-    """So many pairs of disjoint spans change places; within a span the order stays."""
+    """Swap pairs of disjoint spans; the order within a span is kept."""
     pairs, length = spans.fit(len(words), len(words), each=2)
     if not pairs:
         return words, {"length": length, "at": []}
@@ -22,7 +22,7 @@ def reorder(words: Sequence[str], draw: Draw, spans: Spans) -> Changed:
 
 
 def swap(words: Sequence[str], draw: Draw, share: Share | None) -> Changed:
-    """Two neighbours change places: once, or as often as this share of the words and as finds room."""
+    """Swap neighbours: once, or for this share of the words as far as disjoint pairs fit."""
     count = min(1 if share is None else share.of(len(words)), len(words) // 2)
     if not count:
         return words, {"at": []}

@@ -1,4 +1,4 @@
-"""Words that are said twice (ESimCSE, arXiv:2109.04380, of words instead of word pieces)."""
+"""Repetition of words (ESimCSE, arXiv:2109.04380, with words instead of word pieces)."""
 
 from collections.abc import Sequence
 
@@ -8,7 +8,7 @@ from sentkit.augment.steps import Changed
 
 
 def repeat(words: Sequence[str], draw: Draw, share: Share) -> Changed:
-    """This share of the words, each doubled where it stands."""
+    """Duplicate this share of the words, each next to itself."""
     count = share.of(len(words))
     if not count:
         return words, {"at": []}

@@ -1,4 +1,4 @@
-"""Values of operations: a share of the words, and a number of spans that are each such a share."""
+"""Values of operations: a share of the words, or a number of spans of such a share."""
 
 import re
 from collections.abc import Mapping
@@ -12,13 +12,13 @@ SPANS = re.compile(r"(\d{1,9})x(.*)", re.ASCII)
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """A share of the words, as the decimal that was written: of 100 words 0.29 is 29, and no float is."""
+    """A share of the words, as an exact fraction: 0.29 of 100 words is 29, which a float misses."""
 
     part: int
     whole: int
 
     def of(self, n: int) -> int:
-        """So many of n words: rounded down, but one at least where there are two."""
+        """The number of words, rounded down; at least one if there are two words or more."""
         count = self.part * n // self.whole
         return 1 if not count and self.part and n > 1 else count
 
@@ -29,13 +29,13 @@ class Share:
 
 @dataclass(frozen=True, slots=True)
 class Spans:
-    """So many spans, each of this share of the words."""
+    """A number of spans, each of this share of the words."""
 
     count: int
     share: Share
 
     def fit(self, n: int, room: int, *, each: int = 1) -> tuple[int, int]:
-        """How many of them, and of what length, find room; `each` of them belong together."""
+        """The number and the length of the spans that fit in `room` words, in groups of `each`."""
         length = min(self.share.of(n), room // each)
         return (min(self.count, room // (each * length)), length) if length else (0, 0)
 
@@ -45,7 +45,7 @@ class Spans:
 
 
 def parse_share(text: str) -> Share:
-    """Of "0.3" three of ten; a ValueError for what is no number from 0 to 1."""
+    """Parse "0.3" as 3/10; raise ValueError unless the text is a number from 0 to 1."""
     share = Fraction(text) if SHARE.fullmatch(text) else None
     if share is None or share > 1:
         raise ValueError("expected a share from 0 to 1")
@@ -53,7 +53,7 @@ def parse_share(text: str) -> Share:
 
 
 def parse_spans(text: str) -> Spans:
-    """Of "5x0.05" five spans, each of one word in twenty."""
+    """Parse "5x0.05" as five spans, each of one word in twenty."""
     found = SPANS.fullmatch(text)
     if found is None:
         raise ValueError("expected COUNTxSHARE")

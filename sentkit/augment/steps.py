@@ -1,4 +1,4 @@
-"""What an operation is: words and a draw in, words and a note of what was drawn out."""
+"""Types of operations. An operation takes words and a draw, and returns words and a note of the draws."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -6,7 +6,7 @@ from typing import Any
 
 from sentkit.augment.draw import Draw
 
-Note = dict[str, Any]  # as JSON can hold it
+Note = dict[str, Any]  # JSON values
 Changed = tuple[Sequence[str], Note]
 Operation = Callable[[Sequence[str], Draw], Changed]
 
@@ -14,5 +14,5 @@ Operation = Callable[[Sequence[str], Draw], Changed]
 @dataclass(frozen=True, slots=True)
 class Step:
     name: str
-    work: Operation | None  # None: a text of its own stands in the place of the sentence
-    note: Mapping[str, Any] = field(default_factory=dict)  # what is the same for every text
+    work: Operation | None  # None: another text replaces the sentence
+    note: Mapping[str, Any] = field(default_factory=dict)  # the fields that are equal for all texts
