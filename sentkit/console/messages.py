@@ -22,11 +22,11 @@ class Console:
             self.say(f"warning: {message}")
 
     def mute(self) -> None:
-        """Nothing came on standard input: the command before has failed, and has said why."""
+        """Suppress further warnings: standard input is empty because the previous command failed."""
         self.muted = True
 
     def note(self, message: str) -> None:
-        """Printed with -v, and on a terminal."""
+        """Print with -v, or on a terminal."""
         if self.verbose or (not self.quiet and on_terminal()):
             self.say(message)
 

@@ -18,11 +18,11 @@ PATIENCE = 1.5  # seconds
 INTERVAL = {"bar": 0.1, "log": 60.0, "json": 1.0}  # seconds between two reports
 
 Clock = Callable[[], float]
-Share = Callable[[int], float | None]  # rows done -> the share of the work done, if it is known
+Share = Callable[[int], float | None]  # number of rows done -> share of the work done; None if unknown
 
 
 class Reports:
-    """The form of the progress reports, and the time of the last one."""
+    """The format of progress reports, and the time of the last one."""
 
     def __init__(self, console: Console, form: str, clock: Clock = time.monotonic) -> None:
         if form not in PROGRESS:
@@ -46,10 +46,10 @@ class Reports:
 
 
 class Progress(Reports):
-    """Rows and tokens done, their rate, and the share of the input files where their size is known."""
+    """Rows and tokens done, their rate, and the share of the input if its size is known."""
 
     rows = tokens = 0
-    skipped = 0  # rows that were read and left out
+    skipped = 0  # rows that were read and skipped
 
     def __init__(self, console: Console, form: str, clock: Clock = time.monotonic) -> None:
         super().__init__(console, form, clock)
@@ -62,7 +62,7 @@ class Progress(Reports):
             self.report()
 
     def done(self) -> None:
-        """A last JSON report; the bar is erased."""
+        """Print a last JSON report, or erase the bar."""
         if self.form == "json":
             self.report()
         close_bar()
@@ -84,7 +84,7 @@ class Progress(Reports):
 
 
 def remaining(share: float, seconds: float) -> dict[str, Any]:
-    """The share, and the seconds that the rest takes at the rate so far."""
+    """The share done, and the estimated seconds left."""
     record: dict[str, Any] = {"share": round(share, 4)}
     if share > 0:
         record["seconds_left"] = round(seconds * (1 - share) / share, 1)
@@ -101,14 +101,14 @@ def time_left(record: Mapping[str, Any]) -> list[str]:
 
 
 class TaskProgress(Reports):
-    """Tasks done of a known number: clusterings, or fits of a classifier."""
+    """The number of finished tasks (clusterings, or fits of a classifier) out of a known total."""
 
     def __init__(self, console: Console, form: str, unit: str, clock: Clock = time.monotonic) -> None:
         super().__init__(console, form, clock)
         self.unit, self.tasks, self.of = unit, 0, 0
 
     def begin(self, of: int) -> None:
-        """More tasks, known from now on."""
+        """Add tasks to the total."""
         if not self.of:
             self.start = self.last = self.clock()
         self.of += of
@@ -133,9 +133,9 @@ class TaskProgress(Reports):
 def follow_tasks(
     console: Console, form: str, unit: str, inputs: Any
 ) -> tuple[Callable[[int], None], Callable[[], None]]:
-    """Progress of a command that reads all rows first, and then has tasks of a known number.
+    """Progress of a command that first reads all rows and then runs a known number of tasks.
 
-    Returned are the functions to call when tasks are known, and when one is done.
+    Returns two functions. The first adds tasks to the total; the second reports one finished task.
     """
     reading, tasks = Progress(console, form), TaskProgress(console, form, unit)
     inputs.meter.watch, reading.share = reading.add, inputs.meter.share
@@ -157,7 +157,7 @@ def follow_tasks(
 def slow(
     console: Console, what: str, timer: Callable[..., threading.Timer] = threading.Timer
 ) -> Iterator[None]:
-    """On a terminal, print what is being done if it takes longer than PATIENCE."""
+    """On a terminal, print `what` if the body takes longer than PATIENCE."""
     if console.quiet or not on_terminal():
         yield
         return
@@ -175,10 +175,10 @@ class StepProgress(Reports):
 
     dev = ""  # the last score
     seed: int | None = None
-    first = (0.0, 0)  # the time and the number of the first step of this seed
+    first = (0.0, 0)  # time and number of the first step of this seed
 
     def take(self, record: Mapping[str, Any]) -> None:
-        """A step, or an evaluation on the dev pairs; of several runs with the seed."""
+        """Report a step or a dev evaluation. The record contains a seed if several seeds are trained."""
         if record.get("seed") != self.seed:
             self.seed, self.dev, self.first = record.get("seed"), "", (0.0, 0)
         run = "" if self.seed is None else f"seed {self.seed}: "
@@ -200,7 +200,7 @@ class StepProgress(Reports):
             self.show(f"{run}{self.line(record)}{left}", record)
 
     def remaining(self, step: int, of: int) -> dict[str, Any]:
-        """The share of the run, and the seconds that its last steps take at the rate so far."""
+        """The share of the run done, and the estimated seconds left."""
         found: dict[str, Any] = {"share": round(step / of, 4)}
         start, first = self.first
         if step > first:

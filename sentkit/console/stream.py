@@ -8,24 +8,24 @@ from sentkit.escaping import escape
 
 ERASE = "\r\033[K"
 
-_open_line = False  # the last line on the terminal is a progress bar
+_open_line = False  # true if the last line on the terminal is a progress bar
 
 
 def write_line(text: str) -> None:
-    """A line of text; a progress bar on the last line is erased first."""
+    """Write a line of text; erase a progress bar first."""
     close_bar()
     _write(f"{escape(text)}\n")
 
 
 def write_bar(text: str, width: int) -> None:
-    """Replace the progress bar. The text is cut to the width of the terminal."""
+    """Replace the progress bar. The text is truncated to the width of the terminal."""
     global _open_line
     _write(f"{ERASE}{escape(text)[: width - 1]}")
     _open_line = True
 
 
 def close_bar() -> None:
-    """Erase the progress bar, if there is one."""
+    """Erase the progress bar, if one is shown."""
     global _open_line
     if _open_line:
         _write(ERASE)
@@ -37,7 +37,7 @@ def on_terminal() -> bool:
 
 
 def _write(text: str) -> None:
-    """A failure is ignored: it must not change an output or an exit code."""
+    """Write, and ignore a failure: it must not change an output or an exit code."""
     if sys.stderr is not None:
         with contextlib.suppress(OSError, ValueError):
             sys.stderr.write(text)

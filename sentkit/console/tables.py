@@ -9,9 +9,9 @@ from typing import Literal
 from sentkit.console.stream import close_bar
 from sentkit.escaping import escape
 
-NAME_COLUMN, MEANING = 26, 30  # of `print_described`: the widest, and the narrowest
+NAME_COLUMN, MEANING = 26, 30  # of `print_described`: largest name column, smallest text column
 GAP = 2  # between the columns of a table
-SHORTEST, LEGIBLE = 8, 14  # a name is cut no further; columns are left out so that it has this width
+SHORTEST, LEGIBLE = 8, 14  # minimum width of a truncated name; width to preserve by omitting optional columns
 
 
 def terminal_width() -> int:
@@ -25,9 +25,9 @@ def print_table(
     names: Sequence[str],
     optional: Sequence[str] = (),
 ) -> None:
-    """A table on standard output. Columns `names` may be cut; numbers never are.
+    """Print a table on standard output. Columns in `names` may be truncated; numbers never are.
 
-    Columns `optional` are left out, in this order, where the terminal is too narrow for all.
+    Columns in `optional` are omitted, in this order, if the terminal is too narrow.
     """
     from rich.cells import cell_len
     from rich.console import Console as Terminal
@@ -59,7 +59,7 @@ def print_table(
 def kept_columns(
     lengths: Sequence[int], may_shrink: Sequence[bool], optional: Sequence[int], room: int
 ) -> list[int]:
-    """The places of the columns that fit; a name is legible with LEGIBLE columns."""
+    """The indexes of the columns that fit, if names are truncated to LEGIBLE characters."""
     least = [
         min(length, LEGIBLE) if shrinks else length
         for length, shrinks in zip(lengths, may_shrink, strict=True)
@@ -73,7 +73,7 @@ def kept_columns(
 
 
 def fitted(lengths: Sequence[int], may_shrink: Sequence[bool], room: int) -> list[int]:
-    """Widths of columns: the widest of those that may shrink give way, until all fit or none can."""
+    """Column widths: the widest name column shrinks until all columns fit or none can shrink."""
     widths = list(lengths)
     while sum(widths) + GAP * (len(widths) - 1) > room:
         shrinkable = ((width, place) for place, width in enumerate(widths) if may_shrink[place])
@@ -85,14 +85,14 @@ def fitted(lengths: Sequence[int], may_shrink: Sequence[bool], room: int) -> lis
 
 
 def print_pairs(pairs: Sequence[tuple[str, str]]) -> None:
-    """Names and values, a line each, on standard output; nothing is cut."""
+    """Print one name and value per line on standard output; nothing is truncated."""
     width = max(len(name) for name, _ in pairs)
     for name, value in pairs:
         sys.stdout.write(f"{name:<{width}}  {escape(value)}\n")
 
 
 def print_described(items: Sequence[tuple[str, str]]) -> None:
-    """Names and what they are, folded to the terminal's width; nothing is cut."""
+    """Print names and their descriptions, wrapped to the width of the terminal."""
     column = min(max(len(name) for name, _ in items), NAME_COLUMN) + GAP
     for name, words in items:
         lines = textwrap.wrap(words, max(terminal_width() - column, MEANING), break_long_words=False)
