@@ -1,4 +1,4 @@
-"""Affine files: a kernel and a bias, applied as (x + bias) @ kernel, with a note of what they fit."""
+"""Affine files: a kernel and a bias, applied as (x + bias) @ kernel, with a note about the fitted space."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -15,7 +15,7 @@ from sentkit.transforms.steps import Linear
 
 
 def read_affine(path: str) -> tuple[Linear, str | None]:
-    """The transform as a dense layer, and the `_emb` of what it was fitted on, where the file says it."""
+    """The transform as a dense layer, and the `_emb` of the fitted vectors if the file records it."""
     kernel, bias = (read_array(path, name).astype(np.float64) for name in ("kernel", "bias"))
     if kernel.ndim != 2 or bias.size != kernel.shape[0] or 0 in kernel.shape:
         raise DataError("kernel and bias do not fit each other", source=path)
@@ -24,7 +24,7 @@ def read_affine(path: str) -> tuple[Linear, str | None]:
 
 
 def read_fit_note(path: str) -> dict[str, Any]:
-    """The note of a transform; a malformed name of the space that it was fitted on is a DataError."""
+    """The note of a transform; raises DataError if its `_emb` is malformed."""
     note = read_note(path)
     if problem := emb_problem(note.get("_emb")):
         raise DataError(problem, source=path)
@@ -32,9 +32,9 @@ def read_fit_note(path: str) -> dict[str, Any]:
 
 
 def dense_layer(kernel: NDArray[np.float64], bias: NDArray[np.float64], *, kind: str, source: str) -> Linear:
-    """(d, k) and (d,) as the float32 layer that every vector meets."""
-    with np.errstate(all="ignore"):  # what does not fit is refused below
-        offset = bias @ kernel  # in float64: a mean far from zero would cost digits
+    """Convert kernel (d, k) and bias (d,) to a float32 dense layer."""
+    with np.errstate(all="ignore"):  # overflow is refused below
+        offset = bias @ kernel  # in float64: a large mean would lose precision
         weight = np.ascontiguousarray(kernel.T, dtype=np.float32)
         layer = Linear(weight, offset.astype(np.float32), kind=kind)
     if not (np.isfinite(layer.weight).all() and np.isfinite(layer.bias).all()):
@@ -43,15 +43,15 @@ def dense_layer(kernel: NDArray[np.float64], bias: NDArray[np.float64], *, kind:
 
 
 def _kind(note: Mapping[str, Any]) -> str:
-    """The word for labels, if the file says one that can stand in a label."""
+    """The kind for labels; "affine" if the file has none that is valid in a label."""
     kind = note.get("kind")
     return kind if isinstance(kind, str) and kind.isascii() and kind.isidentifier() else "affine"
 
 
 def check_fitted(path: str, emb: str | None) -> None:
-    """Refuse a transform fitted on vectors of another space; one that does not say so takes any.
+    """Refuse a transform that was fitted on vectors of another space.
 
-    `"_emb": null` says that they had no name, and neither must these.
+    A file without `_emb` fits all vectors. `"_emb": null` fits only vectors without `_emb`.
     """
     note = read_fit_note(path)
     fitted = note.get("_emb")
@@ -62,10 +62,10 @@ def check_fitted(path: str, emb: str | None) -> None:
 
 
 def named(emb: str | None) -> str:
-    """What a transform was fitted on, as an error says it."""
+    """The name of the fitted space in error messages."""
     return "vectors without _emb" if emb is None else shown(emb)
 
 
 def write_affine(path: Path, kernel: NDArray[Any], bias: NDArray[Any], note: Mapping[str, Any]) -> None:
-    """`note` says the kind, and the `_emb` of what it was fitted on."""
+    """Write an affine file. `note` contains the kind, and the `_emb` of the fitted vectors."""
     write_arrays(path, {"kernel": kernel, "bias": bias}, {"sentkit": orjson.dumps(note).decode()})

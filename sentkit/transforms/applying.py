@@ -1,4 +1,4 @@
-"""A transform applied to a stream of rows: vectors replaced, their space renamed, the rest untouched."""
+"""Application of a transform to rows: replaces vectors, renames their space, keeps other fields."""
 
 from collections.abc import Sequence
 from itertools import chain
@@ -18,12 +18,12 @@ from sentkit.formats.vectors.vectors import VectorReader, VectorRow, check_finit
 from sentkit.transforms.affine import check_fitted, read_affine
 from sentkit.transforms.steps import Linear
 
-ROWS = 1024  # at once, at most
-BARE = {"_emb", "vectors", "fields"}  # what a vector file made from JSONL says of itself
+ROWS = 1024  # maximum number of rows processed at once
+BARE = {"_emb", "vectors", "fields"}  # the metadata of a vector file made from JSONL
 
 
 def apply_transform(inputs: Inputs, transform: str, output: str, *, encoding: str, force: bool) -> int:
-    """Returns how many rows there were."""
+    """Write the transformed rows; return their number."""
     check_output(output)
     layer, _ = read_affine(transform)
     reader = VectorReader(inputs)
@@ -44,7 +44,10 @@ def apply_transform(inputs: Inputs, transform: str, output: str, *, encoding: st
 
 
 def write(window: Sequence[VectorRow], layer: Linear, sink: Sink, inputs: Inputs, *, apart: bool) -> None:
-    """`apart`: vectors lie beside the rows, not in them. A row that the transform breaks is a bad row."""
+    """Write one window of rows. A non-finite result is a bad row.
+
+    `apart`: the output stores vectors separately from the rows.
+    """
 
     def put(pair: tuple[VectorRow, NDArray[np.float32]]) -> None:
         row, vectors = pair
@@ -58,11 +61,11 @@ def write(window: Sequence[VectorRow], layer: Linear, sink: Sink, inputs: Inputs
 
 
 def moved_vectors(window: Sequence[VectorRow], layer: Linear) -> NDArray[np.float32]:
-    """(b, k, d) -> (b, k, d')"""
+    """Apply the layer: (b, k, d) -> (b, k, d')."""
     if not window:
         return np.empty((0, 1, layer.weight.shape[0]), np.float32)
     vectors = np.stack([row.vectors for row in window])
-    with np.errstate(all="ignore"):  # what is not finite is a bad row
+    with np.errstate(all="ignore"):  # non-finite results become bad rows
         found = layer(vectors.reshape(-1, vectors.shape[-1]))
     return found.reshape(*vectors.shape[:-1], -1)
 
@@ -74,18 +77,19 @@ def check_width(layer: Linear, width: int, transform: str) -> None:
 
 
 def moved_spec(inputs: Inputs, emb: str | None, layer: Linear) -> dict[str, Any]:
-    """Of vector files all that they agree in, with this step behind the others; of JSONL the name alone."""
+    """The spec of the output: the common fields of all vector files, plus this step; for JSONL only `_emb`.
+    """
     record = {name: value for name, value in common_spec(inputs).items() if name not in BARE}
     steps = steps_before(inputs)
     label, _, space = (emb or UNNAMED.emb).rpartition(":")
     full = Spec(label, space, {**record, "steps": steps or ()}).after(layer.suffix, layer.hash).full
     if steps is None:
-        del full["steps"]  # this one alone would mislead
+        del full["steps"]  # unknown earlier steps: a list of only this step would be wrong
     return full
 
 
 def steps_before(inputs: Inputs) -> list[str] | None:
-    """The steps that all the vector files name, or have not had; None where these are not known."""
+    """The steps that all vector files record; None if they are unknown or differ."""
     if not all(map(is_store, inputs.paths)):
         return None
     specs = [Store(path).spec for path in inputs.paths]

@@ -1,4 +1,4 @@
-"""Averages of vectors by name, in the order in which the names came first."""
+"""Averages of vectors by name, in the order of first occurrence."""
 
 from array import array
 from collections.abc import Iterator
@@ -6,11 +6,11 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-BLOCK = 4096  # names: what is held grows by so many, and is never copied
+BLOCK = 4096  # names; memory grows by one block at a time and is never copied
 
 
 class Averages:
-    """One sum in float64 for each name, however many vectors are added."""
+    """One sum in float64 for each name, so memory depends only on the number of names."""
 
     def __init__(self, width: int) -> None:
         self.width = width
@@ -31,7 +31,7 @@ class Averages:
         self.counts[place] += 1
 
     def __iter__(self) -> Iterator[tuple[str, int, NDArray[np.float32]]]:
-        """A name, the number of its vectors, and their average."""
+        """Iterate over (name, number of vectors, average)."""
         for name, place in self.places.items():
             count = self.counts[place]
             mean = self.sums[place // BLOCK][place % BLOCK] / count

@@ -1,4 +1,4 @@
-"""Transforms fitted to a stream of vectors, and the file that one becomes."""
+"""Transforms fitted to a stream of vectors, and their file."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ from sentkit.transforms.sample import Block, Sample, read_sample, together
 
 @dataclass(frozen=True, slots=True)
 class Fitted:
-    """A transform with all that its file keeps."""
+    """A transform with the contents of its file."""
 
     kind: str
     sample: Sample
@@ -27,7 +27,7 @@ class Fitted:
 
     @property
     def note(self) -> dict[str, Any]:
-        """No time and no path: the same vectors are the same bytes."""
+        """The metadata of the file. It has no time and no path, so equal vectors give equal bytes."""
         return {
             "kind": self.kind,
             "_emb": self.sample.emb,
@@ -40,9 +40,9 @@ class Fitted:
         }
 
     def write(self, file: BinaryIO, source: str) -> None:
-        """In float64: kernel and bias, and the moments where they are what a transform comes from."""
+        """Write kernel and bias in float64, and the moments if the transform can be computed from them."""
         moments, bias = self.sample.moments, 0.0 - self.fit.mean
-        dense_layer(self.fit.kernel, bias, kind=self.kind, source=source)  # refused before it is written
+        dense_layer(self.fit.kernel, bias, kind=self.kind, source=source)  # refuses NaN or infinity before any output
         arrays = {"kernel": self.fit.kernel, "bias": bias[np.newaxis]}
         if self.mergeable:
             count = np.array([moments.count], np.float64)
@@ -51,14 +51,14 @@ class Fitted:
 
 
 def fit_moments(inputs: Inputs, kind: str, asked: Asked) -> Fitted:
-    """One pass, in constant memory."""
+    """Fit in one pass and constant memory."""
     sample = read_sample(inputs, lambda block: None)
     check_varied(kind, sample, inputs.paths)
     return Fitted(kind, sample, KINDS[kind](sample.moments, asked))
 
 
 def fit_ica(inputs: Inputs, asked: Asked, descent: Descent) -> Fitted:
-    """All vectors are held in memory."""
+    """Fit ICA; all vectors are held in memory."""
     held: list[Block] = []
     sample = read_sample(inputs, held.append)
     check_varied("ica", sample, inputs.paths)
@@ -66,6 +66,6 @@ def fit_ica(inputs: Inputs, asked: Asked, descent: Descent) -> Fitted:
 
 
 def check_varied(kind: str, sample: Sample, paths: Sequence[str]) -> None:
-    """Equal vectors, or one alone, have a mean to take away and nothing else."""
+    """Refuse equal vectors, or a single vector: only a mean can be fitted to them."""
     if kind != "center" and not sample.moments.deviations.any():
         raise DataError("all vectors are the same: there is nothing to fit", source=together(paths))

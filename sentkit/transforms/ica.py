@@ -1,7 +1,7 @@
 """Independent components by FastICA (Hyvärinen 1999): symmetric, with log cosh, as in scikit-learn.
 
-The start and its signs are scikit-learn's too, so that one seed leads both to the same components; only the
-signs of the result are chosen: each component's skewness is positive.
+The initial matrix and its signs are those of scikit-learn, so one seed leads to the same components. Only the
+signs of the result differ: the skewness of each component is positive.
 """
 
 from collections.abc import Iterator, Sequence
@@ -14,19 +14,19 @@ from numpy.typing import NDArray
 from sentkit.transforms.kinds import Asked, Fit, principal, wanted_dim
 from sentkit.transforms.moments import Moments, Wide
 
-ROWS = 4096  # of the whitened vectors at once: the rest of the work takes no memory to speak of
+ROWS = 4096  # whitened vectors processed at once, which limits temporary memory
 
 
 @dataclass(frozen=True, slots=True)
 class Descent:
-    """What is asked of the components, beside their number."""
+    """The parameters of ICA, apart from the number of components."""
 
-    scale: float | Literal["auto"] = 1.0  # auto: deviations as the vectors had, on average over their numbers
-    variance: str = "unit"  # arbitrary: S'S = I, as scikit-learn < 1.3 has it, so 1 / n along each axis
+    scale: float | Literal["auto"] = 1.0  # auto: the mean standard deviation of the input
+    variance: str = "unit"  # arbitrary: S'S = I as in scikit-learn < 1.3, so the variance is 1 / n
     seed: int = 0
     iterations: int = 1000
     tolerance: float = 1e-4
-    keep_width: bool = False  # as many components as are wanted: those beyond the rank are 0
+    keep_width: bool = False  # pad with zeros if the rank is below the requested number
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,7 @@ class Unmixing:
 
 
 def ica(blocks: Sequence[NDArray[np.float32]], moments: Moments, asked: Asked, descent: Descent) -> Fit:
-    """Of all vectors, which `blocks` hold and whose moments these are."""
+    """Fit ICA to all vectors in `blocks`, which have these moments."""
     wanted = wanted_dim(moments, asked)
     found = principal(moments, wanted, "kept, and the rest are 0" if descent.keep_width else "kept")
     axes = found.axes * np.where(found.axes[0] < 0, -1.0, 1.0)
@@ -63,14 +63,14 @@ def ica(blocks: Sequence[NDArray[np.float32]], moments: Moments, asked: Asked, d
 
 
 def deviation(moments: Moments, descent: Descent) -> float:
-    """What the result's standard deviation is to be along each axis."""
+    """The standard deviation of the result along each axis."""
     if descent.scale == "auto":
         return float(moments.deviations.mean())
     return descent.scale * (moments.count**-0.5 if descent.variance == "arbitrary" else 1.0)
 
 
 def whitened(blocks: Sequence[NDArray[np.float32]], moments: Moments, whitener: Wide) -> Wide:
-    """(n, k), with mean 0 and variance 1 in every direction."""
+    """The vectors (n, k) with mean 0 and variance 1 in every direction."""
     white = np.empty((moments.count, whitener.shape[1]))
     place = 0
     for block in blocks:
@@ -81,7 +81,7 @@ def whitened(blocks: Sequence[NDArray[np.float32]], moments: Moments, whitener: 
 
 def fast_ica(white: Wide, descent: Descent) -> Unmixing:
     k = white.shape[1]
-    start = np.random.RandomState(descent.seed).normal(size=(k, k))  # scikit-learn draws it so
+    start = np.random.RandomState(descent.seed).normal(size=(k, k))  # as in scikit-learn
     matrix = decorrelated(start)
     for iteration in range(1, descent.iterations + 1):
         correlation, slope = np.zeros((k, k)), np.zeros(k)  # means of g(s) x' and of g'(s), g = tanh
@@ -106,7 +106,7 @@ def decorrelated(matrix: Wide) -> Wide:
 
 
 def signs(white: Wide, matrix: Wide) -> Wide:
-    """-1 for the components whose skewness is negative."""
+    """-1 for components with negative skewness, else 1."""
     skewness = sum(((rows @ matrix.T) ** 3).sum(axis=0) for rows in parts(white))
     return np.where(skewness < 0, -1.0, 1.0)
 

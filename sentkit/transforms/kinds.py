@@ -1,4 +1,4 @@
-"""Kinds of transforms that are computed from moments alone. Each is affine: (x - mean) @ kernel."""
+"""Kinds of transforms that are computed from moments. Each is affine: (x - mean) @ kernel."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -9,36 +9,36 @@ import numpy as np
 from sentkit.errors import UsageError
 from sentkit.transforms.moments import Moments, Wide
 
-FLOOR = 1e-12  # times the largest eigenvalue: what is below is no direction of the vectors
+FLOOR = 1e-12  # relative to the largest eigenvalue; a smaller eigenvalue counts as zero
 
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What is asked of a fit; None is the kind's own choice."""
+    """The parameters of a fit; None selects the default of the kind."""
 
-    dim: int | None = None  # how many numbers a vector keeps
-    remove: int | None = None  # how many directions are taken out
+    dim: int | None = None  # numbers of an output vector
+    remove: int | None = None  # directions to remove
 
 
 @dataclass(frozen=True, slots=True)
 class Fit:
     kernel: Wide  # (d, k)
     mean: Wide  # (d,)
-    record: Mapping[str, Any] = field(default_factory=dict)  # what its file says of how it was fitted
+    record: Mapping[str, Any] = field(default_factory=dict)  # fields for the note in the file
     warnings: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Principal:
-    """The principal directions along which vectors differ, the widest first."""
+    """The principal directions, in descending order of variance."""
 
     axes: Wide  # (d, r): columns of unit length
-    scatters: Wide  # (r,): the sum of squares along each
+    scatters: Wide  # (r,): the sum of squares along each axis
     warnings: tuple[str, ...] = ()
 
 
 def principal(moments: Moments, wanted: int, done: str) -> Principal:
-    """As many as are wanted, or as there are; the sign makes each one's largest number positive."""
+    """At most `wanted` principal directions; the number with the largest magnitude in each is positive."""
     scatters, axes = np.linalg.eigh(moments.scatter)
     scatters, axes = scatters[::-1], axes[:, ::-1]
     rank = min(int((scatters > FLOOR * scatters[0]).sum()), moments.count - 1)
@@ -57,7 +57,7 @@ def wanted_dim(moments: Moments, asked: Asked) -> int:
 
 
 def whitening(moments: Moments, asked: Asked) -> Fit:
-    """Covariance I, of a sample: U / sqrt(eigenvalues), as BERT-whitening (arXiv:2103.15316)."""
+    """Whitening: sample covariance I, by U / sqrt(eigenvalues), as in BERT-whitening (arXiv:2103.15316)."""
     wanted = wanted_dim(moments, asked)
     found = principal(moments, wanted, "kept")
     kernel = found.axes / np.sqrt(found.scatters / (moments.count - 1))
@@ -65,7 +65,7 @@ def whitening(moments: Moments, asked: Asked) -> Fit:
 
 
 def pca(moments: Moments, asked: Asked) -> Fit:
-    """The vectors turned to their principal directions, lengths kept."""
+    """Rotate the vectors to their principal directions; lengths are preserved."""
     wanted = wanted_dim(moments, asked)
     found = principal(moments, wanted, "kept")
     return Fit(found.axes, moments.mean, {"dim": wanted}, found.warnings)
@@ -76,9 +76,9 @@ def center(moments: Moments, asked: Asked) -> Fit:
 
 
 def standardize(moments: Moments, asked: Asked) -> Fit:
-    """Each number with deviation 1 over the population. One that never changes becomes 0 for good:
+    """Scale each number to population standard deviation 1. A constant number becomes 0.
 
-    over a floor in place of its deviation, the least change in other vectors would outweigh all the rest.
+    Division by a small floor instead would let the slightest change in later vectors dominate the result.
     """
     deviations = moments.deviations
     still = deviations == 0
@@ -88,7 +88,7 @@ def standardize(moments: Moments, asked: Asked) -> Fit:
 
 
 def abtt(moments: Moments, asked: Asked) -> Fit:
-    """All but the top (arXiv:1702.01417): mean and widest directions taken out; by default one in 100."""
+    """All-but-the-top (arXiv:1702.01417): remove the mean and the first directions; by default 1 per 100."""
     wanted = max(1, round(moments.width / 100)) if asked.remove is None else asked.remove
     if wanted >= moments.width:
         raise UsageError(f"--remove {wanted}: nothing would be left of vectors of {moments.width} numbers")

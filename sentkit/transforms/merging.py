@@ -1,4 +1,7 @@
-"""Transforms of shards added up: what one fit to the vectors of all would be, from the moments they keep."""
+"""Merging of transforms that were fitted to shards.
+
+The moments of the shards are added. The result is the transform that one fit to all vectors would give.
+"""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -16,12 +19,12 @@ from sentkit.transforms.kinds import KINDS, Asked
 from sentkit.transforms.moments import MOMENTS, Moments
 from sentkit.transforms.sample import Sample
 
-ALIKE = ("kind", "dim", "remove", "width")  # of transforms that can be merged they are equal
+ALIKE = ("kind", "dim", "remove", "width")  # transforms can be merged only if these fields are equal
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """One of the transforms."""
+    """One transform to merge."""
 
     path: str
     note: Mapping[str, Any]
@@ -60,7 +63,7 @@ def read_part(path: str) -> Part:
 
 
 def is_complete(note: Mapping[str, Any]) -> bool:
-    """Whether each field of the note has its type and a possible value."""
+    """Check that each field of the note has its type and a possible value."""
     inputs, width = note.get("inputs"), note["width"]
     dim, remove = note.get("dim"), note.get("remove")
     return (
@@ -73,7 +76,7 @@ def is_complete(note: Mapping[str, Any]) -> bool:
 
 
 def is_input(value: object) -> bool:
-    """Whether this describes a file that a transform was fitted on."""
+    """Check the description of one file that a transform was fitted on."""
     if not isinstance(value, dict) or type(value.get("rows")) is not int:
         return False
     return all(isinstance(value.get(name), str | None) for name in ("file", "blake2b"))
@@ -96,7 +99,7 @@ def said(setting: object) -> str:
 
 
 def twice(parts: Sequence[Part]) -> list[str]:
-    """The same vectors in two shards count twice; that is seldom meant."""
+    """Warn about vectors that occur in two shards, which is usually a mistake."""
     inputs = [each for part in parts for each in part.sample.inputs if each["rows"]]
     counts = Counter(each.get("blake2b") for each in inputs)
     names = {each.get("blake2b"): each.get("file") for each in inputs}

@@ -1,4 +1,4 @@
-"""What a transform is fitted on: the moments of a stream of vectors, and which vectors these were."""
+"""The input of a fit: the moments of a stream of vectors, and a record of the files."""
 
 import hashlib
 from collections.abc import Callable
@@ -16,7 +16,7 @@ from sentkit.formats.rows.rows import Inputs
 from sentkit.formats.vectors.vectors import VectorReader
 from sentkit.transforms.moments import WIDEST, Moments, moments_of
 
-ROWS = 1024  # read at once
+ROWS = 1024  # rows read at once
 Block = NDArray[np.float32]
 
 
@@ -24,7 +24,7 @@ Block = NDArray[np.float32]
 class Sample:
     moments: Moments
     emb: str | None
-    inputs: list[dict[str, Any]]  # of each file: its name, its rows, and a hash of its vectors
+    inputs: list[dict[str, Any]]  # of each file: its name, its number of rows, and a hash of its vectors
 
     @property
     def rows(self) -> int:
@@ -32,14 +32,14 @@ class Sample:
 
 
 def read_sample(inputs: Inputs, keep: Callable[[Block], None]) -> Sample:
-    """One pass. `keep` is shown every block (n, d) of vectors; those of one row follow each other."""
+    """Read the rows once. `keep` receives every block (n, d); the vectors of one row are adjacent."""
     reader = VectorReader(inputs)
     total: Moments | None = None
     seen: list[dict[str, Any]] = []
     for path in inputs.paths:
         own, record = read_one(reader, path, keep)
         seen.append(record)
-        if own is not None:  # file by file, as `merge` adds them: to the bit the same
+        if own is not None:  # per file, so that `merge` gives the same bits
             total = own if total is None else total + own
     if total is None:
         raise DataError("no rows", source=together(inputs.paths))
@@ -63,7 +63,7 @@ def read_one(
 
 
 def check_width(width: int, path: str) -> None:
-    """Refuse vectors of which the scatter and the kernel would be too large to hold."""
+    """Refuse vectors whose scatter and kernel would need too much memory."""
     if width > WIDEST:
         cost = f"a transform of them would be {8 * width**2 / 1e9:.1f} GB"
         advice = f"a transform is for vectors of up to {WIDEST} numbers"

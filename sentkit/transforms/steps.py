@@ -1,6 +1,6 @@
-"""Steps: vectors -> vectors, each with a hash, so that the space it leads to has a name.
+"""Steps: vectors -> vectors. Each step has a hash, which identifies the resulting space.
 
-A step's `suffix` is what it adds to the label of a space; its `hash` is chained onto the space's.
+The `suffix` of a step is added to the label of the space. Its `hash` is combined with the hash of the space.
 """
 
 from collections.abc import Callable
@@ -15,7 +15,7 @@ from sentkit.errors import UsageError
 from sentkit.formats.vectors.fingerprint import digest
 
 Matrix = NDArray[np.float32]
-NORM_EPSILON = 1e-5  # torch's, which checkpoints of sentence-transformers do not change
+NORM_EPSILON = 1e-5  # the default of torch; checkpoints of sentence-transformers do not change it
 
 
 class Step(Protocol):
@@ -26,7 +26,7 @@ class Step(Protocol):
     def hash(self) -> str: ...
 
     def width(self, before: int) -> int:
-        """How many numbers a vector has after the step; refused here if it cannot be applied."""
+        """The vector width after the step; raises UsageError if the step cannot be applied."""
         ...
 
     def __call__(self, vectors: Matrix) -> Matrix: ...  # (n, d) -> (n, k)
@@ -34,7 +34,7 @@ class Step(Protocol):
 
 @dataclass(frozen=True)
 class Normalise:
-    """Unit length; a zero vector stays zero."""
+    """Scaling to unit length; a zero vector remains zero."""
 
     suffix: str = "/n"
     hash: str = digest("normalise")
@@ -49,7 +49,7 @@ class Normalise:
 
 @dataclass(frozen=True)
 class Truncate:
-    """The first numbers of each vector, for models trained to be cut (Matryoshka)."""
+    """Truncation to the first numbers, for models trained for it (Matryoshka)."""
 
     kept: int
 
@@ -72,7 +72,7 @@ class Truncate:
 
 @dataclass(frozen=True)
 class Linear:
-    """A dense layer: x W' + b, through an activation."""
+    """A dense layer: x W' + b, followed by an activation."""
 
     weight: Matrix  # (k, d)
     bias: Matrix  # (k,)
@@ -85,7 +85,7 @@ class Linear:
 
     @cached_property
     def hash(self) -> str:
-        """Of the layer alone: a whitening has one hash in its own file and as a checkpoint's dense layer."""
+        """The hash of the layer only: a whitening has the same hash in its file and in a checkpoint."""
         parts = [part.astype("<f4").tobytes().hex() for part in (self.weight, self.bias)]
         activation = {"identity": False, "tanh": True}.get(self.activation, self.activation)
         return digest(["linear", *self.weight.shape, *parts, activation])
@@ -102,7 +102,7 @@ class Linear:
 
 
 def activated(values: Matrix, name: str) -> Matrix:
-    """The values through an activation of that name; "gelu" is the exact one."""
+    """Apply the activation of this name; "gelu" is the exact function, not the tanh approximation."""
     if name == "identity":
         return values
     if name == "tanh":
@@ -120,7 +120,7 @@ def activated(values: Matrix, name: str) -> Matrix:
 
 @dataclass(frozen=True)
 class Norm:
-    """Layer normalisation: mean 0 and variance 1 over a vector's numbers, then x * weight + bias."""
+    """Layer normalisation: mean 0 and variance 1 over the numbers of a vector, then x * weight + bias."""
 
     weight: Matrix  # (d,)
     bias: Matrix  # (d,)
