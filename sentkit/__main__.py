@@ -1,4 +1,4 @@
-"""The entry point: the process is prepared before the commands, and typer with them, are imported."""
+"""The entry point. It prepares the process before it imports typer and the commands."""
 
 from sentkit.process import prepare
 

@@ -1,4 +1,4 @@
-"""The `sentkit` program: the list of its commands, and the place where errors end as a line and a code."""
+"""The `sentkit` program: its list of commands, and the conversion of errors to messages and exit codes."""
 
 import contextlib
 import functools
@@ -55,18 +55,18 @@ COMMANDS = (
     export.export,
 )
 
-GROUPS = {whiten: (fit.fit, apply.apply, merge.merge)}  # folders of commands behind a word of their own
+GROUPS = {whiten: (fit.fit, apply.apply, merge.merge)}  # groups: folders of commands
 
 BUG, IO_FAILED = 70, 74
 
 
 def word(command: Callable[..., None] | ModuleType) -> str:
-    """What is typed: `build-entries`, or `whiten` for a folder."""
+    """The word on the command line: `build-entries` for a command, `whiten` for a folder."""
     return command.__name__.rpartition(".")[2].replace("_", "-")
 
 
 def every_command() -> dict[str, Callable[..., None]]:
-    """What can be run, by the words that run it: `encode`, `whiten fit`."""
+    """Every command by its words on the command line: `encode`, `whiten fit`."""
     found: dict[str, Callable[..., None]] = {word(command): command for command in COMMANDS}
     for group, commands in GROUPS.items():
         found |= {f"{word(group)} {word(command)}": command for command in commands}
@@ -74,7 +74,7 @@ def every_command() -> dict[str, Callable[..., None]]:
 
 
 def ended(command: Callable[P, None], name: str) -> Callable[P, None]:
-    """The command with every way it can end told in one line at most, and as an exit code."""
+    """Wrap a command: an error becomes a message on standard error and an exit code."""
 
     @functools.wraps(command)
     def run(*args: P.args, **kwargs: P.kwargs) -> None:
@@ -98,7 +98,7 @@ def ended(command: Callable[P, None], name: str) -> Callable[P, None]:
 
 
 def check_working_folder() -> None:
-    """Refuse a deleted one: torch would end the process with a message of its own."""
+    """Refuse a deleted working folder. Without this check torch ends the process with an unclear message."""
     try:
         Path.cwd()
     except FileNotFoundError as error:
@@ -107,14 +107,14 @@ def check_working_folder() -> None:
 
 
 def exit_code(error: BaseException, console: Console) -> int | None:
-    """What the shell is told, after the person has been told; None for what typer itself ends."""
+    """Print the error and return its exit code; return None for the exits of typer."""
     if isinstance(error, SentkitError):
-        first = os.environ.get("RANK", "0") == "0"  # of the processes of torchrun, one prints messages
+        first = os.environ.get("RANK", "0") == "0"  # of the processes of torchrun, only the first prints
         if first and not error.silent:
             console.error(str(error), error.advice)
         return error.exit_code
     if isinstance(error, BrokenPipeError):
-        return 0  # `sentkit encode ... | head -3` is not a mistake
+        return 0  # `sentkit encode ... | head -3` is correct use
     if isinstance(error, KeyboardInterrupt):
         console.error("interrupted")
         return INTERRUPTED
@@ -144,7 +144,7 @@ def _report_bug(error: Exception, console: Console) -> int:
 
 
 def show_version(wanted: bool) -> None:
-    """From the packages' metadata: importing torch to learn its version would take a second."""
+    """Read the versions from the metadata of the packages: importing torch takes a second."""
     if wanted:
         from importlib.metadata import version
 
@@ -168,7 +168,7 @@ def install_completion(shell: str | None) -> None:
 
 
 def write_page(context: Any, formatter: Any) -> None:
-    """The end of a help text: where the man page is."""
+    """Add the path of the man page to a help text."""
     page = page_of(context.command_path)
     if page is not None:
         formatter.write(f"\nFull manual: man {shlex.quote(str(page))}\n")
@@ -235,7 +235,7 @@ def sentkit(
 
 
 def help_alone(context: typer.Context) -> None:
-    """A word that needs another one behind it says which there are."""
+    """Without a subcommand, print the help and exit with 2."""
     if context.invoked_subcommand is None:
         typer.echo(context.get_help(), err=True)
         raise typer.Exit(2)
@@ -263,15 +263,15 @@ def main() -> NoReturn:
 
 
 def status(arguments: list[str]) -> int:
-    """The exit code of a command line, of a wrong one too."""
+    """Run a command line and return its exit code; also for wrong usage."""
     try:
         code = app(arguments, prog_name="sentkit", standalone_mode=False)
     except SystemExit as error:
         if isinstance(error.__context__, BrokenPipeError):
-            return 0  # `sentkit encode --help | head -3`, of which typer makes exit code 1
+            return 0  # `sentkit encode --help | head -3`: typer turns this into exit code 1
         code = error.code if isinstance(error.code, int) else 1
     except Exception as error:
-        if hasattr(error, "format_message"):  # typer's own complaints about the command line
+        if hasattr(error, "format_message"):  # typer's errors about the command line
             return _wrong_usage(error)
         if isinstance(error, typer.Abort):
             return INTERRUPTED

@@ -1,7 +1,7 @@
 """Shell completion of commands, flags and their values in bash, zsh and fish.
 
-The shell calls the program at each Tab, with the words of the line as arguments. No model and no numpy is
-imported for it. Where nothing is offered, the shell completes names of files.
+The shell calls the program at each Tab, with the words of the line as arguments. Completion imports neither a
+model nor numpy. If it offers nothing, the shell completes file names.
 """
 
 import os
@@ -10,11 +10,11 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-VARIABLE = "_SENTKIT_COMPLETE"  # the name of the shell that asks
+VARIABLE = "_SENTKIT_COMPLETE"  # its value is the name of the calling shell
 SHELLS = ("bash", "zsh", "fish")
 HELP = ("help", "Show the help of a command.")
 DEVICES = ("auto", "cpu", "cuda")
-# Importing the methods imports torch, so their presets are repeated here; a test compares them.
+# Importing the methods imports torch, so their presets are repeated here. A test compares them.
 PRESETS = {
     "mlm": ("bert",),
     "sg-bert": ("paper", "released", "released-opt2", "bt", "bt-sg-opt", "nli"),
@@ -115,15 +115,15 @@ complete --command sentkit --no-files --arguments '(__sentkit_complete)'
 """,
 }
 
-Item = tuple[str, str]  # a word and its meaning
+Item = tuple[str, str]  # a word and its description
 
 
 def answer(shell: str, program: Any, words: Sequence[str]) -> str:
-    """The words for the end of the line, in the form that the script of the shell reads."""
+    """The completions of the last word, in the format that the shell's script reads."""
     words = joined(words) if shell == "bash" else words
     *before, last = words[1:] or [""]
     found = Line(program, before).offers(last)
-    if shell == "bash":  # it replaces only the part after a colon
+    if shell == "bash":  # bash replaces only the part after a colon
         start = last.rpartition(":")[0]
         return "".join(f"{word[len(start) + 1 if start else 0 :]}\n" for word, _ in found)
     if shell == "zsh":
@@ -133,7 +133,7 @@ def answer(shell: str, program: Any, words: Sequence[str]) -> str:
 
 
 def joined(words: Sequence[str]) -> list[str]:
-    """The words of bash, which also splits at colons: `pooler`, `:`, `cls` is one word."""
+    """Join the words of bash, which also splits at colons: `pooler`, `:`, `cls` become one word."""
     found: list[str] = []
     for word in words:
         if found and (word == ":" or found[-1].endswith(":")):
@@ -144,19 +144,19 @@ def joined(words: Sequence[str]) -> list[str]:
 
 
 class Line:
-    """A command line up to the word that is completed."""
+    """A command line up to the completed word."""
 
     def __init__(self, program: Any, words: Sequence[str]) -> None:
         self.command = self.program = program
-        self.option: Any = None  # it waits for its value
+        self.option: Any = None  # the flag whose value comes next
         self.arguments: list[str] = []
-        self.ended = False  # by `--`: no flags follow
+        self.ended = False  # true after `--`: no flags follow
         for word in words:
             self._take(word)
 
     def _take(self, word: str) -> None:
         if self.option is not None:
-            if word != "=":  # bash splits there
+            if word != "=":  # bash splits at "="
                 self.option = None
         elif self.ended:
             self.arguments.append(word)
@@ -178,7 +178,7 @@ class Line:
         return next((each for each in self.command.params if name in each.opts), None)
 
     def offers(self, start: str) -> list[Item]:
-        """The words that may stand here and begin so."""
+        """The possible words at this place that begin with `start`."""
         start = "" if start == "=" else start
         return [item for item in self._items(start) if item[0].startswith(start)]
 
@@ -230,7 +230,7 @@ def first_line(text: str | None) -> str:
 
 
 def install(shell: str) -> list[Path]:
-    """Write the script where the shell finds it; the files that were written or extended."""
+    """Install the script of a shell; return the files that were written or extended."""
     home = Path.home()
     if shell == "fish":
         settings = Path(os.environ.get("XDG_CONFIG_HOME") or home / ".config")

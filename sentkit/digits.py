@@ -1,4 +1,4 @@
-"""How many digits of a number are printed: no more than its float32 input supports."""
+"""Rounding of printed numbers to the precision of their float32 input."""
 
 from typing import Any
 
@@ -6,12 +6,11 @@ DIGITS = 7
 
 
 def significant(value: float) -> float:
-    """The number with seven significant digits."""
     return float(f"{value:.{DIGITS}g}")
 
 
 def rounded(value: Any) -> Any:
-    """A record for JSON in which every float has seven significant digits."""
+    """Round every float in a JSON record to seven significant digits."""
     if isinstance(value, float):
         return significant(value)
     if isinstance(value, dict):

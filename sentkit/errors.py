@@ -1,22 +1,22 @@
-"""Errors that the user can mend: each ends as one line on stderr and an exit code (see `cli.py`)."""
+"""Errors that the user can fix. Each ends as a message on stderr and an exit code (see `cli.py`)."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 
 class SentkitError(Exception):
-    """What was found and where; `advice` is what would mend it, printed on a line of its own."""
+    """A problem and its place; `advice` is the fix, printed on a separate line."""
 
     exit_code = 70
 
     def __init__(self, problem: str, *, advice: str | None = None) -> None:
         super().__init__(problem)
         self.advice = advice
-        self.silent = False  # standard input was empty: the command before it has said why
+        self.silent = False  # true if standard input was empty: the previous command already printed an error
 
 
 class UsageError(SentkitError):
-    """Flags that are wrong or that do not go together."""
+    """Flags with wrong values, or flags that exclude each other."""
 
     exit_code = 2
 
@@ -36,7 +36,10 @@ class DataError(SentkitError):
 
 @contextmanager
 def declared_in(source: str, *, unless: bool = False) -> Iterator[None]:
-    """Report a value that no flag can have as bad data when it comes from this file, and not from a flag."""
+    """Turn a UsageError into a DataError of the file `source`.
+
+    `unless` is true if the value comes from a flag: the UsageError then passes unchanged.
+    """
     try:
         yield
     except UsageError as error:
@@ -52,18 +55,18 @@ class NoInputError(SentkitError):
 
 
 class UnavailableError(SentkitError):
-    """A device, a hub or an optional library that is not there."""
+    """A device, a hub or an optional library that is not available."""
 
     exit_code = 69
 
 
 class CannotCreateError(SentkitError):
-    """An output that cannot be made, or that exists already."""
+    """An output that cannot be created, or that already exists."""
 
     exit_code = 73
 
 
 class AnswerIsNo(SentkitError):
-    """`--fail-under` and other checks that a script asks for."""
+    """A failed check that the user requested, such as `--fail-under`."""
 
     exit_code = 1

@@ -9,7 +9,7 @@ BYTES = range(0xDC80, 0xDD00)  # how Python represents bytes of a file name that
 
 
 def escape(text: str) -> str:
-    r"""For messages and tables: the escape character becomes \x1b, a newline \n, U+202E \u202e.
+    r"""Escape text for messages and tables: the escape character becomes \x1b, a newline \n, U+202E \u202e.
 
     A byte of a file name that is not UTF-8 becomes \xff.
     """
@@ -26,5 +26,5 @@ def _escaped(character: str) -> str:
 
 
 def escape_json(line: str) -> str:
-    r"""For a line of JSON, which stays JSON: U+009B becomes \u009b."""
+    r"""Escape a line of JSON, so that it remains JSON: U+009B becomes \u009b."""
     return UNSAFE.sub(lambda match: f"\\u{ord(match[0]):04x}", line)

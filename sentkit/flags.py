@@ -1,4 +1,4 @@
-"""Records of flags, as typer should see them."""
+"""Expansion of dataclasses of flags into parameters that typer understands."""
 
 import functools
 import inspect
@@ -8,9 +8,9 @@ from typing import Any, cast, get_type_hints
 
 
 def expand_flags(command: Callable[..., None]) -> Callable[..., None]:
-    """The command as typer should see it: a parameter that is a record of flags becomes these flags.
+    """Replace each parameter that is a dataclass of flags by one parameter per flag.
 
-    typer reads only the signature. The record is built again when the command is called.
+    typer reads only the signature. The dataclasses are built again when the command is called.
     """
     parameters: list[inspect.Parameter] = []
     records: dict[str, tuple[type, list[str]]] = {}
@@ -29,7 +29,7 @@ def expand_flags(command: Callable[..., None]) -> Callable[..., None]:
             values[name] = record(**{flag: values.pop(flag) for flag in flags})
         command(**values)
 
-    del run.__wrapped__  # or typer would see the parameters of the command itself
+    del run.__wrapped__  # otherwise typer reads the parameters of the wrapped command
     run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     run.__annotations__ = {each.name: each.annotation for each in parameters}
     return run

@@ -1,4 +1,4 @@
-"""The man pages, generated from the commands: `python -m sentkit.manual man` writes them into man/man1."""
+"""Generator of the man pages from the commands: `python -m sentkit.manual man` writes man/man1."""
 
 import inspect
 import sys
@@ -45,7 +45,7 @@ OUTPUTS = (
     "any name; it contains the unchanged bad lines.",
 )
 SAVES = ("sentkit", "sentkit train")  # pages that explain code 75: only train can resume
-SECTIONS = {  # further sections of a page
+SECTIONS = {  # additional sections of a page
     "sentkit train": {
         "RESUME": (
             "The state of a run is saved in the folder OUT.part next to its output: every 300 seconds "
@@ -144,7 +144,7 @@ def command_page(name: str, command: Any) -> str:
 
 
 def parts_of(text: str) -> tuple[str, list[str], list[str]]:
-    """The first sentence of a help text, its example lines, and its other paragraphs."""
+    """Split a help text into its first sentence, its example lines, and its other paragraphs."""
     summary, *rest = [part.strip("\n") for part in inspect.cleandoc(text).split("\n\n")]
     examples: list[str] = []
     paragraphs: list[str] = []
@@ -170,7 +170,7 @@ def option(parameter: Any) -> Iterator[str]:
 
 
 def help_of(parameter: Any) -> str:
-    """The help with its default, as `--help` shows it."""
+    """The help text with its default, as `--help` prints it."""
     default = parameter.default
     if default in (None, False, True) or "[default:" in parameter.help:
         return str(parameter.help)
@@ -186,7 +186,7 @@ def header(name: str, summary: str) -> list[str]:
 
 
 def body(paragraphs: Sequence[str]) -> Iterator[str]:
-    """Paragraphs under a heading; the heading starts the first paragraph."""
+    """Paragraphs below a heading."""
     for place, paragraph in enumerate(paragraphs):
         yield from ([".PP"] if place else [])
         if "\n" in paragraph:
@@ -209,7 +209,7 @@ def tail(name: str, examples: Sequence[str]) -> Iterator[str]:
 
 
 def above(name: str) -> list[str]:
-    """The pages that list this one: `sentkit whiten` and `sentkit`, of `sentkit whiten fit`."""
+    """The pages that list this page: `sentkit whiten` and `sentkit` for `sentkit whiten fit`."""
     words = name.split()
     return [" ".join(words[:count]) for count in range(len(words) - 1, 0, -1)]
 

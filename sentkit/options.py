@@ -1,4 +1,4 @@
-"""Flags that several commands share, so that each is spelled, explained and turned into a value once."""
+"""Flags that several commands share, with one definition each."""
 
 import math
 import os
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from sentkit.formats.rows.rows import Inputs
     from sentkit.model.reading import Wishes
 
-# OpenMP (torch, scikit-learn), the BLAS of numpy and of torch, and the tokenizers.
+# The variables of OpenMP (torch, scikit-learn), of the BLAS of numpy and torch, and of the tokenizers.
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "RAYON_NUM_THREADS")
 
 Files = Annotated[
@@ -114,7 +114,7 @@ Verbose = Annotated[bool, typer.Option("-v", "--verbose", help="Say what is chos
 
 
 def as_table(output: str, *, json: bool) -> bool:
-    """Whether a person reads what is written, and has not asked for JSON."""
+    """True if the output is a terminal and --json is not given."""
     return output == "-" and not json and sys.stdout is not None and sys.stdout.isatty()
 
 
@@ -131,7 +131,10 @@ def check_threshold(threshold: float | None, metric: str) -> None:
 
 
 def check_paths(console: Console, writes: "Paths", reads: "Paths") -> None:
-    """Before any work: no output overwrites an input or another output; and what killed processes left."""
+    """Check before any work that no output overwrites an input or another output.
+
+    Also warn about temporary files of killed processes.
+    """
     from sentkit.formats.outputs.path_checks import check_places, left_behind
     from sentkit.formats.outputs.temporary import is_former
 
@@ -148,7 +151,7 @@ def check_paths(console: Console, writes: "Paths", reads: "Paths") -> None:
 
 
 def model_path(model: str) -> str | None:
-    """The path that -m names; None of the bundled model, whatever has its name in this folder."""
+    """The path that -m names; None for the bundled model, even if a file or folder has its name."""
     from sentkit.formats.checkpoints.hub import BUNDLED
 
     return None if model == BUNDLED else model
@@ -156,7 +159,7 @@ def model_path(model: str) -> str | None:
 
 @dataclass(frozen=True)
 class FormatFlags:
-    """How rows are read."""
+    """Flags for the format of rows."""
 
     from_: From = None
     field: Field = None
@@ -164,7 +167,7 @@ class FormatFlags:
     max_line: MaxLine = "64M"
 
     def inputs(self, paths: Sequence[str], known: Sequence[str], others: Sequence[str] = ()) -> "Inputs":
-        """The rows of these files; `others` may be read in the same way."""
+        """The rows of `paths`. `others` are further files that are read with the same flags."""
         from sentkit.formats.rows.rows import Inputs, parse_fields
 
         inputs = Inputs(
@@ -182,7 +185,7 @@ class FormatFlags:
 
 @dataclass(frozen=True)
 class StreamFlags(FormatFlags):
-    """How rows are read, and what happens to bad ones."""
+    """Flags for the format of rows and for bad rows."""
 
     on_error: OnError = "fail"
     rejects: RejectsFile = None
@@ -199,7 +202,7 @@ class StreamFlags(FormatFlags):
         reads: "Paths | None" = None,
         writes: "Paths | None" = None,
     ) -> Iterator["Inputs"]:
-        """The rows of these files. At the end the number of skipped rows is reported.
+        """Open the rows of these files; on exit, report the number of skipped rows.
 
         `reads` and `writes` are the other paths of the command, by flag.
         """
@@ -262,7 +265,7 @@ class RowFlags(StreamFlags):
 
 @dataclass(frozen=True)
 class ReadingFlags:
-    """How a model reads texts; where a flag is not given, the checkpoint decides."""
+    """Flags for the reading of texts; without a flag, the checkpoint decides."""
 
     readout: Readout = None
     template: Template = None
@@ -281,7 +284,7 @@ class ReadingFlags:
 
 @dataclass(frozen=True)
 class MachineFlags:
-    """Where a model runs, and in which number format."""
+    """Flags for the device and the number format of a model."""
 
     precision: Precision = "auto"
     device: Device = "auto"
@@ -289,6 +292,6 @@ class MachineFlags:
 
 
 def limit_threads(threads: int | None) -> None:
-    """Call this before numpy, torch or a tokenizer is imported: they read the environment only once."""
+    """Set the number of threads. Call this before an import of numpy, torch or a tokenizer: they read it once."""
     if threads is not None:
         os.environ.update(dict.fromkeys(THREAD_VARIABLES, str(threads)))

@@ -1,14 +1,14 @@
-"""Where the man page of a command is: in a checkout, or where the package was installed.
+"""The path of a command's man page, in a checkout or in an installation.
 
 `man sentkit` finds a page only if its folder is on MANPATH or belongs to an activated environment. `man PATH`
-shows it anywhere.
+always shows it.
 """
 
 from pathlib import Path
 
 
 def page_of(command: str) -> Path | None:
-    """The page of `sentkit encode`, or of another command."""
+    """The man page of a command, such as `sentkit encode`; None if it is not installed."""
     name = f"{command.replace(' ', '-')}.1"
     in_checkout = Path(__file__).parent.parent / "man/man1" / name
     if in_checkout.is_file():

@@ -1,4 +1,4 @@
-"""The process: its standard streams, its signals and its end. Imports only what Python has loaded anyway."""
+"""The standard streams, signals and exit of the process. Imports only modules that Python already loaded."""
 
 import contextlib
 import io
@@ -17,7 +17,7 @@ _received = signal.SIGTERM  # the signal that SIGALRM repeats
 
 
 class LossyStderr(io.FileIO):
-    """Standard error that never fails: what a full disk or a closed pipe does not take is lost."""
+    """Standard error that never fails: text for a full disk or a closed pipe is discarded."""
 
     def write(self, data: object) -> int:
         with contextlib.suppress(OSError):
@@ -26,7 +26,7 @@ class LossyStderr(io.FileIO):
 
 
 def prepare() -> None:
-    """Before anything slow is imported or any file is opened."""
+    """Prepare signals and streams. Call this before slow imports and before any file is opened."""
     if heeded(signal.SIGINT):
         signal.signal(signal.SIGINT, leave_at_once)
     fill_closed_streams()
@@ -35,18 +35,18 @@ def prepare() -> None:
 
 
 def fill_closed_streams() -> None:
-    """Open something on each closed standard stream, else the next file that is opened gets its number.
+    """Open a substitute on each closed standard stream.
 
-    Then messages would be written into that file. Python has set `sys.stdin` or `sys.stdout` to None by now,
-    so a command still sees that the stream is closed. A socket without a peer can neither be read, nor
-    written, nor opened again as /dev/stdout.
+    Otherwise the next opened file gets the number of the closed stream, and messages are written into it.
+    Python has already set `sys.stdin` or `sys.stdout` to None, so a command still detects the closed stream.
+    A socket without a peer cannot be read, written or reopened as /dev/stdout.
     """
     for number in (STDIN, STDOUT, STDERR):
         try:
             os.fstat(number)
         except OSError:
             if number == STDERR:
-                os.open(os.devnull, os.O_WRONLY)  # the lowest free number is this one
+                os.open(os.devnull, os.O_WRONLY)  # os.open uses the lowest free number, which is this one
             else:
                 import socket
 
@@ -55,19 +55,19 @@ def fill_closed_streams() -> None:
 
 
 def heeded(number: int) -> bool:
-    """Not ignored by whoever started the process: `nohup`, or a shell that starts a job in the background."""
+    """True unless the parent process ignores the signal, as `nohup` and background jobs of a shell do."""
     return signal.getsignal(number) is not signal.SIG_IGN
 
 
 def leave_at_once(number: int, frame: FrameType | None) -> NoReturn:
-    """Before a command runs there is nothing to clean up."""
+    """Exit without cleanup: no command runs yet."""
     with contextlib.suppress(OSError):
         os.write(STDERR, b"sentkit: interrupted\n")
     os._exit(128 + number)
 
 
 def unwind_on_signals() -> None:
-    """From here on the signals raise, so that temporary files are removed."""
+    """Let signals raise exceptions from now on, so that temporary files are removed."""
     for number in UNWINDING:
         if heeded(number):
             signal.signal(number, unwind)
@@ -75,7 +75,7 @@ def unwind_on_signals() -> None:
 
 
 def unwind(number: int, frame: FrameType | None) -> None:
-    """Raise, but not within an import, which may half succeed: ask again."""
+    """Raise, except within an import: an import may then half succeed, so try again later."""
     global _received
     if number != signal.SIGALRM:
         _received = signal.Signals(number)
@@ -90,10 +90,10 @@ def unwind(number: int, frame: FrameType | None) -> None:
 
 
 def leave(code: int) -> NoReturn:
-    """End at once: a thread may still be waiting for a row that never comes."""
-    signal.signal(signal.SIGINT, signal.SIG_DFL)  # the reader may be stuck: a second Ctrl-C ends the wait
+    """Exit immediately: a thread may still wait for a row that never comes."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # flushing may block: a second Ctrl-C then ends the process
     for stream in (sys.stdout, sys.stderr):
-        with contextlib.suppress(OSError, ValueError):  # a closed pipe is not a failure
+        with contextlib.suppress(OSError, ValueError):  # a closed pipe is not an error
             if stream is not None:
                 stream.flush()
     os._exit(code)

@@ -1,4 +1,4 @@
-"""Values of flags that typer has no type for."""
+"""Parsers of flag values for which typer has no type."""
 
 import re
 import sys
@@ -6,13 +6,13 @@ import sys
 from sentkit.errors import UsageError
 
 RANGE = re.compile(r"(\d{1,9})(?:\.\.(\d{1,9}))?")
-MOST = 1000  # numbers of a range
+MOST = 1000  # the longest range
 SIZE = re.compile(r"([0-9]{1,18})([KMG]?)", re.IGNORECASE)
 UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 
 
 def numbers(flag: str, text: str) -> list[int]:
-    """`7`, `1,2,3` or `0..9`, each number once."""
+    """Parse `7`, `1,2,3` or `0..9`; duplicates are removed."""
     found: list[int] = []
     for part in text.split(","):
         match = RANGE.fullmatch(part.strip())
@@ -26,7 +26,7 @@ def numbers(flag: str, text: str) -> list[int]:
 
 
 def size(flag: str, text: str) -> int:
-    """Bytes: `1000`, or in powers of 1024 `64K`, `64M`, `2G`."""
+    """Parse a number of bytes: `1000`, or `64K`, `64M` and `2G` in powers of 1024."""
     match = SIZE.fullmatch(text.strip())
     if match is None or not 0 < (found := int(match[1]) * UNITS[match[2].upper()]) < sys.maxsize:
         raise UsageError(f'{flag} "{text}"', advice="expected a number of bytes, for example 500K, 64M or 2G")
