@@ -292,6 +292,6 @@ class MachineFlags:
 
 
 def limit_threads(threads: int | None) -> None:
-    """Set the number of threads. Call this before an import of numpy, torch or a tokenizer: they read it once."""
+    """Set the number of threads. Call this before importing numpy, torch or tokenizers: they read it once."""
     if threads is not None:
         os.environ.update(dict.fromkeys(THREAD_VARIABLES, str(threads)))

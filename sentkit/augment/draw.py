@@ -32,11 +32,11 @@ class Draw:
         return self._next() * n >> 32
 
     def some(self, n: int, k: int) -> list[int]:
-        """k different numbers of 0 .. n - 1 in random order: the first k steps of a Fisher-Yates shuffle."""
+        """Draw k different numbers of 0 .. n - 1 in random order, by k steps of a Fisher-Yates shuffle."""
         return self._parted(n, k)[0]
 
     def sorted(self, n: int, k: int) -> list[int]:
-        """k different numbers of 0 .. n - 1 in ascending order; if 2 k > n, the excluded ones are drawn."""
+        """Draw k different numbers of 0 .. n - 1 in ascending order; if 2 k > n, draw the excluded ones."""
         if 2 * k > n:
             return sorted(self._parted(n, n - k)[1])
         return sorted(self._parted(n, k)[0])

@@ -42,7 +42,7 @@ class Fitted:
     def write(self, file: BinaryIO, source: str) -> None:
         """Write kernel and bias in float64, and the moments if the transform can be computed from them."""
         moments, bias = self.sample.moments, 0.0 - self.fit.mean
-        dense_layer(self.fit.kernel, bias, kind=self.kind, source=source)  # refuses NaN or infinity before any output
+        dense_layer(self.fit.kernel, bias, kind=self.kind, source=source)  # raises if not finite
         arrays = {"kernel": self.fit.kernel, "bias": bias[np.newaxis]}
         if self.mergeable:
             count = np.array([moments.count], np.float64)

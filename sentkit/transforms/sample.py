@@ -63,7 +63,7 @@ def read_one(
 
 
 def check_width(width: int, path: str) -> None:
-    """Refuse vectors whose scatter and kernel would need too much memory."""
+    """Refuse wide vectors: their scatter and kernel need too much memory."""
     if width > WIDEST:
         cost = f"a transform of them would be {8 * width**2 / 1e9:.1f} GB"
         advice = f"a transform is for vectors of up to {WIDEST} numbers"
