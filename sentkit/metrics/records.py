@@ -1,4 +1,4 @@
-"""Reports as JSON objects: what `score --gold` prints into a pipe. Values x 100; undefined ones null."""
+"""Reports as JSON objects, as `score --gold` prints them. Values x 100; undefined values are null."""
 
 import math
 from collections.abc import Iterator, Sequence
@@ -15,7 +15,7 @@ KINDS = ("spearman", "pearson")
 
 
 def file_records(inputs: Inputs, question: Question, baseline: str | None) -> list[Record]:
-    """One record for each file, and one of their average where that means something."""
+    """One record for each file, and one for their average if one encoder made all files."""
     paired = baseline is not None
     base = None if baseline is None else judge(inputs, baseline, question, paired=True)
     records = []
@@ -33,7 +33,7 @@ def file_records(inputs: Inputs, question: Question, baseline: str | None) -> li
 
 
 def remarks(records: Sequence[Record]) -> Iterator[str]:
-    """What a number alone would hide."""
+    """Warnings about skipped rows and undefined correlations."""
     for record in records:
         file = record["file"]
         if record.get("skipped"):
@@ -75,7 +75,7 @@ def comparison_record(baseline: Judged, comparison: Comparison) -> Record:
 
 
 def average_record(records: Sequence[Record]) -> Record | None:
-    """The plain mean over the files, where there are several and one encoder made them all."""
+    """The mean over several files of one encoder; None otherwise."""
     encoders = [record["encoder"] for record in records]
     if len(records) < 2 or None in encoders or len(set(map(space_of, encoders))) > 1:
         return None
@@ -87,7 +87,7 @@ def average_record(records: Sequence[Record]) -> Record | None:
 
 
 def under(records: Sequence[Record], floor: float | None) -> str | None:
-    """Which record's Spearman is not at the floor, if one is not; an undefined one is not."""
+    """A message about the first record with Spearman below the floor or undefined; None if all pass."""
     for record in records:
         value = record["spearman"]
         if floor is not None and (value is None or value < floor):

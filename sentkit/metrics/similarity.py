@@ -1,4 +1,4 @@
-"""How alike two rows are, row against row or block against block; larger is always more alike.
+"""Similarities of two rows, row by row or block by block; a larger value is always more similar.
 
 Letters in shapes: n and m rows, d dimensions.
 """
@@ -12,14 +12,14 @@ from numpy.typing import NDArray
 Rows = NDArray[np.float32]
 Wide = NDArray[np.float64]
 
-SMALLEST_NORM = 1e-8  # a shorter row counts as this long, as in torch's cosine_similarity
-CHUNK = 49_152  # elements widened at a time: two chunks of float64 stay in the cache
+SMALLEST_NORM = 1e-8  # minimum length of a row, as in torch's cosine_similarity
+CHUNK = 49_152  # elements converted at a time: two chunks of float64 fit in the cache
 TILE = (8, 32)  # rows of differences at a time in `_manhattan_blocks`, for the same reason
 
 
 def _cosine(left: Wide, right: Wide) -> Wide:
     squares = [np.maximum(np.vecdot(side, side), SMALLEST_NORM**2) for side in (left, right)]
-    # One root of the product, not a product of roots: equal rows then give exactly 1.
+    # One root of the product instead of a product of roots: equal rows then give exactly 1.
     return np.clip(np.vecdot(left, right) / np.sqrt(squares[0] * squares[1]), -1.0, 1.0)
 
 
@@ -29,7 +29,7 @@ def _dot(left: Wide, right: Wide) -> Wide:
 
 def _euclidean(left: Wide, right: Wide) -> Wide:
     difference = left - right
-    return 0.0 - np.sqrt(np.vecdot(difference, difference))  # 0.0 - 0.0 is 0.0, where -(0.0) is -0.0
+    return 0.0 - np.sqrt(np.vecdot(difference, difference))  # 0.0 - 0.0 is 0.0, but -(0.0) is -0.0
 
 
 def _manhattan(left: Wide, right: Wide) -> Wide:
@@ -37,7 +37,7 @@ def _manhattan(left: Wide, right: Wide) -> Wide:
 
 
 def _chunked(rule: Callable[[Wide, Wide], Wide]) -> Callable[[Rows, Rows], Wide]:
-    """The rule in float64, a few rows widened at a time: as exact as widening all, in half the time."""
+    """Compute a metric in float64, a few rows at a time: as exact as all rows at once, in half the time."""
 
     def similarity(left: Rows, right: Rows) -> Wide:
         rows = max(1, CHUNK // max(1, left.shape[1]))
@@ -60,14 +60,14 @@ SIMILARITIES: dict[str, Callable[[Rows, Rows], Wide]] = {
 
 @dataclass(frozen=True, slots=True)
 class Blocks:
-    """One metric between blocks: `prepare` each block of rows once, `compare` it with as many as needed."""
+    """One metric between blocks: `prepare` each block once, then `compare` it with others."""
 
     prepare: Callable[[Rows], NDArray]
     compare: Callable[[NDArray, NDArray], Rows]  # (n, d), (m, d) -> (n, m)
 
 
 def _unit_rows(rows: Rows) -> Rows:
-    wide = rows.astype(np.float64)  # a square of 1e20 is beyond float32
+    wide = rows.astype(np.float64)  # the square of 1e20 exceeds float32
     norms = np.sqrt(np.vecdot(wide, wide))
     return (wide / np.maximum(norms, SMALLEST_NORM)[:, None]).astype(np.float32)
 
@@ -90,18 +90,18 @@ def _cosine_blocks(left: Rows, right: Rows) -> Rows:
 
 
 def _euclidean_blocks(left: Wide, right: Wide) -> Rows:
-    """|a|^2 + |b|^2 - 2ab, in float64 as float32 would leave little of a small distance between long rows."""
+    """|a|^2 + |b|^2 - 2ab in float64: float32 is too imprecise for small distances between long rows."""
     squares = left @ right.T
     squares *= -2.0
     squares += np.vecdot(left, left)[:, None]
     squares += np.vecdot(right, right)
-    np.maximum(squares, 0.0, out=squares)  # of equal rows rounding may leave less than nothing
+    np.maximum(squares, 0.0, out=squares)  # rounding can make the distance of equal rows negative
     return (0.0 - np.sqrt(squares, out=squares)).astype(np.float32)
 
 
 def _manhattan_blocks(left: Rows, right: Rows) -> Rows:
     distances = np.empty((len(left), len(right)), np.float32)
-    ones = np.ones(left.shape[1], np.float32)  # a product with ones sums faster than a reduction
+    ones = np.ones(left.shape[1], np.float32)  # a product with ones is faster than a sum
     high, wide = TILE
     for i in range(0, len(left), high):
         for j in range(0, len(right), wide):

@@ -1,4 +1,4 @@
-"""Reports as the lines of a table, for a person: an encoder's line, its aggregates, groups, difference."""
+"""Reports as rows of a table: an encoder, its aggregates, its groups, and the difference to a baseline."""
 
 from collections.abc import Iterator
 
@@ -9,7 +9,7 @@ NAMES = ("file", "encoder")
 
 
 def table_lines(record: Record) -> Iterator[list[str]]:
-    """The record's own line, its aggregates, its groups, and its difference to the baseline."""
+    """The row of the record, then its aggregates, groups, and difference to the baseline."""
     chosen = record.get("aggregate", "")
     yield [record["file"], label(record["encoder"]), str(record["n"]), *both(record)]
     for name, average in record.get("averages", {}).items():

@@ -77,7 +77,7 @@ def check_width(layer: Linear, width: int, transform: str) -> None:
 
 
 def moved_spec(inputs: Inputs, emb: str | None, layer: Linear) -> dict[str, Any]:
-    """The spec of the output: the common fields of all vector files, plus this step; for JSONL only `_emb`."""
+    """The output spec: the common fields of all vector files, plus this step; for JSONL only `_emb`."""
     record = {name: value for name, value in common_spec(inputs).items() if name not in BARE}
     steps = steps_before(inputs)
     label, _, space = (emb or UNNAMED.emb).rpartition(":")

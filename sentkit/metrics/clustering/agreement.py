@@ -1,6 +1,6 @@
-"""How well a clustering agrees with classes that people gave, or with another clustering.
+"""Agreement of a clustering with gold classes, or with another clustering.
 
-Most take a contingency table: how many rows are of class i and in cluster j.
+Most functions take a contingency table: the number of rows in class i and cluster j.
 Letters in shapes: n rows, c classes, k clusters.
 """
 
@@ -17,7 +17,7 @@ MEASURES = ("acc", "nmi", "ari", "ami", "homogeneity", "completeness", "v_measur
 
 
 def measures(classes: Labels, clusters: Labels) -> dict[str, float]:
-    """All of them, by name."""
+    """All measures, by name."""
     table = contingency(classes, clusters)
     homogeneity, completeness, v = v_measure(table)
     adjusted = (adjusted_rand(table), adjusted_mutual_information(table))
@@ -25,14 +25,14 @@ def measures(classes: Labels, clusters: Labels) -> dict[str, float]:
 
 
 def contingency(classes: Labels, clusters: Labels) -> Table:
-    """(n,), (n,) -> (c, k); only labels that occur have a line."""
+    """(n,), (n,) -> (c, k); labels without rows are omitted."""
     (rows, i), (columns, j) = (np.unique(each, return_inverse=True) for each in (classes, clusters))
     flat = np.bincount(i * len(columns) + j, minlength=len(rows) * len(columns))
     return flat.reshape(len(rows), len(columns))
 
 
 def matching(table: Table) -> tuple[Labels, Labels]:
-    """The pairs of a class and a cluster, each in one pair at most, that hold most rows (Kuhn, 1955)."""
+    """The one-to-one assignment of classes to clusters that covers the most rows (Kuhn, 1955)."""
     from scipy.optimize import linear_sum_assignment
 
     i, j = linear_sum_assignment(table, maximize=True)
@@ -40,18 +40,18 @@ def matching(table: Table) -> tuple[Labels, Labels]:
 
 
 def is_matching(table: Table) -> bool:
-    """Whether each class is one cluster, and each cluster one class."""
+    """True if each class is exactly one cluster, and each cluster one class."""
     cells = table > 0
     return bool((cells.sum(axis=0) == 1).all() and (cells.sum(axis=1) == 1).all())
 
 
 def accuracy(table: Table) -> float:
-    """The share of the rows that are in the cluster which is matched with their class."""
+    """The share of rows whose cluster is assigned to their class."""
     return int(table[matching(table)].sum()) / int(table.sum())
 
 
 def adjusted_rand(table: Table) -> float:
-    """Pairs that both put together or both keep apart, corrected for chance (Hubert and Arabie, 1985)."""
+    """The Rand index, corrected for chance (Hubert and Arabie, 1985)."""
     n = int(table.sum())
     both, left, right = (int((x * (x - 1) // 2).sum()) for x in (table, table.sum(axis=1), table.sum(axis=0)))
     if left == right == both:
@@ -76,7 +76,7 @@ def mutual_information(table: Table) -> float:
 def v_measure(table: Table) -> tuple[float, float, float]:
     """Homogeneity, completeness, and their harmonic mean (Rosenberg and Hirschberg, 2007).
 
-    The mean is the normalised mutual information, too, by the arithmetic mean of the two entropies.
+    The harmonic mean equals the normalised mutual information with the arithmetic mean of the entropies.
     """
     left, right, shared = entropy(table.sum(axis=1)), entropy(table.sum(axis=0)), mutual_information(table)
     homogeneity = min(1.0, shared / left) if left else 1.0
@@ -99,7 +99,7 @@ def adjusted_mutual_information(table: Table) -> float:
 
 
 def expected_information(left: Table, right: Table) -> float:
-    """The mutual information of tables of these sums, on average over all ways to fill them."""
+    """The expected mutual information of random tables with these row and column sums."""
     n = int(left.sum())
     factorials = np.concatenate([[0.0], np.cumsum(np.log(np.arange(1, n + 1)))])  # log x!
     sizes, times = (list(each) for each in zip(*map(_counted, (left, right)), strict=True))
@@ -116,7 +116,7 @@ def _counted(sums: Table) -> tuple[list[int], list[int]]:
 
 
 def _expected_share(a: int, b: int, n: int, factorials: NDArray[np.float64]) -> float:
-    """Over all numbers of rows that a class of a and a cluster of b may share."""
+    """The term of a class of size a and a cluster of size b, summed over all sizes of their intersection."""
     shared = np.arange(max(1, a + b - n), min(a, b) + 1)
     fixed = factorials[a] + factorials[b] + factorials[n - a] + factorials[n - b] - factorials[n]
     rest = factorials[shared] + factorials[a - shared] + factorials[b - shared]

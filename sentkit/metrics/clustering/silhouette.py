@@ -1,4 +1,4 @@
-"""How much nearer rows are to their own cluster than to the next (silhouette: Rousseeuw, 1987), on a sample.
+"""The silhouette (Rousseeuw, 1987) of a sample: the distance to the own cluster against the next one.
 
 Letters in shapes: n rows of the sample, k clusters.
 """
@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from sentkit.metrics.similarity import BLOCKS
 
-SAMPLE = 4000  # rows, whose distances are all held
+SAMPLE = 4000  # rows; all their distances are held in memory
 HIGH = 500
 
 Rows = NDArray[np.float32]
@@ -16,7 +16,7 @@ Labels = NDArray[np.intp]
 
 
 class Silhouette:
-    """A sample of rows with the distances among them, which serve for many clusterings."""
+    """A sample of rows with their distances, which are reused for many clusterings."""
 
     def __init__(self, rows: Rows, random: np.random.Generator, most: int = SAMPLE) -> None:
         many = len(rows) > most
@@ -32,7 +32,7 @@ class Silhouette:
         np.fill_diagonal(self.distances, 0.0)
 
     def of(self, labels: Labels) -> float | None:
-        """The mean over the sample; None where it lies in one cluster, or each row in one of its own."""
+        """The mean over the sample; None if it has one cluster only, or one row in each cluster."""
         _, own, sizes = np.unique(labels[self.places], return_inverse=True, return_counts=True)
         if not 1 < len(sizes) < len(own):
             return None

@@ -1,4 +1,4 @@
-"""How alike several clusterings are: by the Rand index, and of each row by the cluster it is in."""
+"""Stability of several clusterings: their Rand index, and the agreement for each row."""
 
 from collections.abc import Sequence
 from itertools import combinations
@@ -10,18 +10,18 @@ from sentkit.metrics.clustering.agreement import Labels, adjusted_rand, continge
 
 
 def agreement(clusterings: Sequence[Labels]) -> float | None:
-    """The mean adjusted Rand index of every two; None where there is one alone."""
+    """The mean adjusted Rand index over all pairs; None for a single clustering."""
     found = [adjusted_rand(contingency(*pair)) for pair in combinations(clusterings, 2)]
     return sum(found) / len(found) if found else None
 
 
 def agreeing(labels: Labels, others: Sequence[Labels]) -> NDArray[np.float64]:
-    """(n,): for each row the share of the others in which it is in the cluster matched with its own."""
+    """For each row, (n,): the share of `others` in which its cluster matches the one in `labels`."""
     own = np.unique(labels, return_inverse=True)[1]
     counts = np.zeros(len(labels))
     for other in others:
         columns, theirs = np.unique(other, return_inverse=True)
-        matched = np.full(len(columns), -1)  # a cluster without a partner agrees with nothing
+        matched = np.full(len(columns), -1)  # unmatched clusters agree with nothing
         partners, clusters = matching(contingency(labels, other))
         matched[clusters] = partners
         counts += matched[theirs] == own

@@ -1,1 +1,1 @@
-"""Takes a file of vectors and returns figures of how the vectors are distributed."""
+"""Takes a file of vectors; returns figures about the distribution of the vectors."""

@@ -1,4 +1,4 @@
-"""Alignment: how far apart the two vectors of a pair lie that people find alike (arXiv:2005.10242)."""
+"""Alignment: the distance between the vectors of pairs with a high gold score (arXiv:2005.10242)."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -15,15 +15,15 @@ from sentkit.metrics.sts.gold_pairs import expect_pair
 class Alignment:
     """The mean |a - b|^2 of unit vectors over pairs with a score above a threshold."""
 
-    gold: str  # the member that holds people's score
+    gold: str  # the field with the gold score
     above: float = 4.0  # as in SimCSE (arXiv:2104.08821)
     pairs: int = 0
-    unscored: int = 0  # rows whose score is null
+    unscored: int = 0  # rows with a null score
     left_out: int = 0  # pairs above the threshold with a vector that is zero, NaN or infinite
     total: float = 0.0
 
     def take(self, row: VectorRow) -> VectorRow:
-        """Count the row in, and hand it on."""
+        """Add the row, and return it."""
         score = scored(expect_pair(row).row, self.gold)
         if score is None:
             self.unscored += 1

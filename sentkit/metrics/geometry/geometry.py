@@ -1,4 +1,4 @@
-"""The geometry of a space of vectors: how they lie, from one pass in constant memory."""
+"""The geometry of a vector space, in one pass and constant memory."""
 
 from collections.abc import Iterable, Iterator
 from typing import Any
@@ -12,12 +12,12 @@ from sentkit.metrics.geometry.alignment import Alignment
 from sentkit.metrics.geometry.directions import Directions, unit_rows
 from sentkit.metrics.geometry.moments import Moments
 
-BLOCK = 1024  # rows widened and multiplied at once
+BLOCK = 1024  # rows processed at once
 SEED = 0  # of the sample for the uniformity
 
 
 class Geometry:
-    """Vectors are regrouped in blocks of one size, so that the numbers do not depend on how they came."""
+    """Accumulates vectors, in blocks of one size, so that the input blocks do not affect the result."""
 
     def __init__(self, alignment: Alignment | None = None) -> None:
         self.alignment = alignment
@@ -29,17 +29,17 @@ class Geometry:
         self.moments, self.directions = Moments(width), Directions(width, SEED)
 
     def take(self, row: VectorRow) -> VectorRow:
-        """Count the row's pair into the alignment, where it is asked, and hand the row on."""
+        """Add the row's pair to the alignment if it is computed; return the row."""
         return self.alignment.take(row) if self.alignment else row
 
     def watch(self, blocks: Iterable[NDArray[np.float32]]) -> Iterator[NDArray[np.float32]]:
-        """Blocks (n, k, d) as they pass; all their vectors are rows of the space."""
+        """Add and yield blocks (n, k, d); all their vectors count as rows."""
         for block in blocks:
             self.add(block.reshape(-1, block.shape[-1]))
             yield block
 
     def add(self, vectors: NDArray[np.float32]) -> None:
-        """(n, d)"""
+        """Add vectors (n, d)."""
         if self.waiting.shape[1] != vectors.shape[1]:
             self._begin(vectors.shape[1])
         whole = np.isfinite(vectors).all(axis=1)
@@ -56,7 +56,7 @@ class Geometry:
         self.directions.add(unit_rows(wide))
 
     def record(self) -> dict[str, Any]:
-        """What is not defined of so few or so equal vectors is None."""
+        """The report; None for values that too few or equal vectors leave undefined."""
         if len(self.waiting):
             self._take(self.waiting)
             self.waiting = self.waiting[:0]
@@ -76,7 +76,7 @@ class Geometry:
 
 
 def covariance_record(found: Moments) -> dict[str, Any]:
-    """What the scatter of the vectors says; of vectors too wide for one, that it was not held."""
+    """The fields about the covariance; for very wide vectors only a message, because no scatter is held."""
     if found.scatter is None:
         empty = np.zeros((0, 0))
         reason = f"not held: vectors of {len(found.mean)} numbers, more than {moments.WIDEST}"
@@ -103,7 +103,7 @@ def scatter_record(scatter: NDArray[np.float64], about_zero: NDArray[np.float64]
 
 
 def axes_record(found: Moments) -> dict[str, Any]:
-    """How the axes are distributed, each with the one that is furthest from a normal distribution."""
+    """The distribution along the axes, with the axes furthest from a normal distribution."""
     shapes = moments.shapes(found)
     skewness, kurtosis, sizes = shapes.skewness, shapes.excess_kurtosis, np.abs(shapes.skewness)
     skewed, heavy = place(sizes), place(kurtosis)
@@ -127,7 +127,7 @@ def mean(values: NDArray[np.float64]) -> float | None:
 
 
 def place(sizes: NDArray[np.float64]) -> int | None:
-    """Where they are largest."""
+    """The index of the largest value; None if empty."""
     return int(sizes.argmax()) if sizes.size else None
 
 

@@ -1,7 +1,7 @@
-"""How skewed and how heavy each axis of the vectors is, beside their mean and their scatter, block by block.
+"""Mean, scatter, skewness and kurtosis of each axis, accumulated block by block.
 
-All sums are of centred rows, so that a mean far from zero costs no digits; the higher ones are joined by the
-formulas of Pebay (2008). Letters in shapes: n rows, d dimensions.
+All sums are of centred rows, because a mean far from zero would lose precision. Higher sums are combined by
+the formulas of Pebay (2008). Letters in shapes: n rows, d dimensions.
 """
 
 from dataclasses import dataclass
@@ -14,15 +14,15 @@ from sentkit.transforms.moments import moments_of
 
 Wide = NDArray[np.float64]
 
-WIDEST = lower.WIDEST  # of wider vectors only the diagonal of the scatter is held
+WIDEST = lower.WIDEST  # for wider vectors only the diagonal of the scatter is held
 
 
 class Moments:
-    """Sums over the rows added so far; the third and the fourth are (d,)."""
+    """Sums over the rows added so far; the third and fourth powers are (d,)."""
 
     def __init__(self, width: int) -> None:
         nothing = np.zeros(width)
-        self.axes = lower.Moments(0, nothing, nothing)  # the same whether or not a scatter is held
+        self.axes = lower.Moments(0, nothing, nothing)  # equal results with and without a full scatter
         self.whole = lower.Moments(0, nothing, np.zeros((width, width))) if width <= WIDEST else None
         self.third, self.fourth = np.zeros(width), np.zeros(width)
 
@@ -40,11 +40,11 @@ class Moments:
 
     @property
     def scatter(self) -> Wide | None:
-        """(d, d), or none where it is not held."""
+        """(d, d), or None if it is not held."""
         return None if self.whole is None else self.whole.scatter
 
     def add(self, rows: Wide) -> None:
-        """(n, d), at least one row."""
+        """Add rows (n, d), n >= 1."""
         more = moments_of(rows, diagonal=True)
         centred = rows - more.mean
         squares = centred * centred
@@ -54,7 +54,7 @@ class Moments:
             self.whole += moments_of(rows)
 
     def _join(self, more: lower.Moments, third: Wide, fourth: Wide) -> None:
-        """Sums about the mean of all rows; the highest first, as each needs the lower ones as they were."""
+        """Combine sums about the mean of all rows. Highest power first: each uses the old lower powers."""
         before, count = float(self.count), float(self.count + more.count)
         share, left, gap = more.count / count, before / count, more.mean - self.mean
         self.fourth += fourth + gap**4 * (before * share * (left**2 - left * share + share**2))
@@ -66,7 +66,7 @@ class Moments:
 
 @dataclass(frozen=True, slots=True)
 class Shapes:
-    """The shape of each axis that varies, (v,): population formulas, 0 for a normal distribution."""
+    """The shape of each non-constant axis, (v,): population formulas, 0 for a normal distribution."""
 
     axes: NDArray[np.intp]
     skewness: Wide
@@ -74,7 +74,7 @@ class Shapes:
 
 
 def shapes(moments: Moments) -> Shapes:
-    axes = np.flatnonzero(moments.second)  # a constant axis leaves an exact zero
+    axes = np.flatnonzero(moments.second)  # the sum of a constant axis is exactly zero
     second, third, fourth = (
         sums[axes] / moments.count for sums in (moments.second, moments.third, moments.fourth)
     )
@@ -82,7 +82,7 @@ def shapes(moments: Moments) -> Shapes:
 
 
 def mean_absolute_correlation(scatter: Wide) -> float | None:
-    """Of all pairs of two axes that vary; none where there is no such pair."""
+    """The mean over all pairs of two non-constant axes; None if there is no such pair."""
     lengths = np.sqrt(np.diagonal(scatter))
     axes = np.flatnonzero(lengths)
     if len(axes) < 2:

@@ -1,6 +1,6 @@
-"""What the eigenvalues of a covariance say of how many directions a space uses, and how evenly.
+"""Measures of the eigenvalues of a covariance: number of used directions, and evenness.
 
-They are given in descending order, (d,), and only their ratios count. None is the answer where all are zero.
+Eigenvalues are in descending order, (d,). Only their ratios matter. The result is None if all are zero.
 """
 
 import math
@@ -14,7 +14,7 @@ Wide = NDArray[np.float64]
 
 
 def eigenvalues(scatter: Wide) -> Wide:
-    """Descending; what rounding makes less than nothing is zero."""
+    """In descending order; negative rounding errors become zero."""
     return np.maximum(np.linalg.eigvalsh(scatter)[::-1], 0.0)
 
 
@@ -24,16 +24,16 @@ def _shares(values: Wide) -> Wide | None:
 
 
 def first_share(values: Wide, count: int) -> float | None:
-    """The part of the variance in the first `count` components."""
+    """The share of the variance in the first `count` components."""
     shares = _shares(values)
     return None if shares is None else float(shares[:count].sum())
 
 
 def isoscore(values: Wide) -> float | None:
-    """1 where the variance is the same in all directions, 0 where it is all in one.
+    """1 for equal variance in all directions, 0 for variance in one direction only.
 
-    IsoScore (arXiv:2108.07344) in closed form: (p - 1) / (d - 1), with p = (sum l)^2 / sum l^2, the
-    participation ratio.
+    IsoScore (arXiv:2108.07344) in closed form: (p - 1) / (d - 1), with the participation ratio p = (sum l)^2
+    / sum l^2.
     """
     shares = _shares(values)
     if shares is None or len(values) < 2:
@@ -42,7 +42,7 @@ def isoscore(values: Wide) -> float | None:
 
 
 def effective_rank(values: Wide) -> float | None:
-    """How many equal eigenvalues have as much entropy as these (Roy and Vetterli, 2007)."""
+    """The number of equal eigenvalues with the same entropy (Roy and Vetterli, 2007)."""
     shares = _shares(values)
     if shares is None:
         return None

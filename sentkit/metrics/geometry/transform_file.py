@@ -1,4 +1,4 @@
-"""An affine file as `inspect` shows it: what it does, what it was fitted on, whether it can be merged."""
+"""The report of `inspect` about an affine file."""
 
 from typing import Any
 
@@ -9,7 +9,7 @@ from sentkit.transforms.moments import MOMENTS
 
 
 def describe_affine(path: str) -> dict[str, Any]:
-    """What its note says, with the `_emb` called by what it means, and what its tensors are."""
+    """The fields of its note, with `_emb` renamed to `fitted_on`, and the shapes of its tensors."""
     entries, note = read_header(path).entries, read_fit_note(path)
     known = {
         "file": readable(path),
@@ -20,7 +20,7 @@ def describe_affine(path: str) -> dict[str, Any]:
     return {
         **known,
         **note,
-        **known,  # whatever a note says of these
+        **known,  # these override the note
         "fitted_on": fitted_on,
         "mergeable": entries.keys() >= set(MOMENTS),
         "tensors": {name: f"{e.dtype} {' x '.join(map(str, e.shape))}" for name, e in entries.items()},

@@ -1,4 +1,4 @@
-"""Vectors -> what `inspect` tells of them: how many, how long, how many twice, how many broken."""
+"""Counts of vectors for `inspect`: number, norms, duplicates, and invalid vectors."""
 
 import math
 from collections.abc import Iterable
@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 
 class Census:
-    """Counts over blocks of vectors; to find the equal ones, eight bytes of each vector are kept."""
+    """Counts over blocks of vectors. Duplicates are found by a key of eight bytes per vector."""
 
     def __init__(self) -> None:
         self.count = self.broken = self.zero = self.width = 0
@@ -17,7 +17,7 @@ class Census:
         self.keys: list[NDArray[np.uint64]] = []
 
     def add(self, vectors: NDArray[np.float32]) -> None:
-        """(n, d)"""
+        """Add vectors (n, d)."""
         self.count += len(vectors)
         self.width = vectors.shape[1]
         self.keys.append(keys(vectors))
@@ -44,7 +44,7 @@ class Census:
 
 
 def keys(vectors: NDArray[np.float32]) -> NDArray[np.uint64]:
-    """A number for each vector, the same for equal bits: products with fixed odd numbers, modulo 2^64."""
+    """A hash for each vector, equal for equal bits: products with fixed odd numbers, modulo 2^64."""
     words = np.ascontiguousarray(vectors, dtype="<f4").view("<u4")
     generator = np.random.Generator(np.random.Philox(0))
     odd = generator.integers(0, 2**63, words.shape[1], dtype=np.uint64) * np.uint64(2) + np.uint64(1)
@@ -52,7 +52,7 @@ def keys(vectors: NDArray[np.float32]) -> NDArray[np.uint64]:
 
 
 def census(blocks: Iterable[NDArray[np.float32]]) -> dict[str, Any]:
-    """Of blocks (n, k, d)."""
+    """Count blocks (n, k, d)."""
     found = Census()
     for block in blocks:
         found.add(block.reshape(-1, block.shape[-1]))

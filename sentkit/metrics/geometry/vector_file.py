@@ -1,4 +1,4 @@
-"""A file of vectors as `inspect` shows it: a vector file, JSONL rows with vectors, or an affine file."""
+"""The report of `inspect` about a vector file, JSONL rows with vectors, or an affine file."""
 
 from collections.abc import Iterable, Iterator
 from typing import Any
@@ -21,21 +21,21 @@ BLOCK = 256  # rows
 
 
 class LenientReader(VectorReader):
-    """Here a vector that is not finite is something to count."""
+    """A reader that accepts vectors with NaN or infinity, so that they can be counted."""
 
     def check(self, row: Row, vectors: NDArray[np.float32]) -> None:
         pass
 
 
 def describe_vectors(inputs: Inputs, geometry: Geometry | None = None) -> dict[str, Any]:
-    """Of the one file among the inputs."""
+    """Describe the only file of the inputs."""
     (path,) = inputs.paths
     if is_store(path):
         entries = read_header(path).entries
         if "embeddings" not in entries:
             return describe_affine(path) if {"kernel", "bias"} <= entries.keys() else describe_tensors(path)
         file = Store(path)
-        judged = geometry is not None and geometry.alignment is not None  # by a member of the rows
+        judged = geometry is not None and geometry.alignment is not None  # needs rows
         vectors = stacked(LenientReader(inputs), geometry) if judged else file.blocks()
         found = {"rows": file.count, "vectors_per_row": list(file.names), **measured(vectors, geometry)}
         spec = {name: value for name, value in file.spec.items() if name != "vectors"}
@@ -50,7 +50,7 @@ def describe_vectors(inputs: Inputs, geometry: Geometry | None = None) -> dict[s
 
 
 def measured(vectors: Iterable[NDArray[np.float32]], geometry: Geometry | None) -> dict[str, Any]:
-    """What is counted of blocks of vectors, and how they lie where that is asked, in one pass."""
+    """Count the vectors, and measure their geometry if requested, in one pass."""
     if geometry is None:
         return census(vectors)
     return {**census(geometry.watch(vectors)), "geometry": geometry.record()}
@@ -62,7 +62,7 @@ def stacked(reader: VectorReader, geometry: Geometry | None) -> Iterator[NDArray
 
 
 def describe_tensors(path: str) -> dict[str, Any]:
-    """A safetensors file that holds something else than rows with vectors: a transform, say."""
+    """A safetensors file without row vectors, for example a transform."""
     header = read_header(path)
     shapes = {name: f"{e.dtype} {' x '.join(map(str, e.shape))}" for name, e in header.entries.items()}
     return {"file": readable(path), "tensors": shapes, "metadata": dict(header.metadata)}

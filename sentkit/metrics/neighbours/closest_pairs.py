@@ -1,4 +1,4 @@
-"""The rows of one matrix that are most alike, and the whole matrix of similarities, block by block.
+"""The most similar pairs of rows of one matrix, and the matrix of all similarities, in blocks.
 
 Letters in shapes: n rows, d dimensions, b rows of a block, k pairs found.
 """
@@ -22,15 +22,15 @@ from sentkit.metrics.neighbours.rounding_bounds import (
 from sentkit.metrics.neighbours.search import Searcher
 from sentkit.metrics.similarity import BLOCKS
 
-HIGH, WIDE = 2048, 512  # rows and columns of a block: the rows are prepared once for many blocks of columns
+HIGH, WIDE = 2048, 512  # rows and columns of a block: rows are prepared once for many blocks of columns
 SEARCHED = 1024  # rows of `pairs_reaching` that are compared at once with all later rows
 MATRIX_BLOCK = 4_194_304  # elements of a block of the matrix
-CEILING = {"cosine": 1.0, "dot": math.inf, "euclidean": 0.0, "manhattan": 0.0}  # no pair is more alike
+CEILING = {"cosine": 1.0, "dot": math.inf, "euclidean": 0.0, "manhattan": 0.0}  # the maximum similarity
 
 
 @dataclass(frozen=True, slots=True)
 class ClosestPairs:
-    """Row numbers left < right; from `closest_pairs` the most alike first, ties in the order of the rows."""
+    """Row numbers left < right. `closest_pairs` sorts them best first, ties in row order."""
 
     left: Places  # (k,)
     right: Places  # (k,)
@@ -41,7 +41,7 @@ class ClosestPairs:
 
 
 def _upper_blocks(vectors: Rows, metric: str) -> Iterator[tuple[int, int, Rows]]:
-    """The blocks with pairs i < j, each after the row and column it starts at; other pairs in it are NaN."""
+    """Each block with pairs i < j, after its first row and column; other pairs in it are NaN."""
     blocks = BLOCKS[metric]
     for top in range(0, len(vectors), HIGH):
         rows = blocks.prepare(vectors[top : top + HIGH])
@@ -49,12 +49,12 @@ def _upper_blocks(vectors: Rows, metric: str) -> Iterator[tuple[int, int, Rows]]
             block = blocks.compare(rows, blocks.prepare(vectors[start : start + WIDE]))
             if start < top + HIGH:
                 under = np.arange(start, start + block.shape[1]) <= np.arange(top, top + len(block))[:, None]
-                block[under] = np.nan  # no comparison with NaN holds, so none of these is ever found
+                block[under] = np.nan  # comparisons with NaN are false, so these pairs are never found
             yield top, start, block
 
 
 def _hits(block: Rows, *, floor: float, count: int, margin: float) -> Places:
-    """Flat places, ascending, of all that may be among the `count` best and reach the floor."""
+    """Flat positions, ascending, of all pairs that may be among the `count` best and reach the floor."""
     values = block.ravel()
     hits = np.flatnonzero(values >= floor)
     if len(hits) > count:
@@ -73,28 +73,28 @@ def _merged(best: ClosestPairs, more: ClosestPairs, count: int) -> ClosestPairs:
 
 
 def _settled(best: ClosestPairs, row: int, column: int, *, count: int, ceiling: float) -> bool:
-    """Whether no pair from (row, column) on can enter: all places are taken, by pairs that lose to none."""
+    """True if no pair from (row, column) on can enter: all best pairs have the maximum similarity."""
     full = len(best) == count and best.similarities[-1] == ceiling
     return full and (int(best.left[-1]), int(best.right[-1])) < (row, column)
 
 
 def closest_pairs(vectors: Rows, top: int, metric: str = "cosine") -> ClosestPairs:
-    """The `top` pairs of rows most alike, or all if there are fewer, in the memory of a block and the result.
+    """The `top` most similar pairs of rows, or all if there are fewer. Memory: one block and the result.
 
-    A block only selects candidates, by a threshold that rises as better pairs are found. The exact similarity
-    decides: a product of matrices rounds equal pairs differently from place to place, so ties would be noise.
+    A block only selects candidates, by a limit that rises as better pairs are found. The exact similarity
+    decides. A matrix product rounds equal pairs differently at different positions, so ties would be random.
     """
     best = ClosestPairs(np.empty(0, np.intp), np.empty(0, np.intp), np.empty(0))
     if top < 1:
         return best
     magnitude = MAGNITUDES[metric](lengths(vectors).max(initial=0.0), vectors.shape[1])
-    margin = 2.0 * ROUNDING * float(magnitude)  # either of two similarities may be off
+    margin = 2.0 * ROUNDING * float(magnitude)  # both similarities may have a rounding error
     for row, column, block in _upper_blocks(vectors, metric):
         if _settled(best, row, 0, count=top, ceiling=CEILING[metric]):
             break
         floor = float(best.similarities[-1]) - margin if len(best) == top else -math.inf
         hits = _hits(block, floor=floor, count=top, margin=margin)
-        step = max(CANDIDATES, top)  # a merge sorts all places
+        step = max(CANDIDATES, top)  # a merge sorts all found pairs
         for start in range(0, len(hits), step):
             left, right = np.divmod(hits[start : start + step], block.shape[1])
             left += row
@@ -107,12 +107,12 @@ def closest_pairs(vectors: Rows, top: int, metric: str = "cosine") -> ClosestPai
 
 
 def pairs_reaching(vectors: Rows, threshold: float, metric: str = "cosine") -> Iterator[ClosestPairs]:
-    """All pairs of rows at least this similar, in the order of (left, right).
+    """All pairs of rows that reach the threshold, in the order of (left, right).
 
-    The pairs come a few rows at a time, so memory does not grow with their number.
+    The pairs are yielded a few rows at a time, so memory does not depend on their number.
     """
     for start in range(0, len(vectors), SEARCHED):
-        searcher = Searcher(vectors[start:], metric)  # pairs of earlier rows are found already
+        searcher = Searcher(vectors[start:], metric)  # pairs with earlier rows are already found
         for place, found in enumerate(searcher.reaching(vectors[start : start + SEARCHED], threshold)):
             later = found.rows > place
             right = found.rows[later] + start
@@ -120,7 +120,7 @@ def pairs_reaching(vectors: Rows, threshold: float, metric: str = "cosine") -> I
 
 
 def matrix_rows(vectors: Rows, metric: str = "cosine") -> Iterator[Rows]:
-    """The matrix of all similarities from its first row to its last, as blocks (b, n)."""
+    """The rows of the matrix of all similarities, in blocks (b, n)."""
     blocks = BLOCKS[metric]
     prepared = blocks.prepare(vectors)
     rows = max(1, MATRIX_BLOCK // max(1, len(vectors)))

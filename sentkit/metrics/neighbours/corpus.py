@@ -1,4 +1,4 @@
-"""The corpus of a search: its vectors, its space, and what is shown of its rows where they are hits."""
+"""The corpus of a search: its vectors, its space, and the fields that hits show."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -15,12 +15,12 @@ from sentkit.formats.vectors.fingerprint import lands_in, shown, space_of
 from sentkit.formats.vectors.store import Store, fields_of, is_store
 from sentkit.formats.vectors.vectors import VectorReader, VectorRow
 
-NAMING = ("text", "entry")  # what a row is called by: the first that it has
+NAMING = ("text", "entry")  # the name of a row in results: the first of these fields that it has
 
 
 @dataclass(slots=True)
 class Answers:
-    """The values of the member that makes a corpus row the answer to a query, as numbers."""
+    """The gold answer of each corpus row, as an integer code."""
 
     name: str
     codes: dict[str, int] = field(default_factory=dict)
@@ -35,16 +35,16 @@ class Corpus:
     path: str
     emb: str | None
     vectors: NDArray[np.float32]  # (n, d)
-    members: Sequence[bytes]  # what a hit shows of each row, as the inside of a JSON object
-    origin: str | None = None  # how its vectors were encoded, as far as its file records it
+    members: Sequence[bytes]  # the shown fields of each row, as the inside of a JSON object
+    origin: str | None = None  # how the vectors were encoded, if the file records it
 
     def hit(self, row: int, similarity: float) -> bytes:
-        """The row, counted from 0, as a hit."""
+        """The row (counted from 0) as a hit."""
         own = b'{"row":%d,"similarity":%a' % (row + 1, significant(similarity))
         return b"%b,%b}" % (own, self.members[row]) if self.members[row] else own + b"}"
 
     def check(self, query: VectorRow, emb: str | None) -> None:
-        """Refuse queries of another space, unless they were trained into that of the corpus."""
+        """Refuse queries of another space, unless they were trained to match the corpus."""
         if emb is None or self.emb is None:
             fit = emb == self.emb
         else:
@@ -58,7 +58,7 @@ class Corpus:
 
 
 def read_corpus(inputs: Inputs, show: Sequence[str], answers: Answers | None = None) -> Corpus:
-    """Its vectors, as pages of their file or once in memory, and what is shown. All its rows must be good."""
+    """Read the vectors, memory-mapped from a vector file, and the shown fields. Every row must be good."""
     reader, path = VectorReader(inputs), inputs.paths[0]
     fields = fields_of(inputs, path)
     vectors, members, unseen = bytearray(), [], set(show)
@@ -83,7 +83,7 @@ def read_corpus(inputs: Inputs, show: Sequence[str], answers: Answers | None = N
 
 
 def origin_of(store: Store) -> str | None:
-    """The flags of `encode` that made a vector file, for advice; steps are named as labels name them."""
+    """The flags of `encode` that made a vector file, for advice; steps have their label names."""
     if not isinstance(store.spec.get("model"), str):
         return None
     flags = [f"-m {store.spec['model']}"]
@@ -102,7 +102,7 @@ def expect_one(row: VectorRow) -> VectorRow:
 
 
 def answer(row: Row, name: str) -> str:
-    """What tells the answers apart: a number is the string that spells it, as tables have only strings."""
+    """The gold value of a row as a string, because tables contain only strings."""
     value = row.values.get(name)
     if isinstance(value, bool) or not isinstance(value, str | int | float):
         raise wrong_member(row, name, "a string or a number")
@@ -111,7 +111,7 @@ def answer(row: Row, name: str) -> str:
 
 
 def shown_members(row: VectorRow, show: Sequence[str], fields: Mapping[str, str]) -> dict[str, bytes]:
-    """The members of these names that the row has, or the one that it is called by, byte for byte."""
+    """The given fields of a row, or else the field that names it, as bytes."""
     values, vectors = row.row.values, (*row.names, "_emb")
     if show:
         theirs = {name: name for name in show if name in values and name not in vectors}

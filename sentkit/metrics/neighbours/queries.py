@@ -1,4 +1,4 @@
-"""A search from rows to rows: each query with the rows of the corpus that are most like it."""
+"""Search: for each query, the most similar rows of a corpus."""
 
 import math
 from collections.abc import Callable, Iterator, Sequence
@@ -22,33 +22,33 @@ T = TypeVar("T")
 @dataclass(frozen=True, slots=True)
 class Found:
     query: Row  # without its vector
-    hits: list[tuple[int, float]]  # rows of the corpus, from 0, and their similarities; the best first
+    hits: list[tuple[int, float]]  # corpus rows, from 0, and their similarities; best first
 
 
 class Queries(Protocol):
-    """Rows with one vector each: read from files, or made from texts."""
+    """Rows with one vector each, read from files or encoded from texts."""
 
-    emb: str | None  # known once the first is read
+    emb: str | None  # known after the first row is read
 
     def read(self, then: Callable[[VectorRow], T]) -> Iterator[T]: ...
 
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """Which rows of the corpus are hits, and the fields that a hit shows."""
+    """The selection of hits, and the fields that a hit contains."""
 
     metric: str = "cosine"
-    top: int | None = None  # None: all that reach the threshold
+    top: int | None = None  # None: all rows that reach the threshold
     threshold: float | None = None
     show: Sequence[str] = ()
     gold: str | None = None
 
 
 class AnsweredQueries:
-    """A corpus, read at once, and a stream of queries, answered when iterated."""
+    """A corpus, read immediately, and a stream of queries, answered during iteration."""
 
     def __init__(self, queries: Queries, corpus: str, asked: Asked, inputs: Inputs, *, source: str) -> None:
-        """`inputs` are those of the queries, and say how the corpus is read too."""
+        """`inputs` are the files of the queries; the corpus is read with the same flags."""
         self.queries, self.asked, self.source = queries, asked, source
         self.fields = fields_of(inputs, source)
         self.metric, self.show = asked.metric, asked.show
@@ -62,7 +62,7 @@ class AnsweredQueries:
             yield from window
 
     def windows(self) -> Iterator[Iterator[Found]]:
-        """Those that are answered at once, each to be taken before the next; few at first."""
+        """Blocks of answered queries; consume each before the next. The first blocks are small."""
         searcher = Searcher(self.corpus.vectors, self.metric)
         for block in growing(self.queries.read(self._take), searcher.at_once(self.asked.top or 1)):
             if not self.count:
@@ -75,7 +75,7 @@ class AnsweredQueries:
             yield Found(row.row, hits)
 
     def _hits(self, block: Sequence[VectorRow], searcher: Searcher) -> Iterator[list[tuple[int, float]]]:
-        """Of each query, the best first, ties in the order of the rows."""
+        """The hits of each query, best first; ties in row order."""
         vectors, top, threshold = (
             np.concatenate([row.vectors for row in block]),
             self.asked.top,
@@ -94,16 +94,16 @@ class AnsweredQueries:
     def _take(self, row: VectorRow) -> VectorRow:
         expect_one(row)
         if self.gold:
-            answer(row.row, self.gold)  # a query without one is a bad row
+            answer(row.row, self.gold)  # a query without an answer is a bad row
         return VectorRow(without_vectors(row.row, row.names), row.vectors, row.names)
 
     def called(self, query: Row) -> str:
-        """What a person knows the last query by: its text, its entry, or its number."""
+        """A name of the last query for people: its text, its entry, or its number."""
         names = (*(self.fields.get(name, name) for name in NAMING), *NAMING)
         return next((str(query.values[name]) for name in names if name in query.values), f"row {self.count}")
 
     def cells(self, row: int) -> list[str]:
-        """What is shown of a hit, in columns."""
+        """The cells of a hit in a table."""
         members = orjson.loads(b"{%b}" % self.corpus.members[row])
         if self.show:
             return [str(members.get(name, "")) for name in self.show]

@@ -1,4 +1,4 @@
-"""Whether the answers are found: hit rates, reciprocal ranks and the median rank of a search."""
+"""Scores of a search with gold answers: hit rates, reciprocal ranks and the median rank."""
 
 import math
 from dataclasses import dataclass
@@ -18,12 +18,12 @@ DEPTHS = (1, 3, 10)
 
 @dataclass(frozen=True, slots=True)
 class Retrieved:
-    ranks: NDArray[np.float64]  # of each query's first answer, from 1; infinite where none was found
-    absent: int  # queries of which the corpus holds no answer
+    ranks: NDArray[np.float64]  # the rank of the first answer of each query, from 1; infinite if not found
+    absent: int  # queries without an answer in the corpus
 
 
 def report(search: AnsweredQueries) -> Record:
-    """All queries asked, and how well they were answered."""
+    """Run all queries and report the scores."""
     top = search.asked.top
     assert top is not None, "a report on the K best hits"
     found = retrieved(search)
@@ -52,7 +52,7 @@ def retrieved(search: AnsweredQueries) -> Retrieved:
 
 
 def rates(found: Retrieved, top: int) -> Record:
-    """Hit rates and the mean reciprocal rank x 100; a median beyond the `top` rows looked at is null."""
+    """Hit rates and mean reciprocal rank x 100; a median rank above `top` is null."""
     depths = sorted({*(depth for depth in DEPTHS if depth < top), top})
     median = float(np.median(found.ranks))
     return {
@@ -65,7 +65,7 @@ def rates(found: Retrieved, top: int) -> Record:
 
 
 def columns(record: Record) -> dict[str, str]:
-    """The numbers as a line under their heads, for a person."""
+    """The scores as a table row, by column name."""
     hits = {name: shown(value) for name, value in record.items() if name.startswith("hit@")}
     median = record["median_rank"]
     return {

@@ -1,4 +1,4 @@
-"""The rows of a corpus most like each query, or at least as similar as a threshold; exact for any block size.
+"""The corpus rows most similar to each query, or those that reach a threshold; exact for any block size.
 
 Letters in shapes: n rows of the corpus, d dimensions, b queries, w corpus rows of a block, k rows found for
 each query.
@@ -29,7 +29,7 @@ NOMINEES = 1 << 20  # candidates kept, for all queries of a block
 
 @dataclass(frozen=True, slots=True)
 class Nearest:
-    """For each query the most alike rows of the corpus, the best first, ties in the order of the rows."""
+    """The most similar corpus rows of each query, best first; ties in row order."""
 
     rows: Places  # (b, k)
     similarities: Wide  # (b, k)
@@ -37,25 +37,25 @@ class Nearest:
 
 @dataclass(frozen=True, slots=True)
 class Reached:
-    """The rows of the corpus that reach a threshold for one query."""
+    """The corpus rows that reach a threshold for one query."""
 
     rows: Places  # (k,)
     similarities: Wide  # (k,)
 
 
 class Searcher:
-    """A corpus and a metric; the vectors are held as they are, and nothing else of their size."""
+    """A corpus and a metric. The vectors are not copied."""
 
     def __init__(self, corpus: Rows, metric: str = "cosine") -> None:
         self.corpus, self.metric = corpus, metric
         self.lengths = lengths(corpus)
 
     def at_once(self, top: int) -> int:
-        """How many queries make a block, so that the candidates for each fit into memory."""
+        """The number of queries in a block; it limits the memory for candidates."""
         return max(1, min(HIGH, NOMINEES // max(1, min(top, len(self.corpus)))))
 
     def nearest(self, queries: Rows, top: int) -> Nearest:
-        """The `top` rows for each of a block of queries, or all if there are fewer."""
+        """The `top` rows for each query of a block, or all rows if there are fewer."""
         top = min(top, len(self.corpus))
         nominees = Nominees(self, queries, top)
         if not nominees.wanted:
@@ -66,9 +66,9 @@ class Searcher:
         return nominees.decided()
 
     def reaching(self, queries: Rows, threshold: float) -> Iterator["Reached"]:
-        """For each query the rows at least this similar, in the order of the rows.
+        """For each query, the rows that reach the threshold, in row order.
 
-        Every row may reach the threshold, so the candidates of a block of queries are limited: if there are
+        Every row may reach the threshold, so the number of candidates per block is limited. If there are
         more, the block is halved and searched again, down to one query.
         """
         found = self._candidates(queries, threshold, NOMINEES if len(queries) > 1 else None)
@@ -79,7 +79,7 @@ class Searcher:
             return
         query, row = found
         similarities = exact(self.metric, queries, self.corpus, (query, row))
-        order = np.argsort(query, kind="stable")  # within a query the rows are in order already
+        order = np.argsort(query, kind="stable")  # a stable sort keeps the row order within a query
         order = order[similarities[order] >= threshold]
         query, row, similarities = query[order], row[order], similarities[order]
         ends = np.searchsorted(query, np.arange(len(queries) + 1))
@@ -87,7 +87,7 @@ class Searcher:
             yield Reached(row[start:end], similarities[start:end])
 
     def _candidates(self, queries: Rows, threshold: float, limit: int | None) -> tuple[Places, Places] | None:
-        """Queries and rows that may reach the threshold, as far as the blocks can tell; None if too many."""
+        """Queries and rows that may reach the threshold within rounding errors; None if too many."""
         floors = self._floors(queries, threshold)
         parts: list[tuple[Places, Places]] = []
         count = 0
@@ -103,25 +103,25 @@ class Searcher:
         return np.concatenate([none, *queries_of]), np.concatenate([none, *rows_of])
 
     def _floors(self, queries: Rows, threshold: float) -> NDArray[np.float32]:
-        """(b,): the value in a block below which a row certainly misses the threshold."""
+        """Lower limits of block values, (b,): a row with a smaller value certainly misses the threshold."""
         scales = np.ones(len(queries))
         if self.metric == "dot":  # `_product_blocks` divides by both lengths
             longest = self.lengths.max(initial=0.0)
             scales = np.maximum(lengths(queries), SMALLEST_NORM) * max(longest, SMALLEST_NORM)
-        with np.errstate(over="ignore"):  # a floor beyond float32 is infinite there
+        with np.errstate(over="ignore"):  # a limit beyond float32 becomes infinite
             return (threshold / scales - self.margins(queries)).astype(np.float32)
 
     def margins(self, queries: Rows) -> NDArray[np.float32]:
-        """(b,): how far a row must lie behind another in a block to be certainly behind it."""
+        """Rounding margins, (b,): a larger difference in a block is certain."""
         if self.metric == "dot":
-            magnitudes = np.ones(len(queries))  # `_product_blocks` makes them so
+            magnitudes = np.ones(len(queries))  # `_product_blocks` scales to magnitude 1
         else:
             longest = np.maximum(lengths(queries), self.lengths.max(initial=0.0))
             magnitudes = MAGNITUDES[self.metric](longest, queries.shape[1])
-        return (2.0 * ROUNDING * magnitudes).astype(np.float32)  # either of two similarities may be off
+        return (2.0 * ROUNDING * magnitudes).astype(np.float32)  # both similarities may have a rounding error
 
     def _spans(self) -> Iterator[slice]:
-        """Few rows at first, which are all nominated, and then as many as have been seen, up to a block."""
+        """Spans of the corpus: FIRST rows, then doubling up to WIDE, so early limits reject most rows."""
         start, width = 0, FIRST
         while start < len(self.corpus):
             yield slice(start, min(start + width, len(self.corpus)))
@@ -133,13 +133,13 @@ class Searcher:
         return self._product_blocks(queries) if products else self._other_blocks(queries)
 
     def _product_blocks(self, queries: Rows) -> Iterator[tuple[int, Rows]]:
-        """Products of rows of length 1; of "dot" the corpus is scaled as a whole, which keeps the order."""
+        """Products of unit rows. For "dot" one factor scales the whole corpus, which keeps the order."""
         longest = self.lengths if self.metric == "cosine" else self.lengths.max(initial=0.0)
         scales = np.broadcast_to(1.0 / np.maximum(longest, SMALLEST_NORM), len(self.corpus))
         prepared = BLOCKS["cosine"].prepare(queries)
         widest = max(FIRST, WIDE)
         part = np.empty((widest, queries.shape[1]), np.float32)
-        room = np.empty(len(queries) * widest, np.float32)  # fresh memory for each block costs a third more
+        room = np.empty(len(queries) * widest, np.float32)  # reused, which saves time
         for span in self._spans():
             width = span.stop - span.start
             rows = np.multiply(self.corpus[span], scales[span, None], out=part[:width], casting="same_kind")
@@ -154,10 +154,10 @@ class Searcher:
 
 
 class Nominees:
-    """Those rows of the corpus that may be among the best of a query, as far as the blocks can tell.
+    """The corpus rows that may be among the best of a query, within rounding errors.
 
-    A block only selects candidates, by a threshold that rises as better rows are found. The exact similarity
-    decides: a product of matrices rounds equal rows differently from place to place, so ties would be noise.
+    A block only selects candidates, by a limit that rises as better rows are found. The exact similarity
+    decides. A matrix product rounds equal rows differently at different positions, so ties would be random.
     """
 
     def __init__(self, searcher: Searcher, queries: Rows, top: int) -> None:
@@ -175,19 +175,19 @@ class Nominees:
         self.query = np.concatenate([self.query, query])
         self.row = np.concatenate([self.row, column + start])
         self.value = np.concatenate([self.value, block.ravel()[places]])
-        if len(self.query) > 2 * self.wanted:  # not before `top` rows are seen: until then all are candidates
+        if len(self.query) > 2 * self.wanted:  # before `top` rows are seen, all rows are candidates
             self._thin()
         if len(self.query) > 4 * self.wanted:  # too many ties for the precision of a block
             self._decide()
 
     def _thin(self) -> None:
-        """Leave out who lies certainly behind the last of the best."""
+        """Remove the candidates that are certainly worse than the `top` best."""
         self._keep(np.lexsort((-self.value, self.query)))
         self.floors = self.value[self._begins() + self.top - 1] - self.margins
         self._keep(np.flatnonzero(self.value >= self.floors[self.query]))
 
     def _decide(self) -> Wide:
-        """Leave the best alone, in their order; their exact similarities."""
+        """Keep only the best candidates, in order; return their exact similarities."""
         similarities = exact(self.searcher.metric, self.queries, self.searcher.corpus, (self.query, self.row))
         order = np.lexsort((self.row, -similarities, self.query))
         self._keep(order)
@@ -196,7 +196,7 @@ class Nominees:
         return similarities[order][best]
 
     def _begins(self) -> Places:
-        """Where the candidates of each query begin once they are sorted; there are `top` of each or more."""
+        """The start of each query's candidates after sorting; each query has at least `top`."""
         return np.searchsorted(self.query, np.arange(len(self.queries)))
 
     def _keep(self, places: Places) -> None:

@@ -19,7 +19,7 @@ BLOCK = 256
 def closest(
     rows: Iterable[VectorRow], *, top: int, metric: str, text: str = "text"
 ) -> Iterator[dict[str, Any]]:
-    """The `top` most alike pairs, best first, each with its rows' numbers (from 1) and texts."""
+    """The `top` most similar pairs, best first, with the row numbers (from 1) and the texts."""
     kept, vectors = _all(rows)
     yield from _records(closest_pairs(vectors, top, metric), kept, text)
 
@@ -27,7 +27,7 @@ def closest(
 def reaching(
     rows: Iterable[VectorRow], *, threshold: float, metric: str, text: str = "text"
 ) -> Iterator[dict[str, Any]]:
-    """All pairs that reach the threshold, in the order of their rows."""
+    """All pairs that reach the threshold, in row order."""
     kept, vectors = _all(rows)
     for found in pairs_reaching(vectors, threshold, metric):
         yield from _records(found, kept, text)

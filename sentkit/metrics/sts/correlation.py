@@ -9,14 +9,14 @@ Column = NDArray[np.float64]
 
 
 def middle_ranks(counts: NDArray) -> Column:
-    """The average rank of each distinct value, given how often each occurs in ascending order, (..., v)."""
+    """The average rank of each distinct value; `counts` (..., v) is in ascending order of values."""
     middles = np.cumsum(counts, axis=-1, dtype=np.float64)
     middles -= (counts - 1.0) / 2.0
     return middles
 
 
 def ranks(values: ArrayLike) -> Column:
-    """Ranks from 1, tied values sharing the average of theirs. (np.unique says as much in more memory.)"""
+    """Ranks from 1; tied values share their average rank. np.unique needs more memory for it."""
     column = np.asarray(values)
     order = np.argsort(column, kind="stable")
     ascending = column[order]
@@ -33,19 +33,19 @@ def ranks(values: ArrayLike) -> Column:
 
 
 def centred(values: ArrayLike) -> Column:
-    """The values around their mean, the largest magnitude about 1; zeros if constant, NaN if not finite."""
+    """The values around their mean, largest magnitude about 1; zeros if constant, NaN if not finite."""
     column = np.asarray(values, dtype=np.float64)
     if not (len(column) and np.isfinite(column).all()):
         return np.full(column.shape, np.nan)
-    # So that no square overflows or vanishes; by a power of two, which rounds nothing.
+    # Avoid overflow and underflow of squares; scaling by a power of two is exact.
     _, exponent = np.frexp(np.abs(column).max())
     column = np.ldexp(column, -exponent)
-    column = column - column[0]  # a constant becomes exactly zero, as it might not around its rounded mean
+    column = column - column[0]  # a constant becomes exactly zero despite a rounded mean
     return column - column.mean()
 
 
 def pearson(left: ArrayLike, right: ArrayLike) -> float:
-    """Linear correlation in [-1, 1]; NaN below two pairs, beside a constant or a value that is not finite."""
+    """Linear correlation in [-1, 1]; NaN for fewer than two pairs, a constant, NaN or infinity."""
     one, other = centred(left), centred(right)
     spread = math.sqrt(float(one @ one) * float(other @ other))
     if not spread > 0.0:
@@ -54,7 +54,7 @@ def pearson(left: ArrayLike, right: ArrayLike) -> float:
 
 
 def spearman(left: ArrayLike, right: ArrayLike) -> float:
-    """Rank correlation in [-1, 1], tied ranks averaged; NaN where `pearson` is."""
+    """Rank correlation in [-1, 1] with average ranks for ties; NaN in the same cases as `pearson`."""
     if not (np.isfinite(left).all() and np.isfinite(right).all()):
         return math.nan
     return pearson(ranks(left), ranks(right))

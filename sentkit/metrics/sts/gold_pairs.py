@@ -1,4 +1,4 @@
-"""Rows with two vectors -> similarities, gold scores and groups: what `score` works on, in 16 bytes a row."""
+"""Rows with two vectors -> similarities, gold scores and groups, in 16 bytes per row."""
 
 from array import array
 from collections.abc import Iterable, Iterator
@@ -21,13 +21,13 @@ BLOCK = 256  # rows
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """One file's pairs, scored by people."""
+    """The pairs of one file, with gold scores."""
 
     path: str
     emb: str | None
     pairs: Pairs
-    skipped: int  # rows whose gold score is null
-    identities: NDArray[np.int64]  # of texts and gold, to see that two files hold the same pairs; or none
+    skipped: int  # rows with a null gold score
+    identities: NDArray[np.int64]  # hashes of texts and gold scores, for comparisons; may be empty
 
 
 def compare_rows(rows: Iterable[VectorRow], metric: str) -> Iterator[tuple[VectorRow, float]]:
@@ -45,10 +45,10 @@ def expect_pair(row: VectorRow) -> VectorRow:
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """What is asked of a file of pairs."""
+    """The parameters of a score."""
 
-    gold: str  # the member that holds people's score
-    group: str | None = None  # the member that says a row's sub-topic
+    gold: str  # the field with the gold score
+    group: str | None = None  # the field with the group of a row
     metric: str = "cosine"
     aggregate: str = "all"
     seed: int = 0
@@ -56,11 +56,11 @@ class Question:
 
 @dataclass(slots=True)
 class Gold:
-    """The gold scores and groups that go with the rows of one file."""
+    """The gold scores and groups of the rows of one file."""
 
     name: str
     group: str | None
-    texts: tuple[str, ...]  # the members that say which pair it is, where that will be asked
+    texts: tuple[str, ...]  # the fields that identify a pair; empty if no comparison follows
     scores: "array[float]" = field(default_factory=lambda: array("d"))
     groups: "array[int]" = field(default_factory=lambda: array("i"))
     identities: "array[int]" = field(default_factory=lambda: array("q"))
@@ -91,7 +91,7 @@ class Gold:
 
 
 def judge(inputs: Inputs, path: str, question: Question, *, paired: bool) -> Judged:
-    """`paired`: its pairs will be compared with another file's, one by one."""
+    """Compute the similarities of a file. `paired`: its pairs will be compared with those of another file."""
     reader, gold = VectorReader(inputs), question.gold
     fields = fields_of(inputs, path)
     texts = tuple(fields.get(name, name) for name in ("text_a", "text_b")) if paired else ()
@@ -102,7 +102,7 @@ def judge(inputs: Inputs, path: str, question: Question, *, paired: bool) -> Jud
     scores = np.frombuffer(taken.scores, np.float64)
     if len(scores) < 2:
         raise DataError(f'{len(scores)} rows with a score in "{gold}": too few to correlate', source=path)
-    if scores.min() == scores.max():  # equal similarities are no mistake: those of [CLS] at layer 0 are
+    if scores.min() == scores.max():  # equal similarities are valid: [CLS] at layer 0 gives them
         raise DataError(f'"{gold}" is the same in all {len(scores)} rows: no correlation', source=path)
     groups = np.frombuffer(taken.groups, np.intc) if question.group else None
     pairs = Pairs(similarities, scores, groups, tuple(taken.codes))
@@ -110,7 +110,7 @@ def judge(inputs: Inputs, path: str, question: Question, *, paired: bool) -> Jud
 
 
 def check_same_pairs(judged: Judged, baseline: Judged) -> None:
-    """A paired comparison is of the same pairs, in the same order."""
+    """Refuse a paired comparison unless both files have the same pairs in the same order."""
     if len(judged.pairs) != len(baseline.pairs):
         numbers = f"{len(judged.pairs)} scored pairs, {baseline.path} has {len(baseline.pairs)}"
         raise DataError(numbers, source=judged.path)

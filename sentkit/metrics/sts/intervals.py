@@ -1,4 +1,4 @@
-"""How far a correlation might have come out otherwise: 95 % intervals by bootstrap, or by Fisher's z.
+"""95 % intervals of correlations, by bootstrap or by Fisher's z.
 
 Letters in shapes: n pairs, v distinct values, b resamples in one block.
 """
@@ -17,21 +17,21 @@ Column = NDArray[np.float64]
 Seed = int | tuple[int, ...]
 
 RESAMPLES = 1000
-FEWER_RESAMPLES = 200  # above the limit, for what has no formula: a paired difference, a mean over groups
+FEWER_RESAMPLES = 200  # above the limit, for statistics without a formula, such as paired differences
 BOOTSTRAP_LIMIT = 50_000  # pairs; with 1000 resamples about three seconds
-BLOCK = 16_384  # elements resampled at a time: short columns share the cost of a call, long ones go alone
+BLOCK = 16_384  # elements resampled at a time: short columns share a call, long ones get their own
 QUANTILE = 1.959963984540054  # of the normal distribution, at 97.5 %
 
 
 @dataclass(frozen=True, slots=True)
 class Resamples:
-    """Both correlations of every resample, NaN where a side came out constant."""
+    """Both correlations of every resample; NaN if one side is constant."""
 
     spearman: Column
     pearson: Column
 
     def __sub__(self, other: Self) -> "Resamples":
-        """The paired bootstrap of a difference: with one seed, both sides drew the same pairs."""
+        """The paired bootstrap of a difference: with one seed, both sides draw the same pairs."""
         return Resamples(self.spearman - other.spearman, self.pearson - other.pearson)
 
 
@@ -41,7 +41,7 @@ class Interval:
     high: float
     method: str  # "bootstrap" or "fisher"
     resamples: int = 0
-    undefined: int = 0  # resamples left out, as a side of them was constant
+    undefined: int = 0  # resamples omitted because one side is constant
 
     def scaled(self, factor: float) -> "Interval":
         return replace(self, low=self.low * factor, high=self.high * factor)
@@ -49,10 +49,10 @@ class Interval:
 
 @dataclass(frozen=True, slots=True)
 class _Side:
-    """A column as the resamples need it: sorted once, so that no resample is."""
+    """A column, prepared so that resamples need no sort."""
 
     values: Column  # (n,) around the mean
-    codes: NDArray[np.intp]  # (n,) the place of each value among the distinct ones
+    codes: NDArray[np.intp]  # (n,) the index of each value among the distinct values
     distinct: int
 
     @classmethod
@@ -61,7 +61,7 @@ class _Side:
         return cls(centred(column), codes, len(values))
 
     def ranks(self, times: Column) -> Column:
-        """The tied ranks of every resample around their mean, given how often it holds each row, (b, n)."""
+        """The tied ranks of every resample around their mean; `times` (b, n) counts each row."""
         b, n = times.shape
         places = self.codes + np.arange(b)[:, None] * self.distinct  # (b, n)
         counts = np.bincount(places.ravel(), times.ravel(), minlength=b * self.distinct)
@@ -71,7 +71,7 @@ class _Side:
 
 
 def _multiplicities(n: int, count: int, seed: Seed) -> Iterator[Column]:
-    """How often each resample holds each row, in blocks (b, n); it depends on nothing but the arguments."""
+    """The count of each row in each resample, in blocks (b, n); the arguments determine it completely."""
     generator = np.random.Generator(np.random.Philox(seed))
     rows = max(1, BLOCK // n)
     for start in range(0, count, rows):
@@ -82,10 +82,10 @@ def _multiplicities(n: int, count: int, seed: Seed) -> Iterator[Column]:
 
 
 def _correlations(times: Column, left: Column, right: Column) -> Column:
-    """The correlation within each resample of values around their means, (b, n) -> (b,)."""
+    """The correlation within each resample, for values around their means, (b, n) -> (b,)."""
     weighted = times * left
     squares = np.vecdot(weighted, left) * np.vecdot(times * right, right)
-    with np.errstate(invalid="ignore", divide="ignore"):  # nothing by nothing is NaN, as it should be
+    with np.errstate(invalid="ignore", divide="ignore"):  # 0 / 0 is NaN, as intended
         return np.clip(np.vecdot(weighted, right) / np.sqrt(squares), -1.0, 1.0)
 
 
@@ -94,12 +94,11 @@ def _around_mean(times: Column, values: Column) -> Column:
 
 
 def resample(left: ArrayLike, right: ArrayLike, *, count: int = RESAMPLES, seed: Seed) -> Resamples:
-    """Both correlations of `count` resamples of the pairs, each ranked anew, exactly and without sorting.
+    """Both correlations of `count` resamples of the pairs, ranked exactly and without sorting.
 
-    Which rows a resample holds follows from the seed, the number of pairs and nothing else. So the paired
-    bootstrap of the difference of two encoders on the same pairs is the difference of the two results:
-    `resample(a, gold, seed=seed) - resample(b, gold, seed=seed)`. Beside its
-    result it takes the memory of a few columns.
+    The rows of a resample depend only on the seed and the number of pairs. So the paired bootstrap of two
+    encoders is the difference of two results: `resample(a, gold, seed=seed) - resample(b, gold, seed=seed)`.
+    Besides the result it needs the memory of a few columns.
     """
     one, other = _Side.of(left), _Side.of(right)
     found = Resamples(np.full(count, np.nan), np.full(count, np.nan))
@@ -111,18 +110,18 @@ def resample(left: ArrayLike, right: ArrayLike, *, count: int = RESAMPLES, seed:
         by_rank = _correlations(times, one.ranks(times), other.ranks(times))
         by_value = _correlations(times, _around_mean(times, one.values), _around_mean(times, other.values))
         found.spearman[part] = by_rank
-        # Ranks tell a constant exactly; the mean of a constant may be off by a rounding.
+        # Ranks identify a constant exactly; the mean of a constant may have a rounding error.
         found.pearson[part] = np.where(np.isnan(by_rank), np.nan, by_value)
     return found
 
 
 def resamples_for(pairs: int, count: int = RESAMPLES) -> int:
-    """How many resamples so many pairs can afford: `count`, or FEWER_RESAMPLES above BOOTSTRAP_LIMIT."""
+    """`count` resamples, or FEWER_RESAMPLES above BOOTSTRAP_LIMIT pairs, to limit the time."""
     return count if pairs <= BOOTSTRAP_LIMIT else min(count, FEWER_RESAMPLES)
 
 
 def percentile_interval(statistics: Column) -> Interval:
-    """The middle 95 % of the resampled statistics, those undefined left out and counted."""
+    """The middle 95 % of the resampled statistics; undefined ones are omitted and counted."""
     defined = statistics[~np.isnan(statistics)]
     low, high = np.percentile(defined, [2.5, 97.5]) if len(defined) else (math.nan, math.nan)
     undefined = len(statistics) - len(defined)
@@ -130,18 +129,18 @@ def percentile_interval(statistics: Column) -> Interval:
 
 
 def two_sided_p(differences: Column) -> float:
-    """Twice the share of resampled differences on the rarer side of zero, and never less than one of them."""
+    """Twice the share of resampled differences on the rarer side of zero; at least 1 / resamples."""
     defined = differences[~np.isnan(differences)]
     if not len(defined):
         return math.nan
-    # Zero lies on both sides, so that two equal encoders have p = 1.
+    # Zero counts on both sides, so two equal encoders have p = 1.
     rarer = min(int((defined <= 0.0).sum()), int((defined >= 0.0).sum()))
     return min(1.0, max(2 * rarer, 1) / len(defined))
 
 
 def _fisher_interval(correlation: float, variance: float) -> Interval:
     reach = QUANTILE * math.sqrt(variance)
-    with np.errstate(divide="ignore"):  # a perfect correlation is infinite here, and perfect on the way back
+    with np.errstate(divide="ignore"):  # a perfect correlation becomes infinite, and tanh reverses it
         middle = np.arctanh(correlation)
     return Interval(float(np.tanh(middle - reach)), float(np.tanh(middle + reach)), "fisher")
 

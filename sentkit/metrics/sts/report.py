@@ -1,7 +1,7 @@
-"""The STS report: an encoder's correlations with people, with intervals; and two encoders compared.
+"""The STS report: correlations of an encoder with gold scores, with intervals; comparisons of two.
 
 All values are x 100. The aggregates are those of the papers: `all` concatenates the pairs of all groups,
-`mean` is the plain mean of the groups' correlations, `weighted` their mean by number of pairs.
+`mean` is the mean of the groups' correlations, `weighted` weights it by the number of pairs.
 """
 
 import math
@@ -20,7 +20,7 @@ Column = NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True)
 class Pairs:
-    """What an encoder said of n pairs, and what people said; `groups[k]` is a place in `names`."""
+    """Similarities of n pairs by an encoder, and gold scores; `groups[k]` is an index in `names`."""
 
     similarities: Column
     gold: Column
@@ -31,7 +31,7 @@ class Pairs:
         return len(self.gold)
 
     def split(self) -> list["Pairs"]:
-        """One part per name, empty ones too; the pairs as they are if they have no groups."""
+        """One part per name, including empty parts; the unchanged pairs if they have no groups."""
         if self.groups is None or not self.names:
             return [self]
         chosen = [self.groups == code for code in range(len(self.names))]
@@ -60,7 +60,7 @@ class Average:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """`spearman` and `pearson` are of the chosen aggregate, the headline; `averages` has all three."""
+    """`spearman` and `pearson` use the chosen aggregate; `averages` has all three."""
 
     n: int
     aggregate: str
@@ -68,7 +68,7 @@ class Report:
     pearson: Estimate
     averages: dict[str, Average]
     groups: tuple[Group, ...]
-    undefined: tuple[str, ...]  # groups too small or constant; with one, `mean` and `weighted` are NaN
+    undefined: tuple[str, ...]  # groups too small or constant; any makes `mean` and `weighted` NaN
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +86,7 @@ class Comparison:
     pearson: Difference
 
 
-# How much each part counts, given the parts' sizes.
+# The weight of each part, given the sizes of the parts.
 SHARES: dict[str, Callable[[Column], Column]] = {
     "all": lambda sizes: np.ones(1),
     "mean": lambda sizes: np.full(len(sizes), 1.0 / len(sizes)),
@@ -96,7 +96,7 @@ AGGREGATES = tuple(SHARES)
 
 
 def _parts(pairs: Pairs, aggregate: str) -> list[tuple[float, Pairs]]:
-    """The parts that are correlated on their own, each with its share of the aggregate."""
+    """The parts with separate correlations, each with its weight in the aggregate."""
     parts = [pairs] if aggregate == "all" else pairs.split()
     shares = SHARES[aggregate](np.array([len(part) for part in parts], dtype=np.float64))
     return list(zip(shares.tolist(), parts, strict=True))
@@ -111,7 +111,7 @@ def _average(pairs: Pairs, aggregate: str) -> Average:
 
 
 def _resampled(pairs: Pairs, aggregate: str, *, count: int, seed: Seed) -> Resamples:
-    """The aggregate of every resample: drawn within each part, then averaged resample by resample."""
+    """The aggregate of every resample: pairs are drawn within each part, then the parts are averaged."""
     by_rank, by_value = np.zeros(count), np.zeros(count)
     for place, (share, part) in enumerate(_parts(pairs, aggregate)):
         drawn = intervals.resample(part.similarities, part.gold, count=count, seed=_own_seed(seed, place))
@@ -121,12 +121,12 @@ def _resampled(pairs: Pairs, aggregate: str, *, count: int, seed: Seed) -> Resam
 
 
 def _own_seed(seed: Seed, place: int) -> Seed:
-    """A seed for each part, else parts of one size would rise and fall together; the first keeps it."""
+    """A different seed for each part, so that resamples of parts of equal size are independent."""
     return seed if place == 0 else (*(seed if isinstance(seed, tuple) else (seed,)), place)
 
 
 def _estimates(pairs: Pairs, aggregate: str, *, count: int, seed: Seed) -> tuple[Estimate, Estimate]:
-    """Spearman's and Pearson's; Fisher's z serves one long column, but no mean over groups."""
+    """Spearman's and Pearson's; Fisher's z is used for one long column, but not for a mean over groups."""
     value = _average(pairs, aggregate)
     if aggregate == "all" and len(pairs) > intervals.BOOTSTRAP_LIMIT:
         by_rank = intervals.fisher_spearman(value.spearman / 100.0, len(pairs)).scaled(100.0)
@@ -139,7 +139,7 @@ def _estimates(pairs: Pairs, aggregate: str, *, count: int, seed: Seed) -> tuple
 
 
 def report(pairs: Pairs, *, aggregate: str = "all", seed: int = 0, count: int = RESAMPLES) -> Report:
-    """One encoder's report; of the aggregates only the chosen one has an interval, which takes time."""
+    """The report of one encoder. Only the chosen aggregate has an interval, because resampling is slow."""
     count = intervals.resamples_for(len(pairs), count)
     groups = []
     for place, (name, part) in enumerate(zip(pairs.names, pairs.split(), strict=False)):
@@ -164,12 +164,12 @@ def _difference(value: float, resampled: Column) -> Difference:
 def compare(
     first: Pairs, second: Pairs, *, aggregate: str = "all", seed: int = 0, count: int = RESAMPLES
 ) -> Comparison:
-    """The paired bootstrap of two encoders on the same pairs: all of them, with FEWER_RESAMPLES if many."""
+    """The paired bootstrap of two encoders on the same pairs; FEWER_RESAMPLES for many pairs."""
     assert np.array_equal(first.gold, second.gold), "both encoders need the same pairs in the same order"
     count = intervals.resamples_for(len(first), count)
     one, other = _average(first, aggregate), _average(second, aggregate)
     drawn = _resampled(first, aggregate, count=count, seed=seed)
-    drawn -= _resampled(second, aggregate, count=count, seed=seed)  # the same rows: see `resample`
+    drawn -= _resampled(second, aggregate, count=count, seed=seed)  # same rows: see `resample`
     return Comparison(
         n=len(first),
         aggregate=aggregate,
