@@ -26,7 +26,7 @@ from sentkit.transforms.affine import write_affine
 ROOT = Path(__file__).parent.parent
 DOCUMENTS = {
     name: (ROOT / name).read_text()
-    for name in ("README.md", "examples/README.md", "tests/benchmarks/README.md")
+    for name in ("README.md", "examples/README.md", "tests/benchmarks/README.md", "sentkit/README.md")
 }
 README = DOCUMENTS["README.md"]
 SYSTEMS = [json.loads(line) for line in (ROOT / "examples/systems.jsonl").open()]
