@@ -1,1 +1,1 @@
-"""Takes vectors and returns labels, with numpy: clusters and predicted classes."""
+"""Takes vectors; returns labels: clusters and predicted classes."""

@@ -1,11 +1,11 @@
-"""The class of a row: a member that people gave it."""
+"""The gold class of a row, from one of its fields."""
 
 from sentkit.formats.rows.kinds import wrong_member
 from sentkit.formats.rows.rows import Row
 
 
 def class_of(row: Row, name: str) -> str:
-    """As JSON spells it: tables have only strings, so that 1, 1.0 and "1" are one class."""
+    """The class as a string: 1, 1.0 and "1" are one class, because tables contain only strings."""
     value = row.values.get(name)
     if isinstance(value, float) and value.is_integer():
         value = int(value)

@@ -1,4 +1,4 @@
-"""How a command follows work that takes long."""
+"""Callbacks for the progress of long work."""
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Watch:
-    begin: Callable[[int], None] = lambda of: None  # more tasks are known
-    done: Callable[[], None] = lambda: None  # one of them is done
-    slow: Callable[[str], AbstractContextManager[None]] = lambda what: nullcontext()  # around a slow task
+    begin: Callable[[int], None] = lambda of: None  # adds tasks to the total
+    done: Callable[[], None] = lambda: None  # reports one finished task
+    slow: Callable[[str], AbstractContextManager[None]] = lambda what: nullcontext()  # surrounds a slow task
 
 
 UNWATCHED = Watch()

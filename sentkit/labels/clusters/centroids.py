@@ -1,4 +1,4 @@
-"""Centroids as rows with a vector: written beside a clustering, and read to label other rows by."""
+"""Centroids as rows with a vector: written by one clustering, and read to label other rows."""
 
 from collections.abc import Iterable
 
@@ -17,7 +17,7 @@ from sentkit.labels.clusters.vector_rows import Points, bare, check_some, read_p
 def write_centroids(
     path: str, centres: Wide, descriptions: Iterable[Description], space: str | None, *, force: bool
 ) -> None:
-    """A row for each cluster, what is known of it beside its centre."""
+    """Write a row for each cluster: its description and its centre."""
     vectors = centres.astype(np.float32)
     spec, names, width = {"_emb": space} if space else {}, ("embedding",), vectors.shape[1]
     with open_sink(path, spec, names, width=width, encoding="list", force=force, replace=True) as sink:
@@ -27,7 +27,7 @@ def write_centroids(
 
 
 def read_centroids(path: str) -> Points:
-    """Centroids from 0 on, in the order of their rows, which say it where they have a member "cluster"."""
+    """Read centroids. They are numbered from 0 in row order; a field "cluster" must agree with it."""
     points = read_points(Inputs([path]), bare)
     check_some(points)
     for number, row in enumerate(points.members()):
@@ -38,7 +38,7 @@ def read_centroids(path: str) -> Points:
 
 
 def check_space(centroids: Points, points: Points) -> None:
-    """Refuse centroids of another space than the rows are in when they are held against them."""
+    """Refuse centroids of another space than the rows."""
     ours, theirs = points.space, centroids.space
     fit = ours == theirs if ours is None or theirs is None else space_of(ours) == space_of(theirs)
     if not fit:

@@ -1,4 +1,4 @@
-"""The work of one command line: its rows read, checked, and clustered, once for each seed."""
+"""Runs the clusterings of one command: reads rows, checks them, and clusters them once per seed."""
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -24,8 +24,8 @@ from sentkit.metrics.clustering.stability import agreeing
 class Work:
     inputs: Inputs
     plan: Plan
-    step: Step | None  # what vectors go through first
-    tell: Callable[[str], None]  # what a person should know
+    step: Step | None  # applied to vectors before clustering
+    tell: Callable[[str], None]  # prints a warning
     watch: Watch = UNWATCHED
 
     def points(self, line: Callable[[VectorRow, str | None], bytes]) -> Points:
@@ -36,7 +36,7 @@ class Work:
         return points
 
     def runs(self, points: Points, count: int) -> Iterator[Clustering]:
-        """A clustering for each seed."""
+        """Yield a clustering for each seed."""
         sizes = []
         for seed in self.plan.seeds:
             with self.watch.slow(f"clustering {len(points)} rows, seed {seed}"):
@@ -54,7 +54,7 @@ class Work:
 def line_maker(
     own: tuple[str, ...], *, keep: bool, replace: bool
 ) -> Callable[[VectorRow, str | None], bytes]:
-    """What is kept of a row that will get these members: all of it, or what is not its vector."""
+    """Make a function that returns the kept part of a row: all of it, or the row without its vector."""
 
     def line(row: VectorRow, emb: str | None) -> bytes:
         refuse_present(row.row, own, replace=replace)
@@ -64,7 +64,7 @@ def line_maker(
 
 
 def members_of(labels: Labels, stability: Wide | None) -> Iterator[Members]:
-    """For each row its new members, as JSON."""
+    """The new fields of each row, as JSON."""
     clusters = [b"%d" % label for label in labels.tolist()]
     if stability is None:
         return ([(b"cluster", cluster)] for cluster in clusters)
@@ -75,7 +75,7 @@ def members_of(labels: Labels, stability: Wide | None) -> Iterator[Members]:
 def write_rows(
     points: Points, members: Iterable[Members], output: str, inputs: Inputs, *, force: bool
 ) -> None:
-    """As JSONL, or in a vector file beside their vectors, as these came."""
+    """Write rows as JSONL, or as a vector file with the unchanged input vectors."""
     if not is_store(output):
         with open_output(output, force=force) as out:
             for row, new in zip(points.members(), members, strict=True):
@@ -103,7 +103,7 @@ class Labelled:
 
 
 def labelled(work: Work, own: tuple[str, ...], *, keep: bool, replace: bool) -> Labelled:
-    """The rows with the best clustering of all seeds, and how far the others agree with it."""
+    """The rows with the best clustering of all seeds, and its agreement with the others."""
     points = work.points(line_maker(own, keep=keep, replace=replace))
     if not len(points):
         return Labelled(points, Clustering(np.zeros(0, np.intp), np.zeros((0, 0))), None)

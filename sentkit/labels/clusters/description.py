@@ -1,4 +1,4 @@
-"""Clusters described: how large each is, its keywords, and the rows nearest to its centre."""
+"""Descriptions of clusters: size, keywords, and the rows nearest to the centre."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ Description = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Telling:
-    """How much is told of a cluster; the text of a row is the first of these members that it has."""
+    """The extent of a description. The text of a row is the first of the fields `names` that it has."""
 
     names: tuple[str, ...] = ("text",)
     words: int = 10
@@ -24,7 +24,7 @@ class Telling:
 
 
 def described(points: Points, found: Clustering, telling: Telling) -> Iterator[Description]:
-    """A record for each cluster. Rows are counted from 1; where no row has a text there are no keywords."""
+    """A record for each cluster. Rows are counted from 1. Keywords need texts."""
     central = nearest_rows(points.rows, found, telling.nearest)
     wanted = {row for own in central for row in own}
     shown: dict[int, str] = {}
@@ -44,7 +44,7 @@ def described(points: Points, found: Clustering, telling: Telling) -> Iterator[D
 
 
 def nearest_rows(rows: Rows, found: Clustering, count: int) -> list[list[int]]:
-    """Of each cluster those of its rows that are nearest to its centre, the nearest first."""
+    """For each cluster, its rows nearest to its centre, nearest first."""
     inside = np.flatnonzero(found.labels >= 0)
     own = distances(rows, found.centres, inside, found.labels[inside])
     order = inside[np.lexsort((own, found.labels[inside]))]

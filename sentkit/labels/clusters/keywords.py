@@ -1,4 +1,4 @@
-"""The words that tell a cluster from the others: class-based tf-idf (Grootendorst, arXiv 2203.05794)."""
+"""Keywords that distinguish a cluster: class-based tf-idf (Grootendorst, arXiv 2203.05794)."""
 
 import heapq
 import math
@@ -11,7 +11,7 @@ from functools import cache
 
 @cache
 def word() -> re.Pattern[str]:
-    """Two letters or more, as scikit-learn takes words, and the marks that many scripts write on letters."""
+    """A word: two letters or more, as in scikit-learn, and combining marks, which many scripts need."""
     marks = "".join(chr(n) for n in range(0x110000) if unicodedata.category(chr(n)) in ("Mn", "Mc"))
     return re.compile(rf"\w[\w{marks}]+")
 
@@ -21,11 +21,11 @@ def words_of(text: str) -> list[str]:
 
 
 def keywords(texts: Iterable[tuple[int, str]], clusters: int, count: int) -> list[list[str]]:
-    """Of each cluster the `count` words of the highest weight, from texts with the numbers of their clusters.
+    """The `count` words with the highest weight in each cluster; texts come with their cluster number.
 
-    The weight is the root of tf, times log(1 + A / f): tf is the share of the word in the cluster's words, f
-    how often it stands in all clusters, and A the mean number of words of a cluster. The root is BERTopic's:
-    without it the words of every sentence come first. Equal weights are in the order of the alphabet.
+    The weight is sqrt(tf) * log(1 + A / f). tf is the frequency of the word within the words of the cluster,
+    f its count in all clusters, and A the mean number of words per cluster. The square root is BERTopic's:
+    without it, common words rank first. Ties are in alphabetical order.
     """
     inside: list[Counter[str]] = [Counter() for _ in range(clusters)]
     for cluster, text in texts:

@@ -1,15 +1,15 @@
-"""The forms of output of a clustering: rows, or one of the reports; and which flags go with each."""
+"""The forms of output of a clustering (rows or a report), and the flags that each accepts."""
 
 from collections.abc import Sequence
 
 from sentkit.errors import UsageError
 
-SEEDS = {"counts": range(5), "stability": range(10)}  # where none are given; else 0 alone
+SEEDS = {"counts": range(5), "stability": range(10)}  # default seeds of a form; other forms use only 0
 NEW_MEMBERS = {"rows": ("cluster",), "stability": ("cluster", "stability"), "describe": ()}
 
 
 def form_of(truth: str | None, counts: Sequence[int] | None, *, describe: bool, stability: bool) -> str:
-    """The one that is asked for."""
+    """The form of output that the flags select."""
     asked = {
         "--truth": ("truth", truth is not None),
         "--describe": ("describe", describe),
@@ -25,7 +25,7 @@ def form_of(truth: str | None, counts: Sequence[int] | None, *, describe: bool, 
 def check_form(
     form: str, *, rows: list[bool], centroids: str | None, telling: list[int | None], json: bool
 ) -> None:
-    """Refuse flags that the form has no use for."""
+    """Refuse flags that the form does not use."""
     if json and form in ("rows", "stability"):
         raise UsageError("--json belongs to reports: rows are JSON anyway")
     if any(rows) and form not in ("rows", "stability"):
@@ -37,7 +37,7 @@ def check_form(
 
 
 def seeds_of(form: str, given: Sequence[int] | None, algorithm: str, *, random: bool) -> Sequence[int]:
-    """Those given, or the form's own; one will do where they are all the same."""
+    """The given seeds, or the default of the form; one seed for deterministic algorithms."""
     if not random:
         for flag, asked in (("--seed", given is not None), ("--stability", form == "stability")):
             if asked:

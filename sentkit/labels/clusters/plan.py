@@ -1,4 +1,4 @@
-"""What a command line asks of a clustering: which algorithm, how many clusters, which seeds."""
+"""The parameters of a clustering: algorithm, numbers of clusters, seeds."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -19,28 +19,28 @@ OWN = {"--n-init": "restarts", "--linkage": "linkage", "--min-cluster-size": "le
 @dataclass(frozen=True, slots=True)
 class Plan:
     algorithm: str
-    counts: Sequence[int] = (0,)  # of clusters; 0 where they are found or given
+    counts: Sequence[int] = (0,)  # of clusters; 0 if the algorithm or a file determines it
     seeds: Sequence[int] = (0,)
     wanted: Wanted = field(default_factory=Wanted)
-    as_classes: bool = False  # as many clusters as there are classes, once these are known
+    as_classes: bool = False  # use the number of classes, which is known after reading
 
     @property
     def random(self) -> bool:
-        """Whether another seed may find other clusters."""
+        """True if the seed can change the result."""
         return ALGORITHMS[self.algorithm].random
 
     def for_form(self, form: str, seeds: Sequence[int] | None) -> "Plan":
-        """With the seeds that were given for this form of output, or its own."""
+        """Set the given seeds, or the default seeds of this form of output."""
         return replace(self, seeds=seeds_of(form, seeds, self.algorithm, random=self.random))
 
     def run(self, points: Points, seed: int, count: int) -> Clustering:
-        """Equal rows, numbers and seeds make equal clusterings. No cluster is without rows."""
+        """Cluster the rows. The result is deterministic for a seed, and no cluster is empty."""
         wanted = replace(self.wanted, count=count)
         found = ALGORITHMS[self.algorithm].find(points.rows, wanted, np.random.RandomState(seed))
         return found.without_empty()
 
     def check(self, points: Points) -> None:
-        """Refuse what cannot be done with so many rows, before it is begun."""
+        """Refuse a number of rows that the algorithm or the cluster number does not allow."""
         count, source = len(points), points.source
         most = ALGORITHMS[self.algorithm].largest or count
         if count > most:
@@ -54,7 +54,7 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class GivenPlan(Plan):
-    """Clusters that are there already: each row goes to the nearest centroid."""
+    """Given centroids: each row gets the cluster of the nearest centroid."""
 
     centroids: Points | None = None
 
@@ -68,11 +68,11 @@ class GivenPlan(Plan):
         return given(points.rows, self.centroids.rows.astype(np.float64))
 
     def check(self, points: Points) -> None:
-        """Any number of rows will do."""
+        """Any number of rows is valid."""
 
 
 def plan_of(algorithm: str, counts: Sequence[int] | None, own: Mapping[str, Any], *, truth: bool) -> Plan:
-    """What the flags ask for; `own` are those that belong to some algorithms, None where not given."""
+    """Make a plan from flags; `own` are the flags of specific algorithms, None if not given."""
     asked = {flag: value for flag, value in own.items() if value is not None}
     for flag in asked:
         owners = [name for name, each in ALGORITHMS.items() if flag in each.flags]
@@ -96,7 +96,7 @@ def check_counts(algorithm: str, counts: Sequence[int] | None, *, needed: bool) 
 
 
 def given_plan(path: str, algorithm: str, others: Mapping[str, object]) -> Plan:
-    """The clusters of a file; `others` are the flags that look for some, None where not given."""
+    """The plan for a file of centroids; `others` are flags of a search for clusters, None if not given."""
     looking = {"--algorithm": None if algorithm == "kmeans" else algorithm, **others}
     for flag, value in looking.items():
         if value is not None:

@@ -1,4 +1,4 @@
-"""Reports of clusterings as the lines of a table, for a person."""
+"""Reports of clusterings as table rows."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from sentkit.labels.clusters.reports import Record
 from sentkit.metrics.table import shown
 
-# V-measure is the same number as NMI with the arithmetic mean, and stands in the JSON report alone.
+# V-measure equals NMI with the arithmetic mean, so only the JSON report has it.
 HEADS = {"acc": "ACC", "nmi": "NMI", "ari": "ARI", "ami": "AMI", "inertia": "inertia"}
 
 
@@ -14,12 +14,12 @@ HEADS = {"acc": "ACC", "nmi": "NMI", "ari": "ARI", "ami": "AMI", "inertia": "ine
 class Table:
     columns: tuple[str, ...]
     line: Callable[[Record], list[str]]
-    names: tuple[str, ...] = ()  # columns of words, which may be cut
-    optional: tuple[str, ...] = ()  # columns that are left out first where the terminal is narrow
+    names: tuple[str, ...] = ()  # columns of words, which may be truncated
+    optional: tuple[str, ...] = ()  # columns to omit first on a narrow terminal
 
 
 def agreement_line(record: Record) -> list[str]:
-    """Of a seed, or of the mean over them with the deviation in brackets."""
+    """The row of one seed, or of the mean over seeds with standard deviations."""
     k = str(record["k"])
     if "seeds" not in record:
         iterations = record["iterations"]

@@ -1,4 +1,4 @@
-"""Reports of clusterings: agreement with classes, seed by seed, and several numbers of clusters compared."""
+"""Reports of clusterings: agreement with gold classes, and comparison of several numbers of clusters."""
 
 import statistics
 from collections.abc import Iterator, Sequence
@@ -20,7 +20,7 @@ Record = dict[str, Any]
 
 
 def agreement_records(work: Work, truth: str) -> Iterator[Record]:
-    """A record for each seed, and one of their mean. Agreement is x 100; noise counts as one more cluster."""
+    """A record for each seed, and one of their mean. Values x 100; noise counts as one additional cluster."""
     names: list[str] = []
 
     def line(row: VectorRow, _: str | None) -> bytes:
@@ -48,7 +48,7 @@ def agreement_records(work: Work, truth: str) -> Iterator[Record]:
 
 
 def means_of(records: Sequence[Record]) -> Record:
-    """The means over seeds, and the standard deviations of a sample."""
+    """The means over seeds, and the sample standard deviations."""
     found: Record = {}
     for name in (*MEASURES, "inertia"):
         values = [record[name] for record in records]
@@ -57,7 +57,7 @@ def means_of(records: Sequence[Record]) -> Record:
 
 
 def count_records(work: Work) -> Iterator[Record]:
-    """A record for each number of clusters. The silhouette and the inertia are means over the seeds."""
+    """A record for each number of clusters. Silhouette and inertia are means over the seeds."""
     points = work.points(lambda row, _: b"")
     check_some(points)
     seeds = list(work.plan.seeds)
@@ -81,7 +81,7 @@ def head_of(work: Work, points: Points) -> Record:
 
 
 def mean(values: Sequence[float | None]) -> float | None:
-    """None where one of them is."""
+    """The mean; None if a value is None."""
     known = [value for value in values if value is not None]
     return statistics.fmean(known) if len(known) == len(values) else None
 

@@ -1,4 +1,4 @@
-"""Rows with one vector, all held at once: their vectors as one array, and their lines without them."""
+"""Rows with one vector, held in memory: the vectors as one array, and the rows without vectors."""
 
 from array import array
 from collections.abc import Callable, Iterator
@@ -17,11 +17,11 @@ from sentkit.formats.vectors.store import Store, is_store
 from sentkit.formats.vectors.vectors import VectorReader, VectorRow, without_vectors
 from sentkit.labels.clusters.algorithms.nearest_centroid import Rows, spans
 
-LARGEST = 1e15  # the square of a distance between longer rows may be beyond float32
+LARGEST = 1e15  # maximum; the squared distance of larger vectors may exceed float32
 
 
 class Step(Protocol):
-    """What vectors go through before they are clustered: it leads to a space of its own."""
+    """A step that is applied to vectors before clustering; it leads to another space."""
 
     @property
     def suffix(self) -> str: ...
@@ -34,18 +34,18 @@ class Step(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Points:
-    vectors: Rows  # (n, d): as they came
-    rows: Rows  # (n, d): as they are clustered
-    space: str | None  # of these: an `_emb`
+    vectors: Rows  # (n, d): as read
+    rows: Rows  # (n, d): as clustered
+    space: str | None  # the `_emb` of `rows`
     lines: list[bytes]
-    spec: dict[str, Any]  # of the vectors as they came
-    source: str  # what an error about all of them names
+    spec: dict[str, Any]  # of `vectors`
+    source: str  # the name of the input in errors about all rows
 
     def __len__(self) -> int:
         return len(self.lines)
 
     def members(self) -> Iterator[Row]:
-        """The rows themselves, as far as they were kept."""
+        """The rows, as far as `lines` contains them."""
         for line in self.lines:
             yield Row(*json_object(line), self.source, 0)
 
@@ -53,9 +53,9 @@ class Points:
 def read_points(
     inputs: Inputs, line: Callable[[VectorRow, str | None], bytes], step: Step | None = None
 ) -> Points:
-    """`line` makes of a row and the `_emb` of the stream what is kept of it, or refuses it.
+    """Read all rows. `line` gets a row and the `_emb` of the input; it returns the kept part or raises.
 
-    The vectors of one vector file stay where they are, as pages of it.
+    The vectors of a single vector file are memory-mapped.
     """
     reader = VectorReader(inputs)
     mapped = len(inputs.paths) == 1 and is_store(inputs.paths[0])
@@ -84,7 +84,7 @@ def read_points(
 
 
 def after(vectors: Rows, step: Step) -> Rows:
-    """The vectors after a step that leaves them their width."""
+    """Apply a step that keeps the width of the vectors."""
     found = np.empty(vectors.shape, np.float32)
     for span in spans(len(vectors)):
         found[span] = step(vectors[span])
@@ -97,7 +97,7 @@ def emb_after(emb: str | None, step: Step) -> str:
 
 
 def chosen(vectors: Rows, numbers: array) -> Rows:
-    """(n, 1, d) -> (n', d): those rows that were not left out."""
+    """Select the accepted rows: (n, 1, d) -> (n', d)."""
     vectors = vectors[:, 0] if len(numbers) else vectors.reshape(0, vectors.shape[-1])
     return vectors if len(numbers) == len(vectors) else vectors[np.frombuffer(numbers, np.int64)]
 
@@ -110,12 +110,12 @@ def check_point(row: VectorRow) -> None:
 
 
 def bare(row: VectorRow, emb: str | None) -> bytes:
-    """The line without its vector."""
+    """The row without its vector."""
     return without_vectors(row.row, row.names).line
 
 
 def text_of(row: Row, names: tuple[str, ...]) -> str | None:
-    """What a row says: the first of these members that is a string."""
+    """The text of a row: the first of these fields that is a string."""
     return next((row.values[name] for name in names if isinstance(row.values.get(name), str)), None)
 
 

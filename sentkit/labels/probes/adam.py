@@ -1,4 +1,4 @@
-"""Adam (arXiv 1412.6980) on one vector of parameters, as torch computes it."""
+"""Adam (arXiv 1412.6980) on one vector of parameters, with the formulas of torch."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -7,7 +7,7 @@ RATE, FIRST, SECOND, EPSILON = 1e-3, 0.9, 0.999, 1e-8
 
 
 class Adam:
-    """Steps change the parameters in place."""
+    """Each step changes the parameters in place."""
 
     def __init__(self, parameters: NDArray[np.floating]) -> None:
         self.parameters = parameters

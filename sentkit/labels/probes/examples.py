@@ -1,4 +1,4 @@
-"""Rows with vectors and a class -> features and codes: what a classifier learns from and is tested on."""
+"""Rows with vectors and a class -> features and codes for a classifier."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from sentkit.labels.classes import class_of
 
 Features = NDArray[np.floating]
 Codes = NDArray[np.intp]
-TOLD = 8  # unknown classes
+TOLD = 8  # unknown classes in a message
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,15 +20,15 @@ class Examples:
     """The rows of one file."""
 
     path: str
-    features: NDArray[np.float32]  # (n, d), or (n, 2 d) of pairs
-    names: tuple[str, ...]  # the class of each
+    features: NDArray[np.float32]  # (n, d), or (n, 2 d) for pairs
+    names: tuple[str, ...]  # the class of each row
 
     def __len__(self) -> int:
         return len(self.names)
 
 
 def read_examples(reader: VectorReader, path: str, label: str) -> Examples:
-    """All rows of a file in memory; files read by one reader must be of one space and shape."""
+    """Read all rows of a file; all files of one reader must have one space and one shape."""
 
     def take(row: VectorRow) -> tuple[NDArray[np.float32], str]:
         return features_of(row), class_of(row.row, label)
@@ -41,7 +41,7 @@ def read_examples(reader: VectorReader, path: str, label: str) -> Examples:
 
 
 def features_of(row: VectorRow) -> NDArray[np.float32]:
-    """A sentence's vector; of a pair (|u - v|, u * v), as SentEval has it (arXiv 1803.05449)."""
+    """The vector of a sentence; (|u - v|, u * v) for a pair, as in SentEval (arXiv 1803.05449)."""
     if len(row.vectors) == 1:
         return row.vectors[0]
     if len(row.vectors) > 2:
@@ -55,7 +55,7 @@ def features_of(row: VectorRow) -> NDArray[np.float32]:
 
 
 def classes_of(examples: Examples, label: str) -> dict[str, int]:
-    """The classes in alphabetical order, and how many rows are of each; one alone is nothing to learn."""
+    """The classes in alphabetical order with their numbers of rows; refuse a single class."""
     names, counts = np.unique(np.array(examples.names, dtype=object), return_counts=True)
     if len(names) < 2:
         raise DataError(
@@ -66,7 +66,7 @@ def classes_of(examples: Examples, label: str) -> dict[str, int]:
 
 
 def codes_of(examples: Examples, classes: Sequence[str], label: str) -> Codes:
-    """The place of each row's class; a class that the training rows do not hold is a DataError."""
+    """The index of each row's class; raises DataError for a class that the training rows do not contain."""
     places = {name: place for place, name in enumerate(classes)}
     unknown = sorted(set(examples.names) - places.keys())
     if unknown:
@@ -77,14 +77,14 @@ def codes_of(examples: Examples, classes: Sequence[str], label: str) -> Codes:
 
 
 def check_members(counts: Mapping[str, int], least: int, why: str, path: str) -> None:
-    """Every class has as many rows as it takes."""
+    """Refuse a class with fewer than `least` rows."""
     name = min(counts, key=lambda name: counts[name])
     if counts[name] < least:
         raise DataError(f'class "{name}" has {counts[name]} rows, fewer than {why}', source=path)
 
 
 def check_nested(counts: Mapping[str, int], folds: int, path: str) -> None:
-    """Without a fold, which may hold two rows of a class, one class must still fill as many folds."""
+    """Refuse rows that are too few for nested folds: a fold may remove two rows of each class."""
     if max(counts.values()) < folds + 2:
         raise DataError(
             f"no class has {folds + 2} rows, which {folds} folds of {folds} folds take", source=path

@@ -1,4 +1,4 @@
-"""Fits of a classifier: what one learns from and is tested on, and many of them in order."""
+"""Fits of a classifier with their training and test rows, run in order."""
 
 import threading
 import warnings
@@ -13,12 +13,12 @@ from numpy.typing import NDArray
 
 from sentkit.labels.probes.examples import Codes, Features
 
-Places = NDArray[np.intp]  # of rows
+Places = NDArray[np.intp]  # indexes of rows
 
 
 @dataclass(frozen=True, slots=True)
 class Data:
-    """All rows there are, of whatever file."""
+    """All rows of all files."""
 
     features: Features  # (n, d)
     codes: Codes
@@ -30,14 +30,14 @@ class Fit:
     train: Places
     test: Places
     penalty: float
-    dev: Places | None = None  # what tells a network when to stop; without, it holds out some of `train`
+    dev: Places | None = None  # for early stopping of a network; without it, part of `train` is held out
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
     predicted: Codes  # of the rows of `test`
-    right: float  # the share of them that is
-    finished: bool = True  # it converged
+    right: float  # the share of correct predictions
+    finished: bool = True  # true if the fit converged
 
 
 Head = Callable[[Data, Fit], Outcome]
@@ -48,9 +48,9 @@ def outcome(data: Data, fit: Fit, predicted: Codes) -> Outcome:
 
 
 def in_order(work: Callable[[Fit], Outcome], fits: Iterable[Fit], jobs: int) -> Iterator[Outcome]:
-    """The outcomes in the order of the fits, which are the same for any number of jobs.
+    """The outcomes in the order of the fits; they do not depend on the number of jobs.
 
-    Each fit multiplies on one thread: how many there are would decide how sums are rounded.
+    Each fit uses one thread, because the number of threads affects the rounding of sums.
     """
     from threadpoolctl import threadpool_limits
 
@@ -62,15 +62,15 @@ def in_order(work: Callable[[Fit], Outcome], fits: Iterable[Fit], jobs: int) -> 
         try:
             yield from pool.map(heeded, fits)
         finally:
-            pool.shutdown(wait=False, cancel_futures=True)  # nobody waits for them after Ctrl-C
+            pool.shutdown(wait=False, cancel_futures=True)  # after Ctrl-C the remaining fits are not needed
 
 
 @contextmanager
 def heeding_warnings(work: Callable[[Fit], Outcome]) -> Iterator[Callable[[Fit], Outcome]]:
-    """The work, with outcomes that say whether scikit-learn found that a fit did not converge."""
+    """Wrap `work` so that a ConvergenceWarning of scikit-learn sets `finished` to false."""
     from sklearn.exceptions import ConvergenceWarning
 
-    fit = threading.local()  # a warning is shown by the thread that makes the fit
+    fit = threading.local()  # the thread of a fit also receives its warnings
 
     def heeded(asked: Fit) -> Outcome:
         fit.warned = False

@@ -1,12 +1,12 @@
-"""Logistic regression as scikit-learn has it."""
+"""Logistic regression with scikit-learn."""
 
 from sentkit.labels.probes.fits import Data, Fit, Outcome, outcome
 
-ITERATIONS = 1000  # at most; scikit-learn's own 100 is too few for vectors of hundreds of numbers
+ITERATIONS = 1000  # maximum; scikit-learn's default of 100 is too small for vectors of hundreds of numbers
 
 
 def logreg(data: Data, fit: Fit) -> Outcome:
-    """By L-BFGS, which draws nothing at random. The penalty is C: the larger, the weaker."""
+    """Fit and test with L-BFGS, which is deterministic. The penalty is C: a larger value regularises less."""
     from sklearn.linear_model import LogisticRegression
 
     model = LogisticRegression(C=fit.penalty, max_iter=ITERATIONS)

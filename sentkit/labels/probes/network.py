@@ -1,7 +1,7 @@
-"""SentEval's network (arXiv 1803.05449) in numpy: a linear layer, or one of sigmoid units before it.
+"""The network of SentEval (arXiv 1803.05449) in numpy: a linear layer, optionally after one sigmoid layer.
 
-Its default configuration: Adam, batches of 64, an L2 penalty that is added to the gradient (of biases too),
-and a look at the dev rows every four epochs; the weights that did best there are kept.
+It has SentEval's default configuration: Adam, batches of 64, and an L2 penalty in the gradient, also for
+biases. The dev accuracy is measured every four epochs, and the best weights are kept.
 """
 
 from dataclasses import dataclass, replace
@@ -14,9 +14,9 @@ from sentkit.labels.probes.examples import Codes, Features
 from sentkit.labels.probes.fits import Data, Fit, Outcome, outcome
 
 BATCH = 64
-EPOCHS, UNIT = 200, 4  # at most; between two looks at the dev rows
-TENACITY = 5  # looks without a new best, not only in a row, that end it; the released code takes a sixth
-HELD_OUT = 0.05  # of the training rows, where there are no dev rows
+EPOCHS, UNIT = 200, 4  # maximum number of epochs; epochs between two evaluations
+TENACITY = 5  # evaluations without a new best, not only consecutive, before the end, as in SentEval's code
+HELD_OUT = 0.05  # share of the training rows, without dev rows
 
 Parameters = NDArray[np.floating]
 
@@ -24,7 +24,7 @@ Parameters = NDArray[np.floating]
 @dataclass(frozen=True, slots=True)
 class Shape:
     inputs: int
-    hidden: int  # 0: none
+    hidden: int  # 0: no hidden layer
     classes: int
 
     @property
@@ -34,7 +34,7 @@ class Shape:
         return [(self.inputs, self.hidden), (self.hidden, self.classes)]
 
     def start(self, random: np.random.Generator) -> Parameters:
-        """As torch starts linear layers: all uniform within 1 / sqrt(inputs)."""
+        """The initial parameters, as in torch: uniform within 1 / sqrt(inputs)."""
         parts = []
         for inputs, outputs in self.layers:
             bound = inputs**-0.5
@@ -42,7 +42,7 @@ class Shape:
         return np.concatenate(parts)
 
     def split(self, parameters: Parameters) -> list[tuple[Parameters, Parameters]]:
-        """Views: the weights (inputs, outputs) and the biases of each layer."""
+        """Views of the weights (inputs, outputs) and the biases of each layer."""
         views, begin = [], 0
         for inputs, outputs in self.layers:
             middle, end = begin + inputs * outputs, begin + (inputs + 1) * outputs
@@ -52,7 +52,7 @@ class Shape:
 
 
 def forward(shape: Shape, parameters: Parameters, features: Features) -> list[Features]:
-    """What enters each layer, and last the scores (b, classes)."""
+    """The input of each layer, and then the scores (b, classes)."""
     found = [features]
     for weights, biases in shape.split(parameters):
         if len(found) > 1:
@@ -62,11 +62,11 @@ def forward(shape: Shape, parameters: Parameters, features: Features) -> list[Fe
 
 
 def sigmoid(values: Features) -> Features:
-    return 0.5 * (np.tanh(0.5 * values) + 1)  # which no value overflows
+    return 0.5 * (np.tanh(0.5 * values) + 1)  # does not overflow
 
 
 def gradient(shape: Shape, parameters: Parameters, features: Features, codes: Codes) -> Parameters:
-    """Of the mean cross-entropy, as one vector like the parameters."""
+    """The gradient of the mean cross-entropy, as one vector like the parameters."""
     *entering, scores = forward(shape, parameters, features)
     scores -= scores.max(axis=1, keepdims=True)
     error = np.exp(scores)
@@ -90,7 +90,7 @@ def learn(
     penalty: float,
     random: np.random.Generator,
 ) -> tuple[Parameters, bool]:
-    """The parameters that did best on the dev rows, and whether all stayed within numbers."""
+    """The parameters with the best dev accuracy, and whether training remained finite."""
     features, codes = train
     parameters = shape.start(random).astype(features.dtype)
     adam = Adam(parameters)
@@ -118,7 +118,7 @@ def predict(shape: Shape, parameters: Parameters, features: Features) -> Codes:
 
 @dataclass(frozen=True, slots=True)
 class Network:
-    """A head: each fit starts from the same seed, as SentEval does."""
+    """A classifier. Each fit starts from the same seed, as in SentEval."""
 
     hidden: int
     seed: int
@@ -137,7 +137,7 @@ class Network:
 def held_out(
     rows: NDArray[np.intp], random: np.random.Generator
 ) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    """What is left to learn from, and one row in twenty."""
+    """Split the rows into training rows and one held-out row in twenty."""
     mixed = random.permutation(rows)
     count = max(1, int(HELD_OUT * len(rows)))
     return mixed[count:], mixed[:count]

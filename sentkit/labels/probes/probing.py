@@ -1,4 +1,4 @@
-"""Files and a question -> the report of a probe: a classifier on frozen vectors. Values x 100."""
+"""Runs a probe: a classifier on the frozen vectors of files -> a report. Values x 100."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -25,7 +25,7 @@ from sentkit.labels.probes.protocols import Bench, Result
 from sentkit.labels.probes.scores import Record, f1, failures, scores
 from sentkit.labels.watch import UNWATCHED, Watch
 
-# SentEval's own grids: C of a regression, and what is multiplied by the weights of a network.
+# The grids of SentEval: C of a regression, and the weight penalty of a network.
 WITHIN, BEFORE_A_TEST = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0), (0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0)
 OF_NETWORKS = (1e-5, 1e-4, 1e-3, 1e-2)
 OF_FEW = (1.0,)
@@ -33,7 +33,7 @@ OF_FEW = (1.0,)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Question:
-    """What is asked of files of vectors."""
+    """The parameters of a probe."""
 
     label: str
     head: str
@@ -66,7 +66,7 @@ class Files:
 
 
 class Probe:
-    """The rows of the files one after another, and where each file's begin."""
+    """A probe. The rows of TRAIN, DEV and TEST are concatenated in this order."""
 
     def __init__(self, inputs: Inputs, files: Files, question: Question, watch: Watch = UNWATCHED) -> None:
         self.files, self.question, self.watch = files, question, watch
@@ -83,7 +83,7 @@ class Probe:
 
     @property
     def chooses(self) -> bool:
-        """Whether there are several penalties."""
+        """True if there are several penalties."""
         return len(self.grid) > 1
 
     @property
@@ -94,7 +94,7 @@ class Probe:
         return None if path is None else read_examples(self.reader, path, self.question.label)
 
     def check(self) -> None:
-        """Enough rows of each class, before any work."""
+        """Refuse classes with too few rows, before any work."""
         shots, path = self.question.shots, self.files.train
         if shots is not None:
             check_members(self.counts, shots, f"--few-shot {shots} draws", path)
@@ -114,7 +114,7 @@ class Probe:
         asked = self.question
         features = np.concatenate([each.features for each in self.given])
         if asked.head == "logreg":
-            features = features.astype(np.float64)  # so that rounding decides nothing
+            features = features.astype(np.float64)  # in float64, so that rounding does not affect the result
         data = Data(features, np.concatenate(self.codes), len(self.counts))
         return Bench(data, asked.made(), self.grid, asked.seed, asked.jobs, watch=self.watch)
 
@@ -133,7 +133,7 @@ class Probe:
 
     @property
     def protocol(self) -> str:
-        """In words."""
+        """A description of the protocol."""
         asked = self.question
         if asked.shots is not None:
             where = "the other rows" if self.test is None else "TEST"
@@ -162,7 +162,7 @@ class Probe:
         }
 
     def of_test(self, result: Result) -> Record:
-        """What the most frequent class of TRAIN alone would give; and F1 of the second of two."""
+        """The accuracy of the most frequent class of TRAIN; and, for two classes, F1 of the second."""
         most = int(np.argmax(list(self.counts.values())))
         truth = self.codes[-1]
         judged = truth if result.drawn is None else np.concatenate(self.codes)[result.drawn]

@@ -1,4 +1,4 @@
-"""How a penalty is chosen and what is then tested, as SentEval does it (arXiv 1803.05449)."""
+"""Protocols for the choice of a penalty and the test, as in SentEval (arXiv 1803.05449)."""
 
 import statistics
 import warnings
@@ -14,7 +14,7 @@ from sentkit.labels.watch import UNWATCHED, Watch
 
 @dataclass(slots=True)
 class Bench:
-    """Where fits are made, and those counted that did not converge."""
+    """Runs fits, and counts those that did not converge."""
 
     data: Data
     head: Head
@@ -36,32 +36,32 @@ class Bench:
         return [found.right for found in self.run(fits)]
 
     def folds(self, rows: Places, count: int) -> list[tuple[Places, Places]]:
-        """Stratified and shuffled: what is learnt from, and what is tested."""
+        """Stratified, shuffled folds: pairs of training and test rows."""
         from sklearn.model_selection import StratifiedKFold
 
         splits = StratifiedKFold(count, shuffle=True, random_state=self.seed)
         with warnings.catch_warnings():
-            # Within a fold, a class that fills the folds but just has one row too few.
+            # scikit-learn warns about a class with one row fewer than folds, which can occur within a fold.
             warnings.filterwarnings("ignore", "The least populated class", UserWarning)
             return [(rows[a], rows[b]) for a, b in splits.split(np.zeros(len(rows)), self.data.codes[rows])]
 
     def grid(self, rows: Places, count: int) -> list[Fit]:
-        """Every penalty on the same folds, which also tell a network when to stop."""
+        """Every penalty on the same folds; the test rows also control early stopping of a network."""
         folds = self.folds(rows, count)
         return [Fit(a, b, penalty, dev=b) for penalty in self.penalties for a, b in folds]
 
     def best(self, shares: Sequence[Sequence[float]]) -> int:
-        """The place of the penalty with the highest mean share; of those equal to 0.01 % the first."""
+        """The index of the penalty with the highest mean accuracy; the first of those equal to 0.01 %."""
         return int(np.argmax([round(100 * np.mean(each), 2) for each in shares]))
 
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    accuracies: list[float]  # of each fold or sample; one alone where there is one test
-    penalties: list[float]  # the chosen ones
-    folds: list[float] = field(default_factory=list)  # what the chosen penalty did while it was chosen
-    predicted: Codes | None = None  # where there is one test
-    drawn: Places | None = None  # what was tested, where each sample leaves others
+    accuracies: list[float]  # of each fold or sample; a single value for one test set
+    penalties: list[float]  # the chosen penalties
+    folds: list[float] = field(default_factory=list)  # accuracies of the chosen penalty in its selection
+    predicted: Codes | None = None  # only for a single test set
+    drawn: Places | None = None  # tested rows, if they differ between samples
 
     @property
     def mean(self) -> float:
@@ -73,7 +73,7 @@ class Result:
 
 
 def nested(bench: Bench, rows: Places, count: int) -> Result:
-    """Each fold is tested with the penalty that did best in folds of the rest."""
+    """Test each fold with the penalty that is best in folds of the other rows."""
     outer = bench.folds(rows, count)
     penalties = chosen_within(bench, outer)
     last = (Fit(*fold, penalty) for fold, penalty in zip(outer, penalties, strict=True))
@@ -81,7 +81,7 @@ def nested(bench: Bench, rows: Places, count: int) -> Result:
 
 
 def chosen_within(bench: Bench, outer: Sequence[tuple[Places, Places]]) -> list[float]:
-    """For each fold the penalty that did best in folds of its training rows."""
+    """For each fold, the penalty that is best in folds of its training rows."""
     count = len(outer)
     if len(bench.penalties) == 1:
         return list(bench.penalties) * count
@@ -91,7 +91,7 @@ def chosen_within(bench: Bench, outer: Sequence[tuple[Places, Places]]) -> list[
 
 
 def by_folds(bench: Bench, rows: Places, test: Places, count: int) -> Result:
-    """The penalty that did best in folds of the rows; then all of them, and the test."""
+    """Choose the penalty in folds of the rows; then fit to all rows and test."""
     if len(bench.penalties) == 1:
         return tested(bench, Fit(rows, test, bench.penalties[0]), [])
     shares = np.reshape(bench.shares(bench.grid(rows, count)), (len(bench.penalties), count)).tolist()
@@ -100,7 +100,7 @@ def by_folds(bench: Bench, rows: Places, test: Places, count: int) -> Result:
 
 
 def by_dev(bench: Bench, rows: Places, dev: Places, test: Places) -> Result:
-    """The penalty that did best on the dev rows, which a network watches in the end too."""
+    """Choose the penalty on the dev rows, which also control early stopping of the final fit."""
     if len(bench.penalties) == 1:
         return tested(bench, Fit(rows, test, bench.penalties[0], dev=dev), [])
     shares = bench.shares(Fit(rows, dev, penalty, dev=dev) for penalty in bench.penalties)
@@ -114,7 +114,7 @@ def tested(bench: Bench, fit: Fit, folds: list[float]) -> Result:
 
 
 def few_shot(bench: Bench, rows: Places, test: Places | None, *, shots: int, samples: int) -> Result:
-    """So many rows of each class, drawn again and again; tested on `test`, or on the rest."""
+    """Draw `shots` rows of each class, `samples` times; test on `test` or on the other rows."""
     fits = []
     for number in range(samples):
         drawn = sample(bench.data.codes[rows], shots, np.random.default_rng([bench.seed, number]))
@@ -125,6 +125,6 @@ def few_shot(bench: Bench, rows: Places, test: Places | None, *, shots: int, sam
 
 
 def sample(codes: Codes, shots: int, random: np.random.Generator) -> Places:
-    """Rows, none of them twice, of each class equally many."""
+    """Draw the same number of rows from each class, without replacement."""
     classes = [np.flatnonzero(codes == code) for code in np.unique(codes)]
     return np.sort(np.concatenate([random.choice(rows, shots, replace=False) for rows in classes]))

@@ -1,4 +1,4 @@
-"""What a probe found, as members of its record and as a line of a table. Values x 100."""
+"""The result of a probe as fields of its record and as a table row. Values x 100."""
 
 from typing import Any
 
@@ -27,13 +27,13 @@ def failures(bench: Bench) -> Record:
 
 
 def f1(predicted: Codes, truth: Codes) -> float:
-    """Of the class 1: the harmonic mean of precision and recall; 0 where nothing is right."""
+    """F1 of class 1: the harmonic mean of precision and recall; 0 if no prediction is correct."""
     right = int(np.sum((predicted == 1) & (truth == 1)))
     return 2 * right / max(1, int(np.sum(predicted == 1)) + int(np.sum(truth == 1)))
 
 
 def columns(record: Record) -> dict[str, str]:
-    """The record as a line under its heads, for a person."""
+    """The record as a table row, by column name."""
     return {
         "file": record["file"],
         "encoder": (record["encoder"] or "").rpartition(":")[0],

@@ -1,4 +1,4 @@
-"""The algorithms, by name, and what may be asked of each."""
+"""The algorithms by name, with their flags and properties."""
 
 from dataclasses import dataclass
 
@@ -10,10 +10,10 @@ from sentkit.labels.clusters.algorithms.libraries import agglomerative, faiss, h
 @dataclass(frozen=True, slots=True)
 class Algorithm:
     find: Find
-    flags: tuple[str, ...]  # those of its own
-    random: bool = True  # another seed may change what it finds
-    counted: bool = True  # it is told how many clusters
-    largest: int | None = None  # rows: time and memory grow with their square
+    flags: tuple[str, ...]  # flags of this algorithm only
+    random: bool = True  # the seed can change the result
+    counted: bool = True  # takes the number of clusters
+    largest: int | None = None  # rows: time and memory are quadratic
 
 
 ALGORITHMS: dict[str, Algorithm] = {

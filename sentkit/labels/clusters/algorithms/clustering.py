@@ -1,4 +1,4 @@
-"""What a clustering is, and what may be asked of one."""
+"""The parameters and the result of a clustering."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
@@ -10,21 +10,21 @@ from sentkit.labels.clusters.algorithms.nearest_centroid import Labels, Nearest,
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """How many clusters, and how they are looked for."""
+    """The parameters of a clustering algorithm."""
 
-    count: int = 0  # of clusters; hdbscan finds its own
+    count: int = 0  # number of clusters; hdbscan ignores it
     restarts: int = 10
     iterations: int = 300
-    tolerance: float = 1e-4  # of the mean variance, as in scikit-learn
+    tolerance: float = 1e-4  # relative to the mean variance, as in scikit-learn
     linkage: str = "ward"
-    least: int = 5  # rows of a cluster of hdbscan
+    least: int = 5  # minimum number of rows in a cluster of hdbscan
 
 
 @dataclass(frozen=True, slots=True)
 class Clustering:
     labels: Labels  # (n,): from 0; -1 is noise
     centres: Wide  # (k, d)
-    inertia: float | None = None  # None where noise has no centre
+    inertia: float | None = None  # None if there is noise, which has no centre
     iterations: int | None = None
 
     @property
@@ -32,9 +32,9 @@ class Clustering:
         return np.bincount(self.labels[self.labels >= 0], minlength=len(self.centres))
 
     def without_empty(self) -> "Clustering":
-        """The same, with the clusters that hold no row left out, and the others numbered without a gap."""
+        """Remove clusters without rows, and renumber the others without gaps."""
         held = np.flatnonzero(self.sizes)
-        numbers = np.full(len(self.centres) + 1, -1)  # the last is what noise finds
+        numbers = np.full(len(self.centres) + 1, -1)  # the last entry maps noise to -1
         numbers[held] = np.arange(len(held))
         return replace(self, labels=numbers[self.labels], centres=self.centres[held])
 
@@ -43,19 +43,19 @@ Find = Callable[[Rows, Wanted, np.random.RandomState], Clustering]
 
 
 def best_of(clusterings: Iterable[Clustering]) -> Clustering:
-    """The one of the least inertia, the first of equal ones."""
+    """The clustering with the smallest inertia; the first one in a tie."""
     return min(clusterings, key=lambda found: found.inertia or 0.0)
 
 
 def given(rows: Rows, centres: Wide) -> Clustering:
-    """Each row to the nearest of centres that are there already."""
+    """Assign each row to the nearest of the given centres."""
     nearest = Nearest(rows)
     labels = nearest.assign(centres)
     return Clustering(labels, centres, nearest.inertia(labels, centres))
 
 
 def of_labels(rows: Rows, labels: Labels) -> Clustering:
-    """Labels from 0, or -1, with the means of what they label."""
+    """A clustering from labels (from 0, or -1 for noise), with the mean of each cluster as its centre."""
     count = int(labels.max(initial=-1)) + 1
     centres = np.zeros((count, rows.shape[1]))
     for label in range(count):

@@ -1,4 +1,4 @@
-"""k-means: Lloyd's iteration on all rows, with scikit-learn's rules of when to stop and of empty clusters.
+"""k-means: Lloyd's iteration on all rows. Convergence and empty clusters are handled as in scikit-learn.
 
 Letters in shapes: n rows, d dimensions, k clusters.
 """
@@ -18,7 +18,7 @@ def kmeans(rows: Rows, wanted: Wanted, random: np.random.RandomState) -> Cluster
 
 
 def lloyd(nearest: Nearest, centres: Wide, wanted: Wanted) -> Clustering:
-    """From first centres (k, d) on, until no label changes or the centres hardly move."""
+    """Iterate from initial centres (k, d) until no label changes or the centres hardly move."""
     totals = Totals(nearest, len(centres))
     enough = wanted.tolerance * nearest.variance()
     settled, iterations = False, 0
@@ -35,7 +35,7 @@ def lloyd(nearest: Nearest, centres: Wide, wanted: Wanted) -> Clustering:
 
 
 class Totals:
-    """The sums of the rows of each cluster in float64; rows that stay where they are are not added again."""
+    """The sums of the rows of each cluster in float64; only rows that change cluster are added again."""
 
     def __init__(self, nearest: Nearest, count: int) -> None:
         self.nearest = nearest
@@ -44,7 +44,7 @@ class Totals:
         self.counts = np.zeros(count, np.intp)
 
     def take(self, labels: Labels) -> bool:
-        """Move what has moved; whether nothing had to."""
+        """Update the sums for new labels; return true if no label changed."""
         changed = np.flatnonzero(labels != self.labels)
         self._add(changed, labels, 1)
         self._add(changed[self.labels[changed] >= 0], self.labels, -1)
@@ -61,7 +61,7 @@ class Totals:
                 self.sums[label] += sign * part_sum(self.nearest.rows[own[span]])
 
     def means(self, before: Wide) -> Wide:
-        """(k, d): the new centres. An empty cluster takes the row farthest from its old centre."""
+        """The new centres, (k, d). An empty cluster takes the row farthest from its old centre."""
         sums, counts = self.sums.copy(), self.counts.copy()
         empty = np.flatnonzero(counts == 0)
         if len(empty):

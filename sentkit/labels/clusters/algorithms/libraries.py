@@ -1,4 +1,4 @@
-"""Clusterings that other libraries make."""
+"""Clusterings by scikit-learn and faiss."""
 
 from typing import Any
 
@@ -10,11 +10,11 @@ from sentkit.labels.clusters.algorithms.nearest_centroid import Rows
 from sentkit.labels.clusters.algorithms.seeding import spread_out
 
 MINIBATCH = 4096  # rows
-FAISS_ITERATIONS = 50  # it makes them all
+FAISS_ITERATIONS = 50  # faiss always runs all of them
 
 
 def minibatch(rows: Rows, wanted: Wanted, random: np.random.RandomState) -> Clustering:
-    """k-means on one handful of rows after another (Sculley, 2010), and the nearest centre for each row."""
+    """k-means on mini-batches (Sculley, 2010), and then the nearest centre for each row."""
     from sklearn.cluster import MiniBatchKMeans
 
     found = []
@@ -36,7 +36,7 @@ def minibatch(rows: Rows, wanted: Wanted, random: np.random.RandomState) -> Clus
 
 
 def agglomerative(rows: Rows, wanted: Wanted, random: np.random.RandomState) -> Clustering:
-    """Clusters that are merged, two at a time; nothing is random."""
+    """Hierarchical clustering by merging pairs of clusters; deterministic."""
     from sklearn.cluster import AgglomerativeClustering
 
     if len(rows) == 1:
@@ -46,7 +46,7 @@ def agglomerative(rows: Rows, wanted: Wanted, random: np.random.RandomState) -> 
 
 
 def hdbscan(rows: Rows, wanted: Wanted, random: np.random.RandomState) -> Clustering:
-    """Dense regions, as many as there are, and noise (Campello and others, 2013); nothing is random."""
+    """Dense regions, in any number, and noise (Campello and others, 2013); deterministic."""
     from sklearn.cluster import HDBSCAN
 
     model = HDBSCAN(min_cluster_size=wanted.least, copy=True)
@@ -54,7 +54,7 @@ def hdbscan(rows: Rows, wanted: Wanted, random: np.random.RandomState) -> Cluste
 
 
 def faiss(rows: Rows, wanted: Wanted, random: np.random.RandomState) -> Clustering:
-    """k-means on at most 256 rows for each cluster; at last each row gets its nearest centre."""
+    """k-means on at most 256 rows per cluster, and then the nearest centre for each row."""
     rounds = min(wanted.iterations, FAISS_ITERATIONS)
     model = _faiss().Kmeans(
         rows.shape[1],

@@ -1,4 +1,4 @@
-"""The nearest of some centres for each row, and the distance to it: exact, in blocks.
+"""The nearest centre for each row, and its distance: exact, in blocks.
 
 Letters in shapes: n rows, d dimensions, k centres, b rows of a block.
 """
@@ -12,11 +12,11 @@ Rows = NDArray[np.float32]
 Wide = NDArray[np.float64]
 Labels = NDArray[np.intp]
 
-BLOCK = 1 << 16  # distances of a block: they stay in the cache
+BLOCK = 1 << 16  # distances in a block, which fits in the cache
 MOST = 4096  # rows of a block
 PAIRS = 2048  # rows and centres copied at a time for their exact distance
-LEAST = 1e-37  # products of float32 that are smaller may be lost
-ROUNDING = 1e-5  # what a product in float32 may be off, times the lengths of its rows
+LEAST = 1e-37  # smaller products of float32 may become zero
+ROUNDING = 1e-5  # relative error of a product in float32, by the lengths of its rows
 
 
 def spans(count: int, size: int = MOST) -> Iterator[slice]:
@@ -25,12 +25,12 @@ def spans(count: int, size: int = MOST) -> Iterator[slice]:
 
 
 class Nearest:
-    """Rows that are held against one set of centres after another.
+    """Rows that are compared with one set of centres after another.
 
-    But for what is the same for all centres, |x - c|^2 is |c - m|^2 + 2 (c - m) m - 2 (c - m) x, with m the
-    mean of the rows: short vectors lose less in a product than long ones. This only nominates, in float32.
-    Where two centres are too close to call, the distance in float64 decides, and of equal ones the first is
-    taken: a product of matrices rounds equal rows differently from place to place.
+    Apart from terms that are equal for all centres, |x - c|^2 is |c - m|^2 + 2 (c - m) m - 2 (c - m) x, with
+    the mean m of the rows: products of short vectors have smaller errors. These float32 values only select
+    candidates. If two centres differ by less than the error, the distance in float64 decides, and ties take
+    the first centre. A matrix product rounds equal rows differently at different positions.
     """
 
     def __init__(self, rows: Rows) -> None:
@@ -42,7 +42,7 @@ class Nearest:
         self.lengths = np.concatenate([lengths(rows[span]) for span in spans(len(rows))])
 
     def assign(self, centres: Wide) -> Labels:
-        """(k, d) -> (n,): the number of the nearest centre."""
+        """The number of the nearest centre, (k, d) -> (n,)."""
         labels = np.zeros(len(self.rows), np.intp)
         if len(centres) == 1:
             return labels
@@ -50,7 +50,7 @@ class Nearest:
         offsets = np.vecdot(short, short) + 2.0 * (short @ self.mean)  # (k,)
         weights = np.ascontiguousarray(-2.0 * short.T, np.float32)  # (d, k)
         magnitudes = 2.0 * lengths(short).max() * self.lengths + np.abs(offsets).max()
-        margins = 2.0 * (ROUNDING * magnitudes + self.lost)  # either of two distances may be off
+        margins = 2.0 * (ROUNDING * magnitudes + self.lost)  # both distances may have a rounding error
         room = np.empty((min(MOST, max(64, BLOCK // len(centres))), len(centres)), np.float32)
         for span in spans(len(self.rows), len(room)):
             values = np.matmul(self.rows[span], weights, out=room[: span.stop - span.start])  # (b, k)
@@ -59,7 +59,7 @@ class Nearest:
         return labels
 
     def _decided(self, values: Rows, margins: Wide, centres: Wide, start: int) -> Labels:
-        """The places of the least values, by exact distances where another is within the margin."""
+        """The indexes of the smallest values; exact distances decide between values within the margin."""
         every, best = np.arange(len(values)), values.argmin(axis=1)
         least = values[every, best]
         values[every, best] = np.inf
@@ -79,7 +79,7 @@ class Nearest:
         return float(sum(part.sum() for part in self._own_distances(labels, centres)))
 
     def own_distances(self, labels: Labels, centres: Wide) -> Wide:
-        """(n,): the squared distance of each row to its centre."""
+        """The squared distance of each row to its centre, (n,)."""
         return np.concatenate(list(self._own_distances(labels, centres)))
 
     def _own_distances(self, labels: Labels, centres: Wide) -> Iterator[Wide]:
@@ -88,7 +88,7 @@ class Nearest:
             yield np.vecdot(difference, difference)
 
     def variance(self) -> float:
-        """The mean over the dimensions of the rows' variance."""
+        """The variance of the rows, averaged over the dimensions."""
         zeros = np.zeros(len(self.rows), np.intp)
         return self.inertia(zeros, self.mean[None]) / self.rows.size
 
@@ -103,7 +103,7 @@ def lengths(rows: Rows | Wide) -> Wide:
 
 
 def distances(rows: Rows, others: Rows | Wide, row: Labels, other: Labels) -> Wide:
-    """The squared distances of these rows of the one from those of the other, in float64."""
+    """The squared distances of the given pairs of rows, in float64."""
     found = np.empty(len(row))
     for span in spans(len(row), PAIRS):
         difference = rows[row[span]].astype(np.float64) - others[other[span]]

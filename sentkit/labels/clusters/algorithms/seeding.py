@@ -1,7 +1,6 @@
-"""k-means++: first centres that lie far apart (Arthur and Vassilvitskii, 2007), as scikit-learn draws them.
+"""k-means++: distant initial centres (Arthur and Vassilvitskii, 2007), as in scikit-learn.
 
-The draws are those of scikit-learn too, one for one, so that a seed there is the same seed here where all
-rows are drawn from.
+The random draws are also those of scikit-learn, so equal seeds give equal centres if no sample is drawn.
 
 Letters in shapes: n rows, d dimensions, t rows tried for one centre.
 """
@@ -21,13 +20,13 @@ from sentkit.labels.clusters.algorithms.nearest_centroid import (
     lengths,
 )
 
-ALL = 20_000  # rows: of so many centres are drawn from all of them
-SAMPLE = 10_000  # else from so many of them, or
-PER_CENTRE = 64  # as many for each
+ALL = 20_000  # rows; up to this number no sample is drawn
+SAMPLE = 10_000  # minimum size of a sample
+PER_CENTRE = 64  # minimum size of a sample per centre
 
 
 def spread_out(rows: Rows, count: int, random: np.random.RandomState) -> Wide:
-    """(count, d): rows that are first centres; fewer where there are fewer distinct rows."""
+    """Choose `count` rows as initial centres, (count, d); fewer if there are fewer distinct rows."""
     size = max(SAMPLE, PER_CENTRE * count)
     if len(rows) > max(ALL, size):
         sample = rows[np.sort(random.choice(len(rows), size, replace=False))]
@@ -38,7 +37,7 @@ def spread_out(rows: Rows, count: int, random: np.random.RandomState) -> Wide:
 
 
 class Seeding:
-    """The greedy variant: several rows are drawn by their distance to the centres, and the best is taken."""
+    """The greedy variant: several rows are drawn by distance to the centres, and the best is chosen."""
 
     def __init__(self, rows: Rows, random: np.random.RandomState) -> None:
         self.rows, self.random = rows, random
@@ -47,7 +46,7 @@ class Seeding:
         self.squares = lengths(self.short) ** 2
 
     def chosen(self, count: int) -> list[int]:
-        """The numbers of `count` rows, or of as many as are distinct."""
+        """The indexes of `count` rows, or of all distinct rows if there are fewer."""
         chosen = [int(self.random.random_sample() * len(self.rows))]
         nearest = self.from_rows(np.array(chosen))[:, 0]  # (n,)
         tries = 2 + int(math.log(count))
@@ -62,7 +61,7 @@ class Seeding:
         return chosen
 
     def from_rows(self, drawn: Labels) -> Wide:
-        """(n, t): squared distances; those that may be rounding alone are taken exactly: 0 is 0."""
+        """Squared distances, (n, t); those within rounding error are computed exactly, so that 0 is 0."""
         magnitudes = self.squares[:, None] + self.squares[drawn]
         found: NDArray[np.float64] = magnitudes - 2.0 * (self.short @ self.short[drawn].T)
         row, place = np.nonzero(found <= 2.0 * (ROUNDING * magnitudes + self.lost))
