@@ -1,4 +1,4 @@
-"""Where a run runs: what may change between stop and resume, and then gives other bits."""
+"""The environment of a run. It may change on resume, which can change the last bits of the results."""
 
 import os
 from collections.abc import Callable, Mapping
@@ -29,23 +29,26 @@ def surroundings(ranks: Ranks, precision: str) -> dict[str, Any]:
 
 
 def use_threads(asked: int | None, before: Mapping[str, Any] | None) -> None:
-    """As asked, else as before the stop, else all this process may use; never by the environment."""
+    """Set the number of threads: the given number, else that of the state, else an equal share of the CPUs.
+
+    Environment variables of torch are ignored.
+    """
     most = max(1, len(os.sched_getaffinity(0)) // int(os.environ.get("LOCAL_WORLD_SIZE", "1")))
     torch.set_num_threads(asked or (before or {}).get("threads") or most)
 
 
 def be_deterministic() -> None:
-    """On CUDA too; on a CPU it is so anyway."""
+    """Use deterministic algorithms on CUDA. The CPU is always deterministic."""
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     torch.use_deterministic_algorithms(True)
 
 
 def precision_name(name: str, device: torch.device) -> str:
-    """What `auto` comes to here."""
+    """Return the precision, with `auto` resolved for the device."""
     return "fp32" if pick_precision(name, device) == torch.float32 else "bf16"
 
 
 def precision_of(name: str, device: torch.device) -> Context:
-    """What the encoder runs in: as it is, or with products in bfloat16."""
+    """Return the context of the encoder: float32, or autocast to bfloat16."""
     kind = pick_precision(name, device)
     return nullcontext if kind == torch.float32 else partial(torch.autocast, device.type, dtype=kind)

@@ -1,8 +1,8 @@
-"""The gradient of one batch, the same however many processes and chunks it is computed in.
+"""The gradient of one batch. It does not depend on the number of processes and chunks.
 
-A contrast is over the whole batch. In chunks, each is encoded without gradient; the loss gives the gradient
-of every output; then each chunk is encoded again, with the same dropout, and its part is sent back through it
-(GradCache, arXiv 2101.06983). A row-wise loss needs none of this: its chunks simply add up.
+A contrast needs the whole batch. With chunks, GradCache (arXiv 2101.06983) is used: encode all chunks without
+gradient, compute the gradient of the loss for each output, then encode each chunk again with the same dropout
+and backpropagate that gradient. For a row-wise loss, the gradients of the chunks are summed.
 """
 
 from collections.abc import Sequence
@@ -23,17 +23,17 @@ class Gradient:
     method: Method
     ranks: Ranks
     chunk: int = 0  # rows
-    precision: Context = nullcontext  # what the encoder runs in
-    # Of the last batch, where they are brought together.
+    precision: Context = nullcontext  # precision context of the encoder
+    # Outputs of the last whole batch; empty for row-wise methods.
     outputs: Outputs = field(default_factory=dict, init=False)
 
     def of(self, batch: Batch) -> dict[str, float]:
-        """Leaves the gradient of the whole batch in the parameters; returns its terms by name."""
+        """Store the gradient of the whole batch in the parameters. Return the terms of the loss by name."""
         parameters = [parameter for _, parameter in self.method.trained()]
         for parameter in parameters:
             parameter.grad = None
         share = self.ranks.share(len(batch))
-        # With fewer rows than processes, one that has none encodes a row and lets go of it.
+        # With fewer rows than processes, a process without rows encodes one row and discards it.
         own = batch.part(share if share.stop > share.start else slice(0, 1))
         found = self._row_wise(own, share) if self.method.row_wise else self._contrast(own, share, len(batch))
         found |= self._penalty()
@@ -47,7 +47,7 @@ class Gradient:
         outputs = self._encode(own) if whole else self._without_gradient(own, parts, states)
         outputs = {name: value[: share.stop - share.start] for name, value in outputs.items()}
         if not whole:
-            outputs = as_leaves(outputs)  # once they are cut: the gradient of a part is kept nowhere
+            outputs = as_leaves(outputs)  # after slicing, because slices would not store a gradient
         gathered = self.ranks.gather(outputs, rows)
         terms = self.method.loss(gathered)
         total(terms).backward()
@@ -92,7 +92,7 @@ class Gradient:
         return {name: factor * values / max(weight, 1.0)}
 
     def _penalty(self) -> dict[str, float]:
-        """On one process alone, since the gradients of all are added up."""
+        """Backpropagate the penalty on one process only, because gradients are summed over processes."""
         found = self.method.penalty() if self.ranks.first else {}
         if found:
             torch.stack(list(found.values())).sum().backward()
@@ -108,18 +108,18 @@ def total(terms: dict[str, Term]) -> Tensor:
 
 
 def as_leaves(outputs: Outputs) -> Outputs:
-    """Outputs that keep the loss's gradient."""
+    """Make leaf tensors of the outputs, so that they store the gradient of the loss."""
     return {n: v.requires_grad_() if v.is_floating_point() else v for n, v in outputs.items()}
 
 
 def slope_of(output: Tensor) -> Tensor:
-    """The loss's gradient in an output; zero in one that it does not read."""
+    """Return the gradient of the loss for an output, or zeros for an unused output."""
     return torch.zeros_like(output) if output.grad is None else output.grad
 
 
 @dataclass(frozen=True, slots=True)
 class Dice:
-    """The state of the generators that dropout draws from."""
+    """The state of the random generators of dropout."""
 
     host: Tensor
     device: Tensor | None
@@ -137,6 +137,6 @@ class Dice:
 
 
 def norm_of(parameters: Sequence[nn.Parameter], clip: float) -> float:
-    """The gradient's norm before it is cut to at most `clip`; 0 cuts nothing."""
+    """Clip the gradient to the norm `clip` and return the norm before. 0 disables clipping."""
     longest = clip if clip else float("inf")
     return float(nn.utils.clip_grad_norm_(parameters, longest, foreach=True).item())

@@ -1,4 +1,4 @@
-"""The optimisers that papers of this field mean by "Adam" and "AdamW", which are four."""
+"""The four optimisers that sentence embedding papers call "Adam" or "AdamW"."""
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 Betas = tuple[float, float]
-Group = dict[str, Any]  # a parameter group as torch has it: "params", "lr" and "weight_decay"
+Group = dict[str, Any]  # a parameter group of torch with "params", "lr" and "weight_decay"
 
 
 class NamedGroup(TypedDict):
@@ -19,13 +19,13 @@ class NamedGroup(TypedDict):
 
 
 class HuggingFaceAdamW(Optimizer):
-    """The AdamW of transformers before version 5, with and without its `correct_bias`.
+    """AdamW of transformers before version 5, with or without `correct_bias`.
 
-    It differs from torch's in three ways. Epsilon is added to the root of the uncorrected second moment, and
-    is 1e-6; weights decay after the step, by lr * weight_decay of what the step has left; and the bias
-    correction, a factor of the step size, can be left out, as in Google's BERT: the first step is then
-    (1 - beta1) / sqrt(1 - beta2) = 3.16 times as long (betas 0.9 and 0.999). Each group states its "lr" and
-    "weight_decay".
+    It differs from AdamW of torch in three points. Epsilon is 1e-6, added to the root of the uncorrected second
+    moment. Weight decay follows the step: it multiplies the new weights by 1 - lr * weight_decay. The
+    bias correction is a factor of the step size and is optional. Without it, as in Google's BERT, the first
+    step is (1 - beta1) / sqrt(1 - beta2) = 3.16 times as long (betas 0.9 and 0.999). Each group must have
+    "lr" and "weight_decay".
     """
 
     def __init__(
@@ -34,9 +34,9 @@ class HuggingFaceAdamW(Optimizer):
         super().__init__(groups, {"betas": betas, "bias_correction": bias_correction, "epsilon": epsilon})
 
     @torch.no_grad()
-    def step(self, closure: None = None) -> None:  # type: ignore[override]  # nobody here needs a closure
+    def step(self, closure: None = None) -> None:  # type: ignore[override]  # closures are not supported
         for group in self.param_groups:
-            by_step = defaultdict(list)  # one list, unless some parameters had no gradient before
+            by_step = defaultdict(list)  # one list, unless some parameters skipped steps without gradient
             for parameter in group["params"]:
                 if parameter.grad is not None:
                     by_step[self.count(parameter)].append(parameter)
@@ -44,7 +44,7 @@ class HuggingFaceAdamW(Optimizer):
                 self.update(parameters, count, group)
 
     def count(self, parameter: Tensor) -> int:
-        """How many steps the parameter has made, this one included."""
+        """Increment and return the number of steps of a parameter."""
         state = self.state[parameter]
         if not state:
             state |= {"step": 0, "exp_avg": torch.zeros_like(parameter)}
@@ -53,7 +53,7 @@ class HuggingFaceAdamW(Optimizer):
         return state["step"]
 
     def update(self, parameters: list[Tensor], count: int, group: Group) -> None:
-        """One step of parameters that are all at the same one."""
+        """Update parameters that have the same number of steps."""
         beta1, beta2 = group["betas"]
         gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
         means = [self.state[parameter]["exp_avg"] for parameter in parameters]
@@ -72,11 +72,11 @@ class HuggingFaceAdamW(Optimizer):
             torch._foreach_add_(parameters, parameters, alpha=-group["lr"] * group["weight_decay"])
 
 
-# torch chooses between loops, foreach and fused kernels by a heuristic, and their bits differ: hence fixed.
+# `foreach` and `fused` are fixed, because torch selects them by a heuristic and their results differ in bits.
 
 
 def adam(groups: list[Group], betas: Betas) -> Optimizer:
-    # Adam's own decay is part of the gradient, which is another method; the settings refuse it before.
+    # The decay of Adam is part of the gradient, unlike decoupled decay. The settings refuse it.
     assert not any(group["weight_decay"] for group in groups), "Adam has no decoupled decay"
     return torch.optim.Adam(groups, betas=betas, eps=1e-8, foreach=True, fused=False)
 
@@ -104,17 +104,17 @@ OPTIMISERS: dict[str, Callable[[list[Group], Betas], Optimizer]] = {
 def make_optimiser(
     name: str, groups: Sequence[NamedGroup], *, betas: Betas, weight_decay: float
 ) -> Optimizer:
-    """The optimiser of this name; biases and norms do not decay."""
+    """Return the named optimiser. Biases and norms have no weight decay."""
     return OPTIMISERS[name](decay_groups(groups, weight_decay), betas)
 
 
 def decay_groups(groups: Sequence[NamedGroup], weight_decay: float) -> list[Group]:
-    """The groups as torch takes them, each cut in two if weights decay: what does, then what does not."""
+    """Return parameter groups of torch. With weight decay, split each group: with decay, then without."""
     found: list[Group] = []
     for group in groups:
         decaying = [weight for name, weight in group["params"] if weight_decay and decays(name)]
         steady = [weight for name, weight in group["params"] if not (weight_decay and decays(name))]
-        # Stated even if it is 0, because AdamW takes 0.01 for a group that says nothing.
+        # Set it even if it is 0, because the default of AdamW is 0.01.
         found += [
             {"params": weights, "lr": group["lr"], "weight_decay": decay}
             for weights, decay in ((decaying, weight_decay), (steady, 0.0))
@@ -124,6 +124,6 @@ def decay_groups(groups: Sequence[NamedGroup], weight_decay: float) -> list[Grou
 
 
 def decays(name: str) -> bool:
-    """Whether the parameter is neither a bias nor part of a norm, by its name alone."""
+    """Return true unless the name is that of a bias or of a norm."""
     parts = name.split(".")
     return parts[-1] != "bias" and not any(part.lower().endswith("norm") for part in parts)

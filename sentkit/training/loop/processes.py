@@ -1,8 +1,8 @@
-"""Several processes seen as one: `torchrun --nproc-per-node N -m sentkit -- train ...`.
+"""Training with several processes: `torchrun --nproc-per-node N -m sentkit -- train ...`.
 
-Each process encodes its share of the rows of a batch and computes the loss of all; the gradients that come
-back through the own rows add up to the gradient of one process with the whole batch. Gradients are summed
-here and not by a wrapper, so that the order of the sums is fixed and every parameter may or may not be used.
+Each process encodes its share of the rows and computes the loss of the whole batch. The sum of the gradients
+over all processes equals the gradient of one process with the whole batch. The gradients are summed here
+instead of in a wrapper: this fixes the order of the sums and allows unused parameters.
 """
 
 import os
@@ -20,7 +20,7 @@ from sentkit.training.data.batches import shares
 
 Dices = tuple[list[Tensor], list[Tensor]]
 CPU = torch.device("cpu")
-PATIENCE = timedelta(minutes=30)  # for the process that evaluates
+PATIENCE = timedelta(minutes=30)  # timeout: other processes wait for the evaluation
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,21 +31,21 @@ class Ranks:
 
     @property
     def first(self) -> bool:
-        """This process speaks, evaluates and writes for all."""
+        """Whether this process reports, evaluates and writes."""
         return self.rank == 0
 
     def share(self, rows: int) -> slice:
         return shares(rows, self.world)[self.rank]
 
     def gather(self, outputs: Mapping[str, Tensor], rows: int) -> dict[str, Tensor]:
-        """The outputs of all processes in the order of the rows; a gradient flows to the own ones."""
+        """Return the outputs of all processes in row order. Only the local outputs have a gradient."""
         if self.world == 1:
             return dict(outputs)
         return {name: self._gathered(value, shares(rows, self.world)) for name, value in outputs.items()}
 
     def _gathered(self, own: Tensor, parts: Sequence[slice]) -> Tensor:
         sizes = [part.stop - part.start for part in parts]
-        room = own.new_zeros((max(sizes), *own.shape[1:]))  # equal shapes: gloo asks for them
+        room = own.new_zeros((max(sizes), *own.shape[1:]))  # gloo requires equal shapes
         room[: len(own)] = own.detach()
         everyone = [torch.empty_like(room) for _ in parts]
         with told():
@@ -55,7 +55,7 @@ class Ranks:
         return torch.cat(found)
 
     def sum_gradients(self, parameters: Sequence[nn.Parameter]) -> None:
-        """Each gradient becomes the sum over all processes; one that no process has stays absent."""
+        """Sum each gradient over all processes. A gradient that no process has stays None."""
         if self.world == 1:
             return
         kind = parameters[0].dtype
@@ -72,7 +72,7 @@ class Ranks:
         return self._reduced(values, dist.ReduceOp.SUM)
 
     def any(self, claims: Sequence[bool]) -> list[bool]:
-        """Which of these hold on at least one process: all come to one answer."""
+        """Return for each claim whether it is true on at least one process."""
         return [value > 0 for value in self._reduced([float(claim) for claim in claims], dist.ReduceOp.MAX)]
 
     def _reduced(self, values: Sequence[float], how: dist.ReduceOp.RedOpType) -> list[float]:
@@ -84,7 +84,7 @@ class Ranks:
         return found.tolist()
 
     def collect(self, own: Tensor) -> list[Tensor]:
-        """A small tensor of one shape, of every process."""
+        """Return the tensor of each process. All must have the same shape."""
         if self.world == 1:
             return [own]
         everyone = [torch.empty_like(own, device=self.device) for _ in range(self.world)]
@@ -93,7 +93,7 @@ class Ranks:
         return [each.cpu() for each in everyone]
 
     def dice(self) -> Dices:
-        """Where the generators of all processes stand: on the host, and on the device if there is one."""
+        """Return the generator states of all processes: on the host and, with CUDA, on the device."""
         host = [each.cpu() for each in self.collect(torch.get_rng_state())]
         on_device = self.device.type == "cuda"
         return host, self.collect(torch.cuda.get_rng_state(self.device)) if on_device else []
@@ -105,7 +105,7 @@ class Ranks:
 
 @contextmanager
 def told() -> Iterator[None]:
-    """A process that died ends the others."""
+    """Raise an UnavailableError if another process has died."""
     try:
         yield
     except RuntimeError as error:
@@ -114,7 +114,7 @@ def told() -> Iterator[None]:
 
 @contextmanager
 def open_ranks(device: torch.device) -> Iterator[Ranks]:
-    """The processes that torchrun has started, or this one alone."""
+    """Connect the processes of torchrun. Without torchrun there is one process."""
     world = int(os.environ.get("WORLD_SIZE", "1"))
     if world == 1:
         yield Ranks(device=device)

@@ -1,4 +1,4 @@
-"""What the learning rate is multiplied with, as pure functions of the step: nothing to save or to resume."""
+"""Factors of the learning rate, as pure functions of the step. They have no state to save."""
 
 import math
 from collections.abc import Callable
@@ -10,7 +10,7 @@ def constant(step: int, total: int, warmup: int) -> float:
 
 
 def linear(step: int, total: int, warmup: int) -> float:
-    """Up from 0 in `warmup` steps, then down to 0 at `total`; the first step is number 0."""
+    """Increase from 0 in `warmup` steps, then decrease to 0 at `total`. The first step is 0."""
     if step < warmup:
         return step / warmup
     return max(0.0, (total - step) / max(1, total - warmup))
@@ -28,6 +28,6 @@ SCHEDULES: dict[str, Callable[[int, int, int], float]] = {  # (step, total, warm
 
 
 def warmup_steps(fraction: float, total: int) -> int:
-    """The fraction of all steps, rounded up."""
-    # As the decimal that was written: 0.07 * 100 is 7.000000000000001 in floats, whose ceiling is 8.
+    """Return the number of warm-up steps, rounded up."""
+    # Use the decimal value: as floats, 0.07 * 100 is 7.000000000000001, which rounds up to 8.
     return math.ceil(Fraction(str(fraction)) * total)

@@ -1,4 +1,4 @@
-"""Files of tensors that start with a digest of all that follows; read only where it matches."""
+"""Tensor files that start with a digest of their content. They are loaded only if the digest matches."""
 
 import hashlib
 from collections.abc import Mapping
@@ -14,11 +14,11 @@ BLOCK = 1 << 20
 
 
 class BadFile(Exception):
-    """Why a file of a run cannot be used."""
+    """The reason why a file of a run is invalid."""
 
 
 class Hashing:
-    """A file to write to that hashes what it is given."""
+    """A writable file that hashes all written data."""
 
     def __init__(self, file: BinaryIO) -> None:
         self.file, self.hash = file, hashlib.blake2b(digest_size=DIGEST)
@@ -32,26 +32,26 @@ class Hashing:
 
 
 def write_sealed(file: BinaryIO, content: Mapping[str, Any]) -> None:
-    """Into an empty file that can be sought in: the digest is known last and stands first."""
+    """Write to an empty, seekable file. The digest is at the start, so it is written last."""
     file.write(bytes(HEADER))
     hashing = Hashing(file)
-    torch.save(dict(content), cast(IO[bytes], hashing))  # it writes and flushes, and nothing else
+    torch.save(dict(content), cast(IO[bytes], hashing))  # torch.save only calls write and flush
     file.seek(0)
     file.write(MAGIC + hashing.hash.hexdigest().encode() + b"\n")
 
 
 def read_sealed(path: Path) -> dict[str, Any]:
-    """What `write_sealed` wrote, or a BadFile."""
+    """Read a file of `write_sealed`. Raise a BadFile if it is damaged."""
     try:
         with path.open("rb") as file:
             check_digest(file)
             file.seek(HEADER)
             content = torch.load(file, weights_only=True, map_location="cpu")
-    except OSError as error:  # a bad sector, say
+    except OSError as error:  # for example a bad sector
         raise BadFile(f"cannot be read: {(error.strerror or str(error)).lower()}") from error
     except BadFile:
         raise
-    except Exception as error:  # anything may fail in the unpickler
+    except Exception as error:  # the unpickler can raise any exception
         raise BadFile("its digest matches, but it holds no tensors that torch can load") from error
     if not isinstance(content, dict):
         raise BadFile(f"it holds a {type(content).__name__}, expected a dict")

@@ -1,4 +1,4 @@
-"""Signals request a stop: the current step is finished and saved. A second Ctrl-C exits at once."""
+"""Signals request a stop after the current step, with a saved state. A second Ctrl-C exits at once."""
 
 import signal
 from collections.abc import Callable, Iterator
@@ -23,17 +23,17 @@ class Aborted(SentkitError):
 
 
 class Interrupted(BaseException):
-    """A requested stop, raised out of a loop that has nothing to save.
+    """A requested stop in a loop without a state to save.
 
-    Not an Exception, so that no handler on the way catches it as an error.
+    It is not an Exception, because error handlers must not catch it.
     """
 
 
 @dataclass(slots=True)
 class Stop:
     asked: bool = False
-    at_once: bool = False  # raise in the signal handler: a read that waits for rows never polls
-    interrupts: int = 0  # how often Ctrl-C was pressed
+    at_once: bool = False  # raise in the signal handler, because a blocked read does not poll
+    interrupts: int = 0  # number of Ctrl-C signals
 
     def poll(self) -> None:
         if self.asked:
@@ -41,7 +41,7 @@ class Stop:
 
     @contextmanager
     def impatient(self) -> Iterator[None]:
-        """While this lasts, a signal interrupts the current operation."""
+        """A signal inside this context interrupts the current operation."""
         self.poll()
         self.at_once = True
         try:
@@ -50,12 +50,12 @@ class Stop:
             self.at_once = False
 
     def request(self, number: int, notice: Callable[[], None]) -> None:
-        """Take a signal."""
+        """Process a signal."""
         self.asked = True
         if number == signal.SIGINT:
             self.interrupts += 1
             if self.interrupts > 1:
-                signal.signal(signal.SIGINT, signal.SIG_DFL)  # a third one ends the process itself
+                signal.signal(signal.SIGINT, signal.SIG_DFL)  # a third one ends the process directly
                 raise KeyboardInterrupt
         if self.at_once:
             raise Interrupted
@@ -65,9 +65,9 @@ class Stop:
 
 @contextmanager
 def listening(notice: Callable[[], None] = lambda: None) -> Iterator[Stop]:
-    """While this lasts, signals request a stop; `notice` reports the first Ctrl-C.
+    """Signals inside this context request a stop. `notice` reports the first Ctrl-C.
 
-    A signal that the parent process ignores stays ignored: `nohup` and background jobs depend on it.
+    Signals that the parent process ignores stay ignored, as `nohup` and background jobs require.
     """
     stop = Stop()
 

@@ -1,4 +1,4 @@
-"""The state of a run on disk: whole or not there, the last two kept, with the best weights beside them."""
+"""The state of a run on disk: the last two states and the best weights, each written atomically."""
 
 import re
 from collections.abc import Callable, Mapping
@@ -19,22 +19,22 @@ KEPT = 2
 
 @dataclass(slots=True)
 class Position:
-    """Where a run stands, besides its tensors."""
+    """The progress of a run, without its tensors."""
 
     step: int = 0
-    evaluated: int = -1  # the step after which the encoder was last judged
-    first_score: float | None = None  # before training
+    evaluated: int = -1  # step of the last evaluation
+    first_score: float | None = None  # the score before training
     last_score: float | None = None
     best_score: float | None = None
     best_step: int = -1
-    waited: int = 0  # looks since the best, or, cumulatively, of a score below the one before
+    waited: int = 0  # evaluations since the best; if cumulative: number of decreases
     log_bytes: int = 0
 
     def exhausted(self, patience: int) -> bool:
         return bool(patience) and self.waited >= patience
 
     def judge(self, score: float, *, cumulative: bool) -> bool:
-        """Take a score; whether it is the best so far. One that is no number is never the best."""
+        """Record a score and return true if it is the best. NaN is never the best."""
         if self.step == 0:
             self.first_score = score
             return False
@@ -52,7 +52,7 @@ class Position:
 @dataclass(slots=True)
 class Keeper:
     folder: Path
-    named: dict[int, int] = field(default_factory=dict)  # by the step of each kept state: its best step
+    named: dict[int, int] = field(default_factory=dict)  # step of each kept state -> its best step
 
     def save(self, position: Position, tensors: Mapping[str, Any], identity: Mapping[str, Any]) -> None:
         content = {"position": asdict(position), "identity": dict(identity), **tensors}
@@ -64,16 +64,16 @@ class Keeper:
         self._prune(position.best_step)
 
     def _prune(self, best: int) -> None:
-        """Best weights stay while a state speaks of them."""
+        """Delete best weights that no kept state refers to."""
         for step in set(self._steps(BEST)) - {best, *self.named.values()}:
             (self.folder / f"best-{step}.pt").unlink()
 
     def forget(self) -> None:
-        """What an earlier run has left here."""
+        """Delete the files of an earlier run."""
         for name, steps in (("state", self._steps(STATE)), ("best", self._steps(BEST))):
             for step in steps:
                 (self.folder / f"{name}-{step}.pt").unlink()
-        for half in self.folder.glob(f".*{MARK}*"):  # the folder is locked: no living process writes them
+        for half in self.folder.glob(f".*{MARK}*"):  # the folder is locked, so no process writes them
             half.unlink()
 
     def load(
@@ -82,10 +82,10 @@ class Keeper:
         warn: Callable[[str], None] = lambda message: None,
         accept: Callable[[Mapping[str, Any]], None] = lambda content: None,
     ) -> dict[str, Any] | None:
-        """The newest state of which all is as expected; None where nothing was saved.
+        """Load the newest valid state. Return None if there is no state.
 
-        A newer one that cannot be used is reported. `accept` refuses a state too: with a BadFile if it is
-        damaged, with another error if it belongs to a different run.
+        Newer invalid states are reported. `accept` can also refuse a state: with a BadFile if it is damaged,
+        with another error if it belongs to a different run.
         """
         found, bad = None, dict[int, str]()
         for step in sorted(self._steps(STATE)):
@@ -111,7 +111,7 @@ class Keeper:
         return {**found, "position": Position(**found["position"])}
 
     def _check(self, content: Mapping[str, Any], step: int, expected: Expected) -> None:
-        """A BadFile if the state of that step, or the best weights that it names, cannot be used."""
+        """Raise a BadFile if the state of that step or its best weights are invalid."""
         check_values(content, step, expected)
         best = content["position"]["best_step"]
         if expected.keeps_best and best >= 0:
@@ -125,7 +125,7 @@ class Keeper:
         self._prune(step)
 
     def load_best(self, step: int, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """Of the names and shapes of these tensors."""
+        """Load the best weights. `tensors` gives the expected names and shapes."""
         path = self.folder / f"best-{step}.pt"
         try:
             found = read_sealed(path)
@@ -141,6 +141,6 @@ class Keeper:
 
 
 def write(path: Path, content: Mapping[str, Any]) -> None:
-    """Whole or not at all, and on the disk when this returns."""
+    """Write a file atomically and flush it to the disk."""
     with replacing(path) as file:
         write_sealed(file, content)

@@ -1,4 +1,4 @@
-"""What a saved state must hold before any of it is used: every field, its kind and its range."""
+"""Checks of a saved state before it is used: all fields, their types and their ranges."""
 
 import math
 from collections.abc import Collection, Mapping, Sequence
@@ -20,23 +20,23 @@ FIELDS = {
 }
 SCORES = ("first_score", "last_score", "best_score")
 OF_POSITION = ("step", "evaluated", "best_step", "waited", "log_bytes", *SCORES)
-OF_PARAMETER = ("step", "exp_avg", "exp_avg_sq")  # what each of our optimisers keeps
+OF_PARAMETER = ("step", "exp_avg", "exp_avg_sq")  # fields of all optimisers here, per parameter
 LARGEST = 100.001  # Spearman's correlation x 100, in float64
 LONGEST = 1 << 62  # bytes of a log
 
 
 @dataclass(frozen=True, slots=True)
 class Expected:
-    """What the run that is to be resumed looks like."""
+    """The run that a state must match."""
 
     steps: int
-    tensors: Mapping[str, Tensor]  # of the method
+    tensors: Mapping[str, Tensor]  # tensors of the method
     optimiser: torch.optim.Optimizer
-    keeps_best: bool  # it ends with the best weights, which lie in a file of their own
+    keeps_best: bool  # the run needs the separate file of the best weights
 
 
 def check_fields(content: Mapping[str, Any]) -> None:
-    """A BadFile for a state that lacks a field or has one of another kind."""
+    """Raise a BadFile if a field is missing or has the wrong type."""
     check_names("the state", content, FIELDS)
     for name, kind in FIELDS.items():
         if type(content[name]) is not kind:
@@ -44,7 +44,7 @@ def check_fields(content: Mapping[str, Any]) -> None:
 
 
 def check_values(content: Mapping[str, Any], step: int, expected: Expected) -> None:
-    """A BadFile for a state, of the file of that step, that this run cannot have saved."""
+    """Raise a BadFile if this run cannot have saved the state in the file of that step."""
     check_position(content["position"], step, expected.steps)
     check_tensors("method", content["method"], expected.tensors)
     check_optimiser(content["optimiser"], step, expected.optimiser)
@@ -92,7 +92,7 @@ def check_tensors(what: str, found: Mapping[str, Any], expected: Mapping[str, Te
 
 
 def check_tensor(what: str, found: object, expected: Tensor) -> None:
-    """Of the same kind and shape, and of numbers."""
+    """Raise a BadFile unless dtype and shape match and all values are finite."""
     if not isinstance(found, Tensor) or found.layout != torch.strided:
         raise BadFile(f"{what} is a {type(found).__name__}, expected a tensor")
     for name, ours, theirs in (
@@ -106,7 +106,7 @@ def check_tensor(what: str, found: object, expected: Tensor) -> None:
 
 
 def check_optimiser(found: Mapping[str, Any], step: int, optimiser: torch.optim.Optimizer) -> None:
-    """Its groups are those of the run, but for the learning rate, which each step sets."""
+    """Compare the groups with those of the run. The learning rate can differ, because each step sets it."""
     check_names('"optimiser"', found, ("state", "param_groups"))
     groups, states = found["param_groups"], found["state"]
     ours = optimiser.state_dict()["param_groups"]
@@ -128,7 +128,7 @@ def check_optimiser(found: Mapping[str, Any], step: int, optimiser: torch.optim.
 
 
 def settled(group: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """All but the learning rate, each value with its kind: 1, 1.0 and True are equal in Python."""
+    """Return the fields without the learning rate. `repr` distinguishes 1, 1.0 and True."""
     return sorted((name, "" if name == "lr" else repr(value)) for name, value in group.items())
 
 
@@ -147,7 +147,7 @@ def check_moments(what: str, state: Mapping[str, Any], step: int, parameter: Ten
 
 
 def check_dice(dice: Sequence[Any], device_dice: Sequence[Any]) -> None:
-    """Of each process the state of its random generator, and of its device's, if it has one."""
+    """Check the random states of all processes and of their devices."""
     if not dice or len(device_dice) not in (0, len(dice)):
         raise BadFile(f"random states of {len(dice)} processes, and of {len(device_dice)} devices")
     usual = torch.Generator().get_state()

@@ -1,4 +1,4 @@
-"""The log of a run: one JSON object a line, cut back on resuming to where the state was saved."""
+"""The log of a run: one JSON object per line. A resumed run truncates it to the last saved state."""
 
 from pathlib import Path
 from typing import Any, BinaryIO, Self
@@ -9,7 +9,7 @@ from sentkit.errors import CannotCreateError, UsageError
 
 
 def check_log(path: str | None, *, resume: bool, force: bool) -> None:
-    """Said before any work: a file that is there is not written over, unless it is a log to go on with."""
+    """Raise an error if the log is not writable, or exists and this run may not overwrite or extend it."""
     if path is None:
         return
     if path == "-":
@@ -26,7 +26,7 @@ def is_log(path: Path) -> bool:
 
 
 def run_of(path: Path) -> str | None:
-    """The run that a log is of, as its first line says; None where that is no log."""
+    """Return the run in the first line of a log, or None if the file is not a log."""
     with path.open("rb") as file:
         try:
             first = orjson.loads(file.readline())
@@ -37,14 +37,14 @@ def run_of(path: Path) -> str | None:
 
 class Journal:
     def __init__(self, path: str | None, run: str = "", *, length: int = 0, resume: bool = False) -> None:
-        """Write on after `length` bytes, and forget what stood behind them: it was done after the state."""
+        """Truncate the log to `length` bytes and append. Later lines are from steps after the saved state."""
         self.file: BinaryIO | None = None
         if path is None:
             return
         if resume and Path(path).is_file() and Path(path).stat().st_size and run_of(Path(path)) != run:
             raise CannotCreateError(f"{path}: is the log of another run", advice="name another file")
         try:
-            self.file = Path(path).open("ab")  # noqa: SIM115  # it is closed on leaving
+            self.file = Path(path).open("ab")  # noqa: SIM115  # __exit__ closes it
         except OSError as error:
             trouble = (error.strerror or str(error)).lower()
             raise CannotCreateError(f"{path}: cannot be written: {trouble}") from error

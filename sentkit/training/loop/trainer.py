@@ -1,8 +1,8 @@
-"""The training loop. There is one.
+"""The training loop of all methods.
 
-A run is a position and tensors. Everything else, the order of the rows, the draws of a step, the learning
-rate, follows from the seed and the number of the step; so a run that is killed and gone on with ends with the
-same bytes as one that was not.
+A state contains a position and tensors. The order of the rows, the random draws and the learning rate are
+computed from the seed and the step number. A resumed run therefore ends with the same bytes as an
+uninterrupted run.
 """
 
 import math
@@ -37,9 +37,9 @@ Record = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Saving:
-    """When the state is saved, besides on a signal."""
+    """When to save the state. Signals also save it."""
 
-    steps: int = 0  # 0: by time alone
+    steps: int = 0  # 0: save by time only
     seconds: float = 300.0
 
 
@@ -51,18 +51,18 @@ class Trainer:
     seed: int
     ranks: Ranks = field(default_factory=Ranks)
     dev: Dev | None = None
-    declared: Readout | None = None  # how --dev reads the base, before training
+    declared: Readout | None = None  # readout of the base for --dev before training
     journal: Journal = field(default_factory=lambda: Journal(None))
     stop: Stop = field(default_factory=Stop)
     saving: Saving = field(default_factory=Saving)
-    identity: Mapping[str, Any] = field(default_factory=dict)  # what a state to go on from must agree in
+    identity: Mapping[str, Any] = field(default_factory=dict)  # fields that a resumed state must match
     precision: Context = nullcontext
     report: Callable[[Record], None] = lambda record: None
     position: Position = field(default_factory=Position)
     order: Order = field(init=False)
     gradient: Gradient = field(init=False)
     optimiser: torch.optim.Optimizer = field(init=False)
-    rates: list[float] = field(init=False)  # of each group of parameters, at their highest
+    rates: list[float] = field(init=False)  # maximum learning rate of each parameter group
     saved_at: float = field(default_factory=time.monotonic)
 
     def __post_init__(self) -> None:
@@ -83,7 +83,7 @@ class Trainer:
         return self.method.settings
 
     def run(self) -> Position:
-        """All steps that are left; the method then holds the weights to keep."""
+        """Run all remaining steps and leave the final weights in the method."""
         if not any(self.factor(step) for step in range(self.order.steps)):
             raise UsageError(
                 f"all {self.order.steps} steps are warm-up, at a learning rate of 0: nothing would change",
@@ -98,7 +98,7 @@ class Trainer:
         return self.position
 
     def _done(self) -> bool:
-        """Whether this was all, once what is due after the last step is done: judge, save, stop."""
+        """Evaluate, save or stop if due. Return true when the run is finished."""
         if self._due() and self.position.evaluated < self.position.step:
             self._evaluate()
         stop, save = self.ranks.any([self.stop.asked, self._save_due()])
@@ -139,7 +139,7 @@ class Trainer:
         )
 
     def _slope(self, batch: Batch) -> tuple[dict[str, float], float]:
-        """The loss's terms and the gradient's norm; the gradient itself is left in the parameters."""
+        """Store the gradient in the parameters. Return the terms of the loss and the norm of the gradient."""
         dice = Dice.now(self.ranks.device)
         self.method.before_step()
         terms = self.gradient.of(batch)
@@ -152,7 +152,7 @@ class Trainer:
         return terms, norm
 
     def _end_before(self, dice: Dice, problem: str) -> NoReturn:
-        """Save the state before a step that cannot be taken, and say so."""
+        """Save the state before an invalid step and raise a DataError."""
         dice.throw_again()
         self._refuse_broken()
         if self.position.step:
@@ -164,7 +164,7 @@ class Trainer:
         )
 
     def _refuse_broken(self) -> None:
-        """Weights that are no numbers are neither saved nor made into a checkpoint."""
+        """Raise a DataError if weights contain NaN or infinity. They must not be saved."""
         for name, parameter in self.method.trained():
             if not torch.isfinite(parameter).all():
                 problem = f"{name} holds what is no number after step {self.position.step}"
@@ -184,7 +184,7 @@ class Trainer:
             self.journal.write(record)
             self.report(record)
 
-    # Judging.
+    # Evaluation.
 
     def _due(self) -> bool:
         every, step = self.recipe.eval_every, self.position.step
@@ -193,7 +193,7 @@ class Trainer:
         return step % self.order.epoch_steps == 0 or bool(every and step % every == 0)
 
     def _evaluate(self) -> None:
-        """On the first process, for all; given up where a stop is asked for, and then done again."""
+        """Evaluate on the first process. A stop cancels the evaluation, and the resumed run repeats it."""
         score, given_up = 0.0, False
         if self.ranks.first and self.dev is not None:
             try:
@@ -226,11 +226,11 @@ class Trainer:
         return bool(self.position.step) and (due or bool(steps and self.position.step % steps == 0))
 
     def save(self) -> None:
-        """On all processes, since each has dice of its own."""
+        """Save the state. All processes must call this, because each has a separate random generator."""
         self.keep(self.ranks.dice())
 
     def keep(self, dice: Dices) -> None:
-        """The state on disk; written by the first process, which need not wait for the others here."""
+        """Write the state on the first process. This does not wait for other processes."""
         if self.ranks.first:
             self.position.log_bytes = self.journal.length or self.position.log_bytes
             content = {
@@ -243,12 +243,12 @@ class Trainer:
         self.saved_at = time.monotonic()
 
     def expected(self) -> Expected:
-        """What a state of this run must look like."""
+        """Return the requirements for a state of this run."""
         keeps_best = self.recipe.final == "best"
         return Expected(self.order.steps, self.method.changing(), self.optimiser, keeps_best)
 
     def go_on_from(self, state: Mapping[str, Any]) -> None:
-        """Continue from a state that `keep` wrote, and that was checked."""
+        """Continue from a checked state of `keep`."""
         self.position = state["position"]
         self.method.restore(state["method"])
         self.optimiser.load_state_dict(state["optimiser"])
