@@ -21,8 +21,8 @@ class NamedGroup(TypedDict):
 class HuggingFaceAdamW(Optimizer):
     """AdamW of transformers before version 5, with or without `correct_bias`.
 
-    It differs from AdamW of torch in three points. Epsilon is 1e-6, added to the root of the uncorrected second
-    moment. Weight decay follows the step: it multiplies the new weights by 1 - lr * weight_decay. The
+    It differs from AdamW of torch in three points. Epsilon is 1e-6, added to the root of the uncorrected
+    second moment. Weight decay follows the step: it multiplies the new weights by 1 - lr * weight_decay. The
     bias correction is a factor of the step size and is optional. Without it, as in Google's BERT, the first
     step is (1 - beta1) / sqrt(1 - beta2) = 3.16 times as long (betas 0.9 and 0.999). Each group must have
     "lr" and "weight_decay".
