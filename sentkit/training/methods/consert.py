@@ -1,6 +1,6 @@
-"""ConSERT (arXiv 2105.11741): two disturbed views of a sentence find each other among those of the batch.
+"""ConSERT (arXiv 2105.11741): a contrast between two augmented views of each sentence in the batch.
 
-With labelled pairs (premise, hypothesis) a classifier of the pair is trained instead, or beside it.
+With labelled pairs (premise, hypothesis), it trains a classifier of pairs instead of the contrast or with it.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -24,12 +24,12 @@ from sentkit.training.method import Draw, Method, Outputs, Term, mean_of
 from sentkit.training.recipe import Recipe
 from sentkit.training.settings import ours, paper, readout, refuse_idle, released
 
-IDLE = {  # by mode, the settings of the others
+IDLE = {  # mode -> settings of other modes, without effect here
     "unsup": ("alpha", "pair_features"),
     "sup": ("view_b", "temperature", "alpha", "loss_scale"),
     "joint": ("loss_scale",),
 }
-RATES = {  # by view, the setting of how much it cuts
+RATES = {  # view -> setting of its rate
     "token-cutoff": "token_cutoff_rate",
     "feature-cutoff": "feature_cutoff_rate",
     "dropout": "view_dropout_rate",
@@ -54,13 +54,13 @@ def greater_squared(one: Tensor, other: Tensor) -> Tensor:
     return torch.maximum(one, other).square()
 
 
-# What the classifier reads of a pair u, v: the paper's, and with it the block that the released code adds.
+# Features of a pair u, v for the classifier: those of the paper, and those of the released code.
 FEATURES: dict[str, tuple[Block, ...]] = {
     "uvd": (first, second, distance),
     "uvdm": (first, second, distance, greater_squared),
 }
 
-# The presets follow the scripts released with the paper, of which only one turns the encoder's dropout off.
+# The presets follow the released scripts. Only one of these scripts disables the encoder's dropout.
 RELEASED = {"optimizer": "adamw-bert"}
 WITH_DROPOUT = RELEASED | {"dropout": None}
 LABELLED = WITH_DROPOUT | {"view_a": "none", "lr": 2e-5, "epochs": 1, "patience": 0, "pair_features": "uvdm"}
@@ -68,7 +68,7 @@ SUP = LABELLED | {"mode": "sup"}
 JOINT = LABELLED | {"mode": "joint", "view_b": "token-cutoff", "token_cutoff_rate": 0.1}
 AFTER_SUP = WITH_DROPOUT | {"view_a": "none", "view_b": "feature-cutoff", "feature_cutoff_rate": 0.1}
 AFTER_JOINT = WITH_DROPOUT | {"view_a": "none"}
-AS_WRITTEN = {"alpha": 0.15, "pair_features": "uvd"}  # the paper's formulas, taken literally
+AS_WRITTEN = {"alpha": 0.15, "pair_features": "uvd"}  # the formulas as printed in the paper
 
 
 class ConSERT(Method):
@@ -85,8 +85,8 @@ class ConSERT(Method):
         feature_cutoff_rate: float = paper(0.2, "part of the features that a view cuts", least=0, most=1)
         view_dropout_rate: float = paper(0.2, "part of all entries that a view cuts", least=0, most=1)
         temperature: float = paper(0.1, "what each cosine is divided by", above=0)
-        # The released code has .15 times a sum of two means here, which is .3 times the mean over both views;
-        # and for joint that sum for each text, which is .6 times the average of the two texts.
+        # The released code multiplies a sum of two means by 0.15. This equals 0.3 times the mean over both
+        # views. In joint mode it adds such a sum for each text: 0.6 times the average of the two texts.
         loss_scale: float = released(
             0.3, "unsup: factor of the contrast, which Adam feels through clip alone", above=0
         )
@@ -98,7 +98,7 @@ class ConSERT(Method):
         epochs: int = released(10)
         batch: int = paper(96)
         lr: float = released(5e-7)
-        optimizer: str = ours("adamw-hf")  # the presets have the released code's
+        optimizer: str = ours("adamw-hf")  # the presets use that of the released code
         weight_decay: float = released(0.01)
         schedule: str = released("linear")
         warmup: float = released(0.1)
@@ -116,20 +116,20 @@ class ConSERT(Method):
 
         @property
         def views(self) -> dict[str, str]:
-            """How each view that is read is disturbed."""
+            """The augmentation of each view that is encoded."""
             return {"a": self.view_a} if self.mode == "sup" else {"a": self.view_a, "b": self.view_b}
 
     presets: ClassVar = {
         "unsup-base": RELEASED,
         "unsup-large": WITH_DROPOUT | {"view_a": "none", "epochs": 25, "eval_every": 100},
-        "unsup-base-tuned": RELEASED | {"lr": 2e-5, "temperature": 0.05},  # the authors' later advice
+        "unsup-base-tuned": RELEASED | {"lr": 2e-5, "temperature": 0.05},  # later advice of the authors
         "sup-base": SUP,
         "sup-large": SUP,
         "joint-base": JOINT,
         "joint-large": JOINT | {"max_length": 40},
         "joint-base-paper": JOINT | AS_WRITTEN,
         "joint-large-paper": JOINT | {"max_length": 40} | AS_WRITTEN,
-        # These start from what a run of sup or joint left.
+        # The base of these presets is a checkpoint trained with sup or joint.
         "sup-unsup-base": AFTER_SUP | {"epochs": 25},
         "sup-unsup-large": AFTER_SUP | {"epochs": 10},
         "joint-unsup-base": AFTER_JOINT | {"epochs": 25},
@@ -145,25 +145,25 @@ class ConSERT(Method):
 
     @classmethod
     def reads(cls, base: Base, settings: Settings) -> Reads:
-        """Without labels, a pair is one sentence in two wordings, and each view is of one of them."""
+        """In mode unsup, the texts of a pair are paraphrases. Each view is of one of them."""
         if settings.mode == "unsup":
             return Reads((SENTENCE, PAIR))
         return Reads((PAIR,), "label", Labels(NLI))
 
     @classmethod
     def dev_readout(cls, settings: Settings) -> str:
-        """As it is trained: mean-last2 through the last layer alone, as in the paper."""
+        """Return the readout used in training: `mean` for mean-last2, as in the paper."""
         name = cls.readout(settings)
         return "mean" if name == "mean-last2" else name
 
     def seen(self, batch: Batch) -> dict[str, tuple[Sequence[Ids], ...]]:
-        """The texts that are read under each view, one sequence for each text of a row."""
+        """Return the texts of each view: one sequence for each text of a row."""
         if self.settings.mode == "unsup":
             return {"a": batch.texts[:1], "b": batch.texts[-1:]}
         return dict.fromkeys(self.settings.views, batch.texts)
 
     def view(self, name: str) -> tuple[View, float]:
-        """The view, and its rate."""
+        """Return a view and its rate."""
         kind = self.settings.views[name]
         return VIEWS[kind], getattr(self.settings, RATES[kind]) if kind in RATES else 0.0
 
@@ -195,7 +195,7 @@ class ConSERT(Method):
     def loss(self, outputs: Outputs) -> dict[str, Term]:
         mode, terms = self.settings.mode, dict[str, Term]()
         if mode != "sup":
-            # The two texts of a pair are in batches of their own: no premise is a hypothesis's negative.
+            # Premises and hypotheses are contrasted separately: a premise is not a negative of a hypothesis.
             sides = (0, 1) if mode == "joint" else (0,)
             values = [self.contrast(outputs[f"a{side}"], outputs[f"b{side}"]) for side in sides]
             factor = self.settings.alpha if mode == "joint" else self.settings.loss_scale

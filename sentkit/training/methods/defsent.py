@@ -1,4 +1,4 @@
-"""DefSent (arXiv 2105.04339): a definition's vector, through the language model's head, predicts its word."""
+"""DefSent (arXiv 2105.04339): predicts a word from its definition with the language model head."""
 
 import hashlib
 from collections.abc import Callable
@@ -91,9 +91,9 @@ class DefSent(Method):
 
 
 def number_of(base: Base) -> Callable[[str], int | None]:
-    """The token that is a word; None where it is not one of the model's."""
+    """Return a function from a word to its token id, or None if the word is not one token."""
     assert base.architecture is not None, "needs_packed is refused before"
-    rows = base.architecture.vocabulary  # some tokenizers name more tokens
+    rows = base.architecture.vocabulary  # some tokenizers have more tokens
     known: dict[str, int | None] = {}
 
     def find(word: str) -> int | None:
@@ -106,9 +106,9 @@ def number_of(base: Base) -> Callable[[str], int | None]:
 
 
 def share_of(word: str) -> float:
-    """Where a word lies between 0 and 1: the same on every machine and for every dictionary.
+    """Hash a word to a number from 0 to 1. It does not depend on the machine or the dictionary.
 
-    However it is written, since `Cat` and `cat` are one token of many models.
+    Case is ignored, because `Cat` and `cat` are the same token in many models.
     """
     raw = word.strip().casefold().encode()
     return int.from_bytes(hashlib.blake2b(raw, digest_size=6).digest()) / (1 << 48)

@@ -1,4 +1,4 @@
-"""DefSent+ (arXiv 2405.16153): a definition predicts its entry among the vectors of all entries."""
+"""DefSent+ (arXiv 2405.16153): predicts the entry of a definition by products with all entry vectors."""
 
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
@@ -27,14 +27,14 @@ STEPS = ("", "-step2", "-step3")
 
 
 def by_step(name: str, rates: tuple[float, ...], **more: Any) -> dict[str, dict[str, Any]]:
-    """A preset for each progressive step: the learning rate never rises from one to the next."""
+    """Return one preset for each progressive step. The learning rate never increases between steps."""
     return {name + step: {"lr": rate, **more} for step, rate in zip(STEPS, rates, strict=False)}
 
 
 class DefSentPlus(Method):
     @dataclass(frozen=True, kw_only=True)
     class Settings(Recipe):
-        readout: str = readout("mean,cls,prompt")  # of several --dev chooses; the first is watched
+        readout: str = readout("mean,cls,prompt")  # --dev selects one; the first is evaluated during training
         pooling: str = ours(
             "base",
             "what the pooler is given; base: as the base declares, else cls as in the paper for BERT",
@@ -90,7 +90,7 @@ class DefSentPlus(Method):
         self.projection = projection.layer
         self.activation = projection.activation
         self.space = entries.space
-        # No parameter, and in no state: it is read again from its file.
+        # It is not a parameter and not in the state. A resumed run reads the file again.
         self.register_buffer("entries", torch.from_numpy(entries.vectors), persistent=False)
 
     @classmethod
@@ -134,7 +134,7 @@ class DefSentPlus(Method):
 
     @staticmethod
     def given(settings: Settings) -> str:
-        """What the pooler is given."""
+        """Return the readout of the pooler's input."""
         return POOLINGS[0] if settings.pooling == AS_BASE else settings.pooling
 
     @classmethod
@@ -146,7 +146,7 @@ class DefSentPlus(Method):
         read = ACTIVATIONS[self.activation](self.projection(vectors))
         assert batch.targets is not None, "each definition has its entry"
         places = torch.from_numpy(batch.targets).to(self.device).long()
-        # Not under autocast, which would make a copy of all entries in bfloat16 at each step.
+        # Autocast would copy all entries to bfloat16 in each step.
         with torch.autocast(self.device.type, enabled=False):
             return {"nll": F.cross_entropy(widened(read) @ self.entries.T, places, reduction="none")}
 

@@ -1,4 +1,4 @@
-"""A masked language model (BERT, arXiv 1810.04805): some tokens of a text are hidden, and predicted."""
+"""A masked language model (BERT, arXiv 1810.04805): predicts masked tokens of a text."""
 
 import copy
 from dataclasses import dataclass
@@ -29,7 +29,7 @@ from sentkit.training.recipe import Recipe
 from sentkit.training.settings import ours, paper, readout, released
 
 FRESH = "--set head=fresh begins with one that has learned nothing"
-CLASSES = {  # what transformers calls a family with its head
+CLASSES = {  # family -> class of transformers with this head
     "bert": "BertForMaskedLM",
     "roberta": "RobertaForMaskedLM",
     "xlm-roberta": "XLMRobertaForMaskedLM",
@@ -46,7 +46,7 @@ class MaskedLanguageModel(Method):
         mask_share: float = paper(0.8, "part of these that the mask hides", least=0, most=1)
         random_share: float = paper(0.1, "part of these under another token, drawn", least=0, most=1)
         head: str = ours("own", "the base's, or one that has learned nothing", choices=("own", "fresh"))
-        readout: str = readout("mean", of_paper=False)  # usual for an encoder that has learned none
+        readout: str = readout("mean", of_paper=False)  # common for an encoder without a trained readout
         batch: int = ours(64)
         lr: float = paper(1e-4)
         weight_decay: float = paper(0.01)
@@ -60,13 +60,13 @@ class MaskedLanguageModel(Method):
             if self.mask_share + self.random_share > 1 + 1e-9:
                 raise UsageError("mask_share and random_share are parts of one whole: more than 1 together")
 
-    # From nothing, on long texts; for the checkpoints that are adapted here, the defaults are gentler.
+    # The preset trains from random weights on long texts. The defaults are for adapting a checkpoint.
     presets: ClassVar = {
         "bert": {"batch": 256, "epochs": 40, "warmup": 0.01, "optimizer": "adamw-bert"},
     }
     row_wise: ClassVar = True
     from_nothing: ClassVar = True
-    reductions: ClassVar = ("cls", "mean", "max", "token", *POOLED)  # it trains through none
+    reductions: ClassVar = ("cls", "mean", "max", "token", *POOLED)  # training uses no readout
     needs_packed: ClassVar = "a language model's head"
     body: Bert
 
@@ -94,7 +94,7 @@ class MaskedLanguageModel(Method):
         return Reads((SENTENCE,))
 
     def draw(self, batch: Batch, random: Draw) -> dict[str, list[NDArray[np.int64]]]:
-        """Of each row the places to predict, and the tokens that are shown there."""
+        """Draw for each row the positions to predict and the tokens to show there."""
         texts, settings = batch.texts[0], self.settings
         places, dice, words = random("places"), random("dice"), random("words")
         chosen = [self.vocabulary.chosen(ids, settings.mask_rate, places) for ids in texts]
@@ -107,7 +107,7 @@ class MaskedLanguageModel(Method):
         return {"chosen": chosen, "shown": shown}
 
     def encode(self, batch: Batch) -> Outputs:
-        """Each row's cross entropy, summed over its chosen tokens; logits are made for these alone."""
+        """Return for each row the sum of cross entropies of the chosen tokens. Only these have logits."""
         texts, chosen, shown = batch.texts[0], batch.draws["chosen"], batch.draws["shown"]
         counts = [len(places) for places in chosen]
         packed = self.pack([changed(*each) for each in zip(texts, chosen, shown, strict=True)])
@@ -124,7 +124,7 @@ class MaskedLanguageModel(Method):
         return {"mlm": Term(outputs["nll"].sum(), float(outputs["masked"].sum()))}
 
     def heads(self) -> dict[str, Tensor]:
-        """Nothing: its head stays in the checkpoint itself."""
+        """Return no separate heads, because the checkpoint contains the head."""
         return {}
 
     def own_tensors(self) -> dict[str, Tensor]:
@@ -135,15 +135,15 @@ class MaskedLanguageModel(Method):
 
 
 def head_of(base: Base, architecture: Architecture, kind: str) -> LanguageHead:
-    """A head to train: a copy of the base's own, or one drawn now."""
+    """Return a copy of the base's head, or a head with random weights."""
     if kind == "fresh":
         return fresh_head(architecture, torch.default_generator)
-    # Its tensors may be those of the base, which other seeds begin from too.
+    # The head may share tensors with the base, which other seeds also use.
     return copy.deepcopy(own_head(base, architecture))
 
 
 def own_head(base: Base, architecture: Architecture, advice: str = FRESH) -> LanguageHead:
-    """The base's own head; a UsageError where it has none."""
+    """Return the base's head. Raise a UsageError if it has none."""
     found = read_head(base.stored, architecture, source=base.checkpoint.name)
     if found is None:
         raise UsageError(f"{base.checkpoint.name} has no language model's head", advice=advice)
@@ -153,15 +153,15 @@ def own_head(base: Base, architecture: Architecture, advice: str = FRESH) -> Lan
 @dataclass(frozen=True, slots=True)
 class Vocabulary:
     mask: int
-    ordinary: NDArray[np.bool_]  # (v,): whether an id is that of a token which is not special
-    words: NDArray[np.int64]  # the ids for which that is true
+    ordinary: NDArray[np.bool_]  # (v,): true for ids of tokens that are not special
+    words: NDArray[np.int64]  # ids of tokens that are not special
 
     def chosen(self, ids: Ids, rate: float, random: np.random.Generator) -> NDArray[np.int64]:
-        """Places of tokens to predict, in order, none of them special.
+        """Draw sorted positions of tokens to predict. Special tokens are excluded.
 
-        As in BERT's code their number is exact, rounded, and at least one, so that every text counts and
-        short ones do not by luck. Special tokens do not count here, as they do there: they would make a
-        fifth of a short text be predicted, where the paper says 15 %.
+        As in BERT's code, the count is the rounded share of the tokens and at least 1, so every text
+        contributes to the loss. Unlike in BERT's code, special tokens do not increase the count. Otherwise
+        20 % of a short text would be predicted instead of the 15 % of the paper.
         """
         places = np.flatnonzero(self.ordinary[ids])
         count = min(len(places), max(1, round(rate * len(places))))
@@ -170,12 +170,12 @@ class Vocabulary:
 
 def vocabulary_of(tokenizer: Tokenizer, architecture: Architecture) -> Vocabulary:
     backend = tokenizer.backend
-    # Some tokenizers name more tokens than the word table has rows.
+    # Some tokenizers have more tokens than the embedding table has rows.
     known = {word: number for word, number in backend.get_vocab().items() if number < architecture.vocabulary}
     mask = next((known[word] for word in MASKS if word in known), None)
     if mask is None:
         raise UsageError(f"mlm needs a mask token, and this tokenizer has none of {', '.join(MASKS)}")
-    # Special by its own word, or by the name that it has in every tokenizer.
+    # Special tokens are marked in the tokenizer or have a well-known name.
     added = {token.content for token in backend.get_added_tokens_decoder().values() if token.special}
     special = added.union(*SPECIAL.values())
     words = np.array(sorted(number for word, number in known.items() if word not in special), np.int64)

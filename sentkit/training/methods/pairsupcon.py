@@ -1,4 +1,4 @@
-"""PairSupCon (arXiv 2109.05424): whether a sentence follows from another, and which one it follows from."""
+"""PairSupCon (arXiv 2109.05424): classifies pairs and contrasts the partners of entailment pairs."""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -103,7 +103,7 @@ class PairSupCon(Method):
         return terms
 
     def partners(self, outputs: Outputs) -> Term:
-        """How well both sides of each entailment find each other; 0 where there is none."""
+        """Return the contrast of both texts of each entailment pair, or 0 without such pairs."""
         wanted = self.settings
         values = entailment_contrast(
             outputs["left"],
@@ -126,5 +126,5 @@ class PairSupCon(Method):
 
 
 def contrast_head(width: int, to: int) -> nn.Sequential:
-    """Without biases; the loss makes what it gives unit vectors."""
+    """Return a head without biases. The loss normalises its outputs."""
     return nn.Sequential(nn.Linear(width, width, bias=False), nn.ReLU(), nn.Linear(width, to, bias=False))

@@ -1,4 +1,4 @@
-"""The layer between a vector and what it is to predict: the base's pooler, or its language model's first."""
+"""The trainable layer before the prediction: the base's pooler, or the first layer of its head."""
 
 from dataclasses import dataclass
 
@@ -15,14 +15,14 @@ from sentkit.training.base import Base
 @dataclass(frozen=True, slots=True)
 class Projection:
     layer: nn.Linear
-    activation: str  # of model.bert.ACTIVATIONS
+    activation: str  # a key of ACTIVATIONS
 
 
 def projection_of(base: Base, wanted: str) -> Projection:
-    """A copy to train: `checkpoint` is the pooler, `lm-head` the head's first layer, `auto` what was trained.
+    """Return a copy of a layer: `checkpoint` is the pooler, `lm-head` is the first layer of the head.
 
-    A pooler that was never trained is a random projection that looks like a trained one: RoBERTa's is such,
-    unless a checkpoint of ours says that it trained it.
+    `auto` is the pooler if it was trained, else the head. An untrained pooler has random weights. The pooler
+    of RoBERTa is untrained unless the checkpoint declares a trained one.
     """
     pooler, head = pooler_of(base), head_of(base) if wanted != "checkpoint" else None
     if wanted == "auto":
@@ -64,7 +64,7 @@ def head_of(base: Base) -> Projection | None:
 
 
 def linear(weight: Tensor, bias: Tensor) -> nn.Linear:
-    with torch.device("meta"):  # no random numbers for weights that are replaced at once
+    with torch.device("meta"):  # skip the random initialisation, because the weights are replaced
         layer = nn.Linear(weight.shape[1], weight.shape[0])
     state = {"weight": weight.detach().float().clone(), "bias": bias.detach().float().clone()}
     layer.load_state_dict(state, assign=True)

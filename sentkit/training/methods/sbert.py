@@ -1,4 +1,4 @@
-"""SBERT (arXiv 1908.10084): sentences side by side, by a label, by a score, or in a triplet."""
+"""SBERT (arXiv 1908.10084): trains on pairs with a label, pairs with a score, or triplets."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -36,7 +36,7 @@ def triplet(outputs: Outputs, settings: Any) -> Tensor:
 
 @dataclass(frozen=True, slots=True)
 class Objective:
-    reads: Callable[[Any], Reads]  # of the settings
+    reads: Callable[[Any], Reads]  # takes the settings
     loss: Callable[[Outputs, Any], Tensor]  # (b,)
     idle: tuple[str, ...]  # settings of the other objectives
 
@@ -51,7 +51,7 @@ OBJECTIVES = {
 
 
 def pair_features(left: Tensor, right: Tensor) -> Tensor:
-    """What a classifier of pairs sees: u, v and |u - v|; two (b, d) -> (b, 3d)."""
+    """Return the features u, v and |u - v| for a classifier of pairs: two (b, d) -> (b, 3d)."""
     return torch.cat([left, right, (left - right).abs()], 1)
 
 
@@ -68,7 +68,7 @@ class SBERT(Method):
         lr: float = paper(2e-5)
         warmup: float = paper(0.1)
         schedule: str = released("linear")
-        optimizer: str = released("adamw-hf")  # the library's first versions left out the bias correction
+        optimizer: str = released("adamw-hf")  # early versions of the library had no bias correction
         weight_decay: float = released(0.01)
         clip: float = released(1.0)
         epochs: int = paper(1)

@@ -1,8 +1,8 @@
-"""SG-BERT (arXiv 2106.07345): the encoder's own layers, as they were before training, guide its last one.
+"""SG-BERT (arXiv 2106.07345): contrasts the encoder's output with layers of a frozen copy.
 
-Two copies of one encoder: the tuned one, whose [CLS] becomes the sentence's vector, and the guide, which
-stays as it was. Each layer of the guide, pooled over the tokens, is a view of the sentence. Axes: b
-sentences, l layers of the guide, d dimensions.
+There are two copies of the encoder. The tuned copy is trained, and its [CLS] state is the sentence vector.
+The guide is frozen. Each layer of the guide, pooled over the tokens, is a view of the sentence. Axes:
+b sentences, l layers of the guide, d dimensions.
 """
 
 import re
@@ -34,7 +34,7 @@ from sentkit.training.method import Draw, Method, Outputs, Term, mean_of
 from sentkit.training.recipe import Recipe
 from sentkit.training.settings import ours, paper, readout, refuse_idle, released
 
-Contrast = Callable[[Tensor, Tensor, float], Tensor]  # (b, d), the views, temperature -> one value an anchor
+Contrast = Callable[[Tensor, Tensor, float], Tensor]  # (b, d), the views, temperature -> one value per anchor
 
 CONTRASTS: dict[str, Contrast] = {
     "base": paired_contrast,
@@ -45,12 +45,12 @@ CONTRASTS: dict[str, Contrast] = {
 OF_GUIDE = ("guide_pool", "guide_layers", "guide_dropout")
 RELEASED = {
     "guide_pool": "mean",
-    "guide_dropout": True,  # its trainer's train() reaches the guide
+    "guide_dropout": True,  # the released trainer also sets the guide to training mode
     "early_stop": "cumulative",
     "final": "last",
 }
 LAYERS = re.compile(r"(\d{1,4})(\.\.(\d{1,4})?)?")
-SPREAD = 0.02  # of the head's weights: BERT's initializer_range
+SPREAD = 0.02  # standard deviation of the head's weights, as in BERT
 
 
 class SelfGuided(Method):
@@ -78,8 +78,8 @@ class SelfGuided(Method):
         beta2: float = paper(0.9)
         eval_every: int = paper(50)
         patience: int = paper(10)
-        optimizer: str = released("adamw-hf")  # transformers' own AdamW at the time
-        weight_decay: float = released(0.01)  # its script says 0, but the optimiser does not get to see it
+        optimizer: str = released("adamw-hf")  # AdamW of transformers at that time
+        weight_decay: float = released(0.01)  # the script sets 0, but does not pass it to the optimiser
         schedule: str = released("linear")
         warmup: float = released(0.1)
         clip: float = released(1.0)
@@ -103,7 +103,7 @@ class SelfGuided(Method):
         "paper": {},
         "released": RELEASED,
         "released-opt2": RELEASED | {"objective": "opt2", "compat_opt2_slice": True},
-        "bt": {"objective": "base", "second_text": "tuned"},  # the back-translation baseline
+        "bt": {"objective": "base", "second_text": "tuned"},  # baseline with back-translation
         "bt-sg-opt": {"second_text": "guide"},
         "nli": {"guide_pool": "mean", "guide_layers": "4.."},  # the paper skips "several" layers
     }
@@ -127,16 +127,16 @@ class SelfGuided(Method):
 
     @classmethod
     def reads(cls, base: Base, settings: Settings) -> Reads:
-        """Pairs are of a sentence and its paraphrase, such as its back-translation."""
+        """Return the kinds of rows. A pair is a sentence and its paraphrase, such as a back-translation."""
         return Reads((SENTENCE,) if settings.second_text is None else (PAIR,))
 
     def train(self, mode: bool = True) -> Self:
         super().train(mode)
-        self.guide.train(mode and self.settings.guide_dropout)  # it is a part of this module
+        self.guide.train(mode and self.settings.guide_dropout)  # module.train() also changes the guide
         return self
 
     def draw(self, batch: Batch, random: Draw) -> Mapping[str, Sequence[Any]]:
-        """For each sentence the layer that is its view; opt3 takes all, and the tuned copy has one."""
+        """Draw one layer per sentence as its view. opt3 uses all layers, and second_text=tuned uses none."""
         if self.settings.objective == "opt3" or self.settings.second_text == "tuned":
             return {}
         drawn = random("layer").integers(self.layers.start, self.layers.stop, len(batch))
@@ -153,7 +153,7 @@ class SelfGuided(Method):
         return {"queries": queries, "views": views}
 
     def views(self, texts: Sequence[Ids], drawn: Sequence[int] | None) -> Tensor:
-        """What the guide makes of each text: the drawn layer, (b, d), or all kept ones, (b, l, d)."""
+        """Return the guide's views of the texts: the drawn layer (b, d), or all selected layers (b, l, d)."""
         pool = self.settings.guide_pool
         with torch.no_grad():
             found = reduce_layers(self.guide, self.pack(texts), {layer: [pool] for layer in self.layers})
@@ -162,7 +162,7 @@ class SelfGuided(Method):
         return torch.stack([found[layer, pool][row] for row, layer in enumerate(drawn)])
 
     def loss(self, outputs: Outputs) -> dict[str, Term]:
-        """The mean over all anchors: of base 2b, of opt3 b times l, of the others b."""
+        """Return the mean over all anchors: 2b for base, b * l for opt3, b for the others."""
         settings = self.settings
         contrast = CONTRASTS[settings.objective]
         if settings.objective == "opt2" and settings.compat_opt2_slice:
@@ -170,7 +170,7 @@ class SelfGuided(Method):
         return {"contrast": mean_of(contrast(outputs["queries"], outputs["views"], settings.temperature))}
 
     def penalty(self) -> dict[str, Tensor]:
-        """How far the tuned copy is from the guide, over all parameters, a pooler's among them."""
+        """Return the squared distance between the tuned copy and the guide. It includes a pooler."""
         if not self.settings.drift_weight:
             return {}
         pairs = zip(self.body.parameters(), self.guide.parameters(), strict=True)
@@ -178,7 +178,7 @@ class SelfGuided(Method):
 
 
 def gelu_head(width: int, head_width: int) -> nn.Sequential:
-    """The exact GELU after both layers, the last one too, so that no output is under -0.17."""
+    """Return two layers, each followed by the exact GELU. The minimum output is therefore about -0.17."""
     head = nn.Sequential(
         nn.Linear(width, head_width), nn.GELU(), nn.Linear(head_width, head_width), nn.GELU()
     )
@@ -191,13 +191,13 @@ def gelu_head(width: int, head_width: int) -> nn.Sequential:
 
 
 def layer_zero(body: Bert, *, projection: bool = True) -> list[nn.Module]:
-    """All that comes before the blocks, with or without ELECTRA's projection to their width."""
+    """Return the modules before the first block, with or without ELECTRA's projection."""
     parts = (body.words, body.positions, body.types, body.norm, body.projection if projection else None)
     return [part for part in parts if part is not None]
 
 
 def layer_bounds(text: str) -> tuple[int, int | None]:
-    """The first and the last layer of `all`, `4..`, `4..12` or `12`; None: the encoder's last."""
+    """Parse `all`, `4..`, `4..12` or `12` to the first and last layer; None means the encoder's last."""
     match = LAYERS.fullmatch("0.." if text == "all" else text)
     if match is None:
         raise UsageError(f'guide_layers="{text}"', advice="expected all, 4.., 4..12 or 12")
@@ -210,7 +210,7 @@ def layer_bounds(text: str) -> tuple[int, int | None]:
 
 
 def kept_layers(text: str, depth: int) -> range:
-    """These layers of an encoder; a UsageError for one that it does not have."""
+    """Return the selected layers of an encoder. Raise a UsageError if it has fewer layers."""
     first, last = layer_bounds(text)
     last = depth if last is None else last
     if max(first, last) > depth:

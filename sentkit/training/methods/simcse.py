@@ -1,4 +1,4 @@
-"""SimCSE without labels (arXiv 2104.08821): a sentence, under two dropout masks, is its own positive."""
+"""SimCSE without labels (arXiv 2104.08821): contrasts two encodings of a sentence with different dropout."""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -23,7 +23,7 @@ class SimCSE(Method):
     @dataclass(frozen=True, kw_only=True)
     class Settings(Recipe):
         temperature: float = paper(0.05, "what each cosine is divided by", above=0)
-        readout: str = readout("cls")  # before the head, which serves training alone
+        readout: str = readout("cls")  # before the head, which is only used in training
         batch: int = paper(64)
         lr: float = paper(3e-5)
         max_length: int = released(32)
@@ -45,11 +45,11 @@ class SimCSE(Method):
 
     @classmethod
     def reads(cls, base: Base, settings: Settings) -> Reads:
-        """A pair is two given views of one sentence, in place of two dropout masks."""
+        """Return the kinds of rows. The two texts of a pair replace the two encodings of one sentence."""
         return Reads((SENTENCE, PAIR))
 
     def encode(self, batch: Batch) -> Outputs:
-        # One pass for both, so that each row has a dropout mask of its own.
+        # Both texts are in one pass, because each row of a pass has a different dropout mask.
         first, second = batch.texts[0], batch.texts[-1]
         states = self.trained_vectors(self.pack([*first, *second]))
         one, other = torch.tanh(self.head(states)).chunk(2)
@@ -60,7 +60,7 @@ class SimCSE(Method):
         return {"contrast": mean_of(terms)}
 
     def pooler(self) -> nn.Linear | None:
-        """The released checkpoints keep the head so; there is a pooler of these two readouts alone."""
+        """Return the head for cls and mean, as in the released checkpoints. Others have no pooler form."""
         return self.head if self.readout(self.settings) in ("cls", "mean") else None
 
     def pooler_note(self) -> Pooler:

@@ -1,4 +1,4 @@
-"""SimCSE with labels (arXiv 2104.08821): a premise finds its entailment, among contradictions too."""
+"""SimCSE with labels (arXiv 2104.08821): a contrast of entailments with contradictions as hard negatives."""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -42,7 +42,7 @@ class SupervisedSimCSE(SimCSE):
     reductions: ClassVar = ("cls", "mean", "max", *POOLED)
 
     def __init__(self, body: Bert | Adapter, settings: SimCSE.Settings) -> None:
-        """The head is a part of the readout here: unlike without labels, it stays."""
+        """Keep the head for pooler readouts only. Their checkpoint uses it."""
         super().__init__(body, settings)
         self.parsed = parse_readout(self.readout(settings))
         if not self.parsed.pooled:
@@ -50,7 +50,7 @@ class SupervisedSimCSE(SimCSE):
 
     @classmethod
     def build(cls, base: Base, settings: SimCSE.Settings) -> "SupervisedSimCSE":
-        """A base that declares this very head is trained further with it; else the head is new."""
+        """Build the method. The head is the base's pooler if the base declares it, else a new layer."""
         method = cls(base.body(settings.dropout), settings)
         if method.parsed.pooled and continues(base, method.parsed):
             assert isinstance(method.body, Bert), "continues checks it"
@@ -93,7 +93,7 @@ class SupervisedSimCSE(SimCSE):
 
 
 def continues(base: Base, readout: Readout) -> bool:
-    """Whether the base declares this readout, through a pooler that is like this method's head."""
+    """Return true if the base declares this readout and its pooler has the form of this method's head."""
     declared = base.declared
     if declared is None or declared.reduction != readout.reduction or base.architecture is None:
         return False
