@@ -1,4 +1,4 @@
-"""One command: the rows are read once, and then each seed is a run of its own."""
+"""Runs one command: reads the rows once and then trains one run per seed."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -32,7 +32,7 @@ from sentkit.training.runs.training_readout import settle
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What the flags say, but for the rows."""
+    """The values of the flags, except those of the rows."""
 
     method: str
     kind: type[Method]
@@ -53,17 +53,17 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """How a command hears of what happens."""
+    """The callbacks for messages."""
 
     rows: Callable[[Corpus, Tallied], None]
     step: Callable[[Record], None]
     warn: Callable[[str], None]
-    note: Callable[[str], None]  # for those who want to know more
-    choice: Callable[[str], None]  # what was chosen for the user, and why
+    note: Callable[[str], None]  # for verbose output
+    choice: Callable[[str], None]  # automatic choices and their reasons
 
 
 def perform(request: Request, inputs: Inputs, stop: Stop, told: Told) -> bool:
-    """All runs of a command; whether this process speaks for all that took part."""
+    """Train all runs of a command. Return true on the process that reports."""
     check(request)
     if request.deterministic:
         be_deterministic()
@@ -116,7 +116,7 @@ def _with_seed(report: Callable[[Record], None], seed: int, record: Record) -> N
 
 @contextmanager
 def impatient(stop: Stop) -> Iterator[None]:
-    """While this lasts, a stop ends the wait for rows: there is nothing to save yet."""
+    """A signal inside this context stops the command at once, because there is no state to save."""
     try:
         with stop.impatient():
             yield
@@ -126,7 +126,7 @@ def impatient(stop: Stop) -> Iterator[None]:
 
 
 def check(request: Request) -> None:
-    """What can be refused before anything is read."""
+    """Refuse invalid requests before any file is read."""
     if request.settings.batch == 1 and not request.kind.row_wise:
         raise UsageError("batch=1: a contrast takes 2 rows or more")
     if request.entries is not None and not request.kind.takes_entries:
@@ -145,7 +145,7 @@ def refuse_unpacked(request: Request, base: Base) -> None:
 
 @contextmanager
 def beginning(request: Request, ranks: Ranks) -> Iterator[Bases]:
-    """The base of each seed: the checkpoint that is named, or what --init makes."""
+    """Return a function from a seed to its base: the given checkpoint, or a random base of --init."""
     longest = request.settings.max_length
     if request.init is not None:
         with from_nothing(request.init, request.place.rows, ranks, longest) as base_of:
@@ -158,13 +158,13 @@ def beginning(request: Request, ranks: Ranks) -> Iterator[Bases]:
 
 
 def read_dev_of(request: Request, inputs: Inputs, base: Base) -> Dev | None:
-    """--dev, as each of the ways reads it in which the result may be read."""
+    """Read --dev with the tokenizers of all readouts that can be evaluated."""
     if request.dev is None:
         return None
     kind, settings = request.kind, request.settings
     names = (*kind.readouts(settings), kind.dev_readout(settings))
     through = any(parse_readout(name).reduction == "token" for name in names)
-    pairs = replace(inputs.other(request.dev), fields={})  # --field is for the rows to learn from
+    pairs = replace(inputs.other(request.dev), fields={})  # --field applies to training rows only
     templated = base.through(kind.template(settings)) if through else None
     in_template = base.declared is not None and base.declared.reduction == "token"
     return read_dev(pairs, base.reading, templated, base.through(None) if in_template else None)
@@ -179,7 +179,7 @@ def strange_entries(base: Base) -> list[str]:
 
 @contextmanager
 def workplace(place: Place, ranks: Ranks) -> Iterator[Path]:
-    """The folder of the tokens, which go when all runs are done or one is stopped."""
+    """Create the folder of the token files. Remove the files when all runs are finished or one stops."""
     try:
         with claimed(place.rows, "rows.lock", first=ranks.first):
             try:
@@ -189,14 +189,14 @@ def workplace(place: Place, ranks: Ranks) -> Iterator[Path]:
                     (place.rows / name).unlink(missing_ok=True)
     finally:
         if ranks.first and place.several:
-            with suppress(OSError):  # there are runs in it
+            with suppress(OSError):  # it contains runs
                 place.output.rmdir()
 
 
 def read_corpus(
     request: Request, inputs: Inputs, base: Base, ranks: Ranks, stop: Stop, folder: Path, told: Told
 ) -> Corpus:
-    """The rows as tokens: one process reads them, all map them."""
+    """Tokenise the rows on one process and map the files on all processes."""
     tallied, kind, settings = Tallied(), request.kind, request.settings
     if ranks.first:
         parser = ExampleParser(request.method, kind.reads(base, settings), inputs.fields)

@@ -1,4 +1,4 @@
-"""A folder to write in that is ours alone: two runs that write one state would mix."""
+"""Locks a folder, because two runs must not write to the same state."""
 
 import fcntl
 import os
@@ -18,7 +18,7 @@ OURS = re.compile(
 
 @contextmanager
 def claimed(folder: Path, lock: str, *, first: bool) -> Iterator[None]:
-    """Make the folder and hold its lock, on the first of several processes; empty, it goes again."""
+    """Create and lock the folder on the first process. At the end, remove the folder if it is empty."""
     if not first:
         yield
         return
@@ -35,13 +35,13 @@ def claimed(folder: Path, lock: str, *, first: bool) -> Iterator[None]:
         yield
     finally:
         (folder / lock).unlink(missing_ok=True)
-        with suppress(OSError):  # there is a state in it, or it is gone already
+        with suppress(OSError):  # it contains a state, or does not exist
             folder.rmdir()
         os.close(handle)
 
 
 def refuse_foreign(folder: Path) -> None:
-    """Refuse a folder with files of the user: a run removes files and folders here."""
+    """Refuse a folder that contains other files, because a run removes files and folders here."""
     advice = "rename it: sentkit train keeps the state of a run under this name"
     if folder.is_symlink() or (folder.exists() and not folder.is_dir()):
         raise CannotCreateError(f"{folder}: is not a folder that sentkit train has made", advice=advice)
@@ -54,7 +54,7 @@ def refuse_foreign(folder: Path) -> None:
 
 
 def take(folder: Path, lock: str) -> int:
-    """The open lock file, locked; again where it was removed in between: others see another."""
+    """Return the locked lock file. Retry if another process removed or replaced it."""
     while True:
         handle = os.open(folder / lock, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC)
         try:

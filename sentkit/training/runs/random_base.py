@@ -1,4 +1,4 @@
-"""Where the runs of a command begin: at one checkpoint, or each at random weights of its seed's own."""
+"""Random bases: encoders with new weights, which depend on the seed."""
 
 import shutil
 from collections.abc import Callable, Iterator
@@ -23,13 +23,13 @@ LOCK = "init.lock"
 
 @dataclass(frozen=True, slots=True)
 class Init:
-    """What a base is made of where there is none."""
+    """The source files of a random base."""
 
-    config: Path  # a config.json
-    tokenizer: Path  # a tokenizer.json, or a folder that has one
+    config: Path  # a file config.json
+    tokenizer: Path  # a file tokenizer.json, or its folder
 
     def write(self, folder: Path, seed: int) -> None:
-        """Fill an empty folder with a language model that has learned nothing: the same bytes for a seed."""
+        """Write an untrained language model to an empty folder. The same seed gives the same bytes."""
         architecture = architecture_of(read_object(self.config), str(self.config))
         head = fresh_head(architecture, torch.Generator().manual_seed(seed))
         write_fresh(folder, self.config, self.tokenizer, seed, head_tensors(head, architecture))
@@ -37,9 +37,9 @@ class Init:
 
 @contextmanager
 def from_nothing(init: Init, place: Path, ranks: Ranks, max_length: int) -> Iterator[Bases]:
-    """The base of each seed, while this lasts; its folder is made when it is asked for, one at a time.
+    """Return a function from a seed to its base. The folder of a base is replaced by that of the next seed.
 
-    A run that is gone on with finds its base again: it is written once more, to the same bytes.
+    A resumed run writes its base again, with the same bytes.
     """
     folder = place / "init"
 
@@ -51,7 +51,7 @@ def from_nothing(init: Init, place: Path, ranks: Ranks, max_length: int) -> Iter
             init.write(folder, seed)
         ranks.wait()
         base = replace(open_base(read_checkpoint(str(folder)), max_length), parents=())
-        ranks.wait()  # the first may go on to the next seed, and takes this folder away
+        ranks.wait()  # the first process removes this folder for the next seed
         return base
 
     with claimed(place, LOCK, first=ranks.first):

@@ -1,4 +1,4 @@
-"""What --dev says of a finished run: by which readout the result is read, and whether training helped."""
+"""Evaluates a finished run on --dev: selects its readout and compares it with the base."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -12,7 +12,7 @@ from sentkit.training.method import Method
 
 
 class Judged(Protocol):
-    """What is asked of a job."""
+    """The required fields of a job."""
 
     @property
     def kind(self) -> type[Method]: ...
@@ -27,15 +27,15 @@ class Judged(Protocol):
 
 
 def choose_readout(job: Judged, method: Method) -> dict[str, Any]:
-    """The best on --dev of the ways to read the result, what each scored, and what the base scored.
+    """Return the best readout on --dev, the score of each readout and the score of the base.
 
-    Empty where there is nothing to choose by, and where the result is read as it was watched.
+    The result is empty without --dev, or if the only readout is the one evaluated during training.
     """
     names = method.readouts(job.settings)
     if job.dev is None or names == (method.dev_readout(job.settings),):
         return {}
     scores = {name: job.dev.score_as(name, method, job.stop.poll) for name in names}
-    # Where all similarities are equal there is no correlation; of equal scores the first wins.
+    # The correlation is NaN if all similarities are equal. If scores are equal, the first readout wins.
     best = max(names, key=lambda name: -math.inf if math.isnan(scores[name]) else scores[name])
     base = job.kind.build(job.base, job.settings).to(method.device)
     if job.base.declared is None:
@@ -55,7 +55,7 @@ def known(score: float) -> float | None:
 
 
 def remarks(job: Judged, position: Position, chosen: Mapping[str, Any]) -> Sequence[str]:
-    """What a person should know of the result, where there is a --dev."""
+    """Return warnings about the score on --dev."""
     kept = position.best_score if job.settings.final == "best" else position.last_score
     before, readout = position.first_score, job.kind.dev_readout(job.settings)
     if chosen:

@@ -1,6 +1,6 @@
-"""One run from beginning to end: a base, a method and rows become a checkpoint folder, there when whole.
+"""One complete run: takes a base, a method and rows, and writes a checkpoint folder.
 
-Its state lies in OUT.part; the finished checkpoint is made there too, and renamed to OUT.
+OUT.part contains the state. The checkpoint is also written there, and renamed to OUT when it is complete.
 """
 
 import shutil
@@ -38,7 +38,7 @@ from sentkit.training.settings import differing
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """What all seeds of one command have in common."""
+    """The common parameters of all seeds of one command."""
 
     name: str
     kind: type[Method]
@@ -51,12 +51,12 @@ class Job:
     saving: Saving = field(default_factory=Saving)
     resume: bool = False
     force: bool = False
-    threads: int | None = None  # None: as the state that is gone on from, else all there are
+    threads: int | None = None  # None: the number in the resumed state, else all
     report: Callable[[Record], None] = lambda record: None
     warn: Callable[[str], None] = lambda message: None
 
     def identity(self, seed: int) -> dict[str, Any]:
-        """What must be equal for a run to be gone on with."""
+        """Return the fields that must be equal to resume a run."""
         return {
             "method": self.name,
             "seed": seed,
@@ -69,24 +69,24 @@ class Job:
 
 
 def train(job: Job, output: Path, seed: int, log: str | None = None) -> None:
-    """One run, from its beginning or from its state, into the folder `output`."""
+    """Start or resume one run and write its checkpoint to the folder `output`."""
     identity, part = job.identity(seed), part_of(output)
     with claimed(part, "run.lock", first=job.ranks.first):
         keeper = Keeper(part)
         if is_finished(job, output, identity):
             if job.ranks.first:
-                keeper.forget()  # of a run that was killed when all was done
-                shutil.rmtree(part / MADE, ignore_errors=True)  # the folder that -f has replaced
+                keeper.forget()  # a run that was killed after it wrote the checkpoint
+                shutil.rmtree(part / MADE, ignore_errors=True)  # the folder that -f replaced
             return
         trainer = begin(job, keeper, identity)
         with reporting_last_save(trainer), journal_of(job, trainer, identity, log) as trainer.journal:
             trainer.run()
-            dice = job.ranks.dice()  # of all, while all are here
+            dice = job.ranks.dice()  # collect while all processes are in step
             if job.ranks.first:
                 try:
                     conclude(job, trainer, part, output, identity)
                 except BaseException:
-                    trainer.keep(dice)  # so that a full disk does not cost the run
+                    trainer.keep(dice)  # keep the result if the disk is full
                     raise
                 keeper.forget()
         job.ranks.wait()
@@ -94,7 +94,7 @@ def train(job: Job, output: Path, seed: int, log: str | None = None) -> None:
 
 @contextmanager
 def reporting_last_save(trainer: Trainer) -> Iterator[None]:
-    """Turn a second Ctrl-C into a message that states from where --resume continues."""
+    """Convert a second Ctrl-C to a message with the step from which --resume continues."""
     try:
         yield
     except KeyboardInterrupt as error:
@@ -106,7 +106,7 @@ def reporting_last_save(trainer: Trainer) -> Iterator[None]:
 
 
 def conclude(job: Job, trainer: Trainer, part: Path, output: Path, identity: Mapping[str, Any]) -> None:
-    """The checkpoint of a run that has taken all its steps."""
+    """Write the checkpoint after the last step."""
     try:
         chosen = choose_readout(job, trainer.method)
     except Interrupted as error:
@@ -125,15 +125,15 @@ def journal_of(job: Job, trainer: Trainer, identity: Mapping[str, Any], log: str
 
 
 def begin(job: Job, keeper: Keeper, identity: dict[str, Any]) -> Trainer:
-    """A trainer at its first step, or where the last state was saved."""
+    """Return a trainer at the first step or at the last saved state."""
     ranks, seed, precision = job.ranks, identity["seed"], job.settings.precision
     if ranks.first and not job.resume:
         keeper.forget()
     ranks.wait()
     use_threads(job.threads, None)
-    torch.manual_seed(seed)  # before anything is built: new heads draw their weights
+    torch.manual_seed(seed)  # before the build, because new heads have random weights
     method = job.kind.build(job.base, job.settings).to(ranks.device)
-    # Dropout is of each process's own, and not of the numbers that made the heads.
+    # Each process has separate dropout, which is independent of the random weights of the heads.
     torch.manual_seed(int(stream(seed, ranks.rank, "dropout").integers(1 << 62)))
     trainer = Trainer(
         method,
@@ -165,7 +165,7 @@ def begin(job: Job, keeper: Keeper, identity: dict[str, Any]) -> Trainer:
 def check_saved_identity(
     run: Mapping[str, Any], here: Mapping[str, Any], source: str, content: Mapping[str, Any]
 ) -> None:
-    """A BadFile for fields of the wrong kind, a DataError for a state of a different run."""
+    """Raise a BadFile for fields of the wrong type and a DataError for a state of a different run."""
     saved = content["identity"]
     check_names('"identity"', saved, ("run", "surroundings"))
     if not all(type(part) is dict for part in saved.values()):
@@ -181,7 +181,7 @@ def check_saved_identity(
 
 
 def is_finished(job: Job, output: Path, identity: Mapping[str, Any]) -> bool:
-    """Whether this very run is done already."""
+    """Return true if `output` contains the checkpoint of this run. Refuse other folders."""
     if job.force or not output.exists():
         return False
     theirs = read_object_if_there(output / "sentkit.json").get("run")

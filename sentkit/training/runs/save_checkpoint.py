@@ -1,4 +1,4 @@
-"""The end of a run: its checkpoint, made beside the state and renamed when it is whole."""
+"""Writes the checkpoint of a finished run in the folder of the state and renames it when complete."""
 
 import shutil
 from collections.abc import Mapping
@@ -23,7 +23,7 @@ from sentkit.model.transformer.bert import Bert
 from sentkit.training.base import Base
 from sentkit.training.method import Method
 
-MADE = "checkpoint"  # where it is made, in the folder of the state
+MADE = "checkpoint"  # name of the new checkpoint in the folder of the state
 
 
 def finish(
@@ -32,12 +32,12 @@ def finish(
     part: Path,
     output: Path,
     lineage: Mapping[str, Any],
-    readout: str | None = None,  # None: as the method says
+    readout: str | None = None,  # None: the readout of the method
 ) -> None:
     made = part / MADE
     try:
         make(made, method, base, lineage, readout or method.readout(method.settings))
-        publish_folder(made, output)  # over one that exists with -f only: refused before any work
+        publish_folder(made, output)  # only -f replaces a folder; this is checked at the start
     except OSError as error:
         raise OSError(error.errno, error.strerror or str(error), str(output)) from error
     finally:
@@ -45,7 +45,7 @@ def finish(
 
 
 def make(folder: Path, method: Method, base: Base, lineage: Mapping[str, Any], readout: str) -> None:
-    """The whole checkpoint, in a new folder."""
+    """Write the complete checkpoint to a new folder."""
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir()
     heads, declaration = method.heads(), declaration_of(method, base, parse_readout(readout))
@@ -68,7 +68,7 @@ def make(folder: Path, method: Method, base: Base, lineage: Mapping[str, Any], r
 
 
 def tensors_of(method: Method, base: Base) -> dict[str, Tensor]:
-    """The checkpoint's tensors: the trained encoder, what the method adds, and what the base held beside."""
+    """Return the trained encoder, the tensors of the method and the other tensors of the base."""
     body = method.body
     if isinstance(body, Adapter) or base.architecture is None:
         return body.tensors()
@@ -102,16 +102,16 @@ def declaration_of(method: Method, base: Base, readout: Readout) -> Declaration:
 
 
 def note_of(method: Method, base: Base) -> Pooler:
-    """What is said of the pooler: of a new one what the method says, of the base's its activation."""
+    """Describe the pooler: with the note of the method if it is new, else with the note of the base."""
     if base.architecture is None or base.architecture.family not in WITH_POOLER:
         return Pooler()
     if method.pooler() is None:
-        return replace(base.checkpoint.declared.pooler, lands_in="")  # the encoder has moved
+        return replace(base.checkpoint.declared.pooler, lands_in="")  # training changed the space
     return method.pooler_note()
 
 
 def check_pooler(base: Base) -> None:
-    """A UsageError where the base is of a family without a pooler to keep the head in."""
+    """Raise a UsageError if the family of the base has no pooler, which would store the head."""
     if base.architecture is None or base.architecture.family not in WITH_POOLER:
         kind = base.why_not_packed or f'"{base.architecture and base.architecture.family}"'
         raise UsageError(f"its head is kept as the pooler, and {kind} has none")

@@ -1,4 +1,4 @@
-"""Several seeds of one recipe: a folder each, and the table of what became of them. No torch."""
+"""Several seeds of one recipe: one folder per seed and a table of results. No torch."""
 
 import statistics
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ TOLD = ("method", "readout", "step", "dev_before", "dev")
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where the runs of a command go: one seed into OUT, several into OUT/seed-1 and so on."""
+    """The folders of the runs: OUT for one seed, OUT/seed-1 and so on for several."""
 
     output: Path
     seeds: Sequence[int]
@@ -25,7 +25,7 @@ class Place:
 
     @property
     def rows(self) -> Path:
-        """Where the tokens lie while the runs go on."""
+        """The folder of the token files during the runs."""
         return self.output / "rows.part" if self.several else part_of(self.output)
 
     def of(self, seed: int) -> Path:
@@ -33,7 +33,7 @@ class Place:
 
     @property
     def folders(self) -> list[str]:
-        """All folders that the runs make, replace or remove."""
+        """All folders that the runs create, replace or remove."""
         outputs = list(map(self.of, self.seeds))
         return list(map(str, dict.fromkeys([*outputs, *map(part_of, outputs), self.rows])))
 
@@ -41,14 +41,14 @@ class Place:
         return [log for seed in self.seeds if (log := self.log(path, seed)) is not None]
 
     def log(self, path: str | None, seed: int) -> str | None:
-        """A log of its own for each seed: `run.seed-3.jsonl`."""
+        """Return the log of a seed. With several seeds, an example is `run.seed-3.jsonl`."""
         if path is None or not self.several:
             return path
         named = Path(path)
         return str(named.with_name(f"{named.stem}.seed-{seed}{named.suffix}"))
 
     def refuse_existing(self, *, resume: bool, force: bool) -> None:
-        """Said before any work: a checkpoint is not overwritten, nor a run that was stopped."""
+        """Raise an error if an existing checkpoint or an unfinished run would be overwritten."""
         if self.several and (self.output.is_file() or (self.output / "config.json").exists()):
             raise CannotCreateError(f"{self.output}: is no folder of runs")
         for output in map(self.of, self.seeds):
@@ -66,7 +66,7 @@ class Place:
                 raise CannotCreateError(f"{part_of(output)}: {problem}", advice=advice)
 
     def results(self) -> list[dict[str, Any]]:
-        """What became of each seed, and of several their mean and standard deviation (of a sample)."""
+        """Return the result of each seed and, for several, the mean and sample standard deviation."""
         found: list[dict[str, Any]] = []
         for seed in self.seeds:
             made = read_object(self.of(seed) / "sentkit.json")
@@ -80,6 +80,6 @@ class Place:
 
 
 def part_of(output: Path) -> Path:
-    """Where a run that is not finished keeps its state."""
+    """Return the folder for the state of an unfinished run."""
     named = output if output.name not in ("", "..") else output.resolve()
     return named.with_name(named.name + ".part")

@@ -1,4 +1,4 @@
-"""By which readout a run trains: the settings decide, else the base declares it, else the paper does."""
+"""Selects the readout of a run: from the settings, else from the base, else from the method."""
 
 from dataclasses import replace
 from typing import Any
@@ -11,7 +11,7 @@ from sentkit.training.settings import AS_BASE, notes, usual_readout
 
 
 def settle(name: str, kind: type[Method], settings: Any, base: Base) -> tuple[Any, str]:
-    """The settings with a readout in place of `base`, and a line that states the choice and its reason."""
+    """Return the settings with `base` replaced by a readout, and a line with the choice and its reason."""
     declared = base.declared
     who = base.checkpoint.name if base.parents else "a new encoder"
     says = f"{who} declares {'none' if declared is None else declared.name}"
@@ -35,7 +35,7 @@ def settle(name: str, kind: type[Method], settings: Any, base: Base) -> tuple[An
 
 
 def check(kind: type[Method], settings: Any, base: Base) -> None:
-    """A UsageError for a readout that the method, or the base, does not have."""
+    """Raise a UsageError for a readout that the method or the base does not support."""
     choices = notes(type(settings))["readout"].choices
     if choices and settings.readout not in choices:
         raise UsageError(f"readout={settings.readout}", advice=f"there are: {', '.join(choices)}")
