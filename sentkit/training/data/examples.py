@@ -23,7 +23,7 @@ class Target(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Labels:
-    """The field "label", a string. Rows with a label that maps to None are omitted."""
+    """The field "label", a string. A row is omitted if its label maps to None."""
 
     numbers: Mapping[str, int | None]
     why: str = "for their label"
