@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from sentkit.formats.rows.rows import Inputs, Row
     from sentkit.formats.vectors.variants import Sentence, VariantRows
 
-    Others = Callable[[Row], Sequence[str]]  # the texts that a row may be exchanged for
+    Others = Callable[[Row], Sequence[str]]  # the texts that may replace a row
 
 
 def augment(
@@ -148,7 +148,7 @@ def make_chain(
 
 
 def other_texts(first: "Wanted", paraphrases: str | None, key: str, inputs: "Inputs") -> "Others":
-    """Where the first operation finds a text to begin with; most begin with the sentence."""
+    """The function that returns the candidate texts of a row for the first operation; usually none."""
     from sentkit.formats.lexicons.thesaurus import name_in, read_paraphrases
     from sentkit.formats.rows.kinds import filled
 
@@ -172,7 +172,7 @@ def vary(
 
 
 def closing_words(chain: "Chain", rows: "VariantRows", console: Console) -> None:
-    """What a person would not see in a million rows."""
+    """Warn about unchanged texts and outdated vectors, which are hard to see in the output."""
     if not chain.texts:
         console.warn("no rows")
     for step, left in zip(chain.steps, chain.left, strict=True):

@@ -128,7 +128,7 @@ def plan_entries(
     full_stop: str | None,
     max_length: int | None,
 ) -> "Reading":
-    """One readout; and nothing is cut that the encoder can take, whatever length the checkpoint declares."""
+    """Plan a single readout. The default length is the maximum of the encoder, not that of the checkpoint."""
     from sentkit.model.reading import Wishes, most_tokens, plan_reading
 
     length = most_tokens(checkpoint.config) if max_length is None else max_length
@@ -139,7 +139,7 @@ def plan_entries(
 
 
 def check_place(output: str, *, force: bool) -> None:
-    """All that can be wrong with an output is said before the work."""
+    """Check the output before the work."""
     from sentkit.formats.outputs.outputs import check_creatable
     from sentkit.formats.vectors.sinks import check_output
 
@@ -148,11 +148,11 @@ def check_place(output: str, *, force: bool) -> None:
 
 
 def add(window: Iterable["Done"], parser: "EntryParser", averages: "Averages") -> None:
-    """Each definition is one vector, and counts as much as any other of its entry."""
+    """Add the vector of each definition to the average of its entry."""
     from sentkit.formats.vectors.vectors import check_finite
 
     for done in window:
-        (vectors,) = done.vectors  # (1, d), of the one readout
+        (vectors,) = done.vectors  # (1, d), of the only readout
         check_finite(done.row, vectors)
         averages.add(parser.entry(done.row), vectors[0])
 
@@ -163,7 +163,7 @@ def tell_left_out(words: "OneToken", console: Console) -> None:
 
 
 def spec_of(encoder: "Encoder", *, definitions: int, words_only: bool) -> dict[str, Any]:
-    """Where the entries come from, as whoever trains another model on them wants to know it."""
+    """The origin of the entries, for the training of another model on them."""
     from sentkit.formats.files import readable
 
     checkpoint = encoder.checkpoint

@@ -1,4 +1,4 @@
-"""`sentkit cat`: rows from one form to another, joined."""
+"""`sentkit cat`: joins rows and converts their format."""
 
 from typing import Annotated, Literal
 

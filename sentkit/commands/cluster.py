@@ -1,4 +1,4 @@
-"""`sentkit cluster`: rows in groups of alike vectors."""
+"""`sentkit cluster`: groups of similar rows."""
 
 from collections.abc import Iterable
 from functools import partial
@@ -172,7 +172,7 @@ def label(
     replace: bool,
     force: bool,
 ) -> "list[Record]":
-    """Write the centroids, and the rows unless the clusters are to be described; returns descriptions."""
+    """Write the centroids and, except with --describe, the rows; return descriptions if they are needed."""
     from sentkit.formats.vectors.store import is_store
     from sentkit.labels.clusters.centroids import write_centroids
     from sentkit.labels.clusters.clustering_run import labelled, members_of, write_rows
@@ -182,7 +182,7 @@ def label(
     done = labelled(work, NEW_MEMBERS[form], keep=keep and not is_store(output), replace=replace)
     wanted = form == "describe" or centroids is not None
     descriptions = list(described(done.points, done.found, telling)) if wanted else []
-    if centroids is not None:  # first: who reads the rows may close the pipe
+    if centroids is not None:  # first, because the reader of the rows may close the pipe
         write_centroids(centroids, done.found.centres, descriptions, done.points.space, force=force)
     if not len(done.points):
         work.tell("no rows")
@@ -203,7 +203,7 @@ def telling_of(inputs: "Inputs", keywords: int | None, nearest: int | None, *, d
 
 
 def show(records: "Iterable[Record]", table: "Table", *, output: str, force: bool, as_table: bool) -> None:
-    """Each record as soon as it is there; a table, when all are."""
+    """Write each record as soon as it is computed; print a table at the end."""
     from sentkit.formats.json_files import json_line
     from sentkit.formats.outputs.outputs import open_output
 
@@ -224,7 +224,7 @@ def check_read_once(from_centroids: str, files: list[str]) -> None:
 
 
 def check_outputs(output: str, centroids: str | None, *, rows: bool, force: bool) -> None:
-    """Said before any work: names that promise another format, and files that are there."""
+    """Refuse existing outputs and wrong suffixes, before any work."""
     from sentkit.formats.outputs.outputs import check_creatable
     from sentkit.formats.vectors.sinks import check_output, check_rows_output
 

@@ -114,7 +114,7 @@ def encode(
         encoder = found.encoder()
         describe(encoder, console)
         done = encode_windows(windows, encoder, batch_tokens or encoder.budget)
-        first = next(done, [])  # the first row decides what the vectors are called
+        first = next(done, [])  # the first row determines the names of the vectors
         named = recorded_fields({name: fields[name] for name in texts.texts if name in fields})
         with open_sinks(
             paths,
@@ -133,7 +133,7 @@ def encode(
 
 
 def print_plan(windows: Iterable["Window"], tally: "Tally", budget: int) -> None:
-    """What `encode` would do, as one JSON object."""
+    """Print the plan of --dry-run as one JSON object."""
     import orjson
 
     from sentkit.formats.outputs.outputs import open_output
@@ -149,7 +149,7 @@ def print_plan(windows: Iterable["Window"], tally: "Tally", budget: int) -> None
 
 
 def opening_words(name: str, notes: Iterable[str], console: Console) -> None:
-    """Before torch is imported, which takes a second or two."""
+    """Print notes before torch is imported, which takes one or two seconds."""
     console.note(f"loading {name}")
     for note in notes:
         console.warn(note)
@@ -167,7 +167,7 @@ def write(window: Sequence["Done"], sinks: Sequence["Sink"], *, mark: bool) -> N
 
     for done in window:
         for vectors in done.vectors:
-            check_finite(done.row, vectors)  # of broken weights: JSON has no word for NaN
+            check_finite(done.row, vectors)  # damaged weights give NaN, which JSON cannot represent
         extra = marks(done.tokens) if mark else ()
         for sink, vectors in zip(sinks, done.vectors, strict=True):
             sink.write(done.row, vectors, extra)
@@ -176,7 +176,7 @@ def write(window: Sequence["Done"], sinks: Sequence["Sink"], *, mark: bool) -> N
 
 
 def marks(tokens: Sequence["Tokens"]) -> "Members":
-    """`n_tokens` and `truncated`: of the text, or a list of them for a pair."""
+    """The fields `n_tokens` and `truncated`; lists for a pair."""
     counts = [str(each.count) for each in tokens]
     cuts = ["true" if each.cut else "false" for each in tokens]
     found = [f"[{','.join(each)}]" if len(each) > 1 else each[0] for each in (counts, cuts)]

@@ -1,4 +1,4 @@
-"""`sentkit export`: a checkpoint with its readout written into it."""
+"""`sentkit export`: a checkpoint that declares its readout."""
 
 from typing import Annotated
 
@@ -46,7 +46,7 @@ def export(
     console = Console("export", quiet)
     checkpoint = read_checkpoint(model)
     reads = {"--transform": transform}
-    if Path(output).resolve() != checkpoint.folder.resolve():  # -f replaces it by a copy with its weights
+    if Path(output).resolve() != checkpoint.folder.resolve():  # -f replaces the checkpoint
         reads["-m"] = options.model_path(model)
     options.check_paths(console, {"-o": output}, reads)
     wishes = Wishes(

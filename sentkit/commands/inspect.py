@@ -1,4 +1,4 @@
-"""`sentkit inspect`: what a checkpoint or a vector file is."""
+"""`sentkit inspect`: a description of a checkpoint or a vector file."""
 
 import math
 import sys
@@ -11,7 +11,7 @@ from sentkit.console import print_pairs
 from sentkit.errors import UsageError
 
 SHOWN = 10  # lines
-IMPORTANT = (  # the first of these that there are
+IMPORTANT = (  # in this order, if present
     *("file", "rows", "numbers", "spec._emb", "spec.model", "spec.readout", "spec.precision"),
     *("geometry.alignment", "nan_or_infinite", "duplicates", "geometry.mean_cosine"),
     *("model", "architecture", "layers", "width", "parameters", "readout", "declared_by", "max_length"),
@@ -94,9 +94,9 @@ def inspect(
 
 
 def print_lines(lines: list[tuple[str, Any]], *, verbose: bool) -> None:
-    """The most important lines first, and the others on request."""
+    """Print the most important lines first; print the others only with -v."""
     order = {name: place for place, name in enumerate(IMPORTANT)}
-    lines = sorted(lines, key=lambda line: order.get(line[0], len(order)))  # else as they came
+    lines = sorted(lines, key=lambda line: order.get(line[0], len(order)))  # the others keep their order
     pairs = [(name, shown(value)) for name, value in lines]
     more = 0 if verbose else len(pairs[SHOWN:])
     print_pairs([*pairs[:SHOWN], ("...", f"{more} more lines with -v")] if more else pairs)
@@ -120,7 +120,7 @@ def asked_geometry(gold: str | None, above: float | None, *, leave_out: bool) ->
 
 
 def refuse_idle(path: str, record: dict[str, Any], *, gold: str | None, no_geometry: bool) -> None:
-    """Of a checkpoint or a transform there is no geometry to ask for, or to leave out."""
+    """Refuse flags about geometry for a checkpoint or a transform."""
     if "vectors_per_row" not in record and gold is not None:
         raise UsageError(f"--gold is for pairs of vectors, and {path} holds none")
     if "vectors_per_row" not in record and no_geometry:
@@ -147,7 +147,7 @@ def describe(path: str, flags: options.FormatFlags, geometry: "Geometry | None")
 
 
 def flat(record: dict[str, Any], before: str = "") -> list[tuple[str, Any]]:
-    """Nested members as `norm.min`, those of a list of objects as `inputs.1.file`."""
+    """Flatten nested fields: `norm.min`, or `inputs.1.file` for a list of objects."""
     found: list[tuple[str, Any]] = []
     for name, value in record.items():
         if isinstance(value, list) and any(isinstance(each, dict | list) for each in value):

@@ -1,4 +1,4 @@
-"""`sentkit probe`: how well a classifier on frozen vectors tells classes apart."""
+"""`sentkit probe`: the accuracy of a classifier on frozen vectors."""
 
 import math
 from collections.abc import Iterable
@@ -153,7 +153,7 @@ def check_few(few_shot: int | None, its_own: dict[str, object], others: dict[str
 
 
 def parse_penalties(text: str | None) -> list[float] | None:
-    """Positive numbers between commas, each once."""
+    """Parse positive numbers separated by commas; remove duplicates."""
     if text is None:
         return None
     try:
@@ -166,7 +166,7 @@ def parse_penalties(text: str | None) -> list[float] | None:
 
 
 def show(records: "Iterable[Record]", out: BinaryIO, console: Console, *, as_table: bool) -> None:
-    """Each record as soon as it is there; a table, when all are."""
+    """Write each record as soon as it is computed; print a table at the end."""
     from sentkit.formats.json_files import json_line
     from sentkit.labels.probes.scores import columns
 

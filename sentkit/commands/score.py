@@ -1,4 +1,4 @@
-"""`sentkit score`: how alike vectors are, and how well that agrees with people."""
+"""`sentkit score`: the similarity of vectors, and its correlation with gold scores."""
 
 import math
 from collections.abc import Iterable, Iterator
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from sentkit.metrics.records import Record
     from sentkit.metrics.sts.gold_pairs import Question
 
-TOP = 10  # pairs, where nothing says how many
+TOP = 10  # pairs, by default
 PAGE = 1000  # lines of a table
 
 
@@ -125,7 +125,7 @@ def score(
 
 @dataclass(frozen=True, slots=True)
 class Closest:
-    """Which pairs of sentences are wanted."""
+    """The selection of pairs of sentences."""
 
     metric: str
     top: int | None
@@ -152,7 +152,7 @@ def only(flag: str, given: object, dependents: dict[str, object]) -> None:
 
 
 def check_form(output: str, *, report: bool, rows: list[object], replace: bool) -> None:
-    """One form of output, and a name that does not promise another."""
+    """Refuse several forms of output, and a suffix of another format."""
     from sentkit.formats.vectors.sinks import check_rows_output
 
     if report and (any(rows) or replace):
@@ -175,7 +175,7 @@ def score_rows(
     replace: bool,
     as_table: bool,
 ) -> None:
-    """Pairs or sentences, as the first row says."""
+    """Score pairs or sentences, as the first row determines."""
     from sentkit.formats.vectors.store import common_fields
     from sentkit.formats.vectors.vectors import VectorReader
 
@@ -199,7 +199,7 @@ def score_rows(
     else:
         pairs = closest.find(rows, common_fields(inputs).get("text", "text"))
         with slow(console, "reading the vectors and comparing all pairs"):
-            best = list(islice(pairs, 1))  # of a lazy iterator: the work is done for the first pair
+            best = list(islice(pairs, 1))  # the iterator is lazy: the first pair starts the comparison
         show_closest(chain(best, pairs), out, closest.metric, as_table=as_table)
 
 
@@ -230,7 +230,7 @@ def write_matrix(rows: Iterable["VectorRow"], out: BinaryIO, metric: str, *, rep
 
 
 def show_closest(found: Iterable["Record"], out: BinaryIO, metric: str, *, as_table: bool) -> None:
-    """One line for each pair; a long table has its header again after every `PAGE` lines."""
+    """Write each pair; a table repeats its header after every `PAGE` lines."""
     from sentkit.formats.json_files import json_line
     from sentkit.formats.rows.blocks import blocks
 

@@ -1,4 +1,4 @@
-"""`sentkit search`: the rows of a corpus that are most like each query."""
+"""`sentkit search`: the corpus rows most similar to each query."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, BinaryIO
@@ -14,9 +14,9 @@ if TYPE_CHECKING:
     from sentkit.metrics.records import Record
     from sentkit.model.query_encoder import EncodedTexts
 
-TOP = 10  # hits, where nothing says how many
-UNSAID = (None, False, "auto", "fail")  # values of flags that were not given
-OWN = ("row", "similarity")  # the members of every hit
+TOP = 10  # hits, by default
+UNSAID = (None, False, "auto", "fail")  # values of flags that are not given
+OWN = ("row", "similarity")  # the fields of every hit
 
 
 def search(
@@ -137,7 +137,7 @@ def search(
 
 
 def check_form(corpus: str, queries: list[str], output: str, asked: "Asked", *, replace: bool) -> None:
-    """One form of output, and two inputs."""
+    """Refuse several forms of output, and standard input for both inputs."""
     from sentkit.formats.vectors.sinks import check_rows_output
 
     gold, show = asked.gold, asked.show
@@ -156,7 +156,7 @@ def check_form(corpus: str, queries: list[str], output: str, asked: "Asked", *, 
 def check_text_flags(
     texts: list[str] | None, queries: str | None, row_flags: options.StreamFlags, *of_texts: object
 ) -> None:
-    """Either TEXT and a model, or a file of queries."""
+    """Refuse flags of TEXT with --queries, and the reverse."""
     if texts and queries is not None:
         raise UsageError("TEXT and --queries are both queries: choose one")
     of_files = {"from": row_flags.from_, "on-error": row_flags.on_error, "rejects": row_flags.rejects}
@@ -177,7 +177,7 @@ def encode_texts(
     machine: options.MachineFlags,
     console: Console,
 ) -> "EncodedTexts":
-    """The queries as rows with vectors; the weights are not loaded yet."""
+    """The queries as rows with vectors; the weights are loaded later."""
     from sentkit.formats.vectors.store import Store, is_store
     from sentkit.model.query_encoder import EncodedTexts, Recorded, find_query_encoder
 
@@ -199,7 +199,7 @@ def encode_texts(
 def is_file(text: str) -> bool:
     try:
         return Path(text).is_file()
-    except (OSError, ValueError):  # too long, or a NUL byte: no name
+    except (OSError, ValueError):  # the text is too long or contains a NUL byte
         return False
 
 
@@ -210,11 +210,11 @@ def write_hits(search: "AnsweredQueries", out: BinaryIO, *, replace: bool) -> No
         for found in window:
             hits = b"[%b]" % b",".join(search.corpus.hit(*each) for each in found.hits)
             out.write(with_members(found.query, [(b"hits", hits)], replace=replace) + b"\n")
-        out.flush()  # whoever reads at the other end of a slow pipe need not wait
+        out.flush()  # the reader of a slow pipe gets each window immediately
 
 
 def show_hits(search: "AnsweredQueries") -> None:
-    """A line for each hit; the query stands before its first."""
+    """Print a line for each hit, with the query in the first line."""
     names = search.show or ["hit"]
     lines = []
     for found in search:

@@ -1,4 +1,4 @@
-"""`sentkit train`: an encoder made better by rows."""
+"""`sentkit train`: fine-tuning of an encoder on rows."""
 
 import os
 from collections.abc import Mapping, Sequence
@@ -123,10 +123,10 @@ def train(
         return
     if method is None:
         raise UsageError("which METHOD?", advice=f"there are: {', '.join(METHODS)}")
-    first = os.environ.get("RANK", "0") == "0"  # of several processes one reads, writes and speaks
+    first = os.environ.get("RANK", "0") == "0"  # of several processes only the first writes and prints
     console = Console("train", quiet or not first, verbose)
     with listening(partial(say_stopping, console)) as stop:
-        kind = find(method)  # torch is imported from here on
+        kind = find(method)  # this imports torch
         if help_settings:
             print_described(described(kind.Settings, kind.presets))
             return
@@ -177,7 +177,7 @@ def train(
 def check_together(
     output: str | None, dev: str | None, given: Sequence[str], *, resume: bool, force: bool
 ) -> None:
-    """What flags ask of each other."""
+    """Refuse missing flags and flags that contradict each other."""
     if output is None:
         raise UsageError("-o is missing: the folder of the new checkpoint")
     if resume and force:
@@ -189,9 +189,9 @@ def check_together(
 
 
 def assignments(console: Console, set_: Sequence[str], flags: Mapping[str, object]) -> list[str]:
-    """Every --set, then every flag that is given.
+    """Every --set, then every given flag.
 
-    The order of two options on a command line is not visible here, so the flag wins wherever it stands.
+    The order of options on the command line is not available here, so a flag always overrides --set.
     """
     given = {name: str(value) for name, value in flags.items() if value is not None}
     for assignment in set_:
@@ -209,14 +209,14 @@ def state(console: Console, choice: str) -> None:
 
 
 def say_stopping(console: Console) -> None:
-    """Called by a signal handler: writing may fail where the signal comes in the middle of a write."""
+    """Called by a signal handler: printing may fail if the signal interrupts another write."""
     if not console.quiet:
         with suppress(RuntimeError, OSError):
             console.say("stops after this step and saves; Ctrl-C again exits at once")
 
 
 def given_by_hand(context: typer.Context, name: str) -> bool:
-    """Whether the command line says it, be it the default."""
+    """True if the flag is on the command line, even with its default value."""
     source = context.get_parameter_source(name)
     return source is not None and source.name == "COMMANDLINE"
 
@@ -224,7 +224,7 @@ def given_by_hand(context: typer.Context, name: str) -> bool:
 def init_of(
     kind: "type[Method]", config: str | None, tokenizer: str | None, *, model_given: bool
 ) -> "Init | None":
-    """What --init and --tokenizer ask for together; a UsageError where they do not go with the rest."""
+    """The parameters of --init and --tokenizer; raises UsageError if they conflict with other flags."""
     from sentkit.training.catalogue import METHODS
     from sentkit.training.runs.random_base import Init
 
@@ -243,7 +243,7 @@ def init_of(
 
 
 def tell_of_rows(console: Console, corpus: "Corpus", tallied: "Tallied") -> None:
-    """What became of the rows, before the first step."""
+    """Print the number of rows and warnings about skipped rows, before the first step."""
     console.note(f"{len(corpus)} rows, {len(corpus.ids)} tokens")
     for warning in tallied.warnings():
         console.warn(warning)
@@ -258,7 +258,7 @@ def print_methods() -> None:
 
 
 def print_results(records: Sequence[Mapping[str, Any]]) -> None:
-    """A table on a terminal, JSON lines in a pipe."""
+    """Print a table on a terminal, JSON lines in a pipe."""
     from sentkit.formats.json_files import json_line
     from sentkit.formats.outputs.outputs import open_output
 

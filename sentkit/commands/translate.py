@@ -1,4 +1,4 @@
-"""`sentkit translate`: the text of every row through a sequence-to-sequence model."""
+"""`sentkit translate`: the texts of rows, translated by a sequence-to-sequence model."""
 
 import math
 from collections.abc import Iterable
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from sentkit.model.translation.options import Sampling
     from sentkit.model.translation.translate import Counts, Translated, Translator
 
-LARGEST = 1024  # rows of a window: a translation takes a thousand times as long as a vector
+LARGEST = 1024  # rows of a window; a translation takes a thousand times as long as a vector
 
 
 def translate(
@@ -172,7 +172,7 @@ def check_keep(keep: str | None, *, replace: bool) -> None:
 
 
 def check_output(output: str, *, force: bool) -> None:
-    """Before a model is loaded, which can take a minute."""
+    """Check the output before a model is loaded, which can take a minute."""
     from sentkit.formats.outputs.outputs import refuse_existing
     from sentkit.formats.vectors.sinks import check_rows_output
 
@@ -183,7 +183,7 @@ def check_output(output: str, *, force: bool) -> None:
 def write(window: Iterable["Translated"], texts: "OneText", out: BinaryIO) -> None:
     for each in window:
         out.write(texts.put(each.row, None if each.made is None else each.made.text) + b"\n")
-    out.flush()  # whoever reads at the other end of the pipe need not wait
+    out.flush()  # the reader of the pipe gets each window immediately
 
 
 def describe(translator: "Translator", console: Console) -> None:

@@ -1,4 +1,4 @@
-"""`sentkit whiten apply`: vectors through a transform."""
+"""`sentkit whiten apply`: applies a transform to vectors."""
 
 from typing import Annotated
 

@@ -1,4 +1,4 @@
-"""`sentkit whiten fit`: a transform of the space that vectors are in."""
+"""`sentkit whiten fit`: fits a transform to vectors."""
 
 import contextlib
 import math
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from sentkit.transforms.fitting import Fitted
     from sentkit.transforms.ica import Descent
 
-FLAGS = {"dim": ("whitening", "pca", "ica"), "remove": ("abtt",)}  # of these kinds; the others are of ica
+FLAGS = {"dim": ("whitening", "pca", "ica"), "remove": ("abtt",)}  # the kinds of a flag; others: ica
 Made = Annotated[
     str,
     typer.Option(
@@ -117,7 +117,7 @@ def fit(
 
 
 def scale_of(text: str | None) -> float | str | None:
-    """A number above 0, or `auto`."""
+    """Parse a number above 0, or `auto`."""
     if text is None or text == "auto":
         return text
     with contextlib.suppress(ValueError):
@@ -127,7 +127,7 @@ def scale_of(text: str | None) -> float | str | None:
 
 
 def refuse_idle(kind: str, given: Mapping[str, object]) -> None:
-    """A flag that would do nothing is a mistake."""
+    """Refuse a flag that the kind does not use."""
     for name, value in given.items():
         kinds = FLAGS.get(name, ("ica",))
         if value is not None and kind not in kinds:
@@ -149,7 +149,7 @@ def descent_of(given: Mapping[str, Any]) -> "Descent":
 
 
 def check_made(path: str, *, force: bool) -> None:
-    """Refuse what cannot be written, before any work is done."""
+    """Refuse an invalid or existing output, before any work."""
     from sentkit.formats.outputs.outputs import refuse_existing
     from sentkit.formats.vectors.store import SUFFIX, is_store
 

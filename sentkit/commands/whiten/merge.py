@@ -1,4 +1,4 @@
-"""`sentkit whiten merge`: transforms of shards added up."""
+"""`sentkit whiten merge`: merges transforms of shards."""
 
 from typing import Annotated
 
