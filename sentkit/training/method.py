@@ -1,4 +1,4 @@
-"""The contract between a method and the trainer.
+"""The interface between a method and the trainer.
 
 A method implements one paper. It defines the rows to read, the modules that exist only in training (heads,
 a frozen guide), the outputs for each row and the loss of the whole batch. The trainer sums the terms of the

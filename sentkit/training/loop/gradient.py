@@ -22,7 +22,7 @@ from sentkit.training.method import Method, Outputs, Term
 class Gradient:
     method: Method
     ranks: Ranks
-    chunk: int = 0  # rows
+    chunk: int = 0  # rows per chunk; 0: one chunk
     precision: Context = nullcontext  # precision context of the encoder
     # Outputs of the last whole batch; empty for row-wise methods.
     outputs: Outputs = field(default_factory=dict, init=False)

@@ -21,7 +21,7 @@ FIELDS = {
 SCORES = ("first_score", "last_score", "best_score")
 OF_POSITION = ("step", "evaluated", "best_step", "waited", "log_bytes", *SCORES)
 OF_PARAMETER = ("step", "exp_avg", "exp_avg_sq")  # fields of all optimisers here, per parameter
-LARGEST = 100.001  # Spearman's correlation x 100, in float64
+LARGEST = 100.001  # maximum of Spearman's correlation x 100, with rounding
 LONGEST = 1 << 62  # bytes of a log
 
 

@@ -155,7 +155,7 @@ def triplet_margin(anchors: Tensor, positives: Tensor, negatives: Tensor, margin
 
     SBERT's triplet objective, arXiv 1908.10084, with Euclidean distances.
     """
-    # vector_norm has a gradient of 0 at 0; F.triplet_margin_loss adds 1e-6 to every difference instead
+    # The gradient of vector_norm at 0 is 0. F.triplet_margin_loss would add 1e-6 to each difference.
     near = torch.linalg.vector_norm(widened(anchors) - widened(positives), dim=1)
     far = torch.linalg.vector_norm(widened(anchors) - widened(negatives), dim=1)
     return F.relu(near - far + margin)

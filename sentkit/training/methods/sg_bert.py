@@ -105,7 +105,7 @@ class SelfGuided(Method):
         "released-opt2": RELEASED | {"objective": "opt2", "compat_opt2_slice": True},
         "bt": {"objective": "base", "second_text": "tuned"},  # baseline with back-translation
         "bt-sg-opt": {"second_text": "guide"},
-        "nli": {"guide_pool": "mean", "guide_layers": "4.."},  # the paper skips "several" layers
+        "nli": {"guide_pool": "mean", "guide_layers": "4.."},  # the paper omits "several" layers
     }
     needs_packed: ClassVar = "an encoder whose embeddings it can freeze"
     fixed: ClassVar = ("guide.",)

@@ -60,7 +60,7 @@ class SimCSE(Method):
         return {"contrast": mean_of(terms)}
 
     def pooler(self) -> nn.Linear | None:
-        """Return the head for cls and mean, as in the released checkpoints. Others have no pooler form."""
+        """Return the head for cls and mean, as in the released checkpoints. Other poolers do not exist."""
         return self.head if self.readout(self.settings) in ("cls", "mean") else None
 
     def pooler_note(self) -> Pooler:

@@ -47,7 +47,7 @@ class Request:
     log: str | None
     resume: bool
     force: bool
-    init: Init | None = None  # in place of the model
+    init: Init | None = None  # replaces the model
     entries: str | None = None
 
 
