@@ -148,7 +148,7 @@ class Line:
 
     def __init__(self, program: Any, words: Sequence[str]) -> None:
         self.command = self.program = program
-        self.option: Any = None  # the flag whose value comes next
+        self.option: Any = None  # the flag that expects a value
         self.arguments: list[str] = []
         self.ended = False  # true after `--`: no flags follow
         for word in words:

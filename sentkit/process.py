@@ -90,7 +90,7 @@ def unwind(number: int, frame: FrameType | None) -> None:
 
 
 def leave(code: int) -> NoReturn:
-    """Exit immediately: a thread may still wait for a row that never comes."""
+    """Exit immediately: a thread may still wait for input."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)  # flushing may block: a second Ctrl-C then ends the process
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(OSError, ValueError):  # a closed pipe is not an error

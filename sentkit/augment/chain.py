@@ -20,9 +20,9 @@ class Chain:
     ) -> tuple[str, list[Note]]:
         """Return the variant, and one note per operation.
 
-        Draws depend only on the seed, the text, its view numbers (one for each earlier variation) and the
-        number of the operation. `before` is the number of earlier operations. `others` are the texts that the
-        step `other` chooses from.
+        Draws depend only on the seed, the text, the numbers of its views (several if the text was varied
+        before) and the number of the operation. `before` is the number of earlier operations. `others` are
+        the candidate texts of a step that replaces the text.
         """
         raw = text.encode()
         words: Sequence[str] = text.split()

@@ -18,8 +18,7 @@ def numbers(key: bytes) -> Iterator[int]:
 class Draw:
     """Random choices. Equal keys give equal draws on every machine and Python version.
 
-    Only integers are used. A generator of the standard library takes longer to seed than a sentence takes to
-    vary.
+    Only integers are used, and no generator with slow seeding: each sentence needs a new seed.
     """
 
     __slots__ = ("_next",)

@@ -46,7 +46,7 @@ def is_matching(table: Table) -> bool:
 
 
 def accuracy(table: Table) -> float:
-    """The share of rows whose cluster is assigned to their class."""
+    """The share of rows in the cluster that is assigned to their class."""
     return int(table[matching(table)].sum()) / int(table.sum())
 
 

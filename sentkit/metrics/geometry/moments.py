@@ -82,7 +82,7 @@ def shapes(moments: Moments) -> Shapes:
 
 
 def mean_absolute_correlation(scatter: Wide) -> float | None:
-    """The mean over all pairs of two non-constant axes; None if there is no such pair."""
+    """The mean over all pairs of two non-constant axes; None without such a pair."""
     lengths = np.sqrt(np.diagonal(scatter))
     axes = np.flatnonzero(lengths)
     if len(axes) < 2:

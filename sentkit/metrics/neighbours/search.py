@@ -112,7 +112,7 @@ class Searcher:
             return (threshold / scales - self.margins(queries)).astype(np.float32)
 
     def margins(self, queries: Rows) -> NDArray[np.float32]:
-        """Rounding margins, (b,): a larger difference in a block is certain."""
+        """Rounding margins, (b,): a larger difference between two values of a block is certain."""
         if self.metric == "dot":
             magnitudes = np.ones(len(queries))  # `_product_blocks` scales to magnitude 1
         else:
