@@ -1,7 +1,7 @@
-"""Checkpoint folders, written: plain Hugging Face, and sentence-transformers' old schema beside it.
+"""Write checkpoint folders in the format of Hugging Face, with the old schema of sentence-transformers.
 
-The old schema, with all six pooling booleans, is the one that every reader knows. A readout that stock
-modules cannot express gets no modules.json: half the truth there would be read as the whole.
+All versions of sentence-transformers read the old schema with its six pooling booleans. A readout that stock
+modules cannot express gets no modules.json, because an incomplete one would give wrong vectors.
 """
 
 import shutil
@@ -33,7 +33,7 @@ INDEXES = {"model.safetensors.index.json", "pytorch_model.bin.index.json"}
 
 @dataclass(frozen=True, slots=True)
 class Dense:
-    """A linear layer behind the readout: x W' + b."""
+    """A linear layer after the readout: activation(x W' + b)."""
 
     weight: NDArray[np.float32]  # (k, d)
     bias: NDArray[np.float32]  # (k,)
@@ -51,41 +51,41 @@ Normalise = str  # the word "normalise"
 
 @dataclass(frozen=True, slots=True)
 class Declaration:
-    """How the written checkpoint is to be read."""
+    """The readout and the input settings of the checkpoint to write."""
 
     readout: Readout
     width: int
     depth: int
     max_length: int
-    steps: Sequence[Dense | LayerNorm | Normalise] = ()  # behind the readout
+    steps: Sequence[Dense | LayerNorm | Normalise] = ()  # after the readout
     prompt: str = ""
     prompt_is_read: bool = True
     lowercase: bool = False
     template: str | None = None
     full_stop: str = "none"
-    pooler: Dense | None = None  # of a readout through it: stock modules have it behind cls or mean
+    pooler: Dense | None = None  # for a readout through the pooler; stock modules apply it after cls or mean
     pooler_note: Pooler = field(default_factory=Pooler)
-    lacks_pooler: bool = False  # the family has one, and the weights have none
+    lacks_pooler: bool = False  # the architecture has a pooler, but the weights do not contain it
 
     @property
     def inexpressible(self) -> str | None:
-        """Why stock sentence-transformers cannot read the checkpoint in this way; None where it can."""
+        """The reason why stock sentence-transformers cannot read the checkpoint; None if it can."""
         if self.readout.pooled and self.pooler is None:
             return "it reads a pooler inside transformers"
         return inexpressible(self.readout)
 
 
 def inexpressible(readout: Readout) -> str | None:
-    """Why stock modules can never say this readout; None where they can."""
+    """The reason why stock modules cannot express this readout; None if they can."""
     return "it reads the mask token of a template" if readout.reduction == "token" else None
 
 
 def export_checkpoint(
     checkpoint: Checkpoint, folder: Path, declaration: Declaration, lineage: Mapping[str, Any], *, force: bool
 ) -> None:
-    """The checkpoint's files in a new folder with this declaration; there when whole, and not before."""
+    """Copy the files of a checkpoint to a new folder with a new declaration. See `new_folder`."""
     with new_folder(folder, force=force) as part:
-        # The tensors with their heads, which later training may need.
+        # Keep the tensors of the heads, because later training can need them.
         carry(checkpoint, part, CARRIED)
         declare(part, checkpoint.config, declaration, lineage)
 
@@ -99,17 +99,17 @@ def write_folder(
     write_weights: Callable[[Path], None],
     write_heads: Callable[[Path], None] | None = None,
 ) -> None:
-    """Fill an empty folder with a checkpoint trained from this one: new float32 weights, its other files.
+    """Fill an empty folder with a trained checkpoint: new float32 weights, and the other files of its base.
 
-    The base's README stays behind: it describes another model.
+    The README of the base is not copied, because it describes another model.
     """
     carry(
         checkpoint, folder, BESIDE_WEIGHTS, but=REWRITTEN | INDEXES | {ADAPTER_CONFIG}
-    )  # an adapter is in the trained weights
+    )  # the trained weights include the adapter
     write_weights(folder / "model.safetensors")
     if write_heads is not None:
         write_heads(folder / "heads.safetensors")
-    # transformers takes the type named here, whatever the file holds.
+    # transformers uses this dtype and ignores the dtype in the weights file.
     config = {name: value for name, value in checkpoint.config.items() if name != "torch_dtype"}
     config["dtype"] = "float32"
     write_json(folder / "config.json", config)
@@ -118,7 +118,7 @@ def write_folder(
 
 @contextmanager
 def new_folder(folder: Path, *, force: bool) -> Iterator[Path]:
-    """A folder to fill, which bears its name once it is whole; `force` replaces one of ours."""
+    """Yield a temporary folder; rename it to `folder` at the end. `force` replaces a folder of sentkit."""
     name, folder = folder, folder.resolve()
     if folder.exists() and not (force and (folder / "sentkit.json").is_file()):
         advice = "use -f to replace it" if (folder / "sentkit.json").is_file() else "it is not one of ours"
@@ -132,7 +132,7 @@ def new_folder(folder: Path, *, force: bool) -> Iterator[Path]:
 
 
 def carry(checkpoint: Checkpoint, folder: Path, patterns: Sequence[str], but: Set[str] = REWRITTEN) -> None:
-    """The transformer's own files of these names, unchanged."""
+    """Copy the files of the transformer that match the patterns."""
     for pattern in patterns:
         for file in checkpoint.transformer.glob(pattern):
             if file.is_file() and file.name not in but:
@@ -142,7 +142,7 @@ def carry(checkpoint: Checkpoint, folder: Path, patterns: Sequence[str], but: Se
 def declare(
     folder: Path, config: Mapping[str, Any], declaration: Declaration, lineage: Mapping[str, Any]
 ) -> None:
-    """Write into a checkpoint folder how it is to be read."""
+    """Write the declaration files of a checkpoint: sentkit.json, and modules.json if possible."""
     pooler = [] if declaration.pooler is None else [declaration.pooler]
     behind_states = write_steps(folder, [*pooler, *declaration.steps])
     write_json(
@@ -152,7 +152,7 @@ def declare(
             **({"template": declaration.template} if declaration.template else {}),
             **({"pooler": asdict(note)} if (note := declaration.pooler_note) != Pooler() else {}),
             "full_stop": declaration.full_stop,
-            "steps": behind_states[len(pooler) :],  # the readout `pooler` is more than cls: it has its layer
+            "steps": behind_states[len(pooler) :],  # the readout `pooler` includes this layer
             "prompt": declaration.prompt,
             **({} if declaration.prompt_is_read else {"prompt_is_read": False}),
             "max_length": declaration.max_length,
@@ -161,21 +161,21 @@ def declare(
         },
     )
     lengths = {"max_seq_length": declaration.max_length, "do_lower_case": declaration.lowercase}
-    # Else transformers draws a pooler at random and reports it as missing. This is the argument's old name,
-    # which every version of sentence-transformers reads.
+    # Without this, transformers initialises a random pooler and warns. All versions of sentence-transformers
+    # accept this old name of the argument.
     without = {"model_args": {"add_pooling_layer": False}} if declaration.lacks_pooler else {}
     write_json(folder / "sentence_bert_config.json", lengths | without)
     if declaration.inexpressible is None:
         layers = declaration.readout.resolved(declaration.depth)
         averaged = layers != (declaration.depth,)
-        # sentence-transformers hands the layers on only if the config asks for them.
+        # sentence-transformers passes the layers on only if output_hidden_states is set.
         write_json(folder / "config.json", {**config, **({"output_hidden_states": True} if averaged else {})})
         write_modules(folder, declaration, behind_states, layers if averaged else ())
         write_prompt(folder, declaration.prompt)
 
 
 def write_steps(folder: Path, steps: Sequence[Dense | LayerNorm | Normalise]) -> list[str]:
-    """The folder of each layer, or the word for unit length, in order."""
+    """Write a folder for each layer. Returns the steps in order: a folder name or "normalise"."""
     names = []
     for place, step in enumerate(steps, start=2):
         if isinstance(step, str):

@@ -1,6 +1,6 @@
-"""Checkpoint folders, read: which files hold what, and how the checkpoint says it wants to be read.
+"""Read checkpoint folders: their files, their configuration and their declared readout.
 
-Tensors are not opened here; that takes torch, and `model/weights.py` does it.
+This module does not open tensors, because that needs torch.
 """
 
 from dataclasses import dataclass
@@ -14,21 +14,21 @@ from sentkit.formats.checkpoints.modules import Declared, read_modules, read_own
 from sentkit.formats.json_files import is_there, read_object, read_object_if_there
 from sentkit.formats.lexicons.model2vec import is_model2vec
 
-WORD_SETS = "words:binary"  # the model that needs no file
+WORD_SETS = "words:binary"  # a model without files
 
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    name: str  # as the user said it
+    name: str  # as given on the command line
     folder: Path
-    transformer: Path  # where config.json, weights and tokenizer lie; nearly always the folder itself
+    transformer: Path  # contains config.json, weights and tokenizer; usually the same as `folder`
     config: dict[str, Any]
     declared: Declared
     lineage: dict[str, Any]  # the rest of sentkit.json: method, settings, parents, scores
 
     @property
     def parents(self) -> list[str]:
-        """The checkpoints it was made from, the nearest first, as far as they are known."""
+        """The known checkpoints that this one was trained from, the nearest first."""
         parents = self.lineage.get("parents")
         return [str(parent) for parent in parents] if isinstance(parents, list) else []
 
@@ -37,7 +37,7 @@ class Checkpoint:
 
 
 def weight_files(folder: Path, name: str) -> list[Path]:
-    """The files of a transformer's tensors: safetensors before pickles, shards by their index."""
+    """The weight files of a transformer. Safetensors take priority over pickles; an index lists shards."""
     for single, index in (
         ("model.safetensors", "model.safetensors.index.json"),
         ("pytorch_model.bin", "pytorch_model.bin.index.json"),
@@ -63,7 +63,7 @@ def shards(index: Path) -> list[Path]:
 
 
 def read_checkpoint(name: str) -> Checkpoint:
-    """Of a model that has layers; a static one is refused."""
+    """Read a transformer checkpoint; a static model is a UsageError."""
     folder = None if name == WORD_SETS else find_model(name)
     if folder is None or is_static(folder):
         raise UsageError(f"{name}: is a static model, which only encode and inspect read")

@@ -1,4 +1,4 @@
-"""Model names -> folders: the bundled model, a path, a model inside an installed package, a hub name."""
+"""Find the folder of a model: the bundled model, a path, an installed package or a hub name."""
 
 import os
 import re
@@ -10,15 +10,15 @@ from sentkit.formats.checkpoints.lora import adapter_alone, is_adapter
 from sentkit.formats.json_files import exists, is_folder, is_there
 
 BUNDLED = "nano"
-# A name of the hub, and after an @ a revision: a branch, a tag, or a commit.
+# A hub name, with an optional revision after "@": a branch, a tag or a commit.
 HUB_NAME = re.compile(r"([A-Za-z0-9][\w.-]*(?:/[A-Za-z0-9][\w.-]*)?)(?:@([A-Za-z0-9][\w./-]*))?")
 OLDER = "pytorch_model*.bin"
 SMALL_FILES = ["*.json", "*.txt", "*.model", "*.spm", "*/*.json"]
 
 
 def find_model(name: str) -> Path:
-    """The folder of a model. A path never touches the network; only what looks like a hub name may."""
-    if name == BUNDLED:  # whatever lies in the present folder: that is ./nano
+    """The folder of a model. Only a name in the form of a hub name can cause network access."""
+    if name == BUNDLED:  # also if the current folder contains "nano": its name is ./nano
         return Path(__file__).parent.parent.parent / BUNDLED
     if is_folder(Path(name)):
         return _with_config(Path(name), name)
@@ -33,7 +33,7 @@ def find_model(name: str) -> Path:
 
 
 def _with_config(folder: Path, name: str) -> Path:
-    """Sentence-transformers may keep the transformer in a folder of its own, or have none."""
+    """Check that a folder is a checkpoint. Its transformer can be in a subfolder, or absent."""
     if not any(
         is_there(folder / name) for name in ("config.json", "modules.json", "0_Transformer/config.json")
     ):
@@ -44,10 +44,10 @@ def _with_config(folder: Path, name: str) -> Path:
 
 
 def _in_package(package: str) -> Path:
-    """The one model folder inside an installed package, found without importing it."""
+    """Find the model folder in an installed package without importing the package."""
     try:
         found = find_spec(package) if package.isidentifier() else None
-    except ValueError:  # a module that Python runs but did not find, as __main__
+    except ValueError:  # a module without a spec, such as __main__
         found = None
     for place in (found.submodule_search_locations if found else None) or ():
         for config in sorted(Path(place).rglob("config.json"), key=lambda path: len(path.parts)):
@@ -57,7 +57,7 @@ def _in_package(package: str) -> Path:
 
 
 def _from_hub(repository: str, revision: str | None) -> Path:
-    """The folder of a hub's model in the local cache, fetched unless HF_HUB_OFFLINE says no."""
+    """The folder of a hub model in the local cache. It is downloaded unless HF_HUB_OFFLINE is set."""
     os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
     from huggingface_hub import constants, errors
 
@@ -85,7 +85,7 @@ def _from_hub(repository: str, revision: str | None) -> Path:
 
 
 def _fetch(repository: str, revision: str | None, *, offline: bool) -> Path:
-    """All but the tensors in their older form, and those where a folder has no others: none comes twice."""
+    """Download a model. Pickled weights are downloaded only if a folder has no safetensors."""
     from huggingface_hub import snapshot_download
 
     small = [*SMALL_FILES, "*.safetensors"]

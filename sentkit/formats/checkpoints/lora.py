@@ -1,6 +1,6 @@
-"""A LoRA adapter beside a transformer's weights, as peft saves it: what its config says.
+"""Read the configuration of a LoRA adapter that peft saved in a checkpoint folder.
 
-Only what can be added to the weights exactly is accepted; any other option is refused by name.
+Only adapters that can be added to the weights exactly are accepted. The error names any other option.
 """
 
 import math
@@ -13,12 +13,12 @@ from sentkit.formats.json_files import is_there, read_object
 
 CONFIG = "adapter_config.json"
 WEIGHTS = ("adapter_model.safetensors", "adapter_model.bin")
-# Options that change the sum, with the values that leave it as it is.
+# Options that change the result, with their values that do not change it.
 IDLE: dict[str, tuple[Any, ...]] = {
     "bias": ("none", None),
-    "init_lora_weights": (True, False, "gaussian", None),  # others change the base weights too
+    "init_lora_weights": (True, False, "gaussian", None),  # other values also change the base weights
 }
-# Options that may have any value: they steer training, name the base, or choose the layers of the tensors.
+# Options with any value: they affect training only, name the base, or select layers that the tensors show.
 HARMLESS = {
     *("peft_type", "r", "lora_alpha", "use_rslora", "lora_dropout", "inference_mode", "task_type"),
     *("base_model_name_or_path", "revision", "auto_mapping", "peft_version", "fan_in_fan_out"),
@@ -30,7 +30,7 @@ HARMLESS = {
 
 @dataclass(frozen=True, slots=True)
 class LoraConfig:
-    file: Path  # of its tensors
+    file: Path  # contains the tensors
     alpha: float
     rank_stabilised: bool
 
@@ -43,7 +43,7 @@ def is_adapter(folder: Path) -> bool:
 
 
 def adapter_alone(folder: Path, name: str) -> NoInputError:
-    """The error for an adapter without the weights that it changes."""
+    """The error for an adapter without the weights of its base."""
     base = read_object(folder / CONFIG).get("base_model_name_or_path")
     advice = (
         f"it changes the weights of {base:.200}" if isinstance(base, str) and base else "it names no base"

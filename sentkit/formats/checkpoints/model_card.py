@@ -1,22 +1,22 @@
-"""The README.md of a trained checkpoint: what it is, how it was made, and how to load it."""
+"""Write the README.md of a trained checkpoint: description, training and usage."""
 
 import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-NOT_SETTINGS = ("method", "seed", "base", "data", "dev", "entries")  # of the record of a run
+NOT_SETTINGS = ("method", "seed", "base", "data", "dev", "entries")  # keys in the record of a run
 TAGS = ("sentence-transformers", "sentence-similarity", "feature-extraction", "sentkit")
 
 
 def base_name(name: str) -> str:
-    """A hub name as it is, of a path the last part: the rest belongs to the machine."""
+    """A hub name unchanged, or the last part of a path: its folders are meaningless on other machines."""
     path = Path(name)
     return path.resolve().name if path.exists() or path.is_absolute() or len(path.parts) > 2 else name
 
 
 def card(lineage: Mapping[str, Any], readout: str, *, width: int, max_length: int, stock: bool) -> str:
-    """In the form of the hub's cards; the same text for the same run. `stock`: modules.json is there."""
+    """The model card as Markdown, equal for equal runs. `stock`: the checkpoint has a modules.json."""
     parents, run = lineage.get("parents", []), lineage.get("run", {})
     base = base_name(parents[0]) if parents else None
     method = lineage.get("method", "sentkit")
@@ -38,7 +38,7 @@ def card(lineage: Mapping[str, Any], readout: str, *, width: int, max_length: in
 
 
 def front_matter(base: str | None, *, stock: bool) -> list[str]:
-    """YAML; JSON strings are such too."""
+    """The YAML header. A JSON string is valid YAML."""
     lines = ["---", f"library_name: {'sentence-transformers' if stock else 'transformers'}"]
     lines += ["pipeline_tag: sentence-similarity", "tags:"]
     lines += [f"- {tag}" for tag in (TAGS if stock else TAGS[1:])]
@@ -58,7 +58,7 @@ def facts(lineage: Mapping[str, Any], base: str | None) -> dict[str, str]:
 
 
 def said(value: Any) -> str:
-    """As `--set` takes it."""
+    """The value in the syntax of `--set`."""
     if isinstance(value, bool):
         return "on" if value else "off"
     return "none" if value is None else f"{value:g}" if isinstance(value, float) else str(value)

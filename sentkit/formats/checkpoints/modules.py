@@ -1,7 +1,6 @@
-"""What a checkpoint declares: the modules of sentence-transformers, old schema and new, as readout and steps.
+"""Read the modules of sentence-transformers, in the old and the new schema, as a readout and steps.
 
-A module that would change the vectors and is not known here is refused by name: half a pipeline gives vectors
-that look right.
+An unknown module is an error that names it, because an incomplete pipeline silently gives wrong vectors.
 """
 
 import math
@@ -16,7 +15,7 @@ from sentkit.formats.json_files import read_json, read_object, read_object_if_th
 from sentkit.formats.vectors.fingerprint import is_space
 from sentkit.formats.vectors.safetensors_header import read_array
 
-# The key of the old schema: the word of the new one.
+# Key of the old schema -> word of the new schema.
 POOLING = {
     "pooling_mode_cls_token": "cls",
     "pooling_mode_mean_tokens": "mean",
@@ -29,7 +28,7 @@ READOUTS = {
     **{word: word for word in ("cls", "mean", "max")},
     **{"mean_sqrt_len_tokens": "mean-sqrt", "weightedmean": "weighted-mean", "lasttoken": "last"},
 }
-# What a dense layer does at its end: our word, and the class that a checkpoint names.
+# Activations of a dense layer: name in sentkit -> class name in the checkpoint.
 ACTIVATIONS = {
     "identity": "torch.nn.modules.linear.Identity",
     "tanh": "torch.nn.modules.activation.Tanh",
@@ -38,40 +37,40 @@ ACTIVATIONS = {
     "silu": "torch.nn.modules.activation.SiLU",
     "sigmoid": "torch.nn.modules.activation.Sigmoid",
 }
-# The first versions of sentence-transformers named their file after the architecture.
+# Early versions of sentence-transformers include the architecture in the name of their configuration file.
 NAMED_AFTER = ("bert", "roberta", "distilbert", "camembert", "albert", "xlm-roberta", "xlnet")
 
 
 USUAL_KIND = "SentenceTransformer"
-MOST_STEPS = 64  # modules of a checkpoint, or steps behind its readout
+MOST_STEPS = 64  # modules of a checkpoint, or steps after its readout
 
 
 @dataclass(frozen=True, slots=True)
 class Pooler:
-    """What a checkpoint says of its pooler that config.json has no words for."""
+    """Properties of the pooler that config.json cannot express."""
 
     activation: str = "tanh"
-    readout: str = ""  # the one it was trained through, where that is known
-    lands_in: str = ""  # the hash of the space whose vectors it was trained to find
+    readout: str = ""  # the readout that it was trained with, if known
+    lands_in: str = ""  # the hash of the space that it was trained to match
 
 
 @dataclass(frozen=True, slots=True)
 class Declared:
-    source: str = ""  # the file that says so; empty where a checkpoint says nothing
+    source: str = ""  # the file with the declaration; empty if there is none
     readout: Readout | None = None
     steps: tuple[str, ...] = ()  # after the readout, in order: "normalise", or the folder of a dense layer
     max_length: int | None = None
     lowercase: bool = False
-    prompt: str = ""  # set before every text
-    prompt_is_read: bool = True  # False: the readout leaves the prefix's tokens out
-    template: str | None = None  # of the readout `prompt`
-    full_stop: str | None = None  # None: the template's own
+    prompt: str = ""  # prefix of all texts
+    prompt_is_read: bool = True  # False: the readout excludes the tokens of the prompt
+    template: str | None = None  # for the readout `prompt`
+    full_stop: str | None = None  # None: the setting of the template
     pooler: Pooler = Pooler()
-    static: bool = False  # a table of vectors: there is no transformer
+    static: bool = False  # a table of vectors without a transformer
 
 
 def read_modules(folder: Path) -> tuple[Path, Declared]:
-    """The folder of the transformer, and what modules.json and its companions declare."""
+    """Returns the folder of the transformer and the declaration in modules.json and its related files."""
     listing = folder / "modules.json"
     told = read_object_if_there(folder / "config_sentence_transformers.json")
     kind = told.get("model_type", USUAL_KIND)
@@ -100,7 +99,7 @@ def read_modules(folder: Path) -> tuple[Path, Declared]:
 
 
 def refusal(kind: str, source: str) -> DataError:
-    """The error for a checkpoint of sentence-transformers that does not give one vector for a text."""
+    """The error for a sentence-transformers checkpoint that does not give one vector per text."""
     advice = "it scores pairs of texts, and has no vectors" if "CrossEncoder" in kind else None
     return DataError(f"{kind[:80]}, which sentkit cannot run", source=source, advice=advice)
 
@@ -125,14 +124,14 @@ def _apply(found: Declared, kind: str, path: str, place: Path, averaged: Sequenc
             )
         case "Dense" | "Normalize" | "LayerNorm" if found.readout is not None and _of_sentences(place):
             return replace(found, steps=(*found.steps, "normalise" if kind == "Normalize" else path))
-        case "Dropout":  # idle outside training
+        case "Dropout":  # no effect outside training
             return found
     here = " as it stands here" if kind in ("Pooling", "Dense", "Normalize", "LayerNorm") else ""
     raise DataError(f"a module {kind}, which sentkit cannot run{here}", source=str(place))
 
 
 def _of_sentences(place: Path) -> bool:
-    """Whether a module turns the sentence's vector into another, and does nothing beside that."""
+    """Whether a module only maps the sentence vector to a new sentence vector."""
     config, usual = read_object_if_there(place / "config.json"), "sentence_embedding"
     names = [config.get(key) or usual for key in ("module_input_name", "module_output_name")]
     return names == [usual, usual] and not config.get("use_residual")
@@ -147,9 +146,9 @@ def _pooling(config: Mapping[str, Any], place: Path) -> Readout:
 
 
 def _averaged_layers(place: Path, transformer: Path) -> list[int]:
-    """The layers of a WeightedLayerPooling, all of one weight."""
+    """The layers of a WeightedLayerPooling. Different weights are an error."""
     if not read_object_if_there(transformer / "config.json").get("output_hidden_states"):
-        # sentence-transformers then takes the last layer alone, without a word.
+        # In this case, sentence-transformers silently uses only the last layer.
         raise DataError("averages layers, and config.json does not hand them out", source=str(place))
     start = read_object(place / "config.json").get("layer_start")
     weights = read_array(place / "model.safetensors", "layer_weights").ravel().tolist()
@@ -170,7 +169,7 @@ def _with_layers(pooling: Readout, layers: Sequence[int] | None, place: Path) ->
 
 
 def _transformer(folder: Path, found: Declared) -> Declared:
-    """Length and lower-casing: sentence-transformers' own file before the tokenizer's."""
+    """Read maximum length and lowercasing. The file of sentence-transformers has priority."""
     files = (read_object_if_there(folder / f"sentence_{name}_config.json") for name in NAMED_AFTER)
     own: Mapping[str, Any] = next(filter(None, files), {})
     _refuse_task(folder, own)
@@ -183,7 +182,7 @@ def _transformer(folder: Path, found: Declared) -> Declared:
 
 
 def _refuse_task(folder: Path, own: Mapping[str, Any]) -> None:
-    """Refuse a transformer whose output is not one state for each token."""
+    """Raise an error if the output of the transformer is not one state per token."""
     config = read_object_if_there(folder / "config.json")
     if "sbert_ce_default_activation_function" in config or _has_scores(config.get("sentence_transformers")):
         raise refusal("a CrossEncoder", str(folder))
@@ -196,7 +195,7 @@ def _refuse_task(folder: Path, own: Mapping[str, Any]) -> None:
 
 
 def _has_scores(note: object) -> bool:
-    """Whether the note of a CrossEncoder is in config.json, as versions 4 and 5 write it."""
+    """Whether config.json marks a CrossEncoder, in the form of versions 4 and 5."""
     return isinstance(note, dict) and "activation_fn" in note
 
 
@@ -207,7 +206,7 @@ def _prompted(found: Declared, config: Mapping[str, Any]) -> Declared:
 
 
 def read_own(values: Mapping[str, Any], path: Path, found: Declared) -> Declared:
-    """What sentkit.json declares: it rules over modules.json, which cannot say everything."""
+    """Read the declaration in sentkit.json. It overrides modules.json, which cannot express all readouts."""
     expected = {"readout": str, "steps": list, "max_length": int, "lowercase": bool, "prompt": str}
     expected["prompt_is_read"] = bool
     for name, kind in {**expected, "template": str, "full_stop": str}.items():

@@ -1,9 +1,9 @@
-"""Readouts by name: which layers of an encoder are read, and how each becomes one vector.
+"""Parse readout names. A readout selects layers of an encoder and reduces each to one vector.
 
-A readout is the mean, over its layers, of one reduction of that layer's token states. The names are the
-whole grammar: `cls`, `mean`, `max`, `mean-sqrt`, `weighted-mean`, `last`, `mean-last2`, `mean-first-last`,
-`mean-emb-last`, `prompt`, `pooler` or `pooler:cls` and `pooler:mean`, and `L<k>:` with one of the first six
-for any layer, 0 being the embeddings, or `L1+L12:` with one of these but `max` for any layers.
+The result is the mean over the layers. Each layer uses the same reduction of its token states. Valid names
+are `cls`, `mean`, `max`, `mean-sqrt`, `weighted-mean`, `last`, `mean-last2`, `mean-first-last`,
+`mean-emb-last`, `prompt`, `pooler`, `pooler:cls` and `pooler:mean`. `L<k>:` with one of the first six names
+reads layer k; layer 0 is the embeddings. `L1+L12:` with one of them except `max` reads several layers.
 """
 
 import re
@@ -15,7 +15,7 @@ from sentkit.errors import UsageError
 @dataclass(frozen=True, slots=True)
 class Readout:
     name: str
-    layers: tuple[int, ...]  # k = 0..L, or from the end: -1 is the last block
+    layers: tuple[int, ...]  # 0..depth, or negative from the end: -1 is the last block
     reduction: str  # one of PLAIN, token (the state at `Packed.at`), or a key of POOLED
 
     @property
@@ -23,21 +23,21 @@ class Readout:
         return self.reduction in POOLED
 
     def resolved(self, depth: int) -> tuple[int, ...]:
-        """The layers as 0..depth; a layer the encoder does not have is a UsageError."""
+        """The layers as 0..depth; a UsageError if the encoder has too few layers."""
         found = tuple(depth + 1 + layer if layer < 0 else layer for layer in self.layers)
         if min(found) < 0 or max(found) > depth:
             raise UsageError(f'readout "{self.name}" needs more layers than the encoder has ({depth})')
         return found
 
 
-# Readouts through the encoder's pooler: what it is given.
+# Readouts through the pooler of the encoder, with the reduction that the pooler receives.
 POOLED = {"pooler": "cls", "pooler-mean": "mean"}
 NAMED = {
     "cls": Readout("cls", (-1,), "cls"),
     "mean": Readout("mean", (-1,), "mean"),
     "max": Readout("max", (-1,), "max"),
-    "mean-sqrt": Readout("mean-sqrt", (-1,), "mean-sqrt"),  # the sum by the root of the number of tokens
-    "weighted-mean": Readout("weighted-mean", (-1,), "weighted-mean"),  # with the weights 1, 2, 3, ...
+    "mean-sqrt": Readout("mean-sqrt", (-1,), "mean-sqrt"),  # sum / sqrt(number of tokens)
+    "weighted-mean": Readout("weighted-mean", (-1,), "weighted-mean"),  # weights 1, 2, 3, ...
     "last": Readout("last", (-1,), "last"),  # the last token
     "mean-last2": Readout("mean-last2", (-1, -2), "mean"),
     "mean-first-last": Readout("mean-first-last", (1, -1), "mean"),  # the first block, not the embeddings
@@ -50,14 +50,14 @@ NAMED = {
 PLAIN = ("cls", "mean", "max", "mean-sqrt", "weighted-mean", "last")
 SUMS = "|".join(
     name for name in PLAIN if name != "max"
-)  # of averaged layers: the same as the average of these
+)  # linear: reducing the mean of layers equals the mean of the reduced layers
 EVERY = re.compile(rf"L\*:({SUMS}|max)")
 LAYERS = re.compile(rf"(L[0-9]{{1,4}}):({SUMS}|max)|(L[0-9]{{1,4}}(?:\+L[0-9]{{1,4}})+):({SUMS})")
 GRAMMAR = f"{', '.join(NAMED)}, or L<k>:{'|'.join(PLAIN)}"
 
 
 def parse_readout(name: str) -> Readout:
-    """The readout of that name; `L*` is not one readout: see `parse_readouts`."""
+    """The readout of a name. `L*` is several readouts; see `parse_readouts`."""
     if name in NAMED:
         return NAMED[name]
     match = LAYERS.fullmatch(name)
@@ -69,7 +69,7 @@ def parse_readout(name: str) -> Readout:
 
 
 def parse_readouts(names: str, depth: int) -> list[Readout]:
-    """The readouts of a comma-separated list, `L*` standing for every layer from 0 to depth."""
+    """The readouts of a comma-separated list. `L*` expands to one readout per layer, 0 to `depth`."""
     found: list[Readout] = []
     for name in names.split(","):
         match = EVERY.fullmatch(name.strip())

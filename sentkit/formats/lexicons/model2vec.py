@@ -1,4 +1,4 @@
-"""Static models on disk: a vector for every token, in a folder of model2vec or of sentence-transformers."""
+"""Read static models (one vector per token) from folders of model2vec or sentence-transformers."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -12,23 +12,23 @@ from sentkit.errors import DataError, NoInputError
 from sentkit.formats.json_files import is_there, read_object, read_object_if_there
 from sentkit.formats.vectors.safetensors_header import Entry, read_array, read_header
 
-LENGTH = 512  # tokens that model2vec reads of a text where the config does not say
+LENGTH = 512  # maximum tokens of a text in model2vec, if the config has no value
 NUMBERS = {"I8", "F16", "F32", "F64"}
 WHOLE_NUMBERS = {"I32", "I64"}
-AXES = 2  # of a table
+AXES = 2  # number of axes of a table
 
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """A vector for every token."""
+    """The vectors of all tokens."""
 
     rows: NDArray[np.float32]  # (n, d)
-    places: NDArray[np.int64] | None = None  # (tokens,): the row of each token, where tokens share rows
-    weights: NDArray[np.float32] | None = None  # (tokens,): what the row is multiplied with
+    places: NDArray[np.int64] | None = None  # (tokens,): the row of each token, if tokens share rows
+    weights: NDArray[np.float32] | None = None  # (tokens,): the factor for the vector of each token
 
     @property
     def arrays(self) -> dict[str, NDArray[Any]]:
-        """By the names that a folder gives them."""
+        """The arrays by their names in model2vec folders."""
         named = {"embeddings": self.rows, "mapping": self.places, "weights": self.weights}
         return {name: array for name, array in named.items() if array is not None}
 
@@ -39,7 +39,7 @@ class Model2Vec:
     entries: Mapping[str, Entry]
     normalise: bool
     max_length: int | None  # tokens
-    stored: str = "embeddings"  # the name of the table in its file
+    stored: str = "embeddings"  # the tensor name of the table
 
     @property
     def width(self) -> int:
@@ -50,7 +50,7 @@ class Model2Vec:
         return self.folder / "model.safetensors"
 
     def read(self) -> Table:
-        """The numbers as they are stored: those of a quantised table are not scaled back."""
+        """Read the stored numbers as float32. A quantised table is not scaled."""
         names = {name: self.stored if name == "embeddings" else name for name in self.entries}
         found = {name: read_array(self.tensors, stored) for name, stored in names.items()}
         rows, places, weights = (found.get(name) for name in ("embeddings", "mapping", "weights"))
@@ -76,7 +76,7 @@ def is_model2vec(folder: Path) -> bool:
 
 
 def read_model2vec(folder: Path, tokens: int) -> Model2Vec:
-    """What the folder says of itself; `tokens` is how many its tokenizer knows."""
+    """Read the configuration of a model2vec folder. `tokens` is the vocabulary size of its tokenizer."""
     config, entries = read_object(folder / "config.json"), read_entries(folder, tokens, "embeddings")
     length = config.get("max_length", LENGTH)
     if length is not None and (type(length) is not int or length < 1):
@@ -85,7 +85,7 @@ def read_model2vec(folder: Path, tokens: int) -> Model2Vec:
 
 
 def read_embedding(folder: Path, tokens: int, max_length: int | None, *, normalise: bool) -> Model2Vec:
-    """A StaticEmbedding of sentence-transformers, whose table may have the name that model2vec gives it."""
+    """Read a StaticEmbedding of sentence-transformers. Its table can have the tensor name of model2vec."""
     held = read_header(weights_of(folder)).entries
     stored = "embedding.weight" if "embedding.weight" in held else "embeddings"
     entries = read_entries(folder, tokens, stored)
@@ -100,19 +100,19 @@ def weights_of(folder: Path) -> Path:
 
 
 def read_entries(folder: Path, tokens: int, stored: str) -> dict[str, Entry]:
-    """The tensors of a static model, checked; `stored` is the name of the table."""
+    """The checked tensor entries of a static model; `stored` is the tensor name of the table."""
     path = weights_of(folder)
     held = read_header(path).entries
     names = {"embeddings": stored, "mapping": "mapping", "weights": "weights"}
     entries = {name: held[own] for name, own in names.items() if own in held}
     if stored != "embeddings" and "embeddings" in entries and len(entries["embeddings"].shape) == AXES:
-        tokens = max(tokens, entries["embeddings"].shape[0])  # rows that no token names
+        tokens = max(tokens, entries["embeddings"].shape[0])  # the table can have unused rows
     check_shapes(entries, tokens, str(path))
     return entries
 
 
 def check_shapes(entries: Mapping[str, Entry], tokens: int, source: str) -> None:
-    """A row for every token: the one of its number, or the one that the mapping names."""
+    """Check types and shapes. Each token needs a row: by its number, or by the mapping."""
     table = entries.get("embeddings")
     if table is None:
         raise DataError('no tensor "embeddings"', source=source)

@@ -1,4 +1,4 @@
-"""Synonyms and paraphrases, read whole: what other words, or other sentences, mean the same."""
+"""Read synonyms of words and paraphrases of sentences into memory."""
 
 import re
 from collections import defaultdict
@@ -11,12 +11,12 @@ from sentkit.formats.files import together
 from sentkit.formats.rows.kinds import filled, wrong_member
 from sentkit.formats.rows.rows import Inputs, Row
 
-SYNSET = re.compile(r"\d{8} \d{2} [nvasr] ([0-9a-f]{2}) (.*)", re.ASCII)  # of a WordNet data file
-MARKER = re.compile(r"\((?:a|p|ip)\)$")  # where an adjective may stand
-CURLY = chr(0x2019)  # the apostrophe of typesetters
-HEADER = "  "  # how the lines of the licence begin
-# A dictionary's nouns and verbs of these letters are not what a sentence means by them: "a" is adenine, "in"
-# is indium, "who" is an organisation.
+SYNSET = re.compile(r"\d{8} \d{2} [nvasr] ([0-9a-f]{2}) (.*)", re.ASCII)  # line of a WordNet data file
+MARKER = re.compile(r"\((?:a|p|ip)\)$")  # the syntactic position of an adjective
+CURLY = chr(0x2019)  # typographic apostrophe
+HEADER = "  "  # start of the licence lines
+# In a dictionary, nouns and verbs with these spellings are different words: "a" is adenine, "in" is indium,
+# "who" is an organisation.
 NOT_MEANT = """
     a an the i he it us who in on at by as or but no not so be is are was am have has had do does did can may
     might must will one
@@ -25,37 +25,37 @@ FUNCTION_WORDS = frozenset(NOT_MEANT.split())
 
 
 class Thesaurus:
-    """Collects synonyms of words, in lower case. Names serve words that are no common entry's."""
+    """Collects synonyms by lowercase word. Proper names are used only for words without a common entry."""
 
     def __init__(self) -> None:
         self.common: defaultdict[str, set[str]] = defaultdict(set)
         self.names: defaultdict[str, set[str]] = defaultdict(set)
 
     def add(self, word: str, synonyms: Iterable[str]) -> None:
-        """What one who wrote the list says of a word."""
+        """Add an entry of a synonym list."""
         self._add(self.common, word, synonyms)
 
     def add_synset(self, entries: Sequence[str]) -> None:
-        """What a dictionary puts into one sense."""
+        """Add a synset: entries with one sense in a dictionary."""
         meant = [entry for entry in entries if entry.lower() not in FUNCTION_WORDS]
         for entry in meant:
             self._add(self.common if entry.islower() else self.names, entry, meant)
 
     def _add(self, found: defaultdict[str, set[str]], word: str, synonyms: Iterable[str]) -> None:
         others = {other for other in synonyms if other.lower() != word.lower()}
-        if others and " " not in word:  # words are looked up one by one
+        if others and " " not in word:  # look-ups use single words
             found[word.lower().replace(CURLY, "'")] |= others
 
     def sorted(self) -> dict[str, tuple[str, ...]]:
-        """In an order that is the words' own, so that a draw does not hang on the order of a file."""
+        """Synonyms in sorted order, so that random choices do not depend on the order of the file."""
         return {word: tuple(sorted(found)) for word, found in {**self.names, **self.common}.items()}
 
 
 def read_synonyms(paths: Sequence[str]) -> Mapping[str, Sequence[str]]:
-    """Of words in lower case; from lists, dictionaries with synsets, and data files of WordNet."""
+    """Read synonyms by lowercase word from lists, dictionaries with synsets, and WordNet data files."""
     thesaurus = Thesaurus()
     for path in paths:
-        synsets: defaultdict[Any, list[str]] = defaultdict(list)  # their names are one file's own
+        synsets: defaultdict[Any, list[str]] = defaultdict(list)  # names are valid within one file
         for _ in Inputs([path]).read(partial(add_row, thesaurus=thesaurus, synsets=synsets)):
             pass
         for entries in synsets.values():
@@ -86,7 +86,7 @@ def no_synonyms(row: Row) -> DataError:
 
 
 def synonyms_in(row: Row) -> list[str]:
-    """A list of strings, or in a table one string with commas between."""
+    """The synonyms of a row: a list of strings, or one comma-separated string in TSV and CSV."""
     value = row.values["synonyms"]
     if isinstance(value, str):
         value = value.split(",")
@@ -96,7 +96,7 @@ def synonyms_in(row: Row) -> list[str]:
 
 
 def wordnet_entries(row: Row, line: str) -> list[str]:
-    """`00001740 03 n 02 thing 0 object 0 ...`: the number of words, and each with a number of its own."""
+    """The words of a line like `00001740 03 n 02 thing 0 object 0 ...`, with a word count in column 4."""
     if line.startswith(HEADER) or not line.strip():
         return []
     found = SYNSET.match(line)
@@ -112,7 +112,7 @@ def wordnet_entries(row: Row, line: str) -> list[str]:
 
 
 def name_in(row: Row, member: str) -> str:
-    """A string or a whole number, either as a string: in a table all are strings."""
+    """A field with a string or an integer, as a string, because tables have only strings."""
     value = row.values.get(member)
     if isinstance(value, str) or type(value) is int:
         return str(value)
@@ -120,7 +120,7 @@ def name_in(row: Row, member: str) -> str:
 
 
 def read_paraphrases(path: str, key: str) -> Mapping[str, Sequence[str]]:
-    """By the member `key`; several rows may share one."""
+    """Read paraphrases by the field `key`; several rows can have the same key."""
     found: defaultdict[str, list[str]] = defaultdict(list)
 
     def add(row: Row) -> None:

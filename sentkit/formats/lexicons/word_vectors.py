@@ -1,4 +1,4 @@
-"""Word vectors in text: a word and its numbers on each line, as word2vec, GloVe and fastText write them."""
+"""Read word vectors in text format (word2vec, GloVe, fastText): one word and its numbers per line."""
 
 import codecs
 from collections.abc import Iterator, Sequence
@@ -13,24 +13,24 @@ from sentkit.errors import DataError
 from sentkit.formats.files import open_input
 from sentkit.formats.lexicons.wrong_file_hints import has_control, refuse_foreign
 
-BLOCK = 1 << 17  # bytes of lines taken at once: what is made of them stays in a cache
+BLOCK = 1 << 17  # bytes of lines per read; the results fit into a CPU cache
 FIRST_ROWS, GROWTH = 4096, 1.25
-LONGEST = 1 << 20  # bytes of a first line
+LONGEST = 1 << 20  # maximum bytes of the first line
 OF_NUMBERS = b"0123456789+-.eE"
 ENDS = b" \r\n"
 
 
 @dataclass(frozen=True, slots=True)
 class WordVectors:
-    words: dict[str, int]  # -> its row
+    words: dict[str, int]  # word -> row
     rows: NDArray[np.float32]
-    repeated: int = 0  # lines of a word that had one before, which counts
-    unreadable: int = 0  # lines of a word that is no UTF-8, which are left out
+    repeated: int = 0  # lines with a duplicate word, which are ignored
+    unreadable: int = 0  # lines with a word that is not UTF-8, which are ignored
 
 
 @dataclass(slots=True)
 class Matrix:
-    """Rows that come in blocks, in one array that grows in place."""
+    """An array that grows in place while blocks of rows are added."""
 
     width: int
     rows: NDArray[np.float32] = field(init=False)
@@ -53,13 +53,13 @@ class Matrix:
 
 
 def read_word_vectors(path: str) -> WordVectors:
-    """All of a file, also .gz or .zst. Of a word that stands twice the first vector is taken."""
+    """Read a file, also .gz or .zst. For duplicate words, the first vector is used."""
     with open_input(path) as file:
         first = file.readline(LONGEST).removeprefix(codecs.BOM_UTF8)
         counted = header(first)
         line = file.readline(LONGEST) if counted else first
         width = counted[1] if counted else width_of(line)
-        plain = width > 1 or counted is not None  # `Chapter 5` is no vector
+        plain = width > 1 or counted is not None  # `Chapter 5` is not a vector
         if not 0 < width <= width_of(line) or not plain or has_control(first + line):
             refuse_foreign(path, first, line)
         reader = Reader(path, width, 1 if counted else 0)
@@ -72,7 +72,7 @@ def read_word_vectors(path: str) -> WordVectors:
 
 
 def holds_word_vectors(path: str) -> bool:
-    """Whether a file begins as word vectors do."""
+    """Whether the first line of a file has the form of word vectors."""
     with open_input(path) as file:
         first = file.readline(LONGEST).removeprefix(codecs.BOM_UTF8)
         return header(first) is not None or width_of(first) > 1
@@ -85,7 +85,7 @@ def blocks(line: bytes, file: BinaryIO) -> Iterator[list[bytes]]:
 
 
 def header(line: bytes) -> tuple[int, int] | None:
-    """How many words of how many numbers, where a first line says it."""
+    """The number of words and the vector length in a header line; None for other lines."""
     parts = line.split()
     if len(parts) != 2 or not all(part.isdigit() and len(part) < 12 for part in parts) or parts[1] == b"0":
         return None
@@ -93,14 +93,14 @@ def header(line: bytes) -> tuple[int, int] | None:
 
 
 def width_of(line: bytes) -> int:
-    """The numbers at the end of a line; what stands before them is a word, be it a number itself."""
+    """The count of numbers at the end of a line. The first part is always a word, even if it is a number."""
     parts = line.rstrip(ENDS).split(b" ")
     count = next((i for i, part in enumerate(reversed(parts)) if number(part) is None), len(parts))
     return min(count, len(parts) - 1)
 
 
 def number(part: bytes) -> float | None:
-    if not part or part.translate(None, OF_NUMBERS):  # what Python takes beside: 1_000, infinity
+    if not part or part.translate(None, OF_NUMBERS):  # Python also accepts 1_000 and infinity
         return None
     try:
         return float(part)
@@ -109,7 +109,7 @@ def number(part: bytes) -> float | None:
 
 
 class Reader:
-    """Lines in, words and rows kept."""
+    """Parses lines and stores words and rows."""
 
     def __init__(self, path: str, width: int, before: int) -> None:
         self.path, self.width, self.before = path, width, before
@@ -125,7 +125,7 @@ class Reader:
         self.lines += len(lines)
 
     def _split(self, line: bytes, place: int) -> tuple[bytes, bytes]:
-        """The word, which may hold blanks, and its numbers."""
+        """Split a line into the word, which can contain blanks, and its numbers."""
         line = line.rstrip(ENDS)
         blanks = line.count(b" ")
         if blanks == self.width:
@@ -133,7 +133,7 @@ class Reader:
         else:
             parts = line.rsplit(b" ", self.width)
             word, numbers = parts[0], b" ".join(parts[1:])
-        # A number before the numbers is one too many, unless it is all of the word.
+        # A number before the vector means one number too many, unless it is the whole word.
         if (
             blanks < self.width
             or not word.strip()
@@ -144,7 +144,7 @@ class Reader:
         return word.strip(), numbers
 
     def _numbers(self, parts: Sequence[bytes]) -> NDArray[np.float32]:
-        """By a reader of JSON, which is four times as fast as any other; where it fails, one by one."""
+        """Parse numbers with a JSON parser, which is four times as fast; if it fails, parse each number."""
         text = b" ".join(parts)
         try:
             if text.translate(None, OF_NUMBERS + b" "):
@@ -171,7 +171,7 @@ class Reader:
     def _is_new(self, word: bytes) -> bool:
         try:
             name = word.decode()
-        except UnicodeDecodeError:  # it can stand in no text
+        except UnicodeDecodeError:  # such a word does not occur in any text
             self.unreadable += 1
             return False
         if name in self.words:

@@ -1,4 +1,4 @@
-"""What a file that was taken for word vectors is instead, so that its owner knows what to do."""
+"""Detect the format of a file that does not contain word vectors, for a helpful error message."""
 
 from typing import NoReturn
 
@@ -6,7 +6,7 @@ import orjson
 
 from sentkit.errors import DataError
 
-FASTTEXT = (793712314).to_bytes(4, "little")  # fastText's models begin with it
+FASTTEXT = (793712314).to_bytes(4, "little")  # first bytes of a fastText model
 EXPECTED = 'expected word vectors: "the 0.418 0.24968 ..." on each line'
 REWRITE = (
     "gensim rewrites it: KeyedVectors.load_word2vec_format(FILE, binary=True).save_word2vec_format(TEXT)"
@@ -15,7 +15,7 @@ CONTROL = bytes({*range(32)} - set(b"\t\n\r"))
 
 
 def refuse_foreign(path: str, first: bytes, second: bytes) -> NoReturn:
-    """By the first line, and by the one that should hold the first vector."""
+    """Raise an error that names the format. `second` is the line of the first vector."""
     found = kind_of(first, second)
     if found is None:
         raise DataError(EXPECTED, source=path, line=1 if second is first else 2)
@@ -23,7 +23,7 @@ def refuse_foreign(path: str, first: bytes, second: bytes) -> NoReturn:
 
 
 def kind_of(first: bytes, second: bytes) -> tuple[str, str | None] | None:
-    """Its kind, and how to make word vectors of it where that can be done."""
+    """The format, and advice if the file can be converted; None for an unknown format."""
     kinds = {
         "an empty file": (not first, None),
         "tensors of torch": (first.startswith(b"PK\x03\x04") and b"pkl" in first, "name their folder"),
@@ -39,7 +39,7 @@ def kind_of(first: bytes, second: bytes) -> tuple[str, str | None] | None:
 
 
 def is_safetensors(line: bytes) -> bool:
-    """The length of a header, in eight bytes, and the header."""
+    """Whether the line starts with a header length (eight bytes) and a JSON object."""
     return line[5:9] == b"\0\0\0{"
 
 

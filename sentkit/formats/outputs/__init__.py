@@ -1,1 +1,1 @@
-"""Takes a path and returns a file to write; it appears whole under its name, or not at all."""
+"""Takes a path and returns a file to write. The output appears under its name only when it is complete."""

@@ -1,8 +1,8 @@
-"""Outputs that are whole or not there, of one command together.
+"""Open outputs that appear only when they are complete. All outputs of a command appear together.
 
-Each is written to a temporary file (`temporary.py`). A path that is a symbolic link is written through: the
-file that it points to is created or replaced, and the link stays. Devices, named pipes and open descriptors
-(/dev/stdout) are written in place.
+Each output is written to a temporary file (`temporary.py`). For a symbolic link, the target of the link is
+created or replaced, and the link remains. Devices, named pipes and open descriptors (/dev/stdout) are written
+directly.
 """
 
 import os
@@ -27,13 +27,13 @@ _waiting: ContextVar[list[Draft] | None] = ContextVar("_waiting", default=None)
 
 @contextmanager
 def published_together() -> Iterator[None]:
-    """Outputs opened in this block appear at its end, all of them or none.
+    """Publish the outputs that are opened in this block at its end: all of them or none.
 
-    Each is on the disk before the first gets its name. They get their names in the order in which they were
-    opened, and commands open their main output last: a kill between two renames leaves the side files without
-    it. If a rename fails, the new names given before are taken back (a file that -f replaced stays replaced).
+    All outputs are on the disk before the first rename. The order of the renames is the order of opening, and
+    commands open their main output last. So a kill between two renames leaves only side files. If a rename
+    fails, files with a new name are removed again, but a file that -f replaced stays replaced.
 
-    Finished outputs also appear when the work was done: the answer is no, or the reader of a pipe has left.
+    Outputs are also published after AnswerIsNo and BrokenPipeError, because the work is then complete.
     """
     drafts: list[Draft] = []
     token = _waiting.set(drafts)
@@ -63,7 +63,10 @@ def _publish(drafts: list[Draft]) -> None:
 
 @contextmanager
 def open_output(path: str, *, force: bool) -> Iterator[BinaryIO]:
-    """A file to write, published when the block or that of `published_together` ends well; "-" is stdout."""
+    """Yield a file to write; "-" is stdout.
+
+    The file is published if the block succeeds, or at the end of an enclosing `published_together`.
+    """
     special = open_special(path)
     if special is not None:
         with special:
@@ -82,7 +85,7 @@ def open_output(path: str, *, force: bool) -> Iterator[BinaryIO]:
             yield plain
         return
     draft = Draft(target_of(path), force=force, name=path)
-    waiting.append(draft)  # now: the order of opening is the order of publishing
+    waiting.append(draft)  # before writing, because outputs are published in the order of opening
     try:
         with compressed(path, draft.file) as plain:
             yield plain
@@ -94,7 +97,7 @@ def open_output(path: str, *, force: bool) -> Iterator[BinaryIO]:
 
 
 def target_of(path: str) -> Path:
-    """The file that a path names, behind all symbolic links. It need not exist."""
+    """Resolve all symbolic links of a path. The file does not have to exist."""
     try:
         target = Path(os.path.realpath(path))
         if target.is_symlink():
@@ -102,7 +105,7 @@ def target_of(path: str) -> Path:
         target.lstat()
     except FileNotFoundError:
         return target
-    except (OSError, ValueError) as error:  # ValueError: a NUL byte in the name
+    except (OSError, ValueError) as error:  # ValueError: NUL byte in the name
         trouble = (getattr(error, "strerror", None) or str(error)).lower()
         raise CannotCreateError(f"{path}: cannot be written: {trouble}") from error
     if target.is_dir():
@@ -111,13 +114,13 @@ def target_of(path: str) -> Path:
 
 
 def refuse_existing(path: str, *, force: bool) -> None:
-    """Refuse to overwrite an output without --force, before any work is done."""
+    """Raise an error if an output exists and `force` is false."""
     if path != "-" and not is_special(path) and target_of(path).exists() and not force:
         raise CannotCreateError(f"{path}: exists already", advice="use -f to overwrite it")
 
 
 def check_creatable(path: str, *, force: bool) -> None:
-    """Refuse an output that cannot be created, before any work is done."""
+    """Raise an error if an output cannot be created. Commands call this before their work starts."""
     refuse_existing(path, force=force)
     if path == "-":
         _standard_output()
@@ -126,23 +129,23 @@ def check_creatable(path: str, *, force: bool) -> None:
 
 
 def descriptor_of(path: str) -> int | None:
-    """The open descriptor that a path such as /dev/stdout names."""
+    """The number of the open descriptor for a path such as /dev/stdout, or None."""
     match = DESCRIPTOR.fullmatch(path)
     return int(match[1]) if match else STREAMS.get(path)
 
 
 def is_special(path: str) -> bool:
-    """Whether a path is written in place: a device, a named pipe, an open descriptor."""
+    """Whether a path is a device, a named pipe or an open descriptor, which is written directly."""
     if descriptor_of(path) is not None:
         return True
     try:
         return Path(path).exists() and not Path(path).is_file() and not Path(path).is_dir()
-    except (OSError, ValueError):  # a name that cannot be: `target_of` says why
+    except (OSError, ValueError):  # an invalid name: `target_of` raises the error
         return False
 
 
 def open_special(path: str) -> BinaryIO | None:
-    """A device, a named pipe or an open descriptor to write to; None for every other path."""
+    """Open a device, a named pipe or an open descriptor for writing; None for all other paths."""
     if not is_special(path):
         return None
     number = descriptor_of(path)

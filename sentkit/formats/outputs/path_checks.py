@@ -1,4 +1,4 @@
-"""The paths that a command writes, compared with the paths that it reads, before any work."""
+"""Compare the output paths of a command with its input paths before the work starts."""
 
 import os
 import stat
@@ -11,20 +11,20 @@ from sentkit.errors import UsageError
 from sentkit.formats.outputs.outputs import descriptor_of
 from sentkit.formats.outputs.temporary import leftovers
 
-Paths = Mapping[str, str | Sequence[str] | None]  # by the flag that names them; the rows of a command: "FILE"
+Paths = Mapping[str, str | Sequence[str] | None]  # flag -> paths; the key of the input rows is "FILE"
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """The file behind a path: through symbolic links, and through standard input and output."""
+    """The file of a path, after symbolic links and standard streams are resolved."""
 
     flag: str
     path: str
-    number: int | None  # of an open descriptor
-    real: str | None  # None of an open descriptor
+    number: int | None  # the number of an open descriptor
+    real: str | None  # the resolved path; None for an open descriptor
     status: (
         os.stat_result | None
-    )  # None if nothing exists there, and for devices and pipes, which keep nothing
+    )  # None if the file does not exist, and for devices and pipes, which store no data
 
     @property
     def called(self) -> str:
@@ -38,16 +38,17 @@ class Place:
         return self.real is not None and self.real == other.real and not is_device(self.real)
 
     def holds(self, other: "Place") -> bool:
-        """Whether this is a folder, and the other is somewhere in it."""
+        """Whether this is a folder that contains the other path, at any depth."""
         if self.real is None or other.real is None or self.status is None:
             return False
         return stat.S_ISDIR(self.status.st_mode) and Path(other.real).is_relative_to(self.real)
 
 
 def check_places(writes: Paths, reads: Paths) -> None:
-    """A UsageError if an output is an input, contains one, overwrites a file in one, or is another output.
+    """Raise a UsageError for conflicts between outputs and inputs, and between two outputs.
 
-    An input that does not exist is ignored here, because reading it fails.
+    An output must not be an input, contain an input, or replace a file in an input folder. Missing inputs are
+    ignored here, because reading them fails later.
     """
     outputs, inputs = places(writes, 1), places(reads, 0)
     for output in outputs:
@@ -66,7 +67,7 @@ def check_places(writes: Paths, reads: Paths) -> None:
 
 
 def places(paths: Paths, stream: int) -> list[Place]:
-    """`stream` is the descriptor of "-"."""
+    """Resolve the paths; `stream` is the descriptor number of "-"."""
     found = []
     for flag, named in paths.items():
         for path in [named] if isinstance(named, str) else named or ():
@@ -79,7 +80,7 @@ def places(paths: Paths, stream: int) -> list[Place]:
 def status_of(path: str, number: int | None) -> os.stat_result | None:
     try:
         found = Path(path).stat() if number is None else os.fstat(handle_of(path, number))
-    except (OSError, ValueError, AttributeError):  # no such file, a closed stream, a stream in memory
+    except (OSError, ValueError, AttributeError):  # no such file, a closed stream, or a stream in memory
         return None
     return found if stat.S_ISREG(found.st_mode) or stat.S_ISDIR(found.st_mode) else None
 
@@ -89,11 +90,11 @@ def handle_of(path: str, number: int) -> int:
 
 
 def is_device(path: str) -> bool:
-    """Whether two writers at this path do not overwrite each other: a terminal, /dev/null."""
+    """Whether two processes can write here without damage, as to a terminal or /dev/null."""
     return Path(path).is_char_device()
 
 
 def left_behind(writes: Paths) -> list[Path]:
-    """The temporary files that killed processes left beside these outputs."""
+    """The temporary files of killed processes for these outputs."""
     targets = dict.fromkeys(place.real for place in places(writes, 1) if place.real is not None)
     return [path for target in targets for path in leftovers(Path(target)) if not is_device(target)]

@@ -1,10 +1,10 @@
-"""Renames that lose nothing: to a free name only, or two names exchanged; and what makes them durable."""
+"""Rename files and folders without data loss, and write them to the disk."""
 
 import errno
 import os
 from pathlib import Path
 
-NOREPLACE, EXCHANGE = 1, 2  # flags of Linux's renameat2
+NOREPLACE, EXCHANGE = 1, 2  # flags of renameat2 on Linux
 AT_FDCWD = -100
 UNSUPPORTED = {errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP}
 NO_LINKS = {errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK}
@@ -12,10 +12,10 @@ CANNOT_SYNC = {errno.EINVAL, errno.EOPNOTSUPP, errno.EACCES}
 
 
 def rename_file(old: Path, new: Path) -> None:
-    """Rename a file to a free name; FileExistsError if the name is taken, even since a moment ago.
+    """Rename a file atomically; raise FileExistsError if the new name exists.
 
-    Without hard links and renameat2, the name is claimed by an empty file first: a kill at that moment leaves
-    the empty file, while a check followed by a rename could overwrite the output of another process.
+    Without hard links and renameat2, an empty file first reserves the name, so a kill can leave it behind. A
+    check before a rename is not enough: another process could create its output between the two.
     """
     try:
         os.link(old, new)
@@ -30,16 +30,16 @@ def rename_file(old: Path, new: Path) -> None:
 
 
 def rename_folder(old: Path, new: Path) -> None:
-    """Rename a folder to a free name; an OSError if the name is taken (an empty folder may be replaced)."""
+    """Rename a folder; raise an OSError if the new name exists. An empty folder can be replaced."""
     if not renameat2(old, new, NOREPLACE):
         old.rename(new)
 
 
 def exchange(new: Path, current: Path, aside: Path) -> Path:
-    """Put the folder `new` in the place of `current`; returns where the old folder is now.
+    """Replace the folder `current` by `new`, and return the new path of the old folder.
 
-    With renameat2 there is a whole folder under the name at every moment. Without it the old folder is first
-    renamed to `aside`: a kill between the two renames leaves it there, whole.
+    With renameat2 the exchange is atomic. Without it, the old folder is first renamed to `aside`. A kill
+    between the two renames leaves the complete old folder there.
     """
     if renameat2(new, current, EXCHANGE):
         return new
@@ -54,7 +54,7 @@ def exchange(new: Path, current: Path, aside: Path) -> Path:
 
 
 def renameat2(old: Path, new: Path, flag: int) -> bool:
-    """Linux's renameat2; false where the C library, the kernel or the file system does not support it."""
+    """Call renameat2 of Linux; false if the C library, the kernel or the file system does not support it."""
     import ctypes
 
     call = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
@@ -69,7 +69,7 @@ def renameat2(old: Path, new: Path, flag: int) -> bool:
 
 
 def sync_tree(folder: Path) -> None:
-    """Wait until all files of a folder are on the disk."""
+    """Write all files of a folder to the disk with fsync."""
     for place, _, names in os.walk(folder):
         for name in names:
             sync(Path(place, name))
@@ -77,7 +77,7 @@ def sync_tree(folder: Path) -> None:
 
 
 def sync(path: Path) -> None:
-    """Wait until a file, or the names in a folder, are on the disk, where the file system can do so."""
+    """Write a file, or the names in a folder, to the disk with fsync if the file system supports it."""
     try:
         handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         try:

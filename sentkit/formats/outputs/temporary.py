@@ -1,8 +1,9 @@
-"""Temporary files and folders that are private to their writer.
+"""Temporary files and folders for outputs.
 
-`.NAME.sentkit-RANDOM` is in the folder of NAME, so that one rename publishes it. It is always created, never
-opened: nothing of that name, and no link, is ever followed or overwritten. Its writer holds a lock on it to
-the end, so one that can be locked belongs to no living process. It is reported, and never used or deleted.
+The name is `.NAME.sentkit-RANDOM`, in the folder of NAME, so that one rename publishes the output. It is
+always newly created, so an existing file or link is never followed or overwritten. The writer holds a lock
+until the end. A temporary file without a lock belongs to a dead process; it is reported, but not used or
+deleted.
 """
 
 import errno
@@ -39,20 +40,20 @@ def leftovers(target: Path) -> list[Path]:
     """The temporary files and folders of dead processes for this target."""
     ours = re.compile(rf"{re.escape(prefix_of(target))}(?:{OLD})?[0-9a-f]{{{2 * RANDOM}}}")
     try:
-        with os.scandir(target.parent) as entries:  # no Path for each of what may be a million files
+        with os.scandir(target.parent) as entries:  # faster than Path.iterdir in large folders
             names = sorted(entry.name for entry in entries if ours.fullmatch(entry.name))
-    except OSError:  # the folder cannot be listed, or does not exist yet
+    except OSError:  # the folder is not readable, or does not exist yet
         return []
     return list(filter(is_abandoned, map(target.with_name, names)))
 
 
 def is_former(path: Path) -> bool:
-    """Whether this is an old folder that `exchange` renamed."""
+    """Whether this is a replaced folder that `exchange` renamed."""
     return f"{MARK}{OLD}" in path.name
 
 
 def is_abandoned(path: Path) -> bool:
-    """Whether no process holds the lock; false where that cannot be found out."""
+    """Whether no process holds the lock; false if this is unknown."""
     try:
         handle = os.open(path, LOOK)
     except OSError:
@@ -67,7 +68,7 @@ def is_abandoned(path: Path) -> bool:
 
 
 class Draft:
-    """A temporary file that takes its target's name when it is published."""
+    """A temporary file that `publish` renames to its target."""
 
     def __init__(self, target: Path, *, force: bool, name: str = "") -> None:
         self.target, self.force = target, force
@@ -83,12 +84,12 @@ class Draft:
             raise
 
     def finish(self) -> None:
-        """All is written: wait until it is on the disk."""
+        """Write the buffered data to the disk with fsync."""
         self.file.flush()
         os.fsync(self.file.fileno())
 
     def publish(self) -> None:
-        """Rename; without `force` only to a free name, even if another process takes it at this moment."""
+        """Rename to the target. Without `force`, the check for an existing target is atomic."""
         try:
             if self.force:
                 self.path.replace(self.target)
@@ -108,14 +109,14 @@ class Draft:
                 self.target.unlink()
 
     def discard(self) -> None:
-        with suppress(OSError):  # the buffered rest may not fit on the disk
+        with suppress(OSError):  # closing writes buffered data, and the disk can be full
             self.file.close()
         with suppress(OSError):
             self.path.unlink()
 
 
 def create(path: Path) -> BinaryIO:
-    """A new file in a folder that is private already, to write and read back."""
+    """Create a file for writing and reading. Its folder must be private."""
     try:
         return path.open("x+b")
     except OSError as error:
@@ -125,7 +126,7 @@ def create(path: Path) -> BinaryIO:
 
 @contextmanager
 def replacing(path: Path) -> Iterator[BinaryIO]:
-    """A file to write that replaces the one of this name when the block ends well."""
+    """Yield a file to write. It replaces the file at `path` if the block succeeds."""
     draft = Draft(path, force=True)
     try:
         yield draft.file
@@ -137,7 +138,7 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
 
 @contextmanager
 def private_folder(target: Path, name: str) -> Iterator[Path]:
-    """A new folder beside the target. At the end it is removed, unless it was renamed."""
+    """Yield a new folder next to the target. It is removed at the end unless it was renamed."""
     path, _ = attempt(target, name, Path.mkdir)
     try:
         handle = os.open(path, LOOK)
@@ -151,10 +152,10 @@ def private_folder(target: Path, name: str) -> Iterator[Path]:
 
 
 def publish_folder(new: Path, target: Path) -> None:
-    """Give a finished folder its name. A folder of that name is replaced and then removed.
+    """Rename a complete folder to its target. An existing target is replaced and then removed.
 
-    Before the rename all files are on the disk. A whole folder is under the name at every moment (see
-    `exchange`), and the old one is removed only after the new one is in place.
+    All files are on the disk before the rename. The old folder is removed after the new one is in place
+    (see `exchange`).
     """
     sync_tree(new)
     if target.exists():
@@ -167,7 +168,7 @@ def publish_folder(new: Path, target: Path) -> None:
 
 
 def attempt(target: Path, name: str, create: Callable[[Path], T]) -> tuple[Path, T]:
-    """Create a file or folder under a private name; returns the name and the result of `create`."""
+    """Create a file or folder under a private name. Returns the path and the result of `create`."""
     while True:
         path = private_name(target)
         try:
@@ -180,9 +181,9 @@ def attempt(target: Path, name: str, create: Callable[[Path], T]) -> tuple[Path,
 
 
 def lock(handle: int) -> None:
-    """Waits for a process that is just asking whether this file is abandoned."""
+    """Lock a file. This can wait for another process in `is_abandoned`, which locks the file for a moment."""
     try:
         fcntl.flock(handle, fcntl.LOCK_EX)
-    except OSError as error:  # a file system without locks: leftovers are not recognised there
+    except OSError as error:  # a file system without locks: leftovers are not detected
         if error.errno not in (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL):
             raise

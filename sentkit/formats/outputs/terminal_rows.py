@@ -1,4 +1,4 @@
-"""Rows on a terminal: long lists of numbers are shortened, and control characters are escaped."""
+"""Print rows on a terminal: shorten long lists of numbers and escape control characters."""
 
 from collections.abc import Iterable
 from typing import BinaryIO
@@ -8,16 +8,16 @@ import orjson
 from sentkit.escaping import escape_json
 from sentkit.formats.rows import splice
 
-LONGEST, SHOWN = 8, 3  # numbers of a list that is shown whole, and numbers shown of a longer one
-BASE64 = 64  # characters of a vector in base64; a text may be as long as it is
+LONGEST, SHOWN = 8, 3  # longest list that is not shortened; numbers shown of longer lists
+BASE64 = 64  # characters of base64 that are not shortened; texts are never shortened
 
 
 class Screen:
-    """Standard output where it is a terminal. Lines that are not JSON objects pass unchanged."""
+    """Standard output on a terminal. Lines that are not JSON objects are written unchanged."""
 
     def __init__(self, out: BinaryIO) -> None:
         self.out = out
-        self.rest = b""  # of a line that is not finished
+        self.rest = b""  # start of an incomplete line
 
     def write(self, data: bytes) -> int:
         *lines, self.rest = (self.rest + data).split(b"\n")
@@ -49,7 +49,7 @@ def shortened(line: bytes) -> bytes:
 
 
 def _short(name: str, value: object) -> str | None:
-    """A long list of numbers, or a vector in base64, as its first numbers and how many there are."""
+    """A long list of numbers, or a base64 vector, as its start and its length; None for other values."""
     if isinstance(value, list) and len(value) > LONGEST and all(type(each) in (int, float) for each in value):
         first = ", ".join(f"{each:.4g}" for each in value[:SHOWN])
         return f"[{first}, ... {len(value)} numbers]"

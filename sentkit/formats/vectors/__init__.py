@@ -1,1 +1,1 @@
-"""Takes rows with vectors, or vector files, and returns arrays with the rows they belong to; writes both."""
+"""Takes rows with vectors or vector files and returns arrays with their rows. Also writes both formats."""

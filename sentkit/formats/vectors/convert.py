@@ -1,4 +1,4 @@
-"""Rows joined and turned from one form into the other, checked as one stream."""
+"""Concatenate inputs and convert between JSONL and vector files. All rows are checked as one stream."""
 
 from collections.abc import Mapping
 from itertools import chain, islice
@@ -17,7 +17,7 @@ NO_VECTORS = np.empty((0, 0), dtype=np.float32)
 
 
 class JoinedReader(VectorReader):
-    """Rows of which all have vectors, of one space, or none has."""
+    """Reads rows that all have vectors of one space, or rows that all have no vectors."""
 
     def __init__(self, inputs: Inputs) -> None:
         super().__init__(inputs)
@@ -37,7 +37,7 @@ class JoinedReader(VectorReader):
 
 
 def convert(inputs: Inputs, output: str, *, head: int | None, encoding: str | None, force: bool) -> int:
-    """Returns how many rows were written."""
+    """Write the rows to `output`. Returns the number of rows."""
     check_output(output)
     reader = JoinedReader(inputs)
     rows = islice(reader.read(lambda row: row), head)
@@ -62,12 +62,12 @@ def convert(inputs: Inputs, output: str, *, head: int | None, encoding: str | No
         replace=True,
     ) as sink:
         for count, row in enumerate(chain(first, rows), start=1):  # noqa: B007
-            sink.write(row.row.without(row.names), row.vectors)  # under names of its own, too
+            sink.write(row.row.without(row.names), row.vectors)  # also vectors that --field renames
     return count
 
 
 def as_jsonl(row: VectorRow, emb: str | None, encoding: str | None) -> bytes:
-    """The line with its vectors: as it came, or in the encoding that is asked for."""
+    """The line with its vectors in `encoding`. With None, vectors in the line are unchanged."""
     line, values = row.row.line, row.row.values
     if not row.names or (encoding is None and row.names[0] in values):
         return line
@@ -78,14 +78,14 @@ def as_jsonl(row: VectorRow, emb: str | None, encoding: str | None) -> bytes:
 
 
 def with_vectors(row: VectorRow, emb: str | None) -> Row:
-    """The row with its vectors among its members, where a vector file had them apart."""
+    """The row with its vectors as fields. A vector file stores them separately."""
     names = [*row.names, *(["_emb"] if emb else [])]
     values = {**dict.fromkeys(names), **row.row.values}
     return Row(as_jsonl(row, emb, None), values, row.row.source, row.row.number)
 
 
 def common_spec(inputs: Inputs) -> dict[str, Any]:
-    """What the vector files among the inputs all say of themselves; JSONL says nothing but `_emb`."""
+    """The part of the spec that is equal in all input files. Empty if one input is not a vector file."""
     if not all(store.is_store(path) for path in inputs.paths):
         return {}
     first, *others = (store.Store(path).spec for path in inputs.paths)
@@ -95,6 +95,6 @@ def common_spec(inputs: Inputs) -> dict[str, Any]:
 
 
 def with_fields(spec: Mapping[str, Any], inputs: Inputs) -> dict[str, Any]:
-    """The spec of a vector file of these rows, with the names of their fields; these must agree."""
+    """The spec with the recorded field names of the inputs, which must agree."""
     fields = store.recorded_fields(store.common_fields(inputs))
     return {**spec, "fields": fields} if fields else dict(spec)

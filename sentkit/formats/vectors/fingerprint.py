@@ -1,10 +1,10 @@
-"""The fingerprint of a space: what must be equal for two vectors to be comparable.
+"""The fingerprint of a space. Two vectors are comparable only if their fingerprints are equal.
 
-`_emb` is `label:hash`, such as `minilm/mean/n:a1b2c3d4e5f6`. The label is for people. The hash is the SPACE:
-the tensors, the tokenizer, the readout, and each step that follows (cut to a dimension, unit length, a
-transform) chained on: SPACE' = H(SPACE, step). So a filter that sees only `_emb` comes to the same hash as
-`encode` with the same step, and as a checkpoint with that step built in. What may differ within one space
-(prefix, maximal length, precision) is recorded beside it and not hashed.
+`_emb` is `label:hash`, such as `minilm/mean/n:a1b2c3d4e5f6`. The label is for people. The hash identifies
+the space: it covers the tensors, the tokenizer and the readout. Each later step (truncation to a dimension,
+unit length, a transform) adds to the hash: H(space, step). So a filter needs only `_emb` to compute the same
+hash as `encode` with that step, or as a checkpoint that includes the step. Properties that can differ within
+one space (prompt, maximum length, precision) are recorded, but not hashed.
 """
 
 import hashlib
@@ -19,25 +19,25 @@ from sentkit.formats.rows.lines import json_type
 
 DIGITS = 12
 HASH = rf"[0-9a-f]{{{DIGITS}}}"
-LABEL = r"[!-=?-~]+"  # printable ASCII, no blanks; ">" only before a hash
+LABEL = r"[!-=?-~]+"  # printable ASCII without blanks; ">" only before a hash
 EMB = re.compile(rf"{LABEL}(?:>{HASH}(?:{LABEL})?)*:{HASH}")
 
 
 def digest(value: Any) -> str:
-    """Twelve hexadecimal digits of a JSON value in canonical form."""
+    """Hash a JSON value in canonical form. Returns twelve hexadecimal digits."""
     raw = orjson.dumps(value, option=orjson.OPT_SORT_KEYS)
     return hashlib.blake2b(raw, digest_size=DIGITS // 2).hexdigest()
 
 
 def name_for_label(name: str) -> str:
-    """The last part of a model's name, in characters that need no quoting anywhere."""
-    name = re.sub(r"@refs/(\w+)/", r"@\1-", name)  # a revision of the hub, as `tiny@refs/pr/1`
+    """The last part of a model name, with only characters that need no quotes in a shell or URL."""
+    name = re.sub(r"@refs/(\w+)/", r"@\1-", name)  # a hub revision such as `tiny@refs/pr/1`
     return re.sub(r"[^A-Za-z0-9._+-]+", "-", name.rstrip("/").rpartition("/")[2]) or "model"
 
 
 @dataclass(frozen=True, slots=True)
 class Spec:
-    """Where vectors come from. `record` is kept in vector files; only `space` decides what may be mixed."""
+    """The source of vectors. Vectors are comparable if `space` is equal. Vector files store `record`."""
 
     label: str
     space: str
@@ -49,26 +49,26 @@ class Spec:
 
     @property
     def full(self) -> dict[str, Any]:
-        """All that is known, as a vector file keeps it."""
+        """All properties, in the form that a vector file stores."""
         return {"_emb": self.emb, **self.record}
 
     def noting(self, **more: Any) -> "Spec":
-        """The same space with more on record."""
+        """The same space with more entries in the record."""
         return Spec(self.label, self.space, {**self.record, **more})
 
     def after(self, suffix: str, step: str) -> "Spec":
-        """The spec of the vectors once a step, which adds this to the label and has this hash, is applied."""
+        """The spec after one more step. `suffix` is appended to the label; `step` is the hash of the step."""
         done = [*self.record.get("steps", ()), f"{suffix}:{step}"]
         return Spec(self.label + suffix, digest([self.space, step]), {**self.record, "steps": done})
 
 
-UNNAMED = Spec("unnamed", digest("unnamed"))  # the space of vectors that come without _emb
+UNNAMED = Spec("unnamed", digest("unnamed"))  # the space of vectors without _emb
 
 
 def emb_problem(emb: object) -> str | None:
-    """Why this is no `_emb` that sentkit writes; None if it is one, or is absent (None).
+    """The reason why an `_emb` is invalid; None if it is valid or absent (None).
 
-    Two malformed names could be equal by chance (both hashes empty) and would pass for one space.
+    Two invalid values could have equal (for example empty) hashes, and different spaces would look the same.
     """
     if emb is None or (isinstance(emb, str) and EMB.fullmatch(emb)):
         return None
@@ -77,27 +77,27 @@ def emb_problem(emb: object) -> str | None:
 
 
 def space_of(emb: str) -> str:
-    """The hash in an `_emb`: what comes after its last colon."""
+    """The hash in an `_emb`, after the last colon."""
     return emb.rpartition(":")[2]
 
 
 def is_space(word: str) -> bool:
-    """Whether this is the hash of a space."""
+    """Whether a word has the form of a space hash."""
     return re.fullmatch(HASH, word) is not None
 
 
 def lands_in(emb: str) -> str | None:
-    """The other space that vectors were trained into, where the end of their label says one.
+    """The hash of a second space that the vectors were trained to match, from the end of the label, or None.
 
-    `ckpt/pooler>0123456789ab:a1b2c3d4e5f6` are vectors of the space a1b2c3d4e5f6, to be held against those of
-    0123456789ab too. A step that follows adds to the label, and so ends this.
+    `ckpt/pooler>0123456789ab:a1b2c3d4e5f6` is in the space a1b2c3d4e5f6, and comparable with 0123456789ab.
+    A later step appends to the label and removes this property.
     """
     landing = re.search(rf">({HASH})\Z", emb.rpartition(":")[0])
     return landing[1] if landing else None
 
 
 def shown(emb: str | None) -> str:
-    """An `_emb` as an error names it: `ckpt/cls (a1b2…)`."""
+    """Short form of an `_emb` for messages: `ckpt/cls (a1b2…)`."""
     if emb is None:
         return "without _emb"
     label, _, space = emb.rpartition(":")

@@ -1,4 +1,4 @@
-"""The header of a safetensors file, read with suspicion: each tensor lies where it says and nowhere else."""
+"""Read and write safetensors headers. Reading checks the position and size of each tensor."""
 
 import math
 import os
@@ -21,8 +21,8 @@ ITEM_SIZES = {
     "I32": 4, "U32": 4, "F32": 4,
     "I64": 8, "U64": 8, "F64": 8,
 }  # fmt: skip
-LARGEST_HEADER = 100_000_000  # the limit of the safetensors library too
-LARGEST_TENSOR = 1 << 56  # numbers; numpy refuses more even where one axis is empty
+LARGEST_HEADER = 100_000_000  # same limit as in the safetensors library
+LARGEST_TENSOR = 1 << 56  # numbers; numpy refuses more, even if one axis is empty
 MOST_AXES = 16
 
 
@@ -30,7 +30,7 @@ MOST_AXES = 16
 class Entry:
     dtype: str
     shape: tuple[int, ...]
-    start: int  # in the file
+    start: int  # bytes from the start of the file
     end: int
 
     @property
@@ -45,7 +45,7 @@ class Header:
 
 
 def read_header(path: str | Path) -> Header:
-    """What a safetensors file holds; a DataError if sizes, offsets or the file's length do not agree."""
+    """Read a header; raise a DataError if sizes, offsets and file length do not agree."""
     source = str(path)
     with open_file(source) as file:
         size = os.fstat(file.fileno()).st_size
@@ -86,7 +86,7 @@ def _entry(name: str, value: Any, base: int, source: str) -> Entry:
 
 
 def _check_layout(entries: Mapping[str, Entry], base: int, size: int, source: str) -> None:
-    """Tensors end to end, from the header to the end of the file."""
+    """Check that the tensors fill the file after the header without gaps or overlaps."""
     place = base
     for name, entry in sorted(entries.items(), key=lambda item: (item[1].start, item[1].end)):
         if entry.start != place:
@@ -101,7 +101,7 @@ NUMPY = {"F16": "<f2", "F32": "<f4", "F64": "<f8", "I8": "i1", "I32": "<i4", "I6
 
 
 def read_array(path: str | Path, name: str) -> NDArray[Any]:
-    """One tensor of a safetensors file, for files that are small and types that numpy has."""
+    """Read one tensor into memory. Its type must exist in numpy."""
     entry = read_header(path).entries.get(name)
     if entry is None or entry.dtype not in NUMPY:
         raise DataError(f'no tensor "{name}" of a type that can be read', source=str(path))
@@ -111,13 +111,13 @@ def read_array(path: str | Path, name: str) -> NDArray[Any]:
 
 
 def write_arrays(path: Path, arrays: Mapping[str, NDArray[Any]], metadata: Mapping[str, str]) -> None:
-    """Small tensors as a safetensors file, the same bytes for the same values."""
+    """Write tensors to a new safetensors file. Equal values give equal bytes."""
     with create(path) as file:
         put_arrays(file, arrays, metadata)
 
 
 def put_arrays(file: BinaryIO, arrays: Mapping[str, NDArray[Any]], metadata: Mapping[str, str]) -> None:
-    """float64 as such, everything else as float32."""
+    """Write tensors in safetensors format: float64 unchanged, all other types as float32."""
     entries: dict[str, tuple[str, tuple[int, ...], int, int]] = {}
     place = 0
     for name, array in arrays.items():
@@ -131,7 +131,7 @@ def put_arrays(file: BinaryIO, arrays: Mapping[str, NDArray[Any]], metadata: Map
 
 
 def read_note(path: str | Path) -> dict[str, Any]:
-    """What sentkit says of a file's tensors, in the metadata's one key; nothing in a file of others."""
+    """The JSON object in the metadata key `sentkit`; empty for files of other programs."""
     try:
         note = orjson.loads(read_header(path).metadata.get("sentkit", "{}"))
     except orjson.JSONDecodeError as error:
@@ -142,9 +142,9 @@ def read_note(path: str | Path) -> dict[str, Any]:
 def header_bytes(
     entries: Mapping[str, tuple[str, tuple[int, ...], int, int]], metadata: Mapping[str, str], room: int = 0
 ) -> bytes:
-    """A header in one fixed order of bytes: `entries` are (dtype, shape, start, end) from the data's begin.
+    """A safetensors header as bytes. `entries` are (dtype, shape, start, end); offsets start at the data.
 
-    Padded with blanks to a multiple of eight, or to `room` where that is larger.
+    The header is padded with blanks to a multiple of eight, or to `room` if that is larger.
     """
     values: dict[str, Any] = {"__metadata__": dict(metadata)} if metadata else {}
     for name, (dtype, shape, start, end) in entries.items():

@@ -1,4 +1,4 @@
-"""Where rows with vectors go: JSONL with the vectors spliced in, or a vector file, by the output's name."""
+"""Write rows with vectors as JSONL or as a vector file. The output name determines the format."""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -19,21 +19,21 @@ from sentkit.formats.vectors import store
 from sentkit.formats.vectors.fingerprint import Spec
 from sentkit.formats.vectors.vectors import ENCODINGS, without_vectors
 
-Members = Sequence[tuple[bytes, bytes]]  # names and values, in JSON
-JSONL = {".jsonl", ".ndjson", ".json"}  # as inputs of these names are read
-NO_FORMAT = re.compile(r".*\.v?\d+(\.gz|\.zst)?|tmp\.[A-Za-z0-9]{10}")  # a version, a shard; mktemp
+Members = Sequence[tuple[bytes, bytes]]  # field name and JSON value
+JSONL = {".jsonl", ".ndjson", ".json"}  # the same suffixes as for inputs
+NO_FORMAT = re.compile(r".*\.v?\d+(\.gz|\.zst)?|tmp\.[A-Za-z0-9]{10}")  # version, shard, mktemp
 
 
 class Sink(Protocol):
     def write(self, row: Row, vectors: NDArray[np.float32], extra: Members = ()) -> None: ...
 
     def flush(self) -> None:
-        """Let a reader at the other end of a pipe have what there is."""
+        """Send the rows so far to the reader of a pipe."""
         ...
 
 
 class JsonlSink:
-    """The row with `_emb` and its vectors after what it held."""
+    """Writes the row with `_emb` and the vectors after its other fields."""
 
     def __init__(
         self, out: BinaryIO, emb: str | None, names: Sequence[str], *, encoding: str, replace: bool
@@ -52,7 +52,7 @@ class JsonlSink:
 
 
 class StoreSink:
-    """The row as it came, beside its vectors."""
+    """Writes the row and, separately, its vectors to a vector file."""
 
     def __init__(self, writer: store.StoreWriter, *, replace: bool) -> None:
         self.writer, self.replace = writer, replace
@@ -64,11 +64,11 @@ class StoreSink:
         self.writer.write(with_members(left, extra, replace=self.replace), vectors)
 
     def flush(self) -> None:
-        """Nobody reads a file that is not whole."""
+        """Do nothing, because a vector file is readable only when it is complete."""
 
 
 def with_members(row: Row, new: Members, *, replace: bool) -> bytes:
-    """The row's line with new members; those it has already are replaced in place, or refused."""
+    """The line of the row with new fields. Existing fields need `replace`, or are an error."""
     names = [name.decode() for name, _ in new]
     if any(name in row.values for name in names):
         refuse_present(row, names, replace=replace)
@@ -85,10 +85,10 @@ def refuse_present(row: Row, names: Sequence[str], *, replace: bool) -> None:
 
 
 def check_output(path: str) -> None:
-    """Refuse the suffix of a format that sentkit cannot write.
+    """Raise an error for a suffix of another format.
 
-    JSONL is also written to names without a suffix, with a version or shard number as suffix (`run.v2`,
-    `part.003`) or from mktemp, and to every device, pipe and descriptor.
+    JSONL is also the format of names without a suffix, with a version or shard number (`run.v2`, `part.003`)
+    or from mktemp, and of all devices, pipes and descriptors.
     """
     if path == "-" or is_special(path) or store.is_store(path) or not is_file_name(path):
         return
@@ -100,12 +100,12 @@ def check_output(path: str) -> None:
 
 
 def is_file_name(path: str) -> bool:
-    """Whether the suffix names a format."""
+    """Whether the suffix is a format, and not a version or shard number."""
     return bool(bare_suffix(path)) and not NO_FORMAT.fullmatch(Path(path).name)
 
 
 def check_rows_output(path: str) -> None:
-    """The same for rows without vectors."""
+    """Like `check_output`, for rows without vectors."""
     check_output(path)
     if store.is_store(path):
         advice = "name it .jsonl, .jsonl.gz or .jsonl.zst"
@@ -122,7 +122,7 @@ def open_sink(
     force: bool,
     replace: bool,
 ) -> AbstractContextManager[Sink]:
-    """`spec` holds `_emb` and, in a vector file, whatever else is known of where the vectors come from."""
+    """Open an output. `spec` contains `_emb` and more facts, which only vector files store."""
     check_output(path)
     if store.is_store(path):
         return _store_sink(path, spec, names, width, force, replace)
@@ -146,7 +146,7 @@ def _jsonl_sink(
 
 
 def output_paths(output: str, readouts: Sequence[str], *, force: bool) -> list[str]:
-    """One output for each readout; refused before any work where it cannot be written, or must not be."""
+    """The output path for each readout. Raises an error if the format is unknown or the path exists."""
     if len(readouts) == 1:
         paths = [output]
     elif output == "-" or Path(output).is_file() or is_file_name(output):
@@ -160,7 +160,7 @@ def output_paths(output: str, readouts: Sequence[str], *, force: bool) -> list[s
 
 
 def file_name(readout: str) -> str:
-    """`L3:cls` -> `L03-cls`, so that a listing is in the order of the layers."""
+    """`L3:cls` -> `L03-cls`, so that the order of names is the order of layers."""
     layer, colon, reduction = readout.partition(":")
     return f"{'+'.join(f'L{int(k[1:]):02d}' for k in layer.split('+'))}-{reduction}" if colon else readout
 
@@ -176,7 +176,7 @@ def open_sinks(
     force: bool,
     replace: bool,
 ) -> Iterator[list[Sink]]:
-    """A sink for each space; a folder that is made for several is removed again if the block fails."""
+    """Open a sink for each path. If the block fails, a new folder is removed again."""
     folder = Path(paths[0]).parent
     is_new = len(paths) > 1 and not folder.exists()
     if is_new:

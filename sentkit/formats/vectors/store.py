@@ -1,7 +1,7 @@
-"""Vector files: vectors and the rows they belong to in one safetensors file, in constant memory both ways.
+"""Read and write vector files: vectors and their rows in one safetensors file, in constant memory.
 
-`embeddings` (n, d), or (n, k, d) for pairs and triplets; `row_offsets` (n + 1,) int64; `rows` uint8: the
-JSONL lines as they came. The metadata's one key, `sentkit`, holds the spec and the names of the k vectors.
+The tensors are `embeddings` (n, d), or (n, k, d) for pairs and triplets; `row_offsets` (n + 1,) int64; and
+`rows` uint8, the JSONL lines. The metadata key `sentkit` contains the spec and the names of the k vectors.
 """
 
 import math
@@ -29,7 +29,7 @@ from sentkit.formats.vectors.safetensors_header import Header, header_bytes, rea
 T = TypeVar("T")
 
 SUFFIX = ".safetensors"
-BLOCK = 4096  # rows read at once
+BLOCK = 4096  # rows per read
 
 
 def is_store(path: str) -> bool:
@@ -37,7 +37,7 @@ def is_store(path: str) -> bool:
 
 
 class Store:
-    """A vector file opened to read: its spec at once, its rows when iterated."""
+    """A vector file for reading. The constructor reads the spec; iteration reads the rows."""
 
     def __init__(self, path: str) -> None:
         self.path = path
@@ -90,7 +90,7 @@ class Store:
         return entry.shape
 
     def blocks(self) -> Iterator[NDArray[np.float32]]:
-        """The vectors alone, (up to BLOCK, k, d) at a time."""
+        """The vectors without rows, in arrays of (up to BLOCK, k, d)."""
         with open_file(self.path) as file:
             file.seek(self.header.entries["embeddings"].start)
             for first in range(0, self.count, BLOCK):
@@ -99,7 +99,7 @@ class Store:
                 yield values.reshape(rows, len(self.names), self.width)
 
     def mapped(self) -> NDArray[np.float32]:
-        """All vectors, (n, k, d), as pages of the file; what is written to them stays in this process."""
+        """All vectors (n, k, d), memory-mapped. Changes stay in this process (copy on write)."""
         shape, start = (self.count, len(self.names), self.width), self.header.entries["embeddings"].start
         return np.memmap(self.path, "<f4", "c", start, shape).view(np.ndarray)
 
@@ -123,7 +123,7 @@ class Store:
             line, values = json_object(raw)
         except BadLine as error:
             raise DataError(str(error), source=self.path, line=number) from error
-        if b"\n" in line:  # JSON allows it between members, but as JSONL it would be two rows
+        if b"\n" in line:  # JSON allows newlines between fields, but in JSONL this would be two rows
             raise DataError("a row on more than one line", source=self.path, line=number)
         if values.get("_emb", self.emb) != self.emb:
             raise DataError('"_emb" differs from that of the file', source=self.path, line=number)
@@ -131,7 +131,7 @@ class Store:
 
 
 def read_rows(inputs: Inputs, parse: Callable[[Row], T]) -> Iterator[T]:
-    """As `Inputs.read`, of vector files too: the rows in them, without the vectors."""
+    """Like `Inputs.read`, but also reads the rows of vector files, without vectors."""
     for path in inputs.paths:
         if is_store(path):
             store = Store(path)
@@ -141,22 +141,22 @@ def read_rows(inputs: Inputs, parse: Callable[[Row], T]) -> Iterator[T]:
             yield from inputs.read_file(path, parse)
 
 
-NAMED = (*FIELDS, "entry", "definition")  # fields whose names in the rows a vector file records
+NAMED = (*FIELDS, "entry", "definition")  # fields with a name that a vector file records
 
 
 def recorded_fields(fields: Mapping[str, str]) -> dict[str, str]:
-    """What a vector file records of a mapping. Its vectors have our names, and are not in the rows."""
+    """The part of a field mapping that a vector file records. Vectors always have their standard names."""
     return {ours: theirs for ours, theirs in sorted(fields.items()) if ours in NAMED and theirs != ours}
 
 
 def fields_of(inputs: Inputs, path: str) -> dict[str, str]:
-    """Our name -> theirs in the rows of one file: --field, else what a vector file records."""
+    """Standard name -> name in the rows of one file. --field overrides the record of a vector file."""
     recorded = Store(path).fields if is_store(path) else {}
     return {**recorded, **inputs.fields}
 
 
 def common_fields(inputs: Inputs) -> dict[str, str]:
-    """The same for all files of a command; a DataError where they differ."""
+    """The field mapping of all files of a command; a DataError if they differ."""
     first, *others = ((path, fields_of(inputs, path)) for path in inputs.paths)
     for path, fields in others:
         if recorded_fields(fields) != recorded_fields(first[1]):
@@ -171,7 +171,7 @@ def common_fields(inputs: Inputs) -> dict[str, str]:
 
 
 class StoreWriter:
-    """Writes a vector file row by row: what grows beside the vectors is spooled, and joined at the end."""
+    """Writes a vector file row by row. Temporary files hold offsets and rows, and `finish` appends them."""
 
     def __init__(
         self, files: Sequence[BinaryIO], spec: Mapping[str, Any], names: Sequence[str], width: int
@@ -180,7 +180,7 @@ class StoreWriter:
         self.metadata = {"sentkit": orjson.dumps({**spec, "vectors": list(names)}).decode()}
         self.names, self.width, self.count, self.place = names, width, 0, 0
         self.offsets.write(bytes(8))
-        # As long as it can become; blanks fill it. An odd number of rows may need the padding too.
+        # Reserve space for the longest header. An odd number of rows can also need the padding entry.
         self.room = len(self._header(10**12 + 1, 10**18))
         self.file.write(bytes(self.room))
 
@@ -194,7 +194,7 @@ class StoreWriter:
         shape = (count, self.width) if len(self.names) == 1 else (count, len(self.names), self.width)
         end = math.prod(shape) * 4
         entries: dict[str, tuple[str, tuple[int, ...], int, int]] = {"embeddings": ("F32", shape, 0, end)}
-        if end % 8:  # int64 lies at multiples of eight, or torch cannot view it
+        if end % 8:  # torch needs int64 at a multiple of eight bytes
             entries["padding"] = ("U8", (4,), end, end + 4)
             end += 4
         entries["row_offsets"] = ("I64", (count + 1,), end, end + 8 * (count + 1))
@@ -215,7 +215,7 @@ class StoreWriter:
 def open_store(
     path: str, spec: Mapping[str, Any], names: Sequence[str], *, width: int, force: bool
 ) -> Iterator[StoreWriter]:
-    """A vector file to write: there under its name when the block ends well, and not at all otherwise."""
+    """Yield a writer for a vector file. The file appears only if the block succeeds."""
     folder = Path(os.path.realpath(path)).parent
     with (
         open_output(path, force=force) as file,

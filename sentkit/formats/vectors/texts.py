@@ -1,4 +1,4 @@
-"""The one text of a row that is worked on: read, and replaced where it stands."""
+"""Read one text field of a row and replace it in place."""
 
 from collections.abc import Mapping
 
@@ -12,7 +12,7 @@ from sentkit.formats.vectors.sinks import refuse_present
 
 
 class OneText:
-    """Rows -> "text", or the member that a --field says it is; the member `keep` takes the old one."""
+    """Reads the field "text", or its name from --field. The field `keep` receives the old text."""
 
     FIELDS = ("text",)
 
@@ -31,7 +31,7 @@ class OneText:
         return row, (value,)
 
     def put(self, row: Row, text: str | None) -> bytes:
-        """The row's line with this text in the place of its own; None leaves that as it came."""
+        """The line of the row with a new text. None keeps the old text."""
         spans = row.members()
         own = spans[self.name]
         before = row.line[own.value : own.end]

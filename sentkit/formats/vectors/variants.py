@@ -1,6 +1,6 @@
-"""Rows of sentences -> rows with a variant: beside the sentence, or in its place, and how it was made.
+"""Write rows with a variant of their sentence, as a pair or in place of the sentence.
 
-What was drawn stands in `augment`, a list with an object for each run over the row, the first run first.
+The field `augment` records the random choices: a list with one object per run, in order.
 """
 
 import re
@@ -24,22 +24,22 @@ Runs = Sequence[Mapping[str, Any]]
 class Sentence:
     row: Row
     text: str
-    spans: splice.Spans | None  # None: a plain row, where nobody has looked yet
-    views: tuple[int, ...] = ()  # of the runs that the row has gone through before
-    operations: int = 0  # of all these runs
+    spans: splice.Spans | None  # None: a plain row that is not parsed yet
+    views: tuple[int, ...] = ()  # view numbers of earlier runs on this row
+    operations: int = 0  # number of operations in these runs
 
 
 class VariantRows:
-    """Reads sentences, and writes rows with their variants."""
+    """Reads sentences and returns lines with their variants."""
 
     def __init__(self, name: str, *, replace: bool) -> None:
         if name == RECORD:
             raise UsageError(f'--field "text={name}": the record of what was drawn is called so')
         self.name, self.replace = name, replace
         self.member = name if replace else PAIR.texts[1]
-        self.taken = [each for each in PAIR.texts if each != name]  # by the members of a pair
+        self.taken = [each for each in PAIR.texts if each != name]  # field names that a pair needs
         self.with_vectors = 0
-        # In a plain row what looks like the member is the member, if its name cannot be taken for a comma.
+        # In a plain row, only the field matches, because the name starts with a letter, a digit or "_".
         self.pattern = None
         if name.isprintable() and '"' not in name and (name[0].isalnum() or name[0] == "_"):
             self.pattern = re.compile(rb'"%b"(\s*:\s*)("[^"]*")' % re.escape(name.encode()))
@@ -72,7 +72,7 @@ class VariantRows:
             )
 
     def line(self, sentence: Sentence, variant: str, run: Mapping[str, Any]) -> bytes:
-        """The row with this variant, and this run at the end of its record; with its newline."""
+        """The line with the variant and with this run at the end of its record. Includes the newline."""
         line, spans = sentence.row.line, sentence.spans
         record = orjson.dumps({"member": self.member, **run})
         if RECORD in sentence.row.values:
@@ -90,7 +90,7 @@ class VariantRows:
         return b'%b"text_a"%b,"text_b":%b%b%b' % (line[:start], line[name:end], new, line[end:-1], last)
 
     def _place(self, line: bytes, spans: splice.Spans | None) -> tuple[int, int, int, int]:
-        """Where the member of the sentence begins, where its name ends, its value begins, and both end."""
+        """Positions in the sentence field: start, end of the name, start of the value, end."""
         found = self.pattern.search(line) if self.pattern is not None and spans is None else None
         if found is not None:
             return found.start(), found.start(1), found.start(2), found.end()
@@ -99,7 +99,7 @@ class VariantRows:
 
 
 def runs_of(row: Row) -> Runs:
-    """The runs in the row's record, which may have none."""
+    """The runs in the record of a row; can be empty."""
     runs = row.values[RECORD]
     if not isinstance(runs, list) or not all(map(is_run, runs)):
         raise row.error(

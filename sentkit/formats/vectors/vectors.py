@@ -1,4 +1,4 @@
-"""Vectors in rows: members read back from lists or base64, one space and one shape per stream."""
+"""Read vectors from rows (lists or base64) and vector files. A stream has one space and one shape."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -19,34 +19,34 @@ from sentkit.formats.vectors.fingerprint import emb_problem, shown, space_of
 T = TypeVar("T")
 Vector = NDArray[np.float32]
 
-VECTOR_NAMES = tuple(kind.vectors for kind in KINDS)  # the first that fits is meant
+VECTOR_NAMES = tuple(kind.vectors for kind in KINDS)  # in order of priority
 VECTOR_FIELDS = (*dict.fromkeys(name for names in VECTOR_NAMES for name in names), *FIELDS)
 OF_VECTORS = frozenset({"_emb", *(name for names in VECTOR_NAMES for name in names)})
 
 
 def holds_vectors(row: Row) -> bool:
-    """Whether it has vectors, which then are of the texts that it has now."""
+    """Whether a row has an `_emb` or a vector field."""
     return not OF_VECTORS.isdisjoint(row.values)
 
 
 @dataclass(frozen=True, slots=True)
 class VectorRow:
     row: Row
-    vectors: NDArray[np.float32]  # (k, d): one for a sentence, two for a pair, three for a triplet
-    names: tuple[str, ...]  # the members that hold them in these rows
+    vectors: NDArray[np.float32]  # (k, d): k is 1 for a sentence, 2 for a pair, 3 for a triplet
+    names: tuple[str, ...]  # names of the vector fields in these rows
 
 
 class VectorReader:
-    """Rows with vectors, from JSONL and from vector files alike.
+    """Reads rows with vectors from JSONL and vector files.
 
-    The first row decides which members are vectors, their length, and their space. A later row that differs
-    is a DataError, wherever it comes from: only the vectors of one space may meet.
+    The first row determines the vector fields, their length and their space. A later row that differs is a
+    DataError, also in another file, because vectors of different spaces are not comparable.
     """
 
     def __init__(self, inputs: Inputs) -> None:
         self.inputs = inputs
-        self.names: tuple[str, ...] = ()  # as our own: embedding, or embedding_a and embedding_b, ...
-        self.theirs: tuple[str, ...] = ()  # as these rows call them
+        self.names: tuple[str, ...] = ()  # standard names: embedding, or embedding_a and embedding_b, ...
+        self.theirs: tuple[str, ...] = ()  # names in these rows
         self.width = 0
         self.emb: str | None = None
 
@@ -55,7 +55,7 @@ class VectorReader:
             yield from self.read_file(path, then)
 
     def read_file(self, path: str, then: Callable[[VectorRow], T]) -> Iterator[T]:
-        """What `then` makes of each row; a DataError, ours or its own, sends the row to the rejects."""
+        """Yield `then(row)` for each row. A row with a DataError goes to the rejects."""
         if not store.is_store(path):
             yield from self.inputs.read_file(path, lambda row: then(self.parse(row)))
             return
@@ -89,7 +89,7 @@ class VectorReader:
     def admit(
         self, row: Row, names: tuple[str, ...], vectors: NDArray[np.float32], emb: str | None
     ) -> VectorRow:
-        """Check a row against the first; a vector that is not finite is refused in every stream."""
+        """Call `check` for a row, and compare its vector names, space and length with the first row."""
         self.check(row, vectors)
         if not self.names:
             self.names, self.width, self.emb = names, vectors.shape[1], emb
@@ -112,7 +112,7 @@ def check_finite(row: Row, vectors: NDArray[np.float32]) -> None:
 
 
 def parse_vectors(row: Row, names: Sequence[str]) -> NDArray[np.float32]:
-    """(k, d): the vectors of a row, which are of one length."""
+    """The vectors of a row (k, d). Different lengths are an error."""
     raw = [raw_vector(row, name) for name in names]
     if len(set(map(len, raw))) > 1:
         raise row.error("the vectors of this row have different lengths")
@@ -120,7 +120,7 @@ def parse_vectors(row: Row, names: Sequence[str]) -> NDArray[np.float32]:
 
 
 def raw_vector(row: Row, name: str) -> bytes:
-    """The little-endian float32 of a vector member, which is their base64 or a list of numbers."""
+    """A vector field as little-endian float32. The field is base64 or a list of numbers."""
     value = row.values.get(name)
     if not isinstance(value, str):
         return _from_list(row, name, value)
@@ -147,7 +147,7 @@ def _from_list(row: Row, name: str, value: object) -> bytes:
 
 
 def as_list(vector: Vector) -> bytes:
-    """The shortest digits that give the float32 back."""
+    """JSON list with the shortest digits that restore each float32 exactly."""
     return orjson.dumps(vector, option=orjson.OPT_SERIALIZE_NUMPY)
 
 
@@ -159,6 +159,6 @@ ENCODINGS: Mapping[str, Any] = {"list": as_list, "base64": as_base64}
 
 
 def without_vectors(row: Row, names: Sequence[str]) -> Row:
-    """The row without these members and their `_emb`: what is left when its vectors have served."""
+    """The row without these vector fields and without `_emb`."""
     gone = {*names, "_emb"}
     return row.without(gone) if gone & row.values.keys() else row
