@@ -28,36 +28,41 @@ Files = Annotated[
 ]
 From = Annotated[
     Literal["jsonl", "text", "tsv", "csv"] | None,
-    typer.Option("--from", metavar="FORMAT", help="Read as jsonl, text, tsv or csv. [default: by suffix]"),
+    typer.Option(
+        "--from", metavar="FORMAT", help="Input format: jsonl, text, tsv or csv. [default: by suffix]"
+    ),
 ]
 Field = Annotated[
     list[str] | None,
-    typer.Option("--field", metavar="NAME=THEIRS", help="NAME is called THEIRS in these rows; repeatable."),
+    typer.Option("--field", metavar="NAME=THEIRS", help="Read the field THEIRS as NAME; repeatable."),
 ]
 Quoting = Annotated[
     Literal["none", "csv"] | None,
     typer.Option(
         "--quoting",
-        help="csv: fields of TSV or CSV may be in quotes; none: a quote is text. [default: by format]",
+        help="For TSV and CSV. csv: fields may be quoted; none: a quote is text. [default: by format]",
     ),
 ]
 MaxLine = Annotated[
     str,
-    typer.Option("--max-line", metavar="SIZE", help="A row of more bytes is a bad row; suffixes K, M, G."),
+    typer.Option(
+        "--max-line", metavar="SIZE", help="Maximum bytes of a row; a longer row is bad. Suffixes: K, M, G."
+    ),
 ]
-Output = Annotated[str, typer.Option("-o", "--output", metavar="PATH", help="Where to write; '-' is stdout.")]
-Force = Annotated[bool, typer.Option("-f", "--force", help="Overwrite the output.")]
-Replace = Annotated[bool, typer.Option("--replace", help="New members take the place of old ones.")]
+Output = Annotated[str, typer.Option("-o", "--output", metavar="PATH", help="Output path; '-' is stdout.")]
+Force = Annotated[bool, typer.Option("-f", "--force", help="Overwrite an existing output.")]
+Replace = Annotated[bool, typer.Option("--replace", help="Overwrite fields that a row already has.")]
 OnError = Annotated[
-    Literal["fail", "skip"], typer.Option("--on-error", help="A bad row ends the command, or is counted.")
+    Literal["fail", "skip"], typer.Option("--on-error", help="On a bad row: stop, or skip and count it.")
 ]
 RejectsFile = Annotated[
-    str | None, typer.Option("--rejects", metavar="PATH", help="Where --on-error skip puts the bad rows.")
+    str | None,
+    typer.Option("--rejects", metavar="PATH", help="Write the rows that --on-error skip skips to PATH."),
 ]
 Model = Annotated[
     str,
     typer.Option(
-        "-m", "--model", metavar="MODEL", help="A folder, a hub name or NAME@REVISION, pkg:NAME, or nano."
+        "-m", "--model", metavar="MODEL", help="A folder, a hub name, NAME@REVISION, pkg:NAME, or nano."
     ),
 ]
 Readout = Annotated[
@@ -65,52 +70,59 @@ Readout = Annotated[
     typer.Option(
         metavar="READOUT",
         help="cls, mean, max, mean-sqrt, weighted-mean, last, mean-last2, mean-first-last, mean-emb-last,"
-        " pooler:cls|mean, prompt, or L<k>:cls|mean|... [default: what the checkpoint declares]",
+        " pooler:cls|mean, prompt, or L<k>:cls|mean|... [default: as the checkpoint declares]",
     ),
 ]
 Template = Annotated[
     str | None,
-    typer.Option(metavar="NAME|TEXT", help="For the readout prompt: words around [X] and [MASK]."),
+    typer.Option(
+        metavar="NAME|TEXT", help="For the readout prompt: a template name, or text with [X] and [MASK]."
+    ),
 ]
 FullStop = Annotated[
     Literal["none", "promptbert", "sncse"] | None,
-    typer.Option(help="What a sentence without an end gets. [default: as the template's paper]"),
+    typer.Option(help="Final punctuation to add if missing. [default: as in the template's paper]"),
 ]
-Prompt = Annotated[str | None, typer.Option(metavar="PREFIX", help="Words set before every text.")]
+Prompt = Annotated[str | None, typer.Option(metavar="PREFIX", help="Text to add before every input text.")]
 MaxLength = Annotated[
-    int | None, typer.Option(min=1, metavar="N", help="Tokens of a text, special ones too; more are cut.")
+    int | None, typer.Option(min=1, metavar="N", help="Truncate texts to N tokens, including special tokens.")
 ]
-Normalize = Annotated[bool, typer.Option("--normalize", help="Vectors of unit length.")]
-Dim = Annotated[int | None, typer.Option(min=1, metavar="N", help="Keep the first N numbers.")]
-Transform = Annotated[str | None, typer.Option(metavar="PATH", help="An affine file, applied last.")]
+Normalize = Annotated[bool, typer.Option("--normalize", help="Scale vectors to unit length.")]
+Dim = Annotated[
+    int | None, typer.Option(min=1, metavar="N", help="Keep only the first N numbers of a vector.")
+]
+Transform = Annotated[
+    str | None, typer.Option(metavar="PATH", help="A transform file to apply after all other steps.")
+]
 Precision = Annotated[
-    Literal["auto", "fp32", "bf16"], typer.Option(help="auto: bf16 where the hardware is made for it.")
+    Literal["auto", "fp32", "bf16"],
+    typer.Option(help="auto: bf16 if the hardware supports it well, else fp32."),
 ]
-Device = Annotated[str, typer.Option(metavar="auto|cpu|cuda[:N]", help="Where the model runs.")]
+Device = Annotated[str, typer.Option(metavar="auto|cpu|cuda[:N]", help="Device that runs the model.")]
 Threads = Annotated[
     int | None,
     typer.Option(min=1, metavar="N", help="CPU threads. [default: OMP_NUM_THREADS, else all cores]"),
 ]
 Encoding = Annotated[
     Literal["list", "base64"],
-    typer.Option("--vectors", envvar="SENTKIT_VECTORS", help="How vectors are written in JSONL."),
+    typer.Option("--vectors", envvar="SENTKIT_VECTORS", help="Format of vectors in JSONL."),
 ]
 Metric = Annotated[
     Literal["cosine", "dot", "euclidean", "manhattan"],
-    typer.Option(help="The two distances are made negative: larger is more alike."),
+    typer.Option(help="Similarity. The two distances are negated: larger is more similar."),
 ]
 Threshold = Annotated[
     float | None,
-    typer.Option(metavar="X", help="Only similarities of X or more; all of them, unless --top limits them."),
+    typer.Option(metavar="X", help="Only similarities of at least X; without --top, all of them."),
 ]
-Json = Annotated[bool, typer.Option("--json", help="JSON on a terminal too.")]
-Seed = Annotated[int, typer.Option("--seed", min=0, metavar="N", help="The seed of every random draw.")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON even on a terminal.")]
+Seed = Annotated[int, typer.Option("--seed", min=0, metavar="N", help="Random seed.")]
 Progress = Annotated[
     Literal["auto", "bar", "log", "json", "none"],
-    typer.Option("--progress", help="auto: a bar on a terminal, else a line a minute."),
+    typer.Option("--progress", help="auto: a bar on a terminal, else one line per minute."),
 ]
-Quiet = Annotated[bool, typer.Option("-q", "--quiet", help="No warnings, no progress.")]
-Verbose = Annotated[bool, typer.Option("-v", "--verbose", help="Say what is chosen.")]
+Quiet = Annotated[bool, typer.Option("-q", "--quiet", help="Hide warnings and progress.")]
+Verbose = Annotated[bool, typer.Option("-v", "--verbose", help="Report automatic choices.")]
 
 
 def as_table(output: str, *, json: bool) -> bool:

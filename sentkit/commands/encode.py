@@ -21,14 +21,14 @@ def encode(
     model: options.Model = "nano",
     reading: options.ReadingFlags,
     on_truncate: Annotated[
-        Literal["warn", "error"], typer.Option(help="A text that is too long is cut and counted, or refused.")
+        Literal["warn", "error"], typer.Option(help="For too long texts: truncate and count them, or fail.")
     ] = "warn",
     machine: options.MachineFlags,
     batch_tokens: Annotated[
-        int | None, typer.Option(min=1, metavar="N", help="Tokens computed at once. [default: by device]")
+        int | None, typer.Option(min=1, metavar="N", help="Tokens per batch. [default: by device]")
     ] = None,
     dry_run: Annotated[
-        bool, typer.Option("-n", "--dry-run", help="Count rows, tokens, cut rows, batches; compute nothing.")
+        bool, typer.Option("-n", "--dry-run", help="Only count rows, tokens, truncated rows and batches.")
     ] = False,
     vectors: options.Encoding = "list",
     output: options.Output = "-",
@@ -49,40 +49,45 @@ def encode(
       sentkit encode pairs.jsonl -m BASE --readout 'L*:cls,L*:mean' -o sweep
       sentkit encode pairs.jsonl -m words:binary | sentkit score --gold score
 
-    A row holds "text", or "text_a" and "text_b", or "anchor", "positive" and
-    "negative"; whatever else it holds passes through byte for byte. It gets
-    "embedding" (for a pair "embedding_a" and "embedding_b", and so on) and "_emb",
-    the name of the space. One row out for each row in, in order, in constant
-    memory. A terminal shows the first numbers of a vector; a pipe and a file get all.
-    Several readouts, with commas between and L* for every layer, come
-    from one pass: one vector file each, in the folder -o.
+    A row has "text", or "text_a" and "text_b", or "anchor", "positive" and "negative".
+    All other fields pass through byte for byte. The command adds "embedding" (for a
+    pair "embedding_a" and "embedding_b", and so on) and "_emb", the name of the space.
+    Each input row gives one output row, in the same order and in constant memory. A
+    terminal shows only the first numbers of a vector; a pipe and a file get all of
+    them.
 
-    A checkpoint is a folder of Hugging Face or sentence-transformers. BERT, RoBERTa,
-    XLM-RoBERTa, CamemBERT, DistilBERT and ELECTRA run in sentkit itself; other
-    encoders, and the encoders of T5 models, run through transformers. Of
-    sentence-transformers' modules these are read: Pooling of one mode,
-    WeightedLayerPooling with equal weights, Dense (Identity, Tanh, GELU, ReLU, SiLU,
-    Sigmoid), LayerNorm, Normalize and StaticEmbedding. Any other module, and a
-    CrossEncoder or SparseEncoder, is an error that names it. A LoRA adapter beside
-    the weights (adapter_config.json) is added to them. NAME@REVISION is a branch, a
-    tag or a commit of a model of the hub.
+    --readout accepts several readouts, separated by commas; L* means every layer. One
+    pass then writes one vector file per readout into the folder -o.
 
-    A static model has a vector for each word, and a text gets their mean (or
-    --readout max). It runs on numpy alone. MODEL is then one of these:
+    A checkpoint is a Hugging Face or sentence-transformers folder. sentkit itself runs
+    BERT, RoBERTa, XLM-RoBERTa, CamemBERT, DistilBERT and ELECTRA. Other encoders, and
+    the encoders of T5 models, run through transformers. These modules of
+    sentence-transformers are supported: Pooling with one mode, WeightedLayerPooling
+    with equal weights, Dense (Identity, Tanh, GELU, ReLU, SiLU, Sigmoid), LayerNorm,
+    Normalize and StaticEmbedding. Any other module, a CrossEncoder or a SparseEncoder
+    is an error, and the message names it. A LoRA adapter next to the weights
+    (adapter_config.json) is added to them. NAME@REVISION selects a branch, a tag or a
+    commit of a model on the hub.
+
+    A static model has one vector per word. The vector of a text is the mean of its word
+    vectors (with --readout max, the maximum). Static models need only numpy. MODEL is
+    then one of these:
 
     \b
-    FOLDER         of model2vec; reads 512 tokens unless --max-length says more;
-                   or of a StaticEmbedding, where unknown tokens have a vector too
-    FILE           word vectors in text, as word2vec, GloVe or fastText (.vec)
-                   write them, also .gz or .zst
-    words:binary   no vectors: a number for each word of all rows, 1 where the
-                   text has it. Their cosine is the baseline of SemEval's STS
-                   tasks. All rows are read, and held, before the first is written
+    FOLDER         a model2vec folder; it reads 512 tokens without --max-length.
+                   Or a StaticEmbedding folder; unknown tokens have a vector too
+    FILE           word vectors as text, in the format of word2vec, GloVe or
+                   fastText (.vec), also .gz or .zst
+    words:binary   bag of words without word vectors: one number for each word of
+                   all rows, 1 if the text contains the word. Its cosine is the
+                   baseline of the STS tasks of SemEval. All rows are read and
+                   kept in memory before the first one is written
 
-    For a FILE a text is cut at blanks. A piece is looked up as written, then in
-    lower case; one not found is cut into words and runs of marks, looked up
-    likewise. What has no vector is left out and counted; a text without any known
-    word gets zeros. words:binary takes the words and runs of marks in lower case.
+    With a FILE, texts are split at whitespace. Each piece is looked up as written, then
+    in lower case. A piece that is not found is split into words and runs of
+    punctuation, which are looked up in the same way. Words without a vector are left
+    out and counted. A text without known words gets a vector of zeros. words:binary
+    uses the words and runs of punctuation in lower case.
     """
     options.limit_threads(machine.threads)
     from sentkit.formats.rows.kinds import FIELDS, TextParser

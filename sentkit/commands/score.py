@@ -26,31 +26,33 @@ def score(
     *,
     gold: Annotated[
         str | None,
-        typer.Option(metavar="NAME", help="Report correlations with this member: a score by people."),
+        typer.Option(metavar="NAME", help="Report correlations with this field, a human score."),
     ] = None,
     group: Annotated[
-        str | None, typer.Option(metavar="NAME", help="With --gold: the member that says a row's sub-topic.")
+        str | None, typer.Option(metavar="NAME", help="With --gold: the field that names the group of a row.")
     ] = None,
     aggregate: Annotated[
         Literal["all", "mean", "weighted"],
-        typer.Option(help="all pairs at once, or the mean over groups, plain or weighted by pairs."),
+        typer.Option(help="all: all pairs at once; mean: mean of the groups; weighted: by their pairs."),
     ] = "all",
     metric: options.Metric = "cosine",
     baseline: Annotated[
-        str | None, typer.Option(metavar="FILE", help="With --gold: the same pairs from another encoder.")
+        str | None,
+        typer.Option(metavar="FILE", help="With --gold: the same pairs, encoded by another model."),
     ] = None,
     fail_under: Annotated[
-        float | None, typer.Option(metavar="X", help="With --gold: exit 1 if a Spearman (x 100) is lower.")
+        float | None, typer.Option(metavar="X", help="With --gold: exit 1 if a Spearman (x 100) is below X.")
     ] = None,
     top: Annotated[
-        int | None, typer.Option(min=1, metavar="K", help="Of sentences: the K closest pairs. [default: 10]")
+        int | None,
+        typer.Option(min=1, metavar="K", help="For sentences: show the K closest pairs. [default: 10]"),
     ] = None,
     threshold: options.Threshold = None,
     matrix: Annotated[
-        bool, typer.Option("--matrix", help="Of up to 20000 sentences: all similarities.")
+        bool, typer.Option("--matrix", help="For up to 20000 sentences: write all similarities.")
     ] = False,
     keep_vectors: Annotated[
-        bool, typer.Option("--keep-vectors", help="Leave the vectors in the rows of pairs.")
+        bool, typer.Option("--keep-vectors", help="For pairs: keep the vectors in the rows.")
     ] = False,
     json: options.Json = False,
     seed: options.Seed = 0,
@@ -72,15 +74,17 @@ def score(
       sentkit encode titles.txt | sentkit score --top 5
       sentkit encode titles.txt | sentkit score --threshold 0.9
 
-    Pairs get "similarity", and lose their vectors. With --gold, one report for
-    each FILE: the number of pairs, Spearman's and Pearson's correlation x 100,
-    with 95 % intervals from 1000 resamples (by Fisher's z above 50,000 pairs), as a
-    table on a terminal and else as a JSON object a line.
+    Rows that are pairs get "similarity" and lose their vectors. With --gold, the output
+    is one report per FILE: the number of pairs, and the correlations of Spearman and
+    Pearson x 100 with 95 % intervals. The intervals come from 1000 resamples, or from
+    Fisher's z if there are more than 50,000 pairs. A terminal shows a table; otherwise
+    each report is one line of JSON.
 
-    Sentences: the closest pairs among them, the best first, ties in the order of the
-    rows. With --threshold all pairs that reach it, in the order of the rows; with
-    --top too, the K closest of these, the best first. All vectors are held in
-    memory, the pairs are not. The float64 similarity is compared, before rounding.
+    For sentences, the output is the closest pairs, best first. Pairs with the same
+    similarity keep the order of the rows. With --threshold, the output is all pairs
+    that reach it, in the order of the rows. With --threshold and --top, it is the K
+    closest of these pairs, best first. All vectors are kept in memory; the pairs are
+    not. Similarities are compared in float64, before rounding.
     """
     options.limit_threads(threads)
     from sentkit.formats.outputs.outputs import open_output

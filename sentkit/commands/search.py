@@ -22,29 +22,30 @@ OWN = ("row", "similarity")  # the fields of every hit
 def search(
     *,
     texts: Annotated[
-        list[str] | None, typer.Argument(metavar="[TEXT]...", help="Queries, each encoded with MODEL.")
+        list[str] | None, typer.Argument(metavar="[TEXT]...", help="Query texts, encoded with MODEL.")
     ] = None,
-    corpus: Annotated[str, typer.Option(metavar="FILE", help="Rows with a vector, all held in memory.")],
+    corpus: Annotated[str, typer.Option(metavar="FILE", help="Rows with vectors; all are kept in memory.")],
     queries: Annotated[
         str | None,
-        typer.Option(metavar="FILE", help="Rows with a vector; '-' is stdin. [default: -, without TEXT]"),
+        typer.Option(metavar="FILE", help="Rows with vectors; '-' is stdin. [default: -, without TEXT]"),
     ] = None,
     top: Annotated[
-        int | None, typer.Option(min=1, metavar="K", help="Hits for each query, at most. [default: 10]")
+        int | None, typer.Option(min=1, metavar="K", help="Maximum number of hits per query. [default: 10]")
     ] = None,
     threshold: options.Threshold = None,
     metric: options.Metric = "cosine",
     show: Annotated[
         list[str] | None,
         typer.Option(
-            metavar="NAME", help="What hits show of their rows; repeatable. [default: text or entry]"
+            metavar="NAME",
+            help="A field to copy from the corpus to hits; repeatable. [default: text or entry]",
         ),
     ] = None,
     gold: Annotated[
         str | None,
         typer.Option(
             metavar="NAME[=THEIRS]",
-            help="Report how often a hit has the query's NAME, as THEIRS if given.",
+            help="Report how often the field NAME of a query equals NAME (or THEIRS) of a hit.",
         ),
     ] = None,
     json: options.Json = False,
@@ -58,14 +59,14 @@ def search(
             "-m",
             "--model",
             metavar="MODEL",
-            help="For TEXT: as for encode. [default: as the corpus records, else nano]",
+            help="For TEXT: a model as for encode. [default: as recorded in the corpus, else nano]",
         ),
     ] = None,
     reading: options.ReadingFlags,
     machine: options.MachineFlags,
     quiet: options.Quiet = False,
 ) -> None:
-    """Find the rows of a corpus that are most like each query.
+    """Find the most similar rows of a corpus for each query.
 
     \b
     Examples:
@@ -74,24 +75,26 @@ def search(
       sentkit search --queries q.jsonl --corpus titles.safetensors --top 3
       sentkit search --queries q.jsonl --corpus titles.safetensors --gold text
 
-    Each query loses its vector and gets "hits": of the K rows most like it, the
-    best first, the number in the corpus (from 1), the similarity, and its "text" or
-    "entry". With --threshold and no --top all rows that reach it. Nothing is
-    approximate, and ties are in the order of the rows. Queries and corpus must be
-    of one space, or the queries trained into that of the corpus. --from is of the
-    queries: how the corpus is read, its suffix says. --field is of both, but --show
-    and --gold name members as the rows themselves do.
+    Each query loses its vector and gets "hits": the K most similar rows, best first. A
+    hit has the row number in the corpus (from 1), the similarity, and the field "text"
+    or "entry". With --threshold but without --top, the hits are all rows that reach the
+    threshold. The search is exact. Hits with the same similarity keep the order of the
+    rows. Queries and corpus must be of one space, or the queries must be trained into
+    the space of the corpus. --from is the format of the queries; the format of the
+    corpus depends on its suffix. --field applies to both. --show and --gold use the
+    names of the fields in the files.
 
-    Each TEXT is one query, as if it had come through "sentkit encode". It is never
-    the name of a file: these are for --queries. A TEXT that begins with a dash
-    stands after "--". Without -m, the model and how it reads are those that the
-    metadata of the corpus, a vector file, records; flags change single values. With
-    -m, it reads as it declares and as the flags state. The prompt of the corpus is
-    used with a warning, as some models want another one for queries.
+    Each TEXT is one query, encoded as by "sentkit encode". It is never a file name; for
+    files, use --queries. Put "--" before a TEXT that begins with a dash. Without -m, if
+    the corpus is a vector file, its metadata determines the model, the readout and the
+    other reading flags. Flags override single values. With -m, the checkpoint and the
+    flags determine them. The prompt of the corpus is used with a warning, because some
+    models need a different prompt for queries.
 
-    With --gold one report: n, absent (queries whose answer the corpus does not
-    hold, which count as not found), hit rates at 1, 3, 10 and K and the mean
-    reciprocal rank within K, x 100, and the median rank, null if beyond K.
+    With --gold, the output is one report. It contains n; absent, the number of queries
+    without an answer in the corpus, which count as not found; the hit rates at 1, 3, 10
+    and K and the mean reciprocal rank within K, all x 100; and the median rank, null if
+    it is beyond K.
     """
     options.limit_threads(machine.threads)
     from sentkit.formats.files import check_input
