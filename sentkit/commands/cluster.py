@@ -26,56 +26,65 @@ def cluster(
         typer.Option(
             "-k",
             metavar="K|A..B",
-            help="How many clusters; of several a report. [default: with --truth as many as classes]",
+            help="Number of clusters; several give a report. [default: with --truth, the number of classes]",
         ),
     ] = None,
     algorithm: Annotated[
         Literal["kmeans", "minibatch", "agglomerative", "hdbscan", "faiss"],
-        typer.Option(help="How they are found."),
+        typer.Option(help="Clustering algorithm."),
     ] = "kmeans",
     truth: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Report agreement with this member: a class by people.")
+        str | None,
+        typer.Option(metavar="NAME", help="Report agreement with this field, a human class label."),
     ] = None,
     describe: Annotated[
-        bool, typer.Option("--describe", help="Report each cluster's size, keywords and nearest rows.")
+        bool, typer.Option("--describe", help="Report the size, keywords and nearest rows of each cluster.")
     ] = False,
     stability: Annotated[
-        bool, typer.Option("--stability", help='Rows get "stability": the share of other seeds that agree.')
+        bool,
+        typer.Option("--stability", help='Add "stability" to rows: the share of other seeds that agree.'),
     ] = False,
     seed: Annotated[
         str | None,
         typer.Option(
             metavar="N|A,B|A..B",
-            help="What is drawn by. Several go with --truth, several -k (0..4) and --stability (0..9).",
+            help="Random seed. Several are possible with --truth, several -k (0..4) and --stability (0..9).",
         ),
     ] = None,
     restarts: Annotated[
         int | None,
-        typer.Option("--n-init", min=1, metavar="N", help="The best of N restarts of a seed. [default: 10]"),
+        typer.Option(
+            "--n-init",
+            min=1,
+            metavar="N",
+            help="Number of restarts per seed; the best is kept. [default: 10]",
+        ),
     ] = None,
     linkage: Annotated[
         Literal["ward", "complete", "average", "single"] | None,
-        typer.Option(help="Which clusters agglomerative merges. [default: ward]"),
+        typer.Option(help="For agglomerative: linkage criterion. [default: ward]"),
     ] = None,
     least: Annotated[
         int | None,
-        typer.Option("--min-cluster-size", min=2, metavar="N", help="The least of hdbscan. [default: 5]"),
+        typer.Option(
+            "--min-cluster-size", min=2, metavar="N", help="For hdbscan: minimum cluster size. [default: 5]"
+        ),
     ] = None,
     normalize: options.Normalize = False,
     centroids: Annotated[
-        str | None, typer.Option(metavar="PATH", help="Write the centroids too, described.")
+        str | None, typer.Option(metavar="PATH", help="Also write the centroids, with descriptions.")
     ] = None,
     from_centroids: Annotated[
-        str | None, typer.Option(metavar="FILE", help="Label by these centroids, without -k.")
+        str | None, typer.Option(metavar="FILE", help="Assign rows to these centroids; not with -k.")
     ] = None,
     keywords: Annotated[
-        int | None, typer.Option(min=0, metavar="N", help="Of a described cluster. [default: 10]")
+        int | None, typer.Option(min=0, metavar="N", help="Keywords per described cluster. [default: 10]")
     ] = None,
     nearest: Annotated[
-        int | None, typer.Option(min=0, metavar="N", help="Rows of a described cluster. [default: 3]")
+        int | None, typer.Option(min=0, metavar="N", help="Nearest rows per described cluster. [default: 3]")
     ] = None,
     keep_vectors: Annotated[
-        bool, typer.Option("--keep-vectors", help="Leave the vectors in the rows.")
+        bool, typer.Option("--keep-vectors", help="Keep the vectors in the rows.")
     ] = False,
     json: options.Json = False,
     threads: options.Threads = None,
@@ -86,7 +95,7 @@ def cluster(
     progress: options.Progress = "auto",
     quiet: options.Quiet = False,
 ) -> None:
-    """Put rows into clusters of alike vectors.
+    """Group rows with similar vectors into clusters.
 
     \b
     Examples:
@@ -97,21 +106,24 @@ def cluster(
       sentkit cluster news.safetensors -k 2 --centroids c.jsonl -o with.jsonl
       sentkit encode titles.txt | sentkit cluster --algorithm agglomerative -k 2
 
-    Each row loses its vector and gets "cluster", a number from 0 (hdbscan: -1 is
-    noise); a vector file as output keeps the vectors. All rows are held in memory.
+    Each row loses its vector and gets "cluster", a number from 0. With hdbscan, -1
+    means noise. If the output is a vector file, the vectors are kept. All rows are kept
+    in memory.
 
-    kmeans is Lloyd's iteration on all rows, started by greedy k-means++. For up to
-    20,000 rows, a seed gives the clusters of scikit-learn's KMeans with the same
+    kmeans is Lloyd's algorithm on all rows, initialised by greedy k-means++. For up to
+    20,000 rows, a seed gives the same clusters as scikit-learn's KMeans with the same
     random_state on the vectors as float64. On float32 vectors scikit-learn rounds
-    differently and can find other clusters. For more rows, the first centres are drawn
-    from 10,000 of them (or 64 for each cluster). minibatch uses 4096 rows at a time,
-    faiss 256 for each cluster; agglomerative takes up to 20,000 rows, hdbscan 50,000.
+    differently and can find other clusters. For more rows, the initial centres are
+    drawn from 10,000 rows (or 64 per cluster). minibatch uses 4096 rows at a time.
+    faiss uses up to 256 rows per cluster. agglomerative accepts up to 20,000 rows, and
+    hdbscan up to 50,000.
 
-    --truth reports for each seed ACC (the best matching of clusters and classes), NMI
-    and AMI (arithmetic), ARI and V-measure, x 100; and of several seeds their mean and
-    deviation. Several -k: a line each, with the silhouette on up to 4000 rows, and the
-    mean ARI between the seeds. --stability labels the rows by the best of its seeds.
-    --from-centroids takes what --centroids wrote, and vectors of its space alone.
+    For each seed, --truth reports ACC (the best matching of clusters and classes), NMI
+    and AMI (arithmetic), ARI and V-measure, all x 100. For several seeds it adds their
+    mean and standard deviation. Several -k give one line each, with the silhouette on
+    up to 4000 rows and the mean ARI between the seeds. --stability labels the rows by
+    the best of its seeds. --from-centroids reads a file that --centroids wrote; it
+    accepts only vectors of the same space.
     """
     options.limit_threads(threads)
     from sentkit.formats.vectors.vectors import VECTOR_FIELDS

@@ -25,26 +25,26 @@ if TYPE_CHECKING:
 def inspect(
     *,
     path: Annotated[
-        str, typer.Argument(metavar="PATH", help="A checkpoint, as for -m, or a file of vectors.")
+        str, typer.Argument(metavar="PATH", help="A checkpoint as for -m, or a file of vectors.")
     ],
     gold: Annotated[
         str | None,
-        typer.Option(metavar="NAME", help="Of pairs: the alignment of those with a high score in NAME."),
+        typer.Option(
+            metavar="NAME", help="For pairs: report the alignment of pairs with a high score in this field."
+        ),
     ] = None,
     above: Annotated[
-        float | None, typer.Option(metavar="X", help="With --gold: a high score is above X. [default: 4]")
+        float | None, typer.Option(metavar="X", help="With --gold: scores above X are high. [default: 4]")
     ] = None,
     no_geometry: Annotated[
         bool,
-        typer.Option(
-            "--no-geometry", help="Only count the vectors; the geometry of wide ones takes seconds."
-        ),
+        typer.Option("--no-geometry", help="Only count vectors. The geometry of wide vectors takes seconds."),
     ] = False,
-    json: Annotated[bool, typer.Option("--json", help="JSON on a terminal too.")] = False,
-    verbose: Annotated[bool, typer.Option("-v", "--verbose", help="Every line on a terminal.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="Print JSON even on a terminal.")] = False,
+    verbose: Annotated[bool, typer.Option("-v", "--verbose", help="Show every line on a terminal.")] = False,
     format_flags: options.FormatFlags,
 ) -> None:
-    """Show what a checkpoint or a file of vectors is. Nothing is run or changed.
+    """Describe a checkpoint or a file of vectors. Nothing is run or changed.
 
     \b
     Examples:
@@ -53,32 +53,34 @@ def inspect(
       sentkit inspect titles.safetensors
       sentkit encode pairs.jsonl | sentkit inspect - --gold score
 
-    Of a checkpoint: the architecture, its sizes, how it says it is read and who
-    says so, the tokenizer, the parents; of a static model: how many words it knows,
-    and how wide it is. Of vectors (a vector file, rows with
-    vectors, or an affine file): how many, their norms, zeros, duplicates, NaN, and
-    where they come from. On a terminal, the ten most important lines; -v shows all.
+    For a checkpoint, the output has the architecture, its sizes, the declared readout
+    and the source of the declaration, the tokenizer and the parents. For a static
+    model, it has the number of known words and the width. For vectors (a vector file,
+    rows with vectors, or a transform file), it has the number of vectors, their norms,
+    zeros, duplicates and NaN values, and their origin. A terminal shows the ten most
+    important lines; -v shows all.
 
-    And how the vectors lie, in "geometry", from one pass; NaN and infinity are left
-    out, and what is not defined is null.
+    "geometry" describes the distribution of the vectors, from one pass. Vectors with
+    NaN or infinity are left out. Undefined values are null.
 
     \b
-    directions        vectors that are not zero; put at length 1 for these three:
-      mean_cosine     the mean over all pairs of two vectors
-      uniformity      how evenly they are spread (lower: more evenly), of 20,000
-                      drawn at random where there are more
+    directions        number of vectors that are not zero; the next three values
+                      use these vectors, scaled to length 1:
+      mean_cosine     mean cosine of all pairs of vectors
+      uniformity      how evenly the vectors are spread (lower: more evenly), from
+                      20,000 random vectors if there are more
       alignment       with --gold: the mean squared distance of the two vectors
-                      of a pair above a score
-    isoscore          of the covariance: 1 where all directions are alike
-    effective_rank    how many directions are used, by entropy
-    rank              how many there are at all
-    component_share   the variance in the first 1, 3 and 10 components, and in
-                      the first without centring
-    axis_correlation  the mean absolute value over pairs of axes
-    constant_axes     axes that never change, which the two below leave out:
-    skewness          the mean absolute value, and the largest with its sign and
+                      of the pairs with a high score
+    isoscore          of the covariance: 1 if all directions have equal variance
+    effective_rank    number of directions in use, by entropy
+    rank              rank of the covariance
+    component_share   share of the variance in the first 1, 3 and 10 components,
+                      and in the first one without centring
+    axis_correlation  mean absolute correlation of pairs of axes
+    constant_axes     axes with a constant value; the next two values ignore them:
+    skewness          mean absolute value; the largest value with its sign, and
                       its axis, counted from 0
-    excess_kurtosis   the mean, and the largest with its axis
+    excess_kurtosis   mean; the largest value and its axis
     """
     geometry = asked_geometry(gold, above, leave_out=no_geometry)
     record = describe(path, format_flags, geometry)

@@ -20,44 +20,44 @@ def probe(
     *,
     label: Annotated[
         str,
-        typer.Option(
-            metavar="NAME", help='The member that holds a row\'s class, as in {"label": "positive"}.'
-        ),
+        typer.Option(metavar="NAME", help='The field with the class of a row, as in {"label": "positive"}.'),
     ],
     files: Annotated[
         list[str] | None, typer.Argument(metavar="[TRAIN]...", help="Rows with vectors; '-' is stdin.")
     ] = None,
-    test: Annotated[str | None, typer.Option(metavar="FILE", help="Rows to test on.")] = None,
+    test: Annotated[str | None, typer.Option(metavar="FILE", help="Test rows.")] = None,
     dev: Annotated[
-        str | None, typer.Option(metavar="FILE", help="With --test: rows to choose a penalty on.")
+        str | None, typer.Option(metavar="FILE", help="With --test: rows to choose the penalty on.")
     ] = None,
     head: Annotated[
         Literal["logreg", "senteval"],
-        typer.Option(help="scikit-learn's logistic regression, or SentEval's network."),
+        typer.Option(help="Classifier: logistic regression of scikit-learn, or network of SentEval."),
     ] = "logreg",
     nhid: Annotated[
         int | None,
-        typer.Option(min=0, metavar="N", help="Of senteval: hidden units, 0 or 50 in papers. [default: 0]"),
+        typer.Option(min=0, metavar="N", help="For senteval: hidden units; papers use 0 or 50. [default: 0]"),
     ] = None,
     penalties: Annotated[
         str | None,
         typer.Option(
-            metavar="X,Y,...", help="To choose from: C of logreg, L2 of senteval. [default: SentEval's]"
+            metavar="X,Y,...", help="Values to try: C for logreg, L2 for senteval. [default: as SentEval]"
         ),
     ] = None,
     folds: Annotated[
-        int | None, typer.Option(min=3, metavar="N", help="Where folds are made. [default: 10]")
+        int | None, typer.Option(min=3, metavar="N", help="Number of folds. [default: 10]")
     ] = None,
     few_shot: Annotated[
-        int | None, typer.Option(min=1, metavar="N", help="Learn from N rows of each class, with C = 1.")
+        int | None, typer.Option(min=1, metavar="N", help="Train on N rows of each class, with C = 1.")
     ] = None,
     samples: Annotated[
-        int | None, typer.Option(min=1, metavar="N", help="With --few-shot: how often. [default: 5]")
+        int | None, typer.Option(min=1, metavar="N", help="With --few-shot: number of draws. [default: 5]")
     ] = None,
     seed: Annotated[
-        int, typer.Option("--seed", min=0, max=2**32 - 1, metavar="N", help="The seed of every random draw.")
+        int, typer.Option("--seed", min=0, max=2**32 - 1, metavar="N", help="Random seed.")
     ] = 1111,
-    jobs: Annotated[int, typer.Option(min=1, metavar="N", help="Fits at once; the result is the same.")] = 1,
+    jobs: Annotated[
+        int, typer.Option(min=1, metavar="N", help="Number of parallel fits; it does not change the result.")
+    ] = 1,
     json: options.Json = False,
     output: options.Output = "-",
     force: options.Force = False,
@@ -65,7 +65,7 @@ def probe(
     progress: options.Progress = "auto",
     quiet: options.Quiet = False,
 ) -> None:
-    """Test frozen vectors by a classifier that learns from them.
+    """Train a classifier on frozen vectors and test it.
 
     \b
     Examples:
@@ -74,17 +74,20 @@ def probe(
       sentkit probe reviews.safetensors --test more.safetensors --label label
       sentkit probe reviews.safetensors --label label --few-shot 4
 
-    The tasks of SentEval (arXiv 1803.05449). A sentence is its vector, a pair (|u -
-    v|, u * v). Reported for each TRAIN: the accuracy x 100 and what the most
-    frequent class of TRAIN alone would give, as a table on a terminal and else as a
-    JSON object a line. All rows are in memory; TRAIN, DEV and TEST must be of one space.
+    These are the tasks of SentEval (arXiv 1803.05449). The features of a sentence are
+    its vector; the features of a pair are (|u - v|, u * v). The report for each TRAIN
+    has the accuracy x 100, and the accuracy of a classifier that always answers with
+    the most frequent class of TRAIN. A terminal shows a table; otherwise each report is
+    one line of JSON. All rows are kept in memory. TRAIN, DEV and TEST must be of one
+    space.
 
-    TRAIN alone: stratified folds; of each, C is that of 0.25 to 8 (powers of 2)
-    which does best in folds of the rest; mean and standard deviation over the
-    folds. With --test: C of 0.5 to 32 by folds of TRAIN, and one test; of two
-    classes also F1 of the second. With --dev too: C of 0.25 to 8 by DEV. The
-    network instead chooses L2 of 1e-5 to 1e-2 (powers of 10). With --few-shot:
-    tested on TEST or on the rows not drawn.
+    With TRAIN alone, the accuracy is a mean over stratified folds, with its standard
+    deviation. The C of each fold is the value from 0.25 to 8 (powers of 2) that is best
+    in folds of the other rows. With --test, folds of TRAIN choose C from 0.5 to 32, and
+    TEST is evaluated once. If there are two classes, the report adds F1 of the second
+    one. With --test and --dev, DEV chooses C from 0.25 to 8. The network chooses L2
+    from 1e-5 to 1e-2 (powers of 10) instead of C. With --few-shot, the test rows are
+    TEST, or the rows that were not drawn.
     """
     from sentkit.formats.files import check_input
     from sentkit.formats.outputs.outputs import open_output
