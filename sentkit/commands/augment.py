@@ -22,27 +22,31 @@ def augment(
     *,
     op: Annotated[
         list[str] | None,
-        typer.Option("--op", metavar="NAME[=VALUE]", help="What is done; several, one after another."),
+        typer.Option("--op", metavar="NAME[=VALUE]", help="An operation; several run one after another."),
     ] = None,
-    views: Annotated[int, typer.Option(min=1, metavar="N", help="Variants, and rows, of each sentence.")] = 1,
+    views: Annotated[
+        int, typer.Option(min=1, metavar="N", help="Number of variants of each sentence, one row each.")
+    ] = 1,
     mark: Annotated[
-        str | None, typer.Option(metavar="TOKEN", help="What stands for each run of deleted words.")
+        str | None, typer.Option(metavar="TOKEN", help="Text that replaces each run of deleted words.")
     ] = None,
     synonyms: Annotated[
-        list[str] | None, typer.Option(metavar="FILE", help="Where synonym finds its words; repeatable.")
+        list[str] | None, typer.Option(metavar="FILE", help="Synonyms for --op synonym; repeatable.")
     ] = None,
     paraphrases: Annotated[
-        str | None, typer.Option(metavar="FILE", help="Where paraphrase finds its sentences.")
+        str | None, typer.Option(metavar="FILE", help="Paraphrases for --op paraphrase.")
     ] = None,
     key: Annotated[
         str | None,
-        typer.Option(metavar="NAME", help="The member that sentence and paraphrase share. [default: text]"),
+        typer.Option(
+            metavar="NAME", help="Field that connects a sentence and its paraphrases. [default: text]"
+        ),
     ] = None,
     seed: options.Seed = 0,
     output: options.Output = "-",
     force: options.Force = False,
     replace: Annotated[
-        bool, typer.Option("--replace", help="The variant takes the place of the sentence.")
+        bool, typer.Option("--replace", help="Replace the sentence with the variant.")
     ] = False,
     row_flags: options.RowFlags,
     quiet: options.Quiet = False,
@@ -58,46 +62,48 @@ def augment(
       sentkit augment titles.txt --op delete | sentkit train simcse -o ckpt
 
     \b
-    Operations on words, each with the value it has where none is given:
-      delete=0.7          this share of the words goes
-      span-delete=5x0.05  five spans go, each of this share of the words
-      reorder=5x0.05      five pairs of such spans change places
-      synonym=0.3         so many words become a synonym, of any sense
-      repeat=0.32         so many words stand twice
-      swap                two neighbours change places; swap=0.1: so many times
-      negate              an English "not" goes or comes
-      lower               no capitals
-      no-punctuation      none around words; in them (don't, 3.5) it stays
-    And texts of one's own, which can only come first:
-      negate=NAME         the row's own member of this name
-      paraphrase          one of those in --paraphrases
+    Operations on words, with their default values:
+      delete=0.7          delete this share of the words
+      span-delete=5x0.05  delete five spans, each with this share of the words
+      reorder=5x0.05      exchange five pairs of such spans
+      synonym=0.3         replace this share of the words with synonyms
+      repeat=0.32         duplicate this share of the words
+      swap                exchange two neighbours; swap=0.1: once per ten words
+      negate              add or remove an English "not"
+      lower               convert to lower case
+      no-punctuation      remove punctuation around words (not in don't, 3.5)
+    Operations that start from another text and must come first:
+      negate=NAME         the field NAME of the row
+      paraphrase          one of the paraphrases of the sentence in --paraphrases
 
-    A row holds "text". It becomes a pair: "text_a" is the sentence and "text_b" the
-    variant; --replace puts the variant in its place. To have two variants, pipe the
-    pairs into `sentkit augment --replace --field text=text_a` and another --op. All
-    else passes byte for byte, and what was drawn is told in "augment" (see man 5
-    sentkit-rows).
+    A row has "text" and becomes a pair: "text_a" is the sentence and "text_b" is the
+    variant. With --replace, the variant replaces the sentence. For two variants, pipe
+    the pairs into `sentkit augment --replace --field text=text_a` with another --op.
+    All other fields pass through byte for byte. The field "augment" records the random
+    draws (see man 5 sentkit-rows).
 
-    Words lie between blanks. A share of them is rounded down, but one word at least
-    where there are two, and never all of them go. A span is of one word at least, and
-    there are as many as fit: of ten words span-delete leaves five. --mark '[DEL]'
-    stands for each run of words that delete takes, and for each span, and is a word to
-    the operations behind it. The values are those of CLEAR (arXiv:2012.15466) and, for
-    repeat, of ESimCSE (arXiv:2109.04380).
+    Words are separated by whitespace. A share of the words is rounded down, but is at
+    least one word if there are two. At least one word is always kept. A span has at
+    least one word, and spans that do not fit are left out: of ten words, span-delete
+    keeps five. --mark '[DEL]' replaces each run of words that delete removes, and each
+    span that span-delete removes. Later operations treat it as a word. The default
+    values are from CLEAR (arXiv:2012.15466) and, for repeat, from ESimCSE
+    (arXiv:2109.04380).
 
-    negate takes the first "not" out (can't becomes can), else sets one behind the
-    first auxiliary, else "Not" before the sentence: it has no parser, so it says no
-    "does not like".
+    negate removes the first "not" (can't becomes can). If the sentence has none, negate
+    adds "not" after the first auxiliary, or "Not" before a sentence without auxiliary.
+    It uses no parser, so it never writes "does not like".
 
-    --synonyms holds rows of "word" and "synonyms" (a list, in tables with commas
-    between), or of "entry" and "synset", or is a data file of WordNet (data.noun).
-    Words such as "a", "in" and "who", which mean something else in a dictionary,
-    are left out of its synsets; an entry of several words is never looked up.
-    --paraphrases holds rows of --key and "paraphrase", several of a key or one. Both
-    files are held in memory.
+    --synonyms is a file of rows with "word" and "synonyms" (a list; in tables,
+    separated by commas), or with "entry" and "synset", or a data file of WordNet
+    (data.noun). Words such as "a", "in" and "who", which have another meaning in a
+    dictionary, are left out of its synsets. An entry of several words is never looked
+    up. A synonym may have any sense of the word. --paraphrases is a file of rows with
+    the field --key and "paraphrase"; several rows may have the same key. Both files are
+    kept in memory.
 
-    A draw hangs on --seed, the text, the view and the operation's number in the row
-    alone: the same text has the same variant in any file, shard or order.
+    Draws depend only on --seed, the text, the view and the number of the operation in
+    the row. The same text has the same variant in any file, shard or order.
     """
     from sentkit.augment.catalogue import check_flags, parse_operations
     from sentkit.formats.outputs.outputs import open_output

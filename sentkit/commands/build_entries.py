@@ -27,24 +27,27 @@ def build_entries(
     template: options.Template = None,
     full_stop: options.FullStop = None,
     words_only: Annotated[
-        bool, typer.Option("--words-only", help="Leave out entries that are not one token of the model.")
+        bool, typer.Option("--words-only", help="Leave out entries that are not a single token of the model.")
     ] = False,
     max_length: Annotated[
         int | None,
         typer.Option(
-            min=1, metavar="N", help="Tokens of a definition. [default: all that the model can take]"
+            min=1, metavar="N", help="Maximum tokens of a definition. [default: maximum of the model]"
         ),
     ] = None,
     on_truncate: Annotated[
         Literal["warn", "error"],
-        typer.Option(help="A definition that is too long is cut, or refused."),
+        typer.Option(help="For too long definitions: truncate and count them, or fail."),
     ] = "warn",
     precision: Annotated[
-        Literal["auto", "fp32", "bf16"], typer.Option(help="auto: bf16 where the hardware is made for it.")
+        Literal["auto", "fp32", "bf16"],
+        typer.Option(help="auto: bf16 if the hardware supports it well, else fp32."),
     ] = "fp32",
-    device: Annotated[str, typer.Option(metavar="auto|cpu|cuda[:N]", help="Where the model runs.")] = "auto",
+    device: Annotated[
+        str, typer.Option(metavar="auto|cpu|cuda[:N]", help="Device that runs the model.")
+    ] = "auto",
     batch_tokens: Annotated[
-        int | None, typer.Option(min=1, metavar="N", help="Tokens computed at once. [default: by device]")
+        int | None, typer.Option(min=1, metavar="N", help="Tokens per batch. [default: by device]")
     ] = None,
     vectors: options.Encoding = "list",
     threads: options.Threads = None,
@@ -55,22 +58,22 @@ def build_entries(
     quiet: options.Quiet = False,
     verbose: options.Verbose = False,
 ) -> None:
-    """Average the vectors of each entry's definitions.
+    """Average the vectors of the definitions of each entry.
 
     \b
     Examples:
       sentkit build-entries words.tsv -m BASE --readout cls -o entries.safetensors
       sentkit build-entries dict.jsonl --field entry=word --words-only -o w.jsonl
 
-    A row holds "entry", a word or a phrase, and "definition"; what else it holds
-    is left behind. The rows of an entry may stand anywhere in the files. Out comes
-    one row for each entry, in the order in which entries came first, with "entry",
-    "definitions" (how many) and "embedding": the average of the vectors of its
-    definitions, be they long or short. These are of the space of `sentkit encode`
-    with the same readout, and their average is to be compared with its vectors.
+    A row has "entry", a word or a phrase, and "definition". Other fields are dropped.
+    The rows of an entry may be anywhere in the files. The output has one row per entry,
+    in the order of their first rows, with "entry", "definitions" (their number) and
+    "embedding", the average of the vectors of its definitions. Every definition counts
+    the same, regardless of length. The vectors are of the space of `sentkit encode`
+    with the same readout, so the averages can be compared with its vectors.
 
-    Memory holds 8 bytes for each number of each entry (0.9 GB for 150,000 entries
-    of 768 numbers), and no more for more definitions.
+    The command needs 8 bytes of memory for each number of each entry (0.9 GB for
+    150,000 entries of 768 numbers), regardless of the number of definitions.
     """
     options.limit_threads(threads)
     from sentkit.formats.checkpoints.folders import read_checkpoint

@@ -10,11 +10,13 @@ from sentkit.console import Console
 
 def cat(
     *,
-    head: Annotated[int | None, typer.Option(min=0, metavar="N", help="Only the first N rows.")] = None,
+    head: Annotated[int | None, typer.Option(min=0, metavar="N", help="Write only the first N rows.")] = None,
     vectors: Annotated[
         Literal["list", "base64"] | None,
         typer.Option(
-            "--vectors", envvar="SENTKIT_VECTORS", help="[default: as they came; list from vector files]"
+            "--vectors",
+            envvar="SENTKIT_VECTORS",
+            help="Format of vectors in JSONL. [default: as in the input; list for vector files]",
         ),
     ] = None,
     output: options.Output = "-",
@@ -22,7 +24,7 @@ def cat(
     row_flags: options.RowFlags,
     quiet: options.Quiet = False,
 ) -> None:
-    """Join rows and vector files, and turn one into the other.
+    """Join rows and vector files, and convert between them.
 
     \b
     Examples:
@@ -30,10 +32,10 @@ def cat(
       sentkit cat part1.jsonl part2.safetensors -o all.safetensors
       sentkit cat table.csv > rows.jsonl
 
-    The suffix of the output says its form. All vectors must be of one space. A
-    vector file made from JSONL knows the name of its space, and no more. Rows
-    without vectors pass as JSONL. Of several files the numbers of files and rows
-    are reported on stderr. A terminal shows the first numbers of a vector.
+    The suffix of the output determines its format. All vectors must be of one space. A
+    vector file made from JSONL records only the name of its space. Rows without vectors
+    pass through as JSONL. With several files, the command reports the number of files
+    and rows on stderr. A terminal shows only the first numbers of a vector.
     """
     from sentkit.formats.vectors.convert import convert
     from sentkit.formats.vectors.vectors import VECTOR_FIELDS

@@ -9,7 +9,7 @@ from sentkit.console import Console
 
 
 def export(
-    output: Annotated[str, typer.Option("-o", "--output", metavar="DIR", help="The folder to make.")],
+    output: Annotated[str, typer.Option("-o", "--output", metavar="DIR", help="The folder to create.")],
     model: options.Model = "nano",
     readout: options.Readout = None,
     template: options.Template = None,
@@ -21,7 +21,7 @@ def export(
     force: options.Force = False,
     quiet: options.Quiet = False,
 ) -> None:
-    """Write a checkpoint that declares how it is read.
+    """Write a checkpoint that declares its readout.
 
     \b
     Examples:
@@ -29,11 +29,11 @@ def export(
       sentkit export -m CHECKPOINT --transform whitening.safetensors -o whitened
       sentkit export --prompt 'query: ' --normalize -o queries
 
-    The weights stay as they are. What comes out is a Hugging Face folder with
-    sentkit.json, and with the modules of sentence-transformers where these can
-    say it: averaged layers as WeightedLayerPooling, a pooler or a transform as
-    Dense, unit length as Normalize. For the readout prompt they cannot, and no
-    modules.json is written.
+    The weights do not change. The output is a Hugging Face folder with sentkit.json
+    and, if possible, with modules of sentence-transformers: averaged layers become
+    WeightedLayerPooling, a pooler or a transform becomes Dense, and unit length becomes
+    Normalize. These modules cannot express the readout prompt; in that case
+    modules.json is not written.
     """
     from pathlib import Path
 

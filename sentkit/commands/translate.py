@@ -26,47 +26,61 @@ def translate(
             "-m", "--model", metavar="SEQ2SEQ", help="A checkpoint folder, a hub name, or pkg:NAME."
         ),
     ],
-    keep: Annotated[
-        str | None, typer.Option(metavar="NAME", help="The member that takes the text as it came.")
-    ] = None,
+    keep: Annotated[str | None, typer.Option(metavar="NAME", help="Field for the original text.")] = None,
     source_lang: Annotated[
-        str | None, typer.Option(metavar="CODE", help="Of a model of many languages: the one to read.")
+        str | None, typer.Option(metavar="CODE", help="For multilingual models: the language of the input.")
     ] = None,
     target_lang: Annotated[
-        str | None, typer.Option(metavar="CODE", help="Of a model of many languages: the one to write.")
+        str | None, typer.Option(metavar="CODE", help="For multilingual models: the language of the output.")
     ] = None,
     prefix: Annotated[
-        str, typer.Option(metavar="TEXT", help="Words set before every text, as T5 wants them.")
+        str, typer.Option(metavar="TEXT", help="Text to add before every input text, for example for T5.")
     ] = "",
     beams: Annotated[
         int | None,
-        typer.Option(min=1, metavar="N", help="1 is greedy. [default: what the model declares, or 4]"),
+        typer.Option(
+            min=1, metavar="N", help="Number of beams; 1 is greedy. [default: as the model declares, else 4]"
+        ),
     ] = None,
-    sample: Annotated[bool, typer.Option("--sample", help="Draw each token, in place of a search.")] = False,
+    sample: Annotated[
+        bool, typer.Option("--sample", help="Draw each token at random instead of a beam search.")
+    ] = False,
     temperature: Annotated[
-        float | None, typer.Option(metavar="X", help="With --sample: below 1 is less daring. [default: 1]")
+        float | None,
+        typer.Option(metavar="X", help="With --sample: lower values favour likely tokens. [default: 1]"),
     ] = None,
     top_k: Annotated[
-        int | None, typer.Option(min=1, metavar="K", help="With --sample: of the K most likely tokens.")
+        int | None,
+        typer.Option(min=1, metavar="K", help="With --sample: draw from the K most likely tokens."),
     ] = None,
     top_p: Annotated[
-        float | None, typer.Option(metavar="P", help="With --sample: of the likeliest that make up P.")
+        float | None,
+        typer.Option(
+            metavar="P", help="With --sample: draw from the most likely tokens of total probability P."
+        ),
     ] = None,
     seed: options.Seed = 0,
     max_length: options.MaxLength = None,
     max_new_tokens: Annotated[
         int | None,
-        typer.Option(min=1, metavar="N", help="Tokens written. [default: as declared, or as many as read]"),
+        typer.Option(
+            min=1,
+            metavar="N",
+            help="Maximum tokens of the output. [default: as declared, else as for the input]",
+        ),
     ] = None,
     on_truncate: Annotated[
-        Literal["warn", "error"], typer.Option(help="A text that is too long is cut and counted, or refused.")
+        Literal["warn", "error"], typer.Option(help="For too long texts: truncate and count them, or fail.")
     ] = "warn",
     precision: Annotated[
-        Literal["auto", "fp32", "bf16"], typer.Option(help="auto: bf16 on a GPU made for it.")
+        Literal["auto", "fp32", "bf16"],
+        typer.Option(help="auto: bf16 on a GPU that supports it well, else fp32."),
     ] = "auto",
-    device: Annotated[str, typer.Option(metavar="auto|cpu|cuda[:N]", help="Where the model runs.")] = "auto",
+    device: Annotated[
+        str, typer.Option(metavar="auto|cpu|cuda[:N]", help="Device that runs the model.")
+    ] = "auto",
     batch_tokens: Annotated[
-        int | None, typer.Option(min=1, metavar="N", help="Tokens x beams at once. [default: by device]")
+        int | None, typer.Option(min=1, metavar="N", help="Tokens x beams per batch. [default: by device]")
     ] = None,
     threads: options.Threads = None,
     output: options.Output = "-",
@@ -77,7 +91,7 @@ def translate(
     quiet: options.Quiet = False,
     verbose: options.Verbose = False,
 ) -> None:
-    """Pass texts through a model that writes others.
+    """Translate texts with a sequence-to-sequence model.
 
     \b
     Examples:
@@ -85,17 +99,17 @@ def translate(
       sentkit translate titles.txt -m EN-DE | sentkit translate -m DE-EN
       sentkit translate pairs.jsonl -m EN-DE --field text=text_b --sample --seed 7
 
-    The translation stands in the place of "text"; what else a row holds passes
-    through byte for byte. Two of them in a pipe make a paraphrase
-    (back-translation); where the first one has --keep text_a, the rows go on as
-    pairs: sentkit encode --field text_b=text. One text of a row is translated in a
-    run; of pairs --field text=text_b says which. An empty text passes as it is.
+    The translation replaces "text". All other fields pass through byte for byte. Two
+    translations in a pipe make a paraphrase (back-translation). If the first one has
+    --keep text_a, the rows are then pairs: sentkit encode --field text_b=text. Each run
+    translates one text of a row; for pairs, --field text=text_b selects it. An empty
+    text passes through unchanged.
 
     The model is a sequence-to-sequence checkpoint of transformers: Marian (OPUS-MT),
-    T5, M2M100, NLLB, mBART, FSMT and others; none comes with sentkit. A translation
-    depends on its text alone, not on the texts beside it, and a sample on --seed
-    and its text: equal texts are translated alike. One row out for each row in, in
-    order, in constant memory.
+    T5, M2M100, NLLB, mBART, FSMT and others. sentkit includes none. A translation
+    depends only on its text, and a sample only on --seed and its text. Other texts of
+    the batch do not change it, so equal texts have equal translations. Each input row
+    gives one output row, in the same order and in constant memory.
     """
     options.limit_threads(threads)
     from sentkit.formats.checkpoints.folders import read_checkpoint
