@@ -11,7 +11,10 @@ from sentkit.console import Console
 def apply(
     *,
     transform: Annotated[
-        str, typer.Option("-t", "--transform", metavar="PATH", help="What sentkit whiten fit has made.")
+        str,
+        typer.Option(
+            "-t", "--transform", metavar="PATH", help="A transform from sentkit whiten fit or merge."
+        ),
     ],
     vectors: options.Encoding = "list",
     threads: options.Threads = None,
@@ -20,18 +23,18 @@ def apply(
     row_flags: options.RowFlags,
     quiet: options.Quiet = False,
 ) -> None:
-    """Put vectors through a transform.
+    """Apply a transform to vectors.
 
     \b
     Examples:
       sentkit whiten apply a.safetensors -t whitening.safetensors | sentkit score
       sentkit encode titles.txt | sentkit whiten apply -t whitening.safetensors
 
-    The new vectors take the place of the old ones, and "_emb" names the space that
-    they are in now: the one of `sentkit encode --transform`. Everything else passes
-    through byte for byte, in constant memory. Vectors of another space than the
-    transform was fitted on are refused; so is a second application. What comes out
-    is of no special length: cosines are taken as ever.
+    The new vectors replace the old ones, and "_emb" names their new space, the same as
+    with `sentkit encode --transform`. All other fields pass through byte for byte, in
+    constant memory. The transform accepts only vectors of the space that it was fitted
+    to, so a second application is refused. The new vectors are not scaled to unit
+    length; cosine similarity does not need that.
     """
     options.limit_threads(threads)
     from sentkit.formats.outputs.outputs import refuse_existing

@@ -19,7 +19,7 @@ FLAGS = {"dim": ("whitening", "pca", "ica"), "remove": ("abtt",)}  # the kinds o
 Made = Annotated[
     str,
     typer.Option(
-        "-o", "--output", metavar="PATH", help="The transform to make, .safetensors; '-' is stdout."
+        "-o", "--output", metavar="PATH", help="The transform to create, .safetensors; '-' is stdout."
     ),
 ]
 
@@ -30,42 +30,47 @@ def fit(
     output: Made,
     kind: Annotated[
         Literal["whitening", "pca", "center", "standardize", "abtt", "ica"],
-        typer.Option("--kind", help="What the transform does; see above."),
+        typer.Option("--kind", help="Kind of transform; see above."),
     ] = "whitening",
     dim: Annotated[
         int | None,
-        typer.Option(
-            min=1, metavar="K", help="Of whitening, pca, ica: numbers that are kept. [default: all]"
-        ),
+        typer.Option(min=1, metavar="K", help="For whitening, pca, ica: numbers to keep. [default: all]"),
     ] = None,
     remove: Annotated[
         int | None,
-        typer.Option(min=1, metavar="N", help="Of abtt: directions removed. [default: one in 100 numbers]"),
+        typer.Option(
+            min=1, metavar="N", help="For abtt: directions to remove. [default: one per 100 numbers]"
+        ),
     ] = None,
     scale: Annotated[
         str | None,
         typer.Option(
             metavar="NUMBER|auto",
-            help="Of ica: multiply; auto: deviations as the vectors had, on average. [default: 1]",
+            help="For ica: factor; auto: keep the mean deviation of the vectors. [default: 1]",
         ),
     ] = None,
     variance: Annotated[
         Literal["unit", "arbitrary"] | None,
-        typer.Option(help="Of ica, before --scale: 1, or 1 / rows as scikit-learn < 1.3. [default: unit]"),
+        typer.Option(
+            help="For ica, before --scale: 1, or 1 / rows as in scikit-learn < 1.3. [default: unit]"
+        ),
     ] = None,
     seed: Annotated[
         int | None,
-        typer.Option(min=0, max=2**32 - 1, metavar="N", help="Of ica: the seed of its start. [default: 0]"),
+        typer.Option(min=0, max=2**32 - 1, metavar="N", help="For ica: random seed. [default: 0]"),
     ] = None,
     iterations: Annotated[
-        int | None, typer.Option(min=1, metavar="N", help="Of ica: at most so many. [default: 1000]")
+        int | None,
+        typer.Option(min=1, metavar="N", help="For ica: maximum number of iterations. [default: 1000]"),
     ] = None,
     tolerance: Annotated[
-        float | None, typer.Option(metavar="X", help="Of ica: the turn that ends it. [default: 1e-4]")
+        float | None, typer.Option(metavar="X", help="For ica: convergence tolerance. [default: 1e-4]")
     ] = None,
     keep_width: Annotated[
         bool,
-        typer.Option("--keep-width", help="Of ica: components beyond the rank are 0, and not left out."),
+        typer.Option(
+            "--keep-width", help="For ica: set components beyond the rank to 0 instead of leaving them out."
+        ),
     ] = False,
     force: options.Force = False,
     row_flags: options.RowFlags,
@@ -80,16 +85,18 @@ def fit(
       sentkit encode pairs.jsonl | sentkit whiten fit --dim 8 -o T.safetensors
       sentkit whiten fit a.safetensors b.safetensors --kind abtt -o T.safetensors
 
-    All kinds take the mean away, and then: center nothing else; standardize gives
-    every number deviation 1; pca turns the vectors to their principal directions;
-    whitening gives these variance 1, so that the covariance is I; abtt (all but the
-    top) removes the widest directions; ica turns whitened vectors to independent
-    components, by FastICA as scikit-learn has it, each with positive skewness.
+    All kinds subtract the mean. center does nothing else. standardize scales every
+    number to deviation 1. pca rotates the vectors to their principal directions.
+    whitening also scales these to variance 1, so the covariance is I. abtt (all but the
+    top) removes the directions with the largest variance. ica rotates whitened vectors
+    to independent components, with FastICA as in scikit-learn; each component has
+    positive skewness.
 
-    Rows are as `sentkit encode` writes them; of a pair both vectors count. One pass
-    in constant memory, but ica holds all vectors. Memory and the file grow with the
-    square of the width, which is 4096 at most. The file says what it was fitted on,
-    and keeps the moments that `sentkit whiten merge` adds up (not of ica).
+    The input is rows of `sentkit encode`; for pairs, both vectors count. The fit takes
+    one pass in constant memory, but ica keeps all vectors in memory. Memory and file
+    size grow with the square of the width, which is at most 4096. The file describes
+    the vectors of the fit. It also stores the moments that `sentkit whiten merge` adds
+    up (not for ica).
     """
     options.limit_threads(threads)
     from sentkit.formats.vectors.vectors import VECTOR_FIELDS

@@ -11,23 +11,23 @@ from sentkit.console import Console
 
 def merge(
     transforms: Annotated[
-        list[str], typer.Argument(metavar="TRANSFORM...", help="What sentkit whiten fit has made.")
+        list[str], typer.Argument(metavar="TRANSFORM...", help="A transform from sentkit whiten fit.")
     ],
     output: Made,
     force: options.Force = False,
     quiet: options.Quiet = False,
     verbose: options.Verbose = False,
 ) -> None:
-    """Make one transform of those that were fitted to parts.
+    """Merge transforms that were fitted to parts of the data.
 
     \b
     Examples:
       sentkit whiten merge shard1.safetensors shard2.safetensors -o T.safetensors
 
-    The result is that of one fit to the vectors of all parts, which need not be
-    there any more: it is computed from the moments (count, mean, scatter) that each
-    transform keeps. All are of one kind, with the same --dim or --remove, fitted to
-    vectors of one space. ica keeps no moments, and is refused.
+    The result is that of one fit to the vectors of all parts. It is computed from the
+    moments (count, mean, scatter) that each transform stores, so the vectors are not
+    needed. All transforms must be of one kind, with the same --dim or --remove, and
+    fitted to vectors of one space. ica stores no moments and is refused.
     """
     from sentkit.transforms.merging import merge_transforms
 
