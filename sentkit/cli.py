@@ -207,13 +207,16 @@ def sentkit(
             "--install-completion",
             callback=install_completion,
             is_eager=True,
-            help="Let this shell complete commands, flags and values; exit.",
+            help="Install completion for this shell and exit.",
         ),
     ] = None,
     show: Annotated[
         Literal["bash", "zsh", "fish"] | None,
         typer.Option(
-            "--show-completion", callback=show_completion, is_eager=True, help="Show that script and exit."
+            "--show-completion",
+            callback=show_completion,
+            is_eager=True,
+            help="Show the completion script and exit.",
         ),
     ] = None,
 ) -> None:
@@ -226,10 +229,10 @@ def sentkit(
       sentkit encode titles.txt -o titles.safetensors && sentkit inspect titles.safetensors
 
     \b
-    Exit codes: 0 done, 1 the answer is no, 2 wrong usage, 65 bad data or vectors
-    that do not match, 66 no such input or model, 69 device or hub not there,
-    70 a bug, 73 cannot create, 74 cannot read or write, 75 stopped and saved,
-    129, 130 and 143 stopped by a signal.
+    Exit codes: 0 success, 1 score below --fail-under, 2 wrong usage, 65 bad data
+    or vectors of different spaces, 66 input or model not found, 69 device or hub
+    not available, 70 bug in sentkit, 73 cannot create, 74 cannot read or write,
+    75 stopped and saved, 129, 130 and 143 stopped by a signal.
     """
     help_alone(context)
 

@@ -26,62 +26,73 @@ if TYPE_CHECKING:
 def train(
     *,
     context: typer.Context,
-    method: Annotated[str | None, typer.Argument(metavar="METHOD", help="One of --list.")] = None,
+    method: Annotated[str | None, typer.Argument(metavar="METHOD", help="A method of --list.")] = None,
     model: options.Model = "nano",
     output: Annotated[
-        str | None, typer.Option("-o", "--output", metavar="DIR", help="The checkpoint folder to make.")
+        str | None, typer.Option("-o", "--output", metavar="DIR", help="The checkpoint folder to create.")
     ] = None,
     set_: Annotated[
         list[str] | None,
         typer.Option(
             "--set",
             metavar="NAME=VALUE",
-            help="A setting of the method; repeatable, the last one wins, and a flag such as --lr over it.",
+            help="A setting of the method; repeatable. The last one wins; flags such as --lr override it.",
         ),
     ] = None,
-    preset: Annotated[str | None, typer.Option(metavar="NAME", help="A published recipe.")] = None,
-    epochs: Annotated[int | None, typer.Option(metavar="N", help="--set epochs=N")] = None,
-    batch: Annotated[int | None, typer.Option(metavar="N", help="--set batch=N")] = None,
-    lr: Annotated[float | None, typer.Option(metavar="X", help="--set lr=X")] = None,
-    max_length: Annotated[int | None, typer.Option(metavar="N", help="--set max_length=N")] = None,
-    chunk: Annotated[
-        int | None, typer.Option(metavar="N", help="--set chunk=N: large batches in little memory, exactly.")
+    preset: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Settings of a published recipe.")
     ] = None,
-    precision: Annotated[str | None, typer.Option(metavar="NAME", help="--set precision=NAME")] = None,
-    eval_every: Annotated[int | None, typer.Option(metavar="N", help="--set eval_every=N")] = None,
-    patience: Annotated[int | None, typer.Option(metavar="N", help="--set patience=N")] = None,
+    epochs: Annotated[int | None, typer.Option(metavar="N", help="Same as --set epochs=N.")] = None,
+    batch: Annotated[int | None, typer.Option(metavar="N", help="Same as --set batch=N.")] = None,
+    lr: Annotated[float | None, typer.Option(metavar="X", help="Same as --set lr=X.")] = None,
+    max_length: Annotated[int | None, typer.Option(metavar="N", help="Same as --set max_length=N.")] = None,
+    chunk: Annotated[
+        int | None,
+        typer.Option(metavar="N", help="Same as --set chunk=N: large batches in less memory, exactly."),
+    ] = None,
+    precision: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Same as --set precision=NAME.")
+    ] = None,
+    eval_every: Annotated[int | None, typer.Option(metavar="N", help="Same as --set eval_every=N.")] = None,
+    patience: Annotated[int | None, typer.Option(metavar="N", help="Same as --set patience=N.")] = None,
     dev: Annotated[
-        str | None, typer.Option(metavar="PAIRS", help="Scored pairs that choose the best step.")
+        str | None, typer.Option(metavar="PAIRS", help="Pairs with scores, to choose the best step.")
     ] = None,
     entries: Annotated[
-        str | None, typer.Option(metavar="PATH", help="defsent-plus: what build-entries made.")
+        str | None, typer.Option(metavar="PATH", help="For defsent-plus: the output of build-entries.")
     ] = None,
     seed: Annotated[
-        str, typer.Option(metavar="N|A,B|A..B", help="Several: a run each, in OUT/seed-N.")
+        str,
+        typer.Option(metavar="N|A,B|A..B", help="Random seed. Several seeds: one run each, in OUT/seed-N."),
     ] = "0",
     init: Annotated[
-        str | None, typer.Option(metavar="CONFIG", help="Begin from a config.json, with random weights.")
+        str | None, typer.Option(metavar="CONFIG", help="Start from a config.json, with random weights.")
     ] = None,
     tokenizer: Annotated[
         str | None, typer.Option(metavar="PATH", help="For --init: a tokenizer.json, or its folder.")
     ] = None,
-    device: Annotated[str, typer.Option(metavar="auto|cpu|cuda[:N]", help="Where the model runs.")] = "auto",
+    device: Annotated[
+        str, typer.Option(metavar="auto|cpu|cuda[:N]", help="Device that runs the model.")
+    ] = "auto",
     threads: Annotated[
-        int | None, typer.Option(min=1, metavar="N", help="Of the CPU. [default: all, or as before]")
+        int | None,
+        typer.Option(min=1, metavar="N", help="CPU threads. [default: all, or as in the run to resume]"),
     ] = None,
     deterministic: Annotated[
-        bool, typer.Option("--deterministic", help="The same bytes on CUDA too, more slowly.")
+        bool, typer.Option("--deterministic", help="Same bytes in each run on CUDA too; slower.")
     ] = False,
     resume: Annotated[
-        bool, typer.Option("--resume", help="Continue a stopped run; start one if there is none.")
+        bool, typer.Option("--resume", help="Continue a stopped run, or start a new one.")
     ] = False,
     save_every: Annotated[
-        int, typer.Option(min=0, metavar="N", help="Save the state every N steps too; 0: by time alone.")
+        int, typer.Option(min=0, metavar="N", help="Also save the state every N steps; 0: only by time.")
     ] = 0,
     save_seconds: Annotated[
         float, typer.Option(min=0, metavar="S", help="Save the state every S seconds; 0: after every step.")
     ] = 300.0,
-    log: Annotated[str | None, typer.Option(metavar="PATH", help="Every step as a JSON line.")] = None,
+    log: Annotated[
+        str | None, typer.Option(metavar="PATH", help="Write each step to PATH as a JSON line.")
+    ] = None,
     list_: Annotated[bool, typer.Option("--list", help="Show the methods.")] = False,
     help_settings: Annotated[
         bool, typer.Option("--help-settings", help="Show the settings of METHOD.")
@@ -101,16 +112,16 @@ def train(
       sentkit train simcse titles.txt -m BASE -o ckpt --epochs 2
       sentkit train simcse titles.txt -o runs --dev pairs.jsonl --seed 0..2
 
-    Rows in, a checkpoint folder out, which `encode`, transformers and
-    sentence-transformers read. With --dev the best step is kept. Several
-    processes: torchrun --nproc-per-node N -m sentkit -- train ...
+    The input is rows. The output is a checkpoint folder for `encode`, transformers and
+    sentence-transformers. With --dev, the best step is kept. Several processes:
+    torchrun --nproc-per-node N -m sentkit -- train ...
 
-    Positive pairs, such as questions and answers, are rows for simcse: the two
-    texts are its two views (--field text_a=question --field text_b=answer).
+    Positive pairs, such as questions and answers, are rows for simcse. The two texts
+    are then its two views (--field text_a=question --field text_b=answer).
 
-    Ctrl-C, SIGTERM, SIGHUP, SIGUSR1 and SIGUSR2 finish the step, save the state
-    and end with 75; the same command with --resume continues, to the same bytes.
-    A second Ctrl-C exits at once with 130 and reports the last saved step.
+    Ctrl-C, SIGTERM, SIGHUP, SIGUSR1 and SIGUSR2 finish the step, save the state and
+    exit with 75. The same command with --resume continues, and the result has the same
+    bytes. A second Ctrl-C exits at once with 130 and reports the last saved step.
     """
     from sentkit.formats.rows.kinds import LEARNED
     from sentkit.training.catalogue import METHODS, find

@@ -24,21 +24,23 @@ class Listing:
 
 
 METHODS = {
-    "mlm": Listing("hidden words are predicted from the rest", "mlm", "MaskedLanguageModel", "1810.04805"),
-    "sg-bert": Listing("[CLS] learns from a frozen copy's layers", "sg_bert", "SelfGuided", "2106.07345"),
-    "simcse": Listing("a sentence and itself, or positive pairs", "simcse", "SimCSE", "2104.08821"),
-    "consert": Listing("two disturbed views of a sentence; labels", "consert", "ConSERT", "2105.11741"),
+    "mlm": Listing("predict masked tokens from the other tokens", "mlm", "MaskedLanguageModel", "1810.04805"),
+    "sg-bert": Listing(
+        "contrast [CLS] with the layers of a frozen copy", "sg_bert", "SelfGuided", "2106.07345"
+    ),
+    "simcse": Listing("contrast copies of a sentence; positive pairs", "simcse", "SimCSE", "2104.08821"),
+    "consert": Listing(
+        "contrast two views of a sentence; classify pairs", "consert", "ConSERT", "2105.11741"
+    ),
     "simcse-sup": Listing(
-        "an anchor, its positive and its negative", "simcse_sup", "SupervisedSimCSE", "2104.08821"
+        "contrast anchor, positive and negative", "simcse_sup", "SupervisedSimCSE", "2104.08821"
     ),
-    "pairsupcon": Listing(
-        "pairs that entail or contradict: which, and whose", "pairsupcon", "PairSupCon", "2109.05424"
-    ),
-    "defsent": Listing("a definition predicts its word", "defsent", "DefSent", "2105.04339"),
+    "pairsupcon": Listing("classify pairs and contrast partners", "pairsupcon", "PairSupCon", "2109.05424"),
+    "defsent": Listing("predict the word from its definition", "defsent", "DefSent", "2105.04339"),
     "defsent-plus": Listing(
-        "a definition predicts its entry's vector", "defsent_plus", "DefSentPlus", "2405.16153"
+        "predict the entry's vector from its definition", "defsent_plus", "DefSentPlus", "2405.16153"
     ),
-    "sbert": Listing("pairs with labels or scores, or triplets", "sbert", "SBERT", "1908.10084"),
+    "sbert": Listing("learn labels or scores of pairs, or triplets", "sbert", "SBERT", "1908.10084"),
 }
 
 

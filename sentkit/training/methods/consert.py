@@ -75,24 +75,30 @@ class ConSERT(Method):
     @dataclass(frozen=True, kw_only=True)
     class Settings(Recipe):
         mode: str = paper(
-            "unsup", "sup: learn the label of a pair; joint: that and the contrast", choices=tuple(IDLE)
+            "unsup", "unsup: contrast two views; sup: classify pairs; joint: both", choices=tuple(IDLE)
         )
         view_a: str = paper(
-            "feature-cutoff", "how one view is disturbed; the classifier reads it too", choices=tuple(VIEWS)
+            "feature-cutoff",
+            "change that makes the first view; the classifier uses it too",
+            choices=tuple(VIEWS),
         )
-        view_b: str = paper("shuffle", "how the other view is disturbed", choices=tuple(VIEWS))
-        token_cutoff_rate: float = paper(0.15, "part of the tokens that a view cuts", least=0, most=1)
-        feature_cutoff_rate: float = paper(0.2, "part of the features that a view cuts", least=0, most=1)
-        view_dropout_rate: float = paper(0.2, "part of all entries that a view cuts", least=0, most=1)
-        temperature: float = paper(0.1, "what each cosine is divided by", above=0)
+        view_b: str = paper("shuffle", "change that makes the second view", choices=tuple(VIEWS))
+        token_cutoff_rate: float = paper(
+            0.15, "share of the tokens that token-cutoff removes", least=0, most=1
+        )
+        feature_cutoff_rate: float = paper(
+            0.2, "share of the features that feature-cutoff removes", least=0, most=1
+        )
+        view_dropout_rate: float = paper(0.2, "share of all numbers that dropout removes", least=0, most=1)
+        temperature: float = paper(0.1, "divisor of the cosines", above=0)
         # The released code multiplies a sum of two means by 0.15. This equals 0.3 times the mean over both
         # views. In joint mode it adds such a sum for each text: 0.6 times the average of the two texts.
         loss_scale: float = released(
-            0.3, "unsup: factor of the contrast, which Adam feels through clip alone", above=0
+            0.3, "unsup: weight of the contrast; with Adam it matters only for clip", above=0
         )
-        alpha: float = released(0.6, "joint: weight of the contrast, the two texts' average", least=0)
+        alpha: float = released(0.6, "joint: weight of the contrast, averaged over the two texts", least=0)
         pair_features: str = paper(
-            "uvd", "u, v, |u-v|, and with m max(u, v)^2, for the classifier", choices=tuple(FEATURES)
+            "uvd", "input of the classifier: u, v, |u-v|; with m also max(u, v)^2", choices=tuple(FEATURES)
         )
         readout: str = readout("mean-last2")
         epochs: int = released(10)

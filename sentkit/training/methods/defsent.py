@@ -29,7 +29,9 @@ class DefSent(Method):
     @dataclass(frozen=True, kw_only=True)
     class Settings(Recipe):
         readout: str = readout("cls", choices=("base", "cls", "mean", "max"))
-        part: float = paper(0.8, "part of the words that are learned from, by the word", above=0, most=1)
+        part: float = paper(
+            0.8, "share of the words to learn from, chosen by a hash of the word", above=0, most=1
+        )
         batch: int = paper(16)
         lr: float = paper(5.657e-6)
         schedule: str = paper("warmup-constant")

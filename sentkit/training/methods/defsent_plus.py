@@ -37,15 +37,17 @@ class DefSentPlus(Method):
         readout: str = readout("mean,cls,prompt")  # --dev selects one; the first is evaluated during training
         pooling: str = ours(
             "base",
-            "what the pooler is given; base: as the base declares, else cls as in the paper for BERT",
+            "input of the pooler; base: as the base declares, else cls as in the paper for BERT",
             choices=("base", *POOLINGS),
         )
         pooler: str = ours(
             "auto",
-            "where it begins: auto takes the language model's head where the pooler was never trained",
+            "initial weights; auto: those of the language model's head if the pooler is untrained",
             choices=("auto", "checkpoint", "lm-head"),
         )
-        template: str = released("defsent-plus", "a name, or words around [X] and [MASK], for prompt")
+        template: str = released(
+            "defsent-plus", "for the readout prompt: a template name, or text with [X] and [MASK]"
+        )
         batch: int = paper(32)
         lr: float = paper(5e-5)
         optimizer: str = released("adamw-hf")

@@ -42,10 +42,14 @@ CLASSES = {  # family -> class of transformers with this head
 class MaskedLanguageModel(Method):
     @dataclass(frozen=True, kw_only=True)
     class Settings(Recipe):
-        mask_rate: float = paper(0.15, "part of a text's tokens that are predicted", above=0, most=1)
-        mask_share: float = paper(0.8, "part of these that the mask hides", least=0, most=1)
-        random_share: float = paper(0.1, "part of these under another token, drawn", least=0, most=1)
-        head: str = ours("own", "the base's, or one that has learned nothing", choices=("own", "fresh"))
+        mask_rate: float = paper(0.15, "share of the tokens of a text to predict", above=0, most=1)
+        mask_share: float = paper(0.8, "share of these that the mask token replaces", least=0, most=1)
+        random_share: float = paper(0.1, "share of these that a random token replaces", least=0, most=1)
+        head: str = ours(
+            "own",
+            "own: the head of the base; fresh: a new head with random weights",
+            choices=("own", "fresh"),
+        )
         readout: str = readout("mean", of_paper=False)  # common for an encoder without a trained readout
         batch: int = ours(64)
         lr: float = paper(1e-4)

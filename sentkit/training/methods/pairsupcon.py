@@ -30,24 +30,26 @@ class PairSupCon(Method):
     @dataclass(frozen=True, kw_only=True)
     class Settings(Recipe):
         objective: str = paper(
-            "both", "cls: tell the relation; id: find the partner", choices=("both", "id", "cls")
+            "both", "cls: classify pairs; id: contrast partners", choices=("both", "id", "cls")
         )
-        beta: float = paper(1.0, "what the id term is multiplied by", above=0)
-        temperature: float = paper(0.05, "what each cosine is divided by", above=0)
-        hard_negatives: bool = paper(True, "near negatives count more, by alpha")
+        beta: float = paper(1.0, "weight of the id term", above=0)
+        temperature: float = paper(0.05, "divisor of the cosines", above=0)
+        hard_negatives: bool = paper(True, "give near negatives more weight, by alpha")
         hard_negative_form: str = released(
             "code",
-            "code: alpha times the exponential; exponent: alpha times the cosine",
+            "code: alpha multiplies the exponential; exponent: alpha multiplies the cosine",
             choices=("code", "exponent"),
         )
         detach_alpha: bool = released(False, "no gradient through alpha")
         id_average: str = released(
             "anchors",
-            "anchors: over both sides of each entailment; pairs, as typeset: twice that",
+            "anchors: mean over both sides of each entailment; pairs, as in the formula: twice that",
             choices=("anchors", "pairs"),
         )
-        head_width: int = released(128, "of the vectors that find their partner", least=1)
-        head_lr_factor: float = paper(100.0, "the heads' learning rate over the encoder's", above=0)
+        head_width: int = released(128, "width of the vectors of the id term", least=1)
+        head_lr_factor: float = paper(
+            100.0, "learning rate of the heads, divided by that of the encoder", above=0
+        )
         readout: str = readout("mean")
         batch: int = paper(1024)
         lr: float = paper(5e-6)

@@ -59,10 +59,12 @@ class SBERT(Method):
     @dataclass(frozen=True, kw_only=True)
     class Settings(Recipe):
         objective: str = paper(
-            "softmax", "rows with a label, with a score, or triplets", choices=tuple(OBJECTIVES)
+            "softmax", "for pairs with a label, pairs with a score, or triplets", choices=tuple(OBJECTIVES)
         )
-        scale: float = released(5.0, "regression: what scores are divided by", above=0)
-        margin: float = paper(1.0, "triplet: how much nearer the positive is to be; library: 5", least=0)
+        scale: float = released(5.0, "regression: divisor of the scores", above=0)
+        margin: float = paper(
+            1.0, "triplet: margin by which the positive must be nearer; the library has 5", least=0
+        )
         readout: str = readout("mean")
         batch: int = paper(16)
         lr: float = paper(2e-5)

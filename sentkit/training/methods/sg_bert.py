@@ -56,19 +56,25 @@ SPREAD = 0.02  # standard deviation of the head's weights, as in BERT
 class SelfGuided(Method):
     @dataclass(frozen=True, kw_only=True)
     class Settings(Recipe):
-        objective: str = paper("opt3", "base: one layer, both ways", choices=tuple(CONTRASTS))
-        temperature: float = paper(0.01, "what each cosine is divided by", above=0)
-        drift_weight: float = paper(0.1, "of the squared distance from the start", least=0)  # lambda
-        head: str = paper("gelu", "two layers between vectors and loss, or none", choices=("gelu", "none"))
-        head_width: int = paper(4096, "of both layers of the head", least=1)
-        guide_pool: str = paper("max", "how the guide's tokens become a view", choices=("max", "mean"))
-        guide_layers: str = paper("all", "that are views: all, 4.., 4..12 or 12; 0 is the embeddings")
-        guide_dropout: bool = ours(False, "in the guide too, as in the released code")
-        compat_opt2_slice: bool = paper(False, "opt2: one negative less, as in the released code")
-        second_text: str | None = paper(
-            None, "who reads a pair's second text; none: rows are single texts", choices=("guide", "tuned")
+        objective: str = paper(
+            "opt3", "form of the loss; base: one layer, in both directions", choices=tuple(CONTRASTS)
         )
-        freeze_embeddings: bool = paper(True, "the tuned copy's layer 0 stays as it was")
+        temperature: float = paper(0.01, "divisor of the cosines", above=0)
+        drift_weight: float = paper(
+            0.1, "weight of the squared distance from the initial weights", least=0
+        )  # lambda
+        head: str = paper("gelu", "gelu: two layers between vectors and loss", choices=("gelu", "none"))
+        head_width: int = paper(4096, "width of both layers of the head", least=1)
+        guide_pool: str = paper(
+            "max", "how the token states of the guide become a view", choices=("max", "mean")
+        )
+        guide_layers: str = paper("all", "layers that give views: all, 4.., 4..12 or 12; 0 is the embeddings")
+        guide_dropout: bool = ours(False, "dropout in the guide too, as in the released code")
+        compat_opt2_slice: bool = paper(False, "opt2: leave out one negative, as in the released code")
+        second_text: str | None = paper(
+            None, "encoder of the second text of a pair; none: rows are sentences", choices=("guide", "tuned")
+        )
+        freeze_embeddings: bool = paper(True, "keep layer 0 of the tuned copy unchanged")
         readout: str = readout("cls")
         batch: int = paper(16)
         lr: float = paper(5e-5)

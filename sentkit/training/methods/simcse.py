@@ -22,7 +22,7 @@ from sentkit.training.settings import paper, readout, released
 class SimCSE(Method):
     @dataclass(frozen=True, kw_only=True)
     class Settings(Recipe):
-        temperature: float = paper(0.05, "what each cosine is divided by", above=0)
+        temperature: float = paper(0.05, "divisor of the cosines", above=0)
         readout: str = readout("cls")  # before the head, which is only used in training
         batch: int = paper(64)
         lr: float = paper(3e-5)

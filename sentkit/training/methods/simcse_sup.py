@@ -26,7 +26,7 @@ from sentkit.training.settings import paper, readout, released
 class SupervisedSimCSE(SimCSE):
     @dataclass(frozen=True, kw_only=True)
     class Settings(SimCSE.Settings):
-        hard_negative_weight: float = released(0.0, "added to the logit of a row's own negative")
+        hard_negative_weight: float = released(0.0, "added to the logit of the negative of the same row")
         readout: str = readout("pooler")
         batch: int = paper(512)
         lr: float = paper(5e-5)
