@@ -57,7 +57,7 @@ OnError = Annotated[
 ]
 RejectsFile = Annotated[
     str | None,
-    typer.Option("--rejects", metavar="PATH", help="Write the rows that --on-error skip skips to PATH."),
+    typer.Option("--rejects", metavar="PATH", help="With --on-error skip: write the bad rows to PATH."),
 ]
 Model = Annotated[
     str,
