@@ -1,1 +1,1 @@
-"""Takes the words of a text and a seed; returns a variant of the text."""
+"""Takes the words of a text and a seed and returns a variant of the text."""

@@ -1,4 +1,4 @@
-"""Prints messages, progress and records for people; returns nothing."""
+"""Takes messages, progress and records and returns nothing: it prints them for people."""
 
 from sentkit.console.messages import Console
 from sentkit.console.progress import PROGRESS, Progress, StepProgress, TaskProgress, follow_tasks, slow

@@ -1,1 +1,1 @@
-"""Takes vectors; returns labels: clusters and predicted classes."""
+"""Takes vectors and returns labels: clusters and predicted classes."""

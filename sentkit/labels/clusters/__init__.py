@@ -1,1 +1,1 @@
-"""Takes rows with vectors; returns a cluster for each row, or a report."""
+"""Takes rows with vectors and returns a cluster for each row, or a report."""

@@ -1,1 +1,1 @@
-"""Takes a file of vectors; returns figures about the distribution of the vectors."""
+"""Takes a file of vectors and returns figures about the distribution of the vectors."""

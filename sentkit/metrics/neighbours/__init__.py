@@ -1,1 +1,1 @@
-"""Takes a corpus of vectors; returns the closest rows, pairs and retrieval scores."""
+"""Takes a corpus of vectors and returns the closest rows, pairs and retrieval scores."""

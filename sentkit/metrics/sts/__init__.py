@@ -1,1 +1,1 @@
-"""Takes pairs of vectors with gold scores; returns correlations with intervals."""
+"""Takes pairs of vectors with gold scores and returns correlations with intervals."""

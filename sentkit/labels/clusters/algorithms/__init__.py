@@ -1,1 +1,1 @@
-"""Takes an array of vectors; returns a cluster for each row and the centroids."""
+"""Takes an array of vectors and returns a cluster for each row and the centroids."""
