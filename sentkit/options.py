@@ -1,7 +1,6 @@
 """Flags that several commands share, with one definition each."""
 
 import math
-import os
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
@@ -18,9 +17,6 @@ if TYPE_CHECKING:
     from sentkit.formats.outputs.path_checks import Paths
     from sentkit.formats.rows.rows import Inputs
     from sentkit.model.reading import Wishes
-
-# The variables of OpenMP (torch, scikit-learn), of the BLAS of numpy and torch, and of the tokenizers.
-THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "RAYON_NUM_THREADS")
 
 Files = Annotated[
     list[str] | None,
@@ -301,9 +297,3 @@ class MachineFlags:
     precision: Precision = "auto"
     device: Device = "auto"
     threads: Threads = None
-
-
-def limit_threads(threads: int | None) -> None:
-    """Set the number of threads. Call this before importing numpy, torch or tokenizers: they read it once."""
-    if threads is not None:
-        os.environ.update(dict.fromkeys(THREAD_VARIABLES, str(threads)))

@@ -1,4 +1,4 @@
-"""The standard streams, signals and exit of the process. Imports only modules that Python already loaded."""
+"""The process: its standard streams, signals, threads and end. Imports only what Python has loaded."""
 
 import contextlib
 import io
@@ -12,6 +12,8 @@ INTERRUPTED = 130
 STDIN, STDOUT, STDERR = 0, 1, 2
 AGAIN = 0.01  # seconds
 UNWINDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+# The variables of OpenMP (torch, scikit-learn), of the BLAS of numpy and torch, and of the tokenizers.
+THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "RAYON_NUM_THREADS")
 
 _received = signal.SIGTERM  # the signal that SIGALRM repeats
 
@@ -87,6 +89,12 @@ def unwind(number: int, frame: FrameType | None) -> None:
     if _received == signal.SIGINT:
         raise KeyboardInterrupt
     sys.exit(128 + _received)
+
+
+def limit_threads(threads: int | None) -> None:
+    """Set the number of threads. Call this before importing numpy, torch or tokenizers: they read it once."""
+    if threads is not None:
+        os.environ.update(dict.fromkeys(THREAD_VARIABLES, str(threads)))
 
 
 def leave(code: int) -> NoReturn:

@@ -35,6 +35,7 @@ MAY_IMPORT = {
             "errors",
             "console",
             "options",
+            "process",
             "values",
             "formats",
             "transforms",
@@ -96,7 +97,7 @@ TORCH_LIVES_IN = {"training", "model/transformer", "model/checkpoint", "model/tr
 ONLY_INSIDE_FUNCTIONS = {"sklearn", "scipy", "transformers", "zstandard", "rich", "huggingface_hub", "faiss"}
 HEAVY = {"torch", "transformers", "sklearn", "scipy"}
 LIGHT = {"typer", "sentkit"}  # all that `--help` needs beside what comes with Python
-LARGEST_FILE = 320  # lines
+LARGEST_FILE = 300  # lines
 
 every_file = pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(PACKAGE)))
 

@@ -9,6 +9,7 @@ from sentkit import options
 from sentkit.commands.encode import closing_words, describe, opening_words
 from sentkit.console import Console, Progress
 from sentkit.errors import DataError, UsageError
+from sentkit.process import limit_threads
 
 if TYPE_CHECKING:
     from sentkit.formats.checkpoints.folders import Checkpoint
@@ -75,7 +76,7 @@ def build_entries(
     The command needs 8 bytes of memory for each number of each entry (0.9 GB for
     150,000 entries of 768 numbers), regardless of the number of definitions.
     """
-    options.limit_threads(threads)
+    limit_threads(threads)
     from sentkit.formats.checkpoints.folders import read_checkpoint
     from sentkit.formats.rows.kinds import EntryParser
     from sentkit.formats.vectors.store import common_fields, read_rows

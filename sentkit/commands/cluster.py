@@ -9,6 +9,7 @@ import typer
 from sentkit import options
 from sentkit.console import Console, follow_tasks, print_table, slow
 from sentkit.errors import UsageError
+from sentkit.process import limit_threads
 from sentkit.values import numbers
 
 if TYPE_CHECKING:
@@ -125,7 +126,7 @@ def cluster(
     the best of its seeds. --from-centroids reads a file that --centroids wrote; it
     accepts only vectors of the same space.
     """
-    options.limit_threads(threads)
+    limit_threads(threads)
     from sentkit.formats.vectors.vectors import VECTOR_FIELDS
     from sentkit.labels.clusters import output_kinds, plan, report_tables, reports
     from sentkit.labels.clusters.clustering_run import Work

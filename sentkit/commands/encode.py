@@ -8,6 +8,7 @@ import typer
 
 from sentkit import options
 from sentkit.console import Console, Progress
+from sentkit.process import limit_threads
 
 if TYPE_CHECKING:
     from sentkit.formats.vectors.sinks import Members, Sink
@@ -89,7 +90,7 @@ def encode(
     out and counted. A text without known words gets a vector of zeros. words:binary
     uses the words and runs of punctuation in lower case.
     """
-    options.limit_threads(machine.threads)
+    limit_threads(machine.threads)
     from sentkit.formats.rows.kinds import FIELDS, TextParser
     from sentkit.formats.vectors.sinks import open_sinks, output_paths
     from sentkit.formats.vectors.store import common_fields, read_rows, recorded_fields

@@ -11,6 +11,7 @@ import typer
 from sentkit import options
 from sentkit.console import Console, print_table, slow
 from sentkit.errors import AnswerIsNo, UsageError
+from sentkit.process import limit_threads
 
 if TYPE_CHECKING:
     from sentkit.formats.rows.rows import Inputs
@@ -86,7 +87,7 @@ def score(
     closest of these pairs, best first. All vectors are kept in memory; the pairs are
     not. Similarities are compared in float64, before rounding.
     """
-    options.limit_threads(threads)
+    limit_threads(threads)
     from sentkit.formats.outputs.outputs import open_output
     from sentkit.formats.vectors.vectors import VECTOR_FIELDS
     from sentkit.metrics.records import under

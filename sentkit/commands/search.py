@@ -8,6 +8,7 @@ import typer
 from sentkit import options
 from sentkit.console import Console, print_table, slow
 from sentkit.errors import UsageError
+from sentkit.process import limit_threads
 
 if TYPE_CHECKING:
     from sentkit.metrics.neighbours.queries import AnsweredQueries, Asked
@@ -96,7 +97,7 @@ def search(
     and K and the mean reciprocal rank within K, all x 100; and the median rank, null if
     it is beyond K.
     """
-    options.limit_threads(machine.threads)
+    limit_threads(machine.threads)
     from sentkit.formats.files import check_input
     from sentkit.formats.outputs.outputs import open_output
     from sentkit.formats.vectors.vectors import VECTOR_FIELDS, VectorReader

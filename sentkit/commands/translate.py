@@ -9,6 +9,7 @@ import typer
 from sentkit import options
 from sentkit.console import Console, Progress
 from sentkit.errors import UsageError
+from sentkit.process import limit_threads
 
 if TYPE_CHECKING:
     from sentkit.formats.vectors.texts import OneText
@@ -111,7 +112,7 @@ def translate(
     the batch do not change it, so equal texts have equal translations. Each input row
     gives one output row, in the same order and in constant memory.
     """
-    options.limit_threads(threads)
+    limit_threads(threads)
     from sentkit.formats.checkpoints.folders import read_checkpoint
     from sentkit.formats.outputs.outputs import open_output
     from sentkit.formats.vectors.store import common_fields, read_rows

@@ -50,7 +50,7 @@ def test_a_record_is_rounded_at_every_depth():
         ["inspect", "pairs.jsonl", "--gold", "g"],
         ["score", "sentences.jsonl"],
         ["search", "--queries", "sentences.jsonl", "--corpus", "sentences.jsonl"],
-        ["search", "--queries", "sentences.jsonl", "--corpus", "sentences.jsonl", "--gold", "g"],
+        ["search", "--queries", "sentences.jsonl", "--corpus", "corpus.jsonl", "--gold", "g"],
         ["cluster", "sentences.jsonl", "-k", "3", "--truth", "c", "--seed", "0..2"],
         ["cluster", "sentences.jsonl", "-k", "2..3"],
         ["cluster", "sentences.jsonl", "-k", "3", "--stability"],
@@ -64,6 +64,8 @@ def test_no_report_prints_more(sentkit, tmp_path, jsonl, arguments):
     rows = [{"embedding": v, "g": n, "c": "xyz"[n % 3]} for n, v in enumerate(vectors)]
     pairs = [{"embedding_a": a, "embedding_b": b, "g": n % 7} for n, (a, b) in enumerate(pairwise(vectors))]
     (tmp_path / "sentences.jsonl").write_bytes(jsonl(*rows))
+    corpus = [{**row, "embedding": vectors[-1 - n]} for n, row in enumerate(rows)]
+    (tmp_path / "corpus.jsonl").write_bytes(jsonl(*corpus))
     (tmp_path / "pairs.jsonl").write_bytes(jsonl(*pairs))
     if arguments == ["score"] or arguments[1] == "--gold":
         arguments = [*arguments, "pairs.jsonl"]
@@ -71,4 +73,4 @@ def test_no_report_prints_more(sentkit, tmp_path, jsonl, arguments):
     digits = [match[1].replace(".", "").strip("0") for match in NUMBER.finditer(done.out.decode())]
 
     assert done.code == 0
-    assert max(map(len, digits)) <= 7
+    assert max(map(len, digits)) in (6, 7)

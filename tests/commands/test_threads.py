@@ -10,7 +10,7 @@ import pytest
 from sentkit.cli import every_command
 from sentkit.flags import expand_flags
 from sentkit.formats.vectors.store import Store
-from sentkit.options import THREAD_VARIABLES
+from sentkit.process import THREAD_VARIABLES
 
 # At its end the program reports the largest pool of a BLAS or of OpenMP, and the threads of torch.
 PROGRAM = """

@@ -6,6 +6,7 @@ import typer
 
 from sentkit import options
 from sentkit.console import Console
+from sentkit.process import limit_threads
 
 
 def apply(
@@ -36,7 +37,7 @@ def apply(
     to, so a second application is refused. The new vectors are not scaled to unit
     length; cosine similarity does not need that.
     """
-    options.limit_threads(threads)
+    limit_threads(threads)
     from sentkit.formats.outputs.outputs import refuse_existing
     from sentkit.formats.vectors.vectors import VECTOR_FIELDS
     from sentkit.transforms.applying import apply_transform

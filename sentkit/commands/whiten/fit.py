@@ -10,6 +10,7 @@ import typer
 from sentkit import options
 from sentkit.console import Console
 from sentkit.errors import UsageError
+from sentkit.process import limit_threads
 
 if TYPE_CHECKING:
     from sentkit.transforms.fitting import Fitted
@@ -98,7 +99,7 @@ def fit(
     the vectors of the fit. It also stores the moments that `sentkit whiten merge` adds
     up (not for ica).
     """
-    options.limit_threads(threads)
+    limit_threads(threads)
     from sentkit.formats.vectors.vectors import VECTOR_FIELDS
     from sentkit.transforms.fitting import fit_ica, fit_moments
     from sentkit.transforms.kinds import Asked
