@@ -21,7 +21,7 @@ def encoder():
 
 
 def test_vectors_equal_those_of_the_command(encoder, tmp_path):
-    """To the bit, for more rows than the first window has."""
+    """To the bit, for more rows than the first group has."""
     texts = [f"{text} {number}" for number in range(4) for text in TEXTS]
     (tmp_path / "texts.txt").write_text("".join(text + "\n" for text in texts))
     output = tmp_path / "vectors.safetensors"

@@ -78,7 +78,7 @@ def build_entries(
     from sentkit.formats.vectors.sinks import check_output
     from sentkit.formats.vectors.store import common_fields
     from sentkit.model.text.single_token_words import OneToken
-    from sentkit.model.text.stream import Tally, encode_windows, prepare
+    from sentkit.model.text.stream import Tally, encode_groups, prepare
     from sentkit.model.transformer.encoder import TransformerEncoder
     from sentkit.transforms.averages import Averages
 
@@ -95,7 +95,7 @@ def build_entries(
         progress.share = inputs.meter.share
         parser = EntryParser(common_fields(inputs))
         rows, words = inputs.read(parser), OneToken(plan.tokenizer, parser.entry)
-        windows = prepare(
+        groups = prepare(
             words.among(rows) if words_only else rows,
             plan.tokenizer,
             inputs.rejects,
@@ -104,10 +104,10 @@ def build_entries(
         encoder = TransformerEncoder(checkpoint, plan, device=machine.device, precision=machine.precision)
         report_spaces(encoder, console)
         averages = Averages(encoder.width)
-        for window in encode_windows(windows, encoder, batch_tokens or encoder.budget):
-            add(window, parser, averages)
+        for group in encode_groups(groups, encoder, batch_tokens or encoder.budget):
+            add(group, parser, averages)
             progress.skipped = words.left_out
-            progress.add(len(window), tally.add(each.tokens for each in window))
+            progress.add(len(group), tally.add(each.tokens for each in group))
         if not averages:
             warn_left_out(words, console)
             raise DataError("no rows", source=", ".join(inputs.paths))
@@ -132,11 +132,11 @@ def plan_entries(checkpoint: "Checkpoint", flags: options.ReadoutFlags) -> "Read
     return reading
 
 
-def add(window: Iterable["Done"], parser: "EntryParser", averages: "Averages") -> None:
+def add(group: Iterable["Done"], parser: "EntryParser", averages: "Averages") -> None:
     """Add the vector of each definition to the average of its entry."""
     from sentkit.formats.vectors.vectors import check_finite
 
-    for done in window:
+    for done in group:
         (vectors,) = done.vectors  # (1, d), of the only readout
         check_finite(done.row, vectors)
         averages.add(parser.entry(done.row), vectors[0])

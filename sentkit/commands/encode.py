@@ -14,7 +14,7 @@ from sentkit.process import limit_threads
 
 if TYPE_CHECKING:
     from sentkit.model import Encoder
-    from sentkit.model.text.stream import Tally, Window
+    from sentkit.model.text.stream import RowGroup, Tally
 
 
 def encode(
@@ -130,11 +130,11 @@ def encode(
             progress.share = inputs.meter.share
             fields, refuse = common_fields(inputs), on_truncate == "error"
             texts = TextParser(fields)
-            windows = prepare(
+            groups = prepare(
                 inputs.read(texts), text_model.tokenizer, inputs.rejects, refuse_truncation=refuse
             )
             if dry_run:
-                print_plan(windows, tally, batch_tokens or text_model.budget)
+                print_plan(groups, tally, batch_tokens or text_model.budget)
                 return
             encoder = text_model.encoder()
             report_spaces(encoder, console)
@@ -145,13 +145,13 @@ def encode(
                     output.path, encoding, inputs, row_flags, progress, batch_tokens, check_stop
                 )
             else:
-                encoding.to_outputs(windows, texts, paths, tally, progress.add)
+                encoding.to_outputs(groups, texts, paths, tally, progress.add)
     progress.done()
     if tally.rows or not to_folder:
         report_totals(tally, encoder, console)
 
 
-def print_plan(windows: Iterable["Window"], tally: "Tally", budget: int) -> None:
+def print_plan(groups: Iterable["RowGroup"], tally: "Tally", budget: int) -> None:
     """Print the plan of --dry-run as one JSON object."""
     import orjson
 
@@ -159,9 +159,9 @@ def print_plan(windows: Iterable["Window"], tally: "Tally", budget: int) -> None
     from sentkit.model.text.stream import batches
 
     count = 0
-    for window in windows:
-        tally.add(window.of(places) for _, places in window.rows)
-        count += len(batches([len(tokens.ids) for tokens in window.tokens], budget))
+    for group in groups:
+        tally.add(group.of(places) for _, places in group.rows)
+        count += len(batches([len(tokens.ids) for tokens in group.tokens], budget))
     counts = {"rows": tally.rows, "texts": tally.texts, "tokens": tally.tokens, "cut_rows": tally.truncated}
     with open_output("-", force=False) as out:
         out.write(orjson.dumps({**counts, "batches": count}) + b"\n")

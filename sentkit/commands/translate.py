@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from sentkit.model.translation.options import Sampling, TranslationOptions
     from sentkit.model.translation.translate import Counts, Translated, Translator
 
-WINDOW = 1024  # rows; a translation takes a thousand times as long as a vector
+GROUP = 1024  # rows; a translation takes a thousand times as long as a vector
 
 
 @dataclass(frozen=True)
@@ -155,7 +155,7 @@ def translate(
     from sentkit.formats.rows.texts import OneText
     from sentkit.formats.vectors.store import common_fields
     from sentkit.model.text.stream import default_budget, prepare
-    from sentkit.model.translation.translate import Counts, Translator, translate_windows
+    from sentkit.model.translation.translate import Counts, Translator, translate_groups
 
     console = run.console("translate")
     translation_options = translation.options()
@@ -171,20 +171,20 @@ def translate(
             checkpoint, translation_options, device=machine.device, precision=machine.precision
         )
         report_limits(translator, console)
-        windows = prepare(
+        groups = prepare(
             inputs.read(texts),
             translator.source,
             inputs.rejects,
             refuse_truncation=on_truncate == "error",
-            largest=WINDOW,
+            largest=GROUP,
         )
         budget = batch_tokens or default_budget(translator.device.type)
         counts, progress = Counts(), RowProgress(console, run.progress)
         progress.share = inputs.meter.share
         with output.open() as out:
-            for window in translate_windows(windows, translator, budget):
-                write(window, texts, out)
-                progress.add(len(window), counts.take(window))
+            for group in translate_groups(groups, translator, budget):
+                write(group, texts, out)
+                progress.add(len(group), counts.take(group))
     progress.done()
     report_totals(counts, translator, console)
 
@@ -205,10 +205,10 @@ def check_output(output: options.OutputFlags) -> None:
     refuse_existing(output.path, force=output.force)
 
 
-def write(window: Iterable["Translated"], texts: "OneText", out: BinaryIO) -> None:
-    for each in window:
+def write(group: Iterable["Translated"], texts: "OneText", out: BinaryIO) -> None:
+    for each in group:
         out.write(texts.put(each.row, None if each.made is None else each.made.text) + b"\n")
-    out.flush()  # the reader of the pipe gets each window immediately
+    out.flush()  # the reader of the pipe gets each group immediately
 
 
 def report_limits(translator: "Translator", console: Console) -> None:

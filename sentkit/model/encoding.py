@@ -17,7 +17,7 @@ from sentkit.formats.vectors.sinks import Sink, StoreSink, VectorOutput, open_si
 from sentkit.formats.vectors.store import open_store, recorded_fields
 from sentkit.formats.vectors.vector_file import VectorFile
 from sentkit.model import Encoder
-from sentkit.model.text.stream import Done, Tally, TextTokenizer, Window, encode_windows, prepare
+from sentkit.model.text.stream import Done, RowGroup, Tally, TextTokenizer, encode_groups, prepare
 from sentkit.model.text.tokenizer import Tokens
 
 Report = Callable[[int, int], None]  # rows and tokens since the last report
@@ -42,18 +42,23 @@ class Encoding:
         return [{**spec.full, **recorded} for spec in self.encoder.specs]
 
     def to_outputs(
-        self, windows: Iterator[Window], texts: TextParser, paths: Sequence[str], tally: Tally, report: Report
+        self,
+        groups: Iterator[RowGroup],
+        texts: TextParser,
+        paths: Sequence[str],
+        tally: Tally,
+        report: Report,
     ) -> None:
         """Write all rows, with one output for each readout."""
-        done = encode_windows(windows, self.encoder, self.budget)
+        done = encode_groups(groups, self.encoder, self.budget)
         first = next(done, [])  # the first row determines the names of the vectors
         with open_sinks(paths, self.specs(texts), texts.vectors, self.encoder.width, self.form) as sinks:
-            for window in chain([first], done):
-                self.write(window, sinks)
-                report(len(window), tally.add(each.tokens for each in window))
+            for group in chain([first], done):
+                self.write(group, sinks)
+                report(len(group), tally.add(each.tokens for each in group))
 
-    def write(self, window: Sequence[Done], sinks: Sequence[Sink]) -> None:
-        for done in window:
+    def write(self, group: Sequence[Done], sinks: Sequence[Sink]) -> None:
+        for done in group:
             extra = token_marks(done.tokens) if self.marks else ()
             for sink, vectors in zip(sinks, done.vectors, strict=True):
                 sink.write(done.row, vectors, extra)
@@ -141,8 +146,8 @@ class BlockWriter:
         texts, rejects, tally = TextParser(encoding.fields), self.inputs.rejects, Tally()
         skipped = skipped_rows(rejects)
         rows = part.read(self.inputs, texts)
-        windows = prepare(rows, encoding.tokenizer, rejects, refuse_truncation=encoding.refuse_truncation)
-        done = encode_windows(windows, encoding.encoder, encoding.budget)
+        groups = prepare(rows, encoding.tokenizer, rejects, refuse_truncation=encoding.refuse_truncation)
+        done = encode_groups(groups, encoding.encoder, encoding.budget)
         first = next(done, [])
         if first:
             self.names = self.names or texts.vectors
@@ -162,9 +167,9 @@ class BlockWriter:
             ) as writer,
         ):
             sink = StoreSink(writer, encoding.form)
-            for window in chain([first], done):
-                encoding.write(window, [sink])
-                report(len(window), tally.add(each.tokens for each in window))
+            for group in chain([first], done):
+                encoding.write(group, [sink])
+                report(len(group), tally.add(each.tokens for each in group))
             writer.record = {
                 **{"input": block.input, "start": part.start, "stop": part.stop, "rows": tally.rows},
                 **{"truncated": tally.truncated, "skipped": skipped_rows(rejects) - skipped},

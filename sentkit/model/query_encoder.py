@@ -15,7 +15,7 @@ from sentkit.formats.rows.rows import Rejects, Row
 from sentkit.formats.vectors.vectors import VectorRow, check_finite
 from sentkit.model import Encoder, Model, find_encoder
 from sentkit.model.reading import ReadingOptions
-from sentkit.model.text.stream import Done, Tally, TextTokenizer, encode_windows, prepare
+from sentkit.model.text.stream import Done, Tally, TextTokenizer, encode_groups, prepare
 
 T = TypeVar("T")
 
@@ -113,9 +113,9 @@ def encode_list(
 ) -> Iterator[Done]:
     """Yield each text as a row with its vectors, as the command `encode` computes them."""
     rows = ((text_row(number, text), (text,)) for number, text in enumerate(texts, start=1))
-    for window in encode_windows(prepare(rows, tokenizer, Rejects()), encoder, encoder.budget):
-        tally.add(done.tokens for done in window)
-        for done in window:
+    for group in encode_groups(prepare(rows, tokenizer, Rejects()), encoder, encoder.budget):
+        tally.add(done.tokens for done in group)
+        for done in group:
             for vectors in done.vectors:
                 check_finite(done.row, vectors)
             yield done

@@ -97,7 +97,7 @@ def test_a_row_has_the_same_vector_alone_and_in_a_batch(sentkit, sentences, mode
 
 
 def test_duplicates_far_apart_have_the_same_vector(sentkit, tiny, jsonl):
-    """The same text in the first window, in a later one, and twice in one row."""
+    """The same text in the first group, in a later one, and twice in one row."""
     rows = [{"text_a": f"row {n}", "text_b": f"side {n % 97}"} for n in range(3000)]
     rows[0] = rows[1500] = rows[-1] = {"text_a": "a cat on the mat", "text_b": "a cat on the mat"}
     done = sentkit("encode", "-q", "-m", tiny, "--precision", "fp32", stdin=jsonl(*rows))

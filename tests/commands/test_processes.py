@@ -80,7 +80,7 @@ def test_a_signal_ends_a_command_that_waits_for_rows(started, command, row, numb
 def test_a_vector_file_is_not_left_half_written(started, tiny, tmp_path):
     """Nor are its two side files."""
     process = started("encode", "-m", "TINY", "-o", "out.safetensors")
-    process.stdin.write(ROW * 40)  # more than the first window
+    process.stdin.write(ROW * 40)  # more than the first group
     process.stdin.flush()
     wait_until_read(process)
     process.send_signal(signal.SIGTERM)
@@ -249,7 +249,7 @@ def test_the_input_is_not_the_output(sentkit, tmp_path):
 
 
 def test_rows_come_out_before_the_input_ends(started):
-    """The first window is small: the first rows of a slow writer are answered while it still writes."""
+    """The first group is small: the first rows of a slow writer are answered while it still writes."""
     process = started("encode", "-m", "TINY")
     process.stdin.write(ROW * 32)
     process.stdin.flush()

@@ -30,13 +30,13 @@ def generated(folder, texts, **how):
 
 @pytest.fixture
 def short():
-    """Forty texts of one to eight words, some of them equal; more than the first window."""
+    """Forty texts of one to eight words, some of them equal; more than the first group."""
     return [" ".join(WORDS[(3 * n + k * (n % 5 + 1)) % 11] for k in range(n % 8 + 1)) for n in range(40)]
 
 
 @pytest.mark.parametrize("beams", [1, 3])
 def test_lines_of_text_become_rows_of_translations(sentkit, marian, short, beams):
-    """In order; of two windows, and each as if it were alone."""
+    """In order; of two groups, and each as if it were alone."""
     done = sentkit("translate", "-m", marian, "--beams", beams, stdin="\n".join(short) + "\n")
 
     assert (done.code, done.err) == (0, "")
@@ -181,7 +181,7 @@ def test_a_multilingual_model_needs_both_languages(sentkit, nllb):
     ]
 
 
-def test_a_bad_row_can_be_left_out_of_its_window(sentkit, marian):
+def test_a_bad_row_can_be_left_out_of_its_group(sentkit, marian):
     """One that is found bad when it is read, one when it is cut."""
     stdin = b'{"text":"a cat"}\n{"text":1}\n{"text":"%b"}\n{"text":"a dog"}\n' % (b"a cat runs " * 40)
     done = sentkit(

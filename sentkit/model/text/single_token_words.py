@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import compress
 
 from sentkit.formats.rows.rows import Row
-from sentkit.model.text.stream import TextRow, windows
+from sentkit.model.text.stream import TextRow, groups
 from sentkit.model.text.tokenizer import Tokenizer
 
 
@@ -26,9 +26,9 @@ class OneToken:
         self.rows = self.left_out = 0
 
     def among(self, rows: Iterable[TextRow]) -> Iterator[TextRow]:
-        for window in windows(rows):
-            tokens = single_tokens(self.tokenizer, [self.word_of(row) for row, _ in window])
+        for group in groups(rows):
+            tokens = single_tokens(self.tokenizer, [self.word_of(row) for row, _ in group])
             kept = [token is not None for token in tokens]
             self.rows += len(kept)
             self.left_out += kept.count(False)
-            yield from compress(window, kept)
+            yield from compress(group, kept)

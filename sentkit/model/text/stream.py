@@ -1,9 +1,9 @@
 """Converts rows to rows with vectors, in input order and constant memory.
 
-Rows are grouped into windows. Each window is deduplicated and split into batches of texts of similar length.
-The first windows are small, so that output starts early; later windows are large, so that they batch
-efficiently. Windows and batches depend only on the input, not on time or threads. A thread reads and
-tokenizes the next windows while the model computes the current one.
+Rows are read in groups. Each group is deduplicated and split into batches of texts of similar length.
+The first groups are small, so that output starts early; later groups are large, so that they batch
+efficiently. Groups and batches depend only on the input, not on time or threads. A thread reads and
+tokenizes the next groups while the model computes the current one.
 """
 
 from collections import deque
@@ -20,10 +20,10 @@ from sentkit.model.text.tokenizer import Tokens
 
 T = TypeVar("T")
 
-FIRST_WINDOW, LAST_WINDOW = 32, 8192  # rows
-WIDE_WINDOW = 128  # rows, for vectors with tens of thousands of numbers
-MAX_WINDOW_CHARACTERS = 8_000_000  # limits memory if rows are very long
-AHEAD = 2  # windows
+FIRST_GROUP, LAST_GROUP = 32, 8192  # rows
+WIDE_GROUP = 128  # rows, for vectors with tens of thousands of numbers
+MAX_GROUP_CHARACTERS = 8_000_000  # limits memory if rows are very long
+AHEAD = 2  # groups
 BUDGETS = {"cpu": 4096, "cuda": 65536}  # tokens in a batch
 Encode = Callable[[Sequence[Tokens]], list[NDArray[np.float32]]]  # a batch -> (b, d) for each readout
 TextRow = tuple[Row, tuple[str, ...]]
@@ -40,7 +40,7 @@ class TextTokenizer(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Window:
+class RowGroup:
     rows: list[tuple[Row, list[int]]]  # each row with the indexes of its texts in `tokens`
     tokens: list[Tokens]  # of the distinct texts
 
@@ -66,39 +66,39 @@ def prepare(
     rejects: Rejects,
     *,
     refuse_truncation: bool = False,
-    largest: int = LAST_WINDOW,
-) -> Iterator[Window]:
-    """Return windows of tokenized rows without duplicate texts. Rows that cannot be read go to `rejects`."""
+    largest: int = LAST_GROUP,
+) -> Iterator[RowGroup]:
+    """Return groups of tokenized rows without duplicate texts. Rows that cannot be read go to `rejects`."""
     if tokenizer.whole:
-        windows_of_rows = windows(rows, WIDE_WINDOW)
-        return iter([tokenize(window, tokenizer, rejects, refuse_truncation) for window in windows_of_rows])
-    return (tokenize(window, tokenizer, rejects, refuse_truncation) for window in windows(rows, largest))
+        groups_of_rows = groups(rows, WIDE_GROUP)
+        return iter([tokenize(group, tokenizer, rejects, refuse_truncation) for group in groups_of_rows])
+    return (tokenize(group, tokenizer, rejects, refuse_truncation) for group in groups(rows, largest))
 
 
-def windows(
-    rows: Iterable[tuple[T, tuple[str, ...]]], largest: int = LAST_WINDOW
+def groups(
+    rows: Iterable[tuple[T, tuple[str, ...]]], largest: int = LAST_GROUP
 ) -> Iterator[list[tuple[T, tuple[str, ...]]]]:
     """Group rows into lists of 32, 128, 512, 2048, 8192, 8192 ... rows, or fewer if the texts are long."""
-    size = FIRST_WINDOW
-    window: list[tuple[T, tuple[str, ...]]] = []
+    size = FIRST_GROUP
+    group: list[tuple[T, tuple[str, ...]]] = []
     characters = 0
     for item in rows:
-        window.append(item)
+        group.append(item)
         characters += sum(map(len, item[1]))
-        if len(window) >= size or characters >= MAX_WINDOW_CHARACTERS:
-            yield window
-            window, characters, size = [], 0, min(4 * size, largest)
-    if window:
-        yield window
+        if len(group) >= size or characters >= MAX_GROUP_CHARACTERS:
+            yield group
+            group, characters, size = [], 0, min(4 * size, largest)
+    if group:
+        yield group
 
 
 def tokenize(
-    window: Sequence[TextRow], tokenizer: TextTokenizer, rejects: Rejects, refuse_truncation: bool
-) -> Window:
-    places = {text: place for place, text in enumerate(dict.fromkeys(t for _, ts in window for t in ts))}
+    group: Sequence[TextRow], tokenizer: TextTokenizer, rejects: Rejects, refuse_truncation: bool
+) -> RowGroup:
+    places = {text: place for place, text in enumerate(dict.fromkeys(t for _, ts in group for t in ts))}
     tokens = tokenizer(list(places))
     kept = []
-    for row, texts in window:
+    for row, texts in group:
         own = [places[text] for text in texts]
         problem = next((tokens[place].problem for place in own if tokens[place].problem), None)
         truncated = next(
@@ -111,7 +111,7 @@ def tokenize(
             rejects.add(row.line, row.error(problem), truncated=True)
         else:
             kept.append((row, own))
-    return Window(kept, tokens)
+    return RowGroup(kept, tokens)
 
 
 @dataclass(slots=True)
@@ -142,14 +142,14 @@ class Tally:
             setattr(self, each.name, getattr(self, each.name) + getattr(other, each.name))
 
 
-def encode_windows(prepared: Iterator[Window], encode: Encode, budget: int) -> Iterator[list[Done]]:
-    for window in ahead(prepared, AHEAD):
-        used = window.used
-        vectors = encode_texts(window.of(used), encode, budget)
+def encode_groups(prepared: Iterator[RowGroup], encode: Encode, budget: int) -> Iterator[list[Done]]:
+    for group in ahead(prepared, AHEAD):
+        used = group.used
+        vectors = encode_texts(group.of(used), encode, budget)
         where = {place: i for i, place in enumerate(used)}
         yield [
-            Done(row, window.of(own), [values[[where[place] for place in own]] for values in vectors])
-            for row, own in window.rows
+            Done(row, group.of(own), [values[[where[place] for place in own]] for values in vectors])
+            for row, own in group.rows
         ]
 
 

@@ -11,7 +11,7 @@ from sentkit.errors import UsageError
 from sentkit.formats.checkpoints.folders import Checkpoint
 from sentkit.formats.rows.kinds import holds_vectors
 from sentkit.formats.rows.rows import Row
-from sentkit.model.text.stream import AHEAD, Tally, Window, ahead
+from sentkit.model.text.stream import AHEAD, RowGroup, Tally, ahead
 from sentkit.model.text.tokenizer import Tokens, check_ids, truncate
 from sentkit.model.transformer.device import halve_to_fit_memory, pick_device, pick_precision
 from sentkit.model.translation.languages import language_tokens, set_languages
@@ -42,12 +42,12 @@ class Counts(Tally):
     full: int = 0
     stale: int = 0  # rows with a vector of the original text
 
-    def take(self, window: Sequence[Translated]) -> int:
-        """Add the rows of a window to the counts; return the number of input tokens."""
-        for each in window:
+    def take(self, group: Sequence[Translated]) -> int:
+        """Add the rows of a group to the counts; return the number of input tokens."""
+        for each in group:
             self.full += each.made is not None and each.made.full
             self.stale += holds_vectors(each.row)
-        return self.add([each.tokens] for each in window)
+        return self.add([each.tokens] for each in group)
 
 
 class Source:
@@ -139,15 +139,15 @@ class Translator:
         return Translation(text, full=end >= self.room)
 
 
-def translate_windows(
-    prepared: Iterator[Window], translate: Translator, budget: int
+def translate_groups(
+    prepared: Iterator[RowGroup], translate: Translator, budget: int
 ) -> Iterator[list[Translated]]:
     """Translate rows with one text each, in order. The budget counts the tokens of all beams."""
-    for window in ahead(prepared, AHEAD):
-        used = window.used
-        made = translate_texts(window.of(used), translate, budget // translate.limits.beams)
+    for group in ahead(prepared, AHEAD):
+        used = group.used
+        made = translate_texts(group.of(used), translate, budget // translate.limits.beams)
         where = dict(zip(used, made, strict=True))
-        yield [Translated(row, window.tokens[own[0]], where[own[0]]) for row, own in window.rows]
+        yield [Translated(row, group.tokens[own[0]], where[own[0]]) for row, own in group.rows]
 
 
 def translate_texts(tokens: Sequence[Tokens], translate: Translator, budget: int) -> list[Translation | None]:

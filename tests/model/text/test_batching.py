@@ -1,4 +1,4 @@
-"""Windows and batches: every row once, in order, and no batch over its budget."""
+"""Groups and batches: every row once, in order, and no batch over its budget."""
 
 from itertools import pairwise
 
@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sentkit.model.text import stream
-from sentkit.model.text.stream import batches, default_budget, windows
+from sentkit.model.text.stream import batches, default_budget, groups
 
 some = settings(max_examples=100, deadline=None)
 LENGTHS = st.lists(st.integers(0, 40), max_size=60)
@@ -67,32 +67,32 @@ def rows(count: int, text: str = "x") -> list[tuple[int, tuple[str, ...]]]:
         (20_000, [32, 128, 512, 2048, 8192, 8192, 896]),
     ],
 )
-def test_windows_grow_fourfold_up_to_8192_rows(count: int, sizes: list[int]) -> None:
-    found = list(windows(rows(count)))
+def test_groups_grow_fourfold_up_to_8192_rows(count: int, sizes: list[int]) -> None:
+    found = list(groups(rows(count)))
 
-    assert [len(window) for window in found] == sizes
-    assert [item for window in found for item in window] == rows(count)
-
-
-def test_windows_grow_to_the_given_maximum() -> None:
-    assert [len(window) for window in windows(rows(700), 200)] == [32, 128, 200, 200, 140]
+    assert [len(group) for group in found] == sizes
+    assert [item for group in found for item in group] == rows(count)
 
 
-def test_long_texts_end_a_window_early(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stream, "MAX_WINDOW_CHARACTERS", 100)
-
-    found = list(windows([*rows(7, "x" * 40), *rows(1, "x" * 1000), *rows(2)]))
-
-    assert [len(window) for window in found] == [3, 3, 2, 2]
+def test_groups_grow_to_the_given_maximum() -> None:
+    assert [len(group) for group in groups(rows(700), 200)] == [32, 128, 200, 200, 140]
 
 
-def test_all_texts_of_a_row_count_for_the_window(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stream, "MAX_WINDOW_CHARACTERS", 100)
+def test_long_texts_end_a_group_early(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stream, "MAX_GROUP_CHARACTERS", 100)
 
-    assert [len(window) for window in windows([(n, ("x" * 30, "y" * 30)) for n in range(5)])] == [2, 2, 1]
+    found = list(groups([*rows(7, "x" * 40), *rows(1, "x" * 1000), *rows(2)]))
+
+    assert [len(group) for group in found] == [3, 3, 2, 2]
 
 
-def test_a_window_is_returned_before_the_next_row_is_read() -> None:
+def test_all_texts_of_a_row_count_for_the_group(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stream, "MAX_GROUP_CHARACTERS", 100)
+
+    assert [len(group) for group in groups([(n, ("x" * 30, "y" * 30)) for n in range(5)])] == [2, 2, 1]
+
+
+def test_a_group_is_returned_before_the_next_row_is_read() -> None:
     read: list[int] = []
 
     def endless() -> object:
@@ -102,7 +102,7 @@ def test_a_window_is_returned_before_the_next_row_is_read() -> None:
             yield number, ("x",)
             number += 1
 
-    next(windows(endless()))  # type: ignore[arg-type]
+    next(groups(endless()))  # type: ignore[arg-type]
 
     assert len(read) == 32
 

@@ -153,8 +153,8 @@ def test_an_empty_list_of_words_has_no_tokens(nano: Path) -> None:
 
 
 def test_rows_with_other_words_are_dropped_and_counted(nano: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In their order, for any size of the windows."""
-    monkeypatch.setattr("sentkit.model.text.stream.FIRST_WINDOW", 2)
+    """In their order, for any size of the groups."""
+    monkeypatch.setattr("sentkit.model.text.stream.FIRST_GROUP", 2)
     words = ["cat", "ice cream", "dog", "cat", "[MASK]", "able"]
     rows: list[TextRow] = [(Row(b"{}", {"word": word}, "-", 1), ("",)) for word in words]
     chosen = OneToken(tokenizer_of(nano), lambda row: str(row.values["word"]))

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from sentkit.errors import DataError
 from sentkit.formats.rows.rows import Rejects, Row
-from sentkit.model.text.stream import Done, Tally, ahead, encode_texts, encode_windows, prepare
+from sentkit.model.text.stream import Done, Tally, ahead, encode_groups, encode_texts, prepare
 from sentkit.model.text.tokenizer import Tokens
 
 some = settings(max_examples=50, deadline=None)
@@ -67,8 +67,8 @@ def encoded(
     rejects: Rejects | None = None,
     **how: Any,
 ) -> list[Done]:
-    windows = prepare(rows(texts), Letters(), rejects or Rejects(), **how)
-    return list(chain.from_iterable(encode_windows(windows, encode or Sums(), budget)))
+    groups = prepare(rows(texts), Letters(), rejects or Rejects(), **how)
+    return list(chain.from_iterable(encode_groups(groups, encode or Sums(), budget)))
 
 
 TEXTS = st.text("abcxyz", min_size=1, max_size=14)
@@ -98,7 +98,7 @@ def test_only_a_single_text_exceeds_the_budget(texts: list[tuple[str, ...]], bud
     assert all(sum(map(len, batch)) <= budget or len(batch) == 1 for batch in encode.batches)
 
 
-def test_equal_texts_of_a_window_are_computed_once() -> None:
+def test_equal_texts_of_a_group_are_computed_once() -> None:
     encode = Sums()
 
     found = encoded([("a", "b"), ("b", "a"), ("a", "a")], encode=encode)
@@ -107,8 +107,8 @@ def test_equal_texts_of_a_window_are_computed_once() -> None:
     assert [done.vectors[1].tolist() for done in found] == [[[97], [98]], [[98], [97]], [[97], [97]]]
 
 
-def test_equal_texts_of_two_windows_have_equal_vectors() -> None:
-    """Memory does not grow with the input, so that a window knows nothing of those before it."""
+def test_equal_texts_of_two_groups_have_equal_vectors() -> None:
+    """Memory does not grow with the input, so that a group knows nothing of those before it."""
     encode = Sums()
     texts = [("same",), *((f"{'x' * (n % 7)}y",) for n in range(31)), ("same",)]
 
@@ -119,7 +119,7 @@ def test_equal_texts_of_two_windows_have_equal_vectors() -> None:
     assert found[0].vectors[0].tolist() == found[-1].vectors[0].tolist()
 
 
-def test_a_stream_without_rows_has_no_windows() -> None:
+def test_a_stream_without_rows_has_no_groups() -> None:
     assert encoded([]) == []
 
 
@@ -150,7 +150,7 @@ def test_skipped_rows_are_counted_and_not_computed() -> None:
     assert sorted(ids[0] for batch in encode.batches for ids in batch) == [ord("a"), ord("c")]
 
 
-def test_a_window_of_only_bad_rows_is_empty() -> None:
+def test_a_group_of_only_bad_rows_is_empty() -> None:
     encode = Sums()
 
     found = encoded([("?",)] * 32 + [("a",)], rejects=Rejects(skip=True), encode=encode)
@@ -170,12 +170,12 @@ def test_a_truncated_text_can_be_an_error() -> None:
 # The thread that reads ahead
 
 
-def test_an_error_of_the_reader_follows_earlier_windows() -> None:
+def test_an_error_of_the_reader_follows_earlier_groups() -> None:
     def failing() -> Iterator[tuple[Row, tuple[str, ...]]]:
         yield from rows([("a",)] * 40)
         raise DataError("broken", source="a.jsonl", line=41)
 
-    done = encode_windows(prepare(failing(), Letters(), Rejects()), Sums(), 100)
+    done = encode_groups(prepare(failing(), Letters(), Rejects()), Sums(), 100)
 
     assert len(next(done)) == 32
     with pytest.raises(DataError, match=r"^a\.jsonl:41: broken$"):

@@ -23,8 +23,8 @@ from sentkit.model.translation.translate import (
     Counts,
     Translator,
     padded_batches,
+    translate_groups,
     translate_texts,
-    translate_windows,
 )
 
 LIMITS = Limits(read=9, written=9, beams=1)
@@ -314,8 +314,8 @@ def through(texts: list[str], translator: Any, budget: int = 64) -> list[Any]:
     rows = (
         (Row(b"{}", {"_emb": "x"} if "z" in text else {}, "a", n), (text,)) for n, text in enumerate(texts)
     )
-    windows = prepare(rows, Letters(), Rejects(), largest=40)
-    return list(chain.from_iterable(translate_windows(windows, translator, budget)))
+    groups = prepare(rows, Letters(), Rejects(), largest=40)
+    return list(chain.from_iterable(translate_groups(groups, translator, budget)))
 
 
 def test_rows_keep_their_order_and_get_their_translations() -> None:
@@ -326,7 +326,7 @@ def test_rows_keep_their_order_and_get_their_translations() -> None:
     assert [each.made and each.made.text for each in found] == [text * 2 or None for text in texts]
 
 
-def test_equal_texts_of_a_window_are_translated_once() -> None:
+def test_equal_texts_of_a_group_are_translated_once() -> None:
     translator = Doubled()
     found = through(["a", "b", "a", "a", ""], translator)
 
