@@ -7,7 +7,7 @@ Input, each also as .gz:
   the entry, and definitions with <|list_more_def|> between them. With four columns or more they are those of
   Ishiwatari et al.: WORD%SENSE, part of speech, source, definition. Its tokens are joined again.
 Output: JSONL. The definitions of an entry are adjacent, and the entries have the order of their first
-definitions. A repeated definition of an entry is left out.
+definitions. A repeated definition of an entry is skipped.
 """
 
 import argparse

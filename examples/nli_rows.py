@@ -6,7 +6,7 @@ Input, each also as .gz:
   PairSupCon  nli_train_posneg.csv: sentence1, sentence2, pairsimi (1: entailment, 0: contradiction)
 Output: JSONL pairs with "text_a", "text_b", "label"; or --triplets with "anchor", "positive", "negative".
 
-Pairs without a gold label ("-") or with an empty text are left out. Duplicates stay, as in the papers. A
+Pairs without a gold label ("-") or with an empty text are skipped. Duplicates stay, as in the papers. A
 triplet is a premise with its first entailed and its first contradicted hypothesis; the rows of SimCSE are
 triplets already. stderr shows the counts of each file. If a file has the name of a published file and other
 counts, the exit code is 1.

@@ -1,7 +1,7 @@
 #!/bin/sh
 # PairSupCon from labelled pairs to a table of scores: classify pairs and contrast partners.
 # Usage: sh examples/pairsupcon.sh PAIRS DEV TEST [BASE]
-#   PAIRS  pairs labelled entailment or contradiction (the paper: of SNLI and MNLI); neutral ones are left out
+#   PAIRS  pairs labelled entailment or contradiction (the paper: of SNLI and MNLI); neutral ones are skipped
 #   DEV    pairs with a score, evaluated on the way; as in the paper, the last weights are kept by default
 #   TEST   pairs with a score, for the table
 #   BASE   the encoder to start from: nano, or as in the paper bert-base-uncased

@@ -104,7 +104,7 @@ def combined(runs, problems):
             found[suite, task] = values[0] if len(runs) == 1 else spread([mean for mean, _ in values])
         elif task != "avg" and suite != "ablation":
             problems.append(
-                f"{suite}/{task}: left out, because only {len(values)} of {len(runs)} folders have it"
+                f"{suite}/{task}: skipped, because only {len(values)} of {len(runs)} folders have it"
             )
     return found
 

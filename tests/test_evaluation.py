@@ -296,4 +296,4 @@ def test_a_task_that_is_missing_in_one_run_is_omitted_and_named(tmp_path):
 
     assert done.returncode == 1
     assert done.stdout.splitlines()[-1].split()[3:] == ["70.00", "(0.00)"]
-    assert "sts/sickr: left out, because only 1 of 2 folders have it" in done.stderr
+    assert "sts/sickr: skipped, because only 1 of 2 folders have it" in done.stderr

@@ -84,7 +84,7 @@ def augment(
 
     Words are separated by whitespace. A share of the words is rounded down, but is at
     least one word if there are two. At least one word is always kept. A span has at
-    least one word, and spans that do not fit are left out: of ten words, span-delete
+    least one word, and spans that do not fit are skipped: of ten words, span-delete
     keeps five. --mark '[DEL]' replaces each run of words that delete removes, and each
     span that span-delete removes. Later operations treat it as a word. The default
     values are from CLEAR (arXiv:2012.15466) and, for repeat, from ESimCSE
@@ -97,7 +97,7 @@ def augment(
     --synonyms is a file of rows with "word" and "synonyms" (a list; in tables,
     separated by commas), or with "entry" and "synset", or a data file of WordNet
     (data.noun). Words such as "a", "in" and "who", which have another meaning in a
-    dictionary, are left out of its synsets. An entry of several words is never looked
+    dictionary, are removed from its synsets. An entry of several words is never looked
     up. A synonym may have any sense of the word. --paraphrases is a file of rows with
     the field --key and "paraphrase"; several rows may have the same key. Both files are
     kept in memory.

@@ -61,7 +61,7 @@ def inspect(
     important lines; -v shows all.
 
     "geometry" describes the distribution of the vectors, from one pass. Vectors with
-    NaN or infinity are left out. Undefined values are null.
+    NaN or infinity are skipped. Undefined values are null.
 
     \b
     directions        number of vectors that are not zero; the next three values

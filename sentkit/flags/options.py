@@ -252,7 +252,7 @@ class DeclarationFlags(ReadoutFlags):
     """All that a checkpoint can declare."""
 
     prompt: Annotated[
-        str | None, typer.Option(metavar="PREFIX", help="Text to add before every input text.")
+        str | None, typer.Option(metavar="TEXT", help="Text to add before every input text.")
     ] = None
     normalize: Normalize = False
     transform: Annotated[

@@ -55,8 +55,8 @@ class Recorded:
         return replace(
             filled,
             readout=self._text("readout"),
-            template=options.template or self._text("template"),
-            full_stop=options.full_stop or (None if options.template else self._text("full_stop")),
+            template=self._text("template") if options.template is None else options.template,
+            full_stop=options.full_stop or (self._text("full_stop") if options.template is None else None),
         )
 
     def _text(self, name: str) -> str | None:

@@ -18,7 +18,7 @@ DEPTHS = ("num_hidden_layers", "n_layers", "num_layers", "n_layer")
 
 @dataclass(frozen=True, slots=True)
 class ReadingOptions:
-    """Reading options from the flags. None and empty values select the declaration of the checkpoint."""
+    """Reading options from the flags. None selects the declaration of the checkpoint."""
 
     readout: str | None = None  # or several, separated by commas
     template: str | None = None
@@ -71,7 +71,7 @@ def plan_reading(checkpoint: Checkpoint, options: ReadingOptions) -> Reading:
         and any(readout.pooled or readout.reduction == "token" for readout in readouts)
     ):
         raise UsageError(
-            "the readout of this checkpoint does not use the tokens of the prefix (--prompt),"
+            "the readout of this checkpoint does not use the tokens of the prompt (--prompt),"
             " but the readouts pooler and prompt need one of them",
             advice="use --prompt '' or another --readout",
         )
@@ -80,7 +80,8 @@ def plan_reading(checkpoint: Checkpoint, options: ReadingOptions) -> Reading:
             "the readout prompt cannot be combined with other readouts",
             advice="run sentkit encode once for prompt and once for the others",
         )
-    if (options.template or options.full_stop) and not any(through_template):
+    named = options.template is not None or options.full_stop is not None
+    if named and not any(through_template):
         raise UsageError("--template and --full-stop can be used only with --readout prompt")
     check_steps(checkpoint, options)
     # The declared steps belong to the declared readout, so another readout does not use them.
@@ -125,10 +126,11 @@ def plan_tokens(checkpoint: Checkpoint, options: ReadingOptions, *, in_template:
             tokenizer.skip_prompt()
     if in_template:
         # The declared full-stop rule belongs to the declared template.
-        full_stop = options.full_stop or (None if options.template else declared.full_stop)
-        asked = bool(options.readout or options.template or options.full_stop)
+        template = declared.template if options.template is None else options.template
+        full_stop = options.full_stop or (declared.full_stop if options.template is None else None)
+        asked = any(each is not None for each in (options.readout, options.template, options.full_stop))
         with declared_in(place, unless=asked):
-            tokenizer.set_template(options.template or declared.template, full_stop)
+            tokenizer.set_template(template, full_stop)
     return tokenizer
 
 

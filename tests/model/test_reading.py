@@ -194,7 +194,7 @@ def test_tokens_of_an_excluded_prompt_are_counted(read: Read) -> None:
     assert read(modules=modules).tokenizer.skip == 0
     assert read(modules=modules, prompt="a ").tokenizer.skip == 2  # [CLS] a
     for readout in ("pooler", "prompt"):
-        with pytest.raises(UsageError, match="does not use the tokens of the prefix"):
+        with pytest.raises(UsageError, match="does not use the tokens of the prompt"):
             read(modules=modules, prompt="query : ", readout=readout)
     with pytest.raises(UsageError, match="is too small: the prompt uses all of it"):
         read(modules=modules, prompt="a ", max_length=3)
@@ -246,6 +246,8 @@ def test_other_readouts_have_no_template(read: Read) -> None:
         ),
         ({"readout": "L9:cls"}, 'readout "L9:cls" needs more layers than the encoder has (4)'),
         ({"readout": ""}, 'unknown readout ""'),
+        ({"template": ""}, "--template and --full-stop can be used only with --readout prompt"),
+        ({"readout": "prompt", "template": ""}, 'template "" needs [X] once and [MASK] once'),
         ({"max_length": 2}, "a maximum length of 2 tokens is too small: the special tokens use all of it"),
     ],
 )

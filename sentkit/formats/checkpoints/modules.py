@@ -65,7 +65,7 @@ class StoredDeclaration:
     steps: tuple[str, ...] = ()  # after the readout, in order: "normalise", or the folder of a dense layer
     max_length: int | None = None
     lowercase: bool = False
-    prompt: str = ""  # prefix of all texts
+    prompt: str = ""  # added before every text
     prompt_is_read: bool = True  # False: the readout excludes the tokens of the prompt
     template: str | None = None  # for the readout `prompt`
     full_stop: str | None = None  # None: the setting of the template

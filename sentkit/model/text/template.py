@@ -64,5 +64,6 @@ DEFAULT = "defsent-plus"
 
 def find_template(name_or_text: str | None, full_stop: str | None, mask: str) -> Template:
     """Return a named template or a template with this text. `full_stop` overrides the rule of a template."""
-    template = TEMPLATES.get(name_or_text or DEFAULT) or Template(name_or_text or "")
+    name_or_text = DEFAULT if name_or_text is None else name_or_text
+    template = TEMPLATES.get(name_or_text) or Template(name_or_text)
     return Template(template.text, full_stop or template.full_stop, mask)
