@@ -1,6 +1,6 @@
 """`sentkit augment`: variants of sentences."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -122,9 +122,10 @@ def augment(
         reads={"--synonyms": synonyms, "--paraphrases": paraphrases},
     ) as inputs:
         refuse_two_of_standard_input(inputs, [*(synonyms or []), paraphrases or ""])
-        rows = VariantRows(common_fields(inputs).get("text", "text"), replace=replace)
+        fields = common_fields(inputs)
+        rows = VariantRows(fields.get("text", "text"), replace=replace)
         chain = make_chain(operations, mark, synonyms, seed)
-        texts = other_texts(operations[0], paraphrases, key or "text", inputs)
+        texts = other_texts(operations[0], paraphrases, key or "text", fields)
 
         def variants(row: "Row") -> bytes:
             return vary(rows.read(row), rows, chain, views, texts(row))
@@ -151,13 +152,15 @@ def make_chain(
     return Chain([each.bind(materials) for each in operations], seed)
 
 
-def other_texts(first: "RequestedOperation", paraphrases: str | None, key: str, inputs: "Inputs") -> "Others":
+def other_texts(
+    first: "RequestedOperation", paraphrases: str | None, key: str, fields: Mapping[str, str]
+) -> "Others":
     """The function that returns the candidate texts of a row for the first operation; usually none."""
     from sentkit.formats.lexicons.thesaurus import name_in, read_paraphrases
     from sentkit.formats.rows.kinds import filled
 
     if paraphrases is not None:
-        texts, theirs = read_paraphrases(paraphrases, key), inputs.fields.get(key, key)
+        texts, theirs = read_paraphrases(paraphrases, key), fields.get(key, key)
         return lambda row: texts.get(name_in(row, theirs), ())
     name = first.field_name
     return (lambda row: [filled(row, name)]) if name is not None else lambda row: ()

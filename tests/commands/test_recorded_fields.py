@@ -4,6 +4,9 @@ import json
 
 import pytest
 
+from support import in_jsonl
+
+PAIRS = [("a cat", "a dog"), ("the cat", "a cat sat"), ("a dog", "the dog")]
 TITLES = b"id,title\n1,a cat\n2,a dog\n3,a cat sat\n"
 NEWS = b'{"headline":"the dog"}\n{"headline":"the cat"}\n'
 
@@ -98,3 +101,26 @@ def test_they_are_joined_where_a_flag_names_the_field_or_as_jsonl(sentkit, files
     assert [set(row) & {"title", "headline", "text"} for row in rows.rows] == [{"title"}] * 3 + [
         {"headline"}
     ] * 2
+
+
+def test_training_reads_the_recorded_fields(sentkit, tiny):
+    """Rows, --dev and --test of `train` can be vector files, as for other commands."""
+    for name, texts in (("rows", ("one", "two")), ("dev", ("left", "right"))):
+        rows = [
+            {texts[0]: one, texts[1]: other, "score": score} for score, (one, other) in enumerate(PAIRS * 2)
+        ]
+        fields = [f"--field=text_{side}={text}" for side, text in zip("ab", texts, strict=True)]
+        done = sentkit("encode", *fields, "-o", f"{name}.safetensors", "-q", stdin=in_jsonl(*rows))
+        assert done.code == 0, done.err
+    quick = ("--batch", "3", "--epochs", "1", "--threads", "1", "-q", "-m", tiny, "--dev", "dev.safetensors")
+
+    for method, test in (("simcse", ()), ("classify", ("--preset", "stsb", "--test", "dev.safetensors"))):
+        done = sentkit("train", method, "rows.safetensors", "-o", method, *quick, *test)
+        assert done.code == 0, done.err
+
+
+def test_paraphrases_are_found_by_the_recorded_field(sentkit, files, tmp_path):
+    (tmp_path / "p.jsonl").write_text('{"text":"a cat","paraphrase":"one cat"}\n')
+    done = sentkit("augment", "--op", "paraphrase", "--paraphrases", "p.jsonl", "t.safetensors", "-q")
+
+    assert [row["text_b"] for row in done.rows] == ["one cat", "a dog", "a cat sat"]

@@ -14,6 +14,7 @@ from sentkit.errors import DataError
 from sentkit.formats.checkpoints.readout import Readout, parse_readout
 from sentkit.formats.rows.kinds import PAIR
 from sentkit.formats.rows.rows import Inputs
+from sentkit.formats.vectors.store import common_fields
 from sentkit.metrics.similarity import SIMILARITIES
 from sentkit.metrics.sts.correlation import spearman
 from sentkit.model.text.stream import BUDGETS, batches
@@ -110,7 +111,7 @@ def read_dev(
     """Read the pairs of one file. Raise a DataError if their scores allow no correlation."""
     (path,) = inputs.paths
     reads = Reads((PAIR,), "score", Scores())
-    examples = [e for e in inputs.read(ExampleParser("--dev", reads, {})) if e is not None]
+    examples = [e for e in inputs.read(ExampleParser("--dev", reads, common_fields(inputs))) if e is not None]
     gold = np.array([example.target for example in examples], np.float64)
     if len(gold) < 2:
         raise DataError(f"{len(gold)} scored pairs: a correlation needs at least 2", source=path)

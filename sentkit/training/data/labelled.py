@@ -12,6 +12,7 @@ from sentkit.errors import DataError
 from sentkit.formats.checkpoints.readout import Readout
 from sentkit.formats.rows.kinds import PAIR, SENTENCE
 from sentkit.formats.rows.rows import Inputs
+from sentkit.formats.vectors.store import common_fields
 from sentkit.metrics.classification import class_scores, number_scores
 from sentkit.model.text.stream import BUDGETS, batches
 from sentkit.training.data.batches import Batch, Ids
@@ -84,7 +85,7 @@ def read_labelled(flag: str, inputs: Inputs, reads: Reads, corpus: Corpus, metri
     numbers = {label: number for number, label in enumerate(corpus.labels)}
     target = Classes(numbers, fixed=True) if numbers else reads.target
     kinds = (PAIR if corpus.columns == 2 else SENTENCE,)
-    parser = ExampleParser(flag, replace(reads, kinds=kinds, target=target), {})
+    parser = ExampleParser(flag, replace(reads, kinds=kinds, target=target), common_fields(inputs))
     examples = [example for example in inputs.read(parser) if example is not None]
     if not examples:
         raise DataError("no rows to evaluate", source=path)

@@ -8,6 +8,7 @@ from sentkit.errors import UsageError
 from sentkit.formats.checkpoints.folders import read_checkpoint
 from sentkit.formats.checkpoints.readout import parse_readout
 from sentkit.formats.rows.rows import Inputs
+from sentkit.formats.vectors.store import common_fields
 from sentkit.model.transformer.device import pick_device
 from sentkit.training.base import Base, open_base
 from sentkit.training.data.corpus import FILES, Corpus, Tallied, check_rows, map_corpus, write_corpus
@@ -138,7 +139,7 @@ def read_corpus(
     """Tokenize the rows on one process and map the files on all processes."""
     tallied, kind, settings, folder = Tallied(), options.kind, options.settings, options.folders.rows
     if processes.first:
-        parser = ExampleParser(options.method, kind.reads(base, settings), inputs.fields)
+        parser = ExampleParser(options.method, kind.reads(base, settings), common_fields(inputs))
         with stop.interruptible():
             tallied = write_corpus(folder, inputs, parser, base.tokenizer, dedup=settings.dedup)
     processes.wait()
