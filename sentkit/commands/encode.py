@@ -72,8 +72,12 @@ def encode(
     SIGUSR2 and Ctrl-C finish the current block, at most ten seconds, and exit with 75.
 
     A checkpoint is a Hugging Face or sentence-transformers folder. sentkit itself runs
-    BERT, RoBERTa, XLM-RoBERTa, CamemBERT, DistilBERT and ELECTRA. Other encoders, and
-    the encoders of T5 models, run through transformers. These modules of
+    BERT, RoBERTa, XLM-RoBERTa, CamemBERT, DistilBERT and ELECTRA. Other encoders, the
+    encoders of T5 models, and decoders such as Qwen3-Embedding, e5-mistral or
+    EmbeddingGemma run through transformers. Without a declared readout, a causal
+    language model has the readout last, the state of the last token, and any other
+    model has mean. The last token is an end token if tokenizer.json adds one, or if a
+    tokenizer of Llama or Gemma declares add_eos_token. These modules of
     sentence-transformers are supported: Pooling with one mode, WeightedLayerPooling
     with equal weights, Dense (Identity, Tanh, GELU, ReLU, SiLU, Sigmoid), LayerNorm,
     Normalize and StaticEmbedding. Any other module, a CrossEncoder or a SparseEncoder

@@ -39,14 +39,15 @@ class Reading:
     dim: int | None
     transform: str | None
     dropped_steps: tuple[str, ...]  # declared steps that belong to another readout
-    declared: bool  # False: no readout was given or declared, so mean is used
+    declared: bool  # False: no readout was given or declared; see `default_readout`
     chosen: bool  # the readout comes from a flag
 
     def notes(self, name: str) -> list[str]:
         """Return messages about automatic choices; `name` is the name of the checkpoint."""
         notes = []
         if not self.declared:
-            notes.append(f"{name} declares no readout: using mean (--readout selects another)")
+            used = self.readouts[0].name
+            notes.append(f"{name} declares no readout: using {used} (--readout selects another)")
         if self.dropped_steps:
             steps = ", ".join(self.dropped_steps)
             notes.append(
@@ -60,7 +61,7 @@ def plan_reading(checkpoint: Checkpoint, options: ReadingOptions) -> Reading:
     if options.readout is not None:
         readouts = parse_readouts(options.readout, depth)
     else:
-        readouts = [declared.readout or NAMED["mean"]]
+        readouts = [declared.readout or default_readout(checkpoint.config)]
         with declared_in(str(checkpoint.folder / declared.source)):
             readouts[0].resolved(depth)
     through_template = [readout.reduction == "token" for readout in readouts]
@@ -97,6 +98,16 @@ def plan_reading(checkpoint: Checkpoint, options: ReadingOptions) -> Reading:
         declared=options.readout is not None or declared.readout is not None,
         chosen=options.readout is not None,
     )
+
+
+def default_readout(config: Mapping[str, Any]) -> Readout:
+    """Return the readout of a checkpoint without a declaration, as sentence-transformers chooses it.
+
+    In a causal language model, only the last token attends to the whole text.
+    """
+    names = config.get("architectures")
+    first = str(names[0]) if isinstance(names, list) and names else ""
+    return NAMED["last" if first.endswith("ForCausalLM") and config.get("is_causal", True) else "mean"]
 
 
 def check_steps(checkpoint: Checkpoint, options: ReadingOptions) -> None:

@@ -48,7 +48,7 @@ def test_sizes_are_counted(inspect, tiny):
 def test_a_plain_checkpoint_declares_nothing(inspect, tiny):
     record = inspect(tiny)
 
-    assert record["declared_by"] == "nothing: mean is taken"
+    assert record["declared_by"] == "nothing: mean is used"
     assert record["sentence_transformers"].startswith("no: without modules.json")
 
 

@@ -15,12 +15,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sentkit.errors import CannotCreateError
+from sentkit.formats.checkpoints.end_token import with_end_token
 from sentkit.formats.checkpoints.folders import Checkpoint
 from sentkit.formats.checkpoints.lora import CONFIG as ADAPTER_CONFIG
 from sentkit.formats.checkpoints.lora import WEIGHTS as ADAPTER_WEIGHTS
 from sentkit.formats.checkpoints.modules import DENSE_ACTIVATIONS, POOLING, READOUTS, Pooler
 from sentkit.formats.checkpoints.readout import POOLED, WK, Readout
-from sentkit.formats.json_files import write_json
+from sentkit.formats.json_files import read_object, write_json
 from sentkit.formats.outputs.temporary import private_folder, publish_folder
 from sentkit.formats.vectors.safetensors_header import write_arrays
 
@@ -146,6 +147,11 @@ def carry(checkpoint: Checkpoint, folder: Path, patterns: Sequence[str], but: Se
         for file in checkpoint.transformer.glob(pattern):
             if file.is_file() and file.name not in but:
                 shutil.copyfile(file, folder / file.name)
+    if (folder / "tokenizer.json").is_file():
+        rules = read_object(folder / "tokenizer.json")
+        changed = with_end_token(rules, checkpoint.transformer)
+        if changed is not rules:
+            write_json(folder / "tokenizer.json", changed)
 
 
 def declare(

@@ -9,7 +9,7 @@ from sentkit.formats.checkpoints.folders import Checkpoint
 from sentkit.formats.checkpoints.lora import is_adapter, read_lora_config
 from sentkit.formats.files import readable
 from sentkit.formats.vectors.safetensors_header import read_header
-from sentkit.model.reading import Reading, depth_of, width_of
+from sentkit.model.reading import Reading, default_readout, depth_of, width_of
 from sentkit.model.transformer.architecture import UnsupportedArchitecture, read_architecture
 
 READING_FIELDS = {
@@ -79,7 +79,7 @@ def summarize(checkpoint: Checkpoint, reading: Reading) -> CheckpointSummary:
         heads=config.get("num_attention_heads", config.get("n_heads")),
         weights=summarize_weights(checkpoint),
         readout=reading.readouts[0].name,
-        declared_by=declared.source or "nothing: mean is taken",
+        declared_by=declared.source or f"nothing: {reading.readouts[0].name} is used",
         steps=list(declared.steps),
         template=tokenizer.template.text if tokenizer.template else None,
         prompt=tokenizer.prompt,
@@ -128,4 +128,5 @@ def stock(checkpoint: Checkpoint, reading: Reading) -> str:
         return f"no: {reason}"
     if (checkpoint.folder / "modules.json").is_file():
         return "yes, by modules.json"
-    return "no: without modules.json, sentence-transformers uses the mean of the last layer"
+    readout = "last token" if default_readout(checkpoint.config).name == "last" else "mean"
+    return f"no: without modules.json, sentence-transformers uses the {readout} of the last layer"

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from sentkit.errors import DataError, UsageError
+from sentkit.formats.checkpoints.end_token import with_end_token
 from sentkit.formats.checkpoints.folders import Checkpoint
 from sentkit.formats.json_files import read_object, read_object_if_there
 from sentkit.model.text.template import Template, find_template
@@ -217,6 +218,9 @@ def unknown_ids(model: Mapping[str, Any], backend: "Backend") -> list[int]:
 
 
 def _stated(rules: dict[str, Any], checkpoint: Checkpoint) -> dict[str, Any]:
+    """Return the rules as tokenizer_config.json changes them."""
+    with library_errors(str(checkpoint.transformer / "tokenizer.json"), "not a tokenizer"):
+        rules = with_end_token(rules, checkpoint.transformer)
     normalizer = rules.get("normalizer")
     config = read_object_if_there(checkpoint.transformer / "tokenizer_config.json")
     if not isinstance(normalizer, dict) or normalizer.get("type") != "BertNormalizer":

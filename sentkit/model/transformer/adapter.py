@@ -33,6 +33,7 @@ class Adapter(nn.Module):
         self.depth: int = model.config.num_hidden_layers
         self.width: int = model.config.hidden_size
         self.padding_id: int = model.config.pad_token_id or 0
+        model.config.use_cache = False  # decoders would keep the keys and values of all layers
 
     def states(
         self,

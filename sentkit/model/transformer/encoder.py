@@ -173,4 +173,20 @@ def rules_of(body: Bert | Adapter) -> list[Any]:
     names = ["num_attention_heads", "hidden_act", "layer_norm_eps"]
     if config.model_type in ENCODER_HALVES:
         names += ["dense_act_fn", "is_gated_act", "layer_norm_epsilon", "relative_attention_max_distance"]
-    return [getattr(config, name, None) for name in names]
+    rules = [getattr(config, name, None) for name in names]
+    more = {name: value for name in DECODER_RULES if (value := getattr(config, name, None)) is not None}
+    return [*rules, more] if more else rules
+
+
+DECODER_RULES = (
+    *(
+        "hidden_activation",
+        "rms_norm_eps",
+        "norm_eps",
+        "num_key_value_heads",
+        "rope_parameters",
+        "rope_theta",
+    ),
+    *("layer_types", "sliding_window", "use_bidirectional_attention", "is_causal"),
+    *("query_pre_attn_scalar", "attn_logit_softcapping"),
+)

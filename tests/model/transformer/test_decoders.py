@@ -1,0 +1,289 @@
+"""Decoders as encoders: states of transformers, the end token, and vectors of sentence-transformers."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from sentkit.errors import DataError
+from sentkit.formats.checkpoints.folders import read_checkpoint
+from sentkit.formats.checkpoints.readout import parse_readout
+from sentkit.formats.json_files import write_json
+from sentkit.model import find_encoder
+from sentkit.model.reading import ReadingOptions
+from sentkit.model.text.tokenizer import Tokenizer
+from sentkit.model.transformer.adapter import load_adapter
+from sentkit.model.transformer.packed import pack
+from sentkit.model.transformer.readouts import read
+
+SHAPE = {"num_key_value_heads": 2, "head_dim": 8, "pad_token_id": 0}
+GEMMA = ["sliding_attention", "full_attention", "sliding_attention"]
+FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
+    "qwen3": ("qwen3", {}),
+    "mistral": ("mistral", {"sliding_window": 6}),
+    "gemma": ("gemma", {}),
+    "gemma3": ("gemma3_text", {"sliding_window": 6, "layer_types": GEMMA}),
+    "embeddinggemma": (
+        "gemma3_text",
+        {"sliding_window": 6, "layer_types": GEMMA, "use_bidirectional_attention": True},
+    ),
+    "bidirectional qwen3": ("qwen3", {"is_causal": False}),
+}
+WORDS = ["<pad>", "<s>", "</s>", "<unk>", "a", "the", "cat", "dog", "sat", ".", ":", "query", "mat"]
+TEXTS = ["the cat sat .", "a dog", "query : the dog sat . the cat sat . a mat", "the zebra"]
+Make = Callable[..., Path]
+
+
+@pytest.fixture
+def make(config_of: Any, tmp_path: Path) -> Make:
+    """A folder with a decoder of random weights."""
+
+    def made(family: str, head: str = "AutoModel", **settings: Any) -> Path:
+        import transformers
+
+        kind, own = FAMILIES[family]
+        torch.manual_seed(0)
+        config = config_of(kind, **SHAPE, **own, **settings)
+        getattr(transformers, head).from_config(config).save_pretrained(tmp_path / "decoder")
+        return tmp_path / "decoder"
+
+    return made
+
+
+def add_tokenizer(folder: Path, *, start: bool = False, end: bool = False, **config: Any) -> Path:
+    """Words, with <s> before or </s> after a text."""
+    from tokenizers import Tokenizer as Backend
+    from tokenizers import models, pre_tokenizers, processors
+
+    backend = Backend(
+        models.WordLevel({word: number for number, word in enumerate(WORDS)}, unk_token="<unk>")
+    )
+    backend.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    backend.add_special_tokens(WORDS[:4])
+    if start or end:
+        special = [("<s>", 1), ("</s>", 2)]
+        one, other = "<s> " * start, " </s>" * end
+        backend.post_processor = processors.TemplateProcessing(
+            single=f"{one}$A{other}", pair=f"{one}$A{other} {one}$B{other}", special_tokens=special
+        )
+    backend.save(str(folder / "tokenizer.json"))
+    names = {"bos_token": "<s>", "eos_token": "</s>", "pad_token": "<pad>", "unk_token": "<unk>"}
+    write_json(
+        folder / "tokenizer_config.json", {"tokenizer_class": "PreTrainedTokenizerFast"} | names | config
+    )
+    return folder
+
+
+def with_modules(folder: Path, modes: str = "pooling_mode_lasttoken", **prompts: Any) -> Path:
+    """The files of sentence-transformers as Qwen3-Embedding has them: the old schema, and unit length."""
+    kinds = {"": "Transformer", "1_Pooling": "Pooling", "2_Normalize": "Normalize"}
+    listing = [
+        {"idx": place, "name": str(place), "path": path, "type": f"sentence_transformers.models.{kind}"}
+        for place, (path, kind) in enumerate(kinds.items())
+    ]
+    write_json(folder / "modules.json", listing)
+    write_json(folder / "1_Pooling/config.json", {"word_embedding_dimension": 32, modes: True})
+    write_json(folder / "config_sentence_transformers.json", prompts)
+    return folder
+
+
+def vectors_of(folder: Path, texts: list[str] = TEXTS, **options: Any) -> np.ndarray:
+    found: Any = find_encoder(str(folder), ReadingOptions(**options), device="cpu", precision="fp32")
+    (vectors,) = found.encoder()(found.tokenizer(texts))
+    return vectors
+
+
+def theirs(folder: Path, texts: list[str] = TEXTS, side: str = "right", **how: Any) -> np.ndarray:
+    from sentence_transformers import SentenceTransformer
+
+    model = SentenceTransformer(str(folder), device="cpu")
+    model.tokenizer.padding_side = side
+    return model.encode(texts, **how)
+
+
+def words_of(folder: Path, *texts: str) -> list[list[str]]:
+    tokenizer = Tokenizer(read_checkpoint(str(folder)), max_length=5)
+    return [[WORDS[number] for number in tokens.ids] for tokens in tokenizer(texts)]
+
+
+# Readouts
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@torch.no_grad()
+def test_the_last_state_equals_that_of_transformers_with_padding_on_both_sides(
+    family: str, make: Make, sentences: Any
+) -> None:
+    from transformers import AutoModel
+
+    folder, batch = make(family), sentences([15, 1, 12, 5])
+    model = AutoModel.from_pretrained(folder).eval()
+    (found,) = read(load_adapter(folder), pack(batch), [parse_readout("last")])
+
+    for side in ("left", "right"):
+        space = [(15 - len(ids), 0) if side == "left" else (0, 15 - len(ids)) for ids in batch]
+        ids = torch.from_numpy(np.stack([np.pad(one, pad) for one, pad in zip(batch, space, strict=True)]))
+        mask = (ids > 0).long()
+        states = model(ids, attention_mask=mask).last_hidden_state
+        ends = [14 - pad[1] for pad in space]
+        assert (found - states[range(4), ends]).abs().max() < 5e-6
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@torch.no_grad()
+def test_a_token_attends_to_later_tokens_only_if_the_config_says_so(
+    family: str, make: Make, sentences: Any
+) -> None:
+    encoder, (text,) = load_adapter(make(family)), sentences([9])
+    changed = text.copy()
+    changed[-1] = 5 + (changed[-1] - 4) % 90
+    before, after = ([*encoder.states(pack([ids]))][-1][:-1] for ids in (text, changed))
+
+    assert torch.allclose(before, after, atol=1e-6) == ("bidirectional" not in family and family[0] != "e")
+
+
+@pytest.mark.parametrize("mode", ["lasttoken", "weightedmean_tokens", "mean_tokens"])
+@pytest.mark.parametrize("side", ["left", "right"])
+def test_declared_pooling_equals_sentence_transformers(make: Make, mode: str, side: str) -> None:
+    folder = with_modules(add_tokenizer(make("qwen3"), end=True), f"pooling_mode_{mode}")
+
+    assert np.allclose(vectors_of(folder), theirs(folder, side=side), atol=2e-6)
+
+
+@pytest.mark.parametrize("family", ["qwen3", "embeddinggemma"])
+def test_an_exported_decoder_is_read_by_both_libraries(make: Make, tmp_path: Path, family: str) -> None:
+    from sentkit.cli import status
+
+    folder = add_tokenizer(make(family), end=True)
+    out = tmp_path / "out"
+    command = ["export", "-m", str(folder), "--readout", "last", "--prompt", "query : ", "-o", str(out)]
+
+    assert status(command) == 0
+    expected = vectors_of(folder, readout="last", prompt="query : ")
+    assert np.allclose(vectors_of(out), expected, atol=2e-6)
+    assert np.allclose(theirs(out, side="left"), expected, atol=2e-6)
+
+
+@pytest.mark.parametrize(
+    ("settings", "name"), [({}, "last"), ({"is_causal": True}, "last"), ({"is_causal": False}, "mean")]
+)
+def test_a_causal_language_model_without_a_declaration_uses_the_last_token(
+    make: Make, settings: dict[str, Any], name: str
+) -> None:
+    folder = add_tokenizer(make("qwen3", "AutoModelForCausalLM", **settings), end=True)
+    found: Any = find_encoder(str(folder), ReadingOptions())
+
+    assert found.readouts == [name]
+    assert found.notes == [f"{folder} declares no readout: using {name} (--readout selects another)"]
+    assert found.summary()["declared_by"] == f"nothing: {name} is used"
+    assert np.allclose(vectors_of(folder), theirs(folder, side="left"), atol=2e-6)
+
+
+# Spaces
+
+
+@pytest.mark.parametrize(
+    ("family", "settings"),
+    [
+        ("qwen3", {"rms_norm_eps": 1e-3}),
+        ("qwen3", {"rope_parameters": {"rope_type": "default", "rope_theta": 500.0}}),
+        ("qwen3", {"is_causal": False}),
+        ("mistral", {"sliding_window": 3}),
+        ("gemma3", {"use_bidirectional_attention": True}),
+    ],
+)
+def test_the_space_depends_on_the_config(make: Make, family: str, settings: dict[str, Any]) -> None:
+    """The tensors are the same."""
+    folder = add_tokenizer(make(family), end=True)
+    before: Any = find_encoder(str(folder), ReadingOptions(readout="last")).encoder().specs[0].space
+    config = json.loads((folder / "config.json").read_text())
+    write_json(folder / "config.json", config | settings)
+    after: Any = find_encoder(str(folder), ReadingOptions(readout="last")).encoder().specs[0].space
+
+    assert before != after
+
+
+# The end token
+
+LLAMA = {"tokenizer_class": "LlamaTokenizer", "add_eos_token": True}
+
+
+def test_the_end_token_of_tokenizer_json_is_added_once_and_survives_truncation(make: Make) -> None:
+    """As Qwen3-Embedding declares it. Its own `add_eos_token` changes nothing."""
+    folder = add_tokenizer(make("qwen3"), end=True, **LLAMA)
+
+    assert words_of(folder, "a cat", "a cat sat . a dog") == [
+        ["a", "cat", "</s>"],
+        ["a", "cat", "sat", ".", "</s>"],
+    ]
+
+
+@pytest.mark.parametrize("start", [False, True])
+@pytest.mark.parametrize("named", ["text", "object", "special_tokens_map.json"])
+def test_the_end_token_of_tokenizer_config_is_added(make: Make, start: bool, named: str) -> None:
+    """As e5-mistral declares it: tokenizer.json adds only <s>, or has no post-processor."""
+    token = {"text": "</s>", "object": {"content": "</s>", "lstrip": False}}.get(named)
+    folder = add_tokenizer(make("mistral"), start=start, **LLAMA, eos_token=token)
+    if token is None:
+        write_json(folder / "special_tokens_map.json", {"eos_token": "</s>"})
+        config = json.loads((folder / "tokenizer_config.json").read_text())
+        del config["eos_token"]
+        write_json(folder / "tokenizer_config.json", config)
+
+    before = ["<s>"] * start
+    assert words_of(folder, "a cat", "a cat sat . a dog") == [
+        [*before, "a", "cat", "</s>"],
+        [*before, *["a", "cat", "sat", "."][: 4 - start], "</s>"],
+    ]
+    backend = Tokenizer(read_checkpoint(str(folder)), max_length=9).backend
+    pair = [*before, "a", "</s>", *before, "dog", "</s>"]
+    assert backend.encode("a", "dog").tokens == (pair if start else ["a", "</s>", "dog", "</s>"])
+
+
+def test_the_end_token_is_added_after_other_post_processors(make: Make) -> None:
+    """A byte-level tokenizer, alone and in a sequence."""
+    folder = add_tokenizer(make("mistral"), **LLAMA)
+    rules = json.loads((folder / "tokenizer.json").read_text())
+    bytes_only = {"type": "ByteLevel", "add_prefix_space": True, "trim_offsets": True, "use_regex": True}
+    for processor in (bytes_only, {"type": "Sequence", "processors": [bytes_only]}):
+        write_json(folder / "tokenizer.json", rules | {"post_processor": processor})
+
+        assert words_of(folder, "a cat") == [["a", "cat", "</s>"]]
+
+
+@pytest.mark.parametrize(
+    "config",
+    [{"add_eos_token": False}, {"tokenizer_class": "PreTrainedTokenizerFast", "add_eos_token": True}],
+)
+def test_other_declarations_do_not_add_an_end_token(make: Make, config: dict[str, Any]) -> None:
+    """transformers 4 uses add_eos_token only for the classes of Llama and Gemma."""
+    folder = add_tokenizer(make("mistral"), start=True, **(LLAMA | config))
+
+    assert words_of(folder, "a cat") == [["<s>", "a", "cat"]]
+
+
+def test_an_end_token_that_the_tokenizer_does_not_have_is_refused(make: Make) -> None:
+    folder = add_tokenizer(make("mistral"), start=True, **LLAMA, eos_token="<end>")
+
+    with pytest.raises(
+        DataError, match=r'tokenizer_config\.json: "add_eos_token" is true, but the tokenizer'
+    ):
+        words_of(folder, "a cat")
+
+
+def test_an_exported_folder_has_the_end_token_in_tokenizer_json(make: Make, tmp_path: Path) -> None:
+    """sentence-transformers with transformers 5 ignores the declaration of the base."""
+    from sentkit.cli import status
+
+    folder = with_modules(add_tokenizer(make("mistral"), start=True, **LLAMA))
+    out = tmp_path / "out"
+
+    assert status(["export", "-m", str(folder), "-o", str(out)]) == 0
+    assert np.allclose(vectors_of(out), vectors_of(folder), atol=2e-6)
+    assert np.allclose(theirs(out), vectors_of(folder), atol=2e-6)
+    spaces = {find_encoder(str(one), ReadingOptions()).encoder().specs[0].space for one in (folder, out)}
+    assert len(spaces) == 1
