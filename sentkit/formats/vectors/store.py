@@ -8,8 +8,10 @@ import io
 import math
 import os
 import shutil
+from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from itertools import accumulate
 from pathlib import Path
 from tempfile import TemporaryFile
 from typing import Any, BinaryIO
@@ -45,7 +47,8 @@ class Store:
         first = next((file for file in self.files if file.count), self.files[0])
         self.spec, self.emb, self.fields = first.spec, first.emb, first.fields
         self.names, self.width = first.names, first.width
-        self.count = sum(file.count for file in self.files)
+        self.starts = [0, *accumulate(file.count for file in self.files)]
+        self.count = self.starts[-1]
         for file in self.files:
             if file.count and (file.spec != first.spec or file.width != first.width):
                 raise DataError(f"its space or fields differ from {first.path}", source=file.path)
@@ -65,6 +68,14 @@ class Store:
             vectors[place : place + len(block)] = block
             place += len(block)
         return vectors
+
+    def row(self, place: int) -> Row:
+        """The row at a place, counted from 0, without its vectors."""
+        file = bisect_right(self.starts, place) - 1
+        row = self.files[file].row(place - self.starts[file])
+        if self.is_folder:
+            row.source, row.number = self.path, place + 1
+        return row
 
     def __iter__(self) -> Iterator[tuple[Row, NDArray[np.float32]]]:
         number = 0

@@ -52,9 +52,7 @@ class VectorReader:
         if not store.is_store(path):
             yield from self.inputs.read_file(path, lambda row: then(self.parse(row)))
             return
-        named = sorted(self.inputs.fields.keys() & set(VECTORS))
-        if named:
-            raise UsageError(f"{path}: --field {named[0]} cannot rename the vectors of a vector file")
+        refuse_renamed_vectors(self.inputs, path)
         file = store.Store(path)
 
         def take(pair: tuple[Row, NDArray[np.float32]]) -> T:
@@ -98,6 +96,13 @@ class VectorReader:
 
     def check(self, row: Row, vectors: NDArray[np.float32]) -> None:
         check_finite(row, vectors)
+
+
+def refuse_renamed_vectors(inputs: Inputs, path: str) -> None:
+    """Refuse --field for the vectors of a vector file, which have their standard names."""
+    named = sorted(inputs.fields.keys() & set(VECTORS))
+    if named:
+        raise UsageError(f"{path}: --field {named[0]} cannot rename the vectors of a vector file")
 
 
 def check_finite(row: Row, vectors: NDArray[np.float32]) -> None:

@@ -1,21 +1,22 @@
 """The corpus of a search: its vectors, its space, and the fields that hits show."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache, partial
 
-import numpy as np
 import orjson
 
-from sentkit.arrays import Float32
 from sentkit.digits import significant
 from sentkit.errors import DataError
 from sentkit.formats.rows.kinds import wrong_field
 from sentkit.formats.rows.rows import Inputs, Row
 from sentkit.formats.vectors.fingerprint import short_label, space_of, target_space
-from sentkit.formats.vectors.store import Store, fields_of, is_store
-from sentkit.formats.vectors.vectors import VectorReader, VectorRow
+from sentkit.formats.vectors.store import Store, fields_of
+from sentkit.formats.vectors.table import VectorTable, read_table
+from sentkit.formats.vectors.vectors import VectorRow
 
 NAMING = ("text", "entry")  # the name of a row in results: the first of these fields that it has
+CACHED_ROWS = 1 << 16  # rows whose fields are kept for later hits
 
 
 @dataclass(slots=True)
@@ -30,18 +31,34 @@ class GoldCodes:
         self.of_rows.append(self.codes.setdefault(gold_value(row, self.name), len(self.codes)))
 
 
-@dataclass(frozen=True, slots=True)
 class SearchCorpus:
-    path: str
-    emb: str | None
-    vectors: Float32  # (n, d)
-    members: Sequence[bytes]  # the shown fields of each row, as the inside of a JSON object
-    origin: str | None = None  # how the vectors were encoded, if the file records it
+    """The vectors of a corpus, and the fields that hits show. A row is parsed when it becomes a hit."""
 
-    def hit(self, row: int, similarity: float) -> bytes:
-        """The row (counted from 0) as a hit."""
-        own = b'{"row":%d,"similarity":%a' % (row + 1, significant(similarity))
-        return b"%b,%b}" % (own, self.members[row]) if self.members[row] else own + b"}"
+    def __init__(self, table: VectorTable, show: Sequence[str], fields: Mapping[str, str]) -> None:
+        self.path, self.emb, self.names = table.path, table.emb, table.names
+        self.row = table.row
+        self.vectors = table.vectors[:, 0]  # (n, d)
+        self.origin = None if table.store is None else origin_of(table.store)
+        self.shown = lru_cache(CACHED_ROWS)(partial(self._shown, show, fields))
+
+    def _shown(self, show: Sequence[str], fields: Mapping[str, str], place: int) -> dict[str, bytes]:
+        return shown_fields(self.row(place), (*self.names, "_emb"), show, fields)
+
+    def refuse_unknown(self, show: Sequence[str]) -> None:
+        """Refuse a field that no row has. Most corpora have all fields in the first row."""
+        unseen = set(show)
+        for place in range(len(self.vectors)):
+            if not unseen:
+                return
+            unseen -= self.shown(place).keys()
+        if unseen:
+            raise DataError(f'no row has "{min(unseen)}"', source=self.path)
+
+    def hit(self, place: int, similarity: float) -> bytes:
+        """The row at a place, counted from 0, as a hit."""
+        own = b'{"row":%d,"similarity":%a' % (place + 1, significant(similarity))
+        shown = b"".join(b",%b:%b" % (orjson.dumps(name), value) for name, value in self.shown(place).items())
+        return b"%b%b}" % (own, shown)
 
     def check(self, query: VectorRow, emb: str | None) -> None:
         """Refuse queries of another space, unless they were trained to match the corpus."""
@@ -59,28 +76,14 @@ class SearchCorpus:
 
 
 def read_search_corpus(inputs: Inputs, show: Sequence[str], gold: GoldCodes | None = None) -> SearchCorpus:
-    """Read the vectors, memory-mapped from a vector file, and the shown fields. Every row must be good."""
-    reader, path = VectorReader(inputs), inputs.paths[0]
-    fields, in_file = fields_of(inputs, path), is_store(path)
-    vectors, members, unseen = bytearray(), [], set(show)
-    for row in reader.read(expect_one):
-        if not in_file:
-            vectors += row.vectors.tobytes()
-        kept = shown_members(row, show, fields)
-        members.append(b",".join(b"%b:%b" % (orjson.dumps(name), kept[name]) for name in kept))
-        unseen -= kept.keys()
-        if gold is not None:
-            gold.take(row.row)
-    if not members:
-        raise DataError("no rows", source=path)
-    if unseen:
-        raise DataError(f'no row has "{min(unseen)}"', source=path)
-    if not in_file:
-        flat = np.frombuffer(vectors, "<f4")
-        return SearchCorpus(path, reader.emb, flat.reshape(len(members), reader.width), members)
-    store = Store(path)
-    flat = store.mapped()
-    return SearchCorpus(path, reader.emb, flat.reshape(len(members), reader.width), members, origin_of(store))
+    """Read the vectors, memory-mapped from a vector file. Rows are read when they are needed."""
+    table = read_table(inputs, expect_one)
+    corpus = SearchCorpus(table, show, fields_of(inputs, inputs.paths[0]))
+    corpus.refuse_unknown(show)
+    if gold is not None:
+        for place in range(len(table)):
+            gold.take(table.row(place))
+    return corpus
 
 
 def origin_of(store: Store) -> str | None:
@@ -111,15 +114,16 @@ def gold_value(row: Row, name: str) -> str:
     return str(int(value) if whole else value)
 
 
-def shown_members(row: VectorRow, show: Sequence[str], fields: Mapping[str, str]) -> dict[str, bytes]:
+def shown_fields(
+    row: Row, hidden: Collection[str], show: Sequence[str], fields: Mapping[str, str]
+) -> dict[str, bytes]:
     """The given fields of a row, or else the field that names it, as bytes."""
-    values, vectors = row.row.values, (*row.names, "_emb")
     if show:
-        theirs = {name: name for name in show if name in values and name not in vectors}
+        theirs = {name: name for name in show if name in row.values and name not in hidden}
     else:
         naming = ((name, fields.get(name, name)) for name in NAMING)
-        theirs = dict([pair for pair in naming if pair[1] in values][:1])
+        theirs = dict([pair for pair in naming if pair[1] in row.values][:1])
     if not theirs:
         return {}
-    spans = row.row.spans()
-    return {ours: row.row.line[spans[name].value : spans[name].end] for ours, name in theirs.items()}
+    spans = row.spans()
+    return {ours: row.line[spans[name].value : spans[name].end] for ours, name in theirs.items()}

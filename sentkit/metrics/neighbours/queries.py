@@ -3,13 +3,14 @@
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Protocol, TypeVar
 
 import numpy as np
 import orjson
 
 from sentkit.arrays import Float64, Indices
-from sentkit.formats.rows.rows import Inputs, Row, growing
+from sentkit.formats.rows.rows import FIRST_BLOCK, Inputs, Row, growing
 from sentkit.formats.vectors.store import fields_of
 from sentkit.formats.vectors.vectors import VectorRow, without_vectors
 from sentkit.metrics.neighbours.corpus import NAMING, GoldCodes, expect_one, gold_value, read_search_corpus
@@ -52,6 +53,7 @@ class Search:
         """`inputs` are the files of the queries; the corpus is read with the same flags."""
         self.queries, self.options, self.source = queries, options, source
         self.fields = fields_of(inputs, source)
+        self.in_file = Path(source).is_file()
         self.metric, self.show = options.metric, options.show
         self.gold, _, theirs = (options.gold or "").partition("=")
         self.gold_codes = GoldCodes(theirs or self.gold) if self.gold else None
@@ -63,9 +65,10 @@ class Search:
             yield from window
 
     def windows(self) -> Iterator[Iterator[QueryHits]]:
-        """Blocks of answered queries; consume each before the next. The first blocks are small."""
+        """Blocks of answered queries; consume each before the next. The first blocks of a pipe are small."""
         searcher = Searcher(self.corpus.vectors, self.metric)
-        for block in growing(self.queries.read(self._take), searcher.at_once(self.options.top or 1)):
+        most = searcher.at_once(self.options.top or 1)
+        for block in growing(self.queries.read(self._take), most, most if self.in_file else FIRST_BLOCK):
             if not self.count:
                 self.corpus.check(block[0], self.queries.emb)
             yield self._answered(block, searcher)
@@ -102,7 +105,7 @@ class Search:
 
     def cells(self, row: int) -> list[str]:
         """The cells of a hit in a table."""
-        members = orjson.loads(b"{%b}" % self.corpus.members[row])
+        members = {name: orjson.loads(value) for name, value in self.corpus.shown(row).items()}
         if self.show:
             return [str(members.get(name, "")) for name in self.show]
         return [str(next(iter(members.values()), f"row {row + 1}"))]

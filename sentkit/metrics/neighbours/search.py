@@ -11,7 +11,7 @@ from itertools import pairwise
 import numpy as np
 
 from sentkit.arrays import Float32, Float64, Indices
-from sentkit.metrics.rounding import MAGNITUDES, exact, lengths, margins
+from sentkit.metrics.rounding import MAGNITUDES, UNDERFLOW, exact, lengths, margins
 from sentkit.metrics.similarity import BLOCKS, SMALLEST_NORM
 
 QUERIES_PER_BLOCK, ROWS_PER_BLOCK = 1024, 1024  # queries and corpus rows of a block
@@ -88,7 +88,7 @@ class Searcher:
         count = 0
         with np.errstate(over="ignore"):
             for start, block in self._blocks(queries):
-                query, column = np.divmod(np.flatnonzero(block >= floors[:, None]), block.shape[1])
+                query, column = at_least(block, floors)
                 parts.append((query, column + start))
                 count += len(query)
                 if limit is not None and count > limit:
@@ -131,6 +131,8 @@ class Searcher:
         """Products of unit rows. For "dot" one factor scales the whole corpus, which keeps the order."""
         longest = self.lengths if self.metric == "cosine" else self.lengths.max(initial=0.0)
         scales = np.broadcast_to(1.0 / np.maximum(longest, SMALLEST_NORM), len(self.corpus))
+        if scales.min(initial=1.0) > UNDERFLOW:
+            scales = scales.astype(np.float32)  # a product with float64 takes more than twice the time
         prepared = BLOCKS["cosine"].prepare(queries)
         widest = max(FIRST_ROWS, ROWS_PER_BLOCK)
         part = np.empty((widest, queries.shape[1]), np.float32)
@@ -146,6 +148,13 @@ class Searcher:
         prepared = blocks.prepare(queries)
         for span in self._spans():
             yield span.start, blocks.compare(prepared, blocks.prepare(self.corpus[span]))
+
+
+def at_least(block: Float32, floors: Float32) -> Pairs:
+    """The rows and columns, in order, of the values that reach the floor of their row."""
+    rows = np.flatnonzero(block.max(axis=1, initial=-np.inf) >= floors)  # few, after the first blocks
+    row, column = np.divmod(np.flatnonzero(block[rows] >= floors[rows, None]), block.shape[1])
+    return rows[row], column
 
 
 class Nominees:
@@ -165,11 +174,10 @@ class Nominees:
         self.value = np.empty(0, np.float32)
 
     def add(self, block: Float32, start: int) -> None:
-        places = np.flatnonzero(block >= self.floors[:, None])
-        query, column = np.divmod(places, block.shape[1])
+        query, column = at_least(block, self.floors)
         self.query = np.concatenate([self.query, query])
         self.row = np.concatenate([self.row, column + start])
-        self.value = np.concatenate([self.value, block.ravel()[places]])
+        self.value = np.concatenate([self.value, block[query, column]])
         if len(self.query) > 2 * self.wanted:  # before `top` rows are seen, all rows are candidates
             self._thin()
         if len(self.query) > 4 * self.wanted:  # too many ties for the precision of a block
