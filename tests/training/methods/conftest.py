@@ -1,18 +1,22 @@
 """The reference of all methods: the BertModel of transformers, padded, in float64 and without dropout."""
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
 
 from sentkit.formats.checkpoints.folders import read_checkpoint
 from sentkit.training.base import Base, open_base
+from sentkit.training.data.batches import Batch, stream
 from sentkit.training.loop.trainer import Trainer
-from sentkit.training.methods.mlm import CLASSES
+from sentkit.training.methods.mlm import CLASSES, MaskedLanguageModel
+from sentkit.training.settings import build
 from support import SMALL, padded, write_small_tokenizer
 
 SIZES = SMALL | {"num_hidden_layers": 2, "max_position_embeddings": 64, "pad_token_id": 0}
@@ -64,6 +68,76 @@ def gradients_of() -> Callable[[Trainer, int], dict[str, Tensor]]:
         }
 
     return find
+
+
+@pytest.fixture
+def check_chunks(gradients_of: Callable[..., dict[str, Tensor]]) -> Callable[..., dict[str, Tensor]]:
+    """Chunks have the gradient of the whole first batch, which is returned and is not zero."""
+
+    def check(trainer: Trainer, chunk: int = 3) -> dict[str, Tensor]:
+        whole, parts = gradients_of(trainer, 0), gradients_of(trainer, chunk)
+        assert parts.keys() == whole.keys()
+        assert all(torch.allclose(parts[name], whole[name], rtol=0, atol=1e-9) for name in whole)
+        assert max(value.abs().max() for value in whole.values()) > 1e-4
+        return whole
+
+    return check
+
+
+@pytest.fixture
+def check_ten_steps(losses_of: Callable[[Trainer], list[float]]) -> Callable[..., None]:
+    """The first ten losses of a trainer are those of a reference with these parameters.
+
+    `loss_of` gets a batch and the numbers of its rows. The optimizer is AdamW with the trainer's rate, which
+    falls to 0; or another one, with its own constant rate.
+    """
+
+    def check(
+        trainer: Trainer,
+        parameters: Iterable[Tensor],
+        loss_of: Callable[[Batch, Sequence[int]], Tensor],
+        constant: torch.optim.Optimizer | None = None,
+    ) -> None:
+        steps, rate = trainer.order.steps, trainer.recipe.lr
+        batches = [(trainer.batch(step), trainer.order.at(step)) for step in range(10)]
+        ours, theirs = losses_of(trainer)[:10], []
+        optimizer = constant or torch.optim.AdamW(parameters, lr=rate, weight_decay=0.0)
+        for step, (batch, rows) in enumerate(batches):
+            loss = loss_of(batch, rows)
+            for group in optimizer.param_groups if constant is None else ():
+                group["lr"] = rate * (steps - step) / steps
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            theirs.append(loss.item())
+        assert ours == pytest.approx(theirs, rel=0, abs=1e-9)
+        assert len(set(ours)) == 10
+
+    return check
+
+
+@pytest.fixture
+def mlm_of(base: Base) -> Callable[..., MaskedLanguageModel]:
+    """The method mlm over that base, with these settings."""
+    own_base = base
+
+    def make(base: Base = own_base, **settings: Any) -> MaskedLanguageModel:
+        assignments = [f"{name}={value}" for name, value in settings.items()]
+        return MaskedLanguageModel.build(base, build(MaskedLanguageModel.Settings, {}, None, assignments))
+
+    return make
+
+
+@pytest.fixture
+def drawn() -> Callable[..., Batch]:
+    """Rows with the draws of a method: these tokens, or so many ordinary ones between [CLS] and [SEP]."""
+
+    def make(method: MaskedLanguageModel, *rows: list[int] | int, step: int = 0) -> Batch:
+        tokens = [[2, *range(100, 100 + row), 3] if isinstance(row, int) else row for row in rows]
+        batch = Batch(([np.array(each, np.int32) for each in tokens],))
+        return replace(batch, draws=method.draw(batch, partial(stream, 0, step)))
+
+    return make
 
 
 @pytest.fixture

@@ -161,13 +161,10 @@ def test_a_checkpoint_is_a_base_and_an_encoder(trainer_of, rows, tmp_path):
 
 
 @pytest.mark.parametrize("objective", ["classification", "regression"])
-def test_chunks_have_the_gradient_of_the_whole(trainer_of, gradients_of, rows, objective):
+def test_chunks_have_the_gradient_of_the_whole(trainer_of, check_chunks, rows, objective):
     trainer = trainer_of(Classify, rows, double=True, batch=7, dropout=0, objective=objective)
-    whole, parts = gradients_of(trainer, 0), gradients_of(trainer, 3)
 
-    assert parts.keys() == whole.keys() >= {"head.dense.weight", "head.out.bias", "body.types.weight"}
-    assert all(torch.allclose(parts[name], whole[name], rtol=0, atol=1e-9) for name in whole)
-    assert max(value.abs().max() for value in whole.values()) > 1e-4
+    assert check_chunks(trainer).keys() >= {"head.dense.weight", "head.out.bias", "body.types.weight"}
 
 
 def test_lora_trains_the_head_but_no_weight_of_the_base(trainer_of, rows, base_of, tmp_path):

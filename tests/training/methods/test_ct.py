@@ -9,14 +9,13 @@ import torch
 from sentkit.errors import DataError, UsageError
 from sentkit.training.methods.ct import ContrastiveTension
 from sentkit.training.settings import build
+from support import padded
 
-STEPS, RATE = 10, 1e-3
+RATE = 1e-3
 
 
 def mean(model, texts):
-    longest = max(map(len, texts))
-    ids = torch.tensor([[*each.tolist(), *[0] * (longest - len(each))] for each in texts])
-    mask = torch.tensor([[1] * len(each) + [0] * (longest - len(each)) for each in texts])
+    ids, mask = padded(texts)
     states = model(input_ids=ids, attention_mask=mask).last_hidden_state
     return torch.stack([states[row, : len(text)].mean(0) for row, text in enumerate(texts)])
 
@@ -32,25 +31,18 @@ def tension(first, second, texts, drawn):
     return total / count
 
 
-def test_ten_steps_are_those_of_a_padded_reference(trainer_of, losses_of, texts, reference):
+def test_ten_steps_are_those_of_a_padded_reference(trainer_of, check_ten_steps, texts, reference):
     """Two of transformers' BertModel, plain loops and torch's RMSprop, in float64."""
     recipe = {"batch": 3, "epochs": 2, "lr": RATE, "negatives": 2}
     trainer = trainer_of(ContrastiveTension, texts, double=True, **recipe)
-    batches = [trainer.batch(step) for step in range(STEPS)]
-    ours = losses_of(trainer)[:STEPS]
     first, second = reference.model, copy.deepcopy(reference.model)
     parameters = [*second.parameters(), *first.parameters()]
     optimizer = torch.optim.RMSprop(parameters, lr=RATE, alpha=0.9, eps=1e-8)
-    theirs = []
-    for batch in batches:
-        loss = tension(first, second, batch.texts[0], batch.draws["negatives"])
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        theirs.append(loss.item())
 
-    assert ours == pytest.approx(theirs, rel=0, abs=1e-9)
-    assert len(set(ours)) == STEPS
+    def loss_of(batch, rows):
+        return tension(first, second, batch.texts[0], batch.draws["negatives"])
+
+    check_ten_steps(trainer, parameters, loss_of, constant=optimizer)
 
 
 def test_the_drawn_sentences_are_others(trainer_of, texts):

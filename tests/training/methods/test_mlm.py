@@ -1,8 +1,6 @@
 """mlm: its loss and steps against transformers, and the head of its checkpoint."""
 
 import math
-from dataclasses import replace
-from functools import partial
 
 import numpy as np
 import pytest
@@ -14,33 +12,12 @@ from sentkit.errors import UsageError
 from sentkit.formats.checkpoints.folders import read_checkpoint
 from sentkit.model.checkpoint.lm_head import read_head
 from sentkit.training.base import open_base
-from sentkit.training.data.batches import Batch, stream
+from sentkit.training.data.batches import Batch
 from sentkit.training.loop.signals import Stopped
 from sentkit.training.methods.mlm import CLASSES, MaskedLanguageModel
 from sentkit.training.runs.save_checkpoint import save_checkpoint
-from sentkit.training.settings import build
 
 every_family = pytest.mark.parametrize("family", CLASSES)
-
-
-@pytest.fixture
-def method_of(base):
-    """The method over that base, with these settings."""
-
-    def make(own=base, **settings):
-        wanted = build(MaskedLanguageModel.Settings, {}, None, [f"{n}={v}" for n, v in settings.items()])
-        return MaskedLanguageModel.build(own, wanted)
-
-    return make
-
-
-def sentences(*lengths):
-    """Rows of so many ordinary tokens between [CLS] and [SEP], all of them different."""
-    return Batch(([np.array([2, *range(100, 100 + length), 3], np.int32) for length in lengths],))
-
-
-def drawn(method, batch, step=0):
-    return replace(batch, draws=method.draw(batch, partial(stream, 0, step)))
 
 
 def padded(batch):
@@ -71,10 +48,10 @@ def mean_loss(method, batch):
 
 
 @every_family
-def test_the_loss_is_that_of_transformers(base_of, method_of, tmp_path, family):
+def test_the_loss_is_that_of_transformers(base_of, mlm_of, tmp_path, family, drawn):
     """ForMaskedLM on padded rows with labels of -100 elsewhere, in float64; and its gradients."""
-    method = method_of(base_of(family), dropout=0).double().eval()
-    batch = drawn(method, sentences(1, 12, 30, 7))
+    method = mlm_of(base_of(family), dropout=0).double().eval()
+    batch = drawn(method, 1, 12, 30, 7)
     ours = mean_loss(method, batch)
     ours.backward()
     model = theirs(tmp_path / "base", family)
@@ -121,10 +98,10 @@ def test_ten_steps_are_those_of_a_padded_reference(trainer_of, losses_of, texts,
     assert abs(ours[0] - ours[-1]) > 1e-3
 
 
-def test_each_row_counts_by_itself(method_of):
+def test_each_row_counts_by_itself(mlm_of, drawn):
     """The sum over its own tokens is the same alone and beside others."""
-    method = method_of(dropout=0).double().eval()
-    batch = drawn(method, sentences(1, 12, 40, 7))
+    method = mlm_of(dropout=0).double().eval()
+    batch = drawn(method, 1, 12, 40, 7)
     whole = method.encode(batch)
     alone = [method.encode(batch.part(slice(row, row + 1))) for row in range(4)]
 
@@ -141,9 +118,9 @@ def test_chunks_add_up(trainer_of, losses_of, texts):
     assert max(abs(a - b) for a, b in zip(whole, chunked, strict=True)) < 1e-9
 
 
-def test_a_text_without_words_counts_nothing(method_of):
-    method = method_of(dropout=0).double().eval()
-    some, none = drawn(method, sentences(12, 0, 7)), drawn(method, sentences(0, 0))
+def test_a_text_without_words_counts_nothing(mlm_of, drawn):
+    method = mlm_of(dropout=0).double().eval()
+    some, none = drawn(method, 12, 0, 7), drawn(method, 0, 0)
     without = Batch((some.texts[0][::2],), draws={name: values[::2] for name, values in some.draws.items()})
     nothing = mean_loss(method, none)
     nothing.backward()
@@ -153,19 +130,19 @@ def test_a_text_without_words_counts_nothing(method_of):
     assert all(p.grad is None or not p.grad.any() for p in method.parameters())
 
 
-def test_only_chosen_tokens_have_logits(method_of):
+def test_only_chosen_tokens_have_logits(mlm_of, drawn):
     """Of 72 tokens 9 are predicted: 2 of 12, 6 of 40 and 1 of 7."""
-    method, rows = method_of(), []
+    method, rows = mlm_of(), []
     method.head.register_forward_pre_hook(lambda module, given: rows.append(given[0].shape))
-    method.encode(drawn(method, sentences(12, 40, 7)))
+    method.encode(drawn(method, 12, 40, 7))
 
     assert rows == [(9, 16)]
 
 
-def test_the_words_learn_at_both_ends(method_of):
+def test_the_words_learn_at_both_ends(mlm_of, drawn):
     """The word table's gradient is that of the input and that of the decoder together."""
-    method = method_of(dropout=0).double().eval()
-    batch, head = drawn(method, sentences(12, 20)), method.head.forward
+    method = mlm_of(dropout=0).double().eval()
+    batch, head = drawn(method, 12, 20), method.head.forward
 
     def gradient(forward):
         method.head.forward = forward
@@ -183,9 +160,9 @@ def test_the_words_learn_at_both_ends(method_of):
     assert last.any(1).all()
 
 
-def test_bfloat16_products_give_nearly_the_same(method_of):
-    method = method_of(dropout=0).eval()
-    batch = drawn(method, sentences(12, 40, 7))
+def test_bfloat16_products_give_nearly_the_same(mlm_of, drawn):
+    method = mlm_of(dropout=0).eval()
+    batch = drawn(method, 12, 40, 7)
     with torch.autocast("cpu", torch.bfloat16):
         rounded = method.encode(batch)["nll"]
 
@@ -201,7 +178,7 @@ def test_training_does_not_change_the_base(trainer_of, losses_of, texts, base):
     assert all(torch.equal(before[name], value) for name, value in base.stored.items())
 
 
-def test_a_base_without_a_head_needs_a_fresh_one(base_of, method_of):
+def test_a_base_without_a_head_needs_a_fresh_one(base_of, mlm_of):
     bare = base_of("bert", "Model")
     with pytest.raises(UsageError, match="base has no language model head"):
         MaskedLanguageModel.check(bare, MaskedLanguageModel.Settings())
@@ -209,14 +186,14 @@ def test_a_base_without_a_head_needs_a_fresh_one(base_of, method_of):
     heads = []
     for seed in (1, 1, 2):
         torch.manual_seed(seed)
-        heads.append(method_of(bare, head="fresh").head.dense.weight)
+        heads.append(mlm_of(bare, head="fresh").head.dense.weight)
 
     assert torch.equal(heads[0], heads[1])
     assert not torch.equal(heads[0], heads[2])
 
 
-def test_a_fresh_head_replaces_the_base_s_own(base, method_of):
-    own, fresh = method_of(), method_of(head="fresh")
+def test_a_fresh_head_replaces_the_base_s_own(base, mlm_of):
+    own, fresh = mlm_of(), mlm_of(head="fresh")
     stored = base.stored["cls.predictions.transform.dense.weight"]
 
     assert torch.equal(own.head.dense.weight, stored)
@@ -226,10 +203,10 @@ def test_a_fresh_head_replaces_the_base_s_own(base, method_of):
 
 @pytest.mark.parametrize("head", ["ForMaskedLM", "Model"])
 @every_family
-def test_transformers_loads_the_checkpoint_with_its_head(base_of, method_of, tmp_path, family, head):
+def test_transformers_loads_the_checkpoint_with_its_head(base_of, mlm_of, tmp_path, family, head, drawn):
     """Nothing is missing, the logits are the same, and the config names the class; no file of heads."""
     base = base_of(family, head)
-    method = method_of(base, dropout=0, head="own" if head == "ForMaskedLM" else "fresh").eval()
+    method = mlm_of(base, dropout=0, head="own" if head == "ForMaskedLM" else "fresh").eval()
     with torch.no_grad():
         for weight in method.parameters():
             weight.add_(torch.randn_like(weight) * 0.05)
@@ -238,7 +215,7 @@ def test_transformers_loads_the_checkpoint_with_its_head(base_of, method_of, tmp
     loaded, report = transformers.AutoModelForMaskedLM.from_pretrained(
         tmp_path / "new", output_loading_info=True
     )
-    batch = drawn(method, sentences(12, 30, 7))
+    batch = drawn(method, 12, 30, 7)
     with torch.no_grad():
         loss = loaded.eval()(**padded(batch)).loss
         ours = mean_loss(method, batch)
@@ -251,12 +228,12 @@ def test_transformers_loads_the_checkpoint_with_its_head(base_of, method_of, tmp
     assert read_checkpoint(str(tmp_path / "new")).declared.readout.name == "mean"
 
 
-def test_a_later_run_starts_with_the_trained_head(trainer_of, losses_of, texts, base, tmp_path, method_of):
+def test_a_later_run_starts_with_the_trained_head(trainer_of, losses_of, texts, base, tmp_path, mlm_of):
     trainer = trainer_of(MaskedLanguageModel, texts, batch=4, lr=1e-2)
     losses_of(trainer)
     (tmp_path / "part").mkdir()
     save_checkpoint(trainer.method, base, tmp_path / "part", tmp_path / "new", {})
-    again = method_of(open_base(read_checkpoint(str(tmp_path / "new")), 32))
+    again = mlm_of(open_base(read_checkpoint(str(tmp_path / "new")), 32))
     before = read_head(base.stored, base.architecture, source="base").state_dict()
 
     for name, value in trainer.method.head.state_dict().items():
@@ -265,12 +242,12 @@ def test_a_later_run_starts_with_the_trained_head(trainer_of, losses_of, texts, 
     assert torch.equal(again.body.words.weight, trainer.method.body.words.weight)
 
 
-def test_the_config_of_the_checkpoint_ties_the_head(base_of, method_of, tmp_path):
+def test_the_config_of_the_checkpoint_ties_the_head(base_of, mlm_of, tmp_path):
     """transformers would else draw a decoder at random."""
     base = base_of()
     base.checkpoint.config["tie_word_embeddings"] = False
     (tmp_path / "part").mkdir()
-    save_checkpoint(method_of(base), base, tmp_path / "part", tmp_path / "new", {})
+    save_checkpoint(mlm_of(base), base, tmp_path / "part", tmp_path / "new", {})
 
     theirs(tmp_path / "new")
     assert "cls.predictions.decoder.weight" not in load_file(tmp_path / "new/model.safetensors")

@@ -2,7 +2,6 @@
 
 from collections import Counter
 from dataclasses import replace
-from functools import partial
 from types import SimpleNamespace
 
 import numpy as np
@@ -10,58 +9,37 @@ import pytest
 import torch
 
 from sentkit.errors import UsageError
-from sentkit.training.data.batches import Batch, stream
 from sentkit.training.methods.mlm import MaskedLanguageModel, vocabulary_of
 from sentkit.training.settings import build
 
 MASK, SPECIALS = 4, (0, 1, 2, 3, 4)  # of the small tokenizer
 
 
-@pytest.fixture
-def method_of(base):
-    """The method over that base, with these settings."""
-
-    def make(own=base, **settings):
-        wanted = build(MaskedLanguageModel.Settings, {}, None, [f"{n}={v}" for n, v in settings.items()])
-        return MaskedLanguageModel.build(own, wanted)
-
-    return make
-
-
-def sentences(*lengths):
-    """Rows of so many ordinary tokens between [CLS] and [SEP], all of them different."""
-    return Batch(([np.array([2, *range(100, 100 + length), 3], np.int32) for length in lengths],))
-
-
-def drawn(method, batch, step=0):
-    return replace(batch, draws=method.draw(batch, partial(stream, 0, step)))
-
-
-def test_fifteen_percent_of_the_tokens_are_chosen_and_at_least_one(method_of):
+def test_fifteen_percent_of_the_tokens_are_chosen_and_at_least_one(mlm_of, drawn):
     """By hand: 0.15 n, rounded, halves to the even number, and not under 1."""
     wanted = {1: 1, 3: 1, 7: 1, 10: 2, 14: 2, 20: 3, 30: 4, 40: 6, 100: 15}
     for step in range(20):
-        batch = drawn(method_of(), sentences(*wanted), step)
+        batch = drawn(mlm_of(), *wanted, step=step)
 
         assert [len(places) for places in batch.draws["chosen"]] == list(wanted.values())
         assert all(len(set(places.tolist())) == len(places) for places in batch.draws["chosen"])
 
 
-def test_every_place_is_chosen_as_often(method_of):
+def test_every_place_is_chosen_as_often(mlm_of, drawn):
     """Two of ten, 4,000 times: each 800 times, with a standard deviation of 25."""
-    method, counts = method_of(), Counter()
+    method, counts = mlm_of(), Counter()
     for step in range(40):
-        batch = drawn(method, sentences(*[10] * 100), step)
+        batch = drawn(method, *[10] * 100, step=step)
         counts.update(np.concatenate(batch.draws["chosen"]).tolist())
 
     assert sorted(counts) == list(range(1, 11))
     assert all(abs(count - 800) < 125 for count in counts.values())
 
 
-def test_of_ten_tokens_eight_are_masked_one_replaced_and_one_kept(method_of, base):
+def test_of_ten_tokens_eight_are_masked_one_replaced_and_one_kept(mlm_of, base, drawn):
     """20,000 tokens: the shares have standard deviations of 0.003 and 0.002."""
-    method, kinds, replacing = method_of(), Counter(), []
-    batch = drawn(method, sentences(*[100] * 1334))
+    method, kinds, replacing = mlm_of(), Counter(), []
+    batch = drawn(method, *[100] * 1334)
     rows = zip(batch.texts[0], batch.draws["chosen"], batch.draws["shown"], strict=True)
     for tokens, places, shown in rows:
         for place, token in zip(places.tolist(), shown.tolist(), strict=True):
@@ -81,27 +59,25 @@ def test_of_ten_tokens_eight_are_masked_one_replaced_and_one_kept(method_of, bas
     assert len(ordinary - set(replacing)) < 0.03 * len(ordinary)
 
 
-def test_special_tokens_are_never_chosen(method_of):
+def test_special_tokens_are_never_chosen(mlm_of, drawn):
     """Those inside of a text no more than those around it."""
-    method = method_of(mask_rate=1)
-    tokens = np.array([2, 200, 4, 300, 1, 0, 400, 3, 2, 3], np.int32)
-    batch = drawn(method, Batch(([tokens],)))
+    method = mlm_of(mask_rate=1)
+    batch = drawn(method, [2, 200, 4, 300, 1, 0, 400, 3, 2, 3])
 
     assert batch.draws["chosen"][0].tolist() == [1, 3, 6]
 
 
-def test_the_shares_are_settings(method_of):
-    batch = sentences(10, 20)
-    masked = drawn(method_of(mask_share=1, random_share=0), batch)
-    kept = drawn(method_of(mask_share=0, random_share=0, mask_rate=0.5), batch)
-    other = drawn(method_of(mask_share=0, random_share=1, mask_rate=0.5), batch)
+def test_the_shares_are_settings(mlm_of, drawn):
+    masked = drawn(mlm_of(mask_share=1, random_share=0), 10, 20)
+    kept = drawn(mlm_of(mask_share=0, random_share=0, mask_rate=0.5), 10, 20)
+    other = drawn(mlm_of(mask_share=0, random_share=1, mask_rate=0.5), 10, 20)
 
     assert [set(shown.tolist()) for shown in masked.draws["shown"]] == [{MASK}, {MASK}]
     assert [len(places) for places in kept.draws["chosen"]] == [5, 10]
-    for tokens, places, shown in zip(batch.texts[0], *kept.draws.values(), strict=True):
+    for tokens, places, shown in zip(kept.texts[0], *kept.draws.values(), strict=True):
         assert tokens[places].tolist() == shown.tolist()
     assert not set(np.concatenate(other.draws["shown"]).tolist()) & set(SPECIALS)
-    for tokens, places, shown in zip(batch.texts[0], *other.draws.values(), strict=True):
+    for tokens, places, shown in zip(other.texts[0], *other.draws.values(), strict=True):
         assert (tokens[places] != shown).all()
 
 

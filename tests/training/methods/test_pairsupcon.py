@@ -173,13 +173,10 @@ def test_the_presets_are_the_rows_of_the_ablation(trainer_of, pairs, preset, ter
 
 
 @pytest.mark.parametrize("objective", ["both", "id", "cls"])
-def test_chunks_have_the_gradient_of_the_whole(trainer_of, gradients_of, pairs, objective):
+def test_chunks_have_the_gradient_of_the_whole(trainer_of, check_chunks, pairs, objective):
     trainer = trainer_of(PairSupCon, pairs, double=True, batch=7, dropout=0, objective=objective)
-    whole, parts = gradients_of(trainer, 0), gradients_of(trainer, 3)
 
-    assert parts.keys() == whole.keys() >= set(trainer.method.heads())
-    assert all(torch.allclose(parts[name], whole[name], rtol=0, atol=1e-9) for name in whole)
-    assert max(value.abs().max() for value in whole.values()) > 1e-3
+    assert check_chunks(trainer).keys() >= set(trainer.method.heads())
 
 
 def test_the_heads_of_bert_base_have_as_many_weights_as_published():

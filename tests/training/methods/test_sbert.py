@@ -130,13 +130,10 @@ def test_triplet_of_right_triangles(margin, expected):
 
 
 @pytest.mark.parametrize("objective", OBJECTIVES)
-def test_chunks_have_the_gradient_of_the_whole(trainer_of, gradients_of, rows_of, objective):
+def test_chunks_have_the_gradient_of_the_whole(trainer_of, check_chunks, rows_of, objective):
     trainer = trainer_of(SBERT, rows_of(objective), double=True, batch=7, dropout=0, objective=objective)
-    whole, parts = gradients_of(trainer, 0), gradients_of(trainer, 3)
 
-    assert parts.keys() == whole.keys() >= set(trainer.method.heads())
-    assert all(torch.allclose(parts[name], whole[name], rtol=0, atol=1e-9) for name in whole)
-    assert max(value.abs().max() for value in whole.values()) > 1e-4
+    assert check_chunks(trainer).keys() >= set(trainer.method.heads())
 
 
 def test_half_precision_is_widened():

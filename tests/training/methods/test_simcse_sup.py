@@ -86,13 +86,10 @@ def test_the_loss_of_an_example_worked_by_hand(weight, expected):
 
 
 @pytest.mark.parametrize("chunk", [1, 3])
-def test_chunks_have_the_gradient_of_the_whole(trainer_of, gradients_of, triplets, chunk):
+def test_chunks_have_the_gradient_of_the_whole(trainer_of, check_chunks, triplets, chunk):
     trainer = trainer_of(SupervisedSimCSE, triplets, double=True, batch=7, dropout=0)
-    whole, parts = gradients_of(trainer, 0), gradients_of(trainer, chunk)
 
-    assert parts.keys() == whole.keys() >= {"head.weight", "head.bias"}
-    assert all(torch.allclose(parts[name], whole[name], rtol=0, atol=1e-9) for name in whole)
-    assert max(value.abs().max() for value in whole.values()) > 1e-3
+    assert check_chunks(trainer, chunk).keys() >= {"head.weight", "head.bias"}
 
 
 def test_the_published_rows_make_as_many_steps():
