@@ -26,10 +26,7 @@ SOURCES = {
     "released code": "from the released code",
     "our choice": "chosen by sentkit",
 }
-STATUS = {
-    "not yet": "Not implemented yet.",
-    "no": "Not supported: it requires the code or the weights of another program.",
-}
+NOT_SUPPORTED = "Not supported: it requires the code or the weights of another program."
 DESCRIPTION = (
     "This page lists the methods of sentkit train with their default settings, and every system that the "
     "papers of SG-BERT, ConSERT, PairSupCon and DefSent+ name, with its command and its published figures.",
@@ -81,11 +78,10 @@ def method(name, listing):
 
 def system(row, published):
     yield from (".TP", escape(row["system"]))
-    status = STATUS.get(row["status"])
-    if status:
-        yield from (*wrapped(status), ".br")
+    if row["status"] == "no":
+        yield from (*wrapped(NOT_SUPPORTED), ".br")
     for command in row["commands"]:
-        yield from (rf"{'Related: ' if status else ''}\fB{escape(command)}\fR", ".br")
+        yield from (rf"\fB{escape(command)}\fR", ".br")
     if "measured" in row:
         yield from (escape(f"Measured: {row['measured']}"), ".br")
     yield from wrapped(f"Published: {'; '.join(figures(row['published'], published))}")

@@ -62,6 +62,7 @@ OWN_SETTINGS = {
     "ct": "negatives readout",
     "promptbert": "template template_b denoise freeze_denoise temperature",
     "sncse": "template template_b margin margin_high margin_weight temperature",
+    "is-bert": "channels",
     "tsdae": "deletion head readout",
     "clear": "temperature mlm_weight mlm_rate head readout",
     "rank-encoder": ("temperature mlm_weight mlm_rate readout rank_corpus rank_weight rank_low rank_high"),

@@ -64,6 +64,9 @@ def encode(
     reads have no neighbours before them, as in the released code. With wk-clip, the
     second has one.
 
+    The readout conv needs a checkpoint with a convolution over the token states, as
+    "train is-bert" writes: the vector is the mean of its features.
+
     With a slash at the end, -o DIR/ is a vector folder: one vector file for each block
     of the input, written by any number of processes. A process that is killed loses at
     most its current block, and --resume continues. Other commands read the folder as

@@ -223,7 +223,7 @@ class ReadoutFlags:
         typer.Option(
             metavar="READOUT",
             help="cls, mean, max, mean-sqrt, weighted-mean, last, mean-last2, mean-first-last,"
-            " mean-emb-last, pooler:cls|mean, prompt, wk, wk-clip, or L<k>:cls|mean|..."
+            " mean-emb-last, pooler:cls|mean, prompt, conv, wk, wk-clip, or L<k>:cls|mean|..."
             " [default: as the checkpoint declares]",
         ),
     ] = None

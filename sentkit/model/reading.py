@@ -6,7 +6,7 @@ from typing import Any
 
 from sentkit.errors import UsageError, declared_in
 from sentkit.formats.checkpoints.folders import Checkpoint
-from sentkit.formats.checkpoints.readout import NAMED, Readout, parse_readouts
+from sentkit.formats.checkpoints.readout import CONV, NAMED, Readout, parse_readouts
 from sentkit.model.text.tokenizer import Tokenizer
 from sentkit.model.transformer.architecture import DEEPEST, UnsupportedArchitecture, read_architecture
 from sentkit.transforms.affine import read_transform
@@ -69,17 +69,22 @@ def plan_reading(checkpoint: Checkpoint, options: ReadingOptions) -> Reading:
     if (
         prompt
         and not declared.prompt_is_read
-        and any(readout.pooled or readout.reduction == "token" for readout in readouts)
+        and any(readout.pooled or readout.reduction in ("token", CONV) for readout in readouts)
     ):
         raise UsageError(
             "the readout of this checkpoint does not use the tokens of the prompt (--prompt),"
-            " but the readouts pooler and prompt need one of them",
+            " but the readouts pooler, prompt and conv need them",
             advice="use --prompt '' or another --readout",
         )
     if any(through_template) and not all(through_template):
         raise UsageError(
             "the readout prompt cannot be combined with other readouts",
             advice="run sentkit encode once for prompt and once for the others",
+        )
+    if len(readouts) > 1 and CONV in (readout.reduction for readout in readouts):
+        raise UsageError(
+            "the readout conv cannot be combined with others, because its vectors have another length",
+            advice="run sentkit encode once for conv and once for the others",
         )
     named = options.template is not None or options.full_stop is not None
     if named and not any(through_template):
@@ -116,7 +121,8 @@ def check_steps(checkpoint: Checkpoint, options: ReadingOptions) -> None:
         read_transform(options.transform)
     width = width_of(checkpoint.config)
     dense = set(checkpoint.declared.steps) - {"normalise"}  # a dense layer can change the width
-    if options.dim is not None and not dense and options.dim > width > 0:
+    other = dense or checkpoint.declared.convolution is not None
+    if options.dim is not None and not other and options.dim > width > 0:
         raise UsageError(f"--dim {options.dim}: the vectors have only {width} numbers")
 
 

@@ -20,6 +20,7 @@ from sentkit.model.transformer.architecture import (
 )
 from sentkit.model.transformer.bert import Bert, load_bert
 from sentkit.model.transformer.lora import read_weights
+from sentkit.model.transformer.post_layers import add_convolution, read_weights_of
 from sentkit.model.transformer.weights import canonical, fit, weights_hash
 from sentkit.training.data.entries import Entries
 from sentkit.training.lora import add_lora
@@ -32,7 +33,7 @@ class Base:
     stored: Mapping[str, Tensor]  # names as in the files; empty for a model of transformers
     architecture: Architecture | None  # None for a model that runs through transformers
     why_not_packed: str
-    hash: str  # of the weights, the tokenizer and an unusual pooler activation
+    hash: str  # of the weights, the tokenizer, an unusual pooler activation and a convolution
     tokenizer: Tokenizer  # truncates to the length used in training
     reading: Tokenizer  # truncates to the length of the finished checkpoint
     dropped_steps: str  # declared steps after the readout; the new checkpoint does not have them
@@ -54,7 +55,9 @@ class Base:
     def body(self, settings: Recipe | None) -> Bert | Adapter:
         """Return a new encoder with a copy of the base's weights, and with the LoRA of the settings."""
         if self.architecture is None:
-            return load_adapter(self.checkpoint.transformer)
+            adapter = load_adapter(self.checkpoint.transformer)
+            add_convolution(adapter, self.checkpoint)
+            return adapter
         wanted, dropout = self.architecture, None if settings is None else settings.dropout
         if dropout is not None:
             wanted = replace(wanted, dropout=dropout, attention_dropout=dropout)
@@ -62,6 +65,7 @@ class Base:
         body = load_bert({name: tensor.clone() for name, tensor in named.items()}, wanted)
         if settings is not None and settings.lora is not None:
             add_lora(body, settings)
+        add_convolution(body, self.checkpoint)
         return body
 
     def check_pooler(self) -> None:
@@ -103,7 +107,10 @@ def open_base(checkpoint: Checkpoint, max_length: int) -> Base:
         fit(named, architecture, source=checkpoint.name)
         weights = weights_hash(stored, with_pooler=True)  # with heads, which methods may train
     says = () if architecture is None else (architecture.pooler_activation,)
-    hash = digest([weights, tokenizer.hash, *(word for word in says if word != "tanh")])
+    parts = [weights, tokenizer.hash, *(word for word in says if word != "tanh")]
+    if checkpoint.declared.convolution is not None:
+        parts.append(weights_hash(read_weights_of(checkpoint.declared.convolution), with_pooler=True))
+    hash = digest(parts)
     parents = (checkpoint.name, *checkpoint.parents)
     steps = ", ".join(checkpoint.declared.steps)
     return Base(checkpoint, stored, architecture, why_not, hash, tokenizer, reading, steps, parents)

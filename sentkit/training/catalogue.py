@@ -34,6 +34,7 @@ METHODS = {
         "contrast two templates without their bias", "promptbert", "PromptBERT", "2201.04337"
     ),
     "ct": Listing("contrast the products of two encoders", "ct", "ContrastiveTension"),
+    "is-bert": Listing("match a sentence with its n-grams", "is_bert", "ISBERT", "2009.12061"),
     "tsdae": Listing("restore a sentence from its vector", "tsdae", "TSDAE", "2104.06979"),
     "rank-encoder": Listing(
         "SimCSE, and ranks by a frozen encoder", "rank_encoder", "RankEncoder", "2209.04333"

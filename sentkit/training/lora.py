@@ -63,5 +63,9 @@ def constant_tensors(module: nn.Module) -> set[str]:
     names = set[str]()
     for prefix, part in module.named_modules():
         if isinstance(part, Bert) and any(isinstance(each, LowRank) for each in part.modules()):
-            names |= {f"{prefix}.{name}" for name in part.state_dict() if not name.endswith(TRAINED)}
+            names |= {
+                f"{prefix}.{name}"
+                for name in part.state_dict()
+                if not (name.endswith(TRAINED) or name.startswith("convolution."))
+            }
     return names

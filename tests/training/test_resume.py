@@ -24,6 +24,7 @@ SMALL = {
     "ct": {"negatives": 2, "lora": 2, "lora_layers": "all"},
     "promptbert": {},
     "sncse": {},
+    "is-bert": {"channels": 6, "lora": 2},
     "tsdae": {},
     "clear": {},
     "rank-encoder": {"rank_corpus": 8},

@@ -35,6 +35,7 @@ RUNS = {
     "ct": ["negatives=2"],
     "promptbert": [],
     "sncse": [],
+    "is-bert": ["channels=6"],
     "tsdae": [],
     "clear": [],
     "rank-encoder": ["rank_corpus=8"],
@@ -57,6 +58,7 @@ CHUNKED = {
     "classify": [],
     "esimcse": ESIMCSE,
     "promptbert": [],
+    "is-bert": ["channels=6"],
 }
 
 

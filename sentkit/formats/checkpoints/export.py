@@ -20,7 +20,7 @@ from sentkit.formats.checkpoints.folders import Checkpoint
 from sentkit.formats.checkpoints.lora import CONFIG as ADAPTER_CONFIG
 from sentkit.formats.checkpoints.lora import WEIGHTS as ADAPTER_WEIGHTS
 from sentkit.formats.checkpoints.modules import DENSE_ACTIVATIONS, POOLING, READOUTS, Pooler
-from sentkit.formats.checkpoints.readout import POOLED, WK, Readout
+from sentkit.formats.checkpoints.readout import CONV, POOLED, WK, Readout
 from sentkit.formats.json_files import read_object, write_json
 from sentkit.formats.outputs.temporary import private_folder, publish_folder
 from sentkit.formats.vectors.safetensors_header import write_arrays
@@ -29,6 +29,7 @@ OLD = "sentence_transformers.models."
 BESIDE_WEIGHTS = ("*.json", "*.txt", "*.model", "LICENSE*")
 CARRIED = (*BESIDE_WEIGHTS, "*.md", "model*.safetensors", "pytorch_model*.bin", *ADAPTER_WEIGHTS)
 REWRITTEN = {"modules.json", "sentkit.json", "sentence_bert_config.json", "config_sentence_transformers.json"}
+RECEIVED = {**POOLED, CONV: "mean"}  # readout -> its reduction in a Pooling module
 INDEXES = {"model.safetensors.index.json", "pytorch_model.bin.index.json"}
 
 
@@ -45,6 +46,13 @@ class Dense:
 class LayerNorm:
     weight: NDArray[np.float32]  # (d,)
     bias: NDArray[np.float32]  # (d,)
+
+
+@dataclass(frozen=True, slots=True)
+class Convolution:
+    """Convolutions over the token states, each with the same number of channels; see `CONV`."""
+
+    layers: Sequence[tuple[NDArray[np.float32], NDArray[np.float32]]]  # weights (c, d, kernel), biases (c,)
 
 
 Normalize = str  # the word "normalise"
@@ -66,6 +74,7 @@ class DeclarationToWrite:
     full_stop: str = "none"
     pooler: Dense | None = None  # for a readout through the pooler; stock modules apply it after cls or mean
     pooler_note: Pooler = field(default_factory=Pooler)
+    convolution: Convolution | None = None  # for the readout `conv`
     lacks_pooler: bool = False  # the architecture has a pooler, but the weights do not contain it
 
     @property
@@ -222,7 +231,10 @@ def write_modules(
     if layers:
         write_layers(folder / "0_WeightedLayerPooling", declaration, layers)
         modules.append(("WeightedLayerPooling", "0_WeightedLayerPooling"))
-    reduction = POOLED.get(declaration.readout.reduction, declaration.readout.reduction)
+    if declaration.convolution is not None:
+        write_convolution(folder / "0_CNN", declaration.convolution)
+        modules.append(("CNN", "0_CNN"))
+    reduction = RECEIVED.get(declaration.readout.reduction, declaration.readout.reduction)
     pooling = {key: READOUTS[word] == reduction for key, word in POOLING.items()}
     if not declaration.prompt_is_read:
         pooling["include_prompt"] = False
@@ -237,6 +249,22 @@ def write_modules(
         for place, (kind, path) in enumerate(modules)
     ]
     write_json(folder / "modules.json", listing)
+
+
+def write_convolution(folder: Path, convolution: Convolution) -> None:
+    config = {
+        "in_word_embedding_dimension": convolution.layers[0][0].shape[1],
+        "out_channels": len(convolution.layers[0][0]),
+        "kernel_sizes": [weight.shape[2] for weight, _ in convolution.layers],
+        "stride_sizes": [1] * len(convolution.layers),
+    }
+    write_json(folder / "cnn_config.json", config)
+    arrays = {
+        f"convs.{number}.{name}": array
+        for number, layer in enumerate(convolution.layers)
+        for name, array in zip(("weight", "bias"), layer, strict=True)
+    }
+    write_arrays(folder / "model.safetensors", arrays, {"format": "pt"})
 
 
 def write_layers(folder: Path, declaration: DeclarationToWrite, layers: Sequence[int]) -> None:

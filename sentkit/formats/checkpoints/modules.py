@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from sentkit.errors import DataError, declared_in
-from sentkit.formats.checkpoints.readout import NAMED, Readout, parse_readout
+from sentkit.formats.checkpoints.readout import CONV, NAMED, Readout, parse_readout
 from sentkit.formats.json_files import read_json, read_object, read_object_if_there
 from sentkit.formats.vectors.fingerprint import is_space
 from sentkit.formats.vectors.safetensors_header import read_array
@@ -70,6 +70,7 @@ class StoredDeclaration:
     template: str | None = None  # for the readout `prompt`
     full_stop: str | None = None  # None: the setting of the template
     pooler: Pooler = Pooler()
+    convolution: Path | None = None  # folder of the layer that the readout `conv` applies to the tokens
     static: bool = False  # a table of vectors without a transformer
 
 
@@ -95,17 +96,18 @@ def read_modules(folder: Path) -> tuple[Path, StoredDeclaration]:
                 transformer, declared = place, replace(declared, static=True, readout=NAMED["mean"])
             case "WeightedLayerPooling":
                 layers = _averaged_layers(place, transformer)
+            case "CNN" if declared.readout is None and layers is None and declared.convolution is None:
+                declared = replace(declared, convolution=place)
             case "Pooling" if declared.readout is None:
                 pooling = read_object(place / "config.json")
                 readout, is_read = _readout(pooling, layers, place), pooling.get("include_prompt", True)
+                readout = readout if declared.convolution is None else _of_convolution(readout, place)
                 declared = replace(declared, readout=readout, prompt_is_read=is_read is not False)
             case "Dense" | "Normalize" | "LayerNorm" if declared.readout and _maps_sentences(place):
                 step = "normalise" if kind == "Normalize" else path
                 declared = replace(declared, steps=(*declared.steps, step))
-            case "Dropout":  # identity outside of training
-                pass
             case _:
-                known = kind in ("Pooling", "Dense", "Normalize", "LayerNorm")
+                known = kind in ("CNN", "Pooling", "Dense", "Normalize", "LayerNorm")
                 settings = " with these settings" if known else ""
                 raise DataError(f"module {kind}{settings} is not supported", source=str(place))
     prompts, name = config.get("prompts"), config.get("default_prompt_name")
@@ -123,7 +125,7 @@ def _read_listing(listing: Path) -> list[dict[str, str]]:
     ):
         raise DataError('expected a list of modules, each with "type" and "path"', source=str(listing))
     check_count(modules, "modules", listing)
-    return modules
+    return [module for module in modules if not module["type"].endswith("Dropout")]  # used only in training
 
 
 def refusal(kind: str, source: str) -> DataError:
@@ -159,6 +161,14 @@ def _readout(config: Mapping[str, Any], layers: Sequence[int] | None, place: Pat
         raise DataError("the maximum over averaged layers is not supported", source=str(place))
     name = "+".join(f"L{k}" for k in layers) + f":{readout.reduction}"
     return Readout(name, tuple(layers), readout.reduction)
+
+
+def _of_convolution(readout: Readout, place: Path) -> Readout:
+    """The readout of a Pooling module that receives the features of a convolution."""
+    if readout != NAMED["mean"]:
+        problem = f"pooling {readout.reduction} of a convolution is not supported: only mean"
+        raise DataError(problem, source=str(place))
+    return NAMED[CONV]
 
 
 def _averaged_layers(place: Path, transformer: Path) -> list[int]:

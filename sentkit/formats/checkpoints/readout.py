@@ -5,7 +5,8 @@ are `cls`, `mean`, `max`, `mean-sqrt`, `weighted-mean`, `last`, `mean-last2`, `m
 `mean-emb-last`, `prompt`, `pooler`, `pooler:cls` and `pooler:mean`. `L<k>:` with one of the first six names
 reads layer k; layer 0 is the embeddings. `L1+L12:` with one of them except `max` reads several layers.
 `wk` and `wk-clip` combine the layers of each token, not their mean: layer 4 and all above it, or five or more
-layers by number, such as `L0+L1+L2+L3+L4:wk`.
+layers by number, such as `L0+L1+L2+L3+L4:wk`. `conv` is the mean of the features that the convolution of the
+checkpoint computes from the tokens of the last layer.
 """
 
 import re
@@ -18,7 +19,7 @@ from sentkit.errors import UsageError
 class Readout:
     name: str
     layers: tuple[int, ...]  # 0..depth, or negative from the end: -1 is the last block; (): see WK
-    reduction: str  # one of PLAIN or WK, token (the state at `Packed.at`), or a key of POOLED
+    reduction: str  # one of PLAIN, WK or CONV, token (the state at `Packed.at`), or a key of POOLED
 
     @property
     def pooled(self) -> bool:
@@ -43,6 +44,7 @@ WK_FIRST = 4  # as in the released code of SBERT-WK
 WK_LAYERS = 5
 # Readouts through the pooler of the encoder, with the reduction that the pooler receives.
 POOLED = {"pooler": "cls", "pooler-mean": "mean"}
+CONV = "conv"
 NAMED = {
     "cls": Readout("cls", (-1,), "cls"),
     "mean": Readout("mean", (-1,), "mean"),
@@ -58,6 +60,7 @@ NAMED = {
     "pooler:mean": Readout("pooler:mean", (-1,), "pooler-mean"),
     "prompt": Readout("prompt", (-1,), "token"),
     **{name: Readout(name, (), name) for name in WK},
+    CONV: Readout(CONV, (-1,), CONV),
 }
 PLAIN = ("cls", "mean", "max", "mean-sqrt", "weighted-mean", "last")
 SUMS = "|".join(

@@ -2,17 +2,20 @@
 
 from collections.abc import Sequence
 
+import numpy as np
+from numpy.typing import NDArray
 from torch import nn
 
 from sentkit.errors import UsageError
-from sentkit.formats.checkpoints.export import DeclarationToWrite, Dense, LayerNorm, Normalize
+from sentkit.formats.checkpoints.export import Convolution, DeclarationToWrite, Dense, LayerNorm, Normalize
 from sentkit.formats.checkpoints.modules import DENSE_ACTIVATIONS, Pooler
-from sentkit.formats.checkpoints.readout import WK, Readout
+from sentkit.formats.checkpoints.readout import CONV, WK, Readout
 from sentkit.model.text.tokenizer import Tokenizer
 from sentkit.model.transformer.adapter import Adapter
 from sentkit.model.transformer.architecture import WITH_POOLER
 from sentkit.model.transformer.bert import Bert
 from sentkit.model.transformer.encoder import TransformerEncoder
+from sentkit.model.transformer.readouts import width_of_vectors
 from sentkit.transforms.flow import Flow
 from sentkit.transforms.steps import Linear, Norm, Step
 
@@ -50,7 +53,7 @@ def build_declaration(
     template = tokenizer.template
     return DeclarationToWrite(
         readout=readout,
-        width=body.width,
+        width=width_of_vectors(body, [readout]),
         depth=body.depth,
         max_length=tokenizer.max_length,
         steps=[step_to_write(step) for step in steps],
@@ -61,6 +64,7 @@ def build_declaration(
         full_stop=template.full_stop if template else "none",
         pooler=dense_layer(pooler, pooler_note.activation) if readout.pooled and pooler is not None else None,
         pooler_note=pooler_note,
+        convolution=convolution_layers(body) if readout.reduction == CONV else None,
         lacks_pooler=isinstance(body, Bert) and pooler is None and body.architecture.family in WITH_POOLER,
     )
 
@@ -69,8 +73,17 @@ def dense_layer(linear: nn.Linear, activation: str) -> Dense | None:
     """Return the layer to write, or None if sentence-transformers has no such activation."""
     if activation not in DENSE_ACTIVATIONS:
         return None
-    weight, bias = (tensor.detach().float().cpu().numpy() for tensor in (linear.weight, linear.bias))
-    return Dense(weight, bias, activation)
+    return Dense(*as_arrays(linear), activation)
+
+
+def as_arrays(layer: nn.Module) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    weight, bias = (layer.get_parameter(name).detach().float().cpu().numpy() for name in ("weight", "bias"))
+    return weight, bias
+
+
+def convolution_layers(body: Bert | Adapter) -> Convolution:
+    assert body.convolution is not None, "check_layers refuses this"
+    return Convolution([as_arrays(layer) for layer in body.convolution.convs])
 
 
 def step_to_write(step: Step) -> Dense | LayerNorm | Normalize:

@@ -19,6 +19,7 @@ from sentkit.model.transformer.architecture import invalid_value
 from sentkit.model.transformer.config_bounds import built_from, check_numbers
 from sentkit.model.transformer.lora import add_adapter
 from sentkit.model.transformer.packed import Packed
+from sentkit.model.transformer.readouts import Convolution
 from sentkit.model.transformer.weights import read_tensors, refuse_missing
 
 LOCAL = {"trust_remote_code": False, "local_files_only": True}
@@ -30,6 +31,7 @@ class Adapter(nn.Module):
         self.model = model
         self.has_pooler = has_pooler
         self.max_tokens = max_tokens
+        self.convolution: Convolution | None = None
         self.depth: int = model.config.num_hidden_layers
         self.width: int = model.config.hidden_size
         self.padding_id: int = model.config.pad_token_id or 0

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from sentkit.model.transformer.architecture import Architecture
 from sentkit.model.transformer.packed import Packed
+from sentkit.model.transformer.readouts import Convolution
 from sentkit.model.transformer.weight_names import stored_layers
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
@@ -128,6 +129,7 @@ class Bert(nn.Module):
         self.projection = nn.Linear(narrow, width) if narrow != width else None
         self.blocks = nn.ModuleList(Block(architecture) for _ in range(architecture.depth))
         self.pooler = nn.Linear(width, width) if pooler else None
+        self.convolution: Convolution | None = None
 
     @property
     def depth(self) -> int:

@@ -13,7 +13,7 @@ from torch import Tensor
 from sentkit.errors import declared_in
 from sentkit.formats.checkpoints.folders import Checkpoint
 from sentkit.formats.checkpoints.lora import is_adapter
-from sentkit.formats.checkpoints.readout import Readout, parse_readout
+from sentkit.formats.checkpoints.readout import CONV, Readout, parse_readout
 from sentkit.formats.files import readable
 from sentkit.formats.vectors.fingerprint import Spec, digest, name_for_label
 from sentkit.model.post_steps import all_steps, spec_behind, width_behind
@@ -27,8 +27,8 @@ from sentkit.model.transformer.device import halve_to_fit_memory, pick_device, p
 from sentkit.model.transformer.inference import prepare_for_cpu
 from sentkit.model.transformer.lora import read_weights
 from sentkit.model.transformer.packed import pack
-from sentkit.model.transformer.post_layers import read_layer
-from sentkit.model.transformer.readouts import check_pooler, read
+from sentkit.model.transformer.post_layers import add_convolution, read_layer
+from sentkit.model.transformer.readouts import check_layers, read, width_of_vectors
 from sentkit.model.transformer.weights import canonical, fit, weights_hash
 from sentkit.transforms.steps import Normalize, Step
 
@@ -44,14 +44,19 @@ class TransformerEncoder:
         self.halved = 0  # number of times that a batch was halved to fit into memory
         with ThreadPoolExecutor(1) as pool:
             body, weights = self._load(pool)
+            add_convolution(body, checkpoint)
+            self.kernels = ""  # the hash of the convolution
+            if body.convolution is not None:
+                self.kernels = weights_hash(body.convolution.state_dict(), with_pooler=True)
             self.body = body.to(self.device, self.dtype).eval()
             with declared_in(self._place, unless=reading.chosen):
-                check_pooler(self.body, reading.readouts)
-            self.steps = self._steps()
+                check_layers(self.body, reading.readouts)
+            before = width_of_vectors(self.body, reading.readouts)
+            self.steps = self._steps(before)
             self.specs = [
                 self._spec(readout, weights.result()[readout.pooled]) for readout in reading.readouts
             ]
-        self.width = width_behind(self.steps, self.body.width)
+        self.width = width_behind(self.steps, before)
 
     @property
     def budget(self) -> int:
@@ -85,13 +90,13 @@ class TransformerEncoder:
         """The file with the reading options of the checkpoint."""
         return str(self.checkpoint.folder / self.checkpoint.declared.source)
 
-    def _steps(self) -> list[Step]:
+    def _steps(self, before: int) -> list[Step]:
         declared: list[Step] = [
             Normalize() if name == "normalise" else read_layer(self.checkpoint.folder / name)
             for name in self.reading.steps
         ]
         with declared_in(self._place):
-            width_behind(declared, self.body.width)
+            width_behind(declared, before)
         reading = self.reading
         return all_steps(declared, dim=reading.dim, normalize=reading.normalize, transform=reading.transform)
 
@@ -103,6 +108,8 @@ class TransformerEncoder:
         pooler = self.checkpoint.declared.pooler
         if readout.pooled and pooler.activation != "tanh":
             read_as.append(pooler.activation)
+        if readout.reduction == CONV:
+            read_as.append(self.kernels)
         record = {
             "model": readable(self.checkpoint.name),
             "weights": weights,

@@ -9,14 +9,35 @@ from typing import Protocol
 import numpy as np
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
 from sentkit.errors import UsageError
-from sentkit.formats.checkpoints.readout import POOLED, WK, Readout
+from sentkit.formats.checkpoints.readout import CONV, POOLED, WK, Readout
 from sentkit.model.transformer.packed import Packed
 
 Reduction = Callable[[Tensor, Packed], Tensor]  # (n, d) -> (b, d)
 Disturb = Callable[[Tensor], Tensor]  # (n, d) -> (n, d), applied to X(0)
+
+
+class Convolution(nn.Module):
+    """Convolutions over the tokens of each sentence, with zeros before and after it: (n, d) -> (n, k).
+
+    The features of all kernels are concatenated. The module CNN of sentence-transformers has no zeros after
+    a shorter sentence of a batch: it reads the states of the padding.
+    """
+
+    def __init__(self, width: int, channels: int, kernels: Sequence[int]) -> None:
+        super().__init__()
+        self.channels = channels
+        self.convs = nn.ModuleList(nn.Conv1d(width, channels, k, padding=k // 2) for k in kernels)
+
+    @property
+    def width(self) -> int:
+        return self.channels * len(self.convs)
+
+    def forward(self, states: Tensor, packed: Packed) -> Tensor:
+        padded = packed.pad(states).transpose(1, 2)  # (b, d, t)
+        return packed.unpad(torch.cat([conv(padded) for conv in self.convs], 1).transpose(1, 2))
 
 
 class TokenModel(Protocol):
@@ -26,7 +47,12 @@ class TokenModel(Protocol):
     def depth(self) -> int: ...
 
     @property
+    def width(self) -> int: ...
+
+    @property
     def has_pooler(self) -> bool: ...
+
+    convolution: Convolution | None
 
     def states(
         self,
@@ -153,6 +179,7 @@ REDUCTIONS: dict[str, Reduction] = {
     "weighted-mean": weighted_mean,
     "last": last,
     "token": token,
+    CONV: mean,  # of the features of the convolution
 }
 
 
@@ -186,7 +213,7 @@ def read(
     """
     layers = [readout.resolved(encoder.depth) for readout in readouts]
     wanted: dict[int, dict[str, None]] = {}  # layer -> ordered set of reductions
-    check_pooler(encoder, readouts)
+    check_layers(encoder, readouts)
     for readout, own in zip(readouts, layers, strict=True):
         for layer in own:
             wanted.setdefault(layer, {})[readout.reduction] = None
@@ -201,10 +228,18 @@ def read(
     return results
 
 
-def check_pooler(encoder: TokenModel, readouts: Sequence[Readout]) -> None:
+def width_of_vectors(encoder: TokenModel, readouts: Sequence[Readout]) -> int:
+    if encoder.convolution is not None and readouts[0].reduction == CONV:
+        return encoder.convolution.width
+    return encoder.width
+
+
+def check_layers(encoder: TokenModel, readouts: Sequence[Readout]) -> None:
     for readout in readouts:
         if readout.pooled and not encoder.has_pooler:
             raise UsageError(f'readout "{readout.name}": this checkpoint has no trained pooler')
+        if readout.reduction == CONV and encoder.convolution is None:
+            raise UsageError(f'readout "{readout.name}": this checkpoint has no convolution')
 
 
 def reduce_layers(
@@ -228,6 +263,9 @@ def reduce_layers(
                 vectors = widened(states)  # only the required rows
             else:
                 read = states[packed.kept] if packed.skip else states
+                if name == CONV:
+                    assert encoder.convolution is not None, "check_layers refuses this"
+                    read = encoder.convolution(read, packed.read_part)
                 vectors = read if name in WK else REDUCTIONS[POOLED.get(name, name)](read, packed.read_part)
             if name in POOLED:
                 vectors = widened(encoder.pooled(vectors.to(states.dtype)))

@@ -1,8 +1,8 @@
 """Losses in float32 or float64. Axes: b sentences, d dimensions, l layers.
 
 A docstring states the shapes of input and output. Most losses return one value for each anchor or pair.
-`guided_opt3`, `contrastive_tension` and `rank_regression` return one for each comparison; `ranked_pairs` and
-`squared_distance` return one value in total.
+`guided_opt3`, `contrastive_tension`, `rank_regression` and `local_information` return one for each
+comparison; `ranked_pairs` and `squared_distance` return one value in total.
 """
 
 import math
@@ -223,6 +223,20 @@ def contrastive_tension(products: Tensor) -> Tensor:
     """
     products = widened(products)
     return -F.logsigmoid(torch.cat([products[:, :1], -products[:, 1:]], 1))
+
+
+def local_information(local: Tensor, tokens: Tensor, vectors: Tensor) -> tuple[Tensor, Tensor]:
+    """Bound of the mutual information of n tokens and b sentences: (b, t, d), (b, t), (b, d) -> (n,), (m,).
+
+    IS-BERT, arXiv 2009.12061. With the product z of a token's features and a sentence's vector, the first
+    values are softplus(-z) - log 2 of each token and its own sentence. The others are softplus(z) - log 2 of
+    each token and each other sentence. `tokens` is false at padding. The loss is the sum of both means.
+    """
+    with torch.autocast(local.device.type, enabled=False):  # autocast uses half precision
+        products = widened(local[tokens]) @ widened(vectors).T  # (n, b)
+    sentence = torch.arange(len(vectors), device=vectors.device)
+    own = sentence[:, None].expand(tokens.shape)[tokens][:, None] == sentence  # (n, b)
+    return F.softplus(-products[own]) - math.log(2), F.softplus(products[~own]) - math.log(2)
 
 
 def rank_vectors(similarities: Tensor) -> Tensor:

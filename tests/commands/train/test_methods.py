@@ -86,7 +86,9 @@ def test_sentence_transformers_gives_the_same_vectors(made, sentkit, name):
     folder = made(name)
     texts = "".join(text + "\n" for text in TEXTS)
     ours = sentkit("encode", "-m", folder, "--precision", "fp32", "-q", stdin=texts).vectors()
-    theirs = SentenceTransformer(str(folder), device="cpu").encode(TEXTS)
+    # In a larger batch, the convolution of sentence-transformers reads states of padding.
+    alone = {"batch_size": 1} if name == "is-bert" else {}
+    theirs = SentenceTransformer(str(folder), device="cpu").encode(TEXTS, **alone)
 
     assert np.abs(ours - theirs).max() < 1e-5
     assert np.abs(ours[0] - ours[1]).max() > 1e-4

@@ -42,7 +42,7 @@ def rows(lengths):
 def reference(name, states, own, at=0):
     """One sentence's reduction as a loop over its tokens."""
     values = [states[row].double() for row in own]
-    if name == "mean":
+    if name in ("mean", "conv"):
         return sum(values) / len(values)
     if name == "mean-sqrt":
         return sum(values) / len(values) ** 0.5

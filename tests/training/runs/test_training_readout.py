@@ -37,7 +37,12 @@ PAPERS = {  # how each paper reads its encoder
     "contrast": "mean",
 }
 UNPUBLISHED = ("mlm", "cosent", "angle", "contrast")  # no readout of a paper: the common choice
-WITHOUT = {"promptbert": "prompt", "sncse": "prompt", "classify": "cls"}  # no setting: the only readout
+WITHOUT = {
+    "promptbert": "prompt",
+    "sncse": "prompt",
+    "classify": "cls",
+    "is-bert": "conv",
+}  # no setting: the only readout
 every_method = pytest.mark.parametrize("name", PAPERS)
 
 

@@ -1,0 +1,146 @@
+"""Folders of sentence-transformers with a convolution over the tokens, as IS-BERT has: the readout `conv`."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import safetensors.numpy
+
+from sentkit.errors import DataError, UsageError
+from sentkit.formats.json_files import write_json
+from sentkit.model import find_encoder
+from sentkit.model.reading import ReadingOptions
+
+Saved = Callable[..., Path]
+TEXTS = ["the cat sat .", "a dog", "query : the dogs sat a cat . . .", "."]
+KERNELS = [1, 3, 5]
+
+
+def layers(mode: str = "mean", **how: Any) -> list[Any]:
+    from sentence_transformers.sentence_transformer import modules
+
+    convolution = modules.CNN(8, 4, **{"kernel_sizes": KERNELS, **how})
+    return [convolution, modules.Pooling(convolution.get_embedding_dimension(), mode)]
+
+
+def vectors_of(folder: Path, **options: Any) -> np.ndarray:
+    found: Any = find_encoder(str(folder), ReadingOptions(**options), device="cpu", precision="fp32")
+    (vectors,) = found.encoder()(found.tokenizer(TEXTS))
+    return vectors
+
+
+def theirs(folder: Path) -> np.ndarray:
+    """One text at a time: in a batch, this module reads the states of padding."""
+    from sentence_transformers import SentenceTransformer
+
+    return SentenceTransformer(str(folder), device="cpu").encode(TEXTS, batch_size=1)
+
+
+def encoder_of(folder: Path, **options: Any) -> Any:
+    return find_encoder(str(folder), ReadingOptions(**options), device="cpu", precision="fp32").encoder()
+
+
+def test_a_convolution_gives_the_vectors_of_one_text_at_a_time(saved: Saved) -> None:
+    folder = saved(layers)
+
+    found = vectors_of(folder)
+
+    assert found.shape == (4, 12)
+    np.testing.assert_allclose(found, theirs(folder), rtol=0, atol=1e-6)
+    assert encoder_of(folder).specs[0].record["readout"] == "conv"
+    assert encoder_of(folder).width == 12
+
+
+def test_another_readout_does_not_use_the_convolution(saved: Saved, base: Path) -> None:
+    folder = saved(layers)
+
+    assert np.array_equal(vectors_of(folder, readout="mean"), vectors_of(base, readout="mean"))
+
+
+def test_a_dense_layer_after_a_convolution_takes_its_features(saved: Saved) -> None:
+    def build() -> list[Any]:
+        from sentence_transformers.sentence_transformer import modules
+
+        return [*layers(), modules.Dense(12, 5), modules.Normalize()]
+
+    folder = saved(build)
+
+    np.testing.assert_allclose(vectors_of(folder), theirs(folder), rtol=0, atol=1e-6)
+    assert np.array_equal(vectors_of(folder, dim=3).shape, (4, 3))
+
+
+def test_the_space_depends_on_the_convolution(saved: Saved) -> None:
+    folder = saved(layers)
+    before = [encoder_of(folder, **how).specs[0].space for how in ({}, {"readout": "mean"})]
+    path = folder / "1_CNN/model.safetensors"
+    tensors = safetensors.numpy.load_file(path)
+    safetensors.numpy.save_file({**tensors, "convs.0.bias": tensors["convs.0.bias"] + 1}, path)
+    after = [encoder_of(folder, **how).specs[0].space for how in ({}, {"readout": "mean"})]
+
+    assert before[0] != after[0]
+    assert before[1] == after[1]
+
+
+@pytest.mark.parametrize("mode", ["cls", "max"])
+def test_another_pooling_of_a_convolution_is_refused(saved: Saved, mode: str) -> None:
+    folder = saved(lambda: layers(mode))
+    with pytest.raises(DataError, match=f"2_Pooling: pooling {mode} of a convolution is not supported"):
+        encoder_of(folder)
+
+
+def test_a_convolution_after_the_pooling_is_refused(saved: Saved) -> None:
+    folder = saved(lambda: layers()[::-1])
+    with pytest.raises(DataError, match="module CNN with these settings is not supported"):
+        encoder_of(folder)
+
+
+@pytest.mark.parametrize(
+    ("how", "problem"),
+    [
+        ({"stride_sizes": [1, 2, 1]}, "a convolution with strides is not supported"),
+        ({"kernel_sizes": [1, 2]}, "the weight or the bias has a wrong shape"),
+    ],
+)
+def test_a_convolution_that_changes_the_number_of_tokens_is_refused(
+    saved: Saved, how: dict[str, Any], problem: str
+) -> None:
+    with pytest.raises(DataError, match=f"1_CNN: {problem}"):
+        encoder_of(saved(lambda: layers(**how)))
+
+
+@pytest.mark.parametrize(
+    ("change", "problem"),
+    [
+        ({"convs.1.weight": np.zeros((4, 7, 3), np.float32)}, "the weight or the bias has a wrong shape"),
+        ({"convs.1.bias": np.zeros(3, np.float32)}, "the weight or the bias has a wrong shape"),
+        ({"convs.0.weight": np.zeros((), np.float32)}, "the weight or the bias has a wrong shape"),
+        ({"convs.0.bias": np.zeros((), np.float32)}, "the weight or the bias has a wrong shape"),
+        ({"convs.1.bias": np.zeros(4, np.int32)}, "the weight or the bias has another type"),
+        ({"other": np.zeros(4, np.float32)}, "these are not the tensors of a convolution"),
+    ],
+)
+def test_a_damaged_convolution_is_refused(saved: Saved, change: dict[str, Any], problem: str) -> None:
+    folder = saved(layers)
+    path = folder / "1_CNN/model.safetensors"
+    safetensors.numpy.save_file(safetensors.numpy.load_file(path) | change, path)
+    with pytest.raises(DataError, match=problem):
+        encoder_of(folder)
+
+
+def test_the_readout_needs_a_convolution_and_no_other_readout(saved: Saved, base: Path) -> None:
+    folder = saved(layers)
+    with pytest.raises(UsageError, match='readout "conv": this checkpoint has no convolution'):
+        encoder_of(base, readout="conv")
+    with pytest.raises(UsageError, match="the readout conv cannot be combined with others"):
+        encoder_of(folder, readout="conv,mean")
+
+
+def test_a_prompt_that_is_not_read_is_refused(saved: Saved) -> None:
+    folder = saved(layers, prompts={"query": "query : "}, default_prompt_name="query")
+    pooling = folder / "2_Pooling/config.json"
+    write_json(pooling, json.loads(pooling.read_text()) | {"include_prompt": False})
+    with pytest.raises(UsageError, match="the readouts pooler, prompt and conv need them"):
+        encoder_of(folder)

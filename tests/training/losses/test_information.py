@@ -1,0 +1,74 @@
+"""The loss of IS-BERT: worked numbers, loops and gradients."""
+
+import math
+
+import pytest
+import torch
+from torch.autograd import gradcheck
+
+from sentkit.training.losses.losses import local_information
+from training.losses.formulas import dot
+
+
+def double(values):
+    return torch.tensor(values, dtype=torch.float64)
+
+
+def test_two_sentences_of_two_tokens_and_one():
+    """Products by hand: 2 and 1 of the first sentence with its vector, 0 and 3 with the other; 4 and -1."""
+    local = double([[[2.0, 0.0], [1.0, 3.0]], [[-1.0, 4.0], [9.0, 9.0]]])
+    tokens = torch.tensor([[True, True], [True, False]])
+    own, others = local_information(local, tokens, double([[1.0, 0.0], [0.0, 1.0]]))
+
+    assert own.tolist() == pytest.approx([math.log((1 + math.exp(-z)) / 2) for z in (2, 1, 4)], abs=1e-12)
+    assert others.tolist() == pytest.approx([math.log((1 + math.exp(z)) / 2) for z in (0, 3, -1)], abs=1e-12)
+
+
+def drawn(count):
+    generator = torch.Generator().manual_seed(count)
+    local = torch.randn(count, 4, 3, generator=generator, dtype=torch.float64)
+    lengths = torch.randint(1, 5, (count, 1), generator=generator)
+    vectors = torch.randn(count, 3, generator=generator, dtype=torch.float64)
+    return local, torch.arange(4) < lengths, vectors
+
+
+@pytest.mark.parametrize("count", range(1, 6))
+def test_the_values_are_those_of_loops(count):
+    """One sentence has no others."""
+    local, tokens, vectors = drawn(count)
+    own, others = [], []
+    for i, sentence in enumerate(local.tolist()):
+        for token in [each for each, real in zip(sentence, tokens[i].tolist(), strict=True) if real]:
+            for j, vector in enumerate(vectors.tolist()):
+                z = dot(token, vector)
+                if i == j:
+                    own.append(math.log(1 + math.exp(-z)) - math.log(2))
+                else:
+                    others.append(math.log(1 + math.exp(-z)) + z - math.log(2))
+    found = local_information(local, tokens, vectors)
+
+    assert [each.tolist() for each in found] == [
+        pytest.approx(own, abs=1e-12),
+        pytest.approx(others, abs=1e-12),
+    ]
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_the_gradient_equals_finite_differences(count):
+    local, tokens, vectors = drawn(count)
+
+    def total(local, vectors):
+        own, others = local_information(local, tokens, vectors)
+        return own.sum() + others.sum()
+
+    assert gradcheck(total, [local.requires_grad_(), vectors.requires_grad_()])
+
+
+def test_large_products_and_autocast_are_exact():
+    local, tokens, vectors = (value.float() if value.is_floating_point() else value for value in drawn(3))
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        inside = local_information(local, tokens, vectors)
+    huge, _ = local_information(-1e4 * local.abs(), tokens, vectors.abs())
+
+    assert all(map(torch.equal, inside, local_information(local, tokens, vectors)))
+    assert huge.isfinite().all()

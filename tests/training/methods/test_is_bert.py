@@ -1,0 +1,90 @@
+"""IS-BERT: ten steps beside a padded reference, chunks, and a base that has a convolution."""
+
+import math
+
+import pytest
+import torch
+
+from sentkit.errors import UsageError
+from sentkit.formats.checkpoints.folders import read_checkpoint
+from sentkit.training.base import open_base
+from sentkit.training.methods.is_bert import ISBERT
+from sentkit.training.runs.save_checkpoint import save_checkpoint
+
+
+def information(products):
+    """Plain loops; `products[i][j]` are those of the tokens of sentence i with the vector of sentence j."""
+    own, others = [], []
+    for i, row in enumerate(products):
+        for j, values in enumerate(row):
+            for z in values:
+                if i == j:
+                    own.append(math.log(2) - torch.log(1 + torch.exp(-z)))
+                else:
+                    others.append(torch.log(1 + torch.exp(-z)) + z - math.log(2))
+    return sum(others) / max(len(others), 1) - sum(own) / len(own)
+
+
+def test_ten_steps_are_those_of_a_padded_reference(trainer_of, check_ten_steps, texts, reference):
+    """transformers' BertModel, torch's Conv1d on one sentence at a time, plain loops, in float64."""
+    recipe = {"batch": 4, "epochs": 4, "lr": 1e-3, "dropout": 0, "clip": 0, "channels": 3}
+    trainer = trainer_of(ISBERT, texts, double=True, **recipe)
+    kernels = [torch.nn.Conv1d(16, 3, size, padding=size // 2).double() for size in (1, 3, 5)]
+    for kernel, own in zip(kernels, trainer.method.body.convolution.convs, strict=True):
+        kernel.load_state_dict(own.state_dict())
+
+    def loss_of(batch, rows):
+        states, mask = reference.states([texts[row] for row in rows])
+        local = []
+        for row, length in zip(states, mask.sum(1), strict=True):
+            sentence = row[:length].T[None]
+            local.append(torch.cat([kernel(sentence)[0].T for kernel in kernels], 1))
+        return information([[own @ other.mean(0) for other in local] for own in local])
+
+    parameters = [*reference.model.parameters(), *(value for each in kernels for value in each.parameters())]
+    check_ten_steps(trainer, parameters, loss_of)
+
+
+@pytest.mark.parametrize("chunk", [1, 3])
+def test_chunks_have_the_gradient_of_the_whole(trainer_of, check_chunks, texts, chunk):
+    trainer = trainer_of(ISBERT, texts, double=True, batch=7, dropout=0)
+
+    assert "body.convolution.convs.2.bias" in check_chunks(trainer, chunk)
+
+
+def test_it_learns_to_match_tokens_and_sentences(trainer_of, losses_of, texts):
+    losses = losses_of(trainer_of(ISBERT, texts, batch=13, epochs=20, lr=1e-3))
+
+    assert losses[-1] < losses[0] - 0.5
+
+
+@pytest.fixture
+def made(trainer_of, texts, tmp_path):
+    """A checkpoint of a short run, as a base."""
+    trainer = trainer_of(ISBERT, texts, batch=13, channels=6)
+    (tmp_path / "part").mkdir()
+    save_checkpoint(trainer.method, trainer.run.base, tmp_path / "part", tmp_path / "made", {})
+    return trainer.method, open_base(read_checkpoint(str(tmp_path / "made")), 32)
+
+
+def test_the_convolution_of_the_base_is_trained_further(made):
+    method, base = made
+    again = ISBERT.build(base, ISBERT.Settings(channels=6))
+
+    assert base.declared.name == "conv"
+    for name, value in method.body.convolution.state_dict().items():
+        assert torch.equal(value, again.body.convolution.state_dict()[name])
+    with pytest.raises(UsageError, match="channels=256: the convolution of the base has 6") as caught:
+        ISBERT.check(base, ISBERT.Settings())
+    assert caught.value.advice == "use --set channels=6"
+    ISBERT.check(base, ISBERT.Settings(channels=6))
+
+
+def test_a_run_with_another_convolution_is_another_run(made, tmp_path):
+    """The hash of a base, which a resumed run compares, covers the convolution."""
+    from safetensors.torch import load_file, save_file
+
+    path = tmp_path / "made/0_CNN/model.safetensors"
+    save_file({name: value + 1 for name, value in load_file(path).items()}, path)
+
+    assert open_base(read_checkpoint(str(tmp_path / "made")), 32).hash != made[1].hash
