@@ -67,6 +67,10 @@ def encode(
     The readout conv needs a checkpoint with a convolution over the token states, as
     "train is-bert" writes: the vector is the mean of its features.
 
+    A checkpoint can declare prompts by name, often query and document; "sentkit inspect"
+    shows them. --prompt-name selects one. Without it, the prompt that the checkpoint
+    declares as default is added before every text, or none.
+
     With a slash at the end, -o DIR/ is a vector folder: one vector file for each block
     of the input, written by any number of processes. A process that is killed loses at
     most its current block, and --resume continues. Other commands read the folder as

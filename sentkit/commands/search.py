@@ -205,9 +205,9 @@ def encode_texts(
     console.note(f"loading {encoder.name}")
     for note in encoder.notes:
         console.warn(note)
-    if model is None and reading.prompt is None and recorded.prompt:
+    if model is None and reading.prompt is reading.prompt_name is None and recorded.prompt:
         prompt = f'the prompt of the corpus, "{recorded.prompt}", is added to TEXT'
-        console.warn(f"{prompt}; to use another prompt, add --prompt")
+        console.warn(f"{prompt}; to use another prompt, add --prompt or --prompt-name")
     for text in texts:
         if is_file(text):
             console.warn(

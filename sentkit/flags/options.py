@@ -254,6 +254,13 @@ class DeclarationFlags(ReadoutFlags):
     prompt: Annotated[
         str | None, typer.Option(metavar="TEXT", help="Text to add before every input text.")
     ] = None
+    prompt_name: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="A prompt of the checkpoint, such as query. [default: as the checkpoint declares]",
+        ),
+    ] = None
     normalize: Normalize = False
     transform: Annotated[
         str | None, typer.Option(metavar="PATH", help="A transform file to apply after all other operations.")

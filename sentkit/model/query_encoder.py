@@ -44,7 +44,7 @@ class Recorded:
         dims = [int(match[1]) for match in map(DIM.fullmatch, suffixes) if match]
         filled = replace(
             options,
-            prompt=self._text("prompt") if options.prompt is None else options.prompt,
+            prompt=self._text("prompt") if options.prompt is options.prompt_name is None else options.prompt,
             max_length=options.max_length or self._number("max_length"),
             normalize=options.normalize or UNIT in suffixes,
             dim=options.dim or (dims[-1] if dims else None),

@@ -6,6 +6,7 @@ from typing import Any
 
 from sentkit.errors import UsageError, declared_in
 from sentkit.formats.checkpoints.folders import Checkpoint
+from sentkit.formats.checkpoints.modules import StoredDeclaration
 from sentkit.formats.checkpoints.readout import CONV, NAMED, Readout, parse_readouts
 from sentkit.model.text.tokenizer import Tokenizer
 from sentkit.model.transformer.architecture import DEEPEST, UnsupportedArchitecture, read_architecture
@@ -24,6 +25,7 @@ class ReadingOptions:
     template: str | None = None
     full_stop: str | None = None
     prompt: str | None = None
+    prompt_name: str | None = None  # of a declared prompt
     max_length: int | None = None
     normalize: bool = False
     dim: int | None = None
@@ -65,7 +67,7 @@ def plan_reading(checkpoint: Checkpoint, options: ReadingOptions) -> Reading:
         with declared_in(str(checkpoint.folder / declared.source)):
             readouts[0].resolved(depth)
     through_template = [readout.reduction == "token" for readout in readouts]
-    prompt = declared.prompt if options.prompt is None else options.prompt
+    prompt = prompt_of(declared, options)
     if (
         prompt
         and not declared.prompt_is_read
@@ -94,7 +96,7 @@ def plan_reading(checkpoint: Checkpoint, options: ReadingOptions) -> Reading:
     own = declared.readout is None or all(same(readout, declared.readout, depth) for readout in readouts)
     return Reading(
         readouts=tuple(readouts),
-        tokenizer=plan_tokens(checkpoint, options, in_template=any(through_template)),
+        tokenizer=plan_tokens(checkpoint, options, prompt, in_template=any(through_template)),
         steps=declared.steps if own else (),
         dropped_steps=() if own else declared.steps,
         normalize=options.normalize,
@@ -103,6 +105,19 @@ def plan_reading(checkpoint: Checkpoint, options: ReadingOptions) -> Reading:
         declared=options.readout is not None or declared.readout is not None,
         chosen=options.readout is not None,
     )
+
+
+def prompt_of(declared: StoredDeclaration, options: ReadingOptions) -> str:
+    """Return the prompt that is added before every text."""
+    name, available = options.prompt_name, ", ".join(declared.prompts)
+    if name is None:
+        return declared.prompt if options.prompt is None else options.prompt
+    if options.prompt is not None:
+        raise UsageError("--prompt and --prompt-name cannot be used together")
+    if name not in declared.prompts:
+        problem = f"--prompt-name {name}: the model declares no prompt of this name"
+        raise UsageError(problem, advice=f"available: {available}" if available else "use --prompt")
+    return declared.prompts[name]
 
 
 def default_readout(config: Mapping[str, Any]) -> Readout:
@@ -132,9 +147,10 @@ def same(readout: Readout, other: Readout, depth: int) -> bool:
     return layers[0] == layers[1] and readout.reduction == other.reduction
 
 
-def plan_tokens(checkpoint: Checkpoint, options: ReadingOptions, *, in_template: bool) -> Tokenizer:
+def plan_tokens(
+    checkpoint: Checkpoint, options: ReadingOptions, prompt: str, *, in_template: bool
+) -> Tokenizer:
     declared = checkpoint.declared
-    prompt = declared.prompt if options.prompt is None else options.prompt
     place = str(checkpoint.folder / declared.source)
     length = max_length(checkpoint, options.max_length)
     with declared_in(place, unless=options.max_length is not None):

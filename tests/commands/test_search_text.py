@@ -1,5 +1,6 @@
 """`search TEXT`: queries encoded in the same step, with the same hits as through a pipe."""
 
+import json
 import os
 import shutil
 
@@ -96,6 +97,25 @@ def test_a_flag_changes_one_recorded_value(sentkit, encode, piped, tiny):
     assert "prompt" not in done.err
 
 
+def test_queries_and_corpus_can_have_different_declared_prompts(sentkit, encode, tiny, copy_of):
+    """With the model that the corpus records."""
+    folder = copy_of(tiny, "prompts")
+    own = {"readout": "cls", "prompts": {"query": "query: ", "document": "passage: "}}
+    (folder / "sentkit.json").write_text(json.dumps(own))
+    encode(folder, "--prompt-name", "document")
+    named = sentkit("search", "a cat", "--corpus", "c.safetensors", "--prompt-name", "query")
+    written = sentkit("search", "a cat", "--corpus", "c.safetensors", "--prompt", "query: ")
+    unknown = sentkit("search", "a cat", "--corpus", "c.safetensors", "--prompt-name", "passage")
+
+    assert (named.code, named.err) == (0, "")
+    assert named.out == written.out
+    assert sentkit("inspect", "c.safetensors").rows[0]["spec"]["prompt"] == "passage: "
+    assert unknown.told == [
+        "sentkit search: --prompt-name passage: the model declares no prompt of this name",
+        "  available: query, document",
+    ]
+
+
 def test_the_prompt_of_the_corpus_is_used_with_a_warning(sentkit, encode, piped, tiny):
     encode(tiny, "--readout", "cls", "--prompt", "passage: ")
     done = sentkit("search", "a cat", "--corpus", "c.safetensors")
@@ -103,7 +123,7 @@ def test_the_prompt_of_the_corpus_is_used_with_a_warning(sentkit, encode, piped,
     assert done.out == piped(["a cat"], ("-m", tiny, "--readout", "cls", "--prompt", "passage: ")).out
     assert done.told == [
         'sentkit search: warning: the prompt of the corpus, "passage: ", is added to TEXT;'
-        " to use another prompt, add --prompt"
+        " to use another prompt, add --prompt or --prompt-name"
     ]
 
 
@@ -230,6 +250,7 @@ def test_a_recorded_hub_model_is_not_fetched(program, encode, tiny, tmp_path):
         (("-m", "nano"), "--model needs a query TEXT"),
         (("--readout", "cls"), "--readout needs a query TEXT"),
         (("--prompt", ""), "--prompt needs a query TEXT"),
+        (("--prompt-name", "query"), "--prompt-name needs a query TEXT"),
         (("--normalize",), "--normalize needs a query TEXT"),
         (("--full-stop", "none"), "--full-stop needs a query TEXT"),
         (("--max-length", "9"), "--max-length needs a query TEXT"),

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from sentkit import Encoder
 from sentkit.errors import DataError, SentkitError, UsageError
 from sentkit.formats.json_files import write_json
 from sentkit.model import find_encoder
@@ -75,6 +76,15 @@ def test_a_static_embedding_that_normalises_truncates_and_has_a_prompt(static: C
 
     assert np.allclose(vectors_of(folder), theirs(folder), atol=1e-6)
     assert np.allclose(vectors_of(folder, prompt=""), theirs(folder, prompt=""), atol=1e-6)
+
+
+def test_a_static_embedding_has_named_prompts(static: Callable[..., Path]) -> None:
+    folder = static(prompts={"query": "a cat ", "document": "the "})
+    found: Any = find_encoder(str(folder), ReadingOptions())
+
+    for name in ("query", "document"):
+        assert np.allclose(vectors_of(folder, prompt_name=name), theirs(folder, prompt_name=name), atol=1e-6)
+    assert found.summary()["prompts"] == {"query": "a cat ", "document": "the "}
 
 
 def test_a_static_embedding_can_have_more_rows_than_tokens(static: Callable[..., Path]) -> None:
@@ -366,6 +376,69 @@ def test_a_prompt_that_the_readout_excludes(saved: Saved, tmp_path: Path, mode: 
     assert status(["export", "-m", str(folder), "-o", str(tmp_path / "out")]) == 0
     assert np.allclose(vectors_of(tmp_path / "out"), vectors_of(folder), atol=1e-6)
     assert np.allclose(theirs(tmp_path / "out"), vectors_of(folder), atol=1e-6)
+
+
+@pytest.mark.parametrize("include", [True, False])
+def test_named_prompts_give_the_same_vectors(saved: Saved, tmp_path: Path, include: bool) -> None:
+    """Before and after an export, whose default prompt is the selected one."""
+    from sentkit.cli import status
+
+    prompts = {"query": "query : ", "document": "the cat "}
+    declared = {"prompts": prompts, "default_prompt_name": "document"}
+    folder = saved(lambda: [modules().Pooling(8, "mean", include_prompt=include)], **declared)
+    out = tmp_path / "out"
+    assert status(["export", "-m", str(folder), "--prompt-name", "query", "-o", str(out)]) == 0
+
+    for place in (folder, out):
+        for name in prompts:
+            expected = theirs(place, prompt_name=name)
+            assert np.allclose(vectors_of(place, prompt_name=name), expected, atol=1e-6)
+    assert np.allclose(vectors_of(folder), vectors_of(folder, prompt_name="document"), atol=0)
+    encoder = Encoder(str(folder), device="cpu", precision="fp32", prompt_name="query")
+    assert np.allclose(encoder.encode(TEXTS), theirs(folder, prompt_name="query"), atol=1e-6)
+    assert np.allclose(theirs(out), theirs(folder, prompt_name="query"), atol=1e-6)
+    assert np.allclose(vectors_of(out), theirs(folder, prompt_name="query"), atol=1e-6)
+
+
+def test_an_export_without_modules_keeps_the_prompts(saved: Saved, tmp_path: Path) -> None:
+    """sentence-transformers cannot read the readout `prompt`, so only sentkit.json declares them."""
+    from sentkit.cli import status
+
+    folder = saved(lambda: [modules().Pooling(8)], prompts={"query": "the cat "})
+    command = ["export", "-m", str(folder), "--readout", "prompt", "-o", str(tmp_path / "out")]
+
+    assert status(command) == 0
+    reading = find_encoder(str(tmp_path / "out"), ReadingOptions(prompt_name="query"))
+    assert (reading.tokenizer.prompt, reading.summary()["prompts"]["query"]) == ("the cat ", "the cat ")  # type: ignore[attr-defined]
+
+
+def test_a_new_default_prompt_is_added_to_the_named_ones(saved: Saved, tmp_path: Path) -> None:
+    from sentkit.cli import status
+
+    folder = saved(lambda: [modules().Pooling(8)], prompts={"query": "query : "})
+    for prompt, default, names in (
+        ("a ", "default", {"query", "document", "default"}),
+        ("query : ", "query", {"query", "document"}),
+        ("", None, {"query", "document"}),
+    ):
+        out = tmp_path / f"out-{default}"
+        assert status(["export", "-m", str(folder), "--prompt", prompt, "-o", str(out)]) == 0
+        written = json.loads((out / "config_sentence_transformers.json").read_text())
+        assert (written["default_prompt_name"], set(written["prompts"])) == (default, names)
+        assert np.allclose(theirs(out), theirs(folder, prompt=prompt), atol=1e-6)
+
+
+def test_training_keeps_the_named_prompts(saved: Saved, tmp_path: Path) -> None:
+    from sentkit.cli import status
+
+    folder = saved(lambda: [modules().Pooling(8)], prompts={"query": "query : "})
+    (tmp_path / "texts.txt").write_text("a cat\na dog\n")
+    run = ["train", "simcse", str(tmp_path / "texts.txt"), "-m", str(folder), "-o", str(tmp_path / "out")]
+
+    assert status([*run, "--set", "epochs=1", "-q"]) == 0
+    assert json.loads((tmp_path / "out/sentkit.json").read_text())["prompts"]["query"] == "query : "
+    names = {"prompt_name": "query"}
+    assert np.allclose(vectors_of(tmp_path / "out", **names), theirs(tmp_path / "out", **names), atol=1e-6)
 
 
 def test_training_refuses_a_prompt_that_the_readout_excludes(saved: Saved, tmp_path: Path) -> None:

@@ -185,6 +185,22 @@ def test_the_prompt_flag_overrides_the_declared_prompt(read: Read) -> None:
     assert read(own).tokenizer.lowercase
 
 
+def test_a_declared_prompt_is_selected_by_its_name(read: Read) -> None:
+    own = {"readout": "cls", "prompt": "a ", "prompts": {"query": "query: ", "document": ""}}
+
+    assert read(own).tokenizer.prompt == "a "
+    assert read(own, prompt_name="query").tokenizer.prompt == "query: "
+    assert read(own, prompt_name="document").tokenizer.prompt == ""
+    with pytest.raises(UsageError, match="--prompt and --prompt-name cannot be used together"):
+        read(own, prompt_name="query", prompt="")
+    with pytest.raises(UsageError, match="--prompt-name q: the model declares no prompt of this") as error:
+        read(own, prompt_name="q")
+    assert error.value.advice == "available: query, document"
+    with pytest.raises(UsageError) as error:
+        read({"readout": "cls"}, prompt_name="q")
+    assert error.value.advice == "use --prompt"
+
+
 def test_tokens_of_an_excluded_prompt_are_counted(read: Read) -> None:
     modules: dict[str, Any] = {
         "modules.json": [{"type": "x.Transformer", "path": ""}, {"type": "x.Pooling", "path": "1_Pooling"}],

@@ -19,7 +19,7 @@ from sentkit.formats.checkpoints.end_token import with_end_token
 from sentkit.formats.checkpoints.folders import Checkpoint
 from sentkit.formats.checkpoints.lora import CONFIG as ADAPTER_CONFIG
 from sentkit.formats.checkpoints.lora import WEIGHTS as ADAPTER_WEIGHTS
-from sentkit.formats.checkpoints.modules import DENSE_ACTIVATIONS, POOLING, READOUTS, Pooler
+from sentkit.formats.checkpoints.modules import DENSE_ACTIVATIONS, POOLING, PROMPTS, READOUTS, Pooler
 from sentkit.formats.checkpoints.readout import CONV, POOLED, WK, Readout
 from sentkit.formats.json_files import read_object, write_json
 from sentkit.formats.outputs.temporary import private_folder, publish_folder
@@ -28,7 +28,7 @@ from sentkit.formats.vectors.safetensors_header import write_arrays
 OLD = "sentence_transformers.models."
 BESIDE_WEIGHTS = ("*.json", "*.txt", "*.model", "LICENSE*")
 CARRIED = (*BESIDE_WEIGHTS, "*.md", "model*.safetensors", "pytorch_model*.bin", *ADAPTER_WEIGHTS)
-REWRITTEN = {"modules.json", "sentkit.json", "sentence_bert_config.json", "config_sentence_transformers.json"}
+REWRITTEN = {"modules.json", "sentkit.json", "sentence_bert_config.json", PROMPTS}
 RECEIVED = {**POOLED, CONV: "mean"}  # readout -> its reduction in a Pooling module
 INDEXES = {"model.safetensors.index.json", "pytorch_model.bin.index.json"}
 
@@ -68,6 +68,7 @@ class DeclarationToWrite:
     max_length: int
     steps: Sequence[Dense | LayerNorm | Normalize] = ()  # after the readout
     prompt: str = ""
+    prompts: Mapping[str, str] = field(default_factory=dict)
     prompt_is_read: bool = True
     lowercase: bool = False
     template: str | None = None
@@ -178,6 +179,7 @@ def declare(
             "full_stop": declaration.full_stop,
             "steps": behind_states[len(pooler) :],  # the readout `pooler` includes this layer
             "prompt": declaration.prompt,
+            **({"prompts": declaration.prompts} if declaration.prompts else {}),
             **({} if declaration.prompt_is_read else {"prompt_is_read": False}),
             "max_length": declaration.max_length,
             "lowercase": declaration.lowercase,
@@ -195,7 +197,7 @@ def declare(
         # sentence-transformers passes the layers on only if output_hidden_states is set.
         write_json(folder / "config.json", {**config, **({"output_hidden_states": True} if averaged else {})})
         write_modules(folder, declaration, behind_states, layers if averaged else ())
-        write_prompt(folder, declaration.prompt)
+        write_prompts(folder, declaration.prompt, declaration.prompts)
 
 
 def write_steps(folder: Path, steps: Sequence[Dense | LayerNorm | Normalize]) -> list[str]:
@@ -280,12 +282,14 @@ def write_layers(folder: Path, declaration: DeclarationToWrite, layers: Sequence
     write_arrays(folder / "model.safetensors", {"layer_weights": weights}, {"format": "pt"})
 
 
-def write_prompt(folder: Path, prompt: str) -> None:
+def write_prompts(folder: Path, prompt: str, prompts: Mapping[str, str]) -> None:
+    """Write all prompts. `prompt` is the default, under its own name if it has one."""
+    name = next((name for name, text in prompts.items() if text == prompt), "default") if prompt else None
     write_json(
-        folder / "config_sentence_transformers.json",
+        folder / PROMPTS,
         {
-            "prompts": {"default": prompt} if prompt else {},
-            "default_prompt_name": "default" if prompt else None,
+            "prompts": prompts if name is None else {**prompts, name: prompt},
+            "default_prompt_name": name,
             "similarity_fn_name": "cosine",
         },
     )

@@ -3,7 +3,7 @@
 This module does not open tensors, because that needs torch.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,8 @@ from sentkit.formats.json_files import is_there, read_object, read_object_if_the
 from sentkit.formats.lexicons.model2vec import is_model2vec
 
 WORD_SETS = "words:binary"  # a model without files
+# Their files do not declare that the readout excludes the prompt.
+INSTRUCTORS = ("hkunlp/instructor-base", "hkunlp/instructor-large", "hkunlp/instructor-xl")
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +82,8 @@ def is_static(folder: Path) -> bool:
 
 def checkpoint_in(folder: Path, name: str) -> Checkpoint:
     transformer, declared = read_modules(folder)
+    if name.partition("@")[0] in INSTRUCTORS:
+        declared = replace(declared, prompt_is_read=False)
     own = read_object_if_there(folder / "sentkit.json")
     if "readout" in own:
         declared = read_sentkit_json(own, folder / "sentkit.json", declared)

@@ -5,7 +5,7 @@ An unknown module is an error that names it, because an incomplete pipeline sile
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -39,11 +39,12 @@ DENSE_ACTIVATIONS = {
 }
 # Early versions of sentence-transformers include the architecture in the name of their configuration file.
 NAMED_AFTER = ("bert", "roberta", "distilbert", "camembert", "albert", "xlm-roberta", "xlnet")
+PROMPTS = "config_sentence_transformers.json"
 USUAL_TYPE = "SentenceTransformer"
 MOST_STEPS = 64  # modules of a checkpoint, or steps after its readout
 SENTKIT_JSON_TYPES = {  # types of the values in sentkit.json
     **{"readout": str, "steps": list, "max_length": int, "lowercase": bool, "prompt": str},
-    **{"prompt_is_read": bool, "template": str, "full_stop": str},
+    **{"prompts": dict, "prompt_is_read": bool, "template": str, "full_stop": str},
 }
 
 
@@ -66,6 +67,7 @@ class StoredDeclaration:
     max_length: int | None = None
     lowercase: bool = False
     prompt: str = ""  # added before every text
+    prompts: Mapping[str, str] = field(default_factory=dict)  # by name, such as query or document
     prompt_is_read: bool = True  # False: the readout excludes the tokens of the prompt
     template: str | None = None  # for the readout `prompt`
     full_stop: str | None = None  # None: the setting of the template
@@ -77,7 +79,7 @@ class StoredDeclaration:
 def read_modules(folder: Path) -> tuple[Path, StoredDeclaration]:
     """Returns the folder of the transformer and the declaration in modules.json and its related files."""
     listing = folder / "modules.json"
-    config = read_object_if_there(folder / "config_sentence_transformers.json")
+    config = read_object_if_there(folder / PROMPTS)
     model_type = config.get("model_type", USUAL_TYPE)
     if model_type != USUAL_TYPE:
         raise refusal(f"a {model_type}", str(folder))
@@ -110,9 +112,8 @@ def read_modules(folder: Path) -> tuple[Path, StoredDeclaration]:
                 known = kind in ("CNN", "Pooling", "Dense", "Normalize", "LayerNorm")
                 settings = " with these settings" if known else ""
                 raise DataError(f"module {kind}{settings} is not supported", source=str(place))
-    prompts, name = config.get("prompts"), config.get("default_prompt_name")
-    prompt = prompts.get(name) if isinstance(prompts, dict) and isinstance(name, str) else None
-    return transformer, replace(declared, prompt=prompt) if isinstance(prompt, str) else declared
+    prompts, default = _prompts(config, folder / PROMPTS)
+    return transformer, replace(declared, prompt=default, prompts=prompts)
 
 
 def _read_listing(listing: Path) -> list[dict[str, str]]:
@@ -230,6 +231,7 @@ def read_sentkit_json(
         if not isinstance(step, str):
             raise DataError(f'a step is {step!r:.40}, expected a folder or "normalise"', source=str(path))
         _inside(path.parent, step, path)
+    check_prompts(values.get("prompts", {}), path)
     with declared_in(str(path)):
         readout = parse_readout(values["readout"])
     return replace(
@@ -240,11 +242,32 @@ def read_sentkit_json(
         max_length=values.get("max_length", declared.max_length),
         lowercase=values.get("lowercase", declared.lowercase),
         prompt=values.get("prompt", declared.prompt),
+        prompts=values.get("prompts", declared.prompts),
         prompt_is_read=values.get("prompt_is_read", declared.prompt_is_read),
         template=values.get("template"),
         full_stop=values.get("full_stop"),
         pooler=_pooler(values.get("pooler", {}), path),
     )
+
+
+def _prompts(config: Mapping[str, Any], path: Path) -> tuple[dict[str, str], str]:
+    """The prompts by name, and the default prompt."""
+    prompts, default = config.get("prompts") or {}, config.get("default_prompt_name")
+    if isinstance(prompts, dict):
+        prompts = {name: "" if text is None else text for name, text in prompts.items()}
+    check_prompts(prompts, path)
+    if default is None:
+        return prompts, ""
+    if not isinstance(default, str) or default not in prompts:
+        raise DataError(
+            f'"default_prompt_name" is {default!r:.40}, which is not in "prompts"', source=str(path)
+        )
+    return prompts, prompts[default]
+
+
+def check_prompts(prompts: object, path: Path) -> None:
+    if not isinstance(prompts, dict) or not all(isinstance(text, str) for text in prompts.values()):
+        raise DataError('"prompts" is not an object of strings', source=str(path))
 
 
 def check_count(values: Sequence[object], kind: str, path: Path) -> None:

@@ -1,6 +1,6 @@
 """Builds the declaration that lets other programs read a checkpoint in the same way."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,6 +36,7 @@ def declare_encoder(encoder: TransformerEncoder) -> DeclarationToWrite:
         pooler=body.pooler if isinstance(body, Bert) else None,
         pooler_note=encoder.checkpoint.declared.pooler,
         steps=encoder.steps,
+        prompts=encoder.checkpoint.declared.prompts,
         prompt_is_read=encoder.checkpoint.declared.prompt_is_read,
     )
 
@@ -47,6 +48,7 @@ def build_declaration(
     *,
     pooler: nn.Linear | None,
     pooler_note: Pooler,
+    prompts: Mapping[str, str],
     steps: Sequence[Step] = (),
     prompt_is_read: bool = True,
 ) -> DeclarationToWrite:
@@ -58,6 +60,7 @@ def build_declaration(
         max_length=tokenizer.max_length,
         steps=[step_to_write(step) for step in steps],
         prompt=tokenizer.prompt,
+        prompts=prompts,
         prompt_is_read=prompt_is_read,
         lowercase=tokenizer.lowercase,
         template=template.text if template else None,

@@ -13,7 +13,17 @@ from sentkit.model.reading import Reading, default_readout, depth_of, width_of
 from sentkit.model.transformer.architecture import UnsupportedArchitecture, read_architecture
 
 READING_FIELDS = {
-    *("readout", "template", "full_stop", "steps", "prompt", "max_length", "lowercase", "prompt_is_read"),
+    *(
+        "readout",
+        "template",
+        "full_stop",
+        "steps",
+        "prompt",
+        "prompts",
+        "max_length",
+        "lowercase",
+        "prompt_is_read",
+    ),
 }
 
 
@@ -52,6 +62,7 @@ class CheckpointSummary:
     steps: list[str]
     template: str | None
     prompt: str
+    prompts: Mapping[str, str]
     max_length: int
     tokenizer: TokenizerSummary
     sentence_transformers: str
@@ -83,6 +94,7 @@ def summarize(checkpoint: Checkpoint, reading: Reading) -> CheckpointSummary:
         steps=list(declared.steps),
         template=tokenizer.template.text if tokenizer.template else None,
         prompt=tokenizer.prompt,
+        prompts=declared.prompts,
         max_length=tokenizer.max_length,
         tokenizer=TokenizerSummary(
             type(tokenizer.backend.model).__name__,

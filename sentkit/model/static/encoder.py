@@ -115,6 +115,7 @@ class TableSummary:
     rows: int | None = None
     stored_as: str | None = None
     tensors: list[str] | None = None
+    prompts: Mapping[str, str] | None = None
 
 
 @dataclass(frozen=True)

@@ -1,17 +1,17 @@
 """Loads static models from model2vec and StaticEmbedding folders, word-vector files and the input rows."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from sentkit.errors import DataError, UsageError
 from sentkit.formats.checkpoints.folders import WORD_SETS
-from sentkit.formats.checkpoints.modules import read_modules
+from sentkit.formats.checkpoints.modules import StoredDeclaration, read_modules
 from sentkit.formats.files import readable
 from sentkit.formats.lexicons.model2vec import Model2Vec, Table, is_model2vec, read_embedding, read_model2vec
 from sentkit.formats.lexicons.word_arrays import read_word_array
 from sentkit.formats.lexicons.word_vectors import ARRAY, read_word_vectors
 from sentkit.model.post_steps import all_steps, width_behind
-from sentkit.model.reading import ReadingOptions
+from sentkit.model.reading import ReadingOptions, prompt_of
 from sentkit.model.static.encoder import REDUCTIONS, StaticModel, TableSummary, WordSets, WordTable
 from sentkit.model.static.tokenizers import CollectedWords, WordLookup, WordPieces
 from sentkit.transforms.steps import Normalize, Step
@@ -22,7 +22,7 @@ def read_sets(options: ReadingOptions) -> StaticModel:
     for flag, value in (("--readout", options.readout), ("--dim", options.dim)):
         if value is not None:
             raise UsageError(f"{flag} cannot be used with {WORD_SETS}")
-    words = CollectedWords(max_length=options.max_length, prompt=options.prompt or "")
+    words = CollectedWords(max_length=options.max_length, prompt=prompt_of(StoredDeclaration(), options))
     return StaticModel(
         WORD_SETS,
         words,
@@ -47,7 +47,7 @@ def read_vectors(path: str, options: ReadingOptions) -> StaticModel:
         notes.append(f"{path}: {file.unreadable:,} words that are not UTF-8 are ignored")
     return StaticModel(
         path,
-        WordLookup(file.words, max_length=options.max_length, prompt=options.prompt or ""),
+        WordLookup(file.words, max_length=options.max_length, prompt=prompt_of(StoredDeclaration(), options)),
         readouts,
         steps_of(options, [], width),
         options.transform,
@@ -60,7 +60,7 @@ def read_vectors(path: str, options: ReadingOptions) -> StaticModel:
 def read_folder(folder: Path, name: str, options: ReadingOptions) -> StaticModel:
     """Read a folder of model2vec, or of sentence-transformers that starts with a StaticEmbedding module."""
     if is_model2vec(folder):
-        pieces = WordPieces(folder, prompt=options.prompt or "")
+        pieces = WordPieces(folder, prompt=prompt_of(StoredDeclaration(), options))
         table = read_model2vec(folder, pieces.count)
         pieces.max_length = options.max_length or table.max_length
         return table_model(table, pieces, name, options, "model2vec")
@@ -70,15 +70,20 @@ def read_folder(folder: Path, name: str, options: ReadingOptions) -> StaticModel
         raise DataError(
             f'sentkit cannot run the module "{unknown}" after a StaticEmbedding', source=str(folder)
         )
-    prompt = declared.prompt if options.prompt is None else options.prompt
-    pieces = WordPieces(place, prompt=prompt, keep_unknown=True)
+    pieces = WordPieces(place, prompt=prompt_of(declared, options), keep_unknown=True)
     pieces.max_length = options.max_length or pieces.max_length
     table = read_embedding(place, pieces.count, pieces.max_length, normalize=bool(declared.steps))
-    return table_model(table, pieces, name, options, "StaticEmbedding of sentence-transformers")
+    kind = "StaticEmbedding of sentence-transformers"
+    return table_model(table, pieces, name, options, kind, declared.prompts)
 
 
 def table_model(
-    table: Model2Vec, pieces: WordPieces, name: str, options: ReadingOptions, kind: str
+    table: Model2Vec,
+    pieces: WordPieces,
+    name: str,
+    options: ReadingOptions,
+    kind: str,
+    prompts: Mapping[str, str] | None = None,
 ) -> StaticModel:
     readouts, stored = readouts_of(options.readout), table.entries["embeddings"]
     return StaticModel(
@@ -96,6 +101,7 @@ def table_model(
             rows=stored.shape[0],
             stored_as=stored.dtype,
             tensors=list(table.entries),
+            prompts=prompts,
         ),
     )
 

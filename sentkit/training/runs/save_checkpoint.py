@@ -96,5 +96,6 @@ def declare_trained(method: Method, base: Base, readout: Readout) -> Declaration
         base.through(method.template(method.settings)) if in_template else base.reading,
         pooler=layer,
         pooler_note=description,
+        prompts=base.checkpoint.declared.prompts,
         steps=method.steps(),
     )

@@ -104,6 +104,38 @@ def test_a_default_prompt_without_text_is_empty(saved: Saved) -> None:
 
 
 @pytest.mark.parametrize(
+    ("config", "problem"),
+    [
+        ({"prompts": ["query : "]}, '"prompts" is not an object of strings'),
+        ({"prompts": {"query": 1}}, '"prompts" is not an object of strings'),
+        (
+            {"prompts": {"query": "a"}, "default_prompt_name": "q"},
+            '"default_prompt_name" is \'q\', which is not in "prompts"',
+        ),
+        ({"default_prompt_name": ["q"]}, '"default_prompt_name" is [\'q\'], which is not in "prompts"'),
+    ],
+)
+def test_invalid_prompts_are_refused(tmp_path: Path, config: dict[str, Any], problem: str) -> None:
+    """sentence-transformers also refuses a default prompt that does not exist."""
+    files = {"1_Pooling__config": {}, "config_sentence_transformers": config}
+    folder = folder_of(tmp_path, pipeline("Pooling"), **files)
+
+    assert problem_of(folder) == f"config_sentence_transformers.json: {problem}"
+
+
+def test_the_prompt_of_instructor_models_is_excluded_by_their_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Their files do not declare it; sentence-transformers also uses the name."""
+    folder = folder_of(tmp_path, pipeline("Pooling"), **{"1_Pooling__config": {"include_prompt": True}})
+    monkeypatch.setattr("sentkit.formats.checkpoints.folders.find_model", lambda name: folder)
+
+    for name in ("hkunlp/instructor-large", "hkunlp/instructor-xl@main"):
+        assert not read_checkpoint(name).declared.prompt_is_read
+    assert read_checkpoint("own/instructor-large").declared.prompt_is_read
+
+
+@pytest.mark.parametrize(
     "dense",
     [
         {"module_input_name": "token_embeddings"},
@@ -403,6 +435,7 @@ def test_sentkit_json_can_declare_averaged_layers(tmp_path: Path) -> None:
         ({"readout": "cls", "max_length": 5.5}, 'sentkit.json: "max_length" is 5.5, expected int'),
         ({"readout": "cls", "lowercase": 1}, 'sentkit.json: "lowercase" is 1, expected bool'),
         ({"readout": "cls", "prompt": None}, 'sentkit.json: "prompt" is None, expected str'),
+        ({"readout": "cls", "prompts": {"a": 1}}, 'sentkit.json: "prompts" is not an object of strings'),
     ],
 )
 def test_an_invalid_value_in_sentkit_json_is_refused(
