@@ -30,7 +30,7 @@ PRESETS = {
     "contrast": "gte gist nv-retriever",
     "sbert": "nli stsb sections",
     "classify": "sg-bert-glue sg-bert-glue-cola stsb",
-    "promptbert": "bert-base roberta-base",
+    "promptbert": "bert-base roberta-base sup-bert-base sup-roberta-base",
     "sncse": "bert-base bert-large roberta-base roberta-large",
 }
 COMMON_SETTINGS = (
@@ -60,7 +60,7 @@ OWN_SETTINGS = {
     "contrast": "temperature form equal_texts guide margin margin_kind readout dims",
     "sbert": "dims objective scale margin readout",
     "ct": "negatives readout",
-    "promptbert": "template template_b denoise freeze_denoise temperature",
+    "promptbert": "template template_b objective denoise freeze_denoise temperature",
     "sncse": "template template_b margin margin_high margin_weight temperature",
     "is-bert": "channels",
     "tsdae": "deletion head readout",

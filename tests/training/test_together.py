@@ -34,6 +34,7 @@ RUNS = {
     "defsent-plus": [],
     "ct": ["negatives=2"],
     "promptbert": [],
+    "promptbert triplets": ["objective=triplets"],
     "sncse": [],
     "is-bert": ["channels=6"],
     "tsdae": [],

@@ -1,6 +1,7 @@
 """PromptBERT (arXiv 2201.04337): contrasts the [MASK] states of a sentence in two templates.
 
 The state of a template without a sentence is its bias. Template denoising subtracts it before the contrast.
+With objective=triplets, a positive is contrasted with negatives, and all texts have the same template.
 """
 
 from collections.abc import Sequence
@@ -13,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from sentkit.errors import UsageError
-from sentkit.formats.rows.kinds import SENTENCE
+from sentkit.formats.rows.kinds import SENTENCE, TRIPLET
 from sentkit.model.text.template import TEMPLATES
 from sentkit.model.text.tokenizer import Tokenizer
 from sentkit.model.transformer.adapter import Adapter
@@ -22,12 +23,13 @@ from sentkit.model.transformer.packed import pack
 from sentkit.training.base import Base
 from sentkit.training.data.batches import Batch, Ids
 from sentkit.training.data.examples import Reads
-from sentkit.training.losses.losses import in_batch_contrast
+from sentkit.training.losses.losses import in_batch_contrast, triplet_contrast
 from sentkit.training.method import Method, Outputs, Term, mean_of
 from sentkit.training.recipe import Recipe
 from sentkit.training.settings import ours, paper, refuse_idle, released
 
 PROMPT = "prompt"  # the only readout
+SUPERVISED = {"objective": "triplets", "batch": 512, "lr": 5e-5, "epochs": 3}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -103,6 +105,12 @@ class PromptBERT(Prompted):
             "promptbert-1", "first template, also of the checkpoint: a name, or text with [X] and [MASK]"
         )
         template_b: str = paper("promptbert", "second template")
+        objective: str = paper(
+            "templates",
+            "templates: contrast a sentence in both templates; triplets: contrast a positive with negatives, "
+            "all in the first template",
+            choices=("templates", "triplets"),
+        )
         denoise: bool = paper(True, "subtract the states of the templates without a sentence")
         freeze_denoise: bool = released(False, "no gradient through these states")
         temperature: float = paper(0.05, "divisor of the cosines", above=0)
@@ -115,10 +123,14 @@ class PromptBERT(Prompted):
             super().__post_init__()
             if not self.denoise:
                 refuse_idle(self, ("freeze_denoise",), "denoise=off")
+            if self.objective == "triplets":
+                refuse_idle(self, ("template_b",), "objective=triplets")
 
     presets: ClassVar = {
         "bert-base": {},
         "roberta-base": {"template": "promptroberta", "template_b": "promptroberta-1"},
+        "sup-bert-base": SUPERVISED,
+        "sup-roberta-base": {"template": "promptroberta", **SUPERVISED},
     }
     frames: tuple[Frame, ...]
 
@@ -126,12 +138,15 @@ class PromptBERT(Prompted):
     def build(cls, base: Base, settings: Settings) -> "PromptBERT":
         method = super().build(base, settings)
         assert isinstance(method, cls), "super calls the class"
-        method.frames = tuple(Frame.of(tokenizer) for tokenizer in tokenizers_of(base, settings))
+        method.frames = tuple(Frame.of(tokenizer) for _, tokenizer in cls.reads(base, settings).columns)
         return method
 
     @classmethod
     def reads(cls, base: Base, settings: Settings) -> Reads:
-        return Reads((SENTENCE,), columns=tuple((0, each) for each in tokenizers_of(base, settings)))
+        first, second = tokenizers_of(base, settings)
+        if settings.objective == "triplets":
+            return Reads((TRIPLET,), columns=((0, first), (1, first), (2, first)))
+        return Reads((SENTENCE,), columns=((0, first), (0, second)))
 
     def encode(self, batch: Batch) -> Outputs:
         states = self.mask_states([text for texts in batch.texts for text in texts])
@@ -139,8 +154,8 @@ class PromptBERT(Prompted):
             with torch.no_grad() if self.settings.freeze_denoise else nullcontext():
                 biases = self.biases(batch)
             states = states - biases
-        one, other = self.projected(states).chunk(2)
-        return {"one": one, "other": other}
+        names = ("one", "other", "negative")[: len(batch.texts)]
+        return dict(zip(names, self.projected(states).chunk(len(names)), strict=True))
 
     def biases(self, batch: Batch) -> Tensor:
         """Return for each text the state of its template around an empty sentence of the same length."""
@@ -152,8 +167,10 @@ class PromptBERT(Prompted):
         return states[[rows[each] for each in wanted]]
 
     def loss(self, outputs: Outputs) -> dict[str, Term]:
-        values = in_batch_contrast(outputs["one"], outputs["other"], self.settings.temperature)
-        return {"contrast": mean_of(values)}
+        one, other, temperature = outputs["one"], outputs["other"], self.settings.temperature
+        if "negative" in outputs:
+            return {"contrast": mean_of(triplet_contrast(one, other, outputs["negative"], temperature))}
+        return {"contrast": mean_of(in_batch_contrast(one, other, temperature))}
 
 
 def tokenizers_of(base: Base, settings: Any) -> tuple[Tokenizer, Tokenizer]:

@@ -8,6 +8,7 @@ import torch
 
 from sentkit.errors import DataError, UsageError
 from sentkit.formats.checkpoints.folders import read_checkpoint
+from sentkit.formats.rows.kinds import TRIPLET
 from sentkit.training.base import open_base
 from sentkit.training.methods.promptbert import Frame, PromptBERT
 from sentkit.training.methods.sncse import SNCSE
@@ -43,10 +44,12 @@ def state_of(reference, base_folder):
     return read
 
 
-def contrast(one, other):
+def contrast(one, other, negatives=()):
     total = 0.0
     for place, anchor in enumerate(one):
-        raised = [torch.exp(torch.cosine_similarity(anchor, row, dim=0) / 0.05) for row in other]
+        raised = [
+            torch.exp(torch.cosine_similarity(anchor, row, dim=0) / 0.05) for row in [*other, *negatives]
+        ]
         total = total - torch.log(raised[place] / sum(raised))
     return total / len(one)
 
@@ -57,6 +60,16 @@ def promptbert(state_of, head, rows, denoise=True):
         return head(state - state_of(prompt, text, without=True) if denoise else state)
 
     return contrast(*([vector(prompt, row["text"] + ".") for row in rows] for prompt in "ab"))
+
+
+def supervised(state_of, head, rows):
+    """All texts in the first template; all negatives of the batch are in each sum."""
+
+    def vector(text):
+        return head(state_of("a", text + ".") - state_of("a", text + ".", without=True))
+
+    anchors, positives, negatives = ([vector(row[name]) for row in rows] for name in TRIPLET.texts)
+    return contrast(anchors, positives, negatives)
 
 
 def plain(state_of, head, rows):
@@ -78,11 +91,18 @@ def negated(texts):
     return [{"text_a": text, "text_b": "not " + text} for text in texts]
 
 
+def rows_for(kind, texts, settings):
+    if "objective" in settings:
+        return [dict(zip(TRIPLET.texts, texts[i:] + texts[:i], strict=False)) for i in range(len(texts))]
+    return negated(texts) if kind is SNCSE else [{"text": text} for text in texts]
+
+
 @pytest.mark.parametrize(
     ("kind", "loop", "settings"),
     [
         (PromptBERT, promptbert, {}),
         (PromptBERT, plain, {"denoise": "off"}),
+        (PromptBERT, supervised, {"objective": "triplets"}),
         (SNCSE, sncse, {"margin_weight": 0.5}),
     ],
 )
@@ -90,7 +110,7 @@ def test_ten_steps_are_those_of_a_reference(
     trainer_of, check_ten_steps, texts, reference, state_of, kind, loop, settings
 ):
     """transformers' BertModel, one text at a time, and torch's AdamW, in float64 and without dropout."""
-    rows = negated(texts) if kind is SNCSE else [{"text": text} for text in texts]
+    rows = rows_for(kind, texts, settings)
     recipe = {"batch": 4, "epochs": 4, "lr": 1e-3, "dropout": 0, "clip": 0}
     trainer = trainer_of(kind, rows, double=True, **recipe, **settings)
     weight, bias = (value.detach().clone().requires_grad_() for value in trainer.method.head.parameters())
@@ -102,10 +122,12 @@ def test_ten_steps_are_those_of_a_reference(
     check_ten_steps(trainer, [*reference.model.parameters(), weight, bias], loss_of)
 
 
-@pytest.mark.parametrize("kind", [PromptBERT, SNCSE])
-def test_chunks_have_the_gradient_of_the_whole(trainer_of, check_chunks, texts, kind):
-    rows = negated(texts) if kind is SNCSE else texts
-    trainer = trainer_of(kind, rows, double=True, batch=7, dropout=0)
+@pytest.mark.parametrize(
+    ("kind", "settings"), [(PromptBERT, {}), (PromptBERT, {"objective": "triplets"}), (SNCSE, {})]
+)
+def test_chunks_have_the_gradient_of_the_whole(trainer_of, check_chunks, texts, kind, settings):
+    rows = rows_for(kind, texts, settings)
+    trainer = trainer_of(kind, rows, double=True, batch=7, dropout=0, **settings)
 
     check_chunks(trainer)
 
@@ -193,9 +215,20 @@ def test_a_missing_negation_is_refused(corpus_of, texts):
         corpus_of(SNCSE, rows, SNCSE.Settings())
 
 
+def test_a_missing_hard_negative_is_refused(corpus_of, texts):
+    settings = PromptBERT.Settings(objective="triplets")
+    row = {"anchor": texts[0], "positive": texts[1]}
+    with pytest.raises(DataError, match='PromptBERT needs "anchor", "positive" and "negative"; this row has'):
+        corpus_of(PromptBERT, [row], settings)
+    with pytest.raises(DataError, match=r'rows.jsonl:2: "negative" is missing'):
+        corpus_of(PromptBERT, [{**row, "negative": texts[2]}, row], settings)
+
+
 def test_settings_without_effect_are_refused():
     with pytest.raises(UsageError, match="freeze_denoise has no effect with denoise=off"):
         PromptBERT.Settings(denoise=False, freeze_denoise=True)
+    with pytest.raises(UsageError, match="template_b has no effect with objective=triplets"):
+        PromptBERT.Settings(objective="triplets", template_b="sncse")
     with pytest.raises(UsageError, match=r"margin_high=0.05 is lower than margin=0.1"):
         SNCSE.Settings(margin_high=0.05)
 
