@@ -64,6 +64,7 @@ def furnished(tmp_path_factory, marian, execute):
     execute(["sentkit", "encode", "pairs.jsonl", "-o", "new.jsonl"], folder)
     execute(["sentkit", "encode", "pairs.jsonl", "-o", "a.safetensors"], folder)
     execute(["sentkit", "encode", "titles.txt", "-o", "titles.safetensors"], folder)
+    execute(["sentkit", "encode", "titles.txt", "-o", "signs.safetensors", "--store", "binary"], folder)
     execute(["sentkit", "encode", "titles.txt", "-o", "q.jsonl"], folder)
     execute(["sentkit", "encode", "titles.txt", "-o", "titles/"], folder)
     news = [{"text": text, "label": topic} for *texts, _, topic in PAIRS for text in texts]

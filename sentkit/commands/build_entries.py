@@ -75,7 +75,6 @@ def build_entries(
     limit_threads(machine.threads)
     from sentkit.formats.checkpoints.folders import read_checkpoint
     from sentkit.formats.rows.kinds import EntryParser
-    from sentkit.formats.vectors.sinks import check_output
     from sentkit.formats.vectors.store import common_fields
     from sentkit.model.text.single_token_words import OneToken
     from sentkit.model.text.stream import Tally, encode_groups, prepare
@@ -87,7 +86,7 @@ def build_entries(
     checkpoint = read_checkpoint(model)
     plan = plan_entries(checkpoint, reading)
     report_loading(checkpoint.name, plan.notes(checkpoint.name), console)
-    check_output(output.path)
+    output.form().check(output.path)
     output.check_creatable()
     with row_flags.open(
         console, output, known=EntryParser.FIELDS, reads={"-m": options.model_paths(model)}

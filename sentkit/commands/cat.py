@@ -19,6 +19,7 @@ def cat(
             help="Format of vectors in JSONL. [default: as in the input; list for vector files]",
         ),
     ] = None,
+    store: options.Store = None,
     output: options.OutputFlags,
     row_flags: RowFlags,
     run: options.QuietFlags,
@@ -29,18 +30,22 @@ def cat(
     Examples:
       sentkit cat titles.safetensors --head 3
       sentkit cat part1.jsonl part2.safetensors -o all.safetensors
+      sentkit cat titles.safetensors -o small.safetensors --store int8
       sentkit cat table.csv > rows.jsonl
 
-    The suffix of the output determines its format. All vectors must be of one space. A
+    The suffix of the output determines its format. A vector file has float32 unless
+    --store selects another kind, see sentkit-rows(5). All vectors must be of one space. A
     vector file made from JSONL records only the name of its space. Rows without vectors
     pass through as JSONL. With several files, the command reports the number of files
     and rows on stderr. A terminal shows only the first numbers of a vector.
     """
     from sentkit.formats.vectors.convert import convert
+    from sentkit.formats.vectors.sinks import VectorOutput
     from sentkit.formats.vectors.vectors import VECTOR_FIELDS
 
     console = run.console("cat")
     with row_flags.open(console, output, known=VECTOR_FIELDS) as inputs:
-        rows = convert(inputs, output.path, head=head, encoding=encoding, force=output.force)
+        form = VectorOutput(force=output.force, replace=True, store=store)
+        rows = convert(inputs, output.path, form, head=head, encoding=encoding)
     if len(inputs.paths) > 1 and not run.quiet:
         console.say(f"joined {len(inputs.paths)} files, {rows} rows")

@@ -44,6 +44,7 @@ def encode(
       sentkit encode pairs.jsonl -m CHECKPOINT | sentkit score --gold score
       sentkit encode titles.csv --field text=title -o titles.safetensors
       sentkit encode pairs.jsonl -m BASE --readout 'L*:cls,L*:mean' -o sweep
+      sentkit encode titles.txt -o titles.safetensors --store int8
       sentkit encode titles.txt -o DIR/ --shard 1/4 --resume
       sentkit encode pairs.jsonl -m words:binary | sentkit score --gold score
 
@@ -53,6 +54,11 @@ def encode(
     space. The output has one row for each input row, in the same order. The memory use
     is constant. A terminal shows only the first numbers of a vector; a pipe and a file
     get all of them.
+
+    --store makes a vector file smaller: float16 to a half, int8 to a quarter, and
+    binary, which keeps only the signs, to 1/32 of the size of the vectors in float32.
+    Other commands read the numbers as float32; sentkit-rows(5) describes what is lost.
+    For int8, the command needs temporary space for the vectors in float32.
 
     --readout accepts several readouts, separated by commas; L* means every layer. The
     command then reads the rows once and writes one vector file per readout into the
@@ -131,8 +137,9 @@ def encode(
         report_loading(text_model.name, text_model.notes, console)
         to_folder = to_folder and not folder.is_sweep(output, text_model)
         paths = [output.path]
+        form = output.form(replace=replace)
         if not to_folder:
-            paths = output_paths(output.path, text_model.readouts, force=output.force or dry_run)
+            paths = output_paths(output.path, text_model.readouts, form, force=form.force or dry_run)
         elif text_model.tokenizer.whole:
             raise UsageError(f"{model} needs all rows at once, so it cannot write a vector folder")
         reads = {"-m": options.model_paths(model), "--transform": reading.transform}
@@ -149,8 +156,10 @@ def encode(
                 return
             encoder = text_model.encoder()
             report_spaces(encoder, console)
-            form, budget = output.form(replace=replace), batch_tokens or encoder.budget
-            encoding = Encoding(encoder, text_model.tokenizer, fields, budget, form, refuse, run.verbose)
+            encoding = Encoding(
+                *(encoder, text_model.tokenizer, fields, batch_tokens or encoder.budget),
+                *(form, refuse, run.verbose),
+            )
             if to_folder:
                 tally = folder.write(
                     output.path, encoding, inputs, row_flags, progress, batch_tokens, check_stop

@@ -38,6 +38,32 @@ class QueryFlags(StreamFlags):
         return [] if self.texts else [self.queries or "-"]
 
 
+@dataclass(frozen=True)
+class BinaryFlags:
+    """The second pass over a corpus of sign bits."""
+
+    candidates: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            metavar="N",
+            help="For a binary corpus: rows by Hamming distance per query. [default: 10 x K]",
+        ),
+    ] = None
+    rescore: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE", help="For a binary corpus: exact vectors of its rows, to compare candidates with."
+        ),
+    ] = None
+
+    def check(self, top: int | None) -> None:
+        if top is None and self.candidates is not None:
+            raise UsageError("--candidates has no effect with --threshold without --top")
+        if top is not None and self.candidates is not None and self.candidates < top:
+            raise UsageError(f"--candidates {self.candidates}: expected at least --top, {top}")
+
+
 def search(
     *,
     query: QueryFlags,
@@ -47,6 +73,7 @@ def search(
     ] = None,
     threshold: options.Threshold = None,
     metric: options.Metric = "cosine",
+    binary: BinaryFlags,
     copied: Annotated[
         list[str] | None,
         typer.Option(
@@ -85,15 +112,23 @@ def search(
       sentkit search "a dog" "a cat" --corpus titles.safetensors
       sentkit search --queries q.jsonl --corpus titles.safetensors --top 3
       sentkit search --queries q.jsonl --corpus titles.safetensors --gold text
+      sentkit search "a dog" --corpus signs.safetensors --rescore titles.safetensors
 
     The command removes the vector of each query and adds "hits": the K most similar
     rows, best first. A hit has the row number in the corpus (from 1), the similarity,
     and the field "text" or "entry". With --threshold but without --top, the hits are
-    all rows that reach the threshold. The search is exact. Hits with the same
-    similarity keep the order of the rows. Queries and corpus must be of one space, or
+    all rows that reach the threshold. The search is exact, except for a binary corpus.
+    Hits with the same similarity keep the order of the rows. Queries and corpus must be of one space, or
     the queries must come from a model that was trained for the space of the corpus.
     --from is the format of the queries; the format of the corpus depends on its suffix.
     --field applies to both. --show and --gold use the names of the fields in the files.
+
+    In a binary corpus (encode --store binary), a number is only a sign. For each query,
+    the command selects the rows with the fewest signs that differ (--candidates), and
+    then ranks these rows by their similarity to the query, with +1 and -1 for the
+    signs. With --rescore FILE, it ranks them by the vectors of FILE, which has the same
+    rows as float32, float16 or int8; the queries are
+    then of the space of FILE.
 
     Each TEXT is one query, encoded as by "sentkit encode". It is never a file name; for
     files, use --queries. Put "--" before a TEXT that begins with a dash. Without -m,
@@ -116,13 +151,14 @@ def search(
 
     console = run.console("search")
     options.check_threshold(threshold, metric)
-    search_options = SearchOptions(
-        metric, TOP if top is None is threshold else top, threshold, copied or [], gold
-    )
+    top = TOP if top is None is threshold else top
+    binary.check(top)
+    search_options = SearchOptions(metric, top, threshold, copied or [], gold, **vars(binary))
     check_form(corpus, query.paths, output.path, search_options, replace=replace)
     check_text_flags(query, {"model": model}, reading, machine)
-    check_input(corpus)
-    query.take_snapshots([corpus])
+    for path in filter(None, (corpus, binary.rescore)):
+        check_input(path)
+    query.take_snapshots([*filter(None, (corpus, binary.rescore))])
     encoded = encode_texts(query.texts, model, corpus, reading, machine, console) if query.texts else None
     weights = options.model_paths(encoded.model.name) if encoded else None
     with (
@@ -130,7 +166,10 @@ def search(
             console,
             output,
             known=(*VECTOR_FIELDS, "entry"),
-            reads={"--corpus": corpus, "-m": weights, "--transform": reading.transform},
+            reads={
+                **{"--corpus": corpus, "--rescore": binary.rescore},
+                **{"-m": weights, "--transform": reading.transform},
+            },
         ) as inputs,
         output.open() as out,
     ):

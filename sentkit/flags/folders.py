@@ -120,6 +120,7 @@ class FolderFlags:
             "block_bytes": block_bytes,
             "batch_tokens": batch_tokens,
             "inputs": [describe_input(inputs, each) for each in inputs.paths],
+            "store": encoding.form.store,
             "encoder": encoding.encoder.specs[0].full,
             "fields": dict(encoding.fields),
             "on_truncate": "error" if encoding.refuse_truncation else "warn",
@@ -129,7 +130,7 @@ class FolderFlags:
             "replace": encoding.form.replace,
             "verbose": encoding.marks,
         }
-        defaults = {"block_bytes": BLOCK_BYTES, "batch_tokens": encoding.encoder.budget}
+        defaults = {"block_bytes": BLOCK_BYTES, "batch_tokens": encoding.encoder.budget, "store": "float32"}
         name = path.rstrip("/") or "/"
         folder, created = open_folder(name, settings, defaults)
         if not created and not self.resume and self.shard is None:
@@ -140,7 +141,8 @@ class FolderFlags:
         existing, leftovers = folder.existing()
         if leftovers:
             console.warn(f"{path}: {len(leftovers)} incomplete blocks of killed processes; remove {name}/.0*")
-        encoding = replace(encoding, budget=folder.settings["batch_tokens"])
+        form = replace(encoding.form, store=folder.store)
+        encoding = replace(encoding, budget=folder.settings["batch_tokens"], form=form)
         writer = BlockWriter(folder, encoding, inputs, shard.has, existing, keep=self.resume, redo=self.redo)
         total = writer.count()
         progress.share = lambda rows: (writer.written + writer.kept) / total if total else None

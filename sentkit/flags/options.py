@@ -49,6 +49,10 @@ Metric = Annotated[
     Literal["cosine", "dot", "euclidean", "manhattan"],
     typer.Option(help="Similarity. The two distances are negated: larger is more similar."),
 ]
+Store = Annotated[
+    Literal["float32", "float16", "int8", "binary"] | None,
+    typer.Option("--store", help="Numbers in a vector file; see sentkit-rows(5). [default: float32]"),
+]
 Threshold = Annotated[
     float | None,
     typer.Option(
@@ -145,11 +149,12 @@ class VectorOutputFlags(OutputFlags):
         Literal["list", "base64"],
         typer.Option("--vectors", envvar="SENTKIT_VECTORS", help="Format of vectors in JSONL."),
     ] = "list"
+    store: Store = None
 
     def form(self, *, replace: bool = False) -> "VectorOutput":
         from sentkit.formats.vectors.sinks import VectorOutput
 
-        return VectorOutput(self.encoding, force=self.force, replace=replace)
+        return VectorOutput(self.encoding, force=self.force, replace=replace, store=self.store)
 
 
 @dataclass(frozen=True)

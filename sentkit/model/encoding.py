@@ -164,6 +164,7 @@ class BlockWriter:
                 width=encoding.encoder.width,
                 force=True,
                 record=EMPTY_RECORD,
+                kind=self.folder.store,
             ) as writer,
         ):
             sink = StoreSink(writer, encoding.form)

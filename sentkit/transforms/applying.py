@@ -11,7 +11,7 @@ from sentkit.errors import DataError
 from sentkit.formats.rows.rows import Inputs, growing
 from sentkit.formats.vectors.convert import common_spec, with_fields
 from sentkit.formats.vectors.fingerprint import UNNAMED, Spec
-from sentkit.formats.vectors.sinks import Sink, VectorOutput, check_output, open_sinks
+from sentkit.formats.vectors.sinks import Sink, VectorOutput, open_sinks
 from sentkit.formats.vectors.store import Store, is_store
 from sentkit.formats.vectors.vectors import VectorReader, VectorRow
 from sentkit.transforms.affine import check_fitted, read_transform
@@ -21,9 +21,9 @@ ROWS_PER_BLOCK = 1024  # maximum number of rows processed at once
 BARE = {"_emb", "vectors", "fields"}  # the metadata of a vector file made from JSONL
 
 
-def apply_transform(inputs: Inputs, transform: str, output: str, *, encoding: str, force: bool) -> int:
+def apply_transform(inputs: Inputs, transform: str, output: str, form: VectorOutput) -> int:
     """Write the transformed rows; return their number."""
-    check_output(output)
+    form.check(output)
     step = read_transform(transform)
     reader = VectorReader(inputs)
     rows = growing(reader.read(lambda row: row), ROWS_PER_BLOCK)
@@ -37,7 +37,6 @@ def apply_transform(inputs: Inputs, transform: str, output: str, *, encoding: st
     spec = with_fields(spec, inputs) if is_store(output) else spec
     names = (reader.names if is_store(output) else reader.theirs) or ("embedding",)
     width, count = step.width(step.takes), 0
-    form = VectorOutput(encoding, force=force, replace=True)
     with open_sinks([output], [spec], names, width, form) as [sink]:
         for window in chain([first] if first else [], rows):
             count += len(window)

@@ -27,6 +27,7 @@ from sentkit.formats.rows.kinds import TextParser
 from sentkit.formats.rows.rows import Inputs, Rejects
 from sentkit.formats.vectors.convert import convert
 from sentkit.formats.vectors.safetensors_header import read_array, read_header
+from sentkit.formats.vectors.sinks import VectorOutput
 from sentkit.formats.vectors.store import Store
 from sentkit.formats.vectors.vectors import VectorReader
 from sentkit.metrics.geometry.transform_file import describe_transform
@@ -111,7 +112,7 @@ def test_joined_rows_have_one_line_each(write: Callable[[str, bytes], str], cont
     out = Path(path).with_name("out.jsonl")
     out.unlink(missing_ok=True)
 
-    survives(lambda: convert(Inputs([path]), str(out), head=None, encoding=None, force=False))
+    survives(lambda: convert(Inputs([path]), str(out), VectorOutput(replace=True), head=None, encoding=None))
 
     lines = out.read_bytes().split(b"\n")[:-1] if out.exists() else []
     assert all(isinstance(json.loads(line), dict) for line in lines)

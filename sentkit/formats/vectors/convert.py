@@ -11,7 +11,7 @@ from sentkit.formats.outputs.outputs import open_output
 from sentkit.formats.rows.kinds import VECTORS
 from sentkit.formats.rows.rows import Inputs, Row
 from sentkit.formats.vectors import store
-from sentkit.formats.vectors.sinks import VectorOutput, check_output, open_sinks
+from sentkit.formats.vectors.sinks import VectorOutput, open_sinks
 from sentkit.formats.vectors.vectors import ENCODINGS, VectorReader, VectorRow
 
 NO_VECTORS = np.empty((0, 0), dtype=np.float32)
@@ -37,14 +37,19 @@ class JoinedReader(VectorReader):
         return super().admit(row, *rest)
 
 
-def convert(inputs: Inputs, output: str, *, head: int | None, encoding: str | None, force: bool) -> int:
-    """Write the rows to `output`. Returns the number of rows."""
-    check_output(output)
+def convert(
+    inputs: Inputs, output: str, form: VectorOutput, *, head: int | None, encoding: str | None
+) -> int:
+    """Write the rows to `output`. Returns the number of rows.
+
+    Without an `encoding`, vectors in JSONL are written as in the input.
+    """
+    form.check(output)
     reader = JoinedReader(inputs)
     rows = islice(reader.read(lambda row: row), head)
     count = 0
     if not store.is_store(output):
-        with open_output(output, force=force) as out:
+        with open_output(output, force=form.force) as out:
             for count, row in enumerate(rows, start=1):  # noqa: B007
                 out.write(as_jsonl(row, reader.emb, encoding) + b"\n")
         return count
@@ -53,7 +58,6 @@ def convert(inputs: Inputs, output: str, *, head: int | None, encoding: str | No
         raise first[0].row.error("this row has no vector; in a vector file every row needs a vector")
     spec = {**common_spec(inputs), **({"_emb": reader.emb} if reader.emb else {})}
     spec, names = with_fields(spec, inputs), reader.names or ("embedding",)
-    form = VectorOutput(force=force, replace=True)
     with open_sinks([output], [with_fields(spec, inputs)], names, reader.width, form) as [sink]:
         for count, row in enumerate(chain(first, rows), start=1):  # noqa: B007
             sink.write(row.row.without(row.names), row.vectors)  # also vectors that --field renames

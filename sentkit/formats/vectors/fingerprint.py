@@ -60,6 +60,25 @@ class Spec:
 
 UNNAMED = Spec("unnamed", digest("unnamed"))  # the space of vectors without _emb
 
+SIGN = "/sign"  # the step of vectors that are stored as sign bits: +1 above zero, otherwise -1
+
+
+def spec_of_signs(spec: Mapping[str, Any]) -> dict[str, Any]:
+    """The spec of the signs of vectors, which are another space. The signs of signs are the same vectors."""
+    label, _, space = (spec.get("_emb") or UNNAMED.emb).rpartition(":")
+    if label.endswith(SIGN):
+        return dict(spec)
+    record = {name: value for name, value in spec.items() if name != "_emb"}
+    full = Spec(label, space, record).after(SIGN, digest(SIGN)).full
+    if not {"model", "steps"} & spec.keys():
+        del full["steps"]  # unknown earlier steps: a list of only this step would be wrong
+    return full
+
+
+def space_of_signs(space: str) -> str:
+    """The hash of the space of the signs of vectors, from the hash of their space."""
+    return digest([space, digest(SIGN)])
+
 
 def emb_problem(emb: object) -> str | None:
     """The reason why an `_emb` is invalid; None if it is valid or absent (None).

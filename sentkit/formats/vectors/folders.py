@@ -20,6 +20,7 @@ from sentkit.formats.json_files import is_there, read_object
 from sentkit.formats.outputs.temporary import MARK, Draft, is_abandoned
 from sentkit.formats.rows.rows import Inputs
 from sentkit.formats.vectors.safetensors_header import read_header
+from sentkit.formats.vectors.storage import STORES
 
 RUN, FORMAT, VERSION = "run.json", "sentkit vector folder", 1
 SUFFIX = ".safetensors"
@@ -78,6 +79,11 @@ class VectorFolder:
         self.inputs: Sequence[Mapping[str, Any]] = self.settings.get("inputs", [])
         self.block_bytes = self._size("block_bytes")
         self.block_rows = max(1, self.block_bytes // ROW_BYTES)
+        self.store = self.settings.setdefault("store", "float32")  # absent in folders of older versions
+        if self.store not in STORES:
+            raise DataError(
+                f'"store" is {shown(self.store)}, expected {", ".join(STORES)}', source=self.source
+            )
         if not isinstance(self.inputs, list) or not all(map(is_input, self.inputs)):
             raise DataError('"inputs" is damaged', source=self.source)
 

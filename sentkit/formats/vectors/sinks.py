@@ -17,6 +17,7 @@ from sentkit.formats.outputs.outputs import is_special, open_output, refuse_exis
 from sentkit.formats.rows.rows import Row
 from sentkit.formats.rows.splice import NewFields
 from sentkit.formats.vectors import store
+from sentkit.formats.vectors.storage import check_storable
 from sentkit.formats.vectors.vectors import ENCODINGS, check_finite, without_vectors
 
 JSONL = {".jsonl", ".ndjson", ".json"}  # the same suffixes as for inputs
@@ -38,6 +39,14 @@ class VectorOutput:
     encoding: str = "list"  # in JSONL: list or base64
     force: bool = False  # overwrite an existing output
     replace: bool = False  # overwrite existing fields of a row
+    store: str | None = None  # in vector files: float32 and so on; None: float32, or as in a vector folder
+
+    def check(self, path: str) -> None:
+        """Raise an error for an output of another format, or one that does not store vectors separately."""
+        check_output(path)
+        if self.store is not None and not store.is_store(path):
+            advice = "use -o with a name that ends in .safetensors"
+            raise UsageError(f"--store {self.store} needs a vector file", advice=advice)
 
 
 class JsonlSink:
@@ -67,6 +76,7 @@ class StoreSink:
 
     def write(self, row: Row, vectors: NDArray[np.float32], extra: NewFields = ()) -> None:
         check_finite(row, vectors)
+        check_storable(row, vectors, self.writer.kind)
         row.check_absent(self.names, replace=self.replace)
         self.writer.write(without_vectors(row, self.names).add(extra, replace=self.replace), vectors)
 
@@ -102,7 +112,7 @@ def check_rows_output(path: str) -> None:
         raise UsageError(f"{path}: this output cannot be a vector file", advice=advice)
 
 
-def output_paths(output: str, readouts: Sequence[str], *, force: bool) -> list[str]:
+def output_paths(output: str, readouts: Sequence[str], form: VectorOutput, *, force: bool) -> list[str]:
     """The output path for each readout. Raises an error if the format is unknown or the path exists."""
     if len(readouts) == 1:
         paths = [output]
@@ -111,7 +121,7 @@ def output_paths(output: str, readouts: Sequence[str], *, force: bool) -> list[s
     else:
         paths = [str(Path(output) / f"{file_name(readout)}{store.SUFFIX}") for readout in readouts]
     for path in paths:
-        check_output(path)
+        form.check(path)
         refuse_existing(path, force=force)
     return paths
 
@@ -135,7 +145,7 @@ def open_sinks(
     A spec contains `_emb` and more properties, which only vector files store.
     """
     for path in paths:
-        check_output(path)
+        form.check(path)
     folder = Path(paths[0]).parent
     is_new = len(paths) > 1 and not folder.exists()
     if is_new:
@@ -145,7 +155,8 @@ def open_sinks(
             sinks: list[Sink] = []
             for path, spec in zip(paths, specs, strict=True):
                 if store.is_store(path):
-                    writer = store.open_store(path, spec, names, width=width, force=form.force)
+                    kind = form.store or "float32"
+                    writer = store.open_store(path, spec, names, width=width, force=form.force, kind=kind)
                     sinks.append(StoreSink(stack.enter_context(writer), form))
                 else:
                     out = stack.enter_context(open_output(path, force=form.force))

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from itertools import accumulate
 
 import numpy as np
-from numpy.typing import NDArray
 
 from sentkit.errors import DataError
 from sentkit.formats.rows.lines import json_object
 from sentkit.formats.rows.rows import Inputs, Row
+from sentkit.formats.vectors.storage import FLOATS, Vectors
 from sentkit.formats.vectors.store import Store, is_store
 from sentkit.formats.vectors.vectors import (
     VectorReader,
@@ -26,7 +26,7 @@ CHECKED = 4096  # vectors of a file that are checked at a time
 @dataclass(frozen=True, slots=True)
 class VectorTable:
     path: str
-    vectors: NDArray[np.float32]  # (n, k, d), memory-mapped if they are in one vector file
+    vectors: Vectors  # (n, k, d), memory-mapped if they are in a vector file
     names: tuple[str, ...]  # names of the k vector fields
     emb: str | None
     row: Callable[[int], Row]  # the row at a place, counted from 0, without its vectors
@@ -48,15 +48,15 @@ def read_table(inputs: Inputs, check: Callable[[VectorRow], object]) -> VectorTa
 def stored(inputs: Inputs, path: str, check: Callable[[VectorRow], object]) -> VectorTable:
     refuse_renamed_vectors(inputs, path)
     store = Store(path)
-    vectors = store.mapped()
+    vectors = store.vectors()
     names = tuple(inputs.fields.get(name, name) for name in store.names)
-    for start in range(0, len(vectors), CHECKED):
+    if len(vectors):
+        check(VectorRow(store.row(0), vectors[:1][0], names))
+    for start in range(0, len(vectors) if store.kind in FLOATS else 0, CHECKED):
         block = vectors[start : start + CHECKED]
-        if start == 0:
-            check(VectorRow(store.row(0), block[0], names))
         if not np.isfinite(block).all():
             place = start + int(np.flatnonzero(~np.isfinite(block).all(axis=(1, 2)))[0])
-            check_finite(store.row(place), vectors[place])
+            check_finite(store.row(place), block[place - start])
     return VectorTable(path, vectors, names, store.emb, store.row, store)
 
 

@@ -1,7 +1,7 @@
 """Read one vector file."""
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from functools import cached_property
 from typing import Any
 
@@ -15,7 +15,8 @@ from sentkit.formats.rows.kinds import FIELDS, KINDS
 from sentkit.formats.rows.lines import BadLine, json_object
 from sentkit.formats.rows.rows import Row
 from sentkit.formats.vectors.fingerprint import emb_problem
-from sentkit.formats.vectors.safetensors_header import Header, read_header
+from sentkit.formats.vectors.safetensors_header import Header, read_array, read_header
+from sentkit.formats.vectors.storage import DTYPES, STORES, Storage
 
 BLOCK = 4096  # rows per read
 RECORDED_FIELDS = (*FIELDS, "entry", "definition")  # fields with a name that a vector file records
@@ -28,11 +29,13 @@ class VectorFile:
         self.path = path
         self.header: Header = read_header(path)
         self.spec = self._spec()
-        shape = self._shape("embeddings", "F32")
+        kind = self._kind()
+        shape = self._shape("embeddings", DTYPES[kind])
         if len(shape) not in (2, 3) or self._shape("row_offsets", "I64") != (shape[0] + 1,):
             raise DataError("not a vector file: embeddings and row_offsets do not agree", source=path)
         self._shape("rows", "U8")
-        self.count, self.width = shape[0], shape[-1]
+        self.storage = self._storage(kind, shape[-1])
+        self.count, self.width = shape[0], self.storage.width
         if self.count and not self.width:
             raise DataError("not a vector file: its vectors are empty", source=path)
         names = self.spec.get("vectors", ["embedding"])
@@ -46,6 +49,28 @@ class VectorFile:
         emb: str | None = self.spec.get("_emb")
         return emb
 
+    def _kind(self) -> str:
+        kind = self.spec.pop("store", "float32")  # a file of an older version or another program has no entry
+        if kind not in STORES:
+            problem = f'"store" is {orjson.dumps(kind).decode():.40}, expected {", ".join(STORES)}'
+            raise DataError(f"not a vector file: {problem}", source=self.path)
+        return kind
+
+    def _storage(self, kind: str, columns: int) -> Storage:
+        if kind == "binary":
+            width = self.spec.pop("width", None)
+            if type(width) is int and width >= 0 and -(-width // 8) == columns:
+                return Storage(kind, width)
+            raise DataError('not a vector file: its "width" and embeddings do not agree', source=self.path)
+        if kind != "int8":
+            return Storage(kind, columns)
+        if self._shape("scales", "F32") != (columns,):
+            raise DataError("not a vector file: scales and embeddings do not agree", source=self.path)
+        scales = read_array(self.path, "scales")
+        if not (np.isfinite(scales) & (scales > 0)).all():
+            raise DataError("damaged: a scale is not a positive number", source=self.path)
+        return Storage(kind, columns, scales)
+
     def _fields(self) -> dict[str, str]:
         fields = self.spec.get("fields", {})
         if not isinstance(fields, dict) or not all(
@@ -54,7 +79,7 @@ class VectorFile:
             raise DataError("not a vector file: its field mapping is invalid", source=self.path)
         return fields
 
-    def _spec(self) -> Mapping[str, Any]:
+    def _spec(self) -> dict[str, Any]:
         try:
             spec = orjson.loads(self.header.metadata.get("sentkit", "{}"))
         except orjson.JSONDecodeError:
@@ -79,14 +104,15 @@ class VectorFile:
         with open_file(self.path) as file:
             file.seek(self.header.entries["embeddings"].start)
             for first in range(0, self.count, BLOCK):
-                rows = min(BLOCK, self.count - first)
-                values = np.fromfile(file, "<f4", rows * len(self.names) * self.width)
-                yield values.reshape(rows, len(self.names), self.width)
+                shape = (min(BLOCK, self.count - first), len(self.names), self.storage.columns)
+                codes = np.fromfile(file, self.storage.dtype, math.prod(shape))
+                yield self.storage.decode(codes.reshape(shape))
 
-    def mapped(self) -> NDArray[np.float32]:
-        """All vectors (n, k, d), memory-mapped. Changes stay in this process (copy on write)."""
-        shape, start = (self.count, len(self.names), self.width), self.header.entries["embeddings"].start
-        return np.memmap(self.path, "<f4", "c", start, shape).view(np.ndarray)
+    def codes(self) -> NDArray[Any]:
+        """The stored numbers (n, k, columns), memory-mapped. Changes stay in this process (copy on write)."""
+        shape = self.count, len(self.names), self.storage.columns
+        start = self.header.entries["embeddings"].start
+        return np.memmap(self.path, self.storage.dtype, "c", start, shape).view(np.ndarray)
 
     def __iter__(self) -> Iterator[tuple[Row, NDArray[np.float32]]]:
         number, size = 0, self.header.entries["rows"].size

@@ -40,7 +40,8 @@ def describe_vectors(inputs: Inputs, geometry: Geometry | None = None) -> dict[s
         file = Store(path)
         aligned = geometry is not None and geometry.alignment is not None  # needs rows
         vectors = stacked(LenientReader(inputs), geometry) if aligned else file.blocks()
-        described = {"rows": file.count, "vectors_per_row": list(file.names), **measured(vectors, geometry)}
+        described = {"rows": file.count, "vectors_per_row": list(file.names), "store": file.kind}
+        described |= measured(vectors, geometry)
         spec = {name: value for name, value in file.spec.items() if name != "vectors"}
         return {"file": readable(path), **described, "spec": spec}
     reader = LenientReader(inputs)

@@ -10,7 +10,15 @@ from sentkit.digits import significant
 from sentkit.errors import DataError
 from sentkit.formats.rows.kinds import wrong_field
 from sentkit.formats.rows.rows import Inputs, Row
-from sentkit.formats.vectors.fingerprint import short_label, space_of, target_space
+from sentkit.formats.vectors.fingerprint import (
+    SIGN,
+    UNNAMED,
+    short_label,
+    space_of,
+    space_of_signs,
+    target_space,
+)
+from sentkit.formats.vectors.storage import StoredVectors, first_vectors
 from sentkit.formats.vectors.store import Store, fields_of
 from sentkit.formats.vectors.table import VectorTable, read_table
 from sentkit.formats.vectors.vectors import VectorRow
@@ -37,7 +45,7 @@ class SearchCorpus:
     def __init__(self, table: VectorTable, show: Sequence[str], fields: Mapping[str, str]) -> None:
         self.path, self.emb, self.names = table.path, table.emb, table.names
         self.row = table.row
-        self.vectors = table.vectors[:, 0]  # (n, d)
+        self.vectors = first_vectors(table.vectors)  # (n, d)
         self.origin = None if table.store is None else origin_of(table.store)
         self.shown = lru_cache(CACHED_ROWS)(partial(self._shown, show, fields))
 
@@ -61,18 +69,47 @@ class SearchCorpus:
         return b"%b%b}" % (own, shown)
 
     def check(self, query: VectorRow, emb: str | None) -> None:
-        """Refuse queries of another space, unless they were trained to match the corpus."""
+        """Refuse queries of another space, unless they were trained to match the corpus.
+
+        A corpus of signs also accepts queries of the space before the signs.
+        """
         if emb is None or self.emb is None:
             fit = emb == self.emb
         else:
             fit = space_of(self.emb) in (space_of(emb), target_space(emb))
-        if not fit:
+        if not fit and not self.is_signs_of(emb):
             ours, theirs = short_label(emb), short_label(self.emb)
             problem = f"the vectors of the query are {ours}, the vectors of {self.path} are {theirs}"
             raise query.row.error(problem, advice=self.origin)
         width, wanted = query.vectors.shape[1], self.vectors.shape[1]
         if width != wanted:
             raise query.row.error(f"the query has {width} numbers, the vectors of {self.path} have {wanted}")
+
+    @property
+    def signs(self) -> StoredVectors | None:
+        """The vectors, if they are stored as sign bits."""
+        if isinstance(self.vectors, StoredVectors) and self.vectors.kind == "binary":
+            return self.vectors
+        return None
+
+    def is_signs_of(self, emb: str | None) -> bool:
+        """Whether the vectors are the signs of vectors of this space, or of the space that it matches."""
+        emb = emb or UNNAMED.emb
+        before = filter(None, (space_of(emb), target_space(emb)))
+        return self.emb is not None and space_of(self.emb) in map(space_of_signs, before)
+
+    def check_exact(self, exact: "SearchCorpus") -> None:
+        """Refuse a file whose vectors cannot be those of these signs."""
+        if not self.is_signs_of(exact.emb) or exact.vectors.shape != self.vectors.shape:
+            ours, theirs = (
+                f"{len(each.vectors)} rows, {each.vectors.shape[1]} numbers, {short_label(each.emb)}"
+                for each in (exact, self)
+            )
+            raise DataError(f"it has {ours}; {self.path} has {theirs}", source=exact.path)
+
+    def check_same_row(self, exact: "SearchCorpus", place: int) -> None:
+        if self.shown(place) != exact.shown(place):
+            raise exact.row(place).error(f"this row differs from row {place + 1} of {self.path}")
 
 
 def read_search_corpus(inputs: Inputs, show: Sequence[str], gold: GoldCodes | None = None) -> SearchCorpus:
@@ -94,8 +131,9 @@ def origin_of(store: Store) -> str | None:
     if isinstance(store.spec.get("readout"), str):
         flags.append(f"--readout {store.spec['readout']}")
     steps = store.spec.get("steps")
-    if isinstance(steps, list) and steps:
-        flags.append("and the steps " + " ".join(str(step).rpartition(":")[0] for step in steps))
+    names = [str(step).rpartition(":")[0] for step in steps] if isinstance(steps, list) else []
+    if names := [name for name in names if name != SIGN]:  # queries of a binary corpus are not binary
+        flags.append("and the steps " + " ".join(names))
     return f"encode the queries with {' '.join(flags)}"
 
 

@@ -10,10 +10,19 @@ import numpy as np
 import orjson
 
 from sentkit.arrays import Float64, Indices
+from sentkit.errors import UsageError
 from sentkit.formats.rows.rows import FIRST_BLOCK, Inputs, Row, growing
 from sentkit.formats.vectors.store import fields_of
 from sentkit.formats.vectors.vectors import VectorRow, without_vectors
-from sentkit.metrics.neighbours.corpus import NAMING, GoldCodes, expect_one, gold_value, read_search_corpus
+from sentkit.metrics.neighbours.corpus import (
+    NAMING,
+    GoldCodes,
+    SearchCorpus,
+    expect_one,
+    gold_value,
+    read_search_corpus,
+)
+from sentkit.metrics.neighbours.hamming import SignSearcher
 from sentkit.metrics.neighbours.search import Searcher
 
 T = TypeVar("T")
@@ -42,6 +51,8 @@ class SearchOptions:
     threshold: float | None = None
     show: Sequence[str] = ()
     gold: str | None = None
+    rescore: str | None = None  # exact vectors of the same rows, for a corpus of sign bits
+    candidates: int | None = None  # of a corpus of sign bits
 
 
 class Search:
@@ -58,6 +69,13 @@ class Search:
         self.gold, _, theirs = (options.gold or "").partition("=")
         self.gold_codes = GoldCodes(theirs or self.gold) if self.gold else None
         self.corpus = read_search_corpus(inputs.other(corpus), self.show, self.gold_codes)
+        self.exact: SearchCorpus | None = None
+        if self.corpus.signs is None and (options.rescore is not None or options.candidates is not None):
+            flag = "--candidates" if options.rescore is None else "--rescore"
+            raise UsageError(f"{flag} needs a corpus of encode --store binary, {corpus} has other vectors")
+        if options.rescore is not None:
+            self.exact = read_search_corpus(inputs.other(options.rescore), self.show)
+            self.corpus.check_exact(self.exact)
         self.count = 0  # queries answered
 
     def __iter__(self) -> Iterator[QueryHits]:
@@ -66,19 +84,30 @@ class Search:
 
     def windows(self) -> Iterator[Iterator[QueryHits]]:
         """Blocks of answered queries; consume each before the next. The first blocks of a pipe are small."""
-        searcher = Searcher(self.corpus.vectors, self.metric)
+        searcher = self._searcher()
         most = searcher.at_once(self.options.top or 1)
         for block in growing(self.queries.read(self._take), most, most if self.in_file else FIRST_BLOCK):
             if not self.count:
-                self.corpus.check(block[0], self.queries.emb)
+                (self.exact or self.corpus).check(block[0], self.queries.emb)
             yield self._answered(block, searcher)
 
-    def _answered(self, block: Sequence[VectorRow], searcher: Searcher) -> Iterator[QueryHits]:
+    def _searcher(self) -> Searcher | SignSearcher:
+        corpus, second = self.corpus, self.exact or self.corpus
+        if signs := corpus.signs:
+            return SignSearcher(signs, second.vectors, self.metric, self.options.candidates)
+        return Searcher(corpus.vectors, self.metric)
+
+    def _answered(self, block: Sequence[VectorRow], searcher: Searcher | SignSearcher) -> Iterator[QueryHits]:
         for row, hits in zip(block, self._hits(block, searcher), strict=True):
             self.count += 1
+            if self.exact is not None:
+                for place, _ in hits:
+                    self.corpus.check_same_row(self.exact, place)
             yield QueryHits(row.row, hits)
 
-    def _hits(self, block: Sequence[VectorRow], searcher: Searcher) -> Iterator[list[tuple[int, float]]]:
+    def _hits(
+        self, block: Sequence[VectorRow], searcher: Searcher | SignSearcher
+    ) -> Iterator[list[tuple[int, float]]]:
         """The hits of each query, best first; ties in row order."""
         vectors = np.concatenate([row.vectors for row in block])
         top, threshold = self.options.top, self.options.threshold

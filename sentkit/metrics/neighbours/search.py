@@ -11,6 +11,7 @@ from itertools import pairwise
 import numpy as np
 
 from sentkit.arrays import Float32, Float64, Indices
+from sentkit.formats.vectors.storage import Vectors
 from sentkit.metrics.rounding import MAGNITUDES, UNDERFLOW, exact, lengths, margins
 from sentkit.metrics.similarity import BLOCKS, SMALLEST_NORM
 
@@ -41,9 +42,12 @@ class Reached:
 class Searcher:
     """A corpus and a metric. The vectors are not copied."""
 
-    def __init__(self, corpus: Float32, metric: str = "cosine") -> None:
+    def __init__(self, corpus: Vectors, metric: str = "cosine") -> None:
         self.corpus, self.metric = corpus, metric
-        self.lengths = lengths(corpus)
+        self.lengths = np.empty(len(corpus))
+        for start in range(0, len(corpus), ROWS_PER_BLOCK):
+            span = slice(start, start + ROWS_PER_BLOCK)
+            self.lengths[span] = lengths(corpus[span])
 
     def at_once(self, top: int) -> int:
         """The number of queries in a block; it limits the memory for candidates."""

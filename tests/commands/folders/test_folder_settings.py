@@ -38,6 +38,7 @@ def test_the_same_settings_continue_without_repeating_sizes(again):
         (["--max-line", "1M"], "max_line"),
         (["--replace"], "replace"),
         (["-v"], "verbose"),
+        (["--store", "int8"], "store"),
     ],
 )
 def test_another_setting_is_refused_by_name(again, flags, name):

@@ -169,11 +169,11 @@ def test_a_pipe_or_a_device_may_have_any_name(tmp_path: Path) -> None:
 
 
 def test_one_readout_is_written_to_the_output() -> None:
-    assert output_paths("-", ["cls"], force=False) == ["-"]
+    assert output_paths("-", ["cls"], VectorOutput(), force=False) == ["-"]
 
 
 def test_each_readout_has_a_file_sorted_by_layer(tmp_path: Path) -> None:
-    paths = output_paths(str(tmp_path / "sweep"), ["L2:cls", "L10:cls", "mean"], force=False)
+    paths = output_paths(str(tmp_path / "sweep"), ["L2:cls", "L10:cls", "mean"], VectorOutput(), force=False)
 
     assert [Path(path).name for path in paths] == [
         "L02-cls.safetensors",
@@ -192,18 +192,18 @@ def test_several_readouts_need_a_folder(tmp_path: Path) -> None:
 
     for output in ("-", str(tmp_path / "file")):
         with pytest.raises(UsageError, match="several readouts need an output folder"):
-            output_paths(output, ["cls", "mean"], force=True)
+            output_paths(output, ["cls", "mean"], VectorOutput(), force=True)
 
 
 def test_an_existing_file_of_a_sweep_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "mean.safetensors").touch()
 
     with pytest.raises(CannotCreateError, match="already exists"):
-        output_paths(str(tmp_path), ["cls", "mean"], force=False)
+        output_paths(str(tmp_path), ["cls", "mean"], VectorOutput(), force=False)
 
 
 def test_all_files_of_a_sweep_appear_or_none(tmp_path: Path) -> None:
-    paths = output_paths(str(tmp_path / "sweep"), ["cls", "mean"], force=False)
+    paths = output_paths(str(tmp_path / "sweep"), ["cls", "mean"], VectorOutput(), force=False)
     specs = [{"_emb": "m/cls:010000000000"}, {"_emb": "m/mean:020000000000"}]
 
     def fill(*, fails: bool) -> None:

@@ -1,0 +1,132 @@
+"""How a vector file stores numbers: as float32, float16, int8 with one scale per dimension, or sign bits.
+
+`DTYPES` has the safetensors type of `embeddings` for each kind. Readers get float32 for every kind.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sentkit.formats.rows.rows import Row
+from sentkit.formats.vectors.safetensors_header import NUMPY
+
+DTYPES: Mapping[str, str] = {"float32": "F32", "float16": "F16", "int8": "I8", "binary": "U8"}
+STORES = tuple(DTYPES)
+FLOATS = ("float32", "float16")  # these can contain NaN and infinity
+FLOAT16_MAX = 65504.0
+STEPS = 127  # int8 codes are -127 to 127
+# A scale has so many significant bits that its product with each code is exact in float32. So a file that is
+# read and stored again as int8 keeps its codes and scales.
+SCALE_BITS = 17
+SMALLEST_SCALE = 2.0**-126
+LARGEST_SCALE = np.ldexp(np.floor(np.ldexp(np.finfo(np.float32).max / STEPS, -105)), 105)
+
+
+@dataclass(frozen=True, slots=True)
+class Storage:
+    """The kind of one file, with the values that its codes need."""
+
+    kind: str
+    width: int  # numbers of a vector
+    scales: NDArray[np.float32] | None = None  # (d,), for int8
+
+    @property
+    def columns(self) -> int:
+        """Codes of a vector: eight sign bits are one byte."""
+        return -(-self.width // 8) if self.kind == "binary" else self.width
+
+    @property
+    def dtype(self) -> str:
+        return NUMPY[DTYPES[self.kind]]
+
+    def encode(self, vectors: NDArray[np.float32]) -> NDArray[Any]:
+        """Codes of vectors, (..., d) -> (..., columns)."""
+        if self.kind == "binary":
+            return sign_bits(vectors)
+        if self.scales is not None:
+            return np.clip(np.rint(vectors / self.scales), -STEPS, STEPS).astype(self.dtype)
+        return vectors.astype(self.dtype, copy=False)
+
+    def decode(self, codes: NDArray[Any]) -> NDArray[np.float32]:
+        """Vectors of codes, (..., columns) -> (..., d). Bits become +1 and -1."""
+        if self.kind == "binary":
+            vectors = np.unpackbits(codes, axis=-1, count=self.width).astype(np.float32)
+            vectors *= 2.0
+            vectors -= 1.0
+            return vectors
+        if self.scales is not None:
+            return np.multiply(codes, self.scales, dtype=np.float32)
+        return codes.astype("<f4", copy=False)
+
+
+def sign_bits(vectors: NDArray[np.float32]) -> NDArray[np.uint8]:
+    """One bit per number, 1 above zero; the first number is the highest bit of the first byte."""
+    return np.packbits(vectors > 0, axis=-1)
+
+
+def scales_of(largest: NDArray[np.float32]) -> NDArray[np.float32]:
+    """The scale of each dimension from its largest magnitude, (d,) -> (d,); rounded up to SCALE_BITS."""
+    mantissa, exponent = np.frexp(largest.astype(np.float64) / STEPS)
+    scales = np.ldexp(np.ceil(np.ldexp(mantissa, SCALE_BITS)), exponent - SCALE_BITS)
+    return np.clip(scales, SMALLEST_SCALE, LARGEST_SCALE).astype("<f4")
+
+
+def check_storable(row: Row, vectors: NDArray[np.float32], kind: str) -> None:
+    """Refuse a row with a number beyond float16. The other kinds store all finite numbers."""
+    if kind == "float16" and np.abs(vectors).max(initial=0.0) > FLOAT16_MAX:
+        problem = f"a vector contains a number beyond {FLOAT16_MAX:.0f}, the largest of float16"
+        raise row.error(problem, advice="use --store float32 or int8")
+
+
+class StoredVectors:
+    """The vectors of one or more files, (n, ..., d), decoded to float32 when rows are selected."""
+
+    def __init__(self, parts: Sequence[tuple[NDArray[Any], Storage]]) -> None:
+        """`parts` are the codes of each file, (n, ..., columns), with their storage."""
+        self.parts = parts
+        self.starts = np.cumsum([0, *(len(codes) for codes, _ in parts)])
+        codes, storage = parts[0]
+        self.kind, self.shape = storage.kind, (int(self.starts[-1]), *codes.shape[1:-1], storage.width)
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def __getitem__(self, rows: slice | NDArray[np.intp]) -> NDArray[np.float32]:
+        if isinstance(rows, slice):
+            parts = [storage.decode(codes) for codes, storage in self._cut(rows)]
+            return parts[0] if len(parts) == 1 else np.concatenate(parts)
+        vectors = np.empty((len(rows), *self.shape[1:]), np.float32)
+        owner = np.searchsorted(self.starts, rows, side="right") - 1
+        for number in np.unique(owner).tolist():
+            own = owner == number
+            codes, storage = self.parts[number]
+            vectors[own] = storage.decode(codes[rows[own] - self.starts[number]])
+        return vectors
+
+    def codes(self, rows: slice) -> NDArray[Any]:
+        """The codes of a span of rows, (n', ..., columns)."""
+        parts = [codes for codes, _ in self._cut(rows)]
+        return parts[0] if len(parts) == 1 else np.concatenate(parts)
+
+    def _cut(self, rows: slice) -> Iterable[tuple[NDArray[Any], Storage]]:
+        """The parts of a span, at least one."""
+        start, stop, _ = rows.indices(len(self))
+        first = min(int(np.searchsorted(self.starts, start, side="right")), len(self.parts)) - 1
+        last = int(np.searchsorted(self.starts, stop, side="left"))
+        for number in range(first, max(last, first + 1)):
+            codes, storage = self.parts[number]
+            begin = int(self.starts[number])
+            yield codes[max(0, start - begin) : max(0, stop - begin)], storage
+
+
+Vectors = NDArray[np.float32] | StoredVectors
+
+
+def first_vectors(vectors: Vectors) -> Vectors:
+    """The first vector of each row, (n, k, d) -> (n, d)."""
+    if isinstance(vectors, StoredVectors):
+        return StoredVectors([(codes[:, 0], storage) for codes, storage in vectors.parts])
+    return vectors[:, 0]

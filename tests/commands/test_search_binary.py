@@ -1,0 +1,170 @@
+"""`search` in a corpus of sign bits: Hamming distance, then exact similarities."""
+
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from sentkit.formats.vectors.storage import Storage, StoredVectors, sign_bits
+from sentkit.metrics.neighbours import hamming
+from support import BY_HAND
+
+SPACE = "m/mean:0a0000000000"
+
+
+def lines(jsonl, vectors, emb=SPACE, name="text"):
+    return jsonl(*({name: f"t{n}", "_emb": emb, "embedding": v} for n, v in enumerate(vectors.tolist(), 1)))
+
+
+@pytest.fixture
+def vectors():
+    """Sixty rows of nine numbers, exact in float32; many have the same signs."""
+    return (np.random.default_rng(9).integers(-40, 40, (60, 9)) / 8).astype(np.float32)
+
+
+@pytest.fixture
+def queries(jsonl):
+    vectors = (np.random.default_rng(10).integers(-40, 40, (5, 9)) / 8).astype(np.float32)
+    return vectors, lines(jsonl, vectors, name="id")
+
+
+@pytest.fixture
+def corpus(sentkit, jsonl, vectors):
+    Path("exact.jsonl").write_bytes(lines(jsonl, vectors))
+    assert sentkit("cat", "exact.jsonl", "-o", "signs.safetensors", "--store", "binary").code == 0
+    return "signs.safetensors"
+
+
+def expected(query, corpus, second, metric, candidates):
+    """Loops: the rows with the fewest different signs, then the best of them; ties in row order."""
+    different = [sum((a > 0) != (b > 0) for a, b in zip(query, row, strict=True)) for row in corpus]
+    near = sorted(range(len(corpus)), key=lambda n: (different[n], n))[:candidates]
+    alike = {n: round(BY_HAND[metric](query.tolist(), second[n].tolist()), 9) for n in near}
+    return [(n + 1, alike[n]) for n in sorted(near, key=lambda n: (-alike[n], n))]
+
+
+@pytest.mark.parametrize("metric", BY_HAND)
+@pytest.mark.parametrize("rescore", [None, "exact.jsonl"])
+@pytest.mark.parametrize("candidates", [None, 3, 7, 1000])
+def test_hits_equal_those_of_loops(sentkit, corpus, vectors, queries, metric, rescore, candidates):
+    flags = ["--candidates", candidates] if candidates else []
+    flags += ["--rescore", rescore] if rescore else []
+    done = sentkit("search", "--corpus", corpus, "--top", 3, "--metric", metric, *flags, stdin=queries[1])
+    second = vectors if rescore else np.where(vectors > 0, 1.0, -1.0)
+
+    assert (done.code, done.err) == (0, "")
+    for query, row in zip(queries[0], done.rows, strict=True):
+        hits = expected(query, vectors, second, metric, candidates or 30)[:3]
+        assert [hit["row"] for hit in row["hits"]] == [number for number, _ in hits]
+        assert [hit["similarity"] for hit in row["hits"]] == pytest.approx([x for _, x in hits], rel=1e-6)
+        assert [hit["text"] for hit in row["hits"]] == [f"t{number}" for number, _ in hits]
+
+
+def test_a_threshold_without_top_compares_every_row(sentkit, corpus, vectors, queries):
+    done = sentkit("search", "--corpus", corpus, "--threshold", 0.3, stdin=queries[1])
+    signs = np.where(vectors > 0, 1.0, -1.0)
+
+    for query, row in zip(queries[0], done.rows, strict=True):
+        hits = expected(query, vectors, signs, "cosine", len(vectors))
+        assert [hit["row"] for hit in row["hits"]] == [number for number, x in hits if x >= 0.3]
+
+
+@pytest.mark.parametrize("width", [1, 8, 63, 64, 65, 300])
+def test_distances_equal_those_of_loops(monkeypatch, width):
+    """For any width and block size, and with unused bits that another program has set."""
+    monkeypatch.setattr(hamming, "ROWS_PER_BLOCK", 7)
+    generator = np.random.default_rng(width)
+    corpus, queries = (generator.normal(size=(n, width)).astype(np.float32) for n in (20, 4))
+    codes = sign_bits(corpus)
+    codes[::2, -1] |= (1 << (-width % 8)) - 1
+    signs = StoredVectors([(codes[:11], Storage("binary", width)), (codes[11:], Storage("binary", width))])
+    found = hamming.SignSearcher(signs, signs, "cosine", None).distances(queries)
+
+    assert found.tolist() == [
+        [sum((a > 0) != (b > 0) for a, b in zip(q, row, strict=True)) for row in corpus.tolist()]
+        for q in queries.tolist()
+    ]
+
+
+def test_the_block_size_does_not_change_the_hits(sentkit, corpus, queries, monkeypatch):
+    whole = sentkit("search", "--corpus", corpus, stdin=queries[1])
+    monkeypatch.setattr(hamming, "MAX_DISTANCES", 120)
+    monkeypatch.setattr(hamming, "ROWS_PER_BLOCK", 11)
+
+    assert sentkit("search", "--corpus", corpus, stdin=queries[1]).out == whole.out
+
+
+def test_texts_are_encoded_as_recorded(sentkit, tiny):
+    """The vectors of a text are compared with the signs, and with the vectors."""
+    texts = "a cat\na dog\nthe sea\n"
+    for name, flags in (("signs", ["--store", "binary"]), ("exact", [])):
+        sentkit("encode", "-q", "-m", tiny, "--normalize", "-o", f"{name}.safetensors", *flags, stdin=texts)
+    done = sentkit(
+        "search", "the sea", "--corpus", "signs.safetensors", "--rescore", "exact.safetensors", "-q"
+    )
+    alone = sentkit("search", "the sea", "--corpus", "signs.safetensors", "-q")
+
+    assert done.rows[0]["hits"][0] == {"row": 3, "similarity": 1, "text": "the sea"}
+    assert sorted(hit["row"] for hit in alone.rows[0]["hits"]) == [1, 2, 3]
+
+
+@pytest.mark.parametrize(
+    ("flags", "problem"),
+    [
+        (["--candidates", 2, "--top", 3], "--candidates 2: expected at least --top, 3"),
+        (["--candidates", 5], "--candidates 5: expected at least --top, 10"),
+        (
+            ["--candidates", 5, "--threshold", 0.5],
+            "--candidates has no effect with --threshold without --top",
+        ),
+    ],
+)
+def test_candidates_that_have_no_effect_are_refused(sentkit, corpus, queries, flags, problem):
+    done = sentkit("search", "--corpus", corpus, *flags, stdin=queries[1])
+
+    assert (done.code, done.err) == (2, f"sentkit search: {problem}\n")
+
+
+@pytest.mark.parametrize("flag", [["--candidates", 20], ["--rescore", "signs.safetensors"]])
+def test_flags_of_binary_need_a_binary_corpus(sentkit, corpus, queries, flag):
+    done = sentkit("search", "--corpus", "exact.jsonl", *flag, stdin=queries[1])
+
+    assert done.code == 2
+    assert done.told == [
+        f"sentkit search: {flag[0]} needs a corpus of encode --store binary, exact.jsonl has other vectors"
+    ]
+
+
+def test_exact_vectors_of_other_rows_are_refused(sentkit, corpus, vectors, queries, jsonl):
+    for name, content, problem in (
+        (
+            "short.jsonl",
+            lines(jsonl, vectors[:59]),
+            "short.jsonl: it has 59 rows, 9 numbers, m/mean (0a00…); signs.safetensors has 60 rows",
+        ),
+        (
+            "other.jsonl",
+            lines(jsonl, vectors).replace(b'"t', b'"u'),
+            "other.jsonl:",
+        ),
+        (
+            "space.jsonl",
+            lines(jsonl, vectors, "m/cls:0b0000000000"),
+            "space.jsonl: it has 60 rows, 9 numbers, m/cls (0b00…); signs.safetensors has 60 rows",
+        ),
+    ):
+        Path(name).write_bytes(content)
+        done = sentkit("search", "--corpus", corpus, "--rescore", name, stdin=queries[1])
+        assert done.code == 65
+        assert done.told[0].startswith(f"sentkit search: {problem}")
+        if name == "other.jsonl":
+            assert re.fullmatch(r".*l:(\d+): this row differs from row \1 of signs.safetensors", done.told[0])
+    assert sentkit("search", "--corpus", corpus, "--rescore", "none.jsonl", stdin=queries[1]).code == 66
+
+
+def test_queries_of_another_space_are_refused(sentkit, corpus, vectors, jsonl):
+    done = sentkit("search", "--corpus", corpus, stdin=lines(jsonl, vectors, "m/cls:0b0000000000"))
+
+    assert done.code == 65
+    assert "the vectors of signs.safetensors are m/mean/sign (" in done.err

@@ -1,0 +1,161 @@
+"""`--store`: the outputs that have it, every reader of its files, and refusals."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file
+
+from sentkit.formats.vectors.safetensors_header import read_header
+
+KINDS = ("float16", "int8", "binary")
+READERS = {
+    "score": ["score", "PATH", "--top", "2"],
+    "search": ["search", "--queries", "PATH", "--corpus", "PATH", "--top", "2"],
+    "cluster": ["cluster", "PATH", "-k", "2", "--seed", "1"],
+    "probe": ["probe", "PATH", "--label", "label", "--folds", "3", "--penalties", "1"],
+    "inspect": ["inspect", "PATH"],
+    "cat": ["cat", "PATH"],
+    "fit": ["whiten", "fit", "PATH", "--kind", "center", "-o", "-"],
+    "apply": ["whiten", "apply", "PATH", "-t", "transform.safetensors"],
+}
+
+
+@pytest.fixture
+def vectors():
+    return np.random.default_rng(8).normal(size=(40, 13)).astype(np.float32)
+
+
+@pytest.fixture
+def rows(vectors, jsonl):
+    """Forty rows, the last two equal."""
+    vectors[39] = vectors[38]
+    lines = ({"text": f"t{n}", "label": f"{n % 2}", "_emb": "m/mean:0a0000000000",
+              "embedding": v} for n, v in enumerate(vectors.tolist()))  # fmt: skip
+    return jsonl(*lines)
+
+
+@pytest.fixture
+def stored(sentkit, rows):
+    """Make a vector file of one kind from the rows."""
+
+    def make(kind):
+        done = sentkit("cat", "-o", f"{kind}.safetensors", "--store", kind, stdin=rows)
+        assert (done.code, done.err) == (0, "")
+        return f"{kind}.safetensors"
+
+    return make
+
+
+def content(path):
+    """The tensors, and the metadata in any order."""
+    spec = json.loads(read_header(path).metadata["sentkit"])
+    return spec, {name: (values.dtype, values.tolist()) for name, values in load_file(path).items()}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("name", READERS)
+def test_every_command_reads_the_file_as_its_float32_copy(sentkit, stored, name, kind):
+    path = stored(kind)
+    sentkit("cat", path, "-o", "other.safetensors")
+    sentkit("whiten", "fit", "other.safetensors", "--kind", "center", "-o", "transform.safetensors")
+    outputs = []
+    for each in ("other.safetensors", path):
+        done = sentkit(*[each if word == "PATH" else word for word in READERS[name]])
+        assert (done.code, done.err.replace(each, "PATH")) == (0, "")
+        outputs.append(done.out.replace(each.encode(), b"PATH"))
+
+    if name == "fit":  # the header has another length, because it names the input
+        outputs = [output[-128:] for output in outputs]
+    if name == "inspect":
+        records = [json.loads(output) for output in outputs]
+        assert [record.pop("store") for record in records] == ["float32", kind]
+        outputs = records
+    assert outputs[0] == outputs[1]
+
+
+@pytest.mark.parametrize("kind", ["float32", *KINDS])
+def test_encode_whiten_and_cat_write_each_kind(sentkit, tiny, kind):
+    """The numbers are those of the float32 file, stored; a pair has two vectors."""
+    for texts in ('{"text":"a cat"}\n{"text":"b"}', '{"text_a":"a cat","text_b":"b"}'):
+        sentkit("encode", "-qf", "-m", tiny, "-o", "plain.safetensors", stdin=texts)
+        sentkit("encode", "-qf", "-m", tiny, "-o", "encoded.safetensors", "--store", kind, stdin=texts)
+        sentkit("cat", "-f", "plain.safetensors", "-o", "copied.safetensors", "--store", kind)
+        sentkit("whiten", "fit", "-f", "plain.safetensors", "--kind", "center", "-o", "T.safetensors")
+        for name, flags in (("w", []), ("whitened", ["--store", kind])):
+            output = ["-f", "-o", f"{name}.safetensors", *flags]
+            sentkit("whiten", "apply", "plain.safetensors", "-t", "T.safetensors", *output)
+        sentkit("cat", "-f", "w.safetensors", "-o", "w2.safetensors", "--store", kind)
+
+        assert content("encoded.safetensors") == content("copied.safetensors")
+        assert content("whitened.safetensors") == content("w2.safetensors")
+    if kind == "float32":
+        assert Path("encoded.safetensors").read_bytes() == Path("plain.safetensors").read_bytes()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_file_keeps_its_bytes_when_it_is_stored_again(sentkit, stored, kind):
+    path = stored(kind)
+    sentkit("cat", path, "-o", "plain.safetensors")
+    for source in (path, "plain.safetensors"):
+        sentkit("cat", "-f", source, "-o", "again.safetensors", "--store", kind)
+
+        assert Path("again.safetensors").read_bytes() == Path(path).read_bytes()
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["cat", "rows.jsonl", "--store", "int8"],
+        ["cat", "rows.jsonl", "-o", "out.jsonl", "--store", "float32"],
+        ["encode", "rows.jsonl", "--store", "binary", "-o", "out.jsonl.gz"],
+        ["encode", "rows.jsonl", "--store", "float16", "-n"],
+        ["whiten", "apply", "rows.jsonl", "-t", "T.safetensors", "--store", "int8"],
+    ],
+)
+def test_jsonl_has_no_kind(sentkit, rows, command):
+    Path("rows.jsonl").write_bytes(rows)
+    done = sentkit(*command)
+
+    assert done.code == 2
+    assert done.told[0].endswith(f": --store {command[command.index('--store') + 1]} needs a vector file")
+    assert not Path("out.jsonl").exists()
+
+
+@pytest.mark.parametrize(("number", "code"), [(65504, 0), (-65504, 0), (65505, 65), (-1e30, 65)])
+def test_a_number_beyond_float16_is_refused_with_its_row(sentkit, number, code):
+    rows = f'{{"embedding":[1,2]}}\n{{"embedding":[{number},0]}}'
+    done = sentkit("cat", "-o", "v.safetensors", "--store", "float16", stdin=rows)
+
+    assert done.code == code
+    assert Path("v.safetensors").exists() == (code == 0)
+    if code:
+        assert done.told == [
+            "sentkit cat: -:2: a vector contains a number beyond 65504, the largest of float16",
+            "  use --store float32 or int8",
+        ]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_nan_is_refused_with_its_row(sentkit, kind):
+    rows = '{"embedding":[1,2]}\n{"embedding":"AADAfwAAAAA="}'  # NaN and 0 in base64
+    done = sentkit("cat", "-o", "v.safetensors", "--store", kind, stdin=rows)
+
+    assert (done.code, done.err) == (65, "sentkit cat: -:2: a vector contains NaN or infinity\n")
+
+
+def test_an_empty_input_gives_an_empty_file(sentkit):
+    for kind in KINDS:
+        sentkit("cat", "-f", "-o", "v.safetensors", "--store", kind)
+
+        assert sentkit("inspect", "v.safetensors", "--no-geometry").rows[0]["store"] == kind
+        assert sentkit("cat", "v.safetensors").out == b""
+
+
+def test_signs_are_not_mixed_with_their_vectors(sentkit, stored):
+    done = sentkit("cat", stored("int8"), stored("binary"), "-o", "v.safetensors")
+
+    assert done.code == 65
+    assert "binary.safetensors:1: the vectors of this row are m/mean/sign (" in done.err
+    assert sentkit("cat", stored("float16"), "int8.safetensors", "-o", "v.safetensors").code == 0
