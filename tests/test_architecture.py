@@ -90,7 +90,8 @@ INSIDE = {
 }
 # End of the folders inside a layer.
 TORCH_LIVES_IN = {"training", "model/transformer", "model/checkpoint", "model/translation"}
-ONLY_INSIDE_FUNCTIONS = {"sklearn", "scipy", "transformers", "zstandard", "rich", "huggingface_hub", "faiss"}
+ONLY_INSIDE_FUNCTIONS = {"sklearn", "scipy", "transformers", "zstandard", "rich", "huggingface_hub"}
+ONLY_INSIDE_FUNCTIONS |= {"faiss", "pyarrow"}
 LARGEST_FILE = 300  # lines
 LARGEST_FOLDER = 13  # files, without __init__; lists of one kind may be longer
 LISTS = {"commands", "training/methods"}

@@ -33,11 +33,12 @@ def cat(
       sentkit cat titles.safetensors -o small.safetensors --store int8
       sentkit cat table.csv > rows.jsonl
 
-    The suffix of the output determines its format. A vector file has float32 unless
-    --store selects another kind, see sentkit-rows(5). All vectors must be of one space. A
-    vector file made from JSONL records only the name of its space. Rows without vectors
-    pass through as JSONL. With several files, the command reports the number of files
-    and rows on stderr. A terminal shows only the first numbers of a vector.
+    The suffix of the output determines its format: a vector file (.safetensors), Parquet
+    (.parquet) or JSONL. A vector file has float32 unless --store selects another kind,
+    see sentkit-rows(5). All vectors must be of one space. A vector file made from rows
+    records only the name of its space. Rows without vectors pass through. With several
+    files, the command reports the number of files and rows on stderr. A terminal shows
+    only the first numbers of a vector.
     """
     from sentkit.formats.vectors.convert import convert
     from sentkit.formats.vectors.sinks import VectorOutput

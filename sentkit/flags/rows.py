@@ -22,9 +22,11 @@ class FormatFlags:
     """Flags for the format of rows."""
 
     from_: Annotated[
-        Literal["jsonl", "text", "tsv", "csv"] | None,
+        Literal["jsonl", "text", "tsv", "csv", "parquet"] | None,
         typer.Option(
-            "--from", metavar="FORMAT", help="Input format: jsonl, text, tsv or csv. [default: by suffix]"
+            "--from",
+            metavar="FORMAT",
+            help="Input format: jsonl, text, tsv, csv or parquet. [default: by suffix]",
         ),
     ] = None
     field: Annotated[
@@ -118,10 +120,13 @@ class StreamFlags(FormatFlags):
         from sentkit.formats.files import check_input
         from sentkit.formats.meter import Meter
         from sentkit.formats.outputs.outputs import open_output
+        from sentkit.formats.outputs.parquet_output import is_parquet
         from sentkit.formats.rows.rows import Rejects
 
         if self.rejects is not None and self.on_error != "skip":
             raise UsageError("--rejects needs --on-error skip")
+        if self.rejects is not None and is_parquet(self.rejects):
+            raise UsageError("--rejects cannot be a Parquet file", advice="use a name with .jsonl")
         written = {"-o": output.path, "--rejects": self.rejects, **(writes or {})}
         check_paths(console, written, {"FILE": self.paths, **(reads or {})})
         policy = Rejects(skip=self.on_error == "skip", warn=console.warn)
@@ -156,7 +161,7 @@ class RowFlags(StreamFlags):
         list[str] | None,
         typer.Argument(
             metavar="[FILE]...",
-            help="JSONL, text, TSV or CSV, also .gz or .zst. [default: standard input, also '-']",
+            help="JSONL, text, TSV, CSV or Parquet, also .gz or .zst. [default: standard input, also '-']",
         ),
     ] = None
 

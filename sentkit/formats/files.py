@@ -140,6 +140,15 @@ def _zstandard() -> ModuleType:
     return zstandard
 
 
+def import_pyarrow(advice: str = "pip install 'sentkit[parquet]'") -> ModuleType:
+    """The package pyarrow, or an UnavailableError."""
+    try:
+        import pyarrow
+    except ImportError as error:
+        raise UnavailableError("Parquet files need the package pyarrow", advice=advice) from error
+    return pyarrow
+
+
 @contextmanager
 def compressed(path: str, file: BinaryIO) -> Iterator[BinaryIO]:
     """Compress by suffix. The header holds no time and no name, so equal rows give equal bytes."""

@@ -1,6 +1,7 @@
 """What every command that reads rows does with them: one table, one line for a command."""
 
 import gzip
+import json
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -224,6 +225,19 @@ def test_compressed_files_are_read(run, case, suffix, tmp_path):
 
     assert packed.code == 0
     assert packed.out.replace(suffix.encode(), b".jsonl") == plain.out
+
+
+@pytest.mark.parametrize("case", [case for case in CASES if not case.names_files], ids=lambda case: case.name)
+def test_parquet_files_are_read(run, case):
+    """The same comes out as of the JSONL file with the same records."""
+    arrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    records = [json.loads(line) for line in case.good.splitlines()]
+    parquet.write_table(arrow.Table.from_pylist(records), "rows.parquet")
+    Path("rows.jsonl").write_text(case.good)
+    table, plain = run(case, "rows.parquet"), run(case, "rows.jsonl")
+
+    assert (table.code, problems(table)) == (0, [])
+    assert table.out.replace(b"rows.parquet", b"rows.jsonl") == plain.out
 
 
 @every

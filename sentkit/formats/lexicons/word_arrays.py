@@ -6,8 +6,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from sentkit.errors import DataError, NoInputError, UnavailableError
-from sentkit.formats.files import open_input
+from sentkit.errors import DataError, NoInputError
+from sentkit.formats.files import import_pyarrow, open_input
 from sentkit.formats.json_files import is_there
 from sentkit.formats.lexicons.word_vectors import ARRAY, WordVectors
 
@@ -74,11 +74,9 @@ def read_lines(place: Path) -> Sequence[bytes]:
 
 def read_column(place: Path) -> Sequence[bytes]:
     """The only column of a Parquet file."""
-    try:
-        from pyarrow import ArrowException, parquet
-    except ImportError as error:
-        advice = "pip install 'sentkit[parquet]', or write the words to a .txt file"
-        raise UnavailableError("reading .parquet needs the package pyarrow", advice=advice) from error
+    import_pyarrow("pip install 'sentkit[parquet]', or write the words to a .txt file")
+    from pyarrow import ArrowException, parquet
+
     try:
         columns = parquet.read_table(place).columns
     except (ArrowException, OSError) as error:

@@ -17,6 +17,7 @@ from typing import BinaryIO, cast
 
 from sentkit.errors import AnswerIsNo, CannotCreateError
 from sentkit.formats.files import compressed
+from sentkit.formats.outputs.parquet_output import is_parquet, parquet_output
 from sentkit.formats.outputs.temporary import Draft, NamedFile
 from sentkit.formats.outputs.terminal_rows import Screen
 
@@ -64,7 +65,7 @@ def _publish(drafts: list[Draft]) -> None:
 
 @contextmanager
 def open_output(path: str, *, force: bool) -> Iterator[BinaryIO]:
-    """Yield a file to write; "-" is stdout.
+    """Yield a file to write; "-" is stdout. With the suffix .parquet, the file converts JSON lines.
 
     The file is published if the block succeeds, or at the end of an enclosing `published_together`.
     """
@@ -88,8 +89,12 @@ def open_output(path: str, *, force: bool) -> Iterator[BinaryIO]:
     draft = Draft(target_of(path), force=force, name=path)
     waiting.append(draft)  # before writing, because outputs are published in the order of opening
     try:
-        with compressed(path, draft.file) as plain:
-            yield plain
+        if is_parquet(path):
+            with parquet_output(path, draft.file) as rows:
+                yield cast(BinaryIO, rows)
+        else:
+            with compressed(path, draft.file) as plain:
+                yield plain
         draft.finish()
     except BaseException:
         waiting.remove(draft)

@@ -1,4 +1,4 @@
-"""Read JSONL, plain text, TSV and CSV into `Row` objects: one JSON object each, with its original bytes.
+"""Read JSONL, text, TSV, CSV and Parquet into `Row` objects: one JSON object each, with its original bytes.
 
 A parser (`kinds.py`, `vectors.py`) checks the fields of a row. `Inputs.read` calls it, so all invalid rows
 are handled in the same way.
@@ -13,7 +13,7 @@ from typing import Any, BinaryIO, TypeVar
 from sentkit.errors import DataError, UsageError
 from sentkit.formats.files import bare_suffix, open_input
 from sentkit.formats.meter import Meter
-from sentkit.formats.rows import lines, splice, tables
+from sentkit.formats.rows import lines, parquet, splice, tables
 
 T = TypeVar("T")
 U = TypeVar("U")
@@ -31,6 +31,7 @@ SUFFIXES = {
     ".txt": "text",
     ".tsv": "tsv",
     ".csv": "csv",
+    ".parquet": "parquet",
 }
 MAX_REJECTS_SHOWN = 3
 FIRST_BLOCK = 16  # items
@@ -126,7 +127,7 @@ class Inputs:
     """The files of one command as one stream of rows."""
 
     paths: Sequence[str] = ("-",)
-    format: str | None = None  # jsonl, text, tsv or csv; None: by suffix, then by the first line
+    format: str | None = None  # jsonl, text, tsv, csv or parquet; None: by suffix, then by the first line
     fields: Mapping[str, str] = field(default_factory=dict)  # standard name -> name in the input
     rejects: Rejects = field(default_factory=Rejects)
     meter: Meter = field(default_factory=lambda: Meter(()))
@@ -177,6 +178,10 @@ class Inputs:
         table = self.vector_file(path)
         if table is not None:
             yield ((row.number, row.line, lines.json_object) for row in self.meter.table(path, *table))
+            return
+        if self.format_of(path) == "parquet":
+            with parquet.open_parquet(path) as records:
+                yield self.meter.table(path, records.rows(longest=self.longest), records.count)
             return
         with open_input(path, self.meter.file) as file:
             yield self._raw_rows(path, lines.numbered(file, self.longest))

@@ -218,7 +218,7 @@ def describe_input(inputs: Inputs, path: str) -> dict[str, Any]:
         return {**record, "format": inputs.format_of(path), **unknown}
     record |= {"path": readable(os.path.realpath(path)), "format": inputs.format_of(path)}
     packed = Path(path).suffix.lower() in COMPRESSED or inputs.vector_file(path) is not None
-    if not packed and record["format"] not in ("tsv", "csv"):
+    if not packed and record["format"] not in ("tsv", "csv", "parquet"):
         record |= {"grid": "bytes", "format": inputs.detected_format(path)}
     with open_file(path) as file:
         record["size"] = file.seek(0, os.SEEK_END)

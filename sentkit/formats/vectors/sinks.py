@@ -1,4 +1,4 @@
-"""Write rows with vectors as JSONL or as a vector file. The output name determines the format."""
+"""Write rows with vectors as JSONL, Parquet or a vector file. The output name determines the format."""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -12,8 +12,9 @@ import orjson
 from numpy.typing import NDArray
 
 from sentkit.errors import UsageError
-from sentkit.formats.files import COMPRESSED, bare_suffix
+from sentkit.formats.files import COMPRESSED, bare_suffix, import_pyarrow
 from sentkit.formats.outputs.outputs import is_special, open_output, refuse_existing
+from sentkit.formats.outputs.parquet_output import is_parquet
 from sentkit.formats.rows.rows import Row
 from sentkit.formats.rows.splice import NewFields
 from sentkit.formats.vectors import store
@@ -92,10 +93,12 @@ def check_output(path: str) -> None:
     """
     if path == "-" or is_special(path) or store.is_store(path) or not is_file_name(path):
         return
-    if bare_suffix(path) not in JSONL:
+    if is_parquet(path):
+        import_pyarrow()
+    elif bare_suffix(path) not in JSONL:
         suffixes = Path(path).suffixes
         kind = "".join(suffixes[-2:]) if suffixes[-1].lower() in COMPRESSED else suffixes[-1]
-        advice = "use a name with .jsonl, .jsonl.gz, .jsonl.zst or .safetensors"
+        advice = "use a name with .jsonl, .jsonl.gz, .jsonl.zst, .parquet or .safetensors"
         raise UsageError(f"{path}: unknown output format {kind}", advice=advice)
 
 
@@ -108,7 +111,7 @@ def check_rows_output(path: str) -> None:
     """Like `check_output`, for rows without vectors."""
     check_output(path)
     if store.is_store(path):
-        advice = "use a name with .jsonl, .jsonl.gz or .jsonl.zst"
+        advice = "use a name with .jsonl, .jsonl.gz, .jsonl.zst or .parquet"
         raise UsageError(f"{path}: this output cannot be a vector file", advice=advice)
 
 

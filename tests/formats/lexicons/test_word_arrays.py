@@ -132,7 +132,7 @@ def test_words_in_parquet_without_pyarrow(array: Any, monkeypatch: pytest.Monkey
     with pytest.raises(UnavailableError) as caught:
         read_word_array(path)
 
-    assert str(caught.value) == "reading .parquet needs the package pyarrow"
+    assert str(caught.value) == "Parquet files need the package pyarrow"
 
 
 def test_words_in_parquet(array: Any) -> None:

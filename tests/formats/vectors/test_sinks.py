@@ -132,7 +132,7 @@ def test_an_unknown_suffix_is_refused_with_the_known_ones(tmp_path: Path, name: 
     with pytest.raises(UsageError, match=rf"{name}: unknown output format {re.escape(format)}$") as caught:
         write(tmp_path / name, [])
 
-    assert caught.value.advice == "use a name with .jsonl, .jsonl.gz, .jsonl.zst or .safetensors"
+    assert caught.value.advice == "use a name with .jsonl, .jsonl.gz, .jsonl.zst, .parquet or .safetensors"
     assert list(tmp_path.iterdir()) == []
 
 

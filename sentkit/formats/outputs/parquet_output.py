@@ -1,0 +1,236 @@
+"""Write JSON lines as a Parquet file, in row groups. Needs pyarrow.
+
+The rows of the first row group determine the columns and their types. A later row that does not fit is an
+error. Vectors become lists of float32 of a fixed size; a field that a row does not have becomes null.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from itertools import chain
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+import orjson
+import pybase64
+
+from sentkit.errors import DataError
+from sentkit.formats.files import import_pyarrow
+from sentkit.formats.rows import splice
+from sentkit.formats.rows.kinds import VECTORS
+from sentkit.formats.rows.lines import json_type
+
+GROUP_ROWS, GROUP_BYTES = 1 << 16, 1 << 25  # maximum of a row group; the bytes are those of its lines
+EXACT = 1 << 53  # a float64 can represent all whole numbers up to this one
+
+
+class Misfit(Exception):
+    """Values that a column cannot hold."""
+
+
+class ParquetOutput:
+    """A file for lines of JSON objects. `finish` writes the last row group and the footer."""
+
+    def __init__(self, path: str, file: BinaryIO) -> None:
+        self.path, self.file = path, file
+        self.rest = b""  # start of an incomplete line
+        self.rows: list[Mapping[str, Any]] = []
+        self.bytes, self.count = 0, 0
+        self.writer: Any = None
+
+    def write(self, data: bytes) -> int:
+        *lines, self.rest = (self.rest + data).split(b"\n")
+        for line in lines:
+            self.rows.append(self._values(line))
+            self.bytes += len(line)
+            self.count += 1
+            if len(self.rows) >= GROUP_ROWS or self.bytes >= GROUP_BYTES:
+                self._write_group()
+        return len(data)
+
+    def writelines(self, lines: Iterable[bytes]) -> None:
+        for line in lines:
+            self.write(line)
+
+    def flush(self) -> None:
+        """Do nothing, because a Parquet file is readable only when it is complete."""
+
+    def finish(self) -> None:
+        if self.rows or self.writer is None:
+            self._write_group()
+        self.writer.close()
+
+    def discard(self) -> None:
+        """Close the writer of an output that is not complete."""
+        if self.writer is not None:
+            with suppress(OSError, ValueError):
+                self.writer.close()
+
+    def _values(self, line: bytes) -> dict[str, Any]:
+        values = orjson.loads(line)
+        if not isinstance(values, dict):
+            raise self._error(self.count, f"the row is {json_type(values)}, a Parquet file needs objects")
+        if not splice.is_plain(line, values):
+            try:
+                splice.spans_of(line)
+            except splice.DuplicateName as error:
+                raise self._error(self.count, f'duplicate field "{error}"') from error
+        for name in VECTORS:
+            if name in values:
+                try:
+                    values[name] = vector(values[name])
+                except ValueError as error:
+                    problem = f'"{name}" is {json_type(values[name])}, expected a vector'
+                    raise self._error(self.count, problem) from error
+        return values
+
+    def _write_group(self) -> None:
+        from pyarrow import parquet, schema, table
+
+        known = {} if self.writer is None else {field.name: field.type for field in self.writer.schema}
+        names = known or dict.fromkeys(chain.from_iterable(self.rows))
+        arrays = {name: self._column(name, known.get(name)) for name in names}
+        if self.writer is None:
+            types = schema([(name, array.type) for name, array in arrays.items()])
+            self.writer = parquet.ParquetWriter(self.file, types)
+        for place, row in enumerate(self.rows):
+            if not row.keys() <= arrays.keys():
+                name = min(row.keys() - arrays.keys())
+                raise self._misfit(place, f'the field "{name}" is not in the first rows')
+            if not arrays:
+                raise self._misfit(place, "the row has no fields")
+        self.writer.write_table(table(arrays), row_group_size=GROUP_ROWS)
+        self.rows, self.bytes = [], 0
+
+    def _column(self, name: str, type_: Any) -> Any:
+        values = [row.get(name) for row in self.rows]
+        try:
+            return column(values, type_)
+        except Misfit as error:
+            good, bad, problem = 0, len(values), error  # `good` values fit, `bad` values do not
+            while bad - good > 1:
+                middle = (good + bad) // 2
+                try:
+                    column(values[:middle], type_)
+                    good = middle
+                except Misfit as other:
+                    bad, problem = middle, other
+            raise self._misfit(good, f'"{name}" {problem}') from problem
+
+    def _misfit(self, place: int, problem: str) -> DataError:
+        advice = "the rows of a Parquet file have the same fields and types; JSONL allows any rows"
+        return self._error(self.count - len(self.rows) + place, problem, advice)
+
+    def _error(self, place: int, problem: str, advice: str | None = None) -> DataError:
+        return DataError(problem, source=self.path, line=place + 1, advice=advice)
+
+
+def vector(value: object) -> Any:
+    """A vector as float32, from a list of numbers or base64; None for null. Raises ValueError."""
+    if value is None:
+        return None
+    if isinstance(value, str) and value:
+        return np.frombuffer(pybase64.b64decode(value, validate=True), "<f4")
+    if not isinstance(value, list) or not value or set(map(type, value)) - {int, float}:
+        raise ValueError
+    with np.errstate(over="ignore"):
+        return np.array(value, np.float32)
+
+
+def column(values: Sequence[Any], type_: Any) -> Any:
+    """The values as an array, of the type of the column if there is one. Raises Misfit."""
+    pyarrow = import_pyarrow()
+    own = type_of(values)
+    if type_ is not None and joined(type_, own) != type_:
+        raise Misfit(f"does not fit the first rows, which have {called(type_)}: {type_}")
+    final = own if type_ is None else type_
+    try:
+        if hasattr(final, "list_size"):
+            blank = np.zeros(final.list_size, np.float32)
+            flat = np.concatenate([blank if value is None else value for value in values])
+            missing = pyarrow.array([value is None for value in values])
+            return pyarrow.FixedSizeListArray.from_arrays(flat, final.list_size, mask=missing)
+        return pyarrow.array(values, final)
+    except (pyarrow.ArrowException, OverflowError) as error:
+        raise Misfit(f"has a number that is too large for {final}") from error
+
+
+def type_of(values: Sequence[Any]) -> Any:
+    """The type of a column with these values. Raises Misfit if there is none."""
+    pyarrow = import_pyarrow()
+    types = set(map(type, values)) - {type(None)}
+    found = pyarrow.null()
+    for each in sorted(types, key=lambda type_: type_.__name__):
+        found = joined(found, type_of_all(each, [value for value in values if type(value) is each]))
+    return found
+
+
+def type_of_all(kind: type, values: Sequence[Any]) -> Any:
+    """The type of values that all have the same Python type."""
+    pyarrow = import_pyarrow()
+    simple = {bool: pyarrow.bool_(), int: pyarrow.int64(), float: pyarrow.float64(), str: pyarrow.string()}
+    if kind in simple:
+        return simple[kind]
+    if kind is list:
+        return pyarrow.list_(type_of(list(chain.from_iterable(values))))
+    if kind is dict:
+        names = dict.fromkeys(chain.from_iterable(values))
+        if not names:
+            raise Misfit("is an object without fields")
+        return pyarrow.struct([(name, type_of([value.get(name) for value in values])) for name in names])
+    sizes = set(map(len, values))
+    if len(sizes) > 1:
+        raise Misfit("has vectors of different lengths")
+    return pyarrow.list_(pyarrow.float32(), sizes.pop())
+
+
+def joined(one: Any, other: Any) -> Any:
+    """The type that holds the values of both types. Raises Misfit if there is none."""
+    pyarrow = import_pyarrow()
+    types = pyarrow.types
+    if one == other or types.is_null(other):
+        return one
+    if types.is_null(one):
+        return other
+    if {one, other} == {pyarrow.int64(), pyarrow.float64()}:
+        return pyarrow.float64()
+    if types.is_list(one) and types.is_list(other):
+        return pyarrow.list_(joined(one.value_type, other.value_type))
+    if types.is_struct(one) and types.is_struct(other):
+        fields = {field.name: field.type for field in one}
+        for field in other:
+            fields[field.name] = joined(fields.get(field.name, pyarrow.null()), field.type)
+        return pyarrow.struct(list(fields.items()))
+    raise Misfit(f"has both {called(one)} and {called(other)}")
+
+
+def called(type_: Any) -> str:
+    types = import_pyarrow().types
+    if hasattr(type_, "list_size"):
+        return f"vectors of {type_.list_size} numbers"
+    names = {
+        "strings": types.is_string,
+        "whole numbers": types.is_integer,
+        "numbers": types.is_floating,
+        "true or false": types.is_boolean,
+        "lists": types.is_list,
+        "objects": types.is_struct,
+        "only null": types.is_null,
+    }
+    return next(name for name, test in names.items() if test(type_))
+
+
+def is_parquet(path: str) -> bool:
+    return Path(path).suffix.lower() == ".parquet"
+
+
+@contextmanager
+def parquet_output(path: str, file: BinaryIO) -> Iterator[ParquetOutput]:
+    """Yield a file for JSON lines. The Parquet file is complete if the block succeeds."""
+    import_pyarrow()
+    out = ParquetOutput(path, file)
+    try:
+        yield out
+        out.finish()
+    finally:
+        out.discard()

@@ -1,0 +1,144 @@
+"""Parquet files as inputs and outputs of commands: the same rows and vectors as with JSONL."""
+
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from sentkit.transforms.affine import write_affine
+from support import TEXTS, in_jsonl
+
+pytest.importorskip("pyarrow")
+from pyarrow import parquet
+
+PAIRS = [
+    {"id": n, "left": one, "text_b": other, "negatives": [one] * (n % 3), "score": n / 2, "note": {"n": n}}
+    for n, (one, other) in enumerate(pairwise(TEXTS))
+]
+
+
+@pytest.fixture
+def pairs(sentkit):
+    """pairs.jsonl, and pairs.parquet with the same rows."""
+    Path("pairs.jsonl").write_text(in_jsonl(*PAIRS).replace(": ", ":").replace(", ", ","))
+    done = sentkit("cat", "pairs.jsonl", "-o", "pairs.parquet")
+    assert (done.code, done.err) == (0, "")
+
+
+@pytest.fixture
+def encoded(sentkit, pairs):
+    """vectors.jsonl, and vectors.parquet, which encode wrote from pairs.parquet."""
+    for suffix in ("jsonl", "parquet"):
+        done = sentkit("encode", f"pairs.{suffix}", "--field", "text_a=left", "-o", f"vectors.{suffix}")
+        assert (done.code, done.err) == (0, "")
+
+
+def test_the_rows_of_both_formats_have_the_same_bytes(sentkit, pairs):
+    assert sentkit("cat", "pairs.parquet").out == Path("pairs.jsonl").read_bytes()
+    assert sentkit("cat", "--from", "parquet", "-", stdin=Path("pairs.parquet").read_bytes()).rows == PAIRS
+
+
+@pytest.mark.parametrize("output", ["v.jsonl", "v.safetensors", "v.parquet"])
+def test_the_vectors_of_both_formats_have_the_same_bytes(sentkit, pairs, output):
+    made = []
+    for suffix in ("jsonl", "parquet"):
+        done = sentkit("encode", f"pairs.{suffix}", "--field", "text_a=left", "-o", output, "-f")
+        assert (done.code, done.err) == (0, "")
+        made.append(Path(output).read_bytes())
+
+    assert made[0] == made[1]
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("cat", "vectors.jsonl"),
+        ("cat", "vectors.jsonl", "--vectors", "base64"),
+        ("encode", "pairs.jsonl", "--field", "text_a=left", "--vectors", "base64"),
+        ("whiten", "apply", "-t", "t.safetensors", "vectors.jsonl"),
+        ("score", "--field", "text_a=left", "--keep-vectors", "vectors.jsonl"),
+        ("augment", "--op", "delete", "--field", "text=left", "vectors.jsonl", "--replace"),
+        ("search", "a dog", "a cat", "--corpus", "entries.parquet", "--top", "2"),
+        ("cluster", "-k", "2", "entries.parquet"),
+        ("cluster", "-k", "2", "--keep-vectors", "entries.parquet"),
+    ],
+    ids=" ".join,
+)
+def test_an_output_can_be_parquet(sentkit, encoded, command):
+    """It has the rows of the JSONL output; vectors in base64 are lists there."""
+    write_affine(Path("t.safetensors"), np.eye(256) * 2, np.zeros(256), {})
+    sentkit("encode", "-o", "entries.parquet", stdin="".join(text + "\n" for text in TEXTS))
+    lines, table = (sentkit(*command, "-o", f"out.{suffix}") for suffix in ("jsonl", "parquet"))
+    again = sentkit("cat", "out.parquet", "--vectors", "list")
+
+    assert (lines.code, table.code) == (0, 0), (lines.err, table.err)
+    assert again.out == sentkit("cat", "out.jsonl", "--vectors", "list").out
+
+
+def test_a_vector_file_becomes_parquet_and_a_vector_file_again(sentkit, encoded):
+    for source, output in (("parquet", "safetensors"), ("safetensors", "parquet"), ("parquet", "jsonl")):
+        done = sentkit("cat", f"vectors.{source}", "-o", f"vectors.{output}", "-f")
+        assert (done.code, done.err) == (0, "")
+
+    assert sentkit("cat", "vectors.parquet").rows == sentkit("cat", "vectors.jsonl").rows
+    assert parquet.read_schema("vectors.parquet").field("embedding_a").type.list_size == 256
+
+
+def test_a_bad_row_has_its_number(sentkit):
+    sentkit("cat", "-o", "rows.parquet", stdin='{"text":"a cat"}\n{"text":null}\n{"text":"a dog"}\n')
+    stopped = sentkit("encode", "rows.parquet")
+    skipped = sentkit("encode", "rows.parquet", "--on-error", "skip", "--rejects", "bad.jsonl")
+
+    assert stopped.code == 65
+    assert stopped.told == ['sentkit encode: rows.parquet:2: "text" is null, expected a string']
+    assert [row["text"] for row in skipped.rows] == ["a cat", "a dog"]
+    assert Path("bad.jsonl").read_text() == '{"text":null}\n'
+
+
+def test_the_same_rows_give_the_same_bytes(sentkit, pairs):
+    sentkit("cat", "pairs.jsonl", "-o", "again.parquet")
+
+    assert Path("again.parquet").read_bytes() == Path("pairs.parquet").read_bytes()
+
+
+def test_a_file_is_read_as_parquet_by_its_suffix(sentkit, pairs):
+    Path("rows").write_bytes(Path("pairs.parquet").read_bytes())
+
+    assert sentkit("cat", "rows").code == 65
+    assert sentkit("cat", "rows", "--from", "parquet").rows == PAIRS
+    assert sentkit("score", "pairs.parquet", "--from", "jsonl").code == 65
+
+
+@pytest.mark.parametrize(
+    ("arguments", "problem"),
+    [
+        (("-o", "vectors.parquet"), "vectors.parquet: already exists"),
+        (("-o", "pairs.parquet", "-f"), "-o pairs.parquet: would overwrite the input pairs.parquet"),
+        (("-o", "x.parquet.gz"), "x.parquet.gz: unknown output format .parquet.gz"),
+        (("--on-error", "skip", "--rejects", "x.parquet"), "--rejects cannot be a Parquet file"),
+        (("--quoting", "csv"), "--quoting can be used only with TSV and CSV input"),
+    ],
+)
+def test_wrong_flags_are_refused(sentkit, encoded, arguments, problem):
+    done = sentkit("cat", "pairs.parquet", *arguments)
+
+    assert done.code in (2, 73)
+    assert done.told[0] == f"sentkit cat: {problem}"
+    assert not list(Path().glob("x.parquet*"))
+
+
+def test_the_reader_of_a_pipe_can_end_early(sentkit, pairs, forked_shell):
+    done = forked_shell("sentkit cat pairs.parquet pairs.parquet | head -n 1")
+
+    assert done.rows == PAIRS[:1]
+    assert done.err == ""
+
+
+def test_inspect_and_score_describe_parquet(sentkit, encoded):
+    for command in (("inspect", "--json"), ("score", "--gold", "score")):
+        table, lines = (
+            sentkit(*command, f"vectors.{suffix}").out.replace(suffix.encode(), b"")
+            for suffix in ("parquet", "jsonl")
+        )
+        assert table == lines

@@ -1,0 +1,205 @@
+"""Parquet files made from JSON lines: columns, types, and rows that do not fit."""
+
+import base64
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from sentkit.errors import DataError, UnavailableError
+from sentkit.formats.outputs.outputs import open_output
+from sentkit.formats.rows.rows import Inputs
+from support import in_jsonl
+
+pa = pytest.importorskip("pyarrow")
+parquet = pytest.importorskip("pyarrow.parquet")
+
+some = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+FORMS = st.recursive(
+    st.sampled_from(
+        [
+            st.text(max_size=5),
+            st.booleans(),
+            st.integers(-(2**63), 2**63 - 1),
+            st.floats(allow_nan=False, allow_infinity=False),
+        ]
+    ),
+    lambda inner: (
+        inner.map(lambda form: st.lists(form | st.none(), max_size=3))
+        | st.dictionaries(st.text(max_size=3), inner, min_size=1, max_size=3).map(st.fixed_dictionaries)
+    ),
+    max_leaves=4,
+)
+ROWS = st.dictionaries(st.text(max_size=5), FORMS, min_size=1, max_size=4).flatmap(
+    lambda forms: st.lists(st.fixed_dictionaries({name: form | st.none() for name, form in forms.items()}))
+)
+
+
+def write(folder: Path, lines: bytes, *, force: bool = True) -> str:
+    path = str(folder / "a.parquet")
+    with open_output(path, force=force) as out:
+        out.write(lines)
+    return path
+
+
+def problem_of(folder: Path, *rows: dict[str, Any]) -> str:
+    with pytest.raises(DataError) as caught:
+        write(folder, in_jsonl(*rows).encode())
+    assert list(folder.iterdir()) == []
+    return caught.value.problem if caught.value.advice is None else str(caught.value).rpartition("/")[2]
+
+
+def groups_of(monkeypatch: pytest.MonkeyPatch, rows: int) -> None:
+    monkeypatch.setattr("sentkit.formats.outputs.parquet_output.GROUP_ROWS", rows)
+
+
+@some
+@given(ROWS)
+def test_rows_return_as_they_were(tmp_path: Path, rows: list[dict[str, Any]]) -> None:
+    """All values are equal after JSONL -> Parquet -> rows; pyarrow itself reads the same."""
+    path = write(tmp_path, in_jsonl(*rows).encode())
+    again = [row.values for row in Inputs([path]).read(lambda row: row)]
+
+    assert again == rows
+    assert parquet.read_table(path).to_pylist() == rows
+
+
+@some
+@given(ROWS, st.integers(1, 4))
+def test_row_groups_change_no_row(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rows: list[dict[str, Any]], size: int
+) -> None:
+    groups_of(monkeypatch, size)
+    full = {name: [row[name] for row in rows if row[name] is not None] for name in (rows or [{}])[0]}
+    first = {name: (values or [None])[0] for name, values in full.items()}
+    try:
+        path = write(tmp_path, in_jsonl(first, *rows).encode())
+    except DataError:
+        return  # the first group has not all types: the next test
+    assert [row.values for row in Inputs([path]).read(lambda row: row)] == [first, *rows]
+
+
+def test_absent_fields_are_null(tmp_path: Path) -> None:
+    rows = [{"a": 1}, {"b": {"x": 1}}, {"a": None, "b": {"y": ["z"]}}]
+    path = write(tmp_path, in_jsonl(*rows).encode())
+
+    assert parquet.read_table(path).to_pylist() == [
+        {"a": 1, "b": None},
+        {"a": None, "b": {"x": 1, "y": None}},
+        {"a": None, "b": {"x": None, "y": ["z"]}},
+    ]
+
+
+def test_vectors_are_lists_of_float32(tmp_path: Path) -> None:
+    one, other = np.array([0.1, -2], "<f4"), np.array([1 / 3, 1e-30], "<f4")
+    rows = [
+        {"embedding_a": one.tolist(), "embedding_b": base64.b64encode(other.tobytes()).decode(), "n": [1, 2]},
+        {"embedding_a": [3, 4], "embedding_b": None, "n": []},
+    ]
+    table = parquet.read_table(write(tmp_path, in_jsonl(*rows).encode()))
+
+    assert table.schema.field("embedding_a").type == pa.list_(pa.float32(), 2)
+    assert table.schema.field("n").type == pa.list_(pa.int64())
+    assert table["embedding_a"].to_pylist() == [one.tolist(), [3.0, 4.0]]
+    assert table["embedding_b"].to_pylist() == [other.tolist(), None]
+
+
+@pytest.mark.parametrize(
+    ("rows", "problem"),
+    [
+        ([{"x": 1}, {"x": 2}, {"x": "a"}, {"x": 3}], ':3: "x" has both whole numbers and strings'),
+        ([{"x": True}, {"x": 1}], ':2: "x" has both true or false and whole numbers'),
+        ([{"x": []}, {"x": [1]}, {"x": [1, [2]]}], ':3: "x" has both whole numbers and lists'),
+        ([{"x": {"y": 1}}, {"x": {"y": {}}}], ':2: "x" is an object without fields'),
+        ([{"x": 2**63 - 1}, {"x": 2**63}], ':2: "x" has a number that is too large for int64'),
+        ([{"x": 0.5}, {"x": 2**53 + 1}], ':2: "x" has a number that is too large for double'),
+        ([{}], ":1: the row has no fields"),
+        ([{"embedding": [1, 2]}, {"embedding": [1]}], ':2: "embedding" has vectors of different lengths'),
+    ],
+)
+def test_a_row_that_does_not_fit_has_its_place(
+    tmp_path: Path, rows: list[dict[str, Any]], problem: str
+) -> None:
+    assert problem_of(tmp_path, *rows) == f"a.parquet{problem}"
+
+
+@pytest.mark.parametrize(
+    ("value", "problem"),
+    [
+        ("a", '"x" has both whole numbers and strings'),
+        (0.5, '"x" does not fit the first rows, which have whole numbers: int64'),
+        ([1], '"x" has both whole numbers and lists'),
+    ],
+)
+def test_the_first_rows_determine_the_types(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, value: object, problem: str
+) -> None:
+    groups_of(monkeypatch, 2)
+
+    assert problem_of(tmp_path, *[{"x": 1}] * 4, {"x": value}) == f"a.parquet:5: {problem}"
+
+
+def test_the_first_rows_determine_the_fields(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    groups_of(monkeypatch, 2)
+    nested = [{"x": {"y": 1}}] * 3
+
+    problem = '"x" does not fit the first rows, which have objects: struct<y: int64>'
+    assert problem_of(tmp_path, *nested, {"x": {"z": 1}}) == f"a.parquet:4: {problem}"
+    problem = 'the field "z" is not in the first rows'
+    assert problem_of(tmp_path, *nested, {"x": None, "z": 1}) == f"a.parquet:4: {problem}"
+    problem = '"x" does not fit the first rows, which have only null: null'
+    assert problem_of(tmp_path, *[{"x": None}] * 2, {"x": 1}) == f"a.parquet:3: {problem}"
+
+
+@pytest.mark.parametrize(
+    ("line", "problem"),
+    [
+        (b'{"x":1,"x":2}', 'duplicate field "x"'),
+        (b"[1]", "the row is a list, a Parquet file needs objects"),
+        (b'{"embedding":"no vector"}', '"embedding" is a string, expected a vector'),
+        (b'{"embedding":[]}', '"embedding" is a list, expected a vector'),
+        (b'{"embedding":[true]}', '"embedding" is a list, expected a vector'),
+    ],
+)
+def test_lines_that_are_no_records_are_refused(tmp_path: Path, line: bytes, problem: str) -> None:
+    with pytest.raises(DataError, match=r"a\.parquet:2: ") as caught:
+        write(tmp_path, b'{"y":1}\n' + line + b"\n")
+
+    assert caught.value.problem == problem
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_output_without_rows_is_a_parquet_file(tmp_path: Path) -> None:
+    assert parquet.read_table(write(tmp_path, b"")).num_rows == 0
+
+
+def test_an_error_keeps_the_previous_output(tmp_path: Path) -> None:
+    before = Path(write(tmp_path, b'{"x":1}\n')).read_bytes()
+    with pytest.raises(DataError):
+        write(tmp_path, b'{"x":2}\n{"x":"a"}\n')
+
+    assert [path.read_bytes() for path in tmp_path.iterdir()] == [before]
+
+
+def test_a_full_disk_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also if the footer cannot be written."""
+
+    def write_less(self: Any, data: Any) -> int:
+        raise OSError(28, "No space left on device", self.path)
+
+    monkeypatch.setattr("sentkit.formats.outputs.temporary.NamedFile.write", write_less)
+    with pytest.raises(OSError, match="No space left on device"):
+        write(tmp_path, b'{"x":1}\n' * 100_000)
+
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_without_pyarrow_nothing_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(__import__("sys").modules, "pyarrow", None)
+    with pytest.raises(UnavailableError, match="Parquet files need the package pyarrow"):
+        write(tmp_path, b'{"x":1}\n')
+
+    assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,223 @@
+"""Rows of Parquet files: the JSON lines that are made from their records, and what is refused."""
+
+import datetime
+import math
+from collections.abc import Callable
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import orjson
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from sentkit.errors import DataError, UsageError
+from sentkit.formats.rows.lines import LongLine
+from sentkit.formats.rows.parquet import open_parquet
+from sentkit.formats.rows.rows import Inputs, Rejects, Row
+
+pa = pytest.importorskip("pyarrow")
+parquet = pytest.importorskip("pyarrow.parquet")
+
+some = settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+Written = Callable[..., str]
+SECONDS = pa.duration("s")
+DATE = datetime.datetime(2024, 1, 2, 3, 4, 5, 6000)
+
+
+@pytest.fixture
+def written(tmp_path: Path) -> Written:
+    """A Parquet file with these columns; its path."""
+
+    def write(columns: Any, **how: Any) -> str:
+        path = str(tmp_path / "a.parquet")
+        parquet.write_table(columns if isinstance(columns, pa.Table) else pa.table(columns), path, **how)
+        return path
+
+    return write
+
+
+def rows_of(path: str, **how: Any) -> list[Row]:
+    return list(Inputs([path], **how).read(lambda row: row))
+
+
+@pytest.mark.parametrize(
+    ("column", "lines"),
+    [
+        (pa.array([2**63 - 1, -(2**63)]), ["9223372036854775807", "-9223372036854775808"]),
+        (pa.array([2**64 - 1], pa.uint64()), ["18446744073709551615"]),
+        (pa.array([True, None]), ["true", "null"]),
+        (pa.nulls(1), ["null"]),
+        (pa.array(['a "cat"\n', None, "\u2028é"]), ['"a \\"cat\\"\\n"', "null", '"\u2028é"']),
+        (pa.array(["x", "y", None, "x"]).dictionary_encode(), ['"x"', '"y"', "null", '"x"']),
+        (pa.array(["x"], pa.large_string()), ['"x"']),
+        (pa.array([0.1, None, 1 / 3], pa.float32()), ["0.1", "null", "0.33333334"]),
+        (pa.array([0.1, 1 / 3]), ["0.1", "0.3333333333333333"]),
+        (pa.array(np.array([0.5, 2], np.float16)), ["0.5", "2.0"]),
+        (pa.array([Decimal("12.30"), None, Decimal("-0.05")]), ["12.30", "null", "-0.05"]),
+        (pa.array([Decimal(10**30)], pa.decimal128(38, 0)), ["1" + "0" * 30]),
+        (pa.array([DATE, None], pa.timestamp("us")), ['"2024-01-02T03:04:05.006000"', "null"]),
+        (pa.array([DATE], pa.timestamp("ms", "Europe/Berlin")), ['"2024-01-02T03:04:05.006Z"']),
+        (pa.array([DATE.date()]), ['"2024-01-02"']),
+        (pa.array([DATE.time()], pa.time64("us")), ['"03:04:05.006000"']),
+        (pa.array([b"\xff\x00", None, b""]), ['"/wA="', "null", '""']),
+        (pa.array([b"abc"], pa.binary(3)), ['"YWJj"']),
+        (pa.array([["a", None], [], None]), ['["a",null]', "[]", "null"]),
+        (pa.array([[0.1], [], None, [0.5, 3]], pa.list_(pa.float32())), ["[0.1]", "[]", "null", "[0.5,3.0]"]),
+        (pa.array([[0.1, None], [2.0]], pa.large_list(pa.float64())), ["[0.1,null]", "[2.0]"]),
+        (pa.array([[0.1, 0.2], None, [3, 4]], pa.list_(pa.float32(), 2)), ["[0.1,0.2]", "null", "[3.0,4.0]"]),
+        (pa.array([[[1], []], [[2, 3]]]), ["[[1],[]]", "[[2,3]]"]),
+        (
+            pa.array([{"a": 1, "b": [{"c": "x"}]}, None, {}]),
+            ['{"a":1,"b":[{"c":"x"}]}', "null", '{"a":null,"b":null}'],
+        ),
+        (
+            pa.array([[("k", 1)], None, []], pa.map_(pa.string(), pa.int8())),
+            ['[{"key":"k","value":1}]', "null", "[]"],
+        ),
+    ],
+    ids=lambda value: str(value.type) if isinstance(value, pa.Array) else "",
+)  # fmt: skip
+def test_each_type_has_one_form(written: Written, column: Any, lines: list[str]) -> None:
+    rows = rows_of(written({"x": column, "n": range(len(column))}))
+
+    assert [row.line.decode() for row in rows] == [f'{{"x":{x},"n":{n}}}' for n, x in enumerate(lines)]
+    assert [row.values for row in rows] == [orjson.loads(row.line) for row in rows]
+    assert [row.number for row in rows] == list(range(1, len(lines) + 1))
+
+
+@pytest.mark.parametrize(
+    "column",
+    [
+        pa.array([0.5, math.nan, 1.5]),
+        pa.array([0.5, -math.inf, None], pa.float32()),
+        pa.array([[0.5], [1.0, math.nan], None]),
+        pa.array([[0.5, 1], [math.inf, 1], [1, 1]], pa.list_(pa.float32(), 2)),
+        pa.array([{"a": 0.5}, {"a": math.nan}, None]),
+        pa.array([[{"a": 0.5}], [{"a": 1.0}, {"a": math.nan}], []]),
+    ],
+    ids=lambda column: str(column.type),
+)
+def test_numbers_that_json_lacks_make_a_bad_row(written: Written, column: Any) -> None:
+    path = written({"id": [1, 2, 3], "x": column})
+    warnings: list[str] = []
+    rows = rows_of(path, rejects=Rejects(skip=True, warn=warnings.append))
+
+    assert [row.values["id"] for row in rows] == [1, 3]
+    assert warnings == [f'{path}:2: "x" contains NaN or infinity; row skipped']
+    with pytest.raises(DataError, match=r'a\.parquet:2: "x" contains NaN or infinity'):
+        rows_of(path)
+
+
+def test_text_that_is_not_utf8_makes_a_bad_row(written: Written) -> None:
+    path = written({"text": pa.array([b"a cat", b"\xff", None]).view(pa.string())})
+
+    assert [row.values["text"] for row in rows_of(path, rejects=Rejects(skip=True))] == ["a cat", None]
+    with pytest.raises(DataError, match=r'a\.parquet:2: "text" contains text that is not UTF-8'):
+        rows_of(path)
+
+
+def test_a_long_row_is_a_bad_row(written: Written) -> None:
+    path = written({"text": ["a", "x" * 100, "b"]})
+    rejects = Rejects(skip=True)
+
+    assert [row.number for row in rows_of(path, longest=50, rejects=rejects)] == [1, 3]
+    assert rejects.too_long == 1
+    with open_parquet(path) as file:
+        assert [isinstance(raw, LongLine) for _, raw, _ in file.rows(longest=50)] == [False, True, False]
+
+
+@pytest.mark.parametrize(
+    ("table", "problem"),
+    [
+        (pa.table([[1], [2]], ["a", "a"]), "duplicate column name"),
+        (pa.table({"t": pa.array([1], SECONDS)}), 'the column "t" has the type duration'),
+        (pa.table({"t": pa.array([{"d": [1]}], pa.struct([("d", pa.list_(SECONDS))]))}), 'the column "t"'),
+    ],
+)  # fmt: skip
+def test_columns_without_a_json_form_are_refused(written: Written, table: Any, problem: str) -> None:
+    with pytest.raises(DataError, match=rf"a\.parquet: {problem}"):
+        rows_of(written(table))
+
+
+@pytest.mark.parametrize("content", [b"", b"a cat\n", b"PAR1" + bytes(50) + b"PAR1"])
+def test_other_files_are_refused(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "a.parquet"
+    path.write_bytes(content)
+
+    with pytest.raises(DataError, match=r"a\.parquet: not a Parquet file: [^\n]+$"):
+        rows_of(str(path))
+
+
+def test_a_damaged_file_is_refused(written: Written) -> None:
+    path = Path(written({"text": [f"text {number}" for number in range(1000)]}, use_dictionary=False))
+    content = path.read_bytes()
+    path.write_bytes(content[:100] + bytes(2000) + content[2100:])
+
+    with pytest.raises(DataError, match=r"a\.parquet: damaged Parquet file: [^\n]+$"):
+        rows_of(str(path))
+
+
+def test_a_pipe_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Pipe:
+        buffer: Any = type("Raw", (), {"seekable": lambda self: False, "fileno": lambda self: 0})()
+
+        def isatty(self) -> bool:
+            return False
+
+    monkeypatch.setattr("sys.stdin", Pipe())
+    with pytest.raises(UsageError, match="standard input: Parquet cannot be read from a pipe"):
+        rows_of("-", format="parquet")
+
+
+@some
+@given(
+    groups=st.lists(st.integers(0, 6), max_size=5),
+    start=st.integers(0, 30),
+    length=st.integers(0, 30),
+    batch=st.integers(1, 4),
+)
+def test_a_part_has_the_rows_of_the_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, groups: list[int], start: int, length: int, batch: int
+) -> None:
+    monkeypatch.setattr("sentkit.formats.rows.parquet.BATCH_ROWS", batch)
+    path, count = str(tmp_path / "a.parquet"), sum(groups)
+    table = pa.table(
+        {
+            "n": range(count),
+            "v": pa.array([[n, -n] for n in range(count)], pa.list_(pa.float32(), 2)),
+            "l": pa.array([list(range(n % 3)) for n in range(count)], pa.list_(pa.int64())),
+        }
+    )
+    with parquet.ParquetWriter(path, table.schema) as writer:
+        place = 0
+        for size in groups:
+            writer.write_table(table[place : place + size])
+            place += size
+    with open_parquet(path) as file:
+        rows = list(file.rows(start, start + length))
+        assert file.count == count
+
+    expected = [{"n": n, "v": [n, -n], "l": list(range(n % 3))} for n in range(count)][start : start + length]
+    assert [orjson.loads(raw) for _, raw, _ in rows] == expected
+    assert [number for number, _, _ in rows] == [row["n"] + 1 for row in expected]
+
+
+@some
+@given(st.lists(st.lists(st.none() | st.floats(width=32, allow_infinity=False), max_size=3), min_size=1))
+def test_the_line_of_a_record_does_not_depend_on_other_records(
+    tmp_path: Path, lists: list[list[float | None]]
+) -> None:
+    """A null or NaN in the same batch changes no digit."""
+
+    def lines(lists: list[Any]) -> dict[int, bytes]:
+        path = tmp_path / "a.parquet"
+        parquet.write_table(pa.table({"x": pa.array(lists, pa.list_(pa.float32()))}), path)
+        return {row.number: row.line for row in rows_of(str(path), rejects=Rejects(skip=True))}
+
+    together = lines(lists)
+    alone = [lines([each]) for each in lists]
+
+    assert together == {n: line for n, own in enumerate(alone, start=1) for line in own.values()}
