@@ -228,8 +228,8 @@ class ReadoutFlags:
         typer.Option(
             metavar="READOUT",
             help="cls, mean, max, mean-sqrt, weighted-mean, last, mean-last2, mean-first-last,"
-            " mean-emb-last, pooler:cls|mean, prompt, conv, wk, wk-clip, or L<k>:cls|mean|..."
-            " [default: as the checkpoint declares]",
+            " mean-emb-last, pooler:cls|mean, prompt, conv, wk, wk-clip, L<k>:cls|mean|...,"
+            " or concat:cls:mean:... [default: as the checkpoint declares]",
         ),
     ] = None
     template: Annotated[

@@ -41,6 +41,8 @@ class Recorded:
     def completed(self, options: ReadingOptions) -> ReadingOptions:
         """Return the options of the user, completed from the record."""
         suffixes = [str(step).rpartition(":")[0] for step in self._list("steps")]
+        if UNIT in suffixes and any(map(DIM.fullmatch, suffixes[suffixes.index(UNIT) :])):
+            suffixes = []  # only a model declares this order
         dims = [int(match[1]) for match in map(DIM.fullmatch, suffixes) if match]
         filled = replace(
             options,

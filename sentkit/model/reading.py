@@ -37,6 +37,7 @@ class Reading:
     readouts: tuple[Readout, ...]
     tokenizer: Tokenizer
     steps: tuple[str, ...]  # declared by the checkpoint
+    declared_dim: int | None  # declared; applied after these steps if `dim` is None
     normalize: bool
     dim: int | None
     transform: str | None
@@ -83,21 +84,23 @@ def plan_reading(checkpoint: Checkpoint, options: ReadingOptions) -> Reading:
             "the readout prompt cannot be combined with other readouts",
             advice="run sentkit encode once for prompt and once for the others",
         )
-    if len(readouts) > 1 and CONV in (readout.reduction for readout in readouts):
+    other = [readout.name for readout in readouts if readout.reduction == CONV or len(readout.parts) > 1]
+    if len(readouts) > 1 and other:
         raise UsageError(
-            "the readout conv cannot be combined with others, because its vectors have another length",
-            advice="run sentkit encode once for conv and once for the others",
+            f"the readout {other[0]} cannot be combined with others, because its vectors have another length",
+            advice=f"run sentkit encode once for {other[0]} and once for the others",
         )
     named = options.template is not None or options.full_stop is not None
     if named and not any(through_template):
         raise UsageError("--template and --full-stop can be used only with --readout prompt")
-    check_steps(checkpoint, options)
+    check_steps(checkpoint, options, max(len(readout.parts) for readout in readouts))
     # The declared steps belong to the declared readout, so another readout does not use them.
     own = declared.readout is None or all(same(readout, declared.readout, depth) for readout in readouts)
     return Reading(
         readouts=tuple(readouts),
         tokenizer=plan_tokens(checkpoint, options, prompt, in_template=any(through_template)),
         steps=declared.steps if own else (),
+        declared_dim=declared.dim if own and options.dim is None else None,
         dropped_steps=() if own else declared.steps,
         normalize=options.normalize,
         dim=options.dim,
@@ -130,11 +133,14 @@ def default_readout(config: Mapping[str, Any]) -> Readout:
     return NAMED["last" if first.endswith("ForCausalLM") and config.get("is_causal", True) else "mean"]
 
 
-def check_steps(checkpoint: Checkpoint, options: ReadingOptions) -> None:
-    """Check the options that add steps. Errors must appear before encoding starts and in a dry run."""
+def check_steps(checkpoint: Checkpoint, options: ReadingOptions, parts: int) -> None:
+    """Check the options that add steps. Errors must appear before encoding starts and in a dry run.
+
+    `parts` is the number of vectors that the readout joins.
+    """
     if options.transform is not None:
         read_transform(options.transform)
-    width = width_of(checkpoint.config)
+    width = width_of(checkpoint.config) * parts
     dense = set(checkpoint.declared.steps) - {"normalise"}  # a dense layer can change the width
     other = dense or checkpoint.declared.convolution is not None
     if options.dim is not None and not other and options.dim > width > 0:

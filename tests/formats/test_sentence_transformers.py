@@ -87,6 +87,13 @@ def test_a_static_embedding_has_named_prompts(static: Callable[..., Path]) -> No
     assert found.summary()["prompts"] == {"query": "a cat ", "document": "the "}
 
 
+def test_a_static_embedding_with_a_declared_dim(static: Callable[..., Path]) -> None:
+    folder = static(modules().Normalize(), truncate_dim=4)
+
+    assert np.allclose(vectors_of(folder), theirs(folder), atol=1e-6)
+    assert vectors_of(folder, dim=5).shape == (4, 5)
+
+
 def test_a_static_embedding_can_have_more_rows_than_tokens(static: Callable[..., Path]) -> None:
     folder = static(rows=40)
 
@@ -204,6 +211,60 @@ def test_an_unknown_first_module_is_refused_by_name(tmp_path: Path, kind: str) -
     assert refused(tmp_path) == f"0_First: module {kind} is not supported"
 
 
+def other_modules() -> dict[str, list[Any]]:
+    """Folders of sentence-transformers whose first module is not one transformer or table."""
+    from sentence_transformers.base.modules import Router
+    from sentence_transformers.sentence_transformer.modules.tokenizer import WhitespaceTokenizer
+
+    words = modules().WordEmbeddings(WhitespaceTokenizer(WORDS, stop_words=[]), np.eye(3, dtype=np.float32))
+    bag = modules().BoW(WORDS)
+    return {
+        "BoW": [bag],
+        "WordEmbeddings": [words, modules().Pooling(3)],
+        "WordWeights": [modules().WordWeights(WORDS, {"cat": 2.0}), modules().Pooling(8)],
+        "LSTM": [modules().LSTM(8, 4), modules().Pooling(8)],
+        "Router": [Router.for_query_document([bag], [bag])],
+    }
+
+
+WORDS = ["a", "cat", "dog"]
+
+
+@pytest.mark.parametrize("kind", ["BoW", "WordEmbeddings", "WordWeights", "LSTM", "Router"])
+def test_other_modules_are_refused_by_name(saved: Saved, tmp_path: Path, kind: str) -> None:
+    """As the library saves them, alone or after a transformer."""
+    from sentence_transformers import SentenceTransformer
+
+    layers = other_modules()[kind]
+    folder = tmp_path / "saved"
+    if kind in ("WordWeights", "LSTM"):
+        saved(lambda: layers)
+    else:
+        SentenceTransformer(modules=layers, device="cpu").save(str(folder))
+
+    assert refused(folder).endswith(f"module {kind} is not supported")
+
+
+def test_splade_and_late_interaction_are_refused_by_name(base: Path, tmp_path: Path) -> None:
+    from sentence_transformers import SparseEncoder
+    from sentence_transformers.sentence_transformer.modules import Transformer
+    from sentence_transformers.sparse_encoder.modules import SpladePooling
+    from transformers import BertConfig, BertForMaskedLM
+
+    BertForMaskedLM(BertConfig.from_pretrained(base)).save_pretrained(tmp_path / "mlm")
+    for name in ("tokenizer.json", "tokenizer_config.json"):
+        (tmp_path / "mlm" / name).write_bytes((base / name).read_bytes())
+    transformer = Transformer(str(tmp_path / "mlm"), transformer_task="fill-mask")
+    SparseEncoder(modules=[transformer, SpladePooling()], device="cpu").save(str(tmp_path / "splade"))
+
+    assert refused(tmp_path / "splade") == "a SparseEncoder is not supported"
+    declaration = tmp_path / "splade/config_sentence_transformers.json"
+    write_json(declaration, {"model_type": "MultiVectorEncoder"})
+    assert refused(tmp_path / "splade") == "a MultiVectorEncoder is not supported"
+    declaration.unlink()
+    assert refused(tmp_path / "splade") == 'a transformer for "fill-mask" is not supported'
+
+
 # T5 encoders
 
 
@@ -261,6 +322,91 @@ def test_each_pooling_gives_the_same_vectors(saved: Saved, mode: str) -> None:
     folder = saved(lambda: [modules().Pooling(8, mode)])
 
     assert np.allclose(vectors_of(folder), theirs(folder), atol=1e-6)
+
+
+@pytest.mark.parametrize("include", [True, False])
+@pytest.mark.parametrize(
+    "modes", [("cls", "mean"), ("mean", "lasttoken", "cls"), ("max", "weightedmean"), ("mean", "mean")]
+)
+def test_several_poolings_are_joined(
+    saved: Saved, tmp_path: Path, modes: tuple[str, ...], include: bool
+) -> None:
+    from sentkit.cli import status
+
+    def build() -> list[Any]:
+        return [modules().Pooling(8, modes, include_prompt=include), modules().Normalize()]
+
+    folder = saved(build, prompts={"q": "the cat "}, default_prompt_name="q")
+    out = tmp_path / "out"
+    assert status(["export", "-m", str(folder), "-o", str(out)]) == 0
+
+    assert vectors_of(folder).shape == (4, 8 * len(modes))
+    assert np.allclose(vectors_of(folder), theirs(folder), atol=1e-6)
+    assert np.allclose(vectors_of(out), theirs(folder), atol=1e-6)
+    in_order = modes in (("cls", "mean"), ("max", "weightedmean"))
+    assert (out / "modules.json").exists() == in_order
+    if in_order:
+        assert np.allclose(theirs(out), theirs(folder), atol=1e-6)
+    assert vectors_of(folder, dim=11).shape == (4, 11)
+
+
+def test_the_old_schema_joins_poolings_in_its_order(saved: Saved) -> None:
+    folder = saved(lambda: [modules().Pooling(8)])
+    names = ("pooling_mode_max_tokens", "pooling_mode_mean_tokens", "pooling_mode_cls_token")
+    config = {"word_embedding_dimension": 8, **dict.fromkeys(names, True)}
+    write_json(folder / "1_Pooling/config.json", config)
+
+    assert np.allclose(vectors_of(folder), theirs(folder), atol=1e-6)
+    assert np.allclose(vectors_of(folder), vectors_of(folder, readout="concat:cls:max:mean"), atol=0)
+
+
+def test_a_joined_readout_is_not_combined_with_others(saved: Saved) -> None:
+    folder = saved(lambda: [modules().Pooling(8)])
+
+    with pytest.raises(UsageError, match="the readout concat:cls:mean cannot be combined with others"):
+        vectors_of(folder, readout="cls,concat:cls:mean")
+    with pytest.raises(UsageError, match="--dim 17: the vectors have only 16 numbers"):
+        vectors_of(folder, readout="concat:cls:mean", dim=17)
+    for name in ("concat:cls", "concat:cls:prompt", "concat"):
+        with pytest.raises(UsageError, match="unknown readout"):
+            vectors_of(folder, readout=name)
+
+
+@pytest.mark.parametrize("normalise", [True, False])
+def test_a_declared_dim_gives_the_same_vectors(saved: Saved, tmp_path: Path, normalise: bool) -> None:
+    """The library truncates after all modules, so the vectors do not have unit length."""
+    from sentkit.cli import status
+
+    def build() -> list[Any]:
+        return [modules().Pooling(8), *([modules().Normalize()] if normalise else [])]
+
+    folder = saved(build, truncate_dim=5)
+    out = tmp_path / "out"
+    assert status(["export", "-m", str(folder), "-o", str(out)]) == 0
+
+    assert vectors_of(folder).shape == (4, 5)
+    for place in (folder, out):
+        assert np.allclose(vectors_of(place), theirs(folder), atol=1e-6)
+        assert np.allclose(theirs(place), theirs(folder), atol=1e-6)
+    assert vectors_of(folder, dim=6).shape == (4, 6)
+    assert vectors_of(folder, readout="cls").shape == (4, 8)
+    assert find_encoder(str(folder), ReadingOptions()).summary()["dim"] == 5
+    refusal = ["export", "-m", str(folder), "--normalize", "-o", str(tmp_path / "no")]
+    assert status(refusal) == UsageError.exit_code
+
+
+def test_queries_in_the_space_of_a_declared_dim(saved: Saved, tmp_path: Path) -> None:
+    """`search TEXT` uses the model that the corpus records."""
+    from sentkit.cli import status
+
+    folder = saved(lambda: [modules().Pooling(8), modules().Normalize()], truncate_dim=5)
+    (tmp_path / "corpus.txt").write_text("a cat\nthe dog\n")
+    corpus = str(tmp_path / "corpus.safetensors")
+
+    assert status(["encode", str(tmp_path / "corpus.txt"), "-m", str(folder), "-o", corpus]) == 0
+    assert status(["search", "a cat", "--corpus", corpus, "-o", str(tmp_path / "hits.jsonl")]) == 0
+    hits = json.loads((tmp_path / "hits.jsonl").read_text())["hits"]
+    assert (hits[0]["text"], hits[0]["similarity"]) == ("a cat", pytest.approx(1, abs=1e-6))
 
 
 @pytest.mark.parametrize("mode", ["mean_sqrt_len_tokens", "weightedmean", "lasttoken"])

@@ -10,7 +10,8 @@ from typing import Any
 from sentkit.errors import DataError, NoInputError, UsageError
 from sentkit.formats.checkpoints.hub import find_model
 from sentkit.formats.checkpoints.lora import adapter_alone, is_adapter
-from sentkit.formats.checkpoints.modules import StoredDeclaration, read_modules, read_sentkit_json
+from sentkit.formats.checkpoints.modules import StoredDeclaration, read_modules
+from sentkit.formats.checkpoints.sentkit_json import read_sentkit_json
 from sentkit.formats.json_files import is_there, read_object, read_object_if_there
 from sentkit.formats.lexicons.model2vec import is_model2vec
 

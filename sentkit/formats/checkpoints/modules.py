@@ -9,10 +9,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from sentkit.errors import DataError, declared_in
-from sentkit.formats.checkpoints.readout import CONV, NAMED, Readout, parse_readout
+from sentkit.errors import DataError
+from sentkit.formats.checkpoints.readout import CONCAT, CONV, NAMED, Readout, parse_readout
 from sentkit.formats.json_files import read_json, read_object, read_object_if_there
-from sentkit.formats.vectors.fingerprint import is_space
 from sentkit.formats.vectors.safetensors_header import read_array
 
 # Key of the old schema -> word of the new schema.
@@ -24,6 +23,8 @@ POOLING = {
     "pooling_mode_weightedmean_tokens": "weightedmean",
     "pooling_mode_lasttoken": "lasttoken",
 }
+# The order in which the old schema joins the vectors of several modes.
+JOINED = ("cls", "max", "mean", "mean_sqrt_len_tokens", "weightedmean", "lasttoken")
 READOUTS = {
     **{word: word for word in ("cls", "mean", "max")},
     **{"mean_sqrt_len_tokens": "mean-sqrt", "weightedmean": "weighted-mean", "lasttoken": "last"},
@@ -42,10 +43,6 @@ NAMED_AFTER = ("bert", "roberta", "distilbert", "camembert", "albert", "xlm-robe
 PROMPTS = "config_sentence_transformers.json"
 USUAL_TYPE = "SentenceTransformer"
 MOST_STEPS = 64  # modules of a checkpoint, or steps after its readout
-SENTKIT_JSON_TYPES = {  # types of the values in sentkit.json
-    **{"readout": str, "steps": list, "max_length": int, "lowercase": bool, "prompt": str},
-    **{"prompts": dict, "prompt_is_read": bool, "template": str, "full_stop": str},
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +66,7 @@ class StoredDeclaration:
     prompt: str = ""  # added before every text
     prompts: Mapping[str, str] = field(default_factory=dict)  # by name, such as query or document
     prompt_is_read: bool = True  # False: the readout excludes the tokens of the prompt
+    dim: int | None = None  # of the vector, the first numbers to keep after all steps
     template: str | None = None  # for the readout `prompt`
     full_stop: str | None = None  # None: the setting of the template
     pooler: Pooler = Pooler()
@@ -90,7 +88,7 @@ def read_modules(folder: Path) -> tuple[Path, StoredDeclaration]:
     transformer, layers = folder, None
     for module in modules:
         kind, path = module["type"].rpartition(".")[2], module["path"]
-        place = _inside(folder, path, listing)
+        place = inside(folder, path, listing)
         match kind:
             case "Transformer":
                 transformer, declared = place, _transformer(place, declared)
@@ -113,7 +111,8 @@ def read_modules(folder: Path) -> tuple[Path, StoredDeclaration]:
                 settings = " with these settings" if known else ""
                 raise DataError(f"module {kind}{settings} is not supported", source=str(place))
     prompts, default = _prompts(config, folder / PROMPTS)
-    return transformer, replace(declared, prompt=default, prompts=prompts)
+    dim = _dim(config, folder / PROMPTS)
+    return transformer, replace(declared, prompt=default, prompts=prompts, dim=dim)
 
 
 def _read_listing(listing: Path) -> list[dict[str, str]]:
@@ -135,7 +134,7 @@ def refusal(kind: str, source: str) -> DataError:
     return DataError(f"{kind[:80]} is not supported", source=source, advice=advice)
 
 
-def _inside(folder: Path, path: str, listing: Path) -> Path:
+def inside(folder: Path, path: str, listing: Path) -> Path:
     if Path(path).is_absolute() or ".." in Path(path).parts:
         raise DataError(f'the path of a module, "{path}", is outside the folder', source=str(listing))
     return folder / path
@@ -150,12 +149,16 @@ def _maps_sentences(place: Path) -> bool:
 
 def _readout(config: Mapping[str, Any], layers: Sequence[int] | None, place: Path) -> Readout:
     """The readout of a Pooling module that receives the average of `layers`; None is the last layer."""
-    modes = config.get("pooling_mode", [word for key, word in POOLING.items() if config.get(key)] or "mean")
+    chosen = {word for key, word in POOLING.items() if config.get(key)} or {"mean"}
+    modes = config.get("pooling_mode", [word for word in JOINED if word in chosen])
     modes = modes if isinstance(modes, list) else [modes]
-    if len(modes) != 1 or not isinstance(modes[0], str) or modes[0] not in READOUTS:
-        problem = f"pooling {' + '.join(map(str, modes))} is not supported"
+    known = all(isinstance(mode, str) and mode in READOUTS for mode in modes)
+    if not known or not 1 <= len(modes) <= (len(READOUTS) if layers is None else 1):
+        averaged = "" if layers is None or not known else " of averaged layers"
+        problem = f"pooling {' + '.join(map(str, modes))}{averaged} is not supported"
         raise DataError(problem, source=str(place))
-    readout = NAMED[READOUTS[modes[0]]]
+    names = [READOUTS[mode] for mode in modes]
+    readout = NAMED[names[0]] if len(names) == 1 else parse_readout(":".join([CONCAT, *names]))
     if layers is None:
         return readout
     if readout.reduction == "max" and len(layers) > 1:
@@ -216,40 +219,6 @@ def _refuse_task(folder: Path, own: Mapping[str, Any]) -> None:
         raise refusal(f'a transformer that gives "{output}"', str(folder))
 
 
-def read_sentkit_json(
-    values: Mapping[str, Any], path: Path, declared: StoredDeclaration
-) -> StoredDeclaration:
-    """Read the declaration in sentkit.json. It overrides modules.json, which cannot express all readouts."""
-    for name, kind in SENTKIT_JSON_TYPES.items():
-        if name in values and type(values[name]) is not kind:
-            raise DataError(f'"{name}" is {values[name]!r:.40}, expected {kind.__name__}', source=str(path))
-    if values.get("max_length", 1) < 1:
-        raise DataError(f'"max_length" is {values["max_length"]}, expected 1 or more', source=str(path))
-    steps = values.get("steps", [])
-    check_count(steps, "steps", path)
-    for step in steps:
-        if not isinstance(step, str):
-            raise DataError(f'a step is {step!r:.40}, expected a folder or "normalise"', source=str(path))
-        _inside(path.parent, step, path)
-    check_prompts(values.get("prompts", {}), path)
-    with declared_in(str(path)):
-        readout = parse_readout(values["readout"])
-    return replace(
-        declared,
-        source="sentkit.json",
-        readout=readout,
-        steps=tuple(steps),
-        max_length=values.get("max_length", declared.max_length),
-        lowercase=values.get("lowercase", declared.lowercase),
-        prompt=values.get("prompt", declared.prompt),
-        prompts=values.get("prompts", declared.prompts),
-        prompt_is_read=values.get("prompt_is_read", declared.prompt_is_read),
-        template=values.get("template"),
-        full_stop=values.get("full_stop"),
-        pooler=_pooler(values.get("pooler", {}), path),
-    )
-
-
 def _prompts(config: Mapping[str, Any], path: Path) -> tuple[dict[str, str], str]:
     """The prompts by name, and the default prompt."""
     prompts, default = config.get("prompts") or {}, config.get("default_prompt_name")
@@ -265,6 +234,13 @@ def _prompts(config: Mapping[str, Any], path: Path) -> tuple[dict[str, str], str
     return prompts, prompts[default]
 
 
+def _dim(config: Mapping[str, Any], path: Path) -> int | None:
+    dim = config.get("truncate_dim")
+    if dim is not None and (type(dim) is not int or dim < 1):
+        raise DataError(f'"truncate_dim" is {dim!r:.40}, expected 1 or more', source=str(path))
+    return dim
+
+
 def check_prompts(prompts: object, path: Path) -> None:
     if not isinstance(prompts, dict) or not all(isinstance(text, str) for text in prompts.values()):
         raise DataError('"prompts" is not an object of strings', source=str(path))
@@ -273,15 +249,3 @@ def check_prompts(prompts: object, path: Path) -> None:
 def check_count(values: Sequence[object], kind: str, path: Path) -> None:
     if len(values) > MOST_STEPS:
         raise DataError(f"{len(values):,} {kind}, expected at most {MOST_STEPS}", source=str(path))
-
-
-def _pooler(values: object, path: Path) -> Pooler:
-    names = Pooler.__dataclass_fields__
-    if not isinstance(values, dict) or not all(isinstance(values.get(name, ""), str) for name in names):
-        raise DataError(f'"pooler" is {values!r:.40}, expected an object of strings', source=str(path))
-    pooler = Pooler(**{name: values[name] for name in names if name in values})
-    if pooler.readout and (pooler.readout not in NAMED or not NAMED[pooler.readout].pooled):
-        raise DataError(f'a pooler with the readout "{pooler.readout:.40}"', source=str(path))
-    if pooler.lands_in and not (pooler.readout and is_space(pooler.lands_in)):
-        raise DataError(f'a pooler with the target space "{pooler.lands_in:.40}"', source=str(path))
-    return pooler

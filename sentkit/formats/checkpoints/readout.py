@@ -4,6 +4,7 @@ The result is the mean over the layers. Each layer uses the same reduction of it
 are `cls`, `mean`, `max`, `mean-sqrt`, `weighted-mean`, `last`, `mean-last2`, `mean-first-last`,
 `mean-emb-last`, `prompt`, `pooler`, `pooler:cls` and `pooler:mean`. `L<k>:` with one of the first six names
 reads layer k; layer 0 is the embeddings. `L1+L12:` with one of them except `max` reads several layers.
+`concat:` with two or more of the first six names, such as `concat:cls:mean`, joins their vectors.
 `wk` and `wk-clip` combine the layers of each token, not their mean: layer 4 and all above it, or five or more
 layers by number, such as `L0+L1+L2+L3+L4:wk`. `conv` is the mean of the features that the convolution of the
 checkpoint computes from the tokens of the last layer.
@@ -19,11 +20,17 @@ from sentkit.errors import UsageError
 class Readout:
     name: str
     layers: tuple[int, ...]  # 0..depth, or negative from the end: -1 is the last block; (): see WK
-    reduction: str  # one of PLAIN, WK or CONV, token (the state at `Packed.at`), or a key of POOLED
+    reduction: str  # of PLAIN, WK or CONV, token (the state at `Packed.at`), a key of POOLED, or concat:...
 
     @property
     def pooled(self) -> bool:
         return self.reduction in POOLED
+
+    @property
+    def parts(self) -> tuple["Readout", ...]:
+        """The readouts whose vectors are joined; only the readout itself if it is no concatenation."""
+        _, *names = self.reduction.split(":")
+        return tuple(NAMED[name] for name in names) or (self,)
 
     def resolved(self, depth: int) -> tuple[int, ...]:
         """The layers as 0..depth; a UsageError if the encoder has too few layers."""
@@ -45,6 +52,7 @@ WK_LAYERS = 5
 # Readouts through the pooler of the encoder, with the reduction that the pooler receives.
 POOLED = {"pooler": "cls", "pooler-mean": "mean"}
 CONV = "conv"
+CONCAT = "concat"
 NAMED = {
     "cls": Readout("cls", (-1,), "cls"),
     "mean": Readout("mean", (-1,), "mean"),
@@ -70,13 +78,16 @@ EVERY = re.compile(rf"L\*:({SUMS}|max)")
 LAYERS = re.compile(
     rf"(L[0-9]{{1,4}}):({SUMS}|max)|(L[0-9]{{1,4}}(?:\+L[0-9]{{1,4}})+):({SUMS}|{'|'.join(WK)})"
 )
-GRAMMAR = f"{', '.join(NAMED)}, or L<k>:{'|'.join(PLAIN)}"
+JOINED = re.compile(rf"{CONCAT}(:({'|'.join(PLAIN)})){{2,{len(PLAIN)}}}")
+GRAMMAR = f"{', '.join(NAMED)}, L<k>:{'|'.join(PLAIN)}, or {CONCAT}: with two or more of these"
 
 
 def parse_readout(name: str) -> Readout:
     """The readout of a name. `L*` is several readouts; see `parse_readouts`."""
     if name in NAMED:
         return NAMED[name]
+    if JOINED.fullmatch(name):
+        return Readout(name, (-1,), name)
     match = LAYERS.fullmatch(name)
     if match is None:
         raise UsageError(f'unknown readout "{name}"', advice=f"available: {GRAMMAR}")

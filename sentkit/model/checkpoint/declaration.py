@@ -7,9 +7,15 @@ from numpy.typing import NDArray
 from torch import nn
 
 from sentkit.errors import UsageError
-from sentkit.formats.checkpoints.export import Convolution, DeclarationToWrite, Dense, LayerNorm, Normalize
 from sentkit.formats.checkpoints.modules import DENSE_ACTIVATIONS, Pooler
 from sentkit.formats.checkpoints.readout import CONV, WK, Readout
+from sentkit.formats.checkpoints.stock_modules import (
+    Convolution,
+    DeclarationToWrite,
+    Dense,
+    LayerNorm,
+    Normalize,
+)
 from sentkit.model.text.tokenizer import Tokenizer
 from sentkit.model.transformer.adapter import Adapter
 from sentkit.model.transformer.architecture import WITH_POOLER
@@ -17,7 +23,7 @@ from sentkit.model.transformer.bert import Bert
 from sentkit.model.transformer.encoder import TransformerEncoder
 from sentkit.model.transformer.readouts import width_of_vectors
 from sentkit.transforms.flow import Flow
-from sentkit.transforms.steps import Linear, Norm, Step
+from sentkit.transforms.steps import Linear, Norm, Step, Truncate
 
 
 def declare_encoder(encoder: TransformerEncoder) -> DeclarationToWrite:
@@ -53,12 +59,14 @@ def build_declaration(
     prompt_is_read: bool = True,
 ) -> DeclarationToWrite:
     template = tokenizer.template
+    last = [step.kept for step in steps[-1:] if isinstance(step, Truncate)]
     return DeclarationToWrite(
         readout=readout,
         width=width_of_vectors(body, [readout]),
         depth=body.depth,
         max_length=tokenizer.max_length,
-        steps=[step_to_write(step) for step in steps],
+        steps=[step_to_write(step) for step in steps[: len(steps) - len(last)]],
+        dim=last[0] if last else None,
         prompt=tokenizer.prompt,
         prompts=prompts,
         prompt_is_read=prompt_is_read,
@@ -93,6 +101,9 @@ def step_to_write(step: Step) -> Dense | LayerNorm | Normalize:
     if isinstance(step, Flow):
         problem = "a flow cannot be part of a checkpoint"
         raise UsageError(problem, advice="use sentkit encode --transform")
+    if isinstance(step, Truncate):
+        problem = "a checkpoint cannot have steps after the truncation of its vectors (truncate_dim)"
+        raise UsageError(problem, advice="use sentkit encode")
     if isinstance(step, Linear):
         return Dense(step.weight, step.bias, step.activation)
     return LayerNorm(step.weight, step.bias) if isinstance(step, Norm) else "normalise"

@@ -4,26 +4,17 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from sentkit.formats.checkpoints.export import inexpressible
 from sentkit.formats.checkpoints.folders import Checkpoint
 from sentkit.formats.checkpoints.lora import is_adapter, read_lora_config
+from sentkit.formats.checkpoints.stock_modules import inexpressible
 from sentkit.formats.files import readable
 from sentkit.formats.vectors.safetensors_header import read_header
 from sentkit.model.reading import Reading, default_readout, depth_of, width_of
 from sentkit.model.transformer.architecture import UnsupportedArchitecture, read_architecture
 
 READING_FIELDS = {
-    *(
-        "readout",
-        "template",
-        "full_stop",
-        "steps",
-        "prompt",
-        "prompts",
-        "max_length",
-        "lowercase",
-        "prompt_is_read",
-    ),
+    *("readout", "template", "full_stop", "steps", "dim", "prompt", "prompts"),
+    *("max_length", "lowercase", "prompt_is_read"),
 }
 
 
@@ -60,6 +51,7 @@ class CheckpointSummary:
     readout: str
     declared_by: str
     steps: list[str]
+    dim: int | None
     template: str | None
     prompt: str
     prompts: Mapping[str, str]
@@ -92,6 +84,7 @@ def summarize(checkpoint: Checkpoint, reading: Reading) -> CheckpointSummary:
         readout=reading.readouts[0].name,
         declared_by=declared.source or f"nothing: {reading.readouts[0].name} is used",
         steps=list(declared.steps),
+        dim=declared.dim,
         template=tokenizer.template.text if tokenizer.template else None,
         prompt=tokenizer.prompt,
         prompts=declared.prompts,

@@ -1,6 +1,6 @@
 """Loads static models from model2vec and StaticEmbedding folders, word-vector files and the input rows."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from sentkit.errors import DataError, UsageError
@@ -14,7 +14,7 @@ from sentkit.model.post_steps import all_steps, width_behind
 from sentkit.model.reading import ReadingOptions, prompt_of
 from sentkit.model.static.encoder import REDUCTIONS, StaticModel, TableSummary, WordSets, WordTable
 from sentkit.model.static.tokenizers import CollectedWords, WordLookup, WordPieces
-from sentkit.transforms.steps import Normalize, Step
+from sentkit.transforms.steps import Normalize, Step, Truncate
 
 
 def read_sets(options: ReadingOptions) -> StaticModel:
@@ -74,7 +74,7 @@ def read_folder(folder: Path, name: str, options: ReadingOptions) -> StaticModel
     pieces.max_length = options.max_length or pieces.max_length
     table = read_embedding(place, pieces.count, pieces.max_length, normalize=bool(declared.steps))
     kind = "StaticEmbedding of sentence-transformers"
-    return table_model(table, pieces, name, options, kind, declared.prompts)
+    return table_model(table, pieces, name, options, kind, declared)
 
 
 def table_model(
@@ -83,14 +83,17 @@ def table_model(
     name: str,
     options: ReadingOptions,
     kind: str,
-    prompts: Mapping[str, str] | None = None,
+    declared: StoredDeclaration | None = None,
 ) -> StaticModel:
     readouts, stored = readouts_of(options.readout), table.entries["embeddings"]
+    steps: list[Step] = [Normalize()] if table.normalize else []
+    if declared is not None and declared.dim is not None and options.dim is None:
+        steps.append(Truncate(declared.dim))
     return StaticModel(
         name,
         pieces,
         readouts,
-        steps_of(options, [Normalize()] if table.normalize else [], table.width),
+        steps_of(options, steps, table.width),
         options.transform,
         lambda: WordTable(table.read(), readouts),
         TableSummary(
@@ -101,7 +104,7 @@ def table_model(
             rows=stored.shape[0],
             stored_as=stored.dtype,
             tensors=list(table.entries),
-            prompts=prompts,
+            prompts=None if declared is None else declared.prompts,
         ),
     )
 

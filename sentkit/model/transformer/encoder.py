@@ -30,7 +30,7 @@ from sentkit.model.transformer.packed import pack
 from sentkit.model.transformer.post_layers import add_convolution, read_layer
 from sentkit.model.transformer.readouts import check_layers, read, width_of_vectors
 from sentkit.model.transformer.weights import canonical, fit, weights_hash
-from sentkit.transforms.steps import Normalize, Step
+from sentkit.transforms.steps import Normalize, Step, Truncate
 
 
 class TransformerEncoder:
@@ -95,9 +95,11 @@ class TransformerEncoder:
             Normalize() if name == "normalise" else read_layer(self.checkpoint.folder / name)
             for name in self.reading.steps
         ]
+        reading = self.reading
+        if reading.declared_dim is not None:
+            declared.append(Truncate(reading.declared_dim))
         with declared_in(self._place):
             width_behind(declared, before)
-        reading = self.reading
         return all_steps(declared, dim=reading.dim, normalize=reading.normalize, transform=reading.transform)
 
     def _spec(self, readout: Readout, weights: str) -> Spec:

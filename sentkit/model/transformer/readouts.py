@@ -211,6 +211,10 @@ def read(
 
     `disturb` changes X(0) before the first use.
     """
+    if any(len(readout.parts) > 1 for readout in readouts):
+        every = [part for readout in readouts for part in readout.parts]
+        separate = iter(read(encoder, packed, every, disturb=disturb))
+        return [torch.cat([next(separate) for _ in readout.parts], 1) for readout in readouts]
     layers = [readout.resolved(encoder.depth) for readout in readouts]
     wanted: dict[int, dict[str, None]] = {}  # layer -> ordered set of reductions
     check_layers(encoder, readouts)
@@ -231,7 +235,7 @@ def read(
 def width_of_vectors(encoder: TokenModel, readouts: Sequence[Readout]) -> int:
     if encoder.convolution is not None and readouts[0].reduction == CONV:
         return encoder.convolution.width
-    return encoder.width
+    return encoder.width * len(readouts[0].parts)
 
 
 def check_layers(encoder: TokenModel, readouts: Sequence[Readout]) -> None:

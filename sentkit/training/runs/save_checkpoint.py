@@ -9,10 +9,11 @@ from typing import Any
 
 from torch import Tensor
 
-from sentkit.formats.checkpoints.export import DeclarationToWrite, write_folder
+from sentkit.formats.checkpoints.export import write_folder
 from sentkit.formats.checkpoints.model_card import card
 from sentkit.formats.checkpoints.modules import Pooler
 from sentkit.formats.checkpoints.readout import Readout, parse_readout
+from sentkit.formats.checkpoints.stock_modules import DeclarationToWrite
 from sentkit.formats.outputs.temporary import publish_folder
 from sentkit.model.checkpoint.declaration import build_declaration
 from sentkit.model.checkpoint.save_weights import merged, write_weights

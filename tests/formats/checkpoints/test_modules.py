@@ -85,12 +85,22 @@ def test_a_saved_folder_is_read_completely(saved: Saved) -> None:
     assert found.prompt_is_read
 
 
-@pytest.mark.parametrize("mode", [("cls", "mean"), ("mean", "lasttoken", "max")])
-def test_an_unsupported_pooling_is_refused_by_name(saved: Saved, mode: Any) -> None:
-    folder = saved(lambda: [modules().Pooling(8, mode)])
+def test_joined_pooling_of_averaged_layers_is_refused(saved: Saved) -> None:
+    folder = saved(
+        lambda: [modules().WeightedLayerPooling(8, 3, 2), modules().Pooling(8, ("cls", "mean"))],
+        transformer={"config_kwargs": {"output_hidden_states": True}},
+    )
 
-    words = " + ".join([mode] if isinstance(mode, str) else mode)
-    assert problem_of(folder) == f"1_Pooling: pooling {words} is not supported"
+    assert problem_of(folder) == "2_Pooling: pooling cls + mean of averaged layers is not supported"
+
+
+@pytest.mark.parametrize("dim", [0, -1, 2.0, True, "8"])
+def test_an_invalid_truncate_dim_is_refused(tmp_path: Path, dim: Any) -> None:
+    files = {"1_Pooling__config": {}, "config_sentence_transformers": {"truncate_dim": dim}}
+    folder = folder_of(tmp_path, pipeline("Pooling"), **files)
+
+    problem = f'config_sentence_transformers.json: "truncate_dim" is {dim!r}, expected 1 or more'
+    assert problem_of(folder) == problem
 
 
 def test_a_pooling_without_the_prompt_is_declared(saved: Saved) -> None:
@@ -212,7 +222,8 @@ def test_the_old_schema_of_pooling_is_read(tmp_path: Path, key: str) -> None:
 @pytest.mark.parametrize(
     ("config", "words"),
     [
-        ({"pooling_mode_cls_token": True, "pooling_mode_mean_tokens": True}, "cls + mean"),
+        ({"pooling_mode": ["cls", "median"]}, "cls + median"),
+        ({"pooling_mode": ["cls"] * 7}, " + ".join(["cls"] * 7)),
         ({"pooling_mode": None}, "None"),
         ({"pooling_mode": 7}, "7"),
         ({"pooling_mode": {"a": 1}}, "{'a': 1}"),
@@ -432,6 +443,7 @@ def test_sentkit_json_can_declare_averaged_layers(tmp_path: Path) -> None:
             'sentkit.json: the path of a module, "/etc", is outside the folder',
         ),
         ({"readout": "cls", "max_length": True}, 'sentkit.json: "max_length" is True, expected int'),
+        ({"readout": "cls", "dim": 0}, 'sentkit.json: "dim" is 0, expected 1 or more'),
         ({"readout": "cls", "max_length": 5.5}, 'sentkit.json: "max_length" is 5.5, expected int'),
         ({"readout": "cls", "lowercase": 1}, 'sentkit.json: "lowercase" is 1, expected bool'),
         ({"readout": "cls", "prompt": None}, 'sentkit.json: "prompt" is None, expected str'),

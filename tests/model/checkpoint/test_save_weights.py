@@ -8,9 +8,10 @@ import torch
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
-from sentkit.formats.checkpoints.export import DeclarationToWrite, Dense, write_folder
+from sentkit.formats.checkpoints.export import write_folder
 from sentkit.formats.checkpoints.folders import read_checkpoint
 from sentkit.formats.checkpoints.readout import parse_readout
+from sentkit.formats.checkpoints.stock_modules import DeclarationToWrite, Dense
 from sentkit.model.checkpoint.declaration import declare_encoder
 from sentkit.model.checkpoint.lm_head import fresh_head, head_tensors
 from sentkit.model.checkpoint.save_weights import merged, write_weights
