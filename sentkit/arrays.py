@@ -1,5 +1,7 @@
 """Types of numpy arrays. Shapes are in the comments and docstrings of the functions."""
 
+from typing import Any, Protocol
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -7,3 +9,16 @@ Float32 = NDArray[np.float32]  # vectors, as stored
 Float64 = NDArray[np.float64]  # sums, similarities and exact distances
 Floats = NDArray[np.floating]  # of either precision
 Indices = NDArray[np.intp]
+
+
+class Rows(Protocol):
+    """Vectors (n, d) that need not be in one array."""
+
+    @property
+    def shape(self) -> tuple[Any, ...]: ...
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, places: Any, /) -> Float32:
+        """The rows at the places of a slice or an array."""
+        ...

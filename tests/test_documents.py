@@ -186,10 +186,11 @@ def test_an_example_of_the_help_runs(name, line, workplace, execute):
     if "titles.safetensors" in line and " -o titles" in line:
         (workplace / "titles.safetensors").unlink()
     done = execute(["sh", "-ec", line], workplace)
-    # Two steps on three titles do not improve nano, and `cat` counts its files.
+    # Two steps on three titles do not improve nano; `cat` and `mine` count.
     reported = (
         "sentkit train: warning: the result is not better on --dev",
         "sentkit cat: joined",
+        "sentkit mine: ",
         "sentkit encode: shard 1/4: blocks written",
     )
     unexpected = [

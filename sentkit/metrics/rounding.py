@@ -8,8 +8,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from sentkit.arrays import Float32, Float64, Indices
-from sentkit.formats.vectors.storage import Vectors
+from sentkit.arrays import Float32, Float64, Indices, Rows
 from sentkit.metrics.similarity import SIMILARITIES
 
 ROUNDING = 1e-5  # relative error of a product in float32, by its magnitude
@@ -36,7 +35,7 @@ def margins(magnitudes: Float64, lost: float = 0.0) -> Float64:
     return 2.0 * (ROUNDING * magnitudes + lost)
 
 
-def exact(metric: str, left: Float32, right: Vectors, pairs: tuple[Indices, Indices]) -> Float64:
+def exact(metric: str, left: Float32, right: Rows, pairs: tuple[Indices, Indices]) -> Float64:
     """The exact similarities of the given pairs of rows; few rows are copied at a time."""
     parts = [slice(start, start + CANDIDATES) for start in range(0, len(pairs[0]), CANDIDATES)]
     similarities = [SIMILARITIES[metric](left[pairs[0][part]], right[pairs[1][part]]) for part in parts]

@@ -13,6 +13,7 @@ NAMES = (
     "check",
     "score",
     "search",
+    "mine",
     "cluster",
     "probe",
     "train",

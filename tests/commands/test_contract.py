@@ -71,6 +71,13 @@ CASES = (
         empty=65,
     ),
     Case(
+        "mine",
+        ("mine", "--corpus", "corpus.jsonl"),
+        '{"text_a":"a","text_b":"b","embedding_a":[1,0],"embedding_b":[1,1]}\n',
+        '{"text_a":"a","text_b":7,"embedding_a":[1,0],"embedding_b":[1,1]}',
+        '"text_b" is a number, expected a string',
+    ),
+    Case(
         "probe",
         ("probe", "--label", "label", "--folds", "3", "--penalties", "1"),
         LABELLED,
@@ -128,6 +135,8 @@ def run(sentkit, tiny, marian, tmp_path_factory):
         if case.command[0] == "search":  # which names its rows by a flag, and reads others too
             Path("corpus.jsonl").write_text(case.good)
             arguments = arguments if arguments[0].startswith("--") else ("--queries", *arguments)
+        if case.command[0] == "mine":
+            Path("corpus.jsonl").write_text('{"text":"c","embedding":[0,1]}\n')
         models = dict.fromkeys(("encode", "train", "build-entries"), tiny) | {"translate": marian}
         model = ("-m", models[case.command[0]]) if case.command[0] in models else ()
         command = [transform if word == "T" else word for word in case.command]
@@ -137,8 +146,9 @@ def run(sentkit, tiny, marian, tmp_path_factory):
 
 
 def problems(done):
-    """All lines except warnings and the line of `train` that states the readout."""
-    return [line for line in done.told if "warning: " not in line and ": readout " not in line]
+    """All lines except warnings, the readout of `train` and the counts of `mine`."""
+    told = [line for line in done.told if "warning: " not in line]
+    return [line for line in told if ": readout " not in line and " negatives for " not in line]
 
 
 @every

@@ -28,6 +28,8 @@ CALLS = [
      {"FILE": ["in.jsonl"], "--corpus": "b.jsonl"}, WRITES),
     (["search", "a", "--corpus", "b.jsonl", "-m", "model", "--transform", "t.safetensors", "-o", "out.jsonl"],
      {"--corpus": "b.jsonl", "-m": "model", "--transform": "t.safetensors"}, {"-o": "out.jsonl"}),
+    (["mine", "in.jsonl", "--corpus", "b.jsonl", *OUT],
+     {"FILE": ["in.jsonl"], "--corpus": "b.jsonl"}, WRITES),
     (["cluster", "in.jsonl", "--from-centroids", "k.jsonl", "--centroids", "new.jsonl", *OUT],
      {"FILE": ["in.jsonl"], "--from-centroids": "k.jsonl"}, WRITES | {"--centroids": "new.jsonl"}),
     (["probe", "in.jsonl", "--label", "g", "--test", "b.jsonl", "--dev", "c.jsonl", *OUT],

@@ -33,6 +33,7 @@ COMMANDS = (
     ("score", "v.jsonl", "--top", "2"),
     ("search", "--corpus", "v.jsonl", "--queries", "v.jsonl"),
     ("search", "a cat", "--corpus", "v.jsonl"),
+    ("mine", "p.jsonl", "--corpus", "v.jsonl"),
     ("cluster", "v.jsonl", "-k", "2"),
     ("whiten", "fit", "v.jsonl", "--kind", "ica", "--dim", "2", "-o", "t.safetensors"),
     ("whiten", "apply", "v.jsonl", "-t", "w.safetensors"),
@@ -54,6 +55,8 @@ def folder(tmp_path_factory):
     (folder / "e.jsonl").write_text('{"entry":"cat","definition":"an animal"}\n')
     lines, vectors, transform = (str(folder / name) for name in ("lines.txt", "v.jsonl", "w.safetensors"))
     assert cli.status(["encode", "-q", lines, "-o", vectors]) == 0
+    (folder / "pairs.jsonl").write_text('{"text_a":"a cat","text_b":"cats"}\n' * 3)
+    assert cli.status(["encode", "-q", str(folder / "pairs.jsonl"), "-o", str(folder / "p.jsonl")]) == 0
     assert cli.status(["whiten", "fit", vectors, "--kind", "center", "-o", transform]) == 0
     return folder
 

@@ -107,6 +107,14 @@ def put(line: bytes, new: NewFields, spans: Spans) -> bytes:
     return append(line, [field for field in new if field[0].decode() not in spans], empty=not spans)
 
 
+def rename(line: bytes, names: Mapping[str, str], spans: Spans) -> bytes:
+    """The object with other names for some fields, old name -> new name. The values keep their bytes."""
+    for name in sorted(names.keys() & spans.keys(), key=lambda name: -spans[name].start):
+        start = spans[name].start
+        line = line[:start] + orjson.dumps(names[name]) + line[end_of_string(line, start) :]
+    return line
+
+
 def drop(line: bytes, names: Iterable[str], spans: Spans | None = None) -> bytes:
     """The object without these fields. Other fields keep the comma and the blanks before them."""
     spans = spans_of(line) if spans is None else spans

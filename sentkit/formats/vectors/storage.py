@@ -130,3 +130,10 @@ def first_vectors(vectors: Vectors) -> Vectors:
     if isinstance(vectors, StoredVectors):
         return StoredVectors([(codes[:, 0], storage) for codes, storage in vectors.parts])
     return vectors[:, 0]
+
+
+def every_vector(vectors: Vectors) -> Vectors:
+    """All vectors of all rows, (n, k, d) -> (n * k, d)."""
+    if isinstance(vectors, StoredVectors):
+        return StoredVectors([(codes.reshape(-1, codes.shape[-1]), each) for codes, each in vectors.parts])
+    return vectors.reshape(-1, vectors.shape[-1])

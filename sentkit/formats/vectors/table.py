@@ -1,7 +1,7 @@
 """Rows with vectors that can be read in any order: those of a vector file stay in the file."""
 
 from array import array
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from itertools import accumulate
 
@@ -10,8 +10,9 @@ import numpy as np
 from sentkit.errors import DataError
 from sentkit.formats.rows.lines import json_object
 from sentkit.formats.rows.rows import Inputs, Row
+from sentkit.formats.vectors.fingerprint import SIGN, short_label, space_of, target_space
 from sentkit.formats.vectors.storage import FLOATS, Vectors
-from sentkit.formats.vectors.store import Store, is_store
+from sentkit.formats.vectors.store import Store, fields_of, is_store
 from sentkit.formats.vectors.vectors import (
     VectorReader,
     VectorRow,
@@ -27,13 +28,31 @@ CHECKED = 4096  # vectors of a file that are checked at a time
 class VectorTable:
     path: str
     vectors: Vectors  # (n, k, d), memory-mapped if they are in a vector file
-    names: tuple[str, ...]  # names of the k vector fields
+    names: tuple[str, ...]  # standard names of the k vector fields
+    fields: Mapping[str, str]  # standard name -> name in these rows
     emb: str | None
     row: Callable[[int], Row]  # the row at a place, counted from 0, without its vectors
-    store: Store | None = None
+    origin: str | None = None  # how the vectors were encoded, if the file records it
 
     def __len__(self) -> int:
         return len(self.vectors)
+
+    def check_space(self, other: VectorRow, emb: str | None, what: str, *, fits: bool = False) -> None:
+        """Refuse vectors of another space, unless they were trained to match the space of this table.
+
+        `fits` is true if the caller accepts this other space.
+        """
+        if emb is None or self.emb is None:
+            fits = fits or emb == self.emb
+        else:
+            fits = fits or space_of(self.emb) in (space_of(emb), target_space(emb))
+        if not fits:
+            ours, theirs = short_label(emb), short_label(self.emb)
+            problem = f"the vectors of the {what} are {ours}, the vectors of {self.path} are {theirs}"
+            raise other.row.error(problem, advice=self.origin)
+        width, wanted = other.vectors.shape[1], self.vectors.shape[-1]
+        if width != wanted:
+            raise other.row.error(f"the {what} has {width} numbers, the vectors of {self.path} have {wanted}")
 
 
 def read_table(inputs: Inputs, check: Callable[[VectorRow], object]) -> VectorTable:
@@ -49,15 +68,29 @@ def stored(inputs: Inputs, path: str, check: Callable[[VectorRow], object]) -> V
     refuse_renamed_vectors(inputs, path)
     store = Store(path)
     vectors = store.vectors()
-    names = tuple(inputs.fields.get(name, name) for name in store.names)
     if len(vectors):
-        check(VectorRow(store.row(0), vectors[:1][0], names))
+        check(VectorRow(store.row(0), vectors[:1][0], store.names))
     for start in range(0, len(vectors) if store.kind in FLOATS else 0, CHECKED):
         block = vectors[start : start + CHECKED]
         if not np.isfinite(block).all():
             place = start + int(np.flatnonzero(~np.isfinite(block).all(axis=(1, 2)))[0])
             check_finite(store.row(place), block[place - start])
-    return VectorTable(path, vectors, names, store.emb, store.row, store)
+    fields = fields_of(inputs, path)
+    return VectorTable(path, vectors, store.names, fields, store.emb, store.row, origin_of(store))
+
+
+def origin_of(store: Store) -> str | None:
+    """The flags of `encode` that made a vector file, for advice; steps have their label names."""
+    if not isinstance(store.spec.get("model"), str):
+        return None
+    flags = [f"-m {store.spec['model']}"]
+    if isinstance(store.spec.get("readout"), str):
+        flags.append(f"--readout {store.spec['readout']}")
+    steps = store.spec.get("steps")
+    names = [str(step).rpartition(":")[0] for step in steps] if isinstance(steps, list) else []
+    if names := [name for name in names if name != SIGN]:  # queries of a binary corpus are not binary
+        flags.append("and the steps " + " ".join(names))
+    return f"encode the queries with {' '.join(flags)}"
 
 
 def parsed(inputs: Inputs, path: str, check: Callable[[VectorRow], object]) -> VectorTable:
@@ -82,4 +115,5 @@ def parsed(inputs: Inputs, path: str, check: Callable[[VectorRow], object]) -> V
         return Row(line, values, path, numbers[place])
 
     shape = len(sizes), len(reader.names) or 1, reader.width or 1
-    return VectorTable(path, np.frombuffer(vectors, "<f4").reshape(shape), reader.theirs, reader.emb, row_at)
+    flat = np.frombuffer(vectors, "<f4").reshape(shape)
+    return VectorTable(path, flat, reader.names, inputs.fields, reader.emb, row_at)

@@ -10,16 +10,8 @@ from sentkit.digits import significant
 from sentkit.errors import DataError
 from sentkit.formats.rows.kinds import wrong_field
 from sentkit.formats.rows.rows import Inputs, Row
-from sentkit.formats.vectors.fingerprint import (
-    SIGN,
-    UNNAMED,
-    short_label,
-    space_of,
-    space_of_signs,
-    target_space,
-)
+from sentkit.formats.vectors.fingerprint import UNNAMED, short_label, space_of, space_of_signs, target_space
 from sentkit.formats.vectors.storage import StoredVectors, first_vectors
-from sentkit.formats.vectors.store import Store, fields_of
 from sentkit.formats.vectors.table import VectorTable, read_table
 from sentkit.formats.vectors.vectors import VectorRow
 
@@ -42,15 +34,14 @@ class GoldCodes:
 class SearchCorpus:
     """The vectors of a corpus, and the fields that hits show. A row is parsed when it becomes a hit."""
 
-    def __init__(self, table: VectorTable, show: Sequence[str], fields: Mapping[str, str]) -> None:
-        self.path, self.emb, self.names = table.path, table.emb, table.names
-        self.row = table.row
+    def __init__(self, table: VectorTable, show: Sequence[str]) -> None:
+        self.table, self.path, self.emb, self.row = table, table.path, table.emb, table.row
         self.vectors = first_vectors(table.vectors)  # (n, d)
-        self.origin = None if table.store is None else origin_of(table.store)
-        self.shown = lru_cache(CACHED_ROWS)(partial(self._shown, show, fields))
+        self.hidden = (*(table.fields.get(name, name) for name in table.names), "_emb")
+        self.shown = lru_cache(CACHED_ROWS)(partial(self._shown, show))
 
-    def _shown(self, show: Sequence[str], fields: Mapping[str, str], place: int) -> dict[str, bytes]:
-        return shown_fields(self.row(place), (*self.names, "_emb"), show, fields)
+    def _shown(self, show: Sequence[str], place: int) -> dict[str, bytes]:
+        return shown_fields(self.row(place), self.hidden, show, self.table.fields)
 
     def refuse_unknown(self, show: Sequence[str]) -> None:
         """Refuse a field that no row has. Most corpora have all fields in the first row."""
@@ -73,17 +64,7 @@ class SearchCorpus:
 
         A corpus of signs also accepts queries of the space before the signs.
         """
-        if emb is None or self.emb is None:
-            fit = emb == self.emb
-        else:
-            fit = space_of(self.emb) in (space_of(emb), target_space(emb))
-        if not fit and not self.is_signs_of(emb):
-            ours, theirs = short_label(emb), short_label(self.emb)
-            problem = f"the vectors of the query are {ours}, the vectors of {self.path} are {theirs}"
-            raise query.row.error(problem, advice=self.origin)
-        width, wanted = query.vectors.shape[1], self.vectors.shape[1]
-        if width != wanted:
-            raise query.row.error(f"the query has {width} numbers, the vectors of {self.path} have {wanted}")
+        self.table.check_space(query, emb, "query", fits=self.is_signs_of(emb))
 
     @property
     def signs(self) -> StoredVectors | None:
@@ -115,26 +96,12 @@ class SearchCorpus:
 def read_search_corpus(inputs: Inputs, show: Sequence[str], gold: GoldCodes | None = None) -> SearchCorpus:
     """Read the vectors, memory-mapped from a vector file. Rows are read when they are needed."""
     table = read_table(inputs, expect_one)
-    corpus = SearchCorpus(table, show, fields_of(inputs, inputs.paths[0]))
+    corpus = SearchCorpus(table, show)
     corpus.refuse_unknown(show)
     if gold is not None:
         for place in range(len(table)):
             gold.take(table.row(place))
     return corpus
-
-
-def origin_of(store: Store) -> str | None:
-    """The flags of `encode` that made a vector file, for advice; steps have their label names."""
-    if not isinstance(store.spec.get("model"), str):
-        return None
-    flags = [f"-m {store.spec['model']}"]
-    if isinstance(store.spec.get("readout"), str):
-        flags.append(f"--readout {store.spec['readout']}")
-    steps = store.spec.get("steps")
-    names = [str(step).rpartition(":")[0] for step in steps] if isinstance(steps, list) else []
-    if names := [name for name in names if name != SIGN]:  # queries of a binary corpus are not binary
-        flags.append("and the steps " + " ".join(names))
-    return f"encode the queries with {' '.join(flags)}"
 
 
 def expect_one(row: VectorRow) -> VectorRow:

@@ -10,8 +10,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from sentkit.arrays import Float32, Float64, Indices
-from sentkit.formats.vectors.storage import Vectors
+from sentkit.arrays import Float32, Float64, Indices, Rows
 from sentkit.metrics.rounding import MAGNITUDES, UNDERFLOW, exact, lengths, margins
 from sentkit.metrics.similarity import BLOCKS, SMALLEST_NORM
 
@@ -42,7 +41,7 @@ class Reached:
 class Searcher:
     """A corpus and a metric. The vectors are not copied."""
 
-    def __init__(self, corpus: Vectors, metric: str = "cosine") -> None:
+    def __init__(self, corpus: Rows, metric: str = "cosine") -> None:
         self.corpus, self.metric = corpus, metric
         self.lengths = np.empty(len(corpus))
         for start in range(0, len(corpus), ROWS_PER_BLOCK):
@@ -60,7 +59,7 @@ class Searcher:
         if not nominees.wanted:
             return Nearest(np.empty((len(queries), top), np.intp), np.empty((len(queries), top)))
         with np.errstate(over="ignore"):  # the exact similarity decides beyond float32
-            for start, block in self._blocks(queries):
+            for start, block in self.blocks(queries):
                 nominees.add(block, start)
         return nominees.decided()
 
@@ -87,11 +86,11 @@ class Searcher:
 
     def _candidates(self, queries: Float32, threshold: float, limit: int | None) -> Pairs | None:
         """Queries and rows that may reach the threshold within rounding errors; None if too many."""
-        floors = self._floors(queries, threshold)
+        floors = self.floors(queries, threshold)
         parts: list[Pairs] = []
         count = 0
         with np.errstate(over="ignore"):
-            for start, block in self._blocks(queries):
+            for start, block in self.blocks(queries):
                 query, column = at_least(block, floors)
                 parts.append((query, column + start))
                 count += len(query)
@@ -101,7 +100,7 @@ class Searcher:
         none = np.empty(0, np.intp)
         return np.concatenate([none, *queries_of]), np.concatenate([none, *rows_of])
 
-    def _floors(self, queries: Float32, threshold: float) -> Float32:
+    def floors(self, queries: Float32, threshold: float | Float64) -> Float32:
         """Lower limits of block values, (b,): a row with a smaller value certainly misses the threshold."""
         scales = np.ones(len(queries))
         if self.metric == "dot":  # `_product_blocks` divides by both lengths
@@ -127,7 +126,7 @@ class Searcher:
             start += width
             width = min(start, ROWS_PER_BLOCK)
 
-    def _blocks(self, queries: Float32) -> Iterator[tuple[int, Float32]]:
+    def blocks(self, queries: Float32) -> Iterator[tuple[int, Float32]]:
         products = self.metric in ("cosine", "dot")
         return self._product_blocks(queries) if products else self._other_blocks(queries)
 

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sentkit.formats.rows import splice
-from sentkit.formats.rows.splice import DuplicateName, append, drop, put, spans_of
+from sentkit.formats.rows.splice import DuplicateName, append, drop, put, rename, spans_of
 
 some = settings(max_examples=40, deadline=None)
 NUMBERS = ("0", "-0", "1.10", "123456789012345678901234567890", "1e400", "-1E-400", "1e5", "0.1")
@@ -102,6 +102,19 @@ def test_drop_removes_only_these_fields(pieces: list[list[str]], names: set[str]
     assert parsed(found) == [(name, value) for name, value in parsed(line) if name not in names]
     kept = [piece for piece in pieces if json.loads(piece[1]) not in names]
     assert all("".join(piece[1:4]).encode() in found for piece in kept)
+
+
+@some
+@given(objects(), st.sets(st.sampled_from(OURS)))
+def test_rename_keeps_all_other_bytes(pieces: list[list[str]], names: set[str]) -> None:
+    line = joined(pieces)
+
+    found = rename(line, {name: f"new {name}" for name in names}, spans_of(line))
+
+    for piece in pieces:
+        name = json.loads(piece[1])
+        piece[1] = f'"new {name}"' if name in names else piece[1]
+    assert found == joined(pieces)
 
 
 @some

@@ -1,0 +1,133 @@
+"""`sentkit mine`: hard negatives for pairs of texts."""
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from sentkit.console import Console, RowProgress, slow
+from sentkit.errors import UsageError
+from sentkit.flags import options
+from sentkit.flags.rows import RowFlags
+from sentkit.process import limit_threads
+
+if TYPE_CHECKING:
+    from sentkit.metrics.neighbours.negatives import MiningCounts, MiningOptions
+
+MARGINS = {"relative": 0.95, "absolute": 0.05}  # by default
+
+
+@dataclass(frozen=True)
+class SelectionFlags:
+    """The selection of negatives."""
+
+    top: Annotated[int, typer.Option(min=1, metavar="K", help="Maximum number of negatives per pair.")] = 3
+    skip: Annotated[
+        int, typer.Option(min=0, metavar="N", help="Do not use the N nearest texts below the margin.")
+    ] = 0
+    margin: Annotated[
+        float | None,
+        typer.Option(
+            metavar="X",
+            help="A negative is less similar to the anchor than X times the positive."
+            " [default: 0.95; absolute: 0.05]",
+        ),
+    ] = None
+    kind: Annotated[
+        Literal["relative", "absolute"],
+        typer.Option(
+            "--margin-kind", help="absolute: less similar than the similarity of the positive minus X."
+        ),
+    ] = "relative"
+    metric: options.Metric = "cosine"
+
+    def options(self) -> "MiningOptions":
+        from sentkit.metrics.neighbours.negatives import MiningOptions
+
+        margin = MARGINS[self.kind] if self.margin is None else self.margin
+        if not math.isfinite(margin):
+            raise UsageError(f"--margin {margin}: expected a finite number")
+        return MiningOptions(self.top, self.skip, margin, self.kind == "relative", self.metric)
+
+
+def mine(
+    *,
+    corpus: Annotated[
+        str, typer.Option(metavar="FILE", help="Texts with vectors; rows can also be pairs or triplets.")
+    ],
+    selection: SelectionFlags,
+    triplets: Annotated[
+        bool, typer.Option("--triplets", help='Write a row with "negative" for each negative.')
+    ] = False,
+    threads: options.Threads = None,
+    output: options.OutputFlags,
+    replace: options.Replace = False,
+    row_flags: RowFlags,
+    run: options.TaskFlags,
+) -> None:
+    """Find hard negatives in a corpus for pairs of texts.
+
+    \b
+    Examples:
+      sentkit encode pairs.jsonl | sentkit mine --corpus titles.safetensors
+      sentkit mine a.safetensors --corpus a.safetensors --triplets
+      sentkit mine a.safetensors --corpus b.safetensors --skip 5 --margin 0.9
+
+    Rows have the vectors of two texts: "anchor" and "positive", or "text_a" and "text_b",
+    which the output calls "anchor" and "positive". The command removes the vectors and
+    adds "negatives", the K texts of the corpus with the most similar vectors to the
+    anchor, best first; "sentkit train contrast" reads such rows. Other fields are
+    unchanged. A row with "negative" or "negatives" is an error without --replace.
+
+    A hard negative is near the anchor, but not as near as the positive: its text is
+    different from both, and its similarity is below the margin. --skip removes the
+    nearest of these texts. A text that is in several rows of the
+    corpus is used once. If fewer than K texts are left, the row has fewer negatives, or
+    an empty list. The command reports on stderr how many texts it did not use. The
+    search is exact, and texts with the same similarity keep the order of the rows. The
+    positives of other pairs with the same anchor can become negatives.
+
+    The text of a row of the corpus is "text", else "entry". If the corpus has pairs or
+    triplets, each of their texts can be a negative. The vectors of a vector file stay
+    in the file; other vectors are kept in memory. --from is the format of the pairs;
+    the format of the corpus depends on its suffix. --field applies to both.
+    """
+    limit_threads(threads)
+    from sentkit.formats.vectors.sinks import check_rows_output
+    from sentkit.formats.vectors.vectors import VECTOR_FIELDS
+    from sentkit.metrics.neighbours.negatives import Candidates, Miner
+    from sentkit.metrics.neighbours.pair_rows import lines, pair_blocks
+
+    console = run.console("mine")
+    if corpus == "-" and "-" in row_flags.paths:
+        raise UsageError("standard input can be read only once", advice="name a FILE for the other input")
+    mining = selection.options()
+    check_rows_output(output.path)
+    reads = {"--corpus": corpus}
+    with row_flags.open(console, output, known=(*VECTOR_FIELDS, "entry"), reads=reads) as inputs:
+        with slow(console, f"reading {corpus}"):
+            miner = Miner(Candidates(inputs.other(corpus)), mining)
+        progress = RowProgress(console, run.progress)
+        progress.share = inputs.meter.share
+        with output.open() as out:
+            for block in pair_blocks(inputs, miner.candidates.table, miner.at_once, replace=replace):
+                for pair, negatives in miner.mine(block):
+                    out.writelines(lines(pair, negatives, triplets=triplets))
+                out.flush()  # the reader of a slow pipe gets each block immediately
+                progress.add(len(block))
+        progress.done()
+    report(miner.counts, mining, console)
+
+
+def report(counts: "MiningCounts", mining: "MiningOptions", console: Console) -> None:
+    if not counts.rows:
+        console.warn("no rows")
+        return
+    if not console.quiet:
+        unused = f"not used: {counts.own_texts} texts of the pair itself, {counts.above} above the margin"
+        console.say(f"{counts.negatives} negatives for {counts.rows} pairs; {unused}")
+    if counts.short or counts.without:
+        few = f"{counts.short} pairs have fewer than {mining.top} negatives, {counts.without} have none"
+        margin = "a larger --margin" if mining.relative else "a smaller --margin"
+        console.warn(f"{few}; {margin} or a smaller --skip allows more")

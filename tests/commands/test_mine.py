@@ -1,0 +1,259 @@
+"""`mine`: negatives, forms of rows, and refusals."""
+
+import json
+
+import numpy as np
+import pytest
+
+from support import BY_HAND
+
+FIELDS = ("anchor", "positive")
+
+
+def loop(pairs, corpus, *, top=3, skip=0, metric="cosine", limit=lambda own: own - 0.05 * abs(own)):
+    """For each pair (anchor, vector, positive, vector) the negatives, and the two counts of the report."""
+    lists, own_texts, above = [], 0, 0
+    first = {}
+    for text, vector in corpus:
+        first.setdefault(text, vector)
+    for anchor, left, positive, right in pairs:
+        most = limit(BY_HAND[metric](left, right))
+        own_texts += len({anchor, positive} & first.keys())
+        others = [(BY_HAND[metric](left, vector), text) for text, vector in first.items()]
+        others = [each for each in others if each[1] not in (anchor, positive)]
+        above += sum(value >= most for value, _ in others)
+        ranked = sorted((each for each in others if each[0] < most), key=lambda each: -each[0])
+        lists.append([text for _, text in ranked][skip : skip + top])
+    return lists, own_texts, above
+
+
+@pytest.fixture
+def texts():
+    """Forty rows of thirty texts; equal texts have equal vectors, exact in float32."""
+    random = np.random.default_rng(4)
+    vectors = (random.integers(-40, 40, (30, 5)) / 8).tolist()
+    numbers = [*range(30), *random.integers(0, 30, 10).tolist()]
+    return [(f"t{n}", vectors[n]) for n in numbers]
+
+
+@pytest.fixture
+def pairs(texts):
+    """Nine pairs of texts of the corpus, and one of other texts."""
+    chosen = [(*texts[n], *texts[n + 9]) for n in range(9)]
+    return [*chosen, ("new", [1.0, 2.0, 0.0, 0.5, 1.0], "newer", [1.0, 2.0, 1.0, 0.5, 1.0])]
+
+
+@pytest.fixture
+def corpus(tmp_path, texts, jsonl):
+    (tmp_path / "c.jsonl").write_bytes(jsonl(*({"text": t, "embedding": v} for t, v in texts)))
+    return "c.jsonl"
+
+
+@pytest.fixture
+def rows(pairs, jsonl):
+    names = (*FIELDS, "embedding_anchor", "embedding_positive")
+    return jsonl(
+        *({"id": n} | dict(zip(names, (a, p, x, y), strict=True)) for n, (a, x, p, y) in enumerate(pairs))
+    )
+
+
+@pytest.mark.parametrize("metric", BY_HAND)
+@pytest.mark.parametrize(("top", "skip"), [(3, 0), (1, 2), (40, 1)])
+def test_negatives_equal_those_of_a_loop(sentkit, corpus, rows, pairs, texts, metric, top, skip):
+    done = sentkit("mine", "--corpus", corpus, "--metric", metric, "--top", top, "--skip", skip, stdin=rows)
+    lists, own_texts, above = loop(pairs, texts, metric=metric, top=top, skip=skip)
+
+    assert done.code == 0
+    assert [list(row) for row in done.rows] == [["id", "anchor", "positive", "negatives"]] * 10
+    assert [row["negatives"] for row in done.rows] == lists
+    assert [(row["anchor"], row["positive"]) for row in done.rows] == [(a, p) for a, _, p, _ in pairs]
+    assert done.told[0] == (
+        f"sentkit mine: {sum(map(len, lists))} negatives for 10 pairs;"
+        f" not used: {own_texts} texts of the pair itself, {above} above the margin"
+    )
+    short = sum(0 < len(texts) < top for texts in lists), lists.count([])
+    warning = f"warning: {short[0]} pairs have fewer than {top} negatives, {short[1]} have none"
+    assert [line.removeprefix("sentkit mine: ").partition(";")[0] for line in done.told[1:]] == (
+        [warning] if any(short) else []
+    )
+
+
+@pytest.mark.parametrize(
+    ("flags", "limit"),
+    [
+        (("--margin", 0.5), lambda own: 0.5 * own if own > 0 else 1.5 * own),
+        (("--margin", 1), lambda own: own),
+        (("--margin-kind", "absolute"), lambda own: own - 0.05),
+        (("--margin-kind", "absolute", "--margin", 0.3), lambda own: own - 0.3),
+        (("--margin-kind", "absolute", "--margin", -3), lambda own: 2.0),
+    ],
+)
+def test_margins(sentkit, corpus, rows, pairs, texts, flags, limit):
+    done = sentkit("mine", "--corpus", corpus, *flags, stdin=rows)
+
+    assert [row["negatives"] for row in done.rows] == loop(pairs, texts, limit=limit)[0]
+
+
+def test_triplets_are_the_negatives_row_by_row(sentkit, corpus, rows):
+    lists = sentkit("mine", "--corpus", corpus, stdin=rows)
+    done = sentkit("mine", "--corpus", corpus, "--triplets", stdin=rows)
+
+    assert done.rows == [
+        {**{name: row[name] for name in ("id", *FIELDS)}, "negative": negative}
+        for row in lists.rows
+        for negative in row["negatives"]
+    ]
+
+
+def test_all_forms_of_inputs_give_the_same_negatives(sentkit, tiny, tmp_path, jsonl):
+    """Rows and vector files; pairs with other names; and a corpus of the pairs themselves."""
+    words = ["a cat", "a dog", "the sea", "a tree", "the sun", "a dog", "rain", "a red cat"]
+    pairs = list(zip(words[::2], words[1::2], strict=True))
+    (tmp_path / "texts.txt").write_text("".join(f"{word}\n" for word in words))
+    (tmp_path / "ab.jsonl").write_bytes(jsonl(*({"text_a": a, "text_b": b} for a, b in pairs)))
+    (tmp_path / "ap.jsonl").write_bytes(jsonl(*({"anchor": a, "positive": b} for a, b in pairs)))
+    (tmp_path / "qd.jsonl").write_bytes(jsonl(*({"q": a, "d": b} for a, b in pairs)))
+    field = ("--field", "anchor=q", "--field", "positive=d")
+    for name, flags in {"texts.txt": (), "ab.jsonl": (), "ap.jsonl": (), "qd.jsonl": field}.items():
+        stem = name.partition(".")[0]
+        assert sentkit("encode", name, "-q", "-m", tiny, *flags, "-o", f"{stem}.safetensors").code == 0
+        assert sentkit("cat", f"{stem}.safetensors", "-o", f"{stem}.v.jsonl").code == 0
+    found = [
+        sentkit("mine", left, "--corpus", right, "-q", "--margin", 0.999, "--top", 2, *flags)
+        for left, flags in [
+            ("ab.safetensors", ()), ("ap.safetensors", ()), ("qd.safetensors", ()),
+            ("ap.v.jsonl", ()), ("qd.v.jsonl", field),
+        ]
+        for right in ("texts.safetensors", "texts.v.jsonl", "ab.safetensors")
+    ]  # fmt: skip
+
+    assert {(done.code, done.err) for done in found} == {(0, "")}
+    assert any(row["negatives"] for row in found[0].rows)
+    assert len({done.out for done in found}) == 1
+
+
+def test_train_contrast_reads_the_rows(sentkit, corpus, rows, tiny):
+    flags = ("-m", tiny, "-q", "--threads", 1, "--max-length", 8, "--batch", 4)
+    for form in ((), ("--triplets",)):
+        mined = sentkit("mine", "--corpus", corpus, "-q", *form, stdin=rows)
+        trained = sentkit("train", "contrast", *flags, "-o", f"out{len(form)}", stdin=mined.out)
+        assert trained.code == 0
+
+
+VECTORS = '"embedding_a":[1,0],"embedding_b":[0.8,0.6]'
+
+
+@pytest.fixture
+def few(tmp_path):
+    """A corpus of three texts."""
+    lines = ('{"text":"x\\u00e9","embedding":[0.6,0.8]}', '{"entry":"y","embedding":[0,1]}', "")
+    (tmp_path / "few.jsonl").write_text("\n".join(lines))
+    return "few.jsonl"
+
+
+def test_other_fields_keep_their_bytes(sentkit, few):
+    """The names of the texts change in place, and the values keep their spelling."""
+    row = f'{{"id":12345678901234567890, "text_b": "caf\\u00e9" ,"x": 1.10,"text_a":"A",{VECTORS}}}'
+    done = sentkit("mine", "--corpus", few, "-q", stdin=row)
+
+    assert (
+        done.out
+        == (
+            '{"id":12345678901234567890, "positive": "caf\\u00e9" ,"x": 1.10,"anchor":"A",'
+            '"negatives":["xé","y"]}\n'
+        ).encode()
+    )
+
+
+@pytest.mark.parametrize("name", ["negative", "negatives", "anchor"])
+def test_fields_of_the_output_are_refused_or_replaced(sentkit, few, name):
+    row = f'{{"{name}":"old","text_a":"a","text_b":"b",{VECTORS}}}'
+    refused = sentkit("mine", "--corpus", few, stdin=row)
+    replaced = sentkit("mine", "--corpus", few, "-q", "--replace", stdin=row)
+
+    assert refused.code == 65
+    assert refused.told == [
+        f'sentkit mine: -:1: field "{name}" already exists',
+        "  use --replace to overwrite it",
+    ]
+    assert replaced.out == '{"anchor":"a","positive":"b","negatives":["xé","y"]}\n'.encode()
+
+
+def test_a_pair_without_a_negative_has_an_empty_list(sentkit, few):
+    row = '{"text_a":"a","text_b":"b","embedding_a":[0,1],"embedding_b":[1,0]}'
+    done, none = (sentkit("mine", "--corpus", few, *form, stdin=row) for form in ((), ("--triplets",)))
+
+    assert done.rows[0]["negatives"] == []
+    assert none.out == b""
+    assert done.told[-1] == (
+        "sentkit mine: warning: 0 pairs have fewer than 3 negatives, 1 have none;"
+        " a larger --margin or a smaller --skip allows more"
+    )
+
+
+@pytest.mark.parametrize(
+    ("row", "corpus", "problem"),
+    [
+        ('{"embedding":[1,0]}', None, "-:1: this row has 1 vector, expected 2"),
+        (f'{{"text_a":"a","text_b":1,{VECTORS}}}', None, '-:1: "text_b" is a number, expected a string'),
+        (f'{{"text_a":"a",{VECTORS}}}', None, '-:1: "text_b" is missing'),
+        (f'{{"text_a":"a","text_b":"b",{VECTORS}}}', "", "c.jsonl: no rows"),
+        (
+            f'{{"text_a":"a","text_b":"b",{VECTORS}}}',
+            '{"embedding":[1,0]}',
+            'c.jsonl:1: "text" is missing',
+        ),
+        (
+            f'{{"text_a":"a","text_b":"b",{VECTORS}}}',
+            '{"text":"x","embedding":[1,0,0]}',
+            "-:1: the pair has 2 numbers, the vectors of c.jsonl have 3",
+        ),
+        (
+            f'{{"text_a":"a","text_b":"b",{VECTORS}}}',
+            '{"text":"x","embedding":[1,0],"_emb":"m:100000000000"}',
+            "-:1: the vectors of the pair are without _emb, the vectors of c.jsonl are m (1000…)",
+        ),
+    ],
+)
+def test_unusable_rows_are_refused(sentkit, few, tmp_path, row, corpus, problem):
+    if corpus is not None:
+        (tmp_path / "c.jsonl").write_text(corpus)
+    done = sentkit("mine", "--corpus", few if corpus is None else "c.jsonl", stdin=row)
+
+    assert done.code == 65
+    assert done.out == b""
+    assert done.told[0] == f"sentkit mine: {problem}"
+
+
+@pytest.mark.parametrize(
+    ("flags", "problem"),
+    [
+        ((), "missing option '--corpus'"),
+        (("--corpus", "-"), "standard input can be read only once"),
+        (("--corpus", "c", "--margin", "nan"), "--margin nan: expected a finite number"),
+        (("--corpus", "c", "--top", "0"), "invalid value for '--top'"),
+        (("--corpus", "c", "-o", "x.safetensors"), "x.safetensors: this output cannot be a vector file"),
+    ],
+)
+def test_invalid_flags(sentkit, flags, problem):
+    done = sentkit("mine", *flags)
+
+    assert done.code == 2
+    assert done.told[0].startswith(f"sentkit mine: {problem}")
+
+
+def test_the_order_of_reading_does_not_matter(sentkit, corpus, rows, tmp_path):
+    """A file is read in large blocks, a pipe in small ones first."""
+    (tmp_path / "rows.jsonl").write_bytes(rows * 40)
+    piped = sentkit("mine", "--corpus", corpus, stdin=rows * 40)
+    named = sentkit("mine", "rows.jsonl", "--corpus", corpus)
+
+    assert piped.out == named.out
+    assert len(json.loads(b"[%b]" % b",".join(piped.out.splitlines()))) == 400
+
+
+def test_a_closed_pipe_is_accepted(shell, corpus, rows, tmp_path):
+    (tmp_path / "rows.jsonl").write_bytes(rows * 5000)
+    done = shell(f"sentkit mine rows.jsonl --corpus {corpus} | head -n 2")
+
+    assert (done.code, len(done.rows), done.err) == (0, 2, "")
