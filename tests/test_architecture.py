@@ -20,7 +20,7 @@ MAY_IMPORT = {
     "flag_values": {"errors"},
     "console": {"digits", "escaping", "errors", "formats"},
     "flags": {"flag_values", "errors", "console", "formats", "model", "training"},
-    "formats": {"digits", "escaping", "errors"},
+    "formats": {"arrays", "digits", "escaping", "errors"},
     "arrays": set(),
     "transforms": {"arrays", "digits", "errors", "formats"},
     "metrics": {"arrays", "digits", "errors", "formats", "transforms"},
