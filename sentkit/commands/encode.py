@@ -91,8 +91,8 @@ def encode(
     language model has the readout last, the state of the last token, and any other
     model has mean. The last token is an end token if tokenizer.json adds one, or if a
     tokenizer of Llama or Gemma declares add_eos_token. These modules of
-    sentence-transformers are supported: Pooling, also with several modes, whose vectors
-    are joined; CNN before a mean; WeightedLayerPooling with equal weights; Dense
+    sentence-transformers are supported: Pooling (the vectors of several modes
+    are joined); CNN before a mean; WeightedLayerPooling with equal weights; Dense
     (Identity, Tanh, GELU, ReLU, SiLU, Sigmoid), LayerNorm and Normalize; StaticEmbedding.
     A declared truncate_dim is applied after them. Any other module, a CrossEncoder or a
     SparseEncoder is an error. If the folder contains a LoRA adapter

@@ -212,7 +212,7 @@ def test_an_unknown_first_module_is_refused_by_name(tmp_path: Path, kind: str) -
 
 
 def other_modules() -> dict[str, list[Any]]:
-    """Folders of sentence-transformers whose first module is not one transformer or table."""
+    """Lists of modules that sentkit refuses."""
     from sentence_transformers.base.modules import Router
     from sentence_transformers.sentence_transformer.modules.tokenizer import WhitespaceTokenizer
 
@@ -526,7 +526,7 @@ def test_a_prompt_that_the_readout_excludes(saved: Saved, tmp_path: Path, mode: 
 
 @pytest.mark.parametrize("include", [True, False])
 def test_named_prompts_give_the_same_vectors(saved: Saved, tmp_path: Path, include: bool) -> None:
-    """Before and after an export, whose default prompt is the selected one."""
+    """Before and after an export with the selected prompt as default."""
     from sentkit.cli import status
 
     prompts = {"query": "query : ", "document": "the cat "}

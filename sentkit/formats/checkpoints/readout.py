@@ -28,7 +28,7 @@ class Readout:
 
     @property
     def parts(self) -> tuple["Readout", ...]:
-        """The readouts whose vectors are joined; only the readout itself if it is no concatenation."""
+        """The readouts to join. A readout that joins no others is its only part."""
         _, *names = self.reduction.split(":")
         return tuple(NAMED[name] for name in names) or (self,)
 
