@@ -162,9 +162,7 @@ def encode(
                 *(form, refuse, run.verbose),
             )
             if to_folder:
-                tally = folder.write(
-                    output.path, encoding, inputs, row_flags, progress, batch_tokens, check_stop
-                )
+                tally = folder.write(output.path, encoding, inputs, batch_tokens, progress, check_stop)
             else:
                 encoding.to_outputs(groups, texts, paths, tally, progress.add)
     progress.done()

@@ -103,47 +103,27 @@ class FolderFlags:
         path: str,
         encoding: "Encoding",
         inputs: "Inputs",
-        rows: StreamFlags,
-        progress: RowProgress,
         batch_tokens: int | None,
+        progress: RowProgress,
         check_stop: Callable[[], None],
     ) -> "Tally":
         """Write the blocks of this shard, and return the counts of the rows that were written."""
-        from dataclasses import replace
-
-        from sentkit.formats.vectors.folders import BLOCK_BYTES, describe_input, open_folder
-        from sentkit.model.encoding import BlockWriter
+        from sentkit.model.encoding import open_block_writer
 
         block_bytes = None if self.block_bytes is None else size("--block-bytes", self.block_bytes)
-        console, shard = progress.console, self.parsed_shard()
-        settings = {
-            "block_bytes": block_bytes,
-            "batch_tokens": batch_tokens,
-            "inputs": [describe_input(inputs, each) for each in inputs.paths],
-            "store": encoding.form.store,
-            "encoder": encoding.encoder.specs[0].full,
-            "fields": dict(encoding.fields),
-            "on_truncate": "error" if encoding.refuse_truncation else "warn",
-            "on_error": rows.on_error,
-            "max_line": inputs.longest,
-            "quoting": inputs.quoting or "by format",
-            "replace": encoding.form.replace,
-            "verbose": encoding.marks,
-        }
-        defaults = {"block_bytes": BLOCK_BYTES, "batch_tokens": encoding.encoder.budget, "store": "float32"}
-        name = path.rstrip("/") or "/"
-        folder, created = open_folder(name, settings, defaults)
+        console, shard, name = progress.console, self.parsed_shard(), path.rstrip("/") or "/"
+        writer, created = open_block_writer(
+            name, encoding, inputs, shard.has, block_bytes=block_bytes, batch_tokens=batch_tokens
+        )
+        writer.keep, writer.redo = self.resume, self.redo
         if not created and not self.resume and self.shard is None:
             raise CannotCreateError(f"{path}: already exists", advice="--resume continues it")
-        for each, record in zip(inputs.paths, folder.inputs, strict=True):
-            if record["grid"] == "rows":
+        for number, each in enumerate(inputs.paths):
+            if writer.folder.length(number) is None:
                 console.warn(f"{each}: has no byte positions, so every process reads it from the start")
-        existing, leftovers = folder.existing()
-        if leftovers:
-            console.warn(f"{path}: {len(leftovers)} incomplete blocks of killed processes; remove {name}/.0*")
-        form = replace(encoding.form, store=folder.store)
-        encoding = replace(encoding, budget=folder.settings["batch_tokens"], form=form)
-        writer = BlockWriter(folder, encoding, inputs, shard.has, existing, keep=self.resume, redo=self.redo)
+        if writer.leftovers:
+            count = len(writer.leftovers)
+            console.warn(f"{path}: {count} incomplete blocks of killed processes; remove {name}/.0*")
         total = writer.count()
         progress.share = lambda rows: (writer.written + writer.kept) / total if total else None
         writer.run(progress.add, check_stop)

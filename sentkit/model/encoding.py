@@ -2,17 +2,19 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import chain
+from pathlib import Path
 from typing import Any
 
 from sentkit.errors import CannotCreateError, DataError
 from sentkit.formats.outputs.outputs import published_together
 from sentkit.formats.rows.kinds import TextParser
-from sentkit.formats.rows.parts import ByteRange, Part, row_ranges
+from sentkit.formats.rows.parts import Part, row_ranges
 from sentkit.formats.rows.rows import Inputs, Rejects
 from sentkit.formats.rows.splice import NewFields
-from sentkit.formats.vectors.folders import EMPTY_RECORD, Block, VectorFolder, damage
+from sentkit.formats.vectors.folder_settings import describe_input, open_folder
+from sentkit.formats.vectors.folders import BLOCK_BYTES, EMPTY_RECORD, Block, VectorFolder, damage
 from sentkit.formats.vectors.sinks import Sink, StoreSink, VectorOutput, open_sinks
 from sentkit.formats.vectors.store import open_store, recorded_fields
 from sentkit.formats.vectors.vector_file import VectorFile
@@ -75,6 +77,7 @@ class BlockWriter:
     inputs: Inputs
     wanted: Callable[[int], bool]  # whether this shard has the block with this index
     existing: set[str]  # names of the complete blocks
+    leftovers: Sequence[Path]  # temporary files of killed processes
     keep: bool = False  # keep existing blocks; otherwise they are an error
     redo: bool = False  # write damaged blocks again
     names: tuple[str, ...] = ()  # the vectors of all blocks
@@ -84,24 +87,22 @@ class BlockWriter:
 
     def parts(self) -> Iterator[tuple[Block, Part]]:
         """The blocks of this shard. A stream is read once, so its blocks exist only during the iteration."""
-        for number, (path, record) in enumerate(zip(self.inputs.paths, self.folder.inputs, strict=True)):
-            if record["grid"] == "bytes":
-                blocks = self.folder.blocks(number)
-                for block in blocks:
-                    if self.wanted(block.index):
-                        last = block.stop == record["size"]
-                        yield block, ByteRange(path, record["format"], block.start, block.stop, last)
-            else:
+        for number, path in enumerate(self.inputs.paths):
+            if self.folder.length(number) is None:
                 for part in row_ranges(self.inputs, path, self.folder.block_rows):
-                    block = self.folder.row_block(number, part.start, part.stop - part.start)
+                    block = self.folder.block_at(number, part.start, part.stop - part.start)
                     if self.wanted(block.index):
                         yield block, part
+            else:
+                for block in self.folder.blocks(number):
+                    if self.wanted(block.index):
+                        yield block, self.folder.part(block, path)
 
     def count(self) -> int | None:
         """The number of blocks of this shard; None if the length of an input is unknown."""
-        if any(record["grid"] == "rows" for record in self.folder.inputs):
-            return None
         numbers = range(len(self.folder.inputs))
+        if any(self.folder.length(number) is None for number in numbers):
+            return None
         return sum(self.wanted(block.index) for number in numbers for block in self.folder.blocks(number))
 
     def run(self, report: Report, check_stop: Callable[[], None]) -> None:
@@ -131,7 +132,7 @@ class BlockWriter:
         """Whether an existing block must be written again. A stream is compared with the block's digest."""
         if self.redo and damage(self.folder.file(block.name)) is not None:
             return True
-        if self.folder.inputs[block.input]["grid"] == "rows":
+        if self.folder.length(block.input) is None:
             self.check_source(block, part)
         return False
 
@@ -177,6 +178,40 @@ class BlockWriter:
                 **{"last": part.last, "source": part.digest},
             }
         self.tally.join(tally)
+
+
+def open_block_writer(
+    path: str,
+    encoding: Encoding,
+    inputs: Inputs,
+    wanted: Callable[[int], bool],
+    *,
+    block_bytes: int | None,
+    batch_tokens: int | None,
+) -> tuple[BlockWriter, bool]:
+    """Open or create a vector folder. Also returns whether this process created it.
+
+    Without `block_bytes` and `batch_tokens`, an existing folder determines them.
+    """
+    settings = {
+        "block_bytes": block_bytes,
+        "batch_tokens": batch_tokens,
+        "inputs": [describe_input(inputs, each) for each in inputs.paths],
+        "store": encoding.form.store,
+        "encoder": encoding.encoder.specs[0].full,
+        "fields": dict(encoding.fields),
+        "on_truncate": "error" if encoding.refuse_truncation else "warn",
+        "on_error": "skip" if inputs.rejects.skip else "fail",
+        "max_line": inputs.longest,
+        "quoting": inputs.quoting or "by format",
+        "replace": encoding.form.replace,
+        "verbose": encoding.marks,
+    }
+    defaults = {"block_bytes": BLOCK_BYTES, "batch_tokens": encoding.encoder.budget, "store": "float32"}
+    folder, created = open_folder(path, settings, defaults)
+    form = replace(encoding.form, store=folder.store)
+    encoding = replace(encoding, budget=folder.settings["batch_tokens"], form=form)
+    return BlockWriter(folder, encoding, inputs, wanted, *folder.existing()), created
 
 
 def skipped_rows(rejects: Rejects) -> int:

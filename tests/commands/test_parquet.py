@@ -129,7 +129,7 @@ def test_wrong_flags_are_refused(sentkit, encoded, arguments, problem):
 
 
 def test_the_reader_of_a_pipe_can_end_early(sentkit, pairs, forked_shell):
-    done = forked_shell("sentkit cat pairs.parquet pairs.parquet | head -n 1")
+    done = forked_shell("sentkit cat -q pairs.parquet pairs.parquet | head -n 1")
 
     assert done.rows == PAIRS[:1]
     assert done.err == ""

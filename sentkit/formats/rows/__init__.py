@@ -1,1 +1,1 @@
-"""Takes JSONL, plain text, TSV or CSV and returns rows that keep their bytes."""
+"""Takes JSONL, plain text, TSV, CSV or Parquet and returns rows that keep their bytes."""

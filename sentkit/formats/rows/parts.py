@@ -1,4 +1,4 @@
-"""Parts of an input: the lines that start in a byte range, or a number of rows of a stream.
+"""Parts of an input: the lines that start in a byte range, or a number of rows.
 
 A part reads the same rows and the same bytes in every process, so its digest detects a changed input.
 """
@@ -11,6 +11,7 @@ from typing import BinaryIO, Protocol, TypeVar
 
 from sentkit.formats.files import open_file
 from sentkit.formats.rows.lines import EXCERPT, RawRow, numbered
+from sentkit.formats.rows.parquet import ParquetFile, open_parquet
 from sentkit.formats.rows.rows import LINES, Inputs, Row
 
 T = TypeVar("T")
@@ -76,6 +77,29 @@ class ByteRange:
             rows = LINES[self.format](numbered(own, inputs.longest, is_start=not self.start))
             yield from inputs.parse_rows(source, rows, parse)
         self.digest = own.hashed.hexdigest()
+
+
+@dataclass(slots=True)
+class RecordRange:
+    """Consecutive rows of a Parquet file. The digest is that of their lines."""
+
+    path: str
+    start: int
+    stop: int
+    last: bool
+    digest: str = ""
+
+    def read(self, inputs: Inputs, parse: Callable[[Row], T]) -> Iterator[T]:
+        hashed = hashlib.sha256()
+
+        def rows(table: ParquetFile) -> Iterator[RawRow]:
+            for row in table.rows(self.start, self.stop, longest=inputs.longest):
+                hashed.update(row[1] + b"\n")
+                yield row
+
+        with open_parquet(self.path) as table:
+            yield from inputs.parse_rows(self.path, rows(table), parse)
+        self.digest = hashed.hexdigest()
 
 
 @dataclass(slots=True)

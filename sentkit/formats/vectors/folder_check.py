@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Any
 
 from sentkit.errors import SentkitError
-from sentkit.formats.files import open_file
-from sentkit.formats.rows.parts import LinesInRange, row_ranges
-from sentkit.formats.rows.rows import Inputs
-from sentkit.formats.vectors.folders import Status, VectorFolder, damage, describe_input
+from sentkit.formats.rows.parts import row_ranges
+from sentkit.formats.rows.rows import Inputs, Rejects
+from sentkit.formats.vectors.folder_settings import describe_input
+from sentkit.formats.vectors.folders import Status, VectorFolder, damage
 from sentkit.formats.vectors.store import rows_in
 
 
@@ -107,7 +107,12 @@ def inputs_of(folder: VectorFolder, number: int) -> Inputs:
     quoting = None if settings["quoting"] == "by format" else settings["quoting"]
     format = None if record["grid"] == "bytes" else record["format"] or None
     return Inputs(
-        [record["path"]], format, quoting=quoting, longest=settings["max_line"], vector_file=rows_in
+        [record["path"]],
+        format,
+        rejects=Rejects(skip=True),
+        quoting=quoting,
+        longest=settings["max_line"],
+        vector_file=rows_in,
     )
 
 
@@ -117,16 +122,15 @@ def source_digests(folder: VectorFolder, changed: list[str | None]) -> dict[str,
     for number, record in enumerate(folder.inputs):
         if record["path"] is None or changed[number] is not None:
             continue
-        if record["grid"] == "bytes":
-            for block in folder.blocks(number):
-                with open_file(record["path"]) as file:
-                    own = LinesInRange(file, block.start, block.stop)
-                    while own.readline(1 << 20):
-                        pass
-                digests[block.name] = own.hashed.hexdigest()
+        inputs = inputs_of(folder, number)
+        if folder.length(number) is None:
+            for rows in row_ranges(inputs, record["path"], folder.block_rows):
+                block = folder.block_at(number, rows.start, rows.stop - rows.start)
+                digests[block.name] = rows.digest
         else:
-            inputs = inputs_of(folder, number)
-            for part in row_ranges(inputs, record["path"], folder.block_rows):
-                block = folder.row_block(number, part.start, part.stop - part.start)
+            for block in folder.blocks(number):
+                part = folder.part(block, record["path"])
+                for _ in part.read(inputs, lambda row: None):
+                    pass
                 digests[block.name] = part.digest
     return digests

@@ -14,11 +14,11 @@ from typing import Any, BinaryIO
 
 import orjson
 
-from sentkit.errors import CannotCreateError, DataError, NoInputError
-from sentkit.formats.files import COMPRESSED, open_file, readable
+from sentkit.errors import DataError, NoInputError
+from sentkit.formats.files import open_file
 from sentkit.formats.json_files import is_there, read_object
-from sentkit.formats.outputs.temporary import MARK, Draft, is_abandoned
-from sentkit.formats.rows.rows import Inputs
+from sentkit.formats.outputs.temporary import MARK, is_abandoned
+from sentkit.formats.rows.parts import ByteRange, Part, RecordRange
 from sentkit.formats.vectors.safetensors_header import read_header
 from sentkit.formats.vectors.storage import STORES
 
@@ -27,8 +27,6 @@ SUFFIX = ".safetensors"
 NAME = re.compile(r"(\d{5})-(\d{12,15})\.safetensors")
 BLOCK_BYTES = 1 << 19
 ROW_BYTES = 64  # an input without byte positions has blocks of `block_bytes` / 64 rows
-EDGE = 1 << 16  # bytes at both ends of an input that run.json identifies
-LINE_FORMATS = ("jsonl", "text", "detected text")
 Settings = Mapping[str, Any]
 
 
@@ -96,28 +94,44 @@ class VectorFolder:
     def file(self, name: str) -> str:
         return str(Path(self.path, name))
 
+    def length(self, number: int) -> int | None:
+        """The length of an input in bytes or in rows, as its grid counts; None if it is unknown."""
+        record = self.inputs[number]
+        length: int | None = record["size"] if record["grid"] == "bytes" else record.get("rows")
+        return length
+
+    def step(self, number: int) -> int:
+        """The length of the blocks of an input; the last one can be shorter."""
+        return self.block_bytes if self.inputs[number]["grid"] == "bytes" else self.block_rows
+
     def offsets(self) -> list[int]:
         """The index of the first block of each input."""
         places, place = [], 0
-        for each in self.inputs:
+        for number in range(len(self.inputs)):
             places.append(place)
-            place += 1 if each["grid"] == "rows" else blocks_of(each["size"], self.block_bytes)
+            length = self.length(number)
+            place += 1 if length is None else blocks_of(length, self.step(number))
         return places
 
     def blocks(self, number: int) -> Iterator[Block]:
-        """The blocks of an input with byte positions."""
-        size, offset = self.inputs[number]["size"], self.offsets()[number]
-        for each in range(blocks_of(size, self.block_bytes)):
-            start = each * self.block_bytes
-            yield Block(number, start, min(start + self.block_bytes, size), offset + each)
+        """The blocks of an input of known length."""
+        length, step, offset = self.length(number) or 0, self.step(number), self.offsets()[number]
+        for each in range(blocks_of(length, step)):
+            yield Block(number, each * step, min((each + 1) * step, length), offset + each)
 
-    def row_block(self, number: int, start: int, rows: int) -> Block:
-        return Block(number, start, start + rows, self.offsets()[number] + start // self.block_rows)
+    def block_at(self, number: int, start: int, length: int) -> Block:
+        return Block(number, start, start + length, self.offsets()[number] + start // self.step(number))
 
     def block_named(self, name: str) -> Block:
         number, start = int(name[:5]), int(name[6:].partition(".")[0])
-        size = self.block_rows if self.inputs[number]["grid"] == "rows" else self.block_bytes
-        return Block(number, start, start + size, self.offsets()[number] + start // size)
+        return self.block_at(number, start, self.step(number))
+
+    def part(self, block: Block, path: str) -> Part:
+        """The rows of a block of an input of known length, which is at `path`."""
+        record, last = self.inputs[block.input], block.stop == self.length(block.input)
+        if record["grid"] == "bytes":
+            return ByteRange(path, record["format"], block.start, block.stop, last)
+        return RecordRange(path, block.start, block.stop, last)
 
     def existing(self) -> tuple[set[str], list[Path]]:
         """The names of the blocks, and the temporary files of killed processes."""
@@ -135,8 +149,8 @@ class VectorFolder:
         done: list[str] = []
         missing: list[Block] = []
         unknown: list[Block] = []
-        for number, each in enumerate(self.inputs):
-            if each["grid"] == "rows":
+        for number in range(len(self.inputs)):
+            if self.length(number) is None:
                 blocks, following = self._row_blocks(number, names)
                 unknown += following
             else:
@@ -151,10 +165,10 @@ class VectorFolder:
         """The known blocks of an input of unknown length, and the next one if its end is unknown."""
         own = sorted(name for name in names if int(name[:5]) == number)
         starts = range(0, (int(own[-1][6:].partition(".")[0]) if own else -1) + 1, self.block_rows)
-        blocks = [self.row_block(number, start, self.block_rows) for start in starts]
+        blocks = [self.block_at(number, start, self.block_rows) for start in starts]
         if own and self.record(own[-1])["last"]:
             return blocks, []
-        return blocks, [self.row_block(number, len(blocks) * self.block_rows, self.block_rows)]
+        return blocks, [self.block_at(number, len(blocks) * self.block_rows, self.block_rows)]
 
     def record(self, name: str) -> dict[str, Any]:
         """The record of a block in its header."""
@@ -188,7 +202,9 @@ def is_input(record: object) -> bool:
         or not {"name", "path", "format", "size", "head", "tail"} <= record.keys()
     ):
         return False
-    return record.get("grid") == "rows" or (record.get("grid") == "bytes" and type(record["size"]) is int)
+    if record.get("grid") == "bytes":
+        return type(record["size"]) is int
+    return record.get("grid") == "rows" and type(record.get("rows", 0)) in (int, type(None))
 
 
 def blocks_of(size: int, block: int) -> int:
@@ -206,84 +222,6 @@ def damage(path: str) -> str | None:
         file.seek(min((entry.start for entry in header.entries.values()), default=0))
         actual = digest_of(file)
     return None if header.metadata.get("content") == actual else "its digest is wrong"
-
-
-def describe_input(inputs: Inputs, path: str) -> dict[str, Any]:
-    """What run.json records about an input. A grid of rows is for inputs that cannot be split at a byte."""
-    record: dict[str, Any] = {"name": readable(Path(path).name), "path": None, "grid": "rows"}
-    unknown = {"size": None, "head": None, "tail": None}
-    if path != "-" and is_vector_folder(path):
-        return {**record, "path": readable(os.path.realpath(path)), "format": "", **unknown}
-    if path == "-" or not Path(path).is_file():
-        return {**record, "format": inputs.format_of(path), **unknown}
-    record |= {"path": readable(os.path.realpath(path)), "format": inputs.format_of(path)}
-    packed = Path(path).suffix.lower() in COMPRESSED or inputs.vector_file(path) is not None
-    if not packed and record["format"] not in ("tsv", "csv", "parquet"):
-        record |= {"grid": "bytes", "format": inputs.detected_format(path)}
-    with open_file(path) as file:
-        record["size"] = file.seek(0, os.SEEK_END)
-        for name, place in (("head", 0), ("tail", max(0, record["size"] - EDGE))):
-            file.seek(place)
-            record[name] = hashlib.sha256(file.read(EDGE)).hexdigest()
-    return record
-
-
-def open_folder(path: str, settings: Settings, defaults: Settings) -> tuple[VectorFolder, bool]:
-    """Create run.json, or compare these settings with it. Also returns whether this process created it.
-
-    A setting with the value None has the value that run.json has; `defaults` are for a new run.json.
-    """
-    target = Path(os.path.realpath(path), RUN)
-    try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        trouble = (error.strerror or str(error)).lower()
-        raise CannotCreateError(f"{path}: cannot be created: {trouble}") from error
-    if not target.exists():
-        new = {name: defaults.get(name) if value is None else value for name, value in settings.items()}
-        draft = Draft(target, force=False, name=str(Path(path, RUN)))
-        try:
-            draft.file.write(orjson.dumps({"format": FORMAT, "version": VERSION, **new}, option=OPTIONS))
-            draft.finish()
-            draft.publish()
-            return VectorFolder(path), True
-        except CannotCreateError:  # another process created it
-            if not target.exists():
-                raise
-        finally:
-            draft.discard()
-    folder = VectorFolder(path)
-    compare(folder, settings)
-    return folder, False
-
-
-OPTIONS = orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE
-
-
-def compare(folder: VectorFolder, settings: Settings) -> None:
-    """Refuse a setting that differs from run.json."""
-    again = "repeat the first command with --resume, or name another folder"
-    for name, value in settings.items():
-        if name not in ("inputs", "encoder") and value is not None and folder.settings.get(name) != value:
-            raise different(folder, name, folder.settings.get(name), value, again)
-    encoder, own = folder.settings.get("encoder", {}), settings["encoder"]
-    for name in dict.fromkeys([*own, *encoder]):
-        if encoder.get(name) != own.get(name):
-            raise different(folder, name, encoder.get(name), own.get(name), again)
-    names = [each["name"] for each in folder.inputs], [each["name"] for each in settings["inputs"]]
-    if names[0] != names[1]:
-        raise different(folder, "inputs", *names, again)
-    for before, now in zip(folder.inputs, settings["inputs"], strict=True):
-        for name in dict.fromkeys([*before, *now]):
-            if name != "path" and before.get(name) != now.get(name):
-                changed = name not in ("name", "format")
-                advice = f"{now['name']} has changed; encode it into another folder" if changed else again
-                raise different(folder, f"{now['name']}: {name}", before.get(name), now.get(name), advice)
-
-
-def different(folder: VectorFolder, name: str, before: object, now: object, advice: str) -> DataError:
-    problem = f'"{name}" is {shown(before)}, this command has {shown(now)}'
-    return DataError(problem, source=folder.source, advice=advice)
 
 
 def shown(value: object) -> str:

@@ -5,6 +5,7 @@ import json
 import random
 import sys
 import tempfile
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -17,8 +18,20 @@ TEXTS = st.sampled_from(["the cat", "dog", "", "the dog runs . the cat", "é " *
 NEWLINES = st.sampled_from(["\n", "\r\n"])
 
 
+SUFFIXES = [".jsonl", ".txt", *([".parquet"] if find_spec("pyarrow") else [])]
+
+
 def lines_of(texts, suffix):
     return [json.dumps({"text": text}) if suffix == ".jsonl" else text for text in texts]
+
+
+def write_table(path, texts, size):
+    """A Parquet file with row groups of this size."""
+    import pyarrow
+    from pyarrow import parquet
+
+    table = pyarrow.table({"text": pyarrow.array(texts, pyarrow.string())})
+    parquet.write_table(table, path, row_group_size=size)
 
 
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -26,20 +39,23 @@ def lines_of(texts, suffix):
 def test_shards_kills_and_order_do_not_change_the_joined_bytes(sentkit, words, data):
     files = []
     for _ in range(data.draw(st.integers(1, 3), "files")):
-        suffix = data.draw(st.sampled_from([".jsonl", ".txt"]))
+        suffix = data.draw(st.sampled_from(SUFFIXES))
         texts = data.draw(st.lists(TEXTS, max_size=8))
         newline, final = data.draw(NEWLINES), data.draw(st.booleans())
         lines = lines_of(texts, suffix)
         blank = newline if suffix == ".jsonl" and data.draw(st.booleans()) else ""
         body = blank + newline.join(lines) + (newline if final and lines else "")
-        expected = texts if final or suffix == ".jsonl" or not texts or texts[-1] else texts[:-1]
+        expected = texts if final or suffix != ".txt" or not texts or texts[-1] else texts[:-1]
         files.append((suffix, body, expected))
     size, count = data.draw(st.integers(1, 60), "block"), data.draw(st.integers(1, 9), "shards")
     with tempfile.TemporaryDirectory() as place:
         paths = []
-        for number, (suffix, body, _) in enumerate(files):
+        for number, (suffix, body, expected) in enumerate(files):
             paths.append(Path(place, f"{number}{suffix}"))
-            paths[-1].write_bytes(body.encode())
+            if suffix == ".parquet":
+                write_table(paths[-1], expected, data.draw(st.integers(1, 4), "row group"))
+            else:
+                paths[-1].write_bytes(body.encode())
         whole, parts = f"{place}/whole", f"{place}/parts"
         command = ["encode", *paths, "-m", words, "-q", "--block-bytes", size]
 
@@ -181,3 +197,49 @@ def test_random_kills_at_failpoints_do_not_change_the_joined_bytes(program, corp
     deaths = json.loads(done.out)
     assert deaths.count(-9) > 20
     assert joined("killed") == joined("whole")
+
+
+def test_the_blocks_of_a_parquet_file_are_known_before_they_exist(encode, sentkit, joined, corpus):
+    """400 bytes are 6 rows: a shard reads only its blocks, and `check` counts the missing ones."""
+    pytest.importorskip("pyarrow")
+    sentkit("cat", corpus, "-o", "corpus.parquet")
+    big = ("corpus.parquet", "--block-bytes", "400")
+    first = encode(*big, "-o", "parts/", "--shard", "1/3")
+    [state] = sentkit("check", "parts", "--shards", "3").rows
+    [recorded] = json.loads(Path("parts/run.json").read_text())["inputs"]
+    rest = encode(*big, "-o", "parts/", "--resume")
+    encode(*big, "-o", "whole/")
+
+    assert (first.code, first.err, rest.code, rest.err) == (0, "", 0, "")
+    assert (state["blocks"], state["missing"], state["rows"], state["missing_shards"]) == (2, 5, 12, "2-3")
+    assert (recorded["grid"], recorded["rows"], recorded["format"]) == ("rows", 40, "parquet")
+    assert sentkit("check", "parts", "--deep").code == 0
+    assert joined("parts") == joined("whole")
+    encode(corpus, "-o", "lines/")
+    assert sentkit("cat", "parts").rows == sentkit("cat", "lines").rows
+
+
+def test_a_changed_parquet_file_is_refused(encode, sentkit, corpus):
+    pytest.importorskip("pyarrow")
+    sentkit("cat", corpus, "-o", "corpus.parquet")
+    encode("corpus.parquet", "-o", "parts/")
+    sentkit("cat", corpus, "--head", "39", "-o", "corpus.parquet", "-f")
+    again = encode("corpus.parquet", "-o", "parts/", "--resume")
+    deep = sentkit("check", "parts", "--deep")
+
+    assert again.code == 65
+    assert '"corpus.parquet: rows" is 40, this command has 39' in again.err
+    assert deep.code == 1
+    assert "corpus.parquet: has changed: its size differs from run.json" in deep.err
+
+
+def test_a_bad_row_of_a_parquet_file_has_its_number(encode, sentkit):
+    pytest.importorskip("pyarrow")
+    rows = '{"text":"the cat"}\n' * 9 + '{"text":null}\n'
+    sentkit("cat", "-o", "rows.parquet", stdin=rows)
+
+    assert encode("rows.parquet", "-o", "parts/").told == [
+        'sentkit encode: rows.parquet:10: "text" is null, expected a string'
+    ]
+    assert encode("rows.parquet", "-o", "skipped/", "--on-error", "skip").code == 0
+    assert len(sentkit("cat", "skipped").rows) == 9

@@ -1,0 +1,109 @@
+"""The settings of a vector folder in `run.json`: created once, and compared by each later command."""
+
+import hashlib
+import os
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from sentkit.errors import CannotCreateError, DataError
+from sentkit.formats.files import COMPRESSED, open_file, readable
+from sentkit.formats.outputs.temporary import Draft
+from sentkit.formats.rows.parquet import open_parquet
+from sentkit.formats.rows.rows import Inputs
+from sentkit.formats.vectors.folders import (
+    FORMAT,
+    RUN,
+    VERSION,
+    Settings,
+    VectorFolder,
+    is_vector_folder,
+    shown,
+)
+
+EDGE = 1 << 16  # bytes at both ends of an input that run.json identifies
+
+
+def describe_input(inputs: Inputs, path: str) -> dict[str, Any]:
+    """What run.json records about an input. A grid of rows is for inputs that cannot be split at a byte.
+
+    `rows` is the number of rows of a Parquet file, and null for other inputs.
+    """
+    record: dict[str, Any] = {"name": readable(Path(path).name), "path": None, "grid": "rows", "rows": None}
+    unknown = {"size": None, "head": None, "tail": None}
+    if path != "-" and is_vector_folder(path):
+        return {**record, "path": readable(os.path.realpath(path)), "format": "", **unknown}
+    if path == "-" or not Path(path).is_file():
+        return {**record, "format": inputs.format_of(path), **unknown}
+    record |= {"path": readable(os.path.realpath(path)), "format": inputs.format_of(path)}
+    packed = Path(path).suffix.lower() in COMPRESSED or inputs.vector_file(path) is not None
+    if record["format"] == "parquet":
+        with open_parquet(path) as table:
+            record["rows"] = table.count
+    elif not packed and record["format"] not in ("tsv", "csv"):
+        record |= {"grid": "bytes", "format": inputs.detected_format(path)}
+    with open_file(path) as file:
+        record["size"] = file.seek(0, os.SEEK_END)
+        for name, place in (("head", 0), ("tail", max(0, record["size"] - EDGE))):
+            file.seek(place)
+            record[name] = hashlib.sha256(file.read(EDGE)).hexdigest()
+    return record
+
+
+def open_folder(path: str, settings: Settings, defaults: Settings) -> tuple[VectorFolder, bool]:
+    """Create run.json, or compare these settings with it. Also returns whether this process created it.
+
+    A setting with the value None has the value that run.json has; `defaults` are for a new run.json.
+    """
+    target = Path(os.path.realpath(path), RUN)
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        trouble = (error.strerror or str(error)).lower()
+        raise CannotCreateError(f"{path}: cannot be created: {trouble}") from error
+    if not target.exists():
+        new = {name: defaults.get(name) if value is None else value for name, value in settings.items()}
+        draft = Draft(target, force=False, name=str(Path(path, RUN)))
+        try:
+            draft.file.write(orjson.dumps({"format": FORMAT, "version": VERSION, **new}, option=OPTIONS))
+            draft.finish()
+            draft.publish()
+            return VectorFolder(path), True
+        except CannotCreateError:  # another process created it
+            if not target.exists():
+                raise
+        finally:
+            draft.discard()
+    folder = VectorFolder(path)
+    compare(folder, settings)
+    return folder, False
+
+
+OPTIONS = orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE
+
+
+def compare(folder: VectorFolder, settings: Settings) -> None:
+    """Refuse a setting that differs from run.json."""
+    again = "repeat the first command with --resume, or name another folder"
+    for name, value in settings.items():
+        if name not in ("inputs", "encoder") and value is not None and folder.settings.get(name) != value:
+            raise different(folder, name, folder.settings.get(name), value, again)
+    encoder, own = folder.settings.get("encoder", {}), settings["encoder"]
+    for name in dict.fromkeys([*own, *encoder]):
+        if encoder.get(name) != own.get(name):
+            raise different(folder, name, encoder.get(name), own.get(name), again)
+    names = [each["name"] for each in folder.inputs], [each["name"] for each in settings["inputs"]]
+    if names[0] != names[1]:
+        raise different(folder, "inputs", *names, again)
+    for before, now in zip(folder.inputs, settings["inputs"], strict=True):
+        for name in dict.fromkeys([*before, *now]):
+            if name != "path" and before.get(name) != now.get(name):
+                changed = name not in ("name", "format")
+                advice = f"{now['name']} has changed; encode it into another folder" if changed else again
+                raise different(folder, f"{now['name']}: {name}", before.get(name), now.get(name), advice)
+
+
+def different(folder: VectorFolder, name: str, before: object, now: object, advice: str) -> DataError:
+    problem = f'"{name}" is {shown(before)}, this command has {shown(now)}'
+    return DataError(problem, source=folder.source, advice=advice)
