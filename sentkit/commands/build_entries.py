@@ -74,6 +74,7 @@ def build_entries(
     """
     limit_threads(machine.threads)
     from sentkit.formats.checkpoints.folders import read_checkpoint
+    from sentkit.formats.files import together
     from sentkit.formats.rows.kinds import EntryParser
     from sentkit.formats.vectors.store import common_fields
     from sentkit.model.text.single_token_words import OneToken
@@ -109,7 +110,7 @@ def build_entries(
             progress.add(len(group), tally.add(each.tokens for each in group))
         if not averages:
             warn_left_out(words, console)
-            raise DataError("no rows", source=", ".join(inputs.paths))
+            raise DataError("no rows", source=together(inputs.paths))
     progress.done()
     warn_left_out(words, console)
     report_totals(tally, encoder, console)

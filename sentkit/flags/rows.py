@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
@@ -103,6 +104,10 @@ class StreamFlags(FormatFlags):
     def paths(self) -> list[str]:
         return ["-"]
 
+    def sources(self) -> "Paths":
+        """The input paths by flag."""
+        return {"FILE": self.paths}
+
     @contextmanager
     def open(
         self,
@@ -128,7 +133,10 @@ class StreamFlags(FormatFlags):
         if self.rejects is not None and is_parquet(self.rejects):
             raise UsageError("--rejects cannot be a Parquet file", advice="use a name with .jsonl")
         written = {"-o": output.path, "--rejects": self.rejects, **(writes or {})}
-        check_paths(console, written, {"FILE": self.paths, **(reads or {})})
+        sources = self.sources()
+        if sources.get("--files-from") == "-" and "-" in (reads or {}).values():
+            raise UsageError("standard input can be read only once")
+        check_paths(console, written, {**sources, **(reads or {})})
         policy = Rejects(skip=self.on_error == "skip", warn=console.warn)
         others = [path for path in (reads or {}).values() if isinstance(path, str)]
         meter = Meter(self.paths, nothing=console.mute)
@@ -164,7 +172,25 @@ class RowFlags(StreamFlags):
             help="JSONL, text, TSV, CSV or Parquet, also .gz or .zst. [default: standard input, also '-']",
         ),
     ] = None
+    files_from: Annotated[
+        str | None,
+        typer.Option(
+            "--files-from",
+            metavar="LIST",
+            help="Read the names of the files from LIST, one per line or with NUL between them; '-' is"
+            " standard input.",
+        ),
+    ] = None
 
-    @property
+    @cached_property
     def paths(self) -> list[str]:
-        return self.files or ["-"]
+        from sentkit.formats.file_lists import expanded, read_list
+
+        if self.files_from is None:
+            return list(expanded(self.files or ["-"]))
+        if self.files:
+            raise UsageError("--files-from and FILE cannot be used together")
+        return read_list(self.files_from)
+
+    def sources(self) -> "Paths":
+        return {"FILE": self.paths, "--files-from": self.files_from}

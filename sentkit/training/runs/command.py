@@ -7,6 +7,7 @@ from dataclasses import replace
 from sentkit.errors import UsageError
 from sentkit.formats.checkpoints.folders import read_checkpoint
 from sentkit.formats.checkpoints.readout import parse_readout
+from sentkit.formats.files import together
 from sentkit.formats.rows.rows import Inputs
 from sentkit.formats.vectors.store import common_fields
 from sentkit.model.transformer.device import pick_device
@@ -144,7 +145,7 @@ def read_corpus(
             tallied = write_corpus(folder, inputs, parser, base.tokenizer, dedup=settings.dedup)
     processes.wait()
     corpus = map_corpus(folder)
-    source = ", ".join(inputs.paths)
+    source = together(inputs.paths)
     check_rows(corpus, tallied, 1 if kind.row_wise else 2, source)
     kind.check_rows(corpus, settings, source)
     reporter.note(f"{len(corpus)} rows, {len(corpus.ids)} tokens")
