@@ -31,7 +31,8 @@ OUTPUTS = (
     "end, or none of them appears.",
     "Without -f an existing output is an error, also if another process creates it in the meantime. "
     "With -f it is overwritten in one step, so a program that reads it gets the complete old or the "
-    "complete new file. If several commands write one file, the last file stays. A folder (train, export) "
+    "complete new file. If several commands write one file, the last file stays. A folder (train, export, "
+    "distill-static) "
     "is replaced in one step too. If the system cannot do this and the process is killed at that moment, "
     "the old folder remains as .NAME.sentkit-old-RANDOM.",
     "If a process is killed, its temporary file remains. The next command with the same output reports "

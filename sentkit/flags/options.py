@@ -219,19 +219,22 @@ class MachineFlags:
     threads: Threads = None
 
 
+Readout = Annotated[
+    str | None,
+    typer.Option(
+        metavar="READOUT",
+        help="cls, mean, max, mean-sqrt, weighted-mean, last, mean-last2, mean-first-last,"
+        " mean-emb-last, pooler:cls|mean, prompt, conv, wk, wk-clip, L<k>:cls|mean|...,"
+        " or concat:cls:mean:... [default: as the checkpoint declares]",
+    ),
+]
+
+
 @dataclass(frozen=True)
 class ReadoutFlags:
     """The reading of texts by a model; without a flag, the checkpoint decides."""
 
-    readout: Annotated[
-        str | None,
-        typer.Option(
-            metavar="READOUT",
-            help="cls, mean, max, mean-sqrt, weighted-mean, last, mean-last2, mean-first-last,"
-            " mean-emb-last, pooler:cls|mean, prompt, conv, wk, wk-clip, L<k>:cls|mean|...,"
-            " or concat:cls:mean:... [default: as the checkpoint declares]",
-        ),
-    ] = None
+    readout: Readout = None
     template: Annotated[
         str | None,
         typer.Option(

@@ -23,6 +23,7 @@ NAMES = (
     "cat",
     "inspect",
     "export",
+    "distill-static",
     "whiten",
 )
 LEAVES = ("whiten fit", "whiten apply", "whiten merge")

@@ -104,6 +104,13 @@ CASES = (
         empty=65,
     ),
     Case(
+        "distill-static",
+        ("distill-static", "--weights", "sif", "-o", "out", "-f"),
+        TEXT,
+        *NO_TEXT,
+        empty=65,
+    ),
+    Case(
         "fit",
         ("whiten", "fit", "--kind", "center", "-o", "-"),
         '{"embedding":[1,2],"_emb":"m:100000000000"}\n{"embedding":[2,0],"_emb":"m:100000000000"}\n',
@@ -137,7 +144,8 @@ def run(sentkit, tiny, marian, tmp_path_factory):
             arguments = arguments if arguments[0].startswith("--") else ("--queries", *arguments)
         if case.command[0] == "mine":
             Path("corpus.jsonl").write_text('{"text":"c","embedding":[0,1]}\n')
-        models = dict.fromkeys(("encode", "train", "build-entries"), tiny) | {"translate": marian}
+        models = dict.fromkeys(("encode", "train", "build-entries", "distill-static"), tiny)
+        models |= {"translate": marian}
         model = ("-m", models[case.command[0]]) if case.command[0] in models else ()
         command = [transform if word == "T" else word for word in case.command]
         return sentkit(*command, *arguments, *model, **given)

@@ -292,7 +292,14 @@ def test_inspect_describes_a_static_model(sentkit, words, model2vec):
 
 
 @pytest.mark.parametrize(
-    "command", [("train", "simcse", "-o", "out"), ("build-entries",), ("export", "-o", "out")], ids=" ".join
+    "command",
+    [
+        ("train", "simcse", "-o", "out"),
+        ("build-entries",),
+        ("export", "-o", "out"),
+        ("distill-static", "-o", "out"),
+    ],
+    ids=" ".join,
 )
 def test_who_needs_layers_refuses_a_static_model(sentkit, words, model2vec, command):
     rows = '{"text":"a","entry":"a","definition":"b"}\n'

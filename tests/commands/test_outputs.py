@@ -97,6 +97,7 @@ def test_an_output_behind_a_link(sentkit, tmp_path):
     [
         (("cat",), 300),
         (("export",), 300),
+        (("distill-static",), 300),
         (("encode", "--readout", "cls,mean"), 300),
         (("train", "simcse", "rows.jsonl"), 300),
         (("train", "simcse", "rows.jsonl"), 254),  # OUT.part would be too long

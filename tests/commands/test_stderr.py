@@ -174,6 +174,7 @@ NAMED = {
     "inspect": ["inspect", HOSTILE],
     "check": ["check", f"./{HOSTILE}"],
     "export": ["export", "-m", f"./{HOSTILE}", "-o", "made"],
+    "distill-static": ["distill-static", HOSTILE, "--weights", "sif", "-o", "made"],
     "whiten fit": ["whiten", "fit", HOSTILE, "-o", "w.safetensors"],
     "whiten apply": ["whiten", "apply", "-t", HOSTILE],
     "whiten merge": ["whiten", "merge", HOSTILE, HOSTILE, "-o", "w.safetensors"],

@@ -178,6 +178,7 @@ def test_a_file_without_rows_is_a_warning(sentkit, tmp_path, command):
         (["cluster", "--truth", "c"], 65),
         (["probe", "--label", "c"], 65),
         (["build-entries", "-o", "e.safetensors"], 65),
+        (["distill-static", "--weights", "sif", "-o", "static"], 65),
         (["whiten", "fit", "-o", "w.safetensors"], 65),
         (["augment", "--op", "delete"], 0),
     ],

@@ -147,6 +147,6 @@ def test_every_command_that_computes_has_the_flag():
     }
 
     assert having == {
-        *("encode", "score", "search", "cluster", "train", "translate", "build-entries"),
+        *("encode", "score", "search", "cluster", "train", "translate", "build-entries", "distill-static"),
         *("whiten fit", "whiten apply"),
     }

@@ -1,4 +1,4 @@
-"""Read static models (one vector per token) from folders of model2vec or sentence-transformers."""
+"""Read static models (one vector per token) of model2vec or sentence-transformers, and write them."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sentkit.errors import DataError, NoInputError
-from sentkit.formats.json_files import is_there, read_object, read_object_if_there
-from sentkit.formats.vectors.safetensors_header import Entry, read_array, read_header
+from sentkit.formats.json_files import is_there, read_object, read_object_if_there, write_json
+from sentkit.formats.vectors.safetensors_header import Entry, read_array, read_header, write_arrays
 
 LENGTH = 512  # maximum tokens of a text in model2vec, if the config has no value
 NUMBERS = {"I8", "F16", "F32", "F64"}
@@ -86,6 +86,31 @@ def read_model2vec(folder: Path, tokens: int) -> Model2Vec:
         problem = f'"max_length" is {length!r:.40}, expected a positive integer'
         raise DataError(problem, source=str(folder / "config.json"))
     return Model2Vec(folder, entries, config.get("normalize") is True, length)
+
+
+def write_model2vec(
+    folder: Path, table: NDArray[np.float32], rules: Mapping[str, Any], record: Mapping[str, Any]
+) -> None:
+    """Fill an empty folder with a model2vec model, which sentence-transformers also reads.
+
+    `rules` is the content of tokenizer.json. `record` describes the training, for sentkit.json.
+    """
+    write_json(
+        folder / "config.json",
+        {"model_type": "model2vec", "architectures": ["StaticModel"], "hidden_dim": table.shape[1]}
+        | {"seq_length": 1_000_000, "normalize": True},
+    )
+    write_json(folder / "tokenizer.json", rules)
+    write_arrays(folder / "model.safetensors", {"embeddings": table}, {"format": "pt"})
+    kinds = [("StaticEmbedding", ""), ("Normalize", "1_Normalize")]
+    write_json(
+        folder / "modules.json",
+        [
+            {"idx": place, "name": str(place), "path": path, "type": f"sentence_transformers.models.{kind}"}
+            for place, (kind, path) in enumerate(kinds)
+        ],
+    )
+    write_json(folder / "sentkit.json", record)
 
 
 def read_embedding(folder: Path, tokens: int, max_length: int | None, *, normalize: bool) -> Model2Vec:

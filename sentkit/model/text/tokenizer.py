@@ -91,6 +91,14 @@ class Tokenizer:
         special = [token["id"] for token in added if token.get("special")]
         return frozenset([*special, *unknown_ids(self._rules["model"], self.backend)])
 
+    def rules(self) -> dict[str, Any]:
+        """Return the content of a tokenizer.json that tokenizes in the same way, without truncation."""
+        rules = self._rules | {"truncation": None, "padding": None}
+        if self.lowercase:
+            steps = [{"type": "Lowercase"}, *filter(None, [rules.get("normalizer")])]
+            rules["normalizer"] = {"type": "Sequence", "normalizers": steps}
+        return rules
+
     def alone(self, words: Sequence[str]) -> list[list[int]]:
         """Return the ids of each word, without special tokens, prompt or template."""
         texts = [word.lower() for word in words] if self.lowercase else list(words)

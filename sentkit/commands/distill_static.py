@@ -1,0 +1,178 @@
+"""`sentkit distill-static`: a static model from the token vectors of an encoder."""
+
+from dataclasses import dataclass, replace
+from itertools import chain
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+from sentkit.commands.encode import report_loading, report_spaces
+from sentkit.commands.export import FolderFlags
+from sentkit.console import RowProgress, TaskProgress
+from sentkit.errors import DataError, UsageError
+from sentkit.flags import options
+from sentkit.flags.rows import RowFlags
+from sentkit.process import limit_threads
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from sentkit.formats.checkpoints.folders import Checkpoint
+    from sentkit.formats.rows.rows import Inputs
+    from sentkit.model.reading import Reading
+    from sentkit.model.text.tokenizer import Tokenizer
+    from sentkit.model.transformer.encoder import TransformerEncoder
+
+USUAL_DIM = 256
+ROWS_PER_BLOCK = 1024
+
+
+@dataclass(frozen=True)
+class TeacherMachine(options.MachineFlags):
+    precision: options.Precision = "fp32"
+
+
+def distill_static(
+    *,
+    model: options.Model = "nano",
+    readout: options.Readout = None,
+    weights: Annotated[
+        Literal["zipf", "sif", "none"],
+        typer.Option(
+            help="Weights of the tokens: by place in the vocabulary, by frequency in FILE, or none."
+        ),
+    ] = "zipf",
+    dim: Annotated[
+        int | None,
+        typer.Option(min=1, metavar="K", help="Numbers of a vector. [default: 256, or those of the model]"),
+    ] = None,
+    machine: TeacherMachine,
+    output: FolderFlags,
+    row_flags: RowFlags,
+    run: options.RunFlags,
+) -> None:
+    """Make a static model from the token vectors of an encoder.
+
+    \b
+    Examples:
+      sentkit distill-static -m CHECKPOINT -o static
+      sentkit distill-static titles.txt --weights sif --dim 64 -o static
+
+    The model encodes each token of its vocabulary alone, with the special tokens around
+    it, and reads it as the checkpoint declares, but without a last normalization. The
+    vectors are reduced to their K principal components and multiplied by a weight. The
+    vector of a text is the mean of its tokens, of unit length. It needs no transformer
+    and no torch.
+
+    --weights zipf is log(1 + rank). The rank of a token is its place in the vocabulary,
+    which is sorted by frequency; single characters and special tokens have rank 1. For
+    a vocabulary of single characters, as of Chinese models, use sif. --weights sif is a / (a + p)
+    with a = 0.0001 and the frequency p of the token in the texts of FILE. Only sif reads
+    FILE, or standard input.
+
+    The output is a folder of model2vec, which "sentkit encode", model2vec and
+    sentence-transformers read. One line of JSON describes it.
+    """
+    limit_threads(machine.threads)
+    import numpy as np
+
+    from sentkit.formats.checkpoints.export import new_folder
+    from sentkit.formats.checkpoints.folders import read_checkpoint
+    from sentkit.formats.files import readable
+    from sentkit.formats.json_files import json_line
+    from sentkit.formats.lexicons.model2vec import write_model2vec
+    from sentkit.formats.outputs.outputs import open_output
+    from sentkit.formats.rows.kinds import FIELDS
+    from sentkit.model.static.distillation import sif_weights, token_table, vocabulary_size, zipf_weights
+    from sentkit.model.transformer.encoder import TransformerEncoder
+
+    console = run.console("distill-static")
+    checkpoint = read_checkpoint(model)
+    plan = plan_tokens(checkpoint, readout)
+    report_loading(checkpoint.name, plan.notes(checkpoint.name), console)
+    tokenizer, reads = plan.tokenizer, {"-m": options.model_paths(model)}
+    record: dict[str, Any] = {"method": "distill-static", "parents": [checkpoint.name, *checkpoint.parents]}
+    if weights == "sif":
+        with row_flags.open(console, output, known=FIELDS, reads=reads) as inputs:
+            record["rows"], counts = count_tokens(inputs, tokenizer, RowProgress(console, run.progress))
+        factors = sif_weights(counts)
+    else:
+        if row_flags != RowFlags():
+            raise UsageError("FILE and the flags of rows need --weights sif")
+        options.check_paths(console, {"-o": output.path}, reads)
+        factors = zipf_weights(tokenizer) if weights == "zipf" else np.ones(vocabulary_size(tokenizer))
+    with new_folder(Path(output.path), force=output.force) as part:
+        encoder = TransformerEncoder(checkpoint, plan, device=machine.device, precision=machine.precision)
+        report_spaces(encoder, console)
+        if dim is not None and dim > encoder.width:
+            raise UsageError(f"--dim {dim}: the vectors have only {encoder.width} numbers")
+        vectors = encode_vocabulary(encoder, tokenizer, TaskProgress(console, run.progress, "batches"))
+        table, warnings = token_table(vectors, factors, dim or min(USUAL_DIM, encoder.width))
+        for warning in warnings if dim is not None else ():
+            console.warn(warning)
+        record |= {"weights": weights, "tokens": len(table), "dim": table.shape[1]}
+        write_model2vec(part, table, tokenizer.rules(), record)
+    with open_output("-", force=False) as out:
+        out.write(json_line({"model": readable(output.path), **record}))
+
+
+def plan_tokens(checkpoint: "Checkpoint", readout: str | None) -> "Reading":
+    """Plan a single readout without a last normalization, so that vectors keep their lengths."""
+    from sentkit.model.reading import ReadingOptions, plan_reading
+
+    plan = plan_reading(checkpoint, ReadingOptions(readout=readout))
+    if plan.tokenizer.template is not None:
+        problem = "the readout prompt needs a text in a template, and distill-static encodes single tokens"
+        raise UsageError(problem, advice="use another --readout")
+    if len(plan.readouts) > 1:
+        raise UsageError("distill-static accepts only one readout; --readout has several")
+    return replace(plan, steps=plan.steps[:-1] if plan.steps[-1:] == ("normalise",) else plan.steps)
+
+
+def count_tokens(
+    inputs: "Inputs", tokenizer: "Tokenizer", progress: RowProgress
+) -> "tuple[int, NDArray[np.int64]]":
+    """Return the number of rows, and how often each token occurs in their texts, (v,)."""
+    import numpy as np
+
+    from sentkit.formats.files import together
+    from sentkit.formats.rows.kinds import TextParser
+    from sentkit.formats.rows.rows import blocks
+    from sentkit.formats.vectors.store import common_fields
+    from sentkit.model.static.distillation import vocabulary_size
+
+    rows, size, progress.share = 0, vocabulary_size(tokenizer), inputs.meter.share
+    counts = np.zeros(size, np.int64)
+    for block in blocks(inputs.read(TextParser(common_fields(inputs))), ROWS_PER_BLOCK):
+        ids = tokenizer.alone([text for _, texts in block for text in texts])
+        numbers = np.fromiter(chain.from_iterable(ids), np.int64)
+        counts += np.bincount(numbers, minlength=size)
+        rows += len(block)
+        progress.add(len(block), len(numbers))
+    progress.done()
+    if not counts.any():
+        raise DataError("no rows" if not rows else "the texts have no tokens", source=together(inputs.paths))
+    return rows, counts
+
+
+def encode_vocabulary(
+    encoder: "TransformerEncoder", tokenizer: "Tokenizer", progress: TaskProgress
+) -> "NDArray[np.float32]":
+    """Return the vector of each token alone, (v, d)."""
+    import numpy as np
+
+    from sentkit.model.static.distillation import token_batches
+
+    batches = list(token_batches(tokenizer))
+    progress.begin(len(batches))
+    vectors = []
+    for batch in batches:
+        vectors += encoder(batch)
+        progress.add()
+    progress.done()
+    whole = np.concatenate(vectors)
+    if not np.isfinite(whole).all():
+        raise DataError("the vectors of tokens contain NaN or infinity", source=encoder.checkpoint.name)
+    return whole
