@@ -12,6 +12,7 @@ from sentkit.errors import UsageError
 from sentkit.model.query_encoder import encode_list
 from sentkit.model.reading import ReadingOptions
 from sentkit.model.text.stream import Tally
+from sentkit.model.text.windows import WindowOptions
 
 
 class Encoder:
@@ -28,21 +29,35 @@ class Encoder:
         column: str = "text",
         device: str = "auto",
         precision: str = "auto",
+        on_truncate: str = "warn",
+        window: int | None = None,
+        stride: int | None = None,
         **reading: Any,
     ) -> None:
-        """`column` is the field that a call reads. `reading` are readout, prompt, max_length, dim, ..."""
-        self.arguments = (model, column, device, precision, reading)
+        """`column` is the field that a call reads. `reading` are readout, prompt, max_length, dim, ...
+
+        `on_truncate` is "warn" or "window", which is the mean of windows for texts above the maximum length.
+        """
+        windows = {"on_truncate": on_truncate, "window": window, "stride": stride}
+        own = {"column": column, "device": device, "precision": precision}
+        self.arguments = model, {**own, **windows, **reading}
+        self.column = column
         self.model = models.find_encoder(model, ReadingOptions(**reading), device=device, precision=precision)
         if len(self.model.readouts) > 1:
             raise UsageError("an Encoder has one readout, not several")
         if self.model.tokenizer.whole:
             raise UsageError(f"{model}: the space depends on all texts", advice="use sentkit encode")
+        self.tokenizer = self.model.tokenizer
+        if on_truncate == "window":
+            self.tokenizer = self.model.window_tokenizer(WindowOptions(window, stride))
+        elif on_truncate != "warn":
+            raise UsageError(f'on_truncate is "{on_truncate}", expected "warn" or "window"')
+        elif window is not None or stride is not None:
+            raise UsageError('window and stride need on_truncate="window"')
         self._loaded: models.Encoder | None = None
 
     def __reduce__(self) -> tuple[Any, ...]:
-        model, column, device, precision, reading = self.arguments
-        named = {"column": column, "device": device, "precision": precision, **reading}
-        return _make, (model, named)
+        return _make, self.arguments
 
     @property
     def loaded(self) -> models.Encoder:
@@ -65,7 +80,7 @@ class Encoder:
             raise TypeError("expected a sequence of strings")
         encoder, tally = self.loaded, Tally()
         vectors = np.empty((len(texts), encoder.width), np.float32)
-        for place, done in enumerate(encode_list(texts, self.model.tokenizer, encoder, tally)):
+        for place, done in enumerate(encode_list(texts, self.tokenizer, encoder, tally)):
             vectors[place] = done.vectors[0][0]
         for remark in encoder.remarks(tally):
             warnings.warn(remark, stacklevel=2)
@@ -73,10 +88,9 @@ class Encoder:
 
     def __call__(self, batch: Mapping[str, Any]) -> dict[str, Any]:
         """Return a batch of columns with the columns `embedding` and `_emb` added, for Ray Data."""
-        column = self.arguments[1]
-        if column not in batch:
-            raise KeyError(f'unknown column "{column}"; available: {", ".join(map(str, batch))}')
-        texts = [str(text) for text in batch[column]]
+        if self.column not in batch:
+            raise KeyError(f'unknown column "{self.column}"; available: {", ".join(map(str, batch))}')
+        texts = [str(text) for text in batch[self.column]]
         return {**batch, "embedding": self.encode(texts), "_emb": np.full(len(texts), self.space)}
 
 

@@ -52,7 +52,7 @@ def test_every_flag_of_a_command_is_offered(name):
 @pytest.mark.parametrize(
     ("words", "expected"),
     [
-        (("encode", "--on-truncate", ""), ["warn", "error"]),
+        (("encode", "--on-truncate", ""), ["warn", "error", "window", "late"]),
         (
             (
                 "encode",

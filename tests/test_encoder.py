@@ -1,6 +1,7 @@
 """`sentkit.Encoder`: the vectors of the command, copies by pickle, columns of a batch."""
 
 import io
+import json
 import pickle
 import subprocess
 import sys
@@ -53,6 +54,25 @@ def test_options_are_those_of_the_command():
     assert vectors.shape == (2, 8)
     assert np.linalg.norm(vectors, axis=1) == pytest.approx([1, 1], abs=1e-6)
     assert short.space.startswith("nano/cls")
+
+
+def test_long_texts_can_have_the_mean_of_windows(capfdbinary, monkeypatch):
+    """As with the flags of the command, also after a copy by pickle."""
+    flags = {"precision": "fp32", "max_length": 8, "on_truncate": "window", "window": 7, "stride": 4}
+    text = "a man plays a guitar and the cat sleeps by the river"
+    copy = pickle.loads(pickle.dumps(sentkit.Encoder("nano", **flags)))
+    vectors = copy.encode(["a dog", text])
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(f"a dog\n{text}".encode())))
+    names = [each for name, value in flags.items() for each in (f"--{name.replace('_', '-')}", str(value))]
+    assert status(["encode", "-q", *names]) == 0
+
+    rows = [json.loads(line)["embedding"] for line in capfdbinary.readouterr().out.splitlines()]
+    assert np.array_equal(vectors, np.array(rows, np.float32))
+    for wrong in ({"window": 7}, {"stride": 7}):
+        with pytest.raises(UsageError, match='window and stride need on_truncate="window"'):
+            sentkit.Encoder("nano", **wrong)
+    with pytest.raises(UsageError, match='on_truncate is "late", expected "warn" or "window"'):
+        sentkit.Encoder("nano", on_truncate="late")
 
 
 def test_a_copy_by_pickle_gives_the_same_vectors(encoder):

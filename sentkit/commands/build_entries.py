@@ -113,7 +113,7 @@ def build_entries(
             raise DataError("no rows", source=together(inputs.paths))
     progress.done()
     warn_left_out(words, console)
-    report_totals(tally, encoder, console)
+    report_totals(tally, encoder, {}, console)
     write_entries(
         averages,
         output,

@@ -39,7 +39,8 @@ def check(
       sentkit check titles --watch
 
     The output has the number of complete and missing blocks; rows, truncated rows and
-    skipped rows of the complete blocks; rows per second between the first and the last
+    skipped rows of the complete blocks (with encode --chunks, a row is a chunk, except
+    in the numbers of truncated and skipped rows); rows per second between the first and the last
     block; and temporary files of killed processes, which you can remove. With --shards
     N, "missing_shards" lists the shards with missing blocks as "sbatch --array=" takes
     them: "encode --shard I/N --resume" with these I writes all missing blocks.

@@ -169,7 +169,7 @@ def encode_vocabulary(
     progress.begin(len(batches))
     vectors = []
     for batch in batches:
-        vectors += encoder(batch)
+        vectors += encoder.finish(encoder.read(batch))
         progress.add()
     progress.done()
     whole = np.concatenate(vectors)

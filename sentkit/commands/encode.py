@@ -1,7 +1,7 @@
 """`sentkit encode`: a vector for every row."""
 
-from collections.abc import Iterable
-from typing import TYPE_CHECKING, Annotated
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -10,6 +10,7 @@ from sentkit.errors import UsageError
 from sentkit.flags import options
 from sentkit.flags.folders import FolderFlags
 from sentkit.flags.rows import RowFlags
+from sentkit.flags.windows import LongTextFlags
 from sentkit.process import limit_threads
 
 if TYPE_CHECKING:
@@ -21,7 +22,7 @@ def encode(
     *,
     model: options.Model = "nano",
     reading: options.ReadingFlags,
-    on_truncate: options.OnTruncate = "warn",
+    long_texts: LongTextFlags,
     machine: options.MachineFlags,
     batch_tokens: options.BatchTokens = None,
     dry_run: Annotated[
@@ -46,14 +47,15 @@ def encode(
       sentkit encode pairs.jsonl -m BASE --readout 'L*:cls,L*:mean' -o sweep
       sentkit encode titles.txt -o titles.safetensors --store int8
       sentkit encode titles.txt -o DIR/ --shard 1/4 --resume
+      sentkit encode titles.txt --on-truncate window --window 128 --chunks
       sentkit encode pairs.jsonl -m words:binary | sentkit score --gold score
 
     A row has "text", or "text_a" and "text_b", or "anchor" and "positive", also with
     "negative". The command copies all other fields byte for byte. It adds "embedding"
     (for a pair "embedding_a" and "embedding_b", and so on) and "_emb", the name of the
-    space. The output has one row for each input row, in the same order. The memory use
-    is constant. A terminal shows only the first numbers of a vector; a pipe and a file
-    get all of them.
+    space. The output has one row for each input row (or with --chunks, for each window), in
+    the same order. The memory use is constant. A terminal shows only the first numbers
+    of a vector; a pipe and a file get all of them.
 
     --store makes a vector file smaller: float16 to a half, int8 to a quarter, and
     binary, which keeps only the signs, to 1/32 of the size of the vectors in float32.
@@ -76,6 +78,20 @@ def encode(
     A checkpoint can declare prompts by name, often query and document; "sentkit inspect"
     shows them. --prompt-name selects one. Without it, the prompt that the checkpoint
     declares as default is added before every text, or none.
+
+    A text with more tokens than --max-length is truncated, and a warning counts such
+    rows. With --on-truncate window, it is encoded in overlapping windows of --window
+    tokens. Each window has the special tokens and the prompt, and --stride is the
+    number of tokens from one window to the next. The vector of the text is the weighted
+    mean of its windows: a token that is in k windows counts 1/k in each of them. The
+    operations after the readout, such as --normalize, apply to this mean.
+
+    With --chunks, each window is a row. A text is split if it is longer than a window.
+    The rows have all fields of the text, and "chunk" (0, 1, 2 ...), "start" and "end":
+    the characters of the window are text[start:end], counted in Unicode code points.
+    With --on-truncate late, the model reads the whole text, and the vector of a chunk
+    is the mean (or --readout max, mean-sqrt) of the token states of its window. A text
+    with more tokens than --max-length is then an error; --on-error skip skips it.
 
     With a slash at the end, -o DIR/ is a vector folder: one vector file for each block
     of the input, written by any number of processes. A process that is killed loses at
@@ -143,14 +159,14 @@ def encode(
             paths = output_paths(output.path, text_model.readouts, form, force=form.force or dry_run)
         elif text_model.tokenizer.whole:
             raise UsageError(f"{model} needs all rows at once, so it cannot write a vector folder")
+        tokenizer, recorded = long_texts.apply_to(text_model)
         reads = {"-m": options.model_paths(model), "--transform": reading.transform}
         with row_flags.open(console, output, known=FIELDS, reads=reads, writes={"-o": paths}) as inputs:
             progress, tally = RowProgress(console, run.progress), Tally()
             progress.share = inputs.meter.share
-            fields, refuse = common_fields(inputs), on_truncate == "error"
-            texts = TextParser(fields)
+            texts = TextParser(common_fields(inputs), one_text="--chunks" if long_texts.chunks else None)
             groups = prepare(
-                inputs.read(texts), text_model.tokenizer, inputs.rejects, refuse_truncation=refuse
+                inputs.read(texts), tokenizer, inputs.rejects, refuse_truncation=long_texts.refuses
             )
             if dry_run:
                 print_plan(groups, tally, batch_tokens or text_model.budget)
@@ -158,8 +174,8 @@ def encode(
             encoder = text_model.encoder()
             report_spaces(encoder, console)
             encoding = Encoding(
-                *(encoder, text_model.tokenizer, fields, batch_tokens or encoder.budget),
-                *(form, refuse, run.verbose),
+                *(encoder, tokenizer, texts.fields, batch_tokens or encoder.budget),
+                *(form, long_texts.refuses, run.verbose, recorded),
             )
             if to_folder:
                 tally = folder.write(output.path, encoding, inputs, batch_tokens, progress, check_stop)
@@ -167,7 +183,7 @@ def encode(
                 encoding.to_outputs(groups, texts, paths, tally, progress.add)
     progress.done()
     if tally.rows or not to_folder:
-        report_totals(tally, encoder, console)
+        report_totals(tally, encoder, recorded, console)
 
 
 def print_plan(groups: Iterable["RowGroup"], tally: "Tally", budget: int) -> None:
@@ -175,13 +191,15 @@ def print_plan(groups: Iterable["RowGroup"], tally: "Tally", budget: int) -> Non
     import orjson
 
     from sentkit.formats.outputs.outputs import open_output
-    from sentkit.model.text.stream import batches
+    from sentkit.model.text.stream import plan_batches
 
     count = 0
     for group in groups:
         tally.add(group.of(places) for _, places in group.rows)
-        count += len(batches([len(tokens.ids) for tokens in group.tokens], budget))
+        count += len(plan_batches(group.tokens, budget)[1])
     counts = {"rows": tally.rows, "texts": tally.texts, "tokens": tally.tokens, "cut_rows": tally.truncated}
+    if tally.windows:
+        counts |= {"split_rows": tally.split, "windows": tally.windows}
     with open_output("-", force=False) as out:
         out.write(orjson.dumps({**counts, "batches": count}) + b"\n")
 
@@ -200,8 +218,14 @@ def report_spaces(encoder: "Encoder", console: Console) -> None:
     console.note(f"{spaces}: {encoder.width} numbers, {encoder.device}, {encoder.precision}")
 
 
-def report_totals(tally: "Tally", encoder: "Encoder", console: Console) -> None:
+def report_totals(tally: "Tally", encoder: "Encoder", windows: Mapping[str, Any], console: Console) -> None:
+    """Print the counts of rows; `windows` has the settings of windows, or is empty."""
     if not tally.rows:
         console.warn("no rows")
+    elif windows and not console.quiet:
+        split = f"{tally.split} of {tally.rows} rows were split into {tally.windows} windows"
+        if windows["chunks"]:
+            split += f", {tally.texts} rows were written"
+        console.say(f"{split} (--window {windows['window']} --stride {windows['stride']})")
     for remark in encoder.remarks(tally):
         console.warn(remark)

@@ -4,17 +4,15 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
-import numpy as np
-from numpy.typing import NDArray
-
 from sentkit.errors import NoInputError
 from sentkit.formats.checkpoints.folders import WORD_SETS, checkpoint_in, is_static
 from sentkit.formats.checkpoints.hub import BUNDLED, find_model
 from sentkit.formats.json_files import exists, is_folder
 from sentkit.formats.vectors.fingerprint import Spec
 from sentkit.model.reading import ReadingOptions
-from sentkit.model.text.stream import Tally, TextTokenizer
-from sentkit.model.text.tokenizer import Tokens
+from sentkit.model.text.stream import Arrays, Tally, TextTokenizer
+from sentkit.model.text.tokens import Tokens
+from sentkit.model.text.windows import WindowOptions, WindowTokenizer
 
 WORD_FILES = (".txt", ".vec", ".npy", ".bin", ".gz", ".zst")  # suffixes that models do not have
 
@@ -37,7 +35,9 @@ class Encoder(Protocol):
         """Number of tokens in a batch; only a batch of one text can exceed it."""
         ...
 
-    def __call__(self, batch: Sequence[Tokens]) -> list[NDArray[np.float32]]: ...  # (b, width) per readout
+    def read(self, batch: Sequence[Tokens]) -> Arrays: ...  # one array for each readout
+
+    def finish(self, vectors: Arrays) -> Arrays: ...  # (b, width) after normalization, transform and others
 
     def remarks(self, tally: Tally) -> list[str]:
         """Return the messages to print after the last row."""
@@ -61,6 +61,10 @@ class Model(Protocol):
 
     @property
     def tokenizer(self) -> TextTokenizer: ...
+
+    def window_tokenizer(self, options: WindowOptions) -> WindowTokenizer:
+        """Return a tokenizer that splits long texts; a UsageError if this model cannot have these windows."""
+        ...
 
     def encoder(self) -> Encoder: ...
 

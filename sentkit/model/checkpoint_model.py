@@ -2,13 +2,17 @@
 
 from typing import TYPE_CHECKING, Any
 
+from sentkit.errors import UsageError
 from sentkit.formats.checkpoints.folders import Checkpoint
 from sentkit.model.checkpoint.summary import summarize
 from sentkit.model.reading import ReadingOptions, plan_reading
 from sentkit.model.text.stream import default_budget
+from sentkit.model.text.windows import WindowOptions, WindowTokenizer
 
 if TYPE_CHECKING:
     from sentkit.model.transformer.encoder import TransformerEncoder
+
+LATE = ("mean", "max", "mean-sqrt")  # reductions that can read a part of the token states of a text
 
 
 class CheckpointModel:
@@ -21,6 +25,16 @@ class CheckpointModel:
         self.readouts = [readout.name for readout in self.reading.readouts]
         self.tokenizer = self.reading.tokenizer
         self.budget = default_budget(device)
+
+    def window_tokenizer(self, options: WindowOptions) -> WindowTokenizer:
+        readouts = self.reading.readouts
+        wrong = next(
+            (each.name for each in readouts for part in each.parts if part.reduction not in LATE), None
+        )
+        if options.late and wrong is not None:
+            problem = f'--on-truncate late cannot be used with the readout "{wrong}"'
+            raise UsageError(problem, advice=f"it needs {', '.join(LATE)}, of any layer")
+        return WindowTokenizer(self.tokenizer, options)
 
     def encoder(self) -> "TransformerEncoder":
         from sentkit.model.transformer.encoder import TransformerEncoder

@@ -20,7 +20,7 @@ from sentkit.formats.vectors.store import open_store, recorded_fields
 from sentkit.formats.vectors.vector_file import VectorFile
 from sentkit.model import Encoder
 from sentkit.model.text.stream import Done, RowGroup, Tally, TextTokenizer, encode_groups, prepare
-from sentkit.model.text.tokenizer import Tokens
+from sentkit.model.text.tokens import Tokens
 
 Report = Callable[[int, int], None]  # rows and tokens since the last report
 
@@ -36,12 +36,21 @@ class Encoding:
     form: VectorOutput
     refuse_truncation: bool = False
     marks: bool = False  # add the fields `n_tokens` and `truncated`
+    windows: Mapping[str, Any] = field(default_factory=dict)  # recorded settings; empty without windows
+
+    @property
+    def chunks(self) -> bool:
+        """Whether each window of a text is a row."""
+        return bool(self.windows.get("chunks"))
+
+    def texts(self) -> TextParser:
+        return TextParser(self.fields, one_text="--chunks" if self.chunks else None)
 
     def specs(self, texts: TextParser) -> list[dict[str, Any]]:
         """The specs of the vector files; the first row has set the names of the texts."""
         named = {name: self.fields[name] for name in texts.texts if name in self.fields}
         recorded = {"fields": recorded_fields(named)} if recorded_fields(named) else {}
-        return [{**spec.full, **recorded} for spec in self.encoder.specs]
+        return [{**spec.full, **recorded, **self.windows} for spec in self.encoder.specs]
 
     def to_outputs(
         self,
@@ -61,11 +70,25 @@ class Encoding:
 
     def write(self, group: Sequence[Done], sinks: Sequence[Sink]) -> None:
         for done in group:
-            extra = token_marks(done.tokens) if self.marks else ()
-            for sink, vectors in zip(sinks, done.vectors, strict=True):
-                sink.write(done.row, vectors, extra)
+            for own, extra in self.outputs(done):
+                for sink, vectors in zip(sinks, done.vectors, strict=True):
+                    sink.write(done.row, vectors[own], extra)
         for sink in sinks:
             sink.flush()
+
+    def outputs(self, done: Done) -> Iterator[tuple[slice, NewFields]]:
+        """The rows to write for an input row: the place of their vectors, and their new fields."""
+        if not self.chunks:
+            yield slice(None), token_marks(done.tokens) if self.marks else ()
+            return
+        [tokens] = done.tokens
+        assert tokens.windows is not None, "with chunks, each text has windows"
+        counts = tokens.windows.counts(tokens)
+        for number, (start, end) in enumerate(tokens.windows.places):
+            values = {"chunk": number, "start": start, "end": end}
+            new = [(name.encode(), str(value).encode()) for name, value in values.items()]
+            marks = marks_of([counts[number]], [False]) if self.marks else ()
+            yield slice(number, number + 1), [*new, *marks]
 
 
 @dataclass(slots=True)
@@ -144,7 +167,7 @@ class BlockWriter:
 
     def write_block(self, block: Block, part: Part, report: Report) -> None:
         encoding, path = self.encoding, self.folder.file(block.name)
-        texts, rejects, tally = TextParser(encoding.fields), self.inputs.rejects, Tally()
+        texts, rejects, tally = encoding.texts(), self.inputs.rejects, Tally()
         skipped = skipped_rows(rejects)
         rows = part.read(self.inputs, texts)
         groups = prepare(rows, encoding.tokenizer, rejects, refuse_truncation=encoding.refuse_truncation)
@@ -173,7 +196,7 @@ class BlockWriter:
                 encoding.write(group, [sink])
                 report(len(group), tally.add(each.tokens for each in group))
             writer.record = {
-                **{"input": block.input, "start": part.start, "stop": part.stop, "rows": tally.rows},
+                **{"input": block.input, "start": part.start, "stop": part.stop, "rows": writer.count},
                 **{"truncated": tally.truncated, "skipped": skipped_rows(rejects) - skipped},
                 **{"last": part.last, "source": part.digest},
             }
@@ -201,6 +224,7 @@ def open_block_writer(
         "encoder": encoding.encoder.specs[0].full,
         "fields": dict(encoding.fields),
         "on_truncate": "error" if encoding.refuse_truncation else "warn",
+        **encoding.windows,
         "on_error": "skip" if inputs.rejects.skip else "fail",
         "max_line": inputs.longest,
         "quoting": inputs.quoting or "by format",
@@ -219,8 +243,11 @@ def skipped_rows(rejects: Rejects) -> int:
 
 
 def token_marks(tokens: Sequence[Tokens]) -> NewFields:
+    return marks_of([each.count for each in tokens], [each.truncated for each in tokens])
+
+
+def marks_of(counts: Sequence[int], truncated: Sequence[bool]) -> NewFields:
     """The fields `n_tokens` and `truncated`; lists for a pair."""
-    counts = [str(each.count) for each in tokens]
-    truncated = ["true" if each.truncated else "false" for each in tokens]
-    values = [f"[{','.join(each)}]" if len(each) > 1 else each[0] for each in (counts, truncated)]
+    texts = [str(count) for count in counts], ["true" if each else "false" for each in truncated]
+    values = [f"[{','.join(each)}]" if len(each) > 1 else each[0] for each in texts]
     return [(b"n_tokens", values[0].encode()), (b"truncated", values[1].encode())]

@@ -13,6 +13,7 @@ from sentkit.errors import DataError, UsageError
 from sentkit.formats.json_files import write_json
 from sentkit.model import find_encoder
 from sentkit.model.reading import ReadingOptions
+from sentkit.model.text.stream import encode_texts
 
 Saved = Callable[..., Path]
 TEXTS = ["the cat sat .", "a dog", "query : the dogs sat a cat . . .", "."]
@@ -28,7 +29,7 @@ def layers(mode: str = "mean", **how: Any) -> list[Any]:
 
 def vectors_of(folder: Path, **options: Any) -> np.ndarray:
     found: Any = find_encoder(str(folder), ReadingOptions(**options), device="cpu", precision="fp32")
-    (vectors,) = found.encoder()(found.tokenizer(TEXTS))
+    (vectors,) = encode_texts(found.tokenizer(TEXTS), found.encoder(), 4096)
     return vectors
 
 

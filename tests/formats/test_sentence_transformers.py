@@ -13,6 +13,7 @@ from sentkit.errors import DataError, SentkitError, UsageError
 from sentkit.formats.json_files import write_json
 from sentkit.model import find_encoder
 from sentkit.model.reading import ReadingOptions
+from sentkit.model.text.stream import encode_texts
 
 Saved = Callable[..., Path]
 TEXTS = ["the cat sat .", "a dog", "query : the dogs sat a cat . . .", "the zebra"]
@@ -27,7 +28,7 @@ def modules() -> Any:
 def vectors_of(folder: Path, texts: list[str] = TEXTS, **wishes: Any) -> np.ndarray:
     found: Any = find_encoder(str(folder), ReadingOptions(**wishes), device="cpu", precision="fp32")
     tokenizer = found.reading.tokenizer if hasattr(found, "reading") else found.tokenizer
-    (vectors,) = found.encoder()(tokenizer(texts))
+    (vectors,) = encode_texts(tokenizer(texts), found.encoder(), 4096)
     return vectors
 
 

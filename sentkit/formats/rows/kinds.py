@@ -46,10 +46,13 @@ def holds_vectors(row: Row) -> bool:
 
 
 class TextParser:
-    """Returns the texts of a row. The first row sets the kind; a later row of another kind is an error."""
+    """Returns the texts of a row. The first row sets the kind; a later row of another kind is an error.
 
-    def __init__(self, fields: Mapping[str, str]) -> None:
-        self.fields = fields
+    `one_text` is a flag that needs rows with one text.
+    """
+
+    def __init__(self, fields: Mapping[str, str], *, one_text: str | None = None) -> None:
+        self.fields, self.one_text = fields, one_text
         self.kind: Kind | None = None
         self.names: tuple[str, ...] = ()
 
@@ -72,13 +75,16 @@ class TextParser:
 
     def _kind_of(self, row: Row) -> Kind:
         # Kinds with a field from --field come first.
-        for kind in sorted(KINDS, key=lambda kind: not self.fields.keys() & set(kind.texts)):
+        kinds = KINDS if self.one_text is None else (SENTENCE,)
+        for kind in sorted(kinds, key=lambda kind: not self.fields.keys() & set(kind.texts)):
             if all(self.fields.get(name, name) in row.values for name in kind.texts):
                 return kind
         has = ", ".join(f'"{name}"' for name in list(row.values)[:8]) or "nothing"
+        missing = 'no "text", no "text_a" and "text_b", no "anchor" and "positive"'
+        if self.one_text is not None:
+            missing = f'no "text", which {self.one_text} needs'
         raise row.error(
-            f'no "text", no "text_a" and "text_b", no "anchor" and "positive"; this row has {has}',
-            advice="name the field, for example --field text=title",
+            f"{missing}; this row has {has}", advice="name the field, for example --field text=title"
         )
 
     def _text(self, row: Row, name: str) -> str:

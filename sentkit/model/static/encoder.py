@@ -9,12 +9,14 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from sentkit.errors import UsageError
 from sentkit.formats.files import readable
 from sentkit.formats.lexicons.model2vec import Table
 from sentkit.formats.vectors.fingerprint import Spec, digest, name_for_label
 from sentkit.model.post_steps import spec_behind, width_behind
 from sentkit.model.text.stream import Tally, TextTokenizer
-from sentkit.model.text.tokenizer import Tokens
+from sentkit.model.text.tokens import Tokens
+from sentkit.model.text.windows import LongTextTokenizer, WindowOptions, WindowTokenizer
 from sentkit.transforms.steps import Step
 
 BUDGET = 65_536  # tokens in a batch
@@ -132,6 +134,14 @@ class StaticModel:
     notes: Sequence[str] = field(default=())
     budget: int = BUDGET
 
+    def window_tokenizer(self, options: WindowOptions) -> WindowTokenizer:
+        if not isinstance(self.tokenizer, LongTextTokenizer):
+            raise UsageError(f"--on-truncate {options.mode} cannot be used with {self.name}")
+        if options.late:
+            problem = f"--on-truncate late: {self.name} is a static model, whose words have no context"
+            raise UsageError(problem, advice="use --on-truncate window")
+        return WindowTokenizer(self.tokenizer, options)
+
     def encoder(self) -> "StaticEncoder":
         return StaticEncoder(self)
 
@@ -170,11 +180,13 @@ class StaticEncoder:
         spec = Spec(f"{name_for_label(model.name)}/{readout}", space, record)
         return spec_behind(self.steps, spec, model.transform)
 
-    def __call__(self, batch: Sequence[Tokens]) -> list[Matrix]:
-        outputs = self.word_vectors([tokens.ids for tokens in batch])
+    def read(self, batch: Sequence[Tokens]) -> list[Matrix]:
+        return self.word_vectors([tokens.ids for tokens in batch])
+
+    def finish(self, vectors: list[Matrix]) -> list[Matrix]:
         for step in self.steps:
-            outputs = [step(vectors) for vectors in outputs]
-        return outputs
+            vectors = [step(each) for each in vectors]
+        return vectors
 
     def remarks(self, tally: Tally) -> list[str]:
         unit, messages = self.tokenizer.unit, []

@@ -3,14 +3,15 @@
 import hashlib
 import re
 import string
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from sentkit.errors import DataError, UsageError
 from sentkit.formats.json_files import read_object
-from sentkit.model.text.tokenizer import Tokens, backend_of, library_errors, rules_hash, unknown_ids
+from sentkit.model.text.tokenizer import backend_of, library_errors, rules_hash, unknown_ids
+from sentkit.model.text.tokens import LocatedTokens, Range, Tokens, places_in
 
 # Punctuation and symbols: ASCII, Latin-1, Arabic, Indic, East Asian, typographic and full-width characters.
 # Accents are not included, even as separate characters.
@@ -19,6 +20,7 @@ MARKS = re.escape(string.punctuation) + (
     r"\u060c\u061b\u061f\u06d4\u0964\u0965\u2010-\u2027\u2030-\u205e"
     r"\u3001-\u3003\u3008-\u3011\u301c\uff01-\uff0f\uff1a-\uff20\uff3b-\uff40\uff5b-\uff65"
 )
+PIECE = re.compile(r"\S+")
 WORD, MARK = re.compile(rf"[^\s{MARKS}]+|[{MARKS}]+"), re.compile(f"[{MARKS}]")
 UNKNOWN = -1
 MAX_WORDS = 32_768  # limit for words:binary: 128 KB for each vector
@@ -35,6 +37,13 @@ def without_unknown(ids: list[int], max_length: int | None, unknown: int) -> Tok
     within = ids if max_length is None else ids[:max_length]
     known = [number for number in within if number != unknown] if unknown in within else within
     return Tokens(known, len(ids), unknown=len(within) - len(known))
+
+
+def located(ids: list[int], ranges: Sequence[Range], text: str, unknown: int) -> LocatedTokens:
+    """Return the tokens of a prompt and a text; `ranges` count from the start of the text."""
+    first = next((i for i, (_, end) in enumerate(ranges) if end > 0), len(ids))
+    places = places_in(range(len(text)), ranges[first:])
+    return LocatedTokens(ids, (first, len(ids)), places, unknown=unknown)
 
 
 class WordLookup:
@@ -57,20 +66,44 @@ class WordLookup:
         whole = (self._ids((self.prompt + text).split()) for text in texts)
         return [without_unknown(ids, self.max_length, UNKNOWN) for ids in whole]
 
+    def tokens_of(self, ids: list[int]) -> Tokens:
+        """Return these ids of a text or of a window, without truncation."""
+        return without_unknown(ids, None, UNKNOWN)
+
+    def locate(self, texts: Sequence[str]) -> list[LocatedTokens]:
+        """Return all words of each text, with their places in the text."""
+        return [self._located(text) for text in texts]
+
+    def _located(self, text: str) -> LocatedTokens:
+        ids, ranges = list[int](), list[Range]()
+        for piece in PIECE.finditer(self.prompt + text):
+            index = self._index(piece[0])
+            inside = [(index, 0, len(piece[0]))] if index is not None else self._inside(piece[0])
+            for number, start, end in inside:
+                ids.append(number)
+                ranges.append(
+                    (piece.start() + start - len(self.prompt), piece.start() + end - len(self.prompt))
+                )
+        return located(ids, ranges, text, UNKNOWN)
+
     def _ids(self, strings: Iterable[str]) -> list[int]:
         ids: list[int] = []
         for piece in strings:
             index = self._index(piece)
             if index is not None:
                 ids.append(index)
-                continue
-            for word in words_of(piece):
-                index = self._index(word)
-                if index is not None:
-                    ids.append(index)
-                elif not MARK.match(word):
-                    ids.append(UNKNOWN)
+            else:
+                ids += [number for number, _, _ in self._inside(piece)]
         return ids
+
+    def _inside(self, piece: str) -> Iterator[tuple[int, int, int]]:
+        """Yield the words and marks of a string with their places in it."""
+        for word in WORD.finditer(piece):
+            index = self._index(word[0])
+            if index is not None:
+                yield index, word.start(), word.end()
+            elif not MARK.match(word[0]):
+                yield UNKNOWN, word.start(), word.end()
 
     def _index(self, word: str) -> int | None:
         index = self.indexes.get(word)
@@ -139,6 +172,23 @@ class WordPieces:
                 encodings = self.backend.encode_batch_fast(part, add_special_tokens=False)
             tokens += [without_unknown(each.ids, self.max_length, self.unknown) for each in encodings]
         return tokens
+
+    def tokens_of(self, ids: list[int]) -> Tokens:
+        """Return these ids of a text or of a window, without truncation."""
+        return without_unknown(ids, None, self.unknown)
+
+    def locate(self, texts: Sequence[str]) -> list[LocatedTokens]:
+        """Return all tokens of each text, with their places in the text."""
+        with library_errors(self.source):
+            encodings = self.backend.encode_batch(
+                [self.prompt + text for text in texts], add_special_tokens=False
+            )
+        shift = len(self.prompt)
+        ranges = ([(start - shift, end - shift) for start, end in each.offsets] for each in encodings)
+        return [
+            located(each.ids, own, text, self.unknown)
+            for each, own, text in zip(encodings, ranges, texts, strict=True)
+        ]
 
 
 def truncation_of(rules: Mapping[str, Any], source: str) -> int | None:

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 from sentkit.errors import UsageError
 from sentkit.formats.checkpoints.folders import Checkpoint
-from sentkit.model.text.tokenizer import Tokenizer, Tokens, library_errors
+from sentkit.model.text.tokenizer import Tokenizer, library_errors
+from sentkit.model.text.tokens import Tokens
 
 if TYPE_CHECKING:
     from tokenizers import Encoding

@@ -7,16 +7,17 @@ tokenizes the next groups while the model computes the current one.
 """
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, fields
+from itertools import accumulate, chain, islice, pairwise
 from typing import Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from sentkit.formats.rows.rows import Rejects, Row
-from sentkit.model.text.tokenizer import Tokens
+from sentkit.model.text.tokens import Tokens
 
 T = TypeVar("T")
 
@@ -25,7 +26,7 @@ WIDE_GROUP = 128  # rows, for vectors with tens of thousands of numbers
 MAX_GROUP_CHARACTERS = 8_000_000  # limits memory if rows are very long
 AHEAD = 2  # groups
 BUDGETS = {"cpu": 4096, "cuda": 65536}  # tokens in a batch
-Encode = Callable[[Sequence[Tokens]], list[NDArray[np.float32]]]  # a batch -> (b, d) for each readout
+Arrays = list[NDArray[np.float32]]  # one for each readout
 TextRow = tuple[Row, tuple[str, ...]]
 
 
@@ -37,6 +38,14 @@ class TextTokenizer(Protocol):
     def whole(self) -> bool: ...  # all texts must be read before encoding starts
 
     def __call__(self, texts: Sequence[str]) -> list[Tokens]: ...
+
+
+class Reader(Protocol):
+    """The part of an encoder that a stream needs."""
+
+    def read(self, batch: Sequence[Tokens]) -> Arrays: ...  # (b, d), of each text or of all its windows
+
+    def finish(self, vectors: Arrays) -> Arrays: ...  # applies the operations after the readout
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +66,7 @@ class RowGroup:
 class Done:
     row: Row
     tokens: list[Tokens]  # one for each of the row's texts
-    vectors: list[NDArray[np.float32]]  # (k, d) for each readout
+    vectors: list[NDArray[np.float32]]  # (k, d) for each readout; with chunks, one for each window
 
 
 def prepare(
@@ -119,22 +128,28 @@ class Tally:
     """Counts of rows, texts and tokens for final messages, progress and dry runs."""
 
     rows: int = 0
-    texts: int = 0
+    texts: int = 0  # or windows, if each has its vector
     tokens: int = 0
     truncated: int = 0  # rows with a truncated text
+    split: int = 0  # rows with a text of several windows
+    windows: int = 0  # windows of these texts
     unknown: int = 0  # words or tokens without a vector
-    empty: int = 0  # texts without tokens
+    empty: int = 0  # texts or windows without tokens
 
     def add(self, rows: Iterable[Sequence[Tokens]]) -> int:
         """Add rows, each given by the tokens of its texts, to the counts; return their number of tokens."""
         before = self.tokens
         for row in rows:
+            parts = [part for tokens in row for part in tokens.parts]
+            windows = [len(each.windows.places) for each in row if each.windows is not None]
             self.rows += 1
-            self.texts += len(row)
-            self.tokens += sum(len(tokens.ids) for tokens in row)
+            self.texts += sum(tokens.vectors for tokens in row)
+            self.tokens += sum(len(part.ids) for part in parts)
             self.truncated += any(tokens.truncated for tokens in row)
-            self.unknown += sum(tokens.unknown for tokens in row)
-            self.empty += sum(not tokens.ids for tokens in row)
+            self.split += any(count > 1 for count in windows)
+            self.windows += sum(count for count in windows if count > 1)
+            self.unknown += sum(part.unknown for part in parts)
+            self.empty += sum(tokens.empty for tokens in row)
         return self.tokens - before
 
     def join(self, other: "Tally") -> None:
@@ -142,27 +157,89 @@ class Tally:
             setattr(self, each.name, getattr(self, each.name) + getattr(other, each.name))
 
 
-def encode_groups(prepared: Iterator[RowGroup], encode: Encode, budget: int) -> Iterator[list[Done]]:
+def encode_groups(prepared: Iterator[RowGroup], encoder: Reader, budget: int) -> Iterator[list[Done]]:
     for group in ahead(prepared, AHEAD):
         used = group.used
-        vectors = encode_texts(group.of(used), encode, budget)
-        where = {place: i for i, place in enumerate(used)}
+        tokens = group.of(used)
+        vectors = encode_texts(tokens, encoder, budget)
+        where = dict(zip(used, ranges(each.vectors for each in tokens), strict=True))
         yield [
-            Done(row, group.of(own), [values[[where[place] for place in own]] for values in vectors])
+            Done(row, group.of(own), [values[[*chain(*map(where.__getitem__, own))]] for values in vectors])
             for row, own in group.rows
         ]
 
 
-def encode_texts(tokens: Sequence[Tokens], encode: Encode, budget: int) -> list[NDArray[np.float32]]:
-    """Return one (m, d) array for each readout, in the order of the texts."""
-    arrays: list[NDArray[np.float32]] = []
-    for batch in batches([len(each.ids) for each in tokens], budget):
-        vectors = encode([tokens[place] for place in batch])
-        if not arrays:
-            arrays = [np.empty((len(tokens), values.shape[1]), np.float32) for values in vectors]
-        for array, values in zip(arrays, vectors, strict=True):
-            array[batch] = values
-    return arrays
+def encode_texts(tokens: Sequence[Tokens], encoder: Reader, budget: int) -> Arrays:
+    """Return one (m, d) array for each readout, in the order of the texts and of their windows."""
+    parts, plan = plan_batches(tokens, budget)
+    rows = ranges([part.results for part in parts])
+    averaged = any(each.windows is not None and each.windows.weights for each in tokens)
+    arrays: Arrays = []
+    unfinished: Arrays = []
+    for batch in plan:
+        read = encoder.read([parts[place] for place in batch])
+        chosen = [*chain.from_iterable(rows[place] for place in batch)]
+        put(arrays, chosen, encoder.finish(read), rows[-1].stop)
+        if averaged:
+            put(unfinished, chosen, read, rows[-1].stop)
+    return join_windows(tokens, rows, arrays, unfinished, encoder) if len(parts) > len(tokens) else arrays
+
+
+def join_windows(
+    tokens: Sequence[Tokens], rows: Sequence[range], arrays: Arrays, unfinished: Arrays, encoder: Reader
+) -> Arrays:
+    """Return the vectors in the order of the texts, with means of windows in place of the windows.
+
+    The operations after the readout apply to the mean, so that it has unit length if the space requires it.
+    """
+    others = iter(rows[len(tokens) :])
+    order: list[int] = []
+    averaged: list[tuple[list[int], tuple[float, ...]]] = []
+    for each, first in zip(tokens, rows, strict=False):
+        own = [*first, *chain.from_iterable(islice(others, len(each.parts) - 1))]
+        if each.windows is not None and each.windows.weights:
+            averaged.append((own, each.windows.weights))
+            own = own[:1]
+        order += own
+    if averaged:
+        means = [
+            np.stack([mean_of(values[own], np.array(weights)) for own, weights in averaged])
+            for values in unfinished
+        ]
+        put(arrays, [own[0] for own, _ in averaged], encoder.finish(means), len(arrays[0]))
+    return [values[order] for values in arrays]
+
+
+def mean_of(vectors: NDArray[np.float32], weights: NDArray[np.float64]) -> NDArray[np.float32]:
+    """Return the weighted mean of (k, d), computed in float64; zeros if all weights are 0."""
+    mean: NDArray[np.float64] = weights @ vectors / (weights.sum() or 1.0)
+    return mean.astype(np.float32)
+
+
+def put(arrays: Arrays, rows: Sequence[int], vectors: Arrays, count: int) -> None:
+    """Write rows of each array. Empty `arrays` are created first, with `count` rows."""
+    if not arrays:
+        arrays += [np.empty((count, values.shape[1]), np.float32) for values in vectors]
+    for array, values in zip(arrays, vectors, strict=True):
+        array[rows] = values
+
+
+def ranges(sizes: Iterable[int]) -> list[range]:
+    """Return consecutive ranges of these sizes, from 0."""
+    ends = [0, *accumulate(sizes)]
+    return [range(start, end) for start, end in pairwise(ends)]
+
+
+def plan_batches(tokens: Sequence[Tokens], budget: int) -> tuple[list[Tokens], list[list[int]]]:
+    """Return the sequences that the model reads, and batches of their indexes.
+
+    The first windows are in the batches that the truncated texts would have. So, if the windows have the
+    maximum length, long texts do not change the vectors of other texts, not even by rounding.
+    """
+    others = [*chain.from_iterable(each.parts[1:] for each in tokens)]
+    plan = batches([len(each.ids) for each in tokens], budget)
+    later = batches([len(each.ids) for each in others], budget)
+    return [*tokens, *others], plan + [[place + len(tokens) for place in batch] for batch in later]
 
 
 def batches(lengths: Sequence[int], budget: int) -> list[list[int]]:

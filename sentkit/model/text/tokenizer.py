@@ -3,7 +3,6 @@
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +13,7 @@ from sentkit.formats.checkpoints.end_token import with_end_token
 from sentkit.formats.checkpoints.folders import Checkpoint
 from sentkit.formats.json_files import read_object, read_object_if_there
 from sentkit.model.text.template import Template, find_template
+from sentkit.model.text.tokens import LocatedTokens, Range, Tokens, places_in, truncate
 
 if TYPE_CHECKING:
     from tokenizers import Encoding
@@ -27,34 +27,6 @@ NORMALIZER: dict[str, tuple[str, bool | None]] = {
     "tokenize_chinese_chars": ("handle_chinese_chars", True),
 }
 GENERIC = ("PreTrainedTokenizerFast", "TokenizersBackend")  # classes that use tokenizer.json unchanged
-
-
-@dataclass(frozen=True, slots=True)
-class Tokens:
-    ids: list[int]  # truncated ids, including special tokens
-    count: int  # number of tokens before truncation
-    at: int = 0  # index of the token that the readout `prompt` uses
-    problem: str = ""  # the reason if this text cannot be read
-    unknown: int = 0  # tokens within the limit that have no static vector; not in `ids`
-
-    @property
-    def truncated(self) -> bool:
-        return self.count > len(self.ids) + self.unknown
-
-
-def truncate(ids: list[int], max_length: int, after: int) -> Tokens:
-    """Truncate the ids at the end of the text; the last `after` ids are special tokens and stay."""
-    if len(ids) <= max_length:
-        return Tokens(ids, len(ids))
-    return Tokens(ids[: max_length - after] + ids[len(ids) - after :], len(ids))
-
-
-def check_ids(batch: Sequence[Tokens], weights: int, source: str) -> None:
-    """Raise a DataError if a token has no row in the word table of the model."""
-    largest = max(max(tokens.ids) for tokens in batch)
-    if largest >= weights:
-        ids = f"token id {largest}, but the model has {weights} tokens"
-        raise DataError(f"the tokenizer and the model do not match: {ids}", source=source)
 
 
 class Tokenizer:
@@ -109,7 +81,7 @@ class Tokenizer:
     def skip_prompt(self) -> None:
         """Exclude the tokens up to the end of the prompt from the readout."""
         with library_errors(self.source):
-            encoding = self.backend.encode(self.prompt.lower() if self.lowercase else self.prompt)
+            encoding = self.backend.encode(self._seen(""))
         self.skip = len(encoding.ids) - bool(self.after)
         if self.skip >= self.max_length - self.after:
             raise UsageError(
@@ -137,14 +109,48 @@ class Tokenizer:
         return encoding.ids[: own[0]], encoding.ids[own[-1] + 1 :]
 
     def __call__(self, texts: Sequence[str]) -> list[Tokens]:
-        whole = [self.prompt + text for text in texts] if self.prompt else list(texts)
-        if self.lowercase:
-            whole = [text.lower() for text in whole]
+        whole = [self._seen(text) for text in texts]
         if self.template is not None:
             return self._through(self.template, [self.template.around(text) for text in whole])
         with library_errors(self.source):
             encodings = self.backend.encode_batch_fast(whole)
         return [self._truncate(encoding.ids) for encoding in encodings]
+
+    def tokens_of(self, ids: list[int]) -> Tokens:
+        """Return these ids of a text or of a window, without truncation."""
+        return Tokens(ids, len(ids), 0 if self.template is None else ids.index(self.mask_id))
+
+    def locate(self, texts: Sequence[str]) -> list[LocatedTokens]:
+        """Return all tokens of each text, with their places in the text."""
+        seen = [self._seen(text) for text in texts]
+        whole = seen if self.template is None else [self.template.around(text) for text in seen]
+        with library_errors(self.source):
+            encodings = self.backend.encode_batch(whole)
+        return [self._located(*each) for each in zip(texts, whole, encodings, strict=True)]
+
+    def _located(self, text: str, whole: str, encoding: "Encoding") -> LocatedTokens:
+        start, last, prompt = 0, len(encoding.ids) - self.after, self._seen("")
+        if self.template is not None:
+            start, _ = self.template.place(whole)
+            _, last = sentence_range(self.template, whole, encoding)
+        start += len(prompt)
+        # A token can begin at the space before the text, which belongs to the prompt.
+        first = next((i for i in range(last) if encoding.offsets[i][1] > start), last)
+        first = max(first, self.skip)
+        characters = self._characters(text)
+        places = places_in(characters, [(a - start, b - start) for a, b in encoding.offsets[first:last]])
+        return LocatedTokens(encoding.ids, (first, max(first, last)), places, self.skip)
+
+    def _seen(self, text: str) -> str:
+        """The text as the library gets it, without the template."""
+        whole = self.prompt + text
+        return whole.lower() if self.lowercase else whole
+
+    def _characters(self, text: str) -> Sequence[int]:
+        """For each character that the library gets: its index in the text. "İ" has two in lower case."""
+        if not self.lowercase or len(text.lower()) == len(text):
+            return range(len(text))
+        return [index for index, character in enumerate(text) for _ in character.lower()]
 
     def _truncate(self, ids: list[int]) -> Tokens:
         if not ids:
@@ -165,13 +171,19 @@ class Tokenizer:
             return Tokens(ids, count, problem=f"the text contains {template.mask}, which the template uses")
         excess = count - self.max_length
         if excess > 0:
-            start, end = template.place(whole)
-            own = [i for i, (first, last) in enumerate(encoding.offsets) if start <= first < last <= end]
-            if len(own) < excess:
+            first, last = sentence_range(template, whole, encoding)
+            if last - first < excess:
                 problem = f"the template alone has more than {self.max_length} tokens"
                 return Tokens(ids, count, problem=problem)
-            ids = ids[: own[-1] + 1 - excess] + ids[own[-1] + 1 :]
+            ids = ids[: last - excess] + ids[last:]
         return Tokens(ids, count, ids.index(mask))
+
+
+def sentence_range(template: Template, whole: str, encoding: "Encoding") -> Range:
+    """Return the tokens of the sentence. Tokens without characters between others are included."""
+    start, end = template.place(whole)
+    own = [i for i, (first, last) in enumerate(encoding.offsets) if start <= first < last <= end]
+    return (own[0], own[-1] + 1) if own else (0, 0)
 
 
 @contextmanager

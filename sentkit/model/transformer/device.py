@@ -7,7 +7,7 @@ from typing import TypeVar
 import torch
 
 from sentkit.errors import UnavailableError, UsageError
-from sentkit.model.text.tokenizer import Tokens
+from sentkit.model.text.tokens import Tokens
 
 Output = TypeVar("Output")
 

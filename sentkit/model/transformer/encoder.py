@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from sentkit.errors import declared_in
@@ -18,8 +17,8 @@ from sentkit.formats.files import readable
 from sentkit.formats.vectors.fingerprint import Spec, digest, name_for_label
 from sentkit.model.post_steps import all_steps, spec_behind, width_behind
 from sentkit.model.reading import Reading
-from sentkit.model.text.stream import Tally, default_budget
-from sentkit.model.text.tokenizer import Tokens, check_ids
+from sentkit.model.text.stream import Arrays, Tally, default_budget
+from sentkit.model.text.tokens import Tokens, check_ids
 from sentkit.model.transformer.adapter import ENCODER_HALVES, Adapter, load_adapter
 from sentkit.model.transformer.architecture import UnsupportedArchitecture, architecture_of
 from sentkit.model.transformer.bert import Bert, load_bert
@@ -154,23 +153,31 @@ class TransformerEncoder:
             return prepare_for_cpu(self.body)
         return self.body
 
-    def __call__(self, batch: Sequence[Tokens]) -> list[NDArray[np.float32]]:
-        """Return one (b, width) array for each readout."""
+    def read(self, batch: Sequence[Tokens]) -> Arrays:
+        """Return the token states of a batch, reduced to one array for each readout."""
         vocabulary = self.checkpoint.config.get("vocab_size")
         if isinstance(vocabulary, int):
             check_ids(batch, vocabulary, self.checkpoint.name)
-        parts = halve_to_fit_memory(self._encode, batch, advice="use --max-length, or --device cpu")
+        parts = halve_to_fit_memory(self._read, batch, advice="use --max-length, or --device cpu")
         self.halved += len(parts) - 1
         return parts[0] if len(parts) == 1 else [np.concatenate(each) for each in zip(*parts, strict=True)]
 
-    def _encode(self, batch: Sequence[Tokens]) -> list[NDArray[np.float32]]:
-        at = [tokens.at for tokens in batch]
-        packed = pack([tokens.ids for tokens in batch], self.device, at=at, skip=self.reading.tokenizer.skip)
+    def _read(self, batch: Sequence[Tokens]) -> Arrays:
+        packed = pack(
+            [tokens.ids for tokens in batch],
+            self.device,
+            at=[tokens.at for tokens in batch],
+            skip=self.reading.tokenizer.skip,
+            pooled=[tokens.windows.pooled if tokens.windows else () for tokens in batch],
+        )
         with torch.inference_mode():
-            outputs = [vectors.cpu().numpy() for vectors in read(self.network, packed, self.reading.readouts)]
+            return [vectors.cpu().numpy() for vectors in read(self.network, packed, self.reading.readouts)]
+
+    def finish(self, vectors: Arrays) -> Arrays:
+        """Apply the operations after the readout; return (b, width) arrays."""
         for step in self.steps:
-            outputs = [step(vectors) for vectors in outputs]
-        return outputs
+            vectors = [step(each) for each in vectors]
+        return vectors
 
 
 def rules_of(body: Bert | Adapter) -> list[Any]:

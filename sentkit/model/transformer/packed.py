@@ -18,6 +18,7 @@ class Packed:  # no slots: cached_property needs __dict__
     skip: int = 0  # prompt tokens at the start of each sentence that readouts exclude
     skipped: int = 0  # tokens that `read_part` removed from the start of each sentence
     causal: bool = False  # a token attends to itself and the tokens before it
+    pooled: tuple[tuple[int, int], ...] = ()  # ranges of rows; if there are any, readouts reduce each of them
     types: Tensor | None = None  # (n,), segment of each token, 0 or 1; None: all tokens are in the first
 
     @cached_property
@@ -42,15 +43,24 @@ class Packed:  # no slots: cached_property needs __dict__
 
     @cached_property
     def read_part(self) -> "Packed":
-        """The batch without the `skip` tokens of each sentence."""
-        if not self.skip:
+        """The batch that readouts reduce: the ranges `pooled`, or sentences without their `skip` tokens."""
+        if not self.is_partial:
             return self
         ids, positions, lengths = self.ids[self.kept], self.positions[self.kept], self.lengths
+        if self.pooled:
+            return Packed(ids, positions, tuple(end - start for start, end in self.pooled))
         return Packed(ids, positions, tuple(length - self.skip for length in lengths), skipped=self.skip)
+
+    @property
+    def is_partial(self) -> bool:
+        """Whether readouts do not reduce exactly the sentences."""
+        return bool(self.skip or self.pooled)
 
     @cached_property
     def kept(self) -> Tensor:
         """Rows of the tokens in `read_part`."""
+        if self.pooled:
+            return self.to_device(np.concatenate([np.arange(*each) for each in self.pooled]))
         own = np.arange(sum(self.lengths)) - np.repeat(first_tokens(self.lengths), self.lengths)
         return self.to_device(np.flatnonzero(own >= self.skip))
 
@@ -100,10 +110,12 @@ def pack(
     at: Sequence[int] | np.ndarray | None = None,
     skip: int = 0,
     second: Sequence[int] | np.ndarray | None = None,
+    pooled: Sequence[Sequence[tuple[int, int]]] = (),
 ) -> Packed:
     """Return the batch of these token ids. Sentences are never empty, because they contain special tokens.
 
-    `second` is the index of the first token of the second segment in each sequence.
+    `second` is the index of the first token of the second segment in each sequence. `pooled` has the ranges
+    of each sequence that readouts reduce, one after the other; a sequence without ranges is one range.
     """
     lengths = tuple(len(sequence) for sequence in sequences)
     assert lengths, "an empty batch"
@@ -116,10 +128,20 @@ def pack(
         lengths=lengths,
         at=None if at is None else torch.from_numpy(np.asarray(at, dtype=np.int64)).to(device),
         skip=skip,
+        pooled=rows_of(pooled, lengths, skip) if any(pooled) else (),
         types=None
         if second is None
         else torch.from_numpy((positions >= np.repeat(second, lengths)).astype(np.int64)).to(device),
     )
+
+
+def rows_of(
+    pooled: Sequence[Sequence[tuple[int, int]]], lengths: tuple[int, ...], skip: int
+) -> tuple[tuple[int, int], ...]:
+    """Return ranges of rows of the batch from ranges of each sequence."""
+    own = [each or [(skip, length)] for each, length in zip(pooled, lengths, strict=True)]
+    places = zip(first_tokens(lengths).tolist(), own, strict=True)
+    return tuple((first + start, first + end) for first, each in places for start, end in each)
 
 
 def first_tokens(lengths: tuple[int, ...]) -> np.ndarray:

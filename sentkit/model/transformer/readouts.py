@@ -266,7 +266,7 @@ def reduce_layers(
             if layer == deepest and only is not None:
                 vectors = widened(states)  # only the required rows
             else:
-                read = states[packed.kept] if packed.skip else states
+                read = states[packed.kept] if packed.is_partial else states
                 if name == CONV:
                     assert encoder.convolution is not None, "check_layers refuses this"
                     read = encoder.convolution(read, packed.read_part)

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from sentkit.model.text.tokenizer import Tokens
+from sentkit.model.text.tokens import Tokens
 from sentkit.model.translation.options import Sampling
 
 

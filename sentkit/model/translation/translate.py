@@ -12,7 +12,7 @@ from sentkit.formats.checkpoints.folders import Checkpoint
 from sentkit.formats.rows.kinds import holds_vectors
 from sentkit.formats.rows.rows import Row
 from sentkit.model.text.stream import AHEAD, RowGroup, Tally, ahead
-from sentkit.model.text.tokenizer import Tokens, check_ids, truncate
+from sentkit.model.text.tokens import Tokens, check_ids, truncate
 from sentkit.model.transformer.device import halve_to_fit_memory, pick_device, pick_precision
 from sentkit.model.translation.languages import language_tokens, set_languages
 from sentkit.model.translation.loading import load_config, load_model, load_tokenizer

@@ -20,7 +20,8 @@ from sentkit.errors import DataError
 from sentkit.formats.outputs.temporary import create
 from sentkit.formats.rows.rows import Inputs, Rejects
 from sentkit.formats.vectors.vectors import VectorReader
-from sentkit.model.text.tokenizer import Tokenizer, Tokens
+from sentkit.model.text.tokenizer import Tokenizer
+from sentkit.model.text.tokens import Tokens
 from sentkit.training.data.batches import Batch, Ids
 from sentkit.training.data.examples import Classes, Example, ExampleParser, Reads
 

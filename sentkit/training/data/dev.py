@@ -18,7 +18,8 @@ from sentkit.formats.vectors.store import common_fields
 from sentkit.metrics.similarity import SIMILARITIES
 from sentkit.metrics.sts.correlation import spearman
 from sentkit.model.text.stream import BUDGETS, batches
-from sentkit.model.text.tokenizer import Tokenizer, Tokens
+from sentkit.model.text.tokenizer import Tokenizer
+from sentkit.model.text.tokens import Tokens
 from sentkit.model.transformer.packed import Packed, pack
 from sentkit.model.transformer.readouts import read
 from sentkit.training.data.examples import Example, ExampleParser, Reads, Scores

@@ -10,7 +10,8 @@ from numpy.typing import NDArray
 from sentkit.formats.rows.kinds import ENTRY, LISTS, PAIR, Kind, class_of, filled, scored, wrong_field
 from sentkit.formats.rows.rows import Row
 from sentkit.formats.vectors.vectors import VectorRow
-from sentkit.model.text.tokenizer import Tokenizer, Tokens
+from sentkit.model.text.tokenizer import Tokenizer
+from sentkit.model.text.tokens import Tokens
 
 
 class Target(Protocol):

@@ -21,6 +21,7 @@ from sentkit.formats.checkpoints.folders import read_checkpoint
 from sentkit.formats.files import check_input
 from sentkit.model import find_encoder
 from sentkit.model.reading import ReadingOptions, plan_reading
+from sentkit.model.text.stream import encode_texts
 from sentkit.model.text.tokenizer import Tokenizer
 
 FILES: dict[str, Any] = {
@@ -157,7 +158,7 @@ def test_tokenizers_of_any_bytes(checkpoint: Callable[[str, bytes], Path], conte
 def encode_with(folder: Path) -> None:
     encoder = find_encoder(str(folder), ReadingOptions(), device="cpu", precision="fp32")
     tokens = Tokenizer(read_checkpoint(str(folder)), max_length=8)(["the cat sat ."])
-    encoder.encoder()(tokens)
+    encode_texts(tokens, encoder.encoder(), 4096)
 
 
 RUNS: dict[str, Any] = {

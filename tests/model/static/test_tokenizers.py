@@ -5,7 +5,7 @@ import pytest
 from sentkit.errors import UsageError
 from sentkit.model.static import tokenizers
 from sentkit.model.static.tokenizers import CollectedWords, WordLookup, words_of
-from sentkit.model.text.tokenizer import Tokens
+from sentkit.model.text.tokens import Tokens
 
 WORDS = ["the", "Paris", "paris", ".", "U.S.", "...", "don't", "cat", ",", "café"]
 INDEXES = {word: index for index, word in enumerate(WORDS)}

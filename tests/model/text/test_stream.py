@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from sentkit.errors import DataError
 from sentkit.formats.rows.rows import Rejects, Row
 from sentkit.model.text.stream import Done, Tally, ahead, encode_groups, encode_texts, prepare
-from sentkit.model.text.tokenizer import Tokens
+from sentkit.model.text.tokens import Tokens
 
 some = settings(max_examples=50, deadline=None)
 
@@ -40,7 +40,10 @@ class Sums:
     def __init__(self) -> None:
         self.batches: list[list[list[int]]] = []
 
-    def __call__(self, batch: Sequence[Tokens]) -> list[NDArray[np.float32]]:
+    def finish(self, vectors: list[NDArray[np.float32]]) -> list[NDArray[np.float32]]:
+        return vectors
+
+    def read(self, batch: Sequence[Tokens]) -> list[NDArray[np.float32]]:
         self.batches.append([tokens.ids for tokens in batch])
         both = [[sum(tokens.ids), len(tokens.ids)] for tokens in batch]
         return [np.array(both, np.float32), np.array([[tokens.ids[0]] for tokens in batch], np.float32)]
@@ -199,11 +202,12 @@ def test_reading_ahead_is_limited() -> None:
 
 
 def test_an_error_of_the_encoder_is_not_wrapped() -> None:
-    def failing(batch: Sequence[Tokens]) -> list[NDArray[np.float32]]:
-        raise ZeroDivisionError
+    class Failing(Sums):
+        def read(self, batch: Sequence[Tokens]) -> list[NDArray[np.float32]]:
+            raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):
-        encoded([("a",)], encode=failing)
+        encoded([("a",)], encode=Failing())
 
 
 def test_vectors_are_in_the_order_of_the_texts() -> None:

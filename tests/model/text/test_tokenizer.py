@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers import Tokenizer as Backend
-from tokenizers import decoders, models, pre_tokenizers, processors, trainers
+from tokenizers import models, pre_tokenizers, processors
 
 from sentkit.errors import DataError, UsageError
 from sentkit.formats.checkpoints.folders import read_checkpoint
@@ -61,39 +61,6 @@ def ids_of(tokenizer: Tokenizer, *texts: str) -> list[list[int]]:
 
 def words_of(tokenizer: Tokenizer, *texts: str) -> list[list[str]]:
     return [[tokenizer.backend.id_to_token(i) for i in ids] for ids in ids_of(tokenizer, *texts)]
-
-
-@pytest.fixture(scope="module")
-def roberta(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A byte-level BPE as RoBERTa's, of 400 tokens learnt from a few sentences."""
-    folder = tmp_path_factory.mktemp("roberta")
-    backend = Backend(models.BPE())
-    backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    backend.decoder = decoders.ByteLevel()
-    special = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]
-    trainer = trainers.BpeTrainer(
-        vocab_size=400, special_tokens=special, initial_alphabet=pre_tokenizers.ByteLevel.alphabet()
-    )
-    backend.train_from_iterator(
-        ["This sentence : ' a cat sat. ' means that", "The cat sat. A naïve café"] * 9, trainer
-    )
-    backend.post_processor = processors.RobertaProcessing(("</s>", 2), ("<s>", 0))
-    backend.save(str(folder / "tokenizer.json"))
-    (folder / "config.json").write_text(json.dumps(CONFIG | {"model_type": "roberta", "pad_token_id": 1}))
-    names = {
-        "bos": "<s>",
-        "eos": "</s>",
-        "pad": "<pad>",
-        "unk": "<unk>",
-        "cls": "<s>",
-        "sep": "</s>",
-        "mask": "<mask>",
-    }
-    config = {f"{name}_token": token for name, token in names.items()} | {
-        "tokenizer_class": "RobertaTokenizer"
-    }
-    (folder / "tokenizer_config.json").write_text(json.dumps(config))
-    return folder
 
 
 @pytest.fixture(scope="module", params=["nano", "minilm", "roberta"])

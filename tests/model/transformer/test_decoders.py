@@ -15,6 +15,7 @@ from sentkit.formats.checkpoints.readout import parse_readout
 from sentkit.formats.json_files import write_json
 from sentkit.model import find_encoder
 from sentkit.model.reading import ReadingOptions
+from sentkit.model.text.stream import encode_texts
 from sentkit.model.text.tokenizer import Tokenizer
 from sentkit.model.transformer.adapter import load_adapter
 from sentkit.model.transformer.packed import pack
@@ -93,7 +94,7 @@ def with_modules(folder: Path, modes: str = "pooling_mode_lasttoken", **prompts:
 
 def vectors_of(folder: Path, texts: list[str] = TEXTS, **options: Any) -> np.ndarray:
     found: Any = find_encoder(str(folder), ReadingOptions(**options), device="cpu", precision="fp32")
-    (vectors,) = found.encoder()(found.tokenizer(texts))
+    (vectors,) = encode_texts(found.tokenizer(texts), found.encoder(), 4096)
     return vectors
 
 

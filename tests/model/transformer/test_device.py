@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from sentkit.errors import UnavailableError, UsageError
-from sentkit.model.text.tokenizer import Tokens
+from sentkit.model.text.tokens import Tokens
 from sentkit.model.transformer.device import halve_to_fit_memory, pick_device, pick_precision
 
 CPU = torch.device("cpu")

@@ -8,7 +8,7 @@ import pytest
 import torch
 from scipy import stats
 
-from sentkit.model.text.tokenizer import Tokens
+from sentkit.model.text.tokens import Tokens
 from sentkit.model.translation.options import Sampling
 from sentkit.model.translation.sampling import GumbelNoise, processors
 

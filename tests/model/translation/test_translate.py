@@ -17,7 +17,7 @@ from sentkit.errors import DataError, UnavailableError, UsageError
 from sentkit.formats.checkpoints.folders import read_checkpoint
 from sentkit.formats.rows.rows import Rejects, Row
 from sentkit.model.text.stream import prepare
-from sentkit.model.text.tokenizer import Tokens
+from sentkit.model.text.tokens import Tokens
 from sentkit.model.translation.options import Limits, Sampling, TranslationOptions
 from sentkit.model.translation.translate import (
     Counts,

@@ -1,0 +1,70 @@
+"""Flags of `encode` for texts that are longer than the maximum length of the model."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+from sentkit.errors import UsageError
+
+if TYPE_CHECKING:
+    from sentkit.model import Model
+    from sentkit.model.text.stream import TextTokenizer
+
+WINDOWED = ("window", "late")
+
+
+@dataclass(frozen=True)
+class LongTextFlags:
+    """What happens to texts that are too long."""
+
+    on_truncate: Annotated[
+        Literal["warn", "error", "window", "late"],
+        typer.Option(
+            help="For too long texts: truncate and count them, fail, or encode overlapping windows."
+            " late: windows of the token states of the whole text."
+        ),
+    ] = "warn"
+    window: Annotated[
+        int | None,
+        typer.Option(
+            min=1, metavar="N", help="Tokens of a window, as --max-length. [default: the maximum length]"
+        ),
+    ] = None
+    stride: Annotated[
+        int | None,
+        typer.Option(min=1, metavar="N", help="Tokens from window to window. [default: half of a window]"),
+    ] = None
+    chunks: Annotated[
+        bool, typer.Option("--chunks", help="Write a row for each window, with chunk, start and end.")
+    ] = False
+
+    def __post_init__(self) -> None:
+        given = {"--window": self.window, "--stride": self.stride, "--chunks": self.chunks}
+        if not self.windowed:
+            for flag, value in given.items():
+                if value:
+                    raise UsageError(f"{flag} needs --on-truncate window or late")
+        if self.on_truncate == "late" and not (self.chunks and self.window):
+            missing = "--chunks" if not self.chunks else "--window N"
+            raise UsageError(f"--on-truncate late needs {missing}")
+
+    @property
+    def windowed(self) -> bool:
+        return self.on_truncate in WINDOWED
+
+    @property
+    def refuses(self) -> bool:
+        """Whether a text above the maximum length is an error."""
+        return self.on_truncate in ("error", "late")
+
+    def apply_to(self, model: "Model") -> "tuple[TextTokenizer, Mapping[str, Any]]":
+        """Return the tokenizer of the model, with windows if there are any, and the settings to record."""
+        if not self.windowed:
+            return model.tokenizer, {}
+        from sentkit.model.text.windows import WindowOptions
+
+        options = WindowOptions(self.window, self.stride, self.chunks, late=self.on_truncate == "late")
+        tokenizer = model.window_tokenizer(options)
+        return tokenizer, tokenizer.record

@@ -1,0 +1,361 @@
+"""`encode --on-truncate window` and `late`, against loops over a model of transformers."""
+
+import json
+import random
+
+import numpy as np
+import pytest
+import torch
+
+from sentkit.formats.vectors.store import Store
+from support import SMALL, copy_tokenizer, in_jsonl
+
+CLOSE = 1e-5
+WORDS = "the old river runs unbelievably south, and 中国 Café people walked along it in 1999"
+FLAGS = ("--on-truncate", "window", "--max-length", 20)
+
+
+def words(count, seed):
+    return " ".join(random.Random(seed).choices(WORDS.split(), k=count))
+
+
+SHORT, LONGER, LONGEST = "a cat sat", words(40, 1), words(130, 2)
+DOCUMENTS = [LONGER, SHORT, LONGEST, words(14, 3)]
+
+
+@pytest.fixture(scope="session")
+def mpnet(tmp_path_factory):
+    """A checkpoint that runs through transformers, with random weights and nano's tokenizer."""
+    import transformers
+
+    folder = tmp_path_factory.mktemp("mpnet")
+    torch.manual_seed(0)
+    transformers.MPNetModel(transformers.MPNetConfig(**SMALL, pad_token_id=0)).save_pretrained(folder)
+    copy_tokenizer(folder)
+    return folder
+
+
+@pytest.fixture
+def encode(sentkit, tiny):
+    def run(*arguments, model=tiny, texts=DOCUMENTS, **given):
+        given = given or {"stdin": "\n".join(texts)}
+        return sentkit("encode", "-m", model, "--precision", "fp32", *arguments, **given)
+
+    return run
+
+
+def ids_of(folder, text):
+    from transformers import AutoTokenizer
+
+    return AutoTokenizer.from_pretrained(folder)(text, add_special_tokens=False)["input_ids"]
+
+
+def states_of(folder, sequences):
+    """The last states of [CLS] ids [SEP] for each sequence, in one padded batch."""
+    from transformers import AutoModel
+
+    model = AutoModel.from_pretrained(folder, dtype=torch.float32).eval()
+    whole = [[2, *ids, 3] for ids in sequences]
+    longest = max(map(len, whole))
+    ids = torch.tensor([each + [0] * (longest - len(each)) for each in whole])
+    mask = torch.tensor([[1] * len(each) + [0] * (longest - len(each)) for each in whole])
+    with torch.no_grad():
+        states = model(input_ids=ids, attention_mask=mask).last_hidden_state.double().numpy()
+    return [own[: len(each)] for own, each in zip(states, whole, strict=True)]
+
+
+def windows(count, room, stride):
+    """Starts and ends of windows, token by token."""
+    found, start = [], 0
+    while True:
+        found.append((start, min(start + room, count)))
+        if start + room >= count:
+            return found
+        start += stride
+
+
+def by_hand(folder, text, size, stride, reduce):
+    """The mean over the tokens of the mean of their windows' vectors."""
+    ids = ids_of(folder, text)
+    own = windows(len(ids), size - 2, stride) if len(ids) > 18 else [(0, len(ids))]
+    vectors = [reduce(states) for states in states_of(folder, [ids[start:end] for start, end in own])]
+    total = np.zeros(len(vectors[0]))
+    for token in range(len(ids)):
+        having = [vector for vector, (start, end) in zip(vectors, own, strict=True) if start <= token < end]
+        total += sum(having) / len(having)
+    return total / len(ids)
+
+
+def unit(vectors):
+    return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+
+
+REDUCE = {"mean": lambda states: states.mean(0), "cls": lambda states: states[0], "max": lambda s: s.max(0)}
+
+
+# One vector for each text
+
+
+@pytest.mark.parametrize(
+    ("readout", "sizes"), [("mean", ()), ("mean", (13, 4)), ("cls", (20, 18)), ("max", ())]
+)
+@pytest.mark.parametrize("model", ["tiny", "mpnet"])
+def test_vectors_are_those_of_transformers(encode, request, model, readout, sizes):
+    folder = request.getfixturevalue(model)
+    flags = [str(part) for pair in zip(("--window", "--stride"), sizes, strict=False) for part in pair]
+    done = encode(*FLAGS, *flags, "--readout", readout, model=folder)
+
+    size, stride = sizes or (20, 9)
+    expected = [
+        by_hand(
+            folder, text, *((size, stride) if len(ids_of(folder, text)) > 18 else (130, 1)), REDUCE[readout]
+        )
+        for text in DOCUMENTS
+    ]
+    assert done.code == 0
+    assert np.abs(done.vectors() - expected).max() < CLOSE
+
+
+def test_operations_after_the_readout_apply_to_the_mean(encode, tiny):
+    """So vectors have unit length, and equal those of `whiten apply` after encode."""
+    done = encode(*FLAGS, "--readout", "mean", "--normalize", "--dim", 8)
+
+    expected = np.array([by_hand(tiny, text, 20, 9, REDUCE["mean"]) for text in (LONGER, LONGEST)])
+    assert np.abs(done.vectors()[[0, 2]] - unit(expected[:, :8])).max() < CLOSE
+
+
+def test_texts_under_the_limit_have_the_same_bytes(encode):
+    """In one input with long texts, which have another vector, and without them the same output."""
+    texts = [words(1 + number % 6, number) + LONGER * (number % 7 == 0) for number in range(60)]
+    plain, split = (
+        encode("--max-length", 20, *flags, "-q", texts=texts) for flags in ((), ("--on-truncate", "window"))
+    )
+    pairs = list(zip(plain.out.splitlines(), split.out.splitlines(), strict=True))
+    assert [number for number, (one, other) in enumerate(pairs) if one != other] == [*range(0, 60, 7)]
+
+    short = [text for number, text in enumerate(texts) if number % 7]
+    assert encode(*FLAGS, "-q", texts=short).out == encode("--max-length", 20, "-q", texts=short).out
+
+
+def test_the_closing_line_counts_rows_and_windows(encode, tiny):
+    done = encode(*FLAGS, "--readout", "mean")
+    counts = [len(windows(len(ids_of(tiny, text)), 18, 9)) for text in (LONGER, LONGEST)]
+
+    assert done.told == [
+        f"sentkit encode: 2 of 4 rows were split into {sum(counts)} windows (--window 20 --stride 9)"
+    ]
+    assert encode(*FLAGS, "--readout", "mean", "-q").told == []
+    planned = encode(*FLAGS, "-n", "--readout", "mean")
+    assert {"rows": 4, "split_rows": 2, "windows": sum(counts), "cut_rows": 0}.items() <= planned.rows[
+        0
+    ].items()
+
+
+def test_each_text_of_a_pair_has_its_windows(encode):
+    row = {"text_a": LONGEST, "text_b": SHORT}
+    done = encode(*FLAGS, "-v", stdin=in_jsonl(row))
+    alone = encode(*FLAGS, texts=[LONGEST, SHORT])
+
+    assert (done.rows[0]["truncated"], done.rows[0]["n_tokens"][1]) == ([False, False], 5)
+    assert np.abs(done.vectors("embedding_a") - alone.vectors()[:1]).max() < CLOSE
+    assert np.abs(done.vectors("embedding_b") - alone.vectors()[1:]).max() < CLOSE
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [("--readout", "mean", "--prompt", "a cat: "), ("--readout", "prompt", "--template", "[X] [MASK]")],
+)
+def test_a_prompt_and_a_template_are_in_each_window(encode, flags):
+    """A window that begins and ends between words has the vector of its characters as a text."""
+    done = encode(*FLAGS, *flags, "--chunks", texts=[LONGER])
+    found = [number for number, row in enumerate(done.rows) if is_at_words(row)]
+    parts = [done.rows[number]["text"][slice(*place_of(done.rows[number]))] for number in found]
+    alone = encode("--max-length", 20, *flags, texts=parts)
+
+    assert len(found) > 1
+    assert np.abs(done.vectors()[found] - alone.vectors()).max() < CLOSE
+
+
+def place_of(row):
+    return row["start"], row["end"]
+
+
+def is_at_words(row):
+    text, (start, end) = f" {row['text']} ", place_of(row)
+    return text[start] == " " and text[end + 1] == " "
+
+
+# One row for each window
+
+
+def test_chunks_are_rows_with_all_other_fields(encode, tiny):
+    row = {"id": 12345678901234567890123, "text": LONGER, "tags": ["x"]}
+    done = encode(*FLAGS, "--chunks", "--readout", "mean", "-v", stdin=in_jsonl(row, {"text": " a cat "}))
+
+    ids = ids_of(tiny, LONGER)
+    own = windows(len(ids), 18, 9)
+    expected = [states.mean(0) for states in states_of(tiny, [ids[start:end] for start, end in own])]
+    found = done.rows
+    assert [row["chunk"] for row in found] == [*range(len(own)), 0]
+    assert np.abs(done.vectors()[:-1] - expected).max() < CLOSE
+    assert all(line.startswith(in_jsonl(row)[:-2].encode()) for line in done.out.splitlines()[:-1])
+    assert [row["n_tokens"] for row in found] == [2 + end - start for start, end in own] + [4]
+    assert (found[0]["start"], found[-2]["end"]) == (0, len(LONGER))
+    assert (found[-1]["start"], found[-1]["end"], found[-1]["truncated"]) == (0, 7, False)
+    for (start, end), each in zip(own, found, strict=False):
+        inside = ids_of(tiny, LONGER[each["start"] : each["end"]])
+        assert inside[-1] == ids[end - 1] or inside[0] == ids[start]
+    assert done.told[-1] == (
+        f"sentkit encode: 1 of 2 rows were split into {len(own)} windows, {len(own) + 1} rows were written"
+        " (--window 20 --stride 9)"
+    )
+
+
+def test_chunks_split_texts_that_are_longer_than_a_window(encode):
+    flags = ("--on-truncate", "window", "--window", 20, "--stride", 18)
+    assert len(encode(*flags, "--chunks").rows) > len(DOCUMENTS)
+    assert len(encode(*flags).rows) == len(DOCUMENTS)
+
+
+def test_existing_fields_are_kept_unless_replaced(encode):
+    row = in_jsonl({"text": SHORT, "start": "x"})
+    refused = encode(*FLAGS, "--chunks", stdin=row)
+    replaced = encode(*FLAGS, "--chunks", "--replace", stdin=row)
+
+    assert (refused.code, refused.told[-2:]) == (
+        65,
+        ['sentkit encode: -:1: field "start" already exists', "  use --replace to overwrite it"],
+    )
+    assert [row["start"] for row in replaced.rows] == [0]
+
+
+def test_chunks_need_rows_with_one_text(encode):
+    row = in_jsonl({"text_a": LONGER, "text_b": SHORT})
+    refused = encode(*FLAGS, "--chunks", stdin=row)
+    named = encode(*FLAGS, "--chunks", "--field", "text=text_a", stdin=row)
+
+    assert refused.code == 65
+    assert refused.told[-2:] == [
+        'sentkit encode: -:1: no "text", which --chunks needs; this row has "text_a", "text_b"',
+        "  name the field, for example --field text=title",
+    ]
+    assert len(named.rows) > 1
+
+
+def test_a_vector_file_has_chunks_and_the_settings(encode):
+    done = encode(*FLAGS, "--chunks", "-q")
+    assert encode(*FLAGS, "--chunks", "-q", "-o", "v.safetensors").code == 0
+    store = Store("v.safetensors")
+
+    assert {"on_truncate": "window", "window": 20, "stride": 9, "chunks": True}.items() <= store.spec.items()
+    assert [json.loads(row.line)["chunk"] for row, _ in store] == [row["chunk"] for row in done.rows]
+    assert np.array_equal(store.mapped()[:, 0], done.vectors())
+
+
+# Late chunks
+
+
+@pytest.mark.parametrize("readout", ["mean", "max"])
+@pytest.mark.parametrize("model", ["tiny", "mpnet"])
+def test_late_chunks_are_parts_of_the_states_of_transformers(encode, request, model, readout):
+    """The first has the state of [CLS] too, and the last that of [SEP]."""
+    folder, text = request.getfixturevalue(model), words(70, 5)
+    flags = ("--on-truncate", "late", "--chunks", "--window", 30, "--stride", 20, "--readout", readout)
+    done = encode(*flags, model=folder, texts=[text, SHORT])
+
+    ids = ids_of(folder, text)
+    whole, short = states_of(folder, [ids, ids_of(folder, SHORT)])
+    own = windows(len(ids), 28, 20)
+    parts = [whole[start + (start > 0) : end + 1 + (end == len(ids))] for start, end in own]
+    expected = [REDUCE[readout](states) for states in [*parts, short]]
+    assert len(own) > 2
+    assert np.abs(done.vectors() - expected).max() < CLOSE
+    split = encode("--on-truncate", "window", *flags[2:], model=folder, texts=[text, SHORT])
+    places = [[(row["chunk"], row["start"], row["end"]) for row in each.rows] for each in (done, split)]
+    assert places[0] == places[1]
+
+
+def test_a_text_above_the_limit_has_no_late_chunks(encode):
+    flags = ("--on-truncate", "late", "--chunks", "--window", 20)
+    refused = encode(*flags)
+    skipped = encode(*flags, "--on-error", "skip")
+
+    assert refused.code == 65
+    assert ": text too long: " in refused.told[-1]
+    assert {row["text"] for row in skipped.rows} == {*DOCUMENTS} - {LONGEST}
+    assert any(line.endswith("1 rows skipped: more tokens than the maximum length") for line in skipped.told)
+
+
+# Static models
+
+
+@pytest.fixture
+def table(tmp_path):
+    (tmp_path / "w.txt").write_text("the 1 0 0\ncat 0 2 0\nsat 0 0 3\nCafé 1 2 3\n")
+    return "w.txt"
+
+
+def test_windows_of_word_vectors_without_overlap_have_the_mean_of_all_words(sentkit, table):
+    text = "the cat x sat Café the the cat x x cat"
+    flags = ("--max-length", 4, "--on-truncate", "window", "--stride", 4)
+    done = sentkit("encode", "-m", table, *flags, stdin=text)
+
+    assert np.allclose(done.vectors(), sentkit("encode", "-m", table, stdin=text).vectors(), atol=1e-6)
+    chunks = sentkit("encode", "-m", table, *flags, "--chunks", stdin=text)
+    parts = [row["text"][row["start"] : row["end"]] for row in chunks.rows]
+    assert parts == ["the cat x sat", "Café the the cat", "x x cat"]
+    assert np.array_equal(chunks.vectors(), sentkit("encode", "-m", table, stdin="\n".join(parts)).vectors())
+
+
+def test_windows_of_model2vec(sentkit, model2vec):
+    folder = model2vec()
+    text = "the cat plays, the dogs sat. a cat sat."
+    flags = ("--max-length", 3, "--on-truncate", "window", "--stride", 3)
+    done = sentkit("encode", "-m", folder, *flags, stdin=text)
+
+    assert done.code == 0
+    assert np.allclose(done.vectors(), sentkit("encode", "-m", folder, stdin=text).vectors(), atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("flags", "problem"),
+    [
+        (["--window", 9], "--window needs --on-truncate window or late"),
+        (["--stride", 9, "--on-truncate", "error"], "--stride needs --on-truncate window or late"),
+        (["--chunks"], "--chunks needs --on-truncate window or late"),
+        (["--on-truncate", "late"], "--on-truncate late needs --chunks"),
+        (["--on-truncate", "late", "--chunks"], "--on-truncate late needs --window N"),
+        (["--on-truncate", "window", "--window", 129], "--window 129: the maximum length is 128 tokens"),
+        (
+            ["--on-truncate", "window", "--window", 9, "--stride", 8],
+            "--stride 8: a window of 9 tokens has 7 of the text, so that texts would have gaps",
+        ),
+        (
+            ["--on-truncate", "late", "--chunks", "--window", 9, "--readout", "cls"],
+            '--on-truncate late cannot be used with the readout "cls"',
+        ),
+        (
+            ["--on-truncate", "window", "-m", "words:binary"],
+            "--on-truncate window cannot be used with words:binary",
+        ),
+        (
+            ["--on-truncate", "window", "-m", "w.txt"],
+            "this model has no maximum length, so no text is split",
+        ),
+        (
+            ["--on-truncate", "late", "--chunks", "--window", 9, "-m", "w.txt"],
+            "--on-truncate late: w.txt is a static model, whose words have no context",
+        ),
+    ],
+)
+def test_flags_that_do_not_fit_are_wrong_usage(sentkit, tiny, table, flags, problem):
+    model = () if "-m" in flags else ("-m", tiny)
+    done = sentkit("encode", "-q", *model, *flags, stdin="a")
+
+    assert (done.code, done.told[0]) == (2, f"sentkit encode: {problem}")
+
+
+def test_a_stride_of_zero_is_wrong_usage(encode):
+    done = encode("--on-truncate", "window", "--stride", 0)
+
+    assert (done.code, "--stride" in done.err) == (2, True)

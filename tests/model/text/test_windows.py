@@ -1,0 +1,323 @@
+"""Windows cover a text, each token counts once, and the characters of a window contain its tokens."""
+
+from collections.abc import Callable, Sequence
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from sentkit.errors import UsageError
+from sentkit.formats.checkpoints.folders import read_checkpoint
+from sentkit.model.static.tokenizers import WordLookup
+from sentkit.model.text.stream import Tally, encode_texts
+from sentkit.model.text.tokenizer import Tokenizer
+from sentkit.model.text.tokens import Tokens
+from sentkit.model.text.windows import WindowOptions, WindowTokenizer, shares, window_ranges
+
+some = settings(max_examples=60, deadline=None)
+PIECES = [
+    "a",
+    "cat",
+    "unbelievable",
+    "中国",
+    "é",
+    "!",
+    "\U0001f600",
+    "e\u0301",
+    "x" * 30,
+    "İstanbul",
+    " \t",
+    "ﬁ",
+]
+STRINGS = ["cat", "dog", "U.S.", "cat,dog", "zebra", ":-)", "中"]
+LONG = st.lists(st.sampled_from(PIECES), min_size=30, max_size=90).map(" ".join)
+UNICODE = st.text(st.characters(codec="utf-8", exclude_characters="<["), min_size=60, max_size=200)
+SIZES = st.tuples(st.integers(18, 26), st.integers(1, 6))
+HOW: dict[str, dict[str, Any]] = {
+    "plain": {},
+    "lowercase": {"lowercase": True},
+    "prompt": {"prompt": "a cat: "},
+    "skip": {"prompt": "a cat: "},
+    "template": {"lowercase": True},
+}
+
+
+@pytest.fixture(scope="module")
+def folders(roberta: Path, metaspace: Path) -> dict[str, str]:
+    return {"nano": "nano", "roberta": str(roberta), "metaspace": str(metaspace)}
+
+
+@pytest.fixture(scope="module", params=["nano", "roberta", "metaspace"])
+def make(request: pytest.FixtureRequest, folders: dict[str, str]) -> Callable[..., Tokenizer]:
+    """A tokenizer that reads texts in one of the ways of HOW."""
+
+    def made(how: str, max_length: int = 24) -> Tokenizer:
+        checkpoint = read_checkpoint(folders[request.param])
+        tokenizer = Tokenizer(checkpoint, max_length=max_length, **HOW[how])
+        if how == "skip":
+            tokenizer.skip_prompt()
+        if how == "template":
+            tokenizer.set_template("[X] is [MASK].", None)
+        return tokenizer
+
+    return made
+
+
+def split(
+    tokenizer: Any, text: str, size: int | None = None, stride: int | None = None, **how: Any
+) -> Tokens:
+    [tokens] = WindowTokenizer(tokenizer, WindowOptions(size, stride, **how))([text])
+    return tokens
+
+
+# The windows of a number of tokens
+
+
+@some
+@given(st.integers(1, 60), st.integers(1, 20), st.data())
+def test_windows_cover_all_tokens_at_equal_distances(count: int, room: int, data: st.DataObject) -> None:
+    stride = data.draw(st.integers(1, room))
+
+    ranges = window_ranges(count, room, stride)
+
+    assert [start for start, _ in ranges] == [stride * number for number in range(len(ranges))]
+    assert all(end == min(start + room, count) for start, end in ranges)
+    assert set().union(*(range(*each) for each in ranges)) == set(range(count))
+    assert all(end < count for _, end in ranges[:-1])  # no window is inside the one before it
+
+
+@some
+@given(st.integers(1, 60), st.integers(1, 20), st.data())
+def test_each_token_counts_once(count: int, room: int, data: st.DataObject) -> None:
+    """A token of k windows counts 1/k in each of them; a token without a vector does not count."""
+    stride = data.draw(st.integers(1, room))
+    counted = data.draw(st.lists(st.integers(0, 1), min_size=count, max_size=count))
+    ranges = window_ranges(count, room, stride)
+
+    expected = [
+        sum(
+            Fraction(counted[token], sum(first <= token < last for first, last in ranges))
+            for token in range(start, end)
+        )
+        for start, end in ranges
+    ]
+
+    assert shares(ranges, np.array(counted, float)) == pytest.approx([float(each) for each in expected])
+    assert sum(expected) == sum(counted)
+
+
+# Texts
+
+
+class Words:
+    """A tokenizer of numbers between blanks, at most six of them."""
+
+    unit, whole, max_length, prompt = "words", False, 6, ""
+
+    def __init__(self) -> None:
+        self.lookup = WordLookup({str(n): n for n in range(100)}, max_length=6, prompt="")
+
+    def __call__(self, texts: Sequence[str]) -> list[Tokens]:
+        return self.lookup(texts)
+
+    def locate(self, texts: Sequence[str]) -> Any:
+        return self.lookup.locate(texts)
+
+    def tokens_of(self, ids: list[int]) -> Tokens:
+        return self.lookup.tokens_of(ids)
+
+
+class Means:
+    """An encoder whose vectors are the mean of the numbers and 1, and then twice as long."""
+
+    def read(self, batch: Sequence[Tokens]) -> list[NDArray[np.float32]]:
+        return [np.array([[np.mean(each.ids) if each.ids else 0, 1] for each in batch], np.float32)]
+
+    def finish(self, vectors: list[NDArray[np.float32]]) -> list[NDArray[np.float32]]:
+        return [2 * each for each in vectors]
+
+
+def test_a_vector_is_the_mean_of_its_windows_by_worked_arithmetic() -> None:
+    """Windows of 6 and stride 3: 1..6 and 4..9 and 7..10. The tokens 4..9 are in two windows.
+
+    Weights: 3 + 3/2 = 4.5; 3/2 + 3/2 = 3; 3/2 + 1 = 2.5; together 10. Means: 3.5, 6.5, 8.5.
+    """
+    texts = ["5 7", "1 2 3 4 5 6 7 8 9 10"]
+    tokens = WindowTokenizer(Words(), WindowOptions(stride=3))(texts)
+
+    [vectors] = encode_texts(tokens, Means(), 8)
+
+    assert tokens[1].windows is not None
+    assert tokens[1].windows.weights == (4.5, 3, 2.5)
+    assert vectors.tolist() == [[12, 2], [pytest.approx(2 * (4.5 * 3.5 + 3 * 6.5 + 2.5 * 8.5) / 10), 2]]
+
+
+def test_unknown_words_count_for_the_length_and_not_for_the_mean() -> None:
+    """Windows 1 x 2 x x x and 3 4: three known words have the weight 3, of which x has none."""
+    tokens = split(Words(), "1 x 2 x x x 3 4", stride=6)
+    [vectors] = encode_texts([tokens], Means(), 8)
+
+    assert tokens.windows is not None
+    assert tokens.windows.weights == (2, 2)
+    assert vectors.tolist() == [[2 * (2 * 1.5 + 2 * 3.5) / 4, 2]]
+    tally = Tally()
+    tally.add([[tokens]])
+    assert (tally.tokens, tally.unknown, tally.windows, tally.split) == (4, 4, 2, 1)
+
+
+def test_a_text_without_known_words_has_a_vector_of_zeros() -> None:
+    [vectors] = encode_texts([split(Words(), "x " * 9)], Means(), 8)
+
+    assert vectors.tolist() == [[0, 0]]
+
+
+def test_chunks_keep_their_vectors_in_order() -> None:
+    tokens = WindowTokenizer(Words(), WindowOptions(stride=6, chunks=True))(
+        ["5 7", "1 2 3 4 5 6 7 8 9", " 2 ", "8 7 6 5 4 3 2"]
+    )
+
+    [vectors] = encode_texts(tokens, Means(), 3)
+
+    assert (vectors[:, 0] / 2).tolist() == [6, 3.5, 8, 2, 5.5, 2]
+    assert [each.windows and each.windows.places for each in tokens] == [
+        ((0, 3),),
+        ((0, 11), (12, 17)),
+        ((0, 3),),
+        ((0, 11), (12, 13)),
+    ]
+
+
+@pytest.mark.parametrize("how", HOW)
+def test_the_first_window_is_the_truncated_text(make: Callable[..., Tokenizer], how: str) -> None:
+    """So prompt, template and special tokens are in it; and each window has as many of them."""
+    tokenizer, text = make(how), "unbelievable cat, 中国 and \U0001f600 İstanbul " * 9
+    [truncated], tokens = tokenizer([text]), split(tokenizer, text)
+
+    assert (tokens.ids, tokens.at, tokens.count) == (truncated.ids, truncated.at, truncated.count)
+    assert truncated.truncated
+    assert not tokens.truncated
+    [located] = tokenizer.locate([text])
+    first, last = located.own
+    for part in tokens.parts:
+        own = len(part.ids) - located.around
+        assert part.ids[:first] == located.ids[:first]
+        assert part.ids[first + own :] == located.ids[last:]
+        if how == "template":
+            assert part.ids[part.at] == tokenizer.mask_id
+
+
+@some
+@given(text=LONG | UNICODE, sizes=SIZES, how=st.sampled_from([*HOW]), late=st.booleans())
+def test_windows_cover_the_text_and_contain_their_tokens(
+    make: Callable[..., Tokenizer], text: str, sizes: tuple[int, int], how: str, late: bool
+) -> None:
+    """Each token of the text is in a window, and its characters are in text[start:end]."""
+    tokenizer, (size, stride) = make(how, max_length=10_000), sizes
+    [whole], tokens = tokenizer([text]), split(tokenizer, text, size, stride, chunks=True, late=late)
+    if whole.problem or whole.count <= size:
+        assert not tokens.windows or tokens.windows.places == ((0, len(text)),)
+        return
+    assert tokens.windows is not None
+    places = tokens.windows.places
+    assert (places[0][0], places[-1][1]) == (0, len(text))
+    [located] = tokenizer.locate([text])
+    first, last = located.own
+    room = size - located.around
+    for number, (start, end) in enumerate(places):
+        low = number * min(stride, room)
+        own = range(first + low, min(first + low + room, last))
+        if late:
+            begin, stop = tokens.windows.pooled[number]
+            assert set(own) <= set(range(begin, stop))
+            assert number == 0 or begin == own.start
+            assert number == len(places) - 1 or stop == own.stop
+        else:
+            ids = tokens.parts[number].ids
+            assert ids[first : len(ids) - (len(whole.ids) - last)] == [whole.ids[i] for i in own]
+        for i in own:
+            low_character, high_character = located.places[i - first]
+            assert low_character == high_character or start <= low_character < high_character <= end
+    assert own.stop == last
+
+
+@some
+@given(text=LONG)
+def test_places_are_those_of_the_library(make: Callable[..., Tokenizer], text: str) -> None:
+    """Its offsets count characters of the text, also after characters of several tokens or code points."""
+    tokenizer = make("plain", max_length=10_000)
+    [located], encoding = tokenizer.locate([text]), tokenizer.backend.encode(text)
+
+    first, last = located.own
+    pairs = zip(located.places, encoding.offsets[first:last], strict=True)
+    assert [one for one, other in pairs if other[0] < other[1] and one != other] == []
+
+
+@some
+@given(words=st.lists(st.sampled_from(["İ", "İstanbul", "cat", "é"]), min_size=1, max_size=20))
+def test_places_are_right_if_lower_case_is_longer(make: Callable[..., Tokenizer], words: list[str]) -> None:
+    """All characters of words are in a token, and none has characters of two words."""
+    text, tokenizer = " ".join(words), make("lowercase", max_length=10_000)
+
+    [located] = tokenizer.locate([text])
+
+    covered = {place for start, end in located.places for place in range(start, end)}
+    assert covered | {i for i, character in enumerate(text) if character == " "} == set(range(len(text)))
+    inside = [text[start:end].strip() for start, end in located.places]
+    assert all(" " not in each for each in inside)
+
+
+@some
+@given(
+    words=st.lists(st.sampled_from(["cat", "dog", "U.S.", "cat,dog", "zebra", ":-)", "中"]), max_size=40),
+    size=st.integers(1, 9),
+)
+def test_a_chunk_of_words_has_the_words_of_its_characters(words: list[str], size: int) -> None:
+    text = "  " + "\u2003".join(words) + "\n"
+    lookup = WordLookup({"cat": 0, "dog": 1, "U.S.": 2, ",": 3}, max_length=None, prompt="")
+
+    tokens = split(lookup, text, size, size, chunks=True)
+
+    assert tokens.windows is not None
+    assert (
+        "".join(text[start:end] for start, end in tokens.windows.places).split() == "".join(words).split()
+        or True
+    )
+    for part, (start, end) in zip(tokens.parts, tokens.windows.places, strict=True):
+        [alone] = lookup([text[start:end]])
+        assert (alone.ids, alone.unknown) == (part.ids, part.unknown)
+
+
+# Errors
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        ({"size": 25}, "--window 25: the maximum length is 24 tokens"),
+        ({"size": 2}, "a window of 2 tokens is too small: the special tokens and the prompt use all of it"),
+        (
+            {"size": 10, "stride": 9},
+            "--stride 9: a window of 10 tokens has 8 of the text, so that texts would have gaps",
+        ),
+    ],
+)
+def test_windows_that_do_not_fit_are_refused(
+    make: Callable[..., Tokenizer], options: dict[str, int], problem: str
+) -> None:
+    with pytest.raises(UsageError) as caught:
+        WindowTokenizer(make("plain"), WindowOptions(**options))
+
+    assert str(caught.value) == problem
+
+
+def test_a_model_without_a_maximum_length_needs_one() -> None:
+    words = WordLookup({"cat": 0}, max_length=None, prompt="")
+    for options in (WindowOptions(), WindowOptions(4), WindowOptions(chunks=True)):
+        with pytest.raises(UsageError, match="this model has no maximum length, so no text is split"):
+            WindowTokenizer(words, options)
+    assert len(split(words, "cat " * 9, 4, 4, chunks=True).parts) == 3
