@@ -122,10 +122,9 @@ class StreamFlags(FormatFlags):
 
         `known` are the names that --field may map. `reads` and `writes` are further paths, by flag.
         """
-        from sentkit.formats.files import check_input
+        from sentkit.formats.files import check_input, is_parquet
         from sentkit.formats.meter import Meter
         from sentkit.formats.outputs.outputs import open_output
-        from sentkit.formats.outputs.parquet_output import is_parquet
         from sentkit.formats.rows.rows import Rejects
 
         if self.rejects is not None and self.on_error != "skip":

@@ -140,6 +140,10 @@ def _zstandard() -> ModuleType:
     return zstandard
 
 
+def is_parquet(path: str) -> bool:
+    return Path(path).suffix.lower() == ".parquet"
+
+
 def import_pyarrow(advice: str = "pip install 'sentkit[parquet]'") -> ModuleType:
     """The package pyarrow, or an UnavailableError."""
     try:

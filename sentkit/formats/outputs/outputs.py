@@ -16,8 +16,7 @@ from pathlib import Path
 from typing import BinaryIO, cast
 
 from sentkit.errors import AnswerIsNo, CannotCreateError
-from sentkit.formats.files import compressed
-from sentkit.formats.outputs.parquet_output import is_parquet, parquet_output
+from sentkit.formats.files import compressed, is_parquet
 from sentkit.formats.outputs.temporary import Draft, NamedFile
 from sentkit.formats.outputs.terminal_rows import Screen
 
@@ -90,6 +89,9 @@ def open_output(path: str, *, force: bool) -> Iterator[BinaryIO]:
     waiting.append(draft)  # before writing, because outputs are published in the order of opening
     try:
         if is_parquet(path):
+            # Here, because this module is imported before --threads is set, and numpy reads the threads once.
+            from sentkit.formats.outputs.parquet_output import parquet_output
+
             with parquet_output(path, draft.file) as rows:
                 yield cast(BinaryIO, rows)
         else:

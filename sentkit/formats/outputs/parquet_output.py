@@ -7,7 +7,6 @@ error. Vectors become lists of float32 of a fixed size; a field that a row does 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from itertools import chain
-from pathlib import Path
 from typing import Any, BinaryIO
 
 import numpy as np
@@ -218,10 +217,6 @@ def called(type_: Any) -> str:
         "only null": types.is_null,
     }
     return next(name for name, test in names.items() if test(type_))
-
-
-def is_parquet(path: str) -> bool:
-    return Path(path).suffix.lower() == ".parquet"
 
 
 @contextmanager

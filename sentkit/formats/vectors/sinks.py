@@ -12,9 +12,8 @@ import orjson
 from numpy.typing import NDArray
 
 from sentkit.errors import UsageError
-from sentkit.formats.files import COMPRESSED, bare_suffix, import_pyarrow
+from sentkit.formats.files import COMPRESSED, bare_suffix, import_pyarrow, is_parquet
 from sentkit.formats.outputs.outputs import is_special, open_output, refuse_existing
-from sentkit.formats.outputs.parquet_output import is_parquet
 from sentkit.formats.rows.rows import Row
 from sentkit.formats.rows.splice import NewFields
 from sentkit.formats.vectors import store
