@@ -67,7 +67,10 @@ class BinaryFlags:
 def search(
     *,
     query: QueryFlags,
-    corpus: Annotated[str, typer.Option(metavar="FILE", help="Rows with vectors; all are kept in memory.")],
+    corpus: Annotated[
+        str,
+        typer.Option(metavar="FILE", help="Rows with vectors; only vector files are not kept in memory."),
+    ],
     top: Annotated[
         int | None, typer.Option(min=1, metavar="K", help="Maximum number of hits per query. [default: 10]")
     ] = None,
@@ -112,23 +115,22 @@ def search(
       sentkit search "a dog" "a cat" --corpus titles.safetensors
       sentkit search --queries q.jsonl --corpus titles.safetensors --top 3
       sentkit search --queries q.jsonl --corpus titles.safetensors --gold text
-      sentkit search "a dog" --corpus signs.safetensors --rescore titles.safetensors
+      sentkit search dogs --corpus signs.safetensors --rescore titles.safetensors
 
     The command removes the vector of each query and adds "hits": the K most similar
     rows, best first. A hit has the row number in the corpus (from 1), the similarity,
     and the field "text" or "entry". With --threshold but without --top, the hits are
     all rows that reach the threshold. The search is exact, except for a binary corpus.
-    Hits with the same similarity keep the order of the rows. Queries and corpus must be of one space, or
-    the queries must come from a model that was trained for the space of the corpus.
-    --from is the format of the queries; the format of the corpus depends on its suffix.
+    Hits with the same similarity keep the order of the rows. Queries and corpus must be
+    of one space, or the queries must come from a model that was trained for the space
+    of the corpus. --from is the format of the queries; the format of the corpus depends on its suffix.
     --field applies to both. --show and --gold use the names of the fields in the files.
 
     In a binary corpus (encode --store binary), a number is only a sign. For each query,
     the command selects the rows with the fewest signs that differ (--candidates), and
     then ranks these rows by their similarity to the query, with +1 and -1 for the
     signs. With --rescore FILE, it ranks them by the vectors of FILE, which has the same
-    rows as float32, float16 or int8; the queries are
-    then of the space of FILE.
+    rows as float32, float16 or int8; the queries are then of the space of FILE.
 
     Each TEXT is one query, encoded as by "sentkit encode". It is never a file name; for
     files, use --queries. Put "--" before a TEXT that begins with a dash. Without -m,

@@ -14,6 +14,7 @@ NAMES = (
     "score",
     "search",
     "mine",
+    "duplicates",
     "cluster",
     "probe",
     "train",

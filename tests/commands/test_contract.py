@@ -71,6 +71,12 @@ CASES = (
         empty=65,
     ),
     Case(
+        "duplicates",
+        ("duplicates", "--threshold", "0.5"),
+        '{"text":"a","embedding":[1,2]}\n{"text":"b","embedding":[1,2]}\n',
+        *NO_VECTOR,
+    ),
+    Case(
         "mine",
         ("mine", "--corpus", "corpus.jsonl"),
         '{"text_a":"a","text_b":"b","embedding_a":[1,0],"embedding_b":[1,1]}\n',

@@ -12,7 +12,18 @@ from sentkit.model import find_encoder
 from sentkit.model.reading import ReadingOptions
 from support import NANO
 
-PATHS = {"PATH", "FILE", "DIR", "PAIRS", "CONFIG", "MODEL", "TRANSFORM...", "[FILE]...", "[TRAIN]..."}
+PATHS = {
+    "PATH",
+    "FILE",
+    "DIR",
+    "PAIRS",
+    "CONFIG",
+    "MODEL",
+    "TRANSFORM...",
+    "[FILE]",
+    "[FILE]...",
+    "[TRAIN]...",
+}
 BAD = ["--on-error", "skip", "--rejects", "bad"]
 OUT = ["-o", "out.jsonl", *BAD]
 WRITES = {"-o": "out.jsonl", "--rejects": "bad"}
@@ -28,6 +39,7 @@ CALLS = [
      {"FILE": ["in.jsonl"], "--corpus": "b.jsonl"}, WRITES),
     (["search", "a", "--corpus", "b.jsonl", "-m", "model", "--transform", "t.safetensors", "-o", "out.jsonl"],
      {"--corpus": "b.jsonl", "-m": "model", "--transform": "t.safetensors"}, {"-o": "out.jsonl"}),
+    (["duplicates", "in.jsonl", "--threshold", "1", *OUT], {"FILE": ["in.jsonl"]}, WRITES),
     (["mine", "in.jsonl", "--corpus", "b.jsonl", *OUT],
      {"FILE": ["in.jsonl"], "--corpus": "b.jsonl"}, WRITES),
     (["cluster", "in.jsonl", "--from-centroids", "k.jsonl", "--centroids", "new.jsonl", *OUT],

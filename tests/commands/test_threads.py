@@ -33,6 +33,7 @@ COMMANDS = (
     ("score", "v.jsonl", "--top", "2"),
     ("search", "--corpus", "v.jsonl", "--queries", "v.jsonl"),
     ("search", "a cat", "--corpus", "v.jsonl"),
+    ("duplicates", "v.jsonl", "--threshold", "0.9"),
     ("mine", "p.jsonl", "--corpus", "v.jsonl"),
     ("cluster", "v.jsonl", "-k", "2"),
     ("whiten", "fit", "v.jsonl", "--kind", "ica", "--dim", "2", "-o", "t.safetensors"),
@@ -147,6 +148,7 @@ def test_every_command_that_computes_has_the_flag():
     }
 
     assert having == {
-        *("encode", "score", "search", "cluster", "train", "translate", "build-entries", "distill-static"),
+        *("encode", "train", "translate", "build-entries", "distill-static"),
+        *("score", "search", "mine", "duplicates", "cluster"),
         *("whiten fit", "whiten apply"),
     }

@@ -37,6 +37,10 @@ class VectorTable:
     def __len__(self) -> int:
         return len(self.vectors)
 
+    def refuse_empty(self) -> None:
+        if not len(self):
+            raise DataError("no rows", source=self.path)
+
     def check_space(self, other: VectorRow, emb: str | None, what: str, *, fits: bool = False) -> None:
         """Refuse vectors of another space, unless they were trained to match the space of this table.
 
@@ -58,10 +62,7 @@ class VectorTable:
 def read_table(inputs: Inputs, check: Callable[[VectorRow], object]) -> VectorTable:
     """Read one file. `check` gets the rows that must be parsed: all, but of a vector file only the first."""
     path = inputs.paths[0]
-    table = stored(inputs, path, check) if is_store(path) else parsed(inputs, path, check)
-    if not len(table):
-        raise DataError("no rows", source=path)
-    return table
+    return stored(inputs, path, check) if is_store(path) else parsed(inputs, path, check)
 
 
 def stored(inputs: Inputs, path: str, check: Callable[[VectorRow], object]) -> VectorTable:

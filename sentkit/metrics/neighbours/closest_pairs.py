@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from sentkit.arrays import Float32, Float64, Indices
+from sentkit.arrays import Float32, Float64, Indices, Rows
 from sentkit.metrics.neighbours.search import Searcher
 from sentkit.metrics.rounding import CANDIDATES, MAGNITUDES, exact, lengths, margins
 from sentkit.metrics.similarity import BLOCKS
@@ -98,18 +98,18 @@ def closest_pairs(vectors: Float32, top: int, metric: str = "cosine") -> Closest
     return best
 
 
-def pairs_reaching(vectors: Float32, threshold: float, metric: str = "cosine") -> Iterator[ClosestPairs]:
-    """All pairs of rows that reach the threshold, in the order of (left, right).
+def pairs_reaching(vectors: Rows, threshold: float, metric: str = "cosine") -> Iterator[ClosestPairs]:
+    """For each row, its pairs with later rows that reach the threshold, in the order of (left, right).
 
-    The pairs are yielded a few rows at a time, so memory does not depend on their number.
+    Memory depends neither on the number of pairs nor on the number of rows.
     """
+    searcher = Searcher(vectors, metric)
     for start in range(0, len(vectors), ROWS_PER_SEARCH):
-        searcher = Searcher(vectors[start:], metric)  # pairs with earlier rows are already found
         queries = vectors[start : start + ROWS_PER_SEARCH]
-        for place, reached in enumerate(searcher.reaching(queries, threshold)):
-            later = reached.rows > place
-            right = reached.rows[later] + start
-            yield ClosestPairs(np.full_like(right, start + place), right, reached.similarities[later])
+        for row, reached in enumerate(searcher.reaching(queries, threshold, start), start=start):
+            later = reached.rows > row
+            right = reached.rows[later]
+            yield ClosestPairs(np.full_like(right, row), right, reached.similarities[later])
 
 
 def matrix_rows(vectors: Float32, metric: str = "cosine") -> Iterator[Float32]:

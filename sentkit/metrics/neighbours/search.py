@@ -63,17 +63,18 @@ class Searcher:
                 nominees.add(block, start)
         return nominees.decided()
 
-    def reaching(self, queries: Float32, threshold: float) -> Iterator["Reached"]:
-        """For each query, the rows that reach the threshold, in row order.
+    def reaching(self, queries: Float32, threshold: float, start: int = 0) -> Iterator["Reached"]:
+        """For each query, the rows from `start` on that reach the threshold, in row order.
 
         Every row may reach the threshold, so the number of candidates per block is limited. If there are
         more, the block is halved and searched again, down to one query.
         """
-        candidates = self._candidates(queries, threshold, MAX_CANDIDATES if len(queries) > 1 else None)
+        limit = MAX_CANDIDATES if len(queries) > 1 else None
+        candidates = self._candidates(queries, threshold, start, limit)
         if candidates is None:
             middle = len(queries) // 2
-            yield from self.reaching(queries[:middle], threshold)
-            yield from self.reaching(queries[middle:], threshold)
+            yield from self.reaching(queries[:middle], threshold, start)
+            yield from self.reaching(queries[middle:], threshold, start)
             return
         query, row = candidates
         similarities = exact(self.metric, queries, self.corpus, (query, row))
@@ -84,13 +85,13 @@ class Searcher:
         for start, end in pairwise(ends.tolist()):
             yield Reached(row[start:end], similarities[start:end])
 
-    def _candidates(self, queries: Float32, threshold: float, limit: int | None) -> Pairs | None:
+    def _candidates(self, queries: Float32, threshold: float, first: int, limit: int | None) -> Pairs | None:
         """Queries and rows that may reach the threshold within rounding errors; None if too many."""
         floors = self.floors(queries, threshold)
         parts: list[Pairs] = []
         count = 0
         with np.errstate(over="ignore"):
-            for start, block in self.blocks(queries):
+            for start, block in self.blocks(queries, first):
                 query, column = at_least(block, floors)
                 parts.append((query, column + start))
                 count += len(query)
@@ -118,19 +119,20 @@ class Searcher:
             magnitudes = MAGNITUDES[self.metric](longest, queries.shape[1])
         return margins(magnitudes).astype(np.float32)
 
-    def _spans(self) -> Iterator[slice]:
+    def _spans(self, first: int) -> Iterator[slice]:
         """Spans of the corpus: FIRST_ROWS, then doubling, so that early limits reject most rows."""
-        start, width = 0, FIRST_ROWS
+        start, width = first, FIRST_ROWS
         while start < len(self.corpus):
             yield slice(start, min(start + width, len(self.corpus)))
             start += width
-            width = min(start, ROWS_PER_BLOCK)
+            width = min(start - first, ROWS_PER_BLOCK)
 
-    def blocks(self, queries: Float32) -> Iterator[tuple[int, Float32]]:
+    def blocks(self, queries: Float32, first: int = 0) -> Iterator[tuple[int, Float32]]:
+        """Block values of the queries and a span of the corpus, after the place where the span starts."""
         products = self.metric in ("cosine", "dot")
-        return self._product_blocks(queries) if products else self._other_blocks(queries)
+        return self._product_blocks(queries, first) if products else self._other_blocks(queries, first)
 
-    def _product_blocks(self, queries: Float32) -> Iterator[tuple[int, Float32]]:
+    def _product_blocks(self, queries: Float32, first: int) -> Iterator[tuple[int, Float32]]:
         """Products of unit rows. For "dot" one factor scales the whole corpus, which keeps the order."""
         longest = self.lengths if self.metric == "cosine" else self.lengths.max(initial=0.0)
         scales = np.broadcast_to(1.0 / np.maximum(longest, SMALLEST_NORM), len(self.corpus))
@@ -140,16 +142,16 @@ class Searcher:
         widest = max(FIRST_ROWS, ROWS_PER_BLOCK)
         part = np.empty((widest, queries.shape[1]), np.float32)
         room = np.empty(len(queries) * widest, np.float32)  # reused, which saves time
-        for span in self._spans():
+        for span in self._spans(first):
             width = span.stop - span.start
             rows = np.multiply(self.corpus[span], scales[span, None], out=part[:width], casting="same_kind")
             out = room[: len(queries) * width].reshape(len(queries), width)
             yield span.start, np.matmul(prepared, rows.T, out=out)
 
-    def _other_blocks(self, queries: Float32) -> Iterator[tuple[int, Float32]]:
+    def _other_blocks(self, queries: Float32, first: int) -> Iterator[tuple[int, Float32]]:
         blocks = BLOCKS[self.metric]
         prepared = blocks.prepare(queries)
-        for span in self._spans():
+        for span in self._spans(first):
             yield span.start, blocks.compare(prepared, blocks.prepare(self.corpus[span]))
 
 

@@ -12,6 +12,7 @@ READERS = {
     "score": ["score", "PATH", "--top", "2"],
     "search": ["search", "--queries", "PATH", "--corpus", "PATH", "--top", "2"],
     "search-text": ["search", "--corpus", "PATH", "--gold", "label", "--queries", "PATH"],
+    "duplicates": ["duplicates", "PATH", "--threshold", "0.9"],
     "cluster": ["cluster", "PATH", "-k", "2", "--seed", "1"],
     "probe": ["probe", "PATH", "--label", "label", "--folds", "3", "--penalties", "1"],
     "inspect": ["inspect", "PATH"],

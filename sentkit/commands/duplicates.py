@@ -1,0 +1,144 @@
+"""`sentkit duplicates`: rows of a file that are nearly the same."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, BinaryIO
+
+import typer
+
+from sentkit.console import RowProgress, show, slow
+from sentkit.errors import UsageError
+from sentkit.flags import options
+from sentkit.flags.rows import StreamFlags
+from sentkit.process import limit_threads
+
+if TYPE_CHECKING:
+    from sentkit.metrics.neighbours.duplicates import Duplicates
+
+OWN = ("row", "similarity")  # names that every pair has, with _a and _b or without
+
+
+@dataclass(frozen=True)
+class FileFlags(StreamFlags):
+    """One file, because the output has the numbers of its rows."""
+
+    file: Annotated[
+        str, typer.Argument(metavar="[FILE]", help="Rows with vectors; '-' is standard input.")
+    ] = "-"
+
+    @property
+    def paths(self) -> list[str]:
+        return [self.file]
+
+
+def duplicates(
+    *,
+    threshold: Annotated[
+        float, typer.Option(metavar="X", help="Minimum similarity of two rows that are duplicates.")
+    ],
+    metric: options.Metric = "cosine",
+    groups: Annotated[
+        bool, typer.Option("--groups", help='Write all rows, with the first row of their group in "group".')
+    ] = False,
+    unique: Annotated[bool, typer.Option("--unique", help="Write only the first row of each group.")] = False,
+    copied: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--show",
+            metavar="NAME",
+            help="A field to copy from both rows to a pair; repeatable. [default: text or entry]",
+        ),
+    ] = None,
+    threads: options.Threads = None,
+    output: options.ReportFlags,
+    replace: options.Replace = False,
+    rows: FileFlags,
+    run: options.TaskFlags,
+) -> None:
+    """Find rows that are nearly the same.
+
+    \b
+    Examples:
+      sentkit duplicates titles.safetensors --threshold 0.95
+      sentkit encode titles.txt | sentkit duplicates --threshold 0.9
+      sentkit duplicates titles.safetensors --threshold 0.95 --groups
+      sentkit duplicates titles.safetensors --threshold 0.95 --unique > few.jsonl
+
+    The output is all pairs of rows that reach the threshold, in the order of the rows.
+    A pair has the field "text" or "entry" of both rows as text_a and text_b, the numbers
+    of the rows from 1, and the similarity. The search is exact: each row is compared
+    with all later rows. Similarities are compared in float64, before rounding. On a
+    terminal, the output is a table.
+
+    Two rows are in one group if they are a pair, or if a chain of pairs connects them.
+    With --groups, the output is all rows, without vectors. The new field "group" is the
+    number of the first row of the group; a row without duplicates is a group of its
+    own. With --unique, the output is the first row of each group, without its vector.
+
+    The vectors of a vector file stay in the file; other rows are kept in memory. --show
+    uses the names of the fields in the file.
+    """
+    limit_threads(threads)
+    from sentkit.formats.vectors.sinks import check_rows_output
+    from sentkit.formats.vectors.vectors import VECTOR_FIELDS
+    from sentkit.metrics.neighbours.corpus import NAMING
+    from sentkit.metrics.neighbours.duplicates import Duplicates
+
+    console = run.console("duplicates")
+    options.check_threshold(threshold, metric)
+    check_form({"--groups": groups, "--unique": unique}, copied or [], json=output.json, replace=replace)
+    check_rows_output(output.path)
+    with rows.open(console, output, known=(*VECTOR_FIELDS, "entry")) as inputs, output.open() as out:
+        with slow(console, f"reading {rows.file}"):
+            found = Duplicates(inputs, threshold, metric, copied or [])
+        if not len(found):
+            console.warn("no rows")
+        progress = RowProgress(console, run.progress)
+        progress.share, found.compared = found.share, progress.add
+        if groups or unique:
+            for place, (row, first) in enumerate(found.rows()):
+                if unique and first == place:
+                    out.write(row.line + b"\n")
+                elif groups:
+                    out.write(row.add([(b"group", b"%d" % (first + 1))], replace=replace) + b"\n")
+        elif output.as_table:
+            show_pairs(found, copied or NAMING, metric, out)
+        else:
+            out.writelines(object_of(pair) for pair in found.pairs())
+        progress.done()
+
+
+def check_form(forms: dict[str, bool], shown: list[str], *, json: bool, replace: bool) -> None:
+    """Refuse flags that belong to another form of output."""
+    given = [flag for flag, is_given in forms.items() if is_given]
+    if len(given) > 1:
+        raise UsageError(f"{' and '.join(given)} cannot be used together", advice="use only one of them")
+    if given and shown:
+        raise UsageError(f"--show cannot be used with {given[0]}, which writes all fields")
+    if given and json:
+        raise UsageError(f"--json cannot be used with {given[0]}; rows are always JSON")
+    if replace and not forms["--groups"]:
+        raise UsageError("--replace needs --groups")
+    if own := next((name for name in shown if name in OWN), None):
+        raise UsageError(f"--show {own}: every pair has this field", advice=f"remove --show {own}")
+
+
+def object_of(pair: dict[str, bytes]) -> bytes:
+    import orjson
+
+    return b"{%b}\n" % b",".join(b"%b:%b" % (orjson.dumps(name), value) for name, value in pair.items())
+
+
+def show_pairs(found: "Duplicates", shown: Sequence[str], metric: str, out: BinaryIO) -> None:
+    """Print a line for each pair: the similarity and the two rows."""
+    import orjson
+
+    def cell(pair: dict[str, bytes], side: str) -> str:
+        values = [str(orjson.loads(pair[name + side])) for name in shown if name + side in pair]
+        return " | ".join(values) or f"row {int(pair[f'row{side}'])}"
+
+    def lines(pair: dict[str, bytes]) -> list[dict[str, str]]:
+        similarity = f"{float(pair['similarity']):.4f}"
+        return [{metric: similarity, "a": cell(pair, "_a"), "b": cell(pair, "_b")}]
+
+    show(found.pairs(), lines, out, as_table=True, texts=("a", "b"))
