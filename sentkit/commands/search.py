@@ -47,7 +47,7 @@ class BinaryFlags:
         typer.Option(
             min=1,
             metavar="N",
-            help="For a binary corpus: rows by Hamming distance per query. [default: 10 x K]",
+            help="For a binary corpus: rows by Hamming distance per query. [default: 40 x K]",
         ),
     ] = None
     rescore: Annotated[

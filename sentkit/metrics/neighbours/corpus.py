@@ -80,7 +80,7 @@ class SearchCorpus:
         return self.emb is not None and space_of(self.emb) in map(space_of_signs, before)
 
     def check_exact(self, exact: "SearchCorpus") -> None:
-        """Refuse a file whose vectors cannot be those of these signs."""
+        """Refuse exact vectors of another space, width or number of rows."""
         if not self.is_signs_of(exact.emb) or exact.vectors.shape != self.vectors.shape:
             ours, theirs = (
                 f"{len(each.vectors)} rows, {each.vectors.shape[1]} numbers, {short_label(each.emb)}"

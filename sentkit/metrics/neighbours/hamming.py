@@ -15,7 +15,7 @@ from sentkit.metrics.rounding import exact
 
 ROWS_PER_BLOCK = 8192  # rows that are compared at once; their bits fit in the cache
 MAX_DISTANCES = 1 << 25  # distances in memory, for all queries of a block
-CANDIDATES_PER_HIT = 10
+CANDIDATES_PER_HIT = 40
 
 Words = NDArray[np.uint64]
 

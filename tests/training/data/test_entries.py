@@ -7,7 +7,7 @@ import pytest
 
 from sentkit.errors import DataError
 from sentkit.formats.rows.rows import Inputs
-from sentkit.formats.vectors.store import open_store
+from sentkit.formats.vectors.store import Store, open_store
 from sentkit.training.data.corpus import write_corpus
 from sentkit.training.data.entries import read_entries
 from sentkit.training.data.examples import ExampleParser
@@ -117,6 +117,27 @@ def test_duplicate_names_in_a_vector_file_are_refused(tmp_path, entries_in):
     entries_in(path, ["cat", "dog", "cat"])
     with pytest.raises(DataError, match='safetensors:3: the entry "cat" occurs twice'):
         read_entries(str(path))
+
+
+@pytest.mark.parametrize("kind", ["float16", "int8", "binary"])
+def test_entries_of_each_kind_are_those_of_their_float32_copy(tmp_path, kind):
+    vectors = np.random.default_rng(1).normal(size=(3, 1, 9)).astype(np.float32)
+    lines = [b'{"entry":"%d"}' % number for number in range(3)]
+
+    def write(name, spec, rows, kind):
+        path = str(tmp_path / name)
+        with open_store(path, spec, ("embedding",), width=9, force=False, kind=kind) as store:
+            for line, vector in zip(lines, rows, strict=True):
+                store.write(line, vector)
+        return path
+
+    stored = write("stored.safetensors", {"_emb": EMB}, vectors, kind)
+    [decoded] = Store(stored).blocks()
+    copy = read_entries(write("copy.safetensors", Store(stored).spec, decoded, "float32"))
+    found = read_entries(stored)
+
+    assert (found.hash, found.places) == (copy.hash, copy.places)
+    np.testing.assert_array_equal(found.vectors, decoded[:, 0])
 
 
 def test_rows_with_two_vectors_are_refused(tmp_path):

@@ -1,0 +1,65 @@
+"""The kinds of storage of a vector file: hits that are kept, and the time of a search.
+
+The argument is a vector file of float32. Its last 1,000 rows are the queries, the others the corpus. The
+recall compares the hits with those of float32.
+"""
+
+import sys
+
+import numpy as np
+from timing import rounds_of
+
+from sentkit.formats.vectors.storage import STORES, Storage, StoredVectors, scales_of
+from sentkit.formats.vectors.store import Store
+from sentkit.metrics.neighbours.hamming import SignSearcher
+from sentkit.metrics.neighbours.search import Searcher
+
+QUERIES, TOP = 1000, 10
+
+
+def stored(kind, vectors):
+    scales = scales_of(np.abs(vectors).max(axis=0)) if kind == "int8" else None
+    storage = Storage(kind, vectors.shape[1], scales)
+    return StoredVectors([(storage.encode(vectors), storage)])
+
+
+def recall(found, expected):
+    kept = [len(set(a) & set(b)) for a, b in zip(found.tolist(), expected.tolist(), strict=True)]
+    return 100 * sum(kept) / expected.size
+
+
+def main() -> None:
+    (path,) = sys.argv[1:]
+    vectors = Store(path).mapped()[:, 0]
+    corpus, queries = np.array(vectors[:-QUERIES]), np.array(vectors[-QUERIES:])
+    of_kind = {kind: stored(kind, corpus) for kind in STORES}
+    signs = of_kind["binary"]
+    exact = Searcher(corpus)
+    searchers = {
+        "float32": exact,
+        "float16": Searcher(of_kind["float16"]),
+        "int8": Searcher(of_kind["int8"]),
+        "binary, only Hamming distance": SignSearcher(signs, signs, "cosine", TOP),
+        **{
+            f"binary, {count} candidates{name}": SignSearcher(signs, second, "cosine", count)
+            for name, second in ((", signs", signs), (", int8", of_kind["int8"]), (", float32", corpus))
+            for count in (100, 400, 1000)
+        },
+    }
+    print(f"{QUERIES} queries, {len(corpus)} rows of {corpus.shape[1]} numbers, top {TOP}")
+    expected = exact.nearest(queries, TOP).rows
+    one = queries[:1]
+    blocks = rounds_of({name: lambda s=s: s.nearest(queries[:100], TOP) for name, s in searchers.items()})
+    single = rounds_of({name: lambda s=s: s.nearest(one, TOP) for name, s in searchers.items()})
+    for name, searcher in searchers.items():
+        found = np.concatenate(
+            [searcher.nearest(queries[n : n + 100], TOP).rows for n in range(0, QUERIES, 100)]
+        )
+        of_block, of_one = min(blocks[name]) / 100, min(single[name])
+        times = f"{1000 * of_block:.2f} ms | {1000 * of_one:.1f} ms"
+        relative = f"{of_block / min(blocks['float32']) * 100:.2f} x, {of_one / min(single['float32']):.2f} x"
+        print(f"| {name} | {recall(found, expected):.2f} | {times} | {relative} |")
+
+
+if __name__ == "__main__":
+    main()
