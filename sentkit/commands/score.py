@@ -11,12 +11,14 @@ import typer
 from sentkit.console import Console, show, slow
 from sentkit.errors import AnswerIsNo, UsageError
 from sentkit.flags import options
+from sentkit.flags.ranks import RankFlags
 from sentkit.flags.rows import RowFlags
 from sentkit.process import limit_threads
 
 if TYPE_CHECKING:
     from sentkit.formats.rows.rows import Inputs
     from sentkit.formats.vectors.vectors import VectorRow
+    from sentkit.metrics.ranks import RankSimilarity
     from sentkit.metrics.sts.gold_pairs import ScoreOptions
     from sentkit.metrics.sts.report import Record
 
@@ -40,6 +42,7 @@ def score(
         ),
     ] = "all",
     metric: options.Metric = "cosine",
+    ranks: RankFlags,
     baseline: Annotated[
         str | None,
         typer.Option(metavar="FILE", help="With --gold: the same pairs, encoded by another model."),
@@ -74,6 +77,7 @@ def score(
       sentkit encode pairs.jsonl | sentkit score --gold score
       sentkit score a.safetensors b.safetensors --gold score --group topic
       sentkit score new.jsonl --gold score --baseline old.jsonl --fail-under 80
+      sentkit score new.jsonl --rank-corpus titles.safetensors
       sentkit encode titles.txt | sentkit score --top 5
       sentkit encode titles.txt | sentkit score --threshold 0.9
 
@@ -82,6 +86,11 @@ def score(
     of Spearman and Pearson x 100 with 95 % intervals. The intervals come from 1000
     resamples, or from Fisher's z if there are more than 50,000 pairs. A terminal shows
     a table; otherwise each report is one line of JSON.
+
+    With --rank-corpus, the similarity of a pair is 0.9 times the cosine plus 0.1 times
+    the Spearman correlation of the cosines of both vectors with all vectors of FILE, as
+    in RankEncoder. FILE has the vectors of many sentences by the same encoder, for
+    example 10,000. For --baseline only the cosine is used.
 
     For sentences, the output is the closest pairs, best first. Pairs with the same
     similarity keep the order of the rows. With --threshold, the output is all pairs
@@ -92,10 +101,12 @@ def score(
     limit_threads(threads)
     from sentkit.formats.vectors.sinks import check_rows_output
     from sentkit.formats.vectors.vectors import VECTOR_FIELDS
+    from sentkit.metrics.ranks import RankSimilarity
     from sentkit.metrics.sts.report_table import below
 
     console = run.console("score")
     options.check_threshold(threshold, metric)
+    ranks.check(metric)
     closest = Closest(metric, top, threshold)
     check_flags(
         gold,
@@ -105,14 +116,17 @@ def score(
         replace=replace,
     )
     check_rows_output(output.path)
+    reads = {"--baseline": baseline, "--rank-corpus": ranks.rank_corpus}
     with (
-        row_flags.open(console, output, known=VECTOR_FIELDS, reads={"--baseline": baseline}) as inputs,
+        row_flags.open(console, output, known=VECTOR_FIELDS, reads=reads) as inputs,
         output.open() as out,
     ):
+        corpus = ranks.rank_corpus
+        similarity = None if corpus is None else RankSimilarity(inputs, corpus, ranks.weight)
         if gold is not None:
             from sentkit.metrics.sts.gold_pairs import ScoreOptions
 
-            score_options = ScoreOptions(gold, group, metric, aggregate, seed)
+            score_options = ScoreOptions(gold, group, metric, aggregate, seed, similarity)
             records = report_gold(inputs, score_options, baseline, out, console, as_table=output.as_table)
         else:
             score_rows(
@@ -120,6 +134,7 @@ def score(
                 out,
                 console,
                 closest,
+                similarity,
                 whole=matrix,
                 keep=keep_vectors,
                 replace=replace,
@@ -207,6 +222,7 @@ def score_rows(
     out: BinaryIO,
     console: Console,
     closest: "Closest",
+    ranks: "RankSimilarity | None",
     *,
     whole: bool,
     keep: bool,
@@ -225,11 +241,15 @@ def score_rows(
         return
     rows = chain([first], rows)
     if len(first.vectors) == 2 and not (closest.requested or whole):
-        score_pairs(rows, out, closest.metric, emb=reader.emb, keep=keep, replace=replace)
+        if ranks is not None:
+            ranks.check(first, reader.emb)
+        score_pairs(rows, out, ranks or closest.metric, emb=reader.emb, keep=keep, replace=replace)
     elif len(first.vectors) == 2:
         raise first.row.error("--top, --threshold and --matrix need sentences, but this row is a pair")
     elif len(first.vectors) != 1:
         raise first.row.error("this row is a triplet; score reads pairs and sentences")
+    elif ranks is not None:
+        raise first.row.error("--rank-corpus needs pairs, but this row is one sentence")
     elif keep:
         raise first.row.error("--keep-vectors needs pairs, but this row is one sentence")
     elif whole:
@@ -242,7 +262,13 @@ def score_rows(
 
 
 def score_pairs(
-    rows: Iterable["VectorRow"], out: BinaryIO, metric: str, *, emb: str | None, keep: bool, replace: bool
+    rows: Iterable["VectorRow"],
+    out: BinaryIO,
+    metric: "str | RankSimilarity",
+    *,
+    emb: str | None,
+    keep: bool,
+    replace: bool,
 ) -> None:
     from sentkit.digits import significant
     from sentkit.formats.vectors.convert import with_vectors

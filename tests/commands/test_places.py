@@ -33,8 +33,6 @@ TRAIN = ["train", "simcse", "in.jsonl", "-o", "out", "--log", "log", *BAD]
 CALLS = [
     (["encode", "in.jsonl", "-m", "model", "--transform", "t.safetensors", *OUT],
      {"FILE": ["in.jsonl"], "-m": "model", "--transform": "t.safetensors"}, WRITES | {"-o": ["out.jsonl"]}),
-    (["score", "in.jsonl", "--gold", "g", "--baseline", "b.jsonl", *OUT],
-     {"FILE": ["in.jsonl"], "--baseline": "b.jsonl"}, WRITES),
     (["search", "--queries", "in.jsonl", "--corpus", "b.jsonl", *OUT],
      {"FILE": ["in.jsonl"], "--corpus": "b.jsonl"}, WRITES),
     (["search", "a", "--corpus", "b.jsonl", "-m", "model", "--transform", "t.safetensors", "-o", "out.jsonl"],
@@ -64,6 +62,8 @@ CALLS = [
      {"FILE": ["in.jsonl"], "--paraphrases": "b.jsonl"}, WRITES),
     (["cat", "in.jsonl", "b.jsonl", *OUT], {"FILE": ["in.jsonl", "b.jsonl"]}, WRITES),
     (["cat"], {"FILE": ["-"]}, {"-o": "-"}),
+    (["score", "in.jsonl", "--gold", "g", "--baseline", "b.jsonl", "--rank-corpus", "c.jsonl", *OUT],
+     {"FILE": ["in.jsonl"], "--baseline": "b.jsonl", "--rank-corpus": "c.jsonl"}, WRITES),
     (["export", "-m", "model", "--transform", "t.safetensors", "-o", "out"],
      {"-m": "model", "--transform": "t.safetensors"}, {"-o": "out"}),
     (["distill-static", "in.jsonl", "--weights", "sif", "-m", "model", "-o", "out", *BAD],

@@ -13,6 +13,7 @@ from sentkit.formats.rows.kinds import scored, wrong_field
 from sentkit.formats.rows.rows import Inputs, blocks
 from sentkit.formats.vectors.store import fields_of
 from sentkit.formats.vectors.vectors import VectorReader, VectorRow
+from sentkit.metrics.ranks import RankSimilarity
 from sentkit.metrics.similarity import SIMILARITIES
 
 ROWS_PER_BLOCK = 256
@@ -25,6 +26,11 @@ class ScoreOptions:
     metric: str = "cosine"
     aggregate: str = "all"
     seed: int = 0
+    ranks: RankSimilarity | None = None  # replaces the metric
+
+    @property
+    def metric_name(self) -> str:
+        return self.metric if self.ranks is None else self.ranks.name
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +69,8 @@ def read_gold_pairs(inputs: Inputs, path: str, options: ScoreOptions, *, paired:
         """Keep the row's score, or count it as skipped."""
         nonlocal skipped
         values = expect_pair(row).row.values
+        if options.ranks is not None:
+            options.ranks.check(row, reader.emb)
         score = scored(row.row, options.gold)
         if options.group is not None:
             name = values.get(options.group)
@@ -80,7 +88,7 @@ def read_gold_pairs(inputs: Inputs, path: str, options: ScoreOptions, *, paired:
         return row
 
     rows = (row for row in reader.read_file(path, take) if row is not None)
-    similarities = array("d", (value for _, value in compare_rows(rows, options.metric)))
+    similarities = array("d", (value for _, value in compare_rows(rows, options.ranks or options.metric)))
     if len(gold) < 2:
         raise DataError(f'{len(gold)} rows with a score in "{options.gold}", expected 2 or more', source=path)
     scores = np.frombuffer(gold, np.float64)
@@ -100,11 +108,14 @@ def read_gold_pairs(inputs: Inputs, path: str, options: ScoreOptions, *, paired:
     )
 
 
-def compare_rows(rows: Iterable[VectorRow], metric: str) -> Iterator[tuple[VectorRow, float]]:
+def compare_rows(
+    rows: Iterable[VectorRow], metric: str | RankSimilarity
+) -> Iterator[tuple[VectorRow, float]]:
     """Each row of two vectors with their similarity."""
+    similarity = SIMILARITIES[metric] if isinstance(metric, str) else metric
     for block in blocks(rows, ROWS_PER_BLOCK):
         vectors = np.stack([row.vectors for row in block])  # (b, 2, d)
-        yield from zip(block, SIMILARITIES[metric](vectors[:, 0], vectors[:, 1]).tolist(), strict=True)
+        yield from zip(block, similarity(vectors[:, 0], vectors[:, 1]).tolist(), strict=True)
 
 
 def expect_pair(row: VectorRow) -> VectorRow:

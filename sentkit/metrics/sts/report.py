@@ -192,7 +192,7 @@ def report(pairs: GoldPairs, options: ScoreOptions, *, count: int = RESAMPLES) -
     return Report(
         file=pairs.file,
         encoder=pairs.encoder,
-        metric=options.metric,
+        metric=options.metric_name,
         aggregate=options.aggregate,
         n=len(pairs),
         skipped=pairs.skipped,
@@ -227,9 +227,12 @@ def compare(
 
 
 def reports(inputs: Inputs, options: ScoreOptions, baseline: str | None) -> Iterator[Report]:
-    """A report for each file, with its difference to the baseline, if any."""
-    paired = baseline is not None
-    base = None if baseline is None else read_gold_pairs(inputs, baseline, options, paired=True)
+    """A report for each file, with its difference to the baseline, if any.
+
+    The baseline has no ranks, because it can be the same vectors.
+    """
+    paired, plain = baseline is not None, replace(options, ranks=None)
+    base = None if baseline is None else read_gold_pairs(inputs, baseline, plain, paired=True)
     for path in inputs.paths:
         pairs = read_gold_pairs(inputs, path, options, paired=paired)
         made = report(pairs, options)
