@@ -223,7 +223,9 @@ def report_totals(tally: "Tally", encoder: "Encoder", windows: Mapping[str, Any]
     if not tally.rows:
         console.warn("no rows")
     elif windows and not console.quiet:
-        split = f"{tally.split} of {tally.rows} rows were split into {tally.windows} windows"
+        split = f"{tally.split} of {tally.rows} rows were split"
+        if tally.windows:
+            split += f" into {tally.windows} windows"
         if windows["chunks"]:
             split += f", {tally.texts} rows were written"
         console.say(f"{split} (--window {windows['window']} --stride {windows['stride']})")

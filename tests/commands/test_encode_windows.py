@@ -307,6 +307,19 @@ def test_windows_of_word_vectors_without_overlap_have_the_mean_of_all_words(sent
     assert np.array_equal(chunks.vectors(), sentkit("encode", "-m", table, stdin="\n".join(parts)).vectors())
 
 
+@pytest.mark.parametrize("kind", ["words", "model2vec"])
+def test_the_prompt_is_in_each_window_of_a_static_model(sentkit, table, model2vec, kind):
+    model = table if kind == "words" else model2vec()
+    flags = ("-m", model, "--max-length", 4, "--prompt", "cat ")
+    windows = ("--on-truncate", "window", "--stride", 3, "--chunks")
+    done = sentkit("encode", *flags, *windows, stdin="the cat sat the the cat sat")
+    parts = [row["text"][slice(*place_of(row))] for row in done.rows]
+
+    assert parts == ["the cat sat", "the the cat", "sat"]
+    alone = sentkit("encode", *flags, stdin="\n".join(parts))
+    assert np.array_equal(done.vectors(), alone.vectors())
+
+
 def test_windows_of_model2vec(sentkit, model2vec):
     folder = model2vec()
     text = "the cat plays, the dogs sat. a cat sat."

@@ -3,7 +3,7 @@
 import hashlib
 import re
 import string
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -39,11 +39,12 @@ def without_unknown(ids: list[int], max_length: int | None, unknown: int) -> Tok
     return Tokens(known, len(ids), unknown=len(within) - len(known))
 
 
-def located(ids: list[int], ranges: Sequence[Range], text: str, unknown: int) -> LocatedTokens:
-    """Return the tokens of a prompt and a text; `ranges` count from the start of the text."""
-    first = next((i for i, (_, end) in enumerate(ranges) if end > 0), len(ids))
-    places = places_in(range(len(text)), ranges[first:])
-    return LocatedTokens(ids, (first, len(ids)), places, unknown=unknown)
+def located(ids: list[int], ranges: Sequence[Range], prompt: str, text: str, unknown: int) -> LocatedTokens:
+    """Return the tokens of a prompt and a text; `ranges` are their characters in both."""
+    shift = len(prompt)
+    first = next((i for i, (_, end) in enumerate(ranges) if end > shift), len(ids))
+    own = ((start - shift, end - shift) for start, end in ranges[first:])
+    return LocatedTokens(ids, (first, len(ids)), places_in(range(len(text)), own), unknown=unknown)
 
 
 class WordLookup:
@@ -75,16 +76,14 @@ class WordLookup:
         return [self._located(text) for text in texts]
 
     def _located(self, text: str) -> LocatedTokens:
-        ids, ranges = list[int](), list[Range]()
-        for piece in PIECE.finditer(self.prompt + text):
-            index = self._index(piece[0])
-            inside = [(index, 0, len(piece[0]))] if index is not None else self._inside(piece[0])
-            for number, start, end in inside:
-                ids.append(number)
-                ranges.append(
-                    (piece.start() + start - len(self.prompt), piece.start() + end - len(self.prompt))
-                )
-        return located(ids, ranges, text, UNKNOWN)
+        whole, ids, ranges = self.prompt + text, list[int](), list[Range]()
+        for piece in PIECE.finditer(whole):
+            known = self._index(piece[0]) is not None
+            for word in [piece] if known else WORD.finditer(whole, *piece.span()):
+                found = self._ids([word[0]])  # one index, or none for missing marks
+                ids += found
+                ranges += [word.span()] * len(found)
+        return located(ids, ranges, self.prompt, text, UNKNOWN)
 
     def _ids(self, strings: Iterable[str]) -> list[int]:
         ids: list[int] = []
@@ -92,18 +91,14 @@ class WordLookup:
             index = self._index(piece)
             if index is not None:
                 ids.append(index)
-            else:
-                ids += [number for number, _, _ in self._inside(piece)]
+                continue
+            for word in words_of(piece):
+                index = self._index(word)
+                if index is not None:
+                    ids.append(index)
+                elif not MARK.match(word):
+                    ids.append(UNKNOWN)
         return ids
-
-    def _inside(self, piece: str) -> Iterator[tuple[int, int, int]]:
-        """Yield the words and marks of a string with their places in it."""
-        for word in WORD.finditer(piece):
-            index = self._index(word[0])
-            if index is not None:
-                yield index, word.start(), word.end()
-            elif not MARK.match(word[0]):
-                yield UNKNOWN, word.start(), word.end()
 
     def _index(self, word: str) -> int | None:
         index = self.indexes.get(word)
@@ -183,11 +178,9 @@ class WordPieces:
             encodings = self.backend.encode_batch(
                 [self.prompt + text for text in texts], add_special_tokens=False
             )
-        shift = len(self.prompt)
-        ranges = ([(start - shift, end - shift) for start, end in each.offsets] for each in encodings)
         return [
-            located(each.ids, own, text, self.unknown)
-            for each, own, text in zip(encodings, ranges, texts, strict=True)
+            located(each.ids, each.offsets, self.prompt, text, self.unknown)
+            for each, text in zip(encodings, texts, strict=True)
         ]
 
 
