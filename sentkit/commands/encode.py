@@ -84,7 +84,9 @@ def encode(
     tokens. Each window has the special tokens and the prompt, and --stride is the
     number of tokens from one window to the next. The vector of the text is the weighted
     mean of its windows: a token that is in k windows counts 1/k in each of them. The
-    operations after the readout, such as --normalize, apply to this mean.
+    operations after the readout, such as --normalize, apply to this mean. With the
+    default --window, all other texts have the same vectors as without the flag, to the
+    last bit.
 
     With --chunks, each window is a row. A text is split if it is longer than a window.
     The rows have all fields of the text, and "chunk" (0, 1, 2 ...), "start" and "end":
