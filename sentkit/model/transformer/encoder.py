@@ -23,7 +23,7 @@ from sentkit.model.transformer.adapter import ENCODER_HALVES, Adapter, load_adap
 from sentkit.model.transformer.architecture import UnsupportedArchitecture, architecture_of
 from sentkit.model.transformer.bert import Bert, load_bert
 from sentkit.model.transformer.device import halve_to_fit_memory, pick_device, pick_precision
-from sentkit.model.transformer.inference import prepare_for_cpu
+from sentkit.model.transformer.inference import filler, prepare_for_cpu
 from sentkit.model.transformer.lora import read_weights
 from sentkit.model.transformer.packed import pack
 from sentkit.model.transformer.post_layers import add_convolution, read_layer
@@ -163,15 +163,21 @@ class TransformerEncoder:
         return parts[0] if len(parts) == 1 else [np.concatenate(each) for each in zip(*parts, strict=True)]
 
     def _read(self, batch: Sequence[Tokens]) -> Arrays:
+        ids, skip = [tokens.ids for tokens in batch], self.reading.tokenizer.skip
+        pooled = [tokens.windows.pooled if tokens.windows else () for tokens in batch]
+        spare = []
+        if isinstance(self.network, Bert) and self.device.type == "cpu" and not skip and not any(pooled):
+            spare = filler([len(each) for each in ids])  # their vectors are dropped
         packed = pack(
-            [tokens.ids for tokens in batch],
+            [*ids, *(np.full(length, ids[0][0]) for length in spare)],
             self.device,
-            at=[tokens.at for tokens in batch],
-            skip=self.reading.tokenizer.skip,
-            pooled=[tokens.windows.pooled if tokens.windows else () for tokens in batch],
+            at=[tokens.at for tokens in batch] + [0] * len(spare),
+            skip=skip,
+            pooled=pooled,
         )
         with torch.inference_mode():
-            return [vectors.cpu().numpy() for vectors in read(self.network, packed, self.reading.readouts)]
+            vectors = read(self.network, packed, self.reading.readouts)
+        return [each[: len(each) - len(spare)].numpy(force=True) for each in vectors]
 
     def finish(self, vectors: Arrays) -> Arrays:
         """Apply the operations after the readout; return (b, width) arrays."""

@@ -2,13 +2,19 @@
 
 import math
 
+import numpy as np
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 
+import sentkit
 from sentkit.formats.checkpoints.readout import parse_readout
 from sentkit.model.transformer import inference
 from sentkit.model.transformer.inference import (
     LONGEST_RUN,
+    SMALLEST_FILLED,
+    filler,
     fused_products_work,
     prepare_for_cpu,
     runs,
@@ -44,6 +50,32 @@ def test_runs_cover_tokens_and_sentences_in_order():
         (slice(10, 13), slice(2, 3), 1),
         (slice(13, 16), slice(3, 6), 3),
     ]
+
+
+@given(st.lists(st.integers(1, 512), min_size=1, max_size=400))
+def test_a_large_batch_is_filled_to_one_of_few_sizes(lengths):
+    made = filler(lengths)
+    tokens = sum(lengths)
+
+    assert all(1 <= length <= max(lengths) for length in made)
+    if tokens < SMALLEST_FILLED:
+        assert made == []
+    else:
+        assert len(bin(tokens + sum(made)).rstrip("0").removeprefix("0b")) <= 5
+        assert sum(made) < tokens / 16
+
+
+@pytest.mark.parametrize("readout", ["cls", "mean", "max", "last"])
+def test_a_filled_batch_gives_the_vectors_of_its_sentences(readout, monkeypatch):
+    texts = ["a cat", "a dog sleeps on the warm floor", "rain", "two men talk about the weather"]
+    encoder = sentkit.Encoder("nano", readout=readout, precision="fp32", device="cpu")
+    plain = encoder.encode(texts)
+    monkeypatch.setattr("sentkit.model.transformer.encoder.filler", lambda lengths: [max(lengths), 1])
+
+    filled = encoder.encode(texts)
+
+    assert filled.shape == plain.shape
+    assert np.abs(filled - plain).max() < 1e-5
 
 
 @pytest.mark.parametrize("lengths", [LENGTHS, [7, 64, 7, 1], [9, 9], [1]], ids=str)
