@@ -7,10 +7,13 @@ from dataclasses import dataclass
 from typing import Self
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
+from torch.utils.checkpoint import checkpoint
 
-from sentkit.training.losses.losses import cosines, diagonal, diagonal_cross_entropy
+from sentkit.training.losses.losses import cosines
 
+MAX_COSINES = 1 << 22  # of the anchors of a span with all candidates
 FORMS = ("one-way", "symmetric", "full")
 
 
@@ -22,6 +25,10 @@ class Texts:
     ids: Tensor  # (n,): equal texts have equal numbers
     rows: Tensor  # (n,): the row of each text
     guide: Tensor | None = None  # (n, e): vectors that decide which negatives are false
+
+    def part(self, start: int, stop: int) -> "Texts":
+        guide = None if self.guide is None else self.guide[start:stop]
+        return Texts(self.vectors[start:stop], self.ids[start:stop], self.rows[start:stop], guide)
 
     def joined(self, other: Self) -> "Texts":
         guides = None if self.guide is None or other.guide is None else torch.cat([self.guide, other.guide])
@@ -54,34 +61,73 @@ def candidate_contrast(
     one-way: InfoNCE. symmetric: the mean with the contrast of each positive with all anchors. full: all
     anchors are candidates too, and the positive is contrasted with all texts of other rows, in one sum as
     in GTE (arXiv 2308.03281), which counts the cosine of the pair twice.
+
+    A large batch is divided into spans of anchors. The backward pass computes the cosines of a span again, so
+    memory has those of one span only.
     """
     candidates = positives if negatives is None else positives.joined(negatives)
 
-    def logits(left: Texts, right: Texts, hidden: Tensor) -> Tensor:
-        return (cosines(left.vectors, right.vectors) / temperature).masked_fill(hidden, -torch.inf)
+    def of_span(start: int, stop: int) -> Tensor:
+        contrast = SpanContrast(anchors, positives, start, stop, temperature, drop)
+        return contrast.values(candidates, form)
 
-    def false_negatives(left: Texts, right: Texts) -> Tensor:
+    rows = max(1, MAX_COSINES // max(1, len(candidates.ids)))
+    count = len(anchors.ids)
+    if count <= rows:
+        return of_span(0, count)
+    spans = [(start, min(start + rows, count)) for start in range(0, count, rows)]
+    values = [checkpoint(of_span, *span, use_reentrant=False, preserve_rng_state=False) for span in spans]
+    return torch.cat(values)
+
+
+class SpanContrast:
+    """The contrast of the anchors of some rows of a batch with all candidates."""
+
+    def __init__(
+        self, anchors: Texts, positives: Texts, start: int, stop: int, temperature: float, drop: Filter
+    ) -> None:
+        self.anchors, self.temperature, self.drop = anchors, temperature, drop
+        self.rows = torch.arange(start, stop, device=anchors.ids.device)
+        self.left, self.right = anchors.part(start, stop), positives.part(start, stop)
+
+    def values(self, candidates: Texts, form: str) -> Tensor:
+        left, right = self.left, self.right
+        across = self.false_negatives(left, candidates)
+        forward = self.logits(left, candidates, across & ~self.own(across))
+        if form == "one-way":
+            return self.cross_entropy(forward)
+        back = self.false_negatives(right, self.anchors)
+        backward = self.logits(right, self.anchors, back & ~self.own(back))
+        if form == "symmetric":
+            return (self.cross_entropy(forward) + self.cross_entropy(backward)) / 2
+        among = self.false_negatives(left, self.anchors) | self.own(back)
+        same_row = right.rows[:, None] == candidates.rows
+        between = self.false_negatives(right, candidates) | same_row
+        others = [
+            self.logits(left, self.anchors, among),
+            backward,
+            self.logits(right, candidates, between),
+        ]
+        return self.cross_entropy(torch.cat([forward, *others], 1))
+
+    def logits(self, left: Texts, right: Texts, hidden: Tensor) -> Tensor:
+        return (cosines(left.vectors, right.vectors) / self.temperature).masked_fill(hidden, -torch.inf)
+
+    def false_negatives(self, left: Texts, right: Texts) -> Tensor:
         hidden = torch.zeros(len(left.ids), len(right.ids), dtype=torch.bool, device=left.ids.device)
-        if drop.equal_texts:
-            for texts in (anchors, positives):
+        if self.drop.equal_texts:
+            for texts in (self.left, self.right):
                 hidden |= texts.ids[:, None] == right.ids
-        if anchors.guide is not None and positives.guide is not None:
-            own = cosines(anchors.guide, positives.guide).diagonal()
+        if self.left.guide is not None and self.right.guide is not None:
+            own = cosines(self.left.guide, self.right.guide).diagonal()
             assert left.guide is not None, "all texts have a guide, or none"
             assert right.guide is not None, "all texts have a guide, or none"
-            hidden |= cosines(left.guide, right.guide) > drop.limit(own)[:, None]
+            hidden |= cosines(left.guide, right.guide) > self.drop.limit(own)[:, None]
         return hidden
 
-    across = false_negatives(anchors, candidates)
-    forward = logits(anchors, candidates, across & ~diagonal(across))
-    if form == "one-way":
-        return diagonal_cross_entropy(forward)
-    back = false_negatives(positives, anchors)
-    backward = logits(positives, anchors, back & ~diagonal(back))
-    if form == "symmetric":
-        return (diagonal_cross_entropy(forward) + diagonal_cross_entropy(backward)) / 2
-    among = false_negatives(anchors, anchors) | diagonal(back)
-    same_row = positives.rows[:, None] == candidates.rows
-    between = false_negatives(positives, candidates) | same_row
-    others = [logits(anchors, anchors, among), backward, logits(positives, candidates, between)]
-    return diagonal_cross_entropy(torch.cat([forward, *others], 1))
+    def own(self, mask: Tensor) -> Tensor:
+        """The columns of the own pairs of these rows."""
+        return self.rows[:, None] == torch.arange(mask.shape[1], device=mask.device)
+
+    def cross_entropy(self, logits: Tensor) -> Tensor:
+        return F.cross_entropy(logits, self.rows, reduction="none")

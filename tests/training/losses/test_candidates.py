@@ -7,6 +7,7 @@ import pytest
 import torch
 from torch.autograd import gradcheck
 
+from sentkit.training.losses import candidates
 from sentkit.training.losses.candidates import FORMS, Filter, Texts, candidate_contrast
 
 TAU = 0.05
@@ -142,3 +143,20 @@ def test_gradients_equal_finite_differences(form):
         return candidate_contrast(*named, 0.5, form, Filter(margin=0.3))
 
     assert gradcheck(value, [each.vectors.requires_grad_() for each in (anchors, positives, negatives)])
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("drop", [ALL, Filter(), Filter(margin=0.3)], ids=str)
+@pytest.mark.parametrize("cosines", [1, 12, 14])
+def test_spans_have_the_values_and_the_gradient_of_the_whole_batch(form, drop, cosines, monkeypatch):
+    """Spans of one and two of three anchors."""
+    results = []
+    for most in (1 << 22, cosines):
+        monkeypatch.setattr(candidates, "MAX_COSINES", most)
+        given = [replace(each, vectors=each.vectors.clone().requires_grad_()) for each in batch(guide=True)]
+        values = candidate_contrast(*given, TAU, form, drop)
+        (values * torch.tensor([1.0, 2.0, 3.0])).sum().backward()
+        results.append([values, *(each.vectors.grad for each in given)])
+
+    for whole, parts in zip(*results, strict=True):
+        torch.testing.assert_close(parts, whole, rtol=1e-12, atol=1e-12)
