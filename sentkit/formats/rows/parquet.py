@@ -8,7 +8,16 @@ import orjson
 
 from sentkit.errors import DataError, UsageError
 from sentkit.formats.files import import_pyarrow, open_input
-from sentkit.formats.rows.lines import EXCERPT, MAX_LINE, BadLine, LongLine, ParsedLine, RawRow, json_object
+from sentkit.formats.rows.lines import (
+    EXCERPT,
+    MAX_LINE,
+    BadLine,
+    LongLine,
+    ParsedLine,
+    RawRow,
+    json_line,
+    json_object,
+)
 from sentkit.formats.rows.parquet_values import Unfit, UnknownType, values_of
 
 BATCH_ROWS, BATCH_BYTES = 1024, 1 << 22  # maximum of a batch; the bytes are an estimate
@@ -84,7 +93,7 @@ def raw_row(number: int, values: dict[str, Any], longest: int) -> RawRow:
         name = next(name for name, value in values.items() if holds_unfit(value))
         raise BadLine(f'"{name}" contains {unfit[0]}')
 
-    line = orjson.dumps(values, default=null, option=orjson.OPT_SERIALIZE_NUMPY)
+    line = json_line(values, default=null, option=orjson.OPT_SERIALIZE_NUMPY)
     if len(line) > longest:
         return number, LongLine(line[:EXCERPT]), json_object
     return number, line, refuse if unfit else json_object

@@ -8,8 +8,6 @@ import csv
 import sys
 from collections.abc import Callable, Iterator, Sequence
 
-import orjson
-
 from sentkit.formats.rows.lines import (
     EXCERPT,
     MAX_LINE,
@@ -18,6 +16,7 @@ from sentkit.formats.rows.lines import (
     NumberedLine,
     ParsedLine,
     RawRow,
+    json_line,
     readable,
 )
 
@@ -74,7 +73,7 @@ def _rows_of(records: Iterator[NumberedLine], cells: Callable[[bytes], list[str]
         if len(texts) != len(header):
             raise BadLine(f"{len(texts)} fields, the header has {len(header)}")
         values = dict(zip(header, texts, strict=True))
-        return orjson.dumps(values), values
+        return json_line(values), values
 
     def refuse(raw: bytes) -> ParsedLine:
         _check_header(cells(raw))

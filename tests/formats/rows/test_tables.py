@@ -2,6 +2,7 @@
 
 import io
 import json
+import tracemalloc
 from collections.abc import Callable
 
 import pytest
@@ -74,3 +75,17 @@ def test_a_csv_field_may_be_long(rows_of: RowsOf) -> None:
     text = "word " * 100_000
 
     assert rows_of("a.csv", f'text\n"{text}"\n'.encode())[0].values == {"text": text}
+
+
+@pytest.mark.parametrize(("name", "header"), [("a.txt", b""), ("a.tsv", b"text\n"), ("a.csv", b"text\n")])
+def test_a_kept_row_needs_little_memory(name: str, header: bytes, rows_of: RowsOf) -> None:
+    """The library that makes the JSON line returns objects of four kilobytes."""
+    rows_of(name, header + b"a cat\n")
+    tracemalloc.start()
+
+    rows = rows_of(name, header + b"a cat sleeps\n" * 1000)
+
+    kept = tracemalloc.get_traced_memory()[0]
+    tracemalloc.stop()
+    assert len(rows) == 1000
+    assert kept < 2_000_000
