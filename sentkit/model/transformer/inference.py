@@ -27,7 +27,7 @@ FUSED_ACTIVATIONS = {  # name and algorithm of the activation in oneDNN
     "none": ("none", ""),
 }
 LONGEST_RUN = 256  # tokens; longer sentences use the blockwise attention of torch, which stores no scores
-SMALLEST_FILLED = 1024  # tokens; smaller batches are few
+SMALLEST_FILLED = 64  # tokens
 SMALLEST_SUM = 1e-30  # of exponentials; below it, float32 has lost digits
 
 Product = Callable[[Tensor, Tensor | None], Tensor]  # (n, in) and optional residual (n, out) -> (n, out)
@@ -79,7 +79,7 @@ class InferenceBlock(nn.Module):
 
 
 def filler(lengths: Sequence[int]) -> list[int]:
-    """Return the lengths of sentences that fill a large batch to a number of tokens with five binary digits.
+    """Return the lengths of sentences that fill a batch to a number of tokens with five binary digits.
 
     oneDNN compiles a kernel for each number of tokens and keeps it, which takes milliseconds and memory. A
     filled batch is at most 7 % larger.
