@@ -157,6 +157,35 @@ def test_what_is_finished_is_not_trained_again(example, tmp_path):
     assert before.items() < times(tmp_path).items()
 
 
+def test_the_main_table(furnished, tmp_path, execute):
+    """Two seeds at the published rate and at the best of two rates; a second call only prints the table."""
+    data, out = tmp_path / "data", tmp_path / "out"
+    for name, rows in {"train": PAIRS, "dev": PAIRS, "test": PAIRS[::-1]}.items():
+        (data / "sts").mkdir(parents=True, exist_ok=True)
+        (data / f"sts/stsb.{name}.jsonl").write_text(in_jsonl(*rows))
+    command = [sys.executable, EXAMPLES / "main_table.py", furnished / "small", data, out, "cosent"]
+    settings = ["--rows", "6", "--batch", "3", "--seeds", "2", "--rates", "1e-3,1e-2"]
+
+    first = execute([*command, *settings], furnished)
+    lines = [[cell.strip() for cell in line.split("|")[1:-1]] for line in first.stdout.splitlines()]
+
+    assert first.returncode == 0, first.stderr
+    assert len(lines) == 4
+    assert lines[3][:3] == ["`cosent`", "scores", "2e-05"]
+    reports = {
+        rate: json.loads((out / f"cosent/{rate}/seed-0.json").read_text()) for rate in ("0.001", "0.01")
+    }
+    best = lines[3][6]
+    assert best == max(reports, key=lambda rate: reports[rate]["dev"])
+    tests = [json.loads(line)["spearman"] for line in (out / f"cosent/{best}/test.jsonl").open()]
+    deviation = abs(tests[0] - tests[1]) / 2**0.5
+    assert lines[3][8] == f"{sum(tests) / 2:.1f} ± {deviation:.1f}"
+    made = {path: path.stat().st_mtime_ns for path in out.rglob("*.json*")}
+    again = execute([*command, *settings], furnished)
+    assert again.stdout == first.stdout
+    assert {path: path.stat().st_mtime_ns for path in out.rglob("*.json*")} == made
+
+
 def test_a_sweep_has_a_line_for_each_value(example, tmp_path):
     """Mean and deviation over the seeds, on dev and test pairs; run again, they are the same."""
     sweep = ("sweep", "simcse", "temperature=0.05,0.5")
