@@ -103,9 +103,7 @@ def parse_operations(written: Sequence[str]) -> list[RequestedOperation]:
     operations = [parse_operation(each) for each in written]
     for each in operations[1:]:
         if each.brings_text:
-            raise UsageError(
-                f"--op {each.name} must be the first --op, because it replaces the whole sentence"
-            )
+            raise UsageError(f"--op {each.name} replaces the whole sentence, so it has to be the first --op")
     return operations
 
 
@@ -145,7 +143,7 @@ def check_flags(
     if views > 1 and not any(each.kind.draws for each in operations):
         names = " and ".join(dict.fromkeys(each.name for each in operations))
         raise UsageError(
-            f"--views {views}: all variants would be the same, because {names} has no random choices",
+            f"--views {views}: no random choices in {names}, so all variants are equal",
             advice="use --views 1",
         )
     mark = given["--mark"]

@@ -59,7 +59,7 @@ def encode(
 
     --store makes a vector file smaller: float16 to a half, int8 to a quarter, and
     binary, which keeps only the signs, to 1/32 of the size of the vectors in float32.
-    Other commands read the numbers as float32; sentkit-rows(5) describes what is lost.
+    Other commands read the numbers as float32; sentkit-rows(5) describes the loss.
     For int8, the command needs temporary space for the vectors in float32.
 
     --readout accepts several readouts, separated by commas; L* means every layer. The
@@ -98,7 +98,7 @@ def encode(
     With a slash at the end, -o DIR/ is a vector folder: one vector file for each block
     of the input, written by any number of processes. A process that is killed loses at
     most its current block, and --resume continues. Other commands read the folder as
-    one vector file. "sentkit check DIR" shows what is missing. The settings are in
+    one vector file. "sentkit check DIR" lists missing blocks. The settings are in
     DIR/run.json, and other settings or inputs are an error. SIGTERM, SIGHUP, SIGUSR1,
     SIGUSR2 and Ctrl-C finish the current block, at most ten seconds, and exit with 75.
 

@@ -13,7 +13,7 @@ ADVICE = "expected I/N with I from 1 to N, for example 3/8, or auto"
 
 @dataclass(frozen=True, slots=True)
 class Shard:
-    """The blocks whose index is `number` modulo `count`."""
+    """The blocks with an index that is `number` modulo `count`."""
 
     number: int = 1
     count: int = 1

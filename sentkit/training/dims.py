@@ -11,7 +11,7 @@ from sentkit.training.settings import ours
 
 @dataclass(frozen=True, kw_only=True)
 class Dims(Recipe):
-    """The settings of a method whose loss compares sentence vectors."""
+    """The settings of a method with a loss that compares sentence vectors."""
 
     dims: str | None = ours(
         None,

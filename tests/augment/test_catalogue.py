@@ -58,7 +58,7 @@ def test_invalid_operations_are_refused(written, problem, advice):
 @pytest.mark.parametrize("second", ["paraphrase", "negate=other"])
 def test_an_operation_that_replaces_the_text_must_come_first(second):
     assert parse_operations([second, "delete"])
-    with pytest.raises(UsageError, match="must be the first --op"):
+    with pytest.raises(UsageError, match="has to be the first --op"):
         parse_operations(["delete", second])
 
 
