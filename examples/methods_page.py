@@ -1,8 +1,8 @@
 """Write the man page sentkit-methods.7: python examples/methods_page.py man/man7/sentkit-methods.7
 
 Sources: the catalogue of training methods with their settings and presets; systems.jsonl, the systems of the
-papers with their commands; published.jsonl, the figures of the papers. A test compares the result with the
-committed page.
+papers with their commands; the figures of the papers that `sentkit report` prints. A test compares the result
+with the committed page.
 """
 
 import json
@@ -14,11 +14,11 @@ from pathlib import Path
 
 from sentkit import __version__
 from sentkit.manual import escape, wrapped
+from sentkit.reports.published import PAPERS, published
 from sentkit.training.catalogue import METHODS
 from sentkit.training.settings import changes_of, format_value, notes
 
 HERE = Path(__file__).parent
-PAPERS = {"sg-bert": "SG-BERT", "consert": "ConSERT", "pairsupcon": "PairSupCon", "defsent-plus": "DefSent+"}
 KEYS = ("paper", "table", "base", "system", "readout")
 AVERAGES = ("avg", "sts-avg")  # of the seven STS tasks
 SOURCES = {
@@ -53,9 +53,8 @@ def page():
     for name, listing in METHODS.items():
         lines += method(name, listing)
     lines += [".SH SYSTEMS"]
-    published = [json.loads(line) for line in (HERE / "published.jsonl").open()]
     for line in (HERE / "systems.jsonl").open():
-        lines += system(json.loads(line), published)
+        lines += system(json.loads(line), published())
     lines += [".SH SEE ALSO", r"sentkit\-train(1), sentkit\-encode(1), sentkit\-rows(5)"]
     return "\n".join(lines).replace("±", r"\(+-") + "\n"
 
@@ -76,7 +75,7 @@ def method(name, listing):
         yield from (".TP", rf"\fB{escape(f'--preset {preset}')}\fR", *wrapped(words or "the defaults"))
 
 
-def system(row, published):
+def system(row, every_figure):
     yield from (".TP", escape(row["system"]))
     if row["status"] == "no":
         yield from (*wrapped(NOT_SUPPORTED), ".br")
@@ -84,24 +83,24 @@ def system(row, published):
         yield from (rf"\fB{escape(command)}\fR", ".br")
     if "measured" in row:
         yield from (escape(f"Measured: {row['measured']}"), ".br")
-    yield from wrapped(f"Published: {'; '.join(figures(row['published'], published))}")
+    yield from wrapped(f"Published: {'; '.join(figures(row['published'], every_figure))}")
     if "note" in row:
         yield from (".br", *wrapped(row["note"]))
 
 
-def figures(references, published):
+def figures(references, every_figure):
     """The published figures, by table: SG-BERT, table 1: 31.40, 52.57."""
     for (paper, table), group in groupby(references, lambda each: tuple(each.split("/")[:2])):
-        values = ", ".join(value for each in group for value in of_reference(each, published))
+        values = ", ".join(value for each in group for value in of_reference(each, every_figure))
         yield f"{PAPERS[paper]}, table {table}: {values}"
 
 
-def of_reference(reference, published):
+def of_reference(reference, every_figure):
     """PAPER/TABLE/BASE/SYSTEM[/READOUT]: the average, or each task where the paper has no average."""
     wanted = dict(zip(KEYS, reference.split("/"), strict=False))
-    rows = [row for row in published if all((row[key] or "-") == value for key, value in wanted.items())]
+    rows = [row for row in every_figure if all((row[key] or "-") == value for key, value in wanted.items())]
     if not rows:
-        raise ValueError(f"systems.jsonl: {reference}: not in published.jsonl")
+        raise ValueError(f"systems.jsonl: {reference}: no such published figures")
     averages = [row for row in rows if row["task"] in AVERAGES]
     if len(averages) > 1:
         raise ValueError(f"systems.jsonl: {reference}: {len(averages)} averages")

@@ -19,6 +19,8 @@ import typer
 
 from sentkit.cli import GROUPS, app, every_command
 from sentkit.manual import SECTIONS, pages, parts_of
+from sentkit.reports.published import published
+from sentkit.reports.test_sets import STS
 from sentkit.training.catalogue import find
 from sentkit.training.settings import build
 from sentkit.transforms.affine import write_affine
@@ -51,6 +53,9 @@ def furnished(tmp_path_factory, marian, execute):
     names = ("text_a", "text_b", "score", "topic")
     rows = [dict(zip(names, pair, strict=True)) for pair in PAIRS]
     (folder / "pairs.jsonl").write_text(in_jsonl(*rows))
+    (folder / "data/sts").mkdir(parents=True)
+    for name in STS:
+        shutil.copy(folder / "pairs.jsonl", folder / f"data/sts/{name}.jsonl")
     (folder / "titles.csv").write_text('id,title\n1,A cat\n2,"A dog, running"\n3,The sea\n')
     (folder / "titles.txt").write_text("A cat\nA dog\nThe sea\n")
     (folder / "table.csv").write_text("id,text\n1,A cat\n")
@@ -314,13 +319,11 @@ def test_the_committed_page_of_methods_is_the_generated_one():
 
 def test_a_system_without_published_figures_is_refused():
     page = loaded("methods_page")
-    published = [json.loads(line) for line in (ROOT / "examples/published.jsonl").open()]
-
-    assert page.of_reference("sg-bert/1/bert-base/sg-opt", published) == ["74.62"]
-    assert page.of_reference("pairsupcon/3/bert-base/pairsupcon", published) == ["80.8"]
+    assert page.of_reference("sg-bert/1/bert-base/sg-opt", published()) == ["74.62"]
+    assert page.of_reference("pairsupcon/3/bert-base/pairsupcon", published()) == ["80.8"]
     for wrong in ("sg-bert/1/bert-base/sg-op", "sg-bert/1/bert-base/no-tuning"):
         with pytest.raises(ValueError, match=wrong):
-            page.of_reference(wrong, published)
+            page.of_reference(wrong, published())
 
 
 def test_the_pictures_show_the_output_of_their_commands(tmp_path):

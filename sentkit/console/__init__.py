@@ -3,7 +3,7 @@
 from sentkit.console.messages import Console
 from sentkit.console.progress import PROGRESS, RowProgress, StepProgress, TaskProgress, follow_tasks, slow
 from sentkit.console.stream import on_terminal
-from sentkit.console.tables import fitted, print_described, print_pairs, print_table, show
+from sentkit.console.tables import fitted, print_described, print_pairs, print_table, show, terminal_width
 
 __all__ = [
     "PROGRESS",
@@ -19,4 +19,5 @@ __all__ = [
     "print_table",
     "show",
     "slow",
+    "terminal_width",
 ]

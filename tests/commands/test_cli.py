@@ -18,6 +18,7 @@ NAMES = (
     "cluster",
     "probe",
     "train",
+    "report",
     "translate",
     "build-entries",
     "augment",

@@ -64,6 +64,8 @@ CALLS = [
     (["cat"], {"FILE": ["-"]}, {"-o": "-"}),
     (["score", "in.jsonl", "--gold", "g", "--baseline", "b.jsonl", "--rank-corpus", "c.jsonl", *OUT],
      {"FILE": ["in.jsonl"], "--baseline": "b.jsonl", "--rank-corpus": "c.jsonl"}, WRITES),
+    (["report", "nano", "own=model", "--data", "data", "--results", "kept", "-o", "out.md"],
+     {"ROW": ["model"], "--data": ["data/sts/stsb.jsonl"]}, {"-o": "out.md", "--results": "kept"}),
     (["export", "-m", "model", "--transform", "t.safetensors", "-o", "out"],
      {"-m": "model", "--transform": "t.safetensors"}, {"-o": "out"}),
     (["distill-static", "in.jsonl", "--weights", "sif", "-m", "model", "-o", "out", *BAD],
@@ -90,6 +92,8 @@ def files(tmp_path, sentkit):
     rows = "".join(f'{{"text":"a","embedding":{[float(n + k) for k in range(width)]}}}\n' for n in range(3))
     for name in ("in.jsonl", "b.jsonl", "c.jsonl", "c.json"):
         (tmp_path / name).write_text(rows)
+    (tmp_path / "data/sts").mkdir(parents=True)
+    shutil.copy(tmp_path / "in.jsonl", tmp_path / "data/sts/stsb.jsonl")
     assert sentkit("whiten", "fit", "in.jsonl", "--kind", "center", "-o", "t.safetensors").code == 0
     assert sentkit("cluster", "in.jsonl", "-k", "1", "--centroids", "k.jsonl").code == 0
     shutil.copy(tmp_path / "t.safetensors", tmp_path / "u.safetensors")

@@ -148,7 +148,7 @@ def test_every_command_that_computes_has_the_flag():
     }
 
     assert having == {
-        *("encode", "train", "translate", "build-entries", "distill-static"),
+        *("encode", "train", "translate", "build-entries", "distill-static", "report"),
         *("score", "search", "mine", "duplicates", "cluster"),
         *("whiten fit", "whiten apply"),
     }

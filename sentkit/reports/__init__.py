@@ -1,0 +1,1 @@
+"""Takes checkpoints and a folder of test sets and returns the tables of the papers with their values."""

@@ -1,0 +1,204 @@
+"""A checkpoint and a test set -> a result. Results can be kept in a folder and read again."""
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from hashlib import blake2b
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+import orjson
+
+from sentkit.arrays import Float64
+from sentkit.errors import DataError
+from sentkit.formats.files import open_input
+from sentkit.formats.json_files import read_object
+from sentkit.formats.outputs.outputs import open_output, published_together
+from sentkit.formats.rows.kinds import TextParser, class_of, scored
+from sentkit.formats.rows.rows import Inputs, Row
+from sentkit.formats.vectors.fingerprint import digest, label_of
+from sentkit.formats.vectors.sinks import VectorOutput
+from sentkit.formats.vectors.store import rows_in
+from sentkit.labels.clusters.clustering_run import ClusteringRun
+from sentkit.labels.clusters.plan import plan_of
+from sentkit.labels.clusters.reports import agreement_records
+from sentkit.labels.probes.probing import Files, Probe, ProbeOptions
+from sentkit.metrics.sts.correlation import pearson, spearman
+from sentkit.metrics.sts.gold_pairs import ScoreOptions, read_gold_pairs
+from sentkit.model import Encoder, Model
+from sentkit.model.encoding import Encoding
+from sentkit.model.text.stream import Tally, prepare
+from sentkit.reports.test_sets import SUITES, TestSet
+
+GOLD, LABEL = "score", "label"  # fields of the test sets
+SEEDS = range(10)  # of k-means, as in PairSupCon
+FOLDS, SHOTS, DRAWS, PROBE_SEED = 10, 16, 5, 1111  # as in SentEval; few-shot as in PairSupCon
+BLOCK = 1 << 20  # bytes
+
+Warn = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """The value of one checkpoint on one test set, x 100; None if it is undefined."""
+
+    value: float | None
+    sd: float | None  # over folds, draws or seeds of k-means
+    encoder: str  # the label of the space
+    similarities: Float64 | None = None  # of the pairs of STS
+    gold: Float64 | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Protocol:
+    """The settings that change values."""
+
+    head: str = "logreg"
+    hidden: int = 0  # of the head of SentEval
+    jobs: int = 1
+
+    def of_suite(self, suite: str) -> dict[str, Any]:
+        if suite == "clustering":
+            return {"seeds": list(SEEDS)}
+        if suite == "senteval":
+            return {"head": self.head, "hidden": self.hidden}
+        return {"shots": SHOTS, "draws": DRAWS} if suite == "few-shot" else {}
+
+    def probe(self, suite: str) -> ProbeOptions:
+        few = suite == "few-shot"
+        return ProbeOptions(
+            label=LABEL,
+            head="logreg" if few else self.head,
+            hidden=0 if few else self.hidden,
+            folds=FOLDS,
+            shots=SHOTS if few else None,
+            samples=DRAWS,
+            penalties=None,
+            seed=PROBE_SEED,
+            jobs=self.jobs,
+        )
+
+
+@dataclass(slots=True)
+class Evaluator:
+    """Evaluates checkpoints. `kept` is a folder for the results, or None."""
+
+    protocol: Protocol
+    kept: Path | None
+    warn: Warn
+    batch_tokens: int | None = None
+    digests: dict[str, str] = field(default_factory=dict)  # of files
+
+    def evaluate(self, encoder: Encoder | None, model: Model, test: TestSet) -> Result:
+        """The result from the folder, if it has one of the same vectors, rows and settings.
+
+        `encoder` is None if the space depends on the texts.
+        """
+        if self.kept is None or encoder is None:
+            return self.compute(encoder, model, test)
+        path = self.kept / f"{test.suite}-{test.name}-{self.key(encoder, test)}.json"
+        if path.is_file():
+            return read_result(path)
+        result = self.compute(encoder, model, test)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with published_together(), open_output(str(path), force=True) as out:
+            out.write(orjson.dumps(record_of(result)) + b"\n")
+        return result
+
+    def key(self, encoder: Encoder, test: TestSet) -> str:
+        source = {name: value for name, value in encoder.specs[0].full.items() if name != "model"}
+        files = [self.digest_of(path) for path in test.files]
+        return digest([source, encoder.precision, files, test.suite, self.protocol.of_suite(test.suite)])
+
+    def digest_of(self, path: str) -> str:
+        if path not in self.digests:
+            whole = blake2b(digest_size=16)
+            with open_input(path) as file:
+                while block := file.read(BLOCK):
+                    whole.update(block)
+            self.digests[path] = whole.hexdigest()
+        return self.digests[path]
+
+    def compute(self, encoder: Encoder | None, model: Model, test: TestSet) -> Result:
+        with TemporaryDirectory(prefix="sentkit-report-") as folder:
+            made = {path: f"{folder}/{place}.safetensors" for place, path in enumerate(test.files)}
+            labels = [self.encode(encoder, model, source, path, test) for source, path in made.items()]
+            with named_after(test.path):
+                return self.score(made, test, labels[0])
+
+    def encode(self, encoder: Encoder | None, model: Model, source: str, path: str, test: TestSet) -> str:
+        """Write a vector file of the rows, after a check of their scores or classes. Return its label."""
+        inputs, texts, tally = Inputs([source]), TextParser({}), Tally()
+        sts = SUITES[test.suite].folder == "sts"
+
+        def parse(row: Row) -> tuple[Row, tuple[str, ...]]:
+            if sts:
+                scored(row, GOLD)
+            else:
+                class_of(row, LABEL)
+            return texts(row)
+
+        groups = prepare(inputs.read(parse), model.tokenizer, inputs.rejects)
+        encoder = encoder or model.encoder()
+        budget = self.batch_tokens or encoder.budget
+        encoding = Encoding(encoder, model.tokenizer, {}, budget, VectorOutput())
+        with published_together():
+            encoding.to_outputs(groups, texts, [path], tally, lambda rows, tokens: None)
+        if not tally.rows:
+            raise DataError("no rows", source=source)
+        for remark in encoder.remarks(tally):
+            self.warn(f"{model.name}: {source}: {remark}")
+        return label_of(encoder.specs[0].emb)
+
+    def score(self, made: Mapping[str, str], test: TestSet, label: str) -> Result:
+        """The result from the vector files of the test set."""
+        path = made[test.path]
+        inputs = Inputs([path], vector_file=rows_in)
+        if SUITES[test.suite].folder == "sts":
+            pairs = read_gold_pairs(inputs, path, ScoreOptions(GOLD), paired=False)
+            correlation = spearman if SUITES[test.suite].value == "spearman" else pearson
+            value = 100.0 * correlation(pairs.similarities, pairs.gold)
+            return Result(defined(value), None, label, pairs.similarities, pairs.gold)
+        if test.suite == "clustering":
+            plan = replace(plan_of("kmeans", None, {}, truth=True), seeds=SEEDS)
+            *_, last = agreement_records(ClusteringRun(inputs, plan, None, self.warn), LABEL)
+            return Result(last["acc_mean"], last["acc_sd"], label)
+        files = {part: made[source] for part, source in test.parts.items()}
+        probed = Files(path, files.get("test"), files.get("dev") if test.suite == "senteval" else None)
+        record = Probe(inputs, probed, self.protocol.probe(test.suite)).report()
+        if "not_converged" in record:
+            self.warn(f"{label}: {test.path}: {record['not_converged']} fits did not converge")
+        return Result(record["accuracy"], record.get("sd"), label)
+
+
+@contextmanager
+def named_after(source: str) -> Iterator[None]:
+    """Errors of the temporary vector file name its source."""
+    try:
+        yield
+    except DataError as error:
+        raise DataError(error.problem, source=source, advice=error.advice) from error
+
+
+def defined(value: float) -> float | None:
+    return None if np.isnan(value) else value
+
+
+def record_of(result: Result) -> dict[str, Any]:
+    record: dict[str, Any] = {"encoder": result.encoder, "value": result.value, "sd": result.sd}
+    if result.similarities is not None and result.gold is not None:
+        record |= {"similarities": result.similarities.tolist(), "gold": result.gold.tolist()}
+    return record
+
+
+def read_result(path: Path) -> Result:
+    """A kept result. A JSON object without the fields is an error, because the folder is only for results."""
+    record = read_object(path)
+    missing = [name for name in ("value", "sd", "encoder") if name not in record]
+    if missing:
+        problem = f'not a result of sentkit report: "{missing[0]}" is missing'
+        raise DataError(problem, source=str(path), advice="remove the file")
+    arrays = [np.array(record[name], np.float64) for name in ("similarities", "gold") if name in record]
+    return Result(record["value"], record["sd"], record["encoder"], *arrays)

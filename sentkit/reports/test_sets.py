@@ -1,0 +1,101 @@
+"""A folder of test sets -> the test sets of each suite."""
+
+import re
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from sentkit.errors import NoInputError
+
+ENDS = (".jsonl", ".jsonl.gz")
+
+
+@dataclass(frozen=True, slots=True)
+class Suite:
+    folder: str
+    names: tuple[str, ...]  # files in the folder; empty: all of them
+    value: str  # the field of a result
+    unit: str
+    deviation: str | None = None
+
+
+STS = ("sts12", "sts13", "sts14", "sts15", "sts16", "stsb", "sickr")
+MULTILINGUAL = ("sts14_es", "sts17_track1_arar", "sts17_track3_eses", "sts17_track5_enen")
+TRANSFER = ("mr", "cr", "subj", "mpqa", "sst2", "trec", "mrpc")
+SUITES = {
+    "sts": Suite("sts", STS, "spearman", "Spearman x 100"),
+    "sts-multilingual": Suite("sts", MULTILINGUAL, "pearson", "Pearson x 100"),
+    "clustering": Suite("clustering", (), "acc", "accuracy of k-means x 100", "acc_sd"),
+    "senteval": Suite("senteval", TRANSFER, "accuracy", "accuracy x 100", "sd"),
+    "few-shot": Suite("senteval", TRANSFER, "accuracy", "accuracy x 100, from 16 rows of each class", "sd"),
+}
+TASKS = {  # names of files -> names of the papers, where they differ by more than case and punctuation
+    "sts17_track1_arar": "sts17ar",
+    "sts17_track3_eses": "sts17es",
+    "sts17_track5_enen": "sts17en",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class TestSet:
+    suite: str
+    name: str  # of the file
+    path: str  # the rows to test on; for transfer tasks the rows to train on, or all rows
+    parts: Mapping[str, str]  # further files of a transfer task: test, dev
+
+    @property
+    def task(self) -> str:
+        return task_key(TASKS.get(self.name, self.name))
+
+    @property
+    def files(self) -> list[str]:
+        return [self.path, *self.parts.values()]
+
+
+def task_key(task: str) -> str:
+    """The name of a task without differences of spelling: stsb is STS-B."""
+    return re.sub(r"[^a-z0-9]", "", task.lower())
+
+
+def find_test_sets(data: str, suites: Collection[str]) -> tuple[list[TestSet], list[str]]:
+    """The test sets in the folder, and the files of its suites that are not used."""
+    if not Path(data).is_dir():
+        raise NoInputError(f"{data}: not a folder of test sets")
+    sets = [each for name, suite in SUITES.items() if name in suites for each in sets_of(data, name, suite)]
+    if not sets:
+        folders = ", ".join(sorted({f"{SUITES[name].folder}/" for name in suites}))
+        problem = f"{data}: no test set of {', '.join(suites)}"
+        raise NoInputError(problem, advice=f"expected files such as sts/stsb.test.jsonl in {folders}")
+    used = {
+        path for name, suite in SUITES.items() for each in sets_of(data, name, suite) for path in each.files
+    }
+    folders_read = {SUITES[each.suite].folder for each in sets}
+    present = (str(path) for name in sorted(folders_read) for path in sorted(Path(data, name).iterdir()))
+    return sets, [path for path in present if path not in used]
+
+
+def sets_of(data: str, name: str, suite: Suite) -> list[TestSet]:
+    folder = Path(data, suite.folder)
+    if not suite.names:
+        files = sorted(path for path in folder.glob("*") if path.name.endswith(ENDS))
+        return [TestSet(name, bare(path), str(path), {}) for path in files]
+    found = []
+    for stem in suite.names:
+        if suite.folder == "senteval":
+            path = first_file(folder, [f"{stem}.train", stem])
+            parts = {part: first_file(folder, [f"{stem}.{part}"]) for part in ("test", "dev")}
+            given = {part: file for part, file in parts.items() if file is not None}
+        else:
+            path, given = first_file(folder, [f"{stem}.test", stem]), {}
+        if path is not None:
+            found.append(TestSet(name, stem, path, given))
+    return found
+
+
+def first_file(folder: Path, names: Sequence[str]) -> str | None:
+    paths = (folder / f"{name}{end}" for name in names for end in ENDS)
+    return next((str(path) for path in paths if path.exists()), None)
+
+
+def bare(path: Path) -> str:
+    return path.name.partition(".jsonl")[0]

@@ -1,0 +1,345 @@
+"""`report`: the tables of the papers, with the values of checkpoints."""
+
+import json
+import re
+import shutil
+import statistics
+from pathlib import Path
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+
+from sentkit.metrics.sts.intervals import resample
+from sentkit.reports.published import published
+from sentkit.reports.rows import rows_of
+from sentkit.reports.test_sets import STS
+from support import in_jsonl
+
+PAIRS = [
+    {"text_a": one, "text_b": other, "score": score}
+    for one, other, score in (
+        ("a cat sat", "the cat sat", 4.0), ("a dog sat", "the cat plays", 0.5),
+        ("the dog plays", "a dog plays", 3.5), ("a cat", "the dog sat", 1.0),
+        ("the cat plays", "a dog plays here", 2.0), ("a dog", "a dog", 5.0),
+        ("cat and dog", "dogs play", 1.5), ("the cat", "a cat", 4.5), ("rain", "the sea", 0.0),
+        ("a dog sat here", "a dog sat there", 3.0), ("the sea", "the sea and the rain", 2.5),
+    )
+]  # fmt: skip
+FLAGS = ("--precision", "fp32", "--progress", "none")
+
+
+@pytest.fixture
+def data(tmp_path):
+    """A folder of test sets: a few rows for each of the five suites."""
+    words = [("good", "bad")[n % 2] for n in range(44)]
+    texts = [{"text": f"{word} {n}", "label": word} for n, word in enumerate(words)]
+    files = {
+        **dict.fromkeys(("sts/stsb.test", "sts/sts17_track5_enen.test"), PAIRS),
+        "sts/sickr": PAIRS[:5],
+        **dict.fromkeys(("clustering/own", "senteval/cr", "senteval/sst2.train"), texts),
+        **dict.fromkeys(("senteval/sst2.dev", "senteval/sst2.test"), texts[:6]),
+    }
+    for name, rows in files.items():
+        path = tmp_path / "data" / f"{name}.jsonl"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(in_jsonl(*rows))
+    return tmp_path / "data"
+
+
+@pytest.fixture
+def runs(tiny, other, tmp_path):
+    """Two seeds of one method."""
+    for seed, checkpoint in ((0, tiny), (1, other)):
+        shutil.copytree(checkpoint, tmp_path / f"runs/seed-{seed}")
+    return "runs"
+
+
+@pytest.fixture
+def spearman(sentkit, data):
+    """The Spearman correlation of a checkpoint on a test set, through `encode` and `score`."""
+
+    def score(model, name="stsb.test"):
+        encoded = sentkit("encode", data / f"sts/{name}.jsonl", "-m", model, "--precision", "fp32", "-q")
+        [record] = sentkit("score", "--gold", "score", stdin=encoded.out).rows
+        return record["spearman"]
+
+    return score
+
+
+def by_row(rows, task):
+    return {row["row"]: row for row in rows if row["task"] == task}
+
+
+def test_a_row_has_the_mean_and_deviation_of_its_seeds(sentkit, data, runs, spearman):
+    done = sentkit("report", runs, "words=words:binary", "--data", data, "--suites", "sts", "-q", *FLAGS)
+    found = by_row(done.rows, "STS-B")
+    scores = [spearman(f"runs/seed-{seed}") for seed in (0, 1)]
+
+    assert done.code == 0
+    assert found["runs"]["values"] == pytest.approx(scores, rel=1e-6)
+    assert found["runs"]["value"] == pytest.approx(sum(scores) / 2, rel=1e-6)
+    assert found["runs"]["sd"] == pytest.approx(abs(scores[0] - scores[1]) / 2**0.5, rel=1e-6)
+    assert found["runs"]["checkpoints"] == ["runs/seed-0", "runs/seed-1"]
+    assert found["words"]["value"] == pytest.approx(spearman("words:binary"), rel=1e-6)
+    assert found["words"]["sd"] is None
+
+
+def test_the_other_suites_equal_cluster_and_probe(sentkit, data):
+    done = sentkit("report", "w=words:binary", "--data", data, "-q", *FLAGS)
+    values = {(row["suite"], row["task"]): (row["value"], row["sd"]) for row in done.rows}
+    parts = {
+        part: f"{part.replace('/', '-')}.safetensors"
+        for part in (
+            "clustering/own",
+            "senteval/cr",
+            "senteval/sst2.train",
+            "senteval/sst2.dev",
+            "senteval/sst2.test",
+        )
+    }
+    for part, path in parts.items():
+        assert sentkit("encode", data / f"{part}.jsonl", "-m", "words:binary", "-o", path, "-q").code == 0
+    cr = parts["senteval/cr"]
+    clusters = sentkit("cluster", parts["clustering/own"], "--truth", "label", "--seed", "0..9").rows[-1]
+    probe = ("probe", "--label", "label", "-q")
+    [folds], [few] = (sentkit(*probe, cr, *flags).rows for flags in ((), ("--few-shot", 16)))
+
+    assert done.code == 0
+    assert values["clustering", "own"] == (clusters["acc_mean"], clusters["acc_sd"])
+    assert values["senteval", "CR"] == (folds["accuracy"], folds["sd"])
+    assert values["few-shot", "CR"] == (few["accuracy"], few["sd"])
+    assert {suite for suite, _ in values} == {"sts", "sts-multilingual", "clustering", "senteval", "few-shot"}
+
+
+def test_text_has_the_published_rows_and_the_measured_ones(sentkit, data, runs):
+    given = ("report", "nano", runs, "--data", data, "--suites", "sts,clustering", *FLAGS)
+    done = sentkit(*given, "--format", "text")
+    tables = {part.splitlines()[0]: part.splitlines()[1:] for part in done.out.decode().split("\n\n")}
+    first = tables["SG-BERT, table 1: sts, Spearman x 100"]
+
+    assert done.code == 0
+    assert any(
+        re.search(r"bert-base +sg-opt +cls .* 77.23 \(0.43\) +68.16 \(0.50\) +74.62 \(0.25\)$", line)
+        for line in first
+    )
+    assert [line.split()[:3] for line in first[-2:]] == [["here", "nano", "mean"], ["here", "runs,", "2"]]
+    assert first[-1].split()[3] == "checkpoints"
+    assert "In no table of a paper: clustering, accuracy of k-means x 100" in tables
+    assert "sts has no average: no test set of STS12, STS13, STS14, STS15, STS16" in done.err
+
+
+def test_an_average_needs_all_seven_tasks(sentkit, data, tmp_path):
+    for name in STS[:5]:
+        (data / f"sts/{name}.jsonl").write_text(in_jsonl(*PAIRS[: 4 + len(name)]))
+    done = sentkit("report", "a=words:binary", "b=nano", "--data", data, "--baseline", "a", "--intervals",
+                   "--suites", "sts", *FLAGS)  # fmt: skip
+    found = {(row["row"], row["task"]): row for row in done.rows}
+    tasks = [task for row, task in found if row == "b" and task != "avg"]
+
+    assert (done.code, done.err, len(tasks)) == (0, "", 7)
+    for row in ("a", "b"):
+        mean = statistics.fmean(found[row, task]["value"] for task in tasks)
+        assert found[row, "avg"]["value"] == pytest.approx(mean, rel=1e-6)
+    against = found["b", "avg"]["against"]
+    assert against["difference"] == pytest.approx(
+        found["b", "avg"]["value"] - found["a", "avg"]["value"], rel=1e-5
+    )
+    assert against["ci95"][0] <= against["difference"] <= against["ci95"][1]
+
+
+def test_the_difference_to_a_baseline_is_that_of_means_over_seeds(sentkit, data, runs):
+    """Resamples of single columns, which other tests compare with plain loops, are averaged here by hand."""
+    given = ("report", runs, "w=nano", "--data", data, "--suites", "sts", "--baseline", "w", *FLAGS)
+    done = sentkit(*given, "--intervals", "--results", "kept", "-q")
+    row = by_row(done.rows, "STS-B")["runs"]
+    kept = [json.loads(path.read_text()) for path in Path("kept").glob("sts-stsb-*")]
+    columns = {each["value"]: each["similarities"] for each in kept}
+    values = {round(value, 4): column for value, column in columns.items()}
+    base = by_row(done.rows, "STS-B")["w"]
+    gold = [pair["score"] for pair in PAIRS]
+
+    def drawn(value):
+        return 100 * resample(values[round(value, 4)], gold, seed=(0, STS.index("stsb"))).spearman
+
+    mean = sum(map(drawn, row["values"])) / 2
+    difference = mean - drawn(base["value"])
+    assert done.code == 0
+    assert row["ci95"] == pytest.approx(np.nanpercentile(mean, [2.5, 97.5]).tolist(), rel=1e-5)
+    assert row["against"]["ci95"] == pytest.approx(
+        np.nanpercentile(difference, [2.5, 97.5]).tolist(), rel=1e-5
+    )
+    assert row["against"]["difference"] == pytest.approx(row["value"] - base["value"], rel=1e-5)
+    assert row["against"]["row"] == "w"
+    assert "against" not in base
+
+
+def test_kept_results_are_used_again(sentkit, data, monkeypatch):
+    given = ("report", "w=nano", "--data", data, "--suites", "sts", "--results", "kept", "-q")
+    first = sentkit(*given)
+    times = {path: path.stat().st_mtime_ns for path in Path("kept").iterdir()}
+    again = sentkit(*given, "--format", "latex", "-o", "table.tex")
+    (data / "sts/sickr.jsonl").write_text(in_jsonl(*PAIRS[:6]))
+    changed = sentkit(*given)
+
+    assert (first.code, again.code, changed.code) == (0, 0, 0)
+    assert len(times) == 2
+    assert times.items() < {path: path.stat().st_mtime_ns for path in Path("kept").iterdir()}.items()
+    assert by_row(first.rows, "STS-B") == by_row(changed.rows, "STS-B")
+    assert by_row(first.rows, "SICK-R") != by_row(changed.rows, "SICK-R")
+    for path in Path("kept").iterdir():
+        path.write_text('{"value":1}')
+    broken = sentkit(*given[:-1])
+    assert broken.code == 1
+    assert 'not a result of sentkit report: "sd" is missing' in broken.err
+
+
+def test_every_format_has_the_same_cells(sentkit):
+    """Text, Markdown, LaTeX and HTML of one published table, each parsed."""
+    outputs = {}
+    for form, name in (("text", "t.txt"), ("markdown", "t.md"), ("latex", "t.tex"), ("html", "t.html")):
+        assert sentkit("report", "--paper", "defsent-plus", "--table", 3, "-o", name).code == 0
+        outputs[form] = Path(name).read_text()
+    tree = ElementTree.fromstring(outputs["html"].partition("<body>")[2].partition("</body>")[0])
+    in_html = [["".join(cell.itertext()) for cell in row] for row in tree.iter("tr")]
+    in_markdown = [
+        [cell.strip().replace("\\", "") for cell in line.strip("|").split(" | ")]
+        for line in outputs["markdown"].splitlines()
+        if line.startswith("| ")
+    ]
+    in_latex = [
+        [re.sub(r"\\(.)", r"\1", cell.strip()) for cell in line.removesuffix(r" \\").split(" & ")]
+        for line in outputs["latex"].splitlines()
+        if line.endswith(r"\\")
+    ]
+    in_text = [line.split() for line in outputs["text"].splitlines()[1:]]
+
+    assert len(in_html) > 15
+    assert in_html == in_markdown == in_latex
+    assert in_text == [" ".join(cells).split() for cells in in_html]
+    assert outputs["latex"].count(r"\begin{") == outputs["latex"].count(r"\end{") == 2
+
+
+def test_text_is_escaped_in_every_format(sentkit, data):
+    name = "50%_<b>&|$x\\^~{}"
+    for form in ("markdown", "latex", "html"):
+        done = sentkit(
+            "report", f"{name}=words:binary", "--data", data, "--suites", "sts", "-q", "--format", form
+        )
+        text = done.out.decode()
+        assert done.code == 0
+        if form == "html":
+            assert name in "".join(
+                ElementTree.fromstring(
+                    text.partition("<body>")[2].partition("</table>")[0] + "</table>"
+                ).itertext()
+            )
+        elif form == "latex":
+            assert (
+                r"50\%\_\textless{}b\textgreater{}\&|\$x\textbackslash{}\textasciicircum{}\textasciitilde{}\{\}"
+                in text
+            )
+        else:
+            assert r"50%\_\<b>&\|$x\\^\~{}" in text
+
+
+def test_without_rows_every_published_table_is_printed(sentkit):
+    done = sentkit("report", "--format", "text")
+    records = sentkit("report").rows
+    titles = re.findall(r"^(\S+), table (\d+): ([a-z-]+), ", done.out.decode(), re.MULTILINE)
+
+    assert (done.code, done.err) == (0, "")
+    assert len(records) == len(published())
+    assert len(titles) == len({(row["paper"], row["table"], row["suite"]) for row in records})
+    assert "here" not in done.out.decode()
+    assert "nan" not in done.out.decode()
+
+
+def test_a_narrow_terminal_gets_a_table_in_parts(on_terminal):
+    lines = on_terminal("report", "--paper", "sg-bert", "--table", "1")
+    heads = [line for line in lines if line.startswith("base ")]
+
+    assert max(map(len, lines)) <= 80
+    assert len(heads) > 1
+    assert [name for head in heads for name in head.split()[3:]] == [
+        "STS12", "STS13", "STS14", "STS15", "STS16", "STS-B", "SICK-R", "avg"
+    ]  # fmt: skip
+
+
+def test_a_test_set_that_fails_is_named_and_the_others_are_printed(sentkit, data):
+    (data / "sts/sickr.jsonl").write_text(
+        in_jsonl(*({k: v for k, v in row.items() if k != "score"} for row in PAIRS))
+    )
+    (data / "clustering/own.jsonl").write_text("")
+    done = sentkit("report", "w=words:binary", "--data", data, "--suites", "sts,clustering", *FLAGS)
+
+    assert done.code == 1
+    assert [row["task"] for row in done.rows] == ["STS-B"]
+    assert f'row "w", sts: {data}/sts/sickr.jsonl:1: "score" is missing' in done.err
+    assert f'row "w", clustering: {data}/clustering/own.jsonl: no rows' in done.err
+    assert done.told[-1] == "sentkit report: 2 of 3 evaluations failed"
+
+
+def test_warnings_of_unused_files_and_different_seeds(sentkit, data, runs, tiny):
+    shutil.copytree(tiny, "more/seed-2")
+    (data / "sts/stsb.dev.jsonl").write_text("")
+    done = sentkit("report", runs, "more", "--data", data, "--suites", "sts", *FLAGS)
+
+    assert done.code == 0
+    assert f"not used: {data}/sts/stsb.dev.jsonl" in done.err
+    assert 'the seeds differ between the rows: "runs" has 0, 1; "more" has 2' in done.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "problem"),
+    [
+        (["nano"], 2, "--data is missing"),
+        (["--data", "data"], 2, "--data needs a ROW"),
+        (["nano", "nano", "--data", "data"], 2, 'two rows have the name "nano"'),
+        (["a=nano", "a=nano", "--data", "data"], 2, 'row "a": nano is given twice'),
+        (["nano#", "--data", "data"], 2, '"nano#": expected CHECKPOINT#READOUT'),
+        (["=nano", "--data", "data"], 2, '"=nano": expected NAME=CHECKPOINT'),
+        (["x=no/seed-*", "--data", "data"], 66, "no/seed-*: no folder matches this pattern"),
+        (["nowhere", "--data", "data"], 66, "nowhere"),
+        (["nano", "--data", "nowhere"], 66, "nowhere: not a folder of test sets"),
+        (["nano", "--data", "empty"], 66, "empty: no test set of sts, sts-multilingual, clustering"),
+        (["nano", "--data", "data", "--suites", "sst"], 2, '--suites "sst"'),
+        (["nano", "--data", "data", "--baseline", "x"], 2, '--baseline "x": no row has this name'),
+        (["nano#cls", "nano#mean", "--data", "data", "--baseline", "nano"], 2, "several rows have this name"),
+        (["nano#cls,mean", "--data", "data"], 2, "expected one readout, found 2"),
+        (["nano", "--data", "data", "--nhid", "3"], 2, "--nhid needs --head senteval"),
+        (["--table", "1"], 2, "--table needs --paper"),
+        (
+            ["--paper", "consert", "--table", "9"],
+            2,
+            "--table 9: consert has no figures in a table with this number",
+        ),
+        (["nano", "--data", "data", "--results", "data"], 2, "would overwrite the input"),
+    ],
+)
+def test_wrong_use_is_refused_before_any_work(sentkit, data, arguments, code, problem):
+    Path("empty").mkdir()
+    done = sentkit("report", *arguments)
+
+    assert (done.code, done.out) == (code, b"")
+    assert problem in done.told[0]
+
+
+def test_arguments_become_rows(tmp_path, monkeypatch):
+    for name in ("runs/seed-10", "runs/seed-9", "runs/seed-11.part", "a=b"):
+        (tmp_path / name).mkdir(parents=True)
+    [runs] = rows_of(["runs"], None)
+    [named] = rows_of(["x=runs/seed-*"], "cls")
+    [listed] = rows_of(["runs/seed-9", "runs/seed-10"], None)
+    [path] = rows_of(["a=b"], None)
+
+    assert runs.models == named.models == listed.models == ("runs/seed-9", "runs/seed-10")
+    assert (runs.name, named.label, listed.name, runs.seeds) == ("runs", "x#cls", "runs", (9, 10))
+    assert (path.name, path.models) == ("a=b", ("a=b",))
+
+
+def test_a_closed_pipe_is_no_error(shell):
+    done = shell("sentkit report --format text | head -1")
+
+    assert (done.code, done.err) == (0, "")
+    assert done.out.startswith(b"SG-BERT, table 1")
