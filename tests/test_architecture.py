@@ -19,13 +19,14 @@ MAY_IMPORT = {
     "escaping": set(),
     "flag_values": {"errors"},
     "console": {"digits", "escaping", "errors", "formats"},
-    "flags": {"flag_values", "errors", "console", "formats", "model", "training"},
+    "flags": {"flag_values", "errors", "console", "formats", "model", "plots", "training"},
     "formats": {"arrays", "digits", "escaping", "errors"},
     "arrays": set(),
     "transforms": {"arrays", "digits", "errors", "formats"},
     "metrics": {"arrays", "digits", "errors", "formats", "transforms"},
     "labels": {"arrays", "digits", "errors", "formats", "metrics", "transforms"},
     "reports": {"arrays", "errors", "escaping", "formats", "metrics", "labels", "model"},
+    "plots": {"arrays", "errors", "escaping", "formats", "metrics", "transforms"},
     "augment": {"errors", "flag_values"},
     "model": {"errors", "formats", "transforms"},
     "training": {"errors", "formats", "transforms", "metrics", "model", "flag_values"},
@@ -41,6 +42,7 @@ MAY_IMPORT = {
         "metrics",
         "labels",
         "reports",
+        "plots",
         "augment",
         "model",
         "training",
@@ -89,11 +91,12 @@ INSIDE = {
         "runs": {"data", "loop"},
     },
     "labels": {"clusters": set(), "probes": set()},
+    "plots": {"kinds": set()},
 }
 # End of the folders inside a layer.
 TORCH_LIVES_IN = {"training", "model/transformer", "model/checkpoint", "model/translation"}
 ONLY_INSIDE_FUNCTIONS = {"sklearn", "scipy", "transformers", "zstandard", "rich", "huggingface_hub"}
-ONLY_INSIDE_FUNCTIONS |= {"faiss", "pyarrow"}
+ONLY_INSIDE_FUNCTIONS |= {"faiss", "matplotlib", "pyarrow"}
 LARGEST_FILE = 300  # lines
 LARGEST_FOLDER = 13  # files, without __init__; lists of one kind may be longer
 LISTS = {"commands", "training/methods"}

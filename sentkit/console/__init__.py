@@ -3,7 +3,15 @@
 from sentkit.console.messages import Console
 from sentkit.console.progress import PROGRESS, RowProgress, StepProgress, TaskProgress, follow_tasks, slow
 from sentkit.console.stream import on_terminal
-from sentkit.console.tables import fitted, print_described, print_pairs, print_table, show, terminal_width
+from sentkit.console.tables import (
+    fitted,
+    print_described,
+    print_pairs,
+    print_sketch,
+    print_table,
+    show,
+    terminal_width,
+)
 
 __all__ = [
     "PROGRESS",
@@ -16,6 +24,7 @@ __all__ = [
     "on_terminal",
     "print_described",
     "print_pairs",
+    "print_sketch",
     "print_table",
     "show",
     "slow",

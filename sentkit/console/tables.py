@@ -129,6 +129,11 @@ def print_pairs(pairs: Sequence[tuple[str, str]]) -> None:
         sys.stdout.write(f"{name:<{width}}  {escape(value)}\n")
 
 
+def print_sketch(lines: Iterable[str]) -> None:
+    """Print the lines of a sketch on standard output."""
+    sys.stdout.writelines(f"{escape(line)}\n" for line in lines)
+
+
 def print_described(items: Sequence[tuple[str, str]]) -> None:
     """Print names and their descriptions, wrapped to the width of the terminal."""
     column = min(max(len(name) for name, _ in items), NAME_COLUMN) + GAP

@@ -27,8 +27,10 @@ NAMES = (
     "export",
     "distill-static",
     "whiten",
+    "plot",
 )
 LEAVES = ("whiten fit", "whiten apply", "whiten merge")
+KINDS = ("space", "pairs", "heat", "curve", "sweep")
 
 
 def test_no_command_is_wrong_usage(sentkit):
@@ -52,7 +54,7 @@ def test_help_lists_every_command_below_a_heading(sentkit, words):
     assert len({line.index(line.split()[1], 14) for line in listed}) == 1  # one column of descriptions
 
 
-@pytest.mark.parametrize("command", [*NAMES, *LEAVES])
+@pytest.mark.parametrize("command", [*NAMES, *LEAVES, *(f"plot {kind}" for kind in KINDS)])
 def test_help_of_a_command_begins_with_examples(sentkit, command):
     """Each example is one line of at most 80 columns; `help COMMAND` is `COMMAND --help`."""
     words = command.split()

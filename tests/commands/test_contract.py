@@ -32,12 +32,13 @@ class Case:
     @property
     def words(self) -> str:
         """What messages begin with."""
-        return " ".join(self.command[:2] if self.command[0] == "whiten" else self.command[:1])
+        return " ".join(self.command[:2] if self.command[0] in ("whiten", "plot") else self.command[:1])
 
 
 TEXT = '{"text":"a cat"}\n'
 NO_TEXT = ('{"text":7}', '"text" is a number, expected a string')
 VECTOR = '{"embedding":[1,2]}\n'
+VECTORS = '{"embedding":[1,2]}\n{"embedding":[2,1]}\n{"embedding":[3,3]}\n'
 NO_VECTOR = ('{"embedding":[1,"x"]}', '"embedding" contains a string, expected numbers')
 LABEL = "expected a string or a whole number"
 CASES = (
@@ -132,6 +133,32 @@ CASES = (
         '"embedding" contains null, expected numbers',
     ),
     Case("cat", ("cat",), '{"a":1}\n', '{"a":', "not JSON: unexpected end of data (column 6)"),
+    Case("space", ("plot", "space", "--by", "pca"), VECTORS, *NO_VECTOR, empty=65),
+    Case(
+        "pairs",
+        ("plot", "pairs", "--gold", "score"),
+        GOLD,
+        (PAIR % '"many"').strip(),
+        '"score" is a string, expected a number',
+        empty=65,
+    ),
+    Case("heat", ("plot", "heat"), VECTORS, *NO_VECTOR, empty=65),
+    Case(
+        "curve",
+        ("plot", "curve"),
+        '{"step":1,"loss":2.5,"terms":{"contrast":2.5},"lr":[0.1]}\n',
+        '{"step":2,"loss":2.5}',
+        '"terms" is missing',
+        empty=65,
+    ),
+    Case(
+        "sweep",
+        ("plot", "sweep"),
+        '{"encoder":"m/L1:cls:100000000000","spearman":50.5}\n',
+        '{"encoder":"m/L2:cls:200000000000","pearson":50.5}',
+        '"spearman" is missing',
+        empty=65,
+    ),
     Case("inspect", ("inspect",), VECTOR, *NO_VECTOR, empty=65, skips=False),
 )
 every = pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)

@@ -75,6 +75,11 @@ CALLS = [
      {"FILE": ["in.jsonl"]}, {"-o": "out.safetensors", "--rejects": "bad"}),
     (["whiten", "apply", "in.jsonl", "-t", "t.safetensors", *OUT],
      {"FILE": ["in.jsonl"], "--transform": "t.safetensors"}, WRITES),
+    (["plot", "space", "in.jsonl", *OUT], {"FILE": ["in.jsonl"]}, WRITES),
+    (["plot", "pairs", "in.jsonl", "--gold", "g", *OUT], {"FILE": ["in.jsonl"]}, WRITES),
+    (["plot", "heat", "in.jsonl", *OUT], {"FILE": ["in.jsonl"]}, WRITES),
+    (["plot", "curve", "in.jsonl", *OUT], {"FILE": ["in.jsonl"]}, WRITES),
+    (["plot", "sweep", "in.jsonl", *OUT], {"FILE": ["in.jsonl"]}, WRITES),
     (["whiten", "merge", "t.safetensors", "u.safetensors", "-o", "out.safetensors"],
      {"FILE": ["t.safetensors", "u.safetensors"]}, {"-o": "out.safetensors"}),
 ]  # fmt: skip

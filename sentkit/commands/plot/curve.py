@@ -1,0 +1,46 @@
+"""`sentkit plot curve`: the logs of training runs."""
+
+from typing import Annotated
+
+import typer
+
+from sentkit.flags import options
+from sentkit.flags.plots import PlotFlags
+from sentkit.flags.rows import RowFlags
+
+
+def curve(
+    *,
+    show: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME",
+            help="A panel: loss, a term of it, lr, norm or dev; repeatable. [default: all but norm]",
+        ),
+    ] = None,
+    points: Annotated[
+        int, typer.Option(min=2, metavar="N", help="Maximum number of points of a line.")
+    ] = 100,
+    output: PlotFlags,
+    row_flags: RowFlags,
+    run: options.QuietFlags,
+) -> None:
+    """Draw the loss, the learning rate and the dev scores of training runs.
+
+    \b
+    Examples:
+      sentkit plot curve train.log
+      sentkit plot curve run1.log run2.log --show loss --show dev -o curve.svg
+
+    The input is files of "sentkit train --log", one per run. Each quantity is one
+    panel, and each run one line. Of a run with more than --points steps, a point is the
+    mean of consecutive steps; scores on --dev are never averaged. If a run has several
+    learning rates, the largest is drawn.
+    """
+    from sentkit.plots.kinds import curve as kind
+
+    console = run.console("plot curve")
+    output.check()
+    with row_flags.open(console, output, known=()) as inputs:
+        picture = kind.curve(inputs, show or [], points)
+    output.write(picture, console)

@@ -1,0 +1,82 @@
+"""The output of `sentkit plot`: a picture in a file, a sketch on a terminal, or JSON."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from sentkit.console import Console, print_sketch, terminal_width
+from sentkit.errors import UsageError
+from sentkit.flags.options import Json, OutputFlags
+
+if TYPE_CHECKING:
+    from sentkit.plots.picture import Picture
+
+HALF, FULL = 84.0, 174.0  # millimetres: the width of a column, and of a page
+
+
+@dataclass(frozen=True)
+class PlotFlags(OutputFlags):
+    """The file of a picture, and its size."""
+
+    path: Annotated[
+        str,
+        typer.Option(
+            "-o",
+            "--output",
+            metavar="PATH",
+            help="A .svg, .png or .pdf picture, or .jsonl. [default: a sketch on a terminal, otherwise JSON]",
+        ),
+    ] = "-"
+    json: Json = False
+    width: Annotated[
+        float | None,
+        typer.Option(
+            metavar="MM",
+            min=30,
+            max=1000,
+            help="Width in millimetres. [default: 84, or 174 for several panels]",
+        ),
+    ] = None
+
+    @property
+    def format(self) -> str:
+        """`svg`, `png`, `pdf` or `jsonl`; empty for standard output."""
+        return "" if self.path == "-" else Path(self.path).suffix.lower()[1:]
+
+    def check(self) -> None:
+        """Refuse an unknown format, and a picture without matplotlib, before any work."""
+        from sentkit.plots.drawing import FORMATS, import_matplotlib
+
+        picture = self.format in FORMATS
+        if self.path != "-" and not picture and self.format != "jsonl":
+            problem = f"{self.path}: unknown format of a picture"
+            raise UsageError(problem, advice="use a name with .svg, .png, .pdf or .jsonl")
+        if self.width is not None and not picture:
+            raise UsageError("--width needs a picture", advice="use -o with .svg, .png or .pdf")
+        if self.json and picture:
+            raise UsageError(f"--json cannot be used with -o {self.path}", advice="use a name with .jsonl")
+        if picture:
+            import_matplotlib()
+        self.check_creatable()
+
+    def write(self, picture: "Picture", console: Console) -> None:
+        from sentkit.plots.drawing import FORMATS, draw
+
+        if self.format in FORMATS:
+            width = self.width or (FULL if len(picture.panels) > 1 else HALF)
+            with self.open() as out:
+                warnings = draw(picture, out, self.format, width)
+            for warning in warnings:
+                console.warn(warning)
+            return
+        if self.on_terminal and not self.json:
+            from sentkit.plots.sketch import sketch
+
+            print_sketch(sketch(picture, terminal_width()))
+            return
+        from sentkit.formats.json_files import json_line
+
+        with self.open() as out:
+            out.writelines(json_line(record) for record in picture.records())

@@ -1,0 +1,270 @@
+"""Draws a picture with matplotlib, in one style that is readable in grey and at half the width of a page."""
+
+import logging
+import math
+import warnings
+from collections.abc import Mapping, Sequence
+from typing import Any, BinaryIO
+
+import numpy as np
+
+from sentkit.errors import UnavailableError
+from sentkit.escaping import escape
+from sentkit.plots.picture import Axis, Grid, Panel, Picture, Series
+
+FORMATS = ("svg", "png", "pdf")
+INCH = 25.4  # millimetres
+POINT = 1 / 72  # inches
+TEXT, SMALL = 7.5, 6.0  # font sizes in points: of all texts, and of the marks of points
+LINE = 9.5  # points from one name of a category to the next
+MANY_NAMES = 40  # of an axis; more have the small font
+SHOWN = 34  # characters of a name beside an axis
+PIXELS = 600  # minimum width of a grid; viewers blur smaller images
+MANY = 200  # points of a panel; more are smaller
+CLOSE = 0.035  # of the diagonal of a panel
+MARKED_BARS = 12  # at most so many bars have their value above them
+# From dark to light, so that neighbours differ in grey; Okabe and Ito's, except for the first.
+COLOURS = ("#0b3c6f", "#d55e00", "#56b4e9", "#009e73", "#000000", "#cc79a7", "#e69f00", "#8c8c8c")
+FILLS = ("#0b3c6f", "#9ecae1", "#d55e00", "#f0e0b0", "#555555", "#cccccc")
+MARKERS = ("o", "^", "s", "D", "v", "P", "X")
+DASHES = ("-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)), (0, (8, 2)))
+FAINT = "#b8b8b8"
+STYLE = {
+    "font.size": TEXT,
+    "axes.titlesize": TEXT,
+    "axes.labelsize": TEXT,
+    "xtick.labelsize": TEXT,
+    "ytick.labelsize": TEXT,
+    "legend.fontsize": TEXT,
+    "axes.linewidth": 0.6,
+    "axes.titlepad": 3.0,
+    "axes.labelpad": 2.0,
+    "axes.edgecolor": "#333333",
+    "xtick.major.width": 0.6,
+    "ytick.major.width": 0.6,
+    "xtick.minor.size": 0,
+    "ytick.minor.size": 0,
+    "xtick.major.size": 2.5,
+    "ytick.major.size": 2.5,
+    "lines.linewidth": 1.1,
+    "lines.markersize": 3.4,
+    "hatch.linewidth": 0.5,
+    "svg.hashsalt": "sentkit",  # otherwise the names of clip paths are random
+    "svg.fonttype": "none",  # text remains text
+    "pdf.fonttype": 42,
+    "text.parse_math": False,
+    "axes.unicode_minus": True,
+}
+NO_DATES: Mapping[str, dict[str, None]] = {
+    "svg": {"Date": None, "Creator": None},
+    "png": {"Software": None},
+    "pdf": {"CreationDate": None, "Creator": None, "Producer": None},
+}
+
+
+def import_matplotlib() -> Any:
+    """The package matplotlib, or an UnavailableError."""
+    logging.getLogger("matplotlib").setLevel(logging.CRITICAL)  # it reports its font cache
+    try:
+        import matplotlib
+    except ImportError as error:
+        advice = "pip install 'sentkit[plot]'"
+        raise UnavailableError("pictures need the package matplotlib", advice=advice) from error
+    return matplotlib
+
+
+def draw(picture: Picture, file: BinaryIO, form: str, width: float) -> list[str]:
+    """Write the picture as `svg`, `png` or `pdf`, `width` millimetres wide. Returns warnings."""
+    matplotlib = import_matplotlib()
+    from matplotlib.figure import Figure
+
+    with matplotlib.rc_context(), warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        matplotlib.rcdefaults()  # not the settings of the user, so that equal data give equal bytes
+        matplotlib.rcParams.update(STYLE)
+        columns = min(picture.columns, len(picture.panels))
+        rows = math.ceil(len(picture.panels) / columns)
+        styles = numbers_of(picture)
+        inches = width / INCH
+        handles = legend_handles(picture, styles)
+        longest = max((len(handle.get_label()) for handle in handles), default=0)
+        entries = max(1, int(inches / POINT / (longest * 0.5 * TEXT + 24)))  # in a line of the legend
+        heights = [panel_height(panel, picture.height * inches / columns) for panel in picture.panels]
+        starts = range(0, len(heights), columns)
+        height = sum(max(heights[start : start + columns]) for start in starts)
+        figure = Figure((inches, height + math.ceil(len(handles) / entries) * LINE * POINT))
+        figure.set_layout_engine("constrained", w_pad=0.02, h_pad=0.02, wspace=0.03, hspace=0.04)
+        for number, panel in enumerate(picture.panels):
+            draw_panel(figure.add_subplot(rows, columns, number + 1), panel, styles)
+        if handles:
+            look = {"handlelength": 1.6, "columnspacing": 1.0, "labelspacing": 0.3, "borderpad": 0.1}
+            look |= {"handletextpad": 0.4, "frameon": False}
+            figure.legend(
+                handles=handles, loc="outside upper center", ncols=min(entries, len(handles)), **look
+            )
+        figure.savefig(file, format=form, dpi=300, metadata=NO_DATES[form])
+    missing = [each for each in caught if "missing from font" in str(each.message)]
+    return [f"{len(missing)} characters have no glyph in the font of the picture"] if missing else []
+
+
+def numbers_of(picture: Picture) -> dict[str, int]:
+    """A number for each name of a series: equal names have equal colours in all panels."""
+    series = [each for panel in picture.panels for each in panel.series if not each.faint]
+    return {name: number for number, name in enumerate(dict.fromkeys(each.name for each in series))}
+
+
+def panel_height(panel: Panel, height: float) -> float:
+    """The height in inches: enough for the names beside the panel."""
+    count = len(panel.y.names)
+    return max(height, (count * (LINE if count <= MANY_NAMES else 1.2 * SMALL) + 4 * TEXT) * POINT)
+
+
+def draw_panel(axes: Any, panel: Panel, styles: Mapping[str, int]) -> None:
+    axes.set_title(escape(panel.title), loc="left")
+    if not panel.x.label:
+        axes.margins(0.06)
+    axes.set_title(escape(panel.note), loc="right", color="#333333")
+    if panel.grid is not None:
+        draw_grid(axes, panel.grid)
+    bars = [series for series in panel.series if series.form == "bars"]
+    crowd = sum(len(series.x) for series in panel.series if series.form == "points")
+    for series in panel.series:
+        if series.form == "bars":
+            draw_bars(axes, series, bars, styles[series.name])
+        else:
+            draw_series(axes, series, styles.get(series.name, 0), crowd)
+    set_axis(axes, "x", panel.x)
+    set_axis(axes, "y", panel.y)
+    if panel.downward and not axes.yaxis_inverted():
+        axes.invert_yaxis()
+    if panel.square:
+        axes.set_aspect("equal", adjustable="datalim")
+    for side in ("top", "right"):
+        axes.spines[side].set_visible(not panel.x.label or panel.grid is not None)
+
+
+def draw_series(axes: Any, series: Series, number: int, crowd: int) -> None:
+    """Draw points or a line. `crowd` is the number of points in the panel."""
+    colour = FAINT if series.faint else COLOURS[number % len(COLOURS)]
+    marker = MARKERS[(number + number // len(COLOURS)) % len(MARKERS)]
+    if series.form == "level":
+        axes.axhline(
+            series.y[0], color=colour, linestyle=DASHES[1 + number % (len(DASHES) - 1)], linewidth=0.9
+        )
+        return
+    if series.form == "line":
+        few = np.isfinite(series.y).sum() <= 30
+        dashes = "-" if series.faint else DASHES[number % len(DASHES)]
+        style = {"marker": marker if few else "", "linestyle": dashes, "color": colour}
+        axes.plot(series.x, series.y, zorder=1 if series.faint else 2, **style)
+        if series.low is not None and series.high is not None:
+            axes.fill_between(series.x, series.low, series.high, color=colour, alpha=0.15, linewidth=0)
+        return
+    if series.joined > 1:
+        for start in range(0, len(series.x), series.joined):
+            part = slice(start, start + series.joined)
+            axes.plot(series.x[part], series.y[part], color=colour, linewidth=0.5, alpha=0.7, zorder=1)
+    many = crowd > MANY
+    look: dict[str, Any] = {"markersize": 2.0 if many else 3.2, "markeredgewidth": 0 if many else 0.3}
+    look |= {"markeredgecolor": "white", "zorder": 1 if series.faint else 2}
+    axes.plot(series.x, series.y, marker, linestyle="", color=colour, **look)
+    draw_marks(axes, series, colour)
+
+
+def draw_marks(axes: Any, series: Series, colour: str) -> None:
+    """Write the text of each point beside it, but only once for two joined points that are close."""
+    span = np.hypot(*(max(np.ptp(limits), 1e-9) for limits in (axes.get_xlim(), axes.get_ylim())))
+    for number, mark in enumerate(series.marks):
+        x, y = series.x[number], series.y[number]
+        before = number - number % series.joined
+        if number > before and np.hypot(x - series.x[before], y - series.y[before]) < CLOSE * span:
+            continue
+        offset = {"xytext": (1.8, 1.4), "textcoords": "offset points"}
+        axes.annotate(escape(mark), (x, y), fontsize=SMALL, color=colour, **offset)
+
+
+def draw_bars(axes: Any, series: Series, bars: Sequence[Series], number: int) -> None:
+    place = next(place for place, each in enumerate(bars) if each is series)
+    width = 0.8 / len(bars)
+    x = series.x + (place - (len(bars) - 1) / 2) * width
+    fill = FILLS[number % len(FILLS)]
+    hatch = "" if number < len(FILLS) else "////"
+    axes.bar(x, series.y, width * 0.92, color=fill, edgecolor="#333333", linewidth=0.5, hatch=hatch)
+    if series.low is not None and series.high is not None:
+        error = np.abs(np.array([series.y - series.low, series.high - series.y]))
+        axes.errorbar(x, series.y, error, fmt="none", ecolor="black", elinewidth=0.7, capsize=1.5)
+    if sum(len(each.x) for each in bars) <= MARKED_BARS:
+        tops = series.y if series.high is None else np.fmax(series.y, series.high)
+        for at, top, value in zip(x, tops, series.y, strict=True):
+            if np.isfinite(value):
+                offset = {"xytext": (0, 1.5), "textcoords": "offset points", "ha": "center", "va": "bottom"}
+                axes.annotate(f"{value:.1f}", (at, top), fontsize=SMALL, **offset)
+
+
+def draw_grid(axes: Any, grid: Grid) -> None:
+    shades = np.ma.masked_invalid(grid.shades())
+    rows, columns = shades.shape
+    times = math.ceil(PIXELS / max(rows, columns))
+    halves = [(values[1] - values[0]) / 2 if len(values) > 1 else 0.5 for values in (grid.x, grid.y)]
+    extent = (grid.x[0] - halves[0], grid.x[-1] + halves[0], grid.y[0] - halves[1], grid.y[-1] + halves[1])
+    large = shades.repeat(times, axis=0).repeat(times, axis=1)
+    scale = {"cmap": "Greys", "vmin": 0.0, "vmax": 1.15, "origin": "lower", "interpolation": "none"}
+    axes.imshow(large, extent=extent, aspect="auto", **scale)
+    if grid.shown:
+        for (row, column), value in np.ndenumerate(grid.values):
+            colour = "white" if shades[row, column] > 0.6 else "black"
+            where = {"ha": "center", "va": "center", "fontsize": SMALL}
+            axes.text(grid.x[column], grid.y[row], f"{value:.2f}", color=colour, **where)
+
+
+def set_axis(axes: Any, side: str, axis: Axis) -> None:
+    ticks = getattr(axes, f"{side}axis")
+    getattr(axes, f"set_{side}label")(escape(axis.label))
+    if axis.log:
+        getattr(axes, f"set_{side}scale")("log")
+    getattr(axes, f"set_{side}lim")(**{"left" if side == "x" else "bottom": axis.low})
+    getattr(axes, f"set_{side}lim")(**{"right" if side == "x" else "top": axis.high})
+    if axis.names:
+        ticks.set_ticks(range(len(axis.names)), [escape(shortened(name)) for name in axis.names])
+        ticks.set_tick_params(length=0, labelsize=TEXT if len(axis.names) <= MANY_NAMES else SMALL)
+    elif not axis.label:
+        ticks.set_ticks([])
+    elif not axis.log:
+        from matplotlib.ticker import MaxNLocator
+
+        ticks.set_major_locator(MaxNLocator(6, integer=axis.whole, steps=[1, 2, 2.5, 5, 10]))
+
+
+def shortened(name: str) -> str:
+    return name if len(name) <= SHOWN else f"{name[: SHOWN - 1]}…"
+
+
+def legend_handles(picture: Picture, styles: Mapping[str, int]) -> list[Any]:
+    """One entry for each name of all panels; none for a single name."""
+    from matplotlib.lines import Line2D
+    from matplotlib.patches import Patch
+
+    named = {series.name: series for panel in picture.panels for series in panel.series if series.name}
+    if len(named) < 2 and not any(series.form == "level" for series in named.values()):
+        return []
+    handles = []
+    for name, series in named.items():
+        number = styles.get(name, 0)
+        colour = FAINT if series.faint else COLOURS[number % len(COLOURS)]
+        look: dict[str, Any] = {"color": colour, "label": escape(shortened(name))}
+        if series.form == "bars":
+            look |= {"facecolor": FILLS[number % len(FILLS)], "edgecolor": "#333333", "linewidth": 0.5}
+            look |= {"hatch": "" if number < len(FILLS) else "////"}
+            del look["color"]
+            handles.append(Patch(**look))
+            continue
+        marker = MARKERS[(number + number // len(COLOURS)) % len(MARKERS)]
+        if series.form == "points":
+            look |= {"linestyle": "", "marker": marker}
+        elif series.form == "line":
+            look |= {"linestyle": "-" if series.faint else DASHES[number % len(DASHES)]}
+            look |= {"marker": marker if np.isfinite(series.y).sum() <= 30 else ""}
+        else:
+            look |= {"linestyle": DASHES[1 + number % (len(DASHES) - 1)], "linewidth": 0.9}
+        handles.append(Line2D([], [], **look))
+    return handles

@@ -1,0 +1,44 @@
+"""The similarities of all sentences, with their texts."""
+
+from itertools import islice
+
+import numpy as np
+
+from sentkit.errors import DataError
+from sentkit.formats.files import readable, together
+from sentkit.formats.rows.rows import Inputs
+from sentkit.formats.vectors.store import common_fields
+from sentkit.formats.vectors.vectors import VectorReader, VectorRow
+from sentkit.metrics.neighbours.sentences import matrix
+from sentkit.plots.picture import Axis, Grid, Panel, Picture
+
+MOST = 100  # sentences
+NUMBERED = 8  # at most so many sentences have numbers in the cells
+
+
+def heat(inputs: Inputs, metric: str) -> Picture:
+    reader = VectorReader(inputs)
+
+    def take(row: VectorRow) -> VectorRow:
+        if len(row.vectors) != 1:
+            raise row.row.error("this row has several vectors; plot heat draws sentences")
+        return row
+
+    rows = list(islice(reader.read(take), MOST + 1))
+    if not rows:
+        raise DataError("no rows", source=together(inputs.paths))
+    if len(rows) > MOST:
+        source, advice = readable(rows[-1].row.source), f"draw a part: sentkit cat FILE --head {MOST}"
+        raise DataError(f"more than {MOST} sentences", source=source, advice=advice)
+    text = common_fields(inputs).get("text", "text")
+    lines = list(matrix(rows, metric=metric))
+    names = tuple(
+        str(row.values.get(text, f"row {number}")) for number, (row, _) in enumerate(lines, start=1)
+    )
+    values = np.array([similarities for _, similarities in lines], np.float64)
+    places = np.arange(len(rows), dtype=np.float64)
+    low = min(0.0, float(values.min()))
+    high = 1.0 if metric == "cosine" else float(values.max())
+    grid = Grid("similarity", values, places + 1, places, low, high, shown=len(rows) <= NUMBERED)
+    x, y = Axis("column", "row", whole=True), Axis("text", "", names=names)
+    return Picture((Panel(x, y, grid=grid, downward=True),), height=0.4)

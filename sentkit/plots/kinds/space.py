@@ -1,0 +1,206 @@
+"""Vectors in two dimensions (figures 5 and 6 of SG-BERT): one panel per file."""
+
+import heapq
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from sentkit.arrays import Float64
+from sentkit.errors import DataError
+from sentkit.formats.files import readable
+from sentkit.formats.rows.kinds import class_of, scored
+from sentkit.formats.rows.rows import Inputs
+from sentkit.formats.vectors.vectors import VectorReader, VectorRow
+from sentkit.plots.picture import Axis, Panel, Picture, Series
+from sentkit.plots.samples import Sample, titles
+from sentkit.transforms.kinds import principal
+from sentkit.transforms.moments import moments_of
+from sentkit.transforms.sample import check_width
+
+MOST_LABELS = 20  # labels with a colour
+NUMBERED = 60  # at most so many pairs have a number
+PERPLEXITY = 30.0
+FEWEST = 3  # vectors
+LONGEST = 20  # digits of a label that is ordered as a number
+Warn = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class SpaceOptions:
+    by: str = "tsne"
+    label: str | None = None
+    gold: str | None = None
+    each: int = 20  # with gold: pairs with the highest and with the lowest score
+    most: int = 2000  # rows
+    perplexity: float | None = None  # None: PERPLEXITY, or less for few vectors
+    seed: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """A row of the picture."""
+
+    vectors: Float64  # (k, d): k is 1 for a sentence, 2 for a pair
+    number: int  # of the row, from 1
+    label: str
+    gold: float
+
+
+def space(inputs: Inputs, options: SpaceOptions, warn: Warn) -> Picture:
+    panels = []
+    for path, title in zip(inputs.paths, titles(inputs.paths), strict=True):
+        items = read_items(inputs, path, options, warn)
+        panels.append(panel_of(path, title, items, options, warn))
+    return Picture(tuple(panels), height=1.0)
+
+
+def read_items(inputs: Inputs, path: str, options: SpaceOptions, warn: Warn) -> list[Item]:
+    """The rows of a file, or a sample of them; with --gold, the pairs with extreme scores."""
+    reader = VectorReader(inputs)
+
+    def take(row: VectorRow) -> tuple[VectorRow, str, float | None]:
+        if len(row.vectors) > 2:
+            raise row.row.error("this row is a triplet; plot space draws sentences and pairs")
+        if options.gold is not None and len(row.vectors) != 2:
+            raise row.row.error("--gold needs pairs, but this row is one sentence")
+        gold = 0.0 if options.gold is None else scored(row.row, options.gold)
+        return row, "" if options.label is None else class_of(row.row, options.label), gold
+
+    sample: Sample[Item] = Sample(options.most, options.seed)
+    extremes = Extremes(options.each, options.seed)
+    for number, (row, label, gold) in enumerate(reader.read_file(path, take), start=1):
+        if options.gold is None:
+            sample.add(lambda r=row, n=number, name=label: Item(r.vectors.astype(np.float64), n, name, 0.0))  # type: ignore[misc]
+        elif gold is not None:
+            extremes.add(Item(row.vectors.astype(np.float64), number, label, gold))
+    if reader.width:
+        check_width(reader.width, path)
+    if options.gold is not None:
+        return extremes.items(options.label is None)
+    if sample.seen > len(sample.items):
+        warn(f"{readable(path)}: the picture has a random sample of {options.most} of {sample.seen} rows")
+    return sample.items
+
+
+class Extremes:
+    """The pairs with the highest and with the lowest scores. Of equal scores, random pairs."""
+
+    def __init__(self, count: int, seed: int) -> None:
+        self.count, self.random = count, np.random.Generator(np.random.Philox(seed))
+        self.ends: tuple[list[tuple[float, float, Item]], ...] = [], []  # heaps
+
+    def add(self, item: Item) -> None:
+        key = float(self.random.random())
+        for heap, score in zip(self.ends, (item.gold, -item.gold), strict=True):
+            if len(heap) < self.count:
+                heapq.heappush(heap, (score, key, item))
+            elif (score, key) > heap[0][:2]:
+                heapq.heapreplace(heap, (score, key, item))
+
+    def items(self, labelled: bool) -> list[Item]:
+        """Both ends, in the order of the rows; if `labelled`, the label is the range of the scores."""
+        kept: dict[int, Item] = {}
+        for heap in self.ends:
+            items = [item for *_, item in heap if item.number not in kept]
+            if items:
+                low, high = min(item.gold for item in items), max(item.gold for item in items)
+                name = f"score {low:g}" if low == high else f"score {low:g} to {high:g}"
+                for item in items:
+                    label = name if labelled else item.label
+                    kept[item.number] = Item(item.vectors, item.number, label, item.gold)
+        return [kept[number] for number in sorted(kept)]
+
+
+def panel_of(path: str, title: str, items: Sequence[Item], options: SpaceOptions, warn: Warn) -> Panel:
+    count = sum(len(item.vectors) for item in items)
+    if count < FEWEST:
+        raise DataError(f"{count} vectors, expected {FEWEST} or more", source=readable(path))
+    vectors = np.concatenate([item.vectors for item in items])
+    if (vectors == vectors[0]).all():
+        raise DataError(f"all {count} vectors are equal, so there is nothing to draw", source=readable(path))
+    if options.by == "tsne":
+        places, axes = tsne(vectors, path, options), ("", "")
+    else:
+        places, axes = linear(vectors, centred=options.by == "pca")
+    size = len(items[0].vectors)
+    places = places.reshape(len(items), size, 2)
+    groups = grouped([item.label for item in items], path, warn)
+    numbered = size > 1 and len(items) <= NUMBERED
+    series = tuple(
+        Series(
+            name,
+            x=places[chosen, :, 0].ravel(),
+            y=places[chosen, :, 1].ravel(),
+            marks=tuple(str(number + 1) for number in chosen for _ in range(size)) if numbered else (),
+            joined=size,
+            faint=name.startswith(OTHERS),
+            fields=fields_of_points([items[number] for number in chosen], chosen, size, options),
+        )
+        for name, chosen in groups
+    )
+    return Panel(Axis("x", axes[0]), Axis("y", axes[1]), series, title=title, square=True)
+
+
+def fields_of_points(
+    items: Sequence[Item], numbers: Sequence[int], size: int, options: SpaceOptions
+) -> dict[str, list[object]]:
+    """Further fields of the records: the number of the row, and those of a pair."""
+    fields: dict[str, list[object]] = {"row": [item.number for item in items for _ in range(size)]}
+    if options.label is not None:
+        fields["label"] = [item.label for item in items for _ in range(size)]
+    if size > 1:
+        fields["pair"] = [number + 1 for number in numbers for _ in range(size)]
+        fields["side"] = ["a", "b"] * len(items)
+    return fields
+
+
+OTHERS = "other labels"
+
+
+def grouped(labels: Sequence[str], path: str, warn: Warn) -> Iterator[tuple[str, list[int]]]:
+    """The rows of each label. Rare labels are one group if there are too many labels for a picture."""
+    counts = Counter(labels)
+    common = [name for name, _ in counts.most_common(MOST_LABELS - 1 if len(counts) > MOST_LABELS else None)]
+    if len(counts) > len(common):
+        rest = len(counts) - len(common)
+        warn(f"{readable(path)}: {len(counts)} labels: the {rest} rarest ones are drawn as one, in grey")
+    for name in sorted(common, key=natural):
+        yield name, [number for number, label in enumerate(labels) if label == name]
+    if len(counts) > len(common):
+        chosen = [number for number, label in enumerate(labels) if label not in set(common)]
+        yield f"{OTHERS} ({len(counts) - len(common)})", chosen
+
+
+def natural(name: str) -> tuple[int, str]:
+    """The key of an order in which 2 is before 10."""
+    return (len(name), name) if name.isdecimal() else (LONGEST, name)
+
+
+def linear(vectors: Float64, *, centred: bool) -> tuple[Float64, tuple[str, str]]:
+    """The first two principal components (n, 2), or those of the vectors without subtraction of the mean."""
+    moments = moments_of(vectors)
+    axes = principal(moments, 2, "drawn", centred=centred).axes
+    shifted = vectors - moments.mean if centred else vectors
+    places = np.zeros((len(vectors), 2))
+    places[:, : axes.shape[1]] = shifted @ axes
+    name = "component" if centred else "singular vector"
+    return places, (f"{name} 1", f"{name} 2")
+
+
+def tsne(vectors: Float64, path: str, options: SpaceOptions) -> Float64:
+    """t-SNE of scikit-learn, in one thread: the result depends on the order of additions."""
+    count, perplexity = len(vectors), options.perplexity
+    if perplexity is None:
+        perplexity = PERPLEXITY if count > PERPLEXITY else (count - 1) / 3
+    if perplexity >= count:
+        problem = f"--perplexity {perplexity:g} needs more than {count} vectors"
+        raise DataError(problem, source=readable(path))
+    from sklearn.manifold import TSNE
+    from threadpoolctl import threadpool_limits
+
+    method = TSNE(2, perplexity=perplexity, init="pca", random_state=options.seed)
+    with threadpool_limits(1):
+        places: Float64 = method.fit_transform(vectors.astype(np.float32)).astype(np.float64)
+    return places

@@ -1,0 +1,183 @@
+"""Sketches a picture in characters, for a terminal."""
+
+import math
+from collections.abc import Iterator
+
+import numpy as np
+
+from sentkit.plots.picture import Axis, Grid, Panel, Picture, Series
+
+SYMBOLS = "oxv+*#@%&abcdefghijklmnpqrstuwyz"
+LEVELS = " ░▒▓█"
+LARGEST = 100  # columns of characters
+TALLEST = 18  # lines of a panel
+TALL = 0.5  # the width of a character, relative to its height
+Cells = list[list[str]]
+
+
+def sketch(picture: Picture, width: int) -> Iterator[str]:
+    """Lines of at most `width` characters: one panel below the other, with its legend."""
+    names = dict.fromkeys(s.name for panel in picture.panels for s in panel.series if not s.faint)
+    symbols = dict(zip(names, SYMBOLS * (1 + len(names) // len(SYMBOLS)), strict=False))
+    for number, panel in enumerate(picture.panels):
+        if number:
+            yield ""
+        yield from panel_lines(panel, symbols, min(width, LARGEST), picture.height)
+    levels = {s.name for panel in picture.panels for s in panel.series if s.form == "level"}
+    legend = [f"{'-' if name in levels else symbols[name]} {name}" for name in names if name]
+    bars = all(series.form == "bars" for panel in picture.panels for series in panel.series)
+    if len(legend) > 1 and not bars:
+        yield from wrapped(legend, width)
+
+
+def wrapped(entries: list[str], width: int) -> Iterator[str]:
+    line = ""
+    for entry in entries:
+        if line and len(line) + 3 + len(entry) > width:
+            yield line
+            line = ""
+        line = f"{line}   {entry}" if line else entry[:width]
+    yield line
+
+
+def panel_lines(panel: Panel, symbols: dict[str, str], width: int, height: float) -> Iterator[str]:
+    heading = "   ".join(filter(None, (panel.title, panel.note)))
+    if heading:
+        yield heading[:width]
+    if any(series.form == "bars" for series in panel.series):
+        yield from bar_lines(panel, width)
+    elif panel.grid is not None and panel.y.names:
+        yield from heat_lines(panel, panel.grid, width)
+    else:
+        yield from plane_lines(panel, symbols, width, min(TALLEST, max(8, round(width * height * TALL))))
+
+
+def bar_lines(panel: Panel, width: int) -> Iterator[str]:
+    """A line for each bar."""
+    names = [
+        (f"{panel.x.names[int(x)] if panel.x.names else f'{x:g}'}  {series.name}".rstrip(), y)
+        for place in range(max(len(series.x) for series in panel.series))
+        for series in panel.series
+        if place < len(series.x)
+        for x, y in [(series.x[place], series.y[place])]
+    ]
+    longest = min(max(len(name) for name, _ in names), width // 2)
+    most = max((abs(y) for _, y in names if math.isfinite(y)), default=0.0) or 1.0
+    for name, y in names:
+        length = round(abs(y) / most * (width - longest - 10)) if math.isfinite(y) else 0
+        yield f"{name[:longest]:<{longest}} {'█' * length} {y:.2f}"
+
+
+def heat_lines(panel: Panel, grid: Grid, width: int) -> Iterator[str]:
+    """A line for each row of the grid: its name and two characters for each cell, or one if it is wide."""
+    shades = grid.shades()
+    each = 2 if 2 * shades.shape[1] + 12 <= width else 1
+    cells = min(shades.shape[1], width - 2)
+    room = max(0, width - each * cells - 1)
+    names = [name[:room] for name in panel.y.names]
+    longest = max(map(len, names), default=0)
+    order = range(len(names)) if panel.downward else range(len(names) - 1, -1, -1)
+    for row in order:
+        yield f"{names[row]:>{longest}} {''.join(each * level(shade) for shade in shades[row, :cells])}"
+
+
+def level(shade: float) -> str:
+    return " " if math.isnan(shade) else LEVELS[min(len(LEVELS) - 1, round(float(shade) * (len(LEVELS) - 1)))]
+
+
+def plane_lines(panel: Panel, symbols: dict[str, str], width: int, height: int) -> Iterator[str]:
+    """Points and lines in a plane, with the limits of both axes."""
+    grid = panel.grid
+    left, right = limits(
+        panel.x, [s.x for s in panel.series if s.form != "level"], None if grid is None else grid.x
+    )
+    bottom, top = limits(panel.y, [s.y for s in panel.series], None if grid is None else grid.y)
+    if panel.y.label:
+        yield panel.y.label[:width]
+    tags = [f"{top:.4g}", f"{bottom:.4g}"] if panel.y.label else ["", ""]
+    margin = max(map(len, tags))
+    cells: Cells = [[" "] * (width - margin - 2) for _ in range(height)]
+    place = Placement(panel, (left, right), (bottom, top), cells)
+    if panel.grid is not None:
+        place.grid(panel.grid)
+    for series in sorted(panel.series, key=lambda series: not series.faint):
+        place.series(series, "." if series.faint else symbols[series.name])
+    for number, line in enumerate(cells):
+        tag = tags[0] if number == 0 else tags[1] if number == height - 1 else ""
+        yield f"{tag:>{margin}} │{''.join(line)}".rstrip()
+    yield f"{'':>{margin}} └{'─' * len(cells[0])}"
+    if panel.x.label:
+        ends = f"{left:.4g}", f"{right:.4g}"
+        label = panel.x.label[: max(0, len(cells[0]) - len(ends[0]) - len(ends[1]) - 2)]
+        room = len(cells[0]) - len(ends[0]) - len(ends[1])
+        yield f"{'':>{margin}}  {ends[0]}{label:^{room}}{ends[1]}"
+
+
+def limits(axis: Axis, columns: list[np.ndarray], grid: np.ndarray | None) -> tuple[float, float]:
+    values = np.concatenate([*columns, np.zeros(0) if grid is None else grid])
+    values = values[np.isfinite(values) & ((values > 0) if axis.log else True)]
+    low = axis.low if axis.low is not None else float(values.min()) if len(values) else 0.0
+    high = axis.high if axis.high is not None else float(values.max()) if len(values) else 1.0
+    return (low, high) if high > low else (low - 0.5, low + 0.5)
+
+
+class Placement:
+    """Writes into the cells of a panel."""
+
+    def __init__(
+        self, panel: Panel, across: tuple[float, float], upward: tuple[float, float], cells: Cells
+    ) -> None:
+        self.panel, self.across, self.upward, self.cells = panel, across, upward, cells
+        self.height, self.width = len(cells), len(cells[0])
+
+    def column(self, x: float) -> int:
+        return position(x, self.across, self.width, log=self.panel.x.log)
+
+    def line(self, y: float) -> int:
+        place = position(y, self.upward, self.height, log=self.panel.y.log)
+        return place if self.panel.downward else self.height - 1 - place
+
+    def put(self, line: int, column: int, text: str) -> None:
+        for offset, character in enumerate(text):
+            if 0 <= line < self.height and 0 <= column + offset < self.width:
+                self.cells[line][column + offset] = character
+
+    def grid(self, grid: Grid) -> None:
+        """The darkest cell of the grid in each character."""
+        shades = grid.shades()
+        for (row, column), shade in sorted(np.ndenumerate(shades), key=lambda cell: np.nan_to_num(cell[1])):
+            if np.isfinite(shade) and shade > 0:
+                mark = max(level(shade), LEVELS[1], key=LEVELS.index)
+                self.put(self.line(float(grid.y[row])), self.column(float(grid.x[column])), mark)
+
+    def series(self, series: Series, symbol: str) -> None:
+        if series.form == "level":
+            for column in range(0, self.width, 2):
+                self.put(self.line(series.y[0]), column, "-")
+        elif series.form == "line":
+            self.connected(series, symbol)
+        else:
+            for number, (x, y) in enumerate(zip(series.x.tolist(), series.y.tolist(), strict=True)):
+                mark = symbol + (series.marks[number] if series.marks else "")
+                if np.isfinite(y):
+                    self.put(self.line(y), self.column(x), mark)
+
+    def connected(self, series: Series, symbol: str) -> None:
+        """One character in each column between the first and the last value."""
+        some = np.isfinite(series.y)
+        x, y = series.x[some], series.y[some]
+        places = [self.column(each) for each in x]
+        for start, end, first, second in zip(places, places[1:], y, y[1:], strict=False):
+            for column in range(start, end + 1):
+                share = (column - start) / max(1, end - start)
+                self.put(self.line(first + share * (second - first)), column, "·")
+        for column, value in zip(places, y, strict=True):
+            self.put(self.line(value), column, symbol)
+
+
+def position(value: float, ends: tuple[float, float], count: int, *, log: bool) -> int:
+    """The number of the character from the low end."""
+    low, high = ends
+    if log:
+        value, low, high = (math.log(max(each, 1e-300)) for each in (value, low, high))
+    return round((value - low) / (high - low) * (count - 1))

@@ -1,0 +1,170 @@
+"""The forms of a picture: files, JSON, and a sketch on a terminal."""
+
+import json
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from sentkit.plots.picture import Axis, Grid, Panel, Picture, Series
+from sentkit.plots.sketch import sketch
+
+VECTORS = "".join(f'{{"text":"t{n}","embedding":[{n},{n * n % 7}]}}\n' for n in range(6))
+SPACE = ("space", "--by", "pca")
+
+
+def test_equal_data_give_equal_bytes(svg):
+    assert svg(*SPACE, stdin=VECTORS)[2] == svg(*SPACE, stdin=VECTORS)[2]
+
+
+def test_another_process_writes_the_same_svg(svg, program, tmp_path):
+    """No date, no random names, and no settings of the user."""
+    _, _, ours = svg(*SPACE, stdin=VECTORS)
+    (tmp_path / "matplotlibrc").write_text("font.size: 20\nsvg.fonttype: path\n")
+    done = program("plot", *SPACE, "-o", "other.svg", stdin=VECTORS.encode())
+
+    assert (done.code, done.err) == (0, "")
+    assert (tmp_path / "other.svg").read_bytes() == ours
+
+
+@pytest.mark.parametrize(("width", "pixels"), [((), 992), (("--width", "174"), 2055)])
+def test_a_picture_has_its_width(png_size, width, pixels):
+    """84 millimetres at 300 dots per inch are 992 dots."""
+    assert png_size(*SPACE, *width, stdin=VECTORS)[0] == pytest.approx(pixels, abs=2)
+
+
+def test_pdf_has_no_date(sentkit, tmp_path):
+    pytest.importorskip("matplotlib")
+    files = []
+    for name in ("a.pdf", "b.pdf"):
+        assert sentkit("plot", *SPACE, "-o", name, stdin=VECTORS).code == 0
+        files.append((tmp_path / name).read_bytes())
+
+    assert files[0] == files[1]
+    assert files[0].startswith(b"%PDF")
+    assert b"CreationDate" not in files[0]
+
+
+def test_jsonl_has_the_numbers_of_standard_output(sentkit, tmp_path):
+    done = sentkit("plot", *SPACE, "-o", "numbers.jsonl", stdin=VECTORS)
+
+    assert (done.code, done.out, done.err) == (0, b"", "")
+    assert (tmp_path / "numbers.jsonl").read_bytes() == sentkit("plot", *SPACE, stdin=VECTORS).out
+
+
+def test_without_matplotlib_a_picture_names_the_package(sentkit, monkeypatch):
+    """The numbers and the sketch do not need it."""
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    done = sentkit("plot", *SPACE, "-o", "a.svg", stdin=VECTORS)
+
+    assert done.code == 69
+    assert done.told == [
+        "sentkit plot space: pictures need the package matplotlib",
+        "  pip install 'sentkit[plot]'",
+    ]
+    assert sentkit("plot", *SPACE, stdin=VECTORS).code == 0
+
+
+@pytest.mark.parametrize(
+    ("flags", "problem"),
+    [
+        (["-o", "a.gif"], "a.gif: unknown format of a picture"),
+        (["-o", "a"], "a: unknown format of a picture"),
+        (["--width", "84"], "--width needs a picture"),
+        (["--width", "84", "-o", "a.jsonl"], "--width needs a picture"),
+        (["--json", "-o", "a.svg"], "--json cannot be used with -o a.svg"),
+    ],
+)
+def test_wrong_outputs_are_wrong_usage(sentkit, flags, problem):
+    done = sentkit("plot", *SPACE, *flags, stdin=VECTORS)
+
+    assert (done.code, done.told[0]) == (2, f"sentkit plot space: {problem}")
+
+
+def test_an_existing_picture_is_refused_before_any_work(sentkit, tmp_path):
+    (tmp_path / "a.jsonl").write_text("mine")
+    done = sentkit("plot", *SPACE, "-o", "a.jsonl", stdin="not JSON")
+
+    assert (done.code, done.told[0]) == (73, "sentkit plot space: a.jsonl: already exists")
+    assert (tmp_path / "a.jsonl").read_text() == "mine"
+
+
+def test_special_characters_of_a_text_are_safe(svg):
+    """A formula is not typeset, control characters are escaped, and the file remains XML."""
+    texts = ["$x_1$ & <b>", "a\u001b[31m b", "right \u202e left"]
+    given = "".join(json.dumps({"text": t, "embedding": [n, 1]}) + "\n" for n, t in enumerate(texts))
+
+    assert {"$x_1$ & <b>", "a\\x1b[31m b", "right \\u202e left"} <= set(svg("heat", stdin=given)[0])
+
+
+def test_missing_glyphs_are_reported(sentkit):
+    pytest.importorskip("matplotlib")
+    given = "".join(json.dumps({"text": t, "embedding": [1, n]}) + "\n" for n, t in enumerate(["猫", "dog"]))
+    done = sentkit("plot", "heat", "-o", "a.png", stdin=given)
+
+    assert done.code == 0
+    assert done.told == ["sentkit plot heat: warning: 1 characters have no glyph in the font of the picture"]
+
+
+def test_a_terminal_shows_a_sketch(on_terminal, tmp_path):
+    (tmp_path / "rows.jsonl").write_text(VECTORS)
+    lines = on_terminal("plot", *SPACE, "rows.jsonl", width=60)
+
+    assert 10 < len(lines) < 24
+    assert max(map(len, lines)) <= 60
+    assert sum(line.count("o") for line in lines[1:-1]) >= 4
+    assert json.loads(on_terminal("plot", *SPACE, "rows.jsonl", "--json")[0])["row"] == 1
+
+
+def test_a_closed_pipe_ends_with_0(program, tmp_path):
+    (tmp_path / "rows.jsonl").write_text(VECTORS)
+    line = f"{sys.executable} -m sentkit plot space --by pca rows.jsonl | head -1; exit ${{PIPESTATUS[0]}}"
+    done = subprocess.run(["bash", "-c", line], cwd=tmp_path, capture_output=True, check=False)
+
+    assert (done.returncode, done.stderr) == (0, b"")
+
+
+def picture(**panel):
+    return Picture((Panel(Axis("x", "width"), Axis("y", "height"), **panel),))
+
+
+def test_a_sketch_places_points_in_its_corners():
+    lines = list(sketch(picture(series=(Series("", np.array([0.0, 1.0]), np.array([5.0, 7.0])),)), 40))
+
+    assert lines[0] == "height"
+    assert lines[1].startswith("7 │")
+    assert lines[1].endswith("o")
+    assert lines[-3].startswith("5 │o")
+    assert lines[-1].split() == ["0", "width", "1"]
+
+
+def test_a_sketch_of_bars_has_their_values():
+    bars = Series("cls", np.array([0.0, 1.0]), np.array([2.0, 4.0]), "bars")
+    panel = Panel(Axis("x", "", names=("a", "b")), Axis("y", "score"), (bars,))
+    lines = list(sketch(Picture((panel,)), 40))
+
+    assert [line.split()[0] for line in lines] == ["a", "b"]
+    assert lines[1].count("█") == 2 * lines[0].count("█") > 0
+    assert [line.split()[-1] for line in lines] == ["2.00", "4.00"]
+
+
+@pytest.mark.parametrize("y", [np.zeros(1), np.full(3, np.nan), np.zeros(0)])
+def test_a_sketch_of_hardly_any_values(y):
+    """One value, only missing values, and none."""
+    for form in ("points", "line"):
+        lines = list(sketch(picture(series=(Series("", np.arange(len(y), dtype=float), y, form),)), 30))
+        assert max(map(len, lines)) <= 30
+
+
+def test_grids_have_a_shade_for_each_value():
+    values = np.array([[0.0, 1.0], [0.25, np.nan]])
+    grid = Grid("v", values, np.arange(2.0), np.arange(2.0), 0.0, 1.0)
+    panel = Panel(Axis("x", "c"), Axis("y", "", names=("top", "low")), grid=grid, downward=True)
+
+    assert list(sketch(Picture((panel,)), 30)) == ["top   ██", "low ░░  "]
+    assert list(Picture((panel,)).records()) == [
+        {"x": 0, "y": "top", "v": 0}, {"x": 1, "y": "top", "v": 1}, {"x": 0, "y": "low", "v": 0.25},
+    ]  # fmt: skip
+    counts = Grid("n", np.array([[0.0, 1.0, 3.0]]), np.arange(3.0), np.zeros(1), 0.0, 3.0, log=True)
+    assert counts.shades() == pytest.approx(np.array([[0.0, 0.5, 1.0]]))

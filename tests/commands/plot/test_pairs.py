@@ -1,0 +1,117 @@
+"""`plot pairs` and `plot heat`: similarities."""
+
+import json
+
+import numpy as np
+import pytest
+
+from sentkit.metrics.sts.correlation import spearman
+from support import BY_HAND
+
+
+def pair_rows(count, seed=0):
+    random = np.random.default_rng(seed)
+    golds = random.integers(0, 11, count) / 2
+    lines = []
+    for gold in golds:
+        a = random.normal(size=4)
+        b = a * gold + random.normal(size=4)
+        lines.append({"embedding_a": a.tolist(), "embedding_b": b.tolist(), "score": gold})
+    return lines
+
+
+def text_of(lines):
+    return "".join(json.dumps(line) + "\n" for line in lines)
+
+
+@pytest.mark.parametrize("metric", BY_HAND)
+def test_few_pairs_are_points(plot, metric):
+    lines = pair_rows(20)
+    records = plot("pairs", "--gold", "score", "--metric", metric, stdin=text_of(lines))
+
+    assert [record["gold"] for record in records] == [line["score"] for line in lines]
+    expected = [BY_HAND[metric](line["embedding_a"], line["embedding_b"]) for line in lines]
+    assert [record["similarity"] for record in records] == pytest.approx(expected, rel=1e-5)
+
+
+def test_many_pairs_are_a_density_with_medians(plot):
+    """All pairs are counted, and the medians are those of the bands [0, 0.5), [0.5, 1), ..., [4.5, 5]."""
+    lines = pair_rows(600)
+    records = plot("pairs", "--gold", "score", stdin=text_of(lines))
+    medians = [record for record in records if record.get("series") == "median"]
+    values = [(line["score"], BY_HAND["cosine"](line["embedding_a"], line["embedding_b"])) for line in lines]
+
+    assert sum(record["count"] for record in records if "count" in record) == 600
+    for number, record in enumerate(medians):
+        band = [value for gold, value in values if min(9, int(gold * 2)) == number]
+        assert record["similarity"] == pytest.approx(np.median(band), rel=1e-5)
+        assert record["similarity_interval"] == pytest.approx(np.percentile(band, (25, 75)), rel=1e-5)
+
+
+def test_panels_have_equal_limits_and_their_correlation(svg, tmp_path):
+    for seed in (1, 2):
+        (tmp_path / f"{seed}.jsonl").write_text(text_of(pair_rows(30, seed)))
+    texts, _, _ = svg("pairs", "--gold", "score", "1.jsonl", "2.jsonl")
+    lines = pair_rows(30, 1)
+    similarities = [BY_HAND["cosine"](line["embedding_a"], line["embedding_b"]) for line in lines]
+    correlation = 100 * spearman(similarities, [line["score"] for line in lines])
+
+    assert f"Spearman {correlation:.1f}, n = 30" in texts
+    ticks = texts[: texts.index("gold score")]
+    assert texts.count(ticks[0]) == 2
+
+
+def test_equal_similarities_have_no_correlation(svg):
+    given = "".join(f'{{"embedding_a":[1,0],"embedding_b":[1,0],"score":{n}}}\n' for n in range(3))
+
+    assert "undefined, n = 3" in svg("pairs", "--gold", "score", stdin=given)[0]
+
+
+@pytest.mark.parametrize(
+    ("given", "problem"),
+    [
+        ('{"embedding":[1]}\n', "-:1: expected 2 vectors for a gold score, this row has 1"),
+        ('{"embedding_a":[1],"embedding_b":[2]}\n', '-:1: "score" is missing'),
+        (
+            '{"embedding_a":[1],"embedding_b":[2],"score":1}\n',
+            '-: 1 rows with a score in "score", expected 2 or more',
+        ),
+    ],
+)
+def test_what_cannot_be_drawn_is_bad_data(sentkit, given, problem):
+    done = sentkit("plot", "pairs", "--gold", "score", stdin=given)
+
+    assert (done.code, done.told[0]) == (65, f"sentkit plot pairs: {problem}")
+
+
+def test_heat_has_the_similarities_of_all_sentences(plot):
+    vectors = np.random.default_rng(0).normal(size=(4, 3)).round(3).tolist()
+    given = text_of([{"text": f"text {n}", "embedding": v} for n, v in enumerate(vectors)])
+    records = plot("heat", stdin=given)
+    expected = [BY_HAND["cosine"](a, b) for a in vectors for b in vectors]
+
+    assert [record["similarity"] for record in records] == pytest.approx(expected, abs=1e-6)
+    assert [record["text"] for record in records[::4]] == ["text 0", "text 1", "text 2", "text 3"]
+    assert [record["column"] for record in records[:4]] == [1, 2, 3, 4]
+
+
+def test_heat_names_sentences_without_text_by_their_row(plot):
+    assert plot("heat", stdin='{"embedding":[1,0]}\n')[0] == {"column": 1, "text": "row 1", "similarity": 1}
+
+
+def test_heat_draws_a_hundred_sentences(sentkit):
+    lines = [{"text": str(n), "embedding": [n + 1, 1]} for n in range(101)]
+    done = sentkit("plot", "heat", stdin=text_of(lines))
+
+    assert len(sentkit("plot", "heat", stdin=text_of(lines[:100])).rows) == 10_000
+    assert done.code == 65
+    assert done.told == [
+        "sentkit plot heat: -: more than 100 sentences",
+        "  draw a part: sentkit cat FILE --head 100",
+    ]
+
+
+def test_heat_refuses_pairs(sentkit):
+    done = sentkit("plot", "heat", stdin='{"embedding_a":[1],"embedding_b":[2]}\n')
+
+    assert done.told == ["sentkit plot heat: -:1: this row has several vectors; plot heat draws sentences"]

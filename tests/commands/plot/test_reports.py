@@ -1,0 +1,127 @@
+"""`plot sweep` and `plot curve`: numbers from reports and logs."""
+
+import json
+
+import pytest
+
+
+def report(label, spearman, **fields):
+    return (
+        json.dumps({"file": "f", "encoder": f"{label}:100000000000", "spearman": spearman, **fields}) + "\n"
+    )
+
+
+def test_a_sweep_has_a_line_for_each_readout(plot):
+    """In the order of the layers; an undefined correlation is null, and other readouts have no layer."""
+    given = (
+        report("m/L1:cls", 20.5, spearman_ci95=[18, 22])
+        + report("m/L0:cls", None, spearman_ci95=[None, None])
+        + report("m/L1:mean/n", 40)
+        + report("m/mean-first-last", 45)
+        + json.dumps({"file": "average", "encoder": "m/L9:cls:100000000000", "spearman": 1}) + "\n"
+    )  # fmt: skip
+
+    assert plot("sweep", stdin=given) == [
+        {"series": "cls", "layer": 0, "spearman": None, "spearman_interval": [None, None]},
+        {"series": "cls", "layer": 1, "spearman": 20.5, "spearman_interval": [18, 22]},
+        {"series": "mean/n", "layer": 1, "spearman": 40},
+        {"series": "mean-first-last", "spearman": 45},
+    ]
+
+
+def test_the_mean_of_several_data_sets_is_drawn(plot):
+    given = report("m/L1:cls", 20, spearman_ci95=[18, 22]) + report("m/L1:cls", 30) + report("m/mean", 1) * 2
+
+    assert plot("sweep", stdin=given) == [
+        {"series": "cls", "layer": 1, "spearman": 25},
+        {"series": "mean", "spearman": 1},
+    ]
+
+
+def test_each_model_is_a_panel(plot, svg):
+    given = report("m/L1:cls", 20) + report("k/L1:cls", 30)
+
+    assert [record["panel"] for record in plot("sweep", stdin=given)] == ["m", "k"]
+    assert {"m", "k", "layer", "Spearman x 100"} <= set(svg("sweep", stdin=given)[0])
+
+
+@pytest.mark.parametrize(
+    ("given", "problem", "advice"),
+    [
+        (report("m/mean", 3), "-: no report has one layer",
+         "sentkit encode --readout 'L*:cls,L*:mean' makes one file for each layer"),
+        (report("m/L1:cls", 3) * 2 + report("m/L2:cls", 3),
+         "-:3: 1 reports of m/L2:cls, but 2 of another readout",
+         "draw all layers and readouts with the same data sets"),
+        ('{"spearman":1}\n', '-:1: "encoder" is missing', None),
+        ('{"spearman":1,"encoder":"m"}\n',
+         '-:1: "encoder" is a string, expected the name of a space, as in a report of sentkit score', None),
+        (report("m/L1:cls", "high"), '-:1: "spearman" is a string, expected a number', None),
+    ],
+)  # fmt: skip
+def test_reports_that_cannot_be_drawn(sentkit, given, problem, advice):
+    done = sentkit("plot", "sweep", stdin=given)
+
+    assert done.code == 65
+    assert done.told == [f"sentkit plot sweep: {problem}", *([f"  {advice}"] if advice else [])]
+
+
+def steps(count, *, terms=("contrast",), rate=0.1):
+    lines = [{"run": "0123"}, {"step": 0, "dev": 50.0, "best": False}]
+    for step in range(1, count + 1):
+        values = {name: step + place for place, name in enumerate(terms)}
+        lines.append({"step": step, "loss": sum(values.values()), "terms": values, "lr": [rate], "norm": 2})
+    lines.append({"step": count, "dev": None, "best": True})
+    return "".join(json.dumps(line) + "\n" for line in lines)
+
+
+def test_a_log_has_a_panel_for_each_quantity(plot):
+    """The loss alone if it has one term; scores on --dev can be undefined."""
+    records = plot("curve", stdin=steps(2))
+
+    assert records == [
+        {"series": "run", "step": 1, "loss": 1},
+        {"series": "run", "step": 2, "loss": 2},
+        {"series": "run", "step": 1, "lr": 0.1},
+        {"series": "run", "step": 2, "lr": 0.1},
+        {"series": "run", "step": 0, "dev": 50},
+        {"series": "run", "step": 2, "dev": None},
+    ]
+    several = plot("curve", stdin=steps(1, terms=("contrast", "drift")))
+    assert [next(iter(set(record) - {"series", "step"})) for record in several] == [
+        "loss", "contrast", "drift", "lr", "dev", "dev",
+    ]  # fmt: skip
+
+
+def test_points_of_a_long_run_are_means(plot):
+    """Seven steps in three points: the means of the steps 1 to 3, 4 and 5, 6 and 7."""
+    records = plot("curve", "--show", "loss", "--points", 3, stdin=steps(7))
+
+    assert [(record["step"], record["loss"]) for record in records] == [(2, 2), (4.5, 4.5), (6.5, 6.5)]
+
+
+def test_several_runs_share_the_panels(plot, svg, tmp_path):
+    for name, count in (("a.log", 2), ("b.log", 3)):
+        (tmp_path / name).write_text(steps(count))
+    records = plot("curve", "a.log", "b.log", "--show", "norm")
+
+    assert [(record["series"], record["step"]) for record in records] == [
+        ("a", 1), ("a", 2), ("b", 1), ("b", 2), ("b", 3),
+    ]  # fmt: skip
+    assert {"a", "b", "loss", "learning rate"} <= set(svg("curve", "a.log", "b.log")[0])
+
+
+@pytest.mark.parametrize(
+    ("flags", "given", "problem"),
+    [
+        ([], '{"run":"0123"}\n', "-: no steps"),
+        ([], '{"loss":1}\n', '-:1: "step" is missing'),
+        ([], '{"step":null}\n', '-:1: "step" is null, expected a number'),
+        ([], '{"step":1,"terms":{"a":"b"}}\n', '-:1: the term "a" is not a number'),
+        (["--show", "drift"], steps(1), "-: no run has drift"),
+    ],
+)
+def test_logs_that_cannot_be_drawn(sentkit, flags, given, problem):
+    done = sentkit("plot", "curve", *flags, stdin=given)
+
+    assert (done.code, done.told[0]) == (65, f"sentkit plot curve: {problem}")

@@ -1,0 +1,202 @@
+"""`plot space`: which rows are drawn, and where."""
+
+import json
+
+import numpy as np
+import pytest
+
+random = np.random.default_rng(0)
+VECTORS = random.normal(size=(12, 5)).round(3) + 1
+
+
+def rows(vectors, **fields):
+    lines = [
+        {"embedding": vector.tolist(), **{name: values[n] for name, values in fields.items()}}
+        for n, vector in enumerate(vectors)
+    ]
+    return "".join(json.dumps(line) + "\n" for line in lines)
+
+
+def pair_rows(golds, seed=0):
+    vectors = np.random.default_rng(seed).normal(size=(len(golds), 2, 4))
+    lines = [
+        {"embedding_a": a.tolist(), "embedding_b": b.tolist(), "score": gold}
+        for (a, b), gold in zip(vectors, golds, strict=True)
+    ]
+    return "".join(json.dumps(line) + "\n" for line in lines)
+
+
+@pytest.mark.parametrize(("by", "mean"), [("pca", VECTORS.mean(axis=0)), ("svd", 0.0)])
+def test_linear_maps_equal_those_of_numpy(plot, by, mean):
+    """PCA subtracts the mean; the SVD does not. The sign of an axis is free."""
+    records = plot("space", "--by", by, stdin=rows(VECTORS))
+    places = np.array([[record["x"], record["y"]] for record in records])
+    _, _, axes = np.linalg.svd(VECTORS.astype(np.float32) - mean, full_matrices=False)
+    expected = (VECTORS - mean) @ axes[:2].T
+
+    assert [record["row"] for record in records] == list(range(1, 13))
+    assert np.abs(places) == pytest.approx(np.abs(expected), abs=1e-5)
+    assert places.T @ places == pytest.approx(
+        expected.T @ expected * np.outer(*[np.sign(places[0] * expected[0])] * 2), abs=1e-4
+    )
+
+
+@pytest.mark.parametrize(("flags", "perplexity"), [(["--perplexity", 4], 4), ([], 11 / 3)])
+def test_tsne_is_that_of_scikit_learn(plot, flags, perplexity):
+    from sklearn.manifold import TSNE
+
+    records = plot("space", *flags, "--seed", 2, stdin=rows(VECTORS))
+    oracle = TSNE(2, perplexity=perplexity, init="pca", random_state=2)
+    expected = oracle.fit_transform(VECTORS.astype(np.float32))
+
+    assert [[r["x"], r["y"]] for r in records] == pytest.approx(expected, rel=1e-5)
+
+
+def test_the_pairs_with_extreme_scores_are_drawn(plot):
+    """Two pairs with the highest and two with the lowest score, with both vectors of each."""
+    golds = [1, 5, 0, 3, None, 4.5, 0, 5, 2]
+    records = plot("space", "--by", "pca", "--gold", "score", "--each", 2, stdin=pair_rows(golds))
+    drawn = {record["row"]: record["series"] for record in records}
+
+    assert drawn == {2: "score 5", 8: "score 5", 3: "score 0", 7: "score 0"}
+    assert [(record["pair"], record["side"]) for record in records if record["row"] == 8] == [
+        (4, "a"),
+        (4, "b"),
+    ]
+
+
+def test_of_equal_scores_the_seed_chooses(plot):
+    golds = [0] * 20 + [5] * 20
+    chosen = [
+        {
+            r["row"]
+            for r in plot(
+                "space", "--by", "svd", "--gold", "score", "--each", 3, "--seed", seed, stdin=pair_rows(golds)
+            )
+        }
+        for seed in (0, 0, 1)
+    ]
+
+    assert chosen[0] == chosen[1] != chosen[2]
+    assert all(len(rows) == 6 and sum(row <= 20 for row in rows) == 3 for rows in chosen)
+
+
+def test_one_extreme_can_have_all_pairs(plot):
+    records = plot("space", "--by", "pca", "--gold", "score", "--each", 5, stdin=pair_rows([1, 2, 3]))
+
+    assert [record["row"] for record in records] == [1, 1, 2, 2, 3, 3]
+
+
+def test_rare_labels_are_one_group(sentkit):
+    """500 labels: 19 have a colour, and a warning has the number of the others."""
+    labels = [f"topic {n}" for n in range(500)] + ["topic 7", "topic 3"]
+    vectors = np.random.default_rng(1).normal(size=(502, 3))
+    done = sentkit("plot", "space", "--by", "pca", "--label", "label", stdin=rows(vectors, label=labels))
+    names = {record["series"] for record in done.rows}
+
+    assert len(names) == 20
+    assert {"topic 3", "topic 7", "other labels (481)"} <= names
+    assert done.told == [
+        "sentkit plot space: warning: -: 500 labels: the 481 rarest ones are drawn as one, in grey"
+    ]
+
+
+def test_whole_numbers_are_in_their_order(plot):
+    records = plot("space", "--by", "pca", "--label", "k", stdin=rows(VECTORS, k=[10, 2, 1, "b"] * 3))
+
+    assert list(dict.fromkeys(record["series"] for record in records)) == ["1", "2", "10", "b"]
+
+
+def test_a_large_file_is_sampled(sentkit):
+    """The sample depends only on the seed, keeps the order, and is reported."""
+    vectors = np.random.default_rng(1).normal(size=(300, 2))
+    runs = [
+        sentkit("plot", "space", "--by", "svd", "--sample", 40, "--seed", seed, stdin=rows(vectors))
+        for seed in (0, 0, 1)
+    ]
+    chosen = [[record["row"] for record in done.rows] for done in runs]
+
+    assert chosen[0] == sorted(chosen[0]) == chosen[1] != chosen[2]
+    assert len(set(chosen[0])) == 40
+    assert runs[0].told == [
+        "sentkit plot space: warning: -: the picture has a random sample of 40 of 300 rows"
+    ]
+
+
+def test_every_row_is_drawn_equally_often():
+    """Algorithm R: of 6 items each is in half of the samples of 3."""
+    from sentkit.plots.samples import Sample
+
+    counts = np.zeros(6)
+    for seed in range(2000):
+        sample = Sample(3, seed)
+        for item in range(6):
+            sample.add(lambda item=item: item)
+        counts[sample.items] += 1
+
+    assert counts / 2000 == pytest.approx(0.5, abs=0.05)
+
+
+@pytest.mark.parametrize(
+    ("given", "problem"),
+    [
+        (rows(VECTORS[:1]), "-: 1 vectors, expected 3 or more"),
+        (rows([np.ones(3)] * 4), "-: all 4 vectors are equal, so there is nothing to draw"),
+        ('{"embedding_anchor":[1],"embedding_positive":[1],"embedding_negative":[2]}\n',
+         "-:1: this row is a triplet; plot space draws sentences and pairs"),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("by", ["tsne", "pca"])
+def test_what_cannot_be_drawn_is_bad_data(sentkit, by, given, problem):
+    done = sentkit("plot", "space", "--by", by, stdin=given)
+
+    assert (done.code, done.told) == (65, [f"sentkit plot space: {problem}"])
+
+
+def test_gold_needs_pairs(sentkit):
+    done = sentkit("plot", "space", "--gold", "score", stdin=rows(VECTORS))
+
+    assert (done.code, done.told[0]) == (
+        65,
+        "sentkit plot space: -:1: --gold needs pairs, but this row is one sentence",
+    )
+
+
+@pytest.mark.parametrize(
+    ("flags", "problem"),
+    [
+        (["--each", "3"], "--each needs --gold"),
+        (["--by", "pca", "--perplexity", "3"], "--perplexity has no effect with --by pca"),
+    ],
+)
+def test_flags_without_effect_are_refused(sentkit, flags, problem):
+    done = sentkit("plot", "space", *flags, stdin=rows(VECTORS))
+
+    assert (done.code, done.told[0]) == (2, f"sentkit plot space: {problem}")
+
+
+def test_perplexity_must_be_below_the_number_of_vectors(sentkit):
+    done = sentkit("plot", "space", "--perplexity", 12, stdin=rows(VECTORS))
+
+    assert (done.code, done.told) == (
+        65,
+        ["sentkit plot space: -: --perplexity 12 needs more than 12 vectors"],
+    )
+
+
+def test_the_svg_has_the_numbers_of_the_pairs(svg):
+    texts, places, _ = svg(
+        "space", "--by", "pca", "--gold", "score", "--each", 2, stdin=pair_rows([0, 5, 2, 5, 0])
+    )
+
+    assert {"1", "2", "3", "4", "score 0", "score 5"} <= set(texts)
+    assert "component 1" in texts
+    assert len(places) >= 8
+
+
+def test_each_file_is_a_panel(svg, tmp_path):
+    for name in ("one.jsonl", "two.jsonl"):
+        (tmp_path / name).write_text(rows(VECTORS))
+    texts, _, _ = svg("space", "--by", "pca", "one.jsonl", "two.jsonl")
+
+    assert {"one", "two"} <= set(texts)
