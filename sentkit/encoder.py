@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from sentkit import model as models
 from sentkit.errors import UsageError
-from sentkit.model.query_encoder import encode_list
+from sentkit.model.query_encoder import encode_list, prepare_list
 from sentkit.model.reading import ReadingOptions
 from sentkit.model.text.stream import Tally
 from sentkit.model.text.windows import WindowOptions
@@ -80,7 +80,7 @@ class Encoder:
             raise TypeError("expected a sequence of strings")
         encoder, tally = self.loaded, Tally()
         vectors = np.empty((len(texts), encoder.width), np.float32)
-        for place, done in enumerate(encode_list(texts, self.tokenizer, encoder, tally)):
+        for place, done in enumerate(encode_list(prepare_list(texts, self.tokenizer), encoder, tally)):
             vectors[place] = done.vectors[0][0]
         for remark in encoder.remarks(tally):
             warnings.warn(remark, stacklevel=2)

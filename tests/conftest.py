@@ -28,6 +28,12 @@ def one_thread() -> Iterator[None]:
         torch.set_num_threads(1)
 
 
+@pytest.fixture
+def with_torch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`encode` uses torch for small inputs too, so that vectors can be compared to the last bit."""
+    monkeypatch.setattr("sentkit.model.small.encoder.MOST_WORK", -1)
+
+
 @pytest.fixture(scope="session")
 def forked_program() -> Iterator[list[str]]:
     """A command line that runs `sentkit` as a fork of one process: torch is imported once."""

@@ -28,7 +28,7 @@ MAY_IMPORT = {
     "reports": {"arrays", "errors", "escaping", "formats", "metrics", "labels", "model"},
     "plots": {"arrays", "errors", "escaping", "formats", "metrics", "transforms"},
     "augment": {"errors", "flag_values"},
-    "model": {"errors", "formats", "transforms"},
+    "model": {"arrays", "errors", "formats", "transforms"},
     "training": {"errors", "formats", "transforms", "metrics", "model", "flag_values"},
     "commands": {
         "flags",
@@ -79,6 +79,7 @@ INSIDE = {
     "model": {
         "text": set(),
         "transformer": {"text"},
+        "small": {"text", "transformer"},
         "checkpoint": {"text", "transformer"},
         "static": {"text"},
         "translation": {"text", "transformer"},

@@ -56,6 +56,7 @@ def test_options_are_those_of_the_command():
     assert short.space.startswith("nano/cls")
 
 
+@pytest.mark.usefixtures("with_torch")
 def test_long_texts_can_have_the_mean_of_windows(capfdbinary, monkeypatch):
     """As with the flags of the command, also after a copy by pickle."""
     flags = {"precision": "fp32", "max_length": 8, "on_truncate": "window", "window": 7, "stride": 4}

@@ -106,9 +106,25 @@ def test_commands_without_a_transformer_import_no_torch(modules_after, model2vec
     assert {name for name, used in modules.items() if used & NOT_FOR_VECTORS} <= tokenizers
 
 
+def test_few_texts_are_encoded_without_torch(modules_after, tmp_path):
+    (tmp_path / "corpus.jsonl").write_text('{"text":"a cat"}\n')
+    encode, save = ["encode"], ["encode", "-o", "corpus.safetensors", "corpus.jsonl"]
+    search = ["search", "a dog", "--corpus", "corpus.safetensors"]
+    modules = modules_after(encode, save, search, stdin="a cat\n")
+
+    for command in (encode, save, search):
+        assert modules[" ".join(command)] & NOT_FOR_VECTORS == {"tokenizers"}
+
+
 def test_encode_runs_without_transformers(modules_after):
     """Importing it takes seconds, and the packed encoder does not use it."""
-    modules = modules_after(["encode"], stdin="a cat\n")["encode"]
+    modules = modules_after(["encode", "--precision", "bf16"], stdin="a cat\n")
 
-    assert "torch" in modules
-    assert not modules & {"transformers", "sklearn", "scipy", "huggingface_hub", "rich"}
+    assert "torch" in modules["encode --precision bf16"]
+    assert not modules["encode --precision bf16"] & {
+        "transformers",
+        "sklearn",
+        "scipy",
+        "huggingface_hub",
+        "rich",
+    }

@@ -66,7 +66,9 @@ class Model(Protocol):
         """Return a tokenizer that splits long texts; a UsageError if this model cannot have these windows."""
         ...
 
-    def encoder(self) -> Encoder: ...
+    def encoder(self, tokens: int | None = None) -> Encoder:
+        """Load the weights. `tokens` is the size of the whole input if it is known and small."""
+        ...
 
     def summary(self) -> dict[str, Any]: ...  # for `inspect`
 

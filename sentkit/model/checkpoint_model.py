@@ -10,6 +10,7 @@ from sentkit.model.text.stream import default_budget
 from sentkit.model.text.windows import WindowOptions, WindowTokenizer
 
 if TYPE_CHECKING:
+    from sentkit.model.small.encoder import SmallEncoder
     from sentkit.model.transformer.encoder import TransformerEncoder
 
 LATE = ("mean", "max", "mean-sqrt")  # reductions that can read a part of the token states of a text
@@ -36,7 +37,14 @@ class CheckpointModel:
             raise UsageError(problem, advice=f"it needs {', '.join(LATE)}, of any layer")
         return WindowTokenizer(self.tokenizer, options)
 
-    def encoder(self) -> "TransformerEncoder":
+    def encoder(self, tokens: int | None = None) -> "SmallEncoder | TransformerEncoder":
+        """Load the weights. A whole input of few `tokens` is encoded without torch, if that is faster."""
+        if tokens is not None and self.device in ("auto", "cpu") and self.precision in ("auto", "fp32"):
+            from sentkit.model.small.encoder import open_small_encoder
+
+            small = open_small_encoder(self.checkpoint, self.reading, tokens)
+            if small is not None:
+                return small
         from sentkit.model.transformer.encoder import TransformerEncoder
 
         return TransformerEncoder(self.checkpoint, self.reading, device=self.device, precision=self.precision)

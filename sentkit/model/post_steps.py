@@ -1,8 +1,15 @@
 """The steps after a readout: those of the checkpoint, then those of the flags; and the resulting space."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
 
-from sentkit.formats.vectors.fingerprint import Spec
+from sentkit.errors import declared_in
+from sentkit.formats.checkpoints.folders import Checkpoint
+from sentkit.formats.checkpoints.readout import CONV, Readout, parse_readout
+from sentkit.formats.files import readable
+from sentkit.formats.vectors.fingerprint import Spec, digest, name_for_label
+from sentkit.model.reading import Reading
 from sentkit.transforms.affine import check_fitted, read_transform
 from sentkit.transforms.steps import Normalize, Step, Truncate
 
@@ -40,3 +47,63 @@ def spec_behind(steps: Sequence[Step], spec: Spec, transform: str | None) -> Spe
             check_fitted(transform, spec.emb)
         spec = spec.after(step.suffix, step.hash)
     return spec
+
+
+def steps_of_checkpoint(
+    checkpoint: Checkpoint, reading: Reading, before: int, read_layer: Callable[[Path], Step]
+) -> list[Step]:
+    """Return the steps of a checkpoint and of the flags; `before` is the vector width of the readout."""
+    declared: list[Step] = [
+        Normalize() if name == "normalise" else read_layer(checkpoint.folder / name) for name in reading.steps
+    ]
+    if reading.declared_dim is not None:
+        declared.append(Truncate(reading.declared_dim))
+    with declared_in(place_of_declaration(checkpoint)):
+        width_behind(declared, before)
+    return all_steps(declared, dim=reading.dim, normalize=reading.normalize, transform=reading.transform)
+
+
+def place_of_declaration(checkpoint: Checkpoint) -> str:
+    """The file with the reading options of the checkpoint."""
+    return str(checkpoint.folder / checkpoint.declared.source)
+
+
+def spec_of_readout(
+    checkpoint: Checkpoint,
+    reading: Reading,
+    readout: Readout,
+    weights: str,
+    rules: Sequence[Any],
+    *,
+    layers: Sequence[int],
+    kernels: str = "",
+    machine: Mapping[str, Any],
+) -> Spec:
+    """Return the origin of vectors before the steps.
+
+    `weights` and `kernels` are hashes of the encoder and of its convolution, `rules` the config values that
+    change the vectors for equal weights, `layers` those of the readout. `machine` is recorded, not hashed.
+    """
+    tokenizer, pooler = reading.tokenizer, checkpoint.declared.pooler
+    read_as: list[Any] = [sorted(layers), readout.reduction]
+    if tokenizer.template is not None:
+        read_as.append(tokenizer.template.text)
+    if readout.pooled and pooler.activation != "tanh":
+        read_as.append(pooler.activation)
+    if readout.reduction == CONV:
+        read_as.append(kernels)
+    record = {
+        "model": readable(checkpoint.name),
+        "weights": weights,
+        "tokenizer": tokenizer.hash,
+        "readout": readout.name,
+        "template": tokenizer.template.text if tokenizer.template else None,
+        "full_stop": tokenizer.template.full_stop if tokenizer.template else None,
+        "prompt": tokenizer.prompt,
+        "max_length": tokenizer.max_length,
+        **machine,
+    }
+    label = f"{name_for_label(checkpoint.name)}/{readout.name}"
+    if pooler.lands_in and readout.reduction == parse_readout(pooler.readout).reduction:
+        label += f">{pooler.lands_in}"  # the pooler was trained with this readout to match another space
+    return Spec(label, digest([weights, rules, tokenizer.hash, read_as]), record)

@@ -15,7 +15,15 @@ from sentkit.formats.rows.rows import Rejects, Row
 from sentkit.formats.vectors.vectors import VectorRow, check_finite
 from sentkit.model import Encoder, Model, find_encoder
 from sentkit.model.reading import ReadingOptions
-from sentkit.model.text.stream import Done, Tally, TextTokenizer, encode_groups, prepare
+from sentkit.model.text.stream import (
+    Done,
+    RowGroup,
+    Tally,
+    TextTokenizer,
+    encode_groups,
+    prepare,
+    whole_if_small,
+)
 
 T = TypeVar("T")
 
@@ -103,19 +111,22 @@ class EncodedTexts:
         self.remarks: list[str] = []
 
     def read(self, then: Callable[[VectorRow], T]) -> Iterator[T]:
-        encoder = self.model.encoder()
+        groups, tokens = whole_if_small(prepare_list(self.texts, self.model.tokenizer))
+        encoder = self.model.encoder(tokens)
         self.emb = encoder.specs[0].emb
-        for done in encode_list(self.texts, self.model.tokenizer, encoder, self.tally):
+        for done in encode_list(groups, encoder, self.tally):
             yield then(VectorRow(done.row, done.vectors[0], SENTENCE.vectors))
         self.remarks = [*encoder.notes, *encoder.remarks(self.tally)]
 
 
-def encode_list(
-    texts: Sequence[str], tokenizer: TextTokenizer, encoder: Encoder, tally: Tally
-) -> Iterator[Done]:
-    """Yield each text as a row with its vectors, as the command `encode` computes them."""
+def prepare_list(texts: Sequence[str], tokenizer: TextTokenizer) -> Iterator[RowGroup]:
     rows = ((text_row(number, text), (text,)) for number, text in enumerate(texts, start=1))
-    for group in encode_groups(prepare(rows, tokenizer, Rejects()), encoder, encoder.budget):
+    return prepare(rows, tokenizer, Rejects())
+
+
+def encode_list(groups: Iterator[RowGroup], encoder: Encoder, tally: Tally) -> Iterator[Done]:
+    """Yield each text as a row with its vectors, as the command `encode` computes them."""
+    for group in encode_groups(groups, encoder, encoder.budget):
         tally.add(done.tokens for done in group)
         for done in group:
             for vectors in done.vectors:

@@ -89,9 +89,10 @@ def test_an_entry_is_the_average_of_what_encode_gives(build, expected, readout):
         zip(ENTRIES, COUNTS, strict=True)
     )
     assert list(done.rows[0]) == ["entry", "definitions", "_emb", "embedding"]
-    assert np.abs(done.vectors() - expected("--readout", readout)).max() < 1e-6
+    assert np.abs(done.vectors() - expected("--readout", readout)).max() < 1e-5
 
 
+@pytest.mark.usefixtures("with_torch")
 def test_one_definition_is_its_own_vector_to_the_last_bit(build, sentkit, tiny):
     """In the very batches of `encode`."""
     flags = ("--precision", "fp32", "--field", "text=definition")
@@ -255,7 +256,7 @@ def test_nothing_is_cut_that_the_encoder_has_room_for(build, expected, sentkit, 
     sentkit("export", "-q", "-m", tiny, "--readout", "mean", "--max-length", "6", "-o", "short")
     done = build(model="short")
 
-    assert np.abs(done.vectors() - expected("--readout", "mean")).max() < 1e-6
+    assert np.abs(done.vectors() - expected("--readout", "mean")).max() < 1e-5
 
 
 def test_truncated_texts_are_counted_or_refused(sentkit, tiny):
@@ -288,7 +289,7 @@ def test_a_template_is_for_the_readout_prompt(build, expected):
     done = build("--readout", "prompt", "--template", words)
     refused = build("--readout", "cls", "--template", words)
 
-    assert np.abs(done.vectors() - expected("--readout", "prompt", "--template", words)).max() < 1e-6
+    assert np.abs(done.vectors() - expected("--readout", "prompt", "--template", words)).max() < 1e-5
     assert refused.code == 2
 
 

@@ -80,6 +80,7 @@ def few(sentences):
         pytest.param(("--readout", "max", *FLAGS["all"]), id="max all"),
     ],
 )
+@pytest.mark.usefixtures("with_torch")
 def test_a_folder_gives_the_same_vectors_everywhere(exported, sentkit, stock, few, flags, tmp_path):
     """In sentkit with the flags and by the folder, in sentence-transformers, and by modules.json alone."""
     folder, encoded = exported(*flags, stdin="\n".join(few))
@@ -124,6 +125,7 @@ def test_the_schema_is_the_old_one(exported, tmp_path):
 
 @pytest.mark.usefixtures("transform")
 @pytest.mark.parametrize("given", [(), *FLAGS.values()], ids=["alone", *(f"with {name}" for name in FLAGS)])
+@pytest.mark.usefixtures("with_torch")
 def test_a_pooler_is_a_dense_layer_to_others(exported, sentkit, stock, few, tmp_path, given):
     """sentkit reads it as the pooler by the folder too, and once; by modules.json alone as that layer."""
     folder, encoded = exported("--readout", "pooler", *given, stdin="\n".join(few))

@@ -10,8 +10,8 @@ from torch import Tensor, nn
 from sentkit.errors import DataError
 from sentkit.model.transformer.architecture import Architecture
 from sentkit.model.transformer.bert import ACTIVATIONS
-from sentkit.model.transformer.weight_names import EMBEDDINGS
-from sentkit.model.transformer.weights import PREFIXES, check_tensors, modern
+from sentkit.model.transformer.weight_names import EMBEDDINGS, PREFIXES, modern
+from sentkit.model.transformer.weights import check_tensors
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,8 +11,13 @@ from sentkit.formats.outputs.temporary import create
 from sentkit.formats.vectors.safetensors_header import header_bytes
 from sentkit.model.checkpoint.lm_head import HEADS
 from sentkit.model.transformer.architecture import Architecture
-from sentkit.model.transformer.weight_names import EMBEDDINGS, encoder_shapes, pooler_shapes
-from sentkit.model.transformer.weights import PREFIXES, modern
+from sentkit.model.transformer.weight_names import (
+    EMBEDDINGS,
+    PREFIXES,
+    encoder_shapes,
+    modern,
+    pooler_shapes,
+)
 
 WORDS = EMBEDDINGS["words"] + ".weight"
 

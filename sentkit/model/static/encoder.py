@@ -142,7 +142,7 @@ class StaticModel:
             raise UsageError(problem, advice="use --on-truncate window")
         return WindowTokenizer(self.tokenizer, options)
 
-    def encoder(self) -> "StaticEncoder":
+    def encoder(self, tokens: int | None = None) -> "StaticEncoder":
         return StaticEncoder(self)
 
     def summary(self) -> dict[str, Any]:
@@ -189,10 +189,8 @@ class StaticEncoder:
         return vectors
 
     def remarks(self, tally: Tally) -> list[str]:
-        unit, messages = self.tokenizer.unit, []
-        if tally.truncated:
-            limit = f"{self.tokenizer.max_length} {unit} (--on-truncate error refuses them)"
-            messages.append(f"{tally.truncated} of {tally.rows} rows were truncated to {limit}")
+        unit = self.tokenizer.unit
+        messages = tally.truncation(self.tokenizer.max_length, unit)
         if tally.unknown:
             messages.append(f"{tally.unknown:,} of {tally.tokens + tally.unknown:,} {unit} have no vector")
         if tally.empty:

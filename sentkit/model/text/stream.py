@@ -84,6 +84,20 @@ def prepare(
     return (tokenize(group, tokenizer, rejects, refuse_truncation) for group in groups(rows, largest))
 
 
+def whole_if_small(prepared: Iterator[RowGroup]) -> tuple[Iterator[RowGroup], int | None]:
+    """Return the same groups, and the number of tokens of the whole input, or None.
+
+    None: the first group is full, so the input may have more rows, or texts have windows in token states.
+    """
+    found = list(islice(prepared, 1))
+    if not found or len(found[0].rows) < FIRST_GROUP:
+        found += islice(prepared, 1)  # waits for input only if the first group had bad or very long rows
+        tokens = [tokens for group in found for tokens in group.of(group.used)]
+        if len(found) <= 1 and not any(each.windows and each.windows.pooled for each in tokens):
+            return iter(found), sum(len(part.ids) for each in tokens for part in each.parts)
+    return chain(found, prepared), None
+
+
 def groups(
     rows: Iterable[tuple[T, tuple[str, ...]]], largest: int = LAST_GROUP
 ) -> Iterator[list[tuple[T, tuple[str, ...]]]]:
@@ -151,6 +165,13 @@ class Tally:
             self.unknown += sum(part.unknown for part in parts)
             self.empty += sum(tokens.empty for tokens in row)
         return self.tokens - before
+
+    def truncation(self, limit: int | None, unit: str) -> list[str]:
+        """Return the message about truncated rows, if there are any."""
+        if not self.truncated:
+            return []
+        refused = f"{limit} {unit} (--on-truncate error refuses them)"
+        return [f"{self.truncated} of {self.rows} rows were truncated to {refused}"]
 
     def join(self, other: "Tally") -> None:
         for each in fields(self):

@@ -81,6 +81,11 @@ class Architecture:
     def max_tokens(self) -> int:
         return self.positions - self.position_offset
 
+    @property
+    def rules(self) -> list[str | int | float]:
+        """The values that change the vectors for equal weights."""
+        return [self.heads, self.activation, self.norm_epsilon, self.position_offset]
+
 
 def read_architecture(config: Mapping[str, object], source: str) -> Architecture:
     """Return the architecture of a parsed `config.json`.

@@ -12,10 +12,15 @@ from torch import Tensor
 from sentkit.errors import declared_in
 from sentkit.formats.checkpoints.folders import Checkpoint
 from sentkit.formats.checkpoints.lora import is_adapter
-from sentkit.formats.checkpoints.readout import CONV, Readout, parse_readout
-from sentkit.formats.files import readable
-from sentkit.formats.vectors.fingerprint import Spec, digest, name_for_label
-from sentkit.model.post_steps import all_steps, spec_behind, width_behind
+from sentkit.formats.checkpoints.readout import Readout
+from sentkit.formats.vectors.fingerprint import Spec
+from sentkit.model.post_steps import (
+    place_of_declaration,
+    spec_behind,
+    spec_of_readout,
+    steps_of_checkpoint,
+    width_behind,
+)
 from sentkit.model.reading import Reading
 from sentkit.model.text.stream import Arrays, Tally, default_budget
 from sentkit.model.text.tokens import Tokens, check_ids
@@ -29,7 +34,6 @@ from sentkit.model.transformer.packed import pack
 from sentkit.model.transformer.post_layers import add_convolution, read_layer
 from sentkit.model.transformer.readouts import check_layers, read, width_of_vectors
 from sentkit.model.transformer.weights import canonical, fit, weights_hash
-from sentkit.transforms.steps import Normalize, Step, Truncate
 
 
 class TransformerEncoder:
@@ -48,10 +52,10 @@ class TransformerEncoder:
             if body.convolution is not None:
                 self.kernels = weights_hash(body.convolution.state_dict(), with_pooler=True)
             self.body = body.to(self.device, self.dtype).eval()
-            with declared_in(self._place, unless=reading.chosen):
+            with declared_in(place_of_declaration(checkpoint), unless=reading.chosen):
                 check_layers(self.body, reading.readouts)
             before = width_of_vectors(self.body, reading.readouts)
-            self.steps = self._steps(before)
+            self.steps = steps_of_checkpoint(checkpoint, reading, before, read_layer)
             self.specs = [
                 self._spec(readout, weights.result()[readout.pooled]) for readout in reading.readouts
             ]
@@ -84,63 +88,20 @@ class TransformerEncoder:
         wanted = {readout.pooled for readout in self.reading.readouts}
         return {pooled: weights_hash(tensors, with_pooler=pooled) for pooled in wanted}
 
-    @property
-    def _place(self) -> str:
-        """The file with the reading options of the checkpoint."""
-        return str(self.checkpoint.folder / self.checkpoint.declared.source)
-
-    def _steps(self, before: int) -> list[Step]:
-        declared: list[Step] = [
-            Normalize() if name == "normalise" else read_layer(self.checkpoint.folder / name)
-            for name in self.reading.steps
-        ]
-        reading = self.reading
-        if reading.declared_dim is not None:
-            declared.append(Truncate(reading.declared_dim))
-        with declared_in(self._place):
-            width_behind(declared, before)
-        return all_steps(declared, dim=reading.dim, normalize=reading.normalize, transform=reading.transform)
-
     def _spec(self, readout: Readout, weights: str) -> Spec:
-        tokenizer = self.reading.tokenizer
-        read_as = [sorted(readout.resolved(self.body.depth)), readout.reduction]
-        if tokenizer.template is not None:
-            read_as.append(tokenizer.template.text)
-        pooler = self.checkpoint.declared.pooler
-        if readout.pooled and pooler.activation != "tanh":
-            read_as.append(pooler.activation)
-        if readout.reduction == CONV:
-            read_as.append(self.kernels)
-        record = {
-            "model": readable(self.checkpoint.name),
-            "weights": weights,
-            "tokenizer": tokenizer.hash,
-            "readout": readout.name,
-            "template": tokenizer.template.text if tokenizer.template else None,
-            "full_stop": tokenizer.template.full_stop if tokenizer.template else None,
-            "prompt": tokenizer.prompt,
-            "max_length": tokenizer.max_length,
-            "precision": self.precision,
-        }
+        machine: dict[str, Any] = {"precision": self.precision}
         if self.device.type == "cpu":
-            record["threads"] = torch.get_num_threads()  # the number of threads changes rounding
-        spec = Spec(
-            self._label(readout), digest([weights, rules_of(self.body), tokenizer.hash, read_as]), record
+            machine["threads"] = torch.get_num_threads()  # the number of threads changes rounding
+        spec = spec_of_readout(
+            *(self.checkpoint, self.reading, readout, weights, rules_of(self.body)),
+            layers=readout.resolved(self.body.depth),
+            kernels=self.kernels,
+            machine=machine,
         )
         return spec_behind(self.steps, spec, self.reading.transform)
 
-    def _label(self, readout: Readout) -> str:
-        """Return the label of a readout; a pooler trained with this readout adds its target space."""
-        label = f"{name_for_label(self.checkpoint.name)}/{readout.name}"
-        pooler = self.checkpoint.declared.pooler
-        lands = pooler.lands_in and readout.reduction == parse_readout(pooler.readout).reduction
-        return f"{label}>{pooler.lands_in}" if lands else label
-
     def remarks(self, tally: Tally) -> list[str]:
-        messages = []
-        if tally.truncated:
-            limit = f"{self.reading.tokenizer.max_length} tokens (--on-truncate error refuses them)"
-            messages.append(f"{tally.truncated} of {tally.rows} rows were truncated to {limit}")
+        messages = tally.truncation(self.reading.tokenizer.max_length, "tokens")
         if self.halved:
             halved = f"batches were split in two {self.halved} times because of the memory of the device"
             messages.append(f"{halved}; to avoid this, use a smaller --batch-tokens")
@@ -189,8 +150,7 @@ class TransformerEncoder:
 def rules_of(body: Bert | Adapter) -> list[Any]:
     """Return the config values that change the vectors for equal tensors, such as the number of heads."""
     if isinstance(body, Bert):
-        shape = body.architecture
-        return [shape.heads, shape.activation, shape.norm_epsilon, shape.position_offset]
+        return body.architecture.rules
     config = body.model.config
     names = ["num_attention_heads", "hidden_act", "layer_norm_eps"]
     if config.model_type in ENCODER_HALVES:

@@ -10,7 +10,9 @@ from torch import Tensor, nn
 from sentkit.errors import DataError
 from sentkit.formats.checkpoints.folders import weight_files
 from sentkit.formats.checkpoints.lora import LoraConfig, is_adapter, read_lora_config
-from sentkit.model.transformer.weights import PREFIXES, by, read_tensors
+from sentkit.model.transformer.weight_names import PREFIXES
+from sentkit.model.transformer.weights import read_tensors
+from sentkit.model.weights_hash import by
 
 HALF = re.compile(r"base_model\.model\.(.+)\.lora_([AB])(?:\.default)?\.weight")
 

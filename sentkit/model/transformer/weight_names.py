@@ -1,9 +1,13 @@
 """Names and shapes of the modules of `Bert` in a Hugging Face checkpoint."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from sentkit.model.transformer.architecture import WITH_POOLER, Architecture
 
+# Prefixes of encoder names in files of models with a head and of wrappers.
+PREFIXES = ("", "bert.", "roberta.", "camembert.", "xlm_roberta.", "distilbert.", "electra.", "0.auto_model.")
+OLD_NAMES = {".gamma": ".weight", ".beta": ".bias"}
 EMBEDDINGS = {
     "words": "embeddings.word_embeddings",
     "positions": "embeddings.position_embeddings",
@@ -90,3 +94,21 @@ def pooler_shapes(architecture: Architecture) -> dict[str, tuple[int, ...]]:
     if architecture.family not in WITH_POOLER:
         return {}
     return StoredLayer("pooler", POOLER, (architecture.width, architecture.width)).shapes()
+
+
+def canonical_names(stored: Iterable[str], architecture: Architecture) -> dict[str, str]:
+    """Return the names in a file of the encoder's tensors, by their plain names of the family."""
+    names = list(stored)
+    wanted = encoder_shapes(architecture) | pooler_shapes(architecture)
+    words = EMBEDDINGS["words"] + ".weight"
+    prefix = next((prefix for prefix in PREFIXES if prefix + words in names), "")
+    plain = {modern(name.removeprefix(prefix)): name for name in names if name.startswith(prefix)}
+    return {name: plain[name] for name in wanted if name in plain}
+
+
+def modern(name: str) -> str:
+    """Rename gamma to weight and beta to bias; checkpoints converted from TensorFlow use the old names."""
+    for old, new in OLD_NAMES.items():
+        if name.endswith(old):
+            return name.removesuffix(old) + new
+    return name

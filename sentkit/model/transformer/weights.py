@@ -1,21 +1,18 @@
 """Reads checkpoint files as named tensors, and renames, checks and hashes them."""
 
-import hashlib
 import warnings
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import torch
 from torch import Tensor
 
+from sentkit.arrays import Float32
 from sentkit.errors import DataError, NoInputError
 from sentkit.model.transformer.architecture import Architecture
-from sentkit.model.transformer.weight_names import EMBEDDINGS, encoder_shapes, pooler_shapes
+from sentkit.model.transformer.weight_names import canonical_names, encoder_shapes, pooler_shapes
+from sentkit.model.weights_hash import by, hash_of_weights
 
-# Prefixes of encoder names in files of models with a head and of wrappers.
-PREFIXES = ("", "bert.", "roberta.", "camembert.", "xlm_roberta.", "distilbert.", "electra.", "0.auto_model.")
-OLD_NAMES = {".gamma": ".weight", ".beta": ".bias"}
 NAMED = 3  # most names in one message
 
 
@@ -75,23 +72,10 @@ def is_plain(tensor: Tensor) -> bool:
 
 def canonical(tensors: Mapping[str, Tensor], architecture: Architecture) -> dict[str, Tensor]:
     """Return the tensors of the encoder and its pooler in float32, under the plain names of the family."""
-    wanted = encoder_shapes(architecture) | pooler_shapes(architecture)
-    words = EMBEDDINGS["words"] + ".weight"
-    prefix = next((prefix for prefix in PREFIXES if prefix + words in tensors), "")
-    renamed = {}
-    for name, tensor in tensors.items():
-        plain = modern(name.removeprefix(prefix))
-        if name.startswith(prefix) and plain in wanted:
-            renamed[plain] = tensor.float() if tensor.is_floating_point() else tensor
-    return renamed
-
-
-def modern(name: str) -> str:
-    """Rename gamma to weight and beta to bias; checkpoints converted from TensorFlow use the old names."""
-    for old, new in OLD_NAMES.items():
-        if name.endswith(old):
-            return name.removesuffix(old) + new
-    return name
+    named = {plain: tensors[stored] for plain, stored in canonical_names(tensors, architecture).items()}
+    return {
+        plain: tensor.float() if tensor.is_floating_point() else tensor for plain, tensor in named.items()
+    }
 
 
 def fit(tensors: Mapping[str, Tensor], architecture: Architecture, *, source: str) -> None:
@@ -137,21 +121,10 @@ def form(tensor: Tensor) -> str:
     return by(tuple(tensor.shape)) + kind
 
 
-def by(shape: tuple[int, ...]) -> str:
-    return " x ".join(map(str, shape)) or "one number"
-
-
 def weights_hash(tensors: Mapping[str, Tensor], *, with_pooler: bool = False) -> str:
     """Return 32 hex digits that depend only on the canonical tensors, not on the file format."""
-    names = sorted(name for name in tensors if with_pooler or not name.startswith("pooler."))
-    with ThreadPoolExecutor(torch.get_num_threads()) as pool:  # hashlib releases the interpreter lock
-        digests = list(pool.map(digest, [tensors[name] for name in names]))
-    whole = hashlib.blake2b(digest_size=16)
-    for name, one in zip(names, digests, strict=True):
-        whole.update(f"{name} {by(tuple(tensors[name].shape))}\n".encode() + one)
-    return whole.hexdigest()
+    return hash_of_weights(tensors, as_float32, with_pooler=with_pooler, threads=torch.get_num_threads())
 
 
-def digest(tensor: Tensor) -> bytes:
-    values = tensor.detach().to("cpu", torch.float32).contiguous().numpy()
-    return hashlib.blake2b(values.reshape(-1).view("uint8").data, digest_size=16).digest()
+def as_float32(tensor: Tensor) -> Float32:
+    return tensor.detach().to("cpu", torch.float32).numpy()

@@ -1,0 +1,1 @@
+"""Takes a checkpoint and the tokens of a few texts and returns vectors, without torch."""

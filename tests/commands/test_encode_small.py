@@ -1,0 +1,165 @@
+"""A small whole input is encoded without torch: the same vectors up to rounding, in the same space."""
+
+import json
+
+import numpy as np
+import pytest
+
+from sentkit.formats.vectors.store import Store
+from sentkit.model import find_encoder
+from sentkit.model.reading import ReadingOptions
+from sentkit.model.small import encoder as small
+from sentkit.model.text.stream import encode_texts
+from sentkit.model.transformer.encoder import TransformerEncoder
+
+FEW = 31  # rows: one less than the first group of a stream
+
+
+@pytest.fixture
+def opened(monkeypatch):
+    """The classes of the encoders that commands open."""
+    found = []
+    for kind in (small.SmallEncoder, TransformerEncoder):
+        start = kind.__init__
+        monkeypatch.setattr(
+            kind,
+            "__init__",
+            lambda self, *values, _start=start, **named: (
+                found.append(type(self)),
+                _start(self, *values, **named),
+            )[1],
+        )
+    return found
+
+
+def lines(count):
+    return "".join(f"the cat {number}\n" for number in range(count))
+
+
+READINGS = [
+    *({"readout": name} for name in ("cls,mean,max", "mean-sqrt", "weighted-mean", "last", "L*:cls,L*:mean")),
+    *({"readout": name} for name in ("mean-first-last", "mean-emb-last", "L1+L3:last", "concat:max:mean")),
+    *({"readout": name} for name in ("pooler", "pooler:mean", "prompt", "pooler,mean")),
+    {"readout": "mean", "normalize": True, "dim": 5},
+    {"readout": "mean", "max_length": 6, "prompt": "query: "},
+]
+
+
+@pytest.mark.parametrize("reading", READINGS, ids=str)
+def test_vectors_and_spaces_are_those_of_torch(tiny, sentences, reading):
+    model = find_encoder(str(tiny), ReadingOptions(**reading), device="cpu", precision="fp32")
+    tokens = model.tokenizer(sentences)
+    own, theirs = model.encoder(100), model.encoder()
+    assert (type(own), type(theirs)) == (small.SmallEncoder, TransformerEncoder)
+
+    assert [spec.full for spec in own.specs] == [spec.full for spec in theirs.specs]
+    assert own.width == theirs.width
+    for found, expected in zip(
+        encode_texts(tokens, own, 60), encode_texts(tokens, theirs, 4096), strict=True
+    ):
+        assert found.dtype == np.float32
+        assert found == pytest.approx(expected, abs=5e-6 * float(np.abs(expected).max()))
+
+
+def test_a_readout_without_the_prompt(tiny, copy_of, sentences):
+    folder = copy_of(tiny)
+    modules = [{"idx": 0, "name": "0", "path": "", "type": "sentence_transformers.models.Transformer"}]
+    modules += [{"idx": 1, "name": "1", "path": "p", "type": "sentence_transformers.models.Pooling"}]
+    modules += [{"idx": 2, "name": "2", "path": "n", "type": "sentence_transformers.models.Normalize"}]
+    (folder / "modules.json").write_text(json.dumps(modules))
+    (folder / "p").mkdir()
+    for mode in ("mean_tokens", "weightedmean_tokens", "cls_token"):
+        pooling = {"word_embedding_dimension": 16, f"pooling_mode_{mode}": True, "include_prompt": False}
+        (folder / "p/config.json").write_text(json.dumps(pooling))
+        model = find_encoder(
+            str(folder), ReadingOptions(prompt="the animal: "), device="cpu", precision="fp32"
+        )
+        tokens = model.tokenizer(sentences)
+        own, theirs = model.encoder(100), model.encoder()
+
+        assert isinstance(own, small.SmallEncoder)
+        assert own.specs[0].full == theirs.specs[0].full
+        assert encode_texts(tokens, own, 60)[0] == pytest.approx(
+            encode_texts(tokens, theirs, 4096)[0], abs=1e-6
+        )
+
+
+@pytest.mark.parametrize(
+    ("given", "count"),
+    [
+        ([], 1),
+        (["--precision", "fp32", "--device", "cpu"], FEW),
+        (["--on-truncate", "window", "--max-length", "8", "--chunks"], FEW),
+        (["--on-error", "skip"], 0),
+    ],
+)
+def test_a_small_input_needs_no_torch(sentkit, tiny, opened, given, count):
+    done = sentkit("encode", "-m", tiny, "--readout", "mean", *given, stdin=lines(count))
+
+    assert done.code == 0, done.err
+    assert len(done.rows) == count
+    assert opened == [small.SmallEncoder]
+
+
+@pytest.mark.parametrize(
+    ("given", "count"),
+    [
+        ([], FEW + 1),
+        (["--precision", "bf16"], 1),
+        (["--on-truncate", "late", "--chunks", "--window", "4"], 1),
+        (["-o", "folder/"], 1),  # another process can write many rows into it
+    ],
+)
+def test_other_inputs_need_torch(sentkit, tiny, opened, tmp_path, given, count):
+    (tmp_path / "rows.txt").write_text(lines(count))
+    done = sentkit("encode", "-m", tiny, "--readout", "mean", *given, "rows.txt")
+
+    assert done.code == 0, done.err
+    assert opened == [TransformerEncoder]
+
+
+@pytest.mark.parametrize(("second", "kind"), [(FEW - 20, small.SmallEncoder), (FEW - 19, TransformerEncoder)])
+def test_all_files_together_are_the_input(sentkit, tiny, opened, tmp_path, second, kind):
+    (tmp_path / "a.txt").write_text(lines(20))
+    (tmp_path / "b.txt").write_text(lines(second))
+    done = sentkit("encode", "-q", "-m", tiny, "a.txt", "b.txt", "-o", "v.safetensors")
+
+    assert done.code == 0, done.err
+    assert len(Store(str(tmp_path / "v.safetensors")).mapped()) == 20 + second
+    assert opened == [kind]
+
+
+def test_the_limit_depends_on_tokens_and_the_size_of_the_model(tiny, monkeypatch):
+    """A token needs 3 x (4 x 16 x 16 + 2 x 16 x 24) multiplications in the blocks."""
+    model = find_encoder(str(tiny), ReadingOptions(readout="mean"))
+    monkeypatch.setattr(small, "MOST_WORK", 5376 * 70)
+
+    assert isinstance(model.encoder(70), small.SmallEncoder)
+    assert isinstance(model.encoder(71), TransformerEncoder)
+    assert isinstance(model.encoder(), TransformerEncoder)
+
+
+@pytest.mark.parametrize("name", ["minilm", "bundled"])
+def test_unit_vectors_of_real_encoders(request, sentences, name):
+    reading = ReadingOptions(normalize=True)
+    model = find_encoder(str(request.getfixturevalue(name)), reading, device="cpu", precision="fp32")
+    tokens, own, theirs = model.tokenizer(sentences), model.encoder(100), model.encoder()
+    assert isinstance(own, small.SmallEncoder)
+
+    assert own.specs[0].full == theirs.specs[0].full
+    assert encode_texts(tokens, own, 512)[0] == pytest.approx(encode_texts(tokens, theirs, 512)[0], abs=1e-6)
+
+
+def test_a_readout_of_all_layers_needs_torch(minilm):
+    model = find_encoder(minilm, ReadingOptions(readout="L2+L3+L4+L5+L6:wk"))
+
+    assert isinstance(model.encoder(1), TransformerEncoder)
+
+
+def test_a_query_text_needs_no_torch(sentkit, tiny, opened):
+    encode = ("encode", "-q", "-m", tiny, "--readout", "mean", "-o", "v.safetensors", "--precision", "bf16")
+    assert sentkit(*encode, stdin=lines(40)).code == 0
+    done = sentkit("search", "the cat 7", "--corpus", "v.safetensors", "--top", "1", "--json")
+
+    assert done.rows[0]["hits"][0]["row"] == 8
+    assert opened == [TransformerEncoder, small.SmallEncoder]

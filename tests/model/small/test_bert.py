@@ -1,0 +1,103 @@
+"""The encoder without torch has the states and the hash of the encoder with torch."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import save_file
+
+from sentkit.formats.checkpoints.folders import checkpoint_in
+from sentkit.model.small.bert import ACTIVATIONS, SmallBert
+from sentkit.model.small.weights import read_arrays
+from sentkit.model.transformer import bert
+from sentkit.model.transformer.architecture import architecture_of
+from sentkit.model.transformer.weights import canonical, read_tensors, weights_hash
+from sentkit.model.weights_hash import hash_of_weights
+
+LENGTHS = [5, 1, 29, 5, 2]
+
+
+def read(folder):
+    checkpoint = checkpoint_in(folder, "saved")
+    architecture = architecture_of(checkpoint)
+    return read_arrays(checkpoint, architecture), architecture
+
+
+def test_states_are_those_of_transformers(checkpoint, tmp_path, sentences, oracle):
+    checkpoint.save_pretrained(tmp_path)
+    batch = sentences(LENGTHS, vocabulary=97)
+
+    layers = list(SmallBert(*read(tmp_path)).states(batch))
+
+    for found, expected in zip(layers, oracle(checkpoint, batch), strict=True):
+        assert found.dtype == np.float32
+        assert found == pytest.approx(expected.numpy(), abs=2e-6 * float(expected.abs().max()))
+
+
+def test_the_weights_have_the_hash_of_torch(checkpoint, tmp_path):
+    checkpoint.save_pretrained(tmp_path)
+    arrays, architecture = read(tmp_path)
+    tensors = canonical(read_tensors([tmp_path / "model.safetensors"]), architecture)
+
+    for with_pooler in (False, True):
+        found = hash_of_weights(arrays, np.asarray, with_pooler=with_pooler, threads=1)
+        assert found == weights_hash(tensors, with_pooler=with_pooler)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64])
+def test_other_types_are_converted_as_torch_does(make, tmp_path, dtype):
+    """The file has a head and its prefix, and old names of the norms."""
+    model = make("bert", "ForMaskedLM")
+    model.save_pretrained(tmp_path)
+    stored = {
+        f"bert.{name}".replace("LayerNorm.weight", "LayerNorm.gamma"): tensor.to(dtype)
+        for name, tensor in model.bert.state_dict().items()
+    }
+    save_file(stored | {"cls.bias": torch.zeros(3)}, tmp_path / "model.safetensors")
+    arrays, architecture = read(tmp_path)
+    expected = canonical(stored, architecture)
+
+    assert arrays.keys() == expected.keys()
+    assert all((arrays[name] == expected[name].numpy()).all() for name in arrays)
+
+
+@pytest.mark.parametrize("change", ["missing", "shape", "integers", "pickle", "incomplete", "adapter"])
+def test_other_files_are_left_to_torch(make, tmp_path, change):
+    make("bert").save_pretrained(tmp_path)
+    path = tmp_path / "model.safetensors"
+    tensors, name = read_tensors([path]), "encoder.layer.0.output.dense.bias"
+    match change:
+        case "missing":
+            del tensors[name]
+        case "shape":
+            tensors[name] = tensors[name][:-1]
+        case "integers":
+            tensors[name] = tensors[name].to(torch.int32)
+        case "pickle":
+            torch.save(tensors, tmp_path / "pytorch_model.bin")
+            path.unlink()
+        case "adapter":
+            (tmp_path / "adapter_config.json").write_text("{}")
+    if path.exists():
+        save_file(tensors, path)
+    if change == "incomplete":
+        path.write_bytes(path.read_bytes()[:-1])
+
+    assert read(tmp_path)[0] is None
+
+
+@pytest.mark.parametrize("name", sorted(bert.ACTIVATIONS))
+def test_activations_are_those_of_torch(name):
+    values = np.linspace(-20, 20, 10_001, dtype=np.float32)
+    expected = bert.ACTIVATIONS[name](torch.from_numpy(values)).numpy()
+
+    assert ACTIVATIONS.keys() == bert.ACTIVATIONS.keys()
+    assert ACTIVATIONS[name](values) == pytest.approx(expected, rel=1e-6, abs=1e-6)
+
+
+def test_gelu_is_the_exact_function():
+    values = np.linspace(-7, 7, 5_003, dtype=np.float32)
+    expected = [x * 0.5 * (1 + math.erf(x / math.sqrt(2))) for x in values.tolist()]
+
+    assert ACTIVATIONS["gelu"](values) == pytest.approx(expected, rel=2e-7, abs=5e-7)
