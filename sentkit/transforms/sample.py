@@ -5,12 +5,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
-
 from sentkit.arrays import Float32
 from sentkit.errors import DataError
 from sentkit.formats.files import readable, together
-from sentkit.formats.rows.rows import Inputs, blocks
+from sentkit.formats.rows.rows import Inputs
 from sentkit.formats.vectors.vectors import VectorReader
 from sentkit.transforms.moments import MAX_SCATTER_WIDTH, Moments, moments_of
 
@@ -56,10 +54,10 @@ def read_one(
     reader: VectorReader, path: str, keep: Callable[[Float32], None]
 ) -> tuple[Moments | None, InputFile]:
     hashed, moments, rows = hashlib.blake2b(digest_size=16), None, 0
-    for block in blocks(reader.read_file(path, lambda row: row.vectors), ROWS_PER_BLOCK):
+    for block in reader.read_blocks(path, ROWS_PER_BLOCK):
         check_width(reader.width, path)
         rows += len(block)
-        vectors = np.concatenate(block)
+        vectors = block.reshape(-1, reader.width)
         hashed.update(vectors.astype("<f4", copy=False).data)
         own = moments_of(vectors)
         moments = own if moments is None else moments + own

@@ -1,6 +1,6 @@
 """Read vectors from rows (lists or base64) and vector files. A stream has one space and one shape."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from sentkit.errors import UsageError
 from sentkit.formats.rows.kinds import FIELDS, VECTOR_NAMES, VECTORS, wrong_field
 from sentkit.formats.rows.lines import json_type
-from sentkit.formats.rows.rows import Inputs, Row
+from sentkit.formats.rows.rows import Inputs, Row, blocks
 from sentkit.formats.vectors import store
 from sentkit.formats.vectors.fingerprint import emb_problem, short_label, space_of
 
@@ -60,6 +60,26 @@ class VectorReader:
 
         yield from self.inputs.read_table(path, file, file.count, take, lambda pair: pair[0].line)
 
+    def read_blocks(self, path: str, size: int) -> Iterator[NDArray[np.float32]]:
+        """Yield the vectors (n, k, d) of `size` rows at a time; the last block can be smaller.
+
+        The rows of a vector file are not parsed, unless bad rows are skipped.
+        """
+        if not store.is_store(path) or self.inputs.rejects.skip:
+            for block in blocks(self.read_file(path, lambda row: row.vectors), size):
+                yield np.stack(block)
+            return
+        refuse_renamed_vectors(self.inputs, path)
+        file, count = store.Store(path), 0
+        for vectors in regrouped(file.blocks(), size):
+            if not count:
+                self.admit(file.row(0), file.names, vectors[0], file.emb)
+            bad = np.flatnonzero(~np.isfinite(vectors).all(axis=(1, 2)))
+            if len(bad):
+                self.check(file.row(count + int(bad[0])), vectors[bad[0]])
+            yield vectors
+            count += len(vectors)
+
     def parse(self, row: Row) -> VectorRow:
         names = self.names or self._names_in(row)
         theirs = self.theirs or [self.inputs.fields.get(name, name) for name in names]
@@ -96,6 +116,22 @@ class VectorReader:
 
     def check(self, row: Row, vectors: NDArray[np.float32]) -> None:
         check_finite(row, vectors)
+
+
+def regrouped(arrays: Iterable[NDArray[np.float32]], size: int) -> Iterator[NDArray[np.float32]]:
+    """Yield the rows of the arrays in arrays of `size` rows; the last one can be smaller."""
+    held: list[NDArray[np.float32]] = []
+    for array in arrays:
+        start = 0
+        while start < len(array):
+            part = array[start : start + size - sum(map(len, held))]
+            held.append(part)
+            start += len(part)
+            if sum(map(len, held)) == size:
+                yield held[0] if len(held) == 1 else np.concatenate(held)
+                held = []
+    if held:
+        yield np.concatenate(held)
 
 
 def refuse_renamed_vectors(inputs: Inputs, path: str) -> None:

@@ -35,7 +35,7 @@ REDUCTIONS: Mapping[str, Callable[[Float32, int], Float32]] = {  # states (t, d)
 def open_small_encoder(checkpoint: Checkpoint, reading: Reading, tokens: int) -> "SmallEncoder | None":
     """Return an encoder for a whole input of this number of tokens, or None if torch is faster or necessary.
 
-    None also stands for most errors of a checkpoint, because the encoder with torch then raises them.
+    The result for a wrong checkpoint is also None, so that the encoder with torch raises the error.
     """
     try:
         architecture = architecture_of(checkpoint)

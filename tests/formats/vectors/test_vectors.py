@@ -2,8 +2,10 @@
 
 import base64
 import json
+import math
 import struct
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,7 +17,15 @@ from hypothesis import strategies as st
 from sentkit.errors import DataError
 from sentkit.formats.rows.kinds import scored
 from sentkit.formats.rows.rows import Inputs, Rejects, Row
-from sentkit.formats.vectors.vectors import VectorReader, as_base64, as_list, parse_vectors, without_vectors
+from sentkit.formats.vectors.store import open_store
+from sentkit.formats.vectors.vectors import (
+    VectorReader,
+    as_base64,
+    as_list,
+    parse_vectors,
+    regrouped,
+    without_vectors,
+)
 
 some = settings(max_examples=60, deadline=None)
 FLOATS = st.floats(width=32, allow_nan=False, allow_infinity=False)
@@ -258,3 +268,58 @@ def test_a_row_without_vectors_is_unchanged() -> None:
 def test_duplicate_names_are_refused_when_vectors_are_removed() -> None:
     with pytest.raises(DataError, match=r'a\.jsonl:7: duplicate field "id"'):
         without_vectors(row('{"id":1,"id":2,"embedding":[1]}'), ("embedding",))
+
+
+# Blocks
+
+
+@some
+@given(st.lists(st.integers(0, 12), max_size=6), st.integers(1, 7))
+def test_regrouped_rows_are_the_same_in_arrays_of_one_size(sizes: list[int], size: int) -> None:
+    rows = np.arange(2 * sum(sizes), dtype=np.float32).reshape(-1, 1, 2)
+    found = list(regrouped(iter(np.split(rows, np.cumsum(sizes)[:-1]) if sizes else []), size))
+
+    assert [each for part in found for each in part.tolist()] == rows.tolist()
+    assert all(len(part) == size for part in found[:-1])
+    assert all(len(part) for part in found)
+
+
+@pytest.fixture
+def stored(tmp_path: Path) -> Callable[..., str]:
+    """Write a vector file of sentences."""
+
+    def write(name: str, vectors: list[list[float]], **spec: str) -> str:
+        path = str(tmp_path / f"{name}.safetensors")
+        with open_store(path, spec, ("embedding",), width=len(vectors[0]), force=False) as writer:
+            for number, vector in enumerate(vectors):
+                writer.write(b'{"n":%d}' % number, np.array([vector], np.float32))
+        return path
+
+    return write
+
+
+def blocks_of(*paths: str, skip: bool = False) -> list[Any]:
+    reader = VectorReader(Inputs(list(paths), rejects=Rejects(skip=skip)))
+    return [block.tolist() for path in paths for block in reader.read_blocks(path, 2)]
+
+
+@pytest.mark.parametrize("skip", [False, True])
+def test_blocks_of_a_vector_file(stored: Callable[..., str], skip: bool) -> None:
+    assert blocks_of(stored("a", [[1, 2], [3, 4], [5, 6]]), skip=skip) == [[[[1, 2]], [[3, 4]]], [[[5, 6]]]]
+
+
+def test_a_bad_vector_in_a_block_is_named_or_skipped(stored: Callable[..., str]) -> None:
+    path = stored("a", [[1, 2], [3, 4], [5, 6], [7, math.nan], [9, 10]])
+
+    with pytest.raises(DataError, match=r"a\.safetensors:4: a vector contains NaN or infinity"):
+        blocks_of(path)
+    assert blocks_of(path, skip=True) == [[[[1, 2]], [[3, 4]]], [[[5, 6]], [[9, 10]]]]
+
+
+def test_a_file_of_another_space_or_width_is_an_error(stored: Callable[..., str]) -> None:
+    first = stored("a", [[1, 2]], _emb="m/mean:0123456789ab")
+
+    with pytest.raises(DataError, match=r"b\.safetensors:1: the vectors of this row are m/cls"):
+        blocks_of(first, stored("b", [[1, 2]], _emb="m/cls:ab0123456789"))
+    with pytest.raises(DataError, match=r"c\.safetensors:1: this vector has 3 numbers"):
+        blocks_of(first, stored("c", [[1, 2, 3]], _emb="m/mean:0123456789ab"))
