@@ -19,7 +19,7 @@ MAY_IMPORT = {
     "escaping": set(),
     "flag_values": {"errors"},
     "console": {"digits", "escaping", "errors", "formats"},
-    "flags": {"flag_values", "errors", "console", "formats", "model", "plots", "training"},
+    "flags": {"flag_values", "errors", "console", "formats", "metrics", "model", "plots", "training"},
     "formats": {"arrays", "digits", "escaping", "errors"},
     "arrays": set(),
     "transforms": {"arrays", "digits", "errors", "formats"},
@@ -75,7 +75,7 @@ INSIDE = {
         "lexicons": {"rows", "vectors"},
         "checkpoints": {"outputs", "vectors", "lexicons"},
     },
-    "metrics": {"sts": set(), "neighbours": set(), "geometry": {"sts"}, "clustering": set()},
+    "metrics": {"sts": {"neighbours"}, "neighbours": set(), "geometry": {"sts"}, "clustering": set()},
     "model": {
         "text": set(),
         "transformer": {"text"},

@@ -4,13 +4,14 @@ import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import chain, islice, takewhile
-from typing import TYPE_CHECKING, Annotated, Any, BinaryIO, Literal
+from typing import TYPE_CHECKING, Annotated, Any, BinaryIO
 
 import typer
 
 from sentkit.console import Console, show, slow
-from sentkit.errors import AnswerIsNo, UsageError
+from sentkit.errors import AnswerIsNo
 from sentkit.flags import options
+from sentkit.flags.gold import GoldFlags
 from sentkit.flags.ranks import RankFlags
 from sentkit.flags.rows import RowFlags
 from sentkit.process import limit_threads
@@ -27,30 +28,9 @@ TOP = 10  # pairs, by default
 
 def score(
     *,
-    gold: Annotated[
-        str | None,
-        typer.Option(metavar="NAME", help="Report correlations with this field, a human score."),
-    ] = None,
-    group: Annotated[
-        str | None, typer.Option(metavar="NAME", help="With --gold: the field that names the group of a row.")
-    ] = None,
-    aggregate: Annotated[
-        Literal["all", "mean", "weighted"],
-        typer.Option(
-            help="all: one correlation of all pairs; mean: mean of the groups; weighted: mean weighted by"
-            " the pairs of each group."
-        ),
-    ] = "all",
+    gold_flags: GoldFlags,
     metric: options.Metric = "cosine",
     ranks: RankFlags,
-    baseline: Annotated[
-        str | None,
-        typer.Option(metavar="FILE", help="With --gold: the same pairs, encoded by another model."),
-    ] = None,
-    fail_under: Annotated[
-        float | None,
-        typer.Option(metavar="X", help="With --gold: exit code 1 if a Spearman x 100 is below X."),
-    ] = None,
     top: Annotated[
         int | None,
         typer.Option(min=1, metavar="K", help="For sentences: show the K closest pairs. [default: 10]"),
@@ -77,6 +57,7 @@ def score(
       sentkit encode pairs.jsonl | sentkit score --gold score
       sentkit score a.safetensors b.safetensors --gold score --group topic
       sentkit score new.jsonl --gold score --baseline old.jsonl --fail-under 80
+      sentkit score new.jsonl --gold score --seen titles.txt --seen-rows seen.jsonl
       sentkit score new.jsonl --rank-corpus titles.safetensors
       sentkit encode titles.txt | sentkit score --top 5
       sentkit encode titles.txt | sentkit score --threshold 0.9
@@ -91,6 +72,13 @@ def score(
     the Spearman correlation of the cosines of both vectors with all vectors of FILE, as
     in RankEncoder. FILE has the vectors of many sentences by the same encoder, for
     example 10,000. For --baseline only the cosine is used.
+
+    With --seen, the report has the number of pairs that occur in the training rows ROWS
+    (in one row as a pair, both texts in different rows, one text), and the correlations
+    without the first two kinds. The third kind stays, because the similarity of a pair
+    needs both texts. A row can have any kind of texts. Texts are compared without
+    differences of case, white space, Unicode form (NFKC) and final punctuation; with
+    --seen-threshold, also by their vectors. The rows are not kept in memory.
 
     For sentences, the output is the closest pairs, best first. Pairs with the same
     similarity keep the order of the rows. With --threshold, the output is all pairs
@@ -108,26 +96,28 @@ def score(
     options.check_threshold(threshold, metric)
     ranks.check(metric)
     closest = Closest(metric, top, threshold)
-    check_flags(
-        gold,
-        {"--group": group, "--baseline": baseline, "--fail-under": fail_under},
-        aggregate=aggregate,
-        forms=[matrix, closest.requested, keep_vectors],
-        replace=replace,
-    )
+    gold_flags.check(forms=[matrix, closest.requested, keep_vectors], replace=replace)
+    gold_flags.refuse_reading_twice(row_flags.paths)
     check_rows_output(output.path)
-    reads = {"--baseline": baseline, "--rank-corpus": ranks.rank_corpus}
+    reads = {
+        "--baseline": gold_flags.baseline,
+        "--seen": gold_flags.seen_paths,
+        "--rank-corpus": ranks.rank_corpus,
+    }
+    writes = {"--seen-rows": gold_flags.seen_rows}
     with (
-        row_flags.open(console, output, known=VECTOR_FIELDS, reads=reads) as inputs,
+        row_flags.open(console, output, known=VECTOR_FIELDS, reads=reads, writes=writes) as inputs,
         output.open() as out,
+        gold_flags.open_seen_rows(force=output.force) as seen_out,
     ):
         corpus = ranks.rank_corpus
         similarity = None if corpus is None else RankSimilarity(inputs, corpus, ranks.weight)
-        if gold is not None:
-            from sentkit.metrics.sts.gold_pairs import ScoreOptions
-
-            score_options = ScoreOptions(gold, group, metric, aggregate, seed, similarity)
+        if gold_flags.gold is not None:
+            score_options = gold_flags.options(metric, seed, similarity)
+            baseline = gold_flags.baseline
             records = report_gold(inputs, score_options, baseline, out, console, as_table=output.as_table)
+            if seen_out is not None and score_options.seen is not None:
+                seen_out.writelines(score_options.seen.lines())
         else:
             score_rows(
                 inputs,
@@ -141,7 +131,8 @@ def score(
                 as_table=output.as_table,
             )
             records = []
-    if fail_under is not None and (problem := below(records, fail_under)):
+    least = gold_flags.fail_under
+    if least is not None and (problem := below(records, least)):
         raise AnswerIsNo(problem)
 
 
@@ -167,27 +158,6 @@ class Closest:
         return takewhile(lambda pair: pair["similarity"] >= least, pairs)
 
 
-def check_flags(
-    gold: str | None, of_gold: dict[str, Any], *, aggregate: str, forms: list[bool], replace: bool
-) -> None:
-    """Refuse flags that belong to another form of output, and several forms."""
-    for flag, value in of_gold.items():
-        if gold is None and value is not None:
-            raise UsageError(f"{flag} needs --gold")
-    if not math.isfinite(of_gold["--fail-under"] or 0.0):
-        raise UsageError(f"--fail-under {of_gold['--fail-under']}: expected a finite number")
-    if aggregate != "all" and of_gold["--group"] is None:
-        raise UsageError(f"--aggregate {aggregate} needs --group")
-    if gold is not None and (any(forms) or replace):
-        flags = "--matrix, --top, --threshold, --keep-vectors and --replace"
-        raise UsageError(f"{flags} cannot be used with --gold, which writes a report")
-    if sum(forms) > 1:
-        raise UsageError(
-            "--matrix, --top (or --threshold) and --keep-vectors cannot be used together",
-            advice="use only one of them",
-        )
-
-
 def report_gold(
     inputs: "Inputs",
     score_options: "ScoreOptions",
@@ -199,7 +169,8 @@ def report_gold(
 ) -> "list[Record]":
     """Write and return the reports of all files and their average."""
     from sentkit.metrics.sts import report_table
-    from sentkit.metrics.sts.report import average_record, reports
+    from sentkit.metrics.sts.average import average_record
+    from sentkit.metrics.sts.report import reports
 
     records = [report.record() for report in reports(inputs, score_options, baseline)]
     if (average := average_record(records)) is not None:

@@ -186,8 +186,8 @@ def train(
 
     The command reads rows and writes a checkpoint folder, which `encode`, transformers
     and sentence-transformers can load. With --dev, the folder has the weights of the
-    step with the best score. To use several processes, run:
-    torchrun --nproc-per-node N -m sentkit -- train ...
+    step with the best score; a warning reports pairs that are also in the training rows.
+    To use several processes, run: torchrun --nproc-per-node N -m sentkit -- train ...
 
     For positive pairs, such as questions and answers, use simcse or contrast, with
     --field text_a=question --field text_b=answer. sncse takes the output of

@@ -1,7 +1,7 @@
 """Rows with two vectors -> similarities, gold scores and groups, in 16 bytes per row."""
 
 from array import array
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,6 +15,7 @@ from sentkit.formats.vectors.store import fields_of
 from sentkit.formats.vectors.vectors import VectorReader, VectorRow
 from sentkit.metrics.ranks import RankSimilarity
 from sentkit.metrics.similarity import SIMILARITIES
+from sentkit.metrics.sts.seen import SeenPairs
 
 ROWS_PER_BLOCK = 256
 
@@ -27,10 +28,16 @@ class ScoreOptions:
     aggregate: str = "all"
     seed: int = 0
     ranks: RankSimilarity | None = None  # replaces the metric
+    seen: SeenPairs | None = None  # gets the pairs
 
     @property
     def metric_name(self) -> str:
         return self.metric if self.ranks is None else self.ranks.name
+
+    def note_texts(self, row: VectorRow, names: Sequence[str], emb: str | None) -> None:
+        """Add a pair to the pairs that are looked for in training rows."""
+        if self.seen is not None:
+            self.seen.add(row, names, emb)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,11 +63,16 @@ class GoldPairs:
         chosen = [self.groups == code for code in range(len(self.names))]
         return [GoldPairs(self.similarities[rows], self.gold[rows]) for rows in chosen]
 
+    def only(self, chosen: NDArray[np.bool_]) -> "GoldPairs":
+        """The chosen pairs, in the same groups."""
+        groups = None if self.groups is None else self.groups[chosen]
+        return GoldPairs(self.similarities[chosen], self.gold[chosen], groups, self.names)
+
 
 def read_gold_pairs(inputs: Inputs, path: str, options: ScoreOptions, *, paired: bool) -> GoldPairs:
     """Compute the similarities of a file. `paired`: its pairs will be compared with those of another file."""
     reader, fields = VectorReader(inputs), fields_of(inputs, path)
-    texts = [fields.get(name, name) for name in ("text_a", "text_b")] if paired else []
+    texts = [fields.get(name, name) for name in ("text_a", "text_b")]
     gold, groups, identities = array("d"), array("i"), array("q")
     names: dict[str, int] = {}
     skipped = 0
@@ -85,6 +97,7 @@ def read_gold_pairs(inputs: Inputs, path: str, options: ScoreOptions, *, paired:
         gold.append(score)
         if paired:
             identities.append(hash((score, *(str(values.get(text)) for text in texts))))
+        options.note_texts(row, texts, reader.emb)
         return row
 
     rows = (row for row in reader.read_file(path, take) if row is not None)

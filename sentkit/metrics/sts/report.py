@@ -5,7 +5,7 @@ All values are x 100. The aggregates are those of the papers: `all` concatenates
 """
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -14,11 +14,12 @@ import numpy as np
 from sentkit.arrays import Float64
 from sentkit.formats.files import readable
 from sentkit.formats.rows.rows import Inputs
-from sentkit.formats.vectors.fingerprint import space_of
 from sentkit.metrics.sts import intervals
 from sentkit.metrics.sts.correlation import pearson, spearman
 from sentkit.metrics.sts.gold_pairs import GoldPairs, ScoreOptions, check_same_pairs, read_gold_pairs
 from sentkit.metrics.sts.intervals import RESAMPLES, Interval, Resamples, Seed
+from sentkit.metrics.sts.seen import Seen
+from sentkit.metrics.sts.seen_texts import EXCLUDED
 
 Record = dict[str, Any]  # a JSON object
 
@@ -71,6 +72,19 @@ class Comparison:
 
 
 @dataclass(frozen=True, slots=True)
+class Unseen:
+    """The correlations without the pairs that occur in training rows."""
+
+    seen: Seen
+    n: int
+    spearman: Estimate
+    pearson: Estimate
+
+    def record(self) -> Record:
+        return {**self.seen.record(), "without": {"n": self.n, **_estimates_record(self)}}
+
+
+@dataclass(frozen=True, slots=True)
 class Report:
     """`spearman` and `pearson` use the chosen aggregate; `averages` has all three."""
 
@@ -84,6 +98,7 @@ class Report:
     pearson: Estimate
     averages: dict[str, Average]
     groups: tuple[Group, ...]
+    unseen: Unseen | None = None
     against: Comparison | None = None
 
     @property
@@ -112,12 +127,14 @@ class Report:
                 group.name: {"n": group.n, **_estimates_record(group)} for group in self.groups
             }
             record["undefined"] = self.undefined
+        if self.unseen is not None:
+            record["seen"] = self.unseen.record()
         if self.against is not None:
             record["against"] = self.against.record()
         return record
 
 
-def _estimates_record(scores: Report | Group) -> Record:
+def _estimates_record(scores: Report | Group | Unseen) -> Record:
     record: Record = {}
     for name, estimate in (("spearman", scores.spearman), ("pearson", scores.pearson)):
         record[name] = _defined(estimate.value)
@@ -203,6 +220,13 @@ def report(pairs: GoldPairs, options: ScoreOptions, *, count: int = RESAMPLES) -
     )
 
 
+def without_seen(pairs: GoldPairs, seen: Seen, options: ScoreOptions, *, count: int = RESAMPLES) -> Unseen:
+    """The correlations without the pairs that occur as a pair, or of which both texts occur."""
+    left = pairs.only(seen.levels < EXCLUDED)
+    count = intervals.resamples_for(len(left), count)
+    return Unseen(seen, len(left), *_estimates(left, options.aggregate, count=count, seed=options.seed))
+
+
 def _difference(value: float, resampled: Float64) -> Difference:
     return Difference(value, intervals.percentile_interval(resampled), intervals.two_sided_p(resampled))
 
@@ -229,26 +253,24 @@ def compare(
 def reports(inputs: Inputs, options: ScoreOptions, baseline: str | None) -> Iterator[Report]:
     """A report for each file, with its difference to the baseline, if any.
 
-    The baseline has no ranks, because it can be the same vectors.
+    The baseline has no ranks, because it can be the same vectors. With training rows, the pairs of all files
+    are read before them.
     """
-    paired, plain = baseline is not None, replace(options, ranks=None)
+    paired, plain, seen = baseline is not None, replace(options, ranks=None, seen=None), options.seen
     base = None if baseline is None else read_gold_pairs(inputs, baseline, plain, paired=True)
-    for path in inputs.paths:
-        pairs = read_gold_pairs(inputs, path, options, paired=paired)
+    files: Iterable[GoldPairs] = (
+        read_gold_pairs(inputs, path, options, paired=paired) for path in inputs.paths
+    )
+    if seen is not None:
+        files = list(files)
+        seen.read(inputs)
+    first = 0
+    for pairs in files:
         made = report(pairs, options)
+        if seen is not None:
+            made = replace(made, unseen=without_seen(pairs, seen.of_pairs(first, len(pairs)), options))
+            first += len(pairs)
         if base is not None:
             check_same_pairs(pairs, base)
             made = replace(made, against=compare(pairs, base, options))
         yield made
-
-
-def average_record(records: Sequence[Record]) -> Record | None:
-    """The mean over several files of one encoder; None otherwise."""
-    encoders = [record["encoder"] for record in records]
-    if len(records) < 2 or None in encoders or len(set(map(space_of, encoders))) > 1:
-        return None
-    average = {"file": "average", "encoder": encoders[0], "n": sum(record["n"] for record in records)}
-    for name in ("spearman", "pearson"):
-        values = [record[name] for record in records]
-        average[name] = None if None in values else sum(values) / len(values)
-    return average

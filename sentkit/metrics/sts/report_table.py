@@ -8,6 +8,7 @@ from sentkit.metrics.sts.report import Record
 
 COLUMNS = ("file", "encoder", "pairs", "Spearman x 100", "Pearson x 100")
 KINDS = ("spearman", "pearson")
+SEEN = {"pair": "pair seen", "both": "both seen", "one": "one seen"}
 
 
 def table_lines(record: Record) -> Iterator[dict[str, str]]:
@@ -22,11 +23,22 @@ def table_rows(record: Record) -> Iterator[list[str]]:
         yield [f"  {name}{' (chosen)' if name == chosen else ''}", "", "", *both(average)]
     for name, group in record.get("groups", {}).items():
         yield [f"  {name}", "", str(group["n"]), *both(group)]
+    if "seen" in record:
+        yield from rows_of_seen(record["n"], record["seen"])
     if "against" in record and record["against"]["file"] != record["file"]:
         other = record["against"]
         differences = [with_interval(other[kind]["difference"], other[kind]["ci95"]) for kind in KINDS]
         yield [f"  minus {other['file']}", label_of(other["encoder"]), "", *differences]
         yield ["  p", "", "", *(decimals(other[kind]["p"], 3) for kind in KINDS)]
+
+
+def rows_of_seen(n: int, seen: Record) -> Iterator[list[str]]:
+    """How many pairs occur in the training rows, and the correlation without them."""
+    for level, label in SEEN.items():
+        if level in seen:
+            yield [f"  {label}", "", str(seen[level]), "", ""]
+    without = seen["without"]
+    yield [f"  without {n - without['n']}", "", str(without["n"]), *both(without)]
 
 
 def both(record: Record) -> list[str]:
@@ -47,6 +59,8 @@ def warnings(records: Sequence[Record]) -> Iterator[str]:
             yield f"{file}: {record['skipped']} rows without a score skipped"
         if record["spearman"] is None and not record.get("undefined"):
             yield f"{file}: the correlation is undefined: all pairs have the same similarity"
+        if "seen" in record and record["seen"]["without"]["spearman"] is None:
+            yield f"{file}: the correlation without the seen pairs is undefined"
         for name in record.get("undefined", ()):
             yield f'{file}: the correlation of group "{name}" is undefined: too few pairs, or equal values'
 

@@ -20,6 +20,7 @@ from sentkit.errors import DataError
 from sentkit.formats.outputs.temporary import create
 from sentkit.formats.rows.rows import Inputs, Rejects
 from sentkit.formats.vectors.vectors import VectorReader
+from sentkit.metrics.sts.seen_texts import Sightings
 from sentkit.model.text.tokenizer import Tokenizer
 from sentkit.model.text.tokens import Tokens
 from sentkit.training.data.batches import Batch, Ids
@@ -92,9 +93,15 @@ class Tallied:
 
 
 def write_corpus(
-    folder: Path, inputs: Inputs, parser: ExampleParser, tokenizer: Tokenizer, *, dedup: bool = False
+    folder: Path,
+    inputs: Inputs,
+    parser: ExampleParser,
+    tokenizer: Tokenizer,
+    *,
+    dedup: bool = False,
+    sightings: Sightings | None = None,
 ) -> Tallied:
-    """Tokenise all rows and write the files of a corpus."""
+    """Tokenise all rows and write the files of a corpus. `sightings` gets the texts of each row."""
     tallied, place = Tallied(), 0
     ends, counts, targets = array("q"), array("i"), array("d")
     for name in FILES:
@@ -103,7 +110,7 @@ def write_corpus(
     examples = reader.read(parser.with_vector) if has_vectors else inputs.read(parser)
     vector_file = create(folder / VECTORS) if has_vectors else nullcontext(None)
     with create(folder / IDS) as file, vector_file as vectors:
-        for window in windows(examples, tallied, dedup=dedup):
+        for window in windows(examples, tallied, sightings, dedup=dedup):
             for example, own in tokenised(window, parser.reads, tokenizer, inputs.rejects):
                 tallied.rows += 1
                 counts.append(len(own))
@@ -164,13 +171,17 @@ def tokenised(
             rejects.add(example.row.line, example.row.error(problem))
 
 
-def windows(examples: Iterator[Example | None], tallied: Tallied, *, dedup: bool) -> Iterator[list[Example]]:
+def windows(
+    examples: Iterator[Example | None], tallied: Tallied, sightings: Sightings | None, *, dedup: bool
+) -> Iterator[list[Example]]:
     window: list[Example] = []
     seen: set[bytes] = set()
     for example in examples:
         if example is None:
             tallied.left_out += 1
             continue
+        if sightings is not None:
+            sightings.take(example.row, list(map(sightings.pairs.find, example.texts)))
         if dedup:
             identity = hashlib.blake2b("\0".join(example.texts).encode(), digest_size=12).digest()
             if identity in seen:

@@ -3,7 +3,7 @@
 import hashlib
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import torch
@@ -13,10 +13,11 @@ from torch import Tensor
 from sentkit.errors import DataError
 from sentkit.formats.checkpoints.readout import Readout, parse_readout
 from sentkit.formats.rows.kinds import PAIR
-from sentkit.formats.rows.rows import Inputs
+from sentkit.formats.rows.rows import Inputs, Row
 from sentkit.formats.vectors.store import common_fields
 from sentkit.metrics.similarity import SIMILARITIES
 from sentkit.metrics.sts.correlation import spearman
+from sentkit.metrics.sts.seen_texts import EXCLUDED, PairTexts, Sightings
 from sentkit.model.text.stream import BUDGETS, batches
 from sentkit.model.text.tokenizer import Tokenizer
 from sentkit.model.text.tokens import Tokens
@@ -34,6 +35,8 @@ class Dev:
     gold: NDArray[np.float64]
     templated: Sequence[Tokens] = ()  # with the template of the readout `prompt`
     declared: Sequence[Tokens] = ()  # with the template that the base declares
+    texts: PairTexts = field(default_factory=PairTexts)
+    rows: Sequence[Row] = ()
 
     @property
     def digest(self) -> str:
@@ -41,6 +44,17 @@ class Dev:
         for each in (*self.tokens, *self.templated, *self.declared):
             hash.update(len(each.ids).to_bytes(4, "little") + np.array(each.ids, np.int64).tobytes())
         return hash.hexdigest()
+
+    def leak(self, sightings: Sightings) -> str | None:
+        """Return a warning if pairs occur in the training rows, as a pair or as two texts."""
+        levels = list(map(sightings.level, range(len(self.rows))))
+        first = next((pair for pair, level in enumerate(levels) if level >= EXCLUDED), None)
+        if first is None:
+            return None
+        row, place = self.rows[first], sightings.places(first)[0]
+        both, pairs = levels.count(EXCLUDED), levels.count(EXCLUDED + 1)
+        problem = f"the training rows contain {pairs} of {len(levels)} pairs, and both texts of {both} others"
+        return f"{row.source}: {problem}; the first is line {row.number}, in {place}"
 
     def score(self, method: Method, poll: Callable[[], None]) -> float:
         """Return the correlation with the readout for --dev, of the best encoder. NaN if undefined."""
@@ -120,11 +134,14 @@ def read_dev(
         raise DataError(
             f'"score" is the same in all {len(gold)} rows: the correlation is undefined', source=path
         )
-    return Dev(
-        tokens_of(examples, tokenizer),
-        gold,
-        *(() if each is None else tokens_of(examples, each) for each in (templated, declared)),
+    texts = PairTexts()
+    for example in examples:
+        texts.add(*example.texts)
+    of_template, of_declared = (
+        () if each is None else tokens_of(examples, each) for each in (templated, declared)
     )
+    rows = [example.row for example in examples]
+    return Dev(tokens_of(examples, tokenizer), gold, of_template, of_declared, texts, rows)
 
 
 def tokens_of(examples: Sequence[Example], tokenizer: Tokenizer) -> list[Tokens]:

@@ -10,6 +10,7 @@ from sentkit.formats.checkpoints.readout import parse_readout
 from sentkit.formats.files import together
 from sentkit.formats.rows.rows import Inputs
 from sentkit.formats.vectors.store import common_fields
+from sentkit.metrics.sts.seen_texts import Sightings
 from sentkit.model.transformer.device import pick_device
 from sentkit.training.base import Base, open_base
 from sentkit.training.data.corpus import FILES, Corpus, Tallied, check_rows, map_corpus, write_corpus
@@ -45,19 +46,21 @@ def perform(options: TrainOptions, inputs: Inputs, stop: Stop, reporter: Reporte
         reporter.say(choice)
         warn_of_base(base, reporter)
         reporter.note(f"{processes.device}, {precision_name(settings.precision, processes.device)}")
-        dev: Dev | LabelledRows | None = None
+        pairs: Dev | None = None
+        labelled: LabelledRows | None = None
         test: LabelledRows | None = None
         if not options.kind.classifies:
             with stop.interruptible():
-                dev = read_dev_pairs(options, inputs, base)
+                pairs = read_dev_pairs(options, inputs, base)
         with lock_folder(options.folders.rows, "rows.lock", first=processes.first, temporary=FILES):
-            corpus = read_corpus(options, inputs, base, processes, stop, reporter)
+            corpus = read_corpus(options, inputs, base, pairs, processes, stop, reporter)
             if options.kind.classifies:
                 with stop.interruptible():
-                    dev, test = (
+                    labelled, test = (
                         read_labelled_rows(flag, path, options, inputs, base, corpus)
                         for flag, path in (("--dev", options.dev), ("--test", options.test))
                     )
+            dev = pairs or labelled
             for seed in options.folders.seeds:
                 own_base = replace(base_of(seed), labels=corpus.labels)
                 train(Run(options, seed, own_base, corpus, dev, test), processes, stop, reporter)
@@ -135,14 +138,23 @@ def read_labelled_rows(
 
 
 def read_corpus(
-    options: TrainOptions, inputs: Inputs, base: Base, processes: Processes, stop: Stop, reporter: Reporter
+    options: TrainOptions,
+    inputs: Inputs,
+    base: Base,
+    dev: Dev | None,
+    processes: Processes,
+    stop: Stop,
+    reporter: Reporter,
 ) -> Corpus:
     """Tokenize the rows on one process and map the files on all processes."""
+    sightings = None if dev is None else Sightings(dev.texts)
     tallied, kind, settings, folder = Tallied(), options.kind, options.settings, options.folders.rows
     if processes.first:
         parser = ExampleParser(options.method, kind.reads(base, settings), common_fields(inputs))
         with stop.interruptible():
-            tallied = write_corpus(folder, inputs, parser, base.tokenizer, dedup=settings.dedup)
+            tallied = write_corpus(
+                folder, inputs, parser, base.tokenizer, dedup=settings.dedup, sightings=sightings
+            )
     processes.wait()
     corpus = map_corpus(folder)
     source = together(inputs.paths)
@@ -151,4 +163,6 @@ def read_corpus(
     reporter.note(f"{len(corpus)} rows, {len(corpus.ids)} tokens")
     for warning in tallied.warnings():
         reporter.warn(warning)
+    if dev is not None and sightings is not None and (leak := dev.leak(sightings)):
+        reporter.warn(leak)
     return corpus

@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from support import TEXTS
+from support import TEXTS, in_jsonl
 
 
 def test_rows_can_be_read_from_a_pipe(train):
@@ -20,6 +20,32 @@ def test_distill_reads_the_output_of_encode(sentkit, train, tiny, texts, tmp_pat
 
     assert (done.code, done.err) == (0, "")
     assert json.loads((tmp_path / "out/sentkit.json").read_text())["teacher"] == emb
+
+
+LEAK = "dev.jsonl: the training rows contain {} of 8 pairs, and both texts of {} others; the first is line {}"
+
+
+@pytest.mark.parametrize(
+    ("rows", "leak"),
+    [
+        ([{"text": "A man plays a guitar."}, {"text": "birds  fly south"}, {"text": "tea"}], None),
+        ([{"text": "rain"}, {"text": "x"}, {"text": "A dog runs!"}], (0, 1, "4, in rows.jsonl:3")),
+        (
+            [{"text_a": f"x {n}", "text_b": "y"} for n in range(3)]
+            + [{"text_a": "The market fell.", "text_b": "Birds fly south"}],
+            (1, 0, "7, in rows.jsonl:4"),
+        ),
+    ],
+)
+def test_rows_with_pairs_of_dev_give_a_warning(sentkit, tiny, dev, tmp_path, rows, leak):
+    (tmp_path / "rows.jsonl").write_text(in_jsonl(*rows))
+    flags = ("--batch", 3, "--threads", 1, "--dev", "dev.jsonl", "--progress", "none")
+    done = sentkit("train", "simcse", "rows.jsonl", "-m", tiny, "-o", "out", *flags)
+
+    assert done.code == 0
+    assert [line.partition("warning: ")[2] for line in done.told if "training rows contain" in line] == (
+        [] if leak is None else [LEAK.format(*leak)]
+    )
 
 
 def test_dedup_omits_equal_texts(train, texts, tmp_path):

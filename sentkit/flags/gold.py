@@ -1,0 +1,122 @@
+"""Flags for a report of correlations with gold scores."""
+
+import math
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Annotated, BinaryIO, Literal
+
+import typer
+
+from sentkit.errors import UsageError
+
+if TYPE_CHECKING:
+    from sentkit.metrics.ranks import RankSimilarity
+    from sentkit.metrics.sts.gold_pairs import ScoreOptions
+
+
+@dataclass(frozen=True)
+class GoldFlags:
+    """The gold scores, their groups, the comparison, and the training rows of the encoder."""
+
+    gold: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="Report correlations with this field, a human score."),
+    ] = None
+    group: Annotated[
+        str | None, typer.Option(metavar="NAME", help="With --gold: the field that names the group of a row.")
+    ] = None
+    aggregate: Annotated[
+        Literal["all", "mean", "weighted"],
+        typer.Option(
+            help="all: one correlation of all pairs; mean: mean of the groups; weighted: mean weighted by"
+            " the pairs of each group."
+        ),
+    ] = "all"
+    baseline: Annotated[
+        str | None,
+        typer.Option(metavar="FILE", help="With --gold: the same pairs, encoded by another model."),
+    ] = None
+    fail_under: Annotated[
+        float | None,
+        typer.Option(metavar="X", help="With --gold: exit code 1 if a Spearman x 100 is below X."),
+    ] = None
+    seen: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--seen",
+            metavar="ROWS",
+            help="With --gold: training rows; also report the correlation without the pairs that occur in"
+            " them. Repeatable.",
+        ),
+    ] = None
+    seen_threshold: Annotated[
+        float | None,
+        typer.Option(
+            min=-1,
+            max=1,
+            metavar="X",
+            help="With --seen: rows with vectors; a text also occurs in them if a cosine is at least X.",
+        ),
+    ] = None
+    seen_rows: Annotated[
+        str | None,
+        typer.Option(
+            metavar="PATH", help="With --seen: write the pairs with seen texts, and where they occur."
+        ),
+    ] = None
+
+    @cached_property
+    def seen_paths(self) -> list[str]:
+        """The files of training rows; a pattern becomes the matching files."""
+        from sentkit.formats.file_lists import expanded
+
+        return list(expanded(self.seen or []))
+
+    def refuse_reading_twice(self, paths: Sequence[str]) -> None:
+        """Refuse standard input as pairs and as training rows."""
+        if [*paths, *self.seen_paths].count("-") > 1 and self.seen:
+            raise UsageError("standard input can be read only once")
+
+    def options(self, metric: str, seed: int, ranks: "RankSimilarity | None") -> "ScoreOptions":
+        """The flags as a report takes them."""
+        from sentkit.metrics.sts.gold_pairs import ScoreOptions
+        from sentkit.metrics.sts.seen import SeenPairs
+
+        assert self.gold is not None
+        keep = self.seen_rows is not None
+        seen = SeenPairs(self.seen_paths, self.seen_threshold, keep) if self.seen else None
+        return ScoreOptions(self.gold, self.group, metric, self.aggregate, seed, ranks, seen)
+
+    def open_seen_rows(self, *, force: bool) -> "AbstractContextManager[BinaryIO | None]":
+        from sentkit.formats.outputs.outputs import open_output
+
+        return nullcontext() if self.seen_rows is None else open_output(self.seen_rows, force=force)
+
+    def check(self, *, forms: list[bool], replace: bool) -> None:
+        """Refuse flags that need --gold, and --gold with another form of output."""
+        of_gold = {
+            "--group": self.group,
+            "--baseline": self.baseline,
+            "--fail-under": self.fail_under,
+            "--seen": self.seen,
+        }
+        for flag, value in of_gold.items():
+            if self.gold is None and value is not None:
+                raise UsageError(f"{flag} needs --gold")
+        for flag, value in {"--seen-threshold": self.seen_threshold, "--seen-rows": self.seen_rows}.items():
+            if not self.seen and value is not None:
+                raise UsageError(f"{flag} needs --seen")
+        if not math.isfinite(self.fail_under or 0.0):
+            raise UsageError(f"--fail-under {self.fail_under}: expected a finite number")
+        if self.aggregate != "all" and self.group is None:
+            raise UsageError(f"--aggregate {self.aggregate} needs --group")
+        if self.gold is not None and (any(forms) or replace):
+            flags = "--matrix, --top, --threshold, --keep-vectors and --replace"
+            raise UsageError(f"{flags} cannot be used with --gold, which writes a report")
+        if sum(forms) > 1:
+            raise UsageError(
+                "--matrix, --top (or --threshold) and --keep-vectors cannot be used together",
+                advice="use only one of them",
+            )

@@ -1,0 +1,189 @@
+"""`score --seen`: pairs of a test set that occur in training rows."""
+
+import gzip
+import json
+
+import numpy as np
+import pytest
+from scipy.stats import spearmanr
+
+from support import BY_HAND, DATA, in_jsonl, normal_rows
+
+EMB = "m:100000000000"
+GOLD = ("score", "test.jsonl", "--gold", "score")
+TEXTS = [(f"left {n}.", f"right {n}") for n in range(12)]
+SEEN_PAIR, SEEN_TEXTS, SEEN_TEXT = (1, 4), (5, 7, 8), (2, 11)
+TRAIN = [
+    *({"text_a": f"RIGHT {n}", "text_b": f"left  {n}"} for n in SEEN_PAIR),
+    *({"text": f"{side} {n}"} for n in SEEN_TEXTS for side in ("left", "right")),
+    *({"anchor": "x", "positive": "y", "negatives": ["z", f"left {n}!"]} for n in SEEN_TEXT),
+]
+
+
+@pytest.fixture
+def vectors(tmp_path):
+    """Twelve pairs with gold scores and vectors, (12, 2, 6)."""
+    made = normal_rows(24, 6).reshape(12, 2, 6)
+    (tmp_path / "test.jsonl").write_text(
+        in_jsonl(
+            *(
+                {"id": n, "text_a": one, "text_b": other, "score": n * 5 % 7, **vectors_of(pair)}
+                for n, ((one, other), pair) in enumerate(zip(TEXTS, made, strict=True))
+            )
+        )
+    )
+    for number, part in enumerate((TRAIN[:2], TRAIN[2:8], TRAIN[8:])):
+        (tmp_path / f"train-{number}.jsonl.gz").write_bytes(gzip.compress(in_jsonl(*part).encode()))
+    return made
+
+
+def vectors_of(pair):
+    return {"embedding_a": pair[0].tolist(), "embedding_b": pair[1].tolist(), "_emb": EMB}
+
+
+def test_the_report_counts_seen_pairs_and_has_the_correlation_without_them(sentkit, vectors):
+    [plain] = sentkit(*GOLD).rows
+    [record] = sentkit(*GOLD, "--seen", "train-0.jsonl.gz", "--seen", "train-[12].jsonl.gz").rows
+    seen, left = record.pop("seen"), [n for n in range(12) if n not in SEEN_PAIR + SEEN_TEXTS]
+    cosines = [BY_HAND["cosine"](*vectors[n].tolist()) for n in left]
+
+    assert record == plain
+    assert (seen["rows"], seen["threshold"]) == (len(TRAIN), None)
+    assert [seen[level] for level in ("pair", "both", "one")] == [2, 3, 2]
+    assert seen["without"]["n"] == len(left)
+    expected = 100 * spearmanr(cosines, [n * 5 % 7 for n in left]).statistic
+    assert seen["without"]["spearman"] == pytest.approx(expected, abs=1e-4)
+
+
+def test_seen_rows_names_the_pairs_and_their_places(sentkit, vectors, tmp_path):
+    (tmp_path / "train.jsonl").write_text(in_jsonl(*TRAIN))
+    done = sentkit(*GOLD, "--seen", "train.jsonl", "--seen-rows", "-", "-o", "report.json")
+
+    levels = {n: "pair" for n in SEEN_PAIR} | {n: "both" for n in SEEN_TEXTS} | {n: "one" for n in SEEN_TEXT}
+    assert {row["row"]["id"]: row["seen"] for row in done.rows} == levels
+    assert [(row["file"], row["line"]) for row in done.rows] == [
+        ("test.jsonl", n + 1) for n in sorted(levels)
+    ]
+    assert all(row["exact"] and "embedding_a" not in row["row"] for row in done.rows)
+    places = {row["row"]["id"]: row["at"] for row in done.rows}
+    assert places[4] == ["train.jsonl:2"]
+    assert places[7] == ["train.jsonl:5", "train.jsonl:6"]
+
+
+def test_a_threshold_also_finds_texts_by_their_vectors(sentkit, vectors, tmp_path):
+    """By loops: a training row has a pair if two of its vectors reach the threshold with the two texts."""
+    train = normal_rows(40, 6, seed=1).reshape(20, 2, 6)
+    train[3], train[9] = vectors[6, ::-1] * 2, vectors[0]
+    rows = [{"text_a": f"a {n}", "text_b": f"b {n}", **vectors_of(pair)} for n, pair in enumerate(train)]
+    (tmp_path / "train.jsonl").write_text(in_jsonl(*rows))
+    sentkit("cat", "train.jsonl", "-o", "train.safetensors")
+    near = np.array(
+        [[[[BY_HAND["cosine"](a, b) >= 0.7 for b in row.tolist()] for row in train] for a in pair.tolist()]
+         for pair in vectors]
+    )  # (pair, side, row, side of the row)  # fmt: skip
+    straight = near[:, 0, :, 0] & near[:, 1, :, 1]
+    crossed = near[:, 0, :, 1] & near[:, 1, :, 0]
+    is_pair = (straight | crossed).any(1)
+    texts = near.any((2, 3)).sum(1)
+    expected = [is_pair.sum(), (~is_pair & (texts == 2)).sum(), (texts == 1).sum()]
+
+    assert expected[0] >= 2
+    for name in ("train.jsonl", "train.safetensors"):
+        [record] = sentkit(*GOLD, "--seen", name, "--seen-threshold", "0.7").rows
+        assert [record["seen"][level] for level in ("pair", "both", "one")] == expected
+        assert record["seen"]["exact"] == {"pair": 0, "both": 0, "one": 0}
+
+
+def test_groups_and_several_files(sentkit, vectors, tmp_path):
+    """Each file has its counts, and the average has the mean of the correlations."""
+    (tmp_path / "train.jsonl").write_text(in_jsonl(*TRAIN))
+    lines = (tmp_path / "test.jsonl").read_text().splitlines(keepends=True)
+    (tmp_path / "other.jsonl").write_text("".join(lines[3:]))
+    one, other, average = sentkit(
+        "score", "test.jsonl", "other.jsonl", "--gold", "score", "--seen", "train.jsonl"
+    ).rows
+
+    assert [one["seen"][level] for level in ("pair", "both", "one")] == [2, 3, 2]
+    assert [other["seen"][level] for level in ("pair", "both", "one")] == [1, 3, 1]
+    assert average["seen"]["without"]["n"] == 12 - 5 + 9 - 4
+    parts = [each["seen"]["without"]["spearman"] for each in (one, other)]
+    assert average["seen"]["without"]["spearman"] == pytest.approx(sum(parts) / 2)
+
+
+def test_nothing_left_is_undefined(sentkit, vectors, tmp_path):
+    (tmp_path / "all.jsonl").write_text(in_jsonl(*({"text": t} for pair in TEXTS for t in pair)))
+    done = sentkit(*GOLD, "--seen", "all.jsonl")
+
+    assert done.code == 0
+    assert done.rows[0]["seen"]["without"]["spearman"] is None
+    assert "the correlation without the seen pairs is undefined" in done.err
+
+
+def test_a_table_shows_the_counts(on_terminal, vectors, tmp_path):
+    (tmp_path / "train.jsonl").write_text(in_jsonl(*TRAIN))
+    told = on_terminal(*GOLD, "--seen", "train.jsonl")
+    cells = {" ".join(line.split()[:-1]): line.split()[-1] for line in told if "seen" in line}
+
+    assert cells == {"pair seen": "2", "both seen": "3", "one seen": "2"}
+    assert any(line.split()[:2] == ["without", "5"] for line in told)
+
+
+@pytest.mark.parametrize(
+    ("flags", "code", "problem"),
+    [
+        (("score", "test.jsonl", "--seen", "train.jsonl"), 2, "--seen needs --gold"),
+        ((*GOLD, "--seen-threshold", "0.9"), 2, "--seen-threshold needs --seen"),
+        ((*GOLD, "--seen-rows", "x"), 2, "--seen-rows needs --seen"),
+        ((*GOLD, "--seen", "none.jsonl"), 66, "none.jsonl: no such file"),
+        ((*GOLD, "--seen", "empty.txt"), 65, "empty.txt: no rows"),
+        ((*GOLD, "--seen", "bad.jsonl"), 65, 'bad.jsonl:2: "text" is a number'),
+        ((*GOLD, "--seen", "-", "--seen", "-"), 2, "standard input can be read only once"),
+        ((*GOLD, "--seen", "a.txt", "--seen-rows", "a.txt", "-f"), 2, "would overwrite the input a.txt"),
+        ((*GOLD, "--seen", "a.txt", "--seen-threshold", "0.9"), 65, "a.txt:1: this row has no vector"),
+        (
+            (*GOLD, "--seen", "other.jsonl", "--seen-threshold", "0.9"),
+            65,
+            "other.jsonl:1: these vectors are n (2000…), the vectors of test.jsonl are m (1000…)",
+        ),
+    ],
+)
+def test_refusals(sentkit, vectors, tmp_path, flags, code, problem):
+    (tmp_path / "train.jsonl").write_text(in_jsonl(*TRAIN))
+    (tmp_path / "empty.txt").write_text("")
+    (tmp_path / "a.txt").write_text("a\n")
+    (tmp_path / "bad.jsonl").write_text('{"text":"a"}\n{"text":7}\n')
+    (tmp_path / "other.jsonl").write_text('{"text":"a","embedding":[1,2,3,4,5,6],"_emb":"n:200000000000"}\n')
+    done = sentkit(*flags)
+
+    assert done.code == code
+    assert problem in done.err
+
+
+def test_pairs_without_texts_are_refused(sentkit, tmp_path):
+    (tmp_path / "test.jsonl").write_text(in_jsonl({"score": 1, **vectors_of(normal_rows(2, 3))}))
+    (tmp_path / "a.txt").write_text("a\n")
+
+    assert 'test.jsonl:1: "text_a" is missing' in sentkit(*GOLD, "--seen", "a.txt").err
+
+
+@pytest.mark.skipif(not (DATA / "sts").is_dir(), reason="needs STS data")
+def test_pairs_of_the_sts_benchmark_in_its_training_rows(sentkit, tmp_path):
+    """The counts are those of a plain loop with sets of texts and of pairs."""
+
+    def form(text):
+        return "".join(text.lower().split()).rstrip(".!?")
+
+    lines = [(DATA / f"sts/stsb.{name}.jsonl").read_text().splitlines() for name in ("test", "train")]
+    test, train = (
+        [tuple(form(json.loads(line)[name]) for name in ("text_a", "text_b")) for line in part]
+        for part in lines
+    )
+    vectors = ',"embedding_a":[1,0],"embedding_b":[0,1]}\n'
+    (tmp_path / "test.jsonl").write_text("".join(line[:-1] + vectors for line in lines[0]))
+    [record] = sentkit(*GOLD, "--seen", str(DATA / "sts/stsb.train.jsonl")).rows
+    pairs, texts = {*train, *((b, a) for a, b in train)}, {text for pair in train for text in pair}
+    levels = ["pair" if pair in pairs else sum(text in texts for text in pair) for pair in test]
+
+    assert [record["seen"][name] for name in ("pair", "both", "one")] == [
+        levels.count(n) for n in ("pair", 2, 1)
+    ]
