@@ -247,7 +247,7 @@ def legend_handles(picture: Picture, styles: Mapping[str, int]) -> list[Any]:
     named = {series.name: series for panel in picture.panels for series in panel.series if series.name}
     if len(named) < 2 and not any(series.form == "level" for series in named.values()):
         return []
-    handles = []
+    handles: list[Any] = []
     for name, series in named.items():
         number = styles.get(name, 0)
         colour = FAINT if series.faint else COLOURS[number % len(COLOURS)]
