@@ -126,6 +126,9 @@ def draw_panel(axes: Any, panel: Panel, styles: Mapping[str, int]) -> None:
     axes.set_title(escape(panel.note), loc="right", color="#333333")
     if panel.grid is not None:
         draw_grid(axes, panel.grid)
+    if panel.origin:
+        for line in (axes.axhline, axes.axvline):
+            line(0, color="#666666", linewidth=0.5, zorder=0)
     bars = [series for series in panel.series if series.form == "bars"]
     crowd = sum(len(series.x) for series in panel.series if series.form == "points")
     for series in panel.series:
@@ -222,6 +225,7 @@ def set_axis(axes: Any, side: str, axis: Axis) -> None:
     getattr(axes, f"set_{side}label")(escape(axis.label))
     if axis.log:
         getattr(axes, f"set_{side}scale")("log")
+        ticks.set_major_formatter(lambda value, _: f"{value:,g}")
     getattr(axes, f"set_{side}lim")(**{"left" if side == "x" else "bottom": axis.low})
     getattr(axes, f"set_{side}lim")(**{"right" if side == "x" else "top": axis.high})
     if axis.names:

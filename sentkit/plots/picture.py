@@ -68,6 +68,7 @@ class Panel:
     note: str = ""  # in a corner
     square: bool = False  # a unit has the same length on both axes
     downward: bool = False  # y grows downward
+    origin: bool = False  # lines at 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -143,6 +143,8 @@ CASES = (
         empty=65,
     ),
     Case("heat", ("plot", "heat"), VECTORS, *NO_VECTOR, empty=65),
+    Case("axes", ("plot", "axes"), VECTORS, *NO_VECTOR, empty=65),
+    Case("words", ("plot", "words"), TEXT, *NO_TEXT, empty=65),
     Case(
         "curve",
         ("plot", "curve"),
@@ -177,9 +179,10 @@ def run(sentkit, tiny, marian, tmp_path_factory):
             arguments = arguments if arguments[0].startswith("--") else ("--queries", *arguments)
         if case.command[0] == "mine":
             Path("corpus.jsonl").write_text('{"text":"c","embedding":[0,1]}\n')
-        models = dict.fromkeys(("encode", "train", "build-entries", "distill-static"), tiny)
+        models = dict.fromkeys(("encode", "train", "build-entries", "distill-static", "words"), tiny)
         models |= {"translate": marian}
-        model = ("-m", models[case.command[0]]) if case.command[0] in models else ()
+        name = case.words.split()[-1]
+        model = ("-m", models[name]) if name in models else ()
         command = [transform if word == "T" else word for word in case.command]
         return sentkit(*command, *arguments, *model, **given)
 

@@ -78,6 +78,8 @@ CALLS = [
     (["plot", "space", "in.jsonl", *OUT], {"FILE": ["in.jsonl"]}, WRITES),
     (["plot", "pairs", "in.jsonl", "--gold", "g", *OUT], {"FILE": ["in.jsonl"]}, WRITES),
     (["plot", "heat", "in.jsonl", *OUT], {"FILE": ["in.jsonl"]}, WRITES),
+    (["plot", "axes", "in.jsonl", *OUT], {"FILE": ["in.jsonl"]}, WRITES),
+    (["plot", "words", "in.jsonl", "-m", "model", *OUT], {"FILE": ["in.jsonl"], "-m": "model"}, WRITES),
     (["plot", "curve", "in.jsonl", *OUT], {"FILE": ["in.jsonl"]}, WRITES),
     (["plot", "sweep", "in.jsonl", *OUT], {"FILE": ["in.jsonl"]}, WRITES),
     (["whiten", "merge", "t.safetensors", "u.safetensors", "-o", "out.safetensors"],

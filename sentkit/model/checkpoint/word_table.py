@@ -1,0 +1,24 @@
+"""The word vectors of a transformer: the table that turns token ids into the input of the first layer."""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sentkit.formats.checkpoints.folders import Checkpoint
+from sentkit.model.transformer.adapter import load_adapter
+from sentkit.model.transformer.architecture import UnsupportedArchitecture, architecture_of
+from sentkit.model.transformer.lora import read_weights
+from sentkit.model.transformer.weight_names import EMBEDDINGS
+from sentkit.model.transformer.weights import canonical, fit
+
+
+def word_table(checkpoint: Checkpoint) -> NDArray[np.float32]:
+    """Return the vectors (v, d), before positions are added and the layer norm is applied."""
+    try:
+        architecture = architecture_of(checkpoint)
+    except UnsupportedArchitecture:
+        table = load_adapter(checkpoint.transformer).model.get_input_embeddings().weight
+    else:
+        tensors = canonical(read_weights(checkpoint.transformer, checkpoint.name), architecture)
+        fit(tensors, architecture, source=checkpoint.name)
+        table = tensors[f"{EMBEDDINGS['words']}.weight"]
+    return table.numpy(force=True).astype(np.float32, copy=False)
