@@ -480,6 +480,11 @@ def test_faiss_finds_distant_groups(sentkit, rows):
             ("-k", "2", "--algorithm", "hdbscan"),
             "-k cannot be used with hdbscan, which chooses the number of clusters itself",
         ),
+        (("-k", "4", "--sample", "3"), "--sample 3 is less than the number of clusters, 4"),
+        (
+            ("-k", "2", "--algorithm", "faiss", "--sample", "3"),
+            "--sample can be used only with --algorithm kmeans",
+        ),
         (("-k", "2", "--linkage", "ward"), "--linkage can be used only with --algorithm agglomerative"),
         (
             ("-k", "2", "--min-cluster-size", "3"),

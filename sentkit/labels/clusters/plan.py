@@ -14,7 +14,10 @@ from sentkit.labels.clusters.vector_rows import Points
 
 SEEDS = {"counts": range(5), "stability": range(10)}  # default seeds of a form; other forms use only 0
 NEW_FIELDS = {"rows": ("cluster",), "stability": ("cluster", "stability"), "describe": ()}
-OPTION_OF = {"--n-init": "restarts", "--linkage": "linkage", "--min-cluster-size": "min_size"}
+OPTION_OF = {
+    **{"--n-init": "restarts", "--sample": "sample"},
+    **{"--linkage": "linkage", "--min-cluster-size": "min_size"},
+}
 
 
 def form_of(truth: str | None, counts: Sequence[int] | None, *, describe: bool, stability: bool) -> str:
@@ -80,6 +83,7 @@ class Plan:
     def run(self, points: Points, seed: int, count: int) -> Clustering:
         """Cluster the rows. The result is deterministic for a seed, and no cluster is empty."""
         options = replace(self.options, count=count)
+        check_sample(options.sample, count)
         clustering = ALGORITHMS[self.algorithm].run(points.rows, options, np.random.RandomState(seed))
         return clustering.without_empty()
 
@@ -135,7 +139,13 @@ def plan_of(algorithm: str, counts: Sequence[int] | None, own: Mapping[str, Any]
         )
     if counts is not None and min(counts) < 1:
         raise UsageError(f"-k {min(counts)}: expected 1 or more")
+    check_sample(options.sample, max(counts or (0,)))
     return Plan(algorithm, counts or (0,), options=options, as_classes=truth and counted and counts is None)
+
+
+def check_sample(sample: int | None, count: int) -> None:
+    if sample is not None and count > sample:
+        raise UsageError(f"--sample {sample} is less than the number of clusters, {count}")
 
 
 def given_plan(path: str, algorithm: str, others: Mapping[str, object]) -> Plan:

@@ -101,7 +101,7 @@ class Algorithm:
 
 
 ALGORITHMS: dict[str, Algorithm] = {
-    "kmeans": Algorithm(kmeans, ("--n-init",)),
+    "kmeans": Algorithm(kmeans, ("--n-init", "--sample")),
     "minibatch": Algorithm(minibatch, ("--n-init",)),
     "agglomerative": Algorithm(agglomerative, ("--linkage",), random=False, max_rows=20_000),
     "hdbscan": Algorithm(hdbscan, ("--min-cluster-size",), random=False, counted=False, max_rows=50_000),

@@ -15,6 +15,7 @@ class ClusteringOptions:
 
     count: int = 0  # number of clusters; hdbscan ignores it
     restarts: int = 10
+    sample: int | None = None  # number of rows for the restarts of kmeans; None: all rows
     iterations: int = 300
     tolerance: float = 1e-4  # relative to the mean variance, as in scikit-learn
     linkage: str = "ward"

@@ -7,6 +7,7 @@ Letters in shapes: n rows, d dimensions, k clusters, t rows tried for one centre
 """
 
 import math
+from dataclasses import replace
 
 import numpy as np
 
@@ -21,7 +22,11 @@ SAMPLE_ROWS_PER_CENTRE = 64  # minimum size of a sample per centre
 
 
 def kmeans(rows: Float32, options: ClusteringOptions, random: np.random.RandomState) -> Clustering:
-    """The best of several restarts."""
+    """The best of several restarts. With a sample, they use only its rows, and the best continues on all."""
+    if options.sample is not None and options.sample < len(rows):
+        chosen = np.sort(random.choice(len(rows), options.sample, replace=False))
+        best = kmeans(rows[chosen], replace(options, sample=None), random)
+        return lloyd(Nearest(rows), best.centres, options)
     nearest = Nearest(rows)
     clusterings = (
         lloyd(nearest, spread_out(rows, options.count, random), options) for _ in range(options.restarts)

@@ -77,6 +77,30 @@ def test_the_best_restart_is_taken(rows):
     assert sum(ten) < sum(one)
 
 
+def test_restarts_on_a_sample_continue_on_all_rows(rows):
+    """The sample is drawn first; from its centers, the result is that of scikit-learn on all rows."""
+    options = ClusteringOptions(12, sample=100)
+    random = np.random.RandomState(3)
+    chosen = np.sort(random.choice(len(rows), 100, replace=False))
+    first = kmeans(rows[chosen], ClusteringOptions(12), random).centres
+
+    found = kmeans(rows, options, np.random.RandomState(3))
+    expected = theirs(rows, first, 300)
+
+    assert found.labels.tolist() == expected.labels_.tolist()
+    assert found.inertia == pytest.approx(expected.inertia_, rel=1e-9)
+    assert found.iterations == expected.n_iter_
+
+
+def test_a_sample_of_all_rows_is_no_sample(rows):
+    found, expected = (
+        kmeans(rows, ClusteringOptions(12, sample=sample), np.random.RandomState(0))
+        for sample in (len(rows), None)
+    )
+
+    assert found.labels.tolist() == expected.labels.tolist()
+
+
 def test_the_default_is_ten_restarts_of_300_iterations():
     """The defaults of scikit-learn have changed between versions."""
     assert (ClusteringOptions().restarts, ClusteringOptions().iterations, ClusteringOptions().tolerance) == (
