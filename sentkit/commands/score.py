@@ -57,7 +57,7 @@ def score(
       sentkit encode pairs.jsonl | sentkit score --gold score
       sentkit score a.safetensors b.safetensors --gold score --group topic
       sentkit score new.jsonl --gold score --baseline old.jsonl --fail-under 80
-      sentkit score new.jsonl --gold score --seen titles.txt --seen-rows seen.jsonl
+      sentkit score new.jsonl --gold score --seen titles.txt --seen-rows s.jsonl
       sentkit score new.jsonl --rank-corpus titles.safetensors
       sentkit encode titles.txt | sentkit score --top 5
       sentkit encode titles.txt | sentkit score --threshold 0.9

@@ -157,6 +157,7 @@ NAMED = {
     "score": ["score", HOSTILE],
     "score a baseline": ["score", "--gold", "g", "--baseline", HOSTILE],
     "search": ["search", "--corpus", HOSTILE],
+    "report": ["report", "x", "--data", HOSTILE],
     "mine": ["mine", HOSTILE, "--corpus", HOSTILE],
     "duplicates": ["duplicates", HOSTILE, "--threshold", "1"],
     "cluster": ["cluster", "-k", "2", HOSTILE],

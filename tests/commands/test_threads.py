@@ -150,5 +150,6 @@ def test_every_command_that_computes_has_the_flag():
     assert having == {
         *("encode", "train", "translate", "build-entries", "distill-static", "report"),
         *("score", "search", "mine", "duplicates", "cluster"),
+        *("plot space", "plot pairs", "plot heat", "plot axes", "plot words"),
         *("whiten fit", "whiten apply"),
     }
