@@ -26,7 +26,7 @@ MAY_IMPORT = {
     "metrics": {"arrays", "digits", "errors", "formats", "transforms"},
     "labels": {"arrays", "digits", "errors", "formats", "metrics", "transforms"},
     "reports": {"arrays", "errors", "escaping", "formats", "metrics", "labels", "model"},
-    "plots": {"arrays", "errors", "escaping", "formats", "metrics", "transforms"},
+    "plots": {"arrays", "digits", "errors", "escaping", "formats", "metrics", "transforms"},
     "augment": {"errors", "flag_values"},
     "model": {"arrays", "errors", "formats", "transforms"},
     "training": {"errors", "formats", "transforms", "metrics", "model", "flag_values"},

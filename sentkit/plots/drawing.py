@@ -16,6 +16,8 @@ FORMATS = ("svg", "png", "pdf")
 INCH = 25.4  # millimetres
 POINT = 1 / 72  # inches
 TEXT, SMALL = 7.5, 6.0  # font sizes in points: of all texts, and of the marks of points
+LETTER = 0.5  # width of a letter, relative to the font size
+SLANT = 40  # degrees of names below a panel that have no room in one line
 LINE = 9.5  # points from one name of a category to the next
 MANY_NAMES = 40  # of an axis; more have the small font
 SHOWN = 34  # characters of a name beside an axis
@@ -88,8 +90,8 @@ def draw(picture: Picture, file: BinaryIO, form: str, width: float) -> list[str]
         inches = width / INCH
         handles = legend_handles(picture, styles)
         longest = max((len(handle.get_label()) for handle in handles), default=0)
-        entries = max(1, int(inches / POINT / (longest * 0.5 * TEXT + 24)))  # in a line of the legend
-        heights = [panel_height(panel, picture.height * inches / columns) for panel in picture.panels]
+        entries = max(1, int(inches / POINT / (longest * LETTER * TEXT + 24)))  # in a line of the legend
+        heights = [panel_height(panel, picture.height * inches / columns, inches) for panel in picture.panels]
         starts = range(0, len(heights), columns)
         height = sum(max(heights[start : start + columns]) for start in starts)
         figure = Figure((inches, height + math.ceil(len(handles) / entries) * LINE * POINT))
@@ -113,10 +115,12 @@ def numbers_of(picture: Picture) -> dict[str, int]:
     return {name: number for number, name in enumerate(dict.fromkeys(each.name for each in series))}
 
 
-def panel_height(panel: Panel, height: float) -> float:
-    """The height in inches: enough for the names beside the panel."""
+def panel_height(panel: Panel, height: float, width: float) -> float:
+    """The height in inches: enough for the names beside the panel, and for slanted names below it."""
     count = len(panel.y.names)
-    return max(height, (count * (LINE if count <= MANY_NAMES else 1.2 * SMALL) + 4 * TEXT) * POINT)
+    names = (count * (LINE if count <= MANY_NAMES else 1.2 * SMALL) + 4 * TEXT) * POINT
+    below = max((len(shortened(name)) for name in panel.x.names), default=0) * LETTER * TEXT * POINT
+    return max(height, names) + (math.sin(math.radians(SLANT)) * below if is_slanted(panel.x, width) else 0.0)
 
 
 def draw_panel(axes: Any, panel: Panel, styles: Mapping[str, int]) -> None:
@@ -143,7 +147,7 @@ def draw_panel(axes: Any, panel: Panel, styles: Mapping[str, int]) -> None:
     if panel.square:
         axes.set_aspect("equal", adjustable="datalim")
     for side in ("top", "right"):
-        axes.spines[side].set_visible(not panel.x.label or panel.grid is not None)
+        axes.spines[side].set_visible(panel.grid is not None or not (panel.x.label or panel.x.names))
 
 
 def draw_series(axes: Any, series: Series, number: int, crowd: int) -> None:
@@ -221,22 +225,34 @@ def draw_grid(axes: Any, grid: Grid) -> None:
 
 
 def set_axis(axes: Any, side: str, axis: Axis) -> None:
+    from matplotlib.ticker import MaxNLocator, NullLocator
+
     ticks = getattr(axes, f"{side}axis")
     getattr(axes, f"set_{side}label")(escape(axis.label))
     if axis.log:
         getattr(axes, f"set_{side}scale")("log")
+        ticks.set_minor_locator(NullLocator())
         ticks.set_major_formatter(lambda value, _: f"{value:,g}")
     getattr(axes, f"set_{side}lim")(**{"left" if side == "x" else "bottom": axis.low})
     getattr(axes, f"set_{side}lim")(**{"right" if side == "x" else "top": axis.high})
     if axis.names:
         ticks.set_ticks(range(len(axis.names)), [escape(shortened(name)) for name in axis.names])
         ticks.set_tick_params(length=0, labelsize=TEXT if len(axis.names) <= MANY_NAMES else SMALL)
+        if side == "x" and is_slanted(axis, axes.figure.get_figwidth()):
+            for label in ticks.get_ticklabels():
+                label.set(rotation=SLANT, ha="right", rotation_mode="anchor")
+    elif axis.ticks:
+        ticks.set_ticks(axis.ticks)
     elif not axis.label:
         ticks.set_ticks([])
     elif not axis.log:
-        from matplotlib.ticker import MaxNLocator
-
         ticks.set_major_locator(MaxNLocator(6, integer=axis.whole, steps=[1, 2, 2.5, 5, 10]))
+
+
+def is_slanted(axis: Axis, width: float) -> bool:
+    """Whether the names below a panel would overlap in one line."""
+    letters = sum(len(shortened(name)) + 2 for name in axis.names)
+    return letters * LETTER * TEXT > width / POINT - 4 * TEXT
 
 
 def shortened(name: str) -> str:

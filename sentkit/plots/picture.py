@@ -20,6 +20,7 @@ class Axis:
     log: bool = False
     names: tuple[str, ...] = ()  # of the values 0, 1, 2 ...
     whole: bool = False  # only whole numbers
+    ticks: tuple[float, ...] = ()  # the values with a number; none: chosen by the range
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,6 @@
 """Rows of numbers: the reports of `sentkit score` and the tables of the examples."""
 
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -14,6 +14,7 @@ from sentkit.formats.rows.rows import Inputs, Row
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
 
+MISSING = (None, "", "-")  # values of a table that mean that there is none
 LABELS = {"spearman": "Spearman x 100", "pearson": "Pearson x 100"}
 
 
@@ -37,20 +38,34 @@ def read_rows(inputs: Inputs, take: Callable[[Row], V]) -> list[V]:
 
 def value_of(row: Row, name: str) -> Value:
     """The value of a field, and its interval NAME_ci95 or deviation NAME_sd, if the row has them."""
-    value = scored(row, name)
-    low = high = np.nan
-    interval = row.values.get(f"{name}_ci95")
+    missing = name in row.values and row.values[name] in MISSING
+    return value_with_interval(row, row.values, name, None if missing else scored(row, name))
+
+
+def value_with_interval(row: Row, fields: Mapping[str, Any], name: str, value: float | None) -> Value:
+    """A value with the interval that is in the same object."""
+    if value is None:
+        return Value(row, np.nan, np.nan, np.nan)
+    interval = fields.get(f"{name}_ci95")
     if (
         isinstance(interval, list)
         and len(interval) == 2
         and all(isinstance(each, int | float) for each in interval)
     ):
-        low, high = map(float, interval)
-    elif value is not None and f"{name}_sd" in row.values and row.values[f"{name}_sd"] != "-":
-        deviation = scored(row, f"{name}_sd")
-        if deviation is not None:
-            low, high = value - deviation, value + deviation
-    return Value(row, np.nan if value is None else value, low, high)
+        return Value(row, value, float(interval[0]), float(interval[1]))
+    if fields.get(f"{name}_sd") in MISSING:
+        return Value(row, value, np.nan, np.nan)
+    deviation = scored(row, f"{name}_sd") or 0.0
+    return Value(row, value, value - deviation, value + deviation)
+
+
+def merged(values: Sequence[Value]) -> Value:
+    """The mean of the scores of several runs, with their standard deviation (of a sample)."""
+    if len(values) == 1:
+        return values[0]
+    numbers = np.array([each.value for each in values])
+    mean, deviation = float(numbers.mean()), float(numbers.std(ddof=1))
+    return Value(values[0].row, mean, mean - deviation, mean + deviation)
 
 
 def intervals(values: list[Value]) -> dict[str, Any]:

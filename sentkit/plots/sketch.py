@@ -5,6 +5,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from sentkit.digits import decimals
 from sentkit.plots.picture import Axis, Grid, Panel, Picture, Series
 
 SYMBOLS = "oxv+*#@%&abcdefghijklmnpqrstuwyz"
@@ -53,19 +54,21 @@ def panel_lines(panel: Panel, symbols: dict[str, str], width: int, height: float
 
 
 def bar_lines(panel: Panel, width: int) -> Iterator[str]:
-    """A line for each bar."""
-    names = [
-        (f"{panel.x.names[int(x)] if panel.x.names else f'{x:g}'}  {series.name}".rstrip(), y)
-        for place in range(max(len(series.x) for series in panel.series))
-        for series in panel.series
-        if place < len(series.x)
-        for x, y in [(series.x[place], series.y[place])]
-    ]
-    longest = min(max(len(name) for name, _ in names), width // 2)
-    most = max((abs(y) for _, y in names if math.isfinite(y)), default=0.0) or 1.0
-    for name, y in names:
-        length = round(abs(y) / most * (width - longest - 10)) if math.isfinite(y) else 0
-        yield f"{name[:longest]:<{longest}} {'█' * length} {y:.2f}"
+    """A line for each bar; of several series, below the name of their place."""
+    several = len(panel.series) > 1
+    names = [f"  {series.name}" for series in panel.series] if several else panel.x.names
+    longest = min(max(map(len, names)), width // 2)
+    every = np.concatenate([series.y for series in panel.series])
+    most = max(np.abs(every[np.isfinite(every)]), default=0.0) or 1.0
+    for place, heading in enumerate(panel.x.names):
+        if several:
+            yield heading[:width]
+        for series in panel.series:
+            for y in series.y[series.x == place].tolist():
+                name = f"  {series.name}" if several else heading
+                length = round(abs(y) / most * (width - longest - 10)) if math.isfinite(y) else 0
+                value = decimals(y if math.isfinite(y) else None)
+                yield f"{name[:longest]:<{longest}} {'█' * length} {value}"
 
 
 def heat_lines(panel: Panel, grid: Grid, width: int) -> Iterator[str]:

@@ -161,6 +161,22 @@ CASES = (
         '"spearman" is missing',
         empty=65,
     ),
+    Case(
+        "domains",
+        ("plot", "domains"),
+        '{"file":"g","groups":{"news":{"spearman":50.5}}}\n',
+        '{"file":"h","groups":{"news":{"pearson":50.5}}}',
+        'the group "news" has no number "spearman"',
+        empty=65,
+    ),
+    Case(
+        "scale",
+        ("plot", "scale", "--x", "batch", "--value", "test"),
+        '{"batch":16,"test":50.5}\n',
+        '{"batch":32}',
+        '"test" is missing',
+        empty=65,
+    ),
     Case("inspect", ("inspect",), VECTOR, *NO_VECTOR, empty=65, skips=False),
 )
 every = pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)

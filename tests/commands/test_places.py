@@ -80,6 +80,8 @@ CALLS = [
     (["plot", "heat", "in.jsonl", *OUT], {"FILE": ["in.jsonl"]}, WRITES),
     (["plot", "axes", "in.jsonl", *OUT], {"FILE": ["in.jsonl"]}, WRITES),
     (["plot", "words", "in.jsonl", "-m", "model", *OUT], {"FILE": ["in.jsonl"], "-m": "model"}, WRITES),
+    (["plot", "domains", "in.jsonl", *OUT], {"FILE": ["in.jsonl"]}, WRITES),
+    (["plot", "scale", "in.jsonl", "--x", "n", "--value", "t", *OUT], {"FILE": ["in.jsonl"]}, WRITES),
     (["plot", "curve", "in.jsonl", *OUT], {"FILE": ["in.jsonl"]}, WRITES),
     (["plot", "sweep", "in.jsonl", *OUT], {"FILE": ["in.jsonl"]}, WRITES),
     (["whiten", "merge", "t.safetensors", "u.safetensors", "-o", "out.safetensors"],

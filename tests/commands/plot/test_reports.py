@@ -125,3 +125,86 @@ def test_logs_that_cannot_be_drawn(sentkit, flags, given, problem):
     done = sentkit("plot", "curve", *flags, stdin=given)
 
     assert (done.code, done.told[0]) == (65, f"sentkit plot curve: {problem}")
+
+
+def group_report(name, **scores):
+    groups = {each: {"n": 9, "spearman": s, "spearman_ci95": [s - 1, s + 2]} for each, s in scores.items()}
+    return json.dumps({"file": f"{name}.jsonl", "encoder": f"{name}:100000000000", "groups": groups}) + "\n"
+
+
+def test_domains_have_a_bar_for_each_report(plot, svg):
+    """A domain that one report lacks has no bar of it."""
+    given = group_report("m", news=50, forums=40) + group_report("k/cls", forums=45)
+
+    assert plot("domains", stdin=given) == [
+        {"series": "m", "domain": "news", "spearman": 50, "spearman_interval": [49, 52]},
+        {"series": "m", "domain": "forums", "spearman": 40, "spearman_interval": [39, 42]},
+        {"series": "k/cls", "domain": "forums", "spearman": 45, "spearman_interval": [44, 47]},
+    ]
+    assert {"news", "forums", "50.0", "40.0", "45.0", "m", "k/cls"} <= set(svg("domains", stdin=given)[0])
+
+
+def test_reports_of_one_encoder_have_the_names_of_their_files(plot, jsonl):
+    one, other = (json.loads(group_report("m", news=n)) for n in (1, 2))
+    records = plot("domains", stdin=jsonl(one, {**other, "file": "b.jsonl"}))
+
+    assert [record["series"] for record in records] == ["m.jsonl", "b.jsonl"]
+
+
+def test_a_table_of_domains_has_means_over_seeds(plot):
+    """Of 50 and 54: the mean 52 and the standard deviation sqrt(8). A row with test_sd has its own."""
+    given = "method\tdata\ttest\ttest_sd\na\tx\t50\t-\na\tx\t54\t-\nb\tx\t40\t1.5\nb\ty\t-\t-\n"
+    flags = ("--from", "tsv", "--name", "method", "--domain", "data", "--value", "test")
+    first, second, third = plot("domains", *flags, stdin=given)
+
+    assert first["test"] == 52
+    assert first["test_interval"] == pytest.approx([52 - 8**0.5, 52 + 8**0.5], rel=1e-6)
+    assert second == {"series": "b", "domain": "x", "test": 40, "test_interval": [38.5, 41.5]}
+    assert third == {"series": "b", "domain": "y", "test": None, "test_interval": [None, None]}
+
+
+TABLE = "batch\tlr\ttest\ttest_sd\n-\t-\t9\t-\n64\t1e-5\t50\t0.5\n16\t1e-5\t48\t-\n16\t3e-5\t47\t-\n"
+
+
+def test_a_scale_has_a_line_for_each_name(plot):
+    """In the order of the numbers; the line of sweep.sh with all defaults has none."""
+    flags = ("--from", "tsv", "--x", "batch", "--value", "test", "--name", "lr")
+
+    assert plot("scale", *flags, stdin=TABLE) == [
+        {"series": "1e-5", "batch": 16, "test": 48, "test_interval": [None, None]},
+        {"series": "1e-5", "batch": 64, "test": 50, "test_interval": [49.5, 50.5]},
+        {"series": "3e-5", "batch": 16, "test": 47},
+    ]
+
+
+def test_a_scale_without_names_averages_rows_with_one_number(plot):
+    records = plot("scale", "--from", "tsv", "--x", "batch", "--value", "test", stdin=TABLE)
+
+    assert [(record["batch"], record["test"]) for record in records] == [(16, 47.5), (64, 50)]
+
+
+def test_a_logarithmic_axis_has_the_numbers_of_the_table(svg):
+    texts, _, _ = svg("scale", "--from", "tsv", "--x", "batch", "--value", "test", "--log", stdin=TABLE)
+
+    assert {"16", "64", "batch", "test"} <= set(texts)
+    assert not [text for text in texts if "mathdefault" in text]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "given", "code", "problem"),
+    [
+        (["domains"], '{"file":"f"}\n', 65, "-: no report has groups"),
+        (["domains"], '{"groups":[1]}\n', 65,
+         '-:1: "groups" is not an object, as in a report of sentkit score'),
+        (["domains", "--name", "m"], "", 2, "--name and --domain need each other"),
+        (["scale", "--x", "n", "--value", "t"], '{"m":1}\n', 65, '-: no row has a number in "n"'),
+        (["scale", "--x", "n", "--value", "t"], '{"n":"many","t":1}\n', 65,
+         '-:1: "n" is a string, expected a number'),
+        (["scale", "--x", "n", "--value", "t", "--log"], '{"n":0,"t":1}\n', 65,
+         '-:1: "n" is 0, but --log needs numbers above 0'),
+    ],
+)  # fmt: skip
+def test_tables_that_cannot_be_drawn(sentkit, arguments, given, code, problem):
+    done = sentkit("plot", *arguments, stdin=given)
+
+    assert (done.code, done.told[0]) == (code, f"sentkit plot {arguments[0]}: {problem}")
