@@ -27,8 +27,7 @@ def domains(
 
     \b
     Examples:
-      sentkit score a.safetensors --gold score --group topic | sentkit plot domains
-      sentkit plot domains table.tsv --name method --domain data --value test -o domains.svg
+      sentkit plot domains table.tsv --name method --domain data --value test
 
     The input is reports of "sentkit score --group". Each group of pairs is a domain
     with one bar for each report. The line on a bar is the 95 % interval. With --name

@@ -24,7 +24,7 @@ def scale(
     \b
     Examples:
       sentkit plot scale table.tsv --x batch --value test --name method
-      sentkit plot scale table.tsv --x batch --value test --name method --log -o scale.svg
+      sentkit plot scale table.tsv --x batch --value test --log -o scale.svg
 
     The input is a table with one score in each row, as examples/sweep.sh prints it:
     table 4 of ConSERT for the batch size, and figure 5 for the number of training rows.
