@@ -14,7 +14,7 @@ from sentkit.cli import app, headings
 
 EXIT_CODES = (
     ("0", "success, also if the next command of the pipe ends before it has read all"),
-    ("1", "the score is below --fail-under"),
+    ("1", "the score is below --fail-under, or an input of --replay is missing or has changed"),
     ("2", "wrong usage"),
     ("65", "bad data, or vectors of different spaces"),
     ("66", "an input or a model does not exist"),
@@ -45,7 +45,10 @@ OUTPUTS = (
     "(part.003, run.v2) is not a suffix. Other suffixes are errors. The file of --rejects can have "
     "any name; it contains the unchanged bad lines.",
 )
-ONLY_ON = {"1": ("sentkit", "sentkit score"), "75": ("sentkit", "sentkit train")}  # code -> its pages
+ONLY_ON = {
+    "1": ("sentkit", "sentkit score", "sentkit inspect"),
+    "75": ("sentkit", "sentkit train"),
+}  # code -> its pages
 SECTIONS = {  # additional sections of a page
     "sentkit train": {
         "RESUME": (

@@ -103,6 +103,14 @@ def contents(folder):
     return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
+def without_command(folder):
+    """The contents of a checkpoint without the record of its command, which has the paths of the inputs."""
+    files = contents(folder)
+    files["sentkit.json"] = json.loads(files["sentkit.json"])
+    del files["sentkit.json"]["command"]
+    return files
+
+
 def with_program(folder, program=(sys.executable, "-m", "sentkit")):
     """The environment of a shell in which `sentkit` runs this program, through a script in folder/bin."""
     script = folder / "bin/sentkit"

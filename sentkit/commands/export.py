@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from sentkit.flags import options
+from sentkit.flags.words import words_of
 
 
 @dataclass(frozen=True)
@@ -36,8 +37,10 @@ def export(
     Normalize. These modules cannot express the readout prompt; in that case
     modules.json is not written. The readouts wk and wk-clip are refused.
     """
+    from importlib.metadata import version
     from pathlib import Path
 
+    from sentkit.formats.checkpoints.commands import Command, inputs_of
     from sentkit.formats.checkpoints.export import export_checkpoint
     from sentkit.formats.checkpoints.folders import read_checkpoint
     from sentkit.model.checkpoint.declaration import declare_encoder
@@ -55,7 +58,15 @@ def export(
         console.warn(note)
     encoder = TransformerEncoder(checkpoint, plan, device="cpu", precision="fp32")
     declaration = declare_encoder(encoder)
-    lineage = {"parents": [model, *checkpoint.parents]}
+    lineage = {
+        "parents": [model, *checkpoint.parents],
+        "command": Command(
+            ("export",),
+            inputs_of({"-m": model, "--transform": reading.transform}),
+            words_of(reading, but=("transform",)),
+        ).record(),
+        "made_with": {"sentkit": version("sentkit")},
+    }
     export_checkpoint(checkpoint, Path(output.path), declaration, lineage, force=output.force)
     if declaration.inexpressible is not None:
         console.warn(

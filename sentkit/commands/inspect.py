@@ -1,12 +1,13 @@
 """`sentkit inspect`: a description of a checkpoint or a vector file."""
 
 import math
+import os
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from sentkit.console import print_pairs
-from sentkit.errors import UsageError
+from sentkit.console import print_pairs, print_text
+from sentkit.errors import AnswerIsNo, UsageError
 from sentkit.flags import options
 from sentkit.flags.rows import FormatFlags
 
@@ -40,6 +41,12 @@ def inspect(
         bool,
         typer.Option("--no-geometry", help="Only count vectors. The geometry of wide vectors takes seconds."),
     ] = False,
+    replay: Annotated[
+        bool,
+        typer.Option(
+            "--replay", help="For a checkpoint: print the shell commands that made it and its bases."
+        ),
+    ] = False,
     json: options.Json = False,
     verbose: Annotated[bool, typer.Option("-v", "--verbose", help="Show every line on a terminal.")] = False,
     format_flags: FormatFlags,
@@ -50,6 +57,7 @@ def inspect(
     Examples:
       sentkit inspect nano
       sentkit inspect CHECKPOINT --json
+      sentkit export --normalize -o unit && sentkit inspect unit --replay
       sentkit inspect titles.safetensors
       sentkit encode pairs.jsonl | sentkit inspect - --gold score
 
@@ -59,6 +67,13 @@ def inspect(
     rows with vectors, or a transform file), it has the number of vectors, their norms,
     zeros, duplicates and NaN values, and their origin. A terminal shows the ten most
     important lines; -v shows all.
+
+    With --replay, the output is a shell script with the commands of "train" and "export"
+    that made the checkpoint and its bases, in the order in which they must run. Paths are
+    those of the original commands, so run it in a folder with the same inputs. It has
+    the settings that differ from the defaults of this version, and comments with the
+    original versions. If an input is missing or changed, or was standard input or a pipe,
+    a comment says so, and the exit code is 1.
 
     "geometry" describes the distribution of the vectors, from one pass. Vectors with
     NaN or infinity are skipped. Undefined values are null.
@@ -82,6 +97,12 @@ def inspect(
                       its axis, counted from 0
     excess_kurtosis   mean; the largest value and its axis
     """
+    if replay:
+        refuse_with_replay(
+            path, format_flags, {"--gold": gold, "--no-geometry": no_geometry, "--json": json, "-v": verbose}
+        )
+        print_replay(path)
+        return
     geometry = geometry_of(gold, above, leave_out=no_geometry)
     record = describe(path, format_flags, geometry)
     refuse_idle(path, record, gold=gold, no_geometry=no_geometry)
@@ -93,6 +114,30 @@ def inspect(
 
         with output.open() as out:
             out.write(json_line(record))
+
+
+def refuse_with_replay(path: str, flags: FormatFlags, others: dict[str, Any]) -> None:
+    """Refuse flags that have no effect with --replay."""
+    given = [flag for flag, value in others.items() if value]
+    if given or flags != FormatFlags():
+        names = given[0] if given else "the flags of rows"
+        raise UsageError(f"--replay cannot be used with {names}")
+
+
+def print_replay(path: str) -> None:
+    """Print a shell script. If it cannot run as it is, exit with code 1."""
+    from sentkit.training.runs.replay import replay
+
+    commands, output = replay(path), options.OutputFlags()
+    if output.on_terminal:
+        print_text(commands.lines)
+    else:
+        with output.open() as out:
+            out.writelines(os.fsencode(line) + b"\n" for line in commands.lines)
+    if commands.problems:
+        others = len(commands.problems) - 1
+        more = f", and {others} more; the output lists all" if others else ""
+        raise AnswerIsNo(f"{commands.problems[0]}{more}")
 
 
 def print_lines(lines: list[tuple[str, Any]], *, verbose: bool) -> None:

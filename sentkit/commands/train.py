@@ -3,10 +3,10 @@
 import os
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -15,119 +15,8 @@ from sentkit.errors import UsageError
 from sentkit.flag_values import numbers
 from sentkit.flags import options
 from sentkit.flags.rows import RowFlags
-
-OF_DEV = ("eval_every", "patience", "early_stop", "final", "metric")
-
-if TYPE_CHECKING:
-    from sentkit.training.method import Method
-    from sentkit.training.options import RandomInit
-
-
-@dataclass(frozen=True)
-class CheckpointFlags(options.OutputFlags):
-    """The folder of the new checkpoint; the state of the run is in OUT.part."""
-
-    path: Annotated[
-        str, typer.Option("-o", "--output", metavar="DIR", help="The checkpoint folder to create.")
-    ] = ""
-
-    def __post_init__(self) -> None:
-        options.refuse_long_name(self.path, ".part")
-
-
-@dataclass(frozen=True)
-class SettingFlags:
-    """The settings of the method."""
-
-    set_: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--set",
-            metavar="NAME=VALUE",
-            help="Change a setting of the method; repeatable. Of equal names, the last value is used."
-            " Flags such as --lr have priority.",
-        ),
-    ] = None
-    preset: Annotated[str | None, typer.Option(metavar="NAME", help="Settings of a published recipe.")] = None
-    epochs: Annotated[int | None, typer.Option(metavar="N", help="Same as --set epochs=N.")] = None
-    batch: Annotated[int | None, typer.Option(metavar="N", help="Same as --set batch=N.")] = None
-    lr: Annotated[float | None, typer.Option(metavar="X", help="Same as --set lr=X.")] = None
-    max_length: Annotated[int | None, typer.Option(metavar="N", help="Same as --set max_length=N.")] = None
-    chunk: Annotated[
-        int | None,
-        typer.Option(
-            metavar="N", help="Same as --set chunk=N: encode N rows at once, which needs less memory."
-        ),
-    ] = None
-    precision: Annotated[str | None, typer.Option(metavar="NAME", help="Same as --set precision=NAME.")] = (
-        None
-    )
-    eval_every: Annotated[int | None, typer.Option(metavar="N", help="Same as --set eval_every=N.")] = None
-    patience: Annotated[int | None, typer.Option(metavar="N", help="Same as --set patience=N.")] = None
-
-    def given(self, console: Console) -> list[str]:
-        """Every --set, then every other flag as NAME=VALUE.
-
-        The order of options on the command line is not available here, so a flag always overrides --set.
-        """
-        values = {name: value for name, value in vars(self).items() if name not in ("set_", "preset")}
-        given = {name: str(value) for name, value in values.items() if value is not None}
-        for assignment in self.set_ or []:
-            name, _, value = assignment.partition("=")
-            name = name.strip().replace("-", "_")
-            if name in given and value.strip() != given[name]:
-                flag = f"--{name.replace('_', '-')} {given[name]}"
-                console.warn(f"--set {assignment} has no effect: {flag} overrides it")
-        return [*(self.set_ or []), *(f"{name}={value}" for name, value in given.items())]
-
-
-@dataclass(frozen=True)
-class StartFlags:
-    """A start from random weights instead of a checkpoint."""
-
-    init: Annotated[
-        str | None, typer.Option(metavar="CONFIG", help="Start with random weights for this config.json.")
-    ] = None
-    tokenizer: Annotated[
-        str | None, typer.Option(metavar="PATH", help="For --init: a tokenizer.json, or its folder.")
-    ] = None
-
-    def init_of(self, kind: "type[Method]", *, model_given: bool) -> "RandomInit | None":
-        """The random start; raises UsageError if the flags conflict with others."""
-        from sentkit.training.catalogue import METHODS
-        from sentkit.training.options import RandomInit
-
-        if self.init is None:
-            if self.tokenizer is not None:
-                raise UsageError("--tokenizer has no effect without --init")
-            return None
-        if self.tokenizer is None:
-            raise UsageError("--init needs --tokenizer: a tokenizer.json, or its folder")
-        if model_given:
-            raise UsageError(
-                "--init and -m cannot be used together",
-                advice="--init starts with random weights, -m with a checkpoint",
-            )
-        if not kind.from_nothing:
-            able = ", ".join(name for name, each in METHODS.items() if each.load().from_nothing)
-            raise UsageError("this method cannot be used with --init", advice=f"these methods can: {able}")
-        return RandomInit(Path(self.init), Path(self.tokenizer))
-
-
-@dataclass(frozen=True)
-class SavingFlags:
-    """The saved state of a run."""
-
-    resume: Annotated[
-        bool, typer.Option("--resume", help="Continue the stopped run; if there is none, start one.")
-    ] = False
-    save_every: Annotated[
-        int,
-        typer.Option(min=0, metavar="N", help="Also save the state every N steps; 0: only --save-seconds."),
-    ] = 0
-    save_seconds: Annotated[
-        float, typer.Option(min=0, metavar="S", help="Save the state every S seconds; 0: after every step.")
-    ] = 300.0
+from sentkit.flags.training import CheckpointFlags, SavingFlags, SettingFlags, StartFlags
+from sentkit.flags.words import words_of
 
 
 def train(
@@ -201,6 +90,7 @@ def train(
     --resume; the result has the same bytes as without the stop. After a second Ctrl-C,
     the command reports the last saved step and exits at once with code 130.
     """
+    from sentkit.formats.checkpoints.commands import Command, inputs_of
     from sentkit.formats.rows.kinds import LEARNED
     from sentkit.training.catalogue import METHODS, find
     from sentkit.training.loop.signals import handle_signals
@@ -226,10 +116,21 @@ def train(
         given = settings.given(console)
         check_together(output, dev, given)
         model_given = getattr(context.get_parameter_source("model"), "name", "") == "COMMANDLINE"
+        built = build(kind.Settings, kind.presets, settings.preset, given)
+        reads = {
+            "--dev": dev,
+            "--test": test,
+            "--entries": entries,
+            "--init": start.init,
+            "--tokenizer": start.tokenizer,
+            **kind.other_checkpoints(built),
+        }
+        bases = {} if start.init else {"-m": model}
+        flags_of_rows = words_of(row_flags, but=("files", "files_from", "rejects"))
         train_options = TrainOptions(
             method=method,
             kind=kind,
-            settings=build(kind.Settings, kind.presets, settings.preset, given),
+            settings=built,
             folders=RunFolders(Path(output.path), numbers("--seed", seed)),
             model=model,
             entries=entries,
@@ -243,21 +144,16 @@ def train(
             log=log,
             resume=saving.resume,
             force=output.force,
+            command=Command(
+                ("train", method), inputs_of({"FILE": row_flags.paths, **bases, **reads}), flags_of_rows
+            ),
         )
         folders, bar = train_options.folders, StepProgress(console, run.progress)
         with (row_flags if first else replace(row_flags, rejects=None)).open(
             console,
             output,
             known=(*LEARNED, "embedding"),
-            reads={
-                "-m": None if start.init else options.model_paths(model),
-                "--dev": dev,
-                "--test": test,
-                "--entries": entries,
-                "--init": start.init,
-                "--tokenizer": start.tokenizer,
-                **kind.other_checkpoints(train_options.settings),
-            },
+            reads={"-m": None if start.init else options.model_paths(model), **reads},
             writes={"-o": folders.all_folders, "--log": folders.logs(log), "stdout": "-"},
         ) as inputs:
             say = partial(say_unless_quiet, console)
@@ -274,6 +170,8 @@ def check_together(output: CheckpointFlags, dev: str | None, given: Sequence[str
     """Refuse missing flags and flags that contradict each other."""
     if not output.path:
         raise UsageError("-o is missing: give the folder of the new checkpoint")
+    from sentkit.training.recipe import OF_DEV
+
     names = [each.partition("=")[0].strip().replace("-", "_") for each in given]
     idle = [name for name in names if name in OF_DEV]
     if dev is None and idle:

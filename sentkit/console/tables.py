@@ -129,8 +129,8 @@ def print_pairs(pairs: Sequence[tuple[str, str]]) -> None:
         sys.stdout.write(f"{name:<{width}}  {escape(value)}\n")
 
 
-def print_sketch(lines: Iterable[str]) -> None:
-    """Print the lines of a sketch on standard output."""
+def print_text(lines: Iterable[str]) -> None:
+    """Print lines on standard output."""
     sys.stdout.writelines(f"{escape(line)}\n" for line in lines)
 
 

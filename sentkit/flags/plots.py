@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from sentkit.console import Console, print_sketch, terminal_width
+from sentkit.console import Console, print_text, terminal_width
 from sentkit.errors import UsageError
 from sentkit.flags.options import Json, OutputFlags
 
@@ -74,7 +74,7 @@ class PlotFlags(OutputFlags):
         if self.on_terminal and not self.json:
             from sentkit.plots.sketch import sketch
 
-            print_sketch(sketch(picture, terminal_width()))
+            print_text(sketch(picture, terminal_width()))
             return
         from sentkit.formats.json_files import json_line
 

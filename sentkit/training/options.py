@@ -1,10 +1,12 @@
 """The options of `sentkit train`, and one run: these options with a seed, a base and rows."""
 
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from sentkit.formats.checkpoints.commands import Command
 from sentkit.training.base import Base
 from sentkit.training.data.corpus import Corpus
 from sentkit.training.data.dev import Dev
@@ -49,6 +51,7 @@ class TrainOptions:
     log: str | None = None
     resume: bool = False
     force: bool = False
+    command: Command = field(default_factory=Command)  # for the record of the checkpoint
 
 
 @dataclass(frozen=True)
@@ -59,6 +62,7 @@ class Run:
     corpus: Corpus
     dev: Dev | LabelledRows | None = None
     test: LabelledRows | None = None
+    command: Mapping[str, Any] = field(default_factory=dict)  # the record of the command
 
     @property
     def settings(self) -> Any:

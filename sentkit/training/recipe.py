@@ -6,6 +6,7 @@ from sentkit.errors import UsageError
 from sentkit.training.settings import ours, refuse_idle
 
 OPTIMIZERS = ("adam", "adamw", "adamw-hf", "adamw-bert", "rmsprop")
+OF_DEV = ("eval_every", "patience", "early_stop", "final", "metric")  # settings that need --dev
 SHORTEST = 3  # tokens of a text: one between two special tokens
 LORA_LAYERS = {
     "query-value": ("query", "value"),

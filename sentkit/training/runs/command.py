@@ -60,10 +60,10 @@ def perform(options: TrainOptions, inputs: Inputs, stop: Stop, reporter: Reporte
                         read_labelled_rows(flag, path, options, inputs, base, corpus)
                         for flag, path in (("--dev", options.dev), ("--test", options.test))
                     )
-            dev = pairs or labelled
+            dev, command = pairs or labelled, options.command.record() if processes.first else {}
             for seed in options.folders.seeds:
                 own_base = replace(base_of(seed), labels=corpus.labels)
-                train(Run(options, seed, own_base, corpus, dev, test), processes, stop, reporter)
+                train(Run(options, seed, own_base, corpus, dev, test, command), processes, stop, reporter)
         return processes.first
 
 

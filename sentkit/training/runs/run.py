@@ -164,6 +164,7 @@ def finish(trainer: Trainer) -> None:
                 **({"teacher": run.corpus.teacher} if run.corpus.teacher else {}),
                 **({} if run.base.entries is None else {"entries": run.base.entries.lineage}),
                 **class_lineage(trainer),
+                "command": run.command,
                 "made_with": environment(trainer.processes, run.settings.precision),
                 **chosen,
                 **encoder,

@@ -11,7 +11,7 @@ from sentkit.formats.vectors.fingerprint import target_space
 from sentkit.formats.vectors.store import Store
 from sentkit.training.loop.sealed_files import read_sealed
 from sentkit.training.loop.trainer import Trainer
-from support import PAIRS, TEXTS, contents
+from support import PAIRS, TEXTS, contents, without_command
 
 DICTIONARY = [
     {"entry": "cat", "definition": "a small animal that purrs"},
@@ -164,7 +164,7 @@ def test_other_names_of_the_members(train, tmp_path, jsonl):
     done = train("--lr", 0.01, *fields, rows="renamed.jsonl", output="two")
 
     assert done.code == 0
-    assert contents(tmp_path / "out") == contents(tmp_path / "two")
+    assert without_command(tmp_path / "out") == without_command(tmp_path / "two")
 
 
 def test_a_dictionary_may_be_a_table(train, tmp_path):
@@ -173,7 +173,7 @@ def test_a_dictionary_may_be_a_table(train, tmp_path):
     train("--lr", 0.01)
     assert train("--lr", 0.01, rows="dict.tsv", output="two").code == 0
 
-    assert contents(tmp_path / "out") == contents(tmp_path / "two")
+    assert without_command(tmp_path / "out") == without_command(tmp_path / "two")
 
 
 def test_each_of_several_seeds_is_a_separate_run(train, tmp_path, dev):

@@ -1,0 +1,122 @@
+"""Flags of `sentkit train`, except those of the rows."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from sentkit.console import Console
+from sentkit.errors import UsageError
+from sentkit.flags import options
+
+if TYPE_CHECKING:
+    from sentkit.training.method import Method
+    from sentkit.training.options import RandomInit
+
+
+@dataclass(frozen=True)
+class CheckpointFlags(options.OutputFlags):
+    """The folder of the new checkpoint; the state of the run is in OUT.part."""
+
+    path: Annotated[
+        str, typer.Option("-o", "--output", metavar="DIR", help="The checkpoint folder to create.")
+    ] = ""
+
+    def __post_init__(self) -> None:
+        options.refuse_long_name(self.path, ".part")
+
+
+@dataclass(frozen=True)
+class SettingFlags:
+    """The settings of the method."""
+
+    set_: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set",
+            metavar="NAME=VALUE",
+            help="Change a setting of the method; repeatable. Of equal names, the last value is used."
+            " Flags such as --lr have priority.",
+        ),
+    ] = None
+    preset: Annotated[str | None, typer.Option(metavar="NAME", help="Settings of a published recipe.")] = None
+    epochs: Annotated[int | None, typer.Option(metavar="N", help="Same as --set epochs=N.")] = None
+    batch: Annotated[int | None, typer.Option(metavar="N", help="Same as --set batch=N.")] = None
+    lr: Annotated[float | None, typer.Option(metavar="X", help="Same as --set lr=X.")] = None
+    max_length: Annotated[int | None, typer.Option(metavar="N", help="Same as --set max_length=N.")] = None
+    chunk: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N", help="Same as --set chunk=N: encode N rows at once, which needs less memory."
+        ),
+    ] = None
+    precision: Annotated[str | None, typer.Option(metavar="NAME", help="Same as --set precision=NAME.")] = (
+        None
+    )
+    eval_every: Annotated[int | None, typer.Option(metavar="N", help="Same as --set eval_every=N.")] = None
+    patience: Annotated[int | None, typer.Option(metavar="N", help="Same as --set patience=N.")] = None
+
+    def given(self, console: Console) -> list[str]:
+        """Every --set, then every other flag as NAME=VALUE.
+
+        The order of options on the command line is not available here, so a flag always overrides --set.
+        """
+        values = {name: value for name, value in vars(self).items() if name not in ("set_", "preset")}
+        given = {name: str(value) for name, value in values.items() if value is not None}
+        for assignment in self.set_ or []:
+            name, _, value = assignment.partition("=")
+            name = name.strip().replace("-", "_")
+            if name in given and value.strip() != given[name]:
+                flag = f"--{name.replace('_', '-')} {given[name]}"
+                console.warn(f"--set {assignment} has no effect: {flag} overrides it")
+        return [*(self.set_ or []), *(f"{name}={value}" for name, value in given.items())]
+
+
+@dataclass(frozen=True)
+class StartFlags:
+    """A start from random weights instead of a checkpoint."""
+
+    init: Annotated[
+        str | None, typer.Option(metavar="CONFIG", help="Start with random weights for this config.json.")
+    ] = None
+    tokenizer: Annotated[
+        str | None, typer.Option(metavar="PATH", help="For --init: a tokenizer.json, or its folder.")
+    ] = None
+
+    def init_of(self, kind: "type[Method]", *, model_given: bool) -> "RandomInit | None":
+        """The random start; raises UsageError if the flags conflict with others."""
+        from sentkit.training.catalogue import METHODS
+        from sentkit.training.options import RandomInit
+
+        if self.init is None:
+            if self.tokenizer is not None:
+                raise UsageError("--tokenizer has no effect without --init")
+            return None
+        if self.tokenizer is None:
+            raise UsageError("--init needs --tokenizer: a tokenizer.json, or its folder")
+        if model_given:
+            raise UsageError(
+                "--init and -m cannot be used together",
+                advice="--init starts with random weights, -m with a checkpoint",
+            )
+        if not kind.from_nothing:
+            able = ", ".join(name for name, each in METHODS.items() if each.load().from_nothing)
+            raise UsageError("this method cannot be used with --init", advice=f"these methods can: {able}")
+        return RandomInit(Path(self.init), Path(self.tokenizer))
+
+
+@dataclass(frozen=True)
+class SavingFlags:
+    """The saved state of a run."""
+
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Continue the stopped run; if there is none, start one.")
+    ] = False
+    save_every: Annotated[
+        int,
+        typer.Option(min=0, metavar="N", help="Also save the state every N steps; 0: only --save-seconds."),
+    ] = 0
+    save_seconds: Annotated[
+        float, typer.Option(min=0, metavar="S", help="Save the state every S seconds; 0: after every step.")
+    ] = 300.0

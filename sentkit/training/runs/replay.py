@@ -1,0 +1,180 @@
+"""The shell commands that made a checkpoint, from the records in sentkit.json, back to the first base."""
+
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+from sentkit.errors import DataError, SentkitError, UsageError
+from sentkit.formats.checkpoints.commands import FILE, Command, Input, recorded_command
+from sentkit.formats.checkpoints.hub import find_model
+from sentkit.formats.json_files import read_object_if_there
+from sentkit.training.catalogue import find
+from sentkit.training.loop.environment import environment
+from sentkit.training.loop.processes import Processes
+from sentkit.training.recipe import OF_DEV
+
+TRAINED_WITH: dict[str, type] = {"threads": int, "device": str, "deterministic": bool, "ranks": int}
+VERSIONS = ("sentkit", "torch", "cpu")
+
+
+@dataclass(slots=True)
+class Replay:
+    """The lines of a shell script. `problems` are the inputs that are missing or changed."""
+
+    lines: list[str] = field(default_factory=list)
+    problems: list[str] = field(default_factory=list)
+    added: set[Path] = field(default_factory=set)  # folders
+
+    def note(self, text: str) -> None:
+        self.lines.append("# " + text.replace("\n", " ").replace("\r", " "))
+
+    def add(self, name: str, folder: Path, record: "Record", later: Sequence[Path] = ()) -> None:
+        """Add the command of a checkpoint after those of its inputs. `later` are made from this one."""
+        folder = folder.resolve()
+        if folder in later:
+            raise DataError("the record leads back to this checkpoint", source=record.source)
+        if folder in self.added:
+            return
+        self.added.add(folder)
+        for each in record.command.inputs:
+            if each.is_model:
+                self._add_model(each, [*later, folder])
+        for problem in filter(None, map(problem_of, record.command.inputs)):
+            self.problems.append(problem)
+            self.note(problem)
+        for note in record.notes():
+            self.note(note)
+        self.lines.append(shlex.join(record.words(name)))
+
+    def _add_model(self, model: Input, later: Sequence[Path]) -> None:
+        if model.sha256 is None:
+            self.note(f"{model.path}: not a local folder, so it is not checked")
+            return
+        try:
+            folder = find_model(model.path)
+        except SentkitError:
+            return  # `problem_of` reports it
+        record = read_record(folder)
+        if record is None:
+            self.note(f"{model.path}: has no record of its command; the commands start with it")
+        else:
+            self.add(model.path, folder, record, later)
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """The content of a sentkit.json."""
+
+    own: Mapping[str, Any]
+    command: Command
+    source: str
+
+    def section(self, name: str, kinds: Mapping[str, type]) -> dict[str, Any]:
+        """An object with fields of these types, or a DataError."""
+        section = self.own.get(name)
+        if not isinstance(section, dict) or not all(
+            type(section.get(n)) is kind for n, kind in kinds.items()
+        ):
+            raise DataError(f'"{name}" is not a record of training', source=self.source)
+        return section
+
+    def words(self, output: str) -> list[str]:
+        """The words of the shell command that writes the checkpoint to `output`."""
+        inputs = self.command.inputs
+        words = [*self.command.words, *(operand(each.path) for each in inputs if each.flag == FILE)]
+        for each in inputs:
+            if each.flag.startswith("-"):
+                words += option(each.flag, each.path)
+        words += self.command.flags
+        if self.command.words[:1] != ["train"]:
+            return ["sentkit", *words, *option("-o", output)]
+        made_with = self.section("made_with", TRAINED_WITH)
+        run = self.section("run", {"seed": int, "method": str})
+        words += [word for setting in self.settings(run) for word in ("--set", setting)]
+        words += ["--seed", str(run["seed"]), "--threads", str(made_with["threads"])]
+        words += [
+            "--device",
+            made_with["device"],
+            *(["--deterministic"] if made_with["deterministic"] else []),
+        ]
+        words += option("-o", output)
+        if made_with["ranks"] > 1:
+            return ["torchrun", "--nproc-per-node", str(made_with["ranks"]), "-m", "sentkit", "--", *words]
+        return ["sentkit", *words]
+
+    def settings(self, run: Mapping[str, Any]) -> Iterator[str]:
+        """The recorded settings that differ from the defaults of this version of sentkit."""
+        has_dev = any(each.flag == "--dev" for each in self.command.inputs)
+        for each in fields(find(run["method"]).Settings):
+            if each.name in OF_DEV and not has_dev:
+                continue  # a preset can change it, but it has no effect
+            if each.name in run and run[each.name] != each.default:
+                yield f"{each.name}={exact(run[each.name])}"
+
+    def notes(self) -> Iterator[str]:
+        """The versions, and those that are different here."""
+        made_with = self.own.get("made_with")
+        if not isinstance(made_with, dict):
+            return
+        yield "made with " + ", ".join(f"{name} {value}" for name, value in made_with.items())
+        here = environment(Processes(), "fp32")
+        changed = [
+            f"{name} {here[name]}" for name in VERSIONS if made_with.get(name, here[name]) != here[name]
+        ]
+        if changed:
+            yield f"here: {', '.join(changed)}; the result can have other bytes"
+
+
+def replay(name: str) -> Replay:
+    """The commands that made a checkpoint, with all checkpoints that they need."""
+    result, folder = Replay(), find_model(name)
+    record = read_record(folder)
+    if record is None:
+        old = "run" in read_object_if_there(folder / "sentkit.json")
+        advice = "an older version of sentkit made it" if old else "train and export record their command"
+        raise UsageError(f"--replay needs a record of the command, but {name} has none", advice=advice)
+    result.add(name, folder, record)
+    return result
+
+
+def read_record(folder: Path) -> Record | None:
+    source = folder / "sentkit.json"
+    own = read_object_if_there(source)
+    command = recorded_command(own, str(source))
+    return None if command is None else Record(own, command, str(source))
+
+
+def problem_of(recorded: Input) -> str | None:
+    """Why an input is not available as it was."""
+    if recorded.sha256 is None:
+        if recorded.is_model:
+            return None
+        name = "standard input" if recorded.path == "-" else recorded.path
+        return f"{name}: its content is not recorded"
+    try:
+        digest = recorded.digest()
+    except SentkitError as error:
+        return str(error)
+    if digest is None:
+        return f"{recorded.path}: is not there any more"
+    return None if digest == recorded.sha256 else f"{recorded.path}: has changed since then"
+
+
+def option(flag: str, value: str) -> list[str]:
+    if not value.startswith("-"):
+        return [flag, value]
+    return [f"{flag}={value}"] if flag.startswith("--") else [flag, operand(value)]
+
+
+def operand(path: str) -> str:
+    """The path in a form that is not an option."""
+    return f"./{path}" if path.startswith("-") and path != "-" else path
+
+
+def exact(value: Any) -> str:
+    """The value of a setting with all digits, in the syntax of --set."""
+    if isinstance(value, bool):
+        return "on" if value else "off"
+    return "none" if value is None else repr(value) if isinstance(value, float) else str(value)
