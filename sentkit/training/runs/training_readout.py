@@ -1,10 +1,14 @@
-"""Selects the readout of a run: from the settings, else from the base, else from the method."""
+"""Selects the readout of a run: from the settings, else from the base, else from the method.
+
+A causal language model without a declaration trains `last`: only its last token attends to the whole text.
+"""
 
 from dataclasses import replace
 from typing import Any
 
 from sentkit.errors import UsageError
 from sentkit.formats.checkpoints.readout import parse_readout
+from sentkit.model.reading import default_readout
 from sentkit.training.base import Base
 from sentkit.training.method import Method
 from sentkit.training.settings import AS_BASE, notes, usual_readout
@@ -24,6 +28,8 @@ def settle(name: str, kind: type[Method], settings: Any, base: Base) -> tuple[An
         usual = usual_readout(type(settings))
         chosen = usual.name
         reason = f"{says}; {'the paper uses it' if usual.of_paper else 'it is a common choice'}"
+        if default_readout(base.checkpoint.config).name == "last":
+            chosen, reason = "last", f"{says}; it is a causal language model"
     try:
         settled = kind.settled(replace(settings, readout=chosen), base)
         check(kind, settled, base)
