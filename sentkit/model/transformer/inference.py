@@ -28,7 +28,8 @@ FUSED_ACTIVATIONS = {  # name and algorithm of the activation in oneDNN
 }
 LONGEST_RUN = 256  # tokens; longer sentences use the blockwise attention of torch, which stores no scores
 SMALLEST_FILLED = 64  # tokens
-SMALLEST_SUM = 1e-30  # of exponentials; below it, float32 has lost digits
+# Of exponentials. Below the first, float32 has lost digits; above the second, products with values overflow.
+SMALLEST_SUM, LARGEST_SUM = 1e-30, 1e30
 
 Product = Callable[[Tensor, Tensor | None], Tensor]  # (n, in) and optional residual (n, out) -> (n, out)
 
@@ -113,7 +114,7 @@ def short_attention(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
     scores = (query @ key.transpose(-2, -1)).mul_(query.shape[-1] ** -0.5)
     weights = scores.exp()
     sums = weights.sum(-1, keepdim=True)
-    if bool(((sums > SMALLEST_SUM) & sums.isfinite()).all()):
+    if bool(((sums > SMALLEST_SUM) & (sums < LARGEST_SUM)).all()):
         return (weights @ value).div_(sums)
     return scores.softmax(-1) @ value
 

@@ -145,13 +145,16 @@ def attention_by_loops(query, key, value):
     return torch.tensor(mixed)
 
 
-@pytest.mark.parametrize("size", [1.0, 20.0], ids=["usual", "overflow"])
+@pytest.mark.parametrize("size", [1.0, 6.55, 20.0], ids=["usual", "overflow with values", "overflow"])
 @pytest.mark.parametrize("sign", [1, -1], ids=["positive", "negative"])
 def test_scores_that_overflow_or_vanish_use_softmax(size, sign):
-    """Scores of 4 * 400 / 2 = 800 overflow, and exp(-800) is 0: the sums show both."""
+    """exp(800) overflows, exp(-800) is 0, exp(86) is finite, but not 3 products with a value of 20.
+
+    The scores are 4 * 20 * 20 / 2 = 800 and 4 * 6.55 * 6.55 / 2 = 86.
+    """
     random = torch.Generator().manual_seed(0)
     query, key = (size * (1 + 0.01 * torch.rand(1, 1, 3, 4, generator=random)) for _ in range(2))
-    value = torch.randn(1, 1, 3, 4, generator=random)
+    value = 20 + torch.randn(1, 1, 3, 4, generator=random)
 
     mixed = short_attention(sign * query, key, value)
 
