@@ -63,6 +63,8 @@ class Encoder:
     def loaded(self) -> models.Encoder:
         if self._loaded is None:
             self._loaded = self.model.encoder()
+            for note in self._loaded.notes:
+                warnings.warn(note, stacklevel=3)
         return self._loaded
 
     @property

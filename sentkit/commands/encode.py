@@ -100,6 +100,16 @@ def encode(
     than the import of torch; never with bf16, a CUDA device or a vector folder. In
     fp32, the numbers are equal to those of torch except for rounding (about 1e-6).
 
+    --precision int8 computes the matrix products with 8-bit integers, for CPUs with
+    AVX512-VNNI. For all-MiniLM-L6-v2, it takes less than half the time of bf16 without
+    AMX, but with AMX it takes more time than bf16. It is less precise: the lowest cosine
+    with fp32 on STS-B is 0.995. The scales come from texts of the package. The lowest
+    and the mean cosine with fp32 on these texts are recorded in a vector file as
+    int8_cosine; a warning reports a lowest cosine below 0.99. The space is the same as
+    with fp32, so queries in fp32 can search a corpus in int8. If the CPU or torch has
+    no fast products of integers, a warning says so and bf16 or fp32 is used. Models
+    that run through transformers, static models and CUDA devices are refused.
+
     With a slash at the end, -o DIR/ is a vector folder: one vector file for each block
     of the input, written by any number of processes. A process that is killed loses at
     most its current block, and --resume continues. Other commands read the folder as

@@ -14,6 +14,7 @@ from sentkit.flags.rows import FormatFlags
 MAX_LINES = 10
 IMPORTANT = (  # in this order, if present
     *("file", "rows", "numbers", "store", "spec._emb", "spec.model", "spec.readout", "spec.precision"),
+    *("spec.int8_cosine.lowest", "spec.int8_cosine.mean"),
     *("geometry.alignment", "nan_or_infinite", "duplicates", "geometry.mean_cosine"),
     *("model", "architecture", "layers", "width", "parameters", "readout", "declared_by", "max_length"),
     *("tokenizer.tokens", "sentence_transformers"),

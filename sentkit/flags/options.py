@@ -40,6 +40,10 @@ Precision = Annotated[
     Literal["auto", "fp32", "bf16"],
     typer.Option(help="auto: bf16 if the hardware supports it well, else fp32."),
 ]
+EncoderPrecision = Annotated[
+    Literal["auto", "fp32", "bf16", "int8"],
+    typer.Option(help="auto: bf16 if the hardware supports it well, else fp32. int8: see sentkit-encode(1)."),
+]
 Device = Annotated[str, typer.Option(metavar="auto|cpu|cuda[:N]", help="Device that runs the model.")]
 Threads = Annotated[
     int | None,
@@ -214,7 +218,7 @@ class RunFlags(MessageFlags):
 class MachineFlags:
     """The device and the number format of a model."""
 
-    precision: Precision = "auto"
+    precision: EncoderPrecision = "auto"
     device: Device = "auto"
     threads: Threads = None
 

@@ -20,6 +20,7 @@ from sentkit.formats.rows.lines import json_type
 DIGITS = 12
 HASH = rf"[0-9a-f]{{{DIGITS}}}"
 LABEL = r"[!-=?-~]+"  # printable ASCII without blanks; ">" only before a hash
+INT8_LOSS = "int8_cosine"  # in a record: cosines between vectors of --precision int8 and fp32
 EMB = re.compile(rf"{LABEL}(?:>{HASH}(?:{LABEL})?)*:{HASH}")
 
 

@@ -3,17 +3,18 @@
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import cached_property
+from itertools import zip_longest
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from sentkit.errors import declared_in
+from sentkit.errors import UsageError, declared_in
 from sentkit.formats.checkpoints.folders import Checkpoint
 from sentkit.formats.checkpoints.lora import is_adapter
 from sentkit.formats.checkpoints.readout import Readout
-from sentkit.formats.vectors.fingerprint import Spec
+from sentkit.formats.vectors.fingerprint import INT8_LOSS, Spec
 from sentkit.model.post_steps import (
     place_of_declaration,
     spec_behind,
@@ -22,18 +23,22 @@ from sentkit.model.post_steps import (
     width_behind,
 )
 from sentkit.model.reading import Reading
-from sentkit.model.text.stream import Arrays, Tally, default_budget
+from sentkit.model.text.stream import Arrays, Tally, default_budget, encode_texts
 from sentkit.model.text.tokens import Tokens, check_ids
 from sentkit.model.transformer.adapter import ENCODER_HALVES, Adapter, load_adapter
 from sentkit.model.transformer.architecture import UnsupportedArchitecture, architecture_of
 from sentkit.model.transformer.bert import Bert, load_bert
 from sentkit.model.transformer.device import halve_to_fit_memory, pick_device, pick_precision
 from sentkit.model.transformer.inference import filler, prepare_for_cpu
+from sentkit.model.transformer.int8.calibration import WARN_BELOW, calibrate, check_finite, losses, usable
+from sentkit.model.transformer.int8.products import instructions, int8_products_work
 from sentkit.model.transformer.lora import read_weights
 from sentkit.model.transformer.packed import pack
 from sentkit.model.transformer.post_layers import add_convolution, read_layer
 from sentkit.model.transformer.readouts import check_layers, read, width_of_vectors
 from sentkit.model.transformer.weights import canonical, fit, weights_hash
+
+INT8 = "int8"
 
 
 class TransformerEncoder:
@@ -42,22 +47,31 @@ class TransformerEncoder:
     def __init__(self, checkpoint: Checkpoint, reading: Reading, *, device: str, precision: str) -> None:
         self.checkpoint, self.reading = checkpoint, reading
         self.device = pick_device(device)
-        self.dtype = pick_precision(precision, self.device)
         self.notes: list[str] = []  # messages for the user
+        self.integers = precision == INT8
+        if self.integers and self.device.type != "cpu":
+            raise UsageError(f"--precision {INT8} needs --device cpu", advice="use bf16 on a GPU")
+        self.dtype = pick_precision("auto" if self.integers else precision, self.device)
         self.halved = 0  # number of times that a batch was halved to fit into memory
         with ThreadPoolExecutor(1) as pool:
             body, weights = self._load(pool)
+            if self.integers and not int8_products_work():
+                self.integers = False
+                problem = "no fast products of integers on this CPU or in this torch"
+                self.notes.append(f"--precision {INT8}: {problem}; {self.precision} is used")
             add_convolution(body, checkpoint)
             self.kernels = ""  # the hash of the convolution
             if body.convolution is not None:
                 self.kernels = weights_hash(body.convolution.state_dict(), with_pooler=True)
-            self.body = body.to(self.device, self.dtype).eval()
+            self.body = body.to(self.device, torch.float32 if self.integers else self.dtype).eval()
             with declared_in(place_of_declaration(checkpoint), unless=reading.chosen):
                 check_layers(self.body, reading.readouts)
             before = width_of_vectors(self.body, reading.readouts)
             self.steps = steps_of_checkpoint(checkpoint, reading, before, read_layer)
+            lost = self._use_integers() if self.integers else []
             self.specs = [
-                self._spec(readout, weights.result()[readout.pooled]) for readout in reading.readouts
+                self._spec(readout, weights.result()[readout.pooled], loss)
+                for readout, loss in zip_longest(reading.readouts, lost)
             ]
         self.width = width_behind(self.steps, before)
 
@@ -67,6 +81,8 @@ class TransformerEncoder:
 
     @property
     def precision(self) -> str:
+        if self.integers:
+            return INT8
         return "bf16" if self.dtype == torch.bfloat16 else "fp32"
 
     def _load(self, pool: ThreadPoolExecutor) -> tuple[Bert | Adapter, "Future[dict[bool, str]]"]:
@@ -76,6 +92,9 @@ class TransformerEncoder:
         try:
             architecture = architecture_of(self.checkpoint)
         except UnsupportedArchitecture as reason:
+            if self.integers:
+                problem = f"--precision {INT8}: {self.checkpoint.name} runs through transformers"
+                raise UsageError(f"{problem} ({reason})", advice="use bf16 or fp32") from reason
             self.notes.append(f"{self.checkpoint.name}: {reason}: run through transformers")
             adapter = load_adapter(self.checkpoint.transformer)
             return adapter, pool.submit(self._hashes, adapter.tensors())
@@ -83,13 +102,31 @@ class TransformerEncoder:
         fit(named, architecture, source=self.checkpoint.name)
         return load_bert(named, architecture), pool.submit(self._hashes, named)
 
+    def _use_integers(self) -> list[dict[str, float]]:
+        """Replace the blocks by those of int8 and return their loss for each readout."""
+        assert isinstance(self.body, Bert), "other models are refused"
+        tokens = usable(self.reading.tokenizer)
+        exact = encode_texts(tokens, self, self.budget)
+        check_finite([torch.from_numpy(vectors) for vectors in exact], self.checkpoint.name)
+        calibrate(self.body, self.checkpoint, self.dtype)
+        found = losses(exact, encode_texts(tokens, self, self.budget))
+        lowest = min(each["lowest"] for each in found)
+        if not lowest >= WARN_BELOW:
+            problem = f"the lowest cosine with fp32 on {len(tokens)} texts is {lowest:.4f}"
+            self.notes.append(f"--precision {INT8}: {problem}; bf16 and fp32 are more precise")
+        elif "amx_int8" in instructions() and self.dtype == torch.bfloat16:
+            self.notes.append(f"--precision {INT8}: on this CPU, bf16 is faster and more precise")
+        return found
+
     def _hashes(self, tensors: Mapping[str, Tensor]) -> dict[bool, str]:
         """Return the weight hashes with and without the pooler, as the readouts require."""
         wanted = {readout.pooled for readout in self.reading.readouts}
         return {pooled: weights_hash(tensors, with_pooler=pooled) for pooled in wanted}
 
-    def _spec(self, readout: Readout, weights: str) -> Spec:
+    def _spec(self, readout: Readout, weights: str, loss: Mapping[str, float] | None) -> Spec:
         machine: dict[str, Any] = {"precision": self.precision}
+        if loss:
+            machine[INT8_LOSS] = loss
         if self.device.type == "cpu":
             machine["threads"] = torch.get_num_threads()  # the number of threads changes rounding
         spec = spec_of_readout(
@@ -110,7 +147,7 @@ class TransformerEncoder:
     @cached_property
     def network(self) -> Bert | Adapter:
         """The body, prepared at the first use: its own blocks and their weights are then gone."""
-        if isinstance(self.body, Bert) and self.device.type == "cpu":
+        if isinstance(self.body, Bert) and self.device.type == "cpu" and not self.integers:
             return prepare_for_cpu(self.body)
         return self.body
 

@@ -60,14 +60,24 @@ class InferenceBlock(nn.Module):
     def forward(self, states: Tensor, packed: Packed, only: Tensor | None = None) -> Tensor:
         """Return X(k) from X(k - 1), (n, d); or (b, d) if `only` selects one row of each sentence."""
         rows = states if only is None else states[only]
-        queries, pairs = self.query(rows, None), self.key_value(states, None)
+        queries, pairs = self.project(states, rows, only)
         attended = torch.empty_like(rows)
         for tokens, sentences, count in runs(packed.lengths):
             selected = tokens if only is None else sentences
             mixed = self.attend(queries[selected], pairs[tokens], count)  # (c, h, q, e)
             attended[selected].view(count, -1, *mixed.shape[1::2]).copy_(mixed.transpose(1, 2))
-        rows = self.mix_norm(self.mix(attended, rows))
-        return self.norm(self.down(self.up(rows, None), rows))
+        rows = self.mix_norm(self.mix_in(attended, rows))
+        return self.norm(self.add_inner(rows))
+
+    def project(self, states: Tensor, rows: Tensor, only: Tensor | None) -> tuple[Tensor, Tensor]:
+        """Return the queries of `rows`, which are `states[only]`, and the keys and values of all states."""
+        return self.query(rows, None), self.key_value(states, None)
+
+    def mix_in(self, attended: Tensor, rows: Tensor) -> Tensor:
+        return self.mix(attended, rows)
+
+    def add_inner(self, rows: Tensor) -> Tensor:
+        return self.down(self.up(rows, None), rows)
 
     def attend(self, queries: Tensor, pairs: Tensor, count: int) -> Tensor:
         """Attention in `count` sentences of equal length: (c * q, d), (c * t, 2 d) -> (c, h, q, e)."""

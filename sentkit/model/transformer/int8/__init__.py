@@ -1,0 +1,1 @@
+"""Takes an encoder in float32 and calibration texts and returns it with matrix products of 8-bit integers."""

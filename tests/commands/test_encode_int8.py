@@ -1,0 +1,202 @@
+"""`encode --precision int8`: near fp32, recorded with its loss, refused or replaced if it does not work."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+from safetensors.numpy import load_file, save_file
+
+import sentkit as package
+from sentkit.errors import UsageError
+from sentkit.formats.checkpoints.folders import read_checkpoint
+from sentkit.model.reading import ReadingOptions, plan_reading
+from sentkit.model.transformer import encoder as encoder_module
+from sentkit.model.transformer.encoder import TransformerEncoder
+from sentkit.model.transformer.int8.calibration import calibration_texts, losses
+from sentkit.model.transformer.int8.products import int8_products_work
+from support import SMALL, copy_tokenizer
+
+needs_integers = pytest.mark.skipif(
+    not int8_products_work(), reason="this CPU has no fast products of integers"
+)
+TEXTS = "a cat sat on the mat\na dog\nthe weather is nice today, isn't it?\n"
+
+
+def cosines(left, right):
+    return (left * right).sum(1) / np.linalg.norm(left, axis=1) / np.linalg.norm(right, axis=1)
+
+
+@needs_integers
+@pytest.mark.parametrize("model", ["nano", "minilm"])
+def test_vectors_are_near_fp32_in_the_same_space(model, request, sentkit, sentences):
+    name = request.getfixturevalue("minilm") if model == "minilm" else model
+    texts = "\n".join(sentences)
+    exact = sentkit("encode", "-m", name, "--precision", "fp32", stdin=texts)
+    done = sentkit("encode", "-m", name, "--precision", "int8", stdin=texts)
+
+    assert done.code == 0
+    found = cosines(done.vectors(), exact.vectors())
+    assert found.min() > 0.98  # with texts of many scripts
+    assert found.mean() > 0.997
+    assert found.max() < 1 - 1e-7
+    assert {row["_emb"] for row in done.rows} == {exact.rows[0]["_emb"]}
+
+
+@needs_integers
+def test_the_loss_is_recorded_and_shown(sentkit, tmp_path, on_terminal):
+    first, second = tmp_path / "a.safetensors", tmp_path / "b.safetensors"
+    for path in (first, second):
+        assert sentkit("encode", "--precision", "int8", "-o", path, stdin=TEXTS).code == 0
+
+    record = json.loads(sentkit("inspect", first, "--json").out)["spec"]
+
+    assert first.read_bytes() == second.read_bytes()
+    assert record["precision"] == "int8"
+    assert 0.99 < record["int8_cosine"]["lowest"] <= record["int8_cosine"]["mean"] < 1
+    assert any("int8_cosine.lowest" in line for line in on_terminal("inspect", str(first)))
+
+
+@needs_integers
+def test_a_loss_of_each_readout_and_texts_with_a_prompt(sentkit, tmp_path):
+    readouts = ("--readout", "cls,mean,max", "--prompt", "query: ", "--max-length", "9")
+    done = sentkit("encode", "--precision", "int8", *readouts, "-o", tmp_path / "x", stdin=TEXTS)
+
+    assert done.code == 0
+    files = sorted((tmp_path / "x").glob("*.safetensors"))
+    records = [json.loads(sentkit("inspect", file, "--json").out)["spec"] for file in files]
+    assert len({str(record["int8_cosine"]) for record in records}) == 3
+
+
+@needs_integers
+def test_the_weights_do_not_depend_on_prompt_length_and_readout(bundled):
+    plans = [ReadingOptions(), ReadingOptions(prompt="query: ", max_length=12, readout="cls")]
+    checkpoint = read_checkpoint(str(bundled))
+    blocks = [
+        TransformerEncoder(
+            checkpoint, plan_reading(checkpoint, plan), device="cpu", precision="int8"
+        ).body.blocks[0]
+        for plan in plans
+    ]
+
+    assert torch.equal(blocks[0].factors, blocks[1].factors)
+    assert torch.equal(blocks[0].up_rest.scales, blocks[1].up_rest.scales)
+    assert (blocks[0].scale, blocks[0].zero) == (blocks[1].scale, blocks[1].zero)
+
+
+@needs_integers
+def test_queries_in_fp32_search_a_corpus_in_int8(sentkit, tmp_path):
+    corpus = tmp_path / "corpus.safetensors"
+    assert sentkit("encode", "--precision", "int8", "-o", corpus, stdin=TEXTS).code == 0
+
+    done = sentkit("search", "a dog", "--corpus", corpus, "--top", "1", "--precision", "fp32")
+
+    assert done.code == 0
+    assert b"a dog" in done.out
+
+
+def test_without_the_instructions_a_warning_names_the_precision_that_is_used(sentkit, monkeypatch):
+    usual = sentkit("encode", "--precision", "fp32", stdin=TEXTS)
+    monkeypatch.setattr(encoder_module, "int8_products_work", lambda: False)
+    monkeypatch.setattr(encoder_module, "pick_precision", lambda name, device: torch.float32)
+
+    done = sentkit("encode", "--precision", "int8", stdin=TEXTS)
+
+    assert done.code == 0
+    [warning] = done.told
+    assert "no fast products of integers on this CPU or in this torch; fp32 is used" in warning
+    assert np.abs(done.vectors() - usual.vectors()).max() < 1e-5
+
+
+@needs_integers
+def test_a_large_loss_is_a_warning(sentkit, monkeypatch):
+    monkeypatch.setattr(encoder_module, "WARN_BELOW", 1.0)
+
+    done = sentkit("encode", "--precision", "int8", stdin=TEXTS)
+
+    assert done.code == 0
+    assert any("the lowest cosine with fp32 on 64 texts is 0.99" in line for line in done.told)
+
+
+@needs_integers
+def test_a_model_with_nan_is_refused(sentkit, copy_of, tiny):
+    broken = copy_of(tiny)
+    weights = load_file(broken / "model.safetensors")
+    weights["embeddings.LayerNorm.weight"] *= np.nan
+    save_file(weights, broken / "model.safetensors")
+
+    done = sentkit("encode", "-m", broken, "--precision", "int8", stdin=TEXTS)
+
+    assert done.code == 65
+    assert any("no finite vectors for the texts of the package" in line for line in done.told)
+
+
+def test_other_models_are_refused(sentkit, tmp_path, model2vec):
+    import transformers
+
+    folder = tmp_path / "mpnet"
+    transformers.MPNetModel(transformers.MPNetConfig(**SMALL, pad_token_id=0)).save_pretrained(folder)
+    copy_tokenizer(folder)
+    for model, problem in ((folder, "runs through transformers"), (model2vec(), "a static model computes")):
+        done = sentkit("encode", "-m", model, "--precision", "int8", stdin=TEXTS)
+
+        assert done.code == 2
+        assert problem in done.err
+
+
+def test_cuda_is_refused(monkeypatch, bundled):
+    monkeypatch.setattr(encoder_module, "pick_device", lambda name: torch.device("cuda"))
+    checkpoint = read_checkpoint(str(bundled))
+
+    with pytest.raises(UsageError, match="int8 needs --device cpu"):
+        TransformerEncoder(
+            checkpoint, plan_reading(checkpoint, ReadingOptions()), device="cuda", precision="int8"
+        )
+
+
+@pytest.mark.parametrize("command", ["train simcse", "build-entries", "distill-static"])
+def test_other_commands_do_not_have_int8(sentkit, command, tmp_path):
+    done = sentkit(*command.split(), "-o", tmp_path / "out", "--precision", "int8", stdin=TEXTS)
+
+    assert done.code == 2
+    assert "int8" in "".join(done.told)
+
+
+@needs_integers
+def test_a_vector_folder_records_the_precision_and_ignores_the_measured_loss(sentkit, tmp_path):
+    (tmp_path / "in.txt").write_text(TEXTS)
+    run = ("encode", tmp_path / "in.txt", "-o", f"{tmp_path / 'out'}/")
+    assert sentkit(*run, "--precision", "int8").code == 0
+    settings = json.loads((tmp_path / "out/run.json").read_text())
+    assert settings["encoder"]["precision"] == "int8"
+    settings["encoder"]["int8_cosine"]["lowest"] = 0.9  # as another machine measured it
+    (tmp_path / "out/run.json").write_text(json.dumps(settings))
+
+    assert sentkit(*run, "--precision", "int8", "--resume").code == 0
+    assert sentkit(*run, "--precision", "fp32", "--resume").code == 65
+
+
+@needs_integers
+def test_an_encoder_in_python_warns(monkeypatch):
+    monkeypatch.setattr(encoder_module, "WARN_BELOW", 1.0)
+
+    with pytest.warns(UserWarning, match="the lowest cosine with fp32"):
+        vectors = package.Encoder("nano", precision="int8", device="cpu").encode(["a cat"])
+
+    assert vectors.shape == (1, 256)
+
+
+def test_losses_are_cosines_of_rows():
+    exact = np.array([[1.0, 0.0], [3.0, 4.0], [0.0, 0.0]], np.float32)
+    found = np.array([[2.0, 0.0], [4.0, 3.0], [0.0, 0.0]], np.float32)
+
+    assert losses([exact], [found]) == [{"lowest": 0.0, "mean": round((1 + 24 / 25 + 0) / 3, 4)}]
+
+
+def test_calibration_texts_are_distinct_and_vary():
+    texts = calibration_texts()
+    lengths = [len(text.split()) for text in texts]
+
+    assert len(set(texts)) == len(texts) == 64
+    assert min(lengths) == 1
+    assert max(lengths) > 90

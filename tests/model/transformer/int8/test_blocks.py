@@ -1,0 +1,119 @@
+"""Blocks with integers: near the states of `Block` for every family; factors do not change a product."""
+
+import pytest
+import torch
+
+from sentkit.formats.checkpoints.readout import parse_readout
+from sentkit.model.transformer.int8.blocks import (
+    Int8Block,
+    Recorder,
+    factors_of,
+    start_recording,
+    unsigned_scale,
+    use_integers,
+)
+from sentkit.model.transformer.int8.products import int8_products_work
+from sentkit.model.transformer.packed import pack
+from sentkit.model.transformer.readouts import read
+
+needs_integers = pytest.mark.skipif(
+    not int8_products_work(), reason="this CPU has no fast products of integers"
+)
+LENGTHS = [40, 33, 33, 20, 7, 7, 7, 2, 1]
+
+
+@torch.no_grad()
+def states(encoder, packed, **options):
+    return list(encoder.states(packed, **options))
+
+
+@pytest.fixture
+def prepared(checkpoint, tmp_path, load, sentences):
+    """A function that loads the checkpoint with blocks of integers, from other sentences."""
+    checkpoint.save_pretrained(tmp_path)
+
+    def make(dtype):
+        bert = load(tmp_path)
+        start_recording(bert)
+        states(bert, pack(sentences(LENGTHS, checkpoint.config.vocab_size, seed=9)))
+        with torch.inference_mode():
+            use_integers(bert, dtype)
+        return bert.to(dtype)
+
+    return make
+
+
+@needs_integers
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+def test_states_are_near_those_of_floating_point(dtype, prepared, checkpoint, sentences, oracle):
+    batch = sentences(LENGTHS, checkpoint.config.vocab_size)
+    bert = prepared(dtype)
+
+    found = states(bert, pack(batch))[-1]
+
+    exact = oracle(checkpoint, batch)[-1]
+    assert all(isinstance(block, Int8Block) for block in bert.blocks)
+    assert found.dtype == dtype
+    assert (found.float() - exact).norm() < 0.1 * exact.norm()
+
+
+@needs_integers
+@pytest.mark.parametrize("readout", ["cls", "last", "mean", "L1:cls"])
+def test_readouts_of_one_row_have_the_numbers_of_all_rows(readout, prepared, checkpoint, sentences):
+    """`cls` and `last` compute one row per sentence in the last block."""
+    batch = pack(sentences(LENGTHS, checkpoint.config.vocab_size))
+    bert = prepared(torch.float32)
+    layer = states(bert, batch)[1 if readout == "L1:cls" else -1].split(list(batch.lengths))
+    reduce = {"cls": lambda x: x[0], "last": lambda x: x[-1], "mean": lambda x: x.mean(0)}
+    with torch.no_grad():
+        (found,) = read(bert, batch, [parse_readout(readout)])
+
+    expected = torch.stack([reduce[readout.rpartition(":")[2]](each) for each in layer])
+    # A rounding of the last bit can move an input to the next integer.
+    assert (found - expected).norm() < 0.01 * expected.norm()
+
+
+@pytest.mark.parametrize("share", [0.0, 0.5, 0.8, 1.0])
+def test_factors_do_not_change_a_product(share):
+    random = torch.Generator().manual_seed(0)
+    values = torch.randn(20, 6, generator=random, dtype=torch.float64)
+    values *= torch.tensor([1.0, 50.0, 0.01, 3.0, 0.0, 1.0])  # one column is much larger, one is always 0
+    weight = torch.randn(4, 6, generator=random, dtype=torch.float64)
+    weight[:, 5] = 0
+    largest = values.abs().amax(0)
+
+    factors = factors_of(largest, weight, share, torch.float64)
+
+    torch.testing.assert_close(
+        (values * factors) @ (weight / factors).T, values @ weight.T, rtol=1e-12, atol=1e-12
+    )
+    assert factors.isfinite().all()
+    assert (factors > 0).all()
+    assert (largest * factors).max().item() == pytest.approx(127)
+
+
+def test_factors_make_the_ranges_of_inputs_or_of_weights_equal():
+    largest, weight = torch.tensor([2.0, 8.0]), torch.tensor([[4.0, -1.0], [1.0, 0.5]])
+
+    inputs, weights = (factors_of(largest, weight, share, torch.float32) for share in (1.0, 0.0))
+
+    assert (largest * inputs).tolist() == pytest.approx([127, 127])
+    assert (weight.abs().amax(0) / weights).unique().numel() == 1
+
+
+def test_a_recorder_has_the_range_of_all_batches():
+    recorder = Recorder(torch.eye(3), torch.zeros(3))
+    recorder(torch.tensor([[1.0, -5.0, 0.5], [2.0, 1.0, 0.25]]), None)
+    recorder(torch.tensor([[-3.0, 1.0, 0.75]]), None)
+
+    assert recorder.least.tolist() == [-3, -5, 0]
+    assert recorder.most.tolist() == [2, 1, 0.75]
+    assert recorder.largest.tolist() == [3, 5, 0.75]
+
+
+def test_unsigned_integers_contain_zero_and_more_than_the_range():
+    scale, zero = unsigned_scale(torch.tensor([-0.2, 0.0]), torch.tensor([3.0, 5.0]))
+
+    assert scale * (0 - zero) < -0.2
+    assert scale * (255 - zero) > 5 * 1.3
+    assert unsigned_scale(torch.zeros(2), torch.zeros(2)) == (1e-30, 0)
