@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from sentkit.reports.tables import Table
     from sentkit.reports.test_sets import TestSet
 
-Models = dict[tuple[str, str], Callable[[], "Model"]]  # by label of the row and name
-Results = dict[tuple[str, str, str, str], "Result"]
+Models = dict[tuple[str, int], Callable[[], "Model"]]  # by label of the row and place of the checkpoint
+Results = dict[tuple[str, int, str, str], "Result"]
 
 
 def report(
@@ -31,7 +31,8 @@ def report(
         list[str] | None,
         typer.Argument(
             metavar="[ROW]...",
-            help="[NAME=]CHECKPOINT[#READOUT]: a row; CHECKPOINT as for -m, a pattern, or a folder of seeds.",
+            help="[NAME=]CHECKPOINT[#READOUT[@TRANSFORM]]: a row; CHECKPOINT as for -m, a pattern, or a "
+            "folder of seeds.",
         ),
     ] = None,
     data: Annotated[
@@ -102,7 +103,8 @@ def report(
     sample). CHECKPOINT is a folder or a name as for "encode -m"; a pattern such as
     'runs/seed-*'; or a folder with the folders seed-0, seed-1 and so on. Arguments with
     the same NAME are seeds of one row, and so are runs/seed-0 and runs/seed-1, which
-    have the name runs. #READOUT selects a readout for this row.
+    have the name runs. #READOUT selects a readout for this row, and @TRANSFORM a file of
+    "whiten fit" for its vectors, such as a flow.
 
     DIR has any of these files, as .jsonl or .jsonl.gz. Files with other names in sts/
     and senteval/ are not used, and a warning names them:
@@ -202,7 +204,8 @@ def check_paths(
     output: options.OutputFlags,
     results: str | None,
 ) -> None:
-    reads: dict[str, list[str]] = {"ROW": [], "--data": [path for test in tests for path in test.files]}
+    transforms = [path for row in rows for path in row.transforms if path is not None]
+    reads = {"ROW": transforms, "--data": [path for test in tests for path in test.files]}
     for name in (name for row in rows for name in row.models):
         paths = options.model_paths(name)
         reads["ROW"] += [paths] if isinstance(paths, str) else paths or []
@@ -216,13 +219,13 @@ def find_models(rows: "Sequence[Row]", reading: "ReadingOptions", machine: optio
 
     models: Models = {}
     for row in rows:
-        own = replace(reading, readout=row.readout)
-        for name in row.models:
+        for place, (name, transform) in enumerate(zip(row.models, row.transforms, strict=True)):
+            own = replace(reading, readout=row.readout, transform=transform)
             find = partial(find_encoder, name, own, device=machine.device, precision=machine.precision)
             model = find()
             if len(model.readouts) > 1:
                 raise UsageError(f'row "{row.label}": expected one readout, found {len(model.readouts)}')
-            models[row.label, name] = find
+            models[row.label, place] = find
     return models
 
 
@@ -253,14 +256,14 @@ def evaluate_all(
     found: Results = {}
     failed = 0
     progress.begin(len(models) * len(tests))
-    for (label, name), find in models.items():
+    for (label, place), find in models.items():
         model = find()
         whole = model.tokenizer.whole
         encoder = None if whole else model.encoder()
         for test in tests:
             try:
                 result = evaluator.evaluate(encoder, find() if whole else model, test)
-                found[label, name, test.suite, test.name] = result
+                found[label, place, test.suite, test.name] = result
             except SentkitError as error:
                 console.warn(f'row "{label}", {test.suite}: {error}')
                 failed += 1

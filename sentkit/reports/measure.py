@@ -43,6 +43,8 @@ class Measured:
             **{"metric": SUITES[self.task[0]].value, "value": self.value, "sd": self.sd},
             **{"checkpoints": list(self.row.models), "values": list(self.values)},
         }
+        if any(self.row.transforms):
+            record["transforms"] = list(self.row.transforms)
         if self.interval is not None:
             record["ci95"] = bounds(self.interval)
         if self.difference is not None and baseline is not None:
@@ -74,9 +76,8 @@ class Measurement:
 
     rows: Sequence[Row]
     tests: Sequence[TestSet]
-    results: Mapping[
-        tuple[str, str, str, str], Result
-    ]  # label of the row, checkpoint, suite, name of the file
+    # by label of the row, place of the checkpoint, suite, name of the file
+    results: Mapping[tuple[str, int, str, str], Result]
     seed: int
     intervals: bool = False
     baseline: Row | None = None
@@ -93,7 +94,7 @@ class Measurement:
 
     def of_suite(self, row: Row, suite: str, drawn: dict[tuple[str, Task], Float64]) -> Iterator[Measured]:
         for test in (test for test in self.tests if test.suite == suite):
-            keys = [(row.label, model, suite, test.name) for model in row.models]
+            keys = [(row.label, place, suite, test.name) for place in range(len(row.models))]
             if not all(key in self.results for key in keys):
                 continue
             results = [self.results[key] for key in keys]

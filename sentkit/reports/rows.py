@@ -20,6 +20,7 @@ class Row:
     name: str
     readout: str | None  # None: as each checkpoint declares
     models: tuple[str, ...]
+    transforms: tuple[str | None, ...]  # of the vectors of each model
 
     @property
     def label(self) -> str:
@@ -32,40 +33,42 @@ class Row:
 
 
 def rows_of(arguments: Sequence[str], readout: str | None) -> list[Row]:
-    """Parse [NAME=]CHECKPOINT[#READOUT]. Arguments with the same name and readout are seeds of one row."""
+    """Parse [NAME=]CHECKPOINT[#READOUT[@TRANSFORM]]. Those with the same name and readout are one row."""
     rows: dict[tuple[str, str | None], Row] = {}
     for argument in arguments:
-        name, model, own = split(argument)
+        name, model, own, transform = split(argument)
         models = checkpoints_of(model)
         seeds = all(seed_of(each) is not None for each in models)
-        row = Row(name or default_name(model, models), own or readout, tuple(models))
+        transforms = (transform,) * len(models)
+        row = Row(name or default_name(model, models), own or readout, tuple(models), transforms)
         key = row.name, row.readout
         if key in rows:
             if not (name or seeds):
                 problem = f'two rows have the name "{row.label}"'
                 raise UsageError(problem, advice=f"give each a name, for example first={rows[key].models[0]}")
-            row = Row(*key, (*rows[key].models, *models))
-        if len(set(row.models)) < len(row.models):
+            row = Row(*key, (*rows[key].models, *models), (*rows[key].transforms, *transforms))
+        if len(set(zip(row.models, row.transforms, strict=True))) < len(row.models):
             raise UsageError(f'row "{row.label}": {model} is given twice')
         rows[key] = row
     return list(rows.values())
 
 
-def split(argument: str) -> tuple[str, str, str | None]:
-    """NAME, CHECKPOINT and READOUT; a part that is absent is empty or None. An existing path is a path."""
+def split(argument: str) -> tuple[str, str, str | None, str | None]:
+    """The four parts; one that is absent is empty or None. An existing path is a path."""
     if exists(Path(argument)):
-        return "", argument, None
+        return "", argument, None, None
     name, sign, model = argument.partition("=")
     if not sign or "/" in name:
         name, model = "", argument
     elif not name or not model:
         raise UsageError(f'"{argument}": expected NAME=CHECKPOINT')
     if "#" not in model or exists(Path(model)):
-        return name, model, None
-    model, _, readout = model.rpartition("#")
-    if not model or not readout:
-        raise UsageError(f'"{argument}": expected CHECKPOINT#READOUT')
-    return name, model, readout
+        return name, model, None, None
+    model, _, rest = model.rpartition("#")
+    readout, sign, transform = rest.partition("@")
+    if not model or not readout or (sign and not transform):
+        raise UsageError(f'"{argument}": expected CHECKPOINT#READOUT or CHECKPOINT#READOUT@TRANSFORM')
+    return name, model, readout, transform or None
 
 
 def checkpoints_of(model: str) -> list[str]:

@@ -85,6 +85,26 @@ def test_a_row_has_the_mean_and_deviation_of_its_seeds(sentkit, data, runs, spea
     assert found["words"]["sd"] is None
 
 
+def test_transforms_of_one_checkpoint_are_the_seeds_of_a_row(sentkit, data, tiny):
+    """As from `encode --transform`. Kept results of other transforms are not used."""
+    pairs, scores = data / "sts/stsb.test.jsonl", []
+    vectors = sentkit("encode", pairs, "-m", tiny, "--readout", "max", "-q").out
+    for name, kind in (("a", "center"), ("b", "whitening")):
+        path = f"{name}.safetensors"
+        assert sentkit("whiten", "fit", "--kind", kind, "-o", path, "-q", stdin=vectors).code == 0
+        encoded = sentkit("encode", pairs, "-m", tiny, "--readout", "max", "--transform", path, "-q").out
+        scores.append(sentkit("score", "--gold", "score", stdin=encoded).rows[0]["spearman"])
+    rows = [f"t={tiny}#max@{name}.safetensors" for name in ("a", "b")]
+    for arguments in (rows[:1], rows):
+        done = sentkit("report", *arguments, "--data", data, "--results", "kept", "-q", *FLAGS)
+    found = by_row(done.rows, "STS-B")["t#max"]
+
+    assert done.code == 0
+    assert scores[0] != pytest.approx(scores[1], rel=1e-3)
+    assert found["values"] == pytest.approx(scores, rel=1e-6)
+    assert found["transforms"] == ["a.safetensors", "b.safetensors"]
+
+
 def test_the_other_suites_equal_cluster_and_probe(sentkit, data):
     done = sentkit("report", "w=words:binary", "--data", data, "-q", *FLAGS)
     values = {(row["suite"], row["task"]): (row["value"], row["sd"]) for row in done.rows}
@@ -298,6 +318,8 @@ def test_warnings_of_unused_files_and_different_seeds(sentkit, data, runs, tiny)
         (["nano", "nano", "--data", "data"], 2, 'two rows have the name "nano"'),
         (["a=nano", "a=nano", "--data", "data"], 2, 'row "a": nano is given twice'),
         (["nano#", "--data", "data"], 2, '"nano#": expected CHECKPOINT#READOUT'),
+        (["nano#cls@", "--data", "data"], 2, '"nano#cls@": expected CHECKPOINT#READOUT or'),
+        (["nano#cls@no.safetensors", "--data", "data"], 66, "no.safetensors"),
         (["=nano", "--data", "data"], 2, '"=nano": expected NAME=CHECKPOINT'),
         (["x=no/seed-*", "--data", "data"], 66, "no/seed-*: no folder matches this pattern"),
         (["nowhere", "--data", "data"], 66, "nowhere"),
