@@ -76,8 +76,9 @@ def furnished(tmp_path_factory, marian, execute):
     (folder / "news.jsonl").write_text(in_jsonl(*news))
     execute(["sentkit", "encode", "news.jsonl", "-o", "news.safetensors"], folder)
     execute(["sentkit", "encode", "reviews.jsonl", "-o", "reviews.safetensors"], folder)
-    encoder = '{"encoder":"nano/L%d:mean:%012d","spearman":%d}\n'
-    (folder / "layers.jsonl").write_text("".join(encoder % (n, n, 50 + n) for n in range(5)))
+    encoder = '{"encoder":"nano/%s:%012d","spearman":%d}\n'
+    for name, form in (("layers", "L%d:mean"), ("masked", "mean/out%d")):
+        (folder / f"{name}.jsonl").write_text("".join(encoder % (form % n, n, 50 + n) for n in range(5)))
     table = "method\tdata\tbatch\ttest\ttest_sd\nsimcse\tnews\t16\t50.1\t0.5\nct\tnews\t16\t48.5\t-\n"
     (folder / "table.tsv").write_text(table)
     step = '{"step":%d,"loss":%d,"terms":{"contrast":%d},"lr":[0.1]}\n{"step":%d,"dev":%d,"best":false}\n'

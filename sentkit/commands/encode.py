@@ -75,6 +75,11 @@ def encode(
     The readout conv needs a checkpoint with a convolution over the token states, as
     "train is-bert" writes: the vector is the mean of its features.
 
+    --leave-out is a file with one token per line, or rows with "token", as "sentkit plot
+    words" writes them. The model reads these tokens, but the readouts mean, max and
+    mean-sqrt leave them out, as in figure 4 of ConSERT. A text of only such tokens keeps
+    all of them. The space depends on the tokens.
+
     A checkpoint can declare prompts by name, often query and document; "sentkit inspect"
     shows them. --prompt-name selects one. Without it, the prompt that the checkpoint
     declares as default is added before every text, or none.
@@ -176,7 +181,10 @@ def encode(
         elif text_model.tokenizer.whole:
             raise UsageError(f"{model} needs all rows at once, so it cannot write a vector folder")
         tokenizer, recorded = long_texts.apply_to(text_model)
-        reads = {"-m": options.model_paths(model), "--transform": reading.transform}
+        reads = {
+            **{"-m": options.model_paths(model), "--transform": reading.transform},
+            "--leave-out": reading.leave_out,
+        }
         with row_flags.open(console, output, known=FIELDS, reads=reads, writes={"-o": paths}) as inputs:
             progress, tally = RowProgress(console, run.progress), Tally()
             progress.share = inputs.meter.share

@@ -170,7 +170,7 @@ def search(
             known=(*VECTOR_FIELDS, "entry"),
             reads={
                 **{"--corpus": corpus, "--rescore": binary.rescore},
-                **{"-m": weights, "--transform": reading.transform},
+                **{"-m": weights, "--transform": reading.transform, "--leave-out": reading.leave_out},
             },
         ) as inputs,
         output.open() as out,

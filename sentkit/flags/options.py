@@ -286,3 +286,9 @@ class ReadingFlags(DeclarationFlags):
     dim: Annotated[
         int | None, typer.Option(min=1, metavar="N", help="Keep only the first N numbers of a vector.")
     ] = None
+    leave_out: Annotated[
+        str | None,
+        typer.Option(
+            "--leave-out", metavar="PATH", help="A file of tokens that the model reads but the readout skips."
+        ),
+    ] = None

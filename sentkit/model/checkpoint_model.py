@@ -5,15 +5,13 @@ from typing import TYPE_CHECKING, Any
 from sentkit.errors import UsageError
 from sentkit.formats.checkpoints.folders import Checkpoint
 from sentkit.model.checkpoint.summary import summarize
-from sentkit.model.reading import ReadingOptions, plan_reading
+from sentkit.model.reading import PARTIAL, ReadingOptions, plan_reading, whole_only
 from sentkit.model.text.stream import default_budget
 from sentkit.model.text.windows import WindowOptions, WindowTokenizer
 
 if TYPE_CHECKING:
     from sentkit.model.small.encoder import SmallEncoder
     from sentkit.model.transformer.encoder import TransformerEncoder
-
-LATE = ("mean", "max", "mean-sqrt")  # reductions that can read a part of the token states of a text
 
 
 class CheckpointModel:
@@ -28,13 +26,12 @@ class CheckpointModel:
         self.budget = default_budget(device)
 
     def window_tokenizer(self, options: WindowOptions) -> WindowTokenizer:
-        readouts = self.reading.readouts
-        wrong = next(
-            (each.name for each in readouts for part in each.parts if part.reduction not in LATE), None
-        )
+        wrong = whole_only(self.reading.readouts)
         if options.late and wrong is not None:
             problem = f'--on-truncate late cannot be used with the readout "{wrong}"'
-            raise UsageError(problem, advice=f"it needs {', '.join(LATE)}, of any layer")
+            raise UsageError(problem, advice=f"it needs {', '.join(PARTIAL)}, of any layer")
+        if self.reading.left_out and (options.late or not options.chunks):
+            raise UsageError(f"--leave-out cannot be used with --on-truncate {options.mode}")
         return WindowTokenizer(self.tokenizer, options)
 
     def encoder(self, tokens: int | None = None) -> "SmallEncoder | TransformerEncoder":

@@ -1,6 +1,6 @@
 """The reading options of a checkpoint: from the flags, else from its declaration, else defaults. No torch."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -8,11 +8,13 @@ from sentkit.errors import UsageError, declared_in
 from sentkit.formats.checkpoints.folders import Checkpoint
 from sentkit.formats.checkpoints.modules import StoredDeclaration
 from sentkit.formats.checkpoints.readout import CONV, NAMED, Readout, parse_readouts
+from sentkit.model.text.left_out import read_left_out
 from sentkit.model.text.tokenizer import Tokenizer
 from sentkit.model.transformer.architecture import DEEPEST, UnsupportedArchitecture, read_architecture
 from sentkit.transforms.affine import read_transform
 
 LONGEST = 512  # tokens, if a checkpoint declares no length
+PARTIAL = ("mean", "max", "mean-sqrt")  # reductions that can read a part of the token states of a text
 WIDTHS = ("hidden_size", "dim", "d_model", "n_embd")
 DEPTHS = ("num_hidden_layers", "n_layers", "num_layers", "n_layer")
 
@@ -30,6 +32,7 @@ class ReadingOptions:
     normalize: bool = False
     dim: int | None = None
     transform: str | None = None  # an affine file
+    leave_out: str | None = None  # a file of tokens
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +44,7 @@ class Reading:
     normalize: bool
     dim: int | None
     transform: str | None
+    left_out: tuple[int, ...]  # ids of tokens that the readouts do not reduce
     dropped_steps: tuple[str, ...]  # declared steps that belong to another readout
     declared: bool  # False: no readout was given or declared; see `default_readout`
     chosen: bool  # the readout comes from a flag
@@ -96,9 +100,14 @@ def plan_reading(checkpoint: Checkpoint, options: ReadingOptions) -> Reading:
     check_steps(checkpoint, options, max(len(readout.parts) for readout in readouts))
     # The declared steps belong to the declared readout, so another readout does not use them.
     own = declared.readout is None or all(same(readout, declared.readout, depth) for readout in readouts)
+    tokenizer = plan_tokens(checkpoint, options, prompt, in_template=any(through_template))
+    if options.leave_out is not None and (wrong := whole_only(readouts)) is not None:
+        problem = f'--leave-out cannot be used with the readout "{wrong}"'
+        raise UsageError(problem, advice=f"it needs {', '.join(PARTIAL)}, of any layer")
     return Reading(
         readouts=tuple(readouts),
-        tokenizer=plan_tokens(checkpoint, options, prompt, in_template=any(through_template)),
+        tokenizer=tokenizer,
+        left_out=() if options.leave_out is None else read_left_out(options.leave_out, tokenizer),
         steps=declared.steps if own else (),
         declared_dim=declared.dim if own and options.dim is None else None,
         dropped_steps=() if own else declared.steps,
@@ -107,6 +116,13 @@ def plan_reading(checkpoint: Checkpoint, options: ReadingOptions) -> Reading:
         transform=options.transform,
         declared=options.readout is not None or declared.readout is not None,
         chosen=options.readout is not None,
+    )
+
+
+def whole_only(readouts: Sequence[Readout]) -> str | None:
+    """Return the name of the first readout that cannot reduce a part of the tokens, or None."""
+    return next(
+        (each.name for each in readouts for part in each.parts if part.reduction not in PARTIAL), None
     )
 
 

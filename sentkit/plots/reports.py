@@ -8,8 +8,9 @@ import numpy as np
 
 from sentkit.errors import DataError
 from sentkit.formats.files import together
-from sentkit.formats.rows.kinds import scored
+from sentkit.formats.rows.kinds import scored, wrong_field
 from sentkit.formats.rows.rows import Inputs, Row
+from sentkit.formats.vectors.fingerprint import emb_problem, label_of
 
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
@@ -34,6 +35,14 @@ def read_rows(inputs: Inputs, take: Callable[[Row], V]) -> list[V]:
     if not rows:
         raise DataError("no rows", source=together(inputs.paths))
     return rows
+
+
+def encoder_of(row: Row) -> str:
+    """The label of the encoder in a report of `sentkit score`."""
+    emb = row.values.get("encoder")
+    if not isinstance(emb, str) or emb_problem(emb):
+        raise wrong_field(row, "encoder", "the name of a space, as in a report of sentkit score")
+    return label_of(emb)
 
 
 def value_of(row: Row, name: str) -> Value:
@@ -66,6 +75,20 @@ def merged(values: Sequence[Value]) -> Value:
     numbers = np.array([each.value for each in values])
     mean, deviation = float(numbers.mean()), float(numbers.std(ddof=1))
     return Value(values[0].row, mean, mean - deviation, mean + deviation)
+
+
+def means_of_sets(groups: Mapping[K, list[Value]], name: Callable[[K], str]) -> dict[K, Value]:
+    """The mean of the scores on several data sets, without an interval; NaN if one score is undefined."""
+    count = max(map(len, groups.values()))
+    for key, own in groups.items():
+        if len(own) < count:
+            problem = f"{len(own)} reports of {name(key)}, but {count} of another encoder"
+            raise own[-1].row.error(problem, advice="draw all of them with the same data sets")
+    return {key: own[0] if count == 1 else mean_of(own) for key, own in groups.items()}
+
+
+def mean_of(values: Sequence[Value]) -> Value:
+    return Value(values[0].row, float(np.mean([each.value for each in values])), np.nan, np.nan)
 
 
 def intervals(values: list[Value]) -> dict[str, Any]:

@@ -162,6 +162,14 @@ CASES = (
         empty=65,
     ),
     Case(
+        "masking",
+        ("plot", "masking"),
+        '{"encoder":"m/mean/out3:100000000000","spearman":50.5}\n',
+        '{"encoder":"m/mean/out9:200000000000","pearson":50.5}',
+        '"spearman" is missing',
+        empty=65,
+    ),
+    Case(
         "domains",
         ("plot", "domains"),
         '{"file":"g","groups":{"news":{"spearman":50.5}}}\n',

@@ -31,12 +31,15 @@ TRAIN = ["train", "simcse", "in.jsonl", "-o", "out", "--log", "log", *BAD]
 
 # A call, its inputs and its outputs: by flag, or by "FILE" for an argument.
 CALLS = [
-    (["encode", "in.jsonl", "-m", "model", "--transform", "t.safetensors", *OUT],
-     {"FILE": ["in.jsonl"], "-m": "model", "--transform": "t.safetensors"}, WRITES | {"-o": ["out.jsonl"]}),
+    (["encode", "in.jsonl", "-m", "model", "--transform", "t.safetensors", "--leave-out", "c.jsonl", *OUT],
+     {"FILE": ["in.jsonl"], "-m": "model", "--transform": "t.safetensors", "--leave-out": "c.jsonl"},
+     WRITES | {"-o": ["out.jsonl"]}),
     (["search", "--queries", "in.jsonl", "--corpus", "b.jsonl", *OUT],
      {"FILE": ["in.jsonl"], "--corpus": "b.jsonl"}, WRITES),
-    (["search", "a", "--corpus", "b.jsonl", "-m", "model", "--transform", "t.safetensors", "-o", "out.jsonl"],
-     {"--corpus": "b.jsonl", "-m": "model", "--transform": "t.safetensors"}, {"-o": "out.jsonl"}),
+    (["search", "a", "--corpus", "b.jsonl", "-m", "model", "--transform", "t.safetensors",
+      "--leave-out", "c.jsonl", "-o", "out.jsonl"],
+     {"--corpus": "b.jsonl", "-m": "model", "--transform": "t.safetensors", "--leave-out": "c.jsonl"},
+     {"-o": "out.jsonl"}),
     (["duplicates", "in.jsonl", "--threshold", "1", *OUT], {"FILE": ["in.jsonl"]}, WRITES),
     (["mine", "in.jsonl", "--corpus", "b.jsonl", *OUT],
      {"FILE": ["in.jsonl"], "--corpus": "b.jsonl"}, WRITES),
@@ -81,6 +84,7 @@ CALLS = [
     (["plot", "axes", "in.jsonl", *OUT], {"FILE": ["in.jsonl"]}, WRITES),
     (["plot", "words", "in.jsonl", "-m", "model", *OUT], {"FILE": ["in.jsonl"], "-m": "model"}, WRITES),
     (["plot", "domains", "in.jsonl", *OUT], {"FILE": ["in.jsonl"]}, WRITES),
+    (["plot", "masking", "in.jsonl", *OUT], {"FILE": ["in.jsonl"]}, WRITES),
     (["plot", "scale", "in.jsonl", "--x", "n", "--value", "t", *OUT], {"FILE": ["in.jsonl"]}, WRITES),
     (["plot", "curve", "in.jsonl", *OUT], {"FILE": ["in.jsonl"]}, WRITES),
     (["plot", "sweep", "in.jsonl", *OUT], {"FILE": ["in.jsonl"]}, WRITES),

@@ -10,4 +10,4 @@ JSON. -o FIGURE.svg (or .png, .pdf) writes a picture for a paper; it needs the
 package matplotlib: pip install 'sentkit[plot]'.
 """
 
-SUBCOMMANDS = ("space", "pairs", "heat", "axes", "words", "curve", "sweep", "domains", "scale")
+SUBCOMMANDS = ("space", "pairs", "heat", "axes", "words", "curve", "sweep", "masking", "domains", "scale")

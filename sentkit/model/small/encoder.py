@@ -119,7 +119,11 @@ class SmallEncoder:
         if reduction == "token":
             return states[tokens.at]
         first = self.reading.tokenizer.skip
-        vector = REDUCTIONS[POOLED.get(reduction, reduction)](states[first:], first)
+        own = states[first:]
+        if self.reading.left_out:
+            read = ~np.isin(tokens.ids[first:], self.reading.left_out)
+            own = own[read] if read.any() else own
+        vector = REDUCTIONS[POOLED.get(reduction, reduction)](own, first)
         return self.body.pooled(vector.astype(np.float32)) if reduction in POOLED else vector
 
     def finish(self, vectors: Arrays) -> Arrays:

@@ -130,6 +130,8 @@ def steps_of(options: ReadingOptions, declared: Sequence[Step], width: int | Non
     """Return the steps after the readout. Steps that do not fit raise an error before encoding starts."""
     if options.template is not None or options.full_stop is not None:
         raise UsageError("--template and --full-stop can be used only with --readout prompt")
+    if options.leave_out is not None:
+        raise UsageError("--leave-out needs a transformer, not a static model")
     steps = all_steps(declared, dim=options.dim, normalize=options.normalize, transform=options.transform)
     if width is not None:
         width_behind(steps, width)

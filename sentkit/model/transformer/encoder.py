@@ -172,6 +172,7 @@ class TransformerEncoder:
             at=[tokens.at for tokens in batch] + [0] * len(spare),
             skip=skip,
             pooled=pooled,
+            left_out=self.reading.left_out,
         )
         with torch.inference_mode():
             vectors = read(self.network, packed, self.reading.readouts)

@@ -18,6 +18,7 @@ class Packed:  # no slots: cached_property needs __dict__
     skip: int = 0  # prompt tokens at the start of each sentence that readouts exclude
     skipped: int = 0  # tokens that `read_part` removed from the start of each sentence
     causal: bool = False  # a token attends to itself and the tokens before it
+    read: np.ndarray | None = None  # (n,) of bool: tokens that readouts reduce; None: all after `skip`
     pooled: tuple[tuple[int, int], ...] = ()  # ranges of rows; if there are any, readouts reduce each of them
     types: Tensor | None = None  # (n,), segment of each token, 0 or 1; None: all tokens are in the first
 
@@ -43,24 +44,29 @@ class Packed:  # no slots: cached_property needs __dict__
 
     @cached_property
     def read_part(self) -> "Packed":
-        """The batch that readouts reduce: the ranges `pooled`, or sentences without their `skip` tokens."""
+        """The batch that readouts reduce: the ranges `pooled`, or the tokens `read` of each sentence."""
         if not self.is_partial:
             return self
         ids, positions, lengths = self.ids[self.kept], self.positions[self.kept], self.lengths
         if self.pooled:
             return Packed(ids, positions, tuple(end - start for start, end in self.pooled))
-        return Packed(ids, positions, tuple(length - self.skip for length in lengths), skipped=self.skip)
+        counts = tuple(length - self.skip for length in lengths)
+        if self.read is not None:
+            counts = tuple(np.add.reduceat(self.read, first_tokens(lengths), dtype=np.int64).tolist())
+        return Packed(ids, positions, counts, skipped=self.skip)
 
     @property
     def is_partial(self) -> bool:
         """Whether readouts do not reduce exactly the sentences."""
-        return bool(self.skip or self.pooled)
+        return bool(self.skip or self.pooled or self.read is not None)
 
     @cached_property
     def kept(self) -> Tensor:
         """Rows of the tokens in `read_part`."""
         if self.pooled:
             return self.to_device(np.concatenate([np.arange(*each) for each in self.pooled]))
+        if self.read is not None:
+            return self.to_device(np.flatnonzero(self.read))
         own = np.arange(sum(self.lengths)) - np.repeat(first_tokens(self.lengths), self.lengths)
         return self.to_device(np.flatnonzero(own >= self.skip))
 
@@ -111,11 +117,13 @@ def pack(
     skip: int = 0,
     second: Sequence[int] | np.ndarray | None = None,
     pooled: Sequence[Sequence[tuple[int, int]]] = (),
+    left_out: Sequence[int] = (),
 ) -> Packed:
     """Return the batch of these token ids. Sentences are never empty, because they contain special tokens.
 
     `second` is the index of the first token of the second segment in each sequence. `pooled` has the ranges
     of each sequence that readouts reduce, one after the other; a sequence without ranges is one range.
+    `left_out` are ids that readouts leave out, except in a sequence that has no others after `skip`.
     """
     lengths = tuple(len(sequence) for sequence in sequences)
     assert lengths, "an empty batch"
@@ -128,11 +136,21 @@ def pack(
         lengths=lengths,
         at=None if at is None else torch.from_numpy(np.asarray(at, dtype=np.int64)).to(device),
         skip=skip,
+        read=tokens_read(ids, lengths, skip, left_out) if left_out else None,
         pooled=rows_of(pooled, lengths, skip) if any(pooled) else (),
         types=None
         if second is None
         else torch.from_numpy((positions >= np.repeat(second, lengths)).astype(np.int64)).to(device),
     )
+
+
+def tokens_read(ids: np.ndarray, lengths: tuple[int, ...], skip: int, left_out: Sequence[int]) -> np.ndarray:
+    """Return which tokens (n,) readouts reduce. A sequence of only `left_out` keeps all of its tokens."""
+    starts = first_tokens(lengths)
+    own = np.arange(len(ids)) - np.repeat(starts, lengths) >= skip
+    read = own & ~np.isin(ids, left_out)
+    empty = np.add.reduceat(read, starts, dtype=np.int64) == 0
+    return np.where(np.repeat(empty, lengths), own, read)
 
 
 def rows_of(

@@ -7,11 +7,18 @@ import numpy as np
 
 from sentkit.errors import DataError
 from sentkit.formats.files import together
-from sentkit.formats.rows.kinds import wrong_field
 from sentkit.formats.rows.rows import Inputs, Row
-from sentkit.formats.vectors.fingerprint import emb_problem, label_of
 from sentkit.plots.picture import Axis, Panel, Picture, Series
-from sentkit.plots.reports import LABELS, Value, by_name, intervals, read_rows, value_of
+from sentkit.plots.reports import (
+    LABELS,
+    Value,
+    by_name,
+    encoder_of,
+    intervals,
+    means_of_sets,
+    read_rows,
+    value_of,
+)
 
 LAYER = re.compile(r"(?P<model>[^/]+)/L(?P<layer>\d+):(?P<readout>[^+]+)")
 
@@ -40,10 +47,7 @@ def score_of(row: Row, name: str) -> Score | None:
     """The score of a report; None for the average of several files."""
     if row.values.get("file") == "average":
         return None
-    value, emb = value_of(row, name), row.values.get("encoder")
-    if not isinstance(emb, str) or emb_problem(emb):
-        raise wrong_field(row, "encoder", "the name of a space, as in a report of sentkit score")
-    label = label_of(emb)
+    value, label = value_of(row, name), encoder_of(row)
     if match := LAYER.fullmatch(label):
         return Score(match["model"], match["readout"], int(match["layer"]), value)
     model, _, readout = label.partition("/")
@@ -53,30 +57,18 @@ def score_of(row: Row, name: str) -> Score | None:
 def panel_of(model: str, scores: list[Score], name: str, *, several: bool) -> Panel:
     """The lines of a model. Several reports of one layer and readout are those of several data sets."""
     groups = by_name([((score.readout, score.layer), score.value) for score in scores])
-    count = max(map(len, groups.values()))
-    for (readout, layer), own in groups.items():
-        if len(own) < count:
-            place = readout if layer is None else f"L{layer}:{readout}"
-            problem = f"{len(own)} reports of {model}/{place}, but {count} of another readout"
-            raise own[-1].row.error(problem, advice="draw all layers and readouts with the same data sets")
+    means = means_of_sets(
+        groups, lambda key: f"{model}/{key[0] if key[1] is None else f'L{key[1]}:{key[0]}'}"
+    )
     series = []
     for readout in dict.fromkeys(readout for readout, _ in groups):
-        layers = {
-            at: mean_of(own) for (each, at), own in groups.items() if each == readout and at is not None
-        }
+        layers = {at: value for (each, at), value in means.items() if each == readout and at is not None}
         values = [layers[layer] for layer in sorted(layers)]
         if values:
             x, y = np.array(sorted(layers), np.float64), np.array([each.value for each in values])
             series.append(Series(readout, x, y, "line", **intervals(values)))
-        if (readout, None) in groups:
-            level = mean_of(groups[readout, None]).value
+        if (readout, None) in means:
+            level = means[readout, None].value
             series.append(Series(readout, np.zeros(1), np.array([level]), "level"))
     axes = Axis("layer", "layer", whole=True), Axis(name, LABELS.get(name, name))
     return Panel(*axes, tuple(series), title=model if several else "")
-
-
-def mean_of(values: list[Value]) -> Value:
-    """The mean over data sets, without an interval; NaN if one value is undefined."""
-    if len(values) == 1:
-        return values[0]
-    return Value(values[0].row, float(np.mean([each.value for each in values])), np.nan, np.nan)

@@ -51,8 +51,8 @@ def test_each_model_is_a_panel(plot, svg):
         (report("m/mean", 3), "-: no report has one layer",
          "sentkit encode --readout 'L*:cls,L*:mean' makes one file for each layer"),
         (report("m/L1:cls", 3) * 2 + report("m/L2:cls", 3),
-         "-:3: 1 reports of m/L2:cls, but 2 of another readout",
-         "draw all layers and readouts with the same data sets"),
+         "-:3: 1 reports of m/L2:cls, but 2 of another encoder",
+         "draw all of them with the same data sets"),
         ('{"spearman":1}\n', '-:1: "encoder" is missing', None),
         ('{"spearman":1,"encoder":"m"}\n',
          '-:1: "encoder" is a string, expected the name of a space, as in a report of sentkit score', None),
@@ -64,6 +64,45 @@ def test_reports_that_cannot_be_drawn(sentkit, given, problem, advice):
 
     assert done.code == 65
     assert done.told == [f"sentkit plot sweep: {problem}", *([f"  {advice}"] if advice else [])]
+
+
+def test_masking_has_a_line_for_each_encoder(plot, svg):
+    """By the number in the name of the space; 0 if it has none."""
+    given = (
+        report("m/mean/out36", 45)
+        + report("m/mean", 40.5, spearman_ci95=[39, 42])
+        + report("m/mean/out5/n", 50)
+        + json.dumps({"file": "average", "encoder": "m/mean:100000000000", "spearman": 1}) + "\n"
+    )  # fmt: skip
+
+    assert plot("masking", stdin=given) == [
+        {"series": "m/mean", "left_out": 0, "spearman": 40.5, "spearman_interval": [39, 42]},
+        {"series": "m/mean", "left_out": 36, "spearman": 45, "spearman_interval": [None, None]},
+        {"series": "m/mean/n", "left_out": 5, "spearman": 50},
+    ]
+    assert {"tokens left out", "Spearman x 100", "m/mean/n"} <= set(svg("masking", stdin=given)[0])
+
+
+def test_masking_draws_the_mean_of_several_data_sets(plot, sentkit):
+    given = "".join(report(f"m/mean/out{n}", 10 * n + k) for n in (1, 2) for k in (0, 3))
+    uneven = sentkit("plot", "masking", stdin=given + report("m/mean/out4", 1))
+
+    assert [record["spearman"] for record in plot("masking", stdin=given)] == [11.5, 21.5]
+    assert uneven.code == 65
+    assert uneven.told == [
+        "sentkit plot masking: -:5: 1 reports of m/mean without 4 tokens, but 2 of another encoder",
+        "  draw all of them with the same data sets",
+    ]
+
+
+def test_masking_needs_left_out_tokens(sentkit):
+    done = sentkit("plot", "masking", stdin=report("m/mean", 1))
+
+    assert done.code == 65
+    assert done.told == [
+        "sentkit plot masking: -: no report has left out tokens",
+        "  sentkit encode --leave-out TOKENS leaves tokens out",
+    ]
 
 
 def steps(count, *, terms=("contrast",), rate=0.1):

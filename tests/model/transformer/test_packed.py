@@ -62,6 +62,19 @@ def test_the_index_is_computed_once():
     assert packed.key_mask is packed.key_mask
 
 
+@pytest.mark.parametrize(
+    ("skip", "kept", "lengths"),
+    [(0, [0, 2, 3, 4, 6], (2, 2, 1)), (1, [2, 4, 6], (1, 1, 1))],
+)
+def test_readouts_do_not_reduce_tokens_that_are_left_out(skip, kept, lengths):
+    """A sentence of only such tokens keeps those after the prompt."""
+    packed = pack([[5, 8, 7], [8, 8], [8, 7]], skip=skip, left_out=(8, 9))
+
+    assert packed.kept.tolist() == kept
+    assert packed.read_part.ids.tolist() == packed.ids[kept].tolist()
+    assert packed.read_part.lengths == lengths
+
+
 @pytest.mark.parametrize("sequences", [[], [[1], []]])
 def test_an_empty_batch_and_an_empty_sentence_fail_an_assertion(sequences):
     with pytest.raises(AssertionError):
