@@ -5,6 +5,9 @@
 #   sg-bert objective=base,opt1,opt2,opt3    sg-bert temperature=0.1,0.01,0.001 drift_weight=0,0.1,1
 #   sg-bert head=gelu,none                   consert view_a=none,shuffle view_b=none,token-cutoff
 #   simcse batch=64,128,256 lr=1e-5,3e-5     pairsupcon beta=0.5,1,2,4 (the values of the paper's sweep are lost)
+#   consert batch=16,48,96,192,288           consert rows=10,100,1000,10000 (table 4 and figure 5)
+# The name rows is not a setting: it is the size of a random sample of the rows, of which a smaller one is a part.
+# `sentkit plot scale TABLE.tsv --x batch --value test --log` draws a table.
 # Usage: ROWS=texts.txt DEV=dev.jsonl sh examples/sweep.sh METHOD NAME=VALUE,VALUE... [NAME=VALUE,VALUE...]...
 # Variables: MODE=grid, every combination of the values, or MODE=one, one setting at a time with the others at their
 # defaults (-), after a line with all defaults; TEST=test.jsonl, pairs with a score, for the test columns;
@@ -55,15 +58,20 @@ cells() ( # NAME=VALUE,NAME=VALUE...: the value of each setting of the table, or
 
 run() { # NAME=VALUE,NAME=VALUE...: train, encode, score, and print a line
     out=$work/$method${1:+,$1}
-    chosen=$1
+    chosen=$1 used=$rows
     unset IFS
     line=$(cells "$chosen")
     set --
     IFS=,
-    for choice in $chosen; do set -- "$@" --set "$choice"; done
+    for choice in $chosen; do
+        case $choice in
+        rows=*) used=$work/rows-${choice#*=}.jsonl && sample "${choice#*=}" >"$used" ;;
+        *) set -- "$@" --set "$choice" ;;
+        esac
+    done
     unset IFS
     # shellcheck disable=SC2086 # settings are several words
-    sentkit train "$method" "$rows" -m "$base" -o "$out" --seed "$seeds" --dev "$dev" --resume $settings "$@" \
+    sentkit train "$method" "$used" -m "$base" -o "$out" --seed "$seeds" --dev "$dev" --resume $settings "$@" \
         >"$out.dev"
     line=$line$(steps <"$out.dev")$tab$(spread dev <"$out.dev")
     if [ -n "$test" ]; then
@@ -77,6 +85,13 @@ run() { # NAME=VALUE,NAME=VALUE...: train, encode, score, and print a line
         line=$line$tab$(spread spearman <"$out.test")
     fi
     printf '%s\n' "$line"
+}
+
+sample() { # COUNT: so many rows
+    sentkit cat "$rows" | python3 -c 'import random, sys
+rows = sys.stdin.buffer.readlines()
+random.Random(0).shuffle(rows)
+sys.stdout.buffer.writelines(rows[:int(sys.argv[1])])' "$1"
 }
 
 steps() { # the kept step of each seed

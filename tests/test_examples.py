@@ -243,6 +243,62 @@ def test_a_sweep_of_one_setting_at_a_time(example, tmp_path):
     assert sorted(settings) == [(0.05, 0.0), (0.05, 0.5), (0.1, 0.0), (0.5, 0.0)]
 
 
+def test_a_sweep_of_the_number_of_rows_trains_on_parts_of_one_sample(example, tmp_path):
+    lines = example("sweep", "simcse", "rows=3,6", ROWS="texts.txt", DEV="dev.jsonl", BASE="small")
+    few, more = ((tmp_path / f"out/rows-{count}.jsonl").read_text().splitlines() for count in (3, 6))
+
+    assert [line.split("\t")[0] for line in lines] == ["rows", "3", "6"]
+    assert (len(few), len(more)) == (3, 6)
+    assert few == more[:3]
+    assert {json.loads(row)["text"] for row in more} < set(TEXTS)
+
+
+def test_word_frequency_scores_each_number_of_tokens(example, tmp_path):
+    """The numbers of both pictures are those of the vectors that the script keeps."""
+    pytest.importorskip("matplotlib")
+    lines = example("word-frequency", "dev.jsonl", "small", "nano", COUNTS="2 5", expected="^$")
+    rows = [json.loads(line) for line in lines]
+
+    assert [row["model"] for row in rows if "model" in row] == ["small", "small", "nano", "nano"]
+    scores = [(row["series"], row["left_out"]) for row in rows if "series" in row]
+    assert scores == [(f"{name}/mean-last2", count) for name in ("small", "nano") for count in (0, 2, 5)]
+    kept = [json.loads(line)["token"] for line in (tmp_path / "out/1.tokens.jsonl").open()]
+    assert kept[:2] == ["[CLS]", "[SEP]"]
+    assert len(kept) == 5
+    assert all((tmp_path / "out" / name).stat().st_size for name in ("words-2.svg", "masking.svg"))
+
+
+def test_domain_shift_has_a_line_for_each_domain_and_seed(example, furnished, tmp_path):
+    pytest.importorskip("matplotlib")
+    for name, rows in (("short", TEXTS[:4]), ("long", TEXTS[4:])):
+        (furnished / f"{name}.txt").write_text("".join(f"{row}\n" for row in rows))
+    pairs = [{**pair, "topic": "ab"[n % 2]} for n, pair in enumerate(PAIRS)]
+    (furnished / "topics.jsonl").write_text(in_jsonl(*pairs))
+    words = ("domain-shift", "simcse", "small", "topics.jsonl", "short.txt", "long.txt")
+    table = list(csv.DictReader(example(*words, SEEDS="0..1"), delimiter="\t"))
+
+    names = ["-", "short", "short", "long", "long"]
+    assert [(row["trained"], row["domain"]) for row in table] == [(n, d) for n in names for d in "ab"]
+    assert {row["n"] for row in table} == {"4"}
+    assert all(-100 <= float(row["spearman"]) <= 100 for row in table)
+    assert "short" in (tmp_path / "out/domains.svg").read_text()
+
+
+def test_efficiency_measures_training_and_encoding(furnished, execute):
+    settings = ["--settings", FEW.replace("--threads 1 ", ""), "--rounds", "2", "--fitted", "mean"]
+    encoders = ["--readout", "mean", "--transform", "center", "--train", "simcse"]
+    command = [sys.executable, EXAMPLES / "efficiency.py", "small", "texts.txt", "dev.jsonl"]
+    done = execute([*command, *encoders, *settings], furnished)
+    cells = [[cell.strip(" `") for cell in line.split("|")[1:-1]] for line in done.stdout.splitlines()]
+
+    assert done.returncode == 0, done.stderr
+    assert [row[0] for row in cells[2:5]] == ["mean", "center", "simcse"]
+    assert [row[2] for row in cells[2:5]] == ["-", "-", "2"]  # the last of nine texts has no negative
+    assert cells[2][1] == "-"
+    assert all(float(row[n]) > 0 for row in cells[3:5] for n in (1, 3))
+    assert done.stdout.endswith("cpu, fp32, threads: 1, sentences: 16\n")
+
+
 @pytest.mark.parametrize(
     ("arguments", "mode"), [(["temperature"], "grid"), ([], "grid"), (["temperature=1"], "both")]
 )

@@ -1,0 +1,119 @@
+"""Measure the seconds of training and of encoding, encoder by encoder (table 6 of SG-BERT).
+
+    efficiency.py BASE TEXTS PAIRS [--train METHOD]... [--readout READOUT]... [--transform KIND]...
+
+The seconds of training are those of its steps, without loading and saving; those of a transform are the time
+of `sentkit whiten fit`. The seconds of encoding are the median of several rounds over the sentences of PAIRS,
+without loading. Each encoder has its turn in each round, so that all have the same load of the machine.
+
+BASE   an encoder
+TEXTS  rows for training, and to fit the transforms
+PAIRS  rows with text_a and text_b
+"""
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import time
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+
+def main():
+    arguments = parse(sys.argv[1:])
+    os.environ["OMP_NUM_THREADS"] = str(arguments.threads)
+    with TemporaryDirectory() as work:
+        measure(arguments, Path(work))
+
+
+def parse(words):
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("base")
+    parser.add_argument("texts")
+    parser.add_argument("pairs")
+    parser.add_argument("--train", action="append", default=[], metavar="METHOD", help="such as sg-bert")
+    parser.add_argument(
+        "--readout", action="append", default=[], metavar="READOUT", help="such as mean or wk"
+    )
+    parser.add_argument("--transform", action="append", default=[], metavar="KIND", help="such as flow")
+    parser.add_argument("--fitted", default="mean-last2", metavar="READOUT", help="readout of transforms")
+    parser.add_argument("--settings", default="", help="flags of sentkit train, such as '--epochs 1'")
+    parser.add_argument("--precision", default="fp32", help="of encoding (default: fp32)")
+    parser.add_argument("--threads", type=int, default=1, help="CPU threads (default: 1)")
+    parser.add_argument("--rounds", type=int, default=5, help="rounds of encoding (default: 5)")
+    return parser.parse_args(words)
+
+
+def measure(arguments, work):
+    from sentkit import Encoder
+
+    trained = {}  # name -> seconds and steps
+    encoders = {}
+    for readout in arguments.readout:
+        encoders[readout] = Encoder(arguments.base, readout=readout, precision=arguments.precision)
+    for kind in arguments.transform:
+        path = work / f"{kind}.safetensors"
+        trained[kind] = fit(arguments, kind, work, path), "-"
+        options = {"readout": arguments.fitted, "transform": str(path), "precision": arguments.precision}
+        encoders[kind] = Encoder(arguments.base, **options)
+    for method in arguments.train:
+        trained[method] = train(arguments, method, work)
+        encoders[method] = Encoder(str(work / method), precision=arguments.precision)
+    sentences = sentences_of(arguments.pairs)
+    seconds = {name: [] for name in encoders}
+    for number in range(arguments.rounds + 1):
+        for name, encoder in encoders.items():
+            began = time.perf_counter()
+            encoder.encode(sentences)
+            if number:  # the first round loads the weights
+                seconds[name].append(time.perf_counter() - began)
+    loaded = next(iter(encoders.values())).loaded
+    show(trained, seconds, len(sentences))
+    print(f"\n{loaded.device}, {loaded.precision}, threads: {arguments.threads}, sentences: {len(sentences)}")
+
+
+def fit(arguments, kind, work, path):
+    """The seconds of fitting a transform."""
+    vectors = work / "vectors.safetensors"
+    if not vectors.exists():
+        flags = ["--readout", arguments.fitted, "--precision", arguments.precision, "-o", vectors]
+        run("encode", arguments.texts, "-m", arguments.base, *flags)
+    began = time.perf_counter()
+    run("whiten", "fit", vectors, "--kind", kind, "-o", path)
+    return time.perf_counter() - began
+
+
+def train(arguments, method, work):
+    """The seconds of all steps of a run, and their number."""
+    log = work / f"{method}.log"
+    flags = ["-m", arguments.base, "-o", work / method, "--log", log, "--threads", arguments.threads]
+    run("train", method, arguments.texts, *flags, *arguments.settings.split())
+    steps = [row for row in map(json.loads, log.open()) if "tokens_per_s" in row]
+    return sum(row["tokens"] / max(1, row["tokens_per_s"]) for row in steps), len(steps)
+
+
+def run(*words):
+    """Run sentkit without its output; an error ends the program."""
+    done = subprocess.run(["sentkit", *map(str, words)], stdout=subprocess.DEVNULL, check=False)
+    if done.returncode:
+        sys.exit(f"efficiency.py: sentkit {words[0]} failed")
+
+
+def sentences_of(path):
+    rows = subprocess.run(["sentkit", "cat", path], stdout=subprocess.PIPE, check=True).stdout
+    return [row[name] for row in map(json.loads, rows.splitlines()) for name in ("text_a", "text_b")]
+
+
+def show(trained, seconds, count):
+    print("| encoder | training, seconds | steps | encoding, seconds | sentences/s |\n|---|---|---|---|---|")
+    for name, rounds in seconds.items():
+        took, steps = trained.get(name, ("-", "-"))
+        took = took if took == "-" else f"{took:.2f}"
+        median = statistics.median(rounds)
+        print(f"| `{name}` | {took} | {steps} | {median:.3f} | {count / median:.0f} |")
+
+
+main()

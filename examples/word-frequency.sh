@@ -1,0 +1,37 @@
+#!/bin/sh
+# The frequency of tokens (figure 4 of ConSERT, and its table of word vectors): the mean length of the word vectors and
+# their distance to the nearest ones by rank, and the scores of pairs without the most frequent tokens in the mean.
+# Usage: sh examples/word-frequency.sh PAIRS.jsonl [MODEL]...; the pairs hold text_a, text_b and score.
+# On a terminal the scores are a sketch. The folders of the models have different names.
+# Variables: COUNTS='5 36 500', the numbers of tokens, at most 500; READOUT=mean, any of the means: mean-last2 as in
+# the paper; OUT=FOLDER keeps vectors and reports, and also has the pictures words-1.svg, ... and masking.svg.
+set -eu
+pairs=$1
+shift
+[ $# -gt 0 ] || set -- nano
+counts=${COUNTS:-1 2 5 10 20 36 50 100 200}
+readout=${READOUT:-mean-last2}
+work=${OUT:-$(mktemp -d)}
+[ -n "${OUT:-}" ] || trap 'rm -rf "$work"' EXIT
+mkdir -p "$work"
+
+place=0
+: >"$work/scores.jsonl"
+for model; do
+    place=$((place + 1))
+    own=$work/$place
+    [ -z "${OUT:-}" ] || sentkit plot words "$pairs" -m "$model" -o "$work/words-$place.svg" -f
+    sentkit plot words "$pairs" -m "$model" -o "$own.words.jsonl" -f # the first lines are the most frequent tokens
+    name=$(basename "$model")
+    sed -n "s|^{\"series\":\"mean\"|{\"model\":\"$name\"|p" "$own.words.jsonl"
+    sentkit encode "$pairs" --precision fp32 -m "$model" --readout "$readout" -o "$own-0.safetensors" -f
+    sentkit score "$own-0.safetensors" --gold score >>"$work/scores.jsonl"
+    for count in $counts; do
+        head -n "$count" "$own.words.jsonl" >"$own.tokens.jsonl"
+        sentkit encode "$pairs" --precision fp32 -m "$model" --readout "$readout" --leave-out "$own.tokens.jsonl" \
+            -o "$own-$count.safetensors" -f
+        sentkit score "$own-$count.safetensors" --gold score >>"$work/scores.jsonl"
+    done
+done
+[ -z "${OUT:-}" ] || sentkit plot masking "$work/scores.jsonl" -o "$work/masking.svg" -f
+sentkit plot masking "$work/scores.jsonl"
