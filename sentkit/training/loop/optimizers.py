@@ -8,6 +8,7 @@ from typing import Any, TypedDict
 import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
+from torch.optim.adam import adam
 
 Betas = tuple[float, float]
 Group = dict[str, Any]  # a parameter group of torch with "params", "lr" and "weight_decay"
@@ -55,19 +56,26 @@ class HuggingFaceAdamW(Optimizer):
     def update(self, parameters: list[Tensor], count: int, group: Group) -> None:
         """Update parameters that have the same number of steps."""
         beta1, beta2 = group["betas"]
-        gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
-        means = [self.state[parameter]["exp_avg"] for parameter in parameters]
-        squares = [self.state[parameter]["exp_avg_sq"] for parameter in parameters]
-        torch._foreach_mul_(means, beta1)
-        torch._foreach_add_(means, gradients, alpha=1 - beta1)
-        torch._foreach_mul_(squares, beta2)
-        torch._foreach_addcmul_(squares, gradients, gradients, value=1 - beta2)
-        size = group["lr"]
-        if group["bias_correction"]:
-            size *= sqrt(1 - beta2**count) / (1 - beta1**count)
-        roots = torch._foreach_sqrt(squares)
-        torch._foreach_add_(roots, group["epsilon"])
-        torch._foreach_addcdiv_(parameters, means, roots, value=-size)
+        corrections = 1 - beta1**count, 1 - beta2**count
+        # The kernel of torch divides both moments by their corrections. These two factors cancel that.
+        rate = group["lr"] * (1.0 if group["bias_correction"] else corrections[0] / sqrt(corrections[1]))
+        steps = torch.full((len(parameters),), count - 1.0, device=parameters[0].device)
+        adam(
+            parameters,
+            [parameter.grad for parameter in parameters if parameter.grad is not None],
+            [self.state[parameter]["exp_avg"] for parameter in parameters],
+            [self.state[parameter]["exp_avg_sq"] for parameter in parameters],
+            [],
+            list(steps),
+            fused=True,
+            amsgrad=False,
+            beta1=beta1,
+            beta2=beta2,
+            lr=rate,
+            weight_decay=0.0,
+            eps=group["epsilon"] / sqrt(corrections[1]),
+            maximize=False,
+        )
         if group["weight_decay"]:
             torch._foreach_add_(parameters, parameters, alpha=-group["lr"] * group["weight_decay"])
 
@@ -77,14 +85,15 @@ def make_optimizer(
 ) -> Optimizer:
     """Return the named optimizer. Biases and norms have no weight decay."""
     groups = decay_groups(named_groups, weight_decay)
-    # `foreach` and `fused` are fixed: torch selects them by a heuristic, and their results differ in bits.
+    # `fused` is fixed: torch selects kernels by a heuristic, and their results differ in bits. The fused
+    # kernel reads and writes each number once.
     match name:
         case "adam":
             # The decay of Adam is part of the gradient, unlike decoupled decay. The settings refuse it.
             assert not any(group["weight_decay"] for group in groups), "Adam has no decoupled decay"
-            return torch.optim.Adam(groups, betas=betas, eps=1e-8, foreach=True, fused=False)
+            return torch.optim.Adam(groups, betas=betas, eps=1e-8, fused=True)
         case "adamw":
-            return torch.optim.AdamW(groups, betas=betas, eps=1e-8, foreach=True, fused=False)
+            return torch.optim.AdamW(groups, betas=betas, eps=1e-8, fused=True)
         case "adamw-hf":
             return HuggingFaceAdamW(groups, betas=betas, bias_correction=True)
         case "adamw-bert":

@@ -20,7 +20,7 @@ from sentkit.formats.rows.kinds import SENTENCE
 from sentkit.model.checkpoint.lm_head import LanguageHead, read_head
 from sentkit.model.text.tokenizer import Tokenizer
 from sentkit.model.transformer.architecture import Architecture
-from sentkit.model.transformer.bert import Bert
+from sentkit.model.transformer.bert import Bert, Dropout
 from sentkit.model.transformer.readouts import widened
 from sentkit.training.base import Base
 from sentkit.training.data.batches import Batch, Ids
@@ -114,7 +114,7 @@ class CrossAttention(nn.Module):
         width = architecture.width
         self.value, self.mix = nn.Linear(width, width), nn.Linear(width, width)
         self.norm = nn.LayerNorm(width, architecture.norm_epsilon)
-        self.dropout = nn.Dropout(architecture.dropout)
+        self.dropout = Dropout(architecture.dropout)
         for layer in (self.value, self.mix):
             nn.init.normal_(layer.weight, std=SPREAD)
             nn.init.zeros_(layer.bias)

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from sentkit.formats.checkpoints.readout import parse_readout
-from sentkit.model.transformer.bert import Block, plain_attention
+from sentkit.model.transformer.bert import Block, drop, plain_attention
 from sentkit.model.transformer.packed import pack
 from sentkit.model.transformer.readouts import read
 
@@ -106,6 +106,36 @@ def test_j7_with_dropout_0_two_passes_of_training_agree(bert, sentences):
     training(bert, 0.0)
 
     assert all(torch.equal(a, b) for a, b in zip(bert.states(packed), bert.states(packed), strict=True))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+def test_dropout_sets_a_share_of_the_values_to_0_and_scales_the_others(dtype):
+    """Of a million values the number of zeros has the standard deviation 300."""
+    torch.manual_seed(0)
+    ones = torch.ones(1000, 1000, dtype=dtype, requires_grad=True)
+    dropped = drop(ones, 0.1)
+    dropped.sum().backward()
+
+    assert dropped.dtype == dtype
+    assert dropped.unique().tolist() == [0.0, torch.tensor(1 / 0.9, dtype=dtype).item()]
+    assert abs(int((dropped == 0).sum()) - 100_000) < 1500
+    assert max(abs(int(zeros) - 100) for zeros in (dropped == 0).sum(0)) < 60  # in each column
+    assert torch.equal(ones.grad, dropped)
+
+
+def test_dropout_follows_the_generator_of_torch_and_not_the_threads():
+    values, threads = torch.randn(3, 70_001), torch.get_num_threads()
+    results = []
+    try:
+        for count in (1, 2):
+            torch.set_num_threads(count)
+            torch.manual_seed(5)
+            results.append((drop(values, 0.3), drop(values, 0.3), torch.get_rng_state()))
+    finally:
+        torch.set_num_threads(threads)
+
+    assert all(torch.equal(one, other) for one, other in zip(*results, strict=True))
+    assert not torch.equal(results[0][0], results[0][1])
 
 
 def test_dropout_of_attention_acts_on_the_weights_after_softmax():

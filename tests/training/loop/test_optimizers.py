@@ -185,7 +185,7 @@ def test_adam_and_adamw_are_those_of_torch(name, reference):
     named = [(f"{number}.weight", parameter) for number, parameter in enumerate(mine)]
     groups = [{"params": named, "lr": RATE}]
     run(make_optimizer(name, groups, betas=(0.9, 0.98), weight_decay=0.0), mine, gradients)
-    run(reference(theirs, RATE, (0.9, 0.98), eps=1e-8, weight_decay=0, foreach=True), theirs, gradients)
+    run(reference(theirs, RATE, (0.9, 0.98), eps=1e-8, weight_decay=0, fused=True), theirs, gradients)
 
     assert all(torch.equal(a, b) for a, b in zip(mine, theirs, strict=True))
 
@@ -197,7 +197,7 @@ def test_torch_chooses_no_kernel_by_itself(name):
     groups = [{"params": [("weight", weight)], "lr": RATE}]
     (group,) = make_optimizer(name, groups, betas=(0.9, 0.999), weight_decay=0.0).param_groups
 
-    assert (group["foreach"], group["fused"], group["weight_decay"]) == (True, False, 0)
+    assert (group["fused"], group["weight_decay"]) == (True, 0)
 
 
 def test_adam_takes_no_decay():
