@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from sentkit.model.transformer.architecture import Architecture
-from sentkit.model.transformer.packed import Packed
+from sentkit.model.transformer.packed import Packed, spare_tokens
 from sentkit.model.transformer.readouts import Convolution
 from sentkit.model.transformer.weight_names import stored_layers
 
@@ -77,7 +77,8 @@ class Block(nn.Module):
     ) -> Tensor:
         """Return X(k) from X(k - 1), (n, d); or (b, d) if `only` selects one row of each sentence.
 
-        `between` changes the states after the attention, as the cross-attention of a decoder does.
+        `between` changes the states after the attention, as the cross-attention of a decoder does. `states`
+        can have more than n rows: the result has them too, and their values have no meaning.
         """
         attended = self.attend(states, packed) if only is None else self.attend_only(states, packed, only)
         if only is not None:
@@ -98,16 +99,17 @@ class Block(nn.Module):
         return self.dropout(change.to(states.dtype)).add_(states)
 
     def attend(self, states: Tensor, packed: Packed) -> Tensor:
-        qkv = packed.pad(F.linear(states, self.qkv.weight, self.qkv.bias))  # (b, t, 3 d)
+        qkv = packed.pad(F.linear(states, self.qkv.weight, self.qkv.bias)[: packed.tokens])  # (b, t, 3 d)
         query, key, value = self.by_head(qkv, 3)
-        return packed.unpad(self.attention(packed, query, key, value))  # (n, d)
+        attended = packed.unpad(self.attention(packed, query, key, value))  # (n, d)
+        return with_rows(attended, len(states))
 
     def attend_only(self, states: Tensor, packed: Packed, only: Tensor) -> Tensor:
         """Return the attention output of the rows `only`, one for each sentence, (b, d)."""
         width = states.shape[-1]
         weight, bias = self.qkv.weight, self.qkv.bias
         query = F.linear(states[only], weight[:width], bias[:width]).unsqueeze(1)  # (b, 1, d)
-        pair = packed.pad(F.linear(states, weight[width:], bias[width:]))  # (b, t, 2 d)
+        pair = packed.pad(F.linear(states, weight[width:], bias[width:])[: packed.tokens])  # (b, t, 2 d)
         return self.attention(packed, *self.by_head(query, 1), *self.by_head(pair, 2)).squeeze(1)  # (b, d)
 
     def by_head(self, values: Tensor, parts: int) -> tuple[Tensor, ...]:
@@ -136,6 +138,11 @@ def plain_attention(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | No
         shut.masked_fill_(~mask, -torch.inf)
     weights = torch.add(shut, scores, alpha=query.shape[-1] ** -0.5).softmax(-1)
     return drop(weights, dropout).to(value.dtype) @ value
+
+
+def with_rows(values: Tensor, rows: int) -> Tensor:
+    """Add rows of zeros up to this number of rows."""
+    return F.pad(values, (0, 0, 0, rows - len(values))) if rows > len(values) else values
 
 
 class Bert(nn.Module):
@@ -189,9 +196,12 @@ class Bert(nn.Module):
         if disturb is not None:
             states = disturb(states)
         yield states
+        if states.device.type == "cpu" and torch.is_autocast_enabled("cpu"):
+            states = with_rows(states, packed.tokens + spare_tokens(packed.tokens))
         for number, block in enumerate(blocks, start=1):
-            states = block(states, packed, only if number == len(blocks) else None)
-            yield states
+            one = only if number == len(blocks) else None
+            states = block(states, packed, one)
+            yield states[: packed.tokens] if one is None else states
 
     def embed(self, packed: Packed) -> Tensor:
         assert packed.longest <= self.max_tokens, "a sentence longer than the encoder's positions"

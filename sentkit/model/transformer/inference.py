@@ -17,7 +17,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from sentkit.model.transformer.bert import ACTIVATIONS, Bert, Block
-from sentkit.model.transformer.packed import Packed
+from sentkit.model.transformer.packed import Packed, spare_tokens
 
 FUSED_ACTIVATIONS = {  # name and algorithm of the activation in oneDNN
     "gelu": ("gelu", "none"),
@@ -27,7 +27,6 @@ FUSED_ACTIVATIONS = {  # name and algorithm of the activation in oneDNN
     "none": ("none", ""),
 }
 LONGEST_RUN = 256  # tokens; longer sentences use the blockwise attention of torch, which stores no scores
-SMALLEST_FILLED = 64  # tokens
 # Of exponentials. Below the first, float32 has lost digits; above the second, products with values overflow.
 SMALLEST_SUM, LARGEST_SUM = 1e-30, 1e30
 
@@ -90,15 +89,9 @@ class InferenceBlock(nn.Module):
 
 
 def filler(lengths: Sequence[int]) -> list[int]:
-    """Return the lengths of sentences that fill a batch to a number of tokens with five binary digits.
-
-    oneDNN compiles a kernel for each number of tokens and keeps it, which takes milliseconds and memory. A
-    filled batch is at most 7 % larger.
-    """
-    tokens, longest = sum(lengths), max(lengths)
-    if tokens < SMALLEST_FILLED:
-        return []
-    full, rest = divmod(-tokens % (1 << tokens.bit_length() - 5), longest)
+    """Return the lengths of sentences that fill a batch to one of few numbers of tokens."""
+    longest = max(lengths)
+    full, rest = divmod(spare_tokens(sum(lengths)), longest)
     return [longest] * full + [rest] * (rest > 0)
 
 

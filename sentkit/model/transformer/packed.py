@@ -8,6 +8,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+SMALLEST_FILLED = 64  # tokens
+
 
 @dataclass(frozen=True, eq=False)
 class Packed:  # no slots: cached_property needs __dict__
@@ -21,6 +23,10 @@ class Packed:  # no slots: cached_property needs __dict__
     read: np.ndarray | None = None  # (n,) of bool: tokens that readouts reduce; None: all after `skip`
     pooled: tuple[tuple[int, int], ...] = ()  # ranges of rows; if there are any, readouts reduce each of them
     types: Tensor | None = None  # (n,), segment of each token, 0 or 1; None: all tokens are in the first
+
+    @cached_property
+    def tokens(self) -> int:
+        return sum(self.lengths)
 
     @cached_property
     def longest(self) -> int:
@@ -67,14 +73,14 @@ class Packed:  # no slots: cached_property needs __dict__
             return self.to_device(np.concatenate([np.arange(*each) for each in self.pooled]))
         if self.read is not None:
             return self.to_device(np.flatnonzero(self.read))
-        own = np.arange(sum(self.lengths)) - np.repeat(first_tokens(self.lengths), self.lengths)
+        own = np.arange(self.tokens) - np.repeat(first_tokens(self.lengths), self.lengths)
         return self.to_device(np.flatnonzero(own >= self.skip))
 
     @cached_property
     def padded(self) -> Tensor:
         """(n,): row of each token in the padded (b * t). Uses lengths, as views can permute positions."""
         spare = np.arange(len(self.lengths)) * self.longest - first_tokens(self.lengths)
-        return self.to_device(np.arange(sum(self.lengths)) + np.repeat(spare, self.lengths))
+        return self.to_device(np.arange(self.tokens) + np.repeat(spare, self.lengths))
 
     @cached_property
     def key_mask(self) -> Tensor | None:
@@ -160,6 +166,14 @@ def rows_of(
     own = [each or [(skip, length)] for each, length in zip(pooled, lengths, strict=True)]
     places = zip(first_tokens(lengths).tolist(), own, strict=True)
     return tuple((first + start, first + end) for first, each in places for start, end in each)
+
+
+def spare_tokens(tokens: int) -> int:
+    """Return how many rows to add, so that their number has five binary digits: at most 7 % more.
+
+    oneDNN compiles a kernel for each number of rows and keeps it, which takes milliseconds and memory.
+    """
+    return -tokens % (1 << tokens.bit_length() - 5) if tokens >= SMALLEST_FILLED else 0
 
 
 def first_tokens(lengths: tuple[int, ...]) -> np.ndarray:

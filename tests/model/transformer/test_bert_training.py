@@ -207,6 +207,30 @@ def test_autocast_keeps_the_states_of_every_family_in_float32(checkpoint, tmp_pa
     assert all((states != states.bfloat16()).float().mean() > 0.9 for states in layers[1:])
 
 
+@pytest.mark.parametrize("name", ["mean", "cls", "last"])
+def test_rows_that_fill_products_change_no_state_and_no_gradient(bert, sentences, monkeypatch, name):
+    """In float64. 111 tokens are filled to 112, and 3 x 27 to 84."""
+    training(bert.double())
+    sizes = set()
+    bert.blocks[0].up.register_forward_hook(lambda _, inputs, __: sizes.add(len(inputs[0])))
+    found = []
+    for filled in (False, True):
+        monkeypatch.setattr(torch, "is_autocast_enabled", lambda _, filled=filled: filled)
+        for lengths in (MIXED, [27, 27, 27]):
+            packed = pack(sentences(lengths))
+            bert.zero_grad()
+            (vectors,) = read(bert, packed, [parse_readout(name)])
+            a_functional(vectors).backward()
+            found.append((vectors.detach(), *(p.grad for p in bert.parameters() if p.grad is not None)))
+            assert [len(states) for states in bert.states(packed)] == [packed.tokens] * 4
+
+    assert sizes == {111, 112, 81, 84}
+    for plain, other in zip(found[:2], found[2:], strict=True):
+        assert len(plain) == len(other) > 40
+        for a, b in zip(plain, other, strict=True):
+            assert (a - b).abs().max() <= 1e-12 * a.abs().max()
+
+
 def test_a_sum_keeps_what_bf16_would_round_away(bert):
     """1 + 2**-12 + 2**-10 is a float32 number; in bfloat16 it is 1."""
     block = training(bert).blocks[0]

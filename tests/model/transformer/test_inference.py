@@ -13,14 +13,13 @@ from sentkit.formats.checkpoints.readout import parse_readout
 from sentkit.model.transformer import inference
 from sentkit.model.transformer.inference import (
     LONGEST_RUN,
-    SMALLEST_FILLED,
     filler,
     fused_products_work,
     prepare_for_cpu,
     runs,
     short_attention,
 )
-from sentkit.model.transformer.packed import pack
+from sentkit.model.transformer.packed import SMALLEST_FILLED, pack
 from sentkit.model.transformer.readouts import read
 
 LENGTHS = [64, 33, 33, 20, 7, 7, 7, 2, 1, 1]  # sorted, as in a batch, with runs of several lengths
