@@ -29,7 +29,7 @@ for domain, own in json.load(sys.stdin)["groups"].items():
 
 table() {
     printf 'trained\tdomain\tn\tspearman\n'
-    scores - "$base"
+    scores base "$base"
     for rows; do
         name=$(basename "$rows")
         name=${name%%.*}

@@ -9,6 +9,7 @@ import re
 import subprocess
 import sys
 from itertools import pairwise
+from xml.etree import ElementTree
 
 import pytest
 from safetensors.numpy import load_file
@@ -277,11 +278,50 @@ def test_domain_shift_has_a_line_for_each_domain_and_seed(example, furnished, tm
     words = ("domain-shift", "simcse", "small", "topics.jsonl", "short.txt", "long.txt")
     table = list(csv.DictReader(example(*words, SEEDS="0..1"), delimiter="\t"))
 
-    names = ["-", "short", "short", "long", "long"]
+    names = ["base", "short", "short", "long", "long"]
     assert [(row["trained"], row["domain"]) for row in table] == [(n, d) for n in names for d in "ab"]
     assert {row["n"] for row in table} == {"4"}
     assert all(-100 <= float(row["spearman"]) <= 100 for row in table)
     assert "short" in (tmp_path / "out/domains.svg").read_text()
+
+
+def words_in(picture):
+    """The texts of an SVG file, without its numbers."""
+    texts = (
+        "".join(each.itertext()) for each in ElementTree.parse(picture).iter() if each.tag.endswith("}text")
+    )
+    return [re.sub(r"\d+\.\d+", "N", text) for text in texts if re.search("[a-z]{2}", text)]
+
+
+def test_the_pictures_of_the_readme_show_the_numbers_of_their_commands(tmp_path, execute):
+    """After a change of a picture: sh examples/pictures.sh"""
+    pytest.importorskip("matplotlib")
+    script = EXAMPLES / "pictures.sh"
+    done = execute(["sh", script, "made"], tmp_path)
+    pictures = sorted((EXAMPLES / "pictures").glob("*.svg"))
+    shown = re.findall(
+        r"\(pictures/(\w+)\.svg\) \| `sentkit plot (.*)` \|", (EXAMPLES / "README.md").read_text()
+    )
+
+    assert (done.returncode, done.stderr) == (0, "")
+    assert sorted(name for name, _ in shown) == [path.stem for path in pictures]
+    assert all(f"draw {name} {command}\n" in script.read_text() for name, command in shown)
+    for path in pictures:
+        made = tmp_path / "made" / path.name
+        numbers, expected = (
+            [json.loads(line) for line in file.with_suffix(".jsonl").open()] for file in (made, path)
+        )
+        assert len(numbers) == len(expected)
+        for row, other in zip(numbers, expected, strict=True):
+            assert row == {name: near(value) for name, value in other.items()}
+        assert words_in(made) == words_in(path)
+        assert path.stat().st_size < 40_000
+
+
+def near(value):
+    """Equal, except for the rounding of similarities."""
+    numbers = [each for each in (value if isinstance(value, list) else [value]) if each is not None]
+    return pytest.approx(value, abs=0.01) if numbers and isinstance(numbers[0], float) else value
 
 
 def test_efficiency_measures_training_and_encoding(furnished, execute):

@@ -24,7 +24,7 @@ SHOWN = 34  # characters of a name beside an axis
 PIXELS = 600  # minimum width of a grid; viewers blur smaller images
 MANY = 200  # points of a panel; more are smaller
 CLOSE = 0.035  # of the diagonal of a panel
-MARKED_BARS = 12  # at most so many bars have their value above them
+MARKED_BAR = 15.0  # points: narrower bars have no value above them
 # From dark to light, so that neighbours differ in grey; Okabe and Ito's, except for the first.
 COLOURS = ("#0b3c6f", "#d55e00", "#56b4e9", "#009e73", "#000000", "#cc79a7", "#e69f00", "#8c8c8c")
 FILLS = ("#0b3c6f", "#9ecae1", "#d55e00", "#f0e0b0", "#555555", "#cccccc")
@@ -90,7 +90,10 @@ def draw(picture: Picture, file: BinaryIO, form: str, width: float) -> list[str]
         inches = width / INCH
         handles = legend_handles(picture, styles)
         longest = max((len(handle.get_label()) for handle in handles), default=0)
-        entries = max(1, int(inches / POINT / (longest * LETTER * TEXT + 24)))  # in a line of the legend
+        lines = any(series.form in ("line", "level") for panel in picture.panels for series in panel.series)
+        sample = 2.6 if lines else 1.6  # letters of a line in the legend: dashes need more
+        letters = longest * LETTER + sample + 1.6
+        entries = max(1, int(inches / POINT / (letters * TEXT)))  # in a line of the legend
         heights = [panel_height(panel, picture.height * inches / columns, inches) for panel in picture.panels]
         starts = range(0, len(heights), columns)
         height = sum(max(heights[start : start + columns]) for start in starts)
@@ -99,7 +102,7 @@ def draw(picture: Picture, file: BinaryIO, form: str, width: float) -> list[str]
         for number, panel in enumerate(picture.panels):
             draw_panel(figure.add_subplot(rows, columns, number + 1), panel, styles)
         if handles:
-            look = {"handlelength": 1.6, "columnspacing": 1.0, "labelspacing": 0.3, "borderpad": 0.1}
+            look = {"handlelength": sample, "columnspacing": 1.0, "labelspacing": 0.3, "borderpad": 0.1}
             look |= {"handletextpad": 0.4, "frameon": False}
             figure.legend(
                 handles=handles, loc="outside upper center", ncols=min(entries, len(handles)), **look
@@ -200,7 +203,8 @@ def draw_bars(axes: Any, series: Series, bars: Sequence[Series], number: int) ->
     if series.low is not None and series.high is not None:
         error = np.abs(np.array([series.y - series.low, series.high - series.y]))
         axes.errorbar(x, series.y, error, fmt="none", ecolor="black", elinewidth=0.7, capsize=1.5)
-    if sum(len(each.x) for each in bars) <= MARKED_BARS:
+    places = len(np.unique(np.concatenate([each.x for each in bars])))
+    if width * (axes.figure.get_figwidth() / POINT - 4 * TEXT) / places >= MARKED_BAR:
         tops = series.y if series.high is None else np.fmax(series.y, series.high)
         for at, top, value in zip(x, tops, series.y, strict=True):
             if np.isfinite(value):
@@ -219,7 +223,7 @@ def draw_grid(axes: Any, grid: Grid) -> None:
     axes.imshow(large, extent=extent, aspect="auto", **scale)
     if grid.shown:
         for (row, column), value in np.ndenumerate(grid.values):
-            colour = "white" if shades[row, column] > 0.6 else "black"
+            colour = "white" if shades[row, column] > 0.7 else "black"
             where = {"ha": "center", "va": "center", "fontsize": SMALL}
             axes.text(grid.x[column], grid.y[row], f"{value:.2f}", color=colour, **where)
 

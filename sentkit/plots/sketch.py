@@ -60,6 +60,8 @@ def bar_lines(panel: Panel, width: int) -> Iterator[str]:
     longest = min(max(map(len, names)), width // 2)
     every = np.concatenate([series.y for series in panel.series])
     most = max(np.abs(every[np.isfinite(every)]), default=0.0) or 1.0
+    if panel.y.label:
+        yield panel.y.label[:width]
     for place, heading in enumerate(panel.x.names):
         if several:
             yield heading[:width]
@@ -98,6 +100,8 @@ def plane_lines(panel: Panel, symbols: dict[str, str], width: int, height: int) 
     if panel.y.label:
         yield panel.y.label[:width]
     tags = [f"{top:.4g}", f"{bottom:.4g}"] if panel.y.label else ["", ""]
+    if panel.downward:
+        tags.reverse()
     margin = max(map(len, tags))
     cells: Cells = [[" "] * (width - margin - 2) for _ in range(height)]
     place = Placement(panel, (left, right), (bottom, top), cells)
@@ -146,12 +150,16 @@ class Placement:
                 self.cells[line][column + offset] = character
 
     def grid(self, grid: Grid) -> None:
-        """The darkest cell of the grid in each character."""
+        """The darkest cell of the grid in each character. A cell can have several characters."""
         shades = grid.shades()
+        across, upward = (each[1] - each[0] if len(each) > 1 else 1.0 for each in (grid.x, grid.y))
+        columns = [extent(self.column(x - across / 2), self.column(x + across / 2)) for x in grid.x]
+        lines = [extent(self.line(y - upward / 2), self.line(y + upward / 2)) for y in grid.y]
         for (row, column), shade in sorted(np.ndenumerate(shades), key=lambda cell: np.nan_to_num(cell[1])):
             if np.isfinite(shade) and shade > 0:
                 mark = max(level(shade), LEVELS[1], key=LEVELS.index)
-                self.put(self.line(float(grid.y[row])), self.column(float(grid.x[column])), mark)
+                for line in lines[row]:
+                    self.put(line, columns[column].start, mark * len(columns[column]))
 
     def series(self, series: Series, symbol: str) -> None:
         if series.form == "level":
@@ -176,6 +184,11 @@ class Placement:
                 self.put(self.line(first + share * (second - first)), column, "·")
         for column, value in zip(places, y, strict=True):
             self.put(self.line(value), column, symbol)
+
+
+def extent(one: int, other: int) -> range:
+    """The characters between two places, at least one."""
+    return range(min(one, other), max(min(one, other) + 1, max(one, other)))
 
 
 def position(value: float, ends: tuple[float, float], count: int, *, log: bool) -> int:

@@ -39,6 +39,11 @@ def heat(inputs: Inputs, metric: str) -> Picture:
     places = np.arange(len(rows), dtype=np.float64)
     low = min(0.0, float(values.min()))
     high = 1.0 if metric == "cosine" else float(values.max())
-    grid = Grid("similarity", values, places + 1, places, low, high, shown=len(rows) <= NUMBERED)
-    x, y = Axis("column", "row", whole=True), Axis("text", "", names=names)
-    return Picture((Panel(x, y, grid=grid, downward=True),), height=0.4)
+    numbered = len(rows) <= NUMBERED
+    grid = Grid("similarity", values, places + 1, places, low, high, shown=numbered)
+    x, y = (
+        Axis("column", "row", whole=True, ticks=tuple(places + 1) if numbered else ()),
+        Axis("text", "", names=names),
+    )
+    note = metric if numbered else f"{metric}: white {low:.2g}, dark {high:.2g}"
+    return Picture((Panel(x, y, grid=grid, note=note, downward=True),), height=0.4)

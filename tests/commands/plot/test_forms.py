@@ -144,9 +144,10 @@ def test_a_sketch_of_bars_has_their_values():
     panel = Panel(Axis("x", "", names=("a", "b")), Axis("y", "score"), (bars,))
     lines = list(sketch(Picture((panel,)), 40))
 
-    assert [line.split()[0] for line in lines] == ["a", "b"]
-    assert [line.count("█") for line in lines] == [14, 29]  # of 40, without the name and the number
-    assert [line.split()[-1] for line in lines] == ["2.00", "4.00"]
+    assert lines[0] == "score"
+    assert [line.split()[0] for line in lines[1:]] == ["a", "b"]
+    assert [line.count("█") for line in lines[1:]] == [14, 29]  # of 40, without the name and the number
+    assert [line.split()[-1] for line in lines[1:]] == ["2.00", "4.00"]
 
 
 @pytest.mark.parametrize("y", [np.zeros(1), np.full(3, np.nan), np.zeros(0)])
@@ -155,6 +156,27 @@ def test_a_sketch_of_hardly_any_values(y):
     for form in ("points", "line"):
         lines = list(sketch(picture(series=(Series("", np.arange(len(y), dtype=float), y, form),)), 30))
         assert max(map(len, lines)) <= 30
+
+
+def test_a_sketch_of_few_cells_has_no_gaps():
+    """Also downward: the first row of the grid is then the first line."""
+    grid = Grid("v", np.eye(2), np.array([1.0, 2.0]), np.array([1.0, 2.0]), 0.0, 1.0)
+    panel = Panel(Axis("x", "column"), Axis("y", "row"), grid=grid, downward=True)
+    lines = list(sketch(Picture((panel,)), 23))[1:-2]
+
+    assert lines[0] == f"1 │{'█' * 10}"
+    assert lines[-1] == f"2 │{' ' * 10}{'█' * 10}"
+    assert {line[3:] for line in lines} == {lines[0][3:], lines[-1][3:]}
+
+
+def test_bars_without_room_have_no_values(svg):
+    """Twelve bars on 84 millimetres are too narrow for their values."""
+    names = [(series, place) for series in "abcd" for place in "xyz"]
+    given = "n\td\tt\n" + "".join(f"{n}\t{d}\t50.5\n" for n, d in names)
+    flags = ("domains", "--from", "tsv", "--name", "n", "--domain", "d", "--value", "t")
+
+    assert "50.5" not in svg(*flags, stdin=given)[0]
+    assert svg(*flags, "--width", "174", stdin=given)[0].count("50.5") == 12
 
 
 def test_grids_have_a_shade_for_each_value():
