@@ -14,6 +14,9 @@ from xml.etree import ElementTree
 import pytest
 from safetensors.numpy import load_file
 
+from sentkit.training.catalogue import METHODS
+from sentkit.training.dims import check_widths
+from sentkit.training.settings import build
 from support import PAIRS, ROOT, SMALL, TEXTS, copy_tokenizer, in_jsonl
 
 EXAMPLES = ROOT / "examples"
@@ -185,6 +188,20 @@ def test_the_main_table(furnished, tmp_path, execute):
     again = execute([*command, *settings], furnished)
     assert again.stdout == first.stdout
     assert {path: path.stat().st_mtime_ns for path in out.rglob("*.json*")} == made
+
+
+def test_the_settings_of_the_rows_of_the_main_table():
+    """They are valid for a base of 256 numbers."""
+    for line in (EXAMPLES / "main_table.jsonl").open():
+        row = json.loads(line)
+        words = [word.format(corpus=100) for word in row.get("flags", ())]
+        given = list(zip(words[::2], words[1::2], strict=True))
+        preset = dict(given).get("--preset")
+        kind = METHODS[row["method"]].load()
+        check_widths(
+            build(kind.Settings, kind.presets, preset, [value for flag, value in given if flag == "--set"]),
+            256,
+        )
 
 
 def test_a_sweep_has_a_line_for_each_value(example, tmp_path):
