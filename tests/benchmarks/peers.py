@@ -1,0 +1,198 @@
+"""Other runtimes of all-MiniLM-L6-v2: functions from texts to unit vectors, each with one thread.
+
+All of them get the same tokens and the same batches: sorted by length, 32 texts, padded to the longest.
+sentence-transformers and fastembed do this themselves.
+"""
+
+import shutil
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+
+Encode = Callable[[Sequence[str]], np.ndarray]
+Run = Callable[[dict[str, np.ndarray]], np.ndarray]  # ids, mask and types (b, t) -> states (b, t, d)
+BATCH = 32
+INPUTS = ("input_ids", "attention_mask", "token_type_ids")
+
+
+def export(model: Path, folder: Path) -> Path:
+    """Write the model as ONNX: the states of the last layer, for any number of texts and tokens."""
+    import torch
+    from transformers import AutoModel
+
+    path = folder / "onnx" / "model.onnx"
+    if path.exists():
+        return path
+    path.parent.mkdir(parents=True, exist_ok=True)
+    for file in model.glob("*.json"):
+        shutil.copy(file, folder)
+    network = AutoModel.from_pretrained(model, attn_implementation="eager").eval()
+
+    class States(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.network = network
+
+        def forward(self, ids, mask, types):
+            named = dict(zip(INPUTS, (ids, mask, types), strict=True))
+            return self.network(**named).last_hidden_state
+
+    ones = torch.ones(2, 8, dtype=torch.long)
+    axes = {name: {0: "texts", 1: "tokens"} for name in (*INPUTS, "last_hidden_state")}
+    torch.onnx.export(
+        *(States(), (ones, ones, 0 * ones), str(path.with_suffix(".part"))),
+        input_names=list(INPUTS),
+        output_names=["last_hidden_state"],
+        dynamic_axes=axes,
+        dynamo=False,
+    )
+    path.with_suffix(".part").rename(path)
+    return path
+
+
+def batched(tokenizer_file: Path, run: Run) -> Encode:
+    from tokenizers import Tokenizer
+
+    tokenizer = Tokenizer.from_file(str(tokenizer_file))
+    tokenizer.no_padding()
+    tokenizer.enable_truncation(256)
+
+    def encode(texts: Sequence[str]) -> np.ndarray:
+        ids = [each.ids for each in tokenizer.encode_batch_fast(list(texts))]
+        order = sorted(range(len(ids)), key=lambda place: -len(ids[place]))
+        vectors = np.empty((len(ids), 384), np.float32)
+        for start in range(0, len(order), BATCH):
+            places = order[start : start + BATCH]
+            inputs = padded([ids[place] for place in places])
+            mask = inputs["attention_mask"][..., None].astype(np.float32)
+            means = (run(inputs) * mask).sum(1) / mask.sum(1)
+            vectors[places] = means / np.linalg.norm(means, axis=1, keepdims=True)
+        return vectors
+
+    return encode
+
+
+def padded(ids: Sequence[Sequence[int]]) -> dict[str, np.ndarray]:
+    """The inputs of an exported model; the first row is the longest."""
+    numbers, mask = (np.zeros((len(ids), len(ids[0])), np.int64) for _ in range(2))
+    for row, own in enumerate(ids):
+        numbers[row, : len(own)], mask[row, : len(own)] = own, 1
+    return dict(zip(INPUTS, (numbers, mask, np.zeros_like(mask)), strict=True))
+
+
+def sentence_transformers(model: Path, precision: str) -> Encode:
+    import torch
+    from sentence_transformers import SentenceTransformer
+
+    kinds = {"fp32": torch.float32, "bf16": torch.bfloat16}
+    loaded = SentenceTransformer(str(model), device="cpu", model_kwargs={"dtype": kinds[precision]})
+    return lambda texts: loaded.encode(list(texts), batch_size=BATCH, show_progress_bar=False)
+
+
+def onnx_runtime(onnx: Path, precision: str) -> Run:
+    """ONNX Runtime after its optimizer for BERT; int8 is its dynamic quantization, by columns."""
+    import onnxruntime
+    from onnx import TensorProto
+    from onnxruntime.quantization import QuantType, quantize_dynamic
+    from onnxruntime.transformers.optimizer import optimize_model
+
+    path = onnx.with_name(f"fused-{precision}.onnx")
+    if not path.exists():
+        fused = onnx.with_name("fused-fp32.onnx")
+        if not fused.exists():
+            optimize_model(str(onnx), model_type="bert", num_heads=12, hidden_size=384).save_model_to_file(
+                str(fused)
+            )
+        if precision == "int8":
+            floats = {"DefaultTensorType": TensorProto.FLOAT}  # of the fused operations
+            kind = QuantType.QInt8
+            quantize_dynamic(fused, path, per_channel=True, weight_type=kind, extra_options=floats)
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = options.inter_op_num_threads = 1
+    session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+    return lambda inputs: session.run(None, inputs)[0]
+
+
+def openvino(onnx: Path, precision: str, calibration: Sequence[dict[str, np.ndarray]]) -> Run:
+    """OpenVINO; int8 is the quantization of NNCF for transformers, from the calibration batches."""
+    import openvino
+
+    core, path = openvino.Core(), onnx
+    if precision == "int8":
+        path = onnx.with_name("openvino-int8.xml")
+        if not path.exists():
+            import nncf
+
+            kind, data = nncf.ModelType.TRANSFORMER, nncf.Dataset(list(calibration))
+            count = len(calibration)
+            network = nncf.quantize(core.read_model(onnx), data, model_type=kind, subset_size=count)
+            openvino.save_model(network, path, compress_to_fp16=False)
+    hint = {"fp32": "f32", "bf16": "bf16", "int8": "f32"}[precision]
+    settings = {"INFERENCE_PRECISION_HINT": hint, "INFERENCE_NUM_THREADS": 1, "NUM_STREAMS": 1}
+    compiled = core.compile_model(path, "CPU", settings)
+    return lambda inputs: compiled(inputs)[0]
+
+
+def ctranslate2(model: Path, folder: Path, precision: str) -> Run:
+    import ctranslate2 as library
+    from ctranslate2.converters import TransformersConverter
+
+    if not folder.exists():
+        TransformersConverter(str(model)).convert(str(folder))
+    kind = {"fp32": "float32", "int8": "int8"}[precision]
+    encoder = library.Encoder(str(folder), device="cpu", compute_type=kind, inter_threads=1, intra_threads=1)
+
+    def run(inputs: dict[str, np.ndarray]) -> np.ndarray:
+        lengths = inputs["attention_mask"].sum(1)
+        ids = [row[:length].tolist() for row, length in zip(inputs["input_ids"], lengths, strict=True)]
+        return np.array(encoder.forward_batch(ids).last_hidden_state)
+
+    return run
+
+
+def fastembed(folder: Path) -> Encode:
+    from fastembed import TextEmbedding
+    from fastembed.common.model_description import ModelSource, PoolingType
+
+    name = "local/all-MiniLM-L6-v2"
+    source = ModelSource(hf=name)
+    TextEmbedding.add_custom_model(
+        name, PoolingType.MEAN, normalization=True, sources=source, dim=384, model_file="onnx/model.onnx"
+    )
+    loaded = TextEmbedding(name, specific_model_path=str(folder), threads=1)
+    return lambda texts: np.array(list(loaded.embed(texts, batch_size=BATCH)))
+
+
+def makers(model: Path, folder: Path, calibration: Sequence[str]) -> dict[str, Callable[[], Encode]]:
+    """A function for each runtime and precision that loads it. Exported models are kept in the folder."""
+    tokenizer_file = model / "tokenizer.json"
+    onnx = export(model, folder)
+    batches = calibration_batches(tokenizer_file, calibration)
+
+    def with_tokens(make: Callable[..., Run], *arguments: object) -> Callable[[], Encode]:
+        return lambda: batched(tokenizer_file, make(*arguments))
+
+    found: dict[str, Callable[[], Encode]] = {}
+    for precision in ("fp32", "bf16"):
+        found[f"sentence-transformers {precision}"] = partial(sentence_transformers, model, precision)
+    for precision in ("fp32", "bf16", "int8"):
+        found[f"OpenVINO {precision}"] = with_tokens(openvino, onnx, precision, batches)
+    for precision in ("fp32", "int8"):
+        found[f"ONNX Runtime {precision}"] = with_tokens(onnx_runtime, onnx, precision)
+        own = folder / "ctranslate2"
+        found[f"CTranslate2 {precision}"] = with_tokens(ctranslate2, model, own, precision)
+    found["fastembed fp32"] = partial(fastembed, folder)
+    return found
+
+
+def calibration_batches(tokenizer_file: Path, texts: Sequence[str]) -> list[dict[str, np.ndarray]]:
+    batches: list[dict[str, np.ndarray]] = []
+
+    def keep(inputs: dict[str, np.ndarray]) -> np.ndarray:
+        batches.append(inputs)
+        return np.ones((*inputs["input_ids"].shape, 384), np.float32)
+
+    batched(tokenizer_file, keep)(texts)
+    return batches
