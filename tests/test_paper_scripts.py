@@ -80,7 +80,7 @@ def script(furnished, environment, tmp_path):
     ],
 )
 def test_a_script_makes_its_tables_and_figures(script, paper, tmp_path):
-    """A message names each table that it cannot make."""
+    """A message names each table that it cannot make. ConSERT has all of its data here."""
     given = {"FIGURES": "json", "FORMAT": "html", "SETTINGS": "--threads 1"}
     done = script(paper, "--quick", "base", "data", **given)
     tables = [path.read_text() for path in (tmp_path / "out/tables").glob("*.html")]
@@ -92,7 +92,7 @@ def test_a_script_makes_its_tables_and_figures(script, paper, tmp_path):
     assert min(here) > 3
     assert figures.keys() == FIGURES[paper]
     assert all(json.loads(line) for lines in figures.values() for line in lines)
-    assert f"{paper}.sh: not made: " in done.stderr
+    assert (f"{paper}.sh: not made: " in done.stderr) is (paper != "consert")
 
 
 def test_missing_data_is_named(script, furnished, tmp_path):
