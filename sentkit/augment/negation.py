@@ -25,6 +25,9 @@ def negate(words: Sequence[str], draw: Draw) -> Changed:
 
 
 def without_not(words: Sequence[str]) -> Changed | None:
+    text = plain(" ".join(words))
+    if "not" not in text and NT not in text:  # every word below contains one of them
+        return None
     for place, word in enumerate(words):
         before, core, after = bare(word)
         small = plain(core)

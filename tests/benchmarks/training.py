@@ -1,7 +1,8 @@
-"""`train simcse` against sentence-transformers' trainer: the same model, texts, batch, length and threads.
+"""`train simcse` against sentence-transformers' trainer: the same model, texts, batch and length, one thread.
 
 python tests/benchmarks/training.py TEXTS.txt[.gz] [STEPS]; needs `pip install accelerate datasets`, which
-sentence-transformers' trainer asks for. Loading and the first steps are left out on both sides.
+sentence-transformers' trainer asks for. The figures are CPU seconds, without loading and the first steps of
+both sides.
 """
 
 import sys
@@ -33,13 +34,13 @@ BATCH, LENGTH, WARM, ROUNDS = 64, 32, 3, 3
 
 
 class Clock:
-    """Seconds a step, but for the first ones."""
+    """CPU seconds of a step, without the first ones."""
 
     def __init__(self) -> None:
         self.times: list[float] = []
 
     def tick(self, *_: object) -> None:
-        self.times.append(time.perf_counter())
+        self.times.append(time.process_time())
 
     @property
     def step(self) -> float:
@@ -118,6 +119,7 @@ def fastest(way: Callable[[], float], other: Callable[[], float]) -> tuple[float
 
 
 def main() -> None:
+    torch.set_num_threads(1)
     steps = int(sys.argv[2]) if len(sys.argv) > 2 else 15
     texts = read_texts(sys.argv[1], steps * BATCH)
     with TemporaryDirectory() as temporary:
