@@ -15,7 +15,6 @@ LARGEST_REQUEST = 1 << 20  # bytes
 
 def serve(path):
     """Print "ready", then wait for calls until this process is killed or its parent has ended."""
-    import torch._dynamo  # noqa: F401, which an optimizer imports when it is made
     import transformers  # noqa: F401
 
     from sentkit.__main__ import main

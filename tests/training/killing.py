@@ -18,7 +18,7 @@ from sentkit import cli
 from sentkit.formats.checkpoints import export, stock_modules
 from sentkit.formats.outputs import temporary
 from sentkit.training.data import dev
-from sentkit.training.loop import state, trainer
+from sentkit.training.loop import optimizers, state, trainer
 from sentkit.training.runs import save_checkpoint
 
 PLACES = {
@@ -26,7 +26,7 @@ PLACES = {
     "rename": (Path, "replace"),
     "write": (torch, "save"),
     "judge": (dev.Dev, "score"),
-    "optimizer": (torch.optim.AdamW, "step"),
+    "optimizer": (optimizers.Adam, "step"),
     "gradient": (trainer, "clip_gradient"),
     "state": (state.Keeper, "save"),
     "best": (state.Keeper, "save_best"),
@@ -77,7 +77,6 @@ def digest(folder):
 
 
 def main():
-    torch.optim.AdamW([torch.nn.Parameter(torch.zeros(1))])  # imports for a second, and so not in each child
     folder, cases, arguments = Path(sys.argv[1]), json.loads(sys.argv[2]), sys.argv[4:]
     for number, case in enumerate(cases):
         own = folder / f"case{number}"

@@ -105,13 +105,7 @@ def fork(world, work):
     return [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children]
 
 
-def warm_up():
-    """What torch imports only when it makes an optimizer, so that the children need not."""
-    torch.optim.AdamW([torch.nn.Parameter(torch.zeros(1))])
-
-
 def main():
-    warm_up()
     base, folder, cases = sys.argv[1], Path(sys.argv[2]), json.loads(sys.argv[3])
     for number, (name, world, assignments) in enumerate(cases):
         own = folder / str(number)

@@ -1,17 +1,17 @@
-"""The four optimizers that sentence embedding papers call "Adam" or "AdamW"."""
+"""The optimizers that sentence embedding papers call "Adam" or "AdamW", and RMSprop."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from math import sqrt
 from typing import Any, TypedDict
 
 import torch
 from torch import Tensor, nn
-from torch.optim import Optimizer
 from torch.optim.adam import adam
 
 Betas = tuple[float, float]
-Group = dict[str, Any]  # a parameter group of torch with "params", "lr" and "weight_decay"
+Group = dict[str, Any]  # parameters with "params", "lr" and "weight_decay"
 
 
 class NamedGroup(TypedDict):
@@ -19,95 +19,133 @@ class NamedGroup(TypedDict):
     lr: float
 
 
-class HuggingFaceAdamW(Optimizer):
-    """AdamW of transformers before version 5, with or without `correct_bias`.
+@dataclass(slots=True, kw_only=True, eq=False)
+class Adam:
+    """Adam of torch, with decoupled weight decay, or AdamW of transformers before version 5 (`late`).
 
-    It differs from AdamW of torch in three points. Epsilon is 1e-6, added to the root of the uncorrected
-    second moment. Weight decay follows the step: it multiplies the new weights by 1 - lr * weight_decay. The
-    bias correction is a factor of the step size and is optional. Without it, as in Google's BERT, the first
-    step is (1 - beta1) / sqrt(1 - beta2) = 3.16 times as long (betas 0.9 and 0.999). Each group must have
-    "lr" and "weight_decay".
+    The latter differs in two points. Epsilon is added to the root of the uncorrected second moment, and
+    weight decay follows the step: it multiplies the new weights by 1 - lr * weight_decay. The bias correction
+    is a factor of the step size and is optional. Without it, as in Google's BERT, the first step is
+    (1 - beta1) / sqrt(1 - beta2) = 3.16 times as long (betas 0.9 and 0.999).
+
+    The numbers are those of the fused kernel of torch, which reads and writes each of them once. This is not
+    a torch.optim.Optimizer, because these import torch._dynamo, which takes a second.
     """
 
-    def __init__(
-        self, groups: Iterable[Group], *, betas: Betas, bias_correction: bool, epsilon: float = 1e-6
-    ) -> None:
-        super().__init__(groups, {"betas": betas, "bias_correction": bias_correction, "epsilon": epsilon})
+    param_groups: list[Group]
+    betas: Betas
+    epsilon: float
+    late: bool = False
+    bias_correction: bool = True
+    state: dict[Tensor, dict[str, Any]] = field(default_factory=dict)
 
     @torch.no_grad()
-    def step(self, closure: None = None) -> None:  # type: ignore[override]  # closures are not supported
+    def step(self) -> None:
         for group in self.param_groups:
             by_step = defaultdict(list)  # one list, unless some parameters skipped steps without gradient
             for parameter in group["params"]:
                 if parameter.grad is not None:
                     by_step[self.count(parameter)].append(parameter)
             for count, parameters in by_step.items():
-                self.update(parameters, count, group)
+                self.update(parameters, count, group["lr"], group["weight_decay"])
 
     def count(self, parameter: Tensor) -> int:
         """Increment and return the number of steps of a parameter."""
-        state = self.state[parameter]
+        state = self.state.setdefault(parameter, {})
         if not state:
             state |= {"step": 0, "exp_avg": torch.zeros_like(parameter)}
             state["exp_avg_sq"] = torch.zeros_like(parameter)
         state["step"] += 1
         return state["step"]
 
-    def update(self, parameters: list[Tensor], count: int, group: Group) -> None:
+    def update(self, parameters: list[Tensor], count: int, lr: float, weight_decay: float) -> None:
         """Update parameters that have the same number of steps."""
-        beta1, beta2 = group["betas"]
-        corrections = 1 - beta1**count, 1 - beta2**count
-        # The kernel of torch divides both moments by their corrections. These two factors cancel that.
-        rate = group["lr"] * (1.0 if group["bias_correction"] else corrections[0] / sqrt(corrections[1]))
-        steps = torch.full((len(parameters),), count - 1.0, device=parameters[0].device)
+        beta1, beta2 = self.betas
+        rate, epsilon = lr, self.epsilon
+        corrections = 1 - beta1**count, sqrt(1 - beta2**count)  # the kernel divides the moments by these
+        if self.late:
+            epsilon /= corrections[1]
+        if not self.bias_correction:
+            rate *= corrections[0] / corrections[1]
         adam(
             parameters,
             [parameter.grad for parameter in parameters if parameter.grad is not None],
             [self.state[parameter]["exp_avg"] for parameter in parameters],
             [self.state[parameter]["exp_avg_sq"] for parameter in parameters],
             [],
-            list(steps),
+            list(torch.full((len(parameters),), count - 1.0, device=parameters[0].device)),
             fused=True,
             amsgrad=False,
             beta1=beta1,
             beta2=beta2,
             lr=rate,
-            weight_decay=0.0,
-            eps=group["epsilon"] / sqrt(corrections[1]),
+            weight_decay=0.0 if self.late else weight_decay,
+            decoupled_weight_decay=True,
+            eps=epsilon,
             maximize=False,
         )
-        if group["weight_decay"]:
-            torch._foreach_add_(parameters, parameters, alpha=-group["lr"] * group["weight_decay"])
+        if self.late and weight_decay:
+            torch._foreach_add_(parameters, parameters, alpha=-lr * weight_decay)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the moments by the place of the parameter, and the groups with these places."""
+        places = self.places()
+        settings = {
+            "betas": self.betas,
+            "epsilon": self.epsilon,
+            "late": self.late,
+            "bias_correction": self.bias_correction,
+        }
+        return {
+            "state": {place: self.state[each] for each, place in places.items() if each in self.state},
+            "param_groups": [
+                {**settings, **group, "params": [places[parameter] for parameter in group["params"]]}
+                for group in self.param_groups
+            ],
+        }
+
+    def load_state_dict(self, saved: Mapping[str, Any]) -> None:
+        """Restore the moments of a checked state. The groups are those of this run."""
+        self.state = {
+            parameter: {
+                name: value.to(parameter, copy=True) if isinstance(value, Tensor) else value
+                for name, value in saved["state"][place].items()
+            }
+            for parameter, place in self.places().items()
+            if place in saved["state"]
+        }
+
+    def places(self) -> dict[Tensor, int]:
+        parameters = [parameter for group in self.param_groups for parameter in group["params"]]
+        return {parameter: place for place, parameter in enumerate(parameters)}
 
 
 def make_optimizer(
     name: str, named_groups: Sequence[NamedGroup], *, betas: Betas, weight_decay: float
-) -> Optimizer:
+) -> Adam:
     """Return the named optimizer. Biases and norms have no weight decay."""
     groups = decay_groups(named_groups, weight_decay)
-    # `fused` is fixed: torch selects kernels by a heuristic, and their results differ in bits. The fused
-    # kernel reads and writes each number once.
     match name:
         case "adam":
             # The decay of Adam is part of the gradient, unlike decoupled decay. The settings refuse it.
             assert not any(group["weight_decay"] for group in groups), "Adam has no decoupled decay"
-            return torch.optim.Adam(groups, betas=betas, eps=1e-8, fused=True)
+            return Adam(param_groups=groups, betas=betas, epsilon=1e-8)
         case "adamw":
-            return torch.optim.AdamW(groups, betas=betas, eps=1e-8, fused=True)
+            return Adam(param_groups=groups, betas=betas, epsilon=1e-8)
         case "adamw-hf":
-            return HuggingFaceAdamW(groups, betas=betas, bias_correction=True)
+            return Adam(param_groups=groups, betas=betas, epsilon=1e-6, late=True)
         case "adamw-bert":
-            return HuggingFaceAdamW(groups, betas=betas, bias_correction=False)
+            return Adam(param_groups=groups, betas=betas, epsilon=1e-6, late=True, bias_correction=False)
         case "rmsprop":
             # RMSprop is Adam without the mean of the gradients and without bias correction.
             assert not any(group["weight_decay"] for group in groups), "RMSprop has no decoupled decay"
             betas = (0.0, betas[1])
-            return HuggingFaceAdamW(groups, betas=betas, bias_correction=False, epsilon=1e-8)
+            return Adam(param_groups=groups, betas=betas, epsilon=1e-8, late=True, bias_correction=False)
     raise ValueError(name)
 
 
 def decay_groups(groups: Sequence[NamedGroup], weight_decay: float) -> list[Group]:
-    """Return parameter groups of torch. With weight decay, split each group: with decay, then without."""
+    """Return groups of parameters. With weight decay, split each group: with decay, then without."""
     result: list[Group] = []
     for group in groups:
         decaying = [weight for name, weight in group["params"] if weight_decay and decays(name)]

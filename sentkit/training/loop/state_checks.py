@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from sentkit.training.loop.optimizers import Adam
 from sentkit.training.loop.sealed_files import BadFile
 
 FIELDS = {
@@ -31,7 +32,7 @@ class Expected:
 
     steps: int
     tensors: Mapping[str, Tensor]  # tensors of the method
-    optimizer: torch.optim.Optimizer
+    optimizer: Adam
     keeps_best: bool  # the run needs the separate file of the best weights
 
 
@@ -105,7 +106,7 @@ def check_tensor(what: str, value: object, expected: Tensor) -> None:
         raise BadFile(f"{what} contains NaN or infinity")
 
 
-def check_optimizer(saved: Mapping[str, Any], step: int, optimizer: torch.optim.Optimizer) -> None:
+def check_optimizer(saved: Mapping[str, Any], step: int, optimizer: Adam) -> None:
     """Compare the groups with those of the run. The learning rate can differ, because each step sets it."""
     check_names('"optimizer"', saved, ("state", "param_groups"))
     groups, states = saved["param_groups"], saved["state"]
@@ -138,12 +139,8 @@ def check_moments(what: str, state: Mapping[str, Any], step: int, parameter: Ten
         check_tensor(f"{what}: {name}", state[name], parameter)
     if bool((state["exp_avg_sq"] < 0).any()):
         raise BadFile(f"{what}: exp_avg_sq is negative")
-    count = state["step"]
-    if isinstance(count, Tensor):
-        check_tensor(f"{what}: step", count, torch.zeros((), dtype=torch.float32))
-        count = count.item()
-    if isinstance(count, bool) or not isinstance(count, int | float) or not 1 <= count <= step:
-        raise BadFile(f"{what}: step is {count!r:.40}, expected 1 to {step}")
+    if type(state["step"]) is not int or not 1 <= state["step"] <= step:
+        raise BadFile(f"{what}: step is {state['step']!r:.40}, expected 1 to {step}")
 
 
 def check_random_states(on_host: Sequence[Any], on_device: Sequence[Any]) -> None:

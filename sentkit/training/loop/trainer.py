@@ -20,7 +20,7 @@ from sentkit.training.data.dev import Dev
 from sentkit.training.data.labelled import LabelledRows
 from sentkit.training.loop.environment import environment, precision_of
 from sentkit.training.loop.gradient import Gradient, RandomState, clip_gradient
-from sentkit.training.loop.optimizers import make_optimizer
+from sentkit.training.loop.optimizers import Adam, make_optimizer
 from sentkit.training.loop.processes import Processes, RandomStates
 from sentkit.training.loop.schedules import SCHEDULES, warmup_steps
 from sentkit.training.loop.signals import Interrupted, Stop, Stopped
@@ -46,7 +46,7 @@ class Trainer:
     position: Position = field(default_factory=Position)
     order: Order = field(init=False)
     gradient: Gradient = field(init=False)
-    optimizer: torch.optim.Optimizer = field(init=False)
+    optimizer: Adam = field(init=False)
     rates: list[float] = field(init=False)  # maximum learning rate of each parameter group
     saved_at: float = field(default_factory=time.monotonic)
 

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from sentkit.training.loop.optimizers import (
-    HuggingFaceAdamW,
+    Adam,
     decay_groups,
     decays,
     make_optimizer,
@@ -43,7 +43,7 @@ def run(optimizer, parameters, gradients):
 
 def ours(parameters, betas=(0.9, 0.999), decay=0.0, **settings):
     group = {"params": parameters, "lr": RATE, "weight_decay": decay}
-    return HuggingFaceAdamW([group], betas=betas, **{"bias_correction": True} | settings)
+    return Adam(param_groups=[group], betas=betas, **{"epsilon": 1e-6, "late": True} | settings)
 
 
 def by_hand(start, gradients, *, betas, decay, corrected, epsilon=1e-6):
@@ -180,6 +180,7 @@ def test_a_saved_state_continues_to_the_same_bits(name):
 
 @pytest.mark.parametrize(("name", "reference"), [("adam", torch.optim.Adam), ("adamw", torch.optim.AdamW)])
 def test_adam_and_adamw_are_those_of_torch(name, reference):
+    """To the last bit of the fused kernel."""
     gradients = gradients_of(torch.float32, steps=3)
     mine, theirs = parameters_of(torch.float32), parameters_of(torch.float32)
     named = [(f"{number}.weight", parameter) for number, parameter in enumerate(mine)]
@@ -190,14 +191,14 @@ def test_adam_and_adamw_are_those_of_torch(name, reference):
     assert all(torch.equal(a, b) for a, b in zip(mine, theirs, strict=True))
 
 
-@pytest.mark.parametrize("name", ["adam", "adamw"])
-def test_torch_chooses_no_kernel_by_itself(name):
-    """Fused and foreach kernels differ in their last bits."""
-    weight = nn.Parameter(torch.ones(2))
-    groups = [{"params": [("weight", weight)], "lr": RATE}]
-    (group,) = make_optimizer(name, groups, betas=(0.9, 0.999), weight_decay=0.0).param_groups
+def test_adamw_decays_before_the_step_as_in_torch():
+    gradients = gradients_of(torch.float32, steps=3)
+    mine, theirs = parameters_of(torch.float32), parameters_of(torch.float32)
+    groups = [{"params": [(f"{number}.weight", each) for number, each in enumerate(mine)], "lr": RATE}]
+    run(make_optimizer("adamw", groups, betas=(0.9, 0.98), weight_decay=0.5), mine, gradients)
+    run(torch.optim.AdamW(theirs, RATE, (0.9, 0.98), weight_decay=0.5, fused=True), theirs, gradients)
 
-    assert (group["fused"], group["weight_decay"]) == (True, 0)
+    assert all(torch.equal(a, b) for a, b in zip(mine, theirs, strict=True))
 
 
 def test_adam_takes_no_decay():
