@@ -7,6 +7,8 @@
 #   TEACHER  the encoder to learn from, such as sentence-transformers/all-MiniLM-L6-v2
 #   STUDENT  the encoder to start from, such as a language model with few layers
 # Variables: SEEDS=0..4; SETTINGS='--lr 5e-4 --set relational=1';
+# DIM=256 takes the vectors of TEACHER in their first principal directions. With the width of STUDENT, the
+# checkpoint needs no linear map.
 # OUT=FOLDER keeps the vectors and checkpoints, and a second call continues there.
 set -eu
 texts=$1 dev=$2 test=$3 teacher=$4 student=$5
@@ -17,8 +19,16 @@ work=${OUT:-$(mktemp -d)}
 mkdir -p "$work"
 
 [ -f "$work/texts.safetensors" ] || sentkit encode "$texts" -m "$teacher" -o "$work/texts.safetensors"
+vectors=$work/texts.safetensors
+if [ -n "${DIM:-}" ]; then
+    vectors=$work/texts-$DIM.safetensors
+    [ -f "$vectors" ] || {
+        sentkit whiten fit "$work/texts.safetensors" --kind svd --dim "$DIM" -o "$work/svd.safetensors" -f
+        sentkit whiten apply "$work/texts.safetensors" -t "$work/svd.safetensors" -o "$vectors"
+    }
+fi
 # shellcheck disable=SC2086 # settings are several words
-sentkit train distill "$work/texts.safetensors" -m "$student" -o "$work/run" --seed "$seeds" --dev "$dev" \
+sentkit train distill "$vectors" -m "$student" -o "$work/run" --seed "$seeds" --dev "$dev" \
     --resume $settings
 
 set --

@@ -102,14 +102,17 @@ def test_a_method_goes_from_rows_to_a_table(example, name, rows, method, readout
     assert made == ([(method, 1)], ["small/mean", f"run/{readout}"])
 
 
-def test_distill_compares_student_and_teacher(example, tmp_path):
+@pytest.mark.parametrize("variables", [{}, {"DIM": "8"}], ids=str)
+def test_distill_compares_student_and_teacher(example, tmp_path, variables):
     """The widths differ, so the checkpoint has a linear map; a second call reads the vectors again."""
     command = ("distill", "texts.txt", "dev.jsonl", "dev.jsonl", "nano", "small")
-    made = tables(example(*command))
+    made = tables(example(*command, **variables))
 
     assert made == ([("distill", 1)], ["small/mean", "nano/mean", "run/mean+dense"])
-    assert (tmp_path / "out/texts.safetensors").is_file()
-    assert tables(example(*command)) == made
+    assert load_file(tmp_path / "out/texts.safetensors")["embeddings"].shape[1] == 256
+    if variables:
+        assert load_file(tmp_path / "out/texts-8.safetensors")["embeddings"].shape[1] == 8
+    assert tables(example(*command, **variables)) == made
 
 
 @pytest.mark.parametrize("mode", ["unsup", "joint"])
