@@ -27,7 +27,7 @@ for model; do
     sentkit encode "$pairs" --precision fp32 -m "$model" --readout "$readout" -o "$own-0.safetensors" -f
     sentkit score "$own-0.safetensors" --gold score >>"$work/scores.jsonl"
     for count in $counts; do
-        head -n "$count" "$own.words.jsonl" >"$own.tokens.jsonl"
+        sed -n '/^{"token"/p' "$own.words.jsonl" | head -n "$count" >"$own.tokens.jsonl"
         sentkit encode "$pairs" --precision fp32 -m "$model" --readout "$readout" --leave-out "$own.tokens.jsonl" \
             -o "$own-$count.safetensors" -f
         sentkit score "$own-$count.safetensors" --gold score >>"$work/scores.jsonl"

@@ -275,15 +275,16 @@ def test_a_sweep_of_the_number_of_rows_trains_on_parts_of_one_sample(example, tm
 def test_word_frequency_scores_each_number_of_tokens(example, tmp_path):
     """The numbers of both pictures are those of the vectors that the script keeps."""
     pytest.importorskip("matplotlib")
-    lines = example("word-frequency", "dev.jsonl", "small", "nano", COUNTS="2 5", expected="^$")
+    lines = example("word-frequency", "dev.jsonl", "small", "nano", COUNTS="2 5000", expected="^$")
     rows = [json.loads(line) for line in lines]
 
     assert [row["model"] for row in rows if "model" in row] == ["small", "small", "nano", "nano"]
     scores = [(row["series"], row["left_out"]) for row in rows if "series" in row]
-    assert scores == [(f"{name}/mean-last2", count) for name in ("small", "nano") for count in (0, 2, 5)]
     kept = [json.loads(line)["token"] for line in (tmp_path / "out/1.tokens.jsonl").open()]
     assert kept[:2] == ["[CLS]", "[SEP]"]
-    assert len(kept) == 5
+    assert len({*kept}) > 5  # all tokens of the pairs
+    every = (0, 2, len({*kept}))
+    assert scores == [(f"{name}/mean-last2", count) for name in ("small", "nano") for count in every]
     assert all((tmp_path / "out" / name).stat().st_size for name in ("words-2.svg", "masking.svg"))
 
 
