@@ -236,12 +236,14 @@ for name, module in GROUPS.items():
 for words, command in every_command().items():
     group, _, name = words.rpartition(" ")
     parents[group].command(name, cls=Command)(handle_errors(expand_flags(command), words))
+# `app(arguments)` would convert the functions again for each command line, which takes 30 ms.
+program = typer.main.get_command(app)
 
 
 def main() -> NoReturn:
     shell = os.environ.get(completion.VARIABLE)
     if shell in completion.SHELLS:
-        sys.stdout.write(completion.answer(shell, typer.main.get_command(app), sys.argv[1:]))
+        sys.stdout.write(completion.answer(shell, program, sys.argv[1:]))
         leave(0)
     arguments = sys.argv[1:]
     if arguments[:1] == ["help"]:
@@ -252,7 +254,7 @@ def main() -> NoReturn:
 def status(arguments: list[str]) -> int:
     """Run a command line and return its exit code; also for wrong usage."""
     try:
-        code = app(arguments, prog_name="sentkit", standalone_mode=False)
+        code = program(arguments, prog_name="sentkit", standalone_mode=False)
     except SystemExit as error:
         if isinstance(error.__context__, BrokenPipeError):
             return 0  # `sentkit encode --help | head -3`: typer turns this into exit code 1

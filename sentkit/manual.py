@@ -7,10 +7,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-import typer
-
 from sentkit import __version__
-from sentkit.cli import app, headings
+from sentkit.cli import headings, program
 
 EXIT_CODES = (
     ("0", "success, also if the next command of the pipe ends before it has read all"),
@@ -100,7 +98,7 @@ ENVIRONMENT = (
 
 def pages() -> dict[str, str]:
     """File name -> page, for the program, its commands and their subcommands."""
-    return dict(pages_of("sentkit", typer.main.get_command(app)))
+    return dict(pages_of("sentkit", program))
 
 
 def pages_of(name: str, command: Any) -> Iterator[tuple[str, str]]:

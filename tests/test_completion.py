@@ -10,22 +10,20 @@ import sys
 from dataclasses import fields
 
 import pytest
-import typer
 
 from sentkit import completion, completion_names
-from sentkit.cli import GROUPS, app, every_command
+from sentkit.cli import GROUPS, every_command, program
 from sentkit.formats.checkpoints.readout import NAMED
 from sentkit.model.text.template import TEMPLATES
 from sentkit.training.catalogue import METHODS
 from support import with_program
 
-PROGRAM = typer.main.get_command(app)
 LIMIT = 60  # seconds until a test of a silent shell fails
 
 
 def offered(*words, shell="fish"):
     """The words that are offered for the last one."""
-    lines = completion.answer(shell, PROGRAM, ["sentkit", *words]).splitlines()
+    lines = completion.answer(shell, program, ["sentkit", *words]).splitlines()
     return [line.split("\t")[0] for line in lines]
 
 
@@ -41,7 +39,7 @@ def test_commands_are_offered():
 @pytest.mark.parametrize("name", every_command())
 def test_every_flag_of_a_command_is_offered(name):
     """In both spellings, as the parser has them."""
-    command = PROGRAM
+    command = program
     for each in name.split():
         command = command.commands[each]
     flags = {flag for each in command.params for flag in each.opts if flag.startswith("-")}
@@ -128,8 +126,8 @@ def test_completion_imports_no_model_and_no_numpy():
         ["encode", "--template", ""],
     ):
         code = (
-            "import sys; from sentkit import cli, completion; import typer\n"
-            f"completion.answer('bash', typer.main.get_command(cli.app), ['sentkit', *{words}])\n"
+            "import sys; from sentkit import cli, completion\n"
+            f"completion.answer('bash', cli.program, ['sentkit', *{words}])\n"
             "print(*{'numpy', 'torch', 'rich', 'transformers', 'tokenizers'} & sys.modules.keys())"
         )
         done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

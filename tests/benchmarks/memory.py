@@ -9,8 +9,8 @@ from tempfile import TemporaryDirectory
 
 PROGRAM = """
 import sys
-from sentkit.cli import app
-app(sys.argv[1:], standalone_mode=False)
+from sentkit.cli import program
+program(sys.argv[1:], standalone_mode=False)
 print(next(line for line in open("/proc/self/status") if line.startswith("VmHWM")), file=sys.stderr)
 """
 SIZES = (100_000, 1_000_000)

@@ -42,10 +42,10 @@ def bare_loop(path: str) -> None:
 
 
 def sentkit(path: str, *, gold: bool) -> None:
-    from sentkit.cli import app
+    from sentkit.cli import program
 
     flags = ["--gold", "score"] if gold else []
-    app(["score", path, "-o", "/dev/null", *flags], standalone_mode=False)
+    program(["score", path, "-o", "/dev/null", *flags], standalone_mode=False)
 
 
 def main() -> None:

@@ -7,7 +7,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from sentkit.cli import app, every_command
+from sentkit.cli import every_command, program
 from sentkit.completion import SHELLS
 from sentkit.console import PROGRESS
 from sentkit.errors import CannotCreateError
@@ -145,5 +145,5 @@ def test_choices_of_flags_are_those_of_the_catalogues():
                 assert sorted(parameter.type.choices) == sorted(CHOICES[flag]), f"{name} {flag}"
 
     assert found == CHOICES.keys()
-    shells = [set(p.type.choices) for p in typer.main.get_command(app).params if hasattr(p.type, "choices")]
+    shells = [set(p.type.choices) for p in program.params if hasattr(p.type, "choices")]
     assert shells == [set(SHELLS)] * 2

@@ -34,7 +34,7 @@ def write_table(path, texts, size):
     parquet.write_table(table, path, row_group_size=size)
 
 
-@settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_shards_kills_and_order_do_not_change_the_joined_bytes(sentkit, words, data):
     files = []
