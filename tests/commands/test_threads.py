@@ -107,6 +107,18 @@ def test_without_the_flag_the_environment_decides(threads, command):
     assert threads(*command, OMP_NUM_THREADS="2")[0] == 2
 
 
+@pytest.mark.parametrize(
+    ("value", "count"), [("3,1", 3), (" 2 ", 2), ("0", None), ("many", None), ("", None)]
+)
+def test_the_recorded_threads_follow_openmp(program, monkeypatch, value, count):
+    """Of a list for nested regions, the first number counts; OpenMP ignores words and zero."""
+    monkeypatch.setenv("OMP_NUM_THREADS", value)
+    done = program("encode", "-q", "-o", "v.safetensors", stdin=b"a cat\n")
+
+    assert (done.code, done.err) == (0, "")
+    assert Store("v.safetensors").spec["threads"] == (count or len(os.sched_getaffinity(0)))
+
+
 def test_without_either_only_the_cores_of_the_process_count(threads):
     """A process that may use one core has one thread."""
     before = os.sched_getaffinity(0)

@@ -58,6 +58,12 @@ def open_small_encoder(checkpoint: Checkpoint, reading: Reading, tokens: int) ->
     return SmallEncoder(checkpoint, reading, body, arrays)
 
 
+def threads_of_openmp() -> int:
+    """Return the number of threads of OpenMP; of a list for nested parallel regions, the first number."""
+    first = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0].strip()
+    return (int(first) if first.isdecimal() else 0) or len(os.sched_getaffinity(0))
+
+
 def products_of_token(shape: Architecture) -> int:
     """Return the number of multiplications for a token, without those of attention."""
     return shape.depth * (4 * shape.width * shape.width + 2 * shape.width * shape.inner)
@@ -73,7 +79,7 @@ class SmallEncoder:
         before = body.architecture.width * len(reading.readouts[0].parts)
         self.steps = steps_of_checkpoint(checkpoint, reading, before, lambda folder: Normalize())
         self.width = width_behind(self.steps, before)
-        threads = int(os.environ.get("OMP_NUM_THREADS", "0")) or len(os.sched_getaffinity(0))
+        threads = threads_of_openmp()
         machine = {"precision": self.precision, "threads": threads}
         weights = {
             pooled: hash_of_weights(arrays, np.asarray, with_pooler=pooled, threads=threads)
