@@ -37,12 +37,14 @@ def read_rows(inputs: Inputs, take: Callable[[Row], V]) -> list[V]:
     return rows
 
 
-def encoder_of(row: Row) -> str:
-    """The label of the encoder in a report of `sentkit score`."""
-    emb = row.values.get("encoder")
+def report_of(row: Row, name: str) -> tuple[str, Value] | None:
+    """The encoder's label and the value in a report of `sentkit score`; None for an average of files."""
+    if row.values.get("file") == "average":
+        return None
+    value, emb = value_of(row, name), row.values.get("encoder")
     if not isinstance(emb, str) or emb_problem(emb):
         raise wrong_field(row, "encoder", "the name of a space, as in a report of sentkit score")
-    return label_of(emb)
+    return label_of(emb), value
 
 
 def value_of(row: Row, name: str) -> Value:

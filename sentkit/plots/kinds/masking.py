@@ -13,11 +13,10 @@ from sentkit.plots.reports import (
     LABELS,
     Value,
     by_name,
-    encoder_of,
     intervals,
     means_of_sets,
     read_rows,
-    value_of,
+    report_of,
 )
 
 LEFT_OUT = re.compile(r"/out(\d+)(?=/|$)")  # in the label of a space
@@ -47,9 +46,9 @@ def masking(inputs: Inputs, name: str) -> Picture:
 
 
 def score_of(row: Row, name: str) -> Score | None:
-    """The score of a report; None for the average of several files."""
-    if row.values.get("file") == "average":
+    report = report_of(row, name)
+    if report is None:
         return None
-    value, label = value_of(row, name), encoder_of(row)
+    label, value = report
     found = LEFT_OUT.search(label)
     return Score(LEFT_OUT.sub("", label), int(found[1]) if found else 0, value)

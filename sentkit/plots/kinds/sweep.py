@@ -13,11 +13,10 @@ from sentkit.plots.reports import (
     LABELS,
     Value,
     by_name,
-    encoder_of,
     intervals,
     means_of_sets,
     read_rows,
-    value_of,
+    report_of,
 )
 
 LAYER = re.compile(r"(?P<model>[^/]+)/L(?P<layer>\d+):(?P<readout>[^+]+)")
@@ -44,10 +43,10 @@ def sweep(inputs: Inputs, name: str) -> Picture:
 
 
 def score_of(row: Row, name: str) -> Score | None:
-    """The score of a report; None for the average of several files."""
-    if row.values.get("file") == "average":
+    report = report_of(row, name)
+    if report is None:
         return None
-    value, label = value_of(row, name), encoder_of(row)
+    label, value = report
     if match := LAYER.fullmatch(label):
         return Score(match["model"], match["readout"], int(match["layer"]), value)
     model, _, readout = label.partition("/")
