@@ -7,10 +7,14 @@ with one seed. The rate with the best score on STS-B dev is then trained with al
 once for each of these two rates. The reports stay in OUT: a second call trains only missing runs, and prints
 the table. The column p compares each seed with the best untuned readout of the base, by a paired bootstrap.
 
+A second table has the orderings of the papers on STS-B test, from orderings.jsonl. Each seed of the higher
+row is compared with the same seed of the lower row. An ordering holds if all seeds have a positive difference
+with p < 0.05; it is reversed if all have a negative one with p < 0.05; otherwise it is undecided.
+
 BASE  an encoder without training for sentences, such as bert-base-uncased
 DATA  a folder with sts/stsb.{train,dev,test}.jsonl, nli/train.jsonl (text_a, text_b, label),
-      nli/triplets.jsonl and corpora/*.txt, each also as .gz
-NAME  a part of the names of rows; without NAME all rows are trained
+      nli/triplets.jsonl, dictionary/*.jsonl and corpora/*.txt, each also as .gz
+NAME  the name of a row, or a part of the names of several; without NAME all rows are trained
 """
 
 import argparse
@@ -29,13 +33,21 @@ READOUTS = ("cls", "mean", "mean-first-last", "mean-last2")
 def main():
     arguments = parse(sys.argv[1:])
     systems = [json.loads(line) for line in Path(__file__).with_name("main_table.jsonl").open()]
-    chosen = [row for row in systems if not arguments.names or any(n in row["name"] for n in arguments.names)]
+    chosen = chosen_of(systems, arguments.names) if arguments.names else systems
     if not chosen:
         sys.exit(f"main_table.py: no row has a name with {' or '.join(arguments.names)}")
     if not arguments.print:
         for system in chosen:
             train_system(arguments, system)
     print_table(arguments, chosen)
+    print_orderings(arguments, {system["name"]: system for system in chosen})
+
+
+def chosen_of(systems, names):
+    known = {row["name"] for row in systems}
+    return [
+        row for row in systems if any(n == row["name"] if n in known else n in row["name"] for n in names)
+    ]
 
 
 def parse(words):
@@ -49,6 +61,7 @@ def parse(words):
     parser.add_argument("--seeds", type=int, default=3, help="seeds of each run (default: 3)")
     parser.add_argument("--rates", default="3e-5,1e-4,3e-4", help="learning rates to compare on dev")
     parser.add_argument("--eval-every", type=int, default=50, help="steps between scores on dev")
+    parser.add_argument("--precision", default="fp32", help="precision of training (default: fp32)")
     parser.add_argument("--threads", type=int, default=1, help="CPU threads of each run (default: 1)")
     parser.add_argument("--print", action="store_true", help="train nothing, print what is there")
     return parser.parse_args(words)
@@ -77,10 +90,13 @@ def train(arguments, system, rate, seed):
     if not report.exists():
         folder.mkdir(parents=True, exist_ok=True)
         texts = system.get("texts", 1)  # a step of some methods encodes several texts for each row
-        command = ["train", system["method"], rows_of(arguments, system["rows"], arguments.rows // texts)]
-        command += ["-m", arguments.base, "-o", checkpoint, "--dev", stsb(arguments, "dev"), "--lr", rate]
+        rows = rows_of(arguments, system["rows"], arguments.rows // texts)
+        command = ["train", system["method"], rows, "-m", arguments.base, "-o", checkpoint]
+        command += ["--dev", stsb(arguments, "dev"), "--lr", rate]
         command += ["--seed", seed, "--epochs", 1, "--patience", 0, "--eval-every", arguments.eval_every]
-        command += ["--threads", arguments.threads, "--resume", "-q"]
+        command += ["--precision", arguments.precision, "--threads", arguments.threads, "--resume", "-q"]
+        if system.get("entries"):
+            command += ["--entries", entries_of(arguments, rows)]
         if arguments.batch:
             command += ["--batch", arguments.batch // texts]
         corpus = min(10_000, arguments.rows)  # of rank-encoder
@@ -142,10 +158,21 @@ def rows_of(arguments, kind, count):
             first = sentkit("augment", text, "--op", "delete")
             second = ("augment", "--op", "span-delete", "--replace", "--field", "text=text_a")
             lines = sentkit(*second, text=first)
+    elif kind == "definitions":
+        [dictionary] = (data / "dictionary").iterdir()
+        command = [sys.executable, Path(__file__).with_name("sample_dictionary.py"), dictionary]
+        lines = output([*command, "--rows", str(count), "--min-definitions", "2"])
     else:
         lines = "".join(islice(SOURCES[kind](data), count))
     temporary.write_text(lines)
     temporary.rename(path)
+    return path
+
+
+def entries_of(arguments, rows):
+    path = rows.with_suffix(".safetensors")
+    if not path.exists():
+        sentkit("build-entries", rows, "-m", arguments.base, "-o", path, "-q")
     return path
 
 
@@ -181,10 +208,15 @@ def stsb(arguments, part):
 
 
 def sentkit(*words, text=None):
-    words = [f"{word:g}" if isinstance(word, float) else str(word) for word in words]
-    done = subprocess.run(["sentkit", *words], input=text, stdout=subprocess.PIPE, text=True)
+    return output(
+        ["sentkit", *(f"{word:g}" if isinstance(word, float) else str(word) for word in words)], text
+    )
+
+
+def output(command, text=None):
+    done = subprocess.run(command, input=text, stdout=subprocess.PIPE, text=True)
     if done.returncode:
-        sys.exit(f"main_table.py: sentkit {' '.join(words)}: exit code {done.returncode}")
+        sys.exit(f"main_table.py: {' '.join(map(str, command))}: exit code {done.returncode}")
     return done.stdout
 
 
@@ -195,23 +227,77 @@ def print_table(arguments, systems):
     print(f"| base, `{base['readout']}` | | | {base['dev']:.1f} | {base['test']:.1f} | | | | | |")
     for system in systems:
         name = system["name"].removeprefix(system["method"])
-        reports = {
-            float(path.parent.name): path
-            for path in folder_of(arguments, system, 0).parent.glob("*/test.jsonl")
-        }
-        compared = [float(rate) for rate in arguments.rates.split(",") if float(rate) in reports]
-        best = max(compared, key=lambda rate: statistics.fmean(dev_scores(reports[rate])), default=None)
         cells = [f"`{system['method']}`{name}", system["rows"]]
-        for rate in (system["lr"], best):
-            cells += cells_of(reports[rate], rate) if rate in reports else [""] * 4
-        if reports:
+        reports = tested(arguments, system)
+        for report in reports:
+            cells += cells_of(report) if report else [""] * 4
+        if any(reports):
             print(f"| {' | '.join(cells)} |")
 
 
-def cells_of(report, rate):
+def tested(arguments, system):
+    """Return the test reports of the published rate and of the best rate on dev; None for a missing one."""
+    found = {
+        float(path.parent.name): path for path in folder_of(arguments, system, 0).parent.glob("*/test.jsonl")
+    }
+    compared = [float(rate) for rate in arguments.rates.split(",") if float(rate) in found]
+    best = max(compared, key=lambda rate: statistics.fmean(dev_scores(found[rate])), default=None)
+    return found.get(system["lr"]), found.get(best)
+
+
+def cells_of(report):
     tests = [json.loads(line) for line in report.open()]
-    p = ", ".join(f"{row['against']['spearman']['p']:.3f}".lstrip("0") for row in tests)
-    return [f"{rate:g}", spread(dev_scores(report)), spread([row["spearman"] for row in tests]), p]
+    figures = spread(dev_scores(report)), spread([row["spearman"] for row in tests])
+    return [report.parent.name, *figures, listed(row["against"]["spearman"]["p"] for row in tests)]
+
+
+def print_orderings(arguments, systems):
+    print()
+    print("| higher | lower | published | source | published lr | p | here | best lr on dev | p | here |")
+    print("|---|---|---|---|---|---|---|---|---|---|")
+    for line in Path(__file__).with_name("orderings.jsonl").open():
+        row = json.loads(line)
+        higher, lower = (files_of(arguments, systems, row[side]) for side in ("higher", "lower"))
+        if not all(map(any, (higher, lower))):
+            continue
+        cells = [row["higher"], row["lower"], "{:.2f}, {:.2f}".format(*row["published"]), row["source"]]
+        for ours, theirs in zip(higher, lower, strict=True):
+            cells += compared_cells(ours, theirs) if ours and theirs else [""] * 3
+        print(f"| {' | '.join(cells)} |")
+
+
+def files_of(arguments, systems, name):
+    """Return the vectors of the seeds, at the published rate and at the best; none without a report."""
+    if name.startswith("base, "):
+        file = arguments.out / f"untuned-test-{name.removeprefix('base, ')}.safetensors"
+        return [[file] * arguments.seeds] * 2
+    reports = tested(arguments, systems[name]) if name in systems else (None, None)
+    seeds = range(arguments.seeds)
+    return [
+        [report.with_name(f"seed-{n}.safetensors") for n in seeds] if report else [] for report in reports
+    ]
+
+
+def compared_cells(higher, lower):
+    """Return the mean difference, the p-values of the seeds, and what they say."""
+    found = [
+        json.loads(sentkit("score", ours, "--gold", "score", "--baseline", theirs))["against"]["spearman"]
+        for ours, theirs in zip(higher, lower, strict=True)
+    ]
+    differences, ps = ([row[name] for row in found] for name in ("difference", "p"))
+    certain = max(ps) < 0.05
+    here = (
+        "holds"
+        if certain and min(differences) > 0
+        else "reversed"
+        if certain and max(differences) < 0
+        else "undecided"
+    )
+    return [f"{statistics.fmean(differences):+.1f}", listed(ps), here]
+
+
+def listed(ps):
+    return ", ".join(f"{p:.3f}".lstrip("0") for p in ps)
 
 
 def dev_scores(report):

@@ -14,6 +14,7 @@ from xml.etree import ElementTree
 import pytest
 from safetensors.numpy import load_file
 
+from sentkit.reports.published import published
 from sentkit.training.catalogue import METHODS
 from sentkit.training.dims import check_widths
 from sentkit.training.settings import build
@@ -168,23 +169,29 @@ def test_the_main_table(furnished, tmp_path, execute):
     for name, rows in {"train": PAIRS, "dev": PAIRS, "test": PAIRS[::-1]}.items():
         (data / "sts").mkdir(parents=True, exist_ok=True)
         (data / f"sts/stsb.{name}.jsonl").write_text(in_jsonl(*rows))
-    command = [sys.executable, EXAMPLES / "main_table.py", furnished / "small", data, out, "cosent"]
+    command = [sys.executable, EXAMPLES / "main_table.py", furnished / "small", data, out, "consert"]
     settings = ["--rows", "6", "--batch", "3", "--seeds", "2", "--rates", "1e-3,1e-2"]
 
     first = execute([*command, *settings], furnished)
     lines = [[cell.strip() for cell in line.split("|")[1:-1]] for line in first.stdout.splitlines()]
 
     assert first.returncode == 0, first.stderr
-    assert len(lines) == 4
-    assert lines[3][:3] == ["`cosent`", "scores", "2e-05"]
+    assert lines[3][:3] == ["`consert`", "texts", "5e-07"]
     reports = {
-        rate: json.loads((out / f"cosent/{rate}/seed-0.json").read_text()) for rate in ("0.001", "0.01")
+        rate: json.loads((out / f"consert/{rate}/seed-0.json").read_text()) for rate in ("0.001", "0.01")
     }
     best = lines[3][6]
     assert best == max(reports, key=lambda rate: reports[rate]["dev"])
-    tests = [json.loads(line)["spearman"] for line in (out / f"cosent/{best}/test.jsonl").open()]
+    tests = [json.loads(line)["spearman"] for line in (out / f"consert/{best}/test.jsonl").open()]
     deviation = abs(tests[0] - tests[1]) / 2**0.5
     assert lines[3][8] == f"{sum(tests) / 2:.1f} ± {deviation:.1f}"
+    higher, lower, published, _, *compared = lines[7]
+    assert (higher, lower, published) == ("consert", "base, mean-last2", "73.97, 48.18")
+    score = ["sentkit", "score", out / "untuned-test-mean-last2.safetensors", "--gold", "score"]
+    untuned = json.loads(execute(score, furnished).stdout)["spearman"]
+    assert compared[3] == f"{sum(tests) / 2 - untuned:+.1f}"
+    assert compared[5] == "undecided"  # with six pairs
+    assert len(lines) == 8
     made = {path: path.stat().st_mtime_ns for path in out.rglob("*.json*")}
     again = execute([*command, *settings], furnished)
     assert again.stdout == first.stdout
@@ -203,6 +210,23 @@ def test_the_settings_of_the_rows_of_the_main_table():
             build(kind.Settings, kind.presets, preset, [value for flag, value in given if flag == "--set"]),
             256,
         )
+
+
+def test_the_orderings_of_the_main_table():
+    """Their rows exist, and the tables of the papers have their figures."""
+    names = {json.loads(line)["name"] for line in (EXAMPLES / "main_table.jsonl").open()}
+    names |= {f"base, {readout}" for readout in ("cls", "mean", "mean-last2")}
+    for line in (EXAMPLES / "orderings.jsonl").open():
+        row = json.loads(line)
+        paper, _, table = row["source"].lower().replace("+", "-plus").partition(", table ")
+        figures = {
+            figure["value"]
+            for figure in published()
+            if (figure["paper"], figure["table"], figure["task"]) == (paper, table, "STS-B")
+        }
+        assert {row["higher"], row["lower"]} <= names
+        assert set(row["published"]) <= figures
+        assert row["published"][0] > row["published"][1]
 
 
 def test_a_sweep_has_a_line_for_each_value(example, tmp_path):
