@@ -1,5 +1,6 @@
-"""Rounding of printed numbers to the precision of their float32 input."""
+"""Numbers for people: rounded to the precision of float32, and names in the order of their numbers."""
 
+import re
 from typing import Any
 
 DIGITS = 7
@@ -18,6 +19,14 @@ def rounded(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [rounded(each) for each in value]
     return value
+
+
+def natural(name: str) -> tuple[str | tuple[int, str], ...]:
+    """The key of an order in which "class 2" is before "class 10"."""
+    texts = re.split(r"([0-9]+)", name)  # text and numbers in turn
+    return tuple(
+        (len(each.lstrip("0")), each.lstrip("0")) if place % 2 else each for place, each in enumerate(texts)
+    )
 
 
 def decimals(value: float | None, digits: int = 2) -> str:

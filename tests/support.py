@@ -16,6 +16,7 @@ import numpy as np
 
 ROOT = Path(__file__).parent.parent
 NANO = ROOT / "sentkit/nano"
+SVG = "{http://www.w3.org/2000/svg}"  # namespace
 DATA = Path(os.environ.get("SENTKIT_DATA", ROOT.parent / "shared/data"))
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "vocab.txt")
 FAMILIES = ("bert", "roberta", "xlm-roberta", "camembert", "distilbert", "electra")

@@ -10,20 +10,21 @@ import numpy as np
 
 from sentkit.errors import UnavailableError
 from sentkit.escaping import escape
-from sentkit.plots.picture import Axis, Grid, Panel, Picture, Series
+from sentkit.plots.grids import draw_grid
+from sentkit.plots.marks import SMALL, write_marks
+from sentkit.plots.picture import Axis, Panel, Picture, Series
 
 FORMATS = ("svg", "png", "pdf")
 INCH = 25.4  # millimetres
+DPI = 300  # of a PNG
 POINT = 1 / 72  # inches
-TEXT, SMALL = 7.5, 6.0  # font sizes in points: of all texts, and of the marks of points
+TEXT = 7.5  # font size in points
 LETTER = 0.5  # width of a letter, relative to the font size
 SLANT = 40  # degrees of names below a panel that have no room in one line
 LINE = 9.5  # points from one name of a category to the next
 MANY_NAMES = 40  # of an axis; more have the small font
 SHOWN = 34  # characters of a name beside an axis
-PIXELS = 600  # minimum width of a grid; viewers blur smaller images
 MANY = 200  # points of a panel; more are smaller
-CLOSE = 0.035  # of the diagonal of a panel
 MARKED_BAR = 15.0  # points: narrower bars have no value above them
 # From dark to light, so that neighbours differ in grey; Okabe and Ito's, except for the first.
 COLOURS = ("#0b3c6f", "#d55e00", "#56b4e9", "#009e73", "#000000", "#cc79a7", "#e69f00", "#8c8c8c")
@@ -97,17 +98,23 @@ def draw(picture: Picture, file: BinaryIO, form: str, width: float) -> list[str]
         heights = [panel_height(panel, picture.height * inches / columns, inches) for panel in picture.panels]
         starts = range(0, len(heights), columns)
         height = sum(max(heights[start : start + columns]) for start in starts)
-        figure = Figure((inches, height + math.ceil(len(handles) / entries) * LINE * POINT))
+        figure = Figure((inches, height + math.ceil(len(handles) / entries) * LINE * POINT), dpi=DPI)
         figure.set_layout_engine("constrained", w_pad=0.02, h_pad=0.02, wspace=0.03, hspace=0.04)
-        for number, panel in enumerate(picture.panels):
-            draw_panel(figure.add_subplot(rows, columns, number + 1), panel, styles)
+        axes = [figure.add_subplot(rows, columns, number + 1) for number in range(len(picture.panels))]
+        for each, panel in zip(axes, picture.panels, strict=True):
+            draw_panel(each, panel, styles)
         if handles:
             look = {"handlelength": sample, "columnspacing": 1.0, "labelspacing": 0.3, "borderpad": 0.1}
             look |= {"handletextpad": 0.4, "frameon": False}
             figure.legend(
                 handles=handles, loc="outside upper center", ncols=min(entries, len(handles)), **look
             )
-        figure.savefig(file, format=form, dpi=300, metadata=NO_DATES[form])
+        if any(series.marks for panel in picture.panels for series in panel.series):
+            figure.draw_without_rendering()
+            figure.set_layout_engine("none")
+            for each, panel in zip(axes, picture.panels, strict=True):
+                write_marks(each, panel, [colour_of(s, styles.get(s.name, 0)) for s in panel.series])
+        figure.savefig(file, format=form, dpi=DPI, metadata=NO_DATES[form])
     missing = [each for each in caught if "missing from font" in str(each.message)]
     return [f"{len(missing)} characters have no glyph in the font of the picture"] if missing else []
 
@@ -155,7 +162,7 @@ def draw_panel(axes: Any, panel: Panel, styles: Mapping[str, int]) -> None:
 
 def draw_series(axes: Any, series: Series, number: int, crowd: int) -> None:
     """Draw points or a line. `crowd` is the number of points in the panel."""
-    colour = FAINT if series.faint else COLOURS[number % len(COLOURS)]
+    colour = colour_of(series, number)
     marker = MARKERS[(number + number // len(COLOURS)) % len(MARKERS)]
     if series.form == "level":
         axes.axhline(
@@ -178,19 +185,6 @@ def draw_series(axes: Any, series: Series, number: int, crowd: int) -> None:
     look: dict[str, Any] = {"markersize": 2.0 if many else 3.2, "markeredgewidth": 0 if many else 0.3}
     look |= {"markeredgecolor": "white", "zorder": 1 if series.faint else 2}
     axes.plot(series.x, series.y, marker, linestyle="", color=colour, **look)
-    draw_marks(axes, series, colour)
-
-
-def draw_marks(axes: Any, series: Series, colour: str) -> None:
-    """Write the text of each point beside it, but only once for two joined points that are close."""
-    span = np.hypot(*(max(np.ptp(limits), 1e-9) for limits in (axes.get_xlim(), axes.get_ylim())))
-    for number, mark in enumerate(series.marks):
-        x, y = series.x[number], series.y[number]
-        before = number - number % series.joined
-        if number > before and np.hypot(x - series.x[before], y - series.y[before]) < CLOSE * span:
-            continue
-        offset = {"xytext": (1.8, 1.4), "textcoords": "offset points"}
-        axes.annotate(escape(mark), (x, y), fontsize=SMALL, color=colour, **offset)
 
 
 def draw_bars(axes: Any, series: Series, bars: Sequence[Series], number: int) -> None:
@@ -210,22 +204,6 @@ def draw_bars(axes: Any, series: Series, bars: Sequence[Series], number: int) ->
             if np.isfinite(value):
                 offset = {"xytext": (0, 1.5), "textcoords": "offset points", "ha": "center", "va": "bottom"}
                 axes.annotate(f"{value:.1f}", (at, top), fontsize=SMALL, **offset)
-
-
-def draw_grid(axes: Any, grid: Grid) -> None:
-    shades = np.ma.masked_invalid(grid.shades())
-    rows, columns = shades.shape
-    times = math.ceil(PIXELS / max(rows, columns))
-    halves = [(values[1] - values[0]) / 2 if len(values) > 1 else 0.5 for values in (grid.x, grid.y)]
-    extent = (grid.x[0] - halves[0], grid.x[-1] + halves[0], grid.y[0] - halves[1], grid.y[-1] + halves[1])
-    large = shades.repeat(times, axis=0).repeat(times, axis=1)
-    scale = {"cmap": "Greys", "vmin": 0.0, "vmax": 1.15, "origin": "lower", "interpolation": "none"}
-    axes.imshow(large, extent=extent, aspect="auto", **scale)
-    if grid.shown:
-        for (row, column), value in np.ndenumerate(grid.values):
-            colour = "white" if shades[row, column] > 0.7 else "black"
-            where = {"ha": "center", "va": "center", "fontsize": SMALL}
-            axes.text(grid.x[column], grid.y[row], f"{value:.2f}", color=colour, **where)
 
 
 def set_axis(axes: Any, side: str, axis: Axis) -> None:
@@ -263,6 +241,10 @@ def shortened(name: str) -> str:
     return name if len(name) <= SHOWN else f"{name[: SHOWN - 1]}…"
 
 
+def colour_of(series: Series, number: int) -> str:
+    return FAINT if series.faint else COLOURS[number % len(COLOURS)]
+
+
 def legend_handles(picture: Picture, styles: Mapping[str, int]) -> list[Any]:
     """One entry for each name of all panels; none for a single name."""
     from matplotlib.lines import Line2D
@@ -274,7 +256,7 @@ def legend_handles(picture: Picture, styles: Mapping[str, int]) -> list[Any]:
     handles: list[Any] = []
     for name, series in named.items():
         number = styles.get(name, 0)
-        colour = FAINT if series.faint else COLOURS[number % len(COLOURS)]
+        colour = colour_of(series, number)
         look: dict[str, Any] = {"color": colour, "label": escape(shortened(name))}
         if series.form == "bars":
             look |= {"facecolor": FILLS[number % len(FILLS)], "edgecolor": "#333333", "linewidth": 0.5}

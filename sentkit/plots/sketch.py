@@ -51,6 +51,8 @@ def panel_lines(panel: Panel, symbols: dict[str, str], width: int, height: float
         yield from heat_lines(panel, panel.grid, width)
     else:
         yield from plane_lines(panel, symbols, width, min(TALLEST, max(8, round(width * height * TALL))))
+    if panel.grid is not None:
+        yield shades_line(panel.grid)[:width]
 
 
 def bar_lines(panel: Panel, width: int) -> Iterator[str]:
@@ -88,6 +90,13 @@ def heat_lines(panel: Panel, grid: Grid, width: int) -> Iterator[str]:
 
 def level(shade: float) -> str:
     return " " if math.isnan(shade) else LEVELS[min(len(LEVELS) - 1, round(float(shade) * (len(LEVELS) - 1)))]
+
+
+def shades_line(grid: Grid) -> str:
+    """The values of the shades, and their name."""
+    values = [grid.value_of(place / (len(LEVELS) - 1)) for place in range(1, len(LEVELS))]
+    texts = [f"{max(1, round(value))}" if grid.log else f"{value:.2g}" for value in values]
+    return "   ".join([*map(" ".join, zip(LEVELS[1:], texts, strict=True)), grid.label]).rstrip()
 
 
 def plane_lines(panel: Panel, symbols: dict[str, str], width: int, height: int) -> Iterator[str]:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from sentkit.arrays import Float32, Indices
+from sentkit.digits import natural
 from sentkit.errors import DataError
 from sentkit.formats.rows.kinds import class_of
 from sentkit.formats.vectors.vectors import VectorReader, VectorRow
@@ -66,7 +67,7 @@ def classes_of(examples: Examples, label: str) -> dict[str, int]:
 def codes_of(examples: Examples, classes: Sequence[str], label: str) -> Indices:
     """The index of each row's class; raises DataError for a class that the training rows do not contain."""
     places = {name: place for place, name in enumerate(classes)}
-    unknown = sorted(set(examples.names) - places.keys())
+    unknown = sorted(set(examples.names) - places.keys(), key=natural)
     if unknown:
         names = ", ".join(f'"{name}"' for name in unknown[:CLASSES_SHOWN])
         more = f" and {len(unknown) - CLASSES_SHOWN} more" if len(unknown) > CLASSES_SHOWN else ""

@@ -123,7 +123,7 @@ def correlation_panel(values: Float64, view: str, title: str, numbers: Sequence[
     mean = f"mean {defined.mean():.3f}" if len(defined) else "undefined"
     count = min(SHOWN, len(correlations))
     places = np.arange(1.0, count + 1)
-    grid = Grid("correlation", correlations[:count, :count], places, places, 0.0, 1.0)
+    grid = Grid("correlation", correlations[:count, :count], places, places, 0.0, 1.0, label="correlation")
     label = VIEWS[view][1]
     x, y = Axis("axis_a", label, whole=True), Axis("axis_b", label, whole=True)
     return Panel(x, y, grid=grid, title=title, note=mean, downward=True)

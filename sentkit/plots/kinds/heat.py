@@ -40,10 +40,9 @@ def heat(inputs: Inputs, metric: str) -> Picture:
     low = min(0.0, float(values.min()))
     high = 1.0 if metric == "cosine" else float(values.max())
     numbered = len(rows) <= NUMBERED
-    grid = Grid("similarity", values, places + 1, places, low, high, shown=numbered)
+    grid = Grid("similarity", values, places + 1, places, low, high, shown=numbered, label=metric)
     x, y = (
         Axis("column", "row", whole=True, ticks=tuple(places + 1) if numbered else ()),
         Axis("text", "", names=names),
     )
-    note = metric if numbered else f"{metric}: white {low:.2g}, dark {high:.2g}"
-    return Picture((Panel(x, y, grid=grid, note=note, downward=True),), height=0.4)
+    return Picture((Panel(x, y, grid=grid, note=metric if numbered else "", downward=True),), height=0.4)

@@ -62,7 +62,7 @@ def density(pairs: GoldPairs, limits: Limits) -> Grid:
     counts = counts.T
     centres = [(edge[1:] + edge[:-1]) / 2 for edge in edges]
     shown = np.where(counts > 0, counts, np.nan)
-    return Grid("count", shown, centres[0], centres[1], 0.0, float(counts.max()), log=True)
+    return Grid("count", shown, centres[0], centres[1], 0.0, float(counts.max()), log=True, label="pairs")
 
 
 def median_line(pairs: GoldPairs) -> Series:

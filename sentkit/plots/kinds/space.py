@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from sentkit.arrays import Float64
+from sentkit.digits import natural
 from sentkit.errors import DataError
 from sentkit.formats.files import readable
 from sentkit.formats.rows.kinds import class_of, scored
@@ -23,7 +24,6 @@ MOST_LABELS = 20  # labels with a colour
 NUMBERED = 60  # at most so many pairs have a number
 PERPLEXITY = 30.0
 FEWEST = 3  # vectors
-LONGEST = 20  # digits of a label that is ordered as a number
 Warn = Callable[[str], None]
 
 
@@ -171,11 +171,6 @@ def grouped(labels: Sequence[str], path: str, warn: Warn) -> Iterator[tuple[str,
     if len(counts) > len(common):
         chosen = [number for number, label in enumerate(labels) if label not in set(common)]
         yield f"{OTHERS} ({len(counts) - len(common)})", chosen
-
-
-def natural(name: str) -> tuple[int, str]:
-    """The key of an order in which 2 is before 10."""
-    return (len(name), name) if name.isdecimal() else (LONGEST, name)
 
 
 def linear(vectors: Float64, *, centred: bool) -> tuple[Float64, tuple[str, str]]:

@@ -5,7 +5,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-SVG = "{http://www.w3.org/2000/svg}"
+from support import SVG
 
 
 @pytest.fixture

@@ -1,14 +1,20 @@
 """The forms of a picture: files, JSON, and a sketch on a terminal."""
 
+import io
 import json
+import math
 import subprocess
 import sys
+from dataclasses import replace
+from xml.etree import ElementTree
 
 import numpy as np
 import pytest
 
+from sentkit.plots.drawing import draw
 from sentkit.plots.picture import Axis, Grid, Panel, Picture, Series
 from sentkit.plots.sketch import sketch
+from support import SVG
 
 VECTORS = "".join(f'{{"text":"t{n}","embedding":[{n},{n * n % 7}]}}\n' for n in range(6))
 SPACE = ("space", "--by", "pca")
@@ -162,7 +168,7 @@ def test_a_sketch_of_few_cells_has_no_gaps():
     """Also downward: the first row of the grid is then the first line."""
     grid = Grid("v", np.eye(2), np.array([1.0, 2.0]), np.array([1.0, 2.0]), 0.0, 1.0)
     panel = Panel(Axis("x", "column"), Axis("y", "row"), grid=grid, downward=True)
-    lines = list(sketch(Picture((panel,)), 23))[1:-2]
+    lines = list(sketch(Picture((panel,)), 23))[1:-3]
 
     assert lines[0] == f"1 │{'█' * 10}"
     assert lines[-1] == f"2 │{' ' * 10}{'█' * 10}"
@@ -184,9 +190,32 @@ def test_grids_have_a_shade_for_each_value():
     grid = Grid("v", values, np.arange(2.0), np.arange(2.0), 0.0, 1.0)
     panel = Panel(Axis("x", "c"), Axis("y", "", names=("top", "low")), grid=grid, downward=True)
 
-    assert list(sketch(Picture((panel,)), 30)) == ["top   ██", "low ░░  "]
+    assert list(sketch(Picture((panel,)), 30)) == ["top   ██", "low ░░  ", "░ 0.25   ▒ 0.5   ▓ 0.75   █ 1"]
     assert list(Picture((panel,)).records()) == [
         {"x": 0, "y": "top", "v": 0}, {"x": 1, "y": "top", "v": 1}, {"x": 0, "y": "low", "v": 0.25},
     ]  # fmt: skip
-    counts = Grid("n", np.array([[0.0, 1.0, 3.0]]), np.arange(3.0), np.zeros(1), 0.0, 3.0, log=True)
+    counts = Grid(
+        "n", np.array([[0.0, 1.0, 3.0]]), np.arange(3.0), np.zeros(1), 0.0, 3.0, log=True, label="rows"
+    )
     assert counts.shades() == pytest.approx(np.array([[0.0, 0.5, 1.0]]))
+    assert list(sketch(picture(grid=counts), 30))[-1] == "░ 1   ▒ 1   ▓ 2   █ 3   rows"
+    assert [counts.value_of(shade) for shade in (0.0, 0.5, 1.0)] == pytest.approx([0.0, 1.0, 3.0])
+
+
+def test_a_legend_has_round_values_at_their_shades():
+    """The shade of a count grows with log(1 + count). A grid with values in its cells needs no legend."""
+    pytest.importorskip("matplotlib")
+    grid = Grid("n", np.array([[1.0, 24.0]]), np.arange(2.0), np.zeros(1), 0.0, 24.0, log=True, label="pairs")
+    places = []
+    for each in (grid, replace(grid, shown=True)):
+        file = io.BytesIO()
+        draw(picture(grid=each), file, "svg", 84)
+        texts = [text for text in ElementTree.fromstring(file.getvalue()).iter(f"{SVG}text")]
+        places.append({text.text: float(text.get("y") or 0) for text in texts})
+    heights = [places[0][name] for name in ("1", "3", "10")]
+
+    assert "pairs" in places[0]
+    assert (heights[0] - heights[1]) / (heights[1] - heights[2]) == pytest.approx(
+        math.log(4 / 2) / math.log(11 / 4), rel=1e-4
+    )
+    assert "pairs" not in places[1]

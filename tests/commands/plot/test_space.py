@@ -1,9 +1,14 @@
 """`plot space`: which rows are drawn, and where."""
 
+import itertools
 import json
+from xml.etree import ElementTree
 
 import numpy as np
 import pytest
+
+from sentkit.plots.marks import offsets_of
+from support import SVG
 
 random = np.random.default_rng(0)
 VECTORS = random.normal(size=(12, 5)).round(3) + 1
@@ -101,10 +106,25 @@ def test_rare_labels_are_one_group(sentkit):
     ]
 
 
-def test_whole_numbers_are_in_their_order(plot):
-    records = plot("space", "--by", "pca", "--label", "k", stdin=rows(VECTORS, k=[10, 2, 1, "b"] * 3))
+def test_labels_are_in_the_order_of_their_numbers(plot):
+    labels = [
+        10,
+        "class 10",
+        "b",
+        2,
+        "class 2b",
+        "class 2",
+        "c",
+        1,
+        "1.10",
+        "1.9",
+        "3",
+        f"class {'9' * 5000}",
+    ]
+    order = "1|1.9|1.10|2|3|10|b|c|class 2|class 2b|class 10|" + labels[-1]
+    records = plot("space", "--by", "pca", "--label", "k", stdin=rows(VECTORS, k=labels))
 
-    assert list(dict.fromkeys(record["series"] for record in records)) == ["1", "2", "10", "b"]
+    assert list(dict.fromkeys(record["series"] for record in records)) == order.split("|")
 
 
 def test_a_large_file_is_sampled(sentkit):
@@ -192,6 +212,39 @@ def test_the_svg_has_the_numbers_of_the_pairs(svg):
     assert {"1", "2", "3", "4", "score 0", "score 5"} <= set(texts)
     assert "component 1" in texts
     assert len(places) >= 8
+
+
+def test_numbers_do_not_cover_each_other(svg):
+    """80 numbers beside 80 points. In the font of the picture, a digit is 0.64 x 0.73 of the font size."""
+    given = pair_rows([0, 5] * 20, seed=3)
+    _, _, picture = svg("space", "--by", "pca", "--gold", "score", stdin=given)
+    numbers = [
+        each for each in ElementTree.fromstring(picture).iter(f"{SVG}text") if "6px" in each.get("style")
+    ]
+    boxes = [
+        (x, y - 0.73 * 6, x + 0.64 * 6 * len(each.text), y)
+        for each in numbers
+        for x, y in [map(float, (each.get("x"), each.get("y")))]
+    ]
+
+    assert {each.text for each in numbers} == {str(number) for number in range(1, 41)}
+    for one, other in itertools.combinations(boxes, 2):
+        assert one[0] >= other[2] or other[0] >= one[2] or one[1] >= other[3] or other[1] >= one[3]
+
+
+def test_a_number_is_beside_its_point():
+    """Alone: above, at the right. In a corner: inside the panel. Between points, no nearer one is covered."""
+    corners, nothing = np.array([[0.0, 0], [100, 100]]), np.zeros((0, 2))
+    for point, sides in (((50.0, 50), (1, 1)), ((99.0, 99), (-1, -1)), ((99.0, 1), (-1, 1))):
+        place = np.array([point])
+        ((x, y),) = offsets_of(["7"], place, place, nothing, corners)
+        middle = x + 0.32 * 6, y + 0.365 * 6
+        assert (np.sign(middle) == sides).all()
+        assert np.hypot(*middle) < 8
+    cross = 50 + 4 * np.array([(0, 0), (1, 1), (-1, 1), (1, -1), (-1, -1)])
+    ((x, y),) = offsets_of(["7"], cross[:1], cross, nothing, corners)
+
+    assert not ((cross > (x + 50, y + 50)) & (cross < (x + 54, y + 54))).all(axis=1).any()
 
 
 def test_each_file_is_a_panel(svg, tmp_path):
