@@ -58,17 +58,27 @@ def test_precisions_by_name():
 
 
 @pytest.mark.parametrize(
-    ("capabilities", "expected"),
+    ("capabilities", "limit", "expected"),
     [
-        ({"amx_bf16": True}, torch.bfloat16),
-        ({"avx512_bf16": True, "amx_bf16": False}, torch.bfloat16),
-        ({"avx512_f": True, "amx_tile": True}, torch.float32),
-        ({}, torch.float32),
+        (["amx_bf16"], "", torch.bfloat16),
+        (["avx512_bf16", "amx_bf16"], "", torch.bfloat16),
+        (["avx512_bf16", "amx_bf16"], "default", torch.bfloat16),
+        (["avx512_bf16", "amx_bf16"], "AVX10_1_512_AMX", torch.bfloat16),
+        (["avx512_bf16", "amx_bf16"], "AVX512_CORE_BF16", torch.float32),  # Intel without AMX
+        (["avx512_bf16"], "", torch.float32),
+        (["avx512_bf16", "sse4a"], "", torch.bfloat16),  # AMD
+        (["avx512_bf16", "sse4a"], "avx512_core_bf16", torch.bfloat16),
+        (["avx512_bf16", "sse4a"], "AVX512_CORE_VNNI", torch.float32),
+        (["avx512_bf16", "sse4a"], "AVX2", torch.float32),
+        (["avx512_f", "sse4a", "amx_tile"], "", torch.float32),
+        ([], "", torch.float32),
     ],
 )
-def test_auto_is_bf16_on_processors_with_bf16_products(monkeypatch, capabilities, expected):
-    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: capabilities, raising=False)
+def test_auto_is_bf16_on_processors_with_fast_bf16_products(monkeypatch, capabilities, limit, expected):
+    names = {**dict.fromkeys(capabilities, True), "amx_fp16": False, "num_sockets": 1}
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: names, raising=False)
     monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: "AVX512")
+    monkeypatch.setenv("ONEDNN_MAX_CPU_ISA", limit)
 
     assert pick_precision("auto", CPU) == expected
 

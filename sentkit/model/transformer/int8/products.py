@@ -4,20 +4,18 @@ The input is unsigned with one scale and one zero point. The weights are signed,
 output. Axes: n tokens, k inputs, m outputs.
 """
 
-import os
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from sentkit.model.transformer.device import usable_instructions
 from sentkit.model.transformer.inference import FUSED_ACTIVATIONS
 
 LARGEST = 127  # of signed integers, also of centred inputs, so that both signs have the same range
 CENTER = 128  # the zero point of centred inputs
 INSTRUCTIONS = ("avx512_vnni", "amx_int8")  # without them, oneDNN runs a reference that is 1,000 times slower
-# Values of ONEDNN_MAX_CPU_ISA that exclude both.
-WITHOUT_BOTH = ("SSE41", "AVX", "AVX2", "AVX2_VNNI", "AVX2_VNNI_2", "AVX512_CORE")
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,12 +69,8 @@ def centered(values: Tensor, factors: Tensor) -> Integers:
 
 def instructions() -> list[str]:
     """Return the instructions for int8 that oneDNN can use here."""
-    capabilities: dict[str, object] = getattr(torch.cpu, "get_capabilities", dict)()
-    limit = os.environ.get("ONEDNN_MAX_CPU_ISA", "ALL").upper()
-    if limit in WITHOUT_BOTH:
-        return []
-    names = INSTRUCTIONS if limit in ("ALL", "DEFAULT") or "AMX" in limit else INSTRUCTIONS[:1]
-    return [name for name in names if capabilities.get(name)]
+    usable = usable_instructions()
+    return [name for name in INSTRUCTIONS if name in usable]
 
 
 def int8_products_work() -> bool:
