@@ -113,7 +113,10 @@ def short_attention(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
     trained encoders are far below 88, where exponentials overflow. If a sum is not usable, softmax runs.
     """
     precise = torch.promote_types(query.dtype, torch.float32)
-    query, key, value = query.to(precise), key.to(precise), value.to(precise)
+    # Products copy what is not contiguous; a cast to contiguous tensors makes this copy unnecessary.
+    query, key, value = (
+        each.to(precise, memory_format=torch.contiguous_format) for each in (query, key, value)
+    )
     scores = (query @ key.transpose(-2, -1)).mul_(query.shape[-1] ** -0.5)
     weights = scores.exp()
     sums = weights.sum(-1, keepdim=True)
