@@ -10,14 +10,12 @@ from typing import Any
 
 import pytest
 
-from support import forking, with_program
+from support import PIECES, forking, with_program
 
 # Tiny matrices on a shared machine: two threads waiting for each other cost more than they earn.
 os.environ["OMP_NUM_THREADS"] = "1"
 os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ["TOKENIZERS_PARALLELISM"] = "false"
-
-PIECES = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "a", "the", "cat", "dog", "sat", ".", "play", "##ing", "##s"]
 
 
 @pytest.fixture(autouse=True)

@@ -19,6 +19,7 @@ NANO = ROOT / "sentkit/nano"
 SVG = "{http://www.w3.org/2000/svg}"  # namespace
 DATA = Path(os.environ.get("SENTKIT_DATA", ROOT.parent / "shared/data"))
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "vocab.txt")
+PIECES = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "a", "the", "cat", "dog", "sat", ".", "play", "##ing", "##s"]
 FAMILIES = ("bert", "roberta", "xlm-roberta", "camembert", "distilbert", "electra")
 SMALL = {  # a BERT for nano's tokenizer
     "vocab_size": 16384,

@@ -78,7 +78,8 @@ def encode(
     --leave-out is a file with one token per line, or rows with "token", as "sentkit plot
     words" writes them. The model reads these tokens, but the readouts mean, max and
     mean-sqrt leave them out, as in figure 4 of ConSERT. A text of only such tokens keeps
-    all of them. The space depends on the tokens.
+    all of them. The space depends on the tokens. For a static model of WORDS, they are
+    words of that file.
 
     A checkpoint can declare prompts by name, often query and document; "sentkit inspect"
     shows them. --prompt-name selects one. Without it, the prompt that the checkpoint

@@ -156,6 +156,9 @@ def report(
         return
     compared = None if baseline is None else row_arguments.find_baseline(rows, baseline)
     tests, unused = find_test_sets(str(data), parse_suites(suites))
+    if style != "json" and paper is not None and not tables.has_task(paper, number, tests):
+        problem = f"{data} has no test set of {paper}" + (f", table {number}" if number else "")
+        raise UsageError(problem, advice="--format json prints the values without a table")
     check_paths(console, rows, tests, output, results)
     models = find_models(rows, ReadingOptions(max_length=max_length), machine)
     for warning in warnings(rows, tests, unused):
@@ -166,8 +169,6 @@ def report(
     found, failed = evaluate_all(models, tests, evaluator, progress, console)
     measured = Measurement(rows, tests, found, seed, intervals, compared).measure()
     shown = tables.measured_tables(measured, compared, paper, number)
-    if measured and not shown and style != "json":
-        console.warn(f"no table of {paper} has one of these tasks")
     write(shown, (each.record(compared) for each in measured), style, output)
     if failed:
         raise AnswerIsNo(f"{failed} of {len(models) * len(tests)} evaluations failed")

@@ -107,7 +107,9 @@ def plan_reading(checkpoint: Checkpoint, options: ReadingOptions) -> Reading:
     return Reading(
         readouts=tuple(readouts),
         tokenizer=tokenizer,
-        left_out=() if options.leave_out is None else read_left_out(options.leave_out, tokenizer),
+        left_out=()
+        if options.leave_out is None
+        else read_left_out(options.leave_out, tokenizer.backend.token_to_id),
         steps=declared.steps if own else (),
         declared_dim=declared.dim if own and options.dim is None else None,
         dropped_steps=() if own else declared.steps,

@@ -64,9 +64,8 @@ def markdown_lines(table: Table) -> Iterator[str]:
 
 
 def latex(tables: Sequence[Table]) -> str:
-    return "\n".join(
-        [f"{LATEX_NOTE}\n", *("".join(f"{line}\n" for line in latex_lines(each)) for each in tables)]
-    )
+    note = [f"{LATEX_NOTE}\n"] if tables else []
+    return "\n".join([*note, *("".join(f"{line}\n" for line in latex_lines(each)) for each in tables)])
 
 
 def latex_text(cell: str) -> str:

@@ -8,9 +8,9 @@ from typing import Any
 
 from sentkit.metrics.sts.intervals import Interval
 from sentkit.reports.measure import Measured, Task
-from sentkit.reports.published import PaperTable, paper_tables, task_names
+from sentkit.reports.published import PaperTable, missing_tasks, paper_tables, task_names
 from sentkit.reports.rows import Row
-from sentkit.reports.test_sets import SUITES
+from sentkit.reports.test_sets import SUITES, TestSet
 
 NAMES = ("base", "system", "readout")
 HERE = "here"  # the base of measured rows
@@ -38,6 +38,15 @@ def published_tables(paper: str | None, number: str | None) -> list[Table]:
 def selected(paper: str | None, number: str | None) -> list[PaperTable]:
     tables = [table for table in paper_tables() if paper in (None, table.paper)]
     return [table for table in tables if number in (None, table.number)]
+
+
+def has_task(paper: str, number: str | None, tests: Sequence[TestSet]) -> bool:
+    """Whether a table has a task of these test sets, or an average that needs no others."""
+    tasks = {(test.suite, test.task) for test in tests}
+    for suite in {test.suite for test in tests}:
+        if not missing_tasks(suite, {"avg", *(task for own, task in tasks if own == suite)}):
+            tasks.add((suite, "avg"))
+    return any(table.source(task) in tasks for table in selected(paper, number) for task in table.tasks)
 
 
 def measured_tables(

@@ -3,8 +3,9 @@
 import numpy as np
 import pytest
 import torch
+from safetensors.numpy import load_file
 
-from support import in_jsonl, padded
+from support import PIECES, in_jsonl, padded
 
 TEXTS = ["the cat sat and the dog sat.", "the dog", "a cat, the cat", "the the"]
 LEFT_OUT = ["[CLS]", "the", ".", "[SEP]"]
@@ -110,10 +111,51 @@ def test_tokens_that_cannot_be_left_out(encode, tmp_path, flags, left_out, code,
     assert done.told == [f"sentkit encode: {told[0]}", *(f"  {line}" for line in told[1:])]
 
 
-def test_a_static_model_is_refused(encode, model2vec):
-    done = encode("-m", model2vec())
+STATIC = ["the cat and the dog .", "the the", "The dog", "a cat", "zebra"]
+VECTORS = {"the": [1, 0, 0], "cat": [0, 2, 0], ".": [0, 0, 3], "dog": [-1, -1, -1], "a": [4, 5, 6]}
 
-    assert (done.code, done.told) == (
-        2,
-        ["sentkit encode: --leave-out needs a transformer, not a static model"],
+
+@pytest.mark.parametrize("form", ["folder", "file"])
+def test_static_models_drop_the_words(encode, model2vec, tmp_path, form):
+    """From mean and max. A text of only such words keeps all of them; one without words has zeros."""
+    if form == "folder":
+        model2vec({"embeddings": np.array([VECTORS.get(piece, [9, 9, 9]) for piece in PIECES], np.float32)})
+    else:
+        lines = (" ".join([word, *map(str, vector)]) for word, vector in VECTORS.items())
+        (tmp_path / "static").write_text("\n".join(lines))
+    (tmp_path / "tokens").write_text("the\n.\n")
+    done = encode("-m", "static", "--readout", "mean,max", "-o", "out", left_out="tokens", texts=STATIC)
+
+    assert done.code == 0
+    for readout, reduce in (("mean", np.mean), ("max", np.max)):
+        rows = load_file(tmp_path / f"out/{readout}.safetensors")["embeddings"]
+        for row, text in zip(rows, STATIC, strict=True):
+            known = [word for word in text.lower().split() if word in VECTORS]
+            kept = [word for word in known if word not in ("the", ".")] or known
+            expected = reduce([VECTORS[word] for word in kept], axis=0) if kept else np.zeros(3)
+            assert row == pytest.approx(expected, abs=1e-6)
+
+
+def test_what_static_models_refuse(encode, model2vec, tmp_path):
+    """Means of windows, whose weights would count the words, and a model without a list of words."""
+    (tmp_path / "tokens").write_text("the\n")
+    windows = ("-m", model2vec(), "--on-truncate", "window")
+    for model, other in ((windows, "--on-truncate window"), (("-m", "words:binary"), "words:binary")):
+        done = encode(*model, left_out="tokens")
+        assert (done.code, done.told) == (2, [f"sentkit encode: --leave-out cannot be used with {other}"])
+
+    assert encode(*windows, "--chunks", left_out="tokens").code == 0
+
+
+def test_the_space_of_a_static_model_depends_on_the_words(encode, sentkit, model2vec, tmp_path):
+    for name, tokens in (("one", ["the", "cat"]), ("same", ["cat", "the"]), ("other", ["the", "dog"])):
+        (tmp_path / name).write_text("".join(f"{token}\n" for token in tokens))
+    folder = model2vec()
+    one, same, other = (
+        encode("-m", folder, left_out=name).rows[0]["_emb"] for name in ("one", "same", "other")
     )
+    plain = sentkit("encode", "-m", folder, stdin="a cat").rows[0]["_emb"]
+
+    assert one == same
+    assert len({one, other, plain}) == 3
+    assert one.startswith("static/mean/out2:")

@@ -336,6 +336,11 @@ def test_warnings_of_unused_files_and_different_seeds(sentkit, data, runs, tiny)
             2,
             "--table 9: consert has no figures in a table with this number",
         ),
+        (
+            ["nano", "--data", "data", "--paper", "consert", "--table", 4, "--format", "latex"],
+            2,
+            "data has no test set of consert, table 4",
+        ),
         (["nano", "--data", "data", "--results", "data"], 2, "would overwrite the input"),
     ],
 )

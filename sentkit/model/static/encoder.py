@@ -132,6 +132,7 @@ class StaticModel:
     open_vectors: Callable[[], WordVectors]
     table: TableSummary
     notes: Sequence[str] = field(default=())
+    left_out: tuple[int, ...] = ()  # row indexes that readouts do not reduce
     budget: int = BUDGET
 
     def window_tokenizer(self, options: WindowOptions) -> WindowTokenizer:
@@ -140,6 +141,8 @@ class StaticModel:
         if options.late:
             problem = f"--on-truncate late: {self.name} is a static model, whose words have no context"
             raise UsageError(problem, advice="use --on-truncate window")
+        if self.left_out and not options.chunks:
+            raise UsageError(f"--leave-out cannot be used with --on-truncate {options.mode}")
         return WindowTokenizer(self.tokenizer, options)
 
     def encoder(self, tokens: int | None = None) -> "StaticEncoder":
@@ -162,6 +165,7 @@ class StaticEncoder:
     def __init__(self, model: StaticModel) -> None:
         self.tokenizer, self.steps, self.notes = model.tokenizer, model.steps, list[str]()
         self.word_vectors = model.open_vectors()
+        self.left_out = frozenset(model.left_out)
         self.width = width_behind(self.steps, self.word_vectors.width)
         self.specs = [self._spec(model, readout) for readout in model.readouts]
 
@@ -176,12 +180,20 @@ class StaticEncoder:
             "max_length": tokenizer.max_length,
             "precision": self.precision,
         }
-        space = digest([weights, "static", tokenizer.hash, readout])
-        spec = Spec(f"{name_for_label(model.name)}/{readout}", space, record)
+        read_as: list[Any] = [weights, "static", tokenizer.hash, readout]
+        label = f"{name_for_label(model.name)}/{readout}"
+        if model.left_out:
+            read_as.append(["left out", model.left_out])
+            record["left_out"] = len(model.left_out)
+            label += f"/out{len(model.left_out)}"
+        spec = Spec(label, digest(read_as), record)
         return spec_behind(self.steps, spec, model.transform)
 
     def read(self, batch: Sequence[Tokens]) -> list[Matrix]:
-        return self.word_vectors([tokens.ids for tokens in batch])
+        texts = [tokens.ids for tokens in batch]
+        if self.left_out:  # a text of only these words keeps them
+            texts = [[word for word in ids if word not in self.left_out] or ids for ids in texts]
+        return self.word_vectors(texts)
 
     def finish(self, vectors: list[Matrix]) -> list[Matrix]:
         for step in self.steps:

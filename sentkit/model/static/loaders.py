@@ -1,6 +1,6 @@
 """Loads static models from model2vec and StaticEmbedding folders, word-vector files and the input rows."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from sentkit.errors import DataError, UsageError
@@ -14,12 +14,14 @@ from sentkit.model.post_steps import all_steps, width_behind
 from sentkit.model.reading import ReadingOptions, prompt_of
 from sentkit.model.static.encoder import REDUCTIONS, StaticModel, TableSummary, WordSets, WordTable
 from sentkit.model.static.tokenizers import CollectedWords, WordLookup, WordPieces
+from sentkit.model.text.left_out import read_left_out
 from sentkit.transforms.steps import Normalize, Step, Truncate
 
 
 def read_sets(options: ReadingOptions) -> StaticModel:
     """Return the baseline of the SemEval STS tasks: indicator vectors of word sets."""
-    for flag, value in (("--readout", options.readout), ("--dim", options.dim)):
+    flags = {"--readout": options.readout, "--dim": options.dim, "--leave-out": options.leave_out}
+    for flag, value in flags.items():
         if value is not None:
             raise UsageError(f"{flag} cannot be used with {WORD_SETS}")
     words = CollectedWords(max_length=options.max_length, prompt=prompt_of(StoredDeclaration(), options))
@@ -54,6 +56,7 @@ def read_vectors(path: str, options: ReadingOptions) -> StaticModel:
         lambda: WordTable(Table(file.rows), readouts),
         TableSummary(f"word vectors in {'an array' if is_array else 'text'}", words=count, width=width),
         notes,
+        left_out=left_out_of(options, file.words.get),
     )
 
 
@@ -106,6 +109,7 @@ def table_model(
             tensors=list(table.entries),
             prompts=None if declared is None else declared.prompts,
         ),
+        left_out=left_out_of(options, pieces.backend.token_to_id),
     )
 
 
@@ -126,12 +130,14 @@ def readouts_of(names: str | None) -> list[str]:
     return list(dict.fromkeys(readouts))
 
 
+def left_out_of(options: ReadingOptions, token_to_id: Callable[[str], int | None]) -> tuple[int, ...]:
+    return () if options.leave_out is None else read_left_out(options.leave_out, token_to_id)
+
+
 def steps_of(options: ReadingOptions, declared: Sequence[Step], width: int | None = None) -> list[Step]:
     """Return the steps after the readout. Steps that do not fit raise an error before encoding starts."""
     if options.template is not None or options.full_stop is not None:
         raise UsageError("--template and --full-stop can be used only with --readout prompt")
-    if options.leave_out is not None:
-        raise UsageError("--leave-out needs a transformer, not a static model")
     steps = all_steps(declared, dim=options.dim, normalize=options.normalize, transform=options.transform)
     if width is not None:
         width_behind(steps, width)

@@ -1,14 +1,14 @@
 """A list of tokens that readouts leave out, such as the most frequent ones."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 from sentkit.errors import DataError, UsageError
 from sentkit.formats.rows.kinds import wrong_field
 from sentkit.formats.rows.rows import Inputs, Row
-from sentkit.model.text.tokenizer import Tokenizer
 
 
-def read_left_out(path: str, tokenizer: Tokenizer) -> tuple[int, ...]:
+def read_left_out(path: str, token_to_id: Callable[[str], int | None]) -> tuple[int, ...]:
     """Return the ids of the tokens in a file, in ascending order.
 
     The file has one token per line, or rows with "token", as `sentkit plot words` writes them.
@@ -24,7 +24,7 @@ def read_left_out(path: str, tokenizer: Tokenizer) -> tuple[int, ...]:
         token = row.values.get(name)
         if not isinstance(token, str):
             raise wrong_field(row, "token", "a string")
-        number: int | None = tokenizer.backend.token_to_id(token)
+        number = token_to_id(token)
         if number is None:
             raise row.error(f'"{token}" is not a token of the model')
         return number
