@@ -168,8 +168,8 @@ def encode_vocabulary(
     batches = list(token_batches(tokenizer))
     progress.begin(len(batches))
     vectors = []
-    for batch in batches:
-        vectors += encoder.finish(encoder.read(batch))
+    for arrays in encoder.read(batches):
+        vectors += encoder.finish(arrays)
         progress.add()
     progress.done()
     whole = np.concatenate(vectors)

@@ -44,7 +44,12 @@ EncoderPrecision = Annotated[
     Literal["auto", "fp32", "bf16", "int8"],
     typer.Option(help="auto: bf16 if the hardware supports it well, else fp32. int8: see sentkit-encode(1)."),
 ]
-Device = Annotated[str, typer.Option(metavar="auto|cpu|cuda[:N]", help="Device that runs the model.")]
+Device = Annotated[
+    str,
+    typer.Option(
+        metavar="auto|cpu|cuda[:N]", help="Device that runs the model. cuda has never been tried on a GPU."
+    ),
+]
 Threads = Annotated[
     int | None,
     typer.Option(min=1, metavar="N", help="CPU threads. [default: OMP_NUM_THREADS, else all cores]"),

@@ -1,6 +1,6 @@
 """Takes texts and a model name and returns vectors. Its entry point, `find_encoder`, imports no torch."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -35,7 +35,9 @@ class Encoder(Protocol):
         """Number of tokens in a batch; only a batch of one text can exceed it."""
         ...
 
-    def read(self, batch: Sequence[Tokens]) -> Arrays: ...  # one array for each readout
+    def read(self, batches: Iterable[Sequence[Tokens]]) -> Iterator[Arrays]:
+        """Yield the vectors of each batch: one array for each readout."""
+        ...
 
     def finish(self, vectors: Arrays) -> Arrays: ...  # (b, width) after normalization, transform and others
 

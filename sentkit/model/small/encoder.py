@@ -1,7 +1,7 @@
 """The encoder of a few texts: reduces the token states of `SmallBert` to vectors and names their spaces."""
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 
@@ -98,7 +98,10 @@ class SmallEncoder:
             for readout in reading.readouts
         ]
 
-    def read(self, batch: Sequence[Tokens]) -> Arrays:
+    def read(self, batches: Iterable[Sequence[Tokens]]) -> Iterator[Arrays]:
+        return map(self.vectors, batches)
+
+    def vectors(self, batch: Sequence[Tokens]) -> Arrays:
         check_ids(batch, self.body.architecture.vocabulary, self.checkpoint.name)
         with np.errstate(all="ignore"):  # as torch does; infinite vectors are refused later
             layers = list(self.body.states([tokens.ids for tokens in batch]))

@@ -1,7 +1,7 @@
 """Static encoders combine the word vectors of a text into one vector, with numpy and without torch."""
 
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from itertools import chain
 from typing import Any, Protocol
@@ -189,7 +189,10 @@ class StaticEncoder:
         spec = Spec(label, digest(read_as), record)
         return spec_behind(self.steps, spec, model.transform)
 
-    def read(self, batch: Sequence[Tokens]) -> list[Matrix]:
+    def read(self, batches: Iterable[Sequence[Tokens]]) -> Iterator[list[Matrix]]:
+        return map(self._vectors, batches)
+
+    def _vectors(self, batch: Sequence[Tokens]) -> list[Matrix]:
         texts = [tokens.ids for tokens in batch]
         if self.left_out:  # a text of only these words keeps them
             texts = [[word for word in ids if word not in self.left_out] or ids for ids in texts]

@@ -43,7 +43,9 @@ class TextTokenizer(Protocol):
 class Reader(Protocol):
     """The part of an encoder that a stream needs."""
 
-    def read(self, batch: Sequence[Tokens]) -> Arrays: ...  # (b, d), of each text or of all its windows
+    def read(self, batches: Iterable[Sequence[Tokens]]) -> Iterator[Arrays]:
+        """Yield the (b, d) arrays of each batch, of each text or of all its windows."""
+        ...
 
     def finish(self, vectors: Arrays) -> Arrays: ...  # applies the operations after the readout
 
@@ -197,8 +199,8 @@ def encode_texts(tokens: Sequence[Tokens], encoder: Reader, budget: int) -> Arra
     averaged = any(each.windows is not None and each.windows.weights for each in tokens)
     arrays: Arrays = []
     unfinished: Arrays = []
-    for batch in plan:
-        read = encoder.read([parts[place] for place in batch])
+    results = encoder.read([parts[place] for place in batch] for batch in plan)
+    for batch, read in zip(plan, results, strict=True):
         chosen = [*chain.from_iterable(rows[place] for place in batch)]
         put(arrays, chosen, encoder.finish(read), rows[-1].stop)
         if averaged:

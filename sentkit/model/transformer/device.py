@@ -1,13 +1,20 @@
-"""Selects the device and the precision of a model, and halves batches that do not fit into its memory."""
+"""Selects the device and the precision of a model, copies arrays to and from the device, and halves batches
+that do not fit into its memory.
+
+Copies to and from a GPU use pinned memory, so the host does not wait for the work that the GPU still has.
+"""
 
 import os
 import re
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
+import numpy as np
 import torch
+from torch import Tensor
 
 from sentkit.errors import UnavailableError, UsageError
+from sentkit.model.text.stream import Arrays
 from sentkit.model.text.tokens import Tokens
 
 Output = TypeVar("Output")
@@ -74,6 +81,26 @@ def usable_instructions() -> set[str]:
     if limit in BELOW_BF16[:-1]:
         excluded.add("avx512_vnni")
     return {name for name, present in capabilities.items() if present} - excluded
+
+
+def to_device(values: np.ndarray, device: torch.device) -> Tensor:
+    tensor = torch.from_numpy(values)
+    return tensor if device.type == "cpu" else tensor.pin_memory().to(device, non_blocking=True)
+
+
+def to_host(tensors: Sequence[Tensor]) -> Callable[[], Arrays]:
+    """Start to copy tensors of one device to the host. The returned function waits and returns them."""
+    copies = [tensor.to("cpu", non_blocking=True) for tensor in tensors]
+    device = tensors[0].device
+    # A copy to the host has no complete numbers before the stream of the device has passed this event.
+    event = None if device.type == "cpu" else torch.cuda.current_stream(device).record_event()
+
+    def wait() -> Arrays:
+        if event is not None:
+            event.synchronize()
+        return [copy.numpy() for copy in copies]
+
+    return wait
 
 
 def halve_to_fit_memory(

@@ -1,6 +1,6 @@
 """The transformer encoder: loads the weights, runs a batch, applies readouts and steps, names the spaces."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import cached_property
 from itertools import zip_longest
@@ -28,8 +28,8 @@ from sentkit.model.text.tokens import Tokens, check_ids
 from sentkit.model.transformer.adapter import ENCODER_HALVES, Adapter, load_adapter
 from sentkit.model.transformer.architecture import UnsupportedArchitecture, architecture_of
 from sentkit.model.transformer.bert import Bert, load_bert
-from sentkit.model.transformer.device import halve_to_fit_memory, pick_device, pick_precision
-from sentkit.model.transformer.inference import filler, prepare_for_cpu
+from sentkit.model.transformer.device import halve_to_fit_memory, pick_device, pick_precision, to_host
+from sentkit.model.transformer.inference import filler, prepare_for_cpu, prepare_for_cuda
 from sentkit.model.transformer.int8.calibration import WARN_BELOW, calibrate, check_finite, losses, usable
 from sentkit.model.transformer.int8.products import instructions, int8_products_work
 from sentkit.model.transformer.lora import read_weights
@@ -147,20 +147,38 @@ class TransformerEncoder:
     @cached_property
     def network(self) -> Bert | Adapter:
         """The body, prepared at the first use: its own blocks and their weights are then gone."""
-        if isinstance(self.body, Bert) and self.device.type == "cpu" and not self.integers:
-            return prepare_for_cpu(self.body)
+        if isinstance(self.body, Bert) and not self.integers:
+            return prepare_for_cpu(self.body) if self.device.type == "cpu" else prepare_for_cuda(self.body)
         return self.body
 
-    def read(self, batch: Sequence[Tokens]) -> Arrays:
-        """Return the token states of a batch, reduced to one array for each readout."""
+    def read(self, batches: Iterable[Sequence[Tokens]]) -> Iterator[Arrays]:
+        """Yield the token states of each batch, reduced to one array for each readout.
+
+        A GPU gets the next batch before this function waits for the vectors of the current one.
+        """
+        wait: Callable[[], Arrays] | None = None
+        for batch in batches:
+            following = self._start(batch)
+            if wait is not None:
+                yield wait()
+            wait = following
+        if wait is not None:
+            yield wait()
+
+    def _start(self, batch: Sequence[Tokens]) -> Callable[[], Arrays]:
+        """Start to compute a batch. The returned function waits for its vectors."""
         vocabulary = self.checkpoint.config.get("vocab_size")
         if isinstance(vocabulary, int):
             check_ids(batch, vocabulary, self.checkpoint.name)
-        parts = halve_to_fit_memory(self._read, batch, advice="use --max-length, or --device cpu")
+        parts = halve_to_fit_memory(self._start_part, batch, advice="use --max-length, or --device cpu")
         self.halved += len(parts) - 1
-        return parts[0] if len(parts) == 1 else [np.concatenate(each) for each in zip(*parts, strict=True)]
+        return (
+            parts[0]
+            if len(parts) == 1
+            else lambda: [np.concatenate(each) for each in zip(*(wait() for wait in parts), strict=True)]
+        )
 
-    def _read(self, batch: Sequence[Tokens]) -> Arrays:
+    def _start_part(self, batch: Sequence[Tokens]) -> Callable[[], Arrays]:
         ids, skip = [tokens.ids for tokens in batch], self.reading.tokenizer.skip
         pooled = [tokens.windows.pooled if tokens.windows else () for tokens in batch]
         spare = []
@@ -176,7 +194,7 @@ class TransformerEncoder:
         )
         with torch.inference_mode():
             vectors = read(self.network, packed, self.reading.readouts)
-        return [each[: len(each) - len(spare)].numpy(force=True) for each in vectors]
+        return to_host([each[: len(each) - len(spare)] for each in vectors])
 
     def finish(self, vectors: Arrays) -> Arrays:
         """Apply the operations after the readout; return (b, width) arrays."""

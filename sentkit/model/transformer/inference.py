@@ -1,9 +1,12 @@
-"""Blocks of `Bert` for encoding on a CPU: the same states as `Block`, without gradients and in less time.
+"""Blocks of `Bert` for encoding: the same states as `Block`, without gradients and padding, in less time.
 
-- Attention runs over consecutive sentences of equal length, so nothing is padded. Batches are sorted by
-  length and contain few such runs. Its products are small; they use float32.
-- Products use weights in the memory layout of oneDNN, with the bias, the activation and the residual in
-  the same operation. These operations of torch are private: if one is absent or fails, plain products run.
+- On a CPU, attention runs over consecutive sentences of equal length. Batches are sorted by length and
+  contain few such runs. Its products are small; they use float32.
+- On a CPU, products use weights in the memory layout of oneDNN, with the bias, the activation and the
+  residual in the same operation. These operations of torch are private: if one is absent or fails, plain
+  products run.
+- On a GPU in bfloat16, one kernel of torch computes the attention of all sentences. If it is absent or fails,
+  `Block` runs. This has never run on a GPU: the tests replace the kernel.
 
 Axes: n tokens, c sentences of t tokens in a run, h heads, d the width, e = d / h.
 """
@@ -17,7 +20,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from sentkit.model.transformer.bert import ACTIVATIONS, Bert, Block
-from sentkit.model.transformer.packed import Packed, spare_tokens
+from sentkit.model.transformer.packed import Packed, pack, spare_tokens
 
 FUSED_ACTIVATIONS = {  # name and algorithm of the activation in oneDNN
     "gelu": ("gelu", "none"),
@@ -43,6 +46,15 @@ def prepare_for_cpu(bert: Bert) -> Bert:
     return bert
 
 
+def prepare_for_cuda(bert: Bert) -> Bert:
+    """Replace the blocks of an encoder that is only read, on a GPU in bfloat16, if its kernel works there."""
+    if packed_attention_works(bert.architecture.heads, bert.width, bert.words.weight):
+        for number, block in enumerate(bert.blocks):
+            assert isinstance(block, Block), "blocks are replaced once"
+            bert.blocks[number] = CudaBlock(block, bert.architecture.activation, plain_product)
+    return bert
+
+
 class InferenceBlock(nn.Module):
     def __init__(self, block: Block, activation: str, make: Callable[..., Product]) -> None:
         super().__init__()
@@ -60,11 +72,7 @@ class InferenceBlock(nn.Module):
         """Return X(k) from X(k - 1), (n, d); or (b, d) if `only` selects one row of each sentence."""
         rows = states if only is None else states[only]
         queries, pairs = self.project(states, rows, only)
-        attended = torch.empty_like(rows)
-        for tokens, sentences, count in runs(packed.lengths):
-            selected = tokens if only is None else sentences
-            mixed = self.attend(queries[selected], pairs[tokens], count)  # (c, h, q, e)
-            attended[selected].view(count, -1, *mixed.shape[1::2]).copy_(mixed.transpose(1, 2))
+        attended = self.attend(queries, pairs, packed, only is not None)
         rows = self.mix_norm(self.mix_in(attended, rows))
         return self.norm(self.add_inner(rows))
 
@@ -78,14 +86,26 @@ class InferenceBlock(nn.Module):
     def add_inner(self, rows: Tensor) -> Tensor:
         return self.down(self.up(rows, None), rows)
 
-    def attend(self, queries: Tensor, pairs: Tensor, count: int) -> Tensor:
-        """Attention in `count` sentences of equal length: (c * q, d), (c * t, 2 d) -> (c, h, q, e)."""
-        width = queries.shape[1]
-        query = queries.view(count, -1, self.heads, width // self.heads).transpose(1, 2)  # (c, h, q, e)
-        key, value = pairs.view(count, -1, 2, self.heads, width // self.heads).permute(2, 0, 3, 1, 4)
-        if key.shape[2] > LONGEST_RUN:
-            return F.scaled_dot_product_attention(query, key, value)
-        return short_attention(query, key, value)
+    def attend(self, queries: Tensor, pairs: Tensor, packed: Packed, single: bool) -> Tensor:
+        return attention_of_runs(queries, pairs, packed, self.heads, single=single)
+
+
+class CudaBlock(InferenceBlock):
+    """One product for the queries, keys and values of all rows, and one kernel for their attention."""
+
+    def __init__(self, block: Block, activation: str, make: Callable[..., Product]) -> None:
+        super().__init__(block, activation, make)
+        self.qkv = make(block.qkv.weight.detach(), block.qkv.bias.detach())
+
+    def project(self, states: Tensor, rows: Tensor, only: Tensor | None) -> tuple[Tensor, Tensor]:
+        if only is not None:
+            return super().project(states, rows, only)
+        width = states.shape[1]
+        queries, pairs = self.qkv(states, None).split((width, 2 * width), 1)
+        return queries, pairs
+
+    def attend(self, queries: Tensor, pairs: Tensor, packed: Packed, single: bool) -> Tensor:
+        return packed_attention(queries, pairs, packed, self.heads, single=single)
 
 
 def filler(lengths: Sequence[int]) -> list[int]:
@@ -103,6 +123,55 @@ def runs(lengths: tuple[int, ...]) -> Iterator[tuple[slice, slice, int]]:
         yield slice(token, token + count * length), slice(sentence, sentence + count), count
         token += count * length
         sentence += count
+
+
+def attention_of_runs(queries: Tensor, pairs: Tensor, packed: Packed, heads: int, *, single: bool) -> Tensor:
+    """Attention (n, d), (n, 2 d) -> (n, d); with `single`, one query for each sentence: (b, d) -> (b, d)."""
+    attended, size = torch.empty_like(queries), queries.shape[1] // heads
+    for tokens, sentences, count in runs(packed.lengths):
+        selected = sentences if single else tokens
+        query = queries[selected].view(count, -1, heads, size).transpose(1, 2)  # (c, h, q, e)
+        key, value = pairs[tokens].view(count, -1, 2, heads, size).permute(2, 0, 3, 1, 4)
+        long = key.shape[2] > LONGEST_RUN
+        mixed = (F.scaled_dot_product_attention if long else short_attention)(query, key, value)
+        attended[selected].view(count, -1, heads, size).copy_(mixed.transpose(1, 2))
+    return attended
+
+
+def packed_attention(queries: Tensor, pairs: Tensor, packed: Packed, heads: int, *, single: bool) -> Tensor:
+    """The same attention in one kernel for all sentences, on a GPU with half-precision values."""
+    from torch.nn.attention.varlen import varlen_attn
+
+    query = queries.unflatten(1, (heads, -1))  # (n or b, h, e)
+    key, value = pairs.unflatten(1, (2, heads, -1)).unbind(1)
+    bounds, longest = packed.bounds, packed.longest
+    if single:
+        bounds, longest = torch.arange(len(queries) + 1, dtype=torch.int32, device=queries.device), 1
+    mixed = varlen_attn(query, key, value, bounds, packed.bounds, longest, packed.longest)
+    assert isinstance(mixed, Tensor), "no other outputs are requested"
+    return mixed.flatten(1)
+
+
+def packed_attention_works(heads: int, width: int, like: Tensor) -> bool:
+    """Return true for bfloat16 if the kernel runs on this GPU with this size and gives the right result."""
+    if like.dtype != torch.bfloat16:
+        return False
+    packed = pack([[0] * length for length in (5, 3, 1)], like.device)
+    generator = torch.Generator().manual_seed(0)
+    values = torch.randn(packed.tokens, 3 * width, generator=generator).to(like)
+    queries, pairs = values.split((width, 2 * width), 1)
+    try:
+        return all(
+            torch.allclose(
+                packed_attention(chosen, pairs, packed, heads, single=single),
+                attention_of_runs(chosen, pairs, packed, heads, single=single),
+                rtol=0.02,
+                atol=0.02,
+            )
+            for chosen, single in ((queries, False), (queries[packed.starts], True))
+        )
+    except (ImportError, AttributeError, RuntimeError, TypeError):
+        return False
 
 
 def short_attention(query: Tensor, key: Tensor, value: Tensor) -> Tensor:

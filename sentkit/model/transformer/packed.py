@@ -8,6 +8,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from sentkit.model.transformer.device import to_device
+
 SMALLEST_FILLED = 64  # tokens
 
 
@@ -41,6 +43,16 @@ class Packed:  # no slots: cached_property needs __dict__
     def starts(self) -> Tensor:
         """(b,): row of the first token of each sentence."""
         return self.to_device(first_tokens(self.lengths))
+
+    @cached_property
+    def counts(self) -> Tensor:
+        """(b,): number of tokens of each sentence."""
+        return self.to_device(np.array(self.lengths))
+
+    @cached_property
+    def bounds(self) -> Tensor:
+        """(b + 1,), int32: row of the first token of each sentence, and the number of tokens."""
+        return self.to_device(np.cumsum((0, *self.lengths), dtype=np.int32))
 
     @cached_property
     def read_rows(self) -> Tensor:
@@ -112,7 +124,7 @@ class Packed:  # no slots: cached_property needs __dict__
         return flat if self.equal else flat.index_select(0, self.padded)
 
     def to_device(self, values: np.ndarray) -> Tensor:
-        return torch.from_numpy(values).to(self.ids.device, non_blocking=True)
+        return to_device(values, self.ids.device)
 
 
 def pack(
@@ -131,22 +143,23 @@ def pack(
     of each sequence that readouts reduce, one after the other; a sequence without ranges is one range.
     `left_out` are ids that readouts leave out, except in a sequence that has no others after `skip`.
     """
+    device = torch.device(device)
     lengths = tuple(len(sequence) for sequence in sequences)
     assert lengths, "an empty batch"
     assert min(lengths) > skip, "a sentence without tokens to read"
     ids = np.concatenate([np.asarray(sequence, dtype=np.int64) for sequence in sequences])
     positions = np.arange(len(ids)) - np.repeat(first_tokens(lengths), lengths)
     return Packed(
-        ids=torch.from_numpy(ids).to(device),
-        positions=torch.from_numpy(positions).to(device),
+        ids=to_device(ids, device),
+        positions=to_device(positions, device),
         lengths=lengths,
-        at=None if at is None else torch.from_numpy(np.asarray(at, dtype=np.int64)).to(device),
+        at=None if at is None else to_device(np.asarray(at, dtype=np.int64), device),
         skip=skip,
         read=tokens_read(ids, lengths, skip, left_out) if left_out else None,
         pooled=rows_of(pooled, lengths, skip) if any(pooled) else (),
         types=None
         if second is None
-        else torch.from_numpy((positions >= np.repeat(second, lengths)).astype(np.int64)).to(device),
+        else to_device((positions >= np.repeat(second, lengths)).astype(np.int64), device),
     )
 
 

@@ -6,7 +6,6 @@ Axes: b sentences, n tokens, d the width.
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Protocol
 
-import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -79,14 +78,12 @@ def token(states: Tensor, packed: Packed) -> Tensor:
 
 def mean(states: Tensor, packed: Packed) -> Tensor:
     dtype = wide(states.dtype)
-    lengths = torch.tensor(packed.lengths, dtype=dtype, device=states.device)
-    return packed.pad(states).sum(1, dtype=dtype) / lengths[:, None]
+    return packed.pad(states).sum(1, dtype=dtype) / packed.counts.to(dtype)[:, None]
 
 
 def mean_sqrt(states: Tensor, packed: Packed) -> Tensor:
     dtype = wide(states.dtype)
-    lengths = torch.tensor(packed.lengths, dtype=dtype, device=states.device)
-    return packed.pad(states).sum(1, dtype=dtype) / lengths.sqrt()[:, None]
+    return packed.pad(states).sum(1, dtype=dtype) / packed.counts.to(dtype).sqrt()[:, None]
 
 
 def weighted_mean(states: Tensor, packed: Packed) -> Tensor:
@@ -94,7 +91,7 @@ def weighted_mean(states: Tensor, packed: Packed) -> Tensor:
     padded = widened(packed.pad(states))
     counts = torch.arange(1, packed.longest + 1, dtype=padded.dtype, device=states.device)
     weights = counts + packed.skipped
-    totals = weights.cumsum(0)[packed.to_device(np.array(packed.lengths)) - 1]  # (b,)
+    totals = weights.cumsum(0)[packed.counts - 1]  # (b,)
     return (padded * weights[:, None]).sum(1) / totals[:, None]
 
 
@@ -132,7 +129,7 @@ def wk(layers: Sequence[Tensor], packed: Packed, *, clip: bool) -> Tensor:
     weights = (shares(alignment, every) + shares(novelty, every)) / 2
     tokens = (weights[:, None].to(states.dtype) @ states)[:, 0]  # (n, d)
     variance = above_rounding(cosines.diagonal(1, -2, -1).var(-1, correction=0), ROUNDING**2)
-    counts = packed.to_device(np.array(packed.lengths)) - 1  # without the last token, [SEP]
+    counts = packed.counts - 1  # without the last token, [SEP]
     read = torch.arange(packed.longest, device=states.device) < counts.clamp_min(1)[:, None]  # (b, t)
     return (packed.pad(tokens) * shares(packed.pad(variance), read).to(states.dtype)[..., None]).sum(1)
 
@@ -188,7 +185,7 @@ def first_rows(packed: Packed) -> Tensor:
 
 
 def last_rows(packed: Packed) -> Tensor:
-    return packed.starts + packed.to_device(np.array(packed.lengths)) - 1
+    return packed.starts + packed.counts - 1
 
 
 def named_rows(packed: Packed) -> Tensor:

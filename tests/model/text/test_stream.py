@@ -1,6 +1,6 @@
 """Rows in, rows with vectors out: in order, equal texts once, and errors where they happened."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain, count, islice
 from typing import Any
 
@@ -43,7 +43,10 @@ class Sums:
     def finish(self, vectors: list[NDArray[np.float32]]) -> list[NDArray[np.float32]]:
         return vectors
 
-    def read(self, batch: Sequence[Tokens]) -> list[NDArray[np.float32]]:
+    def read(self, batches: Iterable[Sequence[Tokens]]) -> Iterator[list[NDArray[np.float32]]]:
+        return map(self.sums, batches)
+
+    def sums(self, batch: Sequence[Tokens]) -> list[NDArray[np.float32]]:
         self.batches.append([tokens.ids for tokens in batch])
         both = [[sum(tokens.ids), len(tokens.ids)] for tokens in batch]
         return [np.array(both, np.float32), np.array([[tokens.ids[0]] for tokens in batch], np.float32)]
@@ -203,7 +206,7 @@ def test_reading_ahead_is_limited() -> None:
 
 def test_an_error_of_the_encoder_is_not_wrapped() -> None:
     class Failing(Sums):
-        def read(self, batch: Sequence[Tokens]) -> list[NDArray[np.float32]]:
+        def sums(self, batch: Sequence[Tokens]) -> list[NDArray[np.float32]]:
             raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):

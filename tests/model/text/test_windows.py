@@ -1,6 +1,6 @@
 """Windows cover a text, each token counts once, and the characters of a window contain its tokens."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -135,7 +135,10 @@ class Words:
 class Means:
     """An encoder whose vectors are the mean of the numbers and 1, and then twice as long."""
 
-    def read(self, batch: Sequence[Tokens]) -> list[NDArray[np.float32]]:
+    def read(self, batches: Iterable[Sequence[Tokens]]) -> Iterator[list[NDArray[np.float32]]]:
+        return map(self.means, batches)
+
+    def means(self, batch: Sequence[Tokens]) -> list[NDArray[np.float32]]:
         return [np.array([[np.mean(each.ids) if each.ids else 0, 1] for each in batch], np.float32)]
 
     def finish(self, vectors: list[NDArray[np.float32]]) -> list[NDArray[np.float32]]:
