@@ -61,7 +61,7 @@ def furnished(tmp_path_factory):
 
 @pytest.fixture
 def example(furnished, tmp_path, execute):
-    """`example("simcse", "texts.txt", OUT="runs")`: the lines of stdout; stderr holds nothing unexpected."""
+    """`example("simcse", "texts.txt", OUT="runs")` returns the lines of stdout and checks stderr."""
 
     def run(name, *arguments, expected="declares no readout", **variables):
         given = {"SETTINGS": FEW, "OUT": str(tmp_path / "out"), "SEEDS": "1", **variables}
@@ -75,7 +75,7 @@ def example(furnished, tmp_path, execute):
 
 
 def tables(lines):
-    """What training told of each run, and the readout behind each test score."""
+    """Method and seed of each run, and the encoder of each test score."""
     rows = [json.loads(line) for line in lines]
     runs = [(row["method"], row["seed"]) for row in rows if "seed" in row]
     scored = [row for row in rows if "spearman" in row]
@@ -97,14 +97,14 @@ def times(folder):
         ("pairsupcon", "nli.jsonl", "pairsupcon", "mean", " --set head_width=8"),
     ],
 )
-def test_a_method_goes_from_rows_to_a_table(example, name, rows, method, readout, more):
+def test_a_script_trains_and_prints_scores(example, name, rows, method, readout, more):
     made = tables(example(name, rows, "dev.jsonl", "dev.jsonl", "small", SETTINGS=FEW + more))
 
     assert made == ([(method, 1)], ["small/mean", f"run/{readout}"])
 
 
 def test_distill_compares_student_and_teacher(example, tmp_path):
-    """In eight directions of the teacher. A second call reads the vectors again."""
+    """With the first eight principal directions of the teacher. A second call uses the same vectors."""
     command = ("distill", "texts.txt", "dev.jsonl", "dev.jsonl", "nano", "small")
     made = tables(example(*command, DIM="8"))
 
@@ -124,7 +124,7 @@ def test_consert_in_one_run(example, mode):
 
 @pytest.mark.parametrize(("mode", "learnt"), [("sup-unsup", "sup"), ("joint-unsup", "joint")])
 def test_consert_in_two_runs(example, tmp_path, mode, learnt):
-    """The second goes on from the first, each with the settings of its own recipe."""
+    """The second run starts from the first; each has the settings of its mode."""
     lines = example("consert", mode, "texts.txt", "dev.jsonl", "dev.jsonl", "small", NLI="nli.jsonl")
     first, second = (
         json.loads((tmp_path / "out" / name / "sentkit.json").read_text()) for name in ("first", "run")
@@ -135,7 +135,7 @@ def test_consert_in_two_runs(example, tmp_path, mode, learnt):
     assert second["parents"][0] == str(tmp_path / "out/first")
 
 
-def test_each_seed_of_consert_goes_on_from_its_own(example, tmp_path):
+def test_each_seed_of_consert_starts_from_the_same_seed(example, tmp_path):
     lines = example(
         "consert", "sup-unsup", "texts.txt", "dev.jsonl", "dev.jsonl", "small", NLI="nli.jsonl", SEEDS="3,12"
     )
@@ -150,8 +150,8 @@ def test_each_seed_of_consert_goes_on_from_its_own(example, tmp_path):
     assert begun == [str(tmp_path / f"out/first/seed-{seed}") for seed in (3, 12)]
 
 
-def test_what_is_finished_is_not_trained_again(example, tmp_path):
-    """And with more seeds, only those are."""
+def test_finished_runs_are_not_trained_again(example, tmp_path):
+    """More seeds train only the new ones."""
     rows = ("simcse", "texts.txt", "dev.jsonl", "dev.jsonl", "small")
     first = example(*rows, SEEDS="0,1")
     before = times(tmp_path)
@@ -199,7 +199,7 @@ def test_the_main_table(furnished, tmp_path, execute):
 
 
 def test_the_settings_of_the_rows_of_the_main_table():
-    """They are valid for a base of 256 numbers."""
+    """They are valid for a base with vectors of 256 numbers."""
     for line in (EXAMPLES / "main_table.jsonl").open():
         row = json.loads(line)
         words = [word.format(corpus=100) for word in row.get("flags", ())]
@@ -230,7 +230,7 @@ def test_the_orderings_of_the_main_table():
 
 
 def test_a_sweep_has_a_line_for_each_value(example, tmp_path):
-    """Mean and deviation over the seeds, on dev and test pairs; run again, they are the same."""
+    """Mean and deviation over the seeds, on dev and test pairs. A second call prints the same values."""
     sweep = ("sweep", "simcse", "temperature=0.05,0.5")
     given = {"ROWS": "texts.txt", "DEV": "dev.jsonl", "BASE": "small", "SEEDS": "0..1"}
     lines = example(*sweep, TEST="dev.jsonl", **given)
@@ -270,7 +270,7 @@ def test_a_sweep_of_two_settings_has_every_combination(example):
 
 
 def test_a_sweep_of_one_setting_at_a_time(example, tmp_path):
-    """All defaults, and then each value with the other setting at its default."""
+    """One run with all defaults, then each value with the default of the other setting."""
     lines = example(
         "sweep", "simcse", "temperature=0.1,0.5", "warmup=0.5",
         ROWS="texts.txt", DEV="dev.jsonl", BASE="small", MODE="one",
@@ -297,7 +297,7 @@ def test_a_sweep_of_the_number_of_rows_trains_on_parts_of_one_sample(example, tm
 
 
 def test_word_frequency_scores_each_number_of_tokens(example, tmp_path):
-    """The numbers of both pictures are those of the vectors that the script keeps."""
+    """With none, two and all tokens of the pairs left out."""
     pytest.importorskip("matplotlib")
     lines = example("word-frequency", "dev.jsonl", "small", "nano", COUNTS="2 5000", expected="^$")
     rows = [json.loads(line) for line in lines]
@@ -385,7 +385,7 @@ def test_efficiency_measures_training_and_encoding(furnished, execute):
 @pytest.mark.parametrize(
     ("arguments", "mode"), [(["temperature"], "grid"), ([], "grid"), (["temperature=1"], "both")]
 )
-def test_a_sweep_refuses_what_it_cannot_read(arguments, mode, furnished):
+def test_a_sweep_refuses_wrong_settings(arguments, mode, furnished):
     given = {"ROWS": "texts.txt", "DEV": "dev.jsonl", "MODE": mode}
     command = ["sh", EXAMPLES / "sweep.sh", "simcse", *arguments]
     done = subprocess.run(
@@ -410,8 +410,8 @@ def test_pairsupcon_keeps_the_last_weights_unless_set_otherwise(example, tmp_pat
     assert json.loads((tmp_path / "out/run/sentkit.json").read_text())["run"]["final"] == kept
 
 
-def test_defsent_plus_takes_its_steps(example, tmp_path):
-    """Each from the weights of the base, on entries of the step before; the last on independent axes."""
+def test_defsent_plus_runs_three_steps(example, tmp_path):
+    """Each starts from the base and uses the entries of the previous step; the last one has ICA axes."""
     given = {"STEPS": "3", "LR": "0.01 0.01 0.01", "SEEDS": "0,1", "ICA": "--scale auto --keep-width -q"}
     more = " --set readout=mean,cls"
     lines = example(
@@ -435,8 +435,8 @@ def test_defsent_plus_takes_its_steps(example, tmp_path):
     assert [row["n"] for row in rows if "spearman" in row] == [8] * 4
 
 
-def test_defsent_plus_takes_settings_of_one_step(example, tmp_path):
-    """The preset of each step, then the settings of all steps and those of one."""
+def test_defsent_plus_has_settings_for_one_step(example, tmp_path):
+    """The settings of one step override those of all steps, which override the preset."""
     example(
         "defsent_plus", "dictionary.jsonl", "dev.jsonl", "dev.jsonl", "small",
         SETTINGS="--batch 4 --epochs 1 --max-length 64 --threads 1 -q", PRESET="roberta-base",
@@ -450,8 +450,8 @@ def test_defsent_plus_takes_settings_of_one_step(example, tmp_path):
     ]
 
 
-def test_defsent_plus_gives_the_axes_of_ica_the_deviation_of_the_entries(example, tmp_path):
-    """By default, for a dictionary of any size; `--scale 100` fits the size of the paper's alone."""
+def test_axes_of_ica_have_the_deviation_of_the_entries(example, tmp_path):
+    """By default. The `--scale 100` of the paper suits only a dictionary of its size."""
     given = {"STEPS": "2", "LR": "0.01 0.01", "expected": "declares no readout|converged|directions"}
     example("defsent_plus", "dictionary.jsonl", "dev.jsonl", "dev.jsonl", "small", **given)
     before, after = (load_file(tmp_path / f"out/entries-2{kind}.safetensors") for kind in ("", "-ica"))
@@ -460,8 +460,8 @@ def test_defsent_plus_gives_the_axes_of_ica_the_deviation_of_the_entries(example
     assert after[after > 0] == pytest.approx(before.mean(), rel=1e-3)
 
 
-def test_a_held_out_definition_looks_for_its_word(example, tmp_path):
-    """Before training and after, in the same entries."""
+def test_a_held_out_definition_is_searched_among_the_entries(example, tmp_path):
+    """Before and after training, among the same entries."""
     lines = example("reverse_dictionary", "dictionary.jsonl", "small", SETTINGS=FEW)
     rows = [json.loads(line) for line in lines]
     known, held = ((tmp_path / f"out/{name}.jsonl").read_text().splitlines() for name in ("known", "held"))
@@ -480,7 +480,7 @@ SHARED = [
 
 
 def test_a_definition_of_two_entries_is_not_held_out(example, furnished, tmp_path):
-    """It would find the synonym at once. Every fifth of the others is held out."""
+    """Its synonym has the same definition. Every fifth of the other definitions is held out."""
     rows = in_jsonl(*({"entry": entry, "definition": text} for entry, text in SHARED))
     (furnished / "shared.jsonl").write_text(rows)
     lines = example("reverse_dictionary", "shared.jsonl", "small", SETTINGS=FEW)

@@ -21,6 +21,7 @@ from sentkit.training.data import dev
 from sentkit.training.loop import optimizers, state, trainer
 from sentkit.training.runs import save_checkpoint
 
+SLOW_IMPORT = 99  # exit code of a run that imported torch._dynamo, which takes a second
 PLACES = {
     "fsync": (os, "fsync"),
     "rename": (Path, "replace"),
@@ -58,13 +59,14 @@ def dying(function, call, moment):
 
 
 def run(arguments, case=None):
-    """In a child; its exit code, or minus the signal that ended it."""
+    """In a child; its exit code, or minus the signal that ended it, or SLOW_IMPORT."""
     child = os.fork()
     if child == 0:
         if case is not None:
             owner, name = PLACES[case[0]]
             setattr(owner, name, dying(getattr(owner, name), case[1], case[2]))
-        os._exit(cli.status(arguments))
+        code = cli.status(arguments)
+        os._exit(SLOW_IMPORT if "torch._dynamo" in sys.modules else code)
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
 

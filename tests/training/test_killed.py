@@ -60,7 +60,7 @@ def steps_of(log):
 
 
 def test_a_run_killed_at_any_place_resumes_to_the_same_bytes(files, base_folder):
-    """Before, within and after each write, rename, evaluation and step."""
+    """Before, within and after each write, rename, evaluation and step. No run imports torch._dynamo."""
     driver = [sys.executable, str(Path(__file__).parent / "killing.py"), str(files), json.dumps(CASES), "--"]
     done = subprocess.run(
         [*driver, *arguments(files, base_folder)], capture_output=True, text=True, check=False
