@@ -25,17 +25,20 @@ from sentkit.model.transformer.weights import canonical, fit, weights_hash
 from sentkit.training.data.entries import Entries
 from sentkit.training.lora import add_lora
 from sentkit.training.recipe import Recipe
+from sentkit.training.token_table import KnownTexts, TokenTable
+
+Body = Bert | Adapter | TokenTable
 
 
 @dataclass(frozen=True, slots=True)
 class Base:
     checkpoint: Checkpoint
-    stored: Mapping[str, Tensor]  # names as in the files; empty for a model of transformers
-    architecture: Architecture | None  # None for a model that runs through transformers
+    stored: Mapping[str, Tensor]  # names as in the files; empty without an architecture
+    architecture: Architecture | None  # None for a static model, and if transformers runs the model
     why_not_packed: str
     hash: str  # of the weights, the tokenizer, an unusual pooler activation and a convolution
-    tokenizer: Tokenizer  # truncates to the length used in training
-    reading: Tokenizer  # truncates to the length of the finished checkpoint
+    tokenizer: Tokenizer | KnownTexts  # truncates to the length used in training
+    reading: Tokenizer | KnownTexts  # truncates to the length of the finished checkpoint
     dropped_steps: str  # declared steps after the readout; the new checkpoint does not have them
     parents: tuple[str, ...]  # this checkpoint and its ancestors; empty for random weights
     entries: Entries | None = None  # prediction targets, for methods that use entries
@@ -45,6 +48,11 @@ class Base:
     def declared(self) -> Readout | None:
         return self.checkpoint.declared.readout
 
+    @property
+    def transformer_tokenizer(self) -> Tokenizer:
+        assert isinstance(self.tokenizer, Tokenizer), "methods that use it refuse static models"
+        return self.tokenizer
+
     def check_settings(self, settings: Recipe) -> None:
         """Raise a UsageError for settings that models of transformers do not support."""
         for name in ("dropout", "lora"):
@@ -52,7 +60,7 @@ class Base:
                 problem = f"not supported, because transformers runs this model ({self.why_not_packed})"
                 raise UsageError(f"{name}: {problem}", advice=f"use {name}=none")
 
-    def body(self, settings: Recipe | None) -> Bert | Adapter:
+    def body(self, settings: Recipe | None) -> Body:
         """Return a new encoder with a copy of the base's weights, and with the LoRA of the settings."""
         if self.architecture is None:
             adapter = load_adapter(self.checkpoint.transformer)
@@ -79,7 +87,7 @@ class Base:
 
         For training, it truncates to the length used in training.
         """
-        length = self.tokenizer.max_length if training else None
+        length = self.transformer_tokenizer.max_length if training else None
         options = ReadingOptions(readout="prompt", template=template, max_length=length)
         return plan_reading(self.checkpoint, options).tokenizer
 

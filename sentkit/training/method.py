@@ -23,11 +23,9 @@ from torch import Tensor, nn
 
 from sentkit.formats.checkpoints.modules import Pooler
 from sentkit.formats.checkpoints.readout import Readout, parse_readout
-from sentkit.model.transformer.adapter import Adapter
-from sentkit.model.transformer.bert import Bert
 from sentkit.model.transformer.packed import Packed, pack
 from sentkit.model.transformer.readouts import read
-from sentkit.training.base import Base
+from sentkit.training.base import Base, Body
 from sentkit.training.data.batches import Batch
 from sentkit.training.data.corpus import Corpus
 from sentkit.training.data.examples import Reads
@@ -73,6 +71,7 @@ class Method(nn.Module):
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
     row_wise: ClassVar[bool] = False  # each row has a separate loss: one term, nothing is gathered
     needs_packed: ClassVar[str] = ""  # required feature that models of transformers lack
+    static: ClassVar[bool] = False  # needs only the vectors of texts, so it can train a static model
     from_nothing: ClassVar[bool] = False  # can train an encoder with random weights
     takes_entries: ClassVar[bool] = False  # trains vectors to predict the base's `entries`
     reductions: ClassVar[Collection[str]] = (
@@ -86,7 +85,7 @@ class Method(nn.Module):
     sentence_vectors: ClassVar[tuple[str, ...]] = ()  # outputs (b, ..., d) that the setting `dims` truncates
     fixed: ClassVar[tuple[str, ...]] = ()  # prefixes of constant modules: not saved, built again
 
-    def __init__(self, body: Bert | Adapter, settings: Any) -> None:
+    def __init__(self, body: Body, settings: Any) -> None:
         super().__init__()
         check_widths(settings, body.width)
         self.body = body

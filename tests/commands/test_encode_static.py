@@ -294,7 +294,6 @@ def test_inspect_describes_a_static_model(sentkit, words, model2vec):
 @pytest.mark.parametrize(
     "command",
     [
-        ("train", "simcse", "-o", "out"),
         ("build-entries",),
         ("export", "-o", "out"),
         ("distill-static", "-o", "out"),

@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from sentkit.formats.checkpoints.folders import read_checkpoint
+from sentkit.formats.lexicons.model2vec import write_model2vec
 from sentkit.formats.rows.rows import Inputs
 from sentkit.formats.vectors.store import open_store
 from sentkit.training.base import Base, open_base
@@ -57,6 +58,17 @@ def base_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def base(base_folder: Path) -> Base:
     return open_base(read_checkpoint(str(base_folder)), 32)
+
+
+@pytest.fixture(scope="session")
+def static_folder(base_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder of model2vec with the tokenizer of that base and random vectors of six numbers."""
+    folder = tmp_path_factory.mktemp("static") / "static"
+    folder.mkdir()
+    rules = json.loads((base_folder / "tokenizer.json").read_text())
+    rows = np.random.default_rng(0).standard_normal((len(rules["model"]["vocab"]), 6)) / 6**0.5
+    write_model2vec(folder, rows.astype(np.float32), rules, {"parents": ["its teacher"]})
+    return folder
 
 
 @pytest.fixture(scope="session")

@@ -41,6 +41,7 @@ RUNS = {
     "clear": [],
     "rank-encoder": ["rank_corpus=8"],
     "distill": ["relational=1"],
+    "distill static": ["relational=1", "dropout=none"],
     "cosent": [],
     "cosent lora": ["lora=2", "lora_layers=all"],
     "cosent dims": ["dims=8,2"],
@@ -65,21 +66,26 @@ CHUNKED = {
 
 def runs():
     """Each method in one and three processes; some in two with chunks."""
-    found = [(name.split()[0], world, settings) for name, settings in RUNS.items() for world in (1, 3)]
-    return found + [(name, 2, [*settings, "chunk=1"]) for name, settings in CHUNKED.items()]
+    found = [
+        (name.split()[0], world, settings, "static" if name.endswith(" static") else "transformer")
+        for name, settings in RUNS.items()
+        for world in (1, 3)
+    ]
+    return found + [(name, 2, [*settings, "chunk=1"], "transformer") for name, settings in CHUNKED.items()]
 
 
 @pytest.fixture(scope="module")
-def ended(base_folder, tmp_path_factory):
+def ended(base_folder, static_folder, tmp_path_factory):
     """The result of each run, by method, processes and settings."""
     folder = tmp_path_factory.mktemp("together")
     script = Path(__file__).parent / "together.py"
-    command = [sys.executable, str(script), str(base_folder), str(folder), json.dumps(runs())]
+    bases = json.dumps({"transformer": str(base_folder), "static": str(static_folder)})
+    command = [sys.executable, str(script), bases, str(folder), json.dumps(runs())]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=1800)
     assert done.returncode == 0, done.stderr[-2000:]
     return {
         (name, world, *settings): torch.load(folder / f"{number}.pt")
-        for number, (name, world, settings) in enumerate(runs())
+        for number, (name, world, settings, _) in enumerate(runs())
     }
 
 

@@ -1,6 +1,7 @@
-"""Runs of several processes over gloo, forked from one: python together.py BASE FOLDER CASES.
+"""Runs of several processes over gloo, forked from one: python together.py BASES FOLDER CASES.
 
-CASES is JSON, a list of [method, processes, settings]. The loss of every step and the weights at the end of
+BASES is JSON, kind -> path. CASES is JSON, a list of
+[method, processes, settings, kind of base]. The loss of every step and the weights at the end of
 each go to FOLDER/<number>.pt. Float64, and no dropout unless set.
 """
 
@@ -13,9 +14,7 @@ from pathlib import Path
 
 import torch
 
-from sentkit.formats.checkpoints.folders import read_checkpoint
 from sentkit.formats.rows.rows import Inputs
-from sentkit.training.base import open_base
 from sentkit.training.catalogue import find
 from sentkit.training.data.corpus import map_corpus, write_corpus
 from sentkit.training.data.entries import read_entries
@@ -26,6 +25,7 @@ from sentkit.training.loop.trainer import Trainer
 from sentkit.training.options import Run, TrainOptions
 from sentkit.training.run_folders import RunFolders
 from sentkit.training.settings import build
+from sentkit.training.static_base import open_named
 
 WORDS = ("man", "plays", "guitar", "music", "cat", "sleeps", "dog", "runs", "river", "rain", "birds", "book")
 LABELS = ("entailment", "contradiction", "neutral")
@@ -64,7 +64,7 @@ def train(base_name, own, name, assignments):
     with open_processes(torch.device("cpu")) as processes:
         own = own / f"rank{processes.rank}"
         own.mkdir(parents=True)
-        base = replace(open_base(read_checkpoint(base_name), 24), entries=entries(own / "entries.jsonl"))
+        base = replace(open_named(base_name, 24), entries=entries(own / "entries.jsonl"))
         reads = kind.reads(base, settings)
         rows = [row(number, reads.kinds[0].texts) for number in range(10)]
         (own / "rows.jsonl").write_text("".join(json.dumps(each) + "\n" for each in rows))
@@ -106,10 +106,12 @@ def fork(world, work):
 
 
 def main():
-    base, folder, cases = sys.argv[1], Path(sys.argv[2]), json.loads(sys.argv[3])
-    for number, (name, world, assignments) in enumerate(cases):
-        own = folder / str(number)
-        codes = fork(world, lambda own=own, name=name, more=assignments: train(base, own, name, more))
+    bases, folder, cases = json.loads(sys.argv[1]), Path(sys.argv[2]), json.loads(sys.argv[3])
+    for number, (name, world, assignments, kind) in enumerate(cases):
+        own, base = folder / str(number), bases[kind]
+        codes = fork(
+            world, lambda base=base, own=own, name=name, more=assignments: train(base, own, name, more)
+        )
         if any(codes):
             sys.exit(f"case {number} {name} {world}: exit codes {codes}")
 

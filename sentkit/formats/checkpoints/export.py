@@ -24,6 +24,7 @@ from sentkit.formats.checkpoints.stock_modules import (
     write_steps,
 )
 from sentkit.formats.json_files import read_object, write_json
+from sentkit.formats.lexicons.model2vec import Table, write_table
 from sentkit.formats.outputs.temporary import private_folder, publish_folder
 
 BESIDE_WEIGHTS = ("*.json", "*.txt", "*.model", "LICENSE*")
@@ -71,6 +72,28 @@ def write_folder(
     config["dtype"] = "float32"
     write_json(folder / "config.json", config)
     declare(folder, config, declaration, lineage)
+
+
+def write_static_folder(
+    folder: Path, checkpoint: Checkpoint, table: Table, lineage: Mapping[str, Any]
+) -> None:
+    """Fill an empty folder with a trained static model: a new float32 table, and the other files of its base.
+
+    Programs that read the base can therefore read it.
+    """
+    for pattern in BESIDE_WEIGHTS:
+        for file in checkpoint.folder.rglob(pattern):
+            if file.is_file() and file.name not in ("sentkit.json", *INDEXES):
+                copy = folder / file.relative_to(checkpoint.folder)
+                copy.parent.mkdir(parents=True, exist_ok=True)
+                shutil.copyfile(file, copy)
+    place = folder / checkpoint.transformer.relative_to(checkpoint.folder)
+    write_table(place, checkpoint.transformer, table)
+    if (place / "config.json").is_file():
+        of_table = {"hidden_dim": table.rows.shape[1], "embedding_dtype": "float32"}
+        own = {name: value for name, value in of_table.items() if name in checkpoint.config}
+        write_json(place / "config.json", checkpoint.config | own)
+    write_json(folder / "sentkit.json", lineage)
 
 
 @contextmanager

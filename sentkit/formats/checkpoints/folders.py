@@ -73,7 +73,8 @@ def read_checkpoint(name: str) -> Checkpoint:
     """Read a transformer checkpoint; a static model is a UsageError."""
     folder = None if name == WORD_SETS else find_model(name)
     if folder is None or is_static(folder):
-        raise UsageError(f"{name}: is a static model, which only encode and inspect support")
+        others = "" if folder is None else ", and train -m"
+        raise UsageError(f"{name}: is a static model, which only encode and inspect support{others}")
     return checkpoint_in(folder, name)
 
 

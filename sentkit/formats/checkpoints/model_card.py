@@ -15,7 +15,7 @@ def base_name(name: str) -> str:
     return path.resolve().name if path.exists() or path.is_absolute() or len(path.parts) > 2 else name
 
 
-def card(lineage: Mapping[str, Any], readout: str, *, width: int, max_length: int, stock: bool) -> str:
+def card(lineage: Mapping[str, Any], readout: str, *, width: int, max_length: int | None, stock: bool) -> str:
     """The model card as Markdown, equal for equal runs. `stock`: the checkpoint has a modules.json."""
     parents, run = lineage.get("parents", []), lineage.get("run", {})
     base = base_name(parents[0]) if parents else None
@@ -27,7 +27,8 @@ def card(lineage: Mapping[str, Any], readout: str, *, width: int, max_length: in
         what = f"one of {len(labels)} labels" if labels else "a score"
         lines += [f"A sequence classification model: a text or a pair gets {what}.", ""]
     lines += [f"A sentence encoder: a text becomes a vector of {width} numbers, read by `{readout}`,", ""]
-    lines[-2] += f" of at most {max_length} tokens. Made by `sentkit train {method}`."
+    length = "" if max_length is None else f" of at most {max_length} tokens"
+    lines[-2] += f"{length}. Made by `sentkit train {method}`."
     lines += ["## Training", "", "| | |", "| --- | --- |"]
     lines += [f"| {name} | {value} |" for name, value in facts(lineage, base).items()]
     settings = {name: value for name, value in run.items() if name not in NOT_SETTINGS}

@@ -113,12 +113,24 @@ def write_model2vec(
     write_json(folder / "sentkit.json", record)
 
 
+def write_table(folder: Path, base: Path, table: Table) -> None:
+    """Write a table in float32, with the tensor names of the static model in `base`."""
+    stored = "embeddings" if is_model2vec(base) else stored_name(base)
+    arrays = {stored if name == "embeddings" else name: array for name, array in table.arrays.items()}
+    write_arrays(folder / "model.safetensors", arrays, {"format": "pt"})
+
+
 def read_embedding(folder: Path, tokens: int, max_length: int | None, *, normalize: bool) -> Model2Vec:
     """Read a StaticEmbedding of sentence-transformers. Its table can have the tensor name of model2vec."""
-    held = read_header(weights_of(folder)).entries
-    stored = "embedding.weight" if "embedding.weight" in held else "embeddings"
+    stored = stored_name(folder)
     entries = read_entries(folder, tokens, stored)
     return Model2Vec(folder, entries, normalize, max_length, stored)
+
+
+def stored_name(folder: Path) -> str:
+    """Return the tensor name of the table."""
+    entries = read_header(weights_of(folder)).entries
+    return "embedding.weight" if "embedding.weight" in entries else "embeddings"
 
 
 def weights_of(folder: Path) -> Path:

@@ -21,6 +21,7 @@ ITEM_SIZES = {
     "I32": 4, "U32": 4, "F32": 4,
     "I64": 8, "U64": 8, "F64": 8,
 }  # fmt: skip
+UNCHANGED = {"float64": "F64", "int64": "I64"}  # types that are not written as float32
 LARGEST_HEADER = 100_000_000  # same limit as in the safetensors library
 LARGEST_TENSOR = 1 << 56  # numbers; numpy refuses more, even if one axis is empty
 MOST_AXES = 16
@@ -118,11 +119,11 @@ def write_arrays(path: Path, arrays: Mapping[str, NDArray[Any]], metadata: Mappi
 
 
 def put_arrays(file: BinaryIO, arrays: Mapping[str, NDArray[Any]], metadata: Mapping[str, str]) -> None:
-    """Write tensors in safetensors format: float64 unchanged, all other types as float32."""
+    """Write tensors in safetensors format: float64 and int64 unchanged, all other types as float32."""
     entries: dict[str, tuple[str, tuple[int, ...], int, int]] = {}
     place = 0
     for name, array in arrays.items():
-        dtype = "F64" if array.dtype == np.float64 else "F32"
+        dtype = UNCHANGED.get(array.dtype.name, "F32")
         size = ITEM_SIZES[dtype] * array.size
         entries[name] = (dtype, array.shape, place, place + size)
         place += size

@@ -21,7 +21,7 @@ from sentkit.formats.outputs.temporary import create
 from sentkit.formats.rows.rows import Inputs, Rejects
 from sentkit.formats.vectors.vectors import VectorReader
 from sentkit.metrics.sts.seen_texts import Sightings
-from sentkit.model.text.tokenizer import Tokenizer
+from sentkit.model.text.stream import TextTokenizer
 from sentkit.model.text.tokens import Tokens
 from sentkit.training.data.batches import Batch, Ids
 from sentkit.training.data.examples import Classes, Example, ExampleParser, Reads
@@ -96,7 +96,7 @@ def write_corpus(
     folder: Path,
     inputs: Inputs,
     parser: ExampleParser,
-    tokenizer: Tokenizer,
+    tokenizer: TextTokenizer,
     *,
     dedup: bool = False,
     sightings: Sightings | None = None,
@@ -150,7 +150,7 @@ def rectangular(ends: array, counts: array, width: int) -> NDArray[np.int64]:
 
 
 def tokenised(
-    window: Sequence[Example], reads: Reads, tokenizer: Tokenizer, rejects: Rejects
+    window: Sequence[Example], reads: Reads, tokenizer: TextTokenizer, rejects: Rejects
 ) -> Iterator[tuple[Example, Sequence[Tokens]]]:
     """Yield each example with the tokens of its columns. Reject examples with a text that has a problem."""
     rows: Iterable[Sequence[Tokens]]

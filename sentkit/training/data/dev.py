@@ -18,8 +18,7 @@ from sentkit.formats.vectors.store import common_fields
 from sentkit.metrics.similarity import SIMILARITIES
 from sentkit.metrics.sts.correlation import spearman
 from sentkit.metrics.sts.seen_texts import EXCLUDED, PairTexts, Sightings
-from sentkit.model.text.stream import BUDGETS, batches
-from sentkit.model.text.tokenizer import Tokenizer
+from sentkit.model.text.stream import BUDGETS, TextTokenizer, batches
 from sentkit.model.text.tokens import Tokens
 from sentkit.model.transformer.packed import Packed, pack
 from sentkit.model.transformer.readouts import read
@@ -119,9 +118,9 @@ def vectors_of(
 
 def read_dev(
     inputs: Inputs,
-    tokenizer: Tokenizer,
-    templated: Tokenizer | None = None,
-    declared: Tokenizer | None = None,
+    tokenizer: TextTokenizer,
+    templated: TextTokenizer | None = None,
+    declared: TextTokenizer | None = None,
 ) -> Dev:
     """Read the pairs of one file. Raise a DataError if their scores allow no correlation."""
     (path,) = inputs.paths
@@ -144,7 +143,7 @@ def read_dev(
     return Dev(tokens_of(examples, tokenizer), gold, of_template, of_declared, texts, rows)
 
 
-def tokens_of(examples: Sequence[Example], tokenizer: Tokenizer) -> list[Tokens]:
+def tokens_of(examples: Sequence[Example], tokenizer: TextTokenizer) -> list[Tokens]:
     tokens = tokenizer([example.texts[side] for side in (0, 1) for example in examples])
     for place, each in enumerate(tokens):
         if each.problem:

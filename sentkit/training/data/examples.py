@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from sentkit.formats.rows.kinds import ENTRY, LISTS, PAIR, Kind, class_of, filled, scored, wrong_field
 from sentkit.formats.rows.rows import Row
 from sentkit.formats.vectors.vectors import VectorRow
+from sentkit.model.text.stream import TextTokenizer
 from sentkit.model.text.tokenizer import Tokenizer
 from sentkit.model.text.tokens import Tokens
 
@@ -148,7 +149,7 @@ class Reads:
     # the base. A text can have several columns, such as one for each template.
     columns: tuple[tuple[int, Tokenizer], ...] = ()
     # The tokenizer of a second encoder. Each text then has two columns, the first by the base's tokenizer.
-    second: Tokenizer | None = None
+    second: TextTokenizer | None = None
     # Replaces `columns`: takes the texts of many rows and returns the columns, one for each text of a row.
     tokenize: Callable[[Sequence[tuple[str, ...]]], list[list[Tokens]]] | None = None
     vectors: bool = False  # each row also has the vector of a teacher

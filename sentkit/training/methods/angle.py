@@ -4,8 +4,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from sentkit.errors import DataError, UsageError
-from sentkit.model.transformer.adapter import Adapter
-from sentkit.model.transformer.bert import Bert
+from sentkit.training.base import Body
 from sentkit.training.data.corpus import Corpus
 from sentkit.training.dims import widths_of
 from sentkit.training.losses.losses import complex_agreement, entailment_contrast, ranked_pairs
@@ -32,7 +31,7 @@ class AnglE(CoSENT):
 
     presets: ClassVar = {}
 
-    def __init__(self, body: Bert | Adapter, settings: Settings) -> None:
+    def __init__(self, body: Body, settings: Settings) -> None:
         super().__init__(body, settings)
         odd = [width for width in (body.width, *widths_of(settings)) if width % 2]
         if odd:

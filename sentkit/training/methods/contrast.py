@@ -15,11 +15,9 @@ from sentkit.formats.checkpoints.folders import read_checkpoint
 from sentkit.formats.checkpoints.readout import parse_readout
 from sentkit.formats.rows.kinds import NEGATIVES, PAIR, POSITIVE, TRIPLET
 from sentkit.model.reading import most_tokens
-from sentkit.model.transformer.adapter import Adapter
-from sentkit.model.transformer.bert import Bert
 from sentkit.model.transformer.packed import Packed
 from sentkit.model.transformer.readouts import read
-from sentkit.training.base import Base, open_base
+from sentkit.training.base import Base, Body, open_base
 from sentkit.training.data.batches import Batch, Ids
 from sentkit.training.data.examples import Reads
 from sentkit.training.dims import Dims
@@ -64,6 +62,7 @@ class Contrast(Method):
                 refuse_idle(self, ("margin", "margin_kind"), "guide=none")
 
     sentence_vectors: ClassVar = ROLES
+    static: ClassVar = True
     presets: ClassVar = {
         "gte": {"form": "full", "temperature": 0.01},
         "gist": {"guide": ITSELF},
@@ -71,7 +70,7 @@ class Contrast(Method):
     }
     fixed: ClassVar = ("guide.",)
 
-    def __init__(self, body: Bert | Adapter, settings: Settings, guide: Bert | Adapter | None = None) -> None:
+    def __init__(self, body: Body, settings: Settings, guide: Body | None = None) -> None:
         super().__init__(body, settings)
         self.guide = guide
         self.guide_readout = parse_readout("mean")

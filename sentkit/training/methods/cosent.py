@@ -32,6 +32,7 @@ class CoSENT(Method):
         max_length: int = ours(128)
 
     presets: ClassVar = {}
+    static: ClassVar = True
     sentence_vectors: ClassVar = ("left", "right")
 
     @classmethod

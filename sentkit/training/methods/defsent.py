@@ -100,7 +100,7 @@ def number_of(base: Base) -> Callable[[str], int | None]:
 
     def find(word: str) -> int | None:
         if word not in known:
-            number = single_tokens(base.tokenizer, [word])[0]
+            number = single_tokens(base.transformer_tokenizer, [word])[0]
             known[word] = None if number is None or number >= rows else number
         return known[word]
 

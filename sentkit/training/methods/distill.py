@@ -12,10 +12,8 @@ import torch
 from torch import Tensor, nn
 
 from sentkit.formats.rows.kinds import SENTENCE
-from sentkit.model.transformer.adapter import Adapter
-from sentkit.model.transformer.bert import Bert
 from sentkit.model.transformer.packed import Packed
-from sentkit.training.base import Base
+from sentkit.training.base import Base, Body
 from sentkit.training.data.batches import Batch
 from sentkit.training.data.corpus import Corpus
 from sentkit.training.data.examples import Reads
@@ -55,8 +53,9 @@ class Distill(Method):
                 refuse_idle(self, ("temperature",), "relational=0")
 
     presets: ClassVar = {}
+    static: ClassVar = True
 
-    def __init__(self, body: Bert | Adapter, settings: Settings) -> None:
+    def __init__(self, body: Body, settings: Settings) -> None:
         super().__init__(body, settings)
         self.map: nn.Linear | None = None
         self.map_is_kept = False

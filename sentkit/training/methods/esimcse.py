@@ -54,6 +54,7 @@ class ESimCSE(SimCSE):
         "roberta-base": {"repeat_rate": 0.3},
         "roberta-large": {"repeat_rate": 0.28, "lr": 1e-5, "queue_size": 128, "dropout": 0.15},
     }
+    body: Bert | Adapter
     queue: Tensor  # (size, d), the oldest first
     filled: Tensor  # number of vectors in the queue
 

@@ -87,7 +87,7 @@ class MaskedLanguageModel(Method):
     @classmethod
     def check(cls, base: Base, settings: Settings) -> None:
         assert base.architecture is not None, "needs_packed is refused before"
-        vocabulary_of(base.tokenizer, base.architecture)
+        vocabulary_of(base.transformer_tokenizer, base.architecture)
         if settings.head == "own":
             own_head(base, base.architecture)
 
@@ -95,7 +95,7 @@ class MaskedLanguageModel(Method):
     def build(cls, base: Base, settings: Settings) -> "MaskedLanguageModel":
         body = base.body(settings)
         assert isinstance(body, Bert), "needs_packed is refused before"
-        vocabulary = vocabulary_of(base.tokenizer, body.architecture)
+        vocabulary = vocabulary_of(base.transformer_tokenizer, body.architecture)
         return cls(body, settings, head_of(base, body.architecture, settings.head), vocabulary)
 
     @classmethod
@@ -165,7 +165,7 @@ class TokenPrediction(nn.Module):
             problem = f"{setting} needs a language model head"
             why = f"transformers runs this model ({base.why_not_packed})"
             raise UsageError(f"{problem}; this is not supported, because {why}")
-        vocabulary_of(base.tokenizer, base.architecture)
+        vocabulary_of(base.transformer_tokenizer, base.architecture)
         if kind == "own":
             own_head(base, base.architecture, "sentkit train mlm --set head=fresh trains one")
 
@@ -173,7 +173,7 @@ class TokenPrediction(nn.Module):
     def build(cls, base: Base, rate: float, kind: str = "own") -> "TokenPrediction":
         assert base.architecture is not None, "check refuses it before"
         head = head_of(base, base.architecture, kind)
-        return cls(head, vocabulary_of(base.tokenizer, base.architecture), rate)
+        return cls(head, vocabulary_of(base.transformer_tokenizer, base.architecture), rate)
 
     def draw(self, batch: Batch, random: Draw) -> dict[str, list[list[NDArray[np.int64]]]]:
         """Draw for each row and each of its texts the positions to predict and the tokens to show there."""

@@ -8,10 +8,8 @@ from torch import nn
 from torch.nn import functional as F
 
 from sentkit.formats.rows.kinds import PAIR
-from sentkit.model.transformer.adapter import Adapter
-from sentkit.model.transformer.bert import Bert
 from sentkit.model.transformer.readouts import widened
-from sentkit.training.base import Base
+from sentkit.training.base import Base, Body
 from sentkit.training.data.batches import Batch
 from sentkit.training.data.corpus import Corpus, check_labels
 from sentkit.training.data.examples import Labels, Reads
@@ -75,8 +73,9 @@ class PairSupCon(Method):
         "id-plain": {"objective": "id", "hard_negatives": False},
         "plain": {"hard_negatives": False},
     }
+    static: ClassVar = True
 
-    def __init__(self, body: Bert | Adapter, settings: Settings) -> None:
+    def __init__(self, body: Body, settings: Settings) -> None:
         super().__init__(body, settings)
         contrasts, tells = settings.objective != "cls", settings.objective != "id"
         self.contrast = contrast_head(body.width, settings.head_width) if contrasts else None

@@ -17,10 +17,8 @@ from sentkit.errors import UsageError
 from sentkit.formats.rows.kinds import SENTENCE, TRIPLET
 from sentkit.model.text.template import TEMPLATES
 from sentkit.model.text.tokenizer import Tokenizer
-from sentkit.model.transformer.adapter import Adapter
-from sentkit.model.transformer.bert import Bert
 from sentkit.model.transformer.packed import pack
-from sentkit.training.base import Base
+from sentkit.training.base import Base, Body
 from sentkit.training.data.batches import Batch, Ids
 from sentkit.training.data.examples import Reads
 from sentkit.training.losses.losses import in_batch_contrast, triplet_contrast
@@ -60,7 +58,7 @@ class Prompted(Method):
 
     reductions: ClassVar = ("token",)
 
-    def __init__(self, body: Bert | Adapter, settings: Any, mask: int) -> None:
+    def __init__(self, body: Body, settings: Any, mask: int) -> None:
         super().__init__(body, settings)
         self.head = nn.Linear(body.width, body.width)
         self.mask = mask

@@ -9,10 +9,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from sentkit.formats.rows.kinds import PAIR, TRIPLET
-from sentkit.model.transformer.adapter import Adapter
-from sentkit.model.transformer.bert import Bert
 from sentkit.model.transformer.readouts import widened
-from sentkit.training.base import Base
+from sentkit.training.base import Base, Body
 from sentkit.training.data.batches import Batch
 from sentkit.training.data.corpus import Corpus, check_labels
 from sentkit.training.data.examples import NLI, Labels, Reads, Scores
@@ -89,9 +87,10 @@ class SBERT(Method):
         "sections": {"objective": "triplet"},
     }
     row_wise: ClassVar = True
+    static: ClassVar = True
     sentence_vectors: ClassVar = (*PAIR.texts, *TRIPLET.texts)
 
-    def __init__(self, body: Bert | Adapter, settings: Settings) -> None:
+    def __init__(self, body: Body, settings: Settings) -> None:
         super().__init__(body, settings)
         classifies = settings.objective == "softmax"
         self.classifier = nn.Linear(3 * body.width, len(NLI)) if classifies else None

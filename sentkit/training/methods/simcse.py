@@ -10,9 +10,8 @@ from torch import Tensor, nn
 from sentkit.formats.checkpoints.modules import Pooler
 from sentkit.formats.rows.kinds import PAIR, SENTENCE
 from sentkit.model.checkpoint.lm_head import head_tensors
-from sentkit.model.transformer.adapter import Adapter
 from sentkit.model.transformer.bert import Bert
-from sentkit.training.base import Base
+from sentkit.training.base import Base, Body
 from sentkit.training.data.batches import Batch
 from sentkit.training.data.examples import Reads
 from sentkit.training.losses.losses import in_batch_contrast
@@ -49,7 +48,7 @@ class SimCSE(Method):
         "roberta-large": {"batch": 512, "lr": 3e-5},
     }
 
-    def __init__(self, body: Bert | Adapter, settings: Settings) -> None:
+    def __init__(self, body: Body, settings: Settings) -> None:
         super().__init__(body, settings)
         self.head = nn.Linear(body.width, body.width)
         self.tokens: TokenPrediction | None = None

@@ -9,11 +9,10 @@ from torch import Tensor, nn
 from sentkit.formats.checkpoints.modules import Pooler
 from sentkit.formats.checkpoints.readout import POOLED, Readout, parse_readout
 from sentkit.formats.rows.kinds import TRIPLET
-from sentkit.model.transformer.adapter import Adapter
 from sentkit.model.transformer.bert import Bert
 from sentkit.model.transformer.packed import Packed
 from sentkit.model.transformer.weights import canonical
-from sentkit.training.base import Base
+from sentkit.training.base import Base, Body
 from sentkit.training.data.batches import Batch
 from sentkit.training.data.examples import Reads
 from sentkit.training.dims import Dims
@@ -40,9 +39,10 @@ class SupervisedSimCSE(SimCSE):
     }
 
     reductions: ClassVar = ("cls", "mean", "max", *POOLED)
+    static: ClassVar = True
     sentence_vectors: ClassVar = TRIPLET.texts
 
-    def __init__(self, body: Bert | Adapter, settings: SimCSE.Settings) -> None:
+    def __init__(self, body: Body, settings: SimCSE.Settings) -> None:
         """Keep the head for pooler readouts only. Their checkpoint uses it."""
         super().__init__(body, settings)
         self.parsed = parse_readout(self.readout(settings))

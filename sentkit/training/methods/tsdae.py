@@ -66,7 +66,7 @@ class TSDAE(Method):
         architecture = body.architecture
         has_head = read_head(base.stored, architecture, source=base.checkpoint.name) is not None
         head = head_of(base, architecture, "own" if has_head and settings.head == "auto" else "fresh")
-        return cls(body, settings, head, word_starts(base.tokenizer, architecture.vocabulary))
+        return cls(body, settings, head, word_starts(base.transformer_tokenizer, architecture.vocabulary))
 
     @classmethod
     def reads(cls, base: Base, settings: Settings) -> Reads:

@@ -5,14 +5,14 @@ from contextlib import contextmanager
 from dataclasses import replace
 
 from sentkit.errors import UsageError
-from sentkit.formats.checkpoints.folders import read_checkpoint
 from sentkit.formats.checkpoints.readout import parse_readout
 from sentkit.formats.files import together
 from sentkit.formats.rows.rows import Inputs
 from sentkit.formats.vectors.store import common_fields
 from sentkit.metrics.sts.seen_texts import Sightings
 from sentkit.model.transformer.device import pick_device
-from sentkit.training.base import Base, open_base
+from sentkit.training.base import Base
+from sentkit.training.catalogue import METHODS
 from sentkit.training.data.corpus import FILES, Corpus, Tallied, check_rows, map_corpus, write_corpus
 from sentkit.training.data.dev import Dev, read_dev
 from sentkit.training.data.entries import read_entries
@@ -27,6 +27,7 @@ from sentkit.training.runs.folder_lock import lock_folder
 from sentkit.training.runs.random_base import BaseOf, random_bases
 from sentkit.training.runs.run import train
 from sentkit.training.runs.training_readout import settle
+from sentkit.training.static_base import StaticBase, open_named
 
 
 def perform(options: TrainOptions, inputs: Inputs, stop: Stop, reporter: Reporter) -> bool:
@@ -93,7 +94,11 @@ def open_bases(options: TrainOptions, processes: Processes) -> Iterator[BaseOf]:
             yield base_of
         return
     entries = None if options.entries is None else read_entries(options.entries)
-    base = replace(open_base(read_checkpoint(options.model), longest), entries=entries)
+    base = replace(open_named(options.model, longest), entries=entries)
+    if isinstance(base, StaticBase) and not options.kind.static:
+        problem = f"{options.method} cannot train a static model, which has no layers and no dropout"
+        others = ", ".join(name for name, each in METHODS.items() if each.load().static)
+        raise UsageError(problem, advice=f"use {others}")
     if base.architecture is None and options.kind.needs_packed:
         problem = f"{options.method} needs {options.kind.needs_packed}"
         why = f"transformers runs this model ({base.why_not_packed})"

@@ -9,7 +9,7 @@ from typing import Any
 
 from torch import Tensor
 
-from sentkit.formats.checkpoints.export import write_folder
+from sentkit.formats.checkpoints.export import write_folder, write_static_folder
 from sentkit.formats.checkpoints.model_card import card
 from sentkit.formats.checkpoints.modules import Pooler
 from sentkit.formats.checkpoints.readout import Readout, parse_readout
@@ -17,10 +17,13 @@ from sentkit.formats.checkpoints.stock_modules import DeclarationToWrite
 from sentkit.formats.outputs.temporary import publish_folder
 from sentkit.model.checkpoint.declaration import build_declaration
 from sentkit.model.checkpoint.save_weights import merged, write_weights
+from sentkit.model.text.tokenizer import Tokenizer
 from sentkit.model.transformer.adapter import Adapter
 from sentkit.model.transformer.architecture import WITH_POOLER
+from sentkit.model.transformer.bert import Bert
 from sentkit.training.base import Base
 from sentkit.training.method import Method
+from sentkit.training.token_table import TokenTable
 
 MADE = "checkpoint"  # name of the new checkpoint in the folder of the state
 
@@ -49,6 +52,16 @@ def write_checkpoint(
     """Write the complete checkpoint to a new folder."""
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir()
+    write = write_static if isinstance(method.body, TokenTable) else write_transformer
+    width, stock = write(folder, method, base, lineage, readout)
+    text = card(lineage, readout, width=width, max_length=base.reading.max_length, stock=stock)
+    (folder / "README.md").write_text(text, encoding="utf-8")
+
+
+def write_transformer(
+    folder: Path, method: Method, base: Base, lineage: Mapping[str, Any], readout: str
+) -> tuple[int, bool]:
+    """Write the files. Return the width of vectors, and whether sentence-transformers reads the folder."""
     heads, declaration = method.heads(), declare_trained(method, base, parse_readout(readout))
     write_folder(
         folder,
@@ -58,14 +71,21 @@ def write_checkpoint(
         write_weights=partial(write_weights, tensors=tensors_of(method, base)),
         write_heads=partial(write_weights, tensors=heads) if heads else None,
     )
-    text = card(
-        lineage,
-        readout,
-        width=declaration.width,
-        max_length=declaration.max_length,
-        stock=declaration.inexpressible is None,
-    )
-    (folder / "README.md").write_text(text, encoding="utf-8")
+    return declaration.width, declaration.inexpressible is None
+
+
+def write_static(
+    folder: Path, method: Method, base: Base, lineage: Mapping[str, Any], readout: str
+) -> tuple[int, bool]:
+    """Do the same for a static model. A linear map after the mean is equal to a map of each token vector."""
+    assert isinstance(method.body, TokenTable), "the body of a static base"
+    table = method.body.table()
+    for step in method.steps():
+        table = replace(table, rows=step(table.rows))
+    write_static_folder(folder, base.checkpoint, table, {"readout": readout, **lineage})
+    if heads := method.heads():
+        write_weights(folder / "heads.safetensors", heads)
+    return table.rows.shape[1], (folder / "modules.json").is_file()
 
 
 def tensors_of(method: Method, base: Base) -> dict[str, Tensor]:
@@ -73,6 +93,7 @@ def tensors_of(method: Method, base: Base) -> dict[str, Tensor]:
     body, whole = method.body, method.whole_model()
     if whole:
         return whole
+    assert isinstance(body, Bert | Adapter), "write_static writes tables"
     if isinstance(body, Adapter) or base.architecture is None:
         return body.tensors()
     trained = body.tensors() | method.own_tensors()
@@ -85,6 +106,8 @@ def tensors_of(method: Method, base: Base) -> dict[str, Tensor]:
 def declare_trained(method: Method, base: Base, readout: Readout) -> DeclarationToWrite:
     if readout.pooled:
         base.check_pooler()
+    assert isinstance(method.body, Bert | Adapter), "write_static writes tables"
+    assert isinstance(base.reading, Tokenizer), "the same"
     in_template = readout.reduction == "token"
     layer, description = method.pooler(), Pooler()
     if base.architecture is not None and base.architecture.family in WITH_POOLER:

@@ -1,0 +1,270 @@
+"""Training of a static model, beside an embedding bag of torch; its folder, its resume and its limits."""
+
+import json
+import shutil
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from safetensors.numpy import load_file, save_file
+from torch.nn import functional as F
+
+from sentkit.errors import UsageError
+from sentkit.formats.json_files import write_json
+from sentkit.formats.lexicons.model2vec import Table
+from sentkit.model import find_encoder
+from sentkit.model.query_encoder import EncodedTexts
+from sentkit.model.reading import ReadingOptions
+from sentkit.training.catalogue import METHODS
+from sentkit.training.loop.signals import Stopped
+from sentkit.training.methods.contrast import Contrast
+from sentkit.training.methods.distill import Distill
+from sentkit.training.runs.save_checkpoint import write_checkpoint
+from sentkit.training.settings import build
+from sentkit.training.static_base import open_named
+from sentkit.training.token_table import TokenTable, scaled
+
+VARIANTS = ("plain", "weights", "mapping", "long", "stock")
+
+
+@pytest.fixture
+def base_of(static_folder, tmp_path):
+    """A static base: model2vec, with weights or shared rows, without unit length, or a StaticEmbedding."""
+
+    def make(variant="plain", folder=None):
+        folder = folder or tmp_path / f"base-{variant}"
+        shutil.copytree(static_folder, folder)
+        arrays, random = load_file(folder / "model.safetensors"), np.random.default_rng(1)
+        rows = arrays["embeddings"]
+        if variant in ("weights", "mapping"):
+            arrays["weights"] = random.uniform(0.5, 1.5, len(rows)).astype(np.float32)
+        if variant == "mapping":
+            arrays |= {"embeddings": rows[:9], "mapping": np.arange(len(rows)) % 9}
+        if variant == "long":
+            change(folder / "config.json", normalize=False)
+            write_json(folder / "modules.json", json.loads((folder / "modules.json").read_text())[:1])
+        if variant == "stock":  # as sentence-transformers saves it, with its table in a subfolder
+            (folder / "config.json").unlink()
+            (folder / "table").mkdir()
+            (folder / "tokenizer.json").rename(folder / "table/tokenizer.json")
+            arrays = {"embedding.weight": rows}
+            listing = json.loads((folder / "modules.json").read_text())
+            write_json(folder / "modules.json", [listing[0] | {"path": "table"}, listing[1]])
+            (folder / "model.safetensors").unlink()
+        save_file(arrays, folder / ("table" if variant == "stock" else ".") / "model.safetensors")
+        return open_named(str(folder), 32)
+
+    return make
+
+
+def change(path, **fields):
+    write_json(path, json.loads(path.read_text()) | fields)
+
+
+def rows_of(texts, width=6):
+    vectors = np.random.default_rng(2).standard_normal((len(texts), width)).astype(np.float32)
+    return [{"text": text, "embedding": v.tolist()} for text, v in zip(texts, vectors, strict=True)]
+
+
+class Bag:
+    """The embedding bag of torch with the parameters of a table, in float64."""
+
+    def __init__(self, table, *, normalize):
+        self.normalize, self.places = normalize, table.places
+        self.rows = torch.tensor(table.rows, dtype=torch.float64, requires_grad=True)
+        weights = np.ones(0) if table.weights is None else table.weights
+        self.weights = torch.tensor(weights, dtype=torch.float64, requires_grad=True)
+
+    def __call__(self, texts):
+        table = self.rows if self.places is None else self.rows[torch.tensor(self.places)]
+        table = table * self.weights[:, None] if len(self.weights) else table
+        offsets = torch.tensor([0, *np.cumsum([len(text) for text in texts])[:-1]])
+        vectors = F.embedding_bag(torch.tensor(np.concatenate(texts)), table, offsets, mode="mean")
+        return vectors / vectors.square().sum(1, keepdim=True).sqrt() if self.normalize else vectors
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize("loss", ["cosine", "mse"])
+def test_ten_steps_are_those_of_an_embedding_bag(trainer_of, check_ten_steps, base_of, texts, variant, loss):
+    base, rows = base_of(variant), rows_of(texts)
+    recipe = {"batch": 4, "epochs": 4, "lr": 1e-2, "warmup": 0, "clip": 0, "chunk": 3}
+    trainer = trainer_of(Distill, rows, base=base, double=True, loss=loss, **recipe)
+    bag = Bag(base.table, normalize=variant != "long")
+
+    def loss_of(batch, chosen):
+        teacher = torch.tensor(np.float32([rows[row]["embedding"] for row in chosen])).double()
+        vectors = bag(batch.texts[0])
+        if loss == "mse":
+            return (vectors - teacher).square().mean()
+        return (1 - torch.cosine_similarity(vectors, teacher)).mean()
+
+    check_ten_steps(trainer, [bag.rows, bag.weights], loss_of)
+
+
+@pytest.mark.parametrize("variant", ["weights", "mapping"])
+def test_chunks_have_the_gradient_of_the_whole(trainer_of, check_chunks, base_of, texts, variant):
+    rows = [{"text_a": a, "text_b": b} for a, b in pairwise(texts)]
+    trainer = trainer_of(Contrast, rows, base=base_of(variant), double=True, batch=7, dims="4,2")
+
+    assert check_chunks(trainer).keys() == {"body.rows", "body.weights"}
+
+
+def vectors_of(folder, texts):
+    encoded = EncodedTexts(texts, find_encoder(str(folder), ReadingOptions()))
+    return np.stack(list(encoded.read(lambda row: row.vectors[0])))
+
+
+@pytest.mark.parametrize(
+    ("variant", "width", "map_"), [("plain", 6, "on"), *((name, 9, "auto") for name in VARIANTS)]
+)
+def test_the_folder_gives_the_vectors_of_training(trainer_of, base_of, texts, tmp_path, variant, width, map_):
+    """To sentence-transformers too. A map to another width is part of the table."""
+    from sentence_transformers import SentenceTransformer
+
+    trainer = trainer_of(Distill, rows_of(texts, width), base=base_of(variant), batch=4, lr=0.05, map=map_)
+    trainer.train()
+    write_checkpoint(tmp_path / "made", trainer.method, trainer.run.base, {"parents": []}, "mean")
+    trainer.method.eval()
+    with torch.no_grad():
+        [column] = trainer.run.corpus.batch(np.arange(13)).texts
+        expected = trainer.method.dev_vectors(trainer.method.pack(column)).numpy()
+    if variant != "long":  # only the direction of mapped vectors is trained
+        expected /= np.linalg.norm(expected, axis=1, keepdims=True)
+    ours = vectors_of(tmp_path / "made", texts)
+    theirs = SentenceTransformer(str(tmp_path / "made"), device="cpu").encode(texts)
+
+    np.testing.assert_allclose(ours, expected, rtol=0, atol=2e-6)
+    np.testing.assert_allclose(theirs, expected, rtol=0, atol=2e-6)
+    assert expected.shape == (13, width)
+    assert np.abs(ours[:, :6] - vectors_of(trainer.run.base.checkpoint.name, texts)).max() > 0.1
+
+
+def test_model2vec_gives_the_same_vectors(trainer_of, base_of, texts, tmp_path):
+    model2vec = pytest.importorskip("model2vec")
+    trainer = trainer_of(Distill, rows_of(texts, 9), base=base_of("mapping"), batch=4, lr=0.05)
+    trainer.train()
+    write_checkpoint(tmp_path / "made", trainer.method, trainer.run.base, {"parents": []}, "mean")
+    theirs = model2vec.StaticModel.from_pretrained(str(tmp_path / "made")).encode(texts)
+
+    np.testing.assert_allclose(vectors_of(tmp_path / "made", texts), theirs, rtol=0, atol=1e-6)
+
+
+def test_a_folder_keeps_the_files_of_its_base(trainer_of, base_of, texts, tmp_path):
+    """A table of int8 becomes float32. The README and the record of training are new."""
+    base = base_of()
+    folder, made = Path(base.checkpoint.name), tmp_path / "made"
+    table = np.round(load_file(folder / "model.safetensors")["embeddings"] * 40).astype(np.int8)
+    save_file({"embeddings": table}, folder / "model.safetensors")
+    change(folder / "config.json", embedding_dtype="int8", tokenizer_name="a name")
+    (folder / "README.md").write_text("of the base")
+    base = open_named(str(folder), 32)
+    trainer = trainer_of(Distill, rows_of(texts, 9), base=base, batch=4)
+    write_checkpoint(made, trainer.method, base, {"parents": [*base.parents]}, "mean")
+    [(name, values)] = load_file(made / "model.safetensors").items()
+
+    assert (name, values.dtype, values.shape) == ("embeddings", np.float32, (len(table), 9))
+    np.testing.assert_array_equal(values[:, :6] / values[0, 0], (table / table[0, 0]).astype(np.float32))
+    config = json.loads((made / "config.json").read_text())
+    assert (config["hidden_dim"], config["embedding_dtype"], config["tokenizer_name"]) == (
+        9,
+        "float32",
+        "a name",
+    )
+    for file in ("tokenizer.json", "modules.json"):
+        assert (made / file).read_bytes() == (folder / file).read_bytes()
+    record = json.loads((made / "sentkit.json").read_text())
+    assert record == {"readout": "mean", "parents": [str(folder), "its teacher"]}
+    assert (made / "README.md").read_text() != "of the base"
+
+
+@pytest.mark.parametrize("variant", VARIANTS[:3])
+def test_a_power_of_two_changes_no_vector(base_of, variant):
+    """Not one bit of the vectors; the tables for training are equal."""
+    table = base_of(variant).table
+    larger = replace(table, rows=table.rows * np.float32(2.0**9))
+    vectors = table.rows if table.places is None else table.rows[table.places]
+    vectors = vectors if table.weights is None else vectors * table.weights[:, None]
+    length = np.linalg.norm(vectors) / len(vectors) ** 0.5
+
+    np.testing.assert_array_equal(scaled(larger), scaled(table))
+    np.testing.assert_array_equal(scaled(table) * 2.0 ** round(np.log2(length)), table.rows)
+    assert not scaled(Table(np.zeros((3, 2), np.float32))).any()
+
+
+def test_a_text_with_the_vector_0_has_no_gradient(base_of):
+    from sentkit.formats.checkpoints.readout import parse_readout
+    from sentkit.model.transformer.packed import pack
+    from sentkit.model.transformer.readouts import read
+
+    table = TokenTable(Table(np.array([[0, 0], [3, 4], [-3, -4]], np.float32)), normalize=True)
+    [vectors] = read(table, pack([[0, 0], [1, 2], [1]]), [parse_readout("mean")])
+    vectors.sum().backward()
+
+    assert vectors.tolist() == [[0, 0], [0, 0], [pytest.approx(0.6), pytest.approx(0.8)]]
+    assert table.rows.grad.isfinite().all()
+
+
+def test_a_stopped_and_resumed_run_equals_a_whole_run(trainer_of, base_of, texts):
+    given = {"base": base_of("mapping"), "batch": 4, "epochs": 3, "lr": 0.03, "chunk": 3, "map": "on"}
+    whole, cut, rest = (trainer_of(Distill, rows_of(texts), **given) for _ in range(3))
+    whole.train()
+    cut.reporter.step = lambda record: setattr(cut.stop, "requested", record.get("step") == 5)
+    with pytest.raises(Stopped):
+        cut.train()
+    rest.resume_from(cut.keeper.load(rest.expected()))
+    rest.train()
+    expected, found = whole.method.changing(), rest.method.changing()
+
+    assert expected.keys() == found.keys() == {"body.rows", "body.weights", "map.weight"}
+    assert all(torch.equal(expected[name], found[name]) for name in expected)
+
+
+STATIC = ["simcse-sup", "contrast", "sbert", "cosent", "angle", "pairsupcon"]
+
+
+@pytest.mark.parametrize("name", STATIC)
+def test_methods_of_vectors_train_a_static_model(trainer_of, losses_of, base_of, texts, name):
+    kind = METHODS[name].load()
+    kinds = kind.reads(None, build(kind.Settings, {}, None, [])).kinds
+    rows = [
+        {field: texts[(number + place) % 13] for place, field in enumerate(kinds[0].texts)}
+        | {"label": ("entailment", "contradiction")[number % 2], "score": number % 6}
+        for number in range(12)
+    ]
+    losses = losses_of(trainer_of(kind, rows, base=base_of(), batch=6, epochs=15, lr=0.02))
+
+    assert kind.static
+    assert losses[-1] < losses[0]
+
+
+def test_the_list_of_methods_for_static_models():
+    assert {name for name, each in METHODS.items() if each.load().static} == {*STATIC, "distill"}
+
+
+@pytest.mark.parametrize(
+    ("kind", "given", "problem"),
+    [
+        ("distill", "readout=cls", "readout=cls: {} is a static model, which has only readout=mean"),
+        ("distill", "dropout=0.1", "dropout=0.1: {} is a static model, which has only dropout=none"),
+        ("distill", "lora=2", "lora=2: {} is a static model, which has only lora=none"),
+        ("distill", "precision=bf16", "precision=bf16: {} is a static model, which has only precision=fp32"),
+        ("simcse-sup", "mlm_weight=1", "mlm_weight=1.0: {} is a static model, which has only mlm_weight=0.0"),
+    ],
+)
+def test_settings_of_layers_are_refused(base_of, kind, given, problem):
+    base, method = base_of(), METHODS[kind].load()
+    settings = build(method.Settings, {}, None, [*([] if "readout" in given else ["readout=mean"]), given])
+    with pytest.raises(UsageError) as caught:
+        base.check_settings(settings)
+
+    assert str(caught.value) == problem.format(base.checkpoint.name)
+
+
+def test_a_declared_truncation_is_refused(base_of, tmp_path):
+    folder = Path(base_of("stock").checkpoint.name)
+    write_json(folder / "config_sentence_transformers.json", {"truncate_dim": 4})
+    with pytest.raises(UsageError, match="does not support a static model that declares truncate_dim"):
+        open_named(str(folder), 32)
