@@ -85,6 +85,10 @@ def train(
     or a "score" for --set objective=regression; transformers loads its checkpoint with
     AutoModelForSequenceClassification.
 
+    -m can also be a static model: a folder of model2vec, distill-static or
+    StaticEmbedding. distill, contrast, simcse-sup, pairsupcon, sbert, cosent and angle
+    train its table of token vectors.
+
     After Ctrl-C, SIGTERM, SIGHUP, SIGUSR1 or SIGUSR2, the command finishes the step,
     saves the state and exits with code 75. To continue, run the same command with
     --resume; the result has the same bytes as without the stop. After a second Ctrl-C,

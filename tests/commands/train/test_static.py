@@ -1,4 +1,4 @@
-"""`sentkit train` on a static model: a folder, its record, and what is refused."""
+"""`sentkit train` on a static model: its folder, its record and its errors."""
 
 import json
 

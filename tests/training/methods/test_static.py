@@ -1,6 +1,7 @@
 """Training of a static model, beside an embedding bag of torch; its folder, its resume and its limits."""
 
 import json
+import re
 import shutil
 from dataclasses import replace
 from itertools import pairwise
@@ -12,6 +13,7 @@ import torch
 from safetensors.numpy import load_file, save_file
 from torch.nn import functional as F
 
+from sentkit.commands.train import train
 from sentkit.errors import UsageError
 from sentkit.formats.json_files import write_json
 from sentkit.formats.lexicons.model2vec import Table
@@ -241,7 +243,11 @@ def test_methods_of_vectors_train_a_static_model(trainer_of, losses_of, base_of,
 
 
 def test_the_list_of_methods_for_static_models():
-    assert {name for name, each in METHODS.items() if each.load().static} == {*STATIC, "distill"}
+    """The help of the command names them."""
+    [named] = re.findall(r"StaticEmbedding\.(.+?)\n\s+train its table", train.__doc__, re.DOTALL)
+    found = {name for name, each in METHODS.items() if each.load().static}
+
+    assert found == {*STATIC, "distill"} == set(re.findall(r"[a-z-]{5,}", named))
 
 
 @pytest.mark.parametrize(
