@@ -3,7 +3,7 @@
 Rows are read in groups. Each group is deduplicated and split into batches of texts of similar length.
 The first groups are small, so that output starts early; later groups are large, so that they batch
 efficiently. Groups and batches depend only on the input, not on time or threads. A thread reads and
-tokenizes the next groups while the model computes the current one.
+tokenizes the next groups while the model computes the current one. For a GPU, a second thread runs the model.
 """
 
 from collections import deque
@@ -43,9 +43,10 @@ class TextTokenizer(Protocol):
 class Reader(Protocol):
     """The part of an encoder that a stream needs."""
 
-    def read(self, batches: Iterable[Sequence[Tokens]]) -> Iterator[Arrays]:
-        """Yield the (b, d) arrays of each batch, of each text or of all its windows."""
-        ...
+    @property
+    def device(self) -> object: ...
+
+    def read(self, batches: Iterable[Sequence[Tokens]]) -> Iterator[Arrays]: ...  # (b, d), of all windows
 
     def finish(self, vectors: Arrays) -> Arrays: ...  # applies the operations after the readout
 
@@ -181,15 +182,20 @@ class Tally:
 
 
 def encode_groups(prepared: Iterator[RowGroup], encoder: Reader, budget: int) -> Iterator[list[Done]]:
-    for group in ahead(prepared, AHEAD):
-        used = group.used
-        tokens = group.of(used)
-        vectors = encode_texts(tokens, encoder, budget)
-        where = dict(zip(used, ranges(each.vectors for each in tokens), strict=True))
-        yield [
-            Done(row, group.of(own), [values[[*chain(*map(where.__getitem__, own))]] for values in vectors])
-            for row, own in group.rows
-        ]
+    """Encode each group. With a GPU, a thread encodes the next group while the caller writes the last one."""
+    done = (encode_group(group, encoder, budget) for group in ahead(prepared, AHEAD))
+    return done if str(encoder.device) == "cpu" else ahead(done, 1)
+
+
+def encode_group(group: RowGroup, encoder: Reader, budget: int) -> list[Done]:
+    used = group.used
+    tokens = group.of(used)
+    vectors = encode_texts(tokens, encoder, budget)
+    where = dict(zip(used, ranges(each.vectors for each in tokens), strict=True))
+    return [
+        Done(row, group.of(own), [values[[*chain(*map(where.__getitem__, own))]] for values in vectors])
+        for row, own in group.rows
+    ]
 
 
 def encode_texts(tokens: Sequence[Tokens], encoder: Reader, budget: int) -> Arrays:
@@ -199,8 +205,7 @@ def encode_texts(tokens: Sequence[Tokens], encoder: Reader, budget: int) -> Arra
     averaged = any(each.windows is not None and each.windows.weights for each in tokens)
     arrays: Arrays = []
     unfinished: Arrays = []
-    results = encoder.read([parts[place] for place in batch] for batch in plan)
-    for batch, read in zip(plan, results, strict=True):
+    for batch, read in zip(plan, encoder.read([parts[k] for k in batch] for batch in plan), strict=True):
         chosen = [*chain.from_iterable(rows[place] for place in batch)]
         put(arrays, chosen, encoder.finish(read), rows[-1].stop)
         if averaged:
@@ -268,8 +273,7 @@ def plan_batches(tokens: Sequence[Tokens], budget: int) -> tuple[list[Tokens], l
 def batches(lengths: Sequence[int], budget: int) -> list[list[int]]:
     """Return batches of indexes, longest first, of at most `budget` tokens; a longer text is one batch."""
     order = sorted(range(len(lengths)), key=lambda place: -lengths[place])  # the sort is stable
-    chosen: list[list[int]] = []
-    room = 0
+    chosen, room = list[list[int]](), 0
     for place in order:
         if not chosen or lengths[place] > room:
             chosen.append([])

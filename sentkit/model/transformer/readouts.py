@@ -88,11 +88,11 @@ def mean_sqrt(states: Tensor, packed: Packed) -> Tensor:
 
 def weighted_mean(states: Tensor, packed: Packed) -> Tensor:
     """The weight of a token is its position in the sentence: 1, 2, 3, ..."""
-    padded = widened(packed.pad(states))
-    counts = torch.arange(1, packed.longest + 1, dtype=padded.dtype, device=states.device)
-    weights = counts + packed.skipped
-    totals = weights.cumsum(0)[packed.counts - 1]  # (b,)
-    return (padded * weights[:, None]).sum(1) / totals[:, None]
+    padded, counts = widened(packed.pad(states)), packed.counts
+    places = torch.arange(1, packed.longest + 1, dtype=padded.dtype, device=states.device)
+    weights = places + packed.skipped
+    totals = counts * (counts + 1 + 2 * packed.skipped) // 2  # (b,); `cumsum` is not deterministic on CUDA
+    return (padded * weights[:, None]).sum(1) / totals.to(padded.dtype)[:, None]
 
 
 def last(states: Tensor, packed: Packed) -> Tensor:

@@ -1,5 +1,6 @@
 """Rows in, rows with vectors out: in order, equal texts once, and errors where they happened."""
 
+import threading
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain, count, islice
 from typing import Any
@@ -36,6 +37,8 @@ class Letters:
 
 class Sums:
     """An encoder of two readouts: (sum, length) and (first)."""
+
+    device = "cpu"
 
     def __init__(self) -> None:
         self.batches: list[list[list[int]]] = []
@@ -176,16 +179,50 @@ def test_a_truncated_text_can_be_an_error() -> None:
 # The thread that reads ahead
 
 
-def test_an_error_of_the_reader_follows_earlier_groups() -> None:
+class OnGpu(Sums):
+    """A thread encodes the groups."""
+
+    device = "cuda:0"
+
+
+def check_threads_end() -> None:
+    for thread in threading.enumerate():
+        if thread is not threading.current_thread():
+            thread.join(60)
+    assert threading.active_count() == 1
+
+
+def test_vectors_from_a_thread_are_those_of_the_main_thread() -> None:
+    texts = [(f"{'x' * (number % 7)}y", "z" * (1 + number % 3)) for number in range(300)]
+
+    found, expected = encoded(texts, encode=OnGpu(), budget=20), encoded(texts, budget=20)
+
+    assert [done.row.number for done in found] == list(range(1, 301))
+    for ours, theirs in zip(found, expected, strict=True):
+        assert all(map(np.array_equal, ours.vectors, theirs.vectors))
+    check_threads_end()
+
+
+def test_threads_end_if_the_caller_stops_early() -> None:
+    done = encode_groups(prepare(rows([("a",)] * 300), Letters(), Rejects()), OnGpu(), 20)
+
+    assert len(next(done)) == 32
+    del done
+    check_threads_end()
+
+
+@pytest.mark.parametrize("encode", [Sums, OnGpu])
+def test_an_error_of_the_reader_follows_earlier_groups(encode: type[Sums]) -> None:
     def failing() -> Iterator[tuple[Row, tuple[str, ...]]]:
         yield from rows([("a",)] * 40)
         raise DataError("broken", source="a.jsonl", line=41)
 
-    done = encode_groups(prepare(failing(), Letters(), Rejects()), Sums(), 100)
+    done = encode_groups(prepare(failing(), Letters(), Rejects()), encode(), 100)
 
     assert len(next(done)) == 32
     with pytest.raises(DataError, match=r"^a\.jsonl:41: broken$"):
         next(done)
+    check_threads_end()
 
 
 @some
@@ -204,8 +241,9 @@ def test_reading_ahead_is_limited() -> None:
     assert len(made) <= 7
 
 
-def test_an_error_of_the_encoder_is_not_wrapped() -> None:
-    class Failing(Sums):
+@pytest.mark.parametrize("kind", [Sums, OnGpu])
+def test_an_error_of_the_encoder_is_not_wrapped(kind: type[Sums]) -> None:
+    class Failing(kind):  # type: ignore[misc, valid-type]
         def sums(self, batch: Sequence[Tokens]) -> list[NDArray[np.float32]]:
             raise ZeroDivisionError
 

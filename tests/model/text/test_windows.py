@@ -135,6 +135,8 @@ class Words:
 class Means:
     """An encoder whose vectors are the mean of the numbers and 1, and then twice as long."""
 
+    device = "cpu"
+
     def read(self, batches: Iterable[Sequence[Tokens]]) -> Iterator[list[NDArray[np.float32]]]:
         return map(self.means, batches)
 
