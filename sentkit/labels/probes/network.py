@@ -20,6 +20,8 @@ PATIENCE = 5  # evaluations without a new best, not only consecutive ones, as in
 RATE, BETA1, BETA2, EPSILON = 1e-3, 0.9, 0.999, 1e-8  # the defaults of Adam
 HELD_OUT = 0.05  # share of the training rows, without dev rows
 
+Layers = list[tuple[Floats, Floats]]  # weights (inputs, outputs) and biases of each layer
+
 
 class Adam:
     """Adam (arXiv 1412.6980) with the formulas of torch; each step changes the parameters in place."""
@@ -58,7 +60,7 @@ class Shape:
             parts.append(random.uniform(-bound, bound, (inputs + 1) * outputs))
         return np.concatenate(parts)
 
-    def split(self, parameters: Floats) -> list[tuple[Floats, Floats]]:
+    def split(self, parameters: Floats) -> Layers:
         """Views of the weights (inputs, outputs) and the biases of each layer."""
         views, begin = [], 0
         for inputs, outputs in self.layers:
@@ -68,10 +70,10 @@ class Shape:
         return views
 
 
-def forward(shape: Shape, parameters: Floats, features: Floats) -> list[Floats]:
+def forward(layers: Layers, features: Floats) -> list[Floats]:
     """The input of each layer, and then the scores (b, classes)."""
     values = [features]
-    for weights, biases in shape.split(parameters):
+    for weights, biases in layers:
         if len(values) > 1:
             values[-1] = sigmoid(values[-1])
         values.append(values[-1] @ weights + biases)
@@ -82,22 +84,20 @@ def sigmoid(values: Floats) -> Floats:
     return 0.5 * (np.tanh(0.5 * values) + 1)  # does not overflow
 
 
-def gradient(shape: Shape, parameters: Floats, features: Floats, codes: Indices) -> Floats:
-    """The gradient of the mean cross-entropy, as one vector like the parameters."""
-    *entering, scores = forward(shape, parameters, features)
+def write_gradient(slopes: Layers, layers: Layers, features: Floats, codes: Indices) -> None:
+    """Set `slopes` to the gradient of the mean cross-entropy."""
+    *entering, scores = forward(layers, features)
     scores -= scores.max(axis=1, keepdims=True)
     error = np.exp(scores)
     error /= error.sum(axis=1, keepdims=True)
     error[np.arange(len(codes)), codes] -= 1
     error /= len(codes)
-    slope = np.empty_like(parameters)
-    layers = zip(shape.split(parameters), shape.split(slope), entering, strict=True)
-    for (weights, _), (of_weights, of_biases), values in reversed(list(layers)):
+    parts = zip(layers, slopes, entering, strict=True)
+    for (weights, _), (of_weights, of_biases), values in reversed(list(parts)):
         np.matmul(values.T, error, out=of_weights)
         error.sum(axis=0, out=of_biases)
         if values is not features:
             error = error @ weights.T * (values * (1 - values))
-    return slope
 
 
 def learn(
@@ -110,6 +110,8 @@ def learn(
     """The parameters with the best dev accuracy, and whether training remained finite."""
     features, codes = train
     parameters = shape.start(random).astype(features.dtype)
+    slope = np.empty_like(parameters)
+    layers, slopes = shape.split(parameters), shape.split(slope)  # views, which every step changes
     adam = Adam(parameters)
     best, kept, idle = -1.0, parameters.copy(), 0
     for _ in range(EPOCHS // EPOCHS_PER_EVALUATION):
@@ -117,9 +119,9 @@ def learn(
             order = random.permutation(len(codes))
             for begin in range(0, len(codes), BATCH_ROWS):
                 batch = order[begin : begin + BATCH_ROWS]
-                slope = gradient(shape, parameters, features[batch], codes[batch])
+                write_gradient(slopes, layers, features[batch], codes[batch])
                 adam.step(slope + penalty * parameters)
-        right = float(np.mean(predict(shape, parameters, dev[0]) == dev[1]))
+        right = float(np.mean(predict(layers, dev[0]) == dev[1]))
         if right > best:
             best, kept = right, parameters.copy()
         else:
@@ -129,8 +131,8 @@ def learn(
     return kept, bool(np.isfinite([parameters, adam.square]).all())
 
 
-def predict(shape: Shape, parameters: Floats, features: Floats) -> Indices:
-    return forward(shape, parameters, features)[-1].argmax(axis=1)
+def predict(layers: Layers, features: Floats) -> Indices:
+    return forward(layers, features)[-1].argmax(axis=1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +149,7 @@ class Network:
         parts = [(data.features[rows], data.codes[rows]) for rows in (train, dev)]
         with np.errstate(over="ignore", invalid="ignore"):
             parameters, finite = learn(shape, parts[0], parts[1], fit.penalty, random)
-            done = outcome(data, fit, predict(shape, parameters, data.features[fit.test]))
+            done = outcome(data, fit, predict(shape.split(parameters), data.features[fit.test]))
         return replace(done, finished=finite)
 
 
