@@ -63,7 +63,8 @@ def method(name, listing):
     kind = listing.load()
     rules = notes(kind.Settings)
     cite = f" (arXiv {listing.cite})" if listing.cite else ""
-    yield from (f".SS {escape(name)}", *wrapped(listing.summary + cite))
+    also = "; also for static models" if kind.static else ""
+    yield from (f".SS {escape(name)}", *wrapped(listing.summary + cite + also))
     by_source = defaultdict(list)
     for each in fields(kind.Settings):
         by_source[rules[each.name].source].append(f"{each.name}={format_value(each.default)}")

@@ -96,7 +96,7 @@ def scaled(table: Table) -> np.ndarray:
     """
     vectors = table.rows if table.places is None else table.rows[table.places]
     if table.weights is not None:
-        vectors = vectors * table.weights[: len(vectors), None]
+        vectors = vectors * table.weights[:, None]
     length = np.sqrt(np.mean(np.square(vectors, dtype=np.float64).sum(1)))
     return np.ldexp(table.rows, -round(np.log2(length))) if length else table.rows
 
