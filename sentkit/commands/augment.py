@@ -6,14 +6,13 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from sentkit.console import Console
-from sentkit.errors import UsageError
 from sentkit.flags import options
 from sentkit.flags.rows import RowFlags
 
 if TYPE_CHECKING:
     from sentkit.augment.catalogue import RequestedOperation
     from sentkit.augment.chain import Chain
-    from sentkit.formats.rows.rows import Inputs, Row
+    from sentkit.formats.rows.rows import Row
     from sentkit.formats.rows.variants import Sentence, VariantRows
 
     Others = Callable[[Row], Sequence[str]]  # the texts that may replace a row
@@ -121,7 +120,6 @@ def augment(
         known=("text",),
         reads={"--synonyms": synonyms, "--paraphrases": paraphrases},
     ) as inputs:
-        refuse_two_of_standard_input(inputs, [*(synonyms or []), paraphrases or ""])
         fields = common_fields(inputs)
         rows = VariantRows(fields.get("text", "text"), replace=replace)
         chain = make_chain(operations, mark, synonyms, seed)
@@ -134,11 +132,6 @@ def augment(
             for lines in inputs.read(variants):
                 out.write(lines)
     report_totals(chain, rows, console)
-
-
-def refuse_two_of_standard_input(inputs: "Inputs", others: Sequence[str]) -> None:
-    if [*inputs.paths, *others].count("-") > 1 and "-" in others:
-        raise UsageError("standard input can be read only once", advice="name a FILE for the other inputs")
 
 
 def make_chain(

@@ -100,8 +100,6 @@ def mine(
     from sentkit.metrics.neighbours.pair_rows import lines, pair_blocks
 
     console = run.console("mine")
-    if corpus == "-" and "-" in row_flags.paths:
-        raise UsageError("standard input can be read only once", advice="name a FILE for the other input")
     mining = selection.options()
     check_rows_output(output.path)
     reads = {"--corpus": corpus}

@@ -143,8 +143,6 @@ def check_files(files: list[str], test: str | None, dev: str | None) -> None:
         raise UsageError("--dev needs --test")
     if test is not None and len(files) > 1:
         raise UsageError(f"--test accepts only one TRAIN file; {len(files)} are given")
-    if [*files, test, dev].count("-") > 1:
-        raise UsageError("standard input can be read only once")
 
 
 def check_head(head: str, nhid: int | None, few_shot: int | None) -> None:

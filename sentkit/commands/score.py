@@ -97,7 +97,6 @@ def score(
     ranks.check(metric)
     closest = Closest(metric, top, threshold)
     gold_flags.check(forms=[matrix, closest.requested, keep_vectors], replace=replace)
-    gold_flags.refuse_reading_twice(row_flags.paths)
     check_rows_output(output.path)
     reads = {
         "--baseline": gold_flags.baseline,

@@ -156,7 +156,7 @@ def search(
     top = TOP if top is None is threshold else top
     binary.check(top)
     search_options = SearchOptions(metric, top, threshold, copied or [], gold, **vars(binary))
-    check_form(corpus, query.paths, output.path, search_options, replace=replace)
+    check_form(corpus, output.path, search_options, replace=replace)
     check_text_flags(query, {"model": model}, reading, machine)
     for path in filter(None, (corpus, binary.rescore)):
         check_input(path)
@@ -191,15 +191,11 @@ def search(
         console.warn("no rows")
 
 
-def check_form(
-    corpus: str, queries: list[str], output: str, search_options: "SearchOptions", *, replace: bool
-) -> None:
-    """Refuse several forms of output, and standard input for both inputs."""
+def check_form(corpus: str, output: str, search_options: "SearchOptions", *, replace: bool) -> None:
+    """Refuse several forms of output."""
     from sentkit.formats.vectors.sinks import check_rows_output
 
     gold, show = search_options.gold, search_options.show
-    if corpus == "-" and "-" in queries:
-        raise UsageError("--queries and --corpus cannot both be standard input")
     if gold is not None and (show or replace or search_options.threshold is not None):
         raise UsageError(
             "--show, --threshold and --replace cannot be used with --gold, which writes a report"

@@ -1,7 +1,6 @@
 """Flags for a report of correlations with gold scores."""
 
 import math
-from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import cached_property
@@ -73,11 +72,6 @@ class GoldFlags:
         from sentkit.formats.file_lists import expanded
 
         return list(expanded(self.seen or []))
-
-    def refuse_reading_twice(self, paths: Sequence[str]) -> None:
-        """Refuse standard input as pairs and as training rows."""
-        if [*paths, *self.seen_paths].count("-") > 1 and self.seen:
-            raise UsageError("standard input can be read only once")
 
     def options(self, metric: str, seed: int, ranks: "RankSimilarity | None") -> "ScoreOptions":
         """The flags as a report takes them."""

@@ -132,10 +132,7 @@ class StreamFlags(FormatFlags):
         if self.rejects is not None and is_parquet(self.rejects):
             raise UsageError("--rejects cannot be a Parquet file", advice="use a name with .jsonl")
         written = {"-o": output.path, "--rejects": self.rejects, **(writes or {})}
-        sources = self.sources()
-        if sources.get("--files-from") == "-" and "-" in (reads or {}).values():
-            raise UsageError("standard input can be read only once")
-        check_paths(console, written, {**sources, **(reads or {})})
+        check_paths(console, written, {**self.sources(), **(reads or {})})
         policy = Rejects(skip=self.on_error == "skip", warn=console.warn)
         others = [path for path in (reads or {}).values() if isinstance(path, str)]
         meter = Meter(self.paths, nothing=console.mute)

@@ -290,7 +290,7 @@ def test_a_bad_row_of_the_corpus_is_never_skipped(sentkit, held):
     ("flags", "problem"),
     [
         ((), "missing option '--corpus'"),
-        (("--corpus", "-"), "--queries and --corpus cannot both be standard input"),
+        (("--corpus", "-"), "standard input can be read only once"),
         (
             ("--corpus", "c", "--gold", "x", "--show", "y"),
             "--show, --threshold and --replace cannot be used with --gold",

@@ -47,10 +47,13 @@ class Place:
 def check_places(writes: Paths, reads: Paths) -> None:
     """Raise a UsageError for conflicts between outputs and inputs, and between two outputs.
 
-    An output must not be an input, contain an input, or replace a file in an input folder. Missing inputs are
-    ignored here, because reading them fails later.
+    Only one flag can read standard input. An output must not be an input, contain an input, or replace a file
+    in an input folder. Missing inputs are ignored here, because reading them fails later.
     """
     outputs, inputs = places(writes, 1), places(reads, 0)
+    flags = [source.flag for source in inputs if source.number == 0]
+    if len(flags) > 1 and {*flags} != {"FILE"}:
+        raise UsageError("standard input can be read only once", advice="name a file for the other input")
     for output in outputs:
         what = output.called if output.path == "-" else f"{output.flag} {output.path}"
         for source in inputs:
