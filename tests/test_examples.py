@@ -21,6 +21,7 @@ from sentkit.training.settings import build
 from support import PAIRS, ROOT, SMALL, TEXTS, copy_tokenizer, in_jsonl
 
 EXAMPLES = ROOT / "examples"
+EXPECTED = "declares no readout|converged|directions"  # warnings
 FEW = "--batch 4 --epochs 1 --lr 0.01 --max-length 64 --threads 1 -q"
 
 
@@ -92,9 +93,7 @@ def times(folder):
     ("name", "rows", "method", "readout", "more"),
     [
         ("sg-bert", "texts.txt", "sg-bert", "cls", " --set head_width=8"),
-        ("simcse", "texts.txt", "simcse", "cls", ""),
         ("simcse", "triplets.jsonl", "simcse-sup", "pooler", " --max-length 16"),
-        ("pairsupcon", "nli.jsonl", "pairsupcon", "mean", " --set head_width=8"),
     ],
 )
 def test_a_script_trains_and_prints_scores(example, name, rows, method, readout, more):
@@ -122,32 +121,32 @@ def test_consert_in_one_run(example, mode):
     assert made == ([("consert", 1)], ["small/mean", "run/mean-last2"])
 
 
-@pytest.mark.parametrize(("mode", "learnt"), [("sup-unsup", "sup"), ("joint-unsup", "joint")])
-def test_consert_in_two_runs(example, tmp_path, mode, learnt):
+def trained_in(tmp_path, name):
+    """The settings and the base of a run."""
+    declared = json.loads((tmp_path / "out" / name / "sentkit.json").read_text())
+    return declared["run"]["mode"], declared["parents"][0]
+
+
+def test_consert_in_two_runs(example, tmp_path):
     """The second run starts from the first; each has the settings of its mode."""
-    lines = example("consert", mode, "texts.txt", "dev.jsonl", "dev.jsonl", "small", NLI="nli.jsonl")
-    first, second = (
-        json.loads((tmp_path / "out" / name / "sentkit.json").read_text()) for name in ("first", "run")
-    )
+    given = {"NLI": "nli.jsonl"}
+    lines = example("consert", "joint-unsup", "texts.txt", "dev.jsonl", "dev.jsonl", "small", **given)
 
     assert tables(lines) == ([("consert", 1)] * 2, ["small/mean", "run/mean-last2"])
-    assert (first["run"]["mode"], second["run"]["mode"]) == (learnt, "unsup")
-    assert second["parents"][0] == str(tmp_path / "out/first")
+    assert trained_in(tmp_path, "first")[0] == "joint"
+    assert trained_in(tmp_path, "run") == ("unsup", str(tmp_path / "out/first"))
 
 
 def test_each_seed_of_consert_starts_from_the_same_seed(example, tmp_path):
-    lines = example(
-        "consert", "sup-unsup", "texts.txt", "dev.jsonl", "dev.jsonl", "small", NLI="nli.jsonl", SEEDS="3,12"
-    )
+    given = {"NLI": "nli.jsonl", "SEEDS": "3,12"}
+    lines = example("consert", "sup-unsup", "texts.txt", "dev.jsonl", "dev.jsonl", "small", **given)
     runs, encoders = tables(lines)
-    begun = [
-        json.loads((tmp_path / f"out/run/seed-{seed}/sentkit.json").read_text())["parents"][0]
-        for seed in (3, 12)
-    ]
 
     assert sorted(seed for _, seed in runs) == [3, 3, 12, 12]
     assert encoders == ["small/mean", "seed-12/mean-last2", "seed-3/mean-last2"]
-    assert begun == [str(tmp_path / f"out/first/seed-{seed}") for seed in (3, 12)]
+    for seed in ("seed-3", "seed-12"):
+        assert trained_in(tmp_path, f"first/{seed}")[0] == "sup"
+        assert trained_in(tmp_path, f"run/{seed}") == ("unsup", str(tmp_path / "out/first" / seed))
 
 
 def test_finished_runs_are_not_trained_again(example, tmp_path):
@@ -398,21 +397,19 @@ def test_a_sweep_refuses_wrong_settings(arguments, mode, furnished):
 
 @pytest.mark.parametrize(("more", "kept"), [("", "last"), (" --set final=best", "best")])
 def test_pairsupcon_keeps_the_last_weights_unless_set_otherwise(example, tmp_path, more, kept):
-    example(
-        "pairsupcon",
-        "nli.jsonl",
-        "dev.jsonl",
-        "dev.jsonl",
-        "small",
-        SETTINGS=FEW + " --set head_width=8" + more,
-    )
+    settings = f"{FEW} --set head_width=8{more}"
+    lines = example("pairsupcon", "nli.jsonl", "dev.jsonl", "dev.jsonl", "small", SETTINGS=settings)
 
+    assert tables(lines) == ([("pairsupcon", 1)], ["small/mean", "run/mean"])
     assert json.loads((tmp_path / "out/run/sentkit.json").read_text())["run"]["final"] == kept
 
 
 def test_defsent_plus_runs_three_steps(example, tmp_path):
-    """Each starts from the base and uses the entries of the previous step; the last one has ICA axes."""
-    given = {"STEPS": "3", "LR": "0.01 0.01 0.01", "SEEDS": "0,1", "ICA": "--scale auto --keep-width -q"}
+    """Each starts from the base and uses the entries of the previous step; the last one has ICA axes.
+
+    By default, these axes have the deviation of the entries.
+    """
+    given = {"STEPS": "3", "LR": "0.01 0.01 0.01", "SEEDS": "0,1", "expected": EXPECTED}
     more = " --set readout=mean,cls"
     lines = example(
         "defsent_plus", "dictionary.jsonl", "dev.jsonl", "dev.jsonl", "small", SETTINGS=FEW + more, **given
@@ -433,6 +430,11 @@ def test_defsent_plus_runs_three_steps(example, tmp_path):
         best = made[2 * step]["entries"]["entries"]["parents"][0]
         assert best == str(tmp_path / f"out/step-{step}/seed-{scores.index(max(scores))}")
     assert [row["n"] for row in rows if "spearman" in row] == [8] * 4
+    before, after = (
+        load_file(tmp_path / f"out/entries-3{kind}.safetensors")["embeddings"].std(axis=0)
+        for kind in ("", "-ica")
+    )
+    assert after[after > 0] == pytest.approx(before.mean(), rel=1e-3)
 
 
 def test_defsent_plus_has_settings_for_one_step(example, tmp_path):
@@ -448,16 +450,6 @@ def test_defsent_plus_has_settings_for_one_step(example, tmp_path):
         (3e-5, "mean", 4),
         (0.01, "cls", 4),
     ]
-
-
-def test_axes_of_ica_have_the_deviation_of_the_entries(example, tmp_path):
-    """By default. The `--scale 100` of the paper suits only a dictionary of its size."""
-    given = {"STEPS": "2", "LR": "0.01 0.01", "expected": "declares no readout|converged|directions"}
-    example("defsent_plus", "dictionary.jsonl", "dev.jsonl", "dev.jsonl", "small", **given)
-    before, after = (load_file(tmp_path / f"out/entries-2{kind}.safetensors") for kind in ("", "-ica"))
-    before, after = before["embeddings"].std(axis=0), after["embeddings"].std(axis=0)
-
-    assert after[after > 0] == pytest.approx(before.mean(), rel=1e-3)
 
 
 def test_a_held_out_definition_is_searched_among_the_entries(example, tmp_path):

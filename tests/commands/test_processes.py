@@ -56,14 +56,14 @@ def wait_until_read(process):
         fcntl.ioctl(process.stdin.fileno(), termios.FIONREAD, left)
 
 
-@every
 @pytest.mark.parametrize(
     ("number", "code", "told"),
     [(signal.SIGINT, 130, "stopped by Ctrl-C"), (signal.SIGTERM, 143, "")],
     ids=["ctrl-c", "terminated"],
 )
+@pytest.mark.parametrize(("command", "row"), COMMANDS[:3:2])
 def test_a_signal_ends_a_command_that_waits_for_rows(started, command, row, number, code, told, tmp_path):
-    """One line at most, the shell's own exit code, and no half-written file, however slow the rows are."""
+    """One line at most, the exit code of the shell, and no part of an output."""
     process = started(*command, "-o", "out.jsonl")
     process.stdin.write(row)
     process.stdin.flush()
@@ -90,8 +90,10 @@ def test_a_vector_file_is_not_left_half_written(started, tiny, tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-@every
-@pytest.mark.parametrize("reader", ["head -1", "true"])
+@pytest.mark.parametrize(
+    ("command", "row", "reader"),
+    [(*each.values, reader) for each, reader in zip(COMMANDS, ["head -1", "true"] * 2, strict=True)],
+)
 def test_a_reader_that_closes_the_pipe_is_no_error(forked_shell, tiny, tmp_path, command, row, reader):
     """`| head -1` is quiet and 0, also where the whole pipe must succeed."""
     (tmp_path / "rows.jsonl").write_bytes(row * 20_000)
@@ -111,7 +113,7 @@ def test_a_reader_that_leaves_at_once_does_not_wait_for_a_slow_writer(shell):
     assert done.err == ""
 
 
-@every
+@pytest.mark.parametrize(("command", "row"), COMMANDS[:1])
 def test_a_terminal_on_standard_input_is_wrong_usage(started, command, row):
     """A terminal as input is an error, because nobody types rows."""
     _, terminal = pty.openpty()

@@ -333,14 +333,8 @@ def test_a_reader_that_closes_the_pipe_is_no_error(forked_shell, marian):
     assert done.out.count(b"\n") == 2
 
 
-@pytest.mark.parametrize(
-    ("number", "code", "told"),
-    [(signal.SIGINT, 130, ["sentkit translate: stopped by Ctrl-C"]), (signal.SIGTERM, 143, [])],
-    ids=["ctrl-c", "terminated"],
-)
-def test_a_signal_ends_it_at_work(marian, tmp_path, number, code, told):
-    """In the middle of a stream: one line at most, and no half-written file."""
-
+def test_a_signal_ends_it_at_work(marian, tmp_path):
+    """In the middle of a stream: one line, and no part of an output."""
     program = [sys.executable, "-m", "sentkit", "translate", "-m", marian, "-o", "out.jsonl"]
     pipes = dict.fromkeys(("stdin", "stderr"), subprocess.PIPE)
     with subprocess.Popen(
@@ -349,10 +343,10 @@ def test_a_signal_ends_it_at_work(marian, tmp_path, number, code, told):
         process.stdin.write(b"".join(b"a cat and %d dogs\n" % n for n in range(3000)))
         process.stdin.flush()
         process.stderr.readline()  # a report: it translates
-        process.send_signal(number)
+        process.send_signal(signal.SIGINT)
         process.stdin.close()
         heard = process.stderr.read().decode().splitlines()
 
-    assert process.returncode == code
-    assert [line for line in heard if not line.startswith("{")] == told
+    assert process.returncode == 130
+    assert [line for line in heard if line[0] != "{"] == ["sentkit translate: stopped by Ctrl-C"]
     assert list(tmp_path.iterdir()) == []
