@@ -53,34 +53,38 @@ def entries(path):
     return read_entries(str(path))
 
 
-def train(base_name, own, name, assignments):
-    """This process's part of a run."""
+def run_of(base_name, own, name, assignments):
+    """A run in a new folder, and its method."""
     kind = find(name)
     given = {each.partition("=")[0] for each in assignments}
     plain = [each for each in PLAIN if each.partition("=")[0] not in given]
     settings = build(kind.Settings, kind.presets, None, [*plain, *assignments])
-    torch.set_num_threads(1)
     torch.manual_seed(0)
+    own.mkdir(parents=True)
+    base = replace(open_named(base_name, 24), entries=entries(own / "entries.jsonl"))
+    reads = kind.reads(base, settings)
+    rows = [row(number, reads.kinds[0].texts) for number in range(10)]
+    (own / "rows.jsonl").write_text("".join(json.dumps(each) + "\n" for each in rows))
+    write_corpus(own, Inputs([str(own / "rows.jsonl")]), ExampleParser(name, reads, {}), base.tokenizer)
+    corpus = map_corpus(own)
+    base = replace(base, labels=corpus.labels)
+    options = TrainOptions(method=name, kind=kind, settings=settings, folders=RunFolders(own, [0]))
+    return Run(options, 0, base, corpus), kind.build(base, settings)
+
+
+def train(base_name, own, name, assignments):
+    """This process's part of a run."""
+    torch.set_num_threads(1)
     with open_processes(torch.device("cpu")) as processes:
-        own = own / f"rank{processes.rank}"
-        own.mkdir(parents=True)
-        base = replace(open_named(base_name, 24), entries=entries(own / "entries.jsonl"))
-        reads = kind.reads(base, settings)
-        rows = [row(number, reads.kinds[0].texts) for number in range(10)]
-        (own / "rows.jsonl").write_text("".join(json.dumps(each) + "\n" for each in rows))
-        write_corpus(own, Inputs([str(own / "rows.jsonl")]), ExampleParser(name, reads, {}), base.tokenizer)
-        corpus = map_corpus(own)
-        base = replace(base, labels=corpus.labels)
-        method = kind.build(base, settings).double()
-        options = TrainOptions(method=name, kind=kind, settings=settings, folders=RunFolders(own, [0]))
-        run = Run(options, 0, base, corpus)
-        trainer = Trainer(run, method, Keeper(own), processes)
+        folder = own / f"rank{processes.rank}"
+        run, method = run_of(base_name, folder, name, assignments)
+        trainer = Trainer(run, method.double(), Keeper(folder), processes)
         losses = []
         trainer.reporter.step = lambda record: losses.append(record["loss"])
         trainer.train()
         if processes.first:
             weights = {name: value.clone() for name, value in trainer.method.changing().items()}
-            torch.save({"losses": losses, "weights": weights}, own.parent.with_suffix(".pt"))
+            torch.save({"losses": losses, "weights": weights}, own.with_suffix(".pt"))
 
 
 def fork(world, work):

@@ -1,0 +1,156 @@
+"""Encode and train with tensors of a GPU that have no values: python fake_gpu.py GUARD.so BASE FOLDER.
+
+`FakeTensorMode` of torch computes only devices, dtypes and shapes. An operation on tensors of two devices is
+an error, as on a GPU. Numbers that the host reads are 0.5 or 1, and all values of a mask are true. There is
+no backward pass, and no kernel runs.
+"""
+
+import ctypes
+import sys
+from pathlib import Path
+
+import numpy as np
+import torch
+from together import run_of
+from torch import nn
+from torch._subclasses import fake_impls
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+
+from sentkit.model import find_encoder
+from sentkit.model.reading import ReadingOptions
+from sentkit.model.transformer import inference
+from sentkit.training.catalogue import METHODS
+from sentkit.training.loop.gradient import Gradient
+from sentkit.training.loop.processes import Processes
+from sentkit.training.loop.state import Keeper
+from sentkit.training.loop.trainer import Trainer
+
+GPU = torch.device("cuda:0")
+READOUTS = ("cls", "mean", "max", "last", "weighted-mean", "mean-sqrt", "mean-first-last")
+SETTINGS = {  # the rows of a test are few; a mask of which some values are false would have another size
+    "ct": ["negatives=2"],
+    "esimcse": ["queue_size=6", "mlm_weight=0.1"],
+    "rank-encoder": ["rank_corpus=8"],
+    "sg-bert": ["objective=base"],
+}
+VARIANTS = [
+    ("classify", ["objective=regression"]),
+    ("consert", ["mode=joint", "view_b=adversarial"]),
+    ("contrast", ["form=full"]),
+    ("cosent", ["dims=8,2"]),
+    ("cosent", ["lora=2", "lora_layers=all"]),
+    ("promptbert", ["objective=triplets"]),
+]
+TEXTS = ["a cat", "two men sleep on the warm floor today", "rain"]
+
+
+class Stream:
+    def record_event(self):
+        return self
+
+    def synchronize(self):
+        pass
+
+
+def number(mode, function, tensor):
+    return 0.5 if tensor.is_floating_point() else tensor.dtype == torch.bool or 1
+
+
+def array(tensor, force=False):
+    if tensor.device.type != "cpu" and not force:
+        raise TypeError("can't convert a cuda tensor to numpy")
+    return np.zeros(tuple(tensor.shape), str(tensor.dtype).removeprefix("torch."))
+
+
+def all_true(mode, function, mask):
+    with mode:
+        return torch.empty((mask.numel(), mask.dim()), dtype=torch.int64, device=mask.device)
+
+
+def for_fakes(name, function):
+    """Replace a method of fake tensors."""
+    usual = getattr(torch.Tensor, name)
+
+    def method(tensor, *arguments, **options):
+        return (function if isinstance(tensor, FakeTensor) else usual)(tensor, *arguments, **options)
+
+    setattr(torch.Tensor, name, method)
+
+
+def replace_what_needs_a_gpu():
+    for_fakes("numpy", array)
+    for_fakes("pin_memory", lambda tensor: tensor)
+    fake_impls.op_implementations_dict[torch.ops.aten.nonzero.default] = all_true
+    fake_impls.op_implementations_dict[torch.ops.aten._local_scalar_dense.default] = number
+    torch.cuda.current_stream = lambda device: Stream()
+    torch.cuda.get_rng_state = lambda device: torch.zeros(16, dtype=torch.uint8)
+    torch.cuda.set_rng_state = lambda state, device: None
+    torch.cuda.is_bf16_supported = lambda including_emulation=True: True
+    torch.cuda.amp.common.amp_definitely_not_available = lambda: False  # autocast is on
+    torch.Tensor.backward = torch.autograd.backward = lambda *arguments, **options: None
+    torch.autograd.grad = lambda output, inputs, **options: [
+        torch.zeros_like(each) for each in (inputs if isinstance(inputs, list | tuple) else [inputs])
+    ]
+    usual = Gradient.compute
+
+    def compute(gradient, batch):
+        terms = usual(gradient, batch)
+        for _, parameter in gradient.method.trained():
+            parameter.grad = torch.zeros_like(parameter)
+        return terms
+
+    Gradient.compute = compute
+
+
+def move(module):
+    """Replace the tensors of a module by fake ones on the GPU. A tensor of two layers stays one tensor."""
+    moved = {}
+    for part in module.modules():
+        for tensors in (part._parameters, part._buffers):
+            for name, value in tensors.items():
+                if value is not None and id(value) not in moved:
+                    fake = torch.empty(value.shape, dtype=value.dtype, device=GPU)
+                    is_parameter = isinstance(value, nn.Parameter)
+                    moved[id(value)] = nn.Parameter(fake, value.requires_grad) if is_parameter else fake
+                if value is not None:
+                    tensors[name] = moved[id(value)]
+
+
+def encode(readout, *, packed):
+    inference.packed_attention_works = lambda *arguments: packed
+    model = find_encoder("nano", ReadingOptions(readout=readout), device="cpu", precision="bf16")
+    encoder, tokens = model.encoder(), model.tokenizer(TEXTS)
+    encoder.device = GPU
+    with FakeTensorMode():
+        move(encoder.body)
+        shapes = [arrays[0].shape for arrays in encoder.read([tokens, tokens[:2]])]
+    assert shapes == [(3, 256), (2, 256)], shapes
+
+
+def train(base, folder, name, settings):
+    run, method = run_of(base, folder, name, [*settings, "epochs=1", "precision=bf16", "dropout=0.1"])
+    with FakeTensorMode(allow_non_fake_inputs=True):
+        move(method)
+        steps = []
+        trainer = Trainer(run, method, Keeper(folder), Processes(device=GPU))
+        trainer.reporter.step = steps.append
+        trainer.train()
+    assert len(steps) == 3, steps
+
+
+def main():
+    guard, base, folder = sys.argv[1], sys.argv[2], Path(sys.argv[3])
+    ctypes.CDLL(guard)
+    replace_what_needs_a_gpu()
+    for readout in READOUTS:
+        for packed in (False, True):
+            encode(readout, packed=packed)
+            sys.stdout.write(f"encode {readout} {packed}\n")
+    cases = [(name, SETTINGS.get(name, [])) for name in METHODS] + VARIANTS
+    for place, (name, settings) in enumerate(cases):
+        train(base, folder / str(place), name, settings)
+        sys.stdout.write(f"train {name} {settings}\n")
+
+
+if __name__ == "__main__":
+    main()
