@@ -20,7 +20,6 @@ from sentkit.formats.rows.kinds import VECTORS
 from sentkit.formats.rows.lines import json_type
 
 GROUP_ROWS, GROUP_BYTES = 1 << 16, 1 << 25  # maximum of a row group; the bytes are those of its lines
-EXACT = 1 << 53  # a float64 can represent all whole numbers up to this one
 
 
 class Misfit(Exception):

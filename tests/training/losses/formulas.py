@@ -263,7 +263,6 @@ OTHERS = [
 ]
 CONTRASTS = contrasts(HALF)
 named = partial(pytest.mark.parametrize, ids=lambda each: each.name)
-every_contrast = named("each", CONTRASTS)
 every_loss = named("each", [*CONTRASTS, *OTHERS])
 every_weighting = pytest.mark.parametrize("weighting", ["none", "code", "exponent"])
 half_types = pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])

@@ -11,6 +11,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from reference_steps import take_step
 from sentkit.formats.checkpoints.folders import read_checkpoint
 from sentkit.training.base import Base, open_base
 from sentkit.training.data.batches import Batch, stream
@@ -104,12 +105,8 @@ def check_ten_steps(losses_of: Callable[[Trainer], list[float]]) -> Callable[...
         optimizer = constant or torch.optim.AdamW(parameters, lr=rate, weight_decay=0.0)
         for step, (batch, rows) in enumerate(batches):
             loss = loss_of(batch, rows)
-            for group in optimizer.param_groups if constant is None else ():
-                group["lr"] = rate * (steps - step) / steps
-            optimizer.zero_grad()
-            loss.backward()
-            optimizer.step()
-            theirs.append(loss.item())
+            falling = rate * (steps - step) / steps if constant is None else None
+            theirs.append(take_step(optimizer, loss, falling))
         assert ours == pytest.approx(theirs, rel=0, abs=1e-9)
         assert len(set(ours)) == 10
 

@@ -5,6 +5,7 @@ import math
 import pytest
 import torch
 
+from reference_steps import adamw, take_step
 from sentkit.errors import DataError, UsageError
 from sentkit.formats.checkpoints.folders import read_checkpoint
 from sentkit.training.base import open_base
@@ -74,11 +75,7 @@ def test_ten_steps_are_those_of_transformers(trainer_of, losses_of, rows, tmp_pa
     trainer.method.load_state_dict({n: v.float().double() for n, v in trainer.method.state_dict().items()})
     ours = losses_of(trainer)[:STEPS]
     named = dict(reference.named_parameters())
-    steady = [value for name, value in named.items() if "LayerNorm" in name or "bias" in name]
-    others = [value for name, value in named.items() if not ("LayerNorm" in name or "bias" in name)]
-    optimizer = torch.optim.AdamW(
-        [{"params": others, "weight_decay": 0.1}, {"params": steady, "weight_decay": 0.0}]
-    )
+    optimizer = adamw(named, 0.1)
     theirs = []
     for step in range(STEPS):
         chosen = [rows[row] for row in trainer.order.at(step)]
@@ -86,12 +83,9 @@ def test_ten_steps_are_those_of_transformers(trainer_of, losses_of, rows, tmp_pa
         dtype = torch.float64 if objective == "regression" else torch.long
         batch = inputs_of(trainer.run.base, chosen)
         loss = reference(**batch, labels=torch.tensor(targets, dtype=dtype)).loss
-        for group in optimizer.param_groups:  # a warm-up of 0.2 * 12 steps, rounded up to 3
-            group["lr"] = 1e-3 * (step / 3 if step < 3 else (12 - step) / 9)
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        theirs.append(loss.item())
+        # a warm-up of 0.2 * 12 steps, rounded up to 3
+        rate = 1e-3 * (step / 3 if step < 3 else (12 - step) / 9)
+        theirs.append(take_step(optimizer, loss, rate))
 
     assert trainer.order.steps == 12
     assert ours == pytest.approx(theirs, rel=0, abs=1e-9)

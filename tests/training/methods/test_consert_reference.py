@@ -7,6 +7,7 @@ import pytest
 import torch
 import transformers
 
+from reference_steps import take_step
 from sentkit.training.methods.consert import ConSERT
 from support import padded
 
@@ -180,12 +181,8 @@ def test_steps_are_those_of_a_padded_reference(
     theirs = []
     for step, batch in enumerate(batches):
         loss = reference(model, classifier, batch, trainer.recipe)
-        for group in optimizer.param_groups:
-            group["lr"] = RATE * (trainer.order.steps - step) / trainer.order.steps
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        theirs.append(loss.item())
+        rate = RATE * (trainer.order.steps - step) / trainer.order.steps
+        theirs.append(take_step(optimizer, loss, rate))
 
     assert max(abs(a - b) for a, b in zip(ours, theirs, strict=True)) < 1e-9
     assert len(set(ours)) == STEPS

@@ -10,6 +10,7 @@ import torch
 import transformers
 from torch.nn import functional as F
 
+from reference_steps import take_step
 from sentkit.errors import UsageError
 from sentkit.formats.checkpoints.folders import read_checkpoint
 from sentkit.formats.rows.rows import Row
@@ -164,11 +165,8 @@ def test_eight_steps_are_those_of_a_padded_reference(trainer_of, losses_of, rows
         states = model.bert(input_ids=ids, attention_mask=mask).last_hidden_state
         logits = model.cls(pooled(states, mask, pooling))
         loss = F.cross_entropy(logits, torch.from_numpy(batch.targets).long())
-        optimizer.param_groups[0]["lr"] = RATE * min(1, step / 2)  # 12 steps, of which two warm up
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        found.append(loss.item())
+        rate = RATE * min(1, step / 2)  # 12 steps, of which two warm up
+        found.append(take_step(optimizer, loss, rate))
 
     assert trainer.order.steps == 12
     assert max(abs(a - b) for a, b in zip(ours, found, strict=True)) < 1e-9

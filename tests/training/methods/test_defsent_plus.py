@@ -7,6 +7,7 @@ import pytest
 import torch
 from torch.nn import functional as F
 
+from reference_steps import PlainAdamW
 from sentkit.training.data.batches import Batch
 from sentkit.training.data.entries import Entries
 from sentkit.training.methods.defsent_plus import DefSentPlus
@@ -153,25 +154,6 @@ def test_the_loss_of_a_row_does_not_depend_on_other_rows(method_of, dictionary, 
     assert (whole - torch.cat(alone)).abs().max() < 1e-12
 
 
-class AdamW:
-    """One weight after the other: transformers' AdamW before version 5, without decay."""
-
-    def __init__(self, weights):
-        self.weights = weights
-        self.means = [torch.zeros_like(weight) for weight in weights]
-        self.squares = [torch.zeros_like(weight) for weight in weights]
-        self.count = 0
-
-    @torch.no_grad()
-    def step(self, rate):
-        self.count += 1
-        correction = math.sqrt(1 - 0.999**self.count) / (1 - 0.9**self.count)
-        for weight, mean, square in zip(self.weights, self.means, self.squares, strict=True):
-            mean.mul_(0.9).add_(0.1 * weight.grad)
-            square.mul_(0.999).add_(0.001 * weight.grad**2)
-            weight -= rate * correction * mean / (square.sqrt() + 1e-6)
-
-
 @pytest.mark.parametrize("pooling", ["cls", "mean"])
 def test_eight_steps_are_those_of_a_padded_reference(
     trainer_of, losses_of, rows, reference, dictionary, base, pooling
@@ -183,8 +165,8 @@ def test_eight_steps_are_those_of_a_padded_reference(
     ours = losses_of(trainer)[:STEPS]
 
     head = [base.stored[f"{DENSE['bert']}.{name}"].double().requires_grad_() for name in ("weight", "bias")]
-    weights = [*reference.parameters().values(), *head]
-    optimizer, theirs = AdamW(weights), []
+    weights = [*reference.parameters().items(), *zip(("weight", "bias"), head, strict=True)]
+    optimizer, theirs = PlainAdamW(weights, beta2=0.999), []
     entries = torch.from_numpy(dictionary.entries.vectors.copy()).double()
     read = reference.first if pooling == "cls" else reference.mean
     for step, batch in enumerate(batches):
@@ -194,14 +176,8 @@ def test_eight_steps_are_those_of_a_padded_reference(
         for vector, row in zip(found, own, strict=True):
             powers = [torch.exp((vector * entry).sum()) for entry in entries]
             loss = loss - torch.log(powers[NAMES.index(row["entry"])] / sum(powers)) / len(own)
-        for weight in weights:
-            weight.grad = None
-        loss.backward()
-        norm = math.sqrt(sum((weight.grad**2).sum().item() for weight in weights))
-        for weight in weights:
-            weight.grad *= min(1.0, 1.0 / (norm + 1e-6))
-        optimizer.step(RATE * (12 - step) / 12)  # 13 rows in batches of 4, three times
-        theirs.append(loss.item())
+        rate = RATE * (12 - step) / 12  # 13 rows in batches of 4, three times
+        theirs.append(optimizer.step(loss, rate))
 
     assert trainer.order.steps == 12
     assert max(abs(a - b) for a, b in zip(ours, theirs, strict=True)) < 1e-9

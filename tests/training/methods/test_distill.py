@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 
+from reference_steps import take_step
 from sentkit.errors import DataError, UsageError
 from sentkit.formats.checkpoints.folders import read_checkpoint
 from sentkit.formats.rows.rows import Inputs
@@ -67,11 +68,8 @@ def test_ten_steps_are_those_of_a_padded_reference(
         if relational:
             kept = vectors if width != own else plain  # the vectors of the checkpoint
             value = value + relational * divergence(kept, teacher)
-        optimizer.param_groups[0]["lr"] = 1e-3 * (trainer.order.steps - step) / trainer.order.steps
-        optimizer.zero_grad()
-        value.backward()
-        optimizer.step()
-        theirs.append(value.item())
+        rate = 1e-3 * (trainer.order.steps - step) / trainer.order.steps
+        theirs.append(take_step(optimizer, value, rate))
 
     assert ours == pytest.approx(theirs, rel=0, abs=1e-9)
     assert len(set(ours)) == 10

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 
+from reference_steps import take_step
 from sentkit.errors import UsageError
 from sentkit.training.methods.esimcse import ESimCSE, repeated
 from sentkit.training.settings import build
@@ -59,13 +60,9 @@ def test_ten_steps_are_those_of_a_padded_reference(trainer_of, losses_of, texts,
         longer = [doubled(*each) for each in zip(batch.texts[0], batch.draws["repeated"], strict=True)]
         one, other = (torch.tanh(states(model, each) @ weight.T + bias) for each in (batch.texts[0], longer))
         loss = contrast(one, other, queue)
-        for group in optimizer.param_groups:
-            group["lr"] = RATE * (trainer.order.steps - step) / trainer.order.steps
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
+        rate = RATE * (trainer.order.steps - step) / trainer.order.steps
+        theirs.append(take_step(optimizer, loss, rate))
         queue = [*queue, *new][-6:]
-        theirs.append(loss.item())
 
     assert ours == pytest.approx(theirs, rel=0, abs=1e-9)
     assert len(set(ours)) == STEPS

@@ -6,6 +6,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
+from reference_steps import take_step
 from sentkit.errors import UsageError
 from sentkit.formats.checkpoints.folders import read_checkpoint
 from sentkit.model.transformer.lora import read_weights
@@ -72,11 +73,8 @@ def test_ten_steps_are_those_of_a_padded_reference(trainer_of, losses_of, rows, 
         cosines, scores = torch.cosine_similarity(left, right), [row["score"] for row in chosen]
         pairs = [(i, k) for i in range(len(scores)) for k in range(len(scores)) if scores[i] > scores[k]]
         loss = torch.log(1 + sum(torch.exp(20 * (cosines[k] - cosines[i])) for i, k in pairs))
-        optimizer.param_groups[0]["lr"] = 1e-2 * (trainer.order.steps - step) / trainer.order.steps
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        theirs.append(loss.item())
+        rate = 1e-2 * (trainer.order.steps - step) / trainer.order.steps
+        theirs.append(take_step(optimizer, loss, rate))
 
     assert ours == pytest.approx(theirs, rel=0, abs=1e-9)
     assert ours[-1] != ours[0]

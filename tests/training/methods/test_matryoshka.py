@@ -7,6 +7,7 @@ import pytest
 import torch
 from torch import nn
 
+from reference_steps import take_step
 from sentkit.errors import UsageError
 from sentkit.training.catalogue import METHODS
 from sentkit.training.dims import Dims, widths_of
@@ -127,11 +128,8 @@ def test_ten_steps_are_those_of_a_padded_reference(trainer_of, losses_of, texts,
                 pairs = [(i, k) for i in range(len(scores)) for k in range(len(scores))]
                 wrong = [20 * (cosines[k] - cosines[i]) for i, k in pairs if scores[i] > scores[k]]
                 loss = loss + torch.log(1 + sum(map(torch.exp, wrong)))
-        optimizer.param_groups[0]["lr"] = 1e-3 * (trainer.order.steps - step) / trainer.order.steps
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        theirs.append(loss.item())
+        rate = 1e-3 * (trainer.order.steps - step) / trainer.order.steps
+        theirs.append(take_step(optimizer, loss, rate))
 
     assert ours == pytest.approx(theirs, rel=0, abs=1e-9)
 

@@ -8,6 +8,7 @@ import torch
 import transformers
 from safetensors.torch import load_file
 
+from reference_steps import take_step
 from sentkit.errors import UsageError
 from sentkit.formats.checkpoints.folders import read_checkpoint
 from sentkit.model.checkpoint.lm_head import read_head
@@ -86,12 +87,8 @@ def test_ten_steps_are_those_of_a_padded_reference(trainer_of, losses_of, texts,
     steps, losses = 16, []  # four epochs of 13 rows in batches of 4
     for step, batch in enumerate(batches):
         loss = model(**padded(batch)).loss
-        for group in optimizer.param_groups:  # two steps of warm-up
-            group["lr"] = 1e-3 * (step / 2 if step < 2 else (steps - step) / (steps - 2))
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        losses.append(loss.item())
+        rate = 1e-3 * (step / 2 if step < 2 else (steps - step) / (steps - 2))  # two steps of warm-up
+        losses.append(take_step(optimizer, loss, rate))
 
     assert trainer.order.steps == steps
     assert max(abs(a - b) for a, b in zip(ours, losses, strict=True)) < 1e-9

@@ -7,6 +7,7 @@ import torch
 import transformers
 from safetensors.torch import load_file
 
+from reference_steps import take_step
 from sentkit.errors import UsageError
 from sentkit.formats.json_files import read_object
 from sentkit.training.data.batches import Order
@@ -79,10 +80,7 @@ def test_six_steps_are_those_of_a_padded_reference(trainer_of, losses_of, pairs,
         )
         logits = torch.cat([u, v, abs(u - v)], 1) @ heads["relation.weight"].T
         loss = relation_loss(logits, labels) + 0.7 * partner_loss(one, other, labels, 0.05)
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        theirs.append(loss.item())
+        theirs.append(take_step(optimizer, loss))
 
     assert ours == pytest.approx(theirs, rel=0, abs=1e-9)
     assert ours[0] != ours[-1]

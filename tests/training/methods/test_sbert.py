@@ -5,6 +5,7 @@ import math
 import pytest
 import torch
 
+from reference_steps import adamw, take_step
 from sentkit.errors import DataError, UsageError
 from sentkit.training.methods.sbert import SBERT, pair_features
 from sentkit.training.settings import build
@@ -72,22 +73,15 @@ def test_six_steps_are_those_of_a_padded_reference(trainer_of, losses_of, rows_o
     heads = {name: value.detach().clone().requires_grad_() for name, value in trainer.method.heads().items()}
     ours = losses_of(trainer)
     named = {**reference.parameters(), **heads}
-    steady = [value for name, value in named.items() if "LayerNorm" in name or "bias" in name]
-    others = [value for name, value in named.items() if not ("LayerNorm" in name or "bias" in name)]
-    optimizer = torch.optim.AdamW(
-        [{"params": others, "weight_decay": 0.1}, {"params": steady, "weight_decay": 0.0}]
-    )
+    optimizer = adamw(named, 0.1)
     theirs = []
     for step in range(STEPS):
         chosen = [rows[row] for row in trainer.order.at(step)]
         vectors = [reference.mean([row[name] for row in chosen]) for name in names]
         loss = loop(chosen, vectors, heads, settings)
-        for group in optimizer.param_groups:  # a warm-up of 0.3 * 6 steps, rounded up to 2
-            group["lr"] = 1e-3 * (step / 2 if step < 2 else (STEPS - step) / 4)
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        theirs.append(loss.item())
+        # a warm-up of 0.3 * 6 steps, rounded up to 2
+        rate = 1e-3 * (step / 2 if step < 2 else (STEPS - step) / 4)
+        theirs.append(take_step(optimizer, loss, rate))
 
     assert ours == pytest.approx(theirs, rel=0, abs=1e-9)
     assert ours[0] != ours[-1]

@@ -1,6 +1,5 @@
 """SG-BERT in training: its steps against a plain reference, and the parameters that stay unchanged."""
 
-import math
 import shutil
 from copy import deepcopy
 from functools import partial
@@ -10,6 +9,7 @@ import torch
 import transformers
 from torch.nn import functional as F
 
+from reference_steps import PlainAdamW
 from sentkit.formats.checkpoints.folders import read_checkpoint
 from sentkit.training.base import open_base
 from sentkit.training.data.batches import stream
@@ -63,27 +63,6 @@ def base_loss(queries, views):
     return sum(values) / len(values)
 
 
-class AdamW:
-    """One weight after the other: transformers' AdamW before version 5, betas 0.9 and 0.9."""
-
-    def __init__(self, named):
-        self.named = named
-        self.means = [torch.zeros_like(weight) for _, weight in named]
-        self.squares = [torch.zeros_like(weight) for _, weight in named]
-        self.count = 0
-
-    @torch.no_grad()
-    def step(self, rate):
-        self.count += 1
-        correction = math.sqrt(1 - 0.9**self.count) / (1 - 0.9**self.count)
-        for (name, weight), mean, square in zip(self.named, self.means, self.squares, strict=True):
-            mean.mul_(0.9).add_(0.1 * weight.grad)
-            square.mul_(0.9).add_(0.1 * weight.grad**2)
-            weight -= rate * correction * mean / (square.sqrt() + 1e-6)
-            if "bias" not in name and "LayerNorm" not in name:
-                weight -= rate * DECAY * weight
-
-
 class Reference:
     """The method as the paper has it: a model, its frozen copy, a head, and one loss."""
 
@@ -96,7 +75,7 @@ class Reference:
         self.tuned.embeddings.requires_grad_(False)
         self.head = {name: value.detach().clone().requires_grad_() for name, value in head.items()}
         trained = [(name, value) for name, value in self.tuned.named_parameters() if value.requires_grad]
-        self.optimizer = AdamW([*trained, *self.head.items()])
+        self.optimizer = PlainAdamW([*trained, *self.head.items()], beta2=0.9, decay=DECAY)
 
     def projected(self, values):
         values = F.gelu(values @ self.head["0.weight"].T + self.head["0.bias"])
@@ -123,15 +102,7 @@ class Reference:
             loss = base_loss(queries, chosen)
         drift = zip(self.tuned.parameters(), self.start, strict=True)
         loss = loss + LAMBDA * sum(((now - start) ** 2).sum() for now, start in drift)
-        weights = [weight for _, weight in self.optimizer.named]
-        for weight in weights:
-            weight.grad = None
-        loss.backward()
-        norm = math.sqrt(sum((weight.grad**2).sum().item() for weight in weights))
-        for weight in weights:
-            weight.grad *= min(1.0, 1.0 / (norm + 1e-6))
-        self.optimizer.step(rate)
-        return loss.item()
+        return self.optimizer.step(loss, rate)
 
 
 @pytest.mark.parametrize("guide", ["copy", "self"])

@@ -8,6 +8,7 @@ import pytest
 import torch
 import transformers
 
+from reference_steps import take_step
 from sentkit.errors import UsageError
 from sentkit.formats.checkpoints.folders import read_checkpoint
 from sentkit.formats.rows.rows import Inputs
@@ -66,11 +67,7 @@ def test_six_steps_are_those_of_a_padded_reference(trainer_of, losses_of, triple
         rows = [triplets[row] for row in trainer.order.at(step)]
         heads = [torch.tanh(reference.first([row[name] for row in rows]) @ weight.T + bias) for name in NAMES]
         loss = contrast(*heads, 0.05, 0.5)
-        optimizer.param_groups[0]["lr"] = 1e-3 * (6 - step) / 6
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        theirs.append(loss.item())
+        theirs.append(take_step(optimizer, loss, 1e-3 * (6 - step) / 6))
 
     assert ours == pytest.approx(theirs, rel=0, abs=1e-9)
     assert ours[0] != ours[-1]
