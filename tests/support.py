@@ -150,3 +150,10 @@ def padded(rows):
     longest = max(map(len, rows))
     ids = torch.tensor([[*map(int, ids), *[0] * (longest - len(ids))] for ids in rows])
     return ids, torch.tensor([[1] * len(ids) + [0] * (longest - len(ids)) for ids in rows])
+
+
+def write_affine(path, kernel, bias, note):
+    """Write a transform; `note` contains the kind, and the `_emb` of the fitted vectors."""
+    from sentkit.formats.vectors.safetensors_header import write_arrays
+
+    write_arrays(path, {"kernel": kernel, "bias": bias}, {"sentkit": json.dumps(note)})

@@ -23,8 +23,7 @@ from sentkit.reports.published import published
 from sentkit.reports.test_sets import STS
 from sentkit.training.catalogue import find
 from sentkit.training.settings import build
-from sentkit.transforms.affine import write_affine
-from support import ROOT, forking, in_jsonl
+from support import ROOT, forking, in_jsonl, write_affine
 
 DOCUMENTS = {
     name: (ROOT / name).read_text()

@@ -1,17 +1,14 @@
 """Affine files: a kernel and a bias, applied as (x + bias) @ kernel, with a note about the fitted space."""
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import numpy as np
-import orjson
-from numpy.typing import NDArray
 
 from sentkit.arrays import Float64
 from sentkit.errors import DataError
 from sentkit.formats.vectors.fingerprint import emb_problem, short_label, space_of
-from sentkit.formats.vectors.safetensors_header import read_array, read_note, write_arrays
+from sentkit.formats.vectors.safetensors_header import read_array, read_note
 from sentkit.transforms.flow import Flow, read_flow
 from sentkit.transforms.steps import Linear
 
@@ -72,8 +69,3 @@ def check_fitted(path: str, emb: str | None) -> None:
 def named(emb: str | None) -> str:
     """The name of the fitted space in error messages."""
     return "vectors without _emb" if emb is None else short_label(emb)
-
-
-def write_affine(path: Path, kernel: NDArray[Any], bias: NDArray[Any], note: Mapping[str, Any]) -> None:
-    """Write an affine file. `note` contains the kind, and the `_emb` of the fitted vectors."""
-    write_arrays(path, {"kernel": kernel, "bias": bias}, {"sentkit": orjson.dumps(note).decode()})

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from sentkit.transforms.affine import write_affine
+from support import write_affine
 
 PAIR = '{"embedding_a":[1,0],"embedding_b":[0,1],"_emb":"m:100000000000","score":%s}\n'
 GOLD = PAIR % 1 + '{"embedding_a":[1,0],"embedding_b":[1,0],"_emb":"m:100000000000","score":2}\n'

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from sentkit.transforms.affine import write_affine
+from support import write_affine
 
 LONG = "word " * 20 + "\na cat\n"
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from sentkit.transforms.affine import write_affine
+from support import write_affine
 
 CLOSE = 1e-5
 READOUTS = (

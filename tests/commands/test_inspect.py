@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from sentkit.formats.vectors.safetensors_header import write_arrays
-from sentkit.transforms.affine import write_affine
+from support import write_affine
 
 
 @pytest.fixture

@@ -6,8 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from sentkit.transforms.affine import write_affine
-from support import TEXTS, in_jsonl
+from support import TEXTS, in_jsonl, write_affine
 
 pytest.importorskip("pyarrow")
 from pyarrow import parquet

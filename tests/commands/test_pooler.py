@@ -14,7 +14,7 @@ from sentkit.formats.vectors.store import Store
 from sentkit.model.reading import ReadingOptions, plan_reading
 from sentkit.model.transformer.encoder import TransformerEncoder
 from sentkit.model.transformer.weights import read_tensors, weights_hash
-from sentkit.transforms.affine import write_affine
+from support import write_affine
 
 LANDING = "0123456789ab"
 FUNCTIONS = {"tanh": torch.tanh, "gelu": torch.nn.functional.gelu, "silu": torch.nn.functional.silu}

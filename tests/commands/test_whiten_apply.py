@@ -9,7 +9,7 @@ import torch
 
 from sentkit.formats.vectors.fingerprint import digest
 from sentkit.formats.vectors.safetensors_header import write_arrays
-from sentkit.transforms.affine import write_affine
+from support import write_affine
 
 CLOSE = 1e-5
 KERNEL, BIAS = np.array([[2.0, 1], [0, 3]]), np.array([-1.0, 1])  # (x + bias) @ kernel: (2, 1) -> (2, 7)

@@ -7,8 +7,8 @@ import pytest
 from safetensors import safe_open
 from safetensors.numpy import load_file
 
-from sentkit.transforms.affine import write_affine
 from sentkit.transforms.kinds import KINDS
+from support import write_affine
 
 FOUR = [[2, 1], [0, 1], [1, 3], [3, 0]]
 

@@ -13,7 +13,7 @@ from sentkit.errors import DataError, UsageError
 from sentkit.formats.checkpoints.folders import read_checkpoint
 from sentkit.formats.checkpoints.hub import find_model
 from sentkit.model.reading import LONGEST, Reading, ReadingOptions, depth_of, most_tokens, plan_reading
-from sentkit.transforms.affine import write_affine
+from support import write_affine
 
 BERT = {
     "model_type": "bert",

@@ -9,8 +9,9 @@ import pytest
 import safetensors.numpy
 
 from sentkit.errors import DataError, NoInputError
-from sentkit.transforms.affine import read_affine, write_affine
+from sentkit.transforms.affine import read_affine
 from sentkit.transforms.steps import Linear
+from support import write_affine
 
 
 def save(path: Path, kernel: Any, bias: Any, note: Any = None) -> str:

@@ -20,8 +20,9 @@ from sentkit.metrics.geometry.transform_file import describe_transform
 from sentkit.metrics.geometry.vector_file import describe_vectors
 from sentkit.metrics.neighbours.corpus import read_search_corpus
 from sentkit.training.data.entries import read_entries
-from sentkit.transforms.affine import check_fitted, read_affine, write_affine
+from sentkit.transforms.affine import check_fitted, read_affine
 from sentkit.transforms.merging import read_part
+from support import write_affine
 
 GOOD = "m/cls:0123456789ab"
 NEARLY = st.tuples(st.integers(0, len(GOOD)), st.integers(0, 3), st.text(max_size=2)).map(

@@ -14,8 +14,7 @@ from sentkit.formats.vectors.safetensors_header import read_array
 from sentkit.model import Encoder, find_encoder
 from sentkit.model.reading import ReadingOptions
 from sentkit.model.text.stream import encode_texts
-from sentkit.transforms.affine import write_affine
-from support import DATA
+from support import DATA, write_affine
 
 Made = Callable[..., Path]
 CHECKPOINTS = DATA.parent / "checkpoints"
