@@ -3,6 +3,7 @@
 import gzip
 import json
 from dataclasses import dataclass
+from itertools import cycle
 from pathlib import Path
 
 import numpy as np
@@ -188,6 +189,16 @@ CASES = (
     Case("inspect", ("inspect",), VECTOR, *NO_VECTOR, empty=65, skips=False),
 )
 every = pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+
+
+def in_turn(name, values, cases=CASES):
+    """Each case with one of the values, in turn: all commands read rows through the same code."""
+    pairs = [
+        pytest.param(case, value, id=case.name) for case, value in zip(cases, cycle(values), strict=False)
+    ]
+    return pytest.mark.parametrize(("case", name), pairs)
+
+
 skipping = pytest.mark.parametrize("case", [case for case in CASES if case.skips], ids=lambda case: case.name)
 
 
@@ -259,8 +270,7 @@ def test_bytes_that_are_not_utf8_are_reported_with_file_and_line(run, case):
     assert f": -:{case.good.count(chr(10)) + 1}: not JSON" in done.err
 
 
-@every
-@pytest.mark.parametrize("row", [b"[1,2]", b'"text"', b'{"text":"\\ud800"}', b"\0", b'{"a":1}{"a":2}', b"{"])
+@in_turn("row", [b"[1,2]", b'"text"', b'{"text":"\\ud800"}', b"\0", b'{"a":1}{"a":2}', b"{"])
 def test_a_line_without_a_json_object_is_refused(run, case, row):
     """A list, a string, half a surrogate pair, a NUL byte, two objects, an open brace."""
     done = run(case, "-", stdin=case.good.encode() + row + b"\n")
@@ -291,8 +301,7 @@ def test_same_input_same_bytes(run, case):
     assert run(case, "-", stdin=case.good * 3).out == run(case, "-", stdin=case.good * 3).out
 
 
-@pytest.mark.parametrize("case", [case for case in CASES if not case.names_files], ids=lambda case: case.name)
-@pytest.mark.parametrize("suffix", [".jsonl.gz", ".jsonl.zst"])
+@in_turn("suffix", [".jsonl.gz", ".jsonl.zst"], [case for case in CASES if not case.names_files])
 def test_compressed_files_are_read(run, case, suffix, tmp_path):
     """By suffix; the same comes out as of the plain file."""
     zstandard = pytest.importorskip("zstandard")
@@ -318,8 +327,7 @@ def test_parquet_files_are_read(run, case):
     assert table.out.replace(b"rows.parquet", b"rows.jsonl") == plain.out
 
 
-@every
-@pytest.mark.parametrize("suffix", [".jsonl.gz", ".jsonl.zst"])
+@in_turn("suffix", [".jsonl.gz", ".jsonl.zst"])
 def test_a_file_with_a_wrong_compression_suffix_is_bad_data(run, case, suffix, tmp_path):
     (tmp_path / f"rows{suffix}").write_text(case.good)
     done = run(case, f"rows{suffix}")
