@@ -38,7 +38,7 @@ class Stream(io.RawIOBase):
         return len(taken)
 
 
-def endless(start: bytes, size: int = 50 * MEGABYTE) -> Iterator[bytes]:
+def endless(start: bytes, size: int = 20 * MEGABYTE) -> Iterator[bytes]:
     """A row of more than this many bytes between two others."""
     yield start
     for _ in range(size // MEGABYTE):
@@ -139,7 +139,7 @@ def test_an_open_quote_extends_to_the_end_of_the_file(write: Callable[[str, byte
 def test_an_endless_line_is_not_kept_in_memory(
     monkeypatch: pytest.MonkeyPatch, name: str, start: bytes
 ) -> None:
-    """50 MB through a limit of 1 MB: a line, and in CSV a quoted field, of which nothing may be kept."""
+    """20 MB through a limit of 1 MB: a line, and in CSV a quoted field, of which nothing may be kept."""
     from contextlib import nullcontext
 
     stream = io.BufferedReader(Stream(endless(b'text\n{"text":"p"}\n' + start)))
@@ -160,7 +160,7 @@ def test_an_endless_line_is_not_kept_in_memory(
 def test_an_endless_compressed_line_is_not_kept_in_memory(tmp_path: Path, suffix: str) -> None:
     path = tmp_path / f"a.jsonl{suffix}"
     pack = gzip.compress if suffix == ".gz" else zstandard.compress
-    path.write_bytes(pack(b"a" * (200 * MEGABYTE)))
+    path.write_bytes(pack(b"a" * (120 * MEGABYTE)))
     rejects = Rejects(skip=True)
 
     tracemalloc.start()
@@ -174,13 +174,13 @@ def test_an_endless_compressed_line_is_not_kept_in_memory(tmp_path: Path, suffix
 
 def test_an_endless_record_is_not_kept_in_memory(write: Callable[[str, bytes], str]) -> None:
     """None of the lines is long, but they are one field."""
-    path = write("a.csv", b'text\n"' + b"open\n" * 250_000)
+    path = write("a.csv", b'text\n"' + b"open\n" * 80_000)
     rejects = Rejects(skip=True)
 
     tracemalloc.start()
-    list(Inputs([path], rejects=rejects, longest=MEGABYTE // 4).read(lambda row: row))
+    list(Inputs([path], rejects=rejects, longest=MEGABYTE // 16).read(lambda row: row))
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
 
     assert rejects.too_long == 1
-    assert peak < 10 * MEGABYTE  # a quarter of a megabyte of five-byte lines as a list
+    assert peak < 2.5 * MEGABYTE  # 64 KB of lines of five bytes as a list; all lines take more than 4 MB

@@ -325,9 +325,14 @@ def test_each_pooling_gives_the_same_vectors(saved: Saved, mode: str) -> None:
     assert np.allclose(vectors_of(folder), theirs(folder), atol=1e-6)
 
 
-@pytest.mark.parametrize("include", [True, False])
 @pytest.mark.parametrize(
-    "modes", [("cls", "mean"), ("mean", "lasttoken", "cls"), ("max", "weightedmean"), ("mean", "mean")]
+    ("modes", "include"),
+    [
+        (("cls", "mean"), True),
+        (("mean", "lasttoken", "cls"), False),
+        (("max", "weightedmean"), False),
+        (("mean", "mean"), True),
+    ],
 )
 def test_several_poolings_are_joined(
     saved: Saved, tmp_path: Path, modes: tuple[str, ...], include: bool
@@ -508,10 +513,8 @@ def test_spaces_of_earlier_versions_are_unchanged() -> None:
 
 
 @pytest.mark.parametrize("mode", ["mean", "cls", "max", "mean_sqrt_len_tokens", "weightedmean", "lasttoken"])
-def test_a_prompt_that_the_readout_excludes(saved: Saved, tmp_path: Path, mode: str) -> None:
-    """Declared, given by a flag, given as nothing; and written again."""
-    from sentkit.cli import status
-
+def test_a_prompt_that_the_readout_excludes(saved: Saved, mode: str) -> None:
+    """Declared, given by a flag, and given as nothing."""
     prompts = {"prompts": {"q": "query : "}, "default_prompt_name": "q"}
     folder = saved(lambda: [modules().Pooling(8, mode, include_prompt=False)], **prompts)
 
@@ -519,6 +522,13 @@ def test_a_prompt_that_the_readout_excludes(saved: Saved, tmp_path: Path, mode: 
         assert np.allclose(vectors_of(folder, **how), theirs(folder, **how), atol=1e-6)
     plain = vectors_of(folder, prompt="")
     assert not np.allclose(vectors_of(folder), plain, atol=1e-3)
+
+
+def test_an_export_keeps_a_prompt_that_the_readout_excludes(saved: Saved, tmp_path: Path) -> None:
+    from sentkit.cli import status
+
+    prompts = {"prompts": {"q": "query : "}, "default_prompt_name": "q"}
+    folder = saved(lambda: [modules().Pooling(8, "weightedmean", include_prompt=False)], **prompts)
 
     assert status(["export", "-m", str(folder), "-o", str(tmp_path / "out")]) == 0
     assert np.allclose(vectors_of(tmp_path / "out"), vectors_of(folder), atol=1e-6)
