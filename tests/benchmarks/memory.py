@@ -3,9 +3,10 @@
 import json
 import subprocess
 import sys
-import time
 from pathlib import Path
 from tempfile import TemporaryDirectory
+
+from timing import print_table
 
 PROGRAM = """
 import sys
@@ -18,14 +19,13 @@ SENTENCE = "a man plays the guitar while some people sing and dance on green gra
 WORDS = SENTENCE.split(" ")
 
 
-def peak(*arguments: str) -> tuple[float, float]:
-    """Peak megabytes, and seconds."""
-    start = time.perf_counter()
+def peak(*arguments: str) -> float:
+    """Peak megabytes."""
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM, *arguments], capture_output=True, text=True, check=True
     )
     kilobytes = next(line for line in done.stderr.splitlines() if line.startswith("VmHWM")).split()[1]
-    return int(kilobytes) / 1024, time.perf_counter() - start
+    return int(kilobytes) / 1024
 
 
 def write_rows(path: Path, count: int) -> None:
@@ -60,23 +60,22 @@ def main() -> None:
     with TemporaryDirectory() as temporary:
         folder = Path(temporary)
         model = str(tiny_model(folder / "tiny"))
-        found: dict[str, list[tuple[float, float]]] = {
-            "encode -o x.safetensors": [],
-            "encode | (JSONL)": [],
-            "score --gold": [],
+        found: dict[str, list[float]] = {
+            "`encode` to a vector file": [],
+            "`encode` to JSONL": [],
+            "`score --gold`": [],
         }
         for size in SIZES:
             rows, vectors = folder / "rows.jsonl", folder / f"{size}.safetensors"
             write_rows(rows, size)
             common = ["encode", str(rows), "-m", model, "-q", "--readout", "mean", "-f", "-o"]
-            found["encode -o x.safetensors"].append(peak(*common, str(vectors)))
-            found["encode | (JSONL)"].append(peak(*common, "/dev/null"))
-            found["score --gold"].append(
+            found["`encode` to a vector file"].append(peak(*common, str(vectors)))
+            found["`encode` to JSONL"].append(peak(*common, "/dev/null"))
+            found["`score --gold`"].append(
                 peak("score", str(vectors), "--gold", "score", "-f", "-o", "/dev/null")
             )
-    for name, ((few, _), (many, seconds)) in found.items():
-        rate = SIZES[1] / seconds
-        print(f"| {name} | {few:.0f} MB | {many:.0f} MB | {many - few:+.0f} MB | {rate:,.0f} rows/s |")
+    rows = [f"{name} | {few:.0f} MB | {many:.0f} MB" for name, (few, many) in found.items()]
+    print_table("peak memory, pairs and a tiny model | 100,000 rows | 1,000,000 rows", rows)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Other runtimes of all-MiniLM-L6-v2: functions from texts to unit vectors, each with one thread.
+"""Other runtimes of all-MiniLM-L6-v2: functions from texts to unit vectors.
 
 All of them get the same tokens and the same batches: sorted by length, 32 texts, padded to the longest.
 sentence-transformers and fastembed do this themselves.
@@ -91,7 +91,7 @@ def sentence_transformers(model: Path, precision: str) -> Encode:
     return lambda texts: loaded.encode(list(texts), batch_size=BATCH, show_progress_bar=False)
 
 
-def onnx_runtime(onnx: Path, precision: str) -> Run:
+def onnx_runtime(onnx: Path, precision: str, threads: int) -> Run:
     """ONNX Runtime after its optimizer for BERT; int8 is its dynamic quantization, by columns."""
     import onnxruntime
     from onnx import TensorProto
@@ -110,12 +110,12 @@ def onnx_runtime(onnx: Path, precision: str) -> Run:
             kind = QuantType.QInt8
             quantize_dynamic(fused, path, per_channel=True, weight_type=kind, extra_options=floats)
     options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = options.inter_op_num_threads = 1
+    options.intra_op_num_threads, options.inter_op_num_threads = threads, 1
     session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
     return lambda inputs: session.run(None, inputs)[0]
 
 
-def openvino(onnx: Path, precision: str, calibration: Sequence[dict[str, np.ndarray]]) -> Run:
+def openvino(onnx: Path, precision: str, threads: int, calibration: Sequence[dict[str, np.ndarray]]) -> Run:
     """OpenVINO; int8 is the quantization of NNCF for transformers, from the calibration batches."""
     import openvino
 
@@ -130,19 +130,19 @@ def openvino(onnx: Path, precision: str, calibration: Sequence[dict[str, np.ndar
             network = nncf.quantize(core.read_model(onnx), data, model_type=kind, subset_size=count)
             openvino.save_model(network, path, compress_to_fp16=False)
     hint = {"fp32": "f32", "bf16": "bf16", "int8": "f32"}[precision]
-    settings = {"INFERENCE_PRECISION_HINT": hint, "INFERENCE_NUM_THREADS": 1, "NUM_STREAMS": 1}
+    settings = {"INFERENCE_PRECISION_HINT": hint, "INFERENCE_NUM_THREADS": threads, "NUM_STREAMS": 1}
     compiled = core.compile_model(path, "CPU", settings)
     return lambda inputs: compiled(inputs)[0]
 
 
-def ctranslate2(model: Path, folder: Path, precision: str) -> Run:
+def ctranslate2(model: Path, folder: Path, precision: str, threads: int) -> Run:
     import ctranslate2 as library
     from ctranslate2.converters import TransformersConverter
 
     if not folder.exists():
         TransformersConverter(str(model)).convert(str(folder))
     kind = {"fp32": "float32", "int8": "int8"}[precision]
-    encoder = library.Encoder(str(folder), device="cpu", compute_type=kind, inter_threads=1, intra_threads=1)
+    encoder = library.Encoder(str(folder), device="cpu", compute_type=kind, intra_threads=threads)
 
     def run(inputs: dict[str, np.ndarray]) -> np.ndarray:
         lengths = inputs["attention_mask"].sum(1)
@@ -152,7 +152,7 @@ def ctranslate2(model: Path, folder: Path, precision: str) -> Run:
     return run
 
 
-def fastembed(folder: Path) -> Encode:
+def fastembed(folder: Path, threads: int) -> Encode:
     from fastembed import TextEmbedding
     from fastembed.common.model_description import ModelSource, PoolingType
 
@@ -161,11 +161,13 @@ def fastembed(folder: Path) -> Encode:
     TextEmbedding.add_custom_model(
         name, PoolingType.MEAN, normalization=True, sources=source, dim=384, model_file="onnx/model.onnx"
     )
-    loaded = TextEmbedding(name, specific_model_path=str(folder), threads=1)
+    loaded = TextEmbedding(name, specific_model_path=str(folder), threads=threads)
     return lambda texts: np.array(list(loaded.embed(texts, batch_size=BATCH)))
 
 
-def makers(model: Path, folder: Path, calibration: Sequence[str]) -> dict[str, Callable[[], Encode]]:
+def makers(
+    model: Path, folder: Path, calibration: Sequence[str], threads: int
+) -> dict[str, Callable[[], Encode]]:
     """A function for each runtime and precision that loads it. Exported models are kept in the folder."""
     tokenizer_file = model / "tokenizer.json"
     onnx = export(model, folder)
@@ -178,12 +180,12 @@ def makers(model: Path, folder: Path, calibration: Sequence[str]) -> dict[str, C
     for precision in ("fp32", "bf16"):
         found[f"sentence-transformers {precision}"] = partial(sentence_transformers, model, precision)
     for precision in ("fp32", "bf16", "int8"):
-        found[f"OpenVINO {precision}"] = with_tokens(openvino, onnx, precision, batches)
+        found[f"OpenVINO {precision}"] = with_tokens(openvino, onnx, precision, threads, batches)
     for precision in ("fp32", "int8"):
-        found[f"ONNX Runtime {precision}"] = with_tokens(onnx_runtime, onnx, precision)
+        found[f"ONNX Runtime {precision}"] = with_tokens(onnx_runtime, onnx, precision, threads)
         own = folder / "ctranslate2"
-        found[f"CTranslate2 {precision}"] = with_tokens(ctranslate2, model, own, precision)
-    found["fastembed fp32"] = partial(fastembed, folder)
+        found[f"CTranslate2 {precision}"] = with_tokens(ctranslate2, model, own, precision, threads)
+    found["fastembed fp32"] = partial(fastembed, folder, threads)
     return found
 
 

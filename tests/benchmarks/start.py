@@ -1,31 +1,35 @@
-"""Start-up: whole processes, against `python -c pass` and `python -c 'import torch'`."""
+"""Start-up: CPU seconds of whole processes with one thread, relative to `python -c 'import torch'`."""
 
+import os
 import subprocess
 import sys
+from functools import partial
 
-from timing import in_turn
+from timing import cpu_of_children, print_table, ratios, rounds_of
 
 TORCH = "python -c 'import torch'"
 
 
-def run(*arguments: str, stdin: bytes = b""):
-    return lambda: subprocess.run([sys.executable, *arguments], input=stdin, capture_output=True, check=True)
-
-
 def main() -> None:
-    seconds = in_turn(
-        {
-            "python -c pass": run("-c", "pass"),
-            "python -c 'import typer'": run("-c", "import typer"),
-            "sentkit --help": run("-m", "sentkit", "--help"),
-            "sentkit --version": run("-m", "sentkit", "--version"),
-            "sentkit encode --dry-run, one sentence": run("-m", "sentkit", "encode", "-n", stdin=b"a cat\n"),
-            TORCH: run("-c", "import torch"),
-            "sentkit encode, one sentence": run("-m", "sentkit", "encode", stdin=b"a cat\n"),
-        }
-    )
-    for name, value in seconds.items():
-        print(f"| {name} | {value:.2f} s | {value / seconds[TORCH]:.2f} x import torch |")
+    commands = {
+        "python -c pass": ["-c", "pass"],
+        "python -c 'import typer'": ["-c", "import typer"],
+        "sentkit --help": ["-m", "sentkit", "--help"],
+        "sentkit --version": ["-m", "sentkit", "--version"],
+        "sentkit encode --dry-run, one sentence": ["-m", "sentkit", "encode", "-n"],
+        "sentkit encode, one sentence": ["-m", "sentkit", "encode"],
+        "sentkit encode --precision bf16, one sentence": ["-m", "sentkit", "encode", "--precision", "bf16"],
+        TORCH: ["-c", "import torch"],
+    }
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    run = partial(subprocess.run, input=b"a cat\n", capture_output=True, check=True, env=environment)
+    ways = {name: partial(run, [sys.executable, *arguments]) for name, arguments in commands.items()}
+    seconds = rounds_of(ways, clock=cpu_of_children)
+    rows = []
+    for name, own in seconds.items():
+        least, median = ratios(own, seconds[TORCH])
+        rows.append(f"{name} | {min(own):.2f} s | {least:.2f} | {median:.2f}")
+    print_table("process | CPU time | relative to the last row: least | median", rows)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """A static encoder against sentence-transformers' and model2vec, if installed: static.py FOLDER TEXTS.txt
 
-One thread, loading excluded: text to vectors, in turn in one process. FOLDER is one of model2vec.
+CPU seconds of one thread from texts to vectors, without loading. FOLDER is one of model2vec.
 """
 
 import os
@@ -10,16 +10,17 @@ os.environ["RAYON_NUM_THREADS"] = os.environ["OMP_NUM_THREADS"] = "1"
 
 import importlib.util
 import sys
+import time
 
 import numpy as np
 from texts import read_texts
-from timing import in_turn
+from timing import print_table, ratios, rounds_of
 
 from sentkit.model import find_encoder
 from sentkit.model.reading import ReadingOptions
 from sentkit.model.text.stream import encode_texts
 
-COUNT = 30_000
+COUNT = 10_000
 
 
 def main() -> None:
@@ -48,13 +49,13 @@ def main() -> None:
     stock = SentenceTransformer(modules=[static, Normalize()], device="cpu")
     ways["sentence-transformers"] = lambda: stock.encode(texts, batch_size=1024)
     vectors = {name: way() for name, way in ways.items()}
-    seconds = in_turn(ways)
-    for name, median in seconds.items():
+    seconds = rounds_of(ways, clock=time.process_time)
+    rows = []
+    for name, own in seconds.items():
+        least, median = ratios(seconds["sentkit"], own)
         far = np.abs(vectors[name] - vectors["sentkit"]).max()
-        print(
-            f"| {name} | {len(texts) / median:,.0f} texts/s | {median / seconds['sentkit']:.2f} |"
-            f" largest difference {far:.1e} |"
-        )
+        rows.append(f"{name} | {len(texts) / min(own):,.0f} | {least:.2f} | {median:.2f} | {far:.1e}")
+    print_table("what | texts/s | speed relative to sentkit: least | median | largest difference", rows)
 
 
 if __name__ == "__main__":

@@ -1,8 +1,9 @@
-"""Two ways of doing one thing, timed in turn in one process, so that a busy machine is busy for both."""
+"""Times several ways of doing one thing, in turn in one process, so that a busy machine is busy for all."""
 
+import resource
 import statistics
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 ROUNDS = 5
 
@@ -10,11 +11,6 @@ ROUNDS = 5
 def in_turn(ways: Mapping[str, Callable[[], object]], rounds: int = ROUNDS) -> dict[str, float]:
     """Median seconds of each way."""
     return {name: statistics.median(found) for name, found in rounds_of(ways, rounds).items()}
-
-
-def least_cpu(ways: Mapping[str, Callable[[], object]], rounds: int = ROUNDS) -> dict[str, float]:
-    """Least CPU seconds of each way, which depend less on other work of the machine than elapsed seconds."""
-    return {name: min(found) for name, found in rounds_of(ways, rounds, time.process_time).items()}
 
 
 def rounds_of(
@@ -31,3 +27,23 @@ def rounds_of(
             if round_:
                 seconds[name].append(clock() - start)
     return seconds
+
+
+def cpu_of_children() -> float:
+    """CPU seconds of all processes that this one has started and waited for."""
+    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return usage.ru_utime + usage.ru_stime
+
+
+def ratios(own: Sequence[float], base: Sequence[float]) -> tuple[float, float]:
+    """Ratio of the least seconds, and median ratio of a round."""
+    each = [mine / other for mine, other in zip(own, base, strict=True)]
+    return min(own) / min(base), statistics.median(each)
+
+
+def print_table(columns: str, rows: Sequence[str]) -> None:
+    """Print a Markdown table. Columns and cells are separated by ` | `."""
+    print(f"| {columns} |\n|{'---|' * len(columns.split(' | '))}")
+    for row in rows:
+        print(f"| {row} |")
+    print(flush=True)
