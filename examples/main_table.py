@@ -64,7 +64,7 @@ def parse(words):
     parser.add_argument("--precision", default="fp32", help="precision of training (default: fp32)")
     parser.add_argument("--threads", type=int, default=1, help="CPU threads of each run (default: 1)")
     parser.add_argument("--print", action="store_true", help="train nothing, print what is there")
-    return parser.parse_args(words)
+    return parser.parse_intermixed_args(words)
 
 
 def train_system(arguments, system):
@@ -252,18 +252,21 @@ def cells_of(report):
 
 
 def print_orderings(arguments, systems):
-    print()
-    print("| higher | lower | published | source | published lr | p | here | best lr on dev | p | here |")
-    print("|---|---|---|---|---|---|---|---|---|---|")
+    lines = []
     for line in Path(__file__).with_name("orderings.jsonl").open():
         row = json.loads(line)
         higher, lower = (files_of(arguments, systems, row[side]) for side in ("higher", "lower"))
-        if not all(map(any, (higher, lower))):
+        if not any(higher) or not any(lower):
             continue
         cells = [row["higher"], row["lower"], "{:.2f}, {:.2f}".format(*row["published"]), row["source"]]
         for ours, theirs in zip(higher, lower, strict=True):
             cells += compared_cells(ours, theirs) if ours and theirs else [""] * 3
-        print(f"| {' | '.join(cells)} |")
+        lines.append(f"| {' | '.join(cells)} |")
+    if lines:
+        print(
+            "\n| higher | lower | published | source | published lr | p | here | best lr on dev | p | here |"
+        )
+        print("|---|---|---|---|---|---|---|---|---|---|", *lines, sep="\n")
 
 
 def files_of(arguments, systems, name):
