@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from support import PIECES, forking, with_program
 
@@ -16,6 +17,14 @@ from support import PIECES, forking, with_program
 os.environ["OMP_NUM_THREADS"] = "1"
 os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ["TOKENIZERS_PARALLELISM"] = "false"
+
+# On a busy machine, an example can take any time. Examples may share the fixtures of their test.
+settings.register_profile(
+    "sentkit",
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
+)
+settings.load_profile("sentkit")
 
 
 @pytest.fixture(autouse=True)

@@ -5,18 +5,14 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
-from hypothesis import HealthCheck, settings
+from hypothesis import settings
 from hypothesis import strategies as st
 
 from sentkit.errors import DataError, NoInputError, UnavailableError, UsageError
 
 SENTKIT = (DataError, NoInputError, UsageError)
 BAD_DATA = (DataError, NoInputError, UnavailableError)  # no flag is wrong: exit codes 65, 66 and 69
-some = settings(
-    max_examples=30,
-    deadline=None,
-    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
-)
+some = settings(max_examples=30)
 few = settings(some, max_examples=8)
 
 ODD = st.sampled_from(

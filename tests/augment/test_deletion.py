@@ -8,7 +8,7 @@ from sentkit.augment.deletion import delete, span_delete, without
 from sentkit.augment.draw import Draw
 from sentkit.augment.shares import parse_share, parse_spans
 
-some = settings(max_examples=60, deadline=None)
+some = settings(max_examples=60)
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from sentkit.augment.draw import Draw, numbers
 
-some = settings(max_examples=60, deadline=None)
+some = settings(max_examples=60)
 
 
 def test_numbers_come_from_digests():

@@ -10,7 +10,7 @@ from sentkit.augment.draw import Draw
 from sentkit.augment.order import reorder, swap
 from sentkit.augment.shares import parse_share, parse_spans
 
-some = settings(max_examples=60, deadline=None)
+some = settings(max_examples=60)
 
 
 @pytest.mark.parametrize(

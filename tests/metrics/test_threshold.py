@@ -95,7 +95,7 @@ def test_pairs_and_hits_are_those_of_a_loop(metric: str, share: float) -> None:
 
 
 @pytest.mark.usefixtures("small_blocks")
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(
     st.lists(st.tuples(st.integers(-2, 2), st.integers(-2, 2)), max_size=20),
     st.integers(-9, 9),

@@ -9,7 +9,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sentkit.formats.rows.parts import LinesInRange
@@ -34,7 +34,7 @@ def write_table(path, texts, size):
     parquet.write_table(table, path, row_group_size=size)
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=40)
 @given(data=st.data())
 def test_shards_kills_and_order_do_not_change_the_joined_bytes(sentkit, words, data):
     files = []
@@ -77,7 +77,7 @@ def test_shards_kills_and_order_do_not_change_the_joined_bytes(sentkit, words, d
         assert Path(f"{whole}.safetensors").read_bytes() == Path(f"{parts}.safetensors").read_bytes()
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(body=st.lists(st.sampled_from([b"a", b"\n", b"\r\n", b"bcd"]), max_size=20), size=st.integers(1, 12))
 def test_each_line_starts_in_one_range(tmp_path_factory, body, size):
     path = tmp_path_factory.getbasetemp() / "body"

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import orjson
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sentkit.errors import DataError, UsageError
@@ -21,7 +21,7 @@ from sentkit.formats.rows.rows import Inputs, Rejects, Row
 pa = pytest.importorskip("pyarrow")
 parquet = pytest.importorskip("pyarrow.parquet")
 
-some = settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+some = settings(max_examples=30)
 Written = Callable[..., str]
 SECONDS = pa.duration("s")
 DATE = datetime.datetime(2024, 1, 2, 3, 4, 5, 6000)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from sentkit.formats.rows import splice
 from sentkit.formats.rows.splice import DuplicateName, append, drop, put, rename, spans_of
 
-some = settings(max_examples=40, deadline=None)
+some = settings(max_examples=40)
 NUMBERS = ("0", "-0", "1.10", "123456789012345678901234567890", "1e400", "-1E-400", "1e5", "0.1")
 BLANKS = st.sampled_from(["", "", " ", "\t", " \t  "])
 STRINGS = st.builds(

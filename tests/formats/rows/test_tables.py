@@ -6,12 +6,12 @@ import tracemalloc
 from collections.abc import Callable
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sentkit.formats.rows.rows import Row
 
-some = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+some = settings(max_examples=40)
 Write = Callable[[str, bytes], str]
 RowsOf = Callable[..., list[Row]]
 ProblemOf = Callable[..., str]

@@ -11,7 +11,7 @@ from sentkit.errors import DataError, UsageError
 from sentkit.formats.rows.rows import Row
 from sentkit.formats.rows.variants import VariantRows
 
-some = settings(max_examples=60, deadline=None)
+some = settings(max_examples=60)
 RUN = {"seed": 1, "view": 0, "ops": [{"op": "lower"}]}
 NAMES = st.text(st.characters(codec="utf-8") | st.sampled_from('"\\,:}te'), max_size=6)
 TEXTS = st.text(st.characters(codec="utf-8") | st.sampled_from('"\\,:}'), max_size=6)

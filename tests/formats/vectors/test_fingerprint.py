@@ -17,7 +17,7 @@ from sentkit.formats.vectors.fingerprint import (
     target_space,
 )
 
-some = settings(max_examples=60, deadline=None)
+some = settings(max_examples=60)
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.text(st.characters(codec="utf-8")),
     lambda inner: st.lists(inner) | st.dictionaries(st.text(st.characters(codec="utf-8")), inner),

@@ -11,7 +11,7 @@ import orjson
 import pytest
 import safetensors.numpy
 import safetensors.torch
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import array_shapes, arrays
 
@@ -24,9 +24,7 @@ from sentkit.formats.vectors.store import Store, open_store
 NAMES = {1: ("embedding",), 2: ("embedding_a", "embedding_b")}
 EMB = "m/cls:010000000000"
 Write = Callable[[str, bytes], str]
-anywhere = settings(
-    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+anywhere = settings(max_examples=60)
 
 
 def fill(path: Path, vectors: np.ndarray, kind: str) -> str:

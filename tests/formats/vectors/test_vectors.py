@@ -27,7 +27,7 @@ from sentkit.formats.vectors.vectors import (
     without_vectors,
 )
 
-some = settings(max_examples=60, deadline=None)
+some = settings(max_examples=60)
 FLOATS = st.floats(width=32, allow_nan=False, allow_infinity=False)
 Write = Callable[[str, bytes], str]
 

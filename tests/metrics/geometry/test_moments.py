@@ -38,7 +38,7 @@ def test_one_block_agrees_with_the_libraries() -> None:
     expect_reference(moments(rows(500, 7)), rows(500, 7))
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(st.sets(st.integers(1, 199)), st.integers(0, 5))
 def test_however_the_rows_are_cut(cuts: set[int], seed: int) -> None:
     """Blocks of one row and of many, in any order of sizes, make the moments of the whole."""

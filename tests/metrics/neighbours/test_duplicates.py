@@ -1,7 +1,7 @@
 """Groups of rows that pairs connect."""
 
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from sentkit.metrics.neighbours.duplicates import Groups
@@ -13,7 +13,6 @@ EDGES = st.lists(
 )
 
 
-@settings(deadline=None)
 @given(EDGES)
 def test_groups_are_the_connected_components(edges: list[tuple[int, list[int]]]) -> None:
     """Compared with a loop that spreads the smallest row until nothing changes."""

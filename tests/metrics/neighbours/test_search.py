@@ -70,7 +70,7 @@ def test_ties_come_in_the_order_of_the_rows(metric: str, top: int) -> None:
 
 
 @pytest.mark.usefixtures("small_blocks")
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(
     st.lists(st.tuples(st.integers(-2, 2), st.integers(-2, 2)), max_size=6),
     st.lists(st.tuples(st.integers(-2, 2), st.integers(-2, 2)), max_size=30),

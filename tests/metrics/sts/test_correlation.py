@@ -3,7 +3,7 @@ import math
 import numpy as np
 import pytest
 import scipy.stats
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from sentkit.metrics.sts.correlation import pearson, ranks, spearman
@@ -19,7 +19,6 @@ def test_ranks_are_those_of_scipy(values: list[int]) -> None:
 
 
 @given(pairs)
-@settings(deadline=None)
 @pytest.mark.filterwarnings("ignore::scipy.stats.ConstantInputWarning")
 def test_correlations_are_those_of_scipy(drawn: list[tuple[int, int]]) -> None:
     """Both correlations agree with scipy on tied data, and are NaN where scipy's are."""

@@ -3,7 +3,7 @@ import math
 import numpy as np
 import pytest
 import scipy.stats
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from sentkit.metrics.sts import intervals
@@ -33,7 +33,6 @@ def drawn_rows(n: int, count: int, seed: int) -> np.ndarray:
 @given(
     st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3)), min_size=1, max_size=12), st.integers(0, 2**32)
 )
-@settings(deadline=None)
 def test_resamples_equal_the_correlations_of_the_drawn_rows(drawn: list[tuple[int, int]], seed: int) -> None:
     """Each resample's value is what ranking the drawn rows from scratch gives, and NaN where that is NaN."""
     left, right = np.array(drawn, dtype=float).T

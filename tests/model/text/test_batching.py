@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from sentkit.model.text import stream
 from sentkit.model.text.stream import batches, default_budget, groups
 
-some = settings(max_examples=100, deadline=None)
+some = settings(max_examples=100)
 LENGTHS = st.lists(st.integers(0, 40), max_size=60)
 
 

@@ -16,7 +16,7 @@ from sentkit.formats.rows.rows import Rejects, Row
 from sentkit.model.text.stream import Done, Tally, ahead, encode_groups, encode_texts, prepare
 from sentkit.model.text.tokens import Tokens
 
-some = settings(max_examples=50, deadline=None)
+some = settings(max_examples=50)
 
 
 class Letters:

@@ -17,7 +17,7 @@ from sentkit.formats.checkpoints.folders import read_checkpoint
 from sentkit.formats.checkpoints.hub import find_model
 from sentkit.model.text.tokenizer import Tokenizer
 
-some = settings(max_examples=60, deadline=None)
+some = settings(max_examples=60)
 CONFIG = {
     "model_type": "bert",
     "vocab_size": 400,

@@ -366,7 +366,7 @@ def test_translations_have_no_language_token(folder: Any, monkeypatch: pytest.Mo
 # Empty, long and impossible texts
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(st.lists(st.integers(1, 40), max_size=60), st.integers(1, 100))
 def test_padded_batches_respect_the_budget(lengths: list[int], budget: int) -> None:
     """The size of a batch is its number of texts times the longest length."""
