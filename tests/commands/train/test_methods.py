@@ -79,6 +79,16 @@ def made(sentkit, rows, tiny, with_head, tmp_path):
     return make
 
 
+def loaded_whole(folder):
+    """Its model in transformers. Only a pooler can be missing, and all weights have the type of the file."""
+    import transformers
+
+    model, report = transformers.AutoModel.from_pretrained(folder, output_loading_info=True)
+    assert all(key.startswith("pooler.") for key in report["missing_keys"])
+    assert {str(weight.dtype) for weight in model.parameters()} == {"torch.float32"}
+    return model.eval()
+
+
 @pytest.mark.parametrize("name", [name for name in METHODS if name not in PROMPTED])
 def test_sentence_transformers_gives_the_same_vectors(made, sentkit, name):
     from sentence_transformers import SentenceTransformer
@@ -92,6 +102,7 @@ def test_sentence_transformers_gives_the_same_vectors(made, sentkit, name):
 
     assert np.abs(ours - theirs).max() < 1e-5
     assert np.abs(ours[0] - ours[1]).max() > 1e-4
+    loaded_whole(folder)
 
 
 @pytest.mark.parametrize("name", PROMPTED)
@@ -102,7 +113,7 @@ def test_transformers_gives_the_state_of_the_mask(made, sentkit, name):
     folder = made(name)
     texts = [text + "." for text in TEXTS]
     ours = sentkit("encode", "-m", folder, "--precision", "fp32", "-q", stdin="\n".join(texts)).vectors()
-    model = transformers.AutoModel.from_pretrained(folder).eval()
+    model = loaded_whole(folder)
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
     for text, vector in zip(texts, ours, strict=True):
         tokens = tokenizer(PROMPTED[name].format(text), return_tensors="pt")
@@ -111,17 +122,6 @@ def test_transformers_gives_the_state_of_the_mask(made, sentkit, name):
         assert np.abs(vector - expected).max() < 1e-5
 
     assert not (folder / "modules.json").exists()
-
-
-@pytest.mark.parametrize("name", METHODS)
-def test_transformers_loads_it_whole(made, tiny, name):
-    """No tensor is missing but a pooler that no method trained, and the types are those of the file."""
-    import transformers
-
-    model, report = transformers.AutoModel.from_pretrained(made(name), output_loading_info=True)
-
-    assert all(key.startswith("pooler.") for key in report["missing_keys"])
-    assert {str(weight.dtype) for weight in model.parameters()} == {"torch.float32"}
 
 
 def test_dev_selects_an_encoder_of_ct(made, tmp_path):

@@ -182,7 +182,6 @@ runpy.run_module("sentkit", run_name="__main__", alter_sys=True)
     [
         ("typer", (143, -signal.SIGTERM)),
         ("torch", (75,)),
-        ("torch.optim", (75,)),
         ("sentkit.training.data.corpus", (75,)),
     ],
 )
