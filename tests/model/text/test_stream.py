@@ -185,13 +185,17 @@ class OnGpu(Sums):
     device = "cuda:0"
 
 
-def check_threads_end() -> None:
-    for thread in threading.enumerate():
-        if thread is not threading.current_thread():
-            thread.join(60)
-    assert threading.active_count() == 1
+@pytest.fixture
+def threads_end() -> Iterator[None]:
+    """Libraries of other tests may have threads; those of this test must end."""
+    before = set(threading.enumerate())
+    yield
+    for thread in set(threading.enumerate()) - before:
+        thread.join(60)
+    assert set(threading.enumerate()) <= before
 
 
+@pytest.mark.usefixtures("threads_end")
 def test_vectors_from_a_thread_are_those_of_the_main_thread() -> None:
     texts = [(f"{'x' * (number % 7)}y", "z" * (1 + number % 3)) for number in range(300)]
 
@@ -200,17 +204,17 @@ def test_vectors_from_a_thread_are_those_of_the_main_thread() -> None:
     assert [done.row.number for done in found] == list(range(1, 301))
     for ours, theirs in zip(found, expected, strict=True):
         assert all(map(np.array_equal, ours.vectors, theirs.vectors))
-    check_threads_end()
 
 
+@pytest.mark.usefixtures("threads_end")
 def test_threads_end_if_the_caller_stops_early() -> None:
     done = encode_groups(prepare(rows([("a",)] * 300), Letters(), Rejects()), OnGpu(), 20)
 
     assert len(next(done)) == 32
     del done
-    check_threads_end()
 
 
+@pytest.mark.usefixtures("threads_end")
 @pytest.mark.parametrize("encode", [Sums, OnGpu])
 def test_an_error_of_the_reader_follows_earlier_groups(encode: type[Sums]) -> None:
     def failing() -> Iterator[tuple[Row, tuple[str, ...]]]:
@@ -222,7 +226,6 @@ def test_an_error_of_the_reader_follows_earlier_groups(encode: type[Sums]) -> No
     assert len(next(done)) == 32
     with pytest.raises(DataError, match=r"^a\.jsonl:41: broken$"):
         next(done)
-    check_threads_end()
 
 
 @some
