@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping
@@ -17,6 +18,9 @@ from support import PIECES, forking, with_program
 os.environ["OMP_NUM_THREADS"] = "1"
 os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ["TOKENIZERS_PARALLELISM"] = "false"
+
+# A shell starts background jobs with SIGINT ignored, and the programs that tests start would inherit this.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # On a busy machine, an example can take any time. Examples may share the fixtures of their test.
 settings.register_profile(
