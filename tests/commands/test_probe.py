@@ -282,7 +282,7 @@ def test_test_rows_must_fit_the_training_rows(sentkit, held, tmp_path, jsonl, ro
     [
         (("--dev", "a.jsonl"), "--dev needs --test"),
         (("b.jsonl", "--test", "a.jsonl"), "--test accepts only one TRAIN file; 2 are given"),
-        (("-", "-"), "standard input can be read only once"),
+        (("--test", "-", "--dev", "-"), "standard input can be read only once"),
         (("--nhid", "50"), "--nhid needs --head senteval"),
         (("--samples", "3"), "--samples needs --few-shot"),
         (("--few-shot", "3", "--folds", "3"), "--folds cannot be used with --few-shot"),
