@@ -6,9 +6,11 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+import tokenizers
 import torch
 
 from sentkit.errors import UsageError
+from sentkit.model.text.tokenizer import Tokenizer
 from sentkit.training.methods.mlm import MaskedLanguageModel, vocabulary_of
 from sentkit.training.settings import build
 
@@ -88,13 +90,12 @@ def test_shares_over_one_are_refused():
 
 
 def word_level(*words, special=()):
-    from tokenizers import Tokenizer, models
-
-    made = Tokenizer(
-        models.WordLevel({word: number for number, word in enumerate(words)}, unk_token=words[0])
+    tokenizer = object.__new__(Tokenizer)  # without a checkpoint
+    tokenizer.backend = tokenizers.Tokenizer(
+        tokenizers.models.WordLevel({word: number for number, word in enumerate(words)}, unk_token=words[0])
     )
-    made.add_special_tokens(list(special))
-    return SimpleNamespace(backend=made)
+    tokenizer.backend.add_special_tokens(list(special))
+    return tokenizer
 
 
 def test_special_tokens_are_found_by_their_names_and_by_their_mark(base):
