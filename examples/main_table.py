@@ -63,7 +63,7 @@ def parse(words):
     parser.add_argument("--eval-every", type=int, default=50, help="steps between scores on dev")
     parser.add_argument("--precision", default="fp32", help="precision of training (default: fp32)")
     parser.add_argument("--threads", type=int, default=1, help="CPU threads of each run (default: 1)")
-    parser.add_argument("--print", action="store_true", help="train nothing, print what is there")
+    parser.add_argument("--print", action="store_true", help="train nothing, print the finished rows")
     return parser.parse_intermixed_args(words)
 
 
@@ -282,20 +282,15 @@ def files_of(arguments, systems, name):
 
 
 def compared_cells(higher, lower):
-    """Return the mean difference, the p-values of the seeds, and what they say."""
+    """Return the mean difference, the p-values of the seeds, and the verdict."""
     found = [
         json.loads(sentkit("score", ours, "--gold", "score", "--baseline", theirs))["against"]["spearman"]
         for ours, theirs in zip(higher, lower, strict=True)
     ]
     differences, ps = ([row[name] for row in found] for name in ("difference", "p"))
-    certain = max(ps) < 0.05
-    here = (
-        "holds"
-        if certain and min(differences) > 0
-        else "reversed"
-        if certain and max(differences) < 0
-        else "undecided"
-    )
+    here = "undecided"
+    if max(ps) < 0.05 and len({difference > 0 for difference in differences}) == 1:
+        here = "holds" if differences[0] > 0 else "reversed"
     return [f"{statistics.fmean(differences):+.1f}", listed(ps), here]
 
 

@@ -54,8 +54,7 @@ class TokenTable(nn.Module):
         if self.normalize:
             lengths = torch.linalg.vector_norm(mean(vectors, packed), dim=1)  # (b,)
             lengths = torch.where(lengths == 0, 1.0, lengths)
-            repeats = packed.to_device(np.array(packed.lengths))
-            vectors = vectors / lengths.repeat_interleave(repeats)[:, None]
+            vectors = vectors / lengths.repeat_interleave(packed.counts)[:, None]
         yield vectors
 
     def pooled(self, vectors: Tensor) -> Tensor:

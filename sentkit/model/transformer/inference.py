@@ -182,7 +182,7 @@ def short_attention(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
     trained encoders are far below 88, where exponentials overflow. If a sum is not usable, softmax runs.
     """
     precise = torch.promote_types(query.dtype, torch.float32)
-    # Products copy what is not contiguous; a cast to contiguous tensors makes this copy unnecessary.
+    # Products copy tensors that are not contiguous; the result of this cast is contiguous.
     query, key, value = (
         each.to(precise, memory_format=torch.contiguous_format) for each in (query, key, value)
     )
