@@ -170,23 +170,33 @@ def makers(
 ) -> dict[str, Callable[[], Encode]]:
     """A function for each runtime and precision that loads it. Exported models are kept in the folder."""
     tokenizer_file = model / "tokenizer.json"
-    onnx = export(model, folder)
-    batches = calibration_batches(tokenizer_file, calibration)
 
-    def with_tokens(make: Callable[..., Run], *arguments: object) -> Callable[[], Encode]:
-        return lambda: batched(tokenizer_file, make(*arguments))
+    def with_openvino(precision: str) -> Encode:
+        batches = calibration_batches(tokenizer_file, calibration)
+        return batched(tokenizer_file, openvino(export(model, folder), precision, threads, batches))
 
-    found: dict[str, Callable[[], Encode]] = {}
-    for precision in ("fp32", "bf16"):
-        found[f"sentence-transformers {precision}"] = partial(sentence_transformers, model, precision)
-    for precision in ("fp32", "bf16", "int8"):
-        found[f"OpenVINO {precision}"] = with_tokens(openvino, onnx, precision, threads, batches)
-    for precision in ("fp32", "int8"):
-        found[f"ONNX Runtime {precision}"] = with_tokens(onnx_runtime, onnx, precision, threads)
-        own = folder / "ctranslate2"
-        found[f"CTranslate2 {precision}"] = with_tokens(ctranslate2, model, own, precision, threads)
-    found["fastembed fp32"] = partial(fastembed, folder, threads)
-    return found
+    def with_onnx_runtime(precision: str) -> Encode:
+        return batched(tokenizer_file, onnx_runtime(export(model, folder), precision, threads))
+
+    def with_ctranslate2(precision: str) -> Encode:
+        return batched(tokenizer_file, ctranslate2(model, folder / "ctranslate2", precision, threads))
+
+    def with_fastembed() -> Encode:
+        export(model, folder)
+        return fastembed(folder, threads)
+
+    ways = {
+        "sentence-transformers": (partial(sentence_transformers, model), ("fp32", "bf16")),
+        "OpenVINO": (with_openvino, ("fp32", "bf16", "int8")),
+        "ONNX Runtime": (with_onnx_runtime, ("fp32", "int8")),
+        "CTranslate2": (with_ctranslate2, ("fp32", "int8")),
+    }
+    found: dict[str, Callable[[], Encode]] = {
+        f"{name} {precision}": partial(make, precision)
+        for name, (make, precisions) in ways.items()
+        for precision in precisions
+    }
+    return found | {"fastembed fp32": with_fastembed}
 
 
 def calibration_batches(tokenizer_file: Path, texts: Sequence[str]) -> list[dict[str, np.ndarray]]:

@@ -1,4 +1,4 @@
-"""Whole processes that encode 1, 10 and 200 lines: start, load, encode, print all numbers as text.
+"""Whole processes that encode 1, 10 and 1,000 lines: start, load, encode, print all numbers as text.
 
 The table has CPU seconds with one thread, relative to those of `python -c 'import torch'`.
 
@@ -20,7 +20,7 @@ from timing import cpu_of_children, print_table, ratios, rounds_of
 
 from sentkit.formats.checkpoints.folders import read_checkpoint
 
-COUNTS = (1, 10, 200)
+COUNTS = (1, 10, 1000)
 ROUNDS = 2
 TORCH = "python -c 'import torch'"
 PRINT = "\nimport json\nfor vector in vectors: print(json.dumps([float(number) for number in vector]))"
@@ -77,7 +77,7 @@ def main() -> None:
     for name in dict.fromkeys(name for name, _ in seconds):
         found = [ratios(seconds[name, count], base) for count in COUNTS]
         rows.append(f"{name} | " + " | ".join(f"{least:.2f} | {median:.2f}" for least, median in found))
-    print_table("process | " + " | ".join(f"{count} lines: least | median" for count in COUNTS), rows)
+    print_table("process | " + " | ".join(f"{count:,} lines: least | median" for count in COUNTS), rows)
     print(f"`{TORCH}` took {min(base):.2f} s.")
 
 

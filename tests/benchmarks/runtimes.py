@@ -1,6 +1,6 @@
 """encode beside other runtimes: equal weights and texts, without loading.
 
-CPU seconds of one thread, and elapsed seconds of two threads.
+CPU seconds of one thread, and elapsed seconds of two threads. Each runtime and precision has its own process.
 
 python tests/benchmarks/runtimes.py TEST.jsonl [DEV.jsonl FOLDER]
 
@@ -10,22 +10,25 @@ exported models, about 1 GB in all. The int8 of OpenVINO is calibrated on the fi
 ONEDNN_MAX_CPU_ISA=AVX512_CORE_BF16 excludes AMX from torch, not from the other runtimes.
 """
 
+import json
 import os
 import subprocess
 import sys
 import sysconfig
 import time
 import venv
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import redirect_stdout
 from functools import partial
 from importlib.metadata import version
 from multiprocessing import get_context
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 from peers import Encode, makers
-from timing import print_table, ratios, rounds_of
+from timing import ROUNDS, print_table, ratios
 
 from sentkit.formats.checkpoints.folders import read_checkpoint
 
@@ -50,28 +53,29 @@ def in_environment(folder: Path) -> None:
     os.execv(python, [str(python), *sys.argv])
 
 
-def ours() -> dict[str, Encode]:
+def loaders(threads: int, paths: Sequence[str]) -> dict[str, Callable[[], Encode]]:
+    """A function for each runtime and precision that loads it."""
     import sentkit
 
-    encoders = [sentkit.Encoder(MODEL, device="cpu", precision=each) for each in ("fp32", "bf16", "int8")]
-    return {f"sentkit {each.loaded.precision}": each.encode for each in encoders}
+    def load(precision: str) -> Encode:
+        return sentkit.Encoder(MODEL, device="cpu", precision=precision).encode
 
-
-def others(folder: Path, calibration: Sequence[str], threads: int) -> dict[str, Encode]:
-    found = {}
-    for name, make in makers(read_checkpoint(MODEL).folder, folder, calibration, threads).items():
-        try:
-            found[name] = make()
-        except Exception as error:  # a runtime that does not load here has no row
-            print(f"{name}: {type(error).__name__}: {error}", file=sys.stderr)
+    found = {f"sentkit {each}": partial(load, each) for each in ("fp32", "bf16", "int8")}
+    if len(paths) > 1:
+        calibration = sentences_of(read_pairs(paths[1]))[:CALIBRATION]
+        found |= makers(read_checkpoint(MODEL).folder, Path(paths[2]), calibration, threads)
     return found
+
+
+def read_pairs(path: str) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in Path(path).read_bytes().splitlines()]
 
 
 def sentences_of(pairs: Sequence[dict]) -> list[str]:
     return list(dict.fromkeys(pair[name] for pair in pairs for name in ("text_a", "text_b")))
 
 
-def spearman(vectors, texts: Sequence[str], pairs: Sequence[dict]) -> float:
+def spearman(vectors: np.ndarray, texts: Sequence[str], pairs: Sequence[dict]) -> float:
     from scipy.stats import spearmanr
 
     rows = dict(zip(texts, vectors, strict=True))
@@ -79,52 +83,88 @@ def spearman(vectors, texts: Sequence[str], pairs: Sequence[dict]) -> float:
     return 100 * float(spearmanr(similar, [pair["score"] for pair in pairs]).statistic)
 
 
-def measure(threads: int, paths: Sequence[str]) -> tuple[dict[str, list[float]], dict[str, str]]:
-    """Seconds of each round, and with one thread lowest cosine and Spearman, of each way.
+class Way:
+    """One runtime in its own process: the threads of other runtimes would take time from it.
 
-    The seconds are CPU seconds if there is one thread.
+    Libraries read the number of threads at their start.
     """
-    import numpy as np
-    import orjson
+
+    def __init__(self, name: str, threads: int, paths: Sequence[str]) -> None:
+        os.environ["OMP_NUM_THREADS"] = str(threads)
+        self.pool = ProcessPoolExecutor(1, mp_context=get_context("spawn"))
+        self.clock = time.process_time if threads == 1 else time.perf_counter
+        self.pool.submit(load, name, threads, paths).result()
+
+    def seconds(self, texts: Sequence[str]) -> float:
+        return self.pool.submit(seconds_of, texts, self.clock).result()
+
+    def vectors(self, texts: Sequence[str]) -> np.ndarray:
+        return self.pool.submit(vectors_of, texts).result()
+
+
+loaded: Encode  # in the process of a way
+
+
+def load(name: str, threads: int, paths: Sequence[str]) -> None:
+    global loaded
     import torch
 
     torch.set_num_threads(threads)
-    rows = [[orjson.loads(line) for line in Path(path).read_bytes().splitlines()] for path in paths[:2]]
-    pairs, texts = rows[0], sentences_of(rows[0])
-    ways = ours()
-    if len(paths) > 1:
-        with redirect_stdout(sys.stderr):  # NNCF prints its progress
-            ways |= others(Path(paths[2]), sentences_of(rows[1])[:CALIBRATION], threads)
-    some = texts[:: len(texts) // COUNT][:COUNT]
-    timed = {name: partial(way, some) for name, way in ways.items()}
-    if threads > 1:
-        return rounds_of(timed), {}
-    exact, quality = ways["sentkit fp32"](texts), {}
-    for name, way in ways.items():
-        vectors = np.asarray(way(texts), np.float32)
-        cosine = float((vectors * exact).sum(1).min())  # all vectors have unit length
-        quality[name] = f"{cosine:.4f} | {spearman(vectors, texts, pairs):.2f}"
-    return rounds_of(timed, clock=time.process_time), quality
+    with redirect_stdout(sys.stderr):  # NNCF prints its progress
+        loaded = loaders(threads, paths)[name]()
 
 
-def in_process(threads: int, paths: Sequence[str]) -> tuple[dict[str, list[float]], dict[str, str]]:
-    """Measure in a new process, because libraries read the number of threads only once."""
-    os.environ |= {"HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false", "OMP_NUM_THREADS": str(threads)}
-    with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
-        return pool.submit(measure, threads, paths).result()
+def seconds_of(texts: Sequence[str], clock: Callable[[], float]) -> float:
+    start = clock()
+    loaded(texts)
+    return clock() - start
+
+
+def vectors_of(texts: Sequence[str]) -> np.ndarray:
+    return np.asarray(loaded(texts), np.float32)
+
+
+def ways_of(threads: int, paths: Sequence[str]) -> dict[str, Way]:
+    found = {}
+    for name in loaders(threads, paths):
+        try:
+            found[name] = Way(name, threads, paths)
+        except Exception as error:  # a runtime that does not load here has no row
+            print(f"{name}: {type(error).__name__}: {error}", file=sys.stderr)
+    return found
+
+
+def measure(ways: Mapping[str, Way], texts: Sequence[str]) -> dict[str, list[float]]:
+    """Seconds of each way in each round, after one uncounted round."""
+    rounds = [{name: way.seconds(texts) for name, way in ways.items()} for _ in range(ROUNDS + 1)]
+    return {name: [each[name] for each in rounds[1:]] for name in ways}
 
 
 def main() -> None:
     paths = sys.argv[1:]
     if len(paths) > 1:
         in_environment(Path(paths[2]))
-    (one, quality), (two, _) = (in_process(threads, paths) for threads in (1, 2))
+    os.environ |= {"HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
+    pairs = read_pairs(paths[0])
+    texts = sentences_of(pairs)
+    some = texts[:: len(texts) // COUNT][:COUNT]
+    ways = ways_of(1, paths)
+    one, vectors = measure(ways, some), {name: way.vectors(texts) for name, way in ways.items()}
+    for way in ways.values():
+        way.pool.shutdown()
+    two = measure(ways_of(2, paths), some)
     rows = []
     for name, own in one.items():
         speeds = *ratios(one["sentkit fp32"], own), *ratios(two["sentkit fp32"], two[name])
-        cells = " | ".join(f"{speed:.2f}" for speed in speeds)
-        rows.append(f"{name} | {COUNT / min(own):.0f} | {cells} | {quality[name]}")
-    columns = "speed relative to sentkit fp32: least | median | two threads: least | median"
+        cosine = (vectors[name] * vectors["sentkit fp32"]).sum(1).min()  # all vectors have unit length
+        cells = [f"{COUNT / min(own):.0f}", *(f"{speed:.2f}" for speed in speeds)]
+        cells += [
+            f"{COUNT / min(two[name]):.0f}",
+            f"{cosine:.4f}",
+            f"{spearman(vectors[name], texts, pairs):.2f}",
+        ]
+        rows.append(" | ".join([name, *cells]))
+    columns = "speed relative to sentkit fp32: least | median | two threads: least | median | sentences/s"
     print_table(f"runtime | sentences/s | {columns} | lowest cosine | STS-B", rows)
     if len(paths) > 1:
         names = ("torch", "sentence-transformers", *PACKAGES)
