@@ -28,6 +28,7 @@ PRESETS = {
         "sncse-roberta-base sncse-roberta-large sncse-roberta-large-step2"
     ),
     "contrast": "gte gist nv-retriever",
+    "distill": "static",
     "sbert": "nli stsb sections",
     "classify": "sg-bert-glue sg-bert-glue-cola stsb",
     "promptbert": "bert-base roberta-base sup-bert-base sup-roberta-base",

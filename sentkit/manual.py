@@ -67,8 +67,9 @@ SECTIONS = {  # additional sections of a page
             "output of distill-static, the run trains the vectors of its tokens, and their weights if the "
             "folder has them. The new folder has the files of the base and a float32 table, also if the "
             "base has int8 or float16. The same programs read it. Static models need higher learning rates "
-            "than transformers, such as --lr 0.01. If the vectors of texts have unit length, training "
-            "divides the table by a power of two first, so that one rate is right for all such models.",
+            "than transformers, such as --lr 0.01; distill has --preset static. If the vectors of texts have "
+            "unit length, training divides the table by a power of two first, so that one rate is right for "
+            "all such models.",
             "A static model has no layers and no dropout, so only methods that need nothing but the vectors "
             "of texts can train it; the description above names them. The readout is mean, and the "
             "precision fp32. If the vectors of a teacher have another width, distill multiplies the table "

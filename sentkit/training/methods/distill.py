@@ -52,7 +52,7 @@ class Distill(Method):
             if not self.relational:
                 refuse_idle(self, ("temperature",), "relational=0")
 
-    presets: ClassVar = {}
+    presets: ClassVar = {"static": {"batch": 256, "lr": 0.01}}  # for the table of a static model
     static: ClassVar = True
 
     def __init__(self, body: Body, settings: Settings) -> None:
