@@ -102,7 +102,7 @@ def draw(picture: Picture, file: BinaryIO, form: str, width: float) -> list[str]
         figure.set_layout_engine("constrained", w_pad=0.02, h_pad=0.02, wspace=0.03, hspace=0.04)
         axes = [figure.add_subplot(rows, columns, number + 1) for number in range(len(picture.panels))]
         for each, panel in zip(axes, picture.panels, strict=True):
-            draw_panel(each, panel, styles)
+            draw_panel(each, panel, styles, inches / columns)
         if handles:
             look = {"handlelength": sample, "columnspacing": 1.0, "labelspacing": 0.3, "borderpad": 0.1}
             look |= {"handletextpad": 0.4, "frameon": False}
@@ -133,8 +133,13 @@ def panel_height(panel: Panel, height: float, width: float) -> float:
     return max(height, names) + (math.sin(math.radians(SLANT)) * below if is_slanted(panel.x, width) else 0.0)
 
 
-def draw_panel(axes: Any, panel: Panel, styles: Mapping[str, int]) -> None:
-    axes.set_title(escape(panel.title), loc="left")
+def draw_panel(axes: Any, panel: Panel, styles: Mapping[str, int], width: float) -> None:
+    """Draw a panel of this width in inches, with the space for the numbers beside it."""
+    letters = int((width / POINT - 4 * TEXT) / (LETTER * TEXT))
+    title = panel.title if len(panel.title) <= letters else f"…{panel.title[1 - letters :]}"
+    # A title that has no room beside the note is in a line above it.
+    above = "\n" if len(title) + 2 + len(panel.note) > letters and panel.note else ""
+    axes.set_title(escape(title) + above, loc="left")
     if not panel.x.label:
         axes.margins(0.06)
     axes.set_title(escape(panel.note), loc="right", color="#333333")

@@ -3,6 +3,7 @@
 import io
 import json
 import math
+import re
 import subprocess
 import sys
 from dataclasses import replace
@@ -183,6 +184,28 @@ def test_bars_without_room_have_no_values(svg):
 
     assert "50.5" not in svg(*flags, stdin=given)[0]
     assert svg(*flags, "--width", "174", stdin=given)[0].count("50.5") == 12
+
+
+@pytest.mark.parametrize(
+    ("name", "shown", "distance"),
+    [("nano", "nano", 0), (30 * "x" + "end", 30 * "x" + "end", 9.0), (99 * "x" + "end", None, 9.0)],
+)
+def test_a_title_without_room_is_above_the_note(name, shown, distance):
+    """A line of 7.5 points is 9 points high. A very long title keeps its end."""
+    pytest.importorskip("matplotlib")
+    axis = Axis("x", "x")
+    note = "Spearman 77.6, n = 1379"
+    panel = Panel(axis, axis, (Series("", np.arange(2.0), np.arange(2.0)),), title=name, note=note)
+    file = io.BytesIO()
+    draw(Picture((panel, replace(panel, title="b"))), file, "svg", 120)
+    drawn = {}
+    for text in ElementTree.fromstring(file.getvalue()).iter(f"{SVG}text"):
+        height = text.get("y") or re.findall(r"[\d.]+", text.get("transform"))[1]
+        drawn.setdefault(text.text or "", float(height))
+    [title] = [text for text in drawn if text.endswith(name[-3:])]
+
+    assert title == shown or (title.startswith("…") and 30 < len(title) < 50)
+    assert drawn[note] - drawn[title] == pytest.approx(distance, abs=0.1)
 
 
 def test_grids_have_a_shade_for_each_value():
