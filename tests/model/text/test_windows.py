@@ -288,10 +288,9 @@ def test_a_chunk_of_words_has_the_words_of_its_characters(words: list[str], size
     tokens = split(lookup, text, size, size, chunks=True)
 
     assert tokens.windows is not None
-    assert (
-        "".join(text[start:end] for start, end in tokens.windows.places).split() == "".join(words).split()
-        or True
-    )
+    inside = {place for start, end in tokens.windows.places for place in range(start, end)}
+    outside = {character for place, character in enumerate(text) if place not in inside}
+    assert outside <= set("\u2003:-)"), "only blanks, and marks without a vector"
     for part, (start, end) in zip(tokens.parts, tokens.windows.places, strict=True):
         [alone] = lookup([text[start:end]])
         assert (alone.ids, alone.unknown) == (part.ids, part.unknown)
