@@ -11,7 +11,7 @@ from torch import Tensor
 from sentkit.errors import DataError
 from sentkit.formats.outputs.temporary import MARK, replacing
 from sentkit.training.loop.sealed_files import BadFile, read_sealed, write_sealed
-from sentkit.training.loop.state_checks import Expected, check_fields, check_tensors, check_values
+from sentkit.training.loop.state_checks import Expected, check_state, check_tensors
 
 STATE, BEST = re.compile(r"state-(\d+)\.pt"), re.compile(r"best-(\d+)\.pt")
 KEPT_STATES = 2
@@ -77,22 +77,16 @@ class Keeper:
             leftover.unlink()
 
     def load(
-        self,
-        expected: Expected,
-        warn: Callable[[str], None] = lambda message: None,
-        accept: Callable[[Mapping[str, Any]], None] = lambda content: None,
+        self, expected: Expected, warn: Callable[[str], None] = lambda message: None
     ) -> dict[str, Any] | None:
         """Load the newest valid state. Return None if there is no state.
 
-        Newer invalid states are reported. `accept` can also refuse a state: with a BadFile if it is damaged,
-        with another error if it belongs to a different run.
+        Newer invalid states are reported. A state of a different run is an error.
         """
         state, bad = None, dict[int, str]()
         for step in sorted(self._steps(STATE)):
             try:
                 content = read_sealed(self.folder / f"state-{step}.pt")
-                check_fields(content)
-                accept(content)
                 self._check(content, step, expected)
             except BadFile as error:
                 bad[step] = str(error)
@@ -112,7 +106,7 @@ class Keeper:
 
     def _check(self, content: Mapping[str, Any], step: int, expected: Expected) -> None:
         """Raise a BadFile if the state of that step or its best weights are invalid."""
-        check_values(content, step, expected)
+        check_state(content, step, expected, str(self.folder))
         best = content["position"]["best_step"]
         if expected.keeps_best and best >= 0:
             try:

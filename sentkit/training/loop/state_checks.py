@@ -8,8 +8,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from sentkit.errors import DataError
 from sentkit.training.loop.optimizers import Adam
 from sentkit.training.loop.sealed_files import BadFile
+from sentkit.training.settings import differences
 
 FIELDS = {
     "position": dict,
@@ -30,26 +32,50 @@ MAX_LOG_BYTES = 1 << 62  # bytes of a log
 class Expected:
     """The run that a state must match."""
 
+    identity: Mapping[str, Any]
+    environment: Mapping[str, Any]  # can differ in its values
     steps: int
     tensors: Mapping[str, Tensor]  # tensors of the method
     optimizer: Adam
     keeps_best: bool  # the run needs the separate file of the best weights
 
 
-def check_fields(content: Mapping[str, Any]) -> None:
-    """Raise a BadFile if a field is missing or has the wrong type."""
+def check_state(content: Mapping[str, Any], step: int, expected: Expected, source: str) -> None:
+    """Raise a BadFile if this run cannot have saved the state in the file of that step.
+
+    For a state of a different run, raise a DataError, which names `source`.
+    """
     check_names("the state", content, FIELDS)
     for name, kind in FIELDS.items():
         if type(content[name]) is not kind:
             raise BadFile(f'"{name}" is a {type(content[name]).__name__}, expected a {kind.__name__}')
-
-
-def check_values(content: Mapping[str, Any], step: int, expected: Expected) -> None:
-    """Raise a BadFile if this run cannot have saved the state in the file of that step."""
+    check_saved_identity(content, expected, source)
     check_position(content["position"], step, expected.steps)
     check_tensors("method", content["method"], expected.tensors)
     check_optimizer(content["optimizer"], step, expected.optimizer)
     check_random_states(content["random_states"], content["device_random_states"])
+
+
+def check_saved_identity(content: Mapping[str, Any], expected: Expected, source: str) -> None:
+    saved = content["identity"]
+    check_names('"identity"', saved, ("run", "environment"))
+    if not all(type(part) is dict for part in saved.values()):
+        raise BadFile('"identity" does not hold two dicts')
+    before = saved["environment"]
+    check_names('"environment"', before, expected.environment)
+    for name, value in expected.environment.items():
+        if type(before[name]) is not type(value):
+            raise BadFile(f'"{name}" is {before[name]!r:.40}, expected a {type(value).__name__}')
+    if before["threads"] < 1 or before["ranks"] != len(content["random_states"]):
+        raise BadFile(f"{before['threads']} threads, and {before['ranks']} processes")
+    advice = "use the same settings and rows, or start over with -f and without --resume"
+    check_identity(expected.identity, saved["run"], source, advice)
+
+
+def check_identity(ours: Mapping[str, Any], theirs: Mapping[str, Any], source: str, advice: str) -> None:
+    changes = differences(ours, theirs)
+    if changes:
+        raise DataError(f"belongs to a different run: {', '.join(changes)}", source=source, advice=advice)
 
 
 def check_names(what: str, fields: Mapping[Any, Any], expected: Collection[Any]) -> None:

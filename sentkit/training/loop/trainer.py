@@ -227,8 +227,14 @@ class Trainer:
 
     def expected(self) -> Expected:
         """Return the requirements for a state of this run."""
-        keeps_best = self.recipe.final == "best"
-        return Expected(self.order.steps, self.method.changing(), self.optimizer, keeps_best)
+        return Expected(
+            identity=self.run.identity,
+            environment=environment(self.processes, self.recipe.precision),
+            steps=self.order.steps,
+            tensors=self.method.changing(),
+            optimizer=self.optimizer,
+            keeps_best=self.recipe.final == "best",
+        )
 
     def resume_from(self, state: Mapping[str, Any]) -> None:
         """Continue from a checked state of `save_with`."""

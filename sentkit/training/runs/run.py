@@ -7,21 +7,19 @@ import math
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import partial
 from typing import Any
 
 import torch
 
-from sentkit.errors import CannotCreateError, DataError
+from sentkit.errors import CannotCreateError
 from sentkit.formats.json_files import read_object_if_there
 from sentkit.formats.vectors.fingerprint import digest
 from sentkit.training.data.batches import stream
 from sentkit.training.loop.environment import environment, use_threads
 from sentkit.training.loop.processes import Processes
-from sentkit.training.loop.sealed_files import BadFile
 from sentkit.training.loop.signals import Aborted, Interrupted, Stop, Stopped
 from sentkit.training.loop.state import Keeper, Position
-from sentkit.training.loop.state_checks import check_names
+from sentkit.training.loop.state_checks import check_identity
 from sentkit.training.loop.step_log import Reporter, StepLog
 from sentkit.training.loop.trainer import Trainer
 from sentkit.training.options import Run
@@ -72,7 +70,7 @@ def is_finished(run: Run) -> bool:
 
 def begin(run: Run, keeper: Keeper, processes: Processes, stop: Stop, reporter: Reporter) -> Trainer:
     """Return a trainer at the first step or at the last saved state."""
-    options, precision = run.options, run.settings.precision
+    options = run.options
     if processes.first and not options.resume:
         keeper.forget()
     processes.wait()
@@ -82,45 +80,16 @@ def begin(run: Run, keeper: Keeper, processes: Processes, stop: Stop, reporter: 
     # Each process has separate dropout, which is independent of the random weights of the heads.
     torch.manual_seed(int(stream(run.seed, processes.rank, "dropout").integers(1 << 62)))
     trainer = Trainer(run, method, keeper, processes, stop, reporter)
-    state = None
-    if options.resume:
-        here = environment(processes, precision)
-        accept = partial(check_saved_identity, run.identity, here, str(keeper.folder))
-        state = keeper.load(trainer.expected(), reporter.warn, accept)
+    state = keeper.load(trainer.expected(), reporter.warn) if options.resume else None
     saved = None if state is None else state["identity"]["environment"]
     use_threads(options.threads, saved)
     if state is not None:
-        changes = differences(environment(processes, precision), saved or {})
+        changes = differences(environment(processes, run.settings.precision), saved or {})
         if changes:
             changed = f"the environment changed: {', '.join(changes)}"
             reporter.warn(f"{changed}; the result may differ slightly from a run without interruption")
         trainer.resume_from(state)
     return trainer
-
-
-def check_saved_identity(
-    ours: Mapping[str, Any], here: Mapping[str, Any], source: str, content: Mapping[str, Any]
-) -> None:
-    """Raise a BadFile for fields of the wrong type and a DataError for a state of a different run."""
-    saved = content["identity"]
-    check_names('"identity"', saved, ("run", "environment"))
-    if not all(type(part) is dict for part in saved.values()):
-        raise BadFile('"identity" does not hold two dicts')
-    before = saved["environment"]
-    check_names('"environment"', before, here)
-    for name, value in here.items():
-        if type(before[name]) is not type(value):
-            raise BadFile(f'"{name}" is {before[name]!r:.40}, expected a {type(value).__name__}')
-    if before["threads"] < 1 or before["ranks"] != len(content["random_states"]):
-        raise BadFile(f"{before['threads']} threads, and {before['ranks']} processes")
-    advice = "use the same settings and rows, or start over with -f and without --resume"
-    check_identity(ours, saved["run"], source, advice)
-
-
-def check_identity(ours: Mapping[str, Any], theirs: Mapping[str, Any], source: str, advice: str) -> None:
-    changes = differences(ours, theirs)
-    if changes:
-        raise DataError(f"belongs to a different run: {', '.join(changes)}", source=source, advice=advice)
 
 
 @contextmanager

@@ -165,17 +165,35 @@ def fields_to_try(content):
 
 
 def may_be_lost(path):
-    """A parameter has no moments until its first gradient. The identity holds the number of processes."""
-    return (path[:2] == ("optimizer", "state") and len(path) == 3) or path[0] == "device_random_states"
+    """A parameter has no moments until its first gradient."""
+    return path[:2] == ("optimizer", "state") and len(path) == 3
+
+
+IDENTITY = [("identity", *path) for path in ((), ("run",), ("environment",), ("environment", "ranks"))]
 
 
 def test_a_state_without_one_of_its_fields_is_refused(saved):
     content = read_sealed(saved.keeper.folder / "state-3.pt")
-    for path in fields_to_try(content):
+    for path in [*fields_to_try(content), *IDENTITY]:
         changed = copy.deepcopy(content)
         del at(changed, path[:-1])[path[-1]]
 
         assert may_be_lost(path) or refused(saved, changed), path
+
+
+@pytest.mark.parametrize(("name", "value"), [("ranks", 2), ("ranks", "1"), ("threads", 0), ("cpu", None)])
+def test_a_state_of_an_impossible_environment_is_refused(saved, name, value):
+    content = read_sealed(saved.keeper.folder / "state-3.pt")
+    content["identity"]["environment"][name] = value
+
+    assert refused(saved, content)
+
+
+def test_a_state_of_a_different_run_is_an_error(saved):
+    content = read_sealed(saved.keeper.folder / "state-3.pt")
+    content["identity"]["run"]["seed"] = 7
+    with pytest.raises(DataError, match=r"belongs to a different run: seed \(0, was 7\)"):
+        refused(saved, content)
 
 
 @pytest.mark.parametrize("value", ["a word", -7, 10**12, math.inf, [], {}, torch.zeros(3), torch.ones(())])
