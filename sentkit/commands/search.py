@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from sentkit.model.query_encoder import EncodedTexts
 
 TOP = 10  # hits, by default
-UNSAID = (None, False, "auto", "fail")  # values of flags that are not given
+NOT_GIVEN = (None, False, "auto", "fail")  # values of flags that are not given
 OWN = ("row", "similarity")  # the fields of every hit
 
 
@@ -123,8 +123,9 @@ def search(
     all rows that reach the threshold. The search is exact, except for a binary corpus.
     Hits with the same similarity keep the order of the rows. Queries and corpus must be
     of one space, or the queries must come from a model that was trained for the space
-    of the corpus. --from is the format of the queries; the format of the corpus depends on its suffix.
-    --field applies to both. --show and --gold use the names of the fields in the files.
+    of the corpus. --from is the format of the queries; the format of the corpus depends
+    on its suffix. --field applies to both. --show and --gold use the names of the
+    fields in the files.
 
     In a binary corpus (encode --store binary), a number is only a sign. For each query,
     the command selects the rows with the fewest signs that differ (--candidates), and
@@ -153,15 +154,18 @@ def search(
 
     console = run.console("search")
     options.check_threshold(threshold, metric)
-    top = TOP if top is None is threshold else top
+    if top is None and threshold is None:
+        top = TOP
     binary.check(top)
-    search_options = SearchOptions(metric, top, threshold, copied or [], gold, **vars(binary))
+    search_options = SearchOptions(
+        metric, top, threshold, copied or [], gold, rescore=binary.rescore, candidates=binary.candidates
+    )
     check_form(corpus, output.path, search_options, replace=replace)
     check_text_flags(query, {"model": model}, reading, machine)
     for path in filter(None, (corpus, binary.rescore)):
         check_input(path)
     query.take_snapshots([*filter(None, (corpus, binary.rescore))])
-    encoded = encode_texts(query.texts, model, corpus, reading, machine, console) if query.texts else None
+    encoded = query_texts(query.texts, model, corpus, reading, machine, console) if query.texts else None
     weights = options.model_paths(encoded.model.name) if encoded else None
     with (
         query.open(
@@ -215,15 +219,15 @@ def check_text_flags(query: QueryFlags, *of_texts: object) -> None:
         raise UsageError("TEXT and --queries cannot be used together", advice="remove one of them")
     of_files = {"from": query.from_, "on-error": query.on_error, "rejects": query.rejects}
     for name, value in of_files.items():
-        if texts and value not in UNSAID:
+        if texts and value not in NOT_GIVEN:
             raise UsageError(f"--{name} can be used only with --queries, not with TEXT")
     for flags in of_texts:
         for name, value in (flags if isinstance(flags, dict) else vars(flags)).items():
-            if not texts and value not in UNSAID and name != "threads":
+            if not texts and value not in NOT_GIVEN and name != "threads":
                 raise UsageError(f"--{name.replace('_', '-')} needs a query TEXT")
 
 
-def encode_texts(
+def query_texts(
     texts: list[str],
     model: str | None,
     corpus: str,
@@ -231,7 +235,7 @@ def encode_texts(
     machine: options.MachineFlags,
     console: Console,
 ) -> "EncodedTexts":
-    """The queries as rows with vectors; the weights are loaded later."""
+    """The queries as rows with vectors, which are computed when the search reads them."""
     from sentkit.formats.vectors.store import Store, is_store
     from sentkit.model.query_encoder import EncodedTexts, Recorded, find_query_encoder
 

@@ -79,18 +79,18 @@ class SearchCorpus:
         before = filter(None, (space_of(emb), target_space(emb)))
         return self.emb is not None and space_of(self.emb) in map(space_of_signs, before)
 
-    def check_exact(self, exact: "SearchCorpus") -> None:
+    def check_rescore(self, rescore: "SearchCorpus") -> None:
         """Refuse exact vectors of another space, width or number of rows."""
-        if not self.is_signs_of(exact.emb) or exact.vectors.shape != self.vectors.shape:
+        if not self.is_signs_of(rescore.emb) or rescore.vectors.shape != self.vectors.shape:
             ours, theirs = (
                 f"{len(each.vectors)} rows, {each.vectors.shape[1]} numbers, {short_label(each.emb)}"
-                for each in (exact, self)
+                for each in (rescore, self)
             )
-            raise DataError(f"it has {ours}; {self.path} has {theirs}", source=exact.path)
+            raise DataError(f"it has {ours}; {self.path} has {theirs}", source=rescore.path)
 
-    def check_same_row(self, exact: "SearchCorpus", place: int) -> None:
-        if self.shown(place) != exact.shown(place):
-            raise exact.row(place).error(f"this row differs from row {place + 1} of {self.path}")
+    def check_same_row(self, rescore: "SearchCorpus", place: int) -> None:
+        if self.shown(place) != rescore.shown(place):
+            raise rescore.row(place).error(f"this row differs from row {place + 1} of {self.path}")
 
 
 def read_search_corpus(inputs: Inputs, show: Sequence[str], gold: GoldCodes | None = None) -> SearchCorpus:

@@ -23,9 +23,9 @@ Words = NDArray[np.uint64]
 class SignSearcher:
     """A corpus of sign bits, and the vectors that give the similarities of the candidates."""
 
-    def __init__(self, signs: StoredVectors, second: Vectors, metric: str, candidates: int | None) -> None:
-        """`second` has the same rows: vectors of +1 and -1, or exact vectors. `candidates` None: by `top`."""
-        self.signs, self.second, self.metric, self.candidates = signs, second, metric, candidates
+    def __init__(self, signs: StoredVectors, vectors: Vectors, metric: str, candidates: int | None) -> None:
+        """`vectors` has the same rows: +1 and -1, or exact vectors. Without `candidates`, `top` decides."""
+        self.signs, self.vectors, self.metric, self.candidates = signs, vectors, metric, candidates
 
     def at_once(self, top: int) -> int:
         """The number of queries in a block; it limits the memory for distances."""
@@ -33,14 +33,14 @@ class SignSearcher:
 
     def reaching(self, queries: Float32, threshold: float) -> Iterator[Reached]:
         """All rows that reach the threshold, so distances would not save work."""
-        return Searcher(self.second, self.metric).reaching(queries, threshold)
+        return Searcher(self.vectors, self.metric).reaching(queries, threshold)
 
     def nearest(self, queries: Float32, top: int) -> Nearest:
         """The `top` candidates for each query of a block, best first; ties in row order."""
         count = min(self.candidates or CANDIDATES_PER_HIT * top, len(self.signs))
         rows = np.stack([smallest(distances, count) for distances in self.distances(queries)])  # (b, c)
         query = np.repeat(np.arange(len(queries)), count)
-        similarities = exact(self.metric, queries, self.second, (query, rows.ravel())).reshape(rows.shape)
+        similarities = exact(self.metric, queries, self.vectors, (query, rows.ravel())).reshape(rows.shape)
         order = np.argsort(-similarities, axis=1, kind="stable")[:, :top]
         return Nearest(np.take_along_axis(rows, order, 1), np.take_along_axis(similarities, order, 1))
 

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Protocol, TypeVar
 
@@ -69,13 +70,13 @@ class Search:
         self.gold, _, theirs = (options.gold or "").partition("=")
         self.gold_codes = GoldCodes(theirs or self.gold) if self.gold else None
         self.corpus = read_search_corpus(inputs.other(corpus), self.show, self.gold_codes)
-        self.exact: SearchCorpus | None = None
+        self.rescore: SearchCorpus | None = None
         if self.corpus.signs is None and (options.rescore is not None or options.candidates is not None):
             flag = "--candidates" if options.rescore is None else "--rescore"
             raise UsageError(f"{flag} needs a corpus of encode --store binary, {corpus} has other vectors")
         if options.rescore is not None:
-            self.exact = read_search_corpus(inputs.other(options.rescore), self.show)
-            self.corpus.check_exact(self.exact)
+            self.rescore = read_search_corpus(inputs.other(options.rescore), self.show)
+            self.corpus.check_rescore(self.rescore)
         self.count = 0  # queries answered
 
     def __iter__(self) -> Iterator[QueryHits]:
@@ -84,39 +85,37 @@ class Search:
 
     def windows(self) -> Iterator[Iterator[QueryHits]]:
         """Blocks of answered queries; consume each before the next. The first blocks of a pipe are small."""
-        searcher = self._searcher()
-        most = searcher.at_once(self.options.top or 1)
+        most = self.searcher.at_once(self.options.top or 1)
         for block in growing(self.queries.read(self._take), most, most if self.in_file else FIRST_BLOCK):
             if not self.count:
-                (self.exact or self.corpus).check(block[0], self.queries.emb)
-            yield self._answered(block, searcher)
+                (self.rescore or self.corpus).check(block[0], self.queries.emb)
+            yield self._answered(block)
 
-    def _searcher(self) -> Searcher | SignSearcher:
-        corpus, second = self.corpus, self.exact or self.corpus
-        if signs := corpus.signs:
-            return SignSearcher(signs, second.vectors, self.metric, self.options.candidates)
-        return Searcher(corpus.vectors, self.metric)
+    @cached_property
+    def searcher(self) -> Searcher | SignSearcher:
+        if signs := self.corpus.signs:
+            vectors = (self.rescore or self.corpus).vectors
+            return SignSearcher(signs, vectors, self.metric, self.options.candidates)
+        return Searcher(self.corpus.vectors, self.metric)
 
-    def _answered(self, block: Sequence[VectorRow], searcher: Searcher | SignSearcher) -> Iterator[QueryHits]:
-        for row, hits in zip(block, self._hits(block, searcher), strict=True):
+    def _answered(self, block: Sequence[VectorRow]) -> Iterator[QueryHits]:
+        for row, hits in zip(block, self._hits(block), strict=True):
             self.count += 1
-            if self.exact is not None:
+            if self.rescore is not None:
                 for place, _ in hits:
-                    self.corpus.check_same_row(self.exact, place)
+                    self.corpus.check_same_row(self.rescore, place)
             yield QueryHits(row.row, hits)
 
-    def _hits(
-        self, block: Sequence[VectorRow], searcher: Searcher | SignSearcher
-    ) -> Iterator[list[tuple[int, float]]]:
+    def _hits(self, block: Sequence[VectorRow]) -> Iterator[list[tuple[int, float]]]:
         """The hits of each query, best first; ties in row order."""
         vectors = np.concatenate([row.vectors for row in block])
         top, threshold = self.options.top, self.options.threshold
         if top is None:
-            for reached in searcher.reaching(vectors, -math.inf if threshold is None else threshold):
+            for reached in self.searcher.reaching(vectors, -math.inf if threshold is None else threshold):
                 order = np.argsort(-reached.similarities, kind="stable")
                 yield pairs(reached.rows[order], reached.similarities[order])
             return
-        nearest = searcher.nearest(vectors, top)
+        nearest = self.searcher.nearest(vectors, top)
         for rows, similarities in zip(nearest.rows, nearest.similarities, strict=True):
             enough = len(rows) if threshold is None else np.count_nonzero(similarities >= threshold)
             yield pairs(rows[:enough], similarities[:enough])
@@ -134,10 +133,10 @@ class Search:
 
     def cells(self, row: int) -> list[str]:
         """The cells of a hit in a table."""
-        members = {name: orjson.loads(value) for name, value in self.corpus.shown(row).items()}
+        shown = {name: orjson.loads(value) for name, value in self.corpus.shown(row).items()}
         if self.show:
-            return [str(members.get(name, "")) for name in self.show]
-        return [str(next(iter(members.values()), f"row {row + 1}"))]
+            return [str(shown.get(name, "")) for name in self.show]
+        return [str(next(iter(shown.values()), f"row {row + 1}"))]
 
 
 def pairs(rows: Indices, similarities: Float64) -> list[tuple[int, float]]:

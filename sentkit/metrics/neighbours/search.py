@@ -18,7 +18,6 @@ QUERIES_PER_BLOCK, ROWS_PER_BLOCK = 1024, 1024  # queries and corpus rows of a b
 FIRST_ROWS = 64  # corpus rows of the first block, in which every row is a candidate
 MAX_CANDIDATES = 1 << 20  # candidates kept, for all queries of a block
 
-
 Pairs = tuple[Indices, Indices]  # the index of a query, and of a corpus row
 
 
@@ -63,7 +62,7 @@ class Searcher:
                 nominees.add(block, start)
         return nominees.decided()
 
-    def reaching(self, queries: Float32, threshold: float, start: int = 0) -> Iterator["Reached"]:
+    def reaching(self, queries: Float32, threshold: float, start: int = 0) -> Iterator[Reached]:
         """For each query, the rows from `start` on that reach the threshold, in row order.
 
         Every row may reach the threshold, so the number of candidates per block is limited. If there are
