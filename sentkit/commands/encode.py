@@ -113,7 +113,7 @@ def encode(
     and the mean cosine with fp32 on these texts are recorded in a vector file as
     int8_cosine; a warning reports a lowest cosine below 0.99. The space is the same as
     with fp32, so queries in fp32 can search a corpus in int8. If the CPU or torch has
-    no fast products of integers, a warning says so and bf16 or fp32 is used. Models
+    no fast products of integers, a warning reports it and bf16 or fp32 is used. Models
     that run through transformers, static models and CUDA devices are refused.
 
     With a slash at the end, -o DIR/ is a vector folder: one vector file for each block
@@ -170,7 +170,7 @@ def encode(
     from sentkit.model.text.stream import Tally, prepare, whole_if_small
 
     console = run.console("encode")
-    to_folder = folder.apply_to(output, row_flags, dry_run=dry_run)
+    to_folder = folder.applies_to(output, row_flags, dry_run=dry_run)
     device = folder.parsed_shard().device(machine.device)
     with folder.stopping(console, active=to_folder) as check_stop:
         text_model = find_encoder(model, reading.options(), device=device, precision=machine.precision)
@@ -181,9 +181,10 @@ def encode(
             paths = output_paths(output.path, text_model.readouts, form, force=form.force or dry_run)
         elif text_model.tokenizer.whole:
             raise UsageError(f"{model} needs all rows at once, so it cannot write a vector folder")
-        tokenizer, recorded = long_texts.apply_to(text_model)
+        tokenizer, windows = long_texts.tokenizer_of(text_model)
         reads = {
-            **{"-m": options.model_paths(model), "--transform": reading.transform},
+            "-m": options.model_paths(model),
+            "--transform": reading.transform,
             "--leave-out": reading.leave_out,
         }
         with row_flags.open(console, output, known=FIELDS, reads=reads, writes={"-o": paths}) as inputs:
@@ -201,8 +202,14 @@ def encode(
             encoder = text_model.encoder(tokens)
             report_spaces(encoder, console)
             encoding = Encoding(
-                *(encoder, tokenizer, texts.fields, batch_tokens or encoder.budget),
-                *(form, long_texts.refuses, run.verbose, recorded),
+                encoder,
+                tokenizer,
+                fields=texts.fields,
+                budget=batch_tokens or encoder.budget,
+                form=form,
+                refuse_truncation=long_texts.refuses,
+                marks=run.verbose,
+                windows=windows,
             )
             if to_folder:
                 tally = folder.write(output.path, encoding, inputs, batch_tokens, progress, check_stop)
@@ -210,7 +217,7 @@ def encode(
                 encoding.to_outputs(groups, texts, paths, tally, progress.add)
     progress.done()
     if tally.rows or not to_folder:
-        report_totals(tally, encoder, recorded, console)
+        report_totals(tally, encoder, windows, console)
 
 
 def print_plan(groups: Iterable["RowGroup"], tally: "Tally", budget: int) -> None:

@@ -46,7 +46,7 @@ class FolderFlags:
         typer.Option(metavar="SIZE", help="With -o DIR/: bytes of input in a block. [default: 512K]"),
     ] = None
 
-    def apply_to(self, output: OutputFlags, rows: StreamFlags, *, dry_run: bool) -> bool:
+    def applies_to(self, output: OutputFlags, rows: StreamFlags, *, dry_run: bool) -> bool:
         """Whether the output is a vector folder. Refuses flags that do not fit."""
         from sentkit.formats.vectors.folders import is_vector_folder
 
@@ -108,22 +108,23 @@ class FolderFlags:
         check_stop: Callable[[], None],
     ) -> "Tally":
         """Write the blocks of this shard, and return the counts of the rows that were written."""
-        from sentkit.model.encoding import open_block_writer
+        from sentkit.model.block_writer import BlockWriter, open_encoding_folder
 
         block_bytes = None if self.block_bytes is None else size("--block-bytes", self.block_bytes)
         console, shard, name = progress.console, self.parsed_shard(), path.rstrip("/") or "/"
-        writer, created = open_block_writer(
-            name, encoding, inputs, shard.has, block_bytes=block_bytes, batch_tokens=batch_tokens
+        folder, encoding, created = open_encoding_folder(
+            name, encoding, inputs, block_bytes=block_bytes, batch_tokens=batch_tokens
         )
-        writer.keep, writer.redo = self.resume, self.redo
         if not created and not self.resume and self.shard is None:
             raise CannotCreateError(f"{path}: already exists", advice="--resume continues it")
         for number, each in enumerate(inputs.paths):
-            if writer.folder.length(number) is None:
+            if folder.length(number) is None:
                 console.warn(f"{each}: has no byte positions, so every process reads it from the start")
-        if writer.leftovers:
-            count = len(writer.leftovers)
-            console.warn(f"{path}: {count} incomplete blocks of killed processes; remove {name}/.0*")
+        existing, leftovers = folder.existing()
+        if leftovers:
+            problem = f"{len(leftovers)} incomplete blocks of killed processes"
+            console.warn(f"{path}: {problem}; remove {name}/.0*")
+        writer = BlockWriter(folder, encoding, inputs, shard.has, existing, keep=self.resume, redo=self.redo)
         total = writer.count()
         progress.share = lambda rows: (writer.written + writer.kept) / total if total else None
         writer.run(progress.add, check_stop)

@@ -59,8 +59,8 @@ class LongTextFlags:
         """Whether a text above the maximum length is an error."""
         return self.on_truncate in ("error", "late")
 
-    def apply_to(self, model: "Model") -> "tuple[TextTokenizer, Mapping[str, Any]]":
-        """Return the tokenizer of the model, with windows if there are any, and the settings to record."""
+    def tokenizer_of(self, model: "Model") -> "tuple[TextTokenizer, Mapping[str, Any]]":
+        """Return the tokenizer of the model, with windows if there are any, and the settings of windows."""
         if not self.windowed:
             return model.tokenizer, {}
         from sentkit.model.text.windows import WindowOptions

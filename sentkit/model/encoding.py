@@ -1,25 +1,16 @@
-"""Writes rows with vectors: to the outputs of a command, or to the blocks of a vector folder."""
+"""Encodes groups of rows and writes them with their vectors; `block_writer.py` does so for vector folders."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import chain
-from pathlib import Path
 from typing import Any
 
-from sentkit.errors import CannotCreateError, DataError
-from sentkit.formats.outputs.outputs import published_together
 from sentkit.formats.rows.kinds import TextParser
-from sentkit.formats.rows.parts import Part, row_ranges
-from sentkit.formats.rows.rows import Inputs, Rejects
 from sentkit.formats.rows.splice import NewFields
-from sentkit.formats.vectors.folder_settings import describe_input, open_folder
-from sentkit.formats.vectors.folders import BLOCK_BYTES, EMPTY_RECORD, Block, VectorFolder, damage
-from sentkit.formats.vectors.sinks import Sink, StoreSink, VectorOutput, open_sinks
-from sentkit.formats.vectors.store import open_store, recorded_fields
-from sentkit.formats.vectors.vector_file import VectorFile
+from sentkit.formats.vectors.sinks import Sink, VectorOutput, open_sinks
+from sentkit.formats.vectors.store import recorded_fields
 from sentkit.model import Encoder
-from sentkit.model.text.stream import Done, RowGroup, Tally, TextTokenizer, encode_groups, prepare
+from sentkit.model.text.stream import Done, RowGroup, Tally, TextTokenizer, encode_groups
 from sentkit.model.text.tokens import Tokens
 
 Report = Callable[[int, int], None]  # rows and tokens since the last report
@@ -89,157 +80,6 @@ class Encoding:
             new = [(name.encode(), str(value).encode()) for name, value in values.items()]
             marks = marks_of([counts[number]], [False]) if self.marks else ()
             yield slice(number, number + 1), [*new, *marks]
-
-
-@dataclass(slots=True)
-class BlockWriter:
-    """Writes the blocks of one shard. The bytes of a block depend only on its input and the settings."""
-
-    folder: VectorFolder
-    encoding: Encoding
-    inputs: Inputs
-    wanted: Callable[[int], bool]  # whether this shard has the block with this index
-    existing: set[str]  # names of the complete blocks
-    leftovers: Sequence[Path]  # temporary files of killed processes
-    keep: bool = False  # keep existing blocks; otherwise they are an error
-    redo: bool = False  # write damaged blocks again
-    names: tuple[str, ...] = ()  # the vectors of all blocks
-    written: int = 0
-    kept: int = 0
-    tally: Tally = field(default_factory=Tally)
-
-    def parts(self) -> Iterator[tuple[Block, Part]]:
-        """The blocks of this shard. A stream is read once, so its blocks exist only during the iteration."""
-        for number, path in enumerate(self.inputs.paths):
-            if self.folder.length(number) is None:
-                for part in row_ranges(self.inputs, path, self.folder.block_rows):
-                    block = self.folder.block_at(number, part.start, part.stop - part.start)
-                    if self.wanted(block.index):
-                        yield block, part
-            else:
-                for block in self.folder.blocks(number):
-                    if self.wanted(block.index):
-                        yield block, self.folder.part(block, path)
-
-    def count(self) -> int | None:
-        """The number of blocks of this shard; None if the length of an input is unknown."""
-        numbers = range(len(self.folder.inputs))
-        if any(self.folder.length(number) is None for number in numbers):
-            return None
-        return sum(self.wanted(block.index) for number in numbers for block in self.folder.blocks(number))
-
-    def run(self, report: Report, check_stop: Callable[[], None]) -> None:
-        """Write all blocks that do not exist. `check_stop` is called before each block."""
-        self.names = self.existing_names()
-        for block, part in self.parts():
-            check_stop()
-            if block.name in self.existing and not self.keep:
-                path = self.folder.file(block.name)
-                raise CannotCreateError(f"{path}: already exists", advice="--resume keeps complete blocks")
-            if block.name in self.existing and not self.is_wrong(block, part):
-                self.kept += 1
-            else:
-                self.write_block(block, part, report)
-                self.written += 1
-
-    def existing_names(self) -> tuple[str, ...]:
-        """The vector names of an existing block that has rows."""
-        for name in sorted(self.existing):
-            with suppress(DataError):  # `check --deep` names damaged blocks
-                file = VectorFile(self.folder.file(name))
-                if file.count:
-                    return file.names
-        return ()
-
-    def is_wrong(self, block: Block, part: Part) -> bool:
-        """Whether an existing block must be written again. A stream is compared with the block's digest."""
-        if self.redo and damage(self.folder.file(block.name)) is not None:
-            return True
-        if self.folder.length(block.input) is None:
-            self.check_source(block, part)
-        return False
-
-    def check_source(self, block: Block, part: Part) -> None:
-        if self.folder.record(block.name)["source"] != part.digest:
-            problem = f"its rows {part.start + 1} to {part.stop} are not those of the block {block.name}"
-            advice = "the input has changed; encode it into another folder"
-            raise DataError(problem, source=self.inputs.paths[block.input], advice=advice)
-
-    def write_block(self, block: Block, part: Part, report: Report) -> None:
-        encoding, path = self.encoding, self.folder.file(block.name)
-        texts, rejects, tally = encoding.texts(), self.inputs.rejects, Tally()
-        skipped = skipped_rows(rejects)
-        rows = part.read(self.inputs, texts)
-        groups = prepare(rows, encoding.tokenizer, rejects, refuse_truncation=encoding.refuse_truncation)
-        done = encode_groups(groups, encoding.encoder, encoding.budget)
-        first = next(done, [])
-        if first:
-            self.names = self.names or texts.vectors
-            if texts.vectors != self.names:
-                names = ", ".join(texts.vectors), ", ".join(self.names)
-                raise first[0].row.error(f"vectors would be {names[0]}, other blocks have {names[1]}")
-        [spec] = encoding.specs(texts)
-        with (
-            published_together(),
-            open_store(
-                path,
-                spec,
-                texts.vectors,
-                width=encoding.encoder.width,
-                force=True,
-                record=EMPTY_RECORD,
-                kind=self.folder.store,
-            ) as writer,
-        ):
-            sink = StoreSink(writer, encoding.form)
-            for group in chain([first], done):
-                encoding.write(group, [sink])
-                report(len(group), tally.add(each.tokens for each in group))
-            writer.record = {
-                **{"input": block.input, "start": part.start, "stop": part.stop, "rows": writer.count},
-                **{"truncated": tally.truncated, "skipped": skipped_rows(rejects) - skipped},
-                **{"last": part.last, "source": part.digest},
-            }
-        self.tally.join(tally)
-
-
-def open_block_writer(
-    path: str,
-    encoding: Encoding,
-    inputs: Inputs,
-    wanted: Callable[[int], bool],
-    *,
-    block_bytes: int | None,
-    batch_tokens: int | None,
-) -> tuple[BlockWriter, bool]:
-    """Open or create a vector folder. Also returns whether this process created it.
-
-    Without `block_bytes` and `batch_tokens`, an existing folder determines them.
-    """
-    settings = {
-        "block_bytes": block_bytes,
-        "batch_tokens": batch_tokens,
-        "inputs": [describe_input(inputs, each) for each in inputs.paths],
-        "store": encoding.form.store,
-        "encoder": encoding.encoder.specs[0].full,
-        "fields": dict(encoding.fields),
-        "on_truncate": "error" if encoding.refuse_truncation else "warn",
-        **encoding.windows,
-        "on_error": "skip" if inputs.rejects.skip else "fail",
-        "max_line": inputs.longest,
-        "quoting": inputs.quoting or "by format",
-        "replace": encoding.form.replace,
-        "verbose": encoding.marks,
-    }
-    defaults = {"block_bytes": BLOCK_BYTES, "batch_tokens": encoding.encoder.budget, "store": "float32"}
-    folder, created = open_folder(path, settings, defaults)
-    form = replace(encoding.form, store=folder.store)
-    encoding = replace(encoding, budget=folder.settings["batch_tokens"], form=form)
-    return BlockWriter(folder, encoding, inputs, wanted, *folder.existing()), created
-
-
-def skipped_rows(rejects: Rejects) -> int:
-    return rejects.count + rejects.too_many_tokens
 
 
 def token_marks(tokens: Sequence[Tokens]) -> NewFields:
