@@ -10,7 +10,8 @@ from sentkit.formats.checkpoints.hub import BUNDLED, find_model
 from sentkit.formats.json_files import exists, is_folder
 from sentkit.formats.vectors.fingerprint import Spec
 from sentkit.model.reading import ReadingOptions
-from sentkit.model.text.stream import Arrays, Tally, TextTokenizer
+from sentkit.model.text.batching import Arrays
+from sentkit.model.text.stream import Tally, TextTokenizer
 from sentkit.model.text.tokens import Tokens
 from sentkit.model.text.windows import WindowOptions, WindowTokenizer
 

@@ -6,7 +6,7 @@ from sentkit.errors import UsageError
 from sentkit.formats.checkpoints.folders import Checkpoint
 from sentkit.model.checkpoint.summary import summarize
 from sentkit.model.reading import PARTIAL, ReadingOptions, plan_reading, whole_only
-from sentkit.model.text.stream import default_budget
+from sentkit.model.text.batching import default_budget
 from sentkit.model.text.windows import WindowOptions, WindowTokenizer
 
 if TYPE_CHECKING:

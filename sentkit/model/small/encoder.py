@@ -12,7 +12,8 @@ from sentkit.model.post_steps import spec_behind, spec_of_readout, steps_of_chec
 from sentkit.model.reading import Reading
 from sentkit.model.small.bert import SmallBert
 from sentkit.model.small.weights import read_arrays
-from sentkit.model.text.stream import Arrays, Tally
+from sentkit.model.text.batching import Arrays
+from sentkit.model.text.stream import Tally
 from sentkit.model.text.tokens import Tokens, check_ids
 from sentkit.model.transformer.architecture import Architecture, UnsupportedArchitecture, architecture_of
 from sentkit.model.weights_hash import hash_of_weights

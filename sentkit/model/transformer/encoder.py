@@ -23,7 +23,8 @@ from sentkit.model.post_steps import (
     width_behind,
 )
 from sentkit.model.reading import Reading
-from sentkit.model.text.stream import Arrays, Tally, default_budget, encode_texts
+from sentkit.model.text.batching import Arrays, default_budget, encode_texts
+from sentkit.model.text.stream import Tally
 from sentkit.model.text.tokens import Tokens, check_ids
 from sentkit.model.transformer.adapter import ENCODER_HALVES, Adapter, load_adapter
 from sentkit.model.transformer.architecture import UnsupportedArchitecture, architecture_of

@@ -16,7 +16,7 @@ from sentkit.model.checkpoint.declaration import declare_encoder
 from sentkit.model.checkpoint.lm_head import fresh_head, head_tensors
 from sentkit.model.checkpoint.save_weights import merged, write_weights
 from sentkit.model.reading import ReadingOptions, plan_reading
-from sentkit.model.text.stream import encode_texts
+from sentkit.model.text.batching import encode_texts
 from sentkit.model.transformer.architecture import read_architecture
 from sentkit.model.transformer.encoder import TransformerEncoder
 from sentkit.model.transformer.weight_names import pooler_shapes

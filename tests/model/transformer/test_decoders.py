@@ -15,7 +15,7 @@ from sentkit.formats.checkpoints.readout import parse_readout
 from sentkit.formats.json_files import write_json
 from sentkit.model import find_encoder
 from sentkit.model.reading import ReadingOptions
-from sentkit.model.text.stream import encode_texts
+from sentkit.model.text.batching import encode_texts
 from sentkit.model.text.tokenizer import Tokenizer
 from sentkit.model.transformer.adapter import load_adapter
 from sentkit.model.transformer.packed import pack
