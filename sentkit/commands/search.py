@@ -246,7 +246,8 @@ def query_texts(
     console.note(f"loading {encoder.name}")
     for note in encoder.notes:
         console.warn(note)
-    if model is None and reading.prompt is reading.prompt_name is None and recorded.prompt:
+    no_prompt = reading.prompt is None and reading.prompt_name is None
+    if model is None and no_prompt and recorded.prompt:
         prompt = f'the prompt of the corpus, "{recorded.prompt}", is added to TEXT'
         console.warn(f"{prompt}; to use another prompt, add --prompt or --prompt-name")
     for text in texts:

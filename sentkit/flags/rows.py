@@ -79,7 +79,7 @@ class FormatFlags:
             longest=size("--max-line", self.max_line),
             vector_file=rows_in,
         )
-        formats = {*map(inputs.format_of, paths), *map(inputs.other_format, others)}
+        formats = {*map(inputs.format_of, paths), *(inputs.other(path).format_of(path) for path in others)}
         if self.quoting is not None and not {"tsv", "csv"} & formats:
             raise UsageError(
                 "--quoting can be used only with TSV and CSV input", advice="to read TSV, use --from tsv"

@@ -52,9 +52,10 @@ class Recorded:
         if UNIT in suffixes and any(map(DIM.fullmatch, suffixes[suffixes.index(UNIT) :])):
             suffixes = []  # only a model declares this order
         dims = [int(match[1]) for match in map(DIM.fullmatch, suffixes) if match]
+        no_prompt = options.prompt is None and options.prompt_name is None
         filled = replace(
             options,
-            prompt=self._text("prompt") if options.prompt is options.prompt_name is None else options.prompt,
+            prompt=self._text("prompt") if no_prompt else options.prompt,
             max_length=options.max_length or self._number("max_length"),
             normalize=options.normalize or UNIT in suffixes,
             dim=options.dim or (dims[-1] if dims else None),

@@ -74,12 +74,7 @@ class Method(nn.Module):
     static: ClassVar[bool] = False  # needs only the vectors of texts, so it can train a static model
     from_nothing: ClassVar[bool] = False  # can train an encoder with random weights
     takes_entries: ClassVar[bool] = False  # trains vectors to predict the base's `entries`
-    reductions: ClassVar[Collection[str]] = (
-        "cls",
-        "mean",
-        "max",
-        "last",
-    )  # of the readouts that it can train
+    reductions: ClassVar[Collection[str]] = ("cls", "mean", "max", "last")  # of readouts that it can train
     classifies: ClassVar[bool] = False  # --dev and --test are rows with the target of training, not STS pairs
     encoders: ClassVar[int] = 1  # number of trained encoders; --dev selects one, else the first is kept
     sentence_vectors: ClassVar[tuple[str, ...]] = ()  # outputs (b, ..., d) that the setting `dims` truncates

@@ -103,7 +103,7 @@ def write_steps(folder: Path, steps: Sequence[Dense | LayerNorm | Normalize]) ->
         name = f"{place}_{kind}"
         write_json(folder / name / "config.json", config)
         arrays = {f"{layer}.weight": step.weight, f"{layer}.bias": step.bias}
-        write_arrays(folder / name / "model.safetensors", arrays, {"format": "pt"})
+        write_arrays(folder / name / "model.safetensors", arrays)
         names.append(name)
     return names
 
@@ -149,7 +149,7 @@ def write_convolution(folder: Path, convolution: Convolution) -> None:
         for number, layer in enumerate(convolution.layers)
         for name, array in zip(("weight", "bias"), layer, strict=True)
     }
-    write_arrays(folder / "model.safetensors", arrays, {"format": "pt"})
+    write_arrays(folder / "model.safetensors", arrays)
 
 
 def write_layers(folder: Path, declaration: DeclarationToWrite, layers: Sequence[int]) -> None:
@@ -162,7 +162,7 @@ def write_layers(folder: Path, declaration: DeclarationToWrite, layers: Sequence
         "num_hidden_layers": declaration.depth,
     }
     write_json(folder / "config.json", config)
-    write_arrays(folder / "model.safetensors", {"layer_weights": weights}, {"format": "pt"})
+    write_arrays(folder / "model.safetensors", {"layer_weights": weights})
 
 
 def write_prompts(folder: Path, declaration: DeclarationToWrite) -> None:

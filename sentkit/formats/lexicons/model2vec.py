@@ -101,7 +101,7 @@ def write_model2vec(
         | {"seq_length": 1_000_000, "normalize": True},
     )
     write_json(folder / "tokenizer.json", rules)
-    write_arrays(folder / "model.safetensors", {"embeddings": table}, {"format": "pt"})
+    write_arrays(folder / "model.safetensors", {"embeddings": table})
     kinds = [("StaticEmbedding", ""), ("Normalize", "1_Normalize")]
     write_json(
         folder / "modules.json",
@@ -117,7 +117,7 @@ def write_table(folder: Path, base: Path, table: Table) -> None:
     """Write a table in float32, with the tensor names of the static model in `base`."""
     stored = "embeddings" if is_model2vec(base) else stored_name(base)
     arrays = {stored if name == "embeddings" else name: array for name, array in table.arrays.items()}
-    write_arrays(folder / "model.safetensors", arrays, {"format": "pt"})
+    write_arrays(folder / "model.safetensors", arrays)
 
 
 def read_embedding(folder: Path, tokens: int, max_length: int | None, *, normalize: bool) -> Model2Vec:

@@ -111,12 +111,12 @@ def wordnet_entries(row: Row, line: str) -> list[str]:
     return words
 
 
-def name_in(row: Row, member: str) -> str:
+def name_in(row: Row, field: str) -> str:
     """A field with a string or an integer, as a string, because tables have only strings."""
-    value = row.values.get(member)
+    value = row.values.get(field)
     if isinstance(value, str) or type(value) is int:
         return str(value)
-    raise wrong_field(row, member, "a string or a whole number")
+    raise wrong_field(row, field, "a string or a whole number")
 
 
 def read_paraphrases(path: str, key: str) -> Mapping[str, Sequence[str]]:

@@ -145,10 +145,6 @@ class Inputs:
         """Format of a path; empty if the first line decides."""
         return self.format or SUFFIXES.get(bare_suffix(path), "")
 
-    def other_format(self, path: str) -> str:
-        """Format of a path that `other` opens: `format` is not used."""
-        return SUFFIXES.get(bare_suffix(path), "")
-
     def detected_format(self, path: str) -> str:
         """The format of a regular file; the first line that is not blank decides if the name does not."""
         if self.format_of(path):
@@ -184,7 +180,7 @@ class Inputs:
                 yield self.meter.table(path, records.rows(longest=self.longest), records.count)
             return
         with open_input(path, self.meter.file) as file:
-            yield self._raw_rows(path, lines.numbered(file, self.longest))
+            yield self._split(path, lines.numbered(file, self.longest))
 
     def parse_rows(self, source: str, rows: Iterator[lines.RawRow], parse: Callable[[Row], T]) -> Iterator[T]:
         """Yield `parse(row)` for each row. An invalid row goes to the rejects."""
@@ -210,7 +206,7 @@ class Inputs:
             self.meter.took()
             yield value
 
-    def _raw_rows(self, path: str, numbered: Iterator[lines.NumberedLine]) -> Iterator[lines.RawRow]:
+    def _split(self, path: str, numbered: Iterator[lines.NumberedLine]) -> Iterator[lines.RawRow]:
         format = self.format_of(path)
         if format in LINES:
             return LINES[format](numbered)

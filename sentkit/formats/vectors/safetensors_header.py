@@ -25,6 +25,7 @@ UNCHANGED = {"float64": "F64", "int64": "I64"}  # types that are not written as 
 LARGEST_HEADER = 100_000_000  # same limit as in the safetensors library
 LARGEST_TENSOR = 1 << 56  # numbers; numpy refuses more, even if one axis is empty
 MOST_AXES = 16
+OF_WEIGHTS = {"format": "pt"}  # metadata, as transformers writes it
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +113,9 @@ def read_array(path: str | Path, name: str) -> NDArray[Any]:
         return np.frombuffer(file.read(entry.end - entry.start), NUMPY[entry.dtype]).reshape(entry.shape)
 
 
-def write_arrays(path: Path, arrays: Mapping[str, NDArray[Any]], metadata: Mapping[str, str]) -> None:
+def write_arrays(
+    path: Path, arrays: Mapping[str, NDArray[Any]], metadata: Mapping[str, str] = OF_WEIGHTS
+) -> None:
     """Write tensors to a new safetensors file. Equal values give equal bytes."""
     with create(path) as file:
         put_arrays(file, arrays, metadata)

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from sentkit.formats.outputs.temporary import create
-from sentkit.formats.vectors.safetensors_header import header_bytes
+from sentkit.formats.vectors.safetensors_header import OF_WEIGHTS, header_bytes
 from sentkit.model.checkpoint.lm_head import HEADS
 from sentkit.model.transformer.architecture import Architecture
 from sentkit.model.transformer.weight_names import (
@@ -70,7 +70,7 @@ def write_weights(path: Path, tensors: Mapping[str, Tensor]) -> None:
         entries[name] = ("F32", tuple(tensors[name].shape), start, end)
         start = end
     with create(path) as file:
-        file.write(header_bytes(entries, {"format": "pt"}))
+        file.write(header_bytes(entries, OF_WEIGHTS))
         for name in entries:  # one tensor at a time, to avoid a second copy of the model
             values = tensors[name].detach().to("cpu", torch.float32).contiguous().numpy()
             file.write(values.reshape(-1).view("uint8").data)

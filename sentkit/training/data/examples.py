@@ -143,7 +143,7 @@ class Reads:
     """The kinds of rows that a method reads and the field that it learns to predict."""
 
     kinds: tuple[Kind, ...]
-    member: str | None = None
+    target_field: str | None = None
     target: Target | None = None
     # The columns of the corpus: numbers of texts with their tokenizers; none: each text by the tokenizer of
     # the base. A text can have several columns, such as one for each template.
@@ -177,9 +177,9 @@ class ExampleParser:
             self.unread = self._unread_of(row)
         row.refuse_duplicates()
         texts = tuple(text for name in self.kind.texts for text in self._texts(row, name))
-        if self.reads.target is None or self.reads.member is None:
+        if self.reads.target is None or self.reads.target_field is None:
             return Example(row, texts, None)
-        target = self.reads.target(row, self._theirs(self.reads.member))
+        target = self.reads.target(row, self._theirs(self.reads.target_field))
         return None if target is None else Example(row, texts, target)
 
     def with_vector(self, row: VectorRow) -> Example | None:
@@ -216,7 +216,7 @@ class ExampleParser:
         return listed(names)
 
     def _unread_of(self, row: Row) -> tuple[str, ...]:
-        if self.kind is not PAIR or self.reads.member is not None:
+        if self.kind is not PAIR or self.reads.target_field is not None:
             return ()
         return tuple(name for name in map(self._theirs, SAID_OF_PAIRS) if name in row.values)
 

@@ -69,7 +69,7 @@ class Trainer:
     def recipe(self) -> Recipe:
         return self.method.settings
 
-    def train(self) -> Position:
+    def train(self) -> None:
         """Run all remaining steps and leave the final weights in the method."""
         if not any(self.factor(step) for step in range(self.order.steps)):
             raise UsageError(
@@ -82,11 +82,10 @@ class Trainer:
         self._refuse_broken()
         if self.recipe.final == "best" and self.position.best_step >= 0:
             self.method.restore(self.keeper.load_best(self.position.best_step, self.method.changing()))
-        return self.position
 
     def _finished(self) -> bool:
         """Evaluate, save or stop if due. Return true when the run is finished."""
-        if self._due() and self.position.evaluated < self.position.step:
+        if self._evaluation_due() and self.position.evaluated < self.position.step:
             self._evaluate()
         stop, save = self.processes.any([self.stop.requested, self._save_due()])
         if stop or save:
@@ -166,7 +165,7 @@ class Trainer:
 
     # Evaluation.
 
-    def _due(self) -> bool:
+    def _evaluation_due(self) -> bool:
         every, step = self.recipe.eval_every, self.position.step
         if self.run.dev is None:
             return False

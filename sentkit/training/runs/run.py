@@ -25,7 +25,7 @@ from sentkit.training.loop.trainer import Trainer
 from sentkit.training.options import Run
 from sentkit.training.run_folders import part_of
 from sentkit.training.runs.folder_lock import lock_folder
-from sentkit.training.runs.save_checkpoint import MADE, save_checkpoint
+from sentkit.training.runs.save_checkpoint import NEW_FOLDER, save_checkpoint
 from sentkit.training.settings import differences
 
 
@@ -37,7 +37,7 @@ def train(run: Run, processes: Processes, stop: Stop, reporter: Reporter) -> Non
         if is_finished(run):
             if processes.first:
                 keeper.forget()  # of a run that was killed after it wrote the checkpoint
-                shutil.rmtree(part / MADE, ignore_errors=True)  # the folder that -f replaced
+                shutil.rmtree(part / NEW_FOLDER, ignore_errors=True)  # the folder that -f replaced
             return
         trainer = begin(run, keeper, processes, stop, reporter)
         with reporting_last_save(trainer), open_log(trainer) as trainer.step_log:

@@ -25,7 +25,7 @@ from sentkit.training.base import Base
 from sentkit.training.method import Method
 from sentkit.training.token_table import TokenTable
 
-MADE = "checkpoint"  # name of the new checkpoint in the folder of the state
+NEW_FOLDER = "checkpoint"  # name of the new checkpoint in the folder of the state
 
 
 def save_checkpoint(
@@ -36,7 +36,7 @@ def save_checkpoint(
     lineage: Mapping[str, Any],
     readout: str | None = None,  # None: the readout of the method
 ) -> None:
-    folder = part / MADE
+    folder = part / NEW_FOLDER
     try:
         write_checkpoint(folder, method, base, lineage, readout or method.readout(method.settings))
         publish_folder(folder, output)  # only -f replaces a folder; this is checked at the start

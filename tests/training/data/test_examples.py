@@ -16,13 +16,13 @@ def row(**values):
     return Row(json.dumps(values).encode(), values, "rows.jsonl", 1)
 
 
-def parser_of(*kinds, fields=None, member=None, target=None):
-    return ExampleParser("it", Reads(kinds, member, target), fields or {})
+def parser_of(*kinds, fields=None, target_field=None, target=None):
+    return ExampleParser("it", Reads(kinds, target_field, target), fields or {})
 
 
 @pytest.mark.parametrize("score", [5, -5, 1.5])
 def test_a_score_beyond_the_limit_is_a_bad_row(score):
-    parse = parser_of(PAIR, member="score", target=Scores(1.0))
+    parse = parser_of(PAIR, target_field="score", target=Scores(1.0))
     problem = f'"score" is {score}, outside the scale of 1'
     with pytest.raises(DataError) as caught:
         parse(row(**TEXTS, score=score))
@@ -33,21 +33,21 @@ def test_a_score_beyond_the_limit_is_a_bad_row(score):
 
 @pytest.mark.parametrize(("limit", "score"), [(5.0, 5), (5.0, -5), (5.0, 0.1), (None, 1e9)])
 def test_a_score_within_the_limit_is_a_target(limit, score):
-    parse = parser_of(PAIR, member="score", target=Scores(limit))
+    parse = parser_of(PAIR, target_field="score", target=Scores(limit))
 
     assert parse(row(**TEXTS, score=score)).target == score
 
 
 @pytest.mark.parametrize(("value", "target"), [("4.5", 4.5), (" 3 ", 3.0), ("1e-1", 0.1), (4, 4.0)])
 def test_a_score_of_a_table_is_a_number(value, target):
-    parse = parser_of(PAIR, member="score", target=Scores(5.0), fields={"score": "sim"})
+    parse = parser_of(PAIR, target_field="score", target=Scores(5.0), fields={"score": "sim"})
 
     assert parse(row(**TEXTS, sim=value)).target == target
 
 
 @pytest.mark.parametrize("value", ["", "  ", None])
 def test_a_pair_without_a_score_is_omitted(value):
-    assert parser_of(PAIR, member="score", target=Scores(5.0))(row(**TEXTS, score=value)) is None
+    assert parser_of(PAIR, target_field="score", target=Scores(5.0))(row(**TEXTS, score=value)) is None
 
 
 @pytest.mark.parametrize(
@@ -61,7 +61,7 @@ def test_a_pair_without_a_score_is_omitted(value):
     ],
 )
 def test_a_bad_score_is_named_as_the_row_names_it(value, problem):
-    parse = parser_of(PAIR, member="score", target=Scores(5.0), fields={"score": "sim"})
+    parse = parser_of(PAIR, target_field="score", target=Scores(5.0), fields={"score": "sim"})
     with pytest.raises(DataError) as caught:
         parse(row(**TEXTS, sim=value))
 
@@ -106,7 +106,7 @@ def test_the_first_row_alone_is_looked_at():
 
 
 def test_a_method_that_reads_one_of_them_leaves_nothing_unread():
-    parse = parser_of(PAIR, member="label", target=Labels(NLI))
+    parse = parser_of(PAIR, target_field="label", target=Labels(NLI))
     parse(row(**TEXTS, label="neutral", score=1))
 
     assert parse.unread == ()
