@@ -48,5 +48,5 @@ def cat(
     with row_flags.open(console, output, known=VECTOR_FIELDS) as inputs:
         form = VectorOutput(force=output.force, replace=True, store=store)
         rows = convert(inputs, output.path, form, head=head, encoding=encoding)
-    if len(inputs.paths) > 1 and not run.quiet:
-        console.say(f"joined {len(inputs.paths)} files, {rows} rows")
+    if len(inputs.paths) > 1:
+        console.report(f"joined {len(inputs.paths)} files, {rows} rows")

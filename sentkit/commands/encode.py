@@ -256,12 +256,12 @@ def report_totals(tally: "Tally", encoder: "Encoder", windows: Mapping[str, Any]
     """Print the counts of rows; `windows` has the settings of windows, or is empty."""
     if not tally.rows:
         console.warn("no rows")
-    elif windows and not console.quiet:
+    elif windows:
         split = f"{tally.split} of {tally.rows} rows were split"
         if tally.windows:
             split += f" into {tally.windows} windows"
         if windows["chunks"]:
             split += f", {tally.texts} rows were written"
-        console.say(f"{split} (--window {windows['window']} --stride {windows['stride']})")
+        console.report(f"{split} (--window {windows['window']} --stride {windows['stride']})")
     for remark in encoder.remarks(tally):
         console.warn(remark)

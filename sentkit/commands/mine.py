@@ -122,9 +122,8 @@ def report(counts: "MiningCounts", mining: "MiningOptions", console: Console) ->
     if not counts.rows:
         console.warn("no rows")
         return
-    if not console.quiet:
-        unused = f"not used: {counts.own_texts} texts of the pair itself, {counts.above} above the margin"
-        console.say(f"{counts.negatives} negatives for {counts.rows} pairs; {unused}")
+    unused = f"not used: {counts.own_texts} texts of the pair itself, {counts.above} above the margin"
+    console.report(f"{counts.negatives} negatives for {counts.rows} pairs; {unused}")
     if counts.short or counts.without:
         few = f"{counts.short} pairs have fewer than {mining.top} negatives, {counts.without} have none"
         margin = "a larger --margin" if mining.relative else "a smaller --margin"

@@ -160,8 +160,8 @@ def train(
             reads={"-m": None if start.init else options.model_paths(model), **reads},
             writes={"-o": folders.all_folders, "--log": folders.logs(log), "stdout": "-"},
         ) as inputs:
-            say = partial(say_unless_quiet, console)
-            if perform(train_options, inputs, stop, Reporter(say, console.note, console.warn, bar.take)):
+            reporter = Reporter(console.report, console.note, console.warn, bar.take)
+            if perform(train_options, inputs, stop, reporter):
                 bar.done()
                 table = options.OutputFlags()
                 with table.open() as out:
@@ -182,15 +182,10 @@ def check_together(output: CheckpointFlags, dev: str | None, given: Sequence[str
         raise UsageError(f"{idle[0]} has no effect without --dev")
 
 
-def say_unless_quiet(console: Console, message: str) -> None:
-    if not console.quiet:
-        console.say(message)
-
-
 def say_stopping(console: Console) -> None:
     """Called by a signal handler: printing may fail if the signal interrupts another write."""
     with suppress(RuntimeError, OSError):
-        say_unless_quiet(console, "stops after this step and saves; Ctrl-C again exits at once")
+        console.report("stops after this step and saves; Ctrl-C again exits at once")
 
 
 def print_methods() -> None:

@@ -30,5 +30,10 @@ class Console:
         if self.verbose or (not self.quiet and on_terminal()):
             self.say(message)
 
+    def report(self, message: str) -> None:
+        """Print, except with -q."""
+        if not self.quiet:
+            self.say(message)
+
     def say(self, message: str) -> None:
         write_line(f"sentkit {self.command}: {message}" if self.command else f"sentkit: {message}")

@@ -128,7 +128,6 @@ class FolderFlags:
         total = writer.count()
         progress.share = lambda rows: (writer.written + writer.kept) / total if total else None
         writer.run(progress.add, check_stop)
-        if not console.quiet:
-            part = f"shard {shard}: " if shard.count > 1 else ""
-            console.say(f"{part}blocks written: {writer.written}, already complete: {writer.kept}")
+        part = f"shard {shard}: " if shard.count > 1 else ""
+        console.report(f"{part}blocks written: {writer.written}, already complete: {writer.kept}")
         return writer.tally
