@@ -12,7 +12,7 @@ from sentkit.formats.rows.rows import Inputs, Rejects
 from sentkit.formats.vectors.folder_settings import describe_input, open_folder
 from sentkit.formats.vectors.folders import BLOCK_BYTES, EMPTY_RECORD, Block, VectorFolder, damage
 from sentkit.formats.vectors.sinks import StoreSink
-from sentkit.formats.vectors.store import open_store
+from sentkit.formats.vectors.store_writer import open_store
 from sentkit.formats.vectors.vector_file import VectorFile
 from sentkit.model.encoding import Encoding, Report
 from sentkit.model.text.stream import Tally, encode_groups, prepare

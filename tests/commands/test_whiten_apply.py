@@ -118,7 +118,7 @@ def test_what_several_files_do_not_share_is_left_out(sentkit, tiny, tmp_path):
 
 def test_differing_steps_are_reported_completely(sentkit, transform, tmp_path):
     """Two files of one space, of which one names the steps that led there and the other does not."""
-    from sentkit.formats.vectors.store import open_store
+    from sentkit.formats.vectors.store_writer import open_store
 
     for name, steps in (("a", {"steps": ["/n:01"]}), ("b", {})):
         with open_store(

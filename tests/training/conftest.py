@@ -13,7 +13,7 @@ import torch
 from sentkit.formats.checkpoints.folders import read_checkpoint
 from sentkit.formats.lexicons.model2vec import write_model2vec
 from sentkit.formats.rows.rows import Inputs
-from sentkit.formats.vectors.store import open_store
+from sentkit.formats.vectors.store_writer import open_store
 from sentkit.training.base import Base, open_base
 from sentkit.training.data.corpus import Corpus, map_corpus, write_corpus
 from sentkit.training.data.dev import Dev

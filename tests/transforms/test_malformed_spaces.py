@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from sentkit.errors import DataError
 from sentkit.formats.rows.rows import Inputs
 from sentkit.formats.vectors.fingerprint import emb_problem
-from sentkit.formats.vectors.store import Store, open_store
+from sentkit.formats.vectors.store import Store
+from sentkit.formats.vectors.store_writer import open_store
 from sentkit.formats.vectors.vectors import VectorReader
 from sentkit.labels.clusters.centroids import read_centroids
 from sentkit.metrics.geometry.transform_file import describe_transform

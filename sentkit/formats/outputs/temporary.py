@@ -15,6 +15,7 @@ import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import Any, BinaryIO, TypeVar
 
 from sentkit.errors import CannotCreateError
@@ -149,6 +150,16 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
         draft.publish()
     finally:
         draft.discard()
+
+
+@contextmanager
+def open_side_file(folder: Path, path: str) -> Iterator[BinaryIO]:
+    """Yield a temporary file without a name. Its write errors name the output."""
+    with (
+        TemporaryFile(dir=folder) as file,
+        io.BufferedRandom(NamedFile(os.dup(file.fileno()), "w+b", path)) as named,
+    ):
+        yield named
 
 
 @contextmanager

@@ -16,8 +16,10 @@ from sentkit.formats.files import COMPRESSED, bare_suffix, import_pyarrow, is_pa
 from sentkit.formats.outputs.outputs import is_special, open_output, refuse_existing
 from sentkit.formats.rows.rows import Row
 from sentkit.formats.rows.splice import NewFields
-from sentkit.formats.vectors import store
+from sentkit.formats.vectors.folders import SUFFIX
 from sentkit.formats.vectors.storage import check_storable
+from sentkit.formats.vectors.store import is_store
+from sentkit.formats.vectors.store_writer import StoreWriter, open_store
 from sentkit.formats.vectors.vectors import ENCODINGS, check_finite, without_vectors
 
 JSONL = {".jsonl", ".ndjson", ".json"}  # the same suffixes as for inputs
@@ -44,7 +46,7 @@ class VectorOutput:
     def check(self, path: str) -> None:
         """Raise an error for an output of another format, or one that does not store vectors separately."""
         check_output(path)
-        if self.store is not None and not store.is_store(path):
+        if self.store is not None and not is_store(path):
             advice = "use -o with a name that ends in .safetensors"
             raise UsageError(f"--store {self.store} needs a vector file", advice=advice)
 
@@ -70,7 +72,7 @@ class JsonlSink:
 class StoreSink:
     """Writes the row and, separately, its vectors to a vector file."""
 
-    def __init__(self, writer: store.StoreWriter, form: VectorOutput) -> None:
+    def __init__(self, writer: StoreWriter, form: VectorOutput) -> None:
         self.writer, self.replace = writer, form.replace
         self.names = ("_emb", *writer.names)
 
@@ -90,7 +92,7 @@ def check_output(path: str) -> None:
     JSONL is also the format of names without a suffix, with a version or shard number (`run.v2`, `part.003`)
     or from mktemp, and of all devices, pipes and descriptors.
     """
-    if path == "-" or is_special(path) or store.is_store(path) or not is_file_name(path):
+    if path == "-" or is_special(path) or is_store(path) or not is_file_name(path):
         return
     if is_parquet(path):
         import_pyarrow()
@@ -109,7 +111,7 @@ def is_file_name(path: str) -> bool:
 def check_rows_output(path: str) -> None:
     """Like `check_output`, for rows without vectors."""
     check_output(path)
-    if store.is_store(path):
+    if is_store(path):
         advice = "use a name with .jsonl, .jsonl.gz, .jsonl.zst or .parquet"
         raise UsageError(f"{path}: this output cannot be a vector file", advice=advice)
 
@@ -121,7 +123,7 @@ def output_paths(output: str, readouts: Sequence[str], form: VectorOutput, *, fo
     elif output == "-" or Path(output).is_file() or is_file_name(output):
         raise UsageError("several readouts need an output folder", advice="use -o DIR")
     else:
-        paths = [str(Path(output) / f"{file_name(readout)}{store.SUFFIX}") for readout in readouts]
+        paths = [str(Path(output) / f"{file_name(readout)}{SUFFIX}") for readout in readouts]
     for path in paths:
         form.check(path)
         refuse_existing(path, force=force)
@@ -156,9 +158,9 @@ def open_sinks(
         with ExitStack() as stack:
             sinks: list[Sink] = []
             for path, spec in zip(paths, specs, strict=True):
-                if store.is_store(path):
+                if is_store(path):
                     kind = form.store or "float32"
-                    writer = store.open_store(path, spec, names, width=width, force=form.force, kind=kind)
+                    writer = open_store(path, spec, names, width=width, force=form.force, kind=kind)
                     sinks.append(StoreSink(stack.enter_context(writer), form))
                 else:
                     out = stack.enter_context(open_output(path, force=form.force))

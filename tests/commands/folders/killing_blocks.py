@@ -11,15 +11,15 @@ import sys
 from pathlib import Path
 
 from sentkit import cli
-from sentkit.formats.vectors import store
-from sentkit.model import encoding  # noqa: F401, so that the children do not import it
+from sentkit.formats.vectors import store_writer
+from sentkit.model import block_writer  # noqa: F401, so that the children do not import it
 
 PLACES = {
     "fsync": (os, "fsync"),
     "replace": (Path, "replace"),
     "link": (os, "link"),
-    "write": (store.StoreWriter, "write"),
-    "finish": (store.StoreWriter, "finish"),
+    "write": (store_writer.StoreWriter, "write"),
+    "finish": (store_writer.StoreWriter, "finish"),
 }
 COMMAND = [
     "encode",

@@ -19,7 +19,8 @@ from sentkit.errors import DataError
 from sentkit.formats.vectors.fingerprint import Spec, digest
 from sentkit.formats.vectors.safetensors_header import read_header
 from sentkit.formats.vectors.storage import STORES, StoredVectors
-from sentkit.formats.vectors.store import Store, open_store
+from sentkit.formats.vectors.store import Store
+from sentkit.formats.vectors.store_writer import open_store
 
 NAMES = {1: ("embedding",), 2: ("embedding_a", "embedding_b")}
 EMB = "m/cls:010000000000"
@@ -124,7 +125,7 @@ def test_the_reserved_space_fits_any_header(tmp_path: Path, kind: str) -> None:
 def test_int8_is_written_in_several_passes_of_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     vectors = np.random.default_rng(5).normal(size=(11, 2, 3)).astype(np.float32)
     whole = Path(fill(tmp_path / "a.safetensors", vectors, "int8")).read_bytes()
-    monkeypatch.setattr("sentkit.formats.vectors.store.ROWS_PER_PASS", 4)
+    monkeypatch.setattr("sentkit.formats.vectors.store_writer.ROWS_PER_PASS", 4)
 
     assert Path(fill(tmp_path / "b.safetensors", vectors, "int8")).read_bytes() == whole
 

@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 from sentkit.errors import CannotCreateError, DataError, NoInputError
 from sentkit.formats.rows.rows import Inputs, Rejects, Row
 from sentkit.formats.vectors.safetensors_header import read_header
-from sentkit.formats.vectors.store import Store, open_store, rows_in
+from sentkit.formats.vectors.store import Store, rows_in
+from sentkit.formats.vectors.store_writer import open_store
 
 NAMES = {
     1: ("embedding",),

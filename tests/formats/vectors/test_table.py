@@ -8,7 +8,7 @@ import pytest
 
 from sentkit.errors import DataError
 from sentkit.formats.rows.rows import Inputs
-from sentkit.formats.vectors.store import open_store
+from sentkit.formats.vectors.store_writer import open_store
 from sentkit.formats.vectors.table import VectorTable, read_table
 
 LINES = [orjson.dumps({"text": "é" * number, "id": number}) for number in range(5)]

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from sentkit.errors import DataError
 from sentkit.formats.rows.kinds import scored
 from sentkit.formats.rows.rows import Inputs, Rejects, Row
-from sentkit.formats.vectors.store import open_store
+from sentkit.formats.vectors.store_writer import open_store
 from sentkit.formats.vectors.vectors import (
     VectorReader,
     as_base64,

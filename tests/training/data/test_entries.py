@@ -7,7 +7,8 @@ import pytest
 
 from sentkit.errors import DataError
 from sentkit.formats.rows.rows import Inputs
-from sentkit.formats.vectors.store import Store, open_store
+from sentkit.formats.vectors.store import Store
+from sentkit.formats.vectors.store_writer import open_store
 from sentkit.training.data.corpus import write_corpus
 from sentkit.training.data.entries import read_entries
 from sentkit.training.data.examples import ExampleParser

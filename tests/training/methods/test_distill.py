@@ -11,7 +11,7 @@ from reference_steps import take_step
 from sentkit.errors import DataError, UsageError
 from sentkit.formats.checkpoints.folders import read_checkpoint
 from sentkit.formats.rows.rows import Inputs
-from sentkit.formats.vectors.store import open_store
+from sentkit.formats.vectors.store_writer import open_store
 from sentkit.training.data.corpus import map_corpus, write_corpus
 from sentkit.training.data.examples import ExampleParser
 from sentkit.training.methods.distill import Distill
