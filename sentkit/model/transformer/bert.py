@@ -1,8 +1,8 @@
 """One transformer for BERT, RoBERTa, XLM-RoBERTa, CamemBERT, DistilBERT and ELECTRA, over packed sentences.
 
 The families differ only in the values of `Architecture` and the names in `weight_names.py`. X(k) are the
-token states after block k; X(0) are the states after the embeddings. Axes: b sentences, n tokens, t tokens of
-the longest sentence, d the width, h heads.
+token states after block k; X(0) are the states after the embeddings. Axes: b sentences, n tokens, d the
+width, h heads; in attention, c sentences of at most t tokens (`Groups`).
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -99,31 +99,41 @@ class Block(nn.Module):
         return self.dropout(change.to(states.dtype)).add_(states)
 
     def attend(self, states: Tensor, packed: Packed) -> Tensor:
-        qkv = packed.pad(F.linear(states, self.qkv.weight, self.qkv.bias)[: packed.tokens])  # (b, t, 3 d)
-        query, key, value = self.by_head(qkv, 3)
-        attended = packed.unpad(self.attention(packed, query, key, value))  # (n, d)
-        return with_rows(attended, len(states))
+        groups = packed.groups
+        padded = groups.pad(F.linear(states, self.qkv.weight, self.qkv.bias))  # (c, t, 3 d) of each group
+        mixed = [
+            self.attention(mask, *self.by_head(qkv, 3))
+            for qkv, mask in zip(padded, groups.masks, strict=True)
+        ]
+        return with_rows(groups.unpad(mixed), len(states))
 
     def attend_only(self, states: Tensor, packed: Packed, only: Tensor) -> Tensor:
         """Return the attention output of the rows `only`, one for each sentence, (b, d)."""
         width = states.shape[-1]
         weight, bias = self.qkv.weight, self.qkv.bias
-        query = F.linear(states[only], weight[:width], bias[:width]).unsqueeze(1)  # (b, 1, d)
-        pair = packed.pad(F.linear(states, weight[width:], bias[width:])[: packed.tokens])  # (b, t, 2 d)
-        return self.attention(packed, *self.by_head(query, 1), *self.by_head(pair, 2)).squeeze(1)  # (b, d)
+        groups = packed.groups
+        queries = groups.split(
+            F.linear(states[only], weight[:width], bias[:width])
+        )  # (c, 1, d) of each group
+        pairs = groups.pad(F.linear(states, weight[width:], bias[width:]))  # (c, t, 2 d)
+        return groups.join(
+            [
+                self.attention(mask, *self.by_head(query, 1), *self.by_head(pair, 2))
+                for query, pair, mask in zip(queries, pairs, groups.masks, strict=True)
+            ]
+        )
 
     def by_head(self, values: Tensor, parts: int) -> tuple[Tensor, ...]:
-        """Split (b, t, parts * d) into `parts` views (b, h, t, d / h)."""
+        """Split (c, t, parts * d) into `parts` views (c, h, t, d / h)."""
         return values.unflatten(-1, (parts, self.heads, -1)).permute(2, 0, 3, 1, 4).unbind(0)
 
-    def attention(self, packed: Packed, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-        mask = packed.attention_mask
+    def attention(self, mask: Tensor | None, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
         # Depends on the mode, not on gradients: a training pass without gradients must draw the same dropout.
         if self.training:
             mixed = plain_attention(query, key, value, mask, self.attention_dropout)
         else:
-            mixed = F.scaled_dot_product_attention(query, key, value, attn_mask=mask)  # (b, h, t, d / h)
-        return mixed.transpose(1, 2).flatten(2)  # (b, t, d)
+            mixed = F.scaled_dot_product_attention(query, key, value, attn_mask=mask)  # (c, h, t, d / h)
+        return mixed.transpose(1, 2).flatten(2)  # (c, t, d)
 
 
 def plain_attention(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, dropout: float) -> Tensor:

@@ -102,13 +102,9 @@ class Packed:  # no slots: cached_property needs __dict__
         return self.to_device(np.arange(self.longest) < np.array(self.lengths)[:, None])
 
     @cached_property
-    def attention_mask(self) -> Tensor | None:
-        """(b or 1, 1, t or 1, t): true where a token may attend; None if it may attend everywhere."""
-        mask = None if self.key_mask is None else self.key_mask[:, None, None, :]
-        if not self.causal:
-            return mask
-        before = self.to_device(np.tri(self.longest, dtype=np.bool_))[None, None]  # (1, 1, t, t)
-        return before if mask is None else mask & before
+    def groups(self) -> "Groups":
+        """The padding for attention. A GPU gets one group, because it needs time for each operation."""
+        return groups_of(self.lengths, self.causal, self.ids.device, one=self.ids.device.type != "cpu")
 
     def pad(self, values: Tensor, fill: float = 0.0) -> Tensor:
         """Convert (n, ...) to (b, t, ...), with `fill` after the end of each sentence."""
@@ -125,6 +121,83 @@ class Packed:  # no slots: cached_property needs __dict__
 
     def to_device(self, values: np.ndarray) -> Tensor:
         return to_device(values, self.ids.device)
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Groups:
+    """The sentences of a batch in groups of similar length, longest first, each padded to its longest.
+
+    Attention needs time and memory for the square of the padded length, so one long sentence would be
+    expensive for all others. The padding of a sentence is its last token again; the masks exclude it.
+    """
+
+    shapes: tuple[tuple[int, int], ...]  # sentences and padded tokens of each group, (c, t)
+    masks: tuple[
+        Tensor | None, ...
+    ]  # (c or 1, 1, t or 1, t): true where a token may attend; None: everywhere
+    order: Tensor  # (b,): sentences in the order of the groups
+    ranks: Tensor  # (b,): the inverse
+    rows: Tensor  # (m,): row of each padded token
+    places: Tensor  # (n,): padded token of each row
+
+    def pad(self, values: Tensor) -> list[Tensor]:
+        """Convert (n, k) to (c, t, k) of each group. `values` can have more than n rows."""
+        sizes = [count * longest for count, longest in self.shapes]
+        parts = values.index_select(0, self.rows).split(sizes)
+        return [part.view(*shape, -1) for part, shape in zip(parts, self.shapes, strict=True)]
+
+    def unpad(self, parts: Sequence[Tensor]) -> Tensor:
+        """Convert (c, t, k) of each group to (n, k), the inverse of `pad`."""
+        return torch.cat([part.flatten(0, 1) for part in parts]).index_select(0, self.places)
+
+    def split(self, vectors: Tensor) -> list[Tensor]:
+        """Convert (b, k), one vector for each sentence, to (c, 1, k) of each group."""
+        parts = vectors.index_select(0, self.order).split([count for count, _ in self.shapes])
+        return [part.unsqueeze(1) for part in parts]
+
+    def join(self, parts: Sequence[Tensor]) -> Tensor:
+        """Convert (c, 1, k) of each group to (b, k), the inverse of `split`."""
+        return torch.cat([part.squeeze(1) for part in parts]).index_select(0, self.ranks)
+
+
+def groups_of(lengths: tuple[int, ...], causal: bool, device: torch.device, *, one: bool) -> Groups:
+    counts = np.array(lengths)
+    order = np.arange(len(counts)) if one else np.argsort(-counts, kind="stable")
+    sizes = [len(counts)] if one else sizes_of_groups(counts[order].tolist())
+    starts, ends = first_tokens(lengths), np.cumsum(sizes)
+    places, rows = np.empty(counts.sum(), np.int64), list[np.ndarray]()
+    shapes, masks, room = list[tuple[int, int]](), list[Tensor | None](), 0
+    for own in np.split(order, ends[:-1]):
+        own_counts, longest = counts[own, None], int(counts[own].max())
+        column = np.arange(longest)
+        real = column < own_counts  # (c, t)
+        own_rows = starts[own, None] + np.minimum(column, own_counts - 1)
+        places[own_rows[real]] = room + np.flatnonzero(real)
+        rows.append(own_rows.ravel())
+        shapes.append((len(own), longest))
+        room += real.size
+        shut = None if real.all() else real[:, None, None, :]
+        if causal:
+            before = np.tri(longest, dtype=np.bool_)[None, None]
+            shut = before if shut is None else shut & before
+        masks.append(None if shut is None else to_device(shut, device))
+    indexes = order, np.argsort(order), np.concatenate(rows), places
+    return Groups(tuple(shapes), tuple(masks), *(to_device(each, device) for each in indexes))
+
+
+def sizes_of_groups(lengths: Sequence[int]) -> list[int]:
+    """Return the number of sentences in each group, from lengths in descending order.
+
+    A group ends before a sentence with at most 3/4 of the tokens of its longest, and at least 16 fewer.
+    """
+    sizes = list[int]()
+    least = 0  # tokens
+    for length in lengths:
+        if not sizes or length <= least:
+            sizes.append(0)
+            least = min(length * 3 // 4, length - 16)
+        sizes[-1] += 1
+    return sizes
 
 
 def pack(

@@ -62,6 +62,39 @@ def test_the_index_is_computed_once():
     assert packed.key_mask is packed.key_mask
 
 
+def test_attention_is_padded_in_groups_of_similar_length():
+    """The first group ends above 75 = 100 * 3 / 4, the next one above 56 = 75 * 3 / 4, then 24 = 40 - 16."""
+    groups = pack([[1] * length for length in (5, 100, 76, 75, 40, 20)]).groups
+
+    assert groups.shapes == ((2, 100), (1, 75), (1, 40), (2, 20))
+    assert groups.order.tolist() == [1, 2, 3, 4, 5, 0]
+
+
+def test_the_last_token_fills_a_sentence_and_is_masked():
+    groups = pack([[5, 6], [7, 8, 9]]).groups
+    values = torch.arange(6.0)[:, None]  # a sixth row has no token
+
+    assert [part.tolist() for part in groups.pad(values)] == [[[[2], [3], [4]], [[0], [1], [1]]]]
+    assert groups.masks[0].int().tolist() == [[[[1, 1, 1]]], [[[1, 1, 0]]]]
+
+
+def test_a_causal_token_attends_to_itself_and_those_before_it():
+    packed = pack([[5, 6], [7, 8, 9]])
+    [mask] = Packed(packed.ids, packed.positions, packed.lengths, causal=True).groups.masks
+
+    assert mask.int().tolist() == [[[[1, 0, 0], [1, 1, 0], [1, 1, 1]]], [[[1, 0, 0], [1, 1, 0], [1, 1, 0]]]]
+
+
+@pytest.mark.parametrize("lengths", [[1], [4, 4], [3, 90, 7, 2, 40, 41, 7]])
+def test_the_parts_of_the_groups_join_to_the_batch(lengths):
+    groups = pack([[1] * length for length in lengths]).groups
+    states, vectors = torch.randn(sum(lengths), 3), torch.randn(len(lengths), 3)
+
+    assert torch.equal(groups.unpad(groups.pad(states)), states)
+    assert torch.equal(groups.join(groups.split(vectors)), vectors)
+    assert [part.shape[0] for part in groups.split(vectors)] == [count for count, _ in groups.shapes]
+
+
 @pytest.mark.parametrize(
     ("skip", "kept", "lengths"),
     [(0, [0, 2, 3, 4, 6], (2, 2, 1)), (1, [2, 4, 6], (1, 1, 1))],
