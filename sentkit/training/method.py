@@ -147,6 +147,17 @@ class Method(nn.Module):
         """Use this encoder of several as `body` in the context."""
         yield
 
+    @contextmanager
+    def evaluating(self) -> Iterator[None]:
+        """Switch off dropout and gradients in the context."""
+        training = self.training
+        self.eval()
+        try:
+            with torch.no_grad():
+                yield
+        finally:
+            self.train(training)
+
     def draw(self, batch: Batch, random: Draw) -> Mapping[str, Sequence[Any]]:
         """Return the random values for these rows: for each name, one value per row."""
         return {}

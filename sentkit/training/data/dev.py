@@ -58,7 +58,7 @@ class Dev:
 
     def score(self, method: Method, poll: Callable[[], None]) -> float:
         """Return the correlation with the readout for --dev, of the best encoder. NaN if undefined."""
-        return max(self.scores(method, poll), key=lambda score: -math.inf if math.isnan(score) else score)
+        return max(self.scores(method, poll), key=nan_lowest)
 
     def scores(self, method: Method, poll: Callable[[], None]) -> list[float]:
         """Return the correlation of each encoder of the method."""
@@ -85,17 +85,17 @@ class Dev:
     def _score(
         self, method: Method, tokens: Sequence[Tokens], reader: Reader, poll: Callable[[], None]
     ) -> float:
-        training = method.training
-        method.eval()
-        try:
-            with torch.no_grad():
-                vectors = vectors_of(tokens, method.device, reader, poll)
-        finally:
-            method.train(training)
+        with method.evaluating():
+            vectors = vectors_of(tokens, method.device, reader, poll)
         left, right = np.split(vectors, 2)
         if not np.isfinite(vectors).all():
             return float("nan")
         return 100.0 * spearman(SIMILARITIES["cosine"](left, right), self.gold)
+
+
+def nan_lowest(score: float) -> float:
+    """Return a sort key. The correlation is NaN if all similarities are equal."""
+    return -math.inf if math.isnan(score) else score
 
 
 def reader_of(method: Method, readout: Readout) -> Reader:

@@ -5,7 +5,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from sentkit.errors import DataError
@@ -64,18 +63,14 @@ class LabelledRows:
 
     def logits(self, method: Method, poll: Callable[[], None]) -> NDArray[np.float32]:
         """Return the outputs of the method in evaluation mode, (n, k)."""
-        parts, order, training = [], list[int](), method.training
+        parts, order = [], list[int]()
         lengths = [sum(map(len, own)) for own in zip(*self.texts, strict=True)]
-        method.eval()
-        try:
-            with torch.no_grad():
-                for places in batches(lengths, BUDGETS[method.device.type]):
-                    poll()
-                    batch = Batch(tuple([column[place] for place in places] for column in self.texts))
-                    parts.append(method.encode(batch)["logits"].float().cpu().numpy())
-                    order += places
-        finally:
-            method.train(training)
+        with method.evaluating():
+            for places in batches(lengths, BUDGETS[method.device.type]):
+                poll()
+                batch = Batch(tuple([column[place] for place in places] for column in self.texts))
+                parts.append(method.encode(batch)["logits"].float().cpu().numpy())
+                order += places
         return np.concatenate(parts)[np.argsort(order)]
 
 

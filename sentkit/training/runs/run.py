@@ -15,6 +15,7 @@ from sentkit.errors import CannotCreateError
 from sentkit.formats.json_files import read_object_if_there
 from sentkit.formats.vectors.fingerprint import digest
 from sentkit.training.data.batches import stream
+from sentkit.training.data.dev import nan_lowest
 from sentkit.training.loop.environment import environment, use_threads
 from sentkit.training.loop.processes import Processes
 from sentkit.training.loop.signals import Aborted, Interrupted, Stop, Stopped
@@ -166,9 +167,7 @@ def best_encoder(trainer: Trainer) -> Iterator[dict[str, Any]]:
         yield {}
         return
     scores = run.dev.scores(method, trainer.stop.poll)
-    best = max(
-        range(len(scores)), key=lambda place: -math.inf if math.isnan(scores[place]) else scores[place]
-    )
+    best = max(range(len(scores)), key=lambda place: nan_lowest(scores[place]))
     with method.encoder(best):
         yield {"encoder": best + 1, "dev_by_encoder": [known(score) for score in scores]}
 
@@ -183,8 +182,7 @@ def choose_readout(trainer: Trainer) -> dict[str, Any]:
     if run.dev is None or names == (method.dev_readout(run.settings),):
         return {}
     scores = {name: run.dev.score_as(name, method, poll) for name in names}
-    # The correlation is NaN if all similarities are equal. If scores are equal, the first readout wins.
-    best = max(names, key=lambda name: -math.inf if math.isnan(scores[name]) else scores[name])
+    best = max(names, key=lambda name: nan_lowest(scores[name]))  # of equal scores, the first readout
     untrained = run.options.kind.build(run.base, run.settings).to(method.device)
     if run.base.declared is None:
         before = run.dev.score_as(best, untrained, poll)
