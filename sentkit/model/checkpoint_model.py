@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 from sentkit.errors import UsageError
 from sentkit.formats.checkpoints.folders import Checkpoint
 from sentkit.model.checkpoint.summary import summarize
-from sentkit.model.reading import PARTIAL, ReadingOptions, plan_reading, whole_only
+from sentkit.model.reading import ReadingOptions, check_partial, plan_reading
 from sentkit.model.text.batching import default_budget
 from sentkit.model.text.windows import WindowOptions, WindowTokenizer
 
@@ -26,10 +26,8 @@ class CheckpointModel:
         self.budget = default_budget(device)
 
     def window_tokenizer(self, options: WindowOptions) -> WindowTokenizer:
-        wrong = whole_only(self.reading.readouts)
-        if options.late and wrong is not None:
-            problem = f'--on-truncate late cannot be used with the readout "{wrong}"'
-            raise UsageError(problem, advice=f"it needs {', '.join(PARTIAL)}, of any layer")
+        if options.late:
+            check_partial(self.reading.readouts, "--on-truncate late")
         if self.reading.left_out and (options.late or not options.chunks):
             raise UsageError(f"--leave-out cannot be used with --on-truncate {options.mode}")
         return WindowTokenizer(self.tokenizer, options)

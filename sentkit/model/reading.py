@@ -71,8 +71,35 @@ def plan_reading(checkpoint: Checkpoint, options: ReadingOptions) -> Reading:
         readouts = [declared.readout or default_readout(checkpoint.config)]
         with declared_in(str(checkpoint.folder / declared.source)):
             readouts[0].resolved(depth)
-    through_template = [readout.reduction == "token" for readout in readouts]
     prompt = prompt_of(declared, options)
+    check_readouts(readouts, declared, options, prompt)
+    check_steps(checkpoint, options, max(len(readout.parts) for readout in readouts))
+    # The declared steps belong to the declared readout, so another readout does not use them.
+    own = declared.readout is None or all(same(readout, declared.readout, depth) for readout in readouts)
+    in_template = any(readout.reduction == "token" for readout in readouts)
+    tokenizer = plan_tokens(checkpoint, options, prompt, in_template=in_template)
+    if options.leave_out is not None:
+        check_partial(readouts, "--leave-out")
+    return Reading(
+        readouts=tuple(readouts),
+        tokenizer=tokenizer,
+        left_out=read_left_out(options.leave_out, tokenizer.backend.token_to_id),
+        steps=declared.steps if own else (),
+        declared_dim=declared.dim if own and options.dim is None else None,
+        dropped_steps=() if own else declared.steps,
+        normalize=options.normalize,
+        dim=options.dim,
+        transform=options.transform,
+        declared=options.readout is not None or declared.readout is not None,
+        chosen=options.readout is not None,
+    )
+
+
+def check_readouts(
+    readouts: Sequence[Readout], declared: StoredDeclaration, options: ReadingOptions, prompt: str
+) -> None:
+    """Refuse readouts that cannot be combined with each other, with the prompt or with a template."""
+    through_template = [readout.reduction == "token" for readout in readouts]
     if (
         prompt
         and not declared.prompt_is_read
@@ -97,35 +124,14 @@ def plan_reading(checkpoint: Checkpoint, options: ReadingOptions) -> Reading:
     named = options.template is not None or options.full_stop is not None
     if named and not any(through_template):
         raise UsageError("--template and --full-stop can be used only with --readout prompt")
-    check_steps(checkpoint, options, max(len(readout.parts) for readout in readouts))
-    # The declared steps belong to the declared readout, so another readout does not use them.
-    own = declared.readout is None or all(same(readout, declared.readout, depth) for readout in readouts)
-    tokenizer = plan_tokens(checkpoint, options, prompt, in_template=any(through_template))
-    if options.leave_out is not None and (wrong := whole_only(readouts)) is not None:
-        problem = f'--leave-out cannot be used with the readout "{wrong}"'
-        raise UsageError(problem, advice=f"it needs {', '.join(PARTIAL)}, of any layer")
-    return Reading(
-        readouts=tuple(readouts),
-        tokenizer=tokenizer,
-        left_out=()
-        if options.leave_out is None
-        else read_left_out(options.leave_out, tokenizer.backend.token_to_id),
-        steps=declared.steps if own else (),
-        declared_dim=declared.dim if own and options.dim is None else None,
-        dropped_steps=() if own else declared.steps,
-        normalize=options.normalize,
-        dim=options.dim,
-        transform=options.transform,
-        declared=options.readout is not None or declared.readout is not None,
-        chosen=options.readout is not None,
-    )
 
 
-def whole_only(readouts: Sequence[Readout]) -> str | None:
-    """Return the name of the first readout that cannot reduce a part of the tokens, or None."""
-    return next(
-        (each.name for each in readouts for part in each.parts if part.reduction not in PARTIAL), None
-    )
+def check_partial(readouts: Sequence[Readout], flag: str) -> None:
+    """Refuse readouts that cannot reduce a part of the tokens, which this flag needs."""
+    for each in readouts:
+        if any(part.reduction not in PARTIAL for part in each.parts):
+            problem = f'{flag} cannot be used with the readout "{each.name}"'
+            raise UsageError(problem, advice=f"it needs {', '.join(PARTIAL)}, of any layer")
 
 
 def prompt_of(declared: StoredDeclaration, options: ReadingOptions) -> str:

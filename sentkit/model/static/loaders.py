@@ -1,6 +1,6 @@
 """Loads static models from model2vec and StaticEmbedding folders, word-vector files and the input rows."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from sentkit.errors import DataError, UsageError
@@ -56,7 +56,7 @@ def read_vectors(path: str, options: ReadingOptions) -> StaticModel:
         lambda: WordTable(Table(file.rows), readouts),
         TableSummary(f"word vectors in {'an array' if is_array else 'text'}", words=count, width=width),
         notes,
-        left_out=left_out_of(options, file.words.get),
+        left_out=read_left_out(options.leave_out, file.words.get),
     )
 
 
@@ -109,7 +109,7 @@ def table_model(
             tensors=list(table.entries),
             prompts=None if declared is None else declared.prompts,
         ),
-        left_out=left_out_of(options, pieces.backend.token_to_id),
+        left_out=read_left_out(options.leave_out, pieces.backend.token_to_id),
     )
 
 
@@ -128,10 +128,6 @@ def readouts_of(names: str | None) -> list[str]:
         advice = f"available: {', '.join(REDUCTIONS)}"
         raise UsageError(f'unknown readout "{unknown}" for a static model', advice=advice)
     return list(dict.fromkeys(readouts))
-
-
-def left_out_of(options: ReadingOptions, token_to_id: Callable[[str], int | None]) -> tuple[int, ...]:
-    return () if options.leave_out is None else read_left_out(options.leave_out, token_to_id)
 
 
 def steps_of(options: ReadingOptions, declared: Sequence[Step], width: int | None = None) -> list[Step]:

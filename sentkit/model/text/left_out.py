@@ -8,11 +8,13 @@ from sentkit.formats.rows.kinds import wrong_field
 from sentkit.formats.rows.rows import Inputs, Row
 
 
-def read_left_out(path: str, token_to_id: Callable[[str], int | None]) -> tuple[int, ...]:
-    """Return the ids of the tokens in a file, in ascending order.
+def read_left_out(path: str | None, token_to_id: Callable[[str], int | None]) -> tuple[int, ...]:
+    """Return the ids of the tokens in the file of --leave-out, in ascending order; none without the flag.
 
     The file has one token per line, or rows with "token", as `sentkit plot words` writes them.
     """
+    if path is None:
+        return ()
     if path == "-":
         raise UsageError("--leave-out needs a file; standard input has the rows")
     if path.isdecimal() and not Path(path).exists():
