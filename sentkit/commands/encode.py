@@ -53,9 +53,10 @@ def encode(
     A row has "text", or "text_a" and "text_b", or "anchor" and "positive", also with
     "negative". The command copies all other fields byte for byte. It adds "embedding"
     (for a pair "embedding_a" and "embedding_b", and so on) and "_emb", the name of the
-    space. The output has one row for each input row (or with --chunks, for each window), in
-    the same order. The memory use is constant. A terminal shows only the first numbers
-    of a vector; a pipe and a file get all of them.
+    space. --replace removes all old vectors of a row. The output has one row for each
+    input row (or with --chunks, for each window), in the same order. The memory use is
+    constant. A terminal shows only the first numbers of a vector; a pipe and a file get
+    all of them.
 
     --store makes a vector file smaller: float16 to a half, int8 to a quarter, and
     binary, which keeps only the signs, to 1/32 of the size of the vectors in float32.

@@ -119,7 +119,7 @@ class BlockWriter:
         ):
             sink = StoreSink(writer, encoding.form)
             for group in chain([first], done):
-                encoding.write(group, [sink])
+                encoding.write(group, [sink], texts.vectors)
                 report(len(group), tally.add(each.tokens for each in group))
             writer.record = {
                 "input": block.input,

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any
 
-from sentkit.formats.rows.kinds import TextParser
+from sentkit.formats.rows.kinds import EMBEDDED, TextParser
 from sentkit.formats.rows.splice import NewFields
 from sentkit.formats.vectors.sinks import Sink, VectorOutput, open_sinks
 from sentkit.formats.vectors.store import recorded_fields
@@ -56,14 +56,19 @@ class Encoding:
         first = next(done, [])  # the first row determines the names of the vectors
         with open_sinks(paths, self.specs(texts), texts.vectors, self.encoder.width, self.form) as sinks:
             for group in chain([first], done):
-                self.write(group, sinks)
+                self.write(group, sinks, texts.vectors)
                 report(len(group), tally.add(each.tokens for each in group))
 
-    def write(self, group: Sequence[Done], sinks: Sequence[Sink]) -> None:
+    def write(self, group: Sequence[Done], sinks: Sequence[Sink], names: Sequence[str]) -> None:
+        others = EMBEDDED.difference(names, ["_emb"])  # vectors that the new `_emb` would not describe
         for done in group:
+            row = done.row
+            if not others.isdisjoint(row.values):
+                row.check_absent(sorted(others), replace=self.form.replace)
+                row = row.without(others)
             for own, extra in self.outputs(done):
                 for sink, vectors in zip(sinks, done.vectors, strict=True):
-                    sink.write(done.row, vectors[own], extra)
+                    sink.write(row, vectors[own], extra)
         for sink in sinks:
             sink.flush()
 

@@ -95,6 +95,22 @@ def test_an_existing_vector_is_refused_or_replaced_in_place(encode):
     assert np.array_equal(replaced.vectors(), encode(stdin="a cat").vectors())
 
 
+def test_vectors_of_other_texts_never_get_the_new_name(encode, sentkit):
+    """`_emb` describes all vectors of a row: those of a pair do not stay when one text is encoded."""
+    pair = b'{"text_a":"a cat","text_b":"a dog","embedding_a":[1,0],"embedding_b":[1,0],"id":7}'
+    one_text = ("--field", "text=text_a")
+
+    refused = encode(*one_text, stdin=pair)
+    replaced = encode(*one_text, "--replace", stdin=pair)
+    stored = encode(*one_text, "--replace", "-o", "x.safetensors", stdin=pair)
+
+    assert refused.code == 65
+    assert 'field "embedding_a" already exists' in refused.err
+    assert list(replaced.rows[0]) == ["text_a", "text_b", "id", "_emb", "embedding"]
+    assert stored.code == 0
+    assert set(sentkit("cat", "x.safetensors").rows[0]) == set(replaced.rows[0])
+
+
 def test_fields_are_mapped(encode):
     done = encode("--field", "text_a=premise", "--field", "text_b=claim", stdin='{"premise":"a","claim":"b"}')
     missing = encode(stdin='{"premise":"a","claim":"b"}')
