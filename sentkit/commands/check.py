@@ -51,6 +51,7 @@ def check(
     With --deep, the exit code is also 1 if a block is damaged or an input has changed.
     "encode --resume --redo" writes damaged blocks again. A pipe cannot be read again.
     """
+    from sentkit.formats.files import readable
     from sentkit.formats.json_files import json_line
     from sentkit.formats.vectors.folder_check import count_blocks, without
     from sentkit.formats.vectors.folders import VectorFolder
@@ -64,7 +65,11 @@ def check(
     status = without(folder, status, bad.keys() - {""})
     counts = count_blocks(folder, status, shards)
     defects = [text for texts in bad.values() for text in texts]
-    record: dict[str, Any] = {"folder": path, **counts.record(), **({"problems": defects} if deep else {})}
+    record: dict[str, Any] = {
+        "folder": readable(path),
+        **counts.record(),
+        **({"problems": list(map(readable, defects))} if deep else {}),
+    }
     output = options.ReportFlags(json=json)
     if output.as_table:
         print_pairs([(name, shown(value)) for name, value in record.items()])

@@ -127,4 +127,5 @@ def number(value: float) -> float | int | None:
     """A number of JSON; null for NaN."""
     if not np.isfinite(value):
         return None
-    return int(value) if float(value).is_integer() else float(value)
+    whole = abs(value) < 2**53 and float(value).is_integer()
+    return int(value) if whole else float(value)

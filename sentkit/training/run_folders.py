@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from sentkit.errors import CannotCreateError
+from sentkit.formats.files import readable
 from sentkit.formats.json_files import read_object
 
 RESULTS = ("method", "readout", "step", "dev_before", "dev")
@@ -71,13 +72,13 @@ class RunFolders:
             declaration = read_object(self.of_seed(seed) / "sentkit.json")
             of_run = {name: declaration.get(name) for name in RESULTS}
             test = {"test": declaration["test"]} if "test" in declaration else {}
-            results.append({"checkpoint": str(self.of_seed(seed)), "seed": seed, **of_run, **test})
+            results.append({"checkpoint": readable(str(self.of_seed(seed))), "seed": seed, **of_run, **test})
         spread = spread_of("dev", [record["dev"] for record in results])
         tests = [record["test"] for record in results if "test" in record]
         for name in dict.fromkeys(name for test in tests for name in test if name != "rows"):
             spread |= spread_of(f"test_{name}", [test[name] for test in tests])
         if spread:
-            results.append({"checkpoint": str(self.output), "seeds": list(self.seeds), **spread})
+            results.append({"checkpoint": readable(str(self.output)), "seeds": list(self.seeds), **spread})
         return results
 
 

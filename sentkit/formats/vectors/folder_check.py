@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from sentkit.errors import SentkitError
+from sentkit.formats.files import readable
 from sentkit.formats.rows.parts import row_ranges
 from sentkit.formats.rows.rows import Inputs, Rejects
 from sentkit.formats.vectors.folder_settings import describe_input
@@ -43,7 +44,7 @@ def count_blocks(folder: VectorFolder, status: Status, shards: int | None) -> Co
         sum(record["skipped"] for record in records),
         rate,
         None if shards is None else array_indices(missing_shards(status, shards)),
-        [str(path) for path in status.leftovers],
+        [readable(str(path)) for path in status.leftovers],
     )
 
 

@@ -202,10 +202,10 @@ class ExampleParser:
                 return kind
         wants = ", or ".join(self._quoted_texts(kind) for kind in meant)
         has = quoted(list(row.values)[:8], "nothing")
-        raise row.error(
-            f"{self.method} needs {wants}; this row has {has}",
-            advice="name the field, for example --field text=title",
-        )
+        advice = "name the field, for example --field text=title"
+        if self.method.startswith("--"):  # --dev or --test
+            advice = f"rename the fields; --field does not apply to {self.method}"
+        raise row.error(f"{self.method} needs {wants}; this row has {has}", advice=advice)
 
     def _quoted_texts(self, kind: Kind) -> str:
         """Return a list such as `"anchor" (here "query") and "positive"`."""

@@ -160,3 +160,12 @@ def test_a_slow_block_is_dropped(words, tmp_path):
 
     assert child.returncode == 75
     assert "stopped by a signal; an incomplete block is lost" in err
+
+
+def test_check_reports_a_folder_name_that_is_not_utf_8(sentkit, folder):
+    folder.rename("w\udcff")
+    Path("w\udcff/.x.sentkit-1").touch()
+    done = sentkit("check", "w\udcff", "--deep")
+
+    assert done.rows[0]["folder"] == "w\ufffd"
+    assert done.rows[0]["leftovers"] == ["w\ufffd/.x.sentkit-1"]

@@ -216,6 +216,13 @@ def test_a_scale_has_a_line_for_each_name(plot):
     ]
 
 
+def test_numbers_beyond_64_bits_are_drawn(plot):
+    given = '{"rows":1e30,"test":2}\n{"rows":4e20,"test":1}\n'
+    records = plot("scale", "--x", "rows", "--value", "test", stdin=given)
+
+    assert [(record["rows"], record["test"]) for record in records] == [(4e20, 1), (1e30, 2)]
+
+
 def test_a_scale_without_names_averages_rows_with_one_number(plot):
     records = plot("scale", "--from", "tsv", "--x", "batch", "--value", "test", stdin=TABLE)
 

@@ -173,3 +173,10 @@ def test_progress_shows_dev_scores(sentkit, tiny, texts, dev):
     )
 
     assert [json.loads(line)["step"] for line in done.told if '"dev"' in line] == [0, 1]
+
+
+def test_a_folder_name_that_is_not_utf_8_is_reported(train):
+    done = train(output="o\udcff")
+
+    assert (done.code, done.err) == (0, "")
+    assert done.rows[0]["checkpoint"] == "o\ufffd"

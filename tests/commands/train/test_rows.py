@@ -145,3 +145,11 @@ def test_a_refused_run_leaves_no_files(train, tmp_path, texts):
         assert train("--seed", seed).code == 65
 
     assert sorted(tmp_path.iterdir()) == before
+
+
+def test_dev_pairs_with_other_names_must_be_renamed(train, dev):
+    """--field is for the training rows, so it is no advice."""
+    dev.write_text('{"left":"x","right":"y","score":3}\n')
+    done = train("--dev", "dev.jsonl", "--field", "text_a=left")
+
+    assert done.told[1] == "  rename the fields; --field does not apply to --dev"
