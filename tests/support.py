@@ -157,3 +157,13 @@ def write_affine(path, kernel, bias, note):
     from sentkit.formats.vectors.safetensors_header import write_arrays
 
     write_arrays(path, {"kernel": kernel, "bias": bias}, {"sentkit": json.dumps(note)})
+
+
+def write_output(path, content, *, force=False, fails=None):
+    """Write through `open_output`, and raise the exception `fails` before its end."""
+    from sentkit.formats.outputs.outputs import open_output
+
+    with open_output(str(path), force=force) as file:
+        file.write(content)
+        if fails is not None:
+            raise fails

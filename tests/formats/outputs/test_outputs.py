@@ -16,15 +16,7 @@ from sentkit.errors import AnswerIsNo, CannotCreateError, UnavailableError
 from sentkit.formats.files import open_input
 from sentkit.formats.outputs.outputs import check_creatable, open_output, published_together, refuse_existing
 from sentkit.formats.outputs.temporary import Draft
-
-
-def write(
-    path: Path | str, content: bytes, *, force: bool = False, fails: type[BaseException] | None = None
-) -> None:
-    with open_output(str(path), force=force) as file:
-        file.write(content)
-        if fails is not None:
-            raise fails
+from support import write_output as write
 
 
 def read(path: str) -> bytes:

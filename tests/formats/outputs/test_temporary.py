@@ -14,15 +14,7 @@ from sentkit.errors import CannotCreateError
 from sentkit.formats.outputs import renames, temporary
 from sentkit.formats.outputs.outputs import open_output
 from sentkit.formats.outputs.temporary import Draft, leftovers
-
-
-def write(
-    path: Path | str, content: bytes, *, force: bool = False, fails: type[BaseException] | None = None
-) -> None:
-    with open_output(str(path), force=force) as file:
-        file.write(content)
-        if fails is not None:
-            raise fails
+from support import write_output as write
 
 
 def names(folder: Path) -> list[str]:
