@@ -1,6 +1,6 @@
 """Takes texts and a model name and returns vectors. Its entry point, `find_encoder`, imports no torch."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -10,23 +10,19 @@ from sentkit.formats.checkpoints.hub import BUNDLED, find_model
 from sentkit.formats.json_files import exists, is_folder
 from sentkit.formats.vectors.fingerprint import Spec
 from sentkit.model.reading import ReadingOptions
-from sentkit.model.text.batching import Arrays
+from sentkit.model.text.batching import Reader
 from sentkit.model.text.stream import Tally, TextTokenizer
-from sentkit.model.text.tokens import Tokens
 from sentkit.model.text.windows import WindowOptions, WindowTokenizer
 
 WORD_FILES = (".txt", ".vec", ".npy", ".bin", ".gz", ".zst")  # suffixes that models do not have
 
 
-class Encoder(Protocol):
-    """Converts a batch of tokens to one array of vectors for each readout."""
+class Encoder(Reader, Protocol):
+    """Converts batches of tokens to arrays of vectors, and records their origin."""
 
     specs: list[Spec]  # one for each readout: the origin of its vectors
     width: int
     notes: list[str]  # messages to print after the weights are loaded
-
-    @property
-    def device(self) -> object: ...
 
     @property
     def precision(self) -> str: ...
@@ -35,12 +31,6 @@ class Encoder(Protocol):
     def budget(self) -> int:
         """Number of tokens in a batch; only a batch of one text can exceed it."""
         ...
-
-    def read(self, batches: Iterable[Sequence[Tokens]]) -> Iterator[Arrays]:
-        """Yield the vectors of each batch: one array for each readout."""
-        ...
-
-    def finish(self, vectors: Arrays) -> Arrays: ...  # (b, width) after normalization, transform and others
 
     def remarks(self, tally: Tally) -> list[str]:
         """Return the messages to print after the last row."""

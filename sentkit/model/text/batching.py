@@ -24,7 +24,7 @@ class Reader(Protocol):
 
     def read(self, batches: Iterable[Sequence[Tokens]]) -> Iterator[Arrays]: ...  # (b, d), of all windows
 
-    def finish(self, vectors: Arrays) -> Arrays: ...  # applies the operations after the readout
+    def finish(self, vectors: Arrays) -> Arrays: ...  # applies the operations after the readout: (b, width)
 
 
 def encode_texts(tokens: Sequence[Tokens], encoder: Reader, budget: int) -> Arrays:
