@@ -32,8 +32,11 @@ class Meter:
         yield
         self._end(raw.tell() if self.total is not None else 0)
 
-    def table(self, path: str, rows: Iterable[T], count: int) -> Iterator[T]:
-        """Yield the rows of a vector file. The position is estimated: its bytes are not read in order."""
+    def counted(self, path: str, rows: Iterable[T], count: int) -> Iterator[T]:
+        """Yield the rows of a vector file or of Parquet, whose bytes are not read in order.
+
+        The position in the file is estimated from their number, `count`.
+        """
         size = size_of(path) or 0
         for number, row in enumerate(rows):
             self._position = lambda number=number: size * number // count  # type: ignore[misc]

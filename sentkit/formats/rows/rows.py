@@ -161,9 +161,9 @@ class Inputs:
 
     def read_file(self, path: str, parse: Callable[[Row], T]) -> Iterator[T]:
         """Yield `parse(row)` for each row. An invalid row goes to the rejects."""
-        table = self.vector_file(path)
-        if table is not None:
-            yield from self.read_table(path, *table, parse, lambda row: row.line)
+        stored = self.vector_file(path)
+        if stored is not None:
+            yield from self.read_vector_file(path, *stored, parse, lambda row: row.line)
             return
         with self.raw_rows(path) as rows:
             yield from self.parse_rows(path, rows, parse)
@@ -171,13 +171,13 @@ class Inputs:
     @contextmanager
     def raw_rows(self, path: str) -> Iterator[Iterator[lines.RawRow]]:
         """The rows of a file before parsing."""
-        table = self.vector_file(path)
-        if table is not None:
-            yield ((row.number, row.line, lines.json_object) for row in self.meter.table(path, *table))
+        stored = self.vector_file(path)
+        if stored is not None:
+            yield ((row.number, row.line, lines.json_object) for row in self.meter.counted(path, *stored))
             return
         if self.format_of(path) == "parquet":
             with parquet.open_parquet(path) as records:
-                yield self.meter.table(path, records.rows(longest=self.longest), records.count)
+                yield self.meter.counted(path, records.rows(longest=self.longest), records.count)
             return
         with open_input(path, self.meter.file) as file:
             yield self._split(path, lines.numbered(file, self.longest))
@@ -198,11 +198,11 @@ class Inputs:
                 self.meter.took()
                 yield value
 
-    def read_table(
+    def read_vector_file(
         self, path: str, items: Iterable[T], count: int, parse: Callable[[T], U], line: Callable[[T], bytes]
     ) -> Iterator[U]:
         """Yield `parse(item)` for each of the `count` items of a vector file; `line` returns their rows."""
-        for value in self.rejects.parse(self.meter.table(path, items, count), parse, line):
+        for value in self.rejects.parse(self.meter.counted(path, items, count), parse, line):
             self.meter.took()
             yield value
 

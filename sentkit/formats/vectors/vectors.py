@@ -58,7 +58,7 @@ class VectorReader:
         def take(pair: tuple[Row, NDArray[np.float32]]) -> T:
             return then(self.admit(pair[0], file.names, pair[1], file.emb))
 
-        yield from self.inputs.read_table(path, file, file.count, take, lambda pair: pair[0].line)
+        yield from self.inputs.read_vector_file(path, file, file.count, take, lambda pair: pair[0].line)
 
     def read_blocks(self, path: str, size: int) -> Iterator[NDArray[np.float32]]:
         """Yield the vectors (n, k, d) of `size` rows at a time; the last block can be smaller.
