@@ -157,9 +157,9 @@ def main() -> None:
     for name, own in one.items():
         speeds = *ratios(one["sentkit fp32"], own), *ratios(two["sentkit fp32"], two[name])
         cosine = (vectors[name] * vectors["sentkit fp32"]).sum(1).min()  # all vectors have unit length
-        cells = [f"{COUNT / min(own):.0f}", *(f"{speed:.2f}" for speed in speeds)]
+        cells = [f"{COUNT / min(own):,.0f}", *(f"{speed:.2f}" for speed in speeds)]
         cells += [
-            f"{COUNT / min(two[name]):.0f}",
+            f"{COUNT / min(two[name]):,.0f}",
             f"{cosine:.4f}",
             f"{spearman(vectors[name], texts, pairs):.2f}",
         ]
