@@ -305,7 +305,10 @@ def test_who_needs_layers_refuses_a_static_model(sentkit, words, model2vec, comm
     told = [sentkit(*command, "-m", name, stdin=rows) for name in (model2vec(), "words:binary", words)]
 
     assert [done.code for done in told] == [2, 2, 66]
-    assert all("is a static model, which only encode and inspect support" in done.err for done in told[:2])
+    assert all(
+        "is a static model, which only encode, search, report and inspect support" in done.err
+        for done in told[:2]
+    )
     assert told[2].told[-1].endswith(": words.txt: is a file, expected a checkpoint folder")
 
 

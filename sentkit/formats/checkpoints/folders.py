@@ -74,7 +74,9 @@ def read_checkpoint(name: str) -> Checkpoint:
     folder = None if name == WORD_SETS else find_model(name)
     if folder is None or is_static(folder):
         others = "" if folder is None else ", and train -m"
-        raise UsageError(f"{name}: is a static model, which only encode and inspect support{others}")
+        raise UsageError(
+            f"{name}: is a static model, which only encode, search, report and inspect support{others}"
+        )
     return checkpoint_in(folder, name)
 
 

@@ -110,5 +110,7 @@ def test_a_folder_is_recognized_by_its_config(model2vec: Made, tmp_path: Path) -
 
 def test_commands_that_need_layers_refuse_a_static_model(model2vec: Made) -> None:
     for name in (str(model2vec()), "words:binary"):
-        with pytest.raises(UsageError, match="is a static model, which only encode and inspect support"):
+        with pytest.raises(
+            UsageError, match="is a static model, which only encode, search, report and inspect support"
+        ):
             read_checkpoint(name)
