@@ -8,6 +8,7 @@ import numpy as np
 
 from sentkit.arrays import Float32
 from sentkit.errors import DataError
+from sentkit.formats.rows.kinds import VECTORS
 from sentkit.formats.rows.rows import Inputs, growing
 from sentkit.formats.vectors.convert import common_spec, with_fields
 from sentkit.formats.vectors.fingerprint import UNNAMED, Spec
@@ -52,6 +53,10 @@ def write(window: Sequence[VectorRow], step: Step, sink: Sink, inputs: Inputs, *
 
     def put(pair: tuple[VectorRow, Float32]) -> None:
         row, vectors = pair
+        others = (name for name in VECTORS if name in row.row.values and name not in inputs.fields)
+        other = next((name for name in others if name not in row.names), None)
+        if other is not None:  # its vector would have the name of the new space
+            raise row.row.error(f'"{other}" is another vector, and it is not transformed', advice="remove it")
         sink.write(row.row.without(row.names) if apart else row.row, vectors)
 
     moved = zip(window, moved_vectors(window, step), strict=True)

@@ -48,6 +48,14 @@ def test_a_row_keeps_every_byte_but_its_vector_and_its_space(sentkit, transform)
     assert emb.startswith("m/cls+pca:")
 
 
+def test_a_second_vector_does_not_get_the_name_of_the_new_space(sentkit, transform):
+    rows = ROW + ROW.replace(b'"price":1.10', b'"embedding_a":[1,2]')
+    done = sentkit("whiten", "apply", "-t", transform(), stdin=rows)
+
+    problem = '"embedding_a" is another vector, and it is not transformed'
+    assert (done.code, done.told[0]) == (65, f"sentkit whiten apply: -:2: {problem}")
+
+
 @pytest.mark.parametrize(
     "rows",
     [

@@ -4,6 +4,7 @@ The rows of the first row group determine the columns and their types. A later r
 error. Vectors become lists of float32 of a fixed size; a field that a row does not have becomes null.
 """
 
+import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from itertools import chain
@@ -19,6 +20,7 @@ from sentkit.formats.rows import splice
 from sentkit.formats.rows.kinds import VECTORS
 from sentkit.formats.rows.lines import json_type
 
+TWO_63 = 2.0**63
 GROUP_ROWS, GROUP_BYTES = 1 << 16, 1 << 25  # maximum of a row group; the bytes are those of its lines
 
 
@@ -73,6 +75,10 @@ class ParquetOutput:
                 splice.spans_of(line)
             except splice.DuplicateName as error:
                 raise self._error(self.count, f'duplicate field "{error}"') from error
+        for name, value in values.items():
+            # orjson returns a float for a whole number of more than 64 bits.
+            if isinstance(value, float) and abs(value) >= TWO_63 and isinstance(json.loads(line)[name], int):
+                raise self._error(self.count, f'"{name}" is a whole number of more than 64 bits')
         for name in VECTORS:
             if name in values:
                 try:
