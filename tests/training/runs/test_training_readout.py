@@ -36,7 +36,7 @@ PAPERS = {  # how each paper reads its encoder
     "angle": "mean",
     "contrast": "mean",
 }
-UNPUBLISHED = ("mlm", "cosent", "angle", "contrast")  # no readout of a paper: the common choice
+UNPUBLISHED = ("mlm", "cosent", "angle", "contrast", "distill")  # no readout of a paper: the common choice
 WITHOUT = {
     "promptbert": "prompt",
     "sncse": "prompt",
