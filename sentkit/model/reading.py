@@ -34,6 +34,13 @@ class ReadingOptions:
     transform: str | None = None  # an affine file
     leave_out: str | None = None  # a file of tokens
 
+    def __post_init__(self) -> None:
+        for name, text in (("prompt", self.prompt), ("template", self.template)):
+            try:
+                (text or "").encode()
+            except UnicodeEncodeError as error:
+                raise UsageError(f"the {name} is not valid UTF-8") from error
+
 
 @dataclass(frozen=True, slots=True)
 class Reading:

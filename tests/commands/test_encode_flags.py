@@ -243,3 +243,12 @@ def test_progress_has_the_requested_format(encode):
     done = encode("--progress", "json", stdin="a cat\n" * 40)
 
     assert '{"rows":40,"tokens":160,' in done.told[-1]
+
+
+@pytest.mark.parametrize("command", [("encode",), ("export", "-o", "out")])
+@pytest.mark.parametrize("name", ["prompt", "template"])
+def test_a_text_that_is_not_utf_8_is_wrong_usage(sentkit, tiny, command, name):
+    """Python passes such a byte of the command line as a lone surrogate."""
+    done = sentkit(*command, "-m", tiny, f"--{name}", "\udcff [X] [MASK]", stdin="a cat")
+
+    assert (done.code, done.told[0]) == (2, f"sentkit {command[0]}: the {name} is not valid UTF-8")
