@@ -13,6 +13,8 @@ from sentkit.model import Encoder
 from sentkit.model.text.stream import Done, RowGroup, Tally, TextTokenizer, encode_groups
 from sentkit.model.text.tokens import Tokens
 
+MARKS = ("n_tokens", "truncated")  # fields that `marks` adds
+
 Report = Callable[[int, int], None]  # rows and tokens since the last report
 
 
@@ -26,7 +28,7 @@ class Encoding:
     budget: int  # tokens in a batch
     form: VectorOutput
     refuse_truncation: bool = False
-    marks: bool = False  # add the fields `n_tokens` and `truncated`
+    marks: bool = False  # add the fields of MARKS
     windows: Mapping[str, Any] = field(default_factory=dict)  # recorded settings; empty without windows
 
     @property
@@ -66,6 +68,8 @@ class Encoding:
             if not others.isdisjoint(row.values):
                 row.check_absent(sorted(others), replace=self.form.replace)
                 row = row.without(others)
+            if "_emb" in row.values:
+                row = row.without(MARKS)  # they count the tokens of the encoder that made the old vectors
             for own, extra in self.outputs(done):
                 for sink, vectors in zip(sinks, done.vectors, strict=True):
                     sink.write(row, vectors[own], extra)
@@ -92,7 +96,7 @@ def token_marks(tokens: Sequence[Tokens]) -> NewFields:
 
 
 def marks_of(counts: Sequence[int], truncated: Sequence[bool]) -> NewFields:
-    """The fields `n_tokens` and `truncated`; lists for a pair."""
+    """The fields of MARKS; lists for a pair."""
     texts = [str(count) for count in counts], ["true" if each else "false" for each in truncated]
     values = [f"[{','.join(each)}]" if len(each) > 1 else each[0] for each in texts]
-    return [(b"n_tokens", values[0].encode()), (b"truncated", values[1].encode())]
+    return [(name.encode(), value.encode()) for name, value in zip(MARKS, values, strict=True)]

@@ -111,6 +111,18 @@ def test_vectors_of_other_texts_never_get_the_new_name(encode, sentkit):
     assert set(sentkit("cat", "x.safetensors").rows[0]) == set(replaced.rows[0])
 
 
+def test_token_counts_of_another_encoder_do_not_stay(encode, sentkit):
+    """`n_tokens` and `truncated` of `-v` describe the tokens of the model that made the vectors."""
+    row = b'{"_emb":"old:100000000000","text":"a cat","embedding":[1,2],"n_tokens":99,"truncated":true}'
+    own = b'{"text":"a cat","n_tokens":99,"truncated":true}'  # not from encode: a row without vectors
+
+    assert list(encode("--replace", stdin=row).rows[0]) == ["_emb", "text", "embedding"]
+    assert encode("--replace", "-v", stdin=row).rows[0]["n_tokens"] == 4
+    assert encode(stdin=own).rows[0]["n_tokens"] == 99
+    assert encode("--replace", "-o", "x.safetensors", stdin=row).code == 0
+    assert set(sentkit("cat", "x.safetensors").rows[0]) == {"_emb", "text", "embedding"}
+
+
 def test_fields_are_mapped(encode):
     done = encode("--field", "text_a=premise", "--field", "text_b=claim", stdin='{"premise":"a","claim":"b"}')
     missing = encode(stdin='{"premise":"a","claim":"b"}')
