@@ -20,7 +20,7 @@ import typer
 from sentkit.cli import GROUPS, app, every_command
 from sentkit.manual import SECTIONS, pages, parts_of
 from sentkit.reports.published import published
-from sentkit.reports.test_sets import STS
+from sentkit.reports.suites import STS
 from sentkit.training.catalogue import find
 from sentkit.training.settings import build
 from support import ROOT, forking, in_jsonl, write_affine

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from sentkit.model.reading import ReadingOptions
     from sentkit.reports.evaluate import Evaluator, Result
     from sentkit.reports.rows import Row
+    from sentkit.reports.suites import TestSet
     from sentkit.reports.tables import Table
-    from sentkit.reports.test_sets import TestSet
 
 Models = dict[tuple[str, int], Callable[[], "Model"]]  # by label of the row and place of the checkpoint
 Results = dict[tuple[str, int, str, str], "Result"]
@@ -138,7 +138,7 @@ def report(
     from sentkit.reports import tables
     from sentkit.reports.evaluate import Evaluator, Protocol
     from sentkit.reports.measure import Measurement
-    from sentkit.reports.test_sets import find_test_sets
+    from sentkit.reports.suites import find_test_sets
 
     console = run.console("report")
     if table is not None and paper is None:
@@ -231,7 +231,7 @@ def find_models(rows: "Sequence[Row]", reading: "ReadingOptions", machine: optio
 
 
 def parse_suites(text: str | None) -> list[str]:
-    from sentkit.reports.test_sets import SUITES
+    from sentkit.reports.suites import SUITES
 
     names = list(SUITES) if text is None else text.split(",")
     for name in names:

@@ -30,7 +30,7 @@ from sentkit.metrics.sts.gold_pairs import ScoreOptions, read_gold_pairs
 from sentkit.model import Encoder, Model
 from sentkit.model.encoding import Encoding
 from sentkit.model.text.stream import Tally, prepare
-from sentkit.reports.test_sets import SUITES, TestSet
+from sentkit.reports.suites import SUITES, TestSet
 
 GOLD, LABEL = "score", "label"  # fields of the test sets
 SEEDS = range(10)  # of k-means, as in PairSupCon

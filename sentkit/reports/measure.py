@@ -13,7 +13,7 @@ from sentkit.metrics.sts.seeds import MeanDifference, SeedScores, mean_differenc
 from sentkit.reports.evaluate import Result, defined
 from sentkit.reports.published import task_names
 from sentkit.reports.rows import Row
-from sentkit.reports.test_sets import MULTILINGUAL, STS, SUITES, TestSet
+from sentkit.reports.suites import MULTILINGUAL, STS, SUITES, TestSet
 
 Task = tuple[str, str]  # suite and key of a task
 PLACES = {name: place for place, name in enumerate((*STS, *MULTILINGUAL))}

@@ -10,7 +10,7 @@ from typing import Any
 
 import orjson
 
-from sentkit.reports.test_sets import SUITES, task_key
+from sentkit.reports.suites import SUITES, task_key
 
 PAPERS = {"sg-bert": "SG-BERT", "consert": "ConSERT", "pairsupcon": "PairSupCon", "defsent-plus": "DefSent+"}
 UNITS = {name: suite.unit for name, suite in SUITES.items()} | {

@@ -10,7 +10,7 @@ from sentkit.metrics.sts.intervals import Interval
 from sentkit.reports.measure import Measured, Task
 from sentkit.reports.published import PaperTable, missing_tasks, paper_tables, task_names
 from sentkit.reports.rows import Row
-from sentkit.reports.test_sets import SUITES, TestSet
+from sentkit.reports.suites import SUITES, TestSet
 
 NAMES = ("base", "system", "readout")
 HERE = "here"  # the base of measured rows

@@ -13,7 +13,7 @@ import pytest
 from sentkit.metrics.sts.intervals import resample
 from sentkit.reports.published import published
 from sentkit.reports.rows import rows_of
-from sentkit.reports.test_sets import STS
+from sentkit.reports.suites import STS
 from support import in_jsonl
 
 PAIRS = [
