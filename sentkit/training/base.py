@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 from torch import Tensor
 
@@ -19,6 +20,7 @@ from sentkit.model.transformer.architecture import (
     architecture_of,
 )
 from sentkit.model.transformer.bert import Bert, load_bert
+from sentkit.model.transformer.encoder import rules_of
 from sentkit.model.transformer.lora import read_weights
 from sentkit.model.transformer.post_layers import add_convolution, read_weights_of
 from sentkit.model.transformer.weights import canonical, fit, weights_hash
@@ -36,7 +38,7 @@ class Base:
     stored: Mapping[str, Tensor]  # names as in the files; empty without an architecture
     architecture: Architecture | None  # None for a static model, and if transformers runs the model
     why_not_packed: str
-    hash: str  # of the weights, the tokenizer, an unusual pooler activation and a convolution
+    hash: str  # of weights, tokenizer, convolution, and the values of the config that change the training
     tokenizer: Tokenizer | KnownTexts  # truncates to the length used in training
     reading: Tokenizer | KnownTexts  # truncates to the length of the finished checkpoint
     dropped_steps: str  # declared steps after the readout; the new checkpoint does not have them
@@ -104,18 +106,22 @@ def open_base(checkpoint: Checkpoint, max_length: int) -> Base:
             f"{checkpoint.name}: training does not support checkpoints with include_prompt=false"
         )
     why_not, stored, architecture = "", dict[str, Tensor](), None
+    rules: list[Any]  # values of config.json that change the training for equal weights
     try:
         architecture = architecture_of(checkpoint)
     except UnsupportedArchitecture as reason:
-        why_not = str(reason)
-        weights = weights_hash(load_adapter(checkpoint.transformer).tensors(), with_pooler=True)
+        why_not, adapter = str(reason), load_adapter(checkpoint.transformer)
+        weights = weights_hash(adapter.tensors(), with_pooler=True)
+        config = adapter.model.config.to_dict()
+        rules = [rules_of(adapter), {name: value for name, value in config.items() if "drop" in name}]
     else:
         stored = read_weights(checkpoint.transformer, checkpoint.name)
         named = canonical(stored, architecture)
         fit(named, architecture, source=checkpoint.name)
         weights = weights_hash(stored, with_pooler=True)  # with heads, which methods may train
-    says = () if architecture is None else (architecture.pooler_activation,)
-    parts = [weights, tokenizer.hash, *(word for word in says if word != "tanh")]
+        rules = [*architecture.rules, architecture.dropout, architecture.attention_dropout]
+        rules.append(architecture.pooler_activation)
+    parts = [weights, tokenizer.hash, rules]
     if checkpoint.declared.convolution is not None:
         parts.append(weights_hash(read_weights_of(checkpoint.declared.convolution), with_pooler=True))
     hash = digest(parts)

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from sentkit.errors import DataError, UsageError
 from sentkit.formats.checkpoints.folders import read_checkpoint
-from sentkit.formats.checkpoints.readout import parse_readout
+from sentkit.formats.checkpoints.readout import Readout, parse_readout
 from sentkit.formats.rows.kinds import NEGATIVES, PAIR, POSITIVE, TRIPLET
 from sentkit.model.reading import most_tokens
 from sentkit.model.transformer.packed import Packed
@@ -28,6 +28,7 @@ from sentkit.training.settings import ours, readout, refuse_idle
 KEEP_ALL, ITSELF = "none", "self"  # values of `guide` that are not checkpoints
 ROLES = ("anchor", "positive", "negatives")
 MISSING = 0  # the number of a negative that a row does not have
+MEAN = parse_readout("mean")
 STEPS_OF_COSINE = ("normalise",)  # declared steps that do not change cosines
 
 
@@ -73,7 +74,7 @@ class Contrast(Method):
     def __init__(self, body: Body, settings: Settings, guide: Body | None = None) -> None:
         super().__init__(body, settings)
         self.guide = guide
-        self.guide_readout = parse_readout("mean")
+        self.guide_readout = MEAN
 
     @classmethod
     def build(cls, base: Base, settings: Settings) -> "Contrast":
@@ -81,7 +82,7 @@ class Contrast(Method):
         if guide is None:
             return cls(base.body(settings), settings)
         method = cls(base.body(settings), settings, guide.body(None).requires_grad_(False))
-        method.guide_readout = guide.declared or method.guide_readout
+        method.guide_readout = readout_of(guide)
         return method
 
     @classmethod
@@ -105,7 +106,7 @@ class Contrast(Method):
     @classmethod
     def identity(cls, base: Base, settings: Settings) -> dict[str, Any]:
         guide = guide_of(settings)
-        return {} if guide is None else {"guide_hash": guide.hash}
+        return {} if guide is None else {"guide_hash": guide.hash, "guide_readout": readout_of(guide).name}
 
     @classmethod
     def reads(cls, base: Base, settings: Settings) -> Reads:
@@ -183,6 +184,10 @@ def guide_of(settings: Any) -> Base | None:
     if settings.guide in (KEEP_ALL, ITSELF):
         return None
     return open_guide(settings.guide, settings.max_length)
+
+
+def readout_of(guide: Base) -> Readout:
+    return guide.declared or MEAN
 
 
 def number_of(text: Ids) -> int:

@@ -182,11 +182,12 @@ def test_resuming_a_finished_run_changes_nothing(train, tmp_path):
     assert not (tmp_path / "out.part").exists()
 
 
-def test_another_config_is_another_run(train, tmp_path, monkeypatch):
+@pytest.mark.parametrize("change", [{"intermediate_size": 20}, {"num_attention_heads": 4}], ids=str)
+def test_another_config_is_another_run(train, tmp_path, monkeypatch, change):
     with monkeypatch.context() as patch:
         stop_at(patch, 2)
         train("out")
-    (tmp_path / "other.json").write_text(json.dumps(CONFIG | {"intermediate_size": 20}))
+    (tmp_path / "other.json").write_text(json.dumps(CONFIG | change))
     done = train("out", "--resume", config="other.json")
 
     assert done.code == 65

@@ -8,7 +8,7 @@ import torch
 
 from sentkit.errors import DataError, UsageError
 from sentkit.training.data.corpus import rectangular
-from sentkit.training.methods.contrast import Contrast, number_of
+from sentkit.training.methods.contrast import Contrast, number_of, open_guide
 from sentkit.training.settings import build
 
 RECIPE = {"batch": 4, "epochs": 4, "lr": 1e-3, "warmup": 0, "dropout": 0, "clip": 0}
@@ -176,6 +176,17 @@ def test_another_guide_is_another_run(make_base_in, tmp_path, base):
 
     assert hashes[0] != hashes[1]
     assert Contrast.identity(base, settings_of("guide=self")) == {}
+
+
+def test_another_readout_of_the_guide_is_another_run(make_base_in, tmp_path, base):
+    folder, found = make_base_in(tmp_path / "guide"), []
+    for readout in ("mean", "cls"):
+        (folder / "sentkit.json").write_text(json.dumps({"readout": readout}))
+        open_guide.cache_clear()
+        found.append(Contrast.identity(base, settings_of(f"guide={folder}")))
+
+    assert found[0]["guide_hash"] == found[1]["guide_hash"]
+    assert [each["guide_readout"] for each in found] == ["mean", "cls"]
 
 
 def test_a_guide_with_nan_is_refused(make_base_in, tmp_path, base):

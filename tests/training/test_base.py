@@ -1,0 +1,59 @@
+"""The hash of a base, which the identity of a run contains."""
+
+import json
+import shutil
+
+import pytest
+
+from sentkit.formats.checkpoints.folders import read_checkpoint
+from sentkit.training.base import open_base
+
+
+@pytest.fixture(scope="module")
+def mpnet(base_folder, tmp_path_factory):
+    """A model that transformers runs, with the same tokenizer."""
+    import transformers
+
+    folder = tmp_path_factory.mktemp("mpnet") / "base"
+    shutil.copytree(base_folder, folder, ignore=shutil.ignore_patterns("model.safetensors", "config.json"))
+    sizes = json.loads((base_folder / "config.json").read_text())
+    names = ("hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size", "vocab_size")
+    config = transformers.MPNetConfig(**{name: sizes[name] for name in names})
+    transformers.MPNetModel(config).save_pretrained(folder)
+    return folder
+
+
+CHANGES = [
+    ("num_attention_heads", 4),
+    ("hidden_act", "relu"),
+    ("layer_norm_eps", 1e-3),
+    ("hidden_dropout_prob", 0.3),
+    ("attention_probs_dropout_prob", 0.3),
+]
+
+
+@pytest.mark.parametrize(
+    ("folder", "name", "value"),
+    # The weights of MPNet depend on the number of heads.
+    [*(("base_folder", *change) for change in CHANGES), *(("mpnet", *change) for change in CHANGES[1:])],
+)
+def test_values_of_the_config_that_change_the_training_change_the_hash(
+    folder, name, value, request, tmp_path
+):
+    folder = request.getfixturevalue(folder)
+    config = json.loads((folder / "config.json").read_text())
+    assert config[name] != value
+    shutil.copytree(folder, tmp_path / "base")
+    (tmp_path / "base/config.json").write_text(json.dumps(config | {name: value}))
+    hashes = [open_base(read_checkpoint(str(each)), 16).hash for each in (folder, tmp_path / "base")]
+
+    assert hashes[0] != hashes[1]
+
+
+def test_values_that_change_nothing_keep_the_hash(base_folder, tmp_path):
+    shutil.copytree(base_folder, tmp_path / "base")
+    config = json.loads((base_folder / "config.json").read_text())
+    (tmp_path / "base/config.json").write_text(json.dumps(config | {"transformers_version": "0"}))
+    hashes = [open_base(read_checkpoint(str(each)), 16).hash for each in (base_folder, tmp_path / "base")]
+
+    assert hashes[0] == hashes[1]
