@@ -56,11 +56,18 @@ class VectorCounter:
 
 
 def keys(vectors: Float32) -> NDArray[np.uint64]:
-    """A hash for each vector, equal for equal bits: products with fixed odd numbers, modulo 2^64."""
-    words = np.ascontiguousarray(vectors, dtype="<f4").view("<u4")
+    """A hash for each vector, equal for equal bits: a sum of mixed words, modulo 2^64.
+
+    Numbers such as +1 and -1 differ in one high bit, so each product moves its high bits to all others.
+    """
+    words = np.ascontiguousarray(vectors, dtype="<f4").view("<u4").astype(np.uint64)
     generator = np.random.Generator(np.random.Philox(0))
-    odd = generator.integers(0, 2**63, words.shape[1], dtype=np.uint64) * np.uint64(2) + np.uint64(1)
-    return (words.astype(np.uint64) * odd).sum(axis=1, dtype=np.uint64)
+    for odd in generator.integers(0, 2**63, (2, words.shape[1]), dtype=np.uint64) * np.uint64(2) + np.uint64(
+        1
+    ):
+        words *= odd
+        words ^= words >> np.uint64(32)
+    return words.sum(axis=1, dtype=np.uint64)
 
 
 def count_vectors(blocks: Iterable[Float32]) -> VectorCounts:
