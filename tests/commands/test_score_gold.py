@@ -245,6 +245,35 @@ def test_a_baseline_with_different_pairs_is_refused(sentkit, tmp_path, jsonl, ch
 
 
 @pytest.mark.usefixtures("files")
+@pytest.mark.parametrize("aggregate", ["all", "mean"])
+def test_a_baseline_with_different_groups_is_refused(sentkit, tmp_path, jsonl, aggregate):
+    """The texts, scores and vectors are equal."""
+    rows = [json.loads(line) for line in (tmp_path / "one.jsonl").read_text().splitlines()]
+    for name, size in (("halves", 20), ("quarters", 10)):
+        grouped = ({**row, "topic": f"t{n // size}"} for n, row in enumerate(rows))
+        (tmp_path / f"{name}.jsonl").write_bytes(jsonl(*grouped))
+    flags = ("--gold", "score", "--group", "topic", "--aggregate", aggregate)
+    done = sentkit("score", "halves.jsonl", "--baseline", "quarters.jsonl", *flags)
+
+    assert done.code == 65
+    problem = "halves.jsonl: scored pair 11 is not the same pair as in quarters.jsonl"
+    assert done.told[0] == f"sentkit score: {problem}"
+
+
+@pytest.mark.usefixtures("files")
+def test_rows_without_a_score_do_not_change_a_comparison(sentkit, tmp_path, jsonl):
+    """The resamples of a group are paired, also if the files name their groups in another order."""
+    rows = [json.loads(line) for line in (tmp_path / "one.jsonl").read_text().splitlines()]
+    grouped = [{**row, "topic": "xyz"[n % 3]} for n, row in enumerate(rows)]
+    (tmp_path / "plain.jsonl").write_bytes(jsonl(*grouped))
+    (tmp_path / "null.jsonl").write_bytes(jsonl({**grouped[1], "score": None}, *grouped))
+    flags = ("--gold", "score", "--group", "topic", "--aggregate", "mean")
+    against = sentkit("score", "plain.jsonl", "--baseline", "null.jsonl", *flags).rows[0]["against"]
+
+    assert against["spearman"] == against["pearson"] == {"difference": 0, "ci95": [0, 0], "p": 1}
+
+
+@pytest.mark.usefixtures("files")
 def test_field_names_the_texts_that_identify_a_pair(sentkit, tmp_path):
     for name in ("one", "new"):
         text = (tmp_path / f"{name}.jsonl").read_text().replace('"text_a"', '"left"')

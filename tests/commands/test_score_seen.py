@@ -166,6 +166,34 @@ def test_pairs_without_texts_are_refused(sentkit, tmp_path):
     assert 'test.jsonl:1: "text_a" is missing' in sentkit(*GOLD, "--seen", "a.txt").err
 
 
+@pytest.mark.parametrize("flags", [(), ("--seen-threshold", "0.999")], ids=["texts", "vectors"])
+def test_a_skipped_row_leaves_nothing_behind(sentkit, vectors, tmp_path, flags):
+    """The report and the seen rows are those of the file without the bad rows."""
+    (tmp_path / "train.jsonl").write_text(
+        in_jsonl(*({**row, **vectors_of(vectors[n])} for row, n in zip(TRAIN, SEEN_PAIR, strict=False)))
+    )
+    lines = (tmp_path / "test.jsonl").read_text().splitlines(keepends=True)
+    bad = [
+        lines[2].replace('"left 2."', "5"),
+        lines[3].replace('"right 3"', "null"),
+        lines[4].replace(EMB, "n:200000000000"),
+        lines[5].replace('"score": 4', '"score": "x"').replace('"score":4', '"score":"x"'),
+    ]
+    (tmp_path / "good.jsonl").write_text("".join(lines))
+    (tmp_path / "mixed.jsonl").write_text("".join([lines[0], *bad, *lines[1:]]))
+    flags = ("--gold", "score", "--seen", "train.jsonl", "--seen-rows", "-", *flags)
+    good = sentkit("score", "good.jsonl", *flags, "-o", "good.json")
+    mixed = sentkit("score", "mixed.jsonl", *flags, "-o", "mixed.json", "--on-error", "skip")
+    reports = [json.loads((tmp_path / f"{name}.json").read_text()) for name in ("good", "mixed")]
+
+    assert mixed.code == 0
+    assert mixed.err.count("row skipped") == 3  # the fourth is only counted
+    assert [report.pop("file") for report in reports] == ["good.jsonl", "mixed.jsonl"]
+    assert reports[0] == reports[1]
+    assert [row["row"] for row in mixed.rows] == [row["row"] for row in good.rows]
+    assert len(good.rows) == 2
+
+
 @pytest.mark.skipif(not (DATA / "sts").is_dir(), reason="needs STS data")
 def test_pairs_of_the_sts_benchmark_in_its_training_rows(sentkit, tmp_path):
     """The counts are those of a plain loop with sets of texts and of pairs."""

@@ -34,11 +34,6 @@ class ScoreOptions:
     def metric_name(self) -> str:
         return self.metric if self.ranks is None else self.ranks.name
 
-    def note_texts(self, row: VectorRow, names: Sequence[str], emb: str | None) -> None:
-        """Add a pair to the pairs that are looked for in training rows."""
-        if self.seen is not None:
-            self.seen.add(row, names, emb)
-
 
 @dataclass(frozen=True, slots=True)
 class GoldPairs:
@@ -51,7 +46,7 @@ class GoldPairs:
     file: str = ""
     encoder: str | None = None
     skipped: int = 0  # rows with a null gold score
-    identities: NDArray[np.int64] | None = None  # hashes of texts and gold scores, for a comparison
+    identities: NDArray[np.int64] | None = None  # hashes of all but the vectors, for a comparison
 
     def __len__(self) -> int:
         return len(self.gold)
@@ -69,39 +64,42 @@ class GoldPairs:
         return GoldPairs(self.similarities[chosen], self.gold[chosen], groups, self.names)
 
 
+@dataclass(frozen=True, slots=True)
+class GoldRow:
+    """A row that passed all checks."""
+
+    row: VectorRow
+    gold: float | None  # None: the row is skipped
+    group: str | None  # None without `ScoreOptions.group`
+
+
 def read_gold_pairs(inputs: Inputs, path: str, options: ScoreOptions, *, paired: bool) -> GoldPairs:
     """Compute the similarities of a file. `paired`: its pairs will be compared with those of another file."""
     reader, fields = VectorReader(inputs), fields_of(inputs, path)
     texts = [fields.get(name, name) for name in ("text_a", "text_b")]
-    gold, groups, identities = array("d"), array("i"), array("q")
-    names: dict[str, int] = {}
+    similarities, gold, groups, identities = array("d"), array("d"), array("i"), array("q")
+    codes: dict[str, int] = {}  # of groups with scores, in their order: equal in compared files
+    names: dict[str, None] = {}  # of all groups
     skipped = 0
 
-    def take(row: VectorRow) -> VectorRow | None:
-        """Keep the row's score, or count it as skipped."""
-        nonlocal skipped
-        values = expect_pair(row).row.values
-        if options.ranks is not None:
-            options.ranks.check(row, reader.emb)
-        score = scored(row.row, options.gold)
-        if options.group is not None:
-            name = values.get(options.group)
-            if not isinstance(name, str | int | float):
-                raise wrong_field(row.row, options.group, "a string or a number")
-            code = names.setdefault(str(name), len(names))
-            if score is not None:
-                groups.append(code)
-        if score is None:
-            skipped += 1
-            return None
-        gold.append(score)
-        if paired:
-            identities.append(hash((score, *(str(values.get(text)) for text in texts))))
-        options.note_texts(row, texts, reader.emb)
-        return row
+    def check(row: VectorRow) -> GoldRow:
+        return check_row(row, options, texts, reader.emb)
 
-    rows = (row for row in reader.read_file(path, take) if row is not None)
-    similarities = array("d", (value for _, value in compare_rows(rows, options.ranks or options.metric)))
+    for block in blocks(reader.read_file(path, check), ROWS_PER_BLOCK):
+        pairs = [each for each in block if each.gold is not None]
+        skipped += len(block) - len(pairs)
+        similarities.extend(similarities_of([each.row for each in pairs], options.ranks or options.metric))
+        names |= dict.fromkeys(each.group for each in block if each.group is not None)
+        for each in pairs:
+            assert each.gold is not None
+            gold.append(each.gold)
+            if each.group is not None:
+                groups.append(codes.setdefault(each.group, len(codes)))
+            if paired:
+                known = (str(each.row.row.values.get(text)) for text in texts)
+                identities.append(hash((each.gold, each.group, *known)))
+            if options.seen is not None:
+                options.seen.add(each.row, texts)
     if len(gold) < 2:
         raise DataError(f'{len(gold)} rows with a score in "{options.gold}", expected 2 or more', source=path)
     scores = np.frombuffer(gold, np.float64)
@@ -113,7 +111,7 @@ def read_gold_pairs(inputs: Inputs, path: str, options: ScoreOptions, *, paired:
         similarities=np.frombuffer(similarities, np.float64),
         gold=scores,
         groups=None if options.group is None else np.frombuffer(groups, np.intc),
-        names=tuple(names),
+        names=tuple(dict.fromkeys([*codes, *names])),
         file=path,
         encoder=reader.emb,
         skipped=skipped,
@@ -121,14 +119,35 @@ def read_gold_pairs(inputs: Inputs, path: str, options: ScoreOptions, *, paired:
     )
 
 
+def check_row(row: VectorRow, options: ScoreOptions, texts: Sequence[str], emb: str | None) -> GoldRow:
+    """Check everything that can refuse a row, before any of its values is used. `texts` are fields."""
+    values = expect_pair(row).row.values
+    if options.ranks is not None:
+        options.ranks.check(row, emb)
+    score = scored(row.row, options.gold)
+    name = None if options.group is None else values.get(options.group)
+    if options.group is not None and not isinstance(name, str | int | float):
+        raise wrong_field(row.row, options.group, "a string or a number")
+    if score is not None and options.seen is not None:
+        options.seen.check(row, texts, emb)
+    return GoldRow(row, score, None if name is None else str(name))
+
+
+def similarities_of(rows: Sequence[VectorRow], metric: str | RankSimilarity) -> list[float]:
+    """The similarity of the two vectors of each row."""
+    if not rows:
+        return []
+    vectors = np.stack([row.vectors for row in rows])  # (b, 2, d)
+    similarity = SIMILARITIES[metric] if isinstance(metric, str) else metric
+    return similarity(vectors[:, 0], vectors[:, 1]).tolist()
+
+
 def compare_rows(
     rows: Iterable[VectorRow], metric: str | RankSimilarity
 ) -> Iterator[tuple[VectorRow, float]]:
     """Each row of two vectors with their similarity."""
-    similarity = SIMILARITIES[metric] if isinstance(metric, str) else metric
     for block in blocks(rows, ROWS_PER_BLOCK):
-        vectors = np.stack([row.vectors for row in block])  # (b, 2, d)
-        yield from zip(block, similarity(vectors[:, 0], vectors[:, 1]).tolist(), strict=True)
+        yield from zip(block, similarities_of(block, metric), strict=True)
 
 
 def expect_pair(row: VectorRow) -> VectorRow:

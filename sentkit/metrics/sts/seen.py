@@ -43,15 +43,19 @@ class SeenPairs:
     def __post_init__(self) -> None:
         self.exact, self.near = Sightings(self.texts), Sightings(self.texts)
 
-    def add(self, row: VectorRow, names: Sequence[str], emb: str | None) -> None:
-        """Add a pair of a report. `names` are the fields of its texts."""
-        texts = [row.row.values.get(name) for name in names]
-        for name, text in zip(names, texts, strict=True):
-            if not isinstance(text, str):
+    def check(self, row: VectorRow, names: Sequence[str], emb: str | None) -> None:
+        """Refuse a pair that `add` cannot add. `names` are the fields of its texts."""
+        for name in names:
+            if not isinstance(row.row.values.get(name), str):
                 raise wrong_field(row.row, name, "a string")
-        numbers = self.texts.add(*map(str, texts))
         if self.threshold is not None:
             self._check_space(row, emb)
+
+    def add(self, row: VectorRow, names: Sequence[str]) -> None:
+        """Add a checked pair of a report."""
+        one, other = (row.row.values[name] for name in names)
+        numbers = self.texts.add(one, other)
+        if self.threshold is not None:
             for number, vector in zip(numbers, row.vectors, strict=True):
                 if number == len(self.vectors):
                     self.vectors.append(vector)
