@@ -244,8 +244,9 @@ class ConSERT(Method):
         first: list[Tensor] = []  # X(0) of the first view
 
         def hold(states: Tensor) -> Tensor:
-            first.append(states)
-            return states
+            # With LoRA the embeddings are constant, so their states have no gradient yet.
+            first.append(states if states.requires_grad else states.detach().requires_grad_())
+            return first[0]
 
         live = torch.is_grad_enabled()
         with torch.enable_grad():  # also in the pass of a chunk without gradient

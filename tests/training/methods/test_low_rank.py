@@ -32,6 +32,7 @@ SMALL = {
     "defsent": {"part": 1},
     "ct": {"negatives": 2},
 }
+ADVERSARIAL = {"mode": "joint", "view_a": "none", "view_b": "adversarial"}  # frozen embeddings
 
 
 @pytest.fixture
@@ -120,11 +121,15 @@ def rows_for(kind, base, settings, texts):
         yield {**own, "label": label, "score": number % 6, "entry": entry, "embedding": [1, number]}
 
 
-@pytest.mark.parametrize("name", METHODS)
-def test_each_method_trains_only_updates_and_heads(name, trainer_of, with_entries, texts):
+@pytest.mark.parametrize(
+    ("name", "more"),
+    [*((name, SMALL.get(name, {})) for name in METHODS), ("consert", ADVERSARIAL)],
+    ids=[*METHODS, "consert-adversarial"],
+)
+def test_each_method_trains_only_updates_and_heads(name, more, trainer_of, with_entries, texts):
     """The base's weights stay, and neither the optimizer nor the state contains them."""
     kind, base = METHODS[name].load(), with_entries(["cat", "dog", "rain"])
-    given = {"batch": 4, "lr": 0.01, "lora": 2, "warmup": 0, **SMALL.get(name, {})}
+    given = {"batch": 4, "lr": 0.01, "lora": 2, "warmup": 0, **more}
     if name != "ct":
         given["schedule"] = "constant"
     settings = build(kind.Settings, {}, None, [f"{each}={value}" for each, value in given.items()])
