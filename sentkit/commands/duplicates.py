@@ -133,12 +133,11 @@ def show_pairs(found: "Duplicates", shown: Sequence[str], metric: str, out: Bina
     """Print a line for each pair: the similarity and the two rows."""
     import orjson
 
-    def cell(pair: dict[str, bytes], side: str) -> str:
-        values = [str(orjson.loads(pair[name + side])) for name in shown if name + side in pair]
-        return " | ".join(values) or f"row {int(pair[f'row{side}'])}"
+    from sentkit.metrics.neighbours.corpus import name_in_pair
 
     def lines(pair: dict[str, bytes]) -> list[dict[str, str]]:
-        similarity = f"{float(pair['similarity']):.4f}"
-        return [{metric: similarity, "a": cell(pair, "_a"), "b": cell(pair, "_b")}]
+        values = {name: orjson.loads(value) for name, value in pair.items()}
+        names = {"a": name_in_pair(values, "_a", shown), "b": name_in_pair(values, "_b", shown)}
+        return [{metric: f"{values['similarity']:.4f}"} | names]
 
     show(found.pairs(), lines, out, as_table=True, texts=("a", "b"))

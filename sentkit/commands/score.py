@@ -1,7 +1,7 @@
 """`sentkit score`: the similarity of vectors, and its correlation with gold scores."""
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import chain, islice, takewhile
 from typing import TYPE_CHECKING, Annotated, Any, BinaryIO
@@ -147,12 +147,12 @@ class Closest:
     def requested(self) -> bool:
         return self.top is not None or self.threshold is not None
 
-    def find(self, rows: Iterable["VectorRow"], text: str) -> Iterator[dict[str, Any]]:
+    def find(self, rows: Iterable["VectorRow"], fields: Mapping[str, str]) -> Iterator[dict[str, Any]]:
         from sentkit.metrics.neighbours.sentences import closest, reaching
 
         if self.threshold is not None and self.top is None:
-            return reaching(rows, threshold=self.threshold, metric=self.metric, text=text)
-        pairs = closest(rows, top=self.top or TOP, metric=self.metric, text=text)
+            return reaching(rows, threshold=self.threshold, metric=self.metric, fields=fields)
+        pairs = closest(rows, top=self.top or TOP, metric=self.metric, fields=fields)
         least = -math.inf if self.threshold is None else self.threshold
         return takewhile(lambda pair: pair["similarity"] >= least, pairs)
 
@@ -225,7 +225,7 @@ def score_rows(
     elif whole:
         write_matrix(rows, out, closest.metric, replace=replace)
     else:
-        pairs = closest.find(rows, common_fields(inputs).get("text", "text"))
+        pairs = closest.find(rows, common_fields(inputs))
         with slow(console, "reading the vectors and comparing all pairs"):
             best = list(islice(pairs, 1))  # the iterator is lazy: the first pair starts the comparison
         show_closest(chain(best, pairs), out, closest.metric, as_table=as_table)
@@ -260,9 +260,10 @@ def write_matrix(rows: Iterable["VectorRow"], out: BinaryIO, metric: str, *, rep
 
 
 def show_closest(pairs: Iterable[dict[str, Any]], out: BinaryIO, metric: str, *, as_table: bool) -> None:
-    texts = ("text_a", "text_b")
+    from sentkit.metrics.neighbours.corpus import name_in_pair
 
     def lines(pair: dict[str, Any]) -> list[dict[str, str]]:
-        return [{metric: f"{pair['similarity']:.4f}"} | {name: pair.get(name, "") for name in texts}]
+        names = {"a": name_in_pair(pair, "_a"), "b": name_in_pair(pair, "_b")}
+        return [{metric: f"{pair['similarity']:.4f}"} | names]
 
-    show(pairs, lines, out, as_table=as_table, texts=texts, flush=False)
+    show(pairs, lines, out, as_table=as_table, texts=("a", "b"), flush=False)

@@ -81,6 +81,23 @@ def test_the_closest_sentences_come_first(sentkit, sentences_with_vectors, vecto
     ]
 
 
+def test_a_pair_has_the_entry_of_a_row_without_text(sentkit, jsonl):
+    """A row without both has only its number, and null is no name."""
+    rows = jsonl(
+        {"entry": "dog", "embedding": [1, 0]},
+        {"text": None, "entry": "cat", "embedding": [1, 0]},
+        {"embedding": [1, 0]},
+    )
+    done = sentkit("score", "--threshold", 1, stdin=rows)
+
+    assert [[row.get("entry_a"), row.get("entry_b")] for row in done.rows] == [
+        ["dog", "cat"], ["dog", None], ["cat", None]
+    ]  # fmt: skip
+    assert {name for row in done.rows for name in row} == {
+        "entry_a", "entry_b", "row_a", "row_b", "similarity"
+    }  # fmt: skip
+
+
 @metrics
 def test_pairs_that_reach_a_threshold_come_in_the_order_of_the_rows(
     sentkit, sentences_with_vectors, vectors, metric

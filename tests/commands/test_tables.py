@@ -1,6 +1,7 @@
 """Tables on a terminal: 80 columns, complete numbers, no control characters."""
 
 import json
+import re
 
 import numpy as np
 import pytest
@@ -75,9 +76,24 @@ def test_control_characters_of_rows_do_not_reach_the_terminal(on_terminal, tmp_p
     )
     lines = on_terminal("score", "t.jsonl", "--top", 1)
 
-    assert lines[0].split() == ["cosine", "text_a", "text_b"]
+    assert lines[0].split() == ["cosine", "a", "b"]
     assert lines[1].rstrip() == r"0.7071  [bold]loud[/bold] :smile:  red \x1b[31m line\nend [/x]"
     assert len(lines) == 2
+
+
+def test_a_pair_shows_the_text_entry_or_number_of_its_rows(on_terminal, tmp_path, jsonl):
+    """`score` and `duplicates` use the same name for a row."""
+    rows = jsonl(
+        {"entry": "dog", "embedding": [1, 0]},
+        {"id": 7, "embedding": [1, 0]},
+        {"text": "a cat", "entry": "cat", "embedding": [1, 0]},
+    )
+    (tmp_path / "t.jsonl").write_bytes(rows)
+    expected = [["1.0000", *names] for names in (("dog", "row 2"), ("dog", "a cat"), ("row 2", "a cat"))]
+
+    for command in ("score", "duplicates"):
+        lines = on_terminal(command, "t.jsonl", "--threshold", 1)
+        assert [re.split(" {2,}", line.strip()) for line in lines[1:]] == expected
 
 
 def test_wide_characters_take_two_columns(on_terminal, tmp_path, jsonl):

@@ -3,6 +3,7 @@
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache, partial
+from typing import Any
 
 import orjson
 
@@ -120,6 +121,18 @@ def gold_value(row: Row, name: str) -> str:
     return str(int(value) if whole else value)
 
 
+def naming_field(row: Row, fields: Mapping[str, str]) -> dict[str, str]:
+    """The field that names a row: its standard name and its name in the row; empty if there is none."""
+    naming = ((name, fields.get(name, name)) for name in NAMING)
+    return dict([pair for pair in naming if row.values.get(pair[1]) is not None][:1])
+
+
+def name_in_pair(pair: Mapping[str, Any], side: str, show: Sequence[str] = NAMING) -> str:
+    """The name of one side (_a or _b) of a pair of rows: its fields in `show`, or else the row number."""
+    values = [str(pair[name + side]) for name in show if name + side in pair]
+    return " | ".join(values) or f"row {pair[f'row{side}']}"
+
+
 def shown_fields(
     row: Row, hidden: Collection[str], show: Sequence[str], fields: Mapping[str, str]
 ) -> dict[str, bytes]:
@@ -127,8 +140,7 @@ def shown_fields(
     if show:
         theirs = {name: name for name in show if name in row.values and name not in hidden}
     else:
-        naming = ((name, fields.get(name, name)) for name in NAMING)
-        theirs = dict([pair for pair in naming if pair[1] in row.values][:1])
+        theirs = naming_field(row, fields)
     if not theirs:
         return {}
     spans = row.spans()

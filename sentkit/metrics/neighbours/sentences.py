@@ -1,6 +1,6 @@
 """Rows with one vector -> the closest pairs, the pairs that reach a threshold, or all similarities."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -10,33 +10,38 @@ from sentkit.errors import UsageError
 from sentkit.formats.rows.rows import Row, blocks
 from sentkit.formats.vectors.vectors import VectorRow, without_vectors
 from sentkit.metrics.neighbours.closest_pairs import ClosestPairs, closest_pairs, matrix_rows, pairs_reaching
+from sentkit.metrics.neighbours.corpus import naming_field
 
 LARGEST_MATRIX = 20_000  # rows
 ROWS_PER_BLOCK = 256
 
 
 def closest(
-    rows: Iterable[VectorRow], *, top: int, metric: str, text: str = "text"
+    rows: Iterable[VectorRow], *, top: int, metric: str, fields: Mapping[str, str]
 ) -> Iterator[dict[str, Any]]:
-    """The `top` most similar pairs, best first, with the row numbers (from 1) and the texts."""
+    """The `top` most similar pairs, best first, with the row numbers (from 1) and the names of the rows."""
     kept, vectors = _all(rows)
-    yield from _records(closest_pairs(vectors, top, metric), kept, text)
+    yield from _records(closest_pairs(vectors, top, metric), kept, fields)
 
 
 def reaching(
-    rows: Iterable[VectorRow], *, threshold: float, metric: str, text: str = "text"
+    rows: Iterable[VectorRow], *, threshold: float, metric: str, fields: Mapping[str, str]
 ) -> Iterator[dict[str, Any]]:
     """All pairs that reach the threshold, in row order."""
     kept, vectors = _all(rows)
     for pairs in pairs_reaching(vectors, threshold, metric):
-        yield from _records(pairs, kept, text)
+        yield from _records(pairs, kept, fields)
 
 
-def _records(pairs: ClosestPairs, kept: Sequence[Row], text: str) -> Iterator[dict[str, Any]]:
+def _records(pairs: ClosestPairs, kept: Sequence[Row], fields: Mapping[str, str]) -> Iterator[dict[str, Any]]:
     for left, right, similarity in zip(pairs.left, pairs.right, pairs.similarities, strict=True):
-        texts = {"text_a": kept[left].values.get(text), "text_b": kept[right].values.get(text)}
+        sides = {"_a": kept[left], "_b": kept[right]}
         yield {
-            **{name: words for name, words in texts.items() if words is not None},
+            **{
+                f"{ours}{side}": row.values[theirs]
+                for side, row in sides.items()
+                for ours, theirs in naming_field(row, fields).items()
+            },
             "row_a": int(left) + 1,
             "row_b": int(right) + 1,
             "similarity": float(similarity),
