@@ -198,13 +198,17 @@ SOURCES = {
 
 
 def opened(path):
-    if not path.exists():
-        path = path.with_name(path.name + ".gz")
+    path = existing(path)
     return gzip.open(path, "rt") if path.suffix == ".gz" else path.open()
 
 
+def existing(path):
+    """The path, or that of the compressed file if only this one exists."""
+    return path if path.exists() else path.with_name(path.name + ".gz")
+
+
 def stsb(arguments, part):
-    return arguments.data / f"sts/stsb.{part}.jsonl"
+    return existing(arguments.data / f"sts/stsb.{part}.jsonl")
 
 
 def sentkit(*words, text=None):

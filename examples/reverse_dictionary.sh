@@ -16,8 +16,9 @@ work=${OUT:-$(mktemp -d)}
 [ -n "${OUT:-}" ] || trap 'rm -rf "$work"' EXIT
 mkdir -p "$work"
 
-sentkit cat "$dictionary" | python3 -c 'import collections, json, sys
-rows = [(json.loads(line), line) for line in sys.stdin]
+sentkit cat "$dictionary" >"$work/all.jsonl"
+python3 -c 'import collections, json, sys
+rows = [(json.loads(line), line) for line in open(sys.argv[3])]
 texts = [" ".join(row["definition"].split()).casefold() for row, _ in rows]
 left = collections.Counter(row["entry"] for row, _ in rows)
 uses = collections.Counter(texts)
@@ -30,14 +31,19 @@ for (row, line), text in zip(rows, texts, strict=True):
     left[row["entry"]] -= out
     (held if out else kept).write(line)
 if several < 5: sys.exit("reverse_dictionary.sh: no definition can be held out: too few entries have several")' \
-    "$work/known.jsonl" "$work/held.jsonl"
+    "$work/known.jsonl" "$work/held.jsonl" "$work/all.jsonl"
+
+search() { # ENCODER READOUT FLAGS...: encode the definitions and search them among the entries
+    model=$1 readout=$2 && shift 2
+    sentkit encode "$work/held.jsonl" --precision fp32 --field text=definition -m "$model" --readout "$readout" \
+        -o "$work/queries.safetensors" -f
+    sentkit search --queries "$work/queries.safetensors" --corpus "$entries" --gold entry "$@"
+}
 
 entries=$work/entries.safetensors
 sentkit build-entries "$work/known.jsonl" -m "$base" --readout mean -o "$entries" -f
-sentkit encode "$work/held.jsonl" --precision fp32 --field text=definition -m "$base" --readout mean |
-    sentkit search --corpus "$entries" --gold entry
+search "$base" mean
 # shellcheck disable=SC2086 # settings are several words
 sentkit train defsent-plus "$work/known.jsonl" -m "$base" --entries "$entries" -o "$work/made" \
     --set "pooling=$pooling" --resume $settings >"$work/run"
-sentkit encode "$work/held.jsonl" --precision fp32 --field text=definition -m "$work/made" --readout "pooler:$pooling" |
-    sentkit search --corpus "$entries" --metric dot --gold entry
+search "$work/made" "pooler:$pooling" --metric dot

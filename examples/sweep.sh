@@ -65,7 +65,7 @@ run() { # NAME=VALUE,NAME=VALUE...: train, encode, score, and print a line
     IFS=,
     for choice in $chosen; do
         case $choice in
-        rows=*) used=$work/rows-${choice#*=}.jsonl && sample "${choice#*=}" >"$used" ;;
+        rows=*) used=$work/rows-${choice#*=}.jsonl && sample "${choice#*=}" ;;
         *) set -- "$@" --set "$choice" ;;
         esac
     done
@@ -87,11 +87,12 @@ run() { # NAME=VALUE,NAME=VALUE...: train, encode, score, and print a line
     printf '%s\n' "$line"
 }
 
-sample() { # COUNT: so many rows
-    sentkit cat "$rows" | python3 -c 'import random, sys
+sample() { # COUNT: write so many rows to the file $used
+    sentkit cat "$rows" >"$work/rows.jsonl"
+    python3 -c 'import random, sys
 rows = sys.stdin.buffer.readlines()
 random.Random(0).shuffle(rows)
-sys.stdout.buffer.writelines(rows[:int(sys.argv[1])])' "$1"
+sys.stdout.buffer.writelines(rows[:int(sys.argv[1])])' "$1" <"$work/rows.jsonl" >"$used"
 }
 
 steps() { # the kept step of each seed

@@ -167,7 +167,7 @@ def test_the_main_table(furnished, tmp_path, execute):
     data, out = tmp_path / "data", tmp_path / "out"
     for name, rows in {"train": PAIRS, "dev": PAIRS, "test": PAIRS[::-1]}.items():
         (data / "sts").mkdir(parents=True, exist_ok=True)
-        (data / f"sts/stsb.{name}.jsonl").write_text(in_jsonl(*rows))
+        (data / f"sts/stsb.{name}.jsonl.gz").write_bytes(gzip.compress(in_jsonl(*rows).encode()))
     command = [sys.executable, EXAMPLES / "main_table.py", furnished / "small", data, out, "consert"]
     settings = ["--rows", "6", "--batch", "3", "--seeds", "2", "--rates", "1e-3,1e-2"]
 

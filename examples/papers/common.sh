@@ -61,7 +61,12 @@ spread() { # ROWS: at most so many rows of stdin, from all parts of it
 }
 
 some() { # FILE ROWS: all rows; with --quick ROWS of them
-    if [ -z "$quick" ]; then sentkit cat "$1" -q; else sentkit cat "$1" -q | spread "$2"; fi
+    if [ -z "$quick" ]; then
+        sentkit cat "$1" -q
+    else
+        sentkit cat "$1" -q >"$work/rows/whole.jsonl"
+        spread "$2" <"$work/rows/whole.jsonl"
+    fi
 }
 
 texts() { # FILE...: the texts of pairs as rows; with --quick the first 64

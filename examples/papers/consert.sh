@@ -55,8 +55,9 @@ fi
 if [ -n "$quick" ]; then
     batches=16,32 temperatures=0.1 views=shuffle numbers=32
 else
-    batches=16,48,96,192,288 temperatures=0.05,0.08,0.1,0.12,0.15 numbers=1,10,100,1000,10000
+    batches=16,48,96,192,288 temperatures=0.05,0.08,0.1,0.12,0.15 numbers=10,100,1000,10000
     views=none,shuffle,token-cutoff,feature-cutoff,dropout
+    missing 'figure 5, the point of 1 text' 'a batch of one text has no negatives'
 fi
 sweep batch consert "--preset unsup-$size" "batch=$batches"
 sweep temperature consert "--preset unsup-$size" "temperature=$temperatures"

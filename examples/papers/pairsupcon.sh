@@ -47,9 +47,10 @@ sed 's/"value":/"spearman":/; s/"sd":/"spearman_sd":/' "$work/tables/figure.json
 figure scores domains "$work/tables/figure.jsonl" --name row --domain task
 if senteval 'tables 6 and 7'; then report transfer few-shot,senteval "$@"; fi
 if [ -n "$(found clustering/stackoverflow)" ]; then
+    questions=$(data=$(tests) && found clustering/stackoverflow)
     for name in base sbert pairsupcon; do
         [ "$name" = base ] && model=$base || model=$(first "$name")
-        vectors "so-$name" "$model" "$(tests)/clustering/stackoverflow.jsonl"
+        vectors "so-$name" "$model" "$questions"
     done
     figure space space "$work/rows/so-base.safetensors" "$work/rows/so-sbert.safetensors" \
         "$work/rows/so-pairsupcon.safetensors" --label label

@@ -31,11 +31,13 @@ for each in $settings; do sg "${each%%:*}" --set "${each#*:}"; done
 flow flow "$rows"
 set -- "no-tuning=$base#cls" "no-tuning=$base#mean"
 wk=${WK:-wk}
-if sentkit encode "$pairs" -m "$base" --readout "$wk" -o "$work/rows/wk.safetensors" -f -q; then
-    set -- "$@" "no-tuning=$base#$wk"
-else
-    wk='' && missing 'the rows of WK' 'the base has too few layers; see WK in this script'
-fi
+code=0
+sentkit encode "$pairs" -m "$base" --readout "$wk" -o "$work/rows/wk.safetensors" -f -q || code=$?
+case $code in
+0) set -- "$@" "no-tuning=$base#$wk" ;;
+2) wk='' && missing 'the rows of WK' 'the base has too few layers; see WK in this script' ;;
+*) exit "$code" ;;
+esac
 set -- "$@" "flow=$base#mean-last2@$work/rows/flow.safetensors"
 [ -z "${GLOVE:-}" ] || set -- "glove=$GLOVE" "$@"
 for name in sg-opt $settings; do set -- "$@" "${name%%:*}=$work/runs/${name%%:*}"; done
@@ -60,7 +62,8 @@ cat "$work/tables/efficiency.md"
 
 # Figure 4: trained on the texts of STS-B and on those of NLI, with the scores on STS-B test.
 if [ -n "$nli" ]; then
-    nli_texts() { texts "$nli" | spread 17256; } # as many as of STS-B; the paper does not state its number
+    make "$work/rows/nli-texts.jsonl" texts "$nli"
+    nli_texts() { spread 17256 <"$work/rows/nli-texts.jsonl"; } # as many as of STS-B; the paper states no number
     make "$work/rows/nli.jsonl" nli_texts
     rows=$work/rows/nli.jsonl
     sg sg-opt-nli
@@ -106,7 +109,8 @@ fi
 sh "$here/../layers.sh" "$pairs" "$base" >"$work/tables/layers.jsonl"
 model=$(sed -n '1s|.*"encoder":"\([^/]*\)/.*|\1|p' "$work/tables/layers.jsonl")
 for name in sg sg-opt; do
-    scores '"first_seed":true' "$(first $name)" | sed "s|\"encoder\":\"[^:]*|\"encoder\":\"$model/$name|"
+    scores '"first_seed":true' "$(first $name)" >"$work/rows/first-seed.jsonl"
+    sed "s|\"encoder\":\"[^:]*|\"encoder\":\"$model/$name|" "$work/rows/first-seed.jsonl"
 done >>"$work/tables/layers.jsonl"
 figure layers sweep "$work/tables/layers.jsonl"
 vectors base "$base" "$choose"
