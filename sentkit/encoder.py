@@ -78,8 +78,11 @@ class Encoder:
 
     def encode(self, texts: Sequence[str]) -> NDArray[np.float32]:
         """Return one vector per text, (n, width). A warning counts truncated texts."""
-        if isinstance(texts, str) or not all(isinstance(text, str) for text in texts):
-            raise TypeError("expected a sequence of strings")
+        if isinstance(texts, str | bytes):
+            raise TypeError(f"texts is of type {type(texts).__name__}, expected a sequence of str")
+        for place, text in enumerate(texts):
+            if not isinstance(text, str):  # a missing value is None or NaN
+                raise TypeError(f"texts[{place}] is of type {type(text).__name__}, expected str")
         encoder, tally = self.loaded, Tally()
         vectors = np.empty((len(texts), encoder.width), np.float32)
         for place, done in enumerate(encode_list(prepare_list(texts, self.tokenizer), encoder, tally)):
@@ -89,11 +92,14 @@ class Encoder:
         return vectors
 
     def __call__(self, batch: Mapping[str, Any]) -> dict[str, Any]:
-        """Return a batch of columns with the columns `embedding` and `_emb` added, for Ray Data."""
+        """Return a batch of columns with the columns `embedding` and `_emb` added, for Ray Data.
+
+        A missing text is a TypeError, so remove such rows before.
+        """
         if self.column not in batch:
             raise KeyError(f'unknown column "{self.column}"; available: {", ".join(map(str, batch))}')
-        texts = [str(text) for text in batch[self.column]]
-        return {**batch, "embedding": self.encode(texts), "_emb": np.full(len(texts), self.space)}
+        vectors = self.encode(list(batch[self.column]))
+        return {**batch, "embedding": vectors, "_emb": np.full(len(vectors), self.space)}
 
 
 def _make(model: str, named: Mapping[str, Any]) -> Encoder:

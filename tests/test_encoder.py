@@ -3,6 +3,7 @@
 import io
 import json
 import pickle
+import re
 import subprocess
 import sys
 
@@ -110,10 +111,35 @@ def test_truncated_texts_are_counted_in_a_warning():
         encoder.encode(["a cat", "a man plays a guitar in the street"])
 
 
-@pytest.mark.parametrize("texts", ["a cat", ["a cat", 3], [None]])
-def test_other_values_than_strings_are_refused(encoder, texts):
-    with pytest.raises(TypeError, match="expected a sequence of strings"):
+@pytest.mark.parametrize(
+    ("texts", "problem"),
+    [
+        ("a cat", "texts is of type str, expected a sequence of str"),
+        (b"a cat", "texts is of type bytes, expected a sequence of str"),
+        (["a cat", 3], "texts[1] is of type int, expected str"),
+        ([None], "texts[0] is of type NoneType, expected str"),
+    ],
+)
+def test_other_values_than_strings_are_refused(encoder, texts, problem):
+    with pytest.raises(TypeError, match=re.escape(problem)):
         encoder.encode(texts)
+
+
+@pytest.mark.parametrize("bad", [None, float("nan"), b"a cat", np.float32(1), ("a", "cat")], ids=repr)
+def test_a_batch_with_a_value_that_is_no_string_is_refused(encoder, bad):
+    column = np.array(["a cat", "a dog", None, None], dtype=object)
+    column[2] = bad
+    problem = f"texts[2] is of type {type(bad).__name__}, expected str"
+    with pytest.raises(TypeError, match=re.escape(problem)):
+        encoder({"text": column})
+
+
+@pytest.mark.parametrize("kind", [list, np.array], ids=["list", "array"])
+def test_a_column_of_strings_is_accepted(encoder, kind):
+    """The array has the type `np.str_`."""
+    result = encoder({"text": kind(["a cat", "a dog"])})
+
+    assert result["embedding"].tobytes() == encoder.encode(["a cat", "a dog"]).tobytes()
 
 
 def test_several_readouts_and_sets_of_words_are_refused():
