@@ -8,6 +8,7 @@ import pytest
 
 from sentkit.formats.vectors.storage import Storage, StoredVectors, sign_bits
 from sentkit.metrics.neighbours import hamming
+from sentkit.metrics.neighbours.search import MAX_CANDIDATES, QUERIES_PER_BLOCK
 from support import BY_HAND
 
 SPACE = "m/mean:0a0000000000"
@@ -96,6 +97,20 @@ def test_the_block_size_does_not_change_the_hits(sentkit, corpus, queries, monke
     monkeypatch.setattr(hamming, "ROWS_PER_BLOCK", 11)
 
     assert sentkit("search", "--corpus", corpus, stdin=queries[1]).out == whole.out
+
+
+def test_the_block_of_queries_is_limited_for_any_corpus() -> None:
+    """By the number of queries, their distances, and their candidates."""
+
+    def at_once(rows, top, candidates=None):
+        codes = np.zeros((rows, 1), np.uint8)
+        signs = StoredVectors([(codes, Storage("binary", 8))])
+        return hamming.SignSearcher(signs, signs, "cosine", candidates).at_once(top)
+
+    assert at_once(10, 5) == at_once(1000, 1) == QUERIES_PER_BLOCK
+    assert at_once(200_000, 1) == hamming.MAX_DISTANCES // 200_000
+    assert at_once(5000, 100) == MAX_CANDIDATES // (100 * hamming.CANDIDATES_PER_HIT)
+    assert at_once(5000, 1, 3000) == MAX_CANDIDATES // 3000
 
 
 def test_texts_are_encoded_as_recorded(sentkit, tiny):

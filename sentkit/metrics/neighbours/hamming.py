@@ -10,7 +10,13 @@ from numpy.typing import NDArray
 
 from sentkit.arrays import Float32, Indices
 from sentkit.formats.vectors.storage import StoredVectors, Vectors, sign_bits
-from sentkit.metrics.neighbours.search import Nearest, Reached, Searcher
+from sentkit.metrics.neighbours.search import (
+    MAX_CANDIDATES,
+    QUERIES_PER_BLOCK,
+    Nearest,
+    Reached,
+    Searcher,
+)
 from sentkit.metrics.rounding import exact
 
 ROWS_PER_BLOCK = 8192  # rows that are compared at once; their bits fit in the cache
@@ -28,8 +34,13 @@ class SignSearcher:
         self.signs, self.vectors, self.metric, self.candidates = signs, vectors, metric, candidates
 
     def at_once(self, top: int) -> int:
-        """The number of queries in a block; it limits the memory for distances."""
-        return max(1, MAX_DISTANCES // len(self.signs))
+        """The number of queries in a block; it limits the memory for distances and candidates."""
+        limits = QUERIES_PER_BLOCK, MAX_DISTANCES // len(self.signs), MAX_CANDIDATES // self.count(top)
+        return max(1, min(limits))
+
+    def count(self, top: int) -> int:
+        """The number of candidates of a query."""
+        return min(self.candidates or CANDIDATES_PER_HIT * top, len(self.signs))
 
     def reaching(self, queries: Float32, threshold: float) -> Iterator[Reached]:
         """All rows that reach the threshold, so distances would not save work."""
@@ -37,7 +48,7 @@ class SignSearcher:
 
     def nearest(self, queries: Float32, top: int) -> Nearest:
         """The `top` candidates for each query of a block, best first; ties in row order."""
-        count = min(self.candidates or CANDIDATES_PER_HIT * top, len(self.signs))
+        count = self.count(top)
         rows = np.stack([smallest(distances, count) for distances in self.distances(queries)])  # (b, c)
         query = np.repeat(np.arange(len(queries)), count)
         similarities = exact(self.metric, queries, self.vectors, (query, rows.ravel())).reshape(rows.shape)
