@@ -64,9 +64,10 @@ def score(
 
     For pairs, the command adds "similarity" to each row and removes the vectors. With
     --gold, the output is one report per FILE: the number of pairs, and the correlations
-    of Spearman and Pearson x 100 with 95 % intervals. The intervals come from 1000
-    resamples, or from Fisher's z if there are more than 50,000 pairs. A terminal shows
-    a table; otherwise each report is one line of JSON.
+    of Spearman and Pearson x 100 with 95 % intervals. The intervals of a file or group
+    come from 1000 resamples, or from Fisher's z above 50,000 pairs. Above 50,000 pairs,
+    --aggregate mean and weighted and --baseline use 200 resamples. A terminal shows a
+    table; otherwise each report is one line of JSON.
 
     With --rank-corpus, the similarity of a pair is 0.9 times the cosine plus 0.1 times
     the Spearman correlation of the cosines of both vectors with all vectors of FILE, as

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from scipy.stats import spearmanr
 
+from sentkit.metrics.sts.report_table import table_rows
 from support import in_jsonl, normal_rows
 
 EMB = "m:100000000000"
@@ -61,6 +62,14 @@ def test_a_report_names_the_weights_and_compares_with_plain_cosines(sentkit, fil
     assert row["spearman"] == pytest.approx(100 * spearmanr(both, gold).statistic, abs=1e-5)
     difference = 100 * (spearmanr(both, gold).statistic - spearmanr(plain, gold).statistic)
     assert row["against"]["spearman"]["difference"] == pytest.approx(difference, abs=1e-5)
+    assert [cells[0] for cells in table_rows(row)] == ["pairs.jsonl", "  minus pairs.jsonl", "  p"]
+
+
+def test_a_table_omits_the_difference_of_a_file_to_itself(sentkit, files):
+    [row] = sentkit("score", "pairs.jsonl", "--gold", "score", "--baseline", "pairs.jsonl").rows
+
+    assert row["against"]["spearman"]["difference"] == 0
+    assert [cells[0] for cells in table_rows(row)] == ["pairs.jsonl"]
 
 
 def test_a_corpus_in_a_vector_file_or_of_pairs_is_the_same(sentkit, files, tmp_path):

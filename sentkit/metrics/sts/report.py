@@ -61,14 +61,21 @@ class Comparison:
 
     file: str
     encoder: str | None
+    metric: str  # of the baseline
     n: int
     aggregate: str
     spearman: Difference
     pearson: Difference
 
     def record(self) -> Record:
-        differences = {"spearman": self.spearman.record(), "pearson": self.pearson.record()}
-        return {"file": readable(self.file), "encoder": self.encoder, **differences}
+        return {
+            "file": readable(self.file),
+            "encoder": self.encoder,
+            "metric": self.metric,
+            "spearman": self.spearman.record(),
+            "pearson": self.pearson.record(),
+            "resamples": self.spearman.interval.resamples,
+        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +123,6 @@ class Report:
             "n": self.n,
             "skipped": self.skipped,
             **_estimates_record(self),
-            "interval": self.spearman.interval.method,
         }
         if self.groups:
             record["averages"] = {
@@ -139,6 +145,8 @@ def _estimates_record(scores: Report | Group | Unseen) -> Record:
     for name, estimate in (("spearman", scores.spearman), ("pearson", scores.pearson)):
         record[name] = _defined(estimate.value)
         record[f"{name}_ci95"] = [_defined(estimate.interval.low), _defined(estimate.interval.high)]
+    record["interval"] = scores.spearman.interval.method
+    record["resamples"] = scores.spearman.interval.resamples or None
     return record
 
 
@@ -186,8 +194,8 @@ def _own_seed(seed: Seed, place: int) -> Seed:
 
 
 def _estimates(pairs: GoldPairs, aggregate: str, *, count: int, seed: Seed) -> tuple[Estimate, Estimate]:
-    """Spearman's and Pearson's; Fisher's z is used for one long column, but not for a mean over groups."""
-    value = _average(pairs, aggregate)
+    """Spearman's and Pearson's; above the limit by Fisher's z, or for a mean by fewer resamples."""
+    value, count = _average(pairs, aggregate), intervals.resamples_for(len(pairs), count)
     if aggregate == "all" and len(pairs) > intervals.BOOTSTRAP_LIMIT:
         by_rank = intervals.fisher_spearman(value.spearman / 100.0, len(pairs)).scaled(100.0)
         by_value = intervals.fisher_pearson(value.pearson / 100.0, len(pairs)).scaled(100.0)
@@ -200,7 +208,6 @@ def _estimates(pairs: GoldPairs, aggregate: str, *, count: int, seed: Seed) -> t
 
 def report(pairs: GoldPairs, options: ScoreOptions, *, count: int = RESAMPLES) -> Report:
     """The report of one encoder. Only the chosen aggregate has an interval, because resampling is slow."""
-    count = intervals.resamples_for(len(pairs), count)
     groups = []
     for place, (name, part) in enumerate(zip(pairs.names, pairs.split(), strict=False)):
         estimates = _estimates(part, "all", count=count, seed=_own_seed(options.seed, place))
@@ -223,7 +230,6 @@ def report(pairs: GoldPairs, options: ScoreOptions, *, count: int = RESAMPLES) -
 def without_seen(pairs: GoldPairs, seen: Seen, options: ScoreOptions, *, count: int = RESAMPLES) -> Unseen:
     """The correlations without the pairs that occur as a pair, or of which both texts occur."""
     left = pairs.only(seen.levels < EXCLUDED)
-    count = intervals.resamples_for(len(left), count)
     return Unseen(seen, len(left), *_estimates(left, options.aggregate, count=count, seed=options.seed))
 
 
@@ -243,6 +249,7 @@ def compare(
     return Comparison(
         file=second.file,
         encoder=second.encoder,
+        metric=options.metric,
         n=len(first),
         aggregate=aggregate,
         spearman=_difference(one.spearman - other.spearman, drawn.spearman),

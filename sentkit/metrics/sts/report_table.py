@@ -25,8 +25,8 @@ def table_rows(record: Record) -> Iterator[list[str]]:
         yield [f"  {name}", "", str(group["n"]), *both(group)]
     if "seen" in record:
         yield from rows_of_seen(record["n"], record["seen"])
-    if "against" in record and record["against"]["file"] != record["file"]:
-        other = record["against"]
+    other = record.get("against")
+    if other is not None and (other["file"], other["metric"]) != (record["file"], record["metric"]):
         differences = [with_interval(other[kind]["difference"], other[kind]["ci95"]) for kind in KINDS]
         yield [f"  minus {other['file']}", label_of(other["encoder"]), "", *differences]
         yield ["  p", "", "", *(decimals(other[kind]["p"], 3) for kind in KINDS)]

@@ -138,7 +138,7 @@ def test_few_pairs_are_accepted(n: int, aggregate: str) -> None:
 
 
 def test_many_pairs_use_fishers_interval(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Groups below the limit and means use the bootstrap, means with fewer resamples."""
+    """Groups below the limit and means use the bootstrap, only means with fewer resamples."""
     monkeypatch.setattr(intervals, "BOOTSTRAP_LIMIT", 50)
     pairs = noisy(90, 1.0)
 
@@ -149,7 +149,14 @@ def test_many_pairs_use_fishers_interval(monkeypatch: pytest.MonkeyPatch) -> Non
     assert whole.spearman.interval.low == pytest.approx(100 * expected.low)
     assert whole.pearson.interval.method == "fisher"
     assert whole.pearson.interval.high > whole.spearman.interval.high - 5
-    assert {group.pearson.interval.method for group in whole.groups} == {"bootstrap"}
+    for found in (whole, mean):
+        assert {group.pearson.interval.method for group in found.groups} == {"bootstrap"}
+        assert {group.pearson.interval.resamples for group in found.groups} == {1000}
+    record = whole.record()
+    assert (record["interval"], record["resamples"]) == ("fisher", None)
+    assert {(group["interval"], group["resamples"]) for group in record["groups"].values()} == {
+        ("bootstrap", 1000)
+    }
     assert (mean.spearman.interval.method, mean.spearman.interval.resamples) == ("bootstrap", 200)
 
 
@@ -204,6 +211,7 @@ def test_a_comparison_of_many_pairs_uses_fewer_resamples(monkeypatch: pytest.Mon
     found = compare(noisy(60, 1.0), noisy(60, 2.0, seed=1), ALL)
 
     assert (found.spearman.interval.method, found.spearman.interval.resamples) == ("bootstrap", 200)
+    assert found.record()["resamples"] == 200
 
 
 def test_different_pairs_are_refused() -> None:
