@@ -195,6 +195,8 @@ def tsne(vectors: Float64, path: str, options: SpaceOptions) -> Float64:
     from sklearn.manifold import TSNE
     from threadpoolctl import threadpool_limits
 
+    if vectors.shape[1] == 1:
+        vectors = np.pad(vectors, ((0, 0), (0, 1)))  # scikit-learn starts with two components
     method = TSNE(2, perplexity=perplexity, init="pca", random_state=options.seed)
     with threadpool_limits(1):
         places: Float64 = method.fit_transform(vectors.astype(np.float32)).astype(np.float64)

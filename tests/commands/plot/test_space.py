@@ -57,6 +57,14 @@ def test_tsne_is_that_of_scikit_learn(plot, flags, perplexity):
     assert [[r["x"], r["y"]] for r in records] == pytest.approx(expected, rel=1e-5)
 
 
+@pytest.mark.parametrize("by", ["tsne", "pca", "svd"])
+def test_vectors_of_one_number_are_drawn(plot, by):
+    records = plot("space", "--by", by, stdin=rows(np.array([[1.0], [2.0], [5.0], [9.0]])))
+
+    assert [record["row"] for record in records] == [1, 2, 3, 4]
+    assert len({record["x"] for record in records}) == 4
+
+
 def test_the_pairs_with_extreme_scores_are_drawn(plot):
     """Two pairs with the highest and two with the lowest score, with both vectors of each."""
     golds = [1, 5, 0, 3, None, 4.5, 0, 5, 2]
