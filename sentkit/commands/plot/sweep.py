@@ -27,7 +27,7 @@ def sweep(
 
     The input is reports of "sentkit score --gold" of vectors of single layers, as
     examples/layers.sh makes them: figure 1 of SG-BERT. Each model is one panel, and
-    each readout one line with its 95 % intervals. A report of another readout is a
+    each readout one line with its 95 % intervals. A report without a layer number is a
     horizontal line, for comparison. Undefined correlations are gaps. Several reports of
     one layer and readout are those of several data sets: their mean is drawn.
     """

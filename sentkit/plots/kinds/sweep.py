@@ -67,7 +67,8 @@ def panel_of(model: str, scores: list[Score], name: str, *, several: bool) -> Pa
             x, y = np.array(sorted(layers), np.float64), np.array([each.value for each in values])
             series.append(Series(readout, x, y, "line", **intervals(values)))
         if (readout, None) in means:
-            level = means[readout, None].value
-            series.append(Series(readout, np.zeros(1), np.array([level]), "level"))
+            level = np.array([means[readout, None].value])
+            name_of_level = f"{readout} (last layer)" if values else readout  # one legend for both
+            series.append(Series(name_of_level, np.zeros(1), level, "level"))
     axes = Axis("layer", "layer", whole=True), Axis(name, LABELS.get(name, name))
     return Panel(*axes, tuple(series), title=model if several else "")

@@ -29,6 +29,15 @@ def test_a_sweep_has_a_line_for_each_readout(plot):
     ]
 
 
+def test_a_line_and_a_level_have_different_names(plot, svg):
+    """The level is named after its layer only if a line has the same readout."""
+    given = report("m/L1:mean", 40) + report("m/L2:mean", 41) + report("m/mean", 41) + report("m/max", 20)
+    names = ["mean", "mean (last layer)", "max"]
+
+    assert list(dict.fromkeys(record["series"] for record in plot("sweep", stdin=given))) == names
+    assert set(names) <= set(svg("sweep", stdin=given)[0])
+
+
 def test_the_mean_of_several_data_sets_is_drawn(plot):
     given = report("m/L1:cls", 20, spearman_ci95=[18, 22]) + report("m/L1:cls", 30) + report("m/mean", 1) * 2
 
