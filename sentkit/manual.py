@@ -12,7 +12,11 @@ from sentkit.cli import headings, program
 
 EXIT_CODES = (
     ("0", "success, also if the next command of the pipe ends before it has read all"),
-    ("1", "the score is below --fail-under, or an input of --replay is missing or has changed"),
+    (
+        "1",
+        "a check failed: the score is below --fail-under (score), a block is missing or damaged (check), an "
+        "evaluation failed (report), or an input of --replay is missing or has changed (inspect)",
+    ),
     ("2", "wrong usage"),
     ("65", "bad data, or vectors of different spaces"),
     ("66", "an input or a model does not exist"),
@@ -20,7 +24,7 @@ EXIT_CODES = (
     ("70", "a bug in sentkit; the message names the file with the traceback"),
     ("73", "the output cannot be created, or already exists"),
     ("74", "reading or writing failed, for example because the disk is full"),
-    ("75", "stopped by a signal, with a saved state; to continue, repeat the command with --resume"),
+    ("75", "stopped by a signal; state or blocks are saved; to continue, repeat the command with --resume"),
     ("129, 130, 143", "stopped by SIGHUP, SIGINT (Ctrl-C) or SIGTERM"),
 )
 OUTPUTS = (
@@ -44,8 +48,8 @@ OUTPUTS = (
     "any name; it contains the unchanged bad lines.",
 )
 ONLY_ON = {
-    "1": ("sentkit", "sentkit score", "sentkit inspect"),
-    "75": ("sentkit", "sentkit train"),
+    "1": ("sentkit", "sentkit score", "sentkit check", "sentkit report", "sentkit inspect"),
+    "75": ("sentkit", "sentkit train", "sentkit encode"),
 }  # code -> its pages
 SECTIONS = {  # additional sections of a page
     "sentkit train": {

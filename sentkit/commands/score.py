@@ -107,8 +107,8 @@ def score(
     writes = {"--seen-rows": gold_flags.seen_rows}
     with (
         row_flags.open(console, output, known=VECTOR_FIELDS, reads=reads, writes=writes) as inputs,
-        output.open() as out,
         gold_flags.open_seen_rows(force=output.force) as seen_out,
+        output.open() as out,
     ):
         corpus = ranks.rank_corpus
         similarity = None if corpus is None else RankSimilarity(inputs, corpus, ranks.weight)

@@ -134,7 +134,8 @@ class StreamFlags(FormatFlags):
         written = {"-o": output.path, "--rejects": self.rejects, **(writes or {})}
         check_paths(console, written, {**self.sources(), **(reads or {})})
         policy = Rejects(skip=self.on_error == "skip", warn=console.warn)
-        others = [path for path in (reads or {}).values() if isinstance(path, str)]
+        given = filter(None, (reads or {}).values())
+        others = [path for paths in given for path in ([paths] if isinstance(paths, str) else paths)]
         meter = Meter(self.paths, nothing=console.mute)
         inputs = replace(self.inputs(self.paths, known, others), rejects=policy, meter=meter)
         for path in inputs.paths:

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from scipy.stats import spearmanr
 
+from sentkit.formats.outputs.temporary import Draft
 from support import BY_HAND, DATA, in_jsonl, normal_rows
 
 EMB = "m:100000000000"
@@ -215,3 +216,25 @@ def test_pairs_of_the_sts_benchmark_in_its_training_rows(sentkit, tmp_path):
     assert [record["seen"][name] for name in ("pair", "both", "one")] == [
         levels.count(n) for n in ("pair", 2, 1)
     ]
+
+
+def test_an_incomplete_folder_of_training_rows_needs_partial(sentkit, vectors, tmp_path):
+    """The words of TRAIN have no vectors, so the hits are those of the complete blocks."""
+    (tmp_path / "words.txt").write_text("left 1 0\nright 0 1\n")
+    (tmp_path / "train.jsonl").write_text(in_jsonl(*({"text": t} for pair in TEXTS for t in pair)))
+    sentkit("encode", "-m", "words.txt", "-q", "--block-bytes", 100, "train.jsonl", "-o", "train/")
+    max((tmp_path / "train").glob("0*")).unlink()
+    done = sentkit(*GOLD, "--seen", "train")
+
+    assert (done.code, "missing blocks: 1" in done.err) == (65, True)
+    [record] = sentkit(*GOLD, "--seen", "train", "--partial").rows
+    assert 0 < record["seen"]["rows"] < 24
+
+
+def test_the_report_is_renamed_after_the_seen_rows(sentkit, vectors, tmp_path, monkeypatch):
+    (tmp_path / "train.jsonl").write_text(in_jsonl(*TRAIN))
+    published, publish = [], Draft.publish
+    monkeypatch.setattr(Draft, "publish", lambda self: (published.append(self.target.name), publish(self)))
+    sentkit(*GOLD, "--seen", "train.jsonl", "--seen-rows", "rows.jsonl", "-o", "report.json")
+
+    assert published == ["rows.jsonl", "report.json"]
