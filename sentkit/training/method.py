@@ -140,7 +140,10 @@ class Method(nn.Module):
         return cls.readout(settings)
 
     def begin(self, corpus: Corpus) -> None:
-        """Run once before the first step, for methods that draw other rows."""
+        """Run once before the optimizer is made, for methods that draw other rows or add a layer."""
+
+    def before_training(self, corpus: Corpus) -> None:
+        """Run once before the first step, with the number of threads that a resumed run restores."""
 
     @contextmanager
     def encoder(self, place: int) -> Iterator[None]:

@@ -76,6 +76,7 @@ class Trainer:
                 f"the learning rate is 0 in all {self.order.steps} steps, because all are warm-up steps",
                 advice="use a smaller --batch, more --epochs or --set warmup=0",
             )
+        self.method.before_training(self.run.corpus)
         self.method.train()
         while not self._finished():
             self._step()

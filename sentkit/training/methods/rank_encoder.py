@@ -65,7 +65,7 @@ class RankEncoder(SimCSE):
         self.guide.eval()
         return self
 
-    def begin(self, corpus: Corpus) -> None:
+    def before_training(self, corpus: Corpus) -> None:
         """Encode the rows of the corpus. They do not depend on the seed of the run."""
         self.guide.eval()
         rows = stream(0, 0, "rank corpus").permutation(len(corpus))[: self.settings.rank_corpus]

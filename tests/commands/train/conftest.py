@@ -23,8 +23,8 @@ def dev(tmp_path, jsonl):
 def train(sentkit, tiny, texts):
     """`sentkit train simcse texts.txt -m TINY -o out` with more flags."""
 
-    def run(*flags, method="simcse", rows=texts, model=tiny, output="out", **given):
-        quick = ("--batch", 3, "--threads", 1, "-q")
+    def run(*flags, method="simcse", rows=texts, model=tiny, output="out", threads=1, **given):
+        quick = ("--batch", 3, "-q", *(() if threads is None else ("--threads", threads)))
         return sentkit("train", method, rows, "-m", model, "-o", output, *quick, *flags, **given)
 
     return run

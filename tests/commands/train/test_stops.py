@@ -9,7 +9,10 @@ import time
 from pathlib import Path
 
 import pytest
+import torch
 
+from sentkit.training.loop.trainer import Trainer
+from sentkit.training.methods.rank_encoder import RankEncoder
 from support import contents
 
 
@@ -34,6 +37,31 @@ def test_resuming_with_other_flags_names_the_differences(train, texts, tmp_path,
         65,
         "sentkit train: out: belongs to a different run: data ",
     )
+
+
+def test_a_resumed_run_uses_its_number_of_threads_for_the_rank_corpus(train, monkeypatch):
+    """The vectors of the corpus are not in the state. Their last bits depend on the threads."""
+    used, encode, step = [], RankEncoder.guide_vectors, Trainer._step
+
+    def recording(self, batch):
+        used.append(torch.get_num_threads())
+        return encode(self, batch)
+
+    def stopping(self):
+        step(self)
+        self.stop.requested = True
+
+    monkeypatch.setattr(RankEncoder, "guide_vectors", recording)
+    flags = {"method": "rank-encoder", "threads": None}
+    with monkeypatch.context() as patch:
+        patch.setattr(Trainer, "_step", stopping)
+        stopped = train("--set", "rank_corpus=4", "--threads", 3, **flags)
+    first = len(used)
+    done = train("--set", "rank_corpus=4", "--resume", **flags)
+
+    assert (stopped.code, done.code) == (75, 0)
+    assert set(used) == {3}
+    assert len(used) > first > 1
 
 
 def test_a_killed_run_that_replaces_a_checkpoint_can_be_resumed(train, tmp_path, monkeypatch):

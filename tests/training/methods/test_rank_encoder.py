@@ -51,12 +51,14 @@ def test_ten_steps_are_those_of_a_padded_reference(trainer_of, check_ten_steps, 
 
 def test_chunks_have_the_gradient_of_the_whole(trainer_of, check_chunks, texts):
     trainer = trainer_of(RankEncoder, texts, double=True, batch=7, dropout=0, rank_corpus=9, rank_low=-0.5)
+    trainer.method.before_training(trainer.run.corpus)
 
     check_chunks(trainer)
 
 
 def test_the_frozen_encoder_and_its_corpus_do_not_change(trainer_of, texts):
     trainer = trainer_of(RankEncoder, texts, batch=4, rank_corpus=5)
+    trainer.method.before_training(trainer.run.corpus)
     guide, corpus = copy.deepcopy(trainer.method.guide), trainer.method.corpus.clone()
     trainer.train()
     weights = zip(guide.parameters(), trainer.method.guide.parameters(), strict=True)
