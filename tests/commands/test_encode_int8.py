@@ -10,6 +10,7 @@ from safetensors.numpy import load_file, save_file
 import sentkit as package
 from sentkit.errors import UsageError
 from sentkit.formats.checkpoints.folders import read_checkpoint
+from sentkit.formats.vectors.store import Store
 from sentkit.model.reading import ReadingOptions, plan_reading
 from sentkit.model.transformer import encoder as encoder_module
 from sentkit.model.transformer.encoder import TransformerEncoder
@@ -163,16 +164,25 @@ def test_other_commands_do_not_have_int8(sentkit, command, tmp_path):
 
 
 @needs_integers
-def test_a_vector_folder_records_the_precision_and_ignores_the_measured_loss(sentkit, tmp_path):
+def test_the_blocks_of_a_vector_folder_have_the_measured_loss_of_run_json(sentkit, tmp_path):
     (tmp_path / "in.txt").write_text(TEXTS)
-    run = ("encode", tmp_path / "in.txt", "-o", f"{tmp_path / 'out'}/")
+    folder = tmp_path / "out"
+    run = ("encode", tmp_path / "in.txt", "-o", f"{folder}/", "--block-bytes", len(TEXTS) // 2)
     assert sentkit(*run, "--precision", "int8").code == 0
-    settings = json.loads((tmp_path / "out/run.json").read_text())
+    settings = json.loads((folder / "run.json").read_text())
     assert settings["encoder"]["precision"] == "int8"
     settings["encoder"]["int8_cosine"]["lowest"] = 0.9  # as another machine measured it
-    (tmp_path / "out/run.json").write_text(json.dumps(settings))
+    (folder / "run.json").write_text(json.dumps(settings))
+    first, *others = sorted(folder.glob("0*"))
+    for block in others:
+        block.unlink()
 
     assert sentkit(*run, "--precision", "int8", "--resume").code == 0
+    assert others
+    for block in others:
+        assert Store(str(block)).spec["int8_cosine"] == settings["encoder"]["int8_cosine"]
+    assert Store(str(first)).spec["int8_cosine"]["lowest"] != 0.9
+    assert len(sentkit("cat", folder).rows) == len(TEXTS.splitlines())  # despite the loss in the first block
     assert sentkit(*run, "--precision", "fp32", "--resume").code == 65
 
 

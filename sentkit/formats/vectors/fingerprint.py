@@ -81,6 +81,11 @@ def space_of_signs(space: str) -> str:
     return digest([space, digest(SIGN)])
 
 
+def without_loss(spec: Mapping[str, Any]) -> dict[str, Any]:
+    """The spec without the loss of int8, a measurement whose last digits differ between machines."""
+    return {name: value for name, value in spec.items() if name != INT8_LOSS}
+
+
 def emb_problem(emb: object) -> str | None:
     """The reason why an `_emb` is invalid; None if it is valid or absent (None).
 

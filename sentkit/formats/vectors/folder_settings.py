@@ -12,7 +12,7 @@ from sentkit.formats.files import COMPRESSED, open_file, readable
 from sentkit.formats.outputs.temporary import Draft
 from sentkit.formats.rows.parquet import open_parquet
 from sentkit.formats.rows.rows import Inputs
-from sentkit.formats.vectors.fingerprint import INT8_LOSS
+from sentkit.formats.vectors.fingerprint import without_loss
 from sentkit.formats.vectors.folders import (
     FORMAT,
     RUN,
@@ -90,10 +90,8 @@ def compare(folder: VectorFolder, settings: Settings) -> None:
     for name, value in settings.items():
         if name not in ("inputs", "encoder") and value is not None and folder.settings.get(name) != value:
             raise different(folder, name, folder.settings.get(name), value, again)
-    encoder, own = folder.settings.get("encoder", {}), settings["encoder"]
+    encoder, own = without_loss(folder.settings.get("encoder", {})), without_loss(settings["encoder"])
     for name in dict.fromkeys([*own, *encoder]):
-        if name == INT8_LOSS:  # a measurement, whose last digits differ between machines
-            continue
         if encoder.get(name) != own.get(name):
             raise different(folder, name, encoder.get(name), own.get(name), again)
     names = [each["name"] for each in folder.inputs], [each["name"] for each in settings["inputs"]]

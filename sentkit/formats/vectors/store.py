@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from sentkit.errors import DataError
 from sentkit.formats.outputs.temporary import open_side_file
 from sentkit.formats.rows.rows import Inputs, Row
+from sentkit.formats.vectors.fingerprint import without_loss
 from sentkit.formats.vectors.folders import SUFFIX, VectorFolder, is_vector_folder
 from sentkit.formats.vectors.storage import StoredVectors, Vectors
 from sentkit.formats.vectors.vector_file import RECORDED_FIELDS, VectorFile
@@ -43,8 +44,9 @@ class Store:
         self.names, self.width = first.names, first.width
         self.starts = [0, *accumulate(file.count for file in self.files)]
         self.count = self.starts[-1]
+        own = without_loss(first.spec), first.width
         for file in self.files:
-            if file.count and (file.spec != first.spec or file.width != first.width):
+            if file.count and (without_loss(file.spec), file.width) != own:
                 raise DataError(f"its space or fields differ from {first.path}", source=file.path)
             if file.storage.kind != self.kind:
                 problem = f"its vectors are {file.storage.kind}, those of {first.path} are {self.kind}"
