@@ -5,6 +5,7 @@ recall compares the hits with those of float32.
 """
 
 import sys
+from types import SimpleNamespace
 
 import numpy as np
 from timing import rounds_of
@@ -20,7 +21,8 @@ QUERIES, TOP = 1000, 10
 def stored(kind, vectors):
     scales = scales_of(np.abs(vectors).max(axis=0)) if kind == "int8" else None
     storage = Storage(kind, vectors.shape[1], scales)
-    return StoredVectors([(storage.encode(vectors), storage)])
+    codes = storage.encode(vectors)
+    return StoredVectors([SimpleNamespace(count=len(codes), storage=storage, codes=lambda: codes)])
 
 
 def recall(found, expected):

@@ -2,6 +2,7 @@
 
 import re
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -82,7 +83,11 @@ def test_distances_equal_those_of_loops(monkeypatch, width):
     corpus, queries = (generator.normal(size=(n, width)).astype(np.float32) for n in (20, 4))
     codes = sign_bits(corpus)
     codes[::2, -1] |= (1 << (-width % 8)) - 1
-    signs = StoredVectors([(codes[:11], Storage("binary", width)), (codes[11:], Storage("binary", width))])
+    parts = [
+        SimpleNamespace(count=len(part), storage=Storage("binary", width), codes=lambda part=part: part)
+        for part in (codes[:11], codes[11:])
+    ]
+    signs = StoredVectors(parts)
     found = hamming.SignSearcher(signs, signs, "cosine", None).distances(queries)
 
     assert found.tolist() == [

@@ -3,9 +3,10 @@
 `DTYPES` has the safetensors type of `embeddings` for each kind. Readers get float32 for every kind.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from functools import lru_cache
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +18,7 @@ DTYPES: Mapping[str, str] = {"float32": "F32", "float16": "F16", "int8": "I8", "
 STORES = tuple(DTYPES)
 FLOATS = ("float32", "float16")  # these can contain NaN and infinity
 FLOAT16_MAX = 65504.0
+OPEN_MAPS = 32  # files of a vector folder that are memory-mapped at a time
 STEPS = 127  # int8 codes are -127 to 127
 # A scale has so many significant bits that its product with each code is exact in float32. So a file that is
 # read and stored again as int8 keeps its codes and scales.
@@ -83,45 +85,68 @@ def check_storable(row: Row, vectors: NDArray[np.float32], kind: str) -> None:
         raise row.error(problem, advice="use --store float32 or int8")
 
 
-class StoredVectors:
-    """The vectors of one or more files, (n, ..., d), decoded to float32 when rows are selected."""
+class StoredPart(Protocol):
+    """A file with vectors."""
 
-    def __init__(self, parts: Sequence[tuple[NDArray[Any], Storage]]) -> None:
-        """`parts` are the codes of each file, (n, ..., columns), with their storage."""
+    count: int
+    storage: Storage
+
+    def codes(self) -> NDArray[Any]:
+        """The codes (count, k, columns), memory-mapped."""
+        ...
+
+
+class StoredVectors:
+    """The vectors of one or more files, (n, ..., d), decoded to float32 when rows are selected.
+
+    A memory map keeps its file open, so only the last OPEN_MAPS files that were read are mapped.
+    """
+
+    def __init__(
+        self,
+        parts: Sequence[StoredPart],
+        select: Callable[[NDArray[Any]], NDArray[Any]] = lambda codes: codes,
+        per_row: int = 1,
+    ) -> None:
+        """`select` changes the codes (count, k, columns) of a file to (count * per_row, ..., columns)."""
         self.parts = parts
-        self.starts = np.cumsum([0, *(len(codes) for codes, _ in parts)])
-        codes, storage = parts[0]
-        self.kind, self.shape = storage.kind, (int(self.starts[-1]), *codes.shape[1:-1], storage.width)
+        self.starts = np.cumsum([0, *(part.count * per_row for part in parts)])
+        self.codes_of = lru_cache(OPEN_MAPS)(lambda number: select(parts[number].codes()))
+        self.kind = parts[0].storage.kind
+        self.shape = int(self.starts[-1]), *self.codes_of(0).shape[1:-1], parts[0].storage.width
 
     def __len__(self) -> int:
         return self.shape[0]
 
     def __getitem__(self, rows: slice | NDArray[np.intp]) -> NDArray[np.float32]:
         if isinstance(rows, slice):
-            parts = [storage.decode(codes) for codes, storage in self._cut(rows)]
-            return parts[0] if len(parts) == 1 else np.concatenate(parts)
+            return self._joined(rows, lambda number, codes: self.parts[number].storage.decode(codes))
         vectors = np.empty((len(rows), *self.shape[1:]), np.float32)
         owner = np.searchsorted(self.starts, rows, side="right") - 1
         for number in np.unique(owner).tolist():
             own = owner == number
-            codes, storage = self.parts[number]
+            codes, storage = self.codes_of(number), self.parts[number].storage
             vectors[own] = storage.decode(codes[rows[own] - self.starts[number]])
         return vectors
 
     def codes(self, rows: slice) -> NDArray[Any]:
         """The codes of a span of rows, (n', ..., columns)."""
-        parts = [codes for codes, _ in self._cut(rows)]
-        return parts[0] if len(parts) == 1 else np.concatenate(parts)
+        return self._joined(rows, lambda number, codes: codes)
 
-    def _cut(self, rows: slice) -> Iterable[tuple[NDArray[Any], Storage]]:
-        """The parts of a span, at least one."""
+    def _joined(self, rows: slice, read: Callable[[int, NDArray[Any]], NDArray[Any]]) -> NDArray[Any]:
+        """The joined results of `read`, which gets the number of a part and its codes of the span."""
         start, stop, _ = rows.indices(len(self))
         first = min(int(np.searchsorted(self.starts, start, side="right")), len(self.parts)) - 1
-        last = int(np.searchsorted(self.starts, stop, side="left"))
-        for number in range(first, max(last, first + 1)):
-            codes, storage = self.parts[number]
+        last = max(int(np.searchsorted(self.starts, stop, side="left")), first + 1)
+
+        def part(number: int) -> NDArray[Any]:
             begin = int(self.starts[number])
-            yield codes[max(0, start - begin) : max(0, stop - begin)], storage
+            return read(number, self.codes_of(number)[max(0, start - begin) : max(0, stop - begin)])
+
+        if last == first + 1:
+            return part(first)
+        # Each part is copied before the next one is mapped.
+        return np.concatenate([part(number).copy() for number in range(first, last)])
 
 
 Vectors = NDArray[np.float32] | StoredVectors
@@ -130,12 +155,13 @@ Vectors = NDArray[np.float32] | StoredVectors
 def first_vectors(vectors: Vectors) -> Vectors:
     """The first vector of each row, (n, k, d) -> (n, d)."""
     if isinstance(vectors, StoredVectors):
-        return StoredVectors([(codes[:, 0], storage) for codes, storage in vectors.parts])
+        return StoredVectors(vectors.parts, lambda codes: codes[:, 0])
     return vectors[:, 0]
 
 
 def every_vector(vectors: Vectors) -> Vectors:
     """All vectors of all rows, (n, k, d) -> (n * k, d)."""
     if isinstance(vectors, StoredVectors):
-        return StoredVectors([(codes.reshape(-1, codes.shape[-1]), each) for codes, each in vectors.parts])
+        k = vectors.shape[1]
+        return StoredVectors(vectors.parts, lambda codes: codes.reshape(-1, codes.shape[-1]), k)
     return vectors.reshape(-1, vectors.shape[-1])

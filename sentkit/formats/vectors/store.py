@@ -7,6 +7,7 @@ spec, the names of the k vectors, and the kind of storage if it is not float32.
 
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping
+from functools import lru_cache
 from itertools import accumulate
 from pathlib import Path
 from tempfile import gettempdir
@@ -19,7 +20,7 @@ from sentkit.formats.outputs.temporary import open_side_file
 from sentkit.formats.rows.rows import Inputs, Row
 from sentkit.formats.vectors.fingerprint import without_loss
 from sentkit.formats.vectors.folders import SUFFIX, VectorFolder, is_vector_folder
-from sentkit.formats.vectors.storage import StoredVectors, Vectors
+from sentkit.formats.vectors.storage import OPEN_MAPS, StoredVectors, Vectors
 from sentkit.formats.vectors.vector_file import RECORDED_FIELDS, VectorFile
 
 
@@ -44,6 +45,7 @@ class Store:
         self.names, self.width = first.names, first.width
         self.starts = [0, *accumulate(file.count for file in self.files)]
         self.count = self.starts[-1]
+        self.row_reader = lru_cache(OPEN_MAPS)(lambda number: self.files[number].row_reader())
         own = without_loss(first.spec), first.width
         for file in self.files:
             if file.count and (without_loss(file.spec), file.width) != own:
@@ -62,7 +64,7 @@ class Store:
         files = [file for file in self.files if file.count]
         if len(files) < 2 and self.kind == "float32":
             return self.mapped()
-        return StoredVectors([(file.codes(), file.storage) for file in files or self.files])
+        return StoredVectors(files or self.files)
 
     def mapped(self) -> NDArray[np.float32]:
         """All vectors (n, k, d) as float32, memory-mapped.
@@ -83,7 +85,7 @@ class Store:
     def row(self, place: int) -> Row:
         """The row at a place, counted from 0, without its vectors."""
         file = bisect_right(self.starts, place) - 1
-        row = self.files[file].row(place - self.starts[file])
+        row = self.row_reader(file)(place - self.starts[file])
         if self.is_folder:
             row.source, row.number = self.path, place + 1
         return row

@@ -1,8 +1,7 @@
 """Read one vector file."""
 
 import math
-from collections.abc import Iterator
-from functools import cached_property
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -129,22 +128,23 @@ class VectorFile:
                     yield self._row(rows.read(end - place), number), vectors
                     place = end
 
-    def row(self, place: int) -> Row:
-        """The row at a place, counted from 0, without its vectors."""
-        offsets, rows = self._mapped_rows
-        start, end = offsets[place : place + 2].tolist()
-        if not 0 <= start <= end <= len(rows):
-            raise DataError("row_offsets and rows do not agree", source=self.path, line=place + 1)
-        return self._row(rows[start:end].tobytes(), place + 1)
+    def row_reader(self) -> Callable[[int], Row]:
+        """A function that returns the row at a place, counted from 0, without its vectors.
 
-    @cached_property
-    def _mapped_rows(self) -> tuple[NDArray[np.int64], NDArray[np.uint8]]:
-        """The offsets and the bytes of the rows, memory-mapped."""
-        offsets, rows = self.header.entries["row_offsets"], self.header.entries["rows"]
-        return (
-            np.memmap(self.path, "<i8", "r", offsets.start, (offsets.size,)),
-            np.memmap(self.path, "u1", "r", rows.start, (rows.size,)) if rows.size else np.empty(0, "u1"),
-        )
+        The offsets and the bytes of the rows are memory-mapped.
+        """
+        entries = self.header.entries
+        offsets = np.memmap(self.path, "<i8", "r", entries["row_offsets"].start, (self.count + 1,))
+        size = entries["rows"].size
+        rows = np.memmap(self.path, "u1", "r", entries["rows"].start, (size,)) if size else np.empty(0, "u1")
+
+        def row(place: int) -> Row:
+            start, end = offsets[place : place + 2].tolist()
+            if not 0 <= start <= end <= size:
+                raise DataError("row_offsets and rows do not agree", source=self.path, line=place + 1)
+            return self._row(rows[start:end].tobytes(), place + 1)
+
+        return row
 
     def _row(self, raw: bytes, number: int) -> Row:
         try:

@@ -1,5 +1,6 @@
 """Every command that reads vectors reads a vector folder as the vector file of all its rows."""
 
+import json
 import signal
 import subprocess
 import sys
@@ -169,3 +170,25 @@ def test_check_reports_a_folder_name_that_is_not_utf_8(sentkit, folder):
 
     assert done.rows[0]["folder"] == "w\ufffd"
     assert done.rows[0]["leftovers"] == ["w\ufffd/.x.sentkit-1"]
+
+
+def test_more_blocks_than_files_can_be_open(sentkit, shell, encode, joined):
+    """A memory map keeps its file open, and these commands map blocks to read rows in any order."""
+    texts = ["the cat", "dog runs", "cat dog", "the the dog", "cat"]
+    Path("in.txt").write_text("".join(f"{texts[n % 5]}\n" for n in range(120)))
+    pairs = [{"text_a": "cat", "text_b": text, "score": n} for n, text in enumerate(texts)]
+    Path("pairs.jsonl").write_text("".join(json.dumps(row) + "\n" for row in pairs))
+    assert encode("in.txt", "-o", "many/", "--block-bytes", 6).code == 0
+    assert encode("pairs.jsonl", "-o", "pairs/").code == 0
+    assert len(list(Path("many").glob("0*"))) > 140
+    joined("many")
+
+    commands = [
+        "search --queries PATH --corpus PATH --top 9",
+        "duplicates PATH --threshold 0.9",
+        "score pairs --gold score --rank-corpus PATH",
+    ]
+    for command in commands:
+        few = shell(f"ulimit -n 140; sentkit {command.replace('PATH', 'many')}")
+        whole = sentkit(*command.replace("PATH", "joined.safetensors").split())
+        assert (few.code, few.out) == (0, whole.out)

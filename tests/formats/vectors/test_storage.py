@@ -165,7 +165,7 @@ def test_selected_rows_are_those_of_all_rows(tmp_path: Path, data: Any) -> None:
     files = [fill(tmp_path / f"{n}.safetensors", part, kind) for n, part in enumerate(parts)]
     vectors = np.concatenate([decoded(path)[:, 0] for path in files])
     stores = [Store(path).files[0] for path in files]
-    stored = StoredVectors([(file.codes()[:, 0], file.storage) for file in stores if file.count])
+    stored = StoredVectors([file for file in stores if file.count], lambda codes: codes[:, 0])
     numbers = st.integers(0, sum(lengths))
 
     start, stop = data.draw(numbers), data.draw(numbers)
