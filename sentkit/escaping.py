@@ -1,4 +1,4 @@
-"""Text that is safe to print: characters that control a terminal or reorder a line are escaped."""
+"""Text for a terminal: unsafe characters are escaped, and the width is measured in columns."""
 
 import re
 
@@ -23,6 +23,21 @@ def _escaped(character: str) -> str:
     if code in BYTES:
         return f"\\x{code - 0xDC00:02x}"
     return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}"
+
+
+def columns_of(text: str) -> int:
+    """The number of terminal columns: 猫 takes two, a combining accent none."""
+    from rich.cells import cell_len
+
+    return cell_len(text)
+
+
+def fit(text: str, columns: int, *, right: bool = False) -> str:
+    """The text in exactly so many terminal columns: cut, or with blanks after it (before it if `right`)."""
+    from rich.cells import set_cell_size
+
+    room = columns - columns_of(text)
+    return " " * room + text if right and room > 0 else set_cell_size(text, max(0, columns))
 
 
 def escape_json(line: str) -> str:

@@ -6,86 +6,102 @@ from collections.abc import Iterator
 import numpy as np
 
 from sentkit.digits import decimals
+from sentkit.escaping import columns_of, escape, fit
 from sentkit.plots.picture import Axis, Grid, Panel, Picture, Series
 
 SYMBOLS = "oxv+*#@%&abcdefghijklmnpqrstuwyz"
 LEVELS = " ░▒▓█"
-LARGEST = 100  # columns of characters
+NAMED = 12  # columns for the name of a row beside its cells
+LARGEST = 100  # columns of a terminal
 TALLEST = 18  # lines of a panel
 TALL = 0.5  # the width of a character, relative to its height
 Cells = list[list[str]]
 
 
 def sketch(picture: Picture, width: int) -> Iterator[str]:
-    """Lines of at most `width` characters: one panel below the other, with its legend."""
+    """Lines of at most `width` columns: one panel below the other, with its legend."""
     names = dict.fromkeys(s.name for panel in picture.panels for s in panel.series if not s.faint)
     symbols = dict(zip(names, SYMBOLS * (1 + len(names) // len(SYMBOLS)), strict=False))
     for number, panel in enumerate(picture.panels):
         if number:
             yield ""
-        yield from panel_lines(panel, symbols, min(width, LARGEST), picture.height)
+        yield from panel_lines(panel, symbols, width, picture.height)
     levels = {s.name for panel in picture.panels for s in panel.series if s.form == "level"}
-    legend = [f"{'-' if name in levels else symbols[name]} {name}" for name in names if name]
+    legend = [f"{'-' if name in levels else symbols[name]} {escape(name)}" for name in names if name]
     bars = all(series.form == "bars" for panel in picture.panels for series in panel.series)
     if len(legend) > 1 and not bars:
         yield from wrapped(legend, width)
 
 
+def cut(text: str, width: int) -> str:
+    return fit(escape(text), width).rstrip()
+
+
 def wrapped(entries: list[str], width: int) -> Iterator[str]:
     line = ""
     for entry in entries:
-        if line and len(line) + 3 + len(entry) > width:
+        if line and columns_of(line) + 3 + columns_of(entry) > width:
             yield line
             line = ""
-        line = f"{line}   {entry}" if line else entry[:width]
+        line = f"{line}   {entry}" if line else cut(entry, width)
     yield line
 
 
 def panel_lines(panel: Panel, symbols: dict[str, str], width: int, height: float) -> Iterator[str]:
     heading = "   ".join(filter(None, (panel.title, panel.note)))
     if heading:
-        yield heading[:width]
+        yield cut(heading, width)
+    some = min(width, LARGEST)
     if any(series.form == "bars" for series in panel.series):
-        yield from bar_lines(panel, width)
+        yield from bar_lines(panel, some)
     elif panel.grid is not None and panel.y.names:
         yield from heat_lines(panel, panel.grid, width)
     else:
-        yield from plane_lines(panel, symbols, width, min(TALLEST, max(8, round(width * height * TALL))))
+        yield from plane_lines(panel, symbols, some, min(TALLEST, max(8, round(some * height * TALL))))
     if panel.grid is not None:
-        yield shades_line(panel.grid)[:width]
+        yield cut(shades_line(panel.grid), width)
 
 
 def bar_lines(panel: Panel, width: int) -> Iterator[str]:
     """A line for each bar; of several series, below the name of their place."""
     several = len(panel.series) > 1
     names = [f"  {series.name}" for series in panel.series] if several else panel.x.names
-    longest = min(max(map(len, names)), width // 2)
+    longest = min(max(columns_of(escape(name)) for name in names), width // 2)
     every = np.concatenate([series.y for series in panel.series])
     most = max(np.abs(every[np.isfinite(every)]), default=0.0) or 1.0
     if panel.y.label:
-        yield panel.y.label[:width]
+        yield cut(panel.y.label, width)
     for place, heading in enumerate(panel.x.names):
         if several:
-            yield heading[:width]
+            yield cut(heading, width)
         for series in panel.series:
             for y in series.y[series.x == place].tolist():
                 name = f"  {series.name}" if several else heading
                 length = round(abs(y) / most * (width - longest - 10)) if math.isfinite(y) else 0
                 value = decimals(y if math.isfinite(y) else None)
-                yield f"{name[:longest]:<{longest}} {'█' * length} {value}"
+                yield f"{fit(escape(name), longest)} {'█' * length} {value}"
 
 
 def heat_lines(panel: Panel, grid: Grid, width: int) -> Iterator[str]:
-    """A line for each row of the grid: its name and two characters for each cell, or one if it is wide."""
+    """A line for each row of the grid: its name and two characters for each cell, or one if it is wide.
+
+    If the terminal has no room for all cells, the last line has the columns that are not shown.
+    """
     shades = grid.shades()
-    each = 2 if 2 * shades.shape[1] + 12 <= width else 1
-    cells = min(shades.shape[1], width - 2)
-    room = max(0, width - each * cells - 1)
-    names = [name[:room] for name in panel.y.names]
-    longest = max(map(len, names), default=0)
+    count = shades.shape[1]
+    names = [escape(name) for name in panel.y.names]
+    longest = max(map(columns_of, names), default=0)
+    least = min(longest, NAMED, width // 2)
+    each = 2 if least + 1 + 2 * count <= width else 1
+    cells = max(1, min(count, width - least - 1))
+    longest = min(longest, max(least, width - each * cells - 1))
     order = range(len(names)) if panel.downward else range(len(names) - 1, -1, -1)
     for row in order:
-        yield f"{names[row]:>{longest}} {''.join(each * level(shade) for shade in shades[row, :cells])}"
+        shown = "".join(each * level(shade) for shade in shades[row, :cells])
+        yield f"{fit(names[row], longest, right=True)} {shown}"
+    if cells < count:
+        left = f"column {count}" if cells == count - 1 else f"columns {cells + 1} to {count}"
+        yield cut(f"{left} not shown", width)
 
 
 def level(shade: float) -> str:
@@ -107,7 +123,7 @@ def plane_lines(panel: Panel, symbols: dict[str, str], width: int, height: int) 
     )
     bottom, top = limits(panel.y, [s.y for s in panel.series], None if grid is None else grid.y)
     if panel.y.label:
-        yield panel.y.label[:width]
+        yield cut(panel.y.label, width)
     tags = [f"{top:.4g}", f"{bottom:.4g}"] if panel.y.label else ["", ""]
     if panel.downward:
         tags.reverse()
@@ -124,9 +140,10 @@ def plane_lines(panel: Panel, symbols: dict[str, str], width: int, height: int) 
     yield f"{'':>{margin}} └{'─' * len(cells[0])}"
     if panel.x.label:
         ends = f"{left:.4g}", f"{right:.4g}"
-        label = panel.x.label[: max(0, len(cells[0]) - len(ends[0]) - len(ends[1]) - 2)]
         room = len(cells[0]) - len(ends[0]) - len(ends[1])
-        yield f"{'':>{margin}}  {ends[0]}{label:^{room}}{ends[1]}"
+        label = cut(panel.x.label, room - 2)
+        middle = fit(" " * ((room - columns_of(label)) // 2) + label, room)
+        yield f"{'':>{margin}}  {ends[0]}{middle}{ends[1]}"
 
 
 def limits(axis: Axis, columns: list[np.ndarray], grid: np.ndarray | None) -> tuple[float, float]:

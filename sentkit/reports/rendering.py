@@ -4,7 +4,7 @@ import html
 import re
 from collections.abc import Callable, Iterator, Sequence
 
-from sentkit.escaping import escape
+from sentkit.escaping import columns_of, escape, fit
 from sentkit.reports.tables import NAMES, Table
 
 GAP = "  "
@@ -30,7 +30,7 @@ def parts(table: Table, width: int | None) -> Iterator[str]:
     """The table in one part, or in several that repeat the names."""
     rows = [(*NAMES, *table.columns), *((*line.names, *line.cells) for line in table.lines)]
     cells = [[escape(cell) for cell in row] for row in rows]
-    widths = [max(len(row[place]) for row in cells) for place in range(len(cells[0]))]
+    widths = [max(columns_of(row[place]) for row in cells) for place in range(len(cells[0]))]
     start, first = len(NAMES), True
     room = (width or 0) - sum(widths[:start]) - len(GAP) * (start - 1)
     while start < len(widths):
@@ -41,8 +41,8 @@ def parts(table: Table, width: int | None) -> Iterator[str]:
             stop += 1
         yield "" if first else "\n"
         for row in cells:
-            names = [row[place].ljust(widths[place]) for place in range(len(NAMES))]
-            numbers = [row[place].rjust(widths[place]) for place in range(start, stop)]
+            names = [fit(row[place], widths[place]) for place in range(len(NAMES))]
+            numbers = [fit(row[place], widths[place], right=True) for place in range(start, stop)]
             yield GAP.join([*names, *numbers]).rstrip() + "\n"
         start, first = stop, False
 

@@ -11,9 +11,11 @@ import numpy as np
 import pytest
 
 from sentkit.metrics.sts.intervals import resample
+from sentkit.reports import rendering
 from sentkit.reports.published import published
 from sentkit.reports.rows import rows_of
 from sentkit.reports.suites import STS
+from sentkit.reports.tables import Line, Table
 from support import in_jsonl
 
 PAIRS = [
@@ -284,6 +286,18 @@ def test_a_narrow_terminal_gets_a_table_in_parts(on_terminal):
     assert [name for head in heads for name in head.split()[3:]] == [
         "STS12", "STS13", "STS14", "STS15", "STS16", "STS-B", "SICK-R", "avg"
     ]  # fmt: skip
+
+
+def test_wide_characters_move_no_column():
+    """北京 takes four columns of a terminal."""
+    lines = tuple(Line((name, "x", "cls"), ("1.0",)) for name in ("北京", "abcde"))
+
+    assert rendering.text([Table("t", ("sts",), lines)]).splitlines() == [
+        "t",
+        "base   system  readout  sts",
+        "北京   x       cls      1.0",
+        "abcde  x       cls      1.0",
+    ]
 
 
 def test_a_test_set_that_fails_is_named_and_the_others_are_printed(sentkit, data):

@@ -225,6 +225,43 @@ def test_grids_have_a_shade_for_each_value():
     assert [counts.value_of(shade) for shade in (0.0, 0.5, 1.0)] == pytest.approx([0.0, 1.0, 3.0])
 
 
+def heat_of(names, columns):
+    values = np.ones((len(names), columns))
+    grid = Grid("v", values, np.arange(columns) + 1.0, np.arange(len(names)) + 0.0, 0.0, 1.0)
+    return Picture((Panel(Axis("x", "c"), Axis("y", "", names=tuple(names)), grid=grid, downward=True),))
+
+
+def test_wide_characters_move_no_cell():
+    """猫がいる takes eight columns of a terminal; a cut name does not end within a character."""
+    wide = list(sketch(heat_of(["猫がいる", "a cat", "is\nn"], 1), 60))
+    narrow = list(sketch(heat_of(["猫がいる", "a cat and a dog"], 20), 14))
+
+    assert wide[:3] == ["猫がいる ██", "   a cat ██", "   is\\nn ██"]
+    assert narrow[0] == f"猫がい  {'█' * 6}"
+    assert narrow[1] == f"a cat a {'█' * 6}"
+    bars = [Series(name, np.zeros(1), np.ones(1), "bars") for name in ("猫", "cat")]
+    panel = Panel(Axis("x", "", names=("a",)), Axis("y", ""), tuple(bars))
+    lines = list(sketch(Picture((panel,)), 40))
+    assert lines[1:] == [f"  猫  {'█' * 25} 1.00", f"  cat {'█' * 25} 1.00"]
+
+
+@pytest.mark.parametrize(
+    ("columns", "width", "shown", "note"),
+    [
+        (100, 80, 67, "columns 68 to 100 not shown"),
+        (68, 80, 67, "column 68 not shown"),
+        (67, 80, 67, None),
+        (100, 213, 200, None),
+    ],
+)
+def test_a_sketch_names_the_columns_without_room(columns, width, shown, note):
+    """A name keeps 12 columns of the terminal."""
+    first, *rest, _ = sketch(heat_of(["the cat sleeps well"], columns), width)
+
+    assert first == f"the cat slee {'█' * shown}"
+    assert rest == ([note] if note else [])
+
+
 def test_a_legend_has_round_values_at_their_shades():
     """The shade of a count grows with log(1 + count). A grid with values in its cells needs no legend."""
     pytest.importorskip("matplotlib")
