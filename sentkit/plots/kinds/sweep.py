@@ -38,7 +38,8 @@ def sweep(inputs: Inputs, name: str) -> Picture:
         advice = "sentkit encode --readout 'L*:cls,L*:mean' makes one file for each layer"
         raise DataError("no report has one layer", source=together(inputs.paths), advice=advice)
     models = by_name([(score.model, score) for score in scores])
-    panels = [panel_of(model, own, name, several=len(models) > 1) for model, own in models.items()]
+    layered = {score.readout for score in scores if score.layer is not None}
+    panels = [panel_of(model, own, name, layered, several=len(models) > 1) for model, own in models.items()]
     return Picture(tuple(panels))
 
 
@@ -53,8 +54,11 @@ def score_of(row: Row, name: str) -> Score | None:
     return Score(model, readout or model, None, value)
 
 
-def panel_of(model: str, scores: list[Score], name: str, *, several: bool) -> Panel:
-    """The lines of a model. Several reports of one layer and readout are those of several data sets."""
+def panel_of(model: str, scores: list[Score], name: str, layered: set[str], *, several: bool) -> Panel:
+    """The lines of a model. Several reports of one layer and readout are those of several data sets.
+
+    A readout in `layered` is a line in one of the panels, so a level of this readout has another name.
+    """
     groups = by_name([((score.readout, score.layer), score.value) for score in scores])
     means = means_of_sets(
         groups, lambda key: f"{model}/{key[0] if key[1] is None else f'L{key[1]}:{key[0]}'}"
@@ -67,8 +71,8 @@ def panel_of(model: str, scores: list[Score], name: str, *, several: bool) -> Pa
             x, y = np.array(sorted(layers), np.float64), np.array([each.value for each in values])
             series.append(Series(readout, x, y, "line", **intervals(values)))
         if (readout, None) in means:
-            level = np.array([means[readout, None].value])
-            name_of_level = f"{readout} (last layer)" if values else readout  # one legend for both
-            series.append(Series(name_of_level, np.zeros(1), level, "level"))
+            level = means[readout, None].value
+            title = f"{readout} (last layer)" if readout in layered else readout
+            series.append(Series(title, np.zeros(1), np.array([level]), "level"))
     axes = Axis("layer", "layer", whole=True), Axis(name, LABELS.get(name, name))
     return Panel(*axes, tuple(series), title=model if several else "")

@@ -47,6 +47,13 @@ def test_the_mean_of_several_data_sets_is_drawn(plot):
     ]
 
 
+def test_a_level_and_a_line_of_another_model_have_different_names(plot):
+    """Equal names have equal colors in all panels."""
+    given = report("m/L1:mean", 20) + report("k/mean", 40)
+
+    assert [record["series"] for record in plot("sweep", stdin=given)] == ["mean", "mean (last layer)"]
+
+
 def test_each_model_is_a_panel(plot, svg):
     given = report("m/L1:cls", 20) + report("k/L1:cls", 30)
 
