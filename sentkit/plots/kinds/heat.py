@@ -9,6 +9,7 @@ from sentkit.formats.files import readable, together
 from sentkit.formats.rows.rows import Inputs
 from sentkit.formats.vectors.store import common_fields
 from sentkit.formats.vectors.vectors import VectorReader, VectorRow
+from sentkit.metrics.neighbours.corpus import naming_field
 from sentkit.metrics.neighbours.sentences import matrix
 from sentkit.plots.picture import Axis, Grid, Panel, Picture
 
@@ -30,10 +31,11 @@ def heat(inputs: Inputs, metric: str) -> Picture:
     if len(rows) > MOST:
         source, advice = readable(rows[-1].row.source), f"draw a part: sentkit cat FILE --head {MOST}"
         raise DataError(f"more than {MOST} sentences", source=source, advice=advice)
-    text = common_fields(inputs).get("text", "text")
+    fields = common_fields(inputs)
     lines = list(matrix(rows, metric=metric))
     names = tuple(
-        str(row.values.get(text, f"row {number}")) for number, (row, _) in enumerate(lines, start=1)
+        next((str(row.values[name]) for name in naming_field(row, fields).values()), f"row {number}")
+        for number, (row, _) in enumerate(lines, start=1)
     )
     values = np.array([similarities for _, similarities in lines], np.float64)
     places = np.arange(len(rows), dtype=np.float64)

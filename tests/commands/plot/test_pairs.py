@@ -95,8 +95,10 @@ def test_heat_has_the_similarities_of_all_sentences(plot):
     assert [record["column"] for record in records[:4]] == [1, 2, 3, 4]
 
 
-def test_heat_names_sentences_without_text_by_their_row(plot):
-    assert plot("heat", stdin='{"embedding":[1,0]}\n')[0] == {"column": 1, "text": "row 1", "similarity": 1}
+def test_heat_names_sentences_without_text_by_their_entry_or_row(plot):
+    rows = [{"embedding": [1, 0]}, {"text": None, "entry": "dog", "embedding": [1, 0]}]
+
+    assert [record["text"] for record in plot("heat", stdin=text_of(rows))[::2]] == ["row 1", "dog"]
 
 
 def test_heat_draws_a_hundred_sentences(sentkit):
