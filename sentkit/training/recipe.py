@@ -64,6 +64,8 @@ class Recipe:
     def __post_init__(self) -> None:
         if self.lora is None:
             refuse_idle(self, ("lora_alpha", "lora_layers"), "lora=none")
+        if not self.patience:
+            refuse_idle(self, ("early_stop",), "patience=0")
         if self.optimizer in ("adam", "rmsprop") and self.weight_decay:
             raise UsageError(f"optimizer={self.optimizer} has no weight decay", advice="use optimizer=adamw")
         if self.optimizer == "rmsprop":

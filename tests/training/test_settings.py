@@ -29,6 +29,15 @@ def test_other_schedules_have_one(schedule, warmup):
     assert (settings.schedule, settings.warmup) == (schedule, warmup)
 
 
+def test_early_stop_without_a_limit_is_refused():
+    """With patience=0, no score ends a run. A preset can have both."""
+    cumulative = build(Recipe, {"own": {"early_stop": "cumulative", "patience": 2}}, "own", [])
+
+    with pytest.raises(UsageError, match=r"^early_stop has no effect with patience=0$"):
+        build(Recipe, {}, None, ["early_stop=cumulative"])
+    assert (cumulative.early_stop, cumulative.patience) == ("cumulative", 2)
+
+
 def test_the_choices_of_a_recipe_exist():
     """A recipe does not import torch, so it repeats these names. The optimizers are tested in loop/."""
     from sentkit.model.transformer.device import PRECISIONS

@@ -123,6 +123,8 @@ class SelfGuided(Method):
                 refuse_idle(self, ("guide_dropout",), "guide=self")
             if self.objective == "opt3":
                 refuse_idle(self, ("layer_sampler",), "objective=opt3: it uses all layers")
+            if self.lora is not None:
+                refuse_idle(self, ("freeze_embeddings",), f"lora={self.lora}")
             if self.head == "none":
                 refuse_idle(self, ("head_width",), "head=none")
             if self.objective != "opt2":

@@ -296,10 +296,11 @@ def test_the_tuned_encoder_as_its_own_guide_takes_one_pass(base, texts, pool):
     [
         (["guide=self", "guide_dropout=on"], "guide_dropout has no effect with guide=self"),
         (["layer_sampler=upper"], "layer_sampler has no effect with objective=opt3"),
+        (["lora=8", "freeze_embeddings=off"], "freeze_embeddings has no effect with lora=8"),
         (["objective=base", "second_text=tuned", "guide=self"], "guide has no effect with second_text=tuned"),
         (["guide=none"], "available: copy, self"),
     ],
 )
-def test_a_switch_of_the_guide_without_effect_is_refused(assignments, problem):
+def test_a_switch_without_effect_is_refused(assignments, problem):
     with pytest.raises(UsageError, match=problem):
         build(SelfGuided.Settings, SelfGuided.presets, None, assignments)
