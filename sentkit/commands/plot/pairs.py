@@ -28,10 +28,10 @@ def pairs(
       sentkit encode pairs.jsonl | sentkit plot pairs - --gold score --json
 
     Each FILE is one panel with Spearman's correlation x 100 and the number of pairs, as
-    in figure 1 of ConSERT. Up to 500 pairs are points. More pairs are a density: the
-    darker a cell, the more pairs, on a logarithmic scale. The line joins the medians of
-    ten bands of gold scores; its band is the quartiles. Pairs without a score are
-    skipped.
+    in figure 1 of ConSERT. Up to 500 pairs are points, without a line. More pairs are a
+    density: the darker a cell, the more pairs, on a logarithmic scale. Its line joins
+    the medians of ten bands of gold scores; the band of the line is the quartiles.
+    Pairs without a score are skipped.
     """
     limit_threads(threads)
     from sentkit.formats.vectors.vectors import VECTOR_FIELDS

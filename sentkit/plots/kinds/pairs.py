@@ -42,11 +42,11 @@ def widened(columns: list[Float64]) -> tuple[float, float]:
 def panel_of(pairs: GoldPairs, title: str, metric: str, limits: Limits) -> Panel:
     correlation = 100 * spearman(pairs.similarities, pairs.gold)
     x, y = Axis("gold", "gold score", *limits.gold), Axis("similarity", metric, *limits.similarity)
-    medians = median_line(pairs)
     if len(pairs) <= FEW:
         points = Series("", pairs.gold, pairs.similarities)
         return Panel(x, y, (points,), title=title, note=note_of(correlation, len(pairs)))
-    return Panel(x, y, (medians,), density(pairs, limits), title=title, note=note_of(correlation, len(pairs)))
+    series, grid = (median_line(pairs),), density(pairs, limits)
+    return Panel(x, y, series, grid, title=title, note=note_of(correlation, len(pairs)))
 
 
 def note_of(correlation: float, count: int) -> str:
