@@ -8,7 +8,7 @@ import numpy as np
 
 from sentkit.errors import DataError, UsageError
 from sentkit.labels.clusters.algorithms.catalogue import ALGORITHMS
-from sentkit.labels.clusters.algorithms.clustering import Clustering, ClusteringOptions, given
+from sentkit.labels.clusters.algorithms.clustering import Clustering, ClusteringOptions, of_centres
 from sentkit.labels.clusters.centroids import check_space, read_centroids
 from sentkit.labels.clusters.vector_rows import Points
 
@@ -115,7 +115,7 @@ class GivenPlan(Plan):
     def run(self, points: Points, seed: int, count: int) -> Clustering:
         assert self.centroids is not None
         check_space(self.centroids, points)
-        return given(points.rows, self.centroids.rows.astype(np.float64))
+        return of_centres(points.rows, self.centroids.rows.astype(np.float64))
 
     def check(self, points: Points) -> None:
         """Any number of rows is valid."""

@@ -12,7 +12,7 @@ from sentkit.labels.clusters.algorithms.clustering import (
     Clustering,
     ClusteringOptions,
     best_of,
-    given,
+    of_centres,
     of_labels,
 )
 from sentkit.labels.clusters.algorithms.kmeans import kmeans, spread_out
@@ -38,7 +38,7 @@ def minibatch(rows: Float32, options: ClusteringOptions, random: np.random.Rando
             random_state=seed_from(random),
         )
         model.fit(rows)
-        best = given(rows, model.cluster_centers_.astype(np.float64))
+        best = of_centres(rows, model.cluster_centers_.astype(np.float64))
         clusterings.append(Clustering(best.labels, best.centres, best.inertia, int(model.n_iter_)))
     return best_of(clusterings)
 
@@ -73,7 +73,7 @@ def faiss(rows: Float32, options: ClusteringOptions, random: np.random.RandomSta
         min_points_per_centroid=1,
     )
     model.train(np.ascontiguousarray(rows))
-    best = given(rows, model.centroids.astype(np.float64))
+    best = of_centres(rows, model.centroids.astype(np.float64))
     return Clustering(best.labels, best.centres, best.inertia, rounds)
 
 

@@ -46,7 +46,7 @@ def best_of(clusterings: Iterable[Clustering]) -> Clustering:
     return min(clusterings, key=lambda each: each.inertia or 0.0)
 
 
-def given(rows: Float32, centres: Float64) -> Clustering:
+def of_centres(rows: Float32, centres: Float64) -> Clustering:
     """Assign each row to the nearest of the given centres."""
     nearest = Nearest(rows)
     labels = nearest.assign(centres)
