@@ -6,7 +6,7 @@ import numpy as np
 
 from sentkit.formats.rows.kinds import scored
 from sentkit.formats.vectors.vectors import VectorRow
-from sentkit.metrics.geometry.directions import unit_rows
+from sentkit.metrics.geometry.directions import nonzero_directions
 from sentkit.metrics.sts.gold_pairs import expect_pair
 
 
@@ -32,7 +32,7 @@ class Alignment:
 
     def _add(self, row: VectorRow) -> None:
         finite = row.vectors[np.isfinite(row.vectors).all(axis=1)]
-        units = unit_rows(finite.astype(np.float64))
+        units = nonzero_directions(finite.astype(np.float64))
         if len(units) < 2:
             self.left_out += 1
             return

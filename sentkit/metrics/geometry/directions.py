@@ -14,7 +14,7 @@ SAMPLE_VECTORS = 20_000  # vectors; the distances of all their pairs are compute
 LEFT_ROWS, RIGHT_ROWS = 512, 2048  # rows and columns of a block
 
 
-def unit_rows(rows: Float64) -> Float64:
+def nonzero_directions(rows: Float64) -> Float64:
     """Scale rows to length 1, (n, d) -> (m, d); zero vectors are omitted."""
     lengths = np.sqrt(np.vecdot(rows, rows))
     return rows[lengths > 0] / lengths[lengths > 0, None]

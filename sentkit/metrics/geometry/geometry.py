@@ -10,7 +10,7 @@ from sentkit.arrays import Float32, Float64
 from sentkit.formats.vectors.vectors import VectorRow
 from sentkit.metrics.geometry import moments, spectrum
 from sentkit.metrics.geometry.alignment import Alignment
-from sentkit.metrics.geometry.directions import Directions, unit_rows
+from sentkit.metrics.geometry.directions import Directions, nonzero_directions
 from sentkit.metrics.geometry.moments import AxisMoments
 
 ROWS_PER_BLOCK = 1024  # rows processed at once
@@ -54,7 +54,7 @@ class Geometry:
     def _take(self, rows: Float32) -> None:
         wide = rows.astype(np.float64)
         self.moments.add(wide)
-        self.directions.add(unit_rows(wide))
+        self.directions.add(nonzero_directions(wide))
 
     def record(self) -> dict[str, Any]:
         """The report; None for values that too few or equal vectors leave undefined."""

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sentkit.metrics.geometry import directions
-from sentkit.metrics.geometry.directions import Directions, uniformity, unit_rows
+from sentkit.metrics.geometry.directions import Directions, nonzero_directions, uniformity
 
 
 def rows(n: int, d: int, seed: int = 0) -> np.ndarray:
@@ -17,7 +17,7 @@ def rows(n: int, d: int, seed: int = 0) -> np.ndarray:
 def filled(*blocks: np.ndarray, seed: int = 0) -> Directions:
     found = Directions(blocks[0].shape[1], seed)
     for block in blocks:
-        found.add(unit_rows(block))
+        found.add(nonzero_directions(block))
     return found
 
 
