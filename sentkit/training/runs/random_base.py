@@ -14,6 +14,7 @@ from sentkit.formats.json_files import read_object
 from sentkit.model.checkpoint.lm_head import fresh_head, head_tensors
 from sentkit.model.checkpoint.random_init import architecture_of, write_fresh
 from sentkit.training.base import Base, open_base
+from sentkit.training.data.batches import stream
 from sentkit.training.loop.processes import Processes
 from sentkit.training.options import RandomInit
 from sentkit.training.runs.folder_lock import lock_folder
@@ -51,5 +52,7 @@ def random_bases(init: RandomInit, place: Path, processes: Processes, max_length
 def write_random(init: RandomInit, folder: Path, seed: int) -> None:
     """Write an untrained language model to an empty folder. The same seed gives the same bytes."""
     architecture = architecture_of(read_object(init.config), str(init.config))
-    head = fresh_head(architecture, torch.Generator().manual_seed(seed))
+    # The seed of a run is also that of its other new layers, which must be independent of the head.
+    own_seed = int(stream(seed, 0, "language model head").integers(1 << 62))
+    head = fresh_head(architecture, torch.Generator().manual_seed(own_seed))
     write_fresh(folder, init.config, init.tokenizer, seed, head_tensors(head, architecture))

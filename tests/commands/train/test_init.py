@@ -8,7 +8,10 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from sentkit.formats.checkpoints.folders import read_checkpoint
+from sentkit.training.base import open_base
 from sentkit.training.loop.trainer import Trainer
+from sentkit.training.methods.clear import CLEAR
 from sentkit.training.options import RandomInit
 from sentkit.training.runs.random_base import write_random
 from support import contents, without_command
@@ -142,6 +145,18 @@ def test_every_tensor_that_is_drawn_is_of_the_seed(tmp_path):
     assert all(torch.equal(again[name], value) for name, value in one.items())
     assert all(torch.equal(other[name], value) == (value.ndim == 1) for name, value in one.items())
     assert "cls.predictions.transform.dense.weight" in one
+
+
+def test_the_head_is_independent_of_the_layers_of_a_method(tmp_path):
+    """A run seeds torch with its number before it builds the method."""
+    (tmp_path / "base").mkdir()
+    write_random(RandomInit(tmp_path / "config.json", tmp_path / "words"), tmp_path / "base", 3)
+    base = open_base(read_checkpoint(str(tmp_path / "base")), 16)
+    torch.manual_seed(3)
+    method = CLEAR.build(base, CLEAR.Settings())
+    both = torch.stack([method.tokens.head.dense.weight, method.projection[0].weight]).flatten(1)
+
+    assert abs(torch.corrcoef(both)[0, 1].item()) < 0.3  # five standard deviations for 256 numbers
 
 
 def test_a_stopped_run_resumes_to_the_same_bytes(train, tmp_path, monkeypatch):
