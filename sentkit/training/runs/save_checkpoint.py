@@ -106,19 +106,20 @@ def tensors_of(method: Method, base: Base) -> dict[str, Tensor]:
 def declare_trained(method: Method, base: Base, readout: Readout) -> DeclarationToWrite:
     if readout.pooled:
         base.check_pooler()
-    assert isinstance(method.body, Bert | Adapter), "write_static writes tables"
+    body, trained, description = method.body, method.pooler(), Pooler()
+    assert isinstance(body, Bert | Adapter), "write_static writes tables"
     assert isinstance(base.reading, Tokenizer), "the same"
     in_template = readout.reduction == "token"
-    layer, description = method.pooler(), Pooler()
+    of_body = body.pooler if isinstance(body, Bert) else None
     if base.architecture is not None and base.architecture.family in WITH_POOLER:
         # Without a new pooler, the description of the base stays, but training changed the space.
         of_base = replace(base.checkpoint.declared.pooler, lands_in="")
-        description = of_base if layer is None else method.pooler_note()
+        description = of_base if trained is None else method.pooler_note()
     return build_declaration(
-        method.body,
+        body,
         readout,
         base.through(method.template(method.settings)) if in_template else base.reading,
-        pooler=layer,
+        pooler=trained or of_body,
         pooler_note=description,
         prompts=base.checkpoint.declared.prompts,
         steps=method.steps(),
