@@ -66,7 +66,7 @@ def duplicates(
 
     The output is all pairs of rows that reach the threshold, in the order of the rows.
     A pair has the field "text" or "entry" of both rows as text_a and text_b, the numbers
-    of the rows from 1, and the similarity. The search is exact: each row is compared
+    of the rows in FILE, and the similarity. The search is exact: each row is compared
     with all later rows. Similarities are compared in float64, before rounding. On a
     terminal, the output is a table.
 
@@ -96,11 +96,11 @@ def duplicates(
         progress = RowProgress(console, run.progress)
         progress.share, found.compared = found.share, progress.add
         if groups or unique:
-            for place, (row, first) in enumerate(found.rows()):
-                if unique and first == place:
+            for row, first in found.rows():
+                if unique and first == row.number:
                     out.write(row.line + b"\n")
                 elif groups:
-                    out.write(row.add([(b"group", b"%d" % (first + 1))], replace=replace) + b"\n")
+                    out.write(row.add([(b"group", b"%d" % first)], replace=replace) + b"\n")
         elif output.as_table:
             show_pairs(found, copied or NAMING, metric, out)
         else:

@@ -1,7 +1,7 @@
 """`sentkit score`: the similarity of vectors, and its correlation with gold scores."""
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import chain, islice, takewhile
 from typing import TYPE_CHECKING, Annotated, Any, BinaryIO
@@ -148,12 +148,12 @@ class Closest:
     def requested(self) -> bool:
         return self.top is not None or self.threshold is not None
 
-    def find(self, rows: Iterable["VectorRow"], fields: Mapping[str, str]) -> Iterator[dict[str, Any]]:
+    def find(self, inputs: "Inputs", rows: Iterable["VectorRow"]) -> Iterator[dict[str, Any]]:
         from sentkit.metrics.neighbours.sentences import closest, reaching
 
         if self.threshold is not None and self.top is None:
-            return reaching(rows, threshold=self.threshold, metric=self.metric, fields=fields)
-        pairs = closest(rows, top=self.top or TOP, metric=self.metric, fields=fields)
+            return reaching(inputs, rows, threshold=self.threshold, metric=self.metric)
+        pairs = closest(inputs, rows, top=self.top or TOP, metric=self.metric)
         least = -math.inf if self.threshold is None else self.threshold
         return takewhile(lambda pair: pair["similarity"] >= least, pairs)
 
@@ -201,7 +201,6 @@ def score_rows(
     as_table: bool,
 ) -> None:
     """Score pairs or sentences, as the first row determines."""
-    from sentkit.formats.vectors.store import common_fields
     from sentkit.formats.vectors.vectors import VectorReader
 
     reader = VectorReader(inputs)
@@ -226,7 +225,7 @@ def score_rows(
     elif whole:
         write_matrix(rows, out, closest.metric, replace=replace)
     else:
-        pairs = closest.find(rows, common_fields(inputs))
+        pairs = closest.find(inputs, rows)
         with slow(console, "reading the vectors and comparing all pairs"):
             best = list(islice(pairs, 1))  # the iterator is lazy: the first pair starts the comparison
         show_closest(chain(best, pairs), out, closest.metric, as_table=as_table)

@@ -118,7 +118,7 @@ def search(
       sentkit search dogs --corpus signs.safetensors --rescore titles.safetensors
 
     The command removes the vector of each query and adds "hits": the K most similar
-    rows, best first. A hit has the row number in the corpus (from 1), the similarity,
+    rows, best first. A hit has the number of the row in the corpus, the similarity,
     and the field "text" or "entry". With --threshold but without --top, the hits are
     all rows that reach the threshold. The search is exact, except for a binary corpus.
     Hits with the same similarity keep the order of the rows. Queries and corpus must be

@@ -11,7 +11,7 @@ from itertools import islice
 from typing import Any, BinaryIO, TypeVar
 
 from sentkit.errors import DataError, UsageError
-from sentkit.formats.files import bare_suffix, open_input
+from sentkit.formats.files import bare_suffix, open_input, readable
 from sentkit.formats.meter import Meter
 from sentkit.formats.rows import lines, parquet, splice, tables
 
@@ -140,6 +140,10 @@ class Inputs:
         """The same options for another file, with the format by suffix. Every invalid row is an error."""
         rejects = Rejects(warn=self.rejects.warn)
         return replace(self, paths=[path], format=None, rejects=rejects, meter=Meter(()))
+
+    def place_of(self, row: Row) -> dict[str, Any]:
+        """Where a row comes from, as fields of a record: its number, and its file if there are several."""
+        return {**({"file": readable(row.source)} if len(self.paths) > 1 else {}), "row": row.number}
 
     def format_of(self, path: str) -> str:
         """Format of a path; empty if the first line decides."""

@@ -1,7 +1,7 @@
 """Rows with vectors that can be read in any order: those of a vector file stay in the file."""
 
 from array import array
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 
@@ -32,6 +32,7 @@ class VectorTable:
     fields: Mapping[str, str]  # standard name -> name in these rows
     emb: str | None
     row: Callable[[int], Row]  # the row at a place, counted from 0, without its vectors
+    numbers: Sequence[int]  # of the rows in the file, from 1
     origin: str | None = None  # how the vectors were encoded, if the file records it
 
     def __len__(self) -> int:
@@ -77,7 +78,8 @@ def stored(inputs: Inputs, path: str, check: Callable[[VectorRow], object]) -> V
             place = start + int(np.flatnonzero(~np.isfinite(block).all(axis=(1, 2)))[0])
             check_finite(store.row(place), block[place - start])
     fields = fields_of(inputs, path)
-    return VectorTable(path, vectors, store.names, fields, store.emb, store.row, origin_of(store))
+    numbers = range(1, len(vectors) + 1)
+    return VectorTable(path, vectors, store.names, fields, store.emb, store.row, numbers, origin_of(store))
 
 
 def origin_of(store: Store) -> str | None:
@@ -117,4 +119,4 @@ def parsed(inputs: Inputs, path: str, check: Callable[[VectorRow], object]) -> V
 
     shape = len(sizes), len(reader.names) or 1, reader.width or 1
     flat = np.frombuffer(vectors, "<f4").reshape(shape)
-    return VectorTable(path, flat, reader.names, inputs.fields, reader.emb, row_at)
+    return VectorTable(path, flat, reader.names, inputs.fields, reader.emb, row_at, numbers)

@@ -34,7 +34,7 @@ def read_centroids(path: str) -> Points:
     for number, row in enumerate(points.kept_rows()):
         if row.values.get("cluster", number) != number:
             problem = f'"cluster" is {orjson.dumps(row.values["cluster"]).decode()}, expected {number}'
-            raise DataError(problem, source=path, line=number + 1)
+            raise row.error(problem)
     return points
 
 

@@ -35,24 +35,24 @@ class DescriptionOptions:
 def descriptions(
     points: Points, clustering: Clustering, options: DescriptionOptions
 ) -> Iterator[Description]:
-    """A record for each cluster. Rows are counted from 1. Keywords need texts."""
+    """A record for each cluster. Keywords need texts."""
     central = nearest_rows(points.rows, clustering, options.nearest)
     needed = {row for own in central for row in own}
-    kept: dict[int, str] = {}
+    kept: dict[int, dict[str, Any]] = {}
 
     def texts() -> Iterator[tuple[int, str]]:
         labels = clustering.labels.tolist()
-        for number, (row, label) in enumerate(zip(points.kept_rows(), labels, strict=True)):
+        for place, (row, label) in enumerate(zip(points.kept_rows(), labels, strict=True)):
             fields = (row.values.get(name) for name in options.names)
             text = next((value for value in fields if isinstance(value, str)), None)
+            if place in needed:
+                kept[place] = points.inputs.place_of(row) | ({} if text is None else {"text": text})
             if text is not None:
                 yield label, text
-                if number in needed:
-                    kept[number] = text
 
     best = keywords(texts(), len(clustering.centres), options.keywords)
     for label, size in enumerate(clustering.sizes.tolist()):
-        rows = [{"row": n + 1, **({"text": kept[n]} if n in kept else {})} for n in central[label]]
+        rows = [kept[place] for place in central[label]]
         yield {"cluster": label, "size": size, "keywords": best[label], "nearest": rows}
 
 

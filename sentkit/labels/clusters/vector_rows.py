@@ -1,7 +1,7 @@
 """Rows with one vector, held in memory: the vectors as one array, and the rows without vectors."""
 
 from array import array
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -28,16 +28,23 @@ class Points:
     rows: Float32  # (n, d): as clustered
     space: str | None  # the `_emb` of `rows`
     lines: list[bytes]  # the kept part of each row
+    sources: list[str]  # the file of each row
+    numbers: Sequence[int]  # of each row in its file
     spec: dict[str, Any]  # of `vectors`
-    source: str  # the name of the input in errors about all rows
+    inputs: Inputs
 
     def __len__(self) -> int:
         return len(self.lines)
 
+    @property
+    def source(self) -> str:
+        """The name of the input in errors about all rows."""
+        return together(self.inputs.paths)
+
     def kept_rows(self) -> Iterator[Row]:
         """The kept parts of the rows."""
-        for line in self.lines:
-            yield Row(*json_object(line), self.source, 0)
+        for line, source, number in zip(self.lines, self.sources, self.numbers, strict=True):
+            yield Row(*json_object(line), source, number)
 
 
 def read_points(
@@ -50,6 +57,7 @@ def read_points(
     reader = VectorReader(inputs)
     mapped = len(inputs.paths) == 1 and is_store(inputs.paths[0])
     lines: list[bytes] = []
+    sources: list[str] = []
     numbers, flat = array("q"), bytearray()
 
     def take(row: VectorRow) -> None:
@@ -59,9 +67,9 @@ def read_points(
             problem = f"the vector has a value above {MAX_MAGNITUDE:.0e}, so squared distances would overflow"
             raise row.row.error(problem)
         lines.append(line(row, reader.emb))
-        if mapped:
-            numbers.append(row.row.number - 1)
-        else:
+        sources.append(row.row.source)
+        numbers.append(row.row.number)
+        if not mapped:
             flat.extend(row.vectors.tobytes())
 
     for _ in reader.read(take):
@@ -78,13 +86,13 @@ def read_points(
             rows[span] = step(vectors[span])
         label, _, digest = (reader.emb or UNNAMED.emb).rpartition(":")
         space = Spec(label, digest).after(step.suffix, step.hash).emb
-    return Points(vectors, rows, space, lines, spec, together(inputs.paths))
+    return Points(vectors, rows, space, lines, sources, numbers, spec, inputs)
 
 
 def selected(vectors: Float32, numbers: array) -> Float32:
-    """Select the accepted rows: (n, 1, d) -> (n', d)."""
+    """Select the accepted rows by their numbers: (n, 1, d) -> (n', d)."""
     vectors = vectors[:, 0] if len(numbers) else vectors.reshape(0, vectors.shape[-1])
-    return vectors if len(numbers) == len(vectors) else vectors[np.frombuffer(numbers, np.int64)]
+    return vectors if len(numbers) == len(vectors) else vectors[np.frombuffer(numbers, np.int64) - 1]
 
 
 def check_some(points: Points) -> None:

@@ -37,7 +37,7 @@ class SearchCorpus:
 
     def __init__(self, table: VectorTable, show: Sequence[str]) -> None:
         self.table, self.path, self.emb, self.row = table, table.path, table.emb, table.row
-        self.vectors = first_vectors(table.vectors)  # (n, d)
+        self.vectors, self.numbers = first_vectors(table.vectors), table.numbers  # (n, d), (n,)
         self.hidden = (*(table.fields.get(name, name) for name in table.names), "_emb")
         self.shown = lru_cache(CACHED_ROWS)(partial(self._shown, show))
 
@@ -56,7 +56,7 @@ class SearchCorpus:
 
     def hit(self, place: int, similarity: float) -> bytes:
         """The row at a place, counted from 0, as a hit."""
-        own = b'{"row":%d,"similarity":%a' % (place + 1, significant(similarity))
+        own = b'{"row":%d,"similarity":%a' % (self.numbers[place], significant(similarity))
         shown = b"".join(b",%b:%b" % (orjson.dumps(name), value) for name, value in self.shown(place).items())
         return b"%b%b}" % (own, shown)
 
@@ -91,7 +91,7 @@ class SearchCorpus:
 
     def check_same_row(self, rescore: "SearchCorpus", place: int) -> None:
         if self.shown(place) != rescore.shown(place):
-            raise rescore.row(place).error(f"this row differs from row {place + 1} of {self.path}")
+            raise rescore.row(place).error(f"this row differs from row {self.numbers[place]} of {self.path}")
 
 
 def read_search_corpus(inputs: Inputs, show: Sequence[str], gold: GoldCodes | None = None) -> SearchCorpus:

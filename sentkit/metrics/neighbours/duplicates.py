@@ -46,17 +46,18 @@ class Duplicates:
             ):
                 sides = {"_a": self.corpus.shown(left), "_b": self.corpus.shown(right)}
                 shown = {f"{name}{side}": value for side, row in sides.items() for name, value in row.items()}
-                rows = {"row_a": b"%d" % (left + 1), "row_b": b"%d" % (right + 1)}
+                numbers = self.corpus.numbers
+                rows = {"row_a": b"%d" % numbers[left], "row_b": b"%d" % numbers[right]}
                 yield {**shown, **rows, "similarity": b"%a" % significant(similarity)}
 
     def rows(self) -> Iterator[tuple[Row, int]]:
-        """Each row with the place of the first row of its group, both from 0 and in the order of the rows."""
+        """Each row, in order, with the number of the first row of its group."""
         groups = Groups(len(self))
         for pairs in self._pairs():
             if len(pairs):
                 groups.join(int(pairs.left[0]), pairs.right)
         for place, first in enumerate(groups.first().tolist()):
-            yield self.corpus.row(place), first
+            yield self.corpus.row(place), self.corpus.numbers[first]
 
 
 def expect_one(row: VectorRow) -> None:

@@ -127,16 +127,17 @@ class Search:
         return VectorRow(without_vectors(row.row, row.names), row.vectors, row.names)
 
     def called(self, query: Row) -> str:
-        """A name of the last query for people: its text, its entry, or its number."""
+        """A name of a query for people: its text, its entry, or its number."""
         names = (*(self.fields.get(name, name) for name in NAMING), *NAMING)
-        return next((str(query.values[name]) for name in names if name in query.values), f"row {self.count}")
+        found = (str(query.values[name]) for name in names if name in query.values)
+        return next(found, f"row {query.number}")
 
     def cells(self, row: int) -> list[str]:
         """The cells of a hit in a table."""
         shown = {name: orjson.loads(value) for name, value in self.corpus.shown(row).items()}
         if self.show:
             return [str(shown.get(name, "")) for name in self.show]
-        return [str(next(iter(shown.values()), f"row {row + 1}"))]
+        return [str(next(iter(shown.values()), f"row {self.corpus.numbers[row]}"))]
 
 
 def pairs(rows: Indices, similarities: Float64) -> list[tuple[int, float]]:

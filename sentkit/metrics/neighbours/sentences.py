@@ -1,13 +1,14 @@
 """Rows with one vector -> the closest pairs, the pairs that reach a threshold, or all similarities."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
 from sentkit.arrays import Float32
 from sentkit.errors import UsageError
-from sentkit.formats.rows.rows import Row, blocks
+from sentkit.formats.rows.rows import Inputs, Row, blocks
+from sentkit.formats.vectors.store import common_fields
 from sentkit.formats.vectors.vectors import VectorRow, without_vectors
 from sentkit.metrics.neighbours.closest_pairs import ClosestPairs, closest_pairs, matrix_rows, pairs_reaching
 from sentkit.metrics.neighbours.corpus import naming_field
@@ -16,24 +17,23 @@ LARGEST_MATRIX = 20_000  # rows
 ROWS_PER_BLOCK = 256
 
 
-def closest(
-    rows: Iterable[VectorRow], *, top: int, metric: str, fields: Mapping[str, str]
-) -> Iterator[dict[str, Any]]:
-    """The `top` most similar pairs, best first, with the row numbers (from 1) and the names of the rows."""
+def closest(inputs: Inputs, rows: Iterable[VectorRow], *, top: int, metric: str) -> Iterator[dict[str, Any]]:
+    """The `top` most similar pairs, best first, with the names and numbers of the rows."""
     kept, vectors = _all(rows)
-    yield from _records(closest_pairs(vectors, top, metric), kept, fields)
+    yield from _records(inputs, closest_pairs(vectors, top, metric), kept)
 
 
 def reaching(
-    rows: Iterable[VectorRow], *, threshold: float, metric: str, fields: Mapping[str, str]
+    inputs: Inputs, rows: Iterable[VectorRow], *, threshold: float, metric: str
 ) -> Iterator[dict[str, Any]]:
     """All pairs that reach the threshold, in row order."""
     kept, vectors = _all(rows)
     for pairs in pairs_reaching(vectors, threshold, metric):
-        yield from _records(pairs, kept, fields)
+        yield from _records(inputs, pairs, kept)
 
 
-def _records(pairs: ClosestPairs, kept: Sequence[Row], fields: Mapping[str, str]) -> Iterator[dict[str, Any]]:
+def _records(inputs: Inputs, pairs: ClosestPairs, kept: Sequence[Row]) -> Iterator[dict[str, Any]]:
+    fields = common_fields(inputs)
     for left, right, similarity in zip(pairs.left, pairs.right, pairs.similarities, strict=True):
         sides = {"_a": kept[left], "_b": kept[right]}
         yield {
@@ -42,8 +42,11 @@ def _records(pairs: ClosestPairs, kept: Sequence[Row], fields: Mapping[str, str]
                 for side, row in sides.items()
                 for ours, theirs in naming_field(row, fields).items()
             },
-            "row_a": int(left) + 1,
-            "row_b": int(right) + 1,
+            **{
+                f"{name}{side}": value
+                for side, row in sides.items()
+                for name, value in inputs.place_of(row).items()
+            },
             "similarity": float(similarity),
         }
 

@@ -64,8 +64,8 @@ def read_vectors(
         return row
 
     sample: Sample[tuple[int, Float32]] = Sample(options.most, options.seed)
-    for number, row in enumerate(reader.read_file(path, take), start=1):
-        sample.add(lambda r=row, n=number: (n, r.vectors[0]))  # type: ignore[misc]
+    for row in reader.read_file(path, take):
+        sample.add(lambda r=row: (r.row.number, r.vectors[0]))  # type: ignore[misc]
     items = sample.items
     if len(items) < FEWEST:
         raise DataError(f"{len(items)} vectors, expected {FEWEST} or more", source=readable(path))

@@ -34,8 +34,8 @@ def heat(inputs: Inputs, metric: str) -> Picture:
     fields = common_fields(inputs)
     lines = list(matrix(rows, metric=metric))
     names = tuple(
-        next((str(row.values[name]) for name in naming_field(row, fields).values()), f"row {number}")
-        for number, (row, _) in enumerate(lines, start=1)
+        next((str(row.values[name]) for name in naming_field(row, fields).values()), f"row {row.number}")
+        for row, _ in lines
     )
     values = np.array([similarities for _, similarities in lines], np.float64)
     places = np.arange(len(rows), dtype=np.float64)

@@ -43,9 +43,13 @@ class Item:
     """A row of the picture."""
 
     vectors: Float64  # (k, d): k is 1 for a sentence, 2 for a pair
-    number: int  # of the row, from 1
+    number: int  # of the row in its file
     label: str
     gold: float
+
+
+def item_of(row: VectorRow, label: str, gold: float) -> Item:
+    return Item(row.vectors.astype(np.float64), row.row.number, label, gold)
 
 
 def space(inputs: Inputs, options: SpaceOptions, warn: Warn) -> Picture:
@@ -70,11 +74,11 @@ def read_items(inputs: Inputs, path: str, options: SpaceOptions, warn: Warn) -> 
 
     sample: Sample[Item] = Sample(options.most, options.seed)
     extremes = Extremes(options.each, options.seed)
-    for number, (row, label, gold) in enumerate(reader.read_file(path, take), start=1):
+    for row, label, gold in reader.read_file(path, take):
         if options.gold is None:
-            sample.add(lambda r=row, n=number, name=label: Item(r.vectors.astype(np.float64), n, name, 0.0))  # type: ignore[misc]
+            sample.add(lambda r=row, name=label: item_of(r, name, 0.0))  # type: ignore[misc]
         elif gold is not None:
-            extremes.add(Item(row.vectors.astype(np.float64), number, label, gold))
+            extremes.add(item_of(row, label, gold))
     if reader.width:
         check_width(reader.width, path)
     if options.gold is not None:
