@@ -42,10 +42,11 @@ OUTPUTS = (
     "If the output is a symbolic link, the target of the link is created or replaced, and the link is "
     "kept. sentkit writes directly to named pipes, devices and /dev/stdout. An output that is also an "
     "input is an error, even with -f; only export -f can replace the checkpoint that it reads.",
-    "The suffix of an output determines its format: .safetensors is a vector file; .jsonl, .ndjson, "
-    ".json and names without a suffix are JSON Lines; .gz and .zst compress these. A number "
-    "(part.003, run.v2) is not a suffix. Other suffixes are errors. The file of --rejects can have "
-    "any name; it contains the unchanged bad lines.",
+    "The suffix of an output determines its format: .safetensors is a vector file; .parquet is Parquet; "
+    ".jsonl, .ndjson, .json and names without a suffix are JSON Lines; .gz and .zst compress these. A number "
+    "(part.003, run.v2) is not a suffix. Other suffixes are errors. The reports and pictures of report and "
+    "plot have other formats; see their pages. The file of --rejects can have any name; it contains the "
+    "unchanged bad lines.",
 )
 ONLY_ON = {
     "1": ("sentkit", "sentkit score", "sentkit check", "sentkit report", "sentkit inspect"),

@@ -138,6 +138,7 @@ def report(
     from sentkit.reports import tables
     from sentkit.reports.evaluate import Evaluator, Protocol
     from sentkit.reports.measure import Measurement
+    from sentkit.reports.rendering import form_of
     from sentkit.reports.suites import find_test_sets
 
     console = run.console("report")
@@ -146,7 +147,7 @@ def report(
     number = None if table is None else str(table)
     if not tables.selected(paper, number):
         raise UsageError(f"--table {table}: {paper} has no figures in a table with this number")
-    style = form or default_form(output)
+    style = form_of(output.path, form, on_terminal=output.on_terminal)
     rows = row_arguments.rows_of(arguments or [], readout)
     given = {"--data": data, "--suites": suites, "--baseline": baseline, "--results": results}
     check_flags(rows, {**given, "--intervals": intervals or None}, head, nhid)
@@ -238,12 +239,6 @@ def parse_suites(text: str | None) -> list[str]:
         if name not in SUITES:
             raise UsageError(f'--suites "{name}"', advice=f"available: {', '.join(SUITES)}")
     return names
-
-
-def default_form(output: options.OutputFlags) -> str:
-    from sentkit.reports.rendering import SUFFIXES
-
-    return SUFFIXES.get(Path(output.path).suffix, "text" if output.on_terminal else "json")
 
 
 def evaluate_all(

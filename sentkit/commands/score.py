@@ -98,7 +98,8 @@ def score(
     ranks.check(metric)
     closest = Closest(metric, top, threshold)
     gold_flags.check(forms=[matrix, closest.requested, keep_vectors], replace=replace)
-    check_rows_output(output.path)
+    for path in filter(None, (output.path, gold_flags.seen_rows)):
+        check_rows_output(path)
     reads = {
         "--baseline": gold_flags.baseline,
         "--seen": gold_flags.seen_paths,

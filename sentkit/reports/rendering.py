@@ -4,7 +4,11 @@ import html
 import re
 from collections.abc import Callable, Iterator, Sequence
 
+from sentkit.errors import UsageError
 from sentkit.escaping import columns_of, escape, fit
+from sentkit.formats.files import bare_suffix
+from sentkit.formats.outputs.outputs import is_special
+from sentkit.formats.vectors.sinks import JSONL, check_rows_output
 from sentkit.reports.tables import NAMES, Table
 
 GAP = "  "
@@ -124,3 +128,17 @@ SUFFIXES = {
     ".jsonl": "json",
     ".json": "json",
 }
+
+
+def form_of(path: str, form: str | None, *, on_terminal: bool) -> str:
+    """The format of an output: `form`, or by its suffix. Raises an error for a suffix of another format."""
+    suffix = bare_suffix(path)
+    form = form or SUFFIXES.get(suffix, "text" if on_terminal else "json")
+    if form == "json":
+        check_rows_output(path)
+        return form
+    own = next(each for each, name in SUFFIXES.items() if name == form)
+    if suffix in {*SUFFIXES, *JSONL, ".parquet", ".safetensors"} - {own} and not is_special(path):
+        advice = f"use a name with {own}"
+        raise UsageError(f"{path}: an output with --format {form} cannot have this name", advice=advice)
+    return form

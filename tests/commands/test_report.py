@@ -1,5 +1,6 @@
 """`report`: the tables of the papers, with the values of checkpoints."""
 
+import gzip
 import json
 import re
 import shutil
@@ -344,6 +345,18 @@ def test_warnings_of_unused_files_and_different_seeds(sentkit, data, runs, tiny)
         (["nano#cls", "nano#mean", "--data", "data", "--baseline", "nano"], 2, "several rows have this name"),
         (["nano#cls,mean", "--data", "data"], 2, "expected one readout, found 2"),
         (["nano", "--data", "data", "--nhid", "3"], 2, "--nhid needs --head senteval"),
+        (["--format", "text", "-o", "x.parquet"], 2, "x.parquet: an output with --format text"),
+        (
+            ["--format", "latex", "-o", "x.jsonl.gz"],
+            2,
+            "x.jsonl.gz: an output with --format latex",
+        ),
+        (
+            ["nano", "--data", "data", "-o", "x.safetensors"],
+            2,
+            "x.safetensors: this output",
+        ),
+        (["-o", "x.csv"], 2, "x.csv: unknown output format .csv"),
         (["--table", "1"], 2, "--table needs --paper"),
         (
             ["--paper", "consert", "--table", "9"],
@@ -364,6 +377,11 @@ def test_wrong_use_is_refused_before_any_work(sentkit, data, arguments, code, pr
 
     assert (done.code, done.out) == (code, b"")
     assert problem in done.told[0]
+
+
+def test_a_compressed_name_has_the_format_of_its_suffix(sentkit):
+    assert sentkit("report", "--paper", "sg-bert", "--table", 1, "-o", "t.md.gz").code == 0
+    assert gzip.decompress(Path("t.md.gz").read_bytes()).startswith(b"**SG-BERT, table 1")
 
 
 def test_arguments_become_rows(tmp_path, monkeypatch):

@@ -135,11 +135,16 @@ def test_a_table_shows_the_counts(on_terminal, vectors, tmp_path):
         (("score", "test.jsonl", "--seen", "train.jsonl"), 2, "--seen needs --gold"),
         ((*GOLD, "--seen-threshold", "0.9"), 2, "--seen-threshold needs --seen"),
         ((*GOLD, "--seen-rows", "x"), 2, "--seen-rows needs --seen"),
+        (
+            (*GOLD, "--seen", "a.txt", "--seen-rows", "x.safetensors"),
+            2,
+            "x.safetensors: this output",
+        ),
         ((*GOLD, "--seen", "none.jsonl"), 66, "none.jsonl: no such file"),
         ((*GOLD, "--seen", "empty.txt"), 65, "empty.txt: no rows"),
         ((*GOLD, "--seen", "bad.jsonl"), 65, 'bad.jsonl:2: "text" is a number'),
         ((*GOLD, "--seen", "-", "--seen", "-"), 2, "standard input can be read only once"),
-        ((*GOLD, "--seen", "a.txt", "--seen-rows", "a.txt", "-f"), 2, "would overwrite the input a.txt"),
+        ((*GOLD, "--seen", "bad.jsonl", "--seen-rows", "bad.jsonl", "-f"), 2, "would overwrite the input"),
         ((*GOLD, "--seen", "a.txt", "--seen-threshold", "0.9"), 65, "a.txt:1: this row has no vector"),
         (
             (*GOLD, "--seen", "other.jsonl", "--seen-threshold", "0.9"),
