@@ -110,7 +110,7 @@ def new_folder(folder: Path, *, force: bool) -> Iterator[Path]:
     folder.parent.mkdir(parents=True, exist_ok=True)
     with private_folder(folder, str(name)) as part:
         yield part
-        publish_folder(part, folder)
+        publish_folder(part, folder, force=force, name=str(name))
 
 
 def carry(checkpoint: Checkpoint, folder: Path, patterns: Sequence[str], but: Set[str] = REWRITTEN) -> None:

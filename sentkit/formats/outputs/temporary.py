@@ -112,8 +112,7 @@ class Draft:
             else:
                 rename_file(self.path, self.target)
         except FileExistsError as error:
-            advice = "another process created it; use -f to overwrite it"
-            raise CannotCreateError(f"{self.name}: already exists", advice=advice) from error
+            raise appeared(self.name) from error
         except OSError as error:
             raise OSError(error.errno, error.strerror, self.name) from error
         sync(self.target.parent)
@@ -129,6 +128,11 @@ class Draft:
             self.file.close()
         with suppress(OSError):
             self.path.unlink()
+
+
+def appeared(name: str) -> CannotCreateError:
+    advice = "another process created it; use -f to overwrite it"
+    return CannotCreateError(f"{name}: already exists", advice=advice)
 
 
 def create(path: Path) -> BinaryIO:
@@ -177,19 +181,24 @@ def private_folder(target: Path, name: str) -> Iterator[Path]:
         shutil.rmtree(path, ignore_errors=True)
 
 
-def publish_folder(new: Path, target: Path) -> None:
-    """Rename a complete folder to its target. An existing target is replaced and then removed.
+def publish_folder(new: Path, target: Path, *, force: bool, name: str) -> None:
+    """Rename a complete folder to its target. With `force`, an existing target is replaced and then removed.
 
     All files are on the disk before the rename. The old folder is removed after the new one is in place
-    (see `exchange`).
+    (see `exchange`). Without `force`, the check for an existing target is atomic. `name` is for messages.
     """
     sync_tree(new)
-    if target.exists():
+    if force and target.exists():
         old = exchange(new, target, private_name(target, OLD))
         sync(target.parent)
         shutil.rmtree(old, ignore_errors=True)
     else:
-        rename_folder(new, target)
+        try:
+            rename_folder(new, target)
+        except OSError as error:
+            if error.errno not in (errno.EEXIST, errno.ENOTEMPTY, errno.ENOTDIR):
+                raise
+            raise appeared(name) from error
     sync(target.parent)
 
 

@@ -139,8 +139,10 @@ def finish(trainer: Trainer) -> None:
                 **chosen,
                 **encoder,
             }
-            readout = chosen.get("readout")
-            save_checkpoint(method, run.base, trainer.keeper.folder, run.output, lineage, readout)
+            readout, force = chosen.get("readout"), run.options.force
+            save_checkpoint(
+                method, run.base, trainer.keeper.folder, run.output, lineage, readout, force=force
+            )
     except Interrupted as error:
         advice = "the same command with --resume continues"
         raise Stopped("stopped and saved after the last step", advice=advice) from error

@@ -35,11 +35,13 @@ def save_checkpoint(
     output: Path,
     lineage: Mapping[str, Any],
     readout: str | None = None,  # None: the readout of the method
+    *,
+    force: bool = False,  # replace an existing folder
 ) -> None:
     folder = part / NEW_FOLDER
     try:
         write_checkpoint(folder, method, base, lineage, readout or method.readout(method.settings))
-        publish_folder(folder, output)  # only -f replaces a folder; this is checked at the start
+        publish_folder(folder, output, force=force, name=str(output))
     except OSError as error:
         raise OSError(error.errno, error.strerror or str(error), str(output)) from error
     finally:

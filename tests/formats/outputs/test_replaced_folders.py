@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from sentkit.errors import CannotCreateError
+from sentkit.formats.checkpoints.export import new_folder
 from sentkit.formats.outputs import renames, temporary
 from sentkit.formats.outputs.temporary import leftovers, private_folder, publish_folder
 
@@ -33,7 +35,7 @@ def content(folder: Path) -> set[str]:
 def replace(target: Path) -> None:
     with private_folder(target, "out") as new:
         fill(new, "new")
-        publish_folder(new, target)
+        publish_folder(new, target, force=True, name="out")
 
 
 def dying(function, call, counted):
@@ -93,18 +95,22 @@ def test_a_kill_at_any_system_call_leaves_a_complete_folder(tmp_path: Path, exch
     assert aside == (0 if exchange else 2)  # after the first rename, before the second
 
 
-def test_a_folder_is_published_to_a_free_name_only(tmp_path: Path) -> None:
-    """One that another process has filled meanwhile stays."""
+@pytest.mark.parametrize("exchange", [True, False], ids=["renameat2", "no renameat2"])
+def test_without_force_a_folder_of_another_process_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, exchange: bool
+) -> None:
+    if not exchange:
+        monkeypatch.setattr(renames, "renameat2", lambda *_: False)
 
     def work() -> None:
-        with private_folder(tmp_path / "out", "out") as new:
+        with new_folder(tmp_path / "out", force=False) as new:
             fill(new, "new")
             fill(tmp_path / "out", "of another process")
-            renames.rename_folder(new, tmp_path / "out")
 
-    with pytest.raises(OSError, match=r"exist|not empty"):
+    with pytest.raises(CannotCreateError, match="out: already exists") as caught:
         work()
 
+    assert caught.value.advice == "another process created it; use -f to overwrite it"
     assert content(tmp_path / "out") == {"of another process"}
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
 
