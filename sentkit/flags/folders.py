@@ -122,8 +122,8 @@ class FolderFlags:
                 console.warn(f"{each}: has no byte positions, so every process reads it from the start")
         existing, leftovers = folder.existing()
         if leftovers:
-            problem = f"{len(leftovers)} incomplete blocks of killed processes"
-            console.warn(f"{path}: {problem}; remove {name}/.0*")
+            problem = f"{len(leftovers)} incomplete blocks of killed processes, such as {leftovers[0].name}"
+            console.warn(f"{path}: {problem}; sentkit check {name} lists them, and you can remove them")
         writer = BlockWriter(folder, encoding, inputs, shard.has, existing, keep=self.resume, redo=self.redo)
         total = writer.count()
         progress.share = lambda rows: (writer.written + writer.kept) / total if total else None

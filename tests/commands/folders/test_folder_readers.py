@@ -1,5 +1,6 @@
 """Every command that reads vectors reads a vector folder as the vector file of all its rows."""
 
+import fcntl
 import json
 import signal
 import subprocess
@@ -170,6 +171,21 @@ def test_check_reports_a_folder_name_that_is_not_utf_8(sentkit, folder):
 
     assert done.rows[0]["folder"] == "w\ufffd"
     assert done.rows[0]["leftovers"] == ["w\ufffd/.x.sentkit-1"]
+
+
+def test_a_warning_names_a_file_of_a_killed_process_and_not_those_of_live_ones(
+    sentkit, encode, corpus, folder
+):
+    dead, live = (Path("whole", f".00000-000000000000.safetensors.sentkit-{n}") for n in "10")
+    dead.touch()
+    with live.open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        done = sentkit("encode", corpus, "-m", "words.txt", "-o", "whole/", "--resume")
+        [report] = sentkit("check", "whole").rows
+
+    [warning] = [line for line in done.told if "killed" in line]
+    assert f"1 incomplete blocks of killed processes, such as {dead.name}; sentkit check whole" in warning
+    assert report["leftovers"] == [str(dead)]
 
 
 def test_more_blocks_than_files_can_be_open(sentkit, shell, encode, joined):
