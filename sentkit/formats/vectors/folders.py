@@ -9,6 +9,7 @@ import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -24,7 +25,7 @@ from sentkit.formats.vectors.storage import STORES
 
 RUN, FORMAT, VERSION = "run.json", "sentkit vector folder", 1
 SUFFIX = ".safetensors"
-NAME = re.compile(r"(\d{5})-(\d{12,15})\.safetensors")
+NAME = re.compile(r"(\d{5,})-(\d{12,15})\.safetensors")
 BLOCK_BYTES = 1 << 19
 ROW_BYTES = 64  # an input without byte positions has blocks of `block_bytes` / 64 rows
 Settings = Mapping[str, Any]
@@ -104,6 +105,7 @@ class VectorFolder:
         """The length of the blocks of an input; the last one can be shorter."""
         return self.block_bytes if self.inputs[number]["grid"] == "bytes" else self.block_rows
 
+    @cached_property
     def offsets(self) -> list[int]:
         """The index of the first block of each input."""
         places, place = [], 0
@@ -115,15 +117,15 @@ class VectorFolder:
 
     def blocks(self, number: int) -> Iterator[Block]:
         """The blocks of an input of known length."""
-        length, step, offset = self.length(number) or 0, self.step(number), self.offsets()[number]
+        length, step, offset = self.length(number) or 0, self.step(number), self.offsets[number]
         for each in range(blocks_of(length, step)):
             yield Block(number, each * step, min((each + 1) * step, length), offset + each)
 
     def block_at(self, number: int, start: int, length: int) -> Block:
-        return Block(number, start, start + length, self.offsets()[number] + start // self.step(number))
+        return Block(number, start, start + length, self.offsets[number] + start // self.step(number))
 
     def block_named(self, name: str) -> Block:
-        number, start = int(name[:5]), int(name[6:].partition(".")[0])
+        number, start = place_of(name)
         return self.block_at(number, start, self.step(number))
 
     def part(self, block: Block, path: str) -> Part:
@@ -149,9 +151,12 @@ class VectorFolder:
         done: list[str] = []
         missing: list[Block] = []
         unknown: list[Block] = []
+        starts: dict[int, list[int]] = {}  # of the existing blocks of each input
+        for number, start in map(place_of, names):
+            starts.setdefault(number, []).append(start)
         for number in range(len(self.inputs)):
             if self.length(number) is None:
-                blocks, following = self._row_blocks(number, names)
+                blocks, following = self._row_blocks(number, max(starts.get(number, ()), default=None))
                 unknown += following
             else:
                 blocks = list(self.blocks(number))
@@ -161,12 +166,14 @@ class VectorFolder:
             raise DataError("this block is not in the grid of run.json", source=self.file(min(others)))
         return Status(done, missing, unknown, leftovers)
 
-    def _row_blocks(self, number: int, names: set[str]) -> tuple[list[Block], list[Block]]:
-        """The known blocks of an input of unknown length, and the next one if its end is unknown."""
-        own = sorted(name for name in names if int(name[:5]) == number)
-        starts = range(0, (int(own[-1][6:].partition(".")[0]) if own else -1) + 1, self.block_rows)
+    def _row_blocks(self, number: int, last: int | None) -> tuple[list[Block], list[Block]]:
+        """The known blocks of an input of unknown length, and the next one if its end is unknown.
+
+        `last` is the start of its last existing block.
+        """
+        starts = range(0, (-1 if last is None else last) + 1, self.block_rows)
         blocks = [self.block_at(number, start, self.block_rows) for start in starts]
-        if own and self.record(own[-1])["last"]:
+        if last is not None and self.record(self.block_at(number, last, self.block_rows).name)["last"]:
             return blocks, []
         return blocks, [self.block_at(number, len(blocks) * self.block_rows, self.block_rows)]
 
@@ -185,6 +192,12 @@ EMPTY_RECORD = {
     "last": False,
     "source": "0" * 64,  # digest of the bytes that were read
 }
+
+
+def place_of(name: str) -> tuple[int, int]:
+    """The number of the input and the start of a block, from its name."""
+    number, _, start = name.removesuffix(SUFFIX).partition("-")
+    return int(number), int(start)
 
 
 def digest_of(file: BinaryIO) -> str:
