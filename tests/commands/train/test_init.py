@@ -148,7 +148,11 @@ def test_every_tensor_that_is_drawn_is_of_the_seed(tmp_path):
 
 
 def test_the_head_is_independent_of_the_layers_of_a_method(tmp_path):
-    """A run seeds torch with its number before it builds the method."""
+    """A run sets the seed of torch before it builds the method.
+
+    From the same stream, the uniform and the normal weights would have a correlation of about -0.34.
+    """
+    (tmp_path / "config.json").write_text(json.dumps(CONFIG | {"hidden_size": 64}))
     (tmp_path / "base").mkdir()
     write_random(RandomInit(tmp_path / "config.json", tmp_path / "words"), tmp_path / "base", 3)
     base = open_base(read_checkpoint(str(tmp_path / "base")), 16)
@@ -156,7 +160,7 @@ def test_the_head_is_independent_of_the_layers_of_a_method(tmp_path):
     method = CLEAR.build(base, CLEAR.Settings())
     both = torch.stack([method.tokens.head.dense.weight, method.projection[0].weight]).flatten(1)
 
-    assert abs(torch.corrcoef(both)[0, 1].item()) < 0.3  # five standard deviations for 256 numbers
+    assert abs(torch.corrcoef(both)[0, 1].item()) < 5 / 64  # five standard deviations for 64 * 64 numbers
 
 
 def test_a_stopped_run_resumes_to_the_same_bytes(train, tmp_path, monkeypatch):
