@@ -46,7 +46,7 @@ OUTPUTS = (
     ".jsonl, .ndjson, .json and names without a suffix are JSON Lines; .gz and .zst compress these. A number "
     "(part.003, run.v2) is not a suffix. Other suffixes are errors. The reports and pictures of report and "
     "plot have other formats; see their pages. The file of --rejects can have any name; it contains the "
-    "unchanged bad lines.",
+    "unchanged bad lines. A line with too many tokens can follow later bad lines.",
 )
 ONLY_ON = {
     "1": ("sentkit", "sentkit score", "sentkit check", "sentkit report", "sentkit inspect"),

@@ -233,6 +233,28 @@ def test_a_million_words_are_truncated_and_reported(sentkit, tiny):
     ]
 
 
+@pytest.mark.parametrize(
+    ("flags", "lines"),
+    [
+        (
+            ("--from", "tsv", "--on-truncate", "error"),
+            [b"text\tid", b"a cat\t1", b"word " * 300 + b"\t2", b"x"],
+        ),
+        (("--from", "csv", "--on-truncate", "error"), [b"text", b'"word ""x"" %s"' % (b"word " * 300)]),
+        (("--from", "text", "--on-truncate", "error"), [b"a cat", b"word " * 300, b"\0"]),
+        (("--on-truncate", "error"), [b'{"text":"cat"}', b'{ "text" : "%s" }' % (b"word " * 300), b"{}"]),
+    ],
+)
+def test_rejects_are_the_lines_of_the_input(sentkit, tiny, tmp_path, flags, lines):
+    stdin = b"".join(line + b"\r\n" for line in lines)
+    skip = ("--on-error", "skip", "--rejects", "bad")
+    done = sentkit("encode", "-m", tiny, "--readout", "cls", *flags, *skip, stdin=stdin)
+    good = [line for line in lines[:2] if len(line) < 100]
+
+    assert done.code == 0
+    assert sorted((tmp_path / "bad").read_bytes().splitlines()) == sorted(set(lines) - set(good))
+
+
 def test_rejects_and_good_rows_are_all_there(encode, tmp_path):
     """One row out or one reject for each row in; good rows in their order."""
     lines = [b'{"text":"row %d"}' % n if n % 7 else b'{"text":%d}' % n for n in range(200)]

@@ -43,6 +43,7 @@ class Row:
     values: dict[str, Any]
     source: str
     number: int  # line number in the source, from 1
+    raw: bytes | None = field(default=None, repr=False, compare=False)  # the line of the input if not JSON
     _plain: bool | None = field(default=None, repr=False, compare=False)
 
     def error(self, problem: str, *, advice: str | None = None) -> DataError:
@@ -193,7 +194,8 @@ class Inputs:
             try:
                 if isinstance(raw, lines.LongLine):
                     raise self._too_long(source, number)
-                value = parse(Row(*to_object(raw), source, number))
+                original = None if to_object is lines.json_object else raw
+                value = parse(Row(*to_object(raw), source, number, original))
             except lines.BadLine as error:
                 self.rejects.add(raw, DataError(str(error), source=source, line=number))
             except DataError as error:
