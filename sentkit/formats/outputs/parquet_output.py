@@ -5,7 +5,7 @@ error. Vectors become lists of float32 of a fixed size; a field that a row does 
 """
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from itertools import chain
 from typing import Any, BinaryIO
@@ -20,12 +20,33 @@ from sentkit.formats.rows import splice
 from sentkit.formats.rows.kinds import VECTORS
 from sentkit.formats.rows.lines import json_type
 
-TWO_63 = 2.0**63
 GROUP_ROWS, GROUP_BYTES = 1 << 16, 1 << 25  # maximum of a row group; the bytes are those of its lines
 
 
 class Misfit(Exception):
     """Values that a column cannot hold."""
+
+
+def is_large(value: object) -> bool:
+    return isinstance(value, float) and abs(value) >= 2.0**63
+
+
+def is_long(value: object) -> bool:
+    return isinstance(value, int) and not -(2**63) <= value < 2**64
+
+
+def contains(value: object, test: Callable[[object], bool]) -> bool:
+    """Whether a JSON value, or a value in its lists and objects, passes the test."""
+    values = [value]
+    while values:
+        value = values.pop()
+        if isinstance(value, dict):
+            values.extend(value.values())
+        elif isinstance(value, list):
+            values.extend(value)
+        elif test(value):
+            return True
+    return False
 
 
 class ParquetOutput:
@@ -77,8 +98,13 @@ class ParquetOutput:
                 raise self._error(self.count, f'duplicate field "{error}"') from error
         for name, value in values.items():
             # orjson returns a float for a whole number of more than 64 bits.
-            if isinstance(value, float) and abs(value) >= TWO_63 and isinstance(json.loads(line)[name], int):
-                raise self._error(self.count, f'"{name}" is a whole number of more than 64 bits')
+            if (
+                name not in VECTORS
+                and contains(value, is_large)
+                and contains(json.loads(line)[name], is_long)
+            ):
+                problem = f'"{name}" is or contains a whole number of more than 64 bits'
+                raise self._error(self.count, problem)
         for name in VECTORS:
             if name in values:
                 try:

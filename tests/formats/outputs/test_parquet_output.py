@@ -207,6 +207,8 @@ def test_without_pyarrow_nothing_is_written(tmp_path: Path, monkeypatch: pytest.
 
 @pytest.mark.parametrize("number", [2**64, -(2**63) - 1])
 def test_a_whole_number_of_more_than_64_bits_is_an_error(tmp_path, number):
-    with pytest.raises(DataError, match='"id" is a whole number of more than 64 bits'):
+    with pytest.raises(DataError, match='"id" is or contains a whole number of more than 64 bits'):
         write(tmp_path, b'{"id":1}\n{"id":%d}\n' % number)
+    with pytest.raises(DataError, match='"id" is or contains a whole number of more than 64 bits'):
+        write(tmp_path, b'{"id":{"a":[1e300,{"b":%d}]}}\n' % number)
     assert parquet.read_table(write(tmp_path, b'{"x":1e300}\n'))["x"].to_pylist() == [1e300]
