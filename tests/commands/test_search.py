@@ -372,6 +372,15 @@ def test_a_number_is_the_same_answer_however_it_is_spelled(sentkit, held, theirs
     assert (done.rows[0]["absent"], done.rows[0]["hit@1"]) == (0, 100)
 
 
+@pytest.mark.parametrize(("ours", "absent"), [("100000000000000000001", 0), ("100000000000000000002", 1)])
+def test_long_numbers_are_compared_exactly(sentkit, held, ours, absent):
+    """As floats both are 1e20."""
+    corpus = held('{"g":100000000000000000001,"embedding":[1,0]}\n')
+    done = sentkit("search", "--corpus", corpus, "--gold", "g", stdin=f'{{"g":{ours},"embedding":[1,0]}}')
+
+    assert done.rows[0]["absent"] == absent
+
+
 def test_true_is_not_a_valid_answer(sentkit, held):
     corpus = held('{"g":1,"embedding":[1,0]}\n')
     done = sentkit("search", "--corpus", corpus, "--gold", "g", stdin=b'{"g":true,"embedding":[1,0]}')

@@ -9,7 +9,7 @@ import orjson
 
 from sentkit.digits import significant
 from sentkit.errors import DataError
-from sentkit.formats.rows.kinds import wrong_field
+from sentkit.formats.rows.kinds import whole_number, wrong_field
 from sentkit.formats.rows.rows import Inputs, Row
 from sentkit.formats.vectors.fingerprint import UNNAMED, short_label, space_of, space_of_signs, target_space
 from sentkit.formats.vectors.storage import StoredVectors, first_vectors
@@ -118,7 +118,7 @@ def gold_value(row: Row, name: str) -> str:
     if isinstance(value, bool) or not isinstance(value, str | int | float):
         raise wrong_field(row, name, "a string or a number")
     whole = isinstance(value, float) and value.is_integer()  # 1.0 is spelled as 1
-    return str(int(value) if whole else value)
+    return whole_number(row, name) if whole else str(value)
 
 
 def naming_field(row: Row, fields: Mapping[str, str]) -> dict[str, str]:

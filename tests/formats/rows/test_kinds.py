@@ -2,10 +2,11 @@
 
 from collections.abc import Callable
 
+import orjson
 import pytest
 
 from sentkit.errors import DataError, UsageError
-from sentkit.formats.rows.kinds import TextParser
+from sentkit.formats.rows.kinds import TextParser, class_of
 from sentkit.formats.rows.rows import Inputs, Row, parse_fields
 
 Write = Callable[[str, bytes], str]
@@ -105,3 +106,21 @@ def test_an_invalid_field_flag_is_a_usage_error(pair: str, problem: str) -> None
         parse_fields([pair], ("text",))
 
     assert str(caught.value) == problem
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        ("1", "1"),
+        ("1.0", "1"),
+        ('"1"', "1"),
+        ("18446744073709551615", "18446744073709551615"),
+        ("100000000000000000001", "100000000000000000001"),
+        ("-100000000000000000002", "-100000000000000000002"),
+        ("1e20", "100000000000000000000"),
+    ],
+)
+def test_a_class_is_the_exact_whole_number(value: str, expected: str) -> None:
+    line = f'{{"a": [1], "label": {value}}}'.encode()
+
+    assert class_of(Row(line, orjson.loads(line), "a.jsonl", 1), "label") == expected
