@@ -65,6 +65,8 @@ def method(name, listing):
     cite = f" (arXiv {listing.cite})" if listing.cite else ""
     also = "; also for static models" if kind.static else ""
     yield from (f".SS {escape(name)}", *wrapped(listing.summary + cite + also))
+    if listing.note:
+        yield from (".PP", *wrapped(listing.note))
     by_source = defaultdict(list)
     for each in fields(kind.Settings):
         by_source[rules[each.name].source].append(f"{each.name}={format_value(each.default)}")

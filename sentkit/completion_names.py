@@ -61,7 +61,7 @@ OWN_SETTINGS = {
     "contrast": "temperature form equal_texts guide margin margin_kind readout dims",
     "sbert": "dims objective scale margin readout",
     "ct": "negatives readout",
-    "promptbert": "template template_b objective denoise freeze_denoise temperature",
+    "promptbert": "template template_b objective denoise head freeze_denoise temperature",
     "sncse": "template template_b margin margin_high margin_weight temperature",
     "is-bert": "channels",
     "tsdae": "deletion head readout",

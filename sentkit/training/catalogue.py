@@ -17,6 +17,7 @@ class Listing:
     module: str
     name: str
     cite: str = ""
+    note: str = ""  # a difference from the paper, for the manual
 
     def load(self) -> "type[Method]":
         kind: type[Method] = getattr(import_module(f"sentkit.training.methods.{self.module}"), self.name)
@@ -31,7 +32,13 @@ METHODS = {
     "sg-bert": Listing("contrast [CLS] with layers of a frozen copy", "sg_bert", "SelfGuided", "2106.07345"),
     "consert": Listing("contrast two views; classify pairs", "consert", "ConSERT", "2105.11741"),
     "promptbert": Listing(
-        "contrast two templates without their bias", "promptbert", "PromptBERT", "2201.04337"
+        "contrast two templates without their bias",
+        "promptbert",
+        "PromptBERT",
+        "2201.04337",
+        "The paper evaluates its supervised encoders through the head and without the bias of the template, "
+        "which depends on the length of the text. No readout computes this. So --dev and the checkpoint use "
+        "the state of [MASK], as the paper does for transfer tasks and without labels.",
     ),
     "ct": Listing("contrast the products of two encoders", "ct", "ContrastiveTension"),
     "is-bert": Listing("match a sentence with its n-grams", "is_bert", "ISBERT", "2009.12061"),

@@ -2,6 +2,10 @@
 
 The state of a template without a sentence is its bias. Template denoising subtracts it before the contrast.
 With objective=triplets, a positive is contrasted with negatives, and all texts have the same template.
+
+The paper evaluates its supervised encoders through the head, without the bias of the template, which depends
+on the length of the text. No readout computes this. So --dev and the checkpoint use the [MASK] state, as the
+paper does for transfer tasks and without labels.
 """
 
 from collections.abc import Sequence
@@ -15,6 +19,7 @@ from torch import Tensor, nn
 
 from sentkit.errors import UsageError
 from sentkit.formats.rows.kinds import SENTENCE, TRIPLET
+from sentkit.model.checkpoint.lm_head import LanguageHead
 from sentkit.model.text.template import TEMPLATES
 from sentkit.model.text.tokenizer import Tokenizer
 from sentkit.model.transformer.packed import pack
@@ -23,11 +28,23 @@ from sentkit.training.data.batches import Batch, Ids
 from sentkit.training.data.examples import Reads
 from sentkit.training.losses.losses import in_batch_contrast, triplet_contrast
 from sentkit.training.method import Method, Outputs, Term, mean_of
+from sentkit.training.methods.mlm import head_of, own_head
 from sentkit.training.recipe import Recipe
 from sentkit.training.settings import ours, paper, refuse_idle, released
 
 PROMPT = "prompt"  # the only readout
 SUPERVISED = {"objective": "triplets", "batch": 512, "lr": 5e-5, "epochs": 3}
+
+
+class Transform(nn.Module):
+    """The part of a language model's head that has no vocabulary: a layer, its activation and a LayerNorm."""
+
+    def __init__(self, head: LanguageHead) -> None:
+        super().__init__()
+        self.dense, self.activation, self.norm = head.dense, head.activation, head.norm
+
+    def forward(self, states: Tensor) -> Tensor:
+        return self.norm(self.activation(self.dense(states)))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -57,6 +74,7 @@ class Prompted(Method):
     """A method that trains the [MASK] state in the template `template`; a second view has `template_b`."""
 
     reductions: ClassVar = ("token",)
+    head: nn.Module
 
     def __init__(self, body: Body, settings: Any, mask: int) -> None:
         super().__init__(body, settings)
@@ -110,6 +128,12 @@ class PromptBERT(Prompted):
             choices=("templates", "triplets"),
         )
         denoise: bool = paper(True, "subtract the states of the templates without a sentence")
+        head: str = paper(
+            "fresh",
+            "layer between states and loss; fresh: new, with tanh; own: the first layers of the "
+            "base's prediction head",
+            choices=("own", "fresh"),
+        )
         freeze_denoise: bool = released(False, "no gradient through these states")
         temperature: float = paper(0.05, "divisor of the cosines", above=0)
         batch: int = paper(256)
@@ -127,15 +151,28 @@ class PromptBERT(Prompted):
     presets: ClassVar = {
         "bert-base": {},
         "roberta-base": {"template": "promptroberta", "template_b": "promptroberta-1"},
-        "sup-bert-base": SUPERVISED,
+        "sup-bert-base": {"head": "own", **SUPERVISED},
         "sup-roberta-base": {"template": "promptroberta", **SUPERVISED},
     }
     frames: tuple[Frame, ...]
 
     @classmethod
+    def check(cls, base: Base, settings: Settings) -> None:
+        super().check(base, settings)
+        if settings.head == "fresh":
+            return
+        if base.architecture is None:
+            problem = f"transformers runs this model ({base.why_not_packed})"
+            raise UsageError(f"head=own: not supported, because {problem}", advice="use --set head=fresh")
+        own_head(base, base.architecture)
+
+    @classmethod
     def build(cls, base: Base, settings: Settings) -> "PromptBERT":
         method = super().build(base, settings)
         assert isinstance(method, cls), "super calls the class"
+        if settings.head == "own":
+            assert base.architecture is not None, "check refuses it before"
+            method.head = Transform(head_of(base, base.architecture, "own"))
         method.frames = tuple(Frame.of(tokenizer) for _, tokenizer in cls.reads(base, settings).columns)
         return method
 
@@ -163,6 +200,10 @@ class PromptBERT(Prompted):
         texts = [np.concatenate([frame.before, frame.after]) for frame, _ in rows]
         states = self.mask_states(texts, [frame.positions(room) for frame, room in rows])
         return states[[rows[each] for each in wanted]]
+
+    def projected(self, states: Tensor) -> Tensor:
+        vectors: Tensor = self.head(states)
+        return vectors if self.settings.head == "own" else torch.tanh(vectors)
 
     def loss(self, outputs: Outputs) -> dict[str, Term]:
         one, other, temperature = outputs["one"], outputs["other"], self.settings.temperature

@@ -1,10 +1,12 @@
 """PromptBERT and SNCSE: ten steps beside a padded reference, template denoising, and rows they refuse."""
 
+import shutil
 from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
+import transformers
 
 from sentkit.errors import DataError, UsageError
 from sentkit.formats.checkpoints.folders import read_checkpoint
@@ -26,8 +28,6 @@ PROMPTS = {
 @pytest.fixture
 def state_of(reference, base_folder):
     """The state of the mask in transformers' model, of one text at a time, with given positions."""
-    import transformers
-
     tokenizer = transformers.AutoTokenizer.from_pretrained(base_folder)
 
     def read(prompt, text, without=False):
@@ -122,8 +122,44 @@ def test_ten_steps_are_those_of_a_reference(
     check_ten_steps(trainer, [*reference.model.parameters(), weight, bias], loss_of)
 
 
+def test_the_head_of_the_supervised_preset_is_the_transform_of_the_language_model(
+    trainer_of, check_ten_steps, texts, base_folder, reference, state_of
+):
+    """The same ten steps, with dense, GELU and LayerNorm of transformers' BertForMaskedLM."""
+    rows = rows_for(PromptBERT, texts, {"objective": "triplets"})
+    recipe = {"batch": 4, "epochs": 4, "lr": 1e-3, "dropout": 0, "clip": 0}
+    given = {"objective": "triplets", "head": "own"}
+    trainer = trainer_of(PromptBERT, rows, double=True, **recipe, **given)
+    head = transformers.BertForMaskedLM.from_pretrained(base_folder).cls.predictions.transform.double()
+
+    def loss_of(batch, numbers):
+        return supervised(state_of, head, [rows[number] for number in numbers])
+
+    assert build(PromptBERT.Settings, PromptBERT.presets, "sup-bert-base", []).head == "own"
+    check_ten_steps(trainer, [*reference.model.parameters(), *head.parameters()], loss_of)
+    assert trainer.method.heads().keys() == {
+        f"head.{layer}.{name}" for layer in ("dense", "norm") for name in ("weight", "bias")
+    }
+
+
+def test_a_base_without_the_head_of_a_language_model_is_refused(base_folder, tmp_path):
+    shutil.copytree(base_folder, tmp_path / "base")
+    transformers.BertModel.from_pretrained(base_folder).save_pretrained(tmp_path / "base")
+    base = open_base(read_checkpoint(str(tmp_path / "base")), 32)
+    with pytest.raises(UsageError, match="has no language model head") as caught:
+        PromptBERT.check(base, PromptBERT.Settings(head="own"))
+
+    assert caught.value.advice == "--set head=fresh starts with an untrained head"
+
+
 @pytest.mark.parametrize(
-    ("kind", "settings"), [(PromptBERT, {}), (PromptBERT, {"objective": "triplets"}), (SNCSE, {})]
+    ("kind", "settings"),
+    [
+        (PromptBERT, {}),
+        (PromptBERT, {"objective": "triplets"}),
+        (PromptBERT, {"head": "own"}),
+        (SNCSE, {}),
+    ],
 )
 def test_chunks_have_the_gradient_of_the_whole(trainer_of, check_chunks, texts, kind, settings):
     rows = rows_for(kind, texts, settings)
