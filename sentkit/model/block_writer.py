@@ -6,7 +6,9 @@ from dataclasses import dataclass, field, replace
 from itertools import chain
 
 from sentkit.errors import CannotCreateError, DataError
+from sentkit.formats.meter import Meter
 from sentkit.formats.outputs.outputs import published_together
+from sentkit.formats.rows.kinds import TextParser
 from sentkit.formats.rows.parts import Part, row_ranges
 from sentkit.formats.rows.rows import Inputs, Rejects
 from sentkit.formats.vectors.folder_settings import describe_input, open_folder
@@ -29,23 +31,39 @@ class BlockWriter:
     existing: set[str]  # names of the complete blocks
     keep: bool  # keep existing blocks; otherwise they are an error
     redo: bool  # write damaged blocks again
+    texts: TextParser = field(init=False)  # of all blocks, which have rows of one kind
     names: tuple[str, ...] = field(default=(), init=False)  # the vectors of all blocks
     written: int = field(default=0, init=False)  # number of new blocks
     kept: int = field(default=0, init=False)  # number of existing blocks
     tally: Tally = field(default_factory=Tally, init=False)
 
+    def __post_init__(self) -> None:
+        self.texts = self.encoding.texts()
+
     def parts(self) -> Iterator[tuple[Block, Part]]:
-        """The blocks of this shard. A stream is read once, so its blocks exist only during the iteration."""
+        """The blocks of this shard. A stream is read once, so its blocks exist only during the iteration.
+
+        The first row of all inputs determines the kind, also if it is in a block of another shard.
+        """
+        quiet = replace(self.inputs, rejects=Rejects(skip=self.inputs.rejects.skip), meter=Meter(()))
         for number, path in enumerate(self.inputs.paths):
             if self.folder.length(number) is None:
                 for part in row_ranges(self.inputs, path, self.folder.block_rows):
+                    self.find_kind(part.read(quiet, self.texts))
                     block = self.folder.block_at(number, part.start, part.stop - part.start)
                     if self.wanted(block.index):
                         yield block, part
             else:
+                self.find_kind(quiet.read_file(path, self.texts))
                 for block in self.folder.blocks(number):
                     if self.wanted(block.index):
                         yield block, self.folder.part(block, path)
+
+    def find_kind(self, rows: Iterator[object]) -> None:
+        """Read rows until the kind is known. The writer of their block reports bad rows."""
+        if self.texts.kind is None:
+            with suppress(DataError):
+                next(rows, None)
 
     def count(self) -> int | None:
         """The number of blocks of this shard; None if the length of an input is unknown."""
@@ -93,7 +111,7 @@ class BlockWriter:
 
     def write_block(self, block: Block, part: Part, report: Report) -> None:
         encoding, path = self.encoding, self.folder.file(block.name)
-        texts, rejects, tally = encoding.texts(), self.inputs.rejects, Tally()
+        texts, rejects, tally = self.texts, self.inputs.rejects, Tally()
         skipped = skipped_rows(rejects)
         rows = part.read(self.inputs, texts)
         groups = prepare(rows, encoding.tokenizer, rejects, refuse_truncation=encoding.refuse_truncation)

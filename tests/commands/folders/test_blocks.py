@@ -165,7 +165,40 @@ def test_blocks_of_another_kind_of_row_are_refused(encode):
     # The block with both kinds has a bad row; alone, a later block differs from the others.
     assert '"text" is missing' in done.err
     last = encode("in.jsonl", "-o", "a/", "--resume", "--shard", "4/6")
-    assert "vectors would be embedding_a, embedding_b, other blocks have embedding" in last.err
+    assert '"text" is missing' in last.err
+
+
+def test_a_folder_with_a_block_of_another_kind_is_refused(encode):
+    Path("in.jsonl").write_text('{"text":"the"}\n' * 40)
+    Path("pairs.jsonl").write_text('{"text_a":"the","text_b":"cat"}\n' * 20)
+    assert encode("pairs.jsonl", "-o", "b/").code == 0
+    assert encode("in.jsonl", "-o", "a/", "--shard", "1/2").code == 0
+    first = "00000-000000000000.safetensors"
+    Path("b", first).replace(Path("a", first))
+    done = encode("in.jsonl", "-o", "a/", "--resume", "--shard", "2/2")
+
+    assert done.code == 65
+    assert "vectors would be embedding, other blocks have embedding_a, embedding_b" in done.err
+
+
+@pytest.mark.parametrize("name", ["in.jsonl", "in.jsonl.gz", "-"])
+@pytest.mark.parametrize("size", [24, 25, 10**6])
+def test_the_first_row_of_the_inputs_determines_the_kind_of_all_blocks(sentkit, encode, joined, name, size):
+    """The folder skips the same rows as a vector file, for all blocks and any order of shards."""
+    sentence, pair = '{"text":"the"}\n', '{"text_a":"the","text_b":"cat"}\n'
+    raw = f'{{"text":7}}\n{sentence}{pair * 3}{sentence * 2}{pair}'.encode()
+    Path("empty.jsonl").touch()
+    Path("in.jsonl").write_bytes(raw)
+    Path("in.jsonl.gz").write_bytes(gzip.compress(raw))
+    inputs = "empty.jsonl", name, "--on-error", "skip"
+    stdin = raw if name == "-" else b""
+    sentkit("encode", "-m", "words.txt", "-q", *inputs, "-o", "one.safetensors", stdin=stdin)
+    for shard in ("3/3", "2/3", "1/3"):
+        done = encode(*inputs, "-o", "a/", "--shard", shard, "--block-bytes", size, stdin=stdin)
+        assert (done.code, done.err) == (0, "")
+
+    assert len(sentkit("cat", "one.safetensors").rows) == 3
+    assert joined("a") == joined("one.safetensors")
 
 
 def test_a_full_disk_leaves_complete_blocks(shell, corpus, words, encode, folder, joined):
