@@ -97,7 +97,9 @@ def encode(
 
     With --chunks, each window is a row. A text is split if it is longer than a window.
     The rows have all fields of the text, and "chunk" (0, 1, 2 ...), "start" and "end":
-    the characters of the window are text[start:end], counted in Unicode code points.
+    the characters of the window are text[start:end], counted in Unicode code points. If
+    such rows are encoded again without --chunks, each row gets the vector of the whole
+    text and loses these fields.
     With --on-truncate late, the model reads the whole text, and the vector of a chunk
     is the mean (or --readout max, mean-sqrt) of the token states of its window. A text
     with more tokens than --max-length is then an error; --on-error skip skips it.
@@ -165,7 +167,7 @@ def encode(
     limit_threads(machine.threads)
     from sentkit.formats.rows.kinds import FIELDS, TextParser
     from sentkit.formats.vectors.sinks import output_paths
-    from sentkit.formats.vectors.store import common_fields
+    from sentkit.formats.vectors.store import Store, common_fields, is_store
     from sentkit.model import find_encoder
     from sentkit.model.encoding import Encoding
     from sentkit.model.text.stream import Tally, prepare, whole_if_small
@@ -211,6 +213,7 @@ def encode(
                 refuse_truncation=long_texts.refuses,
                 marks=run.verbose,
                 windows=windows,
+                encoded={path for path in inputs.paths if is_store(path) and Store(path).emb},
             )
             if to_folder:
                 tally = folder.write(output.path, encoding, inputs, batch_tokens, progress, check_stop)

@@ -1,6 +1,6 @@
 """Encodes groups of rows and writes them with their vectors; `block_writer.py` does so for vector folders."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any
@@ -14,6 +14,7 @@ from sentkit.model.text.stream import Done, RowGroup, Tally, TextTokenizer, enco
 from sentkit.model.text.tokens import Tokens
 
 MARKS = ("n_tokens", "truncated")  # fields that `marks` adds
+CHUNK = ("chunk", "start", "end")  # fields of a window that is a row
 
 Report = Callable[[int, int], None]  # rows and tokens since the last report
 
@@ -30,6 +31,7 @@ class Encoding:
     refuse_truncation: bool = False
     marks: bool = False  # add the fields of MARKS
     windows: Mapping[str, Any] = field(default_factory=dict)  # recorded settings; empty without windows
+    encoded: Set[str] = frozenset()  # the inputs that store `_emb` and the vectors of their rows separately
 
     @property
     def chunks(self) -> bool:
@@ -68,8 +70,9 @@ class Encoding:
             if not others.isdisjoint(row.values):
                 row.check_absent(sorted(others), replace=self.form.replace)
                 row = row.without(others)
-            if "_emb" in row.values:
-                row = row.without(MARKS)  # they count the tokens of the encoder that made the old vectors
+            if "_emb" in row.values or row.source in self.encoded:
+                # The fields that `encode` added describe the old vectors.
+                row = row.without({*MARKS, *(CHUNK if row.values.keys() >= set(CHUNK) else ())})
             for own, extra in self.outputs(done):
                 for sink, vectors in zip(sinks, done.vectors, strict=True):
                     sink.write(row, vectors[own], extra)
@@ -85,7 +88,7 @@ class Encoding:
         assert tokens.windows is not None, "with chunks, each text has windows"
         counts = tokens.windows.counts(tokens)
         for number, (start, end) in enumerate(tokens.windows.places):
-            values = {"chunk": number, "start": start, "end": end}
+            values = dict(zip(CHUNK, (number, start, end), strict=True))
             new = [(name.encode(), str(value).encode()) for name, value in values.items()]
             marks = marks_of([counts[number]], [False]) if self.marks else ()
             yield slice(number, number + 1), [*new, *marks]

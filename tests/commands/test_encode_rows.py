@@ -123,6 +123,33 @@ def test_token_counts_of_another_encoder_do_not_stay(encode, sentkit):
     assert set(sentkit("cat", "x.safetensors").rows[0]) == {"_emb", "text", "embedding"}
 
 
+@pytest.mark.parametrize(
+    ("name", "output"),
+    [("in.jsonl", "out.jsonl"), ("in.safetensors", "out/"), ("in/", "out.safetensors"), ("in/", "out/")],
+)
+def test_rows_of_chunks_become_rows_of_texts(encode, sentkit, name, output):
+    """Their vectors are those of whole texts, so they have no place in the text and no count of tokens."""
+    text = "a cat and a dog and a bird and a fish"
+    flags = ("--chunks", "--window", 8, "--on-truncate", "window", "-v")
+    assert encode(*flags, "-o", name, stdin=f'{{"text":"{text}","id":1}}').code == 0
+    chunks = sentkit("cat", name.rstrip("/")).rows
+    assert len(chunks) > 1
+    assert {"chunk", "start", "end", "n_tokens"} < set(chunks[0])
+
+    assert encode(name.rstrip("/"), "--replace", "-o", output).code == 0
+    rows = sentkit("cat", output.rstrip("/")).rows
+    assert [set(row) for row in rows] == [{"text", "id", "_emb", "embedding"}] * len(chunks)
+    assert all(row["embedding"] == rows[0]["embedding"] for row in rows)
+
+
+def test_start_and_end_of_other_rows_stay(encode):
+    row = '{"_emb":"old:100000000000","text":"a cat","embedding":[1,2],"start":0,"end":1}'
+    own = '{"text":"a cat","chunk":0,"start":0,"end":1}'
+
+    assert {"start", "end"} < set(encode("--replace", stdin=row).rows[0])
+    assert {"chunk", "start", "end"} < set(encode(stdin=own).rows[0])
+
+
 def test_fields_are_mapped(encode):
     done = encode("--field", "text_a=premise", "--field", "text_b=claim", stdin='{"premise":"a","claim":"b"}')
     missing = encode(stdin='{"premise":"a","claim":"b"}')
