@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from sentkit.commands.encode import report_loading, report_spaces
-from sentkit.commands.export import FolderFlags
+from sentkit.commands.export import NewFolderFlags
 from sentkit.console import RowProgress, TaskProgress
 from sentkit.errors import DataError, UsageError
 from sentkit.flags import options
@@ -49,7 +49,7 @@ def distill_static(
         typer.Option(min=1, metavar="K", help="Numbers of a vector. [default: 256, or those of the model]"),
     ] = None,
     machine: TeacherMachine,
-    output: FolderFlags,
+    output: NewFolderFlags,
     row_flags: RowFlags,
     run: options.RunFlags,
 ) -> None:

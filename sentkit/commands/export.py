@@ -10,7 +10,7 @@ from sentkit.flags.words import words_of
 
 
 @dataclass(frozen=True)
-class FolderFlags(options.OutputFlags):
+class NewFolderFlags(options.OutputFlags):
     path: Annotated[str, typer.Option("-o", "--output", metavar="DIR", help="The folder to create.")] = (
         field()
     )
@@ -18,7 +18,7 @@ class FolderFlags(options.OutputFlags):
 
 def export(
     *,
-    output: FolderFlags,
+    output: NewFolderFlags,
     model: options.Model = "nano",
     reading: options.DeclarationFlags,
     run: options.QuietFlags,

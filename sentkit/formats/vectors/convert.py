@@ -57,7 +57,7 @@ def convert(
     if first and not first[0].names:
         raise first[0].row.error("this row has no vector; in a vector file every row needs a vector")
     spec = {**common_spec(inputs), **({"_emb": reader.emb} if reader.emb else {})}
-    spec, names = with_fields(spec, inputs), reader.names or ("embedding",)
+    names = reader.names or ("embedding",)
     with open_sinks([output], [with_fields(spec, inputs)], names, reader.width, form) as [sink]:
         for count, row in enumerate(chain(first, rows), start=1):  # noqa: B007
             sink.write(row.row.without(row.names), row.vectors)  # also vectors that --field renames
