@@ -263,7 +263,10 @@ class Method(nn.Module):
 
     def dev_vectors(self, packed: Packed) -> Tensor:
         """Return vectors (b, d) with the readout for --dev during training."""
-        return read(self.body, packed, [self.dev_parsed()])[0]
+        name = self.dev_readout(self.settings)
+        if name == self.readout(self.settings):
+            return self.trained_vectors(packed)
+        return self.vectors(packed, name)
 
     def dev_parsed(self) -> Readout:
         return parse_readout(self.dev_readout(self.settings))

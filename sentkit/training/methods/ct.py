@@ -1,7 +1,7 @@
 """CT, contrastive tension (ICLR 2021): the product of two encoders tells a sentence from other sentences.
 
 Both encoders have the same initial weights and are trained. --dev selects one of them; without --dev, the
-checkpoint contains the second, which encodes the other sentences.
+checkpoint contains the first, which also encodes the other sentences. The log counts from 1.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -50,7 +50,7 @@ class ContrastiveTension(Method):
 
     def __init__(self, body: Bert | Adapter, settings: Settings) -> None:
         super().__init__(body, settings)
-        self.first = deepcopy(body)  # `body` is the second encoder
+        self.second = deepcopy(body)  # encodes only the rows; `body`, the first encoder, also the drawn texts
 
     @classmethod
     def reads(cls, base: Base, settings: Settings) -> Reads:
@@ -68,7 +68,7 @@ class ContrastiveTension(Method):
     @contextmanager
     def encoder(self, place: int) -> Iterator[None]:
         body = self.body
-        self.body = (body, self.first)[place]
+        self.body = (body, self.second)[place]
         try:
             yield
         finally:
@@ -90,12 +90,12 @@ class ContrastiveTension(Method):
     def encode(self, batch: Batch) -> Outputs:
         [texts] = batch.texts
         rows = zip(texts, batch.draws["negatives"], strict=True)
-        seconds = [text for own, others in rows for text in (own, *others)]
-        right = self.trained_vectors(self.pack(seconds))
-        return {"products": products(self.first_vectors(texts), right)}
+        candidates = [text for own, others in rows for text in (own, *others)]
+        right = self.trained_vectors(self.pack(candidates))
+        return {"products": products(self.second_vectors(texts), right)}
 
-    def first_vectors(self, texts: Sequence[Ids]) -> Tensor:
-        return read(self.first, self.pack(texts), [parse_readout(self.readout(self.settings))])[0]
+    def second_vectors(self, texts: Sequence[Ids]) -> Tensor:
+        return read(self.second, self.pack(texts), [parse_readout(self.readout(self.settings))])[0]
 
     def loss(self, outputs: Outputs) -> dict[str, Term]:
         return {"tension": mean_of(contrastive_tension(outputs["products"]))}

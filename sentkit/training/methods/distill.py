@@ -5,7 +5,7 @@ The rows contain the vectors of the teacher, so its model is not needed in train
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -77,12 +77,13 @@ class Distill(Method):
     def encode(self, batch: Batch) -> Outputs:
         [texts] = batch.texts
         assert batch.vectors is not None, "reads asks for vectors"
-        vectors = self.dev_vectors(self.pack(texts))
+        vectors = self.trained_vectors(self.pack(texts))
         mapped = vectors if self.map is None or self.map_is_kept else self.map(vectors)
         return {"vectors": vectors, "mapped": mapped, "teacher": torch.from_numpy(batch.vectors).to(vectors)}
 
-    def dev_vectors(self, packed: Packed) -> Tensor:
-        vectors = self.trained_vectors(packed)
+    def trained_vectors(self, packed: Packed, **more: Any) -> Tensor:
+        """Return vectors (b, d). The checkpoint has the map as a step after the readout."""
+        vectors = super().trained_vectors(packed, **more)
         return self.map(vectors) if self.map is not None and self.map_is_kept else vectors
 
     def loss(self, outputs: Outputs) -> dict[str, Term]:

@@ -1,7 +1,7 @@
 """SimCSE with labels (arXiv 2104.08821): a contrast of entailments with contradictions as hard negatives."""
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -72,13 +72,14 @@ class SupervisedSimCSE(SimCSE):
 
     def views(self, batch: Batch) -> Outputs:
         texts = [text for column in batch.texts for text in column]
-        vectors = self.dev_vectors(self.pack(texts)).chunk(len(batch.texts))
+        vectors = self.trained_vectors(self.pack(texts)).chunk(len(batch.texts))
         return dict(zip(TRIPLET.texts, vectors, strict=True))
 
-    def dev_vectors(self, packed: Packed) -> Tensor:
+    def trained_vectors(self, packed: Packed, **more: Any) -> Tensor:
+        """Return vectors (b, d). The checkpoint has the head as its pooler."""
         if not self.parsed.pooled:
-            return self.trained_vectors(packed)
-        return torch.tanh(self.head(self.vectors(packed, POOLED[self.parsed.reduction])))
+            return super().trained_vectors(packed, **more)
+        return torch.tanh(self.head(self.vectors(packed, POOLED[self.parsed.reduction], **more)))
 
     def pooler(self) -> nn.Linear | None:
         return self.head if self.parsed.pooled else None

@@ -60,16 +60,16 @@ def test_the_drawn_sentences_are_others(trainer_of, texts):
 def test_each_encoder_can_become_the_body(trainer_of, texts):
     trainer = trainer_of(ContrastiveTension, texts, batch=4)
     method = trainer.method
-    second, first = method.body, method.first
-    assert {name.partition(".")[0] for name in method.changing()} == {"body", "first"}
+    first, second = method.body, method.second
+    assert {name.partition(".")[0] for name in method.changing()} == {"body", "second"}
     with method.encoder(1):
-        assert method.body is first
-    with method.encoder(0):
         assert method.body is second
+    with method.encoder(0):
+        assert method.body is first
     with pytest.raises(KeyError), method.encoder(1):
         raise KeyError
 
-    assert method.body is second
+    assert method.body is first
 
 
 def test_equal_texts_are_refused(corpus_of, texts):
