@@ -39,8 +39,8 @@ class Base:
     architecture: Architecture | None  # None for a static model, and if transformers runs the model
     why_not_packed: str
     hash: str  # of weights, tokenizer, convolution, and the values of the config that change the training
-    tokenizer: Tokenizer | KnownTexts  # truncates to the length used in training
-    reading: Tokenizer | KnownTexts  # truncates to the length of the finished checkpoint
+    training_tokenizer: Tokenizer | KnownTexts  # truncates to the length used in training
+    final_tokenizer: Tokenizer | KnownTexts  # truncates to the length of the finished checkpoint
     dropped_steps: str  # declared steps after the readout; the new checkpoint does not have them
     parents: tuple[str, ...]  # this checkpoint and its ancestors; empty for random weights
     entries: Entries | None = None  # prediction targets, for methods that use entries
@@ -52,8 +52,9 @@ class Base:
 
     @property
     def transformer_tokenizer(self) -> Tokenizer:
-        assert isinstance(self.tokenizer, Tokenizer), "methods that use it refuse static models"
-        return self.tokenizer
+        """The training tokenizer of a base that is not static."""
+        assert isinstance(self.training_tokenizer, Tokenizer), "methods that use it refuse static models"
+        return self.training_tokenizer
 
     def check_settings(self, settings: Recipe) -> None:
         """Raise a UsageError for settings that models of transformers do not support."""
@@ -84,14 +85,17 @@ class Base:
             kind = self.why_not_packed or f'"{self.architecture and self.architecture.family}"'
             raise UsageError(f"the trained head is saved as the pooler, but {kind} has no pooler")
 
-    def through(self, template: str | None, *, training: bool = False) -> Tokenizer:
-        """Return a tokenizer that applies a template and truncates like the finished checkpoint.
+    def training_tokenizer_with(self, template: str) -> Tokenizer:
+        return tokenizer_with(template, self.checkpoint, self.transformer_tokenizer.max_length)
 
-        For training, it truncates to the length used in training.
-        """
-        length = self.transformer_tokenizer.max_length if training else None
-        options = ReadingOptions(readout="prompt", template=template, max_length=length)
-        return plan_reading(self.checkpoint, options).tokenizer
+    def final_tokenizer_with(self, template: str | None) -> Tokenizer:
+        """Return the tokenizer with this template; None: that of the checkpoint."""
+        return tokenizer_with(template, self.checkpoint, None)
+
+
+def tokenizer_with(template: str | None, checkpoint: Checkpoint, max_length: int | None) -> Tokenizer:
+    options = ReadingOptions(readout="prompt", template=template, max_length=max_length)
+    return plan_reading(checkpoint, options).tokenizer
 
 
 def open_base(checkpoint: Checkpoint, max_length: int) -> Base:
@@ -99,9 +103,9 @@ def open_base(checkpoint: Checkpoint, max_length: int) -> Base:
     if most is not None and max_length > most:
         problem = f"max_length={max_length}: the maximum of this encoder is {most}"
         raise UsageError(problem, advice=f"use --max-length {most}")
-    tokenizer = plan_reading(checkpoint, ReadingOptions(readout="mean", max_length=max_length)).tokenizer
-    reading = plan_reading(checkpoint, ReadingOptions(readout="mean")).tokenizer
-    if reading.skip:
+    training = plan_reading(checkpoint, ReadingOptions(readout="mean", max_length=max_length)).tokenizer
+    final = plan_reading(checkpoint, ReadingOptions(readout="mean")).tokenizer
+    if final.skip:
         raise UsageError(
             f"{checkpoint.name}: training does not support checkpoints with include_prompt=false"
         )
@@ -121,10 +125,10 @@ def open_base(checkpoint: Checkpoint, max_length: int) -> Base:
         weights = weights_hash(stored, with_pooler=True)  # with heads, which methods may train
         rules = [*architecture.rules, architecture.dropout, architecture.attention_dropout]
         rules.append(architecture.pooler_activation)
-    parts = [weights, tokenizer.hash, rules]
+    parts = [weights, training.hash, rules]
     if checkpoint.declared.convolution is not None:
         parts.append(weights_hash(read_weights_of(checkpoint.declared.convolution), with_pooler=True))
     hash = digest(parts)
     parents = (checkpoint.name, *checkpoint.parents)
     steps = ", ".join(checkpoint.declared.steps)
-    return Base(checkpoint, stored, architecture, why_not, hash, tokenizer, reading, steps, parents)
+    return Base(checkpoint, stored, architecture, why_not, hash, training, final, steps, parents)

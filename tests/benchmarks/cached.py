@@ -38,7 +38,7 @@ def ours(path: Path, model: str) -> Callable[[], object]:
     folder = path.parent / f"corpus{os.getpid()}"
     folder.mkdir()
     parser = ExampleParser("contrast", Contrast.reads(base, settings), {})
-    write_corpus(folder, Inputs([str(path)]), parser, base.tokenizer)
+    write_corpus(folder, Inputs([str(path)]), parser, base.training_tokenizer)
     corpus = map_corpus(folder)
     method = Contrast.build(base, settings)
     method.train()

@@ -92,7 +92,7 @@ def seconds_of_a_step(folder: Path, device: str, texts: list[str], batch: int, l
     own.mkdir()
     (own / "texts.txt").write_text("".join(f"{text}\n" for text in texts))
     parser = ExampleParser("simcse", SimCSE.reads(base, settings), {})
-    write_corpus(own, Inputs([str(own / "texts.txt")]), parser, base.tokenizer)
+    write_corpus(own, Inputs([str(own / "texts.txt")]), parser, base.training_tokenizer)
     method = SimCSE.build(base, settings).to(device)
     folders = RunFolders(own / "out", [0])
     options = TrainOptions(method="simcse", kind=SimCSE, settings=settings, folders=folders)

@@ -52,7 +52,7 @@ def corpus_of(path: Path, folder: Path, length: int) -> Corpus:
     base = open_base(read_checkpoint(MODEL), length)
     settings = build(SimCSE.Settings, {}, None, [])
     parser = ExampleParser("simcse", SimCSE.reads(base, settings), {})
-    write_corpus(folder, Inputs([str(path)]), parser, base.tokenizer)
+    write_corpus(folder, Inputs([str(path)]), parser, base.training_tokenizer)
     return map_corpus(folder)
 
 

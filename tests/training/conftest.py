@@ -92,7 +92,7 @@ def corpus_of(tmp_path: Path, base: Base) -> Callable[..., Corpus]:
         path = folder / "rows.jsonl"
         path.write_text("".join(json.dumps(row) + "\n" for row in dicts))
         parser = ExampleParser(kind.__name__, kind.reads(base, settings), {})
-        write_corpus(folder, Inputs([str(path)]), parser, base.tokenizer)
+        write_corpus(folder, Inputs([str(path)]), parser, base.training_tokenizer)
         return map_corpus(folder)
 
     return make

@@ -65,7 +65,9 @@ def run_of(base_name, own, name, assignments):
     reads = kind.reads(base, settings)
     rows = [row(number, reads.kinds[0].texts) for number in range(10)]
     (own / "rows.jsonl").write_text("".join(json.dumps(each) + "\n" for each in rows))
-    write_corpus(own, Inputs([str(own / "rows.jsonl")]), ExampleParser(name, reads, {}), base.tokenizer)
+    write_corpus(
+        own, Inputs([str(own / "rows.jsonl")]), ExampleParser(name, reads, {}), base.training_tokenizer
+    )
     corpus = map_corpus(own)
     base = replace(base, labels=corpus.labels)
     options = TrainOptions(method=name, kind=kind, settings=settings, folders=RunFolders(own, [0]))

@@ -111,7 +111,9 @@ class Contrast(Method):
     @classmethod
     def reads(cls, base: Base, settings: Settings) -> Reads:
         guide = guide_of(settings)
-        return Reads((TRIPLET, NEGATIVES, POSITIVE, PAIR), second=None if guide is None else guide.tokenizer)
+        return Reads(
+            (TRIPLET, NEGATIVES, POSITIVE, PAIR), second=None if guide is None else guide.training_tokenizer
+        )
 
     def train(self, mode: bool = True) -> Self:
         super().train(mode)

@@ -133,7 +133,7 @@ class DefSentPlus(Method):
         for name in cls.readouts(settings):
             parse_readout(name).resolved(base.architecture.depth)
         if "prompt" in cls.readouts(settings):
-            base.through(settings.template)
+            base.final_tokenizer_with(settings.template)
 
     @classmethod
     def reads(cls, base: Base, settings: Settings) -> Reads:

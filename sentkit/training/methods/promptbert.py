@@ -87,11 +87,11 @@ class Prompted(Method):
             if not getattr(settings, name).strip():
                 named = ", ".join(TEMPLATES)
                 raise UsageError(f"{name} is empty", advice=f"named templates: {named}")
-            base.through(getattr(settings, name), training=True)
+            base.training_tokenizer_with(getattr(settings, name))
 
     @classmethod
     def build(cls, base: Base, settings: Any) -> "Prompted":
-        mask = base.through(settings.template, training=True).mask_id
+        mask = base.training_tokenizer_with(settings.template).mask_id
         return cls(base.body(settings), settings, mask)
 
     @classmethod
@@ -215,5 +215,5 @@ class PromptBERT(Prompted):
 def tokenizers_of(base: Base, settings: Any) -> tuple[Tokenizer, Tokenizer]:
     """Return the tokenizers of the two templates."""
     names = settings.template, settings.template_b
-    first, second = (base.through(name, training=True) for name in names)
+    first, second = (base.training_tokenizer_with(name) for name in names)
     return first, second

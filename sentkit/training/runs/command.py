@@ -108,7 +108,9 @@ def open_bases(options: TrainOptions, processes: Processes) -> Iterator[BaseOf]:
 
 def warn_of_base(base: Base, reporter: Reporter) -> None:
     if base.entries is not None:
-        mismatch = base.entries.mismatch(base.tokenizer.hash, base.checkpoint.config.get("model_type"))
+        mismatch = base.entries.mismatch(
+            base.training_tokenizer.hash, base.checkpoint.config.get("model_type")
+        )
         if mismatch:
             reporter.warn(mismatch)
     if base.dropped_steps:
@@ -126,9 +128,11 @@ def read_dev_pairs(options: TrainOptions, inputs: Inputs, base: Base) -> Dev | N
     names = (*kind.readouts(settings), kind.dev_readout(settings))
     through = any(parse_readout(name).reduction == "token" for name in names)
     pairs = replace(inputs.other(options.dev), fields={})  # --field applies to training rows only
-    templated = base.through(kind.template(settings)) if through else None
+    templated = base.final_tokenizer_with(kind.template(settings)) if through else None
     in_template = base.declared is not None and base.declared.reduction == "token"
-    return read_dev(pairs, base.reading, templated, base.through(None) if in_template else None)
+    return read_dev(
+        pairs, base.final_tokenizer, templated, base.final_tokenizer_with(None) if in_template else None
+    )
 
 
 def read_labelled_rows(
@@ -158,7 +162,7 @@ def read_corpus(
         parser = ExampleParser(options.method, kind.reads(base, settings), common_fields(inputs))
         with stop.interruptible():
             tallied = write_corpus(
-                folder, inputs, parser, base.tokenizer, dedup=settings.dedup, sightings=sightings
+                folder, inputs, parser, base.training_tokenizer, dedup=settings.dedup, sightings=sightings
             )
     processes.wait()
     corpus = map_corpus(folder)

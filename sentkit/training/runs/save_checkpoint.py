@@ -56,7 +56,7 @@ def write_checkpoint(
     folder.mkdir()
     write = write_static if isinstance(method.body, TokenTable) else write_transformer
     width, stock = write(folder, method, base, lineage, readout)
-    text = card(lineage, readout, width=width, max_length=base.reading.max_length, stock=stock)
+    text = card(lineage, readout, width=width, max_length=base.final_tokenizer.max_length, stock=stock)
     (folder / "README.md").write_text(text, encoding="utf-8")
 
 
@@ -110,7 +110,7 @@ def declare_trained(method: Method, base: Base, readout: Readout) -> Declaration
         base.check_pooler()
     body, trained, description = method.body, method.pooler(), Pooler()
     assert isinstance(body, Bert | Adapter), "write_static writes tables"
-    assert isinstance(base.reading, Tokenizer), "the same"
+    assert isinstance(base.final_tokenizer, Tokenizer), "the same"
     in_template = readout.reduction == "token"
     of_body = body.pooler if isinstance(body, Bert) else None
     if base.architecture is not None and base.architecture.family in WITH_POOLER:
@@ -120,7 +120,7 @@ def declare_trained(method: Method, base: Base, readout: Readout) -> Declaration
     return build_declaration(
         body,
         readout,
-        base.through(method.template(method.settings)) if in_template else base.reading,
+        base.final_tokenizer_with(method.template(method.settings)) if in_template else base.final_tokenizer,
         pooler=trained or of_body,
         pooler_note=description,
         prompts=base.checkpoint.declared.prompts,

@@ -179,17 +179,17 @@ def test_a_file_without_entries(tmp_path, entries_in, name):
 )
 def test_entries_of_another_kind_of_model_are_reported(base, with_entries, spec, mismatch):
     """Another family, or another tokenizer. Entries without a recorded origin are accepted."""
-    spec = {"model": "dict", "tokenizer": base.tokenizer.hash} | spec
+    spec = {"model": "dict", "tokenizer": base.training_tokenizer.hash} | spec
     recorded = {name: value for name, value in spec.items() if value is not None}
     entries = with_entries(NAMES, **recorded).entries
 
-    assert entries.mismatch(base.tokenizer.hash, "bert").partition(": ")[2] == mismatch
+    assert entries.mismatch(base.training_tokenizer.hash, "bert").partition(": ")[2] == mismatch
 
 
 def targets_of(tmp_path, base, *rows, fields=None):
     path = write_rows(tmp_path / "rows.jsonl", *rows)
     parser = ExampleParser("defsent-plus", DefSentPlus.reads(base, DefSentPlus.Settings()), fields or {})
-    write_corpus(tmp_path, Inputs([path]), parser, base.tokenizer)
+    write_corpus(tmp_path, Inputs([path]), parser, base.training_tokenizer)
     return np.fromfile(tmp_path / "targets.f64").tolist()
 
 

@@ -32,7 +32,7 @@ class Reference:
 
     def states(self, texts: list[str]) -> tuple[Tensor, Tensor]:
         """(b, t, d), and (b, t): 1 at the real tokens."""
-        ids, mask = padded([each.ids for each in self.base.tokenizer(texts)])
+        ids, mask = padded([each.ids for each in self.base.training_tokenizer(texts)])
         return self.model(input_ids=ids, attention_mask=mask).last_hidden_state, mask
 
     def first(self, texts: list[str]) -> Tensor:

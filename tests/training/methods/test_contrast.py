@@ -86,7 +86,7 @@ def test_the_corpus_gives_the_texts_of_each_row(corpus_of, base, rows):
 
     assert len(batch.texts) == 5  # anchor, positive and at most three negatives
     for number, row in enumerate(rows):
-        expected = [base.tokenizer([text])[0].ids for text in row["negatives"]]
+        expected = [base.training_tokenizer([text])[0].ids for text in row["negatives"]]
         found = [column[number].tolist() for column in batch.texts[2:]]
         assert found == [list(ids) for ids in expected] + [[]] * (3 - len(expected))
 
@@ -160,7 +160,7 @@ def test_the_guide_reads_like_transformers(make_base_in, tmp_path, trainer_of, r
     outputs = trainer.method.encode(trainer.batch(0))
     model = transformers.BertModel.from_pretrained(folder, dtype=torch.float64).eval()
     drawn = [rows[row]["anchor"] for row in trainer.order.at(0)]
-    ids, mask = padded([each.ids for each in trainer.run.base.tokenizer(drawn)])
+    ids, mask = padded([each.ids for each in trainer.run.base.training_tokenizer(drawn)])
     with torch.no_grad():
         states = model(input_ids=ids, attention_mask=mask).last_hidden_state
     expected = (states * mask[:, :, None]).sum(1) / mask.sum(1, keepdim=True)

@@ -43,8 +43,8 @@ def method_of(base):
 
 
 def batch_of(base, rows):
-    tokens = base.tokenizer([row["definition"] for row in rows])
-    words = single_tokens(base.tokenizer, [row["entry"] for row in rows])
+    tokens = base.training_tokenizer([row["definition"] for row in rows])
+    words = single_tokens(base.training_tokenizer, [row["entry"] for row in rows])
     return Batch(([np.array(each.ids, np.int32) for each in tokens],), np.array(words, np.float64))
 
 
@@ -231,7 +231,7 @@ def test_labels_are_single_tokens(corpus_of, base, rows):
     more = ["sleeps", "a cat", "Cat", " rain ", "[MASK]", "\ufffd"]
     written = [*rows[:2], *({"entry": word, "definition": "a thing"} for word in more)]
     corpus = corpus_of(DefSent, written, DefSent.Settings(part=1))
-    backend = base.tokenizer.backend
+    backend = base.training_tokenizer.backend
 
     assert [backend.id_to_token(int(word)) for word in corpus.targets] == ["cat", "dog", "cat", "rain"]
 
@@ -242,7 +242,9 @@ def row_of(word):
 
 def test_a_part_of_the_words_is_held_out(base):
     """The choice does not depend on other words. About that share of all words is chosen."""
-    vocabulary = [word for word in base.tokenizer.backend.get_vocab() if word.isascii() and word.isalpha()]
+    vocabulary = [
+        word for word in base.training_tokenizer.backend.get_vocab() if word.isascii() and word.isalpha()
+    ]
     kept = {part: {word for word in vocabulary if share_of(word) < part} for part in (0.2, 0.8, 1)}
     reads = DefSent.reads(base, DefSent.Settings())
 

@@ -30,7 +30,7 @@ def rows(texts):
 
 
 def batch_of(base, rows):
-    tokens = base.tokenizer([row["definition"] for row in rows])
+    tokens = base.training_tokenizer([row["definition"] for row in rows])
     places = [base.entries.places[row["entry"]] for row in rows]
     return Batch(([np.array(each.ids, np.int32) for each in tokens],), np.array(places, np.float64))
 

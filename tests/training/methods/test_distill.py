@@ -115,7 +115,7 @@ def corpus_in(folder, base, rows):
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     settings = Distill.Settings()
     parser = ExampleParser("distill", Distill.reads(base, settings), {})
-    write_corpus(folder, Inputs([str(path)]), parser, base.tokenizer)
+    write_corpus(folder, Inputs([str(path)]), parser, base.training_tokenizer)
     return map_corpus(folder)
 
 
@@ -141,7 +141,7 @@ def test_a_vector_file_is_the_same_rows(base, tmp_path, texts):
         for row in rows:
             store.write(json.dumps({"text": row["text"]}).encode(), np.float32(row["embedding"]))
     parser = ExampleParser("distill", Distill.reads(base, Distill.Settings()), {})
-    write_corpus(folder, Inputs([str(path)]), parser, base.tokenizer)
+    write_corpus(folder, Inputs([str(path)]), parser, base.training_tokenizer)
 
     assert map_corpus(folder).digest == corpus.digest
     assert map_corpus(folder).teacher == EMB

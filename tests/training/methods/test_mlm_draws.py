@@ -123,7 +123,8 @@ def test_a_tokenizer_must_have_a_mask_and_a_word():
 def test_a_tokenizer_is_refused_before_any_row_is_read(base, word, problem):
     with pytest.raises(UsageError, match=problem):
         MaskedLanguageModel.check(
-            replace(base, tokenizer=word_level("[UNK]", word)), MaskedLanguageModel.Settings(head="fresh")
+            replace(base, training_tokenizer=word_level("[UNK]", word)),
+            MaskedLanguageModel.Settings(head="fresh"),
         )
 
 

@@ -31,7 +31,9 @@ def test_sentence_transformers_reads_the_checkpoint(written, texts, readout):
 
     method, base, folder = written(readout)
     with torch.no_grad():
-        expected = method.vectors(method.pack([each.ids for each in base.tokenizer(texts)]), readout).numpy()
+        expected = method.vectors(
+            method.pack([each.ids for each in base.training_tokenizer(texts)]), readout
+        ).numpy()
     found = SentenceTransformer(str(folder), device="cpu").encode(texts)
 
     np.testing.assert_allclose(found, expected, rtol=0, atol=1e-5)

@@ -192,7 +192,7 @@ def test_frozen_biases_have_the_same_loss_and_another_gradient(trainer_of, gradi
 def test_a_sentence_is_cut_and_the_template_is_not(corpus_of, base):
     corpus = corpus_of(PromptBERT, ["cat " * 60], PromptBERT.Settings())
     lengths = [len(corpus.text(0, column)) for column in range(2)]
-    before, after = base.through("promptbert-1", training=True).around_text()
+    before, after = base.training_tokenizer_with("promptbert-1").around_text()
 
     assert lengths == [32, 32]
     assert corpus.text(0, 0)[-len(after) :].tolist() == after
@@ -211,7 +211,7 @@ def test_the_template_of_a_tokenizer_with_spaces_in_its_tokens(make_base_in, tmp
     for name in ("tokenizer_config.json", "vocab.txt"):
         (folder / name).unlink()
     backend.save(str(folder / "tokenizer.json"))
-    tokenizer = open_base(read_checkpoint(str(folder)), 32).through("promptroberta", training=True)
+    tokenizer = open_base(read_checkpoint(str(folder)), 32).training_tokenizer_with("promptroberta")
 
     assert tokenizer.around_text() == ([0, 1, 2, 3], [3, 4, 8, 7])
 

@@ -29,7 +29,9 @@ def method_of(base, **settings):
 
 
 def batch_of(base, *columns):
-    tokens = [[np.array(each.ids, np.int32) for each in base.tokenizer(list(texts))] for texts in columns]
+    tokens = [
+        [np.array(each.ids, np.int32) for each in base.training_tokenizer(list(texts))] for texts in columns
+    ]
     return Batch(tuple(tokens))
 
 

@@ -126,7 +126,9 @@ def test_ten_steps_are_those_of_a_padded_reference(
     assert trainer.order.steps == 12  # so that ceil(0.1 * 12) = 2 steps warm up
     rates = [0, RATE / 2, *(RATE * (12 - step) / 10 for step in range(2, STEPS))]
     theirs = [
-        reference.step(*padded([pooled_base.tokenizer([texts[row]])[0].ids for row in rows]), layers, rate)
+        reference.step(
+            *padded([pooled_base.training_tokenizer([texts[row]])[0].ids for row in rows]), layers, rate
+        )
         for rows, layers, rate in zip(batches, draws, rates, strict=True)
     ]
     assert max(abs(a - b) for a, b in zip(ours, theirs, strict=True)) < 1e-9

@@ -37,7 +37,7 @@ def test_ten_steps_are_those_of_a_padded_reference(trainer_of, losses_of, texts,
     steps = trainer.order.steps
     theirs = []
     for step, rows in enumerate(order):
-        ids, mask = padded([base.tokenizer([texts[row]])[0].ids for row in rows])
+        ids, mask = padded([base.training_tokenizer([texts[row]])[0].ids for row in rows])
         states = model(input_ids=ids, attention_mask=mask).last_hidden_state[:, 0]
         vectors = torch.tanh(states @ head[0].T + head[1])
         loss = contrast(vectors, vectors, 0.05)

@@ -113,7 +113,7 @@ def test_dev_is_read_through_the_head(trainer_of, triplets, base, tmp_path):
         '{"text_a":"a cat","text_b":"a dog runs","score":1}\n'
         '{"text_a":"rain","text_b":"birds fly south","score":2}\n'
     )
-    dev = read_dev(Inputs([str(path)]), base.reading)
+    dev = read_dev(Inputs([str(path)]), base.final_tokenizer)
     packed = trainer.method.pack([np.array(each.ids) for each in dev.tokens])
     trainer.method.eval()
     with torch.no_grad():
@@ -149,7 +149,7 @@ def test_the_checkpoint_is_read_through_the_head_everywhere(
         transformers.BertModel.from_pretrained(base_folder).save_pretrained(folder)
     base = open_base(read_checkpoint(str(folder)), 32)
     method, folder = finished(trainer_of, triplets, base, tmp_path)
-    tokens = [each.ids for each in base.tokenizer(texts)]
+    tokens = [each.ids for each in base.training_tokenizer(texts)]
     with torch.no_grad():
         states = method.vectors(method.pack(tokens), "cls")
         expected = torch.tanh(states @ method.head.weight.T + method.head.bias).numpy()

@@ -82,7 +82,7 @@ def test_chunks_have_the_gradient_of_the_whole(trainer_of, check_chunks, texts):
 def test_sixty_of_a_hundred_words_are_deleted(trainer_of, base):
     """One library keeps a word with this probability, and so deletes 40 of a hundred."""
     method = trainer_of(TSDAE, ["rain " * 28, "rain"]).method
-    [tokens] = base.tokenizer(["rain " * 28])
+    [tokens] = base.training_tokenizer(["rain " * 28])
     ids, dice = np.array(tokens.ids, np.int32), np.random.default_rng(0)
     counts = [len(method.noisy(ids, dice)) - 2 for _ in range(500)]
 
@@ -95,7 +95,7 @@ def test_sixty_of_a_hundred_words_are_deleted(trainer_of, base):
 def test_words_are_kept_whole(trainer_of, base, deletion, text):
     """At least one word stays, with all its tokens and the special tokens."""
     method = trainer_of(TSDAE, [text, "cat"], deletion=deletion).method
-    [tokens] = base.tokenizer([text])
+    [tokens] = base.training_tokenizer([text])
     ids, dice = np.array(tokens.ids, np.int32), np.random.default_rng(0)
 
     assert all(method.noisy(ids, dice).tolist() == ids.tolist() for _ in range(20))
@@ -108,8 +108,8 @@ def test_an_empty_text_stays_as_it_is(trainer_of, texts):
 
 
 def test_a_word_begins_without_the_prefix_of_a_continuation(base):
-    starts = word_starts(base.tokenizer, base.architecture.vocabulary)
-    words = base.tokenizer.backend.get_vocab()
+    starts = word_starts(base.training_tokenizer, base.architecture.vocabulary)
+    words = base.training_tokenizer.backend.get_vocab()
 
     assert (starts[words["rain"]], starts[words["."]]) == (True, True)
     assert not any(starts[number] for word, number in words.items() if word.startswith("##"))

@@ -164,7 +164,9 @@ def test_a_method_trains_the_vectors_that_are_read(name, base, readout):
     kind = METHODS[name].load()
     settings = build(kind.Settings, kind.presets, None, [f"readout={readout}", "dropout=0"])
     method = kind.build(base, settings).eval()
-    packed = pack([each.ids for each in base.tokenizer(["a cat sleeps", "rain"])], torch.device("cpu"))
+    packed = pack(
+        [each.ids for each in base.training_tokenizer(["a cat sleeps", "rain"])], torch.device("cpu")
+    )
     trained = "mean" if (name, readout) == ("consert", "mean-last2") else readout
     [expected] = read(method.body, packed, [parse_readout(trained)])
 
@@ -180,7 +182,9 @@ def test_a_head_that_the_base_declares_is_trained_further(tmp_path, make_base_in
     transformers.BertModel.from_pretrained(folder).save_pretrained(folder)
     plain = open_base(read_checkpoint(str(folder)), 32)
     kind, base = METHODS["simcse-sup"].load(), declaring(plain, "pooler")
-    packed = pack([each.ids for each in base.tokenizer(["a cat", "a dog runs"])], torch.device("cpu"))
+    packed = pack(
+        [each.ids for each in base.training_tokenizer(["a cat", "a dog runs"])], torch.device("cpu")
+    )
     [expected] = read(base.body(None).eval(), packed, [parse_readout("pooler")])
     further, anew = (kind.build(each, kind.Settings(dropout=0)).eval() for each in (base, plain))
 
