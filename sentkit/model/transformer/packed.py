@@ -11,6 +11,7 @@ from torch import Tensor
 from sentkit.model.transformer.device import to_device
 
 SMALLEST_FILLED = 64  # tokens
+LEAST_SAVED = 512  # tokens of padding
 
 
 @dataclass(frozen=True, eq=False)
@@ -188,14 +189,16 @@ def groups_of(lengths: tuple[int, ...], causal: bool, device: torch.device, *, o
 def sizes_of_groups(lengths: Sequence[int]) -> list[int]:
     """Return the number of sentences in each group, from lengths in descending order.
 
-    A group ends before a sentence with at most 3/4 of the tokens of its longest, and at least 16 fewer.
+    A group ends before a sentence with at most 3/4 of the tokens of its longest, and at least 16 fewer, if
+    this and the shorter sentences then have LEAST_SAVED fewer tokens of padding. A group has a fixed cost.
     """
     sizes = list[int]()
-    least = 0  # tokens
-    for length in lengths:
-        if not sizes or length <= least:
+    longest = 0
+    for place, length in enumerate(lengths):
+        fewer = longest - length
+        if not sizes or (fewer >= max(16, longest / 4) and fewer * (len(lengths) - place) >= LEAST_SAVED):
             sizes.append(0)
-            least = min(length * 3 // 4, length - 16)
+            longest = length
         sizes[-1] += 1
     return sizes
 

@@ -64,10 +64,16 @@ def test_the_index_is_computed_once():
 
 def test_attention_is_padded_in_groups_of_similar_length():
     """The first group ends above 75 = 100 * 3 / 4, the next one above 56 = 75 * 3 / 4, then 24 = 40 - 16."""
-    groups = pack([[1] * length for length in (5, 100, 76, 75, 40, 20)]).groups
+    groups = pack([[1] * length for length in (5, 100, 76, 75, 40, 20) * 20]).groups
 
-    assert groups.shapes == ((2, 100), (1, 75), (1, 40), (2, 20))
-    assert groups.order.tolist() == [1, 2, 3, 4, 5, 0]
+    assert groups.shapes == ((40, 100), (20, 75), (20, 40), (40, 20))
+    assert groups.order.tolist()[:5] == [1, 7, 13, 19, 25]
+
+
+@pytest.mark.parametrize(("short", "shapes"), [(5, ((6, 100),)), (6, ((1, 100), (6, 6)))])
+def test_a_group_saves_512_tokens_of_padding(short, shapes):
+    """5 sentences of 6 tokens save 5 * 94 = 470 tokens, 6 save 564."""
+    assert pack([[1] * 100, *[[1] * 6] * short]).groups.shapes == shapes
 
 
 def test_the_last_token_fills_a_sentence_and_is_masked():
@@ -85,7 +91,7 @@ def test_a_causal_token_attends_to_itself_and_those_before_it():
     assert mask.int().tolist() == [[[[1, 0, 0], [1, 1, 0], [1, 1, 1]]], [[[1, 0, 0], [1, 1, 0], [1, 1, 0]]]]
 
 
-@pytest.mark.parametrize("lengths", [[1], [4, 4], [3, 90, 7, 2, 40, 41, 7]])
+@pytest.mark.parametrize("lengths", [[1], [4, 4], [3, 190, 7, 2, 40, 41, 7]])
 def test_the_parts_of_the_groups_join_to_the_batch(lengths):
     groups = pack([[1] * length for length in lengths]).groups
     states, vectors = torch.randn(sum(lengths), 3), torch.randn(len(lengths), 3)
