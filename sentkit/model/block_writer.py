@@ -122,10 +122,8 @@ class BlockWriter:
             if texts.vectors != self.names:
                 names = ", ".join(texts.vectors), ", ".join(self.names)
                 raise first[0].row.error(f"vectors would be {names[0]}, other blocks have {names[1]}")
-        [spec] = encoding.specs(texts)
-        spec |= self.folder.settings[
-            "encoder"
-        ]  # the loss of int8 is that of the process that created run.json
+        # The loss of int8 is that of the process that created run.json.
+        [spec] = [each | self.folder.settings["encoder"] for each in encoding.specs(texts)]
         with (
             published_together(),
             open_store(

@@ -1,6 +1,7 @@
 """`search` in a corpus of sign bits: Hamming distance, then exact similarities."""
 
 import re
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -13,6 +14,17 @@ from sentkit.metrics.neighbours.search import MAX_CANDIDATES, QUERIES_PER_BLOCK
 from support import BY_HAND
 
 SPACE = "m/mean:0a0000000000"
+
+
+def stored_signs(*parts, width):
+    """The sign bits of one or more files."""
+    storage = Storage("binary", width)
+    return StoredVectors(
+        [
+            SimpleNamespace(count=len(codes), storage=storage, codes=partial(np.asarray, codes))
+            for codes in parts
+        ]
+    )
 
 
 def lines(jsonl, vectors, emb=SPACE, name="text"):
@@ -83,11 +95,7 @@ def test_distances_equal_those_of_loops(monkeypatch, width):
     corpus, queries = (generator.normal(size=(n, width)).astype(np.float32) for n in (20, 4))
     codes = sign_bits(corpus)
     codes[::2, -1] |= (1 << (-width % 8)) - 1
-    parts = [
-        SimpleNamespace(count=len(part), storage=Storage("binary", width), codes=lambda part=part: part)
-        for part in (codes[:11], codes[11:])
-    ]
-    signs = StoredVectors(parts)
+    signs = stored_signs(codes[:11], codes[11:], width=width)
     found = hamming.SignSearcher(signs, signs, "cosine", None).distances(queries)
 
     assert found.tolist() == [
@@ -108,8 +116,7 @@ def test_the_block_of_queries_is_limited_for_any_corpus() -> None:
     """By the number of queries, their distances, and their candidates."""
 
     def at_once(rows, top, candidates=None):
-        codes = np.zeros((rows, 1), np.uint8)
-        signs = StoredVectors([(codes, Storage("binary", 8))])
+        signs = stored_signs(np.zeros((rows, 1), np.uint8), width=8)
         return hamming.SignSearcher(signs, signs, "cosine", candidates).at_once(top)
 
     assert at_once(10, 5) == at_once(1000, 1) == QUERIES_PER_BLOCK

@@ -2,6 +2,8 @@
 
 import math
 from collections.abc import Callable, Iterator
+from mmap import ACCESS_READ, mmap
+from struct import unpack_from
 from typing import Any
 
 import numpy as np
@@ -131,18 +133,17 @@ class VectorFile:
     def row_reader(self) -> Callable[[int], Row]:
         """A function that returns the row at a place, counted from 0, without its vectors.
 
-        The offsets and the bytes of the rows are memory-mapped.
+        The file is memory-mapped.
         """
-        entries = self.header.entries
-        offsets = np.memmap(self.path, "<i8", "r", entries["row_offsets"].start, (self.count + 1,))
-        size = entries["rows"].size
-        rows = np.memmap(self.path, "u1", "r", entries["rows"].start, (size,)) if size else np.empty(0, "u1")
+        with open_file(self.path) as file:
+            content = mmap(file.fileno(), 0, access=ACCESS_READ)
+        offsets, rows = self.header.entries["row_offsets"].start, self.header.entries["rows"]
 
         def row(place: int) -> Row:
-            start, end = offsets[place : place + 2].tolist()
-            if not 0 <= start <= end <= size:
+            start, end = unpack_from("<2q", content, offsets + 8 * place)
+            if not 0 <= start <= end <= rows.size:
                 raise DataError("row_offsets and rows do not agree", source=self.path, line=place + 1)
-            return self._row(rows[start:end].tobytes(), place + 1)
+            return self._row(content[rows.start + start : rows.start + end], place + 1)
 
         return row
 
