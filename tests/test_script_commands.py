@@ -41,7 +41,7 @@ content() { case $1 in *.gz) gzip -dc "$1" ;; *) cat "$1" ;; esac; }
 case "$*" in
 ${FAIL:-nothing})
     [ "$command" != cat ] || content "$rows" | sed -n 1p
-    fail 'told to fail' "${CODE:-1}"
+    fail 'fails as set' "${CODE:-1}"
     ;;
 esac
 case $command in
@@ -184,7 +184,7 @@ def test_a_script_ends_with_the_first_command_that_fails(script, name, arguments
     done, commands = script(name, *arguments, FAIL=fail, **data)
 
     assert done.returncode == 1
-    assert done.stderr.endswith("told to fail\n")
+    assert done.stderr.endswith("fails as set\n")
     assert commands[-1][0] == fail.partition(" ")[0]
 
 
