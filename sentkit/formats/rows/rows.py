@@ -50,6 +50,10 @@ class Row:
         return DataError(problem, source=self.source, line=self.number, advice=advice)
 
     @property
+    def input_line(self) -> bytes:
+        return self.line if self.raw is None else self.raw
+
+    @property
     def plain(self) -> bool:
         if self._plain is None:
             self._plain = splice.is_plain(self.line, self.values)

@@ -119,10 +119,10 @@ def tokenize(
             (tokens[place] for place in own if refuse_truncation and tokens[place].truncated), None
         )
         if problem is not None:
-            rejects.add(row.raw or row.line, row.error(problem))
+            rejects.add(row.input_line, row.error(problem))
         elif truncated is not None:
             problem = f"text too long: {truncated.count} {tokenizer.unit}, maximum {len(truncated.ids)}"
-            rejects.add(row.raw or row.line, row.error(problem), truncated=True)
+            rejects.add(row.input_line, row.error(problem), truncated=True)
         else:
             kept.append((row, own))
     return RowGroup(kept, tokens)

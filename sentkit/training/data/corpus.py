@@ -168,7 +168,7 @@ def tokenised(
         if problem is None:
             yield example, own
         else:
-            rejects.add(example.row.line, example.row.error(problem))
+            rejects.add(example.row.input_line, example.row.error(problem))
 
 
 def windows(

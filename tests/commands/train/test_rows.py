@@ -84,6 +84,16 @@ def test_bad_rows_are_skipped_on_request(train, tmp_path):
     assert json.loads((tmp_path / "out/sentkit.json").read_text())["rows"] == 3
 
 
+def test_rejects_hold_the_line_of_the_input(train, tmp_path):
+    """A text with a mask is refused after the tokenizer, when the row is JSON."""
+    (tmp_path / "rows.tsv").write_text("id\ttext\n1\ta\n2\tb [MASK]\n3\tc\n4\td\n")
+    flags = ("--on-error", "skip", "--rejects", "bad.tsv")
+    done = train(*flags, rows="rows.tsv", method="promptbert")
+
+    assert done.code == 0
+    assert (tmp_path / "bad.tsv").read_text() == "2\tb [MASK]\n"
+
+
 @pytest.mark.parametrize(
     ("rows", "problem"),
     [
