@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 
 from sentkit.arrays import Float64
 from sentkit.errors import DataError
-from sentkit.formats.rows.kinds import scored, wrong_field
-from sentkit.formats.rows.rows import Inputs, blocks
+from sentkit.formats.rows.kinds import scored, whole_number, wrong_field
+from sentkit.formats.rows.rows import Inputs, Row, blocks
 from sentkit.formats.vectors.store import fields_of
 from sentkit.formats.vectors.vectors import VectorReader, VectorRow
 from sentkit.metrics.ranks import RankSimilarity
@@ -121,16 +121,22 @@ def read_gold_pairs(inputs: Inputs, path: str, options: ScoreOptions, *, paired:
 
 def check_row(row: VectorRow, options: ScoreOptions, texts: Sequence[str], emb: str | None) -> GoldRow:
     """Check everything that can refuse a row, before any of its values is used. `texts` are fields."""
-    values = expect_pair(row).row.values
+    expect_pair(row)
     if options.ranks is not None:
         options.ranks.check(row, emb)
     score = scored(row.row, options.gold)
-    name = None if options.group is None else values.get(options.group)
-    if options.group is not None and not isinstance(name, str | int | float):
-        raise wrong_field(row.row, options.group, "a string or a number")
+    group = None if options.group is None else group_of(row.row, options.group)
     if score is not None and options.seen is not None:
         options.seen.check(row, texts, emb)
-    return GoldRow(row, score, None if name is None else str(name))
+    return GoldRow(row, score, group)
+
+
+def group_of(row: Row, name: str) -> str:
+    """The group as a string: 1, 1.0 and "1" are one group, as for classes."""
+    value = row.values.get(name)
+    if not isinstance(value, str | int | float):
+        raise wrong_field(row, name, "a string or a number")
+    return whole_number(row, name) if isinstance(value, float) and value.is_integer() else str(value)
 
 
 def similarities_of(rows: Sequence[VectorRow], metric: str | RankSimilarity) -> list[float]:
