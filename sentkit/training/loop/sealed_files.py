@@ -22,10 +22,15 @@ class Hashing:
 
     def __init__(self, file: BinaryIO) -> None:
         self.file, self.hash = file, hashlib.blake2b(digest_size=DIGEST)
+        self.error: OSError | None = None  # of the first write that failed
 
     def write(self, data: bytes) -> int:
         self.hash.update(data)
-        return self.file.write(data)
+        try:
+            return self.file.write(data)
+        except OSError as error:
+            self.error = self.error or error
+            raise
 
     def flush(self) -> None:
         self.file.flush()
@@ -35,7 +40,12 @@ def write_sealed(file: BinaryIO, content: Mapping[str, Any]) -> None:
     """Write to an empty, seekable file. The digest is at the start, so it is written last."""
     file.write(bytes(HEADER))
     hashing = Hashing(file)
-    torch.save(dict(content), cast(IO[bytes], hashing))  # torch.save only calls write and flush
+    try:
+        torch.save(dict(content), cast(IO[bytes], hashing))  # torch.save only calls write and flush
+    except RuntimeError:  # torch raises this in place of the error of `write`
+        if hashing.error is None:
+            raise
+        raise hashing.error from None
     file.seek(0)
     file.write(MAGIC + hashing.hash.hexdigest().encode() + b"\n")
 

@@ -1,6 +1,8 @@
 """A saved state is read as it was saved, or refused, after any change of its bytes and fields."""
 
 import copy
+import errno
+import io
 import math
 import random
 
@@ -273,3 +275,17 @@ def test_damaged_files_are_refused(tmp_path):
         (tmp_path / "state-1.pt").write_bytes(damaged)
         with pytest.raises(BadFile):
             read_sealed(tmp_path / "state-1.pt")
+
+
+@pytest.mark.parametrize("room", [200, 3000, 9000])
+def test_a_full_disk_is_the_error_of_a_save(room):
+    """Not the error that torch raises after it, which looks like a defect of sentkit."""
+
+    class FullDisk(io.BytesIO):
+        def write(self, data):
+            if self.tell() + len(data) > room:
+                raise OSError(errno.ENOSPC, "No space left on device", "state-3.pt")
+            return super().write(data)
+
+    with pytest.raises(OSError, match="No space left on device"):
+        write_sealed(FullDisk(), {"a": torch.zeros(3000)})
