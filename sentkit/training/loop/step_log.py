@@ -65,9 +65,10 @@ class StepLog:
         except OSError as error:
             trouble = (error.strerror or str(error)).lower()
             raise CannotCreateError(f"{path}: cannot be written: {trouble}") from error
+        kept = min(length, self.length)  # 0 if the log is new, also in a resumed run
         if Path(path).is_file():
-            self.file.truncate(min(length, self.file.tell()))
-        if not length:
+            self.file.truncate(kept)
+        if not kept:
             self.write({"run": run})
 
     def __enter__(self) -> Self:
