@@ -138,10 +138,11 @@ def appeared(name: str) -> CannotCreateError:
 def create(path: Path) -> BinaryIO:
     """Create a file for writing and reading. Its folder must be private."""
     try:
-        return path.open("x+b")
+        handle = os.open(path, CREATE, 0o666)
     except OSError as error:
         trouble = (error.strerror or str(error)).lower()
         raise CannotCreateError(f"{path}: cannot be written: {trouble}") from error
+    return io.BufferedRandom(NamedFile(handle, "w+b", str(path)))
 
 
 @contextmanager

@@ -3,6 +3,7 @@
 import errno
 import json
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -13,7 +14,7 @@ import pytest
 from sentkit.errors import CannotCreateError
 from sentkit.formats.outputs import renames, temporary
 from sentkit.formats.outputs.outputs import open_output
-from sentkit.formats.outputs.temporary import Draft, leftovers
+from sentkit.formats.outputs.temporary import Draft, create, leftovers
 from support import write_output as write
 
 
@@ -156,3 +157,17 @@ def test_a_command_reports_files_of_killed_processes(tmp_path: Path) -> None:
     assert ".out.jsonl.sentkit-old-0123456789abcdef: the previous output, renamed" in done.stderr
     assert json.loads((tmp_path / "out.jsonl").read_text()) == {"text": "a cat"}
     assert (tmp_path / ".out.jsonl.sentkit-0123456789abcdef").read_bytes() == b"half"
+
+
+def test_an_error_of_a_private_file_has_its_name(tmp_path):
+    """A limit of the file size has the same effect as a full disk."""
+    path, before = tmp_path / "tokens.i32", resource.getrlimit(resource.RLIMIT_FSIZE)
+    with create(path) as file:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (100, before[1]))
+        try:
+            with pytest.raises(OSError, match="File too large") as caught:
+                file.write(bytes(100_000))
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+    assert caught.value.filename == str(path)
