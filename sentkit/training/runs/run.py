@@ -210,7 +210,7 @@ def dev_warnings(run: Run, position: Position, chosen: Mapping[str, Any]) -> Seq
         kept, before, readout = chosen["dev"], chosen["dev_before"], chosen["readout"]
     if kept is None or math.isnan(kept):
         return ["all --dev scores are undefined; the weights of the last step are used"]
-    if before is None or kept > before:
+    if before is None or math.isnan(before) or kept > before:
         return []
     declared = run.base.declared
     first = f"{before:.2f} before training (readout {readout if declared is None else declared.name})"

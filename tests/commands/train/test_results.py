@@ -1,10 +1,12 @@
 """The checkpoint, the log and the printed results of `sentkit train`."""
 
 import json
+import math
 
 import numpy as np
 import pytest
 
+from sentkit.training.loop.trainer import Trainer
 from support import TEXTS, contents, copy_tokenizer
 
 
@@ -127,6 +129,16 @@ def test_dev_before_uses_the_readout_of_the_base(sentkit, tiny, copy_of, texts, 
         assert worse == any("warning: the result is worse by " in line for line in done.told)
         equal = row["dev"] == row["dev_before"]
         assert equal == any("warning: the result is not better on --dev: " in line for line in done.told)
+
+
+def test_an_undefined_score_before_training_is_not_compared(sentkit, tiny, texts, dev, monkeypatch):
+    """It is undefined if a base gives equal vectors."""
+    scores = iter([math.nan, 10.0])
+    monkeypatch.setattr(Trainer, "_score", lambda *_: next(scores))
+    done = sentkit("train", "simcse", texts, "-m", tiny, "--dev", dev, "--threads", 1, "-o", "out")
+
+    assert (done.rows[0]["dev_before"], done.rows[0]["dev"]) == (None, 10.0)
+    assert not any("the result is" in line for line in done.told), done.told
 
 
 def test_the_last_weights_are_kept_on_request(train, dev, tmp_path):
