@@ -83,7 +83,10 @@ def report(
         ),
     ] = None,
     jobs: Annotated[int, typer.Option(min=1, metavar="N", help="Number of parallel fits of senteval.")] = 1,
-    seed: options.Seed = 0,
+    seed: Annotated[
+        int | None,
+        typer.Option(min=0, metavar="N", help="With --intervals or --baseline: random seed. [default: 0]"),
+    ] = None,
     machine: options.MachineFlags,
     batch_tokens: options.BatchTokens = None,
     output: options.OutputFlags,
@@ -149,8 +152,9 @@ def report(
         raise UsageError(f"--table {table}: {paper} has no figures in a table with this number")
     style = form_of(output.path, form, on_terminal=output.on_terminal)
     rows = row_arguments.rows_of(arguments or [], readout)
-    given = {"--data": data, "--suites": suites, "--baseline": baseline, "--results": results}
-    check_flags(rows, {**given, "--intervals": intervals or None}, head, nhid)
+    given: dict[str, Any] = {"--data": data, "--suites": suites, "--baseline": baseline, "--results": results}
+    given |= {"--intervals": intervals or None, "--readout": readout, "--max-length": max_length}
+    check_flags(rows, given | {"--head": None if head == "logreg" else head, "--nhid": nhid, "--seed": seed})
     if not rows:
         output.check_creatable()
         write(tables.published_tables(paper, number), published_records(paper, number), style, output)
@@ -168,21 +172,23 @@ def report(
     evaluator = Evaluator(Protocol(head, nhid or 0, jobs), kept, console.warn, batch_tokens)
     progress = TaskProgress(console, run.progress, "evaluations")
     found, failed = evaluate_all(models, tests, evaluator, progress, console)
-    measured = Measurement(rows, tests, found, seed, intervals, compared).measure()
+    measured = Measurement(rows, tests, found, seed or 0, intervals, compared).measure()
     shown = tables.measured_tables(measured, compared, paper, number)
     write(shown, (each.record(compared) for each in measured), style, output)
     if failed:
         raise AnswerIsNo(f"{failed} of {len(models) * len(tests)} evaluations failed")
 
 
-def check_flags(rows: "Sequence[Row]", given: dict[str, Any], head: str, nhid: int | None) -> None:
+def check_flags(rows: "Sequence[Row]", given: dict[str, Any]) -> None:
     for flag, value in given.items():
         if not rows and value is not None:
             raise UsageError(f"{flag} needs a ROW", advice="for example nano")
     if rows and given["--data"] is None:
         raise UsageError("--data is missing", advice="give a folder of test sets; see sentkit report --help")
-    if head != "senteval" and nhid is not None:
+    if given["--nhid"] is not None and given["--head"] is None:
         raise UsageError("--nhid needs --head senteval")
+    if given["--seed"] is not None and given["--intervals"] is None and given["--baseline"] is None:
+        raise UsageError("--seed needs --intervals or --baseline")
 
 
 def warnings(rows: "Sequence[Row]", tests: "Sequence[TestSet]", unused: Sequence[str]) -> Iterator[str]:

@@ -42,7 +42,10 @@ def score(
     keep_vectors: Annotated[
         bool, typer.Option("--keep-vectors", help="For pairs: keep the vectors in the rows.")
     ] = False,
-    seed: options.Seed = 0,
+    seed: Annotated[
+        int | None,
+        typer.Option(min=0, metavar="N", help="With --gold: random seed of the intervals. [default: 0]"),
+    ] = None,
     threads: options.Threads = None,
     output: options.ReportFlags,
     replace: options.Replace = False,
@@ -97,7 +100,7 @@ def score(
     options.check_threshold(threshold, metric)
     ranks.check(metric)
     closest = Closest(metric, top, threshold)
-    gold_flags.check(forms=[matrix, closest.requested, keep_vectors], replace=replace)
+    gold_flags.check(forms=[matrix, closest.requested, keep_vectors], replace=replace, seed=seed)
     for path in filter(None, (output.path, gold_flags.seen_rows)):
         check_rows_output(path)
     reads = {
@@ -114,7 +117,7 @@ def score(
         corpus = ranks.rank_corpus
         similarity = None if corpus is None else RankSimilarity(inputs, corpus, ranks.weight)
         if gold_flags.gold is not None:
-            score_options = gold_flags.options(metric, seed, similarity)
+            score_options = gold_flags.options(metric, seed or 0, similarity)
             baseline = gold_flags.baseline
             records = report_gold(inputs, score_options, baseline, out, console, as_table=output.as_table)
             if seen_out is not None and score_options.seen is not None:

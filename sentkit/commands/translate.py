@@ -65,7 +65,9 @@ class TranslationFlags:
             metavar="P", help="With --sample: draw from the most likely tokens of total probability P."
         ),
     ] = None
-    seed: options.Seed = 0
+    seed: Annotated[
+        int | None, typer.Option(min=0, metavar="N", help="With --sample: random seed. [default: 0]")
+    ] = None
     max_length: options.MaxLength = None
     max_new_tokens: Annotated[
         int | None,
@@ -93,7 +95,12 @@ class TranslationFlags:
         from sentkit.model.translation.options import Sampling
 
         if not self.sample:
-            values = {"--temperature": self.temperature, "--top-k": self.top_k, "--top-p": self.top_p}
+            values = {
+                "--temperature": self.temperature,
+                "--top-k": self.top_k,
+                "--top-p": self.top_p,
+                "--seed": self.seed,
+            }
             for flag, value in values.items():
                 if value is not None:
                     raise UsageError(f"{flag} needs --sample")
@@ -107,7 +114,7 @@ class TranslationFlags:
             raise UsageError(problem, advice=advice)
         if self.top_p is not None and not 0 < self.top_p <= 1:
             raise UsageError(f"--top-p {self.top_p:g}: expected a number above 0 and at most 1")
-        return Sampling(self.seed, temperature, self.top_k, self.top_p)
+        return Sampling(self.seed or 0, temperature, self.top_k, self.top_p)
 
 
 def translate(

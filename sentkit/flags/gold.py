@@ -88,13 +88,14 @@ class GoldFlags:
 
         return nullcontext() if self.seen_rows is None else open_output(self.seen_rows, force=force)
 
-    def check(self, *, forms: list[bool], replace: bool) -> None:
+    def check(self, *, forms: list[bool], replace: bool, seed: int | None) -> None:
         """Refuse flags that need --gold, and --gold with another form of output."""
         of_gold = {
             "--group": self.group,
             "--baseline": self.baseline,
             "--fail-under": self.fail_under,
             "--seen": self.seen,
+            "--seed": seed,
         }
         for flag, value in of_gold.items():
             if self.gold is None and value is not None:

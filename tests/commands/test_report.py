@@ -330,6 +330,11 @@ def test_warnings_of_unused_files_and_different_seeds(sentkit, data, runs, tiny)
     [
         (["nano"], 2, "--data is missing"),
         (["--data", "data"], 2, "--data needs a ROW"),
+        (["--readout", "cls"], 2, "--readout needs a ROW"),
+        (["--max-length", "9"], 2, "--max-length needs a ROW"),
+        (["--head", "senteval"], 2, "--head needs a ROW"),
+        (["--seed", "0"], 2, "--seed needs a ROW"),
+        (["nano", "--data", "data", "--seed", "0"], 2, "--seed needs --intervals or --baseline"),
         (["nano", "nano", "--data", "data"], 2, 'two rows have the name "nano"'),
         (["a=nano", "a=nano", "--data", "data"], 2, 'row "a": nano is given twice'),
         (["nano#", "--data", "data"], 2, '"nano#": expected CHECKPOINT#READOUT'),

@@ -228,6 +228,7 @@ def test_one_space_under_two_names_may_meet(sentkit):
         (("--group", "topic"), "--group needs --gold"),
         (("--baseline", "x"), "--baseline needs --gold"),
         (("--fail-under", "0"), "--fail-under needs --gold"),
+        (("--seed", "0"), "--seed needs --gold"),
         (("--aggregate", "mean"), "--aggregate mean needs --group"),
         (("--gold", "g", "--aggregate", "mean"), "--aggregate mean needs --group"),
         (

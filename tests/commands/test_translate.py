@@ -231,6 +231,7 @@ def test_rows_of_a_vector_file_are_translated_without_their_vectors(sentkit, mar
         (("--temperature", "2"), "--temperature needs --sample"),
         (("--top-k", "2"), "--top-k needs --sample"),
         (("--top-p", "1"), "--top-p needs --sample"),
+        (("--seed", "0"), "--seed needs --sample"),
         (("--replace",), "--replace needs --keep"),
         (("--keep", "text"), "--keep text: this field gets the new text"),
         (("--keep", 'a"b'), "--keep 'a\"b': expected a printable name without quotes and backslashes"),
