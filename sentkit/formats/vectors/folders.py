@@ -69,6 +69,8 @@ class VectorFolder:
     def __init__(self, path: str) -> None:
         self.path = path
         self.source = str(Path(path, RUN))
+        if not is_there(Path(self.source)):
+            raise NoInputError(f"{path}: is not a vector folder: it has no {RUN}")
         self.settings = read_object(Path(self.source))
         if self.settings.get("format") != FORMAT:
             raise DataError("not the run.json of a vector folder", source=self.source)

@@ -102,7 +102,9 @@ def test_deep_finds_a_changed_middle_of_the_input(sentkit, encode):
 
 def test_check_refuses_other_folders(sentkit, tmp_path):
     assert sentkit("check", "missing").code == 66
-    assert sentkit("check", tmp_path).code == 66
+    other = sentkit("check", tmp_path)
+    assert other.code == 66
+    assert f"{tmp_path}: is not a vector folder: it has no run.json" in other.err
 
 
 def test_watch_ends_when_the_folder_is_complete(sentkit, folder, encode, corpus, monkeypatch):
