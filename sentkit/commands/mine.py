@@ -125,6 +125,7 @@ def report(counts: "MiningCounts", mining: "MiningOptions", console: Console) ->
     unused = f"not used: {counts.own_texts} texts of the pair itself, {counts.above} above the margin"
     console.report(f"{counts.negatives} negatives for {counts.rows} pairs; {unused}")
     if counts.short or counts.without:
-        few = f"{counts.short} pairs have fewer than {mining.top} negatives, {counts.without} have none"
+        few = {f"fewer than {mining.top} negatives": counts.short, "no negatives": counts.without}
+        problem = ", ".join(f"{pairs} pairs have {what}" for what, pairs in few.items() if pairs)
         margin = "a larger --margin" if mining.relative else "a smaller --margin"
-        console.warn(f"{few}; {margin} or a smaller --skip allows more")
+        console.warn(f"{problem}; {margin} or a smaller --skip allows more")

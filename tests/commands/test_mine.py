@@ -72,7 +72,9 @@ def test_negatives_equal_those_of_a_loop(sentkit, corpus, rows, pairs, texts, me
         f" not used: {own_texts} texts of the pair itself, {above} above the margin"
     )
     short = sum(0 < len(texts) < top for texts in lists), lists.count([])
-    warning = f"warning: {short[0]} pairs have fewer than {top} negatives, {short[1]} have none"
+    parts = (f"fewer than {top} negatives", "no negatives")
+    few = [f"{count} pairs have {what}" for count, what in zip(short, parts, strict=True) if count]
+    warning = "warning: " + ", ".join(few)
     assert [line.removeprefix("sentkit mine: ").partition(";")[0] for line in done.told[1:]] == (
         [warning] if any(short) else []
     )
@@ -186,8 +188,7 @@ def test_a_pair_without_a_negative_has_an_empty_list(sentkit, few):
     assert done.rows[0]["negatives"] == []
     assert none.out == b""
     assert done.told[-1] == (
-        "sentkit mine: warning: 0 pairs have fewer than 3 negatives, 1 have none;"
-        " a larger --margin or a smaller --skip allows more"
+        "sentkit mine: warning: 1 pairs have no negatives; a larger --margin or a smaller --skip allows more"
     )
 
 
