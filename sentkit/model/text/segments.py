@@ -35,7 +35,10 @@ class SegmentTokenizer:
         return [list(column) for column in zip(*map(self.segments, encodings), strict=True)]
 
     def segments(self, encoding: "Encoding") -> tuple[Tokens, Tokens]:
-        """Truncate both texts to the maximum length and split the sequence before the second text."""
+        """Truncate both texts to the maximum length and split the sequence before the second text.
+
+        The texts lose their last tokens, or their first tokens if the tokenizer truncates at the start.
+        """
         owners = encoding.sequence_ids  # 0 or 1; None for special tokens
         counts = owners.count(0), owners.count(1)
         special = len(owners) - sum(counts)
@@ -44,13 +47,15 @@ class SegmentTokenizer:
                 f"a maximum length of {self.plain.max_length} tokens leaves no room for two texts"
             )
         kept = longest_first(*counts, self.plain.max_length - special)
+        lost = [count - keep for count, keep in zip(counts, kept, strict=True)]
+        starts = lost if self.plain.truncates_start else [0, 0]
         second = owners.index(1) if counts[1] else len(owners) - 1
         parts: tuple[list[int], list[int]] = [], []
         used = [0, 0]
         for place, (number, owner) in enumerate(zip(encoding.ids, owners, strict=True)):
             if owner is not None:
                 used[owner] += 1
-                if used[owner] > kept[owner]:
+                if not starts[owner] < used[owner] <= starts[owner] + kept[owner]:
                     continue
             parts[place >= second].append(number)
         return Tokens(parts[0], second), Tokens(parts[1], len(owners) - second)

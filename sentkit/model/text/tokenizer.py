@@ -46,7 +46,8 @@ class Tokenizer:
         # A text has special tokens before and after it; truncation keeps them.
         with library_errors(self.source):
             special = _special(self.backend)
-        self.after = next((i for i, is_special in enumerate(reversed(special)) if not is_special), 0)
+        self.before, self.after = (special.index(0), special[::-1].index(0)) if 0 in special else (0, 0)
+        self.truncates_start = truncates_start(checkpoint, self._rules)
         if max_length <= sum(special):
             raise UsageError(
                 f"a maximum length of {max_length} tokens is too small: the special tokens use all of it"
@@ -157,7 +158,8 @@ class Tokenizer:
             return Tokens(ids, 0, problem="the text has no tokens")
         if len(ids) <= self.skip:
             return Tokens(ids, len(ids), problem="the text has no tokens after the prompt")
-        return truncate(ids, self.max_length, self.after)
+        own = self.before, len(ids) - self.after
+        return truncate(ids, self.max_length, own, at_start=self.truncates_start)
 
     def _through(self, template: Template, whole: Sequence[str]) -> list[Tokens]:
         with library_errors(self.source):
@@ -169,13 +171,12 @@ class Tokenizer:
         ids, mask, count = encoding.ids, self.mask_id, len(encoding.ids)
         if ids.count(mask) != 1:
             return Tokens(ids, count, problem=f"the text contains {template.mask}, which the template uses")
-        excess = count - self.max_length
-        if excess > 0:
+        if count > self.max_length:
             first, last = sentence_range(template, whole, encoding)
-            if last - first < excess:
+            if last - first < count - self.max_length:
                 problem = f"the template alone has more than {self.max_length} tokens"
                 return Tokens(ids, count, problem=problem)
-            ids = ids[: last - excess] + ids[last:]
+            ids = truncate(ids, self.max_length, (first, last), at_start=self.truncates_start).ids
         return Tokens(ids, count, ids.index(mask))
 
 
@@ -235,6 +236,15 @@ def unknown_ids(model: Mapping[str, Any], backend: "Backend") -> list[int]:
     name = model.get("unk_token")
     ids = model.get("unk_id"), backend.token_to_id(name) if isinstance(name, str) else None
     return [number for number in ids if number is not None]
+
+
+def truncates_start(checkpoint: Checkpoint, rules: Mapping[str, Any]) -> bool:
+    """Whether the tokenizer truncates at the start of a text. tokenizer_config.json has priority."""
+    side = read_object_if_there(checkpoint.transformer / "tokenizer_config.json").get("truncation_side")
+    truncation = rules.get("truncation")
+    if side is None and isinstance(truncation, dict):
+        side = str(truncation.get("direction")).lower()
+    return side == "left"
 
 
 def _stated(rules: dict[str, Any], checkpoint: Checkpoint) -> dict[str, Any]:

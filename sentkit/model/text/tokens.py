@@ -93,11 +93,13 @@ def places_in(characters: Sequence[int], ranges: Iterable[Range]) -> list[Range]
     return places
 
 
-def truncate(ids: list[int], max_length: int, after: int) -> Tokens:
-    """Truncate the ids at the end of the text; the last `after` ids are special tokens and stay."""
-    if len(ids) <= max_length:
+def truncate(ids: list[int], max_length: int, own: Range, *, at_start: bool) -> Tokens:
+    """Truncate the ids of the text, which are the range `own`, at its end or at its start."""
+    excess = len(ids) - max_length
+    if excess <= 0:
         return Tokens(ids, len(ids))
-    return Tokens(ids[: max_length - after] + ids[len(ids) - after :], len(ids))
+    start = own[0] if at_start else own[1] - excess
+    return Tokens(ids[:start] + ids[start + excess :], len(ids))
 
 
 def check_ids(batch: Sequence[Tokens], weights: int, source: str) -> None:

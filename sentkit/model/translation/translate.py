@@ -71,7 +71,7 @@ class Source:
     def _read(self, text: str, ids: list[int]) -> Tokens:
         if ids == self.empty or not text.strip():
             return Tokens([], 0)
-        return truncate(ids, self.max_length, self.after)
+        return truncate(ids, self.max_length, (0, len(ids) - self.after), at_start=False)
 
 
 class Translator:

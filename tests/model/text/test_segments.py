@@ -43,6 +43,16 @@ def test_pairs_are_those_of_transformers(checkpoint, theirs, max_length):
     assert tokenizer.second_type == 1
 
 
+def test_pairs_lose_their_start_if_the_tokenizer_truncates_there(checkpoint, theirs, monkeypatch):
+    tokenizer = SegmentTokenizer(checkpoint, 8)
+    monkeypatch.setattr(tokenizer.plain, "truncates_start", True)
+    monkeypatch.setattr(theirs, "truncation_side", "left")
+    first, second = tokenizer(PAIRS)
+
+    expected = theirs(*map(list, zip(*PAIRS, strict=True)), truncation=True, max_length=8)["input_ids"]
+    assert [a.ids + b.ids for a, b in zip(first, second, strict=True)] == expected
+
+
 def test_sentences_are_those_of_transformers(checkpoint, theirs):
     [column] = SegmentTokenizer(checkpoint, 8)([(text,) for text, _ in PAIRS])
 

@@ -191,6 +191,35 @@ def test_truncation_keeps_the_special_tokens(nano: Tokenizer) -> None:
     assert cut == ["[CLS]", "a", "[SEP]"]
 
 
+@pytest.mark.parametrize(
+    ("config", "direction"), [("left", None), (None, "Left"), ("right", "Left"), (None, "Right")]
+)
+def test_the_side_of_truncation_is_that_of_transformers(
+    folder: Callable[..., Path], config: str | None, direction: str | None
+) -> None:
+    place = folder({} if config is None else {"truncation_side": config})
+    if direction is not None:
+        path, cut = place / "tokenizer.json", {"max_length": 99, "strategy": "LongestFirst", "stride": 0}
+        path.write_text(
+            json.dumps(json.loads(path.read_text()) | {"truncation": {"direction": direction, **cut}})
+        )
+    ours, text = tokenizer_of(place, 6, prompt="query: "), "a cat sat on the mat"
+
+    expected = auto(place)("query: " + text, truncation=True, max_length=6)["input_ids"]
+    assert ids_of(ours, text) == [expected]
+    [tokens] = ours([text])
+    assert (tokens.count, tokens.truncated) == (11, True)  # "query" is two tokens
+    assert ids_of(ours, "a") == [auto(place)("query: a")["input_ids"]]
+
+
+def test_in_a_template_the_sentence_loses_its_start(folder: Callable[..., Path]) -> None:
+    tokenizer = tokenizer_of(folder({"truncation_side": "left"}), 8)
+    tokenizer.set_template("[X] means [MASK].", None)
+
+    assert words_of(tokenizer, "a cat sat") == [["[CLS]", "a", "cat", "sat", "means", "[MASK]", ".", "[SEP]"]]
+    assert words_of(tokenizer, "on a cat sat") == words_of(tokenizer, "a cat sat")
+
+
 def test_a_text_of_maximum_length_is_not_truncated() -> None:
     tokens = tokenizer_of("nano", 5)(["a cat sat", "a cat sat down"])
 
