@@ -57,6 +57,13 @@ def test_options_are_those_of_the_command():
     assert short.space.startswith("nano/cls")
 
 
+@pytest.mark.parametrize("name", ["max_length", "dim", "window", "stride"])
+@pytest.mark.parametrize("value", [0, -3, 2.5, "8"])
+def test_numbers_below_one_are_refused_as_by_the_command(name, value):
+    with pytest.raises(UsageError, match=f"{name} is {value!r}, expected a whole number of 1 or more"):
+        sentkit.Encoder("nano", on_truncate="window", **{name: value})
+
+
 @pytest.mark.usefixtures("with_torch")
 def test_long_texts_can_have_the_mean_of_windows(capfdbinary, monkeypatch):
     """As with the flags of the command, also after a copy by pickle."""
