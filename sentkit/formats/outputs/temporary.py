@@ -26,6 +26,7 @@ T = TypeVar("T")
 MARK, OLD, RANDOM = ".sentkit-", "old-", 8  # bytes of RANDOM, written in hexadecimal
 LONGEST = 255  # bytes of a file name
 CREATE = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+NO_LOCKS = (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL)  # errors of such file systems
 LOOK = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
@@ -221,5 +222,5 @@ def lock(handle: int) -> None:
     try:
         fcntl.flock(handle, fcntl.LOCK_EX)
     except OSError as error:  # a file system without locks: leftovers are not detected
-        if error.errno not in (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL):
+        if error.errno not in NO_LOCKS:
             raise

@@ -8,7 +8,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from sentkit.errors import CannotCreateError
-from sentkit.formats.outputs.temporary import MARK
+from sentkit.formats.outputs.temporary import MARK, NO_LOCKS
 from sentkit.training.data.corpus import FILES
 
 OURS = re.compile(
@@ -39,6 +39,9 @@ def lock_folder(folder: Path, lock: str, *, first: bool, temporary: Sequence[str
         ) from error
     except OSError as error:
         trouble = (error.strerror or str(error)).lower()
+        if error.errno in NO_LOCKS:
+            advice = "choose -o on a file system with locks, because only one run may use a folder"
+            raise CannotCreateError(f"{folder}: cannot be locked: {trouble}", advice=advice) from error
         raise CannotCreateError(f"{folder}: cannot be created: {trouble}") from error
     try:
         yield

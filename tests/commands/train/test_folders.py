@@ -1,5 +1,6 @@
 """Existing files: `sentkit train` overwrites only with -f, and never files of others."""
 
+import errno
 import shutil
 
 import pytest
@@ -151,3 +152,15 @@ def test_two_runs_cannot_share_a_folder(train, tmp_path):
         73,
         "sentkit train: out.part: another sentkit train uses this folder",
     )
+
+
+def test_a_file_system_without_locks_is_refused(train, monkeypatch):
+    """The message says so, and not that the folder cannot be created."""
+
+    def flock(*_):
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr("sentkit.training.runs.folder_lock.fcntl.flock", flock)
+    done = train()
+
+    assert (done.code, done.told[0]) == (73, "sentkit train: out.part: cannot be locked: no locks available")
