@@ -202,7 +202,8 @@ class ExampleParser:
                 return kind
         wants = ", or ".join(self._quoted_texts(kind) for kind in meant)
         has = quoted(list(row.values)[:8], "nothing")
-        advice = "name the field, for example --field text=title"
+        missing = next(name for name in meant[0].texts if self._theirs(name) not in row.values)
+        advice = f"name the field, for example --field {missing}=title"
         if self.method.startswith("--"):  # --dev or --test
             advice = f"rename the fields; --field does not apply to {self.method}"
         raise row.error(f"{self.method} needs {wants}; this row has {has}", advice=advice)
