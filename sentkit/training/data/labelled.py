@@ -1,6 +1,7 @@
 """The quality of a classifier on labelled rows, for --dev and --test. All scores are x 100."""
 
 import hashlib
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
@@ -37,6 +38,15 @@ class LabelledRows:
         for text in (text for column in self.texts for text in column):
             hash.update(len(text).to_bytes(4, "little") + text.tobytes())
         return hash.hexdigest()
+
+    def seen_in(self, corpus: Corpus) -> int:
+        """Return the number of rows with the same tokens as a training row. Labels are not compared."""
+        own = Counter(tuple(text.tobytes() for text in row) for row in zip(*self.texts, strict=True))
+        columns = range(corpus.columns)
+        trained = (
+            tuple(corpus.text(row, column).tobytes() for column in columns) for row in range(len(corpus))
+        )
+        return sum(own.pop(row, 0) for row in trained)
 
     def score(self, method: Method, poll: Callable[[], None]) -> float:
         """Return the chosen metric. NaN if undefined."""

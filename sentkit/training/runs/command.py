@@ -61,6 +61,9 @@ def perform(options: TrainOptions, inputs: Inputs, stop: Stop, reporter: Reporte
                         read_labelled_rows(flag, path, options, inputs, base, corpus)
                         for flag, path in (("--dev", options.dev), ("--test", options.test))
                     )
+                    for path, rows in ((options.dev, labelled), (options.test, test)):
+                        if processes.first and rows is not None and (seen := rows.seen_in(corpus)):
+                            reporter.warn(f"{path}: the training rows contain {seen} of {len(rows)} rows")
             dev, command = pairs or labelled, options.command.record() if processes.first else {}
             for seed in options.folders.seeds:
                 own_base = replace(base_of(seed), labels=corpus.labels)

@@ -53,6 +53,27 @@ def test_dev_and_test_are_labelled_rows(classify, file_of, tmp_path):
     assert "| dev, accuracy x 100 |" in (tmp_path / "out/README.md").read_text()
 
 
+def test_rows_of_dev_and_test_in_the_training_rows_are_counted(sentkit, tiny, file_of):
+    """By their texts: one row has another label. A pair counts if both texts are equal, in their order."""
+    new = {"text": "zebra", "label": "bad"}
+    dev = [ROWS[0], ROWS[0], {**ROWS[1], "label": "bad"}, new]
+    flags = ("-m", tiny, "--batch", 3, "--threads", 1)
+    done = sentkit(
+        *("train", "classify", file_of("rows.jsonl", ROWS), *flags, "-o", "out"),
+        *("--dev", file_of("dev.jsonl", dev), "--test", file_of("test.jsonl", [new])),
+    )
+    reverse = {"text_a": SCORED[1]["text_b"], "text_b": SCORED[1]["text_a"], "score": 2}
+    rows, test = file_of("scored.jsonl", SCORED), file_of("test.jsonl", [SCORED[0], reverse])
+    pairs = sentkit("train", "classify", rows, *flags, "-o", "pairs", "--preset", "stsb", "--test", test)
+
+    assert [line.split("/")[-1] for line in done.told if "training rows" in line] == [
+        "dev.jsonl: the training rows contain 3 of 4 rows"
+    ]
+    assert [line.split("/")[-1] for line in pairs.told if "training rows" in line] == [
+        "test.jsonl: the training rows contain 1 of 2 rows"
+    ]
+
+
 def test_the_metric_of_dev(classify, file_of):
     held = file_of("held.jsonl", ROWS[:5])
     [record] = record_of(classify("--dev", held, "--test", held, "--set", "metric=f1", "--lr", 0.01))
