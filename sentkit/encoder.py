@@ -2,6 +2,7 @@
 
 import warnings
 from collections.abc import Mapping, Sequence
+from threading import Lock
 from typing import Any
 
 import numpy as np
@@ -20,8 +21,8 @@ NUMBERS = ("window", "stride", "max_length", "dim")
 class Encoder:
     """An encoder of texts. The arguments are the flags of `sentkit encode`; see its manual page.
 
-    The weights are loaded at the first use. A copy by pickle has the arguments and loads its own weights, so
-    processes of an engine can share the object.
+    The weights are loaded at the first use. Threads can share the object. A copy by pickle has the arguments
+    and loads its own weights, so processes of an engine can share the object too.
     """
 
     def __init__(
@@ -64,16 +65,18 @@ class Encoder:
         elif window is not None or stride is not None:
             raise UsageError('window and stride need on_truncate="window"')
         self._loaded: models.Encoder | None = None
+        self._loading = Lock()
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _make, self.arguments
 
     @property
     def loaded(self) -> models.Encoder:
-        if self._loaded is None:
-            self._loaded = self.model.encoder()
-            for note in self._loaded.notes:
-                warnings.warn(note, stacklevel=3)
+        with self._loading:  # threads share the weights
+            if self._loaded is None:
+                self._loaded = self.model.encoder()
+                for note in self._loaded.notes:
+                    warnings.warn(note, stacklevel=3)
         return self._loaded
 
     @property

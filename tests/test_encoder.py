@@ -6,6 +6,8 @@ import pickle
 import re
 import subprocess
 import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -92,6 +94,30 @@ def test_a_copy_by_pickle_gives_the_same_vectors(encoder):
     assert len(stored) < 1000
     assert copy.encode(TEXTS).tobytes() == encoder.encode(TEXTS).tobytes()
     assert copy.space == encoder.space
+
+
+@pytest.mark.usefixtures("with_torch")
+def test_threads_load_and_prepare_the_weights_once(encoder, monkeypatch):
+    """The load and the preparation take so long that the second thread arrives before their end."""
+    from sentkit.model.transformer import encoder as module
+
+    shared, calls = sentkit.Encoder("nano", precision="fp32", device="cpu"), []
+
+    def watched(function):
+        def call(*values):
+            calls.append(function.__name__)
+            time.sleep(0.1)
+            return function(*values)
+
+        return call
+
+    monkeypatch.setattr(shared.model, "encoder", watched(shared.model.encoder))
+    monkeypatch.setattr(module, "prepare_for_cpu", watched(module.prepare_for_cpu))
+    with ThreadPoolExecutor(2) as pool:
+        vectors = list(pool.map(shared.encode, [["a cat"], ["a cat"]]))
+
+    assert calls == ["encoder", "prepare_for_cpu"]
+    assert all(np.array_equal(each, encoder.encode(["a cat"])) for each in vectors)
 
 
 def test_a_batch_keeps_its_columns_and_gets_two_more(encoder):

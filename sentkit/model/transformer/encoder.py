@@ -2,8 +2,8 @@
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from functools import cached_property
 from itertools import zip_longest
+from threading import Lock
 from typing import Any
 
 import numpy as np
@@ -53,6 +53,7 @@ class TransformerEncoder:
         if self.integers and self.device.type != "cpu":
             raise UsageError(f"--precision {INT8} needs --device cpu", advice="use bf16 on a GPU")
         self.dtype = pick_precision("auto" if self.integers else precision, self.device)
+        self.preparing, self.prepared = Lock(), False  # see `network`
         self.halved = 0  # number of times that a batch was halved to fit into memory
         with ThreadPoolExecutor(1) as pool:
             body, weights = self._load(pool)
@@ -145,11 +146,14 @@ class TransformerEncoder:
             messages.append(f"{halved}; to avoid this, use a smaller --batch-tokens")
         return messages
 
-    @cached_property
+    @property
     def network(self) -> Bert | Adapter:
         """The body, prepared at the first use: its own blocks and their weights are then gone."""
-        if isinstance(self.body, Bert) and not self.integers:
-            return prepare_for_cpu(self.body) if self.device.type == "cpu" else prepare_for_cuda(self.body)
+        with self.preparing:  # a thread does not see blocks of which another has replaced only some
+            if not self.prepared and isinstance(self.body, Bert) and not self.integers:
+                on_cpu = self.device.type == "cpu"
+                self.body = prepare_for_cpu(self.body) if on_cpu else prepare_for_cuda(self.body)
+            self.prepared = True
         return self.body
 
     def read(self, batches: Iterable[Sequence[Tokens]]) -> Iterator[Arrays]:
