@@ -3,9 +3,8 @@
 The moments of the shards are added. The result is the transform that one fit to all vectors would give.
 """
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -32,7 +31,7 @@ class Part:
 
 
 def merge_transforms(paths: Sequence[str]) -> Fitted:
-    first, *others = parts = [read_part(path) for path in paths]
+    first, *others = [read_part(path) for path in paths]
     sample = first.sample
     for part in others:
         check_alike(part, first)
@@ -41,7 +40,7 @@ def merge_transforms(paths: Sequence[str]) -> Fitted:
     kind, dim, remove = (first.note.get(name) for name in ALIKE[:3])
     check_varied(str(kind), sample, paths)
     fit = KINDS[str(kind)](sample.moments, FitOptions(dim, remove))
-    return Fitted(str(kind), sample, replace(fit, warnings=(*duplicate_warnings(parts), *fit.warnings)))
+    return Fitted(str(kind), sample, fit)
 
 
 def read_part(path: str) -> Part:
@@ -107,12 +106,3 @@ def check_alike(part: Part, first: Part) -> None:
 
 def format_setting(setting: object) -> str:
     return "missing" if setting is None else str(setting)
-
-
-def duplicate_warnings(parts: Sequence[Part]) -> list[str]:
-    """Warn about vectors that occur in two shards, which is usually a mistake."""
-    inputs = [each for part in parts for each in part.sample.inputs if each.rows]
-    counts = Counter(each.blake2b for each in inputs)
-    names = {each.blake2b: each.file for each in inputs}
-    repeated = [(names[digest], count) for digest, count in counts.items() if count > 1]
-    return [f"the vectors of {name} are counted {count} times" for name, count in repeated]

@@ -1,6 +1,7 @@
 """The input of a fit: the moments of a stream of vectors, and a record of the files."""
 
 import hashlib
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,6 +34,15 @@ class Sample:
     @property
     def rows(self) -> int:
         return sum(each.rows for each in self.inputs)
+
+    @property
+    def warnings(self) -> list[str]:
+        """Warnings about vectors that occur in two files or shards, which is usually a mistake."""
+        inputs = [each for each in self.inputs if each.rows]
+        counts = Counter(each.blake2b for each in inputs)
+        names = {each.blake2b: each.file for each in inputs}
+        repeated = [(names[digest], count) for digest, count in counts.items() if count > 1]
+        return [f"the vectors of {name} are counted {count} times" for name, count in repeated]
 
 
 def read_sample(inputs: Inputs, keep: Callable[[Float32], None]) -> Sample:

@@ -174,10 +174,12 @@ def test_shards_of_low_rank_merge_to_full_rank(sentkit, written):
 
 def test_vectors_that_are_counted_twice_are_a_warning(sentkit, many):
     sentkit("whiten", "fit", many, "-o", "a.safetensors")
-    done = sentkit("whiten", "merge", "a.safetensors", "a.safetensors", "-o", "b.safetensors")
+    merged = sentkit("whiten", "merge", "a.safetensors", "a.safetensors", "-o", "b.safetensors")
+    fitted = sentkit("whiten", "fit", many, many, "-o", "c.safetensors")
 
-    assert done.code == 0
-    assert done.told == ["sentkit whiten merge: warning: the vectors of many.jsonl are counted 2 times"]
+    assert (merged.code, fitted.code) == (0, 0)
+    for done, name in ((merged, "merge"), (fitted, "fit")):
+        assert done.told == [f"sentkit whiten {name}: warning: the vectors of many.jsonl are counted 2 times"]
 
 
 @pytest.mark.parametrize(
