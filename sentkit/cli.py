@@ -4,6 +4,7 @@ import contextlib
 import functools
 import os
 import shlex
+import signal
 import sys
 import tempfile
 import traceback
@@ -21,7 +22,7 @@ from sentkit.console import Console
 from sentkit.errors import NoInputError, SentkitError
 from sentkit.flags.expand import expand_flags
 from sentkit.pages import page_of
-from sentkit.process import INTERRUPTED, leave, unwind_on_signals
+from sentkit.process import INTERRUPTED, leave, raised_signal, unwind_on_signals
 
 P = ParamSpec("P")
 
@@ -104,8 +105,16 @@ def exit_code(error: BaseException, console: Console) -> int | None:
         console.error(f"{name}: {problem}" if name else problem)
         return IO_FAILED
     if isinstance(error, Exception) and not isinstance(error, typer.Exit | typer.Abort):
-        return report_bug(error, console)
+        return unexpected_error(error, console)
     return None
+
+
+def unexpected_error(error: Exception, console: Console) -> int | None:
+    """Report a bug, unless the error replaced the exception of a signal."""
+    stopped = raised_signal()
+    if stopped is None:
+        return report_bug(error, console)
+    return exit_code(KeyboardInterrupt(), console) if stopped == signal.SIGINT else 128 + stopped
 
 
 def report_bug(error: Exception, console: Console) -> int:

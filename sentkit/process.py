@@ -16,6 +16,7 @@ UNWINDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "RAYON_NUM_THREADS")
 
 _received = signal.SIGTERM  # the signal that SIGALRM repeats
+_raised: signal.Signals | None = None  # the signal that raised an exception in this command
 
 
 class LossyStderr(io.FileIO):
@@ -70,6 +71,8 @@ def leave_at_once(number: int, frame: FrameType | None) -> NoReturn:
 
 def unwind_on_signals() -> None:
     """Let signals raise exceptions from now on, so that temporary files are removed."""
+    global _raised
+    _raised = None
     for number in UNWINDING:
         if heeded(number):
             signal.signal(number, unwind)
@@ -78,7 +81,7 @@ def unwind_on_signals() -> None:
 
 def unwind(number: int, frame: FrameType | None) -> None:
     """Raise, except within an import: an import may then half succeed, so try again later."""
-    global _received
+    global _received, _raised
     if number != signal.SIGALRM:
         _received = signal.Signals(number)
     while frame is not None:
@@ -86,9 +89,15 @@ def unwind(number: int, frame: FrameType | None) -> None:
             signal.setitimer(signal.ITIMER_REAL, AGAIN)
             return
         frame = frame.f_back
+    _raised = _received
     if _received == signal.SIGINT:
         raise KeyboardInterrupt
     sys.exit(128 + _received)
+
+
+def raised_signal() -> signal.Signals | None:
+    """The signal that raised an exception. A library in C can replace this exception by another one."""
+    return _raised
 
 
 def limit_threads(threads: int | None) -> None:

@@ -1,10 +1,11 @@
 """The program's own words: help, versions, wrong command lines, progress."""
 
 import json
+import signal
 
 import pytest
 
-from sentkit import cli
+from sentkit import cli, process
 from sentkit.console import Console, RowProgress, StepProgress, TaskProgress, slow
 from sentkit.errors import UsageError
 
@@ -130,6 +131,20 @@ def test_an_error_before_any_command_is_not_wrong_usage(sentkit, monkeypatch):
 def test_a_system_error_is_one_line(error, code, told, capsys):
     assert cli.exit_code(error, Console("encode")) == code
     assert capsys.readouterr().err == f"sentkit encode: {told}\n"
+
+
+@pytest.mark.parametrize(
+    ("number", "code", "told"),
+    [(signal.SIGINT, 130, "sentkit encode: stopped by Ctrl-C\n"), (signal.SIGTERM, 143, "")],
+)
+def test_an_error_in_place_of_a_signal_is_no_bug(number, code, told, capsys, monkeypatch):
+    """torch replaces the exception of a signal by a ValueError while it reads weights."""
+    monkeypatch.setattr(process, "_raised", None)
+    with pytest.raises((KeyboardInterrupt, SystemExit)):
+        process.unwind(number, None)
+
+    assert cli.exit_code(ValueError("no shape"), Console("encode")) == code
+    assert capsys.readouterr().err == told
 
 
 class Clock:
