@@ -15,8 +15,6 @@ from sentkit.model.reading import ReadingOptions
 from sentkit.model.text.stream import Tally
 from sentkit.model.text.windows import WindowOptions
 
-NUMBERS = ("window", "stride", "max_length", "dim")
-
 
 class Encoder:
     """An encoder of texts. The arguments are the flags of `sentkit encode`; see its manual page.
@@ -41,12 +39,9 @@ class Encoder:
 
         `on_truncate` is "warn" or "window", which is the mean of windows for texts above the maximum length.
         """
-        for name, value in {"window": window, "stride": stride, **reading}.items():
-            if (
-                name in NUMBERS
-                and value is not None
-                and not (isinstance(value, int | np.integer) and value >= 1)
-            ):
+        numbers = {name: reading.get(name) for name in ("max_length", "dim")}
+        for name, value in {"window": window, "stride": stride, **numbers}.items():
+            if value is not None and not (isinstance(value, int | np.integer) and value >= 1):
                 raise UsageError(f"{name} is {value!r}, expected a whole number of 1 or more")
         windows = {"on_truncate": on_truncate, "window": window, "stride": stride}
         own = {"column": column, "device": device, "precision": precision}

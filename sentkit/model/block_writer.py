@@ -122,8 +122,8 @@ class BlockWriter:
             if texts.vectors != self.names:
                 names = ", ".join(texts.vectors), ", ".join(self.names)
                 raise first[0].row.error(f"vectors would be {names[0]}, other blocks have {names[1]}")
-        # The loss of int8 is that of the process that created run.json.
-        [spec] = [each | self.folder.settings["encoder"] for each in encoding.specs(texts)]
+        [own] = encoding.specs(texts)
+        spec = own | self.folder.settings["encoder"]  # with the loss of int8 of the first process
         with (
             published_together(),
             open_store(

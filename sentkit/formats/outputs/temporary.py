@@ -198,7 +198,7 @@ def publish_folder(new: Path, target: Path, *, force: bool, name: str) -> None:
         try:
             rename_folder(new, target)
         except OSError as error:
-            if error.errno not in (errno.EEXIST, errno.ENOTEMPTY, errno.ENOTDIR):
+            if force or error.errno not in (errno.EEXIST, errno.ENOTEMPTY, errno.ENOTDIR):
                 raise
             raise appeared(name) from error
     sync(target.parent)

@@ -62,9 +62,8 @@ def keys(vectors: Float32) -> NDArray[np.uint64]:
     """
     words = np.ascontiguousarray(vectors, dtype="<f4").view("<u4").astype(np.uint64)
     generator = np.random.Generator(np.random.Philox(0))
-    for odd in generator.integers(0, 2**63, (2, words.shape[1]), dtype=np.uint64) * np.uint64(2) + np.uint64(
-        1
-    ):
+    numbers = generator.integers(0, 2**63, (2, words.shape[1]), dtype=np.uint64)
+    for odd in numbers * np.uint64(2) + np.uint64(1):
         words *= odd
         words ^= words >> np.uint64(32)
     return words.sum(axis=1, dtype=np.uint64)
