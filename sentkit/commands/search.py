@@ -1,5 +1,6 @@
 """`sentkit search`: the corpus rows most similar to each query."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, BinaryIO
@@ -161,7 +162,7 @@ def search(
         metric, top, threshold, copied or [], gold, rescore=binary.rescore, candidates=binary.candidates
     )
     check_form(corpus, output.path, search_options, replace=replace)
-    check_text_flags(query, {"model": model}, reading, machine)
+    check_text_flags(query, {"replace": replace}, {"model": model}, reading, machine)
     for path in filter(None, (corpus, binary.rescore)):
         check_input(path)
     query.take_snapshots([*filter(None, (corpus, binary.rescore))])
@@ -212,13 +213,13 @@ def check_form(corpus: str, output: str, search_options: "SearchOptions", *, rep
     check_rows_output(output)
 
 
-def check_text_flags(query: QueryFlags, *of_texts: object) -> None:
+def check_text_flags(query: QueryFlags, of_rows: Mapping[str, object], *of_texts: object) -> None:
     """Refuse flags of TEXT with --queries, and the reverse."""
     texts = query.texts
     if texts and query.queries is not None:
         raise UsageError("TEXT and --queries cannot be used together", advice="remove one of them")
     of_files = {"from": query.from_, "on-error": query.on_error, "rejects": query.rejects}
-    for name, value in of_files.items():
+    for name, value in {**of_files, **of_rows}.items():
         if texts and value not in NOT_GIVEN:
             raise UsageError(f"--{name} can be used only with --queries, not with TEXT")
     for flags in of_texts:

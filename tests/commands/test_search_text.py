@@ -242,6 +242,7 @@ def test_a_recorded_hub_model_is_not_fetched(program, encode, tiny, tmp_path):
         (("a", "--queries", "q.jsonl"), "TEXT and --queries cannot be used together"),
         (("a", "--from", "text"), "--from can be used only with --queries, not with TEXT"),
         (("a", "--on-error", "skip"), "--on-error can be used only with --queries, not with TEXT"),
+        (("a", "--replace"), "--replace can be used only with --queries, not with TEXT"),
         (("a", "--rejects", "r"), "--rejects can be used only with --queries, not with TEXT"),
         (("a", "--readout", "cls,mean"), "a search needs one readout, not several"),
         (("a", "--readout", "first"), 'unknown readout "first"'),
