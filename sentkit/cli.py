@@ -21,8 +21,7 @@ from sentkit import __version__, completion
 from sentkit.console import Console
 from sentkit.errors import NoInputError, SentkitError
 from sentkit.flags.expand import expand_flags
-from sentkit.pages import page_of
-from sentkit.process import INTERRUPTED, leave, raised_signal, unwind_on_signals
+from sentkit.process import INTERRUPTED, is_first_process, leave, raised_signal, unwind_on_signals
 
 P = ParamSpec("P")
 
@@ -89,8 +88,7 @@ def check_working_folder() -> None:
 def exit_code(error: BaseException, console: Console) -> int | None:
     """Print the error and return its exit code; return None for the exits of typer."""
     if isinstance(error, SentkitError):
-        first = os.environ.get("RANK", "0") == "0"  # of the processes of torchrun, only the first prints
-        if first and not error.silent:
+        if is_first_process() and not error.silent:
             console.error(str(error), error.advice)
         return error.exit_code
     if isinstance(error, BrokenPipeError):
@@ -149,6 +147,25 @@ def install_completion(shell: str | None) -> None:
             typer.echo(f"written: {path}")
         typer.echo(f"completion works in the next {shell} that you start")
         raise typer.Exit
+
+
+def page_of(command: str) -> Path | None:
+    """The man page of a command, such as `sentkit encode`, in a checkout or an installation.
+
+    `man PATH` always shows it. `man sentkit` needs its folder on MANPATH, or an activated environment.
+    """
+    name = f"{command.replace(' ', '-')}.1"
+    in_checkout = Path(__file__).parent.parent / "man/man1" / name
+    if in_checkout.is_file():
+        return in_checkout
+    from importlib.metadata import PackageNotFoundError, files
+
+    try:
+        installed = files("sentkit") or []
+    except PackageNotFoundError:
+        return None
+    places = (Path(str(file.locate())).resolve() for file in installed if file.name == name)
+    return next((place for place in places if place.is_file()), None)
 
 
 class Command(TyperCommand):

@@ -36,6 +36,14 @@ def size(flag: str, text: str) -> int:
     return found
 
 
+def assignment(text: str) -> tuple[str, str]:
+    """Parse NAME=VALUE of --set. A dash in the name is an underscore."""
+    name, equals, value = text.partition("=")
+    if not equals:
+        raise UsageError(f'--set "{text}": expected name=value')
+    return name.strip().replace("-", "_"), value.strip()
+
+
 def suggestion(name: str, known: Iterable[str]) -> str:
     """Advice for an unknown name: the most similar known name, or all of them."""
     close = get_close_matches(name, known := list(known), n=1, cutoff=CLOSE)

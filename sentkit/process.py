@@ -100,6 +100,11 @@ def raised_signal() -> signal.Signals | None:
     return _raised
 
 
+def is_first_process() -> bool:
+    """Of the processes of torchrun, only the first one writes and prints."""
+    return os.environ.get("RANK", "0") == "0"
+
+
 def limit_threads(threads: int | None) -> None:
     """Set the number of threads. Call this before importing numpy, torch or tokenizers: they read it once."""
     if threads is not None:

@@ -10,7 +10,7 @@ from sentkit.augment.operation import AppliedOperation, Note
 class Chain:
     """Turns sentences into variants; counts the texts that each operation leaves unchanged."""
 
-    def __init__(self, steps: Sequence[AppliedOperation], seed: int = 0) -> None:
+    def __init__(self, steps: Sequence[AppliedOperation], seed: int) -> None:
         self.steps, self.seed = steps, seed
         self.texts = 0
         self.left = [0] * len(steps)

@@ -173,12 +173,12 @@ def encode(
     from sentkit.model.text.stream import Tally, prepare, whole_if_small
 
     console = run.console("encode")
-    to_folder = folder.applies_to(output, row_flags, dry_run=dry_run)
+    in_folder = folder.applies_to(output, row_flags, dry_run=dry_run)
     device = folder.parsed_shard().device(machine.device)
-    with folder.stopping(console, active=to_folder) as check_stop:
+    with folder.stopping(console, active=in_folder) as check_stop:
         text_model = find_encoder(model, reading.options(), device=device, precision=machine.precision)
         report_loading(text_model.name, text_model.notes, console)
-        to_folder = to_folder and not folder.is_sweep(output, text_model)
+        to_folder = in_folder and not folder.is_sweep(output, text_model)
         paths, form = [output.path], output.form(replace=replace)
         if not to_folder:
             paths = output_paths(output.path, text_model.readouts, form, force=form.force or dry_run)

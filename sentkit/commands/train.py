@@ -1,6 +1,5 @@
 """`sentkit train`: fine-tuning of an encoder on rows."""
 
-import os
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -12,11 +11,12 @@ import typer
 
 from sentkit.console import Console, StepProgress, print_described, print_table, show
 from sentkit.errors import UsageError
-from sentkit.flag_values import numbers
+from sentkit.flag_values import assignment, numbers
 from sentkit.flags import options
 from sentkit.flags.rows import RowFlags
 from sentkit.flags.training import CheckpointFlags, SavingFlags, SettingFlags, StartFlags
 from sentkit.flags.words import words_of
+from sentkit.process import is_first_process
 
 
 def train(
@@ -96,8 +96,8 @@ def train(
     """
     from sentkit.formats.checkpoints.commands import Command, inputs_of
     from sentkit.formats.rows.kinds import LEARNED
+    from sentkit.signals import handle_signals
     from sentkit.training.catalogue import METHODS, find
-    from sentkit.training.loop.signals import handle_signals
     from sentkit.training.run_folders import RunFolders, result_line
     from sentkit.training.settings import build, described
 
@@ -106,7 +106,7 @@ def train(
         return
     if method is None:
         raise UsageError("METHOD is missing", advice=f"available: {', '.join(METHODS)}")
-    first = os.environ.get("RANK", "0") == "0"  # of several processes only the first writes and prints
+    first = is_first_process()
     console = Console("train", run.quiet or not first, run.verbose)
     with handle_signals(partial(say_stopping, console)) as stop:
         kind = find(method)  # this imports torch
@@ -176,8 +176,7 @@ def check_together(output: CheckpointFlags, dev: str | None, given: Sequence[str
         raise UsageError("-o is missing: give the folder of the new checkpoint")
     from sentkit.training.recipe import OF_DEV
 
-    names = [each.partition("=")[0].strip().replace("-", "_") for each in given]
-    idle = [name for name in names if name in OF_DEV]
+    idle = [name for name, _ in map(assignment, given) if name in OF_DEV]
     if dev is None and idle:
         raise UsageError(f"{idle[0]} has no effect without --dev")
 

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from sentkit.model.text.stream import Tally
 
 GRACE = 10.0  # seconds to finish a block after a signal
-RESUME = "the same command with --resume continues"
 
 
 @dataclass(frozen=True)
@@ -67,7 +66,7 @@ class FolderFlags:
         return Shard() if self.shard is None else parse_shard(self.shard)
 
     def is_sweep(self, output: OutputFlags, model: "Model") -> bool:
-        """Whether DIR/ gets a vector file for each of several readouts, and is not a vector folder."""
+        """Whether DIR/ gets a vector file for each of several readouts. Refuses flags of a vector folder."""
         from sentkit.formats.vectors.folders import is_vector_folder
 
         if len(model.readouts) > 1 and (self != FolderFlags() or is_vector_folder(output.path)):
@@ -82,7 +81,7 @@ class FolderFlags:
         if not active:
             yield lambda: None
             return
-        from sentkit.training.loop.signals import Interrupted, Stopped, handle_signals
+        from sentkit.signals import RESUME, Interrupted, Stopped, handle_signals
 
         def notice() -> None:
             console.say("finishing the block; Ctrl-C again to exit at once")

@@ -8,6 +8,7 @@ import typer
 
 from sentkit.console import Console
 from sentkit.errors import UsageError
+from sentkit.flag_values import assignment
 from sentkit.flags import options
 
 if TYPE_CHECKING:
@@ -64,12 +65,11 @@ class SettingFlags:
         """
         values = {name: value for name, value in vars(self).items() if name not in ("set_", "preset")}
         given = {name: str(value) for name, value in values.items() if value is not None}
-        for assignment in self.set_ or []:
-            name, _, value = assignment.partition("=")
-            name = name.strip().replace("-", "_")
-            if name in given and value.strip() != given[name]:
+        for each in self.set_ or []:
+            name, value = assignment(each)
+            if name in given and value != given[name]:
                 flag = f"--{name.replace('_', '-')} {given[name]}"
-                console.warn(f"--set {assignment} has no effect: {flag} overrides it")
+                console.warn(f"--set {each} has no effect: {flag} overrides it")
         return [*(self.set_ or []), *(f"{name}={value}" for name, value in given.items())]
 
 

@@ -7,7 +7,7 @@ from types import NoneType
 from typing import Any, TypeVar, get_args
 
 from sentkit.errors import UsageError
-from sentkit.flag_values import suggestion
+from sentkit.flag_values import assignment, suggestion
 
 S = TypeVar("S")
 
@@ -109,14 +109,10 @@ def build(
 def parsed(kind: type, assignments: Iterable[str]) -> dict[str, Any]:
     known: dict[str, Field[Any]] = {each.name: each for each in fields(kind)}
     rules, values = notes(kind), dict[str, Any]()
-    for assignment in assignments:
-        name, equals, text = assignment.partition("=")
-        name = name.strip().replace("-", "_")
-        if not equals:
-            raise UsageError(f'--set "{assignment}": expected name=value')
+    for name, text in map(assignment, assignments):
         if name not in known:
             raise UsageError(f'unknown setting "{name}"', advice=suggestion(name, known))
-        values[name] = value_of(name, known[name].type, text.strip())
+        values[name] = value_of(name, known[name].type, text)
         refusal = None if values[name] is None else rules[name].refusal(values[name])
         if refusal:
             raise UsageError(f"{name}={text}: {refusal}")

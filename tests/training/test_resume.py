@@ -3,8 +3,8 @@
 import pytest
 import torch
 
+from sentkit.signals import Stopped
 from sentkit.training.catalogue import METHODS
-from sentkit.training.loop.signals import Stopped
 from sentkit.training.settings import build
 
 LABELS = ("entailment", "contradiction")

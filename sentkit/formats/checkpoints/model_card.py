@@ -52,7 +52,7 @@ def card(lineage: Mapping[str, Any], readout: str, *, width: int, max_length: in
     return "\n".join(lines)
 
 
-def front_matter(base: str | None, *, stock: bool, classifier: bool = False) -> list[str]:
+def front_matter(base: str | None, *, stock: bool, classifier: bool) -> list[str]:
     """The YAML header. A JSON string is valid YAML."""
     if classifier:
         lines = ["---", "library_name: transformers", "pipeline_tag: text-classification", "tags:"]

@@ -31,7 +31,7 @@ class LongLine(bytes):
     odd_quotes = False  # whether the whole line has an odd number of quotes
 
 
-def numbered(file: Lines, longest: int = MAX_LINE, *, is_start: bool = True) -> Iterator[NumberedLine]:
+def numbered(file: Lines, longest: int, *, is_start: bool = True) -> Iterator[NumberedLine]:
     """Number the lines of a file from 1. Only newlines separate lines; U+2028 does not.
 
     A byte order mark is removed if this is the start of the file. Memory holds at most `longest` bytes of a

@@ -34,8 +34,8 @@ class StoreWriter:
         spec: Mapping[str, Any],
         names: Sequence[str],
         width: int,
-        record: Mapping[str, Any] | None = None,
-        kind: str = "float32",
+        record: Mapping[str, Any] | None,
+        kind: str,
     ) -> None:
         self.file, self.offsets, self.rows = files[:3]
         self.vectors = files[-1] if kind == "int8" else self.file

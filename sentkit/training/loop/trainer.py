@@ -15,6 +15,7 @@ from typing import Any
 import torch
 
 from sentkit.errors import DataError, UsageError
+from sentkit.signals import RESUME, Interrupted, Stop, Stopped
 from sentkit.training.data.batches import Batch, Order, stream
 from sentkit.training.data.dev import Dev
 from sentkit.training.data.labelled import LabelledRows
@@ -23,7 +24,6 @@ from sentkit.training.loop.gradient import Gradient, RandomState, clip_gradient
 from sentkit.training.loop.optimizers import Adam, make_optimizer
 from sentkit.training.loop.processes import Processes, RandomStates
 from sentkit.training.loop.schedules import SCHEDULES, warmup_steps
-from sentkit.training.loop.signals import Interrupted, Stop, Stopped
 from sentkit.training.loop.state import Keeper, Position
 from sentkit.training.loop.state_checks import Expected
 from sentkit.training.loop.step_log import Reporter, StepLog
@@ -95,7 +95,7 @@ class Trainer:
         if stop:
             raise Stopped(
                 f"stopped and saved at step {self.position.step} of {self.order.steps}",
-                advice="the same command with --resume continues",
+                advice=RESUME,
             )
         return self.position.step >= self.order.steps or self.position.exhausted(self.recipe.patience)
 

@@ -11,6 +11,7 @@ from sentkit.formats.rows.rows import Inputs
 from sentkit.formats.vectors.store import common_fields
 from sentkit.metrics.sts.seen_texts import Sightings
 from sentkit.model.transformer.device import pick_device
+from sentkit.signals import Stop
 from sentkit.training.base import Base
 from sentkit.training.catalogue import METHODS
 from sentkit.training.data.corpus import FILES, Corpus, Tallied, check_rows, map_corpus, write_corpus
@@ -20,7 +21,6 @@ from sentkit.training.data.examples import ExampleParser
 from sentkit.training.data.labelled import LabelledRows, read_labelled
 from sentkit.training.loop.environment import be_deterministic, precision_name
 from sentkit.training.loop.processes import Processes, open_processes
-from sentkit.training.loop.signals import Stop
 from sentkit.training.loop.step_log import Reporter, check_log
 from sentkit.training.options import Run, TrainOptions
 from sentkit.training.runs.folder_lock import lock_folder

@@ -14,11 +14,11 @@ import torch
 from sentkit.errors import CannotCreateError
 from sentkit.formats.json_files import read_object_if_there
 from sentkit.formats.vectors.fingerprint import digest
+from sentkit.signals import RESUME, Aborted, Interrupted, Stop, Stopped
 from sentkit.training.data.batches import stream
 from sentkit.training.data.dev import nan_lowest
 from sentkit.training.loop.environment import environment, use_threads
 from sentkit.training.loop.processes import Processes
-from sentkit.training.loop.signals import Aborted, Interrupted, Stop, Stopped
 from sentkit.training.loop.state import Keeper, Position
 from sentkit.training.loop.state_checks import check_identity
 from sentkit.training.loop.step_log import Reporter, StepLog
@@ -102,7 +102,7 @@ def reporting_last_save(trainer: Trainer) -> Iterator[None]:
         saved, here = max(trainer.keeper.kept, default=None), f"interrupted at step {trainer.position.step}"
         if saved is None:
             raise Aborted(f"{here}; nothing is saved") from error
-        advice = "the same command with --resume continues from there"
+        advice = f"{RESUME} from there"
         raise Aborted(f"{here}; the last saved step is {saved}", advice=advice) from error
 
 
@@ -144,8 +144,7 @@ def finish(trainer: Trainer) -> None:
                 method, run.base, trainer.keeper.folder, run.output, lineage, readout, force=force
             )
     except Interrupted as error:
-        advice = "the same command with --resume continues"
-        raise Stopped("stopped and saved after the last step", advice=advice) from error
+        raise Stopped("stopped and saved after the last step", advice=RESUME) from error
 
 
 def class_lineage(trainer: Trainer) -> dict[str, Any]:

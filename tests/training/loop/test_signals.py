@@ -4,8 +4,8 @@ import signal
 
 import pytest
 
+from sentkit.signals import SIGNALS, Aborted, Stopped, handle_signals
 from sentkit.training.catalogue import METHODS
-from sentkit.training.loop.signals import SIGNALS, Aborted, Stopped, handle_signals
 from sentkit.training.runs.run import reporting_last_save
 
 

@@ -12,11 +12,11 @@ import torch
 
 from sentkit.errors import DataError
 from sentkit.formats.checkpoints.folders import read_checkpoint
+from sentkit.signals import Stopped
 from sentkit.training.base import open_base
 from sentkit.training.catalogue import METHODS
 from sentkit.training.data.dev import Dev
 from sentkit.training.loop.sealed_files import BadFile, read_sealed, write_sealed
-from sentkit.training.loop.signals import Stopped
 from sentkit.training.loop.state import Keeper
 from sentkit.training.options import Saving
 

@@ -12,9 +12,9 @@ from reference_steps import take_step
 from sentkit.errors import UsageError
 from sentkit.formats.checkpoints.folders import read_checkpoint
 from sentkit.model.checkpoint.lm_head import read_head
+from sentkit.signals import Stopped
 from sentkit.training.base import open_base
 from sentkit.training.data.batches import Batch
-from sentkit.training.loop.signals import Stopped
 from sentkit.training.methods.mlm import CLASSES, MaskedLanguageModel
 from sentkit.training.runs.save_checkpoint import save_checkpoint
 

@@ -20,8 +20,8 @@ from sentkit.formats.lexicons.model2vec import Table
 from sentkit.model import find_encoder
 from sentkit.model.query_encoder import EncodedTexts
 from sentkit.model.reading import ReadingOptions
+from sentkit.signals import Stopped
 from sentkit.training.catalogue import METHODS
-from sentkit.training.loop.signals import Stopped
 from sentkit.training.methods.contrast import Contrast
 from sentkit.training.methods.distill import Distill
 from sentkit.training.runs.save_checkpoint import write_checkpoint

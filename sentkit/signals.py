@@ -6,7 +6,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from sentkit.errors import SentkitError
+from sentkit.process import INTERRUPTED, heeded
 
+RESUME = "the same command with --resume continues"
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
 
 
@@ -19,7 +21,7 @@ class Stopped(SentkitError):
 class Aborted(SentkitError):
     """Interrupted by a second Ctrl-C, without saving."""
 
-    exit_code = 130
+    exit_code = INTERRUPTED
 
 
 class Interrupted(BaseException):
@@ -83,7 +85,7 @@ def handle_signals(notice: Callable[[], None] = lambda: None, grace: float | Non
         stop.request(number, notice)
 
     signals = SIGNALS if grace is None else (*SIGNALS, signal.SIGALRM)
-    handled = [number for number in signals if signal.getsignal(number) is not signal.SIG_IGN]
+    handled = [number for number in signals if heeded(number)]
     before = {number: signal.signal(number, handler) for number in handled}
     try:
         yield stop
