@@ -6,6 +6,8 @@ from typing import Any, Protocol
 
 import orjson
 
+from sentkit.errors import DataError
+
 BOM = b"\xef\xbb\xbf"
 MAX_LINE = 1 << 26  # bytes
 EXCERPT = 1 << 16  # bytes kept of a line over the limit, and bytes per read while the rest is skipped
@@ -29,6 +31,11 @@ class LongLine(bytes):
     """The first bytes of a line over the limit. The rest was skipped."""
 
     odd_quotes = False  # whether the whole line has an odd number of quotes
+
+
+def too_long(source: str, number: int, longest: int) -> DataError:
+    problem, advice = f"a row of more than {longest} bytes", "--max-line 256M allows longer rows"
+    return DataError(problem, source=source, line=number, advice=advice)
 
 
 def numbered(file: Lines, longest: int, *, is_start: bool = True) -> Iterator[NumberedLine]:

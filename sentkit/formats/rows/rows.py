@@ -197,7 +197,7 @@ class Inputs:
             self.meter.empty = False
             try:
                 if isinstance(raw, lines.LongLine):
-                    raise self._too_long(source, number)
+                    raise lines.too_long(source, number, self.longest)
                 original = None if to_object is lines.json_object else raw
                 value = parse(Row(*to_object(raw), source, number, original))
             except lines.BadLine as error:
@@ -224,11 +224,7 @@ class Inputs:
         def warn(number: int, problem: str) -> None:
             self.rejects.warn(f"{path}:{number}: {problem}")
 
-        return tables.table_rows(numbered, format, self.quoting, longest=self.longest, warn=warn)
-
-    def _too_long(self, path: str, number: int) -> DataError:
-        problem, advice = f"a row of more than {self.longest} bytes", "--max-line 256M allows longer rows"
-        return DataError(problem, source=path, line=number, advice=advice)
+        return tables.table_rows(numbered, format, self.quoting, source=path, longest=self.longest, warn=warn)
 
 
 def parse_fields(pairs: Sequence[str], known: Sequence[str]) -> dict[str, str]:

@@ -6,11 +6,11 @@ and newlines). The default for TSV is "none", because the STS Benchmark contains
 
 import csv
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 
+from sentkit.errors import DataError
 from sentkit.formats.rows.lines import (
     EXCERPT,
-    MAX_LINE,
     BadLine,
     LongLine,
     NumberedLine,
@@ -18,6 +18,7 @@ from sentkit.formats.rows.lines import (
     RawRow,
     json_line,
     readable,
+    too_long,
 )
 
 DELIMITERS = {"tsv": "\t", "csv": ","}
@@ -30,17 +31,21 @@ def table_rows(
     format: str,
     quoting: str | None = None,
     *,
-    longest: int = MAX_LINE,
-    warn: Callable[[int, str], None] = lambda number, problem: None,
+    source: str,
+    longest: int,
+    warn: Callable[[int, str], None],
 ) -> Iterator[RawRow]:
-    """Yield raw rows. Without `quoting`, `warn` is called once for a TSV line with a quoted field."""
+    """Yield raw rows. Raise a DataError for the header, because without it no line can be read.
+
+    Without `quoting`, `warn` is called once for a TSV line with a quoted field.
+    """
     delimiter = DELIMITERS[format]
     if (quoting or QUOTING[format]) == "csv":
         records = _csv_records(lines, delimiter.encode(), longest)
-        return _rows_of(records, lambda raw: _csv_cells(raw, delimiter))
+        return _rows_of(records, lambda raw: _csv_cells(raw, delimiter), source, longest)
     if quoting is None:
         lines = _watched(lines, delimiter, warn)
-    return _rows_of(lines, lambda raw: readable(raw).split(delimiter))
+    return _rows_of(lines, lambda raw: readable(raw).split(delimiter), source, longest)
 
 
 def _watched(
@@ -65,7 +70,10 @@ def _in_quotes(cell: bytes) -> bool:
     return len(cell) > 1 and cell[:1] == cell[-1:] == b'"' and b'"' not in inner.replace(b'""', b"")
 
 
-def _rows_of(records: Iterator[NumberedLine], cells: Callable[[bytes], list[str]]) -> Iterator[RawRow]:
+def _rows_of(
+    records: Iterator[NumberedLine], cells: Callable[[bytes], list[str]], source: str, longest: int
+) -> Iterator[RawRow]:
+    """A blank line is a row only in a table of one column, where it is an empty text."""
     header: list[str] = []
 
     def to_object(raw: bytes) -> ParsedLine:
@@ -75,30 +83,29 @@ def _rows_of(records: Iterator[NumberedLine], cells: Callable[[bytes], list[str]
         values = dict(zip(header, texts, strict=True))
         return json_line(values), values
 
-    def refuse(raw: bytes) -> ParsedLine:
-        _check_header(cells(raw))
-        raise AssertionError("a header is refused for a reason")
-
     for number, raw in records:
-        if header:
+        if not header:
+            header = _header_of(raw, cells, source, number, longest)
+        elif len(header) == 1 or raw.strip(b"\r\n"):
             yield number, raw, to_object
-            continue
-        if isinstance(raw, LongLine):
-            yield number, raw, to_object
-            return
-        try:
-            header = _check_header(cells(raw))
-        except BadLine:
-            yield number, raw, refuse  # `refuse` raises the error again where the caller adds the line
-            return
 
 
-def _check_header(names: Sequence[str]) -> list[str]:
-    if not all(names):
-        raise BadLine("the header has a column without a name")
-    if len(set(names)) < len(names):
-        raise BadLine("duplicate column name in the header")
-    return list(names)
+def _header_of(
+    raw: bytes, cells: Callable[[bytes], list[str]], source: str, number: int, longest: int
+) -> list[str]:
+    if isinstance(raw, LongLine):
+        raise too_long(source, number, longest)
+    advice = None
+    try:
+        names = cells(raw)
+        if not all(names):
+            advice = "give each column a name; with pandas, use to_csv(index=False)"
+            raise BadLine("the header has a column without a name")
+        if len(set(names)) < len(names):
+            raise BadLine("duplicate column name in the header")
+    except BadLine as error:
+        raise DataError(str(error), source=source, line=number, advice=advice) from error
+    return names
 
 
 def _csv_cells(raw: bytes, delimiter: str) -> list[str]:

@@ -2,14 +2,17 @@
 
 import io
 import json
+import re
 import tracemalloc
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sentkit.formats.rows.rows import Row
+from sentkit.errors import DataError
+from sentkit.formats.rows.rows import Inputs, Rejects, Row
 
 some = settings(max_examples=40)
 Write = Callable[[str, bytes], str]
@@ -58,7 +61,7 @@ def test_tables_of_the_csv_module_are_read_back(rows_of: RowsOf, cells: list[tup
     [
         ("a.tsv", b"a\tb\n1\n", "a.tsv:2: 1 fields, the header has 2"),
         ("a.csv", b"a,b\n1,2,3\n", "a.csv:2: 3 fields, the header has 2"),
-        ("a.csv", b"a,b\n1,2\n\n", "a.csv:3: 1 fields, the header has 2"),
+        ("a.csv", b"a,b\n1,2\n \n", "a.csv:3: 1 fields, the header has 2"),
         ("a.csv", b"a,a\n1,2\n", "a.csv:1: duplicate column name in the header"),
         ("a.tsv", b"a\t\n1\t2\n", "a.tsv:1: the header has a column without a name"),
         ("a.csv", b'a,b\n1,2\n"x,3\n4,5\n', "a.csv:3: not CSV: unexpected end of data"),
@@ -69,6 +72,38 @@ def test_a_bad_table_row_is_reported_with_its_line(
     problem_of: ProblemOf, name: str, content: bytes, problem: str
 ) -> None:
     assert problem_of(name, content) == problem
+
+
+@pytest.mark.parametrize("end", [b"\n", b"\r\n"])
+@pytest.mark.parametrize(("name", "mark"), [("a.csv", b","), ("a.tsv", b"\t")])
+def test_blank_lines_are_no_rows_of_several_columns(
+    rows_of: RowsOf, name: str, mark: bytes, end: bytes
+) -> None:
+    """As in the csv module. In one column, a blank line is an empty text, as in plain text."""
+    wide = end.join([mark.join([b"text", b"b"]), b"", mark.join([b"p", b"1"]), b"", b""])
+    narrow = end.join([b"text", b"", b"p", b""])
+
+    assert [(row.number, row.values["text"]) for row in rows_of(name, wide)] == [(3, "p")]
+    assert [(row.number, row.values["text"]) for row in rows_of(name, narrow)] == [(2, ""), (3, "p")]
+
+
+@pytest.mark.parametrize(
+    ("header", "problem"),
+    [
+        (b",text", "a.csv:1: the header has a column without a name"),
+        (b"text,text", "a.csv:1: duplicate column name in the header"),
+        (b"text,\xff", "a.csv:1: not UTF-8"),
+        (b'text,"b', "a.csv:1: not CSV: unexpected end of data"),
+    ],
+)
+def test_a_bad_header_is_never_skipped(tmp_path: Path, header: bytes, problem: str) -> None:
+    """Otherwise all rows of the file are missing without a count."""
+    (tmp_path / "a.csv").write_bytes(header + b"\n1,p\n")
+    rejects = Rejects(skip=True)
+
+    with pytest.raises(DataError, match=re.escape(problem)):
+        list(Inputs([str(tmp_path / "a.csv")], rejects=rejects).read(lambda row: row))
+    assert rejects.count == 0
 
 
 def test_a_csv_field_may_be_long(rows_of: RowsOf) -> None:
