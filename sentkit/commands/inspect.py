@@ -100,7 +100,12 @@ def inspect(
     """
     if replay:
         refuse_with_replay(
-            path, format_flags, {"--gold": gold, "--no-geometry": no_geometry, "--json": json, "-v": verbose}
+            path,
+            format_flags,
+            {
+                **{"--gold": gold, "--above": above},
+                **{"--no-geometry": no_geometry or None, "--json": json or None, "-v": verbose or None},
+            },
         )
         print_replay(path)
         return
@@ -119,7 +124,7 @@ def inspect(
 
 def refuse_with_replay(path: str, flags: FormatFlags, others: dict[str, Any]) -> None:
     """Refuse flags that have no effect with --replay."""
-    given = [flag for flag, value in others.items() if value]
+    given = [flag for flag, value in others.items() if value is not None]
     if given or flags != FormatFlags():
         names = given[0] if given else "the flags of rows"
         raise UsageError(f"--replay cannot be used with {names}")

@@ -193,12 +193,15 @@ def record_of(result: Result) -> dict[str, Any]:
     return record
 
 
+KEPT = {"value": float | int | None, "sd": float | int | None, "encoder": str}  # in the file of a result
+
+
 def read_result(path: Path) -> Result:
-    """A kept result. A JSON object without the fields is an error, because the folder is only for results."""
+    """A kept result. Any other JSON object is an error, because the folder is only for results."""
     record = read_object(path)
-    missing = [name for name in ("value", "sd", "encoder") if name not in record]
-    if missing:
-        problem = f'not a result of sentkit report: "{missing[0]}" is missing'
+    wrong = [name for name, kinds in KEPT.items() if not isinstance(record.get(name, ...), kinds)]
+    if wrong:
+        problem = f'not a result of sentkit report: "{wrong[0]}" is missing or not of its type'
         raise DataError(problem, source=str(path), advice="remove the file")
     arrays = [np.array(record[name], np.float64) for name in ("similarities", "gold") if name in record]
     return Result(record["value"], record["sd"], record["encoder"], *arrays)

@@ -78,7 +78,8 @@ def sets_of(data: str, name: str, suite: Suite) -> list[TestSet]:
     folder = Path(data, suite.folder)
     if not suite.names:
         files = sorted(path for path in folder.glob("*") if path.name.endswith(ENDS))
-        return [TestSet(name, bare(path), str(path), {}) for path in files]
+        tests = [TestSet(name, bare(path), str(path), {}) for path in files]
+        return list({each.task: each for each in reversed(tests)}.values())[::-1]  # one file for each task
     found = []
     for stem in suite.names:
         if suite.folder == "senteval":

@@ -185,6 +185,7 @@ def test_a_hostile_record_cannot_add_a_command(sentkit, made, base):
         ("other", (), 65, 'other/sentkit.json: "command" is not the record of a command'),
         ("ckpt", ("--json",), 2, "--replay cannot be used with --json"),
         ("ckpt", ("--gold", "score"), 2, "--replay cannot be used with --gold"),
+        ("ckpt", ("--above", "0"), 2, "--replay cannot be used with --above"),
         ("ckpt", ("--from", "tsv"), 2, "--replay cannot be used with the flags of rows"),
         ("untrained", (), 65, '"made_with" is not a record of training'),
     ],

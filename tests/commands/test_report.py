@@ -210,11 +210,12 @@ def test_kept_results_are_used_again(sentkit, data, monkeypatch):
     assert times.items() < {path: path.stat().st_mtime_ns for path in Path("kept").iterdir()}.items()
     assert by_row(first.rows, "STS-B") == by_row(changed.rows, "STS-B")
     assert by_row(first.rows, "SICK-R") != by_row(changed.rows, "SICK-R")
-    for path in Path("kept").iterdir():
-        path.write_text('{"value":1}')
-    broken = sentkit(*given[:-1])
-    assert broken.code == 1
-    assert 'not a result of sentkit report: "sd" is missing' in broken.err
+    for record, name in (('{"value":1}', "sd"), ('{"value":"1","sd":null,"encoder":"e"}', "value")):
+        for path in Path("kept").iterdir():
+            path.write_text(record)
+        broken = sentkit(*given[:-1])
+        assert broken.code == 1
+        assert f'not a result of sentkit report: "{name}" is missing or not of its type' in broken.err
 
 
 def test_every_format_has_the_same_cells(sentkit):
@@ -323,6 +324,20 @@ def test_warnings_of_unused_files_and_different_seeds(sentkit, data, runs, tiny)
     assert done.code == 0
     assert f"not used: {data}/sts/stsb.dev.jsonl" in done.err
     assert 'the seeds differ between the rows: "runs" has 0, 1; "more" has 2' in done.err
+
+
+def test_one_file_of_each_clustering_task_is_used(sentkit, tmp_path):
+    """A packed copy, or another spelling, is not a second task."""
+    (tmp_path / "data/clustering").mkdir(parents=True)
+    rows = in_jsonl(*({"text": text, "label": text} for text in ("a cat", "a dog", "a cat", "a dog")))
+    for name in ("AgNews.jsonl", "agnews.jsonl", "other.jsonl"):
+        (tmp_path / "data/clustering" / name).write_text(rows)
+    (tmp_path / "data/clustering/agnews.jsonl.gz").write_bytes(gzip.compress(b"not rows"))
+    done = sentkit("report", "w=words:binary", "--data", "data", "--suites", "clustering", *FLAGS)
+
+    assert (done.code, [row["task"] for row in done.rows]) == (0, ["AgNews", "other"])
+    unused = [Path(line).name for line in done.told if "not used" in line]
+    assert unused == ["agnews.jsonl", "agnews.jsonl.gz"]
 
 
 @pytest.mark.parametrize(

@@ -91,12 +91,13 @@ def test_each_group_is_reported(report):
 def test_groups_are_compared_as_classes_are(report):
     """orjson reads the last two groups as the same float."""
     long = [10**20 + 1, 10**20 + 2]
-    rows = [pair(n / 10, n, topic=topic) for n, topic in enumerate([1, 1.0, "1", 0.5, *long])]
+    rows = [pair(n / 10, n, topic=topic) for n, topic in enumerate([1, 1.0, "1", 0.5, True, "true", *long])]
     (found,) = report(rows, "--group", "topic").rows
 
     assert {name: group["n"] for name, group in found["groups"].items()} == {
         "1": 3,
         "0.5": 1,
+        "true": 2,
         "100000000000000000001": 1,
         "100000000000000000002": 1,
     }

@@ -79,7 +79,8 @@ def v_measure(table: Table) -> tuple[float, float, float]:
 
     The harmonic mean equals the normalized mutual information with the arithmetic mean of the entropies.
     """
-    left, right, shared = entropy(table.sum(axis=1)), entropy(table.sum(axis=0)), mutual_information(table)
+    left, right = entropy(table.sum(axis=1)), entropy(table.sum(axis=0))
+    shared = mutual_information(table) if left and right else 0.0  # without rounding errors
     homogeneity = min(1.0, shared / left) if left else 1.0
     completeness = min(1.0, shared / right) if right else 1.0
     if not homogeneity + completeness:
@@ -92,6 +93,8 @@ def adjusted_mutual_information(table: Table) -> float:
     left, right = entropy(table.sum(axis=1)), entropy(table.sum(axis=0))
     if (not left and not right) or is_matching(table):
         return 1.0
+    if not left or not right:
+        return 0.0
     expected = expected_information(table.sum(axis=1), table.sum(axis=0))
     room = (left + right) / 2 - expected
     gained = mutual_information(table) - expected

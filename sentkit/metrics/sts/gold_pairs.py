@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from sentkit.arrays import Float64
 from sentkit.errors import DataError
-from sentkit.formats.rows.kinds import scored, whole_number, wrong_field
+from sentkit.formats.rows.kinds import class_of, scored, wrong_field
 from sentkit.formats.rows.rows import Inputs, Row, blocks
 from sentkit.formats.vectors.store import fields_of
 from sentkit.formats.vectors.vectors import VectorReader, VectorRow
@@ -132,11 +132,13 @@ def check_row(row: VectorRow, options: ScoreOptions, texts: Sequence[str], emb: 
 
 
 def group_of(row: Row, name: str) -> str:
-    """The group as a string: 1, 1.0 and "1" are one group, as for classes."""
+    """The group as a string. Unlike a class, it may be empty or have a fraction."""
     value = row.values.get(name)
     if not isinstance(value, str | int | float):
         raise wrong_field(row, name, "a string or a number")
-    return whole_number(row, name) if isinstance(value, float) and value.is_integer() else str(value)
+    if value == "" or (isinstance(value, float) and not value.is_integer()):
+        return str(value)
+    return class_of(row, name)
 
 
 def similarities_of(rows: Sequence[VectorRow], metric: str | RankSimilarity) -> list[float]:

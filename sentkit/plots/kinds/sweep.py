@@ -19,7 +19,7 @@ from sentkit.plots.reports import (
     report_of,
 )
 
-LAYER = re.compile(r"(?P<model>[^/]+)/L(?P<layer>\d+):(?P<readout>[^+]+)")
+LAYER = re.compile(r"(?P<model>[^/]+)/L(?P<layer>\d+):(?P<readout>.+)")
 
 
 @dataclass(frozen=True, slots=True)

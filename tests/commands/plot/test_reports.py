@@ -38,6 +38,15 @@ def test_a_line_and_a_level_have_different_names(plot, svg):
     assert set(names) <= set(svg("sweep", stdin=given)[0])
 
 
+def test_layers_of_transformed_vectors_are_a_line(plot):
+    given = report("m/L1:mean+whitening", 40) + report("m/L2:mean+whitening", 41)
+
+    assert plot("sweep", stdin=given) == [
+        {"series": "mean+whitening", "layer": 1, "spearman": 40},
+        {"series": "mean+whitening", "layer": 2, "spearman": 41},
+    ]
+
+
 def test_the_mean_of_several_data_sets_is_drawn(plot):
     given = report("m/L1:cls", 20, spearman_ci95=[18, 22]) + report("m/L1:cls", 30) + report("m/mean", 1) * 2
 

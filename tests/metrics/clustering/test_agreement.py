@@ -53,6 +53,14 @@ def test_they_are_those_of_scikit_learn(name, pair):
     assert measures(*pair)[name] == pytest.approx(THEIRS[name](*pair), abs=1e-9)
 
 
+@pytest.mark.parametrize("classes", [2, 3, 7])
+def test_one_cluster_shares_exactly_no_information(classes):
+    truth, one = np.arange(20) % classes, np.zeros(20, int)
+
+    for found in (measures(truth, one), measures(one, truth)):
+        assert (found["nmi"], found["ami"], found["v_measure"]) == (0, 0, 0)
+
+
 def test_accuracy_is_that_of_the_best_of_all_matchings():
     random = np.random.default_rng(3)
     classes, clusters = random.integers(4, size=30), random.integers(5, size=30)
