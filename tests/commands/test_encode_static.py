@@ -163,9 +163,9 @@ def test_a_cut_is_counted_or_refused(sentkit, words):
         "encode", "-m", words, "--max-length", 2, "--on-truncate", "error", stdin="the cat dog\n"
     )
 
-    assert [(row["n_tokens"], row["truncated"]) for row in counted.rows] == [(3, True), (3, True)]
-    assert counted.vectors().tolist() == [[0.5, 1, 0], [1, 0, 0]]
-    assert any("2 of 2 rows were truncated to 2 words" in line for line in counted.told)
+    assert [(row["n_tokens"], row["truncated"]) for row in counted.rows] == [(3, True), (3, False)]
+    assert counted.vectors().tolist() == [[0.5, 1, 0], [0.5, 1, 0]]
+    assert any("1 of 2 rows were truncated to 2 words" in line for line in counted.told)
     assert (refused.code, refused.told) == (65, ["sentkit encode: -:1: text too long: 3 words, maximum 2"])
 
 

@@ -10,6 +10,7 @@ from sentkit.errors import DataError, NoInputError
 from sentkit.formats.files import import_pyarrow, open_input
 from sentkit.formats.json_files import is_there
 from sentkit.formats.lexicons.word_vectors import ARRAY, WordVectors
+from sentkit.formats.rows.lines import BOM
 
 AXES = 2
 
@@ -69,7 +70,7 @@ def words_beside(path: str) -> Path | None:
 
 def read_lines(place: Path) -> Sequence[bytes]:
     with open_input(str(place)) as file:
-        return file.read().removesuffix(b"\n").split(b"\n")
+        return file.read().removeprefix(BOM).removesuffix(b"\n").split(b"\n")
 
 
 def read_column(place: Path) -> Sequence[bytes]:

@@ -33,10 +33,9 @@ def words_of(text: str) -> list[str]:
 
 
 def without_unknown(ids: list[int], max_length: int | None, unknown: int) -> Tokens:
-    """Truncate, then remove unknown words: unknown words count towards the limit."""
-    within = ids if max_length is None else ids[:max_length]
-    known = [number for number in within if number != unknown] if unknown in within else within
-    return Tokens(known, len(ids), unknown=len(within) - len(known))
+    """Remove unknown words, then truncate: only known words count towards the limit, as in model2vec."""
+    known = [number for number in ids if number != unknown] if unknown in ids else ids
+    return Tokens(known[:max_length], len(ids), unknown=len(ids) - len(known))
 
 
 def located(ids: list[int], ranges: Sequence[Range], prompt: str, text: str, unknown: int) -> LocatedTokens:
@@ -133,7 +132,7 @@ class CollectedWords:
 class WordPieces:
     """Tokenizes texts with tokenizer.json.
 
-    model2vec removes unknown tokens after truncation. sentence-transformers (`keep_unknown`) uses the vector
+    model2vec removes unknown tokens before truncation. sentence-transformers (`keep_unknown`) uses the vector
     of the unknown token and takes the length limit from tokenizer.json.
     """
 

@@ -27,7 +27,7 @@ def array(tmp_path: Path) -> Any:
     return write
 
 
-@pytest.mark.parametrize("words", [b"the\ncat\n", b"the\ncat", b"the\r\ncat\r\n"])
+@pytest.mark.parametrize("words", [b"the\ncat\n", b"\xef\xbb\xbfthe\ncat", b"the\r\ncat\r\n"])
 @pytest.mark.parametrize("dtype", ["<f4", ">f4", "<f2", "<f8"])
 @pytest.mark.parametrize("order", ["C", "F"])
 def test_a_word_has_a_row(array: Any, words: bytes, dtype: str, order: Any) -> None:

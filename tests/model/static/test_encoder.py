@@ -33,13 +33,13 @@ def encoder_of(name: object, **wishes: Any) -> Encoder:
 
 
 def looped(folder: Path, texts: list[str], *, most: int, normalize: bool) -> np.ndarray:
-    """As model2vec: no special tokens, truncation, no unknown tokens, mean, unit length."""
+    """As model2vec: no special tokens, no unknown tokens, truncation, mean, unit length."""
     backend = Tokenizer.from_file(str(folder / "tokenizer.json"))
     rows = read_array(folder / "model.safetensors", "embeddings").astype(np.float64)
     unknown = backend.token_to_id("[UNK]")
     found = np.zeros((len(texts), rows.shape[1]))
     for text, vector in zip(texts, found, strict=True):
-        ids = [i for i in backend.encode(text, add_special_tokens=False).ids[:most] if i != unknown]
+        ids = [i for i in backend.encode(text, add_special_tokens=False).ids if i != unknown][:most]
         if ids:
             vector[:] = sum(rows[i] for i in ids) / len(ids)
         length = sum(number**2 for number in vector) ** 0.5

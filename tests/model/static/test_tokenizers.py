@@ -59,11 +59,12 @@ def test_words_are_looked_up_as_written_then_in_lower_case(text: str, known: lis
     assert (found.unknown, found.count, found.truncated) == (unknown, len(known) + unknown, False)
 
 
-def test_unknown_words_count_towards_the_limit() -> None:
-    found = looked_up("the zebra cat cat", most=3)
+@pytest.mark.parametrize(("most", "known"), [(3, ["the", "cat", "cat"]), (2, ["the", "cat"])])
+def test_only_known_words_count_towards_the_limit(most: int, known: list[str]) -> None:
+    found = looked_up("the zebra cat cat", most=most)
 
-    assert found.ids == [INDEXES["the"], INDEXES["cat"]]
-    assert (found.unknown, found.count, found.truncated) == (1, 4, True)
+    assert found.ids == [INDEXES[word] for word in known]
+    assert (found.unknown, found.count, found.truncated) == (1, 4, most == 2)
 
 
 def test_the_prompt_precedes_every_text() -> None:
