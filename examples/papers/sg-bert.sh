@@ -42,8 +42,10 @@ set -- "$@" "flow=$base#mean-last2@$work/rows/flow.safetensors"
 [ -z "${GLOVE:-}" ] || set -- "glove=$GLOVE" "$@"
 for name in sg-opt $settings; do set -- "$@" "${name%%:*}=$work/runs/${name%%:*}"; done
 if [ -n "${PARAPHRASES:-}" ]; then
-    train bt sg-bert "$PARAPHRASES" --dev "$choose" --preset bt
-    train bt+sg-opt sg-bert "$PARAPHRASES" --dev "$choose" --preset bt-sg-opt
+    paraphrases=$work/rows/paraphrases.jsonl
+    make "$paraphrases" some "$PARAPHRASES" 64
+    train bt sg-bert "$paraphrases" --dev "$choose" --preset bt
+    train bt+sg-opt sg-bert "$paraphrases" --dev "$choose" --preset bt-sg-opt
     set -- "$@" "bt=$work/runs/bt" "bt+sg-opt=$work/runs/bt+sg-opt"
 else
     missing 'table 7 and the rows of BT' 'PARAPHRASES is not set'
@@ -89,13 +91,14 @@ if [ -n "$nli" ] && senteval 'table 4'; then
 fi
 for task in qnli sst2 cola mrpc rte; do
     [ -n "$(found "glue/$task.train")" ] || { missing "$task in table 10" "no $data/glue/$task.train.jsonl" && continue; }
+    for part in train dev test; do make "$work/rows/$task.$part.jsonl" some "$(needed "glue/$task.$part")" 64; done
     preset=sg-bert-glue
     [ "$task" != cola ] || preset=sg-bert-glue-cola
     for start in no-tuning sg-opt; do
         [ "$start" = no-tuning ] && model=$base || model=$(first senteval)
         [ -n "$model" ] || continue # without nli/train
-        train "$start-$task" classify "$(needed "glue/$task.train")" -m "$model" --preset "$preset" \
-            --dev "$(needed "glue/$task.dev")" --test "$(needed "glue/$task.test")"
+        train "$start-$task" classify "$work/rows/$task.train.jsonl" -m "$model" --preset "$preset" \
+            --dev "$work/rows/$task.dev.jsonl" --test "$work/rows/$task.test.jsonl"
         sed "s/^{/{\"system\":\"$start\",\"task\":\"$task\",/" "$work/runs/$start-$task.jsonl"
     done
 done >"$work/tables/glue.jsonl"
