@@ -102,9 +102,26 @@ for task in qnli sst2 cola mrpc rte; do
         sed "s/^{/{\"system\":\"$start\",\"task\":\"$task\",/" "$work/runs/$start-$task.jsonl"
     done
 done >"$work/tables/glue.jsonl"
+glue_table() { # the mean and the deviation over the seeds
+    python3 -c 'import json, statistics, sys
+runs = {}
+for row in map(json.loads, sys.stdin):
+    if "seed" in row:
+        runs.setdefault((row["system"], row["task"]), []).append(row["test"])
+metrics = "accuracy", "f1", "matthews"
+print("| system | task | seeds |", " | ".join(metrics), "|")
+print("|---" * 6 + "|")
+for (system, task), tests in runs.items():
+    print("|", system, "|", task, "|", len(tests), end=" |")
+    for values in ([test[name] for test in tests] for name in metrics):
+        mean = "undefined" if None in values else f"{statistics.fmean(values):.2f}"
+        deviation = f" ({statistics.stdev(values):.2f})" if None not in values and len(values) > 1 else ""
+        print(f" {mean}{deviation}", end=" |")
+    print()'
+}
 if [ -s "$work/tables/glue.jsonl" ]; then
     published 10
-    cat "$work/tables/glue.jsonl"
+    glue_table <"$work/tables/glue.jsonl" | tee "$work/tables/glue.md"
 fi
 
 # Figure 1: each layer and readout, with SG and SG-OPT. Figures 5 and 6: pairs of STS-B dev with the highest and lowest
