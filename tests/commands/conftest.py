@@ -41,6 +41,10 @@ CONFIG = SMALL | {
 }
 
 
+# Variables of users, terminals and launchers that change outputs.
+INHERITED = {"SENTKIT_VECTORS", "COLUMNS", "LINES", "RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE"}
+
+
 class Left(BaseException):
     """In place of the end of the process."""
 
@@ -69,7 +73,9 @@ class Ended:
 def plain_environment(monkeypatch, tmp_path):
     """Relative names are in the folder of the test, and no inherited variable changes an output."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.delenv("SENTKIT_VECTORS", raising=False)
+    for name in os.environ:
+        if name in INHERITED or name.startswith("SLURM_"):
+            monkeypatch.delenv(name)
     monkeypatch.setattr(stream, "_open_line", False)  # an earlier test may have left a progress bar
 
 

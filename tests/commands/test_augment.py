@@ -94,6 +94,8 @@ def test_the_record_of_a_chain_reproduces_the_variant(sentkit, lines):
     done = sentkit(
         "augment", "-q", "--op", "repeat", "--op", "delete=.5", "--op", "reorder=2x0.2", stdin=lines
     )
+
+    assert (done.code, len(done.rows)) == (0, len(TEXTS))
     for row in done.rows:
         text = row["text_a"]
         for note in row["augment"][0]["ops"]:

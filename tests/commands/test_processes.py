@@ -52,6 +52,7 @@ def wait_until_read(process):
     """Give the process a row, and return when it has taken it: now it waits for the next."""
     left = array.array("i", [1])
     while left[0]:
+        assert process.poll() is None
         select.select([], [], [], 0.01)
         fcntl.ioctl(process.stdin.fileno(), termios.FIONREAD, left)
 

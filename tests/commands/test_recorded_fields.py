@@ -53,7 +53,9 @@ def test_hits_show_their_texts(sentkit, files):
     done = sentkit("search", "--corpus", "t.safetensors", "--queries", "n.safetensors", "--top", "1")
 
     assert done.code == 0, done.err
-    assert all(hit["text"] in ("a cat", "a dog", "a cat sat") for row in done.rows for hit in row["hits"])
+    hits = [hit["text"] for row in done.rows for hit in row["hits"]]
+    assert len(hits) == len(done.rows) > 0
+    assert set(hits) <= {"a cat", "a dog", "a cat sat"}
 
 
 def test_clusters_are_described_by_their_texts(sentkit, files):

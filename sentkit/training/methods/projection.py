@@ -52,7 +52,7 @@ def projection_of(base: Base, wanted: str) -> Projection:
         has_head = wanted == "checkpoint" and head_of(base) is not None
         advice = "to use the language model head, add --set pooler=lm-head"
         if not has_head:
-            advice = "to train a head, run sentkit train mlm --set head=fresh"
+            advice = "to use the layer of another checkpoint, add --set projection_from=CHECKPOINT"
             if pooler is not None:
                 advice += "; to use the pooler, add --set pooler=checkpoint"
         raise UsageError(f"{base.checkpoint.name} has {has}", advice=advice)

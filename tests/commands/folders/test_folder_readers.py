@@ -125,6 +125,7 @@ def test_a_signal_finishes_the_block_and_exits_with_75(words, tmp_path, encode, 
         [sys.executable, "-m", "sentkit", *command], cwd=tmp_path, stderr=subprocess.PIPE
     ) as child:
         while not list(Path("a").glob("0*")):
+            assert child.poll() is None
             time.sleep(0.01)
         child.send_signal(number)
         err = child.stderr.read().decode()
@@ -158,6 +159,7 @@ def test_a_slow_block_is_dropped(words, tmp_path):
         child.stdin.write(b'{"text":"the"}\n' * 3)
         child.stdin.flush()
         while len(list(Path("a").glob("0*"))) < 2 or not is_waiting(child):  # for the end of the third block
+            assert child.poll() is None
             time.sleep(0.01)
         child.send_signal(signal.SIGTERM)
         err = child.stderr.read().decode()

@@ -95,8 +95,9 @@ def test_a_refusal_mentions_an_untrained_pooler(base_of):
     """That of a RoBERTa may be random numbers; BERT's is not suspected of it."""
     with pytest.raises(UsageError, match="no language model head, and its pooler is probably not trained"):
         projection_of(base_of("roberta", "Model", "one"), "auto")
-    with pytest.raises(UsageError, match=r"base has no language model head$"):
+    with pytest.raises(UsageError, match=r"base has no language model head$") as caught:
         projection_of(base_of("bert", "Model", "base"), "lm-head")
+    assert "projection_from=CHECKPOINT" in str(caught.value.advice)
 
 
 def test_the_projection_is_a_copy(base_of):
