@@ -1,4 +1,7 @@
-"""Signals request a stop after the current step, with a saved state. A second Ctrl-C exits at once."""
+"""Signals that request a stop after the current step of a training, or block of a vector folder.
+
+A second Ctrl-C exits at once. `process.py` has the signals that end other commands.
+"""
 
 import signal
 from collections.abc import Callable, Iterator

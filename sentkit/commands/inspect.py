@@ -100,12 +100,8 @@ def inspect(
     """
     if replay:
         refuse_with_replay(
-            path,
             format_flags,
-            {
-                **{"--gold": gold, "--above": above},
-                **{"--no-geometry": no_geometry or None, "--json": json or None, "-v": verbose or None},
-            },
+            {"--gold": gold, "--above": above, "--no-geometry": no_geometry, "--json": json, "-v": verbose},
         )
         print_replay(path)
         return
@@ -122,9 +118,9 @@ def inspect(
             out.write(json_line(record))
 
 
-def refuse_with_replay(path: str, flags: FormatFlags, others: dict[str, Any]) -> None:
+def refuse_with_replay(flags: FormatFlags, others: dict[str, Any]) -> None:
     """Refuse flags that have no effect with --replay."""
-    given = [flag for flag, value in others.items() if value is not None]
+    given = [flag for flag, value in others.items() if value is not None and value is not False]
     if given or flags != FormatFlags():
         names = given[0] if given else "the flags of rows"
         raise UsageError(f"--replay cannot be used with {names}")

@@ -78,8 +78,11 @@ def sets_of(data: str, name: str, suite: Suite) -> list[TestSet]:
     folder = Path(data, suite.folder)
     if not suite.names:
         files = sorted(path for path in folder.glob("*") if path.name.endswith(ENDS))
-        tests = [TestSet(name, bare(path), str(path), {}) for path in files]
-        return list({each.task: each for each in reversed(tests)}.values())[::-1]  # one file for each task
+        first: dict[str, TestSet] = {}  # by task, because a packed copy is not a second task
+        for file in files:
+            test = TestSet(name, bare(file), str(file), {})
+            first.setdefault(test.task, test)
+        return list(first.values())
     found = []
     for stem in suite.names:
         if suite.folder == "senteval":

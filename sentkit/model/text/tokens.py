@@ -14,7 +14,7 @@ class Tokens:
     count: int  # number of tokens before truncation
     at: int = 0  # index of the token that the readout `prompt` uses
     problem: str = ""  # the reason if this text cannot be read
-    unknown: int = 0  # tokens without a static vector; not in `ids`, and not truncated
+    unknown: int = 0  # tokens without a static vector; they are not in `ids`
     windows: "Windows | None" = None  # None: the text is read as a whole, or truncated
 
     @property
