@@ -67,7 +67,12 @@ class Model(Protocol):
 
 
 def find_encoder(
-    name: str, options: ReadingOptions, *, device: str = "auto", precision: str = "auto"
+    name: str,
+    options: ReadingOptions,
+    *,
+    device: str = "auto",
+    precision: str = "auto",
+    download: bool = True,
 ) -> Model:
     """Return the static or transformer model with this name, without loading transformer weights."""
     from sentkit.model.checkpoint_model import CheckpointModel
@@ -76,7 +81,7 @@ def find_encoder(
     file = name != BUNDLED and exists(Path(name)) and not is_folder(Path(name))
     if not file and Path(name).suffix in WORD_FILES:
         raise NoInputError(f"{name}: no such file")
-    folder = None if file or name == WORD_SETS else find_model(name)
+    folder = None if file or name == WORD_SETS else find_model(name, download=download)
     if folder is not None and not is_static(folder):
         return CheckpointModel(checkpoint_in(folder, name), options, device=device, precision=precision)
     loaders.check_machine(device, precision)

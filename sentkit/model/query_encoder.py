@@ -1,6 +1,5 @@
 """Encodes a list of texts, and query texts with the reading options that a vector file records."""
 
-import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -93,9 +92,9 @@ def find_query_encoder(
     """
     if model is not None or recorded.model is None:
         return find_encoder(model or BUNDLED, options, device=device, precision=precision)
-    os.environ["HF_HUB_OFFLINE"] = "1"
+    completed = recorded.completed(options)
     try:
-        return find_encoder(recorded.model, recorded.completed(options), device=device, precision=precision)
+        return find_encoder(recorded.model, completed, device=device, precision=precision, download=False)
     except NoInputError as error:
         advice = f"{recorded.path} was encoded with this model; give its path with -m"
         raise NoInputError(str(error), advice=advice) from error

@@ -121,6 +121,21 @@ def test_the_version_and_the_number_of_processes(sentkit, made, base):
     assert lines[3].endswith("--seed 3 --threads 4 --device cpu -o ckpt")
 
 
+def test_a_recorded_hub_name_is_not_fetched(sentkit, made, base, monkeypatch):
+    """A hostile record can have a digest beside a hub name."""
+    asked = []
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", False)
+    monkeypatch.setattr(
+        "huggingface_hub.snapshot_download", lambda *_, **flags: asked.append(flags) or "base"
+    )
+    made("ckpt", ("-m", "somebody/model", base[0]))
+    done = sentkit("inspect", "ckpt", "--replay")
+
+    assert done.code == 1
+    assert asked
+    assert all(flags["local_files_only"] for flags in asked)
+
+
 @pytest.mark.parametrize(
     ("change", "problem"),
     [

@@ -16,7 +16,7 @@ OLDER = "pytorch_model*.bin"
 SMALL_FILES = ["*.json", "*.txt", "*.model", "*.spm", "*/*.json"]
 
 
-def find_model(name: str) -> Path:
+def find_model(name: str, *, download: bool = True) -> Path:
     """The folder of a model. Only a name in the form of a hub name can cause network access."""
     if name == BUNDLED:  # also if the current folder contains "nano": its name is ./nano
         return Path(__file__).parent.parent.parent / BUNDLED
@@ -28,7 +28,7 @@ def find_model(name: str) -> Path:
         raise NoInputError(f"{name}: is a file, expected a checkpoint folder")
     match = HUB_NAME.fullmatch(name)
     if match is not None:
-        return _with_config(_from_hub(match[1], match[2]), name)
+        return _with_config(_from_hub(match[1], match[2], download=download), name)
     raise NoInputError(f"{name}: no such checkpoint folder")
 
 
@@ -56,14 +56,14 @@ def _in_package(package: str) -> Path:
     raise NoInputError(f"pkg:{package}: no installed package of this name contains a model")
 
 
-def _from_hub(repository: str, revision: str | None) -> Path:
-    """The folder of a hub model in the local cache. It is downloaded unless HF_HUB_OFFLINE is set."""
+def _from_hub(repository: str, revision: str | None, *, download: bool) -> Path:
+    """The folder of a hub model in the local cache, after a download if that is permitted."""
     os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
     from huggingface_hub import constants, errors
 
     name = f"{repository}@{revision}" if revision else repository
     try:
-        return _fetch(repository, revision, offline=constants.HF_HUB_OFFLINE)
+        return _fetch(repository, revision, offline=not download or constants.HF_HUB_OFFLINE)
     except errors.GatedRepoError as error:
         problem = f"{name}: access requires an accepted license"
         raise NoInputError(
@@ -78,6 +78,8 @@ def _from_hub(repository: str, revision: str | None) -> Path:
     except errors.LocalEntryNotFoundError as error:
         which = f"{repository} --revision {revision}" if revision else repository
         advice = f"on a machine with network access, run: hf download {which}"
+        if not download:
+            raise NoInputError(f"{name}: no such folder, and not in the cache of the hub") from error
         problem = f"{name}: no such folder, and the hub "
         if constants.HF_HUB_OFFLINE:
             raise NoInputError(f"{problem}is disabled (HF_HUB_OFFLINE)", advice=advice) from error
@@ -91,7 +93,10 @@ def _fetch(repository: str, revision: str | None, *, offline: bool) -> Path:
     from huggingface_hub import snapshot_download
 
     small = [*SMALL_FILES, "*.safetensors"]
-    folder = Path(snapshot_download(repository, revision=revision, allow_patterns=small))
+    # HF_HUB_OFFLINE is read when huggingface_hub is imported, so a later change would have no effect.
+    folder = Path(
+        snapshot_download(repository, revision=revision, allow_patterns=small, local_files_only=offline)
+    )
     places = [config.parent.relative_to(folder) for config in folder.rglob("config.json")]
     older = [str(place / OLDER) for place in places if not list((folder / place).glob("model*.safetensors"))]
     if older and not offline:

@@ -53,7 +53,7 @@ class Replay:
             self.note(f"{model.path}: not a local folder, so it is not checked")
             return
         try:
-            folder = find_model(model.path)
+            folder = find_model(model.path, download=False)
         except SentkitError:
             return  # `problem_of` reports it
         record = read_record(folder)

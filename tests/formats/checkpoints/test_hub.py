@@ -59,7 +59,7 @@ def test_paths_are_not_looked_up_on_the_hub(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(
-        "sentkit.formats.checkpoints.hub._from_hub", lambda *name: pytest.fail("asked the hub")
+        "sentkit.formats.checkpoints.hub._from_hub", lambda *name, **flags: pytest.fail("asked the hub")
     )
 
     assert problem_of(name).startswith(f"{name}: ")
@@ -197,7 +197,7 @@ def test_invalid_revisions_are_not_looked_up_on_the_hub(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(
-        "sentkit.formats.checkpoints.hub._from_hub", lambda *name: pytest.fail("asked the hub")
+        "sentkit.formats.checkpoints.hub._from_hub", lambda *name, **flags: pytest.fail("asked the hub")
     )
 
     assert problem_of(name) == f"{name}: no such checkpoint folder"
