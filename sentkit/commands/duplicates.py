@@ -133,11 +133,10 @@ def show_pairs(found: "Duplicates", shown: Sequence[str], metric: str, out: Bina
     """Print a line for each pair: the similarity and the two rows."""
     import orjson
 
-    from sentkit.metrics.neighbours.corpus import name_in_pair
+    from sentkit.metrics.neighbours.corpus import columns_of_pair
 
     def lines(pair: dict[str, bytes]) -> list[dict[str, str]]:
         values = {name: orjson.loads(value) for name, value in pair.items()}
-        names = {"a": name_in_pair(values, "_a", shown), "b": name_in_pair(values, "_b", shown)}
-        return [{metric: f"{values['similarity']:.4f}"} | names]
+        return [{metric: f"{values['similarity']:.4f}"} | columns_of_pair(values, shown)]
 
-    show(found.pairs(), lines, out, as_table=True, texts=("a", "b"))
+    show(found.pairs(), lines, out, as_table=True, texts=("a", "b"), pairs=True)

@@ -264,10 +264,9 @@ def write_matrix(rows: Iterable["VectorRow"], out: BinaryIO, metric: str, *, rep
 
 
 def show_closest(pairs: Iterable[dict[str, Any]], out: BinaryIO, metric: str, *, as_table: bool) -> None:
-    from sentkit.metrics.neighbours.corpus import name_in_pair
+    from sentkit.metrics.neighbours.corpus import columns_of_pair
 
     def lines(pair: dict[str, Any]) -> list[dict[str, str]]:
-        names = {"a": name_in_pair(pair, "_a"), "b": name_in_pair(pair, "_b")}
-        return [{metric: f"{pair['similarity']:.4f}"} | names]
+        return [{metric: f"{pair['similarity']:.4f}"} | columns_of_pair(pair)]
 
-    show(pairs, lines, out, as_table=as_table, texts=("a", "b"), flush=False)
+    show(pairs, lines, out, as_table=as_table, texts=("a", "b"), pairs=True, flush=False)

@@ -276,7 +276,7 @@ def write_hits(search: "Search", out: BinaryIO, *, replace: bool) -> None:
 
 def show_hits(search: "Search") -> None:
     """Print a line for each hit, with the query in the first line."""
-    columns = ["query", search.metric, *(search.show or ["hit"])]
+    columns = ["query", search.metric, "row", *(search.show or ["hit"])]
     rows = []
     for query_hits in search:
         query = search.called(query_hits.query)
@@ -284,4 +284,4 @@ def show_hits(search: "Search") -> None:
             rows.append([query, f"{similarity:.4f}", *search.cells(row)])
             query = ""
     if rows:
-        print_table(columns, rows, texts=[name for name in columns if name != search.metric])
+        print_table(columns, rows, texts=["query", *columns[3:]])

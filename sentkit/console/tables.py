@@ -3,8 +3,9 @@
 import shutil
 import sys
 import textwrap
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from itertools import islice
+from itertools import islice, takewhile
 from typing import Any, BinaryIO, Literal, TypeVar
 
 from sentkit.console.stream import close_bar
@@ -32,19 +33,20 @@ def show(
     texts: Sequence[str] = (),
     optional: Sequence[str] = (),
     wrap: bool = False,
+    pairs: bool = False,
     flush: bool = True,
 ) -> None:
     """Print records as a table, or write each one as a line of JSON as soon as it is computed.
 
     `lines` converts a record to lines of the table. A long table repeats its header after each PAGE lines.
-    `texts`, `optional` and `wrap` are those of `print_table`.
+    `texts`, `optional`, `wrap` and `pairs` are those of `print_table`.
     """
     if as_table:
         every_line = (line for record in records for line in lines(record))
         while page := list(islice(every_line, PAGE)):
             columns = list(page[0])
             rows = [[line[column] for column in columns] for line in page]
-            print_table(columns, rows, texts=texts, optional=optional, wrap=wrap)
+            print_table(columns, rows, texts=texts, optional=optional, wrap=wrap, pairs=pairs)
         return
     from sentkit.formats.json_files import json_line
 
@@ -61,9 +63,11 @@ def print_table(
     texts: Sequence[str] = (),
     optional: Sequence[str] = (),
     wrap: bool = False,
+    pairs: bool = False,
 ) -> None:
-    """Print a table on standard output. Columns in `texts` are truncated, or wrapped if `wrap` is true.
+    """Print a table on standard output. Columns in `texts` are shortened, or wrapped if `wrap` is true.
 
+    A shortened cell shows how it differs from the others of its column, or with `pairs` of its row.
     Columns in `optional` are omitted, in this order, if the terminal is too narrow.
     """
     from rich.cells import cell_len
@@ -88,10 +92,41 @@ def print_table(
         justify: Literal["left", "right"] = "left" if column in texts else "right"
         overflow: Literal["fold", "ellipsis"] = "fold" if wrap else "ellipsis"
         table.add_column(column, justify=justify, width=width, no_wrap=not wrap, overflow=overflow)
+    named = [] if wrap else [place for place, column in enumerate(columns) if column in texts]
+    for group in ([row] for row in cells) if pairs else [cells]:
+        for some in [named] if pairs else [[place] for place in named]:
+            spots = [(row, place) for row in group for place in some]
+            short = shortened([row[place] for row, place in spots], min(widths[place] for place in some))
+            for (row, place), cell in zip(spots, short, strict=True):
+                row[place] = cell
     for row in cells:
         table.add_row(*map(Text, row))
     terminal.width = max(terminal.width, sum(widths) + GAP * len(widths))
     terminal.print(table)
+
+
+def shortened(cells: Sequence[str], width: int) -> list[str]:
+    """The cells that are compared, with their differences in the first `width` places of each.
+
+    Long cells lose words or folders with which all of them begin. Those that would still be cut to the same
+    text lose their middle.
+    """
+    from rich.cells import cell_len, set_cell_size
+
+    long = {cell for cell in cells if cell_len(cell) > width}
+    roots = [cell for cell in long if not cell.startswith(" ")]
+    common = "".join(letters[0] for letters in takewhile(lambda each: len({*each}) == 1, zip(*roots)))
+    ends = [place for place, letter in enumerate(common, start=1) if letter in "/ "] if len(long) > 1 else []
+    excess = max(map(cell_len, long), default=0) - width + 1
+    shared = common[: next((end for end in ends if end >= excess), ends[-1] if ends else 0)]
+    short = {cell: cell.replace(shared, "…", 1) if shared else cell for cell in long}
+    cut = Counter(set_cell_size(cell, width - 1) for cell in short.values())
+    tail = (width - 1) * 2 // 3
+    for cell, rest in short.items():
+        if cell_len(rest) > width and cut[set_cell_size(rest, width - 1)] > 1:
+            end = set_cell_size(rest[::-1], tail)[::-1]
+            short[cell] = f"{set_cell_size(rest, width - 1 - tail)}…{end}"
+    return [short.get(cell, cell) for cell in cells]
 
 
 def kept_columns(

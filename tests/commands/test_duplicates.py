@@ -115,9 +115,9 @@ def test_a_terminal_shows_a_table(on_terminal, rows, tmp_path):
     lines = on_terminal("duplicates", "rows.jsonl", "--threshold", 1, "-q")
     shown = on_terminal("duplicates", "rows.jsonl", "--threshold", 1, "-q", "--show", "id", "--show", "text")
 
-    assert lines[0].split() == ["cosine", "a", "b"]
+    assert lines[0].split() == ["cosine", "row", "a", "a", "row", "b", "b"]
     assert all(line.split()[0] == "1.0000" for line in lines[1:])
-    assert "t" in lines[1].split()[1]
+    assert "t" in lines[1].split()[2]
     assert " | " in shown[1]
 
 

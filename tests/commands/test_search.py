@@ -406,11 +406,10 @@ def test_hits_are_a_table_on_a_terminal(on_terminal, tmp_path, corpus, jsonl):
     lines = on_terminal("search", *flags)
     as_json = [json.loads(line) for line in on_terminal("search", *flags, "--json")]
 
-    assert lines[0].split() == ["query", "cosine", "hit"]
-    assert [line.split()[:-2] for line in lines[1:]] == [["first"], [], ["row", "2"], []]
-    assert [line.split()[-1] for line in lines[1:3]] == [hit["text"] for hit in as_json[0]["hits"]]
-    assert [line.split()[-2] for line in lines[1:3]] == [
-        f"{hit['similarity']:.4f}" for hit in as_json[0]["hits"]
+    assert lines[0].split() == ["query", "cosine", "row", "hit"]
+    assert [line.split()[:-3] for line in lines[1:]] == [["first"], [], ["row", "2"], []]
+    assert [line.split()[-3:] for line in lines[1:3]] == [
+        [f"{hit['similarity']:.4f}", str(hit["row"]), hit["text"]] for hit in as_json[0]["hits"]
     ]
 
 
@@ -418,12 +417,12 @@ def test_each_field_of_show_has_a_column(on_terminal, held):
     corpus = held('{"a":1,"embedding":[1,0]}\n{"b":"x","embedding":[1,1]}\n')
     lines = on_terminal("search", "--queries", corpus, "--corpus", corpus, "--show", "a", "--show", "b")
 
-    assert lines[0].split() == ["query", "cosine", "a", "b"]
+    assert lines[0].split() == ["query", "cosine", "row", "a", "b"]
     assert [line.split() for line in lines[1:]] == [
-        ["row", "1", "1.0000", "1"],
-        ["0.7071", "x"],
-        ["row", "2", "1.0000", "x"],
-        ["0.7071", "1"],
+        ["row", "1", "1.0000", "1", "1"],
+        ["0.7071", "2", "x"],
+        ["row", "2", "1.0000", "2", "x"],
+        ["0.7071", "1", "1"],
     ]
 
 

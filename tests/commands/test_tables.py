@@ -6,7 +6,7 @@ import re
 import numpy as np
 import pytest
 
-from sentkit.console.tables import fitted, kept_columns
+from sentkit.console.tables import fitted, kept_columns, shortened
 
 LONG = "a-file-with-a-name-that-is-too-long-for-any-terminal.jsonl"
 
@@ -76,24 +76,71 @@ def test_control_characters_of_rows_do_not_reach_the_terminal(on_terminal, tmp_p
     )
     lines = on_terminal("score", "t.jsonl", "--top", 1)
 
-    assert lines[0].split() == ["cosine", "a", "b"]
-    assert lines[1].rstrip() == r"0.7071  [bold]loud[/bold] :smile:  red \x1b[31m line\nend [/x]"
+    assert re.split(" {2,}", lines[0].strip()) == ["cosine", "row a", "a", "row b", "b"]
+    assert re.split(" {2,}", lines[1].rstrip()) == [
+        *("0.7071", "1", "[bold]loud[/bold] :smile:", "2", r"red \x1b[31m line\nend [/x]")
+    ]
     assert len(lines) == 2
 
 
-def test_a_pair_shows_the_text_entry_or_number_of_its_rows(on_terminal, tmp_path, jsonl):
-    """`score` and `duplicates` use the same name for a row."""
+def test_a_pair_shows_the_number_and_the_text_or_entry_of_its_rows(on_terminal, tmp_path, jsonl):
+    """`score` and `duplicates` use the same columns."""
     rows = jsonl(
         {"entry": "dog", "embedding": [1, 0]},
         {"id": 7, "embedding": [1, 0]},
         {"text": "a cat", "entry": "cat", "embedding": [1, 0]},
     )
     (tmp_path / "t.jsonl").write_bytes(rows)
-    expected = [["1.0000", *names] for names in (("dog", "row 2"), ("dog", "a cat"), ("row 2", "a cat"))]
+    expected = [["1", "dog", "2"], ["1", "dog", "3", "a cat"], ["2", "3", "a cat"]]
 
     for command in ("score", "duplicates"):
         lines = on_terminal(command, "t.jsonl", "--threshold", 1)
-        assert [re.split(" {2,}", line.strip()) for line in lines[1:]] == expected
+        assert [re.split(" {2,}", line.strip()) for line in lines[1:]] == [
+            ["1.0000", *cells] for cells in expected
+        ]
+
+
+def test_the_rows_of_several_files_have_the_name_of_their_file(on_terminal, tmp_path, jsonl):
+    for name in ("a.jsonl", "b.jsonl"):
+        (tmp_path / name).write_bytes(jsonl({"text": name[0], "embedding": [1, 0]}))
+    lines = on_terminal("score", "a.jsonl", "b.jsonl")
+
+    assert lines[1].split() == ["1.0000", "a.jsonl:1", "a", "b.jsonl:1", "b"]
+
+
+@pytest.mark.parametrize(
+    ("cells", "width", "expected"),
+    [
+        (["a cat", "a dog"], 5, ["a cat", "a dog"]),  # they fit
+        (["/x/y/one.txt", "/x/y/two.txt"], 9, ["…one.txt", "…two.txt"]),
+        (["/x/y/one.txt", "/x/y/two.txt"], 10, ["…y/one.txt", "…y/two.txt"]),  # as little as necessary
+        (
+            ["/x/y/one.txt", "  minus /x/y/two.txt", "/x/y/two.txt"],
+            11,
+            ["…one.txt", "  minus …two.txt", "…two.txt"],
+        ),
+        (["the same cat", "the same dog", "other"], 8, ["…cat", "…dog", "other"]),
+        (["abcdefgh1", "abcdefgh2"], 7, ["ab…fgh1", "ab…fgh2"]),  # no word ends: the middle
+        (["abcdefgh1", "abcdefgh2", "xbcdefgh2"], 7, ["ab…fgh1", "ab…fgh2", "xbcdefgh2"]),
+        (["北京是首都一", "北京是首都二"], 8, ["北 …都一", "北 …都二"]),  # 2 places a letter
+        (["a single long cell"], 6, ["a single long cell"]),  # the table cuts its end
+        (["same same", "same same"], 5, ["same same", "same same"]),
+    ],
+)
+def test_shortened_cells_show_how_they_differ(cells, width, expected):
+    assert shortened(cells, width) == expected
+
+
+def test_long_texts_that_begin_alike_differ_in_the_table(on_terminal, tmp_path, jsonl):
+    start = "a sentence that begins with the same words as all others of this file, "
+    texts = [start + end for end in ("then a cat", "then a dog")]
+    rows = jsonl(*({"text": text, "embedding": [1, n]} for n, text in enumerate(texts)))
+    (tmp_path / "t.jsonl").write_bytes(rows)
+
+    for words in (("duplicates", "--threshold", 0), ("score",)):
+        line = on_terminal(words[0], "t.jsonl", *words[1:])[1]
+        assert "cat" in line
+        assert "dog" in line
 
 
 def test_wide_characters_take_two_columns(on_terminal, tmp_path, jsonl):

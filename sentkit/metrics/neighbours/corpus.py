@@ -3,6 +3,7 @@
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache, partial
+from pathlib import Path
 from typing import Any
 
 import orjson
@@ -127,10 +128,14 @@ def naming_field(row: Row, fields: Mapping[str, str]) -> dict[str, str]:
     return dict([pair for pair in naming if row.values.get(pair[1]) is not None][:1])
 
 
-def name_in_pair(pair: Mapping[str, Any], side: str, show: Sequence[str] = NAMING) -> str:
-    """The name of one side (_a or _b) of a pair of rows: its fields in `show`, or else the row number."""
-    values = [str(pair[name + side]) for name in show if name + side in pair]
-    return " | ".join(values) or f"row {pair[f'row{side}']}"
+def columns_of_pair(pair: Mapping[str, Any], show: Sequence[str] = NAMING) -> dict[str, str]:
+    """Both rows of a pair for a table: number (and file, if there are several) and the fields in `show`."""
+    columns = {}
+    for side in "ab":
+        file = f"{Path(pair[f'file_{side}']).name}:" if f"file_{side}" in pair else ""
+        columns[f"row {side}"] = f"{file}{pair[f'row_{side}']}"
+        columns[side] = " | ".join(str(pair[f"{name}_{side}"]) for name in show if f"{name}_{side}" in pair)
+    return columns
 
 
 def shown_fields(

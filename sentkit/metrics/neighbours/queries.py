@@ -133,11 +133,12 @@ class Search:
         return next(found, f"row {query.number}")
 
     def cells(self, row: int) -> list[str]:
-        """The cells of a hit in a table."""
+        """The cells of a hit in a table: its row number, and its fields."""
+        number = str(self.corpus.numbers[row])
         shown = {name: orjson.loads(value) for name, value in self.corpus.shown(row).items()}
         if self.show:
-            return [str(shown.get(name, "")) for name in self.show]
-        return [str(next(iter(shown.values()), f"row {self.corpus.numbers[row]}"))]
+            return [number, *(str(shown.get(name, "")) for name in self.show)]
+        return [number, str(next(iter(shown.values()), ""))]
 
 
 def pairs(rows: Indices, similarities: Float64) -> list[tuple[int, float]]:
