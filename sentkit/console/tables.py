@@ -115,7 +115,9 @@ def shortened(cells: Sequence[str], width: int) -> list[str]:
 
     long = {cell for cell in cells if cell_len(cell) > width}
     roots = [cell for cell in long if not cell.startswith(" ")]
-    common = "".join(letters[0] for letters in takewhile(lambda each: len({*each}) == 1, zip(*roots)))
+    common = "".join(
+        letters[0] for letters in takewhile(lambda each: len({*each}) == 1, zip(*roots, strict=False))
+    )
     ends = [place for place, letter in enumerate(common, start=1) if letter in "/ "] if len(long) > 1 else []
     excess = max(map(cell_len, long), default=0) - width + 1
     shared = common[: next((end for end in ends if end >= excess), ends[-1] if ends else 0)]
