@@ -20,6 +20,7 @@ from typer.core import TyperCommand, TyperGroup
 from sentkit import __version__, completion
 from sentkit.console import Console
 from sentkit.errors import NoInputError, SentkitError
+from sentkit.flag_values import closest_flag
 from sentkit.flags.expand import expand_flags
 from sentkit.process import INTERRUPTED, is_first_process, leave, raised_signal, unwind_on_signals
 
@@ -289,6 +290,11 @@ def status(arguments: list[str]) -> int:
         if hasattr(error, "format_message"):  # typer's errors about the command line
             message, context = error.format_message(), getattr(error, "ctx", None)
             command = context.command_path.partition(" ")[2] if context is not None else ""
+            wrong = getattr(error, "option_name", None)
+            if wrong and hasattr(error, "possibilities") and context is not None:
+                known = [name for each in context.command.params for name in each.opts if name[0] == "-"]
+                right = closest_flag(wrong, known)
+                message = f"no such option: {wrong}" + (f"; did you mean {right}?" if right else "")
             advice = f"see: {' '.join(['sentkit', *command.split(), '--help'])}"
             Console(command).error(f"{message[:1].lower()}{message[1:].rstrip('.')}", advice)
             return int(getattr(error, "exit_code", 2))

@@ -1,15 +1,17 @@
 """Flags of the commands that read rows: input files, their format, and bad rows."""
 
+import shlex
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from sentkit.console import Console
-from sentkit.errors import DataError, UsageError
+from sentkit.errors import DataError, NoInputError, UsageError
 from sentkit.flag_values import size
 from sentkit.flags.options import OutputFlags, check_paths
 
@@ -139,7 +141,11 @@ class StreamFlags(FormatFlags):
         meter = Meter(self.paths, nothing=console.mute)
         inputs = replace(self.inputs(self.paths, known, others), rejects=policy, meter=meter)
         for path in inputs.paths:
-            check_input(path)
+            try:
+                check_input(path)
+            except NoInputError as error:
+                error.advice = error.advice or pipe_of(self.paths, console.command, known)
+                raise
         try:
             if self.rejects is None:
                 yield inputs
@@ -156,6 +162,24 @@ class StreamFlags(FormatFlags):
         if policy.too_long and self.rejects is not None:
             problem = f"{policy.too_long} skipped rows are longer than --max-line"
             console.warn(f"{problem} and were not written to {self.rejects}")
+
+
+def pipe_of(names: Sequence[str], command: str, known: Sequence[str]) -> str | None:
+    """The pipe for texts that are given in place of files: missing names with blanks and without a suffix."""
+    from sentkit.formats.json_files import exists
+    from sentkit.formats.rows.rows import SUFFIXES
+
+    if not all(" " in name and not name.endswith((*SUFFIXES, ".gz", ".zst", "/")) for name in names):
+        return None
+    if any(map(exists, map(Path, names))):
+        return None
+    first, *others = [f"sentkit {step}" for step in (["encode"] if "embedding" in known else []) + [command]]
+    if command == "score" and len(names) == 2:
+        import orjson
+
+        names = [orjson.dumps(dict(zip(("text_a", "text_b"), names, strict=True))).decode()]
+    texts = " ".join(map(shlex.quote, names))
+    return "a text is not a FILE; use: " + " | ".join([f"printf '%s\\n' {texts}", first, *others])
 
 
 @dataclass(frozen=True)

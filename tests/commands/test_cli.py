@@ -105,6 +105,67 @@ def test_an_unknown_command_of_a_group_is_wrong_usage(sentkit):
     assert done.told[-1] == "  see: sentkit whiten --help"
 
 
+@pytest.mark.parametrize(
+    ("words", "right"),
+    [
+        ("plot space --color", "--label"),
+        ("plot space --lable", "--label"),
+        ("encode --batch-size", "--batch-tokens"),
+        ("encode --batch_tokens", "--batch-tokens"),
+        ("encode --pooling", "--readout"),
+        ("encode --gold", None),
+        ("encode --xyz", None),
+        ("train simcse --learning-rate", "--lr"),
+        ("train simcse --batch-size", "--batch"),
+        ("cluster --n", "-k"),
+        ("search --k", "--top"),
+        ("whiten fit --knd", "--kind"),
+    ],
+)
+def test_an_unknown_flag_names_the_right_one(sentkit, words, right):
+    done = sentkit(*words.split())
+    wrong = words.split()[-1]
+
+    assert done.code == 2
+    assert done.told[0].endswith(f": no such option: {wrong}" + (f"; did you mean {right}?" if right else ""))
+
+
+@pytest.mark.parametrize(
+    ("words", "texts", "pipe"),
+    [
+        ("encode", ["a text"], r"printf '%s\n' 'a text' | sentkit encode"),
+        ("cluster -k 2", ["a text"], r"printf '%s\n' 'a text' | sentkit encode | sentkit cluster"),
+        (
+            "score",
+            ["a b", "b's c"],
+            r"""printf '%s\n' '{"text_a":"a b","text_b":"b'"'"'s c"}' | sentkit encode | sentkit score""",
+        ),
+        ("score", ["a b", "c d", "e f"], r"printf '%s\n' 'a b' 'c d' 'e f' | sentkit encode | sentkit score"),
+    ],
+)
+def test_a_text_in_place_of_a_file_shows_the_pipe(sentkit, words, texts, pipe):
+    done = sentkit(*words.split(), *texts)
+
+    assert done.code == 66
+    assert done.told == [
+        f"sentkit {words.split()[0]}: {texts[0]}: no such file",
+        f"  a text is not a FILE; use: {pipe}",
+    ]
+
+
+@pytest.mark.parametrize("names", [["a b.txt"], ["a b.jsonl.gz"], ["text"], ["my file", "x.txt"]])
+def test_a_missing_file_has_no_such_advice(sentkit, names):
+    assert sentkit("encode", *names).told == [f"sentkit encode: {names[0]}: no such file"]
+
+
+def test_rows_without_vectors_show_the_command_that_makes_them(sentkit, tmp_path):
+    (tmp_path / "my notes.txt").write_text("a\n")
+
+    told = sentkit("search", "a", "--corpus", "my notes.txt").told
+    assert told[-1] == "  encode the texts first: sentkit encode 'my notes.txt' -o vectors.safetensors"
+    assert sentkit("score", stdin="a\n").told[-1] == "  encode the texts first: ... | sentkit encode | ..."
+
+
 def test_an_error_before_any_command_is_not_wrong_usage(sentkit, monkeypatch):
     """A library that is not installed, while --version asks for it."""
 

@@ -1,5 +1,6 @@
 """Read vectors from rows (lists or base64) and vector files. A stream has one space and one shape."""
 
+import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -94,7 +95,9 @@ class VectorReader:
         for names in VECTOR_NAMES:
             if all(self.inputs.fields.get(name, name) in row.values for name in names):
                 return names
-        raise row.error("this row has no vector", advice='"embedding" is added by sentkit encode')
+        file = None if row.source == "-" else shlex.quote(row.source)
+        command = f"sentkit encode {file} -o vectors.safetensors" if file else "... | sentkit encode | ..."
+        raise row.error("this row has no vector", advice=f"encode the texts first: {command}")
 
     def admit(
         self, row: Row, names: tuple[str, ...], vectors: NDArray[np.float32], emb: str | None
