@@ -12,11 +12,11 @@ if [ ! -x .venv/bin/python ]; then
     "$python" -m venv .venv
 fi
 if [ ! -x .venv/bin/sentkit ]; then
-    echo 'first.sh: installing sentkit and its dependencies (torch is large); this can take minutes' >&2
+    echo 'first.sh: installing sentkit with torch, Parquet and pictures: 1.5 GB, or several GB with CUDA; this can take minutes' >&2
     quiet=''
 fi
 # shellcheck disable=SC2086 # one flag or none
-.venv/bin/python -m pip install $quiet --disable-pip-version-check -c tests/constraints.txt -e . >&2
+.venv/bin/python -m pip install $quiet --disable-pip-version-check -c tests/constraints.txt -e '.[parquet,plot]' >&2
 PATH="$PWD/.venv/bin:$PATH"
 
 printf 'a man plays a guitar\na person makes music\nthe cat sleeps\n' | sentkit encode --precision fp32 | sentkit score

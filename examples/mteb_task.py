@@ -1,6 +1,8 @@
 """Evaluate a model with mteb on local pairs: python examples/mteb_task.py PAIRS.jsonl OUT.json [MODEL]
 
-A pair has text_a, text_b and a score from 0 to 5. Model also runs the tasks of mteb.get_tasks(["STS12"])."""
+It needs `pip install mteb`. A pair has text_a, text_b and a score from 0 to 5. Model also runs the tasks of
+mteb.get_tasks(["STS12"]).
+"""
 
 import json
 import sys

@@ -241,7 +241,7 @@ def sentkit(
 
     \b
     Exit codes: 0 success, 1 check failed (score, check, report, inspect), 2 wrong
-    usage, 65 bad data or vectors of different spaces, 66 input or model not found,
+    usage, 65 bad data or vectors of two spaces, 66 input or model not found,
     69 device or hub not available, 70 bug in sentkit, 73 cannot create, 74 cannot
     read or write, 75 stopped and saved, 129, 130 and 143 stopped by a signal.
     """

@@ -179,6 +179,10 @@ def test_the_documents_run_as_copied_from_a_bare_checkout(checkout):
     shown = re.search(r"```\n\n```\n(.*?)```", README, re.DOTALL)[1]
     assert [cut(line) for line in outputs[0].splitlines()] == [cut(line) for line in shown.splitlines()]
     assert outputs[1] == outputs[0]
+    tracked = set(subprocess.check_output(["git", "-C", str(ROOT), "ls-files"], text=True).splitlines())
+    new = {str(path.relative_to(checkout)) for path in checkout.rglob("*") if path.is_file()} - tracked
+    ignored = r"out/|\.venv/|.*__pycache__/"
+    assert [name for name in sorted(new) if not re.match(ignored, name)] == []
 
 
 def expected(line):
