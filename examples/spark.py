@@ -1,8 +1,8 @@
 """Encode rows with Spark: python examples/spark.py ROWS.jsonl OUT [MODEL [PARTS]]
 
-It needs `pip install pyspark pandas pyarrow` and Java. A row has a unique "id" and a "text". OUT is a folder of
-JSON lines with the vectors, in the order of the ids. The rows are sorted before they are encoded, because a sort
-computes its input twice. OUT has PARTS files.
+It needs `pip install pyspark pandas pyarrow` and Java. A row has a unique "id" and a "text". OUT is a
+folder of JSON lines with the vectors, in the order of the ids. The rows are sorted before they are encoded,
+because a sort computes its input twice. OUT has PARTS files.
 """
 
 import os
