@@ -30,15 +30,13 @@ class SelectionFlags:
         float | None,
         typer.Option(
             metavar="X",
-            help="A negative is less similar to the anchor than X times the positive."
-            " [default: 0.95; absolute: 0.05]",
+            help="A negative is less similar to the anchor than s - (1 - X) |s|, with s of the positive"
+            " (X times s, if s > 0). [default: 0.95; absolute: 0.05]",
         ),
     ] = None
     kind: Annotated[
         Literal["relative", "absolute"],
-        typer.Option(
-            "--margin-kind", help="absolute: less similar than the similarity of the positive minus X."
-        ),
+        typer.Option("--margin-kind", help="absolute: less similar than s - X."),
     ] = "relative"
     metric: options.Metric = "cosine"
 

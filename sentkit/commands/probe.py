@@ -52,7 +52,8 @@ def probe(
         ),
     ] = None,
     folds: Annotated[
-        int | None, typer.Option(min=3, metavar="N", help="Number of folds. [default: 10]")
+        int | None,
+        typer.Option(min=2, metavar="N", help="Number of folds, at least 3 without --test. [default: 10]"),
     ] = None,
     few_shot: Annotated[
         int | None, typer.Option(min=1, metavar="N", help="Train on N rows of each class, with C = 1.")
@@ -104,8 +105,8 @@ def probe(
     check_files(train.paths, test, dev)
     check_head(head, nhid, few_shot)
     check_few(few_shot, {"--samples": samples}, {"--folds": folds, "--penalties": penalties, "--dev": dev})
-    if dev is not None and folds is not None:
-        raise UsageError("--folds cannot be used with --dev")
+    values = parse_penalties(penalties)
+    check_folds(folds, values, test, dev)
     check_rows_output(output.path)
     probe_options = ProbeOptions(
         label=label,
@@ -114,7 +115,7 @@ def probe(
         folds=folds or FOLDS,
         shots=few_shot,
         samples=samples or SAMPLES,
-        penalties=parse_penalties(penalties),
+        penalties=values,
         seed=seed,
         jobs=jobs,
     )
@@ -143,6 +144,21 @@ def check_files(files: list[str], test: str | None, dev: str | None) -> None:
         raise UsageError("--dev needs --test")
     if test is not None and len(files) > 1:
         raise UsageError(f"--test accepts only one TRAIN file; {len(files)} are given")
+
+
+def check_folds(folds: int | None, penalties: list[float] | None, test: str | None, dev: str | None) -> None:
+    """Refuse folds that have no effect, and too few for the folds within each."""
+    if folds is None:
+        return
+    if dev is not None:
+        raise UsageError("--folds cannot be used with --dev")
+    if test is not None and penalties is not None and len(penalties) == 1:
+        raise UsageError("--folds has no effect with --test and one value of --penalties")
+    if test is None and folds == 2:  # a class of two rows could be absent from the folds within a fold
+        problem = (
+            "--folds 2: expected at least 3, because the penalty of a fold is chosen in folds of the others"
+        )
+        raise UsageError(problem, advice="use --folds 3, or test rows with --test")
 
 
 def check_head(head: str, nhid: int | None, few_shot: int | None) -> None:

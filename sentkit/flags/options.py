@@ -289,7 +289,13 @@ class ReadingFlags(DeclarationFlags):
     """The reading of texts, and the width of the vectors."""
 
     dim: Annotated[
-        int | None, typer.Option(min=1, metavar="N", help="Keep only the first N numbers of a vector.")
+        int | None,
+        typer.Option(
+            min=1,
+            metavar="N",
+            help="Keep only the first N numbers of a vector, with unit length again if the checkpoint or"
+            " --normalize scales it; truncate_dim of sentence-transformers does not scale again.",
+        ),
     ] = None
     leave_out: Annotated[
         str | None,

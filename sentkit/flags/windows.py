@@ -34,7 +34,11 @@ class LongTextFlags:
     ] = None
     stride: Annotated[
         int | None,
-        typer.Option(min=1, metavar="N", help="Tokens from window to window. [default: half of a window]"),
+        typer.Option(
+            min=1,
+            metavar="N",
+            help="Tokens from window to window. [default: half of the text tokens of a window]",
+        ),
     ] = None
     chunks: Annotated[
         bool, typer.Option("--chunks", help="Write a row for each window, with chunk, start and end.")

@@ -217,6 +217,26 @@ def test_a_class_with_as_many_rows_as_folds_is_accepted(sentkit, tmp_path):
     assert (done.code, done.err) == (0, "")
 
 
+def test_two_folds_choose_the_penalty_for_a_test_file(sentkit, held):
+    """A loop over the penalties of SentEval with --test, in two folds of TRAIN."""
+    features, codes = held("train.jsonl", 1)
+    held("test.jsonl", 2)
+    given = (
+        "train.jsonl",
+        "--test",
+        "test.jsonl",
+        "--label",
+        "kind",
+        "--folds",
+        2,
+        "--penalties",
+        "0.01,1,32",
+    )
+    (found,) = sentkit("probe", *given).rows
+
+    assert found["chosen"] == chosen(features, codes, [0.01, 1, 32], 2)
+
+
 def test_nested_folds_need_more_rows(sentkit, held):
     held("a.jsonl", 1, 6)
     done = sentkit("probe", "a.jsonl", "--label", "kind", "--folds", "3")
@@ -289,6 +309,12 @@ def test_test_rows_must_fit_the_training_rows(sentkit, held, tmp_path, jsonl, ro
         (("--few-shot", "3", "--penalties", "3"), "--penalties cannot be used with --few-shot"),
         (("--few-shot", "3", "--head", "senteval"), "--few-shot needs --head logreg"),
         (("--test", "a.jsonl", "--dev", "a.jsonl", "--folds", "3"), "--folds cannot be used with --dev"),
+        (
+            ("--test", "a.jsonl", "--folds", "2", "--penalties", "8"),
+            "--folds has no effect with --test and one value of --penalties",
+        ),
+        (("--folds", "2"), "--folds 2: expected at least 3, because the penalty"),
+        (("--folds", "1"), "invalid value for '--folds'"),
         (("--penalties", "1,-2"), '--penalties "1,-2"'),
         (("--penalties", "1,,2"), '--penalties "1,,2"'),
         (("--penalties", "nan"), '--penalties "nan"'),
@@ -357,8 +383,8 @@ def test_a_single_penalty_is_not_chosen(sentkit, held, test, monkeypatch):
     """Then three rows of each class are enough for three folds."""
     features, codes = held("a.jsonl", 1, 6)
     held("b.jsonl", 2)
-    more = ("--test", "b.jsonl") if test else ()
-    (found,) = sentkit("probe", "a.jsonl", "--label", "kind", "--folds", 3, "--penalties", 2, *more).rows
+    more = ("--test", "b.jsonl") if test else ("--folds", 3)
+    (found,) = sentkit("probe", "a.jsonl", "--label", "kind", "--penalties", 2, *more).rows
     expected = [
         100 * model(2).fit(features[a], codes[a]).score(features[b], codes[b])
         for a, b in folds(features, codes, 3)

@@ -15,7 +15,7 @@ OVERLAPPING = 2  # windows that have a token, by default: each token then has th
 
 @dataclass(frozen=True, slots=True)
 class WindowOptions:
-    """The windows of long texts. None selects the maximum length, and half of the window as the stride."""
+    """The windows of long texts. None selects the maximum length, and half of its text tokens as stride."""
 
     size: int | None = None  # tokens of a window, including special tokens, prompt and template
     stride: int | None = None  # tokens from the start of a window to the start of the next
