@@ -100,8 +100,8 @@ class StartFlags:
                 "--init and -m cannot be used together",
                 advice="--init starts with random weights, -m with a checkpoint",
             )
-        if not kind.from_nothing:
-            able = ", ".join(name for name, each in METHODS.items() if each.load().from_nothing)
+        if not kind.needs.random_start:
+            able = ", ".join(name for name, each in METHODS.items() if each.load().needs.random_start)
             raise UsageError("this method cannot be used with --init", advice=f"these methods can: {able}")
         return RandomInit(Path(self.init), Path(self.tokenizer))
 

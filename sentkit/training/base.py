@@ -51,6 +51,12 @@ class Base:
         return self.checkpoint.declared.readout
 
     @property
+    def packed(self) -> Architecture:
+        """The architecture of an encoder that sentkit runs itself."""
+        assert self.architecture is not None, "needs.packed is refused before"
+        return self.architecture
+
+    @property
     def transformer_tokenizer(self) -> Tokenizer:
         """The training tokenizer of a base that is not static."""
         assert isinstance(self.training_tokenizer, Tokenizer), "methods that use it refuse static models"

@@ -1,4 +1,4 @@
-"""The interface between a method and the trainer.
+"""The interface between a method and the trainer. `man 7 sentkit-method` explains it with an example.
 
 A method implements one paper. It defines the rows to read, the modules that exist only in training (heads,
 a frozen guide), the outputs for each row and the loss of the whole batch. The trainer sums the terms of the
@@ -14,15 +14,16 @@ loss. It has no code for any particular method.
 from abc import abstractmethod
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import Any, ClassVar
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 from sentkit.formats.checkpoints.modules import Pooler
-from sentkit.formats.checkpoints.readout import Readout, parse_readout
+from sentkit.formats.checkpoints.readout import parse_readout
+from sentkit.model.transformer.bert import Bert
 from sentkit.model.transformer.packed import Packed, pack
 from sentkit.model.transformer.readouts import read
 from sentkit.training.base import Base, Body
@@ -33,7 +34,7 @@ from sentkit.training.dims import check_widths, widths_of
 from sentkit.training.loop.optimizers import NamedGroup
 from sentkit.training.lora import constant_tensors
 from sentkit.training.recipe import Recipe
-from sentkit.training.settings import AS_BASE, usual_readout
+from sentkit.training.settings import chosen_readout
 from sentkit.transforms.steps import Step
 
 Outputs = dict[str, Tensor]  # each (b, ...)
@@ -50,6 +51,7 @@ class Term:
     sum: Tensor
     weight: float
     factor: float = 1.0
+    of_vectors: bool = True  # whether the setting `dims` adds the term for shorter vectors
 
     @property
     def value(self) -> Tensor:
@@ -60,25 +62,39 @@ def mean_of(values: Tensor, factor: float = 1.0) -> Term:
     return Term(values.sum(), float(values.numel()), factor)
 
 
-def chosen_readout(settings: Any) -> str:
-    """Return the setting `readout`. Replace `base` by the method's usual readout."""
-    name: str = settings.readout
-    return usual_readout(type(settings)).name if name == AS_BASE else name
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Needs:
+    """What a method needs and can train."""
+
+    packed: str = ""  # a feature that models of transformers lack
+    reductions: Collection[str] = ("cls", "mean", "max", "last")  # of the readouts that it can train
+    row_wise: bool = False  # each row has a separate loss: one term, nothing is gathered
+    static: bool = False  # needs only the vectors of texts, so it can train a static model
+    random_start: bool = False  # can train an encoder with random weights
+    entries: bool = False  # trains vectors to predict the base's `entries`
+    labels: bool = False  # --dev and --test are rows with the target of training, not STS pairs
+    vectors: tuple[str, ...] = ()  # outputs (b, ..., d) that the setting `dims` truncates
+    constant: tuple[str, ...] = ()  # prefixes of constant modules: not saved, built again
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finished:
+    """The parts of a finished checkpoint besides the trained encoder."""
+
+    heads: dict[str, Tensor]  # tensors that exist only in training; they are saved in a separate file
+    tensors: dict[str, Tensor] = field(default_factory=dict)  # more tensors of the checkpoint
+    whole: bool = False  # `tensors` are all tensors, and those of the encoder and the base are not added
+    config: dict[str, Any] = field(default_factory=dict)  # fields of config.json that differ from the base
+    pooler: nn.Linear | None = None  # the layer to save as the pooler
+    pooler_note: Pooler = field(default_factory=lambda: Pooler(readout="pooler:cls"))  # its description
+    steps: Sequence[Step] = ()  # steps after the readout
 
 
 class Method(nn.Module):
     Settings: ClassVar[type[Recipe]] = Recipe
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
-    row_wise: ClassVar[bool] = False  # each row has a separate loss: one term, nothing is gathered
-    needs_packed: ClassVar[str] = ""  # required feature that models of transformers lack
-    static: ClassVar[bool] = False  # needs only the vectors of texts, so it can train a static model
-    from_nothing: ClassVar[bool] = False  # can train an encoder with random weights
-    takes_entries: ClassVar[bool] = False  # trains vectors to predict the base's `entries`
-    reductions: ClassVar[Collection[str]] = ("cls", "mean", "max", "last")  # of readouts that it can train
-    classifies: ClassVar[bool] = False  # --dev and --test are rows with the target of training, not STS pairs
-    encoders: ClassVar[int] = 1  # number of trained encoders; --dev selects one, else the first is kept
-    sentence_vectors: ClassVar[tuple[str, ...]] = ()  # outputs (b, ..., d) that the setting `dims` truncates
-    fixed: ClassVar[tuple[str, ...]] = ()  # prefixes of constant modules: not saved, built again
+    needs: ClassVar[Needs] = Needs()
+    body: Body
 
     def __init__(self, body: Body, settings: Any) -> None:
         super().__init__()
@@ -87,7 +103,7 @@ class Method(nn.Module):
         self.settings = settings
 
     @classmethod
-    def build(cls, base: Base, settings: Any) -> "Method":
+    def build(cls, base: Base, settings: Any) -> Self:
         """Build the method on a copy of the base's encoder. Override it to use other parts of the base."""
         return cls(base.body(settings), settings)
 
@@ -110,56 +126,26 @@ class Method(nn.Module):
         """Return the kinds of rows and the target to train on."""
 
     @classmethod
-    def readout(cls, settings: Any) -> str:
-        """Return the readout of the finished checkpoint."""
-        return cls.readouts(settings)[0]
-
-    @classmethod
     def readouts(cls, settings: Any) -> tuple[str, ...]:
-        """Return the candidate readouts. --dev selects one; without --dev it is the first."""
+        """Return the candidate readouts of the checkpoint. --dev selects one, else it is the first."""
         return (chosen_readout(settings),)
 
     @classmethod
-    def settled(cls, settings: Any, base: Base) -> Any:
-        """Return the settings, with other settings that depend on the base's readout filled in."""
-        return settings
+    def dev_readout(cls, settings: Any) -> str:
+        """Return the readout for --dev during training."""
+        return cls.readouts(settings)[0]
 
     @classmethod
     def other_checkpoints(cls, settings: Any) -> dict[str, str | None]:
         """Return the checkpoints that the settings name: setting -> name."""
         return {}
 
-    @classmethod
-    def template(cls, settings: Any) -> str | None:
-        """Return the template of the readout `prompt`."""
-        return None
-
-    @classmethod
-    def dev_readout(cls, settings: Any) -> str:
-        """Return the readout for --dev during training."""
-        return cls.readout(settings)
-
-    def begin(self, corpus: Corpus) -> None:
+    def prepare(self, corpus: Corpus) -> None:
         """Run once before the optimizer is made, for methods that draw other rows or add a layer."""
 
-    def before_training(self, corpus: Corpus) -> None:
-        """Run once before the first step, with the number of threads that a resumed run restores."""
-
-    @contextmanager
-    def encoder(self, place: int) -> Iterator[None]:
-        """Use this encoder of several as `body` in the context."""
-        yield
-
-    @contextmanager
-    def evaluating(self) -> Iterator[None]:
-        """Switch off dropout and gradients in the context."""
-        training = self.training
-        self.eval()
-        try:
-            with torch.no_grad():
-                yield
-        finally:
-            self.train(training)
+    def encoders(self) -> Sequence[Body]:
+        """Return the trained encoders. --dev selects one of several, else the checkpoint has the first."""
+        return (self.body,)
 
     def draw(self, batch: Batch, random: Draw) -> Mapping[str, Sequence[Any]]:
         """Return the random values for these rows: for each name, one value per row."""
@@ -171,24 +157,8 @@ class Method(nn.Module):
     @abstractmethod
     def loss(self, outputs: Outputs) -> dict[str, Term]: ...
 
-    def loss_of_vectors(self, outputs: Outputs) -> dict[str, Term]:
-        """Return the terms of the loss that depend on `sentence_vectors`."""
-        return self.loss(outputs)
-
-    def terms(self, outputs: Outputs) -> dict[str, Term]:
-        """Return the terms of the loss, and those at each width of the setting `dims`."""
-        terms = self.loss(outputs)
-        for width in widths_of(self.settings):
-            cut = outputs | {
-                name: outputs[name][..., :width] for name in self.sentence_vectors if name in outputs
-            }
-            terms |= {f"{name}_{width}": term for name, term in self.loss_of_vectors(cut).items()}
-        return terms
-
     def penalty(self) -> dict[str, Tensor]:
         return {}
-
-    def before_step(self) -> None: ...
 
     def after_step(self, outputs: Outputs) -> None:
         """Run after the optimizer's step.
@@ -197,54 +167,12 @@ class Method(nn.Module):
         """
 
     def groups(self) -> list[NamedGroup]:
-        return [{"params": list(self.trained()), "lr": self.settings.lr}]
+        """Return the trained parameters with their learning rates."""
+        return [{"params": list(trained(self)), "lr": self.settings.lr}]
 
-    def trained(self, prefix: str = "") -> Iterator[tuple[str, nn.Parameter]]:
-        return ((n, p) for n, p in self.named_parameters() if p.requires_grad and n.startswith(prefix))
-
-    def changing(self) -> dict[str, Tensor]:
-        """Return all tensors that training can change. These are saved in the state."""
-        constant = constant_tensors(self)
-        return {
-            name: value
-            for name, value in self.state_dict().items()
-            if not name.startswith(self.fixed) and name not in constant
-        }
-
-    def restore(self, changing: Mapping[str, Tensor]) -> None:
-        missing, unknown = self.load_state_dict(dict(changing), strict=False)
-        assert not unknown, unknown
-        constant = constant_tensors(self)
-        assert all(name.startswith(self.fixed) or name in constant for name in missing), missing
-
-    def pooler(self) -> nn.Linear | None:
-        """Return the layer to save as the checkpoint's pooler, if the method trains one."""
-        return None
-
-    def pooler_note(self) -> Pooler:
-        """Return the checkpoint's description of that layer."""
-        return Pooler(readout="pooler:cls")
-
-    def steps(self) -> Sequence[Step]:
-        """Return the steps after the readout in the checkpoint."""
-        return ()
-
-    def heads(self) -> dict[str, Tensor]:
-        """Return the tensors that exist only in training. They are saved in a separate file."""
-        apart = ("body.", *self.fixed)
-        return {name: value for name, value in self.state_dict().items() if not name.startswith(apart)}
-
-    def own_tensors(self) -> dict[str, Tensor]:
-        """Return additional tensors of the checkpoint, with its names, for example a language model head."""
-        return {}
-
-    def whole_model(self) -> dict[str, Tensor]:
-        """Return all tensors of the checkpoint, if they are not those of the base with trained values."""
-        return {}
-
-    def own_config(self) -> dict[str, Any]:
-        """Return the fields of config.json that differ from the base."""
-        return {}
+    def finished(self) -> Finished:
+        """Return the parts of the checkpoint besides the encoder. By default, new modules are heads."""
+        return Finished(heads=own_tensors(self))
 
     @property
     def device(self) -> torch.device:
@@ -253,20 +181,101 @@ class Method(nn.Module):
     def pack(self, texts: Sequence[np.ndarray]) -> Packed:
         return pack(texts, self.device)
 
-    def trained_vectors(self, packed: Packed, **more: Any) -> Tensor:
-        """Return vectors (b, d) with the readout of the finished checkpoint."""
-        return self.vectors(packed, self.readout(self.settings), **more)
-
-    def vectors(self, packed: Packed, name: str, **more: Any) -> Tensor:
-        """Return vectors (b, d) of the encoder in training with the named readout."""
+    def vectors(self, packed: Packed, readout: str | None = None, **more: Any) -> Tensor:
+        """Return vectors (b, d) of the encoder in training, by default with the checkpoint's readout."""
+        name = readout or self.readouts(self.settings)[0]
         return read(self.body, packed, [parse_readout(name)], **more)[0]
 
-    def dev_vectors(self, packed: Packed) -> Tensor:
-        """Return vectors (b, d) with the readout for --dev during training."""
-        name = self.dev_readout(self.settings)
-        if name == self.readout(self.settings):
-            return self.trained_vectors(packed)
-        return self.vectors(packed, name)
 
-    def dev_parsed(self) -> Readout:
-        return parse_readout(self.dev_readout(self.settings))
+class PackedMethod(Method):
+    """A method for the encoders that sentkit runs itself. `needs.packed` names the reason."""
+
+    body: Bert
+
+    @classmethod
+    def build(cls, base: Base, settings: Any) -> Self:
+        return cls(cls.bert(base, settings), settings)
+
+    @staticmethod
+    def bert(base: Base, settings: Any) -> Bert:
+        """Return a copy of the base's encoder."""
+        body = base.body(settings)
+        assert isinstance(body, Bert), "needs.packed is refused before"
+        return body
+
+
+def readout_of(method: Method) -> str:
+    """Return the readout of the finished checkpoint."""
+    return method.readouts(method.settings)[0]
+
+
+def template_of(settings: Any) -> str | None:
+    """Return the template of the readout `prompt`."""
+    return getattr(settings, "template", None)
+
+
+def dev_vectors(method: Method, packed: Packed) -> Tensor:
+    """Return vectors (b, d) with the readout for --dev during training."""
+    name = method.dev_readout(method.settings)
+    return method.vectors(packed, None if name == readout_of(method) else name)
+
+
+@contextmanager
+def evaluating(method: Method) -> Iterator[None]:
+    """Switch off dropout and gradients in the context."""
+    training = method.training
+    method.eval()
+    try:
+        with torch.no_grad():
+            yield
+    finally:
+        method.train(training)
+
+
+@contextmanager
+def using(method: Method, body: Body) -> Iterator[None]:
+    """Use one of the method's encoders as its `body` in the context."""
+    first = method.body
+    method.body = body
+    try:
+        yield
+    finally:
+        method.body = first
+
+
+def terms_of(method: Method, outputs: Outputs) -> dict[str, Term]:
+    """Return the terms of the loss, and those at each width of the setting `dims`."""
+    terms = method.loss(outputs)
+    for width in widths_of(method.settings):
+        cut = outputs | {name: outputs[name][..., :width] for name in method.needs.vectors if name in outputs}
+        terms |= {f"{name}_{width}": term for name, term in method.loss(cut).items() if term.of_vectors}
+    return terms
+
+
+def trained(method: Method, prefix: str = "") -> Iterator[tuple[str, nn.Parameter]]:
+    return ((n, p) for n, p in method.named_parameters() if p.requires_grad and n.startswith(prefix))
+
+
+def own_tensors(method: Method, prefix: str = "") -> dict[str, Tensor]:
+    """Return the tensors outside of the encoder and of constant modules."""
+    apart = ("body.", *method.needs.constant)
+    state = method.state_dict()
+    return {n: value for n, value in state.items() if n.startswith(prefix) and not n.startswith(apart)}
+
+
+def changing(method: Method) -> dict[str, Tensor]:
+    """Return all tensors that training can change. These are saved in the state."""
+    constant = constant_tensors(method)
+    return {
+        name: value
+        for name, value in method.state_dict().items()
+        if not name.startswith(method.needs.constant) and name not in constant
+    }
+
+
+def restore(method: Method, tensors: Mapping[str, Tensor]) -> None:
+    """Set the tensors of `changing`."""
+    missing, unknown = method.load_state_dict(dict(tensors), strict=False)
+    assert not unknown, unknown
+    constant = constant_tensors(method)
+    assert all(name.startswith(method.needs.constant) or name in constant for name in missing), missing

@@ -71,9 +71,31 @@ def readout(usual: str, *, of_paper: bool = True, **limits: Any) -> Any:
     return field(default=AS_BASE, metadata={"note": note, "usual": Usual(usual, of_paper)})
 
 
+def base_or(choices: tuple[str, ...], meaning: str) -> Any:
+    """Declare a setting with the base's readout as default, or the first choice for another readout."""
+    note = Note("our choice", meaning, choices=(AS_BASE, *choices))
+    return field(default=AS_BASE, metadata={"note": note, "of_base": choices})
+
+
+def with_readout_of_base(settings: S, declared: str | None) -> S:
+    """Return the settings with the values of `base_or` settings filled in."""
+    values = {}
+    for each in fields(settings):  # type: ignore[arg-type]
+        choices = each.metadata.get("of_base")
+        if choices and getattr(settings, each.name) == AS_BASE:
+            values[each.name] = declared if declared in choices else choices[0]
+    return replace(settings, **values)  # type: ignore[type-var]
+
+
 def usual_readout(kind: type) -> Usual:
     usual: Usual = kind.__dataclass_fields__["readout"].metadata["usual"]  # type: ignore[attr-defined]
     return usual
+
+
+def chosen_readout(settings: Any) -> str:
+    """Return the setting `readout`. Replace `base` by the method's usual readout."""
+    name: str = settings.readout
+    return usual_readout(type(settings)).name if name == AS_BASE else name
 
 
 def changes_of(kind: type, preset: Mapping[str, Any]) -> dict[str, Any]:

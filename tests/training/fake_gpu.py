@@ -24,6 +24,7 @@ from sentkit.training.loop.gradient import Gradient
 from sentkit.training.loop.processes import Processes
 from sentkit.training.loop.state import Keeper
 from sentkit.training.loop.trainer import Trainer
+from sentkit.training.method import trained
 
 GPU = torch.device("cuda:0")
 READOUTS = ("cls", "mean", "max", "last", "weighted-mean", "mean-sqrt", "mean-first-last")
@@ -95,7 +96,7 @@ def replace_what_needs_a_gpu():
 
     def compute(gradient, batch):
         terms = usual(gradient, batch)
-        for _, parameter in gradient.method.trained():
+        for _, parameter in trained(gradient.method):
             parameter.grad = torch.zeros_like(parameter)
         return terms
 

@@ -5,6 +5,7 @@ import torch
 
 from sentkit.signals import Stopped
 from sentkit.training.catalogue import METHODS
+from sentkit.training.method import changing
 from sentkit.training.settings import build
 
 LABELS = ("entailment", "contradiction")
@@ -78,9 +79,9 @@ def test_a_stopped_and_resumed_run_equals_a_whole_run(name, trainer_of, with_ent
     rest.train()
 
     assert (whole.position.step, rest.position.step) == (9, 9)
-    assert whole.method.changing().keys() == rest.method.changing().keys()
-    for tensor, value in whole.method.changing().items():
-        assert torch.equal(value, rest.method.changing()[tensor]), tensor
+    assert changing(whole.method).keys() == changing(rest.method).keys()
+    for tensor, value in changing(whole.method).items():
+        assert torch.equal(value, changing(rest.method)[tensor]), tensor
 
 
 def test_every_method_is_tested():

@@ -22,6 +22,7 @@ from sentkit.training.data.examples import ExampleParser
 from sentkit.training.loop.processes import open_processes
 from sentkit.training.loop.state import Keeper
 from sentkit.training.loop.trainer import Trainer
+from sentkit.training.method import changing
 from sentkit.training.options import Run, TrainOptions
 from sentkit.training.run_folders import RunFolders
 from sentkit.training.settings import build
@@ -85,7 +86,7 @@ def train(base_name, own, name, assignments):
         trainer.reporter.step = lambda record: losses.append(record["loss"])
         trainer.train()
         if processes.first:
-            weights = {name: value.clone() for name, value in trainer.method.changing().items()}
+            weights = {name: value.clone() for name, value in changing(trainer.method).items()}
             torch.save({"losses": losses, "weights": weights}, own.with_suffix(".pt"))
 
 

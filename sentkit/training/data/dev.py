@@ -24,7 +24,7 @@ from sentkit.model.text.tokens import Tokens
 from sentkit.model.transformer.packed import Packed, pack
 from sentkit.model.transformer.readouts import read
 from sentkit.training.data.examples import Example, ExampleParser, Reads, Scores
-from sentkit.training.method import Method
+from sentkit.training.method import Method, dev_vectors, evaluating, using
 
 Reader = Callable[[Packed], Tensor]
 
@@ -63,10 +63,10 @@ class Dev:
     def scores(self, method: Method, poll: Callable[[], None]) -> list[float]:
         """Return the correlation of each encoder of the method."""
         result = []
-        for place in range(method.encoders):
-            with method.encoder(place):
-                tokens = self._tokens(method.dev_parsed())
-                result.append(self._score(method, tokens, method.dev_vectors, poll))
+        for body in method.encoders():
+            with using(method, body):
+                tokens = self._tokens(parse_readout(method.dev_readout(method.settings)))
+                result.append(self._score(method, tokens, lambda packed: dev_vectors(method, packed), poll))
         return result
 
     def score_as(self, readout: str, method: Method, poll: Callable[[], None]) -> float:
@@ -85,7 +85,7 @@ class Dev:
     def _score(
         self, method: Method, tokens: Sequence[Tokens], reader: Reader, poll: Callable[[], None]
     ) -> float:
-        with method.evaluating():
+        with evaluating(method):
             vectors = vectors_of(tokens, method.device, reader, poll)
         left, right = np.split(vectors, 2)
         if not np.isfinite(vectors).all():

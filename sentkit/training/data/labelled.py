@@ -18,7 +18,7 @@ from sentkit.model.text.batching import BUDGETS, batches
 from sentkit.training.data.batches import Batch, Ids
 from sentkit.training.data.corpus import Corpus
 from sentkit.training.data.examples import Classes, Example, ExampleParser, Reads
-from sentkit.training.method import Method
+from sentkit.training.method import Method, evaluating
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +75,7 @@ class LabelledRows:
         """Return the outputs of the method in evaluation mode, (n, k)."""
         parts, order = [], list[int]()
         lengths = [sum(map(len, own)) for own in zip(*self.texts, strict=True)]
-        with method.evaluating():
+        with evaluating(method):
             for places in batches(lengths, BUDGETS[method.device.type]):
                 poll()
                 batch = Batch(tuple([column[place] for place in places] for column in self.texts))

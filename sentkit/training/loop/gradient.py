@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from sentkit.training.data.batches import Batch, chunks
 from sentkit.training.loop.environment import Context
 from sentkit.training.loop.processes import Processes
-from sentkit.training.method import Method, Outputs, Term
+from sentkit.training.method import Method, Outputs, Term, terms_of, trained
 
 
 @dataclass(slots=True)
@@ -29,13 +29,17 @@ class Gradient:
 
     def compute(self, batch: Batch) -> dict[str, float]:
         """Store the gradient of the whole batch in the parameters. Return the terms of the loss by name."""
-        parameters = [parameter for _, parameter in self.method.trained()]
+        parameters = [parameter for _, parameter in trained(self.method)]
         for parameter in parameters:
             parameter.grad = None
         share = self.processes.share(len(batch))
         # With fewer rows than processes, a process without rows encodes one row and discards it.
         own = batch.part(share if share.stop > share.start else slice(0, 1))
-        terms = self._row_wise(own, share) if self.method.row_wise else self._contrast(own, share, len(batch))
+        terms = (
+            self._row_wise(own, share)
+            if self.method.needs.row_wise
+            else self._contrast(own, share, len(batch))
+        )
         terms |= self._penalty()
         self.processes.sum_gradients(parameters)
         return terms
@@ -49,7 +53,7 @@ class Gradient:
         if not whole:
             outputs = as_leaves(outputs)  # after slicing, because slices would not store a gradient
         gathered = self.processes.gather(outputs, rows)
-        terms = self.method.terms(gathered)
+        terms = terms_of(self.method, gathered)
         total(terms).backward()
         if not whole:
             self._backpropagate(own, parts, states, outputs)
@@ -78,14 +82,14 @@ class Gradient:
     def _row_wise(self, own: Batch, share: slice) -> dict[str, float]:
         sums, weight, empty = dict[str, float](), 0.0, share.stop == share.start
         for part in chunks(len(own), self.chunk):
-            terms = self.method.terms(self._encode(own.part(part)))
+            terms = terms_of(self.method, self._encode(own.part(part)))
             [of_part] = {term.weight for term in terms.values()}  # equal, so that one division is enough
             scaled = {name: term.sum * (0.0 if empty else term.factor) for name, term in terms.items()}
             torch.stack(list(scaled.values())).sum().backward()
             sums = {name: sums.get(name, 0.0) + value.item() for name, value in scaled.items()}
             weight += 0.0 if empty else of_part
         *totals, weight = self.processes.total([*sums.values(), weight])
-        for _, parameter in self.method.trained():
+        for _, parameter in trained(self.method):
             if parameter.grad is not None:
                 parameter.grad /= max(weight, 1.0)
         return {name: value / max(weight, 1.0) for name, value in zip(sums, totals, strict=True)}

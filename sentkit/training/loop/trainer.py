@@ -27,7 +27,7 @@ from sentkit.training.loop.schedules import SCHEDULES, warmup_steps
 from sentkit.training.loop.state import Keeper, Position
 from sentkit.training.loop.state_checks import Expected
 from sentkit.training.loop.step_log import Reporter, StepLog
-from sentkit.training.method import Method
+from sentkit.training.method import Method, changing, restore, trained
 from sentkit.training.options import Run
 from sentkit.training.recipe import Recipe
 
@@ -52,8 +52,8 @@ class Trainer:
 
     def __post_init__(self) -> None:
         recipe = self.recipe
-        self.method.begin(self.run.corpus)
-        least = 1 if self.method.row_wise else 2
+        self.method.prepare(self.run.corpus)
+        least = 1 if self.method.needs.row_wise else 2
         self.order = Order(len(self.run.corpus), recipe.batch, recipe.epochs, self.run.seed, least)
         precision = precision_of(recipe.precision, self.processes.device)
         self.gradient = Gradient(self.method, self.processes, recipe.chunk, precision)
@@ -76,13 +76,12 @@ class Trainer:
                 f"the learning rate is 0 in all {self.order.steps} steps, because all are warm-up steps",
                 advice="use a smaller --batch, more --epochs or --set warmup=0",
             )
-        self.method.before_training(self.run.corpus)
         self.method.train()
         while not self._finished():
             self._step()
         self._refuse_broken()
         if self.recipe.final == "best" and self.position.best_step >= 0:
-            self.method.restore(self.keeper.load_best(self.position.best_step, self.method.changing()))
+            restore(self.method, self.keeper.load_best(self.position.best_step, changing(self.method)))
 
     def _finished(self) -> bool:
         """Evaluate, save or stop if due. Return true when the run is finished."""
@@ -128,9 +127,8 @@ class Trainer:
     def _compute_gradient(self, batch: Batch) -> tuple[dict[str, float], float]:
         """Store the gradient in the parameters. Return the terms of the loss and the norm of the gradient."""
         random_state = RandomState.capture(self.processes.device)
-        self.method.before_step()
         terms = self.gradient.compute(batch)
-        norm = clip_gradient([parameter for _, parameter in self.method.trained()], self.recipe.clip)
+        norm = clip_gradient([parameter for _, parameter in trained(self.method)], self.recipe.clip)
         values = {**terms, "the gradient's norm": norm}
         broken = [f"{name} is {value}" for name, value in values.items() if not math.isfinite(value)]
         if self.processes.any([bool(broken)])[0]:
@@ -145,7 +143,7 @@ class Trainer:
 
     def _refuse_broken(self) -> None:
         """Raise a DataError if weights contain NaN or infinity. They must not be saved."""
-        for name, parameter in self.method.trained():
+        for name, parameter in trained(self.method):
             if not torch.isfinite(parameter).all():
                 problem = f"{name} contains NaN or infinity after step {self.position.step}"
                 raise DataError(problem, source="training", advice=LOWER_RATE)
@@ -190,7 +188,7 @@ class Trainer:
         if best:
             self._refuse_broken()
         if best and self.processes.first:
-            self.keeper.save_best(self.position.step, self.method.changing())
+            self.keeper.save_best(self.position.step, changing(self.method))
         self.position.evaluated = self.position.step
         self._report({"step": self.position.step, "dev": None if missing else score, "best": best})
 
@@ -216,7 +214,7 @@ class Trainer:
         if self.processes.first:
             self.position.log_bytes = self.step_log.length or self.position.log_bytes
             content = {
-                "method": self.method.changing(),
+                "method": changing(self.method),
                 "optimizer": self.optimizer.state_dict(),
                 "random_states": random_states[0],
                 "device_random_states": random_states[1],
@@ -231,7 +229,7 @@ class Trainer:
             identity=self.run.identity,
             environment=environment(self.processes, self.recipe.precision),
             steps=self.order.steps,
-            tensors=self.method.changing(),
+            tensors=changing(self.method),
             optimizer=self.optimizer,
             keeps_best=self.recipe.final == "best",
         )
@@ -239,7 +237,7 @@ class Trainer:
     def resume_from(self, state: Mapping[str, Any]) -> None:
         """Continue from a checked state of `save_with`."""
         self.position = state["position"]
-        self.method.restore(state["method"])
+        restore(self.method, state["method"])
         self.optimizer.load_state_dict(state["optimizer"])
         rank, device = self.processes.rank, self.processes.device
         on_host, on_device = state["random_states"], state["device_random_states"]

@@ -6,11 +6,10 @@ epochs of this fine-tuning are not stated, so the presets have those of BERT.
 """
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 import torch
-from torch import Tensor, nn
 from torch.nn import functional as F
 
 from sentkit.errors import UsageError
@@ -30,14 +29,14 @@ from sentkit.training.base import Base
 from sentkit.training.data.batches import Batch
 from sentkit.training.data.corpus import Corpus, check_labels
 from sentkit.training.data.examples import Classes, Reads, Scores
-from sentkit.training.method import Method, Outputs, Term, mean_of
+from sentkit.training.method import Finished, Needs, Outputs, PackedMethod, Term, mean_of
 from sentkit.training.recipe import Recipe
 from sentkit.training.settings import ours, paper, released
 
 METRICS = {"classification": OF_CLASSES, "regression": OF_NUMBERS}
 
 
-class Classify(Method):
+class Classify(PackedMethod):
     @dataclass(frozen=True, kw_only=True)
     class Settings(Recipe):
         objective: str = paper(
@@ -74,9 +73,7 @@ class Classify(Method):
         "sg-bert-glue-cola": {"metric": "matthews"},
         "stsb": {"objective": "regression"},
     }
-    row_wise: ClassVar = True
-    classifies: ClassVar = True
-    needs_packed: ClassVar = "a classification head of a known family"
+    needs: ClassVar = Needs(packed="a classification head of a known family", row_wise=True, labels=True)
 
     def __init__(self, body: Bert, settings: Settings, head: ClassifierHead, labels: tuple[str, ...]) -> None:
         super().__init__(body, settings)
@@ -84,15 +81,9 @@ class Classify(Method):
         self.labels = labels
         self.second_type = 0  # token type of the second segment
 
-    @property
-    def bert(self) -> Bert:
-        assert isinstance(self.body, Bert), "needs_packed is refused before"
-        return self.body
-
     @classmethod
     def build(cls, base: Base, settings: Settings) -> "Classify":
-        body = base.body(settings)
-        assert isinstance(body, Bert), "needs_packed is refused before"
+        body = cls.bert(base, settings)
         outputs = len(base.labels) if settings.objective == "classification" else 1
         head = move_to_head(body, outputs, base.checkpoint, settings.dropout)
         method = cls(body, settings, head, base.labels)
@@ -134,14 +125,13 @@ class Classify(Method):
             return {"regression": mean_of((logits[:, 0] - target.to(logits)) ** 2)}
         return {"classification": mean_of(F.cross_entropy(logits, target.long(), reduction="none"))}
 
-    def pooler(self) -> nn.Linear | None:
-        return self.head.dense if self.bert.architecture.family == "bert" else None
-
-    def heads(self) -> dict[str, Tensor]:
-        return {}  # the head is part of the model
-
-    def whole_model(self) -> dict[str, Tensor]:
-        return classifier_tensors(self.bert, self.head)
-
-    def own_config(self) -> dict[str, Any]:
-        return classifier_config(self.bert.architecture, self.labels)
+    def finished(self) -> Finished:
+        """Return a classifier: the head is part of the model."""
+        architecture = self.body.architecture
+        return Finished(
+            heads={},
+            tensors=classifier_tensors(self.body, self.head),
+            whole=True,
+            config=classifier_config(architecture, self.labels),
+            pooler=self.head.dense if architecture.family == "bert" else None,
+        )

@@ -7,22 +7,21 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from torch import Tensor, nn
+from torch import nn
 
 from sentkit.formats.rows.kinds import PAIR
-from sentkit.model.checkpoint.lm_head import head_tensors
 from sentkit.model.transformer.bert import Bert
 from sentkit.training.base import Base
 from sentkit.training.data.batches import Batch
 from sentkit.training.data.examples import Reads
 from sentkit.training.losses.losses import paired_contrast
-from sentkit.training.method import Draw, Method, Outputs, Term, mean_of
-from sentkit.training.methods.mlm import CLASSES, TokenPrediction
+from sentkit.training.method import Draw, Finished, Needs, Outputs, PackedMethod, Term, mean_of, own_tensors
+from sentkit.training.methods.mlm import TokenPrediction, with_language_head
 from sentkit.training.recipe import Recipe
 from sentkit.training.settings import ours, paper, readout
 
 
-class CLEAR(Method):
+class CLEAR(PackedMethod):
     @dataclass(frozen=True, kw_only=True)
     class Settings(Recipe):
         temperature: float = ours(0.1, "divisor of the cosines", above=0)
@@ -39,9 +38,7 @@ class CLEAR(Method):
         warmup: float = ours(0.1)
         max_length: int = ours(128)
 
-    from_nothing: ClassVar = True
-    needs_packed: ClassVar = "a language model's head"
-    body: Bert
+    needs: ClassVar = Needs(packed="a language model's head", random_start=True)
 
     def __init__(self, body: Bert, settings: Settings, tokens: TokenPrediction) -> None:
         super().__init__(body, settings)
@@ -55,9 +52,9 @@ class CLEAR(Method):
 
     @classmethod
     def build(cls, base: Base, settings: Settings) -> "CLEAR":
-        body = base.body(settings)
-        assert isinstance(body, Bert), "needs_packed is refused before"
-        return cls(body, settings, TokenPrediction.build(base, settings.mlm_rate, settings.head))
+        return cls(
+            cls.bert(base, settings), settings, TokenPrediction.build(base, settings.mlm_rate, settings.head)
+        )
 
     @classmethod
     def reads(cls, base: Base, settings: Settings) -> Reads:
@@ -67,7 +64,7 @@ class CLEAR(Method):
         return self.tokens.draw(batch, random)
 
     def encode(self, batch: Batch) -> Outputs:
-        vectors = self.trained_vectors(self.pack([text for texts in batch.texts for text in texts]))
+        vectors = self.vectors(self.pack([text for texts in batch.texts for text in texts]))
         one, other = self.projection(vectors).chunk(2)
         return {"one": one, "other": other} | self.tokens.outputs(self.body, batch, self.device)
 
@@ -79,11 +76,6 @@ class CLEAR(Method):
             "mlm": Term(outputs["nll"].sum(), masked, self.settings.mlm_weight),
         }
 
-    def heads(self) -> dict[str, Tensor]:
-        return {name: value for name, value in super().heads().items() if name.startswith("projection.")}
-
-    def own_tensors(self) -> dict[str, Tensor]:
-        return head_tensors(self.tokens.head, self.body.architecture)
-
-    def own_config(self) -> dict[str, Any]:
-        return {"architectures": [CLASSES[self.body.architecture.family]], "tie_word_embeddings": True}
+    def finished(self) -> Finished:
+        heads = own_tensors(self, "projection.")
+        return with_language_head(self.tokens.head, self.body.architecture, heads)

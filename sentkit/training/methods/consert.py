@@ -13,7 +13,6 @@ from torch.nn import functional as F
 
 from sentkit.errors import UsageError
 from sentkit.formats.rows.kinds import PAIR, SENTENCE
-from sentkit.model.transformer.adapter import Adapter
 from sentkit.model.transformer.bert import Bert
 from sentkit.model.transformer.readouts import Disturb, widened
 from sentkit.training.base import Base
@@ -21,7 +20,7 @@ from sentkit.training.data.batches import Batch, Ids
 from sentkit.training.data.corpus import Corpus, check_labels
 from sentkit.training.data.examples import NLI, Labels, Reads
 from sentkit.training.losses.losses import paired_contrast
-from sentkit.training.method import Draw, Method, Outputs, Term, mean_of
+from sentkit.training.method import Draw, Needs, Outputs, PackedMethod, Term, mean_of
 from sentkit.training.recipe import Recipe
 from sentkit.training.settings import ours, paper, readout, refuse_idle, released
 from sentkit.training.views import VIEWS, Drawn, View
@@ -76,7 +75,7 @@ AFTER_JOINT = WITH_DROPOUT | {"view_a": "none"}
 AS_WRITTEN = {"alpha": 0.15, "pair_features": "uvd"}  # the formulas as printed in the paper
 
 
-class ConSERT(Method):
+class ConSERT(PackedMethod):
     @dataclass(frozen=True, kw_only=True)
     class Settings(Recipe):
         mode: str = paper(
@@ -159,9 +158,9 @@ class ConSERT(Method):
         "joint-unsup-base": AFTER_JOINT | {"epochs": 25},
         "joint-unsup-large": AFTER_JOINT | {"epochs": 10, "max_length": 40},
     }
-    needs_packed: ClassVar = "first states that a view may change"
+    needs: ClassVar = Needs(packed="first states that a view may change")
 
-    def __init__(self, body: Bert | Adapter, settings: Settings) -> None:
+    def __init__(self, body: Bert, settings: Settings) -> None:
         super().__init__(body, settings)
         self.classifier: nn.Linear | None = None
         if settings.mode != "unsup":
@@ -177,7 +176,7 @@ class ConSERT(Method):
     @classmethod
     def dev_readout(cls, settings: Settings) -> str:
         """Return the readout used in training: `mean` for mean-last2, as in the paper."""
-        name = cls.readout(settings)
+        [name] = cls.readouts(settings)
         return "mean" if name == "mean-last2" else name
 
     def seen(self, batch: Batch) -> dict[str, tuple[Sequence[Ids], ...]]:

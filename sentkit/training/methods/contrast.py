@@ -22,7 +22,7 @@ from sentkit.training.data.batches import Batch, Ids
 from sentkit.training.data.examples import Reads
 from sentkit.training.dims import Dims
 from sentkit.training.losses.candidates import FORMS, Filter, Texts, candidate_contrast
-from sentkit.training.method import Method, Outputs, Term, mean_of
+from sentkit.training.method import Method, Needs, Outputs, Term, mean_of
 from sentkit.training.settings import ours, readout, refuse_idle
 
 KEEP_ALL, ITSELF = "none", "self"  # values of `guide` that are not checkpoints
@@ -62,14 +62,12 @@ class Contrast(Method):
             if self.guide == KEEP_ALL:
                 refuse_idle(self, ("margin", "margin_kind"), "guide=none")
 
-    sentence_vectors: ClassVar = ROLES
-    static: ClassVar = True
+    needs: ClassVar = Needs(static=True, vectors=ROLES, constant=("guide.",))
     presets: ClassVar = {
         "gte": {"form": "full", "temperature": 0.01},
         "gist": {"guide": ITSELF},
         "nv-retriever": {"guide": ITSELF, "margin": 0.05, "margin_kind": "relative"},
     }
-    fixed: ClassVar = ("guide.",)
 
     def __init__(self, body: Body, settings: Settings, guide: Body | None = None) -> None:
         super().__init__(body, settings)
@@ -124,7 +122,7 @@ class Contrast(Method):
     def encode(self, batch: Batch) -> Outputs:
         """Return anchors and positives (b, d), negatives (b, k, d) and the ids of all texts (b, 2 + k)."""
         texts = batch.texts if self.guide is None else batch.texts[::2]
-        outputs = self.by_role("", texts, self.trained_vectors)
+        outputs = self.by_role("", texts, self.vectors)
         ids = np.array([[number_of(text) for text in column] for column in texts]).T  # (b, 2 + k)
         outputs["ids"] = torch.from_numpy(ids).to(self.device)
         if self.guide is not None:

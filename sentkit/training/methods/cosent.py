@@ -16,7 +16,7 @@ from sentkit.training.data.corpus import Corpus
 from sentkit.training.data.examples import Reads, Scores
 from sentkit.training.dims import Dims
 from sentkit.training.losses.losses import ranked_pairs, unit
-from sentkit.training.method import Method, Outputs, Term
+from sentkit.training.method import Method, Needs, Outputs, Term
 from sentkit.training.settings import ours, readout, released
 
 
@@ -32,8 +32,7 @@ class CoSENT(Method):
         max_length: int = ours(128)
 
     presets: ClassVar = {}
-    static: ClassVar = True
-    sentence_vectors: ClassVar = ("left", "right")
+    needs: ClassVar = Needs(static=True, vectors=("left", "right"))
 
     @classmethod
     def reads(cls, base: Base, settings: Settings) -> Reads:
@@ -47,7 +46,7 @@ class CoSENT(Method):
             raise DataError(problem, source=source)
 
     def encode(self, batch: Batch) -> Outputs:
-        left, right = self.trained_vectors(self.pack([*batch.texts[0], *batch.texts[1]])).chunk(2)
+        left, right = self.vectors(self.pack([*batch.texts[0], *batch.texts[1]])).chunk(2)
         assert batch.targets is not None, "pairs without scores"
         return {"left": left, "right": right, "score": torch.from_numpy(batch.targets).to(left)}
 

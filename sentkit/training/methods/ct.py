@@ -4,8 +4,7 @@ Both encoders have the same initial weights and are trained. --dev selects one o
 checkpoint contains the first, which also encodes the other sentences. The log counts from 1.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -16,7 +15,6 @@ from torch import Tensor
 from sentkit.errors import DataError
 from sentkit.formats.checkpoints.readout import parse_readout
 from sentkit.formats.rows.kinds import SENTENCE
-from sentkit.model.transformer.adapter import Adapter
 from sentkit.model.transformer.bert import Bert
 from sentkit.model.transformer.readouts import read
 from sentkit.training.base import Base
@@ -24,12 +22,12 @@ from sentkit.training.data.batches import Batch, Ids
 from sentkit.training.data.corpus import Corpus
 from sentkit.training.data.examples import Reads
 from sentkit.training.losses.losses import contrastive_tension
-from sentkit.training.method import Draw, Method, Outputs, Term, mean_of
+from sentkit.training.method import Draw, Finished, Needs, Outputs, PackedMethod, Term, mean_of, readout_of
 from sentkit.training.recipe import Recipe
 from sentkit.training.settings import ours, paper, readout, released
 
 
-class ContrastiveTension(Method):
+class ContrastiveTension(PackedMethod):
     @dataclass(frozen=True, kw_only=True)
     class Settings(Recipe):
         negatives: int = paper(7, "other sentences for each sentence, drawn in each step", least=1)
@@ -43,12 +41,10 @@ class ContrastiveTension(Method):
         dropout: float | None = paper(0.0)
         max_length: int = released(75)
 
-    row_wise: ClassVar = True
-    needs_packed: ClassVar = "dropout that a setting changes"
-    encoders: ClassVar = 2
+    needs: ClassVar = Needs(packed="dropout that a setting changes", row_wise=True)
     corpus: Corpus
 
-    def __init__(self, body: Bert | Adapter, settings: Settings) -> None:
+    def __init__(self, body: Bert, settings: Settings) -> None:
         super().__init__(body, settings)
         self.second = deepcopy(body)  # encodes only the rows; `body`, the first encoder, also the drawn texts
 
@@ -62,17 +58,11 @@ class ContrastiveTension(Method):
         if all(np.array_equal(first, corpus.text(row, 0)) for row in range(1, len(corpus))):
             raise DataError(f"all {len(corpus)} texts are equal: no other sentence to draw", source=source)
 
-    def begin(self, corpus: Corpus) -> None:
+    def prepare(self, corpus: Corpus) -> None:
         self.corpus = corpus
 
-    @contextmanager
-    def encoder(self, place: int) -> Iterator[None]:
-        body = self.body
-        self.body = (body, self.second)[place]
-        try:
-            yield
-        finally:
-            self.body = body
+    def encoders(self) -> Sequence[Bert]:
+        return self.body, self.second
 
     def draw(self, batch: Batch, random: Draw) -> Mapping[str, Sequence[list[Ids]]]:
         dice = random("negatives")
@@ -91,18 +81,17 @@ class ContrastiveTension(Method):
         [texts] = batch.texts
         rows = zip(texts, batch.draws["negatives"], strict=True)
         candidates = [text for own, others in rows for text in (own, *others)]
-        right = self.trained_vectors(self.pack(candidates))
+        right = self.vectors(self.pack(candidates))
         return {"products": products(self.second_vectors(texts), right)}
 
     def second_vectors(self, texts: Sequence[Ids]) -> Tensor:
-        return read(self.second, self.pack(texts), [parse_readout(self.readout(self.settings))])[0]
+        return read(self.second, self.pack(texts), [parse_readout(readout_of(self))])[0]
 
     def loss(self, outputs: Outputs) -> dict[str, Term]:
         return {"tension": mean_of(contrastive_tension(outputs["products"]))}
 
-    def heads(self) -> dict[str, Tensor]:
-        """Return nothing, because the checkpoint contains only one of the encoders."""
-        return {}
+    def finished(self) -> Finished:
+        return Finished(heads={})  # the checkpoint contains only one of the encoders
 
 
 def products(left: Tensor, right: Tensor) -> Tensor:

@@ -16,7 +16,7 @@ from sentkit.model.transformer.readouts import widened
 from sentkit.training.base import Base
 from sentkit.training.data.batches import Batch
 from sentkit.training.data.examples import Reads, Words
-from sentkit.training.method import Method, Outputs, Term, mean_of
+from sentkit.training.method import Needs, Outputs, PackedMethod, Term, mean_of
 from sentkit.training.methods.mlm import own_head
 from sentkit.training.methods.sg_bert import layer_zero
 from sentkit.training.recipe import Recipe
@@ -25,7 +25,7 @@ from sentkit.training.settings import ours, paper, readout, released
 TRAIN_ONE = "sentkit train mlm --set head=fresh trains one"
 
 
-class DefSent(Method):
+class DefSent(PackedMethod):
     @dataclass(frozen=True, kw_only=True)
     class Settings(Recipe):
         readout: str = readout("cls", choices=("base", "cls", "mean", "max"))
@@ -54,10 +54,7 @@ class DefSent(Method):
         "roberta-large-mean": {"readout": "mean", "lr": 4e-6},
         "roberta-large-max": {"readout": "max"},
     }
-    row_wise: ClassVar = True
-    needs_packed: ClassVar = "a language model head"
-    fixed: ClassVar = ("head.",)
-    body: Bert
+    needs: ClassVar = Needs(packed="a language model head", row_wise=True, constant=("head.",))
 
     def __init__(self, body: Bert, settings: Settings, head: LanguageHead) -> None:
         super().__init__(body, settings)
@@ -67,22 +64,18 @@ class DefSent(Method):
 
     @classmethod
     def build(cls, base: Base, settings: Settings) -> "DefSent":
-        assert base.architecture is not None, "needs_packed is refused before"
-        body = base.body(settings)
-        assert isinstance(body, Bert), "needs_packed is refused before"
-        return cls(body, settings, own_head(base, base.architecture, TRAIN_ONE))
+        return cls(cls.bert(base, settings), settings, own_head(base, base.packed, TRAIN_ONE))
 
     @classmethod
     def check(cls, base: Base, settings: Settings) -> None:
-        assert base.architecture is not None, "needs_packed is refused before"
-        own_head(base, base.architecture, TRAIN_ONE)
+        own_head(base, base.packed, TRAIN_ONE)
 
     @classmethod
     def reads(cls, base: Base, settings: Settings) -> Reads:
         return Reads((ENTRY,), "entry", Words(number_of(base), lambda word: share_of(word) >= settings.part))
 
     def encode(self, batch: Batch) -> Outputs:
-        vectors = self.trained_vectors(self.pack(batch.texts[0]))
+        vectors = self.vectors(self.pack(batch.texts[0]))
         logits = self.head(vectors, self.body.words.weight)  # (b, v)
         assert batch.targets is not None, "each definition has its word"
         words = torch.from_numpy(batch.targets).to(self.device).long()
@@ -94,8 +87,7 @@ class DefSent(Method):
 
 def number_of(base: Base) -> Callable[[str], int | None]:
     """Return a function from a word to its token id, or None if the word is not one token."""
-    assert base.architecture is not None, "needs_packed is refused before"
-    rows = base.architecture.vocabulary  # some tokenizers have more tokens
+    rows = base.packed.vocabulary  # some tokenizers have more tokens
     known: dict[str, int | None] = {}
 
     def find(word: str) -> int | None:

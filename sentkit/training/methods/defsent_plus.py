@@ -1,10 +1,10 @@
 """DefSent+ (arXiv 2405.16153): predicts the entry of a definition by products with all entry vectors."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional as F
 
 from sentkit.errors import DataError, UsageError
@@ -17,10 +17,20 @@ from sentkit.training.base import Base
 from sentkit.training.data.batches import Batch
 from sentkit.training.data.entries import Entries
 from sentkit.training.data.examples import Places, Reads
-from sentkit.training.method import Method, Outputs, Term, chosen_readout, mean_of
+from sentkit.training.method import Finished, Needs, Outputs, PackedMethod, Term, mean_of, own_tensors
 from sentkit.training.methods.projection import Projection, projection_from, projection_of
 from sentkit.training.recipe import Recipe
-from sentkit.training.settings import AS_BASE, ours, paper, readout, refuse_idle, released
+from sentkit.training.settings import (
+    AS_BASE,
+    base_or,
+    chosen_readout,
+    ours,
+    paper,
+    readout,
+    refuse_idle,
+    released,
+    with_readout_of_base,
+)
 
 POOLINGS = ("cls", "mean")
 ROBERTA_BASE, ROBERTA_LARGE = "FacebookAI/roberta-base", "FacebookAI/roberta-large"
@@ -32,14 +42,12 @@ def by_step(name: str, rates: tuple[float, ...], **more: Any) -> dict[str, dict[
     return {name + step: {"lr": rate, **more} for step, rate in zip(STEPS, rates, strict=False)}
 
 
-class DefSentPlus(Method):
+class DefSentPlus(PackedMethod):
     @dataclass(frozen=True, kw_only=True)
     class Settings(Recipe):
         readout: str = readout("mean,cls,prompt")  # --dev selects one; the first is evaluated during training
-        pooling: str = ours(
-            "base",
-            "input of the pooler; base: as the base declares, else cls as in the paper for BERT",
-            choices=("base", *POOLINGS),
+        pooling: str = base_or(
+            POOLINGS, "input of the pooler; base: as the base declares, else cls as in the paper for BERT"
         )
         pooler: str = ours(
             "auto",
@@ -85,15 +93,16 @@ class DefSentPlus(Method):
         **by_step("sncse-roberta-base", (2e-6,), pooling="mean", projection_from=ROBERTA_BASE),
         **by_step("sncse-roberta-large", (1e-6, 1e-6), pooling="mean", projection_from=ROBERTA_LARGE),
     }
-    row_wise: ClassVar = True
-    takes_entries: ClassVar = True
-    reductions: ClassVar = ("cls", "mean", "max", "token")
-    needs_packed: ClassVar = "a pooler that it can train"
-    body: Bert
+    needs: ClassVar = Needs(
+        packed="a pooler that it can train",
+        reductions=("cls", "mean", "max", "token"),
+        row_wise=True,
+        entries=True,
+    )
     entries: Tensor  # (n, d)
 
     def __init__(self, body: Bert, settings: Settings, projection: Projection, entries: Entries) -> None:
-        super().__init__(body, settings)
+        super().__init__(body, with_readout_of_base(settings, None))
         self.projection = projection.layer
         self.activation = projection.activation
         self.space = entries.space
@@ -103,9 +112,7 @@ class DefSentPlus(Method):
     @classmethod
     def build(cls, base: Base, settings: Settings) -> "DefSentPlus":
         assert base.entries is not None, "check refuses it before"
-        body = base.body(settings)
-        assert isinstance(body, Bert), "needs_packed is refused before"
-        return cls(body, settings, cls.first_projection(base, settings), base.entries)
+        return cls(cls.bert(base, settings), settings, cls.first_projection(base, settings), base.entries)
 
     @staticmethod
     def first_projection(base: Base, settings: Settings) -> Projection:
@@ -118,11 +125,10 @@ class DefSentPlus(Method):
         if base.entries is None:
             advice = "make the file with sentkit build-entries -o FILE, then add --entries FILE"
             raise UsageError("defsent-plus needs --entries", advice=advice)
-        assert base.architecture is not None, "needs_packed is refused before"
         projection = cls.first_projection(base, settings)
-        if projection.layer.in_features != base.architecture.width:
+        if projection.layer.in_features != base.packed.width:
             problem = f"its layer takes {projection.layer.in_features} dimensions"
-            problem += f", but the encoder has {base.architecture.width}"
+            problem += f", but the encoder has {base.packed.width}"
             raise UsageError(f"projection_from={settings.projection_from}: {problem}")
         width = base.entries.vectors.shape[1]
         if width != projection.layer.out_features:
@@ -131,7 +137,7 @@ class DefSentPlus(Method):
             )
             raise DataError(problem, source=base.entries.path)
         for name in cls.readouts(settings):
-            parse_readout(name).resolved(base.architecture.depth)
+            parse_readout(name).resolved(base.packed.depth)
         if "prompt" in cls.readouts(settings):
             base.final_tokenizer_with(settings.template)
 
@@ -146,17 +152,6 @@ class DefSentPlus(Method):
         return tuple(dict.fromkeys(name.strip() for name in chosen_readout(settings).split(",")))
 
     @classmethod
-    def settled(cls, settings: Settings, base: Base) -> Settings:
-        declared = None if base.declared is None else base.declared.name
-        given = declared if settings.pooling == AS_BASE and declared in POOLINGS else cls.given(settings)
-        return replace(settings, pooling=given)
-
-    @staticmethod
-    def given(settings: Settings) -> str:
-        """Return the readout of the pooler's input."""
-        return POOLINGS[0] if settings.pooling == AS_BASE else settings.pooling
-
-    @classmethod
     def other_checkpoints(cls, settings: Settings) -> dict[str, str | None]:
         return {"projection_from": settings.projection_from}
 
@@ -166,12 +161,8 @@ class DefSentPlus(Method):
             return {}
         return {"projection_hash": projection_from(settings.projection_from, settings.pooler).hash}
 
-    @classmethod
-    def template(cls, settings: Settings) -> str:
-        return settings.template
-
     def encode(self, batch: Batch) -> Outputs:
-        vectors = self.vectors(self.pack(batch.texts[0]), self.given(self.settings))
+        vectors = self.vectors(self.pack(batch.texts[0]), self.settings.pooling)
         read = ACTIVATIONS[self.activation](self.projection(vectors))
         assert batch.targets is not None, "each definition has its entry"
         places = torch.from_numpy(batch.targets).to(self.device).long()
@@ -182,8 +173,6 @@ class DefSentPlus(Method):
     def loss(self, outputs: Outputs) -> dict[str, Term]:
         return {"entry": mean_of(outputs["nll"])}
 
-    def pooler(self) -> nn.Linear:
-        return self.projection
-
-    def pooler_note(self) -> Pooler:
-        return Pooler(self.activation, f"pooler:{self.given(self.settings)}", self.space)
+    def finished(self) -> Finished:
+        note = Pooler(self.activation, f"pooler:{self.settings.pooling}", self.space)
+        return Finished(heads=own_tensors(self), pooler=self.projection, pooler_note=note)

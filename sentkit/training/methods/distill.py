@@ -3,7 +3,6 @@
 The rows contain the vectors of the teacher, so its model is not needed in training.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -18,10 +17,10 @@ from sentkit.training.data.batches import Batch
 from sentkit.training.data.corpus import Corpus
 from sentkit.training.data.examples import Reads
 from sentkit.training.losses.losses import relational_divergence, squared_error, unit
-from sentkit.training.method import Method, Outputs, Term, mean_of
+from sentkit.training.method import Finished, Method, Needs, Outputs, Term, mean_of, own_tensors
 from sentkit.training.recipe import Recipe
 from sentkit.training.settings import ours, readout, refuse_idle
-from sentkit.transforms.steps import Linear, Step
+from sentkit.transforms.steps import Linear
 
 
 class Distill(Method):
@@ -53,7 +52,7 @@ class Distill(Method):
                 refuse_idle(self, ("temperature",), "relational=0")
 
     presets: ClassVar = {"static": {"batch": 256, "lr": 0.01}}  # for the table of a static model
-    static: ClassVar = True
+    needs: ClassVar = Needs(static=True)
 
     def __init__(self, body: Body, settings: Settings) -> None:
         super().__init__(body, settings)
@@ -64,7 +63,7 @@ class Distill(Method):
     def reads(cls, base: Base, settings: Settings) -> Reads:
         return Reads((SENTENCE,), vectors=True)
 
-    def begin(self, corpus: Corpus) -> None:
+    def prepare(self, corpus: Corpus) -> None:
         """Make the map from the width of the encoder to that of the teacher. It begins as the identity."""
         assert corpus.vectors is not None, "reads asks for vectors"
         own, theirs = self.body.width, corpus.vectors.shape[1]
@@ -77,14 +76,16 @@ class Distill(Method):
     def encode(self, batch: Batch) -> Outputs:
         [texts] = batch.texts
         assert batch.vectors is not None, "reads asks for vectors"
-        vectors = self.trained_vectors(self.pack(texts))
+        vectors = self.vectors(self.pack(texts))
         mapped = vectors if self.map is None or self.map_is_kept else self.map(vectors)
         return {"vectors": vectors, "mapped": mapped, "teacher": torch.from_numpy(batch.vectors).to(vectors)}
 
-    def trained_vectors(self, packed: Packed, **more: Any) -> Tensor:
-        """Return vectors (b, d). The checkpoint has the map as a step after the readout."""
-        vectors = super().trained_vectors(packed, **more)
-        return self.map(vectors) if self.map is not None and self.map_is_kept else vectors
+    def vectors(self, packed: Packed, readout: str | None = None, **more: Any) -> Tensor:
+        """Return vectors (b, d). The checkpoint has the map as a step after its readout."""
+        vectors = super().vectors(packed, readout, **more)
+        if readout is not None or self.map is None or not self.map_is_kept:
+            return vectors
+        return self.map(vectors)
 
     def loss(self, outputs: Outputs) -> dict[str, Term]:
         settings, own, teacher = self.settings, outputs["mapped"], outputs["teacher"]
@@ -97,11 +98,8 @@ class Distill(Method):
             terms["relational"] = mean_of(values, settings.relational)
         return terms
 
-    def steps(self) -> Sequence[Step]:
+    def finished(self) -> Finished:
         if self.map is None or not self.map_is_kept:
-            return ()
+            return Finished(heads=own_tensors(self))
         weight = self.map.weight.detach().float().cpu().numpy()
-        return [Linear(weight, np.zeros(len(weight), np.float32))]
-
-    def heads(self) -> dict[str, Tensor]:
-        return {} if self.map_is_kept else super().heads()
+        return Finished(heads={}, steps=[Linear(weight, np.zeros(len(weight), np.float32))])

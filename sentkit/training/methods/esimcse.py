@@ -22,7 +22,7 @@ from sentkit.training.base import Base
 from sentkit.training.data.batches import Batch
 from sentkit.training.data.examples import Reads
 from sentkit.training.losses.losses import in_batch_contrast
-from sentkit.training.method import Draw, Outputs
+from sentkit.training.method import Draw, Outputs, readout_of
 from sentkit.training.methods.simcse import SimCSE
 from sentkit.training.settings import paper, refuse_idle, released
 from sentkit.training.views import share
@@ -93,12 +93,12 @@ class ESimCSE(SimCSE):
     def views(self, batch: Batch) -> Outputs:
         [texts] = batch.texts
         longer = [repeated(*each) for each in zip(texts, batch.draws["repeated"], strict=True)]
-        states = self.trained_vectors(self.pack([*texts, *longer]))
+        states = self.vectors(self.pack([*texts, *longer]))
         one, other = torch.tanh(self.head(states)).chunk(2)
         outputs = {"one": one, "other": other}
         if self.slow is not None:
             with torch.no_grad():
-                readout = parse_readout(self.readout(self.settings))
+                readout = parse_readout(readout_of(self))
                 outputs["slow"] = torch.tanh(self.head(read(self.slow, self.pack(texts), [readout])[0]))
         return outputs
 
@@ -108,15 +108,11 @@ class ESimCSE(SimCSE):
         return in_batch_contrast(outputs["one"], outputs["other"], self.settings.temperature, queue)
 
     @torch.no_grad()
-    def before_step(self) -> None:
-        """Move the momentum encoder towards the encoder."""
+    def after_step(self, outputs: Outputs) -> None:
+        """Append the vectors of this step to the queue, and move the momentum encoder towards the encoder."""
         if self.slow is not None:
             for slow, own in zip(self.slow.parameters(), self.body.parameters(), strict=True):
                 slow.lerp_(own, 1 - self.settings.momentum)
-
-    def after_step(self, outputs: Outputs) -> None:
-        """Append the vectors of this step to the queue, and remove the oldest."""
-        if self.slow is not None:
             new = outputs["slow"].to(self.queue)
             rows = torch.cat([self.queue[: int(self.filled)], new])[-len(self.queue) :]
             self.queue[: len(rows)] = rows

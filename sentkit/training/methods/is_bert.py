@@ -21,7 +21,7 @@ from sentkit.training.base import Base
 from sentkit.training.data.batches import Batch
 from sentkit.training.data.examples import Reads
 from sentkit.training.losses.losses import local_information
-from sentkit.training.method import Method, Outputs, Term, mean_of
+from sentkit.training.method import Method, Needs, Outputs, Term, mean_of
 from sentkit.training.recipe import Recipe
 from sentkit.training.settings import paper, released
 
@@ -35,7 +35,7 @@ class ISBERT(Method):
         batch: int = released(32)
         lr: float = released(2e-6)
 
-    reductions: ClassVar = (CONV,)
+    needs: ClassVar = Needs(reductions=(CONV,))
 
     def __init__(self, body: Bert | Adapter, settings: Settings) -> None:
         super().__init__(body, settings)

@@ -3,7 +3,7 @@
 import copy
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -25,7 +25,7 @@ from sentkit.model.transformer.readouts import widened
 from sentkit.training.base import Base
 from sentkit.training.data.batches import Batch, Ids
 from sentkit.training.data.examples import Reads
-from sentkit.training.method import Draw, Method, Outputs, Term
+from sentkit.training.method import Draw, Finished, Needs, Outputs, PackedMethod, Term
 from sentkit.training.recipe import Recipe
 from sentkit.training.settings import ours, paper, readout, released
 
@@ -40,7 +40,7 @@ CLASSES = {  # family -> class of transformers with this head
 }
 
 
-class MaskedLanguageModel(Method):
+class MaskedLanguageModel(PackedMethod):
     @dataclass(frozen=True, kw_only=True)
     class Settings(Recipe):
         mask_rate: float = paper(0.15, "share of the tokens of a text to predict", above=0, most=1)
@@ -73,11 +73,12 @@ class MaskedLanguageModel(Method):
     presets: ClassVar = {
         "bert": {"batch": 256, "epochs": 40, "warmup": 0.01, "optimizer": "adamw-bert"},
     }
-    row_wise: ClassVar = True
-    from_nothing: ClassVar = True
-    reductions: ClassVar = ("cls", "mean", "max", "token", *POOLED)  # training uses no readout
-    needs_packed: ClassVar = "a language model head"
-    body: Bert
+    needs: ClassVar = Needs(
+        packed="a language model head",
+        reductions=("cls", "mean", "max", "token", *POOLED),  # training uses no readout
+        row_wise=True,
+        random_start=True,
+    )
 
     def __init__(self, body: Bert, settings: Settings, head: LanguageHead, vocabulary: "Vocabulary") -> None:
         super().__init__(body, settings)
@@ -86,15 +87,13 @@ class MaskedLanguageModel(Method):
 
     @classmethod
     def check(cls, base: Base, settings: Settings) -> None:
-        assert base.architecture is not None, "needs_packed is refused before"
-        vocabulary_of(base.transformer_tokenizer, base.architecture)
+        vocabulary_of(base.transformer_tokenizer, base.packed)
         if settings.head == "own":
-            own_head(base, base.architecture)
+            own_head(base, base.packed)
 
     @classmethod
     def build(cls, base: Base, settings: Settings) -> "MaskedLanguageModel":
-        body = base.body(settings)
-        assert isinstance(body, Bert), "needs_packed is refused before"
+        body = cls.bert(base, settings)
         vocabulary = vocabulary_of(base.transformer_tokenizer, body.architecture)
         return cls(body, settings, head_of(base, body.architecture, settings.head), vocabulary)
 
@@ -118,15 +117,14 @@ class MaskedLanguageModel(Method):
     def loss(self, outputs: Outputs) -> dict[str, Term]:
         return {"mlm": Term(outputs["nll"].sum(), float(outputs["masked"].sum()))}
 
-    def heads(self) -> dict[str, Tensor]:
-        """Return no separate heads, because the checkpoint contains the head."""
-        return {}
+    def finished(self) -> Finished:
+        return with_language_head(self.head, self.body.architecture, {})
 
-    def own_tensors(self) -> dict[str, Tensor]:
-        return head_tensors(self.head, self.body.architecture)
 
-    def own_config(self) -> dict[str, Any]:
-        return {"architectures": [CLASSES[self.body.architecture.family]], "tie_word_embeddings": True}
+def with_language_head(head: LanguageHead, architecture: Architecture, heads: dict[str, Tensor]) -> Finished:
+    """Return a masked language model: the checkpoint contains the head."""
+    config = {"architectures": [CLASSES[architecture.family]], "tie_word_embeddings": True}
+    return Finished(heads=heads, tensors=head_tensors(head, architecture), config=config)
 
 
 def predicted(
@@ -171,9 +169,8 @@ class TokenPrediction(nn.Module):
 
     @classmethod
     def build(cls, base: Base, rate: float, kind: str = "own") -> "TokenPrediction":
-        assert base.architecture is not None, "check refuses it before"
-        head = head_of(base, base.architecture, kind)
-        return cls(head, vocabulary_of(base.transformer_tokenizer, base.architecture), rate)
+        head = head_of(base, base.packed, kind)
+        return cls(head, vocabulary_of(base.transformer_tokenizer, base.packed), rate)
 
     def draw(self, batch: Batch, random: Draw) -> dict[str, list[list[NDArray[np.int64]]]]:
         """Draw for each row and each of its texts the positions to predict and the tokens to show there."""

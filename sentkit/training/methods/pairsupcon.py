@@ -15,7 +15,7 @@ from sentkit.training.data.corpus import Corpus, check_labels
 from sentkit.training.data.examples import Labels, Reads
 from sentkit.training.loop.optimizers import NamedGroup
 from sentkit.training.losses.losses import entailment_contrast
-from sentkit.training.method import Method, Outputs, Term, mean_of
+from sentkit.training.method import Method, Needs, Outputs, Term, mean_of, trained
 from sentkit.training.methods.sbert import pair_features
 from sentkit.training.recipe import Recipe
 from sentkit.training.settings import paper, readout, refuse_idle, released
@@ -73,7 +73,7 @@ class PairSupCon(Method):
         "id-plain": {"objective": "id", "hard_negatives": False},
         "plain": {"hard_negatives": False},
     }
-    static: ClassVar = True
+    needs: ClassVar = Needs(static=True)
 
     def __init__(self, body: Body, settings: Settings) -> None:
         super().__init__(body, settings)
@@ -92,7 +92,7 @@ class PairSupCon(Method):
 
     def encode(self, batch: Batch) -> Outputs:
         assert batch.targets is not None, "pairs without labels"
-        left, right = self.trained_vectors(self.pack([*batch.texts[0], *batch.texts[1]])).chunk(2)
+        left, right = self.vectors(self.pack([*batch.texts[0], *batch.texts[1]])).chunk(2)
         outputs = {"label": torch.from_numpy(batch.targets).to(left.device, torch.long)}
         if self.contrast is not None:
             outputs |= {"left": self.contrast(left), "right": self.contrast(right)}
@@ -124,10 +124,10 @@ class PairSupCon(Method):
         return Term(values.sum(), len(values) / sides, wanted.beta)
 
     def groups(self) -> list[NamedGroup]:
-        heads = [(name, weight) for name, weight in self.trained() if not name.startswith("body.")]
+        heads = [(name, weight) for name, weight in trained(self) if not name.startswith("body.")]
         rate = self.settings.lr
         return [
-            {"params": list(self.trained("body.")), "lr": rate},
+            {"params": list(trained(self, "body.")), "lr": rate},
             {"params": heads, "lr": rate * self.settings.head_lr_factor},
         ]
 

@@ -60,25 +60,22 @@ def projection_of(base: Base, wanted: str) -> Projection:
 
 
 def was_trained(base: Base) -> bool:
-    assert base.architecture is not None, "needs_packed is refused before"
-    return base.architecture.family not in ROBERTA or bool(base.checkpoint.declared.pooler.readout)
+    return base.packed.family not in ROBERTA or bool(base.checkpoint.declared.pooler.readout)
 
 
 def pooler_of(base: Base) -> Projection | None:
-    assert base.architecture is not None, "needs_packed is refused before"
-    named = canonical(base.stored, base.architecture)
+    named = canonical(base.stored, base.packed)
     if "pooler.dense.weight" not in named:
         return None
     layer = linear(named["pooler.dense.weight"], named["pooler.dense.bias"])
-    return Projection(layer, base.architecture.pooler_activation)
+    return Projection(layer, base.packed.pooler_activation)
 
 
 def head_of(base: Base) -> Projection | None:
-    assert base.architecture is not None, "needs_packed is refused before"
-    head = read_head(base.stored, base.architecture, source=base.checkpoint.name)
+    head = read_head(base.stored, base.packed, source=base.checkpoint.name)
     if head is None:
         return None
-    activation = HEADS[base.architecture.family].activation or base.architecture.activation
+    activation = HEADS[base.packed.family].activation or base.packed.activation
     return Projection(linear(head.dense.weight, head.dense.bias), activation)
 
 

@@ -27,7 +27,7 @@ from sentkit.training.base import Base, Body
 from sentkit.training.data.batches import Batch, Ids
 from sentkit.training.data.examples import Reads
 from sentkit.training.losses.losses import in_batch_contrast, triplet_contrast
-from sentkit.training.method import Method, Outputs, Term, mean_of
+from sentkit.training.method import Method, Needs, Outputs, Term, mean_of
 from sentkit.training.methods.mlm import head_of, own_head
 from sentkit.training.recipe import Recipe
 from sentkit.training.settings import ours, paper, refuse_idle, released
@@ -73,7 +73,7 @@ class Frame:
 class Prompted(Method):
     """A method that trains the [MASK] state in the template `template`; a second view has `template_b`."""
 
-    reductions: ClassVar = ("token",)
+    needs: ClassVar = Needs(reductions=("token",))
     head: nn.Module
 
     def __init__(self, body: Body, settings: Any, mask: int) -> None:
@@ -97,11 +97,6 @@ class Prompted(Method):
     @classmethod
     def readouts(cls, settings: Any) -> tuple[str, ...]:
         return (PROMPT,)
-
-    @classmethod
-    def template(cls, settings: Any) -> str:
-        name: str = settings.template
-        return name
 
     def mask_states(self, texts: Sequence[Ids], positions: Sequence[np.ndarray] | None = None) -> Tensor:
         """Return the states of the mask tokens, (b, d). The positions are 0, 1, 2, ... if not given."""
@@ -171,8 +166,7 @@ class PromptBERT(Prompted):
         method = super().build(base, settings)
         assert isinstance(method, cls), "super calls the class"
         if settings.head == "own":
-            assert base.architecture is not None, "check refuses it before"
-            method.head = Transform(head_of(base, base.architecture, "own"))
+            method.head = Transform(head_of(base, base.packed, "own"))
         method.frames = tuple(Frame.of(tokenizer) for _, tokenizer in cls.reads(base, settings).columns)
         return method
 

@@ -6,6 +6,7 @@ their similarity to a sentence. The rank similarity of two sentences is the corr
 
 from copy import deepcopy
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, ClassVar, Self
 
 import torch
@@ -22,7 +23,7 @@ from sentkit.training.data.batches import Batch, chunks, stream
 from sentkit.training.data.corpus import Corpus
 from sentkit.training.data.examples import Reads
 from sentkit.training.losses.losses import cosines, rank_regression, rank_vectors, unit
-from sentkit.training.method import Outputs, Term
+from sentkit.training.method import Needs, Outputs, Term, readout_of
 from sentkit.training.methods.simcse import SimCSE
 from sentkit.training.settings import paper, released
 
@@ -43,8 +44,8 @@ class RankEncoder(SimCSE):
                 raise UsageError(f"rank_high={self.rank_high:g} is lower than rank_low={self.rank_low:g}")
 
     presets: ClassVar = {}
-    fixed: ClassVar = ("guide.",)
-    corpus: Tensor  # (n, d), unit vectors
+    needs: ClassVar = Needs(constant=("guide.",))
+    rows: Corpus
 
     def __init__(self, body: Bert | Adapter, settings: Settings) -> None:
         super().__init__(body, settings)
@@ -65,17 +66,23 @@ class RankEncoder(SimCSE):
         self.guide.eval()
         return self
 
-    def before_training(self, corpus: Corpus) -> None:
-        """Encode the rows of the corpus. They do not depend on the seed of the run."""
-        self.guide.eval()
-        rows = stream(0, 0, "rank corpus").permutation(len(corpus))[: self.settings.rank_corpus]
-        parts = [corpus.batch(rows[part]) for part in chunks(len(rows), AT_ONCE)]
-        vectors = torch.cat([self.guide_vectors(batch) for batch in parts])
-        self.register_buffer("corpus", unit(vectors), persistent=False)
+    def prepare(self, corpus: Corpus) -> None:
+        self.rows = corpus
+
+    @cached_property
+    def corpus(self) -> Tensor:
+        """The unit vectors of the corpus (n, d), whose rows do not depend on the seed of the run.
+
+        They are computed in the first step, with the number of threads that a resumed run restores.
+        """
+        rows = stream(0, 0, "rank corpus").permutation(len(self.rows))[: self.settings.rank_corpus]
+        parts = [self.rows.batch(rows[part]) for part in chunks(len(rows), AT_ONCE)]
+        with torch.autocast(self.device.type, enabled=False):
+            return unit(torch.cat([self.guide_vectors(batch) for batch in parts]))
 
     @torch.no_grad()
     def guide_vectors(self, batch: Batch) -> Tensor:
-        readout = parse_readout(self.readout(self.settings))
+        readout = parse_readout(readout_of(self))
         return read(self.guide, self.pack(batch.texts[0]), [readout])[0]
 
     def views(self, batch: Batch) -> Outputs:

@@ -16,7 +16,7 @@ from sentkit.training.data.corpus import Corpus, check_labels
 from sentkit.training.data.examples import NLI, Labels, Reads, Scores
 from sentkit.training.dims import Dims
 from sentkit.training.losses.losses import cosine_regression, triplet_margin
-from sentkit.training.method import Method, Outputs, Term, mean_of
+from sentkit.training.method import Method, Needs, Outputs, Term, mean_of
 from sentkit.training.settings import ours, paper, readout, refuse_idle, released
 
 
@@ -86,9 +86,7 @@ class SBERT(Method):
         "stsb": {"objective": "regression", "epochs": 4},
         "sections": {"objective": "triplet"},
     }
-    row_wise: ClassVar = True
-    static: ClassVar = True
-    sentence_vectors: ClassVar = (*PAIR.texts, *TRIPLET.texts)
+    needs: ClassVar = Needs(row_wise=True, static=True, vectors=(*PAIR.texts, *TRIPLET.texts))
 
     def __init__(self, body: Body, settings: Settings) -> None:
         super().__init__(body, settings)
@@ -106,7 +104,7 @@ class SBERT(Method):
 
     def encode(self, batch: Batch) -> Outputs:
         texts = [text for column in batch.texts for text in column]
-        vectors = self.trained_vectors(self.pack(texts)).chunk(len(batch.texts))
+        vectors = self.vectors(self.pack(texts)).chunk(len(batch.texts))
         names = OBJECTIVES[self.settings.objective].reads(self.settings).kinds[0].texts
         outputs = dict(zip(names, vectors, strict=True))
         if self.classifier is not None:

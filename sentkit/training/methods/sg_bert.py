@@ -18,7 +18,6 @@ from torch import Tensor, nn
 from sentkit.errors import UsageError
 from sentkit.formats.checkpoints.readout import parse_readout
 from sentkit.formats.rows.kinds import PAIR, SENTENCE
-from sentkit.model.transformer.adapter import Adapter
 from sentkit.model.transformer.bert import Bert
 from sentkit.model.transformer.readouts import reduce_layers
 from sentkit.training.base import Base
@@ -32,7 +31,7 @@ from sentkit.training.losses.losses import (
     paired_contrast,
     squared_distance,
 )
-from sentkit.training.method import Draw, Method, Outputs, Term, mean_of
+from sentkit.training.method import Draw, Needs, Outputs, PackedMethod, Term, mean_of, readout_of
 from sentkit.training.recipe import Recipe
 from sentkit.training.settings import ours, paper, readout, refuse_idle, released
 
@@ -61,7 +60,7 @@ LAYERS = re.compile(r"(\d{1,4})(\.\.(\d{1,4})?)?")
 SPREAD = 0.02  # standard deviation of the head's weights, as in BERT
 
 
-class SelfGuided(Method):
+class SelfGuided(PackedMethod):
     @dataclass(frozen=True, kw_only=True)
     class Settings(Recipe):
         objective: str = paper(
@@ -138,13 +137,11 @@ class SelfGuided(Method):
         "bt-sg-opt": {"second_text": "guide"},
         "senteval": {"guide_pool": "mean", "guide_layers": "4.."},  # the paper omits "several" layers
     }
-    needs_packed: ClassVar = "an encoder whose embeddings it can freeze"
-    fixed: ClassVar = ("guide.",)
+    needs: ClassVar = Needs(packed="an encoder whose embeddings it can freeze", constant=("guide.",))
     guide: Bert
 
-    def __init__(self, body: Bert | Adapter, settings: Settings) -> None:
+    def __init__(self, body: Bert, settings: Settings) -> None:
         super().__init__(body, settings)
-        assert isinstance(body, Bert), "needs_packed is refused before"
         self.layers = kept_layers(settings.guide_layers, body.depth)
         self.guide = deepcopy(body).requires_grad_(False)
         self.head = gelu_head(body.width, settings.head_width) if settings.head == "gelu" else nn.Identity()
@@ -153,8 +150,7 @@ class SelfGuided(Method):
 
     @classmethod
     def check(cls, base: Base, settings: Settings) -> None:
-        assert base.architecture is not None, "needs_packed is refused before"
-        kept_layers(settings.guide_layers, base.architecture.depth)
+        kept_layers(settings.guide_layers, base.packed.depth)
 
     @classmethod
     def reads(cls, base: Base, settings: Settings) -> Reads:
@@ -182,19 +178,19 @@ class SelfGuided(Method):
         first, second = batch.texts[0], batch.texts[-1]
         drawn = batch.draws.get("layer")
         if self.settings.second_text == "tuned":
-            vectors = self.trained_vectors(self.pack([*first, *second]))
+            vectors = self.vectors(self.pack([*first, *second]))
             queries, views = self.head(vectors).chunk(2)
         elif self.settings.guide == "self" and self.settings.second_text is None:
             vectors, states = self.vectors_and_layers(first)
             queries, views = self.head(vectors), self.head(self.selected(states, drawn))
         else:
-            queries = self.head(self.trained_vectors(self.pack(first)))
+            queries = self.head(self.vectors(self.pack(first)))
             views = self.head(self.views(second, drawn))
         return {"queries": queries, "views": views}
 
     def vectors_and_layers(self, texts: Sequence[Ids]) -> tuple[Tensor, Layers]:
         """Return the sentence vectors and the pooled layers of the tuned encoder, from one pass."""
-        readout = parse_readout(self.readout(self.settings))
+        readout = parse_readout(readout_of(self))
         own = readout.resolved(self.body.depth)
         wanted = {layer: {self.settings.guide_pool} for layer in self.layers}
         for layer in own:
@@ -229,7 +225,6 @@ class SelfGuided(Method):
         """Return the squared distance between the tuned copy and the guide. It includes a pooler."""
         if not self.settings.drift_weight:
             return {}
-        assert isinstance(self.body, Bert), "needs_packed is refused before"
         weights = (dict(encoder.weights()).values() for encoder in (self.body, self.guide))
         pairs = zip(*weights, strict=True)
         return {"drift": self.settings.drift_weight * squared_distance(pairs)}

@@ -15,7 +15,7 @@ from sentkit.training.base import Base, Body
 from sentkit.training.data.batches import Batch
 from sentkit.training.data.examples import Reads
 from sentkit.training.losses.losses import in_batch_contrast
-from sentkit.training.method import Draw, Method, Outputs, Term, mean_of
+from sentkit.training.method import Draw, Finished, Method, Outputs, Term, mean_of, own_tensors, readout_of
 from sentkit.training.methods.mlm import TokenPrediction
 from sentkit.training.recipe import Recipe
 from sentkit.training.settings import paper, readout, refuse_idle, released
@@ -76,41 +76,40 @@ class SimCSE(Method):
     def encode(self, batch: Batch) -> Outputs:
         outputs = self.views(batch)
         if self.tokens is not None:
-            assert isinstance(self.body, Bert), "check refuses others before"
-            outputs |= self.tokens.outputs(self.body, batch, self.device)
+            outputs |= self.tokens.outputs(self.packed, batch, self.device)
         return outputs
 
     def views(self, batch: Batch) -> Outputs:
         # Both texts are in one pass, because each row of a pass has a different dropout mask.
         first, second = batch.texts[0], batch.texts[-1]
-        states = self.trained_vectors(self.pack([*first, *second]))
+        states = self.vectors(self.pack([*first, *second]))
         one, other = torch.tanh(self.head(states)).chunk(2)
         return {"one": one, "other": other}
 
     def loss(self, outputs: Outputs) -> dict[str, Term]:
-        terms = self.loss_of_vectors(outputs)
+        terms = {"contrast": mean_of(self.contrast(outputs))}
         if self.tokens is not None:
             weight = float(outputs["masked"].sum())
-            terms["mlm"] = Term(outputs["nll"].sum(), weight, self.settings.mlm_weight)
+            terms["mlm"] = Term(outputs["nll"].sum(), weight, self.settings.mlm_weight, of_vectors=False)
         return terms
-
-    def loss_of_vectors(self, outputs: Outputs) -> dict[str, Term]:
-        return {"contrast": mean_of(self.contrast(outputs))}
 
     def contrast(self, outputs: Outputs) -> Tensor:
         return in_batch_contrast(outputs["one"], outputs["other"], self.settings.temperature)
 
-    def pooler(self) -> nn.Linear | None:
-        """Return the head for cls and mean, as in the released checkpoints. Other poolers do not exist."""
-        return self.head if self.readout(self.settings) in ("cls", "mean") else None
+    def finished(self) -> Finished:
+        """Return the head as pooler for cls and mean, as in the released checkpoints; no other exists."""
+        readout = readout_of(self)
+        return self.finished_as(f"pooler:{readout}" if readout in ("cls", "mean") else None)
 
-    def heads(self) -> dict[str, Tensor]:
-        return {name: value for name, value in super().heads().items() if name.startswith("head.")}
+    def finished_as(self, pooler: str | None) -> Finished:
+        """Return the heads. With the name of a pooler, the head is also the pooler of the checkpoint."""
+        heads = own_tensors(self, "head.")
+        tensors = {} if self.tokens is None else head_tensors(self.tokens.head, self.packed.architecture)
+        if pooler is None:
+            return Finished(heads=heads, tensors=tensors)
+        return Finished(heads=heads, tensors=tensors, pooler=self.head, pooler_note=Pooler(readout=pooler))
 
-    def own_tensors(self) -> dict[str, Tensor]:
-        if self.tokens is None or not isinstance(self.body, Bert):
-            return {}
-        return head_tensors(self.tokens.head, self.body.architecture)
-
-    def pooler_note(self) -> Pooler:
-        return Pooler(readout=f"pooler:{self.readout(self.settings)}")
+    @property
+    def packed(self) -> Bert:
+        assert isinstance(self.body, Bert), "check refuses others with mlm_weight"
+        return self.body

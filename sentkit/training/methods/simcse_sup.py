@@ -4,9 +4,8 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from sentkit.formats.checkpoints.modules import Pooler
 from sentkit.formats.checkpoints.readout import POOLED, Readout, parse_readout
 from sentkit.formats.rows.kinds import TRIPLET
 from sentkit.model.transformer.bert import Bert
@@ -17,7 +16,7 @@ from sentkit.training.data.batches import Batch
 from sentkit.training.data.examples import Reads
 from sentkit.training.dims import Dims
 from sentkit.training.losses.losses import triplet_contrast
-from sentkit.training.method import Outputs
+from sentkit.training.method import Finished, Needs, Outputs, readout_of
 from sentkit.training.methods.simcse import SimCSE
 from sentkit.training.settings import paper, readout, released
 
@@ -38,14 +37,12 @@ class SupervisedSimCSE(SimCSE):
         "roberta-large": {"lr": 1e-5},
     }
 
-    reductions: ClassVar = ("cls", "mean", "max", *POOLED)
-    static: ClassVar = True
-    sentence_vectors: ClassVar = TRIPLET.texts
+    needs: ClassVar = Needs(reductions=("cls", "mean", "max", *POOLED), static=True, vectors=TRIPLET.texts)
 
     def __init__(self, body: Body, settings: SimCSE.Settings) -> None:
         """Keep the head for pooler readouts only. Their checkpoint uses it."""
         super().__init__(body, settings)
-        self.parsed = parse_readout(self.readout(settings))
+        self.parsed = parse_readout(readout_of(self))
         if not self.parsed.pooled:
             del self.head
 
@@ -63,7 +60,7 @@ class SupervisedSimCSE(SimCSE):
     @classmethod
     def check(cls, base: Base, settings: SimCSE.Settings) -> None:
         super().check(base, settings)
-        if parse_readout(cls.readout(settings)).pooled:
+        if parse_readout(cls.readouts(settings)[0]).pooled:
             base.check_pooler()
 
     @classmethod
@@ -72,20 +69,17 @@ class SupervisedSimCSE(SimCSE):
 
     def views(self, batch: Batch) -> Outputs:
         texts = [text for column in batch.texts for text in column]
-        vectors = self.trained_vectors(self.pack(texts)).chunk(len(batch.texts))
+        vectors = self.vectors(self.pack(texts)).chunk(len(batch.texts))
         return dict(zip(TRIPLET.texts, vectors, strict=True))
 
-    def trained_vectors(self, packed: Packed, **more: Any) -> Tensor:
+    def vectors(self, packed: Packed, readout: str | None = None, **more: Any) -> Tensor:
         """Return vectors (b, d). The checkpoint has the head as its pooler."""
-        if not self.parsed.pooled:
-            return super().trained_vectors(packed, **more)
-        return torch.tanh(self.head(self.vectors(packed, POOLED[self.parsed.reduction], **more)))
+        if readout is not None or not self.parsed.pooled:
+            return super().vectors(packed, readout, **more)
+        return torch.tanh(self.head(super().vectors(packed, POOLED[self.parsed.reduction], **more)))
 
-    def pooler(self) -> nn.Linear | None:
-        return self.head if self.parsed.pooled else None
-
-    def pooler_note(self) -> Pooler:
-        return Pooler(readout=f"pooler:{POOLED[self.parsed.reduction]}")
+    def finished(self) -> Finished:
+        return self.finished_as(f"pooler:{POOLED[self.parsed.reduction]}" if self.parsed.pooled else None)
 
     def contrast(self, outputs: Outputs) -> Tensor:
         anchors, positives, negatives = (outputs[name] for name in TRIPLET.texts)

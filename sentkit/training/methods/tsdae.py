@@ -25,7 +25,7 @@ from sentkit.model.transformer.readouts import widened
 from sentkit.training.base import Base
 from sentkit.training.data.batches import Batch, Ids
 from sentkit.training.data.examples import Reads
-from sentkit.training.method import Draw, Method, Outputs, Term
+from sentkit.training.method import Draw, Needs, Outputs, PackedMethod, Term
 from sentkit.training.methods.mlm import head_of
 from sentkit.training.recipe import Recipe
 from sentkit.training.settings import ours, paper, readout, released
@@ -33,7 +33,7 @@ from sentkit.training.settings import ours, paper, readout, released
 SPREAD = 0.02  # standard deviation of new weights, as in BERT
 
 
-class TSDAE(Method):
+class TSDAE(PackedMethod):
     @dataclass(frozen=True, kw_only=True)
     class Settings(Recipe):
         deletion: float = paper(0.6, "share of the words to delete; at least one stays", least=0, most=1)
@@ -49,9 +49,7 @@ class TSDAE(Method):
         weight_decay: float = released(0.0)
         max_length: int = ours(128)
 
-    row_wise: ClassVar = True
-    needs_packed: ClassVar = "a decoder with its weights"
-    body: Bert
+    needs: ClassVar = Needs(packed="a decoder with its weights", row_wise=True)
 
     def __init__(self, body: Bert, settings: Settings, head: LanguageHead, starts: NDArray[np.bool_]) -> None:
         super().__init__(body, settings)
@@ -61,8 +59,7 @@ class TSDAE(Method):
 
     @classmethod
     def build(cls, base: Base, settings: Settings) -> "TSDAE":
-        body = base.body(settings)
-        assert isinstance(body, Bert), "needs_packed is refused before"
+        body = cls.bert(base, settings)
         architecture = body.architecture
         has_head = read_head(base.stored, architecture, source=base.checkpoint.name) is not None
         head = head_of(base, architecture, "own" if has_head and settings.head == "auto" else "fresh")
@@ -90,7 +87,7 @@ class TSDAE(Method):
     def encode(self, batch: Batch) -> Outputs:
         """Return for each row the sum of cross entropies of all tokens after the first."""
         [texts] = batch.texts
-        vectors = self.trained_vectors(self.pack(batch.draws["noisy"]))  # (b, d)
+        vectors = self.vectors(self.pack(batch.draws["noisy"]))  # (b, d)
         packed = replace(self.pack([text[:-1] for text in texts]), causal=True)
         rows = packed.to_device(np.repeat(np.arange(len(texts)), packed.lengths))
         states = self.body.embed(packed)

@@ -22,6 +22,7 @@ from sentkit.training.data.labelled import LabelledRows, read_labelled
 from sentkit.training.loop.environment import be_deterministic, precision_name
 from sentkit.training.loop.processes import Processes, open_processes
 from sentkit.training.loop.step_log import Reporter, check_log
+from sentkit.training.method import template_of
 from sentkit.training.options import Run, TrainOptions
 from sentkit.training.runs.folder_lock import lock_folder
 from sentkit.training.runs.random_base import BaseOf, random_bases
@@ -50,12 +51,12 @@ def perform(options: TrainOptions, inputs: Inputs, stop: Stop, reporter: Reporte
         pairs: Dev | None = None
         labelled: LabelledRows | None = None
         test: LabelledRows | None = None
-        if not options.kind.classifies:
+        if not options.kind.needs.labels:
             with stop.interruptible():
                 pairs = read_dev_pairs(options, inputs, base)
         with lock_folder(options.folders.rows, "rows.lock", first=processes.first, temporary=FILES):
             corpus = read_corpus(options, inputs, base, pairs, processes, stop, reporter)
-            if options.kind.classifies:
+            if options.kind.needs.labels:
                 with stop.interruptible():
                     labelled, test = (
                         read_labelled_rows(flag, path, options, inputs, base, corpus)
@@ -73,13 +74,13 @@ def perform(options: TrainOptions, inputs: Inputs, stop: Stop, reporter: Reporte
 
 def check_options(options: TrainOptions) -> None:
     """Refuse invalid options before any file is read."""
-    if options.settings.batch == 1 and not options.kind.row_wise:
+    if options.settings.batch == 1 and not options.kind.needs.row_wise:
         raise UsageError("batch=1: this method needs a batch of 2 or more")
     if options.init is not None and options.settings.lora is not None:
         raise UsageError("lora does not train the random weights of --init", advice="remove --set lora")
-    if options.entries is not None and not options.kind.takes_entries:
+    if options.entries is not None and not options.kind.needs.entries:
         raise UsageError(f"{options.method} does not use --entries")
-    if options.test is not None and not options.kind.classifies:
+    if options.test is not None and not options.kind.needs.labels:
         raise UsageError(f"{options.method} does not use --test", advice="only classify does")
     folders = options.folders
     folders.refuse_existing(resume=options.resume, force=options.force)
@@ -98,12 +99,12 @@ def open_bases(options: TrainOptions, processes: Processes) -> Iterator[BaseOf]:
         return
     entries = None if options.entries is None else read_entries(options.entries)
     base = replace(open_named(options.model, longest), entries=entries)
-    if isinstance(base, StaticBase) and not options.kind.static:
+    if isinstance(base, StaticBase) and not options.kind.needs.static:
         problem = f"{options.method} cannot train a static model, which has no layers and no dropout"
-        others = ", ".join(name for name, each in METHODS.items() if each.load().static)
+        others = ", ".join(name for name, each in METHODS.items() if each.load().needs.static)
         raise UsageError(problem, advice=f"use {others}")
-    if base.architecture is None and options.kind.needs_packed:
-        problem = f"{options.method} needs {options.kind.needs_packed}"
+    if base.architecture is None and options.kind.needs.packed:
+        problem = f"{options.method} needs {options.kind.needs.packed}"
         why = f"transformers runs this model ({base.why_not_packed})"
         raise UsageError(f"{problem}; this is not supported, because {why}")
     yield lambda seed: base
@@ -131,7 +132,7 @@ def read_dev_pairs(options: TrainOptions, inputs: Inputs, base: Base) -> Dev | N
     names = (*kind.readouts(settings), kind.dev_readout(settings))
     through = any(parse_readout(name).reduction == "token" for name in names)
     pairs = replace(inputs.other(options.dev), fields={})  # --field applies to training rows only
-    templated = base.final_tokenizer_with(kind.template(settings)) if through else None
+    templated = base.final_tokenizer_with(template_of(settings)) if through else None
     in_template = base.declared is not None and base.declared.reduction == "token"
     return read_dev(
         pairs, base.final_tokenizer, templated, base.final_tokenizer_with(None) if in_template else None
@@ -170,7 +171,7 @@ def read_corpus(
     processes.wait()
     corpus = map_corpus(folder)
     source = together(inputs.paths)
-    check_rows(corpus, tallied, 1 if kind.row_wise else 2, source)
+    check_rows(corpus, tallied, 1 if kind.needs.row_wise else 2, source)
     kind.check_rows(corpus, settings, source)
     reporter.note(f"{len(corpus)} rows, {len(corpus.ids)} tokens")
     for warning in tallied.warnings():

@@ -23,6 +23,7 @@ from sentkit.training.loop.state import Keeper, Position
 from sentkit.training.loop.state_checks import check_identity
 from sentkit.training.loop.step_log import Reporter, StepLog
 from sentkit.training.loop.trainer import Trainer
+from sentkit.training.method import using
 from sentkit.training.options import Run
 from sentkit.training.run_folders import part_of
 from sentkit.training.runs.folder_lock import lock_folder
@@ -150,7 +151,7 @@ def finish(trainer: Trainer) -> None:
 def class_lineage(trainer: Trainer) -> dict[str, Any]:
     """Return labels, metric and scores on --test, for methods that classify."""
     run, test = trainer.run, trainer.run.test
-    if not run.options.kind.classifies:
+    if not run.options.kind.needs.labels:
         return {}
     lineage: dict[str, Any] = {"labels": run.base.labels, "metric": run.settings.metric_name}
     if test is not None:
@@ -164,12 +165,13 @@ def class_lineage(trainer: Trainer) -> dict[str, Any]:
 def best_encoder(trainer: Trainer) -> Iterator[dict[str, Any]]:
     """Use the encoder with the best score on --dev in the context. Yield its number and all scores."""
     run, method = trainer.run, trainer.method
-    if run.dev is None or method.encoders == 1:
+    encoders = method.encoders()
+    if run.dev is None or len(encoders) == 1:
         yield {}
         return
     scores = run.dev.scores(method, trainer.stop.poll)
     best = max(range(len(scores)), key=lambda place: nan_lowest(scores[place]))
-    with method.encoder(best):
+    with using(method, encoders[best]):
         yield {"encoder": best + 1, "dev_by_encoder": [known(score) for score in scores]}
 
 
@@ -214,7 +216,7 @@ def dev_warnings(run: Run, position: Position, chosen: Mapping[str, Any]) -> Seq
     declared = run.base.declared
     first = f"{before:.2f} before training (readout {readout if declared is None else declared.name})"
     after = f"{kept:.2f} after (readout {readout})"
-    if run.options.kind.classifies:
+    if run.options.kind.needs.labels:
         first, after = f"{before:.2f} before training", f"{kept:.2f} after"
     how = "not better" if kept == before else f"worse by {before - kept:.2f}"
     return [f"the result is {how} on --dev: {first}, {after}"]

@@ -22,7 +22,7 @@ from sentkit.model.transformer.adapter import Adapter
 from sentkit.model.transformer.architecture import WITH_POOLER
 from sentkit.model.transformer.bert import Bert
 from sentkit.training.base import Base
-from sentkit.training.method import Method
+from sentkit.training.method import Finished, Method, readout_of, template_of
 from sentkit.training.token_table import TokenTable
 
 NEW_FOLDER = "checkpoint"  # name of the new checkpoint in the folder of the state
@@ -40,7 +40,7 @@ def save_checkpoint(
 ) -> None:
     folder = part / NEW_FOLDER
     try:
-        write_checkpoint(folder, method, base, lineage, readout or method.readout(method.settings))
+        write_checkpoint(folder, method, base, lineage, readout or readout_of(method))
         publish_folder(folder, output, force=force, name=str(output))
     except OSError as error:
         raise OSError(error.errno, error.strerror or str(error), str(output)) from error
@@ -64,14 +64,15 @@ def write_transformer(
     folder: Path, method: Method, base: Base, lineage: Mapping[str, Any], readout: str
 ) -> tuple[int, bool]:
     """Write the files. Return the width of vectors, and whether sentence-transformers reads the folder."""
-    heads, declaration = method.heads(), declare_trained(method, base, parse_readout(readout))
+    finished = method.finished()
+    declaration = declare_trained(method, finished, base, parse_readout(readout))
     write_folder(
         folder,
-        replace(base.checkpoint, config=base.checkpoint.config | method.own_config()),
+        replace(base.checkpoint, config=base.checkpoint.config | finished.config),
         declaration,
         lineage,
-        write_weights=partial(write_weights, tensors=tensors_of(method, base)),
-        write_heads=partial(write_weights, tensors=heads) if heads else None,
+        write_weights=partial(write_weights, tensors=tensors_of(method, finished, base)),
+        write_heads=partial(write_weights, tensors=finished.heads) if finished.heads else None,
     )
     return declaration.width, declaration.inexpressible is None
 
@@ -81,34 +82,33 @@ def write_static(
 ) -> tuple[int, bool]:
     """Do the same for a static model. A linear map after the mean is equal to a map of each token vector."""
     assert isinstance(method.body, TokenTable), "the body of a static base"
-    table = method.body.table()
-    for step in method.steps():
+    table, finished = method.body.table(), method.finished()
+    for step in finished.steps:
         table = replace(table, rows=step(table.rows))
     write_static_folder(folder, base.checkpoint, table, {"readout": readout, **lineage})
-    if heads := method.heads():
-        write_weights(folder / "heads.safetensors", heads)
+    if finished.heads:
+        write_weights(folder / "heads.safetensors", finished.heads)
     return table.rows.shape[1], (folder / "modules.json").is_file()
 
 
-def tensors_of(method: Method, base: Base) -> dict[str, Tensor]:
+def tensors_of(method: Method, finished: Finished, base: Base) -> dict[str, Tensor]:
     """Return the trained encoder, the tensors of the method and the other tensors of the base."""
-    body, whole = method.body, method.whole_model()
-    if whole:
-        return whole
+    if finished.whole:
+        return finished.tensors
+    body, pooler = method.body, finished.pooler
     assert isinstance(body, Bert | Adapter), "write_static writes tables"
     if isinstance(body, Adapter) or base.architecture is None:
         return body.tensors()
-    trained = body.tensors() | method.own_tensors()
-    pooler = method.pooler()
+    trained = body.tensors() | finished.tensors
     if pooler is not None and base.architecture.family in WITH_POOLER:
         trained |= {"pooler.dense.weight": pooler.weight, "pooler.dense.bias": pooler.bias}
     return merged(base.stored, trained, base.architecture)
 
 
-def declare_trained(method: Method, base: Base, readout: Readout) -> DeclarationToWrite:
+def declare_trained(method: Method, finished: Finished, base: Base, readout: Readout) -> DeclarationToWrite:
     if readout.pooled:
         base.check_pooler()
-    body, trained, description = method.body, method.pooler(), Pooler()
+    body, trained, description = method.body, finished.pooler, Pooler()
     assert isinstance(body, Bert | Adapter), "write_static writes tables"
     assert isinstance(base.final_tokenizer, Tokenizer), "the same"
     in_template = readout.reduction == "token"
@@ -116,13 +116,13 @@ def declare_trained(method: Method, base: Base, readout: Readout) -> Declaration
     if base.architecture is not None and base.architecture.family in WITH_POOLER:
         # Without a new pooler, the description of the base stays, but training changed the space.
         of_base = replace(base.checkpoint.declared.pooler, lands_in="")
-        description = of_base if trained is None else method.pooler_note()
+        description = of_base if trained is None else finished.pooler_note
     return build_declaration(
         body,
         readout,
-        base.final_tokenizer_with(method.template(method.settings)) if in_template else base.final_tokenizer,
+        base.final_tokenizer_with(template_of(method.settings)) if in_template else base.final_tokenizer,
         pooler=trained or of_body,
         pooler_note=description,
         prompts=base.checkpoint.declared.prompts,
-        steps=method.steps(),
+        steps=finished.steps,
     )

@@ -11,13 +11,13 @@ from sentkit.formats.checkpoints.readout import parse_readout
 from sentkit.model.reading import default_readout
 from sentkit.training.base import Base
 from sentkit.training.method import Method
-from sentkit.training.settings import AS_BASE, notes, usual_readout
+from sentkit.training.settings import AS_BASE, notes, usual_readout, with_readout_of_base
 
 
 def settle(name: str, kind: type[Method], settings: Any, base: Base) -> tuple[Any, str]:
     """Return the settings with `base` replaced by a readout, and a line with the choice and its reason."""
     if "readout" not in type(settings).__dataclass_fields__:
-        return settings, f"readout {kind.readout(settings)}: {name} always uses it"
+        return settings, f"readout {kind.readouts(settings)[0]}: {name} always uses it"
     declared = base.declared
     who = base.checkpoint.name if base.parents else "a new encoder"
     says = f"{who} declares {'none' if declared is None else declared.name}"
@@ -31,7 +31,8 @@ def settle(name: str, kind: type[Method], settings: Any, base: Base) -> tuple[An
         if default_readout(base.checkpoint.config).name == "last":
             chosen, reason = "last", f"{says}; it is a causal language model"
     try:
-        settled = kind.settled(replace(settings, readout=chosen), base)
+        settled = replace(settings, readout=chosen)
+        settled = with_readout_of_base(settled, None if declared is None else declared.name)
         check(kind, settled, base)
     except UsageError as error:
         if settings.readout != AS_BASE or declared is None:
@@ -48,7 +49,7 @@ def check(kind: type[Method], settings: Any, base: Base) -> None:
     if choices and settings.readout not in choices:
         raise UsageError(f"readout={settings.readout}", advice=f"available: {', '.join(choices)}")
     for readout in map(parse_readout, kind.readouts(settings)):
-        if readout.reduction not in kind.reductions:
+        if readout.reduction not in kind.needs.reductions:
             raise UsageError(f"readout={readout.name}: this method cannot train it")
         if base.architecture is not None:
             readout.resolved(base.architecture.depth)

@@ -69,7 +69,7 @@ def made(sentkit, rows, tiny, with_head, tmp_path):
         path = rows / f"{kind.reads(base, kind.Settings()).kinds[0].name}.jsonl"
         settings = [word for each in (*NEEDS.get(name, ()), "warmup=0") for word in ("--set", each)]
         flags = ("--batch", 4, "--epochs", 2, "--lr", 0.01, "--threads", 1, "-q", *settings, *more)
-        if kind.takes_entries:
+        if kind.needs.entries:
             sentkit("build-entries", path, "-m", tiny, "-q", "-o", "entries.safetensors")
             flags = (*flags, "--entries", "entries.safetensors")
         done = sentkit("train", name, path, "-m", model, "-o", "out", *flags)

@@ -8,6 +8,7 @@ from sentkit.training.base import open_base
 from sentkit.training.data.batches import chunks, shares
 from sentkit.training.loop.gradient import Gradient
 from sentkit.training.loop.processes import Processes
+from sentkit.training.method import trained
 from sentkit.training.methods.simcse import SimCSE
 
 
@@ -16,7 +17,7 @@ def gradient_of(trainer, chunk, step=0):
     trainer.method.zero_grad()
     torch.manual_seed(5)
     terms = Gradient(trainer.method, Processes(), chunk).compute(trainer.batch(step))
-    return terms, {n: p.grad.clone() for n, p in trainer.method.trained() if p.grad is not None}
+    return terms, {n: p.grad.clone() for n, p in trained(trainer.method) if p.grad is not None}
 
 
 def worst(one, other):
@@ -39,7 +40,7 @@ def test_chunks_are_encoded_again_with_the_same_dropout(trainer_of, texts):
     """The gradient is that of the loss of the masks first drawn: a small step changes it as foretold."""
     trainer = trainer_of(SimCSE, texts, double=True, batch=12, dropout=0.2)
     before, slopes = gradient_of(trainer, 5)
-    name, weight = next((n, p) for n, p in trainer.method.trained() if n.endswith("up.weight"))
+    name, weight = next((n, p) for n, p in trained(trainer.method) if n.endswith("up.weight"))
     with torch.no_grad():
         weight -= 1e-6 * slopes[name]
     after, _ = gradient_of(trainer, 5)

@@ -18,6 +18,7 @@ from sentkit.training.catalogue import METHODS
 from sentkit.training.data.dev import Dev
 from sentkit.training.loop.sealed_files import BadFile, read_sealed, write_sealed
 from sentkit.training.loop.state import Keeper
+from sentkit.training.method import changing
 from sentkit.training.options import Saving
 
 
@@ -73,7 +74,7 @@ def test_an_undamaged_state_is_read_as_it_was_written(saved):
 
     assert warnings == []
     assert found["position"] == saved.position
-    assert equal(found["method"], saved.method.changing())
+    assert equal(found["method"], changing(saved.method))
     assert equal(found["optimizer"], saved.optimizer.state_dict())
 
 
@@ -129,7 +130,7 @@ def test_damaged_best_weights_end_the_run(saved):
     path = saved.keeper.folder / "best-3.pt"
     path.write_bytes(path.read_bytes()[:-1])
     with pytest.raises(DataError, match=r"best-3\.pt: its digest does not match"):
-        saved.keeper.load_best(3, saved.method.changing())
+        saved.keeper.load_best(3, changing(saved.method))
 
 
 def paths_in(value, before=()):

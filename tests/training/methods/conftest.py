@@ -16,6 +16,7 @@ from sentkit.formats.checkpoints.folders import read_checkpoint
 from sentkit.training.base import Base, open_base
 from sentkit.training.data.batches import Batch, stream
 from sentkit.training.loop.trainer import Trainer
+from sentkit.training.method import trained
 from sentkit.training.methods.mlm import CLASSES, MaskedLanguageModel
 from sentkit.training.settings import build
 from support import SMALL, padded, write_small_tokenizer
@@ -64,9 +65,7 @@ def gradients_of() -> Callable[[Trainer, int], dict[str, Tensor]]:
     def find(trainer: Trainer, chunk: int) -> dict[str, Tensor]:
         trainer.gradient.chunk = chunk
         trainer.gradient.compute(trainer.batch(0))
-        return {
-            name: value.grad.clone() for name, value in trainer.method.trained() if value.grad is not None
-        }
+        return {name: value.grad.clone() for name, value in trained(trainer.method) if value.grad is not None}
 
     return find
 

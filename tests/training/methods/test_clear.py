@@ -68,9 +68,9 @@ def test_chunks_have_the_gradient_of_the_whole(trainer_of, check_chunks, rows):
 def test_the_checkpoint_keeps_the_language_model(trainer_of, rows):
     method = trainer_of(CLEAR, rows, head="fresh").method
 
-    assert "cls.predictions.bias" in method.own_tensors()
-    assert method.own_config()["architectures"] == ["BertForMaskedLM"]
-    assert {name.partition(".")[0] for name in method.heads()} == {"projection"}
+    assert "cls.predictions.bias" in method.finished().tensors
+    assert method.finished().config["architectures"] == ["BertForMaskedLM"]
+    assert {name.partition(".")[0] for name in method.finished().heads} == {"projection"}
 
 
 def test_a_base_without_a_head_needs_a_fresh_one(base_of):

@@ -8,6 +8,7 @@ import torch
 
 from sentkit.errors import DataError, UsageError
 from sentkit.training.data.batches import stream
+from sentkit.training.method import trained
 from sentkit.training.methods.consert import ConSERT, direction
 from sentkit.training.methods.pairsupcon import PairSupCon
 from sentkit.training.methods.sbert import SBERT
@@ -254,7 +255,7 @@ def test_chunks_give_the_same_gradient(trainer_of, texts, mode):
     for chunk in (0, 2):
         trainer = trainer_of(ConSERT, labelled(texts), mode=mode, double=True, batch=7, chunk=chunk)
         terms = trainer.gradient.compute(trainer.batch(0))
-        found.append((terms, {name: p.grad for name, p in trainer.method.trained() if p.grad is not None}))
+        found.append((terms, {name: p.grad for name, p in trained(trainer.method) if p.grad is not None}))
     (whole, gradients), (parts, pieces) = found
 
     assert whole == pytest.approx(parts, abs=1e-9)

@@ -68,7 +68,7 @@ def test_each_preset_is_within_the_limits_and_builds(base, preset):
     settings = build(ConSERT.Settings, ConSERT.presets, preset, [])
     method = ConSERT.build(base, settings)
     assert (method.classifier is None) == (settings.mode == "unsup")
-    assert bool(method.heads()) == (settings.mode != "unsup")
+    assert bool(method.finished().heads) == (settings.mode != "unsup")
 
 
 def test_the_published_run_has_930_steps_an_epoch():
@@ -79,4 +79,4 @@ def test_the_published_run_has_930_steps_an_epoch():
 
 def test_it_is_judged_as_trained_and_saved_as_the_paper_reports():
     settings = ConSERT.Settings()
-    assert (ConSERT.dev_readout(settings), ConSERT.readout(settings)) == ("mean", "mean-last2")
+    assert (ConSERT.dev_readout(settings), ConSERT.readouts(settings)[0]) == ("mean", "mean-last2")

@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from sentkit.errors import DataError, UsageError
+from sentkit.training.method import changing, using
 from sentkit.training.methods.ct import ContrastiveTension
 from sentkit.training.settings import build
 from support import padded
@@ -61,13 +62,10 @@ def test_each_encoder_can_become_the_body(trainer_of, texts):
     trainer = trainer_of(ContrastiveTension, texts, batch=4)
     method = trainer.method
     first, second = method.body, method.second
-    assert {name.partition(".")[0] for name in method.changing()} == {"body", "second"}
-    with method.encoder(1):
+    assert {name.partition(".")[0] for name in changing(method)} == {"body", "second"}
+    assert [*method.encoders()] == [first, second]
+    with using(method, second):
         assert method.body is second
-    with method.encoder(0):
-        assert method.body is first
-    with pytest.raises(KeyError), method.encoder(1):
-        raise KeyError
 
     assert method.body is first
 

@@ -16,6 +16,7 @@ from sentkit.formats.checkpoints.folders import read_checkpoint
 from sentkit.formats.rows.rows import Row
 from sentkit.model.text.single_token_words import single_tokens
 from sentkit.training.data.batches import Batch
+from sentkit.training.method import changing, trained
 from sentkit.training.methods.defsent import DefSent, number_of, share_of
 from sentkit.training.methods.mlm import CLASSES
 from sentkit.training.runs.save_checkpoint import save_checkpoint
@@ -125,7 +126,7 @@ def test_the_gradient_is_that_of_differences(method_of, rows, base, pooling):
     vectors = method.vectors(method.pack(batch.texts[0]), pooling).detach().requires_grad_()
 
     def loss(vectors):
-        method.vectors = lambda packed, name: vectors
+        method.vectors = lambda packed, name=None: vectors
         return loss_of(method, batch)
 
     assert torch.autograd.gradcheck(loss, (vectors,))
@@ -184,15 +185,15 @@ def test_the_blocks_are_trained_and_neither_the_embeddings_nor_the_head(base_of,
     before = {name: value.clone() for name, value in method.state_dict().items()}
     trainer.train()
     changed = {name for name, value in method.state_dict().items() if not torch.equal(before[name], value)}
-    trained = {name for name, _ in method.trained()}
-    outside = {name for name in trained if not name.startswith("body.blocks.")}
+    learned = {name for name, _ in trained(method)}
+    outside = {name for name in learned if not name.startswith("body.blocks.")}
 
-    assert changed == trained
-    assert {f"body.blocks.{n}." for n in range(body.depth)} <= {name[:14] for name in trained}
+    assert changed == learned
+    assert {f"body.blocks.{n}." for n in range(body.depth)} <= {name[:14] for name in learned}
     assert outside == ({"body.projection.weight", "body.projection.bias"} if body.projection else set())
     assert not any(weight.requires_grad for weight in method.head.parameters())
-    assert not [name for name in method.changing() if name.startswith("head.")]
-    assert method.heads() == {}
+    assert not [name for name in changing(method) if name.startswith("head.")]
+    assert method.finished().heads == {}
 
 
 def test_the_checkpoint_keeps_its_head(trainer_of, rows, base, tmp_path):

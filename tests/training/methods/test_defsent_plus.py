@@ -10,6 +10,7 @@ from torch.nn import functional as F
 from reference_steps import PlainAdamW
 from sentkit.training.data.batches import Batch
 from sentkit.training.data.entries import Entries
+from sentkit.training.method import changing, trained
 from sentkit.training.methods.defsent_plus import DefSentPlus
 from sentkit.training.methods.projection import Projection
 from sentkit.training.settings import build
@@ -57,7 +58,7 @@ def on_vectors(vectors, entries, layer=None, activation="tanh"):
     found = Entries("entries", matrix, {str(n): n for n in range(len(matrix))}, {}, "")
     method = DefSentPlus(body, DefSentPlus.Settings(), Projection(layer, activation), found).double()
     method.pack = lambda texts: None
-    method.vectors = lambda packed, name: vectors
+    method.vectors = lambda packed, name=None: vectors
     return method
 
 
@@ -106,7 +107,7 @@ def test_the_gradient_is_that_of_differences(activation):
     batch = Batch(([None] * 3,), np.array([5.0, 0, 5]))
 
     def loss(vectors, weight, bias):
-        method.vectors = lambda packed, name: vectors
+        method.vectors = lambda packed, name=None: vectors
         named = {"projection.weight": weight, "projection.bias": bias}
         named = {f"method.{name}": value for name, value in named.items()}
         return torch.func.functional_call(_Encoding(method), named, batch)
@@ -218,14 +219,14 @@ def test_all_of_the_encoder_and_the_projection_are_trained(trainer_of, rows, dic
     method, before = trainer.method, dictionary.entries.vectors.copy()
     started = {name: value.clone() for name, value in method.state_dict().items()}
     trainer.train()
-    trained = {name for name, _ in method.trained()}
+    learned = {name for name, _ in trained(method)}
 
-    assert trained == started.keys() == method.changing().keys()
-    assert {"projection.weight", "projection.bias", "body.words.weight", "body.positions.weight"} < trained
-    assert {name for name in trained if torch.equal(started[name], method.state_dict()[name])} == set()
+    assert learned == started.keys() == changing(method).keys()
+    assert {"projection.weight", "projection.bias", "body.words.weight", "body.positions.weight"} < learned
+    assert {name for name in learned if torch.equal(started[name], method.state_dict()[name])} == set()
     assert not method.entries.requires_grad
     assert method.entries.grad is None
-    assert "entries" not in {*dict(method.named_parameters()), *method.state_dict(), *method.changing()}
+    assert "entries" not in {*dict(method.named_parameters()), *method.state_dict(), *changing(method)}
     assert np.array_equal(method.entries.numpy(), before)
     assert np.array_equal(dictionary.entries.vectors, before)
 

@@ -14,6 +14,7 @@ from sentkit.formats.rows.rows import Inputs
 from sentkit.formats.vectors.store_writer import open_store
 from sentkit.training.data.corpus import map_corpus, write_corpus
 from sentkit.training.data.examples import ExampleParser
+from sentkit.training.method import dev_vectors
 from sentkit.training.methods.distill import Distill
 from sentkit.training.runs.save_checkpoint import write_checkpoint
 
@@ -94,8 +95,8 @@ def test_the_checkpoint_gives_the_vectors_of_training(trainer_of, texts, base, t
     found = SentenceTransformer(str(tmp_path / "made"), device="cpu").encode(texts)
     trainer.method.eval()
     with torch.no_grad():
-        expected = trainer.method.dev_vectors(
-            trainer.method.pack(trainer.run.corpus.batch(np.arange(13)).texts[0])
+        expected = dev_vectors(
+            trainer.method, trainer.method.pack(trainer.run.corpus.batch(np.arange(13)).texts[0])
         )
 
     np.testing.assert_allclose(found, expected.numpy(), rtol=0, atol=2e-6)

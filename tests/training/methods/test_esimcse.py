@@ -77,7 +77,7 @@ def test_the_momentum_encoder_after_three_updates(base):
             slow.zero_()
             own.fill_(1.0)
     for _ in range(3):
-        method.before_step()
+        method.after_step({"slow": torch.zeros(1, method.body.width)})
 
     assert {round(value.flatten()[0].item(), 9) for value in method.slow.parameters()} == {0.014925125}
     assert not method.slow.training
@@ -132,7 +132,7 @@ def test_chunks_have_the_gradient_of_the_whole(trainer_of, check_chunks, texts):
 
 
 def test_only_the_head_is_kept(base):
-    assert method_of(base).heads().keys() == {"head.weight", "head.bias"}
+    assert method_of(base).finished().heads.keys() == {"head.weight", "head.bias"}
 
 
 def test_an_empty_queue_needs_no_momentum_encoder(base):

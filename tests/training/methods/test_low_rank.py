@@ -13,6 +13,7 @@ from sentkit.model.transformer.lora import read_weights
 from sentkit.training.base import open_base
 from sentkit.training.catalogue import METHODS
 from sentkit.training.lora import constant_tensors
+from sentkit.training.method import changing
 from sentkit.training.methods.cosent import CoSENT
 from sentkit.training.methods.sg_bert import SelfGuided
 from sentkit.training.recipe import LORA_LAYERS, Recipe
@@ -140,8 +141,8 @@ def test_each_method_trains_only_updates_and_heads(name, more, trainer_of, with_
     trainer.train()
     optimized = {id(each) for group in trainer.optimizer.param_groups for each in group["params"]}
 
-    assert sum(".lora_b" in key for key in method.changing() if key.startswith("body.")) > 0
-    assert not constant & method.changing().keys()
+    assert sum(".lora_b" in key for key in changing(method) if key.startswith("body.")) > 0
+    assert not constant & changing(method).keys()
     assert all(
         torch.equal(value, before[key]) for key, value in method.state_dict().items() if key in constant
     )

@@ -11,6 +11,7 @@ from reference_steps import take_step
 from sentkit.errors import UsageError
 from sentkit.training.catalogue import METHODS
 from sentkit.training.dims import Dims, widths_of
+from sentkit.training.method import terms_of
 from sentkit.training.methods.angle import AnglE
 from sentkit.training.methods.cosent import CoSENT
 from sentkit.training.methods.sbert import SBERT
@@ -139,7 +140,7 @@ def test_the_gradient_of_the_terms():
     method = method_of(SupervisedSimCSE)
 
     def loss(*given):
-        return total(method.terms(dict(zip(TRIPLET, given, strict=True))))
+        return total(terms_of(method, dict(zip(TRIPLET, given, strict=True))))
 
     assert torch.autograd.gradcheck(loss, [value.requires_grad_() for value in outputs.values()])
 
@@ -191,5 +192,5 @@ def test_each_method_with_dims_names_its_vectors():
     """The setting has an effect exactly in the methods that have sentence vectors as outputs."""
     for name, listing in METHODS.items():
         kind = listing.load()
-        assert issubclass(kind.Settings, Dims) == bool(kind.sentence_vectors), name
+        assert issubclass(kind.Settings, Dims) == bool(kind.needs.vectors), name
         assert widths_of(kind.Settings()) == []

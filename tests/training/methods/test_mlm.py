@@ -15,6 +15,7 @@ from sentkit.model.checkpoint.lm_head import read_head
 from sentkit.signals import Stopped
 from sentkit.training.base import open_base
 from sentkit.training.data.batches import Batch
+from sentkit.training.method import changing
 from sentkit.training.methods.mlm import CLASSES, MaskedLanguageModel
 from sentkit.training.runs.save_checkpoint import save_checkpoint
 
@@ -63,7 +64,7 @@ def test_the_loss_is_that_of_transformers(base_of, mlm_of, tmp_path, family, dra
 
     assert abs(ours.item() - loss.item()) < 1e-9
     assert (method.body.words.weight.grad - words.grad).abs().max() < 1e-9
-    for name, value in method.own_tensors().items():
+    for name, value in method.finished().tensors.items():
         assert torch.equal(gradients[name], value)
     biases = [each for name, each in gradients.items() if each.shape == method.head.bias.shape]
     assert (method.head.bias.grad - biases[0].grad).abs().max() < 1e-9
@@ -278,5 +279,5 @@ def test_a_stopped_and_resumed_run_equals_a_whole_run(trainer_of, texts):
 
     assert second.position.step == whole.position.step == 12
     assert all(
-        torch.equal(value, whole.method.changing()[name]) for name, value in second.method.changing().items()
+        torch.equal(value, changing(whole.method)[name]) for name, value in changing(second.method).items()
     )

@@ -62,7 +62,10 @@ def test_six_steps_are_those_of_a_padded_reference(trainer_of, losses_of, pairs,
     """transformers' BertModel, plain loops and torch's Adam with two rates, in float64 without dropout."""
     wanted = {"batch": 4, "epochs": 2, "lr": 1e-4, "head_lr_factor": 30, "head_width": 8, "beta": 0.7}
     trainer = trainer_of(PairSupCon, pairs, double=True, dropout=0, **wanted)
-    heads = {name: value.detach().clone().requires_grad_() for name, value in trainer.method.heads().items()}
+    heads = {
+        name: value.detach().clone().requires_grad_()
+        for name, value in trainer.method.finished().heads.items()
+    }
     ours = losses_of(trainer)
     optimizer = torch.optim.Adam(
         [
@@ -174,7 +177,7 @@ def test_the_presets_are_the_rows_of_the_ablation(trainer_of, pairs, preset, ter
 def test_chunks_have_the_gradient_of_the_whole(trainer_of, check_chunks, pairs, objective):
     trainer = trainer_of(PairSupCon, pairs, double=True, batch=7, dropout=0, objective=objective)
 
-    assert check_chunks(trainer).keys() >= set(trainer.method.heads())
+    assert check_chunks(trainer).keys() >= set(trainer.method.finished().heads)
 
 
 def test_the_heads_of_bert_base_have_as_many_weights_as_published():
@@ -194,7 +197,7 @@ def test_the_heads_learn_a_hundred_times_as_fast(trainer_of, pairs, objective):
     assert heads["lr"] / encoder["lr"] == pytest.approx(100)
     assert encoder["lr"] == 5e-6
     assert sum(sizes) == sum(value.numel() for value in trainer.method.parameters())
-    assert sizes[1] == sum(value.numel() for value in trainer.method.heads().values())
+    assert sizes[1] == sum(value.numel() for value in trainer.method.finished().heads.values())
     assert not trainer.optimizer.late  # that of torch
     assert [trainer.factor(step) for step in range(trainer.order.steps)] == [1.0] * trainer.order.steps
 
@@ -236,6 +239,6 @@ def test_the_checkpoint_is_the_encoder_read_by_the_mean(trainer_of, pairs, base,
     body = transformers.BertModel.from_pretrained(tmp_path / "made").state_dict()
 
     assert heads.keys() == {"contrast.0.weight", "contrast.2.weight", "relation.weight"}
-    assert all(torch.equal(heads[name], value) for name, value in trainer.method.heads().items())
+    assert all(torch.equal(heads[name], value) for name, value in trainer.method.finished().heads.items())
     assert all(torch.equal(body[name], value) for name, value in trainer.method.body.tensors().items())
     assert "mean" in str(read_object(tmp_path / "made/sentkit.json")["readout"])

@@ -12,6 +12,7 @@ from sentkit.errors import DataError, UsageError
 from sentkit.formats.checkpoints.folders import read_checkpoint
 from sentkit.formats.rows.kinds import TRIPLET
 from sentkit.training.base import open_base
+from sentkit.training.method import template_of
 from sentkit.training.methods.promptbert import Frame, PromptBERT
 from sentkit.training.methods.sncse import SNCSE
 from sentkit.training.settings import build
@@ -137,7 +138,7 @@ def test_the_head_of_the_supervised_preset_is_the_transform_of_the_language_mode
 
     assert build(PromptBERT.Settings, PromptBERT.presets, "sup-bert-base", []).head == "own"
     check_ten_steps(trainer, [*reference.model.parameters(), *head.parameters()], loss_of)
-    assert trainer.method.heads().keys() == {
+    assert trainer.method.finished().heads.keys() == {
         f"head.{layer}.{name}" for layer in ("dense", "norm") for name in ("weight", "bias")
     }
 
@@ -273,4 +274,4 @@ def test_the_finished_checkpoint_has_the_first_template(base):
     settings = replace(PromptBERT.Settings(), template="promptroberta")
 
     assert PromptBERT.readouts(settings) == ("prompt",)
-    assert PromptBERT.template(settings) == "promptroberta"
+    assert template_of(settings) == "promptroberta"

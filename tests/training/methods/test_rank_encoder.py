@@ -8,6 +8,7 @@ from scipy.stats import spearmanr
 
 from sentkit.errors import DataError, UsageError
 from sentkit.training.data.batches import stream
+from sentkit.training.method import changing
 from sentkit.training.methods.rank_encoder import RankEncoder
 
 
@@ -51,14 +52,12 @@ def test_ten_steps_are_those_of_a_padded_reference(trainer_of, check_ten_steps, 
 
 def test_chunks_have_the_gradient_of_the_whole(trainer_of, check_chunks, texts):
     trainer = trainer_of(RankEncoder, texts, double=True, batch=7, dropout=0, rank_corpus=9, rank_low=-0.5)
-    trainer.method.before_training(trainer.run.corpus)
 
     check_chunks(trainer)
 
 
 def test_the_frozen_encoder_and_its_corpus_do_not_change(trainer_of, texts):
     trainer = trainer_of(RankEncoder, texts, batch=4, rank_corpus=5)
-    trainer.method.before_training(trainer.run.corpus)
     guide, corpus = copy.deepcopy(trainer.method.guide), trainer.method.corpus.clone()
     trainer.train()
     weights = zip(guide.parameters(), trainer.method.guide.parameters(), strict=True)
@@ -66,8 +65,8 @@ def test_the_frozen_encoder_and_its_corpus_do_not_change(trainer_of, texts):
     assert all(torch.equal(one, other) for one, other in weights)
     assert torch.equal(corpus, trainer.method.corpus)
     assert not trainer.method.guide.training
-    assert trainer.method.heads().keys() == {"head.weight", "head.bias"}
-    assert {name.partition(".")[0] for name in trainer.method.changing()} == {"body", "head"}
+    assert trainer.method.finished().heads.keys() == {"head.weight", "head.bias"}
+    assert {name.partition(".")[0] for name in changing(trainer.method)} == {"body", "head"}
 
 
 def test_a_corpus_of_too_few_rows_is_refused(corpus_of, texts):

@@ -70,7 +70,10 @@ def test_six_steps_are_those_of_a_padded_reference(trainer_of, losses_of, rows_o
     trainer = trainer_of(
         SBERT, rows, double=True, dropout=0, clip=0, objective=objective, **recipe, **settings
     )
-    heads = {name: value.detach().clone().requires_grad_() for name, value in trainer.method.heads().items()}
+    heads = {
+        name: value.detach().clone().requires_grad_()
+        for name, value in trainer.method.finished().heads.items()
+    }
     ours = losses_of(trainer)
     named = {**reference.parameters(), **heads}
     optimizer = adamw(named, 0.1)
@@ -126,7 +129,7 @@ def test_triplet_of_right_triangles(margin, expected):
 def test_chunks_have_the_gradient_of_the_whole(trainer_of, check_chunks, rows_of, objective):
     trainer = trainer_of(SBERT, rows_of(objective), double=True, batch=7, dropout=0, objective=objective)
 
-    assert check_chunks(trainer).keys() >= set(trainer.method.heads())
+    assert check_chunks(trainer).keys() >= set(trainer.method.finished().heads)
 
 
 def test_half_precision_is_widened():

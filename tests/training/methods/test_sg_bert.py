@@ -167,7 +167,7 @@ def test_without_a_head_the_vectors_are_compared_themselves(base, texts):
     outputs = method.encode(batch)
     assert torch.equal(outputs["queries"], method.vectors(method.pack(batch.texts[0]), "cls"))
     assert torch.equal(outputs["views"], method.views(batch.texts[0], None))
-    assert not method.heads()
+    assert not method.finished().heads
 
 
 # Pairs.
@@ -288,7 +288,7 @@ def test_the_tuned_encoder_as_its_own_guide_takes_one_pass(base, texts, pool):
     [ids] = batch_of(base, texts[:3]).texts
     vectors, states = method.vectors_and_layers(ids)
 
-    assert torch.allclose(vectors, method.trained_vectors(method.pack(ids)), atol=1e-6)
+    assert torch.allclose(vectors, method.vectors(method.pack(ids)), atol=1e-6)
     assert {layer for layer, name in states if name == pool} == {0, 1, 2, 3}
     assert states[3, pool].requires_grad
 

@@ -13,6 +13,7 @@ from reference_steps import PlainAdamW
 from sentkit.formats.checkpoints.folders import read_checkpoint
 from sentkit.training.base import open_base
 from sentkit.training.data.batches import stream
+from sentkit.training.method import changing, restore
 from sentkit.training.methods.sg_bert import SelfGuided
 from support import padded
 
@@ -178,10 +179,10 @@ def test_three_steps_change_the_blocks_and_nothing_frozen(trainer_of, texts, fro
 def test_a_resumed_run_reads_the_guide_from_the_base_again(trainer_of, texts):
     trained, fresh = (trainer_of(SelfGuided, texts, **SMALL, seed=seed) for seed in (0, 1))
     trained.train()
-    fresh.method.restore(trained.method.changing())
+    restore(fresh.method, changing(trained.method))
 
-    assert not [name for name in trained.method.changing() if name.startswith("guide.")]
-    assert {name.split(".")[0] for name in trained.method.heads()} == {"head"}
+    assert not [name for name in changing(trained.method) if name.startswith("guide.")]
+    assert {name.split(".")[0] for name in trained.method.finished().heads} == {"head"}
     assert fresh.method.penalty()["drift"].item() == trained.method.penalty()["drift"].item() > 0
 
 

@@ -85,13 +85,13 @@ def test_masked_tokens_are_predicted_as_by_transformers(trainer_of, texts, base_
 
 def test_the_trained_language_model_is_kept(trainer_of, texts):
     trainer = trainer_of(SimCSE, texts, batch=7, mlm_weight=0.1)
-    before = trainer.method.own_tensors()
+    before = trainer.method.finished().tensors
     trainer.train()
-    after = trainer.method.own_tensors()
+    after = trainer.method.finished().tensors
 
     assert before.keys() == after.keys()
     assert not torch.equal(before["cls.predictions.bias"], after["cls.predictions.bias"])
-    assert trainer.method.heads().keys() == {"head.weight", "head.bias"}
+    assert trainer.method.finished().heads.keys() == {"head.weight", "head.bias"}
 
 
 def test_a_base_without_a_language_model_is_refused(base_of):

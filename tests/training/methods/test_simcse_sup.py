@@ -18,6 +18,7 @@ from sentkit.model.transformer.encoder import TransformerEncoder
 from sentkit.training.base import open_base
 from sentkit.training.data.batches import Order
 from sentkit.training.data.dev import read_dev
+from sentkit.training.method import dev_vectors
 from sentkit.training.methods.simcse_sup import SupervisedSimCSE
 from sentkit.training.runs.save_checkpoint import save_checkpoint
 from sentkit.training.settings import build
@@ -118,7 +119,7 @@ def test_dev_is_read_through_the_head(trainer_of, triplets, base, tmp_path):
     trainer.method.eval()
     with torch.no_grad():
         states = trainer.method.vectors(packed, "cls")
-        found = trainer.method.dev_vectors(packed)
+        found = dev_vectors(trainer.method, packed)
 
     torch.testing.assert_close(found, torch.tanh(trainer.method.head(states)), rtol=0, atol=0)
     assert math.isfinite(dev.score(trainer.method, lambda: None))

@@ -22,6 +22,7 @@ from sentkit.model.query_encoder import EncodedTexts
 from sentkit.model.reading import ReadingOptions
 from sentkit.signals import Stopped
 from sentkit.training.catalogue import METHODS
+from sentkit.training.method import changing, dev_vectors
 from sentkit.training.methods.contrast import Contrast
 from sentkit.training.methods.distill import Distill
 from sentkit.training.runs.save_checkpoint import write_checkpoint
@@ -132,7 +133,7 @@ def test_the_folder_gives_the_vectors_of_training(trainer_of, base_of, texts, tm
     trainer.method.eval()
     with torch.no_grad():
         [column] = trainer.run.corpus.batch(np.arange(13)).texts
-        expected = trainer.method.dev_vectors(trainer.method.pack(column)).numpy()
+        expected = dev_vectors(trainer.method, trainer.method.pack(column)).numpy()
     if variant != "long":  # only the direction of mapped vectors is trained
         expected /= np.linalg.norm(expected, axis=1, keepdims=True)
     ours = vectors_of(tmp_path / "made", texts)
@@ -218,7 +219,7 @@ def test_a_stopped_and_resumed_run_equals_a_whole_run(trainer_of, base_of, texts
         cut.train()
     rest.resume_from(cut.keeper.load(rest.expected()))
     rest.train()
-    expected, found = whole.method.changing(), rest.method.changing()
+    expected, found = changing(whole.method), changing(rest.method)
 
     assert expected.keys() == found.keys() == {"body.rows", "body.weights", "map.weight"}
     assert all(torch.equal(expected[name], found[name]) for name in expected)
@@ -238,14 +239,14 @@ def test_methods_of_vectors_train_a_static_model(trainer_of, losses_of, base_of,
     ]
     losses = losses_of(trainer_of(kind, rows, base=base_of(), batch=6, epochs=15, lr=0.02))
 
-    assert kind.static
+    assert kind.needs.static
     assert losses[-1] < losses[0]
 
 
 def test_the_list_of_methods_for_static_models():
     """The help of the command names them."""
     [named] = re.findall(r"StaticEmbedding\.(.+?)\n\s+train its table", train.__doc__, re.DOTALL)
-    found = {name for name, each in METHODS.items() if each.load().static}
+    found = {name for name, each in METHODS.items() if each.load().needs.static}
 
     assert found == {*STATIC, "distill"} == set(re.findall(r"[a-z-]{5,}", named))
 

@@ -13,6 +13,7 @@ from sentkit.model.transformer.packed import pack
 from sentkit.model.transformer.readouts import read
 from sentkit.training.base import open_base
 from sentkit.training.catalogue import METHODS
+from sentkit.training.method import dev_vectors
 from sentkit.training.runs.training_readout import settle
 from sentkit.training.settings import build, described
 
@@ -66,7 +67,7 @@ def test_every_method_is_listed():
 def test_a_method_of_one_readout_ignores_the_base(name, base):
     settings, line = settled(name, declaring(base, "mean"))
 
-    assert METHODS[name].load().readout(settings) == WITHOUT[name]
+    assert METHODS[name].load().readouts(settings)[0] == WITHOUT[name]
     assert line == f"readout {WITHOUT[name]}: {name} always uses it"
     with pytest.raises(UsageError, match='unknown setting "readout"'):
         settled(name, base, "readout=cls")
@@ -170,8 +171,8 @@ def test_a_method_trains_the_vectors_that_are_read(name, base, readout):
     trained = "mean" if (name, readout) == ("consert", "mean-last2") else readout
     [expected] = read(method.body, packed, [parse_readout(trained)])
 
-    assert kind.readout(settings) == readout
-    assert torch.equal(method.dev_vectors(packed), expected)
+    assert kind.readouts(settings)[0] == readout
+    assert torch.equal(dev_vectors(method, packed), expected)
 
 
 def test_a_head_that_the_base_declares_is_trained_further(tmp_path, make_base_in):
@@ -188,5 +189,5 @@ def test_a_head_that_the_base_declares_is_trained_further(tmp_path, make_base_in
     [expected] = read(base.body(None).eval(), packed, [parse_readout("pooler")])
     further, anew = (kind.build(each, kind.Settings(dropout=0)).eval() for each in (base, plain))
 
-    assert torch.allclose(further.dev_vectors(packed), expected, atol=1e-6)
-    assert not torch.allclose(anew.dev_vectors(packed), expected, atol=1e-2)
+    assert torch.allclose(dev_vectors(further, packed), expected, atol=1e-6)
+    assert not torch.allclose(dev_vectors(anew, packed), expected, atol=1e-2)
