@@ -15,28 +15,27 @@ BAD_DATA = (DataError, NoInputError, UnavailableError)  # no flag is wrong: exit
 some = settings(max_examples=30)
 few = settings(some, max_examples=8)
 
-ODD = st.sampled_from(
-    [
-        None,
-        True,
-        -1,
-        0,
-        1.5,
-        2**63,
-        1e300,
-        "",
-        "x",
-        "../x",
-        "/",
-        "a\0b",
-        "x" * 5000,
-        "L9:cls",
-        [],
-        [None],
-        {},
-        {"a": 1},
-    ]
-)
+ODD_VALUES = [
+    None,
+    True,
+    -1,
+    0,
+    1.5,
+    2**63,
+    1e300,
+    "",
+    "x",
+    "../x",
+    "/",
+    "a\0b",
+    "x" * 5000,
+    "L9:cls",
+    [],
+    [None],
+    {},
+    {"a": 1},
+]
+ODD = st.sampled_from(ODD_VALUES)
 
 
 @st.composite

@@ -1,13 +1,15 @@
-"""`sentkit check`: the state of a vector folder."""
+"""`sentkit check`: the state of a vector folder, or of a vector file."""
 
 import time
 from collections import defaultdict
+from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from sentkit.console import Console, print_pairs
-from sentkit.errors import AnswerIsNo
+from sentkit.errors import AnswerIsNo, UsageError
 from sentkit.flags import options
 
 if TYPE_CHECKING:
@@ -18,7 +20,9 @@ INTERVAL = 1.0  # seconds between two looks with --watch
 
 def check(
     *,
-    path: Annotated[str, typer.Argument(metavar="DIR", help="A vector folder, as from encode -o DIR/.")],
+    path: Annotated[
+        str, typer.Argument(metavar="PATH", help="A vector folder (from encode -o DIR/) or file.")
+    ],
     shards: Annotated[
         int | None, typer.Option(min=1, metavar="N", help="Also list the shards of N with missing blocks.")
     ] = None,
@@ -29,7 +33,7 @@ def check(
     json: options.Json = False,
     run: options.TaskFlags,
 ) -> None:
-    """Report which blocks of a vector folder are complete. Nothing is changed.
+    """Report which blocks of a vector folder are complete, or whether a vector file is intact.
 
     \b
     Examples:
@@ -37,6 +41,7 @@ def check(
       sentkit check titles --shards 8
       sentkit check titles --deep
       sentkit check titles --watch
+      sentkit check titles.safetensors
 
     The output has the number of complete and missing blocks; rows, truncated rows and
     skipped rows of the complete blocks (with encode --chunks, a row is a chunk, except
@@ -50,13 +55,20 @@ def check(
 
     With --deep, the exit code is also 1 if a block is damaged or an input has changed.
     "encode --resume --redo" writes damaged blocks again. A pipe cannot be read again.
+
+    A vector file is read to its end and compared with the digest in its header. The exit
+    code is 1 if they differ, or if the file has no digest, as one of another program.
     """
     from sentkit.formats.files import readable
-    from sentkit.formats.json_files import json_line
     from sentkit.formats.vectors.folder_check import count_blocks, without
     from sentkit.formats.vectors.folders import VectorFolder
 
-    console = run.console("check")
+    console, output = run.console("check"), options.ReportFlags(json=json)
+    if Path(path).is_file():
+        if shards is not None or watch:
+            raise UsageError(f"--shards and --watch need a vector folder, {path} is a file")
+        check_file(path, output)
+        return
     folder = VectorFolder(path)
     if watch:
         follow(folder, console, run.progress)
@@ -70,17 +82,35 @@ def check(
         **counts.record(),
         **({"problems": list(map(readable, defects))} if deep else {}),
     }
-    output = options.ReportFlags(json=json)
-    if output.as_table:
-        print_pairs([(name, shown(value)) for name, value in record.items()])
-    else:
-        with output.open() as out:
-            out.write(json_line(record))
+    print_record(record, output)
     if defects:
         advice = "encode --resume --redo writes damaged blocks again; a changed input needs another folder"
         raise AnswerIsNo(defects[0], advice=advice)
     if counts.missing:
         raise AnswerIsNo(f"{path}: {counts.missing} of {counts.blocks + counts.missing} blocks are missing")
+
+
+def check_file(path: str, output: options.ReportFlags) -> None:
+    from sentkit.formats.files import readable
+    from sentkit.formats.vectors.vector_file import VectorFile
+
+    file = VectorFile(path)
+    damage = file.damage()
+    record = {"file": readable(path), "rows": file.count, "problems": [] if damage is None else [damage]}
+    print_record(record, output)
+    if damage is not None:
+        advice = None if file.has_digest else "sentkit cat FILE -o NEW.safetensors adds a digest"
+        raise AnswerIsNo(f"{path}: {damage}", advice=advice)
+
+
+def print_record(record: Mapping[str, Any], output: options.ReportFlags) -> None:
+    from sentkit.formats.json_files import json_line
+
+    if output.as_table:
+        print_pairs([(name, shown(value)) for name, value in record.items()])
+    else:
+        with output.open() as out:
+            out.write(json_line(record))
 
 
 def shown(value: Any) -> str:

@@ -1,6 +1,7 @@
 """Open input files, decompress them by suffix, and compress outputs. The path "-" is standard input."""
 
 import gzip
+import hashlib
 import io
 import os
 import sys
@@ -80,6 +81,15 @@ def open_file(path: str) -> BinaryIO:
         raise NoInputError(f"{path}: is a folder, expected a file") from error
     except (OSError, ValueError) as error:  # ValueError: NUL byte in the name
         raise NoInputError(f"{path}: cannot be read: {getattr(error, 'strerror', None) or error}") from error
+
+
+def digest_of(file: BinaryIO, more: bytes = b"") -> str:
+    """The SHA-256 of the rest of a file, followed by `more`."""
+    hashed = hashlib.sha256()
+    while part := file.read(1 << 20):
+        hashed.update(part)
+    hashed.update(more)
+    return hashed.hexdigest()
 
 
 @contextmanager

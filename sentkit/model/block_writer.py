@@ -11,11 +11,11 @@ from sentkit.formats.outputs.outputs import published_together
 from sentkit.formats.rows.kinds import TextParser
 from sentkit.formats.rows.parts import Part, row_ranges
 from sentkit.formats.rows.rows import Inputs, Rejects
+from sentkit.formats.vectors.folder_fields import EMPTY_RECORD
 from sentkit.formats.vectors.folder_settings import describe_input, open_folder
-from sentkit.formats.vectors.folders import BLOCK_BYTES, EMPTY_RECORD, Block, VectorFolder, damage
+from sentkit.formats.vectors.folders import BLOCK_BYTES, Block, VectorFolder
 from sentkit.formats.vectors.sinks import StoreSink
-from sentkit.formats.vectors.store_writer import open_store
-from sentkit.formats.vectors.vector_file import VectorFile
+from sentkit.formats.vectors.vector_file import VectorFile, create_vector_file
 from sentkit.model.encoding import Encoding, Report
 from sentkit.model.text.stream import Tally, encode_groups, prepare
 
@@ -97,17 +97,14 @@ class BlockWriter:
 
     def is_wrong(self, block: Block, part: Part) -> bool:
         """Whether an existing block must be written again. A stream is compared with the block's digest."""
-        if self.redo and damage(self.folder.file(block.name)) is not None:
+        if self.redo and self.folder.damage(block.name) is not None:
             return True
-        if self.folder.length(block.input) is None:
-            self.check_source(block, part)
-        return False
-
-    def check_source(self, block: Block, part: Part) -> None:
-        if self.folder.record(block.name)["source"] != part.digest:
+        record = self.folder.record(block.name)
+        if self.folder.length(block.input) is None and record["source"] != part.digest:
             problem = f"its rows {part.start + 1} to {part.stop} are not those of the block {block.name}"
             advice = "the input has changed; encode it into another folder"
             raise DataError(problem, source=self.inputs.paths[block.input], advice=advice)
+        return False
 
     def write_block(self, block: Block, part: Part, report: Report) -> None:
         encoding, path = self.encoding, self.folder.file(block.name)
@@ -126,7 +123,7 @@ class BlockWriter:
         spec = own | self.folder.settings["encoder"]  # with the loss of int8 of the first process
         with (
             published_together(),
-            open_store(
+            create_vector_file(
                 path,
                 spec,
                 texts.vectors,

@@ -126,10 +126,10 @@ def test_what_several_files_do_not_share_is_left_out(sentkit, tiny, tmp_path):
 
 def test_differing_steps_are_reported_completely(sentkit, transform, tmp_path):
     """Two files of one space, of which one names the steps that led there and the other does not."""
-    from sentkit.formats.vectors.store_writer import open_store
+    from sentkit.formats.vectors.vector_file import create_vector_file
 
     for name, steps in (("a", {"steps": ["/n:01"]}), ("b", {})):
-        with open_store(
+        with create_vector_file(
             f"{name}.safetensors",
             {"_emb": "m:100000000000", "model": "m", **steps},
             ["embedding"],

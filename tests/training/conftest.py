@@ -13,7 +13,7 @@ import torch
 from sentkit.formats.checkpoints.folders import read_checkpoint
 from sentkit.formats.lexicons.model2vec import write_model2vec
 from sentkit.formats.rows.rows import Inputs
-from sentkit.formats.vectors.store_writer import open_store
+from sentkit.formats.vectors.vector_file import create_vector_file
 from sentkit.training.base import Base, open_base
 from sentkit.training.data.corpus import Corpus, map_corpus, write_corpus
 from sentkit.training.data.dev import Dev
@@ -107,7 +107,7 @@ def entries_in() -> Callable[..., np.ndarray]:
     ) -> np.ndarray:
         random = np.random.default_rng(seed).standard_normal((len(names), width))
         found = np.array(random if vectors is None else vectors, np.float32)
-        with open_store(str(path), spec, ("embedding",), width=found.shape[1], force=True) as store:
+        with create_vector_file(str(path), spec, ("embedding",), width=found.shape[1], force=True) as store:
             for name, vector in zip(names, found, strict=True):
                 store.write(json.dumps({"entry": name}).encode(), vector)
         return found

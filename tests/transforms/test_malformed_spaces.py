@@ -14,7 +14,7 @@ from sentkit.errors import DataError
 from sentkit.formats.rows.rows import Inputs
 from sentkit.formats.vectors.fingerprint import emb_problem
 from sentkit.formats.vectors.store import Store
-from sentkit.formats.vectors.store_writer import open_store
+from sentkit.formats.vectors.vector_file import create_vector_file
 from sentkit.formats.vectors.vectors import VectorReader
 from sentkit.labels.clusters.centroids import read_centroids
 from sentkit.metrics.geometry.transform_file import describe_transform
@@ -40,7 +40,7 @@ def jsonl(folder: Path, emb: Any) -> str:
 
 def vector_file(folder: Path, emb: Any) -> str:
     path = folder / "a.safetensors"
-    with open_store(str(path), {"_emb": emb}, ["embedding"], width=2, force=True) as writer:
+    with create_vector_file(str(path), {"_emb": emb}, ["embedding"], width=2, force=True) as writer:
         writer.write(b'{"entry":"e","text":"t"}', np.ones((1, 2), np.float32))
     return str(path)
 

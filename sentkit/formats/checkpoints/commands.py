@@ -8,9 +8,8 @@ from typing import Any
 
 from sentkit.errors import DataError
 from sentkit.formats.checkpoints.hub import BUNDLED, find_model
-from sentkit.formats.files import open_file, readable
+from sentkit.formats.files import digest_of, open_file, readable
 from sentkit.formats.json_files import is_folder, is_there
-from sentkit.formats.vectors.folders import digest_of
 
 FILE, MODEL = "FILE", "-m"
 # Files of a checkpoint that determine its vectors. Its README and sentkit.json are not among them.

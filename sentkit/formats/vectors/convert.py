@@ -46,6 +46,7 @@ def convert(
     """
     form.check(output)
     reader = JoinedReader(inputs)
+    reader.verifies = head is None  # the first rows alone are read without a look at the whole file
     rows = islice(reader.read(lambda row: row), head)
     count = 0
     if not store.is_store(output):

@@ -10,7 +10,7 @@ from sentkit.formats.files import readable
 from sentkit.formats.rows.parts import row_ranges
 from sentkit.formats.rows.rows import Inputs, Rejects
 from sentkit.formats.vectors.folder_settings import describe_input
-from sentkit.formats.vectors.folders import Status, VectorFolder, damage
+from sentkit.formats.vectors.folders import Status, VectorFolder
 from sentkit.formats.vectors.store import rows_in
 
 
@@ -75,7 +75,7 @@ def problems(folder: VectorFolder, status: Status) -> Iterator[tuple[str, str | 
     yield from (("", problem) for problem in changed if problem is not None)
     sources = source_digests(folder, changed)
     for name in status.done:
-        problem = damage(folder.file(name))
+        problem = folder.damage(name)
         if problem is not None:
             yield name, f"{folder.file(name)}: damaged: {problem}"
         elif name in sources and folder.record(name)["source"] != sources[name]:

@@ -13,14 +13,14 @@ from sentkit.formats.outputs.temporary import Draft
 from sentkit.formats.rows.parquet import open_parquet
 from sentkit.formats.rows.rows import Inputs
 from sentkit.formats.vectors.fingerprint import without_loss
+from sentkit.formats.vectors.folder_fields import shown
 from sentkit.formats.vectors.folders import (
     FORMAT,
-    RUN,
+    RUN_NAME,
     VERSION,
     Settings,
     VectorFolder,
     is_vector_folder,
-    shown,
 )
 
 EDGE = 1 << 16  # bytes at both ends of an input that run.json identifies
@@ -57,7 +57,7 @@ def open_folder(path: str, settings: Settings, defaults: Settings) -> tuple[Vect
 
     A setting with the value None has the value that run.json has; `defaults` are for a new run.json.
     """
-    target = Path(os.path.realpath(path), RUN)
+    target = Path(os.path.realpath(path), RUN_NAME)
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -65,7 +65,7 @@ def open_folder(path: str, settings: Settings, defaults: Settings) -> tuple[Vect
         raise CannotCreateError(f"{path}: cannot be created: {trouble}") from error
     if not target.exists():
         new = {name: defaults.get(name) if value is None else value for name, value in settings.items()}
-        draft = Draft(target, force=False, name=str(Path(path, RUN)))
+        draft = Draft(target, force=False, name=str(Path(path, RUN_NAME)))
         try:
             draft.file.write(orjson.dumps({"format": FORMAT, "version": VERSION, **new}, option=OPTIONS))
             draft.finish()

@@ -4,30 +4,33 @@ A block is a byte range of an input, or a number of rows if the input has no byt
 number of the input and the start of the block, so the names that exist are the state of the work.
 """
 
-import hashlib
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import accumulate
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import orjson
 
 from sentkit.errors import DataError, NoInputError
-from sentkit.formats.files import open_file
 from sentkit.formats.json_files import is_there, read_object
 from sentkit.formats.outputs.temporary import MARK, is_abandoned
 from sentkit.formats.rows.parts import ByteRange, Part, RecordRange
-from sentkit.formats.vectors.safetensors_header import read_header
-from sentkit.formats.vectors.storage import STORES
+from sentkit.formats.vectors.folder_fields import BLOCK, RUN, WINDOWS, check_fields, check_input, shown
+from sentkit.formats.vectors.safetensors_header import Header, read_header
+from sentkit.formats.vectors.vector_file import VectorFile
 
-RUN, FORMAT, VERSION = "run.json", "sentkit vector folder", 1
+RUN_NAME, FORMAT, VERSION = "run.json", "sentkit vector folder", 2
 SUFFIX = ".safetensors"
 NAME = re.compile(r"(\d{5,})-(\d{12,15})\.safetensors")
 BLOCK_BYTES = 1 << 19
+MOST_BLOCKS = 10_000_000  # files of one folder
 ROW_BYTES = 64  # an input without byte positions has blocks of `block_bytes` / 64 rows
+WINDOWED = ("window", "late")  # values of on_truncate
+REDO = "encode --resume --redo writes it again"
 Settings = Mapping[str, Any]
 
 
@@ -40,7 +43,7 @@ class Block:
 
     @property
     def name(self) -> str:
-        return f"{self.input:05d}-{self.start:012d}{SUFFIX}"
+        return name_of(self.input, self.start)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +59,7 @@ class Status:
 
 
 def is_vector_folder(path: str) -> bool:
-    run = Path(path, RUN)
+    run = Path(path, RUN_NAME)
     try:
         return is_there(run) and read_object(run).get("format") == FORMAT
     except (DataError, NoInputError):
@@ -68,31 +71,26 @@ class VectorFolder:
 
     def __init__(self, path: str) -> None:
         self.path = path
-        self.source = str(Path(path, RUN))
+        self.source = str(Path(path, RUN_NAME))
         if not is_there(Path(self.source)):
-            raise NoInputError(f"{path}: is not a vector folder: it has no {RUN}")
+            raise NoInputError(f"{path}: is not a vector folder: it has no {RUN_NAME}")
         self.settings = read_object(Path(self.source))
         if self.settings.get("format") != FORMAT:
             raise DataError("not the run.json of a vector folder", source=self.source)
         if self.settings.get("version") != VERSION:
             problem = f'"version" is {shown(self.settings.get("version"))}, this sentkit reads {VERSION}'
-            raise DataError(problem, source=self.source)
-        self.inputs: Sequence[Mapping[str, Any]] = self.settings.get("inputs", [])
-        self.block_bytes = self._size("block_bytes")
+            advice = "encode the inputs into another folder"
+            raise DataError(problem, source=self.source, advice=advice)
+        windowed = self.settings.get("on_truncate") in WINDOWED
+        check_fields(self.settings, RUN | WINDOWS if windowed else RUN, self.source)
+        self.inputs: Sequence[Mapping[str, Any]] = self.settings["inputs"]
+        for number, record in enumerate(self.inputs):
+            check_input(record, self.source, number)
+        self.block_bytes, self.store = self.settings["block_bytes"], self.settings["store"]
         self.block_rows = max(1, self.block_bytes // ROW_BYTES)
-        self.store = self.settings.setdefault("store", "float32")  # absent in folders of older versions
-        if self.store not in STORES:
-            raise DataError(
-                f'"store" is {shown(self.store)}, expected {", ".join(STORES)}', source=self.source
-            )
-        if not isinstance(self.inputs, list) or not all(map(is_input, self.inputs)):
-            raise DataError('"inputs" is damaged', source=self.source)
-
-    def _size(self, name: str) -> int:
-        value = self.settings.get(name)
-        if type(value) is not int or value < 1:
-            raise DataError(f'"{name}" is {shown(value)}, expected a positive number', source=self.source)
-        return value
+        if self.offsets[-1] > MOST_BLOCKS:
+            problem = f"{self.offsets[-1]} blocks, at most {MOST_BLOCKS} are possible"
+            raise DataError(problem, source=self.source, advice="use larger blocks: --block-bytes")
 
     def file(self, name: str) -> str:
         return str(Path(self.path, name))
@@ -109,13 +107,9 @@ class VectorFolder:
 
     @cached_property
     def offsets(self) -> list[int]:
-        """The index of the first block of each input."""
-        places, place = [], 0
-        for number in range(len(self.inputs)):
-            places.append(place)
-            length = self.length(number)
-            place += 1 if length is None else blocks_of(length, self.step(number))
-        return places
+        """The index of the first block of each input, and the number of all blocks, as far as it is known."""
+        inputs = range(len(self.inputs))
+        return [0, *accumulate(blocks_of(self.length(each) or 0, self.step(each)) for each in inputs)]
 
     def blocks(self, number: int) -> Iterator[Block]:
         """The blocks of an input of known length."""
@@ -127,8 +121,11 @@ class VectorFolder:
         return Block(number, start, start + length, self.offsets[number] + start // self.step(number))
 
     def block_named(self, name: str) -> Block:
+        """The block with this name. If the length of its input is unknown, it can be shorter."""
         number, start = place_of(name)
-        return self.block_at(number, start, self.step(number))
+        length = self.length(number)
+        stop = start + self.step(number)
+        return self.block_at(number, start, (stop if length is None else min(stop, length)) - start)
 
     def part(self, block: Block, path: str) -> Part:
         """The rows of a block of an input of known length, which is at `path`."""
@@ -165,8 +162,11 @@ class VectorFolder:
             done += [block.name for block in blocks if block.name in names]
             missing += [block for block in blocks if block.name not in names]
         if others := names - set(done):
-            raise DataError("this block is not in the grid of run.json", source=self.file(min(others)))
+            raise self.not_in_grid(min(others))
         return Status(done, missing, unknown, leftovers)
+
+    def not_in_grid(self, name: str) -> DataError:
+        return DataError("this block is not in the grid of run.json", source=self.file(name))
 
     def _row_blocks(self, number: int, last: int | None) -> tuple[list[Block], list[Block]]:
         """The known blocks of an input of unknown length, and the next one if its end is unknown.
@@ -174,26 +174,52 @@ class VectorFolder:
         `last` is the start of its last existing block.
         """
         starts = range(0, (-1 if last is None else last) + 1, self.block_rows)
+        if len(starts) > MOST_BLOCKS:
+            raise self.not_in_grid(name_of(number, starts[-1]))
         blocks = [self.block_at(number, start, self.block_rows) for start in starts]
         if last is not None and self.record(self.block_at(number, last, self.block_rows).name)["last"]:
             return blocks, []
         return blocks, [self.block_at(number, len(blocks) * self.block_rows, self.block_rows)]
 
-    def record(self, name: str) -> dict[str, Any]:
-        """The record of a block in its header."""
+    def record(self, name: str, header: Header | None = None) -> Mapping[str, Any]:
+        """The record of a block in its header, which must have the place and the size of this block."""
+        path, block = self.file(name), self.block_named(name)
+        header = header or read_header(path)
         try:
-            record = orjson.loads(read_header(self.file(name)).metadata["block"])
-            return {key: record[key] for key in EMPTY_RECORD}
-        except (KeyError, TypeError, orjson.JSONDecodeError) as error:
-            raise DataError("this file is not a block of a vector folder", source=self.file(name)) from error
+            record, rows = orjson.loads(header.metadata["block"]), header.entries["embeddings"].shape[0]
+        except (KeyError, IndexError, orjson.JSONDecodeError) as error:
+            raise DataError("this file is not a block of a vector folder", source=path) from error
+        check_fields(record, BLOCK, path, "block")
+        place = record["input"], record["start"]
+        if place != (block.input, block.start):
+            problem = f"this is the block {name_of(*place)}, copied or renamed"
+        elif record["rows"] != rows:
+            problem = f"its record has {record['rows']} rows, the file has {rows}"
+        elif not self.is_stop(block, record["stop"], last=record["last"]):
+            problem = f"its record ends at {record['stop']}, this block of the folder at {block.stop}"
+        else:
+            return record
+        raise DataError(problem, source=path, advice=REDO)
+
+    def is_stop(self, block: Block, stop: int, *, last: bool) -> bool:
+        """Whether the record of a block can have this end."""
+        length = self.length(block.input)
+        if length is None:
+            return block.start <= stop <= block.stop if last else stop == block.stop
+        return stop == block.stop and last == (stop == length)
+
+    def damage(self, name: str) -> str | None:
+        """The reason why a block is not the one that was written; None if it is intact."""
+        try:
+            file = VectorFile(self.file(name))
+            self.record(name, file.header)
+        except DataError as error:
+            return error.problem
+        return file.damage()
 
 
-# Header of a block, with the widest values.
-EMPTY_RECORD = {
-    **dict.fromkeys(("input", "start", "stop", "rows", "truncated", "skipped"), 10**18),
-    "last": False,
-    "source": "0" * 64,  # digest of the bytes that were read
-}
+def name_of(number: int, start: int) -> str:
+    return f"{number:05d}-{start:012d}{SUFFIX}"
 
 
 def place_of(name: str) -> tuple[int, int]:
@@ -202,43 +228,6 @@ def place_of(name: str) -> tuple[int, int]:
     return int(number), int(start)
 
 
-def digest_of(file: BinaryIO) -> str:
-    """The digest of the rest of a file."""
-    hashed = hashlib.sha256()
-    while part := file.read(1 << 20):
-        hashed.update(part)
-    return hashed.hexdigest()
-
-
-def is_input(record: object) -> bool:
-    """Whether this is a record of `describe_input`."""
-    if (
-        not isinstance(record, dict)
-        or not {"name", "path", "format", "size", "head", "tail"} <= record.keys()
-    ):
-        return False
-    if record.get("grid") == "bytes":
-        return type(record["size"]) is int
-    return record.get("grid") == "rows" and type(record.get("rows", 0)) in (int, type(None))
-
-
 def blocks_of(size: int, block: int) -> int:
     """The number of blocks; an empty input has one empty block."""
     return max(1, -(-size // block))
-
-
-def damage(path: str) -> str | None:
-    """The reason why a block is damaged: its bytes are not those that were written."""
-    try:
-        header = read_header(path)
-    except DataError as error:
-        return error.problem
-    with open_file(path) as file:
-        file.seek(min((entry.start for entry in header.entries.values()), default=0))
-        actual = digest_of(file)
-    return None if header.metadata.get("content") == actual else "its digest is wrong"
-
-
-def shown(value: object) -> str:
-    text = orjson.dumps(value).decode()
-    return text if len(text) <= 80 else f"{text[:77]}..."

@@ -44,6 +44,7 @@ class Entry:
 class Header:
     entries: Mapping[str, Entry]
     metadata: Mapping[str, str]
+    end: int  # where the data begins
 
 
 def read_header(path: str | Path) -> Header:
@@ -67,7 +68,7 @@ def read_header(path: str | Path) -> Header:
         raise DataError("not a safetensors file: a metadata value is not a string", source=source)
     entries = {name: _entry(name, value, 8 + length, source) for name, value in values.items()}
     _check_layout(entries, 8 + length, size, source)
-    return Header(entries, metadata)
+    return Header(entries, metadata, 8 + length)
 
 
 def _entry(name: str, value: Any, base: int, source: str) -> Entry:

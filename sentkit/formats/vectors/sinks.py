@@ -19,7 +19,7 @@ from sentkit.formats.rows.splice import NewFields
 from sentkit.formats.vectors.folders import SUFFIX
 from sentkit.formats.vectors.storage import check_storable
 from sentkit.formats.vectors.store import is_store
-from sentkit.formats.vectors.store_writer import StoreWriter, open_store
+from sentkit.formats.vectors.vector_file import VectorFileWriter, create_vector_file
 from sentkit.formats.vectors.vectors import ENCODINGS, check_finite, without_vectors
 
 JSONL = {".jsonl", ".ndjson", ".json"}  # the same suffixes as for inputs
@@ -72,7 +72,7 @@ class JsonlSink:
 class StoreSink:
     """Writes the row and, separately, its vectors to a vector file."""
 
-    def __init__(self, writer: StoreWriter, form: VectorOutput) -> None:
+    def __init__(self, writer: VectorFileWriter, form: VectorOutput) -> None:
         self.writer, self.replace = writer, form.replace
         self.names = ("_emb", *writer.names)
 
@@ -160,7 +160,7 @@ def open_sinks(
             for path, spec in zip(paths, specs, strict=True):
                 if is_store(path):
                     kind = form.store or "float32"
-                    writer = open_store(path, spec, names, width=width, force=form.force, kind=kind)
+                    writer = create_vector_file(path, spec, names, width=width, force=form.force, kind=kind)
                     sinks.append(StoreSink(stack.enter_context(writer), form))
                 else:
                     out = stack.enter_context(open_output(path, force=form.force))

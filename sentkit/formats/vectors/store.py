@@ -1,9 +1,4 @@
-"""Read vector files: vectors and their rows in one safetensors file, in constant memory.
-
-The tensors are `embeddings` (n, d), or (n, k, d) for pairs and triplets; `row_offsets` (n + 1,) int64; and
-`rows` uint8, the JSONL lines. With int8 there is also `scales` (d,). The metadata key `sentkit` contains the
-spec, the names of the k vectors, and the kind of storage if it is not float32.
-"""
+"""Read a vector file, or all blocks of a vector folder as one file."""
 
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping
@@ -35,10 +30,7 @@ class Store:
     def __init__(self, path: str) -> None:
         self.path = path
         self.is_folder = is_vector_folder(path)
-        paths = folder_blocks(path) if self.is_folder else [path]
-        if not paths:
-            raise DataError("no block is complete", source=path, advice=f"see: sentkit check {path}")
-        self.files = [VectorFile(each) for each in paths]
+        self.files = folder_files(path) if self.is_folder else [VectorFile(path)]
         first = next((file for file in self.files if file.count), self.files[0])
         self.spec, self.emb, self.fields = first.spec, first.emb, first.fields
         self.kind = first.storage.kind
@@ -91,8 +83,14 @@ class Store:
         return row
 
     def __iter__(self) -> Iterator[tuple[Row, NDArray[np.float32]]]:
+        return self.rows(verify=False)
+
+    def rows(self, *, verify: bool) -> Iterator[tuple[Row, NDArray[np.float32]]]:
+        """The rows with their vectors. With `verify`, the digest of a file is checked before its rows."""
         number = 0
         for file in self.files:
+            if verify and file.has_digest and (damage := file.damage()):
+                raise DataError(f"damaged: {damage}", source=file.path)
             for row, vectors in file:
                 number += 1
                 if self.is_folder:
@@ -100,14 +98,20 @@ class Store:
                 yield row, vectors
 
 
-_snapshots: dict[str, list[str]] = {}  # the blocks that the current command reads, by folder
+_snapshots: dict[str, tuple[VectorFolder, list[str]]] = {}  # the blocks that the current command reads
 
 
-def folder_blocks(path: str) -> list[str]:
+def folder_files(path: str) -> list[VectorFile]:
     """The blocks of a vector folder in input order, as of the last `take_snapshot`."""
     if path not in _snapshots:
         take_snapshot(path)
-    return _snapshots[path]
+    folder, names = _snapshots[path]
+    if not names:
+        raise DataError("no block is complete", source=path, advice=f"see: sentkit check {path}")
+    files = [VectorFile(folder.file(name)) for name in names]
+    for name, file in zip(names, files, strict=True):
+        folder.record(name, file.header)
+    return files
 
 
 def take_snapshot(path: str, *, partial: bool = False) -> None:
@@ -122,7 +126,7 @@ def take_snapshot(path: str, *, partial: bool = False) -> None:
         problem = f"an incomplete vector folder, missing blocks: {count}"
         advice = f"sentkit check {path} shows which; --partial reads the {len(status.done)} complete blocks"
         raise DataError(problem, source=path, advice=advice)
-    _snapshots[path] = [folder.file(name) for name in status.done]
+    _snapshots[path] = folder, status.done
 
 
 def rows_in(path: str) -> tuple[Iterator[Row], int] | None:

@@ -43,6 +43,7 @@ class VectorReader:
         self.theirs: tuple[str, ...] = ()  # names in these rows
         self.width = 0
         self.emb: str | None = None
+        self.verifies = False  # whether the digests of vector files are checked
 
     def read(self, then: Callable[[VectorRow], T]) -> Iterator[T]:
         for path in self.inputs.paths:
@@ -59,7 +60,8 @@ class VectorReader:
         def take(pair: tuple[Row, NDArray[np.float32]]) -> T:
             return then(self.admit(pair[0], file.names, pair[1], file.emb))
 
-        yield from self.inputs.read_vector_file(path, file, file.count, take, lambda pair: pair[0].line)
+        rows = file.rows(verify=self.verifies)
+        yield from self.inputs.read_vector_file(path, rows, file.count, take, lambda pair: pair[0].line)
 
     def read_blocks(self, path: str, size: int) -> Iterator[NDArray[np.float32]]:
         """Yield the vectors (n, k, d) of `size` rows at a time; the last block can be smaller.

@@ -11,15 +11,15 @@ import sys
 from pathlib import Path
 
 from sentkit import cli
-from sentkit.formats.vectors import store_writer
+from sentkit.formats.vectors import vector_file
 from sentkit.model import block_writer  # noqa: F401, so that the children do not import it
 
 PLACES = {
     "fsync": (os, "fsync"),
     "replace": (Path, "replace"),
     "link": (os, "link"),
-    "write": (store_writer.StoreWriter, "write"),
-    "finish": (store_writer.StoreWriter, "finish"),
+    "write": (vector_file.VectorFileWriter, "write"),
+    "finish": (vector_file.VectorFileWriter, "finish"),
 }
 COMMAND = [
     "encode",

@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sentkit.formats.rows.parts import LinesInRange
+from sentkit.formats.vectors.folders import VectorFolder
 
 TEXTS = st.sampled_from(["the cat", "dog", "", "the dog runs . the cat", "é " * 30])
 NEWLINES = st.sampled_from(["\n", "\r\n"])
@@ -276,3 +277,19 @@ def test_a_bad_row_of_a_parquet_file_has_its_number(encode, sentkit):
     ]
     assert encode("rows.parquet", "-o", "skipped/", "--on-error", "skip").code == 0
     assert len(sentkit("cat", "skipped").rows) == 9
+
+
+def test_a_folder_can_have_more_than_a_hundred_thousand_inputs(tmp_path, folder):
+    run = json.loads((folder / "run.json").read_bytes())
+    run["block_bytes"], run["inputs"] = 20, [{**run["inputs"][0], "size": 30}] * 100_001
+    (tmp_path / "run.json").write_text(json.dumps(run))
+    last = ["100000-000000000000.safetensors", "100000-000000000020.safetensors"]
+    for name in last:
+        (tmp_path / name).touch()
+    many = VectorFolder(str(tmp_path))
+    status = many.status()
+
+    assert status.done == last
+    assert len(status.missing) == 200_000
+    assert [many.block_named(name).index for name in last] == [200_000, 200_001]
+    assert many.block_named(last[1]).start == 20

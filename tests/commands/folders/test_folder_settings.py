@@ -71,8 +71,8 @@ def test_changed_inputs_are_refused(again, corpus):
 def test_another_version_and_other_files_are_refused(again, sentkit, corpus):
     run = Path("whole/run.json")
     settings = json.loads(run.read_text())
-    run.write_text(json.dumps({**settings, "version": 2}))
-    assert 'whole/run.json: "version" is 2, this sentkit reads 1' in again().err
+    run.write_text(json.dumps({**settings, "version": 1}))
+    assert 'whole/run.json: "version" is 1, this sentkit reads 2' in again().err
     run.write_text(json.dumps({"steps": 5}))
     done = sentkit("encode", corpus, "-m", "words.txt", "-o", "whole/")
     assert (done.code, "not the run.json of a vector folder" in done.err) == (65, True)

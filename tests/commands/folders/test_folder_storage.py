@@ -1,6 +1,5 @@
 """Vector folders of each kind of storage."""
 
-import json
 from pathlib import Path
 
 import pytest
@@ -53,26 +52,6 @@ def test_a_folder_keeps_its_kind(encode, corpus):
     assert done.code == 65
     assert 'whole/run.json: "store" is "int8", this command has "float16"' in done.err
     assert encode(corpus, "-o", "whole/", "--resume", "--store", "int8").code == 0
-
-
-def test_a_folder_of_an_older_version_is_float32(encode, corpus, folder):
-    settings = json.loads((folder / "run.json").read_bytes())
-    assert settings.pop("store") == "float32"
-    (folder / "run.json").write_text(json.dumps(settings))
-    sorted(folder.glob("0*"))[1].unlink()
-
-    assert encode(corpus, "-o", "whole/", "--resume", "--store", "float32").code == 0
-    assert encode(corpus, "-o", "whole/", "--resume", "--store", "int8").code == 65
-
-
-@pytest.mark.parametrize("wrong", ["int4", ["int8"], None])
-def test_an_unknown_kind_is_refused(sentkit, folder, wrong):
-    settings = json.loads((folder / "run.json").read_bytes())
-    (folder / "run.json").write_text(json.dumps({**settings, "store": wrong}))
-
-    done = sentkit("check", "whole")
-    assert done.code == 65
-    assert f'whole/run.json: "store" is {json.dumps(wrong)}, expected float32, ' in done.err
 
 
 def test_blocks_of_two_kinds_are_refused(sentkit, encode, corpus, folder):

@@ -20,7 +20,7 @@ from sentkit.formats.vectors.fingerprint import Spec, digest
 from sentkit.formats.vectors.safetensors_header import read_header
 from sentkit.formats.vectors.storage import STORES, StoredVectors
 from sentkit.formats.vectors.store import Store
-from sentkit.formats.vectors.store_writer import open_store
+from sentkit.formats.vectors.vector_file import create_vector_file
 
 NAMES = {1: ("embedding",), 2: ("embedding_a", "embedding_b")}
 EMB = "m/cls:010000000000"
@@ -30,7 +30,7 @@ anywhere = settings(max_examples=60)
 
 def fill(path: Path, vectors: np.ndarray, kind: str) -> str:
     """A vector file of vectors (n, k, d)."""
-    writer = open_store(
+    writer = create_vector_file(
         str(path), {"_emb": EMB}, NAMES[vectors.shape[1]], width=vectors.shape[2], force=True, kind=kind
     )
     with writer as store:
@@ -115,7 +115,9 @@ def test_storing_the_read_vectors_again_changes_nothing(tmp_path: Path, vectors:
 def test_the_reserved_space_fits_any_header(tmp_path: Path, kind: str) -> None:
     """For each number of padding bytes."""
     for width in (1, 3, 768):
-        with open_store(str(tmp_path / "a"), {}, NAMES[1], width=width, force=False, kind=kind) as writer:
+        with create_vector_file(
+            str(tmp_path / "a"), {}, NAMES[1], width=width, force=False, kind=kind
+        ) as writer:
             for count in [10**k + more for k in range(13) for more in range(8)]:
                 header = writer._header(min(count, 10**12), 10**17, writer.room)
                 assert len(header) == writer.room
@@ -125,7 +127,7 @@ def test_the_reserved_space_fits_any_header(tmp_path: Path, kind: str) -> None:
 def test_int8_is_written_in_several_passes_of_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     vectors = np.random.default_rng(5).normal(size=(11, 2, 3)).astype(np.float32)
     whole = Path(fill(tmp_path / "a.safetensors", vectors, "int8")).read_bytes()
-    monkeypatch.setattr("sentkit.formats.vectors.store_writer.ROWS_PER_PASS", 4)
+    monkeypatch.setattr("sentkit.formats.vectors.vector_file.ROWS_PER_PASS", 4)
 
     assert Path(fill(tmp_path / "b.safetensors", vectors, "int8")).read_bytes() == whole
 
@@ -134,7 +136,9 @@ def test_signs_are_another_space_and_their_signs_are_the_same(tmp_path: Path) ->
     ones = np.ones((2, 1, 3), np.float32)
     spec = Store(fill(tmp_path / "a.safetensors", ones, "binary")).spec
     expected = Spec("m/cls", "010000000000").after("/sign", digest("/sign"))
-    with open_store(str(tmp_path / "b.safetensors"), spec, NAMES[1], width=3, force=True, kind="binary"):
+    with create_vector_file(
+        str(tmp_path / "b.safetensors"), spec, NAMES[1], width=3, force=True, kind="binary"
+    ):
         pass
 
     assert spec["_emb"] == expected.emb != EMB
@@ -145,7 +149,9 @@ def test_signs_are_another_space_and_their_signs_are_the_same(tmp_path: Path) ->
 
 def test_steps_of_a_known_model_end_with_the_signs(tmp_path: Path) -> None:
     spec = {"_emb": EMB, "model": "m", "steps": ["/n:111111111111"]}
-    with open_store(str(tmp_path / "b.safetensors"), spec, NAMES[1], width=3, force=True, kind="binary"):
+    with create_vector_file(
+        str(tmp_path / "b.safetensors"), spec, NAMES[1], width=3, force=True, kind="binary"
+    ):
         pass
 
     assert Store(str(tmp_path / "b.safetensors")).spec["steps"] == [

@@ -17,7 +17,7 @@ from sentkit.errors import CannotCreateError, DataError, NoInputError
 from sentkit.formats.rows.rows import Inputs, Rejects, Row
 from sentkit.formats.vectors.safetensors_header import read_header
 from sentkit.formats.vectors.store import Store, rows_in
-from sentkit.formats.vectors.store_writer import open_store
+from sentkit.formats.vectors.vector_file import create_vector_file
 
 NAMES = {
     1: ("embedding",),
@@ -31,7 +31,7 @@ def fill(path: Path, count: int, *, names: Sequence[str] = NAMES[1], width: int 
     """A vector file of random vectors; returns the vectors, (n, k, d), and the lines."""
     vectors = np.random.default_rng(0).normal(size=(count, len(names), width)).astype(np.float32)
     lines = [orjson.dumps({"text": f"é {'x' * number}", "id": number}) for number in range(count)]
-    with open_store(
+    with create_vector_file(
         str(path), {"_emb": "m/cls:010000000000", **spec}, names, width=width, force=False
     ) as writer:
         for line, row in zip(lines, vectors, strict=True):
@@ -135,7 +135,9 @@ def test_offsets_and_header_are_aligned_to_eight_bytes(tmp_path: Path) -> None:
 @pytest.mark.parametrize("width", [1, 3, 768])
 def test_the_reserved_space_fits_any_header(tmp_path: Path, count: int, width: int) -> None:
     """With an odd number of floats it has a padding entry more."""
-    with open_store(str(tmp_path / "a.safetensors"), {}, NAMES[1], width=width, force=False) as writer:
+    with create_vector_file(
+        str(tmp_path / "a.safetensors"), {}, NAMES[1], width=width, force=False
+    ) as writer:
         header = writer._header(min(count, 10**12), 10**17, writer.room)
 
         assert len(header) == writer.room
@@ -145,7 +147,7 @@ def test_a_file_appears_only_when_complete(tmp_path: Path) -> None:
     path = tmp_path / "a.safetensors"
 
     def half() -> None:
-        with open_store(str(path), {}, NAMES[1], width=1, force=False) as writer:
+        with create_vector_file(str(path), {}, NAMES[1], width=1, force=False) as writer:
             writer.write(b"{}", np.ones((1, 1), np.float32))
             assert not path.exists()
             raise RuntimeError
@@ -163,7 +165,7 @@ def test_an_existing_file_is_kept_unless_forced(tmp_path: Path) -> None:
         fill(tmp_path / "a.safetensors", 2)
 
     assert (tmp_path / "a.safetensors").read_bytes() == before
-    with open_store(str(tmp_path / "a.safetensors"), {}, NAMES[1], width=1, force=True):
+    with create_vector_file(str(tmp_path / "a.safetensors"), {}, NAMES[1], width=1, force=True):
         pass
     assert Store(str(tmp_path / "a.safetensors")).count == 0
 
@@ -359,7 +361,7 @@ def test_a_null_emb_equals_none(write: Write) -> None:
 
 def test_a_row_with_another_space_than_its_file_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "a.safetensors"
-    with open_store(str(path), {"_emb": "m:0123456789ab"}, NAMES[1], width=1, force=False) as writer:
+    with create_vector_file(str(path), {"_emb": "m:0123456789ab"}, NAMES[1], width=1, force=False) as writer:
         writer.write(b'{"_emb":"m:0123456789ab"}', np.zeros((1, 1), np.float32))
         writer.write(b'{"_emb":"m:ba9876543210"}', np.zeros((1, 1), np.float32))
 

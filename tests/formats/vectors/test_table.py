@@ -8,8 +8,8 @@ import pytest
 
 from sentkit.errors import DataError
 from sentkit.formats.rows.rows import Inputs
-from sentkit.formats.vectors.store_writer import open_store
 from sentkit.formats.vectors.table import VectorTable, read_table
+from sentkit.formats.vectors.vector_file import create_vector_file
 
 LINES = [orjson.dumps({"text": "é" * number, "id": number}) for number in range(5)]
 
@@ -19,7 +19,7 @@ def nothing(_: object) -> None:
 
 
 def write_store(path: Path, vectors: np.ndarray, lines: list[bytes]) -> str:
-    with open_store(str(path), {}, ["embedding"], width=vectors.shape[1], force=True) as writer:
+    with create_vector_file(str(path), {}, ["embedding"], width=vectors.shape[1], force=True) as writer:
         for line, vector in zip(lines, vectors, strict=True):
             writer.write(line, vector[None])
     return str(path)

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from sentkit.errors import DataError
 from sentkit.formats.rows.kinds import scored
 from sentkit.formats.rows.rows import Inputs, Rejects, Row
-from sentkit.formats.vectors.store_writer import open_store
+from sentkit.formats.vectors.vector_file import create_vector_file
 from sentkit.formats.vectors.vectors import (
     VectorReader,
     as_base64,
@@ -290,7 +290,7 @@ def stored(tmp_path: Path) -> Callable[..., str]:
 
     def write(name: str, vectors: list[list[float]], **spec: str) -> str:
         path = str(tmp_path / f"{name}.safetensors")
-        with open_store(path, spec, ("embedding",), width=len(vectors[0]), force=False) as writer:
+        with create_vector_file(path, spec, ("embedding",), width=len(vectors[0]), force=False) as writer:
             for number, vector in enumerate(vectors):
                 writer.write(b'{"n":%d}' % number, np.array([vector], np.float32))
         return path

@@ -8,7 +8,7 @@ import pytest
 from sentkit.errors import DataError
 from sentkit.formats.rows.rows import Inputs
 from sentkit.formats.vectors.store import Store
-from sentkit.formats.vectors.store_writer import open_store
+from sentkit.formats.vectors.vector_file import create_vector_file
 from sentkit.training.data.corpus import write_corpus
 from sentkit.training.data.entries import read_entries
 from sentkit.training.data.examples import ExampleParser
@@ -127,7 +127,7 @@ def test_entries_of_each_kind_are_those_of_their_float32_copy(tmp_path, kind):
 
     def write(name, spec, rows, kind):
         path = str(tmp_path / name)
-        with open_store(path, spec, ("embedding",), width=9, force=False, kind=kind) as store:
+        with create_vector_file(path, spec, ("embedding",), width=9, force=False, kind=kind) as store:
             for line, vector in zip(lines, rows, strict=True):
                 store.write(line, vector)
         return path
@@ -143,7 +143,7 @@ def test_entries_of_each_kind_are_those_of_their_float32_copy(tmp_path, kind):
 
 def test_rows_with_two_vectors_are_refused(tmp_path):
     path = str(tmp_path / "pairs.safetensors")
-    with open_store(path, {}, ("embedding_a", "embedding_b"), width=2, force=False) as store:
+    with create_vector_file(path, {}, ("embedding_a", "embedding_b"), width=2, force=False) as store:
         store.write(b'{"entry":"cat"}', np.ones((2, 2), np.float32))
     with pytest.raises(DataError, match="safetensors:1: expected 1 vector for an entry, this row has 2"):
         read_entries(path)

@@ -11,7 +11,7 @@ from reference_steps import take_step
 from sentkit.errors import DataError, UsageError
 from sentkit.formats.checkpoints.folders import read_checkpoint
 from sentkit.formats.rows.rows import Inputs
-from sentkit.formats.vectors.store_writer import open_store
+from sentkit.formats.vectors.vector_file import create_vector_file
 from sentkit.training.data.corpus import map_corpus, write_corpus
 from sentkit.training.data.examples import ExampleParser
 from sentkit.training.method import dev_vectors
@@ -138,7 +138,7 @@ def test_a_vector_file_is_the_same_rows(base, tmp_path, texts):
     corpus = corpus_in(tmp_path, base, [row | {"_emb": EMB} for row in rows])
     path, folder = tmp_path / "rows.safetensors", tmp_path / "other"
     folder.mkdir()
-    with open_store(str(path), {"_emb": EMB}, ("embedding",), width=5, force=False) as store:
+    with create_vector_file(str(path), {"_emb": EMB}, ("embedding",), width=5, force=False) as store:
         for row in rows:
             store.write(json.dumps({"text": row["text"]}).encode(), np.float32(row["embedding"]))
     parser = ExampleParser("distill", Distill.reads(base, Distill.Settings()), {})

@@ -1,0 +1,127 @@
+"""Changed, copied and swapped blocks, headers and run.json: each is found, and none is a bug of sentkit."""
+
+import json
+import random
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+import safetensors.numpy
+
+from sentkit.formats.vectors.safetensors_header import read_header
+from sentkit.formats.vectors.storage import STORES
+
+READERS = (
+    ("score", "whole", "--top", "1"),
+    ("search", "--queries", "whole", "--corpus", "whole"),
+    ("cluster", "whole", "-k", "2"),
+    ("inspect", "whole"),
+    ("cat", "whole"),
+    ("check", "whole"),
+    ("encode", "corpus.jsonl", "-m", "words.txt", "-o", "whole/", "--resume"),
+)
+
+
+def flip(path, place):
+    raw = bytearray(path.read_bytes())
+    raw[place] ^= 1
+    path.write_bytes(raw)
+
+
+@pytest.mark.parametrize("kind", STORES)
+@pytest.mark.parametrize("tensor", ["embeddings", "row_offsets", "rows"])
+def test_cat_and_check_find_a_changed_bit_of_a_block(sentkit, encode, corpus, kind, tensor):
+    encode(corpus, "-o", "whole/", "--store", kind)
+    before = sentkit("cat", "whole").out
+    block = sorted(Path("whole").glob("0*"))[2]
+    flip(block, read_header(block).entries[tensor].start)
+    joined = sentkit("cat", "whole", "-o", "all.safetensors")
+    deep = sentkit("check", "whole", "--deep")
+
+    assert (joined.code, joined.told) == (65, [f"sentkit cat: {block}: damaged: its digest is wrong"])
+    assert not Path("all.safetensors").exists()
+    assert (deep.code, deep.rows[0]["problems"]) == (1, [f"{block}: damaged: its digest is wrong"])
+    assert encode(corpus, "-o", "whole/", "--resume", "--redo").code == 0
+    assert sentkit("cat", "whole").out == before
+
+
+def copied(folder, names):
+    shutil.copy(folder / names[1], folder / names[2])
+    return names[2], f"this is the block {names[1]}, copied or renamed"
+
+
+def swapped(folder, names):
+    for old, new in ((names[1], "x"), (names[2], names[1]), ("x", names[2])):
+        (folder / old).rename(folder / new)
+    return names[1], f"this is the block {names[2]}, copied or renamed"
+
+
+@pytest.mark.parametrize("change", [copied, swapped])
+@pytest.mark.parametrize("command", READERS, ids=lambda words: words[0])
+def test_every_reader_refuses_a_block_at_another_place(sentkit, folder, command, change):
+    name, problem = change(folder, sorted(path.name for path in folder.glob("0*")))
+    done = sentkit(*command)
+
+    assert done.code == 65
+    assert done.told == [
+        f"sentkit {command[0]}: whole/{name}: {problem}",
+        "  encode --resume --redo writes it again",
+    ]
+
+
+def with_record(path, **changes):
+    """Change the record of a block in its header, without a change of its length if possible."""
+    header = read_header(path)
+    tensors = safetensors.numpy.load_file(path)
+    block = json.dumps({**json.loads(header.metadata["block"]), **changes}, separators=(",", ":"))
+    safetensors.numpy.save_file(tensors, path, {**header.metadata, "block": block})
+
+
+@pytest.mark.parametrize(
+    ("changes", "problem"),
+    [
+        ({"rows": 2}, "its record has 2 rows, the file has "),
+        ({"stop": 201}, "its record ends at 201, this block of the folder at 600"),
+        ({"last": True}, "its record ends at 600, this block of the folder at 600"),
+        ({"skipped": "1"}, 'block: "skipped" is "1", expected a whole number from 0'),
+        ({"truncated": {}}, 'block: "truncated" is {}, expected a whole number'),
+        ({"other": 1}, 'block: unknown field "other"'),
+    ],
+)
+def test_a_record_that_does_not_fit_is_refused(sentkit, folder, changes, problem):
+    block = sorted(folder.glob("0*"))[2]
+    with_record(block, **changes)
+
+    for command in (("check", "whole"), ("cat", "whole")):
+        done = sentkit(*command)
+        assert (done.code, problem in done.err) == (65, True)
+
+
+def test_check_compares_a_vector_file_with_its_digest(sentkit, folder, joined):
+    whole = joined(folder)
+    path = Path("joined.safetensors")
+    intact = sentkit("check", path)
+
+    assert (intact.code, intact.rows) == (0, [{"file": str(path), "rows": 40, "problems": []}])
+    draw = random.Random(0)
+    for place in draw.sample(range(8, len(whole)), 40):
+        path.write_bytes(whole)
+        flip(path, place)
+        done = sentkit("check", path)
+        assert (place, done.code) in ((place, 1), (place, 65))
+        if done.code == 1:
+            assert done.rows[0]["problems"] == ["its digest is wrong"]
+    path.write_bytes(whole)
+    assert sentkit("check", path, "--shards", 2).code == 2
+
+
+def test_a_file_without_a_digest_can_be_read_but_not_checked(sentkit):
+    arrays = {"embeddings": np.eye(2, dtype="f4"), "row_offsets": np.array([0, 3, 6])}
+    safetensors.numpy.save_file({**arrays, "rows": np.frombuffer(b"{}\n{}\n", "u1")}, "a.safetensors")
+    done = sentkit("check", "a.safetensors")
+
+    assert (done.code, done.told[0]) == (1, "sentkit check: a.safetensors: it has no digest")
+    assert len(sentkit("cat", "a.safetensors").rows) == 2
+    assert sentkit("cat", "a.safetensors", "-o", "b.safetensors").code == 0
+    assert sentkit("check", "b.safetensors").code == 0
