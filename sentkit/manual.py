@@ -4,6 +4,7 @@ import inspect
 import sys
 import textwrap
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -52,59 +53,7 @@ ONLY_ON = {
     "1": ("sentkit", "sentkit score", "sentkit check", "sentkit report", "sentkit inspect"),
     "75": ("sentkit", "sentkit train", "sentkit encode"),
 }  # code -> its pages
-SECTIONS = {  # additional sections of a page
-    "sentkit train": {
-        "RESUME": (
-            "The state of a run is saved in the folder OUT.part next to its output: every 300 seconds "
-            "(--save-seconds), and every N steps with --save-every N. The same command with --resume "
-            "continues at the saved step. The checkpoint then has the same bytes as after a run without "
-            "interruption if these are the same: kind of machine, number of threads, version of torch, "
-            "precision, number of processes. Otherwise a warning reports the difference. On CUDA, also use "
-            "--deterministic.",
-            "After Ctrl-C, SIGTERM, SIGHUP, SIGUSR1 or SIGUSR2, the command finishes the step, saves the "
-            "state and exits with code 75. After SIGKILL, the steps since the last save are lost. With other "
-            "settings, other rows or another base, --resume is an error, and the message states the "
-            "difference. If there is no saved state, --resume starts a new run, so a script can always use "
-            "--resume.",
-        ),
-        "STATIC MODELS": (
-            "If -m is a folder of model2vec or a StaticEmbedding of sentence-transformers, such as the "
-            "output of distill-static, the run trains the vectors of its tokens, and their weights if the "
-            "folder has them. The new folder has the files of the base and a float32 table, also if the "
-            "base has int8 or float16. The same programs read it. Static models need higher learning rates "
-            "than transformers, such as --lr 0.01; distill has --preset static. If the vectors of texts have "
-            "unit length, training divides the table by a power of two first, so that one rate is right for "
-            "all such models.",
-            "A static model has no layers and no dropout, so only methods that need nothing but the vectors "
-            "of texts can train it; the description above names them. The readout is mean, and the "
-            "precision fp32. If the vectors of a teacher have another width, distill multiplies the table "
-            "by its linear map, and the new folder has this width. A text without a known token is a bad "
-            "row.",
-        ),
-        "SEVERAL PROCESSES": (
-            "torchrun --nproc-per-node N -m sentkit -- train METHOD ROWS ... runs N processes. The "
-            "setting batch is the number of rows of all processes together. Each process encodes a part of "
-            "the batch. The loss and the gradient are those of the whole batch. Only the dropout differs, "
-            "because each process draws its own. On CUDA, process K uses GPU K. The first process evaluates, "
-            "writes and prints.",
-            "After a signal every process saves and exits with 75, but torchrun itself exits with 1.",
-            "With one process, use --chunk N to encode a large batch in parts of N rows, with less memory. "
-            "The loss and the gradient are those of the whole batch, except for the dropout.",
-        ),
-        "CLUSTERS": (
-            "A batch system can send a signal before the time limit and start the job again. With Slurm:",
-            "#!/bin/sh\n"
-            "#SBATCH --signal=USR1@120 --requeue\n"
-            "srun sentkit train simcse titles.txt -m BASE -o run --resume\n"
-            "code=$?\n"
-            'if [ $code -eq 75 ]; then scontrol requeue "$SLURM_JOB_ID"; fi\n'
-            "exit $code",
-            "Every process reads the rows, the base and the output folder, so they must be on a shared file "
-            "system. While a run uses an output folder, a second run in this folder is an error. In a job "
-            "array, give each job its own seed and its own output folder.",
-        ),
-    },
-}
+PAGES = Path(__file__).parent / "pages"  # the text of a page that is too long for the help of its command
 ENVIRONMENT = (
     ("SENTKIT_VECTORS", "list or base64: the default of --vectors"),
     ("HF_HUB_OFFLINE", "1: read hub models only from the local cache"),
@@ -134,10 +83,44 @@ def hyphenated(name: str) -> str:
     return name.replace(" ", "-")
 
 
+@dataclass(slots=True)
+class Text:
+    """The text of a page, from the help of the command and the file of the page."""
+
+    summary: str
+    examples: list[str]
+    paragraphs: list[str]
+    sections: dict[str, list[str]]
+
+
+def text_of(name: str, help_text: str) -> Text:
+    """Join both texts. In the file, "# TITLE" starts a section, and an indented paragraph keeps its lines."""
+    summary, examples, paragraphs = parts_of(help_text)
+    text = Text(summary, examples, paragraphs, {})
+    file = PAGES / f"{hyphenated(name.partition(' ')[2])}.txt"
+    target = text.paragraphs
+    for part in file.read_text().strip("\n").split("\n\n") if file.exists() else []:
+        if part == "# EXAMPLES":
+            target = text.examples
+        elif part.startswith("# "):
+            target = text.sections[part[2:]] = []
+        elif part.startswith("  "):
+            lines = textwrap.dedent(part)
+            target += lines.split("\n") if target is text.examples else [lines]
+        else:
+            target.append(" ".join(part.split("\n")))
+    return text
+
+
+def examples_of(name: str, help_text: str) -> list[str]:
+    return text_of(f"sentkit {name}", help_text).examples
+
+
 def group_page(name: str, group: Any) -> str:
-    summary, examples, paragraphs = parts_of(group.help)
-    lines = [*header(name, summary), ".SH SYNOPSIS", f".B {escape(name)}", r"\fICOMMAND\fR [\fIOPTIONS\fR]"]
-    lines += [".SH DESCRIPTION", *body([summary, *(p for p in paragraphs if "Exit codes" not in p)])]
+    text = text_of(name, group.help)
+    paragraphs = [text.summary, *(each for each in text.paragraphs if "Exit codes" not in each)]
+    lines = [*header(name, text.summary), ".SH SYNOPSIS", f".B {escape(name)}"]
+    lines += [r"\fICOMMAND\fR [\fIOPTIONS\fR]", ".SH DESCRIPTION", *body(paragraphs)]
     lines += [".SH COMMANDS"]
     sections = headings(group.commands)
     for heading, words in sections.items():
@@ -147,22 +130,22 @@ def group_page(name: str, group: Any) -> str:
             lines += [".TP", rf"\fB{escape(f'{name} {word}')}\fR", escape(summary)]
     if name == "sentkit":
         lines += [".SH OUTPUT", *body(OUTPUTS)]
-    lines += [*tail(name, examples), *see_also(name, subcommands(name, group))]
+    lines += [*tail(name, text.examples), *see_also(name, subcommands(name, group))]
     return "\n".join(lines) + "\n"
 
 
 def command_page(name: str, command: Any) -> str:
-    summary, examples, paragraphs = parts_of(command.help)
+    text = text_of(name, command.help)
     arguments = [p for p in command.params if not p.opts[0].startswith("-")]
     synopsis = " ".join(rf"\fI{escape(argument.metavar)}\fR" for argument in arguments)
-    lines = [*header(name, summary), ".SH SYNOPSIS", f".B {escape(name)}"]
-    lines += [rf"[\fIOPTIONS\fR] {synopsis}".rstrip(), ".SH DESCRIPTION", *body([summary, *paragraphs])]
-    lines += [".SH OPTIONS"]
+    lines = [*header(name, text.summary), ".SH SYNOPSIS", f".B {escape(name)}"]
+    lines += [rf"[\fIOPTIONS\fR] {synopsis}".rstrip(), ".SH DESCRIPTION"]
+    lines += [*body([text.summary, *text.paragraphs]), ".SH OPTIONS"]
     for parameter in [*arguments, *(p for p in command.params if p not in arguments)]:
         lines += option(parameter)
-    for title, section in SECTIONS.get(name, {}).items():
+    for title, section in text.sections.items():
         lines += [f".SH {title}", *body(section)]
-    lines += [*tail(name, examples), *see_also(name)]
+    lines += [*tail(name, text.examples), *see_also(name)]
     return "\n".join(lines) + "\n"
 
 
@@ -213,9 +196,14 @@ def body(paragraphs: Sequence[str]) -> Iterator[str]:
     for place, paragraph in enumerate(paragraphs):
         yield from ([".PP"] if place else [])
         if "\n" in paragraph:
-            yield from (".nf", *map(escape, paragraph.split("\n")), ".fi")
+            yield from unfilled(paragraph.split("\n"))
         else:
             yield from wrapped(paragraph)
+
+
+def unfilled(lines: Iterable[str]) -> list[str]:
+    """Lines as they are, indented by 2, so that 76 characters fit into 80 columns."""
+    return [".in 2n", ".nf", *map(escape, lines), ".fi", ".in"]
 
 
 def wrapped(text: str) -> list[str]:
@@ -228,7 +216,7 @@ def tail(name: str, examples: Sequence[str]) -> Iterator[str]:
         yield f".SH {title}"
         for name, meaning in entries:
             yield from (".TP", rf"\fB{escape(name)}\fR", *wrapped(meaning))
-    yield from (".SH EXAMPLES", ".nf", *(escape(line) for line in examples), ".fi")
+    yield from (".SH EXAMPLES", *unfilled(examples))
 
 
 def above(name: str) -> list[str]:

@@ -17,8 +17,9 @@ import numpy as np
 import pytest
 import typer
 
+from sentkit import manual
 from sentkit.cli import GROUPS, app, every_command
-from sentkit.manual import SECTIONS, pages, parts_of
+from sentkit.manual import examples_of, pages
 from sentkit.reports.published import published
 from sentkit.reports.suites import STS
 from sentkit.training.catalogue import find
@@ -114,6 +115,27 @@ def test_the_committed_man_pages_are_the_generated_ones():
     assert [name for name, page in generated.items() if (ROOT / "man/man1" / name).read_text() != page] == []
 
 
+@pytest.mark.parametrize("page", sorted((ROOT / "man").rglob("*.[1-9]")), ids=lambda page: page.name)
+def test_a_man_page_fits_into_80_columns(page):
+    """Unfilled lines begin at column 7, or where `.in` says; `man` leaves 2 columns at the right empty."""
+    indent, unfilled, long = 7, False, []
+    for line in page.read_text().splitlines():
+        if line in (".nf", ".fi"):
+            unfilled = line == ".nf"
+        elif line.startswith(".in"):
+            indent = int(line[4:-1] or 7)
+        elif unfilled and indent + len(re.sub(r"\\f.|\\&|\\(?=-)", "", line).replace(r"\e", "/")) > 80:
+            long.append(line)
+
+    assert long == []
+
+
+def test_every_page_of_text_belongs_to_a_command():
+    names = {f"{name.replace(' ', '-')}.txt" for name in HELP}
+
+    assert {file.name for file in manual.PAGES.iterdir()} <= names
+
+
 def test_every_man_page_is_installed():
     """The build copies the folder man/ as it is, so each page must be in the folder of its section."""
     build = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["hatch"]["build"]["targets"]["wheel"]
@@ -196,7 +218,7 @@ def cut(line):
 
 
 @pytest.mark.parametrize(
-    ("name", "line"), [(name, line) for name, text in HELP.items() for line in parts_of(text)[1]]
+    ("name", "line"), [(name, line) for name, text in HELP.items() for line in examples_of(name, text)]
 )
 def test_an_example_of_the_help_runs(name, line, workplace, execute):
     if name.startswith("plot") and " -o " in line:
@@ -358,7 +380,8 @@ def text_of(picture):
 @pytest.mark.parametrize(("code", "requeued"), [(0, False), (65, False), (75, True)])
 def test_the_job_script_of_train_requeues_a_saved_run(code, requeued, tmp_path):
     """`srun` is a stand-in that exits with the code of train; `scontrol` is one that reports its use."""
-    script = next(text for text in SECTIONS["sentkit train"]["CLUSTERS"] if text.startswith("#!"))
+    clusters = manual.text_of("sentkit train", HELP["train"]).sections["CLUSTERS"]
+    script = next(text for text in clusters if text.startswith("#!"))
     for name, body in {"srun": f"exit {code}", "scontrol": 'echo "$@"'}.items():
         (tmp_path / name).write_text(f"#!/bin/sh\n{body}\n")
         (tmp_path / name).chmod(0o755)

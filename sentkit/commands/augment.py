@@ -58,51 +58,6 @@ def augment(
       sentkit augment titles.txt --op reorder --op lower --views 2
       sentkit augment titles.txt --op synonym --synonyms thesaurus.jsonl
       sentkit augment pairs.jsonl --replace --field text=text_a --op swap
-      sentkit augment titles.txt --op delete | sentkit train simcse -o ckpt
-
-    \b
-    Operations on words, with their default values:
-      delete=0.7          delete this share of the words
-      span-delete=5x0.05  delete five spans, each with this share of the words
-      reorder=5x0.05      exchange five pairs of such spans
-      synonym=0.3         replace this share of the words with synonyms
-      repeat=0.32         duplicate this share of the words
-      swap                exchange two neighbours; swap=0.1: once per ten words
-      negate              add or remove an English "not"
-      lower               convert to lower case
-      no-punctuation      remove punctuation around words (not in don't, 3.5)
-    Operations that start from another text and must come first:
-      negate=NAME         the field NAME of the row
-      paraphrase          one of the paraphrases of the sentence in --paraphrases
-
-    A row has "text" and becomes a pair: "text_a" is the sentence and "text_b" is the
-    variant. With --replace, the variant replaces the sentence. For two variants, pipe
-    the pairs into `sentkit augment --replace --field text=text_a` with another --op.
-    All other fields are copied byte for byte. The field "augment" records the random
-    draws (see man 5 sentkit-rows).
-
-    Words are separated by whitespace. A share of the words is rounded down, but is at
-    least one word if there are two. At least one word is always kept. A span has at
-    least one word, and spans that do not fit are skipped: of ten words, span-delete
-    keeps five. --mark '[DEL]' replaces each run of words that delete removes, and each
-    span that span-delete removes. Later operations treat it as a word. The default
-    values are from CLEAR (arXiv:2012.15466) and, for repeat, from ESimCSE
-    (arXiv:2109.04380).
-
-    negate removes the first "not" (can't becomes can). If the sentence has none, negate
-    adds "not" after the first auxiliary, or "Not" before a sentence without auxiliary.
-    It uses no parser, so it never writes "does not like".
-
-    --synonyms is a file of rows with "word" and "synonyms" (a list; in tables,
-    separated by commas), or with "entry" and "synset", or a data file of WordNet
-    (data.noun). Words such as "a", "in" and "who", which have another meaning in a
-    dictionary, are removed from its synsets. An entry of several words is never looked
-    up. A synonym may have any sense of the word. --paraphrases is a file of rows with
-    the field --key and "paraphrase"; several rows may have the same key. Both files are
-    kept in memory.
-
-    Draws depend only on --seed, the text, the view and the number of the operation in
-    the row. The same text has the same variant in any file, shard or order.
     """
     from sentkit.augment.catalogue import check_flags, parse_operations
     from sentkit.formats.rows.variants import VariantRows

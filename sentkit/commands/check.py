@@ -40,7 +40,6 @@ def check(
       sentkit check titles
       sentkit check titles --shards 8
       sentkit check titles --deep
-      sentkit check titles --watch
       sentkit check titles.safetensors
 
     The output has the number of complete and missing blocks; rows, truncated rows and
@@ -49,15 +48,6 @@ def check(
     block; and temporary files of killed processes, which you can remove. With --shards
     N, "missing_shards" lists the shards with missing blocks as "sbatch --array=" takes
     them: "encode --shard I/N --resume" with these I writes all missing blocks.
-
-    The exit code is 1 if a block is missing. If the input is a pipe or compressed, the
-    number of blocks is known when the last one is complete.
-
-    With --deep, the exit code is also 1 if a block is damaged or an input has changed.
-    "encode --resume --redo" writes damaged blocks again. A pipe cannot be read again.
-
-    A vector file is read to its end and compared with the digest in its header. The exit
-    code is 1 if they differ, or if the file has no digest, as one of another program.
     """
     from sentkit.formats.files import readable
     from sentkit.formats.vectors.folder_check import count_blocks, without

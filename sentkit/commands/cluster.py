@@ -141,29 +141,10 @@ def cluster(
       sentkit cluster news.safetensors -k 2 --describe --keywords 5
       sentkit cluster news.safetensors --truth label --seed 0..9
       sentkit cluster news.safetensors -k 2..4
-      sentkit cluster news.safetensors -k 2 --centroids c.jsonl -o with.jsonl
-      sentkit encode titles.txt | sentkit cluster --algorithm agglomerative -k 2
 
     The command removes the vector of each row and adds "cluster", a number from 0. With
     hdbscan, -1 means that the row belongs to no cluster. If the output is a vector
     file, the vectors are kept. All rows are kept in memory.
-
-    kmeans is Lloyd's algorithm on all rows. Greedy k-means++ chooses the initial
-    centers. For up to 20,000 rows, a seed gives the same clusters as scikit-learn's
-    KMeans with the same random_state on the vectors as float64. On float32 vectors
-    scikit-learn rounds differently and can find other clusters. For more rows, the
-    initial centers are chosen from 10,000 random rows, or from 64 rows per cluster if
-    that is more. With --sample, the restarts use N random rows, and the best of them
-    continues on all rows: this takes less time and hardly changes the inertia.
-    minibatch uses 4096 rows at a time. faiss uses up to 256 rows per cluster.
-    agglomerative accepts up to 20,000 rows, and hdbscan up to 50,000.
-
-    For each seed, --truth reports ACC (the best matching of clusters and classes), NMI
-    and AMI (arithmetic), ARI and V-measure, all x 100. For several seeds it adds their
-    mean and standard deviation. Several -k give one line each, with the silhouette on
-    up to 4000 rows and the mean ARI between the seeds. With --stability, the rows get
-    the clusters of the best seed. --from-centroids reads a file of --centroids; the
-    vectors must be of the same space.
     """
     limit_threads(threads)
     from sentkit.formats.vectors.vectors import VECTOR_FIELDS

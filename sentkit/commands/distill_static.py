@@ -65,15 +65,6 @@ def distill_static(
     vectors are reduced to their K principal components and multiplied by a weight. The
     vector of a text is the mean of its tokens, of unit length. It needs no transformer
     and no torch.
-
-    --weights zipf is log(1 + rank). The rank of a token is its place in the vocabulary,
-    which is sorted by frequency; single characters and special tokens have rank 1. For
-    a vocabulary of single characters, as of Chinese models, use sif. --weights sif is a / (a + p)
-    with a = 0.0001 and the frequency p of the token in the texts of FILE. Only sif reads
-    FILE, or standard input.
-
-    The output is a folder of model2vec, which "sentkit encode", model2vec and
-    sentence-transformers read. One line of JSON describes it.
     """
     limit_threads(machine.threads)
     import numpy as np

@@ -69,14 +69,6 @@ def duplicates(
     of the rows in FILE, and the similarity. The search is exact: each row is compared
     with all later rows. Similarities are compared in float64, before rounding. On a
     terminal, the output is a table.
-
-    Two rows are in one group if they are a pair, or if a chain of pairs connects them.
-    With --groups, the output is all rows, without vectors. The new field "group" is the
-    number of the first row of the group; a row without duplicates is a group of its
-    own. With --unique, the output is the first row of each group, without its vector.
-
-    The vectors of a vector file stay in the file; other rows are kept in memory. --show
-    uses the names of the fields in the file.
     """
     limit_threads(threads)
     from sentkit.formats.vectors.sinks import check_rows_output

@@ -60,7 +60,6 @@ def inspect(
       sentkit inspect CHECKPOINT --json
       sentkit export --normalize -o unit && sentkit inspect unit --replay
       sentkit inspect titles.safetensors
-      sentkit encode pairs.jsonl | sentkit inspect - --gold score
 
     For a checkpoint, the output has the architecture, its sizes, the declared readout
     and the source of the declaration, the tokenizer and the parents. For a static
@@ -68,35 +67,6 @@ def inspect(
     rows with vectors, or a transform file), it has the number of vectors, their norms,
     zeros, duplicates and NaN values, and their origin. A terminal shows the ten most
     important lines; -v shows all.
-
-    With --replay, the output is a shell script with the commands of "train" and "export"
-    that made the checkpoint and its bases, in the order in which they must run. Paths are
-    those of the original commands, so run it in a folder with the same inputs. It has
-    the settings that differ from the defaults of this version, and comments with the
-    original versions. If an input is missing or changed, or was standard input or a pipe,
-    a comment says so, and the exit code is 1.
-
-    "geometry" describes the distribution of the vectors, from one pass. Vectors with
-    NaN or infinity are skipped. Undefined values are null.
-
-    \b
-    directions        number of vectors that are not zero; the next three values
-                      use these vectors, scaled to length 1:
-      mean_cosine     mean cosine of all pairs of vectors
-      uniformity      how evenly the vectors are spread (lower: more evenly), from
-                      20,000 random vectors if there are more
-      alignment       with --gold: the mean squared distance of the two vectors
-                      of the pairs with a high score
-    isoscore          of the covariance: 1 if all directions have equal variance
-    effective_rank    number of directions in use, by entropy
-    rank              rank of the covariance
-    component_share   share of the variance in the first 1, 3 and 10 components,
-                      and in the first one without centring
-    axis_correlation  mean absolute correlation of pairs of axes
-    constant_axes     axes with a constant value; the next two values ignore them:
-    skewness          mean absolute value; the largest value with its sign, and
-                      its axis, counted from 0
-    excess_kurtosis   mean; the largest value and its axis
     """
     if replay:
         refuse_with_replay(

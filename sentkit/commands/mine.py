@@ -77,19 +77,6 @@ def mine(
     adds "negatives", the K texts of the corpus with the most similar vectors to the
     anchor, best first; "sentkit train contrast" reads such rows. Other fields are
     unchanged. A row with "negative" or "negatives" is an error without --replace.
-
-    A hard negative is near the anchor, but not as near as the positive: its text is
-    different from both, and its similarity is below the margin. --skip removes the
-    nearest of these texts. A text that is in several rows of the corpus is used once.
-    If fewer than K texts are left, the row has fewer negatives, or an empty list. The
-    command reports on stderr how many texts it did not use. The search is exact, and
-    texts with the same similarity keep the order of the rows. The positives of other
-    pairs with the same anchor can become negatives.
-
-    The text of a row of the corpus is "text", else "entry". If the corpus has pairs or
-    triplets, each of their texts can be a negative. The vectors of a vector file stay
-    in the file; other vectors are kept in memory. --from is the format of the pairs;
-    the format of the corpus depends on its suffix. --field applies to both.
     """
     limit_threads(threads)
     from sentkit.formats.vectors.sinks import check_rows_output

@@ -85,14 +85,6 @@ def probe(
     the most frequent class of TRAIN. A terminal shows a table; otherwise each report is
     one line of JSON. All rows are kept in memory. TRAIN, DEV and TEST must be of one
     space.
-
-    With TRAIN alone, the accuracy is a mean over stratified folds, with its standard
-    deviation. The C of each fold is the value from 0.25 to 8 (powers of 2) that is best
-    in folds of the other rows. With --test, C from 0.5 to 32 is chosen in folds of
-    TRAIN, and TEST is evaluated once. If there are two classes, the report adds F1 of
-    the second one. With --test and --dev, C from 0.25 to 8 is chosen on DEV. The neural
-    network has L2 from 1e-5 to 1e-2 (powers of 10) in place of C. With --few-shot, the
-    test rows are TEST, or the rows that were not drawn.
     """
     from sentkit.formats.files import check_input
     from sentkit.formats.vectors.sinks import check_rows_output

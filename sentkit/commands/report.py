@@ -108,32 +108,6 @@ def report(
     the same NAME are seeds of one row, and so are runs/seed-0 and runs/seed-1, which
     have the name runs. #READOUT selects a readout for this row, and @TRANSFORM a file of
     "whiten fit" for its vectors, such as a flow.
-
-    DIR has any of these files, as .jsonl or .jsonl.gz. Files with other names in sts/
-    and senteval/ are not used, and a warning names them:
-
-    \b
-    sts/NAME.test or sts/NAME, with text_a, text_b and score. NAME is sts12,
-      sts13, sts14, sts15, sts16, stsb or sickr; for sts-multilingual sts14_es,
-      sts17_track1_arar, sts17_track3_eses or sts17_track5_enen
-    clustering/NAME, with text and label: agnews, stackoverflow or any other
-    senteval/NAME, or senteval/NAME.train, .test and .dev, with text and label.
-      NAME is mr, cr, subj, mpqa, sst2, trec or mrpc (with text_a and text_b)
-
-    The protocols are those of the papers. sts and sts-multilingual: the correlation of
-    all pairs of a file. clustering: k-means with 10 restarts and the seeds 0 to 9.
-    senteval and few-shot: as in "sentkit probe". For one checkpoint, the deviation is
-    that of folds, draws or seeds of k-means. An average needs all tasks of the papers.
-
-    Intervals and differences are for sts and sts-multilingual. The statistic of a row
-    is the mean over its checkpoints of the correlation. A resample draws pairs of each
-    test set, the same ones for all rows and checkpoints, 1000 times. The difference is
-    the statistic of a row minus that of the baseline; p is two-sided. The intervals
-    describe other pairs, not other seeds: the deviation describes those.
-
-    Without ROW, the output is the published tables. (?) marks systems of a table that
-    lost its row names. An evaluation that fails does not stop the others; the exit code
-    is then 1. The JSON has one line for each row and task.
     """
     limit_threads(machine.threads)
     from sentkit.model.reading import ReadingOptions

@@ -60,10 +60,6 @@ def score(
       sentkit encode pairs.jsonl | sentkit score --gold score
       sentkit score a.safetensors b.safetensors --gold score --group topic
       sentkit score new.jsonl --gold score --baseline old.jsonl --fail-under 80
-      sentkit score new.jsonl --gold score --seen titles.txt --seen-rows s.jsonl
-      sentkit score new.jsonl --rank-corpus titles.safetensors
-      sentkit encode titles.txt | sentkit score --top 5
-      sentkit encode titles.txt | sentkit score --threshold 0.9
 
     For pairs, the command adds "similarity" to each row and removes the vectors. With
     --gold, the output is one report per FILE: the number of pairs, and the correlations
@@ -71,24 +67,6 @@ def score(
     come from 1000 resamples, or from Fisher's z above 50,000 pairs. Above 50,000 pairs,
     --aggregate mean and weighted and --baseline use 200 resamples. A terminal shows a
     table; otherwise each report is one line of JSON.
-
-    With --rank-corpus, the similarity of a pair is 0.9 times the cosine plus 0.1 times
-    the Spearman correlation of the cosines of both vectors with all vectors of FILE, as
-    in RankEncoder. FILE has the vectors of many sentences by the same encoder, for
-    example 10,000. For --baseline only the cosine is used.
-
-    With --seen, the report has the number of pairs that occur in the training rows ROWS
-    (in one row as a pair, both texts in different rows, one text), and the correlations
-    without the first two kinds. The third kind stays, because the similarity of a pair
-    needs both texts. A row can have any kind of texts. Texts are compared without
-    differences of case, white space, Unicode form (NFKC) and final punctuation; with
-    --seen-threshold, also by their vectors. The rows are not kept in memory.
-
-    For sentences, the output is the closest pairs, best first. Pairs with the same
-    similarity keep the order of the rows. With --threshold, the output is all pairs
-    that reach it, in the order of the rows. With --threshold and --top, the output is
-    the K closest pairs that reach the threshold, best first. All vectors are kept in
-    memory; the pairs are not. Similarities are compared in float64, before rounding.
     """
     limit_threads(threads)
     from sentkit.formats.vectors.sinks import check_rows_output

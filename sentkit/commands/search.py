@@ -116,36 +116,6 @@ def search(
       sentkit search "a dog" "a cat" --corpus titles.safetensors
       sentkit search --queries q.jsonl --corpus titles.safetensors --top 3
       sentkit search --queries q.jsonl --corpus titles.safetensors --gold text
-      sentkit search dogs --corpus signs.safetensors --rescore titles.safetensors
-
-    The command removes the vector of each query and adds "hits": the K most similar
-    rows, best first. A hit has the number of the row in the corpus, the similarity,
-    and the field "text" or "entry". With --threshold but without --top, the hits are
-    all rows that reach the threshold. The search is exact, except for a binary corpus.
-    Hits with the same similarity keep the order of the rows. Queries and corpus must be
-    of one space, or the queries must come from a model that was trained for the space
-    of the corpus. --from is the format of the queries; the format of the corpus depends
-    on its suffix. --field applies to both. --show and --gold use the names of the
-    fields in the files.
-
-    In a binary corpus (encode --store binary), a number is only a sign. For each query,
-    the command selects the rows with the fewest signs that differ (--candidates), and
-    then ranks these rows by their similarity to the query, with +1 and -1 for the
-    signs. With --rescore FILE, it ranks them by the vectors of FILE, which has the same
-    rows as float32, float16 or int8; the queries are then of the space of FILE.
-
-    Each TEXT is one query, encoded as by "sentkit encode". It is never a file name; for
-    files, use --queries. Put "--" before a TEXT that begins with a dash. Without -m,
-    the model, the readout and the other flags of encode have the values that the
-    metadata of the corpus records, if it is a vector file. A flag has priority over
-    such a value. With -m, the metadata is not used. The command adds the prompt of the
-    corpus to the queries with a warning, because some models need another prompt for
-    queries.
-
-    With --gold, the output is one report: n is the number of queries. absent is the
-    number of queries without a matching row in the corpus, which count as not found.
-    The hit rates at 1, 3, 10 and K and the mean reciprocal rank within K are x 100. The
-    median rank is null if it is above K.
     """
     limit_threads(machine.threads)
     from sentkit.formats.files import check_input

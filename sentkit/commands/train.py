@@ -77,22 +77,6 @@ def train(
     and sentence-transformers can load. With --dev, the folder has the weights of the
     step with the best score; a warning reports pairs that are also in the training rows.
     To use several processes, run: torchrun --nproc-per-node N -m sentkit -- train ...
-
-    For positive pairs, such as questions and answers, use simcse or contrast, with
-    --field text_a=question --field text_b=answer. sncse takes the output of
-    `augment --op negate`, clear takes two variants of each sentence, and cosent and
-    angle take pairs with a "score". classify takes sentences or pairs with a "label",
-    or a "score" for --set objective=regression; transformers loads its checkpoint with
-    AutoModelForSequenceClassification.
-
-    -m can also be a static model: a folder of model2vec, distill-static or
-    StaticEmbedding. distill, contrast, simcse-sup, pairsupcon, sbert, cosent and angle
-    train its table of token vectors.
-
-    After Ctrl-C, SIGTERM, SIGHUP, SIGUSR1 or SIGUSR2, the command finishes the step,
-    saves the state and exits with code 75. To continue, run the same command with
-    --resume; the result has the same bytes as without the stop. After a second Ctrl-C,
-    the command reports the last saved step and exits at once with code 130.
     """
     from sentkit.formats.checkpoints.commands import Command, inputs_of
     from sentkit.formats.rows.kinds import LEARNED

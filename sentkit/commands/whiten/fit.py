@@ -168,23 +168,6 @@ def fit(
       sentkit whiten fit titles.safetensors --dim 2 -o T.safetensors
       sentkit encode pairs.jsonl | sentkit whiten fit --dim 8 -o T.safetensors
       sentkit whiten fit a.safetensors b.safetensors --kind abtt -o T.safetensors
-
-    All kinds except svd subtract the mean. center only subtracts the mean. standardize
-    scales every number to deviation 1. pca rotates the vectors to their principal
-    directions. svd rotates in the same way but does not subtract the mean. whitening
-    also scales the principal directions to variance 1, so the covariance matrix is the
-    identity. zca is whitening with a rotation back, so that each number stays close to
-    its old value. abtt (all but the top) removes the directions with the largest
-    variance. ica rotates whitened vectors to independent components, with FastICA as in
-    scikit-learn; each component has positive skewness, except with --keep-signs. flow
-    is the normalizing flow of BERT-flow, an invertible map that gives the vectors a
-    normal distribution; the file records its loss in bits per number.
-
-    The input is rows of `sentkit encode`; for pairs, both vectors count. The fit takes
-    one pass in constant memory, but ica and flow keep all vectors in memory. For
-    vectors of n numbers, memory and file size grow with n x n; n is at most 4096. The
-    file describes the vectors of the fit. It also stores the moments that `sentkit
-    whiten merge` adds up (not for ica and flow).
     """
     limit_threads(threads)
     from sentkit.formats.vectors.vectors import VECTOR_FIELDS

@@ -13,10 +13,10 @@ import torch
 from safetensors.numpy import load_file, save_file
 from torch.nn import functional as F
 
-from sentkit.commands.train import train
 from sentkit.errors import UsageError
 from sentkit.formats.json_files import write_json
 from sentkit.formats.lexicons.model2vec import Table
+from sentkit.manual import PAGES
 from sentkit.model import find_encoder
 from sentkit.model.query_encoder import EncodedTexts
 from sentkit.model.reading import ReadingOptions
@@ -244,8 +244,10 @@ def test_methods_of_vectors_train_a_static_model(trainer_of, losses_of, base_of,
 
 
 def test_the_list_of_methods_for_static_models():
-    """The help of the command names them."""
-    [named] = re.findall(r"StaticEmbedding\.(.+?)\n\s+train its table", train.__doc__, re.DOTALL)
+    """The man page of the command names them."""
+    [named] = re.findall(
+        r"StaticEmbedding\.(.+?)\ntrain its table", (PAGES / "train.txt").read_text(), re.DOTALL
+    )
     found = {name for name, each in METHODS.items() if each.load().needs.static}
 
     assert found == {*STATIC, "distill"} == set(re.findall(r"[a-z-]{5,}", named))
