@@ -6,8 +6,8 @@
 # --quick tries a script in minutes: few systems, a few steps of one seed, and tests on 200 rows of each set. The scores
 # mean nothing.
 # Variables: OUT=FOLDER, here PAPER-results, keeps runs, results and tables, and a second call continues there;
-# SEEDS=0..7; SETTINGS='--device cuda', flags of `sentkit train` for all runs; FORMAT=latex, markdown, html or text,
-# of the tables; FIGURES=svg, png or pdf of the figures, or json for their numbers, which needs no matplotlib.
+# SEEDS=0..7; SETTINGS='--device cuda', flags of `sentkit train` for all runs; FORMAT=latex, markdown or text, of the
+# tables; FIGURES=svg, png or pdf of the figures, or json for their numbers, which needs no matplotlib.
 # Lines with "not made" on stderr name each table and figure that needs another file or variable.
 set -eu
 paper=$(basename "$0" .sh)
@@ -39,6 +39,10 @@ needed() ( # NAME: the same, and an error if it is missing
 
 missing() { # TABLE WHAT
     echo "$paper.sh: not made: $1: $2" >&2
+}
+
+in_sts() { # NAME...: success if sts/ has all of these test sets
+    for name; do [ -n "$(found "sts/$name.test")$(found "sts/$name")" ] || return 1; done
 }
 
 senteval() { # TABLE: success if it can be made; the classifiers of the transfer tasks take long
@@ -147,11 +151,23 @@ tests() ( # the folder of test sets; with --quick a copy with 200 rows of each
     echo "$work/rows/tests"
 )
 
-report() ( # NAME SUITES FLAGS AND ROWS...: the tables of the paper with these rows, in tables/NAME and on stdout
-    name=$1 suites=$2 && shift 2
-    sentkit report "$@" --data "$(tests)" --suites "$suites" --paper "$paper" --results "$work/results" \
-        --precision fp32 --format "$format" --progress none -o "$work/tables/$name.$format" -f
-    cat "$work/tables/$name.$format"
+report() ( # TABLE FLAGS AND ROWS...: a table of the paper with these rows, in tables/ and on stdout
+    # A row without = is a run. Runs that were not made are left out.
+    table=$1 && shift
+    for row; do
+        shift
+        case $row in
+        -* | *=*) ;;
+        *) row=$row=$work/runs/$row ;;
+        esac
+        case $row in
+        *="$work"/runs/*) [ -d "${row#*=}" ] || continue ;;
+        esac
+        set -- "$@" "$row"
+    done
+    sentkit report "$@" --data "$(tests)" --paper "$paper" --table "$table" --results "$work/results" \
+        --precision fp32 --format "$format" -q -o "$work/tables/table-$table.$format" -f
+    cat "$work/tables/table-$table.$format"
 )
 
 published() { # TABLE: as the paper prints it
@@ -172,3 +188,7 @@ test=$(needed sts/stsb.test)
 choose=$work/rows/dev.jsonl pairs=$work/rows/test.jsonl
 make "$choose" some "$dev" 100
 make "$pairs" some "$test" 200
+averages=yes
+in_sts sts12 sts13 sts14 sts15 sts16 sickr || {
+    averages='' && missing 'averages of STS, and tables of them' "$data/sts has not all of sts12 to sts16 and sickr"
+}

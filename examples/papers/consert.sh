@@ -3,8 +3,8 @@
 #   sh examples/papers/consert.sh bert-base-uncased data
 # Tables 1, 2, 3 and 4. Figure 1; figure 4, without frequent tokens; figure 5, few texts; the figures of temperatures and
 # batches; the scores of pairs of views as a table; the word vectors by frequency.
-# Further data: sts12 to sts16 and sickr in sts/, for the training texts and the averages (without them, table 4 has
-# only the published rows); nli/train, pairs with a label (table 3 and the rows of SBERT, IS-BERT and CLEAR).
+# Further data: sts12 to sts16 and sickr in sts/, for the training texts and the averages and table 4; nli/train, pairs
+# with a label (table 3 and the rows of SBERT, IS-BERT and CLEAR).
 # Variables: SIZE=large, the recipe of bert-large-uncased; GLOVE=vectors.npy, for the rows of GloVe.
 # The recipe of the paper: the 89,192 texts of all STS sets in batches of 96, at most 10 epochs of 930 steps, stopped
 # on the dev score; one seed. For a network of the size of BERT-base, a step took 14 CPU seconds (one thread, fp32,
@@ -26,9 +26,6 @@ make "$rows" texts "$@"
 example unsup consert.sh unsup "$rows" "$choose" "$pairs" "$base"
 train ct ct "$rows" --dev "$choose"
 flow flow "$rows"
-set -- "no-tuning=$base#cls" "no-tuning=$base#mean" "no-tuning=$base#mean-last2" "ct=$work/runs/ct" \
-    "flow=$base#mean-last2@$work/rows/flow.safetensors" "consert=$work/runs/unsup/run"
-[ -z "${GLOVE:-}" ] || set -- "glove=$GLOVE" "$@"
 if [ -n "$nli" ]; then
     NLI=$work/rows/nli.jsonl && export NLI
     make "$NLI" some "$nli" 64
@@ -44,12 +41,15 @@ if [ -n "$nli" ]; then
     example joint consert.sh joint "$NLI" "$choose" "$pairs" "$base"
     example sup-unsup consert.sh sup-unsup "$rows" "$choose" "$pairs" "$base"
     example joint-unsup consert.sh joint-unsup "$rows" "$choose" "$pairs" "$base"
-    set -- "$@" "flow-nli=$base#mean-last2@$work/rows/flow-nli.safetensors"
-    for name in is-bert clear sbert ct-nli; do set -- "$@" "$name=$work/runs/$name"; done
-    for mode in joint sup-unsup joint-unsup; do set -- "$@" "consert-$mode=$work/runs/$mode/run"; done
 else
     missing 'table 3 and the rows of SBERT, IS-BERT and CLEAR' "no $data/nli/train.jsonl"
 fi
+report 1 ${GLOVE:+"glove=$GLOVE"} "no-tuning=$base#cls" "no-tuning=$base#mean" sbert
+report 2 --baseline=consert ${GLOVE:+"glove=$GLOVE"} "no-tuning=$base#mean-last2" clear is-bert ct \
+    "flow=$base#mean-last2@$work/rows/flow.safetensors" "consert=$work/runs/unsup/run"
+[ -z "$nli" ] || report 3 --baseline=consert-joint sbert ct-nli \
+    "flow-nli=$base#mean-last2@$work/rows/flow-nli.safetensors" "consert-joint=$work/runs/joint/run" \
+    "consert-sup-unsup=$work/runs/sup-unsup/run" "consert-joint-unsup=$work/runs/joint-unsup/run"
 
 # Table 4, and the figures of batch, temperature, views and numbers of texts. The tables have the step that dev chose.
 if [ -n "$quick" ]; then
@@ -66,10 +66,11 @@ sweep views consert "--preset unsup-$size" "view_a=$views" "view_b=$views"
 figure batch scale "$work/tables/batch.tsv" --x batch --value test --log
 figure temperature scale "$work/tables/temperature.tsv" --x temperature --value test
 figure texts scale "$work/tables/texts.tsv" --x rows --value test --log
+set --
 for made in "$work/runs/batch/consert,batch="*/; do
     made=${made%/} && set -- "$@" "batch${made##*=}=$made"
 done
-report sts sts --baseline consert "$@"
+[ -z "$averages" ] || report 4 "$@"
 
 # Figure 1: similarities over gold scores, before and after training. Figure 4: without the most frequent tokens.
 trained=$(first unsup/run)

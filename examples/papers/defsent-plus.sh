@@ -47,15 +47,16 @@ if [ ! -d "$work/runs/plain-3" ]; then
 fi
 steps steps "$own" "$base"
 train defsent defsent "$own" --dev "$choose"
-set -- "no-tuning=$base#mean" "defsent=$work/runs/defsent"
+set --
 for name in single $names; do
     steps "$name" "$work/rows/$name.jsonl" "$base" STEPS=1
     set -- "$@" "1-$name=$work/runs/$name/step-1"
 done
-set -- "$@" "1=$work/runs/steps/step-1" "2=$work/runs/steps/step-2" "3=$work/runs/plain-3" \
-    "3-ica=$work/runs/steps/step-3"
+report 2 --baseline=1 "no-tuning=$base#mean" defsent "$@" "1=$work/runs/steps/step-1" "2=$work/runs/steps/step-2" \
+    "3=$work/runs/plain-3" "3-ica=$work/runs/steps/step-3"
 
 # Table 8: readout of the definitions of entries and of those that are trained, after step 1.
+set --
 [ -n "$quick" ] && poolings=cls || poolings='cls mean'
 for pooling in $poolings; do
     for entry in cls mean; do
@@ -65,6 +66,7 @@ for pooling in $poolings; do
     done
 done
 flags=''
+[ -z "$averages" ] || report 8 "$@"
 
 # Tables 3 and 6: one step from SimCSE and from SNCSE.
 step_from() { # NAME CHECKPOINT
@@ -73,7 +75,7 @@ step_from() { # NAME CHECKPOINT
 for corpus in "$data"/corpora/*; do break; done
 if [ -n "${START:-}" ]; then
     step_from simcse "$START"
-    set -- "$@" "simcse=$START" "simcse+1=$work/runs/simcse+1/step-1"
+    simcse=$START
 elif [ -e "$corpus" ]; then
     make "$work/rows/corpus.jsonl" some "$corpus" 64
     make "$work/rows/negated.jsonl" sentkit augment "$work/rows/corpus.jsonl" --op negate -q
@@ -81,13 +83,18 @@ elif [ -e "$corpus" ]; then
     train sncse sncse "$work/rows/negated.jsonl" --dev "$choose"
     for start in simcse sncse; do
         step_from "$start" "$(first "$start")"
-        set -- "$@" "$start=$work/runs/$start" "$start+1=$work/runs/$start+1/step-1"
     done
+    simcse=$work/runs/simcse
 else
     missing 'tables 3 and 6' "no $data/corpora, and START is not set"
 fi
-report sts sts --baseline 1 "$@"
-if senteval 'table 4'; then report transfer senteval "$@"; fi
+last="3-ica=$work/runs/steps/step-3"
+set -- "simcse+1=$work/runs/simcse+1/step-1" "sncse+1=$work/runs/sncse+1/step-1"
+if [ -n "${simcse:-}" ]; then
+    report 3 "simcse=$simcse" sncse "$@"
+    report 6 "$last" "$@"
+fi
+if senteval 'table 4'; then report 4 defsent "$last" ${simcse:+"simcse=$simcse"} sncse "$@"; fi
 
 # Figures 1 and 3 to 8: the entries of each step, and the correlations of their axes.
 for step in 1 2 3; do figure "entries-$step" axes "$work/runs/steps/entries-$step.safetensors"; done

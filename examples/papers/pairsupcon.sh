@@ -21,31 +21,22 @@ train pairsupcon pairsupcon "$rows" --dev "$choose" --set final=last
 train stsb-dev pairsupcon "$rows" --dev "$choose" --set final=best # table 8
 presets='cls id id-plain plain' betas='0.5 2 4' # the values of beta in the paper are lost
 [ -z "$quick" ] || presets=cls betas=2
-others=stsb-dev
-for preset in $presets; do
-    train "$preset" pairsupcon "$rows" --preset "$preset"
-    others="$others $preset"
-done
-for beta in $betas; do
-    train "beta$beta" pairsupcon "$rows" --set "beta=$beta"
-    others="$others beta$beta"
-done
+for preset in $presets; do train "$preset" pairsupcon "$rows" --preset "$preset"; done
+for beta in $betas; do train "beta$beta" pairsupcon "$rows" --set "beta=$beta"; done
 train sbert sbert "$rows"
-set -- "no-tuning=$base#mean" "sbert=$work/runs/sbert"
 if [ -n "$triplets" ]; then
     make "$work/rows/triplets.jsonl" some "$triplets" 64
     train simcse-sup simcse-sup "$work/rows/triplets.jsonl"
-    set -- "$@" "simcse-sup=$work/runs/simcse-sup"
 else
     missing 'the rows of SimCSE' "no $data/nli/triplets.jsonl"
 fi
-set -- "$@" "pairsupcon=$work/runs/pairsupcon"
+set -- "no-tuning=$base#mean" sbert simcse-sup pairsupcon
 
 # Figure 1, and tables 6 and 7.
-(format=json && report figure sts "$@" >/dev/null)
-sed 's/"value":/"spearman":/; s/"sd":/"spearman_sd":/' "$work/tables/figure.json" >"$work/tables/figure.jsonl"
+(format=json && report 3 "$@" >/dev/null)
+sed 's/"value":/"spearman":/; s/"sd":/"spearman_sd":/' "$work/tables/table-3.json" >"$work/tables/figure.jsonl"
 figure scores domains "$work/tables/figure.jsonl" --name row --domain task
-if senteval 'tables 6 and 7'; then report transfer few-shot,senteval "$@"; fi
+if senteval 'tables 6 and 7'; then report 6 "$@" && report 7 "$@"; fi
 if [ -n "$(found clustering/stackoverflow)" ]; then
     questions=$(data=$(tests) && found clustering/stackoverflow)
     for name in base sbert pairsupcon; do
@@ -59,8 +50,10 @@ else
 fi
 
 # Tables 1, 3, 4, 5 and 8.
-for name in $others; do set -- "$@" "$name=$work/runs/$name"; done
-if [ -d "$data/clustering" ]; then report main sts,clustering --baseline pairsupcon "$@"; else
-    missing 'table 1' "no $data/clustering"
-    report main sts --baseline pairsupcon "$@"
+if [ -d "$data/clustering" ]; then report 1 "$@"; else missing 'table 1' "no $data/clustering"; fi
+report 3 --baseline=pairsupcon "$@"
+if [ -n "$averages" ]; then
+    report 4 cls id beta0.5 pairsupcon beta2 beta4
+    report 5 id-plain id plain pairsupcon
 fi
+report 8 --baseline=pairsupcon stsb-dev pairsupcon

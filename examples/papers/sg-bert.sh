@@ -38,19 +38,23 @@ case $code in
 2) wk='' && missing 'the rows of WK' 'the base has too few layers; see WK in this script' ;;
 *) exit "$code" ;;
 esac
-set -- "$@" "flow=$base#mean-last2@$work/rows/flow.safetensors"
-[ -z "${GLOVE:-}" ] || set -- "glove=$GLOVE" "$@"
-for name in sg-opt $settings; do set -- "$@" "${name%%:*}=$work/runs/${name%%:*}"; done
 if [ -n "${PARAPHRASES:-}" ]; then
     paraphrases=$work/rows/paraphrases.jsonl
     make "$paraphrases" some "$PARAPHRASES" 64
     train bt sg-bert "$paraphrases" --dev "$choose" --preset bt
     train bt+sg-opt sg-bert "$paraphrases" --dev "$choose" --preset bt-sg-opt
-    set -- "$@" "bt=$work/runs/bt" "bt+sg-opt=$work/runs/bt+sg-opt"
 else
     missing 'table 7 and the rows of BT' 'PARAPHRASES is not set'
 fi
-report sts sts,sts-multilingual --baseline sg-opt "$@"
+case $base in
+*roberta*) main=11 ;;
+*) main=1 ;;
+esac
+report $main --baseline=sg-opt ${GLOVE:+"glove=$GLOVE"} "$@" "flow=$base#mean-last2@$work/rows/flow.safetensors" bt sg sg-opt
+! in_sts sts14_es || report 2 "$@" bt sg sg-opt
+! in_sts sts17_track3_eses || report 3 "$@" bt sg sg-opt
+[ -z "$averages" ] || report 5 --baseline=sg-opt sg-opt opt1 sg tau0.1 tau0.001 lambda0 lambda1 no-head
+[ -z "${PARAPHRASES:-}" ] || report 7 --baseline=sg-opt bt sg-opt bt+sg-opt
 
 # Table 6: seconds of training, and of encoding the sentences of STS-B. SG-OPT is trained once more.
 seconds() {
@@ -87,7 +91,7 @@ fi
 
 # Table 4: the variant for transfer tasks. Table 10: GLUE.
 if [ -n "$nli" ] && senteval 'table 4'; then
-    report senteval senteval --head senteval --nhid 50 "no-tuning=$base#mean" "sg-opt=$work/runs/senteval"
+    report 4 --head=senteval:50 "no-tuning=$base#mean" "sg-opt=$work/runs/senteval"
 fi
 for task in qnli sst2 cola mrpc rte; do
     [ -n "$(found "glue/$task.train")" ] || { missing "$task in table 10" "no $data/glue/$task.train.jsonl" && continue; }

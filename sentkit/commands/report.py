@@ -1,5 +1,6 @@
-"""`sentkit report`: the tables of the papers, with the values of checkpoints."""
+"""`sentkit report`: values of checkpoints on test sets, beside the tables of papers."""
 
+import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
@@ -16,7 +17,8 @@ from sentkit.process import limit_threads
 if TYPE_CHECKING:
     from sentkit.model import Model
     from sentkit.model.reading import ReadingOptions
-    from sentkit.reports.evaluate import Evaluator, Result
+    from sentkit.reports.evaluate import Evaluator, Protocol, Result
+    from sentkit.reports.published import PaperTable
     from sentkit.reports.rows import Row
     from sentkit.reports.suites import TestSet
     from sentkit.reports.tables import Table
@@ -35,33 +37,41 @@ def report(
             "folder of seeds.",
         ),
     ] = None,
-    data: Annotated[
-        str | None, typer.Option(metavar="DIR", help="Folder of test sets; see below. Required with ROW.")
+    data: Annotated[str | None, typer.Option(metavar="DIR", help="Folder of test sets; see below.")] = None,
+    pairs: Annotated[
+        list[str] | None,
+        typer.Option("--pairs", metavar="NAME=FILE", help="A file of pairs with scores; repeatable."),
+    ] = None,
+    field: Annotated[
+        list[str] | None,
+        typer.Option("--field", metavar="OURS=THEIRS", help="For --pairs: read the field THEIRS as OURS."),
     ] = None,
     suites: Annotated[
         str | None,
         typer.Option(
             "--suites",
             metavar="NAME,NAME",
-            help="sts, sts-multilingual, clustering, senteval or few-shot. [default: all with files]",
+            help="sts, sts-multilingual, clustering, senteval or few-shot. [default: all with files, or"
+            " those of --table]",
         ),
     ] = None,
     paper: Annotated[
         Literal["sg-bert", "consert", "pairsupcon", "defsent-plus"] | None,
-        typer.Option(help="Only the tables of this paper."),
+        typer.Option(help="Add the published tables of this paper."),
     ] = None,
     table: Annotated[
-        int | None, typer.Option(min=1, metavar="N", help="With --paper: only the table with this number.")
+        int | None,
+        typer.Option(min=1, metavar="N", help="With --paper: append the rows to the table with this number."),
     ] = None,
     baseline: Annotated[
         str | None,
         typer.Option(metavar="NAME", help="Compare all rows with this one, with intervals and p."),
     ] = None,
     intervals: Annotated[
-        bool, typer.Option("--intervals", help="For STS: add 95 % intervals of the values.")
+        bool, typer.Option("--intervals", help="For pairs with scores: add 95 % intervals of the values.")
     ] = False,
     form: Annotated[
-        Literal["text", "markdown", "latex", "html", "json"] | None,
+        Literal["text", "markdown", "latex", "json"] | None,
         typer.Option(
             "--format", help="[default: by the suffix of -o; else text on a terminal, json otherwise]"
         ),
@@ -70,38 +80,27 @@ def report(
         str | None,
         typer.Option(metavar="DIR", help="Keep the results in this folder, and use those it already has."),
     ] = None,
-    readout: options.Readout = None,
-    max_length: options.MaxLength = None,
     head: Annotated[
-        Literal["logreg", "senteval"],
-        typer.Option(help="Classifier of senteval: logistic regression, or network of SentEval."),
-    ] = "logreg",
-    nhid: Annotated[
-        int | None,
+        str,
         typer.Option(
-            min=0, metavar="N", help="For --head senteval: hidden units; SG-BERT has 50. [default: 0]"
+            metavar="NAME",
+            help="Classifier of senteval: logreg, or its network: senteval; senteval:50 has 50 hidden units.",
         ),
-    ] = None,
-    jobs: Annotated[int, typer.Option(min=1, metavar="N", help="Number of parallel fits of senteval.")] = 1,
-    seed: Annotated[
-        int | None,
-        typer.Option(min=0, metavar="N", help="With --intervals or --baseline: random seed. [default: 0]"),
-    ] = None,
+    ] = "logreg",
     machine: options.MachineFlags,
-    batch_tokens: options.BatchTokens = None,
     output: options.OutputFlags,
     run: options.TaskFlags,
 ) -> None:
-    """Print the tables of papers with the values of checkpoints.
+    """Evaluate checkpoints on test sets, beside the tables of papers.
 
     \b
     Examples:
+      sentkit report nano words:binary --pairs titles=pairs.jsonl
+      sentkit report nano first=nano#cls --data data --baseline nano
+      sentkit report nano --data data --paper sg-bert --table 1
       sentkit report --paper sg-bert --table 1
-      sentkit report nano --data data
-      sentkit report first=nano second=nano#cls --data data --baseline second
-      sentkit report nano --data data --suites sts --format latex
 
-    A ROW is one line of each table. Its checkpoints are the seeds of one method, and
+    A ROW is one line of the table. Its checkpoints are the seeds of one method, and
     the line shows their mean and, in parentheses, their standard deviation (of a
     sample). CHECKPOINT is a folder or a name as for "encode -m"; a pattern such as
     'runs/seed-*'; or a folder with the folders seed-0, seed-1 and so on. Arguments with
@@ -111,58 +110,93 @@ def report(
     """
     limit_threads(machine.threads)
     from sentkit.model.reading import ReadingOptions
-    from sentkit.reports import rows as row_arguments
     from sentkit.reports import tables
-    from sentkit.reports.evaluate import Evaluator, Protocol
+    from sentkit.reports.evaluate import Evaluator
     from sentkit.reports.measure import Measurement
-    from sentkit.reports.rendering import form_of
-    from sentkit.reports.suites import find_test_sets
+    from sentkit.reports.rows import find_baseline, rows_of
 
     console = run.console("report")
-    if table is not None and paper is None:
-        raise UsageError("--table needs --paper")
     number = None if table is None else str(table)
-    if not tables.selected(paper, number):
-        raise UsageError(f"--table {table}: {paper} has no figures in a table with this number")
-    style = form_of(output.path, form, on_terminal=output.on_terminal)
-    rows = row_arguments.rows_of(arguments or [], readout)
-    given: dict[str, Any] = {"--data": data, "--suites": suites, "--baseline": baseline, "--results": results}
-    given |= {"--intervals": intervals or None, "--readout": readout, "--max-length": max_length}
-    check_flags(rows, given | {"--head": None if head == "logreg" else head, "--nhid": nhid, "--seed": seed})
+    published = find_published(paper, number)
+    style = tables.form_of(output.path, form, on_terminal=output.on_terminal)
+    rows = rows_of(arguments or [])
+    given: dict[str, Any] = {"--data": data, "--pairs": pairs, "--field": field, "--suites": suites}
+    given |= {"--baseline": baseline, "--results": results, "--intervals": intervals or None}
+    given["--head"] = None if head == "logreg" else head
+    check_flags(rows, paper, given)
+    protocol = protocol_of(head, machine.threads)
     if not rows:
         output.check_creatable()
-        write(tables.published_tables(paper, number), published_records(paper, number), style, output)
+        records = (figure for each in published for figure in each.figures)
+        write([*map(tables.published_table, published)], records, style, output)
         return
-    compared = None if baseline is None else row_arguments.find_baseline(rows, baseline)
-    tests, unused = find_test_sets(str(data), parse_suites(suites))
+    compared = None if baseline is None else find_baseline(rows, baseline)
+    wanted = parse_suites(suites, paper, number)
+    tests, unused = find_tests(data, wanted, pairs or [], field or [])
     if style != "json" and paper is not None and not tables.has_task(paper, number, tests):
         problem = f"{data} has no test set of {paper}" + (f", table {number}" if number else "")
         raise UsageError(problem, advice="--format json prints the values without a table")
     check_paths(console, rows, tests, output, results)
-    models = find_models(rows, ReadingOptions(max_length=max_length), machine)
+    models = find_models(rows, ReadingOptions(), machine)
     for warning in warnings(rows, tests, unused):
         console.warn(warning)
-    kept = None if results is None else Path(results)
-    evaluator = Evaluator(Protocol(head, nhid or 0, jobs), kept, console.warn, batch_tokens)
+    evaluator = Evaluator(protocol, None if results is None else Path(results), console.warn)
     progress = TaskProgress(console, run.progress, "evaluations")
     found, failed = evaluate_all(models, tests, evaluator, progress, console)
-    measured = Measurement(rows, tests, found, seed or 0, intervals, compared).measure()
+    measured = Measurement(rows, tests, found, intervals, compared).measure()
     shown = tables.measured_tables(measured, compared, paper, number)
     write(shown, (each.record(compared) for each in measured), style, output)
     if failed:
         raise AnswerIsNo(f"{failed} of {len(models) * len(tests)} evaluations failed")
 
 
-def check_flags(rows: "Sequence[Row]", given: dict[str, Any]) -> None:
+def find_published(paper: str | None, number: str | None) -> "Sequence[PaperTable]":
+    from sentkit.reports.tables import selected
+
+    if paper is None:
+        if number is not None:
+            raise UsageError("--table needs --paper")
+        return []
+    if tables := selected(paper, number):
+        return tables
+    raise UsageError(f"--table {number}: {paper} has no figures in a table with this number")
+
+
+def check_flags(rows: "Sequence[Row]", paper: str | None, given: dict[str, Any]) -> None:
     for flag, value in given.items():
-        if not rows and value is not None:
+        if not rows and value:
             raise UsageError(f"{flag} needs a ROW", advice="for example nano")
-    if rows and given["--data"] is None:
-        raise UsageError("--data is missing", advice="give a folder of test sets; see sentkit report --help")
-    if given["--nhid"] is not None and given["--head"] is None:
-        raise UsageError("--nhid needs --head senteval")
-    if given["--seed"] is not None and given["--intervals"] is None and given["--baseline"] is None:
-        raise UsageError("--seed needs --intervals or --baseline")
+    if not rows and paper is None:
+        raise UsageError("ROW is missing", advice="give a checkpoint; --paper alone prints published tables")
+    if rows and not given["--data"] and not given["--pairs"]:
+        advice = (
+            "give a folder of test sets (see sentkit report --help), or a file of pairs: --pairs NAME=FILE"
+        )
+        raise UsageError("--data or --pairs is missing", advice=advice)
+    for flag, needed in (("--suites", "--data"), ("--field", "--pairs")):
+        if given[flag] and not given[needed]:
+            raise UsageError(f"{flag} needs {needed}")
+
+
+def protocol_of(head: str, threads: int | None) -> "Protocol":
+    from sentkit.reports.evaluate import Protocol
+
+    name, colon, hidden = head.partition(":")
+    if name not in ("logreg", "senteval") or (colon and not (name == "senteval" and hidden.isdecimal())):
+        raise UsageError(f'--head "{head}"', advice="available: logreg, senteval, senteval:N")
+    return Protocol(name, int(hidden or 0), threads or len(os.sched_getaffinity(0)))
+
+
+def find_tests(
+    data: str | None, suites: Sequence[str], pairs: Sequence[str], field: Sequence[str]
+) -> "tuple[list[TestSet], list[str]]":
+    """The test sets of --pairs and --data, and the files of the folder that are not used."""
+    from sentkit.formats.rows.rows import parse_fields
+    from sentkit.reports.suites import find_test_sets, sets_of_pairs
+
+    own = sets_of_pairs(pairs, parse_fields(field, ("text_a", "text_b", "score")))
+    found, unused = ([], []) if data is None else find_test_sets(data, suites)
+    return [*found, *own], unused
 
 
 def warnings(rows: "Sequence[Row]", tests: "Sequence[TestSet]", unused: Sequence[str]) -> Iterator[str]:
@@ -187,7 +221,9 @@ def check_paths(
     results: str | None,
 ) -> None:
     transforms = [path for row in rows for path in row.transforms if path is not None]
-    reads = {"ROW": transforms, "--data": [path for test in tests for path in test.files]}
+    reads = {"ROW": transforms, "--data": [], "--pairs": []}
+    for test in tests:
+        reads["--pairs" if test.suite == "pairs" else "--data"] += test.files
     for name in (name for row in rows for name in row.models):
         paths = options.model_paths(name)
         reads["ROW"] += [paths] if isinstance(paths, str) else paths or []
@@ -211,13 +247,17 @@ def find_models(rows: "Sequence[Row]", reading: "ReadingOptions", machine: optio
     return models
 
 
-def parse_suites(text: str | None) -> list[str]:
-    from sentkit.reports.suites import SUITES
+def parse_suites(text: str | None, paper: str | None, number: str | None) -> Sequence[str]:
+    """The names of --suites; without it those of --table, else all."""
+    from sentkit.reports.suites import IN_FOLDERS
+    from sentkit.reports.tables import suites_of
 
-    names = list(SUITES) if text is None else text.split(",")
+    if text is None:
+        return IN_FOLDERS if paper is None or number is None else suites_of(paper, number) or IN_FOLDERS
+    names = text.split(",")
     for name in names:
-        if name not in SUITES:
-            raise UsageError(f'--suites "{name}"', advice=f"available: {', '.join(SUITES)}")
+        if name not in IN_FOLDERS:
+            raise UsageError(f'--suites "{name}"', advice=f"available: {', '.join(IN_FOLDERS)}")
     return names
 
 
@@ -241,17 +281,11 @@ def evaluate_all(
                 result = evaluator.evaluate(encoder, find() if whole else model, test)
                 found[label, place, test.suite, test.name] = result
             except SentkitError as error:
-                console.warn(f'row "{label}", {test.suite}: {error}')
+                console.error(f'row "{label}", {test.suite}: {error}', error.advice)
                 failed += 1
             progress.add()
     progress.done()
     return found, failed
-
-
-def published_records(paper: str | None, number: str | None) -> "list[dict[str, Any]]":
-    from sentkit.reports.tables import selected
-
-    return [figure for table in selected(paper, number) for figure in table.figures]
 
 
 def write(
@@ -261,13 +295,13 @@ def write(
     output: options.OutputFlags,
 ) -> None:
     from sentkit.formats.json_files import json_line
-    from sentkit.reports import rendering
+    from sentkit.reports.tables import RENDERINGS, text
 
     with output.open() as out:
         if form == "json":
             for record in records:
                 out.write(json_line(record))
-        elif form == "text" and output.on_terminal:
-            out.write(rendering.text(tables, terminal_width()).encode())
+        elif form == "text":
+            out.write(text(tables, terminal_width()).encode())
         else:
-            out.write(rendering.RENDERINGS[form](tables).encode())
+            out.write(RENDERINGS[form](tables).encode())

@@ -1,1 +1,1 @@
-"""Takes checkpoints and a folder of test sets and returns the tables of the papers with their values."""
+"""Takes checkpoints and test sets and returns a table of values, and the published tables of papers."""

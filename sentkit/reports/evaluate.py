@@ -88,7 +88,6 @@ class Evaluator:
     protocol: Protocol
     kept: Path | None
     warn: Warn
-    batch_tokens: int | None = None
     digests: dict[str, str] = field(default_factory=dict)  # of files
 
     def evaluate(self, encoder: Encoder | None, model: Model, test: TestSet) -> Result:
@@ -108,9 +107,12 @@ class Evaluator:
         return result
 
     def key(self, encoder: Encoder, test: TestSet) -> str:
-        source = {name: value for name, value in encoder.specs[0].full.items() if name != "model"}
+        """The number of threads changes only the last bits of a vector, so it is not a part of the key."""
+        record = encoder.specs[0].full
+        source = {name: value for name, value in record.items() if name not in ("model", "threads")}
         files = [self.digest_of(path) for path in test.files]
-        return digest([source, encoder.precision, files, test.suite, self.protocol.of_suite(test.suite)])
+        protocol = {**self.protocol.of_suite(test.suite), **test.fields}
+        return digest([source, encoder.precision, files, test.suite, protocol])
 
     def digest_of(self, path: str) -> str:
         if path not in self.digests:
@@ -130,20 +132,20 @@ class Evaluator:
 
     def encode(self, encoder: Encoder | None, model: Model, source: str, path: str, test: TestSet) -> str:
         """Write a vector file of the rows, after a check of their scores or classes. Return its label."""
-        inputs, texts, tally = Inputs([source]), TextParser({}), Tally()
-        sts = SUITES[test.suite].folder == "sts"
+        inputs = Inputs([source], fields=test.fields, vector_file=rows_in)
+        texts, tally = TextParser(test.fields), Tally()
+        has_pairs, gold = SUITES[test.suite].has_pairs, test.fields.get(GOLD, GOLD)
 
         def parse(row: Row) -> tuple[Row, tuple[str, ...]]:
-            if sts:
-                scored(row, GOLD)
+            if has_pairs:
+                scored(row, gold)
             else:
                 class_of(row, LABEL)
             return texts(row)
 
         groups = prepare(inputs.read(parse), model.tokenizer, inputs.rejects)
         encoder = encoder or model.encoder()
-        budget = self.batch_tokens or encoder.budget
-        encoding = Encoding(encoder, model.tokenizer, {}, budget, VectorOutput())
+        encoding = Encoding(encoder, model.tokenizer, test.fields, encoder.budget, VectorOutput(replace=True))
         with published_together():
             encoding.to_outputs(groups, texts, [path], tally, lambda rows, tokens: None)
         if not tally.rows:
@@ -156,8 +158,9 @@ class Evaluator:
         """The result from the vector files of the test set."""
         path = made[test.path]
         inputs = Inputs([path], vector_file=rows_in)
-        if SUITES[test.suite].folder == "sts":
-            pairs = read_gold_pairs(inputs, path, ScoreOptions(GOLD), paired=False)
+        if SUITES[test.suite].has_pairs:
+            options = ScoreOptions(test.fields.get(GOLD, GOLD))
+            pairs = read_gold_pairs(inputs, path, options, paired=False)
             correlation = spearman if SUITES[test.suite].value == "spearman" else pearson
             value = 100.0 * correlation(pairs.similarities, pairs.gold)
             return Result(defined(value), None, label, pairs.similarities, pairs.gold)

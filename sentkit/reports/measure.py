@@ -78,7 +78,6 @@ class Measurement:
     tests: Sequence[TestSet]
     # by label of the row, place of the checkpoint, suite, name of the file
     results: Mapping[tuple[str, int, str, str], Result]
-    seed: int
     intervals: bool = False
     baseline: Row | None = None
 
@@ -113,7 +112,9 @@ class Measurement:
         columns = [result.similarities for result in results if result.similarities is not None]
         gold = results[0].gold
         assert gold is not None
-        count, seed = resamples_for(len(gold)), (self.seed, PLACES[test.name])
+        own = [each.name for each in self.tests if each.suite == "pairs"]
+        place = len(PLACES) + own.index(test.name) if test.suite == "pairs" else PLACES[test.name]
+        count, seed = resamples_for(len(gold)), (0, place)
         return resampled_mean(SeedScores(columns, gold), SUITES[test.suite].value, count=count, seed=seed)
 
     def average(

@@ -32,7 +32,7 @@ class Row:
         return tuple(seed for model in self.models if (seed := seed_of(model)) is not None)
 
 
-def rows_of(arguments: Sequence[str], readout: str | None) -> list[Row]:
+def rows_of(arguments: Sequence[str]) -> list[Row]:
     """Parse [NAME=]CHECKPOINT[#READOUT[@TRANSFORM]]. Those with the same name and readout are one row."""
     rows: dict[tuple[str, str | None], Row] = {}
     for argument in arguments:
@@ -40,7 +40,7 @@ def rows_of(arguments: Sequence[str], readout: str | None) -> list[Row]:
         models = checkpoints_of(model)
         seeds = all(seed_of(each) is not None for each in models)
         transforms = (transform,) * len(models)
-        row = Row(name or default_name(model, models), own or readout, tuple(models), transforms)
+        row = Row(name or default_name(model, models), own, tuple(models), transforms)
         key = row.name, row.readout
         if key in rows:
             if not (name or seeds):

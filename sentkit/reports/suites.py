@@ -1,22 +1,26 @@
-"""A folder of test sets -> the test sets of each suite."""
+"""A folder of test sets, and files of pairs -> the test sets of each suite."""
 
 import re
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
-from sentkit.errors import NoInputError
+from sentkit.errors import NoInputError, UsageError
+from sentkit.formats.files import readable
 
 ENDS = (".jsonl", ".jsonl.gz")
 
 
 @dataclass(frozen=True, slots=True)
 class Suite:
-    folder: str
+    folder: str  # of --data; empty for --pairs
     names: tuple[str, ...]  # files in the folder; empty: all of them
     value: str  # the field of a result
     unit: str
-    deviation: str | None = None
+
+    @property
+    def has_pairs(self) -> bool:
+        return self.value in ("spearman", "pearson")
 
 
 STS = ("sts12", "sts13", "sts14", "sts15", "sts16", "stsb", "sickr")
@@ -25,10 +29,12 @@ TRANSFER = ("mr", "cr", "subj", "mpqa", "sst2", "trec", "mrpc")
 SUITES = {
     "sts": Suite("sts", STS, "spearman", "Spearman x 100"),
     "sts-multilingual": Suite("sts", MULTILINGUAL, "pearson", "Pearson x 100"),
-    "clustering": Suite("clustering", (), "acc", "accuracy of k-means x 100", "acc_sd"),
-    "senteval": Suite("senteval", TRANSFER, "accuracy", "accuracy x 100", "sd"),
-    "few-shot": Suite("senteval", TRANSFER, "accuracy", "accuracy x 100, from 16 rows of each class", "sd"),
+    "clustering": Suite("clustering", (), "acc", "accuracy of k-means x 100"),
+    "senteval": Suite("senteval", TRANSFER, "accuracy", "accuracy x 100"),
+    "few-shot": Suite("senteval", TRANSFER, "accuracy", "accuracy x 100, from 16 rows of each class"),
+    "pairs": Suite("", (), "spearman", "Spearman x 100"),
 }
+IN_FOLDERS = tuple(name for name, suite in SUITES.items() if suite.folder)
 TASKS = {  # names of files -> names of the papers, where they differ by more than case and punctuation
     "sts17_track1_arar": "sts17ar",
     "sts17_track3_eses": "sts17es",
@@ -41,7 +47,8 @@ class TestSet:
     suite: str
     name: str  # of the file
     path: str  # the rows to test on; for transfer tasks the rows to train on, or all rows
-    parts: Mapping[str, str]  # further files of a transfer task: test, dev
+    parts: Mapping[str, str] = field(default_factory=dict)  # further files of a transfer task: test, dev
+    fields: Mapping[str, str] = field(default_factory=dict)  # standard name -> name in the file
 
     @property
     def task(self) -> str:
@@ -61,17 +68,42 @@ def find_test_sets(data: str, suites: Collection[str]) -> tuple[list[TestSet], l
     """The test sets in the folder, and the files of its suites that are not used."""
     if not Path(data).is_dir():
         raise NoInputError(f"{data}: not a folder of test sets")
-    sets = [each for name, suite in SUITES.items() if name in suites for each in sets_of(data, name, suite)]
+    every = [each for name in IN_FOLDERS for each in sets_of(data, name, SUITES[name])]
+    sets = [each for each in every if each.suite in suites]
+    folders = sorted({SUITES[name].folder for name in suites if SUITES[name].folder})
+    used = {path for each in every for path in each.files}
+    unused = [
+        str(path)
+        for folder in folders
+        for path in sorted(Path(data, folder).glob("*"))
+        if str(path) not in used and path.is_file()
+    ]
     if not sets:
-        folders = ", ".join(sorted({f"{SUITES[name].folder}/" for name in suites}))
         problem = f"{data}: no test set of {', '.join(suites)}"
-        raise NoInputError(problem, advice=f"expected files such as sts/stsb.test.jsonl in {folders}")
-    used = {
-        path for name, suite in SUITES.items() for each in sets_of(data, name, suite) for path in each.files
-    }
-    folders_read = {SUITES[each.suite].folder for each in sets}
-    present = (str(path) for name in sorted(folders_read) for path in sorted(Path(data, name).iterdir()))
-    return sets, [path for path in present if path not in used]
+        advice = f"expected files such as sts/stsb.test.jsonl in {', '.join(f'{name}/' for name in folders)}"
+        if unused:
+            problem += f"; {readable(unused[0])} has another name"
+            advice = f"for pairs with scores, use --pairs {bare(Path(unused[0]))}={unused[0]}"
+        raise NoInputError(problem, advice=advice)
+    return sets, unused
+
+
+def sets_of_pairs(arguments: Sequence[str], fields: Mapping[str, str]) -> list[TestSet]:
+    """The files of --pairs NAME=FILE."""
+    sets: dict[str, TestSet] = {}
+    for argument in arguments:
+        name, _, path = argument.partition("=")
+        if not name or not path or "/" in name:
+            raise UsageError(f'--pairs "{argument}": expected NAME=FILE')
+        if name in sets:
+            raise UsageError(f'--pairs "{argument}": two files have the name "{name}"')
+        if not Path(path).exists():
+            raise NoInputError(f"{readable(path)}: no such file")
+        if not Path(path).is_file():
+            advice = "each row reads the file again; write the pairs to a file first"
+            raise UsageError(f"--pairs {argument}: not a regular file", advice=advice)
+        sets[name] = TestSet("pairs", name, path, fields=fields)
+    return list(sets.values())
 
 
 def sets_of(data: str, name: str, suite: Suite) -> list[TestSet]:
@@ -80,7 +112,7 @@ def sets_of(data: str, name: str, suite: Suite) -> list[TestSet]:
         files = sorted(path for path in folder.glob("*") if path.name.endswith(ENDS))
         first: dict[str, TestSet] = {}  # by task, because a packed copy is not a second task
         for file in files:
-            test = TestSet(name, bare(file), str(file), {})
+            test = TestSet(name, bare(file), str(file))
             first.setdefault(test.task, test)
         return list(first.values())
     found = []

@@ -1,24 +1,40 @@
-"""Measured values and published figures -> tables of text."""
+"""Measured values and published figures -> tables -> text, Markdown or LaTeX."""
 
 import math
+import re
+import textwrap
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from sentkit.errors import UsageError
+from sentkit.escaping import columns_of, escape, fit
+from sentkit.formats.files import bare_suffix
+from sentkit.formats.outputs.outputs import is_special
+from sentkit.formats.vectors.sinks import JSONL, check_rows_output
 from sentkit.metrics.sts.intervals import Interval
 from sentkit.reports.measure import Measured, Task
-from sentkit.reports.published import PaperTable, missing_tasks, paper_tables, task_names
+from sentkit.reports.published import PaperTable, missing_tasks, paper_tables
 from sentkit.reports.rows import Row
-from sentkit.reports.suites import SUITES, TestSet
+from sentkit.reports.suites import IN_FOLDERS, SUITES, TestSet
 
-NAMES = ("base", "system", "readout")
-HERE = "here"  # the base of measured rows
+HERE = "here"  # the base of measured rows in a published table
+FEW = 3  # figures that may all end in 0 by chance
+GAP = "  "
+SHORTEST = 8  # columns of a truncated name
+LATEX = {
+    **{character: f"\\{character}" for character in "&%$#_{}"},
+    **{"~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "\\": r"\textbackslash{}"},
+    **{"<": r"\textless{}", ">": r"\textgreater{}"},
+}
+MARKUP, BACKSLASH = re.compile(r"([|*_~`<\\])"), r"\\\1"  # of Markdown
+LATEX_NOTE = "% needs \\usepackage{booktabs}"
 
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    names: tuple[str, str, str]
+    names: tuple[str, ...]
     cells: tuple[str, ...]
     here: bool = False  # measured, not published
 
@@ -26,18 +42,21 @@ class Line:
 @dataclass(frozen=True, slots=True)
 class Table:
     title: str
-    columns: tuple[str, ...]  # without NAMES
+    names: tuple[str, ...]  # headers of the names
+    columns: tuple[str, ...]
     lines: tuple[Line, ...]
 
 
-def published_tables(paper: str | None, number: str | None) -> list[Table]:
+def selected(paper: str, number: str | None) -> list[PaperTable]:
+    """The tables of a paper, or one of them."""
+    return [table for table in paper_tables() if paper == table.paper and number in (None, table.number)]
+
+
+def suites_of(paper: str, number: str) -> list[str]:
+    """The suites that a table needs."""
     tables = selected(paper, number)
-    return [Table(table.title, table.tasks, tuple(published_lines(table))) for table in tables]
-
-
-def selected(paper: str | None, number: str | None) -> list[PaperTable]:
-    tables = [table for table in paper_tables() if paper in (None, table.paper)]
-    return [table for table in tables if number in (None, table.number)]
+    found = {table.source(task)[0] for table in tables for task in table.tasks}
+    return [suite for suite in IN_FOLDERS if suite in found]
 
 
 def has_task(paper: str, number: str | None, tests: Sequence[TestSet]) -> bool:
@@ -49,85 +68,208 @@ def has_task(paper: str, number: str | None, tests: Sequence[TestSet]) -> bool:
     return any(table.source(task) in tasks for table in selected(paper, number) for task in table.tasks)
 
 
+def published_table(table: PaperTable, *added: Line) -> Table:
+    """The figures of a table, and measured lines."""
+    names = ("base", "system", "readout")
+    return Table(table.title, names, table.tasks, (*published_lines(table), *added))
+
+
 def measured_tables(
     measured: Sequence[Measured], baseline: Row | None, paper: str | None, number: str | None
 ) -> list[Table]:
-    """The tables of the papers with a task that was measured, and one for the other tasks of each suite."""
+    """One table of all values, then the tables of the paper with a measured task.
+
+    With a number, only that table; the measured rows are its last lines.
+    """
+    rows = list(dict.fromkeys(each.row for each in measured))
     present = {each.task for each in measured}
-    tables = []
-    for table in selected(paper, number):
-        sources = [table.source(task) for task in table.tasks]
-        if present.isdisjoint(sources):
-            continue
-        mine = [line for row in row_order(measured) for line in lines_of(row, sources, measured, baseline)]
-        tables.append(Table(table.title, table.tasks, (*published_lines(table), *mine)))
-    return tables if paper else [*tables, *other_tables(measured, baseline)]
+    published = [] if paper is None else selected(paper, number)
+    published = [table for table in published if not present.isdisjoint(map(table.source, table.tasks))]
+    if number is None:
+        return [own_table(rows, measured, baseline), *map(published_table, published)]
+    return [
+        published_table(
+            table,
+            *(
+                Line((HERE if readout else "", name, readout), cells, here=True)
+                for row in rows
+                for name, _, readout, cells in lines_of(
+                    row, [*map(table.source, table.tasks)], measured, baseline
+                )
+            ),
+        )
+        for table in published
+    ]
 
 
-def other_tables(measured: Sequence[Measured], baseline: Row | None) -> Iterator[Table]:
-    """Test sets that are in no table of a paper."""
-    for suite, each in SUITES.items():
-        known = task_names()[suite]
-        names = {m.task: m.name for m in measured if m.task[0] == suite and m.task[1] not in known}
-        if names:
-            lines = [
-                line for row in row_order(measured) for line in lines_of(row, list(names), measured, baseline)
-            ]
-            yield Table(f"In no table of a paper: {suite}, {each.unit}", tuple(names.values()), tuple(lines))
-
-
-def row_order(measured: Sequence[Measured]) -> list[Row]:
-    return list(dict.fromkeys(each.row for each in measured))
+def own_table(rows: Sequence[Row], measured: Sequence[Measured], baseline: Row | None) -> Table:
+    """A line for each row and a column for each task, in the order of the suites."""
+    tasks = {each.task: each.name for each in measured}
+    suites = list(SUITES)
+    order = sorted(tasks, key=lambda task: (suites.index(task[0]), task[1] == "avg"))
+    names = [tasks[task] for task in order]
+    columns = [
+        f"{name}, {task[0]}" if names.count(name) > 1 else name
+        for name, task in zip(names, order, strict=True)
+    ]
+    several = any(len(row.models) > 1 for row in rows)
+    lines = [
+        Line((name, seeds, readout) if several else (name, readout), cells, here=True)
+        for row in rows
+        for name, seeds, readout, cells in lines_of(row, order, measured, baseline)
+    ]
+    title = "; ".join(f"{suite}: {SUITES[suite].unit}" for suite in dict.fromkeys(task[0] for task in order))
+    return Table(
+        title, ("row", "seeds", "readout") if several else ("row", "readout"), tuple(columns), tuple(lines)
+    )
 
 
 def lines_of(
     row: Row, sources: Sequence[Task], measured: Sequence[Measured], baseline: Row | None
-) -> Iterator[Line]:
-    """A line of values, then lines of intervals, differences and p."""
+) -> Iterator[tuple[str, str, str, tuple[str, ...]]]:
+    """A line of values, then lines of intervals, differences and p: name, seeds, readout and cells."""
     found = {each.task: each for each in measured if each.row == row}
     cells = [found.get(source) for source in sources]
     if not any(cells):
         return
-    name = row.name if len(row.models) == 1 else f"{row.name}, {len(row.models)} checkpoints"
     readouts = dict.fromkeys(each.readout for each in cells if each is not None)
-
-    def line(names: tuple[str, str, str], texts: list[str]) -> Line:
-        return Line(names, tuple(texts), here=True)
-
-    yield line((HERE, name, " ".join(readouts)), [value_cell(each) for each in cells])
+    values = tuple("" if each is None else shown(each.value, each.sd) for each in cells)
+    yield row.name, str(len(row.models)), " ".join(readouts), values
     intervals = [each.interval if each else None for each in cells]
     if any(intervals):
-        yield line(("", "  95 % interval", ""), [interval_cell(each) for each in intervals])
+        yield "  95 % interval", "", "", tuple(map(interval_cell, intervals))
     differences = [each.difference if each else None for each in cells]
     if baseline is not None and any(differences):
-        texts = [
+        texts = (
             f"{shown(each.value)} {interval_cell(each.interval)}" if each else "" for each in differences
-        ]
-        yield line(("", f"  minus {baseline.label}", ""), texts)
-        yield line(("", "  p", ""), [f"{each.p:.3f}" if each else "" for each in differences])
-
-
-def value_cell(each: Measured | None) -> str:
-    return "" if each is None else shown(each.value, each.sd)
+        )
+        yield f"  minus {baseline.label}", "", "", tuple(texts)
+        yield "  p", "", "", tuple(f"{each.p:.3f}" if each else "" for each in differences)
 
 
 def interval_cell(interval: Interval | None) -> str:
     return "" if interval is None else f"[{shown(interval.low)}, {shown(interval.high)}]"
 
 
-def shown(value: float | None, sd: float | None = None) -> str:
-    """A number with two decimals and its deviation in parentheses; "-" if it is undefined."""
+def shown(value: float | None, sd: float | None = None, decimals: int = 2) -> str:
+    """A number and its deviation in parentheses; "-" if it is undefined."""
     if value is None or math.isnan(value):
         return "-"
-    return f"{value:.2f}" + ("" if sd is None else f" ({sd:.2f})")
+    return f"{value:.{decimals}f}" + ("" if sd is None else f" ({sd:.{decimals}f})")
 
 
 def published_lines(table: PaperTable) -> Iterator[Line]:
-    """A line for each system, in the order of the paper. (?) marks systems whose names were inferred."""
-    systems: dict[tuple[str, str, str], dict[str, Any]] = defaultdict(dict)
+    """A line for each system, in the order of the paper. (?) marks systems whose names were inferred.
+
+    The figures have the decimals of the paper: those of their line, or of the table if the line is short.
+    """
+    systems: dict[tuple[str, str, str], dict[str, dict[str, Any]]] = defaultdict(dict)
     for figure in table.figures:
         name = figure["system"] + (" (?)" if figure.get("inferred") else "")
-        names = figure["base"] or "", name, figure["readout"] or ""
-        systems[names][figure["task"]] = shown(figure["value"], figure["sd"])
-    for names, cells in systems.items():
+        systems[figure["base"] or "", name, figure["readout"] or ""][figure["task"]] = figure
+    most = max(map(decimals_of, table.figures))
+    for names, figures in systems.items():
+        decimals = max(map(decimals_of, figures.values())) if len(figures) > FEW else most
+        cells = {task: shown(each["value"], each["sd"], decimals) for task, each in figures.items()}
         yield Line(names, tuple(cells.get(task, "") for task in table.tasks))
+
+
+def decimals_of(figure: dict[str, Any]) -> int:
+    values = (figure[name] for name in ("value", "sd") if figure[name] is not None)
+    return max((len(repr(value).partition(".")[2].rstrip("0")) for value in values), default=0)
+
+
+def text(tables: Sequence[Table], width: int) -> str:
+    """Columns separated by blanks. A table that is wider than `width` is printed in several parts."""
+    return "\n".join("".join(f"{line}\n" for line in text_lines(table, width)) for table in tables)
+
+
+def text_lines(table: Table, width: int) -> Iterator[str]:
+    """The table in one part, or in several that repeat the names."""
+    yield from textwrap.wrap(escape(table.title), width)
+    rows = [(*table.names, *table.columns), *((*line.names, *line.cells) for line in table.lines)]
+    cells = [[escape(cell) for cell in row] for row in rows]
+    widths = [max(columns_of(row[place]) for row in cells) for place in range(len(cells[0]))]
+    start = len(table.names)
+    while (
+        sum(widths[:start]) + len(GAP) * start + max(widths[start:]) > width
+    ):  # names are truncated, numbers not
+        widest = max(range(start), key=lambda place: widths[place])
+        if widths[widest] <= SHORTEST:
+            break
+        widths[widest] -= 1
+    room = width - sum(widths[:start]) - len(GAP) * (start - 1)
+    while start < len(widths):
+        stop = start + 1
+        while stop < len(widths) and sum(widths[start : stop + 1]) + len(GAP) * (stop + 1 - start) <= room:
+            stop += 1
+        if start > len(table.names):
+            yield ""
+        for row in cells:
+            names = [fit(row[place], widths[place]) for place in range(len(table.names))]
+            numbers = [fit(row[place], widths[place], right=True) for place in range(start, stop)]
+            yield GAP.join([*names, *numbers]).rstrip()
+        start = stop
+
+
+def markdown(tables: Sequence[Table]) -> str:
+    return "\n".join("".join(f"{line}\n" for line in markdown_lines(table)) for table in tables)
+
+
+def markdown_lines(table: Table) -> Iterator[str]:
+    def row(cells: Sequence[str]) -> str:
+        return f"| {' | '.join(MARKUP.sub(BACKSLASH, escape(cell.strip())) for cell in cells)} |"
+
+    yield f"**{escape(table.title)}**"
+    yield ""
+    yield row((*table.names, *table.columns))
+    yield "|" + "---|" * len(table.names) + "---:|" * len(table.columns)
+    for line in table.lines:
+        yield row((*line.names, *line.cells))
+
+
+def latex(tables: Sequence[Table]) -> str:
+    note = [f"{LATEX_NOTE}\n"] if tables else []
+    return "\n".join([*note, *("".join(f"{line}\n" for line in latex_lines(each)) for each in tables)])
+
+
+def latex_text(cell: str) -> str:
+    return re.sub(r"[&%$#_{}~^\\<>]", lambda match: LATEX[match[0]], escape(cell))
+
+
+def latex_lines(table: Table) -> Iterator[str]:
+    def row(cells: Sequence[str]) -> str:
+        return " & ".join(latex_text(cell.strip()) for cell in cells) + r" \\"
+
+    yield r"\begin{table}"
+    yield rf"\caption{{{latex_text(table.title)}}}"
+    yield rf"\begin{{tabular}}{{{'l' * len(table.names)}{'r' * len(table.columns)}}}"
+    yield r"\toprule"
+    yield row((*table.names, *table.columns))
+    previous = None
+    for line in table.lines:
+        if line.here != previous:  # before the published rows, and between them and the measured ones
+            yield r"\midrule"
+        previous = line.here
+        yield row((*line.names, *line.cells))
+    yield r"\bottomrule"
+    yield r"\end{tabular}"
+    yield r"\end{table}"
+
+
+RENDERINGS: dict[str, Callable[[Sequence[Table]], str]] = {"markdown": markdown, "latex": latex}
+SUFFIXES = {".txt": "text", ".md": "markdown", ".tex": "latex", ".jsonl": "json", ".json": "json"}
+
+
+def form_of(path: str, form: str | None, *, on_terminal: bool) -> str:
+    """The format of an output: `form`, or by its suffix. Raises an error for a suffix of another format."""
+    suffix = bare_suffix(path)
+    form = form or SUFFIXES.get(suffix, "text" if on_terminal else "json")
+    if form == "json":
+        check_rows_output(path)
+        return form
+    own = next(each for each, name in SUFFIXES.items() if name == form)
+    if suffix in {*SUFFIXES, *JSONL, ".parquet", ".safetensors"} - {own} and not is_special(path):
+        advice = f"use a name with {own}"
+        raise UsageError(f"{path}: an output with --format {form} cannot have this name", advice=advice)
+    return form

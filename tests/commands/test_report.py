@@ -6,13 +6,12 @@ import re
 import shutil
 import statistics
 from pathlib import Path
-from xml.etree import ElementTree
 
 import numpy as np
 import pytest
 
 from sentkit.metrics.sts.intervals import resample
-from sentkit.reports import rendering
+from sentkit.reports import tables
 from sentkit.reports.published import published
 from sentkit.reports.rows import rows_of
 from sentkit.reports.suites import STS
@@ -135,21 +134,80 @@ def test_the_other_suites_equal_cluster_and_probe(sentkit, data):
     assert {suite for suite, _ in values} == {"sts", "sts-multilingual", "clustering", "senteval", "few-shot"}
 
 
-def test_text_has_the_published_rows_and_the_measured_ones(sentkit, data, runs):
-    given = ("report", "nano", runs, "--data", data, "--suites", "sts,clustering", *FLAGS)
-    done = sentkit(*given, "--format", "text")
-    tables = {part.splitlines()[0]: part.splitlines()[1:] for part in done.out.decode().split("\n\n")}
-    first = tables["SG-BERT, table 1: sts, Spearman x 100"]
-
-    assert done.code == 0
-    assert any(
-        re.search(r"bert-base +sg-opt +cls .* 77.23 \(0.43\) +68.16 \(0.50\) +74.62 \(0.25\)$", line)
-        for line in first
+def test_one_table_has_all_rows_and_published_tables_need_a_paper(sentkit, data, runs):
+    given = (
+        "report",
+        "nano",
+        runs,
+        "--data",
+        data,
+        "--suites",
+        "sts,clustering",
+        "--results",
+        "kept",
+        *FLAGS,
     )
-    assert [line.split()[:3] for line in first[-2:]] == [["here", "nano", "mean"], ["here", "runs,", "2"]]
-    assert first[-1].split()[3] == "checkpoints"
-    assert "In no table of a paper: clustering, accuracy of k-means x 100" in tables
+    parts = {}
+    for name, flags in (
+        ("own", ()),
+        ("paper", ("--paper", "sg-bert")),
+        ("table", ("--paper", "sg-bert", "--table", 1)),
+    ):
+        done = sentkit(*given, *flags, "--format", "text")
+        assert done.code == 0
+        assert max(map(len, done.out.decode().splitlines())) <= 80
+        parts[name] = done.out.decode()
+    own = parts["own"].splitlines()
+
+    assert [line.split()[:2] for line in own] == [
+        ["sts:", "Spearman"],
+        ["row", "seeds"],
+        ["nano", "1"],
+        ["runs", "2"],
+    ]
+    assert own[1].split()[-3:] == ["STS-B", "SICK-R", "own"]
+    assert parts["paper"].startswith(parts["own"])
+    assert re.findall(r"^SG-BERT, table (\d+)", parts["paper"], re.MULTILINE) == ["1", "7", "11"]
+    assert "here" not in parts["paper"]
+    assert parts["table"].startswith("SG-BERT, table 1: sts, Spearman x 100\n")
+    assert re.findall(r"^here .*?(\w+)", parts["table"], re.MULTILINE)[:2] == ["nano", "runs"]
     assert "sts has no average: no test set of STS12, STS13, STS14, STS15, STS16" in done.err
+
+
+def test_pairs_of_any_file_have_their_correlation(sentkit, data, spearman):
+    """A table with other names of the fields, and the rows of a vector file."""
+    lines = [f"{pair['text_a']},{pair['text_b']},{pair['score']}\n" for pair in PAIRS]
+    Path("own.csv").write_text("one,two,rating\n" + "".join(lines))
+    rows = ("report", "w=nano", "b=words:binary")
+    names = ("--field", "text_a=one", "--field", "text_b=two", "--field", "score=rating")
+    done = sentkit(*rows, "--pairs", "a=own.csv", *names, "--baseline", "b", *FLAGS)
+    assert (
+        sentkit("encode", data / "sts/stsb.test.jsonl", "-m", "nano", "-o", "v.safetensors", "-q").code == 0
+    )
+    stored = sentkit(*rows, "--pairs", "a=v.safetensors", "--baseline", "b", *FLAGS)
+    [with_folder] = sentkit(
+        *rows[:2], "--data", data, "--suites", "sts", "--pairs", "a=v.safetensors", "-q"
+    ).rows[2:]
+
+    assert (done.code, stored.code) == (0, 0)
+    assert by_row(done.rows, "a")["w"]["value"] == pytest.approx(spearman("nano"), rel=1e-6)
+    assert (done.rows[0]["suite"], done.rows[0]["metric"]) == ("pairs", "spearman")
+    assert done.rows == stored.rows
+    assert with_folder["value"] == done.rows[0]["value"]
+
+
+def test_published_figures_have_the_decimals_of_the_paper(sentkit):
+    """PairSupCon prints one decimal; so has CLEAR's row in ConSERT's table 2; its others have two."""
+    one, two = (sentkit("report", "--paper", *paper, "--format", "markdown").out.decode().splitlines()
+                for paper in (("pairsupcon", "--table", 3), ("consert", "--table", 2)))  # fmt: skip
+    decimals = [
+        {len(number.partition(".")[2]) for number in re.findall(r"\d+\.\d+", line)} for line in (*one, *two)
+    ]
+
+    assert set().union(*decimals[: len(one)]) == {1}
+    assert [
+        line.split(" | ")[1] for line, found in zip(two, decimals[len(one) :], strict=True) if found == {1}
+    ] == ["clear-base"]
 
 
 def test_an_average_needs_all_seven_tasks(sentkit, data, tmp_path):
@@ -204,8 +262,12 @@ def test_kept_results_are_used_again(sentkit, data, monkeypatch):
     again = sentkit(*given, "--format", "latex", "-o", "table.tex")
     (data / "sts/sickr.jsonl").write_text(in_jsonl(*PAIRS[:6]))
     changed = sentkit(*given)
+    [threads] = {
+        record["value"] for record in sentkit(*given, "--threads", 2).rows if record["task"] == "STS-B"
+    }
 
     assert (first.code, again.code, changed.code) == (0, 0, 0)
+    assert (threads, len(list(Path("kept").iterdir()))) == (by_row(first.rows, "STS-B")["w"]["value"], 3)
     assert len(times) == 2
     assert times.items() < {path: path.stat().st_mtime_ns for path in Path("kept").iterdir()}.items()
     assert by_row(first.rows, "STS-B") == by_row(changed.rows, "STS-B")
@@ -218,65 +280,51 @@ def test_kept_results_are_used_again(sentkit, data, monkeypatch):
         assert f'not a result of sentkit report: "{name}" is missing or not of its type' in broken.err
 
 
-def test_every_format_has_the_same_cells(sentkit):
-    """Text, Markdown, LaTeX and HTML of one published table, each parsed."""
+def test_every_format_has_the_same_cells(sentkit, monkeypatch):
+    """Text, Markdown and LaTeX of one published table, each parsed."""
+    monkeypatch.setenv("COLUMNS", "200")
     outputs = {}
-    for form, name in (("text", "t.txt"), ("markdown", "t.md"), ("latex", "t.tex"), ("html", "t.html")):
+    for form, name in (("text", "t.txt"), ("markdown", "t.md"), ("latex", "t.tex")):
         assert sentkit("report", "--paper", "defsent-plus", "--table", 3, "-o", name).code == 0
-        outputs[form] = Path(name).read_text()
-    tree = ElementTree.fromstring(outputs["html"].partition("<body>")[2].partition("</body>")[0])
-    in_html = [["".join(cell.itertext()) for cell in row] for row in tree.iter("tr")]
+        outputs[form] = Path(name).read_text().splitlines()
     in_markdown = [
         [cell.strip().replace("\\", "") for cell in line.strip("|").split(" | ")]
-        for line in outputs["markdown"].splitlines()
+        for line in outputs["markdown"]
         if line.startswith("| ")
     ]
     in_latex = [
         [re.sub(r"\\(.)", r"\1", cell.strip()) for cell in line.removesuffix(r" \\").split(" & ")]
-        for line in outputs["latex"].splitlines()
+        for line in outputs["latex"]
         if line.endswith(r"\\")
     ]
-    in_text = [line.split() for line in outputs["text"].splitlines()[1:]]
 
-    assert len(in_html) > 15
-    assert in_html == in_markdown == in_latex
-    assert in_text == [" ".join(cells).split() for cells in in_html]
-    assert outputs["latex"].count(r"\begin{") == outputs["latex"].count(r"\end{") == 2
+    assert len(in_markdown) > 15
+    assert in_markdown == in_latex
+    assert [line.split() for line in outputs["text"][1:]] == [
+        " ".join(cells).split() for cells in in_markdown
+    ]
 
 
 def test_text_is_escaped_in_every_format(sentkit, data):
     name = "50%_<b>&|$x\\^~{}"
-    for form in ("markdown", "latex", "html"):
-        done = sentkit(
-            "report", f"{name}=words:binary", "--data", data, "--suites", "sts", "-q", "--format", form
-        )
-        text = done.out.decode()
+    latex = r"50\%\_\textless{}b\textgreater{}\&|\$x\textbackslash{}\textasciicircum{}\textasciitilde{}\{\}"
+    for form, escaped in (("markdown", r"50%\_\<b>&\|$x\\^\~{}"), ("latex", latex)):
+        given = ("report", f"{name}=words:binary", "--data", data, "--suites", "sts", "-q", "--format", form)
+        done = sentkit(*given)
         assert done.code == 0
-        if form == "html":
-            assert name in "".join(
-                ElementTree.fromstring(
-                    text.partition("<body>")[2].partition("</table>")[0] + "</table>"
-                ).itertext()
-            )
-        elif form == "latex":
-            assert (
-                r"50\%\_\textless{}b\textgreater{}\&|\$x\textbackslash{}\textasciicircum{}\textasciitilde{}\{\}"
-                in text
-            )
-        else:
-            assert r"50%\_\<b>&\|$x\\^\~{}" in text
+        assert escaped in done.out.decode()
 
 
-def test_without_rows_every_published_table_is_printed(sentkit):
-    done = sentkit("report", "--format", "text")
-    records = sentkit("report").rows
-    titles = re.findall(r"^(\S+), table (\d+): ([a-z-]+), ", done.out.decode(), re.MULTILINE)
+def test_without_rows_the_tables_of_a_paper_are_printed(sentkit):
+    papers = ("sg-bert", "consert", "pairsupcon", "defsent-plus")
+    records = [record for paper in papers for record in sentkit("report", "--paper", paper).rows]
+    texts = "".join(sentkit("report", "--paper", paper, "--format", "text").out.decode() for paper in papers)
+    titles = re.findall(r"^\S+, table \d+: [a-z-]+, ", texts, re.MULTILINE)
 
-    assert (done.code, done.err) == (0, "")
     assert len(records) == len(published())
     assert len(titles) == len({(row["paper"], row["table"], row["suite"]) for row in records})
-    assert "here" not in done.out.decode()
-    assert "nan" not in done.out.decode()
+    assert "here" not in texts
+    assert "nan" not in texts
 
 
 def test_a_narrow_terminal_gets_a_table_in_parts(on_terminal):
@@ -291,14 +339,20 @@ def test_a_narrow_terminal_gets_a_table_in_parts(on_terminal):
 
 
 def test_wide_characters_move_no_column():
-    """北京 takes four columns of a terminal."""
-    lines = tuple(Line((name, "x", "cls"), ("1.0",)) for name in ("北京", "abcde"))
+    """北京 takes four columns of a terminal. A long name is truncated, a number never."""
+    lines = tuple(Line((name, "cls"), ("1.0", "22.00 (3.00)")) for name in ("北京", "abcde", "x" * 50))
 
-    assert rendering.text([Table("t", ("sts",), lines)]).splitlines() == [
+    assert list(tables.text_lines(Table("t", ("row", "readout"), ("sts", "avg"), lines), 40)) == [
         "t",
-        "base   system  readout  sts",
-        "北京   x       cls      1.0",
-        "abcde  x       cls      1.0",
+        "row                readout  sts",
+        "北京               cls      1.0",
+        "abcde              cls      1.0",
+        "xxxxxxxxxxxxxxxxx  cls      1.0",
+        "",
+        "row                readout           avg",
+        "北京               cls      22.00 (3.00)",
+        "abcde              cls      22.00 (3.00)",
+        "xxxxxxxxxxxxxxxxx  cls      22.00 (3.00)",
     ]
 
 
@@ -343,13 +397,15 @@ def test_one_file_of_each_clustering_task_is_used(sentkit, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "code", "problem"),
     [
-        (["nano"], 2, "--data is missing"),
+        ([], 2, "ROW is missing"),
+        (["nano"], 2, "--data or --pairs is missing"),
+        (["nano", "--pairs", "a"], 2, '--pairs "a": expected NAME=FILE'),
+        (["nano", "--pairs", "a=no.csv"], 66, "no.csv: no such file"),
+        (["nano", "--pairs", "a=empty"], 2, "--pairs a=empty: not a regular file"),
+        (["nano", "--data", "data", "--field", "score=x"], 2, "--field needs --pairs"),
+        (["nano", "--data", "only"], 66, "only/sts/mine.jsonl has another name"),
         (["--data", "data"], 2, "--data needs a ROW"),
-        (["--readout", "cls"], 2, "--readout needs a ROW"),
-        (["--max-length", "9"], 2, "--max-length needs a ROW"),
         (["--head", "senteval"], 2, "--head needs a ROW"),
-        (["--seed", "0"], 2, "--seed needs a ROW"),
-        (["nano", "--data", "data", "--seed", "0"], 2, "--seed needs --intervals or --baseline"),
         (["nano", "nano", "--data", "data"], 2, 'two rows have the name "nano"'),
         (["a=nano", "a=nano", "--data", "data"], 2, 'row "a": nano is given twice'),
         (["nano#", "--data", "data"], 2, '"nano#": expected CHECKPOINT#READOUT'),
@@ -364,7 +420,7 @@ def test_one_file_of_each_clustering_task_is_used(sentkit, tmp_path):
         (["nano", "--data", "data", "--baseline", "x"], 2, '--baseline "x": no row has this name'),
         (["nano#cls", "nano#mean", "--data", "data", "--baseline", "nano"], 2, "several rows have this name"),
         (["nano#cls,mean", "--data", "data"], 2, "expected one readout, found 2"),
-        (["nano", "--data", "data", "--nhid", "3"], 2, "--nhid needs --head senteval"),
+        (["nano", "--data", "data", "--head", "logreg:3"], 2, '--head "logreg:3"'),
         (["--format", "text", "-o", "x.parquet"], 2, "x.parquet: an output with --format text"),
         (
             ["--format", "latex", "-o", "x.jsonl.gz"],
@@ -393,6 +449,8 @@ def test_one_file_of_each_clustering_task_is_used(sentkit, tmp_path):
 )
 def test_wrong_use_is_refused_before_any_work(sentkit, data, arguments, code, problem):
     Path("empty").mkdir()
+    Path("only/sts").mkdir(parents=True)
+    Path("only/sts/mine.jsonl").write_text(in_jsonl(*PAIRS))
     done = sentkit("report", *arguments)
 
     assert (done.code, done.out) == (code, b"")
@@ -407,10 +465,10 @@ def test_a_compressed_name_has_the_format_of_its_suffix(sentkit):
 def test_arguments_become_rows(tmp_path, monkeypatch):
     for name in ("runs/seed-10", "runs/seed-9", "runs/seed-11.part", "a=b"):
         (tmp_path / name).mkdir(parents=True)
-    [runs] = rows_of(["runs"], None)
-    [named] = rows_of(["x=runs/seed-*"], "cls")
-    [listed] = rows_of(["runs/seed-9", "runs/seed-10"], None)
-    [path] = rows_of(["a=b"], None)
+    [runs] = rows_of(["runs"])
+    [named] = rows_of(["x=runs/seed-*#cls"])
+    [listed] = rows_of(["runs/seed-9", "runs/seed-10"])
+    [path] = rows_of(["a=b"])
 
     assert runs.models == named.models == listed.models == ("runs/seed-9", "runs/seed-10")
     assert (runs.name, named.label, listed.name, runs.seeds) == ("runs", "x#cls", "runs", (9, 10))
@@ -418,7 +476,7 @@ def test_arguments_become_rows(tmp_path, monkeypatch):
 
 
 def test_a_closed_pipe_is_no_error(shell):
-    done = shell("sentkit report --format text | head -1")
+    done = shell("sentkit report --paper sg-bert --format text | head -1")
 
     assert (done.code, done.err) == (0, "")
     assert done.out.startswith(b"SG-BERT, table 1")
