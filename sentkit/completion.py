@@ -10,8 +10,6 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from sentkit import completion_names
-
 VARIABLE = "_SENTKIT_COMPLETE"  # its value is the name of the calling shell
 SHELLS = ("bash", "zsh", "fish")
 HELP = ("help", "Show the help of a command.")
@@ -116,9 +114,12 @@ class Line:
     def _commands(self) -> dict[str, Any]:
         return getattr(self.command, "commands", {})
 
-    @property
-    def _method(self) -> str:
-        return self.arguments[0] if self.arguments else ""
+    def _names(self) -> tuple[list[str], list[str]]:
+        """The settings and presets of the method on the command line."""
+        from sentkit.training.catalogue import METHODS, names_of
+
+        method = self.arguments[0] if self.arguments else ""
+        return names_of(method) if method in METHODS else ([], [])
 
     def _named(self, name: str) -> Any:
         return next((each for each in self.command.params if name in each.opts), None)
@@ -165,12 +166,13 @@ class Line:
 
             yield from ((method, listing.summary) for method, listing in METHODS.items())
         elif name == "preset":
-            yield from ((preset, "") for preset in completion_names.PRESETS.get(self._method, "").split())
-        elif name == "set_" and self._method in completion_names.OWN_SETTINGS:
-            settings = f"{completion_names.OWN_SETTINGS[self._method]} {completion_names.COMMON_SETTINGS}"
-            yield from ((f"{setting}=", "") for setting in settings.split())
+            yield from ((preset, "") for preset in self._names()[1])
+        elif name == "set_":
+            yield from ((f"{setting}=", "") for setting in self._names()[0])
         elif name == "template":
-            yield from ((template, "") for template in completion_names.TEMPLATES.split())
+            from sentkit.model.text.template import TEMPLATES
+
+            yield from ((template, "") for template in TEMPLATES)
         elif name == "device":
             yield from ((device, "") for device in DEVICES)
 

@@ -11,11 +11,11 @@ from dataclasses import fields
 
 import pytest
 
-from sentkit import completion, completion_names
+from sentkit import completion
 from sentkit.cli import GROUPS, every_command, program
 from sentkit.formats.checkpoints.readout import NAMED
 from sentkit.model.text.template import TEMPLATES
-from sentkit.training.catalogue import METHODS
+from sentkit.training.catalogue import METHODS, names_of
 from support import with_program
 
 LIMIT = 60  # seconds until a test of a silent shell fails
@@ -107,15 +107,12 @@ def test_bash_splits_words_at_colons_and_equals_signs():
     assert offered("encode", "--on-error", "=", shell="bash") == ["fail", "skip"]
 
 
-def test_the_light_names_are_those_of_the_methods_and_templates():
-    methods = {name: listing.load() for name, listing in METHODS.items()}
-    settings = {name: {each.name for each in fields(method.Settings)} for name, method in methods.items()}
-    presets = {name: [*method.presets] for name, method in methods.items() if method.presets}
-    common = completion_names.COMMON_SETTINGS.split()
+def test_names_without_torch_are_those_of_the_classes():
+    for name, listing in METHODS.items():
+        kind = listing.load()
+        settings, presets = names_of(name)
 
-    assert {name: words.split() for name, words in completion_names.PRESETS.items()} == presets
-    assert {n: {*common, *words.split()} for n, words in completion_names.OWN_SETTINGS.items()} == settings
-    assert completion_names.TEMPLATES.split() == list(TEMPLATES)
+        assert (set(settings), presets) == ({each.name for each in fields(kind.Settings)}, [*kind.presets]), name
 
 
 def test_completion_imports_no_model_and_no_numpy():

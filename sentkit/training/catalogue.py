@@ -1,69 +1,60 @@
-"""The methods of `sentkit train`. Importing this module does not import torch."""
+"""The methods of `sentkit train`, those of the papers first. Importing this module does not import torch."""
 
-from dataclasses import dataclass
-from importlib import import_module
+import ast
+from collections.abc import Iterator
+from dataclasses import fields
+from functools import cache
+from importlib.util import find_spec
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sentkit.errors import UsageError
 from sentkit.flag_values import suggestion
+from sentkit.papers import PAPERS
+from sentkit.training.listing import Listing
+from sentkit.training.recipe import Recipe
 
 if TYPE_CHECKING:
     from sentkit.training.method import Method
 
 
-@dataclass(frozen=True, slots=True)
-class Listing:
-    summary: str
-    module: str
-    name: str
-    cite: str = ""
-    note: str = ""  # a difference from the paper, for the manual
-
-    def load(self) -> "type[Method]":
-        kind: type[Method] = getattr(import_module(f"sentkit.training.methods.{self.module}"), self.name)
-        return kind
+def general(summary: str, place: str, cite: str = "", note: str = "") -> Listing:
+    return Listing(summary, f"sentkit.training.methods.{place}", cite, note)
 
 
-METHODS = {
+GENERAL = {
     # sentences
-    "mlm": Listing("predict masked tokens", "mlm", "MaskedLanguageModel", "1810.04805"),
-    "simcse": Listing("contrast copies of a sentence; positive pairs", "simcse", "SimCSE", "2104.08821"),
-    "esimcse": Listing("SimCSE with repeated tokens and a queue", "esimcse", "ESimCSE", "2109.04380"),
-    "sg-bert": Listing("contrast [CLS] with layers of a frozen copy", "sg_bert", "SelfGuided", "2106.07345"),
-    "consert": Listing("contrast two views; classify pairs", "consert", "ConSERT", "2105.11741"),
-    "promptbert": Listing(
+    "mlm": general("predict masked tokens", "mlm:MaskedLanguageModel", "1810.04805"),
+    "simcse": general("contrast copies of a sentence; positive pairs", "simcse:SimCSE", "2104.08821"),
+    "esimcse": general("SimCSE with repeated tokens and a queue", "esimcse:ESimCSE", "2109.04380"),
+    "promptbert": general(
         "contrast two templates without their bias",
-        "promptbert",
-        "PromptBERT",
+        "promptbert:PromptBERT",
         "2201.04337",
         "The paper evaluates its supervised encoders through the head and without the bias of the template, "
         "which depends on the length of the text. No readout computes this. So --dev and the checkpoint use "
         "the state of [MASK], as the paper does for transfer tasks and without labels.",
     ),
-    "ct": Listing("contrast the products of two encoders", "ct", "ContrastiveTension"),
-    "is-bert": Listing("match a sentence with its n-grams", "is_bert", "ISBERT", "2009.12061"),
-    "tsdae": Listing("restore a sentence from its vector", "tsdae", "TSDAE", "2104.06979"),
-    "rank-encoder": Listing(
-        "SimCSE, and ranks by a frozen encoder", "rank_encoder", "RankEncoder", "2209.04333"
+    "ct": general("contrast the products of two encoders", "ct:ContrastiveTension"),
+    "is-bert": general("match a sentence with its n-grams", "is_bert:ISBERT", "2009.12061"),
+    "tsdae": general("restore a sentence from its vector", "tsdae:TSDAE", "2104.06979"),
+    "rank-encoder": general(
+        "SimCSE, and ranks by a frozen encoder", "rank_encoder:RankEncoder", "2209.04333"
     ),
     # pairs and triplets
-    "contrast": Listing("contrast pairs, with any number of negatives", "contrast", "Contrast", "1807.03748"),
-    "simcse-sup": Listing("contrast triplets", "simcse_sup", "SupervisedSimCSE", "2104.08821"),
-    "clear": Listing("contrast two variants; predict masked tokens", "clear", "CLEAR", "2012.15466"),
-    "sncse": Listing("PromptBERT, with negations", "sncse", "SNCSE", "2201.05979"),
+    "contrast": general("contrast pairs, with any number of negatives", "contrast:Contrast", "1807.03748"),
+    "simcse-sup": general("contrast triplets", "simcse_sup:SupervisedSimCSE", "2104.08821"),
+    "clear": general("contrast two variants; predict masked tokens", "clear:CLEAR", "2012.15466"),
+    "sncse": general("PromptBERT, with negations", "sncse:SNCSE", "2201.05979"),
     # labels and scores
-    "pairsupcon": Listing("classify pairs and contrast partners", "pairsupcon", "PairSupCon", "2109.05424"),
-    "sbert": Listing("learn labels or scores of pairs, or triplets", "sbert", "SBERT", "1908.10084"),
-    "cosent": Listing("rank the cosines of pairs by their scores", "cosent", "CoSENT"),
-    "angle": Listing("rank pairs by angle; contrast positives", "angle", "AnglE", "2309.12871"),
-    "classify": Listing("predict labels or scores of texts or pairs", "classify", "Classify", "1810.04805"),
-    # dictionaries and teachers
-    "defsent": Listing("predict the word from its definition", "defsent", "DefSent", "2105.04339"),
-    "defsent-plus": Listing(
-        "predict the entry's vector from its definition", "defsent_plus", "DefSentPlus", "2405.16153"
-    ),
-    "distill": Listing("learn the vectors of a teacher", "distill", "Distill"),
+    "sbert": general("learn labels or scores of pairs, or triplets", "sbert:SBERT", "1908.10084"),
+    "cosent": general("rank the cosines of pairs by their scores", "cosent:CoSENT"),
+    "angle": general("rank pairs by angle; contrast positives", "angle:AnglE", "2309.12871"),
+    "classify": general("predict labels or scores of texts or pairs", "classify:Classify", "1810.04805"),
+    # teachers
+    "distill": general("learn the vectors of a teacher", "distill:Distill"),
 }
+METHODS = {name: listing for paper in PAPERS.values() for name, listing in paper.methods.items()} | GENERAL
 
 
 def find(name: str) -> "type[Method]":
@@ -71,3 +62,59 @@ def find(name: str) -> "type[Method]":
     if name not in METHODS:
         raise UsageError(f'unknown method "{name}"', advice=suggestion(name, METHODS))
     return METHODS[name].load()
+
+
+def names_of(method: str) -> tuple[list[str], list[str]]:
+    """Return the settings and presets of a method, without torch: its file is parsed, but not imported."""
+    listing = METHODS[method]
+    if listing.settings is not None:
+        return [each.name for each in fields(listing.settings)], list(listing.presets or {})
+    own = class_in(*listing.place.split(":"))
+    settings = dict.fromkeys(each.name for each in fields(Recipe))
+    return list(settings | dict.fromkeys(settings_in(*own))), presets_in(*own)
+
+
+def class_in(module: str, name: str) -> tuple[str, ast.ClassDef]:
+    """Return the module and the syntax tree of a class, which the module may import from another one."""
+    for node in syntax_of(module).body:
+        if isinstance(node, ast.ClassDef) and node.name == name:
+            return module, node
+        if isinstance(node, ast.ImportFrom) and name in [each.name for each in node.names]:
+            return class_in(str(node.module), name)
+    raise LookupError(f"{module}: no class {name}")
+
+
+@cache
+def syntax_of(module: str) -> ast.Module:
+    spec = find_spec(module)
+    assert spec is not None, module
+    return ast.parse(Path(str(spec.origin)).read_text(encoding="utf-8"))
+
+
+def settings_in(module: str, kind: ast.ClassDef) -> Iterator[str]:
+    """Yield the settings of a method that its classes add to those of the trainer."""
+    inner = (each for each in kind.body if isinstance(each, ast.ClassDef) and each.name == "Settings")
+    declared = next(inner, kind if not kind.name[0].islower() and is_record(kind) else None)
+    for base in (declared or kind).bases:
+        outer = ast.unparse(base).partition(".")[0]
+        if outer not in ("Recipe", "Method", "PackedMethod"):
+            yield from settings_in(*class_in(module, outer))
+    if declared is not None:
+        for each in declared.body:
+            if isinstance(each, ast.AnnAssign) and isinstance(each.target, ast.Name):
+                yield each.target.id
+
+
+def is_record(kind: ast.ClassDef) -> bool:
+    return any("dataclass" in ast.unparse(each) for each in kind.decorator_list)
+
+
+def presets_in(module: str, kind: ast.ClassDef) -> list[str]:
+    for each in kind.body:
+        if isinstance(each, ast.AnnAssign) and ast.unparse(each.target) == "presets":
+            assert isinstance(each.value, ast.Dict), f"{module}: presets of {kind.name}"
+            return [str(key.value) for key in each.value.keys if isinstance(key, ast.Constant)]
+    parents = [ast.unparse(base) for base in kind.bases]
+    if parents and parents[0] not in ("Method", "PackedMethod"):
+        return presets_in(*class_in(module, parents[0]))
+    return []

@@ -15,6 +15,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from decimal import Decimal
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -279,3 +280,14 @@ def restore(method: Method, tensors: Mapping[str, Tensor]) -> None:
     assert not unknown, unknown
     constant = constant_tensors(method)
     assert all(name.startswith(method.needs.constant) or name in constant for name in missing), missing
+
+
+def embedding_modules(body: Bert, *, projection: bool = True) -> list[nn.Module]:
+    """Return the modules before the first block, with or without ELECTRA's projection."""
+    parts = (body.words, body.positions, body.types, body.norm, body.projection if projection else None)
+    return [part for part in parts if part is not None]
+
+
+def share(rate: float, count: int) -> int:
+    """Return floor(rate * count) in decimal arithmetic: 0.29 * 100 is 29, but 28 with floats."""
+    return int(Decimal(str(rate)) * count)

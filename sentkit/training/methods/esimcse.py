@@ -22,10 +22,9 @@ from sentkit.training.base import Base
 from sentkit.training.data.batches import Batch
 from sentkit.training.data.examples import Reads
 from sentkit.training.losses.losses import in_batch_contrast
-from sentkit.training.method import Draw, Outputs, readout_of
+from sentkit.training.method import Draw, Outputs, readout_of, share
 from sentkit.training.methods.simcse import SimCSE
 from sentkit.training.settings import paper, refuse_idle, released
-from sentkit.training.views import share
 
 MOST_REPEATED = 10  # of the released code
 

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from sentkit.training.methods.defsent_plus import DefSentPlus
 
 from sentkit.errors import DataError
 from sentkit.formats.rows.rows import Inputs
@@ -12,7 +13,6 @@ from sentkit.formats.vectors.vector_file import create_vector_file
 from sentkit.training.data.corpus import write_corpus
 from sentkit.training.data.entries import read_entries
 from sentkit.training.data.examples import ExampleParser
-from sentkit.training.methods.defsent_plus import DefSentPlus
 from support import in_jsonl
 
 NAMES = ["cat", "a hot dog", "Cat", "tür"]

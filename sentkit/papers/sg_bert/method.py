@@ -5,10 +5,8 @@ The guide is frozen. Each layer of the guide, pooled over the tokens, is a view 
 b sentences, l layers of the guide, d dimensions.
 """
 
-import re
 from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
-from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -20,20 +18,28 @@ from sentkit.formats.checkpoints.readout import parse_readout
 from sentkit.formats.rows.kinds import PAIR, SENTENCE
 from sentkit.model.transformer.bert import Bert
 from sentkit.model.transformer.readouts import reduce_layers
-from sentkit.training.base import Base
-from sentkit.training.data.batches import Batch, Ids
-from sentkit.training.data.examples import Reads
-from sentkit.training.losses.losses import (
+from sentkit.papers.sg_bert import paper
+from sentkit.papers.sg_bert.losses import (
     guided_opt1,
     guided_opt2,
     guided_opt2_released,
     guided_opt3,
-    paired_contrast,
     squared_distance,
 )
-from sentkit.training.method import Draw, Needs, Outputs, PackedMethod, Term, mean_of, readout_of
-from sentkit.training.recipe import Recipe
-from sentkit.training.settings import ours, paper, readout, refuse_idle, released
+from sentkit.training.base import Base
+from sentkit.training.data.batches import Batch, Ids
+from sentkit.training.data.examples import Reads
+from sentkit.training.losses.losses import paired_contrast
+from sentkit.training.method import (
+    Draw,
+    Needs,
+    Outputs,
+    PackedMethod,
+    Term,
+    embedding_modules,
+    mean_of,
+    readout_of,
+)
 
 Contrast = Callable[[Tensor, Tensor, float], Tensor]  # (b, d), the views, temperature -> one value per anchor
 
@@ -43,117 +49,35 @@ CONTRASTS: dict[str, Contrast] = {
     "opt2": guided_opt2,
     "opt3": guided_opt3,
 }
-OF_GUIDE = ("guide", "guide_pool", "guide_layers", "guide_dropout", "layer_sampler")
-SAMPLERS: dict[str, Callable[[int], np.ndarray]] = {  # number of layers -> their weights
+WEIGHTS: dict[str, Callable[[int], np.ndarray]] = {  # number of layers -> their weights
     "uniform": np.ones,
     "upper": lambda count: np.arange(1, count + 1),
     "lower": lambda count: np.arange(count, 0, -1),
 }
-RELEASED = {
-    "guide_pool": "mean",
-    "guide_dropout": True,  # the released trainer also sets the guide to training mode
-    "early_stop": "cumulative",
-    "final": "last",
-}
 Layers = Mapping[tuple[int, str], Tensor]  # layer and pooling -> (b, d)
-LAYERS = re.compile(r"(\d{1,4})(\.\.(\d{1,4})?)?")
 SPREAD = 0.02  # standard deviation of the head's weights, as in BERT
 
 
 class SelfGuided(PackedMethod):
-    @dataclass(frozen=True, kw_only=True)
-    class Settings(Recipe):
-        objective: str = paper(
-            "opt3", "form of the loss; base: one layer, in both directions", choices=tuple(CONTRASTS)
-        )
-        temperature: float = paper(0.01, "divisor of the cosines", above=0)
-        drift_weight: float = paper(
-            0.1, "weight of the squared distance from the initial weights", least=0
-        )  # lambda
-        head: str = paper("gelu", "gelu: two layers between vectors and loss", choices=("gelu", "none"))
-        head_width: int = paper(4096, "width of both layers of the head", least=1)
-        guide: str = paper(
-            "copy",
-            "source of the views; copy: a frozen copy; self: the tuned encoder, with gradient",
-            choices=("copy", "self"),
-        )
-        guide_pool: str = paper(
-            "max", "how the token states of the guide become a view", choices=("max", "mean")
-        )
-        guide_layers: str = paper("all", "layers that give views: all, 4.., 4..12 or 12; 0 is the embeddings")
-        layer_sampler: str = ours(
-            "uniform",
-            "probability of each layer as the view; upper: increases with the layer; lower: decreases",
-            choices=tuple(SAMPLERS),
-        )
-        guide_dropout: bool = ours(False, "dropout in the guide too, as in the released code")
-        compat_opt2_slice: bool = paper(False, "opt2: use one negative less, as in the released code")
-        second_text: str | None = paper(
-            None, "encoder of the second text of a pair; none: rows are sentences", choices=("guide", "tuned")
-        )
-        freeze_embeddings: bool = paper(True, "keep layer 0 of the tuned copy unchanged")
-        readout: str = readout("cls")
-        batch: int = paper(16)
-        lr: float = paper(5e-5)
-        epochs: int = paper(1)
-        max_length: int = paper(128)
-        beta1: float = paper(0.9)
-        beta2: float = paper(0.9)
-        eval_every: int = paper(50)
-        patience: int = paper(10)
-        optimizer: str = released("adamw-hf")  # AdamW of transformers at that time
-        weight_decay: float = released(0.01)  # the script sets 0, but does not pass it to the optimizer
-        schedule: str = released("linear")
-        warmup: float = released(0.1)
-        clip: float = released(1.0)
-
-        def __post_init__(self) -> None:
-            super().__post_init__()
-            layer_bounds(self.guide_layers)
-            if self.second_text == "tuned" and self.objective != "base":
-                advice = "the other objectives contrast the tuned copy with the guide"
-                raise UsageError(
-                    f"second_text=tuned can be used only with objective=base, not {self.objective}",
-                    advice=advice,
-                )
-            if self.second_text == "tuned":
-                refuse_idle(self, OF_GUIDE, "second_text=tuned, because the guide is not used")
-            if self.guide == "self":
-                refuse_idle(self, ("guide_dropout",), "guide=self")
-            if self.objective == "opt3":
-                refuse_idle(self, ("layer_sampler",), "objective=opt3: it uses all layers")
-            if self.lora is not None:
-                refuse_idle(self, ("freeze_embeddings",), f"lora={self.lora}")
-            if self.head == "none":
-                refuse_idle(self, ("head_width",), "head=none")
-            if self.objective != "opt2":
-                refuse_idle(self, ("compat_opt2_slice",), f"objective={self.objective}")
-
-    presets: ClassVar = {
-        "paper": {},
-        "released": RELEASED,
-        "released-opt2": RELEASED | {"objective": "opt2", "compat_opt2_slice": True},
-        "bt": {"objective": "base", "second_text": "tuned"},  # baseline with back-translation
-        "bt-sg-opt": {"second_text": "guide"},
-        "senteval": {"guide_pool": "mean", "guide_layers": "4.."},  # the paper omits "several" layers
-    }
+    Settings: ClassVar = paper.Settings
+    presets: ClassVar = paper.PRESETS
     needs: ClassVar = Needs(packed="an encoder whose embeddings it can freeze", constant=("guide.",))
     guide: Bert
 
-    def __init__(self, body: Bert, settings: Settings) -> None:
+    def __init__(self, body: Bert, settings: paper.Settings) -> None:
         super().__init__(body, settings)
         self.layers = kept_layers(settings.guide_layers, body.depth)
         self.guide = deepcopy(body).requires_grad_(False)
         self.head = gelu_head(body.width, settings.head_width) if settings.head == "gelu" else nn.Identity()
-        for module in layer_zero(body) if settings.freeze_embeddings else ():
+        for module in embedding_modules(body) if settings.freeze_embeddings else ():
             module.requires_grad_(False)
 
     @classmethod
-    def check(cls, base: Base, settings: Settings) -> None:
+    def check(cls, base: Base, settings: paper.Settings) -> None:
         kept_layers(settings.guide_layers, base.packed.depth)
 
     @classmethod
-    def reads(cls, base: Base, settings: Settings) -> Reads:
+    def reads(cls, base: Base, settings: paper.Settings) -> Reads:
         """Return the kinds of rows. A pair is a sentence and its paraphrase, such as a back-translation."""
         return Reads((SENTENCE,) if settings.second_text is None else (PAIR,))
 
@@ -170,7 +94,7 @@ class SelfGuided(PackedMethod):
         if sampler == "uniform":
             drawn = dice.integers(self.layers.start, self.layers.stop, len(batch))
         else:
-            weights = SAMPLERS[sampler](len(self.layers))
+            weights = WEIGHTS[sampler](len(self.layers))
             drawn = dice.choice(self.layers, len(batch), p=weights / weights.sum())
         return {"layer": drawn.tolist()}
 
@@ -243,28 +167,9 @@ def gelu_head(width: int, head_width: int) -> nn.Sequential:
     return head
 
 
-def layer_zero(body: Bert, *, projection: bool = True) -> list[nn.Module]:
-    """Return the modules before the first block, with or without ELECTRA's projection."""
-    parts = (body.words, body.positions, body.types, body.norm, body.projection if projection else None)
-    return [part for part in parts if part is not None]
-
-
-def layer_bounds(text: str) -> tuple[int, int | None]:
-    """Parse `all`, `4..`, `4..12` or `12` to the first and last layer; None means the encoder's last."""
-    match = LAYERS.fullmatch("0.." if text == "all" else text)
-    if match is None:
-        raise UsageError(f'guide_layers="{text}"', advice="expected all, 4.., 4..12 or 12")
-    first, until, last = match.groups()
-    if until is None:
-        return int(first), int(first)
-    if last is not None and int(last) < int(first):
-        raise UsageError(f'guide_layers="{text}": the last layer is before the first')
-    return int(first), None if last is None else int(last)
-
-
 def kept_layers(text: str, depth: int) -> range:
     """Return the selected layers of an encoder. Raise a UsageError if it has fewer layers."""
-    first, last = layer_bounds(text)
+    first, last = paper.layer_bounds(text)
     last = depth if last is None else last
     if max(first, last) > depth:
         raise UsageError(f"guide_layers={text}: the encoder's layers are 0 to {depth}")

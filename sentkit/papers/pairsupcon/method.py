@@ -1,6 +1,5 @@
 """PairSupCon (arXiv 2109.05424): classifies pairs and contrasts the partners of entailment pairs."""
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
@@ -9,6 +8,7 @@ from torch.nn import functional as F
 
 from sentkit.formats.rows.kinds import PAIR
 from sentkit.model.transformer.readouts import widened
+from sentkit.papers.pairsupcon import paper
 from sentkit.training.base import Base, Body
 from sentkit.training.data.batches import Batch
 from sentkit.training.data.corpus import Corpus, check_labels
@@ -17,76 +17,27 @@ from sentkit.training.loop.optimizers import NamedGroup
 from sentkit.training.losses.losses import entailment_contrast
 from sentkit.training.method import Method, Needs, Outputs, Term, mean_of, trained
 from sentkit.training.methods.sbert import pair_features
-from sentkit.training.recipe import Recipe
-from sentkit.training.settings import paper, readout, refuse_idle, released
 
 RELATIONS = Labels({"entailment": 1, "contradiction": 0, "neutral": None})
-OF_ALPHA = ("hard_negative_form", "detach_alpha")
-OF_CONTRAST = ("beta", "temperature", "hard_negatives", *OF_ALPHA, "id_average", "head_width")
 
 
 class PairSupCon(Method):
-    @dataclass(frozen=True, kw_only=True)
-    class Settings(Recipe):
-        objective: str = paper(
-            "both", "cls: classify pairs; id: contrast partners", choices=("both", "id", "cls")
-        )
-        beta: float = paper(1.0, "weight of the id term", above=0)
-        temperature: float = paper(0.05, "divisor of the cosines", above=0)
-        hard_negatives: bool = paper(True, "give near negatives more weight, by alpha")
-        hard_negative_form: str = released(
-            "code",
-            "code: alpha multiplies the exponential; exponent: alpha multiplies the cosine",
-            choices=("code", "exponent"),
-        )
-        detach_alpha: bool = released(False, "no gradient through alpha")
-        id_average: str = released(
-            "anchors",
-            "anchors: mean over both sides of each entailment; pairs, as in the formula: twice that",
-            choices=("anchors", "pairs"),
-        )
-        head_width: int = released(128, "width of the vectors of the id term", least=1)
-        head_lr_factor: float = paper(
-            100.0, "learning rate of the heads, divided by that of the encoder", above=0
-        )
-        readout: str = readout("mean")
-        batch: int = paper(1024)
-        lr: float = paper(5e-6)
-        optimizer: str = paper("adam")
-        schedule: str = released("constant")
-        clip: float = released(0.0)
-        epochs: int = released(3)
-        max_length: int = released(32)
-        eval_every: int = released(250)
-
-        def __post_init__(self) -> None:
-            super().__post_init__()
-            if self.objective == "cls":
-                refuse_idle(self, OF_CONTRAST, "objective=cls")
-            if not self.hard_negatives:
-                refuse_idle(self, OF_ALPHA, "hard_negatives=off")
-
-    presets: ClassVar = {
-        "paper": {},
-        "cls": {"objective": "cls"},
-        "id": {"objective": "id"},
-        "id-plain": {"objective": "id", "hard_negatives": False},
-        "plain": {"hard_negatives": False},
-    }
+    Settings: ClassVar = paper.Settings
+    presets: ClassVar = paper.PRESETS
     needs: ClassVar = Needs(static=True)
 
-    def __init__(self, body: Body, settings: Settings) -> None:
+    def __init__(self, body: Body, settings: paper.Settings) -> None:
         super().__init__(body, settings)
         contrasts, tells = settings.objective != "cls", settings.objective != "id"
         self.contrast = contrast_head(body.width, settings.head_width) if contrasts else None
         self.relation = nn.Linear(3 * body.width, 2, bias=False) if tells else None
 
     @classmethod
-    def reads(cls, base: Base, settings: Settings) -> Reads:
+    def reads(cls, base: Base, settings: paper.Settings) -> Reads:
         return Reads((PAIR,), "label", RELATIONS)
 
     @classmethod
-    def check_rows(cls, corpus: Corpus, settings: Settings, source: str) -> None:
+    def check_rows(cls, corpus: Corpus, settings: paper.Settings, source: str) -> None:
         if settings.objective == "cls":
             check_labels(corpus, source)
 

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from sentkit.model.transformer.packed import Packed, first_tokens
 from sentkit.model.transformer.readouts import Disturb
+from sentkit.training.method import share
 
 Drawn = Sequence[np.ndarray]  # the drawn numbers of each sentence
 
@@ -105,11 +106,6 @@ class Window(View):
         lengths = tuple(map(len, drawn))
         rows = packed.to_device(np.concatenate(drawn) + np.repeat(first_tokens(packed.lengths), lengths))
         return replace(packed, ids=packed.ids[rows], positions=packed.positions[rows], lengths=lengths), None
-
-
-def share(rate: float, count: int) -> int:
-    """Return floor(rate * count) in decimal arithmetic: 0.29 * 100 is 29, but 28 with floats."""
-    return int(Decimal(str(rate)) * count)
 
 
 VIEWS = {

@@ -2,7 +2,6 @@
 
 import hashlib
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
@@ -13,65 +12,37 @@ from sentkit.model.checkpoint.lm_head import LanguageHead
 from sentkit.model.text.single_token_words import single_tokens
 from sentkit.model.transformer.bert import Bert
 from sentkit.model.transformer.readouts import widened
+from sentkit.papers.defsent import paper
 from sentkit.training.base import Base
 from sentkit.training.data.batches import Batch
 from sentkit.training.data.examples import Reads, Words
-from sentkit.training.method import Needs, Outputs, PackedMethod, Term, mean_of
+from sentkit.training.method import Needs, Outputs, PackedMethod, Term, embedding_modules, mean_of
 from sentkit.training.methods.mlm import own_head
-from sentkit.training.methods.sg_bert import layer_zero
-from sentkit.training.recipe import Recipe
-from sentkit.training.settings import ours, paper, readout, released
 
 TRAIN_ONE = "sentkit train mlm --set head=fresh trains one"
 
 
 class DefSent(PackedMethod):
-    @dataclass(frozen=True, kw_only=True)
-    class Settings(Recipe):
-        readout: str = readout("cls", choices=("base", "cls", "mean", "max"))
-        part: float = paper(
-            0.8, "share of the words to learn from, chosen by a hash of the word", above=0, most=1
-        )
-        batch: int = paper(16)
-        lr: float = paper(5.657e-6)
-        schedule: str = paper("warmup-constant")
-        warmup: float = paper(0.1)
-        optimizer: str = released("adam")
-        clip: float = released(0.0)
-        max_length: int = ours(128)
-
-    presets: ClassVar = {
-        "bert-base-cls": {},
-        "bert-base-mean": {"readout": "mean", "lr": 1.131e-5},
-        "bert-base-max": {"readout": "max", "lr": 1.131e-5},
-        "bert-large-cls": {},
-        "bert-large-mean": {"readout": "mean", "lr": 1.131e-5},
-        "bert-large-max": {"readout": "max", "lr": 8e-6},
-        "roberta-base-cls": {},
-        "roberta-base-mean": {"readout": "mean", "lr": 8e-6},
-        "roberta-base-max": {"readout": "max", "lr": 4e-6},
-        "roberta-large-cls": {"lr": 4e-6},
-        "roberta-large-mean": {"readout": "mean", "lr": 4e-6},
-        "roberta-large-max": {"readout": "max"},
-    }
+    Settings: ClassVar = paper.Settings
+    presets: ClassVar = paper.PRESETS
     needs: ClassVar = Needs(packed="a language model head", row_wise=True, constant=("head.",))
 
-    def __init__(self, body: Bert, settings: Settings, head: LanguageHead) -> None:
+    def __init__(self, body: Bert, settings: paper.Settings, head: LanguageHead) -> None:
         super().__init__(body, settings)
         self.head = head.requires_grad_(False)
-        for module in layer_zero(body, projection=False):
+        for module in embedding_modules(body, projection=False):
             module.requires_grad_(False)
 
     @classmethod
-    def build(cls, base: Base, settings: Settings) -> "DefSent":
+    def build(cls, base: Base, settings: paper.Settings) -> "DefSent":
         return cls(cls.bert(base, settings), settings, own_head(base, base.packed, TRAIN_ONE))
 
     @classmethod
-    def check(cls, base: Base, settings: Settings) -> None:
+    def check(cls, base: Base, settings: paper.Settings) -> None:
         own_head(base, base.packed, TRAIN_ONE)
 
     @classmethod
-    def reads(cls, base: Base, settings: Settings) -> Reads:
+    def reads(cls, base: Base, settings: paper.Settings) -> Reads:
         return Reads((ENTRY,), "entry", Words(number_of(base), lambda word: share_of(word) >= settings.part))
 
     def encode(self, batch: Batch) -> Outputs:

@@ -1,0 +1,12 @@
+"""One folder for each paper that sentkit implements completely. The catalogue of methods finds them here.
+
+`paper.py` has name, citation, settings and presets, without torch; `method.py` the method and its own losses;
+`published.jsonl` the figures of the paper. Code that exists only because of one paper is in its folder.
+"""
+
+from sentkit.papers.consert.paper import PAPER as CONSERT
+from sentkit.papers.defsent.paper import PAPER as DEFSENT
+from sentkit.papers.pairsupcon.paper import PAPER as PAIRSUPCON
+from sentkit.papers.sg_bert.paper import PAPER as SG_BERT
+
+PAPERS = {each.key: each for each in (SG_BERT, CONSERT, PAIRSUPCON, DEFSENT)}

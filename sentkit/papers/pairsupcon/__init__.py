@@ -1,0 +1,1 @@
+"""PairSupCon (arXiv 2109.05424): contrast and classification of NLI pairs."""

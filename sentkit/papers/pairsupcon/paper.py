@@ -1,0 +1,74 @@
+"""PairSupCon: settings, presets and citation."""
+
+from dataclasses import dataclass
+
+from sentkit.training.listing import Listing, Paper, Presets
+from sentkit.training.recipe import Recipe
+from sentkit.training.settings import paper, readout, refuse_idle, released
+
+OF_ALPHA = ("hard_negative_form", "detach_alpha")
+OF_CONTRAST = ("beta", "temperature", "hard_negatives", *OF_ALPHA, "id_average", "head_width")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings(Recipe):
+    objective: str = paper(
+        "both", "cls: classify pairs; id: contrast partners", choices=("both", "id", "cls")
+    )
+    beta: float = paper(1.0, "weight of the id term", above=0)
+    temperature: float = paper(0.05, "divisor of the cosines", above=0)
+    hard_negatives: bool = paper(True, "give near negatives more weight, by alpha")
+    hard_negative_form: str = released(
+        "code",
+        "code: alpha multiplies the exponential; exponent: alpha multiplies the cosine",
+        choices=("code", "exponent"),
+    )
+    detach_alpha: bool = released(False, "no gradient through alpha")
+    id_average: str = released(
+        "anchors",
+        "anchors: mean over both sides of each entailment; pairs, as in the formula: twice that",
+        choices=("anchors", "pairs"),
+    )
+    head_width: int = released(128, "width of the vectors of the id term", least=1)
+    head_lr_factor: float = paper(
+        100.0, "learning rate of the heads, divided by that of the encoder", above=0
+    )
+    readout: str = readout("mean")
+    batch: int = paper(1024)
+    lr: float = paper(5e-6)
+    optimizer: str = paper("adam")
+    schedule: str = released("constant")
+    clip: float = released(0.0)
+    epochs: int = released(3)
+    max_length: int = released(32)
+    eval_every: int = released(250)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.objective == "cls":
+            refuse_idle(self, OF_CONTRAST, "objective=cls")
+        if not self.hard_negatives:
+            refuse_idle(self, OF_ALPHA, "hard_negatives=off")
+
+
+PRESETS: Presets = {
+    "paper": {},
+    "cls": {"objective": "cls"},
+    "id": {"objective": "id"},
+    "id-plain": {"objective": "id", "hard_negatives": False},
+    "plain": {"hard_negatives": False},
+}
+
+PAPER = Paper(
+    "pairsupcon",
+    "PairSupCon",
+    methods={
+        "pairsupcon": Listing(
+            "classify pairs and contrast partners",
+            "sentkit.papers.pairsupcon.method:PairSupCon",
+            "2109.05424",
+            settings=Settings,
+            presets=PRESETS,
+        )
+    },
+)

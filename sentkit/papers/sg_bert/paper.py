@@ -1,0 +1,125 @@
+"""SG-BERT: settings, presets and citation."""
+
+import re
+from dataclasses import dataclass
+
+from sentkit.errors import UsageError
+from sentkit.training.listing import Listing, Paper, Presets
+from sentkit.training.recipe import Recipe
+from sentkit.training.settings import ours, paper, readout, refuse_idle, released
+
+OBJECTIVES = ("base", "opt1", "opt2", "opt3")
+SAMPLERS = ("uniform", "upper", "lower")
+OF_GUIDE = ("guide", "guide_pool", "guide_layers", "guide_dropout", "layer_sampler")
+LAYERS = re.compile(r"(\d{1,4})(\.\.(\d{1,4})?)?")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings(Recipe):
+    objective: str = paper(
+        "opt3", "form of the loss; base: one layer, in both directions", choices=OBJECTIVES
+    )
+    temperature: float = paper(0.01, "divisor of the cosines", above=0)
+    drift_weight: float = paper(
+        0.1, "weight of the squared distance from the initial weights", least=0
+    )  # lambda
+    head: str = paper("gelu", "gelu: two layers between vectors and loss", choices=("gelu", "none"))
+    head_width: int = paper(4096, "width of both layers of the head", least=1)
+    guide: str = paper(
+        "copy",
+        "source of the views; copy: a frozen copy; self: the tuned encoder, with gradient",
+        choices=("copy", "self"),
+    )
+    guide_pool: str = paper("max", "how the token states of the guide become a view", choices=("max", "mean"))
+    guide_layers: str = paper("all", "layers that give views: all, 4.., 4..12 or 12; 0 is the embeddings")
+    layer_sampler: str = ours(
+        "uniform",
+        "probability of each layer as the view; upper: increases with the layer; lower: decreases",
+        choices=SAMPLERS,
+    )
+    guide_dropout: bool = ours(False, "dropout in the guide too, as in the released code")
+    compat_opt2_slice: bool = paper(False, "opt2: use one negative less, as in the released code")
+    second_text: str | None = paper(
+        None, "encoder of the second text of a pair; none: rows are sentences", choices=("guide", "tuned")
+    )
+    freeze_embeddings: bool = paper(True, "keep layer 0 of the tuned copy unchanged")
+    readout: str = readout("cls")
+    batch: int = paper(16)
+    lr: float = paper(5e-5)
+    epochs: int = paper(1)
+    max_length: int = paper(128)
+    beta1: float = paper(0.9)
+    beta2: float = paper(0.9)
+    eval_every: int = paper(50)
+    patience: int = paper(10)
+    optimizer: str = released("adamw-hf")  # AdamW of transformers at that time
+    weight_decay: float = released(0.01)  # the script sets 0, but does not pass it to the optimizer
+    schedule: str = released("linear")
+    warmup: float = released(0.1)
+    clip: float = released(1.0)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        layer_bounds(self.guide_layers)
+        if self.second_text == "tuned" and self.objective != "base":
+            advice = "the other objectives contrast the tuned copy with the guide"
+            raise UsageError(
+                f"second_text=tuned can be used only with objective=base, not {self.objective}",
+                advice=advice,
+            )
+        if self.second_text == "tuned":
+            refuse_idle(self, OF_GUIDE, "second_text=tuned, because the guide is not used")
+        if self.guide == "self":
+            refuse_idle(self, ("guide_dropout",), "guide=self")
+        if self.objective == "opt3":
+            refuse_idle(self, ("layer_sampler",), "objective=opt3: it uses all layers")
+        if self.lora is not None:
+            refuse_idle(self, ("freeze_embeddings",), f"lora={self.lora}")
+        if self.head == "none":
+            refuse_idle(self, ("head_width",), "head=none")
+        if self.objective != "opt2":
+            refuse_idle(self, ("compat_opt2_slice",), f"objective={self.objective}")
+
+
+RELEASED = {
+    "guide_pool": "mean",
+    "guide_dropout": True,  # the released trainer also sets the guide to training mode
+    "early_stop": "cumulative",
+    "final": "last",
+}
+PRESETS: Presets = {
+    "paper": {},
+    "released": RELEASED,
+    "released-opt2": RELEASED | {"objective": "opt2", "compat_opt2_slice": True},
+    "bt": {"objective": "base", "second_text": "tuned"},  # baseline with back-translation
+    "bt-sg-opt": {"second_text": "guide"},
+    "senteval": {"guide_pool": "mean", "guide_layers": "4.."},  # the paper omits "several" layers
+}
+
+
+def layer_bounds(text: str) -> tuple[int, int | None]:
+    """Parse `all`, `4..`, `4..12` or `12` to the first and last layer; None means the encoder's last."""
+    match = LAYERS.fullmatch("0.." if text == "all" else text)
+    if match is None:
+        raise UsageError(f'guide_layers="{text}"', advice="expected all, 4.., 4..12 or 12")
+    first, until, last = match.groups()
+    if until is None:
+        return int(first), int(first)
+    if last is not None and int(last) < int(first):
+        raise UsageError(f'guide_layers="{text}": the last layer is before the first')
+    return int(first), None if last is None else int(last)
+
+
+PAPER = Paper(
+    "sg-bert",
+    "SG-BERT",
+    methods={
+        "sg-bert": Listing(
+            "contrast [CLS] with layers of a frozen copy",
+            "sentkit.papers.sg_bert.method:SelfGuided",
+            "2106.07345",
+            settings=Settings,
+            presets=PRESETS,
+        )
+    },
+)
