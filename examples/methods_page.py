@@ -14,7 +14,8 @@ from pathlib import Path
 
 from sentkit import __version__
 from sentkit.manual import escape, wrapped
-from sentkit.reports.published import PAPERS, published
+from sentkit.papers import PAPERS
+from sentkit.reports.published import published
 from sentkit.training.catalogue import METHODS
 from sentkit.training.settings import changes_of, format_value, notes
 
@@ -95,7 +96,7 @@ def figures(references, every_figure):
     """The published figures, by table: SG-BERT, table 1: 31.40, 52.57."""
     for (paper, table), group in groupby(references, lambda each: tuple(each.split("/")[:2])):
         values = ", ".join(value for each in group for value in of_reference(each, every_figure))
-        yield f"{PAPERS[paper]}, table {table}: {values}"
+        yield f"{PAPERS[paper].name}, table {table}: {values}"
 
 
 def of_reference(reference, every_figure):

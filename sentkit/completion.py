@@ -170,7 +170,7 @@ class Line:
         elif name == "set_":
             yield from ((f"{setting}=", "") for setting in self._names()[0])
         elif name == "template":
-            from sentkit.model.text.template import TEMPLATES
+            from sentkit.formats.checkpoints.templates import TEMPLATES
 
             yield from ((template, "") for template in TEMPLATES)
         elif name == "device":

@@ -35,11 +35,11 @@ MAY_IMPORT = {
     "transforms": {"arrays", "digits", "errors", "formats"},
     "metrics": {"arrays", "digits", "errors", "formats", "transforms"},
     "labels": {"arrays", "digits", "errors", "formats", "metrics", "transforms"},
-    "reports": {"arrays", "errors", "escaping", "formats", "metrics", "labels", "model"},
+    "reports": {"arrays", "errors", "escaping", "formats", "metrics", "labels", "model", "papers"},
     "plots": {"arrays", "digits", "errors", "escaping", "formats", "metrics", "transforms"},
     "augment": {"errors", "flag_values"},
     "model": {"arrays", "errors", "formats", "transforms"},
-    "training": {"errors", "flag_values", "formats", "metrics", "model", "signals", "transforms"},
+    "training": {"errors", "flag_values", "formats", "metrics", "model", "papers", "signals", "transforms"},
     "commands": {
         "flags",
         "flag_values",
@@ -72,8 +72,8 @@ MAY_IMPORT = {
         "formats",
     },
     "manual": {"__init__", "cli"},
-    "completion": {"formats", "completion_names", "training"},
-    "completion_names": set(),
+    "completion": {"formats", "training"},
+    "papers": {"errors", "formats", "model", "training"},
     "__main__": {"cli", "process"},
 }
 # Inside a layer: folder -> folders beside it that its files may import. Files directly in
@@ -106,7 +106,7 @@ INSIDE = {
     "plots": {"kinds": set()},
 }
 # End of the folders inside a layer.
-TORCH_LIVES_IN = {"training", "model/transformer", "model/checkpoint", "model/translation"}
+TORCH_LIVES_IN = {"papers", "training", "model/transformer", "model/checkpoint", "model/translation"}
 ONLY_INSIDE_FUNCTIONS = {"sklearn", "scipy", "transformers", "zstandard", "rich", "huggingface_hub"}
 ONLY_INSIDE_FUNCTIONS |= {"faiss", "matplotlib", "pyarrow"}
 LARGEST_FILE = 500  # lines
@@ -181,6 +181,32 @@ def test_only_some_folders_import_torch_and_transformers():
             if each in used and not is_below(path, folders)
         ]
 
+    assert not wrong
+
+
+def test_only_the_catalogue_names_a_paper():
+    """Code that exists because of one paper is in its folder."""
+    papers = {path.name for path in FOLDERS if path.parent == PACKAGE / "papers"}
+    wrong = [
+        f"{module_of(path)} imports {name}"
+        for path, tree in TREES.items()
+        for name in imports(tree)
+        if (own := re.match(r"sentkit\.papers\.(\w+)", name)) and own[1] in papers
+        if PACKAGE / "papers" / own[1] not in path.parents and path != PACKAGE / "papers/__init__.py"
+    ]
+
+    assert papers
+    assert not wrong
+
+
+def test_papers_and_their_settings_are_known_without_torch():
+    light = ["training/catalogue.py", "training/listing.py", "training/recipe.py", "training/settings.py"]
+    papers = sorted((PACKAGE / "papers").glob("*/paper.py"))
+    wrong = [
+        path for path in (*papers, *(PACKAGE / each for each in light)) if "torch" in imports(TREES[path])
+    ]
+
+    assert papers
     assert not wrong
 
 

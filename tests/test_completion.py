@@ -14,7 +14,6 @@ import pytest
 from sentkit import completion
 from sentkit.cli import GROUPS, every_command, program
 from sentkit.formats.checkpoints.readout import NAMED
-from sentkit.model.text.template import TEMPLATES
 from sentkit.training.catalogue import METHODS, names_of
 from support import with_program
 
@@ -112,7 +111,9 @@ def test_names_without_torch_are_those_of_the_classes():
         kind = listing.load()
         settings, presets = names_of(name)
 
-        assert (set(settings), presets) == ({each.name for each in fields(kind.Settings)}, [*kind.presets]), name
+        assert (set(settings), presets) == ({each.name for each in fields(kind.Settings)}, [*kind.presets]), (
+            name
+        )
 
 
 def test_completion_imports_no_model_and_no_numpy():

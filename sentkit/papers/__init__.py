@@ -1,4 +1,4 @@
-"""One folder for each paper that sentkit implements completely. The catalogue of methods finds them here.
+"""Takes the name of a paper and returns its methods, settings and figures; one folder for each paper.
 
 `paper.py` has name, citation, settings and presets, without torch; `method.py` the method and its own losses;
 `published.jsonl` the figures of the paper. Code that exists only because of one paper is in its folder.

@@ -1,18 +1,17 @@
-"""The tables of the papers: published.jsonl has a line for each figure."""
+"""The published tables: published.jsonl in the folder of a paper has a line for each figure."""
 
 import re
 from collections import defaultdict
 from collections.abc import Collection
 from dataclasses import dataclass
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import orjson
 
+from sentkit.papers import PAPERS
 from sentkit.reports.suites import SUITES, task_key
 
-PAPERS = {"sg-bert": "SG-BERT", "consert": "ConSERT", "pairsupcon": "PairSupCon", "defsent-plus": "DefSent+"}
 UNITS = {name: suite.unit for name, suite in SUITES.items()} | {
     "ablation": "averages x 100",
     "glue": "accuracy or Matthews correlation x 100",
@@ -32,7 +31,7 @@ class PaperTable:
 
     @property
     def title(self) -> str:
-        return f"{PAPERS[self.paper]}, table {self.number}: {self.suite}, {UNITS[self.suite]}"
+        return f"{PAPERS[self.paper].name}, table {self.number}: {self.suite}, {UNITS[self.suite]}"
 
     def source(self, task: str) -> tuple[str, str]:
         """The suite and task of a column; a table about settings has averages of other suites."""
@@ -44,7 +43,7 @@ class PaperTable:
 
 @cache
 def published() -> tuple[dict[str, Any], ...]:
-    return tuple(map(orjson.loads, Path(__file__).with_name("published.jsonl").read_bytes().splitlines()))
+    return tuple(orjson.loads(line) for paper in PAPERS.values() for line in paper.figures().splitlines())
 
 
 def paper_tables() -> list[PaperTable]:

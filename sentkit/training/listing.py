@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib import import_module
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sentkit.training.recipe import Recipe
@@ -33,4 +34,9 @@ class Listing:
 class Paper:
     key: str  # name of the paper in --paper
     name: str
+    folder: str  # in papers/
     methods: Mapping[str, Listing]
+
+    def figures(self) -> bytes:
+        """Return the published figures, one JSON object per line."""
+        return Path(__file__).parents[1].joinpath("papers", self.folder, "published.jsonl").read_bytes()

@@ -14,11 +14,11 @@ from sentkit.errors import CannotCreateError
 from sentkit.flags.expand import expand_flags
 from sentkit.flags.options import OutputFlags
 from sentkit.flags.rows import FormatFlags
+from sentkit.formats.checkpoints.templates import FULL_STOPS
 from sentkit.formats.rows.rows import SUFFIXES
 from sentkit.formats.vectors.vectors import ENCODINGS
 from sentkit.labels.clusters.algorithms.catalogue import ALGORITHMS
 from sentkit.metrics.similarity import SIMILARITIES
-from sentkit.model.text.template import FULL_STOPS
 from sentkit.transforms.kinds import KINDS
 
 

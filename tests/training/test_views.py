@@ -7,7 +7,7 @@ import torch
 from sentkit.formats.checkpoints.readout import parse_readout
 from sentkit.model.transformer.packed import pack
 from sentkit.model.transformer.readouts import read
-from sentkit.training.views import VIEWS, share
+from sentkit.papers.consert.views import VIEWS, share
 
 MIXED = [10, 6, 1, 7, 7, 20]
 WIDTH = 24

@@ -1,1 +1,1 @@
-"""ConSERT (arXiv 2105.11741): a contrast of augmented views."""
+"""Takes sentences or labelled pairs and returns the loss of ConSERT, a contrast of augmented views."""

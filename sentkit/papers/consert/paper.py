@@ -118,6 +118,7 @@ PRESETS: Presets = {
 PAPER = Paper(
     "consert",
     "ConSERT",
+    "consert",
     methods={
         "consert": Listing(
             "contrast two views; classify pairs",

@@ -1,1 +1,1 @@
-"""DefSent (arXiv 2105.04339) and DefSent+ (arXiv 2405.16153): definitions and their entries."""
+"""Takes definitions of words and returns the losses of DefSent and DefSent+."""

@@ -118,6 +118,7 @@ PLUS_PRESETS: Presets = {
 PAPER = Paper(
     "defsent-plus",
     "DefSent+",
+    "defsent",
     methods={
         "defsent": Listing(
             "predict the word from its definition",

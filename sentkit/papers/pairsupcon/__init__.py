@@ -1,1 +1,1 @@
-"""PairSupCon (arXiv 2109.05424): contrast and classification of NLI pairs."""
+"""Takes labelled pairs and returns the loss of PairSupCon, a contrast and a classification of pairs."""

@@ -62,6 +62,7 @@ PRESETS: Presets = {
 PAPER = Paper(
     "pairsupcon",
     "PairSupCon",
+    "pairsupcon",
     methods={
         "pairsupcon": Listing(
             "classify pairs and contrast partners",

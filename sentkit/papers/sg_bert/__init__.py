@@ -1,1 +1,1 @@
-"""SG-BERT (arXiv 2106.07345): a frozen copy of BERT guides its tuned copy."""
+"""Takes sentences and returns the loss of SG-BERT: a frozen copy of the encoder guides its tuned copy."""

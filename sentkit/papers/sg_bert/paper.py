@@ -113,6 +113,7 @@ def layer_bounds(text: str) -> tuple[int, int | None]:
 PAPER = Paper(
     "sg-bert",
     "SG-BERT",
+    "sg_bert",
     methods={
         "sg-bert": Listing(
             "contrast [CLS] with layers of a frozen copy",

@@ -4,12 +4,12 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from sentkit.training.methods.defsent_plus import DefSentPlus
 
 from sentkit.errors import DataError
 from sentkit.formats.rows.rows import Inputs
 from sentkit.formats.vectors.store import Store
 from sentkit.formats.vectors.vector_file import create_vector_file
+from sentkit.papers.defsent.plus import DefSentPlus
 from sentkit.training.data.corpus import write_corpus
 from sentkit.training.data.entries import read_entries
 from sentkit.training.data.examples import ExampleParser

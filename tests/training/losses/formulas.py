@@ -10,14 +10,12 @@ import pytest
 import torch
 from torch import Tensor
 
+from sentkit.papers.sg_bert.losses import guided_opt1, guided_opt2_released, guided_opt3
 from sentkit.training.losses.losses import (
     complex_agreement,
     contrastive_tension,
     cosine_regression,
     entailment_contrast,
-    guided_opt1,
-    guided_opt2_released,
-    guided_opt3,
     in_batch_contrast,
     paired_contrast,
     ranked_pairs,

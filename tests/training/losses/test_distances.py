@@ -3,11 +3,8 @@
 import torch
 from torch.autograd import gradcheck
 
-from sentkit.training.losses.losses import (
-    cosines,
-    squared_distance,
-    unit,
-)
+from sentkit.papers.sg_bert.losses import squared_distance
+from sentkit.training.losses.losses import cosines, unit
 from training.losses.formulas import half_types, pair_of
 
 

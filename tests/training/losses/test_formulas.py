@@ -7,10 +7,7 @@ import pytest
 import torch
 from torch.autograd import gradcheck
 
-from sentkit.training.losses.losses import (
-    guided_opt2,
-    guided_opt3,
-)
+from sentkit.papers.sg_bert.losses import guided_opt2, guided_opt3
 from training.losses.formulas import (
     CONTRASTS,
     HALF,

@@ -6,13 +6,11 @@ from functools import partial
 import pytest
 import torch
 
+from sentkit.papers.sg_bert.losses import guided_opt1, guided_opt2_released, guided_opt3
 from sentkit.training.losses.losses import (
     complex_agreement,
     contrastive_tension,
     cosine_regression,
-    guided_opt1,
-    guided_opt2_released,
-    guided_opt3,
     in_batch_contrast,
     paired_contrast,
     ranked_pairs,

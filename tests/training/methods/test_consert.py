@@ -7,10 +7,10 @@ import pytest
 import torch
 
 from sentkit.errors import DataError, UsageError
+from sentkit.papers.consert.method import ConSERT, direction
+from sentkit.papers.pairsupcon.method import PairSupCon
 from sentkit.training.data.batches import stream
 from sentkit.training.method import trained
-from sentkit.training.methods.consert import ConSERT, direction
-from sentkit.training.methods.pairsupcon import PairSupCon
 from sentkit.training.methods.sbert import SBERT
 from sentkit.training.settings import build
 

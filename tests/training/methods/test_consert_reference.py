@@ -8,7 +8,7 @@ import torch
 import transformers
 
 from reference_steps import take_step
-from sentkit.training.methods.consert import ConSERT
+from sentkit.papers.consert.method import ConSERT
 from support import padded
 
 STEPS, RATE = 4, 1e-3

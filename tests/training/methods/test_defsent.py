@@ -15,9 +15,9 @@ from sentkit.errors import UsageError
 from sentkit.formats.checkpoints.folders import read_checkpoint
 from sentkit.formats.rows.rows import Row
 from sentkit.model.text.single_token_words import single_tokens
+from sentkit.papers.defsent.method import DefSent, number_of, share_of
 from sentkit.training.data.batches import Batch
 from sentkit.training.method import changing, trained
-from sentkit.training.methods.defsent import DefSent, number_of, share_of
 from sentkit.training.methods.mlm import CLASSES
 from sentkit.training.runs.save_checkpoint import save_checkpoint
 from sentkit.training.settings import build

@@ -8,11 +8,11 @@ import torch
 from torch.nn import functional as F
 
 from reference_steps import PlainAdamW
+from sentkit.papers.defsent.plus import DefSentPlus
+from sentkit.papers.defsent.projection import Projection
 from sentkit.training.data.batches import Batch
 from sentkit.training.data.entries import Entries
 from sentkit.training.method import changing, trained
-from sentkit.training.methods.defsent_plus import DefSentPlus
-from sentkit.training.methods.projection import Projection
 from sentkit.training.settings import build
 
 NAMES = ["cat", "a hot dog", "rain", "sea", "old house"]

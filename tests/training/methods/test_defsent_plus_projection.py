@@ -12,11 +12,11 @@ import torch
 from sentkit.errors import UsageError
 from sentkit.formats.checkpoints.folders import read_checkpoint
 from sentkit.formats.checkpoints.modules import Pooler
+from sentkit.papers.defsent.plus import DefSentPlus
+from sentkit.papers.defsent.projection import projection_of
+from sentkit.papers.sg_bert.method import SelfGuided
 from sentkit.training.base import open_base
 from sentkit.training.data.batches import Batch
-from sentkit.training.methods.defsent_plus import DefSentPlus
-from sentkit.training.methods.projection import projection_of
-from sentkit.training.methods.sg_bert import SelfGuided
 from sentkit.training.methods.simcse import SimCSE
 from sentkit.training.runs.save_checkpoint import save_checkpoint
 

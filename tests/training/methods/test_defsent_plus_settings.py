@@ -7,8 +7,8 @@ import pytest
 
 from sentkit.errors import DataError, UsageError
 from sentkit.formats.checkpoints.folders import read_checkpoint
+from sentkit.papers.defsent.plus import DefSentPlus
 from sentkit.training.base import open_base
-from sentkit.training.methods.defsent_plus import DefSentPlus
 from sentkit.training.settings import build
 
 NAMES = ["cat", "a hot dog", "rain", "sea", "old house"]

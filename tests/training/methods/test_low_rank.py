@@ -10,12 +10,12 @@ from reference_steps import take_step
 from sentkit.errors import UsageError
 from sentkit.formats.checkpoints.folders import read_checkpoint
 from sentkit.model.transformer.lora import read_weights
+from sentkit.papers.sg_bert.method import SelfGuided
 from sentkit.training.base import open_base
 from sentkit.training.catalogue import METHODS
 from sentkit.training.lora import constant_tensors
 from sentkit.training.method import changing
 from sentkit.training.methods.cosent import CoSENT
-from sentkit.training.methods.sg_bert import SelfGuided
 from sentkit.training.recipe import LORA_LAYERS, Recipe
 from sentkit.training.runs.save_checkpoint import write_checkpoint
 from sentkit.training.settings import build

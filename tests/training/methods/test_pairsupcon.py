@@ -10,8 +10,8 @@ from safetensors.torch import load_file
 from reference_steps import take_step
 from sentkit.errors import UsageError
 from sentkit.formats.json_files import read_object
+from sentkit.papers.pairsupcon.method import PairSupCon
 from sentkit.training.data.batches import Order
-from sentkit.training.methods.pairsupcon import PairSupCon
 from sentkit.training.runs.save_checkpoint import save_checkpoint
 from sentkit.training.settings import build
 

@@ -11,10 +11,10 @@ from torch.nn import functional as F
 
 from reference_steps import PlainAdamW
 from sentkit.formats.checkpoints.folders import read_checkpoint
+from sentkit.papers.sg_bert.method import SelfGuided
 from sentkit.training.base import open_base
 from sentkit.training.data.batches import stream
 from sentkit.training.method import changing, restore
-from sentkit.training.methods.sg_bert import SelfGuided
 from support import padded
 
 SMALL = {"batch": 4, "head_width": 24}

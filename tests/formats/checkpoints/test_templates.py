@@ -3,7 +3,7 @@
 import pytest
 
 from sentkit.errors import UsageError
-from sentkit.model.text.template import DEFAULT, FULL_STOPS, TEMPLATES, Template, find_template
+from sentkit.formats.checkpoints.templates import DEFAULT, FULL_STOPS, TEMPLATES, Template, find_template
 
 
 @pytest.mark.parametrize(
