@@ -15,12 +15,13 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, NoReturn, ParamSpec
 
 import typer
-from typer.core import TyperCommand, TyperGroup
+from typer.core import TyperCommand, TyperGroup, TyperOption
 
 from sentkit import __version__, completion
 from sentkit.console import Console
 from sentkit.errors import NoInputError, SentkitError
 from sentkit.flag_values import closest_flag
+from sentkit.flags import help
 from sentkit.flags.expand import expand_flags
 from sentkit.process import INTERRUPTED, is_first_process, leave, raised_signal, unwind_on_signals
 
@@ -169,29 +170,44 @@ def page_of(command: str) -> Path | None:
     return next((place for place in places if place.is_file()), None)
 
 
-class Command(TyperCommand):
-    def format_epilog(self, ctx: Any, formatter: Any) -> None:
-        """Add the path of the man page."""
+def print_short_help(context: typer.Context, parameter: Any, given: bool) -> None:
+    if given:
+        typer.echo(help.short_help(context.command_path, context.command))
+        context.exit()
+
+
+class Helpful:
+    """A command with two help texts."""
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        """Add `-h`."""
+        flag = TyperOption(
+            param_decls=["-h"],
+            is_flag=True,
+            is_eager=True,
+            expose_value=False,
+            callback=print_short_help,
+            help="Show the most used flags and exit.",
+        )
+        return [*super().get_params(ctx), flag]  # type: ignore[misc]
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        """Write the text of `--help`, with the path of the man page."""
+        listed = [each for each in self.params if not each.hidden]  # type: ignore[attr-defined]
         page = page_of(ctx.command_path)
-        if page is not None:
-            formatter.write(f"\nFull manual: man {shlex.quote(str(page))}\n")
+        manual = f"\n\nFull manual: man {shlex.quote(str(page))}" if page is not None else ""
+        formatter.write(help.long_help(ctx.command_path, self, listed) + manual + "\n")
 
 
-class Group(TyperGroup):
-    format_epilog = Command.format_epilog
-
-    def format_commands(self, ctx: Any, formatter: Any) -> None:
-        """List the commands below their headings."""
-        longest = max(map(len, self.commands))
-        for heading, names in headings(self.commands).items():
-            lines = [(name.ljust(longest), self.commands[name].get_short_help_str(80)) for name in names]
-            with formatter.section(heading):
-                formatter.write_dl(lines)
+class Command(Helpful, TyperCommand):
+    pass
 
 
-def headings(commands: Mapping[str, Any]) -> Mapping[str, Sequence[str]]:
-    """The headings for a list of commands, with the commands below each."""
-    return COMMANDS if commands.keys() == MODULES.keys() else {"Commands": tuple(commands)}
+class Group(Helpful, TyperGroup):
+    @property
+    def headings(self) -> Mapping[str, Sequence[str]]:
+        """The headings of the list of commands, with the commands below each."""
+        return COMMANDS if self.commands.keys() == MODULES.keys() else {"Commands": tuple(self.commands)}
 
 
 app = typer.Typer(
@@ -201,7 +217,7 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
-    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 80},
+    context_settings={"help_option_names": ["--help"]},
 )
 
 
@@ -251,7 +267,7 @@ def sentkit(
 def help_alone(context: typer.Context) -> None:
     """Without a subcommand, print the help and exit with 2."""
     if context.invoked_subcommand is None:
-        typer.echo(context.get_help(), err=True)
+        typer.echo(help.short_help(context.command_path, context.command), err=True)
         raise typer.Exit(2)
 
 

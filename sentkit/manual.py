@@ -1,6 +1,5 @@
 """Generator of the man pages from the commands: `python -m sentkit.manual man` writes man/man1."""
 
-import inspect
 import sys
 import textwrap
 from collections.abc import Iterable, Iterator, Sequence
@@ -9,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from sentkit import __version__
-from sentkit.cli import headings, program
+from sentkit.cli import program
+from sentkit.flags.help import is_flag, meaning_of, names_of, parse_help, value_of
 
 EXIT_CODES = (
     ("0", "success, also if the next command of the pipe ends before it has read all"),
@@ -95,8 +95,8 @@ class Text:
 
 def text_of(name: str, help_text: str) -> Text:
     """Join both texts. In the file, "# TITLE" starts a section, and an indented paragraph keeps its lines."""
-    summary, examples, paragraphs = parts_of(help_text)
-    text = Text(summary, examples, paragraphs, {})
+    parsed = parse_help(help_text)
+    text = Text(parsed.summary, parsed.examples, parsed.paragraphs, {})
     file = PAGES / f"{hyphenated(name.partition(' ')[2])}.txt"
     target = text.paragraphs
     for part in file.read_text().strip("\n").split("\n\n") if file.exists() else []:
@@ -122,11 +122,11 @@ def group_page(name: str, group: Any) -> str:
     lines = [*header(name, text.summary), ".SH SYNOPSIS", f".B {escape(name)}"]
     lines += [r"\fICOMMAND\fR [\fIOPTIONS\fR]", ".SH DESCRIPTION", *body(paragraphs)]
     lines += [".SH COMMANDS"]
-    sections = headings(group.commands)
+    sections = group.headings
     for heading, words in sections.items():
         lines += [f".SS {heading}"] if len(sections) > 1 else []
         for word in words:
-            summary, _, _ = parts_of(group.commands[word].help)
+            summary = parse_help(group.commands[word].help).summary
             lines += [".TP", rf"\fB{escape(f'{name} {word}')}\fR", escape(summary)]
     if name == "sentkit":
         lines += [".SH OUTPUT", *body(OUTPUTS)]
@@ -136,7 +136,7 @@ def group_page(name: str, group: Any) -> str:
 
 def command_page(name: str, command: Any) -> str:
     text = text_of(name, command.help)
-    arguments = [p for p in command.params if not p.opts[0].startswith("-")]
+    arguments = [each for each in command.params if not is_flag(each)]
     synopsis = " ".join(rf"\fI{escape(argument.metavar)}\fR" for argument in arguments)
     lines = [*header(name, text.summary), ".SH SYNOPSIS", f".B {escape(name)}"]
     lines += [rf"[\fIOPTIONS\fR] {synopsis}".rstrip(), ".SH DESCRIPTION"]
@@ -149,38 +149,11 @@ def command_page(name: str, command: Any) -> str:
     return "\n".join(lines) + "\n"
 
 
-def parts_of(text: str) -> tuple[str, list[str], list[str]]:
-    """Split a help text into its first sentence, its example lines, and its other paragraphs."""
-    summary, *rest = [part.strip("\n") for part in inspect.cleandoc(text).split("\n\n")]
-    examples: list[str] = []
-    paragraphs: list[str] = []
-    for part in rest:
-        lines = part.replace("\b", "").strip("\n").split("\n")
-        if lines[0] == "Examples:":
-            examples = [line.strip() for line in lines[1:]]
-        elif part.startswith("\b"):  # a list
-            paragraphs.append("\n".join(lines))
-        else:
-            paragraphs.append(" ".join(line.strip() for line in lines))
-    return summary, examples, paragraphs
-
-
 def option(parameter: Any) -> Iterator[str]:
-    names = parameter.opts if parameter.opts[0].startswith("-") else [parameter.metavar]
-    choices = "|".join(getattr(parameter.type, "choices", ()))
-    value = "" if parameter.type.name == "boolean" else parameter.metavar or choices
-    shown = ", ".join(rf"\fB{escape(name)}\fR" for name in names)
+    shown, value = ", ".join(rf"\fB{escape(name)}\fR" for name in names_of(parameter)), value_of(parameter)
     yield ".TP"
-    yield shown if not value or value in names else rf"{shown} \fI{escape(value)}\fR"
-    yield from wrapped(help_of(parameter))
-
-
-def help_of(parameter: Any) -> str:
-    """The help text with its default, as `--help` prints it."""
-    default = parameter.default
-    if default in (None, False, True, "") or "[default:" in parameter.help:
-        return str(parameter.help)
-    return f"{parameter.help} [default: {default}]"
+    yield rf"{shown} \fI{escape(value)}\fR" if value else shown
+    yield from wrapped(meaning_of(parameter))
 
 
 def header(name: str, summary: str) -> list[str]:

@@ -71,7 +71,7 @@ MAY_IMPORT = {
         "process",
         "formats",
     },
-    "manual": {"__init__", "cli"},
+    "manual": {"__init__", "cli", "flags"},
     "completion": {"formats", "training"},
     "papers": {"errors", "formats", "model", "training"},
     "__main__": {"cli", "process"},

@@ -58,6 +58,8 @@ def augment(
       sentkit augment titles.txt --op reorder --op lower --views 2
       sentkit augment titles.txt --op synonym --synonyms thesaurus.jsonl
       sentkit augment pairs.jsonl --replace --field text=text_a --op swap
+
+    Most used: [FILE]... --op --views --synonyms --replace --seed -o
     """
     from sentkit.augment.catalogue import check_flags, parse_operations
     from sentkit.formats.rows.variants import VariantRows

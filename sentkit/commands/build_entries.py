@@ -62,6 +62,8 @@ def build_entries(
       sentkit build-entries words.tsv -m BASE --readout cls -o entries.safetensors
       sentkit build-entries dict.jsonl --field entry=word --words-only -o w.jsonl
 
+    Most used: [FILE]... -m --readout --words-only --field -o
+
     A row has "entry", a word or a phrase, and "definition". Other fields are dropped.
     The rows of an entry may be anywhere in the files. The output has one row per entry,
     in the order of their first rows, with "entry", "definitions" (their number) and

@@ -33,6 +33,8 @@ def cat(
       sentkit cat titles.safetensors -o small.safetensors --store int8
       sentkit cat table.csv > rows.jsonl
 
+    Most used: [FILE]... --head --field --rejects -o -f
+
     The suffix of the output determines its format: a vector file (.safetensors), Parquet
     (.parquet) or JSONL. A vector file has float32 unless --store selects another kind,
     see sentkit-rows(5). All vectors must be of one space. A vector file made from rows

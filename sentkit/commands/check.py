@@ -33,7 +33,7 @@ def check(
     json: options.Json = False,
     run: options.TaskFlags,
 ) -> None:
-    """Report which blocks of a vector folder are complete, or whether a vector file is intact.
+    """Find missing blocks of a vector folder, or damage of a file.
 
     \b
     Examples:
@@ -41,6 +41,8 @@ def check(
       sentkit check titles --shards 8
       sentkit check titles --deep
       sentkit check titles.safetensors
+
+    Most used: PATH --shards --deep --watch --json
 
     The output has the number of complete and missing blocks; rows, truncated rows and
     skipped rows of the complete blocks (with encode --chunks, a row is a chunk, except

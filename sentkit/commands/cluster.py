@@ -142,6 +142,8 @@ def cluster(
       sentkit cluster news.safetensors --truth label --seed 0..9
       sentkit cluster news.safetensors -k 2..4
 
+    Most used: [FILE]... -k --algorithm --truth --describe --centroids --seed -o
+
     The command removes the vector of each row and adds "cluster", a number from 0. With
     hdbscan, -1 means that the row belongs to no cluster. If the output is a vector
     file, the vectors are kept. All rows are kept in memory.

@@ -60,6 +60,8 @@ def distill_static(
       sentkit distill-static -m CHECKPOINT -o static
       sentkit distill-static titles.txt --weights sif --dim 64 -o static
 
+    Most used: [FILE]... -m --weights --dim -o
+
     The model encodes each token of its vocabulary alone, with the special tokens around
     it, and reads it as the checkpoint declares, but without a last normalization. The
     vectors are reduced to their K principal components and multiplied by a weight. The

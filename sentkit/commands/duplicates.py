@@ -64,6 +64,8 @@ def duplicates(
       sentkit duplicates titles.safetensors --threshold 0.95 --groups
       sentkit duplicates titles.safetensors --threshold 0.95 --unique > few.jsonl
 
+    Most used: [FILE] --threshold --groups --unique --show -o
+
     The output is all pairs of rows that reach the threshold, in the order of the rows.
     A pair has the field "text" or "entry" of both rows as text_a and text_b, the numbers
     of the rows in FILE, and the similarity. The search is exact: each row is compared

@@ -42,9 +42,11 @@ def encode(
     \b
     Examples:
       printf 'a cat\\na dog\\n' | sentkit encode
-      sentkit encode pairs.jsonl -m CHECKPOINT | sentkit score --gold score
       sentkit encode titles.csv --field text=title -o titles.safetensors
-      sentkit encode pairs.jsonl -m BASE --readout 'L*:cls,L*:mean' -o sweep
+      sentkit encode pairs.jsonl -m CHECKPOINT | sentkit score --gold score
+      sentkit encode titles.txt -o DIR/ --shard 1/4 --resume
+
+    Most used: [FILE]... -m --readout --field --normalize -o --store -n
 
     A row has "text", or "text_a" and "text_b", or "anchor" and "positive", also with
     "negative". The command copies all other fields byte for byte. It adds "embedding"

@@ -31,6 +31,8 @@ def export(
       sentkit export -m CHECKPOINT --transform whitening.safetensors -o whitened
       sentkit export --prompt 'query: ' --normalize -o queries
 
+    Most used: -m --readout --prompt --normalize --transform -o -f
+
     The weights do not change. The output is a Hugging Face folder with sentkit.json
     and, if possible, with modules of sentence-transformers: averaged layers become
     WeightedLayerPooling, a pooler or a transform becomes Dense, and unit length becomes

@@ -52,7 +52,7 @@ def inspect(
     verbose: Annotated[bool, typer.Option("-v", "--verbose", help="Show every line on a terminal.")] = False,
     format_flags: FormatFlags,
 ) -> None:
-    """Describe a checkpoint or a file of vectors. Nothing is run or changed.
+    """Describe a checkpoint or a file of vectors.
 
     \b
     Examples:
@@ -60,6 +60,8 @@ def inspect(
       sentkit inspect CHECKPOINT --json
       sentkit export --normalize -o unit && sentkit inspect unit --replay
       sentkit inspect titles.safetensors
+
+    Most used: PATH --gold --no-geometry --replay --json -v
 
     For a checkpoint, the output has the architecture, its sizes, the declared readout
     and the source of the declaration, the tokenizer and the parents. For a static

@@ -72,6 +72,8 @@ def mine(
       sentkit mine a.safetensors --corpus a.safetensors --triplets
       sentkit mine a.safetensors --corpus b.safetensors --skip 5 --margin 0.9
 
+    Most used: [FILE]... --corpus --top --skip --margin --triplets -o
+
     Rows have the vectors of two texts: "anchor" and "positive", or "text_a" and "text_b",
     which the output calls "anchor" and "positive". The command removes the vectors and
     adds "negatives", the K texts of the corpus with the most similar vectors to the

@@ -79,6 +79,8 @@ def probe(
       sentkit probe reviews.safetensors --test more.safetensors --label label
       sentkit probe reviews.safetensors --label label --few-shot 4
 
+    Most used: [TRAIN]... --label --test --dev --few-shot --head --jobs --json
+
     These are the tasks of SentEval (arXiv 1803.05449). The features of a sentence are
     its vector; the features of a pair are (|u - v|, u * v). The report for each TRAIN
     has the accuracy x 100, and the accuracy of a classifier that always answers with

@@ -91,7 +91,7 @@ def report(
     output: options.OutputFlags,
     run: options.TaskFlags,
 ) -> None:
-    """Evaluate checkpoints on test sets, beside the tables of papers.
+    """Evaluate checkpoints, beside the tables of papers.
 
     \b
     Examples:
@@ -99,6 +99,8 @@ def report(
       sentkit report nano first=nano#cls --data data --baseline nano
       sentkit report nano --data data --paper sg-bert --table 1
       sentkit report --paper sg-bert --table 1
+
+    Most used: [ROW]... --data --pairs --paper --table --baseline --format -o
 
     A ROW is one line of the table. Its checkpoints are the seeds of one method, and
     the line shows their mean and, in parentheses, their standard deviation (of a

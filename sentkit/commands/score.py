@@ -61,6 +61,8 @@ def score(
       sentkit score a.safetensors b.safetensors --gold score --group topic
       sentkit score new.jsonl --gold score --baseline old.jsonl --fail-under 80
 
+    Most used: [FILE]... --gold --group --baseline --fail-under --top --threshold --json
+
     For pairs, the command adds "similarity" to each row and removes the vectors. With
     --gold, the output is one report per FILE: the number of pairs, and the correlations
     of Spearman and Pearson x 100 with 95 % intervals. The intervals of a file or group

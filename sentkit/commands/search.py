@@ -116,6 +116,8 @@ def search(
       sentkit search "a dog" "a cat" --corpus titles.safetensors
       sentkit search --queries q.jsonl --corpus titles.safetensors --top 3
       sentkit search --queries q.jsonl --corpus titles.safetensors --gold text
+
+    Most used: [TEXT]... --queries --corpus --top --threshold --show --gold --json
     """
     limit_threads(machine.threads)
     from sentkit.formats.files import check_input

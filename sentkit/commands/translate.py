@@ -145,6 +145,8 @@ def translate(
       sentkit translate titles.txt -m EN-DE | sentkit translate -m DE-EN
       sentkit translate pairs.jsonl -m EN-DE --field text=text_b --sample --seed 7
 
+    Most used: [FILE]... -m --keep --source-lang --target-lang --beams --field -o
+
     The translation replaces "text". All other fields are copied byte for byte. Two
     translations in a pipe make a paraphrase (back-translation). If the first one has
     --keep text_a, the rows are then pairs: sentkit encode --field text_b=text. Each run

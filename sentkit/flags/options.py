@@ -232,9 +232,8 @@ Readout = Annotated[
     str | None,
     typer.Option(
         metavar="READOUT",
-        help="cls, mean, max, mean-sqrt, weighted-mean, last, mean-last2, mean-first-last,"
-        " mean-emb-last, pooler:cls|mean, prompt, conv, wk, wk-clip, L<k>:cls|mean|...,"
-        " or concat:cls:mean:... [default: as the checkpoint declares]",
+        help="Vector of a text: cls, mean, max, L6:mean, ...; sentkit-encode(1) lists all."
+        " [default: as the checkpoint declares]",
     ),
 ]
 

@@ -1,6 +1,7 @@
 """The program's own words: help, versions, wrong command lines, progress."""
 
 import json
+import re
 import signal
 
 import pytest
@@ -46,28 +47,37 @@ def test_no_command_is_wrong_usage(sentkit):
 @pytest.mark.parametrize("words", [("--help",), ("-h",), ("help",)])
 def test_help_lists_every_command_below_a_heading(sentkit, words):
     done = sentkit(*words)
-    lists = done.out.decode().partition("--help")[2].split("\n\n")[1:-1]
+    lines = done.out.decode().splitlines()
+    listed = [line for line in lines if re.match("  [a-z][a-z-]+  +[A-Z]", line)]
 
     assert done.code == 0
-    assert [part.splitlines()[0] for part in lists] == ["Texts:", "Vectors:", "Models:", "Files:"]
-    listed = [line for part in lists for line in part.splitlines()[1:]]
+    assert [line for line in lines if line[:-1] in cli.COMMANDS] == [
+        "Texts:",
+        "Vectors:",
+        "Models:",
+        "Files:",
+    ]
     assert sorted(line.split()[0] for line in listed) == sorted(NAMES)
     assert len({line.index(line.split()[1], 14) for line in listed}) == 1  # one column of descriptions
 
 
-@pytest.mark.parametrize("command", [*NAMES, *LEAVES, *(f"plot {kind}" for kind in KINDS)])
-def test_help_of_a_command_begins_with_examples(sentkit, command):
-    """Each example is one line of at most 80 columns; `help COMMAND` is `COMMAND --help`."""
+@pytest.mark.parametrize("command", cli.every_command())
+def test_both_helps_of_a_command_begin_with_examples(sentkit, command):
+    """`help COMMAND` is `COMMAND --help`, and both texts have each flag that is most used."""
     words = command.split()
-    done = sentkit(*words, "--help")
-    lines = done.out.decode().splitlines()
+    short, long = (sentkit(*words, flag) for flag in ("-h", "--help"))
 
-    assert done.code == 0
-    assert lines[4] == "  Examples:"
-    assert lines[5].startswith("    ")
-    assert f"sentkit {command}" in lines[5]
-    assert max(map(len, lines[:-1])) <= 80  # the last line is the path of the man page
-    assert sentkit("help", *words).out == done.out
+    assert (short.code, long.code) == (0, 0)
+    for done in (short, long):
+        lines = done.out.decode().splitlines()
+        assert lines[0].startswith(f"Usage: sentkit {command} [OPTIONS]")
+        assert lines[4] == "Examples:"
+        assert f"sentkit {command}" in lines[5]
+    assert short.out.decode().splitlines()[-1].startswith(f"More: sentkit {command} --help, man ")
+    flags = short.out.decode().partition("Most used:\n")[2].partition("\n\n")[0].splitlines()
+    assert flags
+    assert [line for line in flags if line not in long.out.decode()] == []
+    assert sentkit("help", *words).out == long.out
 
 
 def test_a_group_without_a_command_lists_its_commands(sentkit):

@@ -45,6 +45,8 @@ def axes(
       sentkit plot axes titles.safetensors --view svd --view pca -o axes.svg
       sentkit encode titles.txt | sentkit plot axes --correlation --view raw
 
+    Most used: [FILE]... --view --sample -o --width
+
     The input is rows with one vector, such as the entries of "sentkit build-entries":
     figures 1 and 3 to 8 of DefSent+. raw is the vectors themselves. svd is their first
     two singular vectors, without subtraction of the mean, pca the first two components

@@ -32,6 +32,8 @@ def curve(
       sentkit plot curve train.log
       sentkit plot curve run1.log run2.log --show loss --show dev -o curve.svg
 
+    Most used: [FILE]... --show --points -o --width
+
     The input is files of "sentkit train --log", one per run. Each quantity is one
     panel, and each run one line. Of a run with more than --points steps, a point is the
     mean of consecutive steps; scores on --dev are never averaged. If a run has several

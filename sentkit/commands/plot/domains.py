@@ -29,6 +29,8 @@ def domains(
     Examples:
       sentkit plot domains table.tsv --name method --domain data --value test
 
+    Most used: [FILE]... --value --name --domain -o --width
+
     The input is reports of "sentkit score --group". Each group of pairs is a domain
     with one bar for each report. The line on a bar is the 95 % interval. With --name
     and --domain, the input is a table with one score in each row, for example of

@@ -21,6 +21,8 @@ def heat(
       sentkit plot heat titles.safetensors
       sentkit encode titles.txt | sentkit plot heat -o heat.svg
 
+    Most used: [FILE]... --metric -o --width
+
     The input is at most 100 rows with one vector each. The darker a cell, the more
     similar its two sentences: white is 0 (or the smallest negative value), black is 1
     (or the largest value if --metric is not cosine). A line begins with the text of its

@@ -16,12 +16,14 @@ def masking(
     row_flags: RowFlags,
     run: options.QuietFlags,
 ) -> None:
-    """Draw scores by the number of frequent tokens that the mean leaves out.
+    """Draw scores by the number of tokens that the mean leaves out.
 
     \b
     Examples:
       sentkit plot masking masked.jsonl
       sentkit plot masking masked.jsonl -o masking.svg
+
+    Most used: [FILE]... --value -o --width
 
     The input is reports of "sentkit score --gold" for vectors of "sentkit encode
     --leave-out", as examples/word-frequency.sh makes them: figure 4 of ConSERT. Each

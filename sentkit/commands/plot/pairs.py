@@ -27,6 +27,8 @@ def pairs(
       sentkit plot pairs a.safetensors b.safetensors --gold score -o pairs.svg
       sentkit encode pairs.jsonl | sentkit plot pairs - --gold score --json
 
+    Most used: [FILE]... --gold --metric -o --width
+
     Each FILE is one panel with Spearman's correlation x 100 and the number of pairs, as
     in figure 1 of ConSERT. Up to 500 pairs are points, without a line. More pairs are a
     density: the darker a cell, the more pairs, on a logarithmic scale. Its line joins

@@ -19,12 +19,14 @@ def scale(
     row_flags: RowFlags,
     run: options.QuietFlags,
 ) -> None:
-    """Draw scores by a number, such as the batch size or the number of rows.
+    """Draw scores by a number, such as the batch size.
 
     \b
     Examples:
       sentkit plot scale table.tsv --x batch --value test --name method
       sentkit plot scale table.tsv --x batch --value test --log -o scale.svg
+
+    Most used: [FILE]... --x --value --name --log -o --width
 
     The input is a table with one score in each row, as examples/sweep.sh prints it:
     table 4 of ConSERT for the batch size, and figure 5 for the number of training rows.

@@ -49,6 +49,8 @@ def space(
       sentkit plot space a.safetensors --gold score --each 2 -o space.svg
       sentkit encode pairs.jsonl | sentkit plot space --by svd
 
+    Most used: [FILE]... --by --label --gold --sample -o --width
+
     Each FILE is one panel. The two vectors of a pair are joined by a line; up to 60
     pairs have a number at both ends. --gold NAME draws the N pairs with the highest and
     the N with the lowest score, as in figures 5 and 6 of SG-BERT. Of equal scores, it

@@ -25,6 +25,8 @@ def sweep(
       sentkit plot sweep layers.jsonl
       sentkit plot sweep layers.jsonl -o sweep.svg
 
+    Most used: [FILE]... --value -o --width
+
     The input is reports of "sentkit score --gold" of vectors of single layers, as
     examples/layers.sh makes them: figure 1 of SG-BERT. Each model is one panel, and
     each readout one line with its 95 % intervals. A report without a layer number is a

@@ -39,6 +39,8 @@ def words(
       sentkit plot words titles.txt -o words.svg
       sentkit plot words pairs.jsonl -m CHECKPOINT --json
 
+    Most used: [FILE]... -m --sample -o --width
+
     The rows are texts, as for "sentkit encode". Their tokens, with the special tokens
     of each text, are counted. The picture has two panels: the lengths of the word
     vectors, and their mean distance to the K nearest of all counted tokens, as in the

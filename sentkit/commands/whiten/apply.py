@@ -29,6 +29,8 @@ def apply(
       sentkit whiten apply a.safetensors -t whitening.safetensors | sentkit score
       sentkit encode titles.txt | sentkit whiten apply -t whitening.safetensors
 
+    Most used: [FILE]... -t -o -f
+
     The new vectors replace the old ones, and "_emb" names their new space, the same as
     with `sentkit encode --transform`. All other fields are copied byte for byte, in
     constant memory. The transform accepts only vectors of the space that it was fitted

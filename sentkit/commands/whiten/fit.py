@@ -168,6 +168,8 @@ def fit(
       sentkit whiten fit titles.safetensors --dim 2 -o T.safetensors
       sentkit encode pairs.jsonl | sentkit whiten fit --dim 8 -o T.safetensors
       sentkit whiten fit a.safetensors b.safetensors --kind abtt -o T.safetensors
+
+    Most used: [FILE]... --kind --dim -o -f
     """
     limit_threads(threads)
     from sentkit.formats.vectors.vectors import VECTOR_FIELDS

@@ -22,6 +22,8 @@ def merge(
     Examples:
       sentkit whiten merge shard1.safetensors shard2.safetensors -o T.safetensors
 
+    Most used: TRANSFORM... -o -f
+
     The result is that of one fit to the vectors of all parts. It is computed from the
     moments (count, mean, scatter) that each transform stores, so the vectors are not
     needed. All transforms must be of one kind, with the same --dim or --remove, and

@@ -1,0 +1,136 @@
+"""The two help texts of a command: `-h` has the flags that most people use, and `--help` has all flags."""
+
+import inspect
+import textwrap
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+WIDTH, NAMES = 80, 26  # columns of a line, and of the names of flags
+HEADINGS = {  # heading -> flags of several commands below it; a flag in no list belongs to "Options"
+    "Input": "from field quoting max-line partial on-error rejects files-from queries",
+    "Options": "",
+    "Model": (
+        "model readout template full-stop max-length prompt prompt-name normalize transform dim leave-out "
+        "on-truncate window stride chunks init tokenizer"
+    ),
+    "Output": "output force json replace vectors store width shard resume redo block-bytes",
+    "Run": "precision device threads jobs batch-tokens dry-run deterministic quiet verbose progress log",
+}
+HEADING_OF = {f"--{flag}": heading for heading, flags in HEADINGS.items() for flag in flags.split()}
+MOST_USED = "Most used:"
+
+
+@dataclass(frozen=True, slots=True)
+class Help:
+    """The parts of the text in the code of a command."""
+
+    summary: str
+    examples: list[str]
+    paragraphs: list[str]  # without line breaks, except lists
+    most_used: list[str]  # names of flags and arguments
+
+
+def parse_help(text: str) -> Help:
+    """Split a text into its first sentence, its example lines, its most used flags, and other paragraphs."""
+    summary, *rest = [part.strip("\n") for part in inspect.cleandoc(text).split("\n\n")]
+    found = Help(summary, [], [], [])
+    for part in rest:
+        lines = part.replace("\b", "").strip("\n").split("\n")
+        if lines[0] == "Examples:":
+            found.examples.extend(line.strip() for line in lines[1:])
+        elif lines[0].startswith(MOST_USED):
+            found.most_used.extend(" ".join(lines).removeprefix(MOST_USED).split())
+        elif part.startswith("\b"):  # a list
+            found.paragraphs.append("\n".join(lines))
+        else:
+            found.paragraphs.append(" ".join(line.strip() for line in lines))
+    return found
+
+
+def is_flag(parameter: Any) -> bool:
+    return bool(parameter.opts[0].startswith("-"))
+
+
+def names_of(parameter: Any) -> list[str]:
+    return parameter.opts if is_flag(parameter) else [parameter.metavar]
+
+
+def value_of(parameter: Any) -> str:
+    """The name of the value of a flag, or its choices; empty for a switch and an argument."""
+    if not is_flag(parameter) or parameter.type.name == "boolean":
+        return ""
+    return str(parameter.metavar or "|".join(map(str, getattr(parameter.type, "choices", ()))))
+
+
+def meaning_of(parameter: Any) -> str:
+    """The help text with the default of the flag."""
+    default = parameter.default
+    if parameter.required and is_flag(parameter):
+        return f"{parameter.help} [required]"
+    if default in (None, False, True, "") or "[default:" in parameter.help:
+        return str(parameter.help)
+    return f"{parameter.help} [default: {default}]"
+
+
+def short_help(path: str, command: Any) -> str:
+    """The text of `-h`: a sentence, examples, the most used flags, and how to see more."""
+    text = parse_help(command.help)
+    more = f"More: {path} --help, man {path.replace(' ', '-')}"
+    if hasattr(command, "commands"):
+        lines = [*usage(path, command, text), *list_of_commands(command, blank=[])]
+        return "\n".join([*lines, "", f"Example: {text.examples[0]}", more])
+    by_name = {name: each for each in command.params for name in names_of(each)}
+    flags = list_of_flags(map(by_name.__getitem__, text.most_used))
+    lines = [*usage(path, command, text), *list_of_examples(text), "", MOST_USED, *flags]
+    return "\n".join([*lines, "", more])
+
+
+def long_help(path: str, command: Any, options: Sequence[Any]) -> str:
+    """The text of `--help`: short prose, and all flags below headings."""
+    text = parse_help(command.help)
+    lines = [*usage(path, command, text), *list_of_examples(text)]
+    for paragraph in text.paragraphs:
+        filled = textwrap.wrap(paragraph, WIDTH, break_long_words=False, break_on_hyphens=False)
+        lines += ["", *(paragraph.split("\n") if "\n" in paragraph else filled)]
+    lines += list_of_commands(command, blank=[""]) if hasattr(command, "commands") else []
+    by_heading: dict[str, list[Any]] = {heading: [] for heading in HEADINGS}
+    for each in options:
+        by_heading["Input" if not is_flag(each) else HEADING_OF.get(each.opts[-1], "Options")].append(each)
+    for heading, flags in by_heading.items():
+        lines += ["", f"{heading}:", *list_of_flags(flags)] if flags else []
+    return "\n".join(lines)
+
+
+def usage(path: str, command: Any, text: Help) -> Iterator[str]:
+    arguments = "COMMAND" if hasattr(command, "commands") else ""
+    arguments += " ".join(each.metavar for each in command.params if not is_flag(each))
+    yield from (f"Usage: {path} [OPTIONS] {arguments}".rstrip(), "", text.summary, "")
+
+
+def list_of_examples(text: Help) -> list[str]:
+    return ["Examples:", *(f"  {line}" for line in text.examples)]
+
+
+def list_of_flags(parameters: Iterable[Any]) -> Iterator[str]:
+    for each in parameters:
+        yield from entry(
+            " ".join(filter(None, (", ".join(names_of(each)), value_of(each)))), meaning_of(each)
+        )
+
+
+def entry(names: str, meaning: str) -> list[str]:
+    """One flag: its names and its meaning in two columns."""
+    rest = f"{' ' * NAMES}"
+    lines = textwrap.wrap(meaning, WIDTH - NAMES, break_long_words=False, break_on_hyphens=False) or [""]
+    first = f"  {names}".ljust(NAMES)
+    start = [f"{first}{lines[0]}"] if len(names) + 4 <= NAMES else [first, f"{rest}{lines[0]}"]
+    return [*start, *(f"{rest}{line}" for line in lines[1:])]
+
+
+def list_of_commands(group: Any, blank: list[str]) -> Iterator[str]:
+    longest = max(map(len, group.commands))
+    for heading, names in group.headings.items():
+        yield from (*blank, f"{heading}:")
+        for name in names:
+            yield f"  {name.ljust(longest)}  {parse_help(group.commands[name].help).summary}"

@@ -1,0 +1,43 @@
+"""The budgets of the command line: what a person has to hold in the head."""
+
+import pytest
+
+from sentkit.cli import program
+from sentkit.flags import help
+
+
+def leaves(command, path="sentkit"):
+    """Every command and group by its words on the command line."""
+    yield path, command
+    for name, inner in getattr(command, "commands", {}).items():
+        yield from leaves(inner, f"{path} {name}")
+
+
+COMMANDS = dict(leaves(program))
+LEAVES = {path: each for path, each in COMMANDS.items() if not hasattr(each, "commands")}
+
+
+@pytest.mark.parametrize("path", COMMANDS)
+def test_the_short_help_fits_on_a_screen(path):
+    lines = help.short_help(path, COMMANDS[path]).splitlines()
+
+    assert len(lines) <= 30
+    assert max(map(len, lines)) <= 80
+
+
+@pytest.mark.parametrize("path", COMMANDS)
+def test_the_long_help_has_little_prose(path):
+    text, command = help.parse_help(COMMANDS[path].help), COMMANDS[path]
+    lines = help.long_help(path, command, command.params).splitlines()
+    start = len(text.examples) + len([*help.usage(path, command, text)]) + 1
+    prose = lines[start : next(n for n, line in enumerate(lines) if n > start and line.endswith(":"))]
+
+    assert len(text.examples) <= 4
+    assert sum(map(bool, prose)) <= 12
+    assert max(map(len, lines)) <= 80
+
+
+def test_every_flag_of_the_headings_exists():
+    known = {name for each in LEAVES.values() for parameter in each.params for name in parameter.opts}
+
+    assert help.HEADING_OF.keys() <= known
