@@ -2,6 +2,7 @@
 
 import json
 import math
+import shutil
 from collections import Counter
 
 import numpy as np
@@ -169,3 +170,15 @@ def test_a_readout_that_tokens_do_not_have_is_refused(sentkit, tiny, readout, pr
     done = sentkit("distill-static", "-m", tiny, "--readout", readout, "-o", "static")
 
     assert (done.code, done.told[0]) == (2, f"sentkit distill-static: {problem}")
+
+
+def test_a_tokenizer_with_a_huge_number_is_bad_data(sentkit, tiny, tmp_path):
+    """A table with a row for each number would need more than the memory."""
+    folder = tmp_path / "copy"
+    shutil.copytree(tiny, folder)
+    rules = json.loads((folder / "tokenizer.json").read_text())
+    rules["model"]["vocab"]["zzz"] = 2**32 - 2
+    (folder / "tokenizer.json").write_text(json.dumps(rules))
+    done = sentkit("distill-static", "-m", folder, "-o", "static")
+
+    assert (done.code, "a token has the number 4294967294" in done.err) == (65, True)

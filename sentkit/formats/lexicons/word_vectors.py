@@ -15,7 +15,7 @@ from sentkit.formats.lexicons.wrong_file_hints import has_control, refuse_foreig
 
 ARRAY = ".npy"  # suffix of word vectors that are not text; `word_arrays` reads them
 BLOCK = 1 << 17  # bytes of lines per read; the results fit into a CPU cache
-FIRST_ROWS, GROWTH = 4096, 1.25
+FIRST_NUMBERS, GROWTH = 1 << 21, 1.25
 LONGEST = 1 << 20  # maximum bytes of the first line
 OF_NUMBERS = b"0123456789+-.eE"
 ENDS = b" \r\n"
@@ -38,7 +38,7 @@ class Matrix:
     count: int = 0
 
     def __post_init__(self) -> None:
-        self.rows = np.empty((FIRST_ROWS, self.width), np.float32)
+        self.rows = np.empty((1 + FIRST_NUMBERS // self.width, self.width), np.float32)
 
     def add(self, block: NDArray[np.float32]) -> None:
         needed = self.count + len(block)

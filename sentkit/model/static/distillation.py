@@ -9,11 +9,13 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
+from sentkit.errors import DataError
 from sentkit.model.text.tokenizer import Tokenizer, Tokens
 from sentkit.transforms.kinds import FitOptions, pca
 from sentkit.transforms.moments import moments_of
 
 SIF_A = 1e-4
+UNUSED = 10_000  # numbers without a token, at most
 AT_ONCE = 1024  # tokens encoded together
 BRACKETS = re.compile(r"\[.+\]|<.+>")
 MARKS = ("##", "Ġ", "▁")  # of a token inside a word, or after a space
@@ -31,7 +33,13 @@ def token_batches(tokenizer: Tokenizer) -> Iterator[list[Tokens]]:
 
 
 def vocabulary_size(tokenizer: Tokenizer) -> int:
-    return max(tokenizer.backend.get_vocab().values()) + 1
+    """The number of rows of a table: the highest token number, plus one. A few numbers can be unused."""
+    tokens = tokenizer.backend.get_vocab()
+    size = max(tokens.values()) + 1
+    if size > 2 * len(tokens) + UNUSED:
+        problem = f"a token has the number {size - 1}, but there are only {len(tokens)} tokens"
+        raise DataError(problem, source=tokenizer.source)
+    return size
 
 
 def token_table(

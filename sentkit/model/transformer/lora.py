@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
@@ -25,8 +26,8 @@ def read_weights(folder: Path, name: str) -> dict[str, Tensor]:
         if target is None:
             raise DataError(f'the adapter changes "{module:.80}", which has no weights', source=str(folder))
         weight = tensors[f"{target}.weight"]
-        check_shape(module, weight, change, folder)
-        tensors[f"{target}.weight"] = weight.float() + change
+        check_shape(module, weight, change.shape, folder)
+        tensors[f"{target}.weight"] = weight.float() + change.matrix()
     return tensors
 
 
@@ -42,10 +43,10 @@ def add_adapter(model: nn.Module, folder: Path) -> None:
                 source=str(folder),
             )
         # A Conv1D of transformers is a linear layer that stores its weight transposed.
-        turned = change if isinstance(target, nn.Linear) else change.T
-        check_shape(module, weight, turned, folder)
+        turned = not isinstance(target, nn.Linear)
+        check_shape(module, weight, change.shape[::-1] if turned else change.shape, folder)
         with torch.no_grad():
-            weight.add_(turned)
+            weight.add_(change.matrix().T if turned else change.matrix())
 
 
 def names_of(module: str) -> Iterator[str]:
@@ -55,7 +56,23 @@ def names_of(module: str) -> Iterator[str]:
     yield from (prefix + bare for prefix in PREFIXES)
 
 
-def changes(folder: Path) -> Iterator[tuple[str, Tensor]]:
+@dataclass(frozen=True, slots=True)
+class Change:
+    """The change of a weight. Its shape is known before the product, which can be larger than memory."""
+
+    a: Tensor  # (rank, inputs)
+    b: Tensor  # (outputs, rank)
+    scale: float
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return len(self.b), self.a.shape[1]
+
+    def matrix(self) -> Tensor:
+        return self.scale * (self.b @ self.a)
+
+
+def changes(folder: Path) -> Iterator[tuple[str, Change]]:
     """Yield each module that the adapter changes, with the change of its weight."""
     if not is_adapter(folder):
         return
@@ -72,14 +89,14 @@ def changes(folder: Path) -> Iterator[tuple[str, Tensor]]:
         yield module, change_of(pair, module, config)
 
 
-def change_of(pair: Mapping[str, Tensor], module: str, config: LoraConfig) -> Tensor:
+def change_of(pair: Mapping[str, Tensor], module: str, config: LoraConfig) -> Change:
     if pair.keys() != {"A", "B"} or pair["A"].shape[0] != pair["B"].shape[1] or not len(pair["A"]):
         problem = f'lora_A and lora_B of "{module:.80}" do not match'
         raise DataError(problem, source=str(config.file))
-    return config.scale(len(pair["A"])) * (pair["B"] @ pair["A"])
+    return Change(pair["A"], pair["B"], config.scale(len(pair["A"])))
 
 
-def check_shape(module: str, weight: Tensor, change: Tensor, folder: Path) -> None:
-    if weight.shape != change.shape or not weight.is_floating_point():
-        shapes = f"{by(tuple(change.shape))}, and the weight is {by(tuple(weight.shape))}"
+def check_shape(module: str, weight: Tensor, change: tuple[int, ...], folder: Path) -> None:
+    if weight.shape != change or not weight.is_floating_point():
+        shapes = f"{by(change)}, and the weight is {by(tuple(weight.shape))}"
         raise DataError(f'the adapter\'s "{module:.80}" is {shapes}', source=str(folder))

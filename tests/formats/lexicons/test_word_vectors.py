@@ -50,7 +50,7 @@ def test_many_lines_agree_with_a_plain_loop(
 ) -> None:
     """Every number is the float32 nearest to the written one, for any blocks of lines."""
     monkeypatch.setattr(word_vectors, "BLOCK", block)
-    monkeypatch.setattr(word_vectors, "FIRST_ROWS", 2)
+    monkeypatch.setattr(word_vectors, "FIRST_NUMBERS", 14)
     numbers = np.random.default_rng(0).standard_normal((500, 7)) * 10.0 ** np.arange(-9, 5, 2)
     texts = [[f"{number:.6g}" for number in row] for row in numbers]
     lines = [" ".join([f"word{k}", *row]) for k, row in enumerate(texts)]

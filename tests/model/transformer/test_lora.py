@@ -170,6 +170,7 @@ NAME = "base_model.model.encoder.layer.0.attention.self.key."
         {NAME + "lora_A.weight": torch.ones(RANK, 32)},
         {NAME + "lora_A.weight": torch.ones(RANK, 32), NAME + "lora_B.weight": torch.ones(32, RANK + 1)},
         {NAME + "lora_A.weight": torch.ones(RANK, 31), NAME + "lora_B.weight": torch.ones(32, RANK)},
+        {NAME + "lora_A.weight": torch.ones(1, 1_000_000), NAME + "lora_B.weight": torch.ones(1_000_000, 1)},
         {NAME + "lora_A.weight": torch.ones(RANK), NAME + "lora_B.weight": torch.ones(32, RANK)},
         {
             "base_model.model.x.lora_A.weight": torch.ones(2, 4),
@@ -178,6 +179,7 @@ NAME = "base_model.model.encoder.layer.0.attention.self.key."
     ],
 )
 def test_tensors_that_do_not_fit_are_errors(folder, extra):
+    """Before the product, which would need 4 TB in one case."""
     put_adapter(folder, BERT, tensors=extra)
 
     with pytest.raises(DataError):
