@@ -50,7 +50,7 @@ class FolderFlags:
 
         if not output.path.endswith("/") and not is_vector_folder(output.path):
             if self != FolderFlags():
-                name = next(name for name, value in vars(self).items() if value)
+                name = next(name for name, value in vars(self).items() if value not in (None, False))
                 raise UsageError(f"--{name.replace('_', '-')} needs a vector folder", advice="use -o DIR/")
             return False
         if self.redo and not self.resume:

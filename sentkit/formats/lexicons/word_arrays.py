@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from pathlib import Path
+from tokenize import TokenError
 
 import numpy as np
 from numpy.typing import NDArray
@@ -48,7 +49,7 @@ def read_rows(path: str) -> NDArray[np.float32]:
         array = np.lib.format.open_memmap(path, mode="r")  # refuses pickled objects
     except OSError as error:
         raise NoInputError(f"{path}: cannot be read: {error.strerror or error}") from error
-    except ValueError as error:
+    except (ValueError, TypeError, SyntaxError, OverflowError, MemoryError, TokenError) as error:
         raise DataError(f"not an array of numpy: {error}", source=path) from error
     if array.ndim != AXES or 0 in array.shape or array.dtype.kind != "f":
         form = f"{' x '.join(map(str, array.shape)) or 'one number'} of {array.dtype}"

@@ -9,6 +9,7 @@ import orjson
 
 from sentkit.errors import CannotCreateError, DataError
 from sentkit.formats.files import COMPRESSED, open_file, readable
+from sentkit.formats.json_files import is_there
 from sentkit.formats.outputs.temporary import Draft
 from sentkit.formats.rows.parquet import open_parquet
 from sentkit.formats.rows.rows import Inputs
@@ -35,7 +36,7 @@ def describe_input(inputs: Inputs, path: str) -> dict[str, Any]:
     unknown = {"size": None, "head": None, "tail": None}
     if path != "-" and is_vector_folder(path):
         return {**record, "path": readable(os.path.realpath(path)), "format": "", **unknown}
-    if path == "-" or not Path(path).is_file():
+    if path == "-" or not is_there(Path(path)):
         return {**record, "format": inputs.format_of(path), **unknown}
     record |= {"path": readable(os.path.realpath(path)), "format": inputs.format_of(path)}
     packed = Path(path).suffix.lower() in COMPRESSED or inputs.vector_file(path) is not None

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import safetensors.numpy
 
+from hostile import ODD_VALUES, places, replaced
 from sentkit.formats.vectors.safetensors_header import read_header
 from sentkit.formats.vectors.storage import STORES
 
@@ -125,3 +126,62 @@ def test_a_file_without_a_digest_can_be_read_but_not_checked(sentkit):
     assert len(sentkit("cat", "a.safetensors").rows) == 2
     assert sentkit("cat", "a.safetensors", "-o", "b.safetensors").code == 0
     assert sentkit("check", "b.safetensors").code == 0
+
+
+def variants(value):
+    """Other values in place of this one: of other kinds, and close to it."""
+    near = [value + 1, value - 1, value * 10, str(value)] if type(value) is int else []
+    near += [f"{value}x", value[:-1], [value]] if isinstance(value, str) and value else []
+    near += [not value] if type(value) is bool else []
+    return [*ODD_VALUES, *near]
+
+
+def mutated_files(folder):
+    """Pairs of a file of the folder and its bytes with one value of its JSON changed, removed or added."""
+    run = folder / "run.json"
+    settings = json.loads(run.read_bytes())
+    for place in places(settings):
+        value = settings
+        for key in place:
+            value = value[key]
+        yield from ((run, json.dumps(replaced(settings, place, new)).encode()) for new in variants(value))
+    for name in settings:
+        yield run, json.dumps({key: value for key, value in settings.items() if key != name}).encode()
+    block = sorted(folder.glob("0*"))[1]
+    raw = block.read_bytes()
+    length = int.from_bytes(raw[:8], "little")
+    header = json.loads(raw[8 : 8 + length])
+    for key in ("block", "sentkit"):
+        inner = json.loads(header["__metadata__"][key])
+        for place in places(inner):
+            for new in variants(inner[place[0]]):
+                header["__metadata__"][key] = json.dumps(replaced(inner, place, new))
+                changed = json.dumps(header).encode()
+                yield block, len(changed).to_bytes(8, "little") + changed + raw[8 + length :]
+        header["__metadata__"][key] = json.dumps(inner)
+    for place in places(header):
+        for new in ODD_VALUES:
+            changed = json.dumps(replaced(header, place, new)).encode()
+            yield block, len(changed).to_bytes(8, "little") + changed + raw[8 + length :]
+
+
+def ends_well(sentkit, path, changed, corpus="corpus.jsonl"):
+    """The exit codes of the commands that compare a folder, which has this change; none is a bug."""
+    original = path.read_bytes()
+    path.write_bytes(changed)
+    resume = ("encode", corpus, "-m", "words.txt", "-q", "-o", "whole/", "--resume")
+    done = [sentkit(*words) for words in (("check", "whole", "--deep"), resume, ("cat", "whole"))]
+    path.write_bytes(original)
+    codes = [each.code for each in done]
+    assert not {70, 74} & {*codes}, (codes, changed, [each.err for each in done])
+    return codes
+
+
+def test_changed_settings_and_headers_are_found_and_are_no_bugs(sentkit, folder):
+    """A seeded sample. No command finds another path of the same input, and other batches."""
+    for path, changed in random.Random(0).sample(list(mutated_files(folder)), 60):
+        if ends_well(sentkit, path, changed) == [0, 0, 0]:
+            before, after = json.loads(path.read_bytes()), json.loads(changed)
+            for settings in (before, after):
+                settings["inputs"][0]["path"] = settings["batch_tokens"] = None
+            assert before == after

@@ -84,7 +84,16 @@ def test_another_array_is_bad_data(array: Any, rows: Any, problem: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "content", [b"", b"\x93NUMPY", b"the 0.5 1\n", b"PK\x03\x04", b"\x93NUMPY\x01\x00\xff"]
+    "content",
+    [
+        b"",
+        b"\x93NUMPY",
+        b"the 0.5 1\n",
+        b"PK\x03\x04",
+        b"\x93NUMPY\x01\x00\xff",
+        b"\x93NUMPY\x01\x00\x07\x00{'a': (",
+        b"\x93NUMPY\x01\x00\x02\x00'\n",
+    ],
 )
 def test_a_file_that_is_no_array_is_bad_data(array: Any, content: bytes) -> None:
     path = array()
