@@ -23,7 +23,14 @@ from sentkit.errors import NoInputError, SentkitError
 from sentkit.flag_values import closest_flag
 from sentkit.flags import help
 from sentkit.flags.expand import expand_flags
-from sentkit.process import INTERRUPTED, is_first_process, leave, raised_signal, unwind_on_signals
+from sentkit.process import (
+    INTERRUPTED,
+    is_first_process,
+    leave,
+    limit_threads,
+    raised_signal,
+    unwind_on_signals,
+)
 
 P = ParamSpec("P")
 
@@ -65,6 +72,7 @@ def handle_errors(command: Callable[P, None], name: str) -> Callable[P, None]:
         try:
             unwind_on_signals()
             check_working_folder()
+            limit_threads()
             with published_together():
                 command(*args, **kwargs)
                 if sys.stdout is not None:
@@ -90,7 +98,7 @@ def check_working_folder() -> None:
 def exit_code(error: BaseException, console: Console) -> int | None:
     """Print the error and return its exit code; return None for the exits of typer."""
     if isinstance(error, SentkitError):
-        if is_first_process():
+        if is_first_process() and not error.silent:
             console.error(str(error), error.advice)
         return error.exit_code
     if isinstance(error, BrokenPipeError):
@@ -257,7 +265,7 @@ def sentkit(
 
     \b
     Exit codes: 0 success, 1 check failed (score, check, report, inspect), 2 wrong
-    usage, 65 bad data, no rows or two spaces, 66 input or model not found,
+    usage, 65 bad data or vectors of two spaces, 66 input or model not found,
     69 device or hub not available, 70 bug in sentkit, 73 cannot create, 74 cannot
     read or write, 75 stopped and saved, 129, 130 and 143 stopped by a signal.
     """

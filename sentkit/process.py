@@ -1,20 +1,26 @@
-"""The process: its standard streams, signals, threads and end. Imports only what Python has loaded."""
+"""The process: its standard streams, signals, threads and end. Imports little more than Python has loaded."""
 
 import contextlib
 import io
+import math
 import os
 import signal
 import sys
+from collections.abc import Iterator
+from pathlib import Path
 from types import FrameType
 from typing import NoReturn
+
+from sentkit.errors import UsageError
 
 INTERRUPTED = 130
 STDIN, STDOUT, STDERR = 0, 1, 2
 AGAIN = 0.01  # seconds
 UNWINDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-# The variables of OpenMP (torch, scikit-learn), of the BLAS of numpy and torch, and of the tokenizers.
-THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "RAYON_NUM_THREADS")
+# The variables of OpenMP (torch, scikit-learn) and of the BLAS of numpy and torch.
+THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 
+_threads: int | None = None  # of this command; None in a Python program that imports sentkit
 _received = signal.SIGTERM  # the signal that SIGALRM repeats
 _raised: signal.Signals | None = None  # the signal that raised an exception in this command
 
@@ -105,10 +111,73 @@ def is_first_process() -> bool:
     return os.environ.get("RANK", "0") == "0"
 
 
-def limit_threads(threads: int | None) -> None:
-    """Set the number of threads. Call this before importing numpy, torch or tokenizers: they read it once."""
-    if threads is not None:
-        os.environ.update(dict.fromkeys(THREAD_VARIABLES, str(threads)))
+def limit_threads(requested: int | None = None, *, of_libraries: int | None = None) -> None:
+    """Set the number of threads of this command; without a number, from the environment.
+
+    `of_libraries` is the number for one operation of numpy or torch, by default the same.
+    Call this before importing numpy, torch or tokenizers: they read the variables once.
+    """
+    global _threads
+    nested = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0].strip()  # the first of nested regions
+    openmp = int(nested) if nested.isdecimal() else 0
+    _threads = requested or threads_of_environment() or openmp or usable_cpus()
+    os.environ.update(dict.fromkeys(THREAD_VARIABLES, str(of_libraries or _threads)))
+    os.environ["RAYON_NUM_THREADS"] = str(_threads)  # of the tokenizers
+
+
+def threads_of_command() -> int | None:
+    """Return the number of threads of this command, or None."""
+    return _threads
+
+
+def threads_of_environment() -> int | None:
+    """Return the value of SENTKIT_THREADS; None if it is unset or empty."""
+    value = os.environ.get("SENTKIT_THREADS")
+    if not value:
+        return None
+    if not value.isdecimal() or int(value) < 1:
+        raise UsageError(f'the variable SENTKIT_THREADS is "{value}", expected a whole number of 1 or more')
+    return int(value)
+
+
+def usable_cpus() -> int:
+    """Return how many CPUs this process may use; processes of torchrun on one machine share them."""
+    task, local = (os.environ.get(name, "") for name in ("SLURM_CPUS_PER_TASK", "LOCAL_WORLD_SIZE"))
+    of_task = int(task) if task.isdecimal() else math.inf
+    processes = int(local) if local.isdecimal() else 1
+    fewest = math.ceil(min(len(os.sched_getaffinity(0)), cgroup_quota(), of_task))
+    return max(1, fewest // max(1, processes))
+
+
+def cgroup_quota(root: str = "/") -> float:
+    """Return the smallest CPU quota of the control groups of this process; infinity without a quota.
+
+    A group has the limits of its parents. In a container, a path can be that of the host, of which only the
+    root is visible.
+    """
+    least = math.inf
+    for line in lines_of(f"{root}proc/self/cgroup"):
+        _, controllers, path = line.split(":", 2)
+        if controllers and "cpu" not in controllers.split(","):
+            continue
+        mount = f"{root}sys/fs/cgroup{'/cpu' if controllers else ''}"
+        parts = path.strip("/").split("/")
+        for depth in range(len(parts) + 1):
+            folder = "/".join([mount, *parts[:depth]])
+            limits = " ".join(lines_of(f"{folder}/cpu.max"))  # version 2: quota or "max", and period
+            if controllers:
+                limits = " ".join(
+                    line for name in ("quota", "period") for line in lines_of(f"{folder}/cpu.cfs_{name}_us")
+                )
+            quota, _, period = limits.partition(" ")
+            if quota.isdecimal() and period.isdecimal():  # version 1: -1 without a quota
+                least = min(least, int(quota) / int(period))
+    return least
+
+
+def lines_of(path: str) -> Iterator[str]:
+    with contextlib.suppress(OSError):
+        yield from map(str.strip, Path(path).read_text().splitlines())
 
 
 def leave(code: int) -> NoReturn:

@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 import typer
 
 from sentkit.flags import options
-from sentkit.flags.rows import UnusualFlags
+from sentkit.flags.rows import RowFlags
 
 
 def cat(
@@ -21,7 +21,7 @@ def cat(
     ] = None,
     store: options.Store = None,
     output: options.OutputFlags,
-    row_flags: UnusualFlags,
+    row_flags: RowFlags,
     run: options.QuietFlags,
 ) -> None:
     """Join rows and vector files, and convert between them.

@@ -13,7 +13,6 @@ from sentkit.console import RowProgress, TaskProgress
 from sentkit.errors import DataError, UsageError
 from sentkit.flags import options
 from sentkit.flags.rows import RowFlags
-from sentkit.process import limit_threads
 
 if TYPE_CHECKING:
     import numpy as np
@@ -68,7 +67,6 @@ def distill_static(
     vector of a text is the mean of its tokens, of unit length. It needs no transformer
     and no torch.
     """
-    limit_threads(machine.threads)
     import numpy as np
 
     from sentkit.formats.checkpoints.export import new_folder
@@ -89,7 +87,7 @@ def distill_static(
     record: dict[str, Any] = {"method": "distill-static", "parents": [checkpoint.name, *checkpoint.parents]}
     if weights == "sif":
         with row_flags.open(console, output, known=FIELDS, reads=reads) as inputs:
-            record["rows"], counts = count_tokens(inputs, tokenizer, RowProgress(console))
+            record["rows"], counts = count_tokens(inputs, tokenizer, RowProgress(console, run.progress))
         factors = sif_weights(counts)
     else:
         if row_flags != RowFlags():
@@ -101,7 +99,7 @@ def distill_static(
         report_spaces(encoder, console)
         if dim is not None and dim > encoder.width:
             raise UsageError(f"--dim {dim}: the vectors have only {encoder.width} numbers")
-        vectors = encode_vocabulary(encoder, tokenizer, TaskProgress(console, "batches"))
+        vectors = encode_vocabulary(encoder, tokenizer, TaskProgress(console, run.progress, "batches"))
         table, warnings = token_table(vectors, factors, dim or min(USUAL_DIM, encoder.width))
         for warning in warnings if dim is not None else ():
             console.warn(warning)
@@ -146,7 +144,7 @@ def count_tokens(
         progress.add(len(block), len(numbers))
     progress.done()
     if not counts.any():
-        raise DataError("the texts have no tokens", source=together(inputs.paths))
+        raise DataError("no rows" if not rows else "the texts have no tokens", source=together(inputs.paths))
     return rows, counts
 
 

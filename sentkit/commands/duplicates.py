@@ -10,7 +10,6 @@ from sentkit.console import RowProgress, show, slow
 from sentkit.errors import UsageError
 from sentkit.flags import options
 from sentkit.flags.rows import StreamFlags
-from sentkit.process import limit_threads
 
 if TYPE_CHECKING:
     from sentkit.metrics.neighbours.duplicates import Duplicates
@@ -49,11 +48,10 @@ def duplicates(
             help="A field to copy from both rows to a pair; repeatable. [default: text or entry]",
         ),
     ] = None,
-    threads: options.Threads = None,
     output: options.ReportFlags,
     replace: options.Replace = False,
     rows: FileFlags,
-    run: options.RunFlags,
+    run: options.TaskFlags,
 ) -> None:
     """Find rows that are nearly the same.
 
@@ -72,7 +70,6 @@ def duplicates(
     with all later rows. Similarities are compared in float64, before rounding. On a
     terminal, the output is a table.
     """
-    limit_threads(threads)
     from sentkit.formats.vectors.sinks import check_rows_output
     from sentkit.formats.vectors.vectors import VECTOR_FIELDS
     from sentkit.metrics.neighbours.corpus import NAMING
@@ -84,10 +81,10 @@ def duplicates(
     check_rows_output(output.path)
     with rows.open(console, output, known=(*VECTOR_FIELDS, "entry")) as inputs, output.open() as out:
         with slow(console, f"reading {rows.file}"):
-            found = Duplicates(
-                inputs, threshold, metric, copied or [], new=["group"] if groups and not replace else []
-            )
-        progress = RowProgress(console)
+            found = Duplicates(inputs, threshold, metric, copied or [])
+        if not len(found):
+            console.warn("no rows")
+        progress = RowProgress(console, run.progress)
         progress.share, found.compared = found.share, progress.add
         if groups or unique:
             for row, first in found.rows():

@@ -24,6 +24,7 @@ def encode(
     reading: options.ReadingFlags,
     long_texts: LongTextFlags,
     machine: options.MachineFlags,
+    threads: options.Threads = None,
     batch_tokens: options.BatchTokens = None,
     dry_run: Annotated[
         bool,
@@ -56,7 +57,8 @@ def encode(
     constant. A terminal shows only the first numbers of a vector; a pipe and a file get
     all of them.
     """
-    limit_threads(machine.threads)
+    # Each thread computes batches of its own, so an operation of numpy or torch has one thread.
+    limit_threads(threads or folder.recorded_threads(output), of_libraries=1)
     from sentkit.formats.rows.kinds import FIELDS, TextParser
     from sentkit.formats.vectors.sinks import output_paths
     from sentkit.formats.vectors.store import Store, common_fields, is_store
@@ -65,7 +67,7 @@ def encode(
     from sentkit.model.text.stream import Tally, prepare, whole_if_small
 
     console = run.console("encode")
-    in_folder = folder.applies_to(output, dry_run=dry_run)
+    in_folder = folder.applies_to(output, row_flags, dry_run=dry_run)
     device = folder.parsed_shard().device(machine.device)
     with folder.stopping(console, active=in_folder) as check_stop:
         text_model = find_encoder(model, reading.options(), device=device, precision=machine.precision)
@@ -82,10 +84,8 @@ def encode(
             "--transform": reading.transform,
             "--leave-out": reading.leave_out,
         }
-        with row_flags.open(
-            console, output, known=FIELDS, reads=reads, writes={"-o": paths}, append=to_folder
-        ) as inputs:
-            progress, tally = RowProgress(console), Tally()
+        with row_flags.open(console, output, known=FIELDS, reads=reads, writes={"-o": paths}) as inputs:
+            progress, tally = RowProgress(console, run.progress), Tally()
             progress.share = inputs.meter.share
             texts = TextParser(common_fields(inputs), one_text="--chunks" if long_texts.chunks else None)
             groups = prepare(
@@ -112,7 +112,7 @@ def encode(
             if to_folder:
                 tally = folder.write(output.path, encoding, inputs, batch_tokens, progress, check_stop)
             else:
-                encoding.to_outputs(groups, texts, paths, tally, progress.add, inputs.rejects)
+                encoding.to_outputs(groups, texts, paths, tally, progress.add)
     progress.done()
     if tally.rows or not to_folder:
         report_totals(tally, encoder, windows, console)
@@ -152,7 +152,9 @@ def report_spaces(encoder: "Encoder", console: Console) -> None:
 
 def report_totals(tally: "Tally", encoder: "Encoder", windows: Mapping[str, Any], console: Console) -> None:
     """Print the counts of rows; `windows` has the settings of windows, or is empty."""
-    if windows:
+    if not tally.rows:
+        console.warn("no rows")
+    elif windows:
         split = f"{tally.split} of {tally.rows} rows were split"
         if tally.windows:
             split += f" into {tally.windows} windows"

@@ -10,7 +10,6 @@ from sentkit.console import Console, RowProgress, slow
 from sentkit.errors import UsageError
 from sentkit.flags import options
 from sentkit.flags.rows import RowFlags
-from sentkit.process import limit_threads
 
 if TYPE_CHECKING:
     from sentkit.metrics.neighbours.negatives import MiningCounts, MiningOptions
@@ -58,11 +57,10 @@ def mine(
     triplets: Annotated[
         bool, typer.Option("--triplets", help='Write a row with "negative" for each negative.')
     ] = False,
-    threads: options.Threads = None,
     output: options.OutputFlags,
     replace: options.Replace = False,
     row_flags: RowFlags,
-    run: options.RunFlags,
+    run: options.TaskFlags,
 ) -> None:
     """Find hard negatives in a corpus for pairs of texts.
 
@@ -80,7 +78,6 @@ def mine(
     anchor, best first; "sentkit train contrast" reads such rows. Other fields are
     unchanged. A row with "negative" or "negatives" is an error without --replace.
     """
-    limit_threads(threads)
     from sentkit.formats.vectors.sinks import check_rows_output
     from sentkit.formats.vectors.vectors import VECTOR_FIELDS
     from sentkit.metrics.neighbours.negatives import Candidates, Miner
@@ -93,7 +90,7 @@ def mine(
     with row_flags.open(console, output, known=(*VECTOR_FIELDS, "entry"), reads=reads) as inputs:
         with slow(console, f"reading {corpus}"):
             miner = Miner(Candidates(inputs.other(corpus)), mining)
-        progress = RowProgress(console)
+        progress = RowProgress(console, run.progress)
         progress.share = inputs.meter.share
         with output.open() as out:
             for block in pair_blocks(inputs, miner.candidates.table, miner.at_once, replace=replace):
@@ -106,6 +103,9 @@ def mine(
 
 
 def report(counts: "MiningCounts", mining: "MiningOptions", console: Console) -> None:
+    if not counts.rows:
+        console.warn("no rows")
+        return
     unused = f"not used: {counts.own_texts} texts of the pair itself, {counts.above} above the margin"
     console.report(f"{counts.negatives} negatives for {counts.rows} pairs; {unused}")
     if counts.short or counts.without:

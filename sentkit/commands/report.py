@@ -1,6 +1,5 @@
 """`sentkit report`: values of checkpoints on test sets, beside the tables of papers."""
 
-import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
@@ -12,7 +11,7 @@ import typer
 from sentkit.console import Console, TaskProgress, terminal_width
 from sentkit.errors import AnswerIsNo, SentkitError, UsageError
 from sentkit.flags import options
-from sentkit.process import limit_threads
+from sentkit.process import threads_of_command
 
 if TYPE_CHECKING:
     from sentkit.model import Model
@@ -89,7 +88,7 @@ def report(
     ] = "logreg",
     machine: options.MachineFlags,
     output: options.OutputFlags,
-    run: options.RunFlags,
+    run: options.TaskFlags,
 ) -> None:
     """Evaluate checkpoints, beside the tables of papers.
 
@@ -110,7 +109,6 @@ def report(
     have the name runs. #READOUT selects a readout for this row, and @TRANSFORM a file of
     "whiten fit" for its vectors, such as a flow.
     """
-    limit_threads(machine.threads)
     from sentkit.model.reading import ReadingOptions
     from sentkit.reports import tables
     from sentkit.reports.evaluate import Evaluator
@@ -126,7 +124,7 @@ def report(
     given |= {"--baseline": baseline, "--results": results, "--intervals": intervals or None}
     given["--head"] = None if head == "logreg" else head
     check_flags(rows, paper, given)
-    protocol = protocol_of(head, machine.threads)
+    protocol = protocol_of(head)
     if not rows:
         output.check_creatable()
         records = (figure for each in published for figure in each.figures)
@@ -143,7 +141,7 @@ def report(
     for warning in warnings(rows, tests, unused):
         console.warn(warning)
     evaluator = Evaluator(protocol, None if results is None else Path(results), console.warn)
-    progress = TaskProgress(console, "evaluations")
+    progress = TaskProgress(console, run.progress, "evaluations")
     found, failed = evaluate_all(models, tests, evaluator, progress, console)
     measured = Measurement(rows, tests, found, intervals, compared).measure()
     shown = tables.measured_tables(measured, compared, paper, number)
@@ -180,13 +178,13 @@ def check_flags(rows: "Sequence[Row]", paper: str | None, given: dict[str, Any])
             raise UsageError(f"{flag} needs {needed}")
 
 
-def protocol_of(head: str, threads: int | None) -> "Protocol":
+def protocol_of(head: str) -> "Protocol":
     from sentkit.reports.evaluate import Protocol
 
     name, colon, hidden = head.partition(":")
     if name not in ("logreg", "senteval") or (colon and not (name == "senteval" and hidden.isdecimal())):
         raise UsageError(f'--head "{head}"', advice="available: logreg, senteval, senteval:N")
-    return Protocol(name, int(hidden or 0), threads or len(os.sched_getaffinity(0)))
+    return Protocol(name, int(hidden or 0), threads_of_command() or 1)
 
 
 def find_tests(

@@ -14,7 +14,6 @@ from sentkit.flags import options
 from sentkit.flags.gold import GoldFlags
 from sentkit.flags.ranks import RankFlags
 from sentkit.flags.rows import RowFlags
-from sentkit.process import limit_threads
 
 if TYPE_CHECKING:
     from sentkit.formats.rows.rows import Inputs
@@ -46,7 +45,6 @@ def score(
         int | None,
         typer.Option(min=0, metavar="N", help="With --gold: random seed of the intervals. [default: 0]"),
     ] = None,
-    threads: options.Threads = None,
     output: options.ReportFlags,
     replace: options.Replace = False,
     row_flags: RowFlags,
@@ -70,7 +68,6 @@ def score(
     --aggregate mean and weighted and --baseline use 200 resamples. A terminal shows a
     table; otherwise each report is one line of JSON.
     """
-    limit_threads(threads)
     from sentkit.formats.vectors.sinks import check_rows_output
     from sentkit.formats.vectors.vectors import VECTOR_FIELDS
     from sentkit.metrics.ranks import RankSimilarity
@@ -188,14 +185,11 @@ def score_rows(
     from sentkit.formats.vectors.vectors import VectorReader
 
     reader = VectorReader(inputs)
-
-    def take(row: "VectorRow") -> "VectorRow":
-        new = ["similarities"] if whole else ["similarity"] if len(row.vectors) == 2 else []
-        row.row.check_absent(new, replace=replace)
-        return row
-
-    rows = reader.read(take)
-    first = next(rows)
+    rows = reader.read(lambda row: row)
+    first = next(rows, None)
+    if first is None:
+        console.warn("no rows")
+        return
     rows = chain([first], rows)
     if len(first.vectors) == 2 and not (closest.requested or whole):
         if ranks is not None:

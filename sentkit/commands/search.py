@@ -11,14 +11,13 @@ from sentkit.console import Console, print_table, show, slow
 from sentkit.errors import UsageError
 from sentkit.flags import options
 from sentkit.flags.rows import StreamFlags
-from sentkit.process import limit_threads
 
 if TYPE_CHECKING:
     from sentkit.metrics.neighbours.queries import Search, SearchOptions
     from sentkit.model.query_encoder import EncodedTexts
 
 TOP = 10  # hits, by default
-NOT_GIVEN = (None, False, "auto")  # values of flags that are not given
+NOT_GIVEN = (None, False, "auto", "fail")  # values of flags that are not given
 OWN = ("row", "similarity")  # the fields of every hit
 
 
@@ -119,7 +118,6 @@ def search(
 
     Most used: [TEXT]... --queries --corpus --top --threshold --show --gold --json
     """
-    limit_threads(machine.threads)
     from sentkit.formats.files import check_input
     from sentkit.formats.vectors.vectors import VECTOR_FIELDS, VectorReader
     from sentkit.metrics.neighbours.queries import Search, SearchOptions
@@ -130,16 +128,8 @@ def search(
     if top is None and threshold is None:
         top = TOP
     binary.check(top)
-    as_rows = gold is None and not output.as_table
     search_options = SearchOptions(
-        metric,
-        top,
-        threshold,
-        copied or [],
-        gold,
-        rescore=binary.rescore,
-        candidates=binary.candidates,
-        new=["hits"] if as_rows and not replace else [],
+        metric, top, threshold, copied or [], gold, rescore=binary.rescore, candidates=binary.candidates
     )
     check_form(corpus, output.path, search_options, replace=replace)
     check_text_flags(query, {"replace": replace}, {"model": model}, reading, machine)
@@ -172,6 +162,8 @@ def search(
             write_hits(answered, out, replace=replace)
     for remark in encoded.remarks if encoded else ():
         console.warn(remark)
+    if not answered.count:
+        console.warn("no rows")
 
 
 def check_form(corpus: str, output: str, search_options: "SearchOptions", *, replace: bool) -> None:
@@ -196,12 +188,13 @@ def check_text_flags(query: QueryFlags, of_rows: Mapping[str, object], *of_texts
     texts = query.texts
     if texts and query.queries is not None:
         raise UsageError("TEXT and --queries cannot be used together", advice="remove one of them")
-    for name, value in {"rejects": query.rejects, **of_rows}.items():
+    of_files = {"from": query.from_, "on-error": query.on_error, "rejects": query.rejects}
+    for name, value in {**of_files, **of_rows}.items():
         if texts and value not in NOT_GIVEN:
             raise UsageError(f"--{name} can be used only with --queries, not with TEXT")
     for flags in of_texts:
         for name, value in (flags if isinstance(flags, dict) else vars(flags)).items():
-            if not texts and value not in NOT_GIVEN and name != "threads":
+            if not texts and value not in NOT_GIVEN:
                 raise UsageError(f"--{name.replace('_', '-')} needs a query TEXT")
 
 

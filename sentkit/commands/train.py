@@ -48,7 +48,11 @@ def train(
     device: options.Device = "auto",
     threads: Annotated[
         int | None,
-        typer.Option(min=1, metavar="N", help="CPU threads. [default: all, or as in the run to resume]"),
+        typer.Option(
+            min=1,
+            metavar="N",
+            help="CPU threads. [default: as in the run to resume, else SENTKIT_THREADS, else all CPUs]",
+        ),
     ] = None,
     deterministic: Annotated[
         bool, typer.Option("--deterministic", help="Also on CUDA, every run writes the same bytes; slower.")
@@ -116,7 +120,7 @@ def train(
             **kind.other_checkpoints(built),
         }
         bases = {} if start.init else {"-m": model}
-        flags_of_rows = words_of(row_flags, but=("files", "rejects"))
+        flags_of_rows = words_of(row_flags, but=("files", "files_from", "rejects"))
         train_options = TrainOptions(
             method=method,
             kind=kind,
@@ -138,9 +142,8 @@ def train(
                 ("train", method), inputs_of({"FILE": row_flags.paths, **bases, **reads}), flags_of_rows
             ),
         )
-        folders, bar = train_options.folders, StepProgress(console)
-        others = row_flags.rejects and "/dev/null"  # of the other processes, which read the same rows
-        with (row_flags if first else replace(row_flags, rejects=others)).open(
+        folders, bar = train_options.folders, StepProgress(console, run.progress)
+        with (row_flags if first else replace(row_flags, rejects=None)).open(
             console,
             output,
             known=(*LEARNED, "embedding"),

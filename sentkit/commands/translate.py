@@ -11,7 +11,6 @@ from sentkit.console import Console, RowProgress
 from sentkit.errors import UsageError
 from sentkit.flags import options
 from sentkit.flags.rows import RowFlags
-from sentkit.process import limit_threads
 
 if TYPE_CHECKING:
     from sentkit.formats.rows.texts import OneText
@@ -159,7 +158,6 @@ def translate(
     the batch do not change it, so equal texts have equal translations. Each input row
     gives one output row, in the same order and in constant memory.
     """
-    limit_threads(machine.threads)
     from sentkit.formats.checkpoints.folders import read_checkpoint
     from sentkit.formats.rows.texts import OneText
     from sentkit.formats.vectors.store import common_fields
@@ -189,7 +187,7 @@ def translate(
             largest=GROUP,
         )
         budget = batch_tokens or default_budget(translator.device.type)
-        counts, progress = Counts(), RowProgress(console)
+        counts, progress = Counts(), RowProgress(console, run.progress)
         progress.share = inputs.meter.share
         with output.open() as out:
             for group in translate_groups(groups, translator, budget):
@@ -232,6 +230,8 @@ def report_limits(translator: "Translator", console: Console) -> None:
 
 def report_totals(counts: "Counts", translator: "Translator", console: Console) -> None:
     rows, limits = counts.rows, translator.limits
+    if not rows:
+        console.warn("no rows")
     for count, words in (
         (counts.truncated, f"were truncated to {limits.read} tokens (--on-truncate error refuses them)"),
         (counts.full, f"have a translation that was truncated to {limits.written} tokens (--max-new-tokens)"),

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -11,6 +12,7 @@ from sentkit.console import Console, RowProgress
 from sentkit.errors import CannotCreateError, UsageError
 from sentkit.flag_values import size
 from sentkit.flags.options import OutputFlags
+from sentkit.flags.rows import StreamFlags
 from sentkit.flags.shards import Shard, parse_shard
 
 if TYPE_CHECKING:
@@ -44,7 +46,7 @@ class FolderFlags:
         typer.Option(metavar="SIZE", help="With -o DIR/: bytes of input in a block. [default: 512K]"),
     ] = None
 
-    def applies_to(self, output: OutputFlags, *, dry_run: bool) -> bool:
+    def applies_to(self, output: OutputFlags, rows: StreamFlags, *, dry_run: bool) -> bool:
         """Whether the output is a vector folder. Refuses flags that do not fit."""
         from sentkit.formats.vectors.folders import is_vector_folder
 
@@ -55,11 +57,19 @@ class FolderFlags:
             return False
         if self.redo and not self.resume:
             raise UsageError("--redo needs --resume")
-        wrong = {"--dry-run": dry_run, "--force": output.force}
+        wrong = {"--rejects": rows.rejects, "--dry-run": dry_run, "--force": output.force}
         for flag, value in wrong.items():
             if value:
                 raise UsageError(f"{flag} does not work with a vector folder, {output.path}")
         return True
+
+    def recorded_threads(self, output: OutputFlags) -> int | None:
+        """The number of threads in run.json, which it has if the vectors depend on it. Imports no numpy."""
+        from sentkit.formats.json_files import read_object_if_there
+
+        encoder = read_object_if_there(Path(output.path, "run.json")).get("encoder")
+        recorded = encoder.get("threads") if isinstance(encoder, dict) else None
+        return recorded if isinstance(recorded, int) and recorded > 0 else None
 
     def parsed_shard(self) -> Shard:
         return Shard() if self.shard is None else parse_shard(self.shard)

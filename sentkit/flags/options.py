@@ -52,7 +52,7 @@ Device = Annotated[
 ]
 Threads = Annotated[
     int | None,
-    typer.Option(min=1, metavar="N", help="CPU threads. [default: OMP_NUM_THREADS, else all cores]"),
+    typer.Option(min=1, metavar="N", help="CPU threads. [default: SENTKIT_THREADS, else all CPUs]"),
 ]
 Metric = Annotated[
     Literal["cosine", "dot", "euclidean", "manhattan"],
@@ -188,20 +188,35 @@ class QuietFlags:
 
 
 @dataclass(frozen=True)
-class RunFlags(QuietFlags):
-    """The messages of a command, its automatic choices and its progress."""
+class MessageFlags(QuietFlags):
+    """The messages of a command, and its automatic choices."""
 
     verbose: Annotated[
-        bool,
-        typer.Option(
-            "-v",
-            "--verbose",
-            help="Report automatic choices; without a terminal, also progress each minute.",
-        ),
+        bool, typer.Option("-v", "--verbose", help="Report automatic choices, such as the device.")
     ] = False
 
     def console(self, command: str) -> Console:
         return Console(command, self.quiet, self.verbose)
+
+
+ProgressForm = Annotated[
+    Literal["auto", "bar", "log", "json", "none"],
+    typer.Option("--progress", help="auto: bar on a terminal, otherwise log; log: one line per minute."),
+]
+
+
+@dataclass(frozen=True)
+class TaskFlags(QuietFlags):
+    """The messages and the progress of a command without automatic choices."""
+
+    progress: ProgressForm = "auto"
+
+
+@dataclass(frozen=True)
+class RunFlags(MessageFlags):
+    """The messages and the progress of a command that runs a model."""
+
+    progress: ProgressForm = "auto"
 
 
 @dataclass(frozen=True)
@@ -210,7 +225,6 @@ class MachineFlags:
 
     precision: EncoderPrecision = "auto"
     device: Device = "auto"
-    threads: Threads = None
 
 
 Readout = Annotated[

@@ -25,6 +25,9 @@ class Encoder(Reader, Protocol):
     notes: list[str]  # messages to print after the weights are loaded
 
     @property
+    def device(self) -> object: ...
+
+    @property
     def precision(self) -> str: ...
 
     @property

@@ -6,6 +6,8 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from sentkit.errors import DataError
+from sentkit.formats.files import together
 from sentkit.formats.rows.kinds import scored, wrong_field
 from sentkit.formats.rows.rows import Inputs, Row
 from sentkit.formats.vectors.fingerprint import emb_problem, label_of
@@ -28,7 +30,11 @@ class Value:
 
 
 def read_rows(inputs: Inputs, take: Callable[[Row], V]) -> list[V]:
-    return list(inputs.read(take))
+    """All rows; no rows are an error."""
+    rows = list(inputs.read(take))
+    if not rows:
+        raise DataError("no rows", source=together(inputs.paths))
+    return rows
 
 
 def report_of(row: Row, name: str) -> tuple[str, Value] | None:

@@ -22,24 +22,27 @@ ROWS_PER_BLOCK = 1024  # maximum number of rows processed at once
 BARE = {"_emb", "vectors", "fields"}  # the metadata of a vector file made from JSONL
 
 
-def apply_transform(inputs: Inputs, transform: str, output: str, form: VectorOutput) -> None:
-    """Write the transformed rows."""
+def apply_transform(inputs: Inputs, transform: str, output: str, form: VectorOutput) -> int:
+    """Write the transformed rows; return their number."""
     form.check(output)
     step = read_transform(transform)
     reader = VectorReader(inputs)
     rows = growing(reader.read(lambda row: row), ROWS_PER_BLOCK)
-    first = next(rows)
-    check_fitted(transform, reader.emb)
-    if reader.width != step.takes:
-        problem = f"takes vectors of {step.takes} numbers, these have {reader.width}"
-        raise DataError(problem, source=transform)
-    spec = moved_spec(inputs, reader.emb, step)
+    first = next(rows, [])
+    if first:
+        check_fitted(transform, reader.emb)
+        if reader.width != step.takes:
+            problem = f"takes vectors of {step.takes} numbers, these have {reader.width}"
+            raise DataError(problem, source=transform)
+    spec = moved_spec(inputs, reader.emb, step) if first else {}
     spec = with_fields(spec, inputs) if is_store(output) else spec
-    names = reader.names if is_store(output) else reader.theirs
-    width = step.width(step.takes)
+    names = (reader.names if is_store(output) else reader.theirs) or ("embedding",)
+    width, count = step.width(step.takes), 0
     with open_sinks([output], [spec], names, width, form) as [sink]:
-        for window in chain([first], rows):
+        for window in chain([first] if first else [], rows):
+            count += len(window)
             write(window, step, sink, inputs, apart=is_store(output))
+    return count
 
 
 def write(window: Sequence[VectorRow], step: Step, sink: Sink, inputs: Inputs, *, apart: bool) -> None:
@@ -57,7 +60,7 @@ def write(window: Sequence[VectorRow], step: Step, sink: Sink, inputs: Inputs, *
         sink.write(row.row.without(row.names) if apart else row.row, vectors)
 
     moved = zip(window, moved_vectors(window, step), strict=True)
-    for _ in inputs.rejects.each(moved, put, lambda pair: pair[0].row):
+    for _ in inputs.rejects.parse(moved, put, lambda pair: pair[0].row.line):
         pass
     sink.flush()
 

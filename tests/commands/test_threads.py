@@ -1,22 +1,24 @@
-"""`--threads`: every pool of threads has this size, even if the environment asks for another."""
+"""The number of threads: SENTKIT_THREADS, `--threads`, or the CPUs that the process may use."""
 
+import json
+import math
 import os
 import subprocess
 import sys
+import threading
+from pathlib import Path
 
-import numpy as np
 import pytest
 
-from sentkit import cli
+from sentkit import cli, process
 from sentkit.cli import every_command
 from sentkit.flags.expand import expand_flags
-from sentkit.formats.vectors.store import Store
-from sentkit.process import THREAD_VARIABLES
+from sentkit.process import THREAD_VARIABLES, cgroup_quota, usable_cpus
 
 # At its end the program reports the largest pool of a BLAS or of OpenMP, and the threads of torch.
 PROGRAM = """
 import os, sys
-from sentkit import cli
+from sentkit import cli, process
 def leave(code):
     from threadpoolctl import threadpool_info
     sizes = [pool["num_threads"] for pool in threadpool_info()]
@@ -83,10 +85,13 @@ def threads(folder):
     return run
 
 
+ONE = {"SENTKIT_THREADS": "1", "OMP_NUM_THREADS": "8"}
+
+
 @pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
 def test_one_thread_is_one_everywhere(threads, command):
-    """Also where the environment allows more, so that many processes share a machine."""
-    assert threads(*command, "--threads", "1", OMP_NUM_THREADS="8")[0] == 1
+    """Also where the environment of other programs allows more, so that many processes share a machine."""
+    assert threads(*command, **ONE)[0] == 1
 
 
 def test_the_tokenizer_starts_no_further_threads(threads):
@@ -95,73 +100,154 @@ def test_the_tokenizer_starts_no_further_threads(threads):
 
 
 @several_cores
-@pytest.mark.parametrize("command", [COMMANDS[0], COMMANDS[1]], ids=" ".join)
-def test_a_flag_wins_over_the_environment(threads, command):
-    assert threads(*command, "--threads", "2", OMP_NUM_THREADS="1")[0] == 2
+def test_the_environment_decides_without_the_flag(threads):
+    score = COMMANDS[1]
+    assert threads(*score, SENTKIT_THREADS="2", OMP_NUM_THREADS="1")[0] == 2
+    assert threads(*score, OMP_NUM_THREADS="1")[0] == 1
+    assert threads(*score, OMP_NUM_THREADS="2")[0] == 2
+    assert threads("cluster", "v.jsonl", "-k", "2", "--threads", "2", SENTKIT_THREADS="1")[0] == 2
 
 
-@several_cores
-@pytest.mark.parametrize("command", [COMMANDS[0], COMMANDS[1]], ids=" ".join)
-def test_without_the_flag_the_environment_decides(threads, command):
-    assert threads(*command, OMP_NUM_THREADS="1")[0] == 1
-    assert threads(*command, OMP_NUM_THREADS="2")[0] == 2
+@pytest.mark.usefixtures("with_torch")
+def test_encode_computes_a_batch_in_each_thread(sentkit, monkeypatch):
+    """Two batches meet, and torch has one thread: no thread waits for another one within a layer."""
+    import torch
+
+    from sentkit.model.transformer.encoder import TransformerEncoder
+
+    start, meeting = TransformerEncoder._start, threading.Barrier(2)
+
+    def meet(self, batch):
+        meeting.wait(60)
+        return start(self, batch)
+
+    monkeypatch.setattr(TransformerEncoder, "_start", meet)
+    Path("texts.txt").write_text("".join(f"{'cat ' * n}\n" for n in (1, 2, 3, 4)))
+    done = sentkit("encode", "texts.txt", "-q", "--threads", 2, "--batch-tokens", 1)
+
+    assert (done.code, torch.get_num_threads()) == (0, 1), done.err
 
 
-@pytest.mark.parametrize(
-    ("value", "count"), [("3,1", 3), (" 2 ", 2), ("0", None), ("many", None), ("", None)]
-)
-def test_the_recorded_threads_follow_openmp(program, monkeypatch, value, count):
-    """Of a list for nested regions, the first number counts; OpenMP ignores words and zero."""
-    monkeypatch.setenv("OMP_NUM_THREADS", value)
-    done = program("encode", "-q", "-o", "v.safetensors", stdin=b"a cat\n")
-
-    assert (done.code, done.err) == (0, "")
-    assert Store("v.safetensors").spec["threads"] == (count or len(os.sched_getaffinity(0)))
-
-
-def test_without_either_only_the_cores_of_the_process_count(threads):
-    """A process that may use one core has one thread."""
+def test_a_process_that_may_use_one_cpu_has_one_thread(threads):
     before = os.sched_getaffinity(0)
     try:
         os.sched_setaffinity(0, {min(before)})
-        assert threads("encode")[0] == 1
         assert threads("score", "v.jsonl", "--top", "2")[0] == 1
     finally:
         os.sched_setaffinity(0, before)
 
 
-def test_a_vector_file_records_its_threads(program):
-    """Beside the precision: both may change the last bits."""
-    for count in ("1", "2"):
-        done = program("encode", "-q", "--threads", count, "-o", f"{count}.safetensors", stdin=b"a cat\n")
-        assert done.code == 0
-    one, two = Store("1.safetensors"), Store("2.safetensors")
+@pytest.mark.parametrize(
+    ("variables", "count"),
+    [
+        ({}, 16),
+        ({"SLURM_CPUS_PER_TASK": "3"}, 3),
+        ({"SLURM_CPUS_PER_TASK": "99"}, 16),  # the mask of the process is smaller
+        ({"LOCAL_WORLD_SIZE": "5"}, 3),  # processes of torchrun share the CPUs
+        ({"LOCAL_WORLD_SIZE": "50"}, 1),
+        ({"SLURM_CPUS_PER_TASK": "8(x2)", "LOCAL_WORLD_SIZE": ""}, 16),
+    ],
+)
+def test_the_cpus_of_a_task(monkeypatch, variables, count):
+    monkeypatch.setattr(os, "sched_getaffinity", lambda process: set(range(16)))
+    monkeypatch.setattr(process, "cgroup_quota", lambda: math.inf)
+    for name in ("SLURM_CPUS_PER_TASK", "LOCAL_WORLD_SIZE"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    assert usable_cpus() == count
 
-    assert one.spec["threads"] == 1
-    assert two.spec["threads"] == min(2, len(os.sched_getaffinity(0)))
-    assert one.emb == two.emb
-    assert np.allclose(one.mapped(), two.mapped(), atol=1e-5)
+    monkeypatch.setattr(process, "cgroup_quota", lambda: 1.5)
+    assert usable_cpus() == (2 if count > 2 and "LOCAL_WORLD_SIZE" not in variables else usable_cpus())
 
 
-@pytest.mark.parametrize("count", ["0", "-1", "two"])
-def test_a_wrong_number_is_wrong_usage(sentkit, count):
-    done = sentkit("encode", "--threads", count, stdin="a\n")
+@pytest.mark.parametrize(
+    ("groups", "files", "quota"),
+    [
+        ("0::/job/step", {"job/step/cpu.max": "250000 100000"}, 2.5),
+        ("0::/job/step", {"job/cpu.max": "50000 100000", "job/step/cpu.max": "max 100000"}, 0.5),
+        ("0::/on/the/host", {"cpu.max": "300000 100000"}, 3),  # a container sees only its root
+        ("0::/", {}, math.inf),
+        (
+            "4:cpu,cpuacct:/a\n3:cpuset:/b",
+            {"cpu/a/cpu.cfs_quota_us": "400000", "cpu/a/cpu.cfs_period_us": "100000"},
+            4,
+        ),
+        (
+            "4:cpu:/a\n0::/",
+            {"cpu/a/cpu.cfs_quota_us": "-1", "cpu/a/cpu.cfs_period_us": "100000"},
+            math.inf,
+        ),
+    ],
+)
+def test_the_quota_of_the_control_group(tmp_path, groups, files, quota):
+    for name, text in {
+        "proc/self/cgroup": groups,
+        **{f"sys/fs/cgroup/{k}": v for k, v in files.items()},
+    }.items():
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(f"{text}\n")
+
+    assert cgroup_quota(f"{tmp_path}/") == quota
+
+
+@pytest.mark.usefixtures("with_torch")
+@pytest.mark.parametrize("output", ["v.safetensors", "v/"])
+def test_vectors_do_not_depend_on_the_number_of_threads(sentkit, output):
+    """Blocks, batches and threads: 200 texts of 1 to 40 words, in the groups of 32, 128 ... rows."""
+    texts = "".join(f"{'cat ' * (1 + n * 7 % 40)}{n}\n" for n in range(200))
+    Path("texts.txt").write_text(texts)
+    written = []
+    for count in (1, 3):
+        done = sentkit(
+            "encode", "texts.txt", "-q", "-o", f"{count}{output}", "--threads", count, "--batch-tokens", 500
+        )
+        assert (done.code, done.err) == (0, "")
+        written.append(b"".join(map(Path.read_bytes, files_of(f"{count}{output}"))))
+    assert written[0] == written[1]
+
+
+@pytest.mark.parametrize(("flags", "used"), [((), 3), (("--threads", 1), 1)])
+def test_a_vector_folder_keeps_its_number_of_threads(sentkit, flags, used):
+    """It has one if the vectors depend on it: for a model that runs through transformers."""
+    command = ("encode", "-q", "texts.txt", "-o", "v/")
+    Path("texts.txt").write_text("a cat\n")
+    assert sentkit(*command).code == 0
+    run = json.loads(Path("v/run.json").read_text())
+    run["encoder"]["threads"] = 3
+    Path("v/run.json").write_text(json.dumps(run))
+    done = sentkit(*command, "--resume", *flags)
+
+    assert (done.code, done.err, process.threads_of_command()) == (0, "", used)
+
+
+def files_of(path):
+    return sorted(Path(path).glob("*.safetensors")) if path.endswith("/") else [Path(path)]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "variable", "problem"),
+    [
+        *((["encode", "--threads", count], None, "'--threads'") for count in ("0", "-1", "two")),
+        *((["score"], count, f'SENTKIT_THREADS is "{count}"') for count in ("0", "-1", "two")),
+    ],
+)
+def test_a_wrong_number_is_wrong_usage(sentkit, monkeypatch, arguments, variable, problem):
+    if variable is not None:
+        monkeypatch.setenv("SENTKIT_THREADS", variable)
+    done = sentkit(*arguments, stdin="a\n")
 
     assert done.code == 2
-    assert "'--threads'" in done.err
+    assert problem in done.err
 
 
-def test_every_command_that_computes_has_the_flag():
-    """probe has --jobs: each of its fits runs on one thread."""
+def test_three_commands_have_the_flag():
+    """The others have the variable."""
     having = {
         name
         for name, command in every_command().items()
         if "threads" in expand_flags(command).__annotations__
     }
 
-    assert having == {
-        *("encode", "train", "translate", "build-entries", "distill-static", "report"),
-        *("score", "search", "mine", "duplicates", "cluster"),
-        *("plot space", "plot pairs", "plot heat", "plot axes", "plot words"),
-        *("whiten fit", "whiten apply"),
-    }
+    assert having == {"encode", "train", "cluster"}

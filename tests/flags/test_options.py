@@ -9,10 +9,11 @@ from typer.testing import CliRunner
 
 from sentkit.cli import every_command, program
 from sentkit.completion import SHELLS
+from sentkit.console import PROGRESS
 from sentkit.errors import CannotCreateError
 from sentkit.flags.expand import expand_flags
 from sentkit.flags.options import OutputFlags
-from sentkit.flags.rows import FieldFlags
+from sentkit.flags.rows import FormatFlags
 from sentkit.formats.checkpoints.templates import FULL_STOPS
 from sentkit.formats.rows.rows import SUFFIXES
 from sentkit.formats.vectors.vectors import ENCODINGS
@@ -103,7 +104,7 @@ def test_every_command_that_reads_rows_takes_them_by_one_record():
         name
         for name, command in every_command().items()
         if any(
-            issubclass(each, FieldFlags)
+            issubclass(each, FormatFlags)
             for each in command.__annotations__.values()
             if isinstance(each, type)
         )
@@ -127,6 +128,7 @@ CHOICES = {  # flag -> the catalogue that has the same names
     "--algorithm": ALGORITHMS,
     "--full-stop": FULL_STOPS,
     "--vectors": ENCODINGS,
+    "--progress": PROGRESS,
     "--from": {*SUFFIXES.values()},
 }
 

@@ -9,7 +9,6 @@ from sentkit.errors import UsageError
 from sentkit.flags import options
 from sentkit.flags.plots import PlotFlags
 from sentkit.flags.rows import RowFlags
-from sentkit.process import limit_threads
 
 POINTS = ("svd", "pca", "whitening", "ica")
 CORRELATION = ("raw", "pca", "whitening", "ica")
@@ -32,7 +31,6 @@ def axes(
         int | None, typer.Option(min=1, metavar="N", help="Maximum of ICA. [default: 200]")
     ] = None,
     seed: options.Seed = 0,
-    threads: options.Threads = None,
     output: PlotFlags,
     row_flags: RowFlags,
     run: options.QuietFlags,
@@ -59,7 +57,6 @@ def axes(
     From more rows than --sample, a random sample is drawn. All fits use only the rows
     of the picture.
     """
-    limit_threads(threads)
     from sentkit.formats.vectors.vectors import VECTOR_FIELDS
     from sentkit.plots.kinds import axes as kind
 

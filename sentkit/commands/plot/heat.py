@@ -3,13 +3,11 @@
 from sentkit.flags import options
 from sentkit.flags.plots import PlotFlags
 from sentkit.flags.rows import RowFlags
-from sentkit.process import limit_threads
 
 
 def heat(
     *,
     metric: options.Metric = "cosine",
-    threads: options.Threads = None,
     output: PlotFlags,
     row_flags: RowFlags,
     run: options.QuietFlags,
@@ -29,7 +27,6 @@ def heat(
     sentence, and the columns have the numbers of the rows. Up to eight sentences also
     have the values in the cells.
     """
-    limit_threads(threads)
     from sentkit.formats.vectors.vectors import VECTOR_FIELDS
     from sentkit.plots.kinds import heat as kind
 

@@ -7,14 +7,12 @@ import typer
 from sentkit.flags import options
 from sentkit.flags.plots import PlotFlags
 from sentkit.flags.rows import RowFlags
-from sentkit.process import limit_threads
 
 
 def pairs(
     *,
     gold: Annotated[str, typer.Option(metavar="NAME", help="Field with the gold score.")],
     metric: options.Metric = "cosine",
-    threads: options.Threads = None,
     output: PlotFlags,
     row_flags: RowFlags,
     run: options.QuietFlags,
@@ -35,7 +33,6 @@ def pairs(
     the medians of ten bands of gold scores; the band of the line is the quartiles.
     Pairs without a score are skipped.
     """
-    limit_threads(threads)
     from sentkit.formats.vectors.vectors import VECTOR_FIELDS
     from sentkit.plots.kinds import pairs as kind
 

@@ -9,7 +9,6 @@ from sentkit.errors import UsageError
 from sentkit.flags import options
 from sentkit.flags.plots import PlotFlags
 from sentkit.flags.rows import RowFlags
-from sentkit.process import limit_threads
 
 
 def space(
@@ -35,7 +34,6 @@ def space(
         typer.Option(min=1, metavar="X", help="Of t-SNE. [default: 30, or a third of up to 30 vectors]"),
     ] = None,
     seed: options.Seed = 0,
-    threads: options.Threads = None,
     output: PlotFlags,
     row_flags: RowFlags,
     run: options.QuietFlags,
@@ -61,7 +59,6 @@ def space(
     grey. In the JSON, "pair" is the number in the picture and "row" the number of the
     row in the file.
     """
-    limit_threads(threads)
     from sentkit.formats.vectors.vectors import VECTOR_FIELDS
     from sentkit.plots.kinds import space as kind
 

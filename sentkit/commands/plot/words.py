@@ -9,7 +9,6 @@ from sentkit.errors import DataError
 from sentkit.flags import options
 from sentkit.flags.plots import PlotFlags
 from sentkit.flags.rows import RowFlags
-from sentkit.process import limit_threads
 
 if TYPE_CHECKING:
     from sentkit.formats.checkpoints.folders import Checkpoint
@@ -27,10 +26,9 @@ def words(
     ] = 3,
     sample: Annotated[int, typer.Option(min=3, metavar="N", help="Maximum number of tokens.")] = 2000,
     seed: options.Seed = 0,
-    threads: options.Threads = None,
     output: PlotFlags,
     row_flags: RowFlags,
-    run: options.RunFlags,
+    run: options.TaskFlags,
 ) -> None:
     """Draw the word vectors of a model by the frequency of their tokens.
 
@@ -50,7 +48,6 @@ def words(
 
     In the JSON, the tokens have their text, rank and count.
     """
-    limit_threads(threads)
     from sentkit.formats.checkpoints.folders import read_checkpoint
     from sentkit.formats.rows.kinds import FIELDS
     from sentkit.plots.kinds import words as kind
@@ -60,7 +57,7 @@ def words(
     checkpoint = read_checkpoint(model)
     word_options = kind.WordOptions(neighbours, sample, seed)
     with row_flags.open(console, output, known=FIELDS, reads={"-m": options.model_paths(model)}) as inputs:
-        found = count_words(checkpoint, inputs, RowProgress(console))
+        found = count_words(checkpoint, inputs, RowProgress(console, run.progress))
         with slow(console, "computing the distances"):
             picture = kind.words(found, word_options)
     output.write(picture, console)
@@ -89,7 +86,7 @@ def count_words(checkpoint: "Checkpoint", inputs: "Inputs", progress: RowProgres
     progress.done()
     order = np.argsort(-counts, kind="stable")[: np.count_nonzero(counts)]
     if len(order) < 2:
-        problem = f"{len(order)} different tokens, expected 2 or more"
+        problem = f"{len(order)} different tokens, expected 2 or more" if len(counts) else "no rows"
         raise DataError(problem, source=together(inputs.paths))
     names = {number: token for token, number in tokenizer.backend.get_vocab().items()}
     table = word_table(checkpoint)

@@ -6,7 +6,6 @@ import typer
 
 from sentkit.flags import options
 from sentkit.flags.rows import RowFlags
-from sentkit.process import limit_threads
 
 
 def apply(
@@ -17,7 +16,6 @@ def apply(
             "-t", "--transform", metavar="PATH", help="A transform from sentkit whiten fit or merge."
         ),
     ],
-    threads: options.Threads = None,
     output: options.VectorOutputFlags,
     row_flags: RowFlags,
     run: options.QuietFlags,
@@ -37,7 +35,6 @@ def apply(
     to, so a second application is an error. The new vectors are not scaled to unit
     length; cosine similarity does not need that.
     """
-    limit_threads(threads)
     from sentkit.formats.outputs.outputs import refuse_existing
     from sentkit.formats.vectors.vectors import VECTOR_FIELDS
     from sentkit.transforms.applying import apply_transform
@@ -45,4 +42,6 @@ def apply(
     console = run.console("whiten apply")
     refuse_existing(output.path, force=output.force)
     with row_flags.open(console, output, known=VECTOR_FIELDS, reads={"--transform": transform}) as inputs:
-        apply_transform(inputs, transform, output.path, output.form(replace=True))
+        rows = apply_transform(inputs, transform, output.path, output.form(replace=True))
+    if not rows:
+        console.warn("no rows")

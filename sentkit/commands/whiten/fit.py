@@ -12,7 +12,6 @@ from sentkit.console import Console
 from sentkit.errors import UsageError
 from sentkit.flags import options
 from sentkit.flags.rows import RowFlags
-from sentkit.process import limit_threads
 
 if TYPE_CHECKING:
     from sentkit.transforms.fitting import Fitted
@@ -138,7 +137,6 @@ class FlowFlags(KindFlags):
 
 def fit(
     *,
-    threads: options.Threads = None,
     output: TransformFlags,
     kind: Annotated[
         Literal["whitening", "zca", "pca", "svd", "center", "standardize", "abtt", "ica", "flow"],
@@ -159,7 +157,7 @@ def fit(
     ica: IcaFlags,
     flow: FlowFlags,
     row_flags: RowFlags,
-    run: options.RunFlags,
+    run: options.MessageFlags,
 ) -> None:
     """Fit a transform to vectors.
 
@@ -171,7 +169,6 @@ def fit(
 
     Most used: [FILE]... --kind --dim -o -f
     """
-    limit_threads(threads)
     from sentkit.formats.vectors.vectors import VECTOR_FIELDS
     from sentkit.transforms.fitting import fit_flow, fit_ica, fit_moments
     from sentkit.transforms.kinds import FitOptions

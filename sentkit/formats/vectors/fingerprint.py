@@ -81,9 +81,13 @@ def space_of_signs(space: str) -> str:
     return digest([space, digest(SIGN)])
 
 
-def without_loss(spec: Mapping[str, Any]) -> dict[str, Any]:
-    """The spec without the loss of int8, a measurement whose last digits differ between machines."""
-    return {name: value for name, value in spec.items() if name != INT8_LOSS}
+def without_machine(spec: Mapping[str, Any]) -> dict[str, Any]:
+    """The spec without the loss of int8 and the number of threads.
+
+    The loss is a measurement whose last digits differ between machines, and the number of threads changes
+    at most the last bits of vectors.
+    """
+    return {name: value for name, value in spec.items() if name not in (INT8_LOSS, "threads")}
 
 
 def emb_problem(emb: object) -> str | None:

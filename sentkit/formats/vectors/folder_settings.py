@@ -13,7 +13,7 @@ from sentkit.formats.json_files import is_there
 from sentkit.formats.outputs.temporary import Draft
 from sentkit.formats.rows.parquet import open_parquet
 from sentkit.formats.rows.rows import Inputs
-from sentkit.formats.vectors.fingerprint import without_loss
+from sentkit.formats.vectors.fingerprint import without_machine
 from sentkit.formats.vectors.folder_fields import shown
 from sentkit.formats.vectors.folders import (
     FORMAT,
@@ -91,7 +91,7 @@ def compare(folder: VectorFolder, settings: Settings) -> None:
     for name, value in settings.items():
         if name not in ("inputs", "encoder") and value is not None and folder.settings.get(name) != value:
             raise different(folder, name, folder.settings.get(name), value, again)
-    encoder, own = without_loss(folder.settings.get("encoder", {})), without_loss(settings["encoder"])
+    encoder, own = without_machine(folder.settings.get("encoder", {})), without_machine(settings["encoder"])
     for name in dict.fromkeys([*own, *encoder]):
         if encoder.get(name) != own.get(name):
             raise different(folder, name, encoder.get(name), own.get(name), again)

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from sentkit.errors import DataError
 from sentkit.formats.outputs.temporary import open_side_file
 from sentkit.formats.rows.rows import Inputs, Row
-from sentkit.formats.vectors.fingerprint import without_loss
+from sentkit.formats.vectors.fingerprint import without_machine
 from sentkit.formats.vectors.folders import SUFFIX, VectorFolder, is_vector_folder
 from sentkit.formats.vectors.storage import OPEN_MAPS, StoredVectors, Vectors
 from sentkit.formats.vectors.vector_file import RECORDED_FIELDS, VectorFile
@@ -38,9 +38,9 @@ class Store:
         self.starts = [0, *accumulate(file.count for file in self.files)]
         self.count = self.starts[-1]
         self.row_reader = lru_cache(OPEN_MAPS)(lambda number: self.files[number].row_reader())
-        own = without_loss(first.spec), first.width
+        own = without_machine(first.spec), first.width
         for file in self.files:
-            if file.count and (without_loss(file.spec), file.width) != own:
+            if file.count and (without_machine(file.spec), file.width) != own:
                 raise DataError(f"its space or fields differ from {first.path}", source=file.path)
             if file.storage.kind != self.kind:
                 problem = f"its vectors are {file.storage.kind}, those of {first.path} are {self.kind}"
@@ -124,7 +124,7 @@ def take_snapshot(path: str, *, partial: bool = False) -> None:
     if not status.complete and not partial:
         count = len(status.missing) + len(status.unknown)
         problem = f"an incomplete vector folder, missing blocks: {count}"
-        advice = f"sentkit check {path} shows which; sentkit cat --partial reads the complete ones"
+        advice = f"sentkit check {path} shows which; --partial reads the {len(status.done)} complete blocks"
         raise DataError(problem, source=path, advice=advice)
     _snapshots[path] = folder, status.done
 

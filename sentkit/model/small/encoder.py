@@ -1,6 +1,5 @@
 """The encoder of a few texts: reduces the token states of `SmallBert` to vectors and names their spaces."""
 
-import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
@@ -17,6 +16,7 @@ from sentkit.model.text.stream import Tally
 from sentkit.model.text.tokens import Tokens, check_ids
 from sentkit.model.transformer.architecture import Architecture, UnsupportedArchitecture, architecture_of
 from sentkit.model.weights_hash import hash_of_weights
+from sentkit.process import threads_of_command
 from sentkit.transforms.steps import Normalize
 
 MOST_WORK = 1 << 34  # multiplications in the blocks; for more, torch is faster in spite of its import
@@ -59,19 +59,13 @@ def open_small_encoder(checkpoint: Checkpoint, reading: Reading, tokens: int) ->
     return SmallEncoder(checkpoint, reading, body, arrays)
 
 
-def threads_of_openmp() -> int:
-    """Return the number of threads of OpenMP; of a list for nested parallel regions, the first number."""
-    first = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0].strip()
-    return (int(first) if first.isdecimal() else 0) or len(os.sched_getaffinity(0))
-
-
 def products_of_token(shape: Architecture) -> int:
     """Return the number of multiplications for a token, without those of attention."""
     return shape.depth * (4 * shape.width * shape.width + 2 * shape.width * shape.inner)
 
 
 class SmallEncoder:
-    device, precision, budget = "cpu", "fp32", BUDGET
+    device, precision, budget, groups_at_once = "cpu", "fp32", BUDGET, 0
 
     def __init__(
         self, checkpoint: Checkpoint, reading: Reading, body: SmallBert, arrays: Mapping[str, Float32]
@@ -80,8 +74,8 @@ class SmallEncoder:
         before = body.architecture.width * len(reading.readouts[0].parts)
         self.steps = steps_of_checkpoint(checkpoint, reading, before, lambda folder: Normalize())
         self.width = width_behind(self.steps, before)
-        threads = threads_of_openmp()
-        machine = {"precision": self.precision, "threads": threads}
+        threads = threads_of_command() or 1
+        machine = {"precision": self.precision}
         weights = {
             pooled: hash_of_weights(arrays, np.asarray, with_pooler=pooled, threads=threads)
             for pooled in {readout.pooled for readout in reading.readouts}

@@ -160,7 +160,7 @@ class StaticModel:
 
 
 class StaticEncoder:
-    device, precision, budget = "cpu", "fp32", BUDGET
+    device, precision, budget, groups_at_once = "cpu", "fp32", BUDGET, 0
 
     def __init__(self, model: StaticModel) -> None:
         self.tokenizer, self.steps, self.notes = model.tokenizer, model.steps, list[str]()

@@ -20,7 +20,7 @@ class Reader(Protocol):
     """The part of an encoder that computes vectors."""
 
     @property
-    def device(self) -> object: ...
+    def groups_at_once(self) -> int: ...  # 0: the caller encodes one group after the other
 
     def read(self, batches: Iterable[Sequence[Tokens]]) -> Iterator[Arrays]: ...  # (b, d), of all windows
 

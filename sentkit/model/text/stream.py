@@ -3,7 +3,8 @@
 Rows are read in groups. Each group is deduplicated, and `batching.py` computes the vectors of its texts.
 The first groups are small, so that output starts early; later groups are large, so that they batch
 efficiently. Groups depend only on the input, not on time or threads. A thread reads and tokenizes the next
-groups while the model computes the current one. For a GPU, a second thread runs the model.
+groups while the model computes the current one. For a GPU, and for several threads of a CPU, other threads
+run the model.
 """
 
 from collections import deque
@@ -122,7 +123,7 @@ def tokenize(
             rejects.add(row.input_line, row.error(problem))
         elif truncated is not None:
             problem = f"text too long: {truncated.count} {tokenizer.unit}, maximum {len(truncated.ids)}"
-            rejects.add(row.input_line, row.error(problem))
+            rejects.add(row.input_line, row.error(problem), truncated=True)
         else:
             kept.append((row, own))
     return RowGroup(kept, tokens)
@@ -170,9 +171,17 @@ class Tally:
 
 
 def encode_groups(prepared: Iterator[RowGroup], encoder: Reader, budget: int) -> Iterator[list[Done]]:
-    """Encode each group. With a GPU, a thread encodes the next group while the caller writes the last one."""
-    done = (encode_group(group, encoder, budget) for group in ahead(prepared, AHEAD))
-    return done if str(encoder.device) == "cpu" else ahead(done, 1)
+    """Encode each group. Threads may encode the next groups while the caller writes the last one."""
+    if not encoder.groups_at_once:
+        yield from (encode_group(group, encoder, budget) for group in ahead(prepared, AHEAD))
+        return
+    pool = ThreadPoolExecutor(encoder.groups_at_once)
+    started = (pool.submit(encode_group, group, encoder, budget) for group in prepared)
+    try:
+        for done in ahead(started, AHEAD):
+            yield done.result()
+    finally:
+        pool.shutdown(wait=False, cancel_futures=True)
 
 
 def encode_group(group: RowGroup, encoder: Reader, budget: int) -> list[Done]:

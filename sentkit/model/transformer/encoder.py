@@ -1,5 +1,6 @@
 """The transformer encoder: loads the weights, runs a batch, applies readouts and steps, names the spaces."""
 
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import zip_longest
@@ -38,6 +39,7 @@ from sentkit.model.transformer.packed import pack
 from sentkit.model.transformer.post_layers import add_convolution, read_layer
 from sentkit.model.transformer.readouts import check_layers, read, width_of_vectors
 from sentkit.model.transformer.weights import canonical, fit, weights_hash
+from sentkit.process import threads_of_command
 
 INT8 = "int8"
 
@@ -55,8 +57,10 @@ class TransformerEncoder:
         self.dtype = pick_precision("auto" if self.integers else precision, self.device)
         self.preparing, self.prepared = Lock(), False  # see `network`
         self.halved = 0  # number of times that a batch was halved to fit into memory
+        self.pool: ThreadPoolExecutor | None = None  # computes several batches at once
         with ThreadPoolExecutor(1) as pool:
             body, weights = self._load(pool)
+            self._divide_cpu(body)
             if self.integers and not int8_products_work():
                 self.integers = False
                 problem = "no fast products of integers on this CPU or in this torch"
@@ -82,6 +86,11 @@ class TransformerEncoder:
         return default_budget(self.device.type)
 
     @property
+    def groups_at_once(self) -> int:
+        """1: copies from a GPU overlap with its work. 2: no thread waits at the end of a group."""
+        return 1 if self.device.type != "cpu" else 2 if self.pool is not None else 0
+
+    @property
     def precision(self) -> str:
         if self.integers:
             return INT8
@@ -103,6 +112,20 @@ class TransformerEncoder:
         named = canonical(read_weights(self.checkpoint.transformer, self.checkpoint.name), architecture)
         fit(named, architecture, source=self.checkpoint.name)
         return load_bert(named, architecture), pool.submit(self._hashes, named)
+
+    def _divide_cpu(self, body: Bert | Adapter) -> None:
+        """In a command, let each thread of a CPU compute batches of its own.
+
+        So the vectors do not depend on the number of threads, and no thread waits for another one within a
+        layer, which takes much time on a busy machine. Modules of transformers cannot run in several threads.
+        """
+        threads = threads_of_command()
+        if self.device.type != "cpu" or threads is None:
+            return
+        alone = isinstance(body, Bert)
+        torch.set_num_threads(1 if alone else threads)
+        if alone and threads > 1:
+            self.pool = ThreadPoolExecutor(threads)
 
     def _use_integers(self) -> list[dict[str, float]]:
         """Replace the blocks by those of int8 and return their loss for each readout."""
@@ -129,7 +152,7 @@ class TransformerEncoder:
         machine: dict[str, Any] = {"precision": self.precision}
         if loss:
             machine[INT8_LOSS] = loss
-        if self.device.type == "cpu":
+        if self.device.type == "cpu" and isinstance(self.body, Adapter):
             machine["threads"] = torch.get_num_threads()  # the number of threads changes rounding
         spec = spec_of_readout(
             *(self.checkpoint, self.reading, readout, weights, rules_of(self.body)),
@@ -161,6 +184,9 @@ class TransformerEncoder:
 
         A GPU gets the next batch before this function waits for the vectors of the current one.
         """
+        if self.pool is not None:
+            yield from self._read_in(self.pool, batches)
+            return
         wait: Callable[[], Arrays] | None = None
         for batch in batches:
             following = self._start(batch)
@@ -169,6 +195,15 @@ class TransformerEncoder:
             wait = following
         if wait is not None:
             yield wait()
+
+    def _read_in(self, pool: ThreadPoolExecutor, batches: Iterable[Sequence[Tokens]]) -> Iterator[Arrays]:
+        started = deque(pool.submit(lambda batch: self._start(batch)(), batch) for batch in batches)
+        try:
+            while started:
+                yield started.popleft().result()
+        finally:
+            for each in started:
+                each.cancel()
 
     def _start(self, batch: Sequence[Tokens]) -> Callable[[], Arrays]:
         """Start to compute a batch. The returned function waits for its vectors."""

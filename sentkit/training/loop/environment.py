@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from sentkit.model.transformer.device import pick_precision
+from sentkit.process import threads_of_environment, usable_cpus
 from sentkit.training.loop.processes import Processes
 
 Context = Callable[[], AbstractContextManager[object]]
@@ -29,13 +30,13 @@ def environment(processes: Processes, precision: str) -> dict[str, Any]:
 
 
 def use_threads(requested: int | None, saved: Mapping[str, Any] | None) -> None:
-    """Set the number of threads: the requested number, else that of the saved environment, else an
-    equal share of the CPUs.
+    """Set the number of threads: the requested number, else that of the saved environment, else that of
+    SENTKIT_THREADS, else all CPUs that the process may use.
 
     Environment variables of torch are ignored.
     """
-    most = max(1, len(os.sched_getaffinity(0)) // int(os.environ.get("LOCAL_WORLD_SIZE", "1")))
-    torch.set_num_threads(requested or (saved or {}).get("threads") or most)
+    recorded = (saved or {}).get("threads")
+    torch.set_num_threads(requested or recorded or threads_of_environment() or usable_cpus())
 
 
 def be_deterministic() -> None:

@@ -14,6 +14,7 @@ import torch
 from sentkit.errors import CannotCreateError
 from sentkit.formats.json_files import read_object_if_there
 from sentkit.formats.vectors.fingerprint import digest
+from sentkit.process import usable_cpus
 from sentkit.signals import RESUME, Aborted, Interrupted, Stop, Stopped
 from sentkit.training.data.batches import stream
 from sentkit.training.data.dev import nan_lowest
@@ -86,12 +87,21 @@ def begin(run: Run, keeper: Keeper, processes: Processes, stop: Stop, reporter: 
     saved = None if state is None else state["identity"]["environment"]
     use_threads(options.threads, saved)
     if state is not None:
+        advise_of_threads(options.threads, reporter)
         changes = differences(environment(processes, run.settings.precision), saved or {})
         if changes:
             changed = f"the environment changed: {', '.join(changes)}"
             reporter.warn(f"{changed}; the result may differ slightly from a run without interruption")
         trainer.resume_from(state)
     return trainer
+
+
+def advise_of_threads(requested: int | None, reporter: Reporter) -> None:
+    """Warn if the number of threads of the saved state is too large for this machine."""
+    cpus = usable_cpus()
+    if requested is None and torch.get_num_threads() > cpus:
+        few = f"the run has {torch.get_num_threads()} threads, and this process may use {cpus} CPUs"
+        reporter.warn(f"{few}; --threads {cpus} is faster, and the result may differ slightly")
 
 
 @contextmanager

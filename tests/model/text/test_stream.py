@@ -39,7 +39,7 @@ class Letters:
 class Sums:
     """An encoder of two readouts: (sum, length) and (first)."""
 
-    device = "cpu"
+    groups_at_once = 0
 
     def __init__(self) -> None:
         self.batches: list[list[list[int]]] = []
@@ -180,10 +180,10 @@ def test_a_truncated_text_can_be_an_error() -> None:
 # The thread that reads ahead
 
 
-class OnGpu(Sums):
-    """A thread encodes the groups."""
+class InThreads(Sums):
+    """Two threads encode the groups."""
 
-    device = "cuda:0"
+    groups_at_once = 2
 
 
 @pytest.fixture
@@ -200,7 +200,7 @@ def threads_end() -> Iterator[None]:
 def test_vectors_from_a_thread_are_those_of_the_main_thread() -> None:
     texts = [(f"{'x' * (number % 7)}y", "z" * (1 + number % 3)) for number in range(300)]
 
-    found, expected = encoded(texts, encode=OnGpu(), budget=20), encoded(texts, budget=20)
+    found, expected = encoded(texts, encode=InThreads(), budget=20), encoded(texts, budget=20)
 
     assert [done.row.number for done in found] == list(range(1, 301))
     for ours, theirs in zip(found, expected, strict=True):
@@ -209,14 +209,14 @@ def test_vectors_from_a_thread_are_those_of_the_main_thread() -> None:
 
 @pytest.mark.usefixtures("threads_end")
 def test_threads_end_if_the_caller_stops_early() -> None:
-    done = encode_groups(prepare(rows([("a",)] * 300), Letters(), Rejects()), OnGpu(), 20)
+    done = encode_groups(prepare(rows([("a",)] * 300), Letters(), Rejects()), InThreads(), 20)
 
     assert len(next(done)) == 32
     del done
 
 
 @pytest.mark.usefixtures("threads_end")
-@pytest.mark.parametrize("encode", [Sums, OnGpu])
+@pytest.mark.parametrize("encode", [Sums, InThreads])
 def test_an_error_of_the_reader_follows_earlier_groups(encode: type[Sums]) -> None:
     def failing() -> Iterator[tuple[Row, tuple[str, ...]]]:
         yield from rows([("a",)] * 40)
@@ -245,7 +245,7 @@ def test_reading_ahead_is_limited() -> None:
     assert len(made) <= 7
 
 
-@pytest.mark.parametrize("kind", [Sums, OnGpu])
+@pytest.mark.parametrize("kind", [Sums, InThreads])
 def test_an_error_of_the_encoder_is_not_wrapped(kind: type[Sums]) -> None:
     class Failing(kind):  # type: ignore[misc, valid-type]
         def sums(self, batch: Sequence[Tokens]) -> list[NDArray[np.float32]]:

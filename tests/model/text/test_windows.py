@@ -136,7 +136,7 @@ class Words:
 class Means:
     """An encoder whose vectors are the mean of the numbers and 1, and then twice as long."""
 
-    device = "cpu"
+    groups_at_once = 0
 
     def read(self, batches: Iterable[Sequence[Tokens]]) -> Iterator[list[NDArray[np.float32]]]:
         return map(self.means, batches)
