@@ -153,7 +153,7 @@ def rows_of(arguments, kind, count):
     if kind in ("negated", "variants"):
         text = rows_of(arguments, "sentences", count)
         if kind == "negated":
-            lines = sentkit("augment", text, "--op", "negate", "--on-error", "skip")
+            lines = sentkit("augment", text, "--op", "negate", "--rejects", "/dev/null")
         else:
             first = sentkit("augment", text, "--op", "delete")
             second = ("augment", "--op", "span-delete", "--replace", "--field", "text=text_a")

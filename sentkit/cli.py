@@ -98,7 +98,7 @@ def check_working_folder() -> None:
 def exit_code(error: BaseException, console: Console) -> int | None:
     """Print the error and return its exit code; return None for the exits of typer."""
     if isinstance(error, SentkitError):
-        if is_first_process() and not error.silent:
+        if is_first_process():
             console.error(str(error), error.advice)
         return error.exit_code
     if isinstance(error, BrokenPipeError):
@@ -265,7 +265,7 @@ def sentkit(
 
     \b
     Exit codes: 0 success, 1 check failed (score, check, report, inspect), 2 wrong
-    usage, 65 bad data or vectors of two spaces, 66 input or model not found,
+    usage, 65 bad data, no rows or two spaces, 66 input or model not found,
     69 device or hub not available, 70 bug in sentkit, 73 cannot create, 74 cannot
     read or write, 75 stopped and saved, 129, 130 and 143 stopped by a signal.
     """

@@ -1,6 +1,6 @@
 """Errors that the user can fix. Each ends as a message on stderr and an exit code (see `cli.py`)."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 
@@ -12,7 +12,6 @@ class SentkitError(Exception):
     def __init__(self, problem: str, *, advice: str | None = None) -> None:
         super().__init__(problem)
         self.advice = advice
-        self.silent = False  # true if standard input was empty: the previous command already printed an error
 
 
 class UsageError(SentkitError):
@@ -31,7 +30,17 @@ class DataError(SentkitError):
     ) -> None:
         place = source if line is None else f"{source}:{line}"
         super().__init__(f"{place}: {problem}", advice=advice)
-        self.problem = problem
+        self.problem, self.source, self.line = problem, source, line
+
+
+class NoRowsError(DataError):
+    """An input without rows, or without valid rows. It is an error because most commands need rows."""
+
+    def __init__(self, paths: Sequence[str]) -> None:
+        first = "standard input" if paths[0] == "-" else paths[0]
+        more = f" and {len(paths) - 1} more files" if len(paths) > 1 else ""
+        super().__init__("", source="")
+        self.args = (f"no rows in {first}{more}",)
 
 
 @contextmanager

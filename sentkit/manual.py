@@ -19,7 +19,7 @@ EXIT_CODES = (
         "evaluation failed (report), or an input of --replay is missing or has changed (inspect)",
     ),
     ("2", "wrong usage"),
-    ("65", "bad data, or vectors of different spaces"),
+    ("65", "bad data, vectors of different spaces, or an input without rows"),
     ("66", "an input or a model does not exist"),
     ("69", "a device, the hub or an optional library is not available"),
     ("70", "a bug in sentkit; the message names the file with the traceback"),
@@ -46,8 +46,8 @@ OUTPUTS = (
     "The suffix of an output determines its format: .safetensors is a vector file; .parquet is Parquet; "
     ".jsonl, .ndjson, .json and names without a suffix are JSON Lines; .gz and .zst compress these. A number "
     "(part.003, run.v2) is not a suffix. Other suffixes are errors. The reports and pictures of report and "
-    "plot have other formats; see their pages. The file of --rejects can have any name; it contains the "
-    "unchanged bad lines. A line with too many tokens can follow later bad lines.",
+    "plot have other formats; see their pages. The file of --rejects can have any name; sentkit-rows(5) "
+    "describes it.",
 )
 ONLY_ON = {
     "1": ("sentkit", "sentkit score", "sentkit check", "sentkit report", "sentkit inspect"),

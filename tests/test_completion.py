@@ -103,7 +103,7 @@ def test_bash_splits_words_at_colons_and_equals_signs():
     assert offered("encode", "--readout", "pooler", ":", "c", shell="bash") == ["cls"]
     assert offered("encode", "--readout", "pooler", ":", shell="bash") == ["cls", "mean"]
     assert offered("encode", "--readout", "=", "pro", shell="bash") == ["prompt"]
-    assert offered("encode", "--on-error", "=", shell="bash") == ["fail", "skip"]
+    assert offered("score", "--aggregate", "=", shell="bash") == ["all", "mean", "weighted"]
 
 
 def test_names_without_torch_are_those_of_the_classes():

@@ -130,8 +130,6 @@ def vary(
 
 def report_totals(chain: "Chain", rows: "VariantRows", console: Console) -> None:
     """Warn about unchanged texts and outdated vectors, which are hard to see in the output."""
-    if not chain.texts:
-        console.warn("no rows")
     for step, left in zip(chain.steps, chain.left, strict=True):
         if left:
             console.warn(f"{step.name} did not change {left} of {chain.texts} texts")

@@ -8,13 +8,14 @@ import typer
 
 from sentkit.commands.encode import report_loading, report_spaces, report_totals
 from sentkit.console import Console, RowProgress
-from sentkit.errors import DataError, UsageError
+from sentkit.errors import NoRowsError, UsageError
 from sentkit.flags import options
 from sentkit.flags.rows import RowFlags
 
 if TYPE_CHECKING:
     from sentkit.formats.checkpoints.folders import Checkpoint
     from sentkit.formats.rows.kinds import EntryParser
+    from sentkit.formats.rows.rows import Rejects
     from sentkit.model.reading import Reading
     from sentkit.model.text.single_token_words import OneToken
     from sentkit.model.text.stream import Done
@@ -74,7 +75,6 @@ def build_entries(
     150,000 entries of 768 numbers), regardless of the number of definitions.
     """
     from sentkit.formats.checkpoints.folders import read_checkpoint
-    from sentkit.formats.files import together
     from sentkit.formats.rows.kinds import EntryParser
     from sentkit.formats.vectors.store import common_fields
     from sentkit.model.text.single_token_words import OneToken
@@ -83,7 +83,7 @@ def build_entries(
     from sentkit.transforms.averages import Averages
 
     console = run.console("build-entries")
-    progress, tally = RowProgress(console, run.progress), Tally()
+    progress, tally = RowProgress(console), Tally()
     checkpoint = read_checkpoint(model)
     plan = plan_entries(checkpoint, reading)
     report_loading(checkpoint.name, plan.notes(checkpoint.name), console)
@@ -105,12 +105,12 @@ def build_entries(
         report_spaces(encoder, console)
         averages = Averages(encoder.width)
         for group in encode_groups(groups, encoder, batch_tokens or encoder.budget):
-            add(group, parser, averages)
+            add(group, parser, averages, inputs.rejects)
             progress.skipped = words.left_out
             progress.add(len(group), tally.add(each.tokens for each in group))
         if not averages:
             warn_left_out(words, console)
-            raise DataError("no rows", source=together(inputs.paths))
+            raise NoRowsError(inputs.paths)
     progress.done()
     warn_left_out(words, console)
     report_totals(tally, encoder, {}, console)
@@ -132,14 +132,17 @@ def plan_entries(checkpoint: "Checkpoint", flags: options.ReadoutFlags) -> "Read
     return reading
 
 
-def add(group: Iterable["Done"], parser: "EntryParser", averages: "Averages") -> None:
+def add(group: Iterable["Done"], parser: "EntryParser", averages: "Averages", rejects: "Rejects") -> None:
     """Add the vector of each definition to the average of its entry."""
     from sentkit.formats.vectors.vectors import check_finite
 
-    for done in group:
+    def take(done: "Done") -> None:
         (vectors,) = done.vectors  # (1, d), of the only readout
         check_finite(done.row, vectors)
         averages.add(parser.entry(done.row), vectors[0])
+
+    for _ in rejects.each(group, take, lambda done: done.row):
+        pass
 
 
 def warn_left_out(words: "OneToken", console: Console) -> None:

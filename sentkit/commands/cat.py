@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 import typer
 
 from sentkit.flags import options
-from sentkit.flags.rows import RowFlags
+from sentkit.flags.rows import UnusualFlags
 
 
 def cat(
@@ -21,7 +21,7 @@ def cat(
     ] = None,
     store: options.Store = None,
     output: options.OutputFlags,
-    row_flags: RowFlags,
+    row_flags: UnusualFlags,
     run: options.QuietFlags,
 ) -> None:
     """Join rows and vector files, and convert between them.

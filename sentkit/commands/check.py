@@ -31,7 +31,7 @@ def check(
     ] = False,
     watch: Annotated[bool, typer.Option("--watch", help="Show progress until all blocks exist.")] = False,
     json: options.Json = False,
-    run: options.TaskFlags,
+    run: options.RunFlags,
 ) -> None:
     """Find missing blocks of a vector folder, or damage of a file.
 
@@ -63,9 +63,9 @@ def check(
         return
     folder = VectorFolder(path)
     if watch:
-        follow(folder, console, run.progress)
+        follow(folder, console)
     status = folder.status()
-    bad = deep_check(folder, status, console, run.progress) if deep else {}
+    bad = deep_check(folder, status, console) if deep else {}
     status = without(folder, status, bad.keys() - {""})
     counts = count_blocks(folder, status, shards)
     defects = [text for texts in bad.values() for text in texts]
@@ -113,15 +113,13 @@ def shown(value: Any) -> str:
     return str(value or "none")
 
 
-def deep_check(
-    folder: "VectorFolder", status: "Status", console: Console, progress: str
-) -> dict[str, list[str]]:
+def deep_check(folder: "VectorFolder", status: "Status", console: Console) -> dict[str, list[str]]:
     """The problems of each damaged block, and with an empty name those of inputs."""
     from sentkit.console import TaskProgress
     from sentkit.formats.vectors.folder_check import problems
 
     bad = defaultdict[str, list[str]](list)
-    tasks = TaskProgress(console, progress, "blocks")
+    tasks = TaskProgress(console, "blocks")
     tasks.begin(len(status.done))
     for name, problem in problems(folder, status):
         if problem is not None:
@@ -132,11 +130,11 @@ def deep_check(
     return bad
 
 
-def follow(folder: "VectorFolder", console: Console, progress: str) -> None:
+def follow(folder: "VectorFolder", console: Console) -> None:
     """Report the progress of all shards until the folder is complete."""
     from sentkit.console import TaskProgress
 
-    tasks = TaskProgress(console, progress, "blocks")
+    tasks = TaskProgress(console, "blocks")
     while True:
         status = folder.status()
         tasks.of = len(status.done) + len(status.missing) + len(status.unknown)

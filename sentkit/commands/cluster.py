@@ -131,7 +131,7 @@ def cluster(
     output: options.ReportFlags,
     replace: options.Replace = False,
     row_flags: RowFlags,
-    run: options.TaskFlags,
+    run: options.RunFlags,
 ) -> None:
     """Group rows with similar vectors into clusters.
 
@@ -180,7 +180,7 @@ def cluster(
         reads={"--from-centroids": from_centroids},
         writes={"--centroids": centroids},
     ) as inputs:
-        watch = Watch(*follow_tasks(console, run.progress, "clusterings", inputs), partial(slow, console))
+        watch = Watch(*follow_tasks(console, "clusterings", inputs), partial(slow, console))
         work = ClusteringRun(inputs, planned, Normalize() if normalize else None, console.warn, watch)
         if truth is not None:
             optional = ["iterations", "inertia", "k"]
@@ -222,8 +222,6 @@ def label(
     described = [] if extent is None else list(descriptions(points, clustering, extent))
     if centroids is not None:  # first, because the reader of the rows may close the pipe
         write_centroids(centroids, clustering.centres, described, points.space, force=output.force)
-    if not len(points):
-        run.warn("no rows")
     if form != "describe":
         fields = new_fields(clustering.labels, labelled.stability)
         write_rows(points, fields, output.path, run.inputs, force=output.force)

@@ -87,7 +87,7 @@ def distill_static(
     record: dict[str, Any] = {"method": "distill-static", "parents": [checkpoint.name, *checkpoint.parents]}
     if weights == "sif":
         with row_flags.open(console, output, known=FIELDS, reads=reads) as inputs:
-            record["rows"], counts = count_tokens(inputs, tokenizer, RowProgress(console, run.progress))
+            record["rows"], counts = count_tokens(inputs, tokenizer, RowProgress(console))
         factors = sif_weights(counts)
     else:
         if row_flags != RowFlags():
@@ -99,7 +99,7 @@ def distill_static(
         report_spaces(encoder, console)
         if dim is not None and dim > encoder.width:
             raise UsageError(f"--dim {dim}: the vectors have only {encoder.width} numbers")
-        vectors = encode_vocabulary(encoder, tokenizer, TaskProgress(console, run.progress, "batches"))
+        vectors = encode_vocabulary(encoder, tokenizer, TaskProgress(console, "batches"))
         table, warnings = token_table(vectors, factors, dim or min(USUAL_DIM, encoder.width))
         for warning in warnings if dim is not None else ():
             console.warn(warning)
@@ -144,7 +144,7 @@ def count_tokens(
         progress.add(len(block), len(numbers))
     progress.done()
     if not counts.any():
-        raise DataError("no rows" if not rows else "the texts have no tokens", source=together(inputs.paths))
+        raise DataError("the texts have no tokens", source=together(inputs.paths))
     return rows, counts
 
 

@@ -51,7 +51,7 @@ def duplicates(
     output: options.ReportFlags,
     replace: options.Replace = False,
     rows: FileFlags,
-    run: options.TaskFlags,
+    run: options.RunFlags,
 ) -> None:
     """Find rows that are nearly the same.
 
@@ -81,10 +81,10 @@ def duplicates(
     check_rows_output(output.path)
     with rows.open(console, output, known=(*VECTOR_FIELDS, "entry")) as inputs, output.open() as out:
         with slow(console, f"reading {rows.file}"):
-            found = Duplicates(inputs, threshold, metric, copied or [])
-        if not len(found):
-            console.warn("no rows")
-        progress = RowProgress(console, run.progress)
+            found = Duplicates(
+                inputs, threshold, metric, copied or [], new=["group"] if groups and not replace else []
+            )
+        progress = RowProgress(console)
         progress.share, found.compared = found.share, progress.add
         if groups or unique:
             for row, first in found.rows():

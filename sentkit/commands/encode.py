@@ -67,7 +67,7 @@ def encode(
     from sentkit.model.text.stream import Tally, prepare, whole_if_small
 
     console = run.console("encode")
-    in_folder = folder.applies_to(output, row_flags, dry_run=dry_run)
+    in_folder = folder.applies_to(output, dry_run=dry_run)
     device = folder.parsed_shard().device(machine.device)
     with folder.stopping(console, active=in_folder) as check_stop:
         text_model = find_encoder(model, reading.options(), device=device, precision=machine.precision)
@@ -84,8 +84,10 @@ def encode(
             "--transform": reading.transform,
             "--leave-out": reading.leave_out,
         }
-        with row_flags.open(console, output, known=FIELDS, reads=reads, writes={"-o": paths}) as inputs:
-            progress, tally = RowProgress(console, run.progress), Tally()
+        with row_flags.open(
+            console, output, known=FIELDS, reads=reads, writes={"-o": paths}, append=to_folder
+        ) as inputs:
+            progress, tally = RowProgress(console), Tally()
             progress.share = inputs.meter.share
             texts = TextParser(common_fields(inputs), one_text="--chunks" if long_texts.chunks else None)
             groups = prepare(
@@ -112,7 +114,7 @@ def encode(
             if to_folder:
                 tally = folder.write(output.path, encoding, inputs, batch_tokens, progress, check_stop)
             else:
-                encoding.to_outputs(groups, texts, paths, tally, progress.add)
+                encoding.to_outputs(groups, texts, paths, tally, progress.add, inputs.rejects)
     progress.done()
     if tally.rows or not to_folder:
         report_totals(tally, encoder, windows, console)
@@ -152,9 +154,7 @@ def report_spaces(encoder: "Encoder", console: Console) -> None:
 
 def report_totals(tally: "Tally", encoder: "Encoder", windows: Mapping[str, Any], console: Console) -> None:
     """Print the counts of rows; `windows` has the settings of windows, or is empty."""
-    if not tally.rows:
-        console.warn("no rows")
-    elif windows:
+    if windows:
         split = f"{tally.split} of {tally.rows} rows were split"
         if tally.windows:
             split += f" into {tally.windows} windows"

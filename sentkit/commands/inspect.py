@@ -9,7 +9,7 @@ import typer
 from sentkit.console import print_pairs, print_text
 from sentkit.errors import AnswerIsNo, UsageError
 from sentkit.flags import options
-from sentkit.flags.rows import FormatFlags
+from sentkit.flags.rows import FieldFlags
 
 MAX_LINES = 10
 IMPORTANT = (  # in this order, if present
@@ -50,7 +50,7 @@ def inspect(
     ] = False,
     json: options.Json = False,
     verbose: Annotated[bool, typer.Option("-v", "--verbose", help="Show every line on a terminal.")] = False,
-    format_flags: FormatFlags,
+    field_flags: FieldFlags,
 ) -> None:
     """Describe a checkpoint or a file of vectors.
 
@@ -72,13 +72,13 @@ def inspect(
     """
     if replay:
         refuse_with_replay(
-            format_flags,
+            field_flags,
             {"--gold": gold, "--above": above, "--no-geometry": no_geometry, "--json": json, "-v": verbose},
         )
         print_replay(path)
         return
     geometry = geometry_of(gold, above, leave_out=no_geometry)
-    record = describe(path, format_flags, geometry)
+    record = describe(path, field_flags, geometry)
     refuse_idle(path, record, gold=gold, no_geometry=no_geometry)
     output = options.ReportFlags(json=json)
     if output.as_table:
@@ -90,12 +90,12 @@ def inspect(
             out.write(json_line(record))
 
 
-def refuse_with_replay(flags: FormatFlags, others: dict[str, Any]) -> None:
+def refuse_with_replay(flags: FieldFlags, others: dict[str, Any]) -> None:
     """Refuse flags that have no effect with --replay."""
+    others["--field"] = flags.field
     given = [flag for flag, value in others.items() if value is not None and value is not False]
-    if given or flags != FormatFlags():
-        names = given[0] if given else "the flags of rows"
-        raise UsageError(f"--replay cannot be used with {names}")
+    if given:
+        raise UsageError(f"--replay cannot be used with {given[0]}")
 
 
 def print_replay(path: str) -> None:
@@ -148,7 +148,7 @@ def refuse_idle(path: str, record: dict[str, Any], *, gold: str | None, no_geome
         raise UsageError(f"--no-geometry needs vectors, but {path} has none")
 
 
-def describe(path: str, flags: FormatFlags, geometry: "Geometry | None") -> dict[str, Any]:
+def describe(path: str, flags: FieldFlags, geometry: "Geometry | None") -> dict[str, Any]:
     from pathlib import Path
 
     from sentkit.formats.json_files import is_there
@@ -158,10 +158,10 @@ def describe(path: str, flags: FormatFlags, geometry: "Geometry | None") -> dict
     from sentkit.metrics.geometry.vector_file import describe_vectors
 
     if path == "-" or is_vector_folder(path) or (is_there(Path(path)) and not holds_word_vectors(path)):
+        flags.take_snapshots([path])
         return describe_vectors(flags.inputs([path], VECTOR_FIELDS), geometry)
-    if flags != FormatFlags():
-        names = "--from, --field, --quoting, --max-line and --partial"
-        raise UsageError(f"{path}: is a checkpoint; {names} can be used only with a vector file")
+    if flags != FieldFlags():
+        raise UsageError(f"{path}: is a checkpoint; --field can be used only with vectors")
     from sentkit.model import find_encoder
     from sentkit.model.reading import ReadingOptions
 

@@ -60,7 +60,7 @@ def mine(
     output: options.OutputFlags,
     replace: options.Replace = False,
     row_flags: RowFlags,
-    run: options.TaskFlags,
+    run: options.RunFlags,
 ) -> None:
     """Find hard negatives in a corpus for pairs of texts.
 
@@ -90,7 +90,7 @@ def mine(
     with row_flags.open(console, output, known=(*VECTOR_FIELDS, "entry"), reads=reads) as inputs:
         with slow(console, f"reading {corpus}"):
             miner = Miner(Candidates(inputs.other(corpus)), mining)
-        progress = RowProgress(console, run.progress)
+        progress = RowProgress(console)
         progress.share = inputs.meter.share
         with output.open() as out:
             for block in pair_blocks(inputs, miner.candidates.table, miner.at_once, replace=replace):
@@ -103,9 +103,6 @@ def mine(
 
 
 def report(counts: "MiningCounts", mining: "MiningOptions", console: Console) -> None:
-    if not counts.rows:
-        console.warn("no rows")
-        return
     unused = f"not used: {counts.own_texts} texts of the pair itself, {counts.above} above the margin"
     console.report(f"{counts.negatives} negatives for {counts.rows} pairs; {unused}")
     if counts.short or counts.without:

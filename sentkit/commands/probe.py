@@ -68,7 +68,7 @@ def probe(
         int, typer.Option(min=1, metavar="N", help="Number of parallel fits; it does not change the result.")
     ] = 1,
     output: options.ReportFlags,
-    run: options.TaskFlags,
+    run: options.RunFlags,
 ) -> None:
     """Train a classifier on frozen vectors and test it.
 
@@ -119,7 +119,7 @@ def probe(
         train.open(console, output, known=VECTOR_FIELDS, reads={"--test": test, "--dev": dev}) as inputs,
         output.open() as out,
     ):
-        watch = Watch(*follow_tasks(console, run.progress, "fits", inputs))
+        watch = Watch(*follow_tasks(console, "fits", inputs))
         records = (
             Probe(inputs, Files(path, test, dev), probe_options, watch).report() for path in inputs.paths
         )

@@ -88,7 +88,7 @@ def report(
     ] = "logreg",
     machine: options.MachineFlags,
     output: options.OutputFlags,
-    run: options.TaskFlags,
+    run: options.RunFlags,
 ) -> None:
     """Evaluate checkpoints, beside the tables of papers.
 
@@ -141,7 +141,7 @@ def report(
     for warning in warnings(rows, tests, unused):
         console.warn(warning)
     evaluator = Evaluator(protocol, None if results is None else Path(results), console.warn)
-    progress = TaskProgress(console, run.progress, "evaluations")
+    progress = TaskProgress(console, "evaluations")
     found, failed = evaluate_all(models, tests, evaluator, progress, console)
     measured = Measurement(rows, tests, found, intervals, compared).measure()
     shown = tables.measured_tables(measured, compared, paper, number)

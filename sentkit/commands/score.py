@@ -185,11 +185,14 @@ def score_rows(
     from sentkit.formats.vectors.vectors import VectorReader
 
     reader = VectorReader(inputs)
-    rows = reader.read(lambda row: row)
-    first = next(rows, None)
-    if first is None:
-        console.warn("no rows")
-        return
+
+    def take(row: "VectorRow") -> "VectorRow":
+        new = ["similarities"] if whole else ["similarity"] if len(row.vectors) == 2 else []
+        row.row.check_absent(new, replace=replace)
+        return row
+
+    rows = reader.read(take)
+    first = next(rows)
     rows = chain([first], rows)
     if len(first.vectors) == 2 and not (closest.requested or whole):
         if ranks is not None:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from sentkit.model.query_encoder import EncodedTexts
 
 TOP = 10  # hits, by default
-NOT_GIVEN = (None, False, "auto", "fail")  # values of flags that are not given
+NOT_GIVEN = (None, False, "auto")  # values of flags that are not given
 OWN = ("row", "similarity")  # the fields of every hit
 
 
@@ -128,8 +128,16 @@ def search(
     if top is None and threshold is None:
         top = TOP
     binary.check(top)
+    as_rows = gold is None and not output.as_table
     search_options = SearchOptions(
-        metric, top, threshold, copied or [], gold, rescore=binary.rescore, candidates=binary.candidates
+        metric,
+        top,
+        threshold,
+        copied or [],
+        gold,
+        rescore=binary.rescore,
+        candidates=binary.candidates,
+        new=["hits"] if as_rows and not replace else [],
     )
     check_form(corpus, output.path, search_options, replace=replace)
     check_text_flags(query, {"replace": replace}, {"model": model}, reading, machine)
@@ -162,8 +170,6 @@ def search(
             write_hits(answered, out, replace=replace)
     for remark in encoded.remarks if encoded else ():
         console.warn(remark)
-    if not answered.count:
-        console.warn("no rows")
 
 
 def check_form(corpus: str, output: str, search_options: "SearchOptions", *, replace: bool) -> None:
@@ -188,8 +194,7 @@ def check_text_flags(query: QueryFlags, of_rows: Mapping[str, object], *of_texts
     texts = query.texts
     if texts and query.queries is not None:
         raise UsageError("TEXT and --queries cannot be used together", advice="remove one of them")
-    of_files = {"from": query.from_, "on-error": query.on_error, "rejects": query.rejects}
-    for name, value in {**of_files, **of_rows}.items():
+    for name, value in {"rejects": query.rejects, **of_rows}.items():
         if texts and value not in NOT_GIVEN:
             raise UsageError(f"--{name} can be used only with --queries, not with TEXT")
     for flags in of_texts:

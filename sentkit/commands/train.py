@@ -120,7 +120,7 @@ def train(
             **kind.other_checkpoints(built),
         }
         bases = {} if start.init else {"-m": model}
-        flags_of_rows = words_of(row_flags, but=("files", "files_from", "rejects"))
+        flags_of_rows = words_of(row_flags, but=("files", "rejects"))
         train_options = TrainOptions(
             method=method,
             kind=kind,
@@ -142,8 +142,9 @@ def train(
                 ("train", method), inputs_of({"FILE": row_flags.paths, **bases, **reads}), flags_of_rows
             ),
         )
-        folders, bar = train_options.folders, StepProgress(console, run.progress)
-        with (row_flags if first else replace(row_flags, rejects=None)).open(
+        folders, bar = train_options.folders, StepProgress(console)
+        others = row_flags.rejects and "/dev/null"  # of the other processes, which read the same rows
+        with (row_flags if first else replace(row_flags, rejects=others)).open(
             console,
             output,
             known=(*LEARNED, "embedding"),

@@ -187,7 +187,7 @@ def translate(
             largest=GROUP,
         )
         budget = batch_tokens or default_budget(translator.device.type)
-        counts, progress = Counts(), RowProgress(console, run.progress)
+        counts, progress = Counts(), RowProgress(console)
         progress.share = inputs.meter.share
         with output.open() as out:
             for group in translate_groups(groups, translator, budget):
@@ -230,8 +230,6 @@ def report_limits(translator: "Translator", console: Console) -> None:
 
 def report_totals(counts: "Counts", translator: "Translator", console: Console) -> None:
     rows, limits = counts.rows, translator.limits
-    if not rows:
-        console.warn("no rows")
     for count, words in (
         (counts.truncated, f"were truncated to {limits.read} tokens (--on-truncate error refuses them)"),
         (counts.full, f"have a translation that was truncated to {limits.written} tokens (--max-new-tokens)"),

@@ -1,7 +1,7 @@
 """Takes messages, progress and records and returns nothing: it prints them for people."""
 
 from sentkit.console.messages import Console
-from sentkit.console.progress import PROGRESS, RowProgress, StepProgress, TaskProgress, follow_tasks, slow
+from sentkit.console.progress import RowProgress, StepProgress, TaskProgress, follow_tasks, slow
 from sentkit.console.stream import on_terminal
 from sentkit.console.tables import (
     fitted,
@@ -14,7 +14,6 @@ from sentkit.console.tables import (
 )
 
 __all__ = [
-    "PROGRESS",
     "Console",
     "RowProgress",
     "StepProgress",

@@ -10,7 +10,6 @@ class Console:
     command: str
     quiet: bool = False
     verbose: bool = False
-    muted: bool = False
 
     def error(self, message: str, advice: str | None = None) -> None:
         self.say(message)
@@ -18,12 +17,8 @@ class Console:
             write_line(f"  {advice}")
 
     def warn(self, message: str) -> None:
-        if not self.quiet and not self.muted:
+        if not self.quiet:
             self.say(f"warning: {message}")
-
-    def mute(self) -> None:
-        """Suppress further warnings: standard input is empty because the previous command failed."""
-        self.muted = True
 
     def note(self, message: str) -> None:
         """Print with -v, or on a terminal."""

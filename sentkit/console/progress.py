@@ -1,48 +1,43 @@
 """Progress on standard error: a bar on a terminal, lines in a log file, or JSON lines."""
 
-import json
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 from sentkit.console.messages import Console
-from sentkit.console.stream import close_bar, on_terminal, write_bar, write_line
+from sentkit.console.stream import close_bar, on_terminal, write_bar
 from sentkit.console.tables import terminal_width
-from sentkit.digits import rounded
-from sentkit.errors import UsageError
 
-PROGRESS = ("auto", "bar", "log", "json", "none")
 PATIENCE = 1.5  # seconds
-INTERVAL = {"bar": 0.1, "log": 60.0, "json": 1.0}  # seconds between two reports
+INTERVAL = {"bar": 0.1, "log": 60.0}  # seconds between two reports
 
 Clock = Callable[[], float]
 Share = Callable[[int], float | None]  # number of rows done -> share of the work done; None if unknown
 
 
 class ProgressWriter:
-    """The format of progress reports, and the time of the last one."""
+    """A bar on a terminal, otherwise with -v a line per minute; and the time of the last report."""
 
-    def __init__(self, console: Console, form: str, clock: Clock = time.monotonic) -> None:
-        if form not in PROGRESS:
-            raise UsageError(f'--progress "{form}"', advice=f"available: {', '.join(PROGRESS)}")
-        if form == "auto":
-            form = "bar" if on_terminal() else "log"
+    def __init__(self, console: Console, clock: Clock = time.monotonic) -> None:
         self.console, self.clock = console, clock
-        self.form = "none" if console.quiet else form
+        self.form = "bar" if on_terminal() else "log" if console.verbose else ""
+        if console.quiet:
+            self.form = ""
         self.start = self.last = clock()
 
     def due(self) -> bool:
-        return self.form != "none" and self.clock() - self.last >= INTERVAL[self.form]
+        return bool(self.form) and self.clock() - self.last >= INTERVAL[self.form]
 
-    def show(self, line: str, record: Mapping[str, Any]) -> None:
-        if self.form == "json":
-            write_line(json.dumps(rounded(record), separators=(",", ":")))
-        elif self.form == "log":
-            self.console.say(line)
-        elif self.form == "bar":
-            write_bar(line, terminal_width())
+    def show(self, words: Sequence[str]) -> None:
+        if self.form == "log":
+            self.console.say(", ".join(words))
+        else:
+            write_bar("  ".join(words), terminal_width())
+
+    def done(self) -> None:
+        close_bar()
 
 
 class RowProgress(ProgressWriter):
@@ -51,8 +46,8 @@ class RowProgress(ProgressWriter):
     rows = tokens = 0
     skipped = 0  # rows that were read and skipped
 
-    def __init__(self, console: Console, form: str, clock: Clock = time.monotonic) -> None:
-        super().__init__(console, form, clock)
+    def __init__(self, console: Console, clock: Clock = time.monotonic) -> None:
+        super().__init__(console, clock)
         self.share: Share = lambda rows: None
 
     def add(self, rows: int, tokens: int = 0) -> None:
@@ -61,40 +56,24 @@ class RowProgress(ProgressWriter):
         if self.due():
             self.report()
 
-    def done(self) -> None:
-        """Print a last JSON report, or erase the bar."""
-        if self.form == "json":
-            self.report()
-        close_bar()
-
     def report(self) -> None:
         self.last = self.clock()
         seconds = max(self.last - self.start, 1e-9)
         rows, tokens = self.rows / seconds, self.tokens / seconds
-        record = {"rows": self.rows, "tokens": self.tokens, "seconds": round(seconds, 1)}
-        record["rows_per_s"] = round(rows)
         words = [f"{self.rows} rows", f"{rows:.0f} rows/s"]
         if self.tokens:
             words.append(f"{tokens:.0f} tokens/s")
         share = self.share(self.rows + self.skipped)
         if share is not None:
-            record |= remaining(share, seconds)
-            words = [f"{100 * share:.0f} %", *words, *time_left(record)]
-        self.show((", " if self.form == "log" else "  ").join(words), record)
+            words = [f"{100 * share:.0f} %", *words, *time_left(share, seconds)]
+        self.show(words)
 
 
-def remaining(share: float, seconds: float) -> dict[str, Any]:
-    """The share done, and the estimated seconds left."""
-    record: dict[str, Any] = {"share": round(share, 4)}
-    if share > 0:
-        record["seconds_left"] = round(seconds * (1 - share) / share, 1)
-    return record
-
-
-def time_left(record: Mapping[str, Any]) -> list[str]:
-    if "seconds_left" not in record:
+def time_left(share: float, seconds: float) -> list[str]:
+    """The estimated time left, if a share of the work took so many seconds; empty if nothing is done."""
+    if share <= 0:
         return []
-    minutes, seconds = divmod(round(record["seconds_left"]), 60)
+    minutes, seconds = divmod(round(seconds * (1 - share) / share), 60)
     hours, minutes = divmod(minutes, 60)
     clock = f"{hours}:{minutes:02}:{seconds:02}" if hours else f"{minutes}:{seconds:02}"
     return [f"{clock} left"]
@@ -103,8 +82,8 @@ def time_left(record: Mapping[str, Any]) -> list[str]:
 class TaskProgress(ProgressWriter):
     """The number of finished tasks (clusterings, or fits of a classifier) out of a known total."""
 
-    def __init__(self, console: Console, form: str, unit: str, clock: Clock = time.monotonic) -> None:
-        super().__init__(console, form, clock)
+    def __init__(self, console: Console, unit: str, clock: Clock = time.monotonic) -> None:
+        super().__init__(console, clock)
         self.unit, self.tasks, self.of = unit, 0, 0
 
     def begin(self, of: int) -> None:
@@ -117,27 +96,19 @@ class TaskProgress(ProgressWriter):
         self.tasks += 1
         if self.due():
             self.last = self.clock()
-            left = remaining(self.tasks / max(self.of, self.tasks), self.last - self.start)
-            record = {self.unit: self.tasks, "of": self.of, **left}
-            gap = ", " if self.form == "log" else "  "
-            words = [
-                f"{100 * self.tasks / max(self.of, self.tasks):.0f} %",
-                f"{self.tasks} of {self.of} {self.unit}",
-            ]
-            self.show(gap.join([*words, *time_left(record)]), record)
-
-    def done(self) -> None:
-        close_bar()
+            share = self.tasks / max(self.of, self.tasks)
+            words = [f"{100 * share:.0f} %", f"{self.tasks} of {self.of} {self.unit}"]
+            self.show([*words, *time_left(share, self.last - self.start)])
 
 
 def follow_tasks(
-    console: Console, form: str, unit: str, inputs: Any
+    console: Console, unit: str, inputs: Any
 ) -> tuple[Callable[[int], None], Callable[[], None]]:
     """Progress of a command that first reads all rows and then runs a known number of tasks.
 
     Returns two functions. The first adds tasks to the total; the second reports one finished task.
     """
-    reading, tasks = RowProgress(console, form), TaskProgress(console, form, unit)
+    reading, tasks = RowProgress(console), TaskProgress(console, unit)
     inputs.meter.watch, reading.share = reading.add, inputs.meter.share
 
     def begin(of: int) -> None:
@@ -185,32 +156,18 @@ class StepProgress(ProgressWriter):
         if "dev" in record:
             score = record["dev"]
             self.dev = "  dev -" if score is None else f"  dev {score:.2f}"
-            if self.form == "json":
-                write_line(json.dumps(rounded(record)))
-            elif self.form in ("bar", "log"):
-                best = " (best so far)" if record["best"] else ""
-                self.console.say(f"{run}step {record['step']}:{self.dev}{best}")
+            best = " (best so far)" if record["best"] else ""
+            self.console.report(f"{run}step {record['step']}:{self.dev}{best}")
             return
         if not self.first[1]:
             self.first = self.clock(), record["step"]
         if self.due():
             self.last = self.clock()
-            record = {**record, **self.remaining(record["step"], record["of"])}
-            left = "".join(f"  {words}" for words in time_left(record))
-            self.show(f"{run}{self.line(record)}{left}", record)
-
-    def remaining(self, step: int, of: int) -> dict[str, Any]:
-        """The share of the run done, and the estimated seconds left."""
-        record: dict[str, Any] = {"share": round(step / of, 4)}
-        start, first = self.first
-        if step > first:
-            record["seconds_left"] = round((of - step) * (self.last - start) / (step - first), 1)
-        return record
+            start, first = self.first
+            done = (record["step"] - first) / (record["of"] - first) if record["of"] > first else 0.0
+            self.show([f"{run}{self.line(record)}", *time_left(done, self.last - start)])
 
     def line(self, record: Mapping[str, Any]) -> str:
         terms = " ".join(f"{name} {value:.4g}" for name, value in record["terms"].items())
         rate = f"lr {record['lr'][0]:.3g}  {record['tokens_per_s']} tokens/s"
         return f"step {record['step']}/{record['of']}  {terms}  {rate}{self.dev}"
-
-    def done(self) -> None:
-        close_bar()

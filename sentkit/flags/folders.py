@@ -12,7 +12,6 @@ from sentkit.console import Console, RowProgress
 from sentkit.errors import CannotCreateError, UsageError
 from sentkit.flag_values import size
 from sentkit.flags.options import OutputFlags
-from sentkit.flags.rows import StreamFlags
 from sentkit.flags.shards import Shard, parse_shard
 
 if TYPE_CHECKING:
@@ -46,7 +45,7 @@ class FolderFlags:
         typer.Option(metavar="SIZE", help="With -o DIR/: bytes of input in a block. [default: 512K]"),
     ] = None
 
-    def applies_to(self, output: OutputFlags, rows: StreamFlags, *, dry_run: bool) -> bool:
+    def applies_to(self, output: OutputFlags, *, dry_run: bool) -> bool:
         """Whether the output is a vector folder. Refuses flags that do not fit."""
         from sentkit.formats.vectors.folders import is_vector_folder
 
@@ -57,7 +56,7 @@ class FolderFlags:
             return False
         if self.redo and not self.resume:
             raise UsageError("--redo needs --resume")
-        wrong = {"--rejects": rows.rejects, "--dry-run": dry_run, "--force": output.force}
+        wrong = {"--dry-run": dry_run, "--force": output.force}
         for flag, value in wrong.items():
             if value:
                 raise UsageError(f"{flag} does not work with a vector folder, {output.path}")

@@ -188,35 +188,20 @@ class QuietFlags:
 
 
 @dataclass(frozen=True)
-class MessageFlags(QuietFlags):
-    """The messages of a command, and its automatic choices."""
+class RunFlags(QuietFlags):
+    """The messages of a command, its automatic choices and its progress."""
 
     verbose: Annotated[
-        bool, typer.Option("-v", "--verbose", help="Report automatic choices, such as the device.")
+        bool,
+        typer.Option(
+            "-v",
+            "--verbose",
+            help="Report automatic choices; without a terminal, also progress each minute.",
+        ),
     ] = False
 
     def console(self, command: str) -> Console:
         return Console(command, self.quiet, self.verbose)
-
-
-ProgressForm = Annotated[
-    Literal["auto", "bar", "log", "json", "none"],
-    typer.Option("--progress", help="auto: bar on a terminal, otherwise log; log: one line per minute."),
-]
-
-
-@dataclass(frozen=True)
-class TaskFlags(QuietFlags):
-    """The messages and the progress of a command without automatic choices."""
-
-    progress: ProgressForm = "auto"
-
-
-@dataclass(frozen=True)
-class RunFlags(MessageFlags):
-    """The messages and the progress of a command that runs a model."""
-
-    progress: ProgressForm = "auto"
 
 
 @dataclass(frozen=True)

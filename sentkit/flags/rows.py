@@ -1,17 +1,17 @@
-"""Flags of the commands that read rows: input files, their format, and bad rows."""
+"""Flags of the commands that read rows: files, names of fields, and bad rows; for `cat`, also the format."""
 
 import shlex
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, BinaryIO, Literal
 
 import typer
 
 from sentkit.console import Console
-from sentkit.errors import DataError, NoInputError, UsageError
+from sentkit.errors import NoInputError, NoRowsError, UsageError
 from sentkit.flag_values import size
 from sentkit.flags.options import OutputFlags, check_paths
 
@@ -21,85 +21,41 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class FormatFlags:
-    """Flags for the format of rows."""
+class FieldFlags:
+    """The names of the fields. The suffix of a file determines its format, or else its first byte."""
 
-    from_: Annotated[
-        Literal["jsonl", "text", "tsv", "csv", "parquet"] | None,
-        typer.Option(
-            "--from",
-            metavar="FORMAT",
-            help="Input format: jsonl, text, tsv, csv or parquet. [default: by suffix]",
-        ),
-    ] = None
     field: Annotated[
         list[str] | None,
-        typer.Option("--field", metavar="NAME=THEIRS", help="Read the field THEIRS as NAME; repeatable."),
+        typer.Option("--field", metavar="OURS=THEIRS", help="Read the field THEIRS as OURS; repeatable."),
     ] = None
-    quoting: Annotated[
-        Literal["none", "csv"] | None,
-        typer.Option(
-            "--quoting",
-            help="For TSV and CSV. csv: fields may be quoted; none: a quote is text. [default: by format]",
-        ),
-    ] = None
-    max_line: Annotated[
-        str,
-        typer.Option(
-            "--max-line",
-            metavar="SIZE",
-            help="Maximum bytes of a row; a longer row is a bad row. Suffixes: K, M, G.",
-        ),
-    ] = "64M"
-
-    partial: Annotated[
-        bool, typer.Option("--partial", help="Read the complete blocks of an incomplete vector folder.")
-    ] = False
 
     def take_snapshots(self, paths: Sequence[str]) -> None:
-        """List the blocks of all vector folders, and refuse an incomplete one without --partial."""
+        """List the blocks of all vector folders, and refuse an incomplete one."""
         from sentkit.formats.vectors.folders import is_vector_folder
         from sentkit.formats.vectors.store import take_snapshot
 
-        folders = list(filter(is_vector_folder, paths))
-        if self.partial and not folders:
-            raise UsageError("--partial needs a vector folder")
-        for path in folders:
-            take_snapshot(path, partial=self.partial)
+        for path in filter(is_vector_folder, paths):
+            take_snapshot(path)
 
-    def inputs(self, paths: Sequence[str], known: Sequence[str], others: Sequence[str] = ()) -> "Inputs":
-        """The rows of `paths`. `others` are further files that are read with the same flags."""
-        self.take_snapshots([*paths, *others])
+    def inputs(self, paths: Sequence[str], known: Sequence[str]) -> "Inputs":
+        """The rows of `paths`. `known` are the names that --field may map."""
         from sentkit.formats.rows.rows import Inputs, parse_fields
         from sentkit.formats.vectors.store import rows_in
 
-        inputs = Inputs(
-            paths,
-            self.from_,
-            parse_fields(self.field or [], known),
-            quoting=self.quoting,
-            longest=size("--max-line", self.max_line),
-            vector_file=rows_in,
-        )
-        formats = {*map(inputs.format_of, paths), *(inputs.other(path).format_of(path) for path in others)}
-        if self.quoting is not None and not {"tsv", "csv"} & formats:
-            raise UsageError(
-                "--quoting can be used only with TSV and CSV input", advice="to read TSV, use --from tsv"
-            )
-        return inputs
+        return Inputs(paths, fields=parse_fields(self.field or [], known), vector_file=rows_in)
 
 
 @dataclass(frozen=True)
-class StreamFlags(FormatFlags):
-    """Flags for the format of rows and for bad rows."""
+class StreamFlags(FieldFlags):
+    """The names of the fields, and bad rows."""
 
-    on_error: Annotated[
-        Literal["fail", "skip"],
-        typer.Option("--on-error", help="On a bad row: stop, or skip it and report the number."),
-    ] = "fail"
     rejects: Annotated[
         str | None,
-        typer.Option("--rejects", metavar="PATH", help="With --on-error skip: write the bad rows to PATH."),
+        typer.Option(
+            "--rejects",
+            metavar="FILE",
+            help="Write bad rows to FILE, with file, line and reason, and continue; /dev/null drops them.",
+        ),
     ] = None
 
     @property
@@ -119,49 +75,48 @@ class StreamFlags(FormatFlags):
         known: Sequence[str],
         reads: "Paths | None" = None,
         writes: "Paths | None" = None,
+        append: bool = False,
     ) -> Iterator["Inputs"]:
-        """Open the rows of all files; on exit, report the number of skipped rows.
+        """Open the rows of all files; on exit, report the number of bad rows.
 
-        `known` are the names that --field may map. `reads` and `writes` are further paths, by flag.
+        `reads` and `writes` are further paths, by flag. `append`: the file of --rejects may exist.
         """
         from sentkit.formats.files import check_input, is_parquet
         from sentkit.formats.meter import Meter
-        from sentkit.formats.outputs.outputs import open_output
+        from sentkit.formats.outputs.outputs import open_appended, open_output
         from sentkit.formats.rows.rows import Rejects
 
-        if self.rejects is not None and self.on_error != "skip":
-            raise UsageError("--rejects needs --on-error skip")
         if self.rejects is not None and is_parquet(self.rejects):
             raise UsageError("--rejects cannot be a Parquet file", advice="use a name with .jsonl")
         written = {"-o": output.path, "--rejects": self.rejects, **(writes or {})}
         check_paths(console, written, {**self.sources(), **(reads or {})})
-        policy = Rejects(skip=self.on_error == "skip", warn=console.warn)
         given = filter(None, (reads or {}).values())
         others = [path for paths in given for path in ([paths] if isinstance(paths, str) else paths)]
-        meter = Meter(self.paths, nothing=console.mute)
-        inputs = replace(self.inputs(self.paths, known, others), rejects=policy, meter=meter)
+        self.take_snapshots([*self.paths, *others])
+        policy = Rejects(skip=self.rejects is not None, warn=console.warn)
+        meter = Meter(self.paths)
+        inputs = replace(self.inputs(self.paths, known), rejects=policy, meter=meter)
         for path in inputs.paths:
             try:
                 check_input(path)
             except NoInputError as error:
                 error.advice = error.advice or pipe_of(self.paths, console.command, known)
                 raise
-        try:
-            if self.rejects is None:
+        if self.rejects is None:
+            out: AbstractContextManager[BinaryIO | None] = nullcontext()
+        else:
+            out = open_appended(self.rejects) if append else open_output(self.rejects, force=output.force)
+        nothing: NoRowsError | None = None
+        with out as policy.file:
+            try:
                 yield inputs
-            else:
-                with open_output(self.rejects, force=output.force) as policy.file:
-                    yield inputs
-        except DataError as error:
-            error.silent = console.muted
-            raise
+            except NoRowsError as error:
+                nothing = error
         if policy.count:
-            console.warn(f"{policy.count} bad rows skipped")
-        if policy.too_many_tokens:
-            console.warn(f"{policy.too_many_tokens} rows skipped: more tokens than the maximum length")
-        if policy.too_long and self.rejects is not None:
-            problem = f"{policy.too_long} skipped rows are longer than --max-line"
-            console.warn(f"{problem} and were not written to {self.rejects}")
+            place = "dropped" if self.rejects == "/dev/null" else f"written to {self.rejects}"
+            console.warn(f"bad rows {place}: {policy.count}; the first is {policy.first}")
+        if nothing is not None:
+            raise nothing
 
 
 def pipe_of(names: Sequence[str], command: str, known: Sequence[str]) -> str | None:
@@ -193,6 +148,18 @@ class RowFlags(StreamFlags):
             help="JSONL, text, TSV, CSV or Parquet, also .gz or .zst. [default: standard input, also '-']",
         ),
     ] = None
+
+    @cached_property
+    def paths(self) -> list[str]:
+        from sentkit.formats.file_lists import expanded
+
+        return list(expanded(self.files or ["-"]))
+
+
+@dataclass(frozen=True)
+class UnusualFlags(RowFlags):
+    """The input of `cat`, also if it is unusual."""
+
     files_from: Annotated[
         str | None,
         typer.Option(
@@ -202,16 +169,65 @@ class RowFlags(StreamFlags):
             " standard input.",
         ),
     ] = None
+    from_: Annotated[
+        Literal["jsonl", "text", "tsv", "csv", "parquet"] | None,
+        typer.Option(
+            "--from",
+            metavar="FORMAT",
+            help="Input format: jsonl, text, tsv, csv or parquet. [default: by suffix]",
+        ),
+    ] = None
+    quoting: Annotated[
+        Literal["none", "csv"] | None,
+        typer.Option(
+            "--quoting",
+            help="For TSV and CSV. csv: fields may be quoted; none: a quote is text. [default: by format]",
+        ),
+    ] = None
+    max_line: Annotated[
+        str,
+        typer.Option(
+            "--max-line",
+            metavar="SIZE",
+            help="Maximum bytes of a row; a longer row is a bad row. Suffixes: K, M, G.",
+        ),
+    ] = "64M"
+    partial: Annotated[
+        bool, typer.Option("--partial", help="Read the complete blocks of an incomplete vector folder.")
+    ] = False
 
     @cached_property
     def paths(self) -> list[str]:
-        from sentkit.formats.file_lists import expanded, read_list
+        from sentkit.formats.file_lists import read_list
 
         if self.files_from is None:
-            return list(expanded(self.files or ["-"]))
+            return super().paths
         if self.files:
             raise UsageError("--files-from and FILE cannot be used together")
         return read_list(self.files_from)
 
     def sources(self) -> "Paths":
         return {"FILE": self.paths, "--files-from": self.files_from}
+
+    def take_snapshots(self, paths: Sequence[str]) -> None:
+        from sentkit.formats.vectors.folders import is_vector_folder
+        from sentkit.formats.vectors.store import take_snapshot
+
+        folders = list(filter(is_vector_folder, paths))
+        if self.partial and not folders:
+            raise UsageError("--partial needs a vector folder")
+        for path in folders:
+            take_snapshot(path, partial=self.partial)
+
+    def inputs(self, paths: Sequence[str], known: Sequence[str]) -> "Inputs":
+        inputs = replace(
+            super().inputs(paths, known),
+            format=self.from_,
+            quoting=self.quoting,
+            longest=size("--max-line", self.max_line),
+        )
+        if self.quoting is not None and not {"tsv", "csv"} & {*map(inputs.format_of, paths)}:
+            raise UsageError(
+                "--quoting can be used only with TSV and CSV input", advice="to read TSV, use --from tsv"
+            )
+        return inputs

@@ -154,6 +154,12 @@ def is_parquet(path: str) -> bool:
     return Path(path).suffix.lower() == ".parquet"
 
 
+def starts_as_parquet(path: str) -> bool:
+    """Whether standard input begins as a Parquet file. Other inputs have a suffix."""
+    buffer = getattr(sys.stdin, "buffer", None) if path == "-" else None
+    return isinstance(buffer, io.BufferedReader) and not buffer.isatty() and buffer.peek(4)[:4] == b"PAR1"
+
+
 def import_pyarrow(advice: str = "pip install 'sentkit[parquet]'") -> ModuleType:
     """The package pyarrow, or an UnavailableError."""
     try:

@@ -8,20 +8,22 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO, TypeVar
 
+from sentkit.errors import NoRowsError
+
 T = TypeVar("T")
 
 
 class Meter:
-    """Counts bytes and rows that were read. `share` also needs the finished rows, as commands read ahead."""
+    """Counts bytes and rows that were read. `share` also needs the finished rows, as commands read ahead.
 
-    def __init__(self, paths: Sequence[str], nothing: Callable[[], None] = lambda: None) -> None:
-        self.total = total_size(paths)
+    At the end of the last file, a NoRowsError is raised if no row was valid.
+    """
+
+    def __init__(self, paths: Sequence[str]) -> None:
+        self.paths, self.total = paths, total_size(paths)
         self.rows = 0  # rows read so far
         self.watch: Callable[[int], None] | None = None  # called for each row
-        self.empty = True  # no row was read, valid or invalid
-        self.only_standard_input = list(paths) == ["-"]
-        self._nothing = nothing
-        self._before = 0  # bytes of the finished files
+        self._before = self._files = 0  # bytes and number of the finished files
         self._position: Callable[[], int] = lambda: 0  # in the current file
 
     @contextmanager
@@ -40,15 +42,15 @@ class Meter:
         size = size_of(path) or 0
         for number, row in enumerate(rows):
             self._position = lambda number=number: size * number // count  # type: ignore[misc]
-            self.empty = False
             yield row
         self._end(size)
 
     def _end(self, size: int) -> None:
         self._before += size
         self._position = lambda: 0
-        if self.empty and self.only_standard_input:
-            self._nothing()
+        self._files += 1
+        if self._files == len(self.paths) and not self.rows:
+            raise NoRowsError(self.paths)
 
     def took(self) -> None:
         self.rows += 1

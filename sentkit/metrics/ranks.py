@@ -23,7 +23,6 @@ class RankSimilarity:
     def __init__(self, inputs: Inputs, path: str, weight: float) -> None:
         """Read the corpus. `inputs` are the files of the pairs; the corpus is read with the same flags."""
         self.table, self.weight = read_table(inputs.other(path), lambda row: None), weight
-        self.table.refuse_empty()
         vectors = np.asarray(every_vector(self.table.vectors)[:], np.float64)
         if len(vectors) < FEWEST:
             raise DataError(f"{len(vectors)} vectors, a ranking needs {FEWEST} or more", source=path)

@@ -3,9 +3,10 @@
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from io import BytesIO
 from itertools import chain
 
-from sentkit.errors import CannotCreateError, DataError
+from sentkit.errors import CannotCreateError, DataError, NoRowsError
 from sentkit.formats.meter import Meter
 from sentkit.formats.outputs.outputs import published_together
 from sentkit.formats.rows.kinds import TextParser
@@ -37,15 +38,18 @@ class BlockWriter:
     kept: int = field(default=0, init=False)  # number of existing blocks
     tally: Tally = field(default_factory=Tally, init=False)
 
+    bad: bool = field(default=False, init=False)  # the first row is bad, perhaps in a block of another shard
+
     def __post_init__(self) -> None:
         self.texts = self.encoding.texts()
+        self.inputs = replace(self.inputs, meter=Meter(()))  # a shard can have no rows
 
     def parts(self) -> Iterator[tuple[Block, Part]]:
         """The blocks of this shard. A stream is read once, so its blocks exist only during the iteration.
 
         The first row of all inputs determines the kind, also if it is in a block of another shard.
         """
-        quiet = replace(self.inputs, rejects=Rejects(skip=self.inputs.rejects.skip), meter=Meter(()))
+        quiet = replace(self.inputs, rejects=Rejects(skip=self.inputs.rejects.skip))
         for number, path in enumerate(self.inputs.paths):
             if self.folder.length(number) is None:
                 for part in row_ranges(self.inputs, path, self.folder.block_rows):
@@ -62,8 +66,10 @@ class BlockWriter:
     def find_kind(self, rows: Iterator[object]) -> None:
         """Read rows until the kind is known. The writer of their block reports bad rows."""
         if self.texts.kind is None:
-            with suppress(DataError):
+            try:
                 next(rows, None)
+            except DataError:
+                self.bad = True
 
     def count(self) -> int | None:
         """The number of blocks of this shard; None if the length of an input is unknown."""
@@ -85,6 +91,8 @@ class BlockWriter:
             else:
                 self.write_block(block, part, report)
                 self.written += 1
+        if self.texts.kind is None and not self.bad:
+            raise NoRowsError(self.inputs.paths)
 
     def existing_names(self) -> tuple[str, ...]:
         """The vector names of an existing block that has rows."""
@@ -108,9 +116,9 @@ class BlockWriter:
 
     def write_block(self, block: Block, part: Part, report: Report) -> None:
         encoding, path = self.encoding, self.folder.file(block.name)
-        texts, rejects, tally = self.texts, self.inputs.rejects, Tally()
-        skipped = skipped_rows(rejects)
-        rows = part.read(self.inputs, texts)
+        texts, tally, held = self.texts, Tally(), BytesIO()
+        rejects = Rejects(self.inputs.rejects.skip, held)  # of this block
+        rows = part.read(replace(self.inputs, rejects=rejects), texts)
         groups = prepare(rows, encoding.tokenizer, rejects, refuse_truncation=encoding.refuse_truncation)
         done = encode_groups(groups, encoding.encoder, encoding.budget)
         first = next(done, [])
@@ -135,19 +143,20 @@ class BlockWriter:
         ):
             sink = StoreSink(writer, encoding.form)
             for group in chain([first], done):
-                encoding.write(group, [sink], texts.vectors)
-                report(len(group), tally.add(each.tokens for each in group))
+                written = encoding.write(group, [sink], texts.vectors, rejects)
+                report(len(group), tally.add(each.tokens for each in written))
             writer.record = {
                 "input": block.input,
                 "start": part.start,
                 "stop": part.stop,
                 "rows": writer.count,
                 "truncated": tally.truncated,
-                "skipped": skipped_rows(rejects) - skipped,
+                "skipped": rejects.count,
                 "last": part.last,
                 "source": part.digest,
             }
         self.tally.join(tally)
+        self.inputs.rejects.join(rejects, held.getvalue())
 
 
 def open_encoding_folder(
@@ -176,7 +185,3 @@ def open_encoding_folder(
     folder, created = open_folder(path, settings, defaults)
     form = replace(encoding.form, store=folder.store)
     return folder, replace(encoding, budget=folder.settings["batch_tokens"], form=form), created
-
-
-def skipped_rows(rejects: Rejects) -> int:
-    return rejects.count + rejects.too_many_tokens

@@ -6,6 +6,7 @@ from itertools import chain
 from typing import Any
 
 from sentkit.formats.rows.kinds import EMBEDDED, TextParser
+from sentkit.formats.rows.rows import Rejects
 from sentkit.formats.rows.splice import NewFields
 from sentkit.formats.vectors.sinks import Sink, VectorOutput, open_sinks
 from sentkit.formats.vectors.store import recorded_fields
@@ -54,18 +55,23 @@ class Encoding:
         paths: Sequence[str],
         tally: Tally,
         report: Report,
+        rejects: Rejects,
     ) -> None:
         """Write all rows, with one output for each readout."""
         done = encode_groups(groups, self.encoder, self.budget)
         first = next(done, [])  # the first row determines the names of the vectors
         with open_sinks(paths, self.specs(texts), texts.vectors, self.encoder.width, self.form) as sinks:
             for group in chain([first], done):
-                self.write(group, sinks, texts.vectors)
-                report(len(group), tally.add(each.tokens for each in group))
+                written = self.write(group, sinks, texts.vectors, rejects)
+                report(len(group), tally.add(each.tokens for each in written))
 
-    def write(self, group: Sequence[Done], sinks: Sequence[Sink], names: Sequence[str]) -> None:
+    def write(
+        self, group: Sequence[Done], sinks: Sequence[Sink], names: Sequence[str], rejects: Rejects
+    ) -> list[Done]:
+        """Write a group to all sinks; return the rows that were written. All sinks get the same rows."""
         others = EMBEDDED.difference(names, ["_emb"])  # vectors that the new `_emb` would not describe
-        for done in group:
+
+        def write(done: Done) -> Done:
             row = done.row
             if not others.isdisjoint(row.values):
                 row.check_absent(sorted(others), replace=self.form.replace)
@@ -73,11 +79,19 @@ class Encoding:
             if "_emb" in row.values or row.source in self.encoded:
                 # The fields that `encode` added describe the old vectors.
                 row = row.without({*MARKS, *(CHUNK if row.values.keys() >= set(CHUNK) else ())})
-            for own, extra in self.outputs(done):
-                for sink, vectors in zip(sinks, done.vectors, strict=True):
-                    sink.write(row, vectors[own], extra)
+            ready = [
+                sink.prepare(row, vectors[own], extra)
+                for own, extra in self.outputs(done)
+                for sink, vectors in zip(sinks, done.vectors, strict=True)
+            ]
+            for put in ready:
+                put()
+            return done
+
+        written = list(rejects.each(group, write, lambda done: done.row))
         for sink in sinks:
             sink.flush()
+        return written
 
     def outputs(self, done: Done) -> Iterator[tuple[slice, NewFields]]:
         """The rows to write for an input row: the place of their vectors, and their new fields."""

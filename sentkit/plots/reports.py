@@ -6,8 +6,6 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from sentkit.errors import DataError
-from sentkit.formats.files import together
 from sentkit.formats.rows.kinds import scored, wrong_field
 from sentkit.formats.rows.rows import Inputs, Row
 from sentkit.formats.vectors.fingerprint import emb_problem, label_of
@@ -30,11 +28,7 @@ class Value:
 
 
 def read_rows(inputs: Inputs, take: Callable[[Row], V]) -> list[V]:
-    """All rows; no rows are an error."""
-    rows = list(inputs.read(take))
-    if not rows:
-        raise DataError("no rows", source=together(inputs.paths))
-    return rows
+    return list(inputs.read(take))
 
 
 def report_of(row: Row, name: str) -> tuple[str, Value] | None:

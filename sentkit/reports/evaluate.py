@@ -147,9 +147,7 @@ class Evaluator:
         encoder = encoder or model.encoder()
         encoding = Encoding(encoder, model.tokenizer, test.fields, encoder.budget, VectorOutput(replace=True))
         with published_together():
-            encoding.to_outputs(groups, texts, [path], tally, lambda rows, tokens: None)
-        if not tally.rows:
-            raise DataError("no rows", source=source)
+            encoding.to_outputs(groups, texts, [path], tally, lambda rows, tokens: None, inputs.rejects)
         for remark in encoder.remarks(tally):
             self.warn(f"{model.name}: {source}: {remark}")
         return label_of(encoder.specs[0].emb)

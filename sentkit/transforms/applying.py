@@ -22,27 +22,24 @@ ROWS_PER_BLOCK = 1024  # maximum number of rows processed at once
 BARE = {"_emb", "vectors", "fields"}  # the metadata of a vector file made from JSONL
 
 
-def apply_transform(inputs: Inputs, transform: str, output: str, form: VectorOutput) -> int:
-    """Write the transformed rows; return their number."""
+def apply_transform(inputs: Inputs, transform: str, output: str, form: VectorOutput) -> None:
+    """Write the transformed rows."""
     form.check(output)
     step = read_transform(transform)
     reader = VectorReader(inputs)
     rows = growing(reader.read(lambda row: row), ROWS_PER_BLOCK)
-    first = next(rows, [])
-    if first:
-        check_fitted(transform, reader.emb)
-        if reader.width != step.takes:
-            problem = f"takes vectors of {step.takes} numbers, these have {reader.width}"
-            raise DataError(problem, source=transform)
-    spec = moved_spec(inputs, reader.emb, step) if first else {}
+    first = next(rows)
+    check_fitted(transform, reader.emb)
+    if reader.width != step.takes:
+        problem = f"takes vectors of {step.takes} numbers, these have {reader.width}"
+        raise DataError(problem, source=transform)
+    spec = moved_spec(inputs, reader.emb, step)
     spec = with_fields(spec, inputs) if is_store(output) else spec
-    names = (reader.names if is_store(output) else reader.theirs) or ("embedding",)
-    width, count = step.width(step.takes), 0
+    names = reader.names if is_store(output) else reader.theirs
+    width = step.width(step.takes)
     with open_sinks([output], [spec], names, width, form) as [sink]:
-        for window in chain([first] if first else [], rows):
-            count += len(window)
+        for window in chain([first], rows):
             write(window, step, sink, inputs, apart=is_store(output))
-    return count
 
 
 def write(window: Sequence[VectorRow], step: Step, sink: Sink, inputs: Inputs, *, apart: bool) -> None:
@@ -60,7 +57,7 @@ def write(window: Sequence[VectorRow], step: Step, sink: Sink, inputs: Inputs, *
         sink.write(row.row.without(row.names) if apart else row.row, vectors)
 
     moved = zip(window, moved_vectors(window, step), strict=True)
-    for _ in inputs.rejects.parse(moved, put, lambda pair: pair[0].row.line):
+    for _ in inputs.rejects.each(moved, put, lambda pair: pair[0].row):
         pass
     sink.flush()
 

@@ -9,6 +9,7 @@ import orjson
 
 from sentkit.arrays import Float32
 from sentkit.errors import DataError
+from sentkit.formats.files import together
 from sentkit.formats.rows.rows import Inputs
 from sentkit.formats.vectors.safetensors_header import put_arrays
 from sentkit.transforms.affine import dense_layer
@@ -16,7 +17,7 @@ from sentkit.transforms.flow import PARAMETERS, flow_of
 from sentkit.transforms.flow_fit import FlowFit, FlowOptions, fit_parameters
 from sentkit.transforms.ica import IcaOptions, ica
 from sentkit.transforms.kinds import KINDS, Fit, FitOptions
-from sentkit.transforms.sample import Sample, read_sample, together
+from sentkit.transforms.sample import Sample, read_sample
 
 
 @dataclass(frozen=True, slots=True)

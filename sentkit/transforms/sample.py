@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from sentkit.arrays import Float32
-from sentkit.errors import DataError
-from sentkit.formats.files import readable, together
+from sentkit.errors import DataError, NoRowsError
+from sentkit.formats.files import readable
 from sentkit.formats.rows.rows import Inputs
 from sentkit.formats.vectors.vectors import VectorReader
 from sentkit.transforms.moments import MAX_SCATTER_WIDTH, Moments, moments_of
@@ -56,7 +56,7 @@ def read_sample(inputs: Inputs, keep: Callable[[Float32], None]) -> Sample:
         if own is not None:  # per file, so that `merge` gives the same bits
             total = own if total is None else total + own
     if total is None:
-        raise DataError("no rows", source=together(inputs.paths))
+        raise NoRowsError(inputs.paths)
     return Sample(total, reader.emb, inputs_read)
 
 

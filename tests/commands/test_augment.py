@@ -306,15 +306,14 @@ def test_bad_rows(sentkit, jsonl, tmp_path, row, flags, problem):
     (tmp_path / "p.tsv").write_text("id\tparaphrase\n7\tone\n")
     good, bad = jsonl({"text": "A b", "neg": "no", "id": 7}), jsonl(row)
     done = sentkit("augment", "--op", *flags, stdin=good + bad + good)
-    skipped = sentkit(
-        "augment", "--op", *flags, "--on-error", "skip", "--rejects", "bad.jsonl", stdin=good + bad + good
-    )
+    skipped = sentkit("augment", "--op", *flags, "--rejects", "bad.jsonl", stdin=good + bad + good)
 
     assert done.code == 65
     assert done.told[0] == f"sentkit augment: -:2: {problem}"
     assert skipped.code == 0
     assert skipped.out == sentkit("augment", "--op", *flags, stdin=good * 2).out
-    assert (tmp_path / "bad.jsonl").read_bytes() == bad
+    reject = {"file": "-", "line": 2, "reason": problem, "row": bad.decode().rstrip()}
+    assert json.loads((tmp_path / "bad.jsonl").read_text()) == reject
 
 
 def test_a_file_without_synonyms_is_refused(sentkit, tmp_path):

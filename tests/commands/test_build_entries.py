@@ -172,14 +172,14 @@ def test_a_repeated_name_is_refused(build):
     assert '-:1: duplicate field "entry"' in done.err
 
 
-@pytest.mark.parametrize("arguments", [(), ("--on-error", "skip"), ("--words-only",)])
+@pytest.mark.parametrize("arguments", [(), ("--rejects", "/dev/null"), ("--words-only",)])
 def test_no_entries_are_refused(build, tmp_path, arguments):
-    """None came, of which the command before has said why; none was good, or none was one token."""
-    stdin = {"--on-error": b'{"entry":1}\n', "--words-only": dictionary([("ice cream", "sweet")])}
+    """None came, none was good, or none was one token."""
+    stdin = {"--rejects": b'{"entry":1}\n', "--words-only": dictionary([("ice cream", "sweet")])}
     done = build(*arguments, "-o", "e.safetensors", stdin=stdin.get("".join(arguments[:1]), b""))
 
     assert done.code == 65
-    assert done.err == ("sentkit build-entries: -: no rows\n" if arguments else "")
+    assert done.told[-1] == "sentkit build-entries: no rows in standard input"
     assert list(tmp_path.iterdir()) == []
 
 
@@ -199,13 +199,12 @@ def test_only_words_of_one_token_are_kept(build, sentkit, tiny):
 
 
 def test_bad_rows_are_not_among_those_left_out(sentkit, tiny):
-    flags = ("--readout", "mean", "--words-only", "--on-error", "skip")
+    flags = ("--readout", "mean", "--words-only", "--rejects", "/dev/null")
     done = sentkit("build-entries", *flags, "-m", tiny, stdin=STREAM + b'{"entry":""}\n')
 
     assert done.code == 0
     assert [line.partition("warning: ")[2] for line in done.told] == [
-        '-:9: "entry" is empty; row skipped',
-        "1 bad rows skipped",
+        'bad rows dropped: 1; the first is -:9: "entry" is empty',
         "2 of 8 rows skipped: the entry is not a single token",
     ]
 

@@ -1,6 +1,5 @@
 """The program's own words: help, versions, wrong command lines, progress."""
 
-import json
 import re
 import signal
 
@@ -8,7 +7,6 @@ import pytest
 
 from sentkit import cli, process
 from sentkit.console import Console, RowProgress, StepProgress, TaskProgress, slow
-from sentkit.errors import UsageError
 
 NAMES = (
     "encode",
@@ -221,29 +219,38 @@ def test_an_error_in_place_of_a_signal_is_no_bug(number, code, told, capsys, mon
 class Clock:
     """A clock that goes ten seconds further each time it is read."""
 
-    def __init__(self):
-        self.now = 0.0
+    def __init__(self, step=10.0):
+        self.now, self.step = 0.0, step
 
     def __call__(self):
-        self.now += 10
+        self.now += self.step
         return self.now
 
 
-@pytest.mark.parametrize(
-    ("form", "told"),
-    [
-        ("none", []),
-        ("json", ['{"rows":5,"tokens":20,"seconds":20.0,"rows_per_s":0}']),
-        ("bar", ["5 rows  0 rows/s  1 tokens/s"]),
-    ],
-)
-def test_progress_has_the_requested_format(form, told, capsys):
-    """Ten seconds to the question whether it is time, ten more to the answer: 20 tokens in 20 seconds."""
-    progress = RowProgress(Console("encode"), form, Clock())
-    progress.add(5, 20)
-    written = capsys.readouterr().err.replace("\r\033[K", "\n").split("\n")
+@pytest.fixture(params=["bar", "log"])
+def form(request, monkeypatch):
+    """A bar on a terminal, a line per minute without one."""
+    monkeypatch.setattr("sentkit.console.progress.on_terminal", lambda: request.param == "bar")
+    return request.param
 
-    assert [line for line in written if line] == told
+
+def told(form, capsys):
+    text = capsys.readouterr().err
+    return text.removeprefix("\r\033[K") if form == "bar" else text.removesuffix("\n")
+
+
+def verbose(command):
+    return Console(command, verbose=True)
+
+
+@pytest.mark.parametrize("console", [Console("encode"), Console("encode", quiet=True, verbose=True)])
+def test_a_log_has_progress_only_with_v(capsys, console):
+    """A clock of ten seconds per call: after 99 rows, -v would have 16 lines."""
+    progress = RowProgress(console, Clock())
+    for _ in range(99):
+        progress.add(1)
+
+    assert capsys.readouterr().err == ""
 
 
 class Seconds:
@@ -255,28 +262,24 @@ class Seconds:
         return self.now
 
 
-@pytest.mark.parametrize(
-    ("form", "told"),
-    [
-        ("json", '{"rows":30,"tokens":90,"seconds":60.0,"rows_per_s":0,"share":0.25,"seconds_left":180.0}'),
-        ("bar", "25 %  30 rows  0 rows/s  2 tokens/s  3:00 left"),
-        ("log", "sentkit encode: 25 %, 30 rows, 0 rows/s, 2 tokens/s, 3:00 left"),
-    ],
-)
-def test_a_known_share_gives_the_time_left(form, told, capsys):
+def test_a_known_share_gives_the_time_left(form, capsys):
     """A quarter took one minute, so the rest takes three."""
     clock = Seconds()
-    progress = RowProgress(Console("encode"), form, clock)
+    progress = RowProgress(verbose("encode"), clock)
     progress.share = lambda rows: rows / 120
     clock.now = 60.0
     progress.add(30, 90)
 
-    assert capsys.readouterr().err.strip("\r\n").removeprefix("\033[K") == told
+    expected = {
+        "bar": "25 %  30 rows  0 rows/s  2 tokens/s  3:00 left",
+        "log": "sentkit encode: 25 %, 30 rows, 0 rows/s, 2 tokens/s, 3:00 left",
+    }
+    assert told(form, capsys) == expected[form]
 
 
 def test_hours_left(capsys):
     clock = Seconds()
-    progress = RowProgress(Console("encode"), "log", clock)
+    progress = RowProgress(verbose("encode"), clock)
     progress.share = lambda rows: 0.01
     clock.now = 60.0
     progress.add(1)
@@ -285,47 +288,39 @@ def test_hours_left(capsys):
 
 
 def test_a_line_a_minute_where_nobody_watches(capsys):
-    """`auto` with a file as stderr reports once a minute: after six intervals of ten seconds."""
-    progress = RowProgress(Console("encode"), "auto", Clock())
+    """With a file as stderr, -v reports once a minute: after six intervals of ten seconds."""
+    progress = RowProgress(verbose("encode"), Clock())
     for _ in range(7):
         progress.add(1, 4)
 
     assert capsys.readouterr().err == "sentkit encode: 6 rows, 0 rows/s, 0 tokens/s\n"
 
 
-def test_a_message_erases_the_bar(capsys):
+def test_a_message_erases_the_bar(capsys, monkeypatch):
     """The bar's line is wiped first."""
+    monkeypatch.setattr("sentkit.console.progress.on_terminal", lambda: True)
     console = Console("encode")
-    progress = RowProgress(console, "bar", Clock())
+    progress = RowProgress(console, Clock())
     progress.add(1, 4)
     console.warn("look")
 
     assert capsys.readouterr().err.endswith("\r\033[Ksentkit encode: warning: look\n")
 
 
-def test_an_unknown_form_of_progress_is_wrong_usage():
-    with pytest.raises(UsageError, match='--progress "dots"'):
-        RowProgress(Console("encode"), "dots")
-
-
-@pytest.mark.parametrize(
-    ("form", "told"),
-    [
-        ("json", '{"fits":30,"of":120,"share":0.25,"seconds_left":180.0}'),
-        ("bar", "25 %  30 of 120 fits  3:00 left"),
-        ("log", "sentkit probe: 25 %, 30 of 120 fits, 3:00 left"),
-    ],
-)
-def test_tasks_of_a_known_number(form, told, capsys):
+def test_tasks_of_a_known_number(form, capsys):
     clock = Seconds()
-    progress = TaskProgress(Console("probe"), form, "fits", clock)
+    progress = TaskProgress(verbose("probe"), "fits", clock)
     progress.begin(120)
     for _ in range(29):
         progress.add()
     clock.now = 60.0
     progress.add()
 
-    assert capsys.readouterr().err.strip("\r\n").removeprefix("\033[K") == told
+    expected = {
+        "bar": "25 %  30 of 120 fits  3:00 left",
+        "log": "sentkit probe: 25 %, 30 of 120 fits, 3:00 left",
+    }
+    assert told(form, capsys) == expected[form]
 
 
 STEP = {"of": 100, "terms": {"loss": 0.5}, "lr": [1e-5], "tokens_per_s": 9}
@@ -335,7 +330,7 @@ STEP = {"of": 100, "terms": {"loss": 0.5}, "lr": [1e-5], "tokens_per_s": 9}
 def test_steps_name_the_seed_and_the_time_left(seed, capsys):
     """Steps 1 to 31 take one minute, so 69 more take 138 seconds."""
     clock = Seconds()
-    progress = StepProgress(Console("train"), "log", clock)
+    progress = StepProgress(verbose("train"), clock)
     run = {} if seed is None else {"seed": seed}
     progress.take({**STEP, **run, "step": 1})
     clock.now = 60.0
@@ -344,19 +339,20 @@ def test_steps_name_the_seed_and_the_time_left(seed, capsys):
     who = "" if seed is None else "seed 7: "
 
     assert capsys.readouterr().err.splitlines() == [
-        f"sentkit train: {who}step 31/100  loss 0.5  lr 1e-05  9 tokens/s  2:18 left",
+        f"sentkit train: {who}step 31/100  loss 0.5  lr 1e-05  9 tokens/s, 2:18 left",
         f"sentkit train: {who}step 31:  dev 55.50 (best so far)",
     ]
 
 
 def test_the_next_seed_begins_anew(capsys):
+    """Without a time left, which needs two steps of this seed."""
     clock = Seconds()
-    progress = StepProgress(Console("train"), "json", clock)
+    progress = StepProgress(verbose("train"), clock)
     progress.take({**STEP, "seed": 0, "step": 100})
-    clock.now = 10.0
+    clock.now = 60.0
     progress.take({**STEP, "seed": 1, "step": 1})
 
-    assert capsys.readouterr().err.endswith('"seed":1,"step":1,"share":0.01}\n')
+    assert capsys.readouterr().err == ("sentkit train: seed 1: step 1/100  loss 0.5  lr 1e-05  9 tokens/s\n")
 
 
 class Timer:
@@ -401,18 +397,15 @@ def test_elsewhere_it_is_not(capsys):
 def test_commands_that_hold_all_rows_report_rows_and_tasks(
     sentkit, tmp_path, jsonl, monkeypatch, arguments, unit, of
 ):
-    """With a clock that advances ten seconds at each call, every row and task is reported."""
-    monkeypatch.setattr("sentkit.console.progress.ProgressWriter.__init__.__defaults__", (Clock(),))
-    monkeypatch.setattr("sentkit.console.progress.RowProgress.__init__.__defaults__", (Clock(),))
-    monkeypatch.setattr("sentkit.console.progress.TaskProgress.__init__.__defaults__", (Clock(),))
+    """With a clock that advances a minute at each call, every row and task is reported."""
+    monkeypatch.setattr("sentkit.console.progress.ProgressWriter.__init__.__defaults__", (Clock(60),))
+    monkeypatch.setattr("sentkit.console.progress.RowProgress.__init__.__defaults__", (Clock(60),))
+    monkeypatch.setattr("sentkit.console.progress.TaskProgress.__init__.__defaults__", (Clock(60),))
     rows = [{"embedding": [n % 2, n * n % 7], "c": "ab"[n % 2]} for n in range(12)]
     (tmp_path / "v.jsonl").write_bytes(jsonl(*rows))
-    done = sentkit(*arguments, "v.jsonl", "--progress", "json")
-    told = [json.loads(line) for line in done.told if line.startswith("{")]
+    done = sentkit(*arguments, "v.jsonl", "-v")
+    told = " ".join(done.told)
 
     assert done.code == 0
-    assert [each["rows"] for each in told if "rows" in each] == [*range(1, 13), 12]
-    assert told[11]["share"] <= 1
-    assert [each[unit] for each in told if unit in each] == list(range(1, of + 1))
-    assert told[-1]["of"] == of
-    assert told[-1]["share"] == 1
+    assert list(map(int, re.findall(r"(\d+) rows,", told))) == list(range(1, 13))
+    assert re.findall(rf"(\d+) of (\d+) {unit}", told) == [(f"{n}", f"{of}") for n in range(1, of + 1)]

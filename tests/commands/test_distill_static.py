@@ -144,8 +144,8 @@ def test_an_existing_folder_needs_force(sentkit, tiny, made):
     [
         (("--dim", "99"), 2, "--dim 99: the vectors have only 16 numbers"),
         (("rows.txt",), 2, "FILE and the flags of rows need --weights sif"),
-        (("--on-error", "skip"), 2, "FILE and the flags of rows need --weights sif"),
-        (("empty.txt", "--weights", "sif"), 65, "empty.txt: no rows"),
+        (("--rejects", "/dev/null"), 2, "FILE and the flags of rows need --weights sif"),
+        (("empty.txt", "--weights", "sif"), 65, "no rows in empty.txt"),
         (("blank.jsonl", "--weights", "sif"), 65, "blank.jsonl: the texts have no tokens"),
     ],
 )

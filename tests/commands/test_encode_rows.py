@@ -2,6 +2,7 @@
 
 import base64
 import gzip
+import json
 
 import numpy as np
 import orjson
@@ -232,13 +233,10 @@ def test_lists_give_the_float32_back(encode, tmp_path):
     assert np.array_equal(encode(stdin="a cat\na dog").vectors(), stored)
 
 
-@pytest.mark.parametrize("rows", [0, 1])
-def test_no_row_and_one_row_make_whole_files(encode, sentkit, rows):
-    encode("-o", "v.safetensors", stdin="a cat\n" * rows)
-    done = sentkit("cat", "v.safetensors")
+def test_one_row_makes_a_whole_file(encode, sentkit):
+    encode("-o", "v.safetensors", stdin="a cat\n")
 
-    assert done.code == 0
-    assert len(done.rows) == rows
+    assert len(sentkit("cat", "v.safetensors").rows) == 1
 
 
 def test_a_row_longer_than_the_budget_is_a_batch_of_one(encode):
@@ -261,32 +259,30 @@ def test_a_million_words_are_truncated_and_reported(sentkit, tiny):
 
 
 @pytest.mark.parametrize(
-    ("flags", "lines"),
+    ("suffix", "good", "bad"),
     [
-        (
-            ("--from", "tsv", "--on-truncate", "error"),
-            [b"text\tid", b"a cat\t1", b"word " * 300 + b"\t2", b"x"],
-        ),
-        (("--from", "csv", "--on-truncate", "error"), [b"text", b'"word ""x"" %s"' % (b"word " * 300)]),
-        (("--from", "text", "--on-truncate", "error"), [b"a cat", b"word " * 300, b"\0"]),
-        (("--on-truncate", "error"), [b'{"text":"cat"}', b'{ "text" : "%s" }' % (b"word " * 300), b"{}"]),
+        ("tsv", ["text\tid", "a cat\t1"], ["word " * 300 + "\t2", "x"]),
+        ("csv", ["text", "a"], ['"word ""x"" %s"' % ("word " * 300)]),
+        ("txt", ["a cat"], ["word " * 300, "\0"]),
+        ("jsonl", ['{"text":"cat"}'], ['{ "text" : "%s" }' % ("word " * 300), "{}"]),
     ],
 )
-def test_rejects_are_the_lines_of_the_input(sentkit, tiny, tmp_path, flags, lines):
-    stdin = b"".join(line + b"\r\n" for line in lines)
-    skip = ("--on-error", "skip", "--rejects", "bad")
-    done = sentkit("encode", "-m", tiny, "--readout", "cls", *flags, *skip, stdin=stdin)
-    good = [line for line in lines[:2] if len(line) < 100]
+def test_rejects_are_the_lines_of_the_input(sentkit, tiny, tmp_path, suffix, good, bad):
+    (tmp_path / f"in.{suffix}").write_text("".join(line + "\r\n" for line in good + bad))
+    flags = ("--on-truncate", "error", "--rejects", "bad")
+    done = sentkit("encode", "-m", tiny, "--readout", "cls", f"in.{suffix}", *flags)
+    rejects = map(json.loads, (tmp_path / "bad").read_text().splitlines())
 
     assert done.code == 0
-    assert sorted((tmp_path / "bad").read_bytes().splitlines()) == sorted(set(lines) - set(good))
+    assert sorted(reject["row"] for reject in rejects) == sorted(bad)
 
 
 def test_rejects_and_good_rows_are_all_there(encode, tmp_path):
     """One row out or one reject for each row in; good rows in their order."""
     lines = [b'{"text":"row %d"}' % n if n % 7 else b'{"text":%d}' % n for n in range(200)]
-    done = encode("--on-error", "skip", "--rejects", "bad.jsonl", stdin=b"\n".join(lines))
+    done = encode("--rejects", "bad.jsonl", stdin=b"\n".join(lines))
     good = [f"row {n}" for n in range(200) if n % 7]
 
     assert [row["text"] for row in done.rows] == good
-    assert (tmp_path / "bad.jsonl").read_bytes().splitlines() == lines[::7]
+    rejects = map(json.loads, (tmp_path / "bad.jsonl").read_text().splitlines())
+    assert [reject["row"].encode() for reject in rejects] == lines[::7]

@@ -90,7 +90,6 @@ def test_a_readout_without_the_prompt(tiny, copy_of, sentences):
         ([], 1),
         (["--precision", "fp32", "--device", "cpu"], FEW),
         (["--on-truncate", "window", "--max-length", "8", "--chunks"], FEW),
-        (["--on-error", "skip"], 0),
     ],
 )
 def test_a_small_input_needs_no_torch(sentkit, tiny, opened, given, count):

@@ -94,9 +94,7 @@ def test_an_array_and_its_words_are_not_overwritten(sentkit, tmp_path, output):
     np.save(tmp_path / "a.npy", np.ones((1, 2)))
     (tmp_path / "a.txt").write_text("cat\n")
     before = (tmp_path / output).read_bytes()
-    done = sentkit(
-        "encode", "-m", "a.npy", "-f", "--on-error", "skip", "--rejects", f"./{output}", stdin="cat"
-    )
+    done = sentkit("encode", "-m", "a.npy", "-f", "--rejects", f"./{output}", stdin="cat")
 
     assert (done.code, done.told[0]) == (
         2,
@@ -263,13 +261,6 @@ def test_sets_of_another_vocabulary_are_not_to_be_mixed(sentkit, tmp_path):
     assert mixed.code == 65
     assert "the vectors of the first row are words-binary/set" in mixed.err
     assert same.code == 0
-
-
-@pytest.mark.parametrize("model", ["words.txt", "words:binary"])
-def test_empty_input_succeeds(sentkit, words, model):
-    done = sentkit("encode", "-m", model, stdin="")
-
-    assert (done.code, done.out, done.err) == (0, b"", "")
 
 
 def test_zero_vectors_are_like_nothing(sentkit, words):

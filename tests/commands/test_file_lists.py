@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 
-from sentkit.cli import every_command
 from support import in_jsonl
 
 NAMES = ("b.jsonl", "a.jsonl", "sub/c.jsonl", "d [1].jsonl", "e\nf.jsonl", "g*.jsonl", "gh.jsonl")
@@ -104,11 +103,3 @@ def test_a_pattern_matches_vector_folders(sentkit, files):
     Path("other").mkdir()
 
     assert names_of(sentkit("cat", "-q", "[ot]*")) == ["one", "two"]
-
-
-def test_every_command_with_several_files_takes_a_list(sentkit):
-    helps = {name: sentkit(*name.split(), "--help").out for name in every_command()}
-    several = {name for name, text in helps.items() if b"[FILE]..." in text or b"[TRAIN]..." in text}
-
-    assert {"encode", "cat", "score", "cluster", "train", "probe", "whiten fit"} <= several
-    assert {name for name in helps if b"--files-from" in helps[name]} == several

@@ -151,7 +151,7 @@ def test_table_of_a_transform(on_terminal, sentkit, tmp_path):
         ("x.txt", b"plain text", 65, "x.txt:1: this row has no vector"),
         ("x.bin", b"\0\1\2", 65, "x.bin:1: a NUL byte: this is not text"),
         ("x.safetensors", b"not one", 65, "x.safetensors: incomplete or damaged safetensors file"),
-        ("x.jsonl", b"", 65, "x.jsonl: no rows"),
+        ("x.jsonl", b"", 65, "no rows in x.jsonl"),
     ],
 )
 def test_an_unknown_kind_of_file_is_reported(sentkit, tmp_path, name, content, code, problem):

@@ -198,7 +198,7 @@ def test_a_pair_without_a_negative_has_an_empty_list(sentkit, few):
         ('{"embedding":[1,0]}', None, "-:1: this row has 1 vector, expected 2"),
         (f'{{"text_a":"a","text_b":1,{VECTORS}}}', None, '-:1: "text_b" is a number, expected a string'),
         (f'{{"text_a":"a",{VECTORS}}}', None, '-:1: "text_b" is missing'),
-        (f'{{"text_a":"a","text_b":"b",{VECTORS}}}', "", "c.jsonl: no rows"),
+        (f'{{"text_a":"a","text_b":"b",{VECTORS}}}', "", "no rows in c.jsonl"),
         (
             f'{{"text_a":"a","text_b":"b",{VECTORS}}}',
             '{"embedding":[1,0]}',

@@ -1,5 +1,6 @@
 """Parquet files as inputs and outputs of commands: the same rows and vectors as with JSONL."""
 
+import json
 from itertools import pairwise
 from pathlib import Path
 
@@ -87,12 +88,13 @@ def test_a_vector_file_becomes_parquet_and_a_vector_file_again(sentkit, encoded)
 def test_a_bad_row_has_its_number(sentkit):
     sentkit("cat", "-o", "rows.parquet", stdin='{"text":"a cat"}\n{"text":null}\n{"text":"a dog"}\n')
     stopped = sentkit("encode", "rows.parquet")
-    skipped = sentkit("encode", "rows.parquet", "--on-error", "skip", "--rejects", "bad.jsonl")
+    skipped = sentkit("encode", "rows.parquet", "--rejects", "bad.jsonl")
 
     assert stopped.code == 65
     assert stopped.told == ['sentkit encode: rows.parquet:2: "text" is null, expected a string']
     assert [row["text"] for row in skipped.rows] == ["a cat", "a dog"]
-    assert Path("bad.jsonl").read_text() == '{"text":null}\n'
+    reject = {"file": "rows.parquet", "line": 2, "reason": '"text" is null, expected a string'}
+    assert json.loads(Path("bad.jsonl").read_text()) == {**reject, "row": '{"text":null}'}
 
 
 def test_the_same_rows_give_the_same_bytes(sentkit, pairs):
@@ -106,7 +108,7 @@ def test_a_file_is_read_as_parquet_by_its_suffix(sentkit, pairs):
 
     assert sentkit("cat", "rows").code == 65
     assert sentkit("cat", "rows", "--from", "parquet").rows == PAIRS
-    assert sentkit("score", "pairs.parquet", "--from", "jsonl").code == 65
+    assert sentkit("cat", "pairs.parquet", "--from", "jsonl").code == 65
 
 
 @pytest.mark.parametrize(
@@ -115,7 +117,7 @@ def test_a_file_is_read_as_parquet_by_its_suffix(sentkit, pairs):
         (("-o", "vectors.parquet"), "vectors.parquet: already exists"),
         (("-o", "pairs.parquet", "-f"), "-o pairs.parquet: would overwrite the input pairs.parquet"),
         (("-o", "x.parquet.gz"), "x.parquet.gz: unknown output format .parquet.gz"),
-        (("--on-error", "skip", "--rejects", "x.parquet"), "--rejects cannot be a Parquet file"),
+        (("--rejects", "x.parquet"), "--rejects cannot be a Parquet file"),
         (("--quoting", "csv"), "--quoting can be used only with TSV and CSV input"),
     ],
 )

@@ -13,7 +13,7 @@ from sentkit.model import find_encoder
 from sentkit.model.reading import ReadingOptions
 from support import NANO
 
-# Of --files-from LIST there is one implementation, with its own test.
+# Only `cat` has --files-from LIST, with its own test.
 PATHS = {
     "PATH",
     "FILE",
@@ -28,7 +28,7 @@ PATHS = {
     "[FILE]...",
     "[TRAIN]...",
 }
-BAD = ["--on-error", "skip", "--rejects", "bad"]
+BAD = ["--rejects", "bad"]
 OUT = ["-o", "out.jsonl", *BAD]
 WRITES = {"-o": "out.jsonl", "--rejects": "bad"}
 TRAIN = ["train", "simcse", "in.jsonl", "-o", "out", "--log", "log", *BAD]
@@ -164,7 +164,7 @@ def test_the_table_above_has_every_path_of_every_command(name):
 
 def test_a_file_is_not_emptied_as_the_rejects_of_itself(shell, tmp_path):
     (tmp_path / "rows.jsonl").write_text('{"text":"a"}\n')
-    done = shell("sentkit cat --on-error skip --rejects rows.jsonl -f < rows.jsonl")
+    done = shell("sentkit cat --rejects rows.jsonl -f < rows.jsonl")
 
     assert done.code == 2
     assert done.told[0] == "sentkit cat: --rejects rows.jsonl: would overwrite the input standard input"

@@ -17,12 +17,12 @@ def files(sentkit, tmp_path):
     for name, field, rows, form in (
         ("t", "title", TITLES, "csv"),
         ("n", "headline", NEWS, "jsonl"),
-        ("p", "text", b"a plain text\n", "text"),
+        ("p", "text", b"a plain text\n", "txt"),
     ):
+        (tmp_path / f"{name}.{form}").write_bytes(rows)
         done = sentkit(
-            *("encode", "--from", form, "--field", f"text={field}", "-o", f"{name}.safetensors", "-q"),
+            *("encode", f"{name}.{form}", "--field", f"text={field}", "-o", f"{name}.safetensors", "-q"),
             *("--precision", "fp32"),
-            stdin=rows,
         )
         assert done.code == 0, done.err
 

@@ -28,7 +28,7 @@ PAIRS = [
         ("a dog sat here", "a dog sat there", 3.0), ("the sea", "the sea and the rain", 2.5),
     )
 ]  # fmt: skip
-FLAGS = ("--precision", "fp32", "--progress", "none")
+FLAGS = ("--precision", "fp32")
 
 
 @pytest.fixture
@@ -366,7 +366,7 @@ def test_a_test_set_that_fails_is_named_and_the_others_are_printed(sentkit, data
     assert done.code == 1
     assert [row["task"] for row in done.rows] == ["STS-B"]
     assert f'row "w", sts: {data}/sts/sickr.jsonl:1: "score" is missing' in done.err
-    assert f'row "w", clustering: {data}/clustering/own.jsonl: no rows' in done.err
+    assert f'row "w", clustering: no rows in {data}/clustering/own.jsonl' in done.err
     assert done.told[-1] == "sentkit report: 2 of 3 evaluations failed"
 
 

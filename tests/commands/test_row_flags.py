@@ -1,7 +1,5 @@
 """The flags of rows, on the commands that read them."""
 
-import json
-
 import pytest
 
 from sentkit.cli import every_command
@@ -26,11 +24,11 @@ def test_quoting_is_refused_where_no_table_is_read(sentkit, arguments):
     assert done.err.startswith("sentkit cat: --quoting can be used only with TSV and CSV input\n")
 
 
-def test_flags_of_rows_are_refused_for_a_checkpoint(sentkit):
-    done = sentkit("inspect", "nano", "--max-line", "1M")
+def test_field_is_refused_for_a_checkpoint(sentkit):
+    done = sentkit("inspect", "nano", "--field", "text=title")
 
     assert done.code == 2
-    assert "--max-line and --partial can be used only with a vector file" in done.err
+    assert "--field can be used only with vectors" in done.err
 
 
 @pytest.mark.parametrize(
@@ -48,32 +46,18 @@ def test_other_sizes_are_refused(text):
 
 
 def test_a_long_row_ends_the_command_with_its_place(sentkit):
-    done = sentkit("encode", "--dry-run", "--max-line", "1K", stdin=LONG)
+    done = sentkit("cat", "--max-line", "1K", stdin=LONG)
 
     assert done.code == 65
-    assert done.err.startswith("sentkit encode: -:2: a row of more than 1024 bytes\n  --max-line ")
+    assert done.err.startswith("sentkit cat: -:2: a row of more than 1024 bytes\n  sentkit cat --max-line ")
 
 
-def test_a_long_row_is_skipped_counted_and_not_kept(sentkit, tmp_path):
-    rejects = tmp_path / "bad"
-    arguments = ("--max-line", "1K", "--on-error", "skip", "--rejects", rejects)
-    done = sentkit("cat", *map(str, arguments), stdin=LONG + b"[]\n")
+def test_the_flags_of_unusual_input_belong_to_cat(sentkit):
+    """All other commands that read rows have --field and --rejects; `inspect` rejects no rows."""
+    helps = {name: sentkit(*name.split(), "--help").out for name in every_command()}
+    with_field = {name for name, text in helps.items() if b"--field " in text}
 
-    assert done.code == 0
-    assert [json.loads(line)["text"] for line in done.out.splitlines()] == ["a cat", "a dog"]
-    assert rejects.read_bytes() == b"[]\n"
-    assert done.err.splitlines() == [
-        "sentkit cat: warning: -:2: a row of more than 1024 bytes; row skipped",
-        "sentkit cat: warning: -:4: this row is a list, expected an object; row skipped",
-        "sentkit cat: warning: 2 bad rows skipped",
-        f"sentkit cat: warning: 1 skipped rows are longer than --max-line and were not written to {rejects}",
-    ]
-
-
-def test_every_command_that_reads_rows_has_the_flags(sentkit):
-    with_field = {name for name in every_command() if b"--field " in sentkit(*name.split(), "--help").out}
-
-    for name in with_field:
-        text = sentkit(*name.split(), "--help").out
-        assert b"--max-line SIZE" in text.replace(b"  ", b" ")
-        assert b"--quoting" in text
+    for flag in (b"--from ", b"--quoting ", b"--max-line ", b"--files-from ", b"--partial "):
+        assert {name for name, text in helps.items() if flag in text} == {"cat"}
+    assert {name for name, text in helps.items() if b"--rejects " in text} == with_field - {"inspect"}
+    assert not any(b"--on-error" in text or b"--progress" in text for text in helps.values())

@@ -15,7 +15,7 @@ def ended(sentkit, tmp_path):
     (tmp_path / "rows.jsonl").write_text("\n".join(LINES) + "\n")
 
     def run(*arguments):
-        done = sentkit(*arguments, "--on-error", "skip")
+        done = sentkit(*arguments, "--rejects", "/dev/null")
         assert done.code == 0
         return done.rows
 

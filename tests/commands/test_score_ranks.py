@@ -107,7 +107,7 @@ def test_equal_cosines_have_no_ranking(sentkit, tmp_path):
         ),
         (("--rank-corpus", "no.jsonl"), 66, "no.jsonl: no such"),
         (("--rank-corpus", "two.jsonl"), 65, "two.jsonl: 2 vectors, a ranking needs 3 or more"),
-        (("--rank-corpus", "empty.jsonl"), 65, "empty.jsonl: no rows"),
+        (("--rank-corpus", "empty.jsonl"), 65, "no rows in empty.jsonl"),
         (
             ("--rank-corpus", "other.jsonl"),
             65,

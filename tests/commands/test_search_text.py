@@ -32,7 +32,8 @@ def piped(sentkit):
 
     def run(texts, flags, *search, corpus="c.safetensors"):
         lines = "".join(f"{text}\n" for text in texts)
-        encoded = sentkit("encode", "-q", "--from", "text", *flags, stdin=lines)
+        rows = sentkit("cat", "--from", "text", stdin=lines).out
+        encoded = sentkit("encode", "-q", *flags, stdin=rows)
         return sentkit("search", "--corpus", corpus, *search, stdin=encoded.out)
 
     return run
@@ -245,8 +246,6 @@ def test_a_recorded_hub_model_is_not_fetched(encode, tiny, tmp_path, first):
     [
         (("a", "--queries", "-"), "TEXT and --queries cannot be used together"),
         (("a", "--queries", "q.jsonl"), "TEXT and --queries cannot be used together"),
-        (("a", "--from", "text"), "--from can be used only with --queries, not with TEXT"),
-        (("a", "--on-error", "skip"), "--on-error can be used only with --queries, not with TEXT"),
         (("a", "--replace"), "--replace can be used only with --queries, not with TEXT"),
         (("a", "--rejects", "r"), "--rejects can be used only with --queries, not with TEXT"),
         (("a", "--readout", "cls,mean"), "a search needs one readout, not several"),

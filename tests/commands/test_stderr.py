@@ -103,7 +103,7 @@ def test_messages_never_reach_a_file_of_data(program, tmp_path):
     """With standard error closed, the first file that is opened would get its number."""
     rows = ROW + b"{\n" + ROW
     done = program(
-        *("cat", "--from", "jsonl", "--on-error", "skip", "-o", "out.jsonl"),
+        *("cat", "--from", "jsonl", "--rejects", "/dev/null", "-o", "out.jsonl"),
         stdin=rows,
         capture_output=False,
         preexec_fn=close_it,
@@ -153,7 +153,7 @@ NAMED = {
     "encode a model": ["encode", "-m", f"./{HOSTILE}"],
     "encode a readout": ["encode", "--readout", HOSTILE],
     "encode a field": ["encode", "--field", f"{HOSTILE}=x"],
-    "encode rejects": ["encode", "--on-error", "skip", "--rejects", f"absent/{HOSTILE}"],
+    "encode rejects": ["encode", "--rejects", f"absent/{HOSTILE}"],
     "score": ["score", HOSTILE],
     "score a baseline": ["score", "--gold", "g", "--baseline", HOSTILE],
     "search": ["search", "--corpus", HOSTILE],

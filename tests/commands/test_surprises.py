@@ -84,7 +84,7 @@ def test_export_does_not_replace_the_working_folder(sentkit, tmp_path, monkeypat
 
 
 def test_rejects_and_output_are_two_files(sentkit, pairs):
-    done = sentkit("encode", pairs, "--on-error", "skip", "--rejects", "one.jsonl", "-o", "one.jsonl")
+    done = sentkit("encode", pairs, "--rejects", "one.jsonl", "-o", "one.jsonl")
 
     assert done.code == 2
     assert "one.jsonl" in done.told[0]
@@ -159,48 +159,12 @@ def test_rows_without_a_score_are_reported(sentkit, pairs, tmp_path):
     assert done.told == ["sentkit score: warning: -: 1 rows without a score skipped"]
 
 
-@pytest.mark.parametrize("command", ["encode", "score"])
-def test_a_file_without_rows_is_a_warning(sentkit, tmp_path, command):
-    (tmp_path / "empty.jsonl").touch()
-    done = sentkit(command, "empty.jsonl")
-
-    assert (done.code, done.out) == (0, b"")
-    assert done.told == [f"sentkit {command}: warning: no rows"]
-
-
-@pytest.mark.parametrize(
-    ("arguments", "code"),
-    [
-        (["encode"], 0),
-        (["score"], 0),
-        (["score", "--gold", "g"], 65),
-        (["cluster", "-k", "2"], 0),
-        (["cluster", "--truth", "c"], 65),
-        (["probe", "--label", "c"], 65),
-        (["build-entries", "-o", "e.safetensors"], 65),
-        (["distill-static", "--weights", "sif", "-o", "static"], 65),
-        (["whiten", "fit", "-o", "w.safetensors"], 65),
-        (["augment", "--op", "delete"], 0),
-    ],
-)
-def test_an_empty_pipe_adds_no_message(sentkit, arguments, code):
-    """The command before it has failed, and has printed why. The exit code is that of an empty file."""
-    done = sentkit(*arguments, stdin="")
-
-    assert (done.code, done.out, done.err) == (code, b"", "")
-
-
 @pytest.mark.parametrize(("flags", "code"), [(["--dim", "9999"], 2), (["--transform", "no.safetensors"], 66)])
 def test_a_dry_run_has_the_errors_of_the_run(sentkit, flags, code):
     dry, wet = (sentkit("encode", *flags, *more, stdin="a cat\n") for more in (["-n"], []))
 
     assert (dry.code, wet.code) == (code, code)
     assert dry.told == wet.told
-
-
-@pytest.mark.parametrize("flags", [["--from", "csv"], ["--field", "embedding=x"]])
-def test_flags_of_rows_are_refused_for_a_checkpoint(sentkit, flags):
-    assert sentkit("inspect", "nano", *flags).code == 2
 
 
 def test_the_documents_hold_no_gaps():

@@ -9,11 +9,10 @@ from typer.testing import CliRunner
 
 from sentkit.cli import every_command, program
 from sentkit.completion import SHELLS
-from sentkit.console import PROGRESS
 from sentkit.errors import CannotCreateError
 from sentkit.flags.expand import expand_flags
 from sentkit.flags.options import OutputFlags
-from sentkit.flags.rows import FormatFlags
+from sentkit.flags.rows import FieldFlags
 from sentkit.formats.checkpoints.templates import FULL_STOPS
 from sentkit.formats.rows.rows import SUFFIXES
 from sentkit.formats.vectors.vectors import ENCODINGS
@@ -104,7 +103,7 @@ def test_every_command_that_reads_rows_takes_them_by_one_record():
         name
         for name, command in every_command().items()
         if any(
-            issubclass(each, FormatFlags)
+            issubclass(each, FieldFlags)
             for each in command.__annotations__.values()
             if isinstance(each, type)
         )
@@ -128,7 +127,6 @@ CHOICES = {  # flag -> the catalogue that has the same names
     "--algorithm": ALGORITHMS,
     "--full-stop": FULL_STOPS,
     "--vectors": ENCODINGS,
-    "--progress": PROGRESS,
     "--from": {*SUFFIXES.values()},
 }
 

@@ -49,9 +49,14 @@ def endless(start: bytes, size: int = 20 * MEGABYTE) -> Iterator[bytes]:
 def read(
     write: Callable[[str, bytes], str], name: str, content: bytes, **how: Any
 ) -> tuple[list[Any], Rejects]:
-    rejects = Rejects(skip=True)
+    rejects = Rejects(skip=True, file=io.BytesIO())
     inputs = Inputs([write(name, content)], rejects=rejects, longest=LIMIT, **how)
     return [(row.number, row.values) for row in inputs.read(lambda row: row)], rejects
+
+
+def is_long(rejects: Rejects) -> bool:
+    """Whether one of the bad rows is too long."""
+    return rejects.file.getvalue().count(b"a row of more than ") == 1  # type: ignore[union-attr]
 
 
 @pytest.mark.parametrize("end", [b"\n", b""])
@@ -109,7 +114,7 @@ def test_a_long_row_is_skipped_and_the_rows_around_it_are_read(
     found, rejects = read(write, name + suffix, pack(before + long + after))
 
     assert found == [(place - 1, {"text": "p"}), (place + long.count(b"\n"), {"text": "q"})]
-    assert (rejects.count, rejects.too_long) == (1, 1)
+    assert is_long(rejects)
     with pytest.raises(DataError, match=rf"a row of more than {LIMIT} bytes") as caught:
         list(Inputs([write(name + suffix, pack(before + long))], longest=LIMIT).read(lambda row: row))
     assert f"{name}{suffix}:{place}: " in str(caught.value)
@@ -117,7 +122,7 @@ def test_a_long_row_is_skipped_and_the_rows_around_it_are_read(
 
 
 def test_a_long_blank_line_is_refused(write: Callable[[str, bytes], str]) -> None:
-    assert read(write, "a.jsonl", b" " * 101 + b"\n")[1].count == 1
+    assert is_long(read(write, "a.jsonl", b" " * 101 + b"\n{}")[1])
 
 
 def test_a_header_over_the_limit_is_never_skipped(write: Callable[[str, bytes], str]) -> None:
@@ -130,7 +135,7 @@ def test_an_open_quote_extends_to_the_end_of_the_file(write: Callable[[str, byte
     found, rejects = read(write, "a.csv", b'text\np\n"' + b"open\n" * 40)
 
     assert found == [(2, {"text": "p"})]
-    assert (rejects.count, rejects.too_long) == (1, 1)
+    assert is_long(rejects)
 
 
 @pytest.mark.parametrize("name", ["a.jsonl", "a.txt", "a.tsv", "a.csv", "a"])
@@ -143,7 +148,7 @@ def test_an_endless_line_is_not_kept_in_memory(
 
     stream = io.BufferedReader(Stream(endless(b'text\n{"text":"p"}\n' + start)))
     monkeypatch.setattr(rows_module, "open_input", lambda *_: nullcontext(stream))
-    rejects = Rejects(skip=True)
+    rejects = Rejects(skip=True, file=io.BytesIO())
 
     tracemalloc.start()
     for _ in Inputs([name], rejects=rejects, longest=MEGABYTE).read(lambda row: row):
@@ -151,7 +156,7 @@ def test_an_endless_line_is_not_kept_in_memory(
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
 
-    assert rejects.too_long == 1
+    assert is_long(rejects)
     assert peak < 8 * MEGABYTE
 
 
@@ -159,27 +164,27 @@ def test_an_endless_line_is_not_kept_in_memory(
 def test_an_endless_compressed_line_is_not_kept_in_memory(tmp_path: Path, suffix: str) -> None:
     path = tmp_path / f"a.jsonl{suffix}"
     pack = gzip.compress if suffix == ".gz" else zstandard.compress
-    path.write_bytes(pack(b"a" * (120 * MEGABYTE)))
-    rejects = Rejects(skip=True)
+    path.write_bytes(pack(b"a" * (120 * MEGABYTE) + b"\n{}"))
+    rejects = Rejects(skip=True, file=io.BytesIO())
 
     tracemalloc.start()
     list(Inputs([str(path)], rejects=rejects, longest=MEGABYTE).read(lambda row: row))
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
 
-    assert rejects.too_long == 1
+    assert is_long(rejects)
     assert peak < 80 * MEGABYTE  # zst unpacks up to 32 MB at once
 
 
 def test_an_endless_record_is_not_kept_in_memory(write: Callable[[str, bytes], str]) -> None:
     """None of the lines is long, but they are one field."""
-    path = write("a.csv", b'text\n"' + b"open\n" * 80_000)
-    rejects = Rejects(skip=True)
+    path = write("a.csv", b'text\nrow\n"' + b"open\n" * 80_000)
+    rejects = Rejects(skip=True, file=io.BytesIO())
 
     tracemalloc.start()
     list(Inputs([path], rejects=rejects, longest=MEGABYTE // 16).read(lambda row: row))
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
 
-    assert rejects.too_long == 1
+    assert is_long(rejects)
     assert peak < 2.5 * MEGABYTE  # 64 KB of lines of five bytes as a list; all lines take more than 4 MB

@@ -5,10 +5,12 @@ import io
 import os
 import sys
 from itertools import islice
+from pathlib import Path
 
 import numpy as np
 import pytest
 
+from sentkit.errors import NoRowsError
 from sentkit.formats.meter import Meter
 from sentkit.formats.rows.rows import Inputs
 from sentkit.formats.vectors.vectors import VectorReader
@@ -92,13 +94,28 @@ def test_a_file_on_standard_input_has_a_share(tmp_path, monkeypatch):
     assert found.meter.share(1) == 0.5
 
 
-@pytest.mark.parametrize(("content", "empty"), [("", True), ("a\n", False)])
-def test_an_empty_pipe_is_reported(monkeypatch, content, empty):
-    noticed = []
-    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(content.encode())))
-    take(Inputs(("-",), meter=Meter(("-",), lambda: noticed.append(True))).read(lambda row: row), 9)
-
-    assert noticed == [True] * empty
+@pytest.mark.parametrize(
+    ("paths", "contents", "problem"),
+    [
+        (["-"], [], "no rows in standard input"),
+        (["a.txt"], [""], "no rows in a.txt"),
+        (["a.jsonl"], ["\n\n"], "no rows in a.jsonl"),
+        (["a.tsv", "b.txt"], ["text\n", ""], "no rows in a.tsv and 1 more files"),
+        (["a.txt", "b.txt"], ["", "a\n"], None),
+        (["a.txt", "b.txt"], ["a\n", ""], None),
+    ],
+)
+def test_inputs_without_rows_are_an_error(tmp_path, monkeypatch, paths, contents, problem):
+    """One file without rows is no error if another has one."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO()))
+    for path, content in zip(paths, contents, strict=False):
+        Path(path).write_text(content)
+    if problem is None:
+        assert len(list(inputs(*paths).read(lambda row: row))) == 1
+    else:
+        with pytest.raises(NoRowsError, match=f"^{problem}$"):
+            list(inputs(*paths).read(lambda row: row))
 
 
 def test_without_paths_a_pipe_needs_no_position(monkeypatch):

@@ -28,7 +28,7 @@ def words(
     seed: options.Seed = 0,
     output: PlotFlags,
     row_flags: RowFlags,
-    run: options.TaskFlags,
+    run: options.RunFlags,
 ) -> None:
     """Draw the word vectors of a model by the frequency of their tokens.
 
@@ -57,7 +57,7 @@ def words(
     checkpoint = read_checkpoint(model)
     word_options = kind.WordOptions(neighbours, sample, seed)
     with row_flags.open(console, output, known=FIELDS, reads={"-m": options.model_paths(model)}) as inputs:
-        found = count_words(checkpoint, inputs, RowProgress(console, run.progress))
+        found = count_words(checkpoint, inputs, RowProgress(console))
         with slow(console, "computing the distances"):
             picture = kind.words(found, word_options)
     output.write(picture, console)
@@ -86,7 +86,7 @@ def count_words(checkpoint: "Checkpoint", inputs: "Inputs", progress: RowProgres
     progress.done()
     order = np.argsort(-counts, kind="stable")[: np.count_nonzero(counts)]
     if len(order) < 2:
-        problem = f"{len(order)} different tokens, expected 2 or more" if len(counts) else "no rows"
+        problem = f"{len(order)} different tokens, expected 2 or more"
         raise DataError(problem, source=together(inputs.paths))
     names = {number: token for token, number in tokenizer.backend.get_vocab().items()}
     table = word_table(checkpoint)

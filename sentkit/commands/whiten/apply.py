@@ -42,6 +42,4 @@ def apply(
     console = run.console("whiten apply")
     refuse_existing(output.path, force=output.force)
     with row_flags.open(console, output, known=VECTOR_FIELDS, reads={"--transform": transform}) as inputs:
-        rows = apply_transform(inputs, transform, output.path, output.form(replace=True))
-    if not rows:
-        console.warn("no rows")
+        apply_transform(inputs, transform, output.path, output.form(replace=True))

@@ -157,7 +157,7 @@ def fit(
     ica: IcaFlags,
     flow: FlowFlags,
     row_flags: RowFlags,
-    run: options.MessageFlags,
+    run: options.RunFlags,
 ) -> None:
     """Fit a transform to vectors.
 

@@ -14,7 +14,7 @@ def merge(
         list[str], typer.Argument(metavar="TRANSFORM...", help="A transform from sentkit whiten fit.")
     ],
     output: TransformFlags,
-    run: options.MessageFlags,
+    run: options.RunFlags,
 ) -> None:
     """Merge transforms that were fitted to parts of the data.
 

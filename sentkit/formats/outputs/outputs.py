@@ -15,7 +15,7 @@ from contextvars import ContextVar
 from pathlib import Path
 from typing import BinaryIO, cast
 
-from sentkit.errors import AnswerIsNo, CannotCreateError
+from sentkit.errors import AnswerIsNo, CannotCreateError, NoRowsError
 from sentkit.formats.files import compressed, is_parquet
 from sentkit.formats.outputs.temporary import Draft, NamedFile
 from sentkit.formats.outputs.terminal_rows import Screen
@@ -34,13 +34,14 @@ def published_together() -> Iterator[None]:
     commands open their main output last. So a kill between two renames leaves only side files. If a rename
     fails, files with a new name are removed again, but a file that -f replaced stays replaced.
 
-    Outputs are also published after AnswerIsNo and BrokenPipeError, because the work is then complete.
+    Outputs are also published after AnswerIsNo and BrokenPipeError, because the work is then complete, and
+    after NoRowsError, because a complete file of --rejects then has all rows.
     """
     drafts: list[Draft] = []
     token = _waiting.set(drafts)
     try:
         yield
-    except (AnswerIsNo, BrokenPipeError):
+    except (AnswerIsNo, BrokenPipeError, NoRowsError):
         _publish(drafts)
         raise
     else:
@@ -102,6 +103,19 @@ def open_output(path: str, *, force: bool) -> Iterator[BinaryIO]:
         waiting.remove(draft)
         draft.discard()
         raise
+
+
+@contextmanager
+def open_appended(path: str) -> Iterator[BinaryIO]:
+    """Yield a file that several processes can append to; each `write` is one piece of it."""
+    special = open_special(path)
+    try:
+        out = special or cast(BinaryIO, Path(path).open("ab", buffering=0))  # noqa: SIM115
+    except OSError as error:
+        trouble = (error.strerror or str(error)).lower()
+        raise CannotCreateError(f"{path}: cannot be written: {trouble}") from error
+    with out:
+        yield out
 
 
 def target_of(path: str) -> Path:

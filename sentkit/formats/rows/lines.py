@@ -34,7 +34,7 @@ class LongLine(bytes):
 
 
 def too_long(source: str, number: int, longest: int) -> DataError:
-    problem, advice = f"a row of more than {longest} bytes", "--max-line 256M allows longer rows"
+    problem, advice = f"a row of more than {longest} bytes", "sentkit cat --max-line 256M reads longer rows"
     return DataError(problem, source=source, line=number, advice=advice)
 
 
@@ -132,7 +132,9 @@ def json_line(values: object, **options: Any) -> bytes:
 def sniffed_text(line: bytes) -> ParsedLine:
     """A text row in a stream of detected format. A JSON object is an error there, not a sentence."""
     if line.lstrip().startswith(b"{") and isinstance(_parsed(line), dict):
-        raise BadLine("a JSON object in a stream that began as plain text (--from text reads it as text)")
+        raise BadLine(
+            "a JSON object in a stream that began as plain text (sentkit cat --from text reads it as text)"
+        )
     return text_object(line)
 
 

@@ -11,7 +11,8 @@ from itertools import islice
 from typing import Any, BinaryIO, TypeVar
 
 from sentkit.errors import DataError, UsageError
-from sentkit.formats.files import bare_suffix, open_input, readable
+from sentkit.formats.files import bare_suffix, open_input, readable, starts_as_parquet
+from sentkit.formats.json_files import json_line
 from sentkit.formats.meter import Meter
 from sentkit.formats.rows import lines, parquet, splice, tables
 
@@ -33,7 +34,6 @@ SUFFIXES = {
     ".csv": "csv",
     ".parquet": "parquet",
 }
-MAX_REJECTS_SHOWN = 3
 FIRST_BLOCK = 16  # items
 
 
@@ -96,35 +96,44 @@ class Row:
 
 @dataclass(slots=True)
 class Rejects:
-    """Handles invalid rows: raises their error, or with `skip` reports them and writes them to `file`."""
+    """Receives the bad rows of the reader, the tokenizer and the writer.
+
+    Raises the error of the first one, or with `skip` counts all and writes them to `file`, in the format that
+    sentkit-rows(5) describes.
+    """
 
     skip: bool = False
     file: BinaryIO | None = None
     warn: Callable[[str], None] = lambda message: None
-    count: int = 0  # invalid rows
-    too_long: int = 0  # invalid rows over the length limit, which are not written to `file`
-    too_many_tokens: int = 0  # valid rows that are skipped because a text has too many tokens
+    count: int = 0
+    first: DataError | None = None
 
-    def parse(self, rows: Iterable[T], parse: Callable[[T], U], line: Callable[[T], bytes]) -> Iterator[U]:
-        """Yield `parse(row)` for each row. A row with a DataError is added to the rejects."""
-        for row in rows:
+    def each(self, items: Iterable[T], use: Callable[[T], U], row: Callable[[T], "Row"]) -> Iterator[U]:
+        """Yield `use(item)` for each item. If that raises a DataError, the row of the item is a bad row."""
+        for item in items:
             try:
-                value = parse(row)
+                value = use(item)
             except DataError as error:
-                self.add(line(row), error)
+                self.add(row(item).input_line, error)
             else:
                 yield value
 
-    def add(self, raw: bytes, error: DataError, *, truncated: bool = False) -> None:
+    def add(self, raw: bytes, error: DataError) -> None:
         if not self.skip:
             raise error
-        self.too_many_tokens += truncated
-        self.count += not truncated
-        if self.count + self.too_many_tokens <= MAX_REJECTS_SHOWN:
-            self.warn(f"{error}; row skipped")
-        self.too_long += isinstance(raw, lines.LongLine)
-        if self.file is not None and not isinstance(raw, lines.LongLine):
-            self.file.write(raw.rstrip(b"\r\n") + b"\n")
+        self.count += 1
+        self.first = self.first or error
+        if self.file is not None:
+            record = {"file": readable(error.source), "line": error.line, "reason": error.problem}
+            if not isinstance(raw, lines.LongLine):
+                record["row"] = raw.rstrip(b"\r\n").decode(errors="replace")
+            self.file.write(json_line(record))
+
+    def join(self, part: "Rejects", written: bytes) -> None:
+        """Add the rejects of a part of the input, with the bytes of its file."""
+        self.count, self.first = self.count + part.count, self.first or part.first
+        if self.file is not None and written:
+            self.file.write(written)
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,16 +144,19 @@ class Inputs:
     format: str | None = None  # jsonl, text, tsv, csv or parquet; None: by suffix, then by the first line
     fields: Mapping[str, str] = field(default_factory=dict)  # standard name -> name in the input
     rejects: Rejects = field(default_factory=Rejects)
-    meter: Meter = field(default_factory=lambda: Meter(()))
+    meter: Meter = field(default=None)  # type: ignore[assignment]  # by default, that of the paths
     quoting: str | None = None  # of TSV and CSV: none or csv; None: by format
     longest: int = lines.MAX_LINE  # maximum bytes of a row
     # The rows of a vector file and their number; None for other files. `rows` cannot import `vectors`.
     vector_file: Callable[[str], tuple[Iterator[Row], int] | None] = lambda path: None
 
+    def __post_init__(self) -> None:
+        if self.meter is None:
+            object.__setattr__(self, "meter", Meter(self.paths))
+
     def other(self, path: str) -> "Inputs":
-        """The same options for another file, with the format by suffix. Every invalid row is an error."""
-        rejects = Rejects(warn=self.rejects.warn)
-        return replace(self, paths=[path], format=None, rejects=rejects, meter=Meter(()))
+        """The same options for another file, in which every bad row is an error."""
+        return replace(self, paths=[path], rejects=Rejects(warn=self.rejects.warn), meter=Meter([path]))
 
     def place_of(self, row: Row) -> dict[str, Any]:
         """Where a row comes from, as fields of a record: its number, and its file if there are several."""
@@ -172,7 +184,7 @@ class Inputs:
         """Yield `parse(row)` for each row. An invalid row goes to the rejects."""
         stored = self.vector_file(path)
         if stored is not None:
-            yield from self.read_vector_file(path, *stored, parse, lambda row: row.line)
+            yield from self.read_vector_file(path, *stored, parse, lambda row: row)
             return
         with self.raw_rows(path) as rows:
             yield from self.parse_rows(path, rows, parse)
@@ -184,7 +196,7 @@ class Inputs:
         if stored is not None:
             yield ((row.number, row.line, lines.json_object) for row in self.meter.counted(path, *stored))
             return
-        if self.format_of(path) == "parquet":
+        if self.format_of(path) == "parquet" or (not self.format and starts_as_parquet(path)):
             with parquet.open_parquet(path) as records:
                 yield self.meter.counted(path, records.rows(longest=self.longest), records.count)
             return
@@ -194,7 +206,6 @@ class Inputs:
     def parse_rows(self, source: str, rows: Iterator[lines.RawRow], parse: Callable[[Row], T]) -> Iterator[T]:
         """Yield `parse(row)` for each row. An invalid row goes to the rejects."""
         for number, raw, to_object in rows:
-            self.meter.empty = False
             try:
                 if isinstance(raw, lines.LongLine):
                     raise lines.too_long(source, number, self.longest)
@@ -209,10 +220,10 @@ class Inputs:
                 yield value
 
     def read_vector_file(
-        self, path: str, items: Iterable[T], count: int, parse: Callable[[T], U], line: Callable[[T], bytes]
+        self, path: str, items: Iterable[T], count: int, parse: Callable[[T], U], row: Callable[[T], Row]
     ) -> Iterator[U]:
-        """Yield `parse(item)` for each of the `count` items of a vector file; `line` returns their rows."""
-        for value in self.rejects.parse(self.meter.counted(path, items, count), parse, line):
+        """Yield `parse(item)` for each of the `count` items of a vector file; `row` returns their rows."""
+        for value in self.rejects.each(self.meter.counted(path, items, count), parse, row):
             self.meter.took()
             yield value
 

@@ -1,7 +1,7 @@
 """Write rows with vectors as JSONL, Parquet or a vector file. The output name determines the format."""
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,7 +27,12 @@ NO_FORMAT = re.compile(r".*\.v?\d+(\.gz|\.zst)?|tmp\.[A-Za-z0-9]{10}")  # versio
 
 
 class Sink(Protocol):
-    def write(self, row: Row, vectors: NDArray[np.float32], extra: NewFields = ()) -> None: ...
+    def prepare(self, row: Row, vectors: NDArray[np.float32], extra: NewFields = ()) -> Callable[[], object]:
+        """Check a row; return the function that writes it."""
+        ...
+
+    def write(self, row: Row, vectors: NDArray[np.float32], extra: NewFields = ()) -> None:
+        self.prepare(row, vectors, extra)()
 
     def flush(self) -> None:
         """Send the rows so far to the reader of a pipe."""
@@ -51,7 +56,7 @@ class VectorOutput:
             raise UsageError(f"--store {self.store} needs a vector file", advice=advice)
 
 
-class JsonlSink:
+class JsonlSink(Sink):
     """Writes the row with `_emb` and the vectors after its other fields."""
 
     def __init__(self, out: BinaryIO, emb: str | None, names: Sequence[str], form: VectorOutput) -> None:
@@ -60,27 +65,29 @@ class JsonlSink:
         self.names = [name.encode() for name in names]
         self.emb: NewFields = [] if emb is None else [(b"_emb", orjson.dumps(emb))]
 
-    def write(self, row: Row, vectors: NDArray[np.float32], extra: NewFields = ()) -> None:
+    def prepare(self, row: Row, vectors: NDArray[np.float32], extra: NewFields = ()) -> Callable[[], object]:
         check_finite(row, vectors)  # JSON cannot represent NaN
         new = [(name, self.encode(vector)) for name, vector in zip(self.names, vectors, strict=True)]
-        self.out.write(row.add([*extra, *self.emb, *new], replace=self.replace) + b"\n")
+        line = row.add([*extra, *self.emb, *new], replace=self.replace) + b"\n"
+        return lambda: self.out.write(line)
 
     def flush(self) -> None:
         self.out.flush()
 
 
-class StoreSink:
+class StoreSink(Sink):
     """Writes the row and, separately, its vectors to a vector file."""
 
     def __init__(self, writer: VectorFileWriter, form: VectorOutput) -> None:
         self.writer, self.replace = writer, form.replace
         self.names = ("_emb", *writer.names)
 
-    def write(self, row: Row, vectors: NDArray[np.float32], extra: NewFields = ()) -> None:
+    def prepare(self, row: Row, vectors: NDArray[np.float32], extra: NewFields = ()) -> Callable[[], object]:
         check_finite(row, vectors)
         check_storable(row, vectors, self.writer.kind)
         row.check_absent(self.names, replace=self.replace)
-        self.writer.write(without_vectors(row, self.names).add(extra, replace=self.replace), vectors)
+        line = without_vectors(row, self.names).add(extra, replace=self.replace)
+        return lambda: self.writer.write(line, vectors)
 
     def flush(self) -> None:
         """Do nothing, because a vector file is readable only when it is complete."""

@@ -124,7 +124,7 @@ def take_snapshot(path: str, *, partial: bool = False) -> None:
     if not status.complete and not partial:
         count = len(status.missing) + len(status.unknown)
         problem = f"an incomplete vector folder, missing blocks: {count}"
-        advice = f"sentkit check {path} shows which; --partial reads the {len(status.done)} complete blocks"
+        advice = f"sentkit check {path} shows which; sentkit cat --partial reads the complete ones"
         raise DataError(problem, source=path, advice=advice)
     _snapshots[path] = folder, status.done
 

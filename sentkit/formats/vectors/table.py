@@ -7,7 +7,7 @@ from itertools import accumulate
 
 import numpy as np
 
-from sentkit.errors import DataError
+from sentkit.errors import NoRowsError
 from sentkit.formats.rows.lines import json_object
 from sentkit.formats.rows.rows import Inputs, Row
 from sentkit.formats.vectors.fingerprint import SIGN, short_label, space_of, target_space
@@ -38,10 +38,6 @@ class VectorTable:
     def __len__(self) -> int:
         return len(self.vectors)
 
-    def refuse_empty(self) -> None:
-        if not len(self):
-            raise DataError("no rows", source=self.path)
-
     def check_space(self, other: VectorRow, emb: str | None, what: str, *, fits: bool = False) -> None:
         """Refuse vectors of another space, unless they were trained to match the space of this table.
 
@@ -61,17 +57,22 @@ class VectorTable:
 
 
 def read_table(inputs: Inputs, check: Callable[[VectorRow], object]) -> VectorTable:
-    """Read one file. `check` gets the rows that must be parsed: all, but of a vector file only the first."""
+    """Read one file. `check` gets the rows that must be parsed: all, but of a vector file only the first.
+
+    If bad rows are rejected, all rows of a vector file are parsed, too.
+    """
     path = inputs.paths[0]
-    return stored(inputs, path, check) if is_store(path) else parsed(inputs, path, check)
+    mapped = is_store(path) and not inputs.rejects.skip
+    return stored(inputs, path, check) if mapped else parsed(inputs, path, check)
 
 
 def stored(inputs: Inputs, path: str, check: Callable[[VectorRow], object]) -> VectorTable:
     refuse_renamed_vectors(inputs, path)
     store = Store(path)
     vectors = store.vectors()
-    if len(vectors):
-        check(VectorRow(store.row(0), vectors[:1][0], store.names))
+    if not len(vectors):
+        raise NoRowsError([path])
+    check(VectorRow(store.row(0), vectors[:1][0], store.names))
     for start in range(0, len(vectors) if store.kind in FLOATS else 0, CHECKED):
         block = vectors[start : start + CHECKED]
         if not np.isfinite(block).all():
@@ -119,4 +120,4 @@ def parsed(inputs: Inputs, path: str, check: Callable[[VectorRow], object]) -> V
 
     shape = len(sizes), len(reader.names) or 1, reader.width or 1
     flat = np.frombuffer(vectors, "<f4").reshape(shape)
-    return VectorTable(path, flat, reader.names, inputs.fields, reader.emb, row_at, numbers)
+    return VectorTable(path, flat, reader.names, fields_of(inputs, path), reader.emb, row_at, numbers)

@@ -61,7 +61,7 @@ class VectorReader:
             return then(self.admit(pair[0], file.names, pair[1], file.emb))
 
         rows = file.rows(verify=self.verifies)
-        yield from self.inputs.read_vector_file(path, rows, file.count, take, lambda pair: pair[0].line)
+        yield from self.inputs.read_vector_file(path, rows, file.count, take, lambda pair: pair[0])
 
     def read_blocks(self, path: str, size: int) -> Iterator[NDArray[np.float32]]:
         """Yield the vectors (n, k, d) of `size` rows at a time; the last block can be smaller.

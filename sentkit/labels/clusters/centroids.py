@@ -12,7 +12,7 @@ from sentkit.formats.vectors.fingerprint import short_label, space_of
 from sentkit.formats.vectors.sinks import VectorOutput, open_sinks
 from sentkit.formats.vectors.vectors import without_vectors
 from sentkit.labels.clusters.description import Description
-from sentkit.labels.clusters.vector_rows import Points, check_some, read_points
+from sentkit.labels.clusters.vector_rows import Points, read_points
 
 
 def write_centroids(
@@ -30,7 +30,6 @@ def write_centroids(
 def read_centroids(path: str) -> Points:
     """Read centroids. They are numbered from 0 in row order; a field "cluster" must agree with it."""
     points = read_points(Inputs([path]), lambda row, _: without_vectors(row.row, row.names).line)
-    check_some(points)
     for number, row in enumerate(points.kept_rows()):
         if row.values.get("cluster", number) != number:
             problem = f'"cluster" is {orjson.dumps(row.values["cluster"]).decode()}, expected {number}'

@@ -3,8 +3,6 @@
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
-import numpy as np
-
 from sentkit.arrays import Float64, Indices
 from sentkit.digits import significant
 from sentkit.formats.outputs.outputs import open_output
@@ -32,8 +30,7 @@ class ClusteringRun:
 
     def points(self, line: Callable[[VectorRow, str | None], bytes]) -> Points:
         points = read_points(self.inputs, line, self.step)
-        if len(points):
-            self.plan.check(points)
+        self.plan.check(points)
         self.watch.begin(len(self.plan.counts) * len(self.plan.seeds))
         return points
 
@@ -69,8 +66,6 @@ def label_rows(run: ClusteringRun, new: tuple[str, ...], *, keep: bool, replace:
         return (with_vectors(row, emb) if keep else without_vectors(row.row, row.names)).line
 
     points = run.points(line)
-    if not len(points):
-        return Labelled(points, Clustering(np.zeros(0, np.intp), np.zeros((0, 0))), None)
     clusterings = list(run.clusterings(points, run.plan.counts[0]))
     best = best_of(clusterings)
     others = [each.labels for each in clusterings if each is not best]

@@ -12,7 +12,7 @@ from sentkit.formats.files import readable
 from sentkit.formats.rows.kinds import class_of
 from sentkit.formats.vectors.vectors import VectorRow
 from sentkit.labels.clusters.clustering_run import ClusteringRun
-from sentkit.labels.clusters.vector_rows import Points, check_some
+from sentkit.labels.clusters.vector_rows import Points
 from sentkit.metrics.clustering.agreement import MEASURES, measures
 from sentkit.metrics.clustering.silhouette import Silhouette
 from sentkit.metrics.clustering.stability import agreement
@@ -29,7 +29,6 @@ def agreement_records(run: ClusteringRun, truth: str) -> Iterator[Record]:
         return b""
 
     points = run.points(line)
-    check_some(points)
     known, classes = np.unique(np.array(names, dtype=object), return_inverse=True)
     if len(known) == 1:
         problem = f'"{truth}" is the same in all {len(points)} rows, expected 2 classes or more'
@@ -62,7 +61,6 @@ def agreement_records(run: ClusteringRun, truth: str) -> Iterator[Record]:
 def count_records(run: ClusteringRun) -> Iterator[Record]:
     """A record for each number of clusters. Silhouette and inertia are means over the seeds."""
     points = run.points(lambda row, _: b"")
-    check_some(points)
     seeds = list(run.plan.seeds)
     silhouette = Silhouette(points.rows, np.random.default_rng(seeds[0]))
     for count in run.plan.counts:

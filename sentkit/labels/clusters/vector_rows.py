@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 
 from sentkit.arrays import Float32
-from sentkit.errors import DataError
 from sentkit.formats.files import together
 from sentkit.formats.rows.lines import json_object
 from sentkit.formats.rows.rows import Inputs, Row
@@ -93,8 +92,3 @@ def selected(vectors: Float32, numbers: array) -> Float32:
     """Select the accepted rows by their numbers: (n, 1, d) -> (n', d)."""
     vectors = vectors[:, 0] if len(numbers) else vectors.reshape(0, vectors.shape[-1])
     return vectors if len(numbers) == len(vectors) else vectors[np.frombuffer(numbers, np.int64) - 1]
-
-
-def check_some(points: Points) -> None:
-    if not len(points):
-        raise DataError("no rows", source=points.source)

@@ -7,7 +7,7 @@ import numpy as np
 
 from sentkit.arrays import Float32, Indices
 from sentkit.digits import natural
-from sentkit.errors import DataError
+from sentkit.errors import DataError, NoRowsError
 from sentkit.formats.rows.kinds import class_of
 from sentkit.formats.vectors.vectors import VectorReader, VectorRow
 
@@ -34,7 +34,7 @@ def read_examples(reader: VectorReader, path: str, label: str) -> Examples:
 
     rows = list(reader.read_file(path, take))
     if not rows:
-        raise DataError("no rows", source=path)
+        raise NoRowsError([path])
     features, names = zip(*rows, strict=True)
     return Examples(path, np.stack(features), names)
 

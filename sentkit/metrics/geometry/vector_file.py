@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from sentkit.arrays import Float32
-from sentkit.errors import DataError
+from sentkit.errors import NoRowsError
 from sentkit.formats.files import readable
 from sentkit.formats.rows.rows import Inputs, Row, blocks
 from sentkit.formats.vectors.folders import is_vector_folder
@@ -48,7 +48,7 @@ def describe_vectors(inputs: Inputs, geometry: Geometry | None = None) -> dict[s
     counted = measured(stacked(reader, geometry), geometry)
     rows = counted["vectors"] // max(1, len(reader.names))
     if not rows:
-        raise DataError("no rows", source=path)
+        raise NoRowsError([path])
     described = {"rows": rows, "vectors_per_row": list(reader.names), **counted}
     return {"file": readable(path), **described, "spec": {"_emb": reader.emb}}
 

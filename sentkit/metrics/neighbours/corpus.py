@@ -98,7 +98,6 @@ class SearchCorpus:
 def read_search_corpus(inputs: Inputs, show: Sequence[str], gold: GoldCodes | None = None) -> SearchCorpus:
     """Read the vectors, memory-mapped from a vector file. Rows are read when they are needed."""
     table = read_table(inputs, expect_one)
-    table.refuse_empty()
     corpus = SearchCorpus(table, show)
     corpus.refuse_unknown(show)
     if gold is not None:

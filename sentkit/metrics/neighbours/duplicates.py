@@ -18,10 +18,18 @@ Fields = dict[str, bytes]  # JSON values by name
 class Duplicates:
     """The rows of one file, and the pairs of them that reach a threshold."""
 
-    def __init__(self, inputs: Inputs, threshold: float, metric: str, show: Sequence[str]) -> None:
-        self.corpus = SearchCorpus(read_table(inputs, expect_one), show)
-        if len(self):
-            self.corpus.refuse_unknown(show)
+    def __init__(
+        self, inputs: Inputs, threshold: float, metric: str, show: Sequence[str], new: Sequence[str] = ()
+    ) -> None:
+        """`new` are fields that a row must not have."""
+
+        def check(row: VectorRow) -> None:
+            if len(row.vectors) != 1:
+                raise row.row.error(f"expected 1 vector, this row has {len(row.vectors)}")
+            row.row.check_absent(new, replace=False)
+
+        self.corpus = SearchCorpus(read_table(inputs, check), show)
+        self.corpus.refuse_unknown(show)
         self.threshold, self.metric = threshold, metric
         self.compared: Callable[[int], None] = lambda rows: None  # gets the number of compared rows
 
@@ -58,11 +66,6 @@ class Duplicates:
                 groups.join(int(pairs.left[0]), pairs.right)
         for place, first in enumerate(groups.first().tolist()):
             yield self.corpus.row(place), self.corpus.numbers[first]
-
-
-def expect_one(row: VectorRow) -> None:
-    if len(row.vectors) != 1:
-        raise row.row.error(f"expected 1 vector, this row has {len(row.vectors)}")
 
 
 class Groups:

@@ -49,7 +49,6 @@ class Candidates:
 
     def __init__(self, inputs: Inputs) -> None:
         self.table = table = read_table(inputs, lambda row: None)
-        table.refuse_empty()
         self.kind = next(kind for kind in KINDS if kind.vectors == table.names)
         hashes = np.empty(len(table) * len(table.names), np.uint64)
         for place in range(len(table)):

@@ -54,6 +54,7 @@ class SearchOptions:
     gold: str | None = None
     rescore: str | None = None  # exact vectors of the same rows, for a corpus of sign bits
     candidates: int | None = None  # of a corpus of sign bits
+    new: Sequence[str] = ()  # fields that a query must not have
 
 
 class Search:
@@ -122,6 +123,7 @@ class Search:
 
     def _take(self, row: VectorRow) -> VectorRow:
         expect_one(row)
+        row.row.check_absent(self.options.new, replace=False)
         if self.gold:
             gold_value(row.row, self.gold)  # a query without an answer is a bad row
         return VectorRow(without_vectors(row.row, row.names), row.vectors, row.names)

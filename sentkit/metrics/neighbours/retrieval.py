@@ -8,7 +8,6 @@ import numpy as np
 
 from sentkit.arrays import Float64
 from sentkit.digits import decimals
-from sentkit.errors import DataError
 from sentkit.formats.files import readable
 from sentkit.metrics.neighbours.corpus import gold_value
 from sentkit.metrics.neighbours.queries import Search
@@ -55,8 +54,6 @@ def report(search: Search) -> RetrievalReport:
         right = (rank for rank, (row, _) in enumerate(query_hits.hits, start=1) if gold.of_rows[row] == code)
         ranks.append(float(next(right, math.inf)))
         absent += code < 0
-    if not ranks:
-        raise DataError("no rows", source=search.source)
     corpus, encoder = search.corpus.path, search.queries.emb
     return RetrievalReport(
         search.source, corpus, encoder, options.metric, options.top, absent, np.array(ranks)

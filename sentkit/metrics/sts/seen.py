@@ -9,7 +9,7 @@ import orjson
 from numpy.typing import NDArray
 
 from sentkit.arrays import Float32
-from sentkit.errors import DataError
+from sentkit.errors import NoRowsError
 from sentkit.formats.files import readable
 from sentkit.formats.rows.kinds import wrong_field
 from sentkit.formats.rows.rows import Inputs, Row, blocks
@@ -96,7 +96,7 @@ class SeenPairs:
                 reader.inputs = source
                 self._compare(reader.read_file(path, partial(self._take_vectors, fields, reader)))
             if self.rows == before:
-                raise DataError("no rows", source=path)
+                raise NoRowsError([path])
 
     def _take(self, fields: Mapping[str, str], row: Row) -> None:
         equal = [self.texts.find(text) for text in texts_of(row, fields)]

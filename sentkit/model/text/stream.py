@@ -123,7 +123,7 @@ def tokenize(
             rejects.add(row.input_line, row.error(problem))
         elif truncated is not None:
             problem = f"text too long: {truncated.count} {tokenizer.unit}, maximum {len(truncated.ids)}"
-            rejects.add(row.input_line, row.error(problem), truncated=True)
+            rejects.add(row.input_line, row.error(problem))
         else:
             kept.append((row, own))
     return RowGroup(kept, tokens)

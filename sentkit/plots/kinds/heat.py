@@ -5,7 +5,7 @@ from itertools import islice
 import numpy as np
 
 from sentkit.errors import DataError
-from sentkit.formats.files import readable, together
+from sentkit.formats.files import readable
 from sentkit.formats.rows.rows import Inputs
 from sentkit.formats.vectors.store import common_fields
 from sentkit.formats.vectors.vectors import VectorReader, VectorRow
@@ -26,8 +26,6 @@ def heat(inputs: Inputs, metric: str) -> Picture:
         return row
 
     rows = list(islice(reader.read(take), MOST + 1))
-    if not rows:
-        raise DataError("no rows", source=together(inputs.paths))
     if len(rows) > MOST:
         source, advice = readable(rows[-1].row.source), f"draw a part: sentkit cat FILE --head {MOST}"
         raise DataError(f"more than {MOST} sentences", source=source, advice=advice)

@@ -107,7 +107,7 @@ class Places:
         word = filled(row, name)
         if word not in self.places:
             problem = f'the entry "{word:.80}" is not in {self.source}'
-            raise row.error(problem, advice="run build-entries on these rows, or use --on-error skip")
+            raise row.error(problem, advice="run build-entries on these rows, or use --rejects FILE")
         return float(self.places[word])
 
 

@@ -9,7 +9,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from sentkit.formats.rows.parts import LinesInRange
@@ -48,6 +48,7 @@ def test_shards_kills_and_order_do_not_change_the_joined_bytes(sentkit, words, d
         body = blank + newline.join(lines) + (newline if final and lines else "")
         expected = texts if final or suffix != ".txt" or not texts or texts[-1] else texts[:-1]
         files.append((suffix, body, expected))
+    assume(any(expected for _, _, expected in files))
     size, count = data.draw(st.integers(1, 60), "block"), data.draw(st.integers(1, 9), "shards")
     with tempfile.TemporaryDirectory() as place:
         paths = []
@@ -96,8 +97,8 @@ def test_each_line_starts_in_one_range(tmp_path_factory, body, size):
     assert all(start <= place < start + size for start, place in starts)
 
 
-@pytest.mark.parametrize("body", [b"", b"\n\n", b'{"text":"the"}', b'{"text":"' + b"cat " * 200 + b'"}\r\n'])
-def test_empty_inputs_and_long_rows(encode, joined, sentkit, body):
+@pytest.mark.parametrize("body", [b'{"text":"the"}', b'{"text":"' + b"cat " * 200 + b'"}\r\n'])
+def test_files_of_one_row(encode, joined, sentkit, body):
     Path("in.jsonl").write_bytes(body)
 
     assert encode("in.jsonl", "-o", "a/").code == 0
@@ -153,9 +154,32 @@ def test_a_bad_row_names_its_place_in_the_block(encode, corpus):
 def test_headers_count_truncated_and_skipped_rows(encode, sentkit):
     Path("in.jsonl").write_text('{"text":"the cat dog"}\n{"text":7}\n{"text":"the"}\n')
 
-    assert encode("in.jsonl", "-o", "a/", "--on-error", "skip", "--max-length", 2).code == 0
+    assert encode("in.jsonl", "-o", "a/", "--rejects", "/dev/null", "--max-length", 2).code == 0
     [report] = sentkit("check", "a").rows
     assert (report["rows"], report["truncated"], report["skipped"]) == (2, 1, 1)
+
+
+def test_each_process_appends_its_bad_rows_once(encode):
+    lines = [json.dumps({"text": 7 if n % 9 == 4 else "the cat"}) for n in range(60)]
+    Path("in.jsonl").write_text("".join(f"{line}\n" for line in lines))
+    for shard in ("1/3", "2/3", "3/3", "2/3"):
+        flags = ("--shard", shard, "--resume", "--rejects", "bad.jsonl")
+        assert encode("in.jsonl", "-o", "a/", *flags).code == 0
+    rejects = [json.loads(line) for line in Path("bad.jsonl").read_text().splitlines()]
+
+    assert [reject["row"] for reject in rejects] == ['{"text": 7}'] * 7
+    assert len({(reject["file"], reject["line"]) for reject in rejects}) == 7
+
+
+@pytest.mark.parametrize("stdin", [b"", b"\n"])
+def test_a_folder_without_rows_is_an_error(encode, stdin):
+    Path("in.jsonl").write_bytes(stdin)
+    files = encode("in.jsonl", "-o", "a/"), encode("-", "-o", "b/", stdin=b"")
+
+    assert [(done.code, done.told[-1]) for done in files] == [
+        (65, "sentkit encode: no rows in in.jsonl"),
+        (65, "sentkit encode: no rows in standard input"),
+    ]
 
 
 def test_blocks_of_another_kind_of_row_are_refused(encode):
@@ -191,7 +215,7 @@ def test_the_first_row_of_the_inputs_determines_the_kind_of_all_blocks(sentkit, 
     Path("empty.jsonl").touch()
     Path("in.jsonl").write_bytes(raw)
     Path("in.jsonl.gz").write_bytes(gzip.compress(raw))
-    inputs = "empty.jsonl", name, "--on-error", "skip"
+    inputs = "empty.jsonl", name, "--rejects", "/dev/null"
     stdin = raw if name == "-" else b""
     sentkit("encode", "-m", "words.txt", "-q", *inputs, "-o", "one.safetensors", stdin=stdin)
     for shard in ("3/3", "2/3", "1/3"):
@@ -275,7 +299,7 @@ def test_a_bad_row_of_a_parquet_file_has_its_number(encode, sentkit):
     assert encode("rows.parquet", "-o", "parts/").told == [
         'sentkit encode: rows.parquet:10: "text" is null, expected a string'
     ]
-    assert encode("rows.parquet", "-o", "skipped/", "--on-error", "skip").code == 0
+    assert encode("rows.parquet", "-o", "skipped/", "--rejects", "/dev/null").code == 0
     assert len(sentkit("cat", "skipped").rows) == 9
 
 

@@ -49,8 +49,10 @@ def test_an_incomplete_folder_needs_partial(sentkit, folder, name):
 
     assert done.code == 65
     assert done.told[0].endswith("whole: an incomplete vector folder, missing blocks: 1")
-    assert done.told[1].startswith("  sentkit check whole shows which; --partial reads the ")
-    assert sentkit(*command, "--partial").code == 0
+    assert done.told[1].startswith("  sentkit check whole shows which; sentkit cat --partial reads the ")
+    joined = sentkit("cat", "whole", "--partial", "-o", "part.safetensors")
+    assert joined.code == 0
+    assert sentkit(*["part.safetensors" if word == "whole" else word for word in command]).code == 0
 
 
 def test_check_lists_missing_shards(sentkit, folder):

@@ -33,9 +33,8 @@ def test_the_same_settings_continue_without_repeating_sizes(again):
         (["--prompt", "the "], "prompt"),
         (["--normalize"], "_emb"),
         (["--field", "text=label"], "fields"),
-        (["--on-error", "skip"], "on_error"),
+        (["--rejects", "/dev/null"], "on_error"),
         (["--on-truncate", "error"], "on_truncate"),
-        (["--max-line", "1M"], "max_line"),
         (["--replace"], "replace"),
         (["-v"], "verbose"),
         (["--store", "int8"], "store"),
@@ -95,10 +94,6 @@ def test_an_existing_folder_needs_resume(sentkit, encode, corpus, folder):
         (["-o", "new/", "--redo"], "--redo needs --resume"),
         (["-o", "new/", "-f"], "--force does not work with a vector folder, new/"),
         (["-o", "new/", "-n"], "--dry-run does not work with a vector folder, new/"),
-        (
-            ["-o", "new/", "--on-error", "skip", "--rejects", "bad"],
-            "--rejects does not work",
-        ),
         (["-o", "new/", "--readout", "mean,max", "--resume"], "a vector folder has one readout"),
         (["-o", "new/", "--block-bytes", "0"], '--block-bytes "0"'),
         (["-o", "new/", "--block-bytes", ""], "--block-bytes"),
@@ -109,7 +104,6 @@ def test_an_existing_folder_needs_resume(sentkit, encode, corpus, folder):
         (["-o", "new/", "--shard", "0/0"], '--shard "0/0"'),
         (["-o", "new/", "--shard", "auto"], "--shard auto: no Slurm array, srun or torchrun"),
         (["-o", "new/", "-m", "words:binary"], "words:binary needs all rows at once"),
-        (["--partial"], "--partial needs a vector folder"),
     ],
 )
 def test_flags_that_do_not_fit_are_refused(sentkit, words, corpus, monkeypatch, flags, problem):

@@ -179,8 +179,8 @@ def test_a_sketch_of_few_cells_has_no_gaps():
 def test_bars_without_room_have_no_values(svg):
     """Twelve bars on 84 millimetres are too narrow for their values."""
     names = [(series, place) for series in "abcd" for place in "xyz"]
-    given = "n\td\tt\n" + "".join(f"{n}\t{d}\t50.5\n" for n, d in names)
-    flags = ("domains", "--from", "tsv", "--name", "n", "--domain", "d", "--value", "t")
+    given = "".join(f'{{"n":"{n}","d":"{d}","t":50.5}}\n' for n, d in names)
+    flags = ("domains", "--name", "n", "--domain", "d", "--value", "t")
 
     assert "50.5" not in svg(*flags, stdin=given)[0]
     assert svg(*flags, "--width", "174", stdin=given)[0].count("50.5") == 12

@@ -1,6 +1,7 @@
 """`plot sweep` and `plot curve`: numbers from reports and logs."""
 
 import json
+from pathlib import Path
 
 import pytest
 
@@ -215,11 +216,16 @@ def test_reports_of_one_encoder_have_the_names_of_their_files(plot, jsonl):
     assert [record["series"] for record in records] == ["m.jsonl", "b.jsonl"]
 
 
+def tsv(content):
+    Path("table.tsv").write_text(content)
+    return "table.tsv"
+
+
 def test_a_table_of_domains_has_means_over_seeds(plot):
     """Of 50 and 54: the mean 52 and the standard deviation sqrt(8). A row with test_sd has its own."""
     given = "method\tdata\ttest\ttest_sd\na\tx\t50\t-\na\tx\t54\t-\nb\tx\t40\t1.5\nb\ty\t-\t-\n"
-    flags = ("--from", "tsv", "--name", "method", "--domain", "data", "--value", "test")
-    first, second, third = plot("domains", *flags, stdin=given)
+    flags = ("--name", "method", "--domain", "data", "--value", "test")
+    first, second, third = plot("domains", *flags, tsv(given))
 
     assert first["test"] == 52
     assert first["test_interval"] == pytest.approx([52 - 8**0.5, 52 + 8**0.5], rel=1e-6)
@@ -232,9 +238,9 @@ TABLE = "batch\tlr\ttest\ttest_sd\n-\t-\t9\t-\n64\t1e-5\t50\t0.5\n16\t1e-5\t48\t
 
 def test_a_scale_has_a_line_for_each_name(plot):
     """In the order of the numbers; the line of sweep.sh with all defaults has none."""
-    flags = ("--from", "tsv", "--x", "batch", "--value", "test", "--name", "lr")
+    flags = ("--x", "batch", "--value", "test", "--name", "lr")
 
-    assert plot("scale", *flags, stdin=TABLE) == [
+    assert plot("scale", *flags, tsv(TABLE)) == [
         {"series": "1e-5", "batch": 16, "test": 48, "test_interval": [None, None]},
         {"series": "1e-5", "batch": 64, "test": 50, "test_interval": [49.5, 50.5]},
         {"series": "3e-5", "batch": 16, "test": 47},
@@ -249,13 +255,13 @@ def test_numbers_beyond_64_bits_are_drawn(plot):
 
 
 def test_a_scale_without_names_averages_rows_with_one_number(plot):
-    records = plot("scale", "--from", "tsv", "--x", "batch", "--value", "test", stdin=TABLE)
+    records = plot("scale", "--x", "batch", "--value", "test", tsv(TABLE))
 
     assert [(record["batch"], record["test"]) for record in records] == [(16, 47.5), (64, 50)]
 
 
 def test_a_logarithmic_axis_has_the_numbers_of_the_table(svg):
-    texts, _, _ = svg("scale", "--from", "tsv", "--x", "batch", "--value", "test", "--log", stdin=TABLE)
+    texts, _, _ = svg("scale", "--x", "batch", "--value", "test", "--log", tsv(TABLE))
 
     assert {"16", "64", "batch", "test"} <= set(texts)
     assert not [text for text in texts if "mathdefault" in text]

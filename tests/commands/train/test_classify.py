@@ -118,7 +118,7 @@ def test_a_table_shows_the_metrics(on_terminal, tiny, file_of):
         ([*ROWS[:2], {"text": "a", "label": "ugly"}], ':3: "label" is "ugly", which no training row has'),
         ([{"text": "a"}], ':1: "label" is missing'),
         (SCORED, 'needs "text"; this row has'),
-        ([], ": no rows to evaluate"),
+        ([], "no rows in "),
     ],
 )
 def test_bad_rows_of_dev_and_test(classify, file_of, tmp_path, flag, rows, problem):

@@ -250,12 +250,13 @@ def test_entries_of_another_width(train, tmp_path, jsonl):
 
 
 def test_an_entry_that_is_not_in_the_matrix(train, tmp_path, jsonl):
-    """The error names the line. With --on-error skip, such rows are skipped and counted."""
+    """The error names the line. --rejects gets such rows."""
     strange = [{"entry": "whale", "definition": "a large thing"}, {"entry": "cat", "definition": ""}]
     (tmp_path / "more.jsonl").write_bytes(jsonl(*DICTIONARY[:3], *strange, *DICTIONARY[3:]))
     done = train(rows="more.jsonl")
-    skipped = train("--on-error", "skip", "--rejects", "bad.jsonl", rows="more.jsonl")
-    bad = [json.loads(line) for line in (tmp_path / "bad.jsonl").read_text().splitlines()]
+    skipped = train("--rejects", "bad.jsonl", rows="more.jsonl")
+    lines = (tmp_path / "bad.jsonl").read_text().splitlines()
+    bad = [json.loads(json.loads(line)["row"]) for line in lines]
 
     assert done.code == 65
     assert done.told[0] == 'sentkit train: more.jsonl:4: the entry "whale" is not in entries.safetensors'
@@ -264,12 +265,11 @@ def test_an_entry_that_is_not_in_the_matrix(train, tmp_path, jsonl):
 
 def test_skipped_rows_are_counted(sentkit, tiny, entries, tmp_path, jsonl):
     (tmp_path / "more.jsonl").write_bytes(jsonl(*DICTIONARY, {"entry": "whale", "definition": "large"}))
-    flags = ("--entries", entries, "-m", tiny, "-o", "out", "--on-error", "skip", "--threads", 1)
+    flags = ("--entries", entries, "-m", tiny, "-o", "out", "--rejects", "/dev/null", "--threads", 1)
     done = sentkit("train", "defsent-plus", "more.jsonl", "--max-length", 64, *flags)
 
     assert done.code == 0
-    assert "1 " in done.err
-    assert "skipped" in done.err
+    assert "bad rows dropped: 1; the first is more.jsonl:" in done.err
 
 
 def test_rows_without_definitions_are_refused(train, tmp_path, jsonl):

@@ -5,6 +5,7 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
+import orjson
 import pytest
 
 from sentkit.errors import DataError
@@ -41,10 +42,9 @@ def test_only_a_newline_ends_a_line(rows_of: RowsOf) -> None:
     assert rows[0].values == {"a": "x\u2028y\u0085z"}
 
 
-def test_an_empty_file_has_no_rows(rows_of: RowsOf) -> None:
-    assert (
-        rows_of("a.jsonl", b"") == rows_of("b.txt", b"") == rows_of("c", b"") == rows_of("d.csv", b"") == []
-    )
+@pytest.mark.parametrize("name", ["a.jsonl", "b.txt", "c", "d.csv"])
+def test_an_empty_file_has_no_rows(problem_of: ProblemOf, name: str) -> None:
+    assert problem_of(name, b"") == name
 
 
 @pytest.mark.parametrize(
@@ -136,11 +136,11 @@ def test_a_file_that_starts_with_a_brace_is_jsonl(rows_of: RowsOf, start: bytes)
         (b'{"text":"x"}\na cat\n', "a:2: not JSON: "),
         (
             b'a cat\n{"text":"x"}\n',
-            "a:2: a JSON object in a stream that began as plain text (--from text reads it as text)",
+            "a:2: a JSON object in a stream that began as plain text (sentkit cat --from text ",
         ),
         (
             b'a cat\n  {"text":"x"}\n',
-            "a:2: a JSON object in a stream that began as plain text (--from text reads it as text)",
+            "a:2: a JSON object in a stream that began as plain text (sentkit cat --from text ",
         ),
     ],
 )
@@ -172,19 +172,42 @@ def test_several_files_are_one_stream(write: Write) -> None:
     ]
 
 
-def test_skipped_rows_are_counted_and_kept_and_three_are_reported(write: Write) -> None:
-    told: list[str] = []
+def test_bad_rows_are_written_with_their_place_and_reason(write: Write) -> None:
     kept = io.BytesIO()
-    rejects = Rejects(skip=True, file=kept, warn=told.append)
-    path = write("a.jsonl", b'{"a":1}\r\n{bad\r\n[1]\n{"text":3}\n{"text":"x"}\n"end"')
+    path = write("a.jsonl", b'{"text":3}\r\n{"text":"x"}\n"\xff"')
+    rejects = Rejects(skip=True, file=kept)
 
     texts = [texts for _, texts in Inputs([path], rejects=rejects).read(TextParser({}))]
 
     assert texts == [("x",)]
-    assert rejects.count == 5
-    assert len(told) == 3
-    assert told[0].endswith('this row has "a"; row skipped')
-    assert kept.getvalue() == b'{"a":1}\n{bad\n[1]\n{"text":3}\n"end"\n'
+    assert (rejects.count, str(rejects.first)) == (2, f'{path}:1: "text" is a number, expected a string')
+    number, utf8 = map(orjson.loads, kept.getvalue().splitlines())
+    reason = '"text" is a number, expected a string'
+    assert number == {"file": path, "line": 1, "reason": reason, "row": '{"text":3}'}
+    assert (utf8["line"], utf8["row"]) == (3, '"\ufffd"')
+    assert utf8["reason"].startswith("not JSON: ")
+
+
+def test_a_row_over_the_limit_is_rejected_without_its_bytes(write: Write) -> None:
+    rejects = Rejects(skip=True, file=io.BytesIO())
+    list(Inputs([write("a.txt", b"a\n" + b"x" * 99)], rejects=rejects, longest=9).read(lambda row: row))
+
+    assert orjson.loads(rejects.file.getvalue()).keys() == {"file", "line", "reason"}
+
+
+def test_a_step_after_the_reader_rejects_rows_too() -> None:
+    rows = [Row(b'{"n":%d}' % number, {"n": number}, "a", number) for number in range(5)]
+    rejects = Rejects(skip=True)
+
+    def use(row: Row) -> int:
+        if row.number % 2:
+            raise row.error("odd")
+        return row.number
+
+    assert list(rejects.each(rows, use, lambda row: row)) == [0, 2, 4]
+    assert (rejects.count, str(rejects.first)) == (2, "a:1: odd")
+    with pytest.raises(DataError, match="a:1: odd"):
+        list(Rejects().each(rows, use, lambda row: row))
 
 
 def test_without_skip_the_first_bad_row_ends_the_stream(write: Write) -> None:
