@@ -87,12 +87,15 @@ def fit(arguments, kind, work, path):
 
 
 def train(arguments, method, work):
-    """The seconds of all steps of a run, and their number."""
-    log = work / f"{method}.log"
-    flags = ["-m", arguments.base, "-o", work / method, "--log", log, "--threads", arguments.threads]
-    run("train", method, arguments.texts, *flags, *arguments.settings.split())
-    steps = [row for row in map(json.loads, log.open()) if "tokens_per_s" in row]
-    return sum(row["tokens"] / max(1, row["tokens_per_s"]) for row in steps), len(steps)
+    """The seconds of all steps of a run without its start, from a run of one step, and their number."""
+    took = []
+    for name, limit in ((f"{method}-1", ["--set", "steps=1"]), (method, [])):
+        flags = ["-m", arguments.base, "-o", work / name, "--threads", arguments.threads]
+        began = time.perf_counter()
+        run("train", method, arguments.texts, *flags, *arguments.settings.split(), *limit)
+        took.append(time.perf_counter() - began)
+    steps = sum("terms" in json.loads(line) for line in (work / method / "steps.jsonl").open())
+    return (took[1] - took[0]) * steps / max(1, steps - 1), steps
 
 
 def run(*words):

@@ -93,8 +93,10 @@ def train(arguments, system, rate, seed):
         rows = rows_of(arguments, system["rows"], arguments.rows // texts)
         command = ["train", system["method"], rows, "-m", arguments.base, "-o", checkpoint]
         command += ["--dev", stsb(arguments, "dev"), "--lr", rate]
-        command += ["--seed", seed, "--epochs", 1, "--patience", 0, "--eval-every", arguments.eval_every]
-        command += ["--precision", arguments.precision, "--threads", arguments.threads, "--resume", "-q"]
+        command += ["--seed", seed, "--epochs", 1, "--set", "patience=0"]
+        command += ["--set", f"eval_every={arguments.eval_every}"]
+        command += ["--set", f"precision={arguments.precision}"]
+        command += ["--threads", arguments.threads, "--resume", "-q"]
         if system.get("entries"):
             command += ["--entries", entries_of(arguments, rows)]
         if arguments.batch:

@@ -38,7 +38,7 @@ DESCRIPTION = (
     "describes the measurements. The weights of BERT, STS12 to STS16, GLUE, MR, MPQA, SST2 and six of eight "
     "clustering sets were not available.",
 )
-EXPLAINED = "sentkit train METHOD --help-settings explains each setting."
+EXPLAINED = "sentkit train METHOD --list explains each setting."
 
 
 def page():
@@ -64,7 +64,7 @@ def method(name, listing):
     kind = listing.load()
     rules = notes(kind.Settings)
     cite = f" (arXiv {listing.cite})" if listing.cite else ""
-    also = "; also for static models" if kind.static else ""
+    also = "; also for static models" if kind.needs.static else ""
     yield from (f".SS {escape(name)}", *wrapped(listing.summary + cite + also))
     if listing.note:
         yield from (".PP", *wrapped(listing.note))

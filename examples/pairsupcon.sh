@@ -5,7 +5,7 @@
 #   DEV    pairs with a score, evaluated on the way; as in the paper, the last weights are kept by default
 #   TEST   pairs with a score, for the table
 #   BASE   the encoder to start from: nano, or as in the paper bert-base-uncased
-# Variables: SEEDS=0..4; SETTINGS='--chunk 64', the batch of 1024 in less memory, or '--set final=best';
+# Variables: SEEDS=0..4; SETTINGS='--set chunk=64', the batch of 1024 in less memory, or '--set final=best';
 # OUT=FOLDER keeps the checkpoints, and a second call continues there.
 set -eu
 pairs=$1 dev=$2 test=$3 base=${4:-nano}

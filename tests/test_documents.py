@@ -83,8 +83,9 @@ def furnished(tmp_path_factory, marian, execute):
     (folder / "table.tsv").write_text(table)
     step = '{"step":%d,"loss":%d,"terms":{"contrast":%d},"lr":[0.1]}\n{"step":%d,"dev":%d,"best":false}\n'
     log = "".join(step % (n, 9 - n, 9 - n, n, 50 + n) for n in range(5))
-    for name in ("train.log", "run1.log", "run2.log"):
-        (folder / name).write_text(log)
+    for name in ("ckpt", "run1", "run2"):
+        (folder / name).mkdir()
+        (folder / name / "steps.jsonl").write_text(log)
     for made, copy in (
         ("new.jsonl", "old.jsonl"),
         ("new.jsonl", "part1.jsonl"),

@@ -22,7 +22,7 @@ from support import PAIRS, ROOT, SMALL, TEXTS, copy_tokenizer, in_jsonl
 
 EXAMPLES = ROOT / "examples"
 EXPECTED = "declares no readout|converged|directions"  # warnings
-FEW = "--batch 4 --epochs 1 --lr 0.01 --max-length 64 --threads 1 -q"
+FEW = "--batch 4 --epochs 1 --lr 0.01 --set max_length=64 --threads 1 -q"
 
 
 @pytest.fixture(scope="module")
@@ -93,7 +93,7 @@ def times(folder):
     ("name", "rows", "method", "readout", "more"),
     [
         ("sg-bert", "texts.txt", "sg-bert", "cls", " --set head_width=8"),
-        ("simcse", "triplets.jsonl", "simcse-sup", "pooler", " --max-length 16"),
+        ("simcse", "triplets.jsonl", "simcse-sup", "pooler", " --set max_length=16"),
     ],
 )
 def test_a_script_trains_and_prints_scores(example, name, rows, method, readout, more):
@@ -441,7 +441,7 @@ def test_defsent_plus_has_settings_for_one_step(example, tmp_path):
     """The settings of one step override those of all steps, which override the preset."""
     example(
         "defsent_plus", "dictionary.jsonl", "dev.jsonl", "dev.jsonl", "small",
-        SETTINGS="--batch 4 --epochs 1 --max-length 64 --threads 1 -q", PRESET="roberta-base",
+        SETTINGS="--batch 4 --epochs 1 --set max_length=64 --threads 1 -q", PRESET="roberta-base",
         SETTINGS_2="--set pooling=cls --lr 0.01", STEPS="2", ICA="none",
     )  # fmt: skip
     runs = [json.loads((tmp_path / f"out/step-{n}/sentkit.json").read_text())["run"] for n in (1, 2)]

@@ -127,8 +127,8 @@ def settings_of(command):
             preset = value
         elif name == "--set":
             assignments.append(value)
-        elif name in ("--lr", "--batch", "--epochs", "--max-length"):
-            assignments.append(f"{name[2:].replace('-', '_')}={value}")
+        elif name in ("--lr", "--batch", "--epochs"):
+            assignments.append(f"{name[2:]}={value}")
     return build(kind.Settings, kind.presets, preset, assignments)
 
 

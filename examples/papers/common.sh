@@ -20,7 +20,7 @@ work=${OUT:-$paper-${quick:+quick-}results}
 mkdir -p "$work/rows" "$work/runs" "$work/tables" "$work/figures"
 few=''
 if [ -n "$quick" ]; then
-    few='--batch 16 --epochs 1 --max-length 64'
+    few='--batch 16 --epochs 1 --set max_length=64'
     seeds=0
 fi
 seeds=${SEEDS:-$seeds}
@@ -90,7 +90,7 @@ train() ( # NAME METHOD ROWS FLAGS...: all seeds; -m in FLAGS replaces the base
     echo "$paper.sh: training $name" >&2
     # shellcheck disable=SC2086 # settings are several words
     sentkit train "$method" "$rows" -m "$base" -o "$work/runs/$name" --seed "$seeds" \
-        --resume --log "$work/runs/$name.log" -q "$@" $few ${SETTINGS:-} >"$work/runs/$name.jsonl"
+        --resume -q "$@" $few ${SETTINGS:-} >"$work/runs/$name.jsonl"
 )
 
 example() ( # NAME SCRIPT ARGUMENTS...: run a script of the folder above, with OUT=runs/NAME
@@ -104,7 +104,7 @@ sweep() ( # NAME METHOD FLAGS CHOICES...: run sweep.sh and write tables/NAME.tsv
     name=$1 method=$2 own=$3 && shift 3
     echo "$paper.sh: sweep.sh for $name" >&2
     ROWS=$rows DEV=$choose TEST=$pairs BASE=$base OUT=$work/runs/$name SEEDS=$seeds \
-        SETTINGS="$own -q ${quick:+--epochs 4 --max-length 64} ${SETTINGS:-}" \
+        SETTINGS="$own -q ${quick:+--epochs 4 --set max_length=64} ${SETTINGS:-}" \
         sh "$here/../sweep.sh" "$method" "$@" >"$work/tables/$name.tsv"
     cat "$work/tables/$name.tsv"
 )

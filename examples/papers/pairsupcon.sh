@@ -7,7 +7,7 @@
 # sts16 and sickr.test in sts/, for the averages; the eight sets of clustering/.
 # The recipe of the paper: 551,202 pairs in batches of 1,024, 3 epochs of 539 steps; one seed. For a network
 # of the size of BERT-base, 32 pairs took 4.6 CPU seconds (one thread, fp32, the mean of 2 steps): 1,617 steps of 1,024
-# pairs take 66 CPU hours, and the 9 runs of PairSupCon 600; not measured on a GPU. SETTINGS='--chunk 64' trains the
+# pairs take 66 CPU hours, and the 9 runs of PairSupCon 600; not measured on a GPU. SETTINGS='--set chunk=64' trains the
 # batch in less memory.
 here=$(dirname "$0") seeds=0
 # shellcheck source=examples/papers/common.sh

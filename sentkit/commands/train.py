@@ -58,12 +58,8 @@ def train(
         bool, typer.Option("--deterministic", help="Also on CUDA, every run writes the same bytes; slower.")
     ] = False,
     saving: SavingFlags,
-    log: Annotated[
-        str | None, typer.Option(metavar="PATH", help="Write each step to PATH as a JSON line.")
-    ] = None,
-    list_: Annotated[bool, typer.Option("--list", help="Show the methods.")] = False,
-    help_settings: Annotated[
-        bool, typer.Option("--help-settings", help="Show the settings of METHOD.")
+    list_: Annotated[
+        bool, typer.Option("--list", help="Show the methods; after METHOD, its settings and presets.")
     ] = False,
     row_flags: RowFlags,
     run: options.RunFlags,
@@ -73,7 +69,7 @@ def train(
     \b
     Examples:
       sentkit train --list
-      sentkit train simcse --help-settings
+      sentkit train simcse --list
       sentkit train simcse titles.txt -m BASE -o ckpt --epochs 2
       sentkit train contrast pairs.jsonl -m BASE -o ckpt --dev pairs.jsonl
 
@@ -91,7 +87,7 @@ def train(
     from sentkit.training.run_folders import RunFolders, result_line
     from sentkit.training.settings import build, described
 
-    if list_:
+    if method is None and list_:
         print_methods()
         return
     if method is None:
@@ -100,7 +96,7 @@ def train(
     console = Console("train", run.quiet or not first, run.verbose)
     with handle_signals(partial(say_stopping, console)) as stop:
         kind = find(method)  # this imports torch
-        if help_settings:
+        if list_:
             print_described(described(kind.Settings, kind.presets))
             return
         from sentkit.training.loop.step_log import Reporter
@@ -135,7 +131,6 @@ def train(
             threads=threads,
             deterministic=deterministic,
             saving=Saving(saving.save_every, saving.save_seconds),
-            log=log,
             resume=saving.resume,
             force=output.force,
             command=Command(
@@ -149,7 +144,7 @@ def train(
             output,
             known=(*LEARNED, "embedding"),
             reads={"-m": None if start.init else options.model_paths(model), **reads},
-            writes={"-o": folders.all_folders, "--log": folders.logs(log), "stdout": "-"},
+            writes={"-o": folders.all_folders, "stdout": "-"},
         ) as inputs:
             reporter = Reporter(console.report, console.note, console.warn, bar.take)
             if perform(train_options, inputs, stop, reporter):

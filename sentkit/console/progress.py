@@ -31,13 +31,22 @@ class ProgressWriter:
         return bool(self.form) and self.clock() - self.last >= INTERVAL[self.form]
 
     def show(self, words: Sequence[str]) -> None:
+        """Print a line of a log, or a bar of the first words that fit."""
         if self.form == "log":
-            self.console.say(", ".join(words))
-        else:
-            write_bar("  ".join(words), terminal_width())
+            self.say(", ".join(words))
+            return
+        line, *others = words
+        for word in others:
+            if len(line) + len(word) + 2 < terminal_width():
+                line += f"  {word}"
+        write_bar(line, terminal_width())
 
     def done(self) -> None:
         close_bar()
+
+    def say(self, line: str) -> None:
+        """Print a line, except with -q; outside a terminal it has the time."""
+        self.console.report(line if on_terminal() else f"{time.strftime('%F %T')}  {line}")
 
 
 class RowProgress(ProgressWriter):
@@ -154,10 +163,13 @@ class StepProgress(ProgressWriter):
             self.seed, self.dev, self.first = record.get("seed"), "", (0.0, 0)
         run = "" if self.seed is None else f"seed {self.seed}: "
         if "dev" in record:
-            score = record["dev"]
-            self.dev = "  dev -" if score is None else f"  dev {score:.2f}"
-            best = " (best so far)" if record["best"] else ""
-            self.console.report(f"{run}step {record['step']}:{self.dev}{best}")
+            score, before = record["dev"], record["before"]
+            self.dev = "dev -" if score is None else f"dev {score:.2f}"
+            how = ""
+            if record["best"]:
+                better = before is None or not before >= score
+                how = " (best so far)" if better else f" (the best step, but step 0 has {before:.2f})"
+            self.say(f"{run}step {record['step']}:  {self.dev}{how}")
             return
         if not self.first[1]:
             self.first = self.clock(), record["step"]
@@ -165,9 +177,11 @@ class StepProgress(ProgressWriter):
             self.last = self.clock()
             start, first = self.first
             done = (record["step"] - first) / (record["of"] - first) if record["of"] > first else 0.0
-            self.show([f"{run}{self.line(record)}", *time_left(done, self.last - start)])
+            left = time_left(done, self.last - start)
+            self.show([f"{run}step {record['step']}/{record['of']}", *left, *self.words(record)])
 
-    def line(self, record: Mapping[str, Any]) -> str:
-        terms = " ".join(f"{name} {value:.4g}" for name, value in record["terms"].items())
-        rate = f"lr {record['lr'][0]:.3g}  {record['tokens_per_s']} tokens/s"
-        return f"step {record['step']}/{record['of']}  {terms}  {rate}{self.dev}"
+    def words(self, record: Mapping[str, Any]) -> list[str]:
+        """The most important ones first."""
+        terms = [f"{name} {value:.4g}" for name, value in record["terms"].items()]
+        speed = [f"{record['tokens_per_s']} tokens/s", f"lr {record['lr'][0]:.3g}"]
+        return [*([self.dev] if self.dev else []), *terms, *speed]

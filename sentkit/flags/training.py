@@ -45,18 +45,6 @@ class SettingFlags:
     epochs: Annotated[int | None, typer.Option(metavar="N", help="Same as --set epochs=N.")] = None
     batch: Annotated[int | None, typer.Option(metavar="N", help="Same as --set batch=N.")] = None
     lr: Annotated[float | None, typer.Option(metavar="X", help="Same as --set lr=X.")] = None
-    max_length: Annotated[int | None, typer.Option(metavar="N", help="Same as --set max_length=N.")] = None
-    chunk: Annotated[
-        int | None,
-        typer.Option(
-            metavar="N", help="Same as --set chunk=N: encode N rows at once, which needs less memory."
-        ),
-    ] = None
-    precision: Annotated[str | None, typer.Option(metavar="NAME", help="Same as --set precision=NAME.")] = (
-        None
-    )
-    eval_every: Annotated[int | None, typer.Option(metavar="N", help="Same as --set eval_every=N.")] = None
-    patience: Annotated[int | None, typer.Option(metavar="N", help="Same as --set patience=N.")] = None
 
     def given(self, console: Console) -> list[str]:
         """Every --set, then every other flag as NAME=VALUE.

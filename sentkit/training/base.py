@@ -108,7 +108,7 @@ def open_base(checkpoint: Checkpoint, max_length: int) -> Base:
     most = most_tokens(checkpoint.config, checkpoint.config_file)
     if most is not None and max_length > most:
         problem = f"max_length={max_length}: the maximum of this encoder is {most}"
-        raise UsageError(problem, advice=f"use --max-length {most}")
+        raise UsageError(problem, advice=f"use --set max_length={most}")
     training = plan_reading(checkpoint, ReadingOptions(readout="mean", max_length=max_length)).tokenizer
     final = plan_reading(checkpoint, ReadingOptions(readout="mean")).tokenizer
     if final.skip:

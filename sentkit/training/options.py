@@ -48,7 +48,6 @@ class TrainOptions:
     threads: int | None = None  # None: the number in the resumed state, else all
     deterministic: bool = False
     saving: Saving = field(default_factory=Saving)
-    log: str | None = None
     resume: bool = False
     force: bool = False
     command: Command = field(default_factory=Command)  # for the record of the checkpoint
@@ -71,10 +70,6 @@ class Run:
     @property
     def output(self) -> Path:
         return self.options.folders.of_seed(self.seed)
-
-    @property
-    def log(self) -> str | None:
-        return self.options.folders.log(self.options.log, self.seed)
 
     @cached_property
     def identity(self) -> dict[str, Any]:

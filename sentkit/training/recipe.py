@@ -19,6 +19,7 @@ SCHEDULES = ("constant", "linear", "warmup-constant", "ct")
 @dataclass(frozen=True, kw_only=True)
 class Recipe:
     epochs: int = ours(1, "number of passes over the rows", least=1)
+    steps: int | None = ours(None, "maximum number of steps, also for the schedule; none: no limit", least=1)
     batch: int = ours(64, "rows per step, of all processes together", least=1)
     lr: float = ours(3e-5, "highest learning rate", above=0)
     optimizer: str = ours(

@@ -10,6 +10,7 @@ from sentkit.errors import CannotCreateError
 from sentkit.formats.files import readable
 from sentkit.formats.json_files import read_object
 
+LOG = "steps.jsonl"  # in OUT.part, and then in OUT
 RESULTS = ("method", "readout", "step", "dev_before", "dev")
 
 
@@ -36,17 +37,7 @@ class RunFolders:
     def all_folders(self) -> list[str]:
         """All folders that the runs create, replace or remove."""
         outputs = list(map(self.of_seed, self.seeds))
-        return list(map(str, dict.fromkeys([*outputs, *map(part_of, outputs), self.rows])))
-
-    def logs(self, path: str | None) -> list[str]:
-        return [log for seed in self.seeds if (log := self.log(path, seed)) is not None]
-
-    def log(self, path: str | None, seed: int) -> str | None:
-        """Return the log of a seed. With several seeds, an example is `run.seed-3.jsonl`."""
-        if path is None or not self.several:
-            return path
-        log = Path(path)
-        return str(log.with_name(f"{log.stem}.seed-{seed}{log.suffix}"))
+        return list(map(str, dict.fromkeys([*outputs, *map(part_of, [*outputs, self.output]), self.rows])))
 
     def refuse_existing(self, *, resume: bool, force: bool) -> None:
         """Raise an error if an existing checkpoint or an unfinished run would be overwritten."""

@@ -1,4 +1,4 @@
-"""One gradient of `train contrast --chunk` and of the cached loss of sentence-transformers, on the same rows.
+"""One gradient of `train contrast`, in chunks, and the cached loss of sentence-transformers, on equal rows.
 
 python tests/benchmarks/cached.py ROWS.jsonl MODEL [BATCH]: rows of `sentkit mine`, all with the same number
 of negatives. Each side runs in separate processes with one thread and encodes 64 texts at a time. The memory

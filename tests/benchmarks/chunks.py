@@ -53,7 +53,7 @@ def main() -> None:
         for chunk in (0, CHUNK):
             command = [sys.executable, __file__, str(path), str(chunk)]
             megabytes, seconds = subprocess.check_output(command, text=True).split()
-            name = f"--chunk {chunk}" if chunk else "whole"
+            name = f"--set chunk={chunk}" if chunk else "whole"
             print(f"| one step of simcse, batch {BATCH}, {name} | {megabytes} MB | {seconds} s |")
 
 

@@ -216,6 +216,12 @@ def test_an_error_in_place_of_a_signal_is_no_bug(number, code, told, capsys, mon
     assert capsys.readouterr().err == told
 
 
+@pytest.fixture(autouse=True)
+def now(monkeypatch):
+    """Lines of a log have this time."""
+    monkeypatch.setattr("time.strftime", lambda form: "2026-01-02 03:04:05")
+
+
 class Clock:
     """A clock that goes ten seconds further each time it is read."""
 
@@ -272,7 +278,7 @@ def test_a_known_share_gives_the_time_left(form, capsys):
 
     expected = {
         "bar": "25 %  30 rows  0 rows/s  2 tokens/s  3:00 left",
-        "log": "sentkit encode: 25 %, 30 rows, 0 rows/s, 2 tokens/s, 3:00 left",
+        "log": "sentkit encode: 2026-01-02 03:04:05  25 %, 30 rows, 0 rows/s, 2 tokens/s, 3:00 left",
     }
     assert told(form, capsys) == expected[form]
 
@@ -284,7 +290,10 @@ def test_hours_left(capsys):
     clock.now = 60.0
     progress.add(1)
 
-    assert capsys.readouterr().err == "sentkit encode: 1 %, 1 rows, 0 rows/s, 1:39:00 left\n"
+    assert (
+        capsys.readouterr().err
+        == "sentkit encode: 2026-01-02 03:04:05  1 %, 1 rows, 0 rows/s, 1:39:00 left\n"
+    )
 
 
 def test_a_line_a_minute_where_nobody_watches(capsys):
@@ -293,7 +302,7 @@ def test_a_line_a_minute_where_nobody_watches(capsys):
     for _ in range(7):
         progress.add(1, 4)
 
-    assert capsys.readouterr().err == "sentkit encode: 6 rows, 0 rows/s, 0 tokens/s\n"
+    assert capsys.readouterr().err == "sentkit encode: 2026-01-02 03:04:05  6 rows, 0 rows/s, 0 tokens/s\n"
 
 
 def test_a_message_erases_the_bar(capsys, monkeypatch):
@@ -318,7 +327,7 @@ def test_tasks_of_a_known_number(form, capsys):
 
     expected = {
         "bar": "25 %  30 of 120 fits  3:00 left",
-        "log": "sentkit probe: 25 %, 30 of 120 fits, 3:00 left",
+        "log": "sentkit probe: 2026-01-02 03:04:05  25 %, 30 of 120 fits, 3:00 left",
     }
     assert told(form, capsys) == expected[form]
 
@@ -328,20 +337,40 @@ STEP = {"of": 100, "terms": {"loss": 0.5}, "lr": [1e-5], "tokens_per_s": 9}
 
 @pytest.mark.parametrize("seed", [None, 7])
 def test_steps_name_the_seed_and_the_time_left(seed, capsys):
-    """Steps 1 to 31 take one minute, so 69 more take 138 seconds."""
+    """Steps 1 to 31 take one minute, so 69 more take 138 seconds. The best step can be worse than step 0."""
     clock = Seconds()
     progress = StepProgress(verbose("train"), clock)
     run = {} if seed is None else {"seed": seed}
     progress.take({**STEP, **run, "step": 1})
     clock.now = 60.0
     progress.take({**STEP, **run, "step": 31})
-    progress.take({**run, "step": 31, "dev": 55.5, "best": True})
-    who = "" if seed is None else "seed 7: "
+    for step, dev, best in ((0, 56.25, False), (31, 44.0, True), (32, 40.0, False), (33, 57.5, True)):
+        progress.take({**run, "step": step, "dev": dev, "best": best, "before": 56.25})
+    who = f"sentkit train: 2026-01-02 03:04:05  {'' if seed is None else 'seed 7: '}step"
 
     assert capsys.readouterr().err.splitlines() == [
-        f"sentkit train: {who}step 31/100  loss 0.5  lr 1e-05  9 tokens/s, 2:18 left",
-        f"sentkit train: {who}step 31:  dev 55.50 (best so far)",
+        f"{who} 31/100, 2:18 left, loss 0.5, 9 tokens/s, lr 1e-05",
+        f"{who} 0:  dev 56.25",
+        f"{who} 31:  dev 44.00 (the best step, but step 0 has 56.25)",
+        f"{who} 32:  dev 40.00",
+        f"{who} 33:  dev 57.50 (best so far)",
     ]
+
+
+def test_a_narrow_bar_keeps_the_time_left_and_the_score(capsys, monkeypatch):
+    """Of three terms of a loss, as many as fit into 60 columns."""
+    monkeypatch.setenv("COLUMNS", "60")
+    monkeypatch.setattr("sentkit.console.progress.on_terminal", lambda: True)
+    clock = Seconds()
+    progress = StepProgress(Console("train"), clock)
+    step = {**STEP, "terms": {"contrast": 0.5, "classification": 0.25, "mlm": 2}}
+    progress.take({**step, "step": 1})
+    progress.take({"step": 1, "dev": 44.0, "best": False, "before": None})
+    clock.now = 60.0
+    progress.take({**step, "step": 31})
+
+    bar = capsys.readouterr().err.rpartition("\033[K")[2]
+    assert bar == "step 31/100  2:18 left  dev 44.00  contrast 0.5  mlm 2"
 
 
 def test_the_next_seed_begins_anew(capsys):
@@ -352,7 +381,10 @@ def test_the_next_seed_begins_anew(capsys):
     clock.now = 60.0
     progress.take({**STEP, "seed": 1, "step": 1})
 
-    assert capsys.readouterr().err == ("sentkit train: seed 1: step 1/100  loss 0.5  lr 1e-05  9 tokens/s\n")
+    assert (
+        capsys.readouterr().err
+        == "sentkit train: 2026-01-02 03:04:05  seed 1: step 1/100, loss 0.5, 9 tokens/s, lr 1e-05\n"
+    )
 
 
 class Timer:

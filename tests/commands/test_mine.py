@@ -135,7 +135,7 @@ def test_all_forms_of_inputs_give_the_same_negatives(sentkit, tiny, tmp_path, js
 
 
 def test_train_contrast_reads_the_rows(sentkit, corpus, rows, tiny):
-    flags = ("-m", tiny, "-q", "--threads", 1, "--max-length", 8, "--batch", 4)
+    flags = ("-m", tiny, "-q", "--threads", 1, "--set", "max_length=8", "--batch", 4)
     for form in ((), ("--triplets",)):
         mined = sentkit("mine", "--corpus", corpus, "-q", *form, stdin=rows)
         trained = sentkit("train", "contrast", *flags, "-o", f"out{len(form)}", stdin=mined.out)

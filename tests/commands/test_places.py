@@ -31,7 +31,7 @@ PATHS = {
 BAD = ["--rejects", "bad"]
 OUT = ["-o", "out.jsonl", *BAD]
 WRITES = {"-o": "out.jsonl", "--rejects": "bad"}
-TRAIN = ["train", "simcse", "in.jsonl", "-o", "out", "--log", "log", *BAD]
+TRAIN = ["train", "simcse", "in.jsonl", "-o", "out", *BAD]
 
 # A call, its inputs and its outputs: by flag, or by "FILE" for an argument.
 CALLS = [
@@ -55,17 +55,17 @@ CALLS = [
      {"FILE": ["in.jsonl"], "--test": "b.jsonl", "--dev": "c.jsonl"}, WRITES),
     ([*TRAIN, "-m", "model", "--dev", "b.jsonl", "--entries", "c.jsonl"],
      {"FILE": ["in.jsonl"], "-m": "model", "--dev": "b.jsonl", "--entries": "c.jsonl"},
-     {"-o": ["out", "out.part"], "--log": ["log"], "--rejects": "bad", "stdout": "-"}),
+     {"-o": ["out", "out.part"], "--rejects": "bad", "stdout": "-"}),
     (["train", "classify", *TRAIN[2:], "-m", "model", "--test", "b.jsonl"],
      {"FILE": ["in.jsonl"], "-m": "model", "--test": "b.jsonl"},
-     {"-o": ["out", "out.part"], "--log": ["log"], "--rejects": "bad", "stdout": "-"}),
+     {"-o": ["out", "out.part"], "--rejects": "bad", "stdout": "-"}),
     ([*TRAIN, "--seed", "3,5", "-m", "nano"],
      {"FILE": ["in.jsonl"]},
-     {"-o": ["out/seed-3", "out/seed-5", "out/seed-3.part", "out/seed-5.part", "out/rows.part"],
-      "--log": ["log.seed-3", "log.seed-5"], "--rejects": "bad", "stdout": "-"}),
+     {"-o": ["out/seed-3", "out/seed-5", "out/seed-3.part", "out/seed-5.part", "out.part", "out/rows.part"],
+      "--rejects": "bad", "stdout": "-"}),
     (["train", "mlm", *TRAIN[2:], "--init", "c.json", "--tokenizer", "model"],
      {"FILE": ["in.jsonl"], "--init": "c.json", "--tokenizer": "model"},
-     {"-o": ["out", "out.part"], "--log": ["log"], "--rejects": "bad", "stdout": "-"}),
+     {"-o": ["out", "out.part"], "--rejects": "bad", "stdout": "-"}),
     (["translate", "in.jsonl", "-m", "model", *OUT], {"FILE": ["in.jsonl"], "-m": "model"}, WRITES),
     (["build-entries", "in.jsonl", "-m", "model", *OUT], {"FILE": ["in.jsonl"], "-m": "model"}, WRITES),
     (["augment", "in.jsonl", "--op", "synonym", "--synonyms", "b.jsonl", "--synonyms", "c.jsonl", *OUT],

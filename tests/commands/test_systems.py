@@ -23,7 +23,7 @@ SCRIPTS = ["sh examples/consert.sh joint-unsup", "sh examples/consert.sh sup-uns
 TRAINED = ("SBERT", "SG-OPT", "SIMCSE", "SNCSE")  # checkpoints of other runs
 LABELS = ("entailment", "contradiction", "neutral")
 WORDS = ("cat", "dog", "rain", "sea")  # each one token
-QUICK = ("--epochs", 1, "--batch", 8, "--max-length", 64, "--set", "warmup=0", "--threads", 1, "-q")
+QUICK = ("--epochs", 1, "--batch", 8, "--set", "max_length=64", "--set", "warmup=0", "--threads", 1, "-q")
 
 
 @pytest.fixture(scope="module")

@@ -84,8 +84,8 @@ def main():
         own = folder / f"case{number}"
         own.mkdir()
         os.chdir(own)
-        killed = run([*arguments, "-o", "out", "--log", "log.jsonl"], case) if case else 0
-        resumed = run([*arguments, "-o", "out", "--log", "log.jsonl", "--resume"])
+        killed = run([*arguments, "-o", "out"], case) if case else 0
+        resumed = run([*arguments, "-o", "out", "--resume"])
         left = sorted(path.name for path in own.iterdir())
         end = {"case": case, "killed": killed, "resumed": resumed, "left": left}
         sys.stdout.write(json.dumps({**end, "digest": digest(own / "out")}) + "\n")

@@ -141,8 +141,8 @@ def torchrun(tmp_path, base_folder, texts):
 
 def test_an_interrupt_of_torchrun_saves_the_state(torchrun, tmp_path):
     """It forwards the signal; the processes stop after the same step. Its own exit code is 1."""
-    process = torchrun("--epochs", "100000", "--log", "run.jsonl")
-    log = tmp_path / "run.jsonl"
+    process = torchrun("--epochs", "100000")
+    log = tmp_path / "out/steps.jsonl"
     while process.poll() is None and (not log.exists() or log.read_bytes().count(b"\n") < 12):
         time.sleep(0.05)
     process.send_signal(signal.SIGINT)
@@ -154,20 +154,20 @@ def test_an_interrupt_of_torchrun_saves_the_state(torchrun, tmp_path):
 
 
 def test_torchrun_writes_one_checkpoint_and_one_report(torchrun, tmp_path):
-    process = torchrun("--epochs", "2", "--log", "run.jsonl")
+    process = torchrun("--epochs", "2")
     out, err = process.communicate(timeout=200)
     made = json.loads((tmp_path / "out/sentkit.json").read_text())
 
     assert process.returncode == 0, err
     assert [json.loads(line)["checkpoint"] for line in out.splitlines()] == ["out"]
     assert made["made_with"]["ranks"] == 2
-    assert len((tmp_path / "run.jsonl").read_text().splitlines()) == 7
+    assert len((tmp_path / "out/steps.jsonl").read_text().splitlines()) == 7
 
 
 def test_the_death_of_one_process_ends_the_others(torchrun, tmp_path):
     """No process hangs, and the saved state can be resumed."""
-    process = torchrun("--epochs", "100000", "--log", "run.jsonl", "--save-every", "5")
-    log = tmp_path / "run.jsonl"
+    process = torchrun("--epochs", "100000", "--save-every", "5")
+    log = tmp_path / "out/steps.jsonl"
     while process.poll() is None and (not log.exists() or log.read_bytes().count(b"\n") < 12):
         time.sleep(0.05)
     listed = subprocess.run(["pgrep", "-P", str(process.pid)], capture_output=True, text=True, check=False)

@@ -1,5 +1,6 @@
 """`sentkit plot curve`: the logs of training runs."""
 
+from dataclasses import replace
 from typing import Annotated
 
 import typer
@@ -29,13 +30,14 @@ def curve(
 
     \b
     Examples:
-      sentkit plot curve train.log
-      sentkit plot curve run1.log run2.log --show loss --show dev -o curve.svg
+      sentkit plot curve ckpt
+      sentkit plot curve run1 run2 --show loss --show dev -o curve.svg
 
     Most used: [FILE]... --show --points -o --width
 
-    The input is files of "sentkit train --log", one per run. Each quantity is one
-    panel, and each run one line. Of a run with more than --points steps, a point is the
+    The input is folders of "sentkit train": checkpoints, folders of seeds, or runs that
+    are not finished. Their logs are steps.jsonl. Each quantity is one panel, and each run
+    one line. Of a run with more than --points steps, a point is the
     mean of consecutive steps; scores on --dev are never averaged. If a run has several
     learning rates, the largest is drawn.
     """
@@ -43,6 +45,7 @@ def curve(
 
     console = run.console("plot curve")
     output.check()
-    with row_flags.open(console, output, known=()) as inputs:
+    logs = [log for path in row_flags.paths for log in kind.logs_of(path)]
+    with replace(row_flags, files=logs).open(console, output, known=()) as inputs:
         picture = kind.curve(inputs, show or [], points)
     output.write(picture, console)

@@ -2,10 +2,11 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import numpy as np
 
-from sentkit.errors import DataError
+from sentkit.errors import DataError, NoInputError
 from sentkit.formats.files import readable
 from sentkit.formats.rows.kinds import scored, wrong_field
 from sentkit.formats.rows.rows import Inputs, Row
@@ -13,8 +14,30 @@ from sentkit.plots.picture import Axis, Panel, Picture, Series
 from sentkit.plots.samples import titles
 
 LABELS = {"lr": "learning rate", "norm": "norm of the gradient", "dev": "Spearman x 100 on --dev"}
+LOG = "steps.jsonl"  # the log of a run, in its folder
 MEASURED = ("loss", "norm")  # fields of every step
 Points = list[tuple[float, float]]  # step and value
+
+
+def by_number(path: Path) -> tuple[int, str]:
+    """Seed 10 follows seed 9."""
+    name = path.parent.stem
+    return len(name), name
+
+
+def logs_of(path: str) -> list[str]:
+    """The log in a folder of sentkit train, or those of its seeds; other paths are files."""
+    for folder in (Path(path), Path(f"{path.rstrip('/')}.part")):
+        found = (
+            [folder / LOG]
+            if (folder / LOG).is_file()
+            else sorted(folder.glob(f"seed-*/{LOG}"), key=by_number)
+        )
+        if found:
+            return list(map(str, found))
+    if Path(path).is_dir():
+        raise NoInputError(f"{readable(path)}: no {LOG}", advice="give a folder of sentkit train")
+    return [path]
 
 
 @dataclass(slots=True)
@@ -26,8 +49,6 @@ class Log:
     terms: dict[str, None] = field(default_factory=dict)
 
     def add(self, row: Row) -> None:
-        if row.values.get("run") is not None:
-            return
         step = scored(row, "step")
         if step is None:
             raise wrong_field(row, "step", "a number")
@@ -55,7 +76,8 @@ class Log:
 
 def curve(inputs: Inputs, shown: Sequence[str], points: int) -> Picture:
     """`shown` are the names of the panels; if there are none, all but the norm of the gradient."""
-    names = titles(inputs.paths) if len(inputs.paths) > 1 else ["run"]
+    names = titles([path.removesuffix(f"/{LOG}") for path in inputs.paths])
+    names = names if len(names) > 1 else ["run"]
     logs = [Log(name) for name in names]
     for path, log in zip(inputs.paths, logs, strict=True):
         for _ in inputs.read_file(path, log.add):

@@ -52,6 +52,7 @@ class Order:
     epochs: int
     seed: int
     least: int = 2  # omit a smaller last batch: a contrast needs two rows
+    most: int | None = None  # steps
     _epoch: int = field(default=-1, init=False)
     _permutation: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64), init=False)
 
@@ -62,7 +63,8 @@ class Order:
 
     @property
     def steps(self) -> int:
-        return self.epoch_steps * self.epochs
+        every = self.epoch_steps * self.epochs
+        return every if self.most is None else min(every, self.most)
 
     def at(self, step: int) -> NDArray[np.int64]:
         """Return the rows of a step. The first step is 0."""

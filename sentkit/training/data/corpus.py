@@ -89,7 +89,8 @@ class Tallied:
             unread = " and ".join(f'"{name}"' for name in self.unread)
             yield f"this method uses every pair as a positive pair and ignores {unread}"
         if self.truncated:
-            yield f"{self.truncated} of {self.rows} rows were truncated to the maximum length (--max-length)"
+            rows = f"{self.truncated} of {self.rows} rows"
+            yield f"{rows} were truncated to the maximum length (--set max_length)"
 
 
 def write_corpus(

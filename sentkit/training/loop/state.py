@@ -12,6 +12,7 @@ from sentkit.errors import DataError
 from sentkit.formats.outputs.temporary import MARK, replacing
 from sentkit.training.loop.sealed_files import BadFile, read_sealed, write_sealed
 from sentkit.training.loop.state_checks import Expected, check_state, check_tensors
+from sentkit.training.run_folders import LOG
 
 STATE, BEST = re.compile(r"state-(\d+)\.pt"), re.compile(r"best-(\d+)\.pt")
 KEPT_STATES = 2
@@ -73,6 +74,7 @@ class Keeper:
         for name, steps in (("state", self._steps(STATE)), ("best", self._steps(BEST))):
             for step in steps:
                 (self.folder / f"{name}-{step}.pt").unlink()
+        (self.folder / LOG).unlink(missing_ok=True)
         for leftover in self.folder.glob(f".*{MARK}*"):  # the folder is locked, so no process writes them
             leftover.unlink()
 

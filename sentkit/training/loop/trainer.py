@@ -54,7 +54,8 @@ class Trainer:
         recipe = self.recipe
         self.method.prepare(self.run.corpus)
         least = 1 if self.method.needs.row_wise else 2
-        self.order = Order(len(self.run.corpus), recipe.batch, recipe.epochs, self.run.seed, least)
+        rows = len(self.run.corpus)
+        self.order = Order(rows, recipe.batch, recipe.epochs, self.run.seed, least, recipe.steps)
         precision = precision_of(recipe.precision, self.processes.device)
         self.gradient = Gradient(self.method, self.processes, recipe.chunk, precision)
         self.optimizer = make_optimizer(
@@ -120,8 +121,8 @@ class Trainer:
                 "lr": list(dict.fromkeys(rate * factor for rate in self.rates)),
                 "norm": norm,
                 "tokens": batch.tokens,
-                "tokens_per_s": round(batch.tokens / seconds),
-            }
+            },
+            tokens_per_s=round(batch.tokens / seconds),
         )
 
     def _compute_gradient(self, batch: Batch) -> tuple[dict[str, float], float]:
@@ -156,11 +157,12 @@ class Trainer:
         steps = self.order.steps
         return SCHEDULES[self.recipe.schedule](step, steps, warmup_steps(self.recipe.warmup, steps))
 
-    def _report(self, record: dict[str, Any]) -> None:
+    def _report(self, record: dict[str, Any], **shown: float | None) -> None:
+        """Write a record to the log; the reporter also gets `shown`."""
         if self.processes.first:
             self.step_log.write(record)
-            several = self.run.options.folders.several
-            self.reporter.step({"seed": self.run.seed, **record} if several else record)
+            seed = {"seed": self.run.seed} if self.run.options.folders.several else {}
+            self.reporter.step({**seed, **record, **shown})
 
     # Evaluation.
 
@@ -168,7 +170,8 @@ class Trainer:
         every, step = self.recipe.eval_every, self.position.step
         if self.run.dev is None:
             return False
-        return step % self.order.epoch_steps == 0 or bool(every and step % every == 0)
+        ends = step % self.order.epoch_steps == 0 or step == self.order.steps
+        return ends or bool(every and step % every == 0)
 
     def _evaluate(self) -> None:
         """Evaluate on the first process. A stop cancels the evaluation, and the resumed run repeats it."""
@@ -190,7 +193,8 @@ class Trainer:
         if best and self.processes.first:
             self.keeper.save_best(self.position.step, changing(self.method))
         self.position.evaluated = self.position.step
-        self._report({"step": self.position.step, "dev": None if missing else score, "best": best})
+        record = {"step": self.position.step, "dev": None if missing else score, "best": best}
+        self._report(record, before=self.position.first_score)
 
     def _score(self, dev: Dev | LabelledRows) -> float:
         declared = self.run.base.declared

@@ -1,8 +1,10 @@
 """Runs one command: reads the rows once and then trains one run per seed."""
 
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from pathlib import Path
 
 from sentkit.errors import UsageError
 from sentkit.formats.checkpoints.readout import parse_readout
@@ -21,12 +23,15 @@ from sentkit.training.data.examples import ExampleParser
 from sentkit.training.data.labelled import LabelledRows, read_labelled
 from sentkit.training.loop.environment import be_deterministic, precision_name
 from sentkit.training.loop.processes import Processes, open_processes
-from sentkit.training.loop.step_log import Reporter, check_log
+from sentkit.training.loop.state import Keeper
+from sentkit.training.loop.step_log import Reporter
 from sentkit.training.method import template_of
 from sentkit.training.options import Run, TrainOptions
+from sentkit.training.run_folders import part_of
 from sentkit.training.runs.folder_lock import lock_folder
 from sentkit.training.runs.random_base import BaseOf, random_bases
 from sentkit.training.runs.run import train
+from sentkit.training.runs.save_checkpoint import NEW_FOLDER
 from sentkit.training.runs.training_readout import settle
 from sentkit.training.static_base import StaticBase, open_named
 
@@ -54,6 +59,8 @@ def perform(options: TrainOptions, inputs: Inputs, stop: Stop, reporter: Reporte
         if not options.kind.needs.labels:
             with stop.interruptible():
                 pairs = read_dev_pairs(options, inputs, base)
+        if options.force and not options.resume and options.folders.several:
+            remove_state_of_one_run(options.folders.output, processes)
         with lock_folder(options.folders.rows, "rows.lock", first=processes.first, temporary=FILES):
             corpus = read_corpus(options, inputs, base, pairs, processes, stop, reporter)
             if options.kind.needs.labels:
@@ -82,11 +89,16 @@ def check_options(options: TrainOptions) -> None:
         raise UsageError(f"{options.method} does not use --entries")
     if options.test is not None and not options.kind.needs.labels:
         raise UsageError(f"{options.method} does not use --test", advice="only classify does")
-    folders = options.folders
-    folders.refuse_existing(resume=options.resume, force=options.force)
-    for seed in folders.seeds:
-        if options.force or not (folders.several and folders.of_seed(seed).exists()):
-            check_log(folders.log(options.log, seed), resume=options.resume, force=options.force)
+    options.folders.refuse_existing(resume=options.resume, force=options.force)
+
+
+def remove_state_of_one_run(output: Path, processes: Processes) -> None:
+    """Remove OUT.part, the state of a run of one seed, before runs of several seeds replace it."""
+    part = part_of(output)
+    if processes.first and part.is_dir():
+        with lock_folder(part, "run.lock", first=True):
+            Keeper(part).forget()
+            shutil.rmtree(part / NEW_FOLDER, ignore_errors=True)
 
 
 @contextmanager

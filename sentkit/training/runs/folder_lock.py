@@ -10,9 +10,10 @@ from pathlib import Path
 from sentkit.errors import CannotCreateError
 from sentkit.formats.outputs.temporary import MARK, NO_LOCKS
 from sentkit.training.data.corpus import FILES
+from sentkit.training.run_folders import LOG
 
 OURS = re.compile(
-    r"(state|best)-\d+\.pt|(run|rows|init)\.lock|checkpoint|init"
+    rf"(state|best)-\d+\.pt|(run|rows|init)\.lock|checkpoint|init|{re.escape(LOG)}"
     rf"|{'|'.join(map(re.escape, FILES))}"
     rf"|\..+{re.escape(MARK)}[0-9a-f]+"
 )

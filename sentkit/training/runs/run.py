@@ -13,7 +13,6 @@ import torch
 
 from sentkit.errors import CannotCreateError
 from sentkit.formats.json_files import read_object_if_there
-from sentkit.formats.vectors.fingerprint import digest
 from sentkit.process import usable_cpus
 from sentkit.signals import RESUME, Aborted, Interrupted, Stop, Stopped
 from sentkit.training.data.batches import stream
@@ -26,7 +25,7 @@ from sentkit.training.loop.step_log import Reporter, StepLog
 from sentkit.training.loop.trainer import Trainer
 from sentkit.training.method import using
 from sentkit.training.options import Run
-from sentkit.training.run_folders import part_of
+from sentkit.training.run_folders import LOG, part_of
 from sentkit.training.runs.folder_lock import lock_folder
 from sentkit.training.runs.save_checkpoint import NEW_FOLDER, save_checkpoint
 from sentkit.training.settings import differences
@@ -117,12 +116,16 @@ def reporting_last_save(trainer: Trainer) -> Iterator[None]:
         raise Aborted(f"{here}; the last saved step is {saved}", advice=advice) from error
 
 
-def open_log(trainer: Trainer) -> StepLog:
-    run, options = trainer.run, trainer.run.options
-    if not trainer.processes.first:
-        return StepLog(None)
-    replace = options.force or not options.resume
-    return StepLog(run.log, digest(run.identity), length=trainer.position.log_bytes, replace=replace)
+@contextmanager
+def open_log(trainer: Trainer) -> Iterator[StepLog]:
+    """The log in the folder of the state. It is removed if the run ends and there is neither."""
+    folder = trainer.keeper.folder
+    try:
+        with StepLog(folder if trainer.processes.first else None, trainer.position.log_bytes) as log:
+            yield log
+    finally:
+        if trainer.processes.first and not any(folder.glob("state-*.pt")):
+            (folder / LOG).unlink(missing_ok=True)
 
 
 def finish(trainer: Trainer) -> None:

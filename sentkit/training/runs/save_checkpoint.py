@@ -23,6 +23,7 @@ from sentkit.model.transformer.architecture import WITH_POOLER
 from sentkit.model.transformer.bert import Bert
 from sentkit.training.base import Base
 from sentkit.training.method import Finished, Method, readout_of, template_of
+from sentkit.training.run_folders import LOG
 from sentkit.training.token_table import TokenTable
 
 NEW_FOLDER = "checkpoint"  # name of the new checkpoint in the folder of the state
@@ -41,6 +42,7 @@ def save_checkpoint(
     folder = part / NEW_FOLDER
     try:
         write_checkpoint(folder, method, base, lineage, readout or readout_of(method))
+        shutil.copyfile(part / LOG, folder / LOG)
         publish_folder(folder, output, force=force, name=str(output))
     except OSError as error:
         raise OSError(error.errno, error.strerror or str(error), str(output)) from error

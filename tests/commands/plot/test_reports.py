@@ -1,6 +1,7 @@
 """`plot sweep` and `plot curve`: numbers from reports and logs."""
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -132,7 +133,7 @@ def test_masking_needs_left_out_tokens(sentkit):
 
 
 def steps(count, *, terms=("contrast",), rate=0.1):
-    lines = [{"run": "0123"}, {"step": 0, "dev": 50.0, "best": False}]
+    lines = [{"step": 0, "dev": 50.0, "best": False}]
     for step in range(1, count + 1):
         values = {name: step + place for place, name in enumerate(terms)}
         lines.append({"step": step, "loss": sum(values.values()), "terms": values, "lr": [rate], "norm": 2})
@@ -166,20 +167,24 @@ def test_points_of_a_long_run_are_means(plot):
 
 
 def test_several_runs_share_the_panels(plot, svg, tmp_path):
-    for name, count in (("a.log", 2), ("b.log", 3)):
-        (tmp_path / name).write_text(steps(count))
-    records = plot("curve", "a.log", "b.log", "--show", "norm")
+    """A log, a folder of a run, and one of seeds of which one is not finished."""
+    for name, count in (("a", 2), ("runs/seed-3.part", 1), ("runs/seed-10", 3)):
+        (tmp_path / name).mkdir(parents=True)
+        (tmp_path / name / "steps.jsonl").write_text(steps(count))
+    shutil.copy(tmp_path / "runs/seed-10/steps.jsonl", tmp_path / "b.log")
+    records = plot("curve", "a/", "b.log", "--show", "norm")
+    seeds = plot("curve", "runs", "--show", "norm")
 
     assert [(record["series"], record["step"]) for record in records] == [
         ("a", 1), ("a", 2), ("b", 1), ("b", 2), ("b", 3),
     ]  # fmt: skip
-    assert {"a", "b", "loss", "learning rate"} <= set(svg("curve", "a.log", "b.log")[0])
+    assert {"a", "b", "loss", "learning rate"} <= set(svg("curve", "a", "b.log")[0])
+    assert [record["series"] for record in seeds] == ["seed-3"] + ["seed-10"] * 3
 
 
 @pytest.mark.parametrize(
     ("flags", "given", "problem"),
     [
-        ([], '{"run":"0123"}\n', "-: no steps"),
         ([], '{"loss":1}\n', '-:1: "step" is missing'),
         ([], '{"step":null}\n', '-:1: "step" is null, expected a number'),
         ([], '{"step":1,"terms":{"a":"b"}}\n', '-:1: the term "a" is not a number'),

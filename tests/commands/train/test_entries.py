@@ -22,7 +22,7 @@ DICTIONARY = [
     {"entry": "to walk", "definition": "go on foot"},
     {"entry": "rain", "definition": "a steady fall of anything"},
 ]
-QUICK = ("--batch", 3, "--max-length", 64, "--threads", 1, "-q")
+QUICK = ("--batch", 3, "--set", "max_length=64", "--threads", 1, "-q")
 
 
 @pytest.fixture
@@ -266,7 +266,7 @@ def test_an_entry_that_is_not_in_the_matrix(train, tmp_path, jsonl):
 def test_skipped_rows_are_counted(sentkit, tiny, entries, tmp_path, jsonl):
     (tmp_path / "more.jsonl").write_bytes(jsonl(*DICTIONARY, {"entry": "whale", "definition": "large"}))
     flags = ("--entries", entries, "-m", tiny, "-o", "out", "--rejects", "/dev/null", "--threads", 1)
-    done = sentkit("train", "defsent-plus", "more.jsonl", "--max-length", 64, *flags)
+    done = sentkit("train", "defsent-plus", "more.jsonl", "--set", "max_length=64", *flags)
 
     assert done.code == 0
     assert "bad rows dropped: 1; the first is more.jsonl:" in done.err
@@ -286,7 +286,7 @@ def test_entries_of_another_kind_of_model_are_reported(sentkit, rows, tiny, entr
     folder = copy_of(tiny)
     rules = json.loads((folder / "tokenizer.json").read_text())
     (folder / "tokenizer.json").write_text(json.dumps(rules | {"normalizer": None}))
-    flags = ("--entries", entries, "-o", "out", "--max-length", 64, "--threads", 1)
+    flags = ("--entries", entries, "-o", "out", "--set", "max_length=64", "--threads", 1)
     done = sentkit("train", "defsent-plus", rows, "-m", folder, *flags)
     own = sentkit("train", "defsent-plus", rows, "-m", tiny, *flags, "-f")
 

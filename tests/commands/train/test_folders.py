@@ -25,18 +25,17 @@ def test_other_files_and_folders_are_refused_before_any_work(train, tmp_path):
     (tmp_path / "mine").mkdir()
     (tmp_path / "file").write_text("mine")
     for name in ("mine", "file"):
-        done = train("-f", "--log", "run.jsonl", output=name)
+        done = train("-f", output=name)
 
         assert (done.code, done.told[0]) == (
             73,
             f"sentkit train: {name}: already exists and is not a checkpoint of sentkit",
         )
-    here = train("-f", "--log", "run.jsonl", output=".")
+    here = train("-f", output=".")
     assert (here.code, here.told[0].partition(" input ")[0]) == (
         2,
         "sentkit train: -o .: would overwrite the",
     )
-    assert not (tmp_path / "run.jsonl").exists()
 
 
 def test_several_seeds_are_not_written_into_a_checkpoint(train, tmp_path):
@@ -81,22 +80,20 @@ def test_an_unfinished_run_of_several_seeds_is_not_overwritten(train, tmp_path):
     assert (tmp_path / "runs/seed-1.part/state-2.pt").exists()
 
 
-def test_a_log_is_not_overwritten_by_accident(train, texts, tmp_path):
-    """Neither the rows nor another file. -f overwrites it, and --resume continues a log."""
-    rows = texts.read_bytes()
-    own, other = train("--log", texts), train("--log", "notes")
-    (tmp_path / "notes").write_text("mine\n")
-    foreign, resumed = train("--log", "notes", output="b"), train("--log", "notes", "--resume", output="b")
-    forced = train("--log", "notes", "-f", output="b")
+def test_several_seeds_replace_the_state_of_one_run(train, tmp_path, monkeypatch):
+    """With -f; the state of another program's folder stays, and is an error."""
+    with monkeypatch.context() as patch:
+        patch.setattr("sentkit.training.runs.run.finish", lambda *_: 1 / 0)
+        train("--save-every", 1)
+    before = sorted(path.name for path in (tmp_path / "out.part").iterdir())
+    done = train("--seed", "0,1", "-f")
 
-    assert (own.code, own.told[0]) == (2, f"sentkit train: --log {texts}: would overwrite the input {texts}")
-    assert texts.read_bytes() == rows
-    assert (other.code, foreign.code, resumed.code, forced.code) == (0, 73, 73, 0)
-    another = train("--log", "notes", "--resume", "--seed", 1, output="c")
-    assert (another.code, another.told[0]) == (73, "sentkit train: notes: is the log of a different run")
-    assert train("--log", "notes", "--resume", output="c").code == 0
-    assert train("--log", "/dev/null", output="d").code == 0
-    assert train("--log", "-", output="e").code == 2
+    assert before == ["state-2.pt", "state-3.pt", "steps.jsonl"]
+    assert (done.code, (tmp_path / "out.part").exists()) == (0, False)
+    (tmp_path / "out.part").mkdir()
+    (tmp_path / "out.part/thesis.txt").write_text("years")
+    assert train("--seed", "0,1", "-f").code == 73
+    assert (tmp_path / "out.part/thesis.txt").exists()
 
 
 @pytest.mark.parametrize("name", ["out.part", "out.part/notes.txt", "out.part/state-1.pt.bak"])

@@ -30,7 +30,7 @@ CONFIG = {
     "intermediate_size": 24,
     "max_position_embeddings": 32,
 }
-RECIPE = ("--max-length", "16", "--batch", "8", "--lr", "0.01", "--threads", "1")
+RECIPE = ("--set", "max_length=16", "--batch", "8", "--lr", "0.01", "--threads", "1")
 
 
 @pytest.fixture(autouse=True)
@@ -81,8 +81,8 @@ def stop_at(monkeypatch, step):
 
 def test_mlm_learns_from_random_weights(train, tmp_path):
     """At first as good as guessing among all words: the logarithm of their number, 3.04."""
-    done = train("out", "--epochs", "30", "--log", "log.jsonl")
-    found = losses(tmp_path / "log.jsonl")
+    done = train("out", "--epochs", "30")
+    found = losses(tmp_path / "out/steps.jsonl")
 
     assert done.code == 0, done.err
     assert abs(found[0] - np.log(CONFIG["vocab_size"])) < 0.1
@@ -164,19 +164,19 @@ def test_the_head_is_independent_of_the_layers_of_a_method(tmp_path):
 
 
 def test_a_stopped_run_resumes_to_the_same_bytes(train, tmp_path, monkeypatch):
-    train("whole", "--epochs", "3", "--log", "whole.jsonl")
+    train("whole", "--epochs", "3")
     with monkeypatch.context() as patch:
         stop_at(patch, 7)
-        stopped = train("out", "--epochs", "3", "--save-every", "1", "--log", "log.jsonl")
+        stopped = train("out", "--epochs", "3", "--save-every", "1")
     left = {path.name for path in (tmp_path / "out.part").iterdir()}
-    done = train("out", "--epochs", "3", "--log", "log.jsonl", "--resume")
+    done = train("out", "--epochs", "3", "--resume")
 
     assert stopped.code == 75
     assert {"state-6.pt", "state-7.pt"} <= left
     assert "init" not in left
     assert done.code == 0, done.err
     assert contents(tmp_path / "out") == contents(tmp_path / "whole")
-    assert losses(tmp_path / "log.jsonl") == losses(tmp_path / "whole.jsonl")
+    assert losses(tmp_path / "out/steps.jsonl") == losses(tmp_path / "whole/steps.jsonl")
     assert not (tmp_path / "out.part").exists()
 
 

@@ -6,6 +6,7 @@ import math
 import numpy as np
 import pytest
 
+from sentkit.training.loop.gradient import clip_gradient
 from sentkit.training.loop.trainer import Trainer
 from support import TEXTS, contents, copy_tokenizer
 
@@ -62,14 +63,14 @@ def test_the_same_seed_gives_the_same_bytes(train, tmp_path, dev):
 
 def test_each_of_several_seeds_is_a_separate_run(train, tmp_path, dev):
     """Each has a folder, finished runs do not change, and the table has mean and deviation."""
-    first = train("--seed", "0..1", "--dev", dev, "--log", "run.jsonl", output="runs")
+    first = train("--seed", "0..1", "--dev", dev, output="runs")
     before = (tmp_path / "runs/seed-1/sentkit.json").stat().st_mtime_ns
     again = train("--seed", "0..2", "--dev", dev, output="runs")
     scores = [row["dev"] for row in again.rows[:3]]
 
     assert first.code == again.code == 0
     assert sorted(path.name for path in (tmp_path / "runs").iterdir()) == ["seed-0", "seed-1", "seed-2"]
-    assert (tmp_path / "run.seed-0.jsonl").exists()
+    assert (tmp_path / "runs/seed-0/steps.jsonl").exists()
     assert (tmp_path / "runs/seed-1/sentkit.json").stat().st_mtime_ns == before
     assert [row["checkpoint"] for row in again.rows] == [f"runs/seed-{n}" for n in range(3)] + ["runs"]
     assert again.rows[3]["dev_mean"] == pytest.approx(np.mean(scores))
@@ -85,16 +86,43 @@ def test_a_seed_gives_the_same_bytes_alone_and_with_others(train, tmp_path):
 
 def test_the_best_step_is_kept(train, tmp_path, dev):
     """Judged before training, every N steps and after each epoch; the log tells all of it."""
-    train("--dev", dev, "--eval-every", 2, "--epochs", 3, "--lr", 0.01, "--log", "run.jsonl")
-    log = [json.loads(line) for line in (tmp_path / "run.jsonl").read_text().splitlines()]
+    train("--dev", dev, "--set", "eval_every=2", "--epochs", 3, "--lr", 0.01)
+    log = [json.loads(line) for line in (tmp_path / "out/steps.jsonl").read_text().splitlines()]
     looks = [row for row in log if "dev" in row]
     made = json.loads((tmp_path / "out/sentkit.json").read_text())
     best = max(looks[1:], key=lambda row: row["dev"])
 
     assert [row["step"] for row in looks] == [0, 2, 3, 4, 6, 8, 9]
     assert (made["step"], made["dev"], made["dev_before"]) == (best["step"], best["dev"], looks[0]["dev"])
-    assert log[0].keys() == {"run"}
-    assert {"step", "of", "epoch", "loss", "terms", "lr", "norm", "tokens", "tokens_per_s"} == log[2].keys()
+    assert {"step", "of", "epoch", "loss", "terms", "lr", "norm", "tokens"} == log[1].keys()
+
+
+def test_a_limit_of_steps_ends_the_run_and_its_schedule(train, tmp_path, dev, monkeypatch):
+    """Four of six steps, from 0.1 to 0 in four steps; also of a run that was stopped in step 3."""
+    flags = ("--dev", dev, "--epochs", 2, "--lr", 0.1, "--set", "steps=4", "--save-every", 1)
+    assert train(*flags, output="whole").code == 0
+    with monkeypatch.context() as patch:
+        patch.setattr("sentkit.training.loop.trainer.clip_gradient", stopped_in_step(3))
+        train(*flags)
+    assert train(*flags, "--resume").code == 0
+    log = [json.loads(line) for line in (tmp_path / "whole/steps.jsonl").read_text().splitlines()]
+    rates = [row["lr"][0] for row in log if "lr" in row]
+
+    assert rates == pytest.approx([0.1 * (4 - step) / 4 for step in range(4)])
+    assert [row["step"] for row in log if "dev" in row] == [0, 3, 4]
+    assert json.loads((tmp_path / "whole/sentkit.json").read_text())["run"]["steps"] == 4
+    assert contents(tmp_path / "out") == contents(tmp_path / "whole")
+
+
+def stopped_in_step(number):
+    count = 0
+
+    def clip(parameters, most):
+        nonlocal count
+        count += 1
+        return clip_gradient(parameters, most) if count < number else 1 / 0
+
+    return clip
 
 
 def test_the_dev_score_is_that_of_encode_and_score(train, sentkit, dev):
@@ -149,10 +177,10 @@ def test_the_last_weights_are_kept_on_request(train, dev, tmp_path):
 
 def test_patience_ends_a_run_early(train, dev, tmp_path):
     """No step changes the order of the dev pairs, so the first evaluation stays the best."""
-    train("--dev", dev, "--epochs", 9, "--lr", 1e-12, "--patience", 2, "--log", "run.jsonl")
-    log = [json.loads(line) for line in (tmp_path / "run.jsonl").read_text().splitlines()]
+    train("--dev", dev, "--epochs", 9, "--lr", 1e-12, "--set", "patience=2")
+    log = [json.loads(line) for line in (tmp_path / "out/steps.jsonl").read_text().splitlines()]
 
-    assert max(row["step"] for row in log[1:]) == 9
+    assert max(row["step"] for row in log) == 9
 
 
 def test_a_base_through_transformers_can_be_trained(sentkit, tiny, texts, tmp_path):
@@ -172,7 +200,19 @@ def test_a_base_through_transformers_can_be_trained(sentkit, tiny, texts, tmp_pa
 
 def test_dropped_steps_are_reported(sentkit, texts, minilm):
     done = sentkit(
-        "train", "simcse", texts, "-m", minilm, "-o", "out", "--batch", 9, "--threads", 1, "--max-length", 8
+        "train",
+        "simcse",
+        texts,
+        "-m",
+        minilm,
+        "-o",
+        "out",
+        "--batch",
+        9,
+        "--threads",
+        1,
+        "--set",
+        "max_length=8",
     )
 
     assert done.code == 0

@@ -80,9 +80,9 @@ def test_more_threads_than_cpus_are_reported(monkeypatch):
 
 def test_a_killed_run_that_replaces_a_checkpoint_can_be_resumed(train, tmp_path, monkeypatch):
     """With -f and --resume. Without -f, the old checkpoint is kept."""
-    train("--log", "run.jsonl")
+    train()
     old = contents(tmp_path / "out")
-    flags = ("--lr", 0.01, "--save-every", 1, "--log", "run.jsonl")
+    flags = ("--lr", 0.01, "--save-every", 1)
     train("--lr", 0.01, output="whole")
     with monkeypatch.context() as patch:
         patch.setattr("sentkit.training.runs.run.finish", lambda *_: 1 / 0)
@@ -102,7 +102,7 @@ def test_a_killed_run_that_replaces_a_checkpoint_can_be_resumed(train, tmp_path,
     assert kept == old
     assert (resumed.code, again.code, again.err) == (0, 0, "")
     assert contents(tmp_path / "out") == contents(tmp_path / "whole")
-    assert len((tmp_path / "run.jsonl").read_text().splitlines()) == 4
+    assert len((tmp_path / "out/steps.jsonl").read_text().splitlines()) == 3
 
 
 def test_a_state_of_a_different_run_is_not_replaced_with_resume(train, tmp_path, monkeypatch):
@@ -182,12 +182,12 @@ def test_a_full_disk_at_the_end_keeps_the_state(train, monkeypatch, tmp_path):
 
     with monkeypatch.context() as patch:
         patch.setattr("sentkit.training.runs.save_checkpoint.write_folder", full)
-        done = train("--log", "run.jsonl")
+        done = train()
 
     assert (done.code, done.told) == (74, ["sentkit train: out: no space left on device"])
-    assert [path.name for path in (tmp_path / "out.part").iterdir()] == ["state-3.pt"]
-    assert train("--resume", "--log", "run.jsonl").code == 0
-    assert len((tmp_path / "run.jsonl").read_text().splitlines()) == 4
+    assert [path.name for path in (tmp_path / "out.part").glob("*.pt")] == ["state-3.pt"]
+    assert train("--resume").code == 0
+    assert len((tmp_path / "out/steps.jsonl").read_text().splitlines()) == 3
 
 
 def test_a_stop_ends_the_wait_for_rows(tmp_path, tiny):

@@ -192,16 +192,18 @@ def test_a_trained_decoder_uses_the_last_token(make: Make, tmp_path: Path, capsy
     from sentkit.cli import status
 
     folder, out = add_tokenizer(make("qwen3", "AutoModelForCausalLM"), end=True), tmp_path / "out"
-    rows, log = tmp_path / "rows.jsonl", tmp_path / "log.jsonl"
+    rows = tmp_path / "rows.jsonl"
     rows.write_text("".join(f'{{"text_a": "{text}", "text_b": "{text} cat"}}\n' for text in TEXTS))
-    command = ["train", "contrast", str(rows), "-m", str(folder), "-o", str(out), "--log", str(log)]
+    command = ["train", "contrast", str(rows), "-m", str(folder), "-o", str(out)]
     before = theirs(folder, TEXTS, normalize_embeddings=True).astype(float)
     other = theirs(folder, [f"{text} cat" for text in TEXTS], normalize_embeddings=True).astype(float)
 
-    assert status([*command, "--batch", "4", "--epochs", "3", "--lr", "0.01", "--max-length", "32"]) == 0
+    assert status([*command, "--batch", "4", "--epochs", "3", "--lr", "0.01", "--set", "max_length=32"]) == 0
     logits = before @ other.T / 0.05
     losses = [np.log(np.exp(row).sum()) - row[place] for place, row in enumerate(logits)]
-    steps = [line for line in map(json.loads, log.read_text().splitlines()) if "loss" in line]
+    steps = [
+        line for line in map(json.loads, (out / "steps.jsonl").read_text().splitlines()) if "loss" in line
+    ]
     assert abs(steps[0]["loss"] - np.mean(losses)) < 1e-5
     assert steps[-1]["loss"] < steps[0]["loss"] - 0.1
     assert "it is a causal language model" in capsys.readouterr().err
