@@ -100,10 +100,10 @@ def search(
             "-m",
             "--model",
             metavar="MODEL",
-            help="For TEXT: a model as for encode. [default: as recorded in the corpus, else nano]",
+            help="For TEXT: the model, if the corpus does not name it, or if it has moved."
+            " [default: as recorded, else nano]",
         ),
     ] = None,
-    reading: options.ReadingFlags,
     machine: options.MachineFlags,
     run: options.QuietFlags,
 ) -> None:
@@ -140,21 +140,18 @@ def search(
         new=["hits"] if as_rows and not replace else [],
     )
     check_form(corpus, output.path, search_options, replace=replace)
-    check_text_flags(query, {"replace": replace}, {"model": model}, reading, machine)
+    check_text_flags(query, {"replace": replace}, {"model": model}, machine)
     for path in filter(None, (corpus, binary.rescore)):
         check_input(path)
     query.take_snapshots([*filter(None, (corpus, binary.rescore))])
-    encoded = query_texts(query.texts, model, corpus, reading, machine, console) if query.texts else None
+    encoded = query_texts(query.texts, model, corpus, machine, console) if query.texts else None
     weights = options.model_paths(encoded.model.name) if encoded else None
     with (
         query.open(
             console,
             output,
             known=(*VECTOR_FIELDS, "entry"),
-            reads={
-                **{"--corpus": corpus, "--rescore": binary.rescore},
-                **{"-m": weights, "--transform": reading.transform, "--leave-out": reading.leave_out},
-            },
+            reads={"--corpus": corpus, "--rescore": binary.rescore, "-m": weights},
         ) as inputs,
         output.open() as out,
     ):
@@ -207,7 +204,6 @@ def query_texts(
     texts: list[str],
     model: str | None,
     corpus: str,
-    reading: options.ReadingFlags,
     machine: options.MachineFlags,
     console: Console,
 ) -> "EncodedTexts":
@@ -216,22 +212,24 @@ def query_texts(
     from sentkit.model.query_encoder import EncodedTexts, Recorded, find_query_encoder
 
     recorded = Recorded(corpus, Store(corpus).spec if is_store(corpus) else {})
-    encoder = find_query_encoder(
-        model, reading.options(), recorded, device=machine.device, precision=machine.precision
+    encoder, declared = find_query_encoder(
+        model, recorded, device=machine.device, precision=machine.precision
     )
     console.note(f"loading {encoder.name}")
     for note in encoder.notes:
         console.warn(note)
-    no_prompt = reading.prompt is None and reading.prompt_name is None
-    if model is None and no_prompt and recorded.prompt:
-        prompt = f'the prompt of the corpus, "{recorded.prompt}", is added to TEXT'
-        console.warn(f"{prompt}; to use another prompt, add --prompt or --prompt-name")
+    prompt = getattr(encoder.tokenizer, "prompt", "")
+    if prompt and prompt == recorded.prompt:
+        problem = f'the prompt of the corpus, "{prompt}", is added to TEXT'
+        console.warn(f"{problem}; for another one, pipe: sentkit encode --prompt ... | sentkit search")
+    elif prompt:
+        console.note(f'the prompt "{prompt}" is added to TEXT')
     for text in texts:
         if is_file(text):
             console.warn(
                 f'"{text}" is used as a query text; to read the file with this name, use --queries {text}'
             )
-    return EncodedTexts(texts, encoder)
+    return EncodedTexts(texts, encoder, declared, recorded.spec.get("weights"))
 
 
 def is_file(text: str) -> bool:

@@ -1,6 +1,7 @@
 """The steps after a readout: those of the checkpoint, then those of the flags; and the resulting space."""
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -46,7 +47,9 @@ def spec_behind(steps: Sequence[Step], spec: Spec, transform: str | None) -> Spe
         if step is steps[-1] and transform is not None:
             check_fitted(transform, spec.emb)
         spec = spec.after(step.suffix, step.hash)
-    return spec
+    return (
+        spec if transform is None else replace(spec, record={**spec.record, "transform": readable(transform)})
+    )
 
 
 def steps_of_checkpoint(

@@ -3,11 +3,12 @@
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, TypeVar
 
 import orjson
 
-from sentkit.errors import NoInputError, UsageError
+from sentkit.errors import NoInputError, SentkitError, UsageError
 from sentkit.formats.checkpoints.hub import BUNDLED
 from sentkit.formats.rows.kinds import SENTENCE
 from sentkit.formats.rows.rows import Rejects, Row
@@ -28,6 +29,7 @@ T = TypeVar("T")
 
 SOURCE = "TEXT"  # the place of a query in messages
 DIM, UNIT = re.compile(r"/(\d+)"), "/n"  # steps as a record names them, without the hash
+QUERY = "query"  # the name of a declared prompt
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,28 +47,23 @@ class Recorded:
     def prompt(self) -> str:
         return self._text("prompt") or ""
 
-    def completed(self, options: ReadingOptions) -> ReadingOptions:
-        """Return the options of the user, completed from the record."""
+    def options(self) -> ReadingOptions:
+        """The reading options that give vectors of the space of the file."""
         suffixes = [str(step).rpartition(":")[0] for step in self._list("steps")]
         if UNIT in suffixes and any(map(DIM.fullmatch, suffixes[suffixes.index(UNIT) :])):
             suffixes = []  # only a model declares this order
         dims = [int(match[1]) for match in map(DIM.fullmatch, suffixes) if match]
-        no_prompt = options.prompt is None and options.prompt_name is None
-        filled = replace(
-            options,
-            prompt=self._text("prompt") if no_prompt else options.prompt,
-            max_length=options.max_length or self._number("max_length"),
-            normalize=options.normalize or UNIT in suffixes,
-            dim=options.dim or (dims[-1] if dims else None),
-        )
-        # "set" is the only readout of words:binary.
-        if options.readout is not None or self._text("readout") == "set":
-            return filled
-        return replace(
-            filled,
-            readout=self._text("readout"),
-            template=self._text("template") if options.template is None else options.template,
-            full_stop=options.full_stop or (self._text("full_stop") if options.template is None else None),
+        readout = self._text("readout")
+        known = readout != "set"  # the only readout of words:binary
+        return ReadingOptions(
+            readout=readout if known else None,
+            template=self._text("template") if known else None,
+            full_stop=self._text("full_stop") if known else None,
+            prompt=self._text("prompt"),
+            max_length=self._number("max_length"),
+            normalize=UNIT in suffixes,
+            dim=dims[-1] if dims else None,
+            transform=self._text("transform"),
         )
 
     def _text(self, name: str) -> str | None:
@@ -83,36 +80,62 @@ class Recorded:
 
 
 def find_query_encoder(
-    model: str | None, options: ReadingOptions, recorded: Recorded, *, device: str, precision: str
-) -> Model:
-    """Return the model for the queries.
+    model: str | None, recorded: Recorded, *, device: str, precision: str
+) -> "tuple[Model, Model | None]":
+    """Return the model for the queries, read as the record says, and the same model as it declares.
 
-    A model that the user names keeps its declared options. Otherwise the record gives the model and the
-    options. A recorded model is not downloaded, because a data file must not start a download.
+    The second one replaces the first if its weights are not the recorded ones. A recorded model is not
+    downloaded, because a data file must not start a download.
     """
-    if model is not None or recorded.model is None:
-        return find_encoder(model or BUNDLED, options, device=device, precision=precision)
-    completed = recorded.completed(options)
+
+    def find(name: str, options: ReadingOptions, *, download: bool = True) -> Model:
+        return find_encoder(name, options, device=device, precision=precision, download=download)
+
+    if recorded.model is None:
+        return find(model or BUNDLED, ReadingOptions()), None
+    if model is not None:
+        declared = find(model, ReadingOptions())
+        try:
+            return with_query_prompt(find, model, recorded), declared
+        except SentkitError:  # such as a readout or a width that this model does not have
+            return declared, None
     try:
-        return find_encoder(recorded.model, completed, device=device, precision=precision, download=False)
+        return with_query_prompt(partial(find, download=False), recorded.model, recorded), None
     except NoInputError as error:
         advice = f"{recorded.path} was encoded with this model; give its path with -m"
+        if str(error).startswith(f"{recorded.options().transform}:"):
+            advice = f"{recorded.path} was encoded with this transform; run the command where it is"
         raise NoInputError(str(error), advice=advice) from error
+
+
+def with_query_prompt(find: Callable[[str, ReadingOptions], Model], name: str, recorded: Recorded) -> Model:
+    """The model with the recorded options, and with its declared prompt for queries if it has one."""
+    model = find(name, recorded.options())
+    checkpoint = getattr(model, "checkpoint", None)
+    prompts = checkpoint.declared.prompts if checkpoint is not None else {}
+    if QUERY not in prompts or prompts[QUERY] == recorded.prompt:
+        return model
+    return find(name, replace(recorded.options(), prompt=prompts[QUERY]))
 
 
 class EncodedTexts:
     """Texts as rows with the vectors that `encode` computes. `read` loads the weights."""
 
-    def __init__(self, texts: Sequence[str], model: Model) -> None:
-        if len(model.readouts) > 1:
-            raise UsageError("a search needs one readout, not several")
+    def __init__(
+        self, texts: Sequence[str], model: Model, declared: Model | None = None, weights: object = None
+    ) -> None:
+        """`declared` replaces the model if its weights do not have the hash `weights`."""
         self.texts, self.model, self.tally = texts, model, Tally()
+        self.declared, self.weights = declared, weights
         self.emb: str | None = None
         self.remarks: list[str] = []
 
     def read(self, then: Callable[[VectorRow], T]) -> Iterator[T]:
         groups, tokens = whole_if_small(prepare_list(self.texts, self.model.tokenizer))
         encoder = self.model.encoder(tokens)
+        if self.declared is not None and encoder.specs[0].record.get("weights") != self.weights:
+            groups, tokens = whole_if_small(prepare_list(self.texts, self.declared.tokenizer))
+            encoder = self.declared.encoder(tokens)
         self.emb = encoder.specs[0].emb
         for done in encode_list(groups, encoder, self.tally):
             yield then(VectorRow(done.row, done.vectors[0], SENTENCE.vectors))

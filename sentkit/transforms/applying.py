@@ -8,6 +8,7 @@ import numpy as np
 
 from sentkit.arrays import Float32
 from sentkit.errors import DataError
+from sentkit.formats.files import readable
 from sentkit.formats.rows.kinds import VECTORS
 from sentkit.formats.rows.rows import Inputs, growing
 from sentkit.formats.vectors.convert import common_spec, with_fields
@@ -33,7 +34,7 @@ def apply_transform(inputs: Inputs, transform: str, output: str, form: VectorOut
     if reader.width != step.takes:
         problem = f"takes vectors of {step.takes} numbers, these have {reader.width}"
         raise DataError(problem, source=transform)
-    spec = moved_spec(inputs, reader.emb, step)
+    spec = moved_spec(inputs, reader.emb, step, transform)
     spec = with_fields(spec, inputs) if is_store(output) else spec
     names = reader.names if is_store(output) else reader.theirs
     width = step.width(step.takes)
@@ -70,7 +71,7 @@ def moved_vectors(window: Sequence[VectorRow], step: Step) -> Float32:
     return moved.reshape(*vectors.shape[:-1], -1)
 
 
-def moved_spec(inputs: Inputs, emb: str | None, step: Step) -> dict[str, Any]:
+def moved_spec(inputs: Inputs, emb: str | None, step: Step, transform: str) -> dict[str, Any]:
     """The output spec: the common fields of all vector files, plus this step; for JSONL only `_emb`."""
     record = {name: value for name, value in common_spec(inputs).items() if name not in BARE}
     steps = steps_before(inputs)
@@ -78,6 +79,8 @@ def moved_spec(inputs: Inputs, emb: str | None, step: Step) -> dict[str, Any]:
     full = Spec(label, space, {**record, "steps": steps or ()}).after(step.suffix, step.hash).full
     if steps is None:
         del full["steps"]  # unknown earlier steps: a list of only this step would be wrong
+    if full.pop("transform", None) is None:  # no record can name two
+        full["transform"] = readable(transform)
     return full
 
 

@@ -5,6 +5,7 @@ import os
 import shutil
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -45,40 +46,41 @@ def piped(sentkit):
         (),
         ("--readout", "cls"),
         ("--readout", "mean-last2", "--normalize", "--dim", "8"),
-        ("--readout", "prompt", "--template", "sncse"),
+        ("--readout", "L2:max", "--max-length", "9"),
         ("--prompt", "query: ", "--max-length", "12"),
-        ("--precision", "bf16", "--device", "cpu"),
     ],
     ids=" ".join,
 )
 @pytest.mark.parametrize("search", [(), ("--top", 2), ("--threshold", 0.5)], ids=str)
-def test_texts_have_the_hits_of_the_pipe(sentkit, encode, piped, tiny, flags, search):
-    """Byte for byte, with the model and its flags stated."""
+def test_texts_have_the_hits_of_the_pipe(sentkit, encode, piped, tiny, copy_of, flags, search):
+    """Byte for byte: the record has the model, readout, prompt, length and steps; -m names the same model."""
     encode(tiny, *flags)
-    done = sentkit("search", *TEXTS, "--corpus", "c.safetensors", "-m", tiny, *flags, *search)
+    done = sentkit("search", *TEXTS, "--corpus", "c.safetensors", *search)
+    moved = sentkit("search", *TEXTS, "--corpus", "c.safetensors", *search, "-m", copy_of(tiny))
 
-    assert done.code == 0
-    assert done.out == piped(TEXTS, ("-m", tiny, *flags), *search).out
+    assert (done.code, moved.code) == (0, 0)
+    assert done.out == moved.out == piped(TEXTS, ("-m", tiny, *flags), *search).out
     assert [row["text"] for row in done.rows] == TEXTS
 
 
-@pytest.mark.parametrize(
-    "flags",
-    [
-        (),
-        ("--readout", "cls"),
-        ("--readout", "L2:max", "--normalize", "--dim", "8", "--max-length", "9"),
-        ("--readout", "prompt", "--template", "sncse", "--full-stop", "none"),
-    ],
-    ids=" ".join,
-)
-def test_without_a_model_the_metadata_of_the_corpus_selects_it(sentkit, encode, piped, tiny, flags):
-    """The recorded model, readout, template and steps are used."""
-    encode(tiny, *flags)
-    done = sentkit("search", *TEXTS, "--corpus", "c.safetensors")
+@pytest.mark.parametrize("how", ["encode", "apply"])
+def test_a_recorded_transform_is_applied(sentkit, encode, piped, tiny, how):
+    encode(tiny, "--normalize", name="plain.safetensors")
+    sentkit("whiten", "fit", "plain.safetensors", "--kind", "center", "-o", "T.safetensors")
+    flags = ("-m", tiny, "--normalize", "--transform", "T.safetensors")
+    if how == "encode":
+        encode(*flags[1:])
+    else:
+        sentkit("whiten", "apply", "plain.safetensors", "-t", "T.safetensors", "-o", "c.safetensors")
+    done = sentkit("search", "a cat", "--corpus", "c.safetensors")
 
-    assert done.code == 0
-    assert done.out == piped(TEXTS, ("-m", tiny, *flags)).out
+    assert (done.code, done.err) == (0, "")
+    assert done.out == piped(["a cat"], flags).out
+    Path("T.safetensors").rename("U.safetensors")
+    assert sentkit("search", "a cat", "--corpus", "c.safetensors").told == [
+        "sentkit search: T.safetensors: no such file",
+        "  c.safetensors was encoded with this transform; run the command where it is",
+    ]
 
 
 def test_a_recorded_static_model_is_used(sentkit, encode, piped, model2vec):
@@ -90,33 +92,17 @@ def test_a_recorded_static_model_is_used(sentkit, encode, piped, model2vec):
     assert done.out == piped(["cats"], ("-m", folder, "--readout", "max")).out
 
 
-def test_a_flag_changes_one_recorded_value(sentkit, encode, piped, tiny):
-    """The space does not include the prompt, so it may differ; a query often needs another one."""
-    encode(tiny, "--readout", "cls", "--prompt", "passage: ")
-    flags = ("--readout", "cls", "--prompt", "query: ")
-    done = sentkit("search", "a cat", "--corpus", "c.safetensors", "--prompt", "query: ")
-
-    assert done.out == piped(["a cat"], ("-m", tiny, *flags)).out
-    assert "prompt" not in done.err
-
-
-def test_queries_and_corpus_can_have_different_declared_prompts(sentkit, encode, tiny, copy_of):
-    """With the model that the corpus records."""
+def test_a_declared_prompt_for_queries_is_used(sentkit, encode, piped, tiny, copy_of):
+    """As encode_query of sentence-transformers does; the corpus has the prompt for documents."""
     folder = copy_of(tiny, "prompts")
     own = {"readout": "cls", "prompts": {"query": "query: ", "document": "passage: "}}
     (folder / "sentkit.json").write_text(json.dumps(own))
     encode(folder, "--prompt-name", "document")
-    named = sentkit("search", "a cat", "--corpus", "c.safetensors", "--prompt-name", "query")
-    written = sentkit("search", "a cat", "--corpus", "c.safetensors", "--prompt", "query: ")
-    unknown = sentkit("search", "a cat", "--corpus", "c.safetensors", "--prompt-name", "passage")
+    done = sentkit("search", "a cat", "--corpus", "c.safetensors")
 
-    assert (named.code, named.err) == (0, "")
-    assert named.out == written.out
+    assert (done.code, done.err) == (0, "")
+    assert done.out == piped(["a cat"], ("-m", folder, "--prompt", "query: ")).out
     assert sentkit("inspect", "c.safetensors").rows[0]["spec"]["prompt"] == "passage: "
-    assert unknown.told == [
-        "sentkit search: --prompt-name passage: the model declares no prompt of this name",
-        "  available: query, document",
-    ]
 
 
 def test_the_prompt_of_the_corpus_is_used_with_a_warning(sentkit, encode, piped, tiny):
@@ -126,30 +112,19 @@ def test_the_prompt_of_the_corpus_is_used_with_a_warning(sentkit, encode, piped,
     assert done.out == piped(["a cat"], ("-m", tiny, "--readout", "cls", "--prompt", "passage: ")).out
     assert done.told == [
         'sentkit search: warning: the prompt of the corpus, "passage: ", is added to TEXT;'
-        " to use another prompt, add --prompt or --prompt-name"
+        " for another one, pipe: sentkit encode --prompt ... | sentkit search"
     ]
 
 
-def test_a_stated_model_is_read_as_it_declares(sentkit, encode, tiny):
-    """`-m` without a readout means mean here, and the corpus was read by cls: another space."""
+def test_another_model_is_read_as_it_declares(sentkit, encode, piped, other, tiny):
+    """Its weights are not the recorded ones. The corpus then has another space, and the message names it."""
     encode(tiny, "--readout", "cls", "--normalize")
-    done = sentkit("search", "-q", "a cat", "--corpus", "c.safetensors", "-m", tiny)
-
-    assert done.code == 65
-    assert done.out == b""
-    assert done.told[0].startswith("sentkit search: TEXT:1: the vectors of the query are tiny/mean (")
-    assert "the vectors of c.safetensors are tiny/cls/n (" in done.told[0]
-    assert done.told[1] == f"  encode the queries with -m {tiny} --readout cls and the steps /n"
-
-
-def test_another_model_is_refused(sentkit, encode, tiny, other):
-    encode(tiny)
     done = sentkit("search", "-q", "a cat", "--corpus", "c.safetensors", "-m", other)
 
-    assert done.code == 65
-    assert done.out == b""
-    assert "the vectors of the query are other/mean (" in done.told[0]
-    assert "are tiny/mean (" in done.told[0]
+    assert (done.code, done.out) == (65, b"")
+    assert done.told[0].startswith("sentkit search: TEXT:1: the vectors of the query are other/mean (")
+    assert "the vectors of c.safetensors are tiny/cls/n (" in done.told[0]
+    assert done.told[1] == f"  encode the queries with -m {tiny} --readout cls and the steps /n"
 
 
 def test_a_corpus_without_a_record_is_searched_with_nano(sentkit, encode, piped, tmp_path):
@@ -248,17 +223,9 @@ def test_a_recorded_hub_model_is_not_fetched(encode, tiny, tmp_path, first):
         (("a", "--queries", "q.jsonl"), "TEXT and --queries cannot be used together"),
         (("a", "--replace"), "--replace can be used only with --queries, not with TEXT"),
         (("a", "--rejects", "r"), "--rejects can be used only with --queries, not with TEXT"),
-        (("a", "--readout", "cls,mean"), "a search needs one readout, not several"),
-        (("a", "--readout", "first"), 'unknown readout "first"'),
         (("a", "--precision", "fp8"), "invalid value for '--precision'"),
         (("a", "--device", "tpu"), 'unknown device "tpu"'),
         (("-m", "nano"), "--model needs a query TEXT"),
-        (("--readout", "cls"), "--readout needs a query TEXT"),
-        (("--prompt", ""), "--prompt needs a query TEXT"),
-        (("--prompt-name", "query"), "--prompt-name needs a query TEXT"),
-        (("--normalize",), "--normalize needs a query TEXT"),
-        (("--full-stop", "none"), "--full-stop needs a query TEXT"),
-        (("--max-length", "9"), "--max-length needs a query TEXT"),
         (("--device", "cpu"), "--device needs a query TEXT"),
         (("a", "--threshold", "1.1"), "--threshold 1.1: expected a number from -1 to 1"),
         (("a", "--threshold", "nan"), "--threshold nan: expected a number from -1 to 1"),
