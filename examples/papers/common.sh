@@ -135,8 +135,8 @@ seed_scores() ( # FIELDS NAME: the same for each seed of a run
     checkpoints "$2" | while read -r made; do scores "$1" "$made"; done
 )
 
-flow() ( # NAME ROWS: the flow of these rows, rows/NAME.safetensors, for the mean of the last two layers
-    vectors "$1-rows" "$base" "$2" --readout mean-last2
+flow() ( # NAME ROWS [MODEL]: the flow of these rows, rows/NAME.safetensors, for the mean of the last two layers
+    vectors "$1-rows" "${3:-$base}" "$2" --readout mean-last2
     sentkit whiten fit "$vectors" --kind flow -o "$work/rows/$1.safetensors" -f -q
 )
 
@@ -161,7 +161,7 @@ report() ( # TABLE FLAGS AND ROWS...: a table of the paper with these rows, in t
         *) row=$row=$work/runs/$row ;;
         esac
         case $row in
-        *="$work"/runs/*) [ -d "${row#*=}" ] || continue ;;
+        *="$work"/runs/*) made=${row#*=} && [ -d "${made%%#*}" ] || continue ;;
         esac
         set -- "$@" "$row"
     done

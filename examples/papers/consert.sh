@@ -30,13 +30,13 @@ if [ -n "$nli" ]; then
     NLI=$work/rows/nli.jsonl && export NLI
     make "$NLI" some "$nli" 64
     make "$work/rows/premises.jsonl" texts "$nli"
-    flow flow-nli "$work/rows/premises.jsonl"
     make "$work/rows/deleted.jsonl" sentkit augment "$work/rows/premises.jsonl" --op delete -q
     make "$work/rows/variants.jsonl" sentkit augment "$work/rows/deleted.jsonl" --op span-delete --replace \
         --field text=text_a -q
     train is-bert is-bert "$work/rows/premises.jsonl" --dev "$choose"
     train clear clear "$work/rows/variants.jsonl" --set head=fresh --dev "$choose"
     train sbert sbert "$NLI" --dev "$choose"
+    flow flow-nli "$rows" "$(first sbert)" # the row has an encoder that is trained on NLI
     train ct-nli ct "$rows" -m "$(first sbert)" --dev "$choose"
     example joint consert.sh joint "$NLI" "$choose" "$pairs" "$base"
     example sup-unsup consert.sh sup-unsup "$rows" "$choose" "$pairs" "$base"
@@ -48,7 +48,7 @@ report 1 ${GLOVE:+"glove=$GLOVE"} "no-tuning=$base#cls" "no-tuning=$base#mean" s
 report 2 --baseline=consert ${GLOVE:+"glove=$GLOVE"} "no-tuning=$base#mean-last2" clear is-bert ct \
     "flow=$base#mean-last2@$work/rows/flow.safetensors" "consert=$work/runs/unsup/run"
 [ -z "$nli" ] || report 3 --baseline=consert-joint sbert ct-nli \
-    "flow-nli=$base#mean-last2@$work/rows/flow-nli.safetensors" "consert-joint=$work/runs/joint/run" \
+    "flow-nli=$(first sbert)#mean-last2@$work/rows/flow-nli.safetensors" "consert-joint=$work/runs/joint/run" \
     "consert-sup-unsup=$work/runs/sup-unsup/run" "consert-joint-unsup=$work/runs/joint-unsup/run"
 
 # Table 4, and the figures of batch, temperature, views and numbers of texts. The tables have the step that dev chose.

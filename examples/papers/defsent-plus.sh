@@ -46,12 +46,15 @@ if [ ! -d "$work/runs/plain-3" ]; then
     mv "$work/runs/steps/step-3" "$work/runs/plain-3"
 fi
 steps steps "$own" "$base"
-train defsent defsent "$own" --dev "$choose"
+family=${PRESET:-bert-base}
+train defsent defsent "$own" --dev "$choose" --preset "$family-cls"
 set --
+flags='--batch 16' # of the two smaller dictionaries: 7,639 and 4,223 steps
 for name in single $names; do
     steps "$name" "$work/rows/$name.jsonl" "$base" STEPS=1
     set -- "$@" "1-$name=$work/runs/$name/step-1"
 done
+flags=''
 report 2 --baseline=1 "no-tuning=$base#mean" defsent "$@" "1=$work/runs/steps/step-1" "2=$work/runs/steps/step-2" \
     "3=$work/runs/plain-3" "3-ica=$work/runs/steps/step-3"
 
@@ -70,7 +73,7 @@ flags=''
 
 # Tables 3 and 6: one step from SimCSE and from SNCSE.
 step_from() { # NAME CHECKPOINT
-    steps "$1+1" "$own" "$2" STEPS=1 "PRESET=$1-${PRESET:-bert-base}"
+    steps "$1+1" "$own" "$2" STEPS=1 "PRESET=$1-$family"
 }
 for corpus in "$data"/corpora/*; do break; done
 if [ -n "${START:-}" ]; then
@@ -79,8 +82,8 @@ if [ -n "${START:-}" ]; then
 elif [ -e "$corpus" ]; then
     make "$work/rows/corpus.jsonl" some "$corpus" 64
     make "$work/rows/negated.jsonl" sentkit augment "$work/rows/corpus.jsonl" --op negate -q
-    train simcse simcse "$work/rows/corpus.jsonl" --dev "$choose"
-    train sncse sncse "$work/rows/negated.jsonl" --dev "$choose"
+    train simcse simcse "$work/rows/corpus.jsonl" --dev "$choose" --preset "$family"
+    train sncse sncse "$work/rows/negated.jsonl" --dev "$choose" --preset "$family"
     for start in simcse sncse; do
         step_from "$start" "$(first "$start")"
     done

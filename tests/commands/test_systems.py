@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from sentkit.formats.checkpoints.folders import read_checkpoint
+from sentkit.reports.published import published
 from sentkit.training.base import open_base
 from sentkit.training.catalogue import METHODS
 from sentkit.training.settings import build
@@ -20,7 +21,8 @@ from support import ROOT, SMALL, TEXTS, in_jsonl, normal_rows, write_small_token
 SYSTEMS = [json.loads(line) for line in (ROOT / "examples/systems.jsonl").open()]
 COMMANDS = sorted({command for system in SYSTEMS for command in system["commands"]})
 SCRIPTS = ["sh examples/consert.sh joint-unsup", "sh examples/consert.sh sup-unsup"]
-TRAINED = ("SBERT", "SG-OPT", "SIMCSE", "SNCSE")  # checkpoints of other runs
+TRAINED = ("SBERT", "SG-OPT", "SIMCSE", "SNCSE", "MBERT")  # checkpoints of other runs, or other bases
+LISTED = ("bert", "bert-base", "sbert-base", "mbert", None)  # the page says that it leaves out other bases
 LABELS = ("entailment", "contradiction", "neutral")
 WORDS = ("cat", "dog", "rain", "sea")  # each one token
 QUICK = ("--epochs", 1, "--batch", 8, "--set", "max_length=64", "--set", "warmup=0", "--threads", 1, "-q")
@@ -77,6 +79,8 @@ def completed(words, folder, marian):
     match words[0]:
         case "train" if "defsent-plus" in words:
             rows, more = "entry", ("-o", "out", *QUICK, *model)
+            if "roberta" in words[-1]:  # the preset names a checkpoint of RoBERTa
+                more += ("--set", f"projection_from={folder / 'base'}")
         case "train":
             rows, more = rows_of(words[1:], folder / "base"), ("-o", "out", *QUICK, *model)
         case "whiten":
@@ -94,7 +98,8 @@ def completed(words, folder, marian):
 def test_the_command_of_a_system_runs(sentkit, folder, marian, monkeypatch, tmp_path, command):
     words = shlex.split(command)[1:]
     more = completed(words, folder, marian)
-    known = dict.fromkeys(TRAINED, folder / "base") | {"ENTRIES": folder / "entries.jsonl"}
+    known = dict.fromkeys(TRAINED, folder / "base")
+    known |= {"ENTRIES": folder / "entries.jsonl", "DEV": folder / "pair.jsonl"}
     if "glove.6B.50d.npy" in words:
         monkeypatch.chdir(folder)
     done = sentkit(*(known.get(word, word) for word in words), *more)
@@ -108,3 +113,39 @@ def test_every_system_is_supported_with_a_command_or_not_at_all():
     assert all(command.startswith("sentkit ") for command in COMMANDS if command not in SCRIPTS)
     assert [row["system"] for row in SYSTEMS if (row["status"] == "yes") != bool(row["commands"])] == []
     assert {row["status"] for row in SYSTEMS} == {"yes", "no"}
+
+
+def test_the_list_has_every_published_row_of_its_bases():
+    listed = [reference.split("/") for row in SYSTEMS for reference in row["published"]]
+    rows = {
+        tuple(row[key] or "-" for key in ("paper", "table", "base", "system", "readout"))
+        for row in published()
+        if row["base"] in LISTED
+    }
+
+    assert len(rows) > 100
+    assert [row for row in rows if not any(list(row[: len(each)]) == each for each in listed)] == []
+
+
+@pytest.mark.parametrize(
+    ("system", "values"),
+    [  # from the papers: readout and learning rates; the second step exists only for RoBERTa-large
+        ("SG-OPT", [("cls", 5e-5)]),
+        ("SBERT, then back-translation, SG or SG-OPT", [("cls", 5e-5)] * 3),
+        ("SimCSE, then DefSent+, one or two steps", [("mean,cls,prompt", 3e-5), ("mean,cls,prompt", 2e-5)]),
+        ("SNCSE, then DefSent+, one or two steps", [("mean,cls,prompt", 2e-5), ("mean,cls,prompt", 1e-6)]),
+        ("DefSent+, steps 1, 2 and 3", [("mean,cls,prompt", rate) for rate in (5e-5, 4e-5, 3e-5)]),
+    ],
+)
+def test_the_commands_have_the_values_of_the_papers(system, values):
+    """They must not depend on the readout that the base declares."""
+    [commands] = [row["commands"] for row in SYSTEMS if row["system"] == system]
+    found = []
+    for words in map(shlex.split, commands):
+        if words[1] == "train":
+            kind, flags = METHODS[words[2]].load(), dict(itertools.pairwise(words))
+            own = [after for before, after in itertools.pairwise(words) if before == "--set"]
+            settings = build(kind.Settings, kind.presets, flags["--preset"], own)
+            found.append((settings.readout, settings.lr))
+
+    assert found == values
