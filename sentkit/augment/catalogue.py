@@ -5,10 +5,15 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from sentkit.augment import case_and_punctuation, deletion, negation, order, repetition
-from sentkit.augment.operation import AppliedOperation, Operation
-from sentkit.augment.shares import parse_share, parse_spans
-from sentkit.augment.synonyms import Synonyms, synonym
+from sentkit.augment import negation, operations
+from sentkit.augment.operations import (
+    AppliedOperation,
+    Operation,
+    Synonyms,
+    parse_share,
+    parse_spans,
+    synonym,
+)
 from sentkit.errors import UsageError
 from sentkit.flag_values import suggestion
 
@@ -36,31 +41,31 @@ class Kind:
 # repeat.
 OPERATIONS: Mapping[str, Kind] = {
     "delete": Kind(
-        lambda share, more: partial(deletion.delete, share=share, mark=more.mark),
+        lambda share, more: partial(operations.delete, share=share, mark=more.mark),
         parse_share,
         "0.7",
         marks=True,
     ),
     "span-delete": Kind(
-        lambda spans, more: partial(deletion.span_delete, spans=spans, mark=more.mark),
+        lambda spans, more: partial(operations.span_delete, spans=spans, mark=more.mark),
         parse_spans,
         "5x0.05",
         marks=True,
     ),
-    "reorder": Kind(lambda spans, more: partial(order.reorder, spans=spans), parse_spans, "5x0.05"),
-    "swap": Kind(lambda share, more: partial(order.swap, share=share), parse_share),
+    "reorder": Kind(lambda spans, more: partial(operations.reorder, spans=spans), parse_spans, "5x0.05"),
+    "swap": Kind(lambda share, more: partial(operations.swap, share=share), parse_share),
     "synonym": Kind(
         lambda share, more: partial(synonym, share=share, synonyms=more.synonyms),
         parse_share,
         "0.3",
         needs="--synonyms",
     ),
-    "repeat": Kind(lambda share, more: partial(repetition.repeat, share=share), parse_share, "0.32"),
+    "repeat": Kind(lambda share, more: partial(operations.repeat, share=share), parse_share, "0.32"),
     "negate": Kind(
         lambda field_name, more: negation.negate if field_name is None else None, str, draws=False
     ),
-    "lower": Kind(lambda _, more: case_and_punctuation.lower, draws=False),
-    "no-punctuation": Kind(lambda _, more: case_and_punctuation.no_punctuation, draws=False),
+    "lower": Kind(lambda _, more: operations.lower, draws=False),
+    "no-punctuation": Kind(lambda _, more: operations.no_punctuation, draws=False),
     "paraphrase": Kind(lambda _, more: None, needs="--paraphrases", brings=True),
 }
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 
 from sentkit.augment.draw import Draw
-from sentkit.augment.operation import AppliedOperation, Note
+from sentkit.augment.operations import AppliedOperation, Note
 
 
 class Chain:

@@ -17,8 +17,7 @@ from sentkit.process import limit_threads
 if TYPE_CHECKING:
     from sentkit.formats.rows.rows import Inputs
     from sentkit.labels.clusters.clustering_run import ClusteringRun
-    from sentkit.labels.clusters.description import DescriptionOptions
-    from sentkit.labels.clusters.reports import Record
+    from sentkit.labels.clusters.reports import DescriptionOptions, Record
 
 
 @dataclass(frozen=True)
@@ -73,7 +72,7 @@ class DescriptionFlags:
 
     def options(self, inputs: "Inputs") -> "DescriptionOptions":
         from sentkit.formats.vectors.store import common_fields
-        from sentkit.labels.clusters.description import DescriptionOptions
+        from sentkit.labels.clusters.reports import DescriptionOptions
 
         fields = common_fields(inputs)
         names = tuple(fields.get(name, name) for name in ("text", "entry"))
@@ -151,15 +150,15 @@ def cluster(
     if threads is not None:
         limit_threads(threads)
     from sentkit.formats.vectors.vectors import VECTOR_FIELDS
-    from sentkit.labels.clusters import plan, reports
+    from sentkit.labels import Watch
+    from sentkit.labels.clusters import clustering_run, reports
     from sentkit.labels.clusters.clustering_run import ClusteringRun
-    from sentkit.labels.watch import Watch
     from sentkit.transforms.steps import Normalize
 
     console = run.console("cluster")
     counts = None if k is None else numbers("-k", k)
-    form = plan.form_of(truth, counts, describe=describe, stability=stability)
-    plan.check_form(
+    form = clustering_run.form_of(truth, counts, describe=describe, stability=stability)
+    clustering_run.check_form(
         form,
         rows=[keep_vectors, replace],
         centroids=centroids,
@@ -168,10 +167,10 @@ def cluster(
     )
     check_outputs(output, centroids, rows=form in ("rows", "stability"))
     if from_centroids is None:
-        planned = plan.plan_of(algorithm, counts, own.values, truth=truth is not None)
+        planned = clustering_run.plan_of(algorithm, counts, own.values, truth=truth is not None)
     else:
         check_read_once(from_centroids, row_flags.paths)
-        planned = plan.given_plan(from_centroids, algorithm, {"-k": k, **own.values})
+        planned = clustering_run.given_plan(from_centroids, algorithm, {"-k": k, **own.values})
     planned = planned.with_seeds(form, None if seed is None else numbers("--seed", seed))
     with row_flags.open(
         console,
@@ -212,10 +211,9 @@ def label(
 ) -> "list[Record]":
     """Write the centroids and, except with --describe, the rows; return descriptions if they are needed."""
     from sentkit.formats.vectors.store import is_store
-    from sentkit.labels.clusters.centroids import write_centroids
-    from sentkit.labels.clusters.clustering_run import label_rows, new_fields, write_rows
-    from sentkit.labels.clusters.description import descriptions
-    from sentkit.labels.clusters.plan import NEW_FIELDS
+    from sentkit.labels.clusters.clustering_run import NEW_FIELDS, label_rows, new_fields, write_rows
+    from sentkit.labels.clusters.reports import descriptions
+    from sentkit.labels.clusters.vector_rows import write_centroids
 
     labelled = label_rows(run, NEW_FIELDS[form], keep=keep and not is_store(output.path), replace=replace)
     points, clustering = labelled.points, labelled.clustering

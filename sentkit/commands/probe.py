@@ -13,7 +13,7 @@ from sentkit.flags import options
 from sentkit.flags.rows import RowFlags
 
 if TYPE_CHECKING:
-    from sentkit.labels.probes.scores import Record
+    from sentkit.labels.probes.probing import Record
 
 FOLDS, SAMPLES = 10, 5
 
@@ -91,9 +91,8 @@ def probe(
     from sentkit.formats.files import check_input
     from sentkit.formats.vectors.sinks import check_rows_output
     from sentkit.formats.vectors.vectors import VECTOR_FIELDS
-    from sentkit.labels.probes.probing import Files, Probe, ProbeOptions
-    from sentkit.labels.probes.scores import columns
-    from sentkit.labels.watch import Watch
+    from sentkit.labels import Watch
+    from sentkit.labels.probes.probing import Files, Probe, ProbeOptions, columns
 
     console = run.console("probe")
     check_files(train.paths, test, dev)

@@ -1,1 +1,15 @@
 """Takes vectors and returns labels: clusters and predicted classes."""
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Watch:
+    begin: Callable[[int], None] = lambda of: None  # adds tasks to the total
+    done: Callable[[], None] = lambda: None  # reports one finished task
+    slow: Callable[[str], AbstractContextManager[None]] = lambda what: nullcontext()  # surrounds a slow task
+
+
+UNWATCHED = Watch()

@@ -21,8 +21,7 @@ from sentkit.formats.rows.rows import Inputs, Row
 from sentkit.formats.vectors.fingerprint import digest, label_of
 from sentkit.formats.vectors.sinks import VectorOutput
 from sentkit.formats.vectors.store import rows_in
-from sentkit.labels.clusters.clustering_run import ClusteringRun
-from sentkit.labels.clusters.plan import plan_of
+from sentkit.labels.clusters.clustering_run import ClusteringRun, plan_of
 from sentkit.labels.clusters.reports import agreement_records
 from sentkit.labels.probes.probing import Files, Probe, ProbeOptions
 from sentkit.metrics.sts.correlation import pearson, spearman

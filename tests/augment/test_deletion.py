@@ -4,9 +4,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sentkit.augment.deletion import delete, span_delete, without
 from sentkit.augment.draw import Draw
-from sentkit.augment.shares import parse_share, parse_spans
+from sentkit.augment.operations import delete, parse_share, parse_spans, span_delete, without
 
 some = settings(max_examples=60)
 

@@ -7,8 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sentkit.augment.draw import Draw
-from sentkit.augment.order import reorder, swap
-from sentkit.augment.shares import parse_share, parse_spans
+from sentkit.augment.operations import parse_share, parse_spans, reorder, swap
 
 some = settings(max_examples=60)
 

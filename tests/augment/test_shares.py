@@ -4,7 +4,7 @@ from decimal import ROUND_FLOOR, Decimal
 
 import pytest
 
-from sentkit.augment.shares import parse_share, parse_spans
+from sentkit.augment.operations import parse_share, parse_spans
 
 LENGTHS = (*range(23), 50, 99, 100, 101, 1000)
 

@@ -2,10 +2,7 @@
 
 import pytest
 
-from sentkit.augment.case_and_punctuation import bare, lower, no_punctuation
-from sentkit.augment.repetition import repeat
-from sentkit.augment.shares import parse_share
-from sentkit.augment.synonyms import synonym
+from sentkit.augment.operations import bare, lower, no_punctuation, parse_share, repeat, synonym
 
 SYNONYMS = {"big": ("large",), "dog": ("domestic dog", "hound"), "don't": ("never",)}
 

@@ -11,8 +11,8 @@ import time
 
 import numpy as np
 
-from sentkit.labels.clusters.algorithms.clustering import Clustering, ClusteringOptions, given
-from sentkit.labels.clusters.algorithms.kmeans import kmeans
+from sentkit.labels.clusters.algorithms import kmeans
+from sentkit.labels.clusters.clustering import Clustering, ClusteringOptions, given
 
 ROWS, WIDTH, CLUSTERS, GROUPS, ITERATIONS, RESTARTS = 50_000, 384, 100, 300, 50, 1
 

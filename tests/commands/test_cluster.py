@@ -10,7 +10,7 @@ import pytest
 from sklearn import cluster as library
 from sklearn import metrics
 
-from sentkit.labels.clusters.algorithms.catalogue import ALGORITHMS
+from sentkit.labels.clusters.algorithms import ALGORITHMS
 
 GROUPS = {"red": (0, 0, 9), "green": (0, 9, 0), "blue": (9, 0, 0)}
 

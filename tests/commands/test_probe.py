@@ -165,7 +165,7 @@ def test_the_number_of_jobs_does_not_change_the_report(sentkit, held):
 
 def test_fits_that_do_not_converge_are_a_warning(sentkit, held, monkeypatch):
     held("a.jsonl", 1)
-    monkeypatch.setattr("sentkit.labels.probes.fits.ITERATIONS", 1)
+    monkeypatch.setattr("sentkit.labels.probes.classifiers.ITERATIONS", 1)
     done = sentkit("probe", "a.jsonl", "--label", "kind", "--few-shot", "2")
 
     assert done.rows[0]["not_converged"] == 5

@@ -3,7 +3,7 @@
 import math
 from collections import Counter
 
-from sentkit.labels.clusters.description import keywords
+from sentkit.labels.clusters.reports import keywords
 
 TEXTS = [
     (0, "The cat sleeps, the cat eats"),

@@ -7,9 +7,10 @@ import pytest
 import torch
 from torch import nn
 
-from sentkit.labels.probes.fits import Data, Fit
-from sentkit.labels.probes.network import (
+from sentkit.labels.probes.classifiers import (
     Adam,
+    Data,
+    Fit,
     Network,
     Shape,
     held_out,
@@ -127,7 +128,7 @@ def looks_of(monkeypatch, train, dev):
         seen.append(np.mean(found == dev[1]))
         return found
 
-    monkeypatch.setattr("sentkit.labels.probes.network.predict", watched)
+    monkeypatch.setattr("sentkit.labels.probes.classifiers.predict", watched)
     learn(Shape(4, 0, 3), train, dev, 1e-3, np.random.default_rng(7))
     return seen
 
@@ -144,7 +145,7 @@ def test_learning_ends_after_five_evaluations_without_a_new_best(monkeypatch):
 
 def test_learning_ends_after_two_hundred_epochs(monkeypatch):
     """These are fifty evaluations."""
-    monkeypatch.setattr("sentkit.labels.probes.network.PATIENCE", 1000)
+    monkeypatch.setattr("sentkit.labels.probes.classifiers.PATIENCE", 1000)
 
     assert len(looks_of(monkeypatch, drawn(20, 4), drawn(5, 14))) == 50
 

@@ -9,9 +9,8 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import StratifiedKFold
 
-from sentkit.labels.probes.fits import Data, Fit, in_order, logreg
-from sentkit.labels.probes.network import Network
-from sentkit.labels.probes.protocols import Bench, by_dev, by_folds, few_shot, nested, sample
+from sentkit.labels.probes.classifiers import Data, Fit, Network, in_order, logreg
+from sentkit.labels.probes.probing import Bench, by_dev, by_folds, few_shot, nested, sample
 
 PENALTIES = [0.25, 0.5, 1.0, 2.0, 4.0, 8.0]
 
@@ -121,7 +120,7 @@ def test_the_number_of_jobs_does_not_change_results(data, head):
 
 
 def test_fits_that_do_not_converge_are_counted(bench, monkeypatch):
-    monkeypatch.setattr("sentkit.labels.probes.fits.ITERATIONS", 1)
+    monkeypatch.setattr("sentkit.labels.probes.classifiers.ITERATIONS", 1)
     by_folds(bench, np.arange(60), np.arange(60, 90), 3)
 
     assert bench.unfinished == 6 * 3 + 1

@@ -1,19 +1,32 @@
-"""k-means: Lloyd's iteration on all rows. Convergence and empty clusters are handled as in scikit-learn.
+"""Clustering algorithms: our k-means, and those of scikit-learn and faiss.
 
-The initial centres are distant rows (k-means++, Arthur and Vassilvitskii, 2007). The random draws are also
-those of scikit-learn, so equal seeds give equal centres if no sample is drawn.
+k-means is Lloyd's iteration on all rows. Convergence and empty clusters are handled as in scikit-learn. The
+initial centres are distant rows (k-means++, Arthur and Vassilvitskii, 2007). The random draws are also those
+of scikit-learn, so equal seeds give equal centres if no sample is drawn.
 
 Letters in shapes: n rows, d dimensions, k clusters, t rows tried for one centre.
 """
 
 import math
-from dataclasses import replace
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
 from sentkit.arrays import Float32, Float64, Indices
-from sentkit.labels.clusters.algorithms.clustering import Clustering, ClusteringOptions, best_of
-from sentkit.labels.clusters.algorithms.nearest_centroid import Nearest, distances, part_sum, spans
+from sentkit.errors import UnavailableError
+from sentkit.labels.clusters.clustering import (
+    Clustering,
+    ClusteringOptions,
+    Nearest,
+    best_of,
+    distances,
+    of_centres,
+    of_labels,
+    part_sum,
+    spans,
+)
 from sentkit.metrics.rounding import UNDERFLOW, lengths, margins
 
 ROWS_WITHOUT_SAMPLE = 20_000  # rows; up to this number no sample is drawn
@@ -135,3 +148,95 @@ class Seeding:
         row, place = np.nonzero(squared <= margins(magnitudes, self.lost))
         squared[row, place] = distances(self.rows, self.rows, row, drawn[place])
         return squared
+
+
+MINIBATCH = 4096  # rows
+FAISS_ITERATIONS = 50  # faiss always runs all of them
+
+
+def minibatch(rows: Float32, options: ClusteringOptions, random: np.random.RandomState) -> Clustering:
+    """k-means on mini-batches (Sculley, 2010), and then the nearest centre for each row."""
+    from sklearn.cluster import MiniBatchKMeans
+
+    clusterings = []
+    for _ in range(options.restarts):
+        first = spread_out(rows, options.count, random).astype(np.float32)
+        model = MiniBatchKMeans(
+            len(first),
+            init=first,
+            n_init=1,
+            max_iter=options.iterations,
+            batch_size=MINIBATCH,
+            compute_labels=False,
+            random_state=seed_from(random),
+        )
+        model.fit(rows)
+        best = of_centres(rows, model.cluster_centers_.astype(np.float64))
+        clusterings.append(Clustering(best.labels, best.centres, best.inertia, int(model.n_iter_)))
+    return best_of(clusterings)
+
+
+def agglomerative(rows: Float32, options: ClusteringOptions, random: np.random.RandomState) -> Clustering:
+    """Hierarchical clustering by merging pairs of clusters; deterministic."""
+    from sklearn.cluster import AgglomerativeClustering
+
+    if len(rows) == 1:
+        return of_labels(rows, np.zeros(1, np.intp))
+    model = AgglomerativeClustering(options.count, linkage=options.linkage)
+    return of_labels(rows, model.fit_predict(rows).astype(np.intp))
+
+
+def hdbscan(rows: Float32, options: ClusteringOptions, random: np.random.RandomState) -> Clustering:
+    """Dense regions, in any number, and noise (Campello and others, 2013); deterministic."""
+    from sklearn.cluster import HDBSCAN
+
+    model = HDBSCAN(min_cluster_size=options.min_size, copy=True)
+    return of_labels(rows, model.fit_predict(rows).astype(np.intp))
+
+
+def faiss(rows: Float32, options: ClusteringOptions, random: np.random.RandomState) -> Clustering:
+    """k-means on at most 256 rows per cluster, and then the nearest centre for each row."""
+    rounds = min(options.iterations, FAISS_ITERATIONS)
+    model = _faiss().Kmeans(
+        rows.shape[1],
+        options.count,
+        niter=rounds,
+        nredo=options.restarts,
+        seed=seed_from(random),
+        min_points_per_centroid=1,
+    )
+    model.train(np.ascontiguousarray(rows))
+    best = of_centres(rows, model.centroids.astype(np.float64))
+    return Clustering(best.labels, best.centres, best.inertia, rounds)
+
+
+def _faiss() -> Any:
+    try:
+        import faiss
+    except ImportError as error:
+        raise UnavailableError(
+            "--algorithm faiss needs the package faiss", advice="pip install faiss-cpu"
+        ) from error
+    return faiss
+
+
+def seed_from(random: np.random.RandomState) -> int:
+    return int(random.randint(2**31 - 1))
+
+
+@dataclass(frozen=True, slots=True)
+class Algorithm:
+    run: Callable[[Float32, ClusteringOptions, np.random.RandomState], Clustering]
+    flags: tuple[str, ...]  # flags of this algorithm only
+    random: bool = True  # the seed can change the result
+    counted: bool = True  # takes the number of clusters
+    max_rows: int | None = None  # rows: time and memory are quadratic
+
+
+ALGORITHMS: dict[str, Algorithm] = {
+    "kmeans": Algorithm(kmeans, ("--n-init", "--sample")),
+    "minibatch": Algorithm(minibatch, ("--n-init",)),
+    "agglomerative": Algorithm(agglomerative, ("--linkage",), random=False, max_rows=20_000),
+    "hdbscan": Algorithm(hdbscan, ("--min-cluster-size",), random=False, counted=False, max_rows=50_000),
+    "faiss": Algorithm(faiss, ("--n-init",)),
+}

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from sentkit.labels.clusters.algorithms import nearest_centroid
-from sentkit.labels.clusters.algorithms.nearest_centroid import Nearest
+from sentkit.labels.clusters import clustering
+from sentkit.labels.clusters.clustering import Nearest
 
 
 def by_loops(rows, centres):
@@ -39,8 +39,8 @@ def test_rows_too_short_for_products_in_float32(rows, scale):
 def test_blocks_of_any_size_give_the_same(rows, monkeypatch):
     centres = rows[:20].astype(np.float64)
     whole = Nearest(rows).assign(centres)
-    monkeypatch.setattr(nearest_centroid, "DISTANCES_PER_BLOCK", 1)
-    monkeypatch.setattr(nearest_centroid, "PAIRS_PER_BLOCK", 3)
+    monkeypatch.setattr(clustering, "DISTANCES_PER_BLOCK", 1)
+    monkeypatch.setattr(clustering, "PAIRS_PER_BLOCK", 3)
 
     assert Nearest(rows).assign(centres).tolist() == whole.tolist()
 

@@ -4,9 +4,8 @@ import numpy as np
 import pytest
 from sklearn.cluster import KMeans
 
-from sentkit.labels.clusters.algorithms.clustering import Clustering, ClusteringOptions, of_labels
-from sentkit.labels.clusters.algorithms.kmeans import Totals, kmeans, lloyd
-from sentkit.labels.clusters.algorithms.nearest_centroid import Nearest
+from sentkit.labels.clusters.algorithms import Totals, kmeans, lloyd
+from sentkit.labels.clusters.clustering import Clustering, ClusteringOptions, Nearest, of_labels
 
 CLUSTERS = 9
 

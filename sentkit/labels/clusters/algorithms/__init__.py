@@ -1,1 +1,0 @@
-"""Takes an array of vectors and returns a cluster for each row and the centroids."""
