@@ -42,7 +42,7 @@ def one_thread() -> Iterator[None]:
 @pytest.fixture
 def with_torch(monkeypatch: pytest.MonkeyPatch) -> None:
     """`encode` uses torch for small inputs too, so that vectors can be compared to the last bit."""
-    monkeypatch.setattr("sentkit.model.small.encoder.MOST_WORK", -1)
+    monkeypatch.setattr("sentkit.model.small_encoder.MOST_WORK", -1)
 
 
 @pytest.fixture(scope="session")

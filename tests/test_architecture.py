@@ -100,7 +100,6 @@ INSIDE = {
     "model": {
         "text": set(),
         "transformer": {"text"},
-        "small": {"text", "transformer"},
         "checkpoint": {"text", "transformer"},
         "static": {"text"},
         "translation": {"text", "transformer"},

@@ -125,7 +125,7 @@ def print_plan(groups: Iterable["RowGroup"], tally: "Tally", budget: int) -> Non
     import orjson
 
     from sentkit.formats.outputs.outputs import open_output
-    from sentkit.model.text.batching import plan_batches
+    from sentkit.model.text.stream import plan_batches
 
     count = 0
     for group in groups:

@@ -161,8 +161,7 @@ def translate(
     from sentkit.formats.checkpoints.folders import read_checkpoint
     from sentkit.formats.rows.texts import OneText
     from sentkit.formats.vectors.store import common_fields
-    from sentkit.model.text.batching import default_budget
-    from sentkit.model.text.stream import prepare
+    from sentkit.model.text.stream import default_budget, prepare
     from sentkit.model.translation.translate import Counts, Translator, translate_groups
 
     console = run.console("translate")

@@ -103,11 +103,11 @@ def check_paths(console: Console, writes: "Paths", reads: "Paths") -> None:
 
 def model_paths(model: str) -> str | list[str] | None:
     """The paths that -m names; None for the bundled model, even if a file or folder has its name."""
-    from sentkit.formats.checkpoints.hub import BUNDLED
+    from sentkit.formats.checkpoints.folders import BUNDLED
 
     if not model.endswith(".npy"):
         return None if model == BUNDLED else model
-    from sentkit.formats.lexicons.word_arrays import words_beside
+    from sentkit.formats.lexicons.word_vectors import words_beside
 
     words = words_beside(model)
     return model if words is None else [model, str(words)]

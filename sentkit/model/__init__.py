@@ -5,13 +5,11 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from sentkit.errors import NoInputError
-from sentkit.formats.checkpoints.folders import WORD_SETS, checkpoint_in, is_static
-from sentkit.formats.checkpoints.hub import BUNDLED, find_model
+from sentkit.formats.checkpoints.folders import BUNDLED, WORD_SETS, checkpoint_in, find_model, is_static
 from sentkit.formats.json_files import exists, is_folder
 from sentkit.formats.vectors.fingerprint import Spec
 from sentkit.model.reading import ReadingOptions
-from sentkit.model.text.batching import Reader
-from sentkit.model.text.stream import Tally, TextTokenizer
+from sentkit.model.text.stream import Reader, Tally, TextTokenizer
 from sentkit.model.text.windows import WindowOptions, WindowTokenizer
 
 WORD_FILES = (".txt", ".vec", ".npy", ".bin", ".gz", ".zst")  # suffixes that models do not have
@@ -79,7 +77,7 @@ def find_encoder(
 ) -> Model:
     """Return the static or transformer model with this name, without loading transformer weights."""
     from sentkit.model.checkpoint_model import CheckpointModel
-    from sentkit.model.static import loaders
+    from sentkit.model.static import models
 
     file = name != BUNDLED and exists(Path(name)) and not is_folder(Path(name))
     if not file and Path(name).suffix in WORD_FILES:
@@ -87,7 +85,7 @@ def find_encoder(
     folder = None if file or name == WORD_SETS else find_model(name, download=download)
     if folder is not None and not is_static(folder):
         return CheckpointModel(checkpoint_in(folder, name), options, device=device, precision=precision)
-    loaders.check_machine(device, precision)
+    models.check_machine(device, precision)
     if folder is not None:
-        return loaders.read_folder(folder, name, options)
-    return loaders.read_vectors(name, options) if file else loaders.read_sets(options)
+        return models.read_folder(folder, name, options)
+    return models.read_vectors(name, options) if file else models.read_sets(options)

@@ -1,17 +1,159 @@
-"""A transformer checkpoint and its reading options. Only `encoder` imports torch and loads the weights."""
+"""A transformer checkpoint and its reading options, and the summary that `inspect` prints.
 
+Only `encoder` imports torch and loads the weights.
+"""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from sentkit.errors import UsageError
+from sentkit.formats.checkpoints.export import inexpressible
 from sentkit.formats.checkpoints.folders import Checkpoint
-from sentkit.model.checkpoint.summary import summarize
-from sentkit.model.reading import ReadingOptions, check_partial, plan_reading
-from sentkit.model.text.batching import default_budget
+from sentkit.formats.checkpoints.lora import is_adapter, read_lora_config
+from sentkit.formats.files import readable
+from sentkit.formats.vectors.safetensors_header import read_header
+from sentkit.model.reading import (
+    Reading,
+    ReadingOptions,
+    check_partial,
+    default_readout,
+    depth_of,
+    plan_reading,
+    width_of,
+)
+from sentkit.model.text.stream import default_budget
 from sentkit.model.text.windows import WindowOptions, WindowTokenizer
+from sentkit.model.transformer.architecture import UnsupportedArchitecture, read_architecture
 
 if TYPE_CHECKING:
-    from sentkit.model.small.encoder import SmallEncoder
+    from sentkit.model.small_encoder import SmallEncoder
     from sentkit.model.transformer.encoder import TransformerEncoder
+
+
+READING_FIELDS = {
+    *("readout", "template", "full_stop", "steps", "dim", "prompt", "prompts"),
+    *("max_length", "lowercase", "prompt_is_read"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class WeightFiles:
+    """The weight files. Values that need safetensors headers are None for other files."""
+
+    files: list[str]
+    bytes: int
+    tensors: int | None = None
+    parameters: int | None = None
+    stored_as: list[str] | None = None
+    adapter: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TokenizerSummary:
+    kind: str
+    tokens: int
+    lowercase: bool
+    hash: str
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointSummary:
+    model: str
+    folder: str
+    architecture: Any  # model_type of config.json
+    runs: str
+    layers: int
+    width: int
+    heads: Any  # as in config.json
+    weights: WeightFiles
+    readout: str
+    declared_by: str
+    steps: list[str]
+    dim: int | None
+    template: str | None
+    prompt: str
+    prompts: Mapping[str, str]
+    max_length: int
+    tokenizer: TokenizerSummary
+    sentence_transformers: str
+    lineage: Mapping[str, Any]  # fields of sentkit.json that describe how the checkpoint was made
+
+    def record(self) -> dict[str, Any]:
+        """Return the JSON object, with the fields of `weights` in place of `weights`."""
+        record: dict[str, Any] = {}
+        for name, value in asdict(self).items():
+            record |= (
+                {k: v for k, v in value.items() if v is not None} if name == "weights" else {name: value}
+            )
+        return record
+
+
+def summarize(checkpoint: Checkpoint, reading: Reading) -> CheckpointSummary:
+    config, declared, tokenizer = checkpoint.config, checkpoint.declared, reading.tokenizer
+    return CheckpointSummary(
+        model=readable(checkpoint.name),
+        folder=readable(str(checkpoint.folder)),
+        architecture=config.get("model_type"),
+        runs=runs(checkpoint),
+        layers=depth_of(config),
+        width=width_of(config),
+        heads=config.get("num_attention_heads", config.get("n_heads")),
+        weights=summarize_weights(checkpoint),
+        readout=reading.readouts[0].name,
+        declared_by=declared.source or f"nothing: {reading.readouts[0].name} is used",
+        steps=list(declared.steps),
+        dim=declared.dim,
+        template=tokenizer.template.text if tokenizer.template else None,
+        prompt=tokenizer.prompt,
+        prompts=declared.prompts,
+        max_length=tokenizer.max_length,
+        tokenizer=TokenizerSummary(
+            type(tokenizer.backend.model).__name__,
+            tokenizer.backend.get_vocab_size(),
+            tokenizer.lowercase,
+            tokenizer.hash,
+        ),
+        sentence_transformers=stock(checkpoint, reading),
+        lineage={name: value for name, value in checkpoint.lineage.items() if name not in READING_FIELDS},
+    )
+
+
+def runs(checkpoint: Checkpoint) -> str:
+    try:
+        read_architecture(checkpoint.config, checkpoint.config_file)
+    except UnsupportedArchitecture as reason:
+        return f"through transformers ({reason})"
+    return "packed"
+
+
+def summarize_weights(checkpoint: Checkpoint) -> WeightFiles:
+    files = checkpoint.weights()
+    names, size = [file.name for file in files], sum(file.stat().st_size for file in files)
+    folder = checkpoint.transformer
+    adapter = read_lora_config(folder).file.name if is_adapter(folder) else None
+    if any(file.suffix != ".safetensors" for file in files):
+        return WeightFiles(names, size, adapter=adapter)
+    entries = [entry for file in files for entry in read_header(file).entries.values()]
+    return WeightFiles(
+        names,
+        size,
+        tensors=len(entries),
+        parameters=sum(entry.size for entry in entries),
+        stored_as=sorted({entry.dtype for entry in entries}),
+        adapter=adapter,
+    )
+
+
+def stock(checkpoint: Checkpoint, reading: Reading) -> str:
+    """Return whether sentence-transformers reads this folder in the same way, and the reason if not."""
+    reason = inexpressible(reading.readouts[0])
+    if reason is not None:
+        return f"no: {reason}"
+    if (checkpoint.folder / "modules.json").is_file():
+        return "yes, by modules.json"
+    readout = "last token" if default_readout(checkpoint.config).name == "last" else "mean"
+    return f"no: without modules.json, sentence-transformers uses the {readout} of the last layer"
 
 
 class CheckpointModel:
@@ -35,7 +177,7 @@ class CheckpointModel:
     def encoder(self, tokens: int | None = None) -> "SmallEncoder | TransformerEncoder":
         """Load the weights. A whole input of few `tokens` is encoded without torch, if that is faster."""
         if tokens is not None and self.device in ("auto", "cpu") and self.precision in ("auto", "fp32"):
-            from sentkit.model.small.encoder import open_small_encoder
+            from sentkit.model.small_encoder import open_small_encoder
 
             small = open_small_encoder(self.checkpoint, self.reading, tokens)
             if small is not None:

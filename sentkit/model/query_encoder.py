@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import orjson
 
 from sentkit.errors import NoInputError, SentkitError, UsageError
-from sentkit.formats.checkpoints.hub import BUNDLED
+from sentkit.formats.checkpoints.folders import BUNDLED
 from sentkit.formats.rows.kinds import SENTENCE
 from sentkit.formats.rows.rows import Rejects, Row
 from sentkit.formats.vectors.vectors import VectorRow, check_finite

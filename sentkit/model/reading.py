@@ -8,7 +8,7 @@ from sentkit.errors import UsageError, declared_in
 from sentkit.formats.checkpoints.folders import Checkpoint
 from sentkit.formats.checkpoints.modules import StoredDeclaration
 from sentkit.formats.checkpoints.readout import CONV, NAMED, Readout, parse_readouts
-from sentkit.model.text.left_out import read_left_out
+from sentkit.model.text.token_filters import read_left_out
 from sentkit.model.text.tokenizer import Tokenizer
 from sentkit.model.transformer.architecture import DEEPEST, UnsupportedArchitecture, read_architecture
 from sentkit.transforms.affine import read_transform

@@ -12,7 +12,6 @@ from sentkit.formats.checkpoints.readout import Readout
 from sentkit.formats.vectors.fingerprint import digest
 from sentkit.model.reading import ReadingOptions, most_tokens, plan_reading
 from sentkit.model.text.tokenizer import Tokenizer
-from sentkit.model.transformer.adapter import Adapter, load_adapter
 from sentkit.model.transformer.architecture import (
     WITH_POOLER,
     Architecture,
@@ -20,10 +19,9 @@ from sentkit.model.transformer.architecture import (
     architecture_of,
 )
 from sentkit.model.transformer.bert import Bert, load_bert
-from sentkit.model.transformer.encoder import rules_of
-from sentkit.model.transformer.lora import read_weights
-from sentkit.model.transformer.post_layers import add_convolution, read_weights_of
-from sentkit.model.transformer.weights import canonical, fit, weights_hash
+from sentkit.model.transformer.encoder import add_convolution, read_weights_of, rules_of
+from sentkit.model.transformer.transformers_model import Adapter, load_adapter
+from sentkit.model.transformer.weights import canonical, fit, read_weights, weights_hash
 from sentkit.training.data.entries import Entries
 from sentkit.training.lora import add_lora
 from sentkit.training.recipe import Recipe

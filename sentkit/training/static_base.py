@@ -4,16 +4,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from sentkit.errors import UsageError
-from sentkit.formats.checkpoints.folders import WORD_SETS, Checkpoint, is_static, read_checkpoint
-from sentkit.formats.checkpoints.hub import find_model
+from sentkit.formats.checkpoints.folders import WORD_SETS, Checkpoint, find_model, is_static, read_checkpoint
 from sentkit.formats.checkpoints.modules import StoredDeclaration, read_modules
 from sentkit.formats.checkpoints.readout import NAMED
 from sentkit.formats.json_files import read_object_if_there
 from sentkit.formats.lexicons.model2vec import Table, is_model2vec
 from sentkit.formats.vectors.fingerprint import digest
 from sentkit.model.reading import ReadingOptions
-from sentkit.model.static.encoder import WordTable
-from sentkit.model.static.loaders import read_folder
+from sentkit.model.static.models import WordTable, read_folder
 from sentkit.model.static.tokenizers import WordPieces
 from sentkit.training.base import Base, open_base
 from sentkit.training.recipe import Recipe

@@ -19,10 +19,9 @@ from encode import least_cosine
 from timing import in_turn
 
 import sentkit
-from sentkit.formats.checkpoints.folders import read_checkpoint
-from sentkit.formats.checkpoints.hub import BUNDLED, find_model
+from sentkit.formats.checkpoints.folders import BUNDLED, find_model, read_checkpoint
 from sentkit.formats.rows.rows import Inputs
-from sentkit.model.text.batching import plan_batches
+from sentkit.model.text.stream import plan_batches
 from sentkit.model.transformer.inference import CudaBlock
 from sentkit.training.base import open_base
 from sentkit.training.data.corpus import map_corpus, write_corpus

@@ -18,7 +18,7 @@ from timing import print_table, ratios, rounds_of
 
 from sentkit.model import find_encoder
 from sentkit.model.reading import ReadingOptions
-from sentkit.model.text.batching import encode_texts
+from sentkit.model.text.stream import encode_texts
 
 COUNT = 10_000
 

@@ -26,8 +26,7 @@ import pytest
 from sentkit import cli
 from sentkit.console import stream
 from sentkit.formats.vectors.safetensors_header import write_arrays
-from sentkit.model.transformer.architecture import read_architecture
-from sentkit.model.transformer.weight_names import encoder_shapes, pooler_shapes
+from sentkit.model.transformer.architecture import encoder_shapes, pooler_shapes, read_architecture
 from support import DATA, NANO, SMALL, copy_tokenizer, in_jsonl
 
 HERE = Path(__file__).parent

@@ -14,8 +14,7 @@ from sentkit.formats.vectors.store import Store
 from sentkit.model.reading import ReadingOptions, plan_reading
 from sentkit.model.transformer import encoder as encoder_module
 from sentkit.model.transformer.encoder import TransformerEncoder
-from sentkit.model.transformer.int8.calibration import calibration_texts, losses
-from sentkit.model.transformer.int8.products import int8_products_work
+from sentkit.model.transformer.int8 import calibration_texts, int8_products_work, losses
 from support import SMALL, copy_tokenizer
 
 needs_integers = pytest.mark.skipif(

@@ -34,7 +34,7 @@ def unit(vectors):
 
 
 def folder_of(minilm):
-    from sentkit.formats.checkpoints.hub import find_model
+    from sentkit.formats.checkpoints.folders import find_model
 
     return str(find_model(minilm))
 

@@ -50,7 +50,7 @@ def test_vectors_are_those_of_a_loop(encode, tiny, readout, layer, monkeypatch):
     """With numpy and with torch; a text of only such tokens keeps all of them."""
     expected = by_hand(tiny, layer, REDUCE[readout])
     small = encode("--readout", f"L{layer}:{readout}")
-    monkeypatch.setattr("sentkit.model.small.encoder.MOST_WORK", -1)
+    monkeypatch.setattr("sentkit.model.small_encoder.MOST_WORK", -1)
     large = encode("--readout", f"L{layer}:{readout}")
 
     assert small.vectors() == pytest.approx(expected, abs=1e-5)

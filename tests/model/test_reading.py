@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 
 from sentkit.errors import DataError, UsageError
-from sentkit.formats.checkpoints.folders import read_checkpoint
-from sentkit.formats.checkpoints.hub import find_model
+from sentkit.formats.checkpoints.folders import find_model, read_checkpoint
 from sentkit.model.reading import LONGEST, Reading, ReadingOptions, depth_of, most_tokens, plan_reading
 from support import write_affine
 

@@ -15,7 +15,7 @@ from pathlib import Path
 import torch
 
 from sentkit import cli
-from sentkit.formats.checkpoints import export, stock_modules
+from sentkit.formats.checkpoints import export
 from sentkit.formats.outputs import temporary
 from sentkit.training.data import dev
 from sentkit.training.loop import optimizers, state, trainer
@@ -33,7 +33,7 @@ PLACES = {
     "best": (state.Keeper, "save_best"),
     "weights": (save_checkpoint, "write_weights"),
     "json": (export, "write_json"),
-    "modules": (stock_modules, "write_json"),
+    "modules": (export, "write_json"),
     "publish": (temporary, "rename_folder"),
     "clean": (save_checkpoint.shutil, "rmtree"),
 }

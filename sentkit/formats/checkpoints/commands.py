@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from sentkit.errors import DataError
-from sentkit.formats.checkpoints.hub import BUNDLED, find_model
+from sentkit.formats.checkpoints.folders import BUNDLED, find_model
 from sentkit.formats.files import digest_of, open_file, readable
 from sentkit.formats.json_files import is_folder, is_there
 

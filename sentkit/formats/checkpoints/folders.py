@@ -1,19 +1,117 @@
-"""Read checkpoint folders: their files, their configuration and their declared readout.
+"""Finds the folder of a model, and reads its files, its configuration and its declared readout.
 
-This module does not open tensors, because that needs torch.
+A model is the bundled model, a path, an installed package or a hub name. Tensors are not opened, because that
+needs torch.
 """
 
+import os
+import re
 from dataclasses import dataclass, replace
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from sentkit.errors import DataError, NoInputError, UsageError
-from sentkit.formats.checkpoints.hub import find_model
+from sentkit.errors import DataError, NoInputError, UnavailableError, UsageError
 from sentkit.formats.checkpoints.lora import adapter_alone, is_adapter
-from sentkit.formats.checkpoints.modules import StoredDeclaration, read_modules
-from sentkit.formats.checkpoints.sentkit_json import read_sentkit_json
-from sentkit.formats.json_files import is_there, read_object, read_object_if_there
+from sentkit.formats.checkpoints.modules import StoredDeclaration, read_modules, read_sentkit_json
+from sentkit.formats.json_files import exists, is_folder, is_there, read_object, read_object_if_there
 from sentkit.formats.lexicons.model2vec import is_model2vec
+
+BUNDLED = "nano"
+# A hub name, with an optional revision after "@": a branch, a tag or a commit.
+HUB_NAME = re.compile(r"([A-Za-z0-9][\w.-]*(?:/[A-Za-z0-9][\w.-]*)?)(?:@([A-Za-z0-9][\w./-]*))?")
+OLDER = "pytorch_model*.bin"
+SMALL_FILES = ["*.json", "*.txt", "*.model", "*.spm", "*/*.json"]
+
+
+def find_model(name: str, *, download: bool = True) -> Path:
+    """The folder of a model. Only a name in the form of a hub name can cause network access."""
+    if name == BUNDLED:  # also if the current folder contains "nano": its name is ./nano
+        return Path(__file__).parent.parent.parent / BUNDLED
+    if is_folder(Path(name)):
+        return _with_config(Path(name), name)
+    if name.startswith("pkg:"):
+        return _in_package(name.removeprefix("pkg:"))
+    if exists(Path(name)):
+        raise NoInputError(f"{name}: is a file, expected a checkpoint folder")
+    match = HUB_NAME.fullmatch(name)
+    if match is not None:
+        return _with_config(_from_hub(match[1], match[2], download=download), name)
+    raise NoInputError(f"{name}: no such checkpoint folder")
+
+
+def _with_config(folder: Path, name: str) -> Path:
+    """Check that a folder is a checkpoint. Its transformer can be in a subfolder, or absent."""
+    if not any(
+        is_there(folder / name) for name in ("config.json", "modules.json", "0_Transformer/config.json")
+    ):
+        if is_adapter(folder):
+            raise adapter_alone(folder, name)
+        raise NoInputError(f"{name}: is not a checkpoint: it has no config.json")
+    return folder
+
+
+def _in_package(package: str) -> Path:
+    """Find the model folder in an installed package without importing the package."""
+    try:
+        spec = find_spec(package) if package.isidentifier() else None
+    except ValueError:  # a module without a spec, such as __main__
+        spec = None
+    for place in (spec.submodule_search_locations if spec else None) or ():
+        for config in sorted(Path(place).rglob("config.json"), key=lambda path: len(path.parts)):
+            if list(config.parent.glob("*.safetensors")) or list(config.parent.glob("pytorch_model*.bin")):
+                return config.parent
+    raise NoInputError(f"pkg:{package}: no installed package of this name contains a model")
+
+
+def _from_hub(repository: str, revision: str | None, *, download: bool) -> Path:
+    """The folder of a hub model in the local cache, after a download if that is permitted."""
+    os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
+    from huggingface_hub import constants, errors
+
+    name = f"{repository}@{revision}" if revision else repository
+    try:
+        return _fetch(repository, revision, offline=not download or constants.HF_HUB_OFFLINE)
+    except errors.GatedRepoError as error:
+        problem = f"{name}: access requires an accepted license"
+        raise NoInputError(
+            problem, advice="accept the license on the web page of the model, then set HF_TOKEN"
+        ) from error
+    except errors.HFValidationError as error:
+        raise NoInputError(f"{name}: no such checkpoint folder") from error
+    except errors.RepositoryNotFoundError as error:
+        raise NoInputError(f"{name}: no such folder, and no such model on the hub") from error
+    except errors.RevisionNotFoundError as error:
+        raise NoInputError(f'{name}: the model on the hub has no revision "{revision}"') from error
+    except errors.LocalEntryNotFoundError as error:
+        which = f"{repository} --revision {revision}" if revision else repository
+        advice = f"on a machine with network access, run: hf download {which}"
+        if not download:
+            raise NoInputError(f"{name}: no such folder, and not in the cache of the hub") from error
+        problem = f"{name}: no such folder, and the hub "
+        if constants.HF_HUB_OFFLINE:
+            raise NoInputError(f"{problem}is disabled (HF_HUB_OFFLINE)", advice=advice) from error
+        raise UnavailableError(f"{problem}cannot be reached", advice=advice) from error
+    except (errors.HfHubHTTPError, OSError) as error:
+        raise UnavailableError(f"{name}: the hub does not answer: {type(error).__name__}") from error
+
+
+def _fetch(repository: str, revision: str | None, *, offline: bool) -> Path:
+    """Download a model. Pickled weights are downloaded only if a folder has no safetensors."""
+    from huggingface_hub import snapshot_download
+
+    small = [*SMALL_FILES, "*.safetensors"]
+    # HF_HUB_OFFLINE is read when huggingface_hub is imported, so a later change would have no effect.
+    folder = Path(
+        snapshot_download(repository, revision=revision, allow_patterns=small, local_files_only=offline)
+    )
+    places = [config.parent.relative_to(folder) for config in folder.rglob("config.json")]
+    older = [str(place / OLDER) for place in places if not list((folder / place).glob("model*.safetensors"))]
+    if older and not offline:
+        patterns = [*older, *(f"{pattern}.index.json" for pattern in older)]
+        snapshot_download(repository, revision=revision, allow_patterns=patterns)
+    return folder
+
 
 WORD_SETS = "words:binary"  # a model without files
 # Their files do not declare that the readout excludes the prompt.

@@ -1,19 +1,84 @@
-"""Read word vectors in text format (word2vec, GloVe, fastText): one word and its numbers per line."""
+"""Reads word vectors: text (word2vec, GloVe, fastText; a word and its numbers per line), or an array.
+
+An array file FILE.npy has its words beside it, in FILE.txt or FILE.parquet.
+"""
 
 import codecs
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
+from tokenize import TokenError
 from typing import BinaryIO, NoReturn
 
 import numpy as np
 import orjson
 from numpy.typing import NDArray
 
-from sentkit.errors import DataError
-from sentkit.formats.files import open_input
-from sentkit.formats.lexicons.wrong_file_hints import has_control, refuse_foreign
+from sentkit.errors import DataError, NoInputError
+from sentkit.formats.files import import_pyarrow, open_input
+from sentkit.formats.json_files import is_there
+from sentkit.formats.rows.lines import BOM
 
-ARRAY = ".npy"  # suffix of word vectors that are not text; `word_arrays` reads them
+FASTTEXT = (793712314).to_bytes(4, "little")  # first bytes of a fastText model
+EXPECTED = 'expected word vectors: "the 0.418 0.24968 ..." on each line'
+REWRITE = (
+    "gensim rewrites it: KeyedVectors.load_word2vec_format(FILE, binary=True).save_word2vec_format(TEXT)"
+)
+CONTROL = bytes({*range(32)} - set(b"\t\n\r"))
+
+
+def refuse_foreign(path: str, first: bytes, second: bytes) -> NoReturn:
+    """Raise an error that names the format. `second` is the line of the first vector."""
+    kind = kind_of(first, second)
+    if kind is None:
+        raise DataError(EXPECTED, source=path, line=1 if second is first else 2)
+    raise DataError(f"{kind[0]}, expected word vectors as text", source=path, advice=kind[1])
+
+
+def kind_of(first: bytes, second: bytes) -> tuple[str, str | None] | None:
+    """The format, and advice if the file can be converted; None for an unknown format."""
+    kinds = {
+        "an empty file": (not first, None),
+        "a file of torch tensors": (
+            first.startswith(b"PK\x03\x04") and b"pkl" in first,
+            "use the folder of the model",
+        ),
+        "a zip file": (first.startswith(b"PK\x03\x04"), "unzip it and use the text file in it"),
+        "a binary model of fastText": (first.startswith(FASTTEXT), "use its .vec file"),
+        "a safetensors file": (is_safetensors(first), "use the folder of the model"),
+        "rows of JSON": (is_json(first), None),
+        "the binary form of word2vec": (second is not first and not is_text(second), REWRITE),
+        "a binary file": (not is_text(first), None),
+        "a table with tabs": (b"\t" in second, "separate a word and its numbers with spaces"),
+    }
+    return next(((kind, advice) for kind, (is_it, advice) in kinds.items() if is_it), None)
+
+
+def is_safetensors(line: bytes) -> bool:
+    """Whether the line starts with a header length (eight bytes) and a JSON object."""
+    return line[5:9] == b"\0\0\0{"
+
+
+def is_json(line: bytes) -> bool:
+    try:
+        return isinstance(orjson.loads(line), dict | list)
+    except orjson.JSONDecodeError:
+        return False
+
+
+def is_text(line: bytes) -> bool:
+    try:
+        line.decode()
+    except UnicodeDecodeError:
+        return False
+    return not has_control(line)
+
+
+def has_control(line: bytes) -> bool:
+    return len(line.translate(None, CONTROL)) < len(line)
+
+
+ARRAY = ".npy"  # suffix of word vectors that are not text
 BLOCK = 1 << 17  # bytes of lines per read; the results fit into a CPU cache
 FIRST_NUMBERS, GROWTH = 1 << 21, 1.25
 LONGEST = 1 << 20  # maximum bytes of the first line
@@ -182,3 +247,79 @@ class Reader:
             return False
         self.words[name] = len(self.words)
         return True
+
+
+AXES = 2
+
+
+def read_word_array(path: str) -> WordVectors:
+    """Map the array into memory. Only an array of another order or type than float32 by rows is copied."""
+    rows, place = read_rows(path), words_beside(path)
+    if place is None:
+        name = path.removesuffix(ARRAY)
+        advice = "the .txt file has one word per line, in the order of the rows"
+        raise NoInputError(
+            f"{path}: the file with the words is missing: {name}.txt or {name}.parquet", advice=advice
+        )
+    listed = read_lines(place) if place.suffix == ".txt" else read_column(place)
+    if len(listed) != len(rows):
+        problem = f"{len(listed):,} words, and {path} has {len(rows):,} rows"
+        raise DataError(problem, source=str(place))
+    words, unreadable = dict[str, int](), 0
+    for number, word in enumerate(listed):
+        if not word.strip():
+            raise DataError("expected a word", source=str(place), line=number + 1)
+        try:
+            words.setdefault(word.strip().decode(), number)
+        except UnicodeDecodeError:  # such a word does not occur in any text
+            unreadable += 1
+    repeated = len(listed) - unreadable - len(words)
+    if len(words) < len(listed):  # as in text, so that the space is the same
+        rows = rows[list(words.values())]
+        words = {word: number for number, word in enumerate(words)}
+    return WordVectors(words, rows, repeated, unreadable)
+
+
+def read_rows(path: str) -> NDArray[np.float32]:
+    try:
+        array = np.lib.format.open_memmap(path, mode="r")  # refuses pickled objects
+    except OSError as error:
+        raise NoInputError(f"{path}: cannot be read: {error.strerror or error}") from error
+    except (ValueError, TypeError, SyntaxError, OverflowError, MemoryError, TokenError) as error:
+        raise DataError(f"not an array of numpy: {error}", source=path) from error
+    if array.ndim != AXES or 0 in array.shape or array.dtype.kind != "f":
+        form = f"{' x '.join(map(str, array.shape)) or 'one number'} of {array.dtype}"
+        raise DataError(
+            f"the array is {form}, expected 2 dimensions of floating-point numbers, one row per word",
+            source=path,
+        )
+    with np.errstate(over="ignore"):
+        rows: NDArray[np.float32] = np.ascontiguousarray(array, dtype=np.float32)
+    if not np.isfinite(rows).all():
+        raise DataError("the array contains NaN or a number too large for float32", source=path)
+    return rows
+
+
+def words_beside(path: str) -> Path | None:
+    """The file with the words: the name of the array with another suffix."""
+    return next(filter(is_there, map(Path(path).with_suffix, (".txt", ".parquet"))), None)
+
+
+def read_lines(place: Path) -> Sequence[bytes]:
+    with open_input(str(place)) as file:
+        return file.read().removeprefix(BOM).removesuffix(b"\n").split(b"\n")
+
+
+def read_column(place: Path) -> Sequence[bytes]:
+    """The only column of a Parquet file."""
+    import_pyarrow("pip install 'sentkit[parquet]', or write the words to a .txt file")
+    from pyarrow import ArrowException, parquet
+
+    try:
+        columns = parquet.read_table(place).columns
+    except (ArrowException, OSError) as error:
+        raise DataError(f"not a Parquet file: {error}", source=str(place)) from error
+    words = columns[0].to_pylist() if len(columns) == 1 else []
+    if not words or not all(isinstance(word, str) for word in words):
+        raise DataError("expected one column of words", source=str(place))
+    return [word.encode(errors="surrogatepass") for word in words]

@@ -7,21 +7,21 @@ from numpy.typing import NDArray
 from torch import nn
 
 from sentkit.errors import UsageError
-from sentkit.formats.checkpoints.modules import DENSE_ACTIVATIONS, Pooler
-from sentkit.formats.checkpoints.readout import CONV, WK, Readout
-from sentkit.formats.checkpoints.stock_modules import (
+from sentkit.formats.checkpoints.export import (
     Convolution,
     DeclarationToWrite,
     Dense,
     LayerNorm,
     Normalize,
 )
+from sentkit.formats.checkpoints.modules import DENSE_ACTIVATIONS, Pooler
+from sentkit.formats.checkpoints.readout import CONV, WK, Readout
 from sentkit.model.text.tokenizer import Tokenizer
-from sentkit.model.transformer.adapter import Adapter
 from sentkit.model.transformer.architecture import WITH_POOLER
 from sentkit.model.transformer.bert import Bert
 from sentkit.model.transformer.encoder import TransformerEncoder
 from sentkit.model.transformer.readouts import width_of_vectors
+from sentkit.model.transformer.transformers_model import Adapter
 from sentkit.transforms.flow import Flow
 from sentkit.transforms.steps import Linear, Norm, Step, Truncate
 

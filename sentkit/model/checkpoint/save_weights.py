@@ -1,22 +1,32 @@
-"""Writes trained weights under the names of their base, together with the other tensors of the base."""
+"""Writes weights: trained ones under the names of their base, or random ones in a new folder."""
 
 import os
+import shutil
 from collections.abc import Mapping
 from pathlib import Path
 
+import numpy as np
 import torch
 from torch import Tensor
 
+from sentkit.errors import DataError, NoInputError, UsageError
+from sentkit.formats.checkpoints.folders import read_checkpoint
+from sentkit.formats.json_files import is_there, read_object, write_json
 from sentkit.formats.outputs.temporary import create
 from sentkit.formats.vectors.safetensors_header import OF_WEIGHTS, header_bytes
-from sentkit.model.checkpoint.lm_head import HEADS
-from sentkit.model.transformer.architecture import Architecture
-from sentkit.model.transformer.weight_names import (
+from sentkit.model.checkpoint.heads import HEADS
+from sentkit.model.text.tokenizer import Tokenizer
+from sentkit.model.transformer.architecture import (
     EMBEDDINGS,
     PREFIXES,
+    Architecture,
+    UnsupportedArchitecture,
     encoder_shapes,
+    invalid_value,
     modern,
     pooler_shapes,
+    read_architecture,
+    read_fraction,
 )
 
 WORDS = EMBEDDINGS["words"] + ".weight"
@@ -76,3 +86,99 @@ def write_weights(path: Path, tensors: Mapping[str, Tensor]) -> None:
             file.write(values.reshape(-1).view("uint8").data)
         file.flush()
         os.fsync(file.fileno())
+
+
+TOKENIZER = (
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "special_tokens_map.json",
+    "added_tokens.json",
+    "vocab.txt",
+    "vocab.json",
+    "merges.txt",
+    "sentencepiece.bpe.model",
+)
+SPECIAL = {
+    "unk_token": ("[UNK]", "<unk>"),
+    "cls_token": ("[CLS]", "<s>"),
+    "sep_token": ("[SEP]", "</s>"),
+    "pad_token": ("[PAD]", "<pad>"),
+    "mask_token": ("[MASK]", "<mask>"),
+}
+
+
+def write_fresh(
+    folder: Path, config: Path, tokenizer: Path, seed: int, head: Mapping[str, Tensor] | None = None
+) -> None:
+    """Write an untrained encoder and the tensors of its `head` into an empty folder.
+
+    `tokenizer` is a folder or a tokenizer.json; other tokenizer files next to it are copied too. The same
+    seed gives the same bytes.
+    """
+    values = read_object(config)
+    architecture = architecture_of(values, str(config))
+    spread = read_fraction(values, str(config), "initializer_range", 0.02)
+    stated = {name: value for name, value in values.items() if name != "torch_dtype"}
+    write_json(folder / "config.json", {**stated, "dtype": "float32"})
+    copy_tokenizer(tokenizer, folder)
+    set_tokenizer(folder, architecture, source=str(tokenizer))
+    prefix = HEADS[architecture.family].encoder
+    tensors = {prefix + name: tensor for name, tensor in random_weights(architecture, spread, seed).items()}
+    write_weights(folder / "model.safetensors", tensors | dict(head or {}))
+
+
+def architecture_of(values: Mapping[str, object], source: str) -> Architecture:
+    try:
+        architecture = read_architecture(values, source)
+    except UnsupportedArchitecture as reason:
+        advice = "use a config.json of BERT, RoBERTa, XLM-RoBERTa, CamemBERT, DistilBERT or ELECTRA"
+        raise UsageError(f"{source}: {reason}: not supported by --init", advice=advice) from reason
+    if architecture.padding_id >= architecture.vocabulary:
+        raise invalid_value("pad_token_id", architecture.padding_id, source)
+    if values.get("sinusoidal_pos_embds"):
+        raise UsageError(f"{source}: --init does not support sinusoidal positions")
+    return architecture
+
+
+def copy_tokenizer(source: Path, folder: Path) -> None:
+    place = source if source.is_dir() else source.parent
+    for name in TOKENIZER:
+        if is_there(place / name):
+            shutil.copyfile(place / name, folder / name)
+    if not source.is_dir():
+        if not is_there(source):
+            raise NoInputError(f"{source}: no such tokenizer")
+        shutil.copyfile(source, folder / "tokenizer.json")
+
+
+def set_tokenizer(folder: Path, architecture: Architecture, *, source: str) -> None:
+    """Check that the copied tokenizer fits the config; add a tokenizer_config.json if it is missing."""
+    longest = architecture.max_tokens
+    try:
+        copied = Tokenizer(read_checkpoint(str(folder.resolve())), max_length=longest)
+    except DataError as error:
+        raise DataError(error.problem, source=source) from error
+    words = copied.backend.get_vocab()
+    rows = max(words.values(), default=-1) + 1
+    if rows > architecture.vocabulary:
+        problem = f'{rows} tokens, but "vocab_size" in config.json is {architecture.vocabulary}'
+        raise DataError(problem, source=source)
+    if not is_there(folder / "tokenizer_config.json"):
+        known = {role: [token for token in tokens if token in words] for role, tokens in SPECIAL.items()}
+        named = {role: tokens[0] for role, tokens in known.items() if tokens}
+        generic = {"tokenizer_class": "PreTrainedTokenizerFast", "model_max_length": longest}
+        write_json(folder / "tokenizer_config.json", {**generic, **named})
+
+
+def random_weights(architecture: Architecture, spread: float, seed: int) -> dict[str, Tensor]:
+    """Return tensors under plain names. Matrices and tables follow N(0, spread^2), as in transformers."""
+    random = np.random.default_rng(seed)
+    tensors = {}
+    for name, shape in encoder_shapes(architecture).items():
+        if len(shape) > 1:
+            values = random.standard_normal(shape, dtype=np.float32) * np.float32(spread)
+            tensors[name] = torch.from_numpy(values)
+        else:  # a bias or the weight of a norm
+            tensors[name] = torch.full(shape, float(name.endswith(".weight")))
+    tensors[WORDS][architecture.padding_id] = 0
+    return tensors

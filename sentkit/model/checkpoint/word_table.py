@@ -4,11 +4,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sentkit.formats.checkpoints.folders import Checkpoint
-from sentkit.model.transformer.adapter import load_adapter
-from sentkit.model.transformer.architecture import UnsupportedArchitecture, architecture_of
-from sentkit.model.transformer.lora import read_weights
-from sentkit.model.transformer.weight_names import EMBEDDINGS
-from sentkit.model.transformer.weights import canonical, fit
+from sentkit.model.transformer.architecture import EMBEDDINGS, UnsupportedArchitecture, architecture_of
+from sentkit.model.transformer.transformers_model import load_adapter
+from sentkit.model.transformer.weights import canonical, fit, read_weights
 
 
 def word_table(checkpoint: Checkpoint) -> NDArray[np.float32]:

@@ -1,6 +1,6 @@
 """One transformer for BERT, RoBERTa, XLM-RoBERTa, CamemBERT, DistilBERT and ELECTRA, over packed sentences.
 
-The families differ only in the values of `Architecture` and the names in `weight_names.py`. X(k) are the
+The families differ only in the values of `Architecture` and the names in `architecture.py`. X(k) are the
 token states after block k; X(0) are the states after the embeddings. Axes: b sentences, n tokens, d the
 width, h heads; in attention, c sentences of at most t tokens (`Groups`).
 """
@@ -13,10 +13,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from sentkit.model.transformer.architecture import Architecture
+from sentkit.model.transformer.architecture import Architecture, stored_layers
 from sentkit.model.transformer.packed import Packed, spare_tokens
 from sentkit.model.transformer.readouts import Convolution
-from sentkit.model.transformer.weight_names import stored_layers
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "gelu": F.gelu,

@@ -1,23 +1,135 @@
-"""Translates texts in batches of similar length. A translation does not depend on the other texts."""
+"""Translates texts in batches of similar length. A translation does not depend on the other texts.
 
+The import of transformers takes seconds, so it is inside the functions. Code from a checkpoint is never run.
+"""
+
+import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 from torch.nn.utils.rnn import pad_sequence
 
-from sentkit.errors import UsageError
+from sentkit.errors import DataError, UnavailableError, UsageError
 from sentkit.formats.checkpoints.folders import Checkpoint
+from sentkit.formats.checkpoints.lora import is_adapter
 from sentkit.formats.rows.kinds import holds_vectors
 from sentkit.formats.rows.rows import Row
 from sentkit.model.text.stream import AHEAD, RowGroup, Tally, ahead
 from sentkit.model.text.tokens import Tokens, check_ids, truncate
 from sentkit.model.transformer.device import halve_to_fit_memory, pick_device, pick_precision
-from sentkit.model.translation.languages import language_tokens, set_languages
-from sentkit.model.translation.loading import load_config, load_model, load_tokenizer
-from sentkit.model.translation.options import TranslationOptions, generation_settings, limits_of
-from sentkit.model.translation.sampling import processors
+from sentkit.model.transformer.transformers_model import (
+    LOCAL,
+    built_from,
+    check_numbers,
+    check_weights,
+    quiet_transformers,
+    transformers_errors,
+)
+from sentkit.model.transformer.weights import read_tensors
+from sentkit.model.translation.options import (
+    Sampling,
+    TranslationOptions,
+    generation_settings,
+    language_tokens,
+    limits_of,
+    set_languages,
+)
+
+PACKAGES = ("sentencepiece", "sacremoses")  # optional packages that some tokenizers import
+
+
+def load_config(checkpoint: Checkpoint) -> Any:
+    """Return the config; raise a DataError if the model is not a sequence-to-sequence model."""
+    transformers, source = quiet_transformers(), checkpoint.name
+    check_numbers(checkpoint.config, checkpoint.config_file)
+    with transformers_errors(source):
+        config = transformers.AutoConfig.from_pretrained(checkpoint.transformer, **LOCAL)
+    if "AutoModelForSeq2SeqLM" in (getattr(config, "auto_map", None) or {}):
+        raise DataError(
+            "the model needs its own Python code; sentkit does not run code of models", source=source
+        )
+    known = type(config) in transformers.MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING
+    if not known or not config.is_encoder_decoder:
+        raise DataError(
+            f'"{config.model_type}" is not a sequence-to-sequence model',
+            source=source,
+            advice="use a model such as Marian, T5, NLLB or mBART",
+        )
+    return config
+
+
+def load_tokenizer(checkpoint: Checkpoint) -> tuple[Any, list[str]]:
+    """Return the tokenizer and the warnings of the library."""
+    transformers, source = quiet_transformers(), checkpoint.name
+    try:
+        with transformers_errors(source), warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            tokenizer = transformers.AutoTokenizer.from_pretrained(checkpoint.transformer, **LOCAL)
+            tokenizer("", truncation=False, padding=False)  # disable both settings of the file
+    except DataError as error:
+        if isinstance(error.__cause__, ImportError):
+            package = next((name for name in PACKAGES if name in str(error.__cause__)), PACKAGES[0])
+            raise UnavailableError(
+                f"{source}: its tokenizer needs the package {package}",
+                advice="pip install 'sentkit[translate]'",
+            ) from error
+        raise
+    # transformers returns a tokenizer without words if the folder has no tokenizer files.
+    if len(set(tokenizer.get_vocab()) - set(tokenizer.all_special_tokens)) < 2:
+        raise DataError("this folder has no tokenizer", source=source)
+    return tokenizer, [f"{source}: {each.message}" for each in caught if each.category is UserWarning]
+
+
+def load_model(checkpoint: Checkpoint, config: Any) -> Any:
+    """Return the model in float32 and evaluation mode; missing or non-finite weights raise a DataError."""
+    transformers, source = quiet_transformers(), checkpoint.name
+    if is_adapter(checkpoint.transformer):
+        problem = "sentkit cannot run a sequence-to-sequence model with an adapter"
+        raise DataError(problem, source=source)
+    shapes = [tuple(tensor.shape) for tensor in read_tensors(checkpoint.weights()).values()]
+    with transformers_errors(source):
+        with built_from(shapes, source):
+            transformers.AutoModelForSeq2SeqLM.from_config(config, trust_remote_code=False)
+        model, report = transformers.AutoModelForSeq2SeqLM.from_pretrained(
+            checkpoint.transformer, config=config, dtype=torch.float32, output_loading_info=True, **LOCAL
+        )
+    check_weights(model, report["missing_keys"], source)
+    if not all(weight.isfinite().all() for weight in model.parameters()):
+        raise DataError("its weights contain NaN or infinity", source=source)
+    return model.eval()
+
+
+class GumbelNoise:
+    """Adds noise to the scores of a batch at each step. The generator of a row depends on seed and tokens.
+
+    The token with the largest log p + g, where each g is a standard Gumbel number, is a sample from p (the
+    Gumbel-max trick; see arXiv 1411.0030). So greedy search over noisy scores is sampling, and does not
+    depend on the other rows of a batch.
+    """
+
+    def __init__(self, seed: int, batch: Sequence[Tokens]) -> None:
+        self.generators = [np.random.default_rng([seed, *tokens.ids]) for tokens in batch]
+
+    def __call__(self, input_ids: Any, scores: Any) -> Any:  # (b, t), (b, v) -> (b, v)
+        # If w has the standard exponential distribution, -log w has the standard Gumbel distribution.
+        waits = [generator.standard_exponential(scores.shape[-1]) for generator in self.generators]
+        return scores - scores.new_tensor(np.log(waits))
+
+
+def processors(sampling: Sampling, batch: Sequence[Tokens]) -> list[Any]:
+    """Return the score processors for `generate` in order: temperature, top-k, top-p, noise."""
+    from transformers import TemperatureLogitsWarper, TopKLogitsWarper, TopPLogitsWarper
+
+    warpers: list[Any] = [TemperatureLogitsWarper(float(sampling.temperature))]
+    if sampling.top_k is not None:
+        warpers.append(TopKLogitsWarper(sampling.top_k))
+    if sampling.top_p is not None:
+        warpers.append(TopPLogitsWarper(float(sampling.top_p)))
+    return [*warpers, GumbelNoise(sampling.seed, batch)]
+
 
 MIN_LENGTH = 16  # tokens: shorter texts are not cheaper, because each step scores the whole vocabulary
 

@@ -8,8 +8,8 @@ import torch
 from torch.nn import functional as F
 
 from sentkit.formats.rows.kinds import ENTRY
-from sentkit.model.checkpoint.lm_head import LanguageHead
-from sentkit.model.text.single_token_words import single_tokens
+from sentkit.model.checkpoint.heads import LanguageHead
+from sentkit.model.text.token_filters import single_tokens
 from sentkit.model.transformer.bert import Bert
 from sentkit.model.transformer.readouts import widened
 from sentkit.papers.defsent import paper

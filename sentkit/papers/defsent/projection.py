@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from sentkit.errors import UsageError
 from sentkit.formats.checkpoints.folders import read_checkpoint
 from sentkit.formats.vectors.fingerprint import digest
-from sentkit.model.checkpoint.lm_head import HEADS, read_head
+from sentkit.model.checkpoint.heads import HEADS, read_head
 from sentkit.model.transformer.architecture import ROBERTA
 from sentkit.model.transformer.weights import canonical
 from sentkit.training.base import Base, open_base

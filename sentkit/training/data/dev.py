@@ -18,8 +18,7 @@ from sentkit.formats.vectors.store import common_fields
 from sentkit.metrics.similarity import SIMILARITIES
 from sentkit.metrics.sts.correlation import spearman
 from sentkit.metrics.sts.seen_texts import EXCLUDED, PairTexts, Sightings
-from sentkit.model.text.batching import BUDGETS, batches
-from sentkit.model.text.stream import TextTokenizer
+from sentkit.model.text.stream import BUDGETS, TextTokenizer, batches
 from sentkit.model.text.tokens import Tokens
 from sentkit.model.transformer.packed import Packed, pack
 from sentkit.model.transformer.readouts import read

@@ -15,9 +15,9 @@ from torch import Tensor
 
 from sentkit.formats.checkpoints.readout import parse_readout
 from sentkit.formats.rows.kinds import SENTENCE
-from sentkit.model.transformer.adapter import Adapter
 from sentkit.model.transformer.bert import Bert
 from sentkit.model.transformer.readouts import read
+from sentkit.model.transformer.transformers_model import Adapter
 from sentkit.training.base import Base
 from sentkit.training.data.batches import Batch
 from sentkit.training.data.examples import Reads

@@ -14,9 +14,9 @@ from torch.nn import functional as F
 from sentkit.errors import UsageError
 from sentkit.formats.checkpoints.readout import CONV
 from sentkit.formats.rows.kinds import SENTENCE
-from sentkit.model.transformer.adapter import Adapter
 from sentkit.model.transformer.bert import Bert
 from sentkit.model.transformer.readouts import REDUCTIONS, Convolution, widened
+from sentkit.model.transformer.transformers_model import Adapter
 from sentkit.training.base import Base
 from sentkit.training.data.batches import Batch
 from sentkit.training.data.examples import Reads

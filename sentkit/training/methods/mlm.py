@@ -15,8 +15,8 @@ from torch.nn.utils.rnn import pad_sequence
 from sentkit.errors import UsageError
 from sentkit.formats.checkpoints.readout import POOLED
 from sentkit.formats.rows.kinds import SENTENCE
-from sentkit.model.checkpoint.lm_head import LanguageHead, fresh_head, head_tensors, read_head
-from sentkit.model.checkpoint.random_init import SPECIAL
+from sentkit.model.checkpoint.heads import LanguageHead, fresh_head, head_tensors, read_head
+from sentkit.model.checkpoint.save_weights import SPECIAL
 from sentkit.model.text.tokenizer import MASKS, Tokenizer
 from sentkit.model.transformer.architecture import Architecture
 from sentkit.model.transformer.bert import Bert

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from sentkit.errors import UsageError
 from sentkit.formats.checkpoints.templates import TEMPLATES
 from sentkit.formats.rows.kinds import SENTENCE, TRIPLET
-from sentkit.model.checkpoint.lm_head import LanguageHead
+from sentkit.model.checkpoint.heads import LanguageHead
 from sentkit.model.text.tokenizer import Tokenizer
 from sentkit.model.transformer.packed import pack
 from sentkit.training.base import Base, Body

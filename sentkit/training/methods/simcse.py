@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from sentkit.formats.checkpoints.modules import Pooler
 from sentkit.formats.rows.kinds import PAIR, SENTENCE
-from sentkit.model.checkpoint.lm_head import head_tensors
+from sentkit.model.checkpoint.heads import head_tensors
 from sentkit.model.transformer.bert import Bert
 from sentkit.training.base import Base, Body
 from sentkit.training.data.batches import Batch

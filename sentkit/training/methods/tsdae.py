@@ -17,7 +17,7 @@ from torch.nn import functional as F
 from torch.nn.utils.rnn import pad_sequence
 
 from sentkit.formats.rows.kinds import SENTENCE
-from sentkit.model.checkpoint.lm_head import LanguageHead, read_head
+from sentkit.model.checkpoint.heads import LanguageHead, read_head
 from sentkit.model.text.tokenizer import Tokenizer
 from sentkit.model.transformer.architecture import Architecture
 from sentkit.model.transformer.bert import Bert, Dropout

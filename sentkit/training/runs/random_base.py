@@ -11,8 +11,8 @@ import torch
 
 from sentkit.formats.checkpoints.folders import read_checkpoint
 from sentkit.formats.json_files import read_object
-from sentkit.model.checkpoint.lm_head import fresh_head, head_tensors
-from sentkit.model.checkpoint.random_init import architecture_of, write_fresh
+from sentkit.model.checkpoint.heads import fresh_head, head_tensors
+from sentkit.model.checkpoint.save_weights import architecture_of, write_fresh
 from sentkit.training.base import Base, open_base
 from sentkit.training.data.batches import stream
 from sentkit.training.loop.processes import Processes

@@ -8,7 +8,7 @@ from typing import Any
 
 from sentkit.errors import DataError, SentkitError, UsageError
 from sentkit.formats.checkpoints.commands import FILE, Command, Input, recorded_command
-from sentkit.formats.checkpoints.hub import find_model
+from sentkit.formats.checkpoints.folders import find_model
 from sentkit.formats.json_files import read_object_if_there
 from sentkit.training.catalogue import find
 from sentkit.training.loop.environment import environment

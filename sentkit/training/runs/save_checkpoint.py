@@ -9,18 +9,17 @@ from typing import Any
 
 from torch import Tensor
 
-from sentkit.formats.checkpoints.export import write_folder, write_static_folder
+from sentkit.formats.checkpoints.export import DeclarationToWrite, write_folder, write_static_folder
 from sentkit.formats.checkpoints.model_card import card
 from sentkit.formats.checkpoints.modules import Pooler
 from sentkit.formats.checkpoints.readout import Readout, parse_readout
-from sentkit.formats.checkpoints.stock_modules import DeclarationToWrite
 from sentkit.formats.outputs.temporary import publish_folder
 from sentkit.model.checkpoint.declaration import build_declaration
 from sentkit.model.checkpoint.save_weights import merged, write_weights
 from sentkit.model.text.tokenizer import Tokenizer
-from sentkit.model.transformer.adapter import Adapter
 from sentkit.model.transformer.architecture import WITH_POOLER
 from sentkit.model.transformer.bert import Bert
+from sentkit.model.transformer.transformers_model import Adapter
 from sentkit.training.base import Base
 from sentkit.training.method import Finished, Method, readout_of, template_of
 from sentkit.training.run_folders import LOG

@@ -11,8 +11,7 @@ import pytest
 
 import sentkit
 from sentkit.errors import NoInputError
-from sentkit.formats.checkpoints.folders import read_checkpoint
-from sentkit.formats.checkpoints.hub import find_model
+from sentkit.formats.checkpoints.folders import find_model, read_checkpoint
 from sentkit.formats.vectors.fingerprint import name_for_label
 
 REVISION = "0123456789abcdef0123456789abcdef01234567"
@@ -59,7 +58,7 @@ def test_paths_are_not_looked_up_on_the_hub(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(
-        "sentkit.formats.checkpoints.hub._from_hub", lambda *name, **flags: pytest.fail("asked the hub")
+        "sentkit.formats.checkpoints.folders._from_hub", lambda *name, **flags: pytest.fail("asked the hub")
     )
 
     assert problem_of(name).startswith(f"{name}: ")
@@ -147,7 +146,7 @@ def test_a_revision_in_the_cache_is_found_offline(base: Path, tmp_path: Path, re
     (cache / "snapshots" / ("f" * 40)).mkdir(parents=True)
     (cache / "snapshots" / REVISION).symlink_to(base)
     code = (
-        "from sentkit.formats.checkpoints.hub import find_model; "
+        "from sentkit.formats.checkpoints.folders import find_model; "
         f"print(find_model('somebody/tiny@{revision}'))"
     )
 
@@ -197,7 +196,7 @@ def test_invalid_revisions_are_not_looked_up_on_the_hub(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(
-        "sentkit.formats.checkpoints.hub._from_hub", lambda *name, **flags: pytest.fail("asked the hub")
+        "sentkit.formats.checkpoints.folders._from_hub", lambda *name, **flags: pytest.fail("asked the hub")
     )
 
     assert problem_of(name) == f"{name}: no such checkpoint folder"

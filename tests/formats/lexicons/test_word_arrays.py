@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 from sentkit.errors import DataError, NoInputError, UnavailableError
-from sentkit.formats.lexicons.word_arrays import read_word_array
-from sentkit.formats.lexicons.word_vectors import holds_word_vectors
+from sentkit.formats.lexicons.word_vectors import holds_word_vectors, read_word_array
 
 ROWS = np.array([[0.25, -1, 3], [1, 2.5, -0.125]], np.float32)
 

@@ -7,7 +7,7 @@ import torch
 from safetensors.torch import save_file
 
 from sentkit.errors import DataError
-from sentkit.model.checkpoint.lm_head import HEADS, fresh_head, head_tensors, read_head
+from sentkit.model.checkpoint.heads import HEADS, fresh_head, head_tensors, read_head
 from sentkit.model.transformer.architecture import read_architecture
 from sentkit.model.transformer.packed import pack
 from sentkit.model.transformer.weights import read_tensors

@@ -8,8 +8,8 @@ import torch
 from safetensors.torch import load_file
 
 from sentkit.errors import DataError, NoInputError, UsageError
-from sentkit.model.checkpoint.lm_head import fresh_head, head_tensors
-from sentkit.model.checkpoint.random_init import write_fresh
+from sentkit.model.checkpoint.heads import fresh_head, head_tensors
+from sentkit.model.checkpoint.save_weights import write_fresh
 from sentkit.model.transformer.architecture import read_architecture
 from support import FAMILIES, NANO, TOKENIZER_FILES
 

@@ -8,18 +8,16 @@ import torch
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
-from sentkit.formats.checkpoints.export import write_folder
+from sentkit.formats.checkpoints.export import DeclarationToWrite, Dense, write_folder
 from sentkit.formats.checkpoints.folders import read_checkpoint
 from sentkit.formats.checkpoints.readout import parse_readout
-from sentkit.formats.checkpoints.stock_modules import DeclarationToWrite, Dense
 from sentkit.model.checkpoint.declaration import declare_encoder
-from sentkit.model.checkpoint.lm_head import fresh_head, head_tensors
+from sentkit.model.checkpoint.heads import fresh_head, head_tensors
 from sentkit.model.checkpoint.save_weights import merged, write_weights
 from sentkit.model.reading import ReadingOptions, plan_reading
-from sentkit.model.text.batching import encode_texts
-from sentkit.model.transformer.architecture import read_architecture
+from sentkit.model.text.stream import encode_texts
+from sentkit.model.transformer.architecture import pooler_shapes, read_architecture
 from sentkit.model.transformer.encoder import TransformerEncoder
-from sentkit.model.transformer.weight_names import pooler_shapes
 from sentkit.model.transformer.weights import canonical, read_tensors
 from support import FAMILIES, TOKENIZER_FILES, copy_tokenizer
 

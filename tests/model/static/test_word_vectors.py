@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from sentkit.formats.lexicons.model2vec import Table
-from sentkit.model.static.encoder import WordSets, WordTable, arrays_hash
+from sentkit.model.static.models import WordSets, WordTable, arrays_hash
 
 ROWS = np.random.default_rng(0).standard_normal((20, 6)).astype(np.float32)
 TEXTS = [[3], [], [1, 1, 4], [19, *range(19)], [2, 0], [], [7] * 50]

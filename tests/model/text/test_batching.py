@@ -7,8 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sentkit.model.text import stream
-from sentkit.model.text.batching import batches, default_budget
-from sentkit.model.text.stream import groups
+from sentkit.model.text.stream import batches, default_budget, groups
 
 some = settings(max_examples=100)
 LENGTHS = st.lists(st.integers(0, 40), max_size=60)

@@ -4,7 +4,7 @@ import pytest
 
 from sentkit.errors import UsageError
 from sentkit.formats.checkpoints.folders import read_checkpoint
-from sentkit.model.text.segments import SegmentTokenizer, longest_first
+from sentkit.model.text.tokenizer import SegmentTokenizer, longest_first
 from support import NANO
 
 WORDS = ["the", "market", "fell", "again", "today", "and", "she", "reads", "a", "long", "book", "about"]

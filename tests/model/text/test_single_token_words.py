@@ -9,11 +9,10 @@ import pytest
 from tokenizers import Tokenizer as Backend
 from tokenizers import models, pre_tokenizers, processors, trainers
 
-from sentkit.formats.checkpoints.folders import read_checkpoint
-from sentkit.formats.checkpoints.hub import find_model
+from sentkit.formats.checkpoints.folders import find_model, read_checkpoint
 from sentkit.formats.rows.rows import Row
-from sentkit.model.text.single_token_words import OneToken, single_tokens
 from sentkit.model.text.stream import TextRow
+from sentkit.model.text.token_filters import OneToken, single_tokens
 from sentkit.model.text.tokenizer import Tokenizer
 
 CONFIG = {"model_type": "bert", "vocab_size": 400, "hidden_size": 8, "num_hidden_layers": 1}

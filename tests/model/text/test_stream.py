@@ -13,8 +13,7 @@ from numpy.typing import NDArray
 
 from sentkit.errors import DataError
 from sentkit.formats.rows.rows import Rejects, Row
-from sentkit.model.text.batching import encode_texts
-from sentkit.model.text.stream import Done, Tally, ahead, encode_groups, prepare
+from sentkit.model.text.stream import Done, Tally, ahead, encode_groups, encode_texts, prepare
 from sentkit.model.text.tokens import Tokens
 
 some = settings(max_examples=50)

@@ -13,8 +13,7 @@ from tokenizers import Tokenizer as Backend
 from tokenizers import models, pre_tokenizers, processors
 
 from sentkit.errors import DataError, UsageError
-from sentkit.formats.checkpoints.folders import read_checkpoint
-from sentkit.formats.checkpoints.hub import find_model
+from sentkit.formats.checkpoints.folders import find_model, read_checkpoint
 from sentkit.model.text.tokenizer import Tokenizer
 
 some = settings(max_examples=60)

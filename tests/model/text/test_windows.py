@@ -14,8 +14,7 @@ from numpy.typing import NDArray
 from sentkit.errors import UsageError
 from sentkit.formats.checkpoints.folders import read_checkpoint
 from sentkit.model.static.tokenizers import WordLookup
-from sentkit.model.text.batching import encode_texts
-from sentkit.model.text.stream import Tally
+from sentkit.model.text.stream import Tally, encode_texts
 from sentkit.model.text.tokenizer import Tokenizer
 from sentkit.model.text.tokens import Tokens
 from sentkit.model.text.windows import WindowOptions, WindowTokenizer, shares, window_ranges

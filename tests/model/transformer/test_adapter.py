@@ -7,9 +7,9 @@ import torch
 
 from sentkit.errors import DataError, UsageError
 from sentkit.formats.checkpoints.readout import parse_readout
-from sentkit.model.transformer.adapter import load_adapter
 from sentkit.model.transformer.packed import pack
 from sentkit.model.transformer.readouts import read
+from sentkit.model.transformer.transformers_model import load_adapter
 
 MIXED = [5, 1, 12, 5]
 FAMILIES = {

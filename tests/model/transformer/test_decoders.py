@@ -15,11 +15,11 @@ from sentkit.formats.checkpoints.readout import parse_readout
 from sentkit.formats.json_files import write_json
 from sentkit.model import find_encoder
 from sentkit.model.reading import ReadingOptions
-from sentkit.model.text.batching import encode_texts
+from sentkit.model.text.stream import encode_texts
 from sentkit.model.text.tokenizer import Tokenizer
-from sentkit.model.transformer.adapter import load_adapter
 from sentkit.model.transformer.packed import pack
 from sentkit.model.transformer.readouts import read
+from sentkit.model.transformer.transformers_model import load_adapter
 
 SHAPE = {"num_key_value_heads": 2, "head_dim": 8, "pad_token_id": 0}
 GEMMA = ["sliding_attention", "full_attention", "sliding_attention"]

@@ -9,11 +9,11 @@ from safetensors.torch import load_file, save_file
 
 from sentkit.cli import status
 from sentkit.errors import DataError, NoInputError
-from sentkit.formats.checkpoints.hub import find_model
+from sentkit.formats.checkpoints.folders import find_model
 from sentkit.model import find_encoder
 from sentkit.model.reading import ReadingOptions
-from sentkit.model.transformer.adapter import load_adapter
-from sentkit.model.transformer.lora import read_weights
+from sentkit.model.transformer.transformers_model import load_adapter
+from sentkit.model.transformer.weights import read_weights
 
 RANK = 3
 CONFIG = {

@@ -6,7 +6,7 @@ import pytest
 import transformers
 
 from sentkit.errors import UsageError
-from sentkit.model.translation.languages import known_languages, language_tokens, set_languages
+from sentkit.model.translation.options import known_languages, language_tokens, set_languages
 
 
 @pytest.fixture

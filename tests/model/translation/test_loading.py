@@ -12,7 +12,7 @@ from safetensors.torch import load_file, save_file
 
 from sentkit.errors import DataError, NoInputError, UnavailableError
 from sentkit.formats.checkpoints.folders import Checkpoint, read_checkpoint
-from sentkit.model.translation.loading import load_config, load_model, load_tokenizer
+from sentkit.model.translation.translate import load_config, load_model, load_tokenizer
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from scipy import stats
 
 from sentkit.model.text.tokens import Tokens
 from sentkit.model.translation.options import Sampling
-from sentkit.model.translation.sampling import GumbelNoise, processors
+from sentkit.model.translation.translate import GumbelNoise, processors
 
 SCORES = [1.0, 0.3, -0.5, 2.0, 0.0, -3.0]
 MANY = 20_000

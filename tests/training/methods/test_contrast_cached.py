@@ -3,8 +3,8 @@
 import pytest
 import torch
 
+from sentkit.model.transformer.architecture import stored_layers
 from sentkit.model.transformer.bert import split
-from sentkit.model.transformer.weight_names import stored_layers
 from sentkit.training.losses import candidates
 from sentkit.training.methods.contrast import Contrast
 

@@ -9,7 +9,7 @@ from safetensors.torch import load_file, save_file
 from reference_steps import take_step
 from sentkit.errors import UsageError
 from sentkit.formats.checkpoints.folders import read_checkpoint
-from sentkit.model.transformer.lora import read_weights
+from sentkit.model.transformer.weights import read_weights
 from sentkit.papers.sg_bert.method import SelfGuided
 from sentkit.training.base import open_base
 from sentkit.training.catalogue import METHODS

@@ -11,7 +11,7 @@ from safetensors.torch import load_file
 from reference_steps import take_step
 from sentkit.errors import UsageError
 from sentkit.formats.checkpoints.folders import read_checkpoint
-from sentkit.model.checkpoint.lm_head import read_head
+from sentkit.model.checkpoint.heads import read_head
 from sentkit.signals import Stopped
 from sentkit.training.base import open_base
 from sentkit.training.data.batches import Batch

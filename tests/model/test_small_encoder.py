@@ -8,12 +8,11 @@ import torch
 from safetensors.torch import save_file
 
 from sentkit.formats.checkpoints.folders import checkpoint_in
-from sentkit.model.small.bert import ACTIVATIONS, SmallBert
-from sentkit.model.small.weights import read_arrays
+from sentkit.model.small_encoder import ACTIVATIONS, SmallBert, read_arrays
+from sentkit.model.spaces import hash_of_weights
 from sentkit.model.transformer import bert
 from sentkit.model.transformer.architecture import architecture_of
 from sentkit.model.transformer.weights import canonical, read_tensors, weights_hash
-from sentkit.model.weights_hash import hash_of_weights
 
 LENGTHS = [5, 1, 29, 5, 2]
 

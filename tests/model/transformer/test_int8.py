@@ -4,15 +4,15 @@ import pytest
 import torch
 
 from sentkit.formats.checkpoints.readout import parse_readout
-from sentkit.model.transformer.int8.blocks import (
+from sentkit.model.transformer.int8 import (
     Int8Block,
     Recorder,
     factors_of,
+    int8_products_work,
     start_recording,
     unsigned_scale,
     use_integers,
 )
-from sentkit.model.transformer.int8.products import int8_products_work
 from sentkit.model.transformer.packed import pack
 from sentkit.model.transformer.readouts import read
 

@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from sentkit.model.transformer.int8 import products
-from sentkit.model.transformer.int8.products import (
+from sentkit.model.transformer import int8
+from sentkit.model.transformer.int8 import (
     Int8Product,
     Integers,
     centered,
@@ -98,7 +98,7 @@ def test_private_operations_that_are_absent_or_wrong_are_not_used(monkeypatch, f
                 raise AttributeError("qlinear_pointwise")
             return super().run(inputs, scale, zero, dtype) + 1
 
-    monkeypatch.setattr(products, "instructions", lambda: ["avx512_vnni"])
-    monkeypatch.setattr(products, "Int8Product", Faulty)
+    monkeypatch.setattr(int8, "instructions", lambda: ["avx512_vnni"])
+    monkeypatch.setattr(int8, "Int8Product", Faulty)
 
     assert not int8_products_work()

@@ -1,10 +1,18 @@
-"""The steps after a readout: those of the checkpoint, then those of the flags; and the resulting space."""
+"""The operations after a readout, and the space that results: its name, and the hash of the weights.
 
+The operations of the checkpoint are first, then those of the flags.
+"""
+
+import hashlib
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
+import numpy as np
+
+from sentkit.arrays import Float32
 from sentkit.errors import declared_in
 from sentkit.formats.checkpoints.folders import Checkpoint
 from sentkit.formats.checkpoints.readout import CONV, Readout, parse_readout
@@ -13,6 +21,36 @@ from sentkit.formats.vectors.fingerprint import Spec, digest, name_for_label
 from sentkit.model.reading import Reading
 from sentkit.transforms.affine import check_fitted, read_transform
 from sentkit.transforms.steps import Normalize, Step, Truncate
+
+
+class Shaped(Protocol):
+    @property
+    def shape(self) -> Sequence[int]: ...
+
+
+T = TypeVar("T", bound=Shaped)
+
+
+def hash_of_weights(
+    weights: Mapping[str, T], as_float32: Callable[[T], Float32], *, with_pooler: bool, threads: int
+) -> str:
+    """Return 32 hex digits that depend only on names, shapes and values; tensors are converted one by one."""
+    names = sorted(name for name in weights if with_pooler or not name.startswith("pooler."))
+    with ThreadPoolExecutor(threads) as pool:  # hashlib releases the interpreter lock
+        digests = list(pool.map(lambda name: array_digest(as_float32(weights[name])), names))
+    whole = hashlib.blake2b(digest_size=16)
+    for name, one in zip(names, digests, strict=True):
+        whole.update(f"{name} {by(weights[name].shape)}\n".encode() + one)
+    return whole.hexdigest()
+
+
+def array_digest(values: Float32) -> bytes:
+    raw = np.ascontiguousarray(values).reshape(-1).view(np.uint8)
+    return hashlib.blake2b(raw.data, digest_size=16).digest()
+
+
+def by(shape: Sequence[int]) -> str:
+    return " x ".join(map(str, shape)) or "one number"
 
 
 def all_steps(

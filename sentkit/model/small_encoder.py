@@ -1,0 +1,296 @@
+"""Encodes a few texts without torch: the encoder of `transformer/bert.py` in numpy.
+
+The states are equal up to rounding, in float32, without dropout.
+Axes: n tokens, t tokens of a sentence, d the width, h heads, e = d / h.
+"""
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+
+from sentkit.arrays import Float32
+from sentkit.errors import DataError
+from sentkit.formats.checkpoints.folders import Checkpoint
+from sentkit.formats.checkpoints.lora import is_adapter
+from sentkit.formats.checkpoints.readout import PLAIN, POOLED, Readout
+from sentkit.formats.vectors.safetensors_header import NUMPY, Entry, read_header
+from sentkit.model.reading import Reading
+from sentkit.model.spaces import (
+    hash_of_weights,
+    spec_behind,
+    spec_of_readout,
+    steps_of_checkpoint,
+    width_behind,
+)
+from sentkit.model.text.stream import Arrays, Tally
+from sentkit.model.text.tokens import Tokens, check_ids
+from sentkit.model.transformer.architecture import (
+    POOLER,
+    Architecture,
+    UnsupportedArchitecture,
+    architecture_of,
+    canonical_names,
+    encoder_shapes,
+    pooler_shapes,
+    stored_layers,
+)
+from sentkit.process import threads_of_command
+from sentkit.transforms.steps import Normalize
+
+FLOATS = {kind: NUMPY[kind] for kind in ("F16", "F32", "F64")} | {"BF16": "<u2"}
+
+
+def read_arrays(checkpoint: Checkpoint, architecture: Architecture) -> dict[str, Float32] | None:
+    """Return the encoder and its pooler under the plain names of the family.
+
+    None if the files are not complete safetensors, do not fit the architecture or have a LoRA adapter.
+    """
+    files = checkpoint.weights()
+    if is_adapter(checkpoint.transformer) or any(path.suffix != ".safetensors" for path in files):
+        return None
+    try:
+        entries = {name: (path, entry) for path in files for name, entry in read_header(path).entries.items()}
+    except DataError:
+        return None
+    names = canonical_names(entries, architecture)
+    pooler = pooler_shapes(architecture)
+    wanted = encoder_shapes(architecture) | (pooler if pooler.keys() & names.keys() else {})
+    if {plain: entries[stored][1].shape for plain, stored in names.items()} != wanted:
+        return None
+    if not all(entries[stored][1].dtype in FLOATS for stored in names.values()):
+        return None
+    contents = {path: np.memmap(path, np.uint8, "r") for path in files}
+    return {plain: as_float32(contents, *entries[stored]) for plain, stored in names.items()}
+
+
+def as_float32(
+    contents: dict[Path, "np.memmap[tuple[int], np.dtype[np.uint8]]"], path: Path, entry: Entry
+) -> Float32:
+    """Return a tensor of a file: a view of the file if it has this type."""
+    stored = (
+        np.asarray(contents[path][entry.start : entry.end]).view(FLOATS[entry.dtype]).reshape(entry.shape)
+    )
+    if entry.dtype == "BF16":  # the upper half of a float32
+        return (stored.astype(np.uint32) << 16).view(np.float32)
+    return stored.astype(np.float32, copy=False)
+
+
+STEPS = 2048  # of the table of `normal`, for each unit
+LARGEST = 6  # above it, the distribution function is 1 in float32
+
+
+@cache
+def normal() -> tuple[Float32, Float32]:
+    """The distribution function of the normal distribution and its slope, from -LARGEST to LARGEST."""
+    places = [step / STEPS for step in range(-LARGEST * STEPS, LARGEST * STEPS + 1)]
+    values = np.array([math.erf(place / math.sqrt(2)) for place in places])
+    slopes = np.exp(-0.5 * np.square(places)) / math.sqrt(2 * math.pi) / STEPS
+    return (0.5 + 0.5 * values).astype(np.float32), slopes.astype(np.float32)
+
+
+def gelu(values: Float32) -> Float32:
+    """Return x * normal(x), with an error below 1e-8 * x and the rounding of float32."""
+    table, slopes = normal()
+    steps = values * np.float32(STEPS)
+    nearest = np.rint(steps)
+    places = (nearest + np.float32(LARGEST * STEPS)).astype(np.intp)
+    steps -= nearest
+    steps *= slopes.take(places, mode="clip")
+    steps += table.take(places, mode="clip")
+    steps *= values
+    return steps
+
+
+def gelu_tanh(values: Float32) -> Float32:
+    inner = np.float32(math.sqrt(2 / math.pi)) * (values + np.float32(0.044715) * values * values * values)
+    return np.float32(0.5) * values * (1 + np.tanh(inner))
+
+
+ACTIVATIONS: dict[str, Callable[[Float32], Float32]] = {
+    "gelu": gelu,
+    "gelu_tanh": gelu_tanh,
+    "relu": lambda values: np.maximum(values, np.float32(0)),
+    "silu": lambda values: values / (1 + np.exp(-values)),
+    "tanh": np.tanh,  # for poolers
+}
+
+
+class SmallBert:
+    def __init__(self, arrays: Mapping[str, Float32], architecture: Architecture) -> None:
+        """`arrays` has the tensors of `stored_layers`."""
+        self.architecture, self.has_pooler = architecture, f"{POOLER}.weight" in arrays
+        self.layers = {
+            layer.ours: [arrays[name] for name in layer.shapes()]
+            for layer in stored_layers(architecture, pooler=self.has_pooler)
+        }
+
+    def states(self, sequences: Sequence[Sequence[int]]) -> Iterator[Float32]:
+        """Yield X(0), X(1) .. of the concatenated sentences, each (n, d)."""
+        architecture, lengths = self.architecture, [len(ids) for ids in sequences]
+        ends = np.cumsum(lengths)
+        sentences = [slice(end - length, end) for end, length in zip(ends, lengths, strict=True)]
+        places = np.concatenate([np.arange(length) for length in lengths]) + architecture.position_offset
+        [words], [positions] = self.layers["words"], self.layers["positions"]
+        states = words[np.concatenate(sequences)] + positions[places]
+        if architecture.types:
+            states += self.layers["types"][0][0]  # every token belongs to the first segment
+        states = self.norm("norm", states)
+        if "projection" in self.layers:
+            states = self.linear("projection", states)
+        yield states
+        for block in range(architecture.depth):
+            states = self.block(f"blocks.{block}", states, sentences)
+            yield states
+
+    def block(self, name: str, states: Float32, sentences: Sequence[slice]) -> Float32:
+        query, key, value = (self.linear(f"{name}.{part}", states) for part in ("query", "key", "value"))
+        mixed = np.concatenate([self.attend(query[own], key[own], value[own]) for own in sentences])
+        states = self.norm(f"{name}.mix_norm", self.linear(f"{name}.mix", mixed) + states)
+        inner = ACTIVATIONS[self.architecture.activation](self.linear(f"{name}.up", states))
+        return self.norm(f"{name}.norm", self.linear(f"{name}.down", inner) + states)
+
+    def attend(self, query: Float32, key: Float32, value: Float32) -> Float32:
+        """Attention in one sentence, (t, d)."""
+        shape = len(query), self.architecture.heads, -1
+        query, key, value = (each.reshape(shape).swapaxes(0, 1) for each in (query, key, value))  # (h, t, e)
+        scores = query @ key.swapaxes(1, 2) * np.float32(query.shape[2] ** -0.5)
+        weights = np.exp(scores - scores.max(-1, keepdims=True))
+        weights /= weights.sum(-1, keepdims=True)
+        return (weights @ value).swapaxes(0, 1).reshape(len(scores[0]), -1)
+
+    def linear(self, name: str, values: Float32) -> Float32:
+        weight, bias = self.layers[name]
+        return values @ weight.T + bias
+
+    def norm(self, name: str, values: Float32) -> Float32:
+        weight, bias = self.layers[name]
+        centred = values - values.mean(-1, keepdims=True)
+        variance = np.square(centred).mean(-1, keepdims=True)
+        return centred / np.sqrt(variance + np.float32(self.architecture.norm_epsilon)) * weight + bias
+
+    def pooled(self, vectors: Float32) -> Float32:
+        return ACTIVATIONS[self.architecture.pooler_activation](self.linear("pooler", vectors))
+
+
+MOST_WORK = 1 << 34  # multiplications in the blocks; for more, torch is faster in spite of its import
+BUDGET = 512  # tokens in a batch: larger arrays do not fit into the caches of a CPU
+REDUCTIONS: Mapping[str, Callable[[Float32, int], Float32]] = {  # states (t, d) and their first position
+    "cls": lambda states, first: states[0],
+    "mean": lambda states, first: states.mean(0, np.float64),
+    "max": lambda states, first: states.max(0),
+    "mean-sqrt": lambda states, first: states.sum(0, np.float64) / np.sqrt(len(states)),
+    "weighted-mean": lambda states, first: np.average(
+        states, 0, np.arange(first + 1, first + len(states) + 1)
+    ),
+    "last": lambda states, first: states[-1],
+}
+
+
+def open_small_encoder(checkpoint: Checkpoint, reading: Reading, tokens: int) -> "SmallEncoder | None":
+    """Return an encoder for a whole input of this number of tokens, or None if torch is faster or necessary.
+
+    The result for a wrong checkpoint is also None, so that the encoder with torch raises the error.
+    """
+    try:
+        architecture = architecture_of(checkpoint)
+    except UnsupportedArchitecture:
+        return None
+    parts = [part for readout in reading.readouts for part in readout.parts]
+    known = all(part.reduction in (*PLAIN, *POOLED, "token") for part in parts)
+    if (
+        tokens * products_of_token(architecture) > MOST_WORK
+        or not known
+        or set(reading.steps) - {"normalise"}
+    ):
+        return None
+    arrays = read_arrays(checkpoint, architecture)
+    if arrays is None:
+        return None
+    body = SmallBert(arrays, architecture)
+    if any(part.pooled for part in parts) and not body.has_pooler:
+        return None
+    return SmallEncoder(checkpoint, reading, body, arrays)
+
+
+def products_of_token(shape: Architecture) -> int:
+    """Return the number of multiplications for a token, without those of attention."""
+    return shape.depth * (4 * shape.width * shape.width + 2 * shape.width * shape.inner)
+
+
+class SmallEncoder:
+    device, precision, budget, groups_at_once = "cpu", "fp32", BUDGET, 0
+
+    def __init__(
+        self, checkpoint: Checkpoint, reading: Reading, body: SmallBert, arrays: Mapping[str, Float32]
+    ) -> None:
+        self.checkpoint, self.reading, self.body, self.notes = checkpoint, reading, body, list[str]()
+        before = body.architecture.width * len(reading.readouts[0].parts)
+        self.steps = steps_of_checkpoint(checkpoint, reading, before, lambda folder: Normalize())
+        self.width = width_behind(self.steps, before)
+        threads = threads_of_command() or 1
+        machine = {"precision": self.precision}
+        weights = {
+            pooled: hash_of_weights(arrays, np.asarray, with_pooler=pooled, threads=threads)
+            for pooled in {readout.pooled for readout in reading.readouts}
+        }
+        self.specs = [
+            spec_behind(
+                self.steps,
+                spec_of_readout(
+                    *(checkpoint, reading, readout, weights[readout.pooled], body.architecture.rules),
+                    layers=readout.resolved(body.architecture.depth),
+                    machine=machine,
+                ),
+                reading.transform,
+            )
+            for readout in reading.readouts
+        ]
+
+    def read(self, batches: Iterable[Sequence[Tokens]]) -> Iterator[Arrays]:
+        return map(self.vectors, batches)
+
+    def vectors(self, batch: Sequence[Tokens]) -> Arrays:
+        check_ids(batch, self.body.architecture.vocabulary, self.checkpoint.name)
+        with np.errstate(all="ignore"):  # as torch does; infinite vectors are refused later
+            layers = list(self.body.states([tokens.ids for tokens in batch]))
+            ends = np.cumsum([len(tokens.ids) for tokens in batch])
+            owns = [
+                [states[end - len(tokens.ids) : end] for states in layers]
+                for tokens, end in zip(batch, ends, strict=True)
+            ]
+            return [
+                np.stack([self.vector(*each, readout) for each in zip(owns, batch, strict=True)])
+                for readout in self.reading.readouts
+            ]
+
+    def vector(self, layers: Sequence[Float32], tokens: Tokens, readout: Readout) -> Float32:
+        """Reduce the states (t, d) of each layer of a text to the vector of the readout."""
+        depth = self.body.architecture.depth
+        joined = [
+            np.mean([self.reduced(layers[k], tokens, part.reduction) for k in part.resolved(depth)], 0)
+            for part in readout.parts
+        ]
+        return np.concatenate(joined).astype(np.float32)
+
+    def reduced(self, states: Float32, tokens: Tokens, reduction: str) -> Float32:
+        if reduction == "token":
+            return states[tokens.at]
+        first = self.reading.tokenizer.skip
+        own = states[first:]
+        if self.reading.left_out:
+            read = ~np.isin(tokens.ids[first:], self.reading.left_out)
+            own = own[read] if read.any() else own
+        vector = REDUCTIONS[POOLED.get(reduction, reduction)](own, first)
+        return self.body.pooled(vector.astype(np.float32)) if reduction in POOLED else vector
+
+    def finish(self, vectors: Arrays) -> Arrays:
+        """Apply the operations after the readout; return (b, width) arrays."""
+        for step in self.steps:
+            vectors = [step(each) for each in vectors]
+        return vectors
+
+    def remarks(self, tally: Tally) -> list[str]:
+        return tally.truncation(self.reading.tokenizer.max_length, "tokens")

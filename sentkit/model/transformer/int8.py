@@ -1,0 +1,274 @@
+"""Blocks of `Bert` with products of 8-bit integers, through private operations of torch that call oneDNN.
+
+- The input of a product is unsigned with one scale and one zero point. The weights are signed, with one scale
+  for each output.
+- Inputs are multiplied by factors that differ between the columns, and the weights are divided by them. So
+  columns with large values do not determine the rounding of the others (SmoothQuant, arXiv 2211.10438).
+- After the activation of the inner layer, few columns have much larger values than the others and cause most
+  of the error. They stay in floating point, in products of their own.
+- The scales, and the loss of vectors, come from the texts of the package. These are always the same, so a
+  checkpoint always has the same scales. They differ in length, subject, style and language, and none of them
+  is from a data set.
+
+Axes: n tokens, k inputs of a product, m outputs, d the width.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from sentkit.errors import DataError
+from sentkit.formats.checkpoints.folders import Checkpoint
+from sentkit.model.reading import max_length
+from sentkit.model.text.stream import Arrays
+from sentkit.model.text.tokenizer import Tokenizer
+from sentkit.model.text.tokens import Tokens
+from sentkit.model.transformer.bert import Bert, Block
+from sentkit.model.transformer.device import usable_instructions
+from sentkit.model.transformer.inference import (
+    FUSED_ACTIVATIONS,
+    InferenceBlock,
+    Product,
+    fused_product,
+    fused_products_work,
+    plain_product,
+)
+from sentkit.model.transformer.packed import pack
+
+LARGEST = 127  # of signed integers, also of centred inputs, so that both signs have the same range
+CENTER = 128  # the zero point of centred inputs
+INSTRUCTIONS = ("avx512_vnni", "amx_int8")  # without them, oneDNN runs a reference that is 1,000 times slower
+
+
+@dataclass(frozen=True, slots=True)
+class Integers:
+    """Unsigned integers (n, k) for the values (integers - zero) * scale."""
+
+    values: Tensor
+    scale: float
+    zero: int
+
+
+class Int8Product:
+    """A product with these weights (m, k), a bias (m,) or none, and an activation or a residual (n, m)."""
+
+    def __init__(self, weight: Tensor, bias: Tensor | None, activation: str = "none") -> None:
+        self.scales = (weight.abs().amax(1) / LARGEST).clamp_min(1e-30)
+        integers = (weight / self.scales[:, None]).round().to(torch.int8)
+        self.ordered = torch.ops.onednn.qlinear_prepack(integers, [1, weight.shape[1]])
+        self.zeros = torch.zeros(len(weight), dtype=torch.int64)
+        self.bias, self.activation = bias, FUSED_ACTIVATIONS[activation]
+
+    def to_float(self, inputs: Integers, dtype: torch.dtype, residual: Tensor | None = None) -> Tensor:
+        if residual is None:
+            return self.run(inputs, 1.0, 0, dtype)
+        linear: Any = torch.ops.onednn.qlinear_pointwise
+        before, output, other = self.before(inputs), (1.0, 0, dtype), (1.0, 0)
+        result: Tensor = linear.binary(
+            *before, residual, self.bias, *output, *other, "add", 1.0, "none", [], ""
+        )
+        return result
+
+    def to_integers(self, inputs: Integers, scale: float, zero: int) -> Integers:
+        return Integers(self.run(inputs, scale, zero, torch.uint8), scale, zero)
+
+    def run(self, inputs: Integers, scale: float, zero: int, dtype: torch.dtype) -> Tensor:
+        name, algorithm = self.activation
+        result: Tensor = torch.ops.onednn.qlinear_pointwise(
+            *self.before(inputs), self.bias, scale, zero, dtype, name, [], algorithm
+        )
+        return result
+
+    def before(self, inputs: Integers) -> tuple[Any, ...]:
+        return inputs.values, inputs.scale, inputs.zero, self.ordered, self.scales, self.zeros
+
+
+def centered(values: Tensor, factors: Tensor) -> Integers:
+    """Multiply each input (n, k) by its factor (k,) and round; larger numbers than LARGEST are clipped."""
+    integers = (values * factors).clamp_(-LARGEST, LARGEST).round_().to(torch.int8)
+    return Integers(integers.view(torch.uint8) ^ CENTER, 1.0, CENTER)  # a direct cast takes six times as long
+
+
+def instructions() -> list[str]:
+    """Return the instructions for int8 that oneDNN can use here."""
+    usable = usable_instructions()
+    return [name for name in INSTRUCTIONS if name in usable]
+
+
+def int8_products_work() -> bool:
+    """Return true if the private operations exist here, are fast and compute as integers do."""
+    if not instructions():
+        return False
+    generator = torch.Generator().manual_seed(0)
+    weight, inputs = (torch.randint(-127, 128, size, generator=generator) for size in [(16, 64), (3, 64)])
+    weight[:, 0], inputs[0], weight[0] = LARGEST, LARGEST, LARGEST  # sums of pairs that overflow 16 bits
+    bias, residual = torch.arange(16.0), torch.ones(3, 16)
+    expected = (inputs @ weight.T).float() + bias
+    try:
+        product = Int8Product(weight.float(), bias)
+        integers = centered(inputs.float(), torch.ones(64))
+        found = product.to_float(integers, torch.float32, residual)
+        rounded = product.to_integers(integers, 4096.0, 100).values
+        relu = Int8Product(weight.float(), bias, "relu").to_float(integers, torch.float32)
+    except (AttributeError, RuntimeError, TypeError, NotImplementedError):
+        return False
+    near = ((expected / 4096).round() + 100).clamp(0, 255)
+    return bool(
+        torch.allclose(found, expected + 1, rtol=1e-5)
+        and torch.allclose(relu, expected.relu(), rtol=1e-5)
+        and (rounded - near).abs().max() <= 1
+    )
+
+
+STATES, MIXED = 0.8, 0.5  # parts of the ranges of states and of attended values that weights take over
+# A part of the largest range: columns that are nearly 0 in the calibration texts can be larger elsewhere.
+LEAST = 1e-3
+HEADROOM = 1.4  # inner values can be larger than those of the calibration texts
+APART = 128  # inner columns in floating point, for each 1,536 columns
+LEVELS = 255  # the largest unsigned integer
+
+
+class Recorder:
+    """A product in floating point that records the range of each of its inputs."""
+
+    def __init__(self, weight: Tensor, bias: Tensor, activation: str = "none") -> None:
+        self.weight, self.bias, self.activation = weight, bias, activation
+        self.product = plain_product(weight, bias, activation)
+        self.least, self.most = torch.zeros(weight.shape[1]), torch.zeros(weight.shape[1])
+
+    def __call__(self, values: Tensor, residual: Tensor | None) -> Tensor:
+        self.least, self.most = self.least.minimum(values.amin(0)), self.most.maximum(values.amax(0))
+        return self.product(values, residual)
+
+    @property
+    def largest(self) -> Tensor:
+        return self.most.maximum(-self.least)
+
+
+def start_recording(bert: Bert) -> None:
+    """Replace the blocks of an encoder in float32 by blocks that record the ranges."""
+    for number, block in enumerate(bert.blocks):
+        bert.blocks[number] = InferenceBlock(cast(Block, block), bert.architecture.activation, Recorder)
+
+
+def use_integers(bert: Bert, dtype: torch.dtype) -> None:
+    """Replace the blocks that have recorded ranges. `dtype` is for all that is not a product of integers."""
+    make = fused_product if fused_products_work(dtype) else plain_product
+    for number, block in enumerate(bert.blocks):
+        bert.blocks[number] = Int8Block(cast(InferenceBlock, block), make, dtype)
+
+
+class Int8Block(InferenceBlock):
+    def __init__(
+        self, recorded: InferenceBlock, make: Callable[[Tensor, Tensor], Product], dtype: torch.dtype
+    ) -> None:
+        nn.Module.__init__(self)  # that of `InferenceBlock` would order all weights in floating point
+        query, pairs, mix, up, down = (
+            cast(Recorder, each)
+            for each in (recorded.query, recorded.key_value, recorded.mix, recorded.up, recorded.down)
+        )
+        self.heads, self.mix_norm, self.norm = recorded.heads, recorded.mix_norm, recorded.norm
+        weight = torch.cat([query.weight, pairs.weight])
+        self.factors = factors_of(pairs.largest, weight, STATES, dtype)
+        self.queries = Int8Product(query.weight / self.factors, query.bias)
+        self.pairs = Int8Product(pairs.weight / self.factors, pairs.bias)
+        self.mix_factors = factors_of(mix.largest, mix.weight, MIXED, dtype)
+        self.mixed = Int8Product(mix.weight / self.mix_factors, mix.bias)
+        self.up_factors = factors_of(up.largest, up.weight, STATES, dtype)
+        count = min(APART * math.ceil(len(up.weight) / 1536), len(up.weight) // 2)
+        order = down.largest.argsort(descending=True, stable=True)
+        large, rest = order[:count].sort().values, order[count:].sort().values
+        self.up_rest, self.up_large = (
+            Int8Product(up.weight[rows] / self.up_factors, up.bias[rows], up.activation)
+            for rows in (rest, large)
+        )
+        self.scale, self.zero = unsigned_scale(down.least[rest], down.most[rest])
+        self.down_rest = Int8Product(down.weight[:, rest], None)
+        self.down_large = make(down.weight[:, large].to(dtype), down.bias.to(dtype))
+
+    def project(self, states: Tensor, rows: Tensor, only: Tensor | None) -> tuple[Tensor, Tensor]:
+        inputs = centered(states, self.factors)
+        chosen = inputs if only is None else replace(inputs, values=inputs.values[only])
+        return self.queries.to_float(chosen, states.dtype), self.pairs.to_float(inputs, states.dtype)
+
+    def mix_in(self, attended: Tensor, rows: Tensor) -> Tensor:
+        return self.mixed.to_float(centered(attended, self.mix_factors), rows.dtype, rows)
+
+    def add_inner(self, rows: Tensor) -> Tensor:
+        inputs = centered(rows, self.up_factors)
+        large = self.down_large(self.up_large.to_float(inputs, rows.dtype), rows)
+        rest = self.up_rest.to_integers(inputs, self.scale, self.zero)
+        return self.down_rest.to_float(rest, rows.dtype, large)
+
+
+def factors_of(largest: Tensor, weight: Tensor, share: float, dtype: torch.dtype) -> Tensor:
+    """Return the factors (k,) of inputs: the largest absolute input becomes LARGEST.
+
+    `largest` (k,) are the largest absolute inputs, and `weight` is (m, k). With a share of 0 the factors
+    make the ranges of the weights equal, with 1 those of the inputs.
+    """
+    columns = weight.abs().amax(0)
+    largest, columns = (each.clamp_min(LEAST * each.max() + 1e-30) for each in (largest, columns))
+    factors = columns ** (1 - share) / largest**share
+    factors *= LARGEST / (factors * largest).max()
+    return factors.to(dtype)  # the weights are divided by the rounded factors
+
+
+def unsigned_scale(least: Tensor, most: Tensor) -> tuple[float, int]:
+    """Return the scale and the zero point of unsigned integers for values in these ranges."""
+    low, high = HEADROOM * float(least.min()), HEADROOM * float(most.max())
+    scale = max((high - low) / LEVELS, 1e-30)
+    return scale, round(-low / scale)
+
+
+WARN_BELOW = 0.99  # the lowest cosine
+
+
+def calibration_texts() -> list[str]:
+    return Path(__file__).with_name("int8_texts.txt").read_text(encoding="utf-8").splitlines()
+
+
+def usable(tokenizer: Tokenizer) -> list[Tokens]:
+    """Return the tokens of the texts, except those that this tokenizer cannot read."""
+    return [tokens for tokens in tokenizer(calibration_texts()) if not tokens.problem]
+
+
+def calibrate(bert: Bert, checkpoint: Checkpoint, dtype: torch.dtype) -> Bert:
+    """Replace the blocks of an encoder in float32. `dtype` is for all that is not a product of integers.
+
+    The scales do not depend on the prompt, the length or the readout, because the space does not depend on
+    the prompt and the length.
+    """
+    limit, lowercase = max_length(checkpoint, None), checkpoint.declared.lowercase
+    tokens = usable(Tokenizer(checkpoint, max_length=limit, lowercase=lowercase))
+    start_recording(bert)
+    with torch.inference_mode():
+        *_, last = bert.states(pack(sorted((each.ids for each in tokens), key=len)))
+    check_finite([last], checkpoint.name)
+    use_integers(bert, dtype)
+    return bert.to(dtype)
+
+
+def check_finite(values: Sequence[Tensor], name: str) -> None:
+    if not values or not all(bool(each.isfinite().all()) for each in values):
+        problem = "the model has no finite vectors for the texts of the package, which int8 needs"
+        raise DataError(problem, source=name, advice="use --precision fp32")
+
+
+def losses(exact: Arrays, found: Arrays) -> list[dict[str, float]]:
+    """Return the lowest and the mean cosine between two versions of vectors, for each array."""
+    cosines = [cosine(*pair) for pair in zip(exact, found, strict=True)]
+    return [{"lowest": round(float(c.min()), 4), "mean": round(float(c.mean()), 4)} for c in cosines]
+
+
+def cosine(left: NDArray[np.float32], right: NDArray[np.float32]) -> NDArray[np.float64]:
+    left, right = left.astype(np.float64), right.astype(np.float64)
+    norms = np.linalg.norm(left, axis=1) * np.linalg.norm(right, axis=1)
+    return (left * right).sum(1) / np.where(norms == 0, 1.0, norms)
