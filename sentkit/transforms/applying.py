@@ -79,7 +79,7 @@ def moved_spec(inputs: Inputs, emb: str | None, step: Step, transform: str) -> d
     full = Spec(label, space, {**record, "steps": steps or ()}).after(step.suffix, step.hash).full
     if steps is None:
         del full["steps"]  # unknown earlier steps: a list of only this step would be wrong
-    if full.pop("transform", None) is None:  # no record can name two
+    elif full.pop("transform", None) is None:  # no record can name two
         full["transform"] = readable(transform)
     return full
 
