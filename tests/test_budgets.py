@@ -32,6 +32,7 @@ def test_the_long_help_has_little_prose(path):
     start = len(text.examples) + len([*help.usage(path, command, text)]) + 1
     prose = lines[start : next(n for n, line in enumerate(lines) if n > start and line.endswith(":"))]
 
+    assert len(lines) + 2 <= 75  # 2: the path of the man page
     assert len(text.examples) <= 4
     assert sum(map(bool, prose)) <= 12
     assert max(map(len, lines)) <= 80

@@ -68,7 +68,7 @@ def test_every_flag_of_a_command_is_offered(name):
         (("train", "simcse", "--preset", "bert-b"), ["bert-base"]),
         (("train", "simcse", "--set", "temp"), ["temperature="]),
         (("train", "mlm", "-q", "--set", "mask_"), ["mask_rate=", "mask_share="]),
-        (("encode", "--template", "sn"), ["sncse", "sncse-1"]),
+        (("export", "--template", "sn"), ["sncse", "sncse-1"]),
         (("encode", "--quiet", "--fo"), ["--force"]),
         (("--show-completion", ""), list(completion.SHELLS)),
     ],
@@ -121,7 +121,7 @@ def test_completion_imports_no_model_and_no_numpy():
         ["encode", "--readout", ""],
         ["train", ""],
         ["train", "simcse", "--set", ""],
-        ["encode", "--template", ""],
+        ["export", "--template", ""],
     ):
         code = (
             "import sys; from sentkit import cli, completion\n"

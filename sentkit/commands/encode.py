@@ -28,9 +28,7 @@ def encode(
     batch_tokens: options.BatchTokens = None,
     dry_run: Annotated[
         bool,
-        typer.Option(
-            "-n", "--dry-run", help="Only count rows, tokens, truncated rows and batches; no vectors."
-        ),
+        typer.Option("-n", "--dry-run", help="Only count rows, tokens and batches; no vectors."),
     ] = False,
     output: options.VectorOutputFlags,
     folder: FolderFlags,
@@ -49,13 +47,9 @@ def encode(
 
     Most used: [FILE]... -m --readout --field --normalize -o --store -n
 
-    A row has "text", or "text_a" and "text_b", or "anchor" and "positive", also with
-    "negative". The command copies all other fields byte for byte. It adds "embedding"
-    (for a pair "embedding_a" and "embedding_b", and so on) and "_emb", the name of the
-    space. --replace removes all old vectors of a row. The output has one row for each
-    input row (or with --chunks, for each window), in the same order. The memory use is
-    constant. A terminal shows only the first numbers of a vector; a pipe and a file get
-    all of them.
+    The command adds "embedding" (for a pair "embedding_a" and "embedding_b") and
+    "_emb", the name of the space, and copies all other fields byte for byte. A
+    terminal shows only the first numbers of a vector.
     """
     # Each thread computes batches of its own, so an operation of numpy or torch has one thread.
     limit_threads(threads or folder.recorded_threads(output), of_libraries=1)

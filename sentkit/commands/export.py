@@ -20,7 +20,7 @@ def export(
     *,
     output: NewFolderFlags,
     model: options.Model = "nano",
-    reading: options.DeclarationFlags,
+    reading: options.ExportFlags,
     run: options.QuietFlags,
 ) -> None:
     """Write a checkpoint that declares its readout.

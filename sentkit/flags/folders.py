@@ -27,22 +27,20 @@ GRACE = 10.0  # seconds to finish a block after a signal
 class FolderFlags:
     """The blocks of a vector folder that a process writes."""
 
-    resume: Annotated[
-        bool, typer.Option("--resume", help="With -o DIR/: keep the complete blocks and write the others.")
-    ] = False
-    redo: Annotated[
-        bool, typer.Option("--redo", help="With --resume: check the existing blocks; rewrite damaged ones.")
-    ] = False
+    resume: Annotated[bool, typer.Option("--resume", help="With -o DIR/: write only the missing blocks.")] = (
+        False
+    )
+    redo: Annotated[bool, typer.Option("--redo", help="With --resume: also rewrite damaged blocks.")] = False
     shard: Annotated[
         str | None,
         typer.Option(
             metavar="I/N|auto",
-            help="With -o DIR/: write part I of N. auto: from Slurm or torchrun. [default: 1/1]",
+            help="With -o DIR/: part I of N; auto: of Slurm, torchrun.",
         ),
     ] = None
     block_bytes: Annotated[
         str | None,
-        typer.Option(metavar="SIZE", help="With -o DIR/: bytes of input in a block. [default: 512K]"),
+        typer.Option(metavar="SIZE", help="With -o DIR/: input of a block. [default: 512K]"),
     ] = None
 
     def applies_to(self, output: OutputFlags, *, dry_run: bool) -> bool:

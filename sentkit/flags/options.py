@@ -227,17 +227,6 @@ class ReadoutFlags:
     """The reading of texts by a model; without a flag, the checkpoint decides."""
 
     readout: Readout = None
-    template: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NAME|TEXT",
-            help="For the readout prompt: a template name, or text with [X] and [MASK].",
-        ),
-    ] = None
-    full_stop: Annotated[
-        Literal["none", "promptbert", "sncse"] | None,
-        typer.Option(help="Rule that adds missing final punctuation. [default: as in the template's paper]"),
-    ] = None
     max_length: MaxLength = None
 
     def options(self) -> "ReadingOptions":
@@ -249,7 +238,7 @@ class ReadoutFlags:
 
 @dataclass(frozen=True)
 class DeclarationFlags(ReadoutFlags):
-    """All that a checkpoint can declare."""
+    """The reading of texts, and the operations after the readout."""
 
     prompt: Annotated[
         str | None, typer.Option(metavar="TEXT", help="Text to add before every input text.")
@@ -268,6 +257,23 @@ class DeclarationFlags(ReadoutFlags):
 
 
 @dataclass(frozen=True)
+class ExportFlags(DeclarationFlags):
+    """All that a checkpoint can declare."""
+
+    template: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME|TEXT",
+            help="For the readout prompt: a template name, or text with [X] and [MASK].",
+        ),
+    ] = None
+    full_stop: Annotated[
+        Literal["none", "promptbert", "sncse"] | None,
+        typer.Option(help="Rule that adds missing final punctuation. [default: as in the template's paper]"),
+    ] = None
+
+
+@dataclass(frozen=True)
 class ReadingFlags(DeclarationFlags):
     """The reading of texts, and the width of the vectors."""
 
@@ -276,8 +282,7 @@ class ReadingFlags(DeclarationFlags):
         typer.Option(
             min=1,
             metavar="N",
-            help="Keep only the first N numbers of a vector, with unit length again if the checkpoint or"
-            " --normalize scales it; truncate_dim of sentence-transformers does not scale again.",
+            help="Keep the first N numbers, at unit length again if they had it (unlike truncate_dim).",
         ),
     ] = None
     leave_out: Annotated[

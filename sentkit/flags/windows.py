@@ -28,20 +28,18 @@ class LongTextFlags:
     ] = "warn"
     window: Annotated[
         int | None,
-        typer.Option(
-            min=1, metavar="N", help="Tokens of a window, as --max-length. [default: the maximum length]"
-        ),
+        typer.Option(min=1, metavar="N", help="Tokens of a window. [default: the maximum length]"),
     ] = None
     stride: Annotated[
         int | None,
         typer.Option(
             min=1,
             metavar="N",
-            help="Tokens from window to window. [default: half of the text tokens of a window]",
+            help="Tokens to the next window. [default: half of its text]",
         ),
     ] = None
     chunks: Annotated[
-        bool, typer.Option("--chunks", help="Write a row for each window, with chunk, start and end.")
+        bool, typer.Option("--chunks", help="Write a row for each window, with its characters.")
     ] = False
 
     def __post_init__(self) -> None:

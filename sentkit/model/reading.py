@@ -130,7 +130,7 @@ def check_readouts(
         )
     named = options.template is not None or options.full_stop is not None
     if named and not any(through_template):
-        raise UsageError("--template and --full-stop can be used only with --readout prompt")
+        raise UsageError("a template and its full stops can be used only with the readout prompt")
 
 
 def check_partial(readouts: Sequence[Readout], flag: str) -> None:

@@ -283,15 +283,6 @@ def test_entries_have_one_readout(build):
     )
 
 
-def test_a_template_is_for_the_readout_prompt(build, expected):
-    words = "This [X] means [MASK]."
-    done = build("--readout", "prompt", "--template", words)
-    refused = build("--readout", "cls", "--template", words)
-
-    assert np.abs(done.vectors() - expected("--readout", "prompt", "--template", words)).max() < 1e-5
-    assert refused.code == 2
-
-
 # Output
 
 

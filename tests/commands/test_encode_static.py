@@ -202,8 +202,7 @@ def test_several_readouts_come_from_one_pass(sentkit, words, tmp_path):
     ("flags", "problem"),
     [
         (("--readout", "cls"), 'unknown readout "cls" for a static model'),
-        (("--readout", "prompt", "--template", "x"), 'unknown readout "prompt" for a static model'),
-        (("--template", "x"), "--template and --full-stop can be used only with --readout prompt"),
+        (("--readout", "prompt"), 'unknown readout "prompt" for a static model'),
         (("--device", "cuda"), "--device cuda: a static model runs on the CPU"),
         (("--precision", "bf16"), "--precision bf16: a static model computes in fp32"),
         (("--dim", "4"), "--dim 4: the vectors have only 3 numbers"),

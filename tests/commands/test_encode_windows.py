@@ -163,7 +163,7 @@ def test_each_text_of_a_pair_has_its_windows(encode):
 
 @pytest.mark.parametrize(
     "flags",
-    [("--readout", "mean", "--prompt", "a cat: "), ("--readout", "prompt", "--template", "[X] [MASK]")],
+    [("--readout", "mean", "--prompt", "a cat: "), ("--readout", "prompt")],
 )
 def test_a_prompt_and_a_template_are_in_each_window(encode, flags):
     """A window that begins and ends between words has the vector of its characters as a text."""

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 
+from sentkit.encoder import Encoder
 from support import write_affine
 
 CLOSE = 1e-5
@@ -194,14 +195,34 @@ def test_what_stock_modules_cannot_say_is_not_said(sentkit, tiny, tmp_path):
     assert by_folder.rows[0]["_emb"].rpartition(":")[2] == by_flags.rows[0]["_emb"].rpartition(":")[2]
 
 
+@pytest.mark.parametrize(
+    ("flags", "problem"),
+    [
+        (
+            ("--template", "[X] [MASK]"),
+            "a template and its full stops can be used only with the readout prompt",
+        ),
+        (("--readout", "prompt", "--template", "no places"), 'template "no places" needs [X] once'),
+    ],
+)
+def test_a_template_needs_places_and_its_readout(sentkit, tiny, flags, problem):
+    done = sentkit("export", "-m", tiny, "-o", "out", *flags)
+
+    assert done.code == 2
+    assert done.told[0].startswith(f"sentkit export: {problem}")
+
+
 def test_a_template_is_kept(sentkit, tiny):
     """With its full-stop rule."""
     flags = ("--readout", "prompt", "--template", "[X] means [MASK] .", "--full-stop", "sncse")
     sentkit("export", "-q", "-m", tiny, *flags, "-o", "made")
     by_folder = sentkit("encode", "-m", "made", stdin="a cat").rows[0]
-    by_flags = sentkit("encode", "-m", tiny, *flags, stdin="a cat").rows[0]
+    template, full_stop = flags[3], flags[5]
+    encoder = Encoder(str(tiny), readout="prompt", template=template, full_stop=full_stop, precision="fp32")
 
-    assert by_folder["embedding"] == by_flags["embedding"]
+    assert np.array(by_folder["embedding"], np.float32) == pytest.approx(
+        encoder.encode(["a cat"])[0], abs=1e-5
+    )
 
 
 def test_an_export_of_an_export_keeps_the_other_declarations(sentkit, exported, few):

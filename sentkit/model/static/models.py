@@ -348,7 +348,7 @@ def readouts_of(names: str | None) -> list[str]:
 def steps_of(options: ReadingOptions, declared: Sequence[Step], width: int | None = None) -> list[Step]:
     """Return the steps after the readout. Steps that do not fit raise an error before encoding starts."""
     if options.template is not None or options.full_stop is not None:
-        raise UsageError("--template and --full-stop can be used only with --readout prompt")
+        raise UsageError("a template and its full stops can be used only with the readout prompt")
     steps = all_steps(declared, dim=options.dim, normalize=options.normalize, transform=options.transform)
     if width is not None:
         width_behind(steps, width)

@@ -191,8 +191,8 @@ def test_prompt_and_length_do_not_change_the_space_but_the_readout_does(words: P
         ({"readout": "cls"}, 'unknown readout "cls" for a static model'),
         ({"readout": "mean,prompt"}, 'unknown readout "prompt" for a static model'),
         ({"readout": "L0:mean"}, 'unknown readout "L0:mean" for a static model'),
-        ({"template": "x"}, "--template and --full-stop can be used only with --readout prompt"),
-        ({"full_stop": "none"}, "--template and --full-stop can be used only with --readout prompt"),
+        ({"template": "x"}, "a template and its full stops can be used only with the readout prompt"),
+        ({"full_stop": "none"}, "a template and its full stops can be used only with the readout prompt"),
         ({"dim": 9}, "--dim 9: the vectors have only [35] numbers"),
     ],
 )
@@ -209,7 +209,7 @@ def test_options_that_a_static_model_does_not_have_are_errors(
     [
         ({"readout": "mean"}, "^--readout cannot be used with words:binary$"),
         ({"dim": 3}, "^--dim cannot be used with words:binary$"),
-        ({"template": "x"}, "^--template and --full-stop can be used only with --readout prompt$"),
+        ({"template": "x"}, "^a template and its full stops can be used only with the readout prompt$"),
     ],
 )
 def test_options_that_word_sets_do_not_have_are_errors(options: dict[str, Any], problem: str) -> None:
