@@ -3,12 +3,12 @@
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from math import sqrt
 from typing import Any, TypedDict
 
 import torch
 from torch import Tensor, nn
-from torch.optim.adam import adam
 
 Betas = tuple[float, float]
 Group = dict[str, Any]  # parameters with "params", "lr" and "weight_decay"
@@ -67,25 +67,18 @@ class Adam:
             epsilon /= corrections[1]
         if not self.bias_correction:
             rate *= corrections[0] / corrections[1]
-        adam(
+        tensors = (
             parameters,
             [parameter.grad for parameter in parameters if parameter.grad is not None],
             [self.state[parameter]["exp_avg"] for parameter in parameters],
             [self.state[parameter]["exp_avg_sq"] for parameter in parameters],
-            [],
-            list(torch.full((len(parameters),), count - 1.0, device=parameters[0].device)),
-            fused=True,
-            amsgrad=False,
-            beta1=beta1,
-            beta2=beta2,
-            lr=rate,
-            weight_decay=0.0 if self.late else weight_decay,
-            decoupled_weight_decay=True,
-            eps=epsilon,
-            maximize=False,
         )
+        move = fused_adam if fused_adam_works(parameters[0].device.type) else plain_adam
+        decay = 0.0 if self.late else weight_decay
+        move(tensors, count, beta1=beta1, beta2=beta2, lr=rate, weight_decay=decay, eps=epsilon)
         if self.late and weight_decay:
-            torch._foreach_add_(parameters, parameters, alpha=-lr * weight_decay)
+            for parameter in parameters:
+                parameter.add_(parameter, alpha=-lr * weight_decay)
 
     def state_dict(self) -> dict[str, Any]:
         """Return the moments by the place of the parameter, and the groups with these places."""
@@ -118,6 +111,45 @@ class Adam:
     def places(self) -> dict[Tensor, int]:
         parameters = [parameter for group in self.param_groups for parameter in group["params"]]
         return {parameter: place for place, parameter in enumerate(parameters)}
+
+
+Tensors = tuple[list[Tensor], list[Tensor], list[Tensor], list[Tensor]]  # weights, gradients, both moments
+
+
+def fused_adam(tensors: Tensors, count: int, **settings: Any) -> None:
+    """Step number `count` with the kernel of torch, which is undocumented."""
+    from torch.optim.adam import adam
+
+    counts = list(torch.full((len(tensors[0]),), count - 1.0, device=tensors[0][0].device))
+    fixed = {"fused": True, "amsgrad": False, "maximize": False, "decoupled_weight_decay": True}
+    kernel: Any = adam
+    kernel(*tensors, [], counts, **fixed, **settings)
+
+
+def plain_adam(
+    tensors: Tensors, count: int, *, beta1: float, beta2: float, lr: float, weight_decay: float, eps: float
+) -> None:
+    """The same step; its last bits differ, and it reads and writes each number several times."""
+    for weight, gradient, mean, square in zip(*tensors, strict=True):
+        weight.mul_(1 - lr * weight_decay)
+        mean.lerp_(gradient, 1 - beta1)
+        square.mul_(beta2).addcmul_(gradient, gradient, value=1 - beta2)
+        root = square.sqrt().div_(sqrt(1 - beta2**count)).add_(eps)
+        weight.addcdiv_(mean, root, value=-lr / (1 - beta1**count))
+
+
+@cache
+def fused_adam_works(device: str) -> bool:
+    """Return true if the kernel exists on this kind of device and gives the result of `plain_adam`."""
+    values = [torch.tensor([value], device=device) for value in (0.5, 0.2, -0.1, 0.3)]
+    found, expected = ([[value.clone()] for value in values] for _ in range(2))
+    settings = {"beta1": 0.9, "beta2": 0.99, "lr": 0.1, "weight_decay": 0.5, "eps": 0.01}
+    try:
+        fused_adam((found[0], found[1], found[2], found[3]), 2, **settings)
+    except (ImportError, AttributeError, RuntimeError, TypeError):
+        return False
+    plain_adam((expected[0], expected[1], expected[2], expected[3]), 2, **settings)
+    return all(torch.allclose(ours, theirs) for [ours], [theirs] in zip(found, expected, strict=True))
 
 
 def make_optimizer(

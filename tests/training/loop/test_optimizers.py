@@ -2,16 +2,19 @@
 
 import copy
 import io
+import sys
 from math import prod, sqrt
 
 import pytest
 import torch
 from torch import nn
 
+from sentkit.training.loop import optimizers
 from sentkit.training.loop.optimizers import (
     Adam,
     decay_groups,
     decays,
+    fused_adam_works,
     make_optimizer,
 )
 from sentkit.training.recipe import OPTIMIZERS
@@ -59,6 +62,27 @@ def by_hand(start, gradients, *, betas, decay, corrected, epsilon=1e-6):
     return value
 
 
+@pytest.fixture(params=[True, False], ids=["fused", "plain"])
+def kernel(request, monkeypatch):
+    """With the kernel of torch, and without it."""
+    monkeypatch.setattr(optimizers, "fused_adam_works", lambda device: request.param)
+
+
+def test_the_kernel_of_torch_is_used_if_it_gives_the_formula(monkeypatch):
+    kernels = sys.modules["torch.optim.adam"]
+    assert fused_adam_works("cpu")
+    for wrong in (lambda *_, **__: None, lambda *_: None, None):  # no step, other arguments, absent
+        fused_adam_works.cache_clear()
+        with monkeypatch.context() as patch:
+            if wrong is None:
+                patch.delattr(kernels, "adam")
+            else:
+                patch.setattr(kernels, "adam", wrong)
+            assert not fused_adam_works("cpu")
+    fused_adam_works.cache_clear()
+
+
+@pytest.mark.usefixtures("kernel")
 @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float64, 1e-14), (torch.float32, 1e-5)])
 @pytest.mark.parametrize("betas", [(0.9, 0.999), (0.9, 0.9)])
 @pytest.mark.parametrize("decay", [0.0, 0.01])
