@@ -8,8 +8,10 @@ once for each of these two rates. The reports stay in OUT: a second call trains 
 the table. The column p compares each seed with the best untuned readout of the base, by a paired bootstrap.
 
 A second table has the orderings of the papers on STS-B test, from orderings.jsonl. Each seed of the higher
-row is compared with the same seed of the lower row. An ordering holds if all seeds have a positive difference
-with p < 0.05; it is reversed if all have a negative one with p < 0.05; otherwise it is undecided.
+row is compared with the same seed of the lower row. The largest p-value of the seeds is that of the ordering,
+and Holm's method corrects it for the number of orderings in the table. An ordering holds if all seeds have a
+positive difference and the corrected p is below 0.05; it is reversed if all have a negative one; otherwise it
+is undecided.
 
 BASE  an encoder without training for sentences, such as bert-base-uncased
 DATA  a folder with sts/stsb.{train,dev,test}.jsonl, nli/train.jsonl (text_a, text_b, label),
@@ -258,21 +260,28 @@ def cells_of(report):
 
 
 def print_orderings(arguments, systems):
-    lines = []
+    names, compared = [], []
     for line in Path(__file__).with_name("orderings.jsonl").open():
         row = json.loads(line)
         higher, lower = (files_of(arguments, systems, row[side]) for side in ("higher", "lower"))
         if not any(higher) or not any(lower):
             continue
-        cells = [row["higher"], row["lower"], "{:.2f}, {:.2f}".format(*row["published"]), row["source"]]
-        for ours, theirs in zip(higher, lower, strict=True):
-            cells += compared_cells(ours, theirs) if ours and theirs else [""] * 3
-        lines.append(f"| {' | '.join(cells)} |")
-    if lines:
-        print(
-            "\n| higher | lower | published | source | published lr | p | here | best lr on dev | p | here |"
+        names.append([row["higher"], row["lower"], "{:.2f}, {:.2f}".format(*row["published"]), row["source"]])
+        compared.append(
+            [
+                compare(ours, theirs) if ours and theirs else None
+                for ours, theirs in zip(higher, lower, strict=True)
+            ]
         )
-        print("|---|---|---|---|---|---|---|---|---|---|", *lines, sep="\n")
+    found = [pair for pairs in compared for pair in pairs if pair]
+    corrected = iter(holm([max(ps) for _, ps in found]))
+    header = ["published lr", "p", "corrected", "here", "best lr on dev", "p", "corrected", "here"]
+    for line, pairs in enumerate(compared):
+        if line == 0:
+            print("\n| higher | lower | published | source |", " | ".join(header), "|")
+            print("|---" * 12 + "|")
+        cells = [cell for pair in pairs for cell in (verdict(*pair, next(corrected)) if pair else [""] * 4)]
+        print(f"| {' | '.join(names[line] + cells)} |")
 
 
 def files_of(arguments, systems, name):
@@ -287,17 +296,30 @@ def files_of(arguments, systems, name):
     ]
 
 
-def compared_cells(higher, lower):
-    """Return the mean difference, the p-values of the seeds, and the verdict."""
+def compare(higher, lower):
+    """Return the differences and the p-values of the seeds."""
     found = [
         json.loads(sentkit("score", ours, "--gold", "score", "--baseline", theirs))["against"]["spearman"]
         for ours, theirs in zip(higher, lower, strict=True)
     ]
-    differences, ps = ([row[name] for row in found] for name in ("difference", "p"))
+    return [row["difference"] for row in found], [row["p"] for row in found]
+
+
+def holm(ps):
+    """Return p-values corrected for their number n: the smallest times n, the next times n - 1, and so on."""
+    corrected, least = [1.0] * len(ps), 0.0
+    for rank, place in enumerate(sorted(range(len(ps)), key=ps.__getitem__)):
+        least = max(least, min(1.0, (len(ps) - rank) * ps[place]))
+        corrected[place] = least
+    return corrected
+
+
+def verdict(differences, ps, corrected):
+    """Return the mean difference, the p-values of the seeds, that of the ordering, and the verdict."""
     here = "undecided"
-    if max(ps) < 0.05 and len({difference > 0 for difference in differences}) == 1:
+    if corrected < 0.05 and len({difference > 0 for difference in differences}) == 1:
         here = "holds" if differences[0] > 0 else "reversed"
-    return [f"{statistics.fmean(differences):+.1f}", listed(ps), here]
+    return [f"{statistics.fmean(differences):+.1f}", listed(ps), listed([corrected]), here]
 
 
 def listed(ps):

@@ -2,6 +2,7 @@
 
 import csv
 import gzip
+import importlib.util
 import io
 import json
 import os
@@ -188,8 +189,8 @@ def test_the_main_table(furnished, tmp_path, execute):
     assert (higher, lower, published) == ("consert", "base, mean-last2", "73.97, 48.18")
     score = ["sentkit", "score", out / "untuned-test-mean-last2.safetensors", "--gold", "score"]
     untuned = json.loads(execute(score, furnished).stdout)["spearman"]
-    assert compared[3] == f"{sum(tests) / 2 - untuned:+.1f}"
-    assert compared[5] == "undecided"  # with six pairs
+    assert compared[4] == f"{sum(tests) / 2 - untuned:+.1f}"
+    assert compared[7] == "undecided"  # with six pairs
     assert len(lines) == 8
     made = {path: path.stat().st_mtime_ns for path in out.rglob("*.json*")}
     again = execute([*command, *settings], furnished)
@@ -209,6 +210,20 @@ def test_the_settings_of_the_rows_of_the_main_table():
             build(kind.Settings, kind.presets, preset, [value for flag, value in given if flag == "--set"]),
             256,
         )
+
+
+def test_the_orderings_are_corrected_for_their_number():
+    """Holm: .005 * 4, .01 * 3, .03 * 2, .04 * 1, and none is smaller than that before it."""
+    path = importlib.util.spec_from_file_location("main_table", EXAMPLES / "main_table.py")
+    table = importlib.util.module_from_spec(path)
+    path.loader.exec_module(table)
+
+    assert table.holm([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02])
+    assert table.holm([0.4, 0.6]) == pytest.approx([0.8, 0.8])
+    assert table.verdict([1.0, 2.0], [0.01, 0.002], 0.03) == ["+1.5", ".010, .002", ".030", "holds"]
+    assert table.verdict([-1.0, -2.0], [0.01, 0.002], 0.03)[-1] == "reversed"
+    assert table.verdict([1.0, 2.0], [0.01, 0.002], 0.06)[-1] == "undecided"
+    assert table.verdict([-1.0, 2.0], [0.01, 0.002], 0.03)[-1] == "undecided"
 
 
 def test_the_orderings_of_the_main_table():
