@@ -92,6 +92,8 @@ def train(
         return
     if method is None:
         raise UsageError("METHOD is missing", advice=f"available: {', '.join(METHODS)}")
+    if not output.path and not list_:
+        raise UsageError("-o is missing: give the folder of the new checkpoint")
     first = is_first_process()
     console = Console("train", run.quiet or not first, run.verbose)
     with handle_signals(partial(say_stopping, console)) as stop:
@@ -104,7 +106,7 @@ def train(
         from sentkit.training.runs.command import perform
 
         given = settings.given(console)
-        check_together(output, dev, given)
+        check_dev(dev, given)
         model_given = getattr(context.get_parameter_source("model"), "name", "") == "COMMANDLINE"
         built = build(kind.Settings, kind.presets, settings.preset, given)
         reads = {
@@ -156,10 +158,8 @@ def train(
                     )
 
 
-def check_together(output: CheckpointFlags, dev: str | None, given: Sequence[str]) -> None:
-    """Refuse missing flags and flags that contradict each other."""
-    if not output.path:
-        raise UsageError("-o is missing: give the folder of the new checkpoint")
+def check_dev(dev: str | None, given: Sequence[str]) -> None:
+    """Refuse settings that have no effect without --dev."""
     from sentkit.training.recipe import OF_DEV
 
     idle = [name for name, _ in map(assignment, given) if name in OF_DEV]

@@ -53,11 +53,14 @@ def test_a_long_row_ends_the_command_with_its_place(sentkit):
 
 
 def test_the_flags_of_unusual_input_belong_to_cat(sentkit):
-    """All other commands that read rows have --field and --rejects; `inspect` rejects no rows."""
+    """All other commands that read rows have --field, and all but two of them --rejects."""
     helps = {name: sentkit(*name.split(), "--help").out for name in every_command()}
     with_field = {name for name, text in helps.items() if b"--field " in text}
 
     for flag in (b"--from ", b"--quoting ", b"--max-line ", b"--files-from ", b"--partial "):
         assert {name for name, text in helps.items() if flag in text} == {"cat"}
-    assert {name for name, text in helps.items() if b"--rejects " in text} == with_field - {"inspect"}
+    assert {name for name, text in helps.items() if b"--rejects " in text} == with_field - {
+        "inspect",
+        "report",
+    }
     assert not any(b"--on-error" in text or b"--progress" in text for text in helps.values())

@@ -165,7 +165,7 @@ NAMED = {
     "cluster centroids": ["cluster", "--from-centroids", HOSTILE],
     "probe": ["probe", "--label", "g", HOSTILE],
     "train": ["train", "simcse", "-o", "ckpt", HOSTILE],
-    "train a method": ["train", HOSTILE],
+    "train a method": ["train", HOSTILE, "-o", "ckpt"],
     "train a setting": ["train", "simcse", "-o", "ckpt", "--set", f"{HOSTILE}=1"],
     "train a preset": ["train", "simcse", "-o", "ckpt", "--preset", HOSTILE],
     "translate": ["translate", "-m", f"./{HOSTILE}"],

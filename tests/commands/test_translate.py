@@ -338,12 +338,12 @@ def test_a_signal_ends_it_at_work(marian, tmp_path):
     with subprocess.Popen([*program, "-v"], cwd=tmp_path, preexec_fn=heed_signals, **pipes) as process:
         process.stdin.write(b"".join(b"a cat and %d dogs\n" % n for n in range(3000)))
         process.stdin.flush()
-        while b", cpu, " not in process.stderr.readline():  # it translates
+        while b" writes " not in process.stderr.readline():  # the limits: it translates
             pass
         process.send_signal(signal.SIGINT)
         process.stdin.close()
         heard = process.stderr.read().decode().splitlines()
 
     assert process.returncode == 130
-    assert heard == ["sentkit translate: stopped by Ctrl-C"]
+    assert heard[-1] == "sentkit translate: stopped by Ctrl-C"
     assert list(tmp_path.iterdir()) == []
