@@ -30,6 +30,7 @@ from sentkit.process import (
     limit_threads,
     raised_signal,
     unwind_on_signals,
+    without_signals,
 )
 
 P = ParamSpec("P")
@@ -312,7 +313,14 @@ def main() -> NoReturn:
     arguments = sys.argv[1:]
     if arguments[:1] == ["help"]:
         arguments = [*arguments[1:], "--help"]
-    leave(status(arguments))
+    try:
+        code = status(arguments)
+    finally:
+        with without_signals():
+            from sentkit.formats.outputs.temporary import remove_all
+
+            remove_all()
+    leave(code)
 
 
 def status(arguments: list[str]) -> int:

@@ -180,9 +180,19 @@ def lines_of(path: str) -> Iterator[str]:
         yield from map(str.strip, Path(path).read_text().splitlines())
 
 
+@contextlib.contextmanager
+def without_signals() -> Iterator[None]:
+    """Ignore signals for a moment. After it, they end the process at once, because flushing can block."""
+    heard = [number for number in (*UNWINDING, signal.SIGALRM) if heeded(number)]
+    for number in heard:
+        signal.signal(number, signal.SIG_IGN)
+    yield
+    for number in heard:
+        signal.signal(number, signal.SIG_DFL)
+
+
 def leave(code: int) -> NoReturn:
     """Exit immediately: a thread may still wait for input."""
-    signal.signal(signal.SIGINT, signal.SIG_DFL)  # flushing may block: a second Ctrl-C then ends the process
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(OSError, ValueError):  # a closed pipe is not an error
             if stream is not None:

@@ -4,6 +4,9 @@ The name is `.NAME.sentkit-RANDOM`, in the folder of NAME, so that one rename pu
 always newly created, so an existing file or link is never followed or overwritten. The writer holds a lock
 until the end. A temporary file without a lock belongs to a dead process; it is reported, but not used or
 deleted.
+
+A signal can raise an exception between any two steps, also in a context manager, which then never ends. So
+each name is recorded before its file exists, and `remove_all` removes what is left when the process ends.
 """
 
 import errno
@@ -28,6 +31,24 @@ LONGEST = 255  # bytes of a file name
 CREATE = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 NO_LOCKS = (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL)  # errors of such file systems
 LOOK = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+
+_names: dict[Path, int] = {}  # the temporary files and folders that can exist, and the process of each
+
+
+def remove_all() -> None:
+    """Remove the temporary files and folders of this process. The next signal must be harmless."""
+    for path in [path for path, process in _names.items() if process == os.getpid()]:
+        remove(path)
+
+
+def remove(path: Path) -> None:
+    """Remove a temporary file or folder that can be absent."""
+    if path.is_dir():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        with suppress(OSError):
+            path.unlink()
+    _names.pop(path, None)
 
 
 def prefix_of(target: Path) -> str:
@@ -127,8 +148,7 @@ class Draft:
     def discard(self) -> None:
         with suppress(OSError):  # closing writes buffered data, and the disk can be full
             self.file.close()
-        with suppress(OSError):
-            self.path.unlink()
+        remove(self.path)
 
 
 def appeared(name: str) -> CannotCreateError:
@@ -180,7 +200,7 @@ def private_folder(target: Path, name: str) -> Iterator[Path]:
         finally:
             os.close(handle)
     finally:
-        shutil.rmtree(path, ignore_errors=True)
+        remove(path)
 
 
 def publish_folder(new: Path, target: Path, *, force: bool, name: str) -> None:
@@ -208,11 +228,13 @@ def attempt(target: Path, name: str, create: Callable[[Path], T]) -> tuple[Path,
     """Create a file or folder under a private name. Returns the path and the result of `create`."""
     while True:
         path = private_name(target)
+        _names[path] = os.getpid()
         try:
             return path, create(path)
-        except FileExistsError:
-            continue
         except OSError as error:
+            del _names[path]
+            if isinstance(error, FileExistsError):
+                continue
             trouble = (error.strerror or str(error)).lower()
             raise CannotCreateError(f"{name}: cannot be written: {trouble}") from error
 
