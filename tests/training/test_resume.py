@@ -75,7 +75,7 @@ def test_a_stopped_and_resumed_run_equals_a_whole_run(name, trainer_of, with_ent
     stopped_after(cut, 4)
     torch.manual_seed(99)  # the random state of a new process does not matter
     rest.keeper = cut.keeper
-    rest.resume_from(cut.keeper.load(rest.expected()))
+    rest.resume_from(cut.keeper.load(rest.run.identity))
     rest.train()
 
     assert (whole.position.step, rest.position.step) == (9, 9)

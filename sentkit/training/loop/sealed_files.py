@@ -7,7 +7,7 @@ from typing import IO, Any, BinaryIO, cast
 
 import torch
 
-MAGIC = b"sentkit state 2 "
+MAGIC = b"sentkit state 2 "  # increase the number if the fields of a state change: no reader checks them
 DIGEST = 32  # bytes
 HEADER = len(MAGIC) + 2 * DIGEST + 1
 BLOCK = 1 << 20

@@ -11,8 +11,8 @@ from torch import Tensor
 from sentkit.errors import DataError
 from sentkit.formats.outputs.temporary import MARK, replacing
 from sentkit.training.loop.sealed_files import BadFile, read_sealed, write_sealed
-from sentkit.training.loop.state_checks import Expected, check_state, check_tensors
 from sentkit.training.run_folders import LOG
+from sentkit.training.settings import differences
 
 STATE, BEST = re.compile(r"state-(\d+)\.pt"), re.compile(r"best-(\d+)\.pt")
 KEPT_STATES = 2
@@ -50,6 +50,12 @@ class Position:
         return better
 
 
+def check_identity(ours: Mapping[str, Any], theirs: Mapping[str, Any], source: str, advice: str) -> None:
+    changes = differences(ours, theirs)
+    if changes:
+        raise DataError(f"belongs to a different run: {', '.join(changes)}", source=source, advice=advice)
+
+
 @dataclass(slots=True)
 class Keeper:
     folder: Path
@@ -79,17 +85,22 @@ class Keeper:
             leftover.unlink()
 
     def load(
-        self, expected: Expected, warn: Callable[[str], None] = lambda message: None
+        self,
+        identity: Mapping[str, Any],
+        warn: Callable[[str], None] = lambda message: None,
+        *,
+        keeps_best: bool = False,
     ) -> dict[str, Any] | None:
-        """Load the newest valid state. Return None if there is no state.
+        """Load the newest valid state of the run with this identity. Return None if there is no state.
 
+        With `keeps_best`, a state is valid only with its separate file of the best weights.
         Newer invalid states are reported. A state of a different run is an error.
         """
         state, bad = None, dict[int, str]()
         for step in sorted(self._steps(STATE)):
             try:
                 content = read_sealed(self.folder / f"state-{step}.pt")
-                self._check(content, step, expected)
+                self._check(content, step, identity, keeps_best)
             except BadFile as error:
                 bad[step] = str(error)
             else:
@@ -106,13 +117,19 @@ class Keeper:
             warn(f"{self.folder}/state-{step}.pt: {bad[step]}; the run continues from {next_state}")
         return {**state, "position": Position(**state["position"])}
 
-    def _check(self, content: Mapping[str, Any], step: int, expected: Expected) -> None:
-        """Raise a BadFile if the state of that step or its best weights are invalid."""
-        check_state(content, step, expected, str(self.folder))
-        best = content["position"]["best_step"]
-        if expected.keeps_best and best >= 0:
+    def _check(
+        self, content: Mapping[str, Any], step: int, identity: Mapping[str, Any], keeps_best: bool
+    ) -> None:
+        """Raise a BadFile if the state has another step than its file, or has lost its best weights."""
+        advice = "use the same settings and rows, or start over with -f and without --resume"
+        check_identity(identity, content["identity"]["run"], str(self.folder), advice)
+        position = content["position"]
+        if position["step"] != step:
+            raise BadFile(f"it is the state of step {position['step']}")
+        best = position["best_step"]
+        if keeps_best and best >= 0:
             try:
-                check_tensors("method", read_sealed(self.folder / f"best-{best}.pt"), expected.tensors)
+                read_sealed(self.folder / f"best-{best}.pt")
             except BadFile as error:
                 raise BadFile(f"its best weights, best-{best}.pt: {error}") from error
 
@@ -120,16 +137,13 @@ class Keeper:
         write(self.folder / f"best-{step}.pt", dict(tensors))
         self._prune(step)
 
-    def load_best(self, step: int, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """Load the best weights. `tensors` gives the expected names and shapes."""
+    def load_best(self, step: int) -> dict[str, Tensor]:
         path = self.folder / f"best-{step}.pt"
         try:
-            best = read_sealed(path)
-            check_tensors("method", best, tensors)
+            return read_sealed(path)
         except BadFile as error:
             advice = "--resume tries an older state; -f without --resume starts over"
             raise DataError(str(error), source=str(path), advice=advice) from error
-        return best
 
     def _steps(self, name: re.Pattern[str]) -> list[int]:
         matches = (name.fullmatch(path.name) for path in self.folder.iterdir())

@@ -25,7 +25,6 @@ from sentkit.training.loop.optimizers import Adam, make_optimizer
 from sentkit.training.loop.processes import Processes, RandomStates
 from sentkit.training.loop.schedules import SCHEDULES, warmup_steps
 from sentkit.training.loop.state import Keeper, Position
-from sentkit.training.loop.state_checks import Expected
 from sentkit.training.loop.step_log import Reporter, StepLog
 from sentkit.training.method import Method, changing, restore, trained
 from sentkit.training.options import Run
@@ -82,7 +81,7 @@ class Trainer:
             self._step()
         self._refuse_broken()
         if self.recipe.final == "best" and self.position.best_step >= 0:
-            restore(self.method, self.keeper.load_best(self.position.best_step, changing(self.method)))
+            restore(self.method, self.keeper.load_best(self.position.best_step))
 
     def _finished(self) -> bool:
         """Evaluate, save or stop if due. Return true when the run is finished."""
@@ -227,16 +226,10 @@ class Trainer:
             self.keeper.save(self.position, content, {"run": self.run.identity, "environment": here})
         self.saved_at = time.monotonic()
 
-    def expected(self) -> Expected:
-        """Return the requirements for a state of this run."""
-        return Expected(
-            identity=self.run.identity,
-            environment=environment(self.processes, self.recipe.precision),
-            steps=self.order.steps,
-            tensors=changing(self.method),
-            optimizer=self.optimizer,
-            keeps_best=self.recipe.final == "best",
-        )
+    def saved_state(self) -> dict[str, Any] | None:
+        """Return the newest valid state of this run; None if there is none."""
+        keeps_best = self.recipe.final == "best"
+        return self.keeper.load(self.run.identity, self.reporter.warn, keeps_best=keeps_best)
 
     def resume_from(self, state: Mapping[str, Any]) -> None:
         """Continue from a checked state of `save_with`."""

@@ -19,8 +19,7 @@ from sentkit.training.data.batches import stream
 from sentkit.training.data.dev import nan_lowest
 from sentkit.training.loop.environment import environment, use_threads
 from sentkit.training.loop.processes import Processes
-from sentkit.training.loop.state import Keeper, Position
-from sentkit.training.loop.state_checks import check_identity
+from sentkit.training.loop.state import Keeper, Position, check_identity
 from sentkit.training.loop.step_log import Reporter, StepLog
 from sentkit.training.loop.trainer import Trainer
 from sentkit.training.method import using
@@ -82,7 +81,7 @@ def begin(run: Run, keeper: Keeper, processes: Processes, stop: Stop, reporter: 
     # Each process has separate dropout, which is independent of the random weights of the heads.
     torch.manual_seed(int(stream(run.seed, processes.rank, "dropout").integers(1 << 62)))
     trainer = Trainer(run, method, keeper, processes, stop, reporter)
-    state = keeper.load(trainer.expected(), reporter.warn) if options.resume else None
+    state = trainer.saved_state() if options.resume else None
     saved = None if state is None else state["identity"]["environment"]
     use_threads(options.threads, saved)
     if state is not None:

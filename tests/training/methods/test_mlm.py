@@ -274,7 +274,7 @@ def test_a_stopped_and_resumed_run_equals_a_whole_run(trainer_of, texts):
     with pytest.raises(Stopped):
         first.train()
     second = trainer()
-    second.resume_from(first.keeper.load(second.expected()))
+    second.resume_from(first.keeper.load(second.run.identity))
     second.train()
 
     assert second.position.step == whole.position.step == 12

@@ -217,7 +217,7 @@ def test_a_stopped_and_resumed_run_equals_a_whole_run(trainer_of, base_of, texts
     cut.reporter.step = lambda record: setattr(cut.stop, "requested", record.get("step") == 5)
     with pytest.raises(Stopped):
         cut.train()
-    rest.resume_from(cut.keeper.load(rest.expected()))
+    rest.resume_from(cut.keeper.load(rest.run.identity))
     rest.train()
     expected, found = changing(whole.method), changing(rest.method)
 
