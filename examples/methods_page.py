@@ -39,8 +39,8 @@ DESCRIPTION = (
     "seven STS tasks unless a note names others.",
     "Measured figures are Spearman x 100 on STS-B test. The trained systems start from a small raw language "
     "model and use few steps, so measured and published figures cannot be compared. examples/README.md "
-    "describes the measurements. The weights of BERT, STS12 to STS16, GLUE, MR, MPQA, SST2 and six of eight "
-    "clustering sets were not available.",
+    "and the README of each paper in sentkit/papers describe the measurements. The weights of BERT, STS12 to "
+    "STS16, GLUE, MR, MPQA, SST2 and six of eight clustering sets were not available.",
 )
 EXPLAINED = "sentkit train METHOD --list explains each setting."
 

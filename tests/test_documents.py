@@ -20,6 +20,7 @@ import typer
 from sentkit import manual
 from sentkit.cli import GROUPS, app, every_command
 from sentkit.manual import examples_of, pages
+from sentkit.papers import PAPERS
 from sentkit.reports.published import published
 from sentkit.reports.suites import STS
 from sentkit.training.catalogue import find
@@ -30,6 +31,8 @@ DOCUMENTS = {
     name: (ROOT / name).read_text()
     for name in ("README.md", "examples/README.md", "tests/benchmarks/README.md", "sentkit/README.md")
 }
+OF_PAPERS = {paper.key: f"sentkit/papers/{paper.folder}/README.md" for paper in PAPERS.values()}
+DOCUMENTS |= {name: (ROOT / name).read_text() for name in OF_PAPERS.values()}
 README = DOCUMENTS["README.md"]
 SYSTEMS = [json.loads(line) for line in (ROOT / "examples/systems.jsonl").open()]
 HELP = {name: command.__doc__ for name, command in every_command().items()}
@@ -278,7 +281,24 @@ def test_the_measured_figures_of_the_systems_are_those_of_the_tables():
     figures = re.findall(r"\d+\.\d ± \d\.\d", " ".join(measured))
 
     assert figures
-    assert set(figures) <= set(re.findall(r"\d+\.\d ± \d\.\d", DOCUMENTS["examples/README.md"]))
+    assert set(figures) <= set(re.findall(r"\d+\.\d ± \d\.\d", " ".join(DOCUMENTS.values())))
+
+
+@pytest.mark.parametrize("paper", OF_PAPERS)
+def test_the_readme_of_a_paper_has_every_table_with_its_published_figures(paper):
+    rows = {}
+    for figure in published():
+        if figure["paper"] == paper:
+            key = tuple(figure[name] or "" for name in ("table", "base", "system", "readout"))
+            rows.setdefault(key, {})[figure["task"]] = figure["value"]
+    text = DOCUMENTS[OF_PAPERS[paper]].partition("| table | base |")[2].partition("\n\n")[0]
+    printed = [[cell.strip() for cell in line.split("|")[1:-1]] for line in text.splitlines()[2:]]
+
+    assert {row[0] for row in printed} == {table for table, *_ in rows}
+    for *key, figures, _ in printed:
+        tasks = rows[tuple(key)]
+        values = [tasks["avg"]] if "avg" in tasks else list(tasks.values())
+        assert [float(each.split()[-1]) for each in figures.split(", ")] == values
 
 
 def test_the_figures_of_the_readme_are_those_of_the_other_documents():
