@@ -104,10 +104,23 @@ def train(arguments, system, rate, seed):
         if arguments.batch:
             command += ["--batch", arguments.batch // texts]
         corpus = min(10_000, arguments.rows)  # of rank-encoder
-        line = sentkit(*command, *(flag.format(corpus=corpus) for flag in system.get("flags", [])))
+        flags = system.get("flags", [])
+        values = {"corpus": corpus, "guide": guide_of(arguments) if "guide={guide}" in flags else None}
+        line = sentkit(*command, *(flag.format(**values) for flag in flags))
         report.write_text(line)
         print(f"{folder.parent.name}  lr {rate:g}  {line}", end="", file=sys.stderr, flush=True)
     return json.loads(report.read_text())
+
+
+def guide_of(arguments):
+    """Return the guide of rank-encoder: SimCSE from the same base and rows, with the same seed in all runs."""
+    folder = arguments.out / "guide"
+    if not folder.exists():
+        rows = rows_of(arguments, "sentences", arguments.rows)
+        command = ["train", "simcse", rows, "-m", arguments.base, "-o", folder, "--lr", 3e-5, "--epochs", 1]
+        command += ["--dev", stsb(arguments, "dev"), "--set", f"eval_every={arguments.eval_every}"]
+        sentkit(*command, "--set", f"precision={arguments.precision}", "--resume", "-q")
+    return folder
 
 
 def score(arguments, system, rate):
@@ -159,8 +172,9 @@ def rows_of(arguments, kind, count):
         if kind == "negated":
             lines = sentkit("augment", text, "--op", "negate", "--rejects", "/dev/null")
         else:
-            first = sentkit("augment", text, "--op", "delete")
-            second = ("augment", "--op", "span-delete", "--replace", "--field", "text=text_a")
+            marked = ("--mark", "[MASK]")  # in place of deleted words; BERT has no token [DEL]
+            first = sentkit("augment", text, "--op", "delete", *marked)
+            second = ("augment", "--op", "span-delete", *marked, "--replace", "--field", "text=text_a")
             lines = sentkit(*second, text=first)
     elif kind == "definitions":
         [dictionary] = (data / "dictionary").iterdir()

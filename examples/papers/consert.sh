@@ -30,9 +30,9 @@ if [ -n "$nli" ]; then
     NLI=$work/rows/nli.jsonl && export NLI
     make "$NLI" some "$nli" 64
     make "$work/rows/premises.jsonl" texts "$nli"
-    make "$work/rows/deleted.jsonl" sentkit augment "$work/rows/premises.jsonl" --op delete -q
-    make "$work/rows/variants.jsonl" sentkit augment "$work/rows/deleted.jsonl" --op span-delete --replace \
-        --field text=text_a -q
+    make "$work/rows/deleted.jsonl" sentkit augment "$work/rows/premises.jsonl" --op delete --mark '[MASK]' -q
+    make "$work/rows/variants.jsonl" sentkit augment "$work/rows/deleted.jsonl" --op span-delete --mark '[MASK]' \
+        --replace --field text=text_a -q
     train is-bert is-bert "$work/rows/premises.jsonl" --dev "$choose"
     train clear clear "$work/rows/variants.jsonl" --set head=fresh --dev "$choose"
     train sbert sbert "$NLI" --dev "$choose"

@@ -24,8 +24,13 @@ class Recipe:
     lr: float = ours(3e-5, "highest learning rate", above=0)
     optimizer: str = ours(
         "adamw",
-        "adamw-hf: epsilon 1e-6; adamw-bert: the same without bias correction; rmsprop uses beta2 only",
+        "adamw-hf: of transformers 4; adamw-bert: the same without bias correction; rmsprop uses beta2 only",
         choices=OPTIMIZERS,
+    )
+    epsilon: float | None = ours(
+        None,
+        "added to the divisor of the optimizer; none: 1e-8, or 1e-6 for adamw-hf and adamw-bert",
+        above=0,
     )
     beta1: float = ours(0.9, "decay rate of the mean of the gradients", least=0, most=0.99999)
     beta2: float = ours(0.999, "decay rate of the mean of the squared gradients", least=0, most=0.99999)

@@ -153,26 +153,32 @@ def fused_adam_works(device: str) -> bool:
 
 
 def make_optimizer(
-    name: str, named_groups: Sequence[NamedGroup], *, betas: Betas, weight_decay: float
+    name: str,
+    named_groups: Sequence[NamedGroup],
+    *,
+    betas: Betas,
+    weight_decay: float,
+    epsilon: float | None = None,
 ) -> Adam:
     """Return the named optimizer. Biases and norms have no weight decay."""
     groups = decay_groups(named_groups, weight_decay)
+    epsilon = epsilon or (1e-6 if name in ("adamw-hf", "adamw-bert") else 1e-8)
     match name:
         case "adam":
             # The decay of Adam is part of the gradient, unlike decoupled decay. The settings refuse it.
             assert not any(group["weight_decay"] for group in groups), "Adam has no decoupled decay"
-            return Adam(param_groups=groups, betas=betas, epsilon=1e-8)
+            return Adam(param_groups=groups, betas=betas, epsilon=epsilon)
         case "adamw":
-            return Adam(param_groups=groups, betas=betas, epsilon=1e-8)
+            return Adam(param_groups=groups, betas=betas, epsilon=epsilon)
         case "adamw-hf":
-            return Adam(param_groups=groups, betas=betas, epsilon=1e-6, late=True)
+            return Adam(param_groups=groups, betas=betas, epsilon=epsilon, late=True)
         case "adamw-bert":
-            return Adam(param_groups=groups, betas=betas, epsilon=1e-6, late=True, bias_correction=False)
+            return Adam(param_groups=groups, betas=betas, epsilon=epsilon, late=True, bias_correction=False)
         case "rmsprop":
             # RMSprop is Adam without the mean of the gradients and without bias correction.
             assert not any(group["weight_decay"] for group in groups), "RMSprop has no decoupled decay"
             betas = (0.0, betas[1])
-            return Adam(param_groups=groups, betas=betas, epsilon=1e-8, late=True, bias_correction=False)
+            return Adam(param_groups=groups, betas=betas, epsilon=epsilon, late=True, bias_correction=False)
     raise ValueError(name)
 
 

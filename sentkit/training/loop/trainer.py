@@ -62,6 +62,7 @@ class Trainer:
             self.method.groups(),
             betas=(recipe.beta1, recipe.beta2),
             weight_decay=recipe.weight_decay,
+            epsilon=recipe.epsilon,
         )
         self.rates = [group["lr"] for group in self.optimizer.param_groups]
 

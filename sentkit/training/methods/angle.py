@@ -8,7 +8,7 @@ from sentkit.training.base import Body
 from sentkit.training.data.corpus import Corpus
 from sentkit.training.dims import widths_of
 from sentkit.training.losses.losses import complex_agreement, entailment_contrast, ranked_pairs
-from sentkit.training.method import Outputs, Term, mean_of
+from sentkit.training.method import Outputs, Term
 from sentkit.training.methods.cosent import CoSENT
 from sentkit.training.settings import ours, refuse_idle, released
 
@@ -17,7 +17,7 @@ class AnglE(CoSENT):
     @dataclass(frozen=True, kw_only=True)
     class Settings(CoSENT.Settings):
         temperature: float = released(0.05, "divisor of the similarities in all three terms", above=0)
-        cosine_weight: float = released(1.0, "weight of CoSENT", least=0)
+        cosine_weight: float = released(1.0, "weight of CoSENT; the code of later releases has 0", least=0)
         contrast_weight: float = released(1.0, "weight of the contrast of positive pairs", least=0)
         angle_weight: float = released(0.02, "weight of CoSENT on the angle", least=0)
         positive_score: float = ours(4.0, "least score of a positive pair of the contrast")
@@ -59,7 +59,8 @@ class AnglE(CoSENT):
         if wanted.contrast_weight:
             positive = scores >= wanted.positive_score
             values = entailment_contrast(left, right, positive, wanted.temperature, weighting="none")
-            terms["contrast"] = mean_of(values, wanted.contrast_weight)
+            # The released code divides by all rows of both columns, also by those that are no anchors.
+            terms["contrast"] = Term(values.sum(), 2.0 * len(scores), wanted.contrast_weight)
         if wanted.angle_weight:
             value = ranked_pairs(complex_agreement(left, right), scores, wanted.temperature)
             terms["angle"] = Term(value, 1.0, wanted.angle_weight)

@@ -65,8 +65,6 @@ class Contrast(Method):
     needs: ClassVar = Needs(static=True, vectors=ROLES, constant=("guide.",))
     presets: ClassVar = {
         "gte": {"form": "full", "temperature": 0.01},
-        "gist": {"guide": ITSELF},
-        "nv-retriever": {"guide": ITSELF, "margin": 0.05, "margin_kind": "relative"},
     }
 
     def __init__(self, body: Body, settings: Settings, guide: Body | None = None) -> None:
@@ -80,7 +78,7 @@ class Contrast(Method):
         if guide is None:
             return cls(base.body(settings), settings)
         method = cls(base.body(settings), settings, guide.body(None).requires_grad_(False))
-        method.guide_readout = readout_of(guide)
+        method.guide_readout = readout_of_guide(guide)
         return method
 
     @classmethod
@@ -104,7 +102,9 @@ class Contrast(Method):
     @classmethod
     def identity(cls, base: Base, settings: Settings) -> dict[str, Any]:
         guide = guide_of(settings)
-        return {} if guide is None else {"guide_hash": guide.hash, "guide_readout": readout_of(guide).name}
+        return (
+            {} if guide is None else {"guide_hash": guide.hash, "guide_readout": readout_of_guide(guide).name}
+        )
 
     @classmethod
     def reads(cls, base: Base, settings: Settings) -> Reads:
@@ -186,7 +186,7 @@ def guide_of(settings: Any) -> Base | None:
     return open_guide(settings.guide, settings.max_length)
 
 
-def readout_of(guide: Base) -> Readout:
+def readout_of_guide(guide: Base) -> Readout:
     return guide.declared or MEAN
 
 

@@ -50,7 +50,7 @@ class ESimCSE(SimCSE):
     presets: ClassVar = {
         "bert-base": {},
         "bert-large": {"lr": 1e-5},
-        "roberta-base": {"repeat_rate": 0.3},
+        "roberta-base": {"repeat_rate": 0.3, "lr": 1e-5},
         "roberta-large": {"repeat_rate": 0.28, "lr": 1e-5, "queue_size": 128, "dropout": 0.15},
     }
     body: Bert | Adapter

@@ -34,6 +34,13 @@ class ISBERT(Method):
         channels: int = paper(256, "features of n-grams of one length; there are three lengths", least=1)
         batch: int = released(32)
         lr: float = released(2e-6)
+        optimizer: str = released("adamw-bert")
+        epsilon: float | None = released(1e-7)
+        weight_decay: float = released(0.01)
+        schedule: str = released("linear")
+        warmup: float = released(0.1)
+        clip: float = released(1.0)
+        max_length: int = released(128)
 
     needs: ClassVar = Needs(reductions=(CONV,))
 

@@ -178,13 +178,16 @@ class PromptBERT(Prompted):
         return Reads((SENTENCE,), columns=((0, first), (0, second)))
 
     def encode(self, batch: Batch) -> Outputs:
+        """Encode all texts. As in the released code, only a fresh head comes after the subtraction."""
         states = self.mask_states([text for texts in batch.texts for text in texts])
+        own = self.settings.head == "own"
+        vectors = self.projected(states) if own else states
         if self.settings.denoise:
             with torch.no_grad() if self.settings.freeze_denoise else nullcontext():
-                biases = self.biases(batch)
-            states = states - biases
+                biases = self.projected(self.biases(batch)) if own else self.biases(batch)
+            vectors = vectors - biases
         names = ("one", "other", "negative")[: len(batch.texts)]
-        return dict(zip(names, self.projected(states).chunk(len(names)), strict=True))
+        return dict(zip(names, (vectors if own else self.projected(vectors)).chunk(len(names)), strict=True))
 
     def biases(self, batch: Batch) -> Tensor:
         """Return for each text the state of its template around an empty sentence of the same length."""

@@ -1,11 +1,13 @@
 """RankEncoder (arXiv 2209.04333): SimCSE, with cosines close to the rank similarities of a frozen encoder.
 
-The frozen encoder is a copy of the base. It ranks the sentences of a corpus, which are some of the rows, by
-their similarity to a sentence. The rank similarity of two sentences is the correlation of these rankings.
+The frozen encoder is a copy of the base, or a trained checkpoint as in the paper. It ranks the sentences of a
+corpus, which are some of the rows, by their similarity to a sentence. The rank similarity of two sentences is
+the correlation of these rankings.
 """
 
+from collections.abc import Mapping, Sequence
 from copy import deepcopy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, ClassVar, Self
 
@@ -13,26 +15,34 @@ import torch
 from torch import Tensor
 
 from sentkit.errors import DataError, UsageError
-from sentkit.formats.checkpoints.readout import parse_readout
+from sentkit.formats.checkpoints.readout import Readout, parse_readout
 from sentkit.formats.rows.kinds import SENTENCE
-from sentkit.model.transformer.bert import Bert
 from sentkit.model.transformer.readouts import read
-from sentkit.model.transformer.transformers_model import Adapter
-from sentkit.training.base import Base
+from sentkit.training.base import Base, Body
 from sentkit.training.data.batches import Batch, chunks, stream
 from sentkit.training.data.corpus import Corpus
 from sentkit.training.data.examples import Reads
 from sentkit.training.losses.losses import cosines, rank_regression, rank_vectors, unit
-from sentkit.training.method import Needs, Outputs, Term, readout_of
+from sentkit.training.method import Draw, Needs, Outputs, Term, readout_of
+from sentkit.training.methods.contrast import open_guide
 from sentkit.training.methods.simcse import SimCSE
-from sentkit.training.settings import paper, released
+from sentkit.training.settings import ours, paper, released
 
 AT_ONCE = 64  # sentences of the corpus encoded together
+COPY = "copy"  # value of `guide` that is not a checkpoint
+
+
+def guide_of(settings: Any) -> Base | None:
+    return None if settings.guide == COPY else open_guide(settings.guide, settings.max_length)
 
 
 class RankEncoder(SimCSE):
     @dataclass(frozen=True, kw_only=True)
     class Settings(SimCSE.Settings):
+        guide: str = ours(
+            COPY,
+            "encoder that ranks; copy: a frozen copy of the base; or a checkpoint, in the paper of SimCSE",
+        )
         rank_corpus: int = released(10_000, "number of rows that the frozen encoder ranks", least=3)
         rank_weight: float = paper(0.05, "weight of the rank similarities", above=0)
         rank_low: float = paper(0.5, "least rank similarity of a pair of the batch", least=-1, most=1)
@@ -43,17 +53,36 @@ class RankEncoder(SimCSE):
             if self.rank_high < self.rank_low:
                 raise UsageError(f"rank_high={self.rank_high:g} is lower than rank_low={self.rank_low:g}")
 
-    presets: ClassVar = {}
+    presets: ClassVar = {"bert-base": {"guide": "princeton-nlp/unsup-simcse-bert-base-uncased"}}
     needs: ClassVar = Needs(constant=("guide.",))
     rows: Corpus
-
-    def __init__(self, body: Bert | Adapter, settings: Settings) -> None:
-        super().__init__(body, settings)
-        self.guide = deepcopy(body).requires_grad_(False)
+    guide: Body
+    guide_readout: Readout
 
     @classmethod
-    def reads(cls, base: Base, settings: SimCSE.Settings) -> Reads:
-        return Reads((SENTENCE,))
+    def build(cls, base: Base, settings: Any) -> Self:
+        method, guide = super().build(base, settings), guide_of(settings)
+        method.guide = (deepcopy(method.body) if guide is None else guide.body(None)).requires_grad_(False)
+        declared = None if guide is None else guide.declared
+        method.guide_readout = declared or parse_readout(readout_of(method))
+        return method
+
+    @classmethod
+    def reads(cls, base: Base, settings: Any) -> Reads:
+        """With a checkpoint as guide, each row also has the tokens of its tokenizer."""
+        guide = guide_of(settings)
+        return Reads((SENTENCE,), second=None if guide is None else guide.training_tokenizer)
+
+    @classmethod
+    def other_checkpoints(cls, settings: Settings) -> dict[str, str | None]:
+        return {"guide": None if settings.guide == COPY else settings.guide}
+
+    @classmethod
+    def identity(cls, base: Base, settings: Settings) -> dict[str, Any]:
+        guide = guide_of(settings)
+        if guide is None:
+            return {}
+        return {"guide_hash": guide.hash, "guide_readout": guide.declared.name if guide.declared else None}
 
     @classmethod
     def check_rows(cls, corpus: Corpus, settings: Any, source: str) -> None:
@@ -82,12 +111,14 @@ class RankEncoder(SimCSE):
 
     @torch.no_grad()
     def guide_vectors(self, batch: Batch) -> Tensor:
-        readout = parse_readout(readout_of(self))
-        return read(self.guide, self.pack(batch.texts[0]), [readout])[0]
+        return read(self.guide, self.pack(batch.texts[-1]), [self.guide_readout])[0]
 
     def views(self, batch: Batch) -> Outputs:
         ranks = rank_vectors(cosines(self.guide_vectors(batch), self.corpus))  # (b, n)
-        return super().views(batch) | {"ranks": ranks}
+        return super().views(replace(batch, texts=batch.texts[:1])) | {"ranks": ranks}
+
+    def draw(self, batch: Batch, random: Draw) -> Mapping[str, Sequence[Any]]:
+        return super().draw(replace(batch, texts=batch.texts[:1]), random)
 
     def loss(self, outputs: Outputs) -> dict[str, Term]:
         wanted, ranks = self.settings, outputs["ranks"].detach()

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import torch
 from torch import Tensor, nn
@@ -59,7 +59,7 @@ class SimCSE(Method):
             TokenPrediction.check(base, "mlm_weight")
 
     @classmethod
-    def build(cls, base: Base, settings: Settings) -> "SimCSE":
+    def build(cls, base: Base, settings: Any) -> Self:
         method = cls(base.body(settings), settings)
         if settings.mlm_weight:
             method.tokens = TokenPrediction.build(base, settings.mlm_rate)

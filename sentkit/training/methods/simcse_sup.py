@@ -1,7 +1,7 @@
 """SimCSE with labels (arXiv 2104.08821): a contrast of entailments with contradictions as hard negatives."""
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import torch
 from torch import Tensor
@@ -47,10 +47,9 @@ class SupervisedSimCSE(SimCSE):
             del self.head
 
     @classmethod
-    def build(cls, base: Base, settings: SimCSE.Settings) -> "SupervisedSimCSE":
+    def build(cls, base: Base, settings: Any) -> Self:
         """Build the method. The head is the base's pooler if the base declares it, else a new layer."""
         method = super().build(base, settings)
-        assert isinstance(method, cls), "super calls the class"
         if method.parsed.pooled and continues(base, method.parsed):
             assert isinstance(method.body, Bert), "continues checks it"
             assert method.body.pooler is not None, "continues checks it"

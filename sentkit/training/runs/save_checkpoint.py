@@ -41,7 +41,8 @@ def save_checkpoint(
     folder = part / NEW_FOLDER
     try:
         write_checkpoint(folder, method, base, lineage, readout or readout_of(method))
-        shutil.copyfile(part / LOG, folder / LOG)
+        if (part / LOG).is_file():
+            shutil.copyfile(part / LOG, folder / LOG)
         publish_folder(folder, output, force=force, name=str(output))
     except OSError as error:
         raise OSError(error.errno, error.strerror or str(error), str(output)) from error

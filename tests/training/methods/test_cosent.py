@@ -52,7 +52,7 @@ def contrast(left, right, scores):
                 if n != anchor
             }
             found.append(-torch.log(raised[partner] / sum(raised.values())))
-    return sum(found) / max(len(found), 1)
+    return sum(found) / len(both)  # as the released code: also over the rows that are no anchors
 
 
 def cosent(left, right, scores):

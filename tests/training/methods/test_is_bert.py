@@ -28,6 +28,7 @@ def information(products):
 def test_ten_steps_are_those_of_a_padded_reference(trainer_of, check_ten_steps, texts, reference):
     """transformers' BertModel, torch's Conv1d on one sentence at a time, plain loops, in float64."""
     recipe = {"batch": 4, "epochs": 4, "lr": 1e-3, "dropout": 0, "clip": 0, "channels": 3}
+    recipe |= {"optimizer": "adamw", "epsilon": 1e-8, "weight_decay": 0, "warmup": 0}
     trainer = trainer_of(ISBERT, texts, double=True, **recipe)
     kernels = [torch.nn.Conv1d(16, 3, size, padding=size // 2).double() for size in (1, 3, 5)]
     for kernel, own in zip(kernels, trainer.method.body.convolution.convs, strict=True):

@@ -63,11 +63,15 @@ def promptbert(state_of, head, rows, denoise=True):
     return contrast(*([vector(prompt, row["text"] + ".") for row in rows] for prompt in "ab"))
 
 
-def supervised(state_of, head, rows):
-    """All texts in the first template; all negatives of the batch are in each sum."""
+def supervised(state_of, head, rows, *, own=False):
+    """All texts in the first template; all negatives of the batch are in each sum.
+
+    The released code subtracts the outputs of the base's head, but the inputs of a fresh head.
+    """
 
     def vector(text):
-        return head(state_of("a", text + ".") - state_of("a", text + ".", without=True))
+        state, bias = state_of("a", text + "."), state_of("a", text + ".", without=True)
+        return head(state) - head(bias) if own else head(state - bias)
 
     anchors, positives, negatives = ([vector(row[name]) for row in rows] for name in TRIPLET.texts)
     return contrast(anchors, positives, negatives)
@@ -134,7 +138,7 @@ def test_the_head_of_the_supervised_preset_is_the_transform_of_the_language_mode
     head = transformers.BertForMaskedLM.from_pretrained(base_folder).cls.predictions.transform.double()
 
     def loss_of(batch, numbers):
-        return supervised(state_of, head, [rows[number] for number in numbers])
+        return supervised(state_of, head, [rows[number] for number in numbers], own=True)
 
     assert build(PromptBERT.Settings, PromptBERT.presets, "sup-bert-base", []).head == "own"
     check_ten_steps(trainer, [*reference.model.parameters(), *head.parameters()], loss_of)

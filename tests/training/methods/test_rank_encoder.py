@@ -7,6 +7,8 @@ import torch
 from scipy.stats import spearmanr
 
 from sentkit.errors import DataError, UsageError
+from sentkit.formats.checkpoints.folders import read_checkpoint
+from sentkit.training.base import open_base
 from sentkit.training.data.batches import stream
 from sentkit.training.method import changing
 from sentkit.training.methods.rank_encoder import RankEncoder
@@ -48,6 +50,21 @@ def test_ten_steps_are_those_of_a_padded_reference(trainer_of, check_ten_steps, 
         return contrast(vectors, vectors) + 0.5 * error
 
     check_ten_steps(trainer, [*reference.model.parameters(), weight, bias], loss_of)
+
+
+def test_the_guide_can_be_a_trained_checkpoint(make_base_in, tmp_path, trainer_of, base, texts):
+    """As in the released recipe: it ranks with its own weights, and another checkpoint is another run."""
+    folder = str(make_base_in(tmp_path / "guide", seed=5))
+    trainer = trainer_of(RankEncoder, texts, batch=4, rank_corpus=5, guide=folder)
+    theirs = open_base(read_checkpoint(folder), 32).body(None).state_dict()
+    own = trainer_of(RankEncoder, texts, batch=4, rank_corpus=5)
+
+    trainer.train()
+    assert all(torch.equal(value, theirs[name]) for name, value in trainer.method.guide.state_dict().items())
+    assert not torch.allclose(trainer.method.corpus, own.method.corpus, atol=1e-3)
+    assert RankEncoder.other_checkpoints(trainer.method.settings) == {"guide": folder}
+    assert RankEncoder.identity(base, trainer.method.settings)["guide_hash"]
+    assert RankEncoder.identity(base, own.method.settings) == {}
 
 
 def test_chunks_have_the_gradient_of_the_whole(trainer_of, check_chunks, texts):
