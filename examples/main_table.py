@@ -113,7 +113,7 @@ def train(arguments, system, rate, seed):
 
 
 def guide_of(arguments):
-    """Return the guide of rank-encoder: SimCSE from the same base and rows, with the same seed in all runs."""
+    """Return the guide of rank-encoder: SimCSE from the same base and rows, the same for all runs."""
     folder = arguments.out / "guide"
     if not folder.exists():
         rows = rows_of(arguments, "sentences", arguments.rows)

@@ -25,7 +25,12 @@ def general(summary: str, place: str, cite: str = "", note: str = "") -> Listing
 GENERAL = {
     # sentences
     "mlm": general("predict masked tokens", "mlm:MaskedLanguageModel", "1810.04805"),
-    "simcse": general("contrast copies of a sentence; positive pairs", "simcse:SimCSE", "2104.08821"),
+    "simcse": general(
+        "contrast copies of a sentence; positive pairs",
+        "simcse:SimCSE",
+        "2104.08821",
+        "With mlm_weight, the released code masks both copies of a sentence. This method masks one of them.",
+    ),
     "esimcse": general("SimCSE with repeated tokens and a queue", "esimcse:ESimCSE", "2109.04380"),
     "promptbert": general(
         "contrast two templates without their bias",
@@ -33,11 +38,28 @@ GENERAL = {
         "2201.04337",
         "The paper evaluates its supervised encoders through the head and without the bias of the template, "
         "which depends on the length of the text. No readout computes this. So --dev and the checkpoint use "
-        "the state of [MASK], as the paper does for transfer tasks and without labels.",
+        "the state of [MASK], as the paper does for transfer tasks and without labels. The full stop of a "
+        "template is also added in training; the released code adds it only in the evaluation.",
     ),
-    "ct": general("contrast the products of two encoders", "ct:ContrastiveTension"),
-    "is-bert": general("match a sentence with its n-grams", "is_bert:ISBERT", "2009.12061"),
-    "tsdae": general("restore a sentence from its vector", "tsdae:TSDAE", "2104.06979"),
+    "ct": general(
+        "contrast the products of two encoders",
+        "ct:ContrastiveTension",
+        note="As in the text of the paper, all pairs of a row have the same first sentence. The released "
+        "code draws both sentences of a negative pair, and its loss then has 1 - z.",
+    ),
+    "is-bert": general(
+        "match a sentence with its n-grams",
+        "is_bert:ISBERT",
+        "2009.12061",
+        "As in the released code, no activation follows the convolution. Reviews of the paper have a ReLU.",
+    ),
+    "tsdae": general(
+        "restore a sentence from its vector",
+        "tsdae:TSDAE",
+        "2104.06979",
+        "The cross-attention has one key, so its weight is 1. The released code applies dropout to it; "
+        "this method does not.",
+    ),
     "rank-encoder": general(
         "SimCSE, and ranks by a frozen encoder", "rank_encoder:RankEncoder", "2209.04333"
     ),
@@ -49,7 +71,13 @@ GENERAL = {
     # labels and scores
     "sbert": general("learn labels or scores of pairs, or triplets", "sbert:SBERT", "1908.10084"),
     "cosent": general("rank the cosines of pairs by their scores", "cosent:CoSENT"),
-    "angle": general("rank pairs by angle; contrast positives", "angle:AnglE", "2309.12871"),
+    "angle": general(
+        "rank pairs by angle; contrast positives",
+        "angle:AnglE",
+        "2309.12871",
+        "The weights are those of the README of the released code; the code of later releases has "
+        "cosine_weight=0. The contrast is divided by all rows of both columns, as in the code.",
+    ),
     "classify": general("predict labels or scores of texts or pairs", "classify:Classify", "1810.04805"),
     # teachers
     "distill": general("learn the vectors of a teacher", "distill:Distill"),

@@ -35,11 +35,11 @@ class Settings(Recipe):
     )
     readout: str = readout("mean")
     batch: int = paper(1024)
-    lr: float = paper(5e-6)
+    lr: float = released(5e-6)
     optimizer: str = paper("adam")
     schedule: str = released("constant")
     clip: float = released(0.0)
-    epochs: int = released(3)
+    epochs: int = paper(3)
     max_length: int = released(32)
     eval_every: int = released(250)
 

@@ -32,7 +32,7 @@ class Settings(Recipe):
     )
     guide_pool: str = paper("max", "how the token states of the guide become a view", choices=("max", "mean"))
     guide_layers: str = paper("all", "layers that give views: all, 4.., 4..12 or 12; 0 is the embeddings")
-    layer_sampler: str = ours(
+    layer_sampler: str = paper(
         "uniform",
         "probability of each layer as the view; upper: increases with the layer; lower: decreases",
         choices=SAMPLERS,
