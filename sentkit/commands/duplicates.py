@@ -10,6 +10,7 @@ from sentkit.console import RowProgress, show, slow
 from sentkit.errors import UsageError
 from sentkit.flags import options
 from sentkit.flags.rows import StreamFlags
+from sentkit.flags.rules import Excludes, Needs
 
 if TYPE_CHECKING:
     from sentkit.metrics.neighbours.duplicates import Duplicates
@@ -37,7 +38,9 @@ def duplicates(
     ],
     metric: options.Metric = "cosine",
     groups: Annotated[
-        bool, typer.Option("--groups", help='Write all rows, with the first row of their group in "group".')
+        bool,
+        typer.Option("--groups", help='Write all rows, with the first row of their group in "group".'),
+        Excludes("--unique"),
     ] = False,
     unique: Annotated[bool, typer.Option("--unique", help="Write only the first row of each group.")] = False,
     copied: Annotated[
@@ -47,9 +50,11 @@ def duplicates(
             metavar="NAME",
             help="A field to copy from both rows to a pair; repeatable. [default: text or entry]",
         ),
+        Excludes("--groups", because=", which writes all fields"),
+        Excludes("--unique", because=", which writes all fields"),
     ] = None,
     output: options.ReportFlags,
-    replace: options.Replace = False,
+    replace: Annotated[options.Replace, Needs("--groups")] = False,
     rows: FileFlags,
     run: options.RunFlags,
 ) -> None:
@@ -77,7 +82,7 @@ def duplicates(
 
     console = run.console("duplicates")
     options.check_threshold(threshold, metric)
-    check_form({"--groups": groups, "--unique": unique}, copied or [], json=output.json, replace=replace)
+    check_form(copied or [], "--groups" if groups else "--unique" if unique else None, json=output.json)
     check_rows_output(output.path)
     with rows.open(console, output, known=(*VECTOR_FIELDS, "entry")) as inputs, output.open() as out:
         with slow(console, f"reading {rows.file}"):
@@ -99,17 +104,9 @@ def duplicates(
         progress.done()
 
 
-def check_form(forms: dict[str, bool], shown: list[str], *, json: bool, replace: bool) -> None:
-    """Refuse flags that belong to another form of output."""
-    given = [flag for flag, is_given in forms.items() if is_given]
-    if len(given) > 1:
-        raise UsageError(f"{' and '.join(given)} cannot be used together", advice="use only one of them")
-    if given and shown:
-        raise UsageError(f"--show cannot be used with {given[0]}, which writes all fields")
-    if given and json:
-        raise UsageError(f"--json cannot be used with {given[0]}; rows are always JSON")
-    if replace and not forms["--groups"]:
-        raise UsageError("--replace needs --groups")
+def check_form(shown: list[str], form: str | None, *, json: bool) -> None:
+    if form is not None and json:
+        raise UsageError(f"--json cannot be used with {form}; rows are always JSON")
     if own := next((name for name in shown if name in OWN), None):
         raise UsageError(f"--show {own}: every pair has this field", advice=f"remove --show {own}")
 

@@ -10,6 +10,7 @@ from sentkit.console import print_pairs, print_text
 from sentkit.errors import AnswerIsNo, UsageError
 from sentkit.flags import options
 from sentkit.flags.rows import FieldFlags
+from sentkit.flags.rules import Excludes, Needs
 
 MAX_LINES = 10
 IMPORTANT = (  # in this order, if present
@@ -34,9 +35,12 @@ def inspect(
         typer.Option(
             metavar="NAME", help="For pairs: report the alignment of pairs with a high score in this field."
         ),
+        Excludes("--no-geometry"),
     ] = None,
     above: Annotated[
-        float | None, typer.Option(metavar="X", help="With --gold: scores above X are high. [default: 4]")
+        float | None,
+        typer.Option(metavar="X", help="With --gold: scores above X are high. [default: 4]"),
+        Needs("--gold"),
     ] = None,
     no_geometry: Annotated[
         bool,
@@ -47,6 +51,12 @@ def inspect(
         typer.Option(
             "--replay", help="For a checkpoint: print the shell commands that made it and its bases."
         ),
+        Excludes("--gold"),
+        Excludes("--above"),
+        Excludes("--no-geometry"),
+        Excludes("--json"),
+        Excludes("--verbose"),
+        Excludes("--field"),
     ] = False,
     json: options.Json = False,
     verbose: Annotated[bool, typer.Option("-v", "--verbose", help="Show every line on a terminal.")] = False,
@@ -71,10 +81,6 @@ def inspect(
     important lines; -v shows all.
     """
     if replay:
-        refuse_with_replay(
-            field_flags,
-            {"--gold": gold, "--above": above, "--no-geometry": no_geometry, "--json": json, "-v": verbose},
-        )
         print_replay(path)
         return
     geometry = geometry_of(gold, above, leave_out=no_geometry)
@@ -88,14 +94,6 @@ def inspect(
 
         with output.open() as out:
             out.write(json_line(record))
-
-
-def refuse_with_replay(flags: FieldFlags, others: dict[str, Any]) -> None:
-    """Refuse flags that have no effect with --replay."""
-    others["--field"] = flags.field
-    given = [flag for flag, value in others.items() if value is not None and value is not False]
-    if given:
-        raise UsageError(f"--replay cannot be used with {given[0]}")
 
 
 def print_replay(path: str) -> None:
@@ -127,12 +125,8 @@ def geometry_of(gold: str | None, above: float | None, *, leave_out: bool) -> "G
     from sentkit.metrics.geometry.alignment import Alignment
     from sentkit.metrics.geometry.geometry import Geometry
 
-    if above is not None and gold is None:
-        raise UsageError("--above needs --gold")
     if above is not None and not math.isfinite(above):
         raise UsageError(f"--above {above}: expected a finite number")
-    if gold is not None and leave_out:
-        raise UsageError("--gold and --no-geometry cannot be used together")
     if leave_out:
         return None
     if gold is None:

@@ -11,6 +11,7 @@ from sentkit.console import Console, follow_tasks, show
 from sentkit.errors import UsageError
 from sentkit.flags import options
 from sentkit.flags.rows import RowFlags
+from sentkit.flags.rules import Excludes, Needs
 
 if TYPE_CHECKING:
     from sentkit.labels.probes.probing import Record
@@ -35,7 +36,10 @@ def probe(
     train: TrainRows,
     test: Annotated[str | None, typer.Option(metavar="FILE", help="Test rows.")] = None,
     dev: Annotated[
-        str | None, typer.Option(metavar="FILE", help="With --test: rows to choose the penalty on.")
+        str | None,
+        typer.Option(metavar="FILE", help="With --test: rows to choose the penalty on."),
+        Needs("--test"),
+        Excludes("--few-shot"),
     ] = None,
     head: Annotated[
         Literal["logreg", "senteval"],
@@ -44,22 +48,30 @@ def probe(
     nhid: Annotated[
         int | None,
         typer.Option(min=0, metavar="N", help="For senteval: hidden units; papers use 0 or 50. [default: 0]"),
+        Needs("--head senteval"),
     ] = None,
     penalties: Annotated[
         str | None,
         typer.Option(
             metavar="X,Y,...", help="Values to try: C for logreg, L2 for senteval. [default: as SentEval]"
         ),
+        Excludes("--few-shot"),
     ] = None,
     folds: Annotated[
         int | None,
         typer.Option(min=2, metavar="N", help="Number of folds, at least 3 without --test. [default: 10]"),
+        Excludes("--few-shot"),
+        Excludes("--dev"),
     ] = None,
     few_shot: Annotated[
-        int | None, typer.Option(min=1, metavar="N", help="Train on N rows of each class, with C = 1.")
+        int | None,
+        typer.Option(min=1, metavar="N", help="Train on N rows of each class, with C = 1."),
+        Needs("--head logreg"),
     ] = None,
     samples: Annotated[
-        int | None, typer.Option(min=1, metavar="N", help="With --few-shot: number of draws. [default: 5]")
+        int | None,
+        typer.Option(min=1, metavar="N", help="With --few-shot: number of draws. [default: 5]"),
+        Needs("--few-shot"),
     ] = None,
     seed: Annotated[
         int, typer.Option("--seed", min=0, max=2**32 - 1, metavar="N", help="Random seed.")
@@ -95,11 +107,9 @@ def probe(
     from sentkit.labels.probes.probing import Files, Probe, ProbeOptions, columns
 
     console = run.console("probe")
-    check_files(train.paths, test, dev)
-    check_head(head, nhid, few_shot)
-    check_few(few_shot, {"--samples": samples}, {"--folds": folds, "--penalties": penalties, "--dev": dev})
+    check_files(train.paths, test)
     values = parse_penalties(penalties)
-    check_folds(folds, values, test, dev)
+    check_folds(folds, values, test)
     check_rows_output(output.path)
     probe_options = ProbeOptions(
         label=label,
@@ -132,19 +142,15 @@ def probe(
         )
 
 
-def check_files(files: list[str], test: str | None, dev: str | None) -> None:
-    if dev is not None and test is None:
-        raise UsageError("--dev needs --test")
+def check_files(files: list[str], test: str | None) -> None:
     if test is not None and len(files) > 1:
         raise UsageError(f"--test accepts only one TRAIN file; {len(files)} are given")
 
 
-def check_folds(folds: int | None, penalties: list[float] | None, test: str | None, dev: str | None) -> None:
+def check_folds(folds: int | None, penalties: list[float] | None, test: str | None) -> None:
     """Refuse folds that have no effect, and too few for the folds within each."""
     if folds is None:
         return
-    if dev is not None:
-        raise UsageError("--folds cannot be used with --dev")
     if test is not None and penalties is not None and len(penalties) == 1:
         raise UsageError("--folds has no effect with --test and one value of --penalties")
     if test is None and folds == 2:  # a class of two rows could be absent from the folds within a fold
@@ -152,20 +158,6 @@ def check_folds(folds: int | None, penalties: list[float] | None, test: str | No
             "--folds 2: expected at least 3, because the penalty of a fold is chosen in folds of the others"
         )
         raise UsageError(problem, advice="use --folds 3, or test rows with --test")
-
-
-def check_head(head: str, nhid: int | None, few_shot: int | None) -> None:
-    if head != "senteval" and nhid is not None:
-        raise UsageError("--nhid needs --head senteval")
-    if head == "senteval" and few_shot is not None:
-        raise UsageError("--few-shot needs --head logreg")
-
-
-def check_few(few_shot: int | None, its_own: dict[str, object], others: dict[str, object]) -> None:
-    for name, value in (others if few_shot is not None else its_own).items():
-        if value is not None:
-            verb = "cannot be used with" if few_shot is not None else "needs"
-            raise UsageError(f"{name} {verb} --few-shot")
 
 
 def parse_penalties(text: str | None) -> list[float] | None:

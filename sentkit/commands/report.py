@@ -11,6 +11,7 @@ import typer
 from sentkit.console import Console, TaskProgress, terminal_width
 from sentkit.errors import AnswerIsNo, SentkitError, UsageError
 from sentkit.flags import options
+from sentkit.flags.rules import Needs
 from sentkit.process import threads_of_command
 
 if TYPE_CHECKING:
@@ -44,6 +45,7 @@ def report(
     field: Annotated[
         list[str] | None,
         typer.Option("--field", metavar="OURS=THEIRS", help="For --pairs: read the field THEIRS as OURS."),
+        Needs("--pairs"),
     ] = None,
     suites: Annotated[
         str | None,
@@ -53,6 +55,7 @@ def report(
             help="sts, sts-multilingual, clustering, senteval or few-shot. [default: all with files, or"
             " those of --table]",
         ),
+        Needs("--data"),
     ] = None,
     paper: Annotated[
         Literal["sg-bert", "consert", "pairsupcon", "defsent-plus"] | None,
@@ -61,6 +64,7 @@ def report(
     table: Annotated[
         int | None,
         typer.Option(min=1, metavar="N", help="With --paper: append the rows to the table with this number."),
+        Needs("--paper"),
     ] = None,
     baseline: Annotated[
         str | None,
@@ -154,8 +158,6 @@ def find_published(paper: str | None, number: str | None) -> "Sequence[PaperTabl
     from sentkit.reports.tables import selected
 
     if paper is None:
-        if number is not None:
-            raise UsageError("--table needs --paper")
         return []
     if tables := selected(paper, number):
         return tables
@@ -173,9 +175,6 @@ def check_flags(rows: "Sequence[Row]", paper: str | None, given: dict[str, Any])
             "give a folder of test sets (see sentkit report --help), or a file of pairs: --pairs NAME=FILE"
         )
         raise UsageError("--data or --pairs is missing", advice=advice)
-    for flag, needed in (("--suites", "--data"), ("--field", "--pairs")):
-        if given[flag] and not given[needed]:
-            raise UsageError(f"{flag} needs {needed}")
 
 
 def protocol_of(head: str) -> "Protocol":

@@ -14,6 +14,7 @@ from sentkit.flags import options
 from sentkit.flags.gold import GoldFlags
 from sentkit.flags.ranks import RankFlags
 from sentkit.flags.rows import RowFlags
+from sentkit.flags.rules import Excludes, Needs
 
 if TYPE_CHECKING:
     from sentkit.formats.rows.rows import Inputs
@@ -33,20 +34,31 @@ def score(
     top: Annotated[
         int | None,
         typer.Option(min=1, metavar="K", help="For sentences: show the K closest pairs. [default: 10]"),
+        Excludes("--gold", because=", which writes a report"),
     ] = None,
-    threshold: options.Threshold = None,
+    threshold: Annotated[options.Threshold, Excludes("--gold", because=", which writes a report")] = None,
     matrix: Annotated[
-        bool, typer.Option("--matrix", help="For up to 20000 sentences: write all similarities.")
+        bool,
+        typer.Option("--matrix", help="For up to 20000 sentences: write all similarities."),
+        Excludes("--gold", because=", which writes a report"),
+        Excludes("--top"),
+        Excludes("--threshold"),
+        Excludes("--keep-vectors"),
     ] = False,
     keep_vectors: Annotated[
-        bool, typer.Option("--keep-vectors", help="For pairs: keep the vectors in the rows.")
+        bool,
+        typer.Option("--keep-vectors", help="For pairs: keep the vectors in the rows."),
+        Excludes("--gold", because=", which writes a report"),
+        Excludes("--top"),
+        Excludes("--threshold"),
     ] = False,
     seed: Annotated[
         int | None,
         typer.Option(min=0, metavar="N", help="With --gold: random seed of the intervals. [default: 0]"),
+        Needs("--gold"),
     ] = None,
     output: options.ReportFlags,
-    replace: options.Replace = False,
+    replace: Annotated[options.Replace, Excludes("--gold", because=", which writes a report")] = False,
     row_flags: RowFlags,
     run: options.QuietFlags,
 ) -> None:
@@ -75,9 +87,8 @@ def score(
 
     console = run.console("score")
     options.check_threshold(threshold, metric)
-    ranks.check(metric)
     closest = Closest(metric, top, threshold)
-    gold_flags.check(forms=[matrix, closest.requested, keep_vectors], replace=replace, seed=seed)
+    gold_flags.check()
     for path in filter(None, (output.path, gold_flags.seen_rows)):
         check_rows_output(path)
     reads = {

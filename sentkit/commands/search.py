@@ -1,6 +1,5 @@
 """`sentkit search`: the corpus rows most similar to each query."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, BinaryIO
@@ -11,6 +10,7 @@ from sentkit.console import Console, print_table, show, slow
 from sentkit.errors import UsageError
 from sentkit.flags import options
 from sentkit.flags.rows import StreamFlags
+from sentkit.flags.rules import Excludes, Needs
 
 if TYPE_CHECKING:
     from sentkit.metrics.neighbours.queries import Search, SearchOptions
@@ -31,6 +31,7 @@ class QueryFlags(StreamFlags):
         typer.Option(
             metavar="FILE", help="Rows with vectors; '-' is standard input. [default: -, without TEXT]"
         ),
+        Excludes("TEXT"),
     ] = None
 
     @property
@@ -74,7 +75,7 @@ def search(
     top: Annotated[
         int | None, typer.Option(min=1, metavar="K", help="Maximum number of hits per query. [default: 10]")
     ] = None,
-    threshold: options.Threshold = None,
+    threshold: Annotated[options.Threshold, Excludes("--gold", because=", which writes a report")] = None,
     metric: options.Metric = "cosine",
     binary: BinaryFlags,
     copied: Annotated[
@@ -84,6 +85,7 @@ def search(
             metavar="NAME",
             help="A field to copy from the corpus to hits; repeatable. [default: text or entry]",
         ),
+        Excludes("--gold", because=", which writes a report"),
     ] = None,
     gold: Annotated[
         str | None,
@@ -93,7 +95,9 @@ def search(
         ),
     ] = None,
     output: options.ReportFlags,
-    replace: options.Replace = False,
+    replace: Annotated[
+        options.Replace, Excludes("--gold", because=", which writes a report"), Excludes("TEXT")
+    ] = False,
     model: Annotated[
         str | None,
         typer.Option(
@@ -103,8 +107,9 @@ def search(
             help="For TEXT: the model, if the corpus does not name it, or if it has moved."
             " [default: as recorded, else nano]",
         ),
+        Needs("TEXT"),
     ] = None,
-    machine: options.MachineFlags,
+    machine: Annotated[options.MachineFlags, Needs("TEXT")],
     run: options.QuietFlags,
 ) -> None:
     """Find the most similar rows of a corpus for each query.
@@ -139,8 +144,7 @@ def search(
         candidates=binary.candidates,
         new=["hits"] if as_rows and not replace else [],
     )
-    check_form(corpus, output.path, search_options, replace=replace)
-    check_text_flags(query, {"replace": replace}, {"model": model}, machine)
+    check_form(output.path, search_options)
     for path in filter(None, (corpus, binary.rescore)):
         check_input(path)
     query.take_snapshots([*filter(None, (corpus, binary.rescore))])
@@ -169,35 +173,17 @@ def search(
         console.warn(remark)
 
 
-def check_form(corpus: str, output: str, search_options: "SearchOptions", *, replace: bool) -> None:
-    """Refuse several forms of output."""
+def check_form(output: str, search_options: "SearchOptions") -> None:
+    """Refuse wrong fields and outputs."""
     from sentkit.formats.vectors.sinks import check_rows_output
 
     gold, show = search_options.gold, search_options.show
-    if gold is not None and (show or replace or search_options.threshold is not None):
-        raise UsageError(
-            "--show, --threshold and --replace cannot be used with --gold, which writes a report"
-        )
     if gold is not None and not all(gold.split("=", 1)):
         raise UsageError(f'--gold "{gold}": expected a name, or NAME=THEIRS')
     own = next((name for name in show if name in OWN), None)
     if own:
         raise UsageError(f"--show {own}: every hit has this field", advice=f"remove --show {own}")
     check_rows_output(output)
-
-
-def check_text_flags(query: QueryFlags, of_rows: Mapping[str, object], *of_texts: object) -> None:
-    """Refuse flags of TEXT with --queries, and the reverse."""
-    texts = query.texts
-    if texts and query.queries is not None:
-        raise UsageError("TEXT and --queries cannot be used together", advice="remove one of them")
-    for name, value in {"rejects": query.rejects, **of_rows}.items():
-        if texts and value not in NOT_GIVEN:
-            raise UsageError(f"--{name} can be used only with --queries, not with TEXT")
-    for flags in of_texts:
-        for name, value in (flags if isinstance(flags, dict) else vars(flags)).items():
-            if not texts and value not in NOT_GIVEN:
-                raise UsageError(f"--{name.replace('_', '-')} needs a query TEXT")
 
 
 def query_texts(

@@ -11,6 +11,7 @@ from sentkit.console import Console, RowProgress
 from sentkit.errors import UsageError
 from sentkit.flags import options
 from sentkit.flags.rows import RowFlags
+from sentkit.flags.rules import Needs
 
 if TYPE_CHECKING:
     from sentkit.formats.rows.texts import OneText
@@ -53,19 +54,24 @@ class TranslationFlags:
     temperature: Annotated[
         float | None,
         typer.Option(metavar="X", help="With --sample: lower values favour likely tokens. [default: 1]"),
+        Needs("--sample"),
     ] = None
     top_k: Annotated[
         int | None,
         typer.Option(min=1, metavar="K", help="With --sample: draw from the K most likely tokens."),
+        Needs("--sample"),
     ] = None
     top_p: Annotated[
         float | None,
         typer.Option(
             metavar="P", help="With --sample: draw from the most likely tokens of total probability P."
         ),
+        Needs("--sample"),
     ] = None
     seed: Annotated[
-        int | None, typer.Option(min=0, metavar="N", help="With --sample: random seed. [default: 0]")
+        int | None,
+        typer.Option(min=0, metavar="N", help="With --sample: random seed. [default: 0]"),
+        Needs("--sample"),
     ] = None
     max_length: options.MaxLength = None
     max_new_tokens: Annotated[
@@ -94,15 +100,6 @@ class TranslationFlags:
         from sentkit.model.translation.options import Sampling
 
         if not self.sample:
-            values = {
-                "--temperature": self.temperature,
-                "--top-k": self.top_k,
-                "--top-p": self.top_p,
-                "--seed": self.seed,
-            }
-            for flag, value in values.items():
-                if value is not None:
-                    raise UsageError(f"{flag} needs --sample")
             return None
         if self.beams is not None and self.beams > 1:
             raise UsageError(f"--sample and --beams {self.beams} cannot be used together")
@@ -132,7 +129,7 @@ def translate(
         int | None, typer.Option(min=1, metavar="N", help="Tokens x beams per batch. [default: by device]")
     ] = None,
     output: options.OutputFlags,
-    replace: options.Replace = False,
+    replace: Annotated[options.Replace, Needs("--keep")] = False,
     row_flags: RowFlags,
     run: options.RunFlags,
 ) -> None:
@@ -166,7 +163,7 @@ def translate(
 
     console = run.console("translate")
     translation_options = translation.options()
-    check_keep(keep, replace=replace)
+    check_keep(keep)
     check_output(output)
     checkpoint = read_checkpoint(model)
     with row_flags.open(
@@ -196,9 +193,7 @@ def translate(
     report_totals(counts, translator, console)
 
 
-def check_keep(keep: str | None, *, replace: bool) -> None:
-    if keep is None and replace:
-        raise UsageError("--replace needs --keep")
+def check_keep(keep: str | None) -> None:
     if keep is not None and not (keep and keep.isprintable() and not {'"', "\\"} & set(keep)):
         raise UsageError(f"--keep {keep!r}: expected a printable name without quotes and backslashes")
 

@@ -12,6 +12,7 @@ from sentkit.console import Console, RowProgress
 from sentkit.errors import CannotCreateError, UsageError
 from sentkit.flag_values import size
 from sentkit.flags.options import OutputFlags
+from sentkit.flags.rules import Needs
 from sentkit.flags.shards import Shard, parse_shard
 
 if TYPE_CHECKING:
@@ -30,7 +31,9 @@ class FolderFlags:
     resume: Annotated[bool, typer.Option("--resume", help="With -o DIR/: write only the missing blocks.")] = (
         False
     )
-    redo: Annotated[bool, typer.Option("--redo", help="With --resume: also rewrite damaged blocks.")] = False
+    redo: Annotated[
+        bool, typer.Option("--redo", help="With --resume: also rewrite damaged blocks."), Needs("--resume")
+    ] = False
     shard: Annotated[
         str | None,
         typer.Option(
@@ -52,8 +55,6 @@ class FolderFlags:
                 name = next(name for name, value in vars(self).items() if value not in (None, False))
                 raise UsageError(f"--{name.replace('_', '-')} needs a vector folder", advice="use -o DIR/")
             return False
-        if self.redo and not self.resume:
-            raise UsageError("--redo needs --resume")
         wrong = {"--dry-run": dry_run, "--force": output.force}
         for flag, value in wrong.items():
             if value:

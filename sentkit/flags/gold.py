@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, BinaryIO, Literal
 import typer
 
 from sentkit.errors import UsageError
+from sentkit.flags.rules import Needs
 
 if TYPE_CHECKING:
     from sentkit.metrics.ranks import RankSimilarity
@@ -24,7 +25,9 @@ class GoldFlags:
         typer.Option(metavar="NAME", help="Report correlations with this field, a human score."),
     ] = None
     group: Annotated[
-        str | None, typer.Option(metavar="NAME", help="With --gold: the field that names the group of a row.")
+        str | None,
+        typer.Option(metavar="NAME", help="With --gold: the field that names the group of a row."),
+        Needs("--gold"),
     ] = None
     aggregate: Annotated[
         Literal["all", "mean", "weighted"],
@@ -32,14 +35,17 @@ class GoldFlags:
             help="all: one correlation of all pairs; mean: mean of the groups; weighted: mean weighted by"
             " the pairs of each group."
         ),
+        Needs("--group"),
     ] = "all"
     baseline: Annotated[
         str | None,
         typer.Option(metavar="FILE", help="With --gold: the same pairs, encoded by another model."),
+        Needs("--gold"),
     ] = None
     fail_under: Annotated[
         float | None,
         typer.Option(metavar="X", help="With --gold: exit code 1 if a Spearman x 100 is below X."),
+        Needs("--gold"),
     ] = None
     seen: Annotated[
         list[str] | None,
@@ -49,6 +55,7 @@ class GoldFlags:
             help="With --gold: training rows; also report the correlation without the pairs that occur in"
             " them. Repeatable.",
         ),
+        Needs("--gold"),
     ] = None
     seen_threshold: Annotated[
         float | None,
@@ -58,12 +65,14 @@ class GoldFlags:
             metavar="X",
             help="With --seen: rows with vectors; a text also occurs in them if a cosine is at least X.",
         ),
+        Needs("--seen"),
     ] = None
     seen_rows: Annotated[
         str | None,
         typer.Option(
             metavar="PATH", help="With --seen: write the pairs with seen texts, and where they occur."
         ),
+        Needs("--seen"),
     ] = None
 
     @cached_property
@@ -88,30 +97,6 @@ class GoldFlags:
 
         return nullcontext() if self.seen_rows is None else open_output(self.seen_rows, force=force)
 
-    def check(self, *, forms: list[bool], replace: bool, seed: int | None) -> None:
-        """Refuse flags that need --gold, and --gold with another form of output."""
-        of_gold = {
-            "--group": self.group,
-            "--baseline": self.baseline,
-            "--fail-under": self.fail_under,
-            "--seen": self.seen,
-            "--seed": seed,
-        }
-        for flag, value in of_gold.items():
-            if self.gold is None and value is not None:
-                raise UsageError(f"{flag} needs --gold")
-        for flag, value in {"--seen-threshold": self.seen_threshold, "--seen-rows": self.seen_rows}.items():
-            if not self.seen and value is not None:
-                raise UsageError(f"{flag} needs --seen")
+    def check(self) -> None:
         if not math.isfinite(self.fail_under or 0.0):
             raise UsageError(f"--fail-under {self.fail_under}: expected a finite number")
-        if self.aggregate != "all" and self.group is None:
-            raise UsageError(f"--aggregate {self.aggregate} needs --group")
-        if self.gold is not None and (any(forms) or replace):
-            flags = "--matrix, --top, --threshold, --keep-vectors and --replace"
-            raise UsageError(f"{flags} cannot be used with --gold, which writes a report")
-        if sum(forms) > 1:
-            raise UsageError(
-                "--matrix, --top (or --threshold) and --keep-vectors cannot be used together",
-                advice="use only one of them",
-            )

@@ -12,6 +12,7 @@ import typer
 
 from sentkit.console import Console
 from sentkit.errors import CannotCreateError, UsageError
+from sentkit.flags.rules import MAY_BE_EMPTY
 
 if TYPE_CHECKING:
     from sentkit.formats.outputs.path_checks import Paths
@@ -241,7 +242,7 @@ class DeclarationFlags(ReadoutFlags):
     """The reading of texts, and the operations after the readout."""
 
     prompt: Annotated[
-        str | None, typer.Option(metavar="TEXT", help="Text to add before every input text.")
+        str | None, typer.Option(metavar="TEXT", help="Text to add before every input text."), MAY_BE_EMPTY
     ] = None
     prompt_name: Annotated[
         str | None,

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from sentkit.errors import UsageError
+from sentkit.flags.rules import Needs
 
 RANK_WEIGHT = 0.1  # as in the paper of RankEncoder
 
@@ -19,17 +19,13 @@ class RankFlags:
         typer.Option(
             metavar="FILE", help="For pairs: also compare how both rank these vectors, as RankEncoder does."
         ),
+        Needs("--metric cosine"),
     ] = None
     rank_weight: Annotated[
         float | None,
         typer.Option(min=0, max=1, metavar="X", help="With --rank-corpus: its weight. [default: 0.1]"),
+        Needs("--rank-corpus"),
     ] = None
-
-    def check(self, metric: str) -> None:
-        if self.rank_corpus is None and self.rank_weight is not None:
-            raise UsageError("--rank-weight needs --rank-corpus")
-        if self.rank_corpus is not None and metric != "cosine":
-            raise UsageError(f"--rank-corpus cannot be used with --metric {metric}, only with cosine")
 
     @property
     def weight(self) -> float:

@@ -14,6 +14,7 @@ from sentkit.console import Console
 from sentkit.errors import NoInputError, NoRowsError, UsageError
 from sentkit.flag_values import size
 from sentkit.flags.options import OutputFlags, check_paths
+from sentkit.flags.rules import Excludes
 
 if TYPE_CHECKING:
     from sentkit.formats.outputs.path_checks import Paths
@@ -56,6 +57,7 @@ class StreamFlags(FieldFlags):
             metavar="FILE",
             help="Write bad rows to FILE, with file, line and reason, and continue; /dev/null drops them.",
         ),
+        Excludes("TEXT"),
     ] = None
 
     @property

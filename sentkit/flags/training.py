@@ -10,6 +10,7 @@ from sentkit.console import Console
 from sentkit.errors import UsageError
 from sentkit.flag_values import assignment
 from sentkit.flags import options
+from sentkit.flags.rules import Needs
 
 if TYPE_CHECKING:
     from sentkit.training.method import Method
@@ -66,10 +67,14 @@ class StartFlags:
     """A start from random weights instead of a checkpoint."""
 
     init: Annotated[
-        str | None, typer.Option(metavar="CONFIG", help="Start with random weights for this config.json.")
+        str | None,
+        typer.Option(metavar="CONFIG", help="Start with random weights for this config.json."),
+        Needs("--tokenizer"),
     ] = None
     tokenizer: Annotated[
-        str | None, typer.Option(metavar="PATH", help="For --init: a tokenizer.json, or its folder.")
+        str | None,
+        typer.Option(metavar="PATH", help="For --init: a tokenizer.json, or its folder."),
+        Needs("--init"),
     ] = None
 
     def init_of(self, kind: "type[Method]", *, model_given: bool) -> "RandomInit | None":
@@ -77,12 +82,8 @@ class StartFlags:
         from sentkit.training.catalogue import METHODS
         from sentkit.training.options import RandomInit
 
-        if self.init is None:
-            if self.tokenizer is not None:
-                raise UsageError("--tokenizer has no effect without --init")
+        if self.init is None or self.tokenizer is None:
             return None
-        if self.tokenizer is None:
-            raise UsageError("--init needs --tokenizer: a tokenizer.json, or its folder")
         if model_given:
             raise UsageError(
                 "--init and -m cannot be used together",

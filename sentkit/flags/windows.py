@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from sentkit.errors import UsageError
+from sentkit.flags.rules import Needs
 
 if TYPE_CHECKING:
     from sentkit.model import Model
@@ -29,6 +30,7 @@ class LongTextFlags:
     window: Annotated[
         int | None,
         typer.Option(min=1, metavar="N", help="Tokens of a window. [default: the maximum length]"),
+        Needs("--on-truncate window|late"),
     ] = None
     stride: Annotated[
         int | None,
@@ -37,17 +39,15 @@ class LongTextFlags:
             metavar="N",
             help="Tokens to the next window. [default: half of its text]",
         ),
+        Needs("--on-truncate window|late"),
     ] = None
     chunks: Annotated[
-        bool, typer.Option("--chunks", help="Write a row for each window, with its characters.")
+        bool,
+        typer.Option("--chunks", help="Write a row for each window, with its characters."),
+        Needs("--on-truncate window|late"),
     ] = False
 
     def __post_init__(self) -> None:
-        given = {"--window": self.window, "--stride": self.stride, "--chunks": self.chunks}
-        if not self.windowed:
-            for flag, value in given.items():
-                if value:
-                    raise UsageError(f"{flag} needs --on-truncate window or late")
         if self.on_truncate == "late" and not (self.chunks and self.window):
             missing = "--chunks" if not self.chunks else "--window N"
             raise UsageError(f"--on-truncate late needs {missing}")

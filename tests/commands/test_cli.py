@@ -441,3 +441,24 @@ def test_commands_that_hold_all_rows_report_rows_and_tasks(
     assert done.code == 0
     assert list(map(int, re.findall(r"(\d+) rows,", told))) == list(range(1, 13))
     assert re.findall(rf"(\d+) of (\d+) {unit}", told) == [(f"{n}", f"{of}") for n in range(1, of + 1)]
+
+
+@pytest.mark.parametrize(
+    ("words", "problem"),
+    [
+        ("score --group topic", "--group needs --gold"),
+        ("score --gold score --matrix", "--matrix cannot be used with --gold, which writes a report"),
+        ("probe --label x --folds 3 --few-shot 2", "--folds cannot be used with --few-shot"),
+        ("whiten fit -o T.safetensors --kind pca --lr 1", "--lr needs --kind flow"),
+        ("search a --corpus c --replace", "--replace cannot be used with TEXT"),
+        ("search --corpus c -m nano", "--model needs TEXT"),
+        ("encode --window 9", "--window needs --on-truncate window or late"),
+        ("encode --shard=", '--shard "": the value is empty'),
+        ("search --corpus c --queries=", '--queries "": the value is empty'),
+    ],
+)
+def test_a_broken_rule_is_wrong_usage(sentkit, words, problem):
+    done = sentkit(*words.split())
+
+    assert done.code == 2
+    assert done.told == [f"sentkit {words.partition(' -')[0].removesuffix(' a')}: {problem}"]

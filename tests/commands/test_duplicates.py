@@ -126,10 +126,7 @@ def test_a_terminal_shows_a_table(on_terminal, rows, tmp_path):
     [
         ((), "missing option '--threshold'"),
         (("--threshold", 2), "--threshold 2: expected a number from -1 to 1"),
-        (("--threshold", 1, "--groups", "--unique"), "--groups and --unique cannot be used together"),
-        (("--threshold", 1, "--groups", "--show", "x"), "--show cannot be used with --groups"),
         (("--threshold", 1, "--unique", "--json"), "--json cannot be used with --unique"),
-        (("--threshold", 1, "--replace"), "--replace needs --groups"),
         (("--threshold", 1, "--show", "row"), "--show row: every pair has this field"),
         (("--threshold", 1, "-o", "x.safetensors"), "x.safetensors: this output cannot be a vector file"),
     ],

@@ -333,9 +333,6 @@ def test_windows_of_model2vec(sentkit, model2vec):
 @pytest.mark.parametrize(
     ("flags", "problem"),
     [
-        (["--window", 9], "--window needs --on-truncate window or late"),
-        (["--stride", 9, "--on-truncate", "error"], "--stride needs --on-truncate window or late"),
-        (["--chunks"], "--chunks needs --on-truncate window or late"),
         (["--on-truncate", "late"], "--on-truncate late needs --chunks"),
         (["--on-truncate", "late", "--chunks"], "--on-truncate late needs --window N"),
         (["--on-truncate", "window", "--window", 129], "--window 129: the maximum length is 128 tokens"),

@@ -138,12 +138,7 @@ def test_it_can_be_left_out(sentkit, jsonl):
 @pytest.mark.parametrize(
     ("flags", "problem"),
     [
-        (["-", "--above", "3"], "--above needs --gold"),
         (["-", "--gold", "s", "--above", "nan"], "--above nan: expected a finite number"),
-        (
-            ["-", "--gold", "s", "--no-geometry"],
-            "--gold and --no-geometry cannot be used together",
-        ),
         (["nano", "--gold", "s"], "--gold needs pairs of vectors, but nano has none"),
         (["nano", "--no-geometry"], "--no-geometry needs vectors, but nano has none"),
         (["t.safetensors", "--no-geometry"], "--no-geometry needs vectors, but t.safetensors has none"),

@@ -300,15 +300,8 @@ def test_test_rows_must_fit_the_training_rows(sentkit, held, tmp_path, jsonl, ro
 @pytest.mark.parametrize(
     ("flags", "problem"),
     [
-        (("--dev", "a.jsonl"), "--dev needs --test"),
         (("b.jsonl", "--test", "a.jsonl"), "--test accepts only one TRAIN file; 2 are given"),
         (("--test", "-", "--dev", "-"), "standard input can be read only once"),
-        (("--nhid", "50"), "--nhid needs --head senteval"),
-        (("--samples", "3"), "--samples needs --few-shot"),
-        (("--few-shot", "3", "--folds", "3"), "--folds cannot be used with --few-shot"),
-        (("--few-shot", "3", "--penalties", "3"), "--penalties cannot be used with --few-shot"),
-        (("--few-shot", "3", "--head", "senteval"), "--few-shot needs --head logreg"),
-        (("--test", "a.jsonl", "--dev", "a.jsonl", "--folds", "3"), "--folds cannot be used with --dev"),
         (
             ("--test", "a.jsonl", "--folds", "2", "--penalties", "8"),
             "--folds has no effect with --test and one value of --penalties",

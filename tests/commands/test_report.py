@@ -401,7 +401,6 @@ def test_one_file_of_each_clustering_task_is_used(sentkit, tmp_path):
         (["nano", "--pairs", "a"], 2, '--pairs "a": expected NAME=FILE'),
         (["nano", "--pairs", "a=no.csv"], 66, "no.csv: no such file"),
         (["nano", "--pairs", "a=empty"], 2, "--pairs a=empty: not a regular file"),
-        (["nano", "--data", "data", "--field", "score=x"], 2, "--field needs --pairs"),
         (["nano", "--data", "only"], 66, "only/sts/mine.jsonl has another name"),
         (["--data", "data"], 2, "--data needs a ROW"),
         (["--head", "senteval"], 2, "--head needs a ROW"),
@@ -432,7 +431,6 @@ def test_one_file_of_each_clustering_task_is_used(sentkit, tmp_path):
             "x.safetensors: this output",
         ),
         (["-o", "x.csv"], 2, "x.csv: unknown output format .csv"),
-        (["--table", "1"], 2, "--table needs --paper"),
         (
             ["--paper", "consert", "--table", "9"],
             2,

@@ -99,12 +99,6 @@ def test_equal_cosines_have_no_ranking(sentkit, tmp_path):
 @pytest.mark.parametrize(
     ("flags", "code", "problem"),
     [
-        (("--rank-weight", "0.2"), 2, "--rank-weight needs --rank-corpus"),
-        (
-            ("--rank-corpus", "corpus.jsonl", "--metric", "dot"),
-            2,
-            "--rank-corpus cannot be used with --metric dot",
-        ),
         (("--rank-corpus", "no.jsonl"), 66, "no.jsonl: no such"),
         (("--rank-corpus", "two.jsonl"), 65, "two.jsonl: 2 vectors, a ranking needs 3 or more"),
         (("--rank-corpus", "empty.jsonl"), 65, "no rows in empty.jsonl"),

@@ -225,41 +225,10 @@ def test_one_space_under_two_names_may_meet(sentkit):
 @pytest.mark.parametrize(
     ("flags", "problem"),
     [
-        (("--group", "topic"), "--group needs --gold"),
-        (("--baseline", "x"), "--baseline needs --gold"),
-        (("--fail-under", "0"), "--fail-under needs --gold"),
-        (("--seed", "0"), "--seed needs --gold"),
-        (("--aggregate", "mean"), "--aggregate mean needs --group"),
-        (("--gold", "g", "--aggregate", "mean"), "--aggregate mean needs --group"),
-        (
-            ("--gold", "g", "--top", "3"),
-            "--matrix, --top, --threshold, --keep-vectors and --replace cannot be used with --gold",
-        ),
-        (
-            ("--gold", "g", "--matrix"),
-            "--matrix, --top, --threshold, --keep-vectors and --replace cannot be used with --gold",
-        ),
-        (
-            ("--gold", "g", "--threshold", "0"),
-            "--matrix, --top, --threshold, --keep-vectors and --replace cannot be used with --gold",
-        ),
-        (("--threshold", "0.5", "--matrix"), "--matrix, --top (or --threshold) and --keep-vectors"),
         (("--threshold", "-1.5"), "--threshold -1.5: expected a number from -1 to 1"),
         (("--threshold", "nan"), "--threshold nan: expected a number from -1 to 1"),
         (("--threshold", "1", "--metric", "euclidean"), "--threshold 1: expected 0 or less: distances are"),
         (("--threshold", "-inf", "--metric", "dot"), "--threshold -inf: expected a finite number"),
-        (
-            ("--gold", "g", "--keep-vectors"),
-            "--matrix, --top, --threshold, --keep-vectors and --replace cannot be used with --gold",
-        ),
-        (
-            ("--gold", "g", "--replace"),
-            "--matrix, --top, --threshold, --keep-vectors and --replace cannot be used with --gold",
-        ),
-        (
-            ("--top", "3", "--matrix"),
-            "--matrix, --top (or --threshold) and --keep-vectors cannot",
-        ),
         (("--top", "0"), "invalid value for '--top'"),
         (("--metric", "sine"), "invalid value for '--metric'"),
         (("-o", "out.safetensors"), "out.safetensors: this output cannot be a vector file"),

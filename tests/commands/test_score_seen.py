@@ -132,9 +132,6 @@ def test_a_table_shows_the_counts(on_terminal, vectors, tmp_path):
 @pytest.mark.parametrize(
     ("flags", "code", "problem"),
     [
-        (("score", "test.jsonl", "--seen", "train.jsonl"), 2, "--seen needs --gold"),
-        ((*GOLD, "--seen-threshold", "0.9"), 2, "--seen-threshold needs --seen"),
-        ((*GOLD, "--seen-rows", "x"), 2, "--seen-rows needs --seen"),
         (
             (*GOLD, "--seen", "a.txt", "--seen-rows", "x.safetensors"),
             2,

@@ -291,14 +291,6 @@ def test_a_bad_row_of_the_corpus_is_never_skipped(sentkit, held):
     [
         ((), "missing option '--corpus'"),
         (("--corpus", "-"), "standard input can be read only once"),
-        (
-            ("--corpus", "c", "--gold", "x", "--show", "y"),
-            "--show, --threshold and --replace cannot be used with --gold",
-        ),
-        (
-            ("--corpus", "c", "--gold", "x", "--replace"),
-            "--show, --threshold and --replace cannot be used with --gold",
-        ),
         (("--corpus", "c", "--show", "row"), "--show row: every hit has this field"),
         (("--corpus", "c", "--gold", "=x"), '--gold "=x": expected a name, or NAME=THEIRS'),
         (("--corpus", "c", "--gold", "x="), '--gold "x=": expected a name, or NAME=THEIRS'),

@@ -219,14 +219,8 @@ def test_a_recorded_hub_model_is_not_fetched(encode, tiny, tmp_path, first):
 @pytest.mark.parametrize(
     ("flags", "problem"),
     [
-        (("a", "--queries", "-"), "TEXT and --queries cannot be used together"),
-        (("a", "--queries", "q.jsonl"), "TEXT and --queries cannot be used together"),
-        (("a", "--replace"), "--replace can be used only with --queries, not with TEXT"),
-        (("a", "--rejects", "r"), "--rejects can be used only with --queries, not with TEXT"),
         (("a", "--precision", "fp8"), "invalid value for '--precision'"),
         (("a", "--device", "tpu"), 'unknown device "tpu"'),
-        (("-m", "nano"), "--model needs a query TEXT"),
-        (("--device", "cpu"), "--device needs a query TEXT"),
         (("a", "--threshold", "1.1"), "--threshold 1.1: expected a number from -1 to 1"),
         (("a", "--threshold", "nan"), "--threshold nan: expected a number from -1 to 1"),
         (
@@ -234,10 +228,6 @@ def test_a_recorded_hub_model_is_not_fetched(encode, tiny, tmp_path, first):
             "--threshold 1: expected 0 or less: distances are made negative",
         ),
         (("a", "--threshold", "inf", "--metric", "dot"), "--threshold inf: expected a finite number"),
-        (
-            ("a", "--threshold", "0.5", "--gold", "text"),
-            "--show, --threshold and --replace cannot be used with --gold",
-        ),
     ],
 )
 def test_flags_that_do_not_go_together_are_wrong_usage(sentkit, encode, tiny, flags, problem):

@@ -274,35 +274,8 @@ def test_invalid_moments_are_refused(sentkit, written, name, value, problem):
 @pytest.mark.parametrize(
     ("flags", "told"),
     [
-        (
-            ("--kind", "abtt", "--dim", "1"),
-            ["--dim has no effect with --kind abtt", "use it with --kind whitening or pca or svd or ica"],
-        ),
-        (("--kind", "center", "--dim", "1"), ["--dim has no effect with --kind center"]),
-        (("--kind", "zca", "--dim", "1"), ["--dim has no effect with --kind zca"]),
-        (("--remove", "1"), ["--remove has no effect with --kind whitening", "use it with --kind abtt"]),
-        (
-            ("--kind", "pca", "--scale", "2"),
-            ["--scale has no effect with --kind pca", "use it with --kind ica"],
-        ),
-        (("--seed", "0"), ["--seed has no effect with --kind whitening", "use it with --kind ica or flow"]),
-        (("--epochs", "2"), ["--epochs has no effect with --kind whitening", "use it with --kind flow"]),
-        (
-            ("--kind", "ica", "--batch", "2"),
-            ["--batch has no effect with --kind ica", "use it with --kind flow"],
-        ),
-        (("--kind", "flow", "--dim", "2"), ["--dim has no effect with --kind flow"]),
-        (
-            ("--kind", "flow", "--scale", "2"),
-            ["--scale has no effect with --kind flow", "use it with --kind ica"],
-        ),
         (("--kind", "flow", "--lr", "0"), ["--lr 0.0: expected a number above 0"]),
         (("--kind", "flow", "--lr", "nan"), ["--lr nan: expected a number above 0"]),
-        (("--iterations", "9"), ["--iterations has no effect with --kind whitening"]),
-        (("--tolerance", "0.1"), ["--tolerance has no effect with --kind whitening"]),
-        (("--variance", "unit"), ["--variance has no effect with --kind whitening"]),
-        (("--keep-width",), ["--keep-width has no effect with --kind whitening", "use it with --kind ica"]),
-        (("--keep-signs",), ["--keep-signs has no effect with --kind whitening", "use it with --kind ica"]),
         (
             ("--kind", "ica", "--scale", "auto", "--variance", "unit"),
             ["--variance has no effect with --scale auto"],

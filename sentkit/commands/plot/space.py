@@ -5,10 +5,10 @@ from typing import Annotated, Literal
 import typer
 
 from sentkit.console import slow
-from sentkit.errors import UsageError
 from sentkit.flags import options
 from sentkit.flags.plots import PlotFlags
 from sentkit.flags.rows import RowFlags
+from sentkit.flags.rules import Needs
 
 
 def space(
@@ -27,11 +27,13 @@ def space(
     each: Annotated[
         int | None,
         typer.Option(min=1, metavar="N", help="With --gold: pairs of each extreme. [default: 20]"),
+        Needs("--gold"),
     ] = None,
     sample: Annotated[int, typer.Option(min=3, metavar="N", help="Maximum number of rows.")] = 2000,
     perplexity: Annotated[
         float | None,
         typer.Option(min=1, metavar="X", help="Of t-SNE. [default: 30, or a third of up to 30 vectors]"),
+        Needs("--by tsne"),
     ] = None,
     seed: options.Seed = 0,
     output: PlotFlags,
@@ -63,10 +65,6 @@ def space(
     from sentkit.plots.kinds import space as kind
 
     console = run.console("plot space")
-    if each is not None and gold is None:
-        raise UsageError("--each needs --gold")
-    if perplexity is not None and by != "tsne":
-        raise UsageError(f"--perplexity has no effect with --by {by}", advice="use it with --by tsne")
     output.check()
     space_options = kind.SpaceOptions(by, label, gold, each or 20, sample, perplexity, seed)
     with row_flags.open(console, output, known=VECTOR_FIELDS) as inputs, slow(console, "reading the vectors"):

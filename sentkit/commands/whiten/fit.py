@@ -2,7 +2,6 @@
 
 import contextlib
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -12,18 +11,12 @@ from sentkit.console import Console
 from sentkit.errors import UsageError
 from sentkit.flags import options
 from sentkit.flags.rows import RowFlags
+from sentkit.flags.rules import Needs
 
 if TYPE_CHECKING:
     from sentkit.transforms.fitting import Fitted
     from sentkit.transforms.flow_fit import FlowOptions
     from sentkit.transforms.ica import IcaOptions
-
-FLAGS = {  # the kinds of a flag; others: ica
-    "dim": ("whitening", "pca", "svd", "ica"),
-    "remove": ("abtt",),
-    "seed": ("ica", "flow"),
-    **dict.fromkeys(("epochs", "batch", "lr"), ("flow",)),
-}
 
 
 @dataclass(frozen=True)
@@ -71,35 +64,43 @@ class IcaFlags(KindFlags):
             metavar="NUMBER|auto",
             help="For ica: factor of the result; auto: keep the mean deviation of the vectors. [default: 1]",
         ),
+        Needs("--kind ica"),
     ] = None
     variance: Annotated[
         Literal["unit", "arbitrary"] | None,
         typer.Option(
             help="For ica, before --scale: 1, or 1 / rows as in scikit-learn < 1.3. [default: unit]"
         ),
+        Needs("--kind ica"),
     ] = None
     seed: Annotated[
         int | None,
         typer.Option(min=0, max=2**32 - 1, metavar="N", help="For ica, flow: random seed. [default: 0]"),
+        Needs("--kind ica|flow"),
     ] = None
     iterations: Annotated[
         int | None,
         typer.Option(min=1, metavar="N", help="For ica: maximum number of iterations. [default: 1000]"),
+        Needs("--kind ica"),
     ] = None
     tolerance: Annotated[
-        float | None, typer.Option(metavar="X", help="For ica: convergence tolerance. [default: 1e-4]")
+        float | None,
+        typer.Option(metavar="X", help="For ica: convergence tolerance. [default: 1e-4]"),
+        Needs("--kind ica"),
     ] = None
     keep_width: Annotated[
         bool,
         typer.Option(
             "--keep-width", help="For ica: set components above the rank to 0 instead of removing them."
         ),
+        Needs("--kind ica"),
     ] = False
     keep_signs: Annotated[
         bool,
         typer.Option(
             "--keep-signs", help="For ica: keep the signs of scikit-learn instead of positive skewness."
         ),
+        Needs("--kind ica"),
     ] = False
 
     def ica_options(self) -> "IcaOptions":
@@ -147,15 +148,17 @@ def fit(
         typer.Option(
             min=1, metavar="K", help="For whitening, pca, svd, ica: numbers to keep. [default: all]"
         ),
+        Needs("--kind whitening|pca|svd|ica"),
     ] = None,
     remove: Annotated[
         int | None,
         typer.Option(
             min=1, metavar="N", help="For abtt: directions to remove. [default: one per 100 numbers]"
         ),
+        Needs("--kind abtt"),
     ] = None,
     ica: IcaFlags,
-    flow: FlowFlags,
+    flow: Annotated[FlowFlags, Needs("--kind flow")],
     row_flags: RowFlags,
     run: options.RunFlags,
 ) -> None:
@@ -174,7 +177,6 @@ def fit(
     from sentkit.transforms.kinds import FitOptions
 
     console = run.console("whiten fit")
-    refuse_idle(kind, {"dim": dim, "remove": remove, **ica.given, **flow.given})
     fit_options, flow_options = FitOptions(dim, remove), flow.flow_options(ica.seed)
     ica_options = ica.ica_options() if kind == "ica" else None
     output.check()
@@ -196,14 +198,3 @@ def scale_of(text: str) -> float | str:
         if 0 < float(text) < math.inf:
             return float(text)
     raise UsageError(f'--scale "{text}": expected a number above 0, or auto')
-
-
-def refuse_idle(kind: str, given: Mapping[str, object]) -> None:
-    """Refuse a flag that the kind does not use."""
-    for name, value in given.items():
-        kinds = FLAGS.get(name, ("ica",))
-        if value is not None and kind not in kinds:
-            raise UsageError(
-                f"--{name.replace('_', '-')} has no effect with --kind {kind}",
-                advice=f"use it with --kind {' or '.join(kinds)}",
-            )

@@ -190,19 +190,6 @@ def test_gold_needs_pairs(sentkit):
     )
 
 
-@pytest.mark.parametrize(
-    ("flags", "problem"),
-    [
-        (["--each", "3"], "--each needs --gold"),
-        (["--by", "pca", "--perplexity", "3"], "--perplexity has no effect with --by pca"),
-    ],
-)
-def test_flags_without_effect_are_refused(sentkit, flags, problem):
-    done = sentkit("plot", "space", *flags, stdin=rows(VECTORS))
-
-    assert (done.code, done.told[0]) == (2, f"sentkit plot space: {problem}")
-
-
 def test_perplexity_must_be_below_the_number_of_vectors(sentkit):
     done = sentkit("plot", "space", "--perplexity", 12, stdin=rows(VECTORS))
 

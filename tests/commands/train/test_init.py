@@ -217,8 +217,6 @@ def test_another_config_is_another_run(train, tmp_path, monkeypatch, change):
 @pytest.mark.parametrize(
     ("flags", "told"),
     [
-        (("--init", "config.json"), "--init needs --tokenizer"),
-        (("--tokenizer", "words"), "--tokenizer has no effect without --init"),
         (
             ("--init", "config.json", "--tokenizer", "words", "-m", "nano"),
             "--init and -m cannot be used together",
