@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 
 from sentkit import model as models
 from sentkit.errors import UsageError
+from sentkit.model.encoding import Tally
 from sentkit.model.query_encoder import encode_list, prepare_list
 from sentkit.model.reading import ReadingOptions
-from sentkit.model.text.stream import Tally
 from sentkit.model.text.windows import WindowOptions
 
 

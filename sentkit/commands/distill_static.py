@@ -159,7 +159,7 @@ def encode_vocabulary(
     batches = list(token_batches(tokenizer))
     progress.begin(len(batches))
     vectors = []
-    for arrays in encoder.read(batches):
+    for arrays in encoder.encode(batches):
         vectors += encoder.finish(arrays)
         progress.add()
     progress.done()

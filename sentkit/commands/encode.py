@@ -15,7 +15,7 @@ from sentkit.process import limit_threads
 
 if TYPE_CHECKING:
     from sentkit.model import Encoder
-    from sentkit.model.text.stream import RowGroup, Tally
+    from sentkit.model.encoding import RowGroup, Tally
 
 
 def encode(
@@ -57,8 +57,7 @@ def encode(
     from sentkit.formats.vectors.sinks import output_paths
     from sentkit.formats.vectors.store import Store, common_fields, is_store
     from sentkit.model import find_encoder
-    from sentkit.model.encoding import Encoding
-    from sentkit.model.text.stream import Tally, prepare, whole_if_small
+    from sentkit.model.encoding import Encoding, Tally, prepare, whole_if_small
 
     console = run.console("encode")
     in_folder = folder.applies_to(output, dry_run=dry_run)
@@ -119,7 +118,7 @@ def print_plan(groups: Iterable["RowGroup"], tally: "Tally", budget: int) -> Non
     import orjson
 
     from sentkit.formats.outputs.outputs import open_output
-    from sentkit.model.text.stream import plan_batches
+    from sentkit.model.encoding import plan_batches
 
     count = 0
     for group in groups:

@@ -158,7 +158,7 @@ def translate(
     from sentkit.formats.checkpoints.folders import read_checkpoint
     from sentkit.formats.rows.texts import OneText
     from sentkit.formats.vectors.store import common_fields
-    from sentkit.model.text.stream import default_budget, prepare
+    from sentkit.model.encoding import default_budget, prepare
     from sentkit.model.translation.translate import Counts, Translator, translate_groups
 
     console = run.console("translate")

@@ -18,8 +18,7 @@ from sentkit.flags.shards import Shard, parse_shard
 if TYPE_CHECKING:
     from sentkit.formats.rows.rows import Inputs
     from sentkit.model import Model
-    from sentkit.model.encoding import Encoding
-    from sentkit.model.text.stream import Tally
+    from sentkit.model.encoding import Encoding, Tally
 
 GRACE = 10.0  # seconds to finish a block after a signal
 

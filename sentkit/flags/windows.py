@@ -11,7 +11,7 @@ from sentkit.flags.rules import Needs
 
 if TYPE_CHECKING:
     from sentkit.model import Model
-    from sentkit.model.text.stream import TextTokenizer
+    from sentkit.model.encoding import TextTokenizer
 
 WINDOWED = ("window", "late")
 

@@ -7,35 +7,11 @@ from typing import Any, Protocol
 from sentkit.errors import NoInputError
 from sentkit.formats.checkpoints.folders import BUNDLED, WORD_SETS, checkpoint_in, find_model, is_static
 from sentkit.formats.json_files import exists, is_folder
-from sentkit.formats.vectors.fingerprint import Spec
+from sentkit.model.encoding import Encoder, TextTokenizer
 from sentkit.model.reading import ReadingOptions
-from sentkit.model.text.stream import Reader, Tally, TextTokenizer
 from sentkit.model.text.windows import WindowOptions, WindowTokenizer
 
 WORD_FILES = (".txt", ".vec", ".npy", ".bin", ".gz", ".zst")  # suffixes that models do not have
-
-
-class Encoder(Reader, Protocol):
-    """Converts batches of tokens to arrays of vectors, and records their origin."""
-
-    specs: list[Spec]  # one for each readout: the origin of its vectors
-    width: int
-    notes: list[str]  # messages to print after the weights are loaded
-
-    @property
-    def device(self) -> object: ...
-
-    @property
-    def precision(self) -> str: ...
-
-    @property
-    def budget(self) -> int:
-        """Number of tokens in a batch; only a batch of one text can exceed it."""
-        ...
-
-    def remarks(self, tally: Tally) -> list[str]:
-        """Return the messages to print after the last row."""
-        ...
 
 
 class Model(Protocol):

@@ -17,8 +17,7 @@ from sentkit.formats.vectors.folder_settings import describe_input, open_folder
 from sentkit.formats.vectors.folders import BLOCK_BYTES, Block, VectorFolder
 from sentkit.formats.vectors.sinks import StoreSink
 from sentkit.formats.vectors.vector_file import VectorFile, create_vector_file
-from sentkit.model.encoding import Encoding, Report
-from sentkit.model.text.stream import Tally, encode_groups, prepare
+from sentkit.model.encoding import Encoding, Report, Tally, encode_groups, prepare
 
 
 @dataclass(slots=True)

@@ -13,6 +13,7 @@ from sentkit.formats.checkpoints.folders import Checkpoint
 from sentkit.formats.checkpoints.lora import is_adapter, read_lora_config
 from sentkit.formats.files import readable
 from sentkit.formats.vectors.safetensors_header import read_header
+from sentkit.model.encoding import default_budget
 from sentkit.model.reading import (
     Reading,
     ReadingOptions,
@@ -22,7 +23,6 @@ from sentkit.model.reading import (
     plan_reading,
     width_of,
 )
-from sentkit.model.text.stream import default_budget
 from sentkit.model.text.windows import WindowOptions, WindowTokenizer
 from sentkit.model.transformer.architecture import UnsupportedArchitecture, read_architecture
 

@@ -1,18 +1,340 @@
-"""Encodes groups of rows and writes them with their vectors; `block_writer.py` does so for vector folders."""
+"""Converts rows to rows with vectors, in input order and constant memory, and writes them.
 
-from collections.abc import Callable, Iterator, Mapping, Sequence, Set
-from dataclasses import dataclass, field
-from itertools import chain
-from typing import Any
+Rows are read in groups. Each group is deduplicated, and its texts are encoded in batches of similar length.
+The first groups are small, so that output starts early; later groups are large, so that they batch
+efficiently. Groups and batches depend only on the texts, not on time or threads. The windows of a long text
+can be in several batches. `block_writer.py` writes vector folders.
+"""
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, fields
+from itertools import accumulate, chain, islice, pairwise
+from typing import Any, Protocol, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
 
 from sentkit.formats.rows.kinds import EMBEDDED, TextParser
-from sentkit.formats.rows.rows import Rejects
+from sentkit.formats.rows.rows import Rejects, Row
 from sentkit.formats.rows.splice import NewFields
+from sentkit.formats.vectors.fingerprint import Spec
 from sentkit.formats.vectors.sinks import Sink, VectorOutput, open_sinks
 from sentkit.formats.vectors.store import recorded_fields
-from sentkit.model import Encoder
-from sentkit.model.text.stream import Done, RowGroup, Tally, TextTokenizer, encode_groups
 from sentkit.model.text.tokens import Tokens
+
+BUDGETS = {"cpu": 4096, "cuda": 65536}  # tokens in a batch
+Arrays = list[NDArray[np.float32]]  # one for each readout
+
+
+class Encoder(Protocol):
+    """Converts batches of tokens to arrays of vectors, and records their origin."""
+
+    specs: list[Spec]  # one for each readout: the origin of its vectors
+    width: int
+    notes: list[str]  # messages to print after the weights are loaded
+
+    @property
+    def device(self) -> object: ...
+
+    @property
+    def precision(self) -> str: ...
+
+    @property
+    def budget(self) -> int:
+        """Number of tokens in a batch; only a batch of one text can exceed it."""
+        ...
+
+    @property
+    def groups_at_once(self) -> int:
+        """The number of groups that threads encode while the caller writes; 0: the caller encodes them."""
+        ...
+
+    def encode(self, batches: Iterable[Sequence[Tokens]]) -> Iterator[Arrays]: ...  # (b, d), of all windows
+
+    def finish(self, vectors: Arrays) -> Arrays: ...  # applies the operations after the readout: (b, width)
+
+    def remarks(self, tally: "Tally") -> list[str]:
+        """Return the messages to print after the last row."""
+        ...
+
+
+def encode_texts(tokens: Sequence[Tokens], encoder: Encoder, budget: int) -> Arrays:
+    """Return one (m, d) array for each readout, in the order of the texts and of their windows."""
+    parts, plan = plan_batches(tokens, budget)
+    rows = ranges([part.results for part in parts])
+    averaged = any(each.windows is not None and each.windows.weights for each in tokens)
+    arrays: Arrays = []
+    unfinished: Arrays = []
+    for batch, read in zip(plan, encoder.encode([parts[k] for k in batch] for batch in plan), strict=True):
+        chosen = [*chain.from_iterable(rows[place] for place in batch)]
+        put(arrays, chosen, encoder.finish(read), rows[-1].stop)
+        if averaged:
+            put(unfinished, chosen, read, rows[-1].stop)
+    return join_windows(tokens, rows, arrays, unfinished, encoder) if len(parts) > len(tokens) else arrays
+
+
+def join_windows(
+    tokens: Sequence[Tokens], rows: Sequence[range], arrays: Arrays, unfinished: Arrays, encoder: Encoder
+) -> Arrays:
+    """Return the vectors in the order of the texts, with means of windows in place of the windows.
+
+    The operations after the readout apply to the mean, so that it has unit length if the space requires it.
+    """
+    others = iter(rows[len(tokens) :])
+    order: list[int] = []
+    averaged: list[tuple[list[int], tuple[float, ...]]] = []
+    for each, first in zip(tokens, rows, strict=False):
+        own = [*first, *chain.from_iterable(islice(others, len(each.parts) - 1))]
+        if each.windows is not None and each.windows.weights:
+            averaged.append((own, each.windows.weights))
+            own = own[:1]
+        order += own
+    if averaged:
+        means = [
+            np.stack([mean_of(values[own], np.array(weights)) for own, weights in averaged])
+            for values in unfinished
+        ]
+        put(arrays, [own[0] for own, _ in averaged], encoder.finish(means), len(arrays[0]))
+    return [values[order] for values in arrays]
+
+
+def mean_of(vectors: NDArray[np.float32], weights: NDArray[np.float64]) -> NDArray[np.float32]:
+    """Return the weighted mean of (k, d), computed in float64; zeros if all weights are 0."""
+    mean: NDArray[np.float64] = weights @ vectors / (weights.sum() or 1.0)
+    return mean.astype(np.float32)
+
+
+def put(arrays: Arrays, rows: Sequence[int], vectors: Arrays, count: int) -> None:
+    """Write rows of each array. Empty `arrays` are created first, with `count` rows."""
+    if not arrays:
+        arrays += [np.empty((count, values.shape[1]), np.float32) for values in vectors]
+    for array, values in zip(arrays, vectors, strict=True):
+        array[rows] = values
+
+
+def ranges(sizes: Iterable[int]) -> list[range]:
+    """Return consecutive ranges of these sizes, from 0."""
+    ends = [0, *accumulate(sizes)]
+    return [range(start, end) for start, end in pairwise(ends)]
+
+
+def plan_batches(tokens: Sequence[Tokens], budget: int) -> tuple[list[Tokens], list[list[int]]]:
+    """Return the sequences that the model reads, and batches of their indexes.
+
+    The first windows are in the batches that the truncated texts would have. So, if the windows have the
+    maximum length, long texts do not change the vectors of other texts, not even by rounding.
+    """
+    others = [*chain.from_iterable(each.parts[1:] for each in tokens)]
+    plan = batches([len(each.ids) for each in tokens], budget)
+    later = batches([len(each.ids) for each in others], budget)
+    return [*tokens, *others], plan + [[place + len(tokens) for place in batch] for batch in later]
+
+
+def batches(lengths: Sequence[int], budget: int) -> list[list[int]]:
+    """Return batches of indexes, longest first, of at most `budget` tokens; a longer text is one batch."""
+    order = sorted(range(len(lengths)), key=lambda place: -lengths[place])  # the sort is stable
+    chosen, room = list[list[int]](), 0
+    for place in order:
+        if not chosen or lengths[place] > room:
+            chosen.append([])
+            room = budget
+        chosen[-1].append(place)
+        room -= lengths[place]
+    return chosen
+
+
+def default_budget(device: str) -> int:
+    """Return the default number of tokens in a batch: it fits the caches of a CPU or fills a GPU."""
+    return BUDGETS["cuda" if device.startswith("cuda") else "cpu"]
+
+
+T = TypeVar("T")
+
+FIRST_GROUP, LAST_GROUP = 32, 8192  # rows
+WIDE_GROUP = 128  # rows, for vectors with tens of thousands of numbers
+MAX_GROUP_CHARACTERS = 8_000_000  # limits memory if rows are very long
+AHEAD = 2  # groups
+TextRow = tuple[Row, tuple[str, ...]]
+
+
+class TextTokenizer(Protocol):
+    @property
+    def unit(self) -> str: ...  # "words" or "tokens", for messages
+
+    @property
+    def whole(self) -> bool: ...  # all texts must be read before encoding starts
+
+    def __call__(self, texts: Sequence[str]) -> list[Tokens]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class RowGroup:
+    rows: list[tuple[Row, list[int]]]  # each row with the indexes of its texts in `tokens`
+    tokens: list[Tokens]  # of the distinct texts
+
+    @property
+    def used(self) -> list[int]:
+        """The indexes of the texts in accepted rows, without duplicates."""
+        return sorted({place for _, own in self.rows for place in own})
+
+    def of(self, places: Sequence[int]) -> list[Tokens]:
+        return [self.tokens[place] for place in places]
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    row: Row
+    tokens: list[Tokens]  # one for each of the row's texts
+    vectors: list[NDArray[np.float32]]  # (k, d) for each readout; with chunks, one for each window
+
+
+def prepare(
+    rows: Iterable[TextRow],
+    tokenizer: TextTokenizer,
+    rejects: Rejects,
+    *,
+    refuse_truncation: bool = False,
+    largest: int = LAST_GROUP,
+) -> Iterator[RowGroup]:
+    """Return groups of tokenized rows without duplicate texts. Rows that cannot be read go to `rejects`."""
+    if tokenizer.whole:
+        groups_of_rows = groups(rows, WIDE_GROUP)
+        return iter([tokenize(group, tokenizer, rejects, refuse_truncation) for group in groups_of_rows])
+    return (tokenize(group, tokenizer, rejects, refuse_truncation) for group in groups(rows, largest))
+
+
+def whole_if_small(prepared: Iterator[RowGroup]) -> tuple[Iterator[RowGroup], int | None]:
+    """Return the same groups, and the number of tokens of the whole input, or None.
+
+    None: the first group is full, so the input may have more rows, or texts have windows in token states.
+    """
+    found = list(islice(prepared, 1))
+    if not found or len(found[0].rows) < FIRST_GROUP:
+        found += islice(prepared, 1)  # waits for input only if the first group had bad or very long rows
+        tokens = [tokens for group in found for tokens in group.of(group.used)]
+        if len(found) <= 1 and not any(each.windows and each.windows.pooled for each in tokens):
+            return iter(found), sum(len(part.ids) for each in tokens for part in each.parts)
+    return chain(found, prepared), None
+
+
+def groups(
+    rows: Iterable[tuple[T, tuple[str, ...]]], largest: int = LAST_GROUP
+) -> Iterator[list[tuple[T, tuple[str, ...]]]]:
+    """Group rows into lists of 32, 128, 512, 2048, 8192, 8192 ... rows, or fewer if the texts are long."""
+    size = FIRST_GROUP
+    group: list[tuple[T, tuple[str, ...]]] = []
+    characters = 0
+    for item in rows:
+        group.append(item)
+        characters += sum(map(len, item[1]))
+        if len(group) >= size or characters >= MAX_GROUP_CHARACTERS:
+            yield group
+            group, characters, size = [], 0, min(4 * size, largest)
+    if group:
+        yield group
+
+
+def tokenize(
+    group: Sequence[TextRow], tokenizer: TextTokenizer, rejects: Rejects, refuse_truncation: bool
+) -> RowGroup:
+    places = {text: place for place, text in enumerate(dict.fromkeys(t for _, ts in group for t in ts))}
+    tokens = tokenizer(list(places))
+    kept = []
+    for row, texts in group:
+        own = [places[text] for text in texts]
+        problem = next((tokens[place].problem for place in own if tokens[place].problem), None)
+        truncated = next(
+            (tokens[place] for place in own if refuse_truncation and tokens[place].truncated), None
+        )
+        if problem is not None:
+            rejects.add(row.input_line, row.error(problem))
+        elif truncated is not None:
+            problem = f"text too long: {truncated.count} {tokenizer.unit}, maximum {len(truncated.ids)}"
+            rejects.add(row.input_line, row.error(problem))
+        else:
+            kept.append((row, own))
+    return RowGroup(kept, tokens)
+
+
+@dataclass(slots=True)
+class Tally:
+    """Counts of rows, texts and tokens for final messages, progress and dry runs."""
+
+    rows: int = 0
+    texts: int = 0  # or windows, if each has its vector
+    tokens: int = 0
+    truncated: int = 0  # rows with a truncated text
+    split: int = 0  # rows with a text of several windows
+    windows: int = 0  # windows of these texts
+    unknown: int = 0  # words or tokens without a vector
+    empty: int = 0  # texts or windows without tokens
+
+    def add(self, rows: Iterable[Sequence[Tokens]]) -> int:
+        """Add rows, each given by the tokens of its texts, to the counts; return their number of tokens."""
+        before = self.tokens
+        for row in rows:
+            parts = [part for tokens in row for part in tokens.parts]
+            windows = [len(each.windows.places) for each in row if each.windows is not None]
+            self.rows += 1
+            self.texts += sum(tokens.vectors for tokens in row)
+            self.tokens += sum(len(part.ids) for part in parts)
+            self.truncated += any(tokens.truncated for tokens in row)
+            self.split += any(count > 1 for count in windows)
+            self.windows += sum(count for count in windows if count > 1)
+            self.unknown += sum(part.unknown for part in parts)
+            self.empty += sum(tokens.empty for tokens in row)
+        return self.tokens - before
+
+    def truncation(self, limit: int | None, unit: str) -> list[str]:
+        """Return the message about truncated rows, if there are any."""
+        if not self.truncated:
+            return []
+        refused = f"{limit} {unit} (--on-truncate error refuses them)"
+        return [f"{self.truncated} of {self.rows} rows were truncated to {refused}"]
+
+    def join(self, other: "Tally") -> None:
+        for each in fields(self):
+            setattr(self, each.name, getattr(self, each.name) + getattr(other, each.name))
+
+
+def encode_groups(prepared: Iterator[RowGroup], encoder: Encoder, budget: int) -> Iterator[list[Done]]:
+    """Encode each group. Threads may encode the next groups while the caller writes the last one."""
+    if not encoder.groups_at_once:
+        yield from (encode_group(group, encoder, budget) for group in ahead(prepared, AHEAD))
+        return
+    pool = ThreadPoolExecutor(encoder.groups_at_once)
+    started = (pool.submit(encode_group, group, encoder, budget) for group in prepared)
+    try:
+        for done in ahead(started, AHEAD):
+            yield done.result()
+    finally:
+        pool.shutdown(wait=False, cancel_futures=True)
+
+
+def encode_group(group: RowGroup, encoder: Encoder, budget: int) -> list[Done]:
+    used = group.used
+    tokens = group.of(used)
+    vectors = encode_texts(tokens, encoder, budget)
+    where = dict(zip(used, ranges(each.vectors for each in tokens), strict=True))
+    return [
+        Done(row, group.of(own), [values[[*chain(*map(where.__getitem__, own))]] for values in vectors])
+        for row, own in group.rows
+    ]
+
+
+def ahead(items: Iterator[T], depth: int) -> Iterator[T]:
+    """Yield the same items. A thread computes up to `depth` items in advance."""
+    pool = ThreadPoolExecutor(1)
+    try:
+        pending = deque(pool.submit(next, items, None) for _ in range(depth))
+        while (item := pending.popleft().result()) is not None:
+            pending.append(pool.submit(next, items, None))
+            yield item
+    finally:
+        pool.shutdown(wait=False, cancel_futures=True)  # the thread may wait for input that never arrives
+
 
 MARKS = ("n_tokens", "truncated")  # fields that `marks` adds
 CHUNK = ("chunk", "start", "end")  # fields of a window that is a row

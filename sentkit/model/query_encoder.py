@@ -13,10 +13,10 @@ from sentkit.formats.checkpoints.folders import BUNDLED
 from sentkit.formats.rows.kinds import SENTENCE
 from sentkit.formats.rows.rows import Rejects, Row
 from sentkit.formats.vectors.vectors import VectorRow, check_finite
-from sentkit.model import Encoder, Model, find_encoder
-from sentkit.model.reading import ReadingOptions
-from sentkit.model.text.stream import (
+from sentkit.model import Model, find_encoder
+from sentkit.model.encoding import (
     Done,
+    Encoder,
     RowGroup,
     Tally,
     TextTokenizer,
@@ -24,6 +24,7 @@ from sentkit.model.text.stream import (
     prepare,
     whole_if_small,
 )
+from sentkit.model.reading import ReadingOptions
 
 T = TypeVar("T")
 

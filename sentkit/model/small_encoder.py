@@ -17,6 +17,7 @@ from sentkit.formats.checkpoints.folders import Checkpoint
 from sentkit.formats.checkpoints.lora import is_adapter
 from sentkit.formats.checkpoints.readout import PLAIN, POOLED, Readout
 from sentkit.formats.vectors.safetensors_header import NUMPY, Entry, read_header
+from sentkit.model.encoding import Arrays, Tally
 from sentkit.model.reading import Reading
 from sentkit.model.spaces import (
     hash_of_weights,
@@ -25,7 +26,6 @@ from sentkit.model.spaces import (
     steps_of_checkpoint,
     width_behind,
 )
-from sentkit.model.text.stream import Arrays, Tally
 from sentkit.model.text.tokens import Tokens, check_ids
 from sentkit.model.transformer.architecture import (
     POOLER,
@@ -249,7 +249,7 @@ class SmallEncoder:
             for readout in reading.readouts
         ]
 
-    def read(self, batches: Iterable[Sequence[Tokens]]) -> Iterator[Arrays]:
+    def encode(self, batches: Iterable[Sequence[Tokens]]) -> Iterator[Arrays]:
         return map(self.vectors, batches)
 
     def vectors(self, batch: Sequence[Tokens]) -> Arrays:

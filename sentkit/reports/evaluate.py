@@ -27,8 +27,7 @@ from sentkit.labels.probes.probing import Files, Probe, ProbeOptions
 from sentkit.metrics.sts.correlation import pearson, spearman
 from sentkit.metrics.sts.gold_pairs import ScoreOptions, read_gold_pairs
 from sentkit.model import Encoder, Model
-from sentkit.model.encoding import Encoding
-from sentkit.model.text.stream import Tally, prepare
+from sentkit.model.encoding import Encoding, Tally, prepare
 from sentkit.reports.suites import SUITES, TestSet
 
 GOLD, LABEL = "score", "label"  # fields of the test sets

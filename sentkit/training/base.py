@@ -20,14 +20,14 @@ from sentkit.model.transformer.architecture import (
 )
 from sentkit.model.transformer.bert import Bert, load_bert
 from sentkit.model.transformer.encoder import add_convolution, read_weights_of, rules_of
-from sentkit.model.transformer.transformers_model import Adapter, load_adapter
+from sentkit.model.transformer.transformers_model import TransformersModel, load_transformers_model
 from sentkit.model.transformer.weights import canonical, fit, read_weights, weights_hash
 from sentkit.training.data.entries import Entries
 from sentkit.training.lora import add_lora
 from sentkit.training.recipe import Recipe
 from sentkit.training.token_table import KnownTexts, TokenTable
 
-Body = Bert | Adapter | TokenTable
+Body = Bert | TransformersModel | TokenTable
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +70,7 @@ class Base:
     def body(self, settings: Recipe | None) -> Body:
         """Return a new encoder with a copy of the base's weights, and with the LoRA of the settings."""
         if self.architecture is None:
-            adapter = load_adapter(self.checkpoint.transformer)
+            adapter = load_transformers_model(self.checkpoint.transformer)
             add_convolution(adapter, self.checkpoint)
             return adapter
         wanted, dropout = self.architecture, None if settings is None else settings.dropout
@@ -118,7 +118,7 @@ def open_base(checkpoint: Checkpoint, max_length: int) -> Base:
     try:
         architecture = architecture_of(checkpoint)
     except UnsupportedArchitecture as reason:
-        why_not, adapter = str(reason), load_adapter(checkpoint.transformer)
+        why_not, adapter = str(reason), load_transformers_model(checkpoint.transformer)
         weights = weights_hash(adapter.tensors(), with_pooler=True)
         config = adapter.model.config.to_dict()
         rules = [rules_of(adapter), {name: value for name, value in config.items() if "drop" in name}]

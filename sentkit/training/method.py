@@ -26,7 +26,7 @@ from sentkit.formats.checkpoints.modules import Pooler
 from sentkit.formats.checkpoints.readout import parse_readout
 from sentkit.model.transformer.bert import Bert
 from sentkit.model.transformer.packed import Packed, pack
-from sentkit.model.transformer.readouts import read
+from sentkit.model.transformer.readouts import apply_readouts
 from sentkit.training.base import Base, Body
 from sentkit.training.data.batches import Batch
 from sentkit.training.data.corpus import Corpus
@@ -185,7 +185,7 @@ class Method(nn.Module):
     def vectors(self, packed: Packed, readout: str | None = None, **more: Any) -> Tensor:
         """Return vectors (b, d) of the encoder in training, by default with the checkpoint's readout."""
         name = readout or self.readouts(self.settings)[0]
-        return read(self.body, packed, [parse_readout(name)], **more)[0]
+        return apply_readouts(self.body, packed, [parse_readout(name)], **more)[0]
 
 
 class PackedMethod(Method):

@@ -21,7 +21,7 @@ from timing import in_turn
 import sentkit
 from sentkit.formats.checkpoints.folders import BUNDLED, find_model, read_checkpoint
 from sentkit.formats.rows.rows import Inputs
-from sentkit.model.text.stream import plan_batches
+from sentkit.model.encoding import plan_batches
 from sentkit.model.transformer.inference import CudaBlock
 from sentkit.training.base import open_base
 from sentkit.training.data.corpus import map_corpus, write_corpus
@@ -137,7 +137,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         assert {len(each.ids) for each in tokens} == {wanted.length}
         batches = [[tokens[place] for place in own] for own in plan_batches(tokens, half.loaded.budget)[1]]
         ways: dict[str, Callable[[], object]] = {
-            "sentkit: tokens to vectors": lambda: list(half.loaded.read(batches)),
+            "sentkit: tokens to vectors": lambda: list(half.loaded.encode(batches)),
             "sentkit: texts to vectors": lambda: half.encode(texts),
         }
         try:

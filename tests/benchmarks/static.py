@@ -17,8 +17,8 @@ from texts import read_texts
 from timing import print_table, ratios, rounds_of
 
 from sentkit.model import find_encoder
+from sentkit.model.encoding import encode_texts
 from sentkit.model.reading import ReadingOptions
-from sentkit.model.text.stream import encode_texts
 
 COUNT = 10_000
 

@@ -105,8 +105,8 @@ def test_one_definition_is_its_own_vector_to_the_last_bit(build, sentkit, tiny):
 
 def test_groups_do_not_matter(build, expected, monkeypatch):
     """An entry's definitions may come in groups far apart."""
-    monkeypatch.setattr("sentkit.model.text.stream.FIRST_GROUP", 2)
-    monkeypatch.setattr("sentkit.model.text.stream.LAST_GROUP", 3)
+    monkeypatch.setattr("sentkit.model.encoding.FIRST_GROUP", 2)
+    monkeypatch.setattr("sentkit.model.encoding.LAST_GROUP", 3)
     monkeypatch.setattr("sentkit.transforms.averages.NAMES_PER_BLOCK", 2)
     rows = ROWS * 3 + [("zebra", "striped")] + ROWS
     done = build("--readout", "mean", stdin=dictionary(rows))

@@ -8,8 +8,8 @@ import pytest
 from sentkit.formats.vectors.store import Store
 from sentkit.model import find_encoder
 from sentkit.model import small_encoder as small
+from sentkit.model.encoding import encode_texts
 from sentkit.model.reading import ReadingOptions
-from sentkit.model.text.stream import encode_texts
 from sentkit.model.transformer.encoder import TransformerEncoder
 
 FEW = 31  # rows: one less than the first group of a stream

@@ -47,7 +47,7 @@ def worked(folder, texts, pooling, activation):
         torch.from_numpy(read_array(folder / "model.safetensors", f"pooler.dense.{name}").copy())
         for name in ("weight", "bias")
     )
-    vectors = [torch.from_numpy(next(encoder.read([[each]]))[0])[0] for each in reading.tokenizer(texts)]
+    vectors = [torch.from_numpy(next(encoder.encode([[each]]))[0])[0] for each in reading.tokenizer(texts)]
     return np.stack([FUNCTIONS[activation](weight @ each + bias).numpy() for each in vectors])
 
 

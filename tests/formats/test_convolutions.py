@@ -12,8 +12,8 @@ import safetensors.numpy
 from sentkit.errors import DataError, UsageError
 from sentkit.formats.json_files import write_json
 from sentkit.model import find_encoder
+from sentkit.model.encoding import encode_texts
 from sentkit.model.reading import ReadingOptions
-from sentkit.model.text.stream import encode_texts
 
 Saved = Callable[..., Path]
 TEXTS = ["the cat sat .", "a dog", "query : the dogs sat a cat . . .", "."]

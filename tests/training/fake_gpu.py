@@ -124,7 +124,7 @@ def encode(readout, *, packed):
     encoder.device = GPU
     with FakeTensorMode():
         move(encoder.body)
-        shapes = [arrays[0].shape for arrays in encoder.read([tokens, tokens[:2]])]
+        shapes = [arrays[0].shape for arrays in encoder.encode([tokens, tokens[:2]])]
     assert shapes == [(3, 256), (2, 256)], shapes
 
 

@@ -6,7 +6,7 @@ import torch
 
 from sentkit.formats.checkpoints.readout import parse_readout
 from sentkit.model.transformer.packed import pack
-from sentkit.model.transformer.readouts import read
+from sentkit.model.transformer.readouts import apply_readouts
 from sentkit.papers.consert.views import VIEWS, share
 
 MIXED = [10, 6, 1, 7, 7, 20]
@@ -181,7 +181,7 @@ def test_view_none_returns_the_same_batch():
 
 def mean_of(bert, packed):
     with torch.no_grad():
-        return read(bert, packed, [parse_readout("mean")])[0]
+        return apply_readouts(bert, packed, [parse_readout("mean")])[0]
 
 
 def test_j7_the_mean_changes_with_positions_but_not_if_ids_move_with_them(bert, sentences):
@@ -204,8 +204,10 @@ def test_cut_tokens_stay_in_attention_and_averages(bert, sentences):
     packed, disturb = VIEWS["token-cutoff"].apply(pack([ids]), [np.arange(5)])
     with torch.no_grad():
         first, *_ = bert.states(packed, disturb=disturb)
-        (found,) = read(bert, packed, [parse_readout("mean")], disturb=disturb)
-        (expected,) = read(bert, pack([[9, 8]]), [parse_readout("mean")], disturb=lambda states: states * 0)
+        (found,) = apply_readouts(bert, packed, [parse_readout("mean")], disturb=disturb)
+        (expected,) = apply_readouts(
+            bert, pack([[9, 8]]), [parse_readout("mean")], disturb=lambda states: states * 0
+        )
 
     assert packed.lengths == (5,)
     assert not first.any()

@@ -128,7 +128,7 @@ def read_word_vectors(path: str) -> WordVectors:
         plain = width > 1 or counted is not None  # `Chapter 5` is not a vector
         if not 0 < width <= width_of(line) or not plain or has_control(first + line):
             refuse_foreign(path, first, line)
-        reader = Reader(path, width, 1 if counted else 0)
+        reader = LineParser(path, width, 1 if counted else 0)
         for lines in blocks(line, file):
             reader.take(lines)
     if counted and reader.lines != counted[0]:
@@ -176,7 +176,7 @@ def number(part: bytes) -> float | None:
         return None
 
 
-class Reader:
+class LineParser:
     """Parses lines and stores words and rows."""
 
     def __init__(self, path: str, width: int, before: int) -> None:

@@ -21,7 +21,7 @@ from sentkit.model.transformer.architecture import WITH_POOLER
 from sentkit.model.transformer.bert import Bert
 from sentkit.model.transformer.encoder import TransformerEncoder
 from sentkit.model.transformer.readouts import width_of_vectors
-from sentkit.model.transformer.transformers_model import Adapter
+from sentkit.model.transformer.transformers_model import TransformersModel
 from sentkit.transforms.flow import Flow
 from sentkit.transforms.steps import Linear, Norm, Step, Truncate
 
@@ -48,7 +48,7 @@ def declare_encoder(encoder: TransformerEncoder) -> DeclarationToWrite:
 
 
 def build_declaration(
-    body: Bert | Adapter,
+    body: Bert | TransformersModel,
     readout: Readout,
     tokenizer: Tokenizer,
     *,
@@ -92,7 +92,7 @@ def as_arrays(layer: nn.Module) -> tuple[NDArray[np.float32], NDArray[np.float32
     return weight, bias
 
 
-def convolution_layers(body: Bert | Adapter) -> Convolution:
+def convolution_layers(body: Bert | TransformersModel) -> Convolution:
     assert body.convolution is not None, "check_layers refuses this"
     return Convolution([as_arrays(layer) for layer in body.convolution.convs])
 

@@ -5,7 +5,7 @@ from numpy.typing import NDArray
 
 from sentkit.formats.checkpoints.folders import Checkpoint
 from sentkit.model.transformer.architecture import EMBEDDINGS, UnsupportedArchitecture, architecture_of
-from sentkit.model.transformer.transformers_model import load_adapter
+from sentkit.model.transformer.transformers_model import load_transformers_model
 from sentkit.model.transformer.weights import canonical, fit, read_weights
 
 
@@ -14,7 +14,7 @@ def word_table(checkpoint: Checkpoint) -> NDArray[np.float32]:
     try:
         architecture = architecture_of(checkpoint)
     except UnsupportedArchitecture:
-        table = load_adapter(checkpoint.transformer).model.get_input_embeddings().weight
+        table = load_transformers_model(checkpoint.transformer).model.get_input_embeddings().weight
     else:
         tensors = canonical(read_weights(checkpoint.transformer, checkpoint.name), architecture)
         fit(tensors, architecture, source=checkpoint.name)

@@ -20,10 +20,10 @@ from sentkit.formats.files import readable
 from sentkit.formats.lexicons.model2vec import Model2Vec, Table, is_model2vec, read_embedding, read_model2vec
 from sentkit.formats.lexicons.word_vectors import ARRAY, read_word_array, read_word_vectors
 from sentkit.formats.vectors.fingerprint import Spec, digest, name_for_label
+from sentkit.model.encoding import Tally, TextTokenizer
 from sentkit.model.reading import ReadingOptions, prompt_of
 from sentkit.model.spaces import all_steps, spec_behind, width_behind
 from sentkit.model.static.tokenizers import CollectedWords, WordLookup, WordPieces
-from sentkit.model.text.stream import Tally, TextTokenizer
 from sentkit.model.text.token_filters import read_left_out
 from sentkit.model.text.tokens import Tokens
 from sentkit.model.text.windows import LongTextTokenizer, WindowOptions, WindowTokenizer
@@ -199,7 +199,7 @@ class StaticEncoder:
         spec = Spec(label, digest(read_as), record)
         return spec_behind(self.steps, spec, model.transform)
 
-    def read(self, batches: Iterable[Sequence[Tokens]]) -> Iterator[list[Matrix]]:
+    def encode(self, batches: Iterable[Sequence[Tokens]]) -> Iterator[list[Matrix]]:
         return map(self._vectors, batches)
 
     def _vectors(self, batch: Sequence[Tokens]) -> list[Matrix]:

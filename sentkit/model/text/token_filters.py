@@ -7,7 +7,7 @@ from pathlib import Path
 from sentkit.errors import DataError, UsageError
 from sentkit.formats.rows.kinds import wrong_field
 from sentkit.formats.rows.rows import Inputs, Row
-from sentkit.model.text.stream import TextRow, groups
+from sentkit.model.encoding import TextRow, groups
 from sentkit.model.text.tokenizer import Tokenizer
 
 

@@ -7,7 +7,7 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 
 from sentkit.errors import UsageError
-from sentkit.model.text.stream import TextTokenizer
+from sentkit.model.encoding import TextTokenizer
 from sentkit.model.text.tokens import LocatedTokens, Range, Tokens, Windows
 
 OVERLAPPING = 2  # windows that have a token, by default: each token then has the same part in the mean

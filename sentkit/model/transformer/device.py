@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from sentkit.errors import UnavailableError, UsageError
-from sentkit.model.text.stream import Arrays
+from sentkit.model.encoding import Arrays
 from sentkit.model.text.tokens import Tokens
 
 Output = TypeVar("Output")

@@ -23,6 +23,7 @@ from sentkit.formats.checkpoints.modules import DENSE_ACTIVATIONS
 from sentkit.formats.checkpoints.readout import Readout
 from sentkit.formats.json_files import read_object
 from sentkit.formats.vectors.fingerprint import INT8_LOSS, Spec
+from sentkit.model.encoding import Arrays, Tally, default_budget, encode_texts
 from sentkit.model.reading import Reading
 from sentkit.model.spaces import (
     place_of_declaration,
@@ -31,7 +32,6 @@ from sentkit.model.spaces import (
     steps_of_checkpoint,
     width_behind,
 )
-from sentkit.model.text.stream import Arrays, Tally, default_budget, encode_texts
 from sentkit.model.text.tokens import Tokens, check_ids
 from sentkit.model.transformer.architecture import UnsupportedArchitecture, architecture_of
 from sentkit.model.transformer.bert import Bert, load_bert
@@ -47,8 +47,12 @@ from sentkit.model.transformer.int8 import (
     usable,
 )
 from sentkit.model.transformer.packed import pack
-from sentkit.model.transformer.readouts import Convolution, check_layers, read, width_of_vectors
-from sentkit.model.transformer.transformers_model import ENCODER_HALVES, Adapter, load_adapter
+from sentkit.model.transformer.readouts import Convolution, apply_readouts, check_layers, width_of_vectors
+from sentkit.model.transformer.transformers_model import (
+    ENCODER_HALVES,
+    TransformersModel,
+    load_transformers_model,
+)
 from sentkit.model.transformer.weights import canonical, fit, read_tensors, read_weights, weights_hash
 from sentkit.process import threads_of_command
 from sentkit.transforms.steps import Linear, Norm
@@ -83,7 +87,7 @@ def read_weights_of(folder: Path) -> dict[str, Tensor]:
     return read_tensors(files[:1])
 
 
-def add_convolution(body: Bert | Adapter, checkpoint: Checkpoint) -> None:
+def add_convolution(body: Bert | TransformersModel, checkpoint: Checkpoint) -> None:
     """Give an encoder the convolution of its checkpoint, if the checkpoint has one."""
     folder = checkpoint.declared.convolution
     if folder is None:
@@ -177,7 +181,7 @@ class TransformerEncoder:
             return INT8
         return "bf16" if self.dtype == torch.bfloat16 else "fp32"
 
-    def _load(self, pool: ThreadPoolExecutor) -> tuple[Bert | Adapter, "Future[dict[bool, str]]"]:
+    def _load(self, pool: ThreadPoolExecutor) -> tuple[Bert | TransformersModel, "Future[dict[bool, str]]"]:
         """Return the body and the hashes of its tensors, which a thread computes in parallel."""
         if is_adapter(self.checkpoint.transformer):
             self.notes.append(f"{self.checkpoint.name}: its LoRA adapter is added to the weights")
@@ -188,13 +192,13 @@ class TransformerEncoder:
                 problem = f"--precision {INT8}: {self.checkpoint.name} runs through transformers"
                 raise UsageError(f"{problem} ({reason})", advice="use bf16 or fp32") from reason
             self.notes.append(f"{self.checkpoint.name}: {reason}: run through transformers")
-            adapter = load_adapter(self.checkpoint.transformer)
+            adapter = load_transformers_model(self.checkpoint.transformer)
             return adapter, pool.submit(self._hashes, adapter.tensors())
         named = canonical(read_weights(self.checkpoint.transformer, self.checkpoint.name), architecture)
         fit(named, architecture, source=self.checkpoint.name)
         return load_bert(named, architecture), pool.submit(self._hashes, named)
 
-    def _divide_cpu(self, body: Bert | Adapter) -> None:
+    def _divide_cpu(self, body: Bert | TransformersModel) -> None:
         """In a command, let each thread of a CPU compute batches of its own.
 
         So the vectors do not depend on the number of threads, and no thread waits for another one within a
@@ -233,7 +237,7 @@ class TransformerEncoder:
         machine: dict[str, Any] = {"precision": self.precision}
         if loss:
             machine[INT8_LOSS] = loss
-        if self.device.type == "cpu" and isinstance(self.body, Adapter):
+        if self.device.type == "cpu" and isinstance(self.body, TransformersModel):
             machine["threads"] = torch.get_num_threads()  # the number of threads changes rounding
         spec = spec_of_readout(
             *(self.checkpoint, self.reading, readout, weights, rules_of(self.body)),
@@ -251,7 +255,7 @@ class TransformerEncoder:
         return messages
 
     @property
-    def network(self) -> Bert | Adapter:
+    def network(self) -> Bert | TransformersModel:
         """The body, prepared at the first use: its own blocks and their weights are then gone."""
         with self.preparing:  # a thread does not see blocks of which another has replaced only some
             if not self.prepared and isinstance(self.body, Bert) and not self.integers:
@@ -260,7 +264,7 @@ class TransformerEncoder:
             self.prepared = True
         return self.body
 
-    def read(self, batches: Iterable[Sequence[Tokens]]) -> Iterator[Arrays]:
+    def encode(self, batches: Iterable[Sequence[Tokens]]) -> Iterator[Arrays]:
         """Yield the token states of each batch, reduced to one array for each readout.
 
         A GPU gets the next batch before this function waits for the vectors of the current one.
@@ -314,7 +318,7 @@ class TransformerEncoder:
             left_out=self.reading.left_out,
         )
         with torch.inference_mode():
-            vectors = read(self.network, packed, self.reading.readouts)
+            vectors = apply_readouts(self.network, packed, self.reading.readouts)
         return to_host([each[: len(each) - len(spare)] for each in vectors])
 
     def finish(self, vectors: Arrays) -> Arrays:
@@ -324,7 +328,7 @@ class TransformerEncoder:
         return vectors
 
 
-def rules_of(body: Bert | Adapter) -> list[Any]:
+def rules_of(body: Bert | TransformersModel) -> list[Any]:
     """Return the config values that change the vectors for equal tensors, such as the number of heads."""
     if isinstance(body, Bert):
         return body.architecture.rules

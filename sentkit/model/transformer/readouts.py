@@ -40,7 +40,7 @@ class Convolution(nn.Module):
 
 
 class TokenModel(Protocol):
-    """The interface of `Bert` and `Adapter` that readouts use."""
+    """The interface of `Bert` and `TransformersModel` that readouts use."""
 
     @property
     def depth(self) -> int: ...
@@ -201,7 +201,7 @@ ROWS: dict[str, Callable[[Packed], Tensor]] = {
 }
 
 
-def read(
+def apply_readouts(
     encoder: TokenModel, packed: Packed, readouts: Sequence[Readout], *, disturb: Disturb | None = None
 ) -> list[Tensor]:
     """Return one (b, d) for each readout, from one pass that stops at the deepest required layer.
@@ -210,7 +210,7 @@ def read(
     """
     if any(len(readout.parts) > 1 for readout in readouts):
         every = [part for readout in readouts for part in readout.parts]
-        separate = iter(read(encoder, packed, every, disturb=disturb))
+        separate = iter(apply_readouts(encoder, packed, every, disturb=disturb))
         return [torch.cat([next(separate) for _ in readout.parts], 1) for readout in readouts]
     layers = [readout.resolved(encoder.depth) for readout in readouts]
     wanted: dict[int, dict[str, None]] = {}  # layer -> ordered set of reductions

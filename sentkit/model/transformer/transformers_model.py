@@ -97,7 +97,7 @@ def built_from(shapes: Sequence[tuple[int, ...]], source: str) -> Iterator[None]
 LOCAL = {"trust_remote_code": False, "local_files_only": True}
 
 
-class Adapter(nn.Module):
+class TransformersModel(nn.Module):
     def __init__(self, model: Any, *, has_pooler: bool, max_tokens: int) -> None:
         super().__init__()
         self.model = model
@@ -145,7 +145,7 @@ class Adapter(nn.Module):
         return {name: tensor.clone() for name, tensor in self.model.state_dict().items()}
 
 
-def load_adapter(folder: Path) -> Adapter:
+def load_transformers_model(folder: Path) -> TransformersModel:
     """Return the encoder of a Hugging Face folder, in float32 and evaluation mode."""
     transformers, source = quiet_transformers(), str(folder)
     check_numbers(read_object(folder / "config.json"), str(folder / "config.json"))
@@ -162,7 +162,7 @@ def load_adapter(folder: Path) -> Adapter:
         )
     has_pooler = check_weights(model, report["missing_keys"], source)
     add_adapter(model, folder)
-    return Adapter(model.eval(), has_pooler=has_pooler, max_tokens=token_limit(model))
+    return TransformersModel(model.eval(), has_pooler=has_pooler, max_tokens=token_limit(model))
 
 
 def kind_of(config: Any) -> Any:

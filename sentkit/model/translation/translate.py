@@ -17,7 +17,7 @@ from sentkit.formats.checkpoints.folders import Checkpoint
 from sentkit.formats.checkpoints.lora import is_adapter
 from sentkit.formats.rows.kinds import holds_vectors
 from sentkit.formats.rows.rows import Row
-from sentkit.model.text.stream import AHEAD, RowGroup, Tally, ahead
+from sentkit.model.encoding import AHEAD, RowGroup, Tally, ahead
 from sentkit.model.text.tokens import Tokens, check_ids, truncate
 from sentkit.model.transformer.device import halve_to_fit_memory, pick_device, pick_precision
 from sentkit.model.transformer.transformers_model import (

@@ -18,10 +18,10 @@ from sentkit.formats.vectors.store import common_fields
 from sentkit.metrics.similarity import SIMILARITIES
 from sentkit.metrics.sts.correlation import spearman
 from sentkit.metrics.sts.seen_texts import EXCLUDED, PairTexts, Sightings
-from sentkit.model.text.stream import BUDGETS, TextTokenizer, batches
+from sentkit.model.encoding import BUDGETS, TextTokenizer, batches
 from sentkit.model.text.tokens import Tokens
 from sentkit.model.transformer.packed import Packed, pack
-from sentkit.model.transformer.readouts import read
+from sentkit.model.transformer.readouts import apply_readouts
 from sentkit.training.data.examples import Example, ExampleParser, Reads, Scores
 from sentkit.training.method import Method, dev_vectors, evaluating, using
 
@@ -98,7 +98,7 @@ def nan_lowest(score: float) -> float:
 
 
 def reader_of(method: Method, readout: Readout) -> Reader:
-    return lambda packed: read(method.body, packed, [readout])[0]
+    return lambda packed: apply_readouts(method.body, packed, [readout])[0]
 
 
 def vectors_of(

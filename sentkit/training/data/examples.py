@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from sentkit.formats.rows.kinds import ENTRY, LISTS, PAIR, Kind, class_of, filled, scored, wrong_field
 from sentkit.formats.rows.rows import Row
 from sentkit.formats.vectors.vectors import VectorRow
-from sentkit.model.text.stream import TextTokenizer
+from sentkit.model.encoding import TextTokenizer
 from sentkit.model.text.tokenizer import Tokenizer
 from sentkit.model.text.tokens import Tokens
 

@@ -14,7 +14,7 @@ from sentkit.formats.rows.kinds import PAIR, SENTENCE
 from sentkit.formats.rows.rows import Inputs
 from sentkit.formats.vectors.store import common_fields
 from sentkit.metrics.classification import class_scores, number_scores
-from sentkit.model.text.stream import BUDGETS, batches
+from sentkit.model.encoding import BUDGETS, batches
 from sentkit.training.data.batches import Batch, Ids
 from sentkit.training.data.corpus import Corpus
 from sentkit.training.data.examples import Classes, Example, ExampleParser, Reads

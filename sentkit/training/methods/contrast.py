@@ -16,7 +16,7 @@ from sentkit.formats.checkpoints.readout import Readout, parse_readout
 from sentkit.formats.rows.kinds import NEGATIVES, PAIR, POSITIVE, TRIPLET
 from sentkit.model.reading import most_tokens
 from sentkit.model.transformer.packed import Packed
-from sentkit.model.transformer.readouts import read
+from sentkit.model.transformer.readouts import apply_readouts
 from sentkit.training.base import Base, Body, open_base
 from sentkit.training.data.batches import Batch, Ids
 from sentkit.training.data.examples import Reads
@@ -148,7 +148,7 @@ class Contrast(Method):
 
     def guide_vectors(self, packed: Packed) -> Tensor:
         assert self.guide is not None, "only called with a guide"
-        return read(self.guide, packed, [self.guide_readout])[0]
+        return apply_readouts(self.guide, packed, [self.guide_readout])[0]
 
     def loss(self, outputs: Outputs) -> dict[str, Term]:
         settings = self.settings

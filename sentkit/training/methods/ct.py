@@ -16,7 +16,7 @@ from sentkit.errors import DataError
 from sentkit.formats.checkpoints.readout import parse_readout
 from sentkit.formats.rows.kinds import SENTENCE
 from sentkit.model.transformer.bert import Bert
-from sentkit.model.transformer.readouts import read
+from sentkit.model.transformer.readouts import apply_readouts
 from sentkit.training.base import Base
 from sentkit.training.data.batches import Batch, Ids
 from sentkit.training.data.corpus import Corpus
@@ -85,7 +85,7 @@ class ContrastiveTension(PackedMethod):
         return {"products": products(self.second_vectors(texts), right)}
 
     def second_vectors(self, texts: Sequence[Ids]) -> Tensor:
-        return read(self.second, self.pack(texts), [parse_readout(readout_of(self))])[0]
+        return apply_readouts(self.second, self.pack(texts), [parse_readout(readout_of(self))])[0]
 
     def loss(self, outputs: Outputs) -> dict[str, Term]:
         return {"tension": mean_of(contrastive_tension(outputs["products"]))}

@@ -16,8 +16,8 @@ from torch import Tensor
 from sentkit.formats.checkpoints.readout import parse_readout
 from sentkit.formats.rows.kinds import SENTENCE
 from sentkit.model.transformer.bert import Bert
-from sentkit.model.transformer.readouts import read
-from sentkit.model.transformer.transformers_model import Adapter
+from sentkit.model.transformer.readouts import apply_readouts
+from sentkit.model.transformer.transformers_model import TransformersModel
 from sentkit.training.base import Base
 from sentkit.training.data.batches import Batch
 from sentkit.training.data.examples import Reads
@@ -53,11 +53,11 @@ class ESimCSE(SimCSE):
         "roberta-base": {"repeat_rate": 0.3, "lr": 1e-5},
         "roberta-large": {"repeat_rate": 0.28, "lr": 1e-5, "queue_size": 128, "dropout": 0.15},
     }
-    body: Bert | Adapter
+    body: Bert | TransformersModel
     queue: Tensor  # (size, d), the oldest first
     filled: Tensor  # number of vectors in the queue
 
-    def __init__(self, body: Bert | Adapter, settings: Settings) -> None:
+    def __init__(self, body: Bert | TransformersModel, settings: Settings) -> None:
         super().__init__(body, settings)
         self.slow = deepcopy(body).requires_grad_(False) if settings.queue_size else None
         self.register_buffer("queue", torch.zeros(settings.queue_size, body.width))
@@ -98,7 +98,9 @@ class ESimCSE(SimCSE):
         if self.slow is not None:
             with torch.no_grad():
                 readout = parse_readout(readout_of(self))
-                outputs["slow"] = torch.tanh(self.head(read(self.slow, self.pack(texts), [readout])[0]))
+                outputs["slow"] = torch.tanh(
+                    self.head(apply_readouts(self.slow, self.pack(texts), [readout])[0])
+                )
         return outputs
 
     def contrast(self, outputs: Outputs) -> Tensor:

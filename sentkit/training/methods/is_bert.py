@@ -16,7 +16,7 @@ from sentkit.formats.checkpoints.readout import CONV
 from sentkit.formats.rows.kinds import SENTENCE
 from sentkit.model.transformer.bert import Bert
 from sentkit.model.transformer.readouts import REDUCTIONS, Convolution, widened
-from sentkit.model.transformer.transformers_model import Adapter
+from sentkit.model.transformer.transformers_model import TransformersModel
 from sentkit.training.base import Base
 from sentkit.training.data.batches import Batch
 from sentkit.training.data.examples import Reads
@@ -44,7 +44,7 @@ class ISBERT(Method):
 
     needs: ClassVar = Needs(reductions=(CONV,))
 
-    def __init__(self, body: Bert | Adapter, settings: Settings) -> None:
+    def __init__(self, body: Bert | TransformersModel, settings: Settings) -> None:
         super().__init__(body, settings)
         if body.convolution is None:
             body.convolution = Convolution(body.width, settings.channels, KERNELS)

@@ -17,7 +17,7 @@ from torch import Tensor
 from sentkit.errors import DataError, UsageError
 from sentkit.formats.checkpoints.readout import Readout, parse_readout
 from sentkit.formats.rows.kinds import SENTENCE
-from sentkit.model.transformer.readouts import read
+from sentkit.model.transformer.readouts import apply_readouts
 from sentkit.training.base import Base, Body
 from sentkit.training.data.batches import Batch, chunks, stream
 from sentkit.training.data.corpus import Corpus
@@ -111,7 +111,7 @@ class RankEncoder(SimCSE):
 
     @torch.no_grad()
     def guide_vectors(self, batch: Batch) -> Tensor:
-        return read(self.guide, self.pack(batch.texts[-1]), [self.guide_readout])[0]
+        return apply_readouts(self.guide, self.pack(batch.texts[-1]), [self.guide_readout])[0]
 
     def views(self, batch: Batch) -> Outputs:
         ranks = rank_vectors(cosines(self.guide_vectors(batch), self.corpus))  # (b, n)

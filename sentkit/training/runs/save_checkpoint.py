@@ -19,7 +19,7 @@ from sentkit.model.checkpoint.save_weights import merged, write_weights
 from sentkit.model.text.tokenizer import Tokenizer
 from sentkit.model.transformer.architecture import WITH_POOLER
 from sentkit.model.transformer.bert import Bert
-from sentkit.model.transformer.transformers_model import Adapter
+from sentkit.model.transformer.transformers_model import TransformersModel
 from sentkit.training.base import Base
 from sentkit.training.method import Finished, Method, readout_of, template_of
 from sentkit.training.run_folders import LOG
@@ -98,8 +98,8 @@ def tensors_of(method: Method, finished: Finished, base: Base) -> dict[str, Tens
     if finished.whole:
         return finished.tensors
     body, pooler = method.body, finished.pooler
-    assert isinstance(body, Bert | Adapter), "write_static writes tables"
-    if isinstance(body, Adapter) or base.architecture is None:
+    assert isinstance(body, Bert | TransformersModel), "write_static writes tables"
+    if isinstance(body, TransformersModel) or base.architecture is None:
         return body.tensors()
     trained = body.tensors() | finished.tensors
     if pooler is not None and base.architecture.family in WITH_POOLER:
@@ -111,7 +111,7 @@ def declare_trained(method: Method, finished: Finished, base: Base, readout: Rea
     if readout.pooled:
         base.check_pooler()
     body, trained, description = method.body, finished.pooler, Pooler()
-    assert isinstance(body, Bert | Adapter), "write_static writes tables"
+    assert isinstance(body, Bert | TransformersModel), "write_static writes tables"
     assert isinstance(base.final_tokenizer, Tokenizer), "the same"
     in_template = readout.reduction == "token"
     of_body = body.pooler if isinstance(body, Bert) else None

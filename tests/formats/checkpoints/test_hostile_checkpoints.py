@@ -20,8 +20,8 @@ from sentkit.errors import DataError, NoInputError, UsageError
 from sentkit.formats.checkpoints.folders import read_checkpoint
 from sentkit.formats.files import check_input
 from sentkit.model import find_encoder
+from sentkit.model.encoding import encode_texts
 from sentkit.model.reading import ReadingOptions, plan_reading
-from sentkit.model.text.stream import encode_texts
 from sentkit.model.text.tokenizer import Tokenizer
 
 FILES: dict[str, Any] = {

@@ -14,8 +14,8 @@ from sentkit.formats.checkpoints.readout import parse_readout
 from sentkit.model.checkpoint.declaration import declare_encoder
 from sentkit.model.checkpoint.heads import fresh_head, head_tensors
 from sentkit.model.checkpoint.save_weights import merged, write_weights
+from sentkit.model.encoding import encode_texts
 from sentkit.model.reading import ReadingOptions, plan_reading
-from sentkit.model.text.stream import encode_texts
 from sentkit.model.transformer.architecture import pooler_shapes, read_architecture
 from sentkit.model.transformer.encoder import TransformerEncoder
 from sentkit.model.transformer.weights import canonical, read_tensors

@@ -12,8 +12,8 @@ from tokenizers import Tokenizer
 from sentkit.errors import DataError, UsageError
 from sentkit.formats.vectors.safetensors_header import read_array
 from sentkit.model import Encoder, find_encoder
+from sentkit.model.encoding import encode_texts
 from sentkit.model.reading import ReadingOptions
-from sentkit.model.text.stream import encode_texts
 from support import DATA, write_affine
 
 Made = Callable[..., Path]

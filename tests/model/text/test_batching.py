@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sentkit.model.text import stream
-from sentkit.model.text.stream import batches, default_budget, groups
+from sentkit.model import encoding
+from sentkit.model.encoding import batches, default_budget, groups
 
 some = settings(max_examples=100)
 LENGTHS = st.lists(st.integers(0, 40), max_size=60)
@@ -79,7 +79,7 @@ def test_groups_grow_to_the_given_maximum() -> None:
 
 
 def test_long_texts_end_a_group_early(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stream, "MAX_GROUP_CHARACTERS", 100)
+    monkeypatch.setattr(encoding, "MAX_GROUP_CHARACTERS", 100)
 
     found = list(groups([*rows(7, "x" * 40), *rows(1, "x" * 1000), *rows(2)]))
 
@@ -87,7 +87,7 @@ def test_long_texts_end_a_group_early(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_all_texts_of_a_row_count_for_the_group(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stream, "MAX_GROUP_CHARACTERS", 100)
+    monkeypatch.setattr(encoding, "MAX_GROUP_CHARACTERS", 100)
 
     assert [len(group) for group in groups([(n, ("x" * 30, "y" * 30)) for n in range(5)])] == [2, 2, 1]
 

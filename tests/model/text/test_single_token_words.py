@@ -11,7 +11,7 @@ from tokenizers import models, pre_tokenizers, processors, trainers
 
 from sentkit.formats.checkpoints.folders import find_model, read_checkpoint
 from sentkit.formats.rows.rows import Row
-from sentkit.model.text.stream import TextRow
+from sentkit.model.encoding import TextRow
 from sentkit.model.text.token_filters import OneToken, single_tokens
 from sentkit.model.text.tokenizer import Tokenizer
 
@@ -153,7 +153,7 @@ def test_an_empty_list_of_words_has_no_tokens(nano: Path) -> None:
 
 def test_rows_with_other_words_are_dropped_and_counted(nano: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """In their order, for any size of the groups."""
-    monkeypatch.setattr("sentkit.model.text.stream.FIRST_GROUP", 2)
+    monkeypatch.setattr("sentkit.model.encoding.FIRST_GROUP", 2)
     words = ["cat", "ice cream", "dog", "cat", "[MASK]", "able"]
     rows: list[TextRow] = [(Row(b"{}", {"word": word}, "-", 1), ("",)) for word in words]
     chosen = OneToken(tokenizer_of(nano), lambda row: str(row.values["word"]))

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from sentkit.errors import DataError
 from sentkit.formats.rows.rows import Rejects, Row
-from sentkit.model.text.stream import Done, Tally, ahead, encode_groups, encode_texts, prepare
+from sentkit.model.encoding import Done, Tally, ahead, encode_groups, encode_texts, prepare
 from sentkit.model.text.tokens import Tokens
 
 some = settings(max_examples=50)
@@ -46,7 +46,7 @@ class Sums:
     def finish(self, vectors: list[NDArray[np.float32]]) -> list[NDArray[np.float32]]:
         return vectors
 
-    def read(self, batches: Iterable[Sequence[Tokens]]) -> Iterator[list[NDArray[np.float32]]]:
+    def encode(self, batches: Iterable[Sequence[Tokens]]) -> Iterator[list[NDArray[np.float32]]]:
         return map(self.sums, batches)
 
     def sums(self, batch: Sequence[Tokens]) -> list[NDArray[np.float32]]:

@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 
 from sentkit.errors import UsageError
 from sentkit.formats.checkpoints.folders import read_checkpoint
+from sentkit.model.encoding import Tally, encode_texts
 from sentkit.model.static.tokenizers import WordLookup
-from sentkit.model.text.stream import Tally, encode_texts
 from sentkit.model.text.tokenizer import Tokenizer
 from sentkit.model.text.tokens import Tokens
 from sentkit.model.text.windows import WindowOptions, WindowTokenizer, shares, window_ranges
@@ -137,7 +137,7 @@ class Means:
 
     groups_at_once = 0
 
-    def read(self, batches: Iterable[Sequence[Tokens]]) -> Iterator[list[NDArray[np.float32]]]:
+    def encode(self, batches: Iterable[Sequence[Tokens]]) -> Iterator[list[NDArray[np.float32]]]:
         return map(self.means, batches)
 
     def means(self, batch: Sequence[Tokens]) -> list[NDArray[np.float32]]:

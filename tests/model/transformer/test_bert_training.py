@@ -8,7 +8,7 @@ import torch
 from sentkit.formats.checkpoints.readout import parse_readout
 from sentkit.model.transformer.bert import Block, drop, plain_attention
 from sentkit.model.transformer.packed import pack
-from sentkit.model.transformer.readouts import read
+from sentkit.model.transformer.readouts import apply_readouts
 
 MIXED = [1, 60, 7, 7, 2, 33, 1, 20, *[6] * 8]  # two groups in attention
 EQUAL = [9, 9, 9]
@@ -181,10 +181,10 @@ def test_autocast_gives_float32_gradients_close_to_the_exact_ones(bert, sentence
     packed = pack(sentences(MIXED))
     training(bert)
     rough = copy.deepcopy(bert)
-    (expected,) = read(bert, packed, [parse_readout(name)])
+    (expected,) = apply_readouts(bert, packed, [parse_readout(name)])
     a_functional(expected).backward()
     with autocast():
-        (found,) = read(rough, packed, [parse_readout(name)])
+        (found,) = apply_readouts(rough, packed, [parse_readout(name)])
     a_functional(found).backward()
 
     assert found.dtype == torch.float32
@@ -220,7 +220,7 @@ def test_rows_that_fill_products_change_no_state_and_no_gradient(bert, sentences
         for lengths in (MIXED, [27, 27, 27]):
             packed = pack(sentences(lengths))
             bert.zero_grad()
-            (vectors,) = read(bert, packed, [parse_readout(name)])
+            (vectors,) = apply_readouts(bert, packed, [parse_readout(name)])
             a_functional(vectors).backward()
             found.append((vectors.detach(), *(p.grad for p in bert.parameters() if p.grad is not None)))
             assert [len(states) for states in bert.states(packed)] == [packed.tokens] * 4

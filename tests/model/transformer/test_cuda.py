@@ -17,7 +17,7 @@ from sentkit.model.transformer.bert import Block
 from sentkit.model.transformer.device import to_device, to_host
 from sentkit.model.transformer.inference import CudaBlock, prepare_for_cuda
 from sentkit.model.transformer.packed import pack
-from sentkit.model.transformer.readouts import read
+from sentkit.model.transformer.readouts import apply_readouts
 
 LENGTHS = [1, 64, 7, 7, 2, 33, 1, 20]
 TEXTS = ["a cat", "a dog sleeps on the warm floor", "rain", "two men talk about the weather", "a cat!"]
@@ -93,8 +93,8 @@ def test_readouts_equal_those_of_padded_attention(bert, sentences, exact, readou
     """`cls` and `last` have one query for each sentence in the last block."""
     packed, readouts = pack(sentences(LENGTHS)), [parse_readout(readout)]
     with torch.no_grad():
-        [found] = read(prepared(bert.double()), packed, readouts)
-        [expected] = read(bert, packed, readouts)
+        [found] = apply_readouts(prepared(bert.double()), packed, readouts)
+        [expected] = apply_readouts(bert, packed, readouts)
 
     torch.testing.assert_close(found, expected, rtol=0, atol=1e-12)
 
@@ -215,7 +215,7 @@ def nano():
 
 def test_a_batch_starts_before_the_vectors_of_the_last_one_are_read(nano, monkeypatch):
     loaded, batches = nano
-    expected = [arrays[0] for arrays in loaded.read(batches)]
+    expected = [arrays[0] for arrays in loaded.encode(batches)]
     log: list[str] = []
 
     def logged(tensors):
@@ -225,16 +225,16 @@ def test_a_batch_starts_before_the_vectors_of_the_last_one_are_read(nano, monkey
 
     monkeypatch.setattr(encoder, "to_host", logged)
 
-    found = [arrays[0] for arrays in loaded.read(batches[:3])]
+    found = [arrays[0] for arrays in loaded.encode(batches[:3])]
 
     assert log == ["start 0", "start 1", "read 0", "start 2", "read 1", "read 2"]
     assert all(np.array_equal(*pair) for pair in zip(found, expected[:3], strict=True))
-    assert list(loaded.read([])) == []
+    assert list(loaded.encode([])) == []
 
 
 def test_parts_of_a_batch_without_memory_are_joined_in_order(nano, monkeypatch):
     loaded, batches = nano
-    expected = np.concatenate([arrays[0] for arrays in loaded.read(batches)])
+    expected = np.concatenate([arrays[0] for arrays in loaded.encode(batches)])
     start = loaded._start_part
 
     def limited(batch):
@@ -243,7 +243,7 @@ def test_parts_of_a_batch_without_memory_are_joined_in_order(nano, monkeypatch):
         return start(batch)
 
     monkeypatch.setattr(loaded, "_start_part", limited)
-    [[found]] = loaded.read([[each for batch in batches for each in batch]])
+    [[found]] = loaded.encode([[each for batch in batches for each in batch]])
 
     assert loaded.halved == 2  # 5 texts are 2 and 3, and 3 are 1 and 2
     assert np.abs(found - expected).max() < 1e-5
@@ -301,6 +301,6 @@ class TestOnAGpu:
         tokens = here.tokenizer([f"{TEXTS[number % 5]} {number}" for number in range(300)])
         batches = [tokens[start : start + 3] for start in range(0, 300, 3)]
 
-        pairs = zip(here.loaded.read(batches), there.loaded.read(batches), strict=True)
+        pairs = zip(here.loaded.encode(batches), there.loaded.encode(batches), strict=True)
 
         assert max(np.abs(ours[0] - theirs[0]).max() for ours, theirs in pairs) < 1e-3

@@ -14,12 +14,12 @@ from sentkit.formats.checkpoints.folders import read_checkpoint
 from sentkit.formats.checkpoints.readout import parse_readout
 from sentkit.formats.json_files import write_json
 from sentkit.model import find_encoder
+from sentkit.model.encoding import encode_texts
 from sentkit.model.reading import ReadingOptions
-from sentkit.model.text.stream import encode_texts
 from sentkit.model.text.tokenizer import Tokenizer
 from sentkit.model.transformer.packed import pack
-from sentkit.model.transformer.readouts import read
-from sentkit.model.transformer.transformers_model import load_adapter
+from sentkit.model.transformer.readouts import apply_readouts
+from sentkit.model.transformer.transformers_model import load_transformers_model
 
 SHAPE = {"num_key_value_heads": 2, "head_dim": 8, "pad_token_id": 0}
 GEMMA = ["sliding_attention", "full_attention", "sliding_attention"]
@@ -123,7 +123,7 @@ def test_the_last_state_equals_that_of_transformers_with_padding_on_both_sides(
 
     folder, batch = make(family), sentences([15, 1, 12, 5])
     model = AutoModel.from_pretrained(folder).eval()
-    (found,) = read(load_adapter(folder), pack(batch), [parse_readout("last")])
+    (found,) = apply_readouts(load_transformers_model(folder), pack(batch), [parse_readout("last")])
 
     for side in ("left", "right"):
         space = [(15 - len(ids), 0) if side == "left" else (0, 15 - len(ids)) for ids in batch]
@@ -139,7 +139,7 @@ def test_the_last_state_equals_that_of_transformers_with_padding_on_both_sides(
 def test_a_token_attends_to_later_tokens_only_if_the_config_says_so(
     family: str, make: Make, sentences: Any
 ) -> None:
-    encoder, (text,) = load_adapter(make(family)), sentences([9])
+    encoder, (text,) = load_transformers_model(make(family)), sentences([9])
     changed = text.copy()
     changed[-1] = 5 + (changed[-1] - 4) % 90
     before, after = ([*encoder.states(pack([ids]))][-1][:-1] for ids in (text, changed))

@@ -20,7 +20,7 @@ from sentkit.model.transformer.inference import (
     short_attention,
 )
 from sentkit.model.transformer.packed import SMALLEST_FILLED, pack
-from sentkit.model.transformer.readouts import read
+from sentkit.model.transformer.readouts import apply_readouts
 
 LENGTHS = [64, 33, 33, 20, 7, 7, 7, 2, 1, 1]  # sorted, as in a batch, with runs of several lengths
 
@@ -96,8 +96,8 @@ def test_readouts_equal_those_of_padded_attention(readout, saved, sentences, che
     """`cls` and `last` compute one row per sentence in the last block."""
     packed = pack(sentences(LENGTHS, checkpoint.config.vocab_size))
     with torch.no_grad():
-        [plain] = read(saved().double(), packed, [parse_readout(readout)])
-        [prepared] = read(prepare_for_cpu(saved().double()), packed, [parse_readout(readout)])
+        [plain] = apply_readouts(saved().double(), packed, [parse_readout(readout)])
+        [prepared] = apply_readouts(prepare_for_cpu(saved().double()), packed, [parse_readout(readout)])
 
     torch.testing.assert_close(prepared, plain, rtol=0, atol=1e-12)
 

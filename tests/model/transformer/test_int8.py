@@ -14,7 +14,7 @@ from sentkit.model.transformer.int8 import (
     use_integers,
 )
 from sentkit.model.transformer.packed import pack
-from sentkit.model.transformer.readouts import read
+from sentkit.model.transformer.readouts import apply_readouts
 
 needs_integers = pytest.mark.skipif(
     not int8_products_work(), reason="this CPU has no fast products of integers"
@@ -66,7 +66,7 @@ def test_readouts_of_one_row_have_the_numbers_of_all_rows(readout, prepared, che
     layer = states(bert, batch)[1 if readout == "L1:cls" else -1].split(list(batch.lengths))
     reduce = {"cls": lambda x: x[0], "last": lambda x: x[-1], "mean": lambda x: x.mean(0)}
     with torch.no_grad():
-        (found,) = read(bert, batch, [parse_readout(readout)])
+        (found,) = apply_readouts(bert, batch, [parse_readout(readout)])
 
     expected = torch.stack([reduce[readout.rpartition(":")[2]](each) for each in layer])
     # A rounding of the last bit can move an input to the next integer.

@@ -12,7 +12,7 @@ from sentkit.errors import DataError, NoInputError
 from sentkit.formats.checkpoints.folders import find_model
 from sentkit.model import find_encoder
 from sentkit.model.reading import ReadingOptions
-from sentkit.model.transformer.transformers_model import load_adapter
+from sentkit.model.transformer.transformers_model import load_transformers_model
 from sentkit.model.transformer.weights import read_weights
 
 RANK = 3
@@ -93,10 +93,10 @@ def test_the_scale_of_rslora_is_alpha_divided_by_the_root_of_the_rank(folder):
 
 
 def test_adapters_work_for_models_of_transformers(other):
-    before = load_adapter(other).tensors()
+    before = load_transformers_model(other).tensors()
     added = put_adapter(other, MPNET)
 
-    found = load_adapter(other).tensors()
+    found = load_transformers_model(other).tensors()
 
     for name, tensor in before.items():
         expected = tensor + 8 / RANK * added if name == f"{MPNET}.weight" else tensor
@@ -109,10 +109,10 @@ def test_the_weight_of_a_conv1d_is_transposed(tmp_path):
     torch.manual_seed(0)
     config = transformers.GPT2Config(vocab_size=97, n_embd=32, n_layer=2, n_head=2, n_positions=40)
     transformers.GPT2Model(config).save_pretrained(tmp_path)
-    before = load_adapter(tmp_path).tensors()["h.1.attn.c_proj.weight"]
+    before = load_transformers_model(tmp_path).tensors()["h.1.attn.c_proj.weight"]
     added = put_adapter(tmp_path, "h.1.attn.c_proj", fan_in_fan_out=True)
 
-    found = load_adapter(tmp_path).tensors()["h.1.attn.c_proj.weight"]
+    found = load_transformers_model(tmp_path).tensors()["h.1.attn.c_proj.weight"]
 
     assert torch.allclose(found, before + 8 / RANK * added.T, atol=1e-6)
 
@@ -139,7 +139,7 @@ def test_unsupported_options_are_errors_that_name_them(request, family, option, 
     put_adapter(place, BERT if family == "folder" else MPNET, **{option: value})
 
     with pytest.raises(DataError, match=f"an adapter with {option} is not supported"):
-        read_weights(place, "m") if family == "folder" else load_adapter(place)
+        read_weights(place, "m") if family == "folder" else load_transformers_model(place)
 
 
 @pytest.mark.parametrize("kind", ["IA3", "PREFIX_TUNING", None, 3])

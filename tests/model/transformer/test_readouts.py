@@ -8,7 +8,7 @@ import torch
 from sentkit.errors import UsageError
 from sentkit.formats.checkpoints.readout import parse_readout, parse_readouts
 from sentkit.model.transformer.packed import pack
-from sentkit.model.transformer.readouts import REDUCTIONS, read
+from sentkit.model.transformer.readouts import REDUCTIONS, apply_readouts
 
 MIXED = [3, 1, 7, 7, 2]
 
@@ -101,7 +101,7 @@ def test_j8_names_select_layers(name, expected):
     """Constant layers 0, 1, 2, 6; mean-first-last uses layer 1, not the embeddings."""
     encoder = Layers([torch.full((3, 2), value) for value in (0.0, 1.0, 2.0, 6.0)])
 
-    (found,) = read(encoder, pack([[1, 1], [1]]), [parse_readout(name)])
+    (found,) = apply_readouts(encoder, pack([[1, 1], [1]]), [parse_readout(name)])
 
     assert found.tolist() == [[expected] * 2] * 2
 
@@ -112,7 +112,7 @@ def test_all_readouts_come_from_one_pass():
     encoder = Layers(layers)
     readouts = parse_readouts("L*:mean,L*:max,cls,mean-last2", depth=3)
 
-    found = read(encoder, pack([[1] * length for length in MIXED]), readouts)
+    found = apply_readouts(encoder, pack([[1] * length for length in MIXED]), readouts)
 
     assert encoder.passes == 1
     for readout, vectors in zip(readouts, found, strict=True):
@@ -125,7 +125,7 @@ def test_all_readouts_come_from_one_pass():
 def test_the_pass_stops_at_the_deepest_required_layer():
     encoder = Layers([torch.zeros(3, 2)] * 5)
 
-    read(encoder, pack([[1, 1, 1]]), [parse_readout("L1:cls"), parse_readout("L2:mean")])
+    apply_readouts(encoder, pack([[1, 1, 1]]), [parse_readout("L1:cls"), parse_readout("L2:mean")])
 
     assert encoder.made == 2
 
@@ -135,8 +135,8 @@ def test_the_pooler_reads_the_first_token_of_the_last_layer():
     encoder.has_pooler = True
     readouts = [parse_readout("pooler"), parse_readout("mean"), parse_readout("cls")]
 
-    alone = read(encoder, pack([[1, 1], [1]]), readouts[:1])
-    beside = read(encoder, pack([[1, 1], [1]]), readouts)
+    alone = apply_readouts(encoder, pack([[1, 1], [1]]), readouts[:1])
+    beside = apply_readouts(encoder, pack([[1, 1], [1]]), readouts)
 
     assert torch.equal(alone[0], torch.tanh(torch.tensor([[0.2, 0.4], [0.6, 0.8]])))
     assert torch.equal(beside[0], alone[0])
@@ -149,8 +149,8 @@ def test_the_pooler_can_read_the_mean():
     names = ("pooler:mean", "pooler", "pooler:cls", "mean", "cls")
     readouts, packed = [parse_readout(name) for name in names], pack([[1, 1], [1]])
 
-    alone = [read(encoder, packed, [each])[0] for each in readouts]
-    beside = read(encoder, packed, readouts)
+    alone = [apply_readouts(encoder, packed, [each])[0] for each in readouts]
+    beside = apply_readouts(encoder, packed, readouts)
 
     assert torch.allclose(alone[0], torch.tanh(torch.tensor([[0.6, 0.6], [0.6, 0.8]])))
     assert torch.equal(alone[1], alone[2])
@@ -165,7 +165,9 @@ def test_the_pooler_uses_the_declared_activation(bert, sentences, activation):
     packed, texts = pack(sentences(MIXED)), list(rows(MIXED))
     with torch.no_grad():
         *_, states = bert.states(packed)
-        first, mean = read(bert, packed, [parse_readout("pooler:cls"), parse_readout("pooler:mean")])
+        first, mean = apply_readouts(
+            bert, packed, [parse_readout("pooler:cls"), parse_readout("pooler:mean")]
+        )
         weight, bias = bert.pooler.weight, bert.pooler.bias
         expected = [function(weight @ states[own[0]] + bias) for own in texts]
         averaged = [function(weight @ (sum(states[row] for row in own) / len(own)) + bias) for own in texts]
@@ -177,7 +179,7 @@ def test_the_pooler_uses_the_declared_activation(bert, sentences, activation):
 def test_a_missing_pooler_is_a_usage_error():
     for name in ("pooler", "pooler:cls", "pooler:mean"):
         with pytest.raises(UsageError, match=f'^readout "{name}": this checkpoint has no trained pooler$'):
-            read(Layers([torch.zeros(1, 2)] * 2), pack([[1]]), [parse_readout(name)])
+            apply_readouts(Layers([torch.zeros(1, 2)] * 2), pack([[1]]), [parse_readout(name)])
 
 
 @pytest.mark.parametrize("names", ["cls", "prompt", "cls,pooler", "mean", "max", "mean-last2", "cls,prompt"])
@@ -187,7 +189,7 @@ def test_readouts_of_a_real_encoder_equal_its_states(bert, sentences, names):
     readouts = parse_readouts(names, bert.depth)
     with torch.no_grad():
         layers = list(bert.states(packed))
-        found = read(bert, packed, readouts)
+        found = apply_readouts(bert, packed, readouts)
 
         for readout, vectors in zip(readouts, found, strict=True):
             reduce = REDUCTIONS["cls" if readout.reduction == "pooler" else readout.reduction]
@@ -204,8 +206,8 @@ def test_the_vector_of_a_sentence_does_not_depend_on_the_batch(make, tmp_path, l
     encoder = load(tmp_path)
     short, long = sentences([6, 100])
     with torch.no_grad():
-        (alone,) = read(encoder, pack([short]), [parse_readout(names)])
-        (beside,) = read(encoder, pack([long, short]), [parse_readout(names)])
+        (alone,) = apply_readouts(encoder, pack([short]), [parse_readout(names)])
+        (beside,) = apply_readouts(encoder, pack([long, short]), [parse_readout(names)])
 
     assert (alone[0] - beside[1]).abs().max() < 1e-5
 
@@ -214,8 +216,8 @@ def test_bf16_readouts_are_float32_and_close(bert, sentences):
     packed = pack(sentences(MIXED))
     readouts = parse_readouts("cls,mean,max,pooler", bert.depth)
     with torch.no_grad():
-        exact = read(bert, packed, readouts)
-        rough = read(bert.to(torch.bfloat16), packed, readouts)
+        exact = apply_readouts(bert, packed, readouts)
+        rough = apply_readouts(bert.to(torch.bfloat16), packed, readouts)
 
     assert {vectors.dtype for vectors in rough} == {torch.float32}
     assert min(torch.cosine_similarity(a, b).min() for a, b in zip(exact, rough, strict=True)) > 0.999
@@ -225,7 +227,7 @@ def test_gradients_pass_through_every_reduction(bert, sentences):
     packed = pack(sentences(MIXED), at=[0] * len(MIXED))
     for name in ("cls", "mean", "max", "prompt", "pooler", "pooler:mean"):
         bert.zero_grad()
-        read(bert, packed, [parse_readout(name)])[0].square().sum().backward()
+        apply_readouts(bert, packed, [parse_readout(name)])[0].square().sum().backward()
 
         assert bert.words.weight.grad.abs().sum() > 0
 
@@ -234,9 +236,9 @@ def test_float64_stays_float64_through_every_readout(bert, sentences):
     packed = pack(sentences(MIXED), at=[0] * len(MIXED))
     readouts = parse_readouts("cls,mean,max,prompt,pooler,pooler:mean,mean-last2,L0:cls", bert.depth)
     with torch.no_grad():
-        single = read(bert, packed, readouts)
-        double = read(bert.double(), packed, readouts)
-        alone = read(bert, packed, readouts[:1])
+        single = apply_readouts(bert, packed, readouts)
+        double = apply_readouts(bert.double(), packed, readouts)
+        alone = apply_readouts(bert, packed, readouts[:1])
 
     assert {vectors.dtype for vectors in [*double, *alone]} == {torch.float64}
     assert max((a - b).abs().max() for a, b in zip(single, double, strict=True)) < 1e-5
@@ -247,7 +249,7 @@ def test_disturb_replaces_the_first_states(bert, sentences):
     readouts = parse_readouts("L0:mean,mean", bert.depth)
     with torch.no_grad():
         layers = list(bert.states(packed, disturb=lambda states: states * 0.5))
-        found = read(bert, packed, readouts, disturb=lambda states: states * 0.5)
+        found = apply_readouts(bert, packed, readouts, disturb=lambda states: states * 0.5)
 
     assert torch.equal(found[0], REDUCTIONS["mean"](layers[0], packed))
     assert torch.equal(found[1], REDUCTIONS["mean"](layers[-1], packed))

@@ -8,7 +8,7 @@ import torch
 
 from sentkit.formats.checkpoints.readout import WK, parse_readout
 from sentkit.model.transformer.packed import pack
-from sentkit.model.transformer.readouts import read, wk
+from sentkit.model.transformer.readouts import apply_readouts, wk
 
 LENGTHS = [*range(1, 21), 4, 4]
 STAIRS = np.tri(5, 6)  # layer k has k + 1 leading ones in 6 dimensions
@@ -124,8 +124,8 @@ def test_the_vector_of_a_sentence_does_not_depend_on_the_batch(make, tmp_path, l
     encoder, readout = load(tmp_path), parse_readout(name)
     texts = sentences([6, 100, 1, 2, 6, 31])
     with torch.no_grad():
-        (together,) = read(encoder, pack(texts), [readout])
-        alone = torch.cat([read(encoder, pack([text]), [readout])[0] for text in texts])
+        (together,) = apply_readouts(encoder, pack(texts), [readout])
+        alone = torch.cat([apply_readouts(encoder, pack([text]), [readout])[0] for text in texts])
 
     assert (together - alone).abs().max() < 1e-6
 
@@ -136,7 +136,7 @@ def test_tokens_of_an_excluded_prompt_are_not_read(make, tmp_path, load, sentenc
     readouts = [parse_readout("wk"), parse_readout("mean"), parse_readout(f"{ALL}:wk-clip")]
     with torch.no_grad():
         states = [torch.stack(list(encoder.states(pack([text]))), 1).numpy() for text in texts]
-        vectors, _, others = read(encoder, pack(texts, skip=2), readouts)
+        vectors, _, others = apply_readouts(encoder, pack(texts, skip=2), readouts)
 
     expected = [reference("wk", each[2:, 4:]) for each in states]
     clipped = [reference("wk-clip", each[2:, :5]) for each in states]
@@ -148,8 +148,8 @@ def test_bf16_gives_float32_close_to_the_exact_vector(make, tmp_path, load, sent
     make("bert", num_hidden_layers=9).save_pretrained(tmp_path)
     encoder, packed = load(tmp_path), pack(sentences([3, 7, 4]))
     with torch.no_grad():
-        (exact,) = read(encoder, packed, [parse_readout("wk")])
-        (rough,) = read(encoder.to(torch.bfloat16), packed, [parse_readout("wk")])
+        (exact,) = apply_readouts(encoder, packed, [parse_readout("wk")])
+        (rough,) = apply_readouts(encoder.to(torch.bfloat16), packed, [parse_readout("wk")])
 
     assert rough.dtype == torch.float32
     assert torch.cosine_similarity(exact, rough).min() > 0.99

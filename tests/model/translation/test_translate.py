@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from sentkit.errors import DataError, UnavailableError, UsageError
 from sentkit.formats.checkpoints.folders import read_checkpoint
 from sentkit.formats.rows.rows import Rejects, Row
-from sentkit.model.text.stream import prepare
+from sentkit.model.encoding import prepare
 from sentkit.model.text.tokens import Tokens
 from sentkit.model.translation.options import Limits, Sampling, TranslationOptions
 from sentkit.model.translation.translate import (

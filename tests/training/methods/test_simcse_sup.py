@@ -12,8 +12,8 @@ from reference_steps import take_step
 from sentkit.errors import UsageError
 from sentkit.formats.checkpoints.folders import read_checkpoint
 from sentkit.formats.rows.rows import Inputs
+from sentkit.model.encoding import encode_texts
 from sentkit.model.reading import ReadingOptions, plan_reading
-from sentkit.model.text.stream import encode_texts
 from sentkit.model.transformer.encoder import TransformerEncoder
 from sentkit.training.base import open_base
 from sentkit.training.data.batches import Order

@@ -200,10 +200,10 @@ def test_a_power_of_two_changes_no_vector(base_of, variant):
 def test_a_text_with_the_vector_0_has_no_gradient(base_of):
     from sentkit.formats.checkpoints.readout import parse_readout
     from sentkit.model.transformer.packed import pack
-    from sentkit.model.transformer.readouts import read
+    from sentkit.model.transformer.readouts import apply_readouts
 
     table = TokenTable(Table(np.array([[0, 0], [3, 4], [-3, -4]], np.float32)), normalize=True)
-    [vectors] = read(table, pack([[0, 0], [1, 2], [1]]), [parse_readout("mean")])
+    [vectors] = apply_readouts(table, pack([[0, 0], [1, 2], [1]]), [parse_readout("mean")])
     vectors.sum().backward()
 
     assert vectors.tolist() == [[0, 0], [0, 0], [pytest.approx(0.6), pytest.approx(0.8)]]

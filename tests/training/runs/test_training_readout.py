@@ -10,7 +10,7 @@ from sentkit.formats.checkpoints.folders import read_checkpoint
 from sentkit.formats.checkpoints.modules import StoredDeclaration
 from sentkit.formats.checkpoints.readout import parse_readout
 from sentkit.model.transformer.packed import pack
-from sentkit.model.transformer.readouts import read
+from sentkit.model.transformer.readouts import apply_readouts
 from sentkit.training.base import open_base
 from sentkit.training.catalogue import METHODS
 from sentkit.training.method import dev_vectors
@@ -169,7 +169,7 @@ def test_a_method_trains_the_vectors_that_are_read(name, base, readout):
         [each.ids for each in base.training_tokenizer(["a cat sleeps", "rain"])], torch.device("cpu")
     )
     trained = "mean" if (name, readout) == ("consert", "mean-last2") else readout
-    [expected] = read(method.body, packed, [parse_readout(trained)])
+    [expected] = apply_readouts(method.body, packed, [parse_readout(trained)])
 
     assert kind.readouts(settings)[0] == readout
     assert torch.equal(dev_vectors(method, packed), expected)
@@ -186,7 +186,7 @@ def test_a_head_that_the_base_declares_is_trained_further(tmp_path, make_base_in
     packed = pack(
         [each.ids for each in base.training_tokenizer(["a cat", "a dog runs"])], torch.device("cpu")
     )
-    [expected] = read(base.body(None).eval(), packed, [parse_readout("pooler")])
+    [expected] = apply_readouts(base.body(None).eval(), packed, [parse_readout("pooler")])
     further, anew = (kind.build(each, kind.Settings(dropout=0)).eval() for each in (base, plain))
 
     assert torch.allclose(dev_vectors(further, packed), expected, atol=1e-6)

@@ -8,8 +8,8 @@ import torch
 from sentkit.errors import DataError, UsageError
 from sentkit.formats.checkpoints.readout import parse_readout
 from sentkit.model.transformer.packed import pack
-from sentkit.model.transformer.readouts import read
-from sentkit.model.transformer.transformers_model import load_adapter
+from sentkit.model.transformer.readouts import apply_readouts
+from sentkit.model.transformer.transformers_model import load_transformers_model
 
 MIXED = [5, 1, 12, 5]
 FAMILIES = {
@@ -55,11 +55,11 @@ def check_states(encoder, model, batch):
 def test_states_equal_those_of_automodel(folder, sentences):
     from transformers import AutoModel
 
-    check_states(load_adapter(folder), AutoModel.from_pretrained(folder).eval(), sentences(MIXED))
+    check_states(load_transformers_model(folder), AutoModel.from_pretrained(folder).eval(), sentences(MIXED))
 
 
 def test_the_deepest_layer_and_selected_rows_of_a_sentence_of_maximum_length(folder, sentences):
-    encoder = load_adapter(folder)
+    encoder = load_transformers_model(folder)
     batch = sentences([encoder.max_tokens, 3])
     every = states_of(encoder, batch)
     rows = pack(batch).starts
@@ -78,7 +78,7 @@ def test_the_pooler_equals_that_of_automodel(family, config_of, tmp_path, senten
     model.save_pretrained(tmp_path)
     batch = sentences(MIXED)
     with torch.no_grad():
-        (found,) = read(load_adapter(tmp_path), pack(batch), [parse_readout("pooler")])
+        (found,) = apply_readouts(load_transformers_model(tmp_path), pack(batch), [parse_readout("pooler")])
         theirs = [model(torch.from_numpy(ids)[None]).pooler_output[0] for ids in batch]
 
     assert (found - torch.stack(theirs)).abs().max() < 1e-5
@@ -92,7 +92,7 @@ def test_a_missing_pooler_is_not_used(config_of, tmp_path):
     model.save_pretrained(tmp_path)
 
     with pytest.raises(UsageError, match="no trained pooler"):
-        read(load_adapter(tmp_path), pack([[5, 6]]), [parse_readout("pooler")])
+        apply_readouts(load_transformers_model(tmp_path), pack([[5, 6]]), [parse_readout("pooler")])
 
 
 def test_other_missing_weights_are_an_error(config_of, tmp_path):
@@ -106,14 +106,14 @@ def test_other_missing_weights_are_an_error(config_of, tmp_path):
     save_file(tensors, tmp_path / "model.safetensors", metadata={"format": "pt"})
 
     with pytest.raises(DataError, match=r'missing "encoder.layer.1.attention.attn.q.weight"$'):
-        load_adapter(tmp_path)
+        load_transformers_model(tmp_path)
 
 
 def test_an_encoder_decoder_is_an_error_with_advice(tmp_path):
     (tmp_path / "config.json").write_text(json.dumps({"model_type": "bart"}))
 
     with pytest.raises(DataError, match='"bart" is an encoder-decoder') as error:
-        load_adapter(tmp_path)
+        load_transformers_model(tmp_path)
     assert "use an encoder, such as BERT" in error.value.advice
 
 
@@ -136,7 +136,7 @@ def test_the_encoder_of_t5_runs_without_the_decoder(t5_config, whole, tmp_path, 
     saved = getattr(transformers, f"{prefix}ForConditionalGeneration") if whole else kind
     torch.manual_seed(0)
     saved(t5_config).save_pretrained(tmp_path)
-    encoder = load_adapter(tmp_path)
+    encoder = load_transformers_model(tmp_path)
 
     assert not encoder.has_pooler
     check_states(encoder, kind.from_pretrained(tmp_path).eval(), sentences(MIXED))
@@ -146,7 +146,7 @@ def test_relative_positions_that_transformers_ignores_are_an_error(tmp_path, con
     config_of("bert", position_embedding_type="relative_key").save_pretrained(tmp_path)
 
     with pytest.raises(DataError, match='positions "relative_key"'):
-        load_adapter(tmp_path)
+        load_transformers_model(tmp_path)
 
 
 def test_a_model_with_its_own_code_is_an_error(tmp_path, config_of):
@@ -155,7 +155,7 @@ def test_a_model_with_its_own_code_is_an_error(tmp_path, config_of):
     with pytest.raises(
         DataError, match="the model needs its own Python code; sentkit does not run code of models"
     ):
-        load_adapter(tmp_path)
+        load_transformers_model(tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -167,7 +167,7 @@ def test_the_error_for_a_folder_that_transformers_cannot_load_is_one_line(tmp_pa
     with pytest.raises(
         DataError, match=r"^[^\n]*(cannot load the model|not JSON|expected a JSON object)[^\n]*$"
     ):
-        load_adapter(tmp_path)
+        load_transformers_model(tmp_path)
 
 
 @pytest.mark.parametrize("size", ["num_hidden_layers", "hidden_size", "vocab_size", "num_labels"])
@@ -179,10 +179,10 @@ def test_sizes_that_do_not_fit_the_weights_are_errors_before_a_model_is_built(fo
     harmless = count == 1000 and size == "num_labels"
 
     if config["model_type"] == "albert" and size == "num_hidden_layers" and count == 1000:
-        assert load_adapter(folder).depth == 1000  # its layers share their weights
+        assert load_transformers_model(folder).depth == 1000  # its layers share their weights
     elif not harmless:
         with pytest.raises(DataError):
-            load_adapter(folder)
+            load_transformers_model(folder)
 
 
 @pytest.mark.parametrize("number", [10**9, 0, -1])
@@ -194,16 +194,16 @@ def test_an_impossible_number_of_layers_is_refused(folder, number):
     with pytest.raises(
         DataError, match=rf'"num_hidden_layers" cannot be {number}$|cannot load the model: .*layer'
     ):
-        load_adapter(folder)
+        load_transformers_model(folder)
 
 
 def test_the_first_states_cannot_be_changed(folder):
     with pytest.raises(UsageError, match="a change of the first states is not supported"):
-        states_of(load_adapter(folder), [[5, 6]], disturb=lambda states: states)
+        states_of(load_transformers_model(folder), [[5, 6]], disturb=lambda states: states)
 
 
 def test_loading_prints_nothing(folder, capfd):
-    load_adapter(folder)
+    load_transformers_model(folder)
 
     assert capfd.readouterr() == ("", "")
 
@@ -212,19 +212,19 @@ def test_tensors_are_those_of_the_checkpoint(folder):
     from safetensors.torch import load_file
 
     saved = load_file(folder / "model.safetensors")
-    found = load_adapter(folder).tensors()
+    found = load_transformers_model(folder).tensors()
 
     assert all(torch.equal(found[name], saved[name]) for name in saved)
 
 
 def test_bf16_and_gradients(folder, sentences):
     """The adapter can be trained, and can run in bfloat16."""
-    encoder = load_adapter(folder)
+    encoder = load_transformers_model(folder)
     packed = pack(sentences(MIXED))
-    read(encoder, packed, [parse_readout("mean")])[0].square().sum().backward()
+    apply_readouts(encoder, packed, [parse_readout("mean")])[0].square().sum().backward()
     with torch.no_grad():
-        exact = read(encoder, packed, [parse_readout("mean")])[0]
-        rough = read(encoder.to(torch.bfloat16), packed, [parse_readout("mean")])[0]
+        exact = apply_readouts(encoder, packed, [parse_readout("mean")])[0]
+        rough = apply_readouts(encoder.to(torch.bfloat16), packed, [parse_readout("mean")])[0]
 
     assert next(encoder.parameters()).grad is not None
     assert torch.cosine_similarity(exact, rough).min() > 0.999
