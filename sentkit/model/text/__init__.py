@@ -1,1 +1,1 @@
-"""Takes texts and returns token ids in groups and batches of similar length. No torch."""
+"""Takes texts and returns token ids. No torch."""
