@@ -253,6 +253,7 @@ def print_table(arguments, systems):
         reports = tested(arguments, system)
         for report in reports:
             cells += cells_of(report) if report else [""] * 4
+        cells[2] += "*" if cells[2] and system.get("own_rate") else ""  # no paper states one
         if any(reports):
             print(f"| {' | '.join(cells)} |")
 

@@ -5,7 +5,7 @@
 #   sg-bert objective=base,opt1,opt2,opt3    sg-bert temperature=0.1,0.01,0.001 drift_weight=0,0.1,1
 #   sg-bert head=gelu,none                   consert view_a=none,shuffle view_b=none,token-cutoff
 #   simcse batch=64,128,256 lr=1e-5,3e-5     pairsupcon beta=0.5,1,2,4 (the values of the paper's sweep are lost)
-#   consert batch=16,48,96,192,288           consert rows=10,100,1000,10000 (table 4 and figure 5)
+#   consert batch=16,48,96,192,288           consert rows=10,100,1000,10000 (table 4 and figure 6)
 # The name rows is not a setting: it is the size of a random sample of the rows, of which a smaller one is a part.
 # `sentkit plot scale TABLE.tsv --x batch --value test --log` draws a table.
 # Usage: ROWS=texts.txt DEV=dev.jsonl sh examples/sweep.sh METHOD NAME=VALUE,VALUE... [NAME=VALUE,VALUE...]...

@@ -32,6 +32,8 @@ else
 fi
 set -- "no-tuning=$base#mean" sbert simcse-sup pairsupcon
 
+missing 'figure 3' 'its content was not available'
+
 # Figure 1, and tables 6 and 7.
 (format=json && report 3 "$@" >/dev/null)
 sed 's/"value":/"spearman":/; s/"sd":/"spearman_sd":/' "$work/tables/table-3.json" >"$work/tables/figure.jsonl"

@@ -4,6 +4,7 @@ import logging
 import math
 import warnings
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from typing import Any, BinaryIO
 
 import numpy as np
@@ -12,7 +13,7 @@ from sentkit.errors import UnavailableError
 from sentkit.escaping import escape
 from sentkit.plots.grids import draw_grid
 from sentkit.plots.marks import SMALL, write_marks
-from sentkit.plots.picture import Axis, Panel, Picture, Series
+from sentkit.plots.picture import Panel, Picture, Series
 
 FORMATS = ("svg", "png", "pdf")
 INCH = 25.4  # millimetres
@@ -130,7 +131,7 @@ def panel_height(panel: Panel, height: float, width: float) -> float:
     count = len(panel.y.names)
     names = (count * (LINE if count <= MANY_NAMES else 1.2 * SMALL) + 4 * TEXT) * POINT
     below = max((len(shortened(name)) for name in panel.x.names), default=0) * LETTER * TEXT * POINT
-    return max(height, names) + (math.sin(math.radians(SLANT)) * below if is_slanted(panel.x, width) else 0.0)
+    return max(height, names) + (math.sin(math.radians(SLANT)) * below if is_slanted(panel, width) else 0.0)
 
 
 def draw_panel(axes: Any, panel: Panel, styles: Mapping[str, int], width: float) -> None:
@@ -155,8 +156,8 @@ def draw_panel(axes: Any, panel: Panel, styles: Mapping[str, int], width: float)
             draw_bars(axes, series, bars, styles[series.name])
         else:
             draw_series(axes, series, styles.get(series.name, 0), crowd)
-    set_axis(axes, "x", panel.x)
-    set_axis(axes, "y", panel.y)
+    set_axis(axes, "x", panel)
+    set_axis(axes, "y", panel)
     if panel.downward and not axes.yaxis_inverted():
         axes.invert_yaxis()
     if panel.square:
@@ -211,9 +212,10 @@ def draw_bars(axes: Any, series: Series, bars: Sequence[Series], number: int) ->
                 axes.annotate(f"{value:.1f}", (at, top), fontsize=SMALL, **offset)
 
 
-def set_axis(axes: Any, side: str, axis: Axis) -> None:
+def set_axis(axes: Any, side: str, panel: Panel) -> None:
     from matplotlib.ticker import MaxNLocator, NullLocator
 
+    axis = panel.x if side == "x" else panel.y
     ticks = getattr(axes, f"{side}axis")
     getattr(axes, f"set_{side}label")(escape(axis.label))
     if axis.log:
@@ -225,7 +227,7 @@ def set_axis(axes: Any, side: str, axis: Axis) -> None:
     if axis.names:
         ticks.set_ticks(range(len(axis.names)), [escape(shortened(name)) for name in axis.names])
         ticks.set_tick_params(length=0, labelsize=TEXT if len(axis.names) <= MANY_NAMES else SMALL)
-        if side == "x" and is_slanted(axis, axes.figure.get_figwidth()):
+        if side == "x" and is_slanted(panel, axes.figure.get_figwidth()):
             for label in ticks.get_ticklabels():
                 label.set(rotation=SLANT, ha="right", rotation_mode="anchor")
     elif axis.ticks:
@@ -236,10 +238,12 @@ def set_axis(axes: Any, side: str, axis: Axis) -> None:
         ticks.set_major_locator(MaxNLocator(6, integer=axis.whole, steps=[1, 2, 2.5, 5, 10]))
 
 
-def is_slanted(axis: Axis, width: float) -> bool:
-    """Whether the names below a panel would overlap in one line."""
-    letters = sum(len(shortened(name)) + 2 for name in axis.names)
-    return letters * LETTER * TEXT > width / POINT - 4 * TEXT
+def is_slanted(panel: Panel, width: float) -> bool:
+    """Whether the names below a panel would overlap in one line, beside the names of its rows."""
+    lengths = [len(shortened(name)) + 2 for name in panel.x.names]
+    pair = max((sum(each) / 2 for each in pairwise(lengths)), default=0.0)  # of neighbours
+    beside = max((len(shortened(name)) for name in panel.y.names), default=0)
+    return (len(lengths) * pair + beside) * LETTER * TEXT > width / POINT - 4 * TEXT
 
 
 def shortened(name: str) -> str:
