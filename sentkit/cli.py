@@ -104,9 +104,11 @@ def exit_code(error: BaseException, console: Console) -> int | None:
         return error.exit_code
     if isinstance(error, BrokenPipeError):
         return 0  # `sentkit encode ... | head -3` is correct use
-    if isinstance(error, KeyboardInterrupt):
-        console.error("stopped by Ctrl-C")
-        return INTERRUPTED
+    stopped = signal.SIGINT if isinstance(error, KeyboardInterrupt) else raised_signal()
+    if stopped is not None and isinstance(error, KeyboardInterrupt | SystemExit):
+        word = "Ctrl-C" if stopped == signal.SIGINT else stopped.name
+        console.error(f"stopped by {word}", next(iter(getattr(error, "__notes__", ())), None))
+        return 128 + stopped
     if isinstance(error, OSError | MemoryError):
         problem, name = "out of memory", None
         if isinstance(error, OSError):
@@ -123,7 +125,7 @@ def unexpected_error(error: Exception, console: Console) -> int | None:
     stopped = raised_signal()
     if stopped is None:
         return report_bug(error, console)
-    return exit_code(KeyboardInterrupt(), console) if stopped == signal.SIGINT else 128 + stopped
+    return exit_code(KeyboardInterrupt() if stopped == signal.SIGINT else SystemExit(), console)
 
 
 def report_bug(error: Exception, console: Console) -> int:

@@ -78,6 +78,11 @@ def check(
     if defects:
         advice = "encode --resume --redo writes damaged blocks again; a changed input needs another folder"
         raise AnswerIsNo(defects[0], advice=advice)
+    if status.unknown:
+        name = folder.inputs[status.unknown[0].input]["name"]
+        problem = f"{path}: {counts.blocks} blocks are complete, others are missing"
+        advice = f"their number is unknown until the last one exists: {name} has no byte positions"
+        raise AnswerIsNo(problem, advice=advice)
     if counts.missing:
         raise AnswerIsNo(f"{path}: {counts.missing} of {counts.blocks + counts.missing} blocks are missing")
 
@@ -106,6 +111,8 @@ def print_record(record: Mapping[str, Any], output: options.ReportFlags) -> None
 
 
 def shown(value: Any) -> str:
+    if value is None:
+        return "unknown"
     if isinstance(value, int | float):
         return f"{value:,}" if isinstance(value, int) else f"{value:,.1f}"
     if isinstance(value, list):
@@ -137,7 +144,7 @@ def follow(folder: "VectorFolder", console: Console) -> None:
     tasks = TaskProgress(console, "blocks")
     while True:
         status = folder.status()
-        tasks.of = len(status.done) + len(status.missing) + len(status.unknown)
+        tasks.of = 0 if status.unknown else len(status.done) + len(status.missing)
         for _ in range(len(status.done) - tasks.tasks):
             tasks.add()
         if status.complete:

@@ -62,7 +62,7 @@ def encode(
     console = run.console("encode")
     in_folder = folder.applies_to(output, dry_run=dry_run)
     device = folder.parsed_shard().device(machine.device)
-    with folder.stopping(console, active=in_folder) as check_stop:
+    with folder.stopping(console, output, active=in_folder and not dry_run) as check_stop:
         text_model = find_encoder(model, reading.options(), device=device, precision=machine.precision)
         report_loading(text_model.name, text_model.notes, console)
         to_folder = in_folder and not folder.is_sweep(output, text_model)

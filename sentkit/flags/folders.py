@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from sentkit.model.encoding import Encoding, Tally
 
 GRACE = 10.0  # seconds to finish a block after a signal
+MOST_THREADS = 4096
 
 
 @dataclass(frozen=True)
@@ -66,7 +67,7 @@ class FolderFlags:
 
         encoder = read_object_if_there(Path(output.path, "run.json")).get("encoder")
         recorded = encoder.get("threads") if isinstance(encoder, dict) else None
-        return recorded if isinstance(recorded, int) and recorded > 0 else None
+        return recorded if type(recorded) is int and 0 < recorded <= MOST_THREADS else None
 
     def parsed_shard(self) -> Shard:
         return Shard() if self.shard is None else parse_shard(self.shard)
@@ -82,10 +83,20 @@ class FolderFlags:
         return len(model.readouts) > 1
 
     @contextmanager
-    def stopping(self, console: Console, *, active: bool) -> Iterator[Callable[[], None]]:
-        """Yield a function that stops the command after a signal. A slow block is dropped."""
+    def stopping(
+        self, console: Console, output: OutputFlags, *, active: bool
+    ) -> Iterator[Callable[[], None]]:
+        """Yield a function that stops the command after a signal. A slow block is dropped.
+
+        Without a vector folder (`active`), the message about the signal names it as a way to keep the work.
+        """
         if not active:
-            yield lambda: None
+            try:
+                yield lambda: None
+            except (KeyboardInterrupt, SystemExit) as error:
+                if output.path != "-":
+                    error.add_note("with -o DIR/, complete blocks are kept, and --resume continues")
+                raise
             return
         from sentkit.signals import RESUME, Interrupted, Stopped, handle_signals
 

@@ -74,7 +74,24 @@ def test_a_signal_leaves_no_temporary_file(tmp_path, number):
 
     assert process.returncode == 128 + number
     assert list(tmp_path.iterdir()) == []
-    assert told == (b"sentkit cat: stopped by Ctrl-C\n" if number == signal.SIGINT else b"")
+    word = "Ctrl-C" if number == signal.SIGINT else signal.Signals(number).name
+    assert told.decode() == f"sentkit cat: stopped by {word}\n"
+
+
+@pytest.mark.parametrize(("number", "word"), [(signal.SIGINT, "Ctrl-C"), (signal.SIGTERM, "SIGTERM")])
+def test_a_stopped_encode_names_the_way_to_keep_its_work(tmp_path, number, word):
+    (tmp_path / "words.txt").write_text("the 1 0\ncat 0 1\n")
+    process = started(tmp_path, "encode", "-m", "words.txt", "-o", "out.safetensors", "-v")
+    assert process.stderr.readline() == b"sentkit encode: loading words.txt\n"
+    process.send_signal(number)
+    _, told = process.communicate()
+
+    assert process.returncode == 128 + number
+    assert told.decode().splitlines()[-2:] == [
+        f"sentkit encode: stopped by {word}",
+        "  with -o DIR/, complete blocks are kept, and --resume continues",
+    ]
+    assert [path.name for path in tmp_path.iterdir()] == ["words.txt"]
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGHUP])

@@ -17,7 +17,7 @@ from sentkit.formats.vectors.store import rows_in
 @dataclass(frozen=True, slots=True)
 class Counts:
     blocks: int
-    missing: int  # at least, if the length of an input is unknown
+    missing: int | None  # None: unknown, because the length of an input is unknown
     rows: int
     truncated: int
     skipped: int
@@ -38,7 +38,7 @@ def count_blocks(folder: VectorFolder, status: Status, shards: int | None) -> Co
         rate = (sum(rows) - rows[times.index(min(times))]) / (max(times) - min(times))
     return Counts(
         len(status.done),
-        len(status.missing) + len(status.unknown),
+        None if status.unknown else len(status.missing),
         sum(rows),
         sum(record["truncated"] for record in records),
         sum(record["skipped"] for record in records),

@@ -122,7 +122,7 @@ def take_snapshot(path: str, *, partial: bool = False) -> None:
     folder = VectorFolder(path)
     status = folder.status()
     if not status.complete and not partial:
-        count = len(status.missing) + len(status.unknown)
+        count = "an unknown number" if status.unknown else len(status.missing)
         problem = f"an incomplete vector folder, missing blocks: {count}"
         advice = f"sentkit check {path} shows which; sentkit cat --partial reads the complete ones"
         raise DataError(problem, source=path, advice=advice)

@@ -5,6 +5,7 @@ import json
 import random
 import sys
 import tempfile
+import time
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -12,6 +13,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from sentkit.commands import check
 from sentkit.formats.rows.parts import LinesInRange
 from sentkit.formats.vectors.folders import VectorFolder
 
@@ -317,3 +319,32 @@ def test_a_folder_can_have_more_than_a_hundred_thousand_inputs(tmp_path, folder)
     assert len(status.missing) == 200_000
     assert [many.block_named(name).index for name in last] == [200_000, 200_001]
     assert many.block_named(last[1]).start == 20
+
+
+def test_the_number_of_blocks_of_a_compressed_file_is_unknown_until_the_last_one(
+    encode, sentkit, corpus, monkeypatch
+):
+    Path("in.jsonl.gz").write_bytes(gzip.compress(Path(corpus).read_bytes()))
+    encode("in.jsonl.gz", "-o", "a/", "--shard", "2/2")
+    done = sentkit("check", "a", "--shards", "2")
+
+    assert (done.code, done.rows[0]["missing"], done.rows[0]["missing_shards"]) == (1, None, "1-2")
+    assert done.told == [
+        f"sentkit check: a: {done.rows[0]['blocks']} blocks are complete, others are missing",
+        "  their number is unknown until the last one exists: in.jsonl.gz has no byte positions",
+    ]
+    assert check.shown(done.rows[0]["missing"]) == "unknown"
+    assert "missing blocks: an unknown number" in sentkit("cat", "a").err
+    encode("in.jsonl.gz", "-o", "a/", "--resume")
+    last = sorted(Path("a").glob("0*"))[-1]
+    last.rename("last")
+    monkeypatch.setattr("sentkit.console.progress.ProgressWriter.due", lambda self: True)
+    shown = []
+    monkeypatch.setattr(
+        "sentkit.console.progress.ProgressWriter.show", lambda self, words: shown.append(words)
+    )
+    monkeypatch.setattr(time, "sleep", lambda seconds: Path("last").rename(last))
+
+    assert sentkit("check", "a", "--watch").code == 0
+    assert shown[:2] == [["1 blocks"], ["2 blocks"]]
+    assert shown[-1][:2] == ["100 %", "14 of 14 blocks"]
