@@ -13,7 +13,7 @@ from sentkit.flags.rows import StreamFlags
 from sentkit.flags.rules import Excludes, Needs
 
 if TYPE_CHECKING:
-    from sentkit.metrics.neighbours.duplicates import Duplicates
+    from sentkit.metrics.neighbours.closest_pairs import Duplicates
 
 OWN = ("row", "similarity")  # names that every pair has, with _a and _b or without
 
@@ -77,8 +77,8 @@ def duplicates(
     """
     from sentkit.formats.vectors.sinks import check_rows_output
     from sentkit.formats.vectors.vectors import VECTOR_FIELDS
+    from sentkit.metrics.neighbours.closest_pairs import Duplicates
     from sentkit.metrics.neighbours.corpus import NAMING
-    from sentkit.metrics.neighbours.duplicates import Duplicates
 
     console = run.console("duplicates")
     options.check_threshold(threshold, metric)

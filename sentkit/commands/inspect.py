@@ -122,8 +122,7 @@ def print_lines(lines: list[tuple[str, Any]], *, verbose: bool) -> None:
 
 
 def geometry_of(gold: str | None, above: float | None, *, leave_out: bool) -> "Geometry | None":
-    from sentkit.metrics.geometry.alignment import Alignment
-    from sentkit.metrics.geometry.geometry import Geometry
+    from sentkit.metrics.geometry.geometry import Alignment, Geometry
 
     if above is not None and not math.isfinite(above):
         raise UsageError(f"--above {above}: expected a finite number")

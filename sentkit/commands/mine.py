@@ -80,8 +80,7 @@ def mine(
     """
     from sentkit.formats.vectors.sinks import check_rows_output
     from sentkit.formats.vectors.vectors import VECTOR_FIELDS
-    from sentkit.metrics.neighbours.negatives import Candidates, Miner
-    from sentkit.metrics.neighbours.pair_rows import lines, pair_blocks
+    from sentkit.metrics.neighbours.negatives import Candidates, Miner, lines, pair_blocks
 
     console = run.console("mine")
     mining = selection.options()

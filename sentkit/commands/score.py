@@ -83,7 +83,7 @@ def score(
     from sentkit.formats.vectors.sinks import check_rows_output
     from sentkit.formats.vectors.vectors import VECTOR_FIELDS
     from sentkit.metrics.ranks import RankSimilarity
-    from sentkit.metrics.sts.report_table import below
+    from sentkit.metrics.sts.report import below
 
     console = run.console("score")
     options.check_threshold(threshold, metric)
@@ -141,7 +141,7 @@ class Closest:
         return self.top is not None or self.threshold is not None
 
     def find(self, inputs: "Inputs", rows: Iterable["VectorRow"]) -> Iterator[dict[str, Any]]:
-        from sentkit.metrics.neighbours.sentences import closest, reaching
+        from sentkit.metrics.neighbours.closest_pairs import closest, reaching
 
         if self.threshold is not None and self.top is None:
             return reaching(inputs, rows, threshold=self.threshold, metric=self.metric)
@@ -160,18 +160,16 @@ def report_gold(
     as_table: bool,
 ) -> "list[Record]":
     """Write and return the reports of all files and their average."""
-    from sentkit.metrics.sts import report_table
-    from sentkit.metrics.sts.average import average_record
-    from sentkit.metrics.sts.report import reports
+    from sentkit.metrics.sts import report as sts_report
 
-    records = [report.record() for report in reports(inputs, score_options, baseline)]
-    if (average := average_record(records)) is not None:
+    records = [report.record() for report in sts_report.reports(inputs, score_options, baseline)]
+    if (average := sts_report.average_record(records)) is not None:
         records.append(average)
-    for warning in report_table.warnings(records):
+    for warning in sts_report.warnings(records):
         console.warn(warning)
     show(
         records,
-        report_table.table_lines,
+        sts_report.table_lines,
         out,
         as_table=as_table,
         texts=["file", "encoder"],
@@ -248,7 +246,7 @@ def score_pairs(
 
 def write_matrix(rows: Iterable["VectorRow"], out: BinaryIO, metric: str, *, replace: bool) -> None:
     from sentkit.formats.vectors.vectors import as_list
-    from sentkit.metrics.neighbours.sentences import matrix
+    from sentkit.metrics.neighbours.closest_pairs import matrix
 
     for row, similarities in matrix(rows, metric=metric):
         out.write(row.add([(b"similarities", as_list(similarities))], replace=replace) + b"\n")

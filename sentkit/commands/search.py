@@ -125,8 +125,7 @@ def search(
     """
     from sentkit.formats.files import check_input
     from sentkit.formats.vectors.vectors import VECTOR_FIELDS, VectorReader
-    from sentkit.metrics.neighbours.queries import Search, SearchOptions
-    from sentkit.metrics.neighbours.retrieval import columns, report
+    from sentkit.metrics.neighbours.queries import Search, SearchOptions, columns, report
 
     console = run.console("search")
     options.check_threshold(threshold, metric)

@@ -12,8 +12,7 @@ from timing import rounds_of
 
 from sentkit.formats.vectors.storage import STORES, Storage, StoredVectors, scales_of
 from sentkit.formats.vectors.store import Store
-from sentkit.metrics.neighbours.hamming import SignSearcher
-from sentkit.metrics.neighbours.search import Searcher
+from sentkit.metrics.neighbours.search import Searcher, SignSearcher
 
 QUERIES, TOP = 1000, 10
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from scipy.stats import spearmanr
 
-from sentkit.metrics.sts.report_table import table_rows
+from sentkit.metrics.sts.report import table_rows
 from support import in_jsonl, normal_rows
 
 EMB = "m:100000000000"

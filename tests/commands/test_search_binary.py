@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from sentkit.formats.vectors.storage import Storage, StoredVectors, sign_bits
-from sentkit.metrics.neighbours import hamming
+from sentkit.metrics.neighbours import search
 from sentkit.metrics.neighbours.search import MAX_CANDIDATES, QUERIES_PER_BLOCK
 from support import BY_HAND
 
@@ -64,7 +64,7 @@ def expected(query, corpus, second, metric, candidates):
 def test_hits_equal_those_of_loops(
     sentkit, monkeypatch, corpus, vectors, queries, metric, rescore, candidates
 ):
-    monkeypatch.setattr(hamming, "CANDIDATES_PER_HIT", 4)
+    monkeypatch.setattr(search, "CANDIDATES_PER_HIT", 4)
     flags = ["--candidates", candidates] if candidates else []
     flags += ["--rescore", rescore] if rescore else []
     done = sentkit("search", "--corpus", corpus, "--top", 3, "--metric", metric, *flags, stdin=queries[1])
@@ -90,13 +90,13 @@ def test_a_threshold_without_top_compares_every_row(sentkit, corpus, vectors, qu
 @pytest.mark.parametrize("width", [1, 8, 63, 64, 65, 300])
 def test_distances_equal_those_of_loops(monkeypatch, width):
     """For any width and block size, and with unused bits that another program has set."""
-    monkeypatch.setattr(hamming, "ROWS_PER_BLOCK", 7)
+    monkeypatch.setattr(search, "SIGN_ROWS_PER_BLOCK", 7)
     generator = np.random.default_rng(width)
     corpus, queries = (generator.normal(size=(n, width)).astype(np.float32) for n in (20, 4))
     codes = sign_bits(corpus)
     codes[::2, -1] |= (1 << (-width % 8)) - 1
     signs = stored_signs(codes[:11], codes[11:], width=width)
-    found = hamming.SignSearcher(signs, signs, "cosine", None).distances(queries)
+    found = search.SignSearcher(signs, signs, "cosine", None).distances(queries)
 
     assert found.tolist() == [
         [sum((a > 0) != (b > 0) for a, b in zip(q, row, strict=True)) for row in corpus.tolist()]
@@ -106,8 +106,8 @@ def test_distances_equal_those_of_loops(monkeypatch, width):
 
 def test_the_block_size_does_not_change_the_hits(sentkit, corpus, queries, monkeypatch):
     whole = sentkit("search", "--corpus", corpus, stdin=queries[1])
-    monkeypatch.setattr(hamming, "MAX_DISTANCES", 120)
-    monkeypatch.setattr(hamming, "ROWS_PER_BLOCK", 11)
+    monkeypatch.setattr(search, "MAX_DISTANCES", 120)
+    monkeypatch.setattr(search, "SIGN_ROWS_PER_BLOCK", 11)
 
     assert sentkit("search", "--corpus", corpus, stdin=queries[1]).out == whole.out
 
@@ -117,11 +117,11 @@ def test_the_block_of_queries_is_limited_for_any_corpus() -> None:
 
     def at_once(rows, top, candidates=None):
         signs = stored_signs(np.zeros((rows, 1), np.uint8), width=8)
-        return hamming.SignSearcher(signs, signs, "cosine", candidates).at_once(top)
+        return search.SignSearcher(signs, signs, "cosine", candidates).at_once(top)
 
     assert at_once(10, 5) == at_once(1000, 1) == QUERIES_PER_BLOCK
-    assert at_once(200_000, 1) == hamming.MAX_DISTANCES // 200_000
-    assert at_once(5000, 100) == MAX_CANDIDATES // (100 * hamming.CANDIDATES_PER_HIT)
+    assert at_once(200_000, 1) == search.MAX_DISTANCES // 200_000
+    assert at_once(5000, 100) == MAX_CANDIDATES // (100 * search.CANDIDATES_PER_HIT)
     assert at_once(5000, 1, 3000) == MAX_CANDIDATES // 3000
 
 

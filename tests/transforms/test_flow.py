@@ -7,8 +7,18 @@ import numpy as np
 import pytest
 
 from sentkit.errors import DataError, UsageError
-from sentkit.transforms.flow import Flow, blocks_of, levels_of, parameter_count, run, shapes
-from sentkit.transforms.flow_fit import FlowOptions, fit_parameters, initialise, loss
+from sentkit.transforms.flow import (
+    Flow,
+    FlowOptions,
+    blocks_of,
+    fit_parameters,
+    initialise,
+    levels_of,
+    loss,
+    parameter_count,
+    run,
+    shapes,
+)
 
 
 @pytest.fixture

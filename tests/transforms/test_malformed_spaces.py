@@ -17,12 +17,11 @@ from sentkit.formats.vectors.store import Store
 from sentkit.formats.vectors.vector_file import create_vector_file
 from sentkit.formats.vectors.vectors import VectorReader
 from sentkit.labels.clusters.vector_rows import read_centroids
-from sentkit.metrics.geometry.transform_file import describe_transform
-from sentkit.metrics.geometry.vector_file import describe_vectors
+from sentkit.metrics.geometry.vector_file import describe_transform, describe_vectors
 from sentkit.metrics.neighbours.corpus import read_search_corpus
 from sentkit.training.data.entries import read_entries
 from sentkit.transforms.affine import check_fitted, read_affine
-from sentkit.transforms.merging import read_part
+from sentkit.transforms.fitting import read_part
 from support import write_affine
 
 GOOD = "m/cls:0123456789ab"

@@ -15,7 +15,7 @@ from sentkit.flags.rules import Needs
 
 if TYPE_CHECKING:
     from sentkit.transforms.fitting import Fitted
-    from sentkit.transforms.flow_fit import FlowOptions
+    from sentkit.transforms.flow import FlowOptions
     from sentkit.transforms.ica import IcaOptions
 
 
@@ -129,7 +129,7 @@ class FlowFlags(KindFlags):
 
     def flow_options(self, seed: int | None) -> "FlowOptions":
         """The parameters of the flow; raises UsageError if a value is wrong."""
-        from sentkit.transforms.flow_fit import FlowOptions
+        from sentkit.transforms.flow import FlowOptions
 
         if self.lr is not None and not 0 < self.lr < math.inf:
             raise UsageError(f"--lr {self.lr}: expected a number above 0")

@@ -29,7 +29,7 @@ def merge(
     needed. All transforms must be of one kind, with the same --dim or --remove, and
     fitted to vectors of one space. ica and flow store no moments and are refused.
     """
-    from sentkit.transforms.merging import merge_transforms
+    from sentkit.transforms.fitting import merge_transforms
 
     console = run.console("whiten merge")
     output.check()

@@ -20,7 +20,7 @@ from sentkit.labels import UNWATCHED, Watch
 from sentkit.labels.clusters.algorithms import ALGORITHMS
 from sentkit.labels.clusters.clustering import Clustering, ClusteringOptions, best_of, of_centres
 from sentkit.labels.clusters.vector_rows import Points, check_space, read_centroids, read_points
-from sentkit.metrics.clustering.stability import agreeing
+from sentkit.metrics.clustering.agreement import agreeing
 from sentkit.transforms.steps import Step
 
 SEEDS = {"counts": range(5), "stability": range(10)}  # default seeds of a form; other forms use only 0

@@ -25,9 +25,7 @@ from sentkit.formats.vectors.vectors import VectorRow
 from sentkit.labels.clusters.clustering import Clustering, distances
 from sentkit.labels.clusters.clustering_run import ClusteringRun
 from sentkit.labels.clusters.vector_rows import Points
-from sentkit.metrics.clustering.agreement import MEASURES, measures
-from sentkit.metrics.clustering.silhouette import Silhouette
-from sentkit.metrics.clustering.stability import agreement
+from sentkit.metrics.clustering.agreement import MEASURES, Silhouette, agreement, measures
 
 Description = dict[str, Any]  # a JSON object
 

@@ -1,15 +1,20 @@
-"""Agreement of a clustering with gold classes, or with another clustering.
+"""Agreement of a clustering with gold classes or another one, stability of several, and the silhouette.
 
 Most functions take a contingency table: the number of rows in class i and cluster j.
 Letters in shapes: n rows, c classes, k clusters.
+
+Letters in shapes: n rows of the sample, k clusters.
 """
 
 import math
+from collections.abc import Sequence
+from itertools import combinations
 
 import numpy as np
 from numpy.typing import NDArray
 
-from sentkit.arrays import Float64, Indices
+from sentkit.arrays import Float32, Float64, Indices
+from sentkit.metrics.similarity import BLOCKS
 
 Table = NDArray[np.int64]
 
@@ -126,3 +131,59 @@ def _expected_share(a: int, b: int, n: int, factorials: Float64) -> float:
     rest = factorials[shared] + factorials[a - shared] + factorials[b - shared]
     chances = np.exp(fixed - rest - factorials[n - a - b + shared])
     return float((shared / n * (np.log(shared) + math.log(n) - math.log(a) - math.log(b)) * chances).sum())
+
+
+def agreement(clusterings: Sequence[Indices]) -> float | None:
+    """The mean adjusted Rand index over all pairs; None for a single clustering."""
+    indexes = [adjusted_rand(contingency(*pair)) for pair in combinations(clusterings, 2)]
+    return sum(indexes) / len(indexes) if indexes else None
+
+
+def agreeing(labels: Indices, others: Sequence[Indices]) -> Float64:
+    """For each row, (n,): the share of `others` in which its cluster matches the one in `labels`."""
+    own = np.unique(labels, return_inverse=True)[1]
+    counts = np.zeros(len(labels))
+    for other in others:
+        columns, theirs = np.unique(other, return_inverse=True)
+        matched = np.full(len(columns), -1)  # unmatched clusters agree with nothing
+        partners, clusters = matching(contingency(labels, other))
+        matched[clusters] = partners
+        counts += matched[theirs] == own
+    return counts / max(1, len(others))
+
+
+SAMPLE_ROWS = 4000  # rows; all their distances are held in memory
+ROWS_PER_BLOCK = 500
+
+
+class Silhouette:
+    """A sample of rows with their distances, which are reused for many clusterings."""
+
+    def __init__(self, rows: Float32, random: np.random.Generator, most: int = SAMPLE_ROWS) -> None:
+        many = len(rows) > most
+        self.places = np.sort(random.choice(len(rows), most, replace=False)) if many else np.arange(len(rows))
+        blocks = BLOCKS["euclidean"]
+        sample = rows[self.places]
+        shift = sample.mean(axis=0, dtype=np.float64)
+        prepared = blocks.prepare(sample - shift)
+        self.distances = np.empty((len(sample), len(sample)), np.float32)
+        for start in range(0, len(sample), ROWS_PER_BLOCK):
+            part = slice(start, start + ROWS_PER_BLOCK)
+            np.negative(blocks.compare(prepared[part], prepared), out=self.distances[part])
+        np.fill_diagonal(self.distances, 0.0)
+
+    def of(self, labels: Indices) -> float | None:
+        """The mean over the sample; None if it has one cluster only, or one row in each cluster."""
+        _, own, sizes = np.unique(labels[self.places], return_inverse=True, return_counts=True)
+        if not 1 < len(sizes) < len(own):
+            return None
+        members = np.equal.outer(own, np.arange(len(sizes))).astype(np.float32)  # (n, k)
+        sums = (self.distances @ members).astype(np.float64)
+        every = np.arange(len(own))
+        inner = sums[every, own] / np.maximum(sizes[own] - 1, 1)
+        sums /= sizes
+        sums[every, own] = np.inf
+        outer = sums.min(axis=1)
+        larger = np.maximum(inner, outer)
+        values = np.divide(outer - inner, larger, out=np.zeros_like(larger), where=larger > 0)
+        return float(np.where(sizes[own] > 1, values, 0.0).mean())

@@ -1,22 +1,153 @@
-"""Hard negatives: for each pair, texts of a corpus near its anchor, but not as near as its positive."""
+"""Hard negatives: for each pair, texts of a corpus near its anchor, but not as near as its positive.
 
-from collections.abc import Iterator, Sequence
+Letters in shapes: b queries, w corpus rows of a block, m candidates.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
+from pathlib import Path
 
 import numpy as np
+import orjson
 
 from sentkit.arrays import Float32, Float64, Indices, Rows
-from sentkit.formats.rows.kinds import KINDS, SENTENCE
-from sentkit.formats.rows.rows import Inputs, Row
+from sentkit.formats.rows import splice
+from sentkit.formats.rows.kinds import KINDS, NEGATIVES, PAIR, SENTENCE, TRIPLET, wrong_field
+from sentkit.formats.rows.rows import FIRST_BLOCK, Inputs, Row, growing
 from sentkit.formats.vectors.storage import every_vector
-from sentkit.formats.vectors.table import read_table
-from sentkit.metrics.neighbours.below import NearestBelow
+from sentkit.formats.vectors.store import common_fields
+from sentkit.formats.vectors.table import VectorTable, read_table
+from sentkit.formats.vectors.vectors import VectorReader, VectorRow, without_vectors
 from sentkit.metrics.neighbours.corpus import NAMING
-from sentkit.metrics.neighbours.pair_rows import PairRow, text_of
-from sentkit.metrics.neighbours.search import Searcher
+from sentkit.metrics.neighbours.search import Searcher, at_least
 from sentkit.metrics.rounding import exact
 from sentkit.metrics.similarity import SIMILARITIES
+
+
+class NearestBelow:
+    """The `top` best rows of each query with a similarity below its limit, best first; ties in row order.
+
+    `above` counts the pairs of a query and a row that reach the limit. As in `Nominees`, a block only selects
+    candidates, and the exact similarity decides, here also between the two sides of the limit.
+    """
+
+    def __init__(self, searcher: Searcher, queries: Float32, top: int, limits: Float64) -> None:
+        self.searcher, self.queries, self.top, self.limits = searcher, queries, top, limits
+        self.margins = searcher.margins_of(queries)
+        self.surely_below = searcher.floors(queries, limits)  # smaller block values are below the limit
+        self.surely_above = self.surely_below + 2 * self.margins
+        self.floors = np.full(len(queries), -np.inf, np.float32)
+        self.query = np.empty(0, np.intp)
+        self.row = np.empty(0, np.intp)
+        self.value = np.empty(0, np.float32)
+        self.above = 0
+        with np.errstate(over="ignore"):  # the exact similarity decides beyond float32
+            for start, block in searcher.blocks(queries):
+                self._add(block, start)
+        self.similarities = self._decide()
+
+    def rows(self) -> list[Indices]:
+        """The rows of each query."""
+        return np.split(self.row, np.searchsorted(self.query, np.arange(1, len(self.queries))))
+
+    def _add(self, block: Float32, start: int) -> None:
+        query, column = at_least(block, self.floors)
+        value = block[query, column]
+        open_ = value <= self.surely_above[query]
+        self.above += len(value) - int(np.count_nonzero(open_))
+        self.query = np.concatenate([self.query, query[open_]])
+        self.row = np.concatenate([self.row, column[open_] + start])
+        self.value = np.concatenate([self.value, value[open_]])
+        wanted = len(self.queries) * self.top
+        if len(self.query) > 2 * wanted:
+            self._thin()
+        if len(self.query) > 4 * wanted:  # many candidates so near to the limit or to each other
+            self._decide()
+
+    def _thin(self) -> None:
+        """Remove the candidates that are certainly worse than the `top` best below the limit."""
+        below = np.flatnonzero(self.value < self.surely_below[self.query])
+        below = below[np.lexsort((-self.value[below], self.query[below]))]
+        begins = np.searchsorted(self.query[below], np.arange(len(self.queries) + 1))
+        full = np.flatnonzero(np.diff(begins) >= self.top)
+        self.floors[full] = self.value[below[begins[full] + self.top - 1]] - self.margins[full]
+        self._keep(np.flatnonzero(self.value >= self.floors[self.query]))
+
+    def _decide(self) -> Float64:
+        """Keep only the best candidates below the limit, in order; return their exact similarities."""
+        pairs = self.query, self.row
+        similarities = exact(self.searcher.metric, self.queries, self.searcher.corpus, pairs)
+        below = np.flatnonzero(similarities < self.limits[self.query])
+        self.above += len(similarities) - len(below)
+        order = below[np.lexsort((self.row[below], -similarities[below], self.query[below]))]
+        begins = np.searchsorted(self.query[order], np.arange(len(self.queries)))
+        order = order[np.arange(len(order)) - begins[self.query[order]] < self.top]
+        self._keep(order)
+        return similarities[order]
+
+    def _keep(self, places: Indices) -> None:
+        self.query, self.row, self.value = self.query[places], self.row[places], self.value[places]
+
+
+@dataclass(frozen=True, slots=True)
+class PairRow:
+    row: Row  # without vectors, with the texts in "anchor" and "positive"
+    anchor: str
+    positive: str
+    vectors: Float32  # (2, d)
+
+
+def pair_blocks(inputs: Inputs, corpus: VectorTable, size: int, *, replace: bool) -> Iterator[list[PairRow]]:
+    """The pairs of all files in blocks. The first blocks of a pipe are small."""
+    reader = VectorReader(inputs)
+    parse = PairParser(reader, common_fields(inputs), corpus, replace=replace)
+    first = size if all(Path(path).is_file() for path in inputs.paths) else FIRST_BLOCK
+    yield from growing(reader.read(parse), size, first)
+
+
+class PairParser:
+    """Converts rows with vectors to pairs. A row that has negatives is an error without `replace`."""
+
+    def __init__(
+        self, reader: VectorReader, fields: Mapping[str, str], corpus: VectorTable, *, replace: bool
+    ) -> None:
+        self.reader, self.fields, self.corpus, self.replace = reader, fields, corpus, replace
+
+    def __call__(self, row: VectorRow) -> PairRow:
+        kind = next((kind for kind in (PAIR, TRIPLET) if kind.vectors[0] in self.reader.names), None)
+        if kind is None:
+            advice = 'sentkit encode adds 2 vectors to a row with "text_a" and "text_b"'
+            raise row.row.error("this row has 1 vector, expected 2", advice=advice)
+        self.corpus.check_space(row, self.reader.emb, "pair")
+        names = [self.fields.get(name, name) for name in kind.texts[:2]]
+        anchor, positive = (text_of(row.row, name) for name in names)
+        left = without_vectors(row.row, row.names)
+        written = {*NEGATIVES.texts, TRIPLET.texts[2]}
+        taken = sorted((written | {self.fields.get(name, name) for name in written}) - {*names})
+        left.check_absent(taken, replace=self.replace)
+        if left.values.keys() & taken:
+            left = left.without(taken)
+        line = splice.rename(left.line, dict(zip(names, NEGATIVES.texts, strict=False)), left.spans())
+        return PairRow(Row(line, {}, row.row.source, row.row.number), anchor, positive, row.vectors[:2])
+
+
+def text_of(row: Row, name: str) -> str:
+    value = row.values.get(name)
+    if not isinstance(value, str):
+        raise wrong_field(row, name, "a string")
+    return value
+
+
+def lines(pair: PairRow, negatives: Sequence[str], *, triplets: bool) -> Iterator[bytes]:
+    """The row with a list of its negatives, or one row for each negative."""
+    if triplets:
+        fields = [(b"negative", orjson.dumps(text)) for text in negatives]
+    else:
+        fields = [(b"negatives", orjson.dumps(negatives))]
+    for field in fields:
+        yield splice.append(pair.row.line, [field], empty=False) + b"\n"
+
 
 OWN_TEXTS = 2  # corpus texts that can be those of a pair
 

@@ -1,17 +1,19 @@
-"""Search: for each query, the most similar rows of a corpus."""
+"""Search: for each query, the most similar rows of a corpus; with gold answers, their scores."""
 
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 import orjson
 
 from sentkit.arrays import Float64, Indices
+from sentkit.digits import decimals
 from sentkit.errors import UsageError
+from sentkit.formats.files import readable
 from sentkit.formats.rows.rows import FIRST_BLOCK, Inputs, Row, growing
 from sentkit.formats.vectors.store import fields_of
 from sentkit.formats.vectors.vectors import VectorRow, without_vectors
@@ -23,8 +25,7 @@ from sentkit.metrics.neighbours.corpus import (
     gold_value,
     read_search_corpus,
 )
-from sentkit.metrics.neighbours.hamming import SignSearcher
-from sentkit.metrics.neighbours.search import Searcher
+from sentkit.metrics.neighbours.search import Searcher, SignSearcher
 
 T = TypeVar("T")
 
@@ -145,3 +146,63 @@ class Search:
 
 def pairs(rows: Indices, similarities: Float64) -> list[tuple[int, float]]:
     return list(zip(rows.tolist(), similarities.tolist(), strict=True))
+
+
+DEPTHS = (1, 3, 10)
+
+
+@dataclass(frozen=True, slots=True)
+class RetrievalReport:
+    queries: str
+    corpus: str
+    encoder: str | None
+    metric: str
+    top: int
+    absent: int  # queries without an answer in the corpus
+    ranks: Float64  # the rank of the first answer of each query, from 1; infinite if not found
+
+    def record(self) -> dict[str, Any]:
+        """Hit rates and mean reciprocal rank x 100; a median rank above `top` is null."""
+        depths = sorted({*(depth for depth in DEPTHS if depth < self.top), self.top})
+        median = float(np.median(self.ranks))
+        return {
+            "queries": readable(self.queries),
+            "corpus": readable(self.corpus),
+            "encoder": self.encoder,
+            "metric": self.metric,
+            "top": self.top,
+            "n": len(self.ranks),
+            "absent": self.absent,
+            **{f"hit@{depth}": 100.0 * float(np.mean(self.ranks <= depth)) for depth in depths},
+            "mrr": 100.0 * float(np.mean(1.0 / self.ranks)),
+            "median_rank": None if math.isinf(median) else median,
+        }
+
+
+def report(search: Search) -> RetrievalReport:
+    """Run all queries and report the scores."""
+    options, gold = search.options, search.gold_codes
+    assert options.top is not None, "a report on the K best hits"
+    assert gold is not None, "a search with a gold field"
+    ranks, absent = [], 0
+    for query_hits in search:
+        code = gold.codes.get(gold_value(query_hits.query, search.gold), -1)
+        right = (rank for rank, (row, _) in enumerate(query_hits.hits, start=1) if gold.of_rows[row] == code)
+        ranks.append(float(next(right, math.inf)))
+        absent += code < 0
+    corpus, encoder = search.corpus.path, search.queries.emb
+    return RetrievalReport(
+        search.source, corpus, encoder, options.metric, options.top, absent, np.array(ranks)
+    )
+
+
+def columns(record: dict[str, Any]) -> dict[str, str]:
+    """The record as a table row, by column name."""
+    hits = {name: decimals(value) for name, value in record.items() if name.startswith("hit@")}
+    median = record["median_rank"]
+    return {
+        **{name: str(record[name]) for name in ("n", "absent")},
+        **hits,
+        "MRR": decimals(record["mrr"]),
+        "median rank": f"> {record['top']}" if median is None else f"{median:g}",
+    }

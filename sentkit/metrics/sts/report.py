@@ -1,25 +1,26 @@
-"""The STS report: correlations of an encoder with gold scores, with intervals; comparisons of two.
+"""The STS report: correlations with gold scores, with intervals; comparisons of two; its table.
 
 All values are x 100. The aggregates are those of the papers: `all` concatenates the pairs of all groups,
 `mean` is the mean of the groups' correlations, `weighted` weights it by the number of pairs.
 """
 
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from sentkit.arrays import Float64
+from sentkit.digits import decimals
 from sentkit.formats.files import readable
 from sentkit.formats.rows.rows import Inputs
+from sentkit.formats.vectors.fingerprint import label_of, space_of
 from sentkit.metrics.sts import intervals
 from sentkit.metrics.sts.correlation import pearson, spearman
 from sentkit.metrics.sts.gold_pairs import GoldPairs, ScoreOptions, check_same_pairs, read_gold_pairs
 from sentkit.metrics.sts.intervals import RESAMPLES, Interval, Resamples, Seed
-from sentkit.metrics.sts.seen import Seen
-from sentkit.metrics.sts.seen_texts import EXCLUDED
+from sentkit.metrics.sts.seen import EXCLUDED, Seen
 
 Record = dict[str, Any]  # a JSON object
 
@@ -281,3 +282,97 @@ def reports(inputs: Inputs, options: ScoreOptions, baseline: str | None) -> Iter
             check_same_pairs(pairs, base)
             made = replace(made, against=compare(pairs, base, options))
         yield made
+
+
+def average_record(records: Sequence[Record]) -> Record | None:
+    """The mean over several files of one encoder; None otherwise."""
+    encoders = [record["encoder"] for record in records]
+    if len(records) < 2 or None in encoders or len(set(map(space_of, encoders))) > 1:
+        return None
+    average = {
+        "file": "average",
+        "encoder": encoders[0],
+        "n": sum(record["n"] for record in records),
+        **_means(records),
+    }
+    if "seen" in records[0]:
+        parts = [record["seen"]["without"] for record in records]
+        average["seen"] = {"without": {"n": sum(part["n"] for part in parts), **_means(parts)}}
+    return average
+
+
+def _means(records: Sequence[Record]) -> Record:
+    """The mean of each correlation; None if one is undefined."""
+    means: Record = {}
+    for name in ("spearman", "pearson"):
+        values = [record[name] for record in records]
+        means[name] = None if None in values else sum(values) / len(values)
+    return means
+
+
+COLUMNS = ("file", "encoder", "pairs", "Spearman x 100", "Pearson x 100")
+KINDS = ("spearman", "pearson")
+SEEN = {"pair": "pair seen", "both": "both seen", "one": "one seen"}
+
+
+def table_lines(record: Record) -> Iterator[dict[str, str]]:
+    """The row of the record, then its aggregates, groups, and difference to the baseline."""
+    return (dict(zip(COLUMNS, cells, strict=True)) for cells in table_rows(record))
+
+
+def table_rows(record: Record) -> Iterator[list[str]]:
+    chosen = record.get("aggregate", "")
+    yield [record["file"], label_of(record["encoder"]), str(record["n"]), *both(record)]
+    for name, average in record.get("averages", {}).items():
+        yield [f"  {name}{' (chosen)' if name == chosen else ''}", "", "", *both(average)]
+    for name, group in record.get("groups", {}).items():
+        yield [f"  {name}", "", str(group["n"]), *both(group)]
+    if "seen" in record:
+        yield from rows_of_seen(record["n"], record["seen"])
+    other = record.get("against")
+    if other is not None and (other["file"], other["metric"]) != (record["file"], record["metric"]):
+        differences = [with_interval(other[kind]["difference"], other[kind]["ci95"]) for kind in KINDS]
+        yield [f"  minus {other['file']}", label_of(other["encoder"]), "", *differences]
+        yield ["  p", "", "", *(decimals(other[kind]["p"], 3) for kind in KINDS)]
+
+
+def rows_of_seen(n: int, seen: Record) -> Iterator[list[str]]:
+    """How many pairs occur in the training rows, and the correlation without them."""
+    for level, label in SEEN.items():
+        if level in seen:
+            yield [f"  {label}", "", str(seen[level]), "", ""]
+    without = seen["without"]
+    yield [f"  without {n - without['n']}", "", str(without["n"]), *both(without)]
+
+
+def both(record: Record) -> list[str]:
+    return [with_interval(record[kind], record.get(f"{kind}_ci95")) for kind in KINDS]
+
+
+def with_interval(value: float | None, interval: list[float] | None) -> str:
+    if interval is None or None in interval:
+        return decimals(value)
+    return f"{decimals(value)} [{decimals(interval[0])}, {decimals(interval[1])}]"
+
+
+def warnings(records: Sequence[Record]) -> Iterator[str]:
+    """Warn about skipped rows and undefined correlations."""
+    for record in records:
+        file = record["file"]
+        if record.get("skipped"):
+            yield f"{file}: {record['skipped']} rows without a score skipped"
+        if record["spearman"] is None and not record.get("undefined"):
+            yield f"{file}: the correlation is undefined: all pairs have the same similarity"
+        if "seen" in record and record["seen"]["without"]["spearman"] is None:
+            yield f"{file}: the correlation without the seen pairs is undefined"
+        for name in record.get("undefined", ()):
+            yield f'{file}: the correlation of group "{name}" is undefined: too few pairs, or equal values'
+
+
+def below(records: Sequence[Record], least: float) -> str | None:
+    """A message about the first record with Spearman undefined or below `least`; None if all pass."""
+    for record in records:
+        value = record["spearman"]
+        if value is None or value < least:
+            return f"{record['file']}: spearman is {decimals(value)}, below {least:g}"
+    return None

@@ -12,10 +12,10 @@ from sentkit.formats.rows.rows import Inputs
 from sentkit.formats.vectors.vectors import VectorReader, VectorRow
 from sentkit.plots.picture import Axis, Grid, Panel, Picture, Series
 from sentkit.plots.samples import Sample, titles
+from sentkit.transforms.fitting import check_width
 from sentkit.transforms.ica import IcaOptions, ica
 from sentkit.transforms.kinds import KINDS, FitOptions
 from sentkit.transforms.moments import Moments, moments_of
-from sentkit.transforms.sample import check_width
 
 SHOWN = 32  # axes of a panel with correlations
 FEWEST = 3  # vectors

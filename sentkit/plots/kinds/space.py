@@ -16,9 +16,9 @@ from sentkit.formats.rows.rows import Inputs
 from sentkit.formats.vectors.vectors import VectorReader, VectorRow
 from sentkit.plots.picture import Axis, Panel, Picture, Series
 from sentkit.plots.samples import Sample, titles
+from sentkit.transforms.fitting import check_width
 from sentkit.transforms.kinds import principal
 from sentkit.transforms.moments import moments_of
-from sentkit.transforms.sample import check_width
 
 MOST_LABELS = 20  # labels with a colour
 NUMBERED = 60  # at most so many pairs have a number

@@ -20,7 +20,7 @@ from sentkit.errors import DataError
 from sentkit.formats.outputs.temporary import create
 from sentkit.formats.rows.rows import Inputs, Rejects
 from sentkit.formats.vectors.vectors import VectorReader
-from sentkit.metrics.sts.seen_texts import Sightings
+from sentkit.metrics.sts.seen import Sightings
 from sentkit.model.encoding import TextTokenizer
 from sentkit.model.text.tokens import Tokens
 from sentkit.training.data.batches import Batch, Ids

@@ -17,7 +17,7 @@ from sentkit.formats.rows.rows import Inputs, Row
 from sentkit.formats.vectors.store import common_fields
 from sentkit.metrics.similarity import SIMILARITIES
 from sentkit.metrics.sts.correlation import spearman
-from sentkit.metrics.sts.seen_texts import EXCLUDED, PairTexts, Sightings
+from sentkit.metrics.sts.seen import EXCLUDED, PairTexts, Sightings
 from sentkit.model.encoding import BUDGETS, TextTokenizer, batches
 from sentkit.model.text.tokens import Tokens
 from sentkit.model.transformer.packed import Packed, pack

@@ -11,7 +11,7 @@ from sentkit.formats.checkpoints.readout import parse_readout
 from sentkit.formats.files import together
 from sentkit.formats.rows.rows import Inputs
 from sentkit.formats.vectors.store import common_fields
-from sentkit.metrics.sts.seen_texts import Sightings
+from sentkit.metrics.sts.seen import Sightings
 from sentkit.model.transformer.device import pick_device
 from sentkit.signals import Stop
 from sentkit.training.base import Base

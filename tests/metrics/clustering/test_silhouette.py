@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from sklearn.metrics import silhouette_score
 
-from sentkit.metrics.clustering import silhouette
-from sentkit.metrics.clustering.silhouette import Silhouette
+from sentkit.metrics.clustering import agreement
+from sentkit.metrics.clustering.agreement import Silhouette
 
 
 @pytest.fixture
@@ -20,7 +20,7 @@ def random():
 @pytest.mark.parametrize("clusters", [2, 5, 40])
 def test_it_is_that_of_scikit_learn(rows, clusters, monkeypatch):
     """Among forty clusters some hold one row."""
-    monkeypatch.setattr(silhouette, "ROWS_PER_BLOCK", 70)
+    monkeypatch.setattr(agreement, "ROWS_PER_BLOCK", 70)
     labels = (clusters * np.random.default_rng(2).random(300) ** 3).astype(int)
     expected = silhouette_score(rows.astype(np.float64), labels)
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from sklearn.metrics import adjusted_rand_score
 
-from sentkit.metrics.clustering.stability import agreeing, agreement
+from sentkit.metrics.clustering.agreement import agreeing, agreement
 
 
 def test_agreement_is_the_mean_over_all_pairs():

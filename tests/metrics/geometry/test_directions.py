@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sentkit.metrics.geometry import directions
-from sentkit.metrics.geometry.directions import Directions, nonzero_directions, uniformity
+from sentkit.metrics.geometry import geometry
+from sentkit.metrics.geometry.geometry import Directions, nonzero_directions, uniformity
 
 
 def rows(n: int, d: int, seed: int = 0) -> np.ndarray:
@@ -48,8 +48,8 @@ def test_worked_values() -> None:
 @pytest.mark.parametrize("blocks", [(512, 2048), (8, 3), (3, 8), (1, 1)])
 def test_all_pairs_are_taken_once(monkeypatch: pytest.MonkeyPatch, blocks: tuple[int, int]) -> None:
     """Equal to a loop over pairs, for all block sizes."""
-    monkeypatch.setattr(directions, "LEFT_ROWS", blocks[0])
-    monkeypatch.setattr(directions, "RIGHT_ROWS", blocks[1])
+    monkeypatch.setattr(geometry, "LEFT_ROWS", blocks[0])
+    monkeypatch.setattr(geometry, "RIGHT_ROWS", blocks[1])
     vectors = rows(31, 5)
     vectors[7] = vectors[20]
     found = filled(vectors)
@@ -63,7 +63,7 @@ def test_however_the_rows_are_cut(cuts: set[int], limit: int) -> None:
     """The sum and the sample are the same from blocks of any sizes, whether or not all rows fit."""
     vectors = rows(60, 3)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(directions, "SAMPLE_VECTORS", limit)
+        patch.setattr(geometry, "SAMPLE_VECTORS", limit)
         cut, whole = filled(*np.split(vectors, sorted(cuts))), filled(vectors)
 
     assert cut.count == whole.count == 60
@@ -74,7 +74,7 @@ def test_however_the_rows_are_cut(cuts: set[int], limit: int) -> None:
 
 def test_every_row_is_as_likely_in_the_sample(monkeypatch: pytest.MonkeyPatch) -> None:
     """Over 2000 seeds each of 12 rows comes 500 times among 3, within five standard deviations (19 each)."""
-    monkeypatch.setattr(directions, "SAMPLE_VECTORS", 3)
+    monkeypatch.setattr(geometry, "SAMPLE_VECTORS", 3)
     vectors = np.column_stack([np.arange(12.0), np.ones(12)])
     seen = np.zeros(12)
     for seed in range(2000):
@@ -87,7 +87,7 @@ def test_every_row_is_as_likely_in_the_sample(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_a_sample_is_of_its_seed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(directions, "SAMPLE_VECTORS", 10)
+    monkeypatch.setattr(geometry, "SAMPLE_VECTORS", 10)
     first, again, other = (filled(rows(100, 4), seed=seed) for seed in (0, 0, 1))
 
     assert first.sample.tolist() == again.sample.tolist() != other.sample.tolist()

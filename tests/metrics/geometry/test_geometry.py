@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from sentkit.metrics.geometry import directions, geometry, moments
+from sentkit.metrics.geometry import geometry, moments
 from sentkit.metrics.geometry.geometry import Geometry
 
 pytestmark = pytest.mark.filterwarnings("error")  # on stderr they would be noise
@@ -76,7 +76,7 @@ def test_the_blocks_that_come_in_do_not_matter(cuts: set[int], size: int) -> Non
     vectors[10], vectors[50] = np.nan, 0.0
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(geometry, "ROWS_PER_BLOCK", size)
-        patch.setattr(directions, "SAMPLE_VECTORS", 60)
+        patch.setattr(geometry, "SAMPLE_VECTORS", 60)
         cut, whole = record(*np.split(vectors, sorted(cuts))), record(vectors)
 
     assert cut == whole
@@ -142,7 +142,7 @@ def test_beyond_the_limit_uniformity_is_of_a_sample(monkeypatch: pytest.MonkeyPa
     """The record has the sample; other values use all vectors; the sample is deterministic."""
     vectors = rows(300, 4)
     whole = record(vectors)
-    monkeypatch.setattr(directions, "SAMPLE_VECTORS", 200)
+    monkeypatch.setattr(geometry, "SAMPLE_VECTORS", 200)
     sampled = record(vectors)
 
     assert sampled["uniformity_sample"] == {"vectors": 200, "seed": 0}
@@ -153,7 +153,7 @@ def test_beyond_the_limit_uniformity_is_of_a_sample(monkeypatch: pytest.MonkeyPa
 
 
 def test_no_sample_up_to_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(directions, "SAMPLE_VECTORS", 300)
+    monkeypatch.setattr(geometry, "SAMPLE_VECTORS", 300)
 
     assert record(rows(300, 4))["uniformity_sample"] is None
 

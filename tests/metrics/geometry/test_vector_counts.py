@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from sentkit.metrics.geometry.vector_counts import count_vectors
+from sentkit.metrics.geometry.vector_file import count_vectors
 
 
 @pytest.mark.parametrize("values", [(-1.0, 1.0), (0.0, 1.0), (0.5, 2.0)], ids=str)

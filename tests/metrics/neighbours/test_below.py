@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from sentkit.metrics import rounding
 from sentkit.metrics.neighbours import search
-from sentkit.metrics.neighbours.below import NearestBelow
+from sentkit.metrics.neighbours.negatives import NearestBelow
 from sentkit.metrics.neighbours.search import Searcher
 from sentkit.metrics.similarity import SIMILARITIES
 from support import normal_rows
