@@ -83,6 +83,7 @@ MAY_IMPORT = {
     },
     "manual": {"__init__", "cli", "flags"},
     "completion": {"formats", "training"},
+    "method": {"formats", "training"},
     "papers": {"errors", "formats", "model", "training"},
     "__main__": {"cli", "process"},
 }

@@ -23,7 +23,8 @@ def train(
     *,
     context: typer.Context,
     method: Annotated[
-        str | None, typer.Argument(metavar="METHOD", help="Name of a method; --list shows all.")
+        str | None,
+        typer.Argument(metavar="METHOD", help="A name of --list, or FILE.py:CLASS; see sentkit-method(7)."),
     ] = None,
     model: options.Model = "nano",
     output: CheckpointFlags,
@@ -80,12 +81,13 @@ def train(
     step with the best score; a warning reports pairs that are also in the training rows.
     To use several processes, run: torchrun --nproc-per-node N -m sentkit -- train ...
     """
-    from sentkit.formats.checkpoints.commands import Command, inputs_of
+    from sentkit.formats.checkpoints.commands import METHOD, Command, inputs_of
     from sentkit.formats.rows.kinds import LEARNED
     from sentkit.signals import handle_signals
-    from sentkit.training.catalogue import METHODS, find
+    from sentkit.training.catalogue import METHODS, load
     from sentkit.training.run_folders import RunFolders, result_line
     from sentkit.training.settings import build, described
+    from sentkit.training.user_methods import errors_in
 
     if method is None and list_:
         print_methods()
@@ -97,7 +99,7 @@ def train(
     first = is_first_process()
     console = Console("train", run.quiet or not first, run.verbose)
     with handle_signals(partial(say_stopping, console)) as stop:
-        kind = find(method)  # this imports torch
+        kind = (loaded := load(method)).kind  # this imports torch
         if list_:
             print_described(described(kind.Settings, kind.presets))
             return
@@ -116,11 +118,13 @@ def train(
             "--init": start.init,
             "--tokenizer": start.tokenizer,
             **kind.other_checkpoints(built),
+            METHOD: loaded.file,
         }
         bases = {} if start.init else {"-m": model}
         flags_of_rows = words_of(row_flags, but=("files", "rejects"))
         train_options = TrainOptions(
-            method=method,
+            method=loaded.name,
+            method_digest=loaded.digest,
             kind=kind,
             settings=built,
             folders=RunFolders(Path(output.path), numbers("--seed", seed)),
@@ -141,18 +145,18 @@ def train(
         )
         folders, bar = train_options.folders, StepProgress(console)
         others = row_flags.rejects and "/dev/null"  # of the other processes, which read the same rows
-        with (row_flags if first else replace(row_flags, rejects=others)).open(
+        opened = (row_flags if first else replace(row_flags, rejects=others)).open(
             console,
             output,
             known=(*LEARNED, "embedding"),
             reads={"-m": None if start.init else options.model_paths(model), **reads},
             writes={"-o": folders.all_folders, "stdout": "-"},
-        ) as inputs:
+        )
+        with errors_in(loaded.file), opened as inputs:
             reporter = Reporter(console.report, console.note, console.warn, bar.take)
             if perform(train_options, inputs, stop, reporter):
                 bar.done()
-                table = options.OutputFlags()
-                with table.open() as out:
+                with (table := options.OutputFlags()).open() as out:
                     show(
                         folders.results(), result_line, out, as_table=table.on_terminal, texts=["checkpoint"]
                     )

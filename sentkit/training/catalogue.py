@@ -13,6 +13,7 @@ from sentkit.flag_values import suggestion
 from sentkit.papers import PAPERS
 from sentkit.training.listing import Listing
 from sentkit.training.recipe import Recipe
+from sentkit.training.user_methods import LoadedMethod, load_user_method
 
 if TYPE_CHECKING:
     from sentkit.training.method import Method
@@ -85,11 +86,17 @@ GENERAL = {
 METHODS = {name: listing for paper in PAPERS.values() for name, listing in paper.methods.items()} | GENERAL
 
 
-def find(name: str) -> "type[Method]":
-    """Return the class of a method. This imports torch."""
+def load(name: str) -> LoadedMethod:
+    """Return the class of a method and its file, if it is a user's. This imports torch."""
+    if ":" in name:
+        return load_user_method(name)
     if name not in METHODS:
         raise UsageError(f'unknown method "{name}"', advice=suggestion(name, METHODS))
-    return METHODS[name].load()
+    return LoadedMethod(METHODS[name].load(), name)
+
+
+def find(name: str) -> "type[Method]":
+    return load(name).kind
 
 
 def names_of(method: str) -> tuple[list[str], list[str]]:

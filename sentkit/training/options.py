@@ -37,6 +37,7 @@ class TrainOptions:
 
     method: str
     kind: type[Method]
+    method_digest: str | None = None  # of the file of a user's method
     settings: Any
     folders: RunFolders
     model: str = "nano"
@@ -80,6 +81,7 @@ class Run:
             "base": self.base.hash,
             "data": self.corpus.digest,
             "dev": None if self.dev is None else self.dev.digest,
+            **({} if self.options.method_digest is None else {"method_file": self.options.method_digest}),
             **({} if self.test is None else {"test": self.test.digest}),
             **({} if self.base.entries is None else {"entries": self.base.entries.hash}),
             **self.options.kind.identity(self.base, self.settings),

@@ -11,7 +11,7 @@ from sentkit.formats.checkpoints.folders import BUNDLED, find_model
 from sentkit.formats.files import digest_of, open_file, readable
 from sentkit.formats.json_files import is_folder, is_there
 
-FILE, MODEL = "FILE", "-m"
+FILE, MODEL, METHOD = "FILE", "-m", "METHOD"  # METHOD: the file of a user's method
 # Files of a checkpoint that determine its vectors. Its README and sentkit.json are not among them.
 SUFFIXES = (".safetensors", ".bin", ".model")
 FILES = ("config.json", "tokenizer.json", "vocab.txt", "adapter_config.json")
@@ -27,7 +27,7 @@ class Input:
 
     @property
     def is_model(self) -> bool:
-        return self.flag == MODEL or not (self.flag == FILE or self.flag.startswith("-"))
+        return self.flag == MODEL or not (self.flag in (FILE, METHOD) or self.flag.startswith("-"))
 
     def digest(self) -> str | None:
         """The SHA-256 of the file, of the files of the folder, or of the checkpoint; None if not local."""

@@ -107,7 +107,7 @@ class Record:
     def settings(self, run: Mapping[str, Any]) -> Iterator[str]:
         """The recorded settings that differ from the defaults of this version of sentkit."""
         has_dev = any(each.flag == "--dev" for each in self.command.inputs)
-        for each in fields(find(run["method"]).Settings):
+        for each in fields(find(self.command.words[1]).Settings):
             if each.name in OF_DEV and not has_dev:
                 continue  # a preset can change it, but it has no effect
             if each.name in run and run[each.name] != each.default:

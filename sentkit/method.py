@@ -1,0 +1,16 @@
+"""The names that a method of a user needs; `man 7 sentkit-method` explains them with a complete example."""
+
+from sentkit.formats.rows.kinds import ENTRY, NEGATIVES, PAIR, POSITIVE, SENTENCE, TRIPLET
+from sentkit.training.base import Base
+from sentkit.training.data.batches import Batch
+from sentkit.training.data.corpus import Corpus
+from sentkit.training.data.examples import NLI, Classes, Labels, Reads, Scores
+from sentkit.training.method import Draw, Finished, Method, Needs, Outputs, PackedMethod, Term, mean_of
+from sentkit.training.recipe import Recipe
+from sentkit.training.settings import ours, paper, readout, released
+
+__all__ = [
+    "ENTRY", "NEGATIVES", "NLI", "PAIR", "POSITIVE", "SENTENCE", "TRIPLET", "Base", "Batch", "Classes",
+    "Corpus", "Draw", "Finished", "Labels", "Method", "Needs", "Outputs", "PackedMethod", "Reads", "Recipe",
+    "Scores", "Term", "mean_of", "ours", "paper", "readout", "released",
+]  # fmt: skip
