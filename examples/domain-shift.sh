@@ -1,7 +1,7 @@
 #!/bin/sh
 # Domain shift (figure 4 of SG-BERT): train an encoder on the texts of each domain, and score it on all domains. The
-# output is a table with tabs for `sentkit plot domains --name trained --domain domain`: a line for each encoder,
-# domain and seed. The first lines are those of BASE.
+# output is a table with tabs for `python3 -m sentkit.papers.sg_bert.figures domains`: a line for each encoder, domain
+# and seed. The first lines are those of BASE.
 # Usage: sh examples/domain-shift.sh METHOD BASE TEST ROWS...
 #   METHOD  of sentkit train, such as sg-bert
 #   BASE    the encoder to start from
@@ -45,4 +45,5 @@ table() {
 
 table "$@" >"$work/domains.tsv"
 cat "$work/domains.tsv"
-[ -z "${OUT:-}" ] || sentkit plot domains "$work/domains.tsv" --name trained --domain domain -o "$work/domains.svg" -f
+[ -z "${OUT:-}" ] || python3 -m sentkit.papers.sg_bert.figures domains "$work/domains.tsv" --name trained --domain domain \
+    -o "$work/domains.svg"

@@ -7,7 +7,7 @@
 #   simcse batch=64,128,256 lr=1e-5,3e-5     pairsupcon beta=0.5,1,2,4 (the values of the paper's sweep are lost)
 #   consert batch=16,48,96,192,288           consert rows=10,100,1000,10000 (table 4 and figure 6)
 # The name rows is not a setting: it is the size of a random sample of the rows, of which a smaller one is a part.
-# `sentkit plot scale TABLE.tsv --x batch --value test --log` draws a table.
+# `python3 -m sentkit.papers.consert.figures scale TABLE.tsv --x batch --value test --log` draws a table.
 # Usage: ROWS=texts.txt DEV=dev.jsonl sh examples/sweep.sh METHOD NAME=VALUE,VALUE... [NAME=VALUE,VALUE...]...
 # Variables: MODE=grid, every combination of the values, or MODE=one, one setting at a time with the others at their
 # defaults (-), after a line with all defaults; TEST=test.jsonl, pairs with a score, for the test columns;

@@ -14,14 +14,15 @@ readout=${READOUT:-mean-last2}
 work=${OUT:-$(mktemp -d)}
 [ -n "${OUT:-}" ] || trap 'rm -rf "$work"' EXIT
 mkdir -p "$work"
+figure() { python3 -m sentkit.papers.consert.figures "$@"; }
 
 place=0
 : >"$work/scores.jsonl"
 for model; do
     place=$((place + 1))
     own=$work/$place
-    [ -z "${OUT:-}" ] || sentkit plot words "$pairs" -m "$model" -o "$work/words-$place.svg" -f
-    sentkit plot words "$pairs" -m "$model" -o "$own.words.jsonl" -f # the first lines are the most frequent tokens
+    [ -z "${OUT:-}" ] || figure words "$pairs" --model "$model" -o "$work/words-$place.svg"
+    figure words "$pairs" --model "$model" -o "$own.words.jsonl" # the first lines are the most frequent tokens
     name=$(basename "$model")
     sed -n "s|^{\"series\":\"mean\"|{\"model\":\"$name\"|p" "$own.words.jsonl"
     sentkit encode "$pairs" --precision fp32 -m "$model" --readout "$readout" -o "$own-0.safetensors" -f
@@ -33,5 +34,5 @@ for model; do
         sentkit score "$own-$count.safetensors" --gold score >>"$work/scores.jsonl"
     done
 done
-[ -z "${OUT:-}" ] || sentkit plot masking "$work/scores.jsonl" -o "$work/masking.svg" -f
-sentkit plot masking "$work/scores.jsonl"
+[ -z "${OUT:-}" ] || figure masking "$work/scores.jsonl" -o "$work/masking.svg"
+figure masking "$work/scores.jsonl"

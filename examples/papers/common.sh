@@ -174,13 +174,15 @@ published() { # TABLE: as the paper prints it
     sentkit report --paper "$paper" --table "$1" --format text
 }
 
-figure() ( # NAME KIND ARGUMENTS...: a picture, or its numbers
-    name=$1 form=${FIGURES:-svg} && shift
-    if [ "$form" = json ]; then
-        sentkit plot "$@" -q >"$work/figures/$name.json"
-    else
-        sentkit plot "$@" -q -o "$work/figures/$name.$form" -f
-    fi
+figure() ( # NAME KIND ARGUMENTS...: a picture, or its numbers; KIND is one of sentkit plot, or of a paper: sg_bert/domains
+    name=$1 kind=$2 form=${FIGURES:-svg} && shift 2
+    rm -f "$work/figures/$name.$form"
+    [ "$form" = json ] || set -- "$@" -o "$work/figures/$name.$form"
+    case $kind in
+    */*) set -- python3 -m "sentkit.papers.${kind%/*}.figures" "${kind#*/}" "$@" ;;
+    *) set -- sentkit plot "$kind" "$@" -q ;;
+    esac
+    if [ "$form" = json ]; then "$@" >"$work/figures/$name.json"; else "$@"; fi
 )
 
 dev=$(needed sts/stsb.dev)

@@ -63,9 +63,9 @@ sweep batch consert "--preset unsup-$size" "batch=$batches"
 sweep temperature consert "--preset unsup-$size" "temperature=$temperatures"
 sweep texts consert "--preset unsup-$size --set warmup=0" "rows=$numbers" # figure 5
 sweep views consert "--preset unsup-$size" "view_a=$views" "view_b=$views"
-figure batch scale "$work/tables/batch.tsv" --x batch --value test --log
-figure temperature scale "$work/tables/temperature.tsv" --x temperature --value test
-figure texts scale "$work/tables/texts.tsv" --x rows --value test --log
+figure batch consert/scale "$work/tables/batch.tsv" --x batch --value test --log
+figure temperature consert/scale "$work/tables/temperature.tsv" --x temperature --value test
+figure texts consert/scale "$work/tables/texts.tsv" --x rows --value test --log
 set --
 for made in "$work/runs/batch/consert,batch="*/; do
     made=${made%/} && set -- "$@" "batch${made##*=}=$made"
@@ -77,11 +77,11 @@ trained=$(first unsup/run)
 vectors base "$base" "$pairs" --readout mean-last2
 vectors unsup "$trained" "$pairs"
 figure pairs pairs "$work/rows/base.safetensors" "$work/rows/unsup.safetensors" --gold score
-figure words words "$rows" -m "$base"
+figure words consert/words "$rows" --model "$base"
 frequency() { # FOLDER
     OUT=$1 COUNTS="${quick:+5 20}" sh "$here/../word-frequency.sh" "$pairs" "$base" "$trained"
 }
 if [ "${FIGURES:-}" = json ]; then frequency '' >"$work/figures/masking.json"; else
     frequency "$work/frequency" >"$work/tables/frequency.jsonl"
-    figure masking masking "$work/frequency/scores.jsonl"
+    figure masking consert/masking "$work/frequency/scores.jsonl"
 fi

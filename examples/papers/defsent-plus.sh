@@ -100,7 +100,7 @@ fi
 if senteval 'table 4'; then report 4 defsent "$last" ${simcse:+"simcse=$simcse"} sncse "$@"; fi
 
 # Figures 1 and 3 to 8: the entries of each step, and the correlations of their axes.
-for step in 1 2 3; do figure "entries-$step" axes "$work/runs/steps/entries-$step.safetensors"; done
+for step in 1 2 3; do figure "entries-$step" defsent/axes "$work/runs/steps/entries-$step.safetensors"; done
 for name in 3 3-ica; do
-    figure "correlation-$name" axes "$work/runs/steps/entries-$name.safetensors" --correlation --view raw
+    figure "correlation-$name" defsent/correlations "$work/runs/steps/entries-$name.safetensors"
 done

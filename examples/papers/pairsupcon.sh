@@ -37,7 +37,7 @@ missing 'figure 3' 'its content was not available'
 # Figure 1, and tables 6 and 7.
 (format=json && report 3 "$@" >/dev/null)
 sed 's/"value":/"spearman":/; s/"sd":/"spearman_sd":/' "$work/tables/table-3.json" >"$work/tables/figure.jsonl"
-figure scores domains "$work/tables/figure.jsonl" --name row --domain task
+figure scores sg_bert/domains "$work/tables/figure.jsonl" --name row --domain task
 if senteval 'tables 6 and 7'; then report 6 "$@" && report 7 "$@"; fi
 if [ -n "$(found clustering/stackoverflow)" ]; then
     questions=$(data=$(tests) && found clustering/stackoverflow)

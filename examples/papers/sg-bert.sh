@@ -83,7 +83,7 @@ if [ -n "$nli" ]; then
                 --transform "$work/rows/$name.safetensors"
         done
     } >"$work/tables/domains.jsonl"
-    figure domains domains "$work/tables/domains.jsonl" --name system --domain texts
+    figure domains sg_bert/domains "$work/tables/domains.jsonl" --name system --domain texts
     sg senteval --preset senteval
 else
     missing 'figure 4 and table 4' "no $data/nli/train.jsonl"

@@ -30,7 +30,7 @@ NAMES = (
     "plot",
 )
 LEAVES = ("whiten fit", "whiten apply", "whiten merge")
-KINDS = ("space", "pairs", "heat", "axes", "words", "curve", "sweep", "masking", "domains", "scale")
+KINDS = ("space", "pairs", "heat", "curve", "sweep")
 
 
 def test_no_command_is_wrong_usage(sentkit):

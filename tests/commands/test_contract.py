@@ -152,27 +152,6 @@ CASES = (
         '{"encoder":"m/L2:cls:200000000000","pearson":50.5}',
         '"spearman" is missing',
     ),
-    Case(
-        "masking",
-        ("plot", "masking"),
-        '{"encoder":"m/mean/out3:100000000000","spearman":50.5}\n',
-        '{"encoder":"m/mean/out9:200000000000","pearson":50.5}',
-        '"spearman" is missing',
-    ),
-    Case(
-        "domains",
-        ("plot", "domains"),
-        '{"file":"g","groups":{"news":{"spearman":50.5}}}\n',
-        '{"file":"h","groups":{"news":{"pearson":50.5}}}',
-        'the group "news" has no number "spearman"',
-    ),
-    Case(
-        "scale",
-        ("plot", "scale", "--x", "batch", "--value", "test"),
-        '{"batch":16,"test":50.5}\n',
-        '{"batch":32}',
-        '"test" is missing',
-    ),
     Case("inspect", ("inspect",), VECTOR, *NO_VECTOR),
 )
 READERS = {  # class or function that reads rows -> a command that uses it

@@ -78,7 +78,7 @@ def test_a_vector_file_records_the_number(encode, sentkit):
 
 
 PARTIAL = "it needs mean, max, mean-sqrt, of any layer"
-NO_TOKENS = "sentkit plot words TEXTS --json | head -36 lists the 36 most frequent ones"
+NO_TOKENS = "python -m sentkit.papers.consert.figures words TEXTS | head -36 lists the 36 most frequent ones"
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Draw the pictures of papers from vectors, reports and logs.
+"""Draw pictures of vectors, reports and logs.
 
 \b
 Examples:
@@ -7,7 +7,8 @@ Examples:
 
 Without -o, a terminal shows a sketch, and a pipe gets the numbers of the picture as
 JSON. -o FIGURE.svg (or .png, .pdf) writes a picture for a paper; it needs the
-package matplotlib: pip install 'sentkit[plot]'.
+package matplotlib: pip install 'sentkit[plot]'. Further figures of papers are in their
+folders: python -m sentkit.papers.consert.figures --help.
 """
 
-SUBCOMMANDS = ("space", "pairs", "heat", "axes", "words", "curve", "sweep", "masking", "domains", "scale")
+SUBCOMMANDS = ("space", "pairs", "heat", "curve", "sweep")

@@ -14,14 +14,15 @@ from sentkit.model.text.tokenizer import Tokenizer
 def read_left_out(path: str | None, token_to_id: Callable[[str], int | None]) -> tuple[int, ...]:
     """Return the ids of the tokens in the file of --leave-out, in ascending order; none without the flag.
 
-    The file has one token per line, or rows with "token", as `sentkit plot words` writes them.
+    The file has one token per line, or rows with "token", as the figure `words` of ConSERT writes them.
     """
     if path is None:
         return ()
     if path == "-":
         raise UsageError("--leave-out needs a file; standard input has the rows")
     if path.isdecimal() and not Path(path).exists():
-        advice = f"sentkit plot words TEXTS --json | head -{path} lists the {path} most frequent ones"
+        listing = f"python -m sentkit.papers.consert.figures words TEXTS | head -{path}"
+        advice = f"{listing} lists the {path} most frequent ones"
         raise UsageError(f"--leave-out {path}: expected a file of tokens", advice=advice)
 
     def token_id(row: Row) -> int:

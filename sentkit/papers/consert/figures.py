@@ -1,0 +1,170 @@
+"""Figures of ConSERT: `python -m sentkit.papers.consert.figures words TEXTS`; also `masking` and `scale`."""
+
+import re
+from collections.abc import Sequence
+
+import numpy as np
+
+from sentkit.arrays import Float32, Float64, Indices
+from sentkit.errors import DataError
+from sentkit.formats.checkpoints.folders import read_checkpoint
+from sentkit.formats.files import together
+from sentkit.formats.rows.kinds import TextParser, class_of, scored
+from sentkit.formats.rows.rows import Row, blocks
+from sentkit.formats.vectors.store import common_fields
+from sentkit.model.checkpoint.word_table import word_table
+from sentkit.model.reading import ReadingOptions, plan_reading
+from sentkit.papers.drawing import main, rows_of
+from sentkit.plots.picture import Axis, Panel, Picture, Series
+from sentkit.plots.reports import (
+    LABELS,
+    MISSING,
+    Value,
+    by_name,
+    intervals,
+    means_of_sets,
+    merged,
+    report_of,
+    value_of,
+)
+
+NEIGHBOURS, MOST = 3, 2000  # nearest tokens of a distance; drawn tokens
+FREQUENT = 500  # ranks that are all drawn
+EDGES = (1, 100, 500, 5000)  # first ranks of the bins
+AT_ONCE, ROWS_PER_BLOCK = 256, 1024  # tokens whose distances are computed at once; rows
+LEFT_OUT = re.compile(r"/out(\d+)(?=/|$)")  # in the label of a space
+FEW = 7  # at most so many numbers are ticks of a logarithmic axis
+
+
+def words(paths: Sequence[str], *, model: str = "nano") -> Picture:
+    """Table of section 1: the lengths of the word vectors, and the distance to their 3 nearest, by frequency.
+
+    The rows are texts, as for "sentkit encode". Their tokens, with the special tokens of each text, are
+    counted. The line joins the means of the ranks 1 to 99, 100 to 499, 500 to 4999, and above. All tokens up
+    to rank 500 and a random sample of the others are drawn. The JSON has the tokens with rank and count.
+    """
+    vectors, counts, names = count_words(paths, model)
+    places = np.arange(len(names))
+    if len(names) > MOST:
+        random = np.random.Generator(np.random.Philox(0))
+        rest = random.choice(places[FREQUENT:], MOST - FREQUENT, replace=False)
+        places = np.concatenate([places[:FREQUENT], np.sort(rest)])
+    wide = vectors[places].astype(np.float64)
+    neighbours = min(NEIGHBOURS, len(names) - 1)
+    fields = {"token": [names[place] for place in places], "count": counts[places].tolist()}
+    ranks = places.astype(np.float64) + 1
+    panels = []
+    for name, label, values in (
+        ("norm", "length of the vector", np.sqrt(np.vecdot(wide, wide))),
+        ("distance", f"distance of {neighbours} nearest tokens", mean_distances(vectors, places, neighbours)),
+    ):
+        points = Series("", ranks, values, faint=True, fields=fields)
+        x = Axis("rank", "rank of the token", log=True)
+        panels.append(Panel(x, Axis(name, label), (points, means(ranks, values))))
+    return Picture(tuple(panels))
+
+
+def count_words(paths: Sequence[str], model: str) -> tuple[Float32, Indices, list[str]]:
+    """The tokens that occur in the texts, from the most frequent one: vectors, counts and names."""
+    checkpoint, inputs = read_checkpoint(model), rows_of(paths)
+    tokenizer = plan_reading(checkpoint, ReadingOptions()).tokenizer
+    counts = np.zeros(0, np.int64)
+    for block in blocks(inputs.read(TextParser(common_fields(inputs))), ROWS_PER_BLOCK):
+        tokens = tokenizer([text for _, texts in block for text in texts])
+        own = np.bincount(np.concatenate([each.ids for each in tokens]), minlength=len(counts))
+        own[: len(counts)] += counts
+        counts = own
+    order = np.argsort(-counts, kind="stable")[: np.count_nonzero(counts)]
+    if len(order) < 2:
+        raise DataError(f"{len(order)} different tokens, expected 2 or more", source=together(paths))
+    table = word_table(checkpoint)
+    if order.max() >= len(table):
+        problem = f"token {order.max()} of the tokenizer has no vector; the model has {len(table)}"
+        raise DataError(problem, source=checkpoint.name)
+    names = {number: token for token, number in tokenizer.backend.get_vocab().items()}
+    return table[order], counts[order], [names[number] for number in order.tolist()]
+
+
+def mean_distances(vectors: Float32, places: Indices, neighbours: int) -> Float64:
+    """The mean distance of each of these tokens to its nearest tokens."""
+    wide = vectors.astype(np.float64)
+    squares = np.vecdot(wide, wide)
+    means = np.empty(len(places))
+    for start in range(0, len(places), AT_ONCE):
+        own = places[start : start + AT_ONCE]
+        block = squares[own, np.newaxis] + squares - 2 * wide[own] @ wide.T
+        block[np.arange(len(own)), own] = np.inf  # not the token itself
+        nearest = np.partition(block, neighbours - 1, axis=1)[:, :neighbours]
+        means[start : start + len(own)] = np.sqrt(np.maximum(nearest, 0)).mean(axis=1)
+    return means
+
+
+def means(ranks: Float64, values: Float64) -> Series:
+    """The mean of each bin of ranks, at the geometric centre of the bin."""
+    bins = np.searchsorted(EDGES, ranks, side="right") - 1
+    present = np.unique(bins)
+    last = [min(edge - 1, ranks.max()) for edge in (*EDGES[1:], np.inf)]
+    centres = np.array([np.sqrt(EDGES[each] * last[each]) for each in present])
+    return Series("mean", centres, np.array([values[bins == each].mean() for each in present]), "line")
+
+
+def masking(paths: Sequence[str], *, value: str = "spearman") -> Picture:
+    """Figure 4: scores by the number of tokens that the mean leaves out, one line for each encoder.
+
+    The rows are reports of "sentkit score --gold" for vectors of "sentkit encode --leave-out". Several
+    reports of one encoder and number are those of several data sets: their mean is drawn.
+    """
+
+    def score(row: Row) -> tuple[tuple[str, int], Value] | None:
+        if (report := report_of(row, value)) is None:
+            return None
+        found = LEFT_OUT.search(report[0])
+        return (LEFT_OUT.sub("", report[0]), int(found[1]) if found else 0), report[1]
+
+    scores = [each for each in rows_of(paths).read(score) if each is not None]
+    if not any(count for (_, count), _ in scores):
+        advice = "sentkit encode --leave-out TOKENS leaves tokens out"
+        raise DataError("no report has left out tokens", source=together(paths), advice=advice)
+    means = means_of_sets(by_name(scores), lambda key: f"{key[0]} without {key[1]} tokens")
+    series = []
+    for encoder in dict.fromkeys(encoder for encoder, _ in means):
+        own = sorted((count, each) for (name, count), each in means.items() if name == encoder)
+        x, y = np.array([float(count) for count, _ in own]), np.array([each.value for _, each in own])
+        series.append(Series(encoder, x, y, "line", **intervals([each for _, each in own])))
+    axes = Axis("left_out", "tokens left out", whole=True), Axis(value, LABELS.get(value, value))
+    return Picture((Panel(*axes, tuple(series)),), height=0.7)
+
+
+def scale(paths: Sequence[str], *, x: str, value: str, name: str = "", log: bool = False) -> Picture:
+    """Table 4, figure 5 and the temperatures: scores by a number, such as the batch size.
+
+    The rows are those of a table with the fields --x and --value, as examples/sweep.sh prints it. --name is
+    the field with the name of a line. A band shows the standard deviation if the table has a field such as
+    test_sd for test, or if several rows have one number: their mean is drawn. Rows with "-" as number are
+    left out.
+    """
+
+    def point(row: Row) -> tuple[str, tuple[float, Value]] | None:
+        number = None if row.values.get(x) in MISSING else scored(row, x)
+        if number is None:
+            return None
+        if log and number <= 0:
+            raise row.error(f'"{x}" is {number:g}, but --log needs numbers above 0')
+        return class_of(row, name) if name else "", (number, value_of(row, value))
+
+    points = [each for each in rows_of(paths).read(point) if each is not None]
+    if not points:
+        raise DataError(f'no row has a number in "{x}"', source=together(paths))
+    series = []
+    for line, own in by_name(points).items():
+        groups = by_name(sorted(own, key=lambda each: each[0]))
+        values = [merged(each) for each in groups.values()]
+        y = np.array([each.value for each in values])
+        series.append(Series(line, np.array(list(groups)), y, "line", **intervals(values)))
+    numbers = sorted({number for _, (number, _) in points})
+    x_axis = Axis(x, x, log=log, ticks=tuple(numbers) if log and len(numbers) <= FEW else ())
+    return Picture((Panel(x_axis, Axis(value, LABELS.get(value, value)), tuple(series)),), height=0.7)
+
+
+if __name__ == "__main__":
+    main(words, masking, scale)

@@ -1,0 +1,54 @@
+"""The command line of a paper's figures: `python -m sentkit.papers.NAME.figures FIGURE FILE... [-o PICTURE]`.
+
+Each figure is a function from paths, and keyword arguments, to a picture. Without -o, the output is JSON, or
+a sketch on a terminal.
+"""
+
+import argparse
+import inspect
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from sentkit.console import Console
+from sentkit.errors import SentkitError
+from sentkit.flags.plots import PlotFlags
+from sentkit.formats.rows.rows import Inputs
+from sentkit.formats.vectors.store import rows_in
+from sentkit.plots.picture import Picture
+
+Figure = Callable[..., Picture]
+
+
+def main(*figures: Figure, arguments: Sequence[str] | None = None) -> None:
+    module = inspect.getmodule(figures[0])
+    paper = Path(module.__file__ or "").parent.name if module else ""
+    parser = argparse.ArgumentParser(prog=f"python -m sentkit.papers.{paper}.figures")
+    names = parser.add_subparsers(dest="figure", metavar="FIGURE", required=True)
+    for figure in figures:
+        words = inspect.getdoc(figure) or ""
+        one = names.add_parser(figure.__name__, help=words.splitlines()[0], description=words)
+        one.add_argument("files", nargs="+", metavar="FILE")
+        one.add_argument("-o", "--output", metavar="PICTURE", default="-", help=".svg, .png, .pdf or .jsonl")
+        for name, parameter in list(inspect.signature(figure).parameters.items())[1:]:
+            if parameter.annotation is bool:
+                one.add_argument(f"--{name}", action="store_true")
+            else:
+                needed = parameter.default is parameter.empty
+                default = None if needed else parameter.default
+                one.add_argument(f"--{name}", metavar="NAME", required=needed, default=default)
+    values = vars(parser.parse_args(arguments))
+    figure = {each.__name__: each for each in figures}[values.pop("figure")]
+    console = Console(f"{paper}.figures")
+    try:
+        output = PlotFlags(path=values.pop("output"), force=True)
+        output.check()
+        output.write(figure(values.pop("files"), **values), console)
+    except SentkitError as error:
+        console.error(str(error), error.advice)
+        sys.exit(error.exit_code)
+
+
+def rows_of(paths: Sequence[str]) -> Inputs:
+    """The rows of files, in any format."""
+    return Inputs(paths, vector_file=rows_in)

@@ -1,0 +1,37 @@
+"""Figures of SG-BERT: `python -m sentkit.papers.sg_bert.figures domains TABLE --name NAME --domain NAME`."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from sentkit.formats.rows.kinds import class_of
+from sentkit.formats.rows.rows import Row
+from sentkit.papers.drawing import main, rows_of
+from sentkit.plots.picture import Axis, Panel, Picture, Series
+from sentkit.plots.reports import LABELS, Value, by_name, intervals, merged, value_of
+
+
+def domains(paths: Sequence[str], *, name: str, domain: str, value: str = "spearman") -> Picture:
+    """Figure 4: a group of bars for each domain, and one bar for each encoder.
+
+    The rows of a table have the fields --name (of the encoder), --domain and --value. Several scores of one
+    encoder and domain are those of several seeds: the bar is their mean, and the line on it their deviation.
+    """
+
+    def score(row: Row) -> tuple[str, tuple[str, Value]]:
+        return class_of(row, name), (class_of(row, domain), value_of(row, value))
+
+    scores = list(rows_of(paths).read(score))
+    places = {each: place for place, each in enumerate(dict.fromkeys(own for _, (own, _) in scores))}
+    series = []
+    for encoder, own in by_name(scores).items():
+        groups = by_name(own)
+        values = [merged(each) for each in groups.values()]
+        x, y = np.array([float(places[each]) for each in groups]), np.array([v.value for v in values])
+        series.append(Series(encoder, x, y, "bars", **intervals(values)))
+    axes = Axis("domain", "", names=tuple(places)), Axis(value, LABELS.get(value, value))
+    return Picture((Panel(*axes, tuple(series)),), height=0.7)
+
+
+if __name__ == "__main__":
+    main(domains)

@@ -1,0 +1,183 @@
+"""Figures of the papers: the records of the pictures against plain loops and numpy."""
+
+import json
+from collections import Counter
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file
+
+from sentkit.papers import drawing
+from sentkit.papers.consert import figures as consert
+from sentkit.papers.defsent import figures as defsent
+from sentkit.papers.sg_bert import figures as sg_bert
+from support import in_jsonl
+
+TEXTS = "the cat sat\nthe dog and the cat\na dog\n"
+random = np.random.default_rng(0)
+
+
+@pytest.fixture
+def file(tmp_path):
+    """`file("a.jsonl", text)`: the path of a file."""
+
+    def write(name, content):
+        (tmp_path / name).write_text(content)
+        return str(tmp_path / name)
+
+    return write
+
+
+def records(picture):
+    return list(picture.records())
+
+
+def vectors_in(values):
+    return in_jsonl(*({"embedding": vector.tolist()} for vector in values))
+
+
+def report(label, spearman, **fields):
+    return json.dumps({"encoder": f"{label}:100000000000", "spearman": spearman, **fields}) + "\n"
+
+
+def test_each_view_of_the_axes_is_a_panel(file):
+    """Two independent sources with a large skewness, mixed, with a mean far from zero."""
+    sources = random.exponential(size=(400, 2))
+    vectors = (sources @ [[1.0, 0.5], [0.4, 2.0]] + [5, 3]).round(4)
+    found = records(defsent.axes([file("v.jsonl", vectors_in(vectors))]))
+    places = {panel: np.array([[r["x"], r["y"]] for r in found if r["panel"] == panel])
+              for panel in ("not centered", "centered", "whitened", "independent components")}  # fmt: skip
+    for panel, given in (("not centered", vectors), ("centered", vectors - vectors.mean(axis=0))):
+        squares = np.diag(np.linalg.svd(given)[1] ** 2)
+        assert places[panel].T @ places[panel] == pytest.approx(squares, rel=1e-4, abs=1e-2)
+
+    assert np.cov(places["whitened"].T) == pytest.approx(np.eye(2), abs=1e-5)
+    correlations = np.abs(np.corrcoef(places["independent components"].T, sources.T)[:2, 2:])
+    assert sorted(correlations.max(axis=0)) == pytest.approx([1, 1], abs=0.02)
+
+
+def test_correlations_are_those_of_numpy(file):
+    """Absolute values, for the first 32 of 40 axes; the mean is of all."""
+    vectors = random.normal(size=(100, 40)) @ random.normal(size=(40, 40))
+    [panel] = defsent.correlations([file("v.jsonl", vectors_in(vectors))]).panels
+    expected = np.abs(np.corrcoef(vectors.T))
+
+    assert panel.grid.values == pytest.approx(expected[:32, :32], abs=1e-5)
+    assert panel.note == f"mean {(expected.sum() - 40) / (40 * 39):.3f}"
+
+
+def test_norms_and_distances_of_words_equal_a_plain_loop(file, tiny):
+    """Tokens are in the order of their counts, with the special tokens of each text."""
+    from transformers import AutoTokenizer
+
+    found = records(consert.words([file("t.txt", TEXTS)], model=str(tiny)))
+    found = [record for record in found if "series" not in record]
+    tokenizer = AutoTokenizer.from_pretrained(tiny)
+    counts = Counter(token for text in TEXTS.splitlines() for token in tokenizer(text).tokens())
+    table = load_file(tiny / "model.safetensors")["embeddings.word_embeddings.weight"].astype(np.float64)
+    vectors = {token: table[tokenizer.convert_tokens_to_ids(token)] for token in counts}
+    norms, distances = found[: len(counts)], found[len(counts) :]
+
+    assert {record["token"]: record["count"] for record in norms} == counts
+    assert [record["count"] for record in norms] == sorted(counts.values(), reverse=True)
+    for rank, (norm, distance) in enumerate(zip(norms, distances, strict=True), start=1):
+        own = vectors[norm["token"]]
+        others = sorted(np.linalg.norm(own - vectors[t]) for t in vectors if t != norm["token"])
+        assert norm["rank"] == rank
+        assert norm["norm"] == pytest.approx(np.linalg.norm(own), rel=1e-5)
+        assert distance["distance"] == pytest.approx(np.mean(others[:3]), rel=1e-5)
+
+
+def test_lines_of_words_are_means_of_bins():
+    """The ranks 1 to 99, 100 to 499, and 500 to 700, at the geometric centres."""
+    ranks, values = np.arange(1.0, 701), random.normal(size=700)
+    line = consert.means(ranks, values)
+
+    assert line.y == pytest.approx([values[:99].mean(), values[99:499].mean(), values[499:].mean()])
+    assert line.x == pytest.approx([np.sqrt(99), np.sqrt(100 * 499), np.sqrt(500 * 700)])
+
+
+def test_masking_has_a_line_for_each_encoder(file):
+    """By the number in the name of the space; 0 if it has none. An average of files is no report."""
+    given = report("m/mean/out36", 45) + report("m/mean", 40.5, spearman_ci95=[39, 42])
+    given += report("m/mean/out5/n", 50) + report("m/mean", 1, file="average")
+
+    assert records(consert.masking([file("r.jsonl", given)])) == [
+        {"series": "m/mean", "left_out": 0, "spearman": 40.5, "spearman_interval": [39, 42]},
+        {"series": "m/mean", "left_out": 36, "spearman": 45, "spearman_interval": [None, None]},
+        {"series": "m/mean/n", "left_out": 5, "spearman": 50},
+    ]
+
+
+def test_masking_draws_the_mean_of_several_data_sets(file):
+    given = "".join(report(f"m/mean/out{n}", 10 * n + k) for n in (1, 2) for k in (0, 3))
+
+    assert [r["spearman"] for r in records(consert.masking([file("r.jsonl", given)]))] == [11.5, 21.5]
+
+
+TABLE = "batch\tlr\ttest\ttest_sd\n-\t-\t9\t-\n64\t1e-5\t50\t0.5\n16\t1e-5\t48\t-\n16\t3e-5\t47\t-\n"
+
+
+def test_a_scale_has_a_line_for_each_name(file):
+    """In the order of the numbers; the line of sweep.sh with all defaults has none."""
+    table = file("table.tsv", TABLE)
+
+    assert records(consert.scale([table], x="batch", value="test", name="lr")) == [
+        {"series": "1e-5", "batch": 16, "test": 48, "test_interval": [None, None]},
+        {"series": "1e-5", "batch": 64, "test": 50, "test_interval": [49.5, 50.5]},
+        {"series": "3e-5", "batch": 16, "test": 47},
+    ]
+    picture = consert.scale([table], x="batch", value="test", log=True)
+    assert [(r["batch"], r["test"]) for r in records(picture)] == [(16, 47.5), (64, 50)]
+    assert picture.panels[0].x.ticks == (16, 64)
+
+
+def test_domains_have_means_over_seeds(file):
+    """Of 50 and 54: the mean 52 and the standard deviation sqrt(8). A row with test_sd has its own."""
+    given = "method\tdata\ttest\ttest_sd\na\tx\t50\t-\na\tx\t54\t-\nb\tx\t40\t1.5\nb\ty\t-\t-\n"
+    picture = sg_bert.domains([file("t.tsv", given)], name="method", domain="data", value="test")
+    first, second, third = records(picture)
+
+    assert first["test"] == 52
+    assert first["test_interval"] == pytest.approx([52 - 8**0.5, 52 + 8**0.5], rel=1e-6)
+    assert second == {"series": "b", "domain": "x", "test": 40, "test_interval": [38.5, 41.5]}
+    assert third == {"series": "b", "domain": "y", "test": None, "test_interval": [None, None]}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "given", "code", "problem"),
+    [
+        (["masking"], report("m/mean", 1), 65, "in.jsonl: no report has left out tokens"),
+        (["masking"], report("m/out4", 1) * 2 + report("m", 1), 65, "1 reports of m without 0 tokens, but 2"),
+        (["scale", "--x", "n", "--value", "t"], '{"m":1}\n', 65, 'in.jsonl: no row has a number in "n"'),
+        (
+            ["scale", "--x", "n", "--value", "t"],
+            '{"n":"many","t":1}\n',
+            65,
+            'jsonl:1: "n" is a string, expected',
+        ),
+        (
+            ["scale", "--x", "n", "--value", "t", "--log"],
+            '{"n":0,"t":1}\n',
+            65,
+            "--log needs numbers above 0",
+        ),
+        (["scale", "--x", "n"], "{}", 2, "the following arguments are required: --value"),
+        (["masking", "-o", "x.txt"], "{}", 2, "x.txt: unknown format of a picture"),
+    ],
+)
+def test_figures_that_cannot_be_drawn(file, capsys, arguments, given, code, problem):
+    with pytest.raises(SystemExit) as ended:
+        drawing.main(
+            consert.words, consert.masking, consert.scale, arguments=[*arguments, file("in.jsonl", given)]
+        )
+
+    assert ended.value.code == code
+    assert problem in capsys.readouterr().err
+
+
+def test_the_command_line_writes_the_numbers(file, tmp_path):
+    table, out = file("table.tsv", TABLE), tmp_path / "out.jsonl"
+    drawing.main(consert.scale, arguments=["scale", table, "--x", "batch", "--value", "test", "-o", str(out)])
+
+    assert [json.loads(line)["test"] for line in out.read_text().splitlines()] == [47.5, 50]
