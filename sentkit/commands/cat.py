@@ -31,23 +31,24 @@ def cat(
       sentkit cat titles.safetensors --head 3
       sentkit cat part1.jsonl part2.safetensors -o all.safetensors
       sentkit cat titles.safetensors -o small.safetensors --store int8
-      sentkit cat table.csv > rows.jsonl
+      sentkit cat a.csv --field text_a=sent1 --field text_b=sent2 | sentkit encode
 
     Most used: [FILE]... --head --field --rejects -o -f
 
     The suffix of the output determines its format: a vector file (.safetensors), Parquet
-    (.parquet) or JSONL. A vector file has float32 unless --store selects another kind,
-    see sentkit-rows(5). All vectors must be of one space. A vector file made from rows
+    (.parquet), TSV or CSV (.tsv, .csv, without vectors) or JSONL. --field renames fields
+    in the output. A vector file has float32 unless --store selects another kind, see
+    sentkit-rows(5). All vectors must be of one space. A vector file made from rows
     records only the name of its space. Rows without vectors pass through. With several
     files, the command reports the number of files and rows on stderr. A terminal shows
     only the first numbers of a vector.
     """
+    from sentkit.formats.rows.kinds import LEARNED, VECTORS
     from sentkit.formats.vectors.convert import convert
     from sentkit.formats.vectors.sinks import VectorOutput
-    from sentkit.formats.vectors.vectors import VECTOR_FIELDS
 
     console = run.console("cat")
-    with row_flags.open(console, output, known=VECTOR_FIELDS) as inputs:
+    with row_flags.open(console, output, known=(*LEARNED, *VECTORS)) as inputs:
         form = VectorOutput(force=output.force, replace=True, store=store)
         rows = convert(inputs, output.path, form, head=head, encoding=encoding)
     if len(inputs.paths) > 1:

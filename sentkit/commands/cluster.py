@@ -175,7 +175,7 @@ def cluster(
     with row_flags.open(
         console,
         output,
-        known=(*VECTOR_FIELDS, "entry"),
+        known=(*VECTOR_FIELDS, "entry", truth),
         reads={"--from-centroids": from_centroids},
         writes={"--centroids": centroids},
     ) as inputs:
@@ -183,7 +183,7 @@ def cluster(
         work = ClusteringRun(inputs, planned, Normalize() if normalize else None, console.warn, watch)
         if truth is not None:
             optional = ["iterations", "inertia", "k"]
-            records = reports.agreement_records(work, truth)
+            records = reports.agreement_records(work, row_flags.theirs(truth))
             report(records, reports.agreement_line, output, texts=["seed"], optional=optional)
         elif form == "counts":
             report(reports.count_records(work), reports.count_line, output)

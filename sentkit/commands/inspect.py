@@ -83,8 +83,8 @@ def inspect(
     if replay:
         print_replay(path)
         return
-    geometry = geometry_of(gold, above, leave_out=no_geometry)
-    record = describe(path, field_flags, geometry)
+    geometry = geometry_of(field_flags.theirs(gold), above, leave_out=no_geometry)
+    record = describe(path, field_flags, gold, geometry)
     refuse_idle(path, record, gold=gold, no_geometry=no_geometry)
     output = options.ReportFlags(json=json)
     if output.as_table:
@@ -141,7 +141,7 @@ def refuse_idle(path: str, record: dict[str, Any], *, gold: str | None, no_geome
         raise UsageError(f"--no-geometry needs vectors, but {path} has none")
 
 
-def describe(path: str, flags: FieldFlags, geometry: "Geometry | None") -> dict[str, Any]:
+def describe(path: str, flags: FieldFlags, gold: str | None, geometry: "Geometry | None") -> dict[str, Any]:
     from pathlib import Path
 
     from sentkit.formats.json_files import is_there
@@ -152,7 +152,7 @@ def describe(path: str, flags: FieldFlags, geometry: "Geometry | None") -> dict[
 
     if path == "-" or is_vector_folder(path) or (is_there(Path(path)) and not holds_word_vectors(path)):
         flags.take_snapshots([path])
-        return describe_vectors(flags.inputs([path], VECTOR_FIELDS), geometry)
+        return describe_vectors(flags.inputs([path], (*VECTOR_FIELDS, gold)), geometry)
     if flags != FieldFlags():
         raise UsageError(f"{path}: is a checkpoint; --field can be used only with vectors")
     from sentkit.model import find_encoder

@@ -112,7 +112,7 @@ def probe(
     check_folds(folds, values, test)
     check_rows_output(output.path)
     probe_options = ProbeOptions(
-        label=label,
+        label=train.theirs(label),
         head=head,
         hidden=nhid or 0,
         folds=folds or FOLDS,
@@ -125,7 +125,9 @@ def probe(
     for path in filter(None, (dev, test)):
         check_input(path)
     with (
-        train.open(console, output, known=VECTOR_FIELDS, reads={"--test": test, "--dev": dev}) as inputs,
+        train.open(
+            console, output, known=(*VECTOR_FIELDS, label), reads={"--test": test, "--dev": dev}
+        ) as inputs,
         output.open() as out,
     ):
         watch = Watch(*follow_tasks(console, "fits", inputs))

@@ -97,15 +97,16 @@ def score(
         "--rank-corpus": ranks.rank_corpus,
     }
     writes = {"--seen-rows": gold_flags.seen_rows}
+    known = (*VECTOR_FIELDS, gold_flags.gold, gold_flags.group)
     with (
-        row_flags.open(console, output, known=VECTOR_FIELDS, reads=reads, writes=writes) as inputs,
+        row_flags.open(console, output, known=known, reads=reads, writes=writes) as inputs,
         gold_flags.open_seen_rows(force=output.force) as seen_out,
         output.open() as out,
     ):
         corpus = ranks.rank_corpus
         similarity = None if corpus is None else RankSimilarity(inputs, corpus, ranks.weight)
         if gold_flags.gold is not None:
-            score_options = gold_flags.options(metric, seed or 0, similarity)
+            score_options = gold_flags.options(row_flags, metric, seed or 0, similarity)
             baseline = gold_flags.baseline
             records = report_gold(inputs, score_options, baseline, out, console, as_table=output.as_table)
             if seen_out is not None and score_options.seen is not None:

@@ -9,7 +9,11 @@ from typing import TYPE_CHECKING, Annotated, BinaryIO, Literal
 import typer
 
 from sentkit.errors import UsageError
+<<<<<<< HEAD
 from sentkit.flags.rules import Needs
+=======
+from sentkit.flags.rows import FieldFlags
+>>>>>>> 0fe736e (input: --field has one meaning in every command; cat renames fields, writes CSV and TSV, and reads tables without a header)
 
 if TYPE_CHECKING:
     from sentkit.metrics.ranks import RankSimilarity
@@ -82,7 +86,9 @@ class GoldFlags:
 
         return list(expanded(self.seen or []))
 
-    def options(self, metric: str, seed: int, ranks: "RankSimilarity | None") -> "ScoreOptions":
+    def options(
+        self, rows: FieldFlags, metric: str, seed: int, ranks: "RankSimilarity | None"
+    ) -> "ScoreOptions":
         """The flags as a report takes them."""
         from sentkit.metrics.sts.gold_pairs import ScoreOptions
         from sentkit.metrics.sts.seen import SeenPairs
@@ -90,7 +96,9 @@ class GoldFlags:
         assert self.gold is not None
         keep = self.seen_rows is not None
         seen = SeenPairs(self.seen_paths, self.seen_threshold, keep) if self.seen else None
-        return ScoreOptions(self.gold, self.group, metric, self.aggregate, seed, ranks, seen)
+        return ScoreOptions(
+            rows.theirs(self.gold), rows.theirs(self.group), metric, self.aggregate, seed, ranks, seen
+        )
 
     def open_seen_rows(self, *, force: bool) -> "AbstractContextManager[BinaryIO | None]":
         from sentkit.formats.outputs.outputs import open_output

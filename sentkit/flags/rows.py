@@ -6,7 +6,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, BinaryIO, Literal
+from typing import TYPE_CHECKING, Annotated, BinaryIO, Literal, TypeVar
 
 import typer
 
@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from sentkit.formats.outputs.path_checks import Paths
     from sentkit.formats.rows.rows import Inputs
 
+N = TypeVar("N", str, str | None)
+Known = Sequence[str | None]
+
 
 @dataclass(frozen=True)
 class FieldFlags:
@@ -30,6 +33,11 @@ class FieldFlags:
         typer.Option("--field", metavar="OURS=THEIRS", help="Read the field THEIRS as OURS; repeatable."),
     ] = None
 
+    def theirs(self, name: N) -> N:
+        """The name in the input of a field that another flag names, such as --gold."""
+        names = dict(pair.split("=", 1) for pair in self.field or [] if "=" in pair)
+        return names.get(name, name) if name else name
+
     def take_snapshots(self, paths: Sequence[str]) -> None:
         """List the blocks of all vector folders, and refuse an incomplete one."""
         from sentkit.formats.vectors.folders import is_vector_folder
@@ -38,12 +46,13 @@ class FieldFlags:
         for path in filter(is_vector_folder, paths):
             take_snapshot(path)
 
-    def inputs(self, paths: Sequence[str], known: Sequence[str]) -> "Inputs":
-        """The rows of `paths`. `known` are the names that --field may map."""
+    def inputs(self, paths: Sequence[str], known: Known) -> "Inputs":
+        """The rows of `paths`. `known` are the names that --field may map; None is ignored."""
         from sentkit.formats.rows.rows import Inputs, parse_fields
         from sentkit.formats.vectors.store import rows_in
 
-        return Inputs(paths, fields=parse_fields(self.field or [], known), vector_file=rows_in)
+        fields = parse_fields(self.field or [], [name for name in known if name])
+        return Inputs(paths, fields=fields, vector_file=rows_in)
 
 
 @dataclass(frozen=True)
@@ -74,7 +83,7 @@ class StreamFlags(FieldFlags):
         console: Console,
         output: OutputFlags,
         *,
-        known: Sequence[str],
+        known: Known,
         reads: "Paths | None" = None,
         writes: "Paths | None" = None,
         append: bool = False,
@@ -121,7 +130,7 @@ class StreamFlags(FieldFlags):
             raise nothing
 
 
-def pipe_of(names: Sequence[str], command: str, known: Sequence[str]) -> str | None:
+def pipe_of(names: Sequence[str], command: str, known: Known) -> str | None:
     """The pipe for texts that are given in place of files: missing names with blanks and without a suffix."""
     from sentkit.formats.json_files import exists
     from sentkit.formats.rows.rows import SUFFIXES
@@ -186,6 +195,10 @@ class UnusualFlags(RowFlags):
             help="For TSV and CSV. csv: fields may be quoted; none: a quote is text. [default: by format]",
         ),
     ] = None
+    columns: Annotated[
+        str | None,
+        typer.Option(metavar="A,B,...", help="For TSV and CSV without a header: the names of the columns."),
+    ] = None
     max_line: Annotated[
         str,
         typer.Option(
@@ -221,15 +234,18 @@ class UnusualFlags(RowFlags):
         for path in folders:
             take_snapshot(path, partial=self.partial)
 
-    def inputs(self, paths: Sequence[str], known: Sequence[str]) -> "Inputs":
+    def inputs(self, paths: Sequence[str], known: Known) -> "Inputs":
         inputs = replace(
             super().inputs(paths, known),
             format=self.from_,
             quoting=self.quoting,
             longest=size("--max-line", self.max_line),
+            columns=[] if self.columns is None else self.columns.split(","),
         )
-        if self.quoting is not None and not {"tsv", "csv"} & {*map(inputs.format_of, paths)}:
-            raise UsageError(
-                "--quoting can be used only with TSV and CSV input", advice="to read TSV, use --from tsv"
-            )
+        for flag, value in {"--quoting": self.quoting, "--columns": self.columns}.items():
+            if value is not None and not {"tsv", "csv"} & {*map(inputs.format_of, paths)}:
+                problem = f"{flag} can be used only with TSV and CSV input"
+                raise UsageError(problem, advice="to read TSV, use --from tsv")
+        if not all(inputs.columns) or len({*inputs.columns}) < len(inputs.columns):
+            raise UsageError(f'--columns "{self.columns}": expected different names, such as text,label')
         return inputs

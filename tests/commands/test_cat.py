@@ -151,21 +151,105 @@ def test_compressed_output_is_read_again(sentkit, tmp_path, name):
     assert (tmp_path / name).read_bytes() == (tmp_path / f"again-{name}").read_bytes()
 
 
-def test_vectors_under_other_names_keep_them_in_jsonl(sentkit):
+def test_vectors_get_our_name(sentkit):
     row = b'{"v":[1.0,2.0],"text":"a"}\n'
     sentkit("cat", "--field", "embedding=v", "-o", "v.safetensors", stdin=row)
 
-    assert sentkit("cat", "--field", "embedding=v", stdin=row).out == row
+    assert sentkit("cat", "--field", "embedding=v", stdin=row).out == row.replace(b'"v"', b'"embedding"')
     assert sentkit("cat", "v.safetensors").rows == [{"text": "a", "embedding": [1.0, 2.0]}]
+
+
+@pytest.mark.parametrize(
+    ("fields", "row", "expected"),
+    [
+        (["text=t"], '{ "n":1.10, "t" : "x", "u":[ 1 ]}', '{ "n":1.10, "text" : "x", "u":[ 1 ]}'),
+        (["text_a=text_b", "text_b=text_a"], '{"text_a":1,"text_b":2}', '{"text_b":1,"text_a":2}'),
+        (["score=r", "label=l"], '{"l":"a","r":5}', '{"label":"a","score":5}'),
+        (["text=t"], '{"x":1}', '"t" is missing'),
+        (["text=t"], '{"t":1,"text":2}', '"t" cannot become "text", which the row already has'),
+        (["text=t"], '{"t":1,"t":2}', 'duplicate field "t"'),
+    ],
+)
+def test_fields_get_our_names(sentkit, fields, row, expected):
+    """All other bytes stay. A row that cannot be renamed is a bad row."""
+    flags = [word for field in fields for word in ("--field", field)]
+    done = sentkit("cat", *flags, "--rejects", "bad.jsonl", stdin=f"{row}\n")
+
+    if expected.startswith("{"):
+        assert (done.code, done.out.decode()) == (0, f"{expected}\n")
+    else:
+        assert done.told[0].endswith(f"the first is -:1: {expected}")
+
+
+def test_one_field_cannot_get_two_names(sentkit):
+    done = sentkit("cat", "--field", "text=t", "--field", "label=t", stdin='{"t":"a"}\n')
+
+    assert (done.code, done.told) == (
+        2,
+        ['sentkit cat: --field "label=t": another --field already reads "t"'],
+    )
+
+
+def test_tables_are_written_and_read_back(sentkit, tmp_path):
+    """Numbers keep their digits, null is an empty cell, and a row with another column is bad."""
+    rows = (
+        '{"a":"x, \\"y\\"","n":1.10,"z":null}\n{"n":12345678901234567890,"a":"1\\n2","z":[1, 2]}\n{"b":1}\n'
+    )
+    done = sentkit("cat", "-o", "t.csv", "--rejects", "/dev/null", stdin=rows)
+    back = sentkit("cat", "t.csv", "-o", "again.csv")
+    tsv = sentkit("cat", "-o", "t.tsv", "--rejects", "bad.jsonl", stdin=rows)
+    text = 'a,n,z\n"x, ""y""",1.10,\n"1\n2",12345678901234567890,"[1, 2]"\n'
+
+    assert (done.code, back.code, tsv.code) == (0, 0, 0)
+    assert (tmp_path / "t.csv").read_text() == (tmp_path / "again.csv").read_text() == text
+    assert (tmp_path / "t.tsv").read_text() == 'a\tn\tz\nx, "y"\t1.10\t\n'
+    assert [
+        line.split('"reason":')[1][:24] for line in (tmp_path / "bad.jsonl").read_text().splitlines()
+    ] == [
+        '"a tab or newline: TSV c',
+        '"\\"b\\" is not a column o',
+    ]
+
+
+def test_tables_have_no_vectors(sentkit, tmp_path):
+    done = sentkit("cat", "-o", "t.csv.gz", stdin=ROWS.splitlines(keepends=True)[1] * 2)
+    sentkit("cat", "t.csv.gz", "-o", "t.jsonl")
+
+    assert done.told == [
+        "sentkit cat: warning: t.csv.gz: a table has no vectors; those of 2 rows are left out"
+    ]
+    assert b"embedding" not in (tmp_path / "t.jsonl").read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "flags", "expected"),
+    [
+        ("t.csv", 'a,"b ""c""",3\n', (), '{"text_a":"a","text_b":"b \\"c\\"","score":"3"}\n'),
+        ("t.tsv", '\ufeffa\t"b"\t3\r\n', ("-q",), '{"text_a":"a","text_b":"\\"b\\"","score":"3"}\n'),
+        ("t.csv", "a,b\n", (), "t.csv:1: 2 fields, --columns has 3"),
+        ("t.jsonl", "{}\n", (), "--columns can be used only with TSV and CSV input"),
+        ("t.csv", "a\n", ("--columns", "a,a"), '--columns "a,a": expected different names'),
+        ("t.csv", "a\n", ("--columns", "a,"), '--columns "a,": expected different names'),
+    ],
+)
+def test_files_without_a_header_need_names(sentkit, tmp_path, name, content, flags, expected):
+    (tmp_path / name).write_text(content)
+    done = sentkit("cat", name, "--columns", "text_a,text_b,score", *flags)
+
+    if expected.startswith("{"):
+        assert (done.code, done.out.decode()) == (0, expected)
+    else:
+        assert done.told[0].startswith(f"sentkit cat: {expected}")
 
 
 @pytest.mark.parametrize("rows", [b"", b'{"text":"x"}\n'], ids=["no rows", "no vectors"])
 def test_an_empty_stream_makes_an_empty_output(sentkit, rows, tmp_path):
-    """A vector file of nothing is whole: it can be read, joined and inspected."""
+    """A vector file of nothing is whole: it can be inspected, and joined with others."""
     sentkit("cat", "--head", 0, "-o", "v.safetensors", stdin=rows)
-    done = sentkit("cat", "v.safetensors", "v.safetensors")
+    (tmp_path / "rows.jsonl").write_bytes(ROWS)
 
-    assert (done.code, done.out) == (0, b"")
+    assert sentkit("cat", "v.safetensors", "rows.jsonl").out == ROWS
+    assert sentkit("cat", "v.safetensors", "v.safetensors").code == 65
     assert sentkit("inspect", "v.safetensors").rows[0]["rows"] == 0
 
 

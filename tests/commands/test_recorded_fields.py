@@ -94,12 +94,16 @@ def test_files_of_other_names_are_not_joined_into_one(sentkit, files, other):
     )
 
 
-def test_they_are_joined_where_a_flag_names_the_field_or_as_jsonl(sentkit, files):
-    joined = sentkit("cat", "t.safetensors", "n.safetensors", "-o", "all.safetensors", "--field", "text=name")
+def test_they_are_joined_after_a_new_name_or_as_jsonl(sentkit, files):
+    for name, field in (("t", "title"), ("n", "headline")):
+        new = ("-o", f"{name}2.safetensors", "--field", f"text={field}")
+        assert sentkit("cat", f"{name}.safetensors", *new).code == 0
+    joined = sentkit("cat", "t2.safetensors", "n2.safetensors", "-o", "all.safetensors")
     rows = sentkit("cat", "t.safetensors", "n.safetensors")
 
     assert joined.code == 0, joined.err
-    assert spec(sentkit, "all.safetensors")["fields"] == {"text": "name"}
+    assert "fields" not in spec(sentkit, "all.safetensors")
+    assert [row["text"] for row in sentkit("cat", "all.safetensors").rows][-2:] == ["the dog", "the cat"]
     assert [set(row) & {"title", "headline", "text"} for row in rows.rows] == [{"title"}] * 3 + [
         {"headline"}
     ] * 2

@@ -64,3 +64,40 @@ def test_the_flags_of_unusual_input_belong_to_cat(sentkit):
         "report",
     }
     assert not any(b"--on-error" in text or b"--progress" in text for text in helps.values())
+
+
+ROW = '{"ea":[%d,2],"eb":[%d,1],"rating":%d,"topic":"%s"}\n'
+ROWS = "".join(ROW % (n, n, n, "xy"[n % 2]) for n in range(12))
+PAIR = ("--field", "embedding_a=ea", "--field", "embedding_b=eb", "--field", "score=rating")
+ONE = ("--field", "embedding=ea", "--field", "label=topic")
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("score", "--gold", "score", "--group", "group", *PAIR, "--field", "group=topic"),
+        ("plot", "pairs", "--gold", "score", *PAIR),
+        ("inspect", "-", "--gold", "score", "--above", "5", *PAIR),
+        ("probe", "--label", "label", "--folds", "3", "--penalties", "1", *ONE),
+        ("plot", "space", "--by", "pca", "--label", "label", *ONE),
+        ("cluster", "-k", "2", "--truth", "label", *ONE),
+    ],
+    ids=lambda command: " ".join(command[:2]),
+)
+def test_flags_that_name_a_field_take_our_names(sentkit, command):
+    """--field maps the field of --gold, --group, --label and --truth too."""
+    done = sentkit(*command, stdin=ROWS)
+    direct = [{"score": "rating", "group": "topic", "label": "topic"}.get(word, word) for word in command[2:]]
+    kept = [word for word in direct if not word.startswith(("score=", "group=", "label="))]
+    plain = [word for n, word in enumerate(kept) if word != "--field" or "=" in (*kept[n + 1 :], "")[0]]
+
+    assert done.code == 0, done.err
+    assert done.out == sentkit(*command[:2], *plain, stdin=ROWS).out
+
+
+def test_an_unknown_field_names_the_fields_that_the_command_reads(sentkit):
+    done = sentkit("augment", "--op", "lower", "--field", "label=x", stdin="a\n")
+    none = sentkit("plot", "curve", "--field", "text=x", stdin="{}\n")
+
+    assert done.told[1] == "  this command reads: text"
+    assert none.told[1] == "  this command reads no such fields"

@@ -38,6 +38,6 @@ def pairs(
 
     console = run.console("plot pairs")
     output.check()
-    with row_flags.open(console, output, known=VECTOR_FIELDS) as inputs:
-        picture = kind.pairs(inputs, gold, metric)
+    with row_flags.open(console, output, known=(*VECTOR_FIELDS, gold)) as inputs:
+        picture = kind.pairs(inputs, row_flags.theirs(gold), metric)
     output.write(picture, console)

@@ -66,7 +66,10 @@ def space(
 
     console = run.console("plot space")
     output.check()
-    space_options = kind.SpaceOptions(by, label, gold, each or 20, sample, perplexity, seed)
-    with row_flags.open(console, output, known=VECTOR_FIELDS) as inputs, slow(console, "reading the vectors"):
+    space_options = kind.SpaceOptions(
+        by, row_flags.theirs(label), row_flags.theirs(gold), each or 20, sample, perplexity, seed
+    )
+    known, reading = (*VECTOR_FIELDS, label, gold), slow(console, "reading the vectors")
+    with row_flags.open(console, output, known=known) as inputs, reading:
         picture = kind.space(inputs, space_options, console.warn)
     output.write(picture, console)

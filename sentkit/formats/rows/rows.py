@@ -85,6 +85,18 @@ class Row:
         if present is not None and not replace:
             raise self.error(f'field "{present}" already exists', advice="use --replace to overwrite it")
 
+    def renamed(self, fields: Mapping[str, str]) -> "Row":
+        """The row with our names, from `fields`: our name -> the name in this row, which it must have."""
+        names = {theirs: ours for ours, theirs in fields.items()}
+        for theirs, ours in names.items():
+            if theirs not in self.values:
+                raise self.error(f'"{theirs}" is missing')
+            if ours in self.values and ours not in names:
+                raise self.error(f'"{theirs}" cannot become "{ours}", which the row already has')
+        line = splice.rename(self.line, names, self.spans())
+        values = {names.get(name, name): value for name, value in self.values.items()}
+        return Row(line, values, self.source, self.number, self.input_line)
+
     def without(self, names: Collection[str]) -> "Row":
         left = {name: value for name, value in self.values.items() if name not in names}
         if self.plain:
@@ -146,6 +158,7 @@ class Inputs:
     rejects: Rejects = field(default_factory=Rejects)
     meter: Meter = field(default=None)  # type: ignore[assignment]  # by default, that of the paths
     quoting: str | None = None  # of TSV and CSV: none or csv; None: by format
+    columns: Sequence[str] = ()  # of TSV and CSV without a header
     longest: int = lines.MAX_LINE  # maximum bytes of a row
     # The rows of a vector file and their number; None for other files. `rows` cannot import `vectors`.
     vector_file: Callable[[str], tuple[Iterator[Row], int] | None] = lambda path: None
@@ -235,7 +248,15 @@ class Inputs:
         def warn(number: int, problem: str) -> None:
             self.rejects.warn(f"{path}:{number}: {problem}")
 
-        return tables.table_rows(numbered, format, self.quoting, source=path, longest=self.longest, warn=warn)
+        return tables.table_rows(
+            numbered,
+            format,
+            self.quoting,
+            self.columns,
+            source=path,
+            longest=self.longest,
+            warn=warn,
+        )
 
 
 def parse_fields(pairs: Sequence[str], known: Sequence[str]) -> dict[str, str]:
@@ -246,9 +267,12 @@ def parse_fields(pairs: Sequence[str], known: Sequence[str]) -> dict[str, str]:
         if not equals or not theirs:
             raise UsageError(f'--field "{pair}": expected name=theirs, for example text=title')
         if ours not in known:
-            raise UsageError(
-                f'--field "{pair}": unknown field "{ours}"', advice=f"available: {', '.join(known)}"
+            advice = (
+                f"this command reads: {', '.join(known)}" if known else "this command reads no such fields"
             )
+            raise UsageError(f'--field "{pair}": unknown field "{ours}"', advice=advice)
+        if theirs in fields.values():
+            raise UsageError(f'--field "{pair}": another --field already reads "{theirs}"')
         fields[ours] = theirs
     return fields
 

@@ -1,4 +1,4 @@
-"""Read TSV and CSV with a header line as rows of strings.
+"""Read TSV and CSV as rows of strings. `table_writer.py` writes them.
 
 Quoting is "none" (a quote is a normal character) or "csv" (RFC 4180: a quoted field can contain delimiters
 and newlines). The default for TSV is "none", because the STS Benchmark contains unpaired quotes.
@@ -6,7 +6,7 @@ and newlines). The default for TSV is "none", because the STS Benchmark contains
 
 import csv
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 from sentkit.errors import DataError
 from sentkit.formats.rows.lines import (
@@ -30,6 +30,7 @@ def table_rows(
     lines: Iterator[NumberedLine],
     format: str,
     quoting: str | None = None,
+    columns: Sequence[str] = (),
     *,
     source: str,
     longest: int,
@@ -37,15 +38,17 @@ def table_rows(
 ) -> Iterator[RawRow]:
     """Yield raw rows. Raise a DataError for the header, because without it no line can be read.
 
+    With `columns`, there is no header line.
+
     Without `quoting`, `warn` is called once for a TSV line with a quoted field.
     """
     delimiter = DELIMITERS[format]
     if (quoting or QUOTING[format]) == "csv":
         records = _csv_records(lines, delimiter.encode(), longest)
-        return _rows_of(records, lambda raw: _csv_cells(raw, delimiter), source, longest)
+        return _rows_of(records, lambda raw: _csv_cells(raw, delimiter), columns, source, longest)
     if quoting is None:
         lines = _watched(lines, delimiter, warn)
-    return _rows_of(lines, lambda raw: readable(raw).split(delimiter), source, longest)
+    return _rows_of(lines, lambda raw: readable(raw).split(delimiter), columns, source, longest)
 
 
 def _watched(
@@ -68,15 +71,21 @@ def _in_quotes(cell: bytes) -> bool:
 
 
 def _rows_of(
-    records: Iterator[NumberedLine], cells: Callable[[bytes], list[str]], source: str, longest: int
+    records: Iterator[NumberedLine],
+    cells: Callable[[bytes], list[str]],
+    columns: Sequence[str],
+    source: str,
+    longest: int,
 ) -> Iterator[RawRow]:
     """A blank line is a row only in a table of one column, where it is an empty text."""
-    header: list[str] = []
+    header = list(columns)
 
     def to_object(raw: bytes) -> ParsedLine:
         texts = cells(raw)
         if len(texts) != len(header):
-            raise BadLine(f"{len(texts)} fields, the header has {len(header)}")
+            raise BadLine(
+                f"{len(texts)} fields, {'--columns' if columns else 'the header'} has {len(header)}"
+            )
         values = dict(zip(header, texts, strict=True))
         return json_line(values), values
 

@@ -1,19 +1,23 @@
 """Concatenate inputs and convert between JSONL and vector files. All rows are checked as one stream."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from functools import partial
 from itertools import chain, islice
 from typing import Any
 
 import numpy as np
 import orjson
 
+from sentkit.formats.files import bare_suffix
 from sentkit.formats.outputs.outputs import open_output
 from sentkit.formats.rows.kinds import VECTORS
 from sentkit.formats.rows.rows import Inputs, Row
+from sentkit.formats.rows.table_writer import TableWriter
 from sentkit.formats.vectors import store
 from sentkit.formats.vectors.sinks import VectorOutput, open_sinks
-from sentkit.formats.vectors.vectors import ENCODINGS, VectorReader, VectorRow
+from sentkit.formats.vectors.vectors import ENCODINGS, VectorReader, VectorRow, without_vectors
 
+TABLES = (".csv", ".tsv")
 NO_VECTORS = np.empty((0, 0), dtype=np.float32)
 
 
@@ -40,15 +44,19 @@ class JoinedReader(VectorReader):
 def convert(
     inputs: Inputs, output: str, form: VectorOutput, *, head: int | None, encoding: str | None
 ) -> int:
-    """Write the rows to `output`. Returns the number of rows.
+    """Write the rows to `output`, with our names for the fields of `inputs`. Returns the number of rows.
 
     Without an `encoding`, vectors in JSONL are written as in the input.
     """
-    form.check(output)
+    suffix = bare_suffix(output)
+    if suffix not in TABLES or form.store is not None:
+        form.check(output)
     reader = JoinedReader(inputs)
     reader.verifies = head is None  # the first rows alone are read without a look at the whole file
-    rows = islice(reader.read(lambda row: row), head)
+    rows = islice(reader.read(partial(renamed, inputs.fields)), head)
     count = 0
+    if suffix in TABLES:
+        return write_table(rows, output, suffix, inputs, force=form.force)
     if not store.is_store(output):
         with open_output(output, force=form.force) as out:
             for count, row in enumerate(rows, start=1):  # noqa: B007
@@ -59,9 +67,41 @@ def convert(
         raise first[0].row.error("this row has no vector; in a vector file every row needs a vector")
     spec = {**common_spec(inputs), **({"_emb": reader.emb} if reader.emb else {})}
     names = reader.names or ("embedding",)
-    with open_sinks([output], [with_fields(spec, inputs)], names, reader.width, form) as [sink]:
+    kept = recorded(inputs)
+    spec |= {"fields": kept} if kept else {}
+    with open_sinks([output], [spec], names, reader.width, form) as [sink]:
         for count, row in enumerate(chain(first, rows), start=1):  # noqa: B007
-            sink.write(row.row.without(row.names), row.vectors)  # also vectors that --field renames
+            sink.write(row.row.without(row.names), row.vectors)
+    return count
+
+
+def renamed(fields: Mapping[str, str], row: VectorRow) -> VectorRow:
+    if not fields:
+        return row
+    ours = {theirs: name for name, theirs in fields.items()}
+    return VectorRow(row.row.renamed(fields), row.vectors, tuple(ours.get(name, name) for name in row.names))
+
+
+def recorded(inputs: Inputs) -> dict[str, str]:
+    """The field names that the vector files record, without those that `cat` replaces by ours."""
+    names = store.recorded_fields(store.common_fields(inputs))
+    return {ours: theirs for ours, theirs in names.items() if ours not in inputs.fields}
+
+
+def write_table(rows: Iterator[VectorRow], output: str, suffix: str, inputs: Inputs, *, force: bool) -> int:
+    """Write TSV or CSV, without vectors. Returns the number of rows."""
+    count = vectors = 0
+    with open_output(output, force=force) as out:
+        table = TableWriter(out, suffix)
+
+        def write(row: VectorRow) -> bool:
+            table.write(without_vectors(row.row, row.names))
+            return bool(row.names)
+
+        for has_vectors in inputs.rejects.each(rows, write, lambda row: row.row):
+            count, vectors = count + 1, vectors + has_vectors
+    if vectors:
+        inputs.rejects.warn(f"{output}: a table has no vectors; those of {vectors} rows are left out")
     return count
 
 

@@ -7,7 +7,17 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from sentkit.formats.rows.kinds import ENTRY, LISTS, PAIR, Kind, class_of, filled, scored, wrong_field
+from sentkit.formats.rows.kinds import (
+    ENTRY,
+    LISTS,
+    PAIR,
+    SENTENCE,
+    Kind,
+    class_of,
+    filled,
+    scored,
+    wrong_field,
+)
 from sentkit.formats.rows.rows import Row
 from sentkit.formats.vectors.vectors import VectorRow
 from sentkit.model.encoding import TextTokenizer
@@ -205,7 +215,12 @@ class ExampleParser:
         missing = next(name for name in meant[0].texts if self._theirs(name) not in row.values)
         advice = f"name the field, for example --field {missing}=title"
         if self.method.startswith("--"):  # --dev or --test
-            advice = f"rename the fields; --field does not apply to {self.method}"
+            advice = (
+                f"--field applies to all files; to rename those of one: sentkit cat --field {missing}=title"
+            )
+        elif {"text_a", "text_b"} <= row.values.keys() and SENTENCE in meant:
+            texts = "; ".join(f"sentkit cat FILE --field text=text_{side}" for side in "ab")
+            advice = f"to train on the texts of pairs: {{ {texts}; }} | sentkit train {self.method} ..."
         raise row.error(f"{self.method} needs {wants}; this row has {has}", advice=advice)
 
     def _quoted_texts(self, kind: Kind) -> str:

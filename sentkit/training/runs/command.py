@@ -143,7 +143,7 @@ def read_dev_pairs(options: TrainOptions, inputs: Inputs, base: Base) -> Dev | N
     kind, settings = options.kind, options.settings
     names = (*kind.readouts(settings), kind.dev_readout(settings))
     through = any(parse_readout(name).reduction == "token" for name in names)
-    pairs = replace(inputs.other(options.dev), fields={})  # --field applies to training rows only
+    pairs = inputs.other(options.dev)
     templated = base.final_tokenizer_with(template_of(settings)) if through else None
     in_template = base.declared is not None and base.declared.reduction == "token"
     return read_dev(
@@ -158,7 +158,7 @@ def read_labelled_rows(
     if path is None:
         return None
     settings = options.settings
-    rows = replace(inputs.other(path), fields={})  # --field applies to training rows only
+    rows = inputs.other(path)
     return read_labelled(flag, rows, options.kind.reads(base, settings), corpus, settings.metric_name)
 
 

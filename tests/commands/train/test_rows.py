@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from support import TEXTS, in_jsonl
+from support import PAIRS, TEXTS, in_jsonl
 
 
 def test_rows_can_be_read_from_a_pipe(train):
@@ -157,9 +157,31 @@ def test_a_refused_run_leaves_no_files(train, tmp_path, texts):
     assert sorted(tmp_path.iterdir()) == before
 
 
-def test_dev_pairs_with_other_names_must_be_renamed(train, dev):
-    """--field is for the training rows, so it is no advice."""
-    dev.write_text('{"left":"x","right":"y","score":3}\n')
-    done = train("--dev", "dev.jsonl", "--field", "text_a=left")
+def test_field_is_also_for_the_dev_pairs(train, tmp_path, dev):
+    rows = [{"left": row["text_a"], "right": row["text_b"], "rating": row["score"]} for row in PAIRS]
+    (tmp_path / "rows.jsonl").write_text(in_jsonl(*rows))
+    fields = [f"--field={pair}" for pair in ("text_a=left", "text_b=right", "score=rating")]
+    done = train("--dev", "rows.jsonl", *fields, rows="rows.jsonl")
+    other = train("--dev", dev, *fields, rows="rows.jsonl", output="two")
 
-    assert done.told[1] == "  rename the fields; --field does not apply to --dev"
+    assert done.code == 0
+    assert 'dev.jsonl:1: --dev needs "text_a" (here "left")' in other.told[0]
+    assert (
+        other.told[1]
+        == "  --field applies to all files; to rename those of one: sentkit cat --field text_a=title"
+    )
+
+
+def test_the_texts_of_pairs_become_sentences_by_a_pipe(train, sentkit, tmp_path):
+    """sg-bert reads sentences; its error states the pipe, and the pipe works."""
+    (tmp_path / "pairs.jsonl").write_text(in_jsonl(*PAIRS))
+    done = train(rows="pairs.jsonl", method="sg-bert")
+    texts = [sentkit("cat", "pairs.jsonl", "--field", f"text=text_{side}").out for side in "ab"]
+    (tmp_path / "rows.jsonl").write_bytes(b"".join(texts))
+
+    assert done.told[1] == (
+        "  to train on the texts of pairs: { sentkit cat FILE --field text=text_a; "
+        "sentkit cat FILE --field text=text_b; } | sentkit train sg-bert ..."
+    )
+    assert train(rows="rows.jsonl", method="sg-bert").code == 0
+    assert json.loads((tmp_path / "out/sentkit.json").read_text())["rows"] == 2 * len(PAIRS)

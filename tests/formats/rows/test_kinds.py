@@ -99,6 +99,7 @@ def test_fields_can_be_mapped(write: Write) -> None:
         ("text=", '--field "text=": expected name=theirs, for example text=title'),
         ("=title", '--field "=title": unknown field ""'),
         ("texts=title", '--field "texts=title": unknown field "texts"'),
+        ("label=title", '--field "label=title": unknown field "label"'),
     ],
 )
 def test_an_invalid_field_flag_is_a_usage_error(pair: str, problem: str) -> None:

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from sentkit.errors import DataError
 from sentkit.formats.rows.rows import Inputs, Rejects, Row
+from sentkit.formats.rows.table_writer import TableWriter
 
 some = settings(max_examples=40)
 Write = Callable[[str, bytes], str]
@@ -42,6 +43,7 @@ def test_a_quoted_csv_field_may_contain_newlines_commas_and_quotes(rows_of: Rows
 @given(
     st.lists(
         st.tuples(*[st.text(st.characters(codec="utf-8", exclude_characters="\0\r"), max_size=8)] * 2),
+        min_size=1,
         max_size=6,
     )
 )
@@ -124,3 +126,45 @@ def test_a_kept_row_needs_little_memory(name: str, header: bytes, rows_of: RowsO
     tracemalloc.stop()
     assert len(rows) == 1000
     assert kept < 2_000_000
+
+
+CELLS = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=8)
+
+
+@some
+@given(data=st.data(), width=st.integers(1, 3))
+@pytest.mark.parametrize("suffix", ["csv", "tsv"])
+def test_what_is_written_is_read_back(tmp_path: Path, suffix: str, data: st.DataObject, width: int) -> None:
+    cells = CELLS if suffix == "csv" else CELLS.map(lambda text: re.sub("[\t\n\r]", "", text))
+    names = data.draw(
+        st.lists(
+            cells.filter(lambda name: bool(name) and "\ufeff" not in name),
+            min_size=width,
+            max_size=width,
+            unique=True,
+        )
+    )
+    texts = data.draw(st.lists(st.lists(cells, min_size=width, max_size=width), min_size=1, max_size=4))
+    rows = [dict(zip(names, row, strict=True)) for row in texts]
+    path = tmp_path / f"a.{suffix}"
+    with path.open("wb") as file:
+        table = TableWriter(file, suffix)
+        for number, row in enumerate(rows, start=1):
+            table.write(Row(json.dumps(row).encode(), row, "a", number))
+
+    assert [row.values for row in Inputs([str(path)]).read(lambda row: row)] == rows
+
+
+@pytest.mark.parametrize(
+    ("suffix", "row", "problem"),
+    [
+        ("csv", {"a": "x\0"}, "a NUL character"),
+        ("tsv", {"a": "x\ty"}, "a tab or newline"),
+        ("tsv", {"a\n": "x"}, "a tab or newline"),
+        ("csv", {"": "x"}, "a column needs a name"),
+        ("csv", {}, "a column needs a name"),
+    ],
+)
+def test_rows_without_a_record_are_bad(suffix: str, row: dict[str, str], problem: str) -> None:
+    with pytest.raises(DataError, match=f"^a:1: {problem}"):
+        TableWriter(io.BytesIO(), suffix).write(Row(json.dumps(row).encode(), row, "a", 1))
