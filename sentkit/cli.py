@@ -210,21 +210,8 @@ class Helpful:
         formatter.write(help.long_help(ctx.command_path, self, listed) + manual + "\n")
 
 
-MAY_BE_EMPTY = ("--prompt", "--prefix")  # an empty text removes the declared one
-
-
 class Command(Helpful, TyperCommand):
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Refuse empty values, such as those of a shell variable that is not set."""
-        rest = super().parse_args(ctx, args)
-        for parameter in self.params:
-            value = ctx.params.get(parameter.name)
-            values = value if isinstance(value, list | tuple) else [value]
-            given = ctx.get_parameter_source(parameter.name).name == "COMMANDLINE"
-            if given and "" in values and not set(parameter.opts) & set(MAY_BE_EMPTY):
-                name = parameter.opts[-1] if parameter.opts[0].startswith("-") else str(parameter.metavar)
-                ctx.fail(f"the value of {name.strip('[].')} is empty; is a variable of the shell not set?")
-        return rest
+    pass
 
 
 class Group(Helpful, TyperGroup):

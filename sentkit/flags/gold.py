@@ -9,11 +9,8 @@ from typing import TYPE_CHECKING, Annotated, BinaryIO, Literal
 import typer
 
 from sentkit.errors import UsageError
-<<<<<<< HEAD
-from sentkit.flags.rules import Needs
-=======
 from sentkit.flags.rows import FieldFlags
->>>>>>> 0fe736e (input: --field has one meaning in every command; cat renames fields, writes CSV and TSV, and reads tables without a header)
+from sentkit.flags.rules import Needs
 
 if TYPE_CHECKING:
     from sentkit.metrics.ranks import RankSimilarity

@@ -61,7 +61,7 @@ class Flags:
 
     def problems(self, name: str, parameter: inspect.Parameter) -> Iterator[str]:
         value = self.values[parameter.name]
-        empty = name.startswith("-") and "" in (value if isinstance(value, list) else [value])
+        empty = "" in (value if isinstance(value, list) else [value])
         if empty and MAY_BE_EMPTY not in notes_of(parameter):
             yield f'{name} "": the value is empty'
         for rule in rules_of(parameter):

@@ -7,7 +7,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from sentkit.cli import MAY_BE_EMPTY, every_command, program, status
+from sentkit.cli import every_command, program
 from sentkit.completion import SHELLS
 from sentkit.errors import CannotCreateError
 from sentkit.flags.expand import expand_flags
@@ -145,40 +145,3 @@ def test_choices_of_flags_are_those_of_the_catalogues():
     assert found == CHOICES.keys()
     shells = [set(p.type.choices) for p in program.params if hasattr(p.type, "choices")]
     assert shells == [set(SHELLS)] * 2
-
-
-def values_of(command):
-    """Each flag and argument of a command that takes a value, with the number of its values."""
-    context = typer.Context(command)
-    return [each for each in command.get_params(context) if not getattr(each, "is_flag", False)]
-
-
-def leaves(group, words=()):
-    for name, command in group.commands.items():
-        yield from (
-            leaves(command, (*words, name)) if hasattr(command, "commands") else [((*words, name), command)]
-        )
-
-
-def test_an_empty_value_is_wrong_usage_in_every_command(capsys):
-    """As of `--shard "$UNSET"`: the message has the name of the flag, and nothing is done."""
-    count = 0
-    for words, command in leaves(program):
-        places = [each for each in values_of(command) if not each.opts[0].startswith("-")]
-        for parameter in values_of(command):
-            flag = parameter.opts[-1] if parameter not in places else None
-            if flag in MAY_BE_EMPTY:
-                continue
-            options = [
-                each for each in values_of(command) if each.required and each not in (parameter, *places)
-            ]
-            values = ["1"] * len(places) if flag else ["" if each is parameter else "1" for each in places]
-            given = [f"{each.opts[-1]}=1" for each in options] + [f"{flag}="] * bool(flag)
-            code = status([*words, *given, *values])
-            told = capsys.readouterr().err
-            name = flag or parameter.metavar.strip("[].")
-            assert (code, told.startswith(f"sentkit {' '.join(words)}: ")) == (2, True), (words, flag, told)
-            assert name in told.splitlines()[0], (words, flag, told)
-            count += 1
-
-    assert count > 200

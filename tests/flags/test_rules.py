@@ -25,10 +25,7 @@ TEXTS = [
     pytest.param(parameters, each, id=f"{name} {name_of(each)}")
     for name, parameters in COMMANDS.items()
     for each in parameters
-    if each.default != ""
-    and (name_of(each) or "").startswith("-")
-    and "str" in str(each.annotation)
-    and "Literal" not in str(each.annotation)
+    if each.default != "" and "str" in str(each.annotation) and "Literal" not in str(each.annotation)
 ]
 
 
