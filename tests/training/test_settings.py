@@ -42,7 +42,7 @@ def test_the_choices_of_a_recipe_exist():
     """A recipe does not import torch, so it repeats these names. The optimizers are tested in loop/."""
     from sentkit.model.transformer.device import PRECISIONS
     from sentkit.training import recipe
-    from sentkit.training.loop import schedules
+    from sentkit.training.loop import optimizers
 
-    assert set(recipe.SCHEDULES) == schedules.SCHEDULES.keys()
+    assert set(recipe.SCHEDULES) == optimizers.SCHEDULES.keys()
     assert set(notes(recipe.Recipe)["precision"].choices) == set(PRECISIONS)

@@ -13,8 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from sentkit.training.data.batches import Batch, chunks
-from sentkit.training.loop.environment import Context
-from sentkit.training.loop.processes import Processes
+from sentkit.training.loop.processes import Context, Processes
 from sentkit.training.method import Method, Outputs, Term, terms_of, trained
 
 

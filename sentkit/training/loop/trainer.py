@@ -19,11 +19,9 @@ from sentkit.signals import RESUME, Interrupted, Stop, Stopped
 from sentkit.training.data.batches import Batch, Order, stream
 from sentkit.training.data.dev import Dev
 from sentkit.training.data.labelled import LabelledRows
-from sentkit.training.loop.environment import environment, precision_of
 from sentkit.training.loop.gradient import Gradient, RandomState, clip_gradient
-from sentkit.training.loop.optimizers import Adam, make_optimizer
-from sentkit.training.loop.processes import Processes, RandomStates
-from sentkit.training.loop.schedules import SCHEDULES, warmup_steps
+from sentkit.training.loop.optimizers import SCHEDULES, Adam, make_optimizer, warmup_steps
+from sentkit.training.loop.processes import Processes, RandomStates, environment, precision_of
 from sentkit.training.loop.state import Keeper, Position
 from sentkit.training.loop.step_log import Reporter, StepLog
 from sentkit.training.method import Method, changing, restore, trained

@@ -21,8 +21,7 @@ from sentkit.training.data.dev import Dev, read_dev
 from sentkit.training.data.entries import read_entries
 from sentkit.training.data.examples import ExampleParser
 from sentkit.training.data.labelled import LabelledRows, read_labelled
-from sentkit.training.loop.environment import be_deterministic, precision_name
-from sentkit.training.loop.processes import Processes, open_processes
+from sentkit.training.loop.processes import Processes, be_deterministic, open_processes, precision_name
 from sentkit.training.loop.state import Keeper
 from sentkit.training.loop.step_log import Reporter
 from sentkit.training.method import template_of

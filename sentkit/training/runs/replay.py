@@ -11,8 +11,7 @@ from sentkit.formats.checkpoints.commands import FILE, Command, Input, recorded_
 from sentkit.formats.checkpoints.folders import find_model
 from sentkit.formats.json_files import read_object_if_there
 from sentkit.training.catalogue import find
-from sentkit.training.loop.environment import environment
-from sentkit.training.loop.processes import Processes
+from sentkit.training.loop.processes import Processes, environment
 from sentkit.training.recipe import OF_DEV
 
 TRAINED_WITH: dict[str, type] = {"threads": int, "device": str, "deterministic": bool, "ranks": int}

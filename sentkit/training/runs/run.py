@@ -17,8 +17,7 @@ from sentkit.process import usable_cpus
 from sentkit.signals import RESUME, Aborted, Interrupted, Stop, Stopped
 from sentkit.training.data.batches import stream
 from sentkit.training.data.dev import nan_lowest
-from sentkit.training.loop.environment import environment, use_threads
-from sentkit.training.loop.processes import Processes
+from sentkit.training.loop.processes import Processes, environment, use_threads
 from sentkit.training.loop.state import Keeper, Position, check_identity
 from sentkit.training.loop.step_log import Reporter, StepLog
 from sentkit.training.loop.trainer import Trainer

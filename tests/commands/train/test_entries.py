@@ -9,7 +9,7 @@ import pytest
 from sentkit.formats.checkpoints.folders import read_checkpoint
 from sentkit.formats.vectors.fingerprint import target_space
 from sentkit.formats.vectors.store import Store
-from sentkit.training.loop.sealed_files import read_sealed
+from sentkit.training.loop.state import read_sealed
 from sentkit.training.loop.trainer import Trainer
 from support import PAIRS, TEXTS, contents, without_command
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from sentkit.training.loop.schedules import SCHEDULES, warmup_steps
+from sentkit.training.loop.optimizers import SCHEDULES, warmup_steps
 
 
 @pytest.mark.parametrize(

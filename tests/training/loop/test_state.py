@@ -14,8 +14,7 @@ from sentkit.signals import Stopped
 from sentkit.training.base import open_base
 from sentkit.training.catalogue import METHODS
 from sentkit.training.data.dev import Dev
-from sentkit.training.loop.sealed_files import BadFile, read_sealed, write_sealed
-from sentkit.training.loop.state import Keeper
+from sentkit.training.loop.state import BadFile, Keeper, read_sealed, write_sealed
 from sentkit.training.method import changing
 from sentkit.training.options import Saving
 

@@ -4,7 +4,7 @@ import pytest
 
 from sentkit.papers.consert.method import ConSERT
 from sentkit.training.data.batches import Order
-from sentkit.training.loop.schedules import warmup_steps
+from sentkit.training.loop.optimizers import warmup_steps
 from sentkit.training.settings import build, format_value, parsed
 
 PUBLISHED = {  # views, encoder's dropout, lr, tokens, epochs, steps between looks, patience

@@ -10,7 +10,7 @@ import transformers
 from sentkit.errors import DataError, UsageError
 from sentkit.papers.sg_bert.method import SelfGuided, gelu_head, kept_layers
 from sentkit.training.data.batches import Batch, Order, stream
-from sentkit.training.loop.schedules import SCHEDULES, warmup_steps
+from sentkit.training.loop.optimizers import SCHEDULES, warmup_steps
 from sentkit.training.settings import build
 
 SMALL = {"batch": 4, "head_width": 24}
