@@ -12,14 +12,12 @@ from sentkit.console import Console, show, slow
 from sentkit.errors import AnswerIsNo
 from sentkit.flags import options
 from sentkit.flags.gold import GoldFlags
-from sentkit.flags.ranks import RankFlags
 from sentkit.flags.rows import RowFlags
 from sentkit.flags.rules import Excludes, Needs
 
 if TYPE_CHECKING:
     from sentkit.formats.rows.rows import Inputs
     from sentkit.formats.vectors.vectors import VectorRow
-    from sentkit.metrics.ranks import RankSimilarity
     from sentkit.metrics.sts.gold_pairs import ScoreOptions
     from sentkit.metrics.sts.report import Record
 
@@ -30,7 +28,6 @@ def score(
     *,
     gold_flags: GoldFlags,
     metric: options.Metric = "cosine",
-    ranks: RankFlags,
     top: Annotated[
         int | None,
         typer.Option(min=1, metavar="K", help="For sentences: show the K closest pairs. [default: 10]"),
@@ -82,7 +79,6 @@ def score(
     """
     from sentkit.formats.vectors.sinks import check_rows_output
     from sentkit.formats.vectors.vectors import VECTOR_FIELDS
-    from sentkit.metrics.ranks import RankSimilarity
     from sentkit.metrics.sts.report import below
 
     console = run.console("score")
@@ -94,7 +90,6 @@ def score(
     reads = {
         "--baseline": gold_flags.baseline,
         "--seen": gold_flags.seen_paths,
-        "--rank-corpus": ranks.rank_corpus,
     }
     writes = {"--seen-rows": gold_flags.seen_rows}
     known = (*VECTOR_FIELDS, gold_flags.gold, gold_flags.group)
@@ -103,10 +98,8 @@ def score(
         gold_flags.open_seen_rows(force=output.force) as seen_out,
         output.open() as out,
     ):
-        corpus = ranks.rank_corpus
-        similarity = None if corpus is None else RankSimilarity(inputs, corpus, ranks.weight)
         if gold_flags.gold is not None:
-            score_options = gold_flags.options(row_flags, metric, seed or 0, similarity)
+            score_options = gold_flags.options(row_flags, metric, seed or 0)
             baseline = gold_flags.baseline
             records = report_gold(inputs, score_options, baseline, out, console, as_table=output.as_table)
             if seen_out is not None and score_options.seen is not None:
@@ -117,7 +110,6 @@ def score(
                 out,
                 console,
                 closest,
-                similarity,
                 whole=matrix,
                 keep=keep_vectors,
                 replace=replace,
@@ -184,7 +176,6 @@ def score_rows(
     out: BinaryIO,
     console: Console,
     closest: "Closest",
-    ranks: "RankSimilarity | None",
     *,
     whole: bool,
     keep: bool,
@@ -205,15 +196,11 @@ def score_rows(
     first = next(rows)
     rows = chain([first], rows)
     if len(first.vectors) == 2 and not (closest.requested or whole):
-        if ranks is not None:
-            ranks.check(first, reader.emb)
-        score_pairs(rows, out, ranks or closest.metric, emb=reader.emb, keep=keep, replace=replace)
+        score_pairs(rows, out, closest.metric, emb=reader.emb, keep=keep, replace=replace)
     elif len(first.vectors) == 2:
         raise first.row.error("--top, --threshold and --matrix need sentences, but this row is a pair")
     elif len(first.vectors) != 1:
         raise first.row.error("this row is a triplet; score reads pairs and sentences")
-    elif ranks is not None:
-        raise first.row.error("--rank-corpus needs pairs, but this row is one sentence")
     elif keep:
         raise first.row.error("--keep-vectors needs pairs, but this row is one sentence")
     elif whole:
@@ -228,7 +215,7 @@ def score_rows(
 def score_pairs(
     rows: Iterable["VectorRow"],
     out: BinaryIO,
-    metric: "str | RankSimilarity",
+    metric: str,
     *,
     emb: str | None,
     keep: bool,

@@ -13,7 +13,6 @@ from sentkit.flags.rows import FieldFlags
 from sentkit.flags.rules import Needs
 
 if TYPE_CHECKING:
-    from sentkit.metrics.ranks import RankSimilarity
     from sentkit.metrics.sts.gold_pairs import ScoreOptions
 
 
@@ -83,9 +82,7 @@ class GoldFlags:
 
         return list(expanded(self.seen or []))
 
-    def options(
-        self, rows: FieldFlags, metric: str, seed: int, ranks: "RankSimilarity | None"
-    ) -> "ScoreOptions":
+    def options(self, rows: FieldFlags, metric: str, seed: int) -> "ScoreOptions":
         """The flags as a report takes them."""
         from sentkit.metrics.sts.gold_pairs import ScoreOptions
         from sentkit.metrics.sts.seen import SeenPairs
@@ -94,7 +91,7 @@ class GoldFlags:
         keep = self.seen_rows is not None
         seen = SeenPairs(self.seen_paths, self.seen_threshold, keep) if self.seen else None
         return ScoreOptions(
-            rows.theirs(self.gold), rows.theirs(self.group), metric, self.aggregate, seed, ranks, seen
+            rows.theirs(self.gold), rows.theirs(self.group), metric, self.aggregate, seed, seen
         )
 
     def open_seen_rows(self, *, force: bool) -> "AbstractContextManager[BinaryIO | None]":

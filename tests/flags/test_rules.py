@@ -112,8 +112,6 @@ def test_the_rules_of_a_command():
         **{key: ["--seen"] for key in ("--seen-threshold", "--seen-rows")},
         **{key: ["--gold"] for key in ("--top", "--threshold", "--replace")},
         "--aggregate": ["--group"],
-        "--rank-corpus": ["--metric cosine"],
-        "--rank-weight": ["--rank-corpus"],
         "--matrix": ["--gold", "--top", "--threshold", "--keep-vectors"],
         "--keep-vectors": ["--gold", "--top", "--threshold"],
         "--rejects": ["TEXT"],

@@ -13,7 +13,6 @@ from sentkit.formats.rows.kinds import class_of, scored, wrong_field
 from sentkit.formats.rows.rows import Inputs, Row, blocks
 from sentkit.formats.vectors.store import fields_of
 from sentkit.formats.vectors.vectors import VectorReader, VectorRow
-from sentkit.metrics.ranks import RankSimilarity
 from sentkit.metrics.similarity import SIMILARITIES
 from sentkit.metrics.sts.seen import SeenPairs
 
@@ -27,12 +26,7 @@ class ScoreOptions:
     metric: str = "cosine"
     aggregate: str = "all"
     seed: int = 0
-    ranks: RankSimilarity | None = None  # replaces the metric
     seen: SeenPairs | None = None  # gets the pairs
-
-    @property
-    def metric_name(self) -> str:
-        return self.metric if self.ranks is None else self.ranks.name
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +82,7 @@ def read_gold_pairs(inputs: Inputs, path: str, options: ScoreOptions, *, paired:
     for block in blocks(reader.read_file(path, check), ROWS_PER_BLOCK):
         pairs = [each for each in block if each.gold is not None]
         skipped += len(block) - len(pairs)
-        similarities.extend(similarities_of([each.row for each in pairs], options.ranks or options.metric))
+        similarities.extend(similarities_of([each.row for each in pairs], options.metric))
         names |= dict.fromkeys(each.group for each in block if each.group is not None)
         for each in pairs:
             assert each.gold is not None
@@ -122,8 +116,6 @@ def read_gold_pairs(inputs: Inputs, path: str, options: ScoreOptions, *, paired:
 def check_row(row: VectorRow, options: ScoreOptions, texts: Sequence[str], emb: str | None) -> GoldRow:
     """Check everything that can refuse a row, before any of its values is used. `texts` are fields."""
     expect_pair(row)
-    if options.ranks is not None:
-        options.ranks.check(row, emb)
     score = scored(row.row, options.gold)
     group = None if options.group is None else group_of(row.row, options.group)
     if score is not None and options.seen is not None:
@@ -141,7 +133,7 @@ def group_of(row: Row, name: str) -> str:
     return class_of(row, name)
 
 
-def similarities_of(rows: Sequence[VectorRow], metric: str | RankSimilarity) -> list[float]:
+def similarities_of(rows: Sequence[VectorRow], metric: str) -> list[float]:
     """The similarity of the two vectors of each row."""
     if not rows:
         return []
@@ -150,9 +142,7 @@ def similarities_of(rows: Sequence[VectorRow], metric: str | RankSimilarity) -> 
     return similarity(vectors[:, 0], vectors[:, 1]).tolist()
 
 
-def compare_rows(
-    rows: Iterable[VectorRow], metric: str | RankSimilarity
-) -> Iterator[tuple[VectorRow, float]]:
+def compare_rows(rows: Iterable[VectorRow], metric: str) -> Iterator[tuple[VectorRow, float]]:
     """Each row of two vectors with their similarity."""
     for block in blocks(rows, ROWS_PER_BLOCK):
         yield from zip(block, similarities_of(block, metric), strict=True)

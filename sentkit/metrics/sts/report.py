@@ -217,7 +217,7 @@ def report(pairs: GoldPairs, options: ScoreOptions, *, count: int = RESAMPLES) -
     return Report(
         file=pairs.file,
         encoder=pairs.encoder,
-        metric=options.metric_name,
+        metric=options.metric,
         aggregate=options.aggregate,
         n=len(pairs),
         skipped=pairs.skipped,
@@ -261,10 +261,9 @@ def compare(
 def reports(inputs: Inputs, options: ScoreOptions, baseline: str | None) -> Iterator[Report]:
     """A report for each file, with its difference to the baseline, if any.
 
-    The baseline has no ranks, because it can be the same vectors. With training rows, the pairs of all files
-    are read before them.
+    With training rows, the pairs of all files are read before them.
     """
-    paired, plain, seen = baseline is not None, replace(options, ranks=None, seen=None), options.seen
+    paired, plain, seen = baseline is not None, replace(options, seen=None), options.seen
     base = None if baseline is None else read_gold_pairs(inputs, baseline, plain, paired=True)
     files: Iterable[GoldPairs] = (
         read_gold_pairs(inputs, path, options, paired=paired) for path in inputs.paths

@@ -208,7 +208,6 @@ def test_more_blocks_than_files_can_be_open(sentkit, shell, encode, joined):
     commands = [
         "search --queries PATH --corpus PATH --top 9",
         "duplicates PATH --threshold 0.9",
-        "score pairs --gold score --rank-corpus PATH",
     ]
     for command in commands:
         few = shell(f"ulimit -n 140; sentkit {command.replace('PATH', 'many')}")

@@ -1,0 +1,57 @@
+"""`examples/rank_scores.py` beside loops with scipy's correlation."""
+
+import json
+import math
+import sys
+
+import numpy as np
+import pytest
+from scipy.stats import spearmanr
+
+from support import ROOT, in_jsonl, normal_rows
+
+
+def cosine(a, b):
+    return float(np.dot(a, b) / math.sqrt(np.dot(a, a) * np.dot(b, b)))
+
+
+@pytest.mark.parametrize("weight", [0.1, 0.25, 1.0])
+def test_correlations_are_those_of_loops(tmp_path, execute, weight):
+    left, right, corpus = (normal_rows(count, 6, seed) for seed, count in enumerate((80, 80, 30)))
+    gold = [n % 7 for n in range(80)]
+    pairs = [
+        {"embedding_a": a.tolist(), "embedding_b": b.tolist(), "_emb": "m:100000000000", "score": score}
+        for a, b, score in zip(left, right, gold, strict=True)
+    ]
+    (tmp_path / "pairs.jsonl").write_text(in_jsonl(*pairs))
+    rows = [{"embedding": row.tolist(), "_emb": "m:100000000000"} for row in corpus]
+    (tmp_path / "corpus.jsonl").write_text(in_jsonl(*rows))
+    script = ROOT / "examples/rank_scores.py"
+    line = "for n in pairs corpus; do sentkit cat $n.jsonl -o $n.safetensors; done; "
+    done = execute(
+        ["sh", "-ec", line + f"{sys.executable} {script} pairs.safetensors corpus.safetensors {weight}"],
+        tmp_path,
+    )
+    found = json.loads(done.stdout)
+    plain = [cosine(a, b) for a, b in zip(left, right, strict=True)]
+    ranks = [
+        spearmanr([cosine(a, row) for row in corpus], [cosine(b, row) for row in corpus]).statistic
+        for a, b in zip(left, right, strict=True)
+    ]
+    both = [(1 - weight) * one + weight * other for one, other in zip(plain, ranks, strict=True)]
+
+    assert found["pairs"] == 80
+    assert found["cosine"] == pytest.approx(100 * spearmanr(plain, gold).statistic, abs=1e-3)
+    assert found["with_ranks"] == pytest.approx(100 * spearmanr(both, gold).statistic, abs=1e-2)
+
+
+def test_another_space_is_refused(tmp_path, execute):
+    for name, emb in (("a", "m:100000000000"), ("b", "m:200000000000")):
+        row = {"embedding_a": [1, 2], "embedding_b": [2, 1], "_emb": emb, "score": 1}
+        (tmp_path / f"{name}.jsonl").write_text(in_jsonl(row))
+    line = "for n in a b; do sentkit cat $n.jsonl -o $n.safetensors; done; "
+    script = ROOT / "examples/rank_scores.py"
+    done = execute(["sh", "-ec", line + f"{sys.executable} {script} a.safetensors b.safetensors"], tmp_path)
+
+    assert done.returncode == 1
+    assert "of different spaces" in done.stderr
