@@ -38,5 +38,5 @@ def sweep(
     console = run.console("plot sweep")
     output.check()
     with row_flags.open(console, output, known=()) as inputs:
-        picture = kind.sweep(inputs, value)
+        picture = kind.sweep(inputs, value, console.warn)
     output.write(picture, console)

@@ -74,7 +74,7 @@ PLAIN = ("cls", "mean", "max", "mean-sqrt", "weighted-mean", "last")
 SUMS = "|".join(
     name for name in PLAIN if name != "max"
 )  # linear: reducing the mean of layers equals the mean of the reduced layers
-EVERY = re.compile(rf"L\*:({SUMS}|max)")
+EVERY = re.compile(rf"L([0-9]{{1,4}}|\*):({SUMS}|max|all)")  # "*" and "all" are several readouts
 LAYERS = re.compile(
     rf"(L[0-9]{{1,4}}):({SUMS}|max)|(L[0-9]{{1,4}}(?:\+L[0-9]{{1,4}})+):({SUMS}|{'|'.join(WK)})"
 )
@@ -99,12 +99,17 @@ def parse_readout(name: str) -> Readout:
 
 
 def parse_readouts(names: str, depth: int) -> list[Readout]:
-    """The readouts of a comma-separated list. `L*` expands to one readout per layer, 0 to `depth`."""
+    """The readouts of a comma-separated list.
+
+    `L*` expands to one readout per layer, 0 to `depth`, and `all` to all plain readouts of a layer.
+    """
     readouts: list[Readout] = []
     for name in names.split(","):
         match = EVERY.fullmatch(name.strip())
         if match is not None:
-            readouts += [parse_readout(f"L{k}:{match[1]}") for k in range(depth + 1)]
+            layers = range(depth + 1) if match[1] == "*" else [match[1]]
+            reductions = PLAIN if match[2] == "all" else [match[2]]
+            readouts += [parse_readout(f"L{layer}:{one}") for one in reductions for layer in layers]
         else:
             readouts.append(parse_readout(name.strip()))
     for readout in readouts:

@@ -1,6 +1,7 @@
 """Scores by layer and readout (figure 1 of SG-BERT): one panel per model, one line per readout."""
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -19,6 +20,8 @@ from sentkit.plots.reports import (
     report_of,
 )
 
+TWIN = re.compile(r"mean-sqrt(?=$|/)")
+CLOSE = 1e-3  # scores of equal cosines, which differ in the last bits
 LAYER = re.compile(r"(?P<model>[^/]+)/L(?P<layer>\d+):(?P<readout>.+)")
 
 
@@ -32,15 +35,35 @@ class Score:
     value: Value
 
 
-def sweep(inputs: Inputs, name: str) -> Picture:
+def sweep(inputs: Inputs, name: str, warn: Callable[[str], None]) -> Picture:
     scores = [score for score in read_rows(inputs, lambda row: score_of(row, name)) if score is not None]
     if all(score.layer is None for score in scores):
         advice = "sentkit encode --readout 'L*:cls,L*:mean' makes one file for each layer"
         raise DataError("no report has one layer", source=together(inputs.paths), advice=advice)
-    models = by_name([(score.model, score) for score in scores])
+    models = {
+        model: without_twins(own) for model, own in by_name((each.model, each) for each in scores).items()
+    }
+    if sum(map(len, models.values())) < len(scores):
+        warn("mean-sqrt is not drawn: its cosines are those of mean")
     layered = {score.readout for score in scores if score.layer is not None}
     panels = [panel_of(model, own, name, layered, several=len(models) > 1) for model, own in models.items()]
     return Picture(tuple(panels))
+
+
+def without_twins(scores: list[Score]) -> list[Score]:
+    """Without mean-sqrt, if it has the scores of mean, which has the same direction."""
+
+    def values(readout: str) -> dict[int | None, float]:
+        return {score.layer: score.value.value for score in scores if score.readout == readout}
+
+    twins = set()
+    for readout in {score.readout for score in scores if TWIN.match(score.readout)}:
+        own, other = values(readout), values(TWIN.sub("mean", readout))
+        if own.keys() == other.keys() and np.allclose(
+            list(own.values()), [other[at] for at in own], atol=CLOSE
+        ):
+            twins.add(readout)
+    return [score for score in scores if score.readout not in twins]
 
 
 def score_of(row: Row, name: str) -> Score | None:

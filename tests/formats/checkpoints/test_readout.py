@@ -59,6 +59,15 @@ def test_a_star_selects_all_layers_and_the_embeddings() -> None:
     assert names == ["L0:cls", "L1:cls", "L2:cls", "L3:cls", "mean"]
 
 
+def test_all_selects_every_readout_of_a_layer() -> None:
+    plain = ["cls", "mean", "max", "mean-sqrt", "weighted-mean", "last"]
+
+    assert [each.name for each in parse_readouts("L2:all", 3)] == [f"L2:{name}" for name in plain]
+    assert [each.name for each in parse_readouts("L*:all", 1)] == [
+        f"L{layer}:{name}" for name in plain for layer in (0, 1)
+    ]
+
+
 @pytest.mark.parametrize(("name", "depth"), [("L4:cls", 3), ("L1+L4:mean", 3), ("mean-last2", 0)])
 def test_a_missing_layer_is_refused(name: str, depth: int) -> None:
     with pytest.raises(UsageError) as caught:
