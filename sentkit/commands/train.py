@@ -74,7 +74,7 @@ def train(
       sentkit train simcse titles.txt -m BASE -o ckpt --epochs 2
       sentkit train contrast pairs.jsonl -m BASE -o ckpt --dev pairs.jsonl
 
-    Most used: METHOD [FILE]... -m -o --preset --set --epochs --batch --lr --dev --list
+    Most used: METHOD [FILE]... -m -o --preset --set --epochs --lr --dev --list
 
     The command reads rows and writes a checkpoint folder, which `encode`, transformers
     and sentence-transformers can load. With --dev, the folder has the weights of the
