@@ -107,7 +107,7 @@ def build_entries(
         for group in encode_groups(groups, encoder, batch_tokens or encoder.budget):
             add(group, parser, averages, inputs.rejects)
             progress.skipped = words.left_out
-            progress.add(len(group), tally.add(each.tokens for each in group))
+            progress.add(len(group), tally.add((each.row, each.tokens) for each in group))
         if not averages:
             warn_left_out(words, console)
             raise NoRowsError(inputs.paths)

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from sentkit.console import Console, RowProgress
+from sentkit.console import Console, RowProgress, print_pairs
 from sentkit.errors import UsageError
 from sentkit.flags import options
 from sentkit.flags.folders import FolderFlags
@@ -15,7 +15,7 @@ from sentkit.process import limit_threads
 
 if TYPE_CHECKING:
     from sentkit.model import Encoder
-    from sentkit.model.encoding import RowGroup, Tally
+    from sentkit.model.encoding import Tally
 
 
 def encode(
@@ -28,7 +28,7 @@ def encode(
     batch_tokens: options.BatchTokens = None,
     dry_run: Annotated[
         bool,
-        typer.Option("-n", "--dry-run", help="Only count rows, tokens and batches; no vectors."),
+        typer.Option("-n", "--dry-run", help="Only count rows and tokens; estimate bytes and time."),
     ] = False,
     output: options.VectorOutputFlags,
     folder: FolderFlags,
@@ -49,7 +49,8 @@ def encode(
 
     The command adds "embedding" (for a pair "embedding_a" and "embedding_b") and
     "_emb", the name of the space, and copies all other fields byte for byte. A
-    terminal shows only the first numbers of a vector.
+    terminal shows only the first numbers of a vector. With -v, each row also gets
+    "n_tokens" and "truncated".
     """
     # Each thread computes batches of its own, so an operation of numpy or torch has one thread.
     limit_threads(threads or folder.recorded_threads(output), of_libraries=1)
@@ -58,9 +59,10 @@ def encode(
     from sentkit.formats.vectors.store import Store, common_fields, is_store
     from sentkit.model import find_encoder
     from sentkit.model.encoding import Encoding, Tally, prepare, whole_if_small
+    from sentkit.model.encoding_plan import plan_of
 
     console = run.console("encode")
-    in_folder = folder.applies_to(output, dry_run=dry_run)
+    in_folder = folder.applies_to(output)
     device = folder.parsed_shard().device(machine.device)
     with folder.stopping(console, output, active=in_folder and not dry_run) as check_stop:
         text_model = find_encoder(model, reading.options(), device=device, precision=machine.precision)
@@ -87,7 +89,11 @@ def encode(
                 inputs.read(texts), tokenizer, inputs.rejects, refuse_truncation=long_texts.refuses
             )
             if dry_run:
-                print_plan(groups, tally, batch_tokens or text_model.budget)
+                print_plan(
+                    plan_of(
+                        groups, text_model, inputs, output.path, form, folder.size, batch_tokens, progress
+                    )
+                )
                 return
             # All blocks of a vector folder have the same precision.
             groups, tokens = (groups, None) if to_folder else whole_if_small(groups)
@@ -113,22 +119,17 @@ def encode(
         report_totals(tally, encoder, windows, console)
 
 
-def print_plan(groups: Iterable["RowGroup"], tally: "Tally", budget: int) -> None:
-    """Print the plan of --dry-run as one JSON object."""
+def print_plan(record: Mapping[str, Any]) -> None:
+    """Print the plan of --dry-run: a JSON object, or a table on a terminal."""
     import orjson
 
     from sentkit.formats.outputs.outputs import open_output
-    from sentkit.model.encoding import plan_batches
 
-    count = 0
-    for group in groups:
-        tally.add(group.of(places) for _, places in group.rows)
-        count += len(plan_batches(group.tokens, budget)[1])
-    counts = {"rows": tally.rows, "texts": tally.texts, "tokens": tally.tokens, "cut_rows": tally.truncated}
-    if tally.windows:
-        counts |= {"split_rows": tally.split, "windows": tally.windows}
+    if options.OutputFlags().on_terminal:
+        print_pairs([(name, "unknown" if value is None else f"{value:,}") for name, value in record.items()])
+        return
     with open_output("-", force=False) as out:
-        out.write(orjson.dumps({**counts, "batches": count}) + b"\n")
+        out.write(orjson.dumps(record) + b"\n")
 
 
 def report_loading(name: str, notes: Iterable[str], console: Console) -> None:

@@ -46,7 +46,7 @@ class FolderFlags:
         typer.Option(metavar="SIZE", help="With -o DIR/: input of a block. [default: 512K]"),
     ] = None
 
-    def applies_to(self, output: OutputFlags, *, dry_run: bool) -> bool:
+    def applies_to(self, output: OutputFlags) -> bool:
         """Whether the output is a vector folder. Refuses flags that do not fit."""
         from sentkit.formats.vectors.folders import is_vector_folder
 
@@ -55,10 +55,10 @@ class FolderFlags:
                 name = next(name for name, value in vars(self).items() if value not in (None, False))
                 raise UsageError(f"--{name.replace('_', '-')} needs a vector folder", advice="use -o DIR/")
             return False
-        wrong = {"--dry-run": dry_run, "--force": output.force}
-        for flag, value in wrong.items():
-            if value:
-                raise UsageError(f"{flag} does not work with a vector folder, {output.path}")
+        if output.force:
+            name = output.path.rstrip("/")
+            advice = f"--resume writes the missing blocks; to start again, remove it: rm -r {name}"
+            raise UsageError(f"--force does not work with a vector folder, {output.path}", advice=advice)
         return True
 
     def recorded_threads(self, output: OutputFlags) -> int | None:
@@ -68,6 +68,10 @@ class FolderFlags:
         encoder = read_object_if_there(Path(output.path, "run.json")).get("encoder")
         recorded = encoder.get("threads") if isinstance(encoder, dict) else None
         return recorded if type(recorded) is int and 0 < recorded <= MOST_THREADS else None
+
+    @property
+    def size(self) -> int | None:
+        return None if self.block_bytes is None else size("--block-bytes", self.block_bytes)
 
     def parsed_shard(self) -> Shard:
         return Shard() if self.shard is None else parse_shard(self.shard)
@@ -126,10 +130,9 @@ class FolderFlags:
         """Write the blocks of this shard, and return the counts of the rows that were written."""
         from sentkit.model.block_writer import BlockWriter, open_encoding_folder
 
-        block_bytes = None if self.block_bytes is None else size("--block-bytes", self.block_bytes)
         console, shard, name = progress.console, self.parsed_shard(), path.rstrip("/") or "/"
         folder, encoding, created = open_encoding_folder(
-            name, encoding, inputs, block_bytes=block_bytes, batch_tokens=batch_tokens
+            name, encoding, inputs, block_bytes=self.size, batch_tokens=batch_tokens
         )
         if not created and not self.resume and self.shard is None:
             raise CannotCreateError(f"{path}: already exists", advice="--resume continues it")

@@ -143,7 +143,7 @@ class BlockWriter:
             sink = StoreSink(writer, encoding.form)
             for group in chain([first], done):
                 written = encoding.write(group, [sink], texts.vectors, rejects)
-                report(len(group), tally.add(each.tokens for each in written))
+                report(len(group), tally.add((each.row, each.tokens) for each in written))
             writer.record = {
                 "input": block.input,
                 "start": part.start,

@@ -270,17 +270,20 @@ class Tally:
     windows: int = 0  # windows of these texts
     unknown: int = 0  # words or tokens without a vector
     empty: int = 0  # texts or windows without tokens
+    first: str = ""  # the place of the first truncated row
 
-    def add(self, rows: Iterable[Sequence[Tokens]]) -> int:
-        """Add rows, each given by the tokens of its texts, to the counts; return their number of tokens."""
+    def add(self, rows: Iterable[tuple[Row, Sequence[Tokens]]]) -> int:
+        """Add rows with the tokens of their texts to the counts; return their number of tokens."""
         before = self.tokens
-        for row in rows:
+        for source, row in rows:
             parts = [part for tokens in row for part in tokens.parts]
             windows = [len(each.windows.places) for each in row if each.windows is not None]
             self.rows += 1
             self.texts += sum(tokens.vectors for tokens in row)
             self.tokens += sum(len(part.ids) for part in parts)
-            self.truncated += any(tokens.truncated for tokens in row)
+            if any(tokens.truncated for tokens in row):
+                self.truncated += 1
+                self.first = self.first or f"{source.source}:{source.number}"
             self.split += any(count > 1 for count in windows)
             self.windows += sum(count for count in windows if count > 1)
             self.unknown += sum(part.unknown for part in parts)
@@ -291,12 +294,15 @@ class Tally:
         """Return the message about truncated rows, if there are any."""
         if not self.truncated:
             return []
-        refused = f"{limit} {unit} (--on-truncate error refuses them)"
-        return [f"{self.truncated} of {self.rows} rows were truncated to {refused}"]
+        advice = "-v marks each in its row, --on-truncate error refuses them"
+        count = f"{self.truncated} of {self.rows} rows were truncated to {limit} {unit}"
+        return [f"{count}, the first is {self.first} ({advice})"]
 
     def join(self, other: "Tally") -> None:
+        first = self.first or other.first
         for each in fields(self):
             setattr(self, each.name, getattr(self, each.name) + getattr(other, each.name))
+        self.first = first
 
 
 def encode_groups(prepared: Iterator[RowGroup], encoder: Encoder, budget: int) -> Iterator[list[Done]]:
@@ -385,7 +391,7 @@ class Encoding:
         with open_sinks(paths, self.specs(texts), texts.vectors, self.encoder.width, self.form) as sinks:
             for group in chain([first], done):
                 written = self.write(group, sinks, texts.vectors, rejects)
-                report(len(group), tally.add(each.tokens for each in written))
+                report(len(group), tally.add((each.row, each.tokens) for each in written))
 
     def write(
         self, group: Sequence[Done], sinks: Sequence[Sink], names: Sequence[str], rejects: Rejects

@@ -151,7 +151,7 @@ def prepare_list(texts: Sequence[str], tokenizer: TextTokenizer) -> Iterator[Row
 def encode_list(groups: Iterator[RowGroup], encoder: Encoder, tally: Tally) -> Iterator[Done]:
     """Yield each text as a row with its vectors, as the command `encode` computes them."""
     for group in encode_groups(groups, encoder, encoder.budget):
-        tally.add(done.tokens for done in group)
+        tally.add((done.row, done.tokens) for done in group)
         for done in group:
             for vectors in done.vectors:
                 check_finite(done.row, vectors)

@@ -204,7 +204,10 @@ def test_a_system_error_is_one_line(error, code, told, capsys):
 
 @pytest.mark.parametrize(
     ("number", "code", "told"),
-    [(signal.SIGINT, 130, "sentkit encode: stopped by Ctrl-C\n"), (signal.SIGTERM, 143, "")],
+    [
+        (signal.SIGINT, 130, "sentkit encode: stopped by Ctrl-C\n"),
+        (signal.SIGTERM, 143, "sentkit encode: stopped by SIGTERM\n"),
+    ],
 )
 def test_an_error_in_place_of_a_signal_is_no_bug(number, code, told, capsys, monkeypatch):
     """torch replaces the exception of a signal by a ValueError while it reads weights."""

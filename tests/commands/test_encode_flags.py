@@ -7,6 +7,8 @@ from support import write_affine
 
 LONG = "word " * 20 + "\na cat\n"
 
+ESTIMATES = ("bytes_estimate", "seconds_estimate")
+
 
 @pytest.fixture
 def encode(sentkit, tiny):
@@ -49,7 +51,8 @@ def test_cut_rows_are_counted(encode):
 
     assert done.code == 0
     assert done.told == [
-        "sentkit encode: warning: 1 of 2 rows were truncated to 8 tokens (--on-truncate error refuses them)"
+        "sentkit encode: warning: 1 of 2 rows were truncated to 8 tokens, the first is -:1"
+        " (-v marks each in its row, --on-truncate error refuses them)"
     ]
     assert quiet.err == ""
 
@@ -182,7 +185,25 @@ def test_a_dry_run_counts(encode):
     done = encode("-n", "--max-length", 8, "--batch-tokens", 12, stdin=LONG + "a cat\n")
 
     assert done.code == 0
-    assert done.rows == [{"rows": 3, "texts": 3, "tokens": 8 + 4 + 4, "cut_rows": 1, "batches": 1}]
+    expected = {"rows": 3, "texts": 3, "tokens": 8 + 4 + 4, "truncated": 1, "batches": 1}
+    assert done.rows[0] == expected | {name: done.rows[0][name] for name in ESTIMATES}
+
+
+@pytest.mark.parametrize("flags", [(), ("--store", "int8")])
+def test_a_dry_run_of_a_vector_folder_predicts_blocks_and_bytes(encode, tmp_path, flags):
+    """A row of text has 43 bytes, so that 200 of them are 9 blocks of 1,000 bytes."""
+    rows = "a man number {:03} plays a guitar in the park\n"
+    (tmp_path / "in.txt").write_text("".join(map(rows.format, range(200))))
+    command = ("in.txt", "-o", "D/", "--block-bytes", 1000, *flags)
+    [plan] = encode(*command, "-n").rows
+    assert not (tmp_path / "D").exists()
+    encode(*command)
+    blocks = list((tmp_path / "D").glob("0*"))
+
+    assert plan["blocks"] == len(blocks) == 9
+    data = sum(path.stat().st_size - 8 - int.from_bytes(path.read_bytes()[:8], "little") for path in blocks)
+    assert abs(plan["bytes_estimate"] - data) <= len(blocks) * (8 + 8 + 256 * 4)  # offsets, padding, scales
+    assert plan["seconds_estimate"] >= 1
 
 
 def test_a_dry_run_writes_no_vectors(encode, tmp_path):

@@ -254,7 +254,8 @@ def test_a_million_words_are_truncated_and_reported(sentkit, tiny):
     assert done.code == 0
     assert len(done.rows) == 2
     assert done.told == [
-        "sentkit encode: warning: 1 of 2 rows were truncated to 128 tokens (--on-truncate error refuses them)"
+        "sentkit encode: warning: 1 of 2 rows were truncated to 128 tokens, the first is -:2"
+        " (-v marks each in its row, --on-truncate error refuses them)"
     ]
 
 

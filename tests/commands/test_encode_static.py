@@ -187,7 +187,8 @@ def test_a_dry_run_counts(sentkit, words):
     """Two texts of two known words, and two batches where each takes two."""
     done = sentkit("encode", "-m", words, "-n", "--batch-tokens", 2, stdin="the cat\nthe dog zebra\n")
 
-    assert done.rows == [{"rows": 2, "texts": 2, "tokens": 4, "cut_rows": 0, "batches": 2}]
+    expected = {"rows": 2, "texts": 2, "tokens": 4, "truncated": 0, "batches": 2}
+    assert expected.items() <= done.rows[0].items()
 
 
 def test_several_readouts_come_from_one_pass(sentkit, words, tmp_path):

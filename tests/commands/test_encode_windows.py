@@ -146,7 +146,7 @@ def test_the_closing_line_counts_rows_and_windows(encode, tiny):
     ]
     assert encode(*FLAGS, "--readout", "mean", "-q").told == []
     planned = encode(*FLAGS, "-n", "--readout", "mean")
-    assert {"rows": 4, "split_rows": 2, "windows": sum(counts), "cut_rows": 0}.items() <= planned.rows[
+    assert {"rows": 4, "split_rows": 2, "windows": sum(counts), "truncated": 0}.items() <= planned.rows[
         0
     ].items()
 

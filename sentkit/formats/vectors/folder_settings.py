@@ -2,6 +2,8 @@
 
 import hashlib
 import os
+from collections.abc import Mapping, Sequence
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +26,7 @@ from sentkit.formats.vectors.folders import (
     is_vector_folder,
 )
 
+CHANGED = "restore the input, or encode it into another folder with -o"
 EDGE = 1 << 16  # bytes at both ends of an input that run.json identifies
 
 
@@ -97,13 +100,34 @@ def compare(folder: VectorFolder, settings: Settings) -> None:
             raise different(folder, name, encoder.get(name), own.get(name), again)
     names = [each["name"] for each in folder.inputs], [each["name"] for each in settings["inputs"]]
     if names[0] != names[1]:
-        raise different(folder, "inputs", *names, again)
+        raise DataError(f"other inputs: {first_difference(*names)}", source=folder.source, advice=again)
     for before, now in zip(folder.inputs, settings["inputs"], strict=True):
         for name in dict.fromkeys([*before, *now]):
             if name != "path" and before.get(name) != now.get(name):
-                changed = name not in ("name", "format")
-                advice = f"{now['name']} has changed; encode it into another folder" if changed else again
-                raise different(folder, f"{now['name']}: {name}", before.get(name), now.get(name), advice)
+                if name in ("name", "format"):
+                    raise different(folder, f"{now['name']}: {name}", before.get(name), now.get(name), again)
+                raise DataError(changed_input(before, now, name), source=folder.source, advice=CHANGED)
+
+
+def first_difference(before: Sequence[str], now: Sequence[str]) -> str:
+    """The first input that differs between run.json and this command."""
+    for place, names in enumerate(zip_longest(before, now), 1):
+        if names[0] != names[1]:
+            old, new = (shown(name) if name is not None else "missing" for name in names)
+            return f"input {place} of {len(before)} is {old}, in this command of {len(now)} inputs {new}"
+    raise AssertionError("the lists are equal")
+
+
+def changed_input(before: Mapping[str, Any], now: Mapping[str, Any], name: str) -> str:
+    """How the content of an input differs from run.json."""
+    if None not in (before["size"], now["size"]) and before["size"] != now["size"]:
+        difference = f"it had {before['size']:,} bytes, it has {now['size']:,}"
+    elif name in ("head", "tail"):
+        end = "first" if name == "head" else "last"
+        difference = f"the same size, but other bytes in the {end} {EDGE >> 10} KiB"
+    else:
+        difference = f'"{name}" was {shown(before.get(name))}, it is {shown(now.get(name))}'
+    return f"{now['name']} has changed since the first block: {difference}"
 
 
 def different(folder: VectorFolder, name: str, before: object, now: object, advice: str) -> DataError:

@@ -159,7 +159,7 @@ class Counts(Tally):
         for each in group:
             self.full += each.made is not None and each.made.full
             self.stale += holds_vectors(each.row)
-        return self.add([each.tokens] for each in group)
+        return self.add((each.row, [each.tokens]) for each in group)
 
 
 class Source:
