@@ -331,14 +331,12 @@ def test_a_closed_pipe_prints_nothing(shell, tmp_path):
     assert len(done.rows) == 2
 
 
-def test_variants_train_an_encoder(shell, tmp_path):
+def test_variants_train_an_encoder(sentkit, tmp_path):
     """Pairs of variants are input of a method with two views."""
-    (tmp_path / "t.txt").write_text("A cat sleeps here.\nTwo dogs run away.\nThe sea is wide today.\n")
-    done = shell(
-        "sentkit augment t.txt --op delete=0.3"
-        " | sentkit augment --replace --field text=text_a --op reorder"
-        " | sentkit train simcse -q -o ckpt --threads 1"
-    )
+    texts = "A cat sleeps here.\nTwo dogs run away.\nThe sea is wide today.\n"
+    once = sentkit("augment", "--op", "delete=0.3", stdin=texts).out
+    pairs = sentkit("augment", "--replace", "--field", "text=text_a", "--op", "reorder", stdin=once).out
+    done = sentkit("train", "simcse", "-q", "-o", "ckpt", stdin=pairs)
 
     assert done.code == 0, done.err
     assert json.loads((tmp_path / "ckpt/sentkit.json").read_text())["method"] == "simcse"

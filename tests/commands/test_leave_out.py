@@ -96,7 +96,7 @@ NO_TOKENS = "python -m sentkit.papers.consert.figures words TEXTS | head -36 lis
         ([], "absent", 66, ["absent: no such file"]),
         ([], "36", 2, ["--leave-out 36: expected a file of tokens", NO_TOKENS]),
         ([], "-", 2, ["--leave-out needs a file; standard input has the rows"]),
-        ([], "empty", 65, ["empty: no tokens"]),
+        ([], "empty", 65, ["no rows in empty"]),
         ([], "words", 65, ['words:2: "unbelievably" is not a token of the model']),
         ([], "ranks", 65, ['ranks:1: "token" is a number, expected a string']),
     ],

@@ -301,19 +301,18 @@ def test_precision_is_fp32_on_a_cpu_by_default(sentkit, marian):
 # Pipes and signals
 
 
-def test_two_in_a_pipe_translate_back(forked_shell, marian, t5, tmp_path):
+def test_two_in_a_row_translate_back(sentkit, marian, t5):
     """The row becomes a pair of the text and its translation."""
-    (tmp_path / "a.txt").write_text("a cat sleeps\nthe old man\n")
-    done = forked_shell(
-        f"sentkit translate a.txt -m {marian} --keep text_a --beams 1"
-        f" | sentkit translate -m {t5} --max-new-tokens 30 | sentkit encode --field text_b=text"
-    )
-    there = generated(marian, ["a cat sleeps", "the old man"], num_beams=1)
+    texts = ["a cat sleeps", "the old man"]
+    lines = "".join(f"{text}\n" for text in texts)
+    first = sentkit("translate", "-m", marian, "--keep", "text_a", "--beams", 1, stdin=lines)
+    second = sentkit("translate", "-m", t5, "--max-new-tokens", 30, stdin=first.out)
+    done = sentkit("encode", "--field", "text_b=text", stdin=second.out)
+    there = generated(marian, texts, num_beams=1)
     back = generated(t5, there, num_beams=3, max_new_tokens=30)
 
-    assert (done.code, done.err) == (0, "")
-    assert [row["text_a"] for row in done.rows] == ["a cat sleeps", "the old man"]
-    assert [row["text"] for row in done.rows] == back
+    assert (first.code, second.code, done.code, done.err) == (0, 0, 0, "")
+    assert [(row["text_a"], row["text"]) for row in done.rows] == list(zip(texts, back, strict=True))
     assert all({"embedding_a", "embedding_b"} <= row.keys() for row in done.rows)
 
 

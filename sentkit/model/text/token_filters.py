@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import compress
 from pathlib import Path
 
-from sentkit.errors import DataError, UsageError
+from sentkit.errors import UsageError
 from sentkit.formats.rows.kinds import wrong_field
 from sentkit.formats.rows.rows import Inputs, Row
 from sentkit.model.encoding import TextRow, groups
@@ -35,10 +35,7 @@ def read_left_out(path: str | None, token_to_id: Callable[[str], int | None]) ->
             raise row.error(f'"{token}" is not a token of the model')
         return number
 
-    ids = tuple(sorted(set(Inputs([path]).read(token_id))))
-    if not ids:
-        raise DataError("no tokens", source=path)
-    return ids
+    return tuple(sorted(set(Inputs([path]).read(token_id))))
 
 
 def single_tokens(tokenizer: Tokenizer, words: Sequence[str]) -> list[int | None]:

@@ -113,7 +113,6 @@ def test_several_files_are_joined_but_not_their_synsets(write):
         ([{"entry": " ", "synset": 1}], ':1: "entry" is empty'),
         (["00000001 29 v 03 a 0 b 0\n"], ":1: this synset declares 3 words"),
         ([{"word": "a", "synonyms": ["A"]}], ": contains no synonyms"),
-        ([], ": contains no synonyms"),
     ],
 )
 def test_a_file_without_synonyms_is_refused_with_its_place(write, rows, problem):
@@ -148,7 +147,6 @@ def test_paraphrases_by_key(write):
         ([{"id": 1.5, "paraphrase": "a"}], ':1: "id" is a number, expected a string or a whole number'),
         ([{"id": 1}], ':1: "paraphrase" is missing'),
         ([{"id": 1, "paraphrase": ""}], ':1: "paraphrase" is empty'),
-        ([], ": contains no paraphrases"),
     ],
 )
 def test_a_file_without_paraphrases_is_refused_with_its_place(write, rows, problem):

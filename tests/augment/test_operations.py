@@ -1,0 +1,254 @@
+"""The operations on words: how many words change, which, and where the mark is."""
+
+from collections import Counter
+from decimal import ROUND_FLOOR, Decimal
+from itertools import chain, pairwise
+
+import pytest
+
+from sentkit.augment.draw import Draw
+from sentkit.augment.operations import (
+    bare,
+    delete,
+    lower,
+    no_punctuation,
+    parse_share,
+    parse_spans,
+    reorder,
+    repeat,
+    span_delete,
+    swap,
+    synonym,
+)
+
+SYNONYMS = {"big": ("large",), "dog": ("domestic dog", "hound"), "don't": ("never",)}
+ALL = parse_share("1")
+SHARES = ("0", "0.05", "0.29", "0.32", "0.7", "1")
+SPANS = ("5x0.05", "2x0.5", "1x1", "5x0", "3x0.3")
+
+
+def words(n):
+    """All are different, so that each can be followed."""
+    return [f"w{place}" for place in range(n)]
+
+
+def draw(key=0):
+    return Draw(b"test %d" % key)
+
+
+# Shares and spans
+
+
+def test_a_share_of_words_is_exact():
+    """It is rounded down, but is at least one word of two, except for a share of 0.
+
+    Floats fail: 0.29 * 100 is 28.999, but 0.29 of 100 words is 29.
+    """
+    lengths = (*range(23), 50, 99, 100, 101, 1000)
+    for text in (*(f"{n / 1000:.3f}" for n in range(1001)), ".7", "0.3", "1", "1.", "0"):
+        share, number = parse_share(text), Decimal(text)
+        floors = [int((number * n).to_integral_value(ROUND_FLOOR)) for n in lengths]
+        least = [1 if number and n >= 2 else 0 for n in lengths]
+
+        assert [share.of(n) for n in lengths] == [*map(max, floors, least)], text
+
+
+@pytest.mark.parametrize(
+    ("spans", "n", "room", "each", "expected"),
+    [
+        ("5x0.05", 100, 99, 1, (5, 5)),  # five spans of 5 %
+        ("5x0.05", 19, 18, 1, (5, 1)),  # 0.95 words become one
+        ("5x0.05", 5, 4, 1, (4, 1)),  # the fifth would delete the last word
+        ("5x0.05", 2, 1, 1, (1, 1)),
+        ("5x0.05", 1, 0, 1, (0, 0)),
+        ("5x0.05", 100, 100, 2, (5, 5)),  # five pairs
+        ("5x0.05", 9, 9, 2, (4, 1)),  # eight words in four pairs
+        ("5x0.05", 3, 3, 2, (1, 1)),
+        ("5x0.05", 1, 1, 2, (0, 0)),
+        ("5x0.05", 0, 0, 2, (0, 0)),
+        ("1x0.5", 7, 7, 2, (1, 3)),  # half of seven words is three, and a pair of such spans has six
+        ("3x1", 7, 7, 2, (1, 3)),
+        ("3x1", 7, 6, 1, (1, 6)),
+        ("5x0", 10, 9, 1, (0, 0)),
+    ],
+)
+def test_spans_that_do_not_fit_are_omitted_or_shortened(spans, n, room, each, expected):
+    """The number of spans or pairs and their length, worked by hand."""
+    assert parse_spans(spans).fit(n, room, each=each) == expected
+
+
+@pytest.mark.parametrize(
+    ("parse", "texts", "problem"),
+    [
+        (
+            parse_share,
+            ["", "-0.1", "1.01", "nan", "inf", "1e-1", "a", "0,5", " 0.3", "0.3\n", "1/2", "."],
+            "0 to 1",
+        ),
+        (parse_share, ["\u0660.\u0663", "9" * 400], "expected a share from 0 to 1"),
+        (parse_spans, ["0.05", "x0.05", "-1x0.05"], "expected COUNTxSHARE"),
+        (parse_spans, ["0x0.05"], "expected a count of 1 or more"),
+        (parse_spans, ["5x", "5x1.5"], "expected a share"),
+    ],
+)
+def test_invalid_values_are_refused(parse, texts, problem):
+    for text in texts:
+        with pytest.raises(ValueError, match=problem):
+            parse(text)
+
+
+# Deletion, order and repetition: texts of up to 60 words, by loops over the note
+
+
+@pytest.mark.parametrize("mark", [None, "#"])
+@pytest.mark.parametrize("rate", SHARES)
+def test_deleted_words(rate, mark):
+    """Rounded down, but one word is kept; the others keep their order, and each run leaves one mark."""
+    share = parse_share(rate)
+    for n in range(60):
+        left, note = delete(words(n), draw(n), share, mark)
+        expected = []
+        for place in range(n):
+            if place not in note["at"]:
+                expected.append(f"w{place}")
+            elif mark and place - 1 not in note["at"]:
+                expected.append(mark)
+
+        assert list(left) == expected
+        assert note["at"] == sorted(set(note["at"]))
+        assert len(note["at"]) == max(0, min(share.of(n), n - 1))
+
+
+@pytest.mark.parametrize("mark", [None, "#"])
+@pytest.mark.parametrize("written", SPANS)
+def test_deleted_spans(written, mark):
+    """Adjacent spans leave two marks."""
+    spans = parse_spans(written)
+    for n in range(60):
+        left, note = span_delete(words(n), draw(n), spans, mark)
+        count, length = spans.fit(n, max(0, n - 1))
+        gone = [start + place for start in note["at"] for place in range(length)]
+        expected = [[f"w{place}"] if place not in gone else [] for place in range(n)]
+        for start in note["at"]:
+            expected[start] = [mark] if mark else []
+
+        assert (len(note["at"]), note["length"], len(set(gone))) == (count, length, count * length)
+        assert list(left) == [*chain.from_iterable(expected)]
+
+
+@pytest.mark.parametrize("written", SPANS)
+def test_exchanged_spans(written):
+    spans = parse_spans(written)
+    for n in range(60):
+        moved, note = reorder(words(n), draw(n), spans)
+        pairs, length = spans.fit(n, n, each=2)
+        expected = words(n)
+        for a, b in note["at"]:
+            for place in range(length):
+                expected[a + place], expected[b + place] = f"w{b + place}", f"w{a + place}"
+
+        assert (len(note["at"]), note["length"]) == (pairs, length)
+        assert list(moved) == expected
+        assert sum(a != b for a, b in zip(moved, words(n), strict=True)) == 2 * pairs * length
+        assert Counter(moved) == Counter(words(n))
+
+
+@pytest.mark.parametrize("rate", [None, *SHARES])
+def test_swapped_neighbours(rate):
+    """Disjoint pairs, according to the share, as far as they fit; without a share one pair."""
+    share = None if rate is None else parse_share(rate)
+    for n in range(60):
+        moved, note = swap(words(n), draw(n), share)
+        expected = words(n)
+        for place in note["at"]:
+            expected[place], expected[place + 1] = f"w{place + 1}", f"w{place}"
+
+        assert list(moved) == expected
+        assert len(note["at"]) == min(1 if share is None else share.of(n), n // 2)
+        assert all(b - a >= 2 for a, b in pairwise(note["at"]))
+
+
+@pytest.mark.parametrize("rate", SHARES)
+def test_repeated_words(rate):
+    share = parse_share(rate)
+    for n in range(60):
+        said, note = repeat(words(n), draw(n), share)
+        expected = []
+        for place in range(n):
+            expected += [f"w{place}"] * (2 if place in note["at"] else 1)
+
+        assert list(said) == expected
+        assert len(said) == n + share.of(n)
+
+
+# Case, punctuation and synonyms
+
+
+@pytest.mark.parametrize(
+    ("word", "parts"),
+    [
+        ("dog", ("", "dog", "")),
+        ('("dog"),', ('("', "dog", '"),')),
+        ("don't.", ("", "don't", ".")),
+        ("well-known", ("", "well-known", "")),
+        ("«Straße»", ("«", "Straße", "»")),
+        ("50%", ("", "50%", "")),
+        ("...", ("...", "", "")),
+        ("$5,", ("", "$5", ",")),
+    ],
+)
+def test_punctuation_around_a_word(word, parts):
+    assert bare(word) == parts
+
+
+def test_case_and_punctuation():
+    """Punctuation goes around words and alone; a text of punctuation only is unchanged."""
+    texts = {
+        "Well , he said: “don't!”": "Well he said don't",
+        "A 3.5 % rise - (big).": "A 3.5 % rise big",
+        "... !": "... !",
+        "": "",
+    }
+
+    assert {text: " ".join(no_punctuation(text.split(), draw())[0]) for text in texts} == texts
+    assert lower(["A", "ÉTÉ", "x"], draw())[0] == ["a", "été", "x"]
+
+
+def test_a_synonym_keeps_punctuation_and_capital():
+    changed, note = synonym(['"Big', "dogs", "don't,\"", "says", "BIG."], draw(), ALL, SYNONYMS)
+
+    assert " ".join(changed) == '"Large dogs never," says LARGE.'
+    assert note == {"at": [0, 2, 4], "words": ["Large", "never", "LARGE"]}
+
+
+def test_a_synonym_may_have_two_words():
+    """Each synonym is drawn by some key, and later operations receive its words."""
+    found = {tuple(synonym(["dog"] * 2, draw(key), parse_share("0.5"), SYNONYMS)[0]) for key in range(40)}
+
+    assert found == {
+        ("domestic", "dog", "dog"),
+        ("dog", "domestic", "dog"),
+        ("hound", "dog"),
+        ("dog", "hound"),
+    }
+
+
+@pytest.mark.parametrize(("rate", "count"), [("0.3", 3), ("0.5", 4), ("0.1", 1), ("0", 0)])
+def test_number_of_synonyms(rate, count):
+    """Only four of the ten words have a synonym."""
+    _, note = synonym([*words(6), "big", "dog", "big", "dog"], draw(), parse_share(rate), SYNONYMS)
+
+    assert len(note["at"]) == count
+    assert set(note["at"]) <= {6, 7, 8, 9}
+    assert synonym(words(9), draw(), ALL, SYNONYMS) == (words(9), {"at": [], "words": []})
+
+
+@pytest.mark.parametrize(
+    ("word", "expected"),
+    [("DOG", "HOUND"), ("Dog,", "Hound,"), ("U.S.", "America"), ("Don\u2019t", "Never"), ("...", "...")],
+)
+def test_lookup_of_synonyms(word, expected):
+    """A word that contains punctuation is looked up whole first; apostrophes are normalized."""
+    synonyms = {"dog": ("hound",), "u.s.": ("America",), "don't": ("never",)}
+
+    assert list(synonym([word, "x"], draw(), ALL, synonyms)[0]) == [expected, "x"]
