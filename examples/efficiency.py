@@ -89,7 +89,7 @@ def fit(arguments, kind, work, path):
 def train(arguments, method, work):
     """The seconds of all steps of a run without its start, from a run of one step, and their number."""
     took = []
-    for name, limit in ((f"{method}-1", ["--set", "steps=1"]), (method, [])):
+    for name, limit in ((f"{method}-1", ["--set", "steps=1", "--set", "warmup=0"]), (method, [])):
         flags = ["-m", arguments.base, "-o", work / name, "--threads", arguments.threads]
         began = time.perf_counter()
         run("train", method, arguments.texts, *flags, *arguments.settings.split(), *limit)
