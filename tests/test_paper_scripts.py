@@ -12,7 +12,7 @@ from support import PAIRS, ROOT, SMALL, TEXTS, WORDS, copy_tokenizer, in_jsonl, 
 
 FIGURES = {
     "sg-bert": {"layers", "domains", "space"},
-    "consert": {"pairs", "batch", "temperature", "texts", "words", "masking"},
+    "consert": {"pairs", "batch", "temperature", "texts", "words", "masking", "views"},
     "pairsupcon": {"scores", "space"},
     "defsent-plus": {"entries-1", "entries-2", "entries-3", "correlation-3", "correlation-3-ica"},
 }

@@ -1,8 +1,8 @@
 #!/bin/sh
 # The tables and figures of ConSERT (arXiv 2105.11741). Usage and variables: see common.sh in this folder.
 #   sh examples/papers/consert.sh bert-base-uncased data
-# Tables 1, 2, 3 and 4. Figure 1; figure 4, without frequent tokens; figure 5, few texts; the figures of temperatures and
-# batches; the scores of pairs of views as a table; the word vectors by frequency.
+# Tables 1, 2, 3 and 4. Figure 1; figure 4, without frequent tokens; figure 5, pairs of views; figure 6, few texts;
+# figure 7, temperatures; the scores by batch; the word vectors by frequency.
 # Further data: sts12 to sts16 and sickr in sts/, for the training texts and the averages and table 4; nli/train, pairs
 # with a label (table 3 and the rows of SBERT, IS-BERT and CLEAR).
 # Variables: SIZE=large, the recipe of bert-large-uncased; GLOVE=vectors.npy, for the rows of GloVe.
@@ -57,13 +57,14 @@ if [ -n "$quick" ]; then
 else
     batches=16,48,96,192,288 temperatures=0.05,0.08,0.1,0.12,0.15 numbers=10,100,1000,10000
     views=none,shuffle,token-cutoff,feature-cutoff,dropout
-    missing 'figure 5, the point of 1 text' 'a batch of one text has no negatives'
+    missing 'figure 6, the point of 1 text' 'a batch of one text has no negatives'
 fi
 sweep batch consert "--preset unsup-$size" "batch=$batches"
 sweep temperature consert "--preset unsup-$size" "temperature=$temperatures"
-sweep texts consert "--preset unsup-$size --set warmup=0" "rows=$numbers" # figure 5
+sweep texts consert "--preset unsup-$size --set warmup=0" "rows=$numbers"
 sweep views consert "--preset unsup-$size" "view_a=$views" "view_b=$views"
 figure batch consert/scale "$work/tables/batch.tsv" --x batch --value test --log
+figure views consert/views "$work/tables/views.tsv"
 figure temperature consert/scale "$work/tables/temperature.tsv" --x temperature --value test
 figure texts consert/scale "$work/tables/texts.tsv" --x rows --value test --log
 set --

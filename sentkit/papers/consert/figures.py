@@ -1,4 +1,4 @@
-"""Figures of ConSERT: `python -m sentkit.papers.consert.figures words TEXTS`; also `masking` and `scale`."""
+"""Figures of ConSERT: `python -m sentkit.papers.consert.figures FIGURE FILE...`; --help lists them."""
 
 import re
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ from sentkit.formats.vectors.store import common_fields
 from sentkit.model.checkpoint.word_table import word_table
 from sentkit.model.reading import ReadingOptions, plan_reading
 from sentkit.papers.drawing import main, rows_of
-from sentkit.plots.picture import Axis, Panel, Picture, Series
+from sentkit.plots.picture import Axis, Grid, Panel, Picture, Series
 from sentkit.plots.reports import (
     LABELS,
     MISSING,
@@ -136,7 +136,7 @@ def masking(paths: Sequence[str], *, value: str = "spearman") -> Picture:
 
 
 def scale(paths: Sequence[str], *, x: str, value: str, name: str = "", log: bool = False) -> Picture:
-    """Table 4, figure 5 and the temperatures: scores by a number, such as the batch size.
+    """Table 4 and figures 6 and 7: scores by a number, such as the batch size.
 
     The rows are those of a table with the fields --x and --value, as examples/sweep.sh prints it. --name is
     the field with the name of a line. A band shows the standard deviation if the table has a field such as
@@ -166,5 +166,28 @@ def scale(paths: Sequence[str], *, x: str, value: str, name: str = "", log: bool
     return Picture((Panel(x_axis, Axis(value, LABELS.get(value, value)), tuple(series)),), height=0.7)
 
 
+def views(paths: Sequence[str], *, value: str = "test") -> Picture:
+    """Figure 5: the score of each pair of views; a row has the first view, a column the second.
+
+    The rows are those of a table with the fields view_a, view_b and --value, as examples/sweep.sh prints it.
+    White is the lowest score, black the highest.
+    """
+
+    def cell(row: Row) -> tuple[tuple[str, str], float]:
+        return (class_of(row, "view_a"), class_of(row, "view_b")), value_of(row, value).value
+
+    cells = dict(rows_of(paths).read(cell))
+    if not cells:
+        raise DataError("no rows", source=together(paths))
+    first, second = (tuple(dict.fromkeys(pair[side] for pair in cells)) for side in (0, 1))
+    values = np.array([[cells.get((one, other), np.nan) for other in second] for one in first])
+    x, y = np.arange(len(second), dtype=np.float64), np.arange(len(first), dtype=np.float64)
+    if np.isnan(values).all():
+        raise DataError(f'no row has a number in "{value}"', source=together(paths))
+    grid = Grid(value, values, x, y, float(np.nanmin(values)), float(np.nanmax(values)), shown=True)
+    axes = Axis("view_b", "second view", names=second), Axis("view_a", "first view", names=first)
+    return Picture((Panel(*axes, grid=grid, note=LABELS.get(value, value), downward=True),), height=0.7)
+
+
 if __name__ == "__main__":
-    main(words, masking, scale)
+    main(words, masking, scale, views)

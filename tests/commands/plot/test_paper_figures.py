@@ -181,3 +181,15 @@ def test_the_command_line_writes_the_numbers(file, tmp_path):
     drawing.main(consert.scale, arguments=["scale", table, "--x", "batch", "--value", "test", "-o", str(out)])
 
     assert [json.loads(line)["test"] for line in out.read_text().splitlines()] == [47.5, 50]
+
+
+def test_the_scores_of_pairs_of_views_are_a_map(file):
+    """A row is a first view, a column a second one; a missing pair is an empty cell."""
+    lines = ("view_a\tview_b\ttest", "none\tnone\t40", "none\tdropout\t42.5", "dropout\tnone\t41")
+    picture = consert.views([file("views.tsv", "\n".join(lines) + "\n")])
+    [panel] = picture.panels
+
+    assert (panel.y.names, panel.x.names) == (("none", "dropout"), ("none", "dropout"))
+    assert panel.grid.values == pytest.approx(np.array([[40, 42.5], [41, np.nan]]), nan_ok=True)
+    assert panel.grid.shades()[0] == pytest.approx([0, 1])
+    assert records(picture)[1] == {"view_b": "dropout", "view_a": "none", "test": 42.5}
