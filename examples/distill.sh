@@ -10,6 +10,8 @@
 # DIM=256 takes the vectors of TEACHER in their first principal directions. With the width of STUDENT, the
 # checkpoint needs no linear map.
 # OUT=FOLDER keeps the vectors and checkpoints, and a second call continues there.
+# FIELDS='--field text_a=sent1 --field text_b=sent2 --field score=rating' if the fields of DEV and TEST have other
+# names; for those of the rows: SETTINGS='--field text=title'.
 set -eu
 texts=$1 dev=$2 test=$3 teacher=$4 student=$5
 seeds=${SEEDS:-0}
@@ -17,6 +19,13 @@ settings=${SETTINGS:-}
 work=${OUT:-$(mktemp -d)}
 [ -n "${OUT:-}" ] || trap 'rm -rf "$work"' EXIT
 mkdir -p "$work"
+if [ -n "${FIELDS:-}" ]; then
+    # shellcheck disable=SC2086 # fields are several words
+    sentkit cat "$dev" $FIELDS -o "$work/dev.jsonl" -f
+    # shellcheck disable=SC2086
+    sentkit cat "$test" $FIELDS -o "$work/test.jsonl" -f
+    dev=$work/dev.jsonl test=$work/test.jsonl
+fi
 
 [ -f "$work/texts.safetensors" ] || sentkit encode "$texts" -m "$teacher" -o "$work/texts.safetensors"
 vectors=$work/texts.safetensors

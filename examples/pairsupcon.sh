@@ -7,6 +7,8 @@
 #   BASE   the encoder to start from: nano, or as in the paper bert-base-uncased
 # Variables: SEEDS=0..4; SETTINGS='--set chunk=64', the batch of 1024 in less memory, or '--set final=best';
 # OUT=FOLDER keeps the checkpoints, and a second call continues there.
+# FIELDS='--field text_a=sent1 --field text_b=sent2 --field score=rating' if the fields of DEV and TEST have other
+# names; for those of the rows: SETTINGS='--field text=title'.
 set -eu
 pairs=$1 dev=$2 test=$3 base=${4:-nano}
 seeds=${SEEDS:-0..2}
@@ -14,6 +16,13 @@ settings=${SETTINGS:-}
 work=${OUT:-$(mktemp -d)}
 [ -n "${OUT:-}" ] || trap 'rm -rf "$work"' EXIT
 mkdir -p "$work"
+if [ -n "${FIELDS:-}" ]; then
+    # shellcheck disable=SC2086 # fields are several words
+    sentkit cat "$dev" $FIELDS -o "$work/dev.jsonl" -f
+    # shellcheck disable=SC2086
+    sentkit cat "$test" $FIELDS -o "$work/test.jsonl" -f
+    dev=$work/dev.jsonl test=$work/test.jsonl
+fi
 
 sentkit encode "$test" --precision fp32 -m "$base" -o "$work/base.safetensors" -f
 # shellcheck disable=SC2086 # settings are several words
