@@ -1,8 +1,7 @@
 """Takes messages, progress and records and returns nothing: it prints them for people."""
 
-from sentkit.console.messages import Console
+from sentkit.console.messages import Console, on_terminal
 from sentkit.console.progress import RowProgress, StepProgress, TaskProgress, follow_tasks, slow
-from sentkit.console.stream import on_terminal
 from sentkit.console.tables import (
     fitted,
     print_described,

@@ -6,8 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from sentkit.console.messages import Console
-from sentkit.console.stream import close_bar, on_terminal, write_bar
+from sentkit.console.messages import Console, close_bar, on_terminal, write_bar
 from sentkit.console.tables import terminal_width
 
 PATIENCE = 1.5  # seconds

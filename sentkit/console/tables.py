@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import islice, takewhile
 from typing import Any, BinaryIO, Literal, TypeVar
 
-from sentkit.console.stream import close_bar
+from sentkit.console.messages import close_bar
 from sentkit.escaping import escape
 
 NAME_COLUMN, MEANING = 26, 30  # of `print_described`: largest name column, smallest text column

@@ -11,9 +11,8 @@ import numpy as np
 
 from sentkit.errors import UnavailableError
 from sentkit.escaping import escape
-from sentkit.plots.grids import draw_grid
 from sentkit.plots.marks import SMALL, write_marks
-from sentkit.plots.picture import Panel, Picture, Series
+from sentkit.plots.picture import Grid, Panel, Picture, Series
 
 FORMATS = ("svg", "png", "pdf")
 INCH = 25.4  # millimetres
@@ -33,6 +32,9 @@ FILLS = ("#0b3c6f", "#9ecae1", "#d55e00", "#f0e0b0", "#555555", "#cccccc")
 MARKERS = ("o", "^", "s", "D", "v", "P", "X")
 DASHES = ("-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)), (0, (8, 2)))
 FAINT = "#b8b8b8"
+PIXELS = 600  # minimum width of a grid; viewers blur smaller images
+SHADES = {"cmap": "Greys", "vmin": 0.0, "vmax": 1.15, "origin": "lower", "interpolation": "none"}
+LEGEND = 2.0  # inches: maximum height of the legend
 STYLE = {
     "font.size": TEXT,
     "axes.titlesize": TEXT,
@@ -283,3 +285,38 @@ def legend_handles(picture: Picture, styles: Mapping[str, int]) -> list[Any]:
             look |= {"linestyle": DASHES[1 + number % (len(DASHES) - 1)], "linewidth": 0.9}
         handles.append(Line2D([], [], **look))
     return handles
+
+
+def draw_grid(axes: Any, grid: Grid) -> None:
+    shades = np.ma.masked_invalid(grid.shades())
+    rows, columns = shades.shape
+    times = math.ceil(PIXELS / max(rows, columns))
+    halves = [(values[1] - values[0]) / 2 if len(values) > 1 else 0.5 for values in (grid.x, grid.y)]
+    extent = (grid.x[0] - halves[0], grid.x[-1] + halves[0], grid.y[0] - halves[1], grid.y[-1] + halves[1])
+    large = shades.repeat(times, axis=0).repeat(times, axis=1)
+    axes.imshow(large, extent=extent, aspect="auto", **SHADES)
+    if not grid.shown:
+        height = min(1.0, LEGEND / axes.figure.get_figheight())
+        draw_legend(axes.inset_axes((1.03, 1 - height, 0.03, height)), grid)
+        return
+    for (row, column), value in np.ndenumerate(grid.values):
+        colour = "white" if shades[row, column] > 0.7 else "black"
+        where = {"ha": "center", "va": "center", "fontsize": SMALL}
+        axes.text(grid.x[column], grid.y[row], f"{value:.2f}", color=colour, **where)
+
+
+def draw_legend(axes: Any, grid: Grid) -> None:
+    """A bar with all shades and round values."""
+    from matplotlib.ticker import MaxNLocator
+
+    axes.imshow(np.linspace(0, 1, 256)[:, np.newaxis], extent=(0, 1, 0, 1), aspect="auto", **SHADES)
+    rounded = MaxNLocator(5, steps=[1, 2, 2.5, 5, 10]).tick_values(grid.low, grid.high)
+    powers = [first * 10**power for power in range(12) for first in (1, 3)]
+    values = np.array(
+        [value for value in (powers if grid.log else rounded) if grid.low <= value <= grid.high]
+    )
+    axes.set_xticks([])
+    axes.set_yticks(grid.shades_of(values), [f"{value:,.4g}" for value in values])
+    axes.yaxis.tick_right()
+    axes.yaxis.set_label_position("right")
+    axes.set_ylabel(escape(grid.label))

@@ -24,7 +24,7 @@ import numpy as np
 import pytest
 
 from sentkit import cli
-from sentkit.console import stream
+from sentkit.console import messages
 from sentkit.formats.vectors.safetensors_header import write_arrays
 from sentkit.model.transformer.architecture import encoder_shapes, pooler_shapes, read_architecture
 from support import DATA, NANO, SMALL, copy_tokenizer, in_jsonl
@@ -75,7 +75,7 @@ def plain_environment(monkeypatch, tmp_path):
     for name in os.environ:
         if name in INHERITED or name.startswith("SLURM_"):
             monkeypatch.delenv(name)
-    monkeypatch.setattr(stream, "_open_line", False)  # an earlier test may have left a progress bar
+    monkeypatch.setattr(messages, "_open_line", False)  # an earlier test may have left a progress bar
 
 
 @pytest.fixture
