@@ -4,8 +4,9 @@ The network is a linear layer, optionally after a sigmoid layer, with SentEval's
 batches of 64, and an L2 penalty in the gradient, also for biases. The dev accuracy is measured every four
 epochs, and the best weights are kept.
 
-With one thread, 20 epochs of 4,000 vectors of 384 numbers take 0.07 s of CPU time, or 0.26 s with 50 hidden
-units. The same network in torch takes 0.65 s and 1.33 s, and its import takes 1.2 s.
+A fit to 4,000 vectors of 384 numbers with three classes takes 0.28 s of CPU time, or 0.58 s with 50 hidden
+units. MLPClassifier of scikit-learn takes 1.1 s and 2.4 s, with the same accuracy within the deviation of the
+seeds (61.5 and 61.2; with hidden units 62.8 and 62.5). A probe has up to 440 fits.
 """
 
 import threading

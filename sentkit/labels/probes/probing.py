@@ -228,7 +228,10 @@ class Probe:
         self.train = read_examples(self.reader, files.train, options.label)
         self.counts = classes_of(self.train, options.label)
         self.check()
-        self.dev, self.test = self.read(files.dev), self.read(files.test)
+        self.dev, self.test = (
+            None if path is None else read_examples(self.reader, path, options.label)
+            for path in (files.dev, files.test)
+        )
         self.codes = [codes_of(each, list(self.counts), options.label) for each in self.given]
 
     @property
@@ -243,9 +246,6 @@ class Probe:
     @property
     def grid(self) -> Sequence[float]:
         return self.options.grid(with_test=self.files.test is not None and self.files.dev is None)
-
-    def read(self, path: str | None) -> Examples | None:
-        return None if path is None else read_examples(self.reader, path, self.options.label)
 
     def check(self) -> None:
         """Refuse classes with too few rows, before any work."""
