@@ -12,9 +12,8 @@ from sentkit.formats.outputs.outputs import published_together
 from sentkit.formats.rows.kinds import TextParser
 from sentkit.formats.rows.parts import Part, row_ranges
 from sentkit.formats.rows.rows import Inputs, Rejects
-from sentkit.formats.vectors.folder_fields import EMPTY_RECORD
 from sentkit.formats.vectors.folder_settings import describe_input, open_folder
-from sentkit.formats.vectors.folders import BLOCK_BYTES, Block, VectorFolder
+from sentkit.formats.vectors.folders import BLOCK_BYTES, EMPTY_RECORD, Block, VectorFolder
 from sentkit.formats.vectors.sinks import StoreSink
 from sentkit.formats.vectors.vector_file import VectorFile, create_vector_file
 from sentkit.model.encoding import Encoding, Report, Tally, encode_groups, prepare

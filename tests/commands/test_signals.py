@@ -135,7 +135,7 @@ def test_a_signal_at_any_step_leaves_no_temporary_file(sentkit, tmp_path, monkey
     (tmp_path / "in.jsonl").write_bytes(ROW)
     folder = tmp_path / "out"
     folder.mkdir()
-    watched = ("outputs.py", "temporary.py", "renames.py", "vector_file.py", "contextlib.py")
+    watched = ("outputs.py", "temporary.py", "vector_file.py", "contextlib.py")
     complete, left = {"out.safetensors"}, []
 
     def run(moment):

@@ -16,7 +16,6 @@ from sentkit.formats.outputs.temporary import Draft
 from sentkit.formats.rows.parquet import open_parquet
 from sentkit.formats.rows.rows import Inputs
 from sentkit.formats.vectors.fingerprint import without_machine
-from sentkit.formats.vectors.folder_fields import shown
 from sentkit.formats.vectors.folders import (
     FORMAT,
     RUN_NAME,
@@ -24,6 +23,7 @@ from sentkit.formats.vectors.folders import (
     Settings,
     VectorFolder,
     is_vector_folder,
+    shown,
 )
 
 CHANGED = "restore the input, or encode it into another folder with -o"

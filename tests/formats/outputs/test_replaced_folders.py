@@ -8,7 +8,7 @@ import pytest
 
 from sentkit.errors import CannotCreateError
 from sentkit.formats.checkpoints.export import new_folder
-from sentkit.formats.outputs import renames, temporary
+from sentkit.formats.outputs import temporary
 from sentkit.formats.outputs.temporary import leftovers, private_folder, publish_folder
 
 CALLS = [  # of publish_folder
@@ -16,7 +16,7 @@ CALLS = [  # of publish_folder
     (os, "rmdir"),
     (os, "unlink"),
     (Path, "rename"),
-    (renames, "renameat2"),
+    (temporary, "renameat2"),
 ]
 
 
@@ -59,7 +59,7 @@ def killed_at(target: Path, call: int, *, exchange: bool) -> int:
     if child:
         return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
     if not exchange:
-        renames.renameat2 = lambda *_: False
+        temporary.renameat2 = lambda *_: False
     counted: list[int] = []
     for owner, name in CALLS:
         setattr(owner, name, dying(getattr(owner, name), call, counted))
@@ -100,7 +100,7 @@ def test_without_force_a_folder_of_another_process_stays(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, exchange: bool
 ) -> None:
     if not exchange:
-        monkeypatch.setattr(renames, "renameat2", lambda *_: False)
+        monkeypatch.setattr(temporary, "renameat2", lambda *_: False)
 
     def work() -> None:
         with new_folder(tmp_path / "out", force=False) as new:
@@ -120,11 +120,11 @@ def test_if_the_new_folder_cannot_be_renamed_the_old_one_stays(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, exchange: bool
 ) -> None:
     if not exchange:
-        monkeypatch.setattr(renames, "renameat2", lambda *_: False)
+        monkeypatch.setattr(temporary, "renameat2", lambda *_: False)
     fill(tmp_path / "out", "old")
 
     with pytest.raises(FileNotFoundError):
-        renames.exchange(tmp_path / "nowhere", tmp_path / "out", tmp_path / "aside")
+        temporary.exchange(tmp_path / "nowhere", tmp_path / "out", tmp_path / "aside")
 
     assert content(tmp_path / "out") == {"old"}
     assert [path.name for path in tmp_path.iterdir()] == ["out"]

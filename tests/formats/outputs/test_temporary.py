@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from sentkit.errors import CannotCreateError
-from sentkit.formats.outputs import renames, temporary
+from sentkit.formats.outputs import temporary
 from sentkit.formats.outputs.outputs import open_output
 from sentkit.formats.outputs.temporary import Draft, create, leftovers
 from support import write_output as write
@@ -55,7 +55,7 @@ def test_without_force_the_first_of_several_writers_wins_whole(
     if not links:
         monkeypatch.setattr(os, "link", refuse)
     if not rename:
-        monkeypatch.setattr(renames, "renameat2", lambda *_: False)
+        monkeypatch.setattr(temporary, "renameat2", lambda *_: False)
     first, second = halves(tmp_path / "a", b"first whole", b"second whole", force=False)
 
     first.publish()
