@@ -34,7 +34,9 @@ FORMS = st.recursive(
     max_leaves=4,
 )
 ROWS = st.dictionaries(st.text(max_size=5), FORMS, min_size=1, max_size=4).flatmap(
-    lambda forms: st.lists(st.fixed_dictionaries({name: form | st.none() for name, form in forms.items()}))
+    lambda forms: st.lists(
+        st.fixed_dictionaries({name: form | st.none() for name, form in forms.items()}), min_size=1
+    )
 )
 
 
