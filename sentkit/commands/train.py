@@ -72,7 +72,7 @@ def train(
       sentkit train --list
       sentkit train simcse --list
       sentkit train simcse titles.txt -m BASE -o ckpt --epochs 2
-      sentkit train contrast pairs.jsonl -m BASE -o ckpt --dev pairs.jsonl
+      sentkit train simcse titles.txt -o runs --dev pairs.jsonl --seed 0..2
 
     Most used: METHOD [FILE]... -m -o --preset --set --epochs --lr --dev --list
 
