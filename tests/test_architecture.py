@@ -246,6 +246,7 @@ def test_files_are_small():
     sizes = {module_of(path): len(path.read_text().splitlines()) for path in FILES}
 
     assert not {name: size for name, size in sizes.items() if size > LARGEST_FILE}
+    assert len((PACKAGE / "README.md").read_text().splitlines()) <= 200
 
 
 def test_only_console_and_commands_print():
