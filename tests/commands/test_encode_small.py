@@ -58,7 +58,8 @@ def test_vectors_and_spaces_are_those_of_torch(tiny, sentences, reading):
         encode_texts(tokens, own, 60), encode_texts(tokens, theirs, 4096), strict=True
     ):
         assert found.dtype == np.float32
-        assert found == pytest.approx(expected, abs=5e-6 * float(np.abs(expected).max()))
+        # Some twenty sums of 16 terms or more follow each other, in an order that depends on the CPU.
+        assert found == pytest.approx(expected, abs=20 * 16 * 2**-24 * float(np.abs(expected).max()))
 
 
 def test_a_readout_without_the_prompt(tiny, copy_of, sentences):
