@@ -41,7 +41,7 @@ class Settings(Recipe):
     clip: float = released(0.0)
     epochs: int = paper(3)
     max_length: int = released(32)
-    eval_every: int = released(250)
+    eval_every: int = released(500)
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -24,7 +24,7 @@ from sentkit.training.data.examples import Reads
 from sentkit.training.losses.losses import contrastive_tension
 from sentkit.training.method import Draw, Finished, Needs, Outputs, PackedMethod, Term, mean_of, readout_of
 from sentkit.training.recipe import Recipe
-from sentkit.training.settings import ours, paper, readout, released
+from sentkit.training.settings import paper, readout, released
 
 
 class ContrastiveTension(PackedMethod):
@@ -35,11 +35,13 @@ class ContrastiveTension(PackedMethod):
         batch: int = paper(2)  # 16 pairs
         lr: float = paper(1e-5)
         optimizer: str = paper("rmsprop")
-        beta2: float = ours(0.9)
+        beta2: float = released(0.9)
+        epsilon: float | None = released(1e-7)
         schedule: str = paper("ct")
-        clip: float = ours(0.0)
+        clip: float = released(0.0)
         dropout: float | None = paper(0.0)
         max_length: int = released(75)
+        eval_every: int = released(500)
 
     needs: ClassVar = Needs(packed="dropout that a setting changes", row_wise=True)
     corpus: Corpus

@@ -41,6 +41,7 @@ class ISBERT(Method):
         warmup: float = released(0.1)
         clip: float = released(1.0)
         max_length: int = released(128)
+        eval_every: int = released(1000)
 
     needs: ClassVar = Needs(reductions=(CONV,))
 

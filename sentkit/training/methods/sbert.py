@@ -76,6 +76,7 @@ class SBERT(Method):
         clip: float = released(1.0)
         epochs: int = paper(1)
         max_length: int = ours(128)
+        eval_every: int = released(1000)
 
         def __post_init__(self) -> None:
             super().__post_init__()

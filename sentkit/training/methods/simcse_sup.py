@@ -23,7 +23,7 @@ from sentkit.training.settings import paper, readout, released
 
 class SupervisedSimCSE(SimCSE):
     @dataclass(frozen=True, kw_only=True)
-    class Settings(Dims, SimCSE.Settings):
+    class Settings(SimCSE.Settings, Dims):
         hard_negative_weight: float = released(0.0, "added to the logit of the negative of the same row")
         readout: str = readout("pooler")
         batch: int = paper(512)

@@ -149,10 +149,8 @@ def test_a_last_row_alone_is_a_batch(trainer_of, losses_of, rows_of):
 
 
 def test_only_the_classifier_has_a_head():
-    counts = {
-        objective: sum(value.numel() for value in method_of(768, objective=objective).heads().values())
-        for objective in OBJECTIVES
-    }
+    heads = {name: method_of(768, objective=name).finished().heads.values() for name in OBJECTIVES}
+    counts = {name: sum(value.numel() for value in values) for name, values in heads.items()}
 
     assert counts == {"softmax": 3 * 3 * 768 + 3, "regression": 0, "triplet": 0}
 
