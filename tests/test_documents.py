@@ -230,6 +230,8 @@ def test_an_example_of_the_help_runs(name, line, workplace, execute):
     line = line.replace("CHECKPOINT", "nano").replace("-m BASE", "-m nano").replace("--fail-under 80", "")
     if "titles.safetensors" in line and " -o titles" in line:
         (workplace / "titles.safetensors").unlink()
+    if " -o ckpt" in line:
+        shutil.rmtree(workplace / "ckpt")
     done = execute(["sh", "-ec", line], workplace)
     # Two steps on three titles do not improve nano; `cat` and `mine` count; b.safetensors is a copy.
     reported = (
