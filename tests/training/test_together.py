@@ -142,7 +142,7 @@ def torchrun(tmp_path, base_folder, texts):
 def test_an_interrupt_of_torchrun_saves_the_state(torchrun, tmp_path):
     """It forwards the signal; the processes stop after the same step. Its own exit code is 1."""
     process = torchrun("--epochs", "100000")
-    log = tmp_path / "out/steps.jsonl"
+    log = tmp_path / "out.part/steps.jsonl"
     while process.poll() is None and (not log.exists() or log.read_bytes().count(b"\n") < 12):
         time.sleep(0.05)
     process.send_signal(signal.SIGINT)
@@ -150,7 +150,7 @@ def test_an_interrupt_of_torchrun_saves_the_state(torchrun, tmp_path):
     steps = len(log.read_text().splitlines()) - 1
 
     assert f"sentkit train: stopped and saved at step {steps} of " in err
-    assert [path.name for path in (tmp_path / "out.part").iterdir()] == [f"state-{steps}.pt"]
+    assert {path.name for path in (tmp_path / "out.part").iterdir()} == {f"state-{steps}.pt", "steps.jsonl"}
 
 
 def test_torchrun_writes_one_checkpoint_and_one_report(torchrun, tmp_path):
@@ -167,7 +167,7 @@ def test_torchrun_writes_one_checkpoint_and_one_report(torchrun, tmp_path):
 def test_the_death_of_one_process_ends_the_others(torchrun, tmp_path):
     """No process hangs, and the saved state can be resumed."""
     process = torchrun("--epochs", "100000", "--save-every", "5")
-    log = tmp_path / "out/steps.jsonl"
+    log = tmp_path / "out.part/steps.jsonl"
     while process.poll() is None and (not log.exists() or log.read_bytes().count(b"\n") < 12):
         time.sleep(0.05)
     listed = subprocess.run(["pgrep", "-P", str(process.pid)], capture_output=True, text=True, check=False)
