@@ -213,7 +213,9 @@ def test_the_documents_run_as_copied_from_a_bare_checkout(checkout):
 
 def expected(line):
     """At layer 0 [CLS] is the same for every text. A run reports its readout and its scores on --dev."""
-    return "L00-cls" in line or re.match(r"sentkit train: (seed \d+: )?(step|readout) ", line)
+    return "L00-cls" in line or re.match(
+        r"sentkit train: ([-\d]+ [:\d]+  )?(seed \d+: )?(step|readout) ", line
+    )
 
 
 def cut(line):

@@ -107,7 +107,7 @@ def test_commands_without_a_transformer_import_no_torch(modules_after, model2vec
     for model in ("words.txt", "words:binary"):
         plain += [["encode", "-m", model], ["encode", "-n", "-m", model], ["inspect", model]]
     with_tokenizer = [["encode", "-m", folder], ["encode", "-n", "-m", folder], ["inspect", folder]]
-    with_tokenizer += [["inspect", "nano"], ["encode", "--dry-run"]]
+    with_tokenizer += [["inspect", "nano"]]
     modules = modules_after(*plain, *with_tokenizer, stdin="a cat\n")
     tokenizers = {" ".join(map(str, command)) for command in with_tokenizer}
 

@@ -270,7 +270,6 @@ def test_wordnet_files_and_dictionaries_give_synonyms(sentkit, tmp_path, jsonl):
         (("--op", "paraphrase"), "--op paraphrase needs --paraphrases FILE"),
         (("--op", "lower", "--synonyms", "thesaurus.jsonl"), "--synonyms can be used only with --op synonym"),
         (("--op", "lower", "--paraphrases", "p"), "--paraphrases can be used only with --op paraphrase"),
-        (("--op", "delete", "--paraphrases", ""), "--paraphrases can be used only with --op paraphrase"),
         (("--op", "lower", "--op", "negate", "--views", "3"), "--views 3: no random choices"),
         (("--op", "lower", "--key", "id"), "--key can be used only with --op paraphrase"),
         (("--op", "lower", "--mark", "X"), "--mark can be used only with --op delete or --op span-delete"),

@@ -154,7 +154,7 @@ def test_cuda_is_refused(monkeypatch, bundled):
         )
 
 
-@pytest.mark.parametrize("command", ["train simcse", "build-entries", "distill-static"])
+@pytest.mark.parametrize("command", ["build-entries", "distill-static"])
 def test_other_commands_do_not_have_int8(sentkit, command, tmp_path):
     done = sentkit(*command.split(), "-o", tmp_path / "out", "--precision", "int8", stdin=TEXTS)
 

@@ -180,10 +180,3 @@ def test_on_a_terminal_members_have_long_names(on_terminal, tmp_path, jsonl):
     assert shown["geometry.rank"] == "2"
     assert shown["geometry.component_share.first_3"] == "1"
     assert shown["geometry.skewness.axis"] in ("0", "1")
-
-
-def test_an_empty_vector_file_has_no_geometry_to_tell(geometry, sentkit):
-    sentkit("cat", "-o", "v.safetensors", stdin="")
-
-    assert geometry("v.safetensors")["vectors"] == 0
-    assert geometry("v.safetensors")["isoscore"] is None

@@ -11,7 +11,7 @@ import pytest
 
 from sentkit.formats.vectors.store import Store
 
-TEXTS = ["a cat", "the sea and the ships", "", "Übergröße 猫", 'a "quoted" word']
+TEXTS = ["a cat", "the sea and the ships", "Übergröße 猫", 'a "quoted" word']
 CORPUS = "a dog\nthe sea\na cat sat\nan animal that barks\nships\n"
 
 

@@ -84,6 +84,7 @@ def test_a_stopped_encode_names_the_way_to_keep_its_work(tmp_path, number, word)
     process = started(tmp_path, "encode", "-m", "words.txt", "-o", "out.safetensors", "-v")
     assert process.stderr.readline() == b"sentkit encode: loading words.txt\n"
     process.send_signal(number)
+    process.wait(60)  # an end of the input would be another error
     _, told = process.communicate()
 
     assert process.returncode == 128 + number

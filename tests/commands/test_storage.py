@@ -145,14 +145,6 @@ def test_nan_is_refused_with_its_row(sentkit, kind):
     assert (done.code, done.err) == (65, "sentkit cat: -:2: a vector contains NaN or infinity\n")
 
 
-def test_an_empty_input_gives_an_empty_file(sentkit):
-    for kind in KINDS:
-        sentkit("cat", "-f", "-o", "v.safetensors", "--store", kind)
-
-        assert sentkit("inspect", "v.safetensors", "--no-geometry").rows[0]["store"] == kind
-        assert sentkit("cat", "v.safetensors").out == b""
-
-
 def test_signs_are_not_mixed_with_their_vectors(sentkit, stored):
     done = sentkit("cat", stored("int8"), stored("binary"), "-o", "v.safetensors")
 

@@ -96,9 +96,9 @@ def test_every_kind_is_deterministic(sentkit, many, kind, tmp_path):
 
 
 def test_help_lists_all_kinds(sentkit):
-    listed = sentkit("whiten", "fit", "--help").out.decode().partition("--kind <")[2].partition(">")[0]
+    listed = "".join(sentkit("whiten", "fit", "--help").out.decode().split())
 
-    assert listed.split("|") == [*KINDS, "ica", "flow"]
+    assert "|".join([*KINDS, "ica", "flow"]) in listed
 
 
 def test_all_vectors_of_a_row_are_used(sentkit, jsonl, tmp_path):
