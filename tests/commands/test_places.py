@@ -18,7 +18,7 @@ PATHS = {
     "PATH",
     "FILE",
     "DIR",
-    "PAIRS",
+    "NAME=FILE",
     "CONFIG",
     "MODEL",
     "ROWS",
@@ -76,8 +76,10 @@ CALLS = [
      {"FILE": ["in.jsonl"], "--baseline": "b.jsonl"}, WRITES),
     (["score", "in.jsonl", "--gold", "g", "--seen", "b.jsonl", "--seen-rows", "seen.jsonl", *OUT],
      {"FILE": ["in.jsonl"], "--seen": ["b.jsonl"]}, WRITES | {"--seen-rows": "seen.jsonl"}),
-    (["report", "nano", "own=model", "--data", "data", "--results", "kept", "-o", "out.md"],
-     {"ROW": ["model"], "--data": ["data/sts/stsb.jsonl"]}, {"-o": "out.md", "--results": "kept"}),
+    (["report", "nano", "own=model", "--data", "data", "--pairs", "x=b.jsonl", "--results", "kept",
+      "-o", "out.md"],
+     {"ROW": ["model"], "--data": ["data/sts/stsb.jsonl"], "--pairs": ["b.jsonl"]},
+     {"-o": "out.md", "--results": "kept"}),
     (["export", "-m", "model", "--transform", "t.safetensors", "-o", "out"],
      {"-m": "model", "--transform": "t.safetensors"}, {"-o": "out"}),
     (["distill-static", "in.jsonl", "--weights", "sif", "-m", "model", "-o", "out", *BAD],
@@ -90,8 +92,6 @@ CALLS = [
     (["plot", "space", "in.jsonl", *OUT], {"FILE": ["in.jsonl"]}, WRITES),
     (["plot", "pairs", "in.jsonl", "--gold", "g", *OUT], {"FILE": ["in.jsonl"]}, WRITES),
     (["plot", "heat", "in.jsonl", *OUT], {"FILE": ["in.jsonl"]}, WRITES),
-    (["plot", "axes", "in.jsonl", *OUT], {"FILE": ["in.jsonl"]}, WRITES),
-    (["plot", "words", "in.jsonl", "-m", "model", *OUT], {"FILE": ["in.jsonl"], "-m": "model"}, WRITES),
     (["plot", "curve", "in.jsonl", *OUT], {"FILE": ["in.jsonl"]}, WRITES),
     (["plot", "sweep", "in.jsonl", *OUT], {"FILE": ["in.jsonl"]}, WRITES),
     (["whiten", "merge", "t.safetensors", "u.safetensors", "-o", "out.safetensors"],
@@ -142,7 +142,7 @@ def paths_of(command):
     """The names of each path flag or argument of a command."""
     for parameter in inspect.signature(expand_flags(command)).parameters.values():
         for each in getattr(parameter.annotation, "__metadata__", ()):
-            if each.metavar in PATHS:
+            if getattr(each, "metavar", None) in PATHS:  # rules such as Needs have none
                 names = {each.default, *(each.param_decls or ()), f"--{parameter.name.replace('_', '-')}"}
                 yield names if type(each).__name__ == "OptionInfo" else {"FILE"}
 
