@@ -136,8 +136,6 @@ CASES = (
         '"score" is a string, expected a number',
     ),
     Case("heat", ("plot", "heat"), VECTORS, *NO_VECTOR),
-    Case("axes", ("plot", "axes"), VECTORS, *NO_VECTOR),
-    Case("words", ("plot", "words"), TEXT, *NO_TEXT),
     Case(
         "curve",
         ("plot", "curve"),
@@ -188,7 +186,7 @@ def run(sentkit, tiny, marian, tmp_path_factory):
             arguments = arguments if arguments[0].startswith("--") else ("--queries", *arguments)
         if case.command[0] == "mine":
             Path("corpus.jsonl").write_text('{"text":"c","embedding":[0,1]}\n')
-        models = dict.fromkeys(("encode", "train", "build-entries", "distill-static", "words"), tiny)
+        models = dict.fromkeys(("encode", "train", "build-entries", "distill-static"), tiny)
         models |= {"translate": marian}
         name = case.words.split()[-1]
         model = ("-m", models[name]) if name in models else ()
