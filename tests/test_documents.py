@@ -84,6 +84,7 @@ def furnished(tmp_path_factory, marian, execute):
         (folder / f"{name}.jsonl").write_text("".join(encoder % (form % n, n, 50 + n) for n in range(5)))
     table = "method\tdata\tbatch\ttest\ttest_sd\nsimcse\tnews\t16\t50.1\t0.5\nct\tnews\t16\t48.5\t-\n"
     (folder / "table.tsv").write_text(table)
+    (folder / "a.csv").write_text("sent1,sent2\na cat,a dog\n")
     step = '{"step":%d,"loss":%d,"terms":{"contrast":%d},"lr":[0.1]}\n{"step":%d,"dev":%d,"best":false}\n'
     log = "".join(step % (n, 9 - n, 9 - n, n, 50 + n) for n in range(5))
     for name in ("ckpt", "run1", "run2"):
