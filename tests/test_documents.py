@@ -47,6 +47,11 @@ PAIRS = [
 ]
 
 
+def write_tables(folder):
+    (folder / "a.csv").write_text("sent1,sent2\na,b\n")
+    (folder / "titles.csv").write_text('id,title\n1,A cat\n2,"A dog, running"\n3,The sea\n')
+
+
 @pytest.fixture(scope="session")
 def furnished(tmp_path_factory, marian, execute):
     """A folder with the files that the help texts name."""
@@ -59,7 +64,7 @@ def furnished(tmp_path_factory, marian, execute):
     (folder / "data/sts").mkdir(parents=True)
     for name in STS:
         shutil.copy(folder / "pairs.jsonl", folder / f"data/sts/{name}.jsonl")
-    (folder / "titles.csv").write_text('id,title\n1,A cat\n2,"A dog, running"\n3,The sea\n')
+    write_tables(folder)
     (folder / "titles.txt").write_text("A cat\nA dog\nThe sea\n")
     (folder / "table.csv").write_text("id,text\n1,A cat\n")
     (folder / "words.tsv").write_text("entry\tdefinition\ncat\ta small animal\ncat\ta pet that purrs\n")
@@ -84,7 +89,6 @@ def furnished(tmp_path_factory, marian, execute):
         (folder / f"{name}.jsonl").write_text("".join(encoder % (form % n, n, 50 + n) for n in range(5)))
     table = "method\tdata\tbatch\ttest\ttest_sd\nsimcse\tnews\t16\t50.1\t0.5\nct\tnews\t16\t48.5\t-\n"
     (folder / "table.tsv").write_text(table)
-    (folder / "a.csv").write_text("sent1,sent2\na cat,a dog\n")
     step = '{"step":%d,"loss":%d,"terms":{"contrast":%d},"lr":[0.1]}\n{"step":%d,"dev":%d,"best":false}\n'
     log = "".join(step % (n, 9 - n, 9 - n, n, 50 + n) for n in range(5))
     for name in ("ckpt", "run1", "run2"):

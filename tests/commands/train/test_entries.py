@@ -22,7 +22,7 @@ DICTIONARY = [
     {"entry": "to walk", "definition": "go on foot"},
     {"entry": "rain", "definition": "a steady fall of anything"},
 ]
-QUICK = ("--batch", 3, "--set", "max_length=64", "--threads", 1, "-q")
+QUICK = ("--threads", 1, "--batch", 3, "--set", "max_length=64", "--threads", 1, "-q")
 
 
 @pytest.fixture
@@ -153,6 +153,7 @@ def test_entries_may_be_rows(train, sentkit, rows, tiny, tmp_path):
     one, two = contents(tmp_path / "out"), contents(tmp_path / "two")
 
     assert said("out")["run"] == said("two")["run"]
+    assert one["steps.jsonl"] == two["steps.jsonl"]
     assert {name for name in one if one[name] != two[name]} <= {"sentkit.json"}
 
 

@@ -59,7 +59,7 @@ def test_a_method_with_dropout_or_states_is_refused(train, model2vec, method):
         2,
         [
             f"sentkit train: {method} cannot train a static model, which has no layers and no dropout",
-            "  use contrast, simcse-sup, pairsupcon, sbert, cosent, angle, distill",
+            "  use pairsupcon, contrast, simcse-sup, sbert, cosent, angle, distill",
         ],
     )
 

@@ -270,8 +270,10 @@ def test_a_tally_counts_rows_texts_tokens_and_truncated_rows() -> None:
     tally = Tally()
     short, long = Tokens([1, 2], 2), Tokens([1, 2, 3], 9)
 
-    assert tally.add([[short, long], [short, short]]) == 2 + 3 + 2 + 2
-    assert tally.add([[long, long]]) == 3 + 3
+    rows = [Row(b"", {}, "t.txt", number) for number in (1, 2, 3)]
+    assert tally.add([(rows[0], [short, short]), (rows[1], [short, long])]) == 2 + 2 + 2 + 3
+    assert tally.add([(rows[2], [long, long])]) == 3 + 3
     assert tally.add([]) == 0
 
     assert (tally.rows, tally.texts, tally.tokens, tally.truncated) == (3, 6, 15, 2)
+    assert tally.first == "t.txt:2"

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from sentkit.errors import UsageError
 from sentkit.formats.checkpoints.folders import read_checkpoint
+from sentkit.formats.rows.rows import Row
 from sentkit.model.encoding import Tally, encode_texts
 from sentkit.model.static.tokenizers import WordLookup
 from sentkit.model.text.tokenizer import Tokenizer
@@ -171,7 +172,7 @@ def test_unknown_words_count_for_the_length_and_not_for_the_mean() -> None:
     assert tokens.windows.weights == (2, 2)
     assert vectors.tolist() == [[2 * (2 * 1.5 + 2 * 3.5) / 4, 2]]
     tally = Tally()
-    tally.add([[tokens]])
+    tally.add([(Row(b"", {}, "t.txt", 1), [tokens])])
     assert (tally.tokens, tally.unknown, tally.windows, tally.split) == (4, 4, 2, 1)
 
 

@@ -153,7 +153,7 @@ def test_rows_with_two_vectors_are_refused(tmp_path):
 def test_a_file_without_entries(tmp_path, entries_in, name):
     path = tmp_path / name
     entries_in(path, [], vectors=np.empty((0, 4))) if name.endswith("s") else path.write_text("")
-    with pytest.raises(DataError, match=f"{name}: no entries"):
+    with pytest.raises(DataError, match=f"no rows in .*{name}"):
         read_entries(str(path))
 
 

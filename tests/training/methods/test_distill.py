@@ -178,13 +178,6 @@ def test_a_first_row_without_a_vector_is_an_error(base, tmp_path, texts):
         corpus_in(tmp_path, base, [{"text": texts[0]}])
 
 
-def test_a_corpus_without_rows(base, tmp_path):
-    """The run then refuses it: training needs two rows."""
-    corpus = corpus_in(tmp_path, base, [])
-
-    assert (len(corpus), corpus.vectors) == (0, None)
-
-
 def test_a_temperature_without_the_divergence_is_refused():
     with pytest.raises(UsageError, match="temperature has no effect with relational=0"):
         Distill.Settings(temperature=0.1)

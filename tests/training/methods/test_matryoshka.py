@@ -20,6 +20,8 @@ from sentkit.training.methods.simcse_sup import SupervisedSimCSE
 WIDTH, WIDTHS = 8, (8, 5, 2)  # the full width and the setting
 TRIPLET = ("anchor", "positive", "negative")
 
+SCORED = [{"text_a": "a", "text_b": "b", "score": n} for n in (1.0, 4.0)]
+
 
 class Given(nn.Module):
     """An encoder of sentence-transformers whose vectors are given."""
@@ -67,7 +69,7 @@ def test_value_and_gradient_are_those_of_matryoshka_loss(kind, settings, names, 
     own = [vector.detach().clone().requires_grad_() for vector in outputs.values()]
     expected = loss([{"vectors": vector} for vector in own], next(iter(rest.values()), None))
     expected.backward()
-    found = total(method_of(kind, **settings).terms(outputs | rest))
+    found = total(terms_of(method_of(kind, **settings), outputs | rest))
     found.backward()
 
     assert found.item() == pytest.approx(expected.item(), rel=1e-5)
@@ -78,7 +80,7 @@ def test_value_and_gradient_are_those_of_matryoshka_loss(kind, settings, names, 
 def test_the_terms_of_triplets_in_loops():
     """Euclidean distances of the first dimensions, with a margin of 1."""
     outputs = vectors(TRIPLET)
-    terms = method_of(SBERT, objective="triplet").terms(outputs)
+    terms = terms_of(method_of(SBERT, objective="triplet"), outputs)
     lists = [outputs[name].tolist() for name in TRIPLET]
 
     def loop(width):
@@ -181,9 +183,9 @@ def test_widths_that_do_not_fit_are_refused(trainer_of):
         with pytest.raises(
             UsageError, match=f"^dims={dims}: the vectors have 16 dimensions, which are always"
         ):
-            trainer_of(CoSENT, [], dims=dims)
+            trainer_of(CoSENT, SCORED, dims=dims)
     with pytest.raises(UsageError, match=r"^angle needs vectors of even width, not 3$"):
-        trainer_of(AnglE, [], dims="4,3")
+        trainer_of(AnglE, SCORED, dims="4,3")
     with pytest.raises(UsageError, match=r"^dims has no effect with objective=softmax"):
         SBERT.Settings(dims="4")
 
