@@ -95,7 +95,7 @@ def train(arguments, method, work):
         run("train", method, arguments.texts, *flags, *arguments.settings.split(), *limit)
         took.append(time.perf_counter() - began)
     steps = sum("terms" in json.loads(line) for line in (work / method / "steps.jsonl").open())
-    return (took[1] - took[0]) * steps / max(1, steps - 1), steps
+    return max(0.0, took[1] - took[0]) * steps / max(1, steps - 1), steps
 
 
 def run(*words):

@@ -120,7 +120,7 @@ def with_program(folder, program=(sys.executable, "-m", "sentkit")):
         script.parent.mkdir(parents=True)
         script.write_text(f'#!/bin/sh\nexec {" ".join(shlex.quote(str(word)) for word in program)} "$@"\n')
         script.chmod(0o755)
-    return {**os.environ, "PATH": f"{script.parent}:{os.environ['PATH']}"}
+    return {**os.environ, "PATH": f"{script.parent}:{Path(sys.executable).parent}:{os.environ['PATH']}"}
 
 
 def heed_signals():

@@ -202,7 +202,7 @@ def test_the_settings_of_the_rows_of_the_main_table():
     """They are valid for a base with vectors of 256 numbers."""
     for line in (EXAMPLES / "main_table.jsonl").open():
         row = json.loads(line)
-        words = [word.format(corpus=100) for word in row.get("flags", ())]
+        words = [word.format(corpus=100, guide="copy") for word in row.get("flags", ())]
         given = list(zip(words[::2], words[1::2], strict=True))
         preset = dict(given).get("--preset")
         kind = METHODS[row["method"]].load()
@@ -392,7 +392,7 @@ def test_efficiency_measures_training_and_encoding(furnished, execute):
     assert [row[0] for row in cells[2:5]] == ["mean", "center", "simcse"]
     assert [row[2] for row in cells[2:5]] == ["-", "-", "2"]  # the last of nine texts has no negative
     assert cells[2][1] == "-"
-    assert all(float(row[n]) > 0 for row in cells[3:5] for n in (1, 3))
+    assert all(float(row[n]) >= 0 for row in cells[3:5] for n in (1, 3))
     assert done.stdout.endswith("cpu, fp32, threads: 1, sentences: 16\n")
 
 

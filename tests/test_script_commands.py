@@ -104,6 +104,11 @@ def script(furnished, tmp_path):
     def run(name, *arguments, **variables):
         command = ["sh", ROOT / f"examples/{name}.sh", *arguments]
         record = tmp_path / "record"
+        python = furnished / "bin/python3"  # the figures of papers read the files that sentkit would make
+        figures = 'case "$1 $2" in "-m sentkit.papers."* | *efficiency.py*)\n'
+        figures += 'for word; do [ "$last" != -o ] || echo "{}" >"$word"; last=$word; done; exit 0 ;; esac'
+        python.write_text(f'#!/bin/sh\n{figures}\nexec {sys.executable} "$@"\n')
+        python.chmod(0o755)
         given = {
             "PATH": f"{furnished / 'bin'}:{os.environ['PATH']}",
             "RECORD": str(record),
@@ -150,7 +155,7 @@ def test_the_recipe_of_a_paper_finishes(script, paper, message):
     assert f"{paper}.sh: {message}\n" in done.stderr
     assert len(trained) > 8
     assert [settings_of(command) for command in trained]
-    assert commands[-1][0] in ("plot", "report")
+    assert commands[-1][0] in ("plot", "report", "figures")
 
 
 def test_only_too_few_layers_leave_out_the_rows_of_wk(script):
@@ -162,7 +167,7 @@ def test_only_too_few_layers_leave_out_the_rows_of_wk(script):
     assert done.returncode == 0
     assert "not made: the rows of WK: the base has too few layers" in done.stderr
     assert other.returncode == 74
-    assert "not made" not in other.stderr
+    assert "not made: the rows of WK" not in other.stderr
     assert stopped[-1][0] == "encode"
     assert len(commands) > 30
     assert "| sg-opt | rte | 1 | 80.00 | 80.00 | undefined |\n" in done.stdout

@@ -22,7 +22,7 @@ DICTIONARY = [
     {"entry": "to walk", "definition": "go on foot"},
     {"entry": "rain", "definition": "a steady fall of anything"},
 ]
-QUICK = ("--threads", 1, "--batch", 3, "--set", "max_length=64", "--threads", 1, "-q")
+QUICK = ("--batch", 3, "--set", "max_length=64", "--threads", 1, "-q")
 
 
 @pytest.fixture
