@@ -141,7 +141,7 @@ def settings_of(command):
     ("paper", "message"),
     [
         ("sg-bert", "not made: table 7 and the rows of BT: PARAPHRASES is not set"),
-        ("consert", "not made: figure 5, the point of 1 text: a batch of one text has no negatives"),
+        ("consert", "not made: figure 6, the point of 1 text: a batch of one text has no negatives"),
         ("pairsupcon", "training simcse-sup"),
         ("defsent-plus", "defsent_plus.sh for sncse+1"),
     ],
