@@ -43,7 +43,10 @@ class DefSentPlus(PackedMethod):
         self.activation = projection.activation
         self.space = entries.space
         # It is not a parameter and not in the state. A resumed run reads the file again.
-        self.register_buffer("entries", torch.from_numpy(entries.vectors), persistent=False)
+        vectors = torch.from_numpy(entries.vectors)
+        # Products with one row have other last bits where a matrix does not start at a multiple of 64 bytes.
+        aligned = vectors if vectors.data_ptr() % 64 == 0 else vectors.clone()
+        self.register_buffer("entries", aligned, persistent=False)
 
     @classmethod
     def build(cls, base: Base, settings: paper.PlusSettings) -> "DefSentPlus":

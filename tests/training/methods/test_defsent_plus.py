@@ -1,6 +1,7 @@
 """DefSent+: its loss, its steps against a padded reference, and the parameters that it trains."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -240,5 +241,16 @@ def test_training_does_not_change_the_base(trainer_of, losses_of, rows, dictiona
     assert not any(value.requires_grad for value in dictionary.stored.values())
 
 
-def test_the_entries_are_in_memory_once(method_of, dictionary):
-    assert np.shares_memory(dictionary.entries.vectors, method_of().entries.numpy())
+@pytest.mark.parametrize("place", range(0, 64, 12))
+def test_the_loss_does_not_depend_on_the_place_of_the_entries_in_memory(method_of, dictionary, place):
+    """Vectors of a file and of rows start at other addresses. Aligned entries are not copied."""
+    matrix = dictionary.entries.vectors
+    room = np.zeros(matrix.nbytes + 128, np.uint8)
+    start = -room.ctypes.data % 64 + place
+    placed = room[start : start + matrix.nbytes].view(np.float32).reshape(matrix.shape)
+    placed[:] = matrix
+    method = method_of(replace(dictionary, entries=replace(dictionary.entries, vectors=placed)))
+
+    assert method.entries.data_ptr() % 64 == 0
+    assert np.shares_memory(placed, method.entries.numpy()) == (place == 0)
+    assert np.array_equal(method.entries.numpy(), matrix)
