@@ -58,9 +58,16 @@ esac
 case "$*" in *'--readout L'*,*) mkdir -p "$out" && out=$out/L0.safetensors ;; esac # a file for each readout
 [ -z "$out" ] || : >"$out"
 """
-# Without the parts of scripts that load torch or transformers.
+# Without the parts of scripts that load torch or transformers. Figures of papers are recorded like commands.
 PYTHON = f"""#!/bin/sh
-case $* in *efficiency.py* | *AutoTokenizer*) exit ;; esac
+case $* in
+"-m sentkit.papers."*)
+    printf 'figures\\0\\n' >>"$RECORD"
+    for word; do [ "$last" != -o ] || : >"$word"; last=$word; done
+    exit
+    ;;
+*efficiency.py* | *AutoTokenizer*) exit ;;
+esac
 exec {shlex.quote(sys.executable)} "$@"
 """
 
@@ -104,11 +111,6 @@ def script(furnished, tmp_path):
     def run(name, *arguments, **variables):
         command = ["sh", ROOT / f"examples/{name}.sh", *arguments]
         record = tmp_path / "record"
-        python = furnished / "bin/python3"  # the figures of papers read the files that sentkit would make
-        figures = 'case "$1 $2" in "-m sentkit.papers."* | *efficiency.py*)\n'
-        figures += 'for word; do [ "$last" != -o ] || echo "{}" >"$word"; last=$word; done; exit 0 ;; esac'
-        python.write_text(f'#!/bin/sh\n{figures}\nexec {sys.executable} "$@"\n')
-        python.chmod(0o755)
         given = {
             "PATH": f"{furnished / 'bin'}:{os.environ['PATH']}",
             "RECORD": str(record),
