@@ -12,6 +12,7 @@ from pathlib import Path
 
 from sentkit.console import Console
 from sentkit.errors import SentkitError
+from sentkit.flags.options import check_paths
 from sentkit.flags.plots import PlotFlags
 from sentkit.formats.rows.rows import Inputs
 from sentkit.formats.vectors.store import rows_in
@@ -42,8 +43,10 @@ def main(*figures: Figure, arguments: Sequence[str] | None = None) -> None:
     console = Console(f"{paper}.figures")
     try:
         output = PlotFlags(path=values.pop("output"), force=True)
+        files = values.pop("files")
         output.check()
-        output.write(figure(values.pop("files"), **values), console)
+        check_paths(console, {"-o": output.path}, {"FILE": files})
+        output.write(figure(files, **values), console)
     except SentkitError as error:
         console.error(str(error), error.advice)
         sys.exit(error.exit_code)

@@ -2,6 +2,7 @@
 
 import json
 from collections import Counter
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -181,6 +182,18 @@ def test_the_command_line_writes_the_numbers(file, tmp_path):
     drawing.main(consert.scale, arguments=["scale", table, "--x", "batch", "--value", "test", "-o", str(out)])
 
     assert [json.loads(line)["test"] for line in out.read_text().splitlines()] == [47.5, 50]
+
+
+def test_a_picture_does_not_overwrite_its_input(file, capsys):
+    table = file("table.jsonl", '{"batch":16,"test":48}\n')
+    with pytest.raises(SystemExit) as ended:
+        drawing.main(
+            consert.scale, arguments=["scale", table, "--x", "batch", "--value", "test", "-o", table]
+        )
+
+    assert ended.value.code == 2
+    assert f"would overwrite the input {table}" in capsys.readouterr().err
+    assert Path(table).read_text() == '{"batch":16,"test":48}\n'
 
 
 def test_the_scores_of_pairs_of_views_are_a_map(file):
