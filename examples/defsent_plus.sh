@@ -14,7 +14,7 @@
 # readout of definitions; ICA='--scale auto --keep-width', flags of `whiten fit`, or ICA=none; SEEDS=0..2.
 # Others: SETTINGS='--set pooling=mean', for all steps; SETTINGS_1, SETTINGS_2 and so on, for one step;
 # PRESET=roberta-base, the preset of step 1, where step N uses roberta-base-stepN and LR has no default; OUT=FOLDER
-# keeps entries and checkpoints, and a second run continues there.
+# keeps entries and checkpoints, and a second run continues there. FIELDS and ENCODE: see recipe.sh.
 # As in the paper, from RoBERTa: PRESET=roberta-base ENTRY=cls ICA=none.
 # --scale auto gives ICA's axes the deviation that the entries had. The paper's own, which is
 # ICA='--scale 100 --variance arbitrary --keep-signs --keep-width', depends on the number of entries and fits 150,518. The paper
@@ -25,11 +25,9 @@ preset=${PRESET:-} steps=${STEPS:-3} entry=${ENTRY:-mean}
 rates=${LR:-}
 [ -n "$rates$preset" ] || rates='5e-5 4e-5 3e-5'
 ica=${ICA:---scale auto --keep-width}
-seeds=${SEEDS:-0..2}
-settings=${SETTINGS:-}
-work=${OUT:-$(mktemp -d)}
-[ -n "${OUT:-}" ] || trap 'rm -rf "$work"' EXIT
-mkdir -p "$work"
+. "$(dirname "$0")/recipe.sh"
+dev=$(pairs "$dev" dev)
+test=$(pairs "$test" test)
 
 best() { # the checkpoint of the highest dev score, of the lines that train prints
     python3 -c 'import json, sys
@@ -38,7 +36,7 @@ if not found: sys.exit("no run has a correlation on DEV")
 print(max(found, key=lambda row: row["dev"])["checkpoint"])'
 }
 
-sentkit encode "$test" --precision fp32 -m "$base" -o "$work/base.safetensors" -f
+vectors "$test" "$base" "$work/base.safetensors"
 maker=$base step=0
 while [ "$step" -lt "$steps" ]; do
     step=$((step + 1))
@@ -61,7 +59,7 @@ while [ "$step" -lt "$steps" ]; do
         --seed "$seeds" --dev "$dev" --resume $settings $own >"$work/step-$step.runs"
     cat "$work/step-$step.runs"
     maker=$(best <"$work/step-$step.runs")
-    sentkit encode "$test" --precision fp32 -m "$maker" -o "$work/step-$step.safetensors" -f
+    vectors "$test" "$maker" "$work/step-$step.safetensors"
 done
 
 set -- "$work/base.safetensors"

@@ -10,22 +10,13 @@
 # DIM=256 takes the vectors of TEACHER in their first principal directions. With the width of STUDENT, the
 # checkpoint needs no linear map.
 # OUT=FOLDER keeps the vectors and checkpoints, and a second call continues there.
-# FIELDS='--field text_a=sent1 --field text_b=sent2 --field score=rating' if the fields of DEV and TEST have other
-# names; for those of the rows: SETTINGS='--field text=title'.
+# FIELDS and ENCODE: see recipe.sh.
 set -eu
 texts=$1 dev=$2 test=$3 teacher=$4 student=$5
-seeds=${SEEDS:-0}
-settings=${SETTINGS:-}
-work=${OUT:-$(mktemp -d)}
-[ -n "${OUT:-}" ] || trap 'rm -rf "$work"' EXIT
-mkdir -p "$work"
-if [ -n "${FIELDS:-}" ]; then
-    # shellcheck disable=SC2086 # fields are several words
-    sentkit cat "$dev" $FIELDS -o "$work/dev.jsonl" -f
-    # shellcheck disable=SC2086
-    sentkit cat "$test" $FIELDS -o "$work/test.jsonl" -f
-    dev=$work/dev.jsonl test=$work/test.jsonl
-fi
+SEEDS=${SEEDS:-0}
+. "$(dirname "$0")/recipe.sh"
+dev=$(pairs "$dev" dev)
+test=$(pairs "$test" test)
 
 [ -f "$work/texts.safetensors" ] || sentkit encode "$texts" -m "$teacher" -o "$work/texts.safetensors"
 vectors=$work/texts.safetensors
@@ -40,17 +31,6 @@ fi
 sentkit train distill "$vectors" -m "$student" -o "$work/run" --seed "$seeds" --dev "$dev" \
     --resume $settings
 
-set --
-for made in "$student" "$teacher" "$work/run" "$work"/run/seed-*; do
-    case $made in
-    "$student") file=$work/student.safetensors readout=mean ;;
-    "$teacher") file=$work/teacher.safetensors readout= ;;
-    *)
-        [ -f "$made/sentkit.json" ] || continue # one seed is in run, several are in run/seed-N
-        file=$made.safetensors readout=
-        ;;
-    esac
-    sentkit encode "$test" --precision fp32 -m "$made" ${readout:+--readout "$readout"} -o "$file" -f
-    set -- "$@" "$file"
-done
-sentkit score "$@" --gold score --baseline "$work/student.safetensors"
+vectors "$test" "$student" "$work/student.safetensors" --readout mean
+vectors "$test" "$teacher" "$work/teacher.safetensors"
+table "$test" "$work/student.safetensors" "$work/teacher.safetensors"

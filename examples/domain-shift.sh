@@ -9,18 +9,17 @@
 #   ROWS    files with training rows, one of each domain; the name of a file is the name of its domain
 # Variables: DOMAIN=topic, the field of TEST with the domain; DEV=dev.jsonl, pairs with a score, which choose the step;
 # SEEDS=0..4; SETTINGS='--epochs 1'; OUT=FOLDER keeps the checkpoints, and also has the picture domains.svg.
+# FIELDS and ENCODE: see recipe.sh.
 set -eu
 method=$1 base=$2 test=$3
 shift 3
 field=${DOMAIN:-topic} dev=${DEV:-}
-seeds=${SEEDS:-0..2}
-settings=${SETTINGS:-}
-work=${OUT:-$(mktemp -d)}
-[ -n "${OUT:-}" ] || trap 'rm -rf "$work"' EXIT
-mkdir -p "$work"
+. "$(dirname "$0")/recipe.sh"
+test=$(pairs "$test" test)
+[ -z "$dev" ] || dev=$(pairs "$dev" dev)
 
 scores() { # NAME CHECKPOINT: a line for each domain
-    sentkit encode "$test" --precision fp32 -m "$2" -o "$work/test.safetensors" -f
+    vectors "$test" "$2" "$work/test.safetensors"
     sentkit score "$work/test.safetensors" --gold score --group "$field" | python3 -c 'import json, sys
 for domain, own in json.load(sys.stdin)["groups"].items():
     score = "-" if own["spearman"] is None else own["spearman"]

@@ -12,16 +12,14 @@
 # Variables: MODE=grid, every combination of the values, or MODE=one, one setting at a time with the others at their
 # defaults (-), after a line with all defaults; TEST=test.jsonl, pairs with a score, for the test columns;
 # BASE=bert-base-uncased; SEEDS=0..4; SETTINGS='--epochs 1', for all runs; OUT=FOLDER keeps the checkpoints: a
-# second call trains only the missing runs.
+# second call trains only the missing runs. FIELDS and ENCODE: see recipe.sh.
 set -eu
 rows=$ROWS dev=$DEV test=${TEST:-} base=${BASE:-nano}
-seeds=${SEEDS:-0..2}
-settings=${SETTINGS:-}
 mode=${MODE:-grid}
 case $mode in grid | one) ;; *) echo "sweep.sh: MODE: $mode: not grid or one" >&2 && exit 2 ;; esac
-work=${OUT:-$(mktemp -d)}
-[ -n "${OUT:-}" ] || trap 'rm -rf "$work"' EXIT
-mkdir -p "$work"
+. "$(dirname "$0")/recipe.sh"
+dev=$(pairs "$dev" dev)
+[ -z "$test" ] || test=$(pairs "$test" test)
 [ -z "$test" ] || sentkit cat "$test" --head 1 >"$work/test.row" # is it there?
 method=$1
 shift
@@ -78,7 +76,7 @@ run() { # NAME=VALUE,NAME=VALUE...: train, encode, score, and print a line
         set --
         sed -n 's/^{"checkpoint":"\(.*\)","seed":.*/\1/p' "$out.dev" >"$out.made"
         while read -r made; do
-            sentkit encode "$test" --precision fp32 -m "$made" -o "$made.safetensors" -f
+            vectors "$test" "$made" "$made.safetensors"
             set -- "$@" "$made.safetensors"
         done <"$out.made"
         sentkit score "$@" --gold score >"$out.test"

@@ -5,17 +5,18 @@
 #   CHECKPOINT  an encoder: nano, or as in BERT-whitening bert-base-uncased with READOUT=mean-first-last
 #   TRAIN TEST  pairs with text_a and text_b; those of TEST have a score
 # Variables: READOUT=cls; DIM=128, the numbers that the reduced whitening keeps; OUT=FOLDER keeps vectors and
-# transforms, and is overwritten. (--kind ica is not here: it is a rotated whitening, and a rotation does not change cosines.)
+# transforms, and is overwritten; FIELDS and ENCODE: see recipe.sh. --kind ica is not here: it is a rotated whitening,
+# and a rotation does not change cosines.
 set -eu
 model=$1 train=$2 test=$3
 readout=${READOUT:-}
 dim=${DIM:-128}
-work=${OUT:-$(mktemp -d)}
-[ -n "${OUT:-}" ] || trap 'rm -rf "$work"' EXIT
+. "$(dirname "$0")/recipe.sh"
+test=$(pairs "$test" test)
 mkdir -p "$work/transforms"
 
-sentkit encode "$train" --precision fp32 -m "$model" ${readout:+--readout "$readout"} -o "$work/train.safetensors" -f
-sentkit encode "$test" --precision fp32 -m "$model" ${readout:+--readout "$readout"} -o "$work/none.safetensors" -f
+vectors "$train" "$model" "$work/train.safetensors" ${readout:+--readout "$readout"}
+vectors "$test" "$model" "$work/none.safetensors" ${readout:+--readout "$readout"}
 
 set -- "$work/none.safetensors"
 for kind in center standardize abtt whitening "whitening --dim $dim" flow; do

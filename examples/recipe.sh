@@ -1,0 +1,33 @@
+#!/bin/sh
+# The part that the recipes share; they source it. Their variables:
+#   SEEDS=0..4                           the seeds of all runs; 0..2 by default
+#   SETTINGS='--epochs 1 --field text=title'   flags of `sentkit train`
+#   ENCODE='--precision bf16 --dim 128'  flags of `sentkit encode`; --precision fp32 by default
+#   FIELDS='--field text_a=sent1 --field text_b=sent2 --field score=rating'   the fields of DEV and TEST
+#   OUT=FOLDER                           keeps vectors and checkpoints, and a second call continues there
+# shellcheck disable=SC2034,SC2086 # the recipes use the variables; SETTINGS, ENCODE and FIELDS are several words
+seeds=${SEEDS:-0..2}
+settings=${SETTINGS:-}
+work=${OUT:-$(mktemp -d)}
+[ -n "${OUT:-}" ] || trap 'rm -rf "$work"' EXIT
+mkdir -p "$work"
+
+pairs() { # FILE NAME: print the name of the pairs with the fields that sentkit reads
+    if [ -z "${FIELDS:-}" ]; then echo "$1" && return; fi
+    sentkit cat "$1" $FIELDS -o "$work/$2.jsonl" -f && echo "$work/$2.jsonl"
+}
+
+vectors() ( # ROWS MODEL FILE [FLAGS...]: encode rows into a vector file
+    rows=$1 model=$2 file=$3 && shift 3
+    sentkit encode "$rows" -m "$model" "$@" ${ENCODE:---precision fp32} -o "$file" -f
+)
+
+table() ( # TEST BASELINE VECTORS...: the scores on TEST of vectors, and of the seeds of the run
+    test=$1 baseline=$2 && shift
+    for made in "$work/run" "$work"/run/seed-*; do
+        [ -f "$made/sentkit.json" ] || continue # one seed is in run, several are in run/seed-N
+        vectors "$test" "$made" "$made.safetensors"
+        set -- "$@" "$made.safetensors"
+    done
+    sentkit score "$@" --gold score --baseline "$baseline"
+)
