@@ -31,7 +31,7 @@ def test_commands_are_offered():
 
     assert set(offered("")) == first | {"help"}
     assert offered("en") == ["encode"]
-    assert offered("whiten", "") == ["fit", "apply", "merge"]
+    assert offered("whiten", "") == ["fit", "apply"]
     assert offered("help", "enc") == ["encode"]
 
 

@@ -55,7 +55,7 @@ def test_help_names_the_page_of_the_checkout(command):
     assert page_in_help(command, ROOT) == ["man", str(ROOT / "man/man1" / f"{name}.1")]
 
 
-@pytest.mark.parametrize("command", ["", "build-entries", "whiten merge"])
+@pytest.mark.parametrize("command", ["", "build-entries", "whiten apply"])
 def test_help_names_the_installed_page(command, installed):
     """Also in a folder with a blank in its name."""
     site, pages = installed

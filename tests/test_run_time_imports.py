@@ -92,7 +92,7 @@ def test_commands_on_vectors_run_on_numpy_alone(modules_after, tmp_path):
         ["whiten", "fit", "--kind", "center", "-o", "t.safetensors"],
         ["whiten", "fit", "--dim", "1", "-o", "w.safetensors"],
         ["whiten", "apply", "-t", "t.safetensors"],
-        ["whiten", "merge", "t.safetensors", "-o", "merged.safetensors"],
+        ["whiten", "fit", "--kind", "merge", "t.safetensors", "-o", "merged.safetensors"],
         stdin=PAIRS,
     )
 

@@ -31,6 +31,7 @@ class FieldFlags:
     field: Annotated[
         list[str] | None,
         typer.Option("--field", metavar="OURS=THEIRS", help="Read the field THEIRS as OURS; repeatable."),
+        Excludes("--kind merge"),
     ] = None
 
     def theirs(self, name: N) -> N:
@@ -67,6 +68,7 @@ class StreamFlags(FieldFlags):
             help="Write bad rows to FILE, with file, line and reason, and continue; /dev/null drops them.",
         ),
         Excludes("TEXT"),
+        Excludes("--kind merge"),
     ] = None
 
     @property

@@ -29,7 +29,7 @@ NAMES = (
     "whiten",
     "plot",
 )
-LEAVES = ("whiten fit", "whiten apply", "whiten merge")
+LEAVES = ("whiten fit", "whiten apply")
 KINDS = ("space", "pairs", "heat", "curve", "sweep")
 
 

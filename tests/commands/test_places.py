@@ -94,7 +94,7 @@ CALLS = [
     (["plot", "heat", "in.jsonl", *OUT], {"FILE": ["in.jsonl"]}, WRITES),
     (["plot", "curve", "in.jsonl", *OUT], {"FILE": ["in.jsonl"]}, WRITES),
     (["plot", "sweep", "in.jsonl", *OUT], {"FILE": ["in.jsonl"]}, WRITES),
-    (["whiten", "merge", "t.safetensors", "u.safetensors", "-o", "out.safetensors"],
+    (["whiten", "fit", "--kind", "merge", "t.safetensors", "u.safetensors", "-o", "out.safetensors"],
      {"FILE": ["t.safetensors", "u.safetensors"]}, {"-o": "out.safetensors"}),
 ]  # fmt: skip
 WRITE_NOTHING = {"inspect", "check"}

@@ -180,7 +180,6 @@ NAMED = {
     "distill-static": ["distill-static", HOSTILE, "--weights", "sif", "-o", "made"],
     "whiten fit": ["whiten", "fit", HOSTILE, "-o", "w.safetensors"],
     "whiten apply": ["whiten", "apply", "-t", HOSTILE],
-    "whiten merge": ["whiten", "merge", HOSTILE, HOSTILE, "-o", "w.safetensors"],
     "plot": ["plot", "space", HOSTILE],
     "plot into": ["plot", "heat", "-o", HOSTILE],
     "a flag": ["cat", f"--{HOSTILE}"],

@@ -1,4 +1,4 @@
-"""`whiten fit` and `whiten merge`: the file, messages, and refusals."""
+"""`whiten fit`: the file, messages, and refusals."""
 
 import json
 
@@ -11,6 +11,7 @@ from sentkit.transforms.kinds import KINDS
 from support import write_affine
 
 FOUR = [[2, 1], [0, 1], [1, 3], [3, 0]]
+MERGE = ("whiten", "fit", "--kind", "merge")
 
 
 @pytest.fixture
@@ -133,7 +134,7 @@ def test_a_merge_equals_one_fit(sentkit, written, kind):
         sentkit("whiten", "fit", name, *flags, "-o", f"{name}.safetensors")
     sentkit("whiten", "fit", whole, *flags, "-o", "whole.safetensors")
     sentkit("whiten", "fit", *names, *flags, "-o", "together.safetensors")
-    done = sentkit("whiten", "merge", *(f"{name}.safetensors" for name in names), "-o", "merged.safetensors")
+    done = sentkit(*MERGE, *(f"{name}.safetensors" for name in names), "-o", "merged.safetensors")
     merged, one = load_file("merged.safetensors"), load_file("whole.safetensors")
 
     assert (done.code, done.err) == (0, "")
@@ -150,7 +151,7 @@ def test_merges_can_be_merged(sentkit, written):
         sentkit("whiten", "fit", written(f"{n}.jsonl", part), "-o", f"{n}.safetensors")
     for parts, name in (("01", "a"), ("12", "b"), ("a2", "c"), ("0b", "d"), ("0", "e")):
         merged = [f"{part}.safetensors" for part in parts]
-        assert sentkit("whiten", "merge", *merged, "-o", f"{name}.safetensors").code == 0
+        assert sentkit(*MERGE, *merged, "-o", f"{name}.safetensors").code == 0
     c, d = load_file("c.safetensors"), load_file("d.safetensors")
 
     assert c["kernel"] == pytest.approx(d["kernel"], rel=1e-9)
@@ -166,7 +167,7 @@ def test_shards_of_low_rank_merge_to_full_rank(sentkit, written):
             "sentkit whiten fit: warning: 2 vectors of 2 numbers have only"
             " 1 independent directions after centering: 1 of 2 are kept"
         ]
-    done = sentkit("whiten", "merge", *(f"{n}.safetensors" for n in range(3)), "-o", "all.safetensors")
+    done = sentkit(*MERGE, *(f"{n}.safetensors" for n in range(3)), "-o", "all.safetensors")
 
     assert (done.code, done.err) == (0, "")
     assert note_of("all.safetensors")["kept"] == 2
@@ -174,12 +175,12 @@ def test_shards_of_low_rank_merge_to_full_rank(sentkit, written):
 
 def test_vectors_that_are_counted_twice_are_a_warning(sentkit, many):
     sentkit("whiten", "fit", many, "-o", "a.safetensors")
-    merged = sentkit("whiten", "merge", "a.safetensors", "a.safetensors", "-o", "b.safetensors")
+    merged = sentkit(*MERGE, "a.safetensors", "a.safetensors", "-o", "b.safetensors")
     fitted = sentkit("whiten", "fit", many, many, "-o", "c.safetensors")
 
     assert (merged.code, fitted.code) == (0, 0)
-    for done, name in ((merged, "merge"), (fitted, "fit")):
-        assert done.told == [f"sentkit whiten {name}: warning: the vectors of many.jsonl are counted 2 times"]
+    for done in (merged, fitted):
+        assert done.told == ["sentkit whiten fit: warning: the vectors of many.jsonl are counted 2 times"]
 
 
 @pytest.mark.parametrize(
@@ -194,10 +195,10 @@ def test_vectors_that_are_counted_twice_are_a_warning(sentkit, many):
 def test_different_transforms_are_not_merged(sentkit, many, flags, problem, tmp_path):
     sentkit("whiten", "fit", many, "-o", "a.safetensors")
     sentkit("whiten", "fit", many, *flags, "-o", "b.safetensors")
-    done = sentkit("whiten", "merge", "a.safetensors", "b.safetensors", "-o", "c.safetensors")
+    done = sentkit(*MERGE, "a.safetensors", "b.safetensors", "-o", "c.safetensors")
 
     assert done.code == 65
-    assert done.told[0] == f"sentkit whiten merge: b.safetensors: {problem}"
+    assert done.told[0] == f"sentkit whiten fit: b.safetensors: {problem}"
     assert not (tmp_path / "c.safetensors").exists()
 
 
@@ -213,19 +214,19 @@ def test_transforms_of_different_spaces_are_not_merged(sentkit, many, written, v
     sentkit("whiten", "fit", many, "--kind", "abtt", "--remove", "1", "-o", "a.safetensors")
     other = written("other.jsonl", vectors, emb)
     sentkit("whiten", "fit", other, "--kind", "abtt", "--remove", "1", "-o", "b.safetensors")
-    done = sentkit("whiten", "merge", "a.safetensors", "b.safetensors", "-o", "c.safetensors")
+    done = sentkit(*MERGE, "a.safetensors", "b.safetensors", "-o", "c.safetensors")
 
     assert done.code == 65
-    assert done.told[0] == f"sentkit whiten merge: b.safetensors: {problem}"
+    assert done.told[0] == f"sentkit whiten fit: b.safetensors: {problem}"
 
 
 def test_a_file_without_moments_is_not_merged(sentkit, tmp_path):
     write_affine(tmp_path / "a.safetensors", np.eye(2), np.zeros(2), {"kind": "whitening"})
-    done = sentkit("whiten", "merge", "a.safetensors", "-o", "b.safetensors")
+    done = sentkit(*MERGE, "a.safetensors", "-o", "b.safetensors")
 
     assert done.code == 65
     assert done.told == [
-        "sentkit whiten merge: a.safetensors: contains no moments, so it cannot be merged",
+        "sentkit whiten fit: a.safetensors: contains no moments, so it cannot be merged",
         "  use a file from sentkit whiten fit",
     ]
 
@@ -241,10 +242,10 @@ def test_invalid_metadata_is_refused(sentkit, written, changed):
     sentkit("whiten", "fit", written("x.jsonl", FOUR), "-o", "t.safetensors")
     note = {**note_of("t.safetensors"), **changed}
     save_file(load_file("t.safetensors"), "u.safetensors", {"sentkit": json.dumps(note)})
-    done = sentkit("whiten", "merge", "u.safetensors", "-o", "c.safetensors")
+    done = sentkit(*MERGE, "u.safetensors", "-o", "c.safetensors")
 
     assert done.code == 65
-    assert done.err == "sentkit whiten merge: u.safetensors: the moments and the metadata do not match\n"
+    assert done.err == "sentkit whiten fit: u.safetensors: the moments and the metadata do not match\n"
 
 
 @pytest.mark.parametrize(
@@ -265,10 +266,10 @@ def test_invalid_moments_are_refused(sentkit, written, name, value, problem):
     sentkit("whiten", "fit", written("x.jsonl", FOUR), "-o", "t.safetensors")
     note = json.dumps(note_of("t.safetensors"))
     save_file({**load_file("t.safetensors"), name: value}, "u.safetensors", {"sentkit": note})
-    done = sentkit("whiten", "merge", "u.safetensors", "-o", "c.safetensors")
+    done = sentkit(*MERGE, "u.safetensors", "-o", "c.safetensors")
 
     assert done.code == 65
-    assert done.err == f"sentkit whiten merge: u.safetensors: {problem}\n"
+    assert done.err == f"sentkit whiten fit: u.safetensors: {problem}\n"
 
 
 @pytest.mark.parametrize(
@@ -407,7 +408,7 @@ def test_too_wide_vectors_are_refused(sentkit, kind):
 def test_center_accepts_equal_vectors(sentkit, written, vectors):
     """Also a single vector."""
     done = sentkit("whiten", "fit", written("x.jsonl", vectors), "--kind", "center", "-o", "t.safetensors")
-    merged = sentkit("whiten", "merge", "t.safetensors", "-o", "u.safetensors")
+    merged = sentkit(*MERGE, "t.safetensors", "-o", "u.safetensors")
     held = load_file("u.safetensors")
 
     assert (done.code, done.err, merged.code, merged.err) == (0, "", 0, "")
@@ -427,11 +428,11 @@ def test_vectors_of_two_spaces_are_refused(sentkit, written):
 
 def test_an_existing_file_is_kept(sentkit, many):
     runs = [sentkit("whiten", "fit", many, "-o", "t.safetensors", *force) for force in ((), (), ("-f",))]
-    merged = sentkit("whiten", "merge", "t.safetensors", "-o", "t.safetensors")
+    merged = sentkit(*MERGE, "t.safetensors", "-o", "t.safetensors")
 
     assert [done.code for done in runs] == [0, 73, 0]
     assert merged.code == 73
-    assert merged.told == ["sentkit whiten merge: t.safetensors: already exists", "  use -f to overwrite it"]
+    assert merged.told == ["sentkit whiten fit: t.safetensors: already exists", "  use -f to overwrite it"]
 
 
 @pytest.mark.parametrize(
@@ -439,7 +440,7 @@ def test_an_existing_file_is_kept(sentkit, many):
     [
         ("fit v.safetensors -o v.safetensors", "v.safetensors"),
         ("fit many.jsonl v.safetensors -o ./v.safetensors", "v.safetensors"),
-        ("merge t.safetensors -o t.safetensors", "t.safetensors"),
+        ("fit --kind merge t.safetensors -o t.safetensors", "t.safetensors"),
         ("apply v.safetensors -t t.safetensors -o t.safetensors", "t.safetensors"),
         ("apply many.jsonl -t t.safetensors -o link.jsonl", "many.jsonl"),
     ],

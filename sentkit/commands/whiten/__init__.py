@@ -1,4 +1,4 @@
-"""Fit, apply and merge transforms of a vector space.
+"""Fit and apply transforms of a vector space.
 
 \b
 Examples:
@@ -11,4 +11,4 @@ then applied to other vectors of the same space: by `sentkit whiten apply`, by
 --transform`.
 """
 
-SUBCOMMANDS = ("fit", "apply", "merge")
+SUBCOMMANDS = ("fit", "apply")

@@ -140,8 +140,8 @@ def fit(
     *,
     output: TransformFlags,
     kind: Annotated[
-        Literal["whitening", "zca", "pca", "svd", "center", "standardize", "abtt", "ica", "flow"],
-        typer.Option("--kind", help="Kind of transform; see above."),
+        Literal["whitening", "zca", "pca", "svd", "center", "standardize", "abtt", "ica", "flow", "merge"],
+        typer.Option("--kind", help="Kind of transform; merge: add up the fits of shards."),
     ] = "whitening",
     dim: Annotated[
         int | None,
@@ -169,17 +169,24 @@ def fit(
       sentkit whiten fit titles.safetensors --dim 2 -o T.safetensors
       sentkit encode pairs.jsonl | sentkit whiten fit --dim 8 -o T.safetensors
       sentkit whiten fit a.safetensors b.safetensors --kind abtt -o T.safetensors
+      sentkit whiten fit T1.safetensors T2.safetensors --kind merge -o T.safetensors
 
     Most used: [FILE]... --kind --dim -o -f
     """
     from sentkit.formats.vectors.vectors import VECTOR_FIELDS
-    from sentkit.transforms.fitting import fit_flow, fit_ica, fit_moments
+    from sentkit.transforms.fitting import fit_flow, fit_ica, fit_moments, merge_transforms
     from sentkit.transforms.kinds import FitOptions
 
     console = run.console("whiten fit")
     fit_options, flow_options = FitOptions(dim, remove), flow.flow_options(ica.seed)
     ica_options = ica.ica_options() if kind == "ica" else None
     output.check()
+    if kind == "merge":
+        if "-" in row_flags.paths:
+            raise UsageError("--kind merge needs files: transforms of sentkit whiten fit")
+        options.check_paths(console, {"-o": output.path}, {"FILE": row_flags.paths})
+        output.write(merge_transforms(row_flags.paths), console)
+        return
     with row_flags.open(console, output, known=VECTOR_FIELDS) as inputs:
         if kind == "flow":
             fitted = fit_flow(inputs, flow_options)
