@@ -1,22 +1,23 @@
-"""The geometry of a vector space, in one pass and constant memory: directions, alignment, moments.
+"""The geometry of a vector space, in one pass and constant memory: directions, alignment, covariance, axes.
 
-Wang and Isola (arXiv:2005.10242) define uniformity on the unit sphere, so vectors are scaled to length 1.
+Wang and Isola (arXiv:2005.10242) define uniformity on the unit sphere, so vectors are scaled to length 1. The
+moments of an axis are sums of centred rows, because a mean far from zero would lose precision. Higher sums
+are combined by the formulas of Pebay (2008). The result of a measure is None if it is undefined.
 Letters in shapes: n rows, d dimensions.
 """
 
 import math
-from collections.abc import Iterable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from sentkit.arrays import Float32, Float64
+from sentkit.arrays import Float32, Float64, Indices
 from sentkit.formats.rows.kinds import scored
 from sentkit.formats.vectors.vectors import VectorRow
-from sentkit.metrics.geometry import moments, spectrum
-from sentkit.metrics.geometry.moments import AxisMoments
 from sentkit.metrics.sts.gold_pairs import expect_pair
+from sentkit.transforms.kinds import FLOOR
+from sentkit.transforms.moments import MAX_SCATTER_WIDTH, Moments, moments_of
 
 SAMPLE_VECTORS = 20_000  # vectors; the distances of all their pairs are computed
 LEFT_ROWS, RIGHT_ROWS = 512, 2048  # rows and columns of a block
@@ -29,10 +30,10 @@ def nonzero_directions(rows: Float64) -> Float64:
 
 
 class Directions:
-    """The sum of unit vectors, and a uniform random sample of them."""
+    """The sum of unit vectors, and a uniform random sample of them (algorithm R)."""
 
     def __init__(self, width: int, seed: int) -> None:
-        self.count = 0
+        self.count = 0  # of the added vectors
         self.total = np.zeros(width)
         self.sample = np.empty((0, width), np.float32)
         self.random = np.random.Generator(np.random.Philox(seed))
@@ -46,15 +47,12 @@ class Directions:
             self.sample.resize((held + len(fitting), units.shape[1]), refcheck=False)  # without a copy
             self.sample[held:] = fitting
             self.count += len(fitting)
-        self._replace(units[len(fitting) :])
-
-    def _replace(self, units: Float64) -> None:
-        """Row number k replaces a random sampled row with probability SAMPLE_VECTORS / k (algorithm R)."""
-        numbers = np.arange(self.count, self.count + len(units))
-        places = self.random.integers(0, numbers + 1)
+        # Row number k of the others replaces a random sampled row with probability SAMPLE_VECTORS / k.
+        others = units[len(fitting) :]
+        places = self.random.integers(0, np.arange(self.count, self.count + len(others)) + 1)
         chosen = np.flatnonzero(places < len(self.sample))
-        self.sample[places[chosen]] = units[chosen]  # of two rows at one index the later one is kept
-        self.count += len(units)
+        self.sample[places[chosen]] = others[chosen]  # of two rows at one index the later one is kept
+        self.count += len(others)
 
     def mean_cosine(self) -> float | None:
         """The mean over all pairs of two rows: the squared sum of unit vectors, minus each row's own 1."""
@@ -62,14 +60,6 @@ class Directions:
             return None
         mean = (self.total @ self.total - self.count) / (self.count * (self.count - 1))
         return min(1.0, max(-1.0, float(mean)))  # limit rounding errors
-
-    @property
-    def sampled(self) -> bool:
-        """True if the sample does not contain all vectors."""
-        return self.count > len(self.sample)
-
-    def uniformity(self) -> float | None:
-        return uniformity(self.sample)
 
 
 def uniformity(units: Float32) -> float | None:
@@ -107,38 +97,115 @@ class Alignment:
         if score is None:
             self.unscored += 1
         elif score > self.above:
-            self._add(row)
+            finite = row.vectors[np.isfinite(row.vectors).all(axis=1)]
+            units = nonzero_directions(finite.astype(np.float64))
+            if len(units) < 2:
+                self.left_out += 1
+            else:
+                gap = units[0] - units[1]
+                self.pairs += 1
+                self.total += float(gap @ gap)
         return row
 
-    def _add(self, row: VectorRow) -> None:
-        finite = row.vectors[np.isfinite(row.vectors).all(axis=1)]
-        units = nonzero_directions(finite.astype(np.float64))
-        if len(units) < 2:
-            self.left_out += 1
-            return
-        gap = units[0] - units[1]
-        self.pairs += 1
-        self.total += float(gap @ gap)
-
-    def report(self) -> "AlignmentReport":
-        mean = self.total / self.pairs if self.pairs else None
-        pairs = AlignedPairs(self.gold, self.above, self.pairs, self.unscored, self.left_out)
-        return AlignmentReport(mean, pairs)
+    def record(self) -> dict[str, Any]:
+        counts = {"pairs": self.pairs, "unscored": self.unscored, "left_out": self.left_out}
+        return {
+            "alignment": self.total / self.pairs if self.pairs else None,
+            "alignment_pairs": {"gold": self.gold, "above": self.above, **counts},
+        }
 
 
-@dataclass(frozen=True, slots=True)
-class AlignedPairs:
-    gold: str
-    above: float
-    pairs: int
-    unscored: int
-    left_out: int
+class AxisMoments:
+    """Sums over the rows added so far; the third and fourth powers are (d,)."""
+
+    def __init__(self, width: int) -> None:
+        nothing = np.zeros(width)
+        self.axes = Moments(0, nothing, nothing)  # equal results with and without a full scatter
+        self.whole = Moments(0, nothing, np.zeros((width, width))) if width <= MAX_SCATTER_WIDTH else None
+        self.third, self.fourth = np.zeros(width), np.zeros(width)
+
+    def add(self, rows: Float64) -> None:
+        """Add rows (n, d), n >= 1: combine sums about the mean of all rows."""
+        more = moments_of(rows, diagonal=True)
+        centred = rows - more.mean
+        squares = centred * centred
+        third, fourth = (squares * centred).sum(axis=0), (squares * squares).sum(axis=0)
+        before, count = float(self.axes.count), float(self.axes.count + more.count)
+        share, left, gap = more.count / count, before / count, more.mean - self.axes.mean
+        # Highest power first: each uses the old lower powers.
+        self.fourth += fourth + gap**4 * (before * share * (left**2 - left * share + share**2))
+        self.fourth += 6 * gap**2 * (left**2 * more.squares + share**2 * self.axes.squares)
+        self.fourth += 4 * gap * (left * third - share * self.third)
+        self.third += third + gap**3 * (before * share * (left - share))
+        self.third += 3 * gap * (left * more.squares - share * self.axes.squares)
+        self.axes += more
+        if self.whole is not None:
+            self.whole += moments_of(rows)
+
+    def shapes(self) -> tuple[Indices, Float64, Float64]:
+        """The non-constant axes (v,), their skewness and their excess kurtosis (population formulas)."""
+        axes = np.flatnonzero(self.axes.squares)  # the sum of a constant axis is exactly zero
+        second, third, fourth = (
+            sums[axes] / self.axes.count for sums in (self.axes.squares, self.third, self.fourth)
+        )
+        return axes, third / second**1.5, fourth / second**2 - 3.0
 
 
-@dataclass(frozen=True, slots=True)
-class AlignmentReport:
-    alignment: float | None  # None without pairs
-    alignment_pairs: AlignedPairs
+# Measures of the eigenvalues of a covariance. Only the ratios of the eigenvalues matter.
+
+
+def eigenvalues(scatter: Float64) -> Float64:
+    """In descending order, (d,); negative rounding errors become zero."""
+    return np.maximum(np.linalg.eigvalsh(scatter)[::-1], 0.0)
+
+
+def _shares(values: Float64) -> Float64 | None:
+    total = values.sum()
+    return values / total if total > 0 else None
+
+
+def first_share(values: Float64, count: int) -> float | None:
+    """The share of the variance in the first `count` components."""
+    shares = _shares(values)
+    return None if shares is None else float(shares[:count].sum())
+
+
+def isoscore(values: Float64) -> float | None:
+    """1 for equal variance in all directions, 0 for variance in one direction only.
+
+    IsoScore (arXiv:2108.07344) in closed form: (p - 1) / (d - 1), with the participation ratio p = (sum l)^2
+    / sum l^2.
+    """
+    shares = _shares(values)
+    if shares is None or len(values) < 2:
+        return None
+    return float((1.0 / (shares @ shares) - 1.0) / (len(values) - 1))
+
+
+def effective_rank(values: Float64) -> float | None:
+    """The number of equal eigenvalues with the same entropy (Roy and Vetterli, 2007)."""
+    shares = _shares(values)
+    if shares is None:
+        return None
+    some = shares[shares > 0]
+    return math.exp(-float(some @ np.log(some)))
+
+
+def rank(values: Float64) -> int:
+    return int((values > FLOOR * values.max(initial=0.0)).sum())
+
+
+def mean_absolute_correlation(scatter: Float64) -> float | None:
+    """The mean over all pairs of two non-constant axes; None without such a pair."""
+    lengths = np.sqrt(np.diagonal(scatter))
+    axes = np.flatnonzero(lengths)
+    if len(axes) < 2:
+        return None
+    correlations = np.abs(scatter[np.ix_(axes, axes)])
+    correlations /= lengths[axes]
+    correlations /= lengths[axes, None]
+    np.fill_diagonal(correlations, 0.0)
+    return float(correlations.sum() / (len(axes) * (len(axes) - 1)))
 
 
 ROWS_PER_BLOCK = 1024  # rows processed at once
@@ -156,16 +223,6 @@ class Geometry:
     def _begin(self, width: int) -> None:
         self.waiting = np.empty((0, width), np.float32)
         self.moments, self.directions = AxisMoments(width), Directions(width, SEED)
-
-    def take(self, row: VectorRow) -> VectorRow:
-        """Add the row's pair to the alignment if it is computed; return the row."""
-        return self.alignment.take(row) if self.alignment else row
-
-    def watch(self, blocks: Iterable[Float32]) -> Iterator[Float32]:
-        """Add and yield blocks (n, k, d); all their vectors count as rows."""
-        for block in blocks:
-            self.add(block.reshape(-1, block.shape[-1]))
-            yield block
 
     def add(self, vectors: Float32) -> None:
         """Add vectors (n, d)."""
@@ -189,94 +246,63 @@ class Geometry:
         if len(self.waiting):
             self._take(self.waiting)
             self.waiting = self.waiting[:0]
-        directions = self.directions
-        sampled = {"vectors": len(directions.sample), "seed": SEED} if directions.sampled else None
+        directions, sample = self.directions, self.directions.sample
+        sampled = directions.count > len(sample)
         return {
-            "vectors": self.moments.count,
+            "vectors": self.moments.axes.count,
             "left_out": self.left_out,
             "directions": directions.count,
             "mean_cosine": directions.mean_cosine(),
-            "uniformity": directions.uniformity(),
-            "uniformity_sample": sampled,
-            **(asdict(self.alignment.report()) if self.alignment else {}),
+            "uniformity": uniformity(sample),
+            "uniformity_sample": {"vectors": len(sample), "seed": SEED} if sampled else None,
+            **(self.alignment.record() if self.alignment else {}),
             **covariance_record(self.moments),
-            **asdict(axes_report(self.moments)),
+            **axes_record(self.moments),
         }
-
-
-@dataclass(frozen=True, slots=True)
-class ComponentShare:
-    """Shares of the variance in the first principal components."""
-
-    first: float | None
-    first_3: float | None
-    first_10: float | None
-    first_uncentred: float | None
-
-
-@dataclass(frozen=True, slots=True)
-class Covariance:
-    isoscore: float | None
-    effective_rank: float | None
-    rank: int
-    component_share: ComponentShare
-    axis_correlation: float | None
-
-
-@dataclass(frozen=True, slots=True)
-class Skewness:
-    mean_absolute: float | None
-    largest: float | None
-    axis: int | None
-
-
-@dataclass(frozen=True, slots=True)
-class Kurtosis:
-    mean: float | None
-    max: float | None
-    axis: int | None
-
-
-@dataclass(frozen=True, slots=True)
-class Axes:
-    constant_axes: int
-    skewness: Skewness
-    excess_kurtosis: Kurtosis
 
 
 def covariance_record(sums: AxisMoments) -> dict[str, Any]:
     """The fields about the covariance; for very wide vectors only a message, because no scatter is held."""
-    if sums.scatter is None:
-        empty = np.zeros((0, 0))
-        reason = f"not held: vectors of {len(sums.mean)} numbers, more than {moments.MAX_SCATTER_WIDTH}"
-        return {"covariance": reason, **asdict(covariance(empty, empty)), "rank": None}
-    about_zero = sums.scatter + sums.count * np.outer(sums.mean, sums.mean)
-    return asdict(covariance(sums.scatter, about_zero))
+    if sums.whole is None:
+        scatter = about_zero = np.zeros((0, 0))
+        width = len(sums.axes.mean)
+        message = {"covariance": f"not held: vectors of {width} numbers, more than {MAX_SCATTER_WIDTH}"}
+    else:
+        scatter, mean, message = sums.whole.scatter, sums.axes.mean, {}
+        about_zero = scatter + sums.axes.count * np.outer(mean, mean)
+    values = eigenvalues(scatter)
+    return {
+        **message,
+        "isoscore": isoscore(values),
+        "effective_rank": effective_rank(values),
+        "rank": None if sums.whole is None else rank(values),
+        "component_share": {
+            "first": first_share(values, 1),
+            "first_3": first_share(values, 3),
+            "first_10": first_share(values, 10),
+            "first_uncentred": first_share(eigenvalues(about_zero), 1),
+        },
+        "axis_correlation": mean_absolute_correlation(scatter),
+    }
 
 
-def covariance(scatter: Float64, about_zero: Float64) -> Covariance:
-    """`about_zero` is the scatter about zero instead of the mean."""
-    values, uncentred = spectrum.eigenvalues(scatter), spectrum.eigenvalues(about_zero)
-    first, first_3, first_10 = (spectrum.first_share(values, count) for count in (1, 3, 10))
-    return Covariance(
-        isoscore=spectrum.isoscore(values),
-        effective_rank=spectrum.effective_rank(values),
-        rank=spectrum.rank(values),
-        component_share=ComponentShare(first, first_3, first_10, spectrum.first_share(uncentred, 1)),
-        axis_correlation=moments.mean_absolute_correlation(scatter),
-    )
-
-
-def axes_report(sums: AxisMoments) -> Axes:
+def axes_record(sums: AxisMoments) -> dict[str, Any]:
     """The distribution along the axes, with the axes furthest from a normal distribution."""
-    shapes = moments.shapes(sums)
-    constant = len(sums.mean) - len(shapes.axes)
-    if not len(shapes.axes):
-        return Axes(constant, Skewness(None, None, None), Kurtosis(None, None, None))
-    skewness, kurtosis, sizes = shapes.skewness, shapes.excess_kurtosis, np.abs(shapes.skewness)
-    skewed, heavy = int(sizes.argmax()), int(kurtosis.argmax())
-    return Axes(
-        constant,
-        Skewness(float(sizes.mean()), float(skewness[skewed]), int(shapes.axes[skewed])),
-        Kurtosis(float(kurtosis.mean()), float(kurtosis[heavy]), int(shapes.axes[heavy])),
-    )
+    axes, skewness, kurtosis = sums.shapes()
+    skewed: dict[str, Any] = dict.fromkeys(("mean_absolute", "largest", "axis"))
+    heavy: dict[str, Any] = dict.fromkeys(("mean", "max", "axis"))
+    if len(axes):
+        sizes = np.abs(skewness)
+        most, heaviest = int(sizes.argmax()), int(kurtosis.argmax())
+        skewed = {
+            "mean_absolute": float(sizes.mean()),
+            "largest": float(skewness[most]),
+            "axis": int(axes[most]),
+        }
+        heavy = {
+            "mean": float(kurtosis.mean()),
+            "max": float(kurtosis[heaviest]),
+            "axis": int(axes[heaviest]),
+        }
+    constant = len(sums.axes.mean) - len(axes)
+    return {"constant_axes": constant, "skewness": skewed, "excess_kurtosis": heavy}

@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Iterable, Iterator
-from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
@@ -13,10 +12,10 @@ from sentkit.errors import NoRowsError
 from sentkit.formats.files import readable
 from sentkit.formats.rows.rows import Inputs, Row, blocks
 from sentkit.formats.vectors.folders import is_vector_folder
-from sentkit.formats.vectors.safetensors_header import read_header
+from sentkit.formats.vectors.safetensors_header import Header, read_header
 from sentkit.formats.vectors.store import Store, is_store
 from sentkit.formats.vectors.vectors import VectorReader
-from sentkit.metrics.geometry.geometry import Geometry
+from sentkit.metrics.geometry.geometry import Alignment, Geometry
 from sentkit.transforms.affine import read_fit_note
 from sentkit.transforms.flow import PARAMETERS
 from sentkit.transforms.moments import MOMENTS
@@ -24,11 +23,12 @@ from sentkit.transforms.moments import MOMENTS
 
 def describe_transform(path: str) -> dict[str, Any]:
     """The fields of its note, with `_emb` renamed to `fitted_on`, and the shapes of its tensors."""
-    entries, note = read_header(path).entries, read_fit_note(path)
+    header, note = read_header(path), read_fit_note(path)
+    kernel = header.entries["kernel"].shape if "kernel" in header.entries else ()
     known = {
         "file": readable(path),
         "kind": note.pop("kind", "affine"),
-        **dict(zip(("width", "kept"), entries["kernel"].shape if "kernel" in entries else (), strict=False)),
+        **dict(zip(("width", "kept"), kernel, strict=False)),
     }
     fitted_on = note.pop("_emb", None)
     return {
@@ -36,26 +36,9 @@ def describe_transform(path: str) -> dict[str, Any]:
         **note,
         **known,  # these override the note
         "fitted_on": fitted_on,
-        "mergeable": entries.keys() >= set(MOMENTS),
-        "tensors": {name: f"{e.dtype} {' x '.join(map(str, e.shape))}" for name, e in entries.items()},
+        "mergeable": header.entries.keys() >= set(MOMENTS),
+        "tensors": shapes(header),
     }
-
-
-@dataclass(frozen=True, slots=True)
-class Norms:
-    min: float
-    mean: float
-    max: float
-
-
-@dataclass(frozen=True, slots=True)
-class VectorCounts:
-    vectors: int
-    numbers: int  # of one vector
-    norm: Norms | None  # None without a finite vector
-    zero: int
-    nan_or_infinite: int
-    duplicates: int
 
 
 class VectorCounter:
@@ -79,11 +62,17 @@ class VectorCounter:
             self.total += float(norms.sum())
             self.least, self.most = min(self.least, float(norms.min())), max(self.most, float(norms.max()))
 
-    def counts(self) -> VectorCounts:
+    def record(self) -> dict[str, Any]:
         distinct = len(np.unique(np.concatenate(self.keys))) if self.keys else 0
         whole = self.count - self.broken
-        norm = Norms(self.least, self.total / whole, self.most) if whole else None
-        return VectorCounts(self.count, self.width, norm, self.zero, self.broken, self.count - distinct)
+        return {
+            "vectors": self.count,
+            "numbers": self.width,  # of one vector
+            "norm": {"min": self.least, "mean": self.total / whole, "max": self.most} if whole else None,
+            "zero": self.zero,
+            "nan_or_infinite": self.broken,
+            "duplicates": self.count - distinct,
+        }
 
 
 def keys(vectors: Float32) -> NDArray[np.uint64]:
@@ -100,14 +89,6 @@ def keys(vectors: Float32) -> NDArray[np.uint64]:
     return words.sum(axis=1, dtype=np.uint64)
 
 
-def count_vectors(blocks: Iterable[Float32]) -> VectorCounts:
-    """Count blocks (n, k, d)."""
-    counter = VectorCounter()
-    for block in blocks:
-        counter.add(block.reshape(-1, block.shape[-1]))
-    return counter.counts()
-
-
 ROWS_PER_BLOCK = 256  # rows
 
 
@@ -121,20 +102,20 @@ class LenientReader(VectorReader):
 def describe_vectors(inputs: Inputs, geometry: Geometry | None = None) -> dict[str, Any]:
     """Describe the only file of the inputs."""
     (path,) = inputs.paths
+    alignment = None if geometry is None else geometry.alignment  # needs rows
     if is_store(path):
         entries = {} if is_vector_folder(path) else read_header(path).entries
         if entries and "embeddings" not in entries:
             is_transform = {"kernel", "bias"} <= entries.keys() or entries.keys() == {PARAMETERS}
             return describe_transform(path) if is_transform else describe_tensors(path)
         file = Store(path)
-        aligned = geometry is not None and geometry.alignment is not None  # needs rows
-        vectors = stacked(LenientReader(inputs), geometry) if aligned else file.blocks()
+        vectors = stacked(LenientReader(inputs), alignment) if alignment else file.blocks()
         described = {"rows": file.count, "vectors_per_row": list(file.names), "store": file.kind}
         described |= measured(vectors, geometry)
         spec = {name: value for name, value in file.spec.items() if name != "vectors"}
         return {"file": readable(path), **described, "spec": spec}
     reader = LenientReader(inputs)
-    counted = measured(stacked(reader, geometry), geometry)
+    counted = measured(stacked(reader, alignment), geometry)
     rows = counted["vectors"] // max(1, len(reader.names))
     if not rows:
         raise NoRowsError([path])
@@ -142,20 +123,27 @@ def describe_vectors(inputs: Inputs, geometry: Geometry | None = None) -> dict[s
     return {"file": readable(path), **described, "spec": {"_emb": reader.emb}}
 
 
-def measured(vectors: Iterable[Float32], geometry: Geometry | None) -> dict[str, Any]:
-    """Count the vectors, and measure their geometry if requested, in one pass."""
-    if geometry is None:
-        return asdict(count_vectors(vectors))
-    return {**asdict(count_vectors(geometry.watch(vectors))), "geometry": geometry.record()}
+def measured(blocks: Iterable[Float32], geometry: Geometry | None) -> dict[str, Any]:
+    """Count the vectors of blocks (n, k, d), and measure their geometry if requested, in one pass."""
+    counter = VectorCounter()
+    for block in blocks:
+        vectors = block.reshape(-1, block.shape[-1])
+        counter.add(vectors)
+        if geometry is not None:
+            geometry.add(vectors)
+    return counter.record() | ({} if geometry is None else {"geometry": geometry.record()})
 
 
-def stacked(reader: VectorReader, geometry: Geometry | None) -> Iterator[Float32]:
-    for block in blocks(reader.read(geometry.take if geometry else lambda row: row), ROWS_PER_BLOCK):
+def stacked(reader: VectorReader, alignment: Alignment | None) -> Iterator[Float32]:
+    for block in blocks(reader.read(alignment.take if alignment else lambda row: row), ROWS_PER_BLOCK):
         yield np.stack([row.vectors for row in block])
 
 
 def describe_tensors(path: str) -> dict[str, Any]:
-    """A safetensors file without row vectors, for example a transform."""
+    """A safetensors file without row vectors, for example a part of a model."""
     header = read_header(path)
-    shapes = {name: f"{e.dtype} {' x '.join(map(str, e.shape))}" for name, e in header.entries.items()}
-    return {"file": readable(path), "tensors": shapes, "metadata": dict(header.metadata)}
+    return {"file": readable(path), "tensors": shapes(header), "metadata": dict(header.metadata)}
+
+
+def shapes(header: Header) -> dict[str, str]:
+    return {name: f"{each.dtype} {' x '.join(map(str, each.shape))}" for name, each in header.entries.items()}

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from sentkit.metrics.geometry import geometry, moments
+from sentkit.metrics.geometry import geometry
 from sentkit.metrics.geometry.geometry import Geometry
 
 pytestmark = pytest.mark.filterwarnings("error")  # on stderr they would be noise
@@ -207,7 +207,7 @@ def test_of_too_wide_vectors_the_covariance_is_not_held(monkeypatch: pytest.Monk
     """The record states why these fields are null."""
     vectors = rows(50, 6)
     held = record(vectors)
-    monkeypatch.setattr(moments, "MAX_SCATTER_WIDTH", 5)
+    monkeypatch.setattr(geometry, "MAX_SCATTER_WIDTH", 5)
     found = record(vectors)
 
     assert found["covariance"] == "not held: vectors of 6 numbers, more than 5"

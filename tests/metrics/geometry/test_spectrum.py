@@ -3,7 +3,7 @@ import math
 import numpy as np
 import pytest
 
-from sentkit.metrics.geometry.spectrum import effective_rank, eigenvalues, first_share, isoscore, rank
+from sentkit.metrics.geometry.geometry import effective_rank, eigenvalues, first_share, isoscore, rank
 
 
 @pytest.mark.parametrize(

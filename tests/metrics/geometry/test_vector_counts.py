@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from sentkit.metrics.geometry.vector_file import count_vectors
+from sentkit.metrics.geometry.vector_file import measured
 
 
 @pytest.mark.parametrize("values", [(-1.0, 1.0), (0.0, 1.0), (0.5, 2.0)], ids=str)
@@ -12,11 +12,11 @@ def test_vectors_of_two_values_have_no_false_duplicates(values: tuple[float, flo
     vectors[-3:] = vectors[:3]
     distinct = len({row.tobytes() for row in vectors})
 
-    assert count_vectors(np.split(vectors, 200)).duplicates == len(vectors) - distinct
+    assert measured(np.split(vectors, 200), None)["duplicates"] == len(vectors) - distinct
 
 
 def test_equal_vectors_in_different_places_of_blocks_are_duplicates() -> None:
     rows = np.random.default_rng(1).standard_normal((5, 1, 7)).astype(np.float32)
     blocks = [rows, rows[3:4], np.concatenate([rows[:1], rows[:1]])]
 
-    assert count_vectors(blocks).duplicates == 3
+    assert measured(blocks, None)["duplicates"] == 3
