@@ -12,12 +12,16 @@ from sentkit.errors import UsageError
 from sentkit.flag_values import numbers
 from sentkit.flags import options
 from sentkit.flags.rows import RowFlags
+from sentkit.flags.rules import Excludes, Needs, excludes
 from sentkit.process import limit_threads
 
 if TYPE_CHECKING:
-    from sentkit.formats.rows.rows import Inputs
     from sentkit.labels.clusters.clustering_run import ClusteringRun
-    from sentkit.labels.clusters.reports import DescriptionOptions, Record
+    from sentkit.labels.clusters.reports import Record
+
+DETERMINISTIC = Excludes("--algorithm agglomerative|hdbscan", ", which is deterministic")
+REPORTS = excludes("--truth", "--describe", because=", which writes a report")
+DEFAULT_SEEDS = {"counts": range(5), "stability": range(10)}  # of a form; other forms use only 0
 
 
 @dataclass(frozen=True)
@@ -32,52 +36,27 @@ class AlgorithmFlags:
             metavar="N",
             help="Number of restarts per seed; the best is kept. [default: 10]",
         ),
+        Needs("--algorithm kmeans|minibatch|faiss"),
     ] = None
     sample: Annotated[
         int | None,
         typer.Option(
             min=1, metavar="N", help="For kmeans: restart on N random rows; the best continues on all rows."
         ),
+        Needs("--algorithm kmeans"),
     ] = None
     linkage: Annotated[
         Literal["ward", "complete", "average", "single"] | None,
         typer.Option(help="For agglomerative: linkage criterion. [default: ward]"),
+        Needs("--algorithm agglomerative"),
     ] = None
-    least: Annotated[
+    min_size: Annotated[
         int | None,
         typer.Option(
             "--min-cluster-size", min=2, metavar="N", help="For hdbscan: minimum cluster size. [default: 5]"
         ),
+        Needs("--algorithm hdbscan"),
     ] = None
-
-    @property
-    def values(self) -> dict[str, Any]:
-        """The values by flag; None if a flag is not given."""
-        return {
-            **{"--n-init": self.restarts, "--sample": self.sample},
-            **{"--linkage": self.linkage, "--min-cluster-size": self.least},
-        }
-
-
-@dataclass(frozen=True)
-class DescriptionFlags:
-    """The extent of the description of a cluster."""
-
-    keywords: Annotated[
-        int | None, typer.Option(min=0, metavar="N", help="Keywords per described cluster. [default: 10]")
-    ] = None
-    nearest: Annotated[
-        int | None, typer.Option(min=0, metavar="N", help="Nearest rows per described cluster. [default: 3]")
-    ] = None
-
-    def options(self, inputs: "Inputs") -> "DescriptionOptions":
-        from sentkit.formats.vectors.store import common_fields
-        from sentkit.labels.clusters.reports import DescriptionOptions
-
-        fields = common_fields(inputs)
-        names = tuple(fields.get(name, name) for name in ("text", "entry"))
-        given = {name: count for name, count in vars(self).items() if count is not None}
-        return DescriptionOptions(names, **given)
 
 
 def cluster(
@@ -89,6 +68,7 @@ def cluster(
             metavar="K|A..B",
             help="Number of clusters; several give a report. [default: with --truth, the number of classes]",
         ),
+        Excludes("--algorithm hdbscan", ", which chooses the number of clusters itself"),
     ] = None,
     algorithm: Annotated[
         Literal["kmeans", "minibatch", "agglomerative", "hdbscan", "faiss"],
@@ -99,13 +79,17 @@ def cluster(
         typer.Option(metavar="NAME", help="Report agreement with this field, a human class label."),
     ] = None,
     describe: Annotated[
-        bool, typer.Option("--describe", help="Report the size, keywords and nearest rows of each cluster.")
+        bool,
+        typer.Option("--describe", help="Report the size, keywords and nearest rows of each cluster."),
+        Excludes("--truth"),
     ] = False,
     stability: Annotated[
         bool,
         typer.Option(
             "--stability", help='Add "stability" to each row: the share of the other seeds that agree.'
         ),
+        DETERMINISTIC,
+        excludes("--truth", "--describe"),
     ] = False,
     seed: Annotated[
         str | None,
@@ -113,22 +97,40 @@ def cluster(
             metavar="N|A,B|A..B",
             help="Random seed. Several are possible with --truth, several -k (0..4) and --stability (0..9).",
         ),
+        DETERMINISTIC,
     ] = None,
     own: AlgorithmFlags,
     normalize: options.Normalize = False,
     centroids: Annotated[
-        str | None, typer.Option(metavar="PATH", help="Also write the centroids, with descriptions.")
+        str | None,
+        typer.Option(metavar="PATH", help="Also write the centroids, with descriptions."),
+        Excludes("--truth", ", which makes several clusterings"),
     ] = None,
     from_centroids: Annotated[
-        str | None, typer.Option(metavar="FILE", help="Assign rows to these centroids; not with -k.")
+        str | None,
+        typer.Option(metavar="FILE", help="Assign rows to these centroids; not with -k."),
+        excludes(
+            *("-k", "--algorithm", "--n-init", "--sample", "--linkage", "--min-cluster-size"),
+            *("--seed", "--stability"),
+            because=": it only assigns rows",
+        ),
     ] = None,
-    extent: DescriptionFlags,
+    keywords: Annotated[
+        int,
+        typer.Option(min=0, metavar="N", help="Keywords per described cluster."),
+        Needs("--describe or --centroids"),
+    ] = 10,
+    nearest: Annotated[
+        int,
+        typer.Option(min=0, metavar="N", help="Nearest rows per described cluster."),
+        Needs("--describe or --centroids"),
+    ] = 3,
     keep_vectors: Annotated[
-        bool, typer.Option("--keep-vectors", help="Keep the vectors in the rows.")
+        bool, typer.Option("--keep-vectors", help="Keep the vectors in the rows."), REPORTS
     ] = False,
     threads: options.Threads = None,
     output: options.ReportFlags,
-    replace: options.Replace = False,
+    replace: Annotated[options.Replace, REPORTS] = False,
     row_flags: RowFlags,
     run: options.RunFlags,
 ) -> None:
@@ -151,27 +153,29 @@ def cluster(
         limit_threads(threads)
     from sentkit.formats.vectors.vectors import VECTOR_FIELDS
     from sentkit.labels import Watch
-    from sentkit.labels.clusters import clustering_run, reports
+    from sentkit.labels.clusters import reports
+    from sentkit.labels.clusters.clustering import ALGORITHMS, ClusteringOptions
     from sentkit.labels.clusters.clustering_run import ClusteringRun
+    from sentkit.labels.clusters.vector_rows import read_centroids
     from sentkit.transforms.steps import Normalize
 
     console = run.console("cluster")
     counts = None if k is None else numbers("-k", k)
-    form = clustering_run.form_of(truth, counts, describe=describe, stability=stability)
-    clustering_run.check_form(
-        form,
-        rows=[keep_vectors, replace],
-        centroids=centroids,
-        extent=[extent.keywords, extent.nearest],
-        json=output.json,
-    )
-    check_outputs(output, centroids, rows=form in ("rows", "stability"))
-    if from_centroids is None:
-        planned = clustering_run.plan_of(algorithm, counts, own.values, truth=truth is not None)
-    else:
-        check_read_once(from_centroids, row_flags.paths)
-        planned = clustering_run.given_plan(from_centroids, algorithm, {"-k": k, **own.values})
-    planned = planned.with_seeds(form, None if seed is None else numbers("--seed", seed))
+    form = "truth" if truth is not None else "describe" if describe else "stability" if stability else "rows"
+    if counts is not None and len(counts) > 1:
+        others = {"--truth": truth, "--describe": describe, "--stability": stability}
+        others |= {"--keep-vectors": keep_vectors, "--replace": replace, "--centroids": centroids}
+        check_several(others)
+        form = "counts"
+    is_report = form not in ("rows", "stability")
+    if output.json and not is_report:
+        raise UsageError("--json can be used only with reports; rows are always JSON")
+    check_outputs(output, centroids, rows=not is_report)
+    settings = ClusteringOptions(**{name: each for name, each in vars(own).items() if each is not None})
+    if from_centroids is None and ALGORITHMS[algorithm].counted:
+        check_counts(counts, truth, settings.sample)
+    seeds = numbers("--seed", seed) if seed is not None else DEFAULT_SEEDS.get(form, (0,))
+    check_seeds(seeds, form)
     with row_flags.open(
         console,
         output,
@@ -179,8 +183,17 @@ def cluster(
         reads={"--from-centroids": from_centroids},
         writes={"--centroids": centroids},
     ) as inputs:
-        watch = Watch(*follow_tasks(console, "clusterings", inputs), partial(slow, console))
-        work = ClusteringRun(inputs, planned, Normalize() if normalize else None, console.warn, watch)
+        work = ClusteringRun(
+            inputs=inputs,
+            warn=console.warn,
+            algorithm=algorithm,
+            counts=counts or (0,),
+            seeds=seeds if from_centroids is None and ALGORITHMS[algorithm].random else (0,),
+            options=settings,
+            centroids=None if from_centroids is None else read_centroids(from_centroids),
+            step=Normalize() if normalize else None,
+            watch=Watch(*follow_tasks(console, "clusterings", inputs), partial(slow, console)),
+        )
         if truth is not None:
             optional = ["iterations", "inertia", "k"]
             records = reports.agreement_records(work, row_flags.theirs(truth))
@@ -188,42 +201,67 @@ def cluster(
         elif form == "counts":
             report(reports.count_records(work), reports.count_line, output)
         else:
-            wanted = form == "describe" or centroids is not None
-            description = extent.options(inputs) if wanted else None
-            descriptions = label(
-                work, form, description, output, centroids, keep=keep_vectors, replace=replace
-            )
-            if form == "describe":
-                report(
-                    descriptions, reports.description_line, output, texts=["keywords", "nearest"], wrap=True
-                )
+            sizes = (keywords, nearest) if describe or centroids is not None else None
+            described = label(work, form, sizes, output, centroids, keep=keep_vectors, replace=replace)
+            if describe:
+                report(described, reports.description_line, output, texts=["keywords", "nearest"], wrap=True)
 
 
 def label(
     run: "ClusteringRun",
     form: str,
-    extent: "DescriptionOptions | None",
+    sizes: tuple[int, int] | None,
     output: options.OutputFlags,
     centroids: str | None,
     *,
     keep: bool,
     replace: bool,
 ) -> "list[Record]":
-    """Write the centroids and, except with --describe, the rows; return descriptions if they are needed."""
-    from sentkit.formats.vectors.store import is_store
-    from sentkit.labels.clusters.clustering_run import NEW_FIELDS, label_rows, new_fields, write_rows
+    """Write the centroids and, except with --describe, the rows.
+
+    `sizes` are the numbers of keywords and rows of a description, which is returned; None if none is needed.
+    """
+    from sentkit.formats.vectors.store import common_fields, is_store
+    from sentkit.labels.clusters.clustering_run import label_rows, write_rows
     from sentkit.labels.clusters.reports import descriptions
     from sentkit.labels.clusters.vector_rows import write_centroids
 
-    labelled = label_rows(run, NEW_FIELDS[form], keep=keep and not is_store(output.path), replace=replace)
-    points, clustering = labelled.points, labelled.clustering
-    described = [] if extent is None else list(descriptions(points, clustering, extent))
+    points, clustering, agreed = label_rows(
+        run, form, keep=keep and not is_store(output.path), replace=replace
+    )
+    described: list[Record] = []
+    if sizes is not None:
+        names = [common_fields(run.inputs).get(name, name) for name in ("text", "entry")]
+        described = list(descriptions(points, clustering, names, *sizes))
     if centroids is not None:  # first, because the reader of the rows may close the pipe
         write_centroids(centroids, clustering.centres, described, points.space, force=output.force)
     if form != "describe":
-        fields = new_fields(clustering.labels, labelled.stability)
-        write_rows(points, fields, output.path, run.inputs, force=output.force)
+        write_rows(points, clustering, agreed, output.path, force=output.force)
     return described
+
+
+def check_several(others: dict[str, Any]) -> None:
+    """Refuse flags that several -k exclude."""
+    for flag in (flag for flag, value in others.items() if value):
+        raise UsageError(f"{flag} cannot be used with several -k, which write a report")
+
+
+def check_seeds(seeds: Sequence[int], form: str) -> None:
+    if form == "stability" and len(seeds) < 2:
+        raise UsageError("--stability needs several seeds, for example --seed 0..9")
+    if form in ("rows", "describe") and len(seeds) > 1:
+        problem = "several seeds can be used only with --truth, --stability or several -k"
+        raise UsageError(problem, advice="use one --seed")
+
+
+def check_counts(counts: Sequence[int] | None, truth: str | None, sample: int | None) -> None:
+    from sentkit.labels.clusters.clustering_run import check_sample
+
+    if counts is None and truth is None:
+        raise UsageError("-k is missing", advice="for example -k 20, or -k 2..20 for a comparison")
+    if counts is not None and min(counts) < 1:
+        raise UsageError(f"-k {min(counts)}: expected 1 or more")
+    check_sample(sample, max(counts or (0,)))
 
 
 def report(
@@ -245,11 +283,6 @@ def report(
             optional=optional,
             wrap=wrap,
         )
-
-
-def check_read_once(from_centroids: str, files: list[str]) -> None:
-    if from_centroids == "-" and "-" in files:
-        raise UsageError("standard input can be read only once", advice="name a FILE for the other input")
 
 
 def check_outputs(output: options.OutputFlags, centroids: str | None, *, rows: bool) -> None:

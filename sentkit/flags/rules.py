@@ -33,6 +33,10 @@ class Excludes:
     because: str = ""  # the end of the message
 
 
+def excludes(*others: str, because: str = "") -> tuple[Excludes, ...]:
+    return tuple(Excludes(other, because) for other in others)
+
+
 class Flags:
     """The flags of a command by name, with their values."""
 
@@ -46,7 +50,12 @@ class Flags:
         return value != parameter.default and value is not None and value is not False and value != []
 
     def holds(self, condition: str) -> bool | None:
-        """Whether a flag is given, or has one of some values; None if the command does not have it."""
+        """Whether a flag is given, or has one of some values; None if the command does not have it.
+
+        "--describe or --centroids" is true if one of them is given.
+        """
+        if " or " in condition:
+            return any(self.holds(each) for each in condition.split(" or "))
         name, _, wanted = condition.partition(" ")
         if name not in self.by_name:
             return None
@@ -69,11 +78,13 @@ class Flags:
             if isinstance(rule, Needs) and holds is False:
                 yield f"{name} needs {rule.other.replace('|', ' or ')}"
             elif isinstance(rule, Excludes) and holds:
-                yield f"{name} cannot be used with {rule.other}{rule.because}"
+                yield f"{name} cannot be used with {rule.other.replace('|', ' or ')}{rule.because}"
 
 
 def notes_of(parameter: inspect.Parameter) -> Sequence[Any]:
-    return getattr(parameter.annotation, "__metadata__", ())
+    """The notes of a flag; a tuple is several notes."""
+    notes = getattr(parameter.annotation, "__metadata__", ())
+    return [each for note in notes for each in (note if isinstance(note, tuple) else (note,))]
 
 
 def rules_of(parameter: inspect.Parameter) -> list[Needs | Excludes]:
@@ -87,5 +98,7 @@ def name_of(parameter: inspect.Parameter) -> str | None:
         return None
     if isinstance(info, ArgumentInfo):
         return str(info.metavar).strip("[].")
-    names = info.param_decls or [f"--{parameter.name.replace('_', '-')}"]
+    words = [info.default, *(info.param_decls or ())]  # typer has the first name as default
+    names = [word for word in words if isinstance(word, str) and word.startswith("-")]
+    names = names or [f"--{parameter.name.replace('_', '-')}"]
     return next((name for name in names if name.startswith("--")), names[0])

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from hashlib import blake2b
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -21,7 +21,7 @@ from sentkit.formats.rows.rows import Inputs, Row
 from sentkit.formats.vectors.fingerprint import digest, label_of
 from sentkit.formats.vectors.sinks import VectorOutput
 from sentkit.formats.vectors.store import rows_in
-from sentkit.labels.clusters.clustering_run import ClusteringRun, plan_of
+from sentkit.labels.clusters.clustering_run import ClusteringRun
 from sentkit.labels.clusters.reports import agreement_records
 from sentkit.labels.probes.probing import Files, Probe, ProbeOptions
 from sentkit.metrics.sts.correlation import pearson, spearman
@@ -161,8 +161,8 @@ class Evaluator:
             value = 100.0 * correlation(pairs.similarities, pairs.gold)
             return Result(defined(value), None, label, pairs.similarities, pairs.gold)
         if test.suite == "clustering":
-            plan = replace(plan_of("kmeans", None, {}, truth=True), seeds=SEEDS)
-            *_, last = agreement_records(ClusteringRun(inputs, plan, None, self.warn), LABEL)
+            run = ClusteringRun(inputs=inputs, warn=self.warn, seeds=SEEDS)
+            *_, last = agreement_records(run, LABEL)
             return Result(last["acc_mean"], last["acc_sd"], label)
         files = {part: made[source] for part, source in test.parts.items()}
         probed = Files(path, files.get("test"), files.get("dev") if test.suite == "senteval" else None)

@@ -11,8 +11,7 @@ import time
 
 import numpy as np
 
-from sentkit.labels.clusters.algorithms import kmeans
-from sentkit.labels.clusters.clustering import Clustering, ClusteringOptions, given
+from sentkit.labels.clusters.clustering import Clustering, ClusteringOptions, kmeans, of_centres
 
 ROWS, WIDTH, CLUSTERS, GROUPS, ITERATIONS, RESTARTS = 50_000, 384, 100, 300, 50, 1
 
@@ -66,7 +65,7 @@ def main() -> None:
             start = time.perf_counter()
             centres = way(rows, seed)
             seconds[name].append(time.perf_counter() - start)
-            inertias[name].append(given(rows, centres).inertia or 0.0)
+            inertias[name].append(of_centres(rows, centres).inertia or 0.0)
     theirs = statistics.fmean(inertias["faiss"])
     for name in ways:
         best, median = min(seconds[name]), statistics.median(seconds[name])

@@ -10,7 +10,7 @@ import pytest
 from sklearn import cluster as library
 from sklearn import metrics
 
-from sentkit.labels.clusters.algorithms import ALGORITHMS
+from sentkit.labels.clusters.clustering import ALGORITHMS
 
 GROUPS = {"red": (0, 0, 9), "green": (0, 9, 0), "blue": (9, 0, 0)}
 
@@ -426,7 +426,7 @@ def test_given_centroids_are_deterministic(sentkit, rows):
 
     assert report["seed"] is None
     assert refused.code == 2
-    assert refused.told[0] == "sentkit cluster: centroids is deterministic; remove --seed"
+    assert refused.told[0].endswith("--from-centroids cannot be used with --seed: it only assigns rows")
 
 
 @pytest.mark.parametrize(("labels", "classes"), [(("1", 1, 1.0, 2), 2), ((True, "true", False, False), 2)])
@@ -473,36 +473,18 @@ def test_faiss_finds_distant_groups(sentkit, rows):
         (("-k", "5..2"), '-k "5..2"'),
         (
             ("-k", "2", "--algorithm", "hdbscan"),
-            "-k cannot be used with hdbscan, which chooses the number of clusters itself",
+            "-k cannot be used with --algorithm hdbscan, which chooses the number of clusters itself",
         ),
         (("-k", "4", "--sample", "3"), "--sample 3 is less than the number of clusters, 4"),
         (
-            ("-k", "2", "--algorithm", "faiss", "--sample", "3"),
-            "--sample can be used only with --algorithm kmeans",
-        ),
-        (("-k", "2", "--linkage", "ward"), "--linkage can be used only with --algorithm agglomerative"),
-        (
-            ("-k", "2", "--min-cluster-size", "3"),
-            "--min-cluster-size can be used only with --algorithm hdbscan",
-        ),
-        (
             ("-k", "2", "--algorithm", "agglomerative", "--n-init", "3"),
-            "--n-init can be used only with --algorithm kmeans or minibatch or faiss",
+            "--n-init needs --algorithm kmeans or minibatch or faiss",
         ),
         (
-            ("-k", "2", "--algorithm", "agglomerative", "--truth", "g", "--seed", "0..2"),
-            "agglomerative is deterministic; remove --seed",
+            ("--algorithm", "hdbscan", "--seed", "3"),
+            "--seed cannot be used with --algorithm agglomerative or hdbscan, which is deterministic",
         ),
-        (
-            ("-k", "2", "--algorithm", "agglomerative", "--stability"),
-            "agglomerative is deterministic; remove --stability",
-        ),
-        (("--algorithm", "hdbscan", "--seed", "3"), "hdbscan is deterministic; remove --seed"),
         (("-", "--from-centroids", "-"), "standard input can be read only once"),
-        (
-            ("--from-centroids", "c.jsonl", "--algorithm", "faiss"),
-            "--from-centroids only assigns rows; remove",
-        ),
         (
             ("-k", "2", "--centroids", "c.jsonl", "--rejects", "./c.jsonl"),
             "--centroids c.jsonl: is also the path of --rejects",
@@ -518,16 +500,17 @@ def test_faiss_finds_distant_groups(sentkit, rows):
         (("-k", "2", "--seed", "0..2"), "several seeds can be used only with"),
         (("-k", "2", "--seed", "x"), '--seed "x"'),
         (("-k", "2", "--stability", "--seed", "3"), "--stability needs several seeds"),
-        (("-k", "2", "--truth", "g", "--describe"), "--truth and --describe cannot be used together"),
-        (("-k", "2..3", "--truth", "g"), "--truth and several -k cannot be used together"),
-        (("-k", "2", "--truth", "g", "--replace"), "--keep-vectors and --replace cannot be used with"),
-        (
-            ("-k", "2", "--truth", "g", "--centroids", "c.jsonl"),
-            "--centroids cannot be used with --truth or several -k",
+        (("-k", "2", "--truth", "g", "--describe"), "--describe cannot be used with --truth"),
+        *(
+            (("-k", "2..3", *others), f"{others[0]} cannot be used with several -k, which write a report")
+            for others in (("--truth", "g"), ("--describe",), ("--stability",), ("--replace",))
         ),
+        (("-k", "2..3", "--centroids", "c.jsonl"), "--centroids cannot be used with several -k"),
+        (("-k", "2..3", "--keep-vectors"), "--keep-vectors cannot be used with several -k"),
+        (("-k", "2", "--truth", "g", "--replace"), "--replace cannot be used with --truth, which writes a"),
         (("-k", "2", "--json"), "--json can be used only with reports"),
-        (("-k", "2", "--keywords", "3"), "--keywords and --nearest can be used only with"),
-        (("-k", "2", "--from-centroids", "c.jsonl"), "--from-centroids only assigns rows; remove"),
+        (("-k", "2", "--keywords", "3"), "--keywords needs --describe or --centroids"),
+        (("-k", "2", "--from-centroids", "c.jsonl"), "--from-centroids cannot be used with -k: it only"),
         (
             ("-k", "2", "--describe", "-o", "out.safetensors"),
             "out.safetensors: this output cannot be a vector file",

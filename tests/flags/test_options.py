@@ -16,7 +16,7 @@ from sentkit.flags.rows import FieldFlags
 from sentkit.formats.checkpoints.templates import FULL_STOPS
 from sentkit.formats.rows.rows import SUFFIXES
 from sentkit.formats.vectors.vectors import ENCODINGS
-from sentkit.labels.clusters.algorithms import ALGORITHMS
+from sentkit.labels.clusters.clustering import ALGORITHMS
 from sentkit.metrics.similarity import SIMILARITIES
 from sentkit.transforms.kinds import KINDS
 

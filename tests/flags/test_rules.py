@@ -52,20 +52,24 @@ class CommandLine:
         Flags(self.parameters, self.values).check()
 
 
+def words(condition):
+    return condition.replace("|", " or ")
+
+
 @pytest.mark.parametrize(("parameters", "flag", "rule"), RULES)
 def test_a_rule_is_enforced(parameters, flag, rule):
     """The message names both flags. With what it needs, the flag is accepted."""
     line = CommandLine(parameters)
     line.give(flag)
     line.check()
-    expected = [f"{flag} needs {rule.other.replace('|', ' or ')}"]
+    expected = [f"{flag} needs {words(rule.other)}"]
     if isinstance(rule, Needs):
         other = line.by_name[rule.other.split(" ")[0]]
-        line.values[other.name] = "another" if " " in rule.other else None
+        line.values[other.name] = "another" if re.search(r" (?!or |--)", rule.other) else None
     else:
         line.give(rule.other)  # it can need flags that are excluded too
         excluded = [each for each in rules_of(line.by_name[flag]) if isinstance(each, Excludes)]
-        expected = [f"{flag} cannot be used with {each.other}{each.because}" for each in excluded]
+        expected = [f"{flag} cannot be used with {words(each.other)}{each.because}" for each in excluded]
     with pytest.raises(UsageError) as caught:
         line.check()
 

@@ -1,14 +1,20 @@
-"""The parameters and the result of a clustering. The nearest centre of each row is exact, in blocks.
+"""Clustering: our k-means with exact nearest centres, and the algorithms of scikit-learn and faiss.
 
-Letters in shapes: n rows, d dimensions, k centres, b rows of a block.
+k-means is Lloyd's iteration on all rows. Convergence and empty clusters are handled as in scikit-learn. The
+initial centres are distant rows (k-means++, Arthur and Vassilvitskii, 2007). The random draws are also those
+of scikit-learn, so equal seeds give equal centres if no sample is drawn.
+
+Letters in shapes: n rows, d dimensions, k clusters, b rows of a block, t rows tried for one centre.
 """
 
-from collections.abc import Iterable, Iterator
+import math
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from sentkit.arrays import Float32, Float64, Indices
+from sentkit.errors import UnavailableError
 from sentkit.metrics.rounding import UNDERFLOW, lengths, margins
 
 DISTANCES_PER_BLOCK = 1 << 16  # distances in a block, which fits in the cache
@@ -75,13 +81,10 @@ class Nearest:
 
     def inertia(self, labels: Indices, centres: Float64) -> float:
         """The sum of the squared distances of the rows to their centres."""
-        return float(sum(part.sum() for part in self._own_distances(labels, centres)))
+        return float(sum(part.sum() for part in self.own_distances(labels, centres)))
 
-    def own_distances(self, labels: Indices, centres: Float64) -> Float64:
-        """The squared distance of each row to its centre, (n,)."""
-        return np.concatenate(list(self._own_distances(labels, centres)))
-
-    def _own_distances(self, labels: Indices, centres: Float64) -> Iterator[Float64]:
+    def own_distances(self, labels: Indices, centres: Float64) -> Iterator[Float64]:
+        """The squared distance of each row to its centre, in blocks."""
         for span in spans(len(self.rows), PAIRS_PER_BLOCK):
             difference = self.rows[span] - centres[labels[span]]
             yield np.vecdot(difference, difference)
@@ -158,3 +161,209 @@ def of_labels(rows: Float32, labels: Indices) -> Clustering:
         centres[label] = rows[labels == label].mean(axis=0, dtype=np.float64)
     noisy = bool((labels < 0).any())
     return Clustering(labels, centres, None if noisy else Nearest(rows).inertia(labels, centres))
+
+
+ROWS_WITHOUT_SAMPLE = 20_000  # rows; up to this number no sample is drawn
+SAMPLE_ROWS = 10_000  # minimum size of a sample
+SAMPLE_ROWS_PER_CENTRE = 64  # minimum size of a sample per centre
+
+
+def kmeans(rows: Float32, options: ClusteringOptions, random: np.random.RandomState) -> Clustering:
+    """The best of several restarts. With a sample, they use only its rows, and the best continues on all."""
+    if options.sample is not None and options.sample < len(rows):
+        chosen = np.sort(random.choice(len(rows), options.sample, replace=False))
+        best = kmeans(rows[chosen], replace(options, sample=None), random)
+        return lloyd(Nearest(rows), best.centres, options)
+    nearest = Nearest(rows)
+    clusterings = (
+        lloyd(nearest, spread_out(rows, options.count, random), options) for _ in range(options.restarts)
+    )
+    return best_of(clusterings)
+
+
+def lloyd(nearest: Nearest, centres: Float64, options: ClusteringOptions) -> Clustering:
+    """Iterate from initial centres (k, d) until no label changes or the centres hardly move."""
+    totals = Totals(nearest, len(centres))
+    enough = options.tolerance * nearest.variance()
+    settled, iterations = False, 0
+    while not settled and iterations < options.iterations:
+        iterations += 1
+        settled = totals.take(nearest.assign(centres))
+        moved = totals.means(centres)
+        shift = float(np.square(moved - centres).sum())
+        centres = moved
+        if shift <= enough:
+            break
+    labels = totals.labels if settled else nearest.assign(centres)
+    return Clustering(labels, centres, nearest.inertia(labels, centres), iterations)
+
+
+class Totals:
+    """The sums of the rows of each cluster in float64; only rows that change cluster are added again."""
+
+    def __init__(self, nearest: Nearest, count: int) -> None:
+        self.nearest = nearest
+        self.labels: Indices = np.full(len(nearest.rows), -1)
+        self.sums = np.zeros((count, nearest.rows.shape[1]))  # (k, d)
+        self.counts = np.zeros(count, np.intp)
+
+    def take(self, labels: Indices) -> bool:
+        """Update the sums for new labels; return true if no label changed."""
+        changed = np.flatnonzero(labels != self.labels)
+        self._add(changed, labels, 1)
+        self._add(changed[self.labels[changed] >= 0], self.labels, -1)
+        self.labels = labels
+        return not len(changed)
+
+    def _add(self, places: Indices, labels: Indices, sign: int) -> None:
+        order = places[np.argsort(labels[places], kind="stable")]
+        ends = np.cumsum(np.bincount(labels[places], minlength=len(self.sums)))
+        for label, (start, end) in enumerate(zip([0, *ends[:-1].tolist()], ends.tolist(), strict=True)):
+            own = order[start:end]
+            self.counts[label] += sign * len(own)
+            for span in spans(len(own)):
+                self.sums[label] += sign * part_sum(self.nearest.rows[own[span]])
+
+    def means(self, before: Float64) -> Float64:
+        """The new centres, (k, d). An empty cluster takes the row farthest from its old centre."""
+        sums, counts = self.sums.copy(), self.counts.copy()
+        empty = np.flatnonzero(counts == 0)
+        if len(empty):
+            far = np.concatenate(list(self.nearest.own_distances(self.labels, before)))
+            farthest = np.argsort(-far, kind="stable")[: len(empty)]
+            for label, row in zip(empty, farthest[far[farthest] > 0], strict=False):
+                vector = self.nearest.rows[row].astype(np.float64)
+                sums[self.labels[row]] -= vector
+                counts[self.labels[row]] -= 1
+                sums[label], counts[label] = vector, 1
+        held = counts[:, None] > 0
+        return np.where(held, sums / np.maximum(counts, 1)[:, None], before)
+
+
+def spread_out(rows: Float32, count: int, random: np.random.RandomState) -> Float64:
+    """Choose `count` rows as initial centres, (count, d); fewer if there are fewer distinct rows."""
+    size = max(SAMPLE_ROWS, SAMPLE_ROWS_PER_CENTRE * count)
+    if len(rows) > max(ROWS_WITHOUT_SAMPLE, size):
+        sample = rows[np.sort(random.choice(len(rows), size, replace=False))]
+        chosen = Seeding(sample, random).chosen(count)
+        if len(chosen) == count:
+            return sample[chosen].astype(np.float64)
+    return rows[Seeding(rows, random).chosen(count)].astype(np.float64)
+
+
+class Seeding:
+    """The greedy variant: several rows are drawn by distance to the centres, and the best is chosen."""
+
+    def __init__(self, rows: Float32, random: np.random.RandomState) -> None:
+        self.rows, self.random = rows, random
+        self.short = (rows - rows.mean(axis=0, dtype=np.float64)).astype(np.float32)
+        self.lost = UNDERFLOW * rows.shape[1]
+        self.squares = lengths(self.short) ** 2
+
+    def chosen(self, count: int) -> list[int]:
+        """The indexes of `count` rows, or of all distinct rows if there are fewer."""
+        chosen = [int(self.random.random_sample() * len(self.rows))]
+        nearest = self.from_rows(np.array(chosen))[:, 0]  # (n,)
+        tries = 2 + int(math.log(count))
+        while len(chosen) < count and nearest.any():
+            cumulated = np.cumsum(nearest)
+            draws = self.random.random_sample(tries) * cumulated[-1]
+            drawn = np.minimum(np.searchsorted(cumulated, draws, side="right"), len(nearest) - 1)
+            candidates = np.minimum(nearest[:, None], self.from_rows(drawn))  # (n, t)
+            best = int(candidates.sum(axis=0).argmin())
+            nearest = np.ascontiguousarray(candidates[:, best])
+            chosen.append(int(drawn[best]))
+        return chosen
+
+    def from_rows(self, drawn: Indices) -> Float64:
+        """Squared distances, (n, t); those within rounding error are computed exactly, so that 0 is 0."""
+        magnitudes = self.squares[:, None] + self.squares[drawn]
+        squared: Float64 = magnitudes - 2.0 * (self.short @ self.short[drawn].T)
+        row, place = np.nonzero(squared <= margins(magnitudes, self.lost))
+        squared[row, place] = distances(self.rows, self.rows, row, drawn[place])
+        return squared
+
+
+MINIBATCH = 4096  # rows
+FAISS_ITERATIONS = 50  # faiss always runs all of them
+
+
+def minibatch(rows: Float32, options: ClusteringOptions, random: np.random.RandomState) -> Clustering:
+    """k-means on mini-batches (Sculley, 2010), and then the nearest centre for each row."""
+    from sklearn.cluster import MiniBatchKMeans
+
+    clusterings = []
+    for _ in range(options.restarts):
+        first = spread_out(rows, options.count, random).astype(np.float32)
+        model = MiniBatchKMeans(
+            len(first),
+            init=first,
+            n_init=1,
+            max_iter=options.iterations,
+            batch_size=MINIBATCH,
+            compute_labels=False,
+            random_state=seed_from(random),
+        )
+        model.fit(rows)
+        best = of_centres(rows, model.cluster_centers_.astype(np.float64))
+        clusterings.append(replace(best, iterations=int(model.n_iter_)))
+    return best_of(clusterings)
+
+
+def agglomerative(rows: Float32, options: ClusteringOptions, random: np.random.RandomState) -> Clustering:
+    """Hierarchical clustering by merging pairs of clusters; deterministic."""
+    from sklearn.cluster import AgglomerativeClustering
+
+    if len(rows) == 1:
+        return of_labels(rows, np.zeros(1, np.intp))
+    model = AgglomerativeClustering(options.count, linkage=options.linkage)
+    return of_labels(rows, model.fit_predict(rows).astype(np.intp))
+
+
+def hdbscan(rows: Float32, options: ClusteringOptions, random: np.random.RandomState) -> Clustering:
+    """Dense regions, in any number, and noise (Campello and others, 2013); deterministic."""
+    from sklearn.cluster import HDBSCAN
+
+    model = HDBSCAN(min_cluster_size=options.min_size, copy=True)
+    return of_labels(rows, model.fit_predict(rows).astype(np.intp))
+
+
+def faiss_kmeans(rows: Float32, options: ClusteringOptions, random: np.random.RandomState) -> Clustering:
+    """k-means on at most 256 rows per cluster, and then the nearest centre for each row."""
+    try:
+        import faiss
+    except ImportError as error:
+        advice = "pip install faiss-cpu"
+        raise UnavailableError("--algorithm faiss needs the package faiss", advice=advice) from error
+    rounds = min(options.iterations, FAISS_ITERATIONS)
+    model = faiss.Kmeans(
+        rows.shape[1],
+        options.count,
+        niter=rounds,
+        nredo=options.restarts,
+        seed=seed_from(random),
+        min_points_per_centroid=1,
+    )
+    model.train(np.ascontiguousarray(rows))
+    return replace(of_centres(rows, model.centroids.astype(np.float64)), iterations=rounds)
+
+
+def seed_from(random: np.random.RandomState) -> int:
+    return int(random.randint(2**31 - 1))
+
+
+@dataclass(frozen=True, slots=True)
+class Algorithm:
+    run: Callable[[Float32, ClusteringOptions, np.random.RandomState], Clustering]
+    random: bool = True  # the seed can change the result
+    counted: bool = True  # takes the number of clusters
+    max_rows: int | None = None  # rows: time and memory are quadratic
+
+
+ALGORITHMS: dict[str, Algorithm] = {
+    "kmeans": Algorithm(kmeans),
+    "minibatch": Algorithm(minibatch),
+    "agglomerative": Algorithm(agglomerative, random=False, max_rows=20_000),
+    "hdbscan": Algorithm(hdbscan, random=False, counted=False, max_rows=50_000),
+    "faiss": Algorithm(faiss_kmeans),
+}

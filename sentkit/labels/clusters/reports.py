@@ -10,7 +10,6 @@ import statistics
 import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
@@ -27,37 +26,31 @@ from sentkit.labels.clusters.clustering_run import ClusteringRun
 from sentkit.labels.clusters.vector_rows import Points
 from sentkit.metrics.clustering.agreement import MEASURES, Silhouette, agreement, measures
 
-Description = dict[str, Any]  # a JSON object
-
-
-@dataclass(frozen=True, slots=True)
-class DescriptionOptions:
-    """The text of a row is the first of the fields `names` that is a string."""
-
-    names: tuple[str, ...] = ("text",)
-    keywords: int = 10
-    nearest: int = 3
+Record = dict[str, Any]  # a JSON object
 
 
 def descriptions(
-    points: Points, clustering: Clustering, options: DescriptionOptions
-) -> Iterator[Description]:
-    """A record for each cluster. Keywords need texts."""
-    central = nearest_rows(points.rows, clustering, options.nearest)
+    points: Points, clustering: Clustering, names: Sequence[str], count: int, nearest: int
+) -> Iterator[Record]:
+    """A record for each cluster, with `count` keywords and the rows nearest to its centre.
+
+    Keywords need texts. The text of a row is the first of the fields `names` that is a string.
+    """
+    central = nearest_rows(points.rows, clustering, nearest)
     needed = {row for own in central for row in own}
     kept: dict[int, dict[str, Any]] = {}
 
     def texts() -> Iterator[tuple[int, str]]:
         labels = clustering.labels.tolist()
         for place, (row, label) in enumerate(zip(points.kept_rows(), labels, strict=True)):
-            fields = (row.values.get(name) for name in options.names)
+            fields = (row.values.get(name) for name in names)
             text = next((value for value in fields if isinstance(value, str)), None)
             if place in needed:
                 kept[place] = points.inputs.place_of(row) | ({} if text is None else {"text": text})
             if text is not None:
                 yield label, text
 
-    best = keywords(texts(), len(clustering.centres), options.keywords)
+    best = keywords(texts(), len(clustering.centres), count)
     for label, size in enumerate(clustering.sizes.tolist()):
         rows = [kept[place] for place in central[label]]
         yield {"cluster": label, "size": size, "keywords": best[label], "nearest": rows}
@@ -105,9 +98,6 @@ def word() -> re.Pattern[str]:
     return re.compile(rf"\w[\w{marks}]+")
 
 
-Record = dict[str, Any]  # a JSON object
-
-
 def agreement_records(run: ClusteringRun, truth: str) -> Iterator[Record]:
     """A record for each seed, and one of their mean. Values x 100; noise counts as one additional cluster."""
     names: list[str] = []
@@ -122,14 +112,14 @@ def agreement_records(run: ClusteringRun, truth: str) -> Iterator[Record]:
         problem = f'"{truth}" is the same in all {len(points)} rows, expected 2 classes or more'
         raise DataError(problem, source=points.source)
     header = {**report_header(run, points), "classes": len(known)}
-    count = len(known) if run.plan.as_classes else run.plan.counts[0]
+    count = run.counts[0] or (len(known) if run.counted else 0)
     records = []
-    for seed, clustering in zip(run.plan.seeds, run.clusterings(points, count), strict=True):
+    for seed, clustering in zip(run.seeds, run.clusterings(points, count), strict=True):
         values = measures(classes, clustering.labels)
         record = {
             **header,
             "k": len(clustering.centres),
-            "seed": seed if run.plan.random else None,
+            "seed": seed if run.random else None,
             **{name: 100.0 * value for name, value in values.items()},
             "noise": int((clustering.labels < 0).sum()),
             "inertia": clustering.inertia,
@@ -143,21 +133,21 @@ def agreement_records(run: ClusteringRun, truth: str) -> Iterator[Record]:
             of_seeds = [record[name] for record in records]
             means[f"{name}_mean"] = statistics.fmean(of_seeds)
             means[f"{name}_sd"] = statistics.stdev(of_seeds)  # of the sample
-        yield {**header, "k": count, "seeds": list(run.plan.seeds), **means}
+        yield {**header, "k": count, "seeds": list(run.seeds), **means}
 
 
 def count_records(run: ClusteringRun) -> Iterator[Record]:
     """A record for each number of clusters. Silhouette and inertia are means over the seeds."""
     points = run.points(lambda row, _: b"")
-    seeds = list(run.plan.seeds)
+    seeds = list(run.seeds)
     silhouette = Silhouette(points.rows, np.random.default_rng(seeds[0]))
-    for count in run.plan.counts:
+    for count in run.counts:
         clusterings = list(run.clusterings(points, count))
         agreed = agreement([each.labels for each in clusterings])
         yield {
             **report_header(run, points),
             "k": count,
-            "seeds": seeds if run.plan.random else None,
+            "seeds": seeds if run.random else None,
             "silhouette": mean([silhouette.of(each.labels) for each in clusterings]),
             "sample": len(silhouette.places),
             "agreement": None if agreed is None else 100.0 * agreed,
@@ -166,8 +156,9 @@ def count_records(run: ClusteringRun) -> Iterator[Record]:
 
 
 def report_header(run: ClusteringRun, points: Points) -> Record:
+    algorithm = run.algorithm if run.centroids is None else "centroids"
     named = {"file": readable(points.source), "encoder": points.space}
-    return {**named, "n": len(points), "algorithm": run.plan.algorithm}
+    return {**named, "n": len(points), "algorithm": algorithm}
 
 
 def mean(values: Sequence[float | None]) -> float | None:

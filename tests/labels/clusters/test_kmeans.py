@@ -4,8 +4,15 @@ import numpy as np
 import pytest
 from sklearn.cluster import KMeans
 
-from sentkit.labels.clusters.algorithms import Totals, kmeans, lloyd
-from sentkit.labels.clusters.clustering import Clustering, ClusteringOptions, Nearest, of_labels
+from sentkit.labels.clusters.clustering import (
+    Clustering,
+    ClusteringOptions,
+    Nearest,
+    Totals,
+    kmeans,
+    lloyd,
+    of_labels,
+)
 
 CLUSTERS = 9
 

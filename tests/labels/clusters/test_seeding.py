@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from sklearn.cluster import kmeans_plusplus
 
-from sentkit.labels.clusters import algorithms
-from sentkit.labels.clusters.algorithms import Seeding, spread_out
+from sentkit.labels.clusters import clustering
+from sentkit.labels.clusters.clustering import Seeding, spread_out
 
 
 @pytest.fixture
@@ -42,9 +42,9 @@ def test_at_most_as_many_centres_as_distinct_rows():
 
 def test_a_sample_without_enough_distinct_rows_is_not_used(rows, monkeypatch):
     """Of a thousand rows all are equal but ten, of which a sample of twenty holds hardly any."""
-    monkeypatch.setattr(algorithms, "ROWS_WITHOUT_SAMPLE", 20)
-    monkeypatch.setattr(algorithms, "SAMPLE_ROWS", 20)
-    monkeypatch.setattr(algorithms, "SAMPLE_ROWS_PER_CENTRE", 1)
+    monkeypatch.setattr(clustering, "ROWS_WITHOUT_SAMPLE", 20)
+    monkeypatch.setattr(clustering, "SAMPLE_ROWS", 20)
+    monkeypatch.setattr(clustering, "SAMPLE_ROWS_PER_CENTRE", 1)
     many = np.concatenate([np.zeros((990, 6), np.float32), rows[:10]])
 
     assert len(spread_out(many, 11, random())) == 11
