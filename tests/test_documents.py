@@ -21,8 +21,7 @@ from sentkit import manual
 from sentkit.cli import GROUPS, app, every_command
 from sentkit.manual import examples_of, pages
 from sentkit.papers import PAPERS
-from sentkit.reports.published import published
-from sentkit.reports.suites import STS
+from sentkit.reports.suites import STS, published
 from sentkit.training.catalogue import find
 from sentkit.training.settings import build
 from support import ROOT, forking, in_jsonl, write_affine

@@ -15,9 +15,9 @@ from xml.etree import ElementTree
 import pytest
 from safetensors.numpy import load_file
 
-from sentkit.reports.published import published
+from sentkit.reports.suites import published
 from sentkit.training.catalogue import METHODS
-from sentkit.training.dims import check_widths
+from sentkit.training.recipe import check_widths
 from sentkit.training.settings import build
 from support import PAIRS, ROOT, SMALL, TEXTS, copy_tokenizer, in_jsonl
 

@@ -104,7 +104,7 @@ def probe(
     from sentkit.formats.vectors.sinks import check_rows_output
     from sentkit.formats.vectors.vectors import VECTOR_FIELDS
     from sentkit.labels import Watch
-    from sentkit.labels.probes.probing import Files, Probe, ProbeOptions, columns
+    from sentkit.labels.probes.probing import Probe, ProbeOptions, columns
 
     console = run.console("probe")
     check_files(train.paths, test)
@@ -132,7 +132,8 @@ def probe(
     ):
         watch = Watch(*follow_tasks(console, "fits", inputs))
         records = (
-            Probe(inputs, Files(path, test, dev), probe_options, watch).report() for path in inputs.paths
+            Probe(inputs, path, probe_options, test=test, dev=dev, watch=watch).report()
+            for path in inputs.paths
         )
         show(
             with_warnings(records, console),

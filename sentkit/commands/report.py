@@ -18,9 +18,8 @@ if TYPE_CHECKING:
     from sentkit.model import Model
     from sentkit.model.reading import ReadingOptions
     from sentkit.reports.evaluate import Evaluator, Protocol, Result
-    from sentkit.reports.published import PaperTable
     from sentkit.reports.rows import Row
-    from sentkit.reports.suites import TestSet
+    from sentkit.reports.suites import PaperTable, TestSet
     from sentkit.reports.tables import Table
 
 Models = dict[tuple[str, int], Callable[[], "Model"]]  # by label of the row and place of the checkpoint
@@ -200,8 +199,8 @@ def find_tests(
 
 def warnings(rows: "Sequence[Row]", tests: "Sequence[TestSet]", unused: Sequence[str]) -> Iterator[str]:
     """Warnings about files with other names, averages without all tasks, and seeds."""
-    from sentkit.reports.published import missing_tasks
     from sentkit.reports.rows import seeds_warning
+    from sentkit.reports.suites import missing_tasks
 
     yield from (f"not used: {path}" for path in unused)
     for suite in dict.fromkeys(test.suite for test in tests):

@@ -103,7 +103,7 @@ def train(
         if list_:
             print_described(described(kind.Settings, kind.presets))
             return
-        from sentkit.training.loop.step_log import Reporter
+        from sentkit.training.loop.state import Reporter
         from sentkit.training.options import Saving, TrainOptions
         from sentkit.training.runs.command import perform
 

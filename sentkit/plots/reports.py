@@ -1,13 +1,15 @@
-"""Rows of numbers: the reports of `sentkit score` and the tables of the examples."""
+"""What pictures read: reports of `sentkit score`, tables of the examples, samples of rows, and titles."""
 
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from pathlib import Path
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 
+from sentkit.formats.files import readable
 from sentkit.formats.rows.kinds import scored, wrong_field
-from sentkit.formats.rows.rows import Inputs, Row
+from sentkit.formats.rows.rows import Row
 from sentkit.formats.vectors.fingerprint import emb_problem, label_of
 
 K = TypeVar("K", bound=Hashable)
@@ -27,10 +29,6 @@ class Value:
     high: float
 
 
-def read_rows(inputs: Inputs, take: Callable[[Row], V]) -> list[V]:
-    return list(inputs.read(take))
-
-
 def report_of(row: Row, name: str) -> tuple[str, Value] | None:
     """The encoder's label and the value in a report of `sentkit score`; None for an average of files."""
     if row.values.get("file") == "average":
@@ -44,21 +42,17 @@ def report_of(row: Row, name: str) -> tuple[str, Value] | None:
 def value_of(row: Row, name: str) -> Value:
     """The value of a field, and its interval NAME_ci95 or deviation NAME_sd, if the row has them."""
     missing = name in row.values and row.values[name] in MISSING
-    return value_with_interval(row, row.values, name, None if missing else scored(row, name))
-
-
-def value_with_interval(row: Row, fields: Mapping[str, Any], name: str, value: float | None) -> Value:
-    """A value with the interval that is in the same object."""
+    value = None if missing else scored(row, name)
     if value is None:
         return Value(row, np.nan, np.nan, np.nan)
-    interval = fields.get(f"{name}_ci95")
+    bounds = row.values.get(f"{name}_ci95")
     if (
-        isinstance(interval, list)
-        and len(interval) == 2
-        and all(isinstance(each, int | float) for each in interval)
+        isinstance(bounds, list)
+        and len(bounds) == 2
+        and all(isinstance(each, int | float) for each in bounds)
     ):
-        return Value(row, value, float(interval[0]), float(interval[1]))
-    if fields.get(f"{name}_sd") in MISSING:
+        return Value(row, value, float(bounds[0]), float(bounds[1]))
+    if row.values.get(f"{name}_sd") in MISSING:
         return Value(row, value, np.nan, np.nan)
     deviation = scored(row, f"{name}_sd") or 0.0
     return Value(row, value, value - deviation, value + deviation)
@@ -80,11 +74,10 @@ def means_of_sets(groups: Mapping[K, list[Value]], name: Callable[[K], str]) -> 
         if len(own) < count:
             problem = f"{len(own)} reports of {name(key)}, but {count} of another encoder"
             raise own[-1].row.error(problem, advice="draw all of them with the same data sets")
-    return {key: own[0] if count == 1 else mean_of(own) for key, own in groups.items()}
-
-
-def mean_of(values: Sequence[Value]) -> Value:
-    return Value(values[0].row, float(np.mean([each.value for each in values])), np.nan, np.nan)
+    if count == 1:
+        return {key: own[0] for key, own in groups.items()}
+    means = {key: float(np.mean([each.value for each in own])) for key, own in groups.items()}
+    return {key: Value(own[0].row, means[key], np.nan, np.nan) for key, own in groups.items()}
 
 
 def intervals(values: list[Value]) -> dict[str, Any]:
@@ -99,3 +92,37 @@ def by_name(pairs: Iterable[tuple[K, V]]) -> dict[K, list[V]]:
     for name, value in pairs:
         groups.setdefault(name, []).append(value)
     return groups
+
+
+T = TypeVar("T")
+
+
+class Sample(Generic[T]):
+    """A uniform random sample of at most `most` items of a stream (algorithm R), in their order."""
+
+    def __init__(self, most: int, seed: int) -> None:
+        self.most, self.seen = most, 0
+        self.random = np.random.Generator(np.random.Philox(seed))
+        self._kept: list[tuple[int, T]] = []
+
+    def add(self, make: Callable[[], T]) -> None:
+        """Count an item, and call `make` if the item is drawn."""
+        self.seen += 1
+        if self.seen <= self.most:
+            self._kept.append((self.seen, make()))
+        elif (place := int(self.random.integers(0, self.seen))) < self.most:
+            self._kept[place] = self.seen, make()
+
+    @property
+    def items(self) -> list[T]:
+        return [item for _, item in sorted(self._kept, key=lambda kept: kept[0])]
+
+
+def titles(paths: Sequence[str]) -> list[str]:
+    """The title of each file: its name without suffix, or its path if two names are equal; none for one."""
+    if len(paths) < 2:
+        return [""] * len(paths)
+    names = [Path(path).stem for path in paths]
+    return [
+        readable(name if names.count(name) == 1 else path) for name, path in zip(names, paths, strict=True)
+    ]

@@ -23,7 +23,7 @@ from sentkit.formats.vectors.sinks import VectorOutput
 from sentkit.formats.vectors.store import rows_in
 from sentkit.labels.clusters.clustering_run import ClusteringRun
 from sentkit.labels.clusters.reports import agreement_records
-from sentkit.labels.probes.probing import Files, Probe, ProbeOptions
+from sentkit.labels.probes.probing import Probe, ProbeOptions
 from sentkit.metrics.sts.correlation import pearson, spearman
 from sentkit.metrics.sts.gold_pairs import ScoreOptions, read_gold_pairs
 from sentkit.model import Encoder, Model
@@ -165,8 +165,9 @@ class Evaluator:
             *_, last = agreement_records(run, LABEL)
             return Result(last["acc_mean"], last["acc_sd"], label)
         files = {part: made[source] for part, source in test.parts.items()}
-        probed = Files(path, files.get("test"), files.get("dev") if test.suite == "senteval" else None)
-        record = Probe(inputs, probed, self.protocol.probe(test.suite)).report()
+        dev = files.get("dev") if test.suite == "senteval" else None
+        probe = Probe(inputs, path, self.protocol.probe(test.suite), test=files.get("test"), dev=dev)
+        record = probe.report()
         if "not_converged" in record:
             self.warn(f"{label}: {test.path}: {record['not_converged']} fits did not converge")
         return Result(record["accuracy"], record.get("sd"), label)

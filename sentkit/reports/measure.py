@@ -2,21 +2,34 @@
 
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
 from sentkit.arrays import Float64
-from sentkit.metrics.sts.intervals import Interval, percentile_interval, resamples_for
-from sentkit.metrics.sts.seeds import MeanDifference, SeedScores, mean_difference, resampled_mean
+from sentkit.metrics.sts.intervals import (
+    Interval,
+    percentile_interval,
+    resampled_mean,
+    resamples_for,
+    two_sided_p,
+)
 from sentkit.reports.evaluate import Result, defined
-from sentkit.reports.published import task_names
 from sentkit.reports.rows import Row
-from sentkit.reports.suites import MULTILINGUAL, STS, SUITES, TestSet
+from sentkit.reports.suites import MULTILINGUAL, STS, SUITES, TestSet, task_names
 
 Task = tuple[str, str]  # suite and key of a task
 PLACES = {name: place for place, name in enumerate((*STS, *MULTILINGUAL))}
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """The difference to the baseline, by the paired bootstrap."""
+
+    value: float
+    interval: Interval
+    p: float  # two-sided
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +43,7 @@ class Measured:
     sd: float | None
     readout: str
     interval: Interval | None = None
-    difference: MeanDifference | None = None
+    difference: Difference | None = None
 
     @property
     def value(self) -> float | None:
@@ -80,18 +93,18 @@ class Measurement:
     results: Mapping[tuple[str, int, str, str], Result]
     intervals: bool = False
     baseline: Row | None = None
+    drawn: dict[tuple[str, Task], Float64] = field(default_factory=dict)  # resamples by label of the row
 
     def measure(self) -> list[Measured]:
         """All rows in all tasks, with the averages of the papers."""
         found: list[Measured] = []
-        drawn: dict[tuple[str, Task], Float64] = {}  # resamples by label of the row
         for row in self.rows:
             for suite in SUITES:
-                tasks = list(self.of_suite(row, suite, drawn))
-                found += [*tasks, *self.average(row, suite, tasks, drawn)]
-        return [self.with_resamples(each, found, drawn) for each in found]
+                tasks = list(self.of_suite(row, suite))
+                found += [*tasks, *self.average(row, suite, tasks)]
+        return [self.with_resamples(each, found) for each in found]
 
-    def of_suite(self, row: Row, suite: str, drawn: dict[tuple[str, Task], Float64]) -> Iterator[Measured]:
+    def of_suite(self, row: Row, suite: str) -> Iterator[Measured]:
         for test in (test for test in self.tests if test.suite == suite):
             keys = [(row.label, place, suite, test.name) for place in range(len(row.models))]
             if not all(key in self.results for key in keys):
@@ -105,49 +118,37 @@ class Measurement:
             name = known.get(test.task, test.name)
             yield Measured(row, task, name, values, sd, " ".join(readouts))
             if (self.intervals or self.baseline is not None) and results[0].gold is not None:
-                drawn[row.label, task] = self.resamples(results, test)
+                columns = [result.similarities for result in results if result.similarities is not None]
+                self.drawn[row.label, task] = self.resamples(columns, results[0].gold, test)
 
-    def resamples(self, results: Sequence[Result], test: TestSet) -> Float64:
+    def resamples(self, columns: Sequence[Float64], gold: Float64, test: TestSet) -> Float64:
         """Independent for different test sets, and the same pairs for all rows."""
-        columns = [result.similarities for result in results if result.similarities is not None]
-        gold = results[0].gold
-        assert gold is not None
         own = [each.name for each in self.tests if each.suite == "pairs"]
         place = len(PLACES) + own.index(test.name) if test.suite == "pairs" else PLACES[test.name]
-        count, seed = resamples_for(len(gold)), (0, place)
-        return resampled_mean(SeedScores(columns, gold), SUITES[test.suite].value, count=count, seed=seed)
+        count, kind = resamples_for(len(gold)), SUITES[test.suite].value
+        return resampled_mean(columns, gold, kind, count=count, seed=(0, place))
 
-    def average(
-        self, row: Row, suite: str, tasks: Sequence[Measured], drawn: dict[tuple[str, Task], Float64]
-    ) -> Iterator[Measured]:
+    def average(self, row: Row, suite: str, tasks: Sequence[Measured]) -> Iterator[Measured]:
         """The mean over the tasks of the papers, if all of them are present."""
         names = task_names()[suite]
         present = [each for each in tasks if each.task[1] in names]
         if "avg" not in names or len(present) < len(names) - 1:
             return
-        values = tuple(
-            mean(of_checkpoint) for of_checkpoint in zip(*(each.values for each in present), strict=True)
-        )
+        values = tuple(map(mean, zip(*(each.values for each in present), strict=True)))
         yield Measured(row, (suite, "avg"), "avg", values, deviation(values), present[0].readout)
-        arrays = [drawn[row.label, each.task] for each in present if (row.label, each.task) in drawn]
-        if arrays:
-            drawn[row.label, (suite, "avg")] = np.mean(arrays, axis=0)
+        keys = [(row.label, each.task) for each in present]
+        if arrays := [self.drawn[key] for key in keys if key in self.drawn]:
+            self.drawn[row.label, (suite, "avg")] = np.mean(arrays, axis=0)
 
-    def with_resamples(
-        self, each: Measured, found: Sequence[Measured], drawn: Mapping[tuple[str, Task], Float64]
-    ) -> Measured:
-        row, task = each.row, each.task
-        if (row.label, task) not in drawn:
+    def with_resamples(self, each: Measured, found: Sequence[Measured]) -> Measured:
+        own, difference = self.drawn.get((each.row.label, each.task)), None
+        if own is None:
             return each
-        interval = percentile_interval(drawn[row.label, task]) if self.intervals else None
-        difference, base = None, self.baseline
-        if base is not None and base != row and (base.label, task) in drawn:
-            other = next(measured for measured in found if measured.row == base and measured.task == task)
-            values = each.value, other.value
-            value = np.nan if None in values else values[0] - values[1]  # type: ignore[operator]
-            difference = mean_difference(value, drawn[row.label, task], drawn[base.label, task])
-        return Measured(
-            *(row, task, each.name, each.values, each.sd, each.readout),
-            interval=interval,
-            difference=difference,
-        )
+        base = self.baseline
+        if base is not None and base != each.row and (base.label, each.task) in self.drawn:
+            other = next(one.value for one in found if one.row == base and one.task == each.task)
+            value = np.nan if each.value is None or other is None else each.value - other
+            resampled = own - self.drawn[base.label, each.task]
+            difference = Difference(value, percentile_interval(resampled), two_sided_p(resampled))
+        interval = percentile_interval(own) if self.intervals else None
+        return replace(each, interval=interval, difference=difference)

@@ -15,9 +15,8 @@ from sentkit.formats.outputs.outputs import is_special
 from sentkit.formats.vectors.sinks import JSONL, check_rows_output
 from sentkit.metrics.sts.intervals import Interval
 from sentkit.reports.measure import Measured, Task
-from sentkit.reports.published import PaperTable, missing_tasks, paper_tables
 from sentkit.reports.rows import Row
-from sentkit.reports.suites import IN_FOLDERS, SUITES, TestSet
+from sentkit.reports.suites import IN_FOLDERS, SUITES, PaperTable, TestSet, missing_tasks, paper_tables
 
 HERE = "here"  # the base of measured rows in a published table
 FEW = 3  # figures that may all end in 0 by chance

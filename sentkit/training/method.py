@@ -31,10 +31,9 @@ from sentkit.training.base import Base, Body
 from sentkit.training.data.batches import Batch
 from sentkit.training.data.corpus import Corpus
 from sentkit.training.data.examples import Reads
-from sentkit.training.dims import check_widths, widths_of
 from sentkit.training.loop.optimizers import NamedGroup
 from sentkit.training.lora import constant_tensors
-from sentkit.training.recipe import Recipe
+from sentkit.training.recipe import Recipe, check_widths, widths_of
 from sentkit.training.settings import chosen_readout
 from sentkit.transforms.steps import Step
 

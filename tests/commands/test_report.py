@@ -12,9 +12,8 @@ import pytest
 
 from sentkit.metrics.sts.intervals import resample
 from sentkit.reports import tables
-from sentkit.reports.published import published
 from sentkit.reports.rows import rows_of
-from sentkit.reports.suites import STS
+from sentkit.reports.suites import STS, published
 from sentkit.reports.tables import Line, Table
 from support import in_jsonl
 

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from sentkit.formats.checkpoints.folders import read_checkpoint
-from sentkit.reports.published import published
+from sentkit.reports.suites import published
 from sentkit.training.base import open_base
 from sentkit.training.catalogue import METHODS
 from sentkit.training.settings import build

@@ -15,6 +15,7 @@ from pathlib import Path
 import torch
 
 from sentkit.formats.rows.rows import Inputs
+from sentkit.training.base import open_named
 from sentkit.training.catalogue import find
 from sentkit.training.data.corpus import map_corpus, write_corpus
 from sentkit.training.data.entries import read_entries
@@ -26,7 +27,6 @@ from sentkit.training.method import changing
 from sentkit.training.options import Run, TrainOptions
 from sentkit.training.run_folders import RunFolders
 from sentkit.training.settings import build
-from sentkit.training.static_base import open_named
 
 WORDS = ("man", "plays", "guitar", "music", "cat", "sleeps", "dog", "runs", "river", "rain", "birds", "book")
 LABELS = ("entailment", "contradiction", "neutral")

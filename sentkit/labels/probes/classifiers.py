@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import TextIO
+from typing import Any
 
 import numpy as np
 
@@ -98,18 +98,11 @@ def with_convergence(work: Callable[[Fit], Outcome]) -> Iterator[Callable[[Fit],
         warnings.simplefilter("always", ConvergenceWarning)
         show = warnings.showwarning
 
-        def receive(
-            message: Warning | str,
-            category: type[Warning],
-            filename: str,
-            lineno: int,
-            file: TextIO | None = None,
-            line: str | None = None,
-        ) -> None:
+        def receive(message: Any, category: type[Warning], *place: Any, **more: Any) -> None:
             if issubclass(category, ConvergenceWarning):
                 state.warned = True
             else:
-                show(message, category, filename, lineno, file, line)
+                show(message, category, *place, **more)
 
         warnings.showwarning = receive
         yield checked

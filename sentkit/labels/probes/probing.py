@@ -1,4 +1,4 @@
-"""Runs a probe: a classifier on the frozen vectors of files -> a report. Values x 100.
+"""Runs a probe: rows with vectors and classes -> features -> a classifier -> a report. Values x 100.
 
 The protocols for the choice of a penalty and the test are those of SentEval (arXiv 1803.05449).
 """
@@ -11,23 +11,79 @@ from typing import Any
 
 import numpy as np
 
-from sentkit.arrays import Indices
-from sentkit.errors import DataError
+from sentkit.arrays import Float32, Indices
+from sentkit.digits import natural
+from sentkit.errors import DataError, NoRowsError
 from sentkit.formats.files import readable
+from sentkit.formats.rows.kinds import class_of
 from sentkit.formats.rows.rows import Inputs
 from sentkit.formats.vectors.fingerprint import label_of
-from sentkit.formats.vectors.vectors import VectorReader
+from sentkit.formats.vectors.vectors import VectorReader, VectorRow
 from sentkit.labels import UNWATCHED, Watch
 from sentkit.labels.probes.classifiers import Data, Fit, Head, Network, Outcome, in_order, logreg
-from sentkit.labels.probes.examples import (
-    Examples,
-    check_members,
-    check_nested,
-    classes_of,
-    codes_of,
-    read_examples,
-)
 from sentkit.metrics.classification import f1
+
+Record = dict[str, Any]  # a JSON object
+CLASSES_SHOWN = 8  # unknown classes in a message
+
+
+@dataclass(frozen=True, slots=True)
+class Examples:
+    """The rows of one file."""
+
+    path: str
+    features: Float32  # (n, d), or (n, 2 d) for pairs
+    names: tuple[str, ...]  # the class of each row
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+
+def read_examples(reader: VectorReader, path: str, label: str) -> Examples:
+    """Read all rows of a file; all files of one reader must have one space and one shape."""
+
+    def take(row: VectorRow) -> tuple[Float32, str]:
+        return features_of(row), class_of(row.row, label)
+
+    rows = list(reader.read_file(path, take))
+    if not rows:
+        raise NoRowsError([path])
+    features, names = zip(*rows, strict=True)
+    return Examples(path, np.stack(features), names)
+
+
+def features_of(row: VectorRow) -> Float32:
+    """The vector of a sentence; (|u - v|, u * v) for a pair, as in SentEval (arXiv 1803.05449)."""
+    if len(row.vectors) == 1:
+        return row.vectors[0]
+    if len(row.vectors) > 2:
+        raise row.row.error("this row is a triplet; probe reads sentences and pairs")
+    left, right = row.vectors
+    with np.errstate(over="ignore"):
+        features = np.concatenate([abs(left - right), left * right])
+    if not np.isfinite(features).all():
+        raise row.row.error("the vectors of this pair are too large to multiply")
+    return features
+
+
+def classes_of(examples: Examples, label: str) -> dict[str, int]:
+    """The classes in alphabetical order with their numbers of rows; refuse a single class."""
+    names, counts = np.unique(np.array(examples.names, dtype=object), return_counts=True)
+    if len(names) < 2:
+        problem = f'"{label}" is "{names[0]}" in all {len(examples)} rows, expected 2 classes or more'
+        raise DataError(problem, source=examples.path)
+    return dict(zip(names.tolist(), counts.tolist(), strict=True))
+
+
+def codes_of(examples: Examples, classes: Sequence[str], label: str) -> Indices:
+    """The index of each row's class; raises DataError for a class that the training rows do not contain."""
+    places = {name: place for place, name in enumerate(classes)}
+    unknown = sorted(set(examples.names) - places.keys(), key=natural)
+    if unknown:
+        names = ", ".join(f'"{name}"' for name in unknown[:CLASSES_SHOWN])
+        more = f" and {len(unknown) - CLASSES_SHOWN} more" if len(unknown) > CLASSES_SHOWN else ""
+        raise DataError(f'"{label}": TRAIN does not contain the classes {names}{more}', source=examples.path)
+    return np.array([places[name] for name in examples.names], dtype=np.intp)
 
 
 @dataclass(slots=True)
@@ -81,13 +137,16 @@ class Result:
     predicted: Indices | None = None  # only for a single test set
     drawn: Indices | None = None  # tested rows, if they differ between samples
 
-    @property
-    def mean(self) -> float:
-        return statistics.fmean(self.accuracies)
-
-    @property
-    def deviation(self) -> float | None:
-        return statistics.stdev(self.accuracies) if len(self.accuracies) > 1 else None
+    def record(self) -> Record:
+        record: Record = {"accuracy": 100 * statistics.fmean(self.accuracies)}
+        if len(self.accuracies) > 1:
+            record["sd"] = 100 * statistics.stdev(self.accuracies)
+            record["accuracies"] = [100 * each for each in self.accuracies]
+            record["chosen"] = self.penalties
+        else:
+            record["chosen"] = self.penalties[0]
+            record["choosing"] = [100 * each for each in self.folds]
+        return record
 
 
 def nested(bench: Bench, rows: Indices, count: int) -> Result:
@@ -148,25 +207,6 @@ def sample(codes: Indices, shots: int, random: np.random.Generator) -> Indices:
     return np.sort(np.concatenate([random.choice(rows, shots, replace=False) for rows in classes]))
 
 
-Record = dict[str, Any]
-
-
-def scores(result: Result) -> Record:
-    record: Record = {"accuracy": 100 * result.mean}
-    if result.deviation is not None:
-        record["sd"] = 100 * result.deviation
-        record["accuracies"] = [100 * each for each in result.accuracies]
-        record["chosen"] = result.penalties
-    else:
-        record["chosen"] = result.penalties[0]
-        record["choosing"] = [100 * each for each in result.folds]
-    return record
-
-
-def failures(bench: Bench) -> Record:
-    return {"not_converged": bench.unfinished} if bench.unfinished else {}
-
-
 def columns(record: Record) -> dict[str, str]:
     """The record as a table row, by column name."""
     return {
@@ -208,70 +248,66 @@ class ProbeOptions:
             return GRID_OF_NETWORK
         return GRID_WITH_TEST if with_test else GRID
 
-    def classifier(self) -> Head:
-        return Network(self.hidden, self.seed) if self.head == "senteval" else logreg
-
-
-@dataclass(frozen=True, slots=True)
-class Files:
-    train: str
-    test: str | None = None
-    dev: str | None = None
-
 
 class Probe:
     """A probe. The rows of TRAIN, DEV and TEST are concatenated in this order."""
 
-    def __init__(self, inputs: Inputs, files: Files, options: ProbeOptions, watch: Watch = UNWATCHED) -> None:
-        self.files, self.options, self.watch = files, options, watch
+    def __init__(
+        self,
+        inputs: Inputs,
+        train: str,
+        options: ProbeOptions,
+        *,
+        test: str | None = None,
+        dev: str | None = None,
+        watch: Watch = UNWATCHED,
+    ) -> None:
+        self.options, self.watch = options, watch
         self.reader = VectorReader(inputs)
-        self.train = read_examples(self.reader, files.train, options.label)
+        self.train = read_examples(self.reader, train, options.label)
         self.counts = classes_of(self.train, options.label)
-        self.check()
+        self.grid = options.grid(with_test=test is not None and dev is None)
+        self.chooses = len(self.grid) > 1
+        self.check(test, dev)
         self.dev, self.test = (
-            None if path is None else read_examples(self.reader, path, options.label)
-            for path in (files.dev, files.test)
+            None if path is None else read_examples(self.reader, path, options.label) for path in (dev, test)
         )
+        self.given = [each for each in (self.train, self.dev, self.test) if each is not None]
         self.codes = [codes_of(each, list(self.counts), options.label) for each in self.given]
 
-    @property
-    def given(self) -> list[Examples]:
-        return [each for each in (self.train, self.dev, self.test) if each is not None]
-
-    @property
-    def chooses(self) -> bool:
-        """True if there are several penalties."""
-        return len(self.grid) > 1
-
-    @property
-    def grid(self) -> Sequence[float]:
-        return self.options.grid(with_test=self.files.test is not None and self.files.dev is None)
-
-    def check(self) -> None:
+    def check(self, test: str | None, dev: str | None) -> None:
         """Refuse classes with too few rows, before any work."""
-        shots, path = self.options.shots, self.files.train
+        shots, folds, path = self.options.shots, self.options.folds, self.train.path
+        name, fewest = min(self.counts.items(), key=lambda item: item[1])
+        problem = f'class "{name}" has {fewest} rows, fewer than'
         if shots is not None:
-            check_members(self.counts, shots, f"--few-shot {shots} draws", path)
-            if self.files.test is None and len(self.train) == shots * len(self.counts):
+            if fewest < shots:
+                raise DataError(f"{problem} --few-shot {shots} draws", source=path)
+            if test is None and len(self.train) == shots * len(self.counts):
                 problem = f"--few-shot {shots} uses all {len(self.train)} rows of TRAIN for training"
                 raise DataError(problem, source=path, advice="use a smaller number or --test")
-        elif self.files.dev is None and (self.files.test is None or self.chooses):
-            check_members(self.counts, self.options.folds, f"--folds {self.options.folds}", path)
-            if self.files.test is None and self.chooses:
-                check_nested(self.counts, self.options.folds, path)
+        elif dev is None and (test is None or self.chooses):
+            if fewest < folds:
+                raise DataError(f"{problem} --folds {folds}", source=path)
+            # A fold may remove two rows of each class from the folds within it.
+            if test is None and self.chooses and max(self.counts.values()) < folds + 2:
+                problem = f"--folds {folds}: no class has {folds + 2} rows or more"
+                raise DataError(problem, source=path, advice="use fewer folds")
 
     def report(self) -> Record:
-        bench = self.bench()
-        result = self.run(bench)
-        return {**self.head_of_record(bench), **scores(result), **self.of_test(result), **failures(bench)}
-
-    def bench(self) -> Bench:
         options = self.options
         features = np.concatenate([each.features for each in self.given])
+        head: Head = Network(options.hidden, options.seed)
         if options.head == "logreg":
-            features = features.astype(np.float64)  # in float64, so that rounding does not affect the result
+            head, features = (
+                logreg,
+                features.astype(np.float64),
+            )  # so that rounding does not affect the result
         data = Data(features, np.concatenate(self.codes), len(self.counts))
-        return Bench(data, options.classifier(), self.grid, options.seed, options.jobs, watch=self.watch)
+        bench = Bench(data, head, self.grid, options.seed, options.jobs, watch=self.watch)
+        result = self.run(bench)
+        unfinished = {"not_converged": bench.unfinished} if bench.unfinished else {}
+        return {**self.head_of_record(), **result.record(), **self.of_test(result), **unfinished}
 
     def run(self, bench: Bench) -> Result:
         options, total = self.options, len(bench.data.codes)
@@ -299,20 +335,20 @@ class Probe:
         by = "accuracy on DEV" if self.dev is not None else f"{folds} of TRAIN"
         return (f"penalty by {by}; " if self.chooses else "") + "fitted to TRAIN; tested on TEST"
 
-    def head_of_record(self, bench: Bench) -> Record:
+    def head_of_record(self) -> Record:
         options = self.options
         head = options.head if options.head == "logreg" else f"{options.head}, nhid {options.hidden}"
-        files = {name: readable(path) for name in ("dev", "test") if (path := getattr(self.files, name))}
+        others = {"dev": self.dev, "test": self.test}
         return {
-            "file": readable(self.files.train),
-            **files,
+            "file": readable(self.train.path),
+            **{name: readable(each.path) for name, each in others.items() if each is not None},
             "encoder": self.reader.emb,
             "label": options.label,
             "n": len(self.train),
             "classes": self.counts,
             "protocol": self.protocol,
             "head": head,
-            "penalties": list(bench.penalties),
+            "penalties": list(self.grid),
             "seed": options.seed,
         }
 

@@ -4,7 +4,7 @@ Letters in shapes: n pairs, v distinct values, b resamples in one block.
 """
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Self
 
@@ -153,3 +153,16 @@ def fisher_spearman(correlation: float, pairs: int) -> Interval:
 def fisher_pearson(correlation: float, pairs: int) -> Interval:
     """Fisher's interval, for more than three pairs."""
     return _fisher_interval(correlation, 1.0 / (pairs - 3))
+
+
+def resampled_mean(
+    columns: Sequence[Float64], gold: Float64, kind: str, *, count: int = RESAMPLES, seed: Seed
+) -> Float64:
+    """The mean x 100 over several seeds of a method in each resample of the same pairs, one column for each.
+
+    `kind` is spearman or pearson. The mean is NaN if it is undefined for one of the seeds.
+    """
+    total = np.zeros(count)
+    for column in columns:
+        total += getattr(resample(column, gold, count=count, seed=seed), kind)
+    return 100.0 * total / len(columns)

@@ -9,7 +9,7 @@ from sentkit.errors import DataError
 from sentkit.formats.vectors.vectors import VectorReader, VectorRow
 from sentkit.papers.drawing import main, rows_of
 from sentkit.plots.picture import Axis, Grid, Panel, Picture, Series
-from sentkit.plots.samples import Sample
+from sentkit.plots.reports import Sample
 from sentkit.transforms.ica import IcaOptions, ica
 from sentkit.transforms.kinds import KINDS, FitOptions
 from sentkit.transforms.moments import moments_of

@@ -11,7 +11,7 @@ from sentkit.formats.files import readable
 from sentkit.formats.rows.kinds import scored, wrong_field
 from sentkit.formats.rows.rows import Inputs, Row
 from sentkit.plots.picture import Axis, Panel, Picture, Series
-from sentkit.plots.samples import titles
+from sentkit.plots.reports import titles
 
 LABELS = {"lr": "learning rate", "norm": "norm of the gradient", "dev": "Spearman x 100 on --dev"}
 LOG = "steps.jsonl"  # the log of a run, in its folder

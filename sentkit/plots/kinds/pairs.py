@@ -9,7 +9,7 @@ from sentkit.formats.rows.rows import Inputs
 from sentkit.metrics.sts.correlation import spearman
 from sentkit.metrics.sts.gold_pairs import GoldPairs, ScoreOptions, read_gold_pairs
 from sentkit.plots.picture import Axis, Grid, Panel, Picture, Series
-from sentkit.plots.samples import titles
+from sentkit.plots.reports import titles
 
 FEW = 500  # at most so many pairs are drawn as points
 CELLS = 40  # of the density, on each axis

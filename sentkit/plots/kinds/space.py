@@ -15,7 +15,7 @@ from sentkit.formats.rows.kinds import class_of, scored
 from sentkit.formats.rows.rows import Inputs
 from sentkit.formats.vectors.vectors import VectorReader, VectorRow
 from sentkit.plots.picture import Axis, Panel, Picture, Series
-from sentkit.plots.samples import Sample, titles
+from sentkit.plots.reports import Sample, titles
 from sentkit.transforms.fitting import check_width
 from sentkit.transforms.kinds import principal
 from sentkit.transforms.moments import moments_of

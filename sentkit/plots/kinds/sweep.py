@@ -16,7 +16,6 @@ from sentkit.plots.reports import (
     by_name,
     intervals,
     means_of_sets,
-    read_rows,
     report_of,
 )
 
@@ -36,7 +35,7 @@ class Score:
 
 
 def sweep(inputs: Inputs, name: str, warn: Callable[[str], None]) -> Picture:
-    scores = [score for score in read_rows(inputs, lambda row: score_of(row, name)) if score is not None]
+    scores = [score for score in inputs.read(lambda row: score_of(row, name)) if score is not None]
     if all(score.layer is None for score in scores):
         advice = "sentkit encode --readout 'L*:cls,L*:mean' makes one file for each layer"
         raise DataError("no report has one layer", source=together(inputs.paths), advice=advice)

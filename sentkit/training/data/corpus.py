@@ -25,10 +25,10 @@ from sentkit.model.encoding import TextTokenizer
 from sentkit.model.text.tokens import Tokens
 from sentkit.training.data.batches import Batch, Ids
 from sentkit.training.data.examples import Classes, Example, ExampleParser, Reads
+from sentkit.training.run_folders import CORPUS
 
 WINDOW = 2048  # rows tokenised at once
-FILES = ("tokens.i32", "ends.i64", "targets.f64", "columns", "labels.json", "vectors.f32", "teacher")
-IDS, ENDS, TARGETS, COLUMNS, LABELS, VECTORS, TEACHER = FILES
+IDS, ENDS, TARGETS, COLUMNS, LABELS, VECTORS, TEACHER = CORPUS
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +105,7 @@ def write_corpus(
     """Tokenise all rows and write the files of a corpus. `sightings` gets the texts of each row."""
     tallied, place = Tallied(), 0
     ends, counts, targets = array("q"), array("i"), array("d")
-    for name in FILES:
+    for name in CORPUS:
         (folder / name).unlink(missing_ok=True)
     reader, has_vectors = VectorReader(inputs), parser.reads.vectors
     examples = reader.read(parser.with_vector) if has_vectors else inputs.read(parser)

@@ -1,12 +1,13 @@
-"""The state of a run on disk: the last two states and the best weights, written atomically with digests."""
+"""The files of a run: its last two states and best weights, written atomically with digests, and its log."""
 
 import hashlib
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import IO, Any, BinaryIO, cast
+from typing import IO, Any, BinaryIO, Self, cast
 
+import orjson
 import torch
 from torch import Tensor
 
@@ -64,15 +65,9 @@ def read_sealed(path: Path) -> dict[str, Any]:
         with path.open("rb") as file:
             check_digest(file)
             file.seek(HEADER)
-            content = torch.load(file, weights_only=True, map_location="cpu")
+            content: dict[str, Any] = torch.load(file, weights_only=True, map_location="cpu")
     except OSError as error:  # for example a bad sector
         raise BadFile(f"cannot be read: {(error.strerror or str(error)).lower()}") from error
-    except BadFile:
-        raise
-    except Exception as error:  # the unpickler can raise any exception
-        raise BadFile("its digest matches, but torch cannot load it") from error
-    if not isinstance(content, dict):
-        raise BadFile(f"it contains a {type(content).__name__}, expected a dict")
     return content
 
 
@@ -89,6 +84,7 @@ def check_digest(file: BinaryIO) -> None:
 
 STATE, BEST = re.compile(r"state-(\d+)\.pt"), re.compile(r"best-(\d+)\.pt")
 KEPT_STATES = 2
+ANOTHER_RUN = "use the same settings and rows, or start over with -f and without --resume"
 
 
 @dataclass(slots=True)
@@ -136,7 +132,8 @@ class Keeper:
 
     def save(self, position: Position, tensors: Mapping[str, Any], identity: Mapping[str, Any]) -> None:
         content = {"position": asdict(position), "identity": dict(identity), **tensors}
-        write(self.folder / f"state-{position.step}.pt", content)
+        with replacing(self.folder / f"state-{position.step}.pt") as file:
+            write_sealed(file, content)
         self.kept[position.step] = position.best_step
         for step in sorted(self.kept)[:-KEPT_STATES]:
             (self.folder / f"state-{step}.pt").unlink(missing_ok=True)
@@ -150,12 +147,9 @@ class Keeper:
 
     def forget(self) -> None:
         """Delete the files of an earlier run."""
-        for name, steps in (("state", self._steps(STATE)), ("best", self._steps(BEST))):
-            for step in steps:
-                (self.folder / f"{name}-{step}.pt").unlink()
-        (self.folder / LOG).unlink(missing_ok=True)
-        for leftover in self.folder.glob(f".*{MARK}*"):  # the folder is locked, so no process writes them
-            leftover.unlink()
+        for name in ("state-*.pt", "best-*.pt", LOG, f".*{MARK}*"):
+            for path in self.folder.glob(name):  # the folder is locked, so no other process writes them
+                path.unlink()
 
     def load(
         self,
@@ -173,7 +167,9 @@ class Keeper:
         for step in sorted(self._steps(STATE)):
             try:
                 content = read_sealed(self.folder / f"state-{step}.pt")
-                self._check(content, step, identity, keeps_best)
+                check_identity(identity, content["identity"]["run"], str(self.folder), ANOTHER_RUN)
+                if keeps_best and content["position"]["best_step"] >= 0:
+                    self._check_best(content["position"]["best_step"])
             except BadFile as error:
                 bad[step] = str(error)
             else:
@@ -190,24 +186,15 @@ class Keeper:
             warn(f"{self.folder}/state-{step}.pt: {bad[step]}; the run continues from {next_state}")
         return {**state, "position": Position(**state["position"])}
 
-    def _check(
-        self, content: Mapping[str, Any], step: int, identity: Mapping[str, Any], keeps_best: bool
-    ) -> None:
-        """Raise a BadFile if the state has another step than its file, or has lost its best weights."""
-        advice = "use the same settings and rows, or start over with -f and without --resume"
-        check_identity(identity, content["identity"]["run"], str(self.folder), advice)
-        position = content["position"]
-        if position["step"] != step:
-            raise BadFile(f"it is the state of step {position['step']}")
-        best = position["best_step"]
-        if keeps_best and best >= 0:
-            try:
-                read_sealed(self.folder / f"best-{best}.pt")
-            except BadFile as error:
-                raise BadFile(f"its best weights, best-{best}.pt: {error}") from error
+    def _check_best(self, step: int) -> None:
+        try:
+            read_sealed(self.folder / f"best-{step}.pt")
+        except BadFile as error:
+            raise BadFile(f"its best weights, best-{step}.pt: {error}") from error
 
     def save_best(self, step: int, tensors: Mapping[str, Tensor]) -> None:
-        write(self.folder / f"best-{step}.pt", dict(tensors))
+        with replacing(self.folder / f"best-{step}.pt") as file:
+            write_sealed(file, tensors)
         self._prune(step)
 
     def load_best(self, step: int) -> dict[str, Tensor]:
@@ -223,7 +210,38 @@ class Keeper:
         return [int(match[1]) for match in matches if match]
 
 
-def write(path: Path, content: Mapping[str, Any]) -> None:
-    """Write a file atomically and flush it to the disk."""
-    with replacing(path) as file:
-        write_sealed(file, content)
+@dataclass(slots=True)
+class Reporter:
+    """Receives the messages of a command and the records of its steps."""
+
+    say: Callable[[str], None] = lambda message: None  # automatic choices and their reasons
+    note: Callable[[str], None] = lambda message: None  # details, for verbose output
+    warn: Callable[[str], None] = lambda message: None
+    step: Callable[[Mapping[str, Any]], None] = lambda record: None
+
+
+class StepLog:
+    """The log of a run: one JSON object per line, without times, because all runs write the same bytes."""
+
+    def __init__(self, folder: Path | None, length: int = 0) -> None:
+        """Append to the log in `folder`, after its first `length` bytes: the lines of the saved state."""
+        self.file: BinaryIO | None = None
+        if folder is not None:
+            self.file = (folder / LOG).open("ab")  # __exit__ closes it
+            self.file.truncate(min(length, self.length))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self.file is not None:
+            self.file.close()
+
+    def write(self, record: Mapping[str, Any]) -> None:
+        if self.file is not None:
+            self.file.write(orjson.dumps(record, option=orjson.OPT_APPEND_NEWLINE))
+            self.file.flush()
+
+    @property
+    def length(self) -> int:
+        return self.file.tell() if self.file is not None else 0

@@ -22,8 +22,7 @@ from sentkit.training.data.labelled import LabelledRows
 from sentkit.training.loop.gradient import Gradient, RandomState, clip_gradient
 from sentkit.training.loop.optimizers import SCHEDULES, Adam, make_optimizer, warmup_steps
 from sentkit.training.loop.processes import Processes, RandomStates, environment, precision_of
-from sentkit.training.loop.state import Keeper, Position
-from sentkit.training.loop.step_log import Reporter, StepLog
+from sentkit.training.loop.state import Keeper, Position, Reporter, StepLog
 from sentkit.training.method import Method, changing, restore, trained
 from sentkit.training.options import Run
 from sentkit.training.recipe import Recipe

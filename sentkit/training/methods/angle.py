@@ -6,10 +6,10 @@ from typing import Any, ClassVar
 from sentkit.errors import DataError, UsageError
 from sentkit.training.base import Body
 from sentkit.training.data.corpus import Corpus
-from sentkit.training.dims import widths_of
 from sentkit.training.losses.losses import complex_agreement, entailment_contrast, ranked_pairs
 from sentkit.training.method import Outputs, Term
 from sentkit.training.methods.cosent import CoSENT
+from sentkit.training.recipe import widths_of
 from sentkit.training.settings import ours, refuse_idle, released
 
 

@@ -20,9 +20,9 @@ from sentkit.model.transformer.readouts import apply_readouts
 from sentkit.training.base import Base, Body, open_base
 from sentkit.training.data.batches import Batch, Ids
 from sentkit.training.data.examples import Reads
-from sentkit.training.dims import Dims
 from sentkit.training.losses.candidates import FORMS, Filter, Texts, candidate_contrast
 from sentkit.training.method import Method, Needs, Outputs, Term, mean_of
+from sentkit.training.recipe import Dims
 from sentkit.training.settings import ours, readout, refuse_idle
 
 KEEP_ALL, ITSELF = "none", "self"  # values of `guide` that are not checkpoints

@@ -14,9 +14,9 @@ from sentkit.training.base import Base
 from sentkit.training.data.batches import Batch
 from sentkit.training.data.corpus import Corpus
 from sentkit.training.data.examples import Reads, Scores
-from sentkit.training.dims import Dims
 from sentkit.training.losses.losses import ranked_pairs, unit
 from sentkit.training.method import Method, Needs, Outputs, Term
+from sentkit.training.recipe import Dims
 from sentkit.training.settings import ours, readout, released
 
 

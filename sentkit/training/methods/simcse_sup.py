@@ -14,10 +14,10 @@ from sentkit.model.transformer.weights import canonical
 from sentkit.training.base import Base, Body
 from sentkit.training.data.batches import Batch
 from sentkit.training.data.examples import Reads
-from sentkit.training.dims import Dims
 from sentkit.training.losses.losses import triplet_contrast
 from sentkit.training.method import Finished, Needs, Outputs, readout_of
 from sentkit.training.methods.simcse import SimCSE
+from sentkit.training.recipe import Dims
 from sentkit.training.settings import paper, readout, released
 
 

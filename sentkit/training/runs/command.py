@@ -1,38 +1,44 @@
-"""Runs one command: reads the rows once and then trains one run per seed."""
+"""Runs one command: opens the base, chooses the readout, reads the rows once, and trains one run per seed."""
 
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import lru_cache, partial
 from pathlib import Path
+from typing import Any
+
+import torch
 
 from sentkit.errors import UsageError
+from sentkit.formats.checkpoints.folders import read_checkpoint
 from sentkit.formats.checkpoints.readout import parse_readout
 from sentkit.formats.files import together
+from sentkit.formats.json_files import read_object
 from sentkit.formats.rows.rows import Inputs
 from sentkit.formats.vectors.store import common_fields
 from sentkit.metrics.sts.seen import Sightings
+from sentkit.model.checkpoint.heads import fresh_head, head_tensors
+from sentkit.model.checkpoint.save_weights import architecture_of, write_fresh
+from sentkit.model.reading import default_readout
 from sentkit.model.transformer.device import pick_device
 from sentkit.signals import Stop
-from sentkit.training.base import Base
+from sentkit.training.base import Base, StaticBase, open_base, open_named
 from sentkit.training.catalogue import METHODS
-from sentkit.training.data.corpus import FILES, Corpus, Tallied, check_rows, map_corpus, write_corpus
+from sentkit.training.data.batches import stream
+from sentkit.training.data.corpus import Corpus, Tallied, check_rows, map_corpus, write_corpus
 from sentkit.training.data.dev import Dev, read_dev
 from sentkit.training.data.entries import read_entries
 from sentkit.training.data.examples import ExampleParser
 from sentkit.training.data.labelled import LabelledRows, read_labelled
 from sentkit.training.loop.processes import Processes, be_deterministic, open_processes, precision_name
-from sentkit.training.loop.state import Keeper
-from sentkit.training.loop.step_log import Reporter
-from sentkit.training.method import template_of
-from sentkit.training.options import Run, TrainOptions
-from sentkit.training.run_folders import part_of
-from sentkit.training.runs.folder_lock import lock_folder
-from sentkit.training.runs.random_base import BaseOf, random_bases
+from sentkit.training.loop.state import Keeper, Reporter
+from sentkit.training.method import Method, template_of
+from sentkit.training.options import RandomInit, Run, TrainOptions
+from sentkit.training.run_folders import CORPUS, lock_folder, part_of
 from sentkit.training.runs.run import train
 from sentkit.training.runs.save_checkpoint import NEW_FOLDER
-from sentkit.training.runs.training_readout import settle
-from sentkit.training.static_base import StaticBase, open_named
+from sentkit.training.settings import AS_BASE, notes, usual_readout, with_readout_of_base
 
 
 def perform(options: TrainOptions, inputs: Inputs, stop: Stop, reporter: Reporter) -> bool:
@@ -52,26 +58,18 @@ def perform(options: TrainOptions, inputs: Inputs, stop: Stop, reporter: Reporte
         reporter.say(choice)
         warn_of_base(base, reporter)
         reporter.note(f"{processes.device}, {precision_name(settings.precision, processes.device)}")
-        pairs: Dev | None = None
-        labelled: LabelledRows | None = None
-        test: LabelledRows | None = None
-        if not options.kind.needs.labels:
-            with stop.interruptible():
-                pairs = read_dev_pairs(options, inputs, base)
+        with stop.interruptible():
+            pairs = None if options.kind.needs.labels else read_dev_pairs(options, inputs, base)
         if options.force and not options.resume and options.folders.several:
             remove_state_of_one_run(options.folders.output, processes)
-        with lock_folder(options.folders.rows, "rows.lock", first=processes.first, temporary=FILES):
+        with lock_folder(options.folders.rows, "rows.lock", first=processes.first, temporary=CORPUS):
             corpus = read_corpus(options, inputs, base, pairs, processes, stop, reporter)
+            dev: Dev | LabelledRows | None = pairs
+            test: LabelledRows | None = None
             if options.kind.needs.labels:
                 with stop.interruptible():
-                    labelled, test = (
-                        read_labelled_rows(flag, path, options, inputs, base, corpus)
-                        for flag, path in (("--dev", options.dev), ("--test", options.test))
-                    )
-                    for path, rows in ((options.dev, labelled), (options.test, test)):
-                        if processes.first and rows is not None and (seen := rows.seen_in(corpus)):
-                            reporter.warn(f"{path}: the training rows contain {seen} of {len(rows)} rows")
-            dev, command = pairs or labelled, options.command.record() if processes.first else {}
+                    dev, test = read_labels(options, inputs, base, corpus, reporter)
+            command = options.command.record() if processes.first else {}
             for seed in options.folders.seeds:
                 own_base = replace(base_of(seed), labels=corpus.labels)
                 train(Run(options, seed, own_base, corpus, dev, test, command), processes, stop, reporter)
@@ -100,14 +98,43 @@ def remove_state_of_one_run(output: Path, processes: Processes) -> None:
             shutil.rmtree(part / NEW_FOLDER, ignore_errors=True)
 
 
+BaseOf = Callable[[int], Base]  # seed -> base
+
+
 @contextmanager
 def open_bases(options: TrainOptions, processes: Processes) -> Iterator[BaseOf]:
-    """Return a function from a seed to its base: the given checkpoint, or a random base of --init."""
-    longest = options.settings.max_length
-    if options.init is not None:
-        with random_bases(options.init, options.folders.rows, processes, longest) as base_of:
-            yield base_of
+    """Return a function from a seed to its base: the given checkpoint, or a random base of --init.
+
+    The folder of a random base is replaced by that of the next seed. A resumed run writes its base again,
+    with the same bytes.
+    """
+    longest, place = options.settings.max_length, options.folders.rows
+    if options.init is None:
+        base = open_given(options, longest)
+        yield lambda seed: base
         return
+    folder, write = place / "init", partial(write_random, options.init, place / "init")
+
+    @lru_cache(maxsize=1)
+    def base_of(seed: int) -> Base:
+        if processes.first:
+            shutil.rmtree(folder, ignore_errors=True)
+            folder.mkdir()
+            write(seed)
+        processes.wait()
+        base = replace(open_base(read_checkpoint(str(folder)), longest), parents=())
+        processes.wait()  # the first process removes this folder for the next seed
+        return base
+
+    with lock_folder(place, "init.lock", first=processes.first):
+        try:
+            yield base_of
+        finally:
+            if processes.first:
+                shutil.rmtree(folder, ignore_errors=True)
+
+
+def open_given(options: TrainOptions, longest: int) -> Base:
     entries = None if options.entries is None else read_entries(options.entries)
     base = replace(open_named(options.model, longest), entries=entries)
     if isinstance(base, StaticBase) and not options.kind.needs.static:
@@ -118,7 +145,61 @@ def open_bases(options: TrainOptions, processes: Processes) -> Iterator[BaseOf]:
         problem = f"{options.method} needs {options.kind.needs.packed}"
         why = f"transformers runs this model ({base.why_not_packed})"
         raise UsageError(f"{problem}; this is not supported, because {why}")
-    yield lambda seed: base
+    return base
+
+
+def write_random(init: RandomInit, folder: Path, seed: int) -> None:
+    """Write an untrained language model to an empty folder. The same seed gives the same bytes."""
+    architecture = architecture_of(read_object(init.config), str(init.config))
+    # The seed of a run is also that of its other new layers, which must be independent of the head.
+    own_seed = int(stream(seed, 0, "language model head").integers(1 << 62))
+    head = fresh_head(architecture, torch.Generator().manual_seed(own_seed))
+    write_fresh(folder, init.config, init.tokenizer, seed, head_tensors(head, architecture))
+
+
+def settle(name: str, kind: type[Method], settings: Any, base: Base) -> tuple[Any, str]:
+    """Return the settings with `base` replaced by a readout, and a line with the choice and its reason.
+
+    The readout is that of the settings, else of the base, else of the method. A causal language model without
+    a declaration trains `last`: only its last token attends to the whole text.
+    """
+    if "readout" not in type(settings).__dataclass_fields__:
+        return settings, f"readout {kind.readouts(settings)[0]}: {name} always uses it"
+    declared = base.declared
+    who = base.checkpoint.name if base.parents else "a new encoder"
+    says = f"{who} declares {'none' if declared is None else declared.name}"
+    chosen, reason = settings.readout, f"as set; {says}"
+    if chosen == AS_BASE and declared is not None:
+        chosen, reason = declared.name, f"{who} declares it"
+    elif chosen == AS_BASE:
+        usual = usual_readout(type(settings))
+        chosen = usual.name
+        reason = f"{says}; {'the paper uses it' if usual.of_paper else 'it is a common choice'}"
+        if default_readout(base.checkpoint.config).name == "last":
+            chosen, reason = "last", f"{says}; it is a causal language model"
+    try:
+        settled = replace(settings, readout=chosen)
+        settled = with_readout_of_base(settled, None if declared is None else declared.name)
+        check_readout(kind, settled, base)
+    except UsageError as error:
+        if settings.readout != AS_BASE or declared is None:
+            raise
+        usual = usual_readout(type(settings))
+        problem = f"{who} declares the readout {chosen}, which {name} cannot train"
+        raise UsageError(problem, advice=f"use --set readout={usual.name}, or another") from error
+    return settled, f"readout {chosen}: {reason}"
+
+
+def check_readout(kind: type[Method], settings: Any, base: Base) -> None:
+    """Raise a UsageError for a readout that the method or the base does not support."""
+    choices = notes(type(settings))["readout"].choices
+    if choices and settings.readout not in choices:
+        raise UsageError(f"readout={settings.readout}", advice=f"available: {', '.join(choices)}")
+    for readout in map(parse_readout, kind.readouts(settings)):
+        if readout.reduction not in kind.needs.reductions:
+            raise UsageError(f"readout={readout.name}: this method cannot train it")
+        if base.architecture is not None:
+            readout.resolved(base.architecture.depth)
 
 
 def warn_of_base(base: Base, reporter: Reporter) -> None:
@@ -142,23 +223,26 @@ def read_dev_pairs(options: TrainOptions, inputs: Inputs, base: Base) -> Dev | N
     kind, settings = options.kind, options.settings
     names = (*kind.readouts(settings), kind.dev_readout(settings))
     through = any(parse_readout(name).reduction == "token" for name in names)
-    pairs = inputs.other(options.dev)
     templated = base.final_tokenizer_with(template_of(settings)) if through else None
     in_template = base.declared is not None and base.declared.reduction == "token"
-    return read_dev(
-        pairs, base.final_tokenizer, templated, base.final_tokenizer_with(None) if in_template else None
-    )
+    of_base = base.final_tokenizer_with(None) if in_template else None
+    return read_dev(inputs.other(options.dev), base.final_tokenizer, templated, of_base)
 
 
-def read_labelled_rows(
-    flag: str, path: str | None, options: TrainOptions, inputs: Inputs, base: Base, corpus: Corpus
-) -> LabelledRows | None:
-    """Read a file with labels or scores. Its labels must occur in the training rows."""
-    if path is None:
-        return None
-    settings = options.settings
-    rows = inputs.other(path)
-    return read_labelled(flag, rows, options.kind.reads(base, settings), corpus, settings.metric_name)
+def read_labels(
+    options: TrainOptions, inputs: Inputs, base: Base, corpus: Corpus, reporter: Reporter
+) -> list[LabelledRows | None]:
+    """Read --dev and --test, rows with labels or scores. Their labels must occur in the training rows."""
+    found: list[LabelledRows | None] = []
+    settings, reads = options.settings, options.kind.reads(base, options.settings)
+    for flag, path in (("--dev", options.dev), ("--test", options.test)):
+        rows = None
+        if path is not None:
+            rows = read_labelled(flag, inputs.other(path), reads, corpus, settings.metric_name)
+            if seen := rows.seen_in(corpus):
+                reporter.warn(f"{path}: the training rows contain {seen} of {len(rows)} rows")
+        found.append(rows)
+    return found
 
 
 def read_corpus(

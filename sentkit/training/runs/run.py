@@ -18,13 +18,11 @@ from sentkit.signals import RESUME, Aborted, Interrupted, Stop, Stopped
 from sentkit.training.data.batches import stream
 from sentkit.training.data.dev import nan_lowest
 from sentkit.training.loop.processes import Processes, environment, use_threads
-from sentkit.training.loop.state import Keeper, Position, check_identity
-from sentkit.training.loop.step_log import Reporter, StepLog
+from sentkit.training.loop.state import Keeper, Position, Reporter, StepLog, check_identity
 from sentkit.training.loop.trainer import Trainer
 from sentkit.training.method import using
 from sentkit.training.options import Run
-from sentkit.training.run_folders import LOG, part_of
-from sentkit.training.runs.folder_lock import lock_folder
+from sentkit.training.run_folders import LOG, lock_folder, part_of
 from sentkit.training.runs.save_checkpoint import NEW_FOLDER, save_checkpoint
 from sentkit.training.settings import differences
 

@@ -7,7 +7,7 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 
-from sentkit.plots.marks import offsets_of
+from sentkit.plots.drawing import offsets_of
 from support import SVG
 
 random = np.random.default_rng(0)
@@ -153,7 +153,7 @@ def test_a_large_file_is_sampled(sentkit):
 
 def test_every_row_is_drawn_equally_often():
     """Algorithm R: of 6 items each is in half of the samples of 3."""
-    from sentkit.plots.samples import Sample
+    from sentkit.plots.reports import Sample
 
     counts = np.zeros(6)
     for seed in range(2000):

@@ -13,7 +13,7 @@ from sentkit.training.base import open_base
 from sentkit.training.loop.trainer import Trainer
 from sentkit.training.methods.clear import CLEAR
 from sentkit.training.options import RandomInit
-from sentkit.training.runs.random_base import write_random
+from sentkit.training.runs.command import write_random
 from support import contents, without_command
 
 WORDS = [

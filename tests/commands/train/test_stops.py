@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from sentkit.training.loop.step_log import Reporter
+from sentkit.training.loop.state import Reporter
 from sentkit.training.loop.trainer import Trainer
 from sentkit.training.methods.rank_encoder import RankEncoder
 from sentkit.training.runs.run import advise_of_threads

@@ -6,7 +6,7 @@ import pytest
 from sentkit.errors import DataError
 from sentkit.formats.rows.rows import Inputs
 from sentkit.formats.vectors.vectors import VectorReader
-from sentkit.labels.probes.examples import classes_of, codes_of, read_examples
+from sentkit.labels.probes.probing import classes_of, codes_of, read_examples
 
 
 @pytest.fixture

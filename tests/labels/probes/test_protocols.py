@@ -57,7 +57,9 @@ def test_nested_folds_equal_scikit_learn(bench, data):
 
     assert (result.accuracies, result.penalties) == (shares, chosen)
     assert len(set(chosen)) > 1
-    assert (result.mean, result.deviation) == pytest.approx((np.mean(shares), np.std(shares, ddof=1)))
+    record = result.record()
+    assert record["accuracy"] == pytest.approx(100 * np.mean(shares))
+    assert record["sd"] == pytest.approx(100 * np.std(shares, ddof=1))
 
 
 def test_a_penalty_by_folds_equals_scikit_learn(bench, data):
@@ -67,7 +69,7 @@ def test_a_penalty_by_folds_equals_scikit_learn(bench, data):
 
     assert (result.penalties, result.folds) == ([penalty], shares)
     assert result.accuracies == [share(data, rows, test, penalty)]
-    assert result.deviation is None
+    assert "sd" not in result.record()
 
 
 def test_a_penalty_by_dev_rows_equals_scikit_learn(bench, data):

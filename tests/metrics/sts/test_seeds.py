@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from sentkit.metrics.sts.seeds import SeedScores, mean_difference, resampled_mean
+from sentkit.metrics.sts.intervals import percentile_interval, resampled_mean, two_sided_p
 
 N, COUNT = 23, 40
 
@@ -41,23 +41,19 @@ def test_a_difference_of_means_over_seeds_equals_plain_loops(rows, kind, correla
         return 100 * total / len(columns)
 
     one, other = (
-        resampled_mean(SeedScores(columns, gold), kind, count=COUNT, seed=(7, 2))
-        for columns in (first, second)
+        resampled_mean(columns, gold, kind, count=COUNT, seed=(7, 2)) for columns in (first, second)
     )
-    found = mean_difference(1.5, one, other)
+    interval = percentile_interval(one - other)
 
     differences = [statistic(first, pairs) - statistic(second, pairs) for pairs in drawn((7, 2))]
     rarer = min(sum(each <= 0 for each in differences), sum(each >= 0 for each in differences))
     assert one == pytest.approx([statistic(first, pairs) for pairs in drawn((7, 2))], abs=1e-9)
-    assert found.value == 1.5
-    assert (found.interval.low, found.interval.high) == pytest.approx(
-        np.percentile(differences, [2.5, 97.5]), abs=1e-9
-    )
-    assert found.p == min(1, max(2 * rarer, 1) / COUNT)
+    assert (interval.low, interval.high) == pytest.approx(np.percentile(differences, [2.5, 97.5]), abs=1e-9)
+    assert two_sided_p(one - other) == min(1, max(2 * rarer, 1) / COUNT)
 
 
 def test_a_seed_without_a_correlation_makes_the_mean_undefined(rows):
     gold, first, _ = rows
-    scores = SeedScores([*first, np.ones(N)], gold)
+    columns = [*first, np.ones(N)]
 
-    assert np.isnan(resampled_mean(scores, "spearman", count=3, seed=0)).all()
+    assert np.isnan(resampled_mean(columns, gold, "spearman", count=3, seed=0)).all()

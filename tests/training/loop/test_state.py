@@ -131,16 +131,6 @@ def test_damaged_best_weights_end_the_run(saved):
         saved.keeper.load_best(3)
 
 
-def test_a_state_with_the_name_of_another_step_is_not_used(saved):
-    """For example a copy of an older state over a newer one."""
-    older = (saved.keeper.folder / "state-2.pt").read_bytes()
-    (saved.keeper.folder / "state-3.pt").write_bytes(older)
-    found, [warning] = load(saved)
-
-    assert found["position"].step == 2
-    assert "state-3.pt: it is the state of step 2; the run continues from state-2.pt" in warning
-
-
 def test_a_state_of_a_different_run_is_an_error(saved):
     content = read_sealed(saved.keeper.folder / "state-3.pt")
     content["identity"]["run"]["seed"] = 7

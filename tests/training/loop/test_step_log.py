@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from sentkit.training.loop.step_log import StepLog
+from sentkit.training.loop.state import StepLog
 
 
 @pytest.mark.parametrize("removed", [False, True])

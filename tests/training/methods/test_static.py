@@ -21,13 +21,13 @@ from sentkit.model import find_encoder
 from sentkit.model.query_encoder import EncodedTexts
 from sentkit.model.reading import ReadingOptions
 from sentkit.signals import Stopped
+from sentkit.training.base import open_named
 from sentkit.training.catalogue import METHODS
 from sentkit.training.method import changing, dev_vectors
 from sentkit.training.methods.contrast import Contrast
 from sentkit.training.methods.distill import Distill
 from sentkit.training.runs.save_checkpoint import write_checkpoint
 from sentkit.training.settings import build
-from sentkit.training.static_base import open_named
 from sentkit.training.token_table import TokenTable, scaled
 
 VARIANTS = ("plain", "weights", "mapping", "long", "stock")
