@@ -1,10 +1,11 @@
-"""Agreement of clusterings, against worked examples and scikit-learn."""
+"""Agreement of clusterings, against worked examples and plain loops."""
 
+import math
+from collections import Counter
 from itertools import permutations
 
 import numpy as np
 import pytest
-from sklearn import metrics
 
 from sentkit.metrics.clustering.agreement import MEASURES, contingency, measures
 
@@ -25,32 +26,24 @@ def test_worked_examples(classes, clusters, acc, nmi, ari):
     assert ari is None or found["ari"] == pytest.approx(ari, abs=5e-7)
 
 
-def labelings():
-    random = np.random.default_rng(0)
-    for n, classes, clusters in [(2, 2, 2), (10, 2, 3), (50, 5, 4), (400, 12, 12), (2000, 30, 7), (60, 1, 5)]:
-        yield random.integers(classes, size=n), random.integers(clusters, size=n)
-    truth = random.integers(6, size=500)
-    yield truth, np.where(random.random(500) < 0.3, random.integers(6, size=500), truth)
-    yield truth, (truth + 1) % 6
-    yield np.arange(40), np.arange(40)
-    yield np.arange(40), np.zeros(40, int)
-    yield np.zeros(40, int), np.zeros(40, int)
+def information(classes, clusters):
+    """The mutual information and the mean of both entropies."""
+    n = len(classes)
+    share = Counter(zip(classes, clusters, strict=True))
+    sums = Counter(classes), Counter(clusters)
+    shared = sum(c / n * math.log(c * n / (sums[0][i] * sums[1][j])) for (i, j), c in share.items())
+    return shared, sum(-c / n * math.log(c / n) for each in sums for c in each.values()) / 2
 
 
-THEIRS = {
-    "nmi": metrics.normalized_mutual_info_score,
-    "ari": metrics.adjusted_rand_score,
-    "ami": metrics.adjusted_mutual_info_score,
-    "homogeneity": metrics.homogeneity_score,
-    "completeness": metrics.completeness_score,
-    "v_measure": metrics.v_measure_score,
-}
+@pytest.mark.parametrize("clusters", [[1, 1, 0, 0, 0, 2], [0, 0, 1, 2, 2, 1], [0, 1, 2, 0, 1, 2]])
+def test_ami_is_corrected_by_the_mean_over_all_permutations(clusters):
+    classes = [0, 0, 1, 1, 2, 2]
+    shared, room = information(classes, clusters)
+    expected = np.mean([information(classes, each)[0] for each in permutations(clusters)])
+    found = measures(np.array(classes), np.array(clusters))
 
-
-@pytest.mark.parametrize("pair", list(labelings()), ids=lambda pair: f"{len(pair[0])}")
-@pytest.mark.parametrize("name", THEIRS)
-def test_they_are_those_of_scikit_learn(name, pair):
-    assert measures(*pair)[name] == pytest.approx(THEIRS[name](*pair), abs=1e-9)
+    assert found["ami"] == pytest.approx((shared - expected) / (room - expected), abs=1e-9)
+    assert found["nmi"] == found["v_measure"] == pytest.approx(shared / room, abs=1e-9)
 
 
 @pytest.mark.parametrize("classes", [2, 3, 7])
