@@ -116,7 +116,7 @@ def draw(picture: Picture, file: BinaryIO, form: str, width: float) -> list[str]
             figure.draw_without_rendering()
             figure.set_layout_engine("none")
             for each, panel in zip(axes, picture.panels, strict=True):
-                write_marks(each, panel, [colour_of(s, styles.get(s.name, 0)) for s in panel.series])
+                write_marks(each, panel, styles)
         figure.savefig(file, format=form, dpi=DPI, metadata=NO_DATES[form])
     missing = [each for each in caught if "missing from font" in str(each.message)]
     return [f"{len(missing)} characters have no glyph in the font of the picture"] if missing else []
@@ -168,40 +168,48 @@ def draw_panel(axes: Any, panel: Panel, styles: Mapping[str, int], width: float)
         axes.spines[side].set_visible(panel.grid is not None or not (panel.x.label or panel.x.names))
 
 
+def style_of(series: Series, number: int) -> dict[str, Any]:
+    """The colour, marker and dashes of a series, in its panel and in the legend."""
+    if series.form == "bars":
+        hatch = "" if number < len(FILLS) else "////"
+        fill = FILLS[number % len(FILLS)]
+        return {"facecolor": fill, "edgecolor": "#333333", "linewidth": 0.5, "hatch": hatch}
+    style: dict[str, Any] = {"color": FAINT if series.faint else COLOURS[number % len(COLOURS)]}
+    if series.form == "level":
+        return style | {"linestyle": DASHES[1 + number % (len(DASHES) - 1)], "linewidth": 0.9}
+    marker = MARKERS[(number + number // len(COLOURS)) % len(MARKERS)]
+    if series.form == "points":
+        return style | {"linestyle": "", "marker": marker}
+    few = np.isfinite(series.y).sum() <= 30
+    dashes = "-" if series.faint else DASHES[number % len(DASHES)]
+    return style | {"linestyle": dashes, "marker": marker if few else ""}
+
+
 def draw_series(axes: Any, series: Series, number: int, crowd: int) -> None:
     """Draw points or a line. `crowd` is the number of points in the panel."""
-    colour = colour_of(series, number)
-    marker = MARKERS[(number + number // len(COLOURS)) % len(MARKERS)]
+    style, order = style_of(series, number), 1 if series.faint else 2
     if series.form == "level":
-        axes.axhline(
-            series.y[0], color=colour, linestyle=DASHES[1 + number % (len(DASHES) - 1)], linewidth=0.9
-        )
-        return
-    if series.form == "line":
-        few = np.isfinite(series.y).sum() <= 30
-        dashes = "-" if series.faint else DASHES[number % len(DASHES)]
-        style = {"marker": marker if few else "", "linestyle": dashes, "color": colour}
-        axes.plot(series.x, series.y, zorder=1 if series.faint else 2, **style)
+        axes.axhline(series.y[0], **style)
+    elif series.form == "line":
+        axes.plot(series.x, series.y, zorder=order, **style)
         if series.low is not None and series.high is not None:
-            axes.fill_between(series.x, series.low, series.high, color=colour, alpha=0.15, linewidth=0)
-        return
-    if series.joined > 1:
-        for start in range(0, len(series.x), series.joined):
+            band = {"color": style["color"], "alpha": 0.15, "linewidth": 0}
+            axes.fill_between(series.x, series.low, series.high, **band)
+    else:
+        for start in range(0, len(series.x), series.joined) if series.joined > 1 else ():
             part = slice(start, start + series.joined)
-            axes.plot(series.x[part], series.y[part], color=colour, linewidth=0.5, alpha=0.7, zorder=1)
-    many = crowd > MANY
-    look: dict[str, Any] = {"markersize": 2.0 if many else 3.2, "markeredgewidth": 0 if many else 0.3}
-    look |= {"markeredgecolor": "white", "zorder": 1 if series.faint else 2}
-    axes.plot(series.x, series.y, marker, linestyle="", color=colour, **look)
+            line = {"color": style["color"], "linewidth": 0.5, "alpha": 0.7, "zorder": 1}
+            axes.plot(series.x[part], series.y[part], **line)
+        size, edge = (2.0, 0) if crowd > MANY else (3.2, 0.3)
+        look = {"markersize": size, "markeredgewidth": edge, "markeredgecolor": "white", "zorder": order}
+        axes.plot(series.x, series.y, **style, **look)
 
 
 def draw_bars(axes: Any, series: Series, bars: Sequence[Series], number: int) -> None:
     place = next(place for place, each in enumerate(bars) if each is series)
     width = 0.8 / len(bars)
     x = series.x + (place - (len(bars) - 1) / 2) * width
-    fill = FILLS[number % len(FILLS)]
-    hatch = "" if number < len(FILLS) else "////"
-    axes.bar(x, series.y, width * 0.92, color=fill, edgecolor="#333333", linewidth=0.5, hatch=hatch)
+    axes.bar(x, series.y, width * 0.92, **style_of(series, number))
     if series.low is not None and series.high is not None:
         error = np.abs(np.array([series.y - series.low, series.high - series.y]))
         axes.errorbar(x, series.y, error, fmt="none", ecolor="black", elinewidth=0.7, capsize=1.5)
@@ -252,10 +260,6 @@ def shortened(name: str) -> str:
     return name if len(name) <= SHOWN else f"{name[: SHOWN - 1]}…"
 
 
-def colour_of(series: Series, number: int) -> str:
-    return FAINT if series.faint else COLOURS[number % len(COLOURS)]
-
-
 def legend_handles(picture: Picture, styles: Mapping[str, int]) -> list[Any]:
     """One entry for each name of all panels; none for a single name."""
     from matplotlib.lines import Line2D
@@ -266,24 +270,8 @@ def legend_handles(picture: Picture, styles: Mapping[str, int]) -> list[Any]:
         return []
     handles: list[Any] = []
     for name, series in named.items():
-        number = styles.get(name, 0)
-        colour = colour_of(series, number)
-        look: dict[str, Any] = {"color": colour, "label": escape(shortened(name))}
-        if series.form == "bars":
-            look |= {"facecolor": FILLS[number % len(FILLS)], "edgecolor": "#333333", "linewidth": 0.5}
-            look |= {"hatch": "" if number < len(FILLS) else "////"}
-            del look["color"]
-            handles.append(Patch(**look))
-            continue
-        marker = MARKERS[(number + number // len(COLOURS)) % len(MARKERS)]
-        if series.form == "points":
-            look |= {"linestyle": "", "marker": marker}
-        elif series.form == "line":
-            look |= {"linestyle": "-" if series.faint else DASHES[number % len(DASHES)]}
-            look |= {"marker": marker if np.isfinite(series.y).sum() <= 30 else ""}
-        else:
-            look |= {"linestyle": DASHES[1 + number % (len(DASHES) - 1)], "linewidth": 0.9}
-        handles.append(Line2D([], [], **look))
+        look = style_of(series, styles.get(name, 0)) | {"label": escape(shortened(name))}
+        handles.append(Patch(**look) if series.form == "bars" else Line2D([], [], **look))
     return handles
 
 
@@ -337,15 +325,15 @@ RINGS = (1.0, 3.0, 6.0)
 ON_NUMBER, ON_MARKER, ON_LINE, RING = 100.0, 10.0, 1.0, 5.0
 
 
-def write_marks(axes: Any, panel: Panel, colours: Sequence[str]) -> None:
+def write_marks(axes: Any, panel: Panel, numbers: Mapping[str, int]) -> None:
     """Write the marks of all series. The layout of the figure must be final."""
     scale = 72 / axes.figure.dpi
     corners = axes.bbox.get_points() * scale
     close = CLOSE * np.hypot(*(corners[1] - corners[0]))
     texts, styles, at, own = [], [], [], []
-    markers: list[Float64] = []
-    lines: list[Float64] = []
-    for series, colour in zip(panel.series, colours, strict=True):
+    markers, lines = list[Float64](), list[Float64]()
+    for series in panel.series:
+        look = {"color": style_of(series, numbers.get(series.name, 0)).get("color"), "fontsize": SMALL}
         data = np.column_stack([series.x, series.y])
         places = axes.transData.transform(data) * scale
         markers.append(places)
@@ -354,7 +342,7 @@ def write_marks(axes: Any, panel: Panel, colours: Sequence[str]) -> None:
             lines.append(samples(places[first], place))
             if series.marks and (number == first or np.hypot(*(place - places[first])) >= close):
                 texts.append(escape(series.marks[number]))
-                styles.append({"color": colour, "fontsize": SMALL})
+                styles.append(look)
                 at.append(tuple(data[number]))
                 own.append(place)
     offsets = offsets_of(texts, np.array(own), np.concatenate(markers), np.concatenate(lines), corners)
