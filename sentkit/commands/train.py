@@ -104,7 +104,7 @@ def train(
             print_described(described(kind.Settings, kind.presets))
             return
         from sentkit.training.loop.state import Reporter
-        from sentkit.training.options import Saving, TrainOptions
+        from sentkit.training.options import TrainOptions
         from sentkit.training.runs.command import perform
 
         given = settings.given(console)
@@ -136,7 +136,8 @@ def train(
             device=device,
             threads=threads,
             deterministic=deterministic,
-            saving=Saving(saving.save_every, saving.save_seconds),
+            save_every=saving.save_every,
+            save_seconds=saving.save_seconds,
             resume=saving.resume,
             force=output.force,
             command=Command(

@@ -97,16 +97,12 @@ class Base:
             raise UsageError(f"the trained head is saved as the pooler, but {kind} has no pooler")
 
     def training_tokenizer_with(self, template: str) -> Tokenizer:
-        return tokenizer_with(template, self.checkpoint, self.transformer_tokenizer.max_length)
+        return self.final_tokenizer_with(template, self.transformer_tokenizer.max_length)
 
-    def final_tokenizer_with(self, template: str | None) -> Tokenizer:
+    def final_tokenizer_with(self, template: str | None, max_length: int | None = None) -> Tokenizer:
         """Return the tokenizer with this template; None: that of the checkpoint."""
-        return tokenizer_with(template, self.checkpoint, None)
-
-
-def tokenizer_with(template: str | None, checkpoint: Checkpoint, max_length: int | None) -> Tokenizer:
-    options = ReadingOptions(readout="prompt", template=template, max_length=max_length)
-    return plan_reading(checkpoint, options).tokenizer
+        options = ReadingOptions(readout="prompt", template=template, max_length=max_length)
+        return plan_reading(self.checkpoint, options).tokenizer
 
 
 def open_base(checkpoint: Checkpoint, max_length: int) -> Base:

@@ -16,14 +16,6 @@ from sentkit.training.run_folders import RunFolders
 
 
 @dataclass(frozen=True, slots=True)
-class Saving:
-    """When to save the state. Signals also save it."""
-
-    steps: int = 0  # 0: save by time only
-    seconds: float = 300.0
-
-
-@dataclass(frozen=True, slots=True)
 class RandomInit:
     """The source files of a base with random weights."""
 
@@ -48,7 +40,8 @@ class TrainOptions:
     device: str = "auto"
     threads: int | None = None  # None: the number in the resumed state, else all
     deterministic: bool = False
-    saving: Saving = field(default_factory=Saving)
+    save_every: int = 0  # steps; 0: save the state by time only. Signals also save it.
+    save_seconds: float = 300.0
     resume: bool = False
     force: bool = False
     command: Command = field(default_factory=Command)  # for the record of the checkpoint

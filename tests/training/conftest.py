@@ -23,7 +23,7 @@ from sentkit.training.loop.processes import Processes
 from sentkit.training.loop.state import Keeper
 from sentkit.training.loop.trainer import Trainer
 from sentkit.training.method import Method
-from sentkit.training.options import Run, Saving, TrainOptions
+from sentkit.training.options import Run, TrainOptions
 from sentkit.training.run_folders import RunFolders
 from sentkit.training.settings import build
 from support import SMALL, write_small_tokenizer
@@ -141,7 +141,7 @@ def trainer_of(tmp_path: Path, base: Base, corpus_of: Callable[..., Corpus]) -> 
         double: bool = False,
         base: Base = own_base,
         dev: Dev | None = None,
-        saving: Saving | None = None,
+        save_every: int = 0,
         processes: Processes | None = None,
         **settings: Any,
     ) -> Trainer:
@@ -161,7 +161,7 @@ def trainer_of(tmp_path: Path, base: Base, corpus_of: Callable[..., Corpus]) -> 
             kind=kind,
             settings=wanted,
             folders=RunFolders(folder / "out", [seed]),
-            saving=saving or Saving(),
+            save_every=save_every,
         )
         run = Run(options, seed, base, corpus, dev)
         return Trainer(run, method, Keeper(folder), processes)

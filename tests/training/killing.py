@@ -19,7 +19,7 @@ from sentkit.formats.checkpoints import export
 from sentkit.formats.outputs import temporary
 from sentkit.training.data import dev
 from sentkit.training.loop import optimizers, state, trainer
-from sentkit.training.runs import save_checkpoint
+from sentkit.training.runs import run
 
 SLOW_IMPORT = 99  # exit code of a run that imported torch._dynamo, which takes a second
 PLACES = {
@@ -31,11 +31,11 @@ PLACES = {
     "gradient": (trainer, "clip_gradient"),
     "state": (state.Keeper, "save"),
     "best": (state.Keeper, "save_best"),
-    "weights": (save_checkpoint, "write_weights"),
+    "weights": (run, "write_weights"),
     "json": (export, "write_json"),
     "modules": (export, "write_json"),
     "publish": (temporary, "rename_folder"),
-    "clean": (save_checkpoint.shutil, "rmtree"),
+    "clean": (run.shutil, "rmtree"),
 }
 
 

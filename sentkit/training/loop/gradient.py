@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from sentkit.training.data.batches import Batch, chunks
 from sentkit.training.loop.processes import Context, Processes
-from sentkit.training.method import Method, Outputs, Term, terms_of, trained
+from sentkit.training.method import Method, Outputs, terms_of, trained
 
 
 @dataclass(slots=True)
@@ -50,10 +50,11 @@ class Gradient:
         outputs = self._encode(own) if whole else self._without_gradient(own, parts, states)
         outputs = {name: value[: share.stop - share.start] for name, value in outputs.items()}
         if not whole:
-            outputs = as_leaves(outputs)  # after slicing, because slices would not store a gradient
+            # Leaf tensors, which store the gradient of the loss. Slices of them would not.
+            outputs = {n: v.requires_grad_() if v.is_floating_point() else v for n, v in outputs.items()}
         gathered = self.processes.gather(outputs, rows)
         terms = terms_of(self.method, gathered)
-        total(terms).backward()
+        torch.stack([term.value for term in terms.values()]).sum().backward()
         if not whole:
             self._backpropagate(own, parts, states, outputs)
         self.outputs = {name: value.detach() for name, value in gathered.items()}
@@ -103,15 +104,6 @@ class Gradient:
     def _encode(self, batch: Batch) -> Outputs:
         with self.precision():
             return self.method.encode(batch)
-
-
-def total(terms: dict[str, Term]) -> Tensor:
-    return torch.stack([term.value for term in terms.values()]).sum()
-
-
-def as_leaves(outputs: Outputs) -> Outputs:
-    """Make leaf tensors of the outputs, so that they store the gradient of the loss."""
-    return {n: v.requires_grad_() if v.is_floating_point() else v for n, v in outputs.items()}
 
 
 def gradient_of(output: Tensor) -> Tensor:

@@ -202,9 +202,9 @@ class Trainer:
     # Saving.
 
     def _save_due(self) -> bool:
-        saving = self.run.options.saving
-        steps, due = saving.steps, time.monotonic() - self.saved_at >= saving.seconds
-        return bool(self.position.step) and (due or bool(steps and self.position.step % steps == 0))
+        step, options = self.position.step, self.run.options
+        due = time.monotonic() - self.saved_at >= options.save_seconds
+        return step > 0 and (due or bool(options.save_every and step % options.save_every == 0))
 
     def save(self) -> None:
         """Save the state. All processes must call this, because each has a separate random generator."""
@@ -224,11 +224,6 @@ class Trainer:
             self.keeper.save(self.position, content, {"run": self.run.identity, "environment": here})
         self.saved_at = time.monotonic()
 
-    def saved_state(self) -> dict[str, Any] | None:
-        """Return the newest valid state of this run; None if there is none."""
-        keeps_best = self.recipe.final == "best"
-        return self.keeper.load(self.run.identity, self.reporter.warn, keeps_best=keeps_best)
-
     def resume_from(self, state: Mapping[str, Any]) -> None:
         """Continue from a checked state of `save_with`."""
         self.position = state["position"]
@@ -237,6 +232,5 @@ class Trainer:
         rank, device = self.processes.rank, self.processes.device
         on_host, on_device = state["random_states"], state["device_random_states"]
         if rank < len(on_host):
-            torch.set_rng_state(on_host[rank])
-        if device.type == "cuda" and rank < len(on_device):
-            torch.cuda.set_rng_state(on_device[rank], device)
+            kept = device.type == "cuda" and rank < len(on_device)
+            RandomState(on_host[rank], on_device[rank] if kept else None, device).restore()

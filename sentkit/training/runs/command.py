@@ -36,8 +36,7 @@ from sentkit.training.loop.state import Keeper, Reporter
 from sentkit.training.method import Method, template_of
 from sentkit.training.options import RandomInit, Run, TrainOptions
 from sentkit.training.run_folders import CORPUS, lock_folder, part_of
-from sentkit.training.runs.run import train
-from sentkit.training.runs.save_checkpoint import NEW_FOLDER
+from sentkit.training.runs.run import NEW_FOLDER, train
 from sentkit.training.settings import AS_BASE, notes, usual_readout, with_readout_of_base
 
 

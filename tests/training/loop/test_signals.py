@@ -70,7 +70,7 @@ def test_one_interrupt_saves_the_step(trainer_of, texts):
     with pytest.raises(Stopped, match=r"^stopped and saved at step 2 of 3$"):
         interrupt(trainer, 2, 1)
 
-    assert trainer.saved_state()["position"].step == 2
+    assert trainer.keeper.load(trainer.run.identity)["position"].step == 2
 
 
 def test_two_interrupts_report_the_last_save(trainer_of, texts):

@@ -16,7 +16,6 @@ from sentkit.training.catalogue import METHODS
 from sentkit.training.data.dev import Dev
 from sentkit.training.loop.state import BadFile, Keeper, read_sealed, write_sealed
 from sentkit.training.method import changing
-from sentkit.training.options import Saving
 
 
 @pytest.fixture(scope="module")
@@ -30,7 +29,7 @@ def saved(trainer_of, texts, monkeypatch, one_layer):
     """A trainer stopped after step 3 of 6, with the states of steps 2 and 3, each with its best weights."""
     scores = iter([10.0, 20.0, 30.0, 40.0])
     monkeypatch.setattr(Dev, "score", lambda *_: next(scores))
-    more = {"dev": Dev((), np.empty(0)), "saving": Saving(steps=1)}
+    more = {"dev": Dev((), np.empty(0)), "save_every": 1}
     trainer = trainer_of(
         METHODS["simcse"].load(), texts, base=one_layer, batch=4, epochs=2, eval_every=1, **more
     )
@@ -50,8 +49,8 @@ def saved(trainer_of, texts, monkeypatch, one_layer):
 def load(trainer):
     """With a new keeper, as a new process does; and the warnings."""
     warnings = []
-    trainer.keeper, trainer.reporter.warn = Keeper(trainer.keeper.folder), warnings.append
-    return trainer.saved_state(), warnings
+    trainer.keeper = Keeper(trainer.keeper.folder)
+    return trainer.keeper.load(trainer.run.identity, warnings.append, keeps_best=True), warnings
 
 
 def equal(one, other):

@@ -10,7 +10,7 @@ from sentkit.errors import DataError, UsageError
 from sentkit.formats.checkpoints.folders import read_checkpoint
 from sentkit.training.base import open_base
 from sentkit.training.methods.classify import Classify
-from sentkit.training.runs.save_checkpoint import write_checkpoint
+from sentkit.training.runs.run import write_checkpoint
 from sentkit.training.settings import build
 from support import FAMILIES, padded
 

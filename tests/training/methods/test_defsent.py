@@ -19,7 +19,7 @@ from sentkit.papers.defsent.method import DefSent, number_of, share_of
 from sentkit.training.data.batches import Batch
 from sentkit.training.method import changing, trained
 from sentkit.training.methods.mlm import CLASSES
-from sentkit.training.runs.save_checkpoint import save_checkpoint
+from sentkit.training.runs.run import save_checkpoint
 from sentkit.training.settings import build
 from support import padded
 

@@ -18,7 +18,7 @@ from sentkit.papers.sg_bert.method import SelfGuided
 from sentkit.training.base import open_base
 from sentkit.training.data.batches import Batch
 from sentkit.training.methods.simcse import SimCSE
-from sentkit.training.runs.save_checkpoint import save_checkpoint
+from sentkit.training.runs.run import save_checkpoint
 
 NAMES = ["cat", "a hot dog", "rain", "sea", "old house"]
 DENSE = {"bert": "cls.predictions.transform.dense", "roberta": "lm_head.dense"}

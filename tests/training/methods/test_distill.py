@@ -16,7 +16,7 @@ from sentkit.training.data.corpus import map_corpus, write_corpus
 from sentkit.training.data.examples import ExampleParser
 from sentkit.training.method import dev_vectors
 from sentkit.training.methods.distill import Distill
-from sentkit.training.runs.save_checkpoint import write_checkpoint
+from sentkit.training.runs.run import write_checkpoint
 
 EMB = "teacher/mean:0123456789ab"
 

@@ -9,7 +9,7 @@ from sentkit.errors import UsageError
 from sentkit.formats.checkpoints.folders import read_checkpoint
 from sentkit.training.base import open_base
 from sentkit.training.methods.is_bert import ISBERT
-from sentkit.training.runs.save_checkpoint import save_checkpoint
+from sentkit.training.runs.run import save_checkpoint
 
 
 def information(products):

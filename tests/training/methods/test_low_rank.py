@@ -17,7 +17,7 @@ from sentkit.training.lora import constant_tensors
 from sentkit.training.method import changing
 from sentkit.training.methods.cosent import CoSENT
 from sentkit.training.recipe import LORA_LAYERS, Recipe
-from sentkit.training.runs.save_checkpoint import write_checkpoint
+from sentkit.training.runs.run import write_checkpoint
 from sentkit.training.settings import build
 
 THEIRS = {

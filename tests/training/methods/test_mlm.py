@@ -17,7 +17,7 @@ from sentkit.training.base import open_base
 from sentkit.training.data.batches import Batch
 from sentkit.training.method import changing
 from sentkit.training.methods.mlm import CLASSES, MaskedLanguageModel
-from sentkit.training.runs.save_checkpoint import save_checkpoint
+from sentkit.training.runs.run import save_checkpoint
 
 every_family = pytest.mark.parametrize("family", CLASSES)
 

@@ -12,7 +12,7 @@ from sentkit.errors import UsageError
 from sentkit.formats.json_files import read_object
 from sentkit.papers.pairsupcon.method import PairSupCon
 from sentkit.training.data.batches import Order
-from sentkit.training.runs.save_checkpoint import save_checkpoint
+from sentkit.training.runs.run import save_checkpoint
 from sentkit.training.settings import build
 
 WORDS = ("contradiction", "entailment")

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from sentkit.training.methods.mlm import MaskedLanguageModel
-from sentkit.training.runs.save_checkpoint import write_checkpoint
+from sentkit.training.runs.run import write_checkpoint
 
 
 @pytest.fixture

@@ -20,7 +20,7 @@ from sentkit.training.data.batches import Order
 from sentkit.training.data.dev import read_dev
 from sentkit.training.method import dev_vectors
 from sentkit.training.methods.simcse_sup import SupervisedSimCSE
-from sentkit.training.runs.save_checkpoint import save_checkpoint
+from sentkit.training.runs.run import save_checkpoint
 from sentkit.training.settings import build
 from support import copy_tokenizer
 

@@ -26,7 +26,7 @@ from sentkit.training.catalogue import METHODS
 from sentkit.training.method import changing, dev_vectors
 from sentkit.training.methods.contrast import Contrast
 from sentkit.training.methods.distill import Distill
-from sentkit.training.runs.save_checkpoint import write_checkpoint
+from sentkit.training.runs.run import write_checkpoint
 from sentkit.training.settings import build
 from sentkit.training.token_table import TokenTable, scaled
 
