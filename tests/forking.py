@@ -3,6 +3,7 @@
 python forking.py serve SOCKET, then any number of: python forking.py call SOCKET ARGUMENTS
 """
 
+import importlib
 import json
 import os
 import socket
@@ -11,12 +12,17 @@ from contextlib import suppress
 from pathlib import Path
 
 LARGEST_REQUEST = 1 << 20  # bytes
+HEAVY = (
+    *("transformers", "matplotlib.figure", "matplotlib.backends.backend_svg", "scipy.stats"),
+    *("sklearn.linear_model", "sklearn.cluster", "sklearn.metrics", "sklearn.manifold"),
+)
 
 
 def serve(path):
     """Print "ready", then wait for calls until this process is killed or its parent has ended."""
-    import transformers  # noqa: F401
-
+    for library in HEAVY:
+        with suppress(ImportError):
+            importlib.import_module(library)
     from sentkit.__main__ import main
     from sentkit.model import checkpoint_model  # noqa: F401
     from sentkit.training import catalogue

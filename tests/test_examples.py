@@ -90,34 +90,24 @@ def times(folder):
     return {path: path.stat().st_mtime_ns for path in folder.glob("**/model.safetensors")}
 
 
-@pytest.mark.parametrize(
-    ("name", "rows", "method", "readout", "more"),
-    [
-        ("sg-bert", "texts.txt", "sg-bert", "cls", " --set head_width=8"),
-        ("simcse", "triplets.jsonl", "simcse-sup", "pooler", " --set max_length=16"),
-    ],
-)
-def test_a_script_trains_and_prints_scores(example, name, rows, method, readout, more):
-    made = tables(example(name, rows, "dev.jsonl", "dev.jsonl", "small", SETTINGS=FEW + more))
+def test_a_script_trains_and_prints_scores(example):
+    settings = FEW + " --set head_width=8"
+    made = tables(example("sg-bert", "texts.txt", "dev.jsonl", "dev.jsonl", "small", SETTINGS=settings))
 
-    assert made == ([(method, 1)], ["small/mean", f"run/{readout}"])
+    assert made == ([("sg-bert", 1)], ["small/mean", "run/cls"])
 
 
 def test_distill_compares_student_and_teacher(example, tmp_path):
-    """With the first eight principal directions of the teacher. A second call uses the same vectors."""
-    command = ("distill", "texts.txt", "dev.jsonl", "dev.jsonl", "nano", "small")
-    made = tables(example(*command, DIM="8"))
+    """With the first eight principal directions of the teacher."""
+    made = tables(example("distill", "texts.txt", "dev.jsonl", "dev.jsonl", "nano", "small", DIM="8"))
 
     assert made == ([("distill", 1)], ["small/mean", "nano/mean", "run/mean+dense"])
     assert load_file(tmp_path / "out/texts.safetensors")["embeddings"].shape[1] == 256
     assert load_file(tmp_path / "out/texts-8.safetensors")["embeddings"].shape[1] == 8
-    assert tables(example(*command, DIM="8")) == made
 
 
-@pytest.mark.parametrize("mode", ["unsup", "joint"])
-def test_consert_in_one_run(example, mode):
-    rows = {"unsup": "texts.txt", "joint": "nli.jsonl"}[mode]
-    made = tables(example("consert", mode, rows, "dev.jsonl", "dev.jsonl", "small"))
+def test_consert_in_one_run(example):
+    made = tables(example("consert", "joint", "nli.jsonl", "dev.jsonl", "dev.jsonl", "small"))
 
     assert made == ([("consert", 1)], ["small/mean", "run/mean-last2"])
 
@@ -126,16 +116,6 @@ def trained_in(tmp_path, name):
     """The settings and the base of a run."""
     declared = json.loads((tmp_path / "out" / name / "sentkit.json").read_text())
     return declared["run"]["mode"], declared["parents"][0]
-
-
-def test_consert_in_two_runs(example, tmp_path):
-    """The second run starts from the first; each has the settings of its mode."""
-    given = {"NLI": "nli.jsonl"}
-    lines = example("consert", "joint-unsup", "texts.txt", "dev.jsonl", "dev.jsonl", "small", **given)
-
-    assert tables(lines) == ([("consert", 1)] * 2, ["small/mean", "run/mean-last2"])
-    assert trained_in(tmp_path, "first")[0] == "joint"
-    assert trained_in(tmp_path, "run") == ("unsup", str(tmp_path / "out/first"))
 
 
 def test_each_seed_of_consert_starts_from_the_same_seed(example, tmp_path):
@@ -244,12 +224,10 @@ def test_the_orderings_of_the_main_table():
 
 
 def test_a_sweep_has_a_line_for_each_value(example, tmp_path):
-    """Mean and deviation over the seeds, on dev and test pairs. A second call prints the same values."""
+    """Mean and deviation over the seeds, on dev and test pairs."""
     sweep = ("sweep", "simcse", "temperature=0.05,0.5")
     given = {"ROWS": "texts.txt", "DEV": "dev.jsonl", "BASE": "small", "SEEDS": "0..1"}
     lines = example(*sweep, TEST="dev.jsonl", **given)
-    before = times(tmp_path)
-    again = example(*sweep, **given)
     table = list(csv.DictReader(io.StringIO("\n".join(lines)), delimiter="\t"))
 
     assert [row["temperature"] for row in table] == ["0.05", "0.5"]
@@ -261,12 +239,7 @@ def test_a_sweep_has_a_line_for_each_value(example, tmp_path):
         assert row["step"] == ",".join(str(each["step"]) for each in made)
         assert float(row["dev"]) == pytest.approx(sum(found) / 2, abs=0.01)
         assert float(row["dev_sd"]) == pytest.approx(abs(found[0] - found[1]) / 2**0.5, abs=0.01)
-        assert (row["test"], row["test_sd"]) == (
-            row["dev"],
-            row["dev_sd"],
-        )  # the same pairs, the same readout
-    assert [line.split("\t") for line in again] == [line.split("\t")[:4] for line in lines]
-    assert times(tmp_path) == before
+        assert (row["test"], row["test_sd"]) == (row["dev"], row["dev_sd"])  # the same pairs and readout
 
 
 def test_a_sweep_of_two_settings_has_every_combination(example):
@@ -311,19 +284,18 @@ def test_a_sweep_of_the_number_of_rows_trains_on_parts_of_one_sample(example, tm
 
 
 def test_word_frequency_scores_each_number_of_tokens(example, tmp_path):
-    """With none, two and all tokens of the pairs left out."""
+    """With none and all tokens of the pairs left out."""
     pytest.importorskip("matplotlib")
-    lines = example("word-frequency", "dev.jsonl", "small", "nano", COUNTS="2 5000", expected="^$")
+    lines = example("word-frequency", "dev.jsonl", "small", COUNTS="5000", expected="^$")
     rows = [json.loads(line) for line in lines]
 
-    assert [row["model"] for row in rows if "model" in row] == ["small", "small", "nano", "nano"]
+    assert [row["model"] for row in rows if "model" in row] == ["small", "small"]
     scores = [(row["series"], row["left_out"]) for row in rows if "series" in row]
     kept = [json.loads(line)["token"] for line in (tmp_path / "out/1.tokens.jsonl").open()]
     assert kept[:2] == ["[CLS]", "[SEP]"]
     assert len({*kept}) > 5  # all tokens of the pairs
-    every = (0, 2, len({*kept}))
-    assert scores == [(f"{name}/mean-last2", count) for name in ("small", "nano") for count in every]
-    assert all((tmp_path / "out" / name).stat().st_size for name in ("words-2.svg", "masking.svg"))
+    assert scores == [("small/mean-last2", count) for count in (0, len({*kept}))]
+    assert all((tmp_path / "out" / name).stat().st_size for name in ("words-1.svg", "masking.svg"))
 
 
 def test_domain_shift_has_a_line_for_each_domain_and_seed(example, furnished, tmp_path):
@@ -410,13 +382,12 @@ def test_a_sweep_refuses_wrong_settings(arguments, mode, furnished):
     assert done.stderr.startswith("sweep.sh: ")
 
 
-@pytest.mark.parametrize(("more", "kept"), [("", "last"), (" --set final=best", "best")])
-def test_pairsupcon_keeps_the_last_weights_unless_set_otherwise(example, tmp_path, more, kept):
-    settings = f"{FEW} --set head_width=8{more}"
+def test_pairsupcon_keeps_the_last_weights(example, tmp_path):
+    settings = f"{FEW} --set head_width=8"
     lines = example("pairsupcon", "nli.jsonl", "dev.jsonl", "dev.jsonl", "small", SETTINGS=settings)
 
     assert tables(lines) == ([("pairsupcon", 1)], ["small/mean", "run/mean"])
-    assert json.loads((tmp_path / "out/run/sentkit.json").read_text())["run"]["final"] == kept
+    assert json.loads((tmp_path / "out/run/sentkit.json").read_text())["run"]["final"] == "last"
 
 
 def test_defsent_plus_runs_three_steps(example, tmp_path):
@@ -465,17 +436,6 @@ def test_defsent_plus_has_settings_for_one_step(example, tmp_path):
         (3e-5, "mean", 4),
         (0.01, "cls", 4),
     ]
-
-
-def test_a_held_out_definition_is_searched_among_the_entries(example, tmp_path):
-    """Before and after training, among the same entries."""
-    lines = example("reverse_dictionary", "dictionary.jsonl", "small", SETTINGS=FEW)
-    rows = [json.loads(line) for line in lines]
-    known, held = ((tmp_path / f"out/{name}.jsonl").read_text().splitlines() for name in ("known", "held"))
-
-    assert (len(known), len(held)) == (15, 3)
-    assert [row["n"] for row in rows] == [3, 3]
-    assert all(row["absent"] == 0 for row in rows)
 
 
 SHARED = [
@@ -529,7 +489,7 @@ def test_a_sample_depends_on_the_seed_and_not_on_the_order():
     assert drawn(rows) == drawn(rows, "--entries", "1000") == {f"e{n}" for n in range(40)}
 
 
-@pytest.mark.parametrize("limit", [1, 2, 7, 50, 99, 100])
+@pytest.mark.parametrize("limit", [1, 7, 99])
 def test_a_sample_of_rows_stays_within_its_limit(limit):
     """20 entries have three rows and 20 have two, so at most two rows remain free."""
     rows = [{"entry": f"e{n % 40}", "definition": f"d{n}"} for n in range(100)]

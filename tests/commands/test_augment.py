@@ -1,7 +1,5 @@
 """`augment`: variants of sentences, the same in any shard, and a record that makes them again."""
 
-import gzip
-import json
 import random
 
 import pytest
@@ -248,15 +246,6 @@ def test_rows_of_a_vector_file(sentkit):
     assert [row["text_b"] for row in sentkit("augment", "--op", "swap", "v.safetensors").rows] == ["b A"]
 
 
-def test_wordnet_files_and_dictionaries_give_synonyms(sentkit, tmp_path, jsonl):
-    (tmp_path / "data.noun").write_text("  1 licence\n00000001 05 n 02 dog 0 domestic_dog 0 000 | x\n")
-    rows = jsonl({"entry": "cat", "synset": "1"}, {"entry": "kitty", "synset": "1"})
-    (tmp_path / "d.jsonl.gz").write_bytes(gzip.compress(rows))
-    flags = ("--op", "synonym=1", "--synonyms", "data.noun", "--synonyms", "d.jsonl.gz")
-
-    assert sentkit("augment", *flags, stdin="A dog, a Cat.").rows[0]["text_b"] == "A domestic dog, a Kitty."
-
-
 @pytest.mark.parametrize(
     ("flags", "problem"),
     [
@@ -286,56 +275,3 @@ def test_invalid_flags(sentkit, flags, problem):
     assert done.code == 2
     assert done.out == b""
     assert done.told[0].startswith(f"sentkit augment: {problem}")
-
-
-@pytest.mark.parametrize(
-    ("row", "flags", "problem"),
-    [
-        ({"text_a": "a b", "text_b": "c"}, ("swap",), '"text" is missing'),
-        ({"text": "a b", "text_b": "c"}, ("swap",), 'field "text_b" already exists'),
-        ({"text": "a b", "augment": "x"}, ("swap",), '"augment" is not a record of sentkit augment'),
-        ({"text": "a b"}, ("negate=neg",), '"neg" is missing'),
-        ({"text": "a b", "neg": 7}, ("negate=neg",), '"neg" is a number, expected a string'),
-        ({"text": "a b", "neg": ""}, ("negate=neg",), '"neg" is empty'),
-        ({"text": "a b"}, ("paraphrase", "--paraphrases", "p.tsv", "--key", "id"), '"id" is missing'),
-    ],
-)
-def test_bad_rows(sentkit, jsonl, tmp_path, row, flags, problem):
-    """They end the command, or are skipped and written to --rejects."""
-    (tmp_path / "p.tsv").write_text("id\tparaphrase\n7\tone\n")
-    good, bad = jsonl({"text": "A b", "neg": "no", "id": 7}), jsonl(row)
-    done = sentkit("augment", "--op", *flags, stdin=good + bad + good)
-    skipped = sentkit("augment", "--op", *flags, "--rejects", "bad.jsonl", stdin=good + bad + good)
-
-    assert done.code == 65
-    assert done.told[0] == f"sentkit augment: -:2: {problem}"
-    assert skipped.code == 0
-    assert skipped.out == sentkit("augment", "--op", *flags, stdin=good * 2).out
-    reject = {"file": "-", "line": 2, "reason": problem, "row": bad.decode().rstrip()}
-    assert json.loads((tmp_path / "bad.jsonl").read_text()) == reject
-
-
-def test_a_file_without_synonyms_is_refused(sentkit, tmp_path):
-    (tmp_path / "none.jsonl").write_text('{"word":"a","synonyms":[]}\n')
-    done = sentkit("augment", "--op", "synonym", "--synonyms", "none.jsonl", stdin="a b")
-
-    assert (done.code, done.told) == (65, ["sentkit augment: none.jsonl: contains no synonyms"])
-
-
-def test_a_closed_pipe_prints_nothing(shell, tmp_path):
-    (tmp_path / "many.txt").write_text("a cat and a dog\n" * 50_000)
-    done = shell("sentkit augment many.txt --op delete | head -2")
-
-    assert (done.code, done.err) == (0, "")
-    assert len(done.rows) == 2
-
-
-def test_variants_train_an_encoder(sentkit, tmp_path):
-    """Pairs of variants are input of a method with two views."""
-    texts = "A cat sleeps here.\nTwo dogs run away.\nThe sea is wide today.\n"
-    once = sentkit("augment", "--op", "delete=0.3", stdin=texts).out
-    pairs = sentkit("augment", "--replace", "--field", "text=text_a", "--op", "reorder", stdin=once).out
-    done = sentkit("train", "simcse", "-q", "-o", "ckpt", stdin=pairs)
-
-    assert done.code == 0, done.err
-    assert json.loads((tmp_path / "ckpt/sentkit.json").read_text())["method"] == "simcse"

@@ -1,6 +1,5 @@
 """`sentkit build-entries`: the vector of an entry, its input rows, and the record of its origin."""
 
-import base64
 import gzip
 
 import numpy as np
@@ -92,17 +91,6 @@ def test_an_entry_is_the_average_of_what_encode_gives(build, expected, readout):
     assert np.abs(done.vectors() - expected("--readout", readout)).max() < 1e-5
 
 
-@pytest.mark.usefixtures("with_torch")
-def test_one_definition_is_its_own_vector_to_the_last_bit(build, sentkit, tiny):
-    """In the very batches of `encode`."""
-    flags = ("--precision", "fp32", "--field", "text=definition")
-    encoded = sentkit("encode", "-q", "-m", tiny, *flags, stdin=STREAM).vectors()
-    found = build().vectors()
-
-    assert np.array_equal(found[2], encoded[3])
-    assert np.array_equal(found[3], encoded[4])
-
-
 def test_groups_do_not_matter(build, expected, monkeypatch):
     """An entry's definitions may come in groups far apart."""
     monkeypatch.setattr("sentkit.model.encoding.FIRST_GROUP", 2)
@@ -130,12 +118,6 @@ def test_tables_rows_and_vector_files_give_the_same(build, sentkit, other, tmp_p
     assert build("a.csv.gz").out == expected
     assert build("a.safetensors").out == expected
     assert build("-", "b.csv", stdin=dictionary(ROWS[:3])).out == expected
-
-
-def test_fields_are_mapped(build):
-    rows = b"".join(orjson.dumps({"word": e, "definition": 7, "gloss": d}) + b"\n" for e, d in ROWS)
-
-    assert build("--field", "entry=word", "--field", "definition=gloss", stdin=rows).out == build().out
 
 
 def test_names_of_entries_are_kept_as_they_are(build):
@@ -198,17 +180,6 @@ def test_only_words_of_one_token_are_kept(build, sentkit, tiny):
     assert told.out == build("--readout", "mean", stdin=dictionary(rows)).out
 
 
-def test_bad_rows_are_not_among_those_left_out(sentkit, tiny):
-    flags = ("--readout", "mean", "--words-only", "--rejects", "/dev/null")
-    done = sentkit("build-entries", *flags, "-m", tiny, stdin=STREAM + b'{"entry":""}\n')
-
-    assert done.code == 0
-    assert [line.partition("warning: ")[2] for line in done.told] == [
-        'bad rows dropped: 1; the first is -:9: "entry" is empty',
-        "2 of 8 rows skipped: the entry is not a single token",
-    ]
-
-
 # How the checkpoint is read
 
 
@@ -217,37 +188,6 @@ def test_the_space_is_that_of_encode(build, sentkit, tiny, readout):
     encoded = sentkit("encode", "-q", "-m", tiny, "--readout", readout, stdin="a cat")
 
     assert {row["_emb"] for row in build("--readout", readout).rows} == {encoded.rows[0]["_emb"]}
-
-
-def test_the_declaration_of_the_checkpoint_is_used(build, expected, sentkit, tiny):
-    """Readout, prefix and unit length as in `encode`; the average is taken behind them all."""
-    flags = ("--readout", "cls", "--prompt", "define: ", "--normalize")
-    sentkit("export", "-q", "-m", tiny, *flags, "-o", "declared")
-    done = build(model="declared")
-    by_hand = expected("--readout", "cls", "--prompt", "define: ", "--normalize")
-    encoded = sentkit("encode", "-q", "-m", "declared", stdin="a cat")
-
-    assert np.abs(done.vectors() - by_hand).max() < 1e-6
-    assert np.linalg.norm(done.vectors()[0]) < 0.9999  # an average of unit vectors that differ
-    assert done.rows[0]["_emb"] == encoded.rows[0]["_emb"]
-
-
-def test_mean_is_taken_with_a_warning_where_nothing_is_declared(sentkit, tiny):
-    done = sentkit("build-entries", "-m", tiny, stdin=STREAM)
-
-    assert done.err == (
-        f"sentkit build-entries: warning: {tiny} declares no readout:"
-        " using mean (--readout selects another)\n"
-    )
-
-
-def test_steps_of_another_readout_are_left_behind_with_a_warning(sentkit, tiny):
-    sentkit("export", "-q", "-m", tiny, "--readout", "cls", "--normalize", "-o", "declared")
-    done = sentkit("build-entries", "-m", "declared", "--readout", "mean", stdin=STREAM)
-
-    assert done.err.endswith(
-        "the steps after the declared readout are not applied to another readout: normalise\n"
-    )
 
 
 def test_nothing_is_cut_that_the_encoder_has_room_for(build, expected, sentkit, tiny):
@@ -274,15 +214,6 @@ def test_truncated_texts_are_counted_or_refused(sentkit, tiny):
     assert beyond.code == 2
 
 
-def test_entries_have_one_readout(build):
-    done = build("--readout", "cls,mean")
-
-    assert done.code == 2
-    assert (
-        done.err == "sentkit build-entries: build-entries accepts only one readout; --readout has several\n"
-    )
-
-
 # Output
 
 
@@ -305,62 +236,3 @@ def test_the_file_names_the_source_of_the_entries(build, sentkit, tiny):
 
     assert Store("all.safetensors").spec["entries"] == {"definitions": 8, "words_only": False, **about}
     assert Store("words.safetensors").spec["entries"] == {"definitions": 6, "words_only": True, **about}
-
-
-def test_same_rows_same_file(build, tmp_path):
-    for name in ("a.safetensors", "b.safetensors"):
-        build("-o", name)
-
-    assert (tmp_path / "a.safetensors").read_bytes() == (tmp_path / "b.safetensors").read_bytes()
-
-
-def test_base64_has_the_same_numbers(build):
-    packed = build("--vectors", "base64").rows
-    read = [np.frombuffer(base64.b64decode(row["embedding"]), "<f4") for row in packed]
-
-    assert np.array_equal(read, build().vectors())
-
-
-@pytest.mark.parametrize(
-    ("output", "problem"),
-    [
-        ("nowhere/e.safetensors", "nowhere/e.safetensors: cannot be written: no such file or directory"),
-        ("old.jsonl", "old.jsonl: already exists"),
-        ("folder", "folder: is a folder, expected a file"),
-    ],
-)
-def test_an_output_that_cannot_be_is_73_before_any_work(build, tmp_path, output, problem):
-    """Not after hours of it: no row is read, the bad ones neither."""
-    (tmp_path / "old.jsonl").write_text("dear old bytes")
-    (tmp_path / "folder").mkdir()
-    done = build("-o", output, stdin=b"no row")
-
-    assert done.code == 73
-    assert done.told[0] == f"sentkit build-entries: {problem}"
-    assert (tmp_path / "old.jsonl").read_text() == "dear old bytes"
-
-
-def test_a_folder_is_refused_as_output(build, tmp_path):
-    (tmp_path / "folder").mkdir()
-    done = build("-f", "-o", "folder", stdin=b"no row")
-
-    assert done.code == 73
-    assert done.err == "sentkit build-entries: folder: is a folder, expected a file\n"
-
-
-def test_an_unsupported_output_format_is_wrong_usage(build):
-    assert build("-o", "e.npy").code == 2
-
-
-@pytest.mark.parametrize("stage", ["add", "__iter__"])
-def test_an_interruption_leaves_no_file(build, tmp_path, monkeypatch, stage):
-    """While definitions are encoded, and while entries are written."""
-
-    def interrupted(*_):
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(Averages, stage, interrupted)
-    done = build("-o", "e.safetensors")
-
-    assert done.code == 130
-    assert list(tmp_path.iterdir()) == []

@@ -97,19 +97,6 @@ def test_encodings_are_turned_into_each_other(sentkit, monkeypatch):
     assert sentkit("cat", stdin=ROWS).out == base64.out
 
 
-def test_vectors_of_two_spaces_are_refused(sentkit, tmp_path):
-    (tmp_path / "a.jsonl").write_bytes(ROWS)
-    (tmp_path / "b.jsonl").write_bytes(ROWS.replace(b"m/cls:0a1b00000000", b"m/mean:9f0000000000"))
-    done = sentkit("cat", "a.jsonl", "b.jsonl", "-o", "c.safetensors")
-
-    assert done.code == 65
-    assert done.err == (
-        "sentkit cat: b.jsonl:1: the vectors of this row are m/mean (9f00…),"
-        " the vectors of the first row are m/cls (0a1b…)\n"
-    )
-    assert not (tmp_path / "c.safetensors").exists()
-
-
 @pytest.mark.parametrize(
     ("rows", "problem"),
     [
@@ -132,23 +119,6 @@ def test_rows_without_vectors_make_no_vector_file(sentkit, tmp_path):
         done.told[0] == "sentkit cat: -:1: this row has no vector; in a vector file every row needs a vector"
     )
     assert not (tmp_path / "v.safetensors").exists()
-
-
-def test_tables_become_rows(sentkit, tmp_path):
-    (tmp_path / "t.csv").write_text('a,b\n1,"x, ""y"""\n')
-
-    assert sentkit("cat", "t.csv").out == b'{"a":"1","b":"x, \\"y\\""}\n'
-
-
-@pytest.mark.parametrize("name", ["rows.jsonl.gz", "rows.jsonl.zst"])
-def test_compressed_output_is_read_again(sentkit, tmp_path, name):
-    """Equal rows give equal bytes: the file contains no time stamp."""
-    pytest.importorskip("zstandard")
-    written = [sentkit("cat", "-o", path, stdin=ROWS).code for path in (name, f"again-{name}")]
-
-    assert written == [0, 0]
-    assert sentkit("cat", name).out == ROWS
-    assert (tmp_path / name).read_bytes() == (tmp_path / f"again-{name}").read_bytes()
 
 
 def test_vectors_get_our_name(sentkit):
@@ -251,16 +221,6 @@ def test_an_empty_stream_makes_an_empty_output(sentkit, rows, tmp_path):
     assert sentkit("cat", "v.safetensors", "rows.jsonl").out == ROWS
     assert sentkit("cat", "v.safetensors", "v.safetensors").code == 65
     assert sentkit("inspect", "v.safetensors").rows[0]["rows"] == 0
-
-
-def test_a_truncated_vector_file_is_bad_data(sentkit, tmp_path):
-    sentkit("cat", "-o", "v.safetensors", stdin=ROWS)
-    whole = (tmp_path / "v.safetensors").read_bytes()
-    (tmp_path / "w.safetensors").write_bytes(whole[:-3])
-    done = sentkit("cat", "w.safetensors")
-
-    assert done.code == 65
-    assert done.err == "sentkit cat: w.safetensors: incomplete or damaged safetensors file: truncated\n"
 
 
 def test_a_join_reports_the_number_of_files_and_rows(sentkit, tmp_path):

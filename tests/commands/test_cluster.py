@@ -90,21 +90,6 @@ def test_noise_is_minus_one(sentkit, rows, vectors, tmp_path, jsonl):
     assert expected[-2:].tolist() == [-1, -1]
 
 
-def test_a_vector_file_gives_the_same_clusters_as_its_rows(sentkit, rows, tmp_path):
-    """Also two files that contain the halves, and standard input."""
-    sentkit("cat", rows, "-o", "rows.safetensors")
-    sentkit("cat", rows, "--head", 20, "-o", "first.safetensors")
-    lines = (tmp_path / rows).read_bytes().splitlines(keepends=True)
-    (tmp_path / "second.jsonl").write_bytes(b"".join(lines[20:]))
-    found = [
-        sentkit("cluster", "-k", 5, *files, stdin=b"".join(lines))
-        for files in ([rows], ["rows.safetensors"], ["first.safetensors", "second.jsonl"], [])
-    ]
-
-    assert {done.code for done in found} == {0}
-    assert len({done.out for done in found}) == 1
-
-
 def test_an_output_vector_file_keeps_the_vectors(sentkit, rows, vectors):
     """--normalize does not change the stored vectors."""
     done = sentkit("cluster", rows, "-k", 3, "--normalize", "-o", "out.safetensors")
@@ -125,23 +110,6 @@ def test_keep_vectors(sentkit, rows, tmp_path):
 
     assert [line.rpartition(b',"cluster"')[0] + b"}" for line in kept.out.splitlines()] == before
     assert from_file.vectors().tolist() == kept.vectors().tolist()
-
-
-def test_other_fields_keep_their_bytes(sentkit):
-    lines = b'{"id":98765432109876543210, "embedding":[2,0],"y": 2.50 ,"_emb":null}\n'
-    done = sentkit("cluster", "-k", 1, stdin=lines)
-
-    assert done.out == b'{"id":98765432109876543210,"y": 2.50,"cluster":0}\n'
-
-
-def test_an_existing_cluster_is_refused_or_replaced(sentkit):
-    row = b'{"cluster":9,"embedding":[1,0],"x":1}\n'
-    refused = sentkit("cluster", "-k", 1, stdin=row)
-    replaced = sentkit("cluster", "-k", 1, "--replace", stdin=row)
-
-    assert refused.code == 65
-    assert refused.told[0] == 'sentkit cluster: -:1: field "cluster" already exists'
-    assert replaced.out == b'{"cluster":0,"x":1}\n'
 
 
 def test_bad_rows_of_a_vector_file_are_skipped(sentkit, rows):
@@ -224,12 +192,6 @@ def test_several_seeds_have_one_report_each_and_a_mean(sentkit, mixed):
         assert mean[f"{name}_sd"] == pytest.approx(statistics.stdev(values))
 
 
-def test_distant_groups_agree_completely(sentkit, rows):
-    (found,) = sentkit("cluster", rows, "-k", 3, "--truth", "label").rows
-
-    assert [found[name] for name in (*MEASURES, "acc")] == pytest.approx([100.0] * 5)
-
-
 def test_comparison_of_several_k(sentkit, rows, vectors):
     """At the true number of groups all seeds agree, and the silhouette of scikit-learn is highest."""
     found = sentkit("cluster", rows, "-k", "2..5").rows
@@ -284,13 +246,6 @@ def test_describe_rows_without_texts(sentkit):
     done = sentkit("cluster", "-k", 1, "--describe", stdin=b'{"embedding":[1,0]}\n{"embedding":[1,1]}\n')
 
     assert done.rows == [{"cluster": 0, "size": 2, "keywords": [], "nearest": [{"row": 1}, {"row": 2}]}]
-
-
-def test_field_names_the_text_of_a_description(sentkit):
-    line = b'{"title":"a cat","embedding":[1,0]}\n'
-    (found,) = sentkit("cluster", "-k", 1, "--describe", "--field", "text=title", stdin=line).rows
-
-    assert (found["keywords"], found["nearest"]) == (["cat"], [{"row": 1, "text": "a cat"}])
 
 
 @pytest.mark.parametrize("name", ["c.safetensors", "c.jsonl"])
@@ -365,32 +320,6 @@ def test_fewer_distinct_vectors_than_clusters_are_a_warning(sentkit, distinct, w
     assert bool(done.err) == bool(warning)
 
 
-@pytest.mark.parametrize(
-    ("lines", "flags", "problem"),
-    [
-        ('{"embedding":[1]}\n{"embedding":[2]}', ("-k", "3"), "-: -k 3 is larger than the number of rows, 2"),
-        (
-            '{"embedding_a":[1],"embedding_b":[2]}',
-            ("-k", "1"),
-            "-:1: expected 1 vector for cluster, this row has 2",
-        ),
-        ('{"embedding":[1e30]}', ("-k", "1"), "-:1: the vector has a value above 1e+15"),
-        ('{"embedding":[1],"g":1}', ("-k", "1", "--truth", "h"), '-:1: "h" is missing'),
-        (
-            '{"embedding":[1],"g":1}\n{"embedding":[2],"g":"1"}',
-            ("-k", "1", "--truth", "g"),
-            '-: "g" is the same in all 2 rows',
-        ),
-        ("\n{}", ("-k", "2..3"), "-:2: this row has no vector"),
-    ],
-)
-def test_unusable_rows_are_refused(sentkit, lines, flags, problem):
-    done = sentkit("cluster", *flags, stdin=lines)
-
-    assert (done.code, done.out) == (65, b"")
-    assert done.told[0].startswith(f"sentkit cluster: {problem}")
-
-
 def test_algorithms_with_quadratic_memory_have_a_limit(sentkit, rows, monkeypatch):
     monkeypatch.setitem(ALGORITHMS, "agglomerative", replace(ALGORITHMS["agglomerative"], max_rows=59))
     done = sentkit("cluster", rows, "-k", 3, "--algorithm", "agglomerative")
@@ -409,41 +338,12 @@ def test_one_row_is_one_cluster(sentkit):
         assert done.rows == [{"cluster": 0}]
 
 
-def test_centroids_are_written_before_a_closed_pipe(sentkit, rows, tmp_path, monkeypatch):
-    def closed(*args, **flags):
-        raise BrokenPipeError
-
-    monkeypatch.setattr("sentkit.labels.clusters.clustering_run.write_rows", closed)
-    sentkit("cluster", rows, "-k", 3, "--centroids", "c.jsonl")
-
-    assert len((tmp_path / "c.jsonl").read_text().splitlines()) == 3
-
-
-def test_given_centroids_are_deterministic(sentkit, rows):
-    sentkit("cluster", rows, "-k", 3, "--centroids", "c.jsonl", "-o", "out.jsonl")
-    (report,) = sentkit("cluster", rows, "--from-centroids", "c.jsonl", "--truth", "label").rows
-    refused = sentkit("cluster", rows, "--from-centroids", "c.jsonl", "--seed", 5)
-
-    assert report["seed"] is None
-    assert refused.code == 2
-    assert refused.told[0].endswith("--from-centroids cannot be used with --seed: it only assigns rows")
-
-
 @pytest.mark.parametrize(("labels", "classes"), [(("1", 1, 1.0, 2), 2), ((True, "true", False, False), 2)])
 def test_equal_classes_of_different_types(sentkit, labels, classes):
     rows = "".join(json.dumps({"embedding": [n, 1], "g": label}) + "\n" for n, label in enumerate(labels))
     (found,) = sentkit("cluster", "-k", 1, "--truth", "g", stdin=rows.encode()).rows
 
     assert found["classes"] == classes
-
-
-@pytest.mark.parametrize(("label", "problem"), [(0.5, "a number"), (None, "null"), ("", "empty")])
-def test_invalid_classes_are_refused(sentkit, label, problem):
-    rows = json.dumps({"embedding": [1, 1], "g": label}) + "\n"
-    done = sentkit("cluster", "-k", 1, "--truth", "g", stdin=rows.encode())
-
-    assert done.code == 65
-    assert f'"g" is {problem}' in done.told[0]
 
 
 def test_a_missing_library_is_named(sentkit, rows, monkeypatch):
@@ -471,19 +371,7 @@ def test_faiss_finds_distant_groups(sentkit, rows):
         (("-k", "0"), "-k 0: expected 1 or more"),
         (("-k", "x"), '-k "x"'),
         (("-k", "5..2"), '-k "5..2"'),
-        (
-            ("-k", "2", "--algorithm", "hdbscan"),
-            "-k cannot be used with --algorithm hdbscan, which chooses the number of clusters itself",
-        ),
         (("-k", "4", "--sample", "3"), "--sample 3 is less than the number of clusters, 4"),
-        (
-            ("-k", "2", "--algorithm", "agglomerative", "--n-init", "3"),
-            "--n-init needs --algorithm kmeans or minibatch or faiss",
-        ),
-        (
-            ("--algorithm", "hdbscan", "--seed", "3"),
-            "--seed cannot be used with --algorithm agglomerative or hdbscan, which is deterministic",
-        ),
         (("-", "--from-centroids", "-"), "standard input can be read only once"),
         (
             ("-k", "2", "--centroids", "c.jsonl", "--rejects", "./c.jsonl"),
@@ -500,7 +388,6 @@ def test_faiss_finds_distant_groups(sentkit, rows):
         (("-k", "2", "--seed", "0..2"), "several seeds can be used only with"),
         (("-k", "2", "--seed", "x"), '--seed "x"'),
         (("-k", "2", "--stability", "--seed", "3"), "--stability needs several seeds"),
-        (("-k", "2", "--truth", "g", "--describe"), "--describe cannot be used with --truth"),
         *(
             (("-k", "2..3", *others), f"{others[0]} cannot be used with several -k, which write a report")
             for others in (("--truth", "g"), ("--describe",), ("--stability",), ("--replace",))
@@ -509,7 +396,6 @@ def test_faiss_finds_distant_groups(sentkit, rows):
         (("-k", "2..3", "--keep-vectors"), "--keep-vectors cannot be used with several -k"),
         (("-k", "2", "--truth", "g", "--replace"), "--replace cannot be used with --truth, which writes a"),
         (("-k", "2", "--json"), "--json can be used only with reports"),
-        (("-k", "2", "--keywords", "3"), "--keywords needs --describe or --centroids"),
         (("-k", "2", "--from-centroids", "c.jsonl"), "--from-centroids cannot be used with -k: it only"),
         (
             ("-k", "2", "--describe", "-o", "out.safetensors"),
@@ -527,27 +413,3 @@ def test_invalid_flags(sentkit, flags, problem):
 
     assert done.code == 2
     assert done.told[0].startswith(f"sentkit cluster: {problem}")
-
-
-@pytest.mark.parametrize("flags", [("-o", "there.jsonl"), ("--centroids", "there.jsonl")])
-def test_existing_files_are_not_overwritten(sentkit, rows, tmp_path, flags):
-    (tmp_path / "there.jsonl").write_text("mine")
-    refused = sentkit("cluster", rows, "-k", 2, *flags)
-    done = sentkit("cluster", rows, "-k", 2, *flags, "-f")
-
-    assert (refused.code, done.code) == (73, 0)
-    assert (tmp_path / "there.jsonl").read_text() != "mine"
-
-
-def test_reports_are_tables_on_a_terminal(on_terminal, rows):
-    truth = on_terminal("cluster", rows, "-k", 3, "--truth", "label", "--seed", "0..2", width=120)
-    several = on_terminal("cluster", rows, "-k", "2..3")
-    described = on_terminal("cluster", rows, "-k", 3, "--describe", "--keywords", 2, width=120)
-
-    assert truth[0].split() == ["seed", "k", "ACC", "NMI", "ARI", "AMI", "inertia", "iterations"]
-    assert truth[1].split()[:3] == ["0", "3", "100.00"]
-    assert truth[4].split()[:5] == ["mean", "(sd)", "3", "100.00", "(0.00)"]
-    assert several[0].split() == ["k", "silhouette", "agreement", "x", "100", "inertia"]
-    assert several[2].split()[::2] == ["3", "100.00"]
-    assert described[0].split() == ["cluster", "size", "keywords", "nearest"]
-    assert "red thing" in " ".join(described)

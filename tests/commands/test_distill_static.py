@@ -129,16 +129,6 @@ def test_a_checkpoint_in_lower_case_makes_a_tokenizer_in_lower_case(sentkit, tin
     assert np.array_equal(rows[0], rows[1])
 
 
-def test_an_existing_folder_needs_force(sentkit, tiny, made):
-    again = sentkit("distill-static", "-q", "-m", tiny, "-o", "static")
-    forced = sentkit("distill-static", "-m", tiny, "-o", "static", "-f", "--dim", 4)
-
-    assert again.code == 73
-    assert again.told[0].endswith("static: already exists")
-    assert forced.code == 0
-    assert json.loads((made / "sentkit.json").read_text())["dim"] == 4
-
-
 @pytest.mark.parametrize(
     ("flags", "code", "problem"),
     [

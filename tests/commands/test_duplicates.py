@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 
-from sentkit.metrics.neighbours import closest_pairs, search
 from support import BY_HAND
 
 THRESHOLDS = {"cosine": 0.9, "dot": 25.0, "euclidean": -3.0, "manhattan": -5.0}
@@ -68,20 +67,6 @@ def test_groups_and_first_rows_equal_those_of_a_loop(sentkit, rows, vectors, met
     assert unique.rows == [texts[first - 1] for first in sorted(set(expected))]
 
 
-def test_block_sizes_and_files_do_not_matter(sentkit, rows, tmp_path, monkeypatch):
-    (tmp_path / "rows.jsonl").write_bytes(rows)
-    assert sentkit("cat", "rows.jsonl", "-o", "rows.safetensors").code == 0
-    forms = [(), ("--groups",), ("--unique",)]
-    whole = [sentkit("duplicates", "--threshold", 0.9, *form, stdin=rows).out for form in forms]
-    monkeypatch.setattr(closest_pairs, "ROWS_PER_SEARCH", 7)
-    monkeypatch.setattr(search, "ROWS_PER_BLOCK", 5)
-    monkeypatch.setattr(search, "FIRST_ROWS", 2)
-    monkeypatch.setattr(search, "MAX_CANDIDATES", 20)
-
-    for form, expected in zip(forms, whole, strict=True):
-        assert sentkit("duplicates", "rows.safetensors", "--threshold", 0.9, *form).out == expected
-
-
 def test_shown_fields_and_rows_keep_their_bytes(sentkit):
     lines = (
         '{"x": 1.10, "id":12345678901234567890,"embedding":[1,0]}\n'
@@ -99,26 +84,6 @@ def test_shown_fields_and_rows_keep_their_bytes(sentkit):
         == b'{"x": 1.10, "id":12345678901234567890,"group":1}\n{"x":"\\u00e9","y":2.50,"group":1}\n'
     )
     assert unique.out == b'{"x": 1.10, "id":12345678901234567890}\n'
-
-
-def test_an_existing_group_is_refused_or_replaced(sentkit):
-    line = '{"group":"old","embedding":[1,0]}\n'
-    refused = sentkit("duplicates", "--threshold", 1, "--groups", stdin=line)
-    replaced = sentkit("duplicates", "--threshold", 1, "--groups", "--replace", stdin=line)
-
-    assert refused.told[0] == 'sentkit duplicates: -:1: field "group" already exists'
-    assert replaced.rows == [{"group": 1}]
-
-
-def test_a_terminal_shows_a_table(on_terminal, rows, tmp_path):
-    (tmp_path / "rows.jsonl").write_bytes(rows)
-    lines = on_terminal("duplicates", "rows.jsonl", "--threshold", 1, "-q")
-    shown = on_terminal("duplicates", "rows.jsonl", "--threshold", 1, "-q", "--show", "id", "--show", "text")
-
-    assert lines[0].split() == ["cosine", "row", "a", "a", "row", "b", "b"]
-    assert all(line.split()[0] == "1.0000" for line in lines[1:])
-    assert "t" in lines[1].split()[2]
-    assert " | " in shown[1]
 
 
 @pytest.mark.parametrize(

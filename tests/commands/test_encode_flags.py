@@ -99,22 +99,6 @@ def test_a_length_that_cannot_be_is_wrong_usage(encode, length, problem):
     assert done.err == f"sentkit encode: {problem}\n"
 
 
-def test_normalised_vectors_have_unit_length(encode):
-    plain = encode(stdin="a cat\na dog").vectors()
-    done = encode("--normalize", stdin="a cat\na dog")
-    expected = [[x / sum(y * y for y in vector) ** 0.5 for x in vector] for vector in plain.tolist()]
-
-    assert np.abs(done.vectors() - expected).max() < 1e-6
-    assert done.rows[0]["_emb"].startswith("tiny/mean/n:")
-
-
-def test_the_first_numbers_are_kept(encode):
-    done = encode("--dim", 5, stdin="a cat\na dog")
-
-    assert np.array_equal(done.vectors(), encode(stdin="a cat\na dog").vectors()[:, :5])
-    assert done.rows[0]["_emb"].startswith("tiny/mean/5:")
-
-
 def test_more_numbers_than_there_are_is_wrong_usage(encode):
     done = encode("--dim", 17, stdin="a cat")
 
@@ -169,15 +153,6 @@ def test_a_transform_of_another_width_is_wrong_usage(encode, affine):
 
     assert done.code == 2
     assert done.err == "sentkit encode: whitening takes vectors of 16 numbers, these have 5\n"
-
-
-@pytest.mark.parametrize("content", [b"", b"\xff" * 100, b"\x08\0\0\0\0\0\0\0{}      "])
-def test_a_file_that_is_not_a_transform_is_bad_data(encode, tmp_path, content):
-    (tmp_path / "t.safetensors").write_bytes(content)
-    done = encode("--transform", "t.safetensors", stdin="a cat")
-
-    assert done.code == 65
-    assert done.err.startswith("sentkit encode: t.safetensors: ")
 
 
 def test_a_dry_run_counts(encode):

@@ -154,14 +154,6 @@ def test_cuda_is_refused(monkeypatch, bundled):
         )
 
 
-@pytest.mark.parametrize("command", ["build-entries", "distill-static"])
-def test_other_commands_do_not_have_int8(sentkit, command, tmp_path):
-    done = sentkit(*command.split(), "-o", tmp_path / "out", "--precision", "int8", stdin=TEXTS)
-
-    assert done.code == 2
-    assert "int8" in "".join(done.told)
-
-
 @needs_integers
 def test_the_blocks_of_a_vector_folder_have_the_measured_loss_of_run_json(sentkit, tmp_path):
     (tmp_path / "in.txt").write_text(TEXTS)

@@ -1,13 +1,10 @@
 """`encode -m`: supported checkpoints, messages about broken ones, and equality of spaces."""
 
 import json
-import pickle
 import re
-from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 from safetensors.numpy import load_file, save_file
 
 WEIGHTS = "model.safetensors"
@@ -104,38 +101,6 @@ def test_a_broken_file_of_a_checkpoint_is_named(refusal, copy_of, tiny, file, co
     assert len(told) <= 2
 
 
-def test_truncated_weights_are_reported(refusal, copy_of, tiny):
-    folder = copy_of(tiny)
-    whole = (folder / WEIGHTS).read_bytes()
-    (folder / WEIGHTS).write_bytes(whole[: len(whole) // 2])
-    code, told = refusal(folder)
-
-    assert code == 65
-    assert f"copy/{WEIGHTS}: not a safetensors file, or incomplete" in told[0]
-
-
-def test_tensors_that_do_not_fit_are_named(refusal, copy_of, tiny):
-    folder = copy_of(tiny)
-    config = json.loads((folder / "config.json").read_text())
-    (folder / "config.json").write_text(json.dumps({**config, "intermediate_size": 20}))
-    code, told = refusal(folder)
-
-    assert code == 65
-    assert "weights and config.json do not match: " in told[0]
-    assert '"encoder.layer.0.intermediate.dense.weight" is 24 x 16, expected 20 x 16' in told[0]
-
-
-def test_tensors_that_are_missing_are_named(refusal, copy_of, tiny):
-    folder = copy_of(tiny)
-    config = json.loads((folder / "config.json").read_text())
-    (folder / "config.json").write_text(json.dumps({**config, "num_hidden_layers": 4}))
-    code, told = refusal(folder)
-
-    assert code == 65
-    assert 'missing "encoder.layer.3.' in told[0]
-    assert told[0].endswith(" more")
-
-
 def test_a_tokenizer_of_another_model_is_reported(refusal, copy_of, tiny):
     """More word pieces than there are weights for."""
     folder = copy_of(tiny)
@@ -152,26 +117,6 @@ def test_a_tokenizer_of_another_model_is_reported(refusal, copy_of, tiny):
     )
 
 
-class Hostile:
-    """Unpickled, it would leave a file behind."""
-
-    def __reduce__(self):
-        return Path.touch, (Path("hacked"),)
-
-
-def test_a_pickle_runs_no_code(refusal, copy_of, tiny, tmp_path):
-    folder = copy_of(tiny, without=(WEIGHTS,))
-    (folder / "pytorch_model.bin").write_bytes(pickle.dumps({"weight": Hostile()}))
-    plain = refusal(folder)
-    torch.save({"weight": Hostile()}, folder / "pytorch_model.bin")
-    zipped = refusal(folder)
-
-    assert plain[0] == zipped[0] == 65
-    assert "pytorch_model.bin: not a checkpoint of plain tensors, or incomplete" in plain[1][0]
-    assert plain[1] == zipped[1]
-    assert not (tmp_path / "hacked").exists()
-
-
 @pytest.mark.parametrize("name", ["out.jsonl", "out.safetensors", "-"])
 def test_vectors_of_broken_weights_are_refused(sentkit, copy_of, tiny, tmp_path, name):
     """65 with the row, and no `null` or NaN in any output."""
@@ -185,25 +130,6 @@ def test_vectors_of_broken_weights_are_refused(sentkit, copy_of, tiny, tmp_path,
     assert done.err == "sentkit encode: -:2: a vector contains NaN or infinity\n"
     assert b"null" not in done.out
     assert not (tmp_path / name).exists()
-
-
-def test_the_space_is_of_tensors_and_not_of_files(sentkit, copy_of, tiny):
-    """The same numbers as a pickle, in shards, in half the precision they had, and under a prefix."""
-    arrays = {name: torch.from_numpy(array) for name, array in load_file(tiny / WEIGHTS).items()}
-    pickled = copy_of(tiny, "pickled", without=(WEIGHTS,))
-    torch.save({f"bert.{name}": tensor for name, tensor in arrays.items()}, pickled / "pytorch_model.bin")
-    sharded = copy_of(tiny, "sharded", without=(WEIGHTS,))
-    shards = {name: f"model-{1 + place % 2}.safetensors" for place, name in enumerate(arrays)}
-    for file in set(shards.values()):
-        part = {name: arrays[name].numpy() for name in arrays if shards[name] == file}
-        save_file(part, sharded / file, {"format": "pt"})
-    (sharded / f"{WEIGHTS}.index.json").write_text(json.dumps({"weight_map": shards}))
-    encode = ["encode", "-q", "--precision", "fp32", "-m"]
-    rows = [sentkit(*encode, model, stdin="a cat").rows[0] for model in (tiny, pickled, sharded)]
-
-    assert len({row["_emb"].partition(":")[2] for row in rows}) == 1
-    assert rows[0]["embedding"] == rows[2]["embedding"]
-    assert rows[0]["embedding"] == pytest.approx(rows[1]["embedding"], abs=1e-6)  # torch reads the pickle
 
 
 def test_the_space_is_of_what_changes_the_vectors(sentkit, tiny, other):

@@ -1,11 +1,9 @@
 """What `encode` does with rows: every byte of them kept, vectors added, kinds, formats, several files."""
 
 import base64
-import gzip
 import json
 
 import numpy as np
-import orjson
 import pytest
 
 KEPT = [
@@ -37,20 +35,6 @@ def test_every_byte_of_a_row_passes_through(encode):
         assert line[len(kept) - 1 :].startswith(b',"_emb":"tiny/mean:')
 
 
-def test_windows_line_ends_and_a_byte_order_mark_are_accepted(encode):
-    done = encode(stdin=b'\xef\xbb\xbf{"text":"a cat"}\r\n\r\n{"text":"a dog"}\r\n')
-
-    assert [row["text"] for row in done.rows] == ["a cat", "a dog"]
-    assert b"\r" not in done.out
-
-
-def test_plain_text_becomes_rows(encode):
-    """Every line is a row, an empty one and one with a bracket too; only the newline ends a line."""
-    done = encode(stdin="a cat\n\n[CLS] a dog\nend\u2028of\x0bline\x1c\n")
-
-    assert [row["text"] for row in done.rows] == ["a cat", "", "[CLS] a dog", "end\u2028of\x0bline\x1c"]
-
-
 @pytest.mark.parametrize(
     ("row", "names"),
     [
@@ -71,29 +55,6 @@ def test_each_text_of_a_row_gets_its_vector(encode, jsonl, row, names):
     assert list(done.rows[0]) == [*row, "_emb", *names]
     for name, expected in zip(names, alone, strict=True):
         assert np.abs(done.vectors(name)[0] - expected).max() < 1e-5
-
-
-def test_a_row_of_another_kind_is_refused(encode):
-    done = encode(stdin='{"text":"a"}\n{"text_a":"a","text_b":"b"}\n')
-
-    assert done.code == 65
-    assert done.err == 'sentkit encode: -:2: "text" is missing\n'
-
-
-def test_an_existing_vector_is_refused_or_replaced_in_place(encode):
-    """The new one stands where the old one stood."""
-    row = b'{"_emb":"old:100000000000","text":"a cat","embedding":[1,2],"id":7}\n'
-    refused = encode(stdin=row)
-    replaced = encode("--replace", stdin=row)
-
-    assert refused.code == 65
-    assert refused.told == [
-        'sentkit encode: -:1: field "_emb" already exists',
-        "  use --replace to overwrite it",
-    ]
-    assert list(replaced.rows[0]) == ["_emb", "text", "embedding", "id"]
-    assert replaced.rows[0]["_emb"].startswith("tiny/mean:")
-    assert np.array_equal(replaced.vectors(), encode(stdin="a cat").vectors())
 
 
 def test_vectors_of_other_texts_never_get_the_new_name(encode, sentkit):
@@ -151,47 +112,6 @@ def test_start_and_end_of_other_rows_stay(encode):
     assert {"chunk", "start", "end"} < set(encode(stdin=own).rows[0])
 
 
-def test_fields_are_mapped(encode):
-    done = encode("--field", "text_a=premise", "--field", "text_b=claim", stdin='{"premise":"a","claim":"b"}')
-    missing = encode(stdin='{"premise":"a","claim":"b"}')
-
-    assert list(done.rows[0]) == ["premise", "claim", "_emb", "embedding_a", "embedding_b"]
-    assert missing.code == 65
-    assert missing.told[1] == "  name the field, for example --field text=title"
-
-
-def test_a_repeated_name_is_refused(encode):
-    """Which of the two texts is meant is anybody's guess."""
-    done = encode(stdin='{"text":"a cat","id":1,"text":"a dog"}')
-
-    assert done.code == 65
-    assert '-:1: duplicate field "text"' in done.err
-
-
-@pytest.mark.parametrize(
-    ("name", "content"),
-    [
-        ("t.csv", 'id,text\n1,"a cat, ""sleeping"""\n2,a dog\n'),
-        ("t.tsv", 'id\ttext\n1\ta cat, "sleeping"\n2\ta dog\n'),
-    ],
-)
-def test_tables_become_rows(encode, tmp_path, name, content):
-    (tmp_path / name).write_text(content)
-    done = encode(name)
-
-    assert [(row["id"], row["text"]) for row in done.rows] == [("1", 'a cat, "sleeping"'), ("2", "a dog")]
-
-
-def test_several_files_are_one_stream(encode, tmp_path):
-    """Of any forms, in the order they are named, standard input among them."""
-    (tmp_path / "a.txt").write_text("one\n")
-    (tmp_path / "b.jsonl.gz").write_bytes(gzip.compress(b'{"text":"two"}\n'))
-    (tmp_path / "c.csv").write_text("text\nthree\n")
-    done = encode("a.txt", "-", "b.jsonl.gz", "c.csv", stdin="between\n")
-
-    assert [row["text"] for row in done.rows] == ["one", "between", "two", "three"]
-
-
 def test_a_missing_file_among_others_ends_it_before_any_work(encode, tmp_path):
     (tmp_path / "a.txt").write_text("one\n")
     done = encode("a.txt", "b.txt")
@@ -222,23 +142,6 @@ def test_base64_has_the_same_numbers(encode, monkeypatch):
     assert by_environment.out == by_flag.out
 
 
-def test_lists_give_the_float32_back(encode, tmp_path):
-    """The shortest digits: reading them gives the bits of the vector file."""
-    encode("-o", "v.safetensors", stdin="a cat\na dog")
-    header = (tmp_path / "v.safetensors").read_bytes()
-    length = 8 + int.from_bytes(header[:8], "little")
-    entry = orjson.loads(header[8:length])["embeddings"]
-    stored = np.frombuffer(header[length:][slice(*entry["data_offsets"])], "<f4").reshape(entry["shape"])
-
-    assert np.array_equal(encode(stdin="a cat\na dog").vectors(), stored)
-
-
-def test_one_row_makes_a_whole_file(encode, sentkit):
-    encode("-o", "v.safetensors", stdin="a cat\n")
-
-    assert len(sentkit("cat", "v.safetensors").rows) == 1
-
-
 def test_a_row_longer_than_the_budget_is_a_batch_of_one(encode):
     """A batch of 4 tokens is too small for it, and it is computed all the same."""
     text = "a cat\n" + "word " * 50 + "\na dog\n"
@@ -257,25 +160,6 @@ def test_a_million_words_are_truncated_and_reported(sentkit, tiny):
         "sentkit encode: warning: 1 of 2 rows were truncated to 128 tokens, the first is -:2"
         " (-v marks each in its row, --on-truncate error refuses them)"
     ]
-
-
-@pytest.mark.parametrize(
-    ("suffix", "good", "bad"),
-    [
-        ("tsv", ["text\tid", "a cat\t1"], ["word " * 300 + "\t2", "x"]),
-        ("csv", ["text", "a"], ['"word ""x"" %s"' % ("word " * 300)]),
-        ("txt", ["a cat"], ["word " * 300, "\0"]),
-        ("jsonl", ['{"text":"cat"}'], ['{ "text" : "%s" }' % ("word " * 300), "{}"]),
-    ],
-)
-def test_rejects_are_the_lines_of_the_input(sentkit, tiny, tmp_path, suffix, good, bad):
-    (tmp_path / f"in.{suffix}").write_text("".join(line + "\r\n" for line in good + bad))
-    flags = ("--on-truncate", "error", "--rejects", "bad")
-    done = sentkit("encode", "-m", tiny, "--readout", "cls", f"in.{suffix}", *flags)
-    rejects = map(json.loads, (tmp_path / "bad").read_text().splitlines())
-
-    assert done.code == 0
-    assert sorted(reject["row"] for reject in rejects) == sorted(bad)
 
 
 def test_rejects_and_good_rows_are_all_there(encode, tmp_path):

@@ -1,7 +1,5 @@
 """`encode` with static models: output, counts, and errors, also of other commands."""
 
-import gzip
-
 import numpy as np
 import pytest
 
@@ -53,23 +51,6 @@ def test_sets_of_words_score_as_the_baseline_of_semeval_2017(scored, sts, track,
     )
 
 
-def test_rows_keep_their_fields(sentkit, words):
-    done = sentkit("encode", "-m", words, stdin='{"id":1.0,"text_a":"the cat","text_b":"dog"}\n')
-
-    assert done.err == ""
-    assert done.out.startswith(b'{"id":1.0,"text_a":"the cat","text_b":"dog","_emb":"words.txt/mean:')
-    assert done.vectors("embedding_a").tolist() == [[0.5, 1, 0]]
-    assert done.vectors("embedding_b").tolist() == [[-1, -1, -1]]
-
-
-def test_a_compressed_table_is_the_same_space(sentkit, words, tmp_path):
-    (tmp_path / "words.vec.gz").write_bytes(gzip.compress(b"4 3\n" + WORDS.encode()))
-    plain, packed = (sentkit("encode", "-m", name, stdin="a cat") for name in (words, "words.vec.gz"))
-
-    assert plain.vectors().tolist() == packed.vectors().tolist()
-    assert plain.rows[0]["_emb"].partition(":")[2] == packed.rows[0]["_emb"].partition(":")[2]
-
-
 def test_an_array_of_word_vectors_is_the_same_space(sentkit, words, tmp_path):
     """Also one in which a word is repeated; the words are in the text file beside it."""
     rows = np.array([[float(part) for part in line.split()[1:]] for line in WORDS.splitlines()])
@@ -101,26 +82,6 @@ def test_an_array_and_its_words_are_not_overwritten(sentkit, tmp_path, output):
         f"sentkit encode: --rejects ./{output}: would overwrite the input {output}",
     )
     assert (tmp_path / output).read_bytes() == before
-
-
-@pytest.mark.parametrize(
-    ("rows", "code", "problem"),
-    [
-        (np.ones((4, 3), int), 65, "a.npy: the array is 4 x 3 of int64, "),
-        (np.full((4, 3), np.nan), 65, "a.npy: the array contains NaN or a number too large for float32"),
-        (np.ones((3, 3)), 65, "a.txt: 4 words, and a.npy has 3 rows"),
-        (np.array([[None]]), 65, "a.npy: not an array of numpy: "),
-        (None, 66, "a.npy: no such file"),
-    ],
-)
-def test_an_array_that_cannot_be_read_is_named(sentkit, tmp_path, rows, code, problem):
-    if rows is not None:
-        np.save(tmp_path / "a.npy", rows)
-    (tmp_path / "a.txt").write_text("the\ncat\n.\ndog\n")
-    done = sentkit("encode", "-m", "a.npy", stdin="a cat")
-
-    assert (done.code, done.out) == (code, b"")
-    assert done.told[0].startswith(f"sentkit encode: {problem}")
 
 
 def test_unknown_words_and_texts_of_only_unknown_words_are_counted(sentkit, words):
@@ -155,83 +116,12 @@ def test_repeated_and_unreadable_words_of_a_table_are_counted(sentkit, tmp_path)
     ]
 
 
-def test_a_cut_is_counted_or_refused(sentkit, words):
-    counted = sentkit("encode", "-m", words, "--max-length", 2, "-v", stdin="the cat dog\nzebra the cat\n")
-    refused = sentkit(
-        "encode", "-m", words, "--max-length", 2, "--on-truncate", "error", stdin="the cat dog\n"
-    )
-
-    assert [(row["n_tokens"], row["truncated"]) for row in counted.rows] == [(3, True), (3, False)]
-    assert counted.vectors().tolist() == [[0.5, 1, 0], [0.5, 1, 0]]
-    assert any("1 of 2 rows were truncated to 2 words" in line for line in counted.told)
-    assert (refused.code, refused.told) == (65, ["sentkit encode: -:1: text too long: 3 words, maximum 2"])
-
-
-def test_flags_of_vectors_work_as_elsewhere(sentkit, words):
-    """A prefix, the first numbers, unit length: of (the + cat) / 2 the first two."""
-    done = sentkit("encode", "-m", words, "--prompt", "the ", "--dim", 2, "--normalize", stdin="cat\n")
-
-    assert done.vectors()[0] == pytest.approx(np.array([0.5, 1]) / 1.25**0.5)
-    assert done.rows[0]["_emb"].startswith("words.txt/mean/2/n:")
-
-
-@pytest.mark.parametrize("budget", [1, 3, 1000])
-def test_batches_change_nothing(sentkit, words, budget):
-    texts = "the cat\n.\ncat dog dog\n\nzebra\n"
-    batched = sentkit("encode", "-m", words, "--batch-tokens", budget, stdin=texts)
-
-    assert batched.out == sentkit("encode", "-m", words, stdin=texts).out
-
-
 def test_a_dry_run_counts(sentkit, words):
     """Two texts of two known words, and two batches where each takes two."""
     done = sentkit("encode", "-m", words, "-n", "--batch-tokens", 2, stdin="the cat\nthe dog zebra\n")
 
     expected = {"rows": 2, "texts": 2, "tokens": 4, "truncated": 0, "batches": 2}
     assert expected.items() <= done.rows[0].items()
-
-
-def test_several_readouts_come_from_one_pass(sentkit, words, tmp_path):
-    done = sentkit("encode", "-m", words, "--readout", "mean,max", "-o", "sweep", stdin="the cat\n")
-    rows = [sentkit("cat", f"sweep/{name}.safetensors") for name in ("mean", "max")]
-
-    assert done.code == 0
-    assert [each.vectors().tolist() for each in rows] == [[[0.5, 1, 0]], [[1, 2, 0]]]
-
-
-@pytest.mark.parametrize(
-    ("flags", "problem"),
-    [
-        (("--readout", "cls"), 'unknown readout "cls" for a static model'),
-        (("--readout", "prompt"), 'unknown readout "prompt" for a static model'),
-        (("--device", "cuda"), "--device cuda: a static model runs on the CPU"),
-        (("--precision", "bf16"), "--precision bf16: a static model computes in fp32"),
-        (("--dim", "4"), "--dim 4: the vectors have only 3 numbers"),
-    ],
-)
-@pytest.mark.parametrize("dry", [(), ("-n",)], ids=["run", "dry run"])
-def test_flags_that_mean_nothing_here_are_refused(sentkit, words, flags, problem, dry):
-    done = sentkit("encode", "-m", words, *flags, *dry, stdin="cat\n")
-
-    assert (done.code, done.out) == (2, b"")
-    assert done.told[0] == f"sentkit encode: {problem}"
-
-
-@pytest.mark.parametrize(
-    ("content", "told"),
-    [
-        ('{"text":"a cat"}\n', ": rows of JSON, expected word vectors as text"),
-        ("the 1 2\ncat 1\n", ":2: expected a word and 2 numbers"),
-        ("the 1 2\ncat 1 x\n", ':2: "x" is not a number'),
-        ("", ": an empty file, expected word vectors as text"),
-    ],
-)
-def test_a_file_without_word_vectors_is_bad_data(sentkit, tmp_path, content, told):
-    (tmp_path / "other.txt").write_text(content)
-    done = sentkit("encode", "-m", "other.txt", stdin="cat\n")
-
-    assert (done.code, done.out) == (65, b"")
-    assert done.told == [f"sentkit encode: other.txt{told}"]
 
 
 def test_sets_are_of_all_rows(sentkit):
@@ -261,14 +151,6 @@ def test_sets_of_another_vocabulary_are_not_to_be_mixed(sentkit, tmp_path):
     assert mixed.code == 65
     assert "the vectors of the first row are words-binary/set" in mixed.err
     assert same.code == 0
-
-
-def test_zero_vectors_are_like_nothing(sentkit, words):
-    """`score` gives them 0, and says no more: `encode` has counted them."""
-    pairs = '{"text_a":"cat","text_b":"zebra"}\n{"text_a":"zebra","text_b":"zebra"}\n'
-    encoded = sentkit("encode", "-q", "-m", words, stdin=pairs)
-
-    assert [row["similarity"] for row in sentkit("score", stdin=encoded.out).rows] == [0, 0]
 
 
 def test_inspect_describes_a_static_model(sentkit, words, model2vec):
@@ -325,13 +207,3 @@ def test_a_table_with_tabs_is_recognised(sentkit, tmp_path):
 
     assert done.code == 65
     assert done.told[0].endswith("w.tsv: a table with tabs, expected word vectors as text")
-
-
-def test_the_message_names_a_broken_table(sentkit, model2vec):
-    broken = np.full((13, 5), np.nan, np.float32)
-    done = sentkit("encode", "-m", model2vec({"embeddings": broken}), stdin="a\n")
-
-    assert done.code == 65
-    assert done.told[0].endswith(
-        'model.safetensors: "embeddings" contains NaN or a number too large for float32'
-    )

@@ -151,16 +151,6 @@ def test_the_closing_line_counts_rows_and_windows(encode, tiny):
     ].items()
 
 
-def test_each_text_of_a_pair_has_its_windows(encode):
-    row = {"text_a": LONGEST, "text_b": SHORT}
-    done = encode(*FLAGS, "-v", stdin=in_jsonl(row))
-    alone = encode(*FLAGS, texts=[LONGEST, SHORT])
-
-    assert (done.rows[0]["truncated"], done.rows[0]["n_tokens"][1]) == ([False, False], 5)
-    assert np.abs(done.vectors("embedding_a") - alone.vectors()[:1]).max() < CLOSE
-    assert np.abs(done.vectors("embedding_b") - alone.vectors()[1:]).max() < CLOSE
-
-
 @pytest.mark.parametrize(
     "flags",
     [("--readout", "mean", "--prompt", "a cat: "), ("--readout", "prompt")],
@@ -209,24 +199,6 @@ def test_chunks_are_rows_with_all_other_fields(encode, tiny):
         f"sentkit encode: 1 of 2 rows were split into {len(own)} windows, {len(own) + 1} rows were written"
         " (--window 20 --stride 9)"
     )
-
-
-def test_chunks_split_texts_that_are_longer_than_a_window(encode):
-    flags = ("--on-truncate", "window", "--window", 20, "--stride", 18)
-    assert len(encode(*flags, "--chunks").rows) > len(DOCUMENTS)
-    assert len(encode(*flags).rows) == len(DOCUMENTS)
-
-
-def test_existing_fields_are_kept_unless_replaced(encode):
-    row = in_jsonl({"text": SHORT, "start": "x"})
-    refused = encode(*FLAGS, "--chunks", stdin=row)
-    replaced = encode(*FLAGS, "--chunks", "--replace", stdin=row)
-
-    assert (refused.code, refused.told[-2:]) == (
-        65,
-        ['sentkit encode: -:1: field "start" already exists', "  use --replace to overwrite it"],
-    )
-    assert [row["start"] for row in replaced.rows] == [0]
 
 
 def test_chunks_need_rows_with_one_text(encode):
@@ -320,16 +292,6 @@ def test_the_prompt_is_in_each_window_of_a_static_model(sentkit, table, model2ve
     assert np.array_equal(done.vectors(), alone.vectors())
 
 
-def test_windows_of_model2vec(sentkit, model2vec):
-    folder = model2vec()
-    text = "the cat plays, the dogs sat. a cat sat."
-    flags = ("--max-length", 3, "--on-truncate", "window", "--stride", 3)
-    done = sentkit("encode", "-m", folder, *flags, stdin=text)
-
-    assert done.code == 0
-    assert np.allclose(done.vectors(), sentkit("encode", "-m", folder, stdin=text).vectors(), atol=1e-6)
-
-
 @pytest.mark.parametrize(
     ("flags", "problem"),
     [
@@ -363,9 +325,3 @@ def test_flags_that_do_not_fit_are_wrong_usage(sentkit, tiny, table, flags, prob
     done = sentkit("encode", "-q", *model, *flags, stdin="a")
 
     assert (done.code, done.told[0]) == (2, f"sentkit encode: {problem}")
-
-
-def test_a_stride_of_zero_is_wrong_usage(encode):
-    done = encode("--on-truncate", "window", "--stride", 0)
-
-    assert (done.code, "--stride" in done.err) == (2, True)

@@ -264,14 +264,6 @@ def test_wk_is_refused(sentkit, tmp_path):
     assert not (tmp_path / "made").exists()
 
 
-def test_an_undeclared_readout_is_reported(sentkit, tiny):
-    """The undeclared readout becomes a declaration, so a warning reports it."""
-    done = sentkit("export", "-m", tiny, "-o", "made")
-
-    assert done.code == 0
-    assert "declares no readout: using mean" in done.err
-
-
 def test_a_folder_that_exists_is_kept(sentkit, tmp_path):
     """-f replaces only a folder that sentkit wrote."""
     sentkit("export", "-o", "ours")
@@ -327,10 +319,3 @@ def test_what_encode_refuses_is_not_written(sentkit, tmp_path, flags, code, prob
     assert done.code == code
     assert done.told[0].startswith(f"sentkit export: {problem}")
     assert not (tmp_path / "made").exists()
-
-
-def test_an_output_is_required(sentkit):
-    done = sentkit("export")
-
-    assert done.code == 2
-    assert done.told[0].startswith("sentkit export: missing option '-o'")

@@ -77,17 +77,6 @@ def test_pairs_with_a_zero_or_broken_vector_are_counted(geometry, jsonl):
     assert (found["vectors"], found["left_out"], found["directions"]) == (11, 1, 10)
 
 
-def test_a_vector_file_and_its_rows_say_the_same(geometry, sentkit, jsonl, tmp_path):
-    """To the last digit, by name, on stdin and as a vector file."""
-    (tmp_path / "v.jsonl").write_bytes(jsonl(*PAIRS * 300))
-    sentkit("cat", "v.jsonl", "-o", "v.safetensors")
-    flags = ("--gold", "score")
-    piped = geometry("-", *flags, stdin=(tmp_path / "v.jsonl").read_bytes())
-
-    assert geometry("v.jsonl", *flags) == geometry("v.safetensors", *flags) == piped
-    assert piped["vectors"] == 2400
-
-
 def test_sentences_and_triplets_are_points_too(geometry, jsonl):
     triplet = {"embedding_anchor": [1, 0], "embedding_positive": [1, 1], "embedding_negative": [0, 1]}
     found = geometry("-", stdin=jsonl(triplet))

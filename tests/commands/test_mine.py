@@ -134,14 +134,6 @@ def test_all_forms_of_inputs_give_the_same_negatives(sentkit, tiny, tmp_path, js
     assert len({done.out for done in found}) == 1
 
 
-def test_train_contrast_reads_the_rows(sentkit, corpus, rows, tiny):
-    flags = ("-m", tiny, "-q", "--threads", 1, "--set", "max_length=8", "--batch", 4)
-    for form in ((), ("--triplets",)):
-        mined = sentkit("mine", "--corpus", corpus, "-q", *form, stdin=rows)
-        trained = sentkit("train", "contrast", *flags, "-o", f"out{len(form)}", stdin=mined.out)
-        assert trained.code == 0
-
-
 VECTORS = '"embedding_a":[1,0],"embedding_b":[0.8,0.6]'
 
 
@@ -193,40 +185,6 @@ def test_a_pair_without_a_negative_has_an_empty_list(sentkit, few):
 
 
 @pytest.mark.parametrize(
-    ("row", "corpus", "problem"),
-    [
-        ('{"embedding":[1,0]}', None, "-:1: this row has 1 vector, expected 2"),
-        (f'{{"text_a":"a","text_b":1,{VECTORS}}}', None, '-:1: "text_b" is a number, expected a string'),
-        (f'{{"text_a":"a",{VECTORS}}}', None, '-:1: "text_b" is missing'),
-        (f'{{"text_a":"a","text_b":"b",{VECTORS}}}', "", "no rows in c.jsonl"),
-        (
-            f'{{"text_a":"a","text_b":"b",{VECTORS}}}',
-            '{"embedding":[1,0]}',
-            'c.jsonl:1: "text" is missing',
-        ),
-        (
-            f'{{"text_a":"a","text_b":"b",{VECTORS}}}',
-            '{"text":"x","embedding":[1,0,0]}',
-            "-:1: the pair has 2 numbers, the vectors of c.jsonl have 3",
-        ),
-        (
-            f'{{"text_a":"a","text_b":"b",{VECTORS}}}',
-            '{"text":"x","embedding":[1,0],"_emb":"m:100000000000"}',
-            "-:1: the vectors of the pair are without _emb, the vectors of c.jsonl are m (1000…)",
-        ),
-    ],
-)
-def test_unusable_rows_are_refused(sentkit, few, tmp_path, row, corpus, problem):
-    if corpus is not None:
-        (tmp_path / "c.jsonl").write_text(corpus)
-    done = sentkit("mine", "--corpus", few if corpus is None else "c.jsonl", stdin=row)
-
-    assert done.code == 65
-    assert done.out == b""
-    assert done.told[0] == f"sentkit mine: {problem}"
-
-
-@pytest.mark.parametrize(
     ("flags", "problem"),
     [
         ((), "missing option '--corpus'"),
@@ -251,10 +209,3 @@ def test_the_order_of_reading_does_not_matter(sentkit, corpus, rows, tmp_path):
 
     assert piped.out == named.out
     assert len(json.loads(b"[%b]" % b",".join(piped.out.splitlines()))) == 400
-
-
-def test_a_closed_pipe_is_accepted(shell, corpus, rows, tmp_path):
-    (tmp_path / "rows.jsonl").write_bytes(rows * 5000)
-    done = shell(f"sentkit mine rows.jsonl --corpus {corpus} | head -n 2")
-
-    assert (done.code, len(done.rows), done.err) == (0, 2, "")

@@ -90,22 +90,3 @@ def test_an_output_behind_a_link(sentkit, tmp_path):
     assert (tmp_path / "v.safetensors").is_symlink()
     assert len(sentkit("cat", "far/target.safetensors").rows) == 3
     assert [path.name for path in (tmp_path / "far").iterdir()] == ["target.safetensors"]
-
-
-@pytest.mark.parametrize(
-    ("call", "length"),
-    [
-        (("cat",), 300),
-        (("export",), 300),
-        (("distill-static",), 300),
-        (("encode", "--readout", "cls,mean"), 300),
-        (("train", "simcse", "rows.jsonl"), 300),
-        (("train", "simcse", "rows.jsonl"), 254),  # OUT.part would be too long
-    ],
-    ids=str,
-)
-def test_an_output_with_a_long_name_cannot_be_created(sentkit, call, length):
-    done = sentkit(*call, "-o", "x" * length, stdin=b"")
-
-    assert done.code == 73
-    assert done.told[0].endswith(f"{'x' * length}: the name is too long")

@@ -1,6 +1,5 @@
 """Parquet files as inputs and outputs of commands: the same rows and vectors as with JSONL."""
 
-import json
 from itertools import pairwise
 from pathlib import Path
 
@@ -39,17 +38,6 @@ def test_the_rows_of_both_formats_have_the_same_bytes(sentkit, pairs):
     assert sentkit("cat", "--from", "parquet", "-", stdin=Path("pairs.parquet").read_bytes()).rows == PAIRS
 
 
-@pytest.mark.parametrize("output", ["v.jsonl", "v.safetensors", "v.parquet"])
-def test_the_vectors_of_both_formats_have_the_same_bytes(sentkit, pairs, output):
-    made = []
-    for suffix in ("jsonl", "parquet"):
-        done = sentkit("encode", f"pairs.{suffix}", "--field", "text_a=left", "-o", output, "-f")
-        assert (done.code, done.err) == (0, "")
-        made.append(Path(output).read_bytes())
-
-    assert made[0] == made[1]
-
-
 @pytest.mark.parametrize(
     "command",
     [
@@ -85,24 +73,6 @@ def test_a_vector_file_becomes_parquet_and_a_vector_file_again(sentkit, encoded)
     assert parquet.read_schema("vectors.parquet").field("embedding_a").type.list_size == 256
 
 
-def test_a_bad_row_has_its_number(sentkit):
-    sentkit("cat", "-o", "rows.parquet", stdin='{"text":"a cat"}\n{"text":null}\n{"text":"a dog"}\n')
-    stopped = sentkit("encode", "rows.parquet")
-    skipped = sentkit("encode", "rows.parquet", "--rejects", "bad.jsonl")
-
-    assert stopped.code == 65
-    assert stopped.told == ['sentkit encode: rows.parquet:2: "text" is null, expected a string']
-    assert [row["text"] for row in skipped.rows] == ["a cat", "a dog"]
-    reject = {"file": "rows.parquet", "line": 2, "reason": '"text" is null, expected a string'}
-    assert json.loads(Path("bad.jsonl").read_text()) == {**reject, "row": '{"text":null}'}
-
-
-def test_the_same_rows_give_the_same_bytes(sentkit, pairs):
-    sentkit("cat", "pairs.jsonl", "-o", "again.parquet")
-
-    assert Path("again.parquet").read_bytes() == Path("pairs.parquet").read_bytes()
-
-
 def test_a_file_is_read_as_parquet_by_its_suffix(sentkit, pairs):
     Path("rows").write_bytes(Path("pairs.parquet").read_bytes())
 
@@ -127,13 +97,6 @@ def test_wrong_flags_are_refused(sentkit, encoded, arguments, problem):
     assert done.code in (2, 73)
     assert done.told[0] == f"sentkit cat: {problem}"
     assert not list(Path().glob("x.parquet*"))
-
-
-def test_the_reader_of_a_pipe_can_end_early(sentkit, pairs, forked_shell):
-    done = forked_shell("sentkit cat -q pairs.parquet pairs.parquet | head -n 1")
-
-    assert done.rows == PAIRS[:1]
-    assert done.err == ""
 
 
 def test_inspect_and_score_describe_parquet(sentkit, encoded):

@@ -1,6 +1,5 @@
 """`probe`: its reports against plain scikit-learn, and refusals."""
 
-import json
 import signal
 import subprocess
 import sys
@@ -147,22 +146,6 @@ def test_each_file_has_a_report(sentkit, held):
     assert both.out == sentkit("probe", "a.jsonl", *given).out + sentkit("probe", "b.jsonl", *given).out
 
 
-def test_a_vector_file_gives_the_same_report_as_its_rows(sentkit, held):
-    held("a.jsonl", 1)
-    sentkit("cat", "a.jsonl", "-o", "a.safetensors")
-    given = ("--label", "kind", "--few-shot", "2")
-    rows, stored = (sentkit("probe", path, *given).out for path in ("a.jsonl", "a.safetensors"))
-
-    assert stored.replace(b".safetensors", b".jsonl") == rows
-
-
-def test_the_number_of_jobs_does_not_change_the_report(sentkit, held):
-    held("a.jsonl", 1)
-    given = ("probe", "a.jsonl", "--label", "kind", "--folds", "3")
-
-    assert sentkit(*given).out == sentkit(*given, "--jobs", "3").out
-
-
 def test_fits_that_do_not_converge_are_a_warning(sentkit, held, monkeypatch):
     held("a.jsonl", 1)
     monkeypatch.setattr("sentkit.labels.probes.classifiers.ITERATIONS", 1)
@@ -170,24 +153,6 @@ def test_fits_that_do_not_converge_are_a_warning(sentkit, held, monkeypatch):
 
     assert done.rows[0]["not_converged"] == 5
     assert done.told == ["sentkit probe: warning: a.jsonl: 5 fits did not converge"]
-
-
-def test_table_of_few_shot(on_terminal, held):
-    held("a.jsonl", 1)
-    heads, line = on_terminal("probe", "a.jsonl", "--label", "kind", "--few-shot", "2", width=100)
-
-    assert " ".join(heads.split()) == "file encoder n classes accuracy x 100 sd majority"
-    assert line.split()[:4] == ["a.jsonl", "m", "60", "2"]
-    assert line.split()[-1] == "50.00"
-
-
-def test_table_of_two_classes_has_f1(on_terminal, held):
-    held("a.jsonl", 1)
-    given = ("--test", "a.jsonl", "--label", "kind", "--folds", "3")
-    heads, line = on_terminal("probe", "a.jsonl", *given, width=100)
-
-    assert " ".join(heads.split()) == "file encoder n classes accuracy x 100 F1 x 100 majority"
-    assert len(line.split()) == 7
 
 
 def test_a_single_class_is_refused(sentkit, held):
@@ -322,13 +287,6 @@ def test_invalid_flags(sentkit, held, flags, problem):
     assert done.told[0].startswith(f"sentkit probe: {problem}")
 
 
-def test_label_is_required(sentkit):
-    done = sentkit("probe", "a.jsonl")
-
-    assert done.code == 2
-    assert done.told[0] == "sentkit probe: missing option '--label'"
-
-
 def test_ctrl_c_ends_the_command(held, tmp_path):
     """One line of message, although fits are running."""
     held("a.jsonl", 1, 600)
@@ -352,14 +310,6 @@ def test_ctrl_c_ends_the_command(held, tmp_path):
 
 def threads(process):
     return len(list(Path(f"/proc/{process.pid}/task").iterdir()))
-
-
-def test_the_report_is_written_to_a_file(sentkit, held):
-    held("a.jsonl", 1)
-    done = sentkit("probe", "a.jsonl", "--label", "kind", "--few-shot", "2", "-o", "report.json")
-
-    assert (done.code, done.out) == (0, b"")
-    assert json.loads(Path("report.json").read_text())["file"] == "a.jsonl"
 
 
 def test_majority_uses_the_tested_rows(sentkit, tmp_path, jsonl):

@@ -58,12 +58,6 @@ def test_hits_show_their_texts(sentkit, files):
     assert set(hits) <= {"a cat", "a dog", "a cat sat"}
 
 
-def test_clusters_are_described_by_their_texts(sentkit, files):
-    (cluster,) = sentkit("cluster", "t.safetensors", "-k", "1", "--describe").rows
-
-    assert {near["text"] for near in cluster["nearest"]} == {"a cat", "a dog", "a cat sat"}
-
-
 def test_a_vector_file_can_be_encoded_again(sentkit, files):
     done = sentkit("encode", "t.safetensors", "-o", "again.safetensors", "--precision", "fp32")
 

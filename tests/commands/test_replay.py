@@ -198,10 +198,7 @@ def test_a_hostile_record_cannot_add_a_command(sentkit, made, base):
         ("ring", (), 65, "the record leads back to this checkpoint"),
         ("bad", (), 65, 'bad/sentkit.json: "command" is not the record of a command'),
         ("other", (), 65, 'other/sentkit.json: "command" is not the record of a command'),
-        ("ckpt", ("--json",), 2, "--replay cannot be used with --json"),
-        ("ckpt", ("--gold", "score"), 2, "--replay cannot be used with --gold"),
         ("ckpt", ("--above", "0", "--gold", "score"), 2, "--replay"),
-        ("ckpt", ("--field", "text=title"), 2, "--replay cannot be used with --field"),
         ("untrained", (), 65, '"made_with" is not a record of training'),
     ],
 )

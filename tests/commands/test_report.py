@@ -469,10 +469,3 @@ def test_arguments_become_rows(tmp_path, monkeypatch):
     assert runs.models == named.models == listed.models == ("runs/seed-9", "runs/seed-10")
     assert (runs.name, named.label, listed.name, runs.seeds) == ("runs", "x#cls", "runs", (9, 10))
     assert (path.name, path.models) == ("a=b", ("a=b",))
-
-
-def test_a_closed_pipe_is_no_error(shell):
-    done = shell("sentkit report --paper sg-bert --format text | head -1")
-
-    assert (done.code, done.err) == (0, "")
-    assert done.out.startswith(b"SG-BERT, table 1")

@@ -24,13 +24,6 @@ def test_quoting_is_refused_where_no_table_is_read(sentkit, arguments):
     assert done.err.startswith("sentkit cat: --quoting can be used only with TSV and CSV input\n")
 
 
-def test_field_is_refused_for_a_checkpoint(sentkit):
-    done = sentkit("inspect", "nano", "--field", "text=title")
-
-    assert done.code == 2
-    assert "--field can be used only with vectors" in done.err
-
-
 @pytest.mark.parametrize(
     ("text", "bytes_"),
     [("1", 1), ("1000", 1000), ("64K", 65536), ("64m", 2**26), ("2G", 2**31), (" 5M ", 5 * 2**20)],

@@ -51,16 +51,6 @@ def test_correlations_equal_those_of_scipy(report, scored_pairs):
     assert found["spearman_ci95"][0] < found["spearman"] < found["spearman_ci95"][1]
 
 
-def test_cosine_and_dot_differ_for_vectors_of_different_lengths(report):
-    rows = [
-        {"embedding_a": [1, 0], "embedding_b": [x, y], "score": g}
-        for x, y, g in ((1, 0, 1), (2, 2, 2), (3, 9, 3))
-    ]
-
-    assert report(rows).rows[0]["spearman"] == pytest.approx(-100)
-    assert report(rows, "--metric", "dot").rows[0]["spearman"] == pytest.approx(100)
-
-
 @pytest.mark.parametrize(
     ("rows", "expected"),
     [
@@ -116,28 +106,12 @@ def test_an_undefined_group_is_a_warning(report):
     assert found["spearman"] is not None
 
 
-def test_ties_are_averaged(report):
-    """A worked example: Spearman([1,1,2,3],[.2,.4,.4,.9]) = .833333."""
-    rows = [pair(s, g) for s, g in ((0.2, 1), (0.4, 1), (0.4, 2), (0.9, 3))]
-
-    assert report(rows).rows[0]["spearman"] == pytest.approx(83.3333, abs=1e-4)
-
-
 def test_rows_without_a_score_are_skipped_and_counted(report):
     """A null, and an empty cell of a table."""
     (found,) = report([*SMALLER, pair(0.5, None, topic="A"), pair(0.5, "", topic="A")]).rows
 
     assert (found["n"], found["skipped"]) == (6, 2)
     assert found["spearman"] == pytest.approx(48.5714, abs=1e-4)
-
-
-def test_scores_in_a_table_are_parsed(sentkit, tiny, tmp_path):
-    (tmp_path / "pairs.csv").write_text("text_a,text_b,score\na cat,a dog,1.5\na cat,a cat,5\na,b,2\n")
-    encoded = sentkit("encode", "-q", "-m", tiny, "pairs.csv")
-    done = sentkit("score", "--gold", "score", stdin=encoded.out)
-
-    assert done.code == 0
-    assert done.rows[0]["n"] == 3
 
 
 def test_equal_similarities_are_a_warning(report):
@@ -150,34 +124,6 @@ def test_equal_similarities_are_a_warning(report):
     assert done.told == [
         "sentkit score: warning: -: the correlation is undefined: all pairs have the same similarity"
     ]
-
-
-@pytest.mark.parametrize(
-    ("rows", "problem"),
-    [
-        ([pair(0.1, 1), {"embedding_a": [1, 0], "embedding_b": [1, 0]}], '-:2: "score" is missing'),
-        ([pair(0.1, "high")], '-:1: "score" is a string, expected a number'),
-        ([pair(0.1, True)], '-:1: "score" is true or false, expected a number'),
-        ([pair(0.1, "nan")], '-:1: "score" is not a finite number'),
-        ([pair(0.1, 1), pair(0.2, 1)], '-: "score" is the same in all 2 rows: the correlation is undefined'),
-        ([pair(0.1, 1)], '-: 1 rows with a score in "score", expected 2 or more'),
-        ([pair(0.1, None)] * 3, '-: 0 rows with a score in "score", expected 2 or more'),
-        ([{"embedding": [1, 0], "score": 1}], "-:1: expected 2 vectors for a gold score, this row has 1"),
-    ],
-)
-def test_unusable_scores_are_refused(report, rows, problem):
-    done = report(rows)
-
-    assert done.code == 65
-    assert done.out == b""
-    assert done.told[0] == f"sentkit score: {problem}"
-
-
-def test_a_row_without_the_group_is_refused(report):
-    done = report([pair(0.1, 1, topic="A"), pair(0.1, 1)], "--group", "topic")
-
-    assert done.code == 65
-    assert done.told[0] == 'sentkit score: -:2: "topic" is missing'
 
 
 @pytest.fixture
@@ -323,11 +269,3 @@ def test_the_seed_changes_only_the_interval(sentkit):
     assert first.out == again.out
     assert first.rows[0]["spearman"] == other.rows[0]["spearman"]
     assert first.rows[0]["spearman_ci95"] != other.rows[0]["spearman_ci95"]
-
-
-@pytest.mark.usefixtures("files")
-def test_the_report_is_written_to_a_file(sentkit, tmp_path):
-    done = sentkit("score", "one.jsonl", "--gold", "score", "-o", "report.jsonl")
-
-    assert done.out == b""
-    assert json.loads((tmp_path / "report.jsonl").read_text())["n"] == 40

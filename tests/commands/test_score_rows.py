@@ -51,22 +51,6 @@ def test_the_rest_of_a_row_passes_through(sentkit):
     assert sentkit("score", stdin=row).out == b'{"id":12345678901234567890,"x": 1.10,"similarity":1.0}\n'
 
 
-def test_an_old_similarity_is_refused_or_replaced(sentkit):
-    row = b'{"similarity":0.5,"embedding_a":[1,0],"embedding_b":[2,0]}'
-    refused, replaced = sentkit("score", stdin=row), sentkit("score", "--replace", stdin=row)
-
-    assert refused.code == 65
-    assert refused.told[0] == 'sentkit score: -:1: field "similarity" already exists'
-    assert replaced.out == b'{"similarity":1.0}\n'
-
-
-def test_a_zero_vector_is_like_nothing(sentkit):
-    """Its cosine is 0 and not NaN."""
-    done = sentkit("score", stdin=b'{"embedding_a":[0,0],"embedding_b":[2,0]}')
-
-    assert done.rows == [{"similarity": 0.0}]
-
-
 @metrics
 def test_the_closest_sentences_come_first(sentkit, sentences_with_vectors, vectors, metric):
     """The best four of all pairs, each once, as loops find them."""
@@ -222,27 +206,6 @@ def test_one_space_under_two_names_may_meet(sentkit):
     assert sentkit("score", stdin=rows).code == 0
 
 
-@pytest.mark.parametrize(
-    ("flags", "problem"),
-    [
-        (("--threshold", "-1.5"), "--threshold -1.5: expected a number from -1 to 1"),
-        (("--threshold", "nan"), "--threshold nan: expected a number from -1 to 1"),
-        (("--threshold", "1", "--metric", "euclidean"), "--threshold 1: expected 0 or less: distances are"),
-        (("--threshold", "-inf", "--metric", "dot"), "--threshold -inf: expected a finite number"),
-        (("--top", "0"), "invalid value for '--top'"),
-        (("--metric", "sine"), "invalid value for '--metric'"),
-        (("-o", "out.safetensors"), "out.safetensors: this output cannot be a vector file"),
-        (("-o", "out.csv"), "out.csv: unknown output format .csv"),
-    ],
-)
-def test_flags_that_do_not_go_together_are_wrong_usage(sentkit, pairs, flags, problem):
-    done = sentkit("score", *flags, stdin=pairs)
-
-    assert done.code == 2
-    assert done.out == b""
-    assert done.told[0].startswith(f"sentkit score: {problem}")
-
-
 @pytest.mark.parametrize("flag", ["--top=3", "--threshold=0", "--matrix"])
 def test_pairs_have_no_closest_pairs(sentkit, pairs, flag):
     done = sentkit("score", flag, stdin=pairs)
@@ -251,13 +214,3 @@ def test_pairs_have_no_closest_pairs(sentkit, pairs, flag):
     assert done.told[0].endswith(
         "-:1: --top, --threshold and --matrix need sentences, but this row is a pair"
     )
-
-
-def test_a_vector_file_scores_as_its_rows_do(sentkit, tiny, jsonl):
-    """Also in a file with the pair in one tensor."""
-    rows = jsonl({"text_a": "a cat", "text_b": "a dog"}, {"text_a": "a", "text_b": "a"})
-    sentkit("encode", "-q", "-m", tiny, "-o", "v.safetensors", stdin=rows)
-    piped = sentkit("score", stdin=sentkit("encode", "-q", "-m", tiny, stdin=rows).out)
-
-    assert sentkit("score", "v.safetensors").out == piped.out
-    assert piped.rows[1]["similarity"] == 1.0

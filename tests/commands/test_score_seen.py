@@ -120,15 +120,6 @@ def test_nothing_left_is_undefined(sentkit, vectors, tmp_path):
     assert "the correlation without the seen pairs is undefined" in done.err
 
 
-def test_a_table_shows_the_counts(on_terminal, vectors, tmp_path):
-    (tmp_path / "train.jsonl").write_text(in_jsonl(*TRAIN))
-    told = on_terminal(*GOLD, "--seen", "train.jsonl")
-    cells = {" ".join(line.split()[:-1]): line.split()[-1] for line in told if "seen" in line}
-
-    assert cells == {"pair seen": "2", "both seen": "3", "one seen": "2"}
-    assert any(line.split()[:2] == ["without", "5"] for line in told)
-
-
 @pytest.mark.parametrize(
     ("flags", "code", "problem"),
     [

@@ -6,7 +6,6 @@ import statistics
 import numpy as np
 import pytest
 
-from sentkit.metrics.neighbours import search as blocks
 from support import BY_HAND
 
 metrics = pytest.mark.parametrize("metric", BY_HAND)
@@ -102,31 +101,6 @@ def test_ten_hits_are_the_default(sentkit, corpus, queries):
     assert [len(row["hits"]) for row in done.rows] == [10] * 7
 
 
-def test_the_block_size_does_not_change_the_hits(sentkit, corpus, queries, monkeypatch):
-    whole = sentkit("search", "--corpus", corpus, stdin=queries)
-    monkeypatch.setattr(blocks, "QUERIES_PER_BLOCK", 2)
-    monkeypatch.setattr(blocks, "ROWS_PER_BLOCK", 3)
-    monkeypatch.setattr(blocks, "FIRST_ROWS", 1)
-
-    assert sentkit("search", "--corpus", corpus, stdin=queries).out == whole.out
-
-
-def test_vector_files_give_the_same_hits_as_their_rows(sentkit, tiny):
-    """For queries and corpus."""
-    for name, text in (("q", "a cat\na dog\n"), ("c", "a cat\na tree\nthe sea\n")):
-        sentkit("encode", "-q", "-m", tiny, "-o", f"{name}.safetensors", stdin=text)
-        sentkit("cat", f"{name}.safetensors", "-o", f"{name}.jsonl")
-    found = [
-        sentkit("search", "--queries", q, "--corpus", c)
-        for q in ("q.jsonl", "q.safetensors")
-        for c in ("c.jsonl", "c.safetensors")
-    ]
-
-    assert {done.code for done in found} == {0}
-    assert len({done.out for done in found}) == 1
-    assert found[0].rows[0]["hits"][0] == {"row": 1, "similarity": 1.0, "text": "a cat"}
-
-
 def test_the_corpus_may_be_standard_input(sentkit, corpus, queries, tmp_path):
     (tmp_path / "q.jsonl").write_bytes(queries)
     piped = sentkit(
@@ -185,17 +159,6 @@ def test_field_applies_to_queries_and_corpus(sentkit, held):
     assert done.rows == [{"title": "y", "hits": [{"row": 1, "similarity": 1.0, "text": "x"}]}]
 
 
-def test_existing_hits_are_refused_or_replaced(sentkit, held):
-    query = b'{"hits":[],"embedding":[1,0]}'
-    corpus = held('{"embedding":[1,0]}\n')
-    refused = sentkit("search", "--corpus", corpus, stdin=query)
-    replaced = sentkit("search", "--corpus", corpus, "--replace", stdin=query)
-
-    assert refused.code == 65
-    assert refused.told[0] == 'sentkit search: -:1: field "hits" already exists'
-    assert replaced.out == b'{"hits":[{"row":1,"similarity":1.0}]}\n'
-
-
 A, B, LANDS = "a/cls:a1b2c3d4e5f6", "b/mean:0123456789ab", "c/pooler:mean>0123456789ab:99aabbccddee"
 
 
@@ -239,41 +202,6 @@ def test_both_spaces_are_named(sentkit, held):
     ]
 
 
-@pytest.mark.parametrize(
-    ("corpus", "query", "problem"),
-    [
-        (
-            '{"embedding":[1,0]}',
-            '{"embedding":[1,0,0]}',
-            "-:1: the query has 3 numbers, the vectors of c.jsonl have 2",
-        ),
-        (
-            '{"embedding":[1,0]}',
-            '{"embedding_a":[1,0],"embedding_b":[1,0]}',
-            "-:1: expected 1 vector for search, this row has 2",
-        ),
-        (
-            '{"embedding_a":[1,0],"embedding_b":[1,0]}',
-            '{"embedding":[1,0]}',
-            "c.jsonl:1: expected 1 vector for search, this row has 2",
-        ),
-        (
-            '{"embedding":[1,0]}\n{"embedding":[1,1e39]}',
-            '{"embedding":[1,0]}',
-            "c.jsonl:2: a vector contains NaN or infinity",
-        ),
-        ("", '{"embedding":[1,0]}', "no rows in c.jsonl"),
-        ('{"text":"a"}', '{"embedding":[1,0]}', "c.jsonl:1: this row has no vector"),
-    ],
-)
-def test_unusable_vectors_are_refused(sentkit, held, corpus, query, problem):
-    done = sentkit("search", "--corpus", held(corpus), stdin=query)
-
-    assert done.code == 65
-    assert done.out == b""
-    assert done.told[0] == f"sentkit search: {problem}"
-
-
 def test_a_bad_row_of_the_corpus_is_never_skipped(sentkit, held):
     """Later rows would have wrong numbers."""
     corpus = held('{"embedding":[1,0]}\n{"embedding":[1]}\n')
@@ -306,13 +234,6 @@ def test_invalid_flags(sentkit, flags, problem):
 
     assert done.code == 2
     assert done.told[0].startswith(f"sentkit search: {problem}")
-
-
-def test_a_missing_corpus_is_66(sentkit):
-    done = sentkit("search", "--corpus", "c.jsonl", stdin=b'{"embedding":[1,0]}')
-
-    assert done.code == 66
-    assert done.told == ["sentkit search: c.jsonl: no such file"]
 
 
 @pytest.fixture
@@ -403,29 +324,3 @@ def test_hits_are_a_table_on_a_terminal(on_terminal, tmp_path, corpus, jsonl):
     assert [line.split()[-3:] for line in lines[1:3]] == [
         [f"{hit['similarity']:.4f}", str(hit["row"]), hit["text"]] for hit in as_json[0]["hits"]
     ]
-
-
-def test_each_field_of_show_has_a_column(on_terminal, held):
-    corpus = held('{"a":1,"embedding":[1,0]}\n{"b":"x","embedding":[1,1]}\n')
-    lines = on_terminal("search", "--queries", corpus, "--corpus", corpus, "--show", "a", "--show", "b")
-
-    assert lines[0].split() == ["query", "cosine", "row", "a", "b"]
-    assert [line.split() for line in lines[1:]] == [
-        ["row", "1", "1.0000", "1", "1"],
-        ["0.7071", "2", "x"],
-        ["row", "2", "1.0000", "2", "x"],
-        ["0.7071", "1", "1"],
-    ]
-
-
-def test_a_report_is_a_table_on_a_terminal(on_terminal, held):
-    """Ranks 1 and 2, and one that is not among the best two of three."""
-    corpus = held('{"g":"x","embedding":[1,0]}\n{"g":"y","embedding":[1,1]}\n{"g":"z","embedding":[0,1]}\n')
-    lines = '{"g":"x","embedding":[1,0]}\n{"g":"y","embedding":[2,0]}\n{"g":"z","embedding":[3,0]}\n'
-    held(lines, "q.jsonl")
-    flags = ("--queries", "q.jsonl", "--corpus", corpus, "--gold", "g", "--top", 2)
-    head, line = on_terminal("search", *flags)
-    narrow = on_terminal("search", *flags, width=30)
-
-    assert head.split() == ["n", "absent", "hit@1", "hit@2", "MRR", "median", "rank"]
-    assert line.split() == " ".join(narrow).split()[-6:] == ["3", "0", "33.33", "66.67", "50.00", "2"]

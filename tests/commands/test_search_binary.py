@@ -104,14 +104,6 @@ def test_distances_equal_those_of_loops(monkeypatch, width):
     ]
 
 
-def test_the_block_size_does_not_change_the_hits(sentkit, corpus, queries, monkeypatch):
-    whole = sentkit("search", "--corpus", corpus, stdin=queries[1])
-    monkeypatch.setattr(search, "MAX_DISTANCES", 120)
-    monkeypatch.setattr(search, "SIGN_ROWS_PER_BLOCK", 11)
-
-    assert sentkit("search", "--corpus", corpus, stdin=queries[1]).out == whole.out
-
-
 def test_the_block_of_queries_is_limited_for_any_corpus() -> None:
     """By the number of queries, their distances, and their candidates."""
 
@@ -191,10 +183,3 @@ def test_exact_vectors_of_other_rows_are_refused(sentkit, corpus, vectors, queri
         if name == "other.jsonl":
             assert re.fullmatch(r".*l:(\d+): this row differs from row \1 of signs.safetensors", done.told[0])
     assert sentkit("search", "--corpus", corpus, "--rescore", "none.jsonl", stdin=queries[1]).code == 66
-
-
-def test_queries_of_another_space_are_refused(sentkit, corpus, vectors, jsonl):
-    done = sentkit("search", "--corpus", corpus, stdin=lines(jsonl, vectors, "m/cls:0b0000000000"))
-
-    assert done.code == 65
-    assert "the vectors of signs.safetensors are m/mean/sign (" in done.err

@@ -156,16 +156,6 @@ def test_a_report_needs_no_file_of_queries(sentkit, encode, tiny):
     assert done.rows[0]["hit@1"] == 100.0
 
 
-def test_the_table_is_that_of_the_pipe(on_terminal, encode, sentkit, tiny, tmp_path):
-    encode(tiny)
-    (tmp_path / "q.jsonl").write_bytes(sentkit("encode", "-q", "-m", tiny, stdin="a cat\nships\n").out)
-    flags = ("--corpus", "c.safetensors", "--top", 2)
-    table = on_terminal("search", "-q", "a cat", "ships", *flags)
-
-    assert table == on_terminal("search", *flags, "--queries", "q.jsonl")
-    assert table[1].startswith("a cat ")
-
-
 def test_a_text_is_never_a_file(sentkit, encode, tiny, tmp_path):
     """A file of that name changes nothing but a warning."""
     encode(tiny)
@@ -214,26 +204,3 @@ def test_a_recorded_hub_model_is_not_fetched(encode, tiny, tmp_path, first):
 
     assert done.returncode == 66
     assert done.stderr.splitlines()[0].endswith(": no such folder, and not in the cache of the hub")
-
-
-@pytest.mark.parametrize(
-    ("flags", "problem"),
-    [
-        (("a", "--precision", "fp8"), "invalid value for '--precision'"),
-        (("a", "--device", "tpu"), 'unknown device "tpu"'),
-        (("a", "--threshold", "1.1"), "--threshold 1.1: expected a number from -1 to 1"),
-        (("a", "--threshold", "nan"), "--threshold nan: expected a number from -1 to 1"),
-        (
-            ("a", "--threshold", "1", "--metric", "manhattan"),
-            "--threshold 1: expected 0 or less: distances are made negative",
-        ),
-        (("a", "--threshold", "inf", "--metric", "dot"), "--threshold inf: expected a finite number"),
-    ],
-)
-def test_flags_that_do_not_go_together_are_wrong_usage(sentkit, encode, tiny, flags, problem):
-    encode(tiny)
-    done = sentkit("search", "--corpus", "c.safetensors", *flags)
-
-    assert done.code == 2
-    assert done.out == b""
-    assert done.told[0].startswith(f"sentkit search: {problem}")

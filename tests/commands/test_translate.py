@@ -1,15 +1,9 @@
 """`translate`: texts replaced by their translations, rows kept, flags that go together, pipes of two."""
 
 import json
-import shutil
-import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
-
-from support import heed_signals
 
 ROWS = b"""\
 {"id":12345678901234567890123,"text":"a cat sleeps","x":1.10}
@@ -116,14 +110,6 @@ def test_long_texts_are_truncated_and_counted_or_are_bad_rows(sentkit, marian):
     assert refused.told[0].endswith(" tokens, maximum 48")
 
 
-def test_translations_that_reach_the_limit_are_counted(sentkit, marian):
-    done = sentkit("translate", "-m", marian, "--max-new-tokens", 2, stdin="a cat\n\na dog\n")
-
-    assert done.code == 0
-    told = "2 of 3 rows have a translation that was truncated to 2 tokens (--max-new-tokens)"
-    assert done.told[0] == f"sentkit translate: warning: {told}"
-
-
 def test_rows_with_a_vector_of_the_original_text_are_counted(sentkit, marian, jsonl):
     """The vector passes through unchanged."""
     row = {"text": "a cat", "embedding": [1, 2], "_emb": "m:100000000000"}
@@ -134,35 +120,6 @@ def test_rows_with_a_vector_of_the_original_text_are_counted(sentkit, marian, js
         "sentkit translate: warning: 1 of 2 rows have a vector of the original text"
         " (use sentkit encode --replace)"
     ]
-
-
-def test_samples_depend_on_the_seed_and_the_text_alone(sentkit, marian, short):
-    """Equal seeds give equal bytes for any batch size; another seed gives other texts."""
-    run = ("translate", "-m", marian, "--sample", "--temperature", 1.5)
-    stdin = "\n".join(short) + "\n"
-    done = sentkit(*run, "--seed", 5, stdin=stdin)
-    single = sentkit(*run, "--seed", 5, "--batch-tokens", 1, stdin=stdin)
-    other = sentkit(*run, "--seed", 6, stdin=stdin)
-    alone = sentkit(*run, "--seed", 5, stdin=short[17] + "\n")
-
-    assert done.out == single.out
-    assert alone.out == done.out.splitlines(keepends=True)[17]
-    assert sum(a != b for a, b in zip(done.rows, other.rows, strict=True)) > 30
-    texts = {}
-    for text, row in zip(short, done.rows, strict=True):
-        assert texts.setdefault(text, row["text"]) == row["text"]
-
-
-def test_top_k_of_one_is_greedy(sentkit, marian):
-    sampled = sentkit("translate", "-m", marian, "--sample", "--top-k", 1, "--top-p", 0.9, stdin="a cat\n")
-
-    assert sampled.out == sentkit("translate", "-m", marian, "--beams", 1, stdin="a cat\n").out
-
-
-def test_a_prefix_is_added_to_every_text(sentkit, t5):
-    prefixed = sentkit("translate", "-m", t5, "--prefix", "the sea: ", stdin="a cat\na dog\n")
-
-    assert prefixed.out == sentkit("translate", "-m", t5, stdin="the sea: a cat\nthe sea: a dog\n").out
 
 
 def test_a_multilingual_model_needs_both_languages(sentkit, nllb):
@@ -193,15 +150,6 @@ def test_a_bad_row_can_be_left_out_of_its_group(sentkit, marian):
     assert [row["text"] for row in done.rows] == generated(marian, ["a cat", "a dog"])
     rejects = map(json.loads, Path("bad.jsonl").read_text().splitlines())
     assert [reject["row"].encode() for reject in rejects] == stdin.splitlines()[1:3]
-
-
-def test_rows_are_written_to_a_file(sentkit, marian):
-    done = sentkit("translate", "-m", marian, "-o", "out.jsonl.gz", stdin="a cat\n")
-    again = sentkit("translate", "-m", marian, "-o", "out.jsonl.gz", stdin="a cat\n")
-
-    assert (done.code, done.out) == (0, b"")
-    assert sentkit("cat", "out.jsonl.gz").rows == [{"text": generated(marian, ["a cat"])[0]}]
-    assert again.code == 73
 
 
 def test_rows_of_a_vector_file_are_translated_without_their_vectors(sentkit, marian, tiny):
@@ -255,31 +203,6 @@ def test_a_model_must_be_named(sentkit):
     assert done.told[0] == "sentkit translate: missing option '-m' / '--model'"
 
 
-@pytest.mark.parametrize(
-    ("model", "code", "told"),
-    [
-        ("nano", 65, 'nano: "bert" is not a sequence-to-sequence model'),
-        ("./none", 66, "./none: no such checkpoint folder"),
-        ("folder", 66, "folder: is not a checkpoint: it has no config.json"),
-        ("file", 66, "file: is a file, expected a checkpoint folder"),
-        ("bare", 66, "bare: has no model.safetensors and no pytorch_model.bin"),
-        ("no/such-model", 66, "no/such-model: no such folder, and the hub is disabled (HF_HUB_OFFLINE)"),
-    ],
-)
-def test_other_models_are_errors(sentkit, marian, model, code, told, capfd):
-    """One line, and at most one line of advice; the library prints nothing."""
-    Path("folder").mkdir()
-    Path("file").touch()
-    shutil.copytree(marian, "bare", ignore=shutil.ignore_patterns("*.safetensors"))
-    capfd.readouterr()
-    done = sentkit("translate", "-m", model, stdin="a cat\n")
-
-    assert (done.code, done.out) == (code, b"")
-    assert done.told[0] == f"sentkit translate: {told}"
-    assert len(done.told) <= 2
-    assert capfd.readouterr() == ("", "")
-
-
 def test_verbose_reports_the_search_and_the_limits(sentkit, marian):
     done = sentkit("translate", "-m", marian, "-v", "--device", "cpu", stdin="a cat\n")
     sampled = sentkit("translate", "-m", marian, "-v", "--sample", "--device", "cpu", stdin="a cat\n")
@@ -289,13 +212,6 @@ def test_verbose_reports_the_search_and_the_limits(sentkit, marian):
         "sentkit translate: 3 beams, reads 48 tokens, writes 39, cpu, fp32",
     ]
     assert sampled.told[1] == "sentkit translate: sampled, reads 48 tokens, writes 39, cpu, fp32"
-
-
-def test_precision_is_fp32_on_a_cpu_by_default(sentkit, marian):
-    done = sentkit("translate", "-m", marian, "-v", "--device", "cpu", "--precision", "bf16", stdin="a cat\n")
-
-    assert done.code == 0
-    assert done.told[1].endswith(", cpu, bf16")
 
 
 # Pipes and signals
@@ -314,29 +230,3 @@ def test_two_in_a_row_translate_back(sentkit, marian, t5):
     assert (first.code, second.code, done.code, done.err) == (0, 0, 0, "")
     assert [(row["text_a"], row["text"]) for row in done.rows] == list(zip(texts, back, strict=True))
     assert all({"embedding_a", "embedding_b"} <= row.keys() for row in done.rows)
-
-
-def test_a_reader_that_closes_the_pipe_is_no_error(forked_shell, marian):
-    """It has its first rows before an endless stream ends."""
-    done = forked_shell(f"yes 'a cat' | sentkit translate -m {marian} -q | head -2; exit ${{PIPESTATUS[1]}}")
-
-    assert (done.code, done.err) == (0, "")
-    assert done.out.count(b"\n") == 2
-
-
-def test_a_signal_ends_it_at_work(marian, tmp_path):
-    """In the middle of a stream: one line, and no part of an output."""
-    program = [sys.executable, "-m", "sentkit", "translate", "-m", marian, "-o", "out.jsonl"]
-    pipes = dict.fromkeys(("stdin", "stderr"), subprocess.PIPE)
-    with subprocess.Popen([*program, "-v"], cwd=tmp_path, preexec_fn=heed_signals, **pipes) as process:
-        process.stdin.write(b"".join(b"a cat and %d dogs\n" % n for n in range(3000)))
-        process.stdin.flush()
-        while b" writes " not in process.stderr.readline():  # the limits: it translates
-            pass
-        process.send_signal(signal.SIGINT)
-        process.stdin.close()
-        heard = process.stderr.read().decode().splitlines()
-
-    assert process.returncode == 130
-    assert heard[-1] == "sentkit translate: stopped by Ctrl-C"
-    assert list(tmp_path.iterdir()) == []

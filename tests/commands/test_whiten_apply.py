@@ -5,7 +5,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 
 from sentkit.formats.vectors.fingerprint import digest
 from sentkit.formats.vectors.safetensors_header import write_arrays
@@ -231,14 +230,6 @@ def test_vectors_under_another_name_stay_under_it(sentkit, transform):
     }
 
 
-def test_vectors_have_the_requested_encoding(sentkit, transform, monkeypatch):
-    base64 = sentkit("whiten", "apply", "-t", transform(), "--vectors", "base64", stdin=ROW)
-    monkeypatch.setenv("SENTKIT_VECTORS", "base64")
-
-    assert base64.rows[0]["embedding"] == "AAAAQAAA4EA="
-    assert sentkit("whiten", "apply", "-t", "t.safetensors", stdin=ROW).out == base64.out
-
-
 def test_a_vector_that_it_breaks_is_a_bad_row(sentkit, transform):
     """3e38 * 2 is no float32."""
     rows = b'{"embedding":[1,1]}\n{"embedding":[3e38,0]}\n{"embedding":[2,1]}\n'
@@ -248,34 +239,6 @@ def test_a_vector_that_it_breaks_is_a_bad_row(sentkit, transform):
     assert stopped.code == 65
     assert stopped.told == ["sentkit whiten apply: -:2: a vector contains NaN or infinity"]
     assert [row["embedding"] for row in skipped.rows] == [[0.0, 6.0], [2.0, 7.0]]
-
-
-def test_a_reader_that_closes_the_pipe_is_no_error(shell, tmp_path):
-    write_affine(tmp_path / "t.safetensors", KERNEL, BIAS, {})
-    (tmp_path / "rows.jsonl").write_bytes(b'{"embedding":[2,1]}\n' * 20_000)
-    done = shell("sentkit whiten apply -t t.safetensors rows.jsonl | head -1")
-
-    assert (done.code, done.err) == (0, "")
-    assert done.rows[0]["embedding"] == [2.0, 7.0]
-
-
-def test_an_exported_checkpoint_gives_the_same_vectors_in_sentence_transformers(
-    sentkit, tiny, fitted, sentences, tmp_path
-):
-    """By the filter, by the folder in sentkit, and by the folder in the stock library."""
-    from sentence_transformers import SentenceTransformer
-
-    few = [sentences[0], sentences[5], sentences[7], sentences[21]]
-    encode = ("encode", "-q", "--precision", "fp32")
-    plain = sentkit(*encode, "-m", tiny, stdin="\n".join(few))
-    filtered = sentkit("whiten", "apply", "-t", fitted, stdin=plain.out)
-    sentkit("export", "-q", "-m", tiny, "--transform", fitted, "-o", "made")
-    declared = sentkit(*encode, "-m", "made", stdin="\n".join(few))
-    model = SentenceTransformer(str(tmp_path / "made"), device="cpu", model_kwargs={"dtype": torch.float32})
-
-    assert filtered.rows[0]["_emb"].rpartition(":")[2] == declared.rows[0]["_emb"].rpartition(":")[2]
-    assert np.abs(filtered.vectors() - declared.vectors()).max() < CLOSE
-    assert np.abs(filtered.vectors() - model.encode(few)).max() < CLOSE
 
 
 @pytest.mark.parametrize(

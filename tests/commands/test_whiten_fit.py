@@ -96,12 +96,6 @@ def test_every_kind_is_deterministic(sentkit, many, kind, tmp_path):
     assert note_of(a)["inputs"][0]["blake2b"] == note_of(c)["inputs"][0]["blake2b"]
 
 
-def test_help_lists_all_kinds(sentkit):
-    listed = "".join(sentkit("whiten", "fit", "--help").out.decode().split())
-
-    assert "|".join([*KINDS, "ica", "flow"]) in listed
-
-
 def test_all_vectors_of_a_row_are_used(sentkit, jsonl, tmp_path):
     """Pairs and triplets are equal to rows in sequence."""
     vectors = np.random.default_rng(1).normal(size=(24, 2)).astype(np.float32).tolist()
@@ -116,12 +110,6 @@ def test_all_vectors_of_a_row_are_used(sentkit, jsonl, tmp_path):
     assert [(note["rows"], note["vectors"]) for note in notes.values()] == [(8, 24), (12, 24), (24, 24)]
     assert notes[8]["_emb"] is None
     assert notes[8]["inputs"][0]["file"] == "-"
-
-
-def test_field_names_the_vectors(sentkit, jsonl):
-    rows = jsonl(*({"v": vector} for vector in FOUR))
-
-    assert sentkit("whiten", "fit", "--field", "embedding=v", "-o", "t.safetensors", stdin=rows).code == 0
 
 
 @pytest.mark.parametrize("kind", sorted(KINDS))
@@ -413,49 +401,6 @@ def test_center_accepts_equal_vectors(sentkit, written, vectors):
 
     assert (done.code, done.err, merged.code, merged.err) == (0, "", 0, "")
     assert (held["bias"].tolist(), held["kernel"].tolist()) == ([[-1, -2]], [[1, 0], [0, 1]])
-
-
-def test_vectors_of_two_spaces_are_refused(sentkit, written):
-    a, b = written("a.jsonl", FOUR), written("b.jsonl", FOUR, "m/mean:9f0000000000")
-    done = sentkit("whiten", "fit", a, b, "-o", "t.safetensors")
-
-    assert done.code == 65
-    assert done.err == (
-        "sentkit whiten fit: b.jsonl:1: the vectors of this row are m/mean (9f00…),"
-        " the vectors of the first row are m/cls (0a1b…)\n"
-    )
-
-
-def test_an_existing_file_is_kept(sentkit, many):
-    runs = [sentkit("whiten", "fit", many, "-o", "t.safetensors", *force) for force in ((), (), ("-f",))]
-    merged = sentkit(*MERGE, "t.safetensors", "-o", "t.safetensors")
-
-    assert [done.code for done in runs] == [0, 73, 0]
-    assert merged.code == 73
-    assert merged.told == ["sentkit whiten fit: t.safetensors: already exists", "  use -f to overwrite it"]
-
-
-@pytest.mark.parametrize(
-    ("command", "kept"),
-    [
-        ("fit v.safetensors -o v.safetensors", "v.safetensors"),
-        ("fit many.jsonl v.safetensors -o ./v.safetensors", "v.safetensors"),
-        ("fit --kind merge t.safetensors -o t.safetensors", "t.safetensors"),
-        ("apply v.safetensors -t t.safetensors -o t.safetensors", "t.safetensors"),
-        ("apply many.jsonl -t t.safetensors -o link.jsonl", "many.jsonl"),
-    ],
-)
-def test_inputs_are_never_overwritten(sentkit, many, command, kept, tmp_path):
-    """--force and another name of the file do not change that."""
-    sentkit("cat", many, "-o", "v.safetensors")
-    sentkit("whiten", "fit", many, "-o", "t.safetensors")
-    (tmp_path / "link.jsonl").symlink_to(tmp_path / many)
-    before = (tmp_path / kept).read_bytes()
-    done = sentkit("whiten", *command.split(), "-f")
-
-    assert done.code == 2
-    assert done.told[0].endswith(f"-o {command.split()[-1]}: would overwrite the input {kept}")
-    assert (tmp_path / kept).read_bytes() == before
 
 
 def test_verbose_reports_the_fit(sentkit, many):

@@ -15,6 +15,7 @@ from sentkit.training.catalogue import METHODS
 from support import heed_signals
 
 # Settings that make each method small, and variants with different paths through the trainer.
+# Three processes read their rows in chunks of one, except in WHOLE.
 RUNS = {
     "simcse": [],
     "simcse mlm": ["mlm_weight=0.1"],
@@ -23,12 +24,15 @@ RUNS = {
     "sg-bert": ["head_width=8"],
     "sg-bert self": ["head_width=8", "guide=self", "objective=base"],
     "consert": [],
+    "consert sup": ["mode=sup"],
     "consert joint": ["mode=joint"],
     "consert adversarial": ["mode=joint", "view_b=adversarial"],
     "pairsupcon": ["head_width=8"],
     "contrast": ["form=full"],
+    "contrast guide": ["guide=self", "margin=0.1"],
     "contrast dims": ["dims=8,2"],
     "sbert": [],
+    "sbert triplet": ["objective=triplet"],
     "mlm": [],
     "defsent": ["part=1"],
     "defsent-plus": [],
@@ -51,42 +55,33 @@ RUNS = {
     "classify regression": ["objective=regression"],
     "classify lora": ["lora=2"],
 }
-ESIMCSE = ["queue_size=6", "mlm_weight=0.1"]
-CHUNKED = {
-    "simcse": [],
-    "contrast": ["form=full"],
-    "pairsupcon": ["head_width=8"],
-    "sbert": [],
-    "classify": [],
-    "esimcse": ESIMCSE,
-    "promptbert": [],
-    "is-bert": ["channels=6"],
-}
+WHOLE = ("simcse", "esimcse", "contrast", "classify")
 
 
 def runs():
-    """Each method in one and three processes; some in two with chunks."""
-    found = [
-        (name.split()[0], world, settings, "static" if name.endswith(" static") else "transformer")
+    """By name and processes: each case in one process and in three, and some in two."""
+    return {
+        (name, world): (
+            name.split()[0],
+            world,
+            settings if world < 3 else [*settings, "chunk=1"],
+            "static" if name.endswith(" static") else "transformer",
+        )
         for name, settings in RUNS.items()
-        for world in (1, 3)
-    ]
-    return found + [(name, 2, [*settings, "chunk=1"], "transformer") for name, settings in CHUNKED.items()]
+        for world in ((1, 2, 3) if name in WHOLE else (1, 3))
+    }
 
 
 @pytest.fixture(scope="module")
 def ended(base_folder, static_folder, tmp_path_factory):
-    """The result of each run, by method, processes and settings."""
+    """The result of each run, by name and processes."""
     folder = tmp_path_factory.mktemp("together")
     script = Path(__file__).parent / "together.py"
     bases = json.dumps({"transformer": str(base_folder), "static": str(static_folder)})
-    command = [sys.executable, str(script), bases, str(folder), json.dumps(runs())]
+    command = [sys.executable, str(script), bases, str(folder), json.dumps(list(runs().values()))]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=1800)
     assert done.returncode == 0, done.stderr[-2000:]
-    return {
-        (name, world, *settings): torch.load(folder / f"{number}.pt")
-        for number, (name, world, settings, _) in enumerate(runs())
-    }
+    return {key: torch.load(folder / f"{number}.pt") for number, key in enumerate(runs())}
 
 
 def check_alike(one, many):
@@ -97,16 +92,14 @@ def check_alike(one, many):
 
 
 @pytest.mark.parametrize("name", RUNS)
-def test_processes_have_the_losses_and_weights_of_one_process(ended, name):
+def test_processes_with_chunks_have_the_losses_and_weights_of_one_process(ended, name):
     """A batch of 4 is uneven for three, and the last one, of 2, leaves one of them without a row."""
-    method, settings = name.split()[0], RUNS[name]
-
-    check_alike(ended[method, 1, *settings], ended[method, 3, *settings])
+    check_alike(ended[name, 1], ended[name, 3])
 
 
-@pytest.mark.parametrize("name", CHUNKED)
-def test_processes_with_chunks_equal_one_process(ended, name):
-    check_alike(ended[name, 1, *CHUNKED[name]], ended[name, 2, *CHUNKED[name], "chunk=1"])
+@pytest.mark.parametrize("name", WHOLE)
+def test_processes_without_chunks_equal_one_process(ended, name):
+    check_alike(ended[name, 1], ended[name, 2])
 
 
 def test_every_method_is_run():

@@ -166,19 +166,6 @@ def test_a_window_keeps_consecutive_tokens_with_their_positions(rate, sizes):
     assert (moved.ids - 1).tolist() == moved.positions.tolist()
 
 
-def test_a_window_begins_at_any_token():
-    drawn = VIEWS["span-cutoff"].draw(generator(), [10] * 400, WIDTH, 0.7)
-
-    assert {int(places[0]) for places in drawn} == set(range(8))
-
-
-def test_view_none_returns_the_same_batch():
-    packed = batch(MIXED)
-    drawn = VIEWS["none"].draw(generator(), MIXED, WIDTH, 0.2)
-
-    assert VIEWS["none"].apply(packed, drawn) == (packed, None)
-
-
 def mean_of(bert, packed):
     with torch.no_grad():
         return apply_readouts(bert, packed, [parse_readout("mean")])[0]

@@ -94,7 +94,6 @@ def test_an_existing_folder_needs_resume(sentkit, encode, corpus, folder):
     [
         (["--resume"], "--resume needs a vector folder"),
         (["--shard", "1/2", "-o", "out.safetensors"], "--shard needs a vector folder"),
-        (["-o", "new/", "--redo"], "--redo needs --resume"),
         (["-o", "new/", "-f"], "--force does not work with a vector folder, new/"),
         (["-o", "new/", "--readout", "mean,max", "--resume"], "a vector folder has one readout"),
         (["-o", "new/", "--block-bytes", "0"], '--block-bytes "0"'),

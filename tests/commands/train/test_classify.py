@@ -91,16 +91,6 @@ def test_scores_are_predicted(classify, file_of, tmp_path):
     assert (config["problem_type"], config["id2label"]) == ("regression", {"0": "score"})
 
 
-def test_several_seeds_have_means(classify, file_of):
-    held = file_of("held.jsonl", ROWS[:4])
-    *runs, summary = record_of(classify("--test", held, "--seed", "0..2", "--lr", 0.01))
-    scores = [record["test"]["accuracy"] for record in runs]
-
-    assert len(scores) == 3
-    assert summary["test_accuracy_mean"] == pytest.approx(sum(scores) / 3, abs=1e-4)
-    assert summary.keys() >= {"test_f1_mean", "test_matthews_sd"}
-
-
 def test_a_table_shows_the_metrics(on_terminal, tiny, file_of):
     rows = file_of("rows.jsonl", ROWS)
     flags = ("-m", tiny, "-o", "out", "--test", rows, "--seed", "0..1", "--batch", 3, "--threads", 1)

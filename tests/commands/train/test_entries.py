@@ -3,15 +3,12 @@
 import json
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from sentkit.formats.checkpoints.folders import read_checkpoint
 from sentkit.formats.vectors.fingerprint import target_space
 from sentkit.formats.vectors.store import Store
-from sentkit.training.loop.state import read_sealed
-from sentkit.training.loop.trainer import Trainer
-from support import PAIRS, TEXTS, contents, without_command
+from support import PAIRS, TEXTS, contents
 
 DICTIONARY = [
     {"entry": "cat", "definition": "a small animal that purrs"},
@@ -85,19 +82,6 @@ def test_the_checkpoint_records_its_entries(train, sentkit, tiny):
     assert "dev_by_readout" not in own
 
 
-def test_definitions_find_their_entries(train, sentkit, rows, tmp_path, jsonl):
-    """The vector of a definition has its largest product with the vector of its entry."""
-    names = [*dict.fromkeys(row["entry"] for row in DICTIONARY)]
-    matrix = 3 * np.eye(16)[: len(names)]
-    own = ({"entry": name, "embedding": list(row)} for name, row in zip(names, matrix, strict=True))
-    (tmp_path / "own.jsonl").write_bytes(jsonl(*own))
-    train("--lr", 0.003, "--epochs", 100, "--set", "dropout=0", entries="own.jsonl")
-    given = ("-m", "out", "--readout", "pooler:cls", "--field", "text=definition", "--precision", "fp32")
-    vectors = sentkit("encode", rows, *given).vectors()
-
-    assert [names[n] for n in (vectors @ matrix.T).argmax(1)] == [row["entry"] for row in DICTIONARY]
-
-
 def test_each_progressive_step_starts_with_the_same_weights(train, sentkit, rows, tmp_path):
     """Entries of the first step's result, training from the first step's base: its hash is the same."""
     train("--lr", 0.01)
@@ -157,59 +141,6 @@ def test_entries_may_be_rows(train, sentkit, rows, tiny, tmp_path):
     assert {name for name in one if one[name] != two[name]} <= {"sentkit.json"}
 
 
-def test_other_names_of_the_members(train, tmp_path, jsonl):
-    train("--lr", 0.01)
-    renamed = ({"word": row["entry"], "gloss": row["definition"]} for row in DICTIONARY)
-    (tmp_path / "renamed.jsonl").write_bytes(jsonl(*renamed))
-    fields = ("--field", "definition=gloss", "--field", "entry=word")
-    done = train("--lr", 0.01, *fields, rows="renamed.jsonl", output="two")
-
-    assert done.code == 0
-    assert without_command(tmp_path / "out") == without_command(tmp_path / "two")
-
-
-def test_a_dictionary_may_be_a_table(train, tmp_path):
-    table = "entry\tdefinition\n" + "".join(f"{row['entry']}\t{row['definition']}\n" for row in DICTIONARY)
-    (tmp_path / "dict.tsv").write_text(table)
-    train("--lr", 0.01)
-    assert train("--lr", 0.01, rows="dict.tsv", output="two").code == 0
-
-    assert without_command(tmp_path / "out") == without_command(tmp_path / "two")
-
-
-def test_each_of_several_seeds_is_a_separate_run(train, tmp_path, dev):
-    done = train("--seed", "0..1", "--dev", dev, "--lr", 0.01, output="runs")
-    one, two = (contents(tmp_path / f"runs/seed-{n}") for n in range(2))
-
-    assert done.code == 0
-    assert [row.get("seed") for row in done.rows[:2]] == [0, 1]
-    assert one["model.safetensors"] != two["model.safetensors"]
-    train("--seed", 1, "--dev", dev, "--lr", 0.01, output="alone")
-    assert contents(tmp_path / "alone") == two
-
-
-def test_a_stopped_run_resumes_to_the_same_bytes(train, dev, monkeypatch, tmp_path):
-    """Stopped inside of an epoch; the state holds the weights and two moments, and no entries."""
-    flags = ("--epochs", 3, "--lr", 0.01, "--dev", dev)
-    train(*flags, output="whole")
-    step = Trainer._step
-
-    def stopping(self):
-        step(self)
-        self.stop.requested = self.position.step == 4
-
-    with monkeypatch.context() as patch:
-        patch.setattr(Trainer, "_step", stopping)
-        cut = train(*flags)
-    content = read_sealed(tmp_path / "out.part/state-4.pt")
-    other = train(*flags, "--resume", "--lr", 0.02)
-    done = train(*flags, "--resume")
-
-    assert (cut.code, other.code, done.code) == (75, 65, 0)
-    assert "entries" not in str(content["method"].keys())
-    assert contents(tmp_path / "out") == contents(tmp_path / "whole")
-
-
 # Refusals.
 
 
@@ -262,15 +193,6 @@ def test_an_entry_that_is_not_in_the_matrix(train, tmp_path, jsonl):
     assert done.code == 65
     assert done.told[0] == 'sentkit train: more.jsonl:4: the entry "whale" is not in entries.safetensors'
     assert (skipped.code, bad, said()["rows"]) == (0, strange, 7)
-
-
-def test_skipped_rows_are_counted(sentkit, tiny, entries, tmp_path, jsonl):
-    (tmp_path / "more.jsonl").write_bytes(jsonl(*DICTIONARY, {"entry": "whale", "definition": "large"}))
-    flags = ("--entries", entries, "-m", tiny, "-o", "out", "--rejects", "/dev/null", "--threads", 1)
-    done = sentkit("train", "defsent-plus", "more.jsonl", "--set", "max_length=64", *flags)
-
-    assert done.code == 0
-    assert "bad rows dropped: 1; the first is more.jsonl:" in done.err
 
 
 def test_rows_without_definitions_are_refused(train, tmp_path, jsonl):
@@ -348,35 +270,6 @@ def test_a_prompt_is_declared_with_its_template(train, sentkit, dev, tmp_path, t
     assert own["dev"] == pytest.approx(score, rel=1e-6)
 
 
-def test_without_dev_it_is_the_first(train, tmp_path):
-    assert train("--set", "readout=cls,mean").code == 0
-
-    assert said()["readout"] == "cls"
-    assert (tmp_path / "out/modules.json").exists()
-
-
-def test_a_readout_alone_is_not_chosen(train, dev):
-    train("--set", "readout=cls, cls", "--dev", dev)
-
-    assert said()["readout"] == "cls"
-    assert "dev_by_readout" not in said()
-
-
-@pytest.mark.parametrize(
-    ("readouts", "problem"),
-    [
-        ("mean,cola", 'unknown readout "cola"'),
-        ("mean,pooler", "readout=mean,pooler: the pooler cannot be the readout of the training"),
-        ("mean,L9:cls", 'readout "L9:cls" needs more layers than the encoder has (3)'),
-    ],
-)
-def test_readouts_that_it_cannot_have_are_refused_early(train, tmp_path, readouts, problem):
-    done = train("--set", f"readout={readouts}")
-
-    assert (done.code, done.told[0]) == (2, f"sentkit train: {problem}")
-    assert not (tmp_path / "out.part").exists()
-
-
 # Definitions of words.
 
 
@@ -401,18 +294,4 @@ def test_omitted_words_are_counted(sentkit, tiny, rows, tmp_path, jsonl):
             f"sentkit train: {tiny} has no language model head",
             "  sentkit train mlm --set head=fresh trains one",
         ],
-    )
-
-
-def test_a_dictionary_of_held_out_words_alone_is_refused(sentkit, tiny, rows, tmp_path, jsonl):
-    (tmp_path / "texts.jsonl").write_bytes(jsonl(*({"text": text} for text in TEXTS)))
-    fresh = ("--set", "head=fresh", "--set", "warmup=0", "--threads", 1, "-q")
-    sentkit("train", "mlm", "texts.jsonl", "-m", tiny, "-o", "headed", *fresh)
-    flags = ("--set", "part=1e-9", "--threads", 1)
-    done = sentkit("train", "defsent", rows, "-m", "headed", "-o", "out", *flags)
-
-    assert (done.code, done.told[-1]) == (
-        65,
-        "sentkit train: dict.jsonl: 0 rows can be used, but training needs at least 1;"
-        " 7 rows skipped: the entry of 2 rows is not a single token, the entry of 5 rows is held out",
     )

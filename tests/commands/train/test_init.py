@@ -180,27 +180,6 @@ def test_a_stopped_run_resumes_to_the_same_bytes(train, tmp_path, monkeypatch):
     assert not (tmp_path / "out.part").exists()
 
 
-def test_of_several_seeds_the_stopped_one_is_resumed(train, tmp_path, monkeypatch):
-    train("whole", "--seed", "0..2")
-    with monkeypatch.context() as patch:
-        stop_at(patch, 2)
-        assert train("out", "--seed", "0..2").code == 75
-    done = train("out", "--seed", "0..2", "--resume")
-
-    assert done.code == 0, done.err
-    assert contents(tmp_path / "out") == contents(tmp_path / "whole")
-
-
-def test_resuming_a_finished_run_changes_nothing(train, tmp_path):
-    train("out")
-    before = {path: path.stat().st_mtime_ns for path in (tmp_path / "out").rglob("*")}
-    done = train("out", "--resume")
-
-    assert done.code == 0, done.err
-    assert before == {path: path.stat().st_mtime_ns for path in (tmp_path / "out").rglob("*")}
-    assert not (tmp_path / "out.part").exists()
-
-
 @pytest.mark.parametrize("change", [{"intermediate_size": 20}, {"num_attention_heads": 4}], ids=str)
 def test_another_config_is_another_run(train, tmp_path, monkeypatch, change):
     with monkeypatch.context() as patch:

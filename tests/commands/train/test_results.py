@@ -9,7 +9,7 @@ import pytest
 
 from sentkit.training.loop.gradient import clip_gradient
 from sentkit.training.loop.trainer import Trainer
-from support import TEXTS, contents, copy_tokenizer
+from support import contents, copy_tokenizer
 
 
 def test_encode_reads_the_checkpoint(train, sentkit, tmp_path, tiny):
@@ -39,17 +39,6 @@ def test_encode_reads_the_checkpoint(train, sentkit, tmp_path, tiny):
     assert read.rows[0]["_emb"].startswith("out/cls:")
     assert np.abs(read.vectors() - raw.vectors()).max() > 1e-3
     assert not (tmp_path / "out.part").exists()
-
-
-def test_sentence_transformers_gives_the_same_vectors(train, sentkit, sentences):
-    from sentence_transformers import SentenceTransformer
-
-    train("--lr", 0.01)
-    texts = "".join(text + "\n" for text in TEXTS)
-    ours = sentkit("encode", "-m", "out", "--precision", "fp32", "-q", stdin=texts).vectors()
-    theirs = SentenceTransformer("out", device="cpu").encode(TEXTS)
-
-    assert np.abs(ours - theirs).max() < 1e-5
 
 
 def test_the_same_seed_gives_the_same_bytes(train, tmp_path, dev):

@@ -75,15 +75,6 @@ def test_unsuitable_rows_are_refused(train, tmp_path, rows, problem):
     assert done.told[0].startswith("sentkit train: ")
 
 
-def test_bad_rows_are_skipped_on_request(train, tmp_path):
-    (tmp_path / "rows.jsonl").write_text('{"text":"a"}\n{"text":7}\n{"text":"b"}\n{"text":"c"}\n')
-    done = train("--rejects", "bad.jsonl", rows="rows.jsonl")
-
-    assert done.code == 0
-    assert json.loads((tmp_path / "bad.jsonl").read_text())["row"] == '{"text":7}'
-    assert json.loads((tmp_path / "out/sentkit.json").read_text())["rows"] == 3
-
-
 def test_rejects_hold_the_line_of_the_input(train, tmp_path):
     """A text with a mask is refused after the tokenizer, when the row is JSON."""
     (tmp_path / "rows.tsv").write_text("id\ttext\n1\ta\n2\tb [MASK]\n3\tc\n4\td\n")
@@ -129,23 +120,6 @@ def test_ignored_labels_are_reported(sentkit, tiny, tmp_path, jsonl):
 
     assert done.code == 0
     assert 'this method uses every pair as a positive pair and ignores "label"' in done.err
-
-
-@pytest.mark.parametrize(("suffix", "delimiter"), [("csv", ","), ("tsv", "\t"), ("jsonl", None)])
-def test_scores_can_be_read_from_tables(train, tmp_path, suffix, delimiter):
-    pairs = [(f"a cat {n}", f"a dog {n}", n % 6) for n in range(8)]
-    lines = (
-        [delimiter.join(map(str, each)) for each in [("left", "right", "sim"), *pairs]] if delimiter else []
-    )
-    rows = [json.dumps({"left": a, "right": b, "sim": n}) for a, b, n in pairs]
-    (tmp_path / f"pairs.{suffix}").write_text("\n".join(lines or rows) + "\n")
-    fields = [part for pair in ("text_a=left", "text_b=right", "score=sim") for part in ("--field", pair)]
-    done = train(
-        *fields, "--set", "objective=regression", "--set", "scale=5", method="sbert", rows=f"pairs.{suffix}"
-    )
-
-    assert (done.code, done.err) == (0, "")
-    assert json.loads((tmp_path / "out/sentkit.json").read_text())["rows"] == 8
 
 
 def test_a_refused_run_leaves_no_files(train, tmp_path, texts):

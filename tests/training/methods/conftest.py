@@ -71,20 +71,6 @@ def gradients_of() -> Callable[[Trainer, int], dict[str, Tensor]]:
 
 
 @pytest.fixture
-def check_chunks(gradients_of: Callable[..., dict[str, Tensor]]) -> Callable[..., dict[str, Tensor]]:
-    """Chunks have the gradient of the whole first batch, which is returned and is not zero."""
-
-    def check(trainer: Trainer, chunk: int = 3) -> dict[str, Tensor]:
-        whole, parts = gradients_of(trainer, 0), gradients_of(trainer, chunk)
-        assert parts.keys() == whole.keys()
-        assert all(torch.allclose(parts[name], whole[name], rtol=0, atol=1e-9) for name in whole)
-        assert max(value.abs().max() for value in whole.values()) > 1e-4
-        return whole
-
-    return check
-
-
-@pytest.fixture
 def check_ten_steps(losses_of: Callable[[Trainer], list[float]]) -> Callable[..., None]:
     """The first ten losses of a trainer are those of a reference with these parameters.
 

@@ -154,13 +154,6 @@ def test_a_checkpoint_is_a_base_and_an_encoder(trainer_of, rows, tmp_path):
     assert ours.numpy() == pytest.approx(theirs, abs=1e-5)
 
 
-@pytest.mark.parametrize("objective", ["classification", "regression"])
-def test_chunks_have_the_gradient_of_the_whole(trainer_of, check_chunks, rows, objective):
-    trainer = trainer_of(Classify, rows, double=True, batch=7, dropout=0, objective=objective)
-
-    assert check_chunks(trainer).keys() >= {"head.dense.weight", "head.out.bias", "body.types.weight"}
-
-
 def test_lora_trains_the_head_but_no_weight_of_the_base(trainer_of, rows, base_of, tmp_path):
     """The pooler of the base is a layer of the head, so it is trained."""
     trainer = trainer_of(Classify, rows, base=base_of("bert", "Model"), lora=2, batch=4, lr=1e-2)

@@ -4,7 +4,7 @@ import pytest
 import torch
 import transformers
 
-from sentkit.errors import DataError, UsageError
+from sentkit.errors import UsageError
 from sentkit.training.methods.clear import CLEAR
 from support import padded
 
@@ -59,12 +59,6 @@ def test_ten_steps_are_those_of_a_padded_reference(trainer_of, check_ten_steps, 
     check_ten_steps(trainer, [*model.parameters(), a, b, c, d], loss_of)
 
 
-def test_chunks_have_the_gradient_of_the_whole(trainer_of, check_chunks, rows):
-    trainer = trainer_of(CLEAR, rows, double=True, batch=7, dropout=0)
-
-    check_chunks(trainer)
-
-
 def test_the_checkpoint_keeps_the_language_model(trainer_of, rows):
     method = trainer_of(CLEAR, rows, head="fresh").method
 
@@ -78,8 +72,3 @@ def test_a_base_without_a_head_needs_a_fresh_one(base_of):
     with pytest.raises(UsageError, match="has no language model head"):
         CLEAR.check(plain, CLEAR.Settings())
     CLEAR.check(plain, CLEAR.Settings(head="fresh"))
-
-
-def test_sentences_are_refused(corpus_of, texts):
-    with pytest.raises(DataError, match='CLEAR needs "text_a" and "text_b"; this row has "text"'):
-        corpus_of(CLEAR, texts, CLEAR.Settings())

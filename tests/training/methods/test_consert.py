@@ -1,7 +1,6 @@
 """ConSERT: its views, its two losses and their factors."""
 
 import math
-from functools import partial
 
 import pytest
 import torch
@@ -9,8 +8,6 @@ import torch
 from sentkit.errors import DataError, UsageError
 from sentkit.papers.consert.method import ConSERT, direction
 from sentkit.papers.pairsupcon.method import PairSupCon
-from sentkit.training.data.batches import stream
-from sentkit.training.method import trained
 from sentkit.training.methods.sbert import SBERT
 from sentkit.training.settings import build
 
@@ -62,27 +59,6 @@ def contrast(one, other, temperature=0.1):
     return total / len(rows)
 
 
-@pytest.mark.parametrize("alpha", [0.15, 0.6])
-def test_alpha_weighs_the_average_of_the_two_texts(trainer_of, texts, alpha):
-    method = trainer_of(ConSERT, labelled(texts), mode="joint", alpha=alpha).method
-    third, fourth = torch.tensor([[0.6, -0.8], [-1.0, 0.0]]), torch.tensor([[0.0, -1.0], [-0.8, 0.6]])
-    rest = {"logits": torch.zeros(2, 3), "labels": torch.tensor([0, 2])}
-    terms = method.loss({"a0": ONE, "b0": OTHER, "a1": third, "b1": fourth, **rest})
-    average = (0.966802 + contrast(third, fourth)) / 2
-
-    assert contrast(ONE, OTHER) == pytest.approx(0.966802, abs=1e-5)
-    assert terms["contrast"].value.item() == pytest.approx(alpha * average, abs=1e-5)
-    assert terms["label"].value.item() == pytest.approx(math.log(3), abs=1e-6)
-
-
-def test_without_the_contrast_only_the_labels_count(trainer_of, texts):
-    method = trainer_of(ConSERT, labelled(texts), mode="sup").method
-    logits = torch.tensor([[2.0, 0.0, 1.0], [0.0, 0.0, 0.0]])
-    [(name, term)] = method.loss({"logits": logits, "labels": torch.tensor([2, 1])}).items()
-    expected = (math.log(math.exp(2) + 1 + math.exp(1)) - 1 + math.log(3)) / 2
-    assert (name, term.value.item()) == ("label", pytest.approx(expected, abs=1e-6))
-
-
 def test_half_precision_logits_are_compared_in_full(trainer_of, texts):
     trainer = trainer_of(ConSERT, labelled(texts), mode="joint", batch=4)
     with torch.autocast("cpu", torch.bfloat16):
@@ -130,11 +106,6 @@ def test_each_view_is_one_pass(trainer_of, texts, mode, passes):
 
 
 # The views.
-
-
-def test_undisturbed_views_are_equal_without_dropout(trainer_of, texts):
-    outputs = encoded(trainer_of(ConSERT, texts, view_a="none", view_b="none", batch=8))
-    assert torch.equal(outputs["a0"], outputs["b0"])
 
 
 def test_undisturbed_views_differ_by_the_encoders_dropout(trainer_of, texts):
@@ -185,19 +156,6 @@ def test_every_view_and_side_draws_its_own(trainer_of, texts):
     assert len(set(every)) > 40  # of 52
 
 
-def test_draws_follow_the_seed(trainer_of, texts):
-    trainer = trainer_of(ConSERT, texts, batch=8)
-    batch = trainer.run.corpus.batch(trainer.order.at(0))
-
-    def drawn(seed, step=0):
-        draws = trainer.method.draw(batch, partial(stream, seed, step))
-        return [each.tolist() for values in draws.values() for each in values]
-
-    assert drawn(3) == drawn(3)
-    assert drawn(3) != drawn(4)
-    assert drawn(3) != drawn(3, step=1)
-
-
 # The settings.
 
 
@@ -231,58 +189,7 @@ def test_a_setting_that_does_nothing_is_refused(assignments, idle):
         build(ConSERT.Settings, ConSERT.presets, None, assignments.split())
 
 
-@pytest.mark.parametrize(
-    "assignments",
-    [
-        "loss_scale=1 temperature=0.2 view_b=none feature_cutoff_rate=0.1",
-        "view_b=token-cutoff token_cutoff_rate=0.1",
-        "mode=sup pair_features=uvdm view_a=dropout view_dropout_rate=0.1",
-        "mode=joint alpha=0.2 temperature=0.2 pair_features=uvdm view_b=dropout view_dropout_rate=0.1",
-    ],
-)
-def test_a_setting_that_does_something_is_not(assignments):
-    settings = build(ConSERT.Settings, ConSERT.presets, None, assignments.split())
-    given = dict(each.split("=") for each in assignments.split())
-    assert {name: str(getattr(settings, name)).removesuffix(".0") for name in given} == given
-
-
 # The runs.
-
-
-@pytest.mark.parametrize("mode", ["unsup", "sup", "joint"])
-def test_chunks_give_the_same_gradient(trainer_of, texts, mode):
-    found = []
-    for chunk in (0, 2):
-        trainer = trainer_of(ConSERT, labelled(texts), mode=mode, double=True, batch=7, chunk=chunk)
-        terms = trainer.gradient.compute(trainer.batch(0))
-        found.append((terms, {name: p.grad for name, p in trained(trainer.method) if p.grad is not None}))
-    (whole, gradients), (parts, pieces) = found
-
-    assert whole == pytest.approx(parts, abs=1e-9)
-    assert gradients.keys() == pieces.keys()
-    assert max((gradients[name] - pieces[name]).abs().max().item() for name in gradients) < 1e-9
-
-
-@pytest.mark.parametrize("mode", ["unsup", "joint"])
-def test_one_seed_repeats_and_two_differ(trainer_of, losses_of, texts, mode):
-    def run(seed):
-        return losses_of(
-            trainer_of(ConSERT, labelled(texts), seed=seed, mode=mode, batch=5, dropout=0.1, epochs=2)
-        )
-
-    assert run(1) == run(1)
-    assert run(1) != run(2)
-
-
-@pytest.mark.parametrize("mode", ["unsup", "sup", "joint"])
-def test_it_learns(trainer_of, losses_of, texts, mode):
-    settings = {"mode": mode, "batch": 13, "epochs": 40, "lr": 3e-3, "patience": 0}
-    rows = texts if mode == "unsup" else labelled(texts)
-    losses = losses_of(trainer_of(ConSERT, rows, **settings))
-    assert sum(losses[-5:]) < 0.7 * sum(losses[:5]) < math.inf
-
-
-ATTACK = {"mode": "joint", "view_b": "adversarial", "adv_eps": 0.5}
 
 
 def test_the_direction_of_an_attack():
@@ -290,13 +197,6 @@ def test_the_direction_of_an_attack():
 
     assert torch.allclose(direction(slopes, "fgv"), torch.tensor([[0.6, -0.8], [0.0, 0.0]]))
     assert direction(slopes, "fgsm").tolist() == [[1.0, -1.0], [0.0, 0.0]]
-
-
-def test_chunks_of_an_attack_have_the_gradient_of_the_whole(trainer_of, check_chunks, texts):
-    """Also the first pass of a chunk, which stores no gradient, needs the gradient of the label loss."""
-    trainer = trainer_of(ConSERT, labelled(texts), double=True, batch=7, **ATTACK)
-
-    check_chunks(trainer)
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,6 @@
 """distill: ten steps beside a padded reference, the map to another width, and bad vectors in the rows."""
 
 import json
-import math
 
 import numpy as np
 import pytest
@@ -76,13 +75,6 @@ def test_ten_steps_are_those_of_a_padded_reference(
     assert len(set(ours)) == 10
 
 
-@pytest.mark.parametrize("width", [16, 5])
-def test_chunks_have_the_gradient_of_the_whole(trainer_of, check_chunks, texts, width):
-    trainer = trainer_of(Distill, rows_of(texts, width), double=True, batch=7, dropout=0, relational=1)
-
-    check_chunks(trainer)
-
-
 @pytest.mark.parametrize(("width", "map_"), [(16, "auto"), (16, "on"), (5, "auto")])
 def test_the_checkpoint_gives_the_vectors_of_training(trainer_of, texts, base, tmp_path, width, map_):
     """To sentence-transformers too. It has the map as a Dense step only if the widths differ."""
@@ -103,12 +95,6 @@ def test_the_checkpoint_gives_the_vectors_of_training(trainer_of, texts, base, t
     assert found.shape == (13, width)
     assert [*checkpoint.declared.steps] == ([] if width == 16 else ["2_Dense"])
     assert (tmp_path / "made/heads.safetensors").exists() == (map_ == "on")
-
-
-def test_it_learns_the_vectors(trainer_of, losses_of, texts):
-    losses = losses_of(trainer_of(Distill, rows_of(texts), batch=13, epochs=60, lr=3e-3, dropout=0))
-
-    assert losses[-1] < 0.3 * losses[0] < math.inf
 
 
 def corpus_in(folder, base, rows):

@@ -125,12 +125,6 @@ def test_the_number_of_repeated_tokens(base, length, settings, counts):
     assert {place for each in drawn for place in each} <= set(range(1, length - 1))
 
 
-def test_chunks_have_the_gradient_of_the_whole(trainer_of, check_chunks, texts):
-    trainer = trainer_of(ESimCSE, texts, double=True, batch=7, dropout=0)
-
-    check_chunks(trainer)
-
-
 def test_only_the_head_is_kept(base):
     assert method_of(base).finished().heads.keys() == {"head.weight", "head.bias"}
 

@@ -46,19 +46,6 @@ def test_ten_steps_are_those_of_a_padded_reference(trainer_of, check_ten_steps, 
     check_ten_steps(trainer, parameters, loss_of)
 
 
-@pytest.mark.parametrize("chunk", [1, 3])
-def test_chunks_have_the_gradient_of_the_whole(trainer_of, check_chunks, texts, chunk):
-    trainer = trainer_of(ISBERT, texts, double=True, batch=7, dropout=0)
-
-    assert "body.convolution.convs.2.bias" in check_chunks(trainer, chunk)
-
-
-def test_it_learns_to_match_tokens_and_sentences(trainer_of, losses_of, texts):
-    losses = losses_of(trainer_of(ISBERT, texts, batch=13, epochs=20, lr=1e-3))
-
-    assert losses[-1] < losses[0] - 0.5
-
-
 @pytest.fixture
 def made(trainer_of, texts, tmp_path):
     """A checkpoint of a short run, as a base."""

@@ -2,7 +2,6 @@
 
 import math
 
-import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -135,30 +134,6 @@ def test_ten_steps_are_those_of_a_padded_reference(trainer_of, losses_of, texts,
         theirs.append(take_step(optimizer, loss, rate))
 
     assert ours == pytest.approx(theirs, rel=0, abs=1e-9)
-
-
-def test_the_gradient_of_the_terms():
-    outputs = {name: value.double().detach() for name, value in vectors(TRIPLET, 3).items()}
-    method = method_of(SupervisedSimCSE)
-
-    def loss(*given):
-        return total(terms_of(method, dict(zip(TRIPLET, given, strict=True))))
-
-    assert torch.autograd.gradcheck(loss, [value.requires_grad_() for value in outputs.values()])
-
-
-def test_the_first_dimensions_learn(trainer_of, texts):
-    """Two dimensions of 16 order the scores better if they are trained too."""
-    rows = [{"text_a": texts[i], "text_b": texts[(i + 1) % 13], "score": i % 6} for i in range(13)]
-
-    def loss_of_two(**settings):
-        trainer = trainer_of(CoSENT, rows, batch=13, epochs=60, lr=3e-3, dropout=0, **settings)
-        trainer.train()
-        outputs = trainer.method.encode(trainer.run.corpus.batch(np.arange(13)))
-        two = {name: outputs[name][:, :2] for name in ("left", "right")}
-        return trainer.method.loss(outputs | two)["cosine"].value.item()
-
-    assert loss_of_two(dims="2") < 0.5 * loss_of_two()
 
 
 @pytest.mark.parametrize(

@@ -1,8 +1,5 @@
 """mlm: its loss and steps against transformers, and the head of its checkpoint."""
 
-import math
-
-import numpy as np
 import pytest
 import torch
 import transformers
@@ -12,10 +9,8 @@ from reference_steps import take_step
 from sentkit.errors import UsageError
 from sentkit.formats.checkpoints.folders import read_checkpoint
 from sentkit.model.checkpoint.heads import read_head
-from sentkit.signals import Stopped
 from sentkit.training.base import open_base
 from sentkit.training.data.batches import Batch
-from sentkit.training.method import changing
 from sentkit.training.methods.mlm import CLASSES, MaskedLanguageModel
 from sentkit.training.runs.run import save_checkpoint
 
@@ -107,15 +102,6 @@ def test_each_row_counts_by_itself(mlm_of, drawn):
     assert (whole["nll"] - torch.cat([each["nll"] for each in alone])).abs().max() < 1e-9
 
 
-def test_chunks_add_up(trainer_of, losses_of, texts):
-    """The mean is over all tokens that are predicted, not over chunks of few and of many."""
-    settings = {"double": True, "batch": 13, "epochs": 5, "lr": 1e-3, "dropout": 0}
-    whole = losses_of(trainer_of(MaskedLanguageModel, texts, **settings))
-    chunked = losses_of(trainer_of(MaskedLanguageModel, texts, chunk=3, **settings))
-
-    assert max(abs(a - b) for a, b in zip(whole, chunked, strict=True)) < 1e-9
-
-
 def test_a_text_without_words_counts_nothing(mlm_of, drawn):
     method = mlm_of(dropout=0).double().eval()
     some, none = drawn(method, 12, 0, 7), drawn(method, 0, 0)
@@ -166,14 +152,6 @@ def test_bfloat16_products_give_nearly_the_same(mlm_of, drawn):
 
     assert rounded.dtype == torch.float32
     assert torch.allclose(rounded, method.encode(batch)["nll"], rtol=0.02)
-
-
-def test_training_does_not_change_the_base(trainer_of, losses_of, texts, base):
-    """Another seed begins from it too."""
-    before = {name: value.clone() for name, value in base.stored.items()}
-    losses_of(trainer_of(MaskedLanguageModel, texts, batch=4, lr=1e-2))
-
-    assert all(torch.equal(before[name], value) for name, value in base.stored.items())
 
 
 def test_a_base_without_a_head_needs_a_fresh_one(base_of, mlm_of):
@@ -249,35 +227,3 @@ def test_the_config_of_the_checkpoint_ties_the_head(base_of, mlm_of, tmp_path):
 
     theirs(tmp_path / "new")
     assert "cls.predictions.decoder.weight" not in load_file(tmp_path / "new/model.safetensors")
-
-
-def test_it_learns_to_fill_in(trainer_of, losses_of, texts):
-    losses = losses_of(trainer_of(MaskedLanguageModel, texts, batch=13, epochs=60, lr=1e-2, dropout=0))
-
-    assert np.mean(losses[-5:]) < 0.7 * np.mean(losses[:5]) < math.inf
-
-
-def test_a_stopped_and_resumed_run_equals_a_whole_run(trainer_of, texts):
-    """With dropout; the head's optimizer too is in the state."""
-
-    def trainer():
-        return trainer_of(MaskedLanguageModel, texts, batch=4, epochs=3, lr=1e-2)
-
-    def seeded(made):
-        torch.manual_seed(5)
-        return made
-
-    whole = seeded(trainer())
-    whole.train()
-    first = seeded(trainer())
-    first.reporter.step = lambda record: setattr(first.stop, "requested", record["step"] == 5)
-    with pytest.raises(Stopped):
-        first.train()
-    second = trainer()
-    second.resume_from(first.keeper.load(second.run.identity))
-    second.train()
-
-    assert second.position.step == whole.position.step == 12
-    assert all(
-        torch.equal(value, changing(whole.method)[name]) for name, value in changing(second.method).items()
-    )

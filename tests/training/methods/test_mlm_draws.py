@@ -12,7 +12,6 @@ import torch
 from sentkit.errors import UsageError
 from sentkit.model.text.tokenizer import Tokenizer
 from sentkit.training.methods.mlm import MaskedLanguageModel, vocabulary_of
-from sentkit.training.settings import build
 
 MASK, SPECIALS = 4, (0, 1, 2, 3, 4)  # of the small tokenizer
 
@@ -81,12 +80,6 @@ def test_the_shares_are_settings(mlm_of, drawn):
     assert not set(np.concatenate(other.draws["shown"]).tolist()) & set(SPECIALS)
     for tokens, places, shown in zip(other.texts[0], *other.draws.values(), strict=True):
         assert (tokens[places] != shown).all()
-
-
-def test_shares_over_one_are_refused():
-    with pytest.raises(UsageError, match="mask_share and random_share"):
-        build(MaskedLanguageModel.Settings, {}, None, ["mask_share=0.6", "random_share=0.5"])
-    build(MaskedLanguageModel.Settings, {}, None, ["mask_share=0.7", "random_share=0.3"])
 
 
 def word_level(*words, special=()):

@@ -1,7 +1,5 @@
 """PairSupCon: its loss, its steps, and the effect of each setting."""
 
-import math
-
 import pytest
 import torch
 import transformers
@@ -11,7 +9,6 @@ from reference_steps import take_step
 from sentkit.errors import UsageError
 from sentkit.formats.json_files import read_object
 from sentkit.papers.pairsupcon.method import PairSupCon
-from sentkit.training.data.batches import Order
 from sentkit.training.runs.run import save_checkpoint
 from sentkit.training.settings import build
 
@@ -129,26 +126,6 @@ def test_a_batch_without_entailments_has_no_contrast():
     assert outputs["left"].grad.eq(0).all()
 
 
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
-def test_half_precision_survives_when_all_cosines_are_one(dtype):
-    """e^20, squared, is more than float16 can hold."""
-    ones = [[1.0, 0.0]] * 4
-    outputs = outputs_of((1, 1, 0, 0), ones, ones, dtype) | {"logits": torch.zeros(4, 2, dtype=dtype)}
-    terms = method_of().loss(outputs)
-
-    assert terms["cls"].value.item() == pytest.approx(math.log(2))
-    assert terms["id"].value.item() == pytest.approx(math.log(7))  # the partner is one of 2b - 1 alike
-
-
-def test_the_relation_is_a_mean_over_all_pairs():
-    """-log(1/2) and -log(3/4), for logits of odds 1:1 and 3:1."""
-    logits = torch.tensor([[0.0, 0.0], [math.log(3), 0.0]])
-    found = method_of(objective="cls").loss({"logits": logits, "label": torch.tensor([1, 0])})
-
-    assert list(found) == ["cls"]
-    assert found["cls"].value.item() == pytest.approx((0.693147 + 0.287682) / 2, abs=1e-6)
-
-
 @pytest.mark.parametrize(
     ("preset", "terms", "weighting"),
     [
@@ -173,13 +150,6 @@ def test_the_presets_are_the_rows_of_the_ablation(trainer_of, pairs, preset, ter
         assert id_term.value.item() == pytest.approx(weighting, abs=1e-5)
 
 
-@pytest.mark.parametrize("objective", ["both", "id", "cls"])
-def test_chunks_have_the_gradient_of_the_whole(trainer_of, check_chunks, pairs, objective):
-    trainer = trainer_of(PairSupCon, pairs, double=True, batch=7, dropout=0, objective=objective)
-
-    assert check_chunks(trainer).keys() >= set(trainer.method.finished().heads)
-
-
 def test_the_heads_of_bert_base_have_as_many_weights_as_published():
     method = method_of(width=768)
 
@@ -200,14 +170,6 @@ def test_the_heads_learn_a_hundred_times_as_fast(trainer_of, pairs, objective):
     assert sizes[1] == sum(value.numel() for value in trainer.method.finished().heads.values())
     assert not trainer.optimizer.late  # that of torch
     assert [trainer.factor(step) for step in range(trainer.order.steps)] == [1.0] * trainer.order.steps
-
-
-def test_the_published_rows_make_as_many_steps():
-    """551,202 pairs in batches of 1,024, three times."""
-    settings = PairSupCon.Settings()
-    order = Order(551202, settings.batch, settings.epochs, 0)
-
-    assert (order.epoch_steps, order.steps) == (539, 1617)
 
 
 def test_neutral_pairs_are_omitted(corpus_of, texts):

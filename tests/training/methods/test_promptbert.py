@@ -157,22 +157,6 @@ def test_a_base_without_the_head_of_a_language_model_is_refused(base_folder, tmp
     assert caught.value.advice == "--set head=fresh starts with an untrained head"
 
 
-@pytest.mark.parametrize(
-    ("kind", "settings"),
-    [
-        (PromptBERT, {}),
-        (PromptBERT, {"objective": "triplets"}),
-        (PromptBERT, {"head": "own"}),
-        (SNCSE, {}),
-    ],
-)
-def test_chunks_have_the_gradient_of_the_whole(trainer_of, check_chunks, texts, kind, settings):
-    rows = rows_for(kind, texts, settings)
-    trainer = trainer_of(kind, rows, double=True, batch=7, dropout=0, **settings)
-
-    check_chunks(trainer)
-
-
 def test_the_positions_after_the_sentence_are_shifted():
     frame = Frame(np.array([101, 7, 8], np.int32), np.array([9, 103, 102], np.int32))
 

@@ -67,12 +67,6 @@ def test_the_guide_can_be_a_trained_checkpoint(make_base_in, tmp_path, trainer_o
     assert RankEncoder.identity(base, own.method.settings) == {}
 
 
-def test_chunks_have_the_gradient_of_the_whole(trainer_of, check_chunks, texts):
-    trainer = trainer_of(RankEncoder, texts, double=True, batch=7, dropout=0, rank_corpus=9, rank_low=-0.5)
-
-    check_chunks(trainer)
-
-
 def test_the_frozen_encoder_and_its_corpus_do_not_change(trainer_of, texts):
     trainer = trainer_of(RankEncoder, texts, batch=4, rank_corpus=5)
     guide, corpus = copy.deepcopy(trainer.method.guide), trainer.method.corpus.clone()

@@ -71,6 +71,9 @@ RELEASED = {
     ("consert", "joint-large"): JOINT | {"max_length": 40},
     ("consert", "sup-unsup-base"): UNSUP
     | {"epochs": 25, "view_b": "feature-cutoff", "feature_cutoff_rate": 0.1},
+    ("consert", "sup-unsup-large"): UNSUP
+    | {"epochs": 10, "view_b": "feature-cutoff", "feature_cutoff_rate": 0.1},
+    ("consert", "joint-unsup-base"): UNSUP | {"epochs": 25, "view_b": "shuffle"},
     ("consert", "joint-unsup-large"): UNSUP | {"epochs": 10, "view_b": "shuffle", "max_length": 40},
     # run_pairsupcon.sh
     ("pairsupcon", "paper"): {"batch": 1024, "epochs": 3, "lr": 5e-6, "head_lr_factor": 100, "beta": 1}

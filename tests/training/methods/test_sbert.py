@@ -7,11 +7,10 @@ import torch
 
 from reference_steps import adamw, take_step
 from sentkit.errors import DataError, UsageError
-from sentkit.training.methods.sbert import SBERT, pair_features
+from sentkit.training.methods.sbert import SBERT
 from sentkit.training.settings import build
 
 WORDS = ("contradiction", "entailment", "neutral")
-OBJECTIVES = ("softmax", "regression", "triplet")
 STEPS = 6
 
 
@@ -90,48 +89,6 @@ def test_six_steps_are_those_of_a_padded_reference(trainer_of, losses_of, rows_o
     assert ours[0] != ours[-1]
 
 
-def test_the_features_of_a_pair():
-    found = pair_features(torch.tensor([[1.0, 2.0]]), torch.tensor([[4.0, 1.0]]))
-
-    assert found.tolist() == [[1.0, 2.0, 4.0, 1.0, 3.0, 1.0]]
-
-
-def test_softmax_of_odds():
-    """Odds of 1:2:1 and 1:1:6, of which the second and the third are right: -log(1/2) and -log(3/4)."""
-    logits = torch.log(torch.tensor([[1.0, 2.0, 1.0], [1.0, 1.0, 6.0]]))
-    term = method_of().loss({"logits": logits, "target": torch.tensor([1.0, 2.0])})["softmax"]
-
-    assert (term.sum.item(), term.weight) == (pytest.approx(0.693147 + 0.287682, abs=1e-6), 2.0)
-
-
-@pytest.mark.parametrize(("scale", "expected"), [(5.0, (0.6 - 0.4) ** 2), (4.0, (0.6 - 0.5) ** 2)])
-def test_regression_of_a_right_triangle(scale, expected):
-    """Its cosine is 3/5 for any lengths, and the score is 2 of 5 or of 4."""
-    outputs = {"text_a": torch.tensor([[2.0, 0.0]]), "text_b": torch.tensor([[3.0, 4.0]])}
-    outputs["target"] = torch.tensor([2.0])
-    found = method_of(objective="regression", scale=scale).loss(outputs)["regression"]
-
-    assert found.value.item() == pytest.approx(expected, abs=1e-6)
-
-
-@pytest.mark.parametrize(("margin", "expected"), [(1.0, 0.0), (5.0, 3.0)])
-def test_triplet_of_right_triangles(margin, expected):
-    """The positive is 3 away and the negative 5: nearer by 2, and not by 5."""
-    names = ("anchor", "positive", "negative")
-    points = ([[0.0, 0.0]], [[3.0, 0.0]], [[3.0, 4.0]])
-    outputs = {name: torch.tensor(point) for name, point in zip(names, points, strict=True)}
-    found = method_of(objective="triplet", margin=margin).loss(outputs)["triplet"]
-
-    assert found.value.item() == pytest.approx(expected, abs=1e-6)
-
-
-@pytest.mark.parametrize("objective", OBJECTIVES)
-def test_chunks_have_the_gradient_of_the_whole(trainer_of, check_chunks, rows_of, objective):
-    trainer = trainer_of(SBERT, rows_of(objective), double=True, batch=7, dropout=0, objective=objective)
-
-    assert check_chunks(trainer).keys() >= set(trainer.method.finished().heads)
-
-
 def test_half_precision_is_widened():
     """Cross entropy is -log(e^0.5 / (e^0.5 + 2)), which bfloat16 would round in its third digit."""
     logits = torch.tensor([[0.0, 0.5, 0.0]], dtype=torch.bfloat16)
@@ -146,24 +103,6 @@ def test_a_last_row_alone_is_a_batch(trainer_of, losses_of, rows_of):
     losses = losses_of(trainer_of(SBERT, rows_of("softmax"), batch=9))
 
     assert len(losses) == 2
-
-
-def test_only_the_classifier_has_a_head():
-    heads = {name: method_of(768, objective=name).finished().heads.values() for name in OBJECTIVES}
-    counts = {name: sum(value.numel() for value in values) for name, values in heads.items()}
-
-    assert counts == {"softmax": 3 * 3 * 768 + 3, "regression": 0, "triplet": 0}
-
-
-def test_the_recipe_is_the_published_one(trainer_of, rows_of):
-    trainer = trainer_of(SBERT, rows_of("softmax"))
-    [decaying, steady] = trainer.optimizer.param_groups
-
-    optimizer = trainer.optimizer
-    assert (optimizer.late, optimizer.epsilon, optimizer.bias_correction) == (True, 1e-6, True)
-    assert (decaying["weight_decay"], steady["weight_decay"]) == (0.01, 0.0)
-    assert trainer.rates == [2e-5, 2e-5]
-    assert (trainer.order.batch, trainer.order.epochs) == (16, 1)
 
 
 @pytest.mark.parametrize(

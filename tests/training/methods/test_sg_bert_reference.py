@@ -184,17 +184,3 @@ def test_a_resumed_run_reads_the_guide_from_the_base_again(trainer_of, texts):
     assert not [name for name in changing(trained.method) if name.startswith("guide.")]
     assert {name.split(".")[0] for name in trained.method.finished().heads} == {"head"}
     assert fresh.method.penalty()["drift"].item() == trained.method.penalty()["drift"].item() > 0
-
-
-def test_the_loss_decreases(trainer_of, losses_of, texts):
-    losses = losses_of(trainer_of(SelfGuided, texts, batch=13, epochs=30, lr=3e-3, head_width=24))
-
-    assert losses[-1] < 0.7 * losses[0]
-
-
-@pytest.mark.parametrize("objective", ["opt1", "opt3"])
-def test_chunks_change_nothing(trainer_of, losses_of, texts, objective):
-    more = {"objective": objective, "double": True, "dropout": 0, **SMALL}
-    whole, chunks = (losses_of(trainer_of(SelfGuided, texts, chunk=chunk, **more)) for chunk in (0, 2))
-
-    assert whole == pytest.approx(chunks, abs=1e-9)

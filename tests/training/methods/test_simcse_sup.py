@@ -16,12 +16,10 @@ from sentkit.model.encoding import encode_texts
 from sentkit.model.reading import ReadingOptions, plan_reading
 from sentkit.model.transformer.encoder import TransformerEncoder
 from sentkit.training.base import open_base
-from sentkit.training.data.batches import Order
 from sentkit.training.data.dev import read_dev
 from sentkit.training.method import dev_vectors
 from sentkit.training.methods.simcse_sup import SupervisedSimCSE
 from sentkit.training.runs.run import save_checkpoint
-from sentkit.training.settings import build
 from support import copy_tokenizer
 
 NAMES = ("anchor", "positive", "negative")
@@ -30,19 +28,6 @@ NAMES = ("anchor", "positive", "negative")
 @pytest.fixture
 def triplets(texts):
     return [dict(zip(NAMES, texts[i : i + 3], strict=True)) for i in range(10)]
-
-
-def method_of(**settings):
-    """A method without an encoder to speak of: its loss needs none."""
-    body = torch.nn.Linear(2, 2)
-    body.width = 2
-    return SupervisedSimCSE(body, SupervisedSimCSE.Settings(**settings))
-
-
-def outputs_of(*vectors):
-    return {
-        name: torch.tensor(value, dtype=torch.float64) for name, value in zip(NAMES, vectors, strict=True)
-    }
 
 
 def contrast(anchors, positives, negatives, temperature, weight):
@@ -72,38 +57,6 @@ def test_six_steps_are_those_of_a_padded_reference(trainer_of, losses_of, triple
 
     assert ours == pytest.approx(theirs, rel=0, abs=1e-9)
     assert ours[0] != ours[-1]
-
-
-@pytest.mark.parametrize(("weight", "expected"), [(0.0, 0.755346), (math.log(2), 0.930144)])
-def test_the_loss_of_an_example_worked_by_hand(weight, expected):
-    vectors = [[1, 0], [0, 1]], [[0.8, 0.6], [0.6, 0.8]], [[0.6, -0.8], [-1, 0]]
-    method = method_of(temperature=0.5, hard_negative_weight=weight)
-    found = method.loss(outputs_of(*vectors))["contrast"]
-
-    assert found.value.item() == pytest.approx(expected, abs=1e-5)
-
-
-@pytest.mark.parametrize("chunk", [1, 3])
-def test_chunks_have_the_gradient_of_the_whole(trainer_of, check_chunks, triplets, chunk):
-    trainer = trainer_of(SupervisedSimCSE, triplets, double=True, batch=7, dropout=0)
-
-    assert check_chunks(trainer, chunk).keys() >= {"head.weight", "head.bias"}
-
-
-def test_the_published_rows_make_as_many_steps():
-    """275,601 triplets in batches of 512, three times."""
-    settings = build(SupervisedSimCSE.Settings, SupervisedSimCSE.presets, "bert-base", [])
-
-    assert Order(275601, settings.batch, settings.epochs, 0).steps == 1617
-
-
-def test_the_presets_are_the_rates_of_the_paper():
-    rates = {
-        name: build(SupervisedSimCSE.Settings, SupervisedSimCSE.presets, name, []).lr
-        for name in SupervisedSimCSE.presets
-    }
-
-    assert rates == {"bert-base": 5e-5, "bert-large": 1e-5, "roberta-base": 5e-5, "roberta-large": 1e-5}
 
 
 def test_dev_is_read_through_the_head(trainer_of, triplets, base, tmp_path):

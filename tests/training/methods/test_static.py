@@ -4,7 +4,6 @@ import json
 import re
 import shutil
 from dataclasses import replace
-from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -20,11 +19,9 @@ from sentkit.manual import PAGES
 from sentkit.model import find_encoder
 from sentkit.model.query_encoder import EncodedTexts
 from sentkit.model.reading import ReadingOptions
-from sentkit.signals import Stopped
 from sentkit.training.base import open_named
 from sentkit.training.catalogue import METHODS
-from sentkit.training.method import changing, dev_vectors
-from sentkit.training.methods.contrast import Contrast
+from sentkit.training.method import dev_vectors
 from sentkit.training.methods.distill import Distill
 from sentkit.training.runs.run import write_checkpoint
 from sentkit.training.settings import build
@@ -105,14 +102,6 @@ def test_ten_steps_are_those_of_an_embedding_bag(trainer_of, check_ten_steps, ba
         return (1 - torch.cosine_similarity(vectors, teacher)).mean()
 
     check_ten_steps(trainer, [bag.rows, bag.weights], loss_of)
-
-
-@pytest.mark.parametrize("variant", ["weights", "mapping"])
-def test_chunks_have_the_gradient_of_the_whole(trainer_of, check_chunks, base_of, texts, variant):
-    rows = [{"text_a": a, "text_b": b} for a, b in pairwise(texts)]
-    trainer = trainer_of(Contrast, rows, base=base_of(variant), double=True, batch=7, dims="4,2")
-
-    assert check_chunks(trainer).keys() == {"body.rows", "body.weights"}
 
 
 def vectors_of(folder, texts):
@@ -208,21 +197,6 @@ def test_a_text_with_the_vector_0_has_no_gradient(base_of):
 
     assert vectors.tolist() == [[0, 0], [0, 0], [pytest.approx(0.6), pytest.approx(0.8)]]
     assert table.rows.grad.isfinite().all()
-
-
-def test_a_stopped_and_resumed_run_equals_a_whole_run(trainer_of, base_of, texts):
-    given = {"base": base_of("mapping"), "batch": 4, "epochs": 3, "lr": 0.03, "chunk": 3, "map": "on"}
-    whole, cut, rest = (trainer_of(Distill, rows_of(texts), **given) for _ in range(3))
-    whole.train()
-    cut.reporter.step = lambda record: setattr(cut.stop, "requested", record.get("step") == 5)
-    with pytest.raises(Stopped):
-        cut.train()
-    rest.resume_from(cut.keeper.load(rest.run.identity))
-    rest.train()
-    expected, found = changing(whole.method), changing(rest.method)
-
-    assert expected.keys() == found.keys() == {"body.rows", "body.weights", "map.weight"}
-    assert all(torch.equal(expected[name], found[name]) for name in expected)
 
 
 STATIC = ["simcse-sup", "contrast", "sbert", "cosent", "angle", "pairsupcon"]

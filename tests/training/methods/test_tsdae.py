@@ -73,12 +73,6 @@ def test_ten_steps_are_those_of_a_padded_reference(
     check_ten_steps(trainer, parameters, loss_of, constant=optimizer)
 
 
-def test_chunks_have_the_gradient_of_the_whole(trainer_of, check_chunks, texts):
-    trainer = trainer_of(TSDAE, texts, double=True, batch=7, dropout=0)
-
-    check_chunks(trainer)
-
-
 def test_sixty_of_a_hundred_words_are_deleted(trainer_of, base):
     """One library keeps a word with this probability, and so deletes 40 of a hundred."""
     method = trainer_of(TSDAE, ["rain " * 28, "rain"]).method
@@ -127,12 +121,6 @@ def test_a_later_token_does_not_change_an_earlier_state(base):
         *_, long = mode.states(whole)
         *_, short = mode.states(part)
         assert torch.allclose(long[:2], short, atol=1e-6)
-
-
-def test_it_learns_to_restore(trainer_of, losses_of, texts):
-    losses = losses_of(trainer_of(TSDAE, texts, batch=13, epochs=40, lr=3e-3))
-
-    assert losses[-1] < 0.7 * losses[0]
 
 
 def test_a_share_is_not_over_1():
