@@ -17,7 +17,7 @@ from sentkit.process import threads_of_command
 if TYPE_CHECKING:
     from sentkit.model import Model
     from sentkit.model.reading import ReadingOptions
-    from sentkit.reports.evaluate import Evaluator, Protocol, Result
+    from sentkit.reports.evaluate import Evaluator, Result
     from sentkit.reports.rows import Row
     from sentkit.reports.suites import PaperTable, TestSet
     from sentkit.reports.tables import Table
@@ -127,7 +127,7 @@ def report(
     given |= {"--baseline": baseline, "--results": results, "--intervals": intervals or None}
     given["--head"] = None if head == "logreg" else head
     check_flags(rows, paper, given)
-    protocol = protocol_of(head)
+    classifier, hidden = head_of(head)
     if not rows:
         output.check_creatable()
         records = (figure for each in published for figure in each.figures)
@@ -143,7 +143,8 @@ def report(
     models = find_models(rows, ReadingOptions(), machine)
     for warning in warnings(rows, tests, unused):
         console.warn(warning)
-    evaluator = Evaluator(protocol, None if results is None else Path(results), console.warn)
+    kept, jobs = None if results is None else Path(results), threads_of_command() or 1
+    evaluator = Evaluator(classifier, hidden, jobs, kept, console.warn)
     progress = TaskProgress(console, "evaluations")
     found, failed = evaluate_all(models, tests, evaluator, progress, console)
     measured = Measurement(rows, tests, found, intervals, compared).measure()
@@ -176,13 +177,12 @@ def check_flags(rows: "Sequence[Row]", paper: str | None, given: dict[str, Any])
         raise UsageError("--data or --pairs is missing", advice=advice)
 
 
-def protocol_of(head: str) -> "Protocol":
-    from sentkit.reports.evaluate import Protocol
-
+def head_of(head: str) -> tuple[str, int]:
+    """The classifier of --head, and its hidden units."""
     name, colon, hidden = head.partition(":")
     if name not in ("logreg", "senteval") or (colon and not (name == "senteval" and hidden.isdecimal())):
         raise UsageError(f'--head "{head}"', advice="available: logreg, senteval, senteval:N")
-    return Protocol(name, int(hidden or 0), threads_of_command() or 1)
+    return name, int(hidden or 0)
 
 
 def find_tests(

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Iterator
+from itertools import pairwise
 
 import numpy as np
 
@@ -15,7 +16,6 @@ NAMED = 12  # columns for the name of a row beside its cells
 LARGEST = 100  # columns of a terminal
 TALLEST = 18  # lines of a panel
 TALL = 0.5  # the width of a character, relative to its height
-Cells = list[list[str]]
 
 
 def sketch(picture: Picture, width: int) -> Iterator[str]:
@@ -117,51 +117,51 @@ def shades_line(grid: Grid) -> str:
 
 def plane_lines(panel: Panel, symbols: dict[str, str], width: int, height: int) -> Iterator[str]:
     """Points and lines in a plane, with the limits of both axes."""
-    grid = panel.grid
-    left, right = limits(
-        panel.x, [s.x for s in panel.series if s.form != "level"], None if grid is None else grid.x
-    )
-    bottom, top = limits(panel.y, [s.y for s in panel.series], None if grid is None else grid.y)
+    columns = [series.x for series in panel.series if series.form != "level"]
+    rows = [series.y for series in panel.series]
+    if panel.grid is not None:
+        columns.append(panel.grid.x)
+        rows.append(panel.grid.y)
+    (left, right), (bottom, top) = limits(panel.x, columns), limits(panel.y, rows)
     if panel.y.label:
         yield cut(panel.y.label, width)
     tags = [f"{top:.4g}", f"{bottom:.4g}"] if panel.y.label else ["", ""]
     if panel.downward:
         tags.reverse()
     margin = max(map(len, tags))
-    cells: Cells = [[" "] * (width - margin - 2) for _ in range(height)]
-    place = Placement(panel, (left, right), (bottom, top), cells)
+    plane = Plane(panel, (left, right), (bottom, top), width - margin - 2, height)
     if panel.grid is not None:
-        place.grid(panel.grid)
+        plane.grid(panel.grid)
     for series in sorted(panel.series, key=lambda series: not series.faint):
-        place.series(series, "." if series.faint else symbols[series.name])
-    for number, line in enumerate(cells):
-        tag = tags[0] if number == 0 else tags[1] if number == height - 1 else ""
+        plane.series(series, "." if series.faint else symbols[series.name])
+    for tag, line in zip([tags[0], *[""] * (height - 2), tags[1]], plane.cells, strict=True):
         yield f"{tag:>{margin}} │{''.join(line)}".rstrip()
-    yield f"{'':>{margin}} └{'─' * len(cells[0])}"
+    yield f"{'':>{margin}} └{'─' * plane.width}"
     if panel.x.label:
         ends = f"{left:.4g}", f"{right:.4g}"
-        room = len(cells[0]) - len(ends[0]) - len(ends[1])
+        room = plane.width - len(ends[0]) - len(ends[1])
         label = cut(panel.x.label, room - 2)
         middle = fit(" " * ((room - columns_of(label)) // 2) + label, room)
         yield f"{'':>{margin}}  {ends[0]}{middle}{ends[1]}"
 
 
-def limits(axis: Axis, columns: list[np.ndarray], grid: np.ndarray | None) -> tuple[float, float]:
-    values = np.concatenate([*columns, np.zeros(0) if grid is None else grid])
+def limits(axis: Axis, columns: list[np.ndarray]) -> tuple[float, float]:
+    values = np.concatenate([*columns, np.zeros(0)])
     values = values[np.isfinite(values) & ((values > 0) if axis.log else True)]
     low = axis.low if axis.low is not None else float(values.min()) if len(values) else 0.0
     high = axis.high if axis.high is not None else float(values.max()) if len(values) else 1.0
     return (low, high) if high > low else (low - 0.5, low + 0.5)
 
 
-class Placement:
-    """Writes into the cells of a panel."""
+class Plane:
+    """The characters of a panel with axes. The limits are those of its x and of its y."""
 
     def __init__(
-        self, panel: Panel, across: tuple[float, float], upward: tuple[float, float], cells: Cells
+        self, panel: Panel, across: tuple[float, float], upward: tuple[float, float], width: int, height: int
     ) -> None:
-        self.panel, self.across, self.upward, self.cells = panel, across, upward, cells
-        self.height, self.width = len(cells), len(cells[0])
+        self.panel, self.across, self.upward = panel, across, upward
+        self.width, self.height = width, height
+        self.cells = [[" "] * width for _ in range(height)]
 
     def column(self, x: float) -> int:
         return position(x, self.across, self.width, log=self.panel.x.log)
@@ -177,12 +177,12 @@ class Placement:
 
     def grid(self, grid: Grid) -> None:
         """The darkest cell of the grid in each character. A cell can have several characters."""
-        shades = grid.shades()
         across, upward = (each[1] - each[0] if len(each) > 1 else 1.0 for each in (grid.x, grid.y))
         columns = [extent(self.column(x - across / 2), self.column(x + across / 2)) for x in grid.x]
         lines = [extent(self.line(y - upward / 2), self.line(y + upward / 2)) for y in grid.y]
-        for (row, column), shade in sorted(np.ndenumerate(shades), key=lambda cell: np.nan_to_num(cell[1])):
-            if np.isfinite(shade) and shade > 0:
+        cells = np.ndenumerate(np.nan_to_num(grid.shades()))
+        for (row, column), shade in sorted(cells, key=lambda cell: cell[1]):
+            if shade > 0:
                 mark = max(level(shade), LEVELS[1], key=LEVELS.index)
                 for line in lines[row]:
                     self.put(line, columns[column].start, mark * len(columns[column]))
@@ -191,25 +191,15 @@ class Placement:
         if series.form == "level":
             for column in range(0, self.width, 2):
                 self.put(self.line(series.y[0]), column, "-")
-        elif series.form == "line":
-            self.connected(series, symbol)
-        else:
-            for number, (x, y) in enumerate(zip(series.x.tolist(), series.y.tolist(), strict=True)):
-                mark = symbol + (series.marks[number] if series.marks else "")
-                if np.isfinite(y):
-                    self.put(self.line(y), self.column(x), mark)
-
-    def connected(self, series: Series, symbol: str) -> None:
-        """One character in each column between the first and the last value."""
-        some = np.isfinite(series.y)
-        x, y = series.x[some], series.y[some]
-        places = [self.column(each) for each in x]
-        for start, end, first, second in zip(places, places[1:], y, y[1:], strict=False):
+            return
+        some = np.flatnonzero(np.isfinite(series.y))
+        places = [(self.column(series.x[each]), float(series.y[each])) for each in some]
+        for (start, first), (end, second) in pairwise(places) if series.form == "line" else ():
             for column in range(start, end + 1):
                 share = (column - start) / max(1, end - start)
                 self.put(self.line(first + share * (second - first)), column, "·")
-        for column, value in zip(places, y, strict=True):
-            self.put(self.line(value), column, symbol)
+        for each, (column, y) in zip(some, places, strict=True):
+            self.put(self.line(y), column, symbol + (series.marks[each] if series.marks else ""))
 
 
 def extent(one: int, other: int) -> range:

@@ -32,10 +32,8 @@ from sentkit.reports.suites import SUITES, TestSet
 
 GOLD, LABEL = "score", "label"  # fields of the test sets
 SEEDS = range(10)  # of k-means, as in PairSupCon
-FOLDS, SHOTS, DRAWS, PROBE_SEED = 10, 16, 5, 1111  # as in SentEval; few-shot as in PairSupCon
+SHOTS = 16  # rows of each class, as in PairSupCon
 BLOCK = 1 << 20  # bytes
-
-Warn = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,43 +47,15 @@ class Result:
     gold: Float64 | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Protocol:
-    """The settings that change values."""
-
-    head: str = "logreg"
-    hidden: int = 0  # of the head of SentEval
-    jobs: int = 1
-
-    def of_suite(self, suite: str) -> dict[str, Any]:
-        if suite == "clustering":
-            return {"seeds": list(SEEDS)}
-        if suite == "senteval":
-            return {"head": self.head, "hidden": self.hidden}
-        return {"shots": SHOTS, "draws": DRAWS} if suite == "few-shot" else {}
-
-    def probe(self, suite: str) -> ProbeOptions:
-        few = suite == "few-shot"
-        return ProbeOptions(
-            label=LABEL,
-            head="logreg" if few else self.head,
-            hidden=0 if few else self.hidden,
-            folds=FOLDS,
-            shots=SHOTS if few else None,
-            samples=DRAWS,
-            penalties=None,
-            seed=PROBE_SEED,
-            jobs=self.jobs,
-        )
-
-
 @dataclass(slots=True)
 class Evaluator:
-    """Evaluates checkpoints. `kept` is a folder for the results, or None."""
+    """Evaluates checkpoints. `head` and `hidden` are the classifier of senteval."""
 
-    protocol: Protocol
-    kept: Path | None
-    warn: Warn
+    head: str
+    hidden: int
+    jobs: int
+    kept: Path | None  # the folder of the results
+    warn: Callable[[str], None]
     digests: dict[str, str] = field(default_factory=dict)  # of files
 
     def evaluate(self, encoder: Encoder | None, model: Model, test: TestSet) -> Result:
@@ -109,8 +79,14 @@ class Evaluator:
         record = encoder.specs[0].full
         source = {name: value for name, value in record.items() if name not in ("model", "threads")}
         files = [self.digest_of(path) for path in test.files]
-        protocol = {**self.protocol.of_suite(test.suite), **test.fields}
-        return digest([source, encoder.precision, files, test.suite, protocol])
+        settings: dict[str, Any] = {}
+        if test.suite == "clustering":
+            settings = {"seeds": list(SEEDS)}
+        elif test.suite == "senteval":
+            settings = {"head": self.head, "hidden": self.hidden}
+        elif test.suite == "few-shot":
+            settings = {"shots": SHOTS, "draws": ProbeOptions(LABEL).samples}
+        return digest([source, encoder.precision, files, test.suite, settings | dict(test.fields)])
 
     def digest_of(self, path: str) -> str:
         if path not in self.digests:
@@ -155,8 +131,8 @@ class Evaluator:
         path = made[test.path]
         inputs = Inputs([path], vector_file=rows_in)
         if SUITES[test.suite].has_pairs:
-            options = ScoreOptions(test.fields.get(GOLD, GOLD))
-            pairs = read_gold_pairs(inputs, path, options, paired=False)
+            gold = ScoreOptions(test.fields.get(GOLD, GOLD))
+            pairs = read_gold_pairs(inputs, path, gold, paired=False)
             correlation = spearman if SUITES[test.suite].value == "spearman" else pearson
             value = 100.0 * correlation(pairs.similarities, pairs.gold)
             return Result(defined(value), None, label, pairs.similarities, pairs.gold)
@@ -165,9 +141,12 @@ class Evaluator:
             *_, last = agreement_records(run, LABEL)
             return Result(last["acc_mean"], last["acc_sd"], label)
         files = {part: made[source] for part, source in test.parts.items()}
-        dev = files.get("dev") if test.suite == "senteval" else None
-        probe = Probe(inputs, path, self.protocol.probe(test.suite), test=files.get("test"), dev=dev)
-        record = probe.report()
+        if test.suite == "few-shot":
+            options = ProbeOptions(LABEL, shots=SHOTS, jobs=self.jobs)
+            record = Probe(inputs, path, options, test=files.get("test")).report()
+        else:
+            options = ProbeOptions(LABEL, self.head, self.hidden, jobs=self.jobs)
+            record = Probe(inputs, path, options, test=files.get("test"), dev=files.get("dev")).report()
         if "not_converged" in record:
             self.warn(f"{label}: {test.path}: {record['not_converged']} fits did not converge")
         return Result(record["accuracy"], record.get("sd"), label)
@@ -199,9 +178,9 @@ KEPT = {"value": float | int | None, "sd": float | int | None, "encoder": str}  
 def read_result(path: Path) -> Result:
     """A kept result. Any other JSON object is an error, because the folder is only for results."""
     record = read_object(path)
-    wrong = [name for name, kinds in KEPT.items() if not isinstance(record.get(name, ...), kinds)]
-    if wrong:
-        problem = f'not a result of sentkit report: "{wrong[0]}" is missing or not of its type'
-        raise DataError(problem, source=str(path), advice="remove the file")
+    for name, kinds in KEPT.items():
+        if not isinstance(record.get(name, ...), kinds):
+            problem = f'not a result of sentkit report: "{name}" is missing or not of its type'
+            raise DataError(problem, source=str(path), advice="remove the file")
     arrays = [np.array(record[name], np.float64) for name in ("similarities", "gold") if name in record]
     return Result(record["value"], record["sd"], record["encoder"], *arrays)

@@ -227,17 +227,19 @@ GRID_OF_NETWORK = (1e-5, 1e-4, 1e-3, 1e-2)
 GRID_OF_FEW_SHOT = (1.0,)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class ProbeOptions:
+    """The defaults are those of SentEval."""
+
     label: str
-    head: str
-    hidden: int
-    folds: int
-    shots: int | None
-    samples: int
-    penalties: Sequence[float] | None
-    seed: int
-    jobs: int
+    head: str = "logreg"
+    hidden: int = 0  # of the network
+    folds: int = 10
+    shots: int | None = None
+    samples: int = 5
+    penalties: Sequence[float] | None = None
+    seed: int = 1111
+    jobs: int = 1
 
     def grid(self, *, with_test: bool) -> Sequence[float]:
         if self.shots is not None:
