@@ -105,13 +105,12 @@ class Sample(Generic[T]):
         self.random = np.random.Generator(np.random.Philox(seed))
         self._kept: list[tuple[int, T]] = []
 
-    def add(self, make: Callable[[], T]) -> None:
-        """Count an item, and call `make` if the item is drawn."""
+    def add(self, item: T) -> None:
         self.seen += 1
         if self.seen <= self.most:
-            self._kept.append((self.seen, make()))
+            self._kept.append((self.seen, item))
         elif (place := int(self.random.integers(0, self.seen))) < self.most:
-            self._kept[place] = self.seen, make()
+            self._kept[place] = self.seen, item
 
     @property
     def items(self) -> list[T]:

@@ -86,7 +86,7 @@ def read_vectors(path: str) -> tuple[Float32, Sequence[int]]:
 
     sample: Sample[tuple[int, Float32]] = Sample(MOST, seed=0)
     for row in reader.read_file(path, take):
-        sample.add(lambda r=row: (r.row.number, r.vectors[0]))  # type: ignore[misc]
+        sample.add((row.row.number, row.vectors[0]))
     vectors = np.array([vector for _, vector in sample.items])
     if len(vectors) < 3 or vectors.shape[1] < 2 or (vectors == vectors[0]).all():
         raise DataError("expected 3 or more vectors of 2 or more numbers, which differ", source=path)

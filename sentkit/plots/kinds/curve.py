@@ -28,12 +28,9 @@ def by_number(path: Path) -> tuple[int, str]:
 def logs_of(path: str) -> list[str]:
     """The log in a folder of sentkit train, or those of its seeds; other paths are files."""
     for folder in (Path(path), Path(f"{path.rstrip('/')}.part")):
-        found = (
-            [folder / LOG]
-            if (folder / LOG).is_file()
-            else sorted(folder.glob(f"seed-*/{LOG}"), key=by_number)
-        )
-        if found:
+        if (folder / LOG).is_file():
+            return [str(folder / LOG)]
+        if found := sorted(folder.glob(f"seed-*/{LOG}"), key=by_number):
             return list(map(str, found))
     if Path(path).is_dir():
         raise NoInputError(f"{readable(path)}: no {LOG}", advice="give a folder of sentkit train")
@@ -87,10 +84,8 @@ def curve(inputs: Inputs, shown: Sequence[str], points: int) -> Picture:
     available = dict.fromkeys(name for log in logs for name in log.values)
     for name in shown:
         if name not in available:
-            problem = f"no run has {name}"
-            raise DataError(
-                problem, source=readable(inputs.paths[0]), advice=f"available: {', '.join(available)}"
-            )
+            source, advice = readable(inputs.paths[0]), f"available: {', '.join(available)}"
+            raise DataError(f"no run has {name}", source=source, advice=advice)
     panels = [panel_of(name, logs, points) for name in shown or default_panels(logs)]
     return Picture(tuple(panels), height=0.62)
 

@@ -41,8 +41,6 @@ def heat(inputs: Inputs, metric: str) -> Picture:
     high = 1.0 if metric == "cosine" else float(values.max())
     numbered = len(rows) <= NUMBERED
     grid = Grid("similarity", values, places + 1, places, low, high, shown=numbered, label=metric)
-    x, y = (
-        Axis("column", "row", whole=True, ticks=tuple(places + 1) if numbered else ()),
-        Axis("text", "", names=names),
-    )
+    x = Axis("column", "row", whole=True, ticks=tuple(places + 1) if numbered else ())
+    y = Axis("text", "", names=names)
     return Picture((Panel(x, y, grid=grid, note=metric if numbered else "", downward=True),), height=0.4)

@@ -41,17 +41,14 @@ def widened(columns: list[Float64]) -> tuple[float, float]:
 
 def panel_of(pairs: GoldPairs, title: str, metric: str, limits: Limits) -> Panel:
     correlation = 100 * spearman(pairs.similarities, pairs.gold)
+    shown = "undefined" if np.isnan(correlation) else f"Spearman {correlation:.1f}"
+    note = f"{shown}, n = {len(pairs)}"
     x, y = Axis("gold", "gold score", *limits.gold), Axis("similarity", metric, *limits.similarity)
     if len(pairs) <= FEW:
         points = Series("", pairs.gold, pairs.similarities)
-        return Panel(x, y, (points,), title=title, note=note_of(correlation, len(pairs)))
+        return Panel(x, y, (points,), title=title, note=note)
     series, grid = (median_line(pairs),), density(pairs, limits)
-    return Panel(x, y, series, grid, title=title, note=note_of(correlation, len(pairs)))
-
-
-def note_of(correlation: float, count: int) -> str:
-    """The text beside the title."""
-    return f"{'undefined' if np.isnan(correlation) else f'Spearman {correlation:.1f}'}, n = {count}"
+    return Panel(x, y, series, grid, title=title, note=note)
 
 
 def density(pairs: GoldPairs, limits: Limits) -> Grid:

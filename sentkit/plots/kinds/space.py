@@ -3,7 +3,7 @@
 import heapq
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -48,10 +48,6 @@ class Item:
     gold: float
 
 
-def item_of(row: VectorRow, label: str, gold: float) -> Item:
-    return Item(row.vectors.astype(np.float64), row.row.number, label, gold)
-
-
 def space(inputs: Inputs, options: SpaceOptions, warn: Warn) -> Picture:
     panels = []
     for path, title in zip(inputs.paths, titles(inputs.paths), strict=True):
@@ -75,10 +71,9 @@ def read_items(inputs: Inputs, path: str, options: SpaceOptions, warn: Warn) -> 
     sample: Sample[Item] = Sample(options.most, options.seed)
     extremes = Extremes(options.each, options.seed)
     for row, label, gold in reader.read_file(path, take):
-        if options.gold is None:
-            sample.add(lambda r=row, name=label: item_of(r, name, 0.0))  # type: ignore[misc]
-        elif gold is not None:
-            extremes.add(item_of(row, label, gold))
+        if gold is not None:
+            item = Item(row.vectors.astype(np.float64), row.row.number, label, gold)
+            (sample if options.gold is None else extremes).add(item)
     if reader.width:
         check_width(reader.width, path)
     if options.gold is not None:
@@ -112,8 +107,7 @@ class Extremes:
                 low, high = min(item.gold for item in items), max(item.gold for item in items)
                 name = f"score {low:g}" if low == high else f"score {low:g} to {high:g}"
                 for item in items:
-                    label = name if labelled else item.label
-                    kept[item.number] = Item(item.vectors, item.number, label, item.gold)
+                    kept[item.number] = replace(item, label=name) if labelled else item
         return [kept[number] for number in sorted(kept)]
 
 
@@ -130,34 +124,20 @@ def panel_of(path: str, title: str, items: Sequence[Item], options: SpaceOptions
         places, axes = linear(vectors, centred=options.by == "pca")
     size = len(items[0].vectors)
     places = places.reshape(len(items), size, 2)
-    groups = grouped([item.label for item in items], path, warn)
     numbered = size > 1 and len(items) <= NUMBERED
-    series = tuple(
-        Series(
-            name,
-            x=places[chosen, :, 0].ravel(),
-            y=places[chosen, :, 1].ravel(),
-            marks=tuple(str(number + 1) for number in chosen for _ in range(size)) if numbered else (),
-            joined=size,
-            faint=name.startswith(OTHERS),
-            fields=fields_of_points([items[number] for number in chosen], chosen, size, options),
-        )
-        for name, chosen in groups
-    )
-    return Panel(Axis("x", axes[0]), Axis("y", axes[1]), series, title=title, square=True)
-
-
-def fields_of_points(
-    items: Sequence[Item], numbers: Sequence[int], size: int, options: SpaceOptions
-) -> dict[str, list[object]]:
-    """Further fields of the records: the number of the row, and those of a pair."""
-    fields: dict[str, list[object]] = {"row": [item.number for item in items for _ in range(size)]}
-    if options.label is not None:
-        fields["label"] = [item.label for item in items for _ in range(size)]
-    if size > 1:
-        fields["pair"] = [number + 1 for number in numbers for _ in range(size)]
-        fields["side"] = ["a", "b"] * len(items)
-    return fields
+    series = []
+    for name, chosen in grouped([item.label for item in items], path, warn):
+        points = [number for number in chosen for _ in range(size)]  # the number of the item of each point
+        fields: dict[str, list[object]] = {"row": [items[number].number for number in points]}
+        if options.label is not None:
+            fields["label"] = [items[number].label for number in points]
+        if size > 1:
+            fields |= {"pair": [number + 1 for number in points], "side": ["a", "b"] * len(chosen)}
+        marks = tuple(str(number + 1) for number in points) if numbered else ()
+        x, y = places[chosen].reshape(-1, 2).T
+        faint = name.startswith(OTHERS)
+        series.append(Series(name, x, y, marks=marks, joined=size, faint=faint, fields=fields))
+    return Panel(Axis("x", axes[0]), Axis("y", axes[1]), tuple(series), title=title, square=True)
 
 
 OTHERS = "other labels"

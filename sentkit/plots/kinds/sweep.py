@@ -66,8 +66,7 @@ def without_twins(scores: list[Score]) -> list[Score]:
 
 
 def score_of(row: Row, name: str) -> Score | None:
-    report = report_of(row, name)
-    if report is None:
+    if (report := report_of(row, name)) is None:
         return None
     label, value = report
     if match := LAYER.fullmatch(label):

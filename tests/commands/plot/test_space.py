@@ -159,7 +159,7 @@ def test_every_row_is_drawn_equally_often():
     for seed in range(2000):
         sample = Sample(3, seed)
         for item in range(6):
-            sample.add(lambda item=item: item)
+            sample.add(item)
         counts[sample.items] += 1
 
     assert counts / 2000 == pytest.approx(0.5, abs=0.05)
