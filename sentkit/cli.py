@@ -37,7 +37,7 @@ P = ParamSpec("P")
 
 COMMANDS = {  # heading of the help -> commands: a file in commands/, or a folder with a list SUBCOMMANDS
     "Texts": ("encode", "translate", "augment", "build-entries"),
-    "Vectors": ("score", "search", "mine", "duplicates", "cluster", "probe", "whiten", "plot"),
+    "Vectors": ("score", "search", "mine", "duplicates", "cluster", "probe", "predict", "whiten", "plot"),
     "Models": ("train", "report", "distill-static", "export"),
     "Files": ("cat", "inspect", "check"),
 }

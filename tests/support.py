@@ -84,6 +84,28 @@ def copy_tokenizer(folder):
         shutil.copy(NANO / name, folder)
 
 
+def make_classifier(kind, outputs, folder, **config):
+    """A model of transformers with random weights, for nano's tokenizer."""
+    import torch
+    import transformers
+
+    torch.manual_seed(outputs)
+    sizes = {**SMALL, "num_labels": outputs, **config}
+    if kind == "roberta":
+        sizes["type_vocab_size"] = 1
+    if kind == "distilbert":
+        sizes |= {"dim": 16, "hidden_dim": 24, "n_layers": 2, "n_heads": 2}
+    made = transformers.AutoModelForSequenceClassification.from_config(
+        transformers.AutoConfig.for_model(kind, **sizes)
+    )
+    with torch.no_grad():
+        for parameter in made.parameters():
+            parameter.mul_(8)  # so that the classes have different probabilities
+    made.save_pretrained(folder)
+    copy_tokenizer(folder)
+    return folder
+
+
 def write_small_tokenizer(folder):
     """nano's tokenizer with few of its tokens, so that a model has a small vocabulary; the number of tokens.
 

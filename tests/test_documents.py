@@ -24,7 +24,7 @@ from sentkit.papers import PAPERS
 from sentkit.reports.suites import STS, published
 from sentkit.training.catalogue import find
 from sentkit.training.settings import build
-from support import ROOT, forking, in_jsonl, write_affine
+from support import ROOT, forking, in_jsonl, make_classifier, write_affine
 
 DOCUMENTS = {
     name: (ROOT / name).read_text()
@@ -51,14 +51,20 @@ def write_tables(folder):
     (folder / "titles.csv").write_text('id,title\n1,A cat\n2,"A dog, running"\n3,The sea\n')
 
 
+def write_classifiers(folder, execute):
+    make_classifier("bert", 2, folder / "CLASSIFIER")
+    make_classifier("bert", 1, folder / "CROSSENCODER")
+    probe = ["probe", "reviews.safetensors", "--label", "label", "--penalties", "1"]
+    execute(["sentkit", *probe, "-o", "ratings.safetensors"], folder)
+
+
 @pytest.fixture(scope="session")
 def furnished(tmp_path_factory, marian, execute):
     """A folder with the files that the help texts name."""
     folder = tmp_path_factory.mktemp("documents")
     for name in ("EN-DE", "DE-EN"):
         shutil.copytree(marian, folder / name)
-    names = ("text_a", "text_b", "score", "topic")
-    rows = [dict(zip(names, pair, strict=True)) for pair in PAIRS]
+    rows = [dict(zip(("text_a", "text_b", "score", "topic"), pair, strict=True)) for pair in PAIRS]
     (folder / "pairs.jsonl").write_text(in_jsonl(*rows))
     (folder / "data/sts").mkdir(parents=True)
     for name in STS:
@@ -83,6 +89,7 @@ def furnished(tmp_path_factory, marian, execute):
     (folder / "news.jsonl").write_text(in_jsonl(*news))
     execute(["sentkit", "encode", "news.jsonl", "-o", "news.safetensors"], folder)
     execute(["sentkit", "encode", "reviews.jsonl", "-o", "reviews.safetensors"], folder)
+    write_classifiers(folder, execute)
     encoder = '{"encoder":"nano/%s:%012d","spearman":%d}\n'
     for name, form in (("layers", "L%d:mean"), ("masked", "mean/out%d")):
         (folder / f"{name}.jsonl").write_text("".join(encoder % (form % n, n, 50 + n) for n in range(5)))
@@ -103,10 +110,8 @@ def furnished(tmp_path_factory, marian, execute):
         shutil.copy(folder / made, folder / copy)
     for name, rows in (("shard1", "new.jsonl"), ("shard2", "titles.safetensors")):
         execute(["sentkit", "whiten", "fit", rows, "--kind", "center", "-o", f"{name}.safetensors"], folder)
-    affine = {"kind": "whitening"}
-    write_affine(
-        folder / "whitening.safetensors", np.eye(256, 8, dtype=np.float32), np.zeros(256, np.float32), affine
-    )
+    directions, mean = np.eye(256, 8, dtype=np.float32), np.zeros(256, np.float32)
+    write_affine(folder / "whitening.safetensors", directions, mean, {"kind": "whitening"})
     return folder
 
 
@@ -236,6 +241,8 @@ def test_an_example_of_the_help_runs(name, line, workplace, execute):
     line = line.replace("CHECKPOINT", "nano").replace("-m BASE", "-m nano").replace("--fail-under 80", "")
     if "titles.safetensors" in line and " -o titles" in line:
         (workplace / "titles.safetensors").unlink()
+    if " -o ratings" in line:
+        (workplace / "ratings.safetensors").unlink()
     if " -o ckpt" in line:
         shutil.rmtree(workplace / "ckpt")
     done = execute(["sh", "-ec", line], workplace)

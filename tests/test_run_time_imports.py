@@ -4,9 +4,11 @@ import json
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 
 from sentkit.cli import every_command
+from sentkit.labels.probes.saved import VectorClassifier, write_classifier
 
 HEAVY = {"torch", "transformers", "sklearn", "scipy"}
 NOT_FOR_VECTORS = HEAVY | {"tokenizers", "huggingface_hub", "rich", "safetensors"}
@@ -77,6 +79,8 @@ PAIRS = '{"embedding_a":[1,0],"embedding_b":[1,0],"g":5}\n{"embedding_a":[1,0],"
 def test_commands_on_vectors_run_on_numpy_alone(modules_after, tmp_path):
     (tmp_path / "pairs.jsonl").write_text(PAIRS)
     (tmp_path / "sentences.jsonl").write_text('{"embedding":[1,0],"g":5}\n')
+    with (tmp_path / "c.safetensors").open("wb") as file:
+        write_classifier(file, VectorClassifier("", ("no", "yes"), np.eye(2), np.zeros(2)), {})
     search = ["search", "--corpus", "sentences.jsonl", "--queries", "sentences.jsonl"]
     modules = modules_after(
         ["score"],
@@ -84,6 +88,7 @@ def test_commands_on_vectors_run_on_numpy_alone(modules_after, tmp_path):
         ["score", "--gold", "g", "--baseline", "pairs.jsonl", "pairs.jsonl"],
         search,
         [*search, "--gold", "g"],
+        ["predict", "-m", "c.safetensors", "sentences.jsonl"],
         ["cluster", "-k", "1", "sentences.jsonl"],
         ["cluster", "-k", "1", "--describe", "sentences.jsonl"],
         ["cat"],

@@ -2,7 +2,8 @@
 
 import math
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
@@ -90,6 +91,7 @@ def probe(
       sentkit encode reviews.jsonl | sentkit probe --label label --jobs 2
       sentkit probe reviews.safetensors --test more.safetensors --label label
       sentkit probe reviews.safetensors --label label --few-shot 4
+      sentkit probe reviews.safetensors --label label -o ratings.safetensors
 
     Most used: [TRAIN]... --label --test --dev --few-shot --head --jobs --json
 
@@ -97,11 +99,13 @@ def probe(
     its vector; the features of a pair are (|u - v|, u * v). The report for each TRAIN
     has the accuracy x 100, and the accuracy of a classifier that always answers with
     the most frequent class of TRAIN. A terminal shows a table; otherwise each report is
-    one line of JSON. All rows are kept in memory. TRAIN, DEV and TEST must be of one
-    space.
+    one line of JSON. -o FILE.safetensors saves the regression of all TRAIN rows, which
+    sentkit predict applies, beside the report. All rows are kept in memory. TRAIN, DEV
+    and TEST must be of one space.
     """
     from sentkit.formats.files import check_input
     from sentkit.formats.vectors.sinks import check_rows_output
+    from sentkit.formats.vectors.store import is_store
     from sentkit.formats.vectors.vectors import VECTOR_FIELDS
     from sentkit.labels import Watch
     from sentkit.labels.probes.probing import Probe, ProbeOptions, columns
@@ -110,7 +114,10 @@ def probe(
     check_files(train.paths, test)
     values = parse_penalties(penalties)
     check_folds(folds, values, test)
-    check_rows_output(output.path)
+    classifier = output.path if is_store(output.path) else None
+    check_classifier(classifier, train.paths, head, few_shot)
+    report = replace(output, path="-") if classifier else output
+    check_rows_output(report.path)
     probe_options = ProbeOptions(
         label=train.theirs(label),
         head=head,
@@ -128,21 +135,32 @@ def probe(
         train.open(
             console, output, known=(*VECTOR_FIELDS, label), reads={"--test": test, "--dev": dev}
         ) as inputs,
-        output.open() as out,
+        report.open() as out,
+        output.open() if classifier else nullcontext() as file,
     ):
         watch = Watch(*follow_tasks(console, "fits", inputs))
         records = (
-            Probe(inputs, path, probe_options, test=test, dev=dev, watch=watch).report()
+            Probe(inputs, path, probe_options, test=test, dev=dev, watch=watch).report(file)
             for path in inputs.paths
         )
         show(
             with_warnings(records, console),
             lambda record: [columns(record)],
             out,
-            as_table=output.as_table,
+            as_table=report.as_table,
             texts=["file", "encoder"],
             optional=["encoder"],
         )
+
+
+def check_classifier(path: str | None, files: list[str], head: str, few_shot: int | None) -> None:
+    """Check that a classifier for -o exists: one regression, fitted to all rows of one file."""
+    if path is None:
+        return
+    if len(files) > 1:
+        raise UsageError(f"-o {path}: one TRAIN file makes one classifier; {len(files)} are given")
+    if head != "logreg" or few_shot is not None:
+        raise UsageError(f"-o {path}: a classifier needs --head logreg, without --few-shot")
 
 
 def check_files(files: list[str], test: str | None) -> None:

@@ -156,7 +156,8 @@ FIRST_GROUP, LAST_GROUP = 32, 8192  # rows
 WIDE_GROUP = 128  # rows, for vectors with tens of thousands of numbers
 MAX_GROUP_CHARACTERS = 8_000_000  # limits memory if rows are very long
 AHEAD = 2  # groups
-TextRow = tuple[Row, tuple[str, ...]]
+Texts = tuple[str, ...] | tuple[tuple[str, ...]]  # the texts of a row; or one item, of the texts of a pair
+TextRow = tuple[Row, Texts]
 
 
 class TextTokenizer(Protocol):
@@ -166,7 +167,7 @@ class TextTokenizer(Protocol):
     @property
     def whole(self) -> bool: ...  # all texts must be read before encoding starts
 
-    def __call__(self, texts: Sequence[str]) -> list[Tokens]: ...
+    def __call__(self, texts: Sequence[Any]) -> list[Tokens]: ...  # of strings, or of items as in Texts
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,16 +220,14 @@ def whole_if_small(prepared: Iterator[RowGroup]) -> tuple[Iterator[RowGroup], in
     return chain(found, prepared), None
 
 
-def groups(
-    rows: Iterable[tuple[T, tuple[str, ...]]], largest: int = LAST_GROUP
-) -> Iterator[list[tuple[T, tuple[str, ...]]]]:
+def groups(rows: Iterable[tuple[T, Texts]], largest: int = LAST_GROUP) -> Iterator[list[tuple[T, Texts]]]:
     """Group rows into lists of 32, 128, 512, 2048, 8192, 8192 ... rows, or fewer if the texts are long."""
     size = FIRST_GROUP
-    group: list[tuple[T, tuple[str, ...]]] = []
+    group: list[tuple[T, Texts]] = []
     characters = 0
     for item in rows:
         group.append(item)
-        characters += sum(map(len, item[1]))
+        characters += sum(len("".join(text)) for text in item[1])
         if len(group) >= size or characters >= MAX_GROUP_CHARACTERS:
             yield group
             group, characters, size = [], 0, min(4 * size, largest)

@@ -27,7 +27,7 @@ from sentkit import cli
 from sentkit.console import messages
 from sentkit.formats.vectors.safetensors_header import write_arrays
 from sentkit.model.transformer.architecture import encoder_shapes, pooler_shapes, read_architecture
-from support import DATA, NANO, SMALL, copy_tokenizer, in_jsonl
+from support import DATA, NANO, SMALL, copy_tokenizer, in_jsonl, make_classifier
 
 HERE = Path(__file__).parent
 # As transformers writes it.
@@ -187,6 +187,12 @@ def make_checkpoint(folder: Path, seed: int, *, scale: float = 0.5) -> Path:
 @pytest.fixture(scope="session")
 def tiny(tmp_path_factory) -> Path:
     return make_checkpoint(tmp_path_factory.mktemp("checkpoints") / "tiny", seed=1)
+
+
+@pytest.fixture(scope="session")
+def classifier(tmp_path_factory) -> Path:
+    """A BERT of transformers with random weights and three classes."""
+    return make_classifier("bert", 3, tmp_path_factory.mktemp("checkpoints") / "classifier")
 
 
 @pytest.fixture(scope="session")

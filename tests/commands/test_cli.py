@@ -17,6 +17,7 @@ NAMES = (
     "duplicates",
     "cluster",
     "probe",
+    "predict",
     "train",
     "report",
     "translate",

@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from sentkit.labels.probes.saved import VectorClassifier, write_classifier
 from support import write_affine
 
 PAIR = '{"embedding_a":[1,0],"embedding_b":[0,1],"_emb":"m:100000000000","score":%s}\n'
@@ -90,6 +91,8 @@ CASES = (
         '{"embedding":[1,0],"label":null,"_emb":"m:100000000000"}',
         f'"label" is null, {LABEL}',
     ),
+    Case("predict", ("predict", "-m", "C"), VECTOR, *NO_VECTOR),
+    Case("predict-text", ("predict", "-m", "B"), TEXT, *NO_TEXT),
     Case("cluster", ("cluster", "-k", "1"), VECTOR, *NO_VECTOR),
     Case(
         "cluster-truth",
@@ -175,10 +178,14 @@ readers = pytest.mark.parametrize(
 
 
 @pytest.fixture
-def run(sentkit, tiny, marian, tmp_path_factory):
-    """The command of a case, and the small checkpoint or the transform where it wants one."""
+def run(sentkit, tiny, marian, classifier, tmp_path_factory):
+    """The command of a case, and the small checkpoint, transform or classifier where it wants one."""
     transform = tmp_path_factory.mktemp("transforms") / "t.safetensors"
     write_affine(transform, np.eye(2), np.zeros(2), {})
+    of_vectors = VectorClassifier("", ("no", "yes"), np.eye(2), np.zeros(2))
+    with (transform.parent / "c.safetensors").open("wb") as file:
+        write_classifier(file, of_vectors, {})
+    files = {"T": transform, "C": transform.parent / "c.safetensors", "B": classifier}
 
     def run(case, *arguments, **given):
         if case.command[0] == "search":  # which names its rows by a flag, and reads others too
@@ -190,7 +197,7 @@ def run(sentkit, tiny, marian, tmp_path_factory):
         models |= {"translate": marian}
         name = case.words.split()[-1]
         model = ("-m", models[name]) if name in models else ()
-        command = [transform if word == "T" else word for word in case.command]
+        command = [files.get(word, word) for word in case.command]
         return sentkit(*command, *arguments, *model, **given)
 
     return run

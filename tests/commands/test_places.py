@@ -64,6 +64,7 @@ CALLS = [
     (["train", "mlm", *TRAIN[2:], "--init", "c.json", "--tokenizer", "model"],
      {"FILE": ["in.jsonl"], "--init": "c.json", "--tokenizer": "model"},
      {"-o": ["out", "out.part"], "--rejects": "bad", "stdout": "-"}),
+    (["predict", "in.jsonl", "-m", "model", *OUT], {"FILE": ["in.jsonl"], "-m": "model"}, WRITES),
     (["translate", "in.jsonl", "-m", "model", *OUT], {"FILE": ["in.jsonl"], "-m": "model"}, WRITES),
     (["build-entries", "in.jsonl", "-m", "model", *OUT], {"FILE": ["in.jsonl"], "-m": "model"}, WRITES),
     (["augment", "in.jsonl", "--op", "synonym", "--synonyms", "b.jsonl", "--synonyms", "c.jsonl", *OUT],

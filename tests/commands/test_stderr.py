@@ -169,6 +169,8 @@ NAMED = {
     "train a setting": ["train", "simcse", "-o", "ckpt", "--set", f"{HOSTILE}=1"],
     "train a preset": ["train", "simcse", "-o", "ckpt", "--preset", HOSTILE],
     "translate": ["translate", "-m", f"./{HOSTILE}"],
+    "predict": ["predict", "-m", f"./{HOSTILE}"],
+    "predict vectors": ["predict", "-m", f"./{HOSTILE}.safetensors"],
     "build-entries": ["build-entries", HOSTILE],
     "augment": ["augment", "--op", "delete", HOSTILE],
     "augment an operation": ["augment", "--op", HOSTILE],

@@ -169,7 +169,7 @@ def fit(
       sentkit whiten fit titles.safetensors --dim 2 -o T.safetensors
       sentkit encode pairs.jsonl | sentkit whiten fit --dim 8 -o T.safetensors
       sentkit whiten fit a.safetensors b.safetensors --kind abtt -o T.safetensors
-      sentkit whiten fit T1.safetensors T2.safetensors --kind merge -o T.safetensors
+      sentkit whiten fit shard*.safetensors --kind merge -o T.safetensors
 
     Most used: [FILE]... --kind --dim -o -f
     """

@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from sentkit.arrays import Floats, Indices
+from sentkit.arrays import Float64, Floats, Indices
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,11 +57,27 @@ def outcome(data: Data, fit: Fit, predicted: Indices) -> Outcome:
 
 def logreg(data: Data, fit: Fit) -> Outcome:
     """Fit and test with L-BFGS, which is deterministic. The penalty is C: a larger value regularises less."""
+    return outcome(data, fit, fitted(data, fit).predict(data.features[fit.test]))
+
+
+def fitted(data: Data, fit: Fit) -> Any:
     from sklearn.linear_model import LogisticRegression
 
     model = LogisticRegression(C=fit.penalty, max_iter=ITERATIONS)
-    model.fit(data.features[fit.train], data.codes[fit.train])
-    return outcome(data, fit, model.predict(data.features[fit.test]))
+    return model.fit(data.features[fit.train], data.codes[fit.train])
+
+
+def weights_of(data: Data, fit: Fit) -> tuple[Float64, Float64]:
+    """The weight (k, d) and the bias (k,) of the same regression, for a softmax over all classes."""
+    from threadpoolctl import threadpool_limits
+
+    with threadpool_limits(1):
+        model = fitted(data, fit)
+    if data.classes > 2:
+        return model.coef_, model.intercept_
+    # scikit-learn has one output for two classes: the logit of the second, where that of the first is 0.
+    zero = np.zeros_like(model.coef_)
+    return np.concatenate([zero, model.coef_]), np.concatenate([zero[:, 0], model.intercept_])
 
 
 def in_order(work: Callable[[Fit], Outcome], fits: Iterable[Fit], jobs: int) -> Iterator[Outcome]:

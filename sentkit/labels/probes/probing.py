@@ -7,7 +7,7 @@ import statistics
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 
@@ -20,7 +20,8 @@ from sentkit.formats.rows.rows import Inputs
 from sentkit.formats.vectors.fingerprint import label_of
 from sentkit.formats.vectors.vectors import VectorReader, VectorRow
 from sentkit.labels import UNWATCHED, Watch
-from sentkit.labels.probes.classifiers import Data, Fit, Head, Network, Outcome, in_order, logreg
+from sentkit.labels.probes.classifiers import Data, Fit, Head, Network, Outcome, in_order, logreg, weights_of
+from sentkit.labels.probes.saved import VectorClassifier, features_of, write_classifier
 from sentkit.metrics.classification import f1
 
 Record = dict[str, Any]  # a JSON object
@@ -50,20 +51,6 @@ def read_examples(reader: VectorReader, path: str, label: str) -> Examples:
         raise NoRowsError([path])
     features, names = zip(*rows, strict=True)
     return Examples(path, np.stack(features), names)
-
-
-def features_of(row: VectorRow) -> Float32:
-    """The vector of a sentence; (|u - v|, u * v) for a pair, as in SentEval (arXiv 1803.05449)."""
-    if len(row.vectors) == 1:
-        return row.vectors[0]
-    if len(row.vectors) > 2:
-        raise row.row.error("this row is a triplet; probe reads sentences and pairs")
-    left, right = row.vectors
-    with np.errstate(over="ignore"):
-        features = np.concatenate([abs(left - right), left * right])
-    if not np.isfinite(features).all():
-        raise row.row.error("the vectors of this pair are too large to multiply")
-    return features
 
 
 def classes_of(examples: Examples, label: str) -> dict[str, int]:
@@ -296,20 +283,37 @@ class Probe:
                 problem = f"--folds {folds}: no class has {folds + 2} rows or more"
                 raise DataError(problem, source=path, advice="use fewer folds")
 
-    def report(self) -> Record:
+    def report(self, file: BinaryIO | None = None) -> Record:
+        """The record of the test. The classifier of all TRAIN rows is written to `file`."""
         options = self.options
         features = np.concatenate([each.features for each in self.given])
         head: Head = Network(options.hidden, options.seed)
         if options.head == "logreg":
-            head, features = (
-                logreg,
-                features.astype(np.float64),
-            )  # so that rounding does not affect the result
+            head, features = logreg, features.astype(np.float64)  # rounding does not affect the result
         data = Data(features, np.concatenate(self.codes), len(self.counts))
         bench = Bench(data, head, self.grid, options.seed, options.jobs, watch=self.watch)
         result = self.run(bench)
+        if file is not None:
+            write_classifier(file, *self.classifier(result, bench))
         unfinished = {"not_converged": bench.unfinished} if bench.unfinished else {}
         return {**self.head_of_record(), **result.record(), **self.of_test(result), **unfinished}
+
+    def classifier(self, result: Result, bench: Bench) -> tuple[VectorClassifier, Record]:
+        """The regression of all TRAIN rows, with the penalty of the test or of folds, and its description."""
+        train, penalty = np.arange(len(self.train)), self.grid[0]
+        if self.test is not None:
+            penalty = result.penalties[0]
+        elif self.chooses:
+            shares = bench.shares(bench.grid(train, self.options.folds))
+            penalty = self.grid[bench.best(np.reshape(shares, (len(self.grid), -1)).tolist())]
+        weights = weights_of(bench.data, Fit(train, train[:0], penalty))
+        record = {
+            "_emb": self.reader.emb,
+            "label": self.options.label,
+            "rows": len(train),
+            "penalty": penalty,
+        }
+        return VectorClassifier(self.train.path, tuple(self.counts), *weights), record
 
     def run(self, bench: Bench) -> Result:
         options, total = self.options, len(bench.data.codes)

@@ -16,6 +16,7 @@ class Tokens:
     problem: str = ""  # the reason if this text cannot be read
     unknown: int = 0  # tokens without a static vector; they are not in `ids`
     windows: "Windows | None" = None  # None: the text is read as a whole, or truncated
+    second: int | None = None  # index of the first token of the second segment, if it has another type
 
     @property
     def truncated(self) -> bool:

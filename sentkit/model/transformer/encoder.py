@@ -309,11 +309,15 @@ class TransformerEncoder:
         spare = []
         if isinstance(self.network, Bert) and self.device.type == "cpu" and not skip and not any(pooled):
             spare = filler([len(each) for each in ids])  # their vectors are dropped
+        second = None
+        if any(tokens.second is not None for tokens in batch):
+            second = [len(each.ids) if each.second is None else each.second for each in batch] + spare
         packed = pack(
             [*ids, *(np.full(length, ids[0][0]) for length in spare)],
             self.device,
             at=[tokens.at for tokens in batch] + [0] * len(spare),
             skip=skip,
+            second=second,
             pooled=pooled,
             left_out=self.reading.left_out,
         )

@@ -19,6 +19,7 @@ from torch.nn.modules import module as registration
 
 from sentkit.errors import DataError, SentkitError, UsageError
 from sentkit.formats.checkpoints.folders import weight_files
+from sentkit.formats.checkpoints.lora import is_adapter
 from sentkit.formats.json_files import read_object
 from sentkit.model.transformer.architecture import DEEPEST, LARGEST, invalid_value
 from sentkit.model.transformer.packed import Packed
@@ -147,6 +148,30 @@ class TransformersModel(nn.Module):
 
 def load_transformers_model(folder: Path) -> TransformersModel:
     """Return the encoder of a Hugging Face folder, in float32 and evaluation mode."""
+    model, missing = load_model(folder, kind_of)
+    has_pooler = check_weights(model, missing, str(folder))
+    add_adapter(model, folder)
+    return TransformersModel(model.eval(), has_pooler=has_pooler, max_tokens=token_limit(model))
+
+
+def load_classifier(folder: Path) -> Any:
+    """Return the sequence classification model of a folder, in float32 and evaluation mode."""
+    import transformers
+
+    def kind(config: Any) -> Any:
+        return type(
+            transformers.AutoModelForSequenceClassification.from_config(config, trust_remote_code=False)
+        )
+
+    if is_adapter(folder):
+        raise DataError("a classifier with a LoRA adapter is not supported", source=str(folder))
+    model, missing = load_model(folder, kind)
+    refuse_missing(sorted(missing), source=str(folder))
+    return model.eval()
+
+
+def load_model(folder: Path, kind_of: Callable[[Any], Any]) -> tuple[Any, Any]:
+    """Return a model of transformers and the names of its missing tensors."""
     transformers, source = quiet_transformers(), str(folder)
     check_numbers(read_object(folder / "config.json"), str(folder / "config.json"))
     with transformers_errors(source):
@@ -160,9 +185,7 @@ def load_transformers_model(folder: Path) -> TransformersModel:
         model, report = kind.from_pretrained(
             None, config=config, state_dict=tensors, dtype=torch.float32, output_loading_info=True
         )
-    has_pooler = check_weights(model, report["missing_keys"], source)
-    add_adapter(model, folder)
-    return TransformersModel(model.eval(), has_pooler=has_pooler, max_tokens=token_limit(model))
+    return model, report["missing_keys"]
 
 
 def kind_of(config: Any) -> Any:

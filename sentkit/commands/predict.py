@@ -1,0 +1,127 @@
+"""`sentkit predict`: the class or the score of every row."""
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from sentkit.console import Console, RowProgress
+from sentkit.errors import UsageError
+from sentkit.flags import options
+from sentkit.flags.rows import RowFlags
+from sentkit.process import limit_threads
+
+if TYPE_CHECKING:
+    from sentkit.formats.rows.rows import Inputs, Row
+    from sentkit.formats.rows.splice import NewFields
+    from sentkit.model.classifier import ClassifierModel
+
+
+def predict(
+    *,
+    model: Annotated[
+        str,
+        typer.Option(
+            "-m",
+            "--model",
+            metavar="CLASSIFIER",
+            help="A folder or hub name with a classification head, or a file of sentkit probe -o.",
+        ),
+    ],
+    every: Annotated[
+        bool,
+        typer.Option("--all", help='Add "probabilities": that of each class, in place of "probability".'),
+    ] = False,
+    name: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="Field of the class or the score. [default: label or score]"),
+    ] = None,
+    max_length: options.MaxLength = None,
+    machine: options.MachineFlags,
+    batch_tokens: options.BatchTokens = None,
+    output: options.OutputFlags,
+    replace: options.Replace = False,
+    row_flags: RowFlags,
+    run: options.RunFlags,
+) -> None:
+    """Add the class or the score that a classifier gives to every row.
+
+    \b
+    Examples:
+      sentkit predict titles.txt -m CLASSIFIER
+      sentkit predict pairs.jsonl -m CROSSENCODER --name relevance
+      sentkit probe reviews.safetensors --label label -o ratings.safetensors
+      sentkit predict more.safetensors -m ratings.safetensors --name predicted
+
+    Most used: [FILE]... -m --all --name --field --replace -o
+
+    A row with "text", or with "text_a" and "text_b", gets "label", the most probable
+    class, and "probability". A head with one output gives "score". A file of sentkit
+    probe -o classifies rows with vectors of its space, and their vectors are left out.
+    """
+    # As in `encode`, each thread computes batches of its own.
+    limit_threads(None, of_libraries=1)
+    from sentkit.formats.outputs.outputs import refuse_existing
+    from sentkit.formats.rows.kinds import FIELDS
+    from sentkit.formats.vectors.sinks import check_rows_output
+    from sentkit.formats.vectors.store import is_store
+    from sentkit.formats.vectors.vectors import VECTOR_FIELDS
+
+    console = run.console("predict")
+    if name is not None and not (name.isprintable() and not {'"', "\\"} & set(name)):
+        raise UsageError(f"--name {name!r}: expected a printable name without quotes and backslashes")
+    check_rows_output(output.path)
+    refuse_existing(output.path, force=output.force)
+    of_vectors = is_store(model)
+    if of_vectors and (max_length or batch_tokens):
+        raise UsageError("--max-length and --batch-tokens have no effect on vectors")
+    known, progress = VECTOR_FIELDS if of_vectors else FIELDS, RowProgress(console)
+    with row_flags.open(console, output, known=known, reads={"-m": options.model_paths(model)}) as inputs:
+        progress.share = inputs.meter.share
+        if of_vectors:
+            from sentkit.labels.probes.saved import read_classifier
+
+            classifier = read_classifier(model)
+            answers = classifier.answers
+            groups: Iterator[tuple[list[Row], Any]] = classifier.outputs(inputs)
+        else:
+            from sentkit.model.classifier import ClassifierModel
+
+            text_model = ClassifierModel(model, max_length, machine.device, machine.precision)
+            answers, groups = text_model.answers, outputs_of(text_model, inputs, batch_tokens, console)
+
+        def put(item: tuple["Row", "NewFields"]) -> bytes:
+            row, fields = item
+            return row.add(fields, replace=replace) + b"\n"
+
+        with output.open() as out:
+            for rows, outputs in groups:
+                items = zip(rows, answers.fields(outputs, name, every=every), strict=True)
+                out.writelines(inputs.rejects.each(items, put, lambda item: item[0]))
+                out.flush()  # the reader of the pipe gets each group immediately
+                progress.add(len(rows), 0)
+    progress.done()
+
+
+def outputs_of(
+    text_model: "ClassifierModel", inputs: "Inputs", batch_tokens: int | None, console: Console
+) -> Iterator[tuple[list["Row"], Any]]:
+    """Yield groups of rows with the outputs of the head (n, k)."""
+    import numpy as np
+
+    from sentkit.formats.vectors.store import common_fields
+    from sentkit.model.classifier import RowTexts
+    from sentkit.model.encoding import Tally, encode_groups, prepare
+
+    console.note(f"loading {text_model.name}")
+    groups = prepare(inputs.read(RowTexts(common_fields(inputs))), text_model.tokenizer, inputs.rejects)
+    classifier, tally = text_model.load(), Tally()
+    for note in classifier.notes:
+        console.warn(note)
+    console.note(f"{classifier.width} outputs, {classifier.device}, {classifier.precision}")
+    for group in encode_groups(groups, classifier, batch_tokens or classifier.budget):
+        tally.add((done.row, done.tokens) for done in group)
+        if group:
+            yield [done.row for done in group], np.concatenate([done.vectors[0] for done in group])
+    for remark in classifier.remarks(tally):
+        console.warn(remark)

@@ -1,0 +1,105 @@
+"""Runs a classification head: packed families with the kernels of `encode`, others through transformers."""
+
+import inspect
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+
+from sentkit.errors import UsageError
+from sentkit.formats.checkpoints.folders import Checkpoint, weight_files
+from sentkit.model.checkpoint.heads import LAYOUTS
+from sentkit.model.encoding import Arrays, Tally, default_budget
+from sentkit.model.reading import Reading
+from sentkit.model.text.tokens import Tokens, check_ids
+from sentkit.model.transformer.architecture import Architecture, read_architecture
+from sentkit.model.transformer.device import halve_to_fit_memory, pick_device, pick_precision
+from sentkit.model.transformer.encoder import INT8, TransformerEncoder
+from sentkit.model.transformer.transformers_model import load_classifier
+from sentkit.model.transformer.weights import check_tensors, read_tensors
+from sentkit.process import threads_of_command
+from sentkit.transforms.steps import Linear
+
+
+class PackedClassifier(TransformerEncoder):
+    """An encoder of the state of the first token, with the head as the operations after the readout."""
+
+    def __init__(self, checkpoint: Checkpoint, reading: Reading, *, device: str, precision: str) -> None:
+        super().__init__(checkpoint, reading, device=device, precision=precision)
+        dense, out = head_of(checkpoint, read_architecture(checkpoint.config, checkpoint.config_file))
+        self.steps, self.width = [dense, out], len(out.bias)
+
+
+def head_of(checkpoint: Checkpoint, architecture: Architecture) -> tuple[Linear, Linear]:
+    """Read the two layers of a head, as transformers names them for each family."""
+    layout, width = LAYOUTS[architecture.family], architecture.width
+    tensors = read_tensors(weight_files(checkpoint.transformer, checkpoint.name))
+    out = tensors.get(f"{layout.out}.weight")
+    outputs = len(out) if out is not None and out.ndim else 1
+    shapes = {f"{layout.dense}.weight": (width, width), f"{layout.dense}.bias": (width,)}
+    shapes |= {f"{layout.out}.weight": (outputs, width), f"{layout.out}.bias": (outputs,)}
+    check_tensors(tensors, shapes, source=checkpoint.name, what="weights of the classification head")
+    dense_weight, dense_bias, weight, bias = (tensors[name].float().numpy() for name in shapes)
+    return Linear(dense_weight, dense_bias, layout.activation), Linear(weight, bias)
+
+
+class TransformersClassifier:
+    """A model of transformers for sequence classification, with the interface of an encoder."""
+
+    groups_at_once = 0
+
+    def __init__(self, checkpoint: Checkpoint, reading: Reading, *, device: str, precision: str) -> None:
+        if precision == INT8:
+            problem = f"--precision {INT8}: {checkpoint.name} runs through transformers"
+            raise UsageError(problem, advice="use bf16 or fp32")
+        self.checkpoint, self.reading = checkpoint, reading
+        self.device = pick_device(device)
+        self.dtype = pick_precision(precision, self.device)
+        if self.device.type == "cpu":
+            torch.set_num_threads(threads_of_command() or torch.get_num_threads())
+        self.model = load_classifier(checkpoint.transformer).to(self.device, self.dtype)
+        self.notes = [f"{checkpoint.name}: run through transformers"]
+        self.specs: list[Any] = []
+        self.width = int(self.model.config.num_labels)
+        self.halved = 0
+
+    @property
+    def budget(self) -> int:
+        return default_budget(self.device.type)
+
+    @property
+    def precision(self) -> str:
+        return "bf16" if self.dtype == torch.bfloat16 else "fp32"
+
+    def encode(self, batches: Iterable[Sequence[Tokens]]) -> Iterator[Arrays]:
+        for batch in batches:
+            check_ids(batch, self.model.config.vocab_size, self.checkpoint.name)
+            parts = halve_to_fit_memory(self.outputs, batch, advice="use --max-length, or --device cpu")
+            self.halved += len(parts) - 1
+            yield [np.concatenate(parts)]
+
+    def outputs(self, batch: Sequence[Tokens]) -> np.ndarray:
+        longest = max(len(tokens.ids) for tokens in batch)
+        ids = np.full((len(batch), longest), self.model.config.pad_token_id or 0)
+        mask, types = np.zeros_like(ids), np.zeros_like(ids)
+        for row, tokens in enumerate(batch):
+            end = len(tokens.ids)
+            ids[row, :end], mask[row, :end] = tokens.ids, 1
+            if tokens.second is not None:
+                types[row, tokens.second : end] = 1
+        given = {"input_ids": ids, "attention_mask": mask}
+        if types.any() and "token_type_ids" in inspect.signature(self.model.forward).parameters:
+            given["token_type_ids"] = types
+        with torch.inference_mode():
+            found = self.model(
+                **{name: torch.from_numpy(value).to(self.device) for name, value in given.items()}
+            )
+        outputs: np.ndarray = found.logits.float().cpu().numpy()
+        return outputs
+
+    def finish(self, vectors: Arrays) -> Arrays:
+        return vectors
+
+    def remarks(self, tally: Tally) -> list[str]:
+        return tally.truncation(self.reading.tokenizer.max_length, "tokens")

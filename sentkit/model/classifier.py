@@ -1,0 +1,165 @@
+"""Checkpoints that classify or score texts and pairs: their classes, and their tokens. No torch.
+
+These are folders of `sentkit train classify`, models of transformers for sequence classification, and
+CrossEncoders of sentence-transformers.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from sentkit.errors import DataError
+from sentkit.formats.checkpoints.folders import Checkpoint, checkpoint_in, find_model, is_static
+from sentkit.formats.checkpoints.modules import StoredDeclaration
+from sentkit.formats.json_files import read_json, read_object, read_object_if_there
+from sentkit.formats.rows.answers import Answers
+from sentkit.formats.rows.kinds import TextParser
+from sentkit.formats.rows.rows import Row
+from sentkit.model.reading import ReadingOptions, plan_reading
+from sentkit.model.text.tokenizer import SegmentTokenizer
+from sentkit.model.text.tokens import Tokens
+from sentkit.model.transformer.architecture import UnsupportedArchitecture, read_architecture
+
+if TYPE_CHECKING:
+    from sentkit.model.checkpoint.classifier import PackedClassifier, TransformersClassifier
+
+DECLARATION = "config_sentence_transformers.json"
+OLDER = {"sentence_transformers", "sbert_ce_default_activation_function"}  # keys of config.json
+FUNCTIONS = {"Sigmoid": "sigmoid", "Identity": "identity", "Softmax": "softmax", "Tanh": "tanh"}
+
+
+class PairTokenizer:
+    """Tokenizes sentences, and pairs as one sequence of two segments."""
+
+    unit, whole = "tokens", False
+
+    def __init__(self, checkpoint: Checkpoint, max_length: int, types: int) -> None:
+        self.segments, self.types = SegmentTokenizer(checkpoint, max_length), types
+
+    def __call__(self, texts: Sequence[tuple[str, ...]]) -> list[Tokens]:
+        """Return the tokens of each row; a row has one text, or each has two."""
+        if not texts:
+            return []
+        columns = self.segments(texts)
+        if len(columns) == 1:
+            return columns[0]
+        typed = self.types > 1 and self.segments.second_type > 0
+        return [
+            Tokens(a.ids + b.ids, a.count + b.count, second=len(a.ids) if typed else None)
+            for a, b in zip(*columns, strict=True)
+        ]
+
+
+class RowTexts:
+    """Returns the texts of a row as one item: those of a sentence or a pair."""
+
+    def __init__(self, fields: Mapping[str, str]) -> None:
+        self.parser = TextParser(fields)
+
+    def __call__(self, row: Row) -> tuple[Row, tuple[tuple[str, ...]]]:
+        row, texts = self.parser(row)
+        if len(texts) > 2:
+            raise row.error("this row is a triplet; a classifier reads sentences and pairs")
+        return row, (texts,)
+
+
+class ClassifierModel:
+    """A checkpoint with a classification head. The weights are loaded by `load`."""
+
+    def __init__(self, name: str, max_length: int | None, device: str, precision: str) -> None:
+        self.name, self.device, self.precision = name, device, precision
+        self.checkpoint = classifier_in(name)
+        run = self.checkpoint.lineage.get("run")
+        if max_length is None and isinstance(run, dict) and isinstance(run.get("max_length"), int):
+            max_length = run["max_length"]  # that of the training, for the scores of `train --test`
+        reading = plan_reading(
+            self.checkpoint, ReadingOptions(readout="cls", prompt="", max_length=max_length)
+        )
+        self.reading = replace(reading, steps=(), declared_dim=None)
+        config = self.checkpoint.config
+        try:
+            types, self.packed = read_architecture(config, self.checkpoint.config_file).types, True
+        except UnsupportedArchitecture:
+            types, self.packed = int(config.get("type_vocab_size") or 0), False
+        self.tokenizer = PairTokenizer(self.checkpoint, reading.tokenizer.max_length, types)
+
+    @cached_property
+    def answers(self) -> Answers:
+        """The classes and the function that config.json and sentence-transformers declare."""
+        config, source = self.checkpoint.config, self.checkpoint.config_file
+        names = config.get("id2label", {"0": "LABEL_0", "1": "LABEL_1"})  # the default of transformers
+        if not isinstance(names, dict) or sorted(names) != sorted(map(str, range(len(names)))) or not names:
+            raise DataError('"id2label" is not an object of numbers and labels', source=source)
+        classes = tuple(str(names[str(place)]) for place in range(len(names)))
+        declared = self.declared_function()
+        if len(classes) == 1:
+            usual = "identity" if config.get("problem_type") == "regression" else "sigmoid"
+            return Answers((), declared or usual)
+        several = config.get("problem_type") == "multi_label_classification" or declared == "sigmoid"
+        return Answers(classes, "sigmoid" if several else "softmax")
+
+    def declared_function(self) -> str | None:
+        config = self.checkpoint.config
+        older = config.get("sentence_transformers")
+        name = read_object_if_there(self.checkpoint.folder / DECLARATION).get("activation_fn")
+        name = name or (older.get("activation_fn") if isinstance(older, dict) else None)
+        name = name or config.get("sbert_ce_default_activation_function")
+        if name is None:
+            return None
+        path, _, kind = str(name).rpartition(".")
+        if kind not in FUNCTIONS or not path.startswith("torch."):
+            problem = f'the function "{str(name)[:80]}" of a CrossEncoder is not supported'
+            raise DataError(
+                problem, source=str(self.checkpoint.folder), advice=f"known: {', '.join(FUNCTIONS)}"
+            )
+        return FUNCTIONS[kind]
+
+    def load(self) -> "PackedClassifier | TransformersClassifier":
+        from sentkit.model.checkpoint.classifier import PackedClassifier, TransformersClassifier
+
+        kind = PackedClassifier if self.packed else TransformersClassifier
+        loaded = kind(self.checkpoint, self.reading, device=self.device, precision=self.precision)
+        if loaded.width != max(1, len(self.answers.classes)):
+            problem = (
+                f"the head has {loaded.width} outputs, but config.json names {len(self.answers.classes) or 1}"
+            )
+            raise DataError(problem, source=self.name)
+        return loaded
+
+
+def classifier_in(name: str) -> Checkpoint:
+    """Read a checkpoint with a classification head; raise a DataError for other models."""
+    folder = find_model(name)
+    advice = "use one of `sentkit train classify`, a CrossEncoder, or a classifier of `sentkit probe -o`"
+    if folder is not None and is_cross_encoder(folder):
+        config = read_object(folder / "config.json")
+        checkpoint = Checkpoint(name, folder, folder, config, StoredDeclaration(), {})
+    elif folder is None or is_static(folder):
+        raise DataError("a static model has no classification head", source=name, advice=advice)
+    else:
+        checkpoint = checkpoint_in(folder, name)
+    kinds = checkpoint.config.get("architectures")
+    first = str(kinds[0]) if isinstance(kinds, list) and kinds else "no architecture"
+    if not first.endswith("ForSequenceClassification"):
+        raise DataError(f"not a classifier: config.json has {first[:80]}", source=name, advice=advice)
+    return checkpoint
+
+
+def is_cross_encoder(folder: Path) -> bool:
+    """Whether sentence-transformers declares a CrossEncoder; versions before 6 declare it in config.json.
+
+    One with modules after the transformer, or with a prompt before its pairs, is a DataError.
+    """
+    declaration, config = (read_object_if_there(folder / name) for name in (DECLARATION, "config.json"))
+    if declaration.get("model_type") != "CrossEncoder" and not config.keys() & OLDER:
+        return False
+    listing = folder / "modules.json"
+    modules = read_json(listing) if listing.is_file() else []
+    plain = isinstance(modules, list) and all(isinstance(each, dict) for each in modules)
+    if not plain or [each.get("path") for each in modules] not in ([], [""]):
+        raise DataError("a CrossEncoder with several modules is not supported", source=str(listing))
+    if declaration.get("default_prompt_name") is not None:
+        raise DataError("a CrossEncoder with a prompt is not supported", source=str(folder / DECLARATION))
+    return True

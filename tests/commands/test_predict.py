@@ -1,0 +1,247 @@
+"""`sentkit predict`: classes and scores beside transformers, sentence-transformers and scikit-learn."""
+
+import json
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file, save_file
+
+from support import PAIRS, TEXTS, in_jsonl, make_classifier
+
+LABELS = ["entailment", "contradiction", "neutral"]
+NLI = [{"text_a": a, "text_b": b, "gold": LABELS[n % 3]} for n, (a, b) in enumerate(pairwise(TEXTS))]
+
+
+def logits_of(folder, rows):
+    """The outputs of transformers, one row at a time."""
+    import torch
+    import transformers
+
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+    model = transformers.AutoModelForSequenceClassification.from_pretrained(folder).eval()
+    found = []
+    for row in rows:
+        texts = [row[name] for name in ("text_a", "text_b", "text") if name in row]
+        given = tokenizer(*texts, return_tensors="pt", truncation=True, max_length=128)
+        types = model.config.model_type in ("bert", "electra")
+        names = ("input_ids", "attention_mask", "token_type_ids")[: 3 if types else 2]
+        with torch.inference_mode():
+            found.append(model(**{name: given[name] for name in names}).logits[0].double().numpy())
+    return np.array(found)
+
+
+def softmax(row):
+    total = sum(np.exp(value) for value in row)
+    return [np.exp(value) / total for value in row]
+
+
+@pytest.mark.parametrize("kind", ["bert", "roberta", "distilbert", "electra", "deberta-v2"])
+@pytest.mark.parametrize("columns", [1, 2])
+def test_probabilities_are_those_of_transformers(sentkit, tmp_path, kind, columns):
+    """DeBERTa runs through transformers, the others are packed."""
+    folder = make_classifier(kind, 3, tmp_path / "model")
+    rows = NLI if columns == 2 else [{"text": text} for text in TEXTS]
+    flags = ("--all", "--precision", "fp32", "-q")
+    done = sentkit("predict", "-m", folder, *flags, stdin=in_jsonl(*rows))
+    expected = [softmax(row) for row in logits_of(folder, rows)]
+
+    assert (done.code, done.err) == (0, "")
+    assert [row["label"] for row in done.rows] == [f"LABEL_{np.argmax(row)}" for row in expected]
+    for row, shares in zip(done.rows, expected, strict=True):
+        assert list(row["probabilities"]) == ["LABEL_0", "LABEL_1", "LABEL_2"]
+        assert list(row["probabilities"].values()) == pytest.approx(shares, abs=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("config", "function"),
+    [
+        ({}, lambda x: 1 / (1 + np.exp(-x))),
+        ({"problem_type": "regression"}, lambda x: x),
+        ({"sentence_transformers": {"activation_fn": "torch.nn.modules.linear.Identity"}}, lambda x: x),
+        ({"sbert_ce_default_activation_function": "torch.nn.modules.activation.Tanh"}, np.tanh),
+    ],
+    ids=str,
+)
+def test_one_output_is_a_score(sentkit, tmp_path, config, function):
+    folder = make_classifier("bert", 1, tmp_path / "model", **config)
+    done = sentkit("predict", "-m", folder, "--precision", "fp32", "--name", "s", stdin=in_jsonl(*PAIRS))
+
+    expected = [function(value) for value in logits_of(folder, PAIRS)[:, 0]]
+    assert [row["s"] for row in done.rows] == pytest.approx(expected, abs=1e-5)
+
+
+@pytest.mark.parametrize("declared", ["Sigmoid", "Identity"])
+def test_a_cross_encoder_gives_its_scores(sentkit, tmp_path, declared):
+    import torch
+    from sentence_transformers import CrossEncoder
+
+    base = make_classifier("bert", 1, tmp_path / "base")
+    model = CrossEncoder(str(base), device="cpu", activation_fn=getattr(torch.nn, declared)())
+    model.save_pretrained(str(tmp_path / "ce"))
+    done = sentkit("predict", "-m", "ce", "--precision", "fp32", "--replace", stdin=in_jsonl(*PAIRS))
+    expected = model.predict([(row["text_a"], row["text_b"]) for row in PAIRS]).ravel().tolist()
+
+    assert done.code == 0
+    assert [row["score"] for row in done.rows] == pytest.approx(expected, abs=1e-5)
+
+
+def test_the_classes_of_several_labels_have_independent_probabilities(sentkit, tmp_path):
+    folder = make_classifier("bert", 3, tmp_path / "model", problem_type="multi_label_classification")
+    done = sentkit("predict", "-m", folder, "--all", "--precision", "fp32", stdin=in_jsonl(*NLI))
+
+    for row, logits in zip(done.rows, logits_of(folder, NLI), strict=True):
+        expected = [1 / (1 + np.exp(-value)) for value in logits]
+        assert list(row["probabilities"].values()) == pytest.approx(expected, abs=1e-5)
+
+
+def test_the_accuracy_is_that_of_the_test_of_its_training(sentkit, tiny, tmp_path):
+    rows = [{**row, "label": row["gold"]} for row in NLI] * 3
+    (tmp_path / "nli.jsonl").write_text(in_jsonl(*rows))
+    flags = ("--set", "steps=4", "--lr", 0.01, "--batch", 4, "--threads", 1, "-q")
+    trained = sentkit("train", "classify", "nli.jsonl", "-m", tiny, "-o", "c", "--test", "nli.jsonl", *flags)
+    done = sentkit("predict", "nli.jsonl", "-m", "c", "--name", "p", "--precision", "fp32", "-q")
+    right = sum(row["p"] == row["label"] for row in done.rows)
+
+    assert (trained.code, done.code) == (0, 0)
+    assert 100 * right / len(rows) == pytest.approx(trained.rows[0]["test"]["accuracy"])
+
+
+@pytest.fixture
+def reviews(tmp_path):
+    """Vectors of three classes that overlap, and of a second file; as rows."""
+    random = np.random.default_rng(3)
+
+    def write(name, count, classes):
+        names = [LABELS[n % classes] for n in range(count)]
+        vectors = random.standard_normal((count, 4)) + [[LABELS.index(label), 0, 0, 0] for label in names]
+        rows = (
+            {"id": n, "label": label, "embedding": vector, "_emb": "m/cls:0a1b00000000"}
+            for n, (label, vector) in enumerate(zip(names, vectors.tolist(), strict=True))
+        )
+        (tmp_path / name).write_text(in_jsonl(*rows))
+        return name
+
+    return write
+
+
+@pytest.mark.parametrize("classes", [2, 3])
+def test_a_saved_probe_predicts_as_scikit_learn(sentkit, reviews, classes):
+    """The classifier is fitted to all rows of TRAIN; the accuracy is that of the probe's test."""
+    from sklearn.linear_model import LogisticRegression
+
+    train, test = reviews("train.jsonl", 60, classes), reviews("test.jsonl", 30, classes)
+    flags = ("--test", test, "--label", "label", "--penalties", "0.5")
+    probed = sentkit("probe", train, *flags, "-o", "c.safetensors")
+    done = sentkit("predict", test, "-m", "c.safetensors", "--all", "--name", "p")
+    read = [[json.loads(line) for line in open(name)] for name in (train, test)]  # noqa: PTH123, SIM115
+    vectors, labels = ([[row[name] for row in rows] for rows in read] for name in ("embedding", "label"))
+    model = LogisticRegression(C=0.5, max_iter=1000).fit(np.float32(vectors[0]).astype(float), labels[0])
+    expected = model.predict_proba(np.float32(vectors[1]).astype(float))
+
+    assert (probed.code, done.code) == (0, 0)
+    assert [row["p"] for row in done.rows] == model.predict(np.float32(vectors[1])).tolist()
+    for row, shares in zip(done.rows, expected, strict=True):
+        assert "embedding" not in row
+        assert [row["probabilities"][name] for name in model.classes_] == pytest.approx(shares, abs=1e-6)
+    right = np.mean([row["p"] == row["label"] for row in done.rows])
+    assert probed.rows[0]["accuracy"] == pytest.approx(100 * right)
+
+
+def test_the_penalty_of_a_saved_probe_is_chosen_by_folds(sentkit, reviews):
+    """Without --test the penalty is that of the best folds of all rows, as with --test."""
+    train, test = reviews("train.jsonl", 60, 3), reviews("test.jsonl", 30, 3)
+    flags = ("--label", "label", "--folds", "3", "--penalties", "0.001,1")
+    sentkit("probe", train, *flags, "-o", "a.safetensors")
+    sentkit("probe", train, "--test", test, *flags, "-o", "b.safetensors")
+    one, other = load_file("a.safetensors"), load_file("b.safetensors")
+
+    assert all(np.array_equal(one[name], other[name]) for name in ("weight", "bias"))
+
+
+@pytest.mark.parametrize(
+    ("row", "problem"),
+    [
+        (
+            {"embedding": [1, 2, 3, 4], "_emb": "n/cls:0c0000000000"},
+            "fitted on m/cls (0a1b…), but the vectors are",
+        ),
+        (
+            {"embedding": [1, 2], "_emb": "m/cls:0a1b00000000"},
+            "-:1: the classifier takes 4 features, this row has 2",
+        ),
+        (
+            {"embedding": [1, 2, 3, 4], "_emb": "m/cls:0a1b00000000", "label": 1},
+            'field "label" already exists',
+        ),
+    ],
+)
+def test_other_vectors_are_refused(sentkit, reviews, row, problem):
+    sentkit("probe", reviews("train.jsonl", 60, 2), "--label", "label", "-o", "c.safetensors")
+    done = sentkit("predict", "-m", "c.safetensors", stdin=in_jsonl(row))
+
+    assert done.code == 65
+    assert problem in done.err
+
+
+@pytest.mark.parametrize(
+    ("changed", "problem"),
+    [
+        ({"note": {"kind": "whitening"}}, "not a classifier"),
+        ({"note": {"kind": "classifier", "classes": ["a", "a"]}}, "the classes and the weights do not match"),
+        ({"note": {"kind": "classifier", "classes": 7}}, "the classes and the weights do not match"),
+        ({"bias": np.zeros(3)}, "the classes and the weights do not match"),
+        ({"weight": np.array([[1.0], [np.nan]])}, "the weights have a wrong shape, or NaN or infinity"),
+        ({"weight": np.zeros((2, 0))}, "the weights have a wrong shape, or NaN or infinity"),
+    ],
+    ids=str,
+)
+def test_a_damaged_classifier_is_bad_data(sentkit, changed, problem):
+    note = {"kind": "classifier", "classes": ["no", "yes"]}
+    tensors = {"weight": np.zeros((2, 1)), "bias": np.zeros(2)}
+    note, tensors = changed.pop("note", note), tensors | changed
+    save_file(tensors, "c.safetensors", {"sentkit": json.dumps(note)})
+    done = sentkit("predict", "-m", "c.safetensors", stdin='{"embedding":[1]}\n')
+
+    assert (done.code, done.told[0]) == (65, f"sentkit predict: c.safetensors: {problem}")
+
+
+@pytest.mark.parametrize(
+    ("flags", "code", "told"),
+    [
+        (("-m", "tiny"), 65, "tiny: not a classifier: config.json has"),
+        (("-m", "nano"), 65, "nano: not a classifier: config.json has"),
+        (("-m", "absent"), 66, "absent: no such"),
+        (("-m", "tiny", "-o", "x.safetensors"), 2, "x.safetensors: this output cannot be a vector file"),
+        (("-m", "c.safetensors", "--max-length", "8"), 2, "have no effect on vectors"),
+        (("-m", "tiny", "--name", 'a"b'), 2, "expected a printable name"),
+    ],
+)
+def test_wrong_models_and_flags_are_refused(sentkit, tiny, tmp_path, flags, code, told):
+    flags = [str(tiny) if word == "tiny" else word for word in flags]
+    done = sentkit("predict", *flags, stdin='{"text":"a"}\n')
+
+    assert done.code == code
+    assert told.replace("tiny", str(tiny)) in done.told[0]
+
+
+@pytest.mark.parametrize(
+    ("flags", "problem"),
+    [
+        (("--head", "senteval"), "a classifier needs --head logreg, without --few-shot"),
+        (("--few-shot", "2"), "a classifier needs --head logreg, without --few-shot"),
+        (("b.jsonl",), "one TRAIN file makes one classifier; 2 are given"),
+    ],
+)
+def test_a_probe_of_another_kind_is_not_saved(sentkit, flags, problem):
+    done = sentkit("probe", "a.jsonl", "--label", "label", "-o", "c.safetensors", *flags)
+
+    assert (done.code, done.told[0]) == (2, f"sentkit probe: -o c.safetensors: {problem}")
+
+
+def test_triplets_are_bad_rows(sentkit, classifier):
+    rows = ({"text": "a"}, {"anchor": "a", "positive": "b", "negative": "c"})
+    done = sentkit("predict", "-m", classifier, "--rejects", "bad.jsonl", stdin=in_jsonl(rows[1]))
+
+    assert done.code == 65
+    assert "this row is a triplet; a classifier reads sentences and pairs" in done.err
