@@ -37,7 +37,9 @@ P = ParamSpec("P")
 
 COMMANDS = {  # heading of the help -> commands: a file in commands/, or a folder with a list SUBCOMMANDS
     "Texts": ("encode", "translate", "augment", "build-entries"),
-    "Vectors": ("score", "search", "mine", "duplicates", "cluster", "probe", "predict", "whiten", "plot"),
+    "Vectors": (
+        *("score", "diff", "search", "mine", "duplicates", "cluster", "probe", "predict", "whiten", "plot"),
+    ),
     "Models": ("train", "report", "distill-static", "export"),
     "Files": ("cat", "inspect", "check"),
 }
@@ -267,8 +269,8 @@ def sentkit(
       sentkit inspect titles.safetensors
 
     \b
-    Exit codes: 0 success, 1 check failed (score, check, report, inspect), 2 wrong
-    usage, 65 bad data, no rows or two spaces, 66 input or model not found,
+    Exit codes: 0 success, 1 check failed (score, diff, check, report, inspect),
+    2 wrong usage, 65 bad data, no rows or two spaces, 66 input or model not found,
     69 device or hub not available, 70 bug in sentkit, 73 cannot create, 74 cannot
     read or write, 75 stopped and saved, 129, 130 and 143 stopped by a signal.
     """

@@ -15,7 +15,7 @@ EXIT_CODES = (
     ("0", "success, also if the next command of the pipe ends before it has read all"),
     (
         "1",
-        "a check failed: the score is below --fail-under (score), a block is missing or damaged (check), an "
+        "a check failed: a value is below --fail-under (score, diff), a block is missing or damaged (check), an "
         "evaluation failed (report), or an input of --replay is missing or has changed (inspect)",
     ),
     ("2", "wrong usage"),
@@ -50,7 +50,7 @@ OUTPUTS = (
     "describes it.",
 )
 ONLY_ON = {
-    "1": ("sentkit", "sentkit score", "sentkit check", "sentkit report", "sentkit inspect"),
+    "1": ("sentkit", "sentkit score", "sentkit diff", "sentkit check", "sentkit report", "sentkit inspect"),
     "75": ("sentkit", "sentkit train", "sentkit encode"),
 }  # code -> its pages
 PAGES = Path(__file__).parent / "pages"  # the text of a page that is too long for the help of its command

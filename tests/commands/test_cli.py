@@ -12,6 +12,7 @@ NAMES = (
     "encode",
     "check",
     "score",
+    "diff",
     "search",
     "mine",
     "duplicates",
@@ -82,7 +83,7 @@ def test_both_helps_of_a_command_begin_with_examples(sentkit, command):
 def test_a_group_without_a_command_lists_its_commands(sentkit):
     """As `sentkit` alone: the help on stderr, and 2."""
     done = sentkit("whiten")
-    listed = done.err.partition("Commands:\n")[2].partition("\n\n")[0].splitlines()
+    listed = done.err.partition("Commands:\n")[2].partition("\nExample: ")[0].splitlines()
 
     assert (done.code, done.out) == (2, b"")
     assert done.told[0].startswith("Usage: sentkit whiten ")

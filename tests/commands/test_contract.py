@@ -63,6 +63,7 @@ CASES = (
         (PAIR % '"many"').strip(),
         '"score" is a string, expected a number',
     ),
+    Case("diff", ("diff", "corpus.jsonl"), VECTOR, *NO_VECTOR),
     Case("search", ("search", "--corpus", "corpus.jsonl"), '{"text":"a","embedding":[1,0]}\n', *NO_VECTOR),
     Case(
         "search-gold",
@@ -191,6 +192,8 @@ def run(sentkit, tiny, marian, classifier, tmp_path_factory):
         if case.command[0] == "search":  # which names its rows by a flag, and reads others too
             Path("corpus.jsonl").write_text(case.good)
             arguments = arguments if arguments[0].startswith("--") else ("--queries", *arguments)
+        if case.command[0] == "diff":
+            Path("corpus.jsonl").write_text(case.good)
         if case.command[0] == "mine":
             Path("corpus.jsonl").write_text('{"text":"c","embedding":[0,1]}\n')
         models = dict.fromkeys(("encode", "train", "build-entries", "distill-static"), tiny)

@@ -15,6 +15,8 @@ from support import NANO
 
 # Only `cat` has --files-from LIST, with its own test.
 PATHS = {
+    "A",
+    "B",
     "PATH",
     "FILE",
     "DIR",
@@ -44,6 +46,8 @@ CALLS = [
      {"FILE": ["in.jsonl"], "--corpus": "b.safetensors", "--rescore": "c.jsonl"}, WRITES),
     (["search", "a", "--corpus", "b.jsonl", "-m", "model", "-o", "out.jsonl"],
      {"--corpus": "b.jsonl", "-m": "model"}, {"-o": "out.jsonl"}),
+    (["diff", "in.jsonl", "b.safetensors", "-o", "out.jsonl"],
+     {"FILE": ["in.jsonl", "b.safetensors"]}, {"-o": "out.jsonl"}),
     (["duplicates", "in.jsonl", "--threshold", "1", *OUT], {"FILE": ["in.jsonl"]}, WRITES),
     (["mine", "in.jsonl", "--corpus", "b.jsonl", *OUT],
      {"FILE": ["in.jsonl"], "--corpus": "b.jsonl"}, WRITES),

@@ -156,6 +156,7 @@ NAMED = {
     "encode rejects": ["encode", "--rejects", f"absent/{HOSTILE}"],
     "score": ["score", HOSTILE],
     "score a baseline": ["score", "--gold", "g", "--baseline", HOSTILE],
+    "diff": ["diff", HOSTILE, HOSTILE],
     "search": ["search", "--corpus", HOSTILE],
     "report": ["report", "x", "--data", HOSTILE],
     "mine": ["mine", HOSTILE, "--corpus", HOSTILE],

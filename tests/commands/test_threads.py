@@ -35,6 +35,7 @@ COMMANDS = (
     ("score", "v.jsonl", "--top", "2"),
     ("search", "--corpus", "v.jsonl", "--queries", "v.jsonl"),
     ("search", "a cat", "--corpus", "v.jsonl"),
+    ("diff", "v.jsonl", "v.jsonl"),
     ("duplicates", "v.jsonl", "--threshold", "0.9"),
     ("mine", "p.jsonl", "--corpus", "v.jsonl"),
     ("cluster", "v.jsonl", "-k", "2"),

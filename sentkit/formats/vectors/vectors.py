@@ -1,4 +1,4 @@
-"""Read vectors from rows (lists or base64) and vector files. A stream has one space and one shape."""
+"""Read vectors from rows (lists or base64), vector files and .npy. A stream has one space and one shape."""
 
 import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -10,7 +10,8 @@ import orjson
 import pybase64
 from numpy.typing import NDArray
 
-from sentkit.errors import UsageError
+from sentkit.errors import DataError, UsageError
+from sentkit.formats.files import open_file
 from sentkit.formats.rows.kinds import FIELDS, VECTOR_NAMES, VECTORS, wrong_field
 from sentkit.formats.rows.lines import json_type
 from sentkit.formats.rows.rows import Inputs, Row, blocks
@@ -20,6 +21,7 @@ from sentkit.formats.vectors.fingerprint import emb_problem, short_label, space_
 T = TypeVar("T")
 Vector = NDArray[np.float32]
 
+ARRAY_ROWS = 1024  # of a .npy file that are read at a time
 VECTOR_FIELDS = (*VECTORS, *FIELDS)
 
 
@@ -51,17 +53,23 @@ class VectorReader:
 
     def read_file(self, path: str, then: Callable[[VectorRow], T]) -> Iterator[T]:
         """Yield `then(row)` for each row. A row with a DataError goes to the rejects."""
-        if not store.is_store(path):
+        if is_array(path):
+            array = read_array_file(path)
+            rows, count = array_rows(path, array), len(array)
+            names, emb = VECTOR_NAMES[-1], None
+        elif store.is_store(path):
+            refuse_renamed_vectors(self.inputs, path)
+            file = store.Store(path)
+            rows, count = file.rows(verify=self.verifies), file.count
+            names, emb = file.names, file.emb
+        else:
             yield from self.inputs.read_file(path, lambda row: then(self.parse(row)))
             return
-        refuse_renamed_vectors(self.inputs, path)
-        file = store.Store(path)
 
         def take(pair: tuple[Row, NDArray[np.float32]]) -> T:
-            return then(self.admit(pair[0], file.names, pair[1], file.emb))
+            return then(self.admit(pair[0], names, pair[1], emb))
 
-        rows = file.rows(verify=self.verifies)
-        yield from self.inputs.read_vector_file(path, rows, file.count, take, lambda pair: pair[0])
+        yield from self.inputs.read_vector_file(path, rows, count, take, lambda pair: pair[0])
 
     def read_blocks(self, path: str, size: int) -> Iterator[NDArray[np.float32]]:
         """Yield the vectors (n, k, d) of `size` rows at a time; the last block can be smaller.
@@ -121,6 +129,33 @@ class VectorReader:
 
     def check(self, row: Row, vectors: NDArray[np.float32]) -> None:
         check_finite(row, vectors)
+
+
+def is_array(path: str) -> bool:
+    """Whether a path is an array of numpy, whose rows have a vector and no fields."""
+    return path.endswith(".npy")
+
+
+def read_array_file(path: str) -> NDArray[Any]:
+    """The numbers of a .npy file (n, d), memory-mapped."""
+    open_file(path).close()
+    try:
+        array = np.load(path, mmap_mode="r", allow_pickle=False)
+    except (ValueError, EOFError, OSError) as error:
+        raise DataError("not an array of numbers in the format of numpy", source=path) from error
+    if array.ndim != 2 or array.dtype.kind not in "fiu" or not array.shape[1]:
+        problem = f"an array of {array.dtype} and shape {array.shape}, expected numbers (rows, width)"
+        raise DataError(problem, source=path)
+    return array
+
+
+def array_rows(path: str, array: NDArray[Any]) -> Iterator[tuple[Row, NDArray[np.float32]]]:
+    """Empty rows with their vectors (1, d) as float32."""
+    for start in range(0, len(array), ARRAY_ROWS):
+        with np.errstate(over="ignore"):
+            block = array[start : start + ARRAY_ROWS, None].astype(np.float32)
+        for place, vectors in enumerate(block, start=start + 1):
+            yield Row(b"{}", {}, path, place), vectors
 
 
 def regrouped(arrays: Iterable[NDArray[np.float32]], size: int) -> Iterator[NDArray[np.float32]]:

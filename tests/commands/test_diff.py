@@ -1,0 +1,265 @@
+"""`diff`: the report against plain loops, matching of rows, limits, and refusals."""
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+
+from sentkit.metrics import differences
+from support import BY_HAND, TEXTS, in_jsonl, normal_rows
+
+COSINE = BY_HAND["cosine"]
+
+
+def rotation(width):
+    return np.linalg.qr(np.random.default_rng(1).standard_normal((width, width)))[0]
+
+
+def saved(name, vectors):
+    np.save(name, vectors)
+    return name
+
+
+def numbered(vectors, **fields):
+    return [
+        {"id": n, "text": f"t{n}", "embedding": each.tolist(), **fields} for n, each in enumerate(vectors)
+    ]
+
+
+def by_loop(left, right, top):
+    """The overlaps of the neighbours of each row, and the cosines of all pairs on both sides."""
+    sides = [[[COSINE(a, b) for b in side] for a in side] for side in (left.tolist(), right.tolist())]
+    shares = []
+    for n in range(len(left)):
+        others = [m for m in range(len(left)) if m != n]
+        near, same = (set(sorted(others, key=lambda m: -side[n][m])[:top]) for side in sides)
+        shares.append(len(near & same) / top)
+    pairs = itertools.combinations(range(len(left)), 2)
+    return shares, np.array([[side[a][b] for side in sides] for a, b in pairs]).T
+
+
+@pytest.mark.parametrize("form", ["rows.jsonl", "rows.safetensors", "rows.npy"])
+def test_the_report_equals_a_loop(sentkit, tmp_path, form):
+    """60 vectors with noise; B is read from rows, a vector file, and an array of float64."""
+    left = normal_rows(60, 7)
+    right = (1.01 * left + 0.2 * normal_rows(60, 7, seed=1)).astype(np.float32)
+    right[:3] = left[:3]
+    (tmp_path / "a.jsonl").write_text(in_jsonl(*numbered(left)))
+    (tmp_path / "rows.jsonl").write_text(in_jsonl(*numbered(right)))
+    saved("rows.npy", right.astype(np.float64))
+    assert sentkit("cat", "rows.jsonl", "-o", "rows.safetensors").code == 0
+    (record,) = sentkit("diff", "a.jsonl", form, "--worst", 4, "--top", 5).rows
+    rows = list(zip(left.tolist(), right.tolist(), strict=True))
+    cosines = [COSINE(a, b) for a, b in rows]
+    norms = [math.sqrt(sum(y * y for y in b) / sum(x * x for x in a)) for a, b in rows]
+    shares, pairs = by_loop(left, right, 5)
+    ranks = pairs.argsort(axis=1).argsort(axis=1)
+    order = sorted(range(60), key=lambda n: cosines[n])
+
+    assert (record["vectors"], record["equal"], record["a"]["width"]) == (60, 3, 7)
+    assert record["cosine"]["lowest"] == pytest.approx(min(cosines), abs=1e-6)
+    assert record["cosine"]["mean"] == pytest.approx(sum(cosines) / 60, abs=1e-6)
+    assert 1 - record["cosine"]["p1"] == pytest.approx(1 - min(cosines), rel=2e-4)
+    assert record["largest_difference"] == pytest.approx(
+        max(abs(x - y) for a, b in rows for x, y in zip(a, b, strict=True)), rel=1e-5
+    )
+    assert list(record["norm_ratio"].values()) == pytest.approx(
+        [min(norms), sum(norms) / 60, max(norms)], rel=1e-5
+    )
+    assert record["neighbours"] == {
+        "rows": 60,
+        "top": 5,
+        "mean": pytest.approx(sum(shares) / 60),
+        "lowest": pytest.approx(min(shares)),
+    }
+    assert record["similarities"]["pairs"] == 60 * 59 // 2
+    assert record["similarities"]["spearman"] == pytest.approx(np.corrcoef(ranks)[0, 1], rel=1e-6)
+    assert [(each["row"], each["text"]) for each in record["worst"]] == [(n + 1, f"t{n}") for n in order[:4]]
+
+
+def test_the_percentile_is_the_lowest_cosine_that_one_percent_do_not_exceed():
+    distances = np.random.default_rng(0).uniform(0, 2, 1001) ** 3 / 4
+    histogram = differences.Distances()
+    for part in np.array_split(distances, 7):
+        histogram.add(part)
+
+    assert histogram.exceeded_by(0.01) == pytest.approx(sorted(distances)[-11], rel=2e-4)
+    assert histogram.exceeded_by(0.01) <= sorted(distances)[-11]
+
+
+def test_a_file_with_itself_is_exactly_1(sentkit, tmp_path):
+    """Also with equal rows, which are ties, and with a zero vector."""
+    vectors = [*normal_rows(30, 5), *[np.ones(5)] * 20, np.zeros(5)]
+    (tmp_path / "a.jsonl").write_text(in_jsonl(*numbered(vectors)))
+    (record,) = sentkit("diff", "a.jsonl", "a.jsonl", "--worst", 3).rows
+
+    assert (record["equal"], record["largest_difference"], record["worst"]) == (51, 0, [])
+    assert record["cosine"] == {"lowest": 1, "p1": 1, "mean": 1}
+    assert set(record["norm_ratio"].values()) == {1}
+    assert (record["neighbours"]["mean"], record["neighbours"]["lowest"]) == (1, 1)
+    assert record["similarities"]["spearman"] == 1
+
+
+@pytest.mark.parametrize("extra", [0, 3])
+def test_a_rotation_keeps_neighbours(sentkit, extra):
+    """Equal rows are ties on both sides. Columns of zeros make B wider."""
+    vectors = np.repeat(normal_rows(40, 8), 2, axis=0)
+    rotated = np.hstack([vectors @ rotation(8), np.zeros((80, extra))])
+    done = sentkit("diff", saved("a.npy", vectors), saved("b.npy", rotated), "--top", 3, "--worst", 2)
+    (record,) = done.rows
+
+    assert (record["neighbours"]["lowest"], record["similarities"]["spearman"]) == (1, pytest.approx(1))
+    assert ("cosine" in record) == (not extra)
+    assert extra or record["cosine"]["lowest"] < 0
+    assert record["worst"] == [] if extra else len(record["worst"]) == 2
+
+
+def test_a_collapsed_side_has_no_overlap(sentkit):
+    """All its rows are ties, but they are not the neighbours of the other side."""
+    flat, vectors = saved("a.npy", np.ones((200, 4))), saved("b.npy", normal_rows(200, 4))
+    for files in ((flat, vectors), (vectors, flat)):
+        (record,) = sentkit("diff", *files).rows
+        assert record["neighbours"]["mean"] < 0.2
+        assert record["similarities"]["spearman"] is None
+
+
+def test_the_sample_is_a_part_of_all_rows(sentkit, monkeypatch):
+    """Each row is equally often in it: here within five standard deviations of 1000 samples of 5 of 20."""
+    monkeypatch.setattr(differences, "PAIRS", 50)
+    left, right = normal_rows(100, 4), normal_rows(100, 4, seed=2)
+    (record,) = sentkit("diff", saved("a.npy", left), saved("b.npy", right), "--sample", 20).rows
+    counts = np.zeros(20)
+    for seed in range(1000):
+        sample = differences.Sample(5)
+        sample.generator = np.random.default_rng(seed)
+        rows = [differences.Match(n, None, None, left[n], right[n]) for n in range(20)]
+        for part in (rows[:3], rows[3:4], rows[4:]):
+            sample.add(part)
+        counts[[match.place for match in sample.sorted()]] += 1
+
+    assert (record["neighbours"]["rows"], record["similarities"]["pairs"]) == (20, 50)
+    assert counts.sum() == 5000
+    assert np.abs(counts - 250).max() < 5 * math.sqrt(1000 * 0.25 * 0.75)
+
+
+@pytest.mark.parametrize("form", ["b.jsonl", "b.safetensors"])
+def test_rows_match_by_a_field(sentkit, tmp_path, form):
+    """In any order; rows of one side only are counted. The worst rows have the field."""
+    left, right = normal_rows(12, 3), normal_rows(12, 3, seed=1)
+    order = np.random.default_rng(0).permutation(np.arange(2, 12))
+    (tmp_path / "a.jsonl").write_text(in_jsonl(*numbered(left)[:10]))
+    (tmp_path / "b.jsonl").write_text(in_jsonl(*(numbered(right)[n] for n in order)))
+    assert sentkit("cat", "b.jsonl", "-o", "b.safetensors").code == 0
+    (record,) = sentkit("diff", "a.jsonl", form, "--key", "id", "--worst", 1).rows
+    cosines = {n: COSINE(left[n].tolist(), right[n].tolist()) for n in range(2, 10)}
+    worst = min(cosines, key=cosines.get)
+
+    assert (record["vectors"], record["only_a"], record["only_b"]) == (8, 2, 2)
+    assert record["cosine"]["mean"] == pytest.approx(sum(cosines.values()) / 8, abs=1e-6)
+    assert record["worst"] == [
+        {
+            "row": worst + 1,
+            "id": worst,
+            "text": f"t{worst}",
+            "cosine": pytest.approx(cosines[worst], abs=1e-6),
+        }
+    ]
+
+
+def test_pairs_count_each_vector(sentkit, tmp_path):
+    row = {"text_a": "x", "text_b": "y", "embedding_a": [1, 0], "embedding_b": [0, 1]}
+    (tmp_path / "a.jsonl").write_text(in_jsonl(row))
+    (tmp_path / "b.jsonl").write_text(in_jsonl({**row, "embedding_b": [1, 1]}))
+    (record,) = sentkit("diff", "a.jsonl", "b.jsonl", "--worst", 5).rows
+
+    assert (record["vectors"], record["equal"]) == (2, 1)
+    assert record["worst"] == [{"row": 1, "text": "y", "cosine": pytest.approx(math.sqrt(0.5))}]
+
+
+def test_precisions_of_a_model_are_close(sentkit, tmp_path):
+    (tmp_path / "texts.txt").write_text("".join(f"{text}\n" for text in TEXTS))
+    for precision in ("fp32", "bf16"):
+        sentkit("encode", "texts.txt", "--precision", precision, "-o", f"{precision}.safetensors")
+    (record,) = sentkit("diff", "fp32.safetensors", "bf16.safetensors").rows
+
+    assert record["equal"] == 0
+    assert 0.999 < record["cosine"]["lowest"] < 1
+    assert record["similarities"]["spearman"] > 0.999
+
+
+@pytest.mark.parametrize(
+    ("flags", "code", "problem"),
+    [
+        (("b.npy", "--fail-under", "cosine=0.8"), 1, "the lowest cosine is 0.7071068, below 0.8"),
+        (("b.npy", "--fail-under", "cosine=0.7"), 0, None),
+        (("wide.npy", "--fail-under", "cosine=0.7"), 1, "cosine is undefined: the widths differ"),
+        (("b.npy", "--fail-under", "neighbours=1.1"), 1, "the mean neighbours is 1.0, below 1.1"),
+        (
+            ("b.npy", "--fail-under", "cosin=1"),
+            2,
+            '--fail-under "cosin=1": expected cosine=X or neighbours=X, for example cosine=0.99',
+        ),
+        (("b.npy", "--fail-under", "cosine=nan"), 2, '--fail-under "cosine=nan": expected cosine=X or'),
+        (("short.npy",), 65, "short.npy: 1 rows, but a.npy has more"),
+        (("other.jsonl",), 65, 'other.jsonl:2: "text" differs from row 2 of a.jsonl'),
+        (("twice.jsonl", "--key", "id"), 65, 'twice.jsonl:2: "id" has the value of an earlier row: 0'),
+        (("far.jsonl", "--key", "id"), 65, 'a.jsonl: no row has a "id" of far.jsonl'),
+        (("none.jsonl", "--key", "id"), 65, 'none.jsonl:1: "id" is missing'),
+        (("pair.jsonl",), 65, "pair.jsonl:1: this row has 2 vectors, row 1 of a.npy has 1"),
+        (("b.npy", "--key", "id"), 2, "--key needs rows with fields; .npy has only numbers"),
+        (
+            ("cube.npy",),
+            65,
+            "cube.npy: an array of float64 and shape (2, 2, 2), expected numbers (rows, width)",
+        ),
+        (("junk.npy",), 65, "junk.npy: not an array of numbers in the format of numpy"),
+        (("nan.npy",), 65, "nan.npy:1: a vector contains NaN or infinity"),
+        (("empty.npy",), 65, "no rows in empty.npy"),
+    ],
+)
+def test_limits_and_refusals(sentkit, tmp_path, flags, code, problem):
+    """A is an array, or rows if B has rows with fields."""
+    vectors = np.array([[1.0, 0], [0, 1]])
+    arrays = {"a": vectors, "b": [[1, 1], [0, 1]], "wide": np.eye(2, 3), "short": vectors[:1]}
+    arrays |= {"cube": np.ones((2, 2, 2)), "nan": [[math.nan, 1]] * 2, "empty": np.ones((0, 2))}
+    for name, array in arrays.items():
+        saved(f"{name}.npy", array)
+    (tmp_path / "junk.npy").write_text("x")
+    rows = numbered(vectors)
+    pair = {"embedding_a": [1, 0], "embedding_b": [1, 0]}
+    files = {"a": rows, "other": [rows[0], {**rows[1], "text": "x"}], "twice": [rows[0], rows[0]]}
+    files |= {"far": [{**rows[0], "id": 7}], "none": [{"embedding": [1, 0]}], "pair": [pair, pair]}
+    for name, each in files.items():
+        (tmp_path / f"{name}.jsonl").write_text(in_jsonl(*each))
+    first = "a.jsonl" if flags[0].endswith("jsonl") and flags[0] != "pair.jsonl" else "a.npy"
+    done = sentkit("diff", first, *flags)
+
+    assert done.code == code
+    assert done.told == [] if problem is None else done.told[0].startswith(f"sentkit diff: {problem}")
+    assert bool(done.out) == (code in (0, 1))
+
+
+def test_two_streams_are_refused(sentkit):
+    assert sentkit("diff", "-", "-").told == ["sentkit diff: A and B cannot both be standard input"]
+
+
+def test_arrays_become_rows_and_vector_files(sentkit):
+    saved("a.npy", np.array([[1, 2], [3, 4]], np.int16))
+    rows = sentkit("cat", "a.npy").rows
+    assert sentkit("cat", "a.npy", "-o", "a.safetensors").code == 0
+
+    assert rows == [{"embedding": [1, 2]}, {"embedding": [3, 4]}] == sentkit("cat", "a.safetensors").rows
+
+
+def test_a_terminal_shows_tables(on_terminal, tmp_path):
+    """The report, and the rows that differ most."""
+    left, right = normal_rows(20, 3), normal_rows(20, 3, seed=1)
+    (tmp_path / "a.jsonl").write_text(in_jsonl(*numbered(left)))
+    (tmp_path / "b.jsonl").write_text(in_jsonl(*numbered(right)))
+    lines = on_terminal("diff", "a.jsonl", "b.jsonl", "-q", "--worst", 2)
+
+    assert lines[0].split() == ["measure", "value", "of"]
+    assert any(line.startswith("mean overlap of 10 neighbours ") for line in lines)
+    assert lines[-3].split() == ["row", "text", "cosine"]
+    assert max(map(len, lines)) <= 80
