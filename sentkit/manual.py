@@ -15,8 +15,8 @@ EXIT_CODES = (
     ("0", "success, also if the next command of the pipe ends before it has read all"),
     (
         "1",
-        "a check failed: a value is below --fail-under (score, diff), a block is missing or damaged (check), an "
-        "evaluation failed (report), or an input of --replay is missing or has changed (inspect)",
+        "a check failed: a value is below --fail-under (score, diff), a block is missing or damaged (check), "
+        "an evaluation failed (report), or an input of --replay is missing or has changed (inspect)",
     ),
     ("2", "wrong usage"),
     ("65", "bad data, vectors of different spaces, or an input without rows"),

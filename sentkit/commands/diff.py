@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from sentkit.console import print_table, show, slow
+from sentkit.console import Console, print_table, show, slow
 from sentkit.errors import AnswerIsNo, UsageError
 from sentkit.flags import options
 from sentkit.flags.rows import FieldFlags
@@ -40,9 +40,8 @@ def diff(
             " below X; repeatable.",
         ),
     ] = None,
-    output: options.ReportFlags,
+    json: options.Json = False,
     field_flags: FieldFlags,
-    run: options.QuietFlags,
 ) -> None:
     """Compare two encodings of the same texts.
 
@@ -64,22 +63,19 @@ def diff(
     line of JSON.
     """
     from sentkit.formats.files import check_input
-    from sentkit.formats.vectors.sinks import check_rows_output
     from sentkit.formats.vectors.vectors import VECTOR_FIELDS
     from sentkit.metrics.differences import difference
 
-    console, paths = run.console("diff"), [first, second]
+    output, paths = options.ReportFlags(json=json), [first, second]
     limits = limits_of(fail_under or [])
     if paths == ["-", "-"]:
         raise UsageError("A and B cannot both be standard input")
-    check_rows_output(output.path)
-    options.check_paths(console, {"-o": output.path}, {"FILE": paths})
     field_flags.take_snapshots(paths)
     for path in paths:
         check_input(path)
     left, right = (field_flags.inputs([path], (*VECTOR_FIELDS, "entry")) for path in paths)
     with output.open() as out:
-        with slow(console, f"comparing {first} and {second}"):
+        with slow(Console("diff"), f"comparing {first} and {second}"):
             record = difference(left, right, key, top=top, sample=sample, worst=worst)
         show([record], lines, out, as_table=output.as_table, texts=("measure",))
     if output.as_table and record.get("worst"):

@@ -78,7 +78,7 @@ def short_help(path: str, command: Any) -> str:
     text = parse_help(command.help)
     more = f"More: {path} --help, man {path.replace(' ', '-')}"
     if hasattr(command, "commands"):
-        lines = [*usage(path, command, text), *list_of_commands(command, blank=[])]
+        lines = [*[*usage(path, command, text)][:-1], *list_of_commands(command, blank=[])]
         return "\n".join([*lines, f"Example: {text.examples[0]}", more])
     by_name = {name: each for each in command.params for name in names_of(each)}
     flags = list_of_flags(map(by_name.__getitem__, text.most_used))

@@ -257,7 +257,7 @@ def test_a_terminal_shows_tables(on_terminal, tmp_path):
     left, right = normal_rows(20, 3), normal_rows(20, 3, seed=1)
     (tmp_path / "a.jsonl").write_text(in_jsonl(*numbered(left)))
     (tmp_path / "b.jsonl").write_text(in_jsonl(*numbered(right)))
-    lines = on_terminal("diff", "a.jsonl", "b.jsonl", "-q", "--worst", 2)
+    lines = on_terminal("diff", "a.jsonl", "b.jsonl", "--worst", 2)
 
     assert lines[0].split() == ["measure", "value", "of"]
     assert any(line.startswith("mean overlap of 10 neighbours ") for line in lines)

@@ -46,8 +46,6 @@ CALLS = [
      {"FILE": ["in.jsonl"], "--corpus": "b.safetensors", "--rescore": "c.jsonl"}, WRITES),
     (["search", "a", "--corpus", "b.jsonl", "-m", "model", "-o", "out.jsonl"],
      {"--corpus": "b.jsonl", "-m": "model"}, {"-o": "out.jsonl"}),
-    (["diff", "in.jsonl", "b.safetensors", "-o", "out.jsonl"],
-     {"FILE": ["in.jsonl", "b.safetensors"]}, {"-o": "out.jsonl"}),
     (["duplicates", "in.jsonl", "--threshold", "1", *OUT], {"FILE": ["in.jsonl"]}, WRITES),
     (["mine", "in.jsonl", "--corpus", "b.jsonl", *OUT],
      {"FILE": ["in.jsonl"], "--corpus": "b.jsonl"}, WRITES),
@@ -102,7 +100,7 @@ CALLS = [
     (["whiten", "fit", "--kind", "merge", "t.safetensors", "u.safetensors", "-o", "out.safetensors"],
      {"FILE": ["t.safetensors", "u.safetensors"]}, {"-o": "out.safetensors"}),
 ]  # fmt: skip
-WRITE_NOTHING = {"inspect", "check"}
+WRITE_NOTHING = {"diff", "inspect", "check"}
 
 
 class Compared(BaseException):
