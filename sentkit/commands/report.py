@@ -293,13 +293,11 @@ def write(
     output: options.OutputFlags,
 ) -> None:
     from sentkit.formats.json_files import json_line
-    from sentkit.reports.tables import RENDERINGS, text
+    from sentkit.reports.tables import rendered
 
     with output.open() as out:
         if form == "json":
             for record in records:
                 out.write(json_line(record))
-        elif form == "text":
-            out.write(text(tables, terminal_width()).encode())
         else:
-            out.write(RENDERINGS[form](tables).encode())
+            out.write(rendered(tables, form, terminal_width()).encode())

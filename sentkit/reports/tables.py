@@ -4,7 +4,7 @@ import math
 import re
 import textwrap
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -86,19 +86,13 @@ def measured_tables(
     published = [table for table in published if not present.isdisjoint(map(table.source, table.tasks))]
     if number is None:
         return [own_table(rows, measured, baseline), *map(published_table, published)]
-    return [
-        published_table(
-            table,
-            *(
-                Line((HERE if readout else "", name, readout), cells, here=True)
-                for row in rows
-                for name, _, readout, cells in lines_of(
-                    row, [*map(table.source, table.tasks)], measured, baseline
-                )
-            ),
-        )
-        for table in published
-    ]
+    tables = []
+    for table in published:
+        sources = [table.source(task) for task in table.tasks]
+        found = [line for row in rows for line in lines_of(row, sources, measured, baseline)]
+        added = (Line((HERE if line[2] else "", line[0], line[2]), line[3], here=True) for line in found)
+        tables.append(published_table(table, *added))
+    return tables
 
 
 def own_table(rows: Sequence[Row], measured: Sequence[Measured], baseline: Row | None) -> Table:
@@ -112,15 +106,13 @@ def own_table(rows: Sequence[Row], measured: Sequence[Measured], baseline: Row |
         for name, task in zip(names, order, strict=True)
     ]
     several = any(len(row.models) > 1 for row in rows)
-    lines = [
+    lines = tuple(
         Line((name, seeds, readout) if several else (name, readout), cells, here=True)
         for row in rows
         for name, seeds, readout, cells in lines_of(row, order, measured, baseline)
-    ]
-    title = "; ".join(f"{suite}: {SUITES[suite].unit}" for suite in dict.fromkeys(task[0] for task in order))
-    return Table(
-        title, ("row", "seeds", "readout") if several else ("row", "readout"), tuple(columns), tuple(lines)
     )
+    title = "; ".join(f"{suite}: {SUITES[suite].unit}" for suite in dict.fromkeys(task[0] for task in order))
+    return Table(title, ("row", "seeds", "readout") if several else ("row", "readout"), tuple(columns), lines)
 
 
 def lines_of(
@@ -139,9 +131,9 @@ def lines_of(
         yield "  95 % interval", "", "", tuple(map(interval_cell, intervals))
     differences = [each.difference if each else None for each in cells]
     if baseline is not None and any(differences):
-        texts = (
+        texts = [
             f"{shown(each.value)} {interval_cell(each.interval)}" if each else "" for each in differences
-        )
+        ]
         yield f"  minus {baseline.label}", "", "", tuple(texts)
         yield "  p", "", "", tuple(f"{each.p:.3f}" if each else "" for each in differences)
 
@@ -178,21 +170,15 @@ def decimals_of(figure: dict[str, Any]) -> int:
     return max((len(repr(value).partition(".")[2].rstrip("0")) for value in values), default=0)
 
 
-def text(tables: Sequence[Table], width: int) -> str:
-    """Columns separated by blanks. A table that is wider than `width` is printed in several parts."""
-    return "\n".join("".join(f"{line}\n" for line in text_lines(table, width)) for table in tables)
-
-
 def text_lines(table: Table, width: int) -> Iterator[str]:
-    """The table in one part, or in several that repeat the names."""
+    """Columns separated by blanks. A table that is too wide is printed in parts that repeat the names."""
     yield from textwrap.wrap(escape(table.title), width)
     rows = [(*table.names, *table.columns), *((*line.names, *line.cells) for line in table.lines)]
     cells = [[escape(cell) for cell in row] for row in rows]
     widths = [max(columns_of(row[place]) for row in cells) for place in range(len(cells[0]))]
     start = len(table.names)
-    while (
-        sum(widths[:start]) + len(GAP) * start + max(widths[start:]) > width
-    ):  # names are truncated, numbers not
+    while sum(widths[:start]) + len(GAP) * start + max(widths[start:]) > width:
+        # Names are truncated, numbers not.
         widest = max(range(start), key=lambda place: widths[place])
         if widths[widest] <= SHORTEST:
             break
@@ -211,10 +197,6 @@ def text_lines(table: Table, width: int) -> Iterator[str]:
         start = stop
 
 
-def markdown(tables: Sequence[Table]) -> str:
-    return "\n".join("".join(f"{line}\n" for line in markdown_lines(table)) for table in tables)
-
-
 def markdown_lines(table: Table) -> Iterator[str]:
     def row(cells: Sequence[str]) -> str:
         return f"| {' | '.join(MARKUP.sub(BACKSLASH, escape(cell.strip())) for cell in cells)} |"
@@ -225,11 +207,6 @@ def markdown_lines(table: Table) -> Iterator[str]:
     yield "|" + "---|" * len(table.names) + "---:|" * len(table.columns)
     for line in table.lines:
         yield row((*line.names, *line.cells))
-
-
-def latex(tables: Sequence[Table]) -> str:
-    note = [f"{LATEX_NOTE}\n"] if tables else []
-    return "\n".join([*note, *("".join(f"{line}\n" for line in latex_lines(each)) for each in tables)])
 
 
 def latex_text(cell: str) -> str:
@@ -256,7 +233,15 @@ def latex_lines(table: Table) -> Iterator[str]:
     yield r"\end{table}"
 
 
-RENDERINGS: dict[str, Callable[[Sequence[Table]], str]] = {"markdown": markdown, "latex": latex}
+def rendered(tables: Sequence[Table], form: str, width: int) -> str:
+    """The tables as `text` of this width, `markdown` or `latex`."""
+    lines = {"text": lambda table: text_lines(table, width), "markdown": markdown_lines, "latex": latex_lines}
+    parts = ["".join(f"{line}\n" for line in lines[form](table)) for table in tables]
+    if form == "latex" and tables:
+        parts.insert(0, f"{LATEX_NOTE}\n")
+    return "\n".join(parts)
+
+
 SUFFIXES = {".txt": "text", ".md": "markdown", ".tex": "latex", ".jsonl": "json", ".json": "json"}
 
 
