@@ -113,9 +113,8 @@ def open_base(checkpoint: Checkpoint, max_length: int) -> Base:
     training = plan_reading(checkpoint, ReadingOptions(readout="mean", max_length=max_length)).tokenizer
     final = plan_reading(checkpoint, ReadingOptions(readout="mean")).tokenizer
     if final.skip:
-        raise UsageError(
-            f"{checkpoint.name}: training does not support checkpoints with include_prompt=false"
-        )
+        problem = "training does not support checkpoints with include_prompt=false"
+        raise UsageError(f"{checkpoint.name}: {problem}")
     why_not, stored, architecture = "", dict[str, Tensor](), None
     rules: list[Any]  # values of config.json that change the training for equal weights
     try:

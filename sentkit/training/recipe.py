@@ -98,9 +98,8 @@ class Dims(Recipe):
         if any(width < 1 for width in widths):
             raise UsageError(f"dims={self.dims}: a width is 1 or more")
         if any(left <= right for left, right in pairwise(widths)):
-            raise UsageError(
-                f"dims={self.dims}: the widths do not decrease", advice="for example dims=256,128,64"
-            )
+            problem = f"dims={self.dims}: the widths do not decrease"
+            raise UsageError(problem, advice="for example dims=256,128,64")
 
 
 def widths_of(settings: Any) -> list[int]:

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import Field, dataclass, field, fields, replace
+from functools import partial
 from types import NoneType
 from typing import Any, TypeVar, get_args
 
@@ -40,19 +41,14 @@ class Note:
         return None
 
 
-def paper(default: Any, meaning: str = "", **limits: Any) -> Any:
-    """Declare a setting with the default of the paper."""
-    return field(default=default, metadata={"note": Note("paper", meaning, **limits)})
+def declare(source: str, default: Any, meaning: str = "", **limits: Any) -> Any:
+    """Declare a setting and the source of its default."""
+    return field(default=default, metadata={"note": Note(source, meaning, **limits)})
 
 
-def released(default: Any, meaning: str = "", **limits: Any) -> Any:
-    """Declare a setting with the default of the released code, for a value that the paper omits."""
-    return field(default=default, metadata={"note": Note("released code", meaning, **limits)})
-
-
-def ours(default: Any, meaning: str = "", **limits: Any) -> Any:
-    """Declare a setting with a default that neither the paper nor its code states."""
-    return field(default=default, metadata={"note": Note("our choice", meaning, **limits)})
+paper = partial(declare, "paper")
+released = partial(declare, "released code")  # for a value that the paper omits
+ours = partial(declare, "our choice")  # for a value that neither the paper nor its code states
 
 
 @dataclass(frozen=True, slots=True)

@@ -48,11 +48,10 @@ def load_user_method(name: str) -> LoadedMethod:
     if not (isinstance(kind, type) and issubclass(kind, Method)):
         advice = "write class MyMethod(Method); see: man 7 sentkit-method"
         raise UsageError(f'{name}: "{kind_name}" is not a subclass of Method', advice=advice)
-    missing = [each for each in NEEDED if getattr(getattr(kind, each), "__isabstractmethod__", False)]
-    if missing:
-        raise UsageError(
-            f"{name}: the class does not define {missing[0]}", advice="see: man 7 sentkit-method"
-        )
+    for each in NEEDED:
+        if getattr(getattr(kind, each), "__isabstractmethod__", False):
+            advice = "see: man 7 sentkit-method"
+            raise UsageError(f"{name}: the class does not define {each}", advice=advice)
     digest = hashlib.sha256(Path(file).read_bytes()).hexdigest()[:16]
     return LoadedMethod(kind, f"{Path(file).name}:{kind_name}", file, digest)
 

@@ -127,9 +127,8 @@ def open_processes(device: torch.device) -> Iterator[Processes]:
         yield Processes(device=device)
         return
     if "RANK" not in os.environ:
-        raise UsageError(
-            f"WORLD_SIZE is {world}, but RANK is not set", advice="start the command with torchrun"
-        )
+        problem = f"WORLD_SIZE is {world}, but RANK is not set"
+        raise UsageError(problem, advice="start the command with torchrun")
     rank, local = int(os.environ["RANK"]), int(os.environ.get("LOCAL_RANK", "0"))
     if device.type == "cuda":
         device = torch.device("cuda", local)

@@ -203,16 +203,12 @@ def check_readout(kind: type[Method], settings: Any, base: Base) -> None:
 
 def warn_of_base(base: Base, reporter: Reporter) -> None:
     if base.entries is not None:
-        mismatch = base.entries.mismatch(
-            base.training_tokenizer.hash, base.checkpoint.config.get("model_type")
-        )
-        if mismatch:
+        family = base.checkpoint.config.get("model_type")
+        if mismatch := base.entries.mismatch(base.training_tokenizer.hash, family):
             reporter.warn(mismatch)
     if base.dropped_steps:
-        name = base.checkpoint.name
-        reporter.warn(
-            f"{name} declares steps that are not copied to the new checkpoint: {base.dropped_steps}"
-        )
+        problem = "declares steps that are not copied to the new checkpoint"
+        reporter.warn(f"{base.checkpoint.name} {problem}: {base.dropped_steps}")
 
 
 def read_dev_pairs(options: TrainOptions, inputs: Inputs, base: Base) -> Dev | None:

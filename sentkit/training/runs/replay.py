@@ -13,6 +13,7 @@ from sentkit.formats.json_files import read_object_if_there
 from sentkit.training.catalogue import find
 from sentkit.training.loop.processes import Processes, environment
 from sentkit.training.recipe import OF_DEV
+from sentkit.training.settings import format_value
 
 TRAINED_WITH: dict[str, type] = {"threads": int, "device": str, "deterministic": bool, "ranks": int}
 VERSIONS = ("sentkit", "torch", "cpu")
@@ -40,10 +41,9 @@ class Replay:
         for each in record.command.inputs:
             if each.is_model:
                 self._add_model(each, [*later, folder])
-        for problem in filter(None, map(problem_of, record.command.inputs)):
-            self.problems.append(problem)
-            self.note(problem)
-        for note in record.notes():
+        problems = [*filter(None, map(problem_of, record.command.inputs))]
+        self.problems += problems
+        for note in (*problems, *record.notes()):
             self.note(note)
         self.lines.append(shlex.join(record.words(name)))
 
@@ -93,11 +93,8 @@ class Record:
         run = self.section("run", {"seed": int, "method": str})
         words += [word for setting in self.settings(run) for word in ("--set", setting)]
         words += ["--seed", str(run["seed"]), "--threads", str(made_with["threads"])]
-        words += [
-            "--device",
-            made_with["device"],
-            *(["--deterministic"] if made_with["deterministic"] else []),
-        ]
+        words += ["--device", made_with["device"]]
+        words += ["--deterministic"] if made_with["deterministic"] else []
         words += option("-o", output)
         if made_with["ranks"] > 1:
             return ["torchrun", "--nproc-per-node", str(made_with["ranks"]), "-m", "sentkit", "--", *words]
@@ -109,8 +106,8 @@ class Record:
         for each in fields(find(self.command.words[1]).Settings):
             if each.name in OF_DEV and not has_dev:
                 continue  # a preset can change it, but it has no effect
-            if each.name in run and run[each.name] != each.default:
-                yield f"{each.name}={exact(run[each.name])}"
+            if each.name in run and (value := run[each.name]) != each.default:
+                yield f"{each.name}={repr(value) if isinstance(value, float) else format_value(value)}"
 
     def notes(self) -> Iterator[str]:
         """The versions, and those that are different here."""
@@ -119,11 +116,10 @@ class Record:
             return
         yield "made with " + ", ".join(f"{name} {value}" for name, value in made_with.items())
         here = environment(Processes(), "fp32")
-        changed = [
-            f"{name} {here[name]}" for name in VERSIONS if made_with.get(name, here[name]) != here[name]
-        ]
+        changed = [name for name in VERSIONS if made_with.get(name, here[name]) != here[name]]
         if changed:
-            yield f"here: {', '.join(changed)}; the result can have other bytes"
+            versions = ", ".join(f"{name} {here[name]}" for name in changed)
+            yield f"here: {versions}; the result can have other bytes"
 
 
 def replay(name: str) -> Replay:
@@ -170,10 +166,3 @@ def option(flag: str, value: str) -> list[str]:
 def operand(path: str) -> str:
     """The path in a form that is not an option."""
     return f"./{path}" if path.startswith("-") and path != "-" else path
-
-
-def exact(value: Any) -> str:
-    """The value of a setting with all digits, in the syntax of --set."""
-    if isinstance(value, bool):
-        return "on" if value else "off"
-    return "none" if value is None else repr(value) if isinstance(value, float) else str(value)
