@@ -29,7 +29,7 @@ def serve(path):
     from sentkit.training.runs import command  # noqa: F401
 
     for name in catalogue.METHODS:
-        catalogue.find(name)
+        catalogue.load(name)
     with socket.socket(socket.AF_UNIX) as door:
         door.bind(path)
         door.listen()

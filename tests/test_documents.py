@@ -22,7 +22,7 @@ from sentkit.cli import GROUPS, app, every_command
 from sentkit.manual import examples_of, pages
 from sentkit.papers import PAPERS
 from sentkit.reports.suites import STS, published
-from sentkit.training.catalogue import find
+from sentkit.training.catalogue import load
 from sentkit.training.settings import build
 from support import ROOT, forking, in_jsonl, make_classifier, write_affine
 
@@ -372,7 +372,7 @@ def check_flags(words):
     flags = [word for word in words if re.match("-+[a-z]", word)]
     assert set(flags) <= {flag for parameter in found.params for flag in parameter.opts}
     if found.name == "train" and words[0] != "METHOD":
-        method = find(words[0])
+        method = load(words[0]).kind
         values = dict(itertools.pairwise(words))
         settings = [after for before, after in itertools.pairwise(words) if before == "--set"]
         build(method.Settings, method.presets, values.get("--preset"), settings)

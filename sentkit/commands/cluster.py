@@ -155,8 +155,7 @@ def cluster(
     from sentkit.labels import Watch
     from sentkit.labels.clusters import reports
     from sentkit.labels.clusters.clustering import ALGORITHMS, ClusteringOptions
-    from sentkit.labels.clusters.clustering_run import ClusteringRun
-    from sentkit.labels.clusters.vector_rows import read_centroids
+    from sentkit.labels.clusters.clustering_run import ClusteringRun, read_centroids
     from sentkit.transforms.steps import Normalize
 
     console = run.console("cluster")
@@ -222,9 +221,8 @@ def label(
     `sizes` are the numbers of keywords and rows of a description, which is returned; None if none is needed.
     """
     from sentkit.formats.vectors.store import common_fields, is_store
-    from sentkit.labels.clusters.clustering_run import label_rows, write_rows
+    from sentkit.labels.clusters.clustering_run import label_rows, write_centroids, write_rows
     from sentkit.labels.clusters.reports import descriptions
-    from sentkit.labels.clusters.vector_rows import write_centroids
 
     points, clustering, agreed = label_rows(
         run, form, keep=keep and not is_store(output.path), replace=replace

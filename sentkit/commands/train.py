@@ -84,10 +84,9 @@ def train(
     from sentkit.formats.checkpoints.commands import METHOD, Command, inputs_of
     from sentkit.formats.rows.kinds import LEARNED
     from sentkit.signals import handle_signals
-    from sentkit.training.catalogue import METHODS, load
+    from sentkit.training.catalogue import METHODS, errors_in, load
     from sentkit.training.run_folders import RunFolders, result_line
     from sentkit.training.settings import build, described
-    from sentkit.training.user_methods import errors_in
 
     if method is None and list_:
         print_methods()

@@ -16,7 +16,7 @@ import torch
 
 from sentkit.formats.rows.rows import Inputs
 from sentkit.training.base import open_named
-from sentkit.training.catalogue import find
+from sentkit.training.catalogue import load
 from sentkit.training.data.corpus import map_corpus, write_corpus
 from sentkit.training.data.entries import read_entries
 from sentkit.training.data.examples import ExampleParser
@@ -56,7 +56,7 @@ def entries(path):
 
 def run_of(base_name, own, name, assignments):
     """A run in a new folder, and its method."""
-    kind = find(name)
+    kind = load(name).kind
     given = {each.partition("=")[0] for each in assignments}
     plain = [each for each in PLAIN if each.partition("=")[0] not in given]
     settings = build(kind.Settings, kind.presets, None, [*plain, *assignments])

@@ -1,24 +1,148 @@
 """The runs of a clustering: reads rows, checks them, clusters them once per seed, and writes the clusters."""
 
-from collections.abc import Callable, Iterator, Sequence
+from array import array
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
+import orjson
 
-from sentkit.arrays import Float64
+from sentkit.arrays import Float32, Float64
 from sentkit.digits import significant
 from sentkit.errors import DataError, UsageError
+from sentkit.formats.files import together
 from sentkit.formats.outputs.outputs import open_output
-from sentkit.formats.rows.rows import Inputs
-from sentkit.formats.vectors.convert import with_fields, with_vectors
+from sentkit.formats.rows.lines import json_object
+from sentkit.formats.rows.rows import Inputs, Row
+from sentkit.formats.vectors.convert import common_spec, with_fields, with_vectors
+from sentkit.formats.vectors.fingerprint import UNNAMED, Spec, short_label, space_of
 from sentkit.formats.vectors.sinks import VectorOutput, open_sinks
-from sentkit.formats.vectors.store import is_store
-from sentkit.formats.vectors.vectors import VectorRow, without_vectors
+from sentkit.formats.vectors.store import Store, is_store
+from sentkit.formats.vectors.vectors import VectorReader, VectorRow, without_vectors
 from sentkit.labels import UNWATCHED, Watch
-from sentkit.labels.clusters.clustering import ALGORITHMS, Clustering, ClusteringOptions, best_of, of_centres
-from sentkit.labels.clusters.vector_rows import Points, check_space, read_points
+from sentkit.labels.clusters.clustering import (
+    ALGORITHMS,
+    Clustering,
+    ClusteringOptions,
+    best_of,
+    of_centres,
+    spans,
+)
 from sentkit.metrics.clustering.agreement import agreeing
 from sentkit.transforms.steps import Step
+
+MAX_MAGNITUDE = 1e15  # maximum; the squared distance of larger vectors may exceed float32
+
+
+@dataclass(frozen=True, slots=True)
+class Points:
+    vectors: Float32  # (n, d): as read
+    rows: Float32  # (n, d): as clustered
+    space: str | None  # the `_emb` of `rows`
+    lines: list[bytes]  # the kept part of each row
+    sources: list[str]  # the file of each row
+    numbers: Sequence[int]  # of each row in its file
+    spec: dict[str, Any]  # of `vectors`
+    inputs: Inputs
+
+    def __len__(self) -> int:
+        return len(self.lines)
+
+    @property
+    def source(self) -> str:
+        """The name of the input in errors about all rows."""
+        return together(self.inputs.paths)
+
+    def kept_rows(self) -> Iterator[Row]:
+        """The kept parts of the rows."""
+        for line, source, number in zip(self.lines, self.sources, self.numbers, strict=True):
+            yield Row(*json_object(line), source, number)
+
+
+def read_points(
+    inputs: Inputs, line: Callable[[VectorRow, str | None], bytes], step: Step | None = None
+) -> Points:
+    """Read all rows. `line` gets a row and the `_emb` of the input; it returns the kept part or raises.
+
+    The vectors of a single vector file are memory-mapped. The step, if any, keeps their width.
+    """
+    reader = VectorReader(inputs)
+    mapped = len(inputs.paths) == 1 and is_store(inputs.paths[0])
+    lines: list[bytes] = []
+    sources: list[str] = []
+    numbers, flat = array("q"), bytearray()
+
+    def take(row: VectorRow) -> None:
+        if len(row.vectors) != 1:
+            raise row.row.error(f"expected 1 vector for cluster, this row has {len(row.vectors)}")
+        if np.abs(row.vectors).max() > MAX_MAGNITUDE:
+            problem = f"the vector has a value above {MAX_MAGNITUDE:.0e}, so squared distances would overflow"
+            raise row.row.error(problem)
+        lines.append(line(row, reader.emb))
+        sources.append(row.row.source)
+        numbers.append(row.row.number)
+        if not mapped:
+            flat.extend(row.vectors.tobytes())
+
+    for _ in reader.read(take):
+        pass
+    if mapped:
+        vectors = selected(Store(inputs.paths[0]).mapped(), numbers)
+    else:
+        vectors = np.frombuffer(flat, "<f4").reshape(len(lines), reader.width)
+    spec = {**common_spec(inputs), **({"_emb": reader.emb} if reader.emb else {})}
+    rows, space = vectors, reader.emb
+    if step is not None:
+        rows = np.empty(vectors.shape, np.float32)
+        for span in spans(len(vectors)):
+            rows[span] = step(vectors[span])
+        label, _, digest = (reader.emb or UNNAMED.emb).rpartition(":")
+        space = Spec(label, digest).after(step.suffix, step.hash).emb
+    return Points(vectors, rows, space, lines, sources, numbers, spec, inputs)
+
+
+def selected(vectors: Float32, numbers: array) -> Float32:
+    """Select the accepted rows by their numbers: (n, 1, d) -> (n', d)."""
+    vectors = vectors[:, 0] if len(numbers) else vectors.reshape(0, vectors.shape[-1])
+    return vectors if len(numbers) == len(vectors) else vectors[np.frombuffer(numbers, np.int64) - 1]
+
+
+def write_centroids(
+    path: str, centres: Float64, descriptions: Iterable[dict[str, Any]], space: str | None, *, force: bool
+) -> None:
+    """Write a row for each cluster: its description and its centre."""
+    vectors = centres.astype(np.float32)
+    spec, names, width = {"_emb": space} if space else {}, ("embedding",), vectors.shape[1]
+    with open_sinks([path], [spec], names, width, VectorOutput(force=force, replace=True)) as [sink]:
+        for vector, description in zip(vectors, descriptions, strict=True):
+            line = orjson.dumps(description)
+            sink.write(Row(line, description, path, description["cluster"] + 1), vector[None])
+
+
+def read_centroids(path: str) -> Points:
+    """Read centroids. They are numbered from 0 in row order; a field "cluster" must agree with it."""
+    points = read_points(Inputs([path]), lambda row, _: without_vectors(row.row, row.names).line)
+    for number, row in enumerate(points.kept_rows()):
+        if row.values.get("cluster", number) != number:
+            problem = f'"cluster" is {orjson.dumps(row.values["cluster"]).decode()}, expected {number}'
+            raise row.error(problem)
+    return points
+
+
+def check_space(centroids: Points, points: Points) -> None:
+    """Refuse centroids of another space than the rows."""
+    ours, theirs = points.space, centroids.space
+    fit = ours == theirs if ours is None or theirs is None else space_of(ours) == space_of(theirs)
+    if not fit:
+        vectors, others = short_label(ours), short_label(theirs)
+        problem = f"the vectors are {vectors}, the centroids of {centroids.source} are {others}"
+        raise DataError(problem, source=points.source)
+    width, wanted = points.rows.shape[1], centroids.rows.shape[1]
+    if width != wanted:
+        problem = f"the vector has {width} numbers, the centroids of {centroids.source} have {wanted}"
+        raise DataError(problem, source=points.source)
+
 
 NEW_FIELDS = {"rows": ("cluster",), "stability": ("cluster", "stability"), "describe": ()}
 

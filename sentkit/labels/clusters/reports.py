@@ -22,8 +22,7 @@ from sentkit.formats.files import readable
 from sentkit.formats.rows.kinds import class_of
 from sentkit.formats.vectors.vectors import VectorRow
 from sentkit.labels.clusters.clustering import Clustering, distances
-from sentkit.labels.clusters.clustering_run import ClusteringRun
-from sentkit.labels.clusters.vector_rows import Points
+from sentkit.labels.clusters.clustering_run import ClusteringRun, Points
 from sentkit.metrics.clustering.agreement import MEASURES, Silhouette, agreement, measures
 
 Record = dict[str, Any]  # a JSON object

@@ -10,7 +10,7 @@ from sentkit.errors import DataError, SentkitError, UsageError
 from sentkit.formats.checkpoints.commands import FILE, Command, Input, recorded_command
 from sentkit.formats.checkpoints.folders import find_model
 from sentkit.formats.json_files import read_object_if_there
-from sentkit.training.catalogue import find
+from sentkit.training.catalogue import load
 from sentkit.training.loop.processes import Processes, environment
 from sentkit.training.recipe import OF_DEV
 from sentkit.training.settings import format_value
@@ -103,7 +103,7 @@ class Record:
     def settings(self, run: Mapping[str, Any]) -> Iterator[str]:
         """The recorded settings that differ from the defaults of this version of sentkit."""
         has_dev = any(each.flag == "--dev" for each in self.command.inputs)
-        for each in fields(find(self.command.words[1]).Settings):
+        for each in fields(load(self.command.words[1]).kind.Settings):
             if each.name in OF_DEV and not has_dev:
                 continue  # a preset can change it, but it has no effect
             if each.name in run and (value := run[each.name]) != each.default:
