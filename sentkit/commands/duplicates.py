@@ -1,8 +1,8 @@
 """`sentkit duplicates`: rows of a file that are nearly the same."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, BinaryIO
+from typing import TYPE_CHECKING, Annotated, Any, BinaryIO
 
 import typer
 
@@ -13,7 +13,7 @@ from sentkit.flags.rows import StreamFlags
 from sentkit.flags.rules import Excludes, Needs
 
 if TYPE_CHECKING:
-    from sentkit.metrics.neighbours.closest_pairs import Duplicates
+    from sentkit.metrics.neighbours.duplicates import Comparison, Duplicates
 
 OWN = ("row", "similarity")  # names that every pair has, with _a and _b or without
 
@@ -34,15 +34,37 @@ class FileFlags(StreamFlags):
 def duplicates(
     *,
     threshold: Annotated[
-        float, typer.Option(metavar="X", help="Minimum similarity of two rows that are duplicates.")
-    ],
+        float | None,
+        typer.Option(
+            metavar="X",
+            help="Minimum similarity of two rows that are duplicates. Without it, a terminal or --json"
+            " shows the number of pairs at 0.8 to 0.99.",
+        ),
+    ] = None,
+    against: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--against",
+            metavar="OTHER",
+            help="Compare the rows of FILE with those of OTHER instead; repeatable.",
+        ),
+        Excludes("--groups"),
+    ] = None,
     metric: options.Metric = "cosine",
     groups: Annotated[
         bool,
         typer.Option("--groups", help='Write all rows, with the first row of their group in "group".'),
         Excludes("--unique"),
+        Needs("--threshold"),
     ] = False,
-    unique: Annotated[bool, typer.Option("--unique", help="Write only the first row of each group.")] = False,
+    unique: Annotated[
+        bool,
+        typer.Option(
+            "--unique",
+            help="Write only the first row of each group; with --against, rows without a near row.",
+        ),
+        Needs("--threshold"),
+    ] = False,
     copied: Annotated[
         list[str] | None,
         typer.Option(
@@ -63,44 +85,63 @@ def duplicates(
     \b
     Examples:
       sentkit duplicates titles.safetensors --threshold 0.95
+      sentkit duplicates titles.safetensors --json
+      sentkit duplicates q.jsonl --against titles.safetensors --threshold 0.9
       sentkit encode titles.txt | sentkit duplicates --threshold 0.9
       sentkit duplicates titles.safetensors --threshold 0.95 --groups
       sentkit duplicates titles.safetensors --threshold 0.95 --unique > few.jsonl
 
-    Most used: [FILE] --threshold --groups --unique --show -o
+    Most used: [FILE] --threshold --against --groups --unique --show --json -o
 
     The output is all pairs of rows that reach the threshold, in the order of the rows.
     A pair has the field "text" or "entry" of both rows as text_a and text_b, the numbers
-    of the rows in FILE, and the similarity. The search is exact: each row is compared
-    with all later rows. Similarities are compared in float64, before rounding. On a
-    terminal, the output is a table.
+    of the rows in FILE, and the similarity. With --against, pairs are of a row of FILE
+    and a row of OTHER: test rows in training data, or a new batch in a corpus. The
+    search is exact: each row is compared with all later rows, or with all of OTHER.
+    Similarities are compared in float64, before rounding. On a terminal, the output is
+    a table.
     """
+    from sentkit.formats.files import check_input
     from sentkit.formats.vectors.sinks import check_rows_output
     from sentkit.formats.vectors.vectors import VECTOR_FIELDS
-    from sentkit.metrics.neighbours.closest_pairs import Duplicates
     from sentkit.metrics.neighbours.corpus import NAMING
+    from sentkit.metrics.neighbours.duplicates import LEVELS, Comparison, Duplicates, pairs
 
     console = run.console("duplicates")
     options.check_threshold(threshold, metric)
+    if threshold is None and (metric != "cosine" or not (output.as_table or output.json)):
+        raise UsageError("--threshold is missing", advice="--json without it counts the pairs at 0.8 to 0.99")
     check_form(copied or [], "--groups" if groups else "--unique" if unique else None, json=output.json)
     check_rows_output(output.path)
-    with rows.open(console, output, known=(*VECTOR_FIELDS, "entry")) as inputs, output.open() as out:
-        with slow(console, f"reading {rows.file}"):
-            found = Duplicates(
-                inputs, threshold, metric, copied or [], new=["group"] if groups and not replace else []
-            )
+    for path in against or []:
+        check_input(path)
+    floor = LEVELS[0] if threshold is None else threshold
+    shown, new = copied or [], ["group"] if groups and not replace else []
+    with (
+        rows.open(
+            console, output, known=(*VECTOR_FIELDS, "entry"), reads={"--against": against or []}
+        ) as inputs,
+        output.open() as out,
+    ):
+        with slow(console, f"reading {' '.join(against or [rows.file])}"):
+            found: Comparison | Duplicates
+            if against:
+                found = Comparison(inputs, against, floor, metric, shown)
+            else:
+                found = Duplicates(inputs, floor, metric, shown, new)
         progress = RowProgress(console)
         progress.share, found.compared = found.share, progress.add
-        if groups or unique:
+        if threshold is None:
+            show_levels(found, shown or NAMING, output, out)
+        elif unique:
+            out.writelines(row.line + b"\n" for row in found.first_rows())
+        elif groups and isinstance(found, Duplicates):
             for row, first in found.rows():
-                if unique and first == row.number:
-                    out.write(row.line + b"\n")
-                elif groups:
-                    out.write(row.add([(b"group", b"%d" % first)], replace=replace) + b"\n")
+                out.write(row.add([(b"group", b"%d" % first)], replace=replace) + b"\n")
         elif output.as_table:
-            show_pairs(found, copied or NAMING, metric, out)
+            show_pairs(pairs(found), shown or NAMING, metric, out)
         else:
-            out.writelines(object_of(pair) for pair in found.pairs())
+            out.writelines(object_of(pair) for pair in pairs(found))
         progress.done()
 
 
@@ -117,7 +158,7 @@ def object_of(pair: dict[str, bytes]) -> bytes:
     return b"{%b}\n" % b",".join(b"%b:%b" % (orjson.dumps(name), value) for name, value in pair.items())
 
 
-def show_pairs(found: "Duplicates", shown: Sequence[str], metric: str, out: BinaryIO) -> None:
+def show_pairs(found: Iterable[dict[str, bytes]], shown: Sequence[str], metric: str, out: BinaryIO) -> None:
     """Print a line for each pair: the similarity and the two rows."""
     import orjson
 
@@ -127,4 +168,20 @@ def show_pairs(found: "Duplicates", shown: Sequence[str], metric: str, out: Bina
         values = {name: orjson.loads(value) for name, value in pair.items()}
         return [{metric: f"{values['similarity']:.4f}"} | columns_of_pair(values, shown)]
 
-    show(found.pairs(), lines, out, as_table=True, texts=("a", "b"), pairs=True)
+    show(found, lines, out, as_table=True, texts=("a", "b"), pairs=True)
+
+
+def show_levels(
+    found: "Duplicates | Comparison", shown: Sequence[str], output: options.ReportFlags, out: BinaryIO
+) -> None:
+    """Print the number of pairs at each level, and the pair that is nearest to it."""
+    from sentkit.metrics.neighbours.corpus import columns_of_pair
+    from sentkit.metrics.neighbours.duplicates import levels
+
+    def lines(record: dict[str, Any]) -> list[dict[str, str]]:
+        example, counts = record["example"], {name: f"{record[name]:,}" for name in ("pairs", "rows")}
+        pair = columns_of_pair(example, shown) if example else dict.fromkeys(("row a", "a", "row b", "b"), "")
+        least = f"{example['similarity']:.4f}" if example else ""
+        return [{"threshold": f"{record['threshold']:.2f}", **counts, "nearest": least, **pair}]
+
+    show(levels(found), lines, out, as_table=output.as_table, texts=("a", "b"), pairs=True)

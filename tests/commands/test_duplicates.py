@@ -67,6 +67,84 @@ def test_groups_and_first_rows_equal_those_of_a_loop(sentkit, rows, vectors, met
     assert unique.rows == [texts[first - 1] for first in sorted(set(expected))]
 
 
+@metrics
+@pytest.mark.parametrize("files", [1, 2])
+def test_rows_near_rows_of_others_equal_those_of_a_loop(sentkit, vectors, jsonl, tmp_path, metric, files):
+    """Fifteen rows against the others, in one file or in two."""
+    rows = [{"text": f"t{n}", "embedding": vector} for n, vector in enumerate(vectors)]
+    parts = [rows[15:]] if files == 1 else [rows[15:20], rows[20:]]
+    names = [f"other{number}.jsonl" for number in range(files)]
+    for name, part in zip(names, parts, strict=True):
+        (tmp_path / name).write_bytes(jsonl(*part))
+    flags = ["--metric", metric, "--threshold", THRESHOLDS[metric]]
+    flags += [word for name in names for word in ("--against", name)]
+    own = jsonl(*rows[:15])
+    found, new = (sentkit("duplicates", *flags, *more, stdin=own) for more in ((), ("--unique",)))
+    expected = [
+        (f"t{i}", other["text"], name, number)
+        for i in range(15)
+        for name, part in zip(names, parts, strict=True)
+        for number, other in enumerate(part, start=1)
+        if BY_HAND[metric](vectors[i], other["embedding"]) >= THRESHOLDS[metric]
+    ]
+
+    assert found.code == 0
+    assert 5 < len(expected) < 150
+    got = [(row["text_a"], row["text_b"], row.get("file_b", names[0]), row["row_b"]) for row in found.rows]
+    assert got == expected
+    near = {text for text, *_ in expected}
+    assert [row["text"] for row in new.rows] == [f"t{n}" for n in range(15) if f"t{n}" not in near]
+    assert all("embedding" not in row for row in new.rows)
+
+
+@pytest.mark.parametrize("other", [False, True])
+def test_counts_at_each_level_equal_those_of_a_loop(sentkit, jsonl, tmp_path, other):
+    """The example is the pair with the lowest similarity that reaches the level."""
+    random = np.random.default_rng(5)
+    vectors = random.standard_normal((60, 3)).astype(np.float32).astype(float).tolist()
+    rows = [{"text": f"t{n}", "embedding": vector} for n, vector in enumerate(vectors)]
+    (tmp_path / "b.jsonl").write_bytes(jsonl(*rows[30:]))
+    flags = ("--against", "b.jsonl") if other else ()
+    done = sentkit("duplicates", "--json", *flags, stdin=jsonl(*(rows[:30] if other else rows)))
+    every = [
+        (BY_HAND["cosine"](vectors[i], vectors[j]), i, j)
+        for i in range(30 if other else 60)
+        for j in range(30 if other else i + 1, 60)
+    ]
+
+    assert [row["threshold"] for row in done.rows] == [0.8, 0.85, 0.9, 0.95, 0.99]
+    for row in done.rows:
+        reached = [pair for pair in every if pair[0] >= row["threshold"]]
+        similarity, i, j = min(reached)
+        both = {i for _, i, _ in reached} | (set() if other else {j for _, _, j in reached})
+        assert (row["pairs"], row["rows"]) == (len(reached), len(both))
+        assert (row["example"]["text_a"], row["example"]["text_b"]) == (f"t{i}", f"t{j}")
+        assert row["example"]["similarity"] == pytest.approx(similarity, rel=1e-6)
+
+
+def test_levels_on_a_terminal(sentkit, on_terminal, jsonl, tmp_path):
+    """A table, with empty cells where no pair reaches the level; null as the example in JSON."""
+    rows = [{"text": "a", "embedding": [1, 0]}, {"text": "b", "embedding": [1, 1]}, {"embedding": [4, 3]}]
+    (tmp_path / "v.jsonl").write_bytes(jsonl(*rows))
+    found = sentkit("duplicates", "v.jsonl", "--json").rows
+    lines = on_terminal("duplicates", "v.jsonl")
+
+    assert [(row["pairs"], row["rows"]) for row in found] == [(2, 3), (1, 2), (1, 2), (1, 2), (0, 0)]
+    assert found[-1]["example"] is None
+    assert lines[0].split() == ["threshold", "pairs", "rows", "nearest", "row", "a", "a", "row", "b", "b"]
+    assert lines[-5].split() == ["0.80", "2", "3", "0.8000", "1", "a", "3"]
+    assert lines[-1].split() == ["0.99", "0", "0"]
+
+
+def test_vectors_of_another_space_are_refused(sentkit, jsonl, tmp_path):
+    (tmp_path / "b.jsonl").write_bytes(jsonl({"embedding": [1, 0], "_emb": "m:100000000000"}))
+    row = jsonl({"embedding": [1, 0], "_emb": "n:200000000000"})
+    done = sentkit("duplicates", "--against", "b.jsonl", "--threshold", 1, stdin=row)
+
+    assert done.code == 65
+    assert "-:1: the vectors of the row are n (2000…), the vectors of b.jsonl are m (1000…)" in done.err
+
+
 def test_shown_fields_and_rows_keep_their_bytes(sentkit):
     lines = (
         '{"x": 1.10, "id":12345678901234567890,"embedding":[1,0]}\n'
@@ -89,7 +167,10 @@ def test_shown_fields_and_rows_keep_their_bytes(sentkit):
 @pytest.mark.parametrize(
     ("flags", "problem"),
     [
-        ((), "missing option '--threshold'"),
+        ((), "--threshold is missing"),
+        (("--json", "--metric", "dot"), "--threshold is missing"),
+        (("--unique",), "--unique needs --threshold"),
+        (("--threshold", 1, "--groups", "--against", "x"), "--against cannot be used with --groups"),
         (("--threshold", 2), "--threshold 2: expected a number from -1 to 1"),
         (("--threshold", 1, "--unique", "--json"), "--json cannot be used with --unique"),
         (("--threshold", 1, "--show", "row"), "--show row: every pair has this field"),

@@ -40,6 +40,9 @@ class Reached:
     rows: Indices  # (k,)
     similarities: Float64  # (k,)
 
+    def __len__(self) -> int:
+        return len(self.rows)
+
 
 class Searcher:
     """A corpus and a metric. The vectors are not copied."""

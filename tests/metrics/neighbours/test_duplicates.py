@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sentkit.metrics.neighbours.closest_pairs import Groups
+from sentkit.metrics.neighbours.duplicates import Groups
 
 ROWS = 12
 EDGES = st.lists(
