@@ -79,22 +79,6 @@ def test_a_static_embedding_that_normalises_truncates_and_has_a_prompt(static: C
     assert np.allclose(vectors_of(folder, prompt=""), theirs(folder, prompt=""), atol=1e-6)
 
 
-def test_a_static_embedding_has_named_prompts(static: Callable[..., Path]) -> None:
-    folder = static(prompts={"query": "a cat ", "document": "the "})
-    found: Any = find_encoder(str(folder), ReadingOptions())
-
-    for name in ("query", "document"):
-        assert np.allclose(vectors_of(folder, prompt_name=name), theirs(folder, prompt_name=name), atol=1e-6)
-    assert found.summary()["prompts"] == {"query": "a cat ", "document": "the "}
-
-
-def test_a_static_embedding_with_a_declared_dim(static: Callable[..., Path]) -> None:
-    folder = static(modules().Normalize(), truncate_dim=4)
-
-    assert np.allclose(vectors_of(folder), theirs(folder), atol=1e-6)
-    assert vectors_of(folder, dim=5).shape == (4, 5)
-
-
 def test_a_static_embedding_can_have_more_rows_than_tokens(static: Callable[..., Path]) -> None:
     folder = static(rows=40)
 
@@ -401,20 +385,6 @@ def test_a_declared_dim_gives_the_same_vectors(saved: Saved, tmp_path: Path, nor
     assert status(refusal) == UsageError.exit_code
 
 
-def test_queries_in_the_space_of_a_declared_dim(saved: Saved, tmp_path: Path) -> None:
-    """`search TEXT` uses the model that the corpus records."""
-    from sentkit.cli import status
-
-    folder = saved(lambda: [modules().Pooling(8), modules().Normalize()], truncate_dim=5)
-    (tmp_path / "corpus.txt").write_text("a cat\nthe dog\n")
-    corpus = str(tmp_path / "corpus.safetensors")
-
-    assert status(["encode", str(tmp_path / "corpus.txt"), "-m", str(folder), "-o", corpus]) == 0
-    assert status(["search", "a cat", "--corpus", corpus, "-o", str(tmp_path / "hits.jsonl")]) == 0
-    hits = json.loads((tmp_path / "hits.jsonl").read_text())["hits"]
-    assert (hits[0]["text"], hits[0]["similarity"]) == ("a cat", pytest.approx(1, abs=1e-6))
-
-
 @pytest.mark.parametrize("mode", ["mean_sqrt_len_tokens", "weightedmean", "lasttoken"])
 def test_the_pooling_of_averaged_layers_gives_the_same_vectors(saved: Saved, mode: str) -> None:
     import torch
@@ -557,18 +527,6 @@ def test_named_prompts_give_the_same_vectors(saved: Saved, tmp_path: Path, inclu
     assert np.allclose(vectors_of(out), theirs(folder, prompt_name="query"), atol=1e-6)
 
 
-def test_an_export_without_modules_keeps_the_prompts(saved: Saved, tmp_path: Path) -> None:
-    """sentence-transformers cannot read the readout `prompt`, so only sentkit.json declares them."""
-    from sentkit.cli import status
-
-    folder = saved(lambda: [modules().Pooling(8)], prompts={"query": "the cat "})
-    command = ["export", "-m", str(folder), "--readout", "prompt", "-o", str(tmp_path / "out")]
-
-    assert status(command) == 0
-    reading = find_encoder(str(tmp_path / "out"), ReadingOptions(prompt_name="query"))
-    assert (reading.tokenizer.prompt, reading.summary()["prompts"]["query"]) == ("the cat ", "the cat ")  # type: ignore[attr-defined]
-
-
 def test_a_new_default_prompt_is_added_to_the_named_ones(saved: Saved, tmp_path: Path) -> None:
     from sentkit.cli import status
 
@@ -583,19 +541,6 @@ def test_a_new_default_prompt_is_added_to_the_named_ones(saved: Saved, tmp_path:
         written = json.loads((out / "config_sentence_transformers.json").read_text())
         assert (written["default_prompt_name"], set(written["prompts"])) == (default, names)
         assert np.allclose(theirs(out), theirs(folder, prompt=prompt), atol=1e-6)
-
-
-def test_training_keeps_the_named_prompts(saved: Saved, tmp_path: Path) -> None:
-    from sentkit.cli import status
-
-    folder = saved(lambda: [modules().Pooling(8)], prompts={"query": "query : "})
-    (tmp_path / "texts.txt").write_text("a cat\na dog\n")
-    run = ["train", "simcse", str(tmp_path / "texts.txt"), "-m", str(folder), "-o", str(tmp_path / "out")]
-
-    assert status([*run, "--set", "epochs=1", "-q"]) == 0
-    assert json.loads((tmp_path / "out/sentkit.json").read_text())["prompts"]["query"] == "query : "
-    names = {"prompt_name": "query"}
-    assert np.allclose(vectors_of(tmp_path / "out", **names), theirs(tmp_path / "out", **names), atol=1e-6)
 
 
 def test_training_refuses_a_prompt_that_the_readout_excludes(saved: Saved, tmp_path: Path) -> None:

@@ -1,6 +1,5 @@
 """Declarations of checkpoints in the current and the old schema of sentence-transformers."""
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,7 +10,7 @@ import safetensors.numpy
 
 from sentkit.errors import DataError, NoInputError
 from sentkit.formats.checkpoints.folders import read_checkpoint
-from sentkit.formats.checkpoints.modules import POOLING, StoredDeclaration, read_modules
+from sentkit.formats.checkpoints.modules import StoredDeclaration, read_modules
 from sentkit.formats.json_files import write_json
 
 Saved = Callable[..., Path]
@@ -56,16 +55,6 @@ def problem_of(folder: Path) -> str:
 # As sentence-transformers 6 saves
 
 
-@pytest.mark.parametrize("mode", ["cls", "mean", "max"])
-def test_each_pooling_is_read_as_a_readout(saved: Saved, mode: str) -> None:
-    folder = saved(lambda: [modules().Pooling(8, mode)])
-
-    found = declared(folder)
-
-    assert found.readout is not None
-    assert (found.readout.name, found.steps, found.source) == (mode, (), "modules.json")
-
-
 def test_a_saved_folder_is_read_completely(saved: Saved) -> None:
     def build() -> list[Any]:
         return [
@@ -101,12 +90,6 @@ def test_an_invalid_truncate_dim_is_refused(tmp_path: Path, dim: Any) -> None:
 
     problem = f'config_sentence_transformers.json: "truncate_dim" is {dim!r}, expected 1 or more'
     assert problem_of(folder) == problem
-
-
-def test_a_pooling_without_the_prompt_is_declared(saved: Saved) -> None:
-    folder = saved(lambda: [modules().Pooling(8, "mean", include_prompt=False)])
-
-    assert not declared(folder).prompt_is_read
 
 
 def test_a_default_prompt_without_text_is_empty(saved: Saved) -> None:
@@ -159,12 +142,6 @@ def test_a_dense_layer_with_other_inputs_is_refused(saved: Saved, dense: dict[st
     assert problem_of(folder) == "2_Dense: module Dense with these settings is not supported"
 
 
-def test_an_unknown_module_is_refused_by_name(saved: Saved) -> None:
-    folder = saved(lambda: [modules().Pooling(8), modules().LSTM(8, 8)])
-
-    assert problem_of(folder) == "2_LSTM: module LSTM is not supported"
-
-
 @pytest.mark.parametrize("mode", ["cls", "mean"])
 @pytest.mark.parametrize("layers", [(0, 3), (1, 3), (2, 3), (1,), (0, 1, 2, 3)])
 def test_averaged_layers_agree_with_sentence_transformers(
@@ -207,16 +184,6 @@ def test_averaged_layers_need_output_hidden_states(saved: Saved) -> None:
 
 
 # As it once saved
-
-
-@pytest.mark.parametrize("key", [key for key, word in POOLING.items() if word in ("cls", "mean", "max")])
-def test_the_old_schema_of_pooling_is_read(tmp_path: Path, key: str) -> None:
-    booleans = {each: each == key for each in POOLING}
-
-    found = declared(folder_of(tmp_path, pipeline("Pooling"), **{"1_Pooling__config": booleans}))
-
-    assert found.readout is not None
-    assert found.readout.name == POOLING[key]
 
 
 @pytest.mark.parametrize(
@@ -457,17 +424,3 @@ def test_an_invalid_value_in_sentkit_json_is_refused(
         own(tmp_path, **values)
 
     assert str(caught.value) == f"{tmp_path}/{problem}"
-
-
-def test_invalid_json_is_reported_with_its_line(tmp_path: Path) -> None:
-    (tmp_path / "config.json").write_text('{"a": 1,\n"b": }')
-
-    with pytest.raises(DataError, match=r"config\.json:2: not JSON: "):
-        read_checkpoint(str(tmp_path))
-
-
-def test_json_is_written_in_order_with_a_final_newline(tmp_path: Path) -> None:
-    write_json(tmp_path / "deep/a.json", {"b": [1], "a": "é"})
-
-    assert (tmp_path / "deep/a.json").read_text() == '{\n  "b": [\n    1\n  ],\n  "a": "é"\n}\n'
-    assert json.loads((tmp_path / "deep/a.json").read_text()) == {"b": [1], "a": "é"}

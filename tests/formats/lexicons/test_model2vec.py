@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from sentkit.errors import DataError, NoInputError, UsageError
-from sentkit.formats.checkpoints.folders import read_checkpoint
+from sentkit.errors import DataError, NoInputError
 from sentkit.formats.lexicons.model2vec import is_model2vec, read_model2vec
 
 Made = Callable[..., Path]
@@ -106,11 +105,3 @@ def test_a_folder_is_recognized_by_its_config(model2vec: Made, tmp_path: Path) -
     assert is_model2vec(model2vec())
     assert not is_model2vec(tmp_path)
     assert not is_model2vec(tmp_path / "nowhere")
-
-
-def test_commands_that_need_layers_refuse_a_static_model(model2vec: Made) -> None:
-    for name in (str(model2vec()), "words:binary"):
-        with pytest.raises(
-            UsageError, match="is a static model, which only encode, search, report and inspect support"
-        ):
-            read_checkpoint(name)

@@ -118,12 +118,6 @@ def test_rename_keeps_all_other_bytes(pieces: list[list[str]], names: set[str]) 
 
 
 @some
-@given(objects())
-def test_drop_of_absent_fields_changes_nothing(pieces: list[list[str]]) -> None:
-    assert drop(joined(pieces), ["not there at all"]) == joined(pieces)
-
-
-@some
 @given(objects(), st.sampled_from([spans_of, lambda line: drop(line, ["x"])]))
 def test_a_duplicate_name_is_refused(pieces: list[list[str]], edit: Any) -> None:
     twice = [*pieces, ["", '"twice"', ":", "1", ""], ["", '"tw\\u0069ce"', ":", "2", ""]]
@@ -152,10 +146,6 @@ def test_an_escaped_name_equals_the_unescaped_name() -> None:
 def test_an_empty_object_gets_no_comma(line: bytes) -> None:
     assert json.loads(put(line, [(b"a", b"1"), (b"b", b"2")], spans_of(line))) == {"a": 1, "b": 2}
     assert json.loads(append(line, [(b"a", b"1")], empty=True)) == {"a": 1}
-
-
-def test_append_without_fields_changes_nothing() -> None:
-    assert append(b'{"a":1 } ', [], empty=False) == b'{"a":1 } '
 
 
 def test_a_deeply_nested_value_needs_no_recursion() -> None:

@@ -99,17 +99,6 @@ def differing(model, expected):
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_auto_model_loads_the_trained_tensors(base, tmp_path, family):
-    found = base(family)
-    found.write(tmp_path / "new")
-    model, missing = loaded(tmp_path / "new")
-
-    assert not missing
-    assert model.dtype == torch.float32
-    assert differing(model, found.trained) == []
-
-
-@pytest.mark.parametrize("family", FAMILIES)
 def test_the_head_is_kept_and_its_decoder_is_tied_to_the_new_words(base, tmp_path, family):
     found = base(family)
     found.write(tmp_path / "new")

@@ -74,10 +74,6 @@ def test_groups_grow_fourfold_up_to_8192_rows(count: int, sizes: list[int]) -> N
     assert [item for group in found for item in group] == rows(count)
 
 
-def test_groups_grow_to_the_given_maximum() -> None:
-    assert [len(group) for group in groups(rows(700), 200)] == [32, 128, 200, 200, 140]
-
-
 def test_long_texts_end_a_group_early(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(encoding, "MAX_GROUP_CHARACTERS", 100)
 

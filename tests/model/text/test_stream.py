@@ -116,22 +116,6 @@ def test_equal_texts_of_a_group_are_computed_once() -> None:
     assert [done.vectors[1].tolist() for done in found] == [[[97], [98]], [[98], [97]], [[97], [97]]]
 
 
-def test_equal_texts_of_two_groups_have_equal_vectors() -> None:
-    """Memory does not grow with the input, so that a group knows nothing of those before it."""
-    encode = Sums()
-    texts = [("same",), *((f"{'x' * (n % 7)}y",) for n in range(31)), ("same",)]
-
-    found = encoded(texts, encode=encode)
-
-    ids = [ord(letter) for letter in "same"]
-    assert sum(batch.count(ids) for batch in encode.batches) == 2
-    assert found[0].vectors[0].tolist() == found[-1].vectors[0].tolist()
-
-
-def test_a_stream_without_rows_has_no_groups() -> None:
-    assert encoded([]) == []
-
-
 def test_a_text_above_the_budget_is_computed_alone() -> None:
     encode = Sums()
 
@@ -157,15 +141,6 @@ def test_skipped_rows_are_counted_and_not_computed() -> None:
     assert [done.row.number for done in found] == [1, 3]
     assert rejects.count == 1
     assert sorted(ids[0] for batch in encode.batches for ids in batch) == [ord("a"), ord("c")]
-
-
-def test_a_group_of_only_bad_rows_is_empty() -> None:
-    encode = Sums()
-
-    found = encoded([("?",)] * 32 + [("a",)], rejects=Rejects(skip=True), encode=encode)
-
-    assert [done.row.number for done in found] == [33]
-    assert len(encode.batches) == 1
 
 
 def test_a_truncated_text_can_be_an_error() -> None:
@@ -226,12 +201,6 @@ def test_an_error_of_the_reader_follows_earlier_groups(encode: type[Sums]) -> No
     assert len(next(done)) == 32
     with pytest.raises(DataError, match=r"^a\.jsonl:41: broken$"):
         next(done)
-
-
-@some
-@given(st.lists(st.integers()), st.integers(1, 5))
-def test_reading_ahead_keeps_the_order(items: list[int], depth: int) -> None:
-    assert list(ahead(iter(items), depth)) == items
 
 
 def test_reading_ahead_is_limited() -> None:

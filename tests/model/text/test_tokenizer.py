@@ -181,15 +181,6 @@ def test_a_length_without_room_for_text_is_refused(length: int) -> None:
     )
 
 
-def test_truncation_keeps_the_special_tokens(nano: Tokenizer) -> None:
-    short = tokenizer_of("nano", 3)
-
-    (whole,), (cut,) = words_of(nano, "a cat sat"), words_of(short, "a cat sat")
-
-    assert whole == ["[CLS]", "a", "cat", "sat", "[SEP]"]
-    assert cut == ["[CLS]", "a", "[SEP]"]
-
-
 @pytest.mark.parametrize(
     ("config", "direction"), [("left", None), (None, "Left"), ("right", "Left"), (None, "Right")]
 )
@@ -217,19 +208,6 @@ def test_in_a_template_the_sentence_loses_its_start(folder: Callable[..., Path])
 
     assert words_of(tokenizer, "a cat sat") == [["[CLS]", "a", "cat", "sat", "means", "[MASK]", ".", "[SEP]"]]
     assert words_of(tokenizer, "on a cat sat") == words_of(tokenizer, "a cat sat")
-
-
-def test_a_text_of_maximum_length_is_not_truncated() -> None:
-    tokens = tokenizer_of("nano", 5)(["a cat sat", "a cat sat down"])
-
-    assert [each.truncated for each in tokens] == [False, True]
-    assert [each.count for each in tokens] == [5, 6]
-
-
-def test_a_very_long_text_is_counted_and_truncated() -> None:
-    (found,) = tokenizer_of("nano", 8)(["cat " * 100_000])
-
-    assert (len(found.ids), found.count) == (8, 100_002)
 
 
 def build(tmp_path: Path, backend: Backend) -> Path:
@@ -428,13 +406,6 @@ def test_a_mask_in_the_sentence_is_a_problem_of_the_row(sentence: str) -> None:
     tokenizer.set_template("defsent-plus", None)
 
     assert tokenizer([sentence])[0].problem == "the text contains [MASK], which the template uses"
-
-
-def test_in_a_template_the_prompt_is_part_of_the_sentence(nano: Tokenizer) -> None:
-    tokenizer = tokenizer_of("nano", prompt="query: ")
-    tokenizer.set_template("[X] is [MASK]", None)
-
-    assert ids_of(tokenizer, "a cat") == ids_of(nano, "query: a cat is [MASK]")
 
 
 def test_a_tokenizer_without_a_mask_has_no_template(tmp_path: Path) -> None:

@@ -35,7 +35,6 @@ PIECES = [
     " \t",
     "ﬁ",
 ]
-STRINGS = ["cat", "dog", "U.S.", "cat,dog", "zebra", ":-)", "中"]
 LONG = st.lists(st.sampled_from(PIECES), min_size=30, max_size=90).map(" ".join)
 UNICODE = st.text(st.characters(codec="utf-8", exclude_characters="<["), min_size=60, max_size=200)
 SIZES = st.tuples(st.integers(18, 26), st.integers(1, 6))
@@ -180,22 +179,6 @@ def test_a_text_without_known_words_has_a_vector_of_zeros() -> None:
     [vectors] = encode_texts([split(Words(), "x " * 9)], Means(), 8)
 
     assert vectors.tolist() == [[0, 0]]
-
-
-def test_chunks_keep_their_vectors_in_order() -> None:
-    tokens = WindowTokenizer(Words(), WindowOptions(stride=6, chunks=True))(
-        ["5 7", "1 2 3 4 5 6 7 8 9", " 2 ", "8 7 6 5 4 3 2"]
-    )
-
-    [vectors] = encode_texts(tokens, Means(), 3)
-
-    assert (vectors[:, 0] / 2).tolist() == [6, 3.5, 8, 2, 5.5, 2]
-    assert [each.windows and each.windows.places for each in tokens] == [
-        ((0, 3),),
-        ((0, 11), (12, 17)),
-        ((0, 3),),
-        ((0, 11), (12, 13)),
-    ]
 
 
 @pytest.mark.parametrize("how", HOW)

@@ -102,13 +102,6 @@ def test_the_seed_decides_dropout_and_not_whether_there_are_gradients(bert, sent
     assert not any(torch.equal(a, b) for a, b in zip(first, other, strict=True))
 
 
-def test_j7_with_dropout_0_two_passes_of_training_agree(bert, sentences):
-    packed = pack(sentences(MIXED))
-    training(bert, 0.0)
-
-    assert all(torch.equal(a, b) for a, b in zip(bert.states(packed), bert.states(packed), strict=True))
-
-
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
 def test_dropout_sets_a_share_of_the_values_to_0_and_scales_the_others(dtype):
     """Of a million values the number of zeros has the standard deviation 300."""

@@ -1,10 +1,8 @@
 """Encoding on a GPU. The tests without the mark `gpu` run on a CPU and replace what only a GPU has."""
 
-import runpy
 import sys
 from copy import deepcopy
 from itertools import pairwise
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -247,35 +245,6 @@ def test_parts_of_a_batch_without_memory_are_joined_in_order(nano, monkeypatch):
 
     assert loaded.halved == 2  # 5 texts are 2 and 3, and 3 are 1 and 2
     assert np.abs(found - expected).max() < 1e-5
-
-
-@pytest.fixture
-def benchmark(monkeypatch):
-    """The function `main` of the script that measures a GPU."""
-    folder = Path(__file__).parents[2] / "benchmarks"
-    monkeypatch.syspath_prepend(folder)
-    monkeypatch.setitem(sys.modules, "sentence_transformers", None)
-    return runpy.run_path(str(folder / "gpu.py"))["main"]
-
-
-def test_the_benchmark_runs_to_its_end_on_a_cpu(benchmark, capsys):
-    benchmark(["100", "--device", "cpu", "--size", "tiny", "--texts", "20", "--length", "8", "--batch", "4"])
-
-    lines = capsys.readouterr().out.splitlines()
-    assert lines[1] == "sentence-transformers is not installed"
-    assert [line.split(" | ")[0] for line in lines if line.startswith("|")] == [
-        "| sentkit: tokens to vectors",
-        "| sentkit: texts to vectors",
-        "| train simcse, batch 4",
-    ]
-
-
-@pytest.mark.skipif(torch.cuda.is_available(), reason="a CUDA device")
-def test_the_benchmark_refuses_a_machine_without_a_gpu(benchmark, capsys):
-    with pytest.raises(SystemExit):
-        benchmark(["100"])
-
-    assert "no CUDA device" in capsys.readouterr().err
 
 
 @pytest.mark.gpu

@@ -55,13 +55,6 @@ def test_the_index_follows_the_lengths_even_when_positions_are_permuted():
     assert packed.padded.tolist() == [0, 1, 2, 3]
 
 
-def test_the_index_is_computed_once():
-    packed = pack([[1, 2], [3]])
-
-    assert packed.padded is packed.padded
-    assert packed.key_mask is packed.key_mask
-
-
 def test_attention_is_padded_in_groups_of_similar_length():
     """The first group ends above 75 = 100 * 3 / 4, the next one above 56 = 75 * 3 / 4, then 24 = 40 - 16."""
     groups = pack([[1] * length for length in (5, 100, 76, 75, 40, 20) * 20]).groups
@@ -112,18 +105,3 @@ def test_readouts_do_not_reduce_tokens_that_are_left_out(skip, kept, lengths):
     assert packed.kept.tolist() == kept
     assert packed.read_part.ids.tolist() == packed.ids[kept].tolist()
     assert packed.read_part.lengths == lengths
-
-
-@pytest.mark.parametrize("sequences", [[], [[1], []]])
-def test_an_empty_batch_and_an_empty_sentence_fail_an_assertion(sequences):
-    with pytest.raises(AssertionError):
-        pack(sequences)
-
-
-@pytest.mark.gpu
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
-def test_all_tensors_are_on_the_given_device():
-    packed = pack([[1, 2], [3]], "cuda", at=[0, 0])
-    parts = [packed.ids, packed.positions, packed.starts, packed.read_rows, packed.padded, packed.key_mask]
-
-    assert {part.device.type for part in parts} == {"cuda"}

@@ -96,14 +96,6 @@ def test_the_hash_does_not_depend_on_strides(named):
     assert weights_hash(turned) == weights_hash(named)
 
 
-def test_one_changed_number_changes_the_hash(named):
-    for name in named:
-        other = named[name].clone()
-        other.view(-1)[-1] += 1e-3
-
-        assert weights_hash(named | {name: other}) != weights_hash(named)
-
-
 def test_the_hash_depends_on_names_and_shapes(named):
     values = torch.arange(6.0)
 

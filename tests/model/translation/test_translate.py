@@ -377,10 +377,3 @@ def test_padded_batches_respect_the_budget(lengths: list[int], budget: int) -> N
     assert all(len(batch) * lengths[batch[0]] <= budget or len(batch) == 1 for batch in found)
     for batch, _ in pairwise(found):
         assert (len(batch) + 1) * lengths[batch[0]] > budget
-
-
-def test_padded_batches_by_hand() -> None:
-    """A second text with the text of 9 tokens would give 18 tokens; 3, 3 and 1 give 9."""
-    assert padded_batches([3, 9, 1, 3, 12], 10) == [[4], [1], [0, 3, 2]]
-    assert padded_batches([4, 1, 1, 1], 8) == [[0, 1], [2, 3]]
-    assert padded_batches([], 10) == []
