@@ -1,5 +1,6 @@
 """Small real encoders and translators built in code; no test opens the network."""
 
+import gc
 import json
 import os
 import signal
@@ -29,6 +30,12 @@ settings.register_profile(
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
 )
 settings.load_profile("sentkit")
+
+
+def pytest_collection_finish() -> None:
+    """What all tests share is no garbage; the collector need not walk through it again and again."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(autouse=True)

@@ -3,6 +3,7 @@
 python forking.py serve SOCKET, then any number of: python forking.py call SOCKET ARGUMENTS
 """
 
+import gc
 import importlib
 import json
 import os
@@ -30,6 +31,8 @@ def serve(path):
 
     for name in catalogue.METHODS:
         catalogue.load(name)
+    gc.collect()
+    gc.freeze()  # otherwise each fork walks through all these objects, and so copies their memory
     with socket.socket(socket.AF_UNIX) as door:
         door.bind(path)
         door.listen()

@@ -112,18 +112,9 @@ def torchrun(tmp_path, base_folder, texts):
     (tmp_path / "texts.txt").write_text("".join(text + "\n" for text in texts))
 
     def start(*more):
-        launch = [
-            "torch.distributed.run",
-            "--standalone",
-            "--nproc-per-node",
-            "2",
-            "-m",
-            "sentkit",
-            "--",
-            "train",
-        ]
+        launch = ["torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
         flags = ["simcse", "texts.txt", "-m", str(base_folder), "-o", "out", "--batch", "4", "--threads", "1"]
-        command = [sys.executable, "-m", *launch, *flags, *more]
+        command = [sys.executable, "-m", *launch, "-m", "sentkit", "--", "train", *flags, *more]
         return subprocess.Popen(
             command, cwd=tmp_path, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
             env={**os.environ, "OMP_NUM_THREADS": "1"}, preexec_fn=heed_signals,
@@ -132,37 +123,29 @@ def torchrun(tmp_path, base_folder, texts):
     return start
 
 
+def wait_for_steps(process, folder):
+    """Until the log has twelve steps, or the process has ended."""
+    log = folder / "out.part/steps.jsonl"
+    while process.poll() is None and (not log.exists() or log.read_bytes().count(b"\n") < 12):
+        time.sleep(0.05)
+
+
 def test_an_interrupt_of_torchrun_saves_the_state(torchrun, tmp_path):
     """It forwards the signal; the processes stop after the same step. Its own exit code is 1."""
     process = torchrun("--epochs", "100000")
-    log = tmp_path / "out.part/steps.jsonl"
-    while process.poll() is None and (not log.exists() or log.read_bytes().count(b"\n") < 12):
-        time.sleep(0.05)
+    wait_for_steps(process, tmp_path)
     process.send_signal(signal.SIGINT)
     _, err = process.communicate(timeout=100)
-    steps = len(log.read_text().splitlines())
+    steps = len((tmp_path / "out.part/steps.jsonl").read_text().splitlines())
 
     assert f"sentkit train: stopped and saved at step {steps} of " in err
     assert {path.name for path in (tmp_path / "out.part").iterdir()} == {f"state-{steps}.pt", "steps.jsonl"}
 
 
-def test_torchrun_writes_one_checkpoint_and_one_report(torchrun, tmp_path):
-    process = torchrun("--epochs", "2")
-    out, err = process.communicate(timeout=200)
-    made = json.loads((tmp_path / "out/sentkit.json").read_text())
-
-    assert process.returncode == 0, err
-    assert [json.loads(line)["checkpoint"] for line in out.splitlines()] == ["out"]
-    assert made["made_with"]["ranks"] == 2
-    assert len((tmp_path / "out/steps.jsonl").read_text().splitlines()) == 6
-
-
 def test_the_death_of_one_process_ends_the_others(torchrun, tmp_path):
-    """No process hangs, and the saved state can be resumed."""
-    process = torchrun("--epochs", "100000", "--save-every", "5")
-    log = tmp_path / "out.part/steps.jsonl"
-    while process.poll() is None and (not log.exists() or log.read_bytes().count(b"\n") < 12):
-        time.sleep(0.05)
+    """No process hangs. The resumed run writes one checkpoint and one report."""
+    process = torchrun("--epochs", "60", "--save-every", "5")
+    wait_for_steps(process, tmp_path)
     listed = subprocess.run(["pgrep", "-P", str(process.pid)], capture_output=True, text=True, check=False)
     os.kill(int(listed.stdout.split()[-1]), signal.SIGKILL)
     process.communicate(timeout=100)
@@ -170,3 +153,10 @@ def test_the_death_of_one_process_ends_the_others(torchrun, tmp_path):
     assert process.returncode not in (0, None)
     assert list((tmp_path / "out.part").glob("state-*.pt"))
     assert not (tmp_path / "out").exists()
+
+    resumed = torchrun("--epochs", "60", "--save-every", "5", "--resume")
+    out, err = resumed.communicate(timeout=200)
+    assert resumed.returncode == 0, err
+    assert [json.loads(line)["checkpoint"] for line in out.splitlines()] == ["out"]
+    assert json.loads((tmp_path / "out/sentkit.json").read_text())["made_with"]["ranks"] == 2
+    assert len((tmp_path / "out/steps.jsonl").read_text().splitlines()) == 180
