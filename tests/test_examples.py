@@ -350,7 +350,7 @@ def test_the_pictures_of_the_readme_show_the_numbers_of_their_commands(tmp_path,
 def near(value):
     """Equal, except for the rounding of similarities."""
     numbers = [each for each in (value if isinstance(value, list) else [value]) if each is not None]
-    return pytest.approx(value, abs=0.01) if numbers and isinstance(numbers[0], float) else value
+    return pytest.approx(value, abs=0.01) if numbers and isinstance(numbers[0], float | int) else value
 
 
 def test_efficiency_measures_training_and_encoding(furnished, execute):
