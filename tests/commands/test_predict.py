@@ -61,7 +61,7 @@ def test_probabilities_are_those_of_transformers(sentkit, tmp_path, kind, column
         ({"sentence_transformers": {"activation_fn": "torch.nn.modules.linear.Identity"}}, lambda x: x),
         ({"sbert_ce_default_activation_function": "torch.nn.modules.activation.Tanh"}, np.tanh),
     ],
-    ids=str,
+    ids=["sigmoid", "regression", "identity", "tanh"],
 )
 def test_one_output_is_a_score(sentkit, tmp_path, config, function):
     folder = make_classifier("bert", 1, tmp_path / "model", **config)
