@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from sentkit.model.transformer.architecture import Architecture, stored_layers
 from sentkit.model.transformer.packed import Packed, spare_tokens
 from sentkit.model.transformer.readouts import Convolution
+from sentkit.model.transformer.weights import aligned
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "gelu": F.gelu,
@@ -263,6 +264,8 @@ def load_bert(tensors: Mapping[str, Tensor], architecture: Architecture) -> Bert
         for layer in stored_layers(architecture, pooler=pooler)
         for name in layer.shapes()
     }
+    for name in state.keys() & {"pooler.weight", "projection.weight"}:
+        state[name] = aligned(state[name])
     with torch.device("meta"):  # the real weights follow, so allocate and draw nothing
         bert = Bert(architecture, pooler=pooler)
     bert.load_state_dict(fuse(state, architecture.depth), assign=True)

@@ -21,6 +21,7 @@ from torch import Tensor, nn
 
 from sentkit.model.transformer.bert import ACTIVATIONS, Bert, Block
 from sentkit.model.transformer.packed import Packed, pack, spare_tokens
+from sentkit.model.transformer.weights import aligned
 
 FUSED_ACTIVATIONS = {  # name and algorithm of the activation in oneDNN
     "gelu": ("gelu", "none"),
@@ -195,7 +196,7 @@ def short_attention(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
 
 
 def plain_product(weight: Tensor, bias: Tensor, activation: str = "none") -> Product:
-    function = ACTIVATIONS.get(activation)
+    weight, function = aligned(weight), ACTIVATIONS.get(activation)
 
     def product(values: Tensor, residual: Tensor | None) -> Tensor:
         result = F.linear(values, weight, bias)

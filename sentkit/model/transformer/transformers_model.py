@@ -24,7 +24,7 @@ from sentkit.formats.json_files import read_object
 from sentkit.model.transformer.architecture import DEEPEST, LARGEST, invalid_value
 from sentkit.model.transformer.packed import Packed
 from sentkit.model.transformer.readouts import Convolution
-from sentkit.model.transformer.weights import add_adapter, read_tensors, refuse_missing
+from sentkit.model.transformer.weights import add_adapter, aligned, read_tensors, refuse_missing
 
 # Largest value of a key that matches a pattern; the first match applies.
 NOT_SIZES = re.compile(r"theta|seed|base|scale")
@@ -185,6 +185,9 @@ def load_model(folder: Path, kind_of: Callable[[Any], Any]) -> tuple[Any, Any]:
         model, report = kind.from_pretrained(
             None, config=config, state_dict=tensors, dtype=torch.float32, output_loading_info=True
         )
+    for layer in model.modules():
+        if isinstance(layer, nn.Linear):
+            layer.weight.data = aligned(layer.weight.data)
     return model, report["missing_keys"]
 
 

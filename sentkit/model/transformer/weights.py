@@ -82,6 +82,14 @@ def is_plain(tensor: Tensor) -> bool:
     return tensor.numel() * tensor.element_size() <= tensor.untyped_storage().nbytes()
 
 
+def aligned(weight: Tensor) -> Tensor:
+    """Return the weight at a multiple of 64 bytes: elsewhere, MKL rounds products with one row differently.
+
+    A weight that is mapped from a file is where the length of the file's header puts it.
+    """
+    return weight if weight.data_ptr() % 64 == 0 else weight.clone()
+
+
 def canonical(tensors: Mapping[str, Tensor], architecture: Architecture) -> dict[str, Tensor]:
     """Return the tensors of the encoder and its pooler in float32, under the plain names of the family."""
     named = {plain: tensors[stored] for plain, stored in canonical_names(tensors, architecture).items()}
