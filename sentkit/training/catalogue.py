@@ -181,19 +181,31 @@ def names_of(method: str) -> tuple[list[str], list[str]]:
     listing = METHODS[method]
     if listing.settings is not None:
         return [each.name for each in fields(listing.settings)], list(listing.presets or {})
-    own = class_in(*listing.place.split(":"))
-    settings = dict.fromkeys(each.name for each in fields(Recipe))
-    return list(settings | dict.fromkeys(settings_in(*own))), presets_in(*own)
+    settings, presets = [each.name for each in fields(Recipe)], list[str]()
+    for kind in classes_of(*listing.place.split(":")):
+        for node in kind.body:
+            if not isinstance(node, ast.AnnAssign):
+                continue
+            name = ast.unparse(node.target)
+            if name == "presets" and isinstance(node.value, ast.Dict):
+                presets = [str(key.value) for key in node.value.keys if isinstance(key, ast.Constant)]
+            elif isinstance(node.value, ast.Call) and ast.unparse(node.annotation) != "ClassVar":
+                settings.append(name)
+    return list(dict.fromkeys(settings)), presets
 
 
-def class_in(module: str, name: str) -> tuple[str, ast.ClassDef]:
-    """Return the module and the syntax tree of a class, which the module may import from another one."""
+def classes_of(module: str, name: str) -> Iterator[ast.ClassDef]:
+    """Yield the syntax trees of the bases of a class, then those of the class and of its `Settings`."""
     for node in syntax_of(module).body:
-        if isinstance(node, ast.ClassDef) and node.name == name:
-            return module, node
         if isinstance(node, ast.ImportFrom) and name in [each.name for each in node.names]:
-            return class_in(str(node.module), name)
-    raise LookupError(f"{module}: no class {name}")
+            yield from classes_of(str(node.module), name)  # the module imports the class
+        elif isinstance(node, ast.ClassDef) and node.name == name:
+            own = [node, *(each for each in node.body if isinstance(each, ast.ClassDef))]
+            bases = (ast.unparse(base).partition(".")[0] for kind in own for base in kind.bases)
+            for base in bases:
+                if base not in ("Recipe", "Method", "PackedMethod"):
+                    yield from classes_of(module, base)
+            yield from own
 
 
 @cache
@@ -201,32 +213,3 @@ def syntax_of(module: str) -> ast.Module:
     spec = find_spec(module)
     assert spec is not None, module
     return ast.parse(Path(str(spec.origin)).read_text(encoding="utf-8"))
-
-
-def settings_in(module: str, kind: ast.ClassDef) -> Iterator[str]:
-    """Yield the settings of a method that its classes add to those of the trainer."""
-    inner = (each for each in kind.body if isinstance(each, ast.ClassDef) and each.name == "Settings")
-    declared = next(inner, kind if not kind.name[0].islower() and is_record(kind) else None)
-    for base in (declared or kind).bases:
-        outer = ast.unparse(base).partition(".")[0]
-        if outer not in ("Recipe", "Method", "PackedMethod"):
-            yield from settings_in(*class_in(module, outer))
-    if declared is not None:
-        for each in declared.body:
-            if isinstance(each, ast.AnnAssign) and isinstance(each.target, ast.Name):
-                yield each.target.id
-
-
-def is_record(kind: ast.ClassDef) -> bool:
-    return any("dataclass" in ast.unparse(each) for each in kind.decorator_list)
-
-
-def presets_in(module: str, kind: ast.ClassDef) -> list[str]:
-    for each in kind.body:
-        if isinstance(each, ast.AnnAssign) and ast.unparse(each.target) == "presets":
-            assert isinstance(each.value, ast.Dict), f"{module}: presets of {kind.name}"
-            return [str(key.value) for key in each.value.keys if isinstance(key, ast.Constant)]
-    parents = [ast.unparse(base) for base in kind.bases]
-    if parents and parents[0] not in ("Method", "PackedMethod"):
-        return presets_in(*class_in(module, parents[0]))
-    return []
