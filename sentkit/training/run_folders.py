@@ -135,9 +135,8 @@ def lock_folder(folder: Path, lock: str, *, first: bool, temporary: Sequence[str
         folder.mkdir(parents=True, exist_ok=True)
         handle = open_lock(folder, lock)
     except BlockingIOError as error:
-        raise CannotCreateError(
-            f"{folder}: another sentkit train uses this folder", advice="wait, or choose another -o"
-        ) from error
+        problem = f"{folder}: another sentkit train uses this folder"
+        raise CannotCreateError(problem, advice="wait, or choose another -o") from error
     except OSError as error:
         trouble = (error.strerror or str(error)).lower()
         if error.errno in NO_LOCKS:

@@ -120,12 +120,8 @@ class Adam:
     def state_dict(self) -> dict[str, Any]:
         """Return the moments by the place of the parameter, and the groups with these places."""
         places = self.places()
-        settings = {
-            "betas": self.betas,
-            "epsilon": self.epsilon,
-            "late": self.late,
-            "bias_correction": self.bias_correction,
-        }
+        names = ("betas", "epsilon", "late", "bias_correction")
+        settings = {name: getattr(self, name) for name in names}
         return {
             "state": {place: self.state[each] for each, place in places.items() if each in self.state},
             "param_groups": [
@@ -200,37 +196,28 @@ def make_optimizer(
     """Return the named optimizer. Biases and norms have no weight decay."""
     groups = decay_groups(named_groups, weight_decay)
     epsilon = epsilon or (1e-6 if name in ("adamw-hf", "adamw-bert") else 1e-8)
-    match name:
-        case "adam":
-            # The decay of Adam is part of the gradient, unlike decoupled decay. The settings refuse it.
-            assert not any(group["weight_decay"] for group in groups), "Adam has no decoupled decay"
-            return Adam(param_groups=groups, betas=betas, epsilon=epsilon)
-        case "adamw":
-            return Adam(param_groups=groups, betas=betas, epsilon=epsilon)
-        case "adamw-hf":
-            return Adam(param_groups=groups, betas=betas, epsilon=epsilon, late=True)
-        case "adamw-bert":
-            return Adam(param_groups=groups, betas=betas, epsilon=epsilon, late=True, bias_correction=False)
-        case "rmsprop":
-            # RMSprop is Adam without the mean of the gradients and without bias correction.
-            assert not any(group["weight_decay"] for group in groups), "RMSprop has no decoupled decay"
-            betas = (0.0, betas[1])
-            return Adam(param_groups=groups, betas=betas, epsilon=epsilon, late=True, bias_correction=False)
-    raise ValueError(name)
+    if name in ("adam", "rmsprop"):
+        # The decay of these is part of the gradient, unlike decoupled decay. The settings refuse it.
+        assert not any(group["weight_decay"] for group in groups), f"{name} has no decoupled decay"
+    if name == "rmsprop":  # Adam without the mean of the gradients and without bias correction
+        betas = (0.0, betas[1])
+    return Adam(
+        param_groups=groups,
+        betas=betas,
+        epsilon=epsilon,
+        late=name in ("adamw-hf", "adamw-bert", "rmsprop"),
+        bias_correction=name not in ("adamw-bert", "rmsprop"),
+    )
 
 
 def decay_groups(groups: Sequence[NamedGroup], weight_decay: float) -> list[Group]:
     """Return groups of parameters. With weight decay, split each group: with decay, then without."""
     result: list[Group] = []
     for group in groups:
-        decaying = [weight for name, weight in group["params"] if weight_decay and decays(name)]
-        steady = [weight for name, weight in group["params"] if not (weight_decay and decays(name))]
-        # Set it even if it is 0, because the default of AdamW is 0.01.
-        result += [
-            {"params": weights, "lr": group["lr"], "weight_decay": decay}
-            for weights, decay in ((decaying, weight_decay), (steady, 0.0))
-            if weights
-        ]
+        for decay in dict.fromkeys((weight_decay, 0.0)):
+            weights = [each for name, each in group["params"] if decay == weight_decay * decays(name)]
+            if weights:
+                result.append({"params": weights, "lr": group["lr"], "weight_decay": decay})
     return result
 
 

@@ -100,9 +100,6 @@ class Position:
     waited: int = 0  # evaluations since the best; if cumulative: number of decreases
     log_bytes: int = 0
 
-    def exhausted(self, patience: int) -> bool:
-        return bool(patience) and self.waited >= patience
-
     def add_score(self, score: float, *, cumulative: bool) -> bool:
         """Record a score and return true if it is the best. NaN is never the best."""
         if self.step == 0:
@@ -225,17 +222,19 @@ class StepLog:
 
     def __init__(self, folder: Path | None, length: int = 0) -> None:
         """Append to the log in `folder`, after its first `length` bytes: the lines of the saved state."""
-        self.file: BinaryIO | None = None
-        if folder is not None:
-            self.file = (folder / LOG).open("ab")  # __exit__ closes it
+        self.folder, self.file = folder, None if folder is None else (folder / LOG).open("ab")
+        if self.file is not None:
             self.file.truncate(min(length, self.length))
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self.file is not None:
+        """Close the log, and remove it if no state continues it."""
+        if self.folder is not None and self.file is not None:
             self.file.close()
+            if not any(self.folder.glob("state-*.pt")):
+                (self.folder / LOG).unlink(missing_ok=True)
 
     def write(self, record: Mapping[str, Any]) -> None:
         if self.file is not None:

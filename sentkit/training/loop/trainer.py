@@ -90,11 +90,10 @@ class Trainer:
             self._refuse_broken()
             self.save()
         if stop:
-            raise Stopped(
-                f"stopped and saved at step {self.position.step} of {self.order.steps}",
-                advice=RESUME,
-            )
-        return self.position.step >= self.order.steps or self.position.exhausted(self.recipe.patience)
+            where = f"step {self.position.step} of {self.order.steps}"
+            raise Stopped(f"stopped and saved at {where}", advice=RESUME)
+        exhausted = bool(self.recipe.patience) and self.position.waited >= self.recipe.patience
+        return exhausted or self.position.step >= self.order.steps
 
     # One step.
 

@@ -56,7 +56,8 @@ def train(run: Run, processes: Processes, stop: Stop, reporter: Reporter) -> Non
                 shutil.rmtree(part / NEW_FOLDER, ignore_errors=True)  # the folder that -f replaced
             return
         trainer = begin(run, keeper, processes, stop, reporter)
-        with reporting_last_save(trainer), open_log(trainer) as trainer.step_log:
+        log = StepLog(part if processes.first else None, trainer.position.log_bytes)
+        with reporting_last_save(trainer), log as trainer.step_log:
             trainer.train()
             random_states = processes.random_states()  # collected while all processes are at the same step
             if processes.first:
@@ -129,18 +130,6 @@ def reporting_last_save(trainer: Trainer) -> Iterator[None]:
             raise Aborted(f"{here}; nothing is saved") from error
         advice = f"{RESUME} from there"
         raise Aborted(f"{here}; the last saved step is {saved}", advice=advice) from error
-
-
-@contextmanager
-def open_log(trainer: Trainer) -> Iterator[StepLog]:
-    """The log in the folder of the state. It is removed if the run ends and there is neither."""
-    folder = trainer.keeper.folder
-    try:
-        with StepLog(folder if trainer.processes.first else None, trainer.position.log_bytes) as log:
-            yield log
-    finally:
-        if trainer.processes.first and not any(folder.glob("state-*.pt")):
-            (folder / LOG).unlink(missing_ok=True)
 
 
 def finish(trainer: Trainer) -> None:
