@@ -264,74 +264,61 @@ def write_checkpoint(
     """Write the complete checkpoint to a new folder."""
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir()
-    write = write_static if isinstance(method.body, TokenTable) else write_transformer
-    width, stock = write(folder, method, base, lineage, readout)
+    body, finished = method.body, method.finished()
+    if isinstance(body, TokenTable):
+        table = body.table()
+        for step in finished.steps:  # a linear map after the mean is equal to a map of each token vector
+            table = replace(table, rows=step(table.rows))
+        write_static_folder(folder, base.checkpoint, table, {"readout": readout, **lineage})
+        if finished.heads:
+            write_weights(folder / "heads.safetensors", finished.heads)
+        width, stock = table.rows.shape[1], (folder / "modules.json").is_file()
+    else:
+        declaration = declare_trained(
+            body, template_of(method.settings), finished, base, parse_readout(readout)
+        )
+        write_folder(
+            folder,
+            replace(base.checkpoint, config=base.checkpoint.config | finished.config),
+            declaration,
+            lineage,
+            write_weights=partial(write_weights, tensors=tensors_of(body, finished, base)),
+            write_heads=partial(write_weights, tensors=finished.heads) if finished.heads else None,
+        )
+        width, stock = declaration.width, declaration.inexpressible is None
     text = card(lineage, readout, width=width, max_length=base.final_tokenizer.max_length, stock=stock)
     (folder / "README.md").write_text(text, encoding="utf-8")
 
 
-def write_transformer(
-    folder: Path, method: Method, base: Base, lineage: Mapping[str, Any], readout: str
-) -> tuple[int, bool]:
-    """Write the files. Return the width of vectors, and whether sentence-transformers reads the folder."""
-    finished = method.finished()
-    declaration = declare_trained(method, finished, base, parse_readout(readout))
-    write_folder(
-        folder,
-        replace(base.checkpoint, config=base.checkpoint.config | finished.config),
-        declaration,
-        lineage,
-        write_weights=partial(write_weights, tensors=tensors_of(method, finished, base)),
-        write_heads=partial(write_weights, tensors=finished.heads) if finished.heads else None,
-    )
-    return declaration.width, declaration.inexpressible is None
-
-
-def write_static(
-    folder: Path, method: Method, base: Base, lineage: Mapping[str, Any], readout: str
-) -> tuple[int, bool]:
-    """Do the same for a static model. A linear map after the mean is equal to a map of each token vector."""
-    assert isinstance(method.body, TokenTable), "the body of a static base"
-    table, finished = method.body.table(), method.finished()
-    for step in finished.steps:
-        table = replace(table, rows=step(table.rows))
-    write_static_folder(folder, base.checkpoint, table, {"readout": readout, **lineage})
-    if finished.heads:
-        write_weights(folder / "heads.safetensors", finished.heads)
-    return table.rows.shape[1], (folder / "modules.json").is_file()
-
-
-def tensors_of(method: Method, finished: Finished, base: Base) -> dict[str, Tensor]:
+def tensors_of(body: Bert | TransformersModel, finished: Finished, base: Base) -> dict[str, Tensor]:
     """Return the trained encoder, the tensors of the method and the other tensors of the base."""
     if finished.whole:
         return finished.tensors
-    body, pooler = method.body, finished.pooler
-    assert isinstance(body, Bert | TransformersModel), "write_static writes tables"
     if isinstance(body, TransformersModel) or base.architecture is None:
         return body.tensors()
-    trained = body.tensors() | finished.tensors
+    trained, pooler = body.tensors() | finished.tensors, finished.pooler
     if pooler is not None and base.architecture.family in WITH_POOLER:
         trained |= {"pooler.dense.weight": pooler.weight, "pooler.dense.bias": pooler.bias}
     return merged(base.stored, trained, base.architecture)
 
 
-def declare_trained(method: Method, finished: Finished, base: Base, readout: Readout) -> DeclarationToWrite:
+def declare_trained(
+    body: Bert | TransformersModel, template: str | None, finished: Finished, base: Base, readout: Readout
+) -> DeclarationToWrite:
     if readout.pooled:
         base.check_pooler()
-    body, trained, description = method.body, finished.pooler, Pooler()
-    assert isinstance(body, Bert | TransformersModel), "write_static writes tables"
-    assert isinstance(base.final_tokenizer, Tokenizer), "the same"
+    assert isinstance(base.final_tokenizer, Tokenizer), "of a base that is not static"
     in_template = readout.reduction == "token"
-    of_body = body.pooler if isinstance(body, Bert) else None
+    description, of_body = Pooler(), body.pooler if isinstance(body, Bert) else None
     if base.architecture is not None and base.architecture.family in WITH_POOLER:
         # Without a new pooler, the description of the base stays, but training changed the space.
         of_base = replace(base.checkpoint.declared.pooler, lands_in="")
-        description = of_base if trained is None else finished.pooler_note
+        description = of_base if finished.pooler is None else finished.pooler_note
     return build_declaration(
         body,
         readout,
-        base.final_tokenizer_with(template_of(method.settings)) if in_template else base.final_tokenizer,
-        pooler=trained or of_body,
+        base.final_tokenizer_with(template) if in_template else base.final_tokenizer,
+        pooler=finished.pooler or of_body,
         pooler_note=description,
         prompts=base.checkpoint.declared.prompts,
         steps=finished.steps,
