@@ -11,6 +11,10 @@ from sentkit.flags.rows import UnusualFlags
 def cat(
     *,
     head: Annotated[int | None, typer.Option(min=0, metavar="N", help="Write only the first N rows.")] = None,
+    name_field: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="Add a field with the file of each row, as for --group."),
+    ] = None,
     encoding: Annotated[
         Literal["list", "base64"] | None,
         typer.Option(
@@ -31,9 +35,10 @@ def cat(
       sentkit cat titles.safetensors --head 3
       sentkit cat part1.jsonl part2.safetensors -o all.safetensors
       sentkit cat titles.safetensors -o small.safetensors --store int8
+      sentkit cat new.jsonl old.jsonl --name-field file | sentkit score
       sentkit cat a.csv --field text_a=sent1 --field text_b=sent2 | sentkit encode
 
-    Most used: [FILE]... --head --field --rejects -o -f
+    Most used: [FILE]... --head --field --name-field --rejects -o -f
 
     The suffix of the output determines its format: a vector file (.safetensors), Parquet
     (.parquet), TSV or CSV (.tsv, .csv, without vectors) or JSONL. --field renames fields
@@ -48,8 +53,9 @@ def cat(
     from sentkit.formats.vectors.sinks import VectorOutput
 
     console = run.console("cat")
+    options.check_name("--name-field", name_field)
     with row_flags.open(console, output, known=(*LEARNED, *VECTORS)) as inputs:
         form = VectorOutput(force=output.force, replace=True, store=store)
-        rows = convert(inputs, output.path, form, head=head, encoding=encoding)
+        rows = convert(inputs, output.path, form, head=head, encoding=encoding, name_field=name_field)
     if len(inputs.paths) > 1:
         console.report(f"joined {len(inputs.paths)} files, {rows} rows")

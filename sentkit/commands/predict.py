@@ -68,8 +68,7 @@ def predict(
     from sentkit.formats.vectors.vectors import VECTOR_FIELDS
 
     console = run.console("predict")
-    if name is not None and not (name.isprintable() and not {'"', "\\"} & set(name)):
-        raise UsageError(f"--name {name!r}: expected a printable name without quotes and backslashes")
+    options.check_name("--name", name)
     check_rows_output(output.path)
     refuse_existing(output.path, force=output.force)
     of_vectors = is_store(model)

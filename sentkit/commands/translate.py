@@ -163,7 +163,7 @@ def translate(
 
     console = run.console("translate")
     translation_options = translation.options()
-    check_keep(keep)
+    options.check_name("--keep", keep)
     check_output(output)
     checkpoint = read_checkpoint(model)
     with row_flags.open(
@@ -191,11 +191,6 @@ def translate(
                 progress.add(len(group), counts.take(group))
     progress.done()
     report_totals(counts, translator, console)
-
-
-def check_keep(keep: str | None) -> None:
-    if keep is not None and not (keep and keep.isprintable() and not {'"', "\\"} & set(keep)):
-        raise UsageError(f"--keep {keep!r}: expected a printable name without quotes and backslashes")
 
 
 def check_output(output: options.OutputFlags) -> None:

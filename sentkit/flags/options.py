@@ -73,6 +73,12 @@ Json = Annotated[bool, typer.Option("--json", help="Print JSON even on a termina
 Seed = Annotated[int, typer.Option("--seed", min=0, metavar="N", help="Random seed.")]
 
 
+def check_name(flag: str, name: str | None) -> None:
+    """Refuse the name of a new field that JSON would have to escape."""
+    if name is not None and not (name.isprintable() and not {'"', "\\"} & set(name)):
+        raise UsageError(f"{flag} {name!r}: expected a printable name without quotes and backslashes")
+
+
 def check_threshold(threshold: float | None, metric: str) -> None:
     """Refuse a threshold that no similarity reaches, or that every similarity reaches."""
     least, most = {"cosine": (-1.0, 1.0), "dot": (-math.inf, math.inf)}.get(metric, (-math.inf, 0.0))

@@ -30,6 +30,39 @@ def test_a_round_trip_keeps_every_byte(sentkit, tmp_path):
     assert (tmp_path / "one.safetensors").read_bytes() == (tmp_path / "two.safetensors").read_bytes()
 
 
+def test_rows_get_the_name_of_their_file(sentkit, tmp_path):
+    """In JSONL, in a vector file and in a table; the other bytes stay."""
+    (tmp_path / "a.jsonl").write_bytes(ROWS)
+    (tmp_path / "b.txt").write_text("x\n")
+    (tmp_path / "c.csv").write_text("n\n1.10\n")
+    lines = ROWS.splitlines()
+    named = sentkit("cat", "a.jsonl", "--name-field", "file")
+    sentkit("cat", "a.jsonl", "--name-field", "file", "-o", "v.safetensors")
+    texts = sentkit("cat", "b.txt", "c.csv", "--name-field", "set")
+
+    assert named.out == b"".join(line[:-1] + b',"file":"a.jsonl"}\n' for line in lines)
+    assert sentkit("cat", "v.safetensors", "--field", "text=text").rows == named.rows
+    assert texts.out == b'{"text":"x","set":"b.txt"}\n{"n":"1.10","set":"c.csv"}\n'
+
+
+@pytest.mark.parametrize(
+    ("name", "code", "told"),
+    [
+        ("id", 65, 'sentkit cat: -:1: field "id" already exists'),
+        (
+            'a"b',
+            2,
+            "sentkit cat: --name-field 'a\"b': expected a printable name",
+        ),
+    ],
+)
+def test_a_name_field_that_cannot_be(sentkit, name, code, told):
+    done = sentkit("cat", "--name-field", name, stdin='{"id":1}\n')
+
+    assert done.code == code
+    assert done.told[0].startswith(told)
+
+
 @pytest.mark.parametrize("text", ['{"text":"a"}', '{"text_a":"a","text_b":"b"}'])
 def test_what_encode_writes_comes_back(sentkit, tiny, tmp_path, text):
     """A vector file and a pipe of the same run hold the same."""

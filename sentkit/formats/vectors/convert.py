@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import orjson
 
-from sentkit.formats.files import bare_suffix
+from sentkit.formats.files import bare_suffix, readable
 from sentkit.formats.outputs.outputs import open_output
 from sentkit.formats.rows.kinds import VECTORS
 from sentkit.formats.rows.rows import Inputs, Row
@@ -42,18 +42,24 @@ class JoinedReader(VectorReader):
 
 
 def convert(
-    inputs: Inputs, output: str, form: VectorOutput, *, head: int | None, encoding: str | None
+    inputs: Inputs,
+    output: str,
+    form: VectorOutput,
+    *,
+    head: int | None,
+    encoding: str | None,
+    name_field: str | None = None,
 ) -> int:
     """Write the rows to `output`, with our names for the fields of `inputs`. Returns the number of rows.
 
-    Without an `encoding`, vectors in JSONL are written as in the input.
+    Without an `encoding`, vectors in JSONL are written as in the input. `name_field` gets the file.
     """
     suffix = bare_suffix(output)
     if suffix not in TABLES or form.store is not None:
         form.check(output)
     reader = JoinedReader(inputs)
     reader.verifies = head is None  # the first rows alone are read without a look at the whole file
-    rows = islice(reader.read(partial(renamed, inputs.fields)), head)
+    rows = islice(reader.read(partial(renamed, inputs.fields, name_field)), head)
     count = 0
     if suffix in TABLES:
         return write_table(rows, output, suffix, inputs, force=form.force)
@@ -75,11 +81,17 @@ def convert(
     return count
 
 
-def renamed(fields: Mapping[str, str], row: VectorRow) -> VectorRow:
-    if not fields:
+def renamed(fields: Mapping[str, str], name_field: str | None, row: VectorRow) -> VectorRow:
+    if fields:
+        ours = {theirs: name for name, theirs in fields.items()}
+        names = tuple(ours.get(name, name) for name in row.names)
+        row = VectorRow(row.row.renamed(fields), row.vectors, names)
+    if name_field is None:
         return row
-    ours = {theirs: name for name, theirs in fields.items()}
-    return VectorRow(row.row.renamed(fields), row.vectors, tuple(ours.get(name, name) for name in row.names))
+    old, file = row.row, readable(row.row.source)
+    line = old.add([(name_field.encode(), orjson.dumps(file))], replace=False)
+    named = Row(line, {**old.values, name_field: file}, old.source, old.number, old.input_line)
+    return VectorRow(named, row.vectors, row.names)
 
 
 def recorded(inputs: Inputs) -> dict[str, str]:
