@@ -35,8 +35,10 @@ class Kind:
     marks: bool = False  # inserts --mark
     draws: bool = True  # different views may give different variants
     brings: bool = False  # replaces the text, instead of changing its words
+    takes_all: bool = False  # needs all rows, and a value
 
 
+SAME_LABEL = "same-label"
 # The default shares are those of the papers: CLEAR (arXiv:2012.15466), and ESimCSE (arXiv:2109.04380) for
 # repeat.
 OPERATIONS: Mapping[str, Kind] = {
@@ -67,6 +69,7 @@ OPERATIONS: Mapping[str, Kind] = {
     "lower": Kind(lambda _, more: operations.lower, draws=False),
     "no-punctuation": Kind(lambda _, more: operations.no_punctuation, draws=False),
     "paraphrase": Kind(lambda _, more: None, needs="--paraphrases", brings=True),
+    SAME_LABEL: Kind(lambda field_name, more: None, str, brings=True, takes_all=True),
 }
 
 
@@ -117,6 +120,8 @@ def parse_operation(written: str) -> RequestedOperation:
     kind = OPERATIONS.get(name)
     if kind is None:
         raise UsageError(f'--op "{written}": unknown operation "{name}"', advice=suggestion(name, OPERATIONS))
+    if kind.takes_all and not text:
+        raise UsageError(f'--op "{written}": {name} needs a field, for example {name}=label')
     if not equals and kind.default is None:
         return RequestedOperation(name)
     if kind.parse is None:

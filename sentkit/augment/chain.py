@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from functools import lru_cache
+from typing import Any
 
 from sentkit.augment.draw import Draw
 from sentkit.augment.operations import AppliedOperation, Note
@@ -47,6 +48,19 @@ class Chain:
 def key_of(seed: int, views: tuple[int, ...], number: int) -> bytes:
     """The prefix of the key of a draw."""
     return f"{seed}/{'.'.join(map(str, views))}/{number}:".encode()
+
+
+class Others(Sequence[str]):
+    """All texts of a group except the one at a place."""
+
+    def __init__(self, texts: Sequence[str], place: int) -> None:
+        self.texts, self.place = texts, place
+
+    def __len__(self) -> int:
+        return len(self.texts) - 1
+
+    def __getitem__(self, number: Any) -> Any:
+        return self.texts[number + (number >= self.place)]
 
 
 def another(text: str, draw: Draw, others: Sequence[str]) -> tuple[str, Note]:

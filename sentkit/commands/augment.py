@@ -1,6 +1,6 @@
 """`sentkit augment`: variants of sentences."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -12,7 +12,7 @@ from sentkit.flags.rows import RowFlags
 if TYPE_CHECKING:
     from sentkit.augment.catalogue import RequestedOperation
     from sentkit.augment.chain import Chain
-    from sentkit.formats.rows.rows import Row
+    from sentkit.formats.rows.rows import Inputs, Row
     from sentkit.formats.rows.variants import Sentence, VariantRows
 
     Others = Callable[[Row], Sequence[str]]  # the texts that may replace a row
@@ -57,6 +57,7 @@ def augment(
       sentkit augment titles.txt --op delete=0.3
       sentkit augment titles.txt --op reorder --op lower --views 2
       sentkit augment titles.txt --op synonym --synonyms thesaurus.jsonl
+      sentkit augment reviews.jsonl --op same-label=label
       sentkit augment pairs.jsonl --replace --field text=text_a --op swap
 
     Most used: [FILE]... --op --views --synonyms --replace --seed -o
@@ -80,14 +81,14 @@ def augment(
         fields = common_fields(inputs)
         rows = VariantRows(fields.get("text", "text"), replace=replace)
         chain = make_chain(operations, mark, synonyms, seed)
-        texts = other_texts(operations[0], paraphrases, key or "text", fields)
-
-        def variants(row: "Row") -> bytes:
-            return vary(rows.read(row), rows, chain, views, texts(row))
-
+        if operations[0].kind.takes_all:
+            found = with_same_label(inputs, rows, operations[0].value)
+        else:
+            texts = other_texts(operations[0], paraphrases, key or "text", fields)
+            found = inputs.read(lambda row: (rows.read(row), texts(row)))
         with output.open() as out:
-            for lines in inputs.read(variants):
-                out.write(lines)
+            for sentence, candidates in found:
+                out.write(vary(sentence, rows, chain, views, candidates))
     report_totals(chain, rows, console)
 
 
@@ -114,6 +115,22 @@ def other_texts(
         return lambda row: texts.get(name_in(row, theirs), ())
     name = first.field_name
     return (lambda row: [filled(row, name)]) if name is not None else lambda row: ()
+
+
+def with_same_label(
+    inputs: "Inputs", rows: "VariantRows", label: str
+) -> "Iterator[tuple[Sentence, Sequence[str]]]":
+    """Each sentence with the other texts of the rows with its label. All rows are kept in memory."""
+    from sentkit.augment.chain import Others
+    from sentkit.formats.rows.kinds import class_of
+
+    found = list(inputs.read(lambda row: (rows.read(row), class_of(row, label))))
+    places: dict[str, dict[str, int]] = {}  # label -> text -> its place among the texts of the label
+    for sentence, name in found:
+        own = places.setdefault(name, {})
+        own.setdefault(sentence.text, len(own))
+    texts = {name: list(own) for name, own in places.items()}
+    return ((sentence, Others(texts[name], places[name][sentence.text])) for sentence, name in found)
 
 
 def vary(

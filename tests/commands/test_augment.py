@@ -220,6 +220,31 @@ def test_paraphrases_are_found_by_the_text(sentkit, jsonl, tmp_path):
     assert done.rows[0]["text_b"] == "One cat."
 
 
+def test_texts_of_the_same_label(sentkit, jsonl):
+    """Each row gets each other text of its label in some view, never its own, unless it is alone."""
+    labels = ["a", "b", "a", "c", "a", "b", 1, 1.0]
+    rows = [{"text": f"t{n}", "label": label} for n, label in enumerate(labels)]
+    rows.append({"text": "t0", "label": "a"})  # a repeated text is one candidate
+    made = sentkit("augment", "--op", "same-label=label", "--views", 40, stdin=jsonl(*rows))
+    others = {"t0": {"t2", "t4"}, "t1": {"t5"}, "t2": {"t0", "t4"}, "t3": {"t3"}, "t4": {"t0", "t2"}}
+    others |= {"t5": {"t1"}, "t6": {"t7"}, "t7": {"t6"}}
+    found = {}
+    for row in made.rows:
+        found.setdefault(row["text_a"], set()).add(row["text_b"])
+
+    assert len(made.rows) == 40 * 9
+    assert found == others
+    assert made.err == "sentkit augment: warning: same-label did not change 40 of 360 texts\n"
+
+
+@pytest.mark.parametrize("rows", ['{"text":"a"}', '{"text":"a","label":null}'])
+def test_a_row_without_a_label_is_a_bad_row(sentkit, rows):
+    done = sentkit("augment", "--op", "same-label=label", stdin=rows)
+
+    assert (done.code, done.out) == (65, b"")
+    assert done.told[0].startswith('sentkit augment: -:1: "label" is ')
+
+
 def test_unchanged_texts_are_a_warning(sentkit):
     done = sentkit("augment", "--op", "delete", "--op", "lower", stdin="A B\nc\n\n")
 
@@ -265,6 +290,7 @@ def test_rows_of_a_vector_file(sentkit):
         (("--op", "delete", "--mark", "a b"), '--mark "a b": expected a word without spaces'),
         (("--op", "lower", "--views", "0"), "invalid value for '--views': 0 is not in the range x>=1"),
         (("--op", "synonym", "--synonyms", "-"), "standard input can be read only once"),
+        (("--op", "same-label"), '--op "same-label": same-label needs a field, for example same-label=label'),
         (("--op", "lower", "-o", "x.safetensors"), "x.safetensors: this output cannot be a vector file"),
         (("--op", "lower", "--field", "text=augment"), '--field "text=augment": the field "augment" is'),
     ],
