@@ -1,6 +1,6 @@
 #!/bin/sh
 # Find the word for a description: search held-out definitions among all entries, before and after DefSent+.
-# Prints how often the right entry is first, among the first 3 and among the first 10.
+# Prints how often the right entry is among the first 10 (recall@10), and other scores of both searches.
 # Usage: sh examples/reverse_dictionary.sh DICTIONARY BASE
 #   DICTIONARY  rows with an entry and a definition. Every fifth definition is held out, counting those that have
 #         another definition beside them and occur once in the dictionary: a definition that a synonym shares
@@ -22,22 +22,28 @@ rows = [(json.loads(line), line) for line in open(sys.argv[3])]
 texts = [" ".join(row["definition"].split()).casefold() for row, _ in rows]
 left = collections.Counter(row["entry"] for row, _ in rows)
 uses = collections.Counter(texts)
-kept, held = open(sys.argv[1], "w"), open(sys.argv[2], "w")
-several = 0
+kept, held, queries, qrels = (open(path, "w") for path in (sys.argv[1], sys.argv[2], *sys.argv[4:]))
+several = queried = 0
 for (row, line), text in zip(rows, texts, strict=True):
     free = left[row["entry"]] > 1 and uses[text] == 1
     several += free
     out = free and several % 5 == 0
     left[row["entry"]] -= out
     (held if out else kept).write(line)
+    if out:
+        queried += 1
+        print(json.dumps({"id": queried, "text": row["definition"]}), file=queries)
+        print(json.dumps({"query-id": queried, "corpus-id": row["entry"], "score": 1}), file=qrels)
 if several < 5: sys.exit("reverse_dictionary.sh: no definition can be held out: too few entries have several")' \
-    "$work/known.jsonl" "$work/held.jsonl" "$work/all.jsonl"
+    "$work/known.jsonl" "$work/held.jsonl" "$work/all.jsonl" "$work/queries.jsonl" "$work/qrels.jsonl"
 
 search() { # ENCODER READOUT FLAGS...: encode the definitions and search them among the entries
     model=$1 readout=$2 && shift 2
-    sentkit encode "$work/held.jsonl" --precision fp32 --field text=definition -m "$model" --readout "$readout" \
+    sentkit encode "$work/queries.jsonl" --precision fp32 -m "$model" --readout "$readout" \
         -o "$work/queries.safetensors" -f
-    sentkit search --queries "$work/queries.safetensors" --corpus "$entries" --gold entry "$@"
+    sentkit search --queries "$work/queries.safetensors" --corpus "$entries" --top 100 --field id=entry "$@" \
+        -o "$work/hits.jsonl" -f
+    sentkit score "$work/hits.jsonl" --qrels "$work/qrels.jsonl"
 }
 
 entries=$work/entries.safetensors

@@ -58,6 +58,20 @@ def write_classifiers(folder, execute):
     execute(["sentkit", *probe, "-o", "ratings.safetensors"], folder)
 
 
+def search_articles(folder, execute):
+    """Hits of questions in articles, with judgements; and a dictionary."""
+    (folder / "dict.jsonl").write_text('{"word":"dog","definition":"an animal that barks"}\n')
+    articles = [{"id": f"d{n}", "text": text} for n, (text, *_) in enumerate(PAIRS)]
+    questions = [{"id": f"q{n}", "text": text} for n, (_, text, *_) in enumerate(PAIRS)]
+    qrels = "".join(f"q{n}\td{n}\t1\n" for n in range(len(PAIRS)))
+    (folder / "qrels.tsv").write_text(f"query-id\tcorpus-id\tscore\n{qrels}")
+    for name, rows in {"articles": articles, "questions": questions}.items():
+        (folder / f"{name}.jsonl").write_text(in_jsonl(*rows))
+        execute(["sentkit", "encode", f"{name}.jsonl", "-o", f"{name}.safetensors"], folder)
+    flags = ["--queries", "questions.safetensors", "--corpus", "articles.safetensors"]
+    execute(["sentkit", "search", *flags, "-o", "hits.jsonl"], folder)
+
+
 @pytest.fixture(scope="session")
 def furnished(tmp_path_factory, marian, execute):
     """A folder with the files that the help texts name."""
@@ -75,7 +89,6 @@ def furnished(tmp_path_factory, marian, execute):
     (folder / "words.tsv").write_text("entry\tdefinition\ncat\ta small animal\ncat\ta pet that purrs\n")
     reviews = [{"text": f"{word} {n}", "label": word} for n in range(12) for word in ("good", "bad")]
     (folder / "reviews.jsonl").write_text(in_jsonl(*reviews))
-    (folder / "dict.jsonl").write_text('{"word":"dog","definition":"an animal that barks"}\n')
     synonyms = {"cat": ["kitten"], "dog": ["hound"], "sea": ["ocean"]}
     thesaurus = [{"word": word, "synonyms": others} for word, others in synonyms.items()]
     (folder / "thesaurus.jsonl").write_text(in_jsonl(*thesaurus))
@@ -85,6 +98,7 @@ def furnished(tmp_path_factory, marian, execute):
     execute(["sentkit", "encode", "titles.txt", "-o", "signs.safetensors", "--store", "binary"], folder)
     execute(["sentkit", "encode", "titles.txt", "-o", "q.jsonl"], folder)
     execute(["sentkit", "encode", "titles.txt", "-o", "titles/"], folder)
+    search_articles(folder, execute)
     news = [{"text": text, "label": topic} for *texts, _, topic in PAIRS for text in texts]
     (folder / "news.jsonl").write_text(in_jsonl(*news))
     execute(["sentkit", "encode", "news.jsonl", "-o", "news.safetensors"], folder)

@@ -79,6 +79,8 @@ PAIRS = '{"embedding_a":[1,0],"embedding_b":[1,0],"g":5}\n{"embedding_a":[1,0],"
 def test_commands_on_vectors_run_on_numpy_alone(modules_after, tmp_path):
     (tmp_path / "pairs.jsonl").write_text(PAIRS)
     (tmp_path / "sentences.jsonl").write_text('{"embedding":[1,0],"g":5}\n')
+    (tmp_path / "hits.jsonl").write_text('{"id":1,"hits":[{"id":2}]}\n')
+    (tmp_path / "qrels.txt").write_text("1 0 2 1\n")
     with (tmp_path / "c.safetensors").open("wb") as file:
         write_classifier(file, VectorClassifier("", ("no", "yes"), np.eye(2), np.zeros(2)), {})
     search = ["search", "--corpus", "sentences.jsonl", "--queries", "sentences.jsonl"]
@@ -87,7 +89,9 @@ def test_commands_on_vectors_run_on_numpy_alone(modules_after, tmp_path):
         ["score", "--gold", "g"],
         ["score", "--gold", "g", "--baseline", "pairs.jsonl", "pairs.jsonl"],
         search,
-        [*search, "--gold", "g"],
+        [*search, "--flat"],
+        ["score", "hits.jsonl", "--qrels", "qrels.txt"],
+        ["diff", "sentences.jsonl", "sentences.jsonl"],
         ["predict", "-m", "c.safetensors", "sentences.jsonl"],
         ["cluster", "-k", "1", "sentences.jsonl"],
         ["cluster", "-k", "1", "--describe", "sentences.jsonl"],

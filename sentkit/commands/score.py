@@ -11,9 +11,9 @@ import typer
 from sentkit.console import Console, show, slow
 from sentkit.errors import AnswerIsNo
 from sentkit.flags import options
-from sentkit.flags.gold import GoldFlags
+from sentkit.flags.gold import GoldFlags, RetrievalFlags
 from sentkit.flags.rows import RowFlags
-from sentkit.flags.rules import Excludes, Needs
+from sentkit.flags.rules import Excludes, excludes
 
 if TYPE_CHECKING:
     from sentkit.formats.rows.rows import Inputs
@@ -22,22 +22,24 @@ if TYPE_CHECKING:
     from sentkit.metrics.sts.report import Record
 
 TOP = 10  # pairs, by default
+REPORTS = excludes("--gold", "--qrels", because=", which writes a report")
 
 
 def score(
     *,
     gold_flags: GoldFlags,
-    metric: options.Metric = "cosine",
+    retrieval: RetrievalFlags,
+    metric: Annotated[options.Metric, Excludes("--qrels")] = "cosine",
     top: Annotated[
         int | None,
         typer.Option(min=1, metavar="K", help="For sentences: show the K closest pairs. [default: 10]"),
-        Excludes("--gold", because=", which writes a report"),
+        REPORTS,
     ] = None,
-    threshold: Annotated[options.Threshold, Excludes("--gold", because=", which writes a report")] = None,
+    threshold: Annotated[options.Threshold, REPORTS] = None,
     matrix: Annotated[
         bool,
         typer.Option("--matrix", help="For up to 20000 sentences: write all similarities."),
-        Excludes("--gold", because=", which writes a report"),
+        REPORTS,
         Excludes("--top"),
         Excludes("--threshold"),
         Excludes("--keep-vectors"),
@@ -45,65 +47,70 @@ def score(
     keep_vectors: Annotated[
         bool,
         typer.Option("--keep-vectors", help="For pairs: keep the vectors in the rows."),
-        Excludes("--gold", because=", which writes a report"),
+        REPORTS,
         Excludes("--top"),
         Excludes("--threshold"),
     ] = False,
-    seed: Annotated[
-        int | None,
-        typer.Option(min=0, metavar="N", help="With --gold: random seed of the intervals. [default: 0]"),
-        Needs("--gold"),
-    ] = None,
     output: options.ReportFlags,
-    replace: Annotated[options.Replace, Excludes("--gold", because=", which writes a report")] = False,
+    replace: Annotated[options.Replace, REPORTS] = False,
     row_flags: RowFlags,
     run: options.QuietFlags,
 ) -> None:
-    """Score pairs of vectors, or find the closest sentences.
+    """Score pairs of vectors or hits of a search, or find the closest sentences.
 
     \b
     Examples:
       sentkit encode pairs.jsonl | sentkit score
       sentkit encode pairs.jsonl | sentkit score --gold score
-      sentkit score a.safetensors b.safetensors --gold score --group topic
+      sentkit score hits.jsonl --qrels qrels.tsv --per-query each.jsonl
       sentkit score new.jsonl --gold score --baseline old.jsonl --fail-under 80
 
-    Most used: [FILE]... --gold --group --baseline --fail-under --top --threshold --json
+    Most used: [FILE]... --gold --group --qrels --baseline --fail-under --top --threshold --json
 
     For pairs, the command adds "similarity" to each row and removes the vectors. With
     --gold, the output is one report per FILE: the number of pairs, and the correlations
     of Spearman and Pearson x 100 with 95 % intervals. The intervals of a file or group
     come from 1000 resamples, or from Fisher's z above 50,000 pairs. Above 50,000 pairs,
-    --aggregate mean and weighted and --baseline use 200 resamples. A terminal shows a
-    table; otherwise each report is one line of JSON.
+    --aggregate mean and weighted and --baseline use 200 resamples. With --qrels, FILE has
+    the hits of search, and the report has nDCG@10, recall, MAP and MRR@10 x 100. A
+    terminal shows a table; otherwise each report is one line of JSON.
     """
     from sentkit.formats.vectors.sinks import check_rows_output
     from sentkit.formats.vectors.vectors import VECTOR_FIELDS
+    from sentkit.metrics import retrieval as judged
     from sentkit.metrics.sts.report import below
 
     console = run.console("score")
     options.check_threshold(threshold, metric)
     closest = Closest(metric, top, threshold)
     gold_flags.check()
-    for path in filter(None, (output.path, gold_flags.seen_rows)):
+    for path in filter(None, (output.path, gold_flags.seen_rows, retrieval.per_query)):
         check_rows_output(path)
     reads = {
         "--baseline": gold_flags.baseline,
+        "--qrels": retrieval.qrels,
         "--seen": gold_flags.seen_paths,
     }
-    writes = {"--seen-rows": gold_flags.seen_rows}
-    known = (*VECTOR_FIELDS, gold_flags.gold, gold_flags.group)
+    writes = {"--seen-rows": gold_flags.seen_rows, "--per-query": retrieval.per_query}
+    names = ("id", "similarity") if retrieval.qrels else (*VECTOR_FIELDS, gold_flags.gold, gold_flags.group)
     with (
-        row_flags.open(console, output, known=known, reads=reads, writes=writes) as inputs,
+        row_flags.open(console, output, known=names, reads=reads, writes=writes) as inputs,
         gold_flags.open_seen_rows(force=output.force) as seen_out,
+        retrieval.open_per_query(force=output.force) as queries_out,
         output.open() as out,
     ):
-        if gold_flags.gold is not None:
-            score_options = gold_flags.options(row_flags, metric, seed or 0)
+        least, problem = gold_flags.fail_under, None
+        if retrieval.qrels is not None:
+            records = report_retrieval(inputs, retrieval, gold_flags.baseline, queries_out)
+            show(records, judged.table_lines, out, as_table=output.as_table, texts=["file"])
+            problem = None if least is None else judged.below(records, least)
+        elif gold_flags.gold is not None:
+            score_options = gold_flags.options(row_flags, metric)
             baseline = gold_flags.baseline
             records = report_gold(inputs, score_options, baseline, out, console, as_table=output.as_table)
             if seen_out is not None and score_options.seen is not None:
                 seen_out.writelines(score_options.seen.lines())
+            problem = None if least is None else below(records, least)
         else:
             score_rows(
                 inputs,
@@ -115,10 +122,27 @@ def score(
                 replace=replace,
                 as_table=output.as_table,
             )
-            records = []
-    least = gold_flags.fail_under
-    if least is not None and (problem := below(records, least)):
+    if problem:
         raise AnswerIsNo(problem)
+
+
+def report_retrieval(
+    inputs: "Inputs", flags: RetrievalFlags, baseline: str | None, queries_out: BinaryIO | None
+) -> "list[Record]":
+    """The reports of all files of hits."""
+    from sentkit.metrics.retrieval import Judge, RunReader, read_qrels
+
+    assert flags.qrels is not None
+    qrels = read_qrels(inputs, flags.qrels)
+    base = None if baseline is None else RunReader(inputs.other(baseline), qrels).read(baseline)
+    judge = Judge(flags.qrels, qrels, flags.missing == "zero", base)
+    records = []
+    for path in inputs.paths:
+        run = RunReader(inputs, qrels).read(path)
+        records.append(judge.record(run))
+        if queries_out is not None:
+            judge.write_queries(run, queries_out, with_file=len(inputs.paths) > 1)
+    return records
 
 
 @dataclass(frozen=True, slots=True)

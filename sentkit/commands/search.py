@@ -6,19 +6,18 @@ from typing import TYPE_CHECKING, Annotated, BinaryIO
 
 import typer
 
-from sentkit.console import Console, print_table, show, slow
+from sentkit.console import Console, print_table, slow
 from sentkit.errors import UsageError
 from sentkit.flags import options
 from sentkit.flags.rows import StreamFlags
 from sentkit.flags.rules import Excludes, Needs
 
 if TYPE_CHECKING:
-    from sentkit.metrics.neighbours.queries import Search, SearchOptions
+    from sentkit.metrics.neighbours.queries import Search
     from sentkit.model.query_encoder import EncodedTexts
 
 TOP = 10  # hits, by default
 NOT_GIVEN = (None, False, "auto")  # values of flags that are not given
-OWN = ("row", "similarity")  # the fields of every hit
 
 
 @dataclass(frozen=True)
@@ -75,29 +74,17 @@ def search(
     top: Annotated[
         int | None, typer.Option(min=1, metavar="K", help="Maximum number of hits per query. [default: 10]")
     ] = None,
-    threshold: Annotated[options.Threshold, Excludes("--gold", because=", which writes a report")] = None,
+    threshold: options.Threshold = None,
     metric: options.Metric = "cosine",
     binary: BinaryFlags,
-    copied: Annotated[
-        list[str] | None,
+    flat: Annotated[
+        bool,
         typer.Option(
-            "--show",
-            metavar="NAME",
-            help="A field to copy from the corpus to hits; repeatable. [default: text or entry]",
+            "--flat", help="Write one row per hit: fields of the query with _a, of the hit with _b, and rank."
         ),
-        Excludes("--gold", because=", which writes a report"),
-    ] = None,
-    gold: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NAME[=THEIRS]",
-            help="Report how often the field NAME of a query equals NAME (or THEIRS) of a hit.",
-        ),
-    ] = None,
-    output: options.ReportFlags,
-    replace: Annotated[
-        options.Replace, Excludes("--gold", because=", which writes a report"), Excludes("TEXT")
     ] = False,
+    output: options.ReportFlags,
+    replace: Annotated[options.Replace, Excludes("--flat"), Excludes("TEXT")] = False,
     model: Annotated[
         str | None,
         typer.Option(
@@ -119,31 +106,30 @@ def search(
       echo a dog | sentkit encode | sentkit search --corpus titles.safetensors
       sentkit search "a dog" "a cat" --corpus titles.safetensors
       sentkit search --queries q.jsonl --corpus titles.safetensors --top 3
-      sentkit search --queries q.jsonl --corpus titles.safetensors --gold text
+      sentkit search --queries q.jsonl --corpus titles.safetensors --flat
 
-    Most used: [TEXT]... --queries --corpus --top --threshold --show --gold --json
+    Most used: [TEXT]... --queries --corpus --top --threshold --flat --json
     """
     from sentkit.formats.files import check_input
+    from sentkit.formats.vectors.sinks import check_rows_output
     from sentkit.formats.vectors.vectors import VECTOR_FIELDS, VectorReader
-    from sentkit.metrics.neighbours.queries import Search, SearchOptions, columns, report
+    from sentkit.metrics.neighbours.queries import Search, SearchOptions
 
     console = run.console("search")
     options.check_threshold(threshold, metric)
     if top is None and threshold is None:
         top = TOP
     binary.check(top)
-    as_rows = gold is None and not output.as_table
+    as_rows = not flat and not output.as_table
     search_options = SearchOptions(
         metric,
         top,
         threshold,
-        copied or [],
-        gold,
         rescore=binary.rescore,
         candidates=binary.candidates,
         new=["hits"] if as_rows and not replace else [],
     )
-    check_form(output.path, search_options)
+    check_rows_output(output.path)
     for path in filter(None, (corpus, binary.rescore)):
         check_input(path)
     query.take_snapshots([*filter(None, (corpus, binary.rescore))])
@@ -153,7 +139,7 @@ def search(
         query.open(
             console,
             output,
-            known=(*VECTOR_FIELDS, "entry"),
+            known=(*VECTOR_FIELDS, "entry", "id"),
             reads={"--corpus": corpus, "--rescore": binary.rescore, "-m": weights},
         ) as inputs,
         output.open() as out,
@@ -161,28 +147,17 @@ def search(
         source = query.paths[0] if query.paths else "TEXT"
         with slow(console, f"reading {corpus}"):
             answered = Search(encoded or VectorReader(inputs), corpus, search_options, inputs, source=source)
-        if gold is not None:
-            record = report(answered).record()
-            show([record], lambda record: [columns(record)], out, as_table=output.as_table)
+        if flat:
+            for window in answered.windows():
+                for query_hits in window:
+                    out.writelines(answered.flat(query_hits))
+                out.flush()
         elif output.as_table:
             show_hits(answered)
         else:
             write_hits(answered, out, replace=replace)
     for remark in encoded.remarks if encoded else ():
         console.warn(remark)
-
-
-def check_form(output: str, search_options: "SearchOptions") -> None:
-    """Refuse wrong fields and outputs."""
-    from sentkit.formats.vectors.sinks import check_rows_output
-
-    gold, show = search_options.gold, search_options.show
-    if gold is not None and not all(gold.split("=", 1)):
-        raise UsageError(f'--gold "{gold}": expected a name, or NAME=THEIRS')
-    own = next((name for name in show if name in OWN), None)
-    if own:
-        raise UsageError(f"--show {own}: every hit has this field", advice=f"remove --show {own}")
-    check_rows_output(output)
 
 
 def query_texts(
@@ -234,7 +209,7 @@ def write_hits(search: "Search", out: BinaryIO, *, replace: bool) -> None:
 
 def show_hits(search: "Search") -> None:
     """Print a line for each hit, with the query in the first line."""
-    columns = ["query", search.metric, "row", *(search.show or ["hit"])]
+    columns = ["query", search.metric, "row", "hit"]
     rows = []
     for query_hits in search:
         query = search.called(query_hits.query)
@@ -242,4 +217,4 @@ def show_hits(search: "Search") -> None:
             rows.append([query, f"{similarity:.4f}", *search.cells(row)])
             query = ""
     if rows:
-        print_table(columns, rows, texts=["query", *columns[3:]])
+        print_table(columns, rows, texts=["query", "hit"])

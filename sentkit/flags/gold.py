@@ -10,7 +10,7 @@ import typer
 
 from sentkit.errors import UsageError
 from sentkit.flags.rows import FieldFlags
-from sentkit.flags.rules import Needs
+from sentkit.flags.rules import Excludes, Needs
 
 if TYPE_CHECKING:
     from sentkit.metrics.sts.gold_pairs import ScoreOptions
@@ -39,13 +39,19 @@ class GoldFlags:
     ] = "all"
     baseline: Annotated[
         str | None,
-        typer.Option(metavar="FILE", help="With --gold: the same pairs, encoded by another model."),
-        Needs("--gold"),
+        typer.Option(
+            metavar="FILE",
+            help="With --gold: the same pairs, encoded by another model. With --qrels: other hits.",
+        ),
+        Needs("--gold or --qrels"),
     ] = None
     fail_under: Annotated[
         float | None,
-        typer.Option(metavar="X", help="With --gold: exit code 1 if a Spearman x 100 is below X."),
-        Needs("--gold"),
+        typer.Option(
+            metavar="X",
+            help="Exit code 1 if a Spearman x 100 (with --qrels: an nDCG@10 x 100) is below X.",
+        ),
+        Needs("--gold or --qrels"),
     ] = None
     seen: Annotated[
         list[str] | None,
@@ -82,7 +88,7 @@ class GoldFlags:
 
         return list(expanded(self.seen or []))
 
-    def options(self, rows: FieldFlags, metric: str, seed: int) -> "ScoreOptions":
+    def options(self, rows: FieldFlags, metric: str) -> "ScoreOptions":
         """The flags as a report takes them."""
         from sentkit.metrics.sts.gold_pairs import ScoreOptions
         from sentkit.metrics.sts.seen import SeenPairs
@@ -91,7 +97,7 @@ class GoldFlags:
         keep = self.seen_rows is not None
         seen = SeenPairs(self.seen_paths, self.seen_threshold, keep) if self.seen else None
         return ScoreOptions(
-            rows.theirs(self.gold), rows.theirs(self.group), metric, self.aggregate, seed, seen
+            rows.theirs(self.gold), rows.theirs(self.group), metric, self.aggregate, seen=seen
         )
 
     def open_seen_rows(self, *, force: bool) -> "AbstractContextManager[BinaryIO | None]":
@@ -102,3 +108,32 @@ class GoldFlags:
     def check(self) -> None:
         if not math.isfinite(self.fail_under or 0.0):
             raise UsageError(f"--fail-under {self.fail_under}: expected a finite number")
+
+
+@dataclass(frozen=True)
+class RetrievalFlags:
+    """The judgements of relevance for the hits of `search`."""
+
+    qrels: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE",
+            help="For hits of search: report retrieval scores with these judgements (TREC, BEIR or rows).",
+        ),
+        Excludes("--gold"),
+    ] = None
+    missing: Annotated[
+        Literal["error", "zero"],
+        typer.Option(help="With --qrels: how a query without hits counts."),
+        Needs("--qrels"),
+    ] = "error"
+    per_query: Annotated[
+        str | None,
+        typer.Option(metavar="PATH", help="With --qrels: write the scores of each query."),
+        Needs("--qrels"),
+    ] = None
+
+    def open_per_query(self, *, force: bool) -> "AbstractContextManager[BinaryIO | None]":
+        from sentkit.formats.outputs.outputs import open_output
+
+        return nullcontext() if self.per_query is None else open_output(self.per_query, force=force)

@@ -66,11 +66,14 @@ CASES = (
     Case("diff", ("diff", "corpus.jsonl"), VECTOR, *NO_VECTOR),
     Case("search", ("search", "--corpus", "corpus.jsonl"), '{"text":"a","embedding":[1,0]}\n', *NO_VECTOR),
     Case(
-        "search-gold",
-        ("search", "--corpus", "corpus.jsonl", "--gold", "text"),
-        '{"text":"a","embedding":[1,0]}\n',
-        '{"embedding":[1,0]}',
-        '"text" is missing',
+        "search-flat", ("search", "--flat", "--corpus", "corpus.jsonl"), '{"embedding":[1,0]}\n', *NO_VECTOR
+    ),
+    Case(
+        "qrels",
+        ("score", "--qrels", "qrels.tsv"),
+        '{"id":"q1","hits":[{"row":1,"id":"d1"}]}\n',
+        '{"id":"q2","hits":7}',
+        '"hits" is a number, expected a list of objects',
     ),
     Case(
         "duplicates",
@@ -192,6 +195,8 @@ def run(sentkit, tiny, marian, classifier, tmp_path_factory):
         if case.command[0] == "search":  # which names its rows by a flag, and reads others too
             Path("corpus.jsonl").write_text(case.good)
             arguments = arguments if arguments[0].startswith("--") else ("--queries", *arguments)
+        if case.name == "qrels":
+            Path("qrels.tsv").write_text("query-id\tcorpus-id\tscore\nq1\td1\t1\n")
         if case.command[0] == "diff":
             Path("corpus.jsonl").write_text(case.good)
         if case.command[0] == "mine":

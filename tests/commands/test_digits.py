@@ -50,7 +50,7 @@ def test_a_record_is_rounded_at_every_depth():
         ["inspect", "pairs.jsonl", "--gold", "g"],
         ["score", "sentences.jsonl"],
         ["search", "--queries", "sentences.jsonl", "--corpus", "sentences.jsonl"],
-        ["search", "--queries", "sentences.jsonl", "--corpus", "corpus.jsonl", "--gold", "g"],
+        ["search", "--queries", "sentences.jsonl", "--corpus", "corpus.jsonl", "--flat"],
         ["cluster", "sentences.jsonl", "-k", "3", "--truth", "c", "--seed", "0..2"],
         ["cluster", "sentences.jsonl", "-k", "2..3"],
         ["cluster", "sentences.jsonl", "-k", "3", "--stability"],

@@ -1,7 +1,6 @@
 """`search`: hits, reports, and refusals."""
 
 import json
-import statistics
 
 import numpy as np
 import pytest
@@ -110,44 +109,59 @@ def test_the_corpus_may_be_standard_input(sentkit, corpus, queries, tmp_path):
     assert piped.out == sentkit("search", "--corpus", corpus, stdin=queries).out
 
 
-def test_other_fields_and_shown_fields_keep_their_bytes(sentkit, held):
-    """Long numbers, spaces and escapes."""
+def test_other_fields_keep_their_bytes(sentkit, held):
+    """Long numbers, spaces and escapes; a hit has its id."""
     corpus = held('{"entry": "caf\\u00e9", "id":12345678901234567890, "x": 1.10, "embedding":[1,0]}\n')
     query = b'{"id":98765432109876543210, "embedding":[2,0],"y": 2.50 ,"_emb":null}'
-    done = sentkit("search", "--corpus", corpus, stdin=query)
-    shown = sentkit("search", "--corpus", corpus, "--show", "x", "--show", "id", stdin=query)
+    done, flat = (sentkit("search", "--corpus", corpus, *form, stdin=query) for form in ((), ("--flat",)))
 
     assert done.out == (
-        b'{"id":98765432109876543210,"y": 2.50,"hits":[{"row":1,"similarity":1.0,"entry":"caf\\u00e9"}]}\n'
+        b'{"id":98765432109876543210,"y": 2.50,"hits":[{"row":1,"similarity":1.0,"entry":"caf\\u00e9",'
+        b'"id":12345678901234567890}]}\n'
     )
-    assert shown.rows[0]["hits"][0]["row"] == 1
-    assert b'"x":1.10,"id":12345678901234567890}' in shown.out
+    assert flat.out == (
+        b'{"id_a":98765432109876543210,"y_a":2.50,"row_b":1,"rank":1,"entry_b":"caf\\u00e9",'
+        b'"id_b":12345678901234567890,"x_b":1.10,"similarity":1.0}\n'
+    )
 
 
 def test_fields_of_a_hit(sentkit, held):
-    """The text, else the entry, else nothing; with --show the field if the row has it."""
+    """The text, else the entry, else nothing; and the id."""
     lines = (
-        '{"text":"t","entry":"e","embedding":[1,0]}\n'
+        '{"text":"t","entry":"e","_id":7,"embedding":[1,0]}\n'
         '{"entry":"e","label":"x","embedding":[1,1]}\n'
         '{"embedding":[0,1]}\n'
     )
-    default = sentkit("search", "--corpus", held(lines), stdin=b'{"embedding":[1,0]}').rows[0]["hits"]
-    label = sentkit("search", "--corpus", held(lines), "--show", "label", stdin=b'{"embedding":[1,0]}')
+    done = sentkit("search", "--corpus", held(lines), stdin=b'{"embedding":[1,0]}')
+    mapped = sentkit("search", "--corpus", held(lines), "--field", "id=entry", stdin=b'{"embedding":[1,0]}')
 
-    assert [list(hit)[2:] for hit in default] == [["text"], ["entry"], []]
-    assert [list(hit)[2:] for hit in label.rows[0]["hits"]] == [[], ["label"], []]
+    assert [list(hit)[2:] for hit in done.rows[0]["hits"]] == [["text", "_id"], ["entry"], []]
+    assert [list(hit)[2:] for hit in mapped.rows[0]["hits"]] == [["text", "id"], ["entry", "id"], []]
 
 
-@pytest.mark.parametrize("name", ["lable", "embedding", "_emb"])
-def test_show_refuses_a_field_that_no_row_has(sentkit, held, name):
-    """Vectors cannot be shown either."""
-    corpus = held('{"text":"t","embedding":[1,0],"_emb":"m:100000000000"}\n')
-    done = sentkit(
-        "search", "--corpus", corpus, "--show", name, stdin=b'{"embedding":[1,0],"_emb":"m:100000000000"}'
-    )
+@metrics
+def test_flat_rows_are_the_hits(sentkit, corpus, queries, metric, tmp_path):
+    """One row per hit: the fields of both sides, the rank and the similarity; Parquet has the same rows."""
+    flags = ("--corpus", corpus, "--metric", metric, "--top", 3)
+    nested, flat = (sentkit("search", *flags, *form, stdin=queries).rows for form in ((), ("--flat",)))
+    expected = [
+        {"id_a": row["id"], "row_b": hit["row"], "rank": rank, "text_b": hit["text"]}
+        | {"similarity": hit["similarity"]}
+        for row in nested
+        for rank, hit in enumerate(row["hits"], start=1)
+    ]
+    assert sentkit("search", *flags, "--flat", "-o", "hits.parquet", stdin=queries).code == 0
 
-    assert done.code == 65
-    assert done.told == [f'sentkit search: c.jsonl: no row has "{name}"']
+    assert flat == expected == sentkit("cat", "hits.parquet").rows
+
+
+def test_flat_rows_are_pairs_of_texts(sentkit, held):
+    """--field gives both texts their standard names, so `predict` reads them."""
+    corpus = held('{"title":"x","v":[1,0],"text":"other"}\n')
+    flags = ("--field", "text=title", "--field", "embedding=v", "--flat")
+    done = sentkit("search", "--corpus", corpus, *flags, stdin=b'{"title":"y","v":[1,0]}')
+
+    assert done.rows == [{"text_a": "y", "row_b": 1, "rank": 1, "text_b": "x", "similarity": 1.0}]
 
 
 def test_field_applies_to_queries_and_corpus(sentkit, held):
@@ -219,9 +233,7 @@ def test_a_bad_row_of_the_corpus_is_never_skipped(sentkit, held):
     [
         ((), "missing option '--corpus'"),
         (("--corpus", "-"), "standard input can be read only once"),
-        (("--corpus", "c", "--show", "row"), "--show row: every hit has this field"),
-        (("--corpus", "c", "--gold", "=x"), '--gold "=x": expected a name, or NAME=THEIRS'),
-        (("--corpus", "c", "--gold", "x="), '--gold "x=": expected a name, or NAME=THEIRS'),
+        (("--corpus", "c", "--flat", "--replace"), "--replace cannot be used with --flat"),
         (("--corpus", "c", "--top", "0"), "invalid value for '--top'"),
         (
             ("--corpus", "c", "-o", "out.safetensors"),
@@ -234,81 +246,6 @@ def test_invalid_flags(sentkit, flags, problem):
 
     assert done.code == 2
     assert done.told[0].startswith(f"sentkit search: {problem}")
-
-
-@pytest.fixture
-def gold_queries(tmp_path, corpus_vectors, query_vectors, jsonl):
-    """A corpus in eight groups, and queries of groups that may be missing."""
-    rows = ({"word": n % 8, "embedding": v} for n, v in enumerate(corpus_vectors))
-    (tmp_path / "corpus.jsonl").write_bytes(jsonl(*rows))
-    return jsonl(*({"entry": str(n + 3), "embedding": v} for n, v in enumerate(query_vectors)))
-
-
-@metrics
-@pytest.mark.parametrize("top", [1, 2, 3, 10, 25])
-def test_the_report_equals_that_of_loops(sentkit, gold_queries, corpus_vectors, query_vectors, metric, top):
-    """The groups of two of the seven queries are not in the corpus."""
-    flags = ("--gold", "entry=word", "--top", top, "--metric", metric)
-    done = sentkit("search", "--corpus", "corpus.jsonl", *flags, stdin=gold_queries)
-    ranks = []
-    for n, query in enumerate(query_vectors):
-        places = [row for row, _ in ranked(query, corpus_vectors, metric)]
-        right = [place for place, row in enumerate(places, 1) if (row - 1) % 8 == n + 3]
-        ranks.append(min(right, default=1000) if min(right, default=1000) <= top else float("inf"))
-    (found,) = done.rows
-    depths = {1, 3, 10} & set(range(1, top + 1)) | {top}
-    median = statistics.median(ranks)
-
-    assert done.code == 0
-    assert (found["n"], found["absent"], found["top"]) == (7, 2, top)
-    assert (found["queries"], found["corpus"], found["metric"]) == ("-", "corpus.jsonl", metric)
-    assert {name for name in found if name.startswith("hit@")} == {f"hit@{depth}" for depth in depths}
-    for depth in depths:
-        assert found[f"hit@{depth}"] == pytest.approx(100 * sum(rank <= depth for rank in ranks) / 7)
-    assert found["mrr"] == pytest.approx(100 * sum(1 / rank for rank in ranks) / 7)
-    assert found["median_rank"] == (None if median == float("inf") else median)
-
-
-def test_a_bad_gold_value_in_the_corpus_is_refused(sentkit, held):
-    corpus = held('{"g":1,"embedding":[1,0]}\n{"g":null,"embedding":[1,0]}\n')
-    done = sentkit("search", "--corpus", corpus, "--gold", "g", stdin=b'{"g":1,"embedding":[1,0]}')
-
-    assert done.code == 65
-    assert done.told == ['sentkit search: c.jsonl:2: "g" is null, expected a string or a number']
-
-
-@pytest.mark.parametrize(("theirs", "ours"), [("1", "1.0"), ("1.0", '"1"'), ("-0.0", "0"), ("2.5", '"2.5"')])
-def test_a_number_is_the_same_answer_however_it_is_spelled(sentkit, held, theirs, ours):
-    corpus = held(f'{{"g":{theirs},"embedding":[1,0]}}\n')
-    done = sentkit("search", "--corpus", corpus, "--gold", "g", stdin=f'{{"g":{ours},"embedding":[1,0]}}')
-
-    assert (done.rows[0]["absent"], done.rows[0]["hit@1"]) == (0, 100)
-
-
-@pytest.mark.parametrize(("ours", "absent"), [("100000000000000000001", 0), ("100000000000000000002", 1)])
-def test_long_numbers_are_compared_exactly(sentkit, held, ours, absent):
-    """As floats both are 1e20."""
-    corpus = held('{"g":100000000000000000001,"embedding":[1,0]}\n')
-    done = sentkit("search", "--corpus", corpus, "--gold", "g", stdin=f'{{"g":{ours},"embedding":[1,0]}}')
-
-    assert done.rows[0]["absent"] == absent
-
-
-def test_true_is_not_a_valid_answer(sentkit, held):
-    corpus = held('{"g":1,"embedding":[1,0]}\n')
-    done = sentkit("search", "--corpus", corpus, "--gold", "g", stdin=b'{"g":true,"embedding":[1,0]}')
-
-    assert done.code == 65
-    assert done.told == ['sentkit search: -:1: "g" is true or false, expected a string or a number']
-
-
-def test_gold_names_members_as_the_rows_do(sentkit, held):
-    """--field does not change this."""
-    corpus = held('{"word":"x","embedding":[1,0]}\n')
-    flags = ("--field", "entry=word", "--gold", "word")
-    done = sentkit("search", "--corpus", corpus, *flags, stdin=b'{"word":"x","embedding":[1,0]}')
-
-    assert done.rows[0]["hit@1"] == 100
 
 
 def test_hits_are_a_table_on_a_terminal(on_terminal, tmp_path, corpus, jsonl):

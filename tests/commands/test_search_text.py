@@ -146,16 +146,6 @@ def test_a_corpus_may_come_through_the_pipe(sentkit, encode, tiny):
     assert piped.out == sentkit("search", "a cat", "--corpus", "c.safetensors").out
 
 
-def test_a_report_needs_no_file_of_queries(sentkit, encode, tiny):
-    """Each text is found first, at rank 1: its own vector is in the corpus."""
-    encode(tiny)
-    done = sentkit("search", "the sea", "ships", "--corpus", "c.safetensors", "--gold", "text")
-
-    assert done.code == 0
-    assert (done.rows[0]["queries"], done.rows[0]["n"]) == ("TEXT", 2)
-    assert done.rows[0]["hit@1"] == 100.0
-
-
 def test_a_text_is_never_a_file(sentkit, encode, tiny, tmp_path):
     """A file of that name changes nothing but a warning."""
     encode(tiny)

@@ -61,7 +61,7 @@ READERS: dict[str, tuple[Callable[[Path, Any], str], Callable[[str], object]]] =
     "the vectors of a file alone": (vector_file, lambda path: list(Store(path).blocks())),
     "entries in rows": (jsonl, read_entries),
     "entries in a vector file": (vector_file, read_entries),
-    "a corpus": (jsonl, lambda path: read_search_corpus(Inputs([path]), [])),
+    "a corpus": (jsonl, lambda path: read_search_corpus(Inputs([path]))),
     "centroids": (jsonl, read_centroids),
     "inspect, of rows": (jsonl, lambda path: describe_vectors(Inputs([path]))),
     "inspect, of a vector file": (vector_file, lambda path: describe_vectors(Inputs([path]))),

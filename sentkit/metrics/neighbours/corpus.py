@@ -1,7 +1,6 @@
 """The corpus of a search: its vectors, its space, and the fields that hits show."""
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
@@ -10,40 +9,41 @@ import orjson
 
 from sentkit.digits import significant
 from sentkit.errors import DataError
-from sentkit.formats.rows.kinds import whole_number, wrong_field
 from sentkit.formats.rows.rows import Inputs, Row
 from sentkit.formats.vectors.fingerprint import UNNAMED, short_label, space_of, space_of_signs, target_space
 from sentkit.formats.vectors.storage import StoredVectors, first_vectors
 from sentkit.formats.vectors.table import VectorTable, read_table
 from sentkit.formats.vectors.vectors import VectorRow
 
+IDS = ("id", "_id")  # the field that identifies a row: the first of these that it has
 NAMING = ("text", "entry")  # the name of a row in results: the first of these fields that it has
 CACHED_ROWS = 1 << 16  # rows whose fields are kept for later hits
-
-
-@dataclass(slots=True)
-class GoldCodes:
-    """The gold answer of each corpus row, as an integer code."""
-
-    name: str
-    codes: dict[str, int] = field(default_factory=dict)
-    of_rows: list[int] = field(default_factory=list)
-
-    def take(self, row: Row) -> None:
-        self.of_rows.append(self.codes.setdefault(gold_value(row, self.name), len(self.codes)))
 
 
 class SearchCorpus:
     """The vectors of a corpus, and the fields that hits show. A row is parsed when it becomes a hit."""
 
-    def __init__(self, table: VectorTable, show: Sequence[str]) -> None:
+    def __init__(self, table: VectorTable, show: Sequence[str] = (), *, with_id: bool = False) -> None:
         self.table, self.path, self.emb, self.row = table, table.path, table.emb, table.row
         self.vectors, self.numbers = first_vectors(table.vectors), table.numbers  # (n, d), (n,)
         self.hidden = (*(table.fields.get(name, name) for name in table.names), "_emb")
+        self.with_id = with_id
         self.shown = lru_cache(CACHED_ROWS)(partial(self._shown, show))
+        self.every_field = lru_cache(CACHED_ROWS)(self._every_field)
 
     def _shown(self, show: Sequence[str], place: int) -> dict[str, bytes]:
-        return shown_fields(self.row(place), self.hidden, show, self.table.fields)
+        """The given fields, or else the fields that name and identify the row, as bytes."""
+        row, fields = self.row(place), self.table.fields
+        if show:
+            theirs = {name: name for name in show if name in row.values and name not in self.hidden}
+        else:
+            theirs = naming_field(row, fields) | (id_field(row, fields) if self.with_id else {})
+        return bytes_of(row, theirs)
+
+    def _every_field(self, place: int) -> dict[str, bytes]:
+        """All fields except the vector, with our names, as bytes."""
+        row, fields = self.row(place), self.table.fields
+        return bytes_of(row, our_names(row, fields, self.hidden))
 
     def refuse_unknown(self, show: Sequence[str]) -> None:
         """Refuse a field that no row has. Most corpora have all fields in the first row."""
@@ -95,30 +95,15 @@ class SearchCorpus:
             raise rescore.row(place).error(f"this row differs from row {self.numbers[place]} of {self.path}")
 
 
-def read_search_corpus(inputs: Inputs, show: Sequence[str], gold: GoldCodes | None = None) -> SearchCorpus:
+def read_search_corpus(inputs: Inputs) -> SearchCorpus:
     """Read the vectors, memory-mapped from a vector file. Rows are read when they are needed."""
-    table = read_table(inputs, expect_one)
-    corpus = SearchCorpus(table, show)
-    corpus.refuse_unknown(show)
-    if gold is not None:
-        for place in range(len(table)):
-            gold.take(table.row(place))
-    return corpus
+    return SearchCorpus(read_table(inputs, expect_one), with_id=True)
 
 
 def expect_one(row: VectorRow) -> VectorRow:
     if len(row.vectors) != 1:
         raise row.row.error(f"expected 1 vector for search, this row has {len(row.vectors)}")
     return row
-
-
-def gold_value(row: Row, name: str) -> str:
-    """The gold value of a row as a string, because tables contain only strings."""
-    value = row.values.get(name)
-    if isinstance(value, bool) or not isinstance(value, str | int | float):
-        raise wrong_field(row, name, "a string or a number")
-    whole = isinstance(value, float) and value.is_integer()  # 1.0 is spelled as 1
-    return whole_number(row, name) if whole else str(value)
 
 
 def naming_field(row: Row, fields: Mapping[str, str]) -> dict[str, str]:
@@ -137,14 +122,21 @@ def columns_of_pair(pair: Mapping[str, Any], show: Sequence[str] = NAMING) -> di
     return columns
 
 
-def shown_fields(
-    row: Row, hidden: Collection[str], show: Sequence[str], fields: Mapping[str, str]
-) -> dict[str, bytes]:
-    """The given fields of a row, or else the field that names it, as bytes."""
-    if show:
-        theirs = {name: name for name in show if name in row.values and name not in hidden}
-    else:
-        theirs = naming_field(row, fields)
+def id_field(row: Row, fields: Mapping[str, str]) -> dict[str, str]:
+    """The field that identifies a row: its standard name or "_id", and its name in the row."""
+    names = ((name, fields.get(name, name)) for name in IDS)
+    return dict([pair for pair in names if pair[1] in row.values][:1])
+
+
+def our_names(row: Row, fields: Mapping[str, str], hidden: Collection[str]) -> dict[str, str]:
+    """Name in an output -> name in the row, of all fields that are not hidden."""
+    mapped = {ours: theirs for ours, theirs in fields.items() if theirs in row.values}
+    left = {name: name for name in row.values if name not in {*mapped.values(), *hidden}}
+    return {**left, **{ours: theirs for ours, theirs in mapped.items() if theirs not in hidden}}
+
+
+def bytes_of(row: Row, theirs: Mapping[str, str]) -> dict[str, bytes]:
+    """The values of the fields as bytes, by the names of the output."""
     if not theirs:
         return {}
     spans = row.spans()

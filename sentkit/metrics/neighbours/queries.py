@@ -1,28 +1,27 @@
-"""Search: for each query, the most similar rows of a corpus; with gold answers, their scores."""
+"""Search: for each query, the most similar rows of a corpus."""
 
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Protocol, TypeVar
 
 import numpy as np
 import orjson
 
 from sentkit.arrays import Float64, Indices
-from sentkit.digits import decimals
+from sentkit.digits import significant
 from sentkit.errors import UsageError
-from sentkit.formats.files import readable
 from sentkit.formats.rows.rows import FIRST_BLOCK, Inputs, Row, growing
 from sentkit.formats.vectors.store import fields_of
 from sentkit.formats.vectors.vectors import VectorRow, without_vectors
 from sentkit.metrics.neighbours.corpus import (
     NAMING,
-    GoldCodes,
     SearchCorpus,
+    bytes_of,
     expect_one,
-    gold_value,
+    our_names,
     read_search_corpus,
 )
 from sentkit.metrics.neighbours.search import Searcher, SignSearcher
@@ -46,13 +45,11 @@ class Queries(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class SearchOptions:
-    """The selection of hits, and the fields that a hit contains."""
+    """The selection of hits."""
 
     metric: str = "cosine"
     top: int | None = None  # None: all rows that reach the threshold
     threshold: float | None = None
-    show: Sequence[str] = ()
-    gold: str | None = None
     rescore: str | None = None  # exact vectors of the same rows, for a corpus of sign bits
     candidates: int | None = None  # of a corpus of sign bits
     new: Sequence[str] = ()  # fields that a query must not have
@@ -68,16 +65,14 @@ class Search:
         self.queries, self.options, self.source = queries, options, source
         self.fields = fields_of(inputs, source)
         self.in_file = Path(source).is_file()
-        self.metric, self.show = options.metric, options.show
-        self.gold, _, theirs = (options.gold or "").partition("=")
-        self.gold_codes = GoldCodes(theirs or self.gold) if self.gold else None
-        self.corpus = read_search_corpus(inputs.other(corpus), self.show, self.gold_codes)
+        self.metric = options.metric
+        self.corpus = read_search_corpus(inputs.other(corpus))
         self.rescore: SearchCorpus | None = None
         if self.corpus.signs is None and (options.rescore is not None or options.candidates is not None):
             flag = "--candidates" if options.rescore is None else "--rescore"
             raise UsageError(f"{flag} needs a corpus of encode --store binary, {corpus} has other vectors")
         if options.rescore is not None:
-            self.rescore = read_search_corpus(inputs.other(options.rescore), self.show)
+            self.rescore = read_search_corpus(inputs.other(options.rescore))
             self.corpus.check_rescore(self.rescore)
         self.count = 0  # queries answered
 
@@ -125,8 +120,6 @@ class Search:
     def _take(self, row: VectorRow) -> VectorRow:
         expect_one(row)
         row.row.check_absent(self.options.new, replace=False)
-        if self.gold:
-            gold_value(row.row, self.gold)  # a query without an answer is a bad row
         return VectorRow(without_vectors(row.row, row.names), row.vectors, row.names)
 
     def called(self, query: Row) -> str:
@@ -135,74 +128,28 @@ class Search:
         found = (str(query.values[name]) for name in names if name in query.values)
         return next(found, f"row {query.number}")
 
+    def flat(self, query_hits: QueryHits) -> Iterator[bytes]:
+        """One row for each hit: the fields of the query with _a, those of the hit with _b, and the rank."""
+        query = query_hits.query
+        own = renamed(bytes_of(query, our_names(query, self.fields, ())), "_a")
+        for rank, (row, similarity) in enumerate(query_hits.hits, start=1):
+            numbers = {"row_b": b"%d" % self.corpus.numbers[row], "rank": b"%d" % rank}
+            hit = renamed(self.corpus.every_field(row), "_b")
+            fields = {**own, **numbers, **hit, "similarity": b"%a" % significant(similarity)}
+            yield b"{%b}\n" % b",".join(
+                b"%b:%b" % (orjson.dumps(name), value) for name, value in fields.items()
+            )
+
     def cells(self, row: int) -> list[str]:
         """The cells of a hit in a table: its row number, and its fields."""
         number = str(self.corpus.numbers[row])
         shown = {name: orjson.loads(value) for name, value in self.corpus.shown(row).items()}
-        if self.show:
-            return [number, *(str(shown.get(name, "")) for name in self.show)]
         return [number, str(next(iter(shown.values()), ""))]
+
+
+def renamed(fields: dict[str, bytes], side: str) -> dict[str, bytes]:
+    return {f"{name}{side}": value for name, value in fields.items()}
 
 
 def pairs(rows: Indices, similarities: Float64) -> list[tuple[int, float]]:
     return list(zip(rows.tolist(), similarities.tolist(), strict=True))
-
-
-DEPTHS = (1, 3, 10)
-
-
-@dataclass(frozen=True, slots=True)
-class RetrievalReport:
-    queries: str
-    corpus: str
-    encoder: str | None
-    metric: str
-    top: int
-    absent: int  # queries without an answer in the corpus
-    ranks: Float64  # the rank of the first answer of each query, from 1; infinite if not found
-
-    def record(self) -> dict[str, Any]:
-        """Hit rates and mean reciprocal rank x 100; a median rank above `top` is null."""
-        depths = sorted({*(depth for depth in DEPTHS if depth < self.top), self.top})
-        median = float(np.median(self.ranks))
-        return {
-            "queries": readable(self.queries),
-            "corpus": readable(self.corpus),
-            "encoder": self.encoder,
-            "metric": self.metric,
-            "top": self.top,
-            "n": len(self.ranks),
-            "absent": self.absent,
-            **{f"hit@{depth}": 100.0 * float(np.mean(self.ranks <= depth)) for depth in depths},
-            "mrr": 100.0 * float(np.mean(1.0 / self.ranks)),
-            "median_rank": None if math.isinf(median) else median,
-        }
-
-
-def report(search: Search) -> RetrievalReport:
-    """Run all queries and report the scores."""
-    options, gold = search.options, search.gold_codes
-    assert options.top is not None, "a report on the K best hits"
-    assert gold is not None, "a search with a gold field"
-    ranks, absent = [], 0
-    for query_hits in search:
-        code = gold.codes.get(gold_value(query_hits.query, search.gold), -1)
-        right = (rank for rank, (row, _) in enumerate(query_hits.hits, start=1) if gold.of_rows[row] == code)
-        ranks.append(float(next(right, math.inf)))
-        absent += code < 0
-    corpus, encoder = search.corpus.path, search.queries.emb
-    return RetrievalReport(
-        search.source, corpus, encoder, options.metric, options.top, absent, np.array(ranks)
-    )
-
-
-def columns(record: dict[str, Any]) -> dict[str, str]:
-    """The record as a table row, by column name."""
-    hits = {name: decimals(value) for name, value in record.items() if name.startswith("hit@")}
-    median = record["median_rank"]
-    return {
-        **{name: str(record[name]) for name in ("n", "absent")},
-        **hits,
-        "MRR": decimals(record["mrr"]),
-        "median rank": f"> {record['top']}" if median is None else f"{median:g}",
-    }

@@ -115,6 +115,15 @@ def resample(left: ArrayLike, right: ArrayLike, *, count: int = RESAMPLES, seed:
     return resamples
 
 
+def resampled_means(values: Float64, *, count: int, seed: Seed) -> Float64:
+    """The means of the columns (n, m) in each of `count` resamples of the rows, (count, m).
+
+    The means of a difference of two columns are the paired bootstrap of their difference.
+    """
+    parts = [times @ values / len(values) for times in _multiplicities(len(values), count, seed)]
+    return np.concatenate(parts)
+
+
 def resamples_for(pairs: int, count: int = RESAMPLES) -> int:
     """`count` resamples, or FEWER_RESAMPLES above BOOTSTRAP_LIMIT pairs, to limit the time."""
     return count if pairs <= BOOTSTRAP_LIMIT else min(count, FEWER_RESAMPLES)

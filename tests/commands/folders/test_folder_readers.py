@@ -13,7 +13,8 @@ import pytest
 READERS = {
     "score": ["score", "PATH", "--top", "2"],
     "search": ["search", "--queries", "PATH", "--corpus", "PATH", "--top", "2"],
-    "search-text": ["search", "--corpus", "PATH", "--gold", "label", "--queries", "PATH"],
+    "search-flat": ["search", "--corpus", "PATH", "--flat", "--queries", "PATH"],
+    "diff": ["diff", "PATH", "PATH"],
     "duplicates": ["duplicates", "PATH", "--threshold", "0.9"],
     "cluster": ["cluster", "PATH", "-k", "2", "--seed", "1"],
     "probe": ["probe", "PATH", "--label", "label", "--folds", "3", "--penalties", "1"],

@@ -1,0 +1,262 @@
+"""Scores of a search with judgements of relevance (qrels), by the definitions of trec_eval; their report.
+
+The hits of a query are in the order of their list, or with one row per hit in that of their similarity; ties
+keep their order. A document that occurs several times counts once, at its best rank.
+"""
+
+import json
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, BinaryIO
+
+import numpy as np
+
+from sentkit.arrays import Float64
+from sentkit.digits import decimals
+from sentkit.errors import DataError
+from sentkit.formats.files import open_input, readable
+from sentkit.formats.json_files import json_line
+from sentkit.formats.rows.kinds import class_of, scored, wrong_field
+from sentkit.formats.rows.lines import looks_like_json, numbered
+from sentkit.formats.rows.rows import Inputs, Row
+from sentkit.metrics.sts.intervals import (
+    percentile_interval,
+    resampled_means,
+    resamples_for,
+    two_sided_p,
+)
+
+MEASURES = {"ndcg@10": "nDCG@10", "recall@10": "recall@10", "recall@100": "recall@100", "map": "MAP"}
+MEASURES |= {"mrr@10": "MRR@10"}
+IDS = ("id", "_id")  # names of the field that identifies a query or a document
+CUT = 10  # ranks of nDCG, recall and MRR
+
+Record = dict[str, Any]
+Qrels = dict[str, dict[str, float]]  # query -> document -> relevance, above 0
+Relevant = list[tuple[int, float]]  # rank and relevance of the relevant hits of a query, best first
+
+
+def read_qrels(inputs: Inputs, path: str) -> Qrels:
+    """Read TREC (4 columns), or rows or a table with query-id, corpus-id and score, as BEIR has it."""
+    qrels: Qrels = {}
+    first = b""
+    if inputs.format_of(path) not in ("parquet", "csv"):
+        with open_input(path) as file:
+            first = next((line for _, line in numbered(file, inputs.longest) if line.strip()), b"")
+    is_trec = len(first.split()) == 4 and not looks_like_json(first) and b"query-id" not in first
+    if is_trec:
+        judgements = trec_judgements(path, inputs.longest)
+    else:
+        form = "tsv" if first and not looks_like_json(first) else None
+        judgements = replace(inputs.other(path), fields={}, format=form).read(judgement_of)
+    for query, document, score, line in judgements:
+        relevant = qrels.setdefault(query, {})
+        if relevant.setdefault(document, score) != score:
+            problem = f'document "{document}" of query "{query}" has two different scores'
+            raise DataError(problem, source=path, line=line)
+    if not any(max(relevant.values()) > 0 for relevant in qrels.values()):
+        raise DataError("no query has a relevant document", source=path)
+    return {
+        query: {document: score for document, score in relevant.items() if score > 0}
+        for query, relevant in qrels.items()
+    }
+
+
+def judgement_of(row: Row) -> tuple[str, str, float, int]:
+    score = scored(row, "score")
+    if score is None:
+        raise row.error('"score" is empty')
+    return class_of(row, "query-id"), class_of(row, "corpus-id"), score, row.number
+
+
+def trec_judgements(path: str, longest: int) -> Iterator[tuple[str, str, float, int]]:
+    with open_input(path) as file:
+        for number, line in numbered(file, longest):
+            columns = line.decode(errors="replace").split()
+            try:
+                if columns:
+                    query, _, document, score = columns
+                    yield query, document, float(score), number
+            except ValueError as error:
+                problem = "expected four columns: query, 0, document, relevance"
+                raise DataError(problem, source=path, line=number) from error
+
+
+@dataclass(slots=True)
+class Run:
+    """The hits of a file: the relevant ones of each query."""
+
+    file: str
+    relevant: dict[str, Relevant]
+    depth: int = 0  # the largest number of hits of a query
+
+
+class RunReader:
+    """Reads rows with a list of hits (`search`), or rows of one hit each (`search --flat`)."""
+
+    def __init__(self, inputs: Inputs, qrels: Qrels) -> None:
+        self.inputs, self.qrels = inputs, qrels
+        self.ids = [*filter(None, (inputs.fields.get("id"),)), *IDS]
+        self.similarity = inputs.fields.get("similarity", "similarity")
+
+    def read(self, path: str) -> Run:
+        run, flat = Run(path, {}), dict[str, list[tuple[float, str]]]()
+        for row, query, hits in self.inputs.read_file(path, self.parse):
+            if "hits" not in row.values:
+                flat.setdefault(query, []).extend(hits)
+            elif query in run.relevant:
+                raise row.error(f'query "{query}" occurs a second time')
+            else:
+                self.add(run, query, hits)
+        for query, hits in flat.items():
+            self.add(run, query, sorted(hits, key=lambda hit: -hit[0]))
+        return run
+
+    def add(self, run: Run, query: str, hits: Sequence[tuple[float, str]]) -> None:
+        documents = dict.fromkeys(document for _, document in hits)
+        judged = self.qrels.get(query, {})
+        run.depth = max(run.depth, len(documents))
+        run.relevant[query] = [
+            (rank, judged[each]) for rank, each in enumerate(documents, start=1) if each in judged
+        ]
+
+    def parse(self, row: Row) -> tuple[Row, str, list[tuple[float, str]]]:
+        """The query of a row, and its hits with their similarities."""
+        hits = row.values.get("hits")
+        if "hits" not in row.values:
+            if self.similarity not in row.values:
+                advice = "--qrels reads the output of search, or of search --flat"
+                raise row.error('this row has no "hits"', advice=advice)
+            score = scored(row, self.similarity)
+            document = self.id_of(row, row.values, "hit", "_b")
+            return row, self.id_of(row, row.values, "query", "_a"), [(score or 0.0, document)]
+        if not isinstance(hits, list) or not all(isinstance(hit, dict) for hit in hits):
+            raise wrong_field(row, "hits", "a list of objects")
+        if any(isinstance(hit.get(name), float) for hit in hits for name in self.ids):
+            hits = json.loads(row.line)["hits"]  # keeps whole numbers of more than 64 bits
+        documents = [(0.0, self.id_of(row, hit, "hit")) for hit in hits]
+        return row, self.id_of(row, row.values, "query"), documents
+
+    def id_of(self, row: Row, values: dict[str, Any], what: str, side: str = "") -> str:
+        """The id as a string: 1, 1.0 and "1" are one id, because tables contain only strings."""
+        name = next((f"{name}{side}" for name in self.ids if f"{name}{side}" in values), None)
+        if name is None:
+            expected = " or ".join(f'"{name}{side}"' for name in IDS)
+            raise row.error(f"the {what} has no {expected}", advice="name the field: --field id=NAME")
+        return class_of(row if values is row.values else replace(row, values=values), name)
+
+
+def scores_of(relevant: Relevant, judged: Mapping[str, float]) -> list[float]:
+    """The measures of a query, from 0 to 1."""
+    ideal = sorted(judged.values(), reverse=True)[:CUT]
+    best = sum(score / math.log2(rank + 1) for rank, score in enumerate(ideal, start=1))
+    gained = sum(score / math.log2(rank + 1) for rank, score in relevant if rank <= CUT)
+    recalls = [sum(rank <= depth for rank, _ in relevant) / len(judged) for depth in (CUT, 100)]
+    precisions = (count / rank for count, (rank, _) in enumerate(relevant, start=1))
+    first = relevant[0][0] if relevant else math.inf
+    return [gained / best, *recalls, sum(precisions) / len(judged), 1 / first if first <= CUT else 0.0]
+
+
+def values_of(run: Run, qrels: Qrels, qrels_path: str, *, missing_is_zero: bool) -> Float64:
+    """The measures x 100 of all queries with relevant documents, (n, m), in the order of the qrels."""
+    judged = {query: relevant for query, relevant in qrels.items() if relevant}
+    missing = [query for query in judged if query not in run.relevant]
+    if missing and not missing_is_zero:
+        others = f", and {len(missing) - 1} others" if len(missing) > 1 else ""
+        problem = f'query "{missing[0]}" of {qrels_path} has no hits{others}'
+        raise DataError(problem, source=run.file, advice="--missing zero counts such queries as 0")
+    return 100.0 * np.array([scores_of(run.relevant.get(query, []), judged[query]) for query in judged])
+
+
+def resampled(values: Float64) -> Float64:
+    return resampled_means(values, count=resamples_for(len(values)), seed=0)
+
+
+def interval_of(means: Float64) -> list[float]:
+    interval = percentile_interval(means)
+    return [interval.low, interval.high]
+
+
+@dataclass(frozen=True, slots=True)
+class Judge:
+    """The judgements, and the comparison with another run."""
+
+    path: str
+    qrels: Qrels
+    missing_is_zero: bool
+    baseline: Run | None = None
+
+    def values(self, run: Run) -> Float64:
+        return values_of(run, self.qrels, self.path, missing_is_zero=self.missing_is_zero)
+
+    def record(self, run: Run) -> Record:
+        """The report of a run, with 95 % intervals from resamples of the queries."""
+        values = self.values(run)
+        means = resampled(values)
+        record: Record = {
+            "file": readable(run.file),
+            "qrels": readable(self.path),
+            "n": len(values),
+            "missing": sum(query not in run.relevant for query, judged in self.qrels.items() if judged),
+            "without_relevant": sum(not self.qrels.get(query) for query in {**self.qrels, **run.relevant}),
+            "depth": run.depth,
+        }
+        for place, name in enumerate(MEASURES):
+            record[name] = float(values[:, place].mean())
+            record[f"{name}_ci95"] = interval_of(means[:, place])
+        record["resamples"] = len(means)
+        if self.baseline is not None:
+            differences = values - self.values(self.baseline)
+            drawn = resampled(differences)  # the same queries for both runs
+            record["against"] = {"file": readable(self.baseline.file)} | {
+                name: {
+                    "difference": float(differences[:, place].mean()),
+                    "ci95": interval_of(drawn[:, place]),
+                    "p": two_sided_p(drawn[:, place]),
+                }
+                for place, name in enumerate(MEASURES)
+            }
+        return record
+
+    def write_queries(self, run: Run, out: BinaryIO, *, with_file: bool) -> None:
+        """A line for each query: its measures x 100, and the rank of the first relevant hit."""
+        queries = [query for query, relevant in self.qrels.items() if relevant]
+        for query, values in zip(queries, self.values(run).tolist(), strict=True):
+            relevant = run.relevant.get(query)
+            record = {
+                **({"file": readable(run.file)} if with_file else {}),
+                "query": query,
+                **dict(zip(MEASURES, values, strict=True)),
+                "relevant": len(self.qrels[query]),
+                "first_rank": relevant[0][0] if relevant else None,
+                "missing": relevant is None,
+            }
+            out.write(json_line(record))
+
+
+def table_lines(record: Record) -> Iterator[dict[str, str]]:
+    """A line for each measure; the first one has the file."""
+
+    def cells(value: float, interval: Sequence[float]) -> str:
+        return f"{decimals(value)} [{decimals(interval[0])}, {decimals(interval[1])}]"
+
+    file, other = record["file"], record.get("against")
+    for name, label in MEASURES.items():
+        line = {"file": file, "measure x 100": label, "value": cells(record[name], record[f"{name}_ci95"])}
+        if other is not None:
+            difference = other[name]
+            line |= {
+                f"minus {other['file']}": cells(difference["difference"], difference["ci95"]),
+                "p": decimals(difference["p"], 3),
+            }
+        yield line
+        file = ""
+
+
+def below(records: Sequence[Record], least: float) -> str | None:
+    """A message about the first record with an nDCG@10 below `least`; None if all pass."""
+    for record in records:
+        if record["ndcg@10"] < least:
+            return f"{record['file']}: nDCG@10 is {decimals(record['ndcg@10'])}, below {least:g}"
+    return None
