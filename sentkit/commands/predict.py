@@ -44,7 +44,7 @@ def predict(
     row_flags: RowFlags,
     run: options.RunFlags,
 ) -> None:
-    """Add the class or the score that a classifier gives to every row.
+    """Add the class or the score of a classifier to every row.
 
     \b
     Examples:
