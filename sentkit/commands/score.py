@@ -56,7 +56,7 @@ def score(
     row_flags: RowFlags,
     run: options.QuietFlags,
 ) -> None:
-    """Score pairs of vectors or hits of a search, or find the closest sentences.
+    """Score pairs or hits, or find the closest sentences.
 
     \b
     Examples:

@@ -32,13 +32,9 @@ class SearchCorpus:
         self.every_field = lru_cache(CACHED_ROWS)(self._every_field)
 
     def _shown(self, show: Sequence[str], place: int) -> dict[str, bytes]:
-        """The given fields, or else the fields that name and identify the row, as bytes."""
         row, fields = self.row(place), self.table.fields
-        if show:
-            theirs = {name: name for name in show if name in row.values and name not in self.hidden}
-        else:
-            theirs = naming_field(row, fields) | (id_field(row, fields) if self.with_id else {})
-        return bytes_of(row, theirs)
+        own = bytes_of(row, id_field(row, fields)) if self.with_id else {}
+        return {**shown_fields(row, self.hidden, show, fields), **own}
 
     def _every_field(self, place: int) -> dict[str, bytes]:
         """All fields except the vector, with our names, as bytes."""
@@ -133,6 +129,15 @@ def our_names(row: Row, fields: Mapping[str, str], hidden: Collection[str]) -> d
     mapped = {ours: theirs for ours, theirs in fields.items() if theirs in row.values}
     left = {name: name for name in row.values if name not in {*mapped.values(), *hidden}}
     return {**left, **{ours: theirs for ours, theirs in mapped.items() if theirs not in hidden}}
+
+
+def shown_fields(
+    row: Row, hidden: Collection[str], show: Sequence[str], fields: Mapping[str, str]
+) -> dict[str, bytes]:
+    """The given fields of a row, or else the field that names it, as bytes."""
+    if show:
+        return bytes_of(row, {name: name for name in show if name in row.values and name not in hidden})
+    return bytes_of(row, naming_field(row, fields))
 
 
 def bytes_of(row: Row, theirs: Mapping[str, str]) -> dict[str, bytes]:
