@@ -27,6 +27,7 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 settings.register_profile(
     "sentkit",
     deadline=None,
+    max_examples=40,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
 )
 settings.load_profile("sentkit")

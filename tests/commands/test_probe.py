@@ -128,14 +128,6 @@ def test_the_network_learns(sentkit, held, hidden):
     assert done.out == sentkit(*given, "--penalties", "1e-4").out
 
 
-def test_default_penalties_of_the_network(sentkit, held):
-    held("a.jsonl", 1, 20)
-    held("b.jsonl", 2, 20)
-    given = ("a.jsonl", "--test", "b.jsonl", "--dev", "b.jsonl", "--label", "kind", "--head", "senteval")
-
-    assert sentkit("probe", *given).rows[0]["penalties"] == [1e-5, 1e-4, 1e-3, 1e-2]
-
-
 def test_each_file_has_a_report(sentkit, held):
     """Several TRAIN may be of different spaces."""
     held("a.jsonl", 1)

@@ -170,13 +170,6 @@ def test_a_closed_standard_output_is_73(shell, tiny, tmp_path, command, row):
     assert told[0].endswith(": standard output is closed")
 
 
-def test_a_closed_standard_input_is_66(shell):
-    done = shell("sentkit cat <&-")
-
-    assert done.code == 66
-    assert done.err == "sentkit cat: standard input is closed\n"
-
-
 @every
 def test_a_full_device_is_74(sentkit, tiny, command, row):
     arguments = [str(tiny) if word == "TINY" else word for word in command]
@@ -220,13 +213,6 @@ def test_an_output_that_exists_is_kept(sentkit, tiny, tmp_path, command, row):
     assert (tmp_path / "out.jsonl").read_bytes().count(b"\n") == 1
 
 
-def test_an_output_in_a_missing_folder_is_73(sentkit):
-    done = sentkit("cat", "-o", "nowhere/out.jsonl", stdin=ROW)
-
-    assert done.code == 73
-    assert done.err == "sentkit cat: nowhere/out.jsonl: cannot be written: no such file or directory\n"
-
-
 def test_a_folder_is_refused_as_output(sentkit, tmp_path):
     """Not even with -f; said before any work is done."""
     (tmp_path / "out").mkdir()
@@ -243,15 +229,6 @@ def test_an_output_in_a_folder_of_others_is_73(sentkit, tmp_path):
 
     assert done.code == 73
     assert "cannot be written: permission denied" in done.err
-
-
-def test_the_input_is_not_the_output(sentkit, tmp_path):
-    """With -f neither."""
-    (tmp_path / "rows.jsonl").write_bytes(ROW * 1000)
-    done = sentkit("cat", "rows.jsonl", "-f", "-o", "rows.jsonl")
-
-    assert done.code == 2
-    assert (tmp_path / "rows.jsonl").read_bytes() == ROW * 1000
 
 
 def test_rows_come_out_before_the_input_ends(started):
@@ -286,15 +263,6 @@ def test_a_named_pipe_is_written_in_place(shell):
 
     assert done.code == 0
     assert done.out == b'{"a":1}\n'
-
-
-def test_the_chain_of_the_readme_answers(forked_shell):
-    done = forked_shell(r"printf 'a cat\na dog\n' | sentkit encode | sentkit score")
-
-    assert done.code == 0
-    assert done.err == ""
-    assert done.rows[0]["text_a"] == "a cat"
-    assert done.rows[0]["text_b"] == "a dog"
 
 
 def test_a_mix_in_one_stream_is_refused(forked_shell, tiny, other):

@@ -97,7 +97,8 @@ def test_transforms_of_one_checkpoint_are_the_seeds_of_a_row(sentkit, data, tiny
         scores.append(sentkit("score", "--gold", "score", stdin=encoded).rows[0]["spearman"])
     rows = [f"t={tiny}#max@{name}.safetensors" for name in ("a", "b")]
     for arguments in (rows[:1], rows):
-        done = sentkit("report", *arguments, "--data", data, "--results", "kept", "-q", *FLAGS)
+        given = ("--data", data, "--suites", "sts", "--results", "kept", "-q")
+        done = sentkit("report", *arguments, *given, *FLAGS)
     found = by_row(done.rows, "STS-B")["t#max"]
 
     assert done.code == 0

@@ -70,14 +70,6 @@ def test_aggregates_of_the_papers(report, rows, expected, aggregate):
     assert found["spearman"] == pytest.approx(expected[aggregate], abs=1e-4)
 
 
-def test_each_group_is_reported(report):
-    (found,) = report(LARGER, "--group", "topic").rows
-
-    assert {name: group["n"] for name, group in found["groups"].items()} == {"A": 3, "B": 4}
-    assert found["groups"]["B"]["spearman"] == pytest.approx(-20)
-    assert found["aggregate"] == "all"
-
-
 def test_groups_are_compared_as_classes_are(report):
     """orjson reads the last two groups as the same float."""
     long = [10**20 + 1, 10**20 + 2]

@@ -94,12 +94,6 @@ def test_a_query_without_a_hit_has_an_empty_list(sentkit, held):
     assert done.rows == [{"hits": []}]
 
 
-def test_ten_hits_are_the_default(sentkit, corpus, queries):
-    done = sentkit("search", "--corpus", corpus, stdin=queries)
-
-    assert [len(row["hits"]) for row in done.rows] == [10] * 7
-
-
 def test_the_corpus_may_be_standard_input(sentkit, corpus, queries, tmp_path):
     (tmp_path / "q.jsonl").write_bytes(queries)
     piped = sentkit(

@@ -1,4 +1,4 @@
-"""Each command of examples/systems.jsonl runs as it is printed, on a small encoder and a few rows.
+"""The commands of examples/systems.jsonl are valid, and one of each kind runs on a few rows.
 
 The printed commands have no rows, no output and sometimes no model; these follow here. The two commands
 of a script are in tests/test_examples.py.
@@ -22,6 +22,9 @@ SYSTEMS = [json.loads(line) for line in (ROOT / "examples/systems.jsonl").open()
 COMMANDS = sorted({command for system in SYSTEMS for command in system["commands"]})
 SCRIPTS = ["sh examples/consert.sh joint-unsup", "sh examples/consert.sh sup-unsup"]
 TRAINED = ("SBERT", "SG-OPT", "SIMCSE", "SNCSE", "MBERT")  # checkpoints of other runs, or other bases
+LONGEST = {  # of each command and method
+    tuple(command.split()[1:3]): command for command in sorted(COMMANDS, key=len) if command not in SCRIPTS
+}
 LISTED = ("bert", "bert-base", "sbert-base", "mbert", None)  # the page says that it leaves out other bases
 LABELS = ("entailment", "contradiction", "neutral")
 WORDS = ("cat", "dog", "rain", "sea")  # each one token
@@ -94,7 +97,13 @@ def completed(words, folder, marian):
     return folder / f"{rows}.jsonl", *more
 
 
-@pytest.mark.parametrize("command", [command for command in COMMANDS if command not in SCRIPTS])
+def test_the_settings_of_all_printed_runs_are_valid(folder):
+    runs = [shlex.split(command)[2:] for command in COMMANDS if command.startswith("sentkit train ")]
+
+    assert {rows_of(words, folder / "base") for words in runs} == {"sentence", "pair", "triplet", "entry"}
+
+
+@pytest.mark.parametrize("command", LONGEST.values())
 def test_the_command_of_a_system_runs(sentkit, folder, marian, monkeypatch, tmp_path, command):
     words = shlex.split(command)[1:]
     more = completed(words, folder, marian)

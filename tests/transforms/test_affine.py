@@ -35,38 +35,6 @@ def test_a_transform_adds_its_bias_and_then_multiplies(tmp_path: Path) -> None:
     assert layer.suffix == "+affine"
 
 
-def test_whitening_by_hand_leaves_unit_covariance(tmp_path: Path) -> None:
-    """X = [[2,0],[0,1],[-2,0],[0,-1]]: covariance diag(8/3, 2/3), so the factors are .612372 and 1.224745."""
-    vectors = np.array([[2, 0], [0, 1], [-2, 0], [0, -1]], np.float32)
-    kernel = np.diag([0.612372, 1.224745]).astype(np.float32)
-
-    layer, _ = read_affine(save(tmp_path / "a.safetensors", kernel, np.zeros((1, 2), np.float32)))
-
-    expected = [[1.224744, 0], [0, 1.224745], [-1.224744, 0], [0, -1.224745]]
-    assert layer(vectors) == pytest.approx(np.array(expected), abs=1e-6)
-
-
-def test_whitening_by_hand_takes_the_mean_away(tmp_path: Path) -> None:
-    """X = [[2,1],[0,1],[1,3],[3,0]]: Y Y' is free of sign and rotation."""
-    vectors = np.array([[2, 1], [0, 1], [1, 3], [3, 0]], np.float32)
-    mean = [1.5, 1.25]
-    centred = vectors.astype(np.float64) - mean
-    values, axes = np.linalg.eigh(centred.T @ centred / 3)
-    assert values.tolist() == pytest.approx([0.790626, 2.459374], abs=1e-6)
-    kernel = (axes / np.sqrt(values)).astype(np.float32)
-
-    layer, _ = read_affine(save(tmp_path / "a.safetensors", kernel, -np.array([mean], np.float32)))
-
-    found = layer(vectors)
-    expected = [
-        [0.15, -0.45, -0.15, 0.45],
-        [-0.45, 2.207143, -0.835714, -0.921429],
-        [-0.15, -0.835714, 2.078571, -1.092857],
-        [0.45, -0.921429, -1.092857, 1.564286],
-    ]
-    assert found @ found.T == pytest.approx(np.array(expected), abs=1e-5)
-
-
 def test_a_mean_far_from_zero_costs_no_digits(tmp_path: Path) -> None:
     """The bias of the dense layer is computed in float64, and rounded once."""
     kernel = np.array([[1.0], [1.0]], np.float64)

@@ -7,10 +7,9 @@ import numpy as np
 import pytest
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression
-from sklearn.model_selection import StratifiedKFold
 
 from sentkit.labels.probes.classifiers import Data, Fit, Network, in_order, logreg
-from sentkit.labels.probes.probing import Bench, by_dev, by_folds, few_shot, nested, sample
+from sentkit.labels.probes.probing import Bench, by_folds, few_shot, nested, sample
 
 PENALTIES = [0.25, 0.5, 1.0, 2.0, 4.0, 8.0]
 
@@ -31,55 +30,6 @@ def bench(data):
 def share(data, train, test, penalty):
     model = LogisticRegression(C=penalty, max_iter=1000).fit(data.features[train], data.codes[train])
     return model.score(data.features[test], data.codes[test])
-
-
-def best_by_folds(data, rows, count):
-    """The first of the penalties with the highest mean accuracy in percent, to two digits; and its folds."""
-    features, codes, found = data.features[rows], data.codes[rows], []
-    for penalty in PENALTIES:
-        shares = []
-        for a, b in StratifiedKFold(count, shuffle=True, random_state=1111).split(features, codes):
-            model = LogisticRegression(C=penalty, max_iter=1000).fit(features[a], codes[a])
-            shares.append(model.score(features[b], codes[b]))
-        found.append(shares)
-    means = [round(100 * np.mean(shares), 2) for shares in found]
-    place = means.index(max(means))
-    return PENALTIES[place], found[place]
-
-
-def test_nested_folds_equal_scikit_learn(bench, data):
-    splits = StratifiedKFold(4, shuffle=True, random_state=1111).split(data.features, data.codes)
-    shares, chosen = [], []
-    for train, test in splits:
-        chosen.append(best_by_folds(data, train, 4)[0])
-        shares.append(share(data, train, test, chosen[-1]))
-    result = nested(bench, np.arange(90), 4)
-
-    assert (result.accuracies, result.penalties) == (shares, chosen)
-    assert len(set(chosen)) > 1
-    record = result.record()
-    assert record["accuracy"] == pytest.approx(100 * np.mean(shares))
-    assert record["sd"] == pytest.approx(100 * np.std(shares, ddof=1))
-
-
-def test_a_penalty_by_folds_equals_scikit_learn(bench, data):
-    rows, test = np.arange(60), np.arange(60, 90)
-    penalty, shares = best_by_folds(data, rows, 5)
-    result = by_folds(bench, rows, test, 5)
-
-    assert (result.penalties, result.folds) == ([penalty], shares)
-    assert result.accuracies == [share(data, rows, test, penalty)]
-    assert "sd" not in result.record()
-
-
-def test_a_penalty_by_dev_rows_equals_scikit_learn(bench, data):
-    rows, dev, test = np.arange(40), np.arange(40, 60), np.arange(60, 90)
-    shares = [share(data, rows, dev, penalty) for penalty in PENALTIES]
-    penalty = PENALTIES[shares.index(max(shares))]
-    result = by_dev(bench, rows, dev, test)
-
-    assert (result.penalties, result.folds) == ([penalty], [max(shares)])
-    assert result.accuracies == [share(data, rows, test, penalty)]
 
 
 def test_few_shot_tests_on_the_other_rows(bench, data):

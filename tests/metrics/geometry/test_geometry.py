@@ -83,18 +83,6 @@ def test_the_blocks_that_come_in_do_not_matter(cuts: set[int], size: int) -> Non
     assert (whole["vectors"], whole["left_out"], whole["directions"]) == (99, 1, 98)
 
 
-def test_the_blocks_inside_change_the_last_digits_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    vectors = rows(2100, 4)
-    expected = record(vectors)
-    monkeypatch.setattr(geometry, "ROWS_PER_BLOCK", 7)
-    found = record(vectors)
-
-    for name in ("mean_cosine", "uniformity", "isoscore", "effective_rank", "rank", "axis_correlation"):
-        assert found[name] == pytest.approx(expected[name], rel=1e-10)
-    for name in ("component_share", "skewness", "excess_kurtosis"):
-        assert found[name] == pytest.approx(expected[name], rel=1e-9)
-
-
 def test_nan_and_infinity_are_left_out() -> None:
     vectors = rows(30, 3)
     broken = np.insert(vectors, [4, 30], [[np.nan, 0, 0], [1, np.inf, -np.inf]], axis=0).astype(np.float32)
@@ -152,12 +140,6 @@ def test_beyond_the_limit_uniformity_is_of_a_sample(monkeypatch: pytest.MonkeyPa
     assert record(vectors) == sampled
 
 
-def test_no_sample_up_to_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(geometry, "SAMPLE_VECTORS", 300)
-
-    assert record(rows(300, 4))["uniformity_sample"] is None
-
-
 def undefined(found: dict) -> set[str]:
     """The members that are null, and those of which all members are."""
     return {
@@ -186,13 +168,6 @@ def test_one_vector_has_no_spread() -> None:
     assert found["component_share"] == pytest.approx(
         {"first": None, "first_3": None, "first_10": None, "first_uncentred": 1}
     )
-
-
-def test_one_axis_has_no_other() -> None:
-    found = record(rows(10, 1))
-
-    assert undefined(found) == {"isoscore", "axis_correlation"}
-    assert (found["rank"], found["effective_rank"]) == (1, 1)
 
 
 def test_equal_vectors_have_no_spread() -> None:

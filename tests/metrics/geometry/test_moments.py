@@ -34,10 +34,6 @@ def expect_reference(found: AxisMoments, vectors: np.ndarray, *, rel: float = 1e
     np.testing.assert_allclose(kurtosis, stats.kurtosis(vectors), rtol=rel, atol=rel)
 
 
-def test_one_block_agrees_with_the_libraries() -> None:
-    expect_reference(moments(rows(500, 7)), rows(500, 7))
-
-
 @settings(max_examples=40)
 @given(st.sets(st.integers(1, 199)), st.integers(0, 5))
 def test_however_the_rows_are_cut(cuts: set[int], seed: int) -> None:
@@ -88,14 +84,6 @@ def test_the_largest_and_the_least_numbers_are_held() -> None:
         # Of a coin with p = 3/4: (1 - 2p) / sqrt(pq) and (1 - 6pq) / pq.
         assert skewness == pytest.approx([-0.5 / 0.1875**0.5])
         assert kurtosis == pytest.approx([(1 - 6 * 0.1875) / 0.1875])
-
-
-def test_the_correlation_of_axes_is_numpys() -> None:
-    """The mean absolute value off the diagonal."""
-    vectors = rows(300, 6)
-    expected = np.abs(np.corrcoef(vectors.T))[~np.eye(6, dtype=bool)].mean()
-
-    assert mean_absolute_correlation(moments(vectors).whole.scatter) == pytest.approx(expected, rel=1e-12)
 
 
 def test_constant_axes_correlate_with_nothing() -> None:
