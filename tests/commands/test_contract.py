@@ -393,6 +393,7 @@ def test_a_row_with_the_output_field_is_a_bad_row(sentkit, command, tmp_path):
     good, bad = FOUND[command]
     (tmp_path / "corpus.jsonl").write_text('{"text":"c","embedding":[0,1]}\n')
     refused = sentkit(*command, stdin=f"{good}\n{bad}\n{good}\n")
+    replaced = sentkit(*command, "--replace", stdin=f"{bad}\n")
     done = sentkit(*command, "--rejects", "bad.jsonl", stdin=f"{good}\n{bad}\n{good}\n")
     (reject,) = map(json.loads, (tmp_path / "bad.jsonl").read_text().splitlines())
 
@@ -400,6 +401,7 @@ def test_a_row_with_the_output_field_is_a_bad_row(sentkit, command, tmp_path):
     assert "-:2: " in refused.err
     assert " already exists" in refused.err
     assert (done.code, reject["line"], reject["row"]) == (0, 2, bad)
+    assert (replaced.code, len(replaced.rows)) == (0, 1)
     assert done.out == sentkit(*command, stdin=f"{good}\n\n{good}\n").out
 
 
