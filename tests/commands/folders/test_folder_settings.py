@@ -165,3 +165,93 @@ def test_the_shards_of_any_number_have_each_block_once(count):
     for first in (0, 1):
         shards = [Shard(number, count) for number in range(first, first + count)]
         assert all(sum(shard.has(index) for shard in shards) == 1 for index in range(30))
+
+
+FLAGS = ("--max-length", 2, "--on-truncate", "window", "--stride", 1)
+
+
+@pytest.mark.parametrize("chunks", [(), ("--chunks",)])
+def test_shards_and_one_process_write_the_same_bytes(encode, corpus, joined, sentkit, chunks):
+    assert encode(corpus, *FLAGS, *chunks, "-o", "one/").code == 0
+    assert encode(corpus, *FLAGS, *chunks, "-o", "two/", "--shard", "2/2").code == 0
+    assert encode(corpus, *FLAGS, *chunks, "-o", "two/", "--shard", "1/2").code == 0
+    assert encode(corpus, *FLAGS, *chunks, "-o", "two/", "--resume").code == 0
+
+    assert joined("one") == joined("two")
+    # The texts have 2, 3 (without "a"), 3, 1 and 5 words; with "a", which is unknown, the second has 4.
+    rows = 8 * (1 + 3 + 2 + 1 + 4) if chunks else 40
+    assert sentkit("check", "two", "--deep", "--json").rows[0]["rows"] == rows
+    assert len(sentkit("cat", "two").rows) == rows
+
+
+@pytest.mark.parametrize(
+    ("flags", "name"),
+    [(["--stride", "2"], "stride"), (["--window", "1"], "window"), (["--chunks"], "chunks")],
+)
+def test_other_windows_are_refused_by_name(encode, corpus, flags, name):
+    encode(corpus, *FLAGS, "-o", "one/")
+    done = encode(corpus, *FLAGS, *flags, "-o", "one/", "--resume")
+
+    assert (done.code, f'one/run.json: "{name}" is ' in done.err) == (65, True)
+
+
+KINDS = ("float16", "int8", "binary")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_joined_bytes_do_not_depend_on_shards(sentkit, encode, corpus, joined, kind):
+    encode(corpus, "-o", "one/", "--store", kind)
+    encode(corpus, "-o", "two/", "--store", kind, "--shard", "2/3")
+    next(iter(sorted(Path("two").glob("0*")))).unlink()  # as if this block had been killed
+    for shard in ("1/3", "3/3", "2/3"):
+        assert encode(corpus, "-o", "two/", "--shard", shard, "--resume").code == 0
+
+    assert {path.name: path.read_bytes() for path in Path("one").iterdir() if path.name != "run.json"} == {
+        path.name: path.read_bytes() for path in Path("two").iterdir() if path.name != "run.json"
+    }
+    assert joined("one") == joined("two")
+    for name in ("one", "two"):
+        done = sentkit("cat", name, "-o", f"{name}.safetensors", "--store", kind)
+        assert (done.code, done.err) == (0, "")
+    assert Path("one.safetensors").read_bytes() == Path("two.safetensors").read_bytes()
+    assert sentkit("check", "two", "--deep").code == 0
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_folder_is_read_as_one_file(sentkit, encode, corpus, joined, kind):
+    """Blocks have their own scales. A hit of binary is the same for vectors of +1 and -1."""
+    encode(corpus, "-o", "whole/", "--store", kind)
+    joined("whole")
+    for command in (
+        ["search", "--queries", "PATH", "--corpus", "PATH", "--top", "3"],
+        ["cluster", "PATH", "-k", "2"],
+        ["score", "PATH", "--top", "3"],
+    ):
+        outputs = [
+            sentkit(*[path if word == "PATH" else word for word in command])
+            for path in ("joined.safetensors", "whole")
+        ]
+        assert [done.code for done in outputs] == [0, 0]
+        assert outputs[0].out == outputs[1].out
+
+
+def test_a_folder_keeps_its_kind(encode, corpus):
+    encode(corpus, "-o", "whole/", "--store", "int8")
+    sorted(Path("whole").glob("0*"))[1].unlink()
+    done = encode(corpus, "-o", "whole/", "--resume", "--store", "float16")
+
+    assert done.code == 65
+    assert 'whole/run.json: "store" is "int8", this command has "float16"' in done.err
+    assert encode(corpus, "-o", "whole/", "--resume", "--store", "int8").code == 0
+
+
+def test_blocks_of_two_kinds_are_refused(sentkit, encode, corpus, folder):
+    encode(corpus, "-o", "other/", "--store", "int8")
+    names = sorted(path.name for path in folder.glob("0*"))
+    (folder / names[2]).write_bytes(Path("other", names[2]).read_bytes())
+    done = sentkit("inspect", "whole")
+
+    assert done.code == 65
+    assert done.told == [
+        f"sentkit inspect: whole/{names[2]}: its vectors are int8, those of whole/{names[0]} are float32"
+    ]

@@ -1,16 +1,21 @@
 """What becomes of a file: rows, or one message that names the place."""
 
+import gzip
 import io
+import itertools
 import json
 from collections.abc import Callable
 from pathlib import Path
 
 import orjson
 import pytest
+import zstandard
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from sentkit.errors import DataError
 from sentkit.formats.rows.kinds import TextParser
-from sentkit.formats.rows.rows import Inputs, Rejects, Row
+from sentkit.formats.rows.rows import Inputs, Rejects, Row, blocks, growing
 
 Write = Callable[[str, bytes], str]
 RowsOf = Callable[..., list[Row]]
@@ -216,3 +221,77 @@ def test_without_skip_the_first_bad_row_ends_the_stream(write: Write) -> None:
     assert next(rows)[1] == ("x",)
     with pytest.raises(DataError, match=r"a\.jsonl:2: not JSON"):
         next(rows)
+
+
+@pytest.mark.parametrize(("count", "sizes"), [(0, []), (1, [1]), (3, [3]), (7, [3, 3, 1])])
+def test_blocks_have_a_fixed_size(count: int, sizes: list[int]) -> None:
+    found = list(blocks(range(count), 3))
+
+    assert [len(block) for block in found] == sizes
+    assert [item for block in found for item in block] == list(range(count))
+
+
+@pytest.mark.parametrize(
+    ("most", "sizes"),
+    [(1024, [16, 64, 256, 1024, 1024, 616]), (100, [16, 64, *[100] * 29, 20]), (5, [5] * 600)],
+)
+def test_blocks_grow_to_a_maximum(most: int, sizes: list[int]) -> None:
+    found = list(growing(range(3000), most))
+
+    assert [len(window) for window in found] == sizes
+    assert [item for window in found for item in window] == list(range(3000))
+
+
+def test_no_rows_are_read_in_advance() -> None:
+    stream = itertools.count()
+    next(growing(stream, 1024))
+
+    assert next(stream) == 16
+
+
+some = settings(max_examples=40)
+
+
+@pytest.mark.parametrize("suffix", [".gz", ".zst"])
+def test_compressed_files_are_decompressed(rows_of: RowsOf, suffix: str) -> None:
+    pack = gzip.compress if suffix == ".gz" else zstandard.compress
+    twice = pack(b'{"a":1}\n') + pack(b'{"a":2}\n')
+
+    assert [row.values["a"] for row in rows_of(f"a.jsonl{suffix}", twice)] == [1, 2]
+    assert [row.values for row in rows_of(f"b.csv{suffix.upper()}", pack(b"a\nx\n"))] == [{"a": "x"}]
+    assert [row.values for row in rows_of(f"c{suffix}", pack(b"a cat"))] == [{"text": "a cat"}]
+
+
+@pytest.mark.parametrize(("suffix", "pack"), [(".gz", gzip.compress), (".zst", zstandard.compress)])
+def test_a_truncated_compressed_file_is_refused(
+    problem_of: ProblemOf, suffix: str, pack: Callable[[bytes], bytes]
+) -> None:
+    whole = pack(b"".join(b'{"a":%d}\n' % (number * number) for number in range(100)))
+
+    for end in range(1, len(whole)):
+        assert problem_of(f"a.jsonl{suffix}", whole[:end]).startswith(
+            f"a.jsonl{suffix}: incomplete or damaged {suffix[1:].replace('gz', 'gzip')} file: "
+        )
+
+
+@pytest.mark.parametrize(("suffix", "pack"), [(".gz", gzip.compress), (".zst", zstandard.compress)])
+def test_bytes_after_a_compressed_file_are_refused(
+    problem_of: ProblemOf, suffix: str, pack: Callable[[bytes], bytes]
+) -> None:
+    assert "incomplete or damaged" in problem_of(f"a.jsonl{suffix}", pack(b'{"a":1}\n') + b"more")
+    assert "incomplete or damaged" in problem_of(f"a.jsonl{suffix}", b'{"a":1}\n')
+
+
+def test_empty_zst_frames_are_skipped(rows_of: RowsOf) -> None:
+    skipped = bytes.fromhex("502a4d18 03000000 616263")  # magic, three bytes, "abc"
+
+    assert [row.values["a"] for row in rows_of("a.zst", skipped + zstandard.compress(b'{"a":1}'))] == [1]
+
+
+@some
+@given(st.binary(max_size=30_000))
+def test_zst_restores_all_bytes(write: Write, content: bytes) -> None:
+    from sentkit.formats.files import open_input
+
+    with open_input(write("a.zst", zstandard.compress(content * 5))) as file:
+        assert file.read() == content * 5

@@ -2,6 +2,7 @@
 
 import errno
 import io
+import json
 import random
 
 import numpy as np
@@ -14,7 +15,7 @@ from sentkit.signals import Stopped
 from sentkit.training.base import open_base
 from sentkit.training.catalogue import METHODS
 from sentkit.training.data.dev import Dev
-from sentkit.training.loop.state import BadFile, Keeper, read_sealed, write_sealed
+from sentkit.training.loop.state import BadFile, Keeper, StepLog, read_sealed, write_sealed
 from sentkit.training.method import changing
 
 
@@ -163,3 +164,19 @@ def test_a_full_disk_is_the_error_of_a_save(room):
 
     with pytest.raises(OSError, match="No space left on device"):
         write_sealed(FullDisk(), {"a": torch.zeros(3000)})
+
+
+@pytest.mark.parametrize("removed", [False, True])
+def test_a_resumed_run_removes_later_lines(tmp_path, removed):
+    (tmp_path / "state-1.pt").touch()  # without a state, the log of a run that ends is removed
+    with StepLog(tmp_path) as log:
+        log.write({"step": 1})
+        length = log.length
+        log.write({"step": 2})
+    if removed:
+        (tmp_path / "steps.jsonl").unlink()
+    with StepLog(tmp_path, length) as log:
+        log.write({"step": 3})
+
+    steps = [json.loads(line)["step"] for line in (tmp_path / "steps.jsonl").read_text().splitlines()]
+    assert steps == ([3] if removed else [1, 3])

@@ -9,7 +9,7 @@ from sentkit.errors import DataError, UsageError
 from sentkit.papers.consert.method import ConSERT, direction
 from sentkit.papers.pairsupcon.method import PairSupCon
 from sentkit.training.methods.sbert import SBERT
-from sentkit.training.settings import build
+from sentkit.training.settings import build, format_value, parsed
 
 ONE = torch.tensor([[1.0, 0.0], [0.0, 1.0]])
 OTHER = torch.tensor([[0.8, 0.6], [0.6, 0.8]])
@@ -232,3 +232,32 @@ def test_a_single_label_is_refused(corpus_of, texts, kind, settings):
     corpus = corpus_of(kind, rows, settings)
     with pytest.raises(DataError, match=r'"label" is the same in all 13 rows: nothing to classify'):
         kind.check_rows(corpus, settings, "rows")
+
+
+def test_the_other_presets():
+    tuned = build(ConSERT.Settings, ConSERT.presets, "unsup-base-tuned", [])
+    assert (tuned.lr, tuned.temperature, tuned.dropout) == (2e-5, 0.05, 0.0)
+    for size in ("base", "large"):
+        written = build(ConSERT.Settings, ConSERT.presets, f"joint-{size}-paper", [])
+        code = build(ConSERT.Settings, ConSERT.presets, f"joint-{size}", [])
+        assert (written.alpha, written.pair_features) == (0.15, "uvd")
+        assert code.alpha == 0.6
+        assert written.max_length == code.max_length
+
+
+@pytest.mark.parametrize("preset", list(ConSERT.presets))
+def test_each_preset_is_within_the_limits_and_builds(base, preset):
+    overrides = ConSERT.presets[preset]
+    assert (
+        parsed(ConSERT.Settings, [f"{name}={format_value(each)}" for name, each in overrides.items()])
+        == overrides
+    )
+    settings = build(ConSERT.Settings, ConSERT.presets, preset, [])
+    method = ConSERT.build(base, settings)
+    assert (method.classifier is None) == (settings.mode == "unsup")
+    assert bool(method.finished().heads) == (settings.mode != "unsup")
+
+
+def test_it_is_judged_as_trained_and_saved_as_the_paper_reports():
+    settings = ConSERT.Settings()
+    assert (ConSERT.dev_readout(settings), ConSERT.readouts(settings)[0]) == ("mean", "mean-last2")
