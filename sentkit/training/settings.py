@@ -67,14 +67,8 @@ def readout(usual: str, *, of_paper: bool = True, **limits: Any) -> Any:
     return field(default=AS_BASE, metadata={"note": note, "usual": Usual(usual, of_paper)})
 
 
-def base_or(choices: tuple[str, ...], meaning: str) -> Any:
-    """Declare a setting with the base's readout as default, or the first choice for another readout."""
-    note = Note("our choice", meaning, choices=(AS_BASE, *choices))
-    return field(default=AS_BASE, metadata={"note": note, "of_base": choices})
-
-
 def with_readout_of_base(settings: S, declared: str | None) -> S:
-    """Return the settings with the values of `base_or` settings filled in."""
+    """Fill in the settings that follow the readout of the base, if it is one of their choices `of_base`."""
     values = {}
     for each in fields(settings):  # type: ignore[arg-type]
         choices = each.metadata.get("of_base")

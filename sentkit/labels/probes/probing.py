@@ -108,8 +108,16 @@ class Bench:
 
     def grid(self, rows: Indices, count: int) -> list[Fit]:
         """Every penalty on the same folds; the test rows also control early stopping of a network."""
-        folds = self.folds(rows, count)
+        folds = self.folds(rows, count) if len(self.penalties) > 1 else []
         return [Fit(a, b, penalty, dev=b) for penalty in self.penalties for a, b in folds]
+
+    def choose(self, grid: Sequence[Fit]) -> tuple[float, list[float]]:
+        """The penalty that is best in these fits, and its accuracies. One penalty needs no fits."""
+        if len(self.penalties) == 1:
+            return self.penalties[0], []
+        shares = np.reshape(self.shares(grid), (len(self.penalties), -1)).tolist()
+        place = self.best(shares)
+        return self.penalties[place], shares[place]
 
     def best(self, shares: Sequence[Sequence[float]]) -> int:
         """The index of the penalty with the highest mean accuracy; the first of those equal to 0.01 %."""
@@ -138,43 +146,28 @@ class Result:
 
 def nested(bench: Bench, rows: Indices, count: int) -> Result:
     """Test each fold with the penalty that is best in folds of the other rows."""
-    outer = bench.folds(rows, count)
-    penalties = chosen_within(bench, outer)
+    outer, several = bench.folds(rows, count), len(bench.penalties)
+    penalties = list(bench.penalties) * count
+    if several > 1:
+        inner = [fit for train, _ in outer for fit in bench.grid(train, count)]
+        shares = np.reshape(bench.shares(inner), (count, several, count)).tolist()
+        penalties = [bench.penalties[bench.best(each)] for each in shares]
     last = (Fit(*fold, penalty) for fold, penalty in zip(outer, penalties, strict=True))
     return Result(bench.shares(last), penalties)
 
 
-def chosen_within(bench: Bench, outer: Sequence[tuple[Indices, Indices]]) -> list[float]:
-    """For each fold, the penalty that is best in folds of its training rows."""
-    count = len(outer)
-    if len(bench.penalties) == 1:
-        return list(bench.penalties) * count
-    inner = [fit for train, _ in outer for fit in bench.grid(train, count)]
-    shares = np.reshape(bench.shares(inner), (count, len(bench.penalties), count))
-    return [bench.penalties[bench.best(each)] for each in shares.tolist()]
-
-
 def by_folds(bench: Bench, rows: Indices, test: Indices, count: int) -> Result:
     """Choose the penalty in folds of the rows; then fit to all rows and test."""
-    if len(bench.penalties) == 1:
-        return tested(bench, Fit(rows, test, bench.penalties[0]), [])
-    shares = np.reshape(bench.shares(bench.grid(rows, count)), (len(bench.penalties), count)).tolist()
-    place = bench.best(shares)
-    return tested(bench, Fit(rows, test, bench.penalties[place]), shares[place])
+    penalty, folds = bench.choose(bench.grid(rows, count))
+    [outcome] = bench.run([Fit(rows, test, penalty)])
+    return Result([outcome.right], [penalty], folds, outcome.predicted)
 
 
 def by_dev(bench: Bench, rows: Indices, dev: Indices, test: Indices) -> Result:
     """Choose the penalty on the dev rows, which also control early stopping of the final fit."""
-    if len(bench.penalties) == 1:
-        return tested(bench, Fit(rows, test, bench.penalties[0], dev=dev), [])
-    shares = bench.shares(Fit(rows, dev, penalty, dev=dev) for penalty in bench.penalties)
-    place = bench.best([[share] for share in shares])
-    return tested(bench, Fit(rows, test, bench.penalties[place], dev=dev), [shares[place]])
-
-
-def tested(bench: Bench, fit: Fit, folds: list[float]) -> Result:
-    (outcome,) = bench.run([fit])
-    return Result([outcome.right], [fit.penalty], folds, outcome.predicted)
+    penalty, shares = bench.choose([Fit(rows, dev, each, dev=dev) for each in bench.penalties])
+    [outcome] = bench.run([Fit(rows, test, penalty, dev=dev)])
+    return Result([outcome.right], [penalty], shares, outcome.predicted)
 
 
 def few_shot(bench: Bench, rows: Indices, test: Indices | None, *, shots: int, samples: int) -> Result:
@@ -300,12 +293,9 @@ class Probe:
 
     def classifier(self, result: Result, bench: Bench) -> tuple[VectorClassifier, Record]:
         """The regression of all TRAIN rows, with the penalty of the test or of folds, and its description."""
-        train, penalty = np.arange(len(self.train)), self.grid[0]
-        if self.test is not None:
-            penalty = result.penalties[0]
-        elif self.chooses:
-            shares = bench.shares(bench.grid(train, self.options.folds))
-            penalty = self.grid[bench.best(np.reshape(shares, (len(self.grid), -1)).tolist())]
+        train, penalty = np.arange(len(self.train)), result.penalties[0]
+        if self.test is None:
+            penalty, _ = bench.choose(bench.grid(train, self.options.folds))
         weights = weights_of(bench.data, Fit(train, train[:0], penalty))
         record = {
             "_emb": self.reader.emb,

@@ -1,6 +1,6 @@
 """DefSent and DefSent+: settings, presets and citations."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from sentkit.errors import UsageError
@@ -9,7 +9,7 @@ from sentkit.training.listing import Listing, Paper, Presets
 from sentkit.training.recipe import Recipe
 from sentkit.training.settings import (
     AS_BASE,
-    base_or,
+    Note,
     chosen_readout,
     ours,
     paper,
@@ -57,6 +57,12 @@ PRESETS: Presets = {
     "roberta-large-mean": {"readout": "mean", "lr": 4e-6},
     "roberta-large-max": {"readout": "max"},
 }
+
+
+def base_or(choices: tuple[str, ...], meaning: str) -> Any:
+    """Declare a setting with the base's readout as default, or the first choice for another readout."""
+    note = Note("our choice", meaning, choices=(AS_BASE, *choices))
+    return field(default=AS_BASE, metadata={"note": note, "of_base": choices})
 
 
 @dataclass(frozen=True, kw_only=True)
