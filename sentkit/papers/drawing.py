@@ -10,6 +10,8 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+import numpy as np
+
 from sentkit.console import Console
 from sentkit.errors import SentkitError
 from sentkit.flags.options import check_paths
@@ -17,6 +19,7 @@ from sentkit.flags.plots import PlotFlags
 from sentkit.formats.rows.rows import Inputs
 from sentkit.formats.vectors.store import rows_in
 from sentkit.plots.picture import Picture
+from sentkit.plots.reports import Value
 
 Figure = Callable[..., Picture]
 
@@ -55,3 +58,12 @@ def main(*figures: Figure, arguments: Sequence[str] | None = None) -> None:
 def rows_of(paths: Sequence[str]) -> Inputs:
     """The rows of files, in any format."""
     return Inputs(paths, vector_file=rows_in)
+
+
+def merged(values: Sequence[Value]) -> Value:
+    """The mean of the scores of several runs, with their standard deviation (of a sample)."""
+    if len(values) == 1:
+        return values[0]
+    numbers = np.array([each.value for each in values])
+    mean, deviation = float(numbers.mean()), float(numbers.std(ddof=1))
+    return Value(values[0].row, mean, mean - deviation, mean + deviation)

@@ -58,15 +58,6 @@ def value_of(row: Row, name: str) -> Value:
     return Value(row, value, value - deviation, value + deviation)
 
 
-def merged(values: Sequence[Value]) -> Value:
-    """The mean of the scores of several runs, with their standard deviation (of a sample)."""
-    if len(values) == 1:
-        return values[0]
-    numbers = np.array([each.value for each in values])
-    mean, deviation = float(numbers.mean()), float(numbers.std(ddof=1))
-    return Value(values[0].row, mean, mean - deviation, mean + deviation)
-
-
 def means_of_sets(groups: Mapping[K, list[Value]], name: Callable[[K], str]) -> dict[K, Value]:
     """The mean of the scores on several data sets, without an interval; NaN if one score is undefined."""
     count = max(map(len, groups.values()))

@@ -7,14 +7,16 @@ import numpy as np
 
 from sentkit.arrays import Float32, Float64, Indices
 from sentkit.errors import DataError
-from sentkit.formats.checkpoints.folders import read_checkpoint
+from sentkit.formats.checkpoints.folders import Checkpoint, read_checkpoint
 from sentkit.formats.files import together
 from sentkit.formats.rows.kinds import TextParser, class_of, scored
 from sentkit.formats.rows.rows import Row, blocks
 from sentkit.formats.vectors.store import common_fields
-from sentkit.model.checkpoint.word_table import word_table
 from sentkit.model.reading import ReadingOptions, plan_reading
-from sentkit.papers.drawing import main, rows_of
+from sentkit.model.transformer.architecture import EMBEDDINGS, UnsupportedArchitecture, architecture_of
+from sentkit.model.transformer.transformers_model import load_transformers_model
+from sentkit.model.transformer.weights import canonical, fit, read_weights
+from sentkit.papers.drawing import main, merged, rows_of
 from sentkit.plots.picture import Axis, Grid, Panel, Picture, Series
 from sentkit.plots.reports import (
     LABELS,
@@ -23,7 +25,6 @@ from sentkit.plots.reports import (
     by_name,
     intervals,
     means_of_sets,
-    merged,
     report_of,
     value_of,
 )
@@ -83,6 +84,19 @@ def count_words(paths: Sequence[str], model: str) -> tuple[Float32, Indices, lis
         raise DataError(problem, source=checkpoint.name)
     names = {number: token for token, number in tokenizer.backend.get_vocab().items()}
     return table[order], counts[order], [names[number] for number in order.tolist()]
+
+
+def word_table(checkpoint: Checkpoint) -> Float32:
+    """The vectors of the tokens (v, d), before positions are added and the layer norm is applied."""
+    try:
+        architecture = architecture_of(checkpoint)
+    except UnsupportedArchitecture:
+        table = load_transformers_model(checkpoint.transformer).model.get_input_embeddings().weight
+    else:
+        tensors = canonical(read_weights(checkpoint.transformer, checkpoint.name), architecture)
+        fit(tensors, architecture, source=checkpoint.name)
+        table = tensors[f"{EMBEDDINGS['words']}.weight"]
+    return table.numpy(force=True).astype(np.float32, copy=False)
 
 
 def mean_distances(vectors: Float32, places: Indices, neighbours: int) -> Float64:

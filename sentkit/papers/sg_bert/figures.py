@@ -6,9 +6,9 @@ import numpy as np
 
 from sentkit.formats.rows.kinds import class_of
 from sentkit.formats.rows.rows import Row
-from sentkit.papers.drawing import main, rows_of
+from sentkit.papers.drawing import main, merged, rows_of
 from sentkit.plots.picture import Axis, Panel, Picture, Series
-from sentkit.plots.reports import LABELS, Value, by_name, intervals, merged, value_of
+from sentkit.plots.reports import LABELS, Value, by_name, intervals, value_of
 
 
 def domains(paths: Sequence[str], *, name: str, domain: str, value: str = "spearman") -> Picture:
