@@ -22,7 +22,8 @@ if TYPE_CHECKING:
     from sentkit.reports.suites import PaperTable, TestSet
     from sentkit.reports.tables import Table
 
-Models = dict[tuple[str, int], Callable[[], "Model"]]  # by label of the row and place of the checkpoint
+# By label of the row and place of the checkpoint: a function from the name of a prompt, or None, to the model
+Models = dict[tuple[str, int], Callable[[str | None], "Model"]]
 Results = dict[tuple[str, int, str, str], "Result"]
 
 
@@ -51,8 +52,8 @@ def report(
         typer.Option(
             "--suites",
             metavar="NAME,NAME",
-            help="sts, sts-multilingual, clustering, senteval or few-shot. [default: all with files, or"
-            " those of --table]",
+            help="sts, sts-multilingual, clustering, senteval, few-shot or retrieval. [default: all with"
+            " files, or those of --table]",
         ),
         Needs("--data"),
     ] = None,
@@ -229,16 +230,23 @@ def check_paths(
     output.check_creatable()
 
 
-def find_models(rows: "Sequence[Row]", reading: "ReadingOptions", machine: options.MachineFlags) -> Models:
-    """Functions that find the models of all checkpoints, which are found once as a check."""
+def find_model(
+    name: str, reading: "ReadingOptions", machine: options.MachineFlags, prompt: str | None
+) -> "Model":
     from sentkit.model import find_encoder
 
+    reading = replace(reading, prompt_name=prompt)
+    return find_encoder(name, reading, device=machine.device, precision=machine.precision)
+
+
+def find_models(rows: "Sequence[Row]", reading: "ReadingOptions", machine: options.MachineFlags) -> Models:
+    """Functions that find the models of all checkpoints, which are found once as a check."""
     models: Models = {}
     for row in rows:
         for place, (name, transform) in enumerate(zip(row.models, row.transforms, strict=True)):
             own = replace(reading, readout=row.readout, transform=transform)
-            find = partial(find_encoder, name, own, device=machine.device, precision=machine.precision)
-            model = find()
+            find = partial(find_model, name, own, machine)
+            model = find(None)
             if len(model.readouts) > 1:
                 raise UsageError(f'row "{row.label}": expected one readout, found {len(model.readouts)}')
             models[row.label, place] = find
@@ -271,12 +279,12 @@ def evaluate_all(
     failed = 0
     progress.begin(len(models) * len(tests))
     for (label, place), find in models.items():
-        model = find()
+        model = find(None)
         whole = model.tokenizer.whole
         encoder = None if whole else model.encoder()
         for test in tests:
             try:
-                result = evaluator.evaluate(encoder, find() if whole else model, test)
+                result = evaluator.evaluate(encoder, find(None) if whole else model, test, find)
                 found[label, place, test.suite, test.name] = result
             except SentkitError as error:
                 console.error(f'row "{label}", {test.suite}: {error}', error.advice)

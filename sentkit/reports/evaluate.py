@@ -21,9 +21,12 @@ from sentkit.formats.rows.rows import Inputs, Row
 from sentkit.formats.vectors.fingerprint import digest, label_of
 from sentkit.formats.vectors.sinks import VectorOutput
 from sentkit.formats.vectors.store import rows_in
+from sentkit.formats.vectors.vectors import VectorReader
 from sentkit.labels.clusters.clustering_run import ClusteringRun
 from sentkit.labels.clusters.reports import agreement_records
 from sentkit.labels.probes.probing import Probe, ProbeOptions
+from sentkit.metrics.neighbours.queries import Search, SearchOptions
+from sentkit.metrics.retrieval import Run, RunReader, read_qrels, values_of
 from sentkit.metrics.sts.correlation import pearson, spearman
 from sentkit.metrics.sts.gold_pairs import ScoreOptions, read_gold_pairs
 from sentkit.model import Encoder, Model
@@ -34,6 +37,10 @@ GOLD, LABEL = "score", "label"  # fields of the test sets
 SEEDS = range(10)  # of k-means, as in PairSupCon
 SHOTS = 16  # rows of each class, as in PairSupCon
 BLOCK = 1 << 20  # bytes
+TOP = 100  # hits of a query
+# The names of the prompts for both sides of a search; the first that the checkpoint declares is used.
+SIDES = {"queries": ("query",), "corpus": ("document", "passage", "corpus")}
+FindModel = Callable[[str | None], Model]
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,23 +65,23 @@ class Evaluator:
     warn: Callable[[str], None]
     digests: dict[str, str] = field(default_factory=dict)  # of files
 
-    def evaluate(self, encoder: Encoder | None, model: Model, test: TestSet) -> Result:
+    def evaluate(self, encoder: Encoder | None, model: Model, test: TestSet, find: FindModel) -> Result:
         """The result from the folder, if it has one of the same vectors, rows and settings.
 
-        `encoder` is None if the space depends on the texts.
+        `encoder` is None if the space depends on the texts. `find` returns the model with a declared prompt.
         """
         if self.kept is None or encoder is None:
-            return self.compute(encoder, model, test)
-        path = self.kept / f"{test.suite}-{test.name}-{self.key(encoder, test)}.json"
+            return self.compute(encoder, model, test, find)
+        path = self.kept / f"{test.suite}-{test.name}-{self.key(encoder, test, prompts_of(model))}.json"
         if path.is_file():
             return read_result(path)
-        result = self.compute(encoder, model, test)
+        result = self.compute(encoder, model, test, find)
         path.parent.mkdir(parents=True, exist_ok=True)
         with published_together(), open_output(str(path), force=True) as out:
             out.write(orjson.dumps(record_of(result)) + b"\n")
         return result
 
-    def key(self, encoder: Encoder, test: TestSet) -> str:
+    def key(self, encoder: Encoder, test: TestSet, prompts: Mapping[str, str]) -> str:
         """The number of threads changes only the last bits of a vector, so it is not a part of the key."""
         record = encoder.specs[0].full
         source = {name: value for name, value in record.items() if name not in ("model", "threads")}
@@ -86,6 +93,8 @@ class Evaluator:
             settings = {"head": self.head, "hidden": self.hidden}
         elif test.suite == "few-shot":
             settings = {"shots": SHOTS, "draws": ProbeOptions(LABEL).samples}
+        elif test.suite == "retrieval":
+            settings = {"top": TOP, "prompts": dict(prompts)}
         return digest([source, encoder.precision, files, test.suite, settings | dict(test.fields)])
 
     def digest_of(self, path: str) -> str:
@@ -97,10 +106,20 @@ class Evaluator:
             self.digests[path] = whole.hexdigest()
         return self.digests[path]
 
-    def compute(self, encoder: Encoder | None, model: Model, test: TestSet) -> Result:
+    def compute(self, encoder: Encoder | None, model: Model, test: TestSet, find: FindModel) -> Result:
         with TemporaryDirectory(prefix="sentkit-report-") as folder:
-            made = {path: f"{folder}/{place}.safetensors" for place, path in enumerate(test.files)}
-            labels = [self.encode(encoder, model, source, path, test) for source, path in made.items()]
+            files = [path for path in test.files if path != test.parts.get("qrels")]
+            made = {path: f"{folder}/{place}.safetensors" for place, path in enumerate(files)}
+            labels = []
+            for source, path in made.items():
+                model_of_part = model
+                if test.suite == "retrieval":
+                    side = "queries" if source == test.parts["queries"] else "corpus"
+                    prompt = next((name for name in SIDES[side] if name in prompts_of(model)), None)
+                    model_of_part = model if prompt is None else find(prompt)
+                labels.append(self.encode(encoder, model_of_part, source, path, test))
+            if test.suite == "retrieval":
+                return Result(retrieved(made, test), None, labels[0])
             with named_after(test.path):
                 return self.score(made, test, labels[0])
 
@@ -113,9 +132,11 @@ class Evaluator:
         def parse(row: Row) -> tuple[Row, tuple[str, ...]]:
             if has_pairs:
                 scored(row, gold)
-            else:
+            elif test.suite != "retrieval":
                 class_of(row, LABEL)
-            return texts(row)
+            row, found = texts(row)
+            title = row.values.get("title") if test.suite == "retrieval" else None
+            return row, (f"{title} {found[0]}".strip(), *found[1:]) if title else found
 
         groups = prepare(inputs.read(parse), model.tokenizer, inputs.rejects)
         encoder = encoder or model.encoder()
@@ -150,6 +171,26 @@ class Evaluator:
         if "not_converged" in record:
             self.warn(f"{label}: {test.path}: {record['not_converged']} fits did not converge")
         return Result(record["accuracy"], record.get("sd"), label)
+
+
+def prompts_of(model: Model) -> Mapping[str, str]:
+    """The prompts that the checkpoint of a model declares."""
+    checkpoint = getattr(model, "checkpoint", None)
+    return {} if checkpoint is None else checkpoint.declared.prompts
+
+
+def retrieved(made: Mapping[str, str], test: TestSet) -> float:
+    """The mean nDCG@10 x 100 of the queries in the corpus."""
+    path, qrels_path = made[test.parts["queries"]], test.parts["qrels"]
+    inputs = Inputs([path], vector_file=rows_in)
+    qrels = read_qrels(Inputs([qrels_path]), qrels_path)
+    search = Search(VectorReader(inputs), made[test.path], SearchOptions(top=TOP), inputs, source=path)
+    reader, run = RunReader(inputs, qrels), Run(test.parts["queries"], {})
+    for query_hits in search:
+        rows = (search.corpus.row(place) for place, _ in query_hits.hits)
+        hits = [(0.0, reader.id_of(row, row.values, "document")) for row in rows]
+        reader.add(run, reader.id_of(query_hits.query, query_hits.query.values, "query"), hits)
+    return float(values_of(run, qrels, qrels_path, missing_is_zero=False)[:, 0].mean())
 
 
 @contextmanager

@@ -41,6 +41,7 @@ SUITES = {
     "clustering": Suite("clustering", (), "acc", "accuracy of k-means x 100"),
     "senteval": Suite("senteval", TRANSFER, "accuracy", "accuracy x 100"),
     "few-shot": Suite("senteval", TRANSFER, "accuracy", "accuracy x 100, from 16 rows of each class"),
+    "retrieval": Suite("retrieval", (), "ndcg@10", "nDCG@10 x 100"),
     "pairs": Suite("", (), "spearman", "Spearman x 100"),
 }
 IN_FOLDERS = tuple(name for name, suite in SUITES.items() if suite.folder)
@@ -55,8 +56,9 @@ TASKS = {  # names of files -> names of the papers, where they differ by more th
 class TestSet:
     suite: str
     name: str  # of the file
-    path: str  # the rows to test on; for transfer tasks the rows to train on, or all rows
-    parts: Mapping[str, str] = field(default_factory=dict)  # further files of a transfer task: test, dev
+    path: str  # the rows to test on; for transfer tasks the rows to train on, or all rows; or the corpus
+    # Further files: test and dev of a transfer task; queries and qrels of a corpus.
+    parts: Mapping[str, str] = field(default_factory=dict)
     fields: Mapping[str, str] = field(default_factory=dict)  # standard name -> name in the file
 
     @property
@@ -81,11 +83,12 @@ def find_test_sets(data: str, suites: Collection[str]) -> tuple[list[TestSet], l
     sets = [each for each in every if each.suite in suites]
     folders = sorted({SUITES[name].folder for name in suites if SUITES[name].folder})
     used = {path for each in every for path in each.files}
+    used |= {str(Path(each.path).parent) for each in every if each.suite == "retrieval"}
     unused = [
         str(path)
         for folder in folders
         for path in sorted(Path(data, folder).glob("*"))
-        if str(path) not in used and path.is_file()
+        if str(path) not in used and (path.is_file() or folder == SUITES["retrieval"].folder)
     ]
     if not sets:
         problem = f"{data}: no test set of {', '.join(suites)}"
@@ -117,6 +120,8 @@ def sets_of_pairs(arguments: Sequence[str], fields: Mapping[str, str]) -> list[T
 
 def sets_of(data: str, name: str, suite: Suite) -> list[TestSet]:
     folder = Path(data, suite.folder)
+    if name == "retrieval":
+        return sets_of_retrieval(folder)
     if not suite.names:
         files = sorted(path for path in folder.glob("*") if path.name.endswith(ENDS))
         first: dict[str, TestSet] = {}  # by task, because a packed copy is not a second task
@@ -134,6 +139,18 @@ def sets_of(data: str, name: str, suite: Suite) -> list[TestSet]:
             path, given = first_file(folder, [f"{stem}.test", stem]), {}
         if path is not None:
             found.append(TestSet(name, stem, path, given))
+    return found
+
+
+def sets_of_retrieval(folder: Path) -> list[TestSet]:
+    """The folders in this folder that have a corpus, queries and judgements."""
+    found = []
+    for place in sorted(folder.glob("*")):
+        corpus, queries = (first_file(place, [stem]) for stem in ("corpus", "queries"))
+        qrels = place / "qrels.tsv"
+        if corpus is not None and queries is not None and qrels.is_file():
+            parts = {"queries": queries, "qrels": str(qrels)}
+            found.append(TestSet("retrieval", place.name, corpus, parts))
     return found
 
 

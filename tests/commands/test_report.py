@@ -470,3 +470,49 @@ def test_arguments_become_rows(tmp_path, monkeypatch):
     assert runs.models == named.models == listed.models == ("runs/seed-9", "runs/seed-10")
     assert (runs.name, named.label, listed.name, runs.seeds) == ("runs", "x#cls", "runs", (9, 10))
     assert (path.name, path.models) == ("a=b", ("a=b",))
+
+
+@pytest.fixture
+def retrieval(data):
+    """The texts of the pairs: each left text is a query for its right text, with a title."""
+    folder = data / "retrieval/pairs"
+    folder.mkdir(parents=True)
+    corpus = [
+        {"_id": f"d{n}", "title": "a" if n % 3 else "", "text": row["text_b"]} for n, row in enumerate(PAIRS)
+    ]
+    (folder / "corpus.jsonl").write_text(in_jsonl(*corpus))
+    queries = [{"_id": f"q{n}", "text": row["text_a"]} for n, row in enumerate(PAIRS)]
+    (folder / "queries.jsonl").write_text(in_jsonl(*queries))
+    judgements = "".join(f"q{n}\td{n}\t{1 + n % 3}\nq{n}\td{(n + 1) % 11}\t1\n" for n in range(11))
+    (folder / "qrels.tsv").write_text(f"query-id\tcorpus-id\tscore\n{judgements}")
+    return corpus, queries
+
+
+@pytest.mark.parametrize("prompts", [{}, {"query": "the: ", "passage": "rain: "}])
+def test_retrieval_is_the_score_of_a_search(sentkit, data, retrieval, tiny, tmp_path, prompts):
+    """As by encode, search and score, with the prompts of both sides, and titles before texts."""
+    corpus, queries = retrieval
+    model = shutil.copytree(tiny, tmp_path / "model")
+    (model / "sentkit.json").write_text(json.dumps({"readout": "cls", "prompts": prompts}))
+    texts = {"corpus": [{**row, "text": f"{row['title']} {row['text']}".strip()} for row in corpus]}
+    texts["queries"] = queries
+    for name, prompt in (("corpus", prompts.get("passage")), ("queries", prompts.get("query"))):
+        flags = ["-m", model, *FLAGS, "-q", *(["--prompt", prompt] if prompt else [])]
+        sentkit("encode", "-o", f"{name}.safetensors", *flags, stdin=in_jsonl(*texts[name]))
+    search = ("--queries", "queries.safetensors", "--corpus", "corpus.safetensors")
+    hits = sentkit("search", *search, "--top", 100).out
+    [expected] = sentkit("score", "--qrels", data / "retrieval/pairs/qrels.tsv", stdin=hits).rows
+    flags = ("--data", data, "--suites", "retrieval", "--results", "kept", "-q", *FLAGS)
+    done, again = (sentkit("report", model, *flags) for _ in range(2))
+    [row] = [row for row in done.rows if row["task"] == "pairs"]
+
+    assert (done.code, row["suite"], row["metric"]) == (0, "retrieval", "ndcg@10")
+    assert row["value"] == pytest.approx(expected["ndcg@10"], rel=1e-6)
+    assert again.out == done.out
+
+
+def test_an_incomplete_retrieval_folder_is_reported(sentkit, data, retrieval, tiny):
+    (data / "retrieval/half").mkdir()
+    done = sentkit("report", tiny, "--data", data, "--suites", "retrieval", *FLAGS)
+
+    assert f"sentkit report: warning: not used: {data}/retrieval/half" in done.told
