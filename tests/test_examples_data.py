@@ -1,11 +1,15 @@
 """The examples that convert data, on small files in the distributed format; expected rows are by hand."""
 
 import gzip
+import io
 import json
 import os
+import runpy
 import subprocess
 import sys
+from contextlib import chdir, redirect_stderr, redirect_stdout
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 
@@ -76,8 +80,21 @@ SIMCSE_TRIPLETS = [
 
 
 def run(program, *arguments, folder):
-    command = [{".py": sys.executable, ".sh": "sh"}[Path(program).suffix], EXAMPLES / program, *arguments]
-    return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    """Run a script of Python in this process, and one of the shell in a new process."""
+    if program.endswith(".sh"):
+        command = ["sh", EXAMPLES / program, *arguments]
+        return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    code, out, err = 0, io.TextIOWrapper(io.BytesIO(), "utf-8"), io.StringIO()
+    given = patch.object(sys, "argv", [program, *arguments])
+    with given, chdir(folder), redirect_stdout(out), redirect_stderr(err):
+        try:
+            runpy.run_path(str(EXAMPLES / program), run_name="__main__")
+        except SystemExit as ended:
+            code = ended.code or 0
+    if isinstance(code, str):  # a message
+        code = err.write(f"{code}\n") and 1
+    out.flush()
+    return subprocess.CompletedProcess(program, code, out.buffer.getvalue().decode(), err.getvalue())
 
 
 def values(text):
