@@ -32,7 +32,9 @@ def train(
     dev: Annotated[
         str | None,
         typer.Option(
-            metavar="ROWS", help="Pairs with scores, for classify labelled rows, to choose the best step."
+            metavar="ROWS",
+            help="Pairs with or without scores or triplets, for classify labelled rows, to choose the best"
+            " step.",
         ),
     ] = None,
     test: Annotated[

@@ -12,7 +12,7 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from sentkit.arrays import Float64
+from sentkit.arrays import Float32, Float64, Indices
 from sentkit.digits import decimals
 from sentkit.errors import DataError
 from sentkit.formats.files import open_input, readable
@@ -20,6 +20,7 @@ from sentkit.formats.json_files import json_line
 from sentkit.formats.rows.kinds import class_of, scored, wrong_field
 from sentkit.formats.rows.lines import looks_like_json, numbered
 from sentkit.formats.rows.rows import Inputs, Row
+from sentkit.metrics.similarity import BLOCKS, SIMILARITIES
 from sentkit.metrics.sts.intervals import (
     percentile_interval,
     resampled_means,
@@ -31,6 +32,7 @@ MEASURES = {"ndcg@10": "nDCG@10", "recall@10": "recall@10", "recall@100": "recal
 MEASURES |= {"mrr@10": "MRR@10"}
 IDS = ("id", "_id")  # names of the field that identifies a query or a document
 CUT = 10  # ranks of nDCG, recall and MRR
+PAIRS_PER_BLOCK, TIE = 1024, 1e-6  # of `mrr_of_pairs`
 
 Record = dict[str, Any]
 Qrels = dict[str, dict[str, float]]  # query -> document -> relevance, above 0
@@ -260,3 +262,27 @@ def below(records: Sequence[Record], least: float) -> str | None:
         if record["ndcg@10"] < least:
             return f"{record['file']}: nDCG@10 is {decimals(record['ndcg@10'])}, below {least:g}"
     return None
+
+
+def mrr_of_pairs(left: Float32, right: Float32, anchors: Indices, positives: Indices) -> float:
+    """The MRR@10 x 100 of the pairs (left[i], right[i]) by cosine, among the right texts of all pairs.
+
+    `anchors` and `positives` are the numbers of the texts. Other positives of the same anchor and equal texts
+    do not compete. A tie (1e-6) counts as better, so a collapsed encoder has no high score.
+    """
+    blocks, total = BLOCKS["cosine"], 0.0
+    corpus = blocks.prepare(right)
+    for start in range(0, len(left), PAIRS_PER_BLOCK):
+        own = np.arange(start, min(start + PAIRS_PER_BLOCK, len(left)))
+        cosines = blocks.compare(blocks.prepare(left[own]), corpus)
+        least = cosines[np.arange(len(own)), own] - TIE
+        equal = (anchors[own, None] == anchors) | (positives[own, None] == positives)
+        ranks = 1 + ((cosines >= least[:, None]) & ~equal).sum(axis=1)
+        total += float((1.0 / ranks[ranks <= CUT]).sum())
+    return 100.0 * total / len(left)
+
+
+def accuracy_of_triplets(anchors: Float32, positives: Float32, negatives: Float32) -> float:
+    """The share x 100 of triplets whose anchor is closer to the positive by cosine; a tie is wrong."""
+    cosine = SIMILARITIES["cosine"]
+    return 100.0 * float(np.mean(cosine(anchors, positives) > cosine(anchors, negatives)))

@@ -1,8 +1,8 @@
-"""The quality of the encoder on pairs with human scores: Spearman's correlation x 100."""
+"""The score of the encoder on --dev, x 100: Spearman's correlation, MRR@10 or the accuracy of triplets."""
 
 import hashlib
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -12,9 +12,10 @@ from torch import Tensor
 
 from sentkit.errors import DataError
 from sentkit.formats.checkpoints.readout import Readout, parse_readout
-from sentkit.formats.rows.kinds import PAIR
+from sentkit.formats.rows.kinds import PAIR, POSITIVE, TRIPLET
 from sentkit.formats.rows.rows import Inputs, Row
 from sentkit.formats.vectors.store import common_fields
+from sentkit.metrics.retrieval import accuracy_of_triplets, mrr_of_pairs
 from sentkit.metrics.similarity import SIMILARITIES
 from sentkit.metrics.sts.correlation import spearman
 from sentkit.metrics.sts.seen import EXCLUDED, PairTexts, Sightings
@@ -22,24 +23,28 @@ from sentkit.model.encoding import BUDGETS, TextTokenizer, batches
 from sentkit.model.text.tokens import Tokens
 from sentkit.model.transformer.packed import Packed, pack
 from sentkit.model.transformer.readouts import apply_readouts
-from sentkit.training.data.examples import Example, ExampleParser, Reads, Scores
+from sentkit.training.data.examples import SAID_OF_PAIRS, Example, ExampleParser, Reads, Scores
 from sentkit.training.method import Method, dev_vectors, evaluating, using
 
+SPEARMAN, MRR, ACCURACY = "Spearman", "MRR@10", "accuracy of triplets"
 Reader = Callable[[Packed], Tensor]
 
 
 @dataclass(frozen=True, slots=True)
 class Dev:
-    tokens: Sequence[Tokens]  # all left texts, then all right texts
-    gold: NDArray[np.float64]
+    tokens: Sequence[Tokens]  # all first texts of the rows, then all second texts, then the third ones
+    gold: NDArray[np.float64]  # empty for rows without scores
     templated: Sequence[Tokens] = ()  # with the template of the readout `prompt`
     declared: Sequence[Tokens] = ()  # with the template that the base declares
     texts: PairTexts = field(default_factory=PairTexts)
     rows: Sequence[Row] = ()
+    metric: str = SPEARMAN
 
     @property
     def digest(self) -> str:
         hash = hashlib.blake2b(self.gold.tobytes(), digest_size=16)
+        if self.metric != SPEARMAN:
+            hash.update(self.metric.encode())
         for each in (*self.tokens, *self.templated, *self.declared):
             hash.update(len(each.ids).to_bytes(4, "little") + np.array(each.ids, np.int64).tobytes())
         return hash.hexdigest()
@@ -56,11 +61,11 @@ class Dev:
         return f"{row.source}: {problem}; the first is line {row.number}, in {place}"
 
     def score(self, method: Method, poll: Callable[[], None]) -> float:
-        """Return the correlation with the readout for --dev, of the best encoder. NaN if undefined."""
+        """Return the score with the readout for --dev, of the best encoder. NaN if undefined."""
         return max(self.scores(method, poll), key=nan_lowest)
 
     def scores(self, method: Method, poll: Callable[[], None]) -> list[float]:
-        """Return the correlation of each encoder of the method."""
+        """Return the score of each encoder of the method."""
         result = []
         for body in method.encoders():
             with using(method, body):
@@ -69,12 +74,12 @@ class Dev:
         return result
 
     def score_as(self, readout: str, method: Method, poll: Callable[[], None]) -> float:
-        """Return the correlation with another readout."""
+        """Return the score with another readout."""
         parsed = parse_readout(readout)
         return self._score(method, self._tokens(parsed), reader_of(method, parsed), poll)
 
     def score_base(self, declared: Readout, method: Method, poll: Callable[[], None]) -> float:
-        """Return the correlation of the untrained encoder with the readout that the base declares."""
+        """Return the score of the untrained encoder with the readout that the base declares."""
         tokens = self.declared if declared.reduction == "token" else self.tokens
         return self._score(method, tokens, reader_of(method, declared), poll)
 
@@ -86,14 +91,20 @@ class Dev:
     ) -> float:
         with evaluating(method):
             vectors = vectors_of(tokens, method.device, reader, poll)
-        left, right = np.split(vectors, 2)
         if not np.isfinite(vectors).all():
             return float("nan")
+        if self.metric == ACCURACY:
+            return accuracy_of_triplets(*np.split(vectors, 3))
+        left, right = np.split(vectors, 2)
+        if self.metric == MRR:
+            return mrr_of_pairs(
+                left, right, *(np.array(side) for side in (self.texts.left, self.texts.right))
+            )
         return 100.0 * spearman(SIMILARITIES["cosine"](left, right), self.gold)
 
 
 def nan_lowest(score: float) -> float:
-    """Return a sort key. The correlation is NaN if all similarities are equal."""
+    """Return a sort key. A correlation is NaN if all similarities are equal."""
     return -math.inf if math.isnan(score) else score
 
 
@@ -122,29 +133,54 @@ def read_dev(
     templated: TextTokenizer | None = None,
     declared: TextTokenizer | None = None,
 ) -> Dev:
-    """Read the pairs of one file. Raise a DataError if their scores allow no correlation."""
+    """Read the rows of one file. Raise a DataError if their scores allow no correlation."""
     (path,) = inputs.paths
-    reads = Reads((PAIR,), "score", Scores())
-    examples = [e for e in inputs.read(ExampleParser("--dev", reads, common_fields(inputs))) if e is not None]
-    gold = np.array([example.target for example in examples], np.float64)
-    if len(gold) < 2:
+    parser = DevParser(common_fields(inputs))
+    examples = [example for example in inputs.read(parser) if example is not None]
+    gold = np.array([example.target for example in examples if example.target is not None], np.float64)
+    if parser.metric == SPEARMAN and len(gold) < 2:
         raise DataError(f"{len(gold)} scored pairs: a correlation needs at least 2", source=path)
-    if gold.min() == gold.max():
+    if parser.metric == SPEARMAN and gold.min() == gold.max():
         raise DataError(
             f'"score" is the same in all {len(gold)} rows: the correlation is undefined', source=path
         )
+    if parser.metric == MRR and len({example.texts[:2] for example in examples}) < 2:
+        raise DataError("MRR needs at least 2 different pairs", source=path)
     texts = PairTexts()
     for example in examples:
-        texts.add(*example.texts)
+        texts.add(*example.texts[:2])
     of_template, of_declared = (
         () if each is None else tokens_of(examples, each) for each in (templated, declared)
     )
     rows = [example.row for example in examples]
-    return Dev(tokens_of(examples, tokenizer), gold, of_template, of_declared, texts, rows)
+    tokens = tokens_of(examples, tokenizer)
+    return Dev(tokens, gold, of_template, of_declared, texts, rows, parser.metric)
+
+
+class DevParser:
+    """Converts rows to examples. The first row determines whether they are pairs with scores."""
+
+    def __init__(self, fields: Mapping[str, str]) -> None:
+        self.fields, self.metric = fields, SPEARMAN
+        self.parser: ExampleParser | None = None
+
+    def __call__(self, row: Row) -> Example | None:
+        if self.parser is None:
+            related = {self.fields.get(name, name) for name in SAID_OF_PAIRS} & row.values.keys()
+            scored = Reads((PAIR,), "score", Scores())
+            self.parser = ExampleParser("--dev", Reads((PAIR, TRIPLET, POSITIVE)), self.fields)
+            example = self.parser(row)
+            if self.parser.kind is PAIR and related:  # pairs with labels are not all positives
+                self.parser = ExampleParser("--dev", scored, self.fields)
+            else:
+                self.metric = ACCURACY if self.parser.kind is TRIPLET else MRR
+                return example
+        return self.parser(row)
 
 
 def tokens_of(examples: Sequence[Example], tokenizer: TextTokenizer) -> list[Tokens]:
-    tokens = tokenizer([example.texts[side] for side in (0, 1) for example in examples])
+    sides = range(len(examples[0].texts))
+    tokens = tokenizer([example.texts[side] for side in sides for example in examples])
     for place, each in enumerate(tokens):
         if each.problem:
             raise examples[place % len(examples)].row.error(each.problem)

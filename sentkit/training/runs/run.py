@@ -32,7 +32,7 @@ from sentkit.process import usable_cpus
 from sentkit.signals import RESUME, Aborted, Interrupted, Stop, Stopped
 from sentkit.training.base import Base
 from sentkit.training.data.batches import stream
-from sentkit.training.data.dev import nan_lowest
+from sentkit.training.data.dev import SPEARMAN, nan_lowest
 from sentkit.training.loop.processes import Processes, environment, use_threads
 from sentkit.training.loop.state import Keeper, Position, Reporter, StepLog, check_identity
 from sentkit.training.loop.trainer import Trainer
@@ -166,10 +166,11 @@ def finish(trainer: Trainer) -> None:
 
 
 def class_lineage(trainer: Trainer) -> dict[str, Any]:
-    """Return labels, metric and scores on --test, for methods that classify."""
+    """Return the metric of --dev if it is not Spearman's; for classify also labels and scores on --test."""
     run, test = trainer.run, trainer.run.test
     if not run.options.kind.needs.labels:
-        return {}
+        metric = run.dev.metric if run.dev is not None else SPEARMAN
+        return {} if metric == SPEARMAN else {"metric": metric}
     lineage: dict[str, Any] = {"labels": run.base.labels, "metric": run.settings.metric_name}
     if test is not None:
         measures = test.measures(trainer.method, trainer.stop.poll)

@@ -7,9 +7,10 @@ import re
 import numpy as np
 import pytest
 
+from sentkit.metrics import retrieval
 from sentkit.training.loop.gradient import clip_gradient
 from sentkit.training.loop.trainer import Trainer
-from support import contents, copy_tokenizer
+from support import BY_HAND, contents, copy_tokenizer, in_jsonl
 
 
 def test_encode_reads_the_checkpoint(train, sentkit, tmp_path, tiny):
@@ -221,3 +222,71 @@ def test_a_folder_name_that_is_not_utf_8_is_reported(train):
 
     assert (done.code, done.err) == (0, "")
     assert done.rows[0]["checkpoint"] == "o\ufffd"
+
+
+ANCHORS = ["a cat", "the dog sat", "a cat", "rain", "the sea", "dogs play", "the sea", "a dog", "cats", "sea"]
+POSITIVES = [
+    "cats",
+    "a dog sat",
+    "the cat",
+    "the rain",
+    "sea",
+    "a dog plays",
+    "sea",
+    "cats",
+    "a sea",
+    "the cat",
+]
+
+
+def cosines_of(sentkit, texts):
+    """All cosines of the texts by the trained encoder, through `encode`."""
+    rows = in_jsonl(*({"text": text} for text in texts))
+    vectors = sentkit("encode", "-m", "out", "--precision", "fp32", "-q", stdin=rows).vectors().tolist()
+    return [[BY_HAND["cosine"](a, b) for b in vectors] for a in vectors]
+
+
+@pytest.mark.parametrize("names", [("anchor", "positive"), ("text_a", "text_b"), ("left", "right")])
+def test_pairs_without_scores_have_the_mrr_of_their_positives(train, sentkit, tmp_path, names):
+    """Among all positives; other positives of the same anchor, and equal texts, do not compete."""
+    rows = [dict(zip(names, pair, strict=True)) for pair in zip(ANCHORS, POSITIVES, strict=True)]
+    (tmp_path / "dev.jsonl").write_text(in_jsonl(*rows))
+    (tmp_path / "rows.jsonl").write_text(in_jsonl(*({"text": text} for text in ANCHORS)))
+    fields = ["--field=text_a=left", "--field=text_b=right"] if names[0] == "left" else []
+    row = train("--dev", "dev.jsonl", *fields, "--lr", 0.01, rows="rows.jsonl").rows[0]
+    cosines = cosines_of(sentkit, [*ANCHORS, *POSITIVES])
+    pairs = list(zip(ANCHORS, POSITIVES, strict=True))
+    total = 0.0
+    for n, (anchor, positive) in enumerate(pairs):
+        others = [m for m, (a, p) in enumerate(pairs) if a != anchor and p != positive]
+        rank = 1 + sum(cosines[n][10 + m] >= cosines[n][10 + n] - 1e-6 for m in others)
+        total += 1 / rank if rank <= 10 else 0
+
+    assert 20 < row["dev"] < 100
+    assert row["dev"] == pytest.approx(100 * total / 10, rel=1e-6)
+    assert json.loads((tmp_path / "out/sentkit.json").read_text())["metric"] == "MRR@10"
+    assert "| dev, MRR@10 x 100 |" in (tmp_path / "out/README.md").read_text()
+
+
+def test_triplets_have_the_share_of_closer_positives(train, sentkit, tmp_path):
+    negatives = POSITIVES[3:] + POSITIVES[:3]
+    rows = [
+        {"anchor": a, "positive": p, "negative": n}
+        for a, p, n in zip(ANCHORS, POSITIVES, negatives, strict=True)
+    ]
+    (tmp_path / "dev.jsonl").write_text(in_jsonl(*rows))
+    row = train("--dev", "dev.jsonl", "--lr", 0.01).rows[0]
+    cosines = cosines_of(sentkit, [*ANCHORS, *POSITIVES, *negatives])
+    right = sum(cosines[n][10 + n] > cosines[n][20 + n] for n in range(10))
+
+    assert 0 < right < 10
+    assert row["dev"] == pytest.approx(10 * right)
+    assert json.loads((tmp_path / "out/sentkit.json").read_text())["metric"] == "accuracy of triplets"
+
+
+def test_a_collapsed_encoder_has_no_mrr():
+    """All positives are ties, which count as better."""
+    ones, own = np.ones((50, 4), np.float32), np.arange(50)
+
+    assert retrieval.mrr_of_pairs(ones, ones, own, own) == 0
+    assert retrieval.accuracy_of_triplets(ones, ones, ones) == 0

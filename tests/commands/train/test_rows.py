@@ -88,8 +88,13 @@ def test_rejects_hold_the_line_of_the_input(train, tmp_path):
 @pytest.mark.parametrize(
     ("rows", "problem"),
     [
-        ('{"text":"x"}\n', 'dev.jsonl:1: --dev needs "text_a" and "text_b"; this row has "text"'),
-        ('{"text_a":"x","text_b":"y"}\n', 'dev.jsonl:1: "score" is missing'),
+        (
+            '{"text":"x"}\n',
+            'dev.jsonl:1: --dev needs "text_a" and "text_b", or "anchor", "positive" and "negative", or'
+            ' "anchor" and "positive"; this row has "text"',
+        ),
+        ('{"text_a":"x","text_b":"y","label":"neutral"}\n', 'dev.jsonl:1: "score" is missing'),
+        ('{"text_a":"x","text_b":"y"}\n' * 3, "dev.jsonl: MRR needs at least 2 different pairs"),
         ('{"text_a":"x","text_b":"y","score":"c"}\n', 'dev.jsonl:1: "score" is a string, expected a number'),
         ('{"text_a":"x","text_b":"y","score":"nan"}\n', 'dev.jsonl:1: "score" is not a finite number'),
         (
