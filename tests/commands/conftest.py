@@ -142,13 +142,13 @@ def forked_shell(shell, forked_program) -> Callable[[str], Ended]:
 
 
 @pytest.fixture
-def on_terminal(tmp_path) -> Callable[..., list[str]]:
+def on_terminal(tmp_path, forked_program) -> Callable[..., list[str]]:
     """The lines that `sentkit ARGUMENTS` writes on a terminal of this width, without their colours."""
 
     def run(*arguments: object, width: int = 80) -> list[str]:
         ours, theirs = pty.openpty()
         fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, width, 0, 0))
-        command = [sys.executable, "-m", "sentkit", *map(str, arguments)]
+        command = [*forked_program, *map(str, arguments)]
         environment = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "LINES")}
         process = subprocess.Popen(
             command,
