@@ -10,7 +10,8 @@ from numpy.typing import NDArray
 
 from sentkit import model as models
 from sentkit.errors import UsageError
-from sentkit.model.encoding import Tally
+from sentkit.model.encoding import Encoder as LoadedEncoder
+from sentkit.model.encoding import Tally, TextTokenizer
 from sentkit.model.query_encoder import encode_list, prepare_list
 from sentkit.model.reading import ReadingOptions
 from sentkit.model.text.windows import WindowOptions
@@ -52,21 +53,21 @@ class Encoder:
             raise UsageError("an Encoder has one readout, not several")
         if self.model.tokenizer.whole:
             raise UsageError(f"{model}: the space depends on all texts", advice="use sentkit encode")
-        self.tokenizer = self.model.tokenizer
+        self.tokenizer: TextTokenizer = self.model.tokenizer
         if on_truncate == "window":
             self.tokenizer = self.model.window_tokenizer(WindowOptions(window, stride))
         elif on_truncate != "warn":
             raise UsageError(f'on_truncate is "{on_truncate}", expected "warn" or "window"')
         elif window is not None or stride is not None:
             raise UsageError('window and stride need on_truncate="window"')
-        self._loaded: models.Encoder | None = None
+        self._loaded: LoadedEncoder | None = None
         self._loading = Lock()
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _make, self.arguments
 
     @property
-    def loaded(self) -> models.Encoder:
+    def loaded(self) -> LoadedEncoder:
         with self._loading:  # threads share the weights
             if self._loaded is None:
                 self._loaded = self.model.encoder()

@@ -20,8 +20,6 @@ from sentkit.flag_values import suggestion
 
 @dataclass(frozen=True, slots=True)
 class Materials:
-    """Inputs of operations besides the text."""
-
     mark: str | None = None
     synonyms: Synonyms = field(default_factory=dict)
 
@@ -75,8 +73,6 @@ OPERATIONS: Mapping[str, Kind] = {
 
 @dataclass(frozen=True, slots=True)
 class RequestedOperation:
-    """An operation with its value, from the command line."""
-
     name: str
     value: Any = None  # None: no value
 

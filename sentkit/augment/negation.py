@@ -6,8 +6,7 @@ no "not" and no auxiliary gets the prefix "Not". "has" and "did" always count as
 
 from collections.abc import Sequence
 
-from sentkit.augment.draw import Draw
-from sentkit.augment.operations import Changed, bare, capitalised, plain, written_like
+from sentkit.augment.operations import Changed, Draw, bare, capitalised, plain, written_like
 
 
 def listed(words: str) -> frozenset[str]:

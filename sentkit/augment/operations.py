@@ -1,13 +1,69 @@
-"""The operations on words: delete, move, repeat and replace words (CLEAR, arXiv:2012.15466), change case."""
+"""The operations on words: delete, move, repeat and replace words (CLEAR, arXiv:2012.15466), change case.
+
+A `Chain` applies them one after the other. A `Draw` makes the random choices of one operation on one text.
+"""
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
+from functools import lru_cache
+from hashlib import blake2b
+from struct import Struct
 from typing import Any
 from unicodedata import category
 
-from sentkit.augment.draw import Draw
+NUMBERS = Struct("<16I")  # in a digest of 64 bytes
+
+
+def numbers(key: bytes) -> Iterator[int]:
+    """Endless numbers of 32 bits: from the digest of the key, the digest of that digest, and so on."""
+    digest = blake2b(key).digest()
+    while True:
+        yield from NUMBERS.unpack(digest)
+        digest = blake2b(digest).digest()
+
+
+class Draw:
+    """Random choices. Equal keys give equal draws on every machine and Python version.
+
+    Only integers are used, and no generator with slow seeding: each sentence needs a new seed.
+    """
+
+    __slots__ = ("_next",)
+
+    def __init__(self, key: bytes) -> None:
+        self._next = numbers(key).__next__
+
+    def below(self, n: int) -> int:
+        return self._next() * n >> 32
+
+    def some(self, n: int, k: int) -> list[int]:
+        """Draw k different numbers of 0 .. n - 1 in random order, by k steps of a Fisher-Yates shuffle."""
+        return self._parted(n, k)[0]
+
+    def sorted(self, n: int, k: int) -> list[int]:
+        """Draw k different numbers of 0 .. n - 1 in ascending order; if 2 k > n, draw the excluded ones."""
+        if 2 * k > n:
+            return sorted(self._parted(n, n - k)[1])
+        return sorted(self._parted(n, k)[0])
+
+    def _parted(self, n: int, k: int) -> tuple[list[int], list[int]]:
+        places, drawn, number = list(range(n)), [], self._next
+        for left in range(n, n - k, -1):
+            place = number() * left >> 32
+            drawn.append(places[place])
+            places[place] = places[left - 1]
+        return drawn, places[: n - k]
+
+    def spans(self, n: int, k: int, length: int) -> list[int]:
+        """The starts of k disjoint spans in n places; all arrangements are equally likely.
+
+        Each span is drawn as one place in a shorter row, and then expanded.
+        """
+        slots = self.sorted(n - k * (length - 1), k)
+        return [slot + i * (length - 1) for i, slot in enumerate(slots)]
+
 
 Note = dict[str, Any]  # JSON values
 Changed = tuple[Sequence[str], Note]
@@ -103,12 +159,10 @@ def capitalised(word: str) -> str:
 
 
 def plain(word: str) -> str:
-    """In lower case, with a plain apostrophe."""
     return word.lower().replace(CURLY, "'")
 
 
 def written_like(model: str, word: str) -> str:
-    """The word with the capitalisation of `model`."""
     if len(model) > 1 and model.isupper():
         return word.upper()
     return capitalised(word) if model[:1].isupper() else word
@@ -221,3 +275,65 @@ def synonym(words: Sequence[str], draw: Draw, share: Share, synonyms: Synonyms) 
 def parts_of(word: str, synonyms: Synonyms) -> tuple[str, str, str]:
     """Split a word; a word that contains punctuation, such as U.S., is looked up whole first."""
     return ("", word, "") if plain(word) in synonyms else bare(word)
+
+
+class Chain:
+    """Turns sentences into variants; counts the texts that each operation leaves unchanged."""
+
+    def __init__(self, steps: Sequence[AppliedOperation], seed: int) -> None:
+        self.steps, self.seed = steps, seed
+        self.texts = 0
+        self.left = [0] * len(steps)
+
+    def vary(
+        self, text: str, views: tuple[int, ...] = (0,), before: int = 0, others: Sequence[str] = ()
+    ) -> tuple[str, list[Note]]:
+        """Return the variant, and one note per operation.
+
+        Draws depend only on the seed, the text, the numbers of its views (several if the text was varied
+        before) and the number of the operation. `before` is the number of earlier operations. `others` are
+        the candidate texts of a step that replaces the text.
+        """
+        raw = text.encode()
+        words: Sequence[str] = text.split()
+        variant, notes = text, []
+        for number, step in enumerate(self.steps):
+            draw = Draw(key_of(self.seed, views, before + number) + raw)
+            previous = variant
+            if step.work is None:
+                variant, note = another(variant, draw, others)
+                words = variant.split()
+            else:
+                changed, note = step.work(words, draw)
+                if changed != words:
+                    words, variant = changed, " ".join(changed)
+            self.left[number] += variant == previous
+            notes.append({"op": step.name, **step.note, **note})
+        self.texts += 1
+        return variant, notes
+
+
+@lru_cache
+def key_of(seed: int, views: tuple[int, ...], number: int) -> bytes:
+    return f"{seed}/{'.'.join(map(str, views))}/{number}:".encode()
+
+
+class Others(Sequence[str]):
+    """All texts of a group except the one at a place."""
+
+    def __init__(self, texts: Sequence[str], place: int) -> None:
+        self.texts, self.place = texts, place
+
+    def __len__(self) -> int:
+        return len(self.texts) - 1
+
+    def __getitem__(self, number: Any) -> Any:
+        return self.texts[number + (number >= self.place)]
+
+
+def another(text: str, draw: Draw, others: Sequence[str]) -> tuple[str, Note]:
+    """One of the others, or the text itself if there are none."""
+    if not others:
+        return text, {"number": None, "of": 0}
+    number = draw.below(len(others)) if len(others) > 1 else 0
+    return others[number], {"number": number, "of": len(others)}

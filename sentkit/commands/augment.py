@@ -11,7 +11,7 @@ from sentkit.flags.rows import RowFlags
 
 if TYPE_CHECKING:
     from sentkit.augment.catalogue import RequestedOperation
-    from sentkit.augment.chain import Chain
+    from sentkit.augment.operations import Chain
     from sentkit.formats.rows.rows import Inputs, Row
     from sentkit.formats.rows.variants import Sentence, VariantRows
 
@@ -96,7 +96,7 @@ def make_chain(
     operations: "Sequence[RequestedOperation]", mark: str | None, synonyms: Sequence[str] | None, seed: int
 ) -> "Chain":
     from sentkit.augment.catalogue import Materials
-    from sentkit.augment.chain import Chain
+    from sentkit.augment.operations import Chain
     from sentkit.formats.lexicons.thesaurus import read_synonyms
 
     materials = Materials(mark, read_synonyms(synonyms) if synonyms else {})
@@ -121,7 +121,7 @@ def with_same_label(
     inputs: "Inputs", rows: "VariantRows", label: str
 ) -> "Iterator[tuple[Sentence, Sequence[str]]]":
     """Each sentence with the other texts of the rows with its label. All rows are kept in memory."""
-    from sentkit.augment.chain import Others
+    from sentkit.augment.operations import Others
     from sentkit.formats.rows.kinds import class_of
 
     found = list(inputs.read(lambda row: (rows.read(row), class_of(row, label))))

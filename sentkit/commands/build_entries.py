@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from sentkit.formats.rows.rows import Rejects
     from sentkit.model.encoding import Done
     from sentkit.model.reading import Reading
-    from sentkit.model.text.token_filters import OneToken
+    from sentkit.model.text.tokenizer import OneToken
     from sentkit.model.transformer.encoder import TransformerEncoder
     from sentkit.transforms.averages import Averages
 
@@ -78,7 +78,7 @@ def build_entries(
     from sentkit.formats.rows.kinds import EntryParser
     from sentkit.formats.vectors.store import common_fields
     from sentkit.model.encoding import Tally, encode_groups, prepare
-    from sentkit.model.text.token_filters import OneToken
+    from sentkit.model.text.tokenizer import OneToken
     from sentkit.model.transformer.encoder import TransformerEncoder
     from sentkit.transforms.averages import Averages
 

@@ -154,13 +154,14 @@ def encode_vocabulary(
     """Return the vector of each token alone, (v, d)."""
     import numpy as np
 
+    from sentkit.model.encoding import finish
     from sentkit.model.static.distillation import token_batches
 
     batches = list(token_batches(tokenizer))
     progress.begin(len(batches))
     vectors = []
     for arrays in encoder.encode(batches):
-        vectors += encoder.finish(arrays)
+        vectors += finish(arrays, encoder.steps)
         progress.add()
     progress.done()
     whole = np.concatenate(vectors)

@@ -14,8 +14,7 @@ from sentkit.flags.windows import LongTextFlags
 from sentkit.process import limit_threads
 
 if TYPE_CHECKING:
-    from sentkit.model import Encoder
-    from sentkit.model.encoding import Tally
+    from sentkit.model.encoding import Encoder, Tally
 
 
 def encode(

@@ -1,46 +1,21 @@
 """Takes texts and a model name and returns vectors. Its entry point, `find_encoder`, imports no torch."""
 
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Union
 
 from sentkit.errors import NoInputError
 from sentkit.formats.checkpoints.folders import BUNDLED, WORD_SETS, checkpoint_in, find_model, is_static
 from sentkit.formats.json_files import exists, is_folder
-from sentkit.model.encoding import Encoder, TextTokenizer
 from sentkit.model.reading import ReadingOptions
-from sentkit.model.text.windows import WindowOptions, WindowTokenizer
+
+if TYPE_CHECKING:
+    from sentkit.model.checkpoint_model import CheckpointModel
+    from sentkit.model.static.models import StaticModel
 
 WORD_FILES = (".txt", ".vec", ".npy", ".bin", ".gz", ".zst")  # suffixes that models do not have
 
 
-class Model(Protocol):
-    """A model and its reading options. The weights may stay unloaded until a call of `encoder`."""
-
-    @property
-    def name(self) -> str: ...
-
-    @property
-    def notes(self) -> Sequence[str]: ...
-
-    @property
-    def readouts(self) -> Sequence[str]: ...
-
-    @property
-    def budget(self) -> int: ...
-
-    @property
-    def tokenizer(self) -> TextTokenizer: ...
-
-    def window_tokenizer(self, options: WindowOptions) -> WindowTokenizer:
-        """Return a tokenizer that splits long texts; a UsageError if this model cannot have these windows."""
-        ...
-
-    def encoder(self, tokens: int | None = None) -> Encoder:
-        """Load the weights. `tokens` is the size of the whole input if it is known and small."""
-        ...
-
-    def summary(self) -> dict[str, Any]: ...  # for `inspect`
+Model = Union["CheckpointModel", "StaticModel"]  # `encoder` loads the weights
 
 
 def find_encoder(

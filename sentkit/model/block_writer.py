@@ -93,7 +93,6 @@ class BlockWriter:
             raise NoRowsError(self.inputs.paths)
 
     def existing_names(self) -> tuple[str, ...]:
-        """The vector names of an existing block that has rows."""
         for name in sorted(self.existing):
             with suppress(DataError):  # `check --deep` names damaged blocks
                 file = VectorFile(self.folder.file(name))

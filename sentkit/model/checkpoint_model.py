@@ -3,8 +3,6 @@
 Only `encoder` imports torch and loads the weights.
 """
 
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from sentkit.errors import UsageError
@@ -37,86 +35,35 @@ READING_FIELDS = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class WeightFiles:
-    """The weight files. Values that need safetensors headers are None for other files."""
-
-    files: list[str]
-    bytes: int
-    tensors: int | None = None
-    parameters: int | None = None
-    stored_as: list[str] | None = None
-    adapter: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class TokenizerSummary:
-    kind: str
-    tokens: int
-    lowercase: bool
-    hash: str
-
-
-@dataclass(frozen=True, slots=True)
-class CheckpointSummary:
-    model: str
-    folder: str
-    architecture: Any  # model_type of config.json
-    runs: str
-    layers: int
-    width: int
-    heads: Any  # as in config.json
-    weights: WeightFiles
-    readout: str
-    declared_by: str
-    steps: list[str]
-    dim: int | None
-    template: str | None
-    prompt: str
-    prompts: Mapping[str, str]
-    max_length: int
-    tokenizer: TokenizerSummary
-    sentence_transformers: str
-    lineage: Mapping[str, Any]  # fields of sentkit.json that describe how the checkpoint was made
-
-    def record(self) -> dict[str, Any]:
-        """Return the JSON object, with the fields of `weights` in place of `weights`."""
-        record: dict[str, Any] = {}
-        for name, value in asdict(self).items():
-            record |= (
-                {k: v for k, v in value.items() if v is not None} if name == "weights" else {name: value}
-            )
-        return record
-
-
-def summarize(checkpoint: Checkpoint, reading: Reading) -> CheckpointSummary:
+def summarize(checkpoint: Checkpoint, reading: Reading) -> dict[str, Any]:
+    """Return the JSON object for `inspect`, which ends with the fields of sentkit.json about the origin."""
     config, declared, tokenizer = checkpoint.config, checkpoint.declared, reading.tokenizer
-    return CheckpointSummary(
-        model=readable(checkpoint.name),
-        folder=readable(str(checkpoint.folder)),
-        architecture=config.get("model_type"),
-        runs=runs(checkpoint),
-        layers=depth_of(config),
-        width=width_of(config),
-        heads=config.get("num_attention_heads", config.get("n_heads")),
-        weights=summarize_weights(checkpoint),
-        readout=reading.readouts[0].name,
-        declared_by=declared.source or f"nothing: {reading.readouts[0].name} is used",
-        steps=list(declared.steps),
-        dim=declared.dim,
-        template=tokenizer.template.text if tokenizer.template else None,
-        prompt=tokenizer.prompt,
-        prompts=declared.prompts,
-        max_length=tokenizer.max_length,
-        tokenizer=TokenizerSummary(
-            type(tokenizer.backend.model).__name__,
-            tokenizer.backend.get_vocab_size(),
-            tokenizer.lowercase,
-            tokenizer.hash,
-        ),
-        sentence_transformers=stock(checkpoint, reading),
-        lineage={name: value for name, value in checkpoint.lineage.items() if name not in READING_FIELDS},
-    )
+    return {
+        "model": readable(checkpoint.name),
+        "folder": readable(str(checkpoint.folder)),
+        "architecture": config.get("model_type"),
+        "runs": runs(checkpoint),
+        "layers": depth_of(config),
+        "width": width_of(config),
+        "heads": config.get("num_attention_heads", config.get("n_heads")),
+        **summarize_weights(checkpoint),
+        "readout": reading.readouts[0].name,
+        "declared_by": declared.source or f"nothing: {reading.readouts[0].name} is used",
+        "steps": list(declared.steps),
+        "dim": declared.dim,
+        "template": tokenizer.template.text if tokenizer.template else None,
+        "prompt": tokenizer.prompt,
+        "prompts": declared.prompts,
+        "max_length": tokenizer.max_length,
+        "tokenizer": {
+            "kind": type(tokenizer.backend.model).__name__,
+            "tokens": tokenizer.backend.get_vocab_size(),
+            "lowercase": tokenizer.lowercase,
+            "hash": tokenizer.hash,
+        },
+        "sentence_transformers": stock(checkpoint, reading),
+        "lineage": {name: value for name, value in checkpoint.lineage.items() if name not in READING_FIELDS},
+    }
 
 
 def runs(checkpoint: Checkpoint) -> str:
@@ -127,22 +74,21 @@ def runs(checkpoint: Checkpoint) -> str:
     return "packed"
 
 
-def summarize_weights(checkpoint: Checkpoint) -> WeightFiles:
-    files = checkpoint.weights()
-    names, size = [file.name for file in files], sum(file.stat().st_size for file in files)
-    folder = checkpoint.transformer
-    adapter = read_lora_config(folder).file.name if is_adapter(folder) else None
-    if any(file.suffix != ".safetensors" for file in files):
-        return WeightFiles(names, size, adapter=adapter)
-    entries = [entry for file in files for entry in read_header(file).entries.values()]
-    return WeightFiles(
-        names,
-        size,
-        tensors=len(entries),
-        parameters=sum(entry.size for entry in entries),
-        stored_as=sorted({entry.dtype for entry in entries}),
-        adapter=adapter,
-    )
+def summarize_weights(checkpoint: Checkpoint) -> dict[str, Any]:
+    """Describe the weight files; only safetensors files have headers with the tensors."""
+    files, folder = checkpoint.weights(), checkpoint.transformer
+    summary: dict[str, Any] = {
+        "files": [file.name for file in files],
+        "bytes": sum(file.stat().st_size for file in files),
+    }
+    if all(file.suffix == ".safetensors" for file in files):
+        entries = [entry for file in files for entry in read_header(file).entries.values()]
+        summary["tensors"] = len(entries)
+        summary["parameters"] = sum(entry.size for entry in entries)
+        summary["stored_as"] = sorted({entry.dtype for entry in entries})
+    if is_adapter(folder):
+        summary["adapter"] = read_lora_config(folder).file.name
+    return summary
 
 
 def stock(checkpoint: Checkpoint, reading: Reading) -> str:
@@ -187,4 +133,4 @@ class CheckpointModel:
         return TransformerEncoder(self.checkpoint, self.reading, device=self.device, precision=self.precision)
 
     def summary(self) -> dict[str, Any]:
-        return summarize(self.checkpoint, self.reading).record()
+        return summarize(self.checkpoint, self.reading)

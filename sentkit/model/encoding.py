@@ -23,6 +23,7 @@ from sentkit.formats.vectors.fingerprint import Spec
 from sentkit.formats.vectors.sinks import Sink, VectorOutput, open_sinks
 from sentkit.formats.vectors.store import recorded_fields
 from sentkit.model.text.tokens import Tokens
+from sentkit.transforms.steps import Step
 
 BUDGETS = {"cpu": 4096, "cuda": 65536}  # tokens in a batch
 Arrays = list[NDArray[np.float32]]  # one for each readout
@@ -34,6 +35,9 @@ class Encoder(Protocol):
     specs: list[Spec]  # one for each readout: the origin of its vectors
     width: int
     notes: list[str]  # messages to print after the weights are loaded
+
+    @property
+    def steps(self) -> Sequence[Step]: ...  # the operations after the readout
 
     @property
     def device(self) -> object: ...
@@ -53,8 +57,6 @@ class Encoder(Protocol):
 
     def encode(self, batches: Iterable[Sequence[Tokens]]) -> Iterator[Arrays]: ...  # (b, d), of all windows
 
-    def finish(self, vectors: Arrays) -> Arrays: ...  # applies the operations after the readout: (b, width)
-
     def remarks(self, tally: "Tally") -> list[str]:
         """Return the messages to print after the last row."""
         ...
@@ -69,7 +71,7 @@ def encode_texts(tokens: Sequence[Tokens], encoder: Encoder, budget: int) -> Arr
     unfinished: Arrays = []
     for batch, read in zip(plan, encoder.encode([parts[k] for k in batch] for batch in plan), strict=True):
         chosen = [*chain.from_iterable(rows[place] for place in batch)]
-        put(arrays, chosen, encoder.finish(read), rows[-1].stop)
+        put(arrays, chosen, finish(read, encoder.steps), rows[-1].stop)
         if averaged:
             put(unfinished, chosen, read, rows[-1].stop)
     return join_windows(tokens, rows, arrays, unfinished, encoder) if len(parts) > len(tokens) else arrays
@@ -96,7 +98,7 @@ def join_windows(
             np.stack([mean_of(values[own], np.array(weights)) for own, weights in averaged])
             for values in unfinished
         ]
-        put(arrays, [own[0] for own, _ in averaged], encoder.finish(means), len(arrays[0]))
+        put(arrays, [own[0] for own, _ in averaged], finish(means, encoder.steps), len(arrays[0]))
     return [values[order] for values in arrays]
 
 
@@ -112,6 +114,13 @@ def put(arrays: Arrays, rows: Sequence[int], vectors: Arrays, count: int) -> Non
         arrays += [np.empty((count, values.shape[1]), np.float32) for values in vectors]
     for array, values in zip(arrays, vectors, strict=True):
         array[rows] = values
+
+
+def finish(vectors: Arrays, steps: Sequence[Step]) -> Arrays:
+    """Apply the operations after the readout: (b, d) -> (b, width)."""
+    for step in steps:
+        vectors = [step(each) for each in vectors]
+    return vectors
 
 
 def ranges(sizes: Iterable[int]) -> list[range]:
@@ -363,7 +372,6 @@ class Encoding:
 
     @property
     def chunks(self) -> bool:
-        """Whether each window of a text is a row."""
         return bool(self.windows.get("chunks"))
 
     def texts(self) -> TextParser:

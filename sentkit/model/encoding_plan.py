@@ -15,8 +15,8 @@ from sentkit.formats.vectors.sinks import VectorOutput
 from sentkit.formats.vectors.storage import Storage
 from sentkit.formats.vectors.store import is_store
 from sentkit.formats.vectors.vectors import ENCODINGS
-from sentkit.model import Encoder, Model
-from sentkit.model.encoding import RowGroup, Tally, encode_groups, plan_batches
+from sentkit.model import Model
+from sentkit.model.encoding import Encoder, RowGroup, Tally, encode_groups, plan_batches
 from sentkit.model.text.tokens import Tokens
 
 PER_GROUP, AT_ONCE = 32, 32  # rows of each group that are measured, and of a measured group
@@ -115,7 +115,6 @@ def plan_of(
     batch_tokens: int | None,
     progress: Progress,
 ) -> dict[str, Any]:
-    """The record of a dry run. `path` is the output."""
     plan = Plan()
     plan.read(groups, batch_tokens or model.budget, progress.add)
     progress.done()

@@ -35,8 +35,6 @@ QUERY = "query"  # the name of a declared prompt
 
 @dataclass(frozen=True, slots=True)
 class Recorded:
-    """The record of a vector file about its model. The record may be empty."""
-
     path: str
     spec: Mapping[str, Any]
 

@@ -8,8 +8,7 @@ from sentkit.errors import UsageError, declared_in
 from sentkit.formats.checkpoints.folders import Checkpoint
 from sentkit.formats.checkpoints.modules import StoredDeclaration
 from sentkit.formats.checkpoints.readout import CONV, NAMED, Readout, parse_readouts
-from sentkit.model.text.token_filters import read_left_out
-from sentkit.model.text.tokenizer import Tokenizer
+from sentkit.model.text.tokenizer import Tokenizer, read_left_out
 from sentkit.model.transformer.architecture import DEEPEST, UnsupportedArchitecture, read_architecture
 from sentkit.transforms.affine import read_transform
 
@@ -47,14 +46,11 @@ class Reading:
     readouts: tuple[Readout, ...]
     tokenizer: Tokenizer
     steps: tuple[str, ...]  # declared by the checkpoint
-    declared_dim: int | None  # declared; applied after these steps if `dim` is None
-    normalize: bool
-    dim: int | None
-    transform: str | None
+    declared_dim: int | None  # declared; applied after these steps if the options have no dim
+    options: ReadingOptions
     left_out: tuple[int, ...]  # ids of tokens that the readouts do not reduce
     dropped_steps: tuple[str, ...]  # declared steps that belong to another readout
     declared: bool  # False: no readout was given or declared; see `default_readout`
-    chosen: bool  # the readout comes from a flag
 
     def notes(self, name: str) -> list[str]:
         """Return messages about automatic choices; `name` is the name of the checkpoint."""
@@ -94,11 +90,8 @@ def plan_reading(checkpoint: Checkpoint, options: ReadingOptions) -> Reading:
         steps=declared.steps if own else (),
         declared_dim=declared.dim if own and options.dim is None else None,
         dropped_steps=() if own else declared.steps,
-        normalize=options.normalize,
-        dim=options.dim,
-        transform=options.transform,
+        options=options,
         declared=options.readout is not None or declared.readout is not None,
-        chosen=options.readout is not None,
     )
 
 

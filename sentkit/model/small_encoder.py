@@ -153,7 +153,6 @@ class SmallBert:
         return self.norm(f"{name}.norm", self.linear(f"{name}.down", inner) + states)
 
     def attend(self, query: Float32, key: Float32, value: Float32) -> Float32:
-        """Attention in one sentence, (t, d)."""
         shape = len(query), self.architecture.heads, -1
         query, key, value = (each.reshape(shape).swapaxes(0, 1) for each in (query, key, value))  # (h, t, e)
         scores = query @ key.swapaxes(1, 2) * np.float32(query.shape[2] ** -0.5)
@@ -244,7 +243,7 @@ class SmallEncoder:
                     layers=readout.resolved(body.architecture.depth),
                     machine=machine,
                 ),
-                reading.transform,
+                reading.options.transform,
             )
             for readout in reading.readouts
         ]
@@ -285,12 +284,6 @@ class SmallEncoder:
             own = own[read] if read.any() else own
         vector = REDUCTIONS[POOLED.get(reduction, reduction)](own, first)
         return self.body.pooled(vector.astype(np.float32)) if reduction in POOLED else vector
-
-    def finish(self, vectors: Arrays) -> Arrays:
-        """Apply the operations after the readout; return (b, width) arrays."""
-        for step in self.steps:
-            vectors = [step(each) for each in vectors]
-        return vectors
 
     def remarks(self, tally: Tally) -> list[str]:
         return tally.truncation(self.reading.tokenizer.max_length, "tokens")

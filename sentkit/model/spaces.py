@@ -18,7 +18,7 @@ from sentkit.formats.checkpoints.folders import Checkpoint
 from sentkit.formats.checkpoints.readout import CONV, Readout, parse_readout
 from sentkit.formats.files import readable
 from sentkit.formats.vectors.fingerprint import Spec, digest, name_for_label
-from sentkit.model.reading import Reading
+from sentkit.model.reading import Reading, ReadingOptions
 from sentkit.transforms.affine import check_fitted, read_transform
 from sentkit.transforms.steps import Normalize, Step, Truncate
 
@@ -53,20 +53,18 @@ def by(shape: Sequence[int]) -> str:
     return " x ".join(map(str, shape)) or "one number"
 
 
-def all_steps(
-    declared: Sequence[Step], *, dim: int | None, normalize: bool, transform: str | None
-) -> list[Step]:
+def all_steps(declared: Sequence[Step], options: ReadingOptions) -> list[Step]:
     """Return the declared steps, truncation to `dim`, normalization and the transform, in this order.
 
     A final declared normalization moves after the truncation, so that truncated vectors have unit length.
     """
     steps = list(declared)
     last = [steps.pop()] if steps and isinstance(steps[-1], Normalize) else []
-    if dim is not None:
-        steps.append(Truncate(dim))
-    if last or normalize:
+    if options.dim is not None:
+        steps.append(Truncate(options.dim))
+    if last or options.normalize:
         steps.append(Normalize())
-    return steps if transform is None else [*steps, read_transform(transform)]
+    return steps if options.transform is None else [*steps, read_transform(options.transform)]
 
 
 def width_behind(steps: Sequence[Step], width: int) -> int:
@@ -101,11 +99,10 @@ def steps_of_checkpoint(
         declared.append(Truncate(reading.declared_dim))
     with declared_in(place_of_declaration(checkpoint)):
         width_behind(declared, before)
-    return all_steps(declared, dim=reading.dim, normalize=reading.normalize, transform=reading.transform)
+    return all_steps(declared, reading.options)
 
 
 def place_of_declaration(checkpoint: Checkpoint) -> str:
-    """The file with the reading options of the checkpoint."""
     return str(checkpoint.folder / checkpoint.declared.source)
 
 

@@ -29,8 +29,8 @@ from sentkit.metrics.neighbours.queries import Search, SearchOptions
 from sentkit.metrics.retrieval import Run, RunReader, read_qrels, values_of
 from sentkit.metrics.sts.correlation import pearson, spearman
 from sentkit.metrics.sts.gold_pairs import ScoreOptions, read_gold_pairs
-from sentkit.model import Encoder, Model
-from sentkit.model.encoding import Encoding, Tally, prepare
+from sentkit.model import Model
+from sentkit.model.encoding import Encoder, Encoding, Tally, prepare
 from sentkit.reports.suites import SUITES, TestSet
 
 GOLD, LABEL = "score", "label"  # fields of the test sets

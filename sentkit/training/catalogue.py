@@ -41,7 +41,7 @@ GENERAL = {
         "2104.08821",
         "With mlm_weight, the released code masks both copies of a sentence. This method masks one of them.",
     ),
-    "esimcse": general("SimCSE with repeated tokens and a queue", "esimcse:ESimCSE", "2109.04380"),
+    "esimcse": general("SimCSE with repeated tokens and a queue", "simcse:ESimCSE", "2109.04380"),
     "promptbert": general(
         "contrast two templates without their bias",
         "promptbert:PromptBERT",
@@ -75,15 +75,15 @@ GENERAL = {
     ),
     # pairs and triplets
     "contrast": general("contrast pairs, with any number of negatives", "contrast:Contrast", "1807.03748"),
-    "simcse-sup": general("contrast triplets", "simcse_sup:SupervisedSimCSE", "2104.08821"),
+    "simcse-sup": general("contrast triplets", "simcse:SupervisedSimCSE", "2104.08821"),
     "clear": general("contrast two variants; predict masked tokens", "clear:CLEAR", "2012.15466"),
-    "sncse": general("PromptBERT, with negations", "sncse:SNCSE", "2201.05979"),
+    "sncse": general("PromptBERT, with negations", "promptbert:SNCSE", "2201.05979"),
     # labels and scores
     "sbert": general("learn labels or scores of pairs, or triplets", "sbert:SBERT", "1908.10084"),
     "cosent": general("rank the cosines of pairs by their scores", "cosent:CoSENT"),
     "angle": general(
         "rank pairs by angle; contrast positives",
-        "angle:AnglE",
+        "cosent:AnglE",
         "2309.12871",
         "The weights are those of the README of the released code; the code of later releases has "
         "cosine_weight=0. The contrast is divided by all rows of both columns, as in the code.",

@@ -14,7 +14,6 @@ from sentkit.transforms.steps import Linear
 
 
 def read_transform(path: str) -> Linear | Flow:
-    """The transform in a file."""
     note = read_fit_note(path)
     return read_flow(path, note.get("width")) if note.get("kind") == "flow" else read_affine(path)[0]
 
@@ -67,5 +66,4 @@ def check_fitted(path: str, emb: str | None) -> None:
 
 
 def named(emb: str | None) -> str:
-    """The name of the fitted space in error messages."""
     return "vectors without _emb" if emb is None else short_label(emb)

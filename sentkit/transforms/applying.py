@@ -24,7 +24,6 @@ BARE = {"_emb", "vectors", "fields"}  # the metadata of a vector file made from 
 
 
 def apply_transform(inputs: Inputs, transform: str, output: str, form: VectorOutput) -> None:
-    """Write the transformed rows."""
     form.check(output)
     step = read_transform(transform)
     reader = VectorReader(inputs)

@@ -32,7 +32,6 @@ class Averages:
         self.counts[place] += 1
 
     def __iter__(self) -> Iterator[tuple[str, int, Float32]]:
-        """Iterate over (name, number of vectors, average)."""
         for name, place in self.places.items():
             count = self.counts[place]
             mean = self.sums[place // NAMES_PER_BLOCK][place % NAMES_PER_BLOCK] / count

@@ -23,8 +23,7 @@ from sentkit.formats.vectors.vectors import VectorReader
 from sentkit.transforms.affine import dense_layer, named, read_fit_note
 from sentkit.transforms.flow import PARAMETERS, FlowFit, FlowOptions, fit_parameters, flow_of
 from sentkit.transforms.ica import IcaOptions, ica
-from sentkit.transforms.kinds import KINDS, Fit, FitOptions
-from sentkit.transforms.moments import MAX_SCATTER_WIDTH, MOMENTS, Moments, moments_of
+from sentkit.transforms.kinds import KINDS, MAX_SCATTER_WIDTH, MOMENTS, Fit, FitOptions, Moments, moments_of
 
 ROWS_PER_BLOCK = 1024  # rows read at once
 
@@ -176,8 +175,6 @@ ALIKE = ("kind", "dim", "remove", "width")  # transforms can be merged only if t
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """One transform to merge."""
-
     path: str
     note: Mapping[str, Any]
     sample: Sample
@@ -237,7 +234,6 @@ def is_complete(note: Mapping[str, Any]) -> bool:
 
 
 def is_input(value: object) -> bool:
-    """Check the description of one file that a transform was fitted on."""
     if not isinstance(value, dict) or type(value.get("rows")) is not int:
         return False
     return all(isinstance(value.get(name), str | None) for name in ("file", "blake2b"))

@@ -37,7 +37,6 @@ def shapes(width: int) -> dict[str, tuple[int, ...]]:
 
 
 def levels_of(width: int) -> list[int]:
-    """The number of numbers at each level."""
     return [width >> level for level in range(LEVELS)]
 
 
@@ -113,8 +112,6 @@ def run(parameters: Any, x: Any) -> tuple[list[Pass], Any]:
 
 @dataclass(frozen=True)
 class Flow:
-    """The flow as a step after an encoder."""
-
     parameters: Float32
     takes: int  # numbers of a vector, before and after
     suffix: str = "+flow"
@@ -142,7 +139,6 @@ def read_flow(path: str, width: object) -> Flow:
 
 
 def flow_of(parameters: Float64, width: int, source: str) -> Flow:
-    """Convert the parameters to float32."""
     with np.errstate(over="ignore"):  # refused below
         flow = Flow(parameters.astype(np.float32), width)
     if not np.isfinite(flow.parameters).all():
@@ -178,7 +174,6 @@ class FlowFit:
 
 
 def fit_parameters(vectors: Float32, options: FlowOptions, source: str) -> FlowFit:
-    """Fit a flow to (n, d) vectors."""
     count, width = vectors.shape
     parameters = np.zeros(parameter_count(width))
     gradient, first, second = (np.zeros_like(parameters) for _ in range(3))

@@ -15,16 +15,13 @@ from typing import Literal
 import numpy as np
 
 from sentkit.arrays import Float32, Float64
-from sentkit.transforms.kinds import Fit, FitOptions, principal, wanted_dim
-from sentkit.transforms.moments import Moments
+from sentkit.transforms.kinds import Fit, FitOptions, Moments, principal, wanted_dim
 
 ROWS_PER_BLOCK = 4096  # whitened vectors in one product for the signs, which limits temporary memory
 
 
 @dataclass(frozen=True, slots=True)
 class IcaOptions:
-    """The parameters of ICA, apart from the number of components."""
-
     scale: float | Literal["auto"] = 1.0  # auto: the mean standard deviation of the input
     variance: str = "unit"  # arbitrary: S'S = I as in scikit-learn < 1.3, so the variance is 1 / n
     seed: int = 0
@@ -42,7 +39,6 @@ class Unmixing:
 
 
 def ica(blocks: Sequence[Float32], moments: Moments, options: FitOptions, ica_options: IcaOptions) -> Fit:
-    """Fit ICA to all vectors in `blocks`, which have these moments."""
     wanted = wanted_dim(moments, options)
     directions = principal(moments, wanted, "kept, and the rest are 0" if ica_options.keep_width else "kept")
     axes = directions.axes * np.where(directions.axes[0] < 0, -1.0, 1.0)
@@ -73,7 +69,6 @@ def ica(blocks: Sequence[Float32], moments: Moments, options: FitOptions, ica_op
 
 
 def deviation(moments: Moments, ica_options: IcaOptions) -> float:
-    """The standard deviation of the result along each axis."""
     if ica_options.scale == "auto":
         return float(moments.deviations.mean())
     return ica_options.scale * (moments.count**-0.5 if ica_options.variance == "arbitrary" else 1.0)

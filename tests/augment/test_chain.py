@@ -3,7 +3,7 @@
 import pytest
 
 from sentkit.augment.catalogue import Materials, parse_operations
-from sentkit.augment.chain import Chain
+from sentkit.augment.operations import Chain
 
 TEXT = "one  two three\tfour five six seven eight nine ten"
 

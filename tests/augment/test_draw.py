@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sentkit.augment.draw import Draw, numbers
+from sentkit.augment.operations import Draw, numbers
 
 some = settings(max_examples=60)
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from sentkit.augment.draw import Draw
 from sentkit.augment.negation import negate
+from sentkit.augment.operations import Draw
 
 DRAW = Draw(b"")  # negation makes no random choices
 

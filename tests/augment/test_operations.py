@@ -6,8 +6,8 @@ from itertools import chain, pairwise
 
 import pytest
 
-from sentkit.augment.draw import Draw
 from sentkit.augment.operations import (
+    Draw,
     bare,
     delete,
     lower,

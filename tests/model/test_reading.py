@@ -92,7 +92,8 @@ def test_steps_of_the_flags_are_kept(read: Read, tmp_path: Path) -> None:
     write_affine(affine, np.eye(3, dtype=np.float32), np.zeros(3, np.float32), {})
     reading = read(normalize=True, dim=3, transform=str(affine))
 
-    assert (reading.normalize, reading.dim, reading.transform) == (True, 3, str(affine))
+    options = reading.options
+    assert (options.normalize, options.dim, options.transform) == (True, 3, str(affine))
 
 
 # Length

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from sentkit.transforms.ica import IcaOptions, ica
-from sentkit.transforms.kinds import Fit, FitOptions
-from sentkit.transforms.moments import moments_of
+from sentkit.transforms.kinds import Fit, FitOptions, moments_of
 
 
 def fit(vectors: Any, dim: int | None = None, **ica_options: Any) -> Fit:

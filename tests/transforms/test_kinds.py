@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from sentkit.errors import UsageError
-from sentkit.transforms.kinds import KINDS, Fit, FitOptions
-from sentkit.transforms.moments import moments_of
+from sentkit.transforms.kinds import KINDS, Fit, FitOptions, moments_of
 
 SQUARE = np.array([[2, 0], [0, 1], [-2, 0], [0, -1]], dtype=np.float32)
 FOUR = np.array([[2, 1], [0, 1], [1, 3], [3, 0]], dtype=np.float32)

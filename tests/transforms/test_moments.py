@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from sentkit.transforms.moments import Moments, moments_of
+from sentkit.transforms.kinds import Moments, moments_of
 
 VECTORS = np.array([[2, 1, 5], [0, 1, 5], [1, 3, 5], [3, 0, 5]], dtype=np.float32)
 

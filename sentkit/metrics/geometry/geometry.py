@@ -16,8 +16,7 @@ from sentkit.arrays import Float32, Float64, Indices
 from sentkit.formats.rows.kinds import scored
 from sentkit.formats.vectors.vectors import VectorRow
 from sentkit.metrics.sts.gold_pairs import expect_pair
-from sentkit.transforms.kinds import FLOOR
-from sentkit.transforms.moments import MAX_SCATTER_WIDTH, Moments, moments_of
+from sentkit.transforms.kinds import FLOOR, MAX_SCATTER_WIDTH, Moments, moments_of
 
 SAMPLE_VECTORS = 20_000  # vectors; the distances of all their pairs are computed
 LEFT_ROWS, RIGHT_ROWS = 512, 2048  # rows and columns of a block

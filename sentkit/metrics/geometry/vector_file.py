@@ -18,7 +18,7 @@ from sentkit.formats.vectors.vectors import VectorReader
 from sentkit.metrics.geometry.geometry import Alignment, Geometry
 from sentkit.transforms.affine import read_fit_note
 from sentkit.transforms.flow import PARAMETERS
-from sentkit.transforms.moments import MOMENTS
+from sentkit.transforms.kinds import MOMENTS
 
 
 def describe_transform(path: str) -> dict[str, Any]:

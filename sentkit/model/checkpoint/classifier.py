@@ -19,7 +19,7 @@ from sentkit.model.transformer.encoder import INT8, TransformerEncoder
 from sentkit.model.transformer.transformers_model import load_classifier
 from sentkit.model.transformer.weights import check_tensors, read_tensors
 from sentkit.process import threads_of_command
-from sentkit.transforms.steps import Linear
+from sentkit.transforms.steps import Linear, Step
 
 
 class PackedClassifier(TransformerEncoder):
@@ -61,6 +61,7 @@ class TransformersClassifier:
         self.model = load_classifier(checkpoint.transformer).to(self.device, self.dtype)
         self.notes = [f"{checkpoint.name}: run through transformers"]
         self.specs: list[Any] = []
+        self.steps: list[Step] = []
         self.width = int(self.model.config.num_labels)
         self.halved = 0
 
@@ -97,9 +98,6 @@ class TransformersClassifier:
             )
         outputs: np.ndarray = found.logits.float().cpu().numpy()
         return outputs
-
-    def finish(self, vectors: Arrays) -> Arrays:
-        return vectors
 
     def remarks(self, tally: Tally) -> list[str]:
         return tally.truncation(self.reading.tokenizer.max_length, "tokens")

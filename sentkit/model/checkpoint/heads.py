@@ -196,7 +196,6 @@ class ClassifierHead(nn.Module):
         return logits
 
     def tensors(self) -> dict[str, Tensor]:
-        """Return the weights under their names in a checkpoint."""
         layers = ((self.layout.dense, self.dense), (self.layout.out, self.out))
         return {
             f"{name}.{kind}": value.clone()

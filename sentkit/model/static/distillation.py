@@ -11,8 +11,7 @@ from numpy.typing import NDArray
 
 from sentkit.errors import DataError
 from sentkit.model.text.tokenizer import Tokenizer, Tokens
-from sentkit.transforms.kinds import FitOptions, pca
-from sentkit.transforms.moments import moments_of
+from sentkit.transforms.kinds import FitOptions, moments_of, pca
 
 SIF_A = 1e-4
 UNUSED = 10_000  # numbers without a token, at most

@@ -5,10 +5,10 @@ They are folders of model2vec and of StaticEmbedding, word-vector files, and the
 
 import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,11 +20,11 @@ from sentkit.formats.files import readable
 from sentkit.formats.lexicons.model2vec import Model2Vec, Table, is_model2vec, read_embedding, read_model2vec
 from sentkit.formats.lexicons.word_vectors import ARRAY, read_word_array, read_word_vectors
 from sentkit.formats.vectors.fingerprint import Spec, digest, name_for_label
-from sentkit.model.encoding import Tally, TextTokenizer
+from sentkit.model.encoding import Tally
 from sentkit.model.reading import ReadingOptions, prompt_of
 from sentkit.model.spaces import all_steps, spec_behind, width_behind
 from sentkit.model.static.tokenizers import CollectedWords, WordLookup, WordPieces
-from sentkit.model.text.token_filters import read_left_out
+from sentkit.model.text.tokenizer import read_left_out
 from sentkit.model.text.tokens import Tokens
 from sentkit.model.text.windows import LongTextTokenizer, WindowOptions, WindowTokenizer
 from sentkit.transforms.steps import Normalize, Step, Truncate
@@ -32,29 +32,6 @@ from sentkit.transforms.steps import Normalize, Step, Truncate
 BUDGET = 65_536  # tokens in a batch
 REDUCTIONS: Mapping[str, np.ufunc] = {"mean": np.add, "max": np.maximum}
 Matrix = NDArray[np.float32]
-
-
-class StaticTokenizer(TextTokenizer, Protocol):
-    """Converts texts to the row indexes of their words."""
-
-    unit: str
-    whole: bool
-    max_length: int | None
-    prompt: str
-
-    @property
-    def hash(self) -> str: ...
-
-
-class WordVectors(Protocol):
-    """Converts row indexes to one (b, width) array for each readout."""
-
-    width: int
-
-    @property
-    def hash(self) -> str: ...
-
-    def __call__(self, texts: Sequence[Sequence[int]]) -> list[Matrix]: ...
 
 
 class WordTable:
@@ -115,19 +92,7 @@ class WordSets:
         return [vectors]
 
 
-@dataclass(frozen=True, slots=True)
-class TableSummary:
-    """Properties of the word vectors for `inspect`; None if they do not exist for this kind of model."""
-
-    kind: str
-    folder: str | None = None
-    words: int | str | None = None
-    tokens: int | None = None
-    width: int | None = None
-    rows: int | None = None
-    stored_as: str | None = None
-    tensors: list[str] | None = None
-    prompts: Mapping[str, str] | None = None
+StaticTokenizer = WordLookup | CollectedWords | WordPieces
 
 
 @dataclass(frozen=True)
@@ -139,8 +104,8 @@ class StaticModel:
     readouts: Sequence[str]
     steps: Sequence[Step]
     transform: str | None
-    open_vectors: Callable[[], WordVectors]
-    table: TableSummary
+    open_vectors: Callable[[], WordTable | WordSets]
+    table: Mapping[str, Any]  # properties of the word vectors for `inspect`
     notes: Sequence[str] = field(default=())
     left_out: tuple[int, ...] = ()  # row indexes that readouts do not reduce
     budget: int = BUDGET
@@ -161,7 +126,7 @@ class StaticModel:
     def summary(self) -> dict[str, Any]:
         return {
             "model": readable(self.name),
-            **{name: value for name, value in asdict(self.table).items() if value is not None},
+            **self.table,
             "readout": self.readouts[0],
             "steps": [step.suffix.strip("/+") for step in self.steps],
             "prompt": self.tokenizer.prompt,
@@ -208,11 +173,6 @@ class StaticEncoder:
             texts = [[word for word in ids if word not in self.left_out] or ids for ids in texts]
         return self.word_vectors(texts)
 
-    def finish(self, vectors: list[Matrix]) -> list[Matrix]:
-        for step in self.steps:
-            vectors = [step(each) for each in vectors]
-        return vectors
-
     def remarks(self, tally: Tally) -> list[str]:
         unit = self.tokenizer.unit
         messages = tally.truncation(self.tokenizer.max_length, unit)
@@ -247,7 +207,7 @@ def read_sets(options: ReadingOptions) -> StaticModel:
         steps_of(options, []),
         options.transform,
         lambda: WordSets(words.indexes),
-        TableSummary("the set of a text's words, in lower case", words="those of the rows"),
+        {"kind": "the set of a text's words, in lower case", "words": "those of the rows"},
     )
 
 
@@ -269,7 +229,7 @@ def read_vectors(path: str, options: ReadingOptions) -> StaticModel:
         steps_of(options, [], width),
         options.transform,
         lambda: WordTable(Table(file.rows), readouts),
-        TableSummary(f"word vectors in {'an array' if is_array else 'text'}", words=count, width=width),
+        {"kind": f"word vectors in {'an array' if is_array else 'text'}", "words": count, "width": width},
         notes,
         left_out=read_left_out(options.leave_out, file.words.get),
     )
@@ -314,16 +274,16 @@ def table_model(
         steps_of(options, steps, table.width),
         options.transform,
         lambda: WordTable(table.read(), readouts),
-        TableSummary(
-            kind,
-            folder=readable(str(table.folder)),
-            tokens=pieces.count,
-            width=table.width,
-            rows=stored.shape[0],
-            stored_as=stored.dtype,
-            tensors=list(table.entries),
-            prompts=None if declared is None else declared.prompts,
-        ),
+        {
+            "kind": kind,
+            "folder": readable(str(table.folder)),
+            "tokens": pieces.count,
+            "width": table.width,
+            "rows": stored.shape[0],
+            "stored_as": stored.dtype,
+            "tensors": list(table.entries),
+            **({} if declared is None else {"prompts": declared.prompts}),
+        },
         left_out=read_left_out(options.leave_out, pieces.backend.token_to_id),
     )
 
@@ -349,7 +309,7 @@ def steps_of(options: ReadingOptions, declared: Sequence[Step], width: int | Non
     """Return the steps after the readout. Steps that do not fit raise an error before encoding starts."""
     if options.template is not None or options.full_stop is not None:
         raise UsageError("a template and its full stops can be used only with the readout prompt")
-    steps = all_steps(declared, dim=options.dim, normalize=options.normalize, transform=options.transform)
+    steps = all_steps(declared, options)
     if width is not None:
         width_behind(steps, width)
     return steps

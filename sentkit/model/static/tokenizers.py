@@ -184,7 +184,6 @@ class WordPieces:
 
 
 def truncation_of(rules: Mapping[str, Any], source: str) -> int | None:
-    """Return the length limit of tokenizer.json, or None."""
     truncation = rules.get("truncation")
     if truncation is None:
         return None

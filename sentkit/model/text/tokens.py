@@ -29,7 +29,6 @@ class Tokens:
 
     @property
     def results(self) -> int:
-        """The number of vectors that the model returns for these ids."""
         return 1 if self.windows is None else max(1, len(self.windows.pooled))
 
     @property
@@ -39,7 +38,6 @@ class Tokens:
 
     @property
     def empty(self) -> int:
-        """The number of vectors without a token."""
         without = [not part.ids for part in self.parts]
         return sum(without) if self.vectors > 1 else int(all(without))
 

@@ -29,8 +29,6 @@ class WindowOptions:
 
 @runtime_checkable
 class LongTextTokenizer(TextTokenizer, Protocol):
-    """A tokenizer that can split texts."""
-
     @property
     def max_length(self) -> int | None: ...
 
@@ -67,7 +65,6 @@ class WindowTokenizer:
 
     @property
     def record(self) -> dict[str, Any]:
-        """The settings of the windows, for metadata."""
         settings = {"window": self.size, "stride": self.stride, "chunks": self.options.chunks}
         return {"on_truncate": self.options.mode, **settings}
 

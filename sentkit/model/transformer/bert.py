@@ -151,13 +151,10 @@ def plain_attention(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | No
 
 
 def with_rows(values: Tensor, rows: int) -> Tensor:
-    """Add rows of zeros up to this number of rows."""
     return F.pad(values, (0, 0, 0, rows - len(values))) if rows > len(values) else values
 
 
 class Bert(nn.Module):
-    """The encoder; `load_bert` sets the weights."""
-
     def __init__(self, architecture: Architecture, *, pooler: bool = False) -> None:
         super().__init__()
         narrow, width = architecture.embedding_width, architecture.width

@@ -155,7 +155,7 @@ class TransformerEncoder:
             if body.convolution is not None:
                 self.kernels = weights_hash(body.convolution.state_dict(), with_pooler=True)
             self.body = body.to(self.device, torch.float32 if self.integers else self.dtype).eval()
-            with declared_in(place_of_declaration(checkpoint), unless=reading.chosen):
+            with declared_in(place_of_declaration(checkpoint), unless=reading.options.readout is not None):
                 check_layers(self.body, reading.readouts)
             before = width_of_vectors(self.body, reading.readouts)
             self.steps = steps_of_checkpoint(checkpoint, reading, before, read_layer)
@@ -245,7 +245,7 @@ class TransformerEncoder:
             kernels=self.kernels,
             machine=machine,
         )
-        return spec_behind(self.steps, spec, self.reading.transform)
+        return spec_behind(self.steps, spec, self.reading.options.transform)
 
     def remarks(self, tally: Tally) -> list[str]:
         messages = tally.truncation(self.reading.tokenizer.max_length, "tokens")
@@ -324,12 +324,6 @@ class TransformerEncoder:
         with torch.inference_mode():
             vectors = apply_readouts(self.network, packed, self.reading.readouts)
         return to_host([each[: len(each) - len(spare)] for each in vectors])
-
-    def finish(self, vectors: Arrays) -> Arrays:
-        """Apply the operations after the readout; return (b, width) arrays."""
-        for step in self.steps:
-            vectors = [step(each) for each in vectors]
-        return vectors
 
 
 def rules_of(body: Bert | TransformersModel) -> list[Any]:

@@ -35,7 +35,6 @@ MODULES_A_TENSOR = 16
 
 
 def check_numbers(config: Mapping[str, Any], source: str) -> None:
-    """Raise an error for a config with unrealistic sizes."""
     for key, number in whole_numbers(config):
         most = next((most for pattern, most in BOUNDS if pattern.search(key)), LARGEST)
         if abs(number) > most and not NOT_SIZES.search(key):
@@ -171,7 +170,6 @@ def load_classifier(folder: Path) -> Any:
 
 
 def load_model(folder: Path, kind_of: Callable[[Any], Any]) -> tuple[Any, Any]:
-    """Return a model of transformers and the names of its missing tensors."""
     transformers, source = quiet_transformers(), str(folder)
     check_numbers(read_object(folder / "config.json"), str(folder / "config.json"))
     with transformers_errors(source):
@@ -192,7 +190,6 @@ def load_model(folder: Path, kind_of: Callable[[Any], Any]) -> tuple[Any, Any]:
 
 
 def kind_of(config: Any) -> Any:
-    """Return the transformers class of the encoder."""
     import transformers
 
     if config.model_type in ENCODER_HALVES:

@@ -16,8 +16,6 @@ UNBOUNDED = 1 << 30
 
 @dataclass(frozen=True, slots=True)
 class Sampling:
-    """Options for sampling tokens from the distribution of the model."""
-
     seed: int = 0
     temperature: float = 1.0
     top_k: int | None = None
@@ -134,7 +132,6 @@ def language_tokens(tokenizer: Any) -> frozenset[int]:
 
 
 def known_languages(tokenizer: Any) -> dict[str, int]:
-    """Return the token of each language code."""
     codes = getattr(tokenizer, "lang_code_to_id", None)
     if codes is None:
         codes = {code: tokenizer.convert_tokens_to_ids(code) for code in tokenizer.extra_special_tokens}

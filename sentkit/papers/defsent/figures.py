@@ -11,8 +11,7 @@ from sentkit.papers.drawing import main, rows_of
 from sentkit.plots.picture import Axis, Grid, Panel, Picture, Series
 from sentkit.plots.reports import Sample
 from sentkit.transforms.ica import IcaOptions, ica
-from sentkit.transforms.kinds import KINDS, FitOptions
-from sentkit.transforms.moments import moments_of
+from sentkit.transforms.kinds import KINDS, FitOptions, moments_of
 
 MOST = 2000  # rows
 ITERATIONS = 200  # of ICA

@@ -9,7 +9,7 @@ from torch.nn import functional as F
 
 from sentkit.formats.rows.kinds import ENTRY
 from sentkit.model.checkpoint.heads import LanguageHead
-from sentkit.model.text.token_filters import single_tokens
+from sentkit.model.text.tokenizer import single_tokens
 from sentkit.model.transformer.bert import Bert
 from sentkit.model.transformer.readouts import widened
 from sentkit.papers.defsent import paper

@@ -17,8 +17,7 @@ from sentkit.formats.vectors.vectors import VectorReader, VectorRow
 from sentkit.plots.picture import Axis, Panel, Picture, Series
 from sentkit.plots.reports import Sample, titles
 from sentkit.transforms.fitting import check_width
-from sentkit.transforms.kinds import principal
-from sentkit.transforms.moments import moments_of
+from sentkit.transforms.kinds import moments_of, principal
 
 MOST_LABELS = 20  # labels with a colour
 NUMBERED = 60  # at most so many pairs have a number

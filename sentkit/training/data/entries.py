@@ -34,7 +34,6 @@ class Entries:
 
     @property
     def lineage(self) -> dict[str, Any]:
-        """The description of the entries that a trained checkpoint records."""
         names = ("_emb", "model", "weights", "readout", "steps", "entries")
         recorded = {name: self.spec[name] for name in names if self.spec.get(name)}
         return {"file": readable(self.path), "hash": self.hash, "count": len(self.places), **recorded}

@@ -29,9 +29,7 @@ class Target(Protocol):
     """Converts the target field of a row to a number."""
 
     @property
-    def why(self) -> str:
-        """Why rows are omitted, for the message."""
-        ...
+    def why(self) -> str: ...
 
     def __call__(self, row: Row, name: str) -> float | None:
         """Return the number of the named field, or None to omit the row."""
@@ -193,7 +191,6 @@ class ExampleParser:
         return None if target is None else Example(row, texts, target)
 
     def with_vector(self, row: VectorRow) -> Example | None:
-        """Convert a row with the vector of its text."""
         if len(row.vectors) != 1:
             raise row.row.error(f"{len(row.vectors)} vectors in this row, expected one")
         if not row.vectors.any():

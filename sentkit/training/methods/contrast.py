@@ -20,7 +20,7 @@ from sentkit.model.transformer.readouts import apply_readouts
 from sentkit.training.base import Base, Body, open_base
 from sentkit.training.data.batches import Batch, Ids
 from sentkit.training.data.examples import Reads
-from sentkit.training.losses.candidates import FORMS, Filter, Texts, candidate_contrast
+from sentkit.training.losses.losses import FORMS, Filter, Texts, candidate_contrast
 from sentkit.training.method import Method, Needs, Outputs, Term, mean_of
 from sentkit.training.recipe import Dims
 from sentkit.training.settings import ours, readout, refuse_idle
@@ -133,7 +133,6 @@ class Contrast(Method):
     def by_role(
         self, prefix: str, texts: Sequence[Sequence[Ids]], vectors_of: Callable[[Packed], Tensor]
     ) -> Outputs:
-        """Encode all texts in one pass. Missing negatives are zeros."""
         columns, rows = len(texts), len(texts[0])
         flat = [text for column in texts for text in column]
         places = [place for place, text in enumerate(flat) if len(text)]

@@ -1,6 +1,7 @@
-"""CoSENT (https://spaces.ac.cn/archives/8847): orders the cosines of scored pairs as their scores.
+"""CoSENT (https://spaces.ac.cn/archives/8847) orders the cosines of scored pairs as their scores.
 
-Only the order of the scores matters, so they may have any scale.
+Only the order of the scores matters, so they may have any scale. AnglE (arXiv 2309.12871) adds a contrast of
+positive pairs, and CoSENT on an angle in complex space.
 """
 
 from dataclasses import dataclass
@@ -8,16 +9,16 @@ from typing import Any, ClassVar
 
 import torch
 
-from sentkit.errors import DataError
+from sentkit.errors import DataError, UsageError
 from sentkit.formats.rows.kinds import PAIR
-from sentkit.training.base import Base
+from sentkit.training.base import Base, Body
 from sentkit.training.data.batches import Batch
 from sentkit.training.data.corpus import Corpus
 from sentkit.training.data.examples import Reads, Scores
-from sentkit.training.losses.losses import ranked_pairs, unit
+from sentkit.training.losses.losses import complex_agreement, entailment_contrast, ranked_pairs, unit
 from sentkit.training.method import Method, Needs, Outputs, Term
-from sentkit.training.recipe import Dims
-from sentkit.training.settings import ours, readout, released
+from sentkit.training.recipe import Dims, widths_of
+from sentkit.training.settings import ours, readout, refuse_idle, released
 
 
 class CoSENT(Method):
@@ -53,3 +54,57 @@ class CoSENT(Method):
     def loss(self, outputs: Outputs) -> dict[str, Term]:
         cosines = (unit(outputs["left"]) * unit(outputs["right"])).sum(1)
         return {"cosine": Term(ranked_pairs(cosines, outputs["score"], self.settings.temperature), 1.0)}
+
+
+class AnglE(CoSENT):
+    @dataclass(frozen=True, kw_only=True)
+    class Settings(CoSENT.Settings):
+        temperature: float = released(0.05, "divisor of the similarities in all three terms", above=0)
+        cosine_weight: float = released(1.0, "weight of CoSENT; the code of later releases has 0", least=0)
+        contrast_weight: float = released(1.0, "weight of the contrast of positive pairs", least=0)
+        angle_weight: float = released(0.02, "weight of CoSENT on the angle", least=0)
+        positive_score: float = ours(4.0, "least score of a positive pair of the contrast")
+
+        def __post_init__(self) -> None:
+            super().__post_init__()
+            if not self.cosine_weight + self.contrast_weight + self.angle_weight:
+                raise UsageError("cosine_weight, contrast_weight and angle_weight are all 0")
+            if not self.contrast_weight:
+                refuse_idle(self, ("positive_score",), "contrast_weight=0")
+
+    presets: ClassVar = {}
+
+    def __init__(self, body: Body, settings: Settings) -> None:
+        super().__init__(body, settings)
+        odd = [width for width in (body.width, *widths_of(settings)) if width % 2]
+        if odd:
+            raise UsageError(f"angle needs vectors of even width, not {odd[0]}")
+
+    @classmethod
+    def check_rows(cls, corpus: Corpus, settings: Any, source: str) -> None:
+        assert corpus.targets is not None, "reads asks for scores"
+        if settings.cosine_weight or settings.angle_weight:
+            super().check_rows(corpus, settings, source)
+        if settings.contrast_weight and corpus.targets.max() < settings.positive_score:
+            limit = f"positive_score={settings.positive_score:g}"
+            raise DataError(
+                f"all scores are below {limit}, so there are no positive pairs",
+                source=source,
+                advice="use a lower positive_score, or contrast_weight=0",
+            )
+
+    def loss(self, outputs: Outputs) -> dict[str, Term]:
+        wanted, terms = self.settings, dict[str, Term]()
+        left, right, scores = outputs["left"], outputs["right"], outputs["score"]
+        if wanted.cosine_weight:
+            [(name, term)] = super().loss(outputs).items()
+            terms[name] = Term(term.sum, term.weight, wanted.cosine_weight)
+        if wanted.contrast_weight:
+            positive = scores >= wanted.positive_score
+            values = entailment_contrast(left, right, positive, wanted.temperature, weighting="none")
+            # The released code divides by all rows of both columns, also by those that are no anchors.
+            terms["contrast"] = Term(values.sum(), 2.0 * len(scores), wanted.contrast_weight)
+        if wanted.angle_weight:
+            value = ranked_pairs(complex_agreement(left, right), scores, wanted.temperature)
+            terms["angle"] = Term(value, 1.0, wanted.angle_weight)
+        return terms

@@ -188,7 +188,6 @@ class TokenPrediction(nn.Module):
 
 
 def by_row(batch: Batch) -> list[Ids]:
-    """Return all texts of the batch, row by row."""
     return [text for row in zip(*batch.texts, strict=True) for text in row]
 
 

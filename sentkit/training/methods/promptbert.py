@@ -1,11 +1,13 @@
-"""PromptBERT (arXiv 2201.04337): contrasts the [MASK] states of a sentence in two templates.
+"""PromptBERT (arXiv 2201.04337) and SNCSE (arXiv 2201.05979): contrasts of [MASK] states in two templates.
 
-The state of a template without a sentence is its bias. Template denoising subtracts it before the contrast.
-With objective=triplets, a positive is contrasted with negatives, and all texts have the same template.
+The state of a template without a sentence is its bias. Template denoising of PromptBERT subtracts it before
+the contrast. With objective=triplets, a positive is contrasted with negatives, and all texts have the same
+template. The paper evaluates its supervised encoders through the head, without the bias of the template,
+which depends on the length of the text. No readout computes this. So --dev and the checkpoint use the [MASK]
+state, as the paper does for transfer tasks and without labels.
 
-The paper evaluates its supervised encoders through the head, without the bias of the template, which depends
-on the length of the text. No readout computes this. So --dev and the checkpoint use the [MASK] state, as the
-paper does for transfer tasks and without labels.
+SNCSE has the negation of a sentence as soft negative: its cosine must be lower than that with the same
+sentence, by at least `margin` and at most `margin_high`. The negation is not a negative of the contrast.
 """
 
 from collections.abc import Sequence
@@ -19,14 +21,14 @@ from torch import Tensor, nn
 
 from sentkit.errors import UsageError
 from sentkit.formats.checkpoints.templates import TEMPLATES
-from sentkit.formats.rows.kinds import SENTENCE, TRIPLET
+from sentkit.formats.rows.kinds import PAIR, SENTENCE, TRIPLET
 from sentkit.model.checkpoint.heads import LanguageHead
 from sentkit.model.text.tokenizer import Tokenizer
 from sentkit.model.transformer.packed import pack
 from sentkit.training.base import Base, Body
 from sentkit.training.data.batches import Batch, Ids
 from sentkit.training.data.examples import Reads
-from sentkit.training.losses.losses import in_batch_contrast, triplet_contrast
+from sentkit.training.losses.losses import in_batch_contrast, soft_negatives, triplet_contrast, unit
 from sentkit.training.method import Method, Needs, Outputs, Term, mean_of
 from sentkit.training.methods.mlm import head_of, own_head
 from sentkit.training.recipe import Recipe
@@ -60,7 +62,6 @@ class Frame:
         return Frame(before, after)
 
     def room(self, text: Ids) -> int:
-        """Return the number of tokens of the sentence."""
         # A tokenizer may join a character of the sentence with one of the template.
         return max(len(text) - len(self.before) - len(self.after), 0)
 
@@ -210,7 +211,55 @@ class PromptBERT(Prompted):
 
 
 def tokenizers_of(base: Base, settings: Any) -> tuple[Tokenizer, Tokenizer]:
-    """Return the tokenizers of the two templates."""
     names = settings.template, settings.template_b
     first, second = (base.training_tokenizer_with(name) for name in names)
     return first, second
+
+
+class SNCSE(Prompted):
+    @dataclass(frozen=True, kw_only=True)
+    class Settings(Recipe):
+        template: str = paper(
+            "sncse", "template of the sentence, also of the checkpoint: a name, or text with [X] and [MASK]"
+        )
+        template_b: str = paper("sncse-1", "template of the positive and of the negation")
+        margin: float = paper(0.1, "least difference of the two cosines", least=0)
+        margin_high: float = paper(0.3, "greatest difference of the two cosines", least=0)
+        margin_weight: float = paper(1e-3, "weight of the term of the negations", least=0)
+        temperature: float = paper(0.05, "divisor of the cosines", above=0)
+        batch: int = paper(256)
+        lr: float = paper(1e-5)
+        max_length: int = released(32)
+        eval_every: int = released(125)
+
+        def __post_init__(self) -> None:
+            super().__post_init__()
+            if self.margin_high < self.margin:
+                raise UsageError(f"margin_high={self.margin_high:g} is lower than margin={self.margin:g}")
+
+    presets: ClassVar = {
+        "bert-base": {},
+        "bert-large": {"batch": 128, "lr": 5e-6},
+        "roberta-base": {"margin_weight": 5e-4},
+        "roberta-large": {"margin_weight": 5e-4, "batch": 128, "lr": 5e-6},
+    }
+
+    @classmethod
+    def reads(cls, base: Base, settings: Any) -> Reads:
+        """Return the kind of rows: a sentence and its negation, as from `sentkit augment --op negate`."""
+        first, second = tokenizers_of(base, settings)
+        return Reads((PAIR,), columns=((0, first), (0, second), (1, second)))
+
+    def encode(self, batch: Batch) -> Outputs:
+        states = self.mask_states([text for texts in batch.texts for text in texts])
+        return dict(zip(("one", "other", "negation"), self.projected(states).chunk(3), strict=True))
+
+    def loss(self, outputs: Outputs) -> dict[str, Term]:
+        wanted = self.settings
+        one, other, negation = (unit(outputs[name]) for name in ("one", "other", "negation"))
+        differences: Tensor = (one * negation).sum(1) - (one * other).sum(1)
+        values = soft_negatives(differences, wanted.margin, wanted.margin_high)
+        return {
+            "contrast": mean_of(in_batch_contrast(one, other, wanted.temperature)),
+            "negation": mean_of(values, wanted.margin_weight),
+        }

@@ -11,8 +11,8 @@ from tokenizers import Tokenizer
 
 from sentkit.errors import DataError, UsageError
 from sentkit.formats.vectors.safetensors_header import read_array
-from sentkit.model import Encoder, find_encoder
-from sentkit.model.encoding import encode_texts
+from sentkit.model import find_encoder
+from sentkit.model.encoding import Encoder, encode_texts
 from sentkit.model.reading import ReadingOptions
 from support import DATA, write_affine
 

@@ -12,8 +12,7 @@ from tokenizers import models, pre_tokenizers, processors, trainers
 from sentkit.formats.checkpoints.folders import find_model, read_checkpoint
 from sentkit.formats.rows.rows import Row
 from sentkit.model.encoding import TextRow
-from sentkit.model.text.token_filters import OneToken, single_tokens
-from sentkit.model.text.tokenizer import Tokenizer
+from sentkit.model.text.tokenizer import OneToken, Tokenizer, single_tokens
 
 CONFIG = {"model_type": "bert", "vocab_size": 400, "hidden_size": 8, "num_hidden_layers": 1}
 WORDS = [

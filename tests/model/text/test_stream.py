@@ -38,13 +38,10 @@ class Letters:
 class Sums:
     """An encoder of two readouts: (sum, length) and (first)."""
 
-    groups_at_once = 0
+    groups_at_once, steps = 0, ()
 
     def __init__(self) -> None:
         self.batches: list[list[list[int]]] = []
-
-    def finish(self, vectors: list[NDArray[np.float32]]) -> list[NDArray[np.float32]]:
-        return vectors
 
     def encode(self, batches: Iterable[Sequence[Tokens]]) -> Iterator[list[NDArray[np.float32]]]:
         return map(self.sums, batches)

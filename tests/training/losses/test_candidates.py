@@ -7,8 +7,8 @@ import pytest
 import torch
 from torch.autograd import gradcheck
 
-from sentkit.training.losses import candidates
-from sentkit.training.losses.candidates import FORMS, Filter, Texts, candidate_contrast
+from sentkit.training.losses import losses
+from sentkit.training.losses.losses import FORMS, Filter, Texts, candidate_contrast
 
 TAU = 0.05
 ALL = Filter(equal_texts=False)
@@ -152,7 +152,7 @@ def test_spans_have_the_values_and_the_gradient_of_the_whole_batch(form, drop, c
     """Spans of one and two of three anchors."""
     results = []
     for most in (1 << 22, cosines):
-        monkeypatch.setattr(candidates, "MAX_COSINES", most)
+        monkeypatch.setattr(losses, "MAX_COSINES", most)
         given = [replace(each, vectors=each.vectors.clone().requires_grad_()) for each in batch(guide=True)]
         values = candidate_contrast(*given, TAU, form, drop)
         (values * torch.tensor([1.0, 2.0, 3.0])).sum().backward()

@@ -10,7 +10,7 @@ from sentkit.errors import DataError, UsageError
 from sentkit.model.transformer.architecture import stored_layers
 from sentkit.model.transformer.bert import split
 from sentkit.training.data.corpus import rectangular
-from sentkit.training.losses import candidates
+from sentkit.training.losses import losses
 from sentkit.training.methods.contrast import Contrast, number_of
 from sentkit.training.settings import build
 
@@ -229,7 +229,7 @@ def test_the_gradient_is_that_of_the_cached_loss(
     form, same, trainer_of, gradients_of, base, base_folder, texts, monkeypatch
 ):
     """In float64, without dropout, with two negatives for each row, in spans of four anchors."""
-    monkeypatch.setattr(candidates, "MAX_COSINES", 4 * 39)
+    monkeypatch.setattr(losses, "MAX_COSINES", 4 * 39)
     pytest.importorskip("sentence_transformers")
     from sentence_transformers import SentenceTransformer
     from sentence_transformers.losses import CachedMultipleNegativesRankingLoss

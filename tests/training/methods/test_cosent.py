@@ -4,8 +4,7 @@ import pytest
 import torch
 
 from sentkit.errors import DataError, UsageError
-from sentkit.training.methods.angle import AnglE
-from sentkit.training.methods.cosent import CoSENT
+from sentkit.training.methods.cosent import AnglE, CoSENT
 from sentkit.training.settings import build
 
 

@@ -13,7 +13,7 @@ from reference_steps import take_step
 from sentkit.errors import UsageError
 from sentkit.formats.checkpoints.folders import read_checkpoint
 from sentkit.formats.rows.rows import Row
-from sentkit.model.text.token_filters import single_tokens
+from sentkit.model.text.tokenizer import single_tokens
 from sentkit.papers.defsent.method import DefSent, number_of, share_of
 from sentkit.training.data.batches import Batch
 from sentkit.training.method import changing, trained

@@ -10,10 +10,9 @@ from reference_steps import take_step
 from sentkit.errors import UsageError
 from sentkit.training.catalogue import METHODS
 from sentkit.training.method import terms_of
-from sentkit.training.methods.angle import AnglE
-from sentkit.training.methods.cosent import CoSENT
+from sentkit.training.methods.cosent import AnglE, CoSENT
 from sentkit.training.methods.sbert import SBERT
-from sentkit.training.methods.simcse_sup import SupervisedSimCSE
+from sentkit.training.methods.simcse import SupervisedSimCSE
 from sentkit.training.recipe import Dims, widths_of
 
 WIDTH, WIDTHS = 8, (8, 5, 2)  # the full width and the setting

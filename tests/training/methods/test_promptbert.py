@@ -13,8 +13,7 @@ from sentkit.formats.checkpoints.folders import read_checkpoint
 from sentkit.formats.rows.kinds import TRIPLET
 from sentkit.training.base import open_base
 from sentkit.training.method import template_of
-from sentkit.training.methods.promptbert import Frame, PromptBERT
-from sentkit.training.methods.sncse import SNCSE
+from sentkit.training.methods.promptbert import SNCSE, Frame, PromptBERT
 from sentkit.training.settings import build
 
 MASK = "[MASK]"

@@ -18,7 +18,7 @@ from sentkit.model.transformer.encoder import TransformerEncoder
 from sentkit.training.base import open_base
 from sentkit.training.data.dev import read_dev
 from sentkit.training.method import dev_vectors
-from sentkit.training.methods.simcse_sup import SupervisedSimCSE
+from sentkit.training.methods.simcse import SupervisedSimCSE
 from sentkit.training.runs.run import save_checkpoint
 from support import copy_tokenizer
 
