@@ -21,7 +21,6 @@ from sentkit.model.encoding import Arrays, Tally
 from sentkit.model.reading import Reading
 from sentkit.model.spaces import (
     hash_of_weights,
-    spec_behind,
     spec_of_readout,
     steps_of_checkpoint,
     width_behind,
@@ -230,20 +229,15 @@ class SmallEncoder:
         self.steps = steps_of_checkpoint(checkpoint, reading, before, lambda folder: Normalize())
         self.width = width_behind(self.steps, before)
         threads = threads_of_command() or 1
-        machine = {"precision": self.precision}
         weights = {
             pooled: hash_of_weights(arrays, np.asarray, with_pooler=pooled, threads=threads)
             for pooled in {readout.pooled for readout in reading.readouts}
         }
         self.specs = [
-            spec_behind(
-                self.steps,
-                spec_of_readout(
-                    *(checkpoint, reading, readout, weights[readout.pooled], body.architecture.rules),
-                    layers=readout.resolved(body.architecture.depth),
-                    machine=machine,
-                ),
-                reading.options.transform,
+            spec_of_readout(
+                *(checkpoint, reading, readout, weights[readout.pooled], body.architecture.rules, self.steps),
+                layers=readout.resolved(body.architecture.depth),
+                machine={"precision": self.precision},
             )
             for readout in reading.readouts
         ]

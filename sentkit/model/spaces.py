@@ -112,12 +112,13 @@ def spec_of_readout(
     readout: Readout,
     weights: str,
     rules: Sequence[Any],
+    steps: Sequence[Step],
     *,
     layers: Sequence[int],
     kernels: str = "",
     machine: Mapping[str, Any],
 ) -> Spec:
-    """Return the origin of vectors before the steps.
+    """Return the origin of the vectors behind the steps.
 
     `weights` and `kernels` are hashes of the encoder and of its convolution, `rules` the config values that
     change the vectors for equal weights, `layers` those of the readout. `machine` is recorded, not hashed.
@@ -149,4 +150,5 @@ def spec_of_readout(
         label += f"/out{len(reading.left_out)}"
     if pooler.lands_in and readout.reduction == parse_readout(pooler.readout).reduction:
         label += f">{pooler.lands_in}"  # the pooler was trained with this readout to match another space
-    return Spec(label, digest([weights, rules, tokenizer.hash, read_as]), record)
+    spec = Spec(label, digest([weights, rules, tokenizer.hash, read_as]), record)
+    return spec_behind(steps, spec, reading.options.transform)

@@ -140,6 +140,15 @@ class Method(nn.Module):
         """Return the checkpoints that the settings name: setting -> name."""
         return {}
 
+    def train(self, mode: bool = True) -> Self:
+        """Change the mode of all modules, except those without trained weights, such as a guide."""
+        super().train(mode)
+        for module in self.children():
+            weights = list(module.parameters())
+            if weights and not any(weight.requires_grad for weight in weights):
+                module.eval()
+        return self
+
     def prepare(self, corpus: Corpus) -> None:
         """Run once before the optimizer is made, for methods that draw other rows or add a layer."""
 

@@ -10,13 +10,21 @@ from torch import Tensor, nn
 
 from sentkit.errors import DataError
 from sentkit.formats.checkpoints.folders import Checkpoint
-from sentkit.model.transformer.architecture import EMBEDDINGS, PREFIXES, Architecture, modern, read_fraction
+from sentkit.model.transformer.architecture import (
+    EMBEDDINGS,
+    PREFIXES,
+    ROBERTA,
+    Architecture,
+    modern,
+    read_fraction,
+)
 from sentkit.model.transformer.bert import ACTIVATIONS, Bert
 from sentkit.model.transformer.weights import check_tensors
 
 
 @dataclass(frozen=True, slots=True)
 class Head:
+    kind: str  # the classes of transformers begin with this word
     encoder: str  # prefix of the encoder names in a file with the head
     dense: str
     norm: str
@@ -25,29 +33,24 @@ class Head:
     activation: str | None = None  # None: the activation of the architecture
 
 
-ROBERTA = Head(
-    "roberta.", "lm_head.dense", "lm_head.layer_norm", "lm_head.bias", "lm_head.decoder", activation="gelu"
-)
+ROBERTA_HEAD = "roberta.", "lm_head.dense", "lm_head.layer_norm", "lm_head.bias", "lm_head.decoder", "gelu"
+MASKED_WORDS = "cls.predictions"
 HEADS = {
     "bert": Head(
-        "bert.",
-        "cls.predictions.transform.dense",
-        "cls.predictions.transform.LayerNorm",
-        "cls.predictions.bias",
-        "cls.predictions.decoder",
+        *("Bert", "bert."),
+        *(f"{MASKED_WORDS}.transform.dense", f"{MASKED_WORDS}.transform.LayerNorm"),
+        *(f"{MASKED_WORDS}.bias", f"{MASKED_WORDS}.decoder"),
     ),
-    "roberta": ROBERTA,
-    "xlm-roberta": ROBERTA,
-    "camembert": ROBERTA,
+    "roberta": Head("Roberta", *ROBERTA_HEAD),
+    "xlm-roberta": Head("XLMRoberta", *ROBERTA_HEAD),
+    "camembert": Head("Camembert", *ROBERTA_HEAD),
     "distilbert": Head(
-        "distilbert.", "vocab_transform", "vocab_layer_norm", "vocab_projector.bias", "vocab_projector"
+        *("DistilBert", "distilbert.", "vocab_transform", "vocab_layer_norm"),
+        *("vocab_projector.bias", "vocab_projector"),
     ),
     "electra": Head(
-        "electra.",
-        "generator_predictions.dense",
-        "generator_predictions.LayerNorm",
-        "generator_lm_head.bias",
-        "generator_lm_head",
+        *("Electra", "electra.", "generator_predictions.dense", "generator_predictions.LayerNorm"),
+        *("generator_lm_head.bias", "generator_lm_head"),
         activation="gelu",
     ),
 }
@@ -145,7 +148,6 @@ def head_tensors(head: LanguageHead, architecture: Architecture) -> dict[str, Te
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    model: str  # class of transformers
     dense: str
     out: str
     activation: str
@@ -153,23 +155,12 @@ class Layout:
     dropout: str = "classifier_dropout"  # key in config.json; without it, the dropout of the encoder
 
 
-def with_projection(model: str, activation: str) -> Layout:
-    return Layout(model, "classifier.dense", "classifier.out_proj", activation, dropout_before=True)
-
-
+WITH_PROJECTION = "classifier.dense", "classifier.out_proj"
 LAYOUTS = {
-    "bert": Layout("BertForSequenceClassification", "bert.pooler.dense", "classifier", "tanh"),
-    "roberta": with_projection("RobertaForSequenceClassification", "tanh"),
-    "xlm-roberta": with_projection("XLMRobertaForSequenceClassification", "tanh"),
-    "camembert": with_projection("CamembertForSequenceClassification", "tanh"),
-    "electra": with_projection("ElectraForSequenceClassification", "gelu"),
-    "distilbert": Layout(
-        "DistilBertForSequenceClassification",
-        "pre_classifier",
-        "classifier",
-        "relu",
-        dropout="seq_classif_dropout",
-    ),
+    "bert": Layout("bert.pooler.dense", "classifier", "tanh"),
+    **{family: Layout(*WITH_PROJECTION, "tanh", dropout_before=True) for family in ROBERTA},
+    "electra": Layout(*WITH_PROJECTION, "gelu", dropout_before=True),
+    "distilbert": Layout("pre_classifier", "classifier", "relu", dropout="seq_classif_dropout"),
 }
 DISTILBERT_DROPOUT = 0.2  # of transformers, if config.json has no value
 
@@ -231,7 +222,7 @@ def classifier_tensors(body: Bert, head: ClassifierHead) -> dict[str, Tensor]:
 def classifier_config(architecture: Architecture, labels: tuple[str, ...]) -> dict[str, Any]:
     """Return the fields of config.json. Without labels the model predicts one number."""
     return {
-        "architectures": [LAYOUTS[architecture.family].model],
+        "architectures": [f"{HEADS[architecture.family].kind}ForSequenceClassification"],
         "problem_type": "single_label_classification" if labels else "regression",
         "id2label": {str(number): label for number, label in enumerate(labels or ("score",))},
         "label2id": {label: number for number, label in enumerate(labels or ("score",))},

@@ -27,7 +27,6 @@ from sentkit.model.encoding import Arrays, Tally, default_budget, encode_texts
 from sentkit.model.reading import Reading
 from sentkit.model.spaces import (
     place_of_declaration,
-    spec_behind,
     spec_of_readout,
     steps_of_checkpoint,
     width_behind,
@@ -61,23 +60,36 @@ ACTIVATION_NAMES = {path.rpartition(".")[2]: word for word, path in DENSE_ACTIVA
 
 
 def read_layer(folder: Path) -> Linear | Norm:
-    config = read_object(folder / "config.json")
-    tensors = read_weights_of(folder)
+    config, tensors, source = read_object(folder / "config.json"), read_weights_of(folder), str(folder)
     if tensors.keys() == {"norm.weight", "norm.bias"}:
-        return read_norm(tensors, str(folder))
+        return Norm(*layer_arrays(tensors, "norm", 1, source))
     name = str(config.get("activation_function", DENSE_ACTIVATIONS["tanh"]))  # default of the library
     class_name = name.rpartition(".")[2]
     activation = ACTIVATION_NAMES.get(class_name) if name.startswith("torch.") else None
     if activation is None:
         problem = f"a dense layer with activation {class_name:.80} is not supported"
-        raise DataError(problem, source=str(folder))
+        raise DataError(problem, source=source)
     if "linear.weight" not in tensors or not tensors.keys() <= {"linear.weight", "linear.bias"}:
-        raise DataError("these are not the tensors of a dense layer", source=str(folder))
-    weight = tensors["linear.weight"]
-    bias = tensors.get("linear.bias", torch.zeros(len(weight) if weight.ndim else 0))
-    if weight.ndim != 2 or 0 in weight.shape:
-        raise DataError("the weight or the bias has a wrong shape", source=str(folder))
-    return Linear(*as_arrays(weight, bias, str(folder)), activation)
+        raise DataError("these are not the tensors of a dense layer", source=source)
+    return Linear(*layer_arrays(tensors, "linear", 2, source), activation)
+
+
+def layer_arrays(
+    tensors: Mapping[str, Tensor], name: str, axes: int, source: str
+) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    """Return weight and bias of a layer; a missing bias is 0."""
+    weight = tensors[f"{name}.weight"]
+    bias = tensors.get(f"{name}.bias", torch.zeros(weight.shape[:1]))
+    fits = weight.ndim == axes and 0 not in weight.shape and bias.shape == weight.shape[:1]
+    check_layer(fits, (weight, bias), source)
+    return weight.float().numpy(), bias.float().numpy()
+
+
+def check_layer(fits: bool, tensors: Iterable[Tensor], source: str) -> None:
+    if not fits:
+        raise DataError("the weight or the bias has a wrong shape", source=source)
+    if not all(tensor.is_floating_point() for tensor in tensors):
+        raise DataError("the weight or the bias has another type than floating point", source=source)
 
 
 def read_weights_of(folder: Path) -> dict[str, Tensor]:
@@ -103,27 +115,10 @@ def add_convolution(body: Bert | TransformersModel, checkpoint: Checkpoint) -> N
     wanted = {f"convs.{k}.weight": [channels, body.width, kernel] for k, kernel in enumerate(kernels)}
     wanted |= {f"convs.{k}.bias": [channels] for k in numbers}
     shapes = {name: list(tensor.shape) for name, tensor in tensors.items()}
-    if shapes != wanted or not channels or not all(kernel % 2 for kernel in kernels):
-        raise DataError("the weight or the bias has a wrong shape", source=source)
-    if not all(tensor.is_floating_point() for tensor in tensors.values()):
-        raise DataError("the weight or the bias has another type than floating point", source=source)
+    fits = shapes == wanted and channels > 0 and all(kernel % 2 for kernel in kernels)
+    check_layer(fits, tensors.values(), source)
     body.convolution = Convolution(body.width, channels, kernels)
     body.convolution.load_state_dict({name: tensor.float() for name, tensor in tensors.items()})
-
-
-def read_norm(tensors: Mapping[str, Tensor], source: str) -> Norm:
-    weight, bias = tensors["norm.weight"], tensors["norm.bias"]
-    if weight.ndim != 1 or not len(weight):
-        raise DataError("the weight or the bias has a wrong shape", source=source)
-    return Norm(*as_arrays(weight, bias, source))
-
-
-def as_arrays(weight: Tensor, bias: Tensor, source: str) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-    if bias.shape != weight.shape[:1]:
-        raise DataError("the weight or the bias has a wrong shape", source=source)
-    if not (weight.is_floating_point() and bias.is_floating_point()):
-        raise DataError("the weight or the bias has another type than floating point", source=source)
-    return weight.float().numpy(), bias.float().numpy()
 
 
 INT8 = "int8"
@@ -239,13 +234,12 @@ class TransformerEncoder:
             machine[INT8_LOSS] = loss
         if self.device.type == "cpu" and isinstance(self.body, TransformersModel):
             machine["threads"] = torch.get_num_threads()  # the number of threads changes rounding
-        spec = spec_of_readout(
-            *(self.checkpoint, self.reading, readout, weights, rules_of(self.body)),
+        return spec_of_readout(
+            *(self.checkpoint, self.reading, readout, weights, rules_of(self.body), self.steps),
             layers=readout.resolved(self.body.depth),
             kernels=self.kernels,
             machine=machine,
         )
-        return spec_behind(self.steps, spec, self.reading.options.transform)
 
     def remarks(self, tally: Tally) -> list[str]:
         messages = tally.truncation(self.reading.tokenizer.max_length, "tokens")

@@ -4,7 +4,7 @@ import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -112,12 +112,6 @@ class Contrast(Method):
         return Reads(
             (TRIPLET, NEGATIVES, POSITIVE, PAIR), second=None if guide is None else guide.training_tokenizer
         )
-
-    def train(self, mode: bool = True) -> Self:
-        super().train(mode)
-        if self.guide is not None:
-            self.guide.eval()
-        return self
 
     def encode(self, batch: Batch) -> Outputs:
         """Return anchors and positives (b, d), negatives (b, k, d) and the ids of all texts (b, 2 + k)."""

@@ -15,7 +15,7 @@ from torch.nn.utils.rnn import pad_sequence
 from sentkit.errors import UsageError
 from sentkit.formats.checkpoints.readout import POOLED
 from sentkit.formats.rows.kinds import SENTENCE
-from sentkit.model.checkpoint.heads import LanguageHead, fresh_head, head_tensors, read_head
+from sentkit.model.checkpoint.heads import HEADS, LanguageHead, fresh_head, head_tensors, read_head
 from sentkit.model.checkpoint.save_weights import SPECIAL
 from sentkit.model.text.tokenizer import MASKS, Tokenizer
 from sentkit.model.transformer.architecture import Architecture
@@ -30,14 +30,6 @@ from sentkit.training.recipe import Recipe
 from sentkit.training.settings import ours, paper, readout, released
 
 FRESH = "--set head=fresh starts with an untrained head"
-CLASSES = {  # family -> class of transformers with this head
-    "bert": "BertForMaskedLM",
-    "roberta": "RobertaForMaskedLM",
-    "xlm-roberta": "XLMRobertaForMaskedLM",
-    "camembert": "CamembertForMaskedLM",
-    "distilbert": "DistilBertForMaskedLM",
-    "electra": "ElectraForMaskedLM",
-}
 
 
 class MaskedLanguageModel(PackedMethod):
@@ -123,7 +115,7 @@ class MaskedLanguageModel(PackedMethod):
 
 def with_language_head(head: LanguageHead, architecture: Architecture, heads: dict[str, Tensor]) -> Finished:
     """Return a masked language model: the checkpoint contains the head."""
-    config = {"architectures": [CLASSES[architecture.family]], "tie_word_embeddings": True}
+    config = {"architectures": [f"{HEADS[architecture.family].kind}ForMaskedLM"], "tie_word_embeddings": True}
     return Finished(heads=heads, tensors=head_tensors(head, architecture), config=config)
 
 

@@ -90,11 +90,6 @@ class RankEncoder(SimCSE):
             problem = f"{len(corpus)} rows, fewer than rank_corpus={settings.rank_corpus}"
             raise DataError(problem, source=source, advice=f"use --set rank_corpus={len(corpus)}")
 
-    def train(self, mode: bool = True) -> Self:
-        super().train(mode)
-        self.guide.eval()
-        return self
-
     def prepare(self, corpus: Corpus) -> None:
         self.rows = corpus
 

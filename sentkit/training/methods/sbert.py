@@ -1,8 +1,7 @@
 """SBERT (arXiv 1908.10084): trains on pairs with a label, pairs with a score, or triplets."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -19,35 +18,10 @@ from sentkit.training.method import Method, Needs, Outputs, Term, mean_of
 from sentkit.training.recipe import Dims
 from sentkit.training.settings import ours, paper, readout, refuse_idle, released
 
-
-def softmax(outputs: Outputs, settings: Any) -> Tensor:
-    logits, target = widened(outputs["logits"]), outputs["target"].long()
-    return F.cross_entropy(logits, target, reduction="none")
-
-
-def regression(outputs: Outputs, settings: Any) -> Tensor:
-    return cosine_regression(outputs["text_a"], outputs["text_b"], outputs["target"] / settings.scale)
-
-
-def triplet(outputs: Outputs, settings: Any) -> Tensor:
-    return triplet_margin(outputs["anchor"], outputs["positive"], outputs["negative"], settings.margin)
-
-
-@dataclass(frozen=True, slots=True)
-class Objective:
-    reads: Callable[[Any], Reads]  # takes the settings
-    loss: Callable[[Outputs, Any], Tensor]  # (b,)
-    idle: tuple[str, ...]  # settings of the other objectives
-
-
-OBJECTIVES = {
-    "softmax": Objective(
-        lambda settings: Reads((PAIR,), "label", Labels(NLI)), softmax, ("scale", "margin", "dims")
-    ),
-    "regression": Objective(
-        lambda settings: Reads((PAIR,), "score", Scores(settings.scale)), regression, ("margin",)
-    ),
-    "triplet": Objective(lambda settings: Reads((TRIPLET,)), triplet, ("scale",)),
+IDLE = {  # settings of the other objectives
+    "softmax": ("scale", "margin", "dims"),
+    "regression": ("margin",),
+    "triplet": ("scale",),
 }
 
 
@@ -60,7 +34,7 @@ class SBERT(Method):
     @dataclass(frozen=True, kw_only=True)
     class Settings(Dims):
         objective: str = paper(
-            "softmax", "for pairs with a label, pairs with a score, or triplets", choices=tuple(OBJECTIVES)
+            "softmax", "for pairs with a label, pairs with a score, or triplets", choices=tuple(IDLE)
         )
         scale: float = released(5.0, "regression: divisor of the scores", above=0)
         margin: float = paper(
@@ -80,7 +54,7 @@ class SBERT(Method):
 
         def __post_init__(self) -> None:
             super().__post_init__()
-            refuse_idle(self, OBJECTIVES[self.objective].idle, f"objective={self.objective}")
+            refuse_idle(self, IDLE[self.objective], f"objective={self.objective}")
 
     presets: ClassVar = {
         "nli": {},
@@ -96,7 +70,11 @@ class SBERT(Method):
 
     @classmethod
     def reads(cls, base: Base, settings: Settings) -> Reads:
-        return OBJECTIVES[settings.objective].reads(settings)
+        if settings.objective == "softmax":
+            return Reads((PAIR,), "label", Labels(NLI))
+        if settings.objective == "regression":
+            return Reads((PAIR,), "score", Scores(settings.scale))
+        return Reads((TRIPLET,))
 
     @classmethod
     def check_rows(cls, corpus: Corpus, settings: Settings, source: str) -> None:
@@ -106,7 +84,7 @@ class SBERT(Method):
     def encode(self, batch: Batch) -> Outputs:
         texts = [text for column in batch.texts for text in column]
         vectors = self.vectors(self.pack(texts)).chunk(len(batch.texts))
-        names = OBJECTIVES[self.settings.objective].reads(self.settings).kinds[0].texts
+        names = TRIPLET.texts if self.settings.objective == "triplet" else PAIR.texts
         outputs = dict(zip(names, vectors, strict=True))
         if self.classifier is not None:
             outputs["logits"] = self.classifier(pair_features(*vectors))
@@ -115,5 +93,14 @@ class SBERT(Method):
         return outputs
 
     def loss(self, outputs: Outputs) -> dict[str, Term]:
-        values = OBJECTIVES[self.settings.objective].loss(outputs, self.settings)
-        return {self.settings.objective: mean_of(values)}
+        settings = self.settings
+        if settings.objective == "softmax":
+            logits, target = widened(outputs["logits"]), outputs["target"].long()
+            values = F.cross_entropy(logits, target, reduction="none")
+        elif settings.objective == "regression":
+            target = outputs["target"] / settings.scale
+            values = cosine_regression(outputs["text_a"], outputs["text_b"], target)
+        else:
+            anchors, positives, negatives = (outputs[name] for name in TRIPLET.texts)
+            values = triplet_margin(anchors, positives, negatives, settings.margin)
+        return {settings.objective: mean_of(values)}

@@ -256,12 +256,6 @@ class ESimCSE(SimCSE):
     def reads(cls, base: Base, settings: SimCSE.Settings) -> Reads:
         return Reads((SENTENCE,))
 
-    def train(self, mode: bool = True) -> Self:
-        super().train(mode)
-        if self.slow is not None:
-            self.slow.eval()
-        return self
-
     def draw(self, batch: Batch, random: Draw) -> Mapping[str, Sequence[Any]]:
         dice = random("repeat")
         repeated = [self.places(len(text), dice) for text in batch.texts[0]]

@@ -13,11 +13,12 @@ from torch import Tensor
 
 from reference_steps import take_step
 from sentkit.formats.checkpoints.folders import read_checkpoint
+from sentkit.model.checkpoint.heads import HEADS
 from sentkit.training.base import Base, open_base
 from sentkit.training.data.batches import Batch, stream
 from sentkit.training.loop.trainer import Trainer
 from sentkit.training.method import trained
-from sentkit.training.methods.mlm import CLASSES, MaskedLanguageModel
+from sentkit.training.methods.mlm import MaskedLanguageModel
 from sentkit.training.settings import build
 from support import SMALL, padded, write_small_tokenizer
 
@@ -134,7 +135,7 @@ def base_of(tmp_path: Path) -> Callable[..., Base]:
         sizes = {NAMES.get(key, key): value for key, value in own.items()}
         torch.manual_seed(3)
         config = transformers.AutoConfig.for_model(family, **(sizes if family == "distilbert" else own))
-        model = getattr(transformers, CLASSES[family].replace("ForMaskedLM", head))(config)
+        model = getattr(transformers, HEADS[family].kind + head)(config)
         with torch.no_grad():
             for weight in model.parameters():
                 weight.add_(torch.randn_like(weight) * 0.1)

@@ -13,11 +13,11 @@ from reference_steps import take_step
 from sentkit.errors import UsageError
 from sentkit.formats.checkpoints.folders import read_checkpoint
 from sentkit.formats.rows.rows import Row
+from sentkit.model.checkpoint.heads import HEADS
 from sentkit.model.text.tokenizer import single_tokens
 from sentkit.papers.defsent.method import DefSent, number_of, share_of
 from sentkit.training.data.batches import Batch
 from sentkit.training.method import changing, trained
-from sentkit.training.methods.mlm import CLASSES
 from sentkit.training.runs.run import save_checkpoint
 from sentkit.training.settings import build
 from support import padded
@@ -25,7 +25,7 @@ from support import padded
 WORDS = ["cat", "dog", "rain", "sea", "house"]  # each one token
 RATE, STEPS = 1e-3, 8
 every_pooling = pytest.mark.parametrize("pooling", ["cls", "mean", "max"])
-every_family = pytest.mark.parametrize("family", CLASSES)
+every_family = pytest.mark.parametrize("family", HEADS)
 
 
 @pytest.fixture
@@ -58,7 +58,7 @@ def pooled(states, mask, pooling):
 
 
 def theirs(folder, family="bert"):
-    kind = getattr(transformers, CLASSES[family])
+    kind = getattr(transformers, f"{HEADS[family].kind}ForMaskedLM")
     names = {"dropout": 0.0, "attention_dropout": 0.0}
     if family != "distilbert":
         names = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}

@@ -14,14 +14,14 @@ from safetensors.torch import load_file
 from reference_steps import take_step
 from sentkit.errors import UsageError
 from sentkit.formats.checkpoints.folders import read_checkpoint
-from sentkit.model.checkpoint.heads import read_head
+from sentkit.model.checkpoint.heads import HEADS, read_head
 from sentkit.model.text.tokenizer import Tokenizer
 from sentkit.training.base import open_base
 from sentkit.training.data.batches import Batch
-from sentkit.training.methods.mlm import CLASSES, MaskedLanguageModel, vocabulary_of
+from sentkit.training.methods.mlm import MaskedLanguageModel, vocabulary_of
 from sentkit.training.runs.run import save_checkpoint
 
-every_family = pytest.mark.parametrize("family", CLASSES)
+every_family = pytest.mark.parametrize("family", HEADS)
 
 
 def padded(batch):
@@ -40,7 +40,7 @@ def padded(batch):
 
 
 def theirs(folder, family="bert"):
-    model = getattr(transformers, CLASSES[family])
+    model = getattr(transformers, f"{HEADS[family].kind}ForMaskedLM")
     loaded, report = model.from_pretrained(folder, dtype=torch.float64, output_loading_info=True)
     assert not report["missing_keys"]
     assert not report["unexpected_keys"]
@@ -205,7 +205,7 @@ def test_transformers_loads_the_checkpoint_with_its_head(base_of, mlm_of, tmp_pa
 
     assert not report["missing_keys"]
     assert {name for name in report["unexpected_keys"] if "pooler" not in name} == set()
-    assert loaded.config.architectures == [CLASSES[family]]
+    assert loaded.config.architectures == [f"{HEADS[family].kind}ForMaskedLM"]
     assert abs(ours.item() - loss.item()) < 1e-5
     assert not (tmp_path / "new/heads.safetensors").exists()
     assert read_checkpoint(str(tmp_path / "new")).declared.readout.name == "mean"
