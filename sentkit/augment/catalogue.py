@@ -148,10 +148,8 @@ def check_flags(
         raise UsageError("--key can be used only with --op paraphrase")
     if views > 1 and not any(each.kind.draws for each in operations):
         names = " and ".join(dict.fromkeys(each.name for each in operations))
-        raise UsageError(
-            f"--views {views}: no random choices in {names}, so all variants are equal",
-            advice="use --views 1",
-        )
+        problem = f"--views {views}: no random choices in {names}, so all variants are equal"
+        raise UsageError(problem, advice="use --views 1")
     mark = given["--mark"]
     if mark is not None and not any(each.kind.marks for each in operations):
         raise UsageError("--mark can be used only with --op delete or --op span-delete")

@@ -11,7 +11,7 @@ from sentkit.flags.rules import Needs
 
 if TYPE_CHECKING:
     from sentkit.model import Model
-    from sentkit.model.encoding import TextTokenizer
+    from sentkit.model.text.tokens import TextTokenizer
 
 WINDOWED = ("window", "late")
 
@@ -65,7 +65,7 @@ class LongTextFlags:
         """Return the tokenizer of the model, with windows if there are any, and the settings of windows."""
         if not self.windowed:
             return model.tokenizer, {}
-        from sentkit.model.text.windows import WindowOptions
+        from sentkit.model.text.tokens import WindowOptions
 
         options = WindowOptions(self.window, self.stride, self.chunks, late=self.on_truncate == "late")
         tokenizer = model.window_tokenizer(options)

@@ -21,7 +21,7 @@ from sentkit.model.reading import (
     plan_reading,
     width_of,
 )
-from sentkit.model.text.windows import WindowOptions, WindowTokenizer
+from sentkit.model.text.tokens import WindowOptions, WindowTokenizer
 from sentkit.model.transformer.architecture import UnsupportedArchitecture, read_architecture
 
 if TYPE_CHECKING:

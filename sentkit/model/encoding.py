@@ -22,7 +22,7 @@ from sentkit.formats.rows.splice import NewFields
 from sentkit.formats.vectors.fingerprint import Spec
 from sentkit.formats.vectors.sinks import Sink, VectorOutput, open_sinks
 from sentkit.formats.vectors.store import recorded_fields
-from sentkit.model.text.tokens import Tokens
+from sentkit.model.text.tokens import TextTokenizer, Tokens
 from sentkit.transforms.steps import Step
 
 BUDGETS = {"cpu": 4096, "cuda": 65536}  # tokens in a batch
@@ -169,16 +169,6 @@ Texts = tuple[str, ...] | tuple[tuple[str, ...]]  # the texts of a row; or one i
 TextRow = tuple[Row, Texts]
 
 
-class TextTokenizer(Protocol):
-    @property
-    def unit(self) -> str: ...  # "words" or "tokens", for messages
-
-    @property
-    def whole(self) -> bool: ...  # all texts must be read before encoding starts
-
-    def __call__(self, texts: Sequence[Any]) -> list[Tokens]: ...  # of strings, or of items as in Texts
-
-
 @dataclass(frozen=True, slots=True)
 class RowGroup:
     rows: list[tuple[Row, list[int]]]  # each row with the indexes of its texts in `tokens`
@@ -209,10 +199,9 @@ def prepare(
     largest: int = LAST_GROUP,
 ) -> Iterator[RowGroup]:
     """Return groups of tokenized rows without duplicate texts. Rows that cannot be read go to `rejects`."""
-    if tokenizer.whole:
-        groups_of_rows = groups(rows, WIDE_GROUP)
-        return iter([tokenize(group, tokenizer, rejects, refuse_truncation) for group in groups_of_rows])
-    return (tokenize(group, tokenizer, rejects, refuse_truncation) for group in groups(rows, largest))
+    parts = groups(rows, WIDE_GROUP if tokenizer.whole else largest)
+    prepared = (tokenize(group, tokenizer, rejects, refuse_truncation) for group in parts)
+    return iter(list(prepared)) if tokenizer.whole else prepared
 
 
 def whole_if_small(prepared: Iterator[RowGroup]) -> tuple[Iterator[RowGroup], int | None]:

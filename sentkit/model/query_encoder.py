@@ -40,42 +40,35 @@ class Recorded:
 
     @property
     def model(self) -> str | None:
-        return self._text("model")
+        return self.value("model", str)
 
     @property
     def prompt(self) -> str:
-        return self._text("prompt") or ""
+        return self.value("prompt", str) or ""
+
+    def value(self, name: str, kind: type[T]) -> T | None:
+        """Return the value of a field, or None if it has another type."""
+        value = self.spec.get(name)
+        return value if type(value) is kind else None
 
     def options(self) -> ReadingOptions:
         """The reading options that give vectors of the space of the file."""
-        suffixes = [str(step).rpartition(":")[0] for step in self._list("steps")]
+        suffixes = [str(step).rpartition(":")[0] for step in self.value("steps", list) or []]
         if UNIT in suffixes and any(map(DIM.fullmatch, suffixes[suffixes.index(UNIT) :])):
             suffixes = []  # only a model declares this order
         dims = [int(match[1]) for match in map(DIM.fullmatch, suffixes) if match]
-        readout = self._text("readout")
+        length, readout = self.value("max_length", int), self.value("readout", str)
         known = readout != "set"  # the only readout of words:binary
         return ReadingOptions(
             readout=readout if known else None,
-            template=self._text("template") if known else None,
-            full_stop=self._text("full_stop") if known else None,
-            prompt=self._text("prompt"),
-            max_length=self._number("max_length"),
+            template=self.value("template", str) if known else None,
+            full_stop=self.value("full_stop", str) if known else None,
+            prompt=self.value("prompt", str),
+            max_length=length if length and length > 0 else None,
             normalize=UNIT in suffixes,
             dim=dims[-1] if dims else None,
-            transform=self._text("transform"),
+            transform=self.value("transform", str),
         )
-
-    def _text(self, name: str) -> str | None:
-        value = self.spec.get(name)
-        return value if isinstance(value, str) else None
-
-    def _number(self, name: str) -> int | None:
-        value = self.spec.get(name)
-        return value if type(value) is int and value > 0 else None
-
-    def _list(self, name: str) -> list[Any]:
-        value = self.spec.get(name)
-        return value if isinstance(value, list) else []
 
 
 def find_query_encoder(

@@ -10,7 +10,7 @@ from sentkit.formats.checkpoints.modules import StoredDeclaration
 from sentkit.formats.checkpoints.readout import CONV, NAMED, Readout, parse_readouts
 from sentkit.model.text.tokenizer import Tokenizer, read_left_out
 from sentkit.model.transformer.architecture import DEEPEST, UnsupportedArchitecture, read_architecture
-from sentkit.transforms.affine import read_transform
+from sentkit.transforms.steps import read_transform
 
 LONGEST = 512  # tokens, if a checkpoint declares no length
 PARTIAL = ("mean", "max", "mean-sqrt")  # reductions that can read a part of the token states of a text
@@ -111,10 +111,8 @@ def check_readouts(
             advice="use --prompt '' or another --readout",
         )
     if any(through_template) and not all(through_template):
-        raise UsageError(
-            "the readout prompt cannot be combined with other readouts",
-            advice="run sentkit encode once for prompt and once for the others",
-        )
+        problem = "the readout prompt cannot be combined with other readouts"
+        raise UsageError(problem, advice="run sentkit encode once for prompt and once for the others")
     other = [readout.name for readout in readouts if readout.reduction == CONV or len(readout.parts) > 1]
     if len(readouts) > 1 and other:
         raise UsageError(

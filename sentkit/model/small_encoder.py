@@ -19,12 +19,7 @@ from sentkit.formats.checkpoints.readout import PLAIN, POOLED, Readout
 from sentkit.formats.vectors.safetensors_header import NUMPY, Entry, read_header
 from sentkit.model.encoding import Arrays, Tally
 from sentkit.model.reading import Reading
-from sentkit.model.spaces import (
-    hash_of_weights,
-    spec_of_readout,
-    steps_of_checkpoint,
-    width_behind,
-)
+from sentkit.model.spaces import hash_of_weights, spec_of_readout, steps_of_checkpoint, width_behind
 from sentkit.model.text.tokens import Tokens, check_ids
 from sentkit.model.transformer.architecture import (
     POOLER,
@@ -32,9 +27,8 @@ from sentkit.model.transformer.architecture import (
     UnsupportedArchitecture,
     architecture_of,
     canonical_names,
-    encoder_shapes,
-    pooler_shapes,
     stored_layers,
+    wanted_shapes,
 )
 from sentkit.process import threads_of_command
 from sentkit.transforms.steps import Normalize
@@ -55,9 +49,8 @@ def read_arrays(checkpoint: Checkpoint, architecture: Architecture) -> dict[str,
     except DataError:
         return None
     names = canonical_names(entries, architecture)
-    pooler = pooler_shapes(architecture)
-    wanted = encoder_shapes(architecture) | (pooler if pooler.keys() & names.keys() else {})
-    if {plain: entries[stored][1].shape for plain, stored in names.items()} != wanted:
+    shapes = {plain: entries[stored][1].shape for plain, stored in names.items()}
+    if shapes != wanted_shapes(architecture, names):
         return None
     if not all(entries[stored][1].dtype in FLOATS for stored in names.values()):
         return None

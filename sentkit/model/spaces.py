@@ -19,8 +19,7 @@ from sentkit.formats.checkpoints.readout import CONV, Readout, parse_readout
 from sentkit.formats.files import readable
 from sentkit.formats.vectors.fingerprint import Spec, digest, name_for_label
 from sentkit.model.reading import Reading, ReadingOptions
-from sentkit.transforms.affine import check_fitted, read_transform
-from sentkit.transforms.steps import Normalize, Step, Truncate
+from sentkit.transforms.steps import Normalize, Step, Truncate, check_fitted, read_transform
 
 
 class Shaped(Protocol):

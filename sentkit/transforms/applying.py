@@ -16,8 +16,7 @@ from sentkit.formats.vectors.fingerprint import UNNAMED, Spec
 from sentkit.formats.vectors.sinks import Sink, VectorOutput, open_sinks
 from sentkit.formats.vectors.store import Store, is_store
 from sentkit.formats.vectors.vectors import VectorReader, VectorRow
-from sentkit.transforms.affine import check_fitted, read_transform
-from sentkit.transforms.steps import Step
+from sentkit.transforms.steps import Step, check_fitted, read_transform
 
 ROWS_PER_BLOCK = 1024  # maximum number of rows processed at once
 BARE = {"_emb", "vectors", "fields"}  # the metadata of a vector file made from JSONL

@@ -20,10 +20,10 @@ from sentkit.formats.rows.rows import Inputs
 from sentkit.formats.vectors.fingerprint import space_of
 from sentkit.formats.vectors.safetensors_header import put_arrays, read_array, read_header
 from sentkit.formats.vectors.vectors import VectorReader
-from sentkit.transforms.affine import dense_layer, named, read_fit_note
 from sentkit.transforms.flow import PARAMETERS, FlowFit, FlowOptions, fit_parameters, flow_of
 from sentkit.transforms.ica import IcaOptions, ica
 from sentkit.transforms.kinds import KINDS, MAX_SCATTER_WIDTH, MOMENTS, Fit, FitOptions, Moments, moments_of
+from sentkit.transforms.steps import dense_layer, named, read_fit_note
 
 ROWS_PER_BLOCK = 1024  # rows read at once
 
@@ -197,17 +197,11 @@ def read_part(path: str) -> Part:
     note = read_fit_note(path)
     kind = note.get("kind")
     if kind in ("ica", "flow"):
-        raise DataError(
-            f"transforms of kind {kind} cannot be merged",
-            advice="run sentkit whiten fit on all files together",
-            source=path,
-        )
+        problem = f"transforms of kind {kind} cannot be merged"
+        raise DataError(problem, advice="run sentkit whiten fit on all files together", source=path)
     if not isinstance(kind, str) or kind not in KINDS or not read_header(path).entries.keys() >= set(MOMENTS):
-        raise DataError(
-            "contains no moments, so it cannot be merged",
-            source=path,
-            advice="use a file from sentkit whiten fit",
-        )
+        problem = "contains no moments, so it cannot be merged"
+        raise DataError(problem, source=path, advice="use a file from sentkit whiten fit")
     count, mean, scatter = (read_array(path, name).astype(np.float64) for name in MOMENTS)
     wide = mean.shape == (note.get("width"),) and scatter.shape == (mean.size, mean.size)
     if not wide or mean.size == 0 or count.size != 1 or not is_complete(note):

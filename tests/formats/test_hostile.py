@@ -32,8 +32,8 @@ from sentkit.formats.vectors.sinks import VectorOutput
 from sentkit.formats.vectors.store import Store
 from sentkit.formats.vectors.vectors import VectorReader
 from sentkit.metrics.geometry.vector_file import describe_transform
-from sentkit.transforms.affine import check_fitted, read_affine
 from sentkit.transforms.fitting import merge_transforms
+from sentkit.transforms.steps import check_fitted, read_affine
 
 FORMATS = (None, "jsonl", "text", "tsv", "csv")
 VECTORS = {

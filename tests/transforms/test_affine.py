@@ -9,8 +9,7 @@ import pytest
 import safetensors.numpy
 
 from sentkit.errors import DataError, NoInputError
-from sentkit.transforms.affine import read_affine
-from sentkit.transforms.steps import Linear
+from sentkit.transforms.steps import Linear, read_affine
 from support import write_affine
 
 

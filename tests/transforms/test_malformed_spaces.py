@@ -20,8 +20,8 @@ from sentkit.labels.clusters.clustering_run import read_centroids
 from sentkit.metrics.geometry.vector_file import describe_transform, describe_vectors
 from sentkit.metrics.neighbours.corpus import read_search_corpus
 from sentkit.training.data.entries import read_entries
-from sentkit.transforms.affine import check_fitted, read_affine
 from sentkit.transforms.fitting import read_part
+from sentkit.transforms.steps import check_fitted, read_affine
 from support import write_affine
 
 GOOD = "m/cls:0123456789ab"

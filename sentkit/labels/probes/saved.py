@@ -13,7 +13,7 @@ from sentkit.formats.rows.answers import Answers
 from sentkit.formats.rows.rows import Inputs, Row, blocks
 from sentkit.formats.vectors.safetensors_header import put_arrays, read_array
 from sentkit.formats.vectors.vectors import VectorReader, VectorRow, without_vectors
-from sentkit.transforms.affine import check_fitted, read_fit_note
+from sentkit.transforms.steps import check_fitted, read_fit_note
 
 KIND = "classifier"
 ROWS = 1024  # rows that are classified at a time

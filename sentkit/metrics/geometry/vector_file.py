@@ -16,9 +16,9 @@ from sentkit.formats.vectors.safetensors_header import Header, read_header
 from sentkit.formats.vectors.store import Store, is_store
 from sentkit.formats.vectors.vectors import VectorReader
 from sentkit.metrics.geometry.geometry import Alignment, Geometry
-from sentkit.transforms.affine import read_fit_note
 from sentkit.transforms.flow import PARAMETERS
 from sentkit.transforms.kinds import MOMENTS
+from sentkit.transforms.steps import read_fit_note
 
 
 def describe_transform(path: str) -> dict[str, Any]:

@@ -7,13 +7,7 @@ from numpy.typing import NDArray
 from torch import nn
 
 from sentkit.errors import UsageError
-from sentkit.formats.checkpoints.export import (
-    Convolution,
-    DeclarationToWrite,
-    Dense,
-    LayerNorm,
-    Normalize,
-)
+from sentkit.formats.checkpoints.export import Convolution, DeclarationToWrite, Dense, LayerNorm, Normalize
 from sentkit.formats.checkpoints.modules import DENSE_ACTIVATIONS, Pooler
 from sentkit.formats.checkpoints.readout import CONV, WK, Readout
 from sentkit.model.text.tokenizer import Tokenizer

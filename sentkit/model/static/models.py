@@ -25,8 +25,7 @@ from sentkit.model.reading import ReadingOptions, prompt_of
 from sentkit.model.spaces import all_steps, spec_behind, width_behind
 from sentkit.model.static.tokenizers import CollectedWords, WordLookup, WordPieces
 from sentkit.model.text.tokenizer import read_left_out
-from sentkit.model.text.tokens import Tokens
-from sentkit.model.text.windows import LongTextTokenizer, WindowOptions, WindowTokenizer
+from sentkit.model.text.tokens import LongTextTokenizer, Tokens, WindowOptions, WindowTokenizer
 from sentkit.transforms.steps import Normalize, Step, Truncate
 
 BUDGET = 65_536  # tokens in a batch

@@ -1,9 +1,15 @@
-"""The tokens of a text: those that the model reads, and those of its windows if the text is long."""
+"""The tokens of a text: those that the model reads, and those of its windows if the text is too long.
+
+The windows overlap, and each token counts once.
+"""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol, runtime_checkable
 
-from sentkit.errors import DataError
+import numpy as np
+
+from sentkit.errors import DataError, UsageError
 
 Range = tuple[int, int]  # the first index, and the index after the last
 
@@ -107,3 +113,149 @@ def check_ids(batch: Sequence[Tokens], weights: int, source: str) -> None:
     if largest >= weights:
         ids = f"token id {largest}, but the model has {weights} tokens"
         raise DataError(f"the tokenizer and the model do not match: {ids}", source=source)
+
+
+OVERLAPPING = 2  # windows that have a token, by default: each token then has the same part in the mean
+
+
+@dataclass(frozen=True, slots=True)
+class WindowOptions:
+    """The windows of long texts. None selects the maximum length, and half of its text tokens as stride."""
+
+    size: int | None = None  # tokens of a window, including special tokens, prompt and template
+    stride: int | None = None  # tokens from the start of a window to the start of the next
+    chunks: bool = False  # each window keeps its vector; otherwise a text has the mean of its windows
+    late: bool = False  # the model reads the whole text, and each window is a part of its token states
+
+    @property
+    def mode(self) -> str:
+        return "late" if self.late else "window"
+
+
+class TextTokenizer(Protocol):
+    @property
+    def unit(self) -> str: ...  # "words" or "tokens", for messages
+
+    @property
+    def whole(self) -> bool: ...  # all texts must be read before encoding starts
+
+    def __call__(self, texts: Sequence[Any]) -> list[Tokens]: ...  # of strings, or of items as in Texts
+
+
+@runtime_checkable
+class LongTextTokenizer(TextTokenizer, Protocol):
+    @property
+    def max_length(self) -> int | None: ...
+
+    def locate(self, texts: Sequence[str]) -> list[LocatedTokens]: ...
+
+    def tokens_of(self, ids: list[int]) -> Tokens: ...
+
+
+class WindowTokenizer:
+    """Tokenizes texts in windows, if they are longer than the maximum length, or for chunks than a window."""
+
+    whole = False  # see `TextTokenizer`
+
+    def __init__(self, tokenizer: LongTextTokenizer, options: WindowOptions) -> None:
+        self.tokenizer, self.options, self.unit = tokenizer, options, tokenizer.unit
+        limit = tokenizer.max_length
+        size = options.size or limit
+        if size is None or (limit is None and not options.chunks):
+            advice = "--max-length N sets one" + (", --window N a length of the windows" * options.chunks)
+            raise UsageError("this model has no maximum length, so no text is split", advice=advice)
+        if limit is not None and size > limit:
+            raise UsageError(f"--window {size}: the maximum length is {limit} {self.unit}")
+        self.size = size
+        self.longest = size if options.chunks or limit is None else limit  # tokens of a text in one window
+        [example] = tokenizer.locate(["a"])
+        room = size - example.around
+        if room < 1:
+            repeated = "the special tokens and the prompt use all of it"
+            raise UsageError(f"a window of {size} {self.unit} is too small: {repeated}")
+        self.stride = options.stride or max(1, room // OVERLAPPING)
+        if self.stride > room:
+            has = f"a window of {size} {self.unit} has {room} of the text"
+            raise UsageError(f"--stride {self.stride}: {has}, so that texts would have gaps")
+
+    @property
+    def record(self) -> dict[str, Any]:
+        settings = {"window": self.size, "stride": self.stride, "chunks": self.options.chunks}
+        return {"on_truncate": self.options.mode, **settings}
+
+    def __call__(self, texts: Sequence[str]) -> list[Tokens]:
+        tokens = self.tokenizer(texts)
+        late = self.options.late  # a text above the maximum length stays truncated, and is refused
+        is_long = [
+            not each.problem and each.count > self.longest and not (late and each.truncated)
+            for each in tokens
+        ]
+        long = [place for place, split in enumerate(is_long) if split]
+        located = self.tokenizer.locate([texts[place] for place in long]) if long else []
+        for place, found in zip(long, located, strict=True):
+            tokens[place] = self.split(texts[place], found)
+        if self.options.chunks:
+            for place, (each, text) in enumerate(zip(tokens, texts, strict=True)):
+                if not is_long[place] and not each.truncated:
+                    tokens[place] = replace(each, windows=Windows(((0, len(text)),)))
+        return tokens
+
+    def split(self, text: str, located: LocatedTokens) -> Tokens:
+        count, room = len(located.ids), self.size - located.around
+        if room < 1:
+            problem = f"the prompt leaves no room for this text in a window of {self.size} {self.unit}"
+            return Tokens(located.ids, count, problem=problem)
+        first, last = located.own
+        ranges = window_ranges(last - first, room, min(self.stride, room))
+        places = places_of(ranges, located.places, len(text))
+        if self.options.late:
+            return replace(
+                self.tokenizer.tokens_of(located.ids),
+                windows=Windows(places, pooled=pooled_ranges(ranges, located)),
+            )
+        before, own, after = located.ids[:first], located.ids[first:last], located.ids[last:]
+        parts = [self.tokenizer.tokens_of(before + own[start:end] + after) for start, end in ranges]
+        counted = np.array([number != located.unknown for number in own], np.float64)
+        weights = () if self.options.chunks else shares(ranges, counted)
+        return replace(parts[0], count=count, windows=Windows(places, tuple(parts[1:]), weights=weights))
+
+
+def window_ranges(count: int, room: int, stride: int) -> list[Range]:
+    """Return the windows of `room` tokens of a text of `count` tokens; the last window can be shorter."""
+    starts = range(0, max(count - room, 0) + stride, stride)
+    return [(start, min(start + room, count)) for start in starts]
+
+
+def shares(ranges: Sequence[Range], counted: np.ndarray) -> tuple[float, ...]:
+    """Return the number of tokens of each window; a token of k windows counts 1/k in each of them.
+
+    `counted` is 1 for each token, or 0 if it has no vector. The sum of the result is the sum of `counted`.
+    """
+    covered = np.zeros(len(counted))
+    for start, end in ranges:
+        covered[start:end] += 1
+    once = counted / covered
+    return tuple(float(once[start:end].sum()) for start, end in ranges)
+
+
+def places_of(ranges: Sequence[Range], places: Sequence[Range], length: int) -> tuple[Range, ...]:
+    """Return the characters of each window, from the first to the last character of the text.
+
+    Between two windows are only blanks, and for word vectors also marks without a vector.
+    """
+    found = []
+    for start, end in ranges:
+        inside = [place for place in places[start:end] if place[0] < place[1]] or places[start:end]
+        found.append((min(each[0] for each in inside), max(each[1] for each in inside)))
+    found[0] = 0, found[0][1]
+    found[-1] = found[-1][0], length
+    return tuple(found)
+
+
+def pooled_ranges(ranges: Sequence[Range], located: LocatedTokens) -> tuple[Range, ...]:
+    """Return windows as ranges of all ids. The first and the last include the ids around the text."""
+    first = located.own[0]
+    pooled = [(first + start, first + end) for start, end in ranges]
+    pooled[0] = located.skip, pooled[0][1]
+    pooled[-1] = pooled[-1][0], len(located.ids)
+    return tuple(pooled)

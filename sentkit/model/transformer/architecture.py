@@ -25,27 +25,14 @@ CONFIG_ACTIVATIONS = {  # value in config.json -> name in sentkit
     "swish": "silu",
 }
 
-KEYS = {
-    "vocabulary": "vocab_size",
-    "width": "hidden_size",
-    "depth": "num_hidden_layers",
-    "heads": "num_attention_heads",
-    "inner": "intermediate_size",
-    "positions": "max_position_embeddings",
-    "activation": "hidden_act",
-    "dropout": "hidden_dropout_prob",
-    "attention_dropout": "attention_probs_dropout_prob",
-}
-DISTILBERT_KEYS = {
-    "vocabulary": "vocab_size",
-    "width": "dim",
-    "depth": "n_layers",
-    "heads": "n_heads",
-    "inner": "hidden_dim",
-    "positions": "max_position_embeddings",
-    "activation": "activation",
-    "dropout": "dropout",
-    "attention_dropout": "attention_dropout",
+KEYS = {  # in config.json: of BERT and the others, and of DistilBERT
+    "width": ("hidden_size", "dim"),
+    "depth": ("num_hidden_layers", "n_layers"),
+    "heads": ("num_attention_heads", "n_heads"),
+    "inner": ("intermediate_size", "hidden_dim"),
+    "activation": ("hidden_act", "activation"),
+    "dropout": ("hidden_dropout_prob", "dropout"),
+    "attention_dropout": ("attention_probs_dropout_prob", "attention_dropout"),
 }
 
 EXTRAS = ("is_decoder", "add_cross_attention", "is_encoder_decoder", "pruned_heads", "quantization_config")
@@ -96,13 +83,13 @@ def read_architecture(config: Mapping[str, object], source: str) -> Architecture
     if not isinstance(family, str) or family not in FAMILIES:
         raise UnsupportedArchitecture(f'model type "{family}"')
     refuse_extras(config)
-    keys = DISTILBERT_KEYS if family == "distilbert" else KEYS
+    keys = {ours: theirs[family == "distilbert"] for ours, theirs in KEYS.items()}
     size, fraction = partial(read_size, config, source), partial(read_fraction, config, source)
-    width, heads, positions = size(keys["width"]), size(keys["heads"]), size(keys["positions"])
+    width, heads, positions = size(keys["width"]), size(keys["heads"]), size("max_position_embeddings")
     padding_id = size("pad_token_id", default=1 if family in ROBERTA else 0, least=0)
     architecture = Architecture(
         family=family,
-        vocabulary=size(keys["vocabulary"]),
+        vocabulary=size("vocab_size"),
         width=width,
         depth=size(keys["depth"], most=DEEPEST),
         heads=heads,
@@ -199,25 +186,15 @@ EMBEDDINGS = {
     "projection": "embeddings_project",
 }
 POOLER = "pooler.dense"
-BLOCK = {
-    "query": "encoder.layer.{}.attention.self.query",
-    "key": "encoder.layer.{}.attention.self.key",
-    "value": "encoder.layer.{}.attention.self.value",
-    "mix": "encoder.layer.{}.attention.output.dense",
-    "mix_norm": "encoder.layer.{}.attention.output.LayerNorm",
-    "up": "encoder.layer.{}.intermediate.dense",
-    "down": "encoder.layer.{}.output.dense",
-    "norm": "encoder.layer.{}.output.LayerNorm",
-}
-DISTILBERT_BLOCK = {
-    "query": "transformer.layer.{}.attention.q_lin",
-    "key": "transformer.layer.{}.attention.k_lin",
-    "value": "transformer.layer.{}.attention.v_lin",
-    "mix": "transformer.layer.{}.attention.out_lin",
-    "mix_norm": "transformer.layer.{}.sa_layer_norm",
-    "up": "transformer.layer.{}.ffn.lin1",
-    "down": "transformer.layer.{}.ffn.lin2",
-    "norm": "transformer.layer.{}.output_layer_norm",
+BLOCK = {  # the modules of a block: of BERT and the others, and of DistilBERT
+    "query": ("encoder.layer.{}.attention.self.query", "transformer.layer.{}.attention.q_lin"),
+    "key": ("encoder.layer.{}.attention.self.key", "transformer.layer.{}.attention.k_lin"),
+    "value": ("encoder.layer.{}.attention.self.value", "transformer.layer.{}.attention.v_lin"),
+    "mix": ("encoder.layer.{}.attention.output.dense", "transformer.layer.{}.attention.out_lin"),
+    "mix_norm": ("encoder.layer.{}.attention.output.LayerNorm", "transformer.layer.{}.sa_layer_norm"),
+    "up": ("encoder.layer.{}.intermediate.dense", "transformer.layer.{}.ffn.lin1"),
+    "down": ("encoder.layer.{}.output.dense", "transformer.layer.{}.ffn.lin2"),
+    "norm": ("encoder.layer.{}.output.LayerNorm", "transformer.layer.{}.output_layer_norm"),
 }
 
 
@@ -247,22 +224,12 @@ def stored_layers(architecture: Architecture, *, pooler: bool = False) -> list[S
         layers.append(StoredLayer("types", EMBEDDINGS["types"], (architecture.types, narrow), bias=False))
     if narrow != width:
         layers.append(StoredLayer("projection", EMBEDDINGS["projection"], (width, narrow)))
-    shapes: dict[str, tuple[int, ...]] = {
-        "query": (width, width),
-        "key": (width, width),
-        "value": (width, width),
-        "mix": (width, width),
-        "mix_norm": (width,),
-        "up": (inner, width),
-        "down": (width, inner),
-        "norm": (width,),
-    }
-    names = DISTILBERT_BLOCK if architecture.family == "distilbert" else BLOCK
+    shapes: dict[str, tuple[int, ...]] = dict.fromkeys(BLOCK, (width, width))
+    shapes |= {"mix_norm": (width,), "up": (inner, width), "down": (width, inner), "norm": (width,)}
     for block in range(architecture.depth):
-        layers += [
-            StoredLayer(f"blocks.{block}.{ours}", theirs.format(block), shapes[ours])
-            for ours, theirs in names.items()
-        ]
+        for ours, theirs in BLOCK.items():
+            name = theirs[architecture.family == "distilbert"].format(block)
+            layers.append(StoredLayer(f"blocks.{block}.{ours}", name, shapes[ours]))
     return [*layers, StoredLayer("pooler", POOLER, (width, width))] if pooler else layers
 
 
@@ -277,6 +244,12 @@ def pooler_shapes(architecture: Architecture) -> dict[str, tuple[int, ...]]:
     if architecture.family not in WITH_POOLER:
         return {}
     return StoredLayer("pooler", POOLER, (architecture.width, architecture.width)).shapes()
+
+
+def wanted_shapes(architecture: Architecture, names: Iterable[str]) -> dict[str, tuple[int, ...]]:
+    """Return the shapes by name of the encoder, and of its pooler if the names contain one."""
+    pooler = pooler_shapes(architecture)
+    return encoder_shapes(architecture) | ({} if pooler.keys().isdisjoint(names) else pooler)
 
 
 def canonical_names(stored: Iterable[str], architecture: Architecture) -> dict[str, str]:

@@ -25,12 +25,7 @@ from sentkit.formats.json_files import read_object
 from sentkit.formats.vectors.fingerprint import INT8_LOSS, Spec
 from sentkit.model.encoding import Arrays, Tally, default_budget, encode_texts
 from sentkit.model.reading import Reading
-from sentkit.model.spaces import (
-    place_of_declaration,
-    spec_of_readout,
-    steps_of_checkpoint,
-    width_behind,
-)
+from sentkit.model.spaces import place_of_declaration, spec_of_readout, steps_of_checkpoint, width_behind
 from sentkit.model.text.tokens import Tokens, check_ids
 from sentkit.model.transformer.architecture import UnsupportedArchitecture, architecture_of
 from sentkit.model.transformer.bert import Bert, load_bert

@@ -63,10 +63,8 @@ def built_from(shapes: Sequence[tuple[int, ...]], source: str) -> Iterator[None]
 
     def check() -> None:
         if tensors > most_tensors or modules > MODULES_A_TENSOR * most_tensors:
-            raise DataError(
-                f"config.json: the model is larger than the stored weights ({len(shapes)} tensors)",
-                source=source,
-            )
+            problem = f"config.json: the model is larger than the stored weights ({len(shapes)} tensors)"
+            raise DataError(problem, source=source)
         if sum(sizes.values()) > most_numbers:
             raise DataError("config.json: the tensors are larger than the stored tensors", source=source)
 

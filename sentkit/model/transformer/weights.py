@@ -17,13 +17,7 @@ from sentkit.errors import DataError, NoInputError
 from sentkit.formats.checkpoints.folders import weight_files
 from sentkit.formats.checkpoints.lora import LoraConfig, is_adapter, read_lora_config
 from sentkit.model.spaces import by, hash_of_weights
-from sentkit.model.transformer.architecture import (
-    PREFIXES,
-    Architecture,
-    canonical_names,
-    encoder_shapes,
-    pooler_shapes,
-)
+from sentkit.model.transformer.architecture import PREFIXES, Architecture, canonical_names, wanted_shapes
 
 NAMED = 3  # most names in one message
 
@@ -100,11 +94,7 @@ def canonical(tensors: Mapping[str, Tensor], architecture: Architecture) -> dict
 
 def fit(tensors: Mapping[str, Tensor], architecture: Architecture, *, source: str) -> None:
     """Raise a DataError if the canonical tensors do not fit the architecture. The pooler is optional."""
-    wanted = encoder_shapes(architecture)
-    pooler = pooler_shapes(architecture)
-    if pooler.keys() & tensors.keys():
-        wanted |= pooler
-    check_tensors(tensors, wanted, source=source)
+    check_tensors(tensors, wanted_shapes(architecture, tensors), source=source)
 
 
 def check_tensors(
@@ -173,10 +163,8 @@ def add_adapter(model: nn.Module, folder: Path) -> None:
         target = next((modules[name] for name in (module, module.partition(".")[2]) if name in modules), None)
         weight = getattr(target, "weight", None)
         if not isinstance(weight, Tensor) or isinstance(target, nn.Embedding):
-            raise DataError(
-                f'the adapter changes "{module:.80}", and only linear layers can be changed',
-                source=str(folder),
-            )
+            problem = f'the adapter changes "{module:.80}", and only linear layers can be changed'
+            raise DataError(problem, source=str(folder))
         # A Conv1D of transformers is a linear layer that stores its weight transposed.
         turned = not isinstance(target, nn.Linear)
         check_shape(module, weight, change.shape[::-1] if turned else change.shape, folder)

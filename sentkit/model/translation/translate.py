@@ -53,11 +53,8 @@ def load_config(checkpoint: Checkpoint) -> Any:
         )
     known = type(config) in transformers.MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING
     if not known or not config.is_encoder_decoder:
-        raise DataError(
-            f'"{config.model_type}" is not a sequence-to-sequence model',
-            source=source,
-            advice="use a model such as Marian, T5, NLLB or mBART",
-        )
+        problem = f'"{config.model_type}" is not a sequence-to-sequence model'
+        raise DataError(problem, source=source, advice="use a model such as Marian, T5, NLLB or mBART")
     return config
 
 
@@ -72,10 +69,8 @@ def load_tokenizer(checkpoint: Checkpoint) -> tuple[Any, list[str]]:
     except DataError as error:
         if isinstance(error.__cause__, ImportError):
             package = next((name for name in PACKAGES if name in str(error.__cause__)), PACKAGES[0])
-            raise UnavailableError(
-                f"{source}: its tokenizer needs the package {package}",
-                advice="pip install 'sentkit[translate]'",
-            ) from error
+            problem = f"{source}: its tokenizer needs the package {package}"
+            raise UnavailableError(problem, advice="pip install 'sentkit[translate]'") from error
         raise
     # transformers returns a tokenizer without words if the folder has no tokenizer files.
     if len(set(tokenizer.get_vocab()) - set(tokenizer.all_special_tokens)) < 2:

@@ -21,8 +21,7 @@ from sentkit.formats.outputs.temporary import create
 from sentkit.formats.rows.rows import Inputs, Rejects
 from sentkit.formats.vectors.vectors import VectorReader
 from sentkit.metrics.sts.seen import Sightings
-from sentkit.model.encoding import TextTokenizer
-from sentkit.model.text.tokens import Tokens
+from sentkit.model.text.tokens import TextTokenizer, Tokens
 from sentkit.training.data.batches import Batch, Ids
 from sentkit.training.data.examples import Classes, Example, ExampleParser, Reads
 from sentkit.training.run_folders import CORPUS

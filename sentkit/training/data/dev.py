@@ -19,8 +19,8 @@ from sentkit.metrics.retrieval import accuracy_of_triplets, mrr_of_pairs
 from sentkit.metrics.similarity import SIMILARITIES
 from sentkit.metrics.sts.correlation import spearman
 from sentkit.metrics.sts.seen import EXCLUDED, PairTexts, Sightings
-from sentkit.model.encoding import BUDGETS, TextTokenizer, batches
-from sentkit.model.text.tokens import Tokens
+from sentkit.model.encoding import BUDGETS, batches
+from sentkit.model.text.tokens import TextTokenizer, Tokens
 from sentkit.model.transformer.packed import Packed, pack
 from sentkit.model.transformer.readouts import apply_readouts
 from sentkit.training.data.examples import SAID_OF_PAIRS, Example, ExampleParser, Reads, Scores

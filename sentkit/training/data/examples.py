@@ -20,9 +20,8 @@ from sentkit.formats.rows.kinds import (
 )
 from sentkit.formats.rows.rows import Row
 from sentkit.formats.vectors.vectors import VectorRow
-from sentkit.model.encoding import TextTokenizer
 from sentkit.model.text.tokenizer import Tokenizer
-from sentkit.model.text.tokens import Tokens
+from sentkit.model.text.tokens import TextTokenizer, Tokens
 
 
 class Target(Protocol):

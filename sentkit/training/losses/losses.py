@@ -94,13 +94,7 @@ def negative_log_share(own: Tensor, foreign: Tensor) -> Tensor:
 
 
 def entailment_contrast(
-    left: Tensor,
-    right: Tensor,
-    positive: Tensor,
-    temperature: float,
-    *,
-    weighting: str,
-    detach: bool = False,
+    left: Tensor, right: Tensor, positive: Tensor, temperature: float, *, weighting: str, detach: bool = False
 ) -> Tensor:
     """Contrast of each text of p positive pairs with its partner: two (b, d), (b,) -> (2p,), left first.
 
@@ -319,11 +313,7 @@ class SpanContrast:
         among = self.false_negatives(left, self.anchors) | self.own(back)
         same_row = right.rows[:, None] == candidates.rows
         between = self.false_negatives(right, candidates) | same_row
-        others = [
-            self.logits(left, self.anchors, among),
-            backward,
-            self.logits(right, candidates, between),
-        ]
+        others = [self.logits(left, self.anchors, among), backward, self.logits(right, candidates, between)]
         return self.cross_entropy(torch.cat([forward, *others], 1))
 
     def logits(self, left: Texts, right: Texts, hidden: Tensor) -> Tensor:

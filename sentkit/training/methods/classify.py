@@ -15,12 +15,7 @@ from torch.nn import functional as F
 from sentkit.errors import UsageError
 from sentkit.formats.rows.kinds import PAIR, SENTENCE
 from sentkit.metrics.classification import OF_CLASSES, OF_NUMBERS
-from sentkit.model.checkpoint.heads import (
-    ClassifierHead,
-    classifier_config,
-    classifier_tensors,
-    move_to_head,
-)
+from sentkit.model.checkpoint.heads import ClassifierHead, classifier_config, classifier_tensors, move_to_head
 from sentkit.model.text.tokenizer import SegmentTokenizer
 from sentkit.model.transformer.bert import Bert
 from sentkit.model.transformer.packed import pack

@@ -63,9 +63,7 @@ class Contrast(Method):
                 refuse_idle(self, ("margin", "margin_kind"), "guide=none")
 
     needs: ClassVar = Needs(static=True, vectors=ROLES, constant=("guide.",))
-    presets: ClassVar = {
-        "gte": {"form": "full", "temperature": 0.01},
-    }
+    presets: ClassVar = {"gte": {"form": "full", "temperature": 0.01}}
 
     def __init__(self, body: Body, settings: Settings, guide: Body | None = None) -> None:
         super().__init__(body, settings)

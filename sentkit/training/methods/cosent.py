@@ -87,11 +87,8 @@ class AnglE(CoSENT):
             super().check_rows(corpus, settings, source)
         if settings.contrast_weight and corpus.targets.max() < settings.positive_score:
             limit = f"positive_score={settings.positive_score:g}"
-            raise DataError(
-                f"all scores are below {limit}, so there are no positive pairs",
-                source=source,
-                advice="use a lower positive_score, or contrast_weight=0",
-            )
+            problem = f"all scores are below {limit}, so there are no positive pairs"
+            raise DataError(problem, source=source, advice="use a lower positive_score, or contrast_weight=0")
 
     def loss(self, outputs: Outputs) -> dict[str, Term]:
         wanted, terms = self.settings, dict[str, Term]()

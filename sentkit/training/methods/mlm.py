@@ -62,9 +62,7 @@ class MaskedLanguageModel(PackedMethod):
                 raise UsageError("mask_share and random_share together are more than 1")
 
     # The preset trains from random weights on long texts. The defaults are for adapting a checkpoint.
-    presets: ClassVar = {
-        "bert": {"batch": 256, "epochs": 40, "warmup": 0.01, "optimizer": "adamw-bert"},
-    }
+    presets: ClassVar = {"bert": {"batch": 256, "epochs": 40, "warmup": 0.01, "optimizer": "adamw-bert"}}
     needs: ClassVar = Needs(
         packed="a language model head",
         reductions=("cls", "mean", "max", "token", *POOLED),  # training uses no readout

@@ -17,8 +17,7 @@ from sentkit.formats.rows.rows import Row
 from sentkit.model.encoding import Tally, encode_texts
 from sentkit.model.static.tokenizers import WordLookup
 from sentkit.model.text.tokenizer import Tokenizer
-from sentkit.model.text.tokens import Tokens
-from sentkit.model.text.windows import WindowOptions, WindowTokenizer, shares, window_ranges
+from sentkit.model.text.tokens import Tokens, WindowOptions, WindowTokenizer, shares, window_ranges
 
 some = settings(max_examples=60)
 PIECES = [
