@@ -59,19 +59,19 @@ def read_items(inputs: Inputs, path: str, options: SpaceOptions, warn: Warn) -> 
     """The rows of a file, or a sample of them; with --gold, the pairs with extreme scores."""
     reader = VectorReader(inputs)
 
-    def take(row: VectorRow) -> tuple[VectorRow, str, float | None]:
+    def take(row: VectorRow) -> Item | None:
         if len(row.vectors) > 2:
             raise row.row.error("this row is a triplet; plot space draws sentences and pairs")
         if options.gold is not None and len(row.vectors) != 2:
             raise row.row.error("--gold needs pairs, but this row is one sentence")
         gold = 0.0 if options.gold is None else scored(row.row, options.gold)
-        return row, "" if options.label is None else class_of(row.row, options.label), gold
+        label = "" if options.label is None else class_of(row.row, options.label)
+        return None if gold is None else Item(row.vectors.astype(np.float64), row.row.number, label, gold)
 
     sample: Sample[Item] = Sample(options.most, options.seed)
     extremes = Extremes(options.each, options.seed)
-    for row, label, gold in reader.read_file(path, take):
-        if gold is not None:
-            item = Item(row.vectors.astype(np.float64), row.row.number, label, gold)
+    for item in reader.read_file(path, take):
+        if item is not None:
             (sample if options.gold is None else extremes).add(item)
     if reader.width:
         check_width(reader.width, path)
