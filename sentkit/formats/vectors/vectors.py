@@ -55,7 +55,7 @@ class VectorReader:
         """Yield `then(row)` for each row. A row with a DataError goes to the rejects."""
         if is_array(path):
             array = read_array_file(path)
-            rows, count = array_rows(path, array), len(array)
+            rows, count = array_rows(path, len(array)), len(array)
             names, emb = VECTOR_NAMES[-1], None
         elif store.is_store(path):
             refuse_renamed_vectors(self.inputs, path)
@@ -149,11 +149,11 @@ def read_array_file(path: str) -> NDArray[Any]:
     return array
 
 
-def array_rows(path: str, array: NDArray[Any]) -> Iterator[tuple[Row, NDArray[np.float32]]]:
+def array_rows(path: str, count: int) -> Iterator[tuple[Row, NDArray[np.float32]]]:
     """Empty rows with their vectors (1, d) as float32."""
-    for start in range(0, len(array), ARRAY_ROWS):
-        with np.errstate(over="ignore"):
-            block = array[start : start + ARRAY_ROWS, None].astype(np.float32)
+    for start in range(0, count, ARRAY_ROWS):
+        with np.errstate(over="ignore"):  # one map of the whole file would keep all its pages in memory
+            block = read_array_file(path)[start : start + ARRAY_ROWS, None].astype(np.float32)
         for place, vectors in enumerate(block, start=start + 1):
             yield Row(b"{}", {}, path, place), vectors
 
