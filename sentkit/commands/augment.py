@@ -55,7 +55,6 @@ def augment(
     \b
     Examples:
       sentkit augment titles.txt --op delete=0.3
-      sentkit augment titles.txt --op reorder --op lower --views 2
       sentkit augment titles.txt --op synonym --synonyms thesaurus.jsonl
       sentkit augment reviews.jsonl --op same-label=label
       sentkit augment pairs.jsonl --replace --field text=text_a --op swap

@@ -32,7 +32,6 @@ def cat(
 
     \b
     Examples:
-      sentkit cat titles.safetensors --head 3
       sentkit cat part1.jsonl part2.safetensors -o all.safetensors
       sentkit cat titles.safetensors -o small.safetensors --store int8
       sentkit cat new.jsonl old.jsonl --name-field file | sentkit score

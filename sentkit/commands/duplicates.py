@@ -87,8 +87,6 @@ def duplicates(
       sentkit duplicates titles.safetensors --threshold 0.95
       sentkit duplicates titles.safetensors --json
       sentkit duplicates q.jsonl --against titles.safetensors --threshold 0.9
-      sentkit encode titles.txt | sentkit duplicates --threshold 0.9
-      sentkit duplicates titles.safetensors --threshold 0.95 --groups
       sentkit duplicates titles.safetensors --threshold 0.95 --unique > few.jsonl
 
     Most used: [FILE] --threshold --against --groups --unique --show --json -o
