@@ -180,7 +180,7 @@ figure() ( # NAME KIND ARGUMENTS...: a picture, or its numbers; KIND is one of s
     [ "$form" = json ] || set -- "$@" -o "$work/figures/$name.$form"
     case $kind in
     */*) set -- python3 -m "sentkit.papers.${kind%/*}.figures" "${kind#*/}" "$@" ;;
-    *) set -- sentkit plot "$kind" "$@" -q ;;
+    *) set -- sentkit plot "$kind" "$@" ;;
     esac
     if [ "$form" = json ]; then "$@" >"$work/figures/$name.json"; else "$@"; fi
 )

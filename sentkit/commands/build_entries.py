@@ -50,7 +50,6 @@ def build_entries(
         typer.Option(help="For too long definitions: truncate and count them, or fail."),
     ] = "warn",
     machine: EntryMachine,
-    batch_tokens: options.BatchTokens = None,
     output: options.VectorOutputFlags,
     row_flags: RowFlags,
     run: options.RunFlags,
@@ -104,7 +103,7 @@ def build_entries(
         encoder = TransformerEncoder(checkpoint, plan, device=machine.device, precision=machine.precision)
         report_spaces(encoder, console)
         averages = Averages(encoder.width)
-        for group in encode_groups(groups, encoder, batch_tokens or encoder.budget):
+        for group in encode_groups(groups, encoder, encoder.budget):
             add(group, parser, averages, inputs.rejects)
             progress.skipped = words.left_out
             progress.add(len(group), tally.add((each.row, each.tokens) for each in group))

@@ -11,6 +11,7 @@ from sentkit.errors import AnswerIsNo, UsageError
 from sentkit.flags import options
 from sentkit.flags.rows import FieldFlags
 
+SAMPLE = 5000  # vectors, for the neighbours and the similarities
 MEASURES = {"cosine": ("cosine", "lowest"), "neighbours": ("neighbours", "mean")}  # of --fail-under
 
 
@@ -26,9 +27,6 @@ def diff(
         typer.Option(metavar="FIELD", help="Match rows by this field. [default: by their order]"),
     ] = None,
     top: Annotated[int, typer.Option(min=1, metavar="K", help="Neighbours to compare.")] = 10,
-    sample: Annotated[
-        int, typer.Option(min=2, metavar="N", help="Sampled vectors, for neighbours and similarities.")
-    ] = 5000,
     worst: Annotated[
         int, typer.Option(min=0, metavar="N", help="Also list the N rows that differ most.")
     ] = 0,
@@ -59,7 +57,7 @@ def diff(
     mean cosine of a row, the largest difference of two numbers, and the ratio of the
     norms, B / A. For any widths, it has the share of the K nearest neighbours that a
     row keeps, and the rank correlation of the similarities of pairs of rows. These two
-    come from a random sample. A terminal shows a table; otherwise the report is one
+    come from a random sample of 5,000 rows. A terminal shows a table; otherwise the report is one
     line of JSON.
     """
     from sentkit.formats.files import check_input
@@ -76,7 +74,7 @@ def diff(
     left, right = (field_flags.inputs([path], (*VECTOR_FIELDS, "entry")) for path in paths)
     with output.open() as out:
         with slow(Console("diff"), f"comparing {first} and {second}"):
-            record = difference(left, right, key, top=top, sample=sample, worst=worst)
+            record = difference(left, right, key, top=top, sample=SAMPLE, worst=worst)
         show([record], lines, out, as_table=output.as_table, texts=("measure",))
     if output.as_table and record.get("worst"):
         print_worst(record["worst"])

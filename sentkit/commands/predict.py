@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from sentkit.console import Console, RowProgress
-from sentkit.errors import UsageError
 from sentkit.flags import options
 from sentkit.flags.rows import RowFlags
 from sentkit.process import limit_threads
@@ -36,13 +35,11 @@ def predict(
         str | None,
         typer.Option(metavar="NAME", help="Field of the class or the score. [default: label or score]"),
     ] = None,
-    max_length: options.MaxLength = None,
     machine: options.MachineFlags,
-    batch_tokens: options.BatchTokens = None,
     output: options.OutputFlags,
     replace: options.Replace = False,
     row_flags: RowFlags,
-    run: options.RunFlags,
+    run: options.QuietFlags,
 ) -> None:
     """Add the class or the score of a classifier to every row.
 
@@ -72,8 +69,6 @@ def predict(
     check_rows_output(output.path)
     refuse_existing(output.path, force=output.force)
     of_vectors = is_store(model)
-    if of_vectors and (max_length or batch_tokens):
-        raise UsageError("--max-length and --batch-tokens have no effect on vectors")
     known, progress = VECTOR_FIELDS if of_vectors else FIELDS, RowProgress(console)
     with row_flags.open(console, output, known=known, reads={"-m": options.model_paths(model)}) as inputs:
         progress.share = inputs.meter.share
@@ -86,8 +81,8 @@ def predict(
         else:
             from sentkit.model.classifier import ClassifierModel
 
-            text_model = ClassifierModel(model, max_length, machine.device, machine.precision)
-            answers, groups = text_model.answers, outputs_of(text_model, inputs, batch_tokens, console)
+            text_model = ClassifierModel(model, machine.device, machine.precision)
+            answers, groups = text_model.answers, outputs_of(text_model, inputs, console)
 
         def put(item: tuple["Row", "NewFields"]) -> bytes:
             row, fields = item
@@ -103,7 +98,7 @@ def predict(
 
 
 def outputs_of(
-    text_model: "ClassifierModel", inputs: "Inputs", batch_tokens: int | None, console: Console
+    text_model: "ClassifierModel", inputs: "Inputs", console: Console
 ) -> Iterator[tuple[list["Row"], Any]]:
     """Yield groups of rows with the outputs of the head (n, k)."""
     import numpy as np
@@ -118,7 +113,7 @@ def outputs_of(
     for note in classifier.notes:
         console.warn(note)
     console.note(f"{classifier.width} outputs, {classifier.device}, {classifier.precision}")
-    for group in encode_groups(groups, classifier, batch_tokens or classifier.budget):
+    for group in encode_groups(groups, classifier, classifier.budget):
         tally.add((done.row, done.tokens) for done in group)
         if group:
             yield [done.row for done in group], np.concatenate([done.vectors[0] for done in group])

@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterable, Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -13,6 +13,7 @@ from sentkit.errors import UsageError
 from sentkit.flags import options
 from sentkit.flags.rows import RowFlags
 from sentkit.flags.rules import Excludes, Needs
+from sentkit.process import threads_of_environment, usable_cpus
 
 if TYPE_CHECKING:
     from sentkit.labels.probes.probing import Record
@@ -43,14 +44,12 @@ def probe(
         Excludes("--few-shot"),
     ] = None,
     head: Annotated[
-        Literal["logreg", "senteval"],
-        typer.Option(help="Classifier: logistic regression of scikit-learn, or network of SentEval."),
+        str,
+        typer.Option(
+            metavar="NAME",
+            help="logreg: regression; senteval: network of SentEval; senteval:50 has 50 hidden units.",
+        ),
     ] = "logreg",
-    nhid: Annotated[
-        int | None,
-        typer.Option(min=0, metavar="N", help="For senteval: hidden units; papers use 0 or 50. [default: 0]"),
-        Needs("--head senteval"),
-    ] = None,
     penalties: Annotated[
         str | None,
         typer.Option(
@@ -77,9 +76,6 @@ def probe(
     seed: Annotated[
         int, typer.Option("--seed", min=0, max=2**32 - 1, metavar="N", help="Random seed.")
     ] = 1111,
-    jobs: Annotated[
-        int, typer.Option(min=1, metavar="N", help="Number of parallel fits; it does not change the result.")
-    ] = 1,
     output: options.ReportFlags,
     run: options.RunFlags,
 ) -> None:
@@ -88,20 +84,18 @@ def probe(
     \b
     Examples:
       sentkit probe reviews.safetensors --label label
-      sentkit encode reviews.jsonl | sentkit probe --label label --jobs 2
+      sentkit encode reviews.jsonl | sentkit probe --label label
       sentkit probe reviews.safetensors --test more.safetensors --label label
-      sentkit probe reviews.safetensors --label label --few-shot 4
       sentkit probe reviews.safetensors --label label -o ratings.safetensors
 
-    Most used: [TRAIN]... --label --test --dev --few-shot --head --jobs --json
+    Most used: [TRAIN]... --label --test --dev --few-shot --head --json -o
 
     These are the tasks of SentEval (arXiv 1803.05449). The features of a sentence are
     its vector; the features of a pair are (|u - v|, u * v). The report for each TRAIN
-    has the accuracy x 100, and the accuracy of a classifier that always answers with
-    the most frequent class of TRAIN. A terminal shows a table; otherwise each report is
-    one line of JSON. -o FILE.safetensors saves the regression of all TRAIN rows, which
-    sentkit predict applies, beside the report. All rows are kept in memory. TRAIN, DEV
-    and TEST must be of one space.
+    has the accuracy x 100, and that of the most frequent class of TRAIN. A terminal
+    shows a table; otherwise each report is one line of JSON. -o FILE.safetensors saves
+    the regression of all TRAIN rows for sentkit predict. All rows are kept in memory.
+    TRAIN, DEV and TEST must be of one space.
     """
     from sentkit.formats.files import check_input
     from sentkit.formats.vectors.sinks import check_rows_output
@@ -112,22 +106,23 @@ def probe(
 
     console = run.console("probe")
     check_files(train.paths, test)
+    name, hidden = options.head_of(head)
     values = parse_penalties(penalties)
     check_folds(folds, values, test)
     classifier = output.path if is_store(output.path) else None
-    check_classifier(classifier, train.paths, head, few_shot)
+    check_classifier(classifier, train.paths, name, few_shot)
     report = replace(output, path="-") if classifier else output
     check_rows_output(report.path)
     probe_options = ProbeOptions(
         label=train.theirs(label),
-        head=head,
-        hidden=nhid or 0,
+        head=name,
+        hidden=hidden,
         folds=folds or FOLDS,
         shots=few_shot,
         samples=samples or SAMPLES,
         penalties=values,
         seed=seed,
-        jobs=jobs,
+        jobs=threads_of_environment() or usable_cpus(),
     )
     for path in filter(None, (dev, test)):
         check_input(path)

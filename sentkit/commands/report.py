@@ -128,7 +128,7 @@ def report(
     given |= {"--baseline": baseline, "--results": results, "--intervals": intervals or None}
     given["--head"] = None if head == "logreg" else head
     check_flags(rows, paper, given)
-    classifier, hidden = head_of(head)
+    classifier, hidden = options.head_of(head)
     if not rows:
         output.check_creatable()
         records = (figure for each in published for figure in each.figures)
@@ -176,14 +176,6 @@ def check_flags(rows: "Sequence[Row]", paper: str | None, given: dict[str, Any])
             "give a folder of test sets (see sentkit report --help), or a file of pairs: --pairs NAME=FILE"
         )
         raise UsageError("--data or --pairs is missing", advice=advice)
-
-
-def head_of(head: str) -> tuple[str, int]:
-    """The classifier of --head, and its hidden units."""
-    name, colon, hidden = head.partition(":")
-    if name not in ("logreg", "senteval") or (colon and not (name == "senteval" and hidden.isdecimal())):
-        raise UsageError(f'--head "{head}"', advice="available: logreg, senteval, senteval:N")
-    return name, int(hidden or 0)
 
 
 def find_tests(

@@ -125,9 +125,6 @@ def translate(
     translation: TranslationFlags,
     on_truncate: options.OnTruncate = "warn",
     machine: TranslatorMachine,
-    batch_tokens: Annotated[
-        int | None, typer.Option(min=1, metavar="N", help="Tokens x beams per batch. [default: by device]")
-    ] = None,
     output: options.OutputFlags,
     replace: Annotated[options.Replace, Needs("--keep")] = False,
     row_flags: RowFlags,
@@ -182,7 +179,7 @@ def translate(
             refuse_truncation=on_truncate == "error",
             largest=GROUP,
         )
-        budget = batch_tokens or default_budget(translator.device.type)
+        budget = default_budget(translator.device.type)
         counts, progress = Counts(), RowProgress(console)
         progress.share = inputs.meter.share
         with output.open() as out:
@@ -229,4 +226,4 @@ def report_totals(counts: "Counts", translator: "Translator", console: Console) 
             console.warn(f"{count} of {rows} rows {words}")
     if translator.halved:
         halved = f"batches were split in two {translator.halved} times because of the memory of the device"
-        console.warn(f"{halved}; to avoid this, use a smaller --batch-tokens")
+        console.warn(halved)

@@ -15,7 +15,7 @@ HEADINGS = {  # heading -> flags of several commands below it; a flag in no list
         "on-truncate window stride chunks init tokenizer"
     ),
     "Output": "output force json replace vectors store width shard resume redo block-bytes",
-    "Run": "precision device threads jobs batch-tokens dry-run deterministic quiet verbose",
+    "Run": "precision device threads batch-tokens dry-run deterministic quiet verbose",
 }
 HEADING_OF = {f"--{flag}": heading for heading, flags in HEADINGS.items() for flag in flags.split()}
 MOST_USED = "Most used:"

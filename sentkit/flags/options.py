@@ -73,6 +73,14 @@ Json = Annotated[bool, typer.Option("--json", help="Print JSON even on a termina
 Seed = Annotated[int, typer.Option("--seed", min=0, metavar="N", help="Random seed.")]
 
 
+def head_of(head: str) -> tuple[str, int]:
+    """The classifier of --head, and its hidden units."""
+    name, colon, hidden = head.partition(":")
+    if name not in ("logreg", "senteval") or (colon and not (name == "senteval" and hidden.isdecimal())):
+        raise UsageError(f'--head "{head}"', advice="available: logreg, senteval, senteval:N")
+    return name, int(hidden or 0)
+
+
 def check_name(flag: str, name: str | None) -> None:
     """Refuse the name of a new field that JSON would have to escape."""
     if name is not None and not (name.isprintable() and not {'"', "\\"} & set(name)):

@@ -68,12 +68,14 @@ class RowTexts:
 class ClassifierModel:
     """A checkpoint with a classification head. The weights are loaded by `load`."""
 
-    def __init__(self, name: str, max_length: int | None, device: str, precision: str) -> None:
+    def __init__(self, name: str, device: str, precision: str) -> None:
         self.name, self.device, self.precision = name, device, precision
         self.checkpoint = classifier_in(name)
         run = self.checkpoint.lineage.get("run")
-        if max_length is None and isinstance(run, dict) and isinstance(run.get("max_length"), int):
-            max_length = run["max_length"]  # that of the training, for the scores of `train --test`
+        trained = (
+            run.get("max_length") if isinstance(run, dict) else None
+        )  # by `train`, which uses it for --test
+        max_length = trained if type(trained) is int else None
         reading = plan_reading(
             self.checkpoint, ReadingOptions(readout="cls", prompt="", max_length=max_length)
         )

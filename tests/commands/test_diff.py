@@ -127,8 +127,9 @@ def test_a_collapsed_side_has_no_overlap(sentkit):
 def test_the_sample_is_a_part_of_all_rows(sentkit, monkeypatch):
     """Each row is equally often in it: here within five standard deviations of 1000 samples of 5 of 20."""
     monkeypatch.setattr(differences, "PAIRS", 50)
+    monkeypatch.setattr("sentkit.commands.diff.SAMPLE", 20)
     left, right = normal_rows(100, 4), normal_rows(100, 4, seed=2)
-    (record,) = sentkit("diff", saved("a.npy", left), saved("b.npy", right), "--sample", 20).rows
+    (record,) = sentkit("diff", saved("a.npy", left), saved("b.npy", right)).rows
     counts = np.zeros(20)
     for seed in range(1000):
         sample = differences.Sample(5)

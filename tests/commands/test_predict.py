@@ -213,7 +213,6 @@ def test_a_damaged_classifier_is_bad_data(sentkit, changed, problem):
         (("-m", "nano"), 65, "nano: not a classifier: config.json has"),
         (("-m", "absent"), 66, "absent: no such"),
         (("-m", "tiny", "-o", "x.safetensors"), 2, "x.safetensors: this output cannot be a vector file"),
-        (("-m", "c.safetensors", "--max-length", "8"), 2, "have no effect on vectors"),
         (("-m", "tiny", "--name", 'a"b'), 2, "expected a printable name"),
     ],
 )

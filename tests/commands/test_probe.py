@@ -116,15 +116,17 @@ def test_few_shot(sentkit, held):
     assert (found["penalties"], found["chosen"]) == ([1], [1, 1, 1])
 
 
-@pytest.mark.parametrize("hidden", [(), ("--nhid", "50")])
-def test_the_network_learns(sentkit, held, hidden):
-    """It is better than the most frequent class, and deterministic for any number of jobs."""
+@pytest.mark.parametrize(("head", "hidden"), [("senteval", 0), ("senteval:50", 50)])
+def test_the_network_learns(sentkit, held, head, hidden, monkeypatch):
+    """It is better than the most frequent class, and deterministic for any number of threads."""
     held("a.jsonl", 1, 300)
-    given = ("probe", "a.jsonl", "--label", "kind", "--head", "senteval", *hidden, "--folds", "3")
-    done = sentkit(*given, "--penalties", "1e-4", "--jobs", "2")
+    given = ("probe", "a.jsonl", "--label", "kind", "--head", head, "--folds", "3")
+    monkeypatch.setenv("SENTKIT_THREADS", "2")
+    done = sentkit(*given, "--penalties", "1e-4")
+    monkeypatch.setenv("SENTKIT_THREADS", "1")
 
     assert done.rows[0]["accuracy"] > done.rows[0]["majority"] + 10
-    assert done.rows[0]["head"] == f"senteval, nhid {hidden[1] if hidden else 0}"
+    assert done.rows[0]["head"] == f"senteval, nhid {hidden}"
     assert done.out == sentkit(*given, "--penalties", "1e-4").out
 
 
@@ -282,7 +284,7 @@ def test_invalid_flags(sentkit, held, flags, problem):
 def test_ctrl_c_ends_the_command(held, tmp_path):
     """One line of message, although fits are running."""
     held("a.jsonl", 1, 600)
-    command = ("probe", "a.jsonl", "--label", "kind", "--head", "senteval", "--jobs", "2")
+    command = ("probe", "a.jsonl", "--label", "kind", "--head", "senteval")
     process = subprocess.Popen(
         [sys.executable, "-m", "sentkit", *command],
         cwd=tmp_path,

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from sentkit.flags import options
+from sentkit.console import Console
 from sentkit.flags.plots import PlotFlags
 from sentkit.flags.rows import RowFlags
 
@@ -24,7 +24,6 @@ def curve(
     ] = 100,
     output: PlotFlags,
     row_flags: RowFlags,
-    run: options.QuietFlags,
 ) -> None:
     """Draw the loss, the learning rate and the dev scores of training runs.
 
@@ -43,7 +42,7 @@ def curve(
     """
     from sentkit.plots.kinds import curve as kind
 
-    console = run.console("plot curve")
+    console = Console("plot curve")
     output.check()
     logs = [log for path in row_flags.paths for log in kind.logs_of(path)]
     with replace(row_flags, files=logs).open(console, output, known=()) as inputs:

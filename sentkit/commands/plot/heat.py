@@ -1,5 +1,6 @@
 """`sentkit plot heat`: the similarities of all sentences."""
 
+from sentkit.console import Console
 from sentkit.flags import options
 from sentkit.flags.plots import PlotFlags
 from sentkit.flags.rows import RowFlags
@@ -10,7 +11,6 @@ def heat(
     metric: options.Metric = "cosine",
     output: PlotFlags,
     row_flags: RowFlags,
-    run: options.QuietFlags,
 ) -> None:
     """Draw the similarities of all sentences.
 
@@ -30,7 +30,7 @@ def heat(
     from sentkit.formats.vectors.vectors import VECTOR_FIELDS
     from sentkit.plots.kinds import heat as kind
 
-    console = run.console("plot heat")
+    console = Console("plot heat")
     output.check()
     with row_flags.open(console, output, known=VECTOR_FIELDS) as inputs:
         picture = kind.heat(inputs, metric)

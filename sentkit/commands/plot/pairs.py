@@ -4,6 +4,7 @@ from typing import Annotated
 
 import typer
 
+from sentkit.console import Console
 from sentkit.flags import options
 from sentkit.flags.plots import PlotFlags
 from sentkit.flags.rows import RowFlags
@@ -15,7 +16,6 @@ def pairs(
     metric: options.Metric = "cosine",
     output: PlotFlags,
     row_flags: RowFlags,
-    run: options.QuietFlags,
 ) -> None:
     """Draw the similarities of pairs over their gold scores.
 
@@ -36,7 +36,7 @@ def pairs(
     from sentkit.formats.vectors.vectors import VECTOR_FIELDS
     from sentkit.plots.kinds import pairs as kind
 
-    console = run.console("plot pairs")
+    console = Console("plot pairs")
     output.check()
     with row_flags.open(console, output, known=(*VECTOR_FIELDS, gold)) as inputs:
         picture = kind.pairs(inputs, row_flags.theirs(gold), metric)

@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from sentkit.console import slow
+from sentkit.console import Console, slow
 from sentkit.flags import options
 from sentkit.flags.plots import PlotFlags
 from sentkit.flags.rows import RowFlags
@@ -38,7 +38,6 @@ def space(
     seed: options.Seed = 0,
     output: PlotFlags,
     row_flags: RowFlags,
-    run: options.QuietFlags,
 ) -> None:
     """Draw vectors in two dimensions.
 
@@ -64,7 +63,7 @@ def space(
     from sentkit.formats.vectors.vectors import VECTOR_FIELDS
     from sentkit.plots.kinds import space as kind
 
-    console = run.console("plot space")
+    console = Console("plot space")
     output.check()
     space_options = kind.SpaceOptions(
         by, row_flags.theirs(label), row_flags.theirs(gold), each or 20, sample, perplexity, seed

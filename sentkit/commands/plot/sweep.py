@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from sentkit.flags import options
+from sentkit.console import Console
 from sentkit.flags.plots import PlotFlags
 from sentkit.flags.rows import RowFlags
 
@@ -16,7 +16,6 @@ def sweep(
     ] = "spearman",
     output: PlotFlags,
     row_flags: RowFlags,
-    run: options.QuietFlags,
 ) -> None:
     """Draw scores by layer and readout.
 
@@ -35,7 +34,7 @@ def sweep(
     """
     from sentkit.plots.kinds import sweep as kind
 
-    console = run.console("plot sweep")
+    console = Console("plot sweep")
     output.check()
     with row_flags.open(console, output, known=()) as inputs:
         picture = kind.sweep(inputs, value, console.warn)
