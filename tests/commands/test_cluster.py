@@ -75,6 +75,20 @@ def test_rows_get_a_cluster(sentkit, rows, flags):
     assert groups_of([row["cluster"] for row in done.rows]) == THREE
 
 
+@pytest.mark.parametrize("algorithm", ["kmeans", "minibatch"])
+def test_the_seed_decides(sentkit, jsonl, algorithm):
+    """Rows without groups: other first centres, other clusters."""
+    random = np.random.default_rng(3)
+    rows = jsonl(*({"embedding": vector} for vector in random.standard_normal((90, 3)).tolist()))
+    flags = ("-k", 9, "--n-init", 1, "--algorithm", algorithm)
+    first, again, other = (sentkit("cluster", *flags, "--seed", n, stdin=rows) for n in (1, 1, 2))
+
+    assert first.out == again.out
+    assert groups_of([row["cluster"] for row in first.rows]) != groups_of(
+        [row["cluster"] for row in other.rows]
+    )
+
+
 def test_noise_is_minus_one(sentkit, rows, vectors, tmp_path, jsonl):
     """As with HDBSCAN of scikit-learn; two rows are far from all others."""
     far = [
