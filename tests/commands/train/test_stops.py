@@ -1,7 +1,6 @@
 """Runs that stop early, and the same command with --resume."""
 
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -120,39 +119,6 @@ def test_a_state_of_a_different_run_is_not_replaced_with_resume(train, tmp_path,
         ],
     )
     assert train("--lr", 0.01, "-f").code == 0
-
-
-def test_damaged_states_give_the_same_checkpoint_or_an_error(sentkit, tiny, texts, monkeypatch, tmp_path):
-    """The older state is used with a warning that names the newer one; with both damaged nothing is made."""
-    command = ("train", "simcse", texts, "-m", tiny, "--batch", 3, "--threads", 1, "--save-every", 1)
-    sentkit(*command, "-o", "whole")
-    with monkeypatch.context() as patch:
-        patch.setattr("sentkit.training.runs.run.finish", lambda *_: 1 / 0)
-        sentkit(*command, "-o", "out")
-    newer, older = (tmp_path / f"out.part/state-{step}.pt" for step in (3, 2))
-    shutil.copytree(tmp_path / "out.part", tmp_path / "lost.part")
-    flip_a_bit(newer)
-    done = sentkit(*command, "-o", "out", "--resume")
-    for path in (newer, older):
-        flip_a_bit(tmp_path / "lost.part" / path.name)
-    lost = sentkit(*command, "-o", "lost", "--resume")
-
-    assert done.code == 0
-    assert (
-        "sentkit train: warning: out.part/state-3.pt: its digest does not match: it is damaged or truncated;"
-        " the run continues from state-2.pt"
-    ) in done.told
-    assert contents(tmp_path / "out") == contents(tmp_path / "whole")
-    assert lost.code == 65
-    assert "all states are invalid: state-3.pt: its digest does not match" in lost.err
-    assert "; state-2.pt: its digest does not match" in lost.err
-    assert not (tmp_path / "lost").exists()
-
-
-def flip_a_bit(path):
-    content = bytearray(path.read_bytes())
-    content[len(content) // 2] ^= 4
-    path.write_bytes(content)
 
 
 def test_a_loss_that_is_not_finite_ends_the_run(train, tiny, copy_of, tmp_path):
