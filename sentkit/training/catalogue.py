@@ -41,7 +41,13 @@ GENERAL = {
         "2104.08821",
         "With mlm_weight, the released code masks both copies of a sentence. This method masks one of them.",
     ),
-    "esimcse": general("SimCSE with repeated tokens and a queue", "simcse:ESimCSE", "2109.04380"),
+    "esimcse": general(
+        "SimCSE with repeated tokens and a queue",
+        "simcse:ESimCSE",
+        "2109.04380",
+        "The momentum encoder starts as a copy of the base. In the released code it starts with random "
+        "weights, because it is copied before the weights are loaded.",
+    ),
     "promptbert": general(
         "contrast two templates without their bias",
         "promptbert:PromptBERT",
@@ -55,7 +61,7 @@ GENERAL = {
         "contrast the products of two encoders",
         "ct:ContrastiveTension",
         note="As in the text of the paper, all pairs of a row have the same first sentence. The released "
-        "code draws both sentences of a negative pair, and its loss then has 1 - z.",
+        "code draws both sentences of a negative pair. The loss is that of the released code.",
     ),
     "is-bert": general(
         "match a sentence with its n-grams",
@@ -71,24 +77,49 @@ GENERAL = {
         "this method does not.",
     ),
     "rank-encoder": general(
-        "SimCSE, and ranks by a frozen encoder", "rank_encoder:RankEncoder", "2209.04333"
+        "SimCSE, and ranks by a frozen encoder",
+        "rank_encoder:RankEncoder",
+        "2209.04333",
+        "The paper ranks 100,000 sentences, as the preset does; the released script ranks 10,000. The script "
+        "selects the step by the mean of STS-B and SICK-R dev; here --dev does.",
     ),
     # pairs and triplets
     "contrast": general("contrast pairs, with any number of negatives", "contrast:Contrast", "1807.03748"),
     "simcse-sup": general("contrast triplets", "simcse:SupervisedSimCSE", "2104.08821"),
     "clear": general("contrast two variants; predict masked tokens", "clear:CLEAR", "2012.15466"),
-    "sncse": general("PromptBERT, with negations", "promptbert:SNCSE", "2201.05979"),
+    "sncse": general(
+        "PromptBERT, with negations",
+        "promptbert:SNCSE",
+        "2201.05979",
+        "The released script saves a checkpoint every 125 steps and evaluates none; here --dev chooses one.",
+    ),
     # labels and scores
-    "sbert": general("learn labels or scores of pairs, or triplets", "sbert:SBERT", "1908.10084"),
-    "cosent": general("rank the cosines of pairs by their scores", "cosent:CoSENT"),
+    "sbert": general(
+        "learn labels or scores of pairs, or triplets",
+        "sbert:SBERT",
+        "1908.10084",
+        "The library of the paper has AdamW without bias correction, as --set optimizer=adamw-bert.",
+    ),
+    "cosent": general(
+        "rank the cosines of pairs by their scores",
+        "cosent:CoSENT",
+        note="Batch and learning rate are those of the released code. Its 5 epochs, constant rate, length 64 "
+        "and [CLS] are not followed.",
+    ),
     "angle": general(
         "rank pairs by angle; contrast positives",
         "cosent:AnglE",
         "2309.12871",
         "The weights are those of the README of the released code; the code of later releases has "
-        "cosine_weight=0. The contrast is divided by all rows of both columns, as in the code.",
+        "cosine_weight=0. The contrast is divided by all rows of both columns, as in the code. Batch, "
+        "rate and length are those of the README; its 5 epochs, no warm-up and [CLS] are not followed.",
     ),
-    "classify": general("predict labels or scores of texts or pairs", "classify:Classify", "1810.04805"),
+    "classify": general(
+        "predict labels or scores of texts or pairs",
+        "classify:Classify",
+        "1810.04805",
+        "The released code has AdamW without bias correction and epsilon 1e-6: --set optimizer=adamw-bert.",
+    ),
     # teachers
     "distill": general("learn the vectors of a teacher", "distill:Distill"),
 }

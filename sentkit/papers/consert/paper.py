@@ -62,15 +62,15 @@ class Settings(Recipe):
     readout: str = readout("mean-last2")
     epochs: int = released(10)
     batch: int = paper(96)
-    lr: float = released(5e-7)
+    lr: float = paper(5e-7)
     optimizer: str = ours("adamw-hf")  # the presets use that of the released code
     weight_decay: float = released(0.01)
     schedule: str = released("linear")
-    warmup: float = released(0.1)
+    warmup: float = paper(0.1)
     clip: float = released(1.0)
-    max_length: int = released(64)
+    max_length: int = paper(64)
     dropout: float | None = paper(0.0)
-    eval_every: int = released(200)
+    eval_every: int = paper(200)
     patience: int = released(10)
 
     def __post_init__(self) -> None:

@@ -53,7 +53,7 @@ class Settings(Recipe):
     eval_every: int = paper(50)
     patience: int = paper(10)
     optimizer: str = released("adamw-hf")  # AdamW of transformers at that time
-    weight_decay: float = released(0.01)  # the script sets 0, but does not pass it to the optimizer
+    weight_decay: float = released(0.01)  # the script passes 0, but the parameter groups have 0.01
     schedule: str = released("linear")
     warmup: float = released(0.1)
     clip: float = released(1.0)

@@ -26,8 +26,8 @@ class CoSENT(Method):
     class Settings(Dims):
         temperature: float = released(0.05, "divisor of the cosines: 1 / 20", above=0)
         readout: str = readout("mean", of_paper=False)
-        batch: int = ours(32)
-        lr: float = ours(2e-5)
+        batch: int = released(32)
+        lr: float = released(2e-5)
         warmup: float = ours(0.1)
         schedule: str = ours("linear")
         max_length: int = ours(128)

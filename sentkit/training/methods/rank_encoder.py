@@ -53,7 +53,9 @@ class RankEncoder(SimCSE):
             if self.rank_high < self.rank_low:
                 raise UsageError(f"rank_high={self.rank_high:g} is lower than rank_low={self.rank_low:g}")
 
-    presets: ClassVar = {"bert-base": {"guide": "princeton-nlp/unsup-simcse-bert-base-uncased"}}
+    presets: ClassVar = {
+        "bert-base": {"guide": "princeton-nlp/unsup-simcse-bert-base-uncased", "rank_corpus": 100_000}
+    }
     needs: ClassVar = Needs(constant=("guide.",))
     rows: Corpus
     guide: Body
