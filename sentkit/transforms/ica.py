@@ -8,7 +8,7 @@ besides the input, of which one copy in float64 is 61 MB.
 """
 
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -31,21 +31,13 @@ class IcaOptions:
     keep_signs: bool = False  # the signs of scikit-learn instead of positive skewness
 
 
-@dataclass(frozen=True, slots=True)
-class Unmixing:
-    matrix: Float64  # (k, k), orthogonal; a component is a row
-    iterations: int
-    converged: bool
-
-
 def ica(blocks: Sequence[Float32], moments: Moments, options: FitOptions, ica_options: IcaOptions) -> Fit:
     wanted = wanted_dim(moments, options)
     directions = principal(moments, wanted, "kept, and the rest are 0" if ica_options.keep_width else "kept")
     axes = directions.axes * np.where(directions.axes[0] < 0, -1.0, 1.0)
     whitener = axes / np.sqrt(directions.scatters / moments.count)
     white = whitened(blocks, moments, whitener)
-    unmixing = fast_ica(white, ica_options)
-    turn = unmixing.matrix
+    turn, iterations, converged = fast_ica(white, ica_options)
     if not ica_options.keep_signs:
         turn = turn * signs(white, turn)[:, np.newaxis]
     kernel = whitener @ turn.T * deviation(moments, ica_options)  # (d, k)
@@ -59,12 +51,12 @@ def ica(blocks: Sequence[Float32], moments: Moments, options: FitOptions, ica_op
         "variance": ica_options.variance,
         "seed": ica_options.seed,
         "tolerance": ica_options.tolerance,
-        "iterations": unmixing.iterations,
-        "converged": unmixing.converged,
+        "iterations": iterations,
+        "converged": converged,
     }
     notes = directions.warnings
-    if not unmixing.converged:
-        notes += (f"not converged after {unmixing.iterations} iterations; the last result is written",)
+    if not converged:
+        notes += (f"not converged after {iterations} iterations; the last result is written",)
     return Fit(kernel, moments.mean, record, notes)
 
 
@@ -84,7 +76,8 @@ def whitened(blocks: Sequence[Float32], moments: Moments, whitener: Float64) -> 
     return white
 
 
-def fast_ica(white: Float64, ica_options: IcaOptions) -> Unmixing:
+def fast_ica(white: Float64, ica_options: IcaOptions) -> tuple[Float64, int, bool]:
+    """Return the orthogonal matrix (k, k) with a component in each row, the iterations, and convergence."""
     from sklearn.decomposition import fastica
     from sklearn.exceptions import ConvergenceWarning
 
@@ -102,15 +95,11 @@ def fast_ica(white: Float64, ica_options: IcaOptions) -> Unmixing:
             compute_sources=False,
         )
     missed = any(issubclass(each.category, ConvergenceWarning) for each in caught)
-    return Unmixing(matrix, iterations, converged=not missed)
+    return matrix, iterations, not missed
 
 
 def signs(white: Float64, matrix: Float64) -> Float64:
     """-1 for components with negative skewness, else 1."""
-    skewness = sum(((rows @ matrix.T) ** 3).sum(axis=0) for rows in parts(white))
+    parts = (white[place : place + ROWS_PER_BLOCK] for place in range(0, len(white), ROWS_PER_BLOCK))
+    skewness = sum(((rows @ matrix.T) ** 3).sum(axis=0) for rows in parts)
     return np.where(skewness < 0, -1.0, 1.0)
-
-
-def parts(white: Float64) -> Iterator[Float64]:
-    for first in range(0, len(white), ROWS_PER_BLOCK):
-        yield white[first : first + ROWS_PER_BLOCK]

@@ -119,8 +119,12 @@ class Tokenizer:
 
     def __call__(self, texts: Sequence[str]) -> list[Tokens]:
         whole = [self._seen(text) for text in texts]
-        if self.template is not None:
-            return self._through(self.template, [self.template.around(text) for text in whole])
+        template = self.template
+        if template is not None:
+            whole = [template.around(text) for text in whole]
+            with library_errors(self.source):
+                encodings = self.backend.encode_batch(whole)
+            return [self._truncate_sentence(template, *both) for both in zip(whole, encodings, strict=True)]
         with library_errors(self.source):
             encodings = self.backend.encode_batch_fast(whole)
         return [self._truncate(encoding.ids) for encoding in encodings]
@@ -168,11 +172,6 @@ class Tokenizer:
             return Tokens(ids, len(ids), problem="the text has no tokens after the prompt")
         own = self.before, len(ids) - self.after
         return truncate(ids, self.max_length, own, at_start=self.truncates_start)
-
-    def _through(self, template: Template, whole: Sequence[str]) -> list[Tokens]:
-        with library_errors(self.source):
-            encodings = self.backend.encode_batch(whole)
-        return [self._truncate_sentence(template, *both) for both in zip(whole, encodings, strict=True)]
 
     def _truncate_sentence(self, template: Template, whole: str, encoding: "Encoding") -> Tokens:
         """Truncate only the sentence, so that the template stays complete."""

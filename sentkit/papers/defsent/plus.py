@@ -12,6 +12,7 @@ from sentkit.formats.checkpoints.readout import parse_readout
 from sentkit.formats.rows.kinds import ENTRY
 from sentkit.model.transformer.bert import ACTIVATIONS, Bert
 from sentkit.model.transformer.readouts import widened
+from sentkit.model.transformer.weights import aligned
 from sentkit.papers.defsent import paper
 from sentkit.papers.defsent.projection import Projection, projection_from, projection_of
 from sentkit.training.base import Base
@@ -43,10 +44,7 @@ class DefSentPlus(PackedMethod):
         self.activation = projection.activation
         self.space = entries.space
         # It is not a parameter and not in the state. A resumed run reads the file again.
-        vectors = torch.from_numpy(entries.vectors)
-        # Products with one row have other last bits where a matrix does not start at a multiple of 64 bytes.
-        aligned = vectors if vectors.data_ptr() % 64 == 0 else vectors.clone()
-        self.register_buffer("entries", aligned, persistent=False)
+        self.register_buffer("entries", aligned(torch.from_numpy(entries.vectors)), persistent=False)
 
     @classmethod
     def build(cls, base: Base, settings: paper.PlusSettings) -> "DefSentPlus":

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import orjson
+import torch
 from numpy.typing import NDArray
 
 from sentkit.errors import DataError
@@ -17,6 +18,7 @@ from sentkit.formats.vectors.fingerprint import space_of
 from sentkit.formats.vectors.store import Store, is_store
 from sentkit.formats.vectors.vector_file import BLOCK
 from sentkit.formats.vectors.vectors import VectorReader, VectorRow
+from sentkit.model.transformer.weights import aligned
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +70,7 @@ def read_entries(path: str) -> Entries:
     else:
         matrix = np.frombuffer(values, "<f4").reshape(len(places), reader.width)
         spec = {"_emb": reader.emb} if reader.emb else {}
+    matrix = aligned(torch.from_numpy(matrix)).numpy()  # here, so that the methods of all seeds share it
     return Entries(path, matrix, places, spec, hash_of(places, matrix, recorded_space(spec)))
 
 

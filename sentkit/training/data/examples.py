@@ -207,7 +207,7 @@ class ExampleParser:
             if all(self._theirs(name) in row.values for name in kind.texts):
                 return kind
         wants = ", or ".join(self._quoted_texts(kind) for kind in meant)
-        has = quoted(list(row.values)[:8], "nothing")
+        has = listed([f'"{name}"' for name in list(row.values)[:8]]) or "nothing"
         missing = next(name for name in meant[0].texts if self._theirs(name) not in row.values)
         advice = f"name the field, for example --field {missing}=title"
         if self.method.startswith("--"):  # --dev or --test
@@ -248,11 +248,6 @@ class ExampleParser:
         if not isinstance(value, str):
             raise wrong_field(row, name, "a string")
         return value
-
-
-def quoted(names: list[str], none: str = "") -> str:
-    """Return a list such as `"text_a" and "text_b"`."""
-    return listed([f'"{name}"' for name in names]) or none
 
 
 def listed(words: list[str]) -> str:

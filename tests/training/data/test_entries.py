@@ -1,5 +1,6 @@
 """The entries to predict: reading of both kinds of files, and refusals."""
 
+import json
 from dataclasses import replace
 
 import numpy as np
@@ -229,13 +230,12 @@ def test_other_names_of_the_members(tmp_path, with_entries):
         targets_of(tmp_path, with_entries(NAMES), {"word": "none", "gloss": "x"}, fields=fields)
 
 
-def test_one_matrix_serves_all_seeds(with_entries):
+def test_one_matrix_serves_all_seeds(with_entries, tmp_path):
     """For both kinds of files, all methods use the entries that were read once."""
-    base = with_entries(NAMES)
-    methods = [DefSentPlus.build(base, DefSentPlus.Settings()) for _ in range(2)]
+    base, rows = with_entries(NAMES), tmp_path / "entries.jsonl"
+    pairs = zip(base.entries.places, base.entries.vectors.tolist(), strict=True)
+    rows.write_text("".join(json.dumps({"entry": name, "embedding": row}) + "\n" for name, row in pairs))
 
-    assert all(np.shares_memory(base.entries.vectors, each.entries.numpy()) for each in methods)
-    lines = replace(base.entries, vectors=base.entries.vectors.copy())
-    assert np.shares_memory(
-        lines.vectors, DefSentPlus.build(replace(base, entries=lines), DefSentPlus.Settings()).entries.numpy()
-    )
+    for each in (base, replace(base, entries=read_entries(str(rows)))):
+        methods = [DefSentPlus.build(each, DefSentPlus.Settings()) for _ in range(2)]
+        assert all(np.shares_memory(each.entries.vectors, own.entries.numpy()) for own in methods)
