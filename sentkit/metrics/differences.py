@@ -5,7 +5,7 @@ Letters in shapes: b rows of a block, d and e dimensions of both sides, s sample
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from itertools import zip_longest
 from typing import Any
 
@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from sentkit.arrays import Float32, Float64, Indices
 from sentkit.errors import DataError, UsageError
+from sentkit.formats.files import readable
 from sentkit.formats.rows.kinds import FIELDS, KINDS, VECTORS, class_of
 from sentkit.formats.rows.rows import Inputs, Row, blocks
 from sentkit.formats.vectors.store import fields_of, is_store
@@ -172,61 +173,6 @@ def sampled_pairs(rows: int) -> tuple[Indices, Indices]:
     return left, right + (right >= left)
 
 
-@dataclass(slots=True)
-class Difference:
-    """Reads matches and returns the report."""
-
-    top: int  # neighbours
-    sample: int
-    worst: int
-    key: str | None = None
-    count: int = 0
-    rows: RowByRow | None = None
-    taken: Sample = field(init=False)
-
-    def read(self, matches: Iterator[Match]) -> None:
-        self.taken = Sample(self.sample)
-        for block in blocks(matches, ROWS_PER_BLOCK):
-            left, right = (np.stack(side) for side in zip(*((m.left, m.right) for m in block), strict=True))
-            if left.shape == right.shape:
-                self.rows = self.rows or RowByRow(self.worst)
-                self.rows.add(block, left, right)
-            self.taken.add(block)
-            self.count += len(block)
-
-    def record(self) -> Record:
-        """The report; "worst" has the rows with the lowest cosine, or else with the lowest overlap."""
-        matches = self.taken.sorted()
-        left, right = (np.stack([getattr(match, side) for match in matches]) for side in ("left", "right"))
-        top = min(self.top, len(matches) - 1)
-        shares = overlaps(left, right, top) if top else np.empty(0)
-        pairs = sampled_pairs(len(matches))
-        cosines = [exact("cosine", side, side, pairs) for side in (left, right)]
-        correlation = spearman(*cosines)
-        if self.rows is not None:
-            worst = [match.record(self.key, cosine=cosine) for cosine, match in self.rows.worst]
-        else:
-            order = np.argsort(shares, kind="stable")[: self.worst]
-            lowest = [(float(shares[place]), matches[place]) for place in order]
-            worst = [match.record(self.key, neighbours=share) for share, match in lowest if share < 1.0]
-        mean = float(shares.mean()) if top else None
-        return {
-            "vectors": self.count,
-            **({} if self.rows is None else self.rows.record()),
-            "neighbours": {
-                "rows": len(shares),
-                "top": top,
-                "mean": mean,
-                "lowest": float(shares.min()) if top else None,
-            },
-            "similarities": {
-                "pairs": len(pairs[0]),
-                "spearman": None if math.isnan(correlation) else correlation,
-            },
-            **({"worst": worst} if self.worst else {}),
-        }
-
-
 class Sides:
     """The rows of two files, A and B, which are matched by their order or by a field."""
 
@@ -307,15 +253,51 @@ class Sides:
 
 
 def difference(left: Inputs, right: Inputs, key: str | None, *, top: int, sample: int, worst: int) -> Record:
-    """The report of the differences of two files."""
-    sides, found = Sides(left, right), Difference(top, sample, worst, key)
+    """The report; "worst" has the rows with the lowest cosine, or else with the lowest overlap."""
+    sides, taken, count = Sides(left, right), Sample(sample), 0
+    rows: RowByRow | None = None
     if key is not None and any(map(is_array, sides.paths)):
         raise UsageError("--key needs rows with fields; .npy has only numbers")
-    found.read(sides.by_order() if key is None else sides.by_key(key))
-    record = found.record()
+    for block in blocks(sides.by_order() if key is None else sides.by_key(key), ROWS_PER_BLOCK):
+        one, other = (np.stack(side) for side in zip(*((m.left, m.right) for m in block), strict=True))
+        if one.shape == other.shape:
+            rows = rows or RowByRow(worst)
+            rows.add(block, one, other)
+        taken.add(block)
+        count += len(block)
+    matches = taken.sorted()
+    shares, of_sample = sample_record(matches, top)
+    if rows is not None:
+        lowest = [match.record(key, cosine=cosine) for cosine, match in rows.worst]
+    else:
+        order = [place for place in np.argsort(shares, kind="stable")[:worst] if shares[place] < 1.0]
+        lowest = [matches[place].record(key, neighbours=float(shares[place])) for place in order]
     names = [
-        {"file": path, "encoder": reader.emb, "width": reader.width}
+        {"file": readable(path), "encoder": reader.emb, "width": reader.width}
         for path, reader in zip(sides.paths, sides.readers, strict=True)
     ]
-    only = {} if key is None else {"only_a": sides.only[0], "only_b": sides.only[1]}
-    return {"a": names[0], "b": names[1], "vectors": record.pop("vectors"), **only, **record}
+    return {
+        **dict(zip("ab", names, strict=True)),
+        "vectors": count,
+        **({} if key is None else {"only_a": sides.only[0], "only_b": sides.only[1]}),
+        **({} if rows is None else rows.record()),
+        **of_sample,
+        **({"worst": lowest} if worst else {}),
+    }
+
+
+def sample_record(matches: Sequence[Match], top: int) -> tuple[Float64, Record]:
+    """The overlap of each sampled vector, and the part of the report about the sample."""
+    left, right = (np.stack([getattr(match, side) for match in matches]) for side in ("left", "right"))
+    top = min(top, len(matches) - 1)
+    shares = overlaps(left, right, top) if top else np.empty(0)
+    pairs = sampled_pairs(len(matches))
+    correlation = spearman(*(exact("cosine", side, side, pairs) for side in (left, right)))
+    mean, lowest = (float(shares.mean()), float(shares.min())) if top else (None, None)
+    return shares, {
+        "neighbours": {"rows": len(shares), "top": top, "mean": mean, "lowest": lowest},
+        "similarities": {
+            "pairs": len(pairs[0]),
+            "spearman": None if math.isnan(correlation) else correlation,
+        },
+    }

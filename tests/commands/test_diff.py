@@ -2,6 +2,7 @@
 
 import itertools
 import math
+import os
 
 import numpy as np
 import pytest
@@ -239,6 +240,13 @@ def test_limits_and_refusals(sentkit, tmp_path, flags, code, problem):
     assert done.code == code
     assert done.told == [] if problem is None else done.told[0].startswith(f"sentkit diff: {problem}")
     assert bool(done.out) == (code in (0, 1))
+
+
+def test_names_that_are_not_utf8(sentkit, tmp_path):
+    name = os.fsdecode(b"\xff.jsonl")
+    (tmp_path / name).write_text(in_jsonl(*numbered(normal_rows(2, 2))))
+
+    assert sentkit("diff", name, name).rows[0]["a"]["file"] == "\ufffd.jsonl"
 
 
 def test_two_streams_are_refused(sentkit):
