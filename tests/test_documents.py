@@ -122,7 +122,7 @@ def furnished(tmp_path_factory, marian, execute):
         ("reviews.safetensors", "more.safetensors"),
     ):
         shutil.copy(folder / made, folder / copy)
-    for name, rows in (("T1", "new.jsonl"), ("T2", "titles.safetensors")):
+    for name, rows in (("shard1", "new.jsonl"), ("shard2", "titles.safetensors")):
         execute(["sentkit", "whiten", "fit", rows, "--kind", "center", "-o", f"{name}.safetensors"], folder)
     directions, mean = np.eye(256, 8, dtype=np.float32), np.zeros(256, np.float32)
     write_affine(folder / "whitening.safetensors", directions, mean, {"kind": "whitening"})
