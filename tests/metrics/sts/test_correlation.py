@@ -83,3 +83,8 @@ def test_an_offset_does_not_matter() -> None:
     left, right = np.array([1.0, 2.0, 4.0]), np.array([3.0, 1.0, 7.0])
 
     assert pearson(left + 1e9, right) == pytest.approx(pearson(left, right), abs=1e-12)
+
+
+def test_ties_of_the_worked_example() -> None:
+    """A worked example: Spearman of (1, 1, 2, 3) and (.2, .4, .4, .9) is 5/6."""
+    assert spearman([1, 1, 2, 3], [0.2, 0.4, 0.4, 0.9]) == pytest.approx(5 / 6, abs=1e-15)

@@ -175,3 +175,11 @@ def test_two_sided_p_by_hand() -> None:
     assert two_sided_p(np.array([1.0, 1.0, 2.0, 3.0])) == 0.25
     assert two_sided_p(np.zeros(4)) == 1.0
     assert math.isnan(two_sided_p(np.array([math.nan])))
+
+
+def test_fisher_of_the_perfect_and_the_undefined() -> None:
+    """A perfect correlation has no width and an undefined one no interval."""
+    perfect, undefined = fisher_spearman(1.0, 100), fisher_pearson(math.nan, 100)
+
+    assert (perfect.low, perfect.high) == (1.0, 1.0)
+    assert math.isnan(undefined.low)

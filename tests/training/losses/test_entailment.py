@@ -85,3 +85,25 @@ def test_an_alpha_that_underflows_has_a_gradient(weighting):
 
     assert loss(left, right).isfinite().all()
     assert all(slope.isfinite().all() for slope in gradients(loss, [left, right]))
+
+
+@pytest.mark.parametrize(
+    ("weighting", "anchors", "mean"),
+    [
+        ("none", [0.627123, 1.114304], 0.870714),
+        ("code", [0.753199, 1.191328], 0.972263),
+        ("exponent", [0.907786, 1.414621], 1.161203),
+    ],
+)
+def test_entailment_of_the_example_worked_by_hand(weighting, anchors, mean):
+    """Only the two sides of the entailment are anchors, and the contradiction's are negatives."""
+    found = entailment_contrast(
+        torch.tensor(IDENTITY),
+        torch.tensor(MIRRORED),
+        torch.tensor([True, False]),
+        HALF,
+        weighting=weighting,
+    )
+
+    assert found.tolist() == pytest.approx(anchors, abs=1e-5)
+    assert found.mean().item() == pytest.approx(mean, abs=1e-5)

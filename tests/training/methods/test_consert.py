@@ -261,3 +261,24 @@ def test_each_preset_is_within_the_limits_and_builds(base, preset):
 def test_it_is_judged_as_trained_and_saved_as_the_paper_reports():
     settings = ConSERT.Settings()
     assert (ConSERT.dev_readout(settings), ConSERT.readouts(settings)[0]) == ("mean", "mean-last2")
+
+
+@pytest.mark.parametrize("alpha", [0.15, 0.6])
+def test_alpha_weighs_the_average_of_the_two_texts(trainer_of, texts, alpha):
+    method = trainer_of(ConSERT, labelled(texts), mode="joint", alpha=alpha).method
+    third, fourth = torch.tensor([[0.6, -0.8], [-1.0, 0.0]]), torch.tensor([[0.0, -1.0], [-0.8, 0.6]])
+    rest = {"logits": torch.zeros(2, 3), "labels": torch.tensor([0, 2])}
+    terms = method.loss({"a0": ONE, "b0": OTHER, "a1": third, "b1": fourth, **rest})
+    average = (0.966802 + contrast(third, fourth)) / 2
+
+    assert contrast(ONE, OTHER) == pytest.approx(0.966802, abs=1e-5)
+    assert terms["contrast"].value.item() == pytest.approx(alpha * average, abs=1e-5)
+    assert terms["label"].value.item() == pytest.approx(math.log(3), abs=1e-6)
+
+
+def test_without_the_contrast_only_the_labels_count(trainer_of, texts):
+    method = trainer_of(ConSERT, labelled(texts), mode="sup").method
+    logits = torch.tensor([[2.0, 0.0, 1.0], [0.0, 0.0, 0.0]])
+    [(name, term)] = method.loss({"logits": logits, "labels": torch.tensor([2, 1])}).items()
+    expected = (math.log(math.exp(2) + 1 + math.exp(1)) - 1 + math.log(3)) / 2
+    assert (name, term.value.item()) == ("label", pytest.approx(expected, abs=1e-6))

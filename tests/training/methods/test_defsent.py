@@ -242,3 +242,17 @@ def test_the_held_out_words_are_always_the_same():
 def worked(word):
     digits = hashlib.blake2b(word.encode(), digest_size=6).hexdigest()
     return int(digits, 16) / 16**12
+
+
+@pytest.mark.parametrize("pooling", ["cls", "mean"])
+def test_the_gradient_is_that_of_differences(method_of, rows, base, pooling):
+    """Of the vectors, through the head."""
+    method = method_of(readout=pooling, dropout=0).double()
+    batch = batch_of(base, rows[:3])
+    vectors = method.vectors(method.pack(batch.texts[0]), pooling).detach().requires_grad_()
+
+    def loss(vectors):
+        method.vectors = lambda packed, name=None: vectors
+        return loss_of(method, batch)
+
+    assert torch.autograd.gradcheck(loss, (vectors,))

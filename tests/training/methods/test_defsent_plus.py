@@ -1,5 +1,6 @@
 """DefSent+: its loss, its steps against a padded reference, and the parameters that it trains."""
 
+import math
 import shutil
 from dataclasses import replace
 
@@ -241,3 +242,56 @@ def test_the_presets_are_those_of_the_paper():
         if "cse-roberta" in name
     }
     assert {pooling[name] for name in pooling if "roberta" not in name} == {"cls"}
+
+
+@pytest.mark.parametrize("activation", ["tanh", "gelu"])
+def test_the_loss_is_that_of_plain_loops(activation):
+    random = np.random.default_rng(3)
+    vectors, entries = random.standard_normal((4, 3)), random.standard_normal((7, 3)).astype(np.float32)
+    places, layer = [6, 0, 2, 2], torch.nn.Linear(3, 3)
+    method = on_vectors(torch.from_numpy(vectors), entries, layer, activation)
+    function = {"tanh": math.tanh, "gelu": lambda x: x * (1 + math.erf(x / math.sqrt(2))) / 2}[activation]
+    weight, bias = layer.weight.tolist(), layer.bias.tolist()
+    total = 0.0
+    for vector, place in zip(vectors, places, strict=True):
+        read = [
+            function(sum(w * x for w, x in zip(row, vector, strict=True)) + b)
+            for row, b in zip(weight, bias, strict=True)
+        ]
+        logits = [sum(r * float(e) for r, e in zip(read, entry, strict=True)) for entry in entries]
+        total -= logits[place] - math.log(sum(map(math.exp, logits)))
+
+    assert loss_of(method, Batch(([None] * 4,), np.array(places, np.float64))).item() == pytest.approx(
+        total / 4, rel=0, abs=1e-12
+    )
+
+
+class _Encoding(torch.nn.Module):
+    """The loss as a module's forward, which is what torch can call with other parameters."""
+
+    def __init__(self, method):
+        super().__init__()
+        self.method = method
+
+    def forward(self, batch):
+        return self.method.loss(self.method.encode(batch))["entry"].value
+
+
+@pytest.mark.parametrize("activation", ["tanh", "gelu"])
+def test_the_gradient_is_that_of_differences(activation):
+    """Of the loss by the encoder's vectors, the projection's weight and its bias."""
+    random = torch.Generator().manual_seed(5)
+    vectors = torch.randn(3, 4, generator=random, dtype=torch.float64, requires_grad=True)
+    method = on_vectors(
+        vectors, torch.randn(6, 4, generator=random).numpy(), torch.nn.Linear(4, 4), activation
+    )
+    batch = Batch(([None] * 3,), np.array([5.0, 0, 5]))
+
+    def loss(vectors, weight, bias):
+        method.vectors = lambda packed, name=None: vectors
+        named = {"projection.weight": weight, "projection.bias": bias}
+        named = {f"method.{name}": value for name, value in named.items()}
+        return torch.func.functional_call(_Encoding(method), named, batch)
+
+    given = vectors, *(each.detach().clone().requires_grad_() for each in method.projection.parameters())
+    assert torch.autograd.gradcheck(loss, given)

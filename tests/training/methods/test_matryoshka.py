@@ -170,3 +170,13 @@ def test_each_method_with_dims_names_its_vectors():
         kind = listing.load()
         assert issubclass(kind.Settings, Dims) == bool(kind.needs.vectors), name
         assert widths_of(kind.Settings()) == []
+
+
+def test_the_gradient_of_the_terms():
+    outputs = {name: value.double().detach() for name, value in vectors(TRIPLET, 3).items()}
+    method = method_of(SupervisedSimCSE)
+
+    def loss(*given):
+        return total(terms_of(method, dict(zip(TRIPLET, given, strict=True))))
+
+    assert torch.autograd.gradcheck(loss, [value.requires_grad_() for value in outputs.values()])

@@ -1,5 +1,7 @@
 """PairSupCon: its loss, its steps, and the effect of each setting."""
 
+import math
+
 import pytest
 import torch
 import transformers
@@ -204,3 +206,12 @@ def test_the_checkpoint_is_the_encoder_read_by_the_mean(trainer_of, pairs, base,
     assert all(torch.equal(heads[name], value) for name, value in trainer.method.finished().heads.items())
     assert all(torch.equal(body[name], value) for name, value in trainer.method.body.tensors().items())
     assert "mean" in str(read_object(tmp_path / "made/sentkit.json")["readout"])
+
+
+def test_the_relation_is_a_mean_over_all_pairs():
+    """-log(1/2) and -log(3/4), for logits of odds 1:1 and 3:1."""
+    logits = torch.tensor([[0.0, 0.0], [math.log(3), 0.0]])
+    found = method_of(objective="cls").loss({"logits": logits, "label": torch.tensor([1, 0])})
+
+    assert list(found) == ["cls"]
+    assert found["cls"].value.item() == pytest.approx((0.693147 + 0.287682) / 2, abs=1e-6)

@@ -7,7 +7,7 @@ import torch
 
 from reference_steps import adamw, take_step
 from sentkit.errors import DataError, UsageError
-from sentkit.training.methods.sbert import SBERT
+from sentkit.training.methods.sbert import SBERT, pair_features
 from sentkit.training.settings import build
 
 WORDS = ("contradiction", "entailment", "neutral")
@@ -131,3 +131,38 @@ def test_a_setting_of_another_objective_is_refused():
         SBERT.Settings(margin=5.0)
     with pytest.raises(UsageError, match="scale has no effect with objective=triplet"):
         SBERT.Settings(objective="triplet", scale=1.0)
+
+
+def test_the_features_of_a_pair():
+    found = pair_features(torch.tensor([[1.0, 2.0]]), torch.tensor([[4.0, 1.0]]))
+
+    assert found.tolist() == [[1.0, 2.0, 4.0, 1.0, 3.0, 1.0]]
+
+
+def test_softmax_of_odds():
+    """Odds of 1:2:1 and 1:1:6, of which the second and the third are right: -log(1/2) and -log(3/4)."""
+    logits = torch.log(torch.tensor([[1.0, 2.0, 1.0], [1.0, 1.0, 6.0]]))
+    term = method_of().loss({"logits": logits, "target": torch.tensor([1.0, 2.0])})["softmax"]
+
+    assert (term.sum.item(), term.weight) == (pytest.approx(0.693147 + 0.287682, abs=1e-6), 2.0)
+
+
+@pytest.mark.parametrize(("scale", "expected"), [(5.0, (0.6 - 0.4) ** 2), (4.0, (0.6 - 0.5) ** 2)])
+def test_regression_of_a_right_triangle(scale, expected):
+    """Its cosine is 3/5 for any lengths, and the score is 2 of 5 or of 4."""
+    outputs = {"text_a": torch.tensor([[2.0, 0.0]]), "text_b": torch.tensor([[3.0, 4.0]])}
+    outputs["target"] = torch.tensor([2.0])
+    found = method_of(objective="regression", scale=scale).loss(outputs)["regression"]
+
+    assert found.value.item() == pytest.approx(expected, abs=1e-6)
+
+
+@pytest.mark.parametrize(("margin", "expected"), [(1.0, 0.0), (5.0, 3.0)])
+def test_triplet_of_right_triangles(margin, expected):
+    """The positive is 3 away and the negative 5: nearer by 2, and not by 5."""
+    names = ("anchor", "positive", "negative")
+    points = ([[0.0, 0.0]], [[3.0, 0.0]], [[3.0, 4.0]])
+    outputs = {name: torch.tensor(point) for name, point in zip(names, points, strict=True)}
+    found = method_of(objective="triplet", margin=margin).loss(outputs)["triplet"]
+
+    assert found.value.item() == pytest.approx(expected, abs=1e-6)

@@ -445,3 +445,28 @@ def test_a_resumed_run_reads_the_guide_from_the_base_again(trainer_of, texts):
     assert not [name for name in changing(trained.method) if name.startswith("guide.")]
     assert {name.split(".")[0] for name in trained.method.finished().heads} == {"head"}
     assert fresh.method.penalty()["drift"].item() == trained.method.penalty()["drift"].item() > 0
+
+
+QUERIES = [[1.0, 0.0], [0.0, 1.0]]
+
+
+VIEWS = [[0.8, 0.6], [0.28, 0.96]]
+
+
+@pytest.mark.parametrize(
+    ("settings", "queries", "views", "expected"),
+    [
+        ({"objective": "base"}, QUERIES, VIEWS, 0.649763),
+        ({"objective": "opt1"}, QUERIES, VIEWS, 0.466170),
+        ({"objective": "opt2"}, QUERIES, VIEWS, 0.349627),
+        ({"objective": "opt2", "compat_opt2_slice": "on"}, QUERIES, VIEWS, 0.0),
+        ({"objective": "opt2"}, [*QUERIES, [0.6, 0.8]], [[0.8, 0.6], [0.6, -0.8], [0, 1.0]], 1.843389),
+        ({"objective": "opt3"}, QUERIES, [[[0.8, 0.6], [1, 0]], [[0.28, 0.96], [0, 1]]], 0.427293),
+        ({"objective": "opt3"}, QUERIES, [[[0.8, 0.6]], [[0.28, 0.96]]], 0.349627),
+    ],
+)
+def test_the_loss_of_vectors_worked_by_hand(base, settings, queries, views, expected):
+    method = method_of(base, temperature=0.5, **settings)
+    terms = method.loss({"queries": torch.tensor(queries), "views": torch.tensor(views)})
+
+    assert terms["contrast"].value.item() == pytest.approx(expected, abs=1e-6)
