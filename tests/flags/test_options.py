@@ -123,7 +123,7 @@ def test_a_closed_standard_output_is_refused(monkeypatch):
 
 CHOICES = {  # flag -> the catalogue that has the same names
     "--metric": SIMILARITIES,
-    "--kind": [*KINDS, "ica", "flow"],
+    "--kind": [*KINDS, "ica", "flow", "merge"],
     "--algorithm": ALGORITHMS,
     "--full-stop": FULL_STOPS,
     "--vectors": ENCODINGS,
