@@ -15,6 +15,14 @@ work=${OUT:-$(mktemp -d)}
 [ -n "${OUT:-}" ] || trap 'rm -rf "$work"' EXIT
 mkdir -p "$work"
 figure() { python3 -m sentkit.papers.consert.figures "$@"; }
+encode_without() { # MODEL TOKENS OUT; without the tokens in the file TOKENS
+    python3 - "$pairs" "$readout" "$@" <<'PYTHON'
+import sys
+from sentkit.papers.consert.figures import encode_without
+pairs, readout, model, tokens, out = sys.argv[1:]
+encode_without(pairs, tokens or None, model=model, readout=readout, output=out)
+PYTHON
+}
 
 place=0
 : >"$work/scores.jsonl"
@@ -25,12 +33,11 @@ for model; do
     figure words "$pairs" --model "$model" -o "$own.words.jsonl" # the first lines are the most frequent tokens
     name=$(basename "$model")
     sed -n "s|^{\"series\":\"mean\"|{\"model\":\"$name\"|p" "$own.words.jsonl"
-    sentkit encode "$pairs" --precision fp32 -m "$model" --readout "$readout" -o "$own-0.safetensors" -f
+    encode_without "$model" '' "$own-0.safetensors"
     sentkit score "$own-0.safetensors" --gold score >>"$work/scores.jsonl"
     for count in $counts; do
         sed -n '/^{"token"/p' "$own.words.jsonl" | head -n "$count" >"$own.tokens.jsonl"
-        sentkit encode "$pairs" --precision fp32 -m "$model" --readout "$readout" --leave-out "$own.tokens.jsonl" \
-            -o "$own-$count.safetensors" -f
+        encode_without "$model" "$own.tokens.jsonl" "$own-$count.safetensors"
         sentkit score "$own-$count.safetensors" --gold score >>"$work/scores.jsonl"
     done
 done

@@ -73,11 +73,7 @@ def encode(
         elif text_model.tokenizer.whole:
             raise UsageError(f"{model} needs all rows at once, so it cannot write a vector folder")
         tokenizer, windows = long_texts.tokenizer_of(text_model)
-        reads = {
-            "-m": options.model_paths(model),
-            "--transform": reading.transform,
-            "--leave-out": reading.leave_out,
-        }
+        reads = {"-m": options.model_paths(model), "--transform": reading.transform}
         with row_flags.open(
             console, output, known=FIELDS, reads=reads, writes={"-o": paths}, append=to_folder
         ) as inputs:

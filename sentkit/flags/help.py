@@ -11,7 +11,7 @@ HEADINGS = {  # heading -> flags of several commands below it; a flag in no list
     "Input": "field rejects from quoting columns max-line files-from partial queries",
     "Options": "",
     "Model": (
-        "model readout template full-stop max-length prompt prompt-name normalize transform dim leave-out "
+        "model readout template full-stop max-length prompt prompt-name normalize transform dim "
         "on-truncate window stride chunks init tokenizer"
     ),
     "Output": "output force json replace vectors store width shard resume redo block-bytes",

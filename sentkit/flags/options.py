@@ -300,9 +300,3 @@ class ReadingFlags(DeclarationFlags):
             help="Keep the first N numbers, at unit length again if they had it (unlike truncate_dim).",
         ),
     ] = None
-    leave_out: Annotated[
-        str | None,
-        typer.Option(
-            "--leave-out", metavar="PATH", help="A file of tokens that the model reads but the readout skips."
-        ),
-    ] = None

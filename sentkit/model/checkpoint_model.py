@@ -117,7 +117,7 @@ class CheckpointModel:
         if options.late:
             check_partial(self.reading.readouts, "--on-truncate late")
         if self.reading.left_out and (options.late or not options.chunks):
-            raise UsageError(f"--leave-out cannot be used with --on-truncate {options.mode}")
+            raise UsageError(f"leave_out cannot be used with --on-truncate {options.mode}")
         return WindowTokenizer(self.tokenizer, options)
 
     def encoder(self, tokens: int | None = None) -> "SmallEncoder | TransformerEncoder":

@@ -82,7 +82,7 @@ def plan_reading(checkpoint: Checkpoint, options: ReadingOptions) -> Reading:
     in_template = any(readout.reduction == "token" for readout in readouts)
     tokenizer = plan_tokens(checkpoint, options, prompt, in_template=in_template)
     if options.leave_out is not None:
-        check_partial(readouts, "--leave-out")
+        check_partial(readouts, "leave_out")
     return Reading(
         readouts=tuple(readouts),
         tokenizer=tokenizer,

@@ -1,10 +1,13 @@
-"""`encode --leave-out`: tokens that the readout does not reduce, against loops over transformers."""
+"""`leave_out`: tokens that the readout does not reduce, against loops over transformers."""
 
 import numpy as np
 import pytest
 import torch
-from safetensors.numpy import load_file
 
+from sentkit import Encoder
+from sentkit.errors import SentkitError
+from sentkit.formats.vectors.vector_file import VectorFile
+from sentkit.papers.consert.figures import encode_without
 from support import PIECES, in_jsonl, padded
 
 TEXTS = ["the cat sat and the dog sat.", "the dog", "a cat, the cat", "the the"]
@@ -18,13 +21,19 @@ REDUCE = {
 
 @pytest.fixture
 def encode(sentkit, tiny, tmp_path):
+    """Encode without the tokens of a file; return the vectors and their space."""
     (tmp_path / "tokens.jsonl").write_text(in_jsonl(*({"token": token, "rank": 1} for token in LEFT_OUT)))
 
-    def run(*arguments, left_out="tokens.jsonl", texts=TEXTS):
-        flags = ("--precision", "fp32", "--leave-out", left_out)
-        return sentkit("encode", "-m", tiny, *flags, *arguments, stdin="\n".join(texts))
+    def run(readout="mean", *, left_out="tokens.jsonl", texts=TEXTS, model=tiny):
+        (tmp_path / "texts.txt").write_text("\n".join(texts))
+        encode_without("texts.txt", left_out, model=str(model), readout=readout, output="v.safetensors")
+        return VectorFile("v.safetensors")
 
     return run
+
+
+def vectors(file):
+    return np.concatenate([*file.blocks()])[:, 0]
 
 
 def by_hand(folder, layer, reduce):
@@ -49,66 +58,50 @@ def by_hand(folder, layer, reduce):
 def test_vectors_are_those_of_a_loop(encode, tiny, readout, layer, monkeypatch):
     """With numpy and with torch; a text of only such tokens keeps all of them."""
     expected = by_hand(tiny, layer, REDUCE[readout])
-    small = encode("--readout", f"L{layer}:{readout}")
+    small = encode(f"L{layer}:{readout}")
+    assert vectors(small) == pytest.approx(expected, abs=1e-5)
     monkeypatch.setattr("sentkit.model.small_encoder.MOST_WORK", -1)
-    large = encode("--readout", f"L{layer}:{readout}")
+    large = encode(f"L{layer}:{readout}")
 
-    assert small.vectors() == pytest.approx(expected, abs=1e-5)
-    assert large.vectors() == pytest.approx(expected, abs=1e-5)
-    assert small.rows[0]["_emb"] == large.rows[0]["_emb"]
+    assert vectors(large) == pytest.approx(expected, abs=1e-5)
+    assert small.emb == large.emb
+    assert large.spec["left_out"] == len(LEFT_OUT)
 
 
 def test_the_space_depends_on_the_tokens(encode, sentkit, tiny, tmp_path):
     """Not on their order, and not on the form of the file."""
     for name, tokens in (("one", ["the", "cat"]), ("same", ["cat", "the", "the"]), ("other", ["the", "dog"])):
         (tmp_path / name).write_text("".join(f"{token}\n" for token in tokens))
-    one, same, other = (
-        encode("--readout", "mean", left_out=name).rows[0]["_emb"] for name in ("one", "same", "other")
-    )
+    one, same, other = (encode(left_out=name).emb for name in ("one", "same", "other"))
     plain = sentkit("encode", "-m", tiny, "--readout", "mean", stdin="a cat").rows[0]["_emb"]
+    assert encode(left_out=None).emb == plain
 
     assert one == same
     assert len({one, other, plain}) == 3
     assert one.startswith("tiny/mean/out2:")
 
 
-def test_a_vector_file_records_the_number(encode, sentkit):
-    assert encode("--readout", "mean", "-o", "v.safetensors").code == 0
-    assert sentkit("inspect", "v.safetensors").rows[0]["spec"]["left_out"] == len(LEFT_OUT)
-
-
-PARTIAL = "it needs mean, max, mean-sqrt, of any layer"
-NO_TOKENS = "python -m sentkit.papers.consert.figures words TEXTS | head -36 lists the 36 most frequent ones"
-
-
 @pytest.mark.parametrize(
-    ("flags", "left_out", "code", "told"),
+    ("reading", "left_out", "told"),
     [
-        (["--readout", "cls"], "tokens.jsonl", 2,
-         ['--leave-out cannot be used with the readout "cls"', PARTIAL]),
-        (["--readout", "concat:mean:last"], "tokens.jsonl", 2,
-         ['--leave-out cannot be used with the readout "concat:mean:last"',
-          PARTIAL]),
-        (["--on-truncate", "late", "--chunks", "--window", "9"], "tokens.jsonl", 2,
-         ["--leave-out cannot be used with --on-truncate late"]),
-        (["--on-truncate", "window"], "tokens.jsonl", 2,
-         ["--leave-out cannot be used with --on-truncate window"]),
-        ([], "absent", 66, ["absent: no such file"]),
-        ([], "36", 2, ["--leave-out 36: expected a file of tokens", NO_TOKENS]),
-        ([], "-", 2, ["--leave-out needs a file; standard input has the rows"]),
-        ([], "empty", 65, ["no rows in empty"]),
-        ([], "words", 65, ['words:2: "unbelievably" is not a token of the model']),
-        ([], "ranks", 65, ['ranks:1: "token" is a number, expected a string']),
+        ({"readout": "cls"}, "tokens.jsonl", 'leave_out cannot be used with the readout "cls"'),
+        ({"readout": "concat:mean:last"}, "tokens.jsonl",
+         'leave_out cannot be used with the readout "concat:mean:last"'),
+        ({"on_truncate": "window"}, "tokens.jsonl", "leave_out cannot be used with --on-truncate window"),
+        ({}, "absent", "absent: no such file"),
+        ({}, "empty", "no rows in empty"),
+        ({}, "words", 'words:2: "unbelievably" is not a token of the model'),
+        ({}, "ranks", 'ranks:1: "token" is a number, expected a string'),
     ],
 )  # fmt: skip
-def test_tokens_that_cannot_be_left_out(encode, tmp_path, flags, left_out, code, told):
+def test_tokens_that_cannot_be_left_out(encode, tiny, tmp_path, reading, left_out, told):
     contents = {"empty": "", "words": "the\nunbelievably\n", "ranks": '{"token":3}\n'}
     for name, text in contents.items():
         (tmp_path / name).write_text(text)
-    done = encode("--readout", "mean", *flags, left_out=left_out)
+    with pytest.raises(SentkitError) as error:
+        Encoder(str(tiny), leave_out=left_out, **{"readout": "mean", **reading})
 
-    assert (done.code, done.out) == (code, b"")
-    assert done.told == [f"sentkit encode: {told[0]}", *(f"  {line}" for line in told[1:])]
+    assert str(error.value) == told
 
 
 STATIC = ["the cat and the dog .", "the the", "The dog", "a cat", "zebra"]
@@ -124,11 +117,8 @@ def test_static_models_drop_the_words(encode, model2vec, tmp_path, form):
         lines = (" ".join([word, *map(str, vector)]) for word, vector in VECTORS.items())
         (tmp_path / "static").write_text("\n".join(lines))
     (tmp_path / "tokens").write_text("the\n.\n")
-    done = encode("-m", "static", "--readout", "mean,max", "-o", "out", left_out="tokens", texts=STATIC)
-
-    assert done.code == 0
     for readout, reduce in (("mean", np.mean), ("max", np.max)):
-        rows = load_file(tmp_path / f"out/{readout}.safetensors")["embeddings"]
+        rows = vectors(encode(readout, left_out="tokens", texts=STATIC, model="static"))
         for row, text in zip(rows, STATIC, strict=True):
             known = [word for word in text.lower().split() if word in VECTORS]
             kept = [word for word in known if word not in ("the", ".")] or known
@@ -136,24 +126,23 @@ def test_static_models_drop_the_words(encode, model2vec, tmp_path, form):
             assert row == pytest.approx(expected, abs=1e-6)
 
 
-def test_what_static_models_refuse(encode, model2vec, tmp_path):
+def test_what_static_models_refuse(model2vec, tmp_path):
     """Means of windows, whose weights would count the words, and a model without a list of words."""
     (tmp_path / "tokens").write_text("the\n")
-    windows = ("-m", model2vec(), "--on-truncate", "window")
-    for model, other in ((windows, "--on-truncate window"), (("-m", "words:binary"), "words:binary")):
-        done = encode(*model, left_out="tokens")
-        assert (done.code, done.told) == (2, [f"sentkit encode: --leave-out cannot be used with {other}"])
-
-    assert encode(*windows, "--chunks", left_out="tokens").code == 0
+    windows = {"on_truncate": "window"}
+    for model, reading, other in (
+        (str(model2vec()), windows, "--on-truncate window"),
+        ("words:binary", {}, "words:binary"),
+    ):
+        with pytest.raises(SentkitError, match=f"leave_out cannot be used with {other}"):
+            Encoder(model, leave_out="tokens", **reading)
 
 
 def test_the_space_of_a_static_model_depends_on_the_words(encode, sentkit, model2vec, tmp_path):
     for name, tokens in (("one", ["the", "cat"]), ("same", ["cat", "the"]), ("other", ["the", "dog"])):
         (tmp_path / name).write_text("".join(f"{token}\n" for token in tokens))
     folder = model2vec()
-    one, same, other = (
-        encode("-m", folder, left_out=name).rows[0]["_emb"] for name in ("one", "same", "other")
-    )
+    one, same, other = (encode(model=folder, left_out=name).emb for name in ("one", "same", "other"))
     plain = sentkit("encode", "-m", folder, stdin="a cat").rows[0]["_emb"]
 
     assert one == same

@@ -37,8 +37,8 @@ TRAIN = ["train", "simcse", "in.jsonl", "-o", "out", *BAD]
 
 # A call, its inputs and its outputs: by flag, or by "FILE" for an argument.
 CALLS = [
-    (["encode", "in.jsonl", "-m", "model", "--transform", "t.safetensors", "--leave-out", "c.jsonl", *OUT],
-     {"FILE": ["in.jsonl"], "-m": "model", "--transform": "t.safetensors", "--leave-out": "c.jsonl"},
+    (["encode", "in.jsonl", "-m", "model", "--transform", "t.safetensors", *OUT],
+     {"FILE": ["in.jsonl"], "-m": "model", "--transform": "t.safetensors"},
      WRITES | {"-o": ["out.jsonl"]}),
     (["search", "--queries", "in.jsonl", "--corpus", "b.jsonl", *OUT],
      {"FILE": ["in.jsonl"], "--corpus": "b.jsonl"}, WRITES),

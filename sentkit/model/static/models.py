@@ -116,7 +116,7 @@ class StaticModel:
             problem = f"--on-truncate late: {self.name} is a static model, whose words have no context"
             raise UsageError(problem, advice="use --on-truncate window")
         if self.left_out and not options.chunks:
-            raise UsageError(f"--leave-out cannot be used with --on-truncate {options.mode}")
+            raise UsageError(f"leave_out cannot be used with --on-truncate {options.mode}")
         return WindowTokenizer(self.tokenizer, options)
 
     def encoder(self, tokens: int | None = None) -> "StaticEncoder":
@@ -194,7 +194,7 @@ def arrays_hash(arrays: Mapping[str, NDArray[np.generic]]) -> str:
 
 def read_sets(options: ReadingOptions) -> StaticModel:
     """Return the baseline of the SemEval STS tasks: indicator vectors of word sets."""
-    flags = {"--readout": options.readout, "--dim": options.dim, "--leave-out": options.leave_out}
+    flags = {"--readout": options.readout, "--dim": options.dim, "leave_out": options.leave_out}
     for flag, value in flags.items():
         if value is not None:
             raise UsageError(f"{flag} cannot be used with {WORD_SETS}")

@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cached_property
 from itertools import compress
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import orjson
@@ -341,18 +340,12 @@ def longest_first(first: int, second: int, room: int) -> tuple[int, int]:
 
 
 def read_left_out(path: str | None, token_to_id: Callable[[str], int | None]) -> tuple[int, ...]:
-    """Return the ids of the tokens in the file of --leave-out, in ascending order; none without the flag.
+    """Return the ids of the tokens in the file `leave_out`, in ascending order; none without a file.
 
     The file has one token per line, or rows with "token", as the figure `words` of ConSERT writes them.
     """
     if path is None:
         return ()
-    if path == "-":
-        raise UsageError("--leave-out needs a file; standard input has the rows")
-    if path.isdecimal() and not Path(path).exists():
-        listing = f"python -m sentkit.papers.consert.figures words TEXTS | head -{path}"
-        advice = f"{listing} lists the {path} most frequent ones"
-        raise UsageError(f"--leave-out {path}: expected a file of tokens", advice=advice)
 
     def token_id(row: Row) -> int:
         name = "token" if "token" in row.values else "text"

@@ -11,7 +11,10 @@ from sentkit.formats.checkpoints.folders import Checkpoint, read_checkpoint
 from sentkit.formats.files import together
 from sentkit.formats.rows.kinds import TextParser, class_of, scored
 from sentkit.formats.rows.rows import Row, blocks
+from sentkit.formats.vectors.sinks import VectorOutput, output_paths
 from sentkit.formats.vectors.store import common_fields
+from sentkit.model import find_encoder
+from sentkit.model.encoding import Encoding, Tally, prepare, whole_if_small
 from sentkit.model.reading import ReadingOptions, plan_reading
 from sentkit.model.transformer.architecture import EMBEDDINGS, UnsupportedArchitecture, architecture_of
 from sentkit.model.transformer.transformers_model import load_transformers_model
@@ -122,10 +125,29 @@ def means(ranks: Float64, values: Float64) -> Series:
     return Series("mean", centres, np.array([values[bins == each].mean() for each in present]), "line")
 
 
+def encode_without(
+    path: str, tokens: str | None, *, model: str = "nano", readout: str = "mean-last2", output: str = "-"
+) -> None:
+    """Write rows with vectors for figure 4, as `encode` does in fp32.
+
+    The model reads the tokens in the file `tokens`, but the readouts mean, max and mean-sqrt leave them out.
+    A text of only such tokens keeps all of them. The space depends on the tokens.
+    """
+    options = ReadingOptions(readout=readout, leave_out=tokens)
+    text_model = find_encoder(model, options, precision="fp32")
+    inputs, texts = rows_of([path]), TextParser({})
+    groups, count = whole_if_small(prepare(inputs.read(texts), text_model.tokenizer, inputs.rejects))
+    encoder = text_model.encoder(count)
+    form = VectorOutput(force=True, replace=True)
+    encoding = Encoding(encoder, text_model.tokenizer, {}, encoder.budget, form)
+    paths = output_paths(output, text_model.readouts, form, force=True)
+    encoding.to_outputs(groups, texts, paths, Tally(), lambda rows, tokens: None, inputs.rejects)
+
+
 def masking(paths: Sequence[str], *, value: str = "spearman") -> Picture:
     """Figure 4: scores by the number of tokens that the mean leaves out, one line for each encoder.
 
-    The rows are reports of "sentkit score --gold" for vectors of "sentkit encode --leave-out". Several
+    The rows are reports of "sentkit score --gold" for vectors of `encode_without`. Several
     reports of one encoder and number are those of several data sets: their mean is drawn.
     """
 
@@ -137,7 +159,7 @@ def masking(paths: Sequence[str], *, value: str = "spearman") -> Picture:
 
     scores = [each for each in rows_of(paths).read(score) if each is not None]
     if not any(count for (_, count), _ in scores):
-        advice = "sentkit encode --leave-out TOKENS leaves tokens out"
+        advice = "encode_without in sentkit.papers.consert.figures leaves tokens out"
         raise DataError("no report has left out tokens", source=together(paths), advice=advice)
     means = means_of_sets(by_name(scores), lambda key: f"{key[0]} without {key[1]} tokens")
     series = []
