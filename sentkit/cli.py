@@ -22,7 +22,7 @@ from sentkit.console import Console
 from sentkit.errors import NoInputError, SentkitError
 from sentkit.flag_values import closest_flag
 from sentkit.flags import help
-from sentkit.flags.expand import expand_flags
+from sentkit.flags.rules import expand_flags
 from sentkit.process import (
     INTERRUPTED,
     is_first_process,
@@ -35,7 +35,7 @@ from sentkit.process import (
 
 P = ParamSpec("P")
 
-COMMANDS = {  # heading of the help -> commands: a file in commands/, or a folder with a list SUBCOMMANDS
+COMMANDS = {  # heading of the help -> commands: a file in commands/; a group has a list SUBCOMMANDS
     "Texts": ("encode", "translate", "augment", "build-entries"),
     "Vectors": (
         *("score", "diff", "search", "mine", "duplicates", "cluster", "probe", "predict", "whiten", "plot"),
@@ -59,8 +59,7 @@ def every_command() -> dict[str, Callable[..., None]]:
         if name not in GROUPS:
             commands[name] = getattr(module, name.replace("-", "_"))
         else:
-            for word in module.SUBCOMMANDS:
-                commands[f"{name} {word}"] = getattr(import_module(f"{module.__name__}.{word}"), word)
+            commands |= {f"{name} {word}": getattr(module, word) for word in module.SUBCOMMANDS}
     return commands
 
 

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from sentkit.flags import options
-from sentkit.flags.words import words_of
+from sentkit.flags.rules import words_of
 
 
 @dataclass(frozen=True)

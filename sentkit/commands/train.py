@@ -14,8 +14,8 @@ from sentkit.errors import UsageError
 from sentkit.flag_values import assignment, numbers
 from sentkit.flags import options
 from sentkit.flags.rows import RowFlags
+from sentkit.flags.rules import words_of
 from sentkit.flags.training import CheckpointFlags, SavingFlags, SettingFlags, StartFlags
-from sentkit.flags.words import words_of
 from sentkit.process import is_first_process
 
 

@@ -14,7 +14,7 @@ from sentkit.flags.rows import RowFlags
 from sentkit.flags.rules import Needs
 
 if TYPE_CHECKING:
-    from sentkit.formats.rows.texts import OneText
+    from sentkit.formats.rows.kinds import OneText
     from sentkit.model.translation.options import Sampling, TranslationOptions
     from sentkit.model.translation.translate import Counts, Translated, Translator
 
@@ -153,7 +153,7 @@ def translate(
     gives one output row, in the same order and in constant memory.
     """
     from sentkit.formats.checkpoints.folders import read_checkpoint
-    from sentkit.formats.rows.texts import OneText
+    from sentkit.formats.rows.kinds import OneText
     from sentkit.formats.vectors.store import common_fields
     from sentkit.model.encoding import default_budget, prepare
     from sentkit.model.translation.translate import Counts, Translator, translate_groups

@@ -84,7 +84,7 @@ class GoldFlags:
     @cached_property
     def seen_paths(self) -> list[str]:
         """The files of training rows; a pattern becomes the matching files."""
-        from sentkit.formats.file_lists import expanded
+        from sentkit.formats.files import expanded
 
         return list(expanded(self.seen or []))
 

@@ -15,7 +15,7 @@ from sentkit.errors import CannotCreateError, UsageError
 from sentkit.flags.rules import MAY_BE_EMPTY
 
 if TYPE_CHECKING:
-    from sentkit.formats.outputs.path_checks import Paths
+    from sentkit.formats.outputs.outputs import Paths
     from sentkit.formats.vectors.sinks import VectorOutput
     from sentkit.model.reading import ReadingOptions
 
@@ -104,7 +104,7 @@ def check_paths(console: Console, writes: "Paths", reads: "Paths") -> None:
 
     Also warn about temporary files of killed processes.
     """
-    from sentkit.formats.outputs.path_checks import check_places, leftovers_of
+    from sentkit.formats.outputs.outputs import check_places, leftovers_of
     from sentkit.formats.outputs.temporary import is_former
 
     check_places(writes, reads)

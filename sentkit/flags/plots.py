@@ -1,5 +1,6 @@
 """The output of `sentkit plot`: a picture in a file, a sketch on a terminal, or JSON."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -9,8 +10,10 @@ import typer
 from sentkit.console import Console, print_text, terminal_width
 from sentkit.errors import UsageError
 from sentkit.flags.options import Json, OutputFlags
+from sentkit.flags.rows import Known, RowFlags
 
 if TYPE_CHECKING:
+    from sentkit.formats.rows.rows import Inputs
     from sentkit.plots.picture import Picture
 
 HALF, FULL = 84.0, 174.0  # millimetres: the width of a column, and of a page
@@ -60,6 +63,16 @@ class PlotFlags(OutputFlags):
         if picture:
             import_matplotlib()
         self.check_creatable()
+
+    def draw(
+        self, name: str, rows: RowFlags, known: Known, picture: Callable[["Inputs", Console], "Picture"]
+    ) -> None:
+        """Write the picture of the rows. `name` is that of the command."""
+        console = Console(f"plot {name}")
+        self.check()
+        with rows.open(console, self, known=known) as inputs:
+            made = picture(inputs, console)
+        self.write(made, console)
 
     def write(self, picture: "Picture", console: Console) -> None:
         from sentkit.plots.drawing import FORMATS, draw

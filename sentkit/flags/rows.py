@@ -17,7 +17,7 @@ from sentkit.flags.options import OutputFlags, check_paths
 from sentkit.flags.rules import Excludes
 
 if TYPE_CHECKING:
-    from sentkit.formats.outputs.path_checks import Paths
+    from sentkit.formats.outputs.outputs import Paths
     from sentkit.formats.rows.rows import Inputs
 
 N = TypeVar("N", str, str | None)
@@ -164,7 +164,7 @@ class RowFlags(StreamFlags):
 
     @cached_property
     def paths(self) -> list[str]:
-        from sentkit.formats.file_lists import expanded
+        from sentkit.formats.files import expanded
 
         return list(expanded(self.files or ["-"]))
 
@@ -215,7 +215,7 @@ class UnusualFlags(RowFlags):
 
     @cached_property
     def paths(self) -> list[str]:
-        from sentkit.formats.file_lists import read_list
+        from sentkit.formats.files import read_list
 
         if self.files_from is None:
             return super().paths

@@ -1,15 +1,17 @@
-"""Rules between the flags of a command, as notes on the flags, and the one function that checks them.
+"""Records of flags, the rules between flags as notes on them, and the one function that checks the rules.
 
     group: Annotated[str | None, typer.Option(help=...), Needs("--gold")] = None
 
 A note on a record of flags is a rule for each of its flags. A rule about flags that a command does not have
 is ignored, because several commands share flags. The name of an argument is its metavar, such as TEXT.
+`expand_flags` makes parameters of records of flags, and `words_of` makes words of a command line again.
 """
 
+import functools
 import inspect
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import MISSING, dataclass, fields, is_dataclass
+from typing import Annotated, Any, cast, get_args, get_origin, get_type_hints
 
 from typer.models import ArgumentInfo, OptionInfo
 
@@ -102,3 +104,64 @@ def name_of(parameter: inspect.Parameter) -> str | None:
     names = [word for word in words if isinstance(word, str) and word.startswith("-")]
     names = names or [f"--{parameter.name.replace('_', '-')}"]
     return next((name for name in names if name.startswith("--")), names[0])
+
+
+def expand_flags(command: Callable[..., None]) -> Callable[..., None]:
+    """Replace each parameter that is a dataclass of flags by one parameter per flag.
+
+    typer reads only the signature. When the command is called, the rules between its flags are checked, and
+    the dataclasses are built again.
+    """
+    parameters: list[inspect.Parameter] = []
+    records: dict[str, tuple[type, list[str]]] = {}
+    for parameter in inspect.signature(command).parameters.values():
+        record, *notes = parameter.annotation, *()
+        if get_origin(record) is Annotated:
+            record, *notes = get_args(record)
+        if not is_dataclass(record):
+            parameters.append(parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY))
+            continue
+        flags = list(_parameters_of(cast(type, record), notes))
+        records[parameter.name] = cast(type, record), [flag.name for flag in flags]
+        parameters += flags
+
+    @functools.wraps(command)
+    def run(**values: Any) -> None:
+        Flags(parameters, values).check()
+        for name, (record, flags) in records.items():
+            values[name] = record(**{flag: values.pop(flag) for flag in flags})
+        command(**values)
+
+    del run.__wrapped__  # otherwise typer reads the parameters of the wrapped command
+    run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    run.__annotations__ = {each.name: each.annotation for each in parameters}
+    return run
+
+
+def _parameters_of(record: type, notes: list[Any]) -> Iterator[inspect.Parameter]:
+    """The parameters of the fields of a record, each with the notes of the record."""
+    hints = get_type_hints(record, include_extras=True)
+    for each in fields(record):
+        default = inspect.Parameter.empty if each.default is MISSING else each.default
+        annotation = Annotated[(hints[each.name], *notes)] if notes else hints[each.name]
+        yield inspect.Parameter(
+            each.name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation
+        )
+
+
+def words_of(flags: Any, but: Collection[str] = ()) -> list[str]:
+    """The options that differ from their defaults, in the order of the fields, except the fields `but`."""
+    hints, words = get_type_hints(type(flags), include_extras=True), list[str]()
+    for each in fields(flags):
+        value = getattr(flags, each.name)
+        if each.name in but or value == each.default:
+            continue
+        [option] = (note for note in hints[each.name].__metadata__ if isinstance(note, OptionInfo))
+        names = option.param_decls or (f"--{each.name.strip('_').replace('_', '-')}",)
+        name = next(name for name in names if name.startswith("--"))
+        if value is True:
+            words.append(name)
+            continue
+        for one in value if isinstance(value, list) else [value]:
+            words += [f"{name}={one}"] if str(one).startswith("-") else [name, str(one)]
+    return words

@@ -8,7 +8,7 @@ import pytest
 from sentkit.cli import every_command
 from sentkit.flags import options
 from sentkit.flags import rows as row_flags
-from sentkit.flags.expand import expand_flags
+from sentkit.flags.rules import expand_flags
 from sentkit.model import find_encoder
 from sentkit.model.reading import ReadingOptions
 from support import NANO

@@ -12,7 +12,7 @@ import pytest
 
 from sentkit import cli, process
 from sentkit.cli import every_command
-from sentkit.flags.expand import expand_flags
+from sentkit.flags.rules import expand_flags
 from sentkit.process import THREAD_VARIABLES, cgroup_quota, usable_cpus
 
 # At its end the program reports the largest pool of a BLAS or of OpenMP, and the threads of torch.

@@ -7,8 +7,16 @@ import pytest
 
 from sentkit.cli import every_command
 from sentkit.errors import UsageError
-from sentkit.flags.expand import expand_flags
-from sentkit.flags.rules import MAY_BE_EMPTY, Excludes, Flags, Needs, name_of, notes_of, rules_of
+from sentkit.flags.rules import (
+    MAY_BE_EMPTY,
+    Excludes,
+    Flags,
+    Needs,
+    expand_flags,
+    name_of,
+    notes_of,
+    rules_of,
+)
 
 COMMANDS = {
     name: list(inspect.signature(expand_flags(command)).parameters.values())

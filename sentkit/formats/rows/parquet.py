@@ -1,10 +1,17 @@
-"""Read the records of a Parquet file as JSON lines, in batches. Needs pyarrow."""
+"""Read the records of a Parquet file as JSON lines, in batches. Needs pyarrow.
 
-from collections.abc import Iterator
+Types without a JSON form become text: times and dates as in ISO 8601, binary values as base64. A decimal is a
+number with all its digits. A float32 has the shortest digits that restore it.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from itertools import pairwise
 from typing import Any, BinaryIO
 
+import numpy as np
 import orjson
+import pybase64
 
 from sentkit.errors import DataError, UsageError
 from sentkit.formats.files import import_pyarrow, open_input
@@ -18,7 +25,6 @@ from sentkit.formats.rows.lines import (
     json_line,
     json_object,
 )
-from sentkit.formats.rows.parquet_values import Unfit, UnknownType, values_of
 
 BATCH_ROWS, BATCH_BYTES = 1024, 1 << 22  # maximum of a batch; the bytes are an estimate
 READ = 1 << 20  # bytes per read of a column; pyarrow would otherwise read the whole row group
@@ -118,3 +124,144 @@ def open_parquet(path: str) -> Iterator[ParquetFile]:
 
 def first_line(error: BaseException) -> str:
     return str(error).partition("\n")[0]
+
+
+Values = Callable[[Any], Sequence[Any]]  # from an array to a value for each item, None for null
+
+
+class Unfit:
+    """A value that JSON cannot represent, so its row is a bad row."""
+
+    def __init__(self, problem: str) -> None:
+        self.problem = problem
+
+
+class UnknownType(Exception):
+    """A type without a JSON form."""
+
+
+def values_of(type_: Any) -> Values:
+    """The function that converts arrays of this type. Raises UnknownType."""
+    types = import_pyarrow().types
+    if hasattr(type_, "storage_type"):  # an extension, such as a UUID
+        stored = values_of(type_.storage_type)
+        return lambda array: stored(array.storage)
+    if types.is_dictionary(type_):
+        decoded = values_of(type_.value_type)
+        return lambda array: decoded(array.dictionary_decode())
+    if types.is_struct(type_):
+        names, fields = [field.name for field in type_], [values_of(field.type) for field in type_]
+        return lambda array: objects(array, names, fields)
+    if types.is_map(type_):
+        keys, items = values_of(type_.key_type), values_of(type_.item_type)
+        return lambda array: pairs(array, keys, items)
+    if types.is_list(type_) or types.is_large_list(type_) or types.is_fixed_size_list(type_):
+        inner = numbers if types.is_floating(type_.value_type) else values_of(type_.value_type)
+        return lambda array: sliced(array, inner(array.values))
+    return simple_values_of(type_)
+
+
+def simple_values_of(type_: Any) -> Values:
+    types, name = import_pyarrow().types, str(type_).removeprefix("large_")
+    if types.is_null(type_) or types.is_boolean(type_) or types.is_integer(type_):
+        return list_of
+    if types.is_floating(type_):
+        return floats
+    if name in ("string", "string_view"):
+        return texts
+    if name in ("binary", "binary_view") or types.is_fixed_size_binary(type_):
+        return binaries
+    if types.is_decimal(type_):
+        return decimals
+    if types.is_temporal(type_) and not types.is_duration(type_) and not types.is_interval(type_):
+        return times
+    raise UnknownType(name)
+
+
+def list_of(array: Any) -> list[Any]:
+    values: list[Any] = array.to_pylist()
+    return values
+
+
+def numbers(array: Any) -> Sequence[Any]:
+    """An array of numpy if all numbers are finite, else a list. Both have the same digits in JSON."""
+    if array.null_count == 0:
+        values = array.to_numpy(zero_copy_only=False)
+        if np.isfinite(values).all():
+            finite: Any = values.astype(np.float32) if values.dtype == np.float16 else values
+            return finite
+    return floats(array)
+
+
+def floats(array: Any) -> list[Any]:
+    values = array.to_numpy(zero_copy_only=False)  # null becomes NaN
+    if values.dtype == np.float16:
+        values = values.astype(np.float32)
+    digits = orjson.dumps(values, option=orjson.OPT_SERIALIZE_NUMPY)[1:-1]  # null for NaN
+    result: list[Any] = [orjson.Fragment(each) for each in digits.split(b",")] if digits else []
+    for place in np.flatnonzero(~np.isfinite(values)).tolist():
+        if array[place].is_valid:
+            result[place] = Unfit("NaN or infinity")
+    return result
+
+
+def texts(array: Any) -> list[Any]:
+    try:
+        return list_of(array)
+    except UnicodeDecodeError:
+        return [text(each) for each in array]
+
+
+def text(scalar: Any) -> Any:
+    try:
+        return scalar.as_py()
+    except UnicodeDecodeError:
+        return Unfit("text that is not UTF-8")
+
+
+def binaries(array: Any) -> list[Any]:
+    return [None if each is None else pybase64.b64encode(each).decode() for each in list_of(array)]
+
+
+def decimals(array: Any) -> list[Any]:
+    return [None if each is None else orjson.Fragment(each) for each in list_of(array.cast("string"))]
+
+
+def times(array: Any) -> list[Any]:
+    """Times as text. Those with a time zone are in UTC, with the suffix Z, as the file stores them."""
+    pyarrow, end = import_pyarrow(), ""
+    if getattr(array.type, "tz", None) is not None:
+        end, array = "Z", array.view(pyarrow.timestamp(array.type.unit))
+    return [each and time(each, end) for each in list_of(array.cast("string"))]
+
+
+def time(text: str, end: str) -> Any:
+    return Unfit("a time out of range") if text.startswith("<") else text.replace(" ", "T") + end
+
+
+def objects(array: Any, names: Sequence[str], fields: Sequence[Values]) -> list[Any]:
+    columns = [values(child) for values, child in zip(fields, array.flatten(), strict=True)]
+    rows = zip(*columns, strict=True) if columns else [()] * len(array)
+    return with_nulls(array, [dict(zip(names, values, strict=True)) for values in rows])
+
+
+def pairs(array: Any, keys: Values, items: Values) -> list[Any]:
+    """A map as a list of objects, because its keys can be of any type and can repeat."""
+    zipped = zip(keys(array.keys), items(array.items), strict=True)
+    return sliced(array, [{"key": key, "value": value} for key, value in zipped])
+
+
+def sliced(array: Any, items: Sequence[Any]) -> list[Any]:
+    """The items of each list. Lists of numbers are slices of an array of numpy."""
+    if hasattr(array.type, "list_size"):
+        size, first = array.type.list_size, array.offset
+        ends = [(first + place) * size for place in range(len(array) + 1)]
+    else:
+        ends = array.offsets.to_pylist()
+    return with_nulls(array, [items[start:end] for start, end in pairwise(ends)])
+
+
+def with_nulls(array: Any, values: list[Any]) -> list[Any]:
+    if array.null_count == 0:
+        return values
+    return [value if valid else None for value, valid in zip(values, list_of(array.is_valid()), strict=True)]

@@ -1,14 +1,17 @@
-"""Read TSV and CSV as rows of strings. `table_writer.py` writes them.
+"""Read TSV and CSV as rows of strings, and write rows as TSV and CSV.
 
 Quoting is "none" (a quote is a normal character) or "csv" (RFC 4180: a quoted field can contain delimiters
 and newlines). The default for TSV is "none", because the STS Benchmark contains unpaired quotes.
 """
 
 import csv
+import re
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import BinaryIO
 
 from sentkit.errors import DataError
+from sentkit.formats.rows import splice
 from sentkit.formats.rows.lines import (
     EXCERPT,
     BadLine,
@@ -20,6 +23,7 @@ from sentkit.formats.rows.lines import (
     readable,
     too_long,
 )
+from sentkit.formats.rows.rows import Row
 
 DELIMITERS = {"tsv": "\t", "csv": ","}
 QUOTING = {"tsv": "none", "csv": "csv"}
@@ -160,3 +164,54 @@ def _ends_inside(line: bytes, inside: bool, delimiter: bytes) -> bool:
         place = line.find(delimiter, place) + 1
         if place == 0:
             return False
+
+
+IN_QUOTES = re.compile('[",\r\n\ufeff]')  # characters of a cell that needs quotes; also a byte order mark
+
+
+class TableWriter:
+    """Writes rows to TSV or CSV. The fields of the first row are the columns.
+
+    A text is written as it is, null as an empty cell, and any other value as its JSON. If a row does not have
+    a column, its cell is empty.
+    """
+
+    def __init__(self, out: BinaryIO, suffix: str) -> None:
+        self.out, self.delimiter = out, DELIMITERS[suffix.removeprefix(".")]
+        self.columns: list[str] = []
+
+    def line(self, cells: Sequence[str]) -> bytes:
+        """A record, which `table_rows` reads back. Raises BadLine if there is none."""
+        if any("\0" in cell for cell in cells):
+            raise BadLine("a NUL character: a table cannot contain it")
+        if self.delimiter == "\t":
+            if any(not {"\t", "\n", "\r"}.isdisjoint(cell) for cell in cells):
+                raise BadLine("a tab or newline: TSV cannot contain it, CSV can")
+            return "\t".join(cells).encode() + b"\n"
+        # The module csv does not quote a carriage return in all versions of Python.
+        quoted = ['"' + cell.replace('"', '""') + '"' if IN_QUOTES.search(cell) else cell for cell in cells]
+        return (",".join(quoted) or '""').encode() + b"\n"
+
+    def write(self, row: Row) -> None:
+        values, new = row.values, not self.columns
+        columns = self.columns or list(values)
+        if extra := next((name for name in values if name not in columns), None):
+            raise row.error(f'"{extra}" is not a column of the first row')
+        simple = all(isinstance(value, str) or value is None for value in values.values())
+        spans: Mapping[str, splice.Span] = {} if simple else row.spans()
+
+        def cell(name: str) -> str:
+            value = values.get(name)
+            if value is None or isinstance(value, str):
+                return value or ""
+            return row.line[spans[name].value : spans[name].end].decode()
+
+        row.refuse_duplicates()
+        try:
+            if new and (not values or "" in values):
+                raise BadLine("a column needs a name")
+            record = self.line(columns) * new + self.line([cell(name) for name in columns])
+        except BadLine as error:
+            raise row.error(str(error)) from error
+        self.columns = columns
+        self.out.write(record)

@@ -12,7 +12,7 @@ from sentkit.formats.files import bare_suffix, readable
 from sentkit.formats.outputs.outputs import open_output
 from sentkit.formats.rows.kinds import VECTORS
 from sentkit.formats.rows.rows import Inputs, Row
-from sentkit.formats.rows.table_writer import TableWriter
+from sentkit.formats.rows.tables import TableWriter
 from sentkit.formats.vectors import store
 from sentkit.formats.vectors.sinks import VectorOutput, open_sinks
 from sentkit.formats.vectors.vectors import ENCODINGS, VectorReader, VectorRow, without_vectors

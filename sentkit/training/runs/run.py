@@ -16,8 +16,7 @@ import torch
 from torch import Tensor
 
 from sentkit.errors import CannotCreateError
-from sentkit.formats.checkpoints.export import DeclarationToWrite, write_folder, write_static_folder
-from sentkit.formats.checkpoints.model_card import card
+from sentkit.formats.checkpoints.export import DeclarationToWrite, card, write_folder, write_static_folder
 from sentkit.formats.checkpoints.modules import Pooler
 from sentkit.formats.checkpoints.readout import Readout, parse_readout
 from sentkit.formats.json_files import read_object_if_there

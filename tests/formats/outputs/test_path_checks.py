@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from sentkit.errors import UsageError
-from sentkit.formats.outputs.path_checks import check_places
+from sentkit.formats.outputs.outputs import check_places
 
 
 @pytest.fixture(autouse=True)
@@ -111,7 +111,7 @@ def test_two_outputs_with_two_paths_are_accepted(first: str, second: str) -> Non
 CHECK = """
 import sys
 from sentkit.errors import UsageError
-from sentkit.formats.outputs.path_checks import check_places
+from sentkit.formats.outputs.outputs import check_places
 try:
     check_places({sys.argv[1]: sys.argv[2]}, {"FILE": sys.argv[3]})
 except UsageError as error:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from sentkit.errors import DataError
 from sentkit.formats.rows.rows import Inputs, Rejects, Row
-from sentkit.formats.rows.table_writer import TableWriter
+from sentkit.formats.rows.tables import TableWriter
 
 some = settings(max_examples=40)
 Write = Callable[[str, bytes], str]

@@ -6,8 +6,8 @@ import orjson
 import pytest
 
 from sentkit.errors import DataError, UsageError
+from sentkit.formats.rows.kinds import OneText
 from sentkit.formats.rows.rows import Row
-from sentkit.formats.rows.texts import OneText
 
 
 def row(line: str) -> Row:

@@ -1,4 +1,15 @@
-"""`sentkit whiten fit`: fits a transform to vectors."""
+"""Fit and apply transforms of a vector space.
+
+\b
+Examples:
+  sentkit whiten fit titles.safetensors --dim 2 -o T.safetensors
+  sentkit encode titles.txt | sentkit whiten apply -t whitening.safetensors
+
+A transform is fitted once and stored with a description of its vectors. It is
+then applied to other vectors of the same space: by `sentkit whiten apply`, by
+`sentkit encode --transform`, or as a part of a checkpoint by `sentkit export
+--transform`.
+"""
 
 import contextlib
 import math
@@ -17,6 +28,9 @@ if TYPE_CHECKING:
     from sentkit.transforms.fitting import Fitted
     from sentkit.transforms.flow import FlowOptions
     from sentkit.transforms.ica import IcaOptions
+
+
+SUBCOMMANDS = ("fit", "apply")
 
 
 @dataclass(frozen=True)
@@ -205,3 +219,40 @@ def scale_of(text: str) -> float | str:
         if 0 < float(text) < math.inf:
             return float(text)
     raise UsageError(f'--scale "{text}": expected a number above 0, or auto')
+
+
+def apply(
+    *,
+    transform: Annotated[
+        str,
+        typer.Option(
+            "-t", "--transform", metavar="PATH", help="A transform from sentkit whiten fit or merge."
+        ),
+    ],
+    output: options.VectorOutputFlags,
+    row_flags: RowFlags,
+    run: options.QuietFlags,
+) -> None:
+    """Apply a transform to vectors.
+
+    \b
+    Examples:
+      sentkit whiten apply a.safetensors -t whitening.safetensors | sentkit score
+      sentkit encode titles.txt | sentkit whiten apply -t whitening.safetensors
+
+    Most used: [FILE]... -t -o -f
+
+    The new vectors replace the old ones, and "_emb" names their new space, the same as
+    with `sentkit encode --transform`. All other fields are copied byte for byte, in
+    constant memory. The transform accepts only vectors of the space that it was fitted
+    to, so a second application is an error. The new vectors are not scaled to unit
+    length; cosine similarity does not need that.
+    """
+    from sentkit.formats.outputs.outputs import refuse_existing
+    from sentkit.formats.vectors.vectors import VECTOR_FIELDS
+    from sentkit.transforms.applying import apply_transform
+
+    console = run.console("whiten apply")
+    refuse_existing(output.path, force=output.force)
+    with row_flags.open(console, output, known=VECTOR_FIELDS, reads={"--transform": transform}) as inputs:
+        apply_transform(inputs, transform, output.path, output.form(replace=True))

@@ -1,0 +1,213 @@
+"""Draw pictures of vectors, reports and logs.
+
+\b
+Examples:
+  sentkit plot space titles.safetensors --by pca
+  sentkit plot pairs a.safetensors --gold score
+
+Without -o, a terminal shows a sketch, and a pipe gets the numbers of the picture as
+JSON. -o FIGURE.svg (or .png, .pdf) writes a picture for a paper; it needs the
+package matplotlib: pip install 'sentkit[plot]'. Further figures of papers are in their
+folders: python -m sentkit.papers.consert.figures --help.
+"""
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from sentkit.console import Console, slow
+from sentkit.flags import options
+from sentkit.flags.plots import PlotFlags
+from sentkit.flags.rows import RowFlags
+from sentkit.flags.rules import Needs
+
+if TYPE_CHECKING:
+    from sentkit.formats.rows.rows import Inputs
+    from sentkit.plots.picture import Picture
+
+SUBCOMMANDS = ("space", "pairs", "heat", "curve", "sweep")
+
+
+def space(
+    *,
+    by: Annotated[
+        Literal["tsne", "pca", "svd"],
+        typer.Option(help="t-SNE, the first two principal components, or the same without centering."),
+    ] = "tsne",
+    label: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Field that determines the colour.")
+    ] = None,
+    gold: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="For pairs: draw those with the extreme scores in this field."),
+    ] = None,
+    each: Annotated[
+        int | None,
+        typer.Option(min=1, metavar="N", help="With --gold: pairs of each extreme. [default: 20]"),
+        Needs("--gold"),
+    ] = None,
+    sample: Annotated[int, typer.Option(min=3, metavar="N", help="Maximum number of rows.")] = 2000,
+    perplexity: Annotated[
+        float | None,
+        typer.Option(min=1, metavar="X", help="Of t-SNE. [default: 30, or a third of up to 30 vectors]"),
+        Needs("--by tsne"),
+    ] = None,
+    seed: options.Seed = 0,
+    output: PlotFlags,
+    row_flags: RowFlags,
+) -> None:
+    """Draw vectors in two dimensions.
+
+    \b
+    Examples:
+      sentkit plot space titles.safetensors --by pca
+      sentkit plot space news.safetensors --label label
+      sentkit plot space a.safetensors --gold score --each 2 -o space.svg
+      sentkit encode pairs.jsonl | sentkit plot space --by svd
+
+    Most used: [FILE]... --by --label --gold --sample -o --width
+
+    Each FILE is one panel. The two vectors of a pair are joined by a line; up to 60
+    pairs have a number at both ends. --gold NAME draws the N pairs with the highest and
+    the N with the lowest score, as in figures 5 and 6 of SG-BERT. Of equal scores, it
+    draws random pairs.
+
+    From more rows than --sample, a random sample is drawn. All fits use only the rows
+    of the picture. --label gives colours to the 20 most frequent labels; all others are
+    grey. In the JSON, "pair" is the number in the picture and "row" the number of the
+    row in the file.
+    """
+    from sentkit.formats.vectors.vectors import VECTOR_FIELDS
+    from sentkit.plots.kinds import space as kind
+
+    space_options = kind.SpaceOptions(
+        by, row_flags.theirs(label), row_flags.theirs(gold), each or 20, sample, perplexity, seed
+    )
+
+    def picture(inputs: "Inputs", console: Console) -> "Picture":
+        with slow(console, "reading the vectors"):
+            return kind.space(inputs, space_options, console.warn)
+
+    output.draw("space", row_flags, (*VECTOR_FIELDS, label, gold), picture)
+
+
+def pairs(
+    *,
+    gold: Annotated[str, typer.Option(metavar="NAME", help="Field with the gold score.")],
+    metric: options.Metric = "cosine",
+    output: PlotFlags,
+    row_flags: RowFlags,
+) -> None:
+    """Draw the similarities of pairs over their gold scores.
+
+    \b
+    Examples:
+      sentkit plot pairs a.safetensors --gold score
+      sentkit plot pairs a.safetensors b.safetensors --gold score -o pairs.svg
+      sentkit encode pairs.jsonl | sentkit plot pairs - --gold score --json
+
+    Most used: [FILE]... --gold --metric -o --width
+
+    Each FILE is one panel with Spearman's correlation x 100 and the number of pairs, as
+    in figure 1 of ConSERT. Up to 500 pairs are points, without a line. More pairs are a
+    density: the darker a cell, the more pairs, on a logarithmic scale. Its line joins
+    the medians of ten bands of gold scores; the band of the line is the quartiles.
+    Pairs without a score are skipped.
+    """
+    from sentkit.formats.vectors.vectors import VECTOR_FIELDS
+    from sentkit.plots.kinds import pairs as kind
+
+    theirs, known = row_flags.theirs(gold), (*VECTOR_FIELDS, gold)
+    output.draw("pairs", row_flags, known, lambda inputs, console: kind.pairs(inputs, theirs, metric))
+
+
+def heat(
+    *,
+    metric: options.Metric = "cosine",
+    output: PlotFlags,
+    row_flags: RowFlags,
+) -> None:
+    """Draw the similarities of all sentences.
+
+    \b
+    Examples:
+      sentkit plot heat titles.safetensors
+      sentkit encode titles.txt | sentkit plot heat -o heat.svg
+
+    Most used: [FILE]... --metric -o --width
+
+    The input is at most 100 rows with one vector each. The darker a cell, the more
+    similar its two sentences: white is 0 (or the smallest negative value), black is 1
+    (or the largest value if --metric is not cosine). A line begins with the text of its
+    sentence, and the columns have the numbers of the rows. Up to eight sentences also
+    have the values in the cells.
+    """
+    from sentkit.formats.vectors.vectors import VECTOR_FIELDS
+    from sentkit.plots.kinds import heat as kind
+
+    output.draw("heat", row_flags, VECTOR_FIELDS, lambda inputs, console: kind.heat(inputs, metric))
+
+
+def curve(
+    *,
+    show: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME",
+            help="A panel: loss, a term of it, lr, norm or dev; repeatable. [default: all but norm]",
+        ),
+    ] = None,
+    points: Annotated[
+        int, typer.Option(min=2, metavar="N", help="Maximum number of points of a line.")
+    ] = 100,
+    output: PlotFlags,
+    row_flags: RowFlags,
+) -> None:
+    """Draw the loss, the learning rate and the dev scores of training runs.
+
+    \b
+    Examples:
+      sentkit plot curve ckpt
+      sentkit plot curve run1 run2 --show loss --show dev -o curve.svg
+
+    Most used: [FILE]... --show --points -o --width
+
+    The input is folders of "sentkit train": checkpoints, folders of seeds, or runs that
+    are not finished. Their logs are steps.jsonl. Each quantity is one panel, and each run
+    one line. Of a run with more than --points steps, a point is the
+    mean of consecutive steps; scores on --dev are never averaged. If a run has several
+    learning rates, the largest is drawn.
+    """
+    from sentkit.plots.kinds import curve as kind
+
+    logs = replace(row_flags, files=[log for path in row_flags.paths for log in kind.logs_of(path)])
+    output.draw("curve", logs, (), lambda inputs, console: kind.curve(inputs, show or [], points))
+
+
+def sweep(
+    *,
+    value: Annotated[
+        Literal["spearman", "pearson"], typer.Option(help="Field of the reports to draw.")
+    ] = "spearman",
+    output: PlotFlags,
+    row_flags: RowFlags,
+) -> None:
+    """Draw scores by layer and readout.
+
+    \b
+    Examples:
+      sentkit plot sweep layers.jsonl
+      sentkit plot sweep layers.jsonl -o sweep.svg
+
+    Most used: [FILE]... --value -o --width
+
+    The input is reports of "sentkit score --gold" of vectors of single layers, as
+    examples/layers.sh makes them: figure 1 of SG-BERT. Each model is one panel, and
+    each readout one line with its 95 % intervals. A report without a layer number is a
+    horizontal line, for comparison. Undefined correlations are gaps. Several reports of
+    one layer and readout are those of several data sets: their mean is drawn.
+    """
+    from sentkit.plots.kinds import sweep as kind
+
+    output.draw("sweep", row_flags, (), lambda inputs, console: kind.sweep(inputs, value, console.warn))
