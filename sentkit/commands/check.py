@@ -1,6 +1,5 @@
 """`sentkit check`: the state of a vector folder, or of a vector file."""
 
-import time
 from collections import defaultdict
 from collections.abc import Mapping
 from pathlib import Path
@@ -15,8 +14,6 @@ from sentkit.flags import options
 if TYPE_CHECKING:
     from sentkit.formats.vectors.folders import Status, VectorFolder
 
-INTERVAL = 1.0  # seconds between two looks with --watch
-
 
 def check(
     *,
@@ -29,7 +26,6 @@ def check(
     deep: Annotated[
         bool, typer.Option("--deep", help="Read all blocks and inputs, and compare their digests.")
     ] = False,
-    watch: Annotated[bool, typer.Option("--watch", help="Show progress until all blocks exist.")] = False,
     json: options.Json = False,
     run: options.RunFlags,
 ) -> None:
@@ -42,7 +38,7 @@ def check(
       sentkit check titles --deep
       sentkit check titles.safetensors
 
-    Most used: PATH --shards --deep --watch --json
+    Most used: PATH --shards --deep --json
 
     The output has the number of complete and missing blocks; rows, truncated rows and
     skipped rows of the complete blocks (with encode --chunks, a row is a chunk, except
@@ -57,13 +53,11 @@ def check(
 
     console, output = run.console("check"), options.ReportFlags(json=json)
     if Path(path).is_file():
-        if shards is not None or watch:
-            raise UsageError(f"--shards and --watch need a vector folder, {path} is a file")
+        if shards is not None:
+            raise UsageError(f"--shards needs a vector folder, {path} is a file")
         check_file(path, output)
         return
     folder = VectorFolder(path)
-    if watch:
-        follow(folder, console)
     status = folder.status()
     bad = deep_check(folder, status, console) if deep else {}
     status = without(folder, status, bad.keys() - {""})
@@ -135,19 +129,3 @@ def deep_check(folder: "VectorFolder", status: "Status", console: Console) -> di
             tasks.add()
     tasks.done()
     return bad
-
-
-def follow(folder: "VectorFolder", console: Console) -> None:
-    """Report the progress of all shards until the folder is complete."""
-    from sentkit.console import TaskProgress
-
-    tasks = TaskProgress(console, "blocks")
-    while True:
-        status = folder.status()
-        tasks.of = 0 if status.unknown else len(status.done) + len(status.missing)
-        for _ in range(len(status.done) - tasks.tasks):
-            tasks.add()
-        if status.complete:
-            tasks.done()
-            return
-        time.sleep(INTERVAL)

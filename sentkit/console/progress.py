@@ -88,7 +88,7 @@ def time_left(share: float, seconds: float) -> list[str]:
 
 
 class TaskProgress(ProgressWriter):
-    """The number of finished tasks (clusterings, or fits of a classifier), and their total if it is not 0."""
+    """The number of finished tasks (clusterings, or fits of a classifier), and their total."""
 
     def __init__(self, console: Console, unit: str, clock: Clock = time.monotonic) -> None:
         super().__init__(console, clock)
@@ -104,9 +104,6 @@ class TaskProgress(ProgressWriter):
         self.tasks += 1
         if self.due():
             self.last = self.clock()
-            if not self.of:
-                self.show([f"{self.tasks} {self.unit}"])
-                return
             share = self.tasks / max(self.of, self.tasks)
             words = [f"{100 * share:.0f} %", f"{self.tasks} of {self.of} {self.unit}"]
             self.show([*words, *time_left(share, self.last - self.start)])

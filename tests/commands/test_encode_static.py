@@ -206,4 +206,5 @@ def test_a_table_with_tabs_is_recognised(sentkit, tmp_path):
     done = sentkit("encode", "-m", "w.tsv", stdin="a\n")
 
     assert done.code == 65
-    assert done.told[0].endswith("w.tsv: a table with tabs, expected word vectors as text")
+    assert "w.tsv:1: expected word vectors as text: " in done.told[0]
+    assert done.told[0].endswith(" on each line, separated by spaces")

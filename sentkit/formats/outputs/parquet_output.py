@@ -172,7 +172,7 @@ def column(values: Sequence[Any], type_: Any) -> Any:
     pyarrow = import_pyarrow()
     own = type_of(values)
     if type_ is not None and joined(type_, own) != type_:
-        raise Misfit(f"does not fit the first rows, which have {called(type_)}: {type_}")
+        raise Misfit(f"does not fit the first rows, which have {type_}")
     final = own if type_ is None else type_
     try:
         if hasattr(final, "list_size"):
@@ -231,23 +231,7 @@ def joined(one: Any, other: Any) -> Any:
         for field in other:
             fields[field.name] = joined(fields.get(field.name, pyarrow.null()), field.type)
         return pyarrow.struct(list(fields.items()))
-    raise Misfit(f"has both {called(one)} and {called(other)}")
-
-
-def called(type_: Any) -> str:
-    types = import_pyarrow().types
-    if hasattr(type_, "list_size"):
-        return f"vectors of {type_.list_size} numbers"
-    names = {
-        "strings": types.is_string,
-        "whole numbers": types.is_integer,
-        "numbers": types.is_floating,
-        "true or false": types.is_boolean,
-        "lists": types.is_list,
-        "objects": types.is_struct,
-        "only null": types.is_null,
-    }
-    return next(name for name, test in names.items() if test(type_))
+    raise Misfit(f"has both {one} and {other}")
 
 
 @contextmanager

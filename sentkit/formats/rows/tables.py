@@ -8,7 +8,7 @@ import csv
 import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import BinaryIO
+from typing import TYPE_CHECKING, BinaryIO
 
 from sentkit.errors import DataError
 from sentkit.formats.rows import splice
@@ -23,7 +23,9 @@ from sentkit.formats.rows.lines import (
     readable,
     too_long,
 )
-from sentkit.formats.rows.rows import Row
+
+if TYPE_CHECKING:
+    from sentkit.formats.rows.rows import Row
 
 DELIMITERS = {"tsv": "\t", "csv": ","}
 QUOTING = {"tsv": "none", "csv": "csv"}
@@ -192,7 +194,7 @@ class TableWriter:
         quoted = ['"' + cell.replace('"', '""') + '"' if IN_QUOTES.search(cell) else cell for cell in cells]
         return (",".join(quoted) or '""').encode() + b"\n"
 
-    def write(self, row: Row) -> None:
+    def write(self, row: "Row") -> None:
         values, new = row.values, not self.columns
         columns = self.columns or list(values)
         if extra := next((name for name in values if name not in columns), None):

@@ -110,16 +110,6 @@ def test_check_refuses_other_folders(sentkit, tmp_path):
     assert f"{tmp_path}: is not a vector folder: it has no run.json" in other.err
 
 
-def test_watch_ends_when_the_folder_is_complete(sentkit, folder, encode, corpus, monkeypatch):
-    last = sorted(folder.glob("0*"))[-1]
-    last.rename("last")
-
-    monkeypatch.setattr(time, "sleep", lambda seconds: Path("last").rename(last))
-    done = sentkit("check", "whole", "--watch")
-
-    assert (done.code, done.rows[0]["missing"]) == (0, 0)
-
-
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2, signal.SIGINT])
 def test_a_signal_finishes_the_block_and_exits_with_75(words, tmp_path, encode, joined, number):
     Path("in.jsonl").write_text('{"text":"the cat"}\n' * 100_000)

@@ -112,9 +112,9 @@ def test_vectors_are_lists_of_float32(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("rows", "problem"),
     [
-        ([{"x": 1}, {"x": 2}, {"x": "a"}, {"x": 3}], ':3: "x" has both whole numbers and strings'),
-        ([{"x": True}, {"x": 1}], ':2: "x" has both true or false and whole numbers'),
-        ([{"x": []}, {"x": [1]}, {"x": [1, [2]]}], ':3: "x" has both whole numbers and lists'),
+        ([{"x": 1}, {"x": 2}, {"x": "a"}, {"x": 3}], ':3: "x" has both int64 and string'),
+        ([{"x": True}, {"x": 1}], ':2: "x" has both bool and int64'),
+        ([{"x": []}, {"x": [1]}, {"x": [1, [2]]}], ':3: "x" has both int64 and list<item: int64>'),
         ([{"x": {"y": 1}}, {"x": {"y": {}}}], ':2: "x" is an object without fields'),
         ([{"x": 2**63 - 1}, {"x": 2**63}], ':2: "x" has a number that is too large for int64'),
         ([{"x": 0.5}, {"x": 2**53 + 1}], ':2: "x" has a number that is too large for double'),
@@ -131,9 +131,9 @@ def test_a_row_that_does_not_fit_has_its_place(
 @pytest.mark.parametrize(
     ("value", "problem"),
     [
-        ("a", '"x" has both whole numbers and strings'),
-        (0.5, '"x" does not fit the first rows, which have whole numbers: int64'),
-        ([1], '"x" has both whole numbers and lists'),
+        ("a", '"x" has both int64 and string'),
+        (0.5, '"x" does not fit the first rows, which have int64'),
+        ([1], '"x" has both int64 and list<item: int64>'),
     ],
 )
 def test_the_first_rows_determine_the_types(
@@ -148,11 +148,11 @@ def test_the_first_rows_determine_the_fields(tmp_path: Path, monkeypatch: pytest
     groups_of(monkeypatch, 2)
     nested = [{"x": {"y": 1}}] * 3
 
-    problem = '"x" does not fit the first rows, which have objects: struct<y: int64>'
+    problem = '"x" does not fit the first rows, which have struct<y: int64>'
     assert problem_of(tmp_path, *nested, {"x": {"z": 1}}) == f"a.parquet:4: {problem}"
     problem = 'the field "z" is not in the first rows'
     assert problem_of(tmp_path, *nested, {"x": None, "z": 1}) == f"a.parquet:4: {problem}"
-    problem = '"x" does not fit the first rows, which have only null: null'
+    problem = '"x" does not fit the first rows, which have null'
     assert problem_of(tmp_path, *[{"x": None}] * 2, {"x": 1}) == f"a.parquet:3: {problem}"
 
 
