@@ -52,7 +52,8 @@ def encode(
     "n_tokens" and "truncated".
     """
     # Each thread computes batches of its own, so an operation of numpy or torch has one thread.
-    limit_threads(threads or folder.recorded_threads(output), of_libraries=1)
+    own_threads, precision, products = folder.recorded(output, machine.precision)
+    limit_threads(threads or own_threads, of_libraries=1)
     from sentkit.formats.rows.kinds import FIELDS, TextParser
     from sentkit.formats.vectors.sinks import output_paths
     from sentkit.formats.vectors.store import Store, common_fields, is_store
@@ -62,9 +63,14 @@ def encode(
 
     console = run.console("encode")
     in_folder = folder.applies_to(output)
-    device = folder.parsed_shard().device(machine.device)
     with folder.stopping(console, output, active=in_folder and not dry_run) as check_stop:
-        text_model = find_encoder(model, reading.options(), device=device, precision=machine.precision)
+        text_model = find_encoder(
+            model,
+            reading.options(),
+            device=folder.parsed_shard().device(machine.device),
+            precision=precision,
+            products=products,
+        )
         report_loading(text_model.name, text_model.notes, console)
         to_folder = in_folder and not folder.is_sweep(output, text_model)
         paths, form = [output.path], output.form(replace=replace)
@@ -139,6 +145,8 @@ def report_spaces(encoder: "Encoder", console: Console) -> None:
         console.warn(note)
     spaces = ", ".join(spec.emb for spec in encoder.specs[:3]) + (" ..." if len(encoder.specs) > 3 else "")
     console.note(f"{spaces}: {encoder.width} numbers, {encoder.device}, {encoder.precision}")
+    for choice in getattr(encoder, "choices", ()):
+        console.note(choice)
 
 
 def report_totals(tally: "Tally", encoder: "Encoder", windows: Mapping[str, Any], console: Console) -> None:

@@ -61,13 +61,22 @@ class FolderFlags:
             raise UsageError(f"--force does not work with a vector folder, {output.path}", advice=advice)
         return True
 
-    def recorded_threads(self, output: OutputFlags) -> int | None:
-        """The number of threads in run.json, which it has if the vectors depend on it. Imports no numpy."""
+    def recorded(self, output: OutputFlags, precision: str) -> tuple[int | None, str, str | None]:
+        """The threads, the precision and the products in run.json, if it is there. Imports no numpy.
+
+        Other processes repeat what the first one measured, also where other products are faster.
+        """
         from sentkit.formats.json_files import read_object_if_there
 
         encoder = read_object_if_there(Path(output.path, "run.json")).get("encoder")
-        recorded = encoder.get("threads") if isinstance(encoder, dict) else None
-        return recorded if type(recorded) is int and 0 < recorded <= MOST_THREADS else None
+        if not isinstance(encoder, dict):
+            return None, precision, None
+        threads, recorded = encoder.get("threads"), encoder.get("precision")
+        usable = type(threads) is int and 0 < threads <= MOST_THREADS
+        if precision == "auto" and isinstance(recorded, str):
+            precision = recorded
+        products = "plain" if encoder.get("products") == "plain" else "fused"
+        return threads if usable else None, precision, products
 
     @property
     def size(self) -> int | None:

@@ -24,6 +24,7 @@ def find_encoder(
     *,
     device: str = "auto",
     precision: str = "auto",
+    products: str | None = None,
     download: bool = True,
 ) -> Model:
     """Return the static or transformer model with this name, without loading transformer weights."""
@@ -35,7 +36,8 @@ def find_encoder(
         raise NoInputError(f"{name}: no such file")
     folder = None if file or name == WORD_SETS else find_model(name, download=download)
     if folder is not None and not is_static(folder):
-        return CheckpointModel(checkpoint_in(folder, name), options, device=device, precision=precision)
+        found = checkpoint_in(folder, name)
+        return CheckpointModel(found, options, device=device, precision=precision, products=products)
     models.check_machine(device, precision)
     if folder is not None:
         return models.read_folder(folder, name, options)

@@ -104,9 +104,16 @@ def stock(checkpoint: Checkpoint, reading: Reading) -> str:
 
 class CheckpointModel:
     def __init__(
-        self, checkpoint: Checkpoint, options: ReadingOptions, *, device: str, precision: str
+        self,
+        checkpoint: Checkpoint,
+        options: ReadingOptions,
+        *,
+        device: str,
+        precision: str,
+        products: str | None = None,
     ) -> None:
         self.checkpoint, self.device, self.precision = checkpoint, device, precision
+        self.products = products
         self.name, self.reading = checkpoint.name, plan_reading(checkpoint, options)
         self.notes = self.reading.notes(self.name)
         self.readouts = [readout.name for readout in self.reading.readouts]
@@ -130,7 +137,13 @@ class CheckpointModel:
                 return small
         from sentkit.model.transformer.encoder import TransformerEncoder
 
-        return TransformerEncoder(self.checkpoint, self.reading, device=self.device, precision=self.precision)
+        return TransformerEncoder(
+            self.checkpoint,
+            self.reading,
+            device=self.device,
+            precision=self.precision,
+            products=self.products,
+        )
 
     def summary(self) -> dict[str, Any]:
         return summarize(self.checkpoint, self.reading)

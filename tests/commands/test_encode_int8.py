@@ -14,11 +14,11 @@ from sentkit.formats.vectors.store import Store
 from sentkit.model.reading import ReadingOptions, plan_reading
 from sentkit.model.transformer import encoder as encoder_module
 from sentkit.model.transformer.encoder import TransformerEncoder
-from sentkit.model.transformer.int8 import calibration_texts, int8_products_work, losses
+from sentkit.model.transformer.int8 import FASTER_INT8, calibration_texts, gain_of_int8, losses
 from support import SMALL, copy_tokenizer
 
 needs_integers = pytest.mark.skipif(
-    not int8_products_work(), reason="this CPU has no fast products of integers"
+    gain_of_int8() < FASTER_INT8, reason="this CPU has no fast products of integers"
 )
 TEXTS = "a cat sat on the mat\na dog\nthe weather is nice today, isn't it?\n"
 
@@ -65,7 +65,7 @@ def test_a_loss_of_each_readout_and_texts_with_a_prompt(sentkit, tmp_path):
     assert done.code == 0
     files = sorted((tmp_path / "x").glob("*.safetensors"))
     records = [json.loads(sentkit("inspect", file, "--json").out)["spec"] for file in files]
-    assert len({str(record["int8_cosine"]) for record in records}) == 3
+    assert len({str(record["int8_cosine"]) for record in records}) >= 2  # of 4 digits
 
 
 @needs_integers
@@ -97,7 +97,7 @@ def test_queries_in_fp32_search_a_corpus_in_int8(sentkit, tmp_path):
 
 def test_without_the_instructions_a_warning_names_the_precision_that_is_used(sentkit, monkeypatch):
     usual = sentkit("encode", "--precision", "fp32", stdin=TEXTS)
-    monkeypatch.setattr(encoder_module, "int8_products_work", lambda: False)
+    monkeypatch.setattr(encoder_module, "gain_of_int8", lambda: 0.0)
     monkeypatch.setattr(encoder_module, "pick_precision", lambda name, device: torch.float32)
 
     done = sentkit("encode", "--precision", "int8", stdin=TEXTS)

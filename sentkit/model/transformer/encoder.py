@@ -6,6 +6,7 @@ Dense and LayerNorm layers after a readout, and convolutions before it, are thos
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
 from itertools import zip_longest
 from pathlib import Path
 from threading import Lock
@@ -29,14 +30,28 @@ from sentkit.model.spaces import place_of_declaration, spec_of_readout, steps_of
 from sentkit.model.text.tokens import Tokens, check_ids
 from sentkit.model.transformer.architecture import UnsupportedArchitecture, architecture_of
 from sentkit.model.transformer.bert import Bert, load_bert
-from sentkit.model.transformer.device import halve_to_fit_memory, pick_device, pick_precision, to_host
-from sentkit.model.transformer.inference import filler, prepare_for_cpu, prepare_for_cuda
+from sentkit.model.transformer.device import (
+    gain_of_bf16,
+    halve_to_fit_memory,
+    pick_device,
+    pick_precision,
+    to_host,
+)
+from sentkit.model.transformer.inference import (
+    FASTER_PLAIN,
+    filler,
+    gain_of_plain_products,
+    prepare_for_cpu,
+    prepare_for_cuda,
+)
 from sentkit.model.transformer.int8 import (
+    FASTER_INT8,
+    LARGEST_WEIGHTS,
     WARN_BELOW,
     calibrate,
     check_finite,
-    instructions,
-    int8_products_work,
+    gain_of_int8,
+    largest_weight,
     losses,
     usable,
 )
@@ -122,24 +137,37 @@ INT8 = "int8"
 class TransformerEncoder:
     """Converts tokens to vectors for each readout; `specs` records the origin of the vectors."""
 
-    def __init__(self, checkpoint: Checkpoint, reading: Reading, *, device: str, precision: str) -> None:
+    def __init__(
+        self,
+        checkpoint: Checkpoint,
+        reading: Reading,
+        *,
+        device: str,
+        precision: str,
+        products: str | None = None,
+    ) -> None:
+        """`products` are "plain", "fused" or the faster of both."""
         self.checkpoint, self.reading = checkpoint, reading
         self.device = pick_device(device)
         self.notes: list[str] = []  # messages for the user
+        self.choices: list[str] = []  # what was measured, and selected by it
         self.integers = precision == INT8
         if self.integers and self.device.type != "cpu":
             raise UsageError(f"--precision {INT8} needs --device cpu", advice="use bf16 on a GPU")
         self.dtype = pick_precision("auto" if self.integers else precision, self.device)
+        if "auto" in precision and self.device.type == "cpu":
+            self.choices.append(f"products of bf16 are {gain_of_bf16():.2f} x as fast as those of fp32")
         self.preparing, self.prepared = Lock(), False  # see `network`
         self.halved = 0  # number of times that a batch was halved to fit into memory
         self.pool: ThreadPoolExecutor | None = None  # computes several batches at once
         with ThreadPoolExecutor(1) as pool:
             body, weights = self._load(pool)
             self._divide_cpu(body)
-            if self.integers and not int8_products_work():
+            if self.integers and gain_of_int8() < FASTER_INT8:
                 self.integers = False
                 problem = "no fast products of integers on this CPU or in this torch"
                 self.notes.append(f"--precision {INT8}: {problem}; {self.precision} is used")
+            self.products = self._pick_products(body, products)
             add_convolution(body, checkpoint)
             self.kernels = ""  # the hash of the convolution
             if body.convolution is not None:
@@ -202,6 +230,19 @@ class TransformerEncoder:
         if alone and threads > 1:
             self.pool = ThreadPoolExecutor(threads)
 
+    def _pick_products(self, body: Bert | TransformersModel, products: str | None) -> str | None:
+        """Return the kind of products of an encoder on a CPU, and None of others."""
+        if self.integers:
+            bits, gain = largest_weight().bit_length() + 1, gain_of_int8()
+            self.choices.append(f"products of integers, weights of {bits} bits: {gain:.2f} x as fast as fp32")
+        if self.integers or self.device.type != "cpu" or not isinstance(body, Bert):
+            return None
+        if products is None:
+            gain = gain_of_plain_products(body.to(self.dtype))
+            products = "plain" if gain > FASTER_PLAIN else "fused"
+            self.choices.append(f"{products} products: plain ones are {gain:.2f} x as fast as fused ones")
+        return products
+
     def _use_integers(self) -> list[dict[str, float]]:
         """Replace the blocks by those of int8 and return their loss for each readout."""
         assert isinstance(self.body, Bert), "other models are refused"
@@ -214,7 +255,7 @@ class TransformerEncoder:
         if not lowest >= WARN_BELOW:
             problem = f"the lowest cosine with fp32 on {len(tokens)} texts is {lowest:.4f}"
             self.notes.append(f"--precision {INT8}: {problem}; bf16 and fp32 are more precise")
-        elif "amx_int8" in instructions() and self.dtype == torch.bfloat16:
+        elif self.dtype == torch.bfloat16 and gain_of_bf16() > gain_of_int8():
             self.notes.append(f"--precision {INT8}: on this CPU, bf16 is faster and more precise")
         return found
 
@@ -227,8 +268,12 @@ class TransformerEncoder:
         machine: dict[str, Any] = {"precision": self.precision}
         if loss:
             machine[INT8_LOSS] = loss
+            if largest_weight() != max(LARGEST_WEIGHTS):
+                machine["largest_weight"] = largest_weight()
         if self.device.type == "cpu" and isinstance(self.body, TransformersModel):
             machine["threads"] = torch.get_num_threads()  # the number of threads changes rounding
+        if self.products == "plain":
+            machine["products"] = self.products
         return spec_of_readout(
             *(self.checkpoint, self.reading, readout, weights, rules_of(self.body), self.steps),
             layers=readout.resolved(self.body.depth),
@@ -249,7 +294,8 @@ class TransformerEncoder:
         with self.preparing:  # a thread does not see blocks of which another has replaced only some
             if not self.prepared and isinstance(self.body, Bert) and not self.integers:
                 on_cpu = self.device.type == "cpu"
-                self.body = prepare_for_cpu(self.body) if on_cpu else prepare_for_cuda(self.body)
+                prepare = partial(prepare_for_cpu, products=self.products) if on_cpu else prepare_for_cuda
+                self.body = prepare(self.body)
             self.prepared = True
         return self.body
 

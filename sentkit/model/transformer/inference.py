@@ -2,9 +2,9 @@
 
 - On a CPU, attention runs over consecutive sentences of equal length. Batches are sorted by length and
   contain few such runs. Its products are small; they use float32.
-- On a CPU, products use weights in the memory layout of oneDNN, with the bias, the activation and the
-  residual in the same operation. These operations of torch are private: if one is absent or fails, plain
-  products run.
+- On a CPU, fused products use weights in the memory layout of oneDNN, with the bias, the activation and the
+  residual in the same operation. These operations of torch are private: if one is absent or fails, or is
+  slower on this CPU, plain products run.
 - On a GPU in bfloat16, one kernel of torch computes the attention of all sentences. If it is absent or fails,
   `Block` runs. This has never run on a GPU: the tests replace the kernel.
 
@@ -20,6 +20,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from sentkit.model.transformer.bert import ACTIVATIONS, Bert, Block
+from sentkit.model.transformer.device import speed_ratio
 from sentkit.model.transformer.packed import Packed, pack, spare_tokens
 from sentkit.model.transformer.weights import aligned
 
@@ -37,10 +38,38 @@ SMALLEST_SUM, LARGEST_SUM = 1e-30, 1e30
 Product = Callable[[Tensor, Tensor | None], Tensor]  # (n, in) and optional residual (n, out) -> (n, out)
 
 
-def prepare_for_cpu(bert: Bert) -> Bert:
+# Products are plain if they are this many times as fast as fused ones. The last bits of vectors depend on the
+# choice, so it must not change with noise: measured are 0.7 to 0.95 with AVX512, and 2.5 with SSE only.
+FASTER_PLAIN = 1.1
+MEASURED = 1 << 16  # weights; products of fewer weights are too short to be measured
+ROWS = 96  # of a measured product
+
+
+def gain_of_plain_products(bert: Bert) -> float:
+    """Return how many times as fast plain products are as fused ones, for the shapes of this encoder.
+
+    It is 0 where the blocks are too small, and infinite where fused products do not work.
+    """
+    dtype, block = bert.words.weight.dtype, bert.blocks[0]
+    assert isinstance(block, Block), "the blocks are not replaced yet"
+    if not fused_products_work(dtype):
+        return float("inf")
+    if block.up.weight.numel() < MEASURED:
+        return 0.0
+    values = torch.ones(ROWS, bert.width, dtype=dtype)
+
+    def both(make: Callable[..., Product]) -> Callable[[], Tensor]:
+        up = make(block.up.weight.detach(), block.up.bias.detach(), bert.architecture.activation)
+        down = make(block.down.weight.detach(), block.down.bias.detach())
+        return lambda: down(up(values, None), values)
+
+    return speed_ratio(both(plain_product), both(fused_product))
+
+
+def prepare_for_cpu(bert: Bert, products: str | None = None) -> Bert:
     """Replace the blocks of an encoder that is only read, on a CPU. This releases the blocks' weights."""
-    dtype = bert.words.weight.dtype
-    make = fused_product if fused_products_work(dtype) else plain_product
+    usable = products != "plain" and fused_products_work(bert.words.weight.dtype)
+    make = fused_product if usable else plain_product
     for number, block in enumerate(bert.blocks):
         assert isinstance(block, Block), "blocks are replaced once"
         bert.blocks[number] = InferenceBlock(block, bert.architecture.activation, make)

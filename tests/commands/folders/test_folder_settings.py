@@ -4,9 +4,11 @@ import json
 from pathlib import Path
 
 import pytest
+import torch
 
 from sentkit.errors import UsageError
 from sentkit.flags.shards import Shard, parse_shard
+from sentkit.model.transformer import device, encoder
 
 
 @pytest.fixture
@@ -255,3 +257,26 @@ def test_blocks_of_two_kinds_are_refused(sentkit, encode, corpus, folder):
     assert done.told == [
         f"sentkit inspect: whole/{names[2]}: its vectors are int8, those of whole/{names[0]} are float32"
     ]
+
+
+@pytest.mark.parametrize("measured", [(2.0, torch.float32), (0.5, torch.bfloat16)])
+def test_other_processes_repeat_what_the_first_one_measured(sentkit, corpus, tiny, monkeypatch, measured):
+    """On another machine, other products and another precision are faster."""
+    command = ["encode", corpus, "-m", tiny, "-q", "--block-bytes", "200", "-o"]
+
+    def measure(gain, kind):
+        monkeypatch.setattr(encoder, "gain_of_plain_products", lambda body: gain)
+        monkeypatch.setattr(device, "has_fast_bf16", lambda device: kind == torch.bfloat16)
+
+    measure(*measured)
+    assert sentkit(*command, "one/").code == 0
+    assert sentkit(*command, "two/", "--shard", "1/2").code == 0
+    measure(2.5 - measured[0], torch.float32 if measured[1] == torch.bfloat16 else torch.bfloat16)
+    assert sentkit(*command, "two/", "--shard", "2/2").code == 0
+
+    one, two = ({path.name: path.read_bytes() for path in Path(name).iterdir()} for name in ("one", "two"))
+    assert len(one) > 3
+    assert one == two
+    recorded = json.loads(one["run.json"])["encoder"]
+    assert recorded["precision"] == ("bf16" if measured[1] == torch.bfloat16 else "fp32")
+    assert recorded.get("products") == ("plain" if measured[0] > 1 else None)

@@ -7,6 +7,7 @@ import torch
 
 from sentkit.errors import UnavailableError, UsageError
 from sentkit.model.text.tokens import Tokens
+from sentkit.model.transformer import device
 from sentkit.model.transformer.device import halve_to_fit_memory, pick_device, pick_precision
 
 CPU = torch.device("cpu")
@@ -57,45 +58,28 @@ def test_precisions_by_name():
     assert pick_precision("bf16", CPU) == torch.bfloat16
 
 
-@pytest.mark.parametrize(
-    ("capabilities", "limit", "expected"),
-    [
-        (["amx_bf16"], "", torch.bfloat16),
-        (["avx512_bf16", "amx_bf16"], "", torch.bfloat16),
-        (["avx512_bf16", "amx_bf16"], "default", torch.bfloat16),
-        (["avx512_bf16", "amx_bf16"], "AVX10_1_512_AMX", torch.bfloat16),
-        (["avx512_bf16", "amx_bf16"], "AVX512_CORE_BF16", torch.float32),  # Intel without AMX
-        (["avx512_bf16"], "", torch.float32),
-        (["avx512_bf16", "sse4a"], "", torch.bfloat16),  # AMD
-        (["avx512_bf16", "sse4a"], "avx512_core_bf16", torch.bfloat16),
-        (["avx512_bf16", "sse4a"], "AVX512_CORE_VNNI", torch.float32),
-        (["avx512_bf16", "sse4a"], "AVX2", torch.float32),
-        (["avx512_f", "sse4a", "amx_tile"], "", torch.float32),
-        ([], "", torch.float32),
-    ],
-)
-def test_auto_is_bf16_on_processors_with_fast_bf16_products(monkeypatch, capabilities, limit, expected):
-    names = {**dict.fromkeys(capabilities, True), "amx_fp16": False, "num_sockets": 1}
-    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: names, raising=False)
-    monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: "AVX512")
-    monkeypatch.setenv("ONEDNN_MAX_CPU_ISA", limit)
+@pytest.mark.parametrize(("gain", "expected"), [(3.0, torch.bfloat16), (1.2, torch.float32)])
+def test_auto_is_bf16_if_its_products_are_faster(monkeypatch, gain, expected):
+    monkeypatch.setattr(device, "gain_of_bf16", lambda: gain)
 
     assert pick_precision("auto", CPU) == expected
 
 
-@pytest.mark.parametrize("kernels", ["DEFAULT", "NO AVX", "AVX2"])
-def test_auto_is_fp32_if_torch_must_not_use_the_instructions(monkeypatch, kernels):
-    """ATEN_CPU_CAPABILITY=avx2 restricts torch on any processor."""
-    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: {"amx_bf16": True}, raising=False)
-    monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: kernels)
+@pytest.mark.parametrize(
+    ("old", "new", "rounds", "expected"),
+    [
+        ([9, 6, 4, 8], [9, 2, 3, 5], 3, 2.0),  # the first call of each is not counted
+        ([1, 1, 1, 1], [9, 30, 1, 1], 3, 1 / 30),  # no further rounds of a call that is much slower
+    ],
+)
+def test_a_ratio_of_speeds_is_that_of_the_least_times(monkeypatch, old, new, rounds, expected):
+    clock, times = [0.0], {"old": iter(old), "new": iter(new)}
+    monkeypatch.setattr(device.time, "thread_time", lambda: clock[0])
 
-    assert pick_precision("auto", CPU) == torch.float32
+    def run(name):
+        clock[0] += next(times[name])
 
-
-def test_auto_is_fp32_if_torch_reports_no_capabilities(monkeypatch):
-    monkeypatch.delattr(torch.cpu, "get_capabilities", raising=False)
-
-    assert pick_precision("auto", CPU) == torch.float32
+    assert device.speed_ratio(lambda: run("new"), lambda: run("old"), rounds) == pytest.approx(expected)
 
 
 @pytest.mark.parametrize("real", [True, False])

@@ -15,6 +15,7 @@ from sentkit.model.transformer.inference import (
     LONGEST_RUN,
     filler,
     fused_products_work,
+    gain_of_plain_products,
     prepare_for_cpu,
     runs,
     short_attention,
@@ -119,8 +120,27 @@ def test_without_the_private_operations_plain_products_run(saved, sentences, che
     expected = states(saved(), pack(batch))
     monkeypatch.setattr(inference, "fused_product", absent)
 
-    assert not fused_products_work(torch.float32)
+    assert gain_of_plain_products(saved()) == math.inf
     assert largest_difference(states(prepare_for_cpu(saved()), pack(batch)), expected) < 1e-5
+
+
+@pytest.mark.parametrize("products", ["fused", "plain"])
+def test_products_differ_in_the_last_bits(saved, sentences, checkpoint, products):
+    batch = sentences(LENGTHS, checkpoint.config.vocab_size)
+
+    found = states(prepare_for_cpu(saved(), products), pack(batch))
+
+    assert largest_difference(found, states(saved(), pack(batch))) < 1e-5
+
+
+def test_small_blocks_are_not_measured(saved, monkeypatch):
+    assert gain_of_plain_products(saved()) == 0
+    monkeypatch.setattr(inference, "MEASURED", 1)
+    monkeypatch.setattr(inference, "speed_ratio", lambda new, old: [new(), old()])
+
+    plain, fused = gain_of_plain_products(saved())
+
+    torch.testing.assert_close(plain, fused)
 
 
 def test_fused_products_with_other_results_are_not_used(monkeypatch):

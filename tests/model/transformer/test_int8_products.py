@@ -5,27 +5,26 @@ import torch
 
 from sentkit.model.transformer import int8
 from sentkit.model.transformer.int8 import (
+    LARGEST_WEIGHTS,
     Int8Product,
     Integers,
     centered,
-    instructions,
-    int8_products_work,
+    largest_weight,
+    products_are_exact,
 )
 
-needs_integers = pytest.mark.skipif(
-    not int8_products_work(), reason="this CPU has no fast products of integers"
-)
+needs_integers = pytest.mark.skipif(not largest_weight(), reason="this torch has no products of integers")
 WEIGHT = torch.tensor([[1.0, -2.0, 0.5], [0.0, 0.25, -4.0]])
 BIAS = torch.tensor([10.0, -1.0])
 
 
 def by_integers(values, scale, zero, weight, bias):
-    """Weights rounded to 127 levels per row, then sums of products of Python integers."""
+    """Weights rounded to the levels of a row, then sums of products of Python integers."""
     result = []
     for row in values.tolist():
         result.append([])
         for weights, added in zip(weight.tolist(), bias.tolist(), strict=True):
-            unit = max(map(abs, weights)) / 127
+            unit = max(map(abs, weights)) / largest_weight()
             total = sum((u - zero) * round(w / unit) for u, w in zip(row, weights, strict=True))
             result[-1].append(total * unit * scale + added)
     return torch.tensor(result)
@@ -64,32 +63,6 @@ def test_inputs_are_multiplied_rounded_and_clipped():
     assert (found.scale, found.zero) == (1.0, 128)
 
 
-@pytest.mark.parametrize(
-    ("capabilities", "limit", "expected"),
-    [
-        (["avx512_vnni", "amx_int8"], "", ["avx512_vnni", "amx_int8"]),
-        (["avx512_vnni", "amx_int8"], "AVX512_CORE_AMX", ["avx512_vnni", "amx_int8"]),
-        (["avx512_vnni", "amx_int8"], "avx512_core_bf16", ["avx512_vnni"]),
-        (["avx512_vnni", "amx_int8"], "AVX2", []),
-        (["avx512_vnni"], "", ["avx512_vnni"]),
-        (["avx_vnni", "avx2"], "", []),
-        ([], "", []),
-    ],
-)
-def test_instructions_of_the_cpu_and_limits_of_the_user(monkeypatch, capabilities, limit, expected):
-    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: dict.fromkeys(capabilities, True))
-    monkeypatch.setenv("ONEDNN_MAX_CPU_ISA", limit)
-
-    assert instructions() == expected
-    assert expected or not int8_products_work()
-
-
-def test_an_older_torch_reports_no_instructions(monkeypatch):
-    monkeypatch.delattr(torch.cpu, "get_capabilities", raising=False)
-
-    assert not int8_products_work()
-
-
 @pytest.mark.parametrize("fault", ["absent", "wrong"])
 def test_private_operations_that_are_absent_or_wrong_are_not_used(monkeypatch, fault):
     class Faulty(Int8Product):
@@ -98,7 +71,31 @@ def test_private_operations_that_are_absent_or_wrong_are_not_used(monkeypatch, f
                 raise AttributeError("qlinear_pointwise")
             return super().run(inputs, scale, zero, dtype) + 1
 
-    monkeypatch.setattr(int8, "instructions", lambda: ["avx512_vnni"])
     monkeypatch.setattr(int8, "Int8Product", Faulty)
 
-    assert not int8_products_work()
+    assert not any(map(products_are_exact, LARGEST_WEIGHTS))
+
+
+def test_sums_that_do_not_fit_need_smaller_weights(monkeypatch):
+    """As without VNNI: the sum of two products saturates at 16 bits."""
+
+    class Saturating(Int8Product):
+        def __init__(self, weight, bias, activation="none", largest=None):
+            super().__init__(weight, bias, activation, largest)
+            self.weight = (weight / self.scales[:, None]).round()
+
+        def to_float(self, inputs, dtype, residual=None):
+            pairs = inputs.values.float()[:, None] * self.weight  # (n, m, k)
+            sums = pairs.unflatten(2, (-1, 2)).sum(3).clamp(-(2**15), 2**15 - 1).sum(2)
+            result = (sums - inputs.zero * self.weight.sum(1)) * self.scales + self.bias
+            if self.activation[0] == "relu":
+                result = result.relu()
+            return result if residual is None else result + residual
+
+        def to_integers(self, inputs, scale, zero):
+            values = (self.to_float(inputs, None) / scale).round() + zero
+            return Integers(values.clamp(0, 255).to(torch.uint8), scale, zero)
+
+    monkeypatch.setattr(int8, "Int8Product", Saturating)
+
+    assert [products_are_exact(largest) for largest in LARGEST_WEIGHTS] == [False, True]
