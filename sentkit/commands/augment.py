@@ -63,14 +63,13 @@ def augment(
     """
     from sentkit.augment.catalogue import check_flags, parse_operations
     from sentkit.formats.rows.variants import VariantRows
-    from sentkit.formats.vectors.sinks import check_rows_output
     from sentkit.formats.vectors.store import common_fields
 
     console = run.console("augment")
     operations = parse_operations(op or [])
     others = {"--synonyms": synonyms or None, "--paraphrases": paraphrases}
     check_flags(operations, {**others, "--mark": mark, "--key": key}, views)
-    check_rows_output(output.path)
+    output.check_rows()
     with row_flags.open(
         console,
         output,

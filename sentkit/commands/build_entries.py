@@ -1,8 +1,8 @@
 """`sentkit build-entries`: a vector for every entry of a dictionary."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from dataclasses import replace
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -23,33 +23,15 @@ if TYPE_CHECKING:
     from sentkit.transforms.averages import Averages
 
 
-@dataclass(frozen=True)
-class EntryReading(options.ReadoutFlags):
-    max_length: Annotated[
-        int | None,
-        typer.Option(
-            min=1, metavar="N", help="Maximum tokens of a definition. [default: maximum of the model]"
-        ),
-    ] = None
-
-
-@dataclass(frozen=True)
-class EntryMachine(options.MachineFlags):
-    precision: options.Precision = "fp32"
-
-
 def build_entries(
     *,
     model: options.Model = "nano",
-    reading: EntryReading,
+    reading: options.ReadoutFlags,
     words_only: Annotated[
         bool, typer.Option("--words-only", help="Leave out entries that are not a single token of the model.")
     ] = False,
-    on_truncate: Annotated[
-        Literal["warn", "error"],
-        typer.Option(help="For too long definitions: truncate and count them, or fail."),
-    ] = "warn",
-    machine: EntryMachine,
+    on_truncate: options.OnTruncate = "warn",
+    machine: options.ExactMachineFlags,
     output: options.VectorOutputFlags,
     row_flags: RowFlags,
     run: options.RunFlags,
@@ -67,8 +49,9 @@ def build_entries(
     The rows of an entry may be anywhere in the files. The output has one row per entry,
     in the order of their first rows, with "entry", "definitions" (their number) and
     "embedding", the average of the vectors of its definitions. Every definition counts
-    the same, regardless of length. The vectors are of the space of `sentkit encode`
-    with the same readout, so the averages can be compared with its vectors.
+    the same, regardless of length. --max-length is that of the model by default. The
+    vectors are of the space of `sentkit encode` with the same readout, so the averages
+    can be compared with its vectors.
 
     The command needs 8 bytes of memory for each number of each entry (0.9 GB for
     150,000 entries of 768 numbers), regardless of the number of definitions.

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from sentkit.console import Console, print_pairs
+from sentkit.console import Console
 from sentkit.errors import AnswerIsNo, UsageError
 from sentkit.flags import options
 
@@ -48,7 +48,7 @@ def check(
     them: "encode --shard I/N --resume" with these I writes all missing blocks.
     """
     from sentkit.formats.files import readable
-    from sentkit.formats.vectors.folder_check import count_blocks, without
+    from sentkit.formats.vectors.folder_check import counts_of, without
     from sentkit.formats.vectors.folders import VectorFolder
 
     console, output = run.console("check"), options.ReportFlags(json=json)
@@ -61,11 +61,11 @@ def check(
     status = folder.status()
     bad = deep_check(folder, status, console) if deep else {}
     status = without(folder, status, bad.keys() - {""})
-    counts = count_blocks(folder, status, shards)
+    counts = counts_of(folder, status, shards)
     defects = [text for texts in bad.values() for text in texts]
     record: dict[str, Any] = {
         "folder": readable(path),
-        **counts.record(),
+        **counts,
         **({"problems": list(map(readable, defects))} if deep else {}),
     }
     print_record(record, output)
@@ -74,11 +74,11 @@ def check(
         raise AnswerIsNo(defects[0], advice=advice)
     if status.unknown:
         name = folder.inputs[status.unknown[0].input]["name"]
-        problem = f"{path}: {counts.blocks} blocks are complete, others are missing"
+        problem = f"{path}: {counts['blocks']} blocks are complete, others are missing"
         advice = f"their number is unknown until the last one exists: {name} has no byte positions"
         raise AnswerIsNo(problem, advice=advice)
-    if counts.missing:
-        raise AnswerIsNo(f"{path}: {counts.missing} of {counts.blocks + counts.missing} blocks are missing")
+    if missing := counts["missing"]:
+        raise AnswerIsNo(f"{path}: {missing} of {counts['blocks'] + missing} blocks are missing")
 
 
 def check_file(path: str, output: options.ReportFlags) -> None:
@@ -95,13 +95,7 @@ def check_file(path: str, output: options.ReportFlags) -> None:
 
 
 def print_record(record: Mapping[str, Any], output: options.ReportFlags) -> None:
-    from sentkit.formats.json_files import json_line
-
-    if output.as_table:
-        print_pairs([(name, shown(value)) for name, value in record.items()])
-    else:
-        with output.open() as out:
-            out.write(json_line(record))
+    output.write(record, [(name, shown(value)) for name, value in record.items()])
 
 
 def shown(value: Any) -> str:

@@ -266,21 +266,10 @@ def report(
     records: "Iterable[Record]",
     line: "Callable[[Record], dict[str, str]]",
     output: options.ReportFlags,
-    *,
-    texts: Sequence[str] = (),
-    optional: Sequence[str] = (),
-    wrap: bool = False,
+    **layout: Any,
 ) -> None:
     with output.open() as out:
-        show(
-            records,
-            lambda record: [line(record)],
-            out,
-            as_table=output.as_table,
-            texts=texts,
-            optional=optional,
-            wrap=wrap,
-        )
+        show(records, lambda record: [line(record)], out, as_table=output.as_table, **layout)
 
 
 def check_outputs(output: options.OutputFlags, centroids: str | None, *, rows: bool) -> None:

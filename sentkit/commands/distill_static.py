@@ -1,6 +1,6 @@
 """`sentkit distill-static`: a static model from the token vectors of an encoder."""
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -28,11 +28,6 @@ USUAL_DIM = 256
 ROWS_PER_BLOCK = 1024
 
 
-@dataclass(frozen=True)
-class TeacherMachine(options.MachineFlags):
-    precision: options.Precision = "fp32"
-
-
 def distill_static(
     *,
     model: options.Model = "nano",
@@ -47,7 +42,7 @@ def distill_static(
         int | None,
         typer.Option(min=1, metavar="K", help="Numbers of a vector. [default: 256, or those of the model]"),
     ] = None,
-    machine: TeacherMachine,
+    machine: options.ExactMachineFlags,
     output: NewFolderFlags,
     row_flags: RowFlags,
     run: options.RunFlags,

@@ -100,7 +100,6 @@ def duplicates(
     a table.
     """
     from sentkit.formats.files import check_input
-    from sentkit.formats.vectors.sinks import check_rows_output
     from sentkit.formats.vectors.vectors import VECTOR_FIELDS
     from sentkit.metrics.neighbours.corpus import NAMING
     from sentkit.metrics.neighbours.duplicates import LEVELS, Comparison, Duplicates, pairs
@@ -110,7 +109,7 @@ def duplicates(
     if threshold is None and (metric != "cosine" or not (output.as_table or output.json)):
         raise UsageError("--threshold is missing", advice="--json without it counts the pairs at 0.8 to 0.99")
     check_form(copied or [], "--groups" if groups else "--unique" if unique else None, json=output.json)
-    check_rows_output(output.path)
+    output.check_rows()
     for path in against or []:
         check_input(path)
     floor = LEVELS[0] if threshold is None else threshold

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from sentkit.console import Console, RowProgress, print_pairs
+from sentkit.console import Console, RowProgress
 from sentkit.errors import UsageError
 from sentkit.flags import options
 from sentkit.flags.folders import FolderFlags
@@ -122,15 +122,8 @@ def encode(
 
 def print_plan(record: Mapping[str, Any]) -> None:
     """Print the plan of --dry-run: a JSON object, or a table on a terminal."""
-    import orjson
-
-    from sentkit.formats.outputs.outputs import open_output
-
-    if options.OutputFlags().on_terminal:
-        print_pairs([(name, "unknown" if value is None else f"{value:,}") for name, value in record.items()])
-        return
-    with open_output("-", force=False) as out:
-        out.write(orjson.dumps(record) + b"\n")
+    pairs = [(name, "unknown" if value is None else f"{value:,}") for name, value in record.items()]
+    options.ReportFlags().write(record, pairs)
 
 
 def report_loading(name: str, notes: Iterable[str], console: Console) -> None:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from sentkit.console import print_pairs, print_text
+from sentkit.console import print_text
 from sentkit.errors import AnswerIsNo, UsageError
 from sentkit.flags import options
 from sentkit.flags.rows import FieldFlags
@@ -86,14 +86,7 @@ def inspect(
     geometry = geometry_of(field_flags.theirs(gold), above, leave_out=no_geometry)
     record = describe(path, field_flags, gold, geometry)
     refuse_idle(path, record, gold=gold, no_geometry=no_geometry)
-    output = options.ReportFlags(json=json)
-    if output.as_table:
-        print_lines(flat(record), verbose=verbose)
-    else:
-        from sentkit.formats.json_files import json_line
-
-        with output.open() as out:
-            out.write(json_line(record))
+    options.ReportFlags(json=json).write(record, lines_of(flat(record), verbose=verbose))
 
 
 def print_replay(path: str) -> None:
@@ -112,13 +105,13 @@ def print_replay(path: str) -> None:
         raise AnswerIsNo(f"{commands.problems[0]}{more}")
 
 
-def print_lines(lines: list[tuple[str, Any]], *, verbose: bool) -> None:
-    """Print the most important lines first; print the others only with -v."""
+def lines_of(lines: list[tuple[str, Any]], *, verbose: bool) -> list[tuple[str, str]]:
+    """The most important lines first; the others only with -v."""
     order = {name: place for place, name in enumerate(IMPORTANT)}
     lines = sorted(lines, key=lambda line: order.get(line[0], len(order)))  # the others keep their order
     pairs = [(name, format_value(value)) for name, value in lines]
     more = 0 if verbose else len(pairs[MAX_LINES:])
-    print_pairs([*pairs[:MAX_LINES], ("...", f"{more} more lines with -v")] if more else pairs)
+    return [*pairs[:MAX_LINES], ("...", f"{more} more lines with -v")] if more else pairs
 
 
 def geometry_of(gold: str | None, above: float | None, *, leave_out: bool) -> "Geometry | None":

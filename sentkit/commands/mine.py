@@ -78,13 +78,12 @@ def mine(
     anchor, best first; "sentkit train contrast" reads such rows. Other fields are
     unchanged. A row with "negative" or "negatives" is an error without --replace.
     """
-    from sentkit.formats.vectors.sinks import check_rows_output
     from sentkit.formats.vectors.vectors import VECTOR_FIELDS
     from sentkit.metrics.neighbours.negatives import Candidates, Miner, lines, pair_blocks
 
     console = run.console("mine")
     mining = selection.options()
-    check_rows_output(output.path)
+    output.check_rows()
     reads = {"--corpus": corpus}
     with row_flags.open(console, output, known=(*VECTOR_FIELDS, "entry"), reads=reads) as inputs:
         with slow(console, f"reading {corpus}"):

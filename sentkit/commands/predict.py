@@ -58,16 +58,13 @@ def predict(
     """
     # As in `encode`, each thread computes batches of its own.
     limit_threads(None, of_libraries=1)
-    from sentkit.formats.outputs.outputs import refuse_existing
     from sentkit.formats.rows.kinds import FIELDS
-    from sentkit.formats.vectors.sinks import check_rows_output
     from sentkit.formats.vectors.store import is_store
     from sentkit.formats.vectors.vectors import VECTOR_FIELDS
 
     console = run.console("predict")
     options.check_name("--name", name)
-    check_rows_output(output.path)
-    refuse_existing(output.path, force=output.force)
+    output.check_rows()
     of_vectors = is_store(model)
     known, progress = VECTOR_FIELDS if of_vectors else FIELDS, RowProgress(console)
     with row_flags.open(console, output, known=known, reads={"-m": options.model_paths(model)}) as inputs:

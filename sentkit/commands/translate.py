@@ -161,7 +161,7 @@ def translate(
     console = run.console("translate")
     translation_options = translation.options()
     options.check_name("--keep", keep)
-    check_output(output)
+    output.check_rows()  # before a model is loaded, which can take a minute
     checkpoint = read_checkpoint(model)
     with row_flags.open(
         console, output, known=OneText.FIELDS, reads={"-m": options.model_paths(model)}
@@ -188,15 +188,6 @@ def translate(
                 progress.add(len(group), counts.take(group))
     progress.done()
     report_totals(counts, translator, console)
-
-
-def check_output(output: options.OutputFlags) -> None:
-    """Check the output before a model is loaded, which can take a minute."""
-    from sentkit.formats.outputs.outputs import refuse_existing
-    from sentkit.formats.vectors.sinks import check_rows_output
-
-    check_rows_output(output.path)
-    refuse_existing(output.path, force=output.force)
 
 
 def write(group: Iterable["Translated"], texts: "OneText", out: BinaryIO) -> None:

@@ -30,23 +30,20 @@ def show(
     out: BinaryIO,
     *,
     as_table: bool,
-    texts: Sequence[str] = (),
-    optional: Sequence[str] = (),
-    wrap: bool = False,
-    pairs: bool = False,
     flush: bool = True,
+    **layout: Any,
 ) -> None:
     """Print records as a table, or write each one as a line of JSON as soon as it is computed.
 
     `lines` converts a record to lines of the table. A long table repeats its header after each PAGE lines.
-    `texts`, `optional`, `wrap` and `pairs` are those of `print_table`.
+    `layout` are arguments of `print_table`: `texts`, `optional`, `wrap` and `pairs`.
     """
     if as_table:
         every_line = (line for record in records for line in lines(record))
         while page := list(islice(every_line, PAGE)):
             columns = list(page[0])
             rows = [[line[column] for column in columns] for line in page]
-            print_table(columns, rows, texts=texts, optional=optional, wrap=wrap, pairs=pairs)
+            print_table(columns, rows, **layout)
         return
     from sentkit.formats.json_files import json_line
 

@@ -4,13 +4,14 @@ import errno
 import math
 import os
 import sys
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, BinaryIO, Literal
+from typing import TYPE_CHECKING, Annotated, Any, BinaryIO, Literal
 
 import typer
 
-from sentkit.console import Console
+from sentkit.console import Console, print_pairs
 from sentkit.errors import CannotCreateError, UsageError
 from sentkit.flags.rules import MAY_BE_EMPTY
 
@@ -160,6 +161,14 @@ class OutputFlags:
 
         check_creatable(self.path, force=self.force)
 
+    def check_rows(self) -> None:
+        """Refuse an output that exists or is not a file of rows, before any work."""
+        from sentkit.formats.outputs.outputs import refuse_existing
+        from sentkit.formats.vectors.sinks import check_rows_output
+
+        check_rows_output(self.path)
+        refuse_existing(self.path, force=self.force)
+
     @property
     def on_terminal(self) -> bool:
         return self.path == "-" and sys.stdout is not None and sys.stdout.isatty()
@@ -190,6 +199,16 @@ class ReportFlags(OutputFlags):
     @property
     def as_table(self) -> bool:
         return self.on_terminal and not self.json
+
+    def write(self, record: Mapping[str, Any], pairs: Sequence[tuple[str, str]]) -> None:
+        """Print the pairs on a terminal, otherwise write the record."""
+        if self.as_table:
+            print_pairs(pairs)
+            return
+        from sentkit.formats.json_files import json_line
+
+        with self.open() as out:
+            out.write(json_line(record))
 
 
 @dataclass(frozen=True)
@@ -225,6 +244,13 @@ class MachineFlags:
 
     precision: EncoderPrecision = "auto"
     device: Device = "auto"
+
+
+@dataclass(frozen=True)
+class ExactMachineFlags(MachineFlags):
+    """The same for vectors that are stored in a model or averaged: float32 by default."""
+
+    precision: Precision = "fp32"
 
 
 Readout = Annotated[

@@ -215,12 +215,9 @@ def expanded(paths: Sequence[str]) -> Iterator[str]:
             yield path
             continue
         found = glob.glob(path, recursive=True)  # noqa: PTH207  # Path.glob refuses absolute patterns
-        matches = [each for each in sorted(found) if is_source(Path(each))]
+        matches = [
+            each for each in sorted(found) if not Path(each).is_dir() or Path(each, "run.json").is_file()
+        ]
         if not matches:
             raise NoInputError(f"{path}: no file matches this pattern")
         yield from matches
-
-
-def is_source(path: Path) -> bool:
-    """Whether the path can be an input: not a folder without run.json."""
-    return not path.is_dir() or (path / "run.json").is_file()

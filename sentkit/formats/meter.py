@@ -20,7 +20,12 @@ class Meter:
     """
 
     def __init__(self, paths: Sequence[str]) -> None:
-        self.paths, self.total = paths, total_size(paths)
+        sizes = list(map(size_of, paths))
+        # In bytes; None without paths, or if one path is not a regular file.
+        self.paths, self.total = (
+            paths,
+            None if None in sizes or not sizes else sum(size or 0 for size in sizes),
+        )
         self.rows = 0  # rows read so far
         self.watch: Callable[[int], None] | None = None  # called for each row
         self._before = self._files = 0  # bytes and number of the finished files
@@ -63,12 +68,6 @@ class Meter:
             return None
         taken = (self._before + self._position()) / self.total
         return min(1.0, taken * min(1.0, done / max(self.rows, 1)))
-
-
-def total_size(paths: Sequence[str]) -> int | None:
-    """Size in bytes; None without paths, or if one path is not a regular file."""
-    sizes = [size_of(path) for path in paths]
-    return None if None in sizes or not sizes else sum(size or 0 for size in sizes)
 
 
 def size_of(path: str) -> int | None:

@@ -61,17 +61,14 @@ class Model2Vec:
             raise DataError(
                 '"embeddings" contains NaN or a number too large for float32', source=str(self.tensors)
             )
-        return Table(
-            rows,
-            None if places is None else self._within(places.astype(np.int64), len(rows)),
-            None if weights is None else weights.astype(np.float32),
-        )
-
-    def _within(self, places: NDArray[np.int64], count: int) -> NDArray[np.int64]:
-        if places.min() < 0 or places.max() >= count:
+        if places is not None and (places.min() < 0 or places.max() >= len(rows)):
             problem = '"mapping" contains row numbers that do not exist in "embeddings"'
             raise DataError(problem, source=str(self.tensors))
-        return places
+        return Table(
+            rows,
+            None if places is None else places.astype(np.int64),
+            None if weights is None else weights.astype(np.float32),
+        )
 
 
 def is_model2vec(folder: Path) -> bool:

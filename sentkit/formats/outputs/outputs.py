@@ -252,15 +252,11 @@ class Place:
     path: str
     number: int | None  # the number of an open descriptor
     real: str | None  # the resolved path; None for an open descriptor
-    status: (
-        os.stat_result | None
-    )  # None if the file does not exist, and for devices and pipes, which store no data
+    status: os.stat_result | None  # None if there is no file, and for devices and pipes, which store no data
 
     @property
     def called(self) -> str:
-        return (
-            {0: "standard input", 1: "standard output"}[self.number or 0] if self.path == "-" else self.path
-        )
+        return self.path if self.path != "-" else "standard output" if self.number else "standard input"
 
     def is_same(self, other: "Place") -> bool:
         if self.status is not None and other.status is not None:
@@ -313,14 +309,12 @@ def places(paths: Paths, stream: int) -> list[Place]:
 
 def status_of(path: str, number: int | None) -> os.stat_result | None:
     try:
-        status = Path(path).stat() if number is None else os.fstat(handle_of(path, number))
+        if path == "-":
+            number = (sys.stdout if number else sys.stdin).fileno()
+        status = Path(path).stat() if number is None else os.fstat(number)
     except (OSError, ValueError, AttributeError):  # no such file, a closed stream, or a stream in memory
         return None
     return status if stat.S_ISREG(status.st_mode) or stat.S_ISDIR(status.st_mode) else None
-
-
-def handle_of(path: str, number: int) -> int:
-    return (sys.stdout if number else sys.stdin).fileno() if path == "-" else number
 
 
 def is_device(path: str) -> bool:

@@ -208,7 +208,10 @@ def publish_folder(new: Path, target: Path, *, force: bool, name: str) -> None:
     All files are on the disk before the rename. The old folder is removed after the new one is in place
     (see `exchange`). Without `force`, the check for an existing target is atomic. `name` is for messages.
     """
-    sync_tree(new)
+    for place, _, names in os.walk(new):
+        for each in names:
+            sync(Path(place, each))
+        sync(Path(place))
     if force and target.exists():
         old = exchange(new, target, private_name(target, OLD))
         sync(target.parent)
@@ -309,14 +312,6 @@ def renameat2(old: Path, new: Path, flag: int) -> bool:
     if number in UNSUPPORTED:
         return False
     raise OSError(number, os.strerror(number), str(new))
-
-
-def sync_tree(folder: Path) -> None:
-    """Write all files of a folder to the disk with fsync."""
-    for place, _, names in os.walk(folder):
-        for name in names:
-            sync(Path(place, name))
-        sync(Path(place))
 
 
 def sync(path: Path) -> None:

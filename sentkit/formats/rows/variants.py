@@ -49,14 +49,13 @@ class VariantRows:
     def read(self, row: Row) -> Sentence:
         text = row.values.get(self.name)
         if self.name not in row.values:
-            raise row.error(
-                f'"{self.name}" is missing',
-                advice="name the field, for example --field text=title",
-            )
+            advice = "name the field, for example --field text=title"
+            raise row.error(f'"{self.name}" is missing', advice=advice)
         if not isinstance(text, str):
             raise wrong_field(row, self.name, "a string")
-        if not self.replace:
-            self._refuse_pair(row)
+        if not self.replace and (present := next((name for name in self.taken if name in row.values), None)):
+            advice = f'use --replace to overwrite "{self.name}"'
+            raise row.error(f'field "{present}" already exists', advice=advice)
         self.with_vectors += holds_vectors(row)
         sentence = Sentence(row, text, None if row.plain else row.spans())
         if RECORD in row.values:
@@ -64,14 +63,6 @@ class VariantRows:
             sentence.views = tuple(run["view"] for run in runs)
             sentence.operations = sum(len(run["ops"]) for run in runs)
         return sentence
-
-    def _refuse_pair(self, row: Row) -> None:
-        present = [name for name in self.taken if name in row.values]
-        if present:
-            raise row.error(
-                f'field "{present[0]}" already exists',
-                advice=f'use --replace to overwrite "{self.name}"',
-            )
 
     def line(self, sentence: Sentence, variant: str, run: Mapping[str, Any]) -> bytes:
         """The line with the variant and with this run at the end of its record. Includes the newline."""
@@ -103,13 +94,12 @@ class VariantRows:
 def runs_of(row: Row) -> Runs:
     """The runs in the record of a row; can be empty."""
     runs = row.values[RECORD]
-    if not isinstance(runs, list) or not all(map(is_run, runs)):
+    if not isinstance(runs, list) or not all(
+        isinstance(run, dict) and isinstance(run.get("view"), int) and isinstance(run.get("ops"), list)
+        for run in runs
+    ):
         raise row.error(
             f'"{RECORD}" is not a record of sentkit augment',
             advice="rename or remove this field",
         )
     return runs
-
-
-def is_run(run: object) -> bool:
-    return isinstance(run, dict) and isinstance(run.get("view"), int) and isinstance(run.get("ops"), list)

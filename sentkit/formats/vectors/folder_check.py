@@ -1,7 +1,7 @@
 """The state of a vector folder: counts, missing blocks and shards, and damaged blocks."""
 
 from collections.abc import Collection, Iterable, Iterator
-from dataclasses import asdict, dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,38 +14,25 @@ from sentkit.formats.vectors.folders import Status, VectorFolder
 from sentkit.formats.vectors.store import rows_in
 
 
-@dataclass(frozen=True, slots=True)
-class Counts:
-    blocks: int
-    missing: int | None  # None: unknown, because the length of an input is unknown
-    rows: int
-    truncated: int
-    skipped: int
-    rows_per_s: float | None  # between the first and the last block
-    missing_shards: str | None  # in the syntax of `sbatch --array=`
-    leftovers: list[str]  # temporary files of killed processes
-
-    def record(self) -> dict[str, Any]:
-        return {name: value for name, value in asdict(self).items() if name != "missing_shards" or value}
-
-
-def count_blocks(folder: VectorFolder, status: Status, shards: int | None) -> Counts:
+def counts_of(folder: VectorFolder, status: Status, shards: int | None) -> dict[str, Any]:
+    """The report of a folder. `missing` is None if the length of an input is unknown."""
     records = [folder.record(name) for name in status.done]
     times = [Path(folder.file(name)).stat().st_mtime for name in status.done]
     rows = [record["rows"] for record in records]
-    rate = None
+    rate = None  # between the first and the last block
     if times and max(times) > min(times):
         rate = (sum(rows) - rows[times.index(min(times))]) / (max(times) - min(times))
-    return Counts(
-        len(status.done),
-        None if status.unknown else len(status.missing),
-        sum(rows),
-        sum(record["truncated"] for record in records),
-        sum(record["skipped"] for record in records),
-        rate,
-        None if shards is None else array_indices(missing_shards(status, shards)),
-        [readable(str(path)) for path in status.leftovers],
-    )
+    indices = array_indices(missing_shards(status, shards)) if shards is not None else ""
+    return {
+        "blocks": len(status.done),
+        "missing": None if status.unknown else len(status.missing),
+        "rows": sum(rows),
+        "truncated": sum(record["truncated"] for record in records),
+        "skipped": sum(record["skipped"] for record in records),
+        "rows_per_s": rate,
+        **({"missing_shards": indices} if indices else {}),  # in the syntax of `sbatch --array=`
+        "leftovers": [readable(str(path)) for path in status.leftovers],
+    }
 
 
 def missing_shards(status: Status, count: int) -> set[int]:

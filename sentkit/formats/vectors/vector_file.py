@@ -273,18 +273,14 @@ class VectorFileWriter:
     def _header(self, count: int, rows: int, room: int = 0) -> bytes:
         return header_bytes(self._entries(count, rows), self.metadata, room)
 
-    def _write_int8(self) -> None:
-        """The second pass: scales, and the codes of all vectors."""
-        scales = scales_of(self.largest)
-        self._put(scales.data)
-        final = Storage("int8", self.width, scales)
-        self.vectors.seek(0)
-        while part := self.vectors.read(4 * self.width * ROWS_PER_PASS):
-            self._put(final.encode(np.frombuffer(part, "<f4").reshape(-1, self.width)).data)
-
     def finish(self) -> None:
-        if self.kind == "int8":
-            self._write_int8()
+        if self.kind == "int8":  # the second pass: scales, and the codes of all vectors
+            scales = scales_of(self.largest)
+            self._put(scales.data)
+            final = Storage("int8", self.width, scales)
+            self.vectors.seek(0)
+            while part := self.vectors.read(4 * self.width * ROWS_PER_PASS):
+                self._put(final.encode(np.frombuffer(part, "<f4").reshape(-1, self.width)).data)
         if "padding" in (entries := self._entries(self.count, self.place)):
             self._put(bytes(math.prod(entries["padding"][1])))
         for side in (self.offsets, self.rows):
