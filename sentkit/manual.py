@@ -3,13 +3,12 @@
 import sys
 import textwrap
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from sentkit import __version__
 from sentkit.cli import program
-from sentkit.flags.help import is_flag, meaning_of, names_of, parse_help, value_of
+from sentkit.flags.help import Help, is_flag, meaning_of, names_of, parse_help, value_of
 
 EXIT_CODES = (
     ("0", "success, also if the next command of the pipe ends before it has read all"),
@@ -88,41 +87,33 @@ def hyphenated(name: str) -> str:
     return name.replace(" ", "-")
 
 
-@dataclass(slots=True)
-class Text:
-    """The text of a page, from the help of the command and the file of the page."""
+def text_of(name: str, help_text: str) -> tuple[Help, dict[str, list[str]]]:
+    """The text of a page and its sections, from the help of the command and the file of the page.
 
-    summary: str
-    examples: list[str]
-    paragraphs: list[str]
-    sections: dict[str, list[str]]
-
-
-def text_of(name: str, help_text: str) -> Text:
-    """Join both texts. In the file, "# TITLE" starts a section, and an indented paragraph keeps its lines."""
-    parsed = parse_help(help_text)
-    text = Text(parsed.summary, parsed.examples, parsed.paragraphs, {})
+    In the file, "# TITLE" starts a section, and an indented paragraph keeps its lines.
+    """
+    text, sections = parse_help(help_text), dict[str, list[str]]()
     file = PAGES / f"{hyphenated(name.partition(' ')[2])}.txt"
     target = text.paragraphs
     for part in file.read_text().strip("\n").split("\n\n") if file.exists() else []:
         if part == "# EXAMPLES":
             target = text.examples
         elif part.startswith("# "):
-            target = text.sections[part[2:]] = []
+            target = sections[part[2:]] = []
         elif part.startswith("  "):
             lines = textwrap.dedent(part)
             target += lines.split("\n") if target is text.examples else [lines]
         else:
             target.append(" ".join(part.split("\n")))
-    return text
+    return text, sections
 
 
 def examples_of(name: str, help_text: str) -> list[str]:
-    return text_of(f"sentkit {name}", help_text).examples
+    return text_of(f"sentkit {name}", help_text)[0].examples
 
 
 def group_page(name: str, group: Any) -> str:
-    text = text_of(name, group.help)
+    text, _ = text_of(name, group.help)
     paragraphs = [text.summary, *(each for each in text.paragraphs if "Exit codes" not in each)]
     lines = [*header(name, text.summary), ".SH SYNOPSIS", f".B {escape(name)}"]
     lines += [r"\fICOMMAND\fR [\fIOPTIONS\fR]", ".SH DESCRIPTION", *body(paragraphs)]
@@ -140,7 +131,7 @@ def group_page(name: str, group: Any) -> str:
 
 
 def command_page(name: str, command: Any) -> str:
-    text = text_of(name, command.help)
+    text, sections = text_of(name, command.help)
     arguments = [each for each in command.params if not is_flag(each)]
     synopsis = " ".join(rf"\fI{escape(argument.metavar)}\fR" for argument in arguments)
     lines = [*header(name, text.summary), ".SH SYNOPSIS", f".B {escape(name)}"]
@@ -148,7 +139,7 @@ def command_page(name: str, command: Any) -> str:
     lines += [*body([text.summary, *text.paragraphs]), ".SH OPTIONS"]
     for parameter in [*arguments, *(p for p in command.params if p not in arguments)]:
         lines += option(parameter)
-    for title, section in text.sections.items():
+    for title, section in sections.items():
         lines += [f".SH {title}", *body(section)]
     lines += [*tail(name, text.examples), *see_also(name)]
     return "\n".join(lines) + "\n"

@@ -1,11 +1,12 @@
 """Tables and lists on standard output, for a reader at a terminal."""
 
+import os
 import shutil
 import sys
 import textwrap
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from itertools import islice, takewhile
+from itertools import islice
 from typing import Any, BinaryIO, Literal, TypeVar
 
 from sentkit.console.messages import close_bar
@@ -112,9 +113,7 @@ def shortened(cells: Sequence[str], width: int) -> list[str]:
 
     long = {cell for cell in cells if cell_len(cell) > width}
     roots = [cell for cell in long if not cell.startswith(" ")]
-    common = "".join(
-        letters[0] for letters in takewhile(lambda each: len({*each}) == 1, zip(*roots, strict=False))
-    )
+    common = os.path.commonprefix(roots)  # noqa: RUF071  # also of texts, not only of paths
     ends = [place for place, letter in enumerate(common, start=1) if letter in "/ "] if len(long) > 1 else []
     excess = max(map(cell_len, long), default=0) - width + 1
     shared = common[: next((end for end in ends if end >= excess), ends[-1] if ends else 0)]

@@ -1,5 +1,6 @@
 """Read and write small JSON files of a checkpoint, and format report records as JSON lines."""
 
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -30,26 +31,8 @@ def read_object_if_there(path: Path) -> dict[str, Any]:
     return read_object(path) if is_there(path) else {}
 
 
-def is_there(path: Path) -> bool:
-    """Like `Path.is_file`, but false if the name is too long. The next two functions do the same."""
-    try:
-        return path.is_file()
-    except OSError:
-        return False
-
-
-def is_folder(path: Path) -> bool:
-    try:
-        return path.is_dir()
-    except OSError:
-        return False
-
-
-def exists(path: Path) -> bool:
-    try:
-        return path.exists()
-    except OSError:
-        return False
+# Unlike the methods of Path, these are false for a name that is too long.
+is_there, is_folder, exists = os.path.isfile, os.path.isdir, os.path.exists
 
 
 def write_json(path: Path, value: Any) -> None:

@@ -7,7 +7,6 @@ import codecs
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from tokenize import TokenError
 from typing import BinaryIO, NoReturn
 
 import numpy as np
@@ -18,6 +17,7 @@ from sentkit.errors import DataError, NoInputError
 from sentkit.formats.files import import_pyarrow, open_input
 from sentkit.formats.json_files import is_there
 from sentkit.formats.rows.lines import BOM
+from sentkit.formats.vectors.vectors import read_array_file
 
 EXPECTED = 'expected word vectors as text: "the 0.418 0.24968 ..." on each line, separated by spaces'
 FROM_BINARY = (
@@ -211,9 +211,6 @@ class LineParser:
         return True
 
 
-AXES = 2
-
-
 def read_word_array(path: str) -> WordVectors:
     """Map the array into memory. Only an array of another order or type than float32 by rows is copied."""
     rows, place = read_rows(path), words_beside(path)
@@ -243,20 +240,8 @@ def read_word_array(path: str) -> WordVectors:
 
 
 def read_rows(path: str) -> NDArray[np.float32]:
-    try:
-        array = np.lib.format.open_memmap(path, mode="r")  # refuses pickled objects
-    except OSError as error:
-        raise NoInputError(f"{path}: cannot be read: {error.strerror or error}") from error
-    except (ValueError, TypeError, SyntaxError, OverflowError, MemoryError, TokenError) as error:
-        raise DataError(f"not an array of numpy: {error}", source=path) from error
-    if array.ndim != AXES or 0 in array.shape or array.dtype.kind != "f":
-        form = f"{' x '.join(map(str, array.shape)) or 'one number'} of {array.dtype}"
-        raise DataError(
-            f"the array is {form}, expected 2 dimensions of floating-point numbers, one row per word",
-            source=path,
-        )
     with np.errstate(over="ignore"):
-        rows: NDArray[np.float32] = np.ascontiguousarray(array, dtype=np.float32)
+        rows: NDArray[np.float32] = np.ascontiguousarray(read_array_file(path), dtype=np.float32)
     if not np.isfinite(rows).all():
         raise DataError("the array contains NaN or a number too large for float32", source=path)
     return rows

@@ -3,6 +3,7 @@
 import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from tokenize import TokenError
 from typing import Any, TypeVar
 
 import numpy as np
@@ -140,8 +141,8 @@ def read_array_file(path: str) -> NDArray[Any]:
     """The numbers of a .npy file (n, d), memory-mapped."""
     open_file(path).close()
     try:
-        array = np.load(path, mmap_mode="r", allow_pickle=False)
-    except (ValueError, EOFError, OSError) as error:
+        array = np.lib.format.open_memmap(path, mode="r")  # refuses pickled objects and archives
+    except (ValueError, TypeError, SyntaxError, OverflowError, MemoryError, OSError, TokenError) as error:
         raise DataError("not an array of numbers in the format of numpy", source=path) from error
     if array.ndim != 2 or array.dtype.kind not in "fiu" or not array.shape[1]:
         problem = f"an array of {array.dtype} and shape {array.shape}, expected numbers (rows, width)"
