@@ -141,7 +141,7 @@ def describe(path: str, flags: FieldFlags, gold: str | None, geometry: "Geometry
     from sentkit.formats.lexicons.word_vectors import holds_word_vectors
     from sentkit.formats.vectors.folders import is_vector_folder
     from sentkit.formats.vectors.vectors import VECTOR_FIELDS
-    from sentkit.metrics.geometry.vector_file import describe_vectors
+    from sentkit.metrics.geometry.description import describe_vectors
 
     if path == "-" or is_vector_folder(path) or (is_there(Path(path)) and not holds_word_vectors(path)):
         flags.take_snapshots([path])

@@ -23,7 +23,7 @@ from sentkit.model.text.tokens import Tokens
 from sentkit.model.transformer.architecture import UnsupportedArchitecture, read_architecture
 
 if TYPE_CHECKING:
-    from sentkit.model.checkpoint.classifier import PackedClassifier, TransformersClassifier
+    from sentkit.model.checkpoint.run_head import PackedClassifier, TransformersClassifier
 
 DECLARATION = "config_sentence_transformers.json"
 OLDER = {"sentence_transformers", "sbert_ce_default_activation_function"}  # keys of config.json
@@ -119,7 +119,7 @@ class ClassifierModel:
         return FUNCTIONS[kind]
 
     def load(self) -> "PackedClassifier | TransformersClassifier":
-        from sentkit.model.checkpoint.classifier import PackedClassifier, TransformersClassifier
+        from sentkit.model.checkpoint.run_head import PackedClassifier, TransformersClassifier
 
         kind = PackedClassifier if self.packed else TransformersClassifier
         loaded = kind(self.checkpoint, self.reading, device=self.device, precision=self.precision)

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from sentkit.arrays import Float64
+from sentkit.labels.clusters.reports import mean_if_known
 from sentkit.metrics.sts.intervals import (
     Interval,
     percentile_interval,
@@ -48,7 +49,7 @@ class Measured:
     @property
     def value(self) -> float | None:
         """The mean; None if one of the values is undefined."""
-        return mean(self.values)
+        return mean_if_known(self.values)
 
     def record(self, baseline: Row | None) -> dict[str, Any]:
         record: dict[str, Any] = {
@@ -70,11 +71,6 @@ class Measured:
 
 def bounds(interval: Interval) -> list[float | None]:
     return [defined(interval.low), defined(interval.high)]
-
-
-def mean(values: Sequence[float | None]) -> float | None:
-    present = [value for value in values if value is not None]
-    return statistics.fmean(present) if len(present) == len(values) else None
 
 
 def deviation(values: Sequence[float | None]) -> float | None:
@@ -134,7 +130,7 @@ class Measurement:
         present = [each for each in tasks if each.task[1] in names]
         if "avg" not in names or len(present) < len(names) - 1:
             return
-        values = tuple(map(mean, zip(*(each.values for each in present), strict=True)))
+        values = tuple(map(mean_if_known, zip(*(each.values for each in present), strict=True)))
         yield Measured(row, (suite, "avg"), "avg", values, deviation(values), present[0].readout)
         keys = [(row.label, each.task) for each in present]
         if arrays := [self.drawn[key] for key in keys if key in self.drawn]:

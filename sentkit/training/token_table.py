@@ -12,6 +12,7 @@ from sentkit.model.static.tokenizers import WordPieces
 from sentkit.model.text.tokens import Tokens
 from sentkit.model.transformer.packed import Packed
 from sentkit.model.transformer.readouts import Convolution, Disturb, mean
+from sentkit.model.transformer.weights import as_float32
 
 EMPTY = "the text has no known tokens"
 
@@ -98,7 +99,3 @@ def scaled(table: Table) -> np.ndarray:
         vectors = vectors * table.weights[:, None]
     length = np.sqrt(np.mean(np.square(vectors, dtype=np.float64).sum(1)))
     return np.ldexp(table.rows, -round(np.log2(length))) if length else table.rows
-
-
-def as_float32(parameter: Tensor) -> np.ndarray:
-    return parameter.detach().float().cpu().numpy()

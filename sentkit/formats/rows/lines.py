@@ -120,11 +120,11 @@ def json_object(line: bytes) -> ParsedLine:
 
 
 def text_object(line: bytes) -> ParsedLine:
-    values = {"text": readable(line)}
-    return json_line(values), values
+    values = {"text": decoded(line)}
+    return kept_line(values), values
 
 
-def json_line(values: object, **options: Any) -> bytes:
+def kept_line(values: object, **options: Any) -> bytes:
     """Return a JSON line to keep: a copy, because each result of orjson occupies four kilobytes or more."""
     return bytes(memoryview(orjson.dumps(values, **options)))
 
@@ -138,7 +138,7 @@ def sniffed_text(line: bytes) -> ParsedLine:
     return text_object(line)
 
 
-def readable(line: bytes) -> str:
+def decoded(line: bytes) -> str:
     """The decoded line without its line ending."""
     if b"\0" in line:
         raise BadLine("a NUL byte: this is not text")

@@ -22,8 +22,8 @@ from sentkit.formats.rows.lines import (
     LongLine,
     ParsedLine,
     RawRow,
-    json_line,
     json_object,
+    kept_line,
 )
 
 BATCH_ROWS, BATCH_BYTES = 1024, 1 << 22  # maximum of a batch; the bytes are an estimate
@@ -99,7 +99,7 @@ def raw_row(number: int, values: dict[str, Any], longest: int) -> RawRow:
         name = next(name for name, value in values.items() if holds_unfit(value))
         raise BadLine(f'"{name}" contains {unfit[0]}')
 
-    line = json_line(values, default=null, option=orjson.OPT_SERIALIZE_NUMPY)
+    line = kept_line(values, default=null, option=orjson.OPT_SERIALIZE_NUMPY)
     if len(line) > longest:
         return number, LongLine(line[:EXCERPT]), json_object
     return number, line, refuse if unfit else json_object

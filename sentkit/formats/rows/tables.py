@@ -19,8 +19,8 @@ from sentkit.formats.rows.lines import (
     NumberedLine,
     ParsedLine,
     RawRow,
-    json_line,
-    readable,
+    decoded,
+    kept_line,
     too_long,
 )
 
@@ -54,7 +54,7 @@ def table_rows(
         return _rows_of(records, lambda raw: _csv_cells(raw, delimiter), columns, source, longest)
     if quoting is None:
         lines = _watched(lines, delimiter, warn)
-    return _rows_of(lines, lambda raw: readable(raw).split(delimiter), columns, source, longest)
+    return _rows_of(lines, lambda raw: decoded(raw).split(delimiter), columns, source, longest)
 
 
 def _watched(
@@ -93,7 +93,7 @@ def _rows_of(
                 f"{len(texts)} fields, {'--columns' if columns else 'the header'} has {len(header)}"
             )
         values = dict(zip(header, texts, strict=True))
-        return json_line(values), values
+        return kept_line(values), values
 
     for number, raw in records:
         if not header:
@@ -122,7 +122,7 @@ def _header_of(
 
 def _csv_cells(raw: bytes, delimiter: str) -> list[str]:
     try:
-        reader = csv.reader([readable(raw)], strict=True, delimiter=delimiter)
+        reader = csv.reader([decoded(raw)], strict=True, delimiter=delimiter)
         return next(reader) or [""]  # an empty line is one empty field
     except csv.Error as error:  # an unclosed quote, or text after a closing quote
         raise BadLine(f"not CSV: {error}") from error

@@ -132,6 +132,12 @@ class VectorReader:
         check_finite(row, vectors)
 
 
+def expect_one(row: VectorRow) -> None:
+    """Raise an error for a pair or a triplet."""
+    if len(row.vectors) != 1:
+        raise row.row.error(f"expected 1 vector, this row has {len(row.vectors)}")
+
+
 def is_array(path: str) -> bool:
     """Whether a path is an array of numpy, whose rows have a vector and no fields."""
     return path.endswith(".npy")

@@ -19,7 +19,7 @@ from sentkit.formats.vectors.convert import common_spec, with_fields, with_vecto
 from sentkit.formats.vectors.fingerprint import UNNAMED, Spec, short_label, space_of
 from sentkit.formats.vectors.sinks import VectorOutput, open_sinks
 from sentkit.formats.vectors.store import Store, is_store
-from sentkit.formats.vectors.vectors import VectorReader, VectorRow, without_vectors
+from sentkit.formats.vectors.vectors import VectorReader, VectorRow, expect_one, without_vectors
 from sentkit.labels import UNWATCHED, Watch
 from sentkit.labels.clusters.clustering import (
     ALGORITHMS,
@@ -74,8 +74,7 @@ def read_points(
     numbers, flat = array("q"), bytearray()
 
     def take(row: VectorRow) -> None:
-        if len(row.vectors) != 1:
-            raise row.row.error(f"expected 1 vector for cluster, this row has {len(row.vectors)}")
+        expect_one(row)
         if np.abs(row.vectors).max() > MAX_MAGNITUDE:
             problem = f"the vector has a value above {MAX_MAGNITUDE:.0e}, so squared distances would overflow"
             raise row.row.error(problem)

@@ -147,10 +147,10 @@ def count_records(run: ClusteringRun) -> Iterator[Record]:
             **report_header(run, points),
             "k": count,
             "seeds": seeds if run.random else None,
-            "silhouette": mean([silhouette.of(each.labels) for each in clusterings]),
+            "silhouette": mean_if_known([silhouette.of(each.labels) for each in clusterings]),
             "sample": len(silhouette.places),
             "agreement": None if agreed is None else 100.0 * agreed,
-            "inertia": mean([each.inertia for each in clusterings]),
+            "inertia": mean_if_known([each.inertia for each in clusterings]),
         }
 
 
@@ -160,7 +160,7 @@ def report_header(run: ClusteringRun, points: Points) -> Record:
     return {**named, "n": len(points), "algorithm": algorithm}
 
 
-def mean(values: Sequence[float | None]) -> float | None:
+def mean_if_known(values: Sequence[float | None]) -> float | None:
     """The mean; None if a value is None."""
     known = [value for value in values if value is not None]
     return statistics.fmean(known) if len(known) == len(values) else None

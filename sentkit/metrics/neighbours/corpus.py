@@ -13,7 +13,7 @@ from sentkit.formats.rows.rows import Inputs, Row
 from sentkit.formats.vectors.fingerprint import UNNAMED, short_label, space_of, space_of_signs, target_space
 from sentkit.formats.vectors.storage import StoredVectors, first_vectors
 from sentkit.formats.vectors.table import VectorTable, read_table
-from sentkit.formats.vectors.vectors import VectorRow
+from sentkit.formats.vectors.vectors import VectorRow, expect_one
 
 IDS = ("id", "_id")  # the field that identifies a row: the first of these that it has
 NAMING = ("text", "entry")  # the name of a row in results: the first of these fields that it has
@@ -94,12 +94,6 @@ class SearchCorpus:
 def read_search_corpus(inputs: Inputs) -> SearchCorpus:
     """Read the vectors, memory-mapped from a vector file. Rows are read when they are needed."""
     return SearchCorpus(read_table(inputs, expect_one), with_id=True)
-
-
-def expect_one(row: VectorRow) -> VectorRow:
-    if len(row.vectors) != 1:
-        raise row.row.error(f"expected 1 vector for search, this row has {len(row.vectors)}")
-    return row
 
 
 def naming_field(row: Row, fields: Mapping[str, str]) -> dict[str, str]:

@@ -12,7 +12,7 @@ from sentkit.digits import significant
 from sentkit.formats.files import readable
 from sentkit.formats.rows.rows import Inputs, Row, blocks
 from sentkit.formats.vectors.table import read_table
-from sentkit.formats.vectors.vectors import VectorReader, VectorRow, without_vectors
+from sentkit.formats.vectors.vectors import VectorReader, VectorRow, expect_one, without_vectors
 from sentkit.metrics.neighbours.closest_pairs import ROWS_PER_SEARCH, pairs_reaching
 from sentkit.metrics.neighbours.corpus import SearchCorpus, shown_fields
 from sentkit.metrics.neighbours.search import Searcher
@@ -40,11 +40,6 @@ class Near:
             fields["file_b"] = orjson.dumps(readable(self.corpus.path))
         rows = {"row_a": b"%d" % self.number, "row_b": b"%d" % self.corpus.numbers[other]}
         return {**fields, **rows, "similarity": b"%a" % significant(float(self.similarities[place]))}
-
-
-def expect_one(row: VectorRow) -> None:
-    if len(row.vectors) != 1:
-        raise row.row.error(f"expected 1 vector, this row has {len(row.vectors)}")
 
 
 class Duplicates:

@@ -15,12 +15,11 @@ from sentkit.digits import significant
 from sentkit.errors import UsageError
 from sentkit.formats.rows.rows import FIRST_BLOCK, Inputs, Row, growing
 from sentkit.formats.vectors.store import fields_of
-from sentkit.formats.vectors.vectors import VectorRow, without_vectors
+from sentkit.formats.vectors.vectors import VectorRow, expect_one, without_vectors
 from sentkit.metrics.neighbours.corpus import (
     NAMING,
     SearchCorpus,
     bytes_of,
-    expect_one,
     our_names,
     read_search_corpus,
 )

@@ -116,7 +116,7 @@ def write_fresh(
     seed gives the same bytes.
     """
     values = read_object(config)
-    architecture = architecture_of(values, str(config))
+    architecture = architecture_to_initialise(values, str(config))
     spread = read_fraction(values, str(config), "initializer_range", 0.02)
     stated = {name: value for name, value in values.items() if name != "torch_dtype"}
     write_json(folder / "config.json", {**stated, "dtype": "float32"})
@@ -127,7 +127,7 @@ def write_fresh(
     write_weights(folder / "model.safetensors", tensors | dict(head or {}))
 
 
-def architecture_of(values: Mapping[str, object], source: str) -> Architecture:
+def architecture_to_initialise(values: Mapping[str, object], source: str) -> Architecture:
     try:
         architecture = read_architecture(values, source)
     except UnsupportedArchitecture as reason:

@@ -19,7 +19,7 @@ from sentkit.model.reading import ReadingOptions, plan_reading
 from sentkit.model.transformer.architecture import EMBEDDINGS, UnsupportedArchitecture, architecture_of
 from sentkit.model.transformer.transformers_model import load_transformers_model
 from sentkit.model.transformer.weights import canonical, fit, read_weights
-from sentkit.papers.drawing import main, merged, rows_of
+from sentkit.papers.figure_command import main, merged, rows_of
 from sentkit.plots.picture import Axis, Grid, Panel, Picture, Series
 from sentkit.plots.reports import (
     LABELS,

@@ -7,7 +7,7 @@ import numpy as np
 from sentkit.arrays import Float32, Float64
 from sentkit.errors import DataError
 from sentkit.formats.vectors.vectors import VectorReader, VectorRow
-from sentkit.papers.drawing import main, rows_of
+from sentkit.papers.figure_command import main, rows_of
 from sentkit.plots.picture import Axis, Grid, Panel, Picture, Series
 from sentkit.plots.reports import Sample
 from sentkit.transforms.ica import IcaOptions, ica

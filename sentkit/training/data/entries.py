@@ -17,7 +17,7 @@ from sentkit.formats.rows.rows import Inputs
 from sentkit.formats.vectors.fingerprint import space_of
 from sentkit.formats.vectors.store import Store, is_store
 from sentkit.formats.vectors.vector_file import BLOCK
-from sentkit.formats.vectors.vectors import VectorReader, VectorRow
+from sentkit.formats.vectors.vectors import VectorReader, VectorRow, expect_one
 from sentkit.model.transformer.weights import aligned
 
 
@@ -83,8 +83,7 @@ def entry_of(row: VectorRow) -> tuple[str, VectorRow]:
     name = row.row.values.get("entry")
     if not isinstance(name, str):
         raise wrong_field(row.row, "entry", "a string")
-    if len(row.vectors) != 1:
-        raise row.row.error(f"expected 1 vector for an entry, this row has {len(row.vectors)}")
+    expect_one(row)
     return name, row
 
 

@@ -19,7 +19,7 @@ from sentkit.formats.rows.kinds import (
     wrong_field,
 )
 from sentkit.formats.rows.rows import Row
-from sentkit.formats.vectors.vectors import VectorRow
+from sentkit.formats.vectors.vectors import VectorRow, expect_one
 from sentkit.model.text.tokenizer import Tokenizer
 from sentkit.model.text.tokens import TextTokenizer, Tokens
 
@@ -190,8 +190,7 @@ class ExampleParser:
         return None if target is None else Example(row, texts, target)
 
     def with_vector(self, row: VectorRow) -> Example | None:
-        if len(row.vectors) != 1:
-            raise row.row.error(f"{len(row.vectors)} vectors in this row, expected one")
+        expect_one(row)
         if not row.vectors.any():
             raise row.row.error("the vector is 0, so it has no direction")
         example = self(row.row)

@@ -19,7 +19,7 @@ from sentkit.formats.rows.rows import Inputs
 from sentkit.formats.vectors.store import common_fields
 from sentkit.metrics.sts.seen import Sightings
 from sentkit.model.checkpoint.heads import fresh_head, head_tensors
-from sentkit.model.checkpoint.save_weights import architecture_of, write_fresh
+from sentkit.model.checkpoint.save_weights import architecture_to_initialise, write_fresh
 from sentkit.model.reading import default_readout
 from sentkit.model.transformer.device import pick_device
 from sentkit.signals import Stop
@@ -149,7 +149,7 @@ def open_given(options: TrainOptions, longest: int) -> Base:
 
 def write_random(init: RandomInit, folder: Path, seed: int) -> None:
     """Write an untrained language model to an empty folder. The same seed gives the same bytes."""
-    architecture = architecture_of(read_object(init.config), str(init.config))
+    architecture = architecture_to_initialise(read_object(init.config), str(init.config))
     # The seed of a run is also that of its other new layers, which must be independent of the head.
     own_seed = int(stream(seed, 0, "language model head").integers(1 << 62))
     head = fresh_head(architecture, torch.Generator().manual_seed(own_seed))

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from sentkit.metrics.geometry.vector_file import measured
+from sentkit.metrics.geometry.description import measured
 
 
 @pytest.mark.parametrize("values", [(-1.0, 1.0), (0.0, 1.0), (0.5, 2.0)], ids=str)

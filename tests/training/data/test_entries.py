@@ -101,7 +101,7 @@ BAD = [
     ([A, {"entry": "b", "embedding": [3]}], "2: this vector has 1 numbers"),
     ([{**A, "embedding": [1, float("inf")]}], "1: "),
     ([{**A, "_emb": EMB}, {**A, "entry": "b"}], "2: the vectors of this row are without _emb"),
-    ([{"entry": "a", "embedding_a": [1], "embedding_b": [1]}], "1: expected 1 vector for an entry"),
+    ([{"entry": "a", "embedding_a": [1], "embedding_b": [1]}], "1: expected 1 vector"),
 ]  # fmt: skip
 
 
@@ -146,7 +146,7 @@ def test_rows_with_two_vectors_are_refused(tmp_path):
     path = str(tmp_path / "pairs.safetensors")
     with create_vector_file(path, {}, ("embedding_a", "embedding_b"), width=2, force=False) as store:
         store.write(b'{"entry":"cat"}', np.ones((2, 2), np.float32))
-    with pytest.raises(DataError, match="safetensors:1: expected 1 vector for an entry, this row has 2"):
+    with pytest.raises(DataError, match="safetensors:1: expected 1 vector, this row has 2"):
         read_entries(path)
 
 
