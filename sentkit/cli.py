@@ -151,7 +151,7 @@ def show_version(show: bool) -> None:
 
 def show_completion(shell: str | None) -> None:
     if shell is not None:
-        typer.echo(completion.SCRIPTS[shell], nl=False)
+        typer.echo(completion.SCRIPTS[shell].read_text(), nl=False)
         raise typer.Exit
 
 

@@ -15,45 +15,8 @@ SHELLS = ("bash", "zsh", "fish")
 HELP = ("help", "Show the help of a command.")
 DEVICES = ("auto", "cpu", "cuda")
 
-SCRIPTS = {
-    "bash": """\
-_sentkit_complete() {
-    local program="${1/#\\~/$HOME}" IFS=$'\\n'
-    COMPREPLY=($(_SENTKIT_COMPLETE=bash "$program" "${COMP_WORDS[@]:0:COMP_CWORD+1}" 2>/dev/null))
-    [[ "${COMPREPLY[0]}" != *= ]] || compopt -o nospace
-}
-complete -o default -F _sentkit_complete sentkit
-""",
-    "zsh": """\
-#compdef sentkit
-_sentkit() {
-    local program="${${(Q)words[1]}/#\\~/$HOME}"
-    local -a found suffix
-    found=("${(@f)$(_SENTKIT_COMPLETE=zsh "$program" "${(@Q)words[1,CURRENT]}" 2>/dev/null)}")
-    if [[ -n "${found[1]}" ]]; then
-        [[ "${found[1]}" != *= ]] || suffix=(-S '')
-        _describe sentkit found "${suffix[@]}"
-    else
-        _files
-    fi
-}
-(( $+functions[compdef] )) || { autoload -Uz compinit && compinit -i }
-compdef _sentkit sentkit
-""",
-    "fish": """\
-function __sentkit_complete
-    set -l words (commandline -opc)
-    set -l token (commandline -ct)
-    set -l found (env _SENTKIT_COMPLETE=fish $words[1] $words "$token" 2>/dev/null)
-    if test (count $found) -gt 0
-        printf '%s\\n' $found
-    else
-        __fish_complete_path "$token"
-    end
-end
-complete --command sentkit --no-files --arguments '(__sentkit_complete)'
-""",
-}
+# completion.bash, completion.zsh and completion.fish call this program.
+SCRIPTS = {shell: Path(__file__).with_suffix(f".{shell}") for shell in SHELLS}
 
 Item = tuple[str, str]  # a word and its description
 
@@ -186,9 +149,9 @@ def install(shell: str) -> list[Path]:
     home = Path.home()
     if shell == "fish":
         settings = Path(os.environ.get("XDG_CONFIG_HOME") or home / ".config")
-        return [written(settings / "fish/completions/sentkit.fish", SCRIPTS[shell])]
+        return [written(settings / "fish/completions/sentkit.fish", SCRIPTS[shell].read_text())]
     data = Path(os.environ.get("XDG_DATA_HOME") or home / ".local/share")
-    script = written(data / f"sentkit/completion.{shell}", SCRIPTS[shell])
+    script = written(data / f"sentkit/completion.{shell}", SCRIPTS[shell].read_text())
     start = home / ".bashrc" if shell == "bash" else Path(os.environ.get("ZDOTDIR") or home) / ".zshrc"
     line = f"source {shlex.quote(str(script))}"
     before = start.read_text() if start.exists() else ""

@@ -10,62 +10,11 @@ from sentkit import __version__
 from sentkit.cli import program
 from sentkit.flags.help import Help, is_flag, meaning_of, names_of, parse_help, value_of
 
-EXIT_CODES = (
-    ("0", "success, also if the next command of the pipe ends before it has read all"),
-    (
-        "1",
-        "a check failed: a value is below --fail-under (score, diff), a block is missing or damaged (check), "
-        "an evaluation failed (report), or an input of --replay is missing or has changed (inspect)",
-    ),
-    ("2", "wrong usage"),
-    ("65", "bad data, vectors of different spaces, or an input without rows"),
-    ("66", "an input or a model does not exist"),
-    ("69", "a device, the hub or an optional library is not available"),
-    ("70", "a bug in sentkit; the message names the file with the traceback"),
-    ("73", "the output cannot be created, or already exists"),
-    ("74", "reading or writing failed, for example because the disk is full"),
-    ("75", "stopped by a signal; state or blocks are saved; to continue, repeat the command with --resume"),
-    ("129, 130, 143", "stopped by SIGHUP, SIGINT (Ctrl-C) or SIGTERM"),
-)
-OUTPUTS = (
-    "An output file is complete, or it does not exist. It is written to a temporary file in its folder, "
-    ".NAME.sentkit-RANDOM, and renamed at the end. All outputs of a command appear together at its "
-    "end, or none of them appears.",
-    "Without -f an existing output is an error, also if another process creates it in the meantime. "
-    "With -f it is overwritten in one step, so a program that reads it gets the complete old or the "
-    "complete new file. If several commands write one file, the last file stays. A folder (train, export, "
-    "distill-static) "
-    "is replaced in one step too. If the system cannot do this and the process is killed at that moment, "
-    "the old folder remains as .NAME.sentkit-old-RANDOM.",
-    "If a process is killed, its temporary file remains. The next command with the same output reports "
-    "the file. No command uses or deletes it.",
-    "If the output is a symbolic link, the target of the link is created or replaced, and the link is "
-    "kept. sentkit writes directly to named pipes, devices and /dev/stdout. An output that is also an "
-    "input is an error, even with -f; only export -f can replace the checkpoint that it reads.",
-    "The suffix of an output determines its format: .safetensors is a vector file; .parquet is Parquet; "
-    ".jsonl, .ndjson, .json and names without a suffix are JSON Lines; .gz and .zst compress these. A number "
-    "(part.003, run.v2) is not a suffix. Other suffixes are errors. The reports and pictures of report and "
-    "plot have other formats; see their pages. The file of --rejects can have any name; sentkit-rows(5) "
-    "describes it.",
-)
 ONLY_ON = {
     "1": ("sentkit", "sentkit score", "sentkit diff", "sentkit check", "sentkit report", "sentkit inspect"),
     "75": ("sentkit", "sentkit train", "sentkit encode"),
 }  # code -> its pages
 PAGES = Path(__file__).parent / "pages"  # the text of a page that is too long for the help of its command
-ENVIRONMENT = (
-    ("SENTKIT_VECTORS", "list or base64: the default of --vectors"),
-    ("HF_HUB_OFFLINE", "1: read hub models only from the local cache"),
-    ("HF_HOME, HF_TOKEN", "the folder of the hub's cache, and the token for private models"),
-    (
-        "SENTKIT_THREADS",
-        "the number of CPU threads; without it, all CPUs that the process may use by its affinity, the "
-        "quota of its control group (cgroup) and SLURM_CPUS_PER_TASK",
-    ),
-    ("OMP_NUM_THREADS", "the same without SENTKIT_THREADS; train ignores it"),
-    ("CUDA_VISIBLE_DEVICES", "the GPUs that may be used"),
-    ("NO_COLOR, TERM", "NO_COLOR disables colors; TERM=dumb disables the progress bar"),
-)
 
 
 def pages() -> dict[str, str]:
@@ -93,7 +42,7 @@ def text_of(name: str, help_text: str) -> tuple[Help, dict[str, list[str]]]:
     In the file, "# TITLE" starts a section, and an indented paragraph keeps its lines.
     """
     text, sections = parse_help(help_text), dict[str, list[str]]()
-    file = PAGES / f"{hyphenated(name.partition(' ')[2])}.txt"
+    file = PAGES / f"{hyphenated(name).removeprefix('sentkit-')}.txt"
     target = text.paragraphs
     for part in file.read_text().strip("\n").split("\n\n") if file.exists() else []:
         if part == "# EXAMPLES":
@@ -113,19 +62,18 @@ def examples_of(name: str, help_text: str) -> list[str]:
 
 
 def group_page(name: str, group: Any) -> str:
-    text, _ = text_of(name, group.help)
+    text, sections = text_of(name, group.help)
     paragraphs = [text.summary, *(each for each in text.paragraphs if "Exit codes" not in each)]
     lines = [*header(name, text.summary), ".SH SYNOPSIS", f".B {escape(name)}"]
     lines += [r"\fICOMMAND\fR [\fIOPTIONS\fR]", ".SH DESCRIPTION", *body(paragraphs)]
     lines += [".SH COMMANDS"]
-    sections = group.headings
-    for heading, words in sections.items():
-        lines += [f".SS {heading}"] if len(sections) > 1 else []
+    for heading, words in group.headings.items():
+        lines += [f".SS {heading}"] if len(group.headings) > 1 else []
         for word in words:
             summary = parse_help(group.commands[word].help).summary
             lines += [".TP", rf"\fB{escape(f'{name} {word}')}\fR", escape(summary)]
-    if name == "sentkit":
-        lines += [".SH OUTPUT", *body(OUTPUTS)]
+    for title, section in sections.items():
+        lines += [f".SH {title}", *body(section)]
     lines += [*tail(name, text.examples), *see_also(name, subcommands(name, group))]
     return "\n".join(lines) + "\n"
 
@@ -180,11 +128,11 @@ def wrapped(text: str) -> list[str]:
 
 
 def tail(name: str, examples: Sequence[str]) -> Iterator[str]:
-    codes = [entry for entry in EXIT_CODES if name in ONLY_ON.get(entry[0], (name,))]
-    for title, entries in (("EXIT STATUS", codes), ("ENVIRONMENT", ENVIRONMENT)):
+    for title, entries in text_of("all pages", "")[1].items():
         yield f".SH {title}"
-        for name, meaning in entries:
-            yield from (".TP", rf"\fB{escape(name)}\fR", *wrapped(meaning))
+        for key, _, meaning in (entry.partition(": ") for entry in entries):
+            if name in ONLY_ON.get(key, (name,)):
+                yield from (".TP", rf"\fB{escape(key)}\fR", *wrapped(meaning))
     yield from (".SH EXAMPLES", *unfilled(examples))
 
 

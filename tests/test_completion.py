@@ -228,7 +228,7 @@ def test_a_second_installation_changes_nothing(home):
     script = home / ".local/share/sentkit/completion.bash"
 
     assert (home / ".bashrc").read_text() == f"alias x=y\nsource {script}\n"
-    assert script.read_text() == completion.SCRIPTS["bash"]
+    assert script.read_text() == completion.SCRIPTS["bash"].read_text()
 
 
 @pytest.mark.parametrize("shell", completion.SHELLS)
@@ -240,7 +240,7 @@ def test_the_script_is_shown(shell):
         check=True,
     )
 
-    assert done.stdout == completion.SCRIPTS[shell]
+    assert done.stdout == completion.SCRIPTS[shell].read_text()
 
 
 def test_an_unknown_shell_is_wrong_usage():
