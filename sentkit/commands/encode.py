@@ -78,7 +78,7 @@ def encode(
             paths = output_paths(output.path, text_model.readouts, form, force=form.force or dry_run)
         elif text_model.tokenizer.whole:
             raise UsageError(f"{model} needs all rows at once, so it cannot write a vector folder")
-        tokenizer, windows = long_texts.tokenizer_of(text_model)
+        tokenizer, windows = long_texts.tokenizer_of(text_model, counts_all=run.verbose)
         reads = {"-m": options.model_paths(model), "--transform": reading.transform}
         with row_flags.open(
             console, output, known=FIELDS, reads=reads, writes={"-o": paths}, append=to_folder

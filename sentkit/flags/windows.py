@@ -61,8 +61,15 @@ class LongTextFlags:
         """Whether a text above the maximum length is an error."""
         return self.on_truncate in ("error", "late")
 
-    def tokenizer_of(self, model: "Model") -> "tuple[TextTokenizer, Mapping[str, Any]]":
-        """Return the tokenizer of the model, with windows if there are any, and the settings of windows."""
+    def tokenizer_of(self, model: "Model", *, counts_all: bool) -> "tuple[TextTokenizer, Mapping[str, Any]]":
+        """Return the tokenizer of the model, with windows if there are any, and the settings of windows.
+
+        Without `counts_all`, only the start of a long text is tokenized.
+        """
+        from sentkit.model.checkpoint_model import CheckpointModel
+
+        if isinstance(model, CheckpointModel):
+            model.tokenizer.counts_all = counts_all or self.refuses
         if not self.windowed:
             return model.tokenizer, {}
         from sentkit.model.text.tokens import WindowOptions

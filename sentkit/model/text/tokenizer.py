@@ -34,6 +34,20 @@ NORMALIZER: dict[str, tuple[str, bool | None]] = {
     "strip_accents": ("strip_accents", None),
     "tokenize_chinese_chars": ("handle_chinese_chars", True),
 }
+CHARACTERS = 8  # of a long text for each token that the model reads; common words have 5 or 6
+# Steps of a tokenizer that give equal tokens to the words before a space, whatever is behind it.
+LOCAL_NORMALIZERS = {
+    "BertNormalizer",
+    "Lowercase",
+    "NFC",
+    "NFD",
+    "NFKC",
+    "NFKD",
+    "StripAccents",
+    "Precompiled",
+    "Strip",
+}
+SPLITTERS = {"BertPreTokenizer", "Whitespace", "WhitespaceSplit", "Metaspace", "ByteLevel"}
 GENERIC = ("PreTrainedTokenizerFast", "TokenizersBackend")  # classes that use tokenizer.json unchanged
 
 
@@ -56,6 +70,8 @@ class Tokenizer:
             special = _special(self.backend)
         self.before, self.after = (special.index(0), special[::-1].index(0)) if 0 in special else (0, 0)
         self.truncates_start = truncates_start(checkpoint, self._rules)
+        self.counts_all = False  # whether `count` is exact for truncated texts too, which takes time
+        self.head = CHARACTERS * max_length if splits_at_spaces(self._rules) else None
         if max_length <= sum(special):
             raise UsageError(
                 f"a maximum length of {max_length} tokens is too small: the special tokens use all of it"
@@ -124,9 +140,27 @@ class Tokenizer:
             with library_errors(self.source):
                 encodings = self.backend.encode_batch(whole)
             return [self._truncate_sentence(template, *both) for both in zip(whole, encodings, strict=True)]
+        heads = [self._head(text) for text in whole]
+        ids = self._ids(heads)
+        short = [
+            k for k, head in enumerate(heads) if len(head) < len(whole[k]) and len(ids[k]) <= self.max_length
+        ]
+        for k, all_ids in zip(short, self._ids([whole[k] for k in short]), strict=True):
+            ids[k] = all_ids
+        return [self._truncate(each) for each in ids]
+
+    def _ids(self, texts: Sequence[str]) -> list[list[int]]:
         with library_errors(self.source):
-            encodings = self.backend.encode_batch_fast(whole)
-        return [self._truncate(encoding.ids) for encoding in encodings]
+            return [encoding.ids for encoding in self.backend.encode_batch_fast(texts)]
+
+    def _head(self, text: str) -> str:
+        """The start of a long text, to a space between two words: the ids do not depend on the rest."""
+        if self.head is None or self.counts_all or self.truncates_start or len(text) <= 2 * self.head:
+            return text
+        cut = text.find(" ", self.head)
+        while 0 < cut < 2 * self.head and not text[cut - 1].isalnum() & text[cut + 1 : cut + 2].isalnum():
+            cut = text.find(" ", cut + 1)
+        return text[:cut] if 0 < cut < 2 * self.head else text
 
     def tokens_of(self, ids: list[int]) -> Tokens:
         """Return these ids of a text or of a window, without truncation."""
@@ -229,6 +263,26 @@ def backend_of(rules: dict[str, Any], source: str) -> "Backend":
     backend.no_truncation()
     backend.no_padding()
     return backend
+
+
+def splits_at_spaces(rules: Mapping[str, Any]) -> bool:
+    """Return whether the ids before a space between two words surely do not depend on the text behind it."""
+
+    def steps(step: Mapping[str, Any] | None, inner: str) -> Sequence[Mapping[str, Any]]:
+        return [] if step is None else step.get(inner, [step])
+
+    normalizers = steps(rules.get("normalizer"), "normalizers")
+    splitters = steps(rules.get("pre_tokenizer"), "pretokenizers")
+    added = rules.get("added_tokens") or ()
+    return (
+        all(
+            each["type"] in LOCAL_NORMALIZERS or each.get("pattern") == {"Regex": " {2,}"}
+            for each in normalizers
+        )
+        and all(each["type"] in SPLITTERS for each in splitters)
+        and any(each.get("split", True) and each.get("use_regex", True) for each in splitters)
+        and not any(" " in token["content"] for token in added)
+    )
 
 
 def rules_hash(rules: Mapping[str, Any]) -> str:

@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tokenizers import Regex, models, normalizers, pre_tokenizers, processors
 from tokenizers import Tokenizer as Backend
-from tokenizers import models, pre_tokenizers, processors
 
 from sentkit.errors import DataError, UsageError
 from sentkit.formats.checkpoints.folders import find_model, read_checkpoint
-from sentkit.model.text.tokenizer import Tokenizer
+from sentkit.model.text.tokenizer import Tokenizer, splits_at_spaces
 
 some = settings(max_examples=60)
 CONFIG = {
@@ -413,3 +413,94 @@ def test_a_tokenizer_without_a_mask_has_no_template(tmp_path: Path) -> None:
 
     with pytest.raises(UsageError, match="this tokenizer has none"):
         tokenizer.set_template(None, None)
+
+
+# Long texts
+
+PIECES = st.sampled_from(
+    [*ODD, "Straße", "ΟΔΟΣ", "e\u0301", "don't", "1.10e-5", "...", "\n", "İ", " ", "\t", "a-b"]
+)
+
+
+@pytest.fixture(scope="module", params=["nano", "roberta", "metaspace", "unigram"])
+def splitting(request: pytest.FixtureRequest, roberta: Path, metaspace: Path, tmp_path_factory: Any) -> Path:
+    if request.param != "unigram":
+        return {"nano": find_model("nano"), "roberta": roberta, "metaspace": metaspace}[request.param]
+    folder: Path = tmp_path_factory.mktemp("unigram")
+    letters = [
+        ("<unk>", 0.0),
+        *((word, -3.0) for word in ("▁a", "▁cat", "cat", "▁")),
+        ("c", -8.0),
+        ("é", -8.0),
+    ]
+    backend = Backend(models.Unigram(letters, unk_id=0))
+    backend.normalizer = normalizers.Sequence([normalizers.NFKC(), normalizers.Replace(Regex(" {2,}"), " ")])
+    backend.pre_tokenizer = pre_tokenizers.Sequence(
+        [pre_tokenizers.WhitespaceSplit(), pre_tokenizers.Metaspace()]
+    )
+    backend.save(str(folder / "tokenizer.json"))
+    (folder / "config.json").write_text(json.dumps({"model_type": "xlm-roberta", "pad_token_id": 1}))
+    return folder
+
+
+@settings(max_examples=25)
+@given(
+    st.lists(st.lists(PIECES, min_size=40, max_size=120).map(" ".join), min_size=1, max_size=3), st.booleans()
+)
+def test_the_start_of_a_long_text_has_the_ids_of_the_whole_text(
+    splitting: Path, texts: list[str], lowercase: bool
+) -> None:
+    whole, cut = (tokenizer_of(splitting, 8, lowercase=lowercase) for _ in range(2))
+    whole.counts_all = True
+
+    assert cut.head == 64
+    assert ids_of(cut, *texts) == ids_of(whole, *texts)
+    for few, all_tokens in zip(cut(texts), whole(texts), strict=True):
+        assert (few.truncated, few.problem) == (all_tokens.truncated, all_tokens.problem)
+
+
+def test_only_the_start_of_a_long_text_is_tokenized(monkeypatch: pytest.MonkeyPatch) -> None:
+    short, long = "a cat " * 20, "a cat sat on the mat " * 5000
+    tokenizer, seen = tokenizer_of("nano", 16), []
+    run = tokenizer._ids
+    monkeypatch.setattr(tokenizer, "_ids", lambda texts: seen.extend(map(len, texts)) or run(texts))
+
+    found = tokenizer([short, long, "é" * 400, "x" * 250 + " y" * 100])
+
+    assert seen[0] == len(short)
+    assert seen[1] < 2 * 8 * 16
+    assert seen[2] == 400  # no space between two words
+    assert [each.truncated for each in found] == [True, True, False, True]
+    tokenizer.counts_all = True
+    assert tokenizer([long])[0].count == 5000 * 6 + 2
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"pre_tokenizer": None},
+        {
+            "pre_tokenizer": {
+                "type": "Split",
+                "pattern": {"Regex": "x"},
+                "behavior": "Isolated",
+                "invert": False,
+            }
+        },
+        {
+            "pre_tokenizer": {
+                "type": "Metaspace",
+                "replacement": "▁",
+                "prepend_scheme": "first",
+                "split": False,
+            }
+        },
+        {"normalizer": {"type": "Replace", "pattern": {"String": " "}, "content": "▁"}},
+        {"added_tokens": [{"id": 0, "content": "New York", "special": False}]},
+    ],
+)
+def test_other_rules_need_the_whole_text(change: dict[str, Any]) -> None:
+    rules = json.loads((find_model("nano") / "tokenizer.json").read_text())
+
+    assert splits_at_spaces(rules)
+    assert not splits_at_spaces(rules | change)
