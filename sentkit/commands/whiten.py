@@ -14,7 +14,7 @@ then applied to other vectors of the same space: by `sentkit whiten apply`, by
 import contextlib
 import math
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -22,7 +22,7 @@ from sentkit.console import Console
 from sentkit.errors import UsageError
 from sentkit.flags import options
 from sentkit.flags.rows import RowFlags
-from sentkit.flags.rules import Needs
+from sentkit.flags.rules import Excludes, Needs
 
 if TYPE_CHECKING:
     from sentkit.transforms.fitting import Fitted
@@ -63,45 +63,34 @@ class TransformFlags(options.OutputFlags):
 
 
 @dataclass(frozen=True)
-class KindFlags:
-    @property
-    def given(self) -> dict[str, Any]:
-        """The flags on the command line, by name."""
-        return {name: value for name, value in vars(self).items() if value is not None and value is not False}
-
-
-@dataclass(frozen=True)
-class IcaFlags(KindFlags):
+class IcaFlags:
     scale: Annotated[
-        str | None,
+        str,
         typer.Option(
             metavar="NUMBER|auto",
-            help="For ica: factor of the result; auto: keep the mean deviation of the vectors. [default: 1]",
+            help="For ica: factor of the result; auto: keep the mean deviation of the vectors.",
         ),
         Needs("--kind ica"),
-    ] = None
+    ] = "1"
     variance: Annotated[
-        Literal["unit", "arbitrary"] | None,
-        typer.Option(
-            help="For ica, before --scale: 1, or 1 / rows as in scikit-learn < 1.3. [default: unit]"
-        ),
+        Literal["unit", "arbitrary"],
+        typer.Option(help="For ica, before --scale: 1, or 1 / rows as in scikit-learn < 1.3."),
         Needs("--kind ica"),
-    ] = None
+        Excludes("--scale auto"),
+    ] = "unit"
     seed: Annotated[
-        int | None,
-        typer.Option(min=0, max=2**32 - 1, metavar="N", help="For ica, flow: random seed. [default: 0]"),
+        int,
+        typer.Option(min=0, max=2**32 - 1, metavar="N", help="For ica, flow: random seed."),
         Needs("--kind ica|flow"),
-    ] = None
+    ] = 0
     iterations: Annotated[
-        int | None,
-        typer.Option(min=1, metavar="N", help="For ica: maximum number of iterations. [default: 1000]"),
+        int,
+        typer.Option(min=1, metavar="N", help="For ica: maximum number of iterations."),
         Needs("--kind ica"),
-    ] = None
+    ] = 1000
     tolerance: Annotated[
-        float | None,
-        typer.Option(metavar="X", help="For ica: convergence tolerance. [default: 1e-4]"),
-        Needs("--kind ica"),
-    ] = None
+        float, typer.Option(metavar="X", help="For ica: convergence tolerance."), Needs("--kind ica")
+    ] = 1e-4
     keep_width: Annotated[
         bool,
         typer.Option(
@@ -121,33 +110,24 @@ class IcaFlags(KindFlags):
         """The parameters of ICA; raises UsageError if a value is wrong."""
         from sentkit.transforms.ica import IcaOptions
 
-        if self.tolerance is not None and not 0 < self.tolerance < 1:
+        if not 0 < self.tolerance < 1:
             raise UsageError(f"--tolerance {self.tolerance}: expected a number between 0 and 1")
-        if self.scale == "auto" and self.variance is not None:
-            raise UsageError("--variance has no effect with --scale auto")
-        scale = {} if self.scale is None else {"scale": scale_of(self.scale)}
-        return IcaOptions(**{**self.given, **scale})
+        return IcaOptions(**vars(self) | {"scale": scale_of(self.scale)})
 
 
 @dataclass(frozen=True)
-class FlowFlags(KindFlags):
-    epochs: Annotated[
-        int | None, typer.Option(min=1, metavar="N", help="For flow: passes over the vectors. [default: 1]")
-    ] = None
-    batch: Annotated[
-        int | None, typer.Option(min=1, metavar="N", help="For flow: vectors per step. [default: 32]")
-    ] = None
-    lr: Annotated[
-        float | None, typer.Option(metavar="X", help="For flow: learning rate. [default: 1e-3]")
-    ] = None
+class FlowFlags:
+    epochs: Annotated[int, typer.Option(min=1, metavar="N", help="For flow: passes over the vectors.")] = 1
+    batch: Annotated[int, typer.Option(min=1, metavar="N", help="For flow: vectors per step.")] = 32
+    lr: Annotated[float, typer.Option(metavar="X", help="For flow: learning rate.")] = 1e-3
 
-    def flow_options(self, seed: int | None) -> "FlowOptions":
+    def flow_options(self, seed: int) -> "FlowOptions":
         """The parameters of the flow; raises UsageError if a value is wrong."""
         from sentkit.transforms.flow import FlowOptions
 
-        if self.lr is not None and not 0 < self.lr < math.inf:
+        if not 0 < self.lr < math.inf:
             raise UsageError(f"--lr {self.lr}: expected a number above 0")
-        return FlowOptions(**self.given, **({} if seed is None else {"seed": seed}))
+        return FlowOptions(**vars(self), seed=seed)
 
 
 def fit(

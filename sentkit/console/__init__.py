@@ -13,18 +13,6 @@ from sentkit.console.tables import (
 )
 
 __all__ = [
-    "Console",
-    "RowProgress",
-    "StepProgress",
-    "TaskProgress",
-    "fitted",
-    "follow_tasks",
-    "on_terminal",
-    "print_described",
-    "print_pairs",
-    "print_table",
-    "print_text",
-    "show",
-    "slow",
-    "terminal_width",
-]
+    "Console", "RowProgress", "StepProgress", "TaskProgress", "fitted", "follow_tasks", "on_terminal",
+    "print_described", "print_pairs", "print_table", "print_text", "show", "slow", "terminal_width",
+]  # fmt: skip

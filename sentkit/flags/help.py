@@ -68,7 +68,7 @@ def meaning_of(parameter: Any) -> str:
     default = parameter.default
     if parameter.required and is_flag(parameter):
         return f"{parameter.help} [required]"
-    if default in (None, False, True, "") or "[default:" in parameter.help:
+    if default in (None, "") or isinstance(default, bool) or "[default:" in parameter.help:
         return str(parameter.help)
     return f"{parameter.help} [default: {default}]"
 

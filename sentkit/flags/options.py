@@ -215,10 +215,11 @@ class ReportFlags(OutputFlags):
 class QuietFlags:
     """The messages of a command."""
 
+    verbose = False
     quiet: Annotated[bool, typer.Option("-q", "--quiet", help="Hide warnings and progress.")] = False
 
     def console(self, command: str) -> Console:
-        return Console(command, self.quiet)
+        return Console(command, self.quiet, self.verbose)
 
 
 @dataclass(frozen=True)
@@ -233,9 +234,6 @@ class RunFlags(QuietFlags):
             help="Report automatic choices; without a terminal, also progress each minute.",
         ),
     ] = False
-
-    def console(self, command: str) -> Console:
-        return Console(command, self.quiet, self.verbose)
 
 
 @dataclass(frozen=True)

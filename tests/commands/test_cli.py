@@ -61,6 +61,14 @@ def test_help_lists_every_command_below_a_heading(sentkit, words):
     assert len({line.index(line.split()[1], 14) for line in listed}) == 1  # one column of descriptions
 
 
+def test_defaults_of_0_and_1_are_shown_and_those_of_switches_are_not(sentkit):
+    text = b" ".join(sentkit("augment", "--help").out.split())
+
+    assert b"one row each. [default: 1]" in text
+    assert b"Random seed. [default: 0]" in text
+    assert b"[default: False]" not in text
+
+
 @pytest.mark.parametrize("command", cli.every_command())
 def test_both_helps_of_a_command_begin_with_examples(sentkit, command):
     """`help COMMAND` is `COMMAND --help`, and both texts have each flag that is most used."""

@@ -266,8 +266,8 @@ def test_invalid_moments_are_refused(sentkit, written, name, value, problem):
         (("--kind", "flow", "--lr", "0"), ["--lr 0.0: expected a number above 0"]),
         (("--kind", "flow", "--lr", "nan"), ["--lr nan: expected a number above 0"]),
         (
-            ("--kind", "ica", "--scale", "auto", "--variance", "unit"),
-            ["--variance has no effect with --scale auto"],
+            ("--kind", "ica", "--scale", "auto", "--variance", "arbitrary"),
+            ["--variance cannot be used with --scale auto"],
         ),
         (("--kind", "ica", "--scale", "0"), ['--scale "0": expected a number above 0, or auto']),
         (("--kind", "ica", "--scale", "nan"), ['--scale "nan": expected a number above 0, or auto']),

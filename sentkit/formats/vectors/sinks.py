@@ -17,7 +17,7 @@ from sentkit.formats.outputs.outputs import is_special, open_output, refuse_exis
 from sentkit.formats.rows.rows import Row
 from sentkit.formats.rows.splice import NewFields
 from sentkit.formats.vectors.folders import SUFFIX
-from sentkit.formats.vectors.storage import check_storable
+from sentkit.formats.vectors.storage import FLOAT16_MAX
 from sentkit.formats.vectors.store import is_store
 from sentkit.formats.vectors.vector_file import VectorFileWriter, create_vector_file
 from sentkit.formats.vectors.vectors import ENCODINGS, check_finite, without_vectors
@@ -84,7 +84,9 @@ class StoreSink(Sink):
 
     def prepare(self, row: Row, vectors: NDArray[np.float32], extra: NewFields = ()) -> Callable[[], object]:
         check_finite(row, vectors)
-        check_storable(row, vectors, self.writer.kind)
+        if self.writer.kind == "float16" and np.abs(vectors).max(initial=0.0) > FLOAT16_MAX:
+            problem = f"a vector contains a number beyond {FLOAT16_MAX:.0f}, the largest of float16"
+            raise row.error(problem, advice="use --store float32 or int8")
         row.check_absent(self.names, replace=self.replace)
         line = without_vectors(row, self.names).add(extra, replace=self.replace)
         return lambda: self.writer.write(line, vectors)

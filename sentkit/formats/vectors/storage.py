@@ -11,7 +11,6 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from sentkit.formats.rows.rows import Row
 from sentkit.formats.vectors.safetensors_header import NUMPY
 
 DTYPES: Mapping[str, str] = {"float32": "F32", "float16": "F16", "int8": "I8", "binary": "U8"}
@@ -76,13 +75,6 @@ def scales_of(largest: NDArray[np.float32]) -> NDArray[np.float32]:
     mantissa, exponent = np.frexp(largest.astype(np.float64) / STEPS)
     scales = np.ldexp(np.ceil(np.ldexp(mantissa, SCALE_BITS)), exponent - SCALE_BITS)
     return np.clip(scales, SMALLEST_SCALE, LARGEST_SCALE).astype("<f4")
-
-
-def check_storable(row: Row, vectors: NDArray[np.float32], kind: str) -> None:
-    """Refuse a row with a number beyond float16. The other kinds store all finite numbers."""
-    if kind == "float16" and np.abs(vectors).max(initial=0.0) > FLOAT16_MAX:
-        problem = f"a vector contains a number beyond {FLOAT16_MAX:.0f}, the largest of float16"
-        raise row.error(problem, advice="use --store float32 or int8")
 
 
 class StoredPart(Protocol):
