@@ -61,7 +61,9 @@ def augment(
 
     Most used: [FILE]... --op --views --synonyms --replace --seed -o
     """
-    from sentkit.augment.catalogue import check_flags, parse_operations
+    from sentkit.augment.catalogue import Materials, check_flags, parse_operations
+    from sentkit.augment.operations import Chain
+    from sentkit.formats.lexicons.thesaurus import read_synonyms
     from sentkit.formats.rows.variants import VariantRows
     from sentkit.formats.vectors.store import common_fields
 
@@ -78,7 +80,8 @@ def augment(
     ) as inputs:
         fields = common_fields(inputs)
         rows = VariantRows(fields.get("text", "text"), replace=replace)
-        chain = make_chain(operations, mark, synonyms, seed)
+        materials = Materials(mark, read_synonyms(synonyms) if synonyms else {})
+        chain = Chain([each.bind(materials) for each in operations], seed)
         if operations[0].kind.takes_all:
             found = with_same_label(inputs, rows, operations[0].value)
         else:
@@ -88,17 +91,6 @@ def augment(
             for sentence, candidates in found:
                 out.write(vary(sentence, rows, chain, views, candidates))
     report_totals(chain, rows, console)
-
-
-def make_chain(
-    operations: "Sequence[RequestedOperation]", mark: str | None, synonyms: Sequence[str] | None, seed: int
-) -> "Chain":
-    from sentkit.augment.catalogue import Materials
-    from sentkit.augment.operations import Chain
-    from sentkit.formats.lexicons.thesaurus import read_synonyms
-
-    materials = Materials(mark, read_synonyms(synonyms) if synonyms else {})
-    return Chain([each.bind(materials) for each in operations], seed)
 
 
 def other_texts(

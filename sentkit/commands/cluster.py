@@ -164,7 +164,8 @@ def cluster(
     if counts is not None and len(counts) > 1:
         others = {"--truth": truth, "--describe": describe, "--stability": stability}
         others |= {"--keep-vectors": keep_vectors, "--replace": replace, "--centroids": centroids}
-        check_several(others)
+        if flag := next((flag for flag, value in others.items() if value), None):
+            raise UsageError(f"{flag} cannot be used with several -k, which write a report")
         form = "counts"
     is_report = form not in ("rows", "stability")
     if output.json and not is_report:
@@ -236,12 +237,6 @@ def label(
     if form != "describe":
         write_rows(points, clustering, agreed, output.path, force=output.force)
     return described
-
-
-def check_several(others: dict[str, Any]) -> None:
-    """Refuse flags that several -k exclude."""
-    for flag in (flag for flag, value in others.items() if value):
-        raise UsageError(f"{flag} cannot be used with several -k, which write a report")
 
 
 def check_seeds(seeds: Sequence[int], form: str) -> None:

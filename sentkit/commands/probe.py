@@ -105,9 +105,10 @@ def probe(
     from sentkit.labels.probes.probing import Probe, ProbeOptions, columns
 
     console = run.console("probe")
-    check_files(train.paths, test)
+    if test is not None and len(train.paths) > 1:
+        raise UsageError(f"--test accepts only one TRAIN file; {len(train.paths)} are given")
     name, hidden = options.head_of(head)
-    values = parse_penalties(penalties)
+    values = None if penalties is None else parse_penalties(penalties)
     check_folds(folds, values, test)
     classifier = output.path if is_store(output.path) else None
     check_classifier(classifier, train.paths, name, few_shot)
@@ -158,11 +159,6 @@ def check_classifier(path: str | None, files: list[str], head: str, few_shot: in
         raise UsageError(f"-o {path}: a classifier needs --head logreg, without --few-shot")
 
 
-def check_files(files: list[str], test: str | None) -> None:
-    if test is not None and len(files) > 1:
-        raise UsageError(f"--test accepts only one TRAIN file; {len(files)} are given")
-
-
 def check_folds(folds: int | None, penalties: list[float] | None, test: str | None) -> None:
     """Refuse folds that have no effect, and too few for the folds within each."""
     if folds is None:
@@ -176,10 +172,8 @@ def check_folds(folds: int | None, penalties: list[float] | None, test: str | No
         raise UsageError(problem, advice="use --folds 3, or test rows with --test")
 
 
-def parse_penalties(text: str | None) -> list[float] | None:
+def parse_penalties(text: str) -> list[float]:
     """Parse positive numbers separated by commas; remove duplicates."""
-    if text is None:
-        return None
     try:
         penalties = [float(part) for part in text.split(",")]
     except ValueError:

@@ -227,8 +227,7 @@ def find_model(
 ) -> "Model":
     from sentkit.model import find_encoder
 
-    reading = replace(reading, prompt_name=prompt)
-    return find_encoder(name, reading, device=machine.device, precision=machine.precision)
+    return find_encoder(name, replace(reading, prompt_name=prompt), **vars(machine))
 
 
 def find_models(rows: "Sequence[Row]", reading: "ReadingOptions", machine: options.MachineFlags) -> Models:

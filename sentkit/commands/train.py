@@ -137,9 +137,7 @@ def train(
             device=device,
             threads=threads,
             deterministic=deterministic,
-            save_every=saving.save_every,
-            save_seconds=saving.save_seconds,
-            resume=saving.resume,
+            **vars(saving),
             force=output.force,
             command=Command(
                 ("train", method), inputs_of({"FILE": row_flags.paths, **bases, **reads}), flags_of_rows

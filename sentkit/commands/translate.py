@@ -168,9 +168,7 @@ def translate(
     ) as inputs:
         texts = OneText(common_fields(inputs), keep, replace=replace)
         console.note(f"loading {checkpoint.name}")
-        translator = Translator(
-            checkpoint, translation_options, device=machine.device, precision=machine.precision
-        )
+        translator = Translator(checkpoint, translation_options, **vars(machine))
         report_limits(translator, console)
         groups = prepare(
             inputs.read(texts),
