@@ -1,8 +1,9 @@
 """Read vectors from rows (lists or base64), vector files and .npy. A stream has one space and one shape."""
 
 import shlex
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from tokenize import TokenError
 from typing import Any, TypeVar
 
@@ -83,7 +84,8 @@ class VectorReader:
             return
         refuse_renamed_vectors(self.inputs, path)
         file, count = store.Store(path), 0
-        for vectors in regrouped(file.blocks(), size):
+        for block in blocks(chain.from_iterable(file.blocks()), size):
+            vectors = np.stack(block)
             if not count:
                 self.admit(file.row(0), file.names, vectors[0], file.emb)
             bad = np.flatnonzero(~np.isfinite(vectors).all(axis=(1, 2)))
@@ -163,22 +165,6 @@ def array_rows(path: str, count: int) -> Iterator[tuple[Row, NDArray[np.float32]
             block = read_array_file(path)[start : start + ARRAY_ROWS, None].astype(np.float32)
         for place, vectors in enumerate(block, start=start + 1):
             yield Row(b"{}", {}, path, place), vectors
-
-
-def regrouped(arrays: Iterable[NDArray[np.float32]], size: int) -> Iterator[NDArray[np.float32]]:
-    """Yield the rows of the arrays in arrays of `size` rows; the last one can be smaller."""
-    held: list[NDArray[np.float32]] = []
-    for array in arrays:
-        start = 0
-        while start < len(array):
-            part = array[start : start + size - sum(map(len, held))]
-            held.append(part)
-            start += len(part)
-            if sum(map(len, held)) == size:
-                yield held[0] if len(held) == 1 else np.concatenate(held)
-                held = []
-    if held:
-        yield np.concatenate(held)
 
 
 def refuse_renamed_vectors(inputs: Inputs, path: str) -> None:

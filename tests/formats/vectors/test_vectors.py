@@ -23,7 +23,6 @@ from sentkit.formats.vectors.vectors import (
     as_base64,
     as_list,
     parse_vectors,
-    regrouped,
     without_vectors,
 )
 
@@ -271,17 +270,6 @@ def test_duplicate_names_are_refused_when_vectors_are_removed() -> None:
 
 
 # Blocks
-
-
-@some
-@given(st.lists(st.integers(0, 12), max_size=6), st.integers(1, 7))
-def test_regrouped_rows_are_the_same_in_arrays_of_one_size(sizes: list[int], size: int) -> None:
-    rows = np.arange(2 * sum(sizes), dtype=np.float32).reshape(-1, 1, 2)
-    found = list(regrouped(iter(np.split(rows, np.cumsum(sizes)[:-1]) if sizes else []), size))
-
-    assert [each for part in found for each in part.tolist()] == rows.tolist()
-    assert all(len(part) == size for part in found[:-1])
-    assert all(len(part) for part in found)
 
 
 @pytest.fixture
