@@ -69,7 +69,6 @@ def agree(found: list[Pair], alike: np.ndarray, threshold: float, *, upper: bool
 def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     """A few dozen rows need many blocks, and their candidates exceed the limit."""
     monkeypatch.setattr(search, "ROWS_PER_BLOCK", 5)
-    monkeypatch.setattr(search, "FIRST_ROWS", 2)
     monkeypatch.setattr(search, "MAX_CANDIDATES", 20)
     monkeypatch.setattr(closest_pairs, "ROWS_PER_SEARCH", 7)
     monkeypatch.setattr(rounding, "CANDIDATES", 4)

@@ -1,9 +1,7 @@
 """The corpus rows most similar to each query, or those that reach a threshold; also by sign bits.
 
-Letters in shapes: n rows of the corpus, d dimensions, b queries, w corpus rows of a block, k rows found for
-each query.
-
-Letters in shapes: n rows of the corpus, b queries, c candidates of a query, w words of 64 bits.
+Letters in shapes: n rows of the corpus, d dimensions, b queries, k rows found for each query, c candidates of
+a query, w words of 64 bits.
 """
 
 from collections.abc import Iterator
@@ -19,7 +17,6 @@ from sentkit.metrics.rounding import MAGNITUDES, UNDERFLOW, exact, lengths, marg
 from sentkit.metrics.similarity import BLOCKS, SMALLEST_NORM
 
 QUERIES_PER_BLOCK, ROWS_PER_BLOCK = 1024, 1024  # queries and corpus rows of a block
-FIRST_ROWS = 64  # corpus rows of the first block, in which every row is a candidate
 MAX_CANDIDATES = 1 << 20  # candidates kept, for all queries of a block
 
 Pairs = tuple[Indices, Indices]  # the index of a query, and of a corpus row
@@ -126,12 +123,8 @@ class Searcher:
         return margins(magnitudes).astype(np.float32)
 
     def _spans(self, first: int) -> Iterator[slice]:
-        """Spans of the corpus: FIRST_ROWS, then doubling, so that early limits reject most rows."""
-        start, width = first, FIRST_ROWS
-        while start < len(self.corpus):
-            yield slice(start, min(start + width, len(self.corpus)))
-            start += width
-            width = min(start - first, ROWS_PER_BLOCK)
+        for start in range(first, len(self.corpus), ROWS_PER_BLOCK):
+            yield slice(start, min(start + ROWS_PER_BLOCK, len(self.corpus)))
 
     def blocks(self, queries: Float32, first: int = 0) -> Iterator[tuple[int, Float32]]:
         """Block values of the queries and a span of the corpus, after the place where the span starts."""
@@ -145,9 +138,8 @@ class Searcher:
         if scales.min(initial=1.0) > UNDERFLOW:
             scales = scales.astype(np.float32)  # a product with float64 takes more than twice the time
         prepared = BLOCKS["cosine"].prepare(queries)
-        widest = max(FIRST_ROWS, ROWS_PER_BLOCK)
-        part = np.empty((widest, queries.shape[1]), np.float32)
-        room = np.empty(len(queries) * widest, np.float32)  # reused, which saves time
+        part = np.empty((ROWS_PER_BLOCK, queries.shape[1]), np.float32)
+        room = np.empty(len(queries) * ROWS_PER_BLOCK, np.float32)  # reused, which saves time
         for span in self._spans(first):
             width = span.stop - span.start
             rows = np.multiply(self.corpus[span], scales[span, None], out=part[:width], casting="same_kind")
@@ -163,9 +155,15 @@ class Searcher:
 
 def at_least(block: Float32, floors: Float32) -> Pairs:
     """The rows and columns, in order, of the values that reach the floor of their row."""
-    rows = np.flatnonzero(block.max(axis=1, initial=-np.inf) >= floors)  # few, after the first blocks
-    row, column = np.divmod(np.flatnonzero(block[rows] >= floors[rows, None]), block.shape[1])
-    return rows[row], column
+    reached = (block >= floors[:, None]).ravel()
+    if reached.size % 8:
+        places = np.flatnonzero(reached)
+    else:  # few values reach it, so eight of them are compared with zero at once
+        eights = np.flatnonzero(reached.view(np.uint64) != 0)
+        inner = np.flatnonzero(reached.reshape(-1, 8)[eights])
+        places = eights[inner >> 3] * 8 + (inner & 7)
+    row, column = np.divmod(places, max(1, block.shape[1]))
+    return row, column
 
 
 class Nominees:
@@ -185,6 +183,8 @@ class Nominees:
         self.value = np.empty(0, np.float32)
 
     def add(self, block: Float32, start: int) -> None:
+        if len(self.query) == 0 and block.shape[1] > self.top:
+            self.floors = np.partition(block, -self.top, axis=1)[:, -self.top] - self.margins
         query, column = at_least(block, self.floors)
         self.query = np.concatenate([self.query, query])
         self.row = np.concatenate([self.row, column + start])

@@ -19,7 +19,6 @@ every_metric = pytest.mark.parametrize("metric", SIMILARITIES)
 def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Blocks so small that a few dozen rows need many of them."""
     monkeypatch.setattr(search, "ROWS_PER_BLOCK", 5)
-    monkeypatch.setattr(search, "FIRST_ROWS", 2)
     monkeypatch.setattr(rounding, "CANDIDATES", 4)
 
 

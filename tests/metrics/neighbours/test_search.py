@@ -35,7 +35,6 @@ def searched(queries: np.ndarray, corpus: np.ndarray, top: int, metric: str) -> 
 def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Blocks so small that a few dozen rows need many of them."""
     monkeypatch.setattr(search, "ROWS_PER_BLOCK", 5)
-    monkeypatch.setattr(search, "FIRST_ROWS", 2)
     monkeypatch.setattr(rounding, "CANDIDATES", 4)
 
 
@@ -134,7 +133,6 @@ def test_block_sizes_do_not_matter(metric: str, monkeypatch: pytest.MonkeyPatch)
     whole = searched(queries, corpus, 15, metric)
 
     monkeypatch.setattr(search, "ROWS_PER_BLOCK", 37)
-    monkeypatch.setattr(search, "FIRST_ROWS", 3)
 
     assert searched(queries, corpus, 15, metric) == whole
     assert searched(queries[3:4], corpus, 15, metric) == whole[3:4]
