@@ -6,15 +6,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from sentkit.console import Console, RowProgress
-from sentkit.errors import UsageError
 from sentkit.flags import options
-from sentkit.flags.folders import FolderFlags
+from sentkit.flags.folders import FolderFlags, ReuseFlags
 from sentkit.flags.rows import RowFlags
 from sentkit.flags.windows import LongTextFlags
 from sentkit.process import limit_threads
 
 if TYPE_CHECKING:
     from sentkit.model.encoding import Encoder, Tally
+    from sentkit.model.reuse import OldVectors
 
 
 def encode(
@@ -31,6 +31,7 @@ def encode(
     ] = False,
     output: options.VectorOutputFlags,
     folder: FolderFlags,
+    reuse: ReuseFlags,
     replace: options.Replace = False,
     row_flags: RowFlags,
     run: options.RunFlags,
@@ -68,37 +69,40 @@ def encode(
             model,
             reading.options(),
             device=folder.parsed_shard().device(machine.device),
-            precision=precision,
-            products=products,
+            **reuse.recorded(precision, products),
         )
         report_loading(text_model.name, text_model.notes, console)
         to_folder = in_folder and not folder.is_sweep(output, text_model)
         paths, form = [output.path], output.form(replace=replace)
         if not to_folder:
             paths = output_paths(output.path, text_model.readouts, form, force=form.force or dry_run)
-        elif text_model.tokenizer.whole:
-            raise UsageError(f"{model} needs all rows at once, so it cannot write a vector folder")
-        tokenizer, windows = long_texts.tokenizer_of(text_model, counts_all=run.verbose)
-        reads = {"-m": options.model_paths(model), "--transform": reading.transform}
+        plain_tokenizer, windows = long_texts.tokenizer_of(text_model, counts_all=run.verbose)
         with row_flags.open(
-            console, output, known=FIELDS, reads=reads, writes={"-o": paths}, append=to_folder
+            console,
+            output,
+            known=FIELDS,
+            reads={
+                "-m": options.model_paths(model),
+                "--transform": reading.transform,
+                "--reuse": reuse.others(output),
+            },
+            writes={"-o": paths},
+            append=to_folder,
         ) as inputs:
             progress, tally = RowProgress(console), Tally()
             progress.share = inputs.meter.share
             texts = TextParser(common_fields(inputs), one_text="--chunks" if long_texts.chunks else None)
+            old, encoder, tokenizer = reuse.open(text_model, plain_tokenizer, windows, output, console)
             groups = prepare(
                 inputs.read(texts), tokenizer, inputs.rejects, refuse_truncation=long_texts.refuses
             )
             if dry_run:
-                print_plan(
-                    plan_of(
-                        groups, text_model, inputs, output.path, form, folder.size, batch_tokens, progress
-                    )
-                )
+                planned = output.path, form, folder.size, batch_tokens, progress
+                print_plan(plan_of(groups, text_model, inputs, *planned, encoder, old))
                 return
-            # All blocks of a vector folder have the same precision.
-            groups, tokens = (groups, None) if to_folder else whole_if_small(groups)
-            encoder = text_model.encoder(tokens)
+            # All blocks of a vector folder have the same precision, and so have old and new vectors.
+            groups, tokens = (groups, None) if to_folder or encoder else whole_if_small(groups)
+            encoder = encoder or text_model.encoder(tokens)
             report_spaces(encoder, console)
             encoding = Encoding(
                 encoder,
@@ -110,14 +114,16 @@ def encode(
                 marks=run.verbose,
                 windows=windows,
                 encoded={path for path in inputs.paths if is_store(path) and Store(path).emb},
+                old=old,
             )
             if to_folder:
-                tally = folder.write(output.path, encoding, inputs, batch_tokens, progress, check_stop)
+                work = output.path, encoding, inputs, batch_tokens, progress, check_stop
+                tally = folder.write(*work, update=reuse.updates(output))
             else:
                 encoding.to_outputs(groups, texts, paths, tally, progress.add, inputs.rejects)
     progress.done()
-    if tally.rows or not to_folder:
-        report_totals(tally, encoder, windows, console)
+    if tally.rows or not to_folder or old:
+        report_totals(tally, encoder, windows, console, old)
 
 
 def print_plan(record: Mapping[str, Any]) -> None:
@@ -142,7 +148,13 @@ def report_spaces(encoder: "Encoder", console: Console) -> None:
         console.note(choice)
 
 
-def report_totals(tally: "Tally", encoder: "Encoder", windows: Mapping[str, Any], console: Console) -> None:
+def report_totals(
+    tally: "Tally",
+    encoder: "Encoder",
+    windows: Mapping[str, Any],
+    console: Console,
+    old: "OldVectors | None" = None,
+) -> None:
     """Print the counts of rows; `windows` has the settings of windows, or is empty."""
     if windows:
         split = f"{tally.split} of {tally.rows} rows were split"
@@ -153,3 +165,7 @@ def report_totals(tally: "Tally", encoder: "Encoder", windows: Mapping[str, Any]
         console.report(f"{split} (--window {windows['window']} --stride {windows['stride']})")
     for remark in encoder.remarks(tally):
         console.warn(remark)
+    if old is not None:
+        unneeded = "" if old.unneeded is None else f", no longer needed: {old.unneeded:,}"
+        encoded = tally.rows - tally.reused
+        console.report(f"reused rows: {tally.reused:,}, encoded: {encoded:,}{unneeded}")

@@ -1,27 +1,98 @@
 """Flags of `encode` for vector folders, which several processes can write and a killed one can resume."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from sentkit.console import Console, RowProgress
 from sentkit.errors import CannotCreateError, UsageError
 from sentkit.flag_values import size
-from sentkit.flags.options import OutputFlags
+from sentkit.flags.options import OutputFlags, VectorOutputFlags
 from sentkit.flags.rules import Needs
 from sentkit.flags.shards import Shard, parse_shard
 
 if TYPE_CHECKING:
     from sentkit.formats.rows.rows import Inputs
     from sentkit.model import Model
-    from sentkit.model.encoding import Encoding, Tally
+    from sentkit.model.encoding import Encoder, Encoding, Tally
+    from sentkit.model.reuse import OldVectors
+    from sentkit.model.text.tokens import TextTokenizer
 
 GRACE = 10.0  # seconds to finish a block after a signal
 MOST_THREADS = 4096
+
+
+@dataclass(frozen=True)
+class ReuseFlags:
+    """Earlier outputs whose vectors are copied."""
+
+    reuse: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--reuse",
+            metavar="OLD",
+            help="Copy vectors of equal texts from a vector file or folder; repeatable. -o OLD/ updates it.",
+        ),
+    ] = None
+
+    def updates(self, output: OutputFlags) -> bool:
+        """Whether the output is a vector folder that the flag also names."""
+        return any(is_same(path, output.path) for path in self.reuse or ())
+
+    def others(self, output: OutputFlags) -> list[str]:
+        """The paths of the flag that are not the output."""
+        return [path for path in self.reuse or () if not is_same(path, output.path)]
+
+    def recorded(self, precision: str, products: str | None) -> dict[str, str | None]:
+        """The precision and the products of the first old vectors, if others are not given or recorded."""
+        from sentkit.formats.vectors.folders import VectorFolder, is_vector_folder
+        from sentkit.formats.vectors.safetensors_header import read_note
+        from sentkit.formats.vectors.store import is_store
+
+        path = self.reuse[0] if self.reuse else ""
+        if products is None and is_store(path):
+            spec = VectorFolder(path).settings["encoder"] if is_vector_folder(path) else read_note(path)
+            if precision == "auto" and spec.get("precision") in ("fp32", "bf16", "int8"):
+                precision = spec["precision"]
+            products = "plain" if spec.get("products") == "plain" else "fused"
+        return {"precision": precision, "products": products}
+
+    def open(
+        self,
+        model: "Model",
+        tokenizer: "TextTokenizer",
+        windows: Mapping[str, Any],
+        output: VectorOutputFlags,
+        console: Console,
+    ) -> "tuple[OldVectors | None, Encoder | None, TextTokenizer]":
+        """Open the old vectors, the encoder of the new ones, and a tokenizer that finds texts in the old."""
+        from sentkit.formats.vectors.folders import VectorFolder, is_vector_folder
+        from sentkit.formats.vectors.store import take_snapshot
+        from sentkit.model.reuse import OldVectors, ReusingTokenizer
+
+        if self.reuse is None:
+            return None, None, tokenizer
+        if len(model.readouts) > 1 or model.tokenizer.whole:
+            reason = "several readouts" if len(model.readouts) > 1 else model.name
+            raise UsageError(f"--reuse cannot be used with {reason}")
+        encoder, kind = model.encoder(None), output.store
+        if is_vector_folder(output.path):
+            kind = kind or VectorFolder(output.path).store
+        for path in self.reuse:
+            if is_same(path, output.path):
+                take_snapshot(path, partial=True)
+        spec = {**encoder.specs[0].full, **windows}
+        old = OldVectors(self.reuse, spec, encoder.width, kind or "float32", console.warn)
+        return old, encoder, ReusingTokenizer(tokenizer, old)
+
+
+def is_same(path: str, other: str) -> bool:
+    """Whether both paths name one existing folder."""
+    return Path(path).is_dir() and Path(other).is_dir() and Path(path).samefile(other)
 
 
 @dataclass(frozen=True)
@@ -93,6 +164,8 @@ class FolderFlags:
             raise UsageError(
                 "a vector folder has one readout", advice="run the command once per readout, or use -o DIR"
             )
+        if len(model.readouts) == 1 and model.tokenizer.whole:
+            raise UsageError(f"{model.name} needs all rows at once, so it cannot write a vector folder")
         return len(model.readouts) > 1
 
     @contextmanager
@@ -135,27 +208,43 @@ class FolderFlags:
         batch_tokens: int | None,
         progress: RowProgress,
         check_stop: Callable[[], None],
+        *,
+        update: bool,
     ) -> "Tally":
-        """Write the blocks of this shard, and return the counts of the rows that were written."""
+        """Write the blocks of this shard, and return the counts of the rows that were written.
+
+        With `update`, the folder exists and gets other inputs.
+        """
+        from sentkit.formats.vectors.folder_update import publish_update
         from sentkit.model.block_writer import BlockWriter, open_encoding_folder
 
         console, shard, name = progress.console, self.parsed_shard(), path.rstrip("/") or "/"
         folder, encoding, created = open_encoding_folder(
-            name, encoding, inputs, block_bytes=self.size, batch_tokens=batch_tokens
+            name, encoding, inputs, block_bytes=self.size, batch_tokens=batch_tokens, update=update
         )
-        if not created and not self.resume and self.shard is None:
-            raise CannotCreateError(f"{path}: already exists", advice="--resume continues it")
+        current = update and folder.path == name
+        if not created and not self.resume and self.shard is None and not current:
+            raise CannotCreateError(f"{folder.path}/: already exists", advice="--resume continues it")
         for number, each in enumerate(inputs.paths):
             if folder.length(number) is None:
                 console.warn(f"{each}: has no byte positions, so every process reads it from the start")
         existing, leftovers = folder.existing()
         if leftovers:
             problem = f"{len(leftovers)} incomplete blocks of killed processes, such as {leftovers[0].name}"
-            console.warn(f"{path}: {problem}; sentkit check {name} lists them, and you can remove them")
-        writer = BlockWriter(folder, encoding, inputs, shard.has, existing, keep=self.resume, redo=self.redo)
+            listing = f"sentkit check {folder.path} lists them, and you can remove them"
+            console.warn(f"{folder.path}: {problem}; {listing}")
+        keep = self.resume or current
+        writer = BlockWriter(folder, encoding, inputs, shard.has, existing, keep=keep, redo=self.redo)
         total = writer.count()
-        progress.share = lambda rows: (writer.written + writer.kept) / total if total else None
+        progress.share = lambda rows: (
+            (writer.written + writer.copied + writer.kept) / total if total else None
+        )
         writer.run(progress.add, check_stop)
         part = f"shard {shard}: " if shard.count > 1 else ""
-        console.report(f"{part}blocks written: {writer.written}, already complete: {writer.kept}")
+        copied = f", copied: {writer.copied}" if encoding.old is not None else ""
+        console.report(f"{part}blocks written: {writer.written}{copied}, already complete: {writer.kept}")
+        if encoding.old is not None and shard.count == 1 and not writer.kept:
+            encoding.old.count_unneeded()  # before the old folder is replaced
+        if update and not current and not publish_update(folder, name):
+            console.report(f"{name} is replaced by {folder.path} when the other shards are complete")
         return writer.tally

@@ -5,18 +5,25 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from io import BytesIO
 from itertools import chain
+from pathlib import Path
+from typing import Any
+
+import orjson
 
 from sentkit.errors import CannotCreateError, DataError, NoRowsError
 from sentkit.formats.meter import Meter
 from sentkit.formats.outputs.outputs import published_together
 from sentkit.formats.rows.kinds import TextParser
-from sentkit.formats.rows.parts import Part, row_ranges
+from sentkit.formats.rows.parts import Part, digest_of_part, row_ranges
 from sentkit.formats.rows.rows import Inputs, Rejects
+from sentkit.formats.vectors.fingerprint import without_machine
 from sentkit.formats.vectors.folder_settings import describe_input, open_folder
-from sentkit.formats.vectors.folders import BLOCK_BYTES, EMPTY_RECORD, Block, VectorFolder
+from sentkit.formats.vectors.folder_update import place_of_update
+from sentkit.formats.vectors.folders import BLOCK_BYTES, EMPTY_RECORD, Block, VectorFolder, place_of
 from sentkit.formats.vectors.sinks import StoreSink
-from sentkit.formats.vectors.vector_file import VectorFile, create_vector_file
+from sentkit.formats.vectors.vector_file import VectorFile, copy_block, create_vector_file
 from sentkit.model.encoding import Encoding, Report, Tally, encode_groups, prepare
+from sentkit.model.reuse import OldVectors, Source
 
 
 @dataclass(slots=True)
@@ -33,12 +40,17 @@ class BlockWriter:
     texts: TextParser = field(init=False)  # of all blocks, which have rows of one kind
     names: tuple[str, ...] = field(default=(), init=False)  # the vectors of all blocks
     written: int = field(default=0, init=False)  # number of new blocks
+    copied: int = field(default=0, init=False)  # number of blocks of old folders that were copied
     kept: int = field(default=0, init=False)  # number of existing blocks
     tally: Tally = field(default_factory=Tally, init=False)
 
     bad: bool = field(default=False, init=False)  # the first row is bad, perhaps in a block of another shard
 
+    old: dict[tuple[Any, ...], list[tuple[Source, int]]] = field(default_factory=dict, init=False)  # by place
+
     def __post_init__(self) -> None:
+        if self.encoding.old is not None and not self.encoding.windows:  # windows are counted by row
+            self.find_old_blocks(self.encoding.old)
         self.texts = self.encoding.texts()
         self.inputs = replace(self.inputs, meter=Meter(()))  # a shard can have no rows
 
@@ -86,11 +98,47 @@ class BlockWriter:
                 raise CannotCreateError(f"{path}: already exists", advice="--resume keeps complete blocks")
             if block.name in self.existing and not self.is_wrong(block, part):
                 self.kept += 1
+            elif self.copy_block(block, part):
+                self.copied += 1
             else:
                 self.write_block(block, part, report)
                 self.written += 1
         if self.texts.kind is None and not self.bad:
             raise NoRowsError(self.inputs.paths)
+
+    def find_old_blocks(self, old: OldVectors) -> None:
+        """List the blocks of the folders of --reuse that have the same settings, by input and start."""
+        own = same_for_all(self.folder)
+        for source in old.sources:
+            folder = VectorFolder(source.store.path) if source.store.is_folder else None
+            if folder is None or same_for_all(folder) != own:
+                continue
+            for file, each in enumerate(source.store.files):
+                number, start = place_of(Path(each.path).name)
+                self.old.setdefault((*kind_of_input(folder, number), start), []).append((source, file))
+
+    def copy_block(self, block: Block, part: Part) -> bool:
+        """Copy a block of a folder of --reuse that was made from the same bytes, if there is one."""
+        old, digest = self.encoding.old, ""
+        for source, number in self.old.get((*kind_of_input(self.folder, block.input), block.start), ()):
+            file = source.store.files[number]
+            record = orjson.loads(file.header.metadata["block"])
+            span = record["start"], record["stop"], record["last"]
+            if span != (part.start, part.stop, part.last) or file.names != self.texts.vectors:
+                continue
+            digest = digest or digest_of_part(part, self.inputs)
+            if record["source"] != digest or record["skipped"]:  # --rejects gets the bad rows
+                continue
+            with published_together():
+                copy_block(file, self.folder.file(block.name), {**record, "input": block.input})
+            assert old is not None
+            old.needed[source.place(number) : source.place(number + 1)] = True
+            rows, truncated = record["rows"], record["truncated"]
+            first = self.inputs.paths[block.input] if truncated else ""
+            self.tally.join(Tally(rows=rows, reused=rows, truncated=truncated, first=first))
+            self.names = self.names or file.names
+            return True
+        return False
 
     def existing_names(self) -> tuple[str, ...]:
         for name in sorted(self.existing):
@@ -117,7 +165,7 @@ class BlockWriter:
         rejects = Rejects(self.inputs.rejects.skip, held)  # of this block
         rows = part.read(replace(self.inputs, rejects=rejects), texts)
         groups = prepare(rows, encoding.tokenizer, rejects, refuse_truncation=encoding.refuse_truncation)
-        done = encode_groups(groups, encoding.encoder, encoding.budget)
+        done = encode_groups(groups, encoding.encoder, encoding.budget, encoding.old)
         first = next(done, [])
         if first:
             self.names = self.names or texts.vectors
@@ -156,12 +204,29 @@ class BlockWriter:
         self.inputs.rejects.join(rejects, held.getvalue())
 
 
+def same_for_all(folder: VectorFolder) -> dict[str, Any]:
+    """The settings of a folder without its inputs."""
+    others = {name: value for name, value in folder.settings.items() if name != "inputs"}
+    return {**others, "encoder": without_machine(folder.settings["encoder"])}
+
+
+def kind_of_input(folder: VectorFolder, number: int) -> tuple[Any, ...]:
+    return tuple(folder.inputs[number][name] for name in ("name", "grid", "format"))
+
+
 def open_encoding_folder(
-    path: str, encoding: Encoding, inputs: Inputs, *, block_bytes: int | None, batch_tokens: int | None
+    path: str,
+    encoding: Encoding,
+    inputs: Inputs,
+    *,
+    block_bytes: int | None,
+    batch_tokens: int | None,
+    update: bool,
 ) -> tuple[VectorFolder, Encoding, bool]:
     """Open or create a vector folder. Return it, its encoding, and whether this process created it.
 
-    Without `block_bytes` and `batch_tokens`, an existing folder determines them.
+    Without `block_bytes` and `batch_tokens`, an existing folder determines them. With `update`, the folder is
+    one beside `path` if the inputs have changed.
     """
     settings = {
         "block_bytes": block_bytes,
@@ -179,6 +244,9 @@ def open_encoding_folder(
         "verbose": encoding.marks,
     }
     defaults = {"block_bytes": BLOCK_BYTES, "batch_tokens": encoding.encoder.budget, "store": "float32"}
+    if update:
+        defaults = VectorFolder(path).settings
+        path = place_of_update(path, settings)
     folder, created = open_folder(path, settings, defaults)
     form = replace(encoding.form, store=folder.store)
     return folder, replace(encoding, budget=folder.settings["batch_tokens"], form=form), created

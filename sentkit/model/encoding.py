@@ -22,6 +22,7 @@ from sentkit.formats.rows.splice import NewFields
 from sentkit.formats.vectors.fingerprint import Spec
 from sentkit.formats.vectors.sinks import Sink, VectorOutput, open_sinks
 from sentkit.formats.vectors.store import recorded_fields
+from sentkit.model.reuse import OldVectors
 from sentkit.model.text.tokens import TextTokenizer, Tokens
 from sentkit.transforms.steps import Step
 
@@ -267,6 +268,8 @@ class Tally:
     windows: int = 0  # windows of these texts
     unknown: int = 0  # words or tokens without a vector
     empty: int = 0  # texts or windows without tokens
+    reused: int = 0  # rows with only old vectors
+    encoded: int = 0  # tokens of texts without an old vector
     first: str = ""  # the place of the first truncated row
 
     def add(self, rows: Iterable[tuple[Row, Sequence[Tokens]]]) -> int:
@@ -278,6 +281,8 @@ class Tally:
             self.rows += 1
             self.texts += sum(tokens.vectors for tokens in row)
             self.tokens += sum(len(part.ids) for part in parts)
+            self.encoded += sum(len(part.ids) for tokens in row if not tokens.old for part in tokens.parts)
+            self.reused += all(tokens.old for tokens in row)
             if any(tokens.truncated for tokens in row):
                 self.truncated += 1
                 self.first = self.first or f"{source.source}:{source.number}"
@@ -302,13 +307,15 @@ class Tally:
         self.first = first
 
 
-def encode_groups(prepared: Iterator[RowGroup], encoder: Encoder, budget: int) -> Iterator[list[Done]]:
+def encode_groups(
+    prepared: Iterator[RowGroup], encoder: Encoder, budget: int, old: OldVectors | None = None
+) -> Iterator[list[Done]]:
     """Encode each group. Threads may encode the next groups while the caller writes the last one."""
     if not encoder.groups_at_once:
-        yield from (encode_group(group, encoder, budget) for group in ahead(prepared, AHEAD))
+        yield from (encode_group(group, encoder, budget, old) for group in ahead(prepared, AHEAD))
         return
     pool = ThreadPoolExecutor(encoder.groups_at_once)
-    started = (pool.submit(encode_group, group, encoder, budget) for group in prepared)
+    started = (pool.submit(encode_group, group, encoder, budget, old) for group in prepared)
     try:
         for done in ahead(started, AHEAD):
             yield done.result()
@@ -316,10 +323,13 @@ def encode_groups(prepared: Iterator[RowGroup], encoder: Encoder, budget: int) -
         pool.shutdown(wait=False, cancel_futures=True)
 
 
-def encode_group(group: RowGroup, encoder: Encoder, budget: int) -> list[Done]:
-    used = group.used
+def encode_group(group: RowGroup, encoder: Encoder, budget: int, old: OldVectors | None) -> list[Done]:
+    used = sorted(group.used, key=lambda place: bool(group.tokens[place].old))  # texts with old vectors last
     tokens = group.of(used)
-    vectors = encode_texts(tokens, encoder, budget)
+    vectors = encode_texts([each for each in tokens if not each.old], encoder, budget)
+    if old is not None and tokens[-1:] and tokens[-1].old:
+        copied = old.read([*chain.from_iterable(each.old for each in tokens)])
+        vectors = [np.concatenate([*vectors, copied])]
     where = dict(zip(used, ranges(each.vectors for each in tokens), strict=True))
     return [
         Done(row, group.of(own), [values[[*chain(*map(where.__getitem__, own))]] for values in vectors])
@@ -358,6 +368,7 @@ class Encoding:
     marks: bool = False  # add the fields of MARKS
     windows: Mapping[str, Any] = field(default_factory=dict)  # recorded settings; empty without windows
     encoded: Set[str] = frozenset()  # the inputs that store `_emb` and the vectors of their rows separately
+    old: OldVectors | None = None  # of --reuse
 
     @property
     def chunks(self) -> bool:
@@ -382,12 +393,14 @@ class Encoding:
         rejects: Rejects,
     ) -> None:
         """Write all rows, with one output for each readout."""
-        done = encode_groups(groups, self.encoder, self.budget)
+        done = encode_groups(groups, self.encoder, self.budget, self.old)
         first = next(done, [])  # the first row determines the names of the vectors
         with open_sinks(paths, self.specs(texts), texts.vectors, self.encoder.width, self.form) as sinks:
             for group in chain([first], done):
                 written = self.write(group, sinks, texts.vectors, rejects)
                 report(len(group), tally.add((each.row, each.tokens) for each in written))
+        if self.old is not None:
+            self.old.count_unneeded()
 
     def write(
         self, group: Sequence[Done], sinks: Sequence[Sink], names: Sequence[str], rejects: Rejects

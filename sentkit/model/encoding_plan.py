@@ -17,6 +17,7 @@ from sentkit.formats.vectors.store import is_store
 from sentkit.formats.vectors.vectors import ENCODINGS
 from sentkit.model import Model
 from sentkit.model.encoding import Encoder, RowGroup, Tally, encode_groups, plan_batches
+from sentkit.model.reuse import OldVectors
 from sentkit.model.text.tokens import Tokens
 
 PER_GROUP, AT_ONCE = 32, 32  # rows of each group that are measured, and of a measured group
@@ -44,6 +45,7 @@ class Plan:
             for row, tokens in rows:
                 copies = tokens[0].vectors if tokens[0].windows is not None else 1
                 self.line_bytes += copies * (len(row.line) + 1)
+            rows.sort(key=lambda each: all(tokens.old for tokens in each[1]))  # rows to encode first
             self.sample += rows[:PER_GROUP]
 
     def sampled(self) -> Iterator[RowGroup]:
@@ -56,19 +58,21 @@ class Plan:
                 tokens += texts
             yield RowGroup(rows, tokens)
 
-    def measured(self, encoder: Encoder, budget: int, path: str, form: VectorOutput) -> dict[str, int | None]:
+    def measured(
+        self, encoder: Encoder, budget: int, path: str, form: VectorOutput, old: OldVectors | None
+    ) -> dict[str, int | None]:
         """Estimates for all rows: the bytes of the output and the seconds."""
-        for _ in encode_groups(iter([next(self.sampled())]), encoder, budget):
+        for _ in encode_groups(iter([next(self.sampled())]), encoder, budget, old):
             pass  # the first batch is slower
         start, done, text_bytes, vectors = monotonic(), Tally(), 0, 0
-        for group in encode_groups(self.sampled(), encoder, budget):
+        for group in encode_groups(self.sampled(), encoder, budget, old):
             done.add((each.row, each.tokens) for each in group)
             for vector in chain.from_iterable(each.vectors[0] for each in group):
                 vectors += 1
                 text_bytes += len(ENCODINGS[form.encoding](vector)) if not is_store(path) else 0
             if monotonic() - start > SECONDS:
                 break
-        seconds = (monotonic() - start) * self.tally.tokens / max(1, done.tokens)
+        seconds = (monotonic() - start) * self.tally.encoded / max(1, done.encoded)
         each: float | None = text_bytes / max(1, vectors) + len(
             f'"embedding":,"_emb":"{encoder.specs[0].emb}",'
         )
@@ -84,9 +88,8 @@ class Plan:
 
     def blocks(self, inputs: Inputs, path: str, block_bytes: int | None) -> int | None:
         """The number of blocks of a vector folder; None if it is unknown before the rows are read."""
-        if is_vector_folder(path):
-            return VectorFolder(path.rstrip("/")).offsets[-1]
-        size, count = block_bytes or BLOCK_BYTES, 0
+        existing = VectorFolder(path).block_bytes if is_vector_folder(path) else BLOCK_BYTES
+        size, count = block_bytes or existing, 0
         for record in (describe_input(inputs, each) for each in inputs.paths):
             length, step = record["size"], size
             if record["grid"] == "rows":
@@ -114,14 +117,21 @@ def plan_of(
     block_bytes: int | None,
     batch_tokens: int | None,
     progress: Progress,
+    encoder: Encoder | None,
+    old: OldVectors | None,
 ) -> dict[str, Any]:
+    """The counts and estimates. The encoder is loaded if it is None and an estimate needs it."""
     plan = Plan()
     plan.read(groups, batch_tokens or model.budget, progress.add)
     progress.done()
     record = dict(plan.record())
     if len(model.readouts) == 1 and (path.endswith("/") or is_vector_folder(path)):
         record["blocks"] = plan.blocks(inputs, path, block_bytes)
+    if old is not None:
+        record |= {"reused": plan.tally.reused, "encoded": plan.tally.rows - plan.tally.reused}
+        old.count_unneeded()
+        record["no_longer_needed"] = old.unneeded
     if plan.sample and not model.tokenizer.whole:
-        encoder = model.encoder(None)
-        record |= plan.measured(encoder, batch_tokens or encoder.budget, path, form)
+        encoder = encoder or model.encoder(None)
+        record |= plan.measured(encoder, batch_tokens or encoder.budget, path, form, old)
     return record

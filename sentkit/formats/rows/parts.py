@@ -5,14 +5,14 @@ A part reads the same rows and the same bytes in every process, so its digest de
 
 import hashlib
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from typing import BinaryIO, Protocol, TypeVar
 
 from sentkit.formats.files import open_file
 from sentkit.formats.rows.lines import EXCERPT, RawRow, numbered
 from sentkit.formats.rows.parquet import ParquetFile, open_parquet
-from sentkit.formats.rows.rows import LINES, Inputs, Row
+from sentkit.formats.rows.rows import LINES, Inputs, Rejects, Row
 
 T = TypeVar("T")
 
@@ -33,6 +33,13 @@ class Part(Protocol):
     def digest(self) -> str:
         """The digest of the bytes that were read, after the last row."""
         ...
+
+
+def digest_of_part(part: Part, inputs: Inputs) -> str:
+    """Read a part for the digest of its bytes. Bad rows are not reported."""
+    for _ in part.read(replace(inputs, rejects=Rejects(skip=True)), lambda row: None):
+        pass
+    return part.digest
 
 
 class LinesInRange:

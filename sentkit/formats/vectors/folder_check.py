@@ -1,13 +1,13 @@
 """The state of a vector folder: counts, missing blocks and shards, and damaged blocks."""
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from sentkit.errors import SentkitError
 from sentkit.formats.files import readable
-from sentkit.formats.rows.parts import row_ranges
+from sentkit.formats.rows.parts import digest_of_part, row_ranges
 from sentkit.formats.rows.rows import Inputs, Rejects
 from sentkit.formats.vectors.folder_settings import describe_input
 from sentkit.formats.vectors.folders import Status, VectorFolder
@@ -60,7 +60,8 @@ def problems(folder: VectorFolder, status: Status) -> Iterator[tuple[str, str | 
     """
     changed = [input_problem(folder, number) for number in range(len(folder.inputs))]
     yield from (("", problem) for problem in changed if problem is not None)
-    sources = source_digests(folder, changed)
+    kept = zip(folder.inputs, changed, strict=True)
+    sources = source_digests(folder, [each["path"] if reason is None else None for each, reason in kept])
     for name in status.done:
         problem = folder.damage(name)
         if problem is not None:
@@ -83,19 +84,19 @@ def input_problem(folder: VectorFolder, number: int) -> str | None:
     if record["path"] is None:
         return None
     try:
-        now = describe_input(inputs_of(folder, number), record["path"])
+        now = describe_input(inputs_of(folder, number, record["path"]), record["path"])
     except SentkitError as error:
         return str(error)
     name = next((name for name in ("size", "head", "tail") if now[name] != record[name]), None)
     return None if name is None else f"{record['path']}: has changed: its {name} differs from run.json"
 
 
-def inputs_of(folder: VectorFolder, number: int) -> Inputs:
+def inputs_of(folder: VectorFolder, number: int, path: str) -> Inputs:
     record, settings = folder.inputs[number], folder.settings
     quoting = None if settings["quoting"] == "by format" else settings["quoting"]
     format = None if record["grid"] == "bytes" else record["format"] or None
     return Inputs(
-        [record["path"]],
+        [path],
         format,
         rejects=Rejects(skip=True),
         quoting=quoting,
@@ -104,21 +105,18 @@ def inputs_of(folder: VectorFolder, number: int) -> Inputs:
     )
 
 
-def source_digests(folder: VectorFolder, changed: list[str | None]) -> dict[str, str]:
-    """The digest of the input of each block, except for inputs that changed or cannot be read again."""
+def source_digests(folder: VectorFolder, paths: Sequence[str | None]) -> dict[str, str]:
+    """The digest of the input of each block; `paths` has None for an input that is not read."""
     digests: dict[str, str] = {}
-    for number, record in enumerate(folder.inputs):
-        if record["path"] is None or changed[number] is not None:
+    for number, path in enumerate(paths):
+        if path is None:
             continue
-        inputs = inputs_of(folder, number)
+        inputs = inputs_of(folder, number, path)
         if folder.length(number) is None:
-            for rows in row_ranges(inputs, record["path"], folder.block_rows):
+            for rows in row_ranges(inputs, path, folder.block_rows):
                 block = folder.block_at(number, rows.start, rows.stop - rows.start)
                 digests[block.name] = rows.digest
         else:
             for block in folder.blocks(number):
-                part = folder.part(block, record["path"])
-                for _ in part.read(inputs, lambda row: None):
-                    pass
-                digests[block.name] = part.digest
+                digests[block.name] = digest_of_part(folder.part(block, path), inputs)
     return digests

@@ -26,7 +26,8 @@ from sentkit.formats.vectors.folders import (
     shown,
 )
 
-CHANGED = "restore the input, or encode it into another folder with -o"
+CHANGED = "restore the input, or update the folder: add --reuse and its name"
+AGAIN = "repeat the first command with --resume, or name another folder"
 EDGE = 1 << 16  # bytes at both ends of an input that run.json identifies
 
 
@@ -90,23 +91,29 @@ OPTIONS = orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE
 
 def compare(folder: VectorFolder, settings: Settings) -> None:
     """Refuse a setting that differs from run.json."""
-    again = "repeat the first command with --resume, or name another folder"
     for name, value in settings.items():
         if name not in ("inputs", "encoder") and value is not None and folder.settings.get(name) != value:
-            raise different(folder, name, folder.settings.get(name), value, again)
+            raise different(folder, name, folder.settings.get(name), value)
     encoder, own = without_machine(folder.settings.get("encoder", {})), without_machine(settings["encoder"])
     for name in dict.fromkeys([*own, *encoder]):
         if encoder.get(name) != own.get(name):
-            raise different(folder, name, encoder.get(name), own.get(name), again)
-    names = [each["name"] for each in folder.inputs], [each["name"] for each in settings["inputs"]]
+            raise different(folder, name, encoder.get(name), own.get(name))
+    if (change := input_change(folder, settings["inputs"])) is not None:
+        raise change
+
+
+def input_change(folder: VectorFolder, inputs: Sequence[Mapping[str, Any]]) -> DataError | None:
+    """The error for inputs that differ from those of run.json; None if they are the same."""
+    names = [each["name"] for each in folder.inputs], [each["name"] for each in inputs]
     if names[0] != names[1]:
-        raise DataError(f"other inputs: {first_difference(*names)}", source=folder.source, advice=again)
-    for before, now in zip(folder.inputs, settings["inputs"], strict=True):
+        return DataError(f"other inputs: {first_difference(*names)}", source=folder.source, advice=AGAIN)
+    for before, now in zip(folder.inputs, inputs, strict=True):
         for name in dict.fromkeys([*before, *now]):
             if name != "path" and before.get(name) != now.get(name):
                 if name in ("name", "format"):
-                    raise different(folder, f"{now['name']}: {name}", before.get(name), now.get(name), again)
-                raise DataError(changed_input(before, now, name), source=folder.source, advice=CHANGED)
+                    return different(folder, f"{now['name']}: {name}", before.get(name), now.get(name))
+                return DataError(changed_input(before, now, name), source=folder.source, advice=CHANGED)
+    return None
 
 
 def first_difference(before: Sequence[str], now: Sequence[str]) -> str:
@@ -130,6 +137,6 @@ def changed_input(before: Mapping[str, Any], now: Mapping[str, Any], name: str) 
     return f"{now['name']} has changed since the first block: {difference}"
 
 
-def different(folder: VectorFolder, name: str, before: object, now: object, advice: str) -> DataError:
+def different(folder: VectorFolder, name: str, before: object, now: object) -> DataError:
     problem = f'"{name}" is {shown(before)}, this command has {shown(now)}'
-    return DataError(problem, source=folder.source, advice=advice)
+    return DataError(problem, source=folder.source, advice=AGAIN)

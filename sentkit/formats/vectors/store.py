@@ -77,25 +77,27 @@ class Store:
     def row(self, place: int) -> Row:
         """The row at a place, counted from 0, without its vectors."""
         file = bisect_right(self.starts, place) - 1
-        row = self.row_reader(file)(place - self.starts[file])
-        if self.is_folder:
-            row.source, row.number = self.path, place + 1
-        return row
+        return self._placed(self.row_reader(file)(place - self.starts[file]), self.starts[file])
 
     def __iter__(self) -> Iterator[tuple[Row, NDArray[np.float32]]]:
         return self.rows(verify=False)
 
     def rows(self, *, verify: bool) -> Iterator[tuple[Row, NDArray[np.float32]]]:
         """The rows with their vectors. With `verify`, the digest of a file is checked before its rows."""
-        number = 0
-        for file in self.files:
+        for start, file in zip(self.starts, self.files, strict=False):
             if verify and file.has_digest and (damage := file.damage()):
                 raise DataError(f"damaged: {damage}", source=file.path)
-            for row, vectors in file:
-                number += 1
-                if self.is_folder:
-                    row.source, row.number = self.path, number
-                yield row, vectors
+            yield from ((self._placed(row, start), vectors) for row, vectors in file)
+
+    def bare_rows(self) -> Iterator[Row]:
+        """The rows without their vectors, which are not read."""
+        for start, file in zip(self.starts, self.files, strict=False):
+            yield from (self._placed(row, start) for row in file.bare_rows())
+
+    def _placed(self, row: Row, start: int) -> Row:
+        if self.is_folder:
+            row.source, row.number = self.path, start + row.number
+        return row
 
 
 _snapshots: dict[str, tuple[VectorFolder, list[str]]] = {}  # the blocks that the current command reads
@@ -134,7 +136,7 @@ def rows_in(path: str) -> tuple[Iterator[Row], int] | None:
     if not is_store(path):
         return None
     store = Store(path)
-    return (row for row, _ in store), store.count
+    return store.bare_rows(), store.count
 
 
 def recorded_fields(fields: Mapping[str, str]) -> dict[str, str]:

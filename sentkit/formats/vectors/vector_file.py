@@ -9,7 +9,8 @@ import hashlib
 import math
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
+from itertools import chain
 from mmap import ACCESS_READ, mmap
 from pathlib import Path
 from struct import unpack_from
@@ -22,7 +23,7 @@ from numpy.typing import NDArray
 from sentkit.errors import DataError
 from sentkit.formats.files import digest_of, open_file
 from sentkit.formats.outputs.outputs import open_output
-from sentkit.formats.outputs.temporary import open_side_file
+from sentkit.formats.outputs.temporary import open_side_file, sync
 from sentkit.formats.rows.kinds import FIELDS, KINDS
 from sentkit.formats.rows.lines import BadLine, json_object
 from sentkit.formats.rows.rows import Row
@@ -152,18 +153,21 @@ class VectorFile:
         return np.memmap(self.path, self.storage.dtype, "c", start, shape).view(np.ndarray)
 
     def __iter__(self) -> Iterator[tuple[Row, NDArray[np.float32]]]:
-        number, size = 0, self.header.entries["rows"].size
+        return zip(self.bare_rows(), chain.from_iterable(self.blocks()), strict=True)
+
+    def bare_rows(self) -> Iterator[Row]:
+        """The rows without their vectors, which are not read."""
+        size = self.header.entries["rows"].size
         with open_file(self.path) as offsets, open_file(self.path) as rows:
             offsets.seek(self.header.entries["row_offsets"].start)
             place = int.from_bytes(offsets.read(8), "little", signed=True)
             rows.seek(self.header.entries["rows"].start)
-            for block in self.blocks():
-                ends = np.fromfile(offsets, "<i8", len(block)).tolist()
-                for vectors, end in zip(block, ends, strict=True):
-                    number += 1
+            for first in range(0, self.count, BLOCK):
+                ends = np.fromfile(offsets, "<i8", min(BLOCK, self.count - first)).tolist()
+                for number, end in enumerate(ends, start=first + 1):
                     if not 0 <= place <= end <= size or (number == 1 and place > 0):
                         raise DataError("row_offsets and rows do not agree", source=self.path, line=number)
-                    yield self._row(rows.read(end - place), number), vectors
+                    yield self._row(rows.read(end - place), number)
                     place = end
 
     def row_reader(self) -> Callable[[int], Row]:
@@ -318,3 +322,37 @@ def create_vector_file(
         writer = VectorFileWriter(files, spec, names, width, record, kind)
         yield writer
         writer.finish()
+
+
+def copy_block(file: VectorFile, path: str, record: Mapping[str, Any]) -> None:
+    """Copy a block of another vector folder. `record` replaces its record; the data stay equal.
+
+    With an equal record, the copy is a second name of the same file if the file system allows it.
+    """
+    header = file.header
+    if orjson.loads(header.metadata["block"]) == record:
+        with suppress(OSError):
+            os.link(file.path, path)
+            sync(Path(path).parent)
+            return
+    if damage := file.damage():
+        raise damaged(file, damage)
+    base, hashed = header.end, hashlib.sha256()
+    entries = {
+        name: (each.dtype, each.shape, each.start - base, each.end - base)
+        for name, each in header.entries.items()
+    }
+    metadata = {**header.metadata, "block": orjson.dumps(record).decode(), "digest": NO_DIGEST}
+    with open_output(path, force=True) as out, open_file(file.path) as old:
+        old.seek(out.write(bytes(base)))
+        while part := old.read(1 << 20):
+            out.write(part)
+            hashed.update(part)
+        hashed.update(header_bytes(entries, metadata, base))
+        out.seek(0)
+        out.write(header_bytes(entries, {**metadata, "digest": hashed.hexdigest()}, base))
+
+
+def damaged(file: VectorFile, damage: str) -> DataError:
+    advice = "remove this file, and its rows are encoded again"
+    return DataError(f"damaged: {damage}", source=file.path, advice=advice)

@@ -23,6 +23,7 @@ class Tokens:
     unknown: int = 0  # tokens without a static vector; they are not in `ids`
     windows: "Windows | None" = None  # None: the text is read as a whole, or truncated
     second: int | None = None  # index of the first token of the second segment, if it has another type
+    old: tuple[int, ...] = ()  # the places of the vectors in the files of --reuse, if they have this text
 
     @property
     def truncated(self) -> bool:

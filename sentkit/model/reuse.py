@@ -1,0 +1,217 @@
+"""The vectors of earlier vector files and folders, which `encode --reuse` copies for equal texts.
+
+A text is found by a hash of 16 bytes. The search needs about 25 bytes per text, and 50 while it is built.
+"""
+
+import os
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property, lru_cache
+from hashlib import blake2b
+from itertools import islice
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sentkit.errors import DataError, UsageError
+from sentkit.formats.files import open_file
+from sentkit.formats.rows.kinds import KINDS, wrong_field
+from sentkit.formats.rows.rows import Row
+from sentkit.formats.vectors.fingerprint import space_of, spec_of_signs
+from sentkit.formats.vectors.folders import shown
+from sentkit.formats.vectors.storage import OPEN_MAPS
+from sentkit.formats.vectors.store import Store, is_store
+from sentkit.formats.vectors.vector_file import damaged
+from sentkit.model.text.tokens import TextTokenizer, Tokens
+
+RECORDED = ("_emb", "prompt", "max_length", "precision")  # what a record must have
+SPACE = ("readout", "template", "full_stop", "steps", "_emb")  # the first that differs names another space
+SETTINGS = ("prompt", "max_length", "precision", "on_truncate", "window", "stride", "chunks")
+SPAN = ("start", "end")  # of a chunk, in characters
+
+
+def difference(old: Store, spec: Mapping[str, Any], kind: str) -> str | None:
+    """The first setting that differs between old and new vectors; None if the old ones can be copied.
+
+    `spec` is the record of the new vectors before they are stored as `kind`.
+    """
+    new = spec_of_signs(spec) if old.kind == "binary" else spec
+    same_space = space_of(str(old.emb)) == space_of(new["_emb"])
+    for name in SETTINGS if same_space else SPACE:
+        before, now = old.spec.get(name), new.get(name)
+        if before != now:
+            return f'"{name}" is {shown(before)}, this command has {shown(now)}'
+    if old.kind not in ("float32", kind):
+        return f'"store" is "{old.kind}", this command has "{kind}"'
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """One file or folder of --reuse."""
+
+    store: Store
+    texts: tuple[str, ...]  # the fields of its rows with the texts
+    first: int  # the place of its first text; a row has one place for each text
+    by_row: bool  # False: only whole blocks can be copied
+
+    def place(self, file: int) -> int:
+        """The place of the first text of a file."""
+        return self.first + self.store.starts[file] * len(self.texts)
+
+
+def open_source(
+    path: str, first: int, spec: Mapping[str, Any], width: int, kind: str
+) -> tuple[Source | None, str]:
+    """Open a file or folder of --reuse; None if it has other settings. The text is the reason, or empty."""
+    if path == "-" or not is_store(path):
+        if path != "-":
+            open_file(path).close()
+        advice = "rows record the space, but not prompt, length and precision: use -o FILE.safetensors"
+        raise UsageError(f"--reuse {path}: expected a vector file or a vector folder", advice=advice)
+    store = Store(path)
+    if missing := [name for name in RECORDED if name not in store.spec]:
+        problem = f'its record has no "{missing[0]}", so its vectors cannot be reused'
+        raise DataError(problem, source=path, advice="use a vector file or folder that sentkit encode wrote")
+    names = next(each.texts for each in KINDS if each.vectors == store.names)
+    source = Source(store, tuple(store.fields.get(name, name) for name in names), first, store.kind != "int8")
+    different = difference(store, spec, kind)
+    if different is None and store.count and store.width != width:
+        raise DataError(f"its vectors have {store.width} numbers, this space has {width}", source=path)
+    if different is None and not source.by_row:  # the scales depend on all rows of a file
+        if store.is_folder:
+            return source, '"store" is "int8", so only blocks without changes are reused'
+        different = '"store" is "int8", whose numbers are rounded by the scales of the file'
+    return (source, "") if different is None else (None, f"{different}; nothing is reused")
+
+
+class OldVectors:
+    """The vectors of all files and folders of --reuse. A place is the number of a text in all of them."""
+
+    def __init__(
+        self,
+        paths: Iterable[str],
+        spec: Mapping[str, Any],
+        width: int,
+        kind: str,
+        warn: Callable[[str], None],
+    ) -> None:
+        self.chunks, self.width = bool(spec.get("chunks")), width
+        self.sources: list[Source] = []
+        self.unneeded: int | None = None  # rows; known at the end of a process that reads all of the input
+        self.verified: set[str] = set()  # paths of intact files
+        count = 0
+        for path in paths:
+            source, note = open_source(path, count, spec, width, kind)
+            if note:
+                warn(f"--reuse {path}: {note}")
+            if source is not None:
+                self.sources.append(source)
+                count += source.store.count * len(source.texts)
+        self.needed = np.zeros(count, bool)  # by place
+        self.firsts = [source.first for source in self.sources]
+        self.open_file = lru_cache(OPEN_MAPS)(open_file)
+
+    @cached_property
+    def index(self) -> tuple[NDArray[np.uint64], NDArray[np.uint64], NDArray[np.intp]]:
+        """Both halves of all keys, and their places, in the order of the first half and of the place."""
+        keys = bytearray()
+        for source in self.sources:
+            for row in source.store.bare_rows():
+                span = [span_value(row, name) for name in SPAN] if self.chunks else ()
+                for name in source.texts:
+                    text = row.values.get(name)
+                    if not isinstance(text, str):
+                        raise wrong_field(row, name, "a string")
+                    keys += key_of(text, span)
+        halves = np.frombuffer(keys, "<u8").reshape(-1, 2)
+        order = np.argsort(halves[:, 0], kind="stable")
+        return halves[order, 0], halves[order, 1], order
+
+    def find(self, keys: Sequence[bytes]) -> list[int]:
+        """The place of each key, or -1."""
+        first, second, order = self.index
+        wanted = np.frombuffer(b"".join(keys), "<u8").reshape(-1, 2)
+        if not len(first):
+            return [-1] * len(wanted)
+        at = np.minimum(np.searchsorted(first, wanted[:, 0]), len(first) - 1)
+        found = (first[at] == wanted[:, 0]) & (second[at] == wanted[:, 1])
+        places = order[at]
+        self.needed[places[found]] = True
+        by_row = np.array([source.by_row for source in self.sources])
+        found &= by_row[np.searchsorted(self.firsts, places, side="right") - 1]
+        return np.where(found, places, -1).tolist()
+
+    def read(self, places: Sequence[int]) -> NDArray[np.float32]:
+        """The vectors at these places, (n, d). A file is verified before its first use."""
+        vectors = np.empty((len(places), self.width), np.float32)
+        for row, place in enumerate(places):
+            source = self.sources[bisect_right(self.firsts, place) - 1]
+            texts, starts = len(source.texts), source.store.starts
+            number = bisect_right(starts, (place - source.first) // texts) - 1
+            file = source.store.files[number]
+            if file.path not in self.verified:
+                if file.has_digest and (damage := file.damage()):
+                    raise damaged(file, damage)
+                self.verified.add(file.path)
+            codes = np.dtype(file.storage.dtype), file.storage.columns
+            size = codes[0].itemsize * codes[1]
+            at = file.header.entries["embeddings"].start + (place - source.place(number)) * size
+            raw = os.pread(self.open_file(file.path).fileno(), size, at)
+            vectors[row] = file.storage.decode(np.frombuffer(raw, codes[0]))
+        return vectors
+
+    def count_unneeded(self) -> None:
+        """Count the rows with only texts that no row of the input has."""
+        first, _, order = self.index
+        self.unneeded = 0
+        if not len(first):
+            return
+        starts = np.flatnonzero(np.append(True, first[1:] != first[:-1]))  # of equal texts
+        needed = np.empty_like(self.needed)
+        any_of_them = np.logical_or.reduceat(self.needed[order], starts)
+        needed[order] = np.repeat(any_of_them, np.diff(starts, append=len(first)))
+        for source in self.sources:
+            own = needed[source.first :][: source.store.count * len(source.texts)]
+            self.unneeded += int((~own.reshape(-1, len(source.texts)).any(axis=1)).sum())
+
+
+def span_value(row: Row, name: str) -> int:
+    value = row.values.get(name)
+    if type(value) is not int:
+        raise wrong_field(row, name, "a whole number")
+    return value
+
+
+def key_of(text: str, span: Sequence[int] = ()) -> bytes:
+    """The hash of a text, or of a chunk of it."""
+    return blake2b(text.encode() + b"".join(b"\0%d" % each for each in span), digest_size=16).digest()
+
+
+class ReusingTokenizer:
+    """Tokenizes texts, and adds the places of their old vectors."""
+
+    whole = False  # see `TextTokenizer`
+
+    def __init__(self, tokenizer: TextTokenizer, old: OldVectors) -> None:
+        self.tokenizer, self.old, self.unit = tokenizer, old, tokenizer.unit
+
+    def __call__(self, texts: Sequence[str]) -> list[Tokens]:
+        tokens = self.tokenizer(texts)
+        spans = [self.spans(each) for each in tokens]
+        keys = [key_of(text, span) for text, own in zip(texts, spans, strict=True) for span in own]
+        places = iter(self.old.find(keys))
+        return [marked(each, islice(places, len(own))) for each, own in zip(tokens, spans, strict=True)]
+
+    def spans(self, tokens: Tokens) -> Sequence[Sequence[int]]:
+        """One item for each vector of a text: nothing, or the characters of a chunk."""
+        if not self.old.chunks:
+            return [()]
+        return tokens.windows.places if tokens.windows is not None else []
+
+
+def marked(tokens: Tokens, places: Iterator[int]) -> Tokens:
+    found = tuple(places)
+    return replace(tokens, old=found) if found and min(found) >= 0 else tokens

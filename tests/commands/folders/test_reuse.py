@@ -1,0 +1,315 @@
+"""`encode --reuse`: the output is that of a fresh run, and only new texts are encoded."""
+
+import json
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from sentkit.formats.outputs import temporary
+from sentkit.formats.vectors import folder_update, vector_file
+from sentkit.formats.vectors.vector_file import VectorFile
+from sentkit.model import block_writer, encoding
+from support import contents, in_jsonl
+
+OLD = ["the cat", "a dog runs .", "cat cat dog", "the", "dog runs the cat runs"]
+NEW = ["the", "cat .", "dog runs the cat runs", "the cat", "cat .", "runs"]  # 3 texts of OLD, 2 others
+
+
+def write(name, texts, **more):
+    Path(name).write_text(in_jsonl(*({"id": n, "text": text, **more} for n, text in enumerate(texts))))
+    return name
+
+
+def write_pairs(name, texts):
+    pairs = pairwise(texts)
+    Path(name).write_text(in_jsonl(*({"text_a": one, "text_b": other} for one, other in pairs)))
+    return name
+
+
+@pytest.fixture
+def encoded(monkeypatch):
+    """The number of texts that the model has read in each call."""
+    counts, plain = [], encoding.encode_texts
+
+    def counting(tokens, *rest):
+        counts.append(len(tokens))
+        return plain(tokens, *rest)
+
+    monkeypatch.setattr(encoding, "encode_texts", counting)
+    return counts
+
+
+@pytest.fixture
+def run(sentkit, words):
+    return lambda *arguments: sentkit("encode", "-m", words, *arguments)
+
+
+WINDOW = ("--max-length", 2, "--on-truncate", "window", "--stride", 1)
+KINDS = [  # of the old and the new file
+    *(("float32", kind) for kind in ("float32", "float16", "int8", "binary")),
+    ("float16", "float16"),
+    ("binary", "binary"),
+]
+
+
+@pytest.mark.parametrize("flags", [(), ("--prompt", "the "), ("-v",), WINDOW, (*WINDOW, "--chunks")])
+@pytest.mark.parametrize(("kept", "kind"), KINDS)
+def test_a_file_is_that_of_a_fresh_run(run, encoded, kept, kind, flags):
+    """With rows, with vector files of any kind, and with old vectors of a folder."""
+    old, new = write("old.jsonl", OLD), write("new.jsonl", NEW, label="x")
+    run(old, *flags, "-o", "old.safetensors", "--store", kept)
+    run(old, *flags, "-o", "old/", "--block-bytes", 50, "--store", kept)
+    fresh = run(new, *flags, "-o", "fresh.safetensors", "--store", kind)
+    encoded.clear()
+    for path in ("old.safetensors", "old"):
+        done = run(new, *flags, "-o", "made.safetensors", "-f", "--store", kind, "--reuse", path)
+
+        assert Path("made.safetensors").read_bytes() == Path("fresh.safetensors").read_bytes()
+        if "--chunks" not in flags:  # otherwise unneeded rows are chunks
+            assert done.told[-1] == "sentkit encode: reused rows: 3, encoded: 3, no longer needed: 2"
+            assert done.told[:-1] == fresh.told
+    assert encoded == [2, 2]  # "cat ." occurs twice
+    if kept == "float32":
+        assert run(new, *flags, "--reuse", "old").out == run(new, *flags).out
+
+
+def test_each_side_of_a_pair_is_looked_up(run, encoded):
+    """The old rows are sentences of another field; several files of --reuse are searched in their order."""
+    write("old.jsonl", OLD[:3])
+    Path("more.csv").write_text("title\n" + "\n".join(OLD[3:]))
+    pairs = write_pairs("pairs.jsonl", NEW)
+    run("old.jsonl", "-o", "old.safetensors")
+    run("more.csv", "--field", "text=title", "-o", "more/")
+    run(pairs, "-o", "fresh.safetensors")
+    encoded.clear()
+    done = run(pairs, "-o", "made.safetensors", "--reuse", "old.safetensors", "--reuse", "more")
+
+    assert Path("made.safetensors").read_bytes() == Path("fresh.safetensors").read_bytes()
+    assert encoded == [2]
+    # Of the pairs of neighbours in NEW, only the third has two texts of OLD.
+    assert done.told[-1] == "sentkit encode: reused rows: 1, encoded: 4, no longer needed: 2"
+    run(pairs, "-o", "again.safetensors", "--reuse", "made.safetensors")
+    assert encoded == [2, 0]
+
+
+@pytest.mark.parametrize(("flags", "old", "reason"), [
+    (["--max-length", 2], [], '"max_length" is null, this command has 2'),
+    (["--prompt", "the "], [], '"prompt" is "", this command has "the "'),
+    (["--readout", "max"], [], '"readout" is "mean", this command has "max"'),
+    ([], ["--normalize"], '"steps" is ["/n:'),
+    (["-m", "other.txt"], [], '"_emb" is "words.txt/mean:'),
+    (["--max-length", 2, "--on-truncate", "window"], ["--max-length", 2],
+     '"on_truncate" is null, this command has "window"'),
+    ([], ["--store", "float16"], '"store" is "float16", this command has "float32"'),
+    (["--store", "int8", "-o", "x.safetensors"], ["--store", "int8"], '"store" is "int8", whose numbers'),
+])  # fmt: skip
+def test_another_setting_reuses_nothing_and_is_named(run, flags, old, reason):
+    Path("other.txt").write_text("the 1 2 3\ncat 1 1 1\n")
+    rows = write("old.jsonl", OLD)
+    run(rows, *old, "-o", "old.safetensors")
+    done = run(rows, *flags, "--reuse", "old.safetensors")
+
+    assert done.code == 0
+    assert f"sentkit encode: warning: --reuse old.safetensors: {reason}" in done.err
+    assert done.told[-1].startswith("sentkit encode: reused rows: 0, encoded: 5")
+
+
+def test_a_moved_model_and_another_precision(sentkit, tiny, copy_of):
+    """The name of the model is not a setting. The rows are too few for torch without --reuse."""
+    rows = write("old.jsonl", OLD)
+    sentkit("encode", rows, "-m", tiny, "-o", "old.safetensors", "--precision", "fp32")
+    for precision, count in (("fp32", 5), ("bf16", 0)):
+        flags = "--precision", precision, "--reuse", "old.safetensors"
+        done = sentkit("encode", rows, "-m", copy_of(tiny, precision), *flags)
+        assert f"reused rows: {count}, encoded: {5 - count}" in done.told[-1]
+    assert '"precision" is "fp32", this command has "bf16"; nothing is reused' in done.err
+
+
+def test_copied_vectors_of_a_transformer_have_equal_bytes(sentkit, tiny, sentences):
+    """New texts are in other batches than in a fresh run, so their last bits can differ."""
+    old, new = write("old.jsonl", sentences[:40]), write("new.jsonl", sentences)
+    flags = "-m", tiny, "--precision", "fp32", "--threads", 2
+    sentkit("encode", old, *flags, "-o", "old.safetensors")
+    sentkit("encode", new, *flags, "-o", "fresh.safetensors")
+    sentkit("encode", new, *flags, "-o", "made.safetensors", "--reuse", "old.safetensors")
+    before, fresh, made = (
+        np.concatenate([*VectorFile(f"{name}.safetensors").blocks()]) for name in ("old", "fresh", "made")
+    )
+
+    assert made[:40].tobytes() == before.tobytes()
+    assert made == pytest.approx(fresh, abs=1e-5)
+
+
+def test_counts_of_a_dry_run(run):
+    write("old.jsonl", OLD)
+    run("old.jsonl", "-o", "old.safetensors")
+    [record] = run(write("new.jsonl", NEW), "--reuse", "old.safetensors", "-n", "-o", "x.safetensors").rows
+
+    assert [record[name] for name in ("rows", "reused", "encoded", "no_longer_needed")] == [6, 3, 3, 2]
+    assert not Path("x.safetensors").exists()
+
+
+@pytest.mark.parametrize(("path", "code", "told"), [
+    ("-", 2, "--reuse -: expected a vector file or a vector folder"),
+    ("old.jsonl", 2, "--reuse old.jsonl: expected a vector file or a vector folder"),
+    ("absent", 66, "absent: no such file"),
+    ("absent.safetensors", 66, "absent.safetensors: no such file"),
+    ("cat.safetensors", 65, 'cat.safetensors: its record has no "prompt", so its vectors cannot be reused'),
+    ("words.safetensors", 65, 'words.safetensors:1: "text" is missing'),
+    ("bad.safetensors", 65, "bad.safetensors: damaged: its digest is wrong"),
+    ("old.safetensors", 2, "-o old.safetensors: would overwrite the input old.safetensors"),
+])  # fmt: skip
+def test_old_files_that_are_refused(run, sentkit, path, code, told):
+    rows = write("old.jsonl", OLD)
+    run(rows, "-o", "old.safetensors")
+    sentkit("cat", "-o", "cat.safetensors", stdin=run(rows).out)
+    raw = bytearray(Path("old.safetensors").read_bytes())
+    Path("words.safetensors").write_bytes(raw.replace(b'"text"', b'"word"'))
+    raw[vector_file.read_header("old.safetensors").entries["embeddings"].start] ^= 1
+    Path("bad.safetensors").write_bytes(raw)
+    done = run(rows, "--reuse", path, *(["-o", path, "-f"] if path == "old.safetensors" else []))
+
+    assert (done.code, done.out) == (code, b"")
+    assert done.told[0] == f"sentkit encode: {told}"
+    for flags in (["-m", "words:binary"], ["--readout", "mean,max", "-o", "x"]):
+        assert run(rows, "--reuse", "old.safetensors", *flags).code == 2
+
+
+DAYS = {name: [f"the cat {text}" for text in texts] for name, texts in {
+    "a.jsonl": ["dog dog"] * 9, "b.jsonl": OLD * 3, "c.jsonl": NEW * 2}.items()}  # fmt: skip
+CHANGES = {  # the files before and after, and the numbers of reused, encoded and unneeded rows
+    "added": (["a", "b"], ["a", "b", "c"], (24 + 6, 6, 0)),
+    "added first": (["b"], ["a", "b"], (15, 9, 0)),
+    "window": (["a", "b"], ["b", "c"], (15 + 6, 6, 9)),
+    "removed": (["a", "b"], ["b"], (15, 0, 9)),
+    "grown": (["a", "b"], ["a", "b+"], (24, 1, 0)),
+    "edited": (["a", "b"], ["a", "b*"], (24, 0, 0)),
+}
+
+
+def write_days(names):
+    """`b+` is b with a row more, and `b*` is b with two rows exchanged, so that it has the same size."""
+    for name in names:
+        texts = [*DAYS[f"{name[0]}.jsonl"]]
+        if name.endswith("*"):
+            texts[6], texts[5] = texts[5], texts[6]
+        write(f"{name[0]}.jsonl", texts + ["cat"] * name.endswith("+"))
+    return [f"{name[0]}.jsonl" for name in names]
+
+
+@pytest.mark.parametrize("kind", ["float32", "int8"])
+@pytest.mark.parametrize("change", CHANGES)
+def test_an_updated_folder_is_that_of_a_fresh_run(run, encoded, monkeypatch, change, kind):
+    """int8 copies whole blocks only. Other files stay."""
+    monkeypatch.setattr("sentkit.formats.vectors.folder_settings.EDGE", 8)  # `edited` keeps the ends of b
+    before, after, (reused, new, unneeded) = CHANGES[change]
+    flags = "--block-bytes", 200, "--store", kind
+    run(*write_days(before), *flags, "-o", "days/")
+    Path("days/note.md").write_text("mine")
+    files = write_days(after)
+    encoded.clear()
+    [planned] = run(*files, "-o", "days/", "--reuse", "days", "-n").rows
+    done = run(*files, "-o", "days/", "--reuse", "days")
+
+    assert done.code == 0
+    assert Path("days/note.md").read_text() == "mine"
+    Path("days/note.md").unlink()
+    run(*files, *flags, "-o", "fresh/")
+    assert contents(Path("days")) == contents(Path("fresh"))
+    assert not Path("days.part").exists()
+    if kind == "float32":
+        counts = f"reused rows: {reused}, encoded: {new}, no longer needed: {unneeded}"
+        assert done.told[-1] == f"sentkit encode: {counts}"
+        assert (planned["reused"], planned["encoded"]) == (reused, new)
+    again = run(*files, "-o", "days/", "--reuse", "days")
+    assert "blocks written: 0, copied: 0" in again.told[-2]
+
+
+def test_an_update_refuses_other_settings_and_a_foreign_folder(run):
+    run(*write_days("ab"), "-o", "days/")
+    before = contents(Path("days"))
+    files = write_days("bc")
+    other = run(*files, "--max-length", 2, "-o", "days/", "--reuse", "days")
+    Path("days.part").mkdir()
+    Path("days.part/mine").touch()
+    foreign = run(*files, "-o", "days/", "--reuse", "days")
+
+    assert (other.code, 'days/run.json: "max_length" is null, this command has 2' in other.err) == (65, True)
+    assert foreign.code == 73
+    assert "days.part: is not a vector folder, but the update of days needs this name" in foreign.err
+    assert [path.name for path in Path("days.part").iterdir()] == ["mine"]
+    Path("days.part/mine").unlink()
+    run(*files, "-o", "days/", "--reuse", "days", "--shard", "1/2")
+    stale = run(*write_days("c"), "-o", "days/", "--reuse", "days", "--resume")
+    assert stale.code == 73
+    assert "days.part: is an unfinished update to other inputs" in stale.told[0]
+    assert contents(Path("days")) == before
+
+
+PLACES = [(vector_file.VectorFileWriter, "finish"), (block_writer, "copy_block"), (temporary, "exchange"),
+          (folder_update, "publish_folder"), (temporary, "sync_tree")]  # fmt: skip
+
+
+@pytest.mark.parametrize(("owner", "name"), PLACES)
+@pytest.mark.parametrize("call", [1, 2, 5])
+@pytest.mark.parametrize("after", [False, True])
+def test_an_interrupted_update_keeps_the_old_folder_and_resumes(run, monkeypatch, owner, name, call, after):
+    """The old folder or the new one is complete at any time. A kill can leave the old one beside it."""
+    flags = "--block-bytes", 200
+    run(*write_days("ab"), *flags, "-o", "days/")
+    old = contents(Path("days"))
+    files = write_days(["b+", "c"])
+    run(*files, *flags, "-o", "fresh/")
+    plain, calls = getattr(owner, name), []
+
+    def failing(*values, **named):
+        calls.append(name)
+        if len(calls) == call and not after:
+            raise OSError(5, "stopped")
+        result = plain(*values, **named)
+        if len(calls) == call:
+            raise OSError(5, "stopped")
+        return result
+
+    with monkeypatch.context() as patch:
+        patch.setattr(owner, name, failing)
+        stopped = run(*files, "-o", "days/", "--reuse", "days")
+    assert (stopped.code == 0) == (len(calls) < call)
+    assert contents(Path("days")) in (old, contents(Path("fresh")))
+    done = run(*files, "-o", "days/", "--reuse", "days", "--resume")
+
+    assert done.code == 0
+    assert contents(Path("days")) == contents(Path("fresh"))
+    assert Path("days.part").exists() == (name == "exchange" and after and call == 1)
+
+
+def test_shards_update_a_folder_at_once(run, shell, sentkit):
+    """The process that completes the folder replaces it; a shard that runs again changes nothing."""
+    flags = "--block-bytes", 200
+    run(*write_days("ab"), *flags, "-o", "days/")
+    files = write_days(["b+", "c"])
+    run(*files, *flags, "-o", "fresh/")
+    command = f"sentkit encode {' '.join(files)} -m words.txt -o days/ --reuse days --shard"
+    assert shell(f"{command} 1/3 & {command} 3/3 & wait").code == 0
+    assert sentkit("check", "days").code == 0
+    assert {row["id"] for row in sentkit("cat", "days").rows} == set(range(15))
+    for _ in range(2):
+        assert run(*files, "-o", "days/", "--reuse", "days", "--shard", "2/3").code == 0
+
+    assert contents(Path("days")) == contents(Path("fresh"))
+    assert not Path("days.part").exists()
+
+
+def test_bad_rows_of_unchanged_blocks_are_reported_again(run):
+    rows = [json.dumps({"text": text}) for text in OLD * 4]
+    rows[7] = "{}"
+    Path("a.jsonl").write_text("\n".join(rows))
+    run("a.jsonl", "--rejects", "first", "--block-bytes", 200, "-o", "days/")
+    Path("b.jsonl").write_text(rows[0])
+    done = run("a.jsonl", "b.jsonl", "--rejects", "second", "-o", "days/", "--reuse", "days")
+
+    assert done.code == 0
+    assert Path("second").read_bytes() == Path("first").read_bytes()
+    assert len(Path("first").read_text().splitlines()) == 1
