@@ -268,6 +268,8 @@ def test_an_example_of_the_help_runs(name, line, workplace, execute):
         "sentkit mine: ",
         "sentkit encode: shard 1/4: blocks written",
         "sentkit encode: 0 of 3 rows were split",
+        "sentkit encode: blocks written",
+        "sentkit encode: reused rows",
     )
     unexpected = [
         line for line in done.stderr.splitlines() if not expected(line) and not line.startswith(reported)

@@ -47,7 +47,7 @@ class ReuseFlags:
         """The paths of the flag that are not the output."""
         return [path for path in self.reuse or () if not is_same(path, output.path)]
 
-    def recorded(self, precision: str, products: str | None) -> dict[str, str | None]:
+    def recorded(self, precision: str, products: str | None) -> dict[str, Any]:
         """The precision and the products of the first old vectors, if others are not given or recorded."""
         from sentkit.formats.vectors.folders import VectorFolder, is_vector_folder
         from sentkit.formats.vectors.safetensors_header import read_note

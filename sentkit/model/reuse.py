@@ -26,7 +26,7 @@ from sentkit.formats.vectors.store import Store, is_store
 from sentkit.formats.vectors.vector_file import damaged
 from sentkit.model.text.tokens import TextTokenizer, Tokens
 
-RECORDED = ("_emb", "prompt", "max_length", "precision")  # what a record must have
+RECORDED = ("_emb", "prompt", "max_length", "precision")  # a record must have these
 SPACE = ("readout", "template", "full_stop", "steps", "_emb")  # the first that differs names another space
 SETTINGS = ("prompt", "max_length", "precision", "on_truncate", "window", "stride", "chunks")
 SPAN = ("start", "end")  # of a chunk, in characters
@@ -83,7 +83,7 @@ def open_source(
     if different is None and not source.by_row:  # the scales depend on all rows of a file
         if store.is_folder:
             return source, '"store" is "int8", so only blocks without changes are reused'
-        different = '"store" is "int8", whose numbers are rounded by the scales of the file'
+        different = '"store" is "int8": its numbers depend on all rows of the file'
     return (source, "") if different is None else (None, f"{different}; nothing is reused")
 
 

@@ -68,17 +68,19 @@ def test_vectors_are_those_of_a_loop(encode, tiny, readout, layer, monkeypatch):
     assert large.spec["left_out"] == len(LEFT_OUT)
 
 
-def test_the_space_depends_on_the_tokens(encode, sentkit, tiny, tmp_path):
+@pytest.mark.parametrize("kind", ["tiny", "static"])
+def test_the_space_depends_on_the_tokens(encode, sentkit, tiny, model2vec, tmp_path, kind):
     """Not on their order, and not on the form of the file."""
+    model = tiny if kind == "tiny" else model2vec()
     for name, tokens in (("one", ["the", "cat"]), ("same", ["cat", "the", "the"]), ("other", ["the", "dog"])):
         (tmp_path / name).write_text("".join(f"{token}\n" for token in tokens))
-    one, same, other = (encode(left_out=name).emb for name in ("one", "same", "other"))
-    plain = sentkit("encode", "-m", tiny, "--readout", "mean", stdin="a cat").rows[0]["_emb"]
-    assert encode(left_out=None).emb == plain
+    one, same, other = (encode(left_out=name, model=model).emb for name in ("one", "same", "other"))
+    plain = sentkit("encode", "-m", model, "--readout", "mean", stdin="a cat").rows[0]["_emb"]
 
+    assert encode(left_out=None, model=model).emb == plain
     assert one == same
     assert len({one, other, plain}) == 3
-    assert one.startswith("tiny/mean/out2:")
+    assert one.startswith(f"{kind}/mean/out2:")
 
 
 @pytest.mark.parametrize(
@@ -136,15 +138,3 @@ def test_what_static_models_refuse(model2vec, tmp_path):
     ):
         with pytest.raises(SentkitError, match=f"leave_out cannot be used with {other}"):
             Encoder(model, leave_out="tokens", **reading)
-
-
-def test_the_space_of_a_static_model_depends_on_the_words(encode, sentkit, model2vec, tmp_path):
-    for name, tokens in (("one", ["the", "cat"]), ("same", ["cat", "the"]), ("other", ["the", "dog"])):
-        (tmp_path / name).write_text("".join(f"{token}\n" for token in tokens))
-    folder = model2vec()
-    one, same, other = (encode(model=folder, left_out=name).emb for name in ("one", "same", "other"))
-    plain = sentkit("encode", "-m", folder, stdin="a cat").rows[0]["_emb"]
-
-    assert one == same
-    assert len({one, other, plain}) == 3
-    assert one.startswith("static/mean/out2:")

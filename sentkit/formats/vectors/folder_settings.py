@@ -26,7 +26,6 @@ from sentkit.formats.vectors.folders import (
     shown,
 )
 
-CHANGED = "restore the input, or update the folder: add --reuse and its name"
 AGAIN = "repeat the first command with --resume, or name another folder"
 EDGE = 1 << 16  # bytes at both ends of an input that run.json identifies
 
@@ -105,14 +104,15 @@ def compare(folder: VectorFolder, settings: Settings) -> None:
 def input_change(folder: VectorFolder, inputs: Sequence[Mapping[str, Any]]) -> DataError | None:
     """The error for inputs that differ from those of run.json; None if they are the same."""
     names = [each["name"] for each in folder.inputs], [each["name"] for each in inputs]
+    advice = f"restore the input, or update the folder with --reuse {folder.path}"
     if names[0] != names[1]:
-        return DataError(f"other inputs: {first_difference(*names)}", source=folder.source, advice=AGAIN)
+        return DataError(f"other inputs: {first_difference(*names)}", source=folder.source, advice=advice)
     for before, now in zip(folder.inputs, inputs, strict=True):
         for name in dict.fromkeys([*before, *now]):
             if name != "path" and before.get(name) != now.get(name):
                 if name in ("name", "format"):
                     return different(folder, f"{now['name']}: {name}", before.get(name), now.get(name))
-                return DataError(changed_input(before, now, name), source=folder.source, advice=CHANGED)
+                return DataError(changed_input(before, now, name), source=folder.source, advice=advice)
     return None
 
 

@@ -67,7 +67,7 @@ def test_changed_inputs_are_refused(again, corpus):
     done = again()
     size = len(original)
     assert f"changed since the first block: it had {size:,} bytes, it has {size + 15:,}" in done.err
-    assert done.told[1] == "  restore the input, or encode it into another folder with -o"
+    assert done.told[1] == "  restore the input, or update the folder with --reuse whole"
     Path(corpus).write_bytes(original.replace(b"dog", b"cat"))
     assert "the same size, but other bytes in the first 64 KiB" in again().err
 

@@ -103,7 +103,7 @@ def test_each_side_of_a_pair_is_looked_up(run, encoded):
     (["--max-length", 2, "--on-truncate", "window"], ["--max-length", 2],
      '"on_truncate" is null, this command has "window"'),
     ([], ["--store", "float16"], '"store" is "float16", this command has "float32"'),
-    (["--store", "int8", "-o", "x.safetensors"], ["--store", "int8"], '"store" is "int8", whose numbers'),
+    (["--store", "int8", "-o", "x.safetensors"], ["--store", "int8"], '"store" is "int8": its numbers depend'),
 ])  # fmt: skip
 def test_another_setting_reuses_nothing_and_is_named(run, flags, old, reason):
     Path("other.txt").write_text("the 1 2 3\ncat 1 1 1\n")
@@ -249,7 +249,7 @@ def test_an_update_refuses_other_settings_and_a_foreign_folder(run):
 
 
 PLACES = [(vector_file.VectorFileWriter, "finish"), (block_writer, "copy_block"), (temporary, "exchange"),
-          (folder_update, "publish_folder"), (temporary, "sync_tree")]  # fmt: skip
+          (folder_update, "publish_folder")]  # fmt: skip
 
 
 @pytest.mark.parametrize(("owner", "name"), PLACES)
