@@ -5,7 +5,7 @@ A text is found by a hash of 16 bytes. The search needs about 25 bytes per text,
 
 import os
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from hashlib import blake2b
@@ -18,7 +18,6 @@ from numpy.typing import NDArray
 from sentkit.errors import DataError, UsageError
 from sentkit.formats.files import open_file
 from sentkit.formats.rows.kinds import KINDS, wrong_field
-from sentkit.formats.rows.rows import Row
 from sentkit.formats.vectors.fingerprint import space_of, spec_of_signs
 from sentkit.formats.vectors.folders import shown
 from sentkit.formats.vectors.storage import OPEN_MAPS
@@ -55,36 +54,15 @@ class Source:
     store: Store
     texts: tuple[str, ...]  # the fields of its rows with the texts
     first: int  # the place of its first text; a row has one place for each text
-    by_row: bool  # False: only whole blocks can be copied
+
+    @property
+    def by_row(self) -> bool:
+        """Whether vectors of single rows can be copied; the scales of int8 depend on all rows of a file."""
+        return self.store.kind != "int8"
 
     def place(self, file: int) -> int:
         """The place of the first text of a file."""
         return self.first + self.store.starts[file] * len(self.texts)
-
-
-def open_source(
-    path: str, first: int, spec: Mapping[str, Any], width: int, kind: str
-) -> tuple[Source | None, str]:
-    """Open a file or folder of --reuse; None if it has other settings. The text is the reason, or empty."""
-    if path == "-" or not is_store(path):
-        if path != "-":
-            open_file(path).close()
-        advice = "rows record the space, but not prompt, length and precision: use -o FILE.safetensors"
-        raise UsageError(f"--reuse {path}: expected a vector file or a vector folder", advice=advice)
-    store = Store(path)
-    if missing := [name for name in RECORDED if name not in store.spec]:
-        problem = f'its record has no "{missing[0]}", so its vectors cannot be reused'
-        raise DataError(problem, source=path, advice="use a vector file or folder that sentkit encode wrote")
-    names = next(each.texts for each in KINDS if each.vectors == store.names)
-    source = Source(store, tuple(store.fields.get(name, name) for name in names), first, store.kind != "int8")
-    different = difference(store, spec, kind)
-    if different is None and store.count and store.width != width:
-        raise DataError(f"its vectors have {store.width} numbers, this space has {width}", source=path)
-    if different is None and not source.by_row:  # the scales depend on all rows of a file
-        if store.is_folder:
-            return source, '"store" is "int8", so only blocks without changes are reused'
-        different = '"store" is "int8": its numbers depend on all rows of the file'
-    return (source, "") if different is None else (None, f"{different}; nothing is reused")
 
 
 class OldVectors:
@@ -98,14 +76,14 @@ class OldVectors:
         kind: str,
         warn: Callable[[str], None],
     ) -> None:
-        self.chunks, self.width = bool(spec.get("chunks")), width
+        self.spec, self.width, self.kind, self.chunks = spec, width, kind, bool(spec.get("chunks"))
         self.sources: list[Source] = []
         self.unneeded: int | None = None  # rows; known at the end of a process that reads all of the input
         self.verified: set[str] = set()  # paths of intact files
         count = 0
         for path in paths:
-            source, note = open_source(path, count, spec, width, kind)
-            if note:
+            source, note = self.open(path, count)
+            if note is not None:
                 warn(f"--reuse {path}: {note}")
             if source is not None:
                 self.sources.append(source)
@@ -114,13 +92,33 @@ class OldVectors:
         self.firsts = [source.first for source in self.sources]
         self.open_file = lru_cache(OPEN_MAPS)(open_file)
 
+    def open(self, path: str, first: int) -> tuple[Source | None, str | None]:
+        """Open a file or folder, or return the reason why nothing or only blocks of it can be copied."""
+        if path == "-" or not is_store(path):
+            if path != "-":
+                open_file(path).close()
+            advice = "rows record the space, but not prompt, length and precision: use -o FILE.safetensors"
+            raise UsageError(f"--reuse {path}: expected a vector file or a vector folder", advice=advice)
+        store = Store(path)
+        if missing := [name for name in RECORDED if name not in store.spec]:
+            problem = f'its record has no "{missing[0]}", so its vectors cannot be reused'
+            raise DataError(problem, source=path, advice="use a vector file or folder of sentkit encode")
+        if (different := difference(store, self.spec, self.kind)) is not None:
+            return None, f"{different}; nothing is reused"
+        if store.count and store.width != self.width:
+            raise DataError(f"its vectors have {store.width} numbers, not {self.width}", source=path)
+        texts = next(each.texts for each in KINDS if each.vectors == store.names)
+        source = Source(store, tuple(store.fields.get(name, name) for name in texts), first)
+        by_row = None if source.by_row else '"store" is "int8", so only whole blocks of a folder are reused'
+        return source, by_row
+
     @cached_property
     def index(self) -> tuple[NDArray[np.uint64], NDArray[np.uint64], NDArray[np.intp]]:
         """Both halves of all keys, and their places, in the order of the first half and of the place."""
         keys = bytearray()
         for source in self.sources:
             for row in source.store.bare_rows():
-                span = [span_value(row, name) for name in SPAN] if self.chunks else ()
+                span = [row.values.get(name) for name in SPAN] if self.chunks else ()
                 for name in source.texts:
                     text = row.values.get(name)
                     if not isinstance(text, str):
@@ -178,16 +176,9 @@ class OldVectors:
             self.unneeded += int((~own.reshape(-1, len(source.texts)).any(axis=1)).sum())
 
 
-def span_value(row: Row, name: str) -> int:
-    value = row.values.get(name)
-    if type(value) is not int:
-        raise wrong_field(row, name, "a whole number")
-    return value
-
-
-def key_of(text: str, span: Sequence[int] = ()) -> bytes:
-    """The hash of a text, or of a chunk of it."""
-    return blake2b(text.encode() + b"".join(b"\0%d" % each for each in span), digest_size=16).digest()
+def key_of(text: str, span: Iterable[object]) -> bytes:
+    """The hash of a text, or of the chunk with these characters."""
+    return blake2b("\0".join([text, *map(str, span)]).encode(), digest_size=16).digest()
 
 
 class ReusingTokenizer:
@@ -200,18 +191,14 @@ class ReusingTokenizer:
 
     def __call__(self, texts: Sequence[str]) -> list[Tokens]:
         tokens = self.tokenizer(texts)
-        spans = [self.spans(each) for each in tokens]
+        # One item for each vector of a text: nothing, or the characters of a chunk.
+        spans: list[Sequence[Sequence[int]]] = [
+            [()] if not self.old.chunks else each.windows.places if each.windows else [] for each in tokens
+        ]
         keys = [key_of(text, span) for text, own in zip(texts, spans, strict=True) for span in own]
         places = iter(self.old.find(keys))
-        return [marked(each, islice(places, len(own))) for each, own in zip(tokens, spans, strict=True)]
-
-    def spans(self, tokens: Tokens) -> Sequence[Sequence[int]]:
-        """One item for each vector of a text: nothing, or the characters of a chunk."""
-        if not self.old.chunks:
-            return [()]
-        return tokens.windows.places if tokens.windows is not None else []
-
-
-def marked(tokens: Tokens, places: Iterator[int]) -> Tokens:
-    found = tuple(places)
-    return replace(tokens, old=found) if found and min(found) >= 0 else tokens
+        found = [tuple(islice(places, len(own))) for own in spans]
+        return [
+            replace(each, old=own) if own and min(own) >= 0 else each
+            for each, own in zip(tokens, found, strict=True)
+        ]

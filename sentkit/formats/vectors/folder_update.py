@@ -29,14 +29,13 @@ def place_of_update(path: str, settings: Settings) -> str:
         advice = "encode into another folder with -o, and reuse this one"
         raise CannotCreateError(f"{path}: a mount point cannot be replaced", advice=advice)
     new = Path(f"{target}{UPDATE}")
-    # A hidden file is the run.json that another process is writing.
-    foreign = new.exists() and not (new.is_dir() and all(each.name[0] == "." for each in new.iterdir()))
-    if foreign and not is_vector_folder(str(new)):
-        problem = f"{new}: is not a vector folder, but the update of {path} needs this name"
-        raise CannotCreateError(problem, advice="move or remove it")
-    if foreign and input_change(VectorFolder(str(new)), settings["inputs"]) is not None:
-        problem = f"{new}: is an unfinished update to other inputs, or the old folder of a killed update"
-        raise CannotCreateError(problem, advice=f"remove it: rm -r {new}")
+    if is_vector_folder(str(new)):
+        free = input_change(VectorFolder(str(new)), settings["inputs"]) is None
+    else:  # a hidden file is the run.json that another process is writing
+        free = not new.exists() or (new.is_dir() and all(each.name[0] == "." for each in new.iterdir()))
+    if not free:
+        problem = f"{new}: is not an update of {path} to these inputs, which needs this name"
+        raise CannotCreateError(problem, advice=f"move it, or remove it: rm -r {new}")
     return f"{path}{UPDATE}" if not Path(path).is_symlink() else str(new)
 
 
