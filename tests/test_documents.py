@@ -78,7 +78,7 @@ def furnished(tmp_path_factory, marian, execute):
     folder = tmp_path_factory.mktemp("documents")
     for name in ("EN-DE", "DE-EN"):
         shutil.copytree(marian, folder / name)
-    rows = [dict(zip(("text_a", "text_b", "score", "topic"), pair, strict=True)) for pair in PAIRS]
+    rows = [{"text_a": a, "text_b": b, "score": x, "topic": t, "same": x > 3} for a, b, x, t in PAIRS]
     (folder / "pairs.jsonl").write_text(in_jsonl(*rows))
     (folder / "data/sts").mkdir(parents=True)
     for name in STS:

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from itertools import chain, islice, takewhile
 from typing import TYPE_CHECKING, Annotated, Any, BinaryIO
 
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from sentkit.metrics.sts.report import Record
 
 TOP = 10  # pairs, by default
-REPORTS = excludes("--gold", "--qrels", because=", which writes a report")
+REPORTS = excludes("--gold", "--label", "--qrels", because=", which writes a report")
 
 
 def score(
@@ -61,56 +62,58 @@ def score(
     \b
     Examples:
       sentkit encode pairs.jsonl | sentkit score
-      sentkit encode pairs.jsonl | sentkit score --gold score
+      sentkit encode pairs.jsonl | sentkit score --label same --precision-at 0.9
       sentkit score hits.jsonl --qrels qrels.tsv --per-query each.jsonl
       sentkit score new.jsonl --gold score --baseline old.jsonl --fail-under 80
 
-    Most used: [FILE]... --gold --group --qrels --baseline --fail-under --top --threshold --json
+    Most used: [FILE]... --gold --label --qrels --baseline --fail-under --top --threshold --json
 
-    For pairs, the command adds "similarity" to each row and removes the vectors. With
-    --gold, the output is one report per FILE: the number of pairs, and the correlations
-    of Spearman and Pearson x 100 with 95 % intervals. The intervals of a file or group
-    come from 1000 resamples, or from Fisher's z above 50,000 pairs. Above 50,000 pairs,
-    --aggregate mean and weighted and --baseline use 200 resamples. With --qrels, FILE has
-    the hits of search, and the report has nDCG@10, recall, MAP and MRR@10 x 100. A
-    terminal shows a table; otherwise each report is one line of JSON.
+    For pairs, the command adds "similarity" to each row and removes the vectors. Other
+    reports are one line of JSON per FILE, or a table on a terminal, with scores x 100
+    and 95 % intervals of 1000 resamples (above 50,000 pairs 200, or Fisher's z). --gold:
+    the correlations of Spearman and Pearson. --label, for pairs that are the same (1) or
+    not (0): average precision, AUC, and thresholds of the similarity. --qrels, for the
+    hits of search: nDCG@10, recall, MAP and MRR@10.
     """
     from sentkit.formats.vectors.sinks import check_rows_output
     from sentkit.formats.vectors.vectors import VECTOR_FIELDS
     from sentkit.metrics import retrieval as judged
-    from sentkit.metrics.sts.report import below
+    from sentkit.metrics.sts import report as sts_report
 
     console = run.console("score")
     options.check_threshold(threshold, metric)
     closest = Closest(metric, top, threshold)
     gold_flags.check()
-    for path in filter(None, (output.path, gold_flags.seen_rows, retrieval.per_query)):
+    for path in filter(None, (output.path, retrieval.per_query)):
         check_rows_output(path)
     reads = {
         "--baseline": gold_flags.baseline,
         "--qrels": retrieval.qrels,
         "--seen": gold_flags.seen_paths,
     }
-    writes = {"--seen-rows": gold_flags.seen_rows, "--per-query": retrieval.per_query}
-    names = ("id", "similarity") if retrieval.qrels else (*VECTOR_FIELDS, gold_flags.gold, gold_flags.group)
+    fields = (*VECTOR_FIELDS, gold_flags.gold, gold_flags.label, gold_flags.group)
+    names = ("id", "similarity") if retrieval.qrels else fields
     with (
-        row_flags.open(console, output, known=names, reads=reads, writes=writes) as inputs,
-        gold_flags.open_seen_rows(force=output.force) as seen_out,
+        row_flags.open(
+            console, output, known=names, reads=reads, writes={"--per-query": retrieval.per_query}
+        ) as inputs,
         retrieval.open_per_query(force=output.force) as queries_out,
         output.open() as out,
     ):
-        least, problem = gold_flags.fail_under, None
+        problem, least, as_table = None, gold_flags.fail_under, output.as_table
         if retrieval.qrels is not None:
             records = report_retrieval(inputs, retrieval, gold_flags.baseline, queries_out)
-            show(records, judged.table_lines, out, as_table=output.as_table, texts=["file"])
-            problem = None if least is None else judged.below(records, least)
+            lines = partial(sts_report.measure_lines, measures=judged.MEASURES)
+            show(records, lines, out, as_table=as_table, texts=["file"])
+            problem = sts_report.below(records, "ndcg@10", "nDCG@10", least)
+        elif gold_flags.label is not None:
+            options_of_pairs = gold_flags.options(row_flags, metric)
+            records = report_labels(inputs, options_of_pairs, gold_flags, out, console, as_table=as_table)
+            problem = sts_report.below(records, "average_precision", "average precision", least)
         elif gold_flags.gold is not None:
-            score_options = gold_flags.options(row_flags, metric)
-            baseline = gold_flags.baseline
-            records = report_gold(inputs, score_options, baseline, out, console, as_table=output.as_table)
-            if seen_out is not None and score_options.seen is not None:
-                seen_out.writelines(score_options.seen.lines())
-            problem = None if least is None else below(records, least)
+            options_of_pairs = gold_flags.options(row_flags, metric)
+            records = report_gold(inputs, options_of_pairs, gold_flags, out, console, as_table=as_table)
+            problem = sts_report.below(records, "spearman", "spearman", least)
         else:
             score_rows(
                 inputs,
@@ -120,7 +123,7 @@ def score(
                 whole=matrix,
                 keep=keep_vectors,
                 replace=replace,
-                as_table=output.as_table,
+                as_table=as_table,
             )
     if problem:
         raise AnswerIsNo(problem)
@@ -170,7 +173,7 @@ class Closest:
 def report_gold(
     inputs: "Inputs",
     score_options: "ScoreOptions",
-    baseline: str | None,
+    flags: GoldFlags,
     out: BinaryIO,
     console: Console,
     *,
@@ -179,7 +182,7 @@ def report_gold(
     """Write and return the reports of all files and their average."""
     from sentkit.metrics.sts import report as sts_report
 
-    records = [report.record() for report in sts_report.reports(inputs, score_options, baseline)]
+    records = [report.record() for report in sts_report.reports(inputs, score_options, flags.baseline)]
     if (average := sts_report.average_record(records)) is not None:
         records.append(average)
     for warning in sts_report.warnings(records):
@@ -192,6 +195,26 @@ def report_gold(
         texts=["file", "encoder"],
         optional=["encoder"],
     )
+    return records
+
+
+def report_labels(
+    inputs: "Inputs",
+    score_options: "ScoreOptions",
+    flags: GoldFlags,
+    out: BinaryIO,
+    console: Console,
+    *,
+    as_table: bool,
+) -> "list[Record]":
+    """Write and return the reports of all files of pairs with labels."""
+    from sentkit.metrics.sts import labelled_pairs
+
+    records = list(labelled_pairs.records(inputs, score_options, flags.baseline, flags.precision_at))
+    for warning in labelled_pairs.warnings(records):
+        console.warn(warning)
+    narrow = ["interval", "threshold"]
+    show(records, labelled_pairs.table_lines, out, as_table=as_table, texts=["file"], optional=narrow)
     return records
 
 

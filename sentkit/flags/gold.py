@@ -1,4 +1,4 @@
-"""Flags for a report of correlations with gold scores."""
+"""Flags for a report of correlations with gold scores, of labels, or of hits with judgements."""
 
 import math
 from contextlib import AbstractContextManager, nullcontext
@@ -24,6 +24,24 @@ class GoldFlags:
         str | None,
         typer.Option(metavar="NAME", help="Report correlations with this field, a human score."),
     ] = None
+    label: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="Report average precision, AUC and the threshold of the best F1 for this field, 0 or 1.",
+        ),
+        Excludes("--gold"),
+    ] = None
+    precision_at: Annotated[
+        float | None,
+        typer.Option(
+            min=0,
+            max=1,
+            metavar="P",
+            help="With --label: the threshold with the highest recall at a precision of at least P.",
+        ),
+        Needs("--label"),
+    ] = None
     group: Annotated[
         str | None,
         typer.Option(metavar="NAME", help="With --gold: the field that names the group of a row."),
@@ -41,17 +59,17 @@ class GoldFlags:
         str | None,
         typer.Option(
             metavar="FILE",
-            help="With --gold: the same pairs, encoded by another model. With --qrels: other hits.",
+            help="The same pairs, encoded by another model, or with --qrels other hits.",
         ),
-        Needs("--gold or --qrels"),
+        Needs("--gold or --label or --qrels"),
     ] = None
     fail_under: Annotated[
         float | None,
         typer.Option(
             metavar="X",
-            help="Exit code 1 if a Spearman x 100 (with --qrels: an nDCG@10 x 100) is below X.",
+            help="Exit code 1 if Spearman, average precision or nDCG@10 (x 100) is below X.",
         ),
-        Needs("--gold or --qrels"),
+        Needs("--gold or --label or --qrels"),
     ] = None
     seen: Annotated[
         list[str] | None,
@@ -62,23 +80,6 @@ class GoldFlags:
             " them. Repeatable.",
         ),
         Needs("--gold"),
-    ] = None
-    seen_threshold: Annotated[
-        float | None,
-        typer.Option(
-            min=-1,
-            max=1,
-            metavar="X",
-            help="With --seen: rows with vectors; a text also occurs in them if a cosine is at least X.",
-        ),
-        Needs("--seen"),
-    ] = None
-    seen_rows: Annotated[
-        str | None,
-        typer.Option(
-            metavar="PATH", help="With --seen: write the pairs with seen texts, and where they occur."
-        ),
-        Needs("--seen"),
     ] = None
 
     @cached_property
@@ -93,17 +94,16 @@ class GoldFlags:
         from sentkit.metrics.sts.gold_pairs import ScoreOptions
         from sentkit.metrics.sts.seen import SeenPairs
 
-        assert self.gold is not None
-        keep = self.seen_rows is not None
-        seen = SeenPairs(self.seen_paths, self.seen_threshold, keep) if self.seen else None
+        field = self.gold or self.label
+        assert field is not None
         return ScoreOptions(
-            rows.theirs(self.gold), rows.theirs(self.group), metric, self.aggregate, seen=seen
+            rows.theirs(field),
+            rows.theirs(self.group),
+            metric,
+            self.aggregate,
+            seen=SeenPairs(self.seen_paths) if self.seen else None,
+            binary=self.label is not None,
         )
-
-    def open_seen_rows(self, *, force: bool) -> "AbstractContextManager[BinaryIO | None]":
-        from sentkit.formats.outputs.outputs import open_output
-
-        return nullcontext() if self.seen_rows is None else open_output(self.seen_rows, force=force)
 
     def check(self) -> None:
         if not math.isfinite(self.fail_under or 0.0):
@@ -121,6 +121,7 @@ class RetrievalFlags:
             help="For hits of search: report retrieval scores with these judgements (TREC, BEIR or rows).",
         ),
         Excludes("--gold"),
+        Excludes("--label"),
     ] = None
     missing: Annotated[
         Literal["error", "zero"],

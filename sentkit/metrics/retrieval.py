@@ -13,7 +13,6 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from sentkit.arrays import Float32, Float64, Indices
-from sentkit.digits import decimals
 from sentkit.errors import DataError
 from sentkit.formats.files import open_input, readable
 from sentkit.formats.json_files import json_line
@@ -21,12 +20,8 @@ from sentkit.formats.rows.kinds import class_of, scored, wrong_field
 from sentkit.formats.rows.lines import looks_like_json, numbered
 from sentkit.formats.rows.rows import Inputs, Row
 from sentkit.metrics.similarity import BLOCKS, SIMILARITIES
-from sentkit.metrics.sts.intervals import (
-    percentile_interval,
-    resampled_means,
-    resamples_for,
-    two_sided_p,
-)
+from sentkit.metrics.sts.intervals import percentile_interval, resampled_means, resamples_for
+from sentkit.metrics.sts.report import difference, limits
 
 MEASURES = {"ndcg@10": "nDCG@10", "recall@10": "recall@10", "recall@100": "recall@100", "map": "MAP"}
 MEASURES |= {"mrr@10": "MRR@10"}
@@ -175,11 +170,6 @@ def resampled(values: Float64) -> Float64:
     return resampled_means(values, count=resamples_for(len(values)), seed=0)
 
 
-def interval_of(means: Float64) -> list[float]:
-    interval = percentile_interval(means)
-    return [interval.low, interval.high]
-
-
 @dataclass(frozen=True, slots=True)
 class Judge:
     """The judgements, and the comparison with another run."""
@@ -206,17 +196,13 @@ class Judge:
         }
         for place, name in enumerate(MEASURES):
             record[name] = float(values[:, place].mean())
-            record[f"{name}_ci95"] = interval_of(means[:, place])
+            record[f"{name}_ci95"] = limits(percentile_interval(means[:, place]))
         record["resamples"] = len(means)
         if self.baseline is not None:
             differences = values - self.values(self.baseline)
             drawn = resampled(differences)  # the same queries for both runs
             record["against"] = {"file": readable(self.baseline.file)} | {
-                name: {
-                    "difference": float(differences[:, place].mean()),
-                    "ci95": interval_of(drawn[:, place]),
-                    "p": two_sided_p(drawn[:, place]),
-                }
+                name: difference(float(differences[:, place].mean()), drawn[:, place]).record()
                 for place, name in enumerate(MEASURES)
             }
         return record
@@ -235,33 +221,6 @@ class Judge:
                 "missing": relevant is None,
             }
             out.write(json_line(record))
-
-
-def table_lines(record: Record) -> Iterator[dict[str, str]]:
-    """A line for each measure; the first one has the file."""
-
-    def cells(value: float, interval: Sequence[float]) -> str:
-        return f"{decimals(value)} [{decimals(interval[0])}, {decimals(interval[1])}]"
-
-    file, other = record["file"], record.get("against")
-    for name, label in MEASURES.items():
-        line = {"file": file, "measure x 100": label, "value": cells(record[name], record[f"{name}_ci95"])}
-        if other is not None:
-            difference = other[name]
-            line |= {
-                f"minus {other['file']}": cells(difference["difference"], difference["ci95"]),
-                "p": decimals(difference["p"], 3),
-            }
-        yield line
-        file = ""
-
-
-def below(records: Sequence[Record], least: float) -> str | None:
-    """A message about the first record with an nDCG@10 below `least`; None if all pass."""
-    for record in records:
-        if record["ndcg@10"] < least:
-            return f"{record['file']}: nDCG@10 is {decimals(record['ndcg@10'])}, below {least:g}"
-    return None
 
 
 def mrr_of_pairs(left: Float32, right: Float32, anchors: Indices, positives: Indices) -> float:

@@ -3,12 +3,10 @@
 import gzip
 import json
 
-import numpy as np
 import pytest
 from scipy.stats import spearmanr
 
-from sentkit.formats.outputs.temporary import Draft
-from support import BY_HAND, DATA, in_jsonl, normal_rows
+from support import BY_HAND, in_jsonl, normal_rows
 
 EMB = "m:100000000000"
 GOLD = ("score", "test.jsonl", "--gold", "score")
@@ -49,50 +47,11 @@ def test_the_report_counts_seen_pairs_and_has_the_correlation_without_them(sentk
     cosines = [BY_HAND["cosine"](*vectors[n].tolist()) for n in left]
 
     assert record == plain
-    assert (seen["rows"], seen["threshold"]) == (len(TRAIN), None)
+    assert seen["rows"] == len(TRAIN)
     assert [seen[level] for level in ("pair", "both", "one")] == [2, 3, 2]
     assert seen["without"]["n"] == len(left)
     expected = 100 * spearmanr(cosines, [n * 5 % 7 for n in left]).statistic
     assert seen["without"]["spearman"] == pytest.approx(expected, abs=1e-4)
-
-
-def test_seen_rows_names_the_pairs_and_their_places(sentkit, vectors, tmp_path):
-    (tmp_path / "train.jsonl").write_text(in_jsonl(*TRAIN))
-    done = sentkit(*GOLD, "--seen", "train.jsonl", "--seen-rows", "-", "-o", "report.json")
-
-    levels = {n: "pair" for n in SEEN_PAIR} | {n: "both" for n in SEEN_TEXTS} | {n: "one" for n in SEEN_TEXT}
-    assert {row["row"]["id"]: row["seen"] for row in done.rows} == levels
-    assert [(row["file"], row["line"]) for row in done.rows] == [
-        ("test.jsonl", n + 1) for n in sorted(levels)
-    ]
-    assert all(row["exact"] and "embedding_a" not in row["row"] for row in done.rows)
-    places = {row["row"]["id"]: row["at"] for row in done.rows}
-    assert places[4] == ["train.jsonl:2"]
-    assert places[7] == ["train.jsonl:5", "train.jsonl:6"]
-
-
-def test_a_threshold_also_finds_texts_by_their_vectors(sentkit, vectors, tmp_path):
-    """By loops: a training row has a pair if two of its vectors reach the threshold with the two texts."""
-    train = normal_rows(40, 6, seed=1).reshape(20, 2, 6)
-    train[3], train[9] = vectors[6, ::-1] * 2, vectors[0]
-    rows = [{"text_a": f"a {n}", "text_b": f"b {n}", **vectors_of(pair)} for n, pair in enumerate(train)]
-    (tmp_path / "train.jsonl").write_text(in_jsonl(*rows))
-    sentkit("cat", "train.jsonl", "-o", "train.safetensors")
-    near = np.array(
-        [[[[BY_HAND["cosine"](a, b) >= 0.7 for b in row.tolist()] for row in train] for a in pair.tolist()]
-         for pair in vectors]
-    )  # (pair, side, row, side of the row)  # fmt: skip
-    straight = near[:, 0, :, 0] & near[:, 1, :, 1]
-    crossed = near[:, 0, :, 1] & near[:, 1, :, 0]
-    is_pair = (straight | crossed).any(1)
-    texts = near.any((2, 3)).sum(1)
-    expected = [is_pair.sum(), (~is_pair & (texts == 2)).sum(), (texts == 1).sum()]
-
-    assert expected[0] >= 2
-    for name in ("train.jsonl", "train.safetensors"):
-        [record] = sentkit(*GOLD, "--seen", name, "--seen-threshold", "0.7").rows
-        assert [record["seen"][level] for level in ("pair", "both", "one")] == expected
-        assert record["seen"]["exact"] == {"pair": 0, "both": 0, "one": 0}
 
 
 def test_groups_and_several_files(sentkit, vectors, tmp_path):
@@ -123,22 +82,11 @@ def test_nothing_left_is_undefined(sentkit, vectors, tmp_path):
 @pytest.mark.parametrize(
     ("flags", "code", "problem"),
     [
-        (
-            (*GOLD, "--seen", "a.txt", "--seen-rows", "x.safetensors"),
-            2,
-            "x.safetensors: this output",
-        ),
         ((*GOLD, "--seen", "none.jsonl"), 66, "none.jsonl: no such file"),
         ((*GOLD, "--seen", "empty.txt"), 65, "no rows in empty.txt"),
         ((*GOLD, "--seen", "bad.jsonl"), 65, 'bad.jsonl:2: "text" is a number'),
         ((*GOLD, "--seen", "-", "--seen", "-"), 2, "standard input can be read only once"),
-        ((*GOLD, "--seen", "bad.jsonl", "--seen-rows", "bad.jsonl", "-f"), 2, "would overwrite the input"),
-        ((*GOLD, "--seen", "a.txt", "--seen-threshold", "0.9"), 65, "a.txt:1: this row has no vector"),
-        (
-            (*GOLD, "--seen", "other.jsonl", "--seen-threshold", "0.9"),
-            65,
-            "other.jsonl:1: these vectors are n (2000…), the vectors of test.jsonl are m (1000…)",
-        ),
+        ((*GOLD, "--seen", "bad.jsonl", "-o", "bad.jsonl", "-f"), 2, "would overwrite the input"),
     ],
 )
 def test_refusals(sentkit, vectors, tmp_path, flags, code, problem):
@@ -146,7 +94,6 @@ def test_refusals(sentkit, vectors, tmp_path, flags, code, problem):
     (tmp_path / "empty.txt").write_text("")
     (tmp_path / "a.txt").write_text("a\n")
     (tmp_path / "bad.jsonl").write_text('{"text":"a"}\n{"text":7}\n')
-    (tmp_path / "other.jsonl").write_text('{"text":"a","embedding":[1,2,3,4,5,6],"_emb":"n:200000000000"}\n')
     done = sentkit(*flags)
 
     assert done.code == code
@@ -160,12 +107,9 @@ def test_pairs_without_texts_are_refused(sentkit, tmp_path):
     assert 'test.jsonl:1: "text_a" is missing' in sentkit(*GOLD, "--seen", "a.txt").err
 
 
-@pytest.mark.parametrize("flags", [(), ("--seen-threshold", "0.999")], ids=["texts", "vectors"])
-def test_a_skipped_row_leaves_nothing_behind(sentkit, vectors, tmp_path, flags):
-    """The report and the seen rows are those of the file without the bad rows."""
-    (tmp_path / "train.jsonl").write_text(
-        in_jsonl(*({**row, **vectors_of(vectors[n])} for row, n in zip(TRAIN, SEEN_PAIR, strict=False)))
-    )
+def test_a_skipped_row_leaves_nothing_behind(sentkit, vectors, tmp_path):
+    """The report is that of the file without the bad rows."""
+    (tmp_path / "train.jsonl").write_text(in_jsonl(*TRAIN[:2]))
     lines = (tmp_path / "test.jsonl").read_text().splitlines(keepends=True)
     bad = [
         lines[2].replace('"left 2."', "5"),
@@ -175,8 +119,8 @@ def test_a_skipped_row_leaves_nothing_behind(sentkit, vectors, tmp_path, flags):
     ]
     (tmp_path / "good.jsonl").write_text("".join(lines))
     (tmp_path / "mixed.jsonl").write_text("".join([lines[0], *bad, *lines[1:]]))
-    flags = ("--gold", "score", "--seen", "train.jsonl", "--seen-rows", "-", *flags)
-    good = sentkit("score", "good.jsonl", *flags, "-o", "good.json")
+    flags = ("--gold", "score", "--seen", "train.jsonl")
+    sentkit("score", "good.jsonl", *flags, "-o", "good.json")
     mixed = sentkit("score", "mixed.jsonl", *flags, "-o", "mixed.json", "--rejects", "/dev/null")
     reports = [json.loads((tmp_path / f"{name}.json").read_text()) for name in ("good", "mixed")]
 
@@ -184,37 +128,4 @@ def test_a_skipped_row_leaves_nothing_behind(sentkit, vectors, tmp_path, flags):
     assert "bad rows dropped: 4; " in mixed.err
     assert [report.pop("file") for report in reports] == ["good.jsonl", "mixed.jsonl"]
     assert reports[0] == reports[1]
-    assert [row["row"] for row in mixed.rows] == [row["row"] for row in good.rows]
-    assert len(good.rows) == 2
-
-
-@pytest.mark.skipif(not (DATA / "sts").is_dir(), reason="needs STS data")
-def test_pairs_of_the_sts_benchmark_in_its_training_rows(sentkit, tmp_path):
-    """The counts are those of a plain loop with sets of texts and of pairs."""
-
-    def form(text):
-        return "".join(text.lower().split()).rstrip(".!?")
-
-    lines = [(DATA / f"sts/stsb.{name}.jsonl").read_text().splitlines() for name in ("test", "train")]
-    test, train = (
-        [tuple(form(json.loads(line)[name]) for name in ("text_a", "text_b")) for line in part]
-        for part in lines
-    )
-    vectors = ',"embedding_a":[1,0],"embedding_b":[0,1]}\n'
-    (tmp_path / "test.jsonl").write_text("".join(line[:-1] + vectors for line in lines[0]))
-    [record] = sentkit(*GOLD, "--seen", str(DATA / "sts/stsb.train.jsonl")).rows
-    pairs, texts = {*train, *((b, a) for a, b in train)}, {text for pair in train for text in pair}
-    levels = ["pair" if pair in pairs else sum(text in texts for text in pair) for pair in test]
-
-    assert [record["seen"][name] for name in ("pair", "both", "one")] == [
-        levels.count(n) for n in ("pair", 2, 1)
-    ]
-
-
-def test_the_report_is_renamed_after_the_seen_rows(sentkit, vectors, tmp_path, monkeypatch):
-    (tmp_path / "train.jsonl").write_text(in_jsonl(*TRAIN))
-    published, publish = [], Draft.publish
-    monkeypatch.setattr(Draft, "publish", lambda self: (published.append(self.target.name), publish(self)))
-    sentkit(*GOLD, "--seen", "train.jsonl", "--seen-rows", "rows.jsonl", "-o", "report.json")
-
-    assert published == ["rows.jsonl", "report.json"]
+    assert reports[0]["seen"]["pair"] == 2

@@ -120,14 +120,15 @@ def test_the_rules_of_a_command():
     found = {name_of(each): [rule.other for rule in rules_of(each)] for each in COMMANDS["score"]}
 
     assert {name: others for name, others in found.items() if others} == {
-        **{key: ["--gold"] for key in ("--group", "--seen", "--qrels")},
-        **{key: ["--gold or --qrels"] for key in ("--baseline", "--fail-under")},
-        **{key: ["--seen"] for key in ("--seen-threshold", "--seen-rows")},
+        **{key: ["--gold"] for key in ("--group", "--seen", "--label")},
+        **{key: ["--gold or --label or --qrels"] for key in ("--baseline", "--fail-under")},
+        "--precision-at": ["--label"],
         **{key: ["--qrels"] for key in ("--missing", "--per-query", "--metric")},
-        **{key: ["--gold", "--qrels"] for key in ("--top", "--threshold", "--replace")},
+        **{key: ["--gold", "--label", "--qrels"] for key in ("--top", "--threshold", "--replace")},
+        "--qrels": ["--gold", "--label"],
         "--aggregate": ["--group"],
-        "--matrix": ["--gold", "--qrels", "--top", "--threshold", "--keep-vectors"],
-        "--keep-vectors": ["--gold", "--qrels", "--top", "--threshold"],
+        "--matrix": ["--gold", "--label", "--qrels", "--top", "--threshold", "--keep-vectors"],
+        "--keep-vectors": ["--gold", "--label", "--qrels", "--top", "--threshold"],
         "--field": ["--kind merge"],
         "--rejects": ["TEXT", "--kind merge"],
     }

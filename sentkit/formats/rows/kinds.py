@@ -170,6 +170,20 @@ def scored(row: Row, name: str) -> float | None:
     return value
 
 
+LABELS = {"0": 0.0, "1": 1.0, "0.0": 0.0, "1.0": 1.0, "false": 0.0, "true": 1.0}
+
+
+def labelled(row: Row, name: str) -> float | None:
+    """The label 0 or 1 in a field, also false or true, or as a string; None if it is null or blank."""
+    value = row.values.get(name)
+    if name not in row.values or isinstance(value, list | dict):
+        raise wrong_field(row, name, "0 or 1")
+    text = "" if value is None else str(value).strip()
+    if text and text.lower() not in LABELS:
+        raise row.error(f'"{name}" is {text[:40]}, expected 0, 1, true or false')
+    return LABELS.get(text.lower())
+
+
 def _number(text: str) -> float | str | None:
     """The number in a text; None for a blank text, else the text. "1_000" is not accepted as a number."""
     if not text.strip():

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from sentkit.arrays import Float64
 from sentkit.errors import DataError
-from sentkit.formats.rows.kinds import class_of, scored, wrong_field
+from sentkit.formats.rows.kinds import class_of, labelled, scored, wrong_field
 from sentkit.formats.rows.rows import Inputs, Row, blocks
 from sentkit.formats.vectors.store import fields_of
 from sentkit.formats.vectors.vectors import VectorReader, VectorRow
@@ -27,6 +27,7 @@ class ScoreOptions:
     aggregate: str = "all"
     seed: int = 0
     seen: SeenPairs | None = None  # gets the pairs
+    binary: bool = False  # the scores are labels, 0 or 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +35,7 @@ class GoldPairs:
     """Similarities of n pairs by one encoder, and gold scores; `groups[k]` is an index in `names`."""
 
     similarities: Float64
-    gold: Float64
+    gold: Float64  # or labels, 0.0 and 1.0
     groups: NDArray[np.integer] | None = None
     names: tuple[str, ...] = ()
     file: str = ""
@@ -77,7 +78,7 @@ def read_gold_pairs(inputs: Inputs, path: str, options: ScoreOptions, *, paired:
     skipped = 0
 
     def check(row: VectorRow) -> GoldRow:
-        return check_row(row, options, texts, reader.emb)
+        return check_row(row, options, texts)
 
     for block in blocks(reader.read_file(path, check), ROWS_PER_BLOCK):
         pairs = [each for each in block if each.gold is not None]
@@ -93,14 +94,18 @@ def read_gold_pairs(inputs: Inputs, path: str, options: ScoreOptions, *, paired:
                 known = (str(each.row.row.values.get(text)) for text in texts)
                 identities.append(hash((each.gold, each.group, *known)))
             if options.seen is not None:
-                options.seen.add(each.row, texts)
+                options.seen.add(each.row.row, texts)
     if len(gold) < 2:
-        raise DataError(f'{len(gold)} rows with a score in "{options.gold}", expected 2 or more', source=path)
+        what = "label" if options.binary else "score"
+        raise DataError(
+            f'{len(gold)} rows with a {what} in "{options.gold}", expected 2 or more', source=path
+        )
     scores = np.frombuffer(gold, np.float64)
     if scores.min() == scores.max():  # equal similarities are valid: [CLS] at layer 0 gives them
-        raise DataError(
-            f'"{options.gold}" is the same in all {len(gold)} rows: the correlation is undefined', source=path
-        )
+        value, problem = "the same", "the correlation is undefined"
+        if options.binary:
+            value, problem = f"{scores[0]:g}", "the scores need pairs with 0 and pairs with 1"
+        raise DataError(f'"{options.gold}" is {value} in all {len(gold)} rows: {problem}', source=path)
     return GoldPairs(
         similarities=np.frombuffer(similarities, np.float64),
         gold=scores,
@@ -113,13 +118,13 @@ def read_gold_pairs(inputs: Inputs, path: str, options: ScoreOptions, *, paired:
     )
 
 
-def check_row(row: VectorRow, options: ScoreOptions, texts: Sequence[str], emb: str | None) -> GoldRow:
+def check_row(row: VectorRow, options: ScoreOptions, texts: Sequence[str]) -> GoldRow:
     """Check everything that can refuse a row, before any of its values is used. `texts` are fields."""
     expect_pair(row)
-    score = scored(row.row, options.gold)
+    score = (labelled if options.binary else scored)(row.row, options.gold)
     group = None if options.group is None else group_of(row.row, options.group)
     if score is not None and options.seen is not None:
-        options.seen.check(row, texts, emb)
+        options.seen.check(row.row, texts)
     return GoldRow(row, score, group)
 
 

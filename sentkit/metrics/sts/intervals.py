@@ -70,7 +70,7 @@ class _Side:
         return middles.ravel()[places]
 
 
-def _multiplicities(n: int, count: int, seed: Seed) -> Iterator[Float64]:
+def multiplicities(n: int, count: int, seed: Seed) -> Iterator[Float64]:
     """The count of each row in each resample, in blocks (b, n); the arguments determine it completely."""
     generator = np.random.Generator(np.random.Philox(seed))
     rows = max(1, RESAMPLED_ELEMENTS // n)
@@ -105,7 +105,7 @@ def resample(left: ArrayLike, right: ArrayLike, *, count: int = RESAMPLES, seed:
     if min(one.distinct, other.distinct) < 2 or np.isnan([one.values[0], other.values[0]]).any():
         return resamples
     start = 0
-    for times in _multiplicities(len(one.values), count, seed):
+    for times in multiplicities(len(one.values), count, seed):
         part = slice(start, start := start + len(times))
         by_rank = _correlations(times, one.ranks(times), other.ranks(times))
         by_value = _correlations(times, _around_mean(times, one.values), _around_mean(times, other.values))
@@ -120,7 +120,7 @@ def resampled_means(values: Float64, *, count: int, seed: Seed) -> Float64:
 
     The means of a difference of two columns are the paired bootstrap of their difference.
     """
-    parts = [times @ values / len(values) for times in _multiplicities(len(values), count, seed)]
+    parts = [times @ values / len(values) for times in multiplicities(len(values), count, seed)]
     return np.concatenate(parts)
 
 

@@ -5,7 +5,7 @@ All values are x 100. The aggregates are those of the papers: `all` concatenates
 """
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -52,8 +52,7 @@ class Difference:
     p: float  # two-sided
 
     def record(self) -> Record:
-        interval = [_defined(self.interval.low), _defined(self.interval.high)]
-        return {"difference": _defined(self.value), "ci95": interval, "p": _defined(self.p)}
+        return {"difference": defined(self.value), "ci95": limits(self.interval), "p": defined(self.p)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +126,7 @@ class Report:
         }
         if self.groups:
             record["averages"] = {
-                name: {"spearman": _defined(average.spearman), "pearson": _defined(average.pearson)}
+                name: {"spearman": defined(average.spearman), "pearson": defined(average.pearson)}
                 for name, average in self.averages.items()
             }
             record["groups"] = {
@@ -144,15 +143,19 @@ class Report:
 def _estimates_record(scores: Report | Group | Unseen) -> Record:
     record: Record = {}
     for name, estimate in (("spearman", scores.spearman), ("pearson", scores.pearson)):
-        record[name] = _defined(estimate.value)
-        record[f"{name}_ci95"] = [_defined(estimate.interval.low), _defined(estimate.interval.high)]
+        record[name] = defined(estimate.value)
+        record[f"{name}_ci95"] = limits(estimate.interval)
     record["interval"] = scores.spearman.interval.method
     record["resamples"] = scores.spearman.interval.resamples or None
     return record
 
 
-def _defined(value: float) -> float | None:
+def defined(value: float) -> float | None:
     return None if math.isnan(value) else value
+
+
+def limits(interval: Interval) -> list[float | None]:
+    return [defined(interval.low), defined(interval.high)]
 
 
 # The weight of each part, given the sizes of the parts.
@@ -234,7 +237,8 @@ def without_seen(pairs: GoldPairs, seen: Seen, options: ScoreOptions, *, count: 
     return Unseen(seen, len(left), *_estimates(left, options.aggregate, count=count, seed=options.seed))
 
 
-def _difference(value: float, resampled: Float64) -> Difference:
+def difference(value: float, resampled: Float64) -> Difference:
+    """The difference of two values with its paired bootstrap."""
     return Difference(value, intervals.percentile_interval(resampled), intervals.two_sided_p(resampled))
 
 
@@ -253,8 +257,8 @@ def compare(
         metric=options.metric,
         n=len(first),
         aggregate=aggregate,
-        spearman=_difference(one.spearman - other.spearman, drawn.spearman),
-        pearson=_difference(one.pearson - other.pearson, drawn.pearson),
+        spearman=difference(one.spearman - other.spearman, drawn.spearman),
+        pearson=difference(one.pearson - other.pearson, drawn.pearson),
     )
 
 
@@ -348,10 +352,30 @@ def both(record: Record) -> list[str]:
     return [with_interval(record[kind], record.get(f"{kind}_ci95")) for kind in KINDS]
 
 
-def with_interval(value: float | None, interval: list[float] | None) -> str:
+def with_interval(value: float | None, interval: list[float] | None, digits: int = 2) -> str:
     if interval is None or None in interval:
-        return decimals(value)
-    return f"{decimals(value)} [{decimals(interval[0])}, {decimals(interval[1])}]"
+        return decimals(value, digits)
+    low, high = (decimals(each, digits) for each in interval)
+    return f"{decimals(value, digits)} [{low}, {high}]"
+
+
+def measure_lines(record: Record, measures: Mapping[str, str]) -> Iterator[dict[str, str]]:
+    """A line for each measure by its label; the first one has the file. `measures` are keys of the record."""
+    file, other = record["file"], record.get("against")
+    for name, label in measures.items():
+        line = {
+            "file": file,
+            "measure x 100": label,
+            "value": with_interval(record[name], record[f"{name}_ci95"]),
+        }
+        if other is not None:
+            change = other[name]
+            line |= {
+                f"minus {other['file']}": with_interval(change["difference"], change["ci95"]),
+                "p": decimals(change["p"], 3),
+            }
+        yield line
+        file = ""
 
 
 def warnings(records: Sequence[Record]) -> Iterator[str]:
@@ -368,10 +392,10 @@ def warnings(records: Sequence[Record]) -> Iterator[str]:
             yield f'{file}: the correlation of group "{name}" is undefined: too few pairs, or equal values'
 
 
-def below(records: Sequence[Record], least: float) -> str | None:
-    """A message about the first record with Spearman undefined or below `least`; None if all pass."""
-    for record in records:
-        value = record["spearman"]
+def below(records: Sequence[Record], name: str, label: str, least: float | None) -> str | None:
+    """A message about the first record with this measure undefined or below `least`; None if all pass."""
+    for record in records if least is not None else ():
+        value = record[name]
         if value is None or value < least:
-            return f"{record['file']}: spearman is {decimals(value)}, below {least:g}"
+            return f"{record['file']}: {label} is {decimals(value)}, below {least:g}"
     return None
