@@ -1,14 +1,18 @@
-"""Runs `sentkit train` many times in forked children, kills each at a different place, and resumes it.
+"""Runs `sentkit train` many times in forked children, stops each at different places, and resumes it.
 
-python killing.py FOLDER CASES -- ARGUMENTS: CASES is JSON, a list of [function, call, moment]. For each, the
-n-th call of that function kills the process, "before" or "after" it runs or in the "midst" of a write; the
-same command with --resume follows. Prints, for each case, how both ended and a digest of the checkpoint.
+python killing.py FOLDER CASES -- ARGUMENTS: CASES is JSON, a list of [processes, deaths]. Each death, a
+[function, call, moment], belongs to one run: the n-th call of that function kills the last process, "before"
+or "after" it runs or in the "midst" of a write, or sends it a signal, "TERM" or "INT". The same command with
+--resume follows. Prints, for each case, the exit codes of all processes, the paths that are left, and a
+digest of the checkpoint.
 """
 
+import gc
 import hashlib
 import json
 import os
 import signal
+import socket
 import sys
 from pathlib import Path
 
@@ -17,9 +21,10 @@ import torch
 from sentkit import cli
 from sentkit.formats.checkpoints import export
 from sentkit.formats.outputs import temporary
+from sentkit.training import catalogue
 from sentkit.training.data import dev
 from sentkit.training.loop import optimizers, state, trainer
-from sentkit.training.runs import run
+from sentkit.training.runs import command, run  # noqa: F401
 
 SLOW_IMPORT = 99  # exit code of a run that imported torch._dynamo, which takes a second
 PLACES = {
@@ -49,25 +54,36 @@ def dying(function, call, moment):
             args[1].write(b"half of it")
             args[1].flush()
         if counted == call and moment != "after":
-            os.kill(os.getpid(), signal.SIGKILL)
+            os.kill(os.getpid(), getattr(signal, f"SIG{moment}", signal.SIGKILL))
         found = function(*args, **kwargs)
-        if counted == call:
+        if counted == call and moment == "after":
             os.kill(os.getpid(), signal.SIGKILL)
         return found
 
     return wrapped
 
 
-def run(arguments, case=None):
-    """In a child; its exit code, or minus the signal that ended it, or SLOW_IMPORT."""
-    child = os.fork()
-    if child == 0:
-        if case is not None:
-            owner, name = PLACES[case[0]]
-            setattr(owner, name, dying(getattr(owner, name), case[1], case[2]))
-        code = cli.status(arguments)
-        os._exit(SLOW_IMPORT if "torch._dynamo" in sys.modules else code)
-    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+def child_of(arguments, rank, world, port, death):
+    """A process of a run; it ends with the exit code of the run or with SLOW_IMPORT."""
+    if child := os.fork():
+        return child
+    if world > 1:
+        os.environ |= {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(world)}
+        os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+    if death and rank == world - 1:
+        owner, name = PLACES[death[0]]
+        setattr(owner, name, dying(getattr(owner, name), death[1], death[2]))
+    code = cli.status(arguments)
+    os._exit(SLOW_IMPORT if "torch._dynamo" in sys.modules else code)
+
+
+def codes_of(arguments, world, death=None):
+    """The exit codes of the processes of a run, or minus the signal that ended them."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    children = [child_of(arguments, rank, world, port, death) for rank in range(world)]
+    return [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children]
 
 
 def digest(folder):
@@ -80,15 +96,20 @@ def digest(folder):
 
 def main():
     folder, cases, arguments = Path(sys.argv[1]), json.loads(sys.argv[2]), sys.argv[4:]
-    for number, case in enumerate(cases):
+    catalogue.load(arguments[1])
+    gc.collect()
+    gc.freeze()
+    for number, (world, deaths) in enumerate(cases):
         own = folder / f"case{number}"
         own.mkdir()
         os.chdir(own)
-        killed = run([*arguments, "-o", "out"], case) if case else 0
-        resumed = run([*arguments, "-o", "out", "--resume"])
+        codes, flags = [], ["-o", "out"]
+        for death in deaths:
+            codes.append(codes_of([*arguments, *flags], world, death))
+            flags = ["-o", "out", "--resume"]
+        codes.append(codes_of([*arguments, *flags], world))
         left = sorted(path.name for path in own.iterdir())
-        end = {"case": case, "killed": killed, "resumed": resumed, "left": left}
-        sys.stdout.write(json.dumps({**end, "digest": digest(own / "out")}) + "\n")
+        sys.stdout.write(json.dumps({"codes": codes, "left": left, "digest": digest(own / "out")}) + "\n")
 
 
 if __name__ == "__main__":

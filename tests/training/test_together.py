@@ -15,7 +15,7 @@ from sentkit.training.catalogue import METHODS
 from support import heed_signals
 
 # Settings that make each method small, and variants with different paths through the trainer.
-# Three processes read their rows in chunks of one, except in WHOLE.
+# Three processes read their rows in chunks of one. Those of WHOLE have a second epoch.
 RUNS = {
     "simcse": [],
     "simcse mlm": ["mlm_weight=0.1"],
@@ -64,7 +64,7 @@ def runs():
         (name, world): (
             name.split()[0],
             world,
-            settings if world < 3 else [*settings, "chunk=1"],
+            [*settings, *["epochs=2"] * (name in WHOLE), *["chunk=1"] * (world == 3)],
             "static" if name.endswith(" static") else "transformer",
         )
         for name, settings in RUNS.items()
@@ -85,7 +85,7 @@ def ended(base_folder, static_folder, tmp_path_factory):
 
 
 def check_alike(one, many):
-    assert len(one["losses"]) > 4
+    assert len(one["losses"]) > 2
     assert max(abs(a - b) for a, b in zip(one["losses"], many["losses"], strict=True)) < 1e-9
     assert one["weights"].keys() == many["weights"].keys()
     assert max((one["weights"][n] - many["weights"][n]).abs().max() for n in one["weights"]) < 1e-9
@@ -140,23 +140,3 @@ def test_an_interrupt_of_torchrun_saves_the_state(torchrun, tmp_path):
 
     assert f"sentkit train: stopped and saved at step {steps} of " in err
     assert {path.name for path in (tmp_path / "out.part").iterdir()} == {f"state-{steps}.pt", "steps.jsonl"}
-
-
-def test_the_death_of_one_process_ends_the_others(torchrun, tmp_path):
-    """No process hangs. The resumed run writes one checkpoint and one report."""
-    process = torchrun("--epochs", "60", "--save-every", "5")
-    wait_for_steps(process, tmp_path)
-    listed = subprocess.run(["pgrep", "-P", str(process.pid)], capture_output=True, text=True, check=False)
-    os.kill(int(listed.stdout.split()[-1]), signal.SIGKILL)
-    process.communicate(timeout=100)
-
-    assert process.returncode not in (0, None)
-    assert list((tmp_path / "out.part").glob("state-*.pt"))
-    assert not (tmp_path / "out").exists()
-
-    resumed = torchrun("--epochs", "60", "--save-every", "5", "--resume")
-    out, err = resumed.communicate(timeout=200)
-    assert resumed.returncode == 0, err
-    assert [json.loads(line)["checkpoint"] for line in out.splitlines()] == ["out"]
-    assert json.loads((tmp_path / "out/sentkit.json").read_text())["made_with"]["ranks"] == 2
-    assert len((tmp_path / "out/steps.jsonl").read_text().splitlines()) == 180

@@ -9,7 +9,9 @@ import json
 import os
 import socket
 import sys
+from contextlib import ExitStack
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -30,7 +32,7 @@ from sentkit.training.settings import build
 
 WORDS = ("man", "plays", "guitar", "music", "cat", "sleeps", "dog", "runs", "river", "rain", "birds", "book")
 LABELS = ("entailment", "contradiction", "neutral")
-PLAIN = ["batch=4", "epochs=2", "lr=0.003", "dropout=0", "max_length=24"]
+PLAIN = ["batch=4", "epochs=1", "lr=0.003", "dropout=0", "max_length=24"]
 
 
 def text(number):
@@ -90,21 +92,29 @@ def train(base_name, own, name, assignments):
             torch.save({"losses": losses, "weights": weights}, own.with_suffix(".pt"))
 
 
-def fork(world, work):
-    """Run `work` in so many processes; their exit codes."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    children = []
+def free_ports(count):
+    """So many different ports."""
+    with ExitStack() as stack:
+        doors = [stack.enter_context(socket.socket()) for _ in range(count)]
+        for door in doors:
+            door.bind(("127.0.0.1", 0))
+        return [door.getsockname()[1] for door in doors]
+
+
+def fork(world, works):
+    """Run these functions, one after the other, in so many processes; their exit codes."""
+    ports, children = free_ports(len(works)), []
     for rank in range(world):
         child = os.fork()
         if child == 0:
             os.environ |= {"RANK": str(rank), "WORLD_SIZE": str(world), "LOCAL_RANK": str(rank)}
-            os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+            os.environ["MASTER_ADDR"] = "127.0.0.1"
             try:
-                work()
+                for port, work in zip(ports, works, strict=True):
+                    os.environ["MASTER_PORT"] = str(port)
+                    work()
             except BaseException as error:
-                sys.stderr.write(f"rank {rank}: {error!r}\n")
+                sys.stderr.write(f"rank {rank} of {world}: {error!r}\n")
                 sys.stderr.flush()
                 os._exit(1)
             os._exit(0)
@@ -114,13 +124,14 @@ def fork(world, work):
 
 def main():
     bases, folder, cases = json.loads(sys.argv[1]), Path(sys.argv[2]), json.loads(sys.argv[3])
+    works = {}
     for number, (name, world, assignments, kind) in enumerate(cases):
-        own, base = folder / str(number), bases[kind]
-        codes = fork(
-            world, lambda base=base, own=own, name=name, more=assignments: train(base, own, name, more)
-        )
-        if any(codes):
-            sys.exit(f"case {number} {name} {world}: exit codes {codes}")
+        load(name)
+        own = folder / str(number)
+        works.setdefault(world, []).append(partial(train, bases[kind], own, name, assignments))
+    for world, each in works.items():
+        if any(codes := fork(world, each)):
+            sys.exit(f"{world} processes: exit codes {codes}")
 
 
 if __name__ == "__main__":
