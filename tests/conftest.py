@@ -16,7 +16,7 @@ from hypothesis import HealthCheck, settings
 from support import PIECES, forking, with_program
 
 # Tiny matrices on a shared machine: two threads waiting for each other cost more than they earn.
-os.environ["OMP_NUM_THREADS"] = "1"
+os.environ["OMP_NUM_THREADS"] = os.environ["SENTKIT_THREADS"] = "1"
 os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ["TOKENIZERS_PARALLELISM"] = "false"
 

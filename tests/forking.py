@@ -1,16 +1,14 @@
 """A `sentkit` for tests that start it often: one process imports torch, and each command is a fork of it.
 
-python forking.py serve SOCKET, then any number of: python forking.py call SOCKET ARGUMENTS
+python forking.py serve SOCKET, then any number of: python forking.py sentkit SOCKET ARGUMENTS. In place of
+sentkit, `python` runs Python with these arguments: -m MODULE, -c CODE, - or FILE.
 """
 
-import gc
-import importlib
-import json
+# A call imports as little as possible: the server imports what it needs in its functions.
+import _socket
 import os
-import socket
+import struct
 import sys
-from contextlib import suppress
-from pathlib import Path
 
 LARGEST_REQUEST = 1 << 20  # bytes
 HEAVY = (
@@ -19,71 +17,132 @@ HEAVY = (
 )
 
 
-def serve(path):
-    """Print "ready", then wait for calls until this process is killed or its parent has ended."""
+def import_all():
+    """The libraries, and all modules of sentkit but those that run as programs."""
+    import importlib
+    import pkgutil
+    from contextlib import suppress
+
+    import sentkit
+
     for library in HEAVY:
         with suppress(ImportError):
             importlib.import_module(library)
-    from sentkit.__main__ import main
-    from sentkit.model import checkpoint_model  # noqa: F401
-    from sentkit.training import catalogue
-    from sentkit.training.runs import command  # noqa: F401
+    for module in pkgutil.walk_packages(sentkit.__path__, "sentkit."):
+        if not module.name.endswith((".__main__", ".figures")):
+            with suppress(ImportError):
+                importlib.import_module(module.name)
 
-    for name in catalogue.METHODS:
-        catalogue.load(name)
+
+def serve(path):
+    """Print "ready", then wait for calls until this process is killed or its parent has ended."""
+    import gc
+    import select
+    import signal
+    import socket
+    from contextlib import suppress
+
+    import_all()
     gc.collect()
     gc.freeze()  # otherwise each fork walks through all these objects, and so copies their memory
+    ended, wake = os.pipe()
+    for end in (ended, wake):
+        os.set_blocking(end, False)
+    signal.signal(signal.SIGCHLD, lambda *_: None)
+    signal.set_wakeup_fd(wake)
+    callers, parent = {}, os.getppid()
     with socket.socket(socket.AF_UNIX) as door:
         door.bind(path)
         door.listen()
-        door.settimeout(5)
-        parent = os.getppid()
         print("ready", flush=True)  # noqa: T201
         while os.getppid() == parent:  # a killed test run leaves no server behind
-            try:
+            if door in select.select([door, ended], [], [], 5)[0]:
                 caller, _ = door.accept()
-            except TimeoutError:
-                continue
-            if os.fork() == 0:
-                door.close()
-                answer(caller, main)
-            caller.close()
-            with suppress(ChildProcessError):
-                while os.waitpid(-1, os.WNOHANG)[0]:
-                    pass
+                callers[start(caller, (door.fileno(), ended, wake))] = caller
+            while callers and (found := os.waitpid(-1, os.WNOHANG))[0]:
+                with callers.pop(found[0]) as caller, suppress(OSError):
+                    caller.sendall(str(os.waitstatus_to_exitcode(found[1])).encode())
+            with suppress(BlockingIOError):
+                os.read(ended, 4096)
 
 
-def answer(caller, main):
-    """Run the requested command in a child, and send its exit code."""
+def start(caller, own):
+    """Run the requested command in a child without these files; its process id."""
+    import socket
+
     request, streams, _, _ = socket.recv_fds(caller, LARGEST_REQUEST, 3)
     child = os.fork()
     if child == 0:
-        caller.close()
-        arguments, folder, environment = json.loads(request)
-        for number, stream in enumerate(streams):
-            os.dup2(stream, number)
-            os.close(stream)
-        os.chdir(folder)
-        os.environ.clear()
-        os.environ.update(environment)
-        sys.argv = ["sentkit", *arguments]
-        main()
-    _, status = os.waitpid(child, 0)
-    caller.sendall(str(os.waitstatus_to_exitcode(status)).encode())
-    os._exit(0)
+        for file in (caller.detach(), *own):
+            os.close(file)
+        become(request, streams)
+    for stream in streams:
+        os.close(stream)
+    return child
 
 
-def call(path, arguments):
+def become(request, streams):
+    """In this process, run the requested command with these standard streams."""
+    import ast
+    import signal
+
+    from sentkit.__main__ import main
+
+    signal.set_wakeup_fd(-1)
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    program, arguments, folder, environment = ast.literal_eval(request.decode())
+    for number, stream in enumerate(streams):
+        os.dup2(stream, number)
+        os.close(stream)
+    os.chdir(folder)
+    os.environ.clear()
+    os.environ.update(environment)
+    if program == "python":
+        os._exit(python(arguments))
+    sys.argv = ["sentkit", *arguments]
+    main()
+
+
+def python(words):
+    """Run this Python program; its exit code."""
+    import runpy
+    import traceback
+
+    code, first = 0, words[0]
+    sys.argv = words[1:] if first == "-m" else words
+    sys.path[0] = first.rpartition("/")[0]
+    try:
+        if first == "-m":
+            runpy.run_module(words[1], run_name="__main__", alter_sys=True)
+        elif first in ("-", "-c"):
+            given = words.pop(1) if first == "-c" else sys.stdin.read()
+            exec(compile(given, first, "exec"), {"__name__": "__main__"})
+        else:
+            runpy.run_path(first, run_name="__main__")
+    except SystemExit as ended:
+        code = ended.code or 0
+        if isinstance(code, str):
+            code = sys.stderr.write(f"{code}\n") and 1
+    except BaseException:
+        traceback.print_exc()
+        code = 1
+    sys.stdout.flush()
+    sys.stderr.flush()
+    return code
+
+
+def call(program, path, arguments):
     """Run a command there, with the streams, folder and environment of this process."""
-    with socket.socket(socket.AF_UNIX) as door:
-        door.connect(path)
-        request = json.dumps([arguments, str(Path.cwd()), dict(os.environ)]).encode()
-        socket.send_fds(door, [request], [0, 1, 2])
-        sys.exit(int(door.recv(16)))
+    door = _socket.socket(_socket.AF_UNIX)
+    door.connect(path)
+    request = repr([program, arguments, os.getcwd(), dict(os.environ)]).encode()  # noqa: PTH109
+    streams = _socket.SOL_SOCKET, _socket.SCM_RIGHTS, struct.pack("3i", 0, 1, 2)
+    door.sendmsg([request], [streams])
+    sys.exit(int(door.recv(16)))
 
 
 if __name__ == "__main__":
     if sys.argv[1] == "serve":
         serve(sys.argv[2])
     else:
-        call(sys.argv[2], sys.argv[3:])
+        call(sys.argv[1], sys.argv[2], sys.argv[3:])

@@ -136,13 +136,25 @@ def without_command(folder):
 
 
 def with_program(folder, program=(sys.executable, "-m", "sentkit")):
-    """The environment of a shell in which `sentkit` runs this program, through a script in folder/bin."""
-    script = folder / "bin/sentkit"
-    if not script.exists():
-        script.parent.mkdir(parents=True)
-        script.write_text(f'#!/bin/sh\nexec {" ".join(shlex.quote(str(word)) for word in program)} "$@"\n')
-        script.chmod(0o755)
-    return {**os.environ, "PATH": f"{script.parent}:{Path(sys.executable).parent}:{os.environ['PATH']}"}
+    """The environment of a shell in which `sentkit` runs this program, through a script in folder/bin.
+
+    With the program of `forking`, `python3` runs in forks, too.
+    """
+    programs = {"sentkit": program}
+    if program[-2:-1] == ["sentkit"]:
+        programs["python3"] = python_of(program)
+    for name, words in programs.items():
+        script = folder / "bin" / name
+        if not script.exists():
+            script.parent.mkdir(parents=True, exist_ok=True)
+            script.write_text(f'#!/bin/sh\nexec {" ".join(shlex.quote(str(word)) for word in words)} "$@"\n')
+            script.chmod(0o755)
+    return {**os.environ, "PATH": f"{folder / 'bin'}:{Path(sys.executable).parent}:{os.environ['PATH']}"}
+
+
+def python_of(program):
+    """A command line that runs Python in forks of the same process as this program of `forking`."""
+    return [*program[:-2], "python", program[-1]]
 
 
 def heed_signals():
@@ -160,7 +172,7 @@ def forking(source=ROOT):
         with subprocess.Popen(serve, stdout=subprocess.PIPE, env=environment) as server:
             try:
                 assert server.stdout.readline() == b"ready\n"
-                yield [sys.executable, "-S", script, "call", f"{folder}/socket"]
+                yield [sys.executable, "-IS", script, "sentkit", f"{folder}/socket"]
             finally:
                 server.kill()
 

@@ -8,7 +8,6 @@ import re
 import shlex
 import shutil
 import subprocess
-import sys
 import tomllib
 from pathlib import Path
 from xml.etree import ElementTree
@@ -24,7 +23,7 @@ from sentkit.papers import PAPERS
 from sentkit.reports.suites import STS, published
 from sentkit.training.catalogue import load
 from sentkit.training.settings import build
-from support import ROOT, forking, in_jsonl, make_classifier, write_affine
+from support import ROOT, forking, in_jsonl, make_classifier, python_of, write_affine
 
 DOCUMENTS = {
     name: (ROOT / name).read_text()
@@ -193,7 +192,7 @@ def checkout(tmp_path):
     (programs / "activate").write_text(f'PATH="{programs}:$PATH"\n')
     with forking(tmp_path / "checkout") as program:
         for name, line in {
-            "python": f'[ "$2" = pip ] || exec {sys.executable} "$@"',
+            "python": f'[ "$2" = pip ] || exec {shlex.join(python_of(program))} "$@"',
             "sentkit": f'exec {shlex.join(program)} "$@"',
         }.items():
             (programs / name).write_text(f"#!/bin/sh\n{line}\n")

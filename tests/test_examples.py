@@ -149,7 +149,7 @@ def test_the_main_table(furnished, tmp_path, execute):
     for name, rows in {"train": PAIRS, "dev": PAIRS, "test": PAIRS[::-1]}.items():
         (data / "sts").mkdir(parents=True, exist_ok=True)
         (data / f"sts/stsb.{name}.jsonl.gz").write_bytes(gzip.compress(in_jsonl(*rows).encode()))
-    command = [sys.executable, EXAMPLES / "main_table.py", furnished / "small", data, out, "consert"]
+    command = ["python3", EXAMPLES / "main_table.py", furnished / "small", data, out, "consert"]
     settings = ["--rows", "6", "--batch", "3", "--seeds", "2", "--rates", "1e-3,1e-2"]
 
     first = execute([*command, *settings], furnished)
@@ -356,7 +356,7 @@ def near(value):
 def test_efficiency_measures_training_and_encoding(furnished, execute):
     settings = ["--settings", FEW.replace("--threads 1 ", ""), "--rounds", "2", "--fitted", "mean"]
     encoders = ["--readout", "mean", "--transform", "center", "--train", "simcse"]
-    command = [sys.executable, EXAMPLES / "efficiency.py", "small", "texts.txt", "dev.jsonl"]
+    command = ["python3", EXAMPLES / "efficiency.py", "small", "texts.txt", "dev.jsonl"]
     done = execute([*command, *encoders, *settings], furnished)
     cells = [[cell.strip(" `") for cell in line.split("|")[1:-1]] for line in done.stdout.splitlines()]
 

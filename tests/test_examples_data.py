@@ -3,12 +3,10 @@
 import gzip
 import io
 import json
-import os
 import runpy
 import subprocess
 import sys
 from contextlib import chdir, redirect_stderr, redirect_stdout
-from pathlib import Path
 from unittest.mock import patch
 
 import pytest
@@ -280,19 +278,15 @@ def test_merged_dictionaries_have_the_definitions_of_an_entry_together(tmp_path)
     assert done.stderr.splitlines()[1] == "dictionary_rows.py: train.txt: 4 definitions"
 
 
-def test_a_dictionary_has_a_table(tmp_path):
+def test_a_dictionary_has_a_table(tmp_path, execute):
     """Lengths by hand with the pieces of nano: [CLS] and [SEP], and a token for each word and sign."""
     (tmp_path / "a.tsv").write_text(
         "dog\tan animal<|list_more_def|>a bad thing.\ncat\tan animal\nold dog\tit is old\n"
     )
-    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
-    environment = {**os.environ, "PATH": path, "TOKENIZER": str(ROOT / "sentkit/nano")}
     command = ["sh", EXAMPLES / "dictionary.sh", "out.jsonl", "a.tsv"]
     tables = []
     for more in ({}, {"SINGLE": "yes"}, {"SAMPLE": "--entries 1 --min-definitions 2"}):
-        done = subprocess.run(
-            command, cwd=tmp_path, env=environment | more, capture_output=True, text=True, check=False
-        )
+        done = execute(command, tmp_path, TOKENIZER=str(ROOT / "sentkit/nano"), **more)
         assert done.returncode == 0, done.stderr
         tables.append(done.stdout.splitlines()[1].split("\t"))
 

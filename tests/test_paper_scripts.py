@@ -3,8 +3,6 @@
 import json
 import shutil
 import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 
@@ -54,10 +52,8 @@ def furnished(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def environment(tmp_path_factory, forked_program):
-    """`sentkit` is the forked program, and `python3` has the packages of sentkit."""
-    made = with_program(tmp_path_factory.mktemp("program"), forked_program)
-    program, _, others = made["PATH"].partition(":")
-    return {**made, "PATH": f"{program}:{Path(sys.executable).parent}:{others}"}
+    """`sentkit` and `python3` are forked programs."""
+    return with_program(tmp_path_factory.mktemp("program"), forked_program)
 
 
 @pytest.fixture

@@ -2,7 +2,6 @@
 
 import json
 import math
-import sys
 
 import numpy as np
 import pytest
@@ -29,7 +28,7 @@ def test_correlations_are_those_of_loops(tmp_path, execute, weight):
     script = ROOT / "examples/rank_scores.py"
     line = "for n in pairs corpus; do sentkit cat $n.jsonl -o $n.safetensors; done; "
     done = execute(
-        ["sh", "-ec", line + f"{sys.executable} {script} pairs.safetensors corpus.safetensors {weight}"],
+        ["sh", "-ec", line + f"python3 {script} pairs.safetensors corpus.safetensors {weight}"],
         tmp_path,
     )
     found = json.loads(done.stdout)
@@ -51,7 +50,7 @@ def test_another_space_is_refused(tmp_path, execute):
         (tmp_path / f"{name}.jsonl").write_text(in_jsonl(row))
     line = "for n in a b; do sentkit cat $n.jsonl -o $n.safetensors; done; "
     script = ROOT / "examples/rank_scores.py"
-    done = execute(["sh", "-ec", line + f"{sys.executable} {script} a.safetensors b.safetensors"], tmp_path)
+    done = execute(["sh", "-ec", line + f"python3 {script} a.safetensors b.safetensors"], tmp_path)
 
     assert done.returncode == 1
     assert "of different spaces" in done.stderr

@@ -19,21 +19,24 @@ def scored(sentkit, sts):
 
 
 @pytest.mark.parametrize(
-    ("name", "spearman"), [("stsb.dev", 84.0), ("stsb.test", 77.6), ("sickr.test", 72.9)]
+    ("name", "spearman"),
+    [
+        ("stsb.test", 77.6),
+        pytest.param("stsb.dev", 84.0, marks=pytest.mark.slow),
+        pytest.param("sickr.test", 72.9, marks=pytest.mark.slow),
+    ],
 )
 def test_nano_reaches_the_score_on_its_card(scored, name, spearman):
     assert scored("nano", name)[0] == pytest.approx(spearman, abs=0.05)
 
 
-def test_minilm_reaches_its_published_score(scored, minilm):
-    """STS Benchmark, test: Spearman 82.03, Pearson 82.74."""
-    assert scored(minilm, "stsb.test") == pytest.approx((82.03, 82.74), abs=0.005)
-
-
 @pytest.mark.slow
-@pytest.mark.parametrize(("name", "spearman"), [("stsb.dev", 86.72), ("sickr.test", 77.15)])
-def test_minilm_reaches_its_published_scores_on_other_sets(scored, minilm, name, spearman):
-    assert scored(minilm, name)[0] == pytest.approx(spearman, abs=0.005)
+@pytest.mark.parametrize(
+    ("name", "figures"), [("stsb.test", (82.03, 82.74)), ("stsb.dev", (86.72,)), ("sickr.test", (77.15,))]
+)
+def test_minilm_reaches_its_published_scores(scored, minilm, name, figures):
+    """Spearman, and Pearson on the test set; other fast tests have its vectors of other programs."""
+    assert scored(minilm, name)[: len(figures)] == pytest.approx(figures, abs=0.005)
 
 
 @pytest.mark.slow

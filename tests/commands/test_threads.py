@@ -33,9 +33,7 @@ cli.main()
 COMMANDS = (
     ("encode",),
     ("score", "v.jsonl", "--top", "2"),
-    ("search", "--corpus", "v.jsonl", "--queries", "v.jsonl"),
     ("search", "a cat", "--corpus", "v.jsonl"),
-    ("diff", "v.jsonl", "v.jsonl"),
     ("cluster", "v.jsonl", "-k", "2"),
     ("whiten", "fit", "v.jsonl", "--kind", "ica", "--dim", "2", "-o", "t.safetensors"),
 )
@@ -62,7 +60,11 @@ def threads(folder):
     """The largest pool that a command leaves, run as a process with these variables; and all its threads."""
 
     def run(*arguments, **variables):
-        bare = {name: value for name, value in os.environ.items() if name not in THREAD_VARIABLES}
+        bare = {
+            name: value
+            for name, value in os.environ.items()
+            if name not in (*THREAD_VARIABLES, "SENTKIT_THREADS")
+        }
         done = subprocess.run(
             [sys.executable, "-c", PROGRAM, *arguments],
             input=LINES.encode(),

@@ -72,8 +72,8 @@ def gradients_of() -> Callable[[Trainer, int], dict[str, Tensor]]:
 
 
 @pytest.fixture
-def check_ten_steps(losses_of: Callable[[Trainer], list[float]]) -> Callable[..., None]:
-    """The first ten losses of a trainer are those of a reference with these parameters.
+def check_five_steps(losses_of: Callable[[Trainer], list[float]]) -> Callable[..., None]:
+    """The first five losses of a trainer are those of a reference with these parameters.
 
     `loss_of` gets a batch and the numbers of its rows. The optimizer is AdamW with the trainer's rate, which
     falls to 0; or another one, with its own constant rate.
@@ -86,15 +86,15 @@ def check_ten_steps(losses_of: Callable[[Trainer], list[float]]) -> Callable[...
         constant: torch.optim.Optimizer | None = None,
     ) -> None:
         steps, rate = trainer.order.steps, trainer.recipe.lr
-        batches = [(trainer.batch(step), trainer.order.at(step)) for step in range(10)]
-        ours, theirs = losses_of(trainer)[:10], []
+        batches = [(trainer.batch(step), trainer.order.at(step)) for step in range(5)]
+        ours, theirs = losses_of(trainer)[:5], []
         optimizer = constant or torch.optim.AdamW(parameters, lr=rate, weight_decay=0.0)
         for step, (batch, rows) in enumerate(batches):
             loss = loss_of(batch, rows)
             falling = rate * (steps - step) / steps if constant is None else None
             theirs.append(take_step(optimizer, loss, falling))
         assert ours == pytest.approx(theirs, rel=0, abs=1e-9)
-        assert len(set(ours)) == 10
+        assert len(set(ours)) == 5
 
     return check
 

@@ -1,4 +1,4 @@
-"""CLEAR: ten steps beside a padded reference, and what the checkpoint keeps."""
+"""CLEAR: five steps beside a padded reference, and what the checkpoint keeps."""
 
 import pytest
 import torch
@@ -38,9 +38,9 @@ def masked_tokens(model, batch):
     return model(input_ids=ids, attention_mask=mask, labels=labels).loss
 
 
-def test_ten_steps_are_those_of_a_padded_reference(trainer_of, check_ten_steps, rows, base_folder):
+def test_five_steps_are_those_of_a_padded_reference(trainer_of, check_five_steps, rows, base_folder):
     """In float64 and without dropout, with torch's AdamW."""
-    recipe = {"batch": 4, "epochs": 4, "lr": 1e-3, "warmup": 0, "weight_decay": 0, "dropout": 0, "clip": 0}
+    recipe = {"batch": 4, "epochs": 2, "lr": 1e-3, "warmup": 0, "weight_decay": 0, "dropout": 0, "clip": 0}
     trainer = trainer_of(CLEAR, rows, double=True, mlm_weight=0.5, **recipe)
     a, c, b, d = (value.detach().clone().requires_grad_() for value in trainer.method.projection.parameters())
     model = transformers.BertForMaskedLM.from_pretrained(
@@ -56,7 +56,7 @@ def test_ten_steps_are_those_of_a_padded_reference(trainer_of, check_ten_steps, 
             projected.append(torch.relu(means @ a.T + c) @ b.T + d)
         return contrast(*projected) + 0.5 * masked_tokens(model, batch)
 
-    check_ten_steps(trainer, [*model.parameters(), a, b, c, d], loss_of)
+    check_five_steps(trainer, [*model.parameters(), a, b, c, d], loss_of)
 
 
 def test_the_checkpoint_keeps_the_language_model(trainer_of, rows):

@@ -1,4 +1,4 @@
-"""CT: the drawn sentences, ten steps beside a padded reference, and two encoders."""
+"""CT: the drawn sentences, five steps beside a padded reference, and two encoders."""
 
 import copy
 
@@ -32,7 +32,7 @@ def tension(first, second, texts, drawn):
     return total / count
 
 
-def test_ten_steps_are_those_of_a_padded_reference(trainer_of, check_ten_steps, texts, reference):
+def test_five_steps_are_those_of_a_padded_reference(trainer_of, check_five_steps, texts, reference):
     """Two of transformers' BertModel, plain loops and torch's RMSprop, in float64."""
     recipe = {"batch": 3, "epochs": 2, "lr": RATE, "negatives": 2}
     trainer = trainer_of(ContrastiveTension, texts, double=True, **recipe)
@@ -43,7 +43,7 @@ def test_ten_steps_are_those_of_a_padded_reference(trainer_of, check_ten_steps, 
     def loss_of(batch, rows):
         return tension(first, second, batch.texts[0], batch.draws["negatives"])
 
-    check_ten_steps(trainer, parameters, loss_of, constant=optimizer)
+    check_five_steps(trainer, parameters, loss_of, constant=optimizer)
 
 
 def test_the_drawn_sentences_are_others(trainer_of, texts):

@@ -107,16 +107,16 @@ def test_terms_without_vectors_occur_once(trainer_of, texts):
 
 
 @pytest.mark.parametrize(("kind", "settings"), [(CoSENT, {}), (SBERT, {"objective": "regression"})])
-def test_ten_steps_are_those_of_a_padded_reference(trainer_of, losses_of, texts, reference, kind, settings):
+def test_five_steps_are_those_of_a_padded_reference(trainer_of, losses_of, texts, reference, kind, settings):
     """transformers' BertModel, plain loops over the widths and torch's AdamW, in float64."""
     rows = [{"text_a": texts[i], "text_b": texts[(i + 1) % 13], "score": i % 6} for i in range(13)]
-    recipe = {"batch": 4, "epochs": 4, "lr": 1e-3, "warmup": 0, "dropout": 0, "clip": 0, "chunk": 3}
+    recipe = {"batch": 4, "epochs": 2, "lr": 1e-3, "warmup": 0, "dropout": 0, "clip": 0, "chunk": 3}
     recipe |= {"optimizer": "adamw", "weight_decay": 0, "max_length": 32}
     trainer = trainer_of(kind, rows, double=True, dims="6,4", **recipe, **settings)
-    ours = losses_of(trainer)[:10]
+    ours = losses_of(trainer)[:5]
     optimizer = torch.optim.AdamW(reference.model.parameters(), weight_decay=0.0)
     theirs = []
-    for step in range(10):
+    for step in range(5):
         chosen = [rows[row] for row in trainer.order.at(step)]
         left, right = (reference.mean([row[name] for row in chosen]) for name in ("text_a", "text_b"))
         scores, loss = [row["score"] for row in chosen], 0.0

@@ -88,9 +88,11 @@ class Bag:
 
 @pytest.mark.parametrize("variant", VARIANTS)
 @pytest.mark.parametrize("loss", ["cosine", "mse"])
-def test_ten_steps_are_those_of_an_embedding_bag(trainer_of, check_ten_steps, base_of, texts, variant, loss):
+def test_five_steps_are_those_of_an_embedding_bag(
+    trainer_of, check_five_steps, base_of, texts, variant, loss
+):
     base, rows = base_of(variant), rows_of(texts)
-    recipe = {"batch": 4, "epochs": 4, "lr": 1e-2, "warmup": 0, "clip": 0, "chunk": 3}
+    recipe = {"batch": 4, "epochs": 2, "lr": 1e-2, "warmup": 0, "clip": 0, "chunk": 3}
     trainer = trainer_of(Distill, rows, base=base, double=True, loss=loss, **recipe)
     bag = Bag(base.table, normalize=variant != "long")
 
@@ -101,7 +103,7 @@ def test_ten_steps_are_those_of_an_embedding_bag(trainer_of, check_ten_steps, ba
             return (vectors - teacher).square().mean()
         return (1 - torch.cosine_similarity(vectors, teacher)).mean()
 
-    check_ten_steps(trainer, [bag.rows, bag.weights], loss_of)
+    check_five_steps(trainer, [bag.rows, bag.weights], loss_of)
 
 
 def vectors_of(folder, texts):
