@@ -42,6 +42,7 @@ def serve(path):
     import socket
     from contextlib import suppress
 
+    os.fsync = os.fstat  # as conftest.py does
     import_all()
     gc.collect()
     gc.freeze()  # otherwise each fork walks through all these objects, and so copies their memory

