@@ -1,20 +1,25 @@
 """`sentkit search`: the corpus rows most similar to each query."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, BinaryIO
+from typing import TYPE_CHECKING, Annotated, Any, BinaryIO
 
 import typer
 
-from sentkit.console import Console, print_table, slow
+from sentkit.console import Console, RowProgress, print_table, slow
 from sentkit.errors import UsageError
 from sentkit.flags import options
 from sentkit.flags.rows import StreamFlags
 from sentkit.flags.rules import Excludes, Needs
 
 if TYPE_CHECKING:
+    from sentkit.formats.outputs.outputs import Paths
+    from sentkit.formats.rows.rows import Inputs
+    from sentkit.metrics.neighbours.corpus import SearchCorpus
     from sentkit.metrics.neighbours.queries import Search
-    from sentkit.model.query_encoder import EncodedTexts
+    from sentkit.model.query_encoder import EncodedRows
 
 TOP = 10  # hits, by default
 NOT_GIVEN = (None, False, "auto")  # values of flags that are not given
@@ -23,7 +28,14 @@ NOT_GIVEN = (None, False, "auto")  # values of flags that are not given
 @dataclass(frozen=True)
 class QueryFlags(StreamFlags):
     texts: Annotated[
-        list[str] | None, typer.Argument(metavar="[TEXT]...", help="Query texts, encoded with MODEL.")
+        list[str] | None,
+        typer.Argument(
+            metavar="[TEXT]...", help="Query texts. Without --corpus: one text, then the files to search."
+        ),
+    ] = None
+    corpus: Annotated[
+        str | None,
+        typer.Option(metavar="FILE", help="Rows with vectors; only vector files are not kept in memory."),
     ] = None
     queries: Annotated[
         str | None,
@@ -36,6 +48,25 @@ class QueryFlags(StreamFlags):
     @property
     def paths(self) -> list[str]:
         return [] if self.texts else [self.queries or "-"]
+
+    def sources(self) -> "Paths":
+        return {"FILE": [*self.paths, *self.files]}
+
+    @cached_property
+    def files(self) -> list[str]:
+        """The files after the first TEXT, which are searched without --corpus."""
+        from sentkit.formats.files import expanded
+        from sentkit.formats.vectors.store import is_store
+
+        if self.corpus is not None:
+            return []
+        files = list(expanded((self.texts or [])[1:]))
+        if not files:
+            advice = "for the lines of files: sentkit search TEXT FILE..."
+            raise UsageError("--corpus FILE is missing", advice=advice)
+        if vectors := next(filter(is_store, files), None):
+            raise UsageError(f"{vectors} has vectors", advice=f"sentkit search TEXT --corpus {vectors}")
+        return files
 
 
 @dataclass(frozen=True)
@@ -67,10 +98,6 @@ class BinaryFlags:
 def search(
     *,
     query: QueryFlags,
-    corpus: Annotated[
-        str,
-        typer.Option(metavar="FILE", help="Rows with vectors; only vector files are not kept in memory."),
-    ],
     top: Annotated[
         int | None, typer.Option(min=1, metavar="K", help="Maximum number of hits per query. [default: 10]")
     ] = None,
@@ -91,7 +118,7 @@ def search(
             "-m",
             "--model",
             metavar="MODEL",
-            help="For TEXT: the model, if the corpus does not name it, or if it has moved."
+            help="For TEXT: the model, if there is no corpus that names it, or if it has moved."
             " [default: as recorded, else nano]",
         ),
         Needs("TEXT"),
@@ -105,14 +132,16 @@ def search(
     Examples:
       echo a dog | sentkit encode | sentkit search --corpus titles.safetensors
       sentkit search "a dog" "a cat" --corpus titles.safetensors
-      sentkit search --queries q.jsonl --corpus titles.safetensors --top 3
+      sentkit search "a dog" titles.txt -m nano
       sentkit search --queries q.jsonl --corpus titles.safetensors --flat
 
     Most used: [TEXT]... --queries --corpus --top --threshold --flat --json
     """
     from sentkit.formats.files import check_input
     from sentkit.formats.vectors.sinks import check_rows_output
+    from sentkit.formats.vectors.store import Store, is_store
     from sentkit.formats.vectors.vectors import VECTOR_FIELDS, VectorReader
+    from sentkit.metrics.neighbours.corpus import read_search_corpus
     from sentkit.metrics.neighbours.queries import Search, SearchOptions
 
     console = run.console("search")
@@ -130,23 +159,32 @@ def search(
         new=["hits"] if as_rows and not replace else [],
     )
     check_rows_output(output.path)
-    for path in filter(None, (corpus, binary.rescore)):
+    reads = {"--corpus": query.corpus, "--rescore": binary.rescore}
+    for path in (*query.files, *filter(None, (query.corpus, binary.rescore))):
         check_input(path)
-    query.take_snapshots([*filter(None, (corpus, binary.rescore))])
-    encoded = query_texts(query.texts, model, corpus, machine, console) if query.texts else None
-    weights = options.model_paths(encoded.model.name) if encoded else None
+    query.take_snapshots([*filter(None, (query.corpus, binary.rescore))])
+    encoded = None
+    if query.texts and query.corpus is not None:
+        recorded = Store(query.corpus).spec if is_store(query.corpus) else {}
+        encoded = query_texts(query.texts, model, query.corpus, recorded, machine, console)
+        model = encoded.model.name
     with (
         query.open(
             console,
             output,
             known=(*VECTOR_FIELDS, "entry", "id"),
-            reads={"--corpus": corpus, "--rescore": binary.rescore, "-m": weights},
+            reads={**reads, "-m": options.model_paths(model) if model else None},
         ) as inputs,
         output.open() as out,
     ):
         source = query.paths[0] if query.paths else "TEXT"
-        with slow(console, f"reading {corpus}"):
-            answered = Search(encoded or VectorReader(inputs), corpus, search_options, inputs, source=source)
+        if query.corpus is None:
+            corpus, spec = encoded_corpus(inputs.other(*query.files), model, machine, console)
+            encoded = query_texts((query.texts or [])[:1], model, corpus.path, spec, machine, console)
+        else:
+            with slow(console, f"reading {query.corpus}"):
+                corpus = read_search_corpus(inputs.other(query.corpus))
+        answered = Search(encoded or VectorReader(inputs), corpus, search_options, inputs, source=source)
         if flat:
             for window in answered.windows():
                 for query_hits in window:
@@ -164,14 +202,17 @@ def query_texts(
     texts: list[str],
     model: str | None,
     corpus: str,
+    spec: Mapping[str, Any],
     machine: options.MachineFlags,
     console: Console,
-) -> "EncodedTexts":
-    """The queries as rows with vectors, which are computed when the search reads them."""
-    from sentkit.formats.vectors.store import Store, is_store
-    from sentkit.model.query_encoder import EncodedTexts, Recorded, find_query_encoder
+) -> "EncodedRows":
+    """The queries as rows with vectors, which are computed when the search reads them.
 
-    recorded = Recorded(corpus, Store(corpus).spec if is_store(corpus) else {})
+    `spec` is that of the corpus.
+    """
+    from sentkit.model.query_encoder import Recorded, encoded_texts, find_query_encoder
+
+    recorded = Recorded(corpus, spec)
     encoder, declared = find_query_encoder(
         model, recorded, device=machine.device, precision=machine.precision
     )
@@ -189,7 +230,31 @@ def query_texts(
             console.warn(
                 f'"{text}" is used as a query text; to read the file with this name, use --queries {text}'
             )
-    return EncodedTexts(texts, encoder, declared, recorded.spec.get("weights"))
+    return encoded_texts(texts, encoder, declared=declared, weights=spec.get("weights"))
+
+
+def encoded_corpus(
+    inputs: "Inputs", model: str | None, machine: options.MachineFlags, console: Console
+) -> "tuple[SearchCorpus, Mapping[str, Any]]":
+    """The rows of files with their vectors, and the record of their space."""
+    from sentkit.formats.checkpoints.folders import BUNDLED
+    from sentkit.formats.vectors.table import in_memory
+    from sentkit.metrics.neighbours.corpus import SearchCorpus
+    from sentkit.model import find_encoder
+    from sentkit.model.query_encoder import encoded_files
+    from sentkit.model.reading import ReadingOptions
+
+    encoder = find_encoder(
+        model or BUNDLED, ReadingOptions(), device=machine.device, precision=machine.precision
+    )
+    progress = RowProgress(console)
+    progress.share = inputs.meter.share
+    rows = encoded_files(inputs, encoder, progress.add)
+    table = in_memory(inputs, rows, lambda row: None, named=True)
+    progress.done()
+    for remark in (*encoder.notes, *rows.remarks):
+        console.warn(remark)
+    return SearchCorpus(table, with_id=True), rows.record
 
 
 def is_file(text: str) -> bool:
@@ -208,7 +273,7 @@ def write_hits(search: "Search", out: BinaryIO, *, replace: bool) -> None:
 
 
 def show_hits(search: "Search") -> None:
-    """Print a line for each hit, with the query in the first line."""
+    """Print a line for each hit, with the query in the first line; a search in files has only one query."""
     columns = ["query", search.metric, "row", "hit"]
     rows = []
     for query_hits in search:
@@ -216,5 +281,7 @@ def show_hits(search: "Search") -> None:
         for row, similarity in query_hits.hits:
             rows.append([query, f"{similarity:.4f}", *search.cells(row)])
             query = ""
-    if rows:
+    if rows and search.corpus.files:
+        print_table([columns[1], "line", "hit"], [row[1:] for row in rows], texts=["hit"])
+    elif rows:
         print_table(columns, rows, texts=["query", "hit"])

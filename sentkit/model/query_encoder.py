@@ -1,7 +1,7 @@
-"""Encodes a list of texts, and query texts with the reading options that a vector file records."""
+"""Encodes a list of texts, query texts with the options that a vector file records, and rows in memory."""
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, TypeVar
@@ -10,15 +10,17 @@ import orjson
 
 from sentkit.errors import NoInputError, SentkitError, UsageError
 from sentkit.formats.checkpoints.folders import BUNDLED
-from sentkit.formats.rows.kinds import SENTENCE
-from sentkit.formats.rows.rows import Rejects, Row
+from sentkit.formats.rows.kinds import SENTENCE, TextParser
+from sentkit.formats.rows.rows import Inputs, Rejects, Row
 from sentkit.formats.vectors.vectors import VectorRow, check_finite
 from sentkit.model import Model, find_encoder
 from sentkit.model.encoding import (
     Done,
     Encoder,
+    Report,
     RowGroup,
     Tally,
+    TextRow,
     TextTokenizer,
     encode_groups,
     prepare,
@@ -83,66 +85,98 @@ def find_query_encoder(
     def find(name: str, options: ReadingOptions, *, download: bool = True) -> Model:
         return find_encoder(name, options, device=device, precision=precision, download=download)
 
+    options, prompt = recorded.options(), recorded.prompt
     if recorded.model is None:
         return find(model or BUNDLED, ReadingOptions()), None
     if model is not None:
         declared = find(model, ReadingOptions())
         try:
-            return with_query_prompt(find, model, recorded), declared
+            return with_query_prompt(find, model, options, prompt), declared
         except SentkitError:  # such as a readout or a width that this model does not have
             return declared, None
     try:
-        return with_query_prompt(partial(find, download=False), recorded.model, recorded), None
+        return with_query_prompt(partial(find, download=False), recorded.model, options, prompt), None
     except NoInputError as error:
         advice = f"{recorded.path} was encoded with this model; give its path with -m"
-        if str(error).startswith(f"{recorded.options().transform}:"):
+        if str(error).startswith(f"{options.transform}:"):
             advice = f"{recorded.path} was encoded with this transform; run the command where it is"
         raise NoInputError(str(error), advice=advice) from error
 
 
-def with_query_prompt(find: Callable[[str, ReadingOptions], Model], name: str, recorded: Recorded) -> Model:
-    """The model with the recorded options, and with its declared prompt for queries if it has one."""
-    model = find(name, recorded.options())
+def with_query_prompt(
+    find: Callable[[str, ReadingOptions], Model], name: str, options: ReadingOptions, prompt: str
+) -> Model:
+    """The model with its declared prompt for queries, if it has one; `prompt` is that of the corpus."""
+    model = find(name, options)
     checkpoint = getattr(model, "checkpoint", None)
     prompts = checkpoint.declared.prompts if checkpoint is not None else {}
-    if QUERY not in prompts or prompts[QUERY] == recorded.prompt:
+    if QUERY not in prompts or prompts[QUERY] == prompt:
         return model
-    return find(name, replace(recorded.options(), prompt=prompts[QUERY]))
+    return find(name, replace(options, prompt=prompts[QUERY]))
 
 
-class EncodedTexts:
-    """Texts as rows with the vectors that `encode` computes. `read` loads the weights."""
+class EncodedRows:
+    """Rows of one text with the vectors that `encode` computes. `read` loads the weights."""
+
+    names = SENTENCE.vectors
 
     def __init__(
-        self, texts: Sequence[str], model: Model, declared: Model | None = None, weights: object = None
+        self,
+        rows: Callable[[], Iterable[TextRow]],
+        model: Model,
+        declared: Model | None = None,
+        weights: object = None,
+        report: Report = lambda rows, tokens: None,
     ) -> None:
         """`declared` replaces the model if its weights do not have the hash `weights`."""
-        self.texts, self.model, self.tally = texts, model, Tally()
+        self.rows, self.model, self.tally, self.report = rows, model, Tally(), report
         self.declared, self.weights = declared, weights
         self.emb: str | None = None
+        self.record: Mapping[str, Any] = {}  # of the space, as a vector file has it
         self.remarks: list[str] = []
 
     def read(self, then: Callable[[VectorRow], T]) -> Iterator[T]:
-        groups, tokens = whole_if_small(prepare_list(self.texts, self.model.tokenizer))
+        groups, tokens = whole_if_small(prepare(self.rows(), self.model.tokenizer, Rejects()))
         encoder = self.model.encoder(tokens)
         if self.declared is not None and encoder.specs[0].record.get("weights") != self.weights:
-            groups, tokens = whole_if_small(prepare_list(self.texts, self.declared.tokenizer))
+            groups, tokens = whole_if_small(prepare(self.rows(), self.declared.tokenizer, Rejects()))
             encoder = self.declared.encoder(tokens)
-        self.emb = encoder.specs[0].emb
-        for done in encode_list(groups, encoder, self.tally):
-            yield then(VectorRow(done.row, done.vectors[0], SENTENCE.vectors))
+        self.emb, self.record = encoder.specs[0].emb, encoder.specs[0].record
+        for done in encode_list(groups, encoder, self.tally, self.report):
+            yield then(VectorRow(done.row, done.vectors[0], self.names))
         self.remarks = [*encoder.notes, *encoder.remarks(self.tally)]
 
 
+def encoded_texts(texts: Sequence[str], model: Model, **others: Any) -> EncodedRows:
+    """Texts as rows; `others` are those of EncodedRows."""
+    return EncodedRows(lambda: text_rows(texts), model, **others)
+
+
+def encoded_files(inputs: Inputs, model: Model, report: Report) -> EncodedRows:
+    """The rows of files that are not blank."""
+    texts = TextParser(inputs.fields, one_text="a corpus")
+    return EncodedRows(
+        lambda: (each for each in inputs.read(texts) if each[1][0].strip()), model, report=report
+    )
+
+
+def text_rows(texts: Sequence[str]) -> Iterator[TextRow]:
+    return ((text_row(number, text), (text,)) for number, text in enumerate(texts, start=1))
+
+
 def prepare_list(texts: Sequence[str], tokenizer: TextTokenizer) -> Iterator[RowGroup]:
-    rows = ((text_row(number, text), (text,)) for number, text in enumerate(texts, start=1))
-    return prepare(rows, tokenizer, Rejects())
+    return prepare(text_rows(texts), tokenizer, Rejects())
 
 
-def encode_list(groups: Iterator[RowGroup], encoder: Encoder, tally: Tally) -> Iterator[Done]:
+def encode_list(
+    groups: Iterator[RowGroup],
+    encoder: Encoder,
+    tally: Tally,
+    report: Report = lambda rows, tokens: None,
+) -> Iterator[Done]:
     """Yield each text as a row with its vectors, as the command `encode` computes them."""
     for group in encode_groups(groups, encoder, encoder.budget):
-        tally.add((done.row, done.tokens) for done in group)
+        report(len(group), tally.add((done.row, done.tokens) for done in group))
         for done in group:
             for vectors in done.vectors:
                 check_finite(done.row, vectors)

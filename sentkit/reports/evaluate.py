@@ -25,6 +25,7 @@ from sentkit.formats.vectors.vectors import VectorReader
 from sentkit.labels.clusters.clustering_run import ClusteringRun
 from sentkit.labels.clusters.reports import agreement_records
 from sentkit.labels.probes.probing import Probe, ProbeOptions
+from sentkit.metrics.neighbours.corpus import read_search_corpus
 from sentkit.metrics.neighbours.queries import Search, SearchOptions
 from sentkit.metrics.retrieval import Run, RunReader, read_qrels, values_of
 from sentkit.metrics.sts.correlation import pearson, spearman
@@ -184,7 +185,8 @@ def retrieved(made: Mapping[str, str], test: TestSet) -> float:
     path, qrels_path = made[test.parts["queries"]], test.parts["qrels"]
     inputs = Inputs([path], vector_file=rows_in)
     qrels = read_qrels(Inputs([qrels_path]), qrels_path)
-    search = Search(VectorReader(inputs), made[test.path], SearchOptions(top=TOP), inputs, source=path)
+    corpus = read_search_corpus(inputs.other(made[test.path]))
+    search = Search(VectorReader(inputs), corpus, SearchOptions(top=TOP), inputs, source=path)
     reader, run = RunReader(inputs, qrels), Run(test.parts["queries"], {})
     for query_hits in search:
         rows = (search.corpus.row(place) for place, _ in query_hits.hits)

@@ -47,6 +47,8 @@ CALLS = [
      {"FILE": ["in.jsonl"], "--corpus": "b.safetensors", "--rescore": "c.jsonl"}, WRITES),
     (["search", "a", "--corpus", "b.jsonl", "-m", "model", "-o", "out.jsonl"],
      {"--corpus": "b.jsonl", "-m": "model"}, {"-o": "out.jsonl"}),
+    (["search", "a", "b.jsonl", "c.jsonl", "-m", "model", "-o", "out.jsonl"],
+     {"FILE": ["b.jsonl", "c.jsonl"], "-m": "model"}, {"-o": "out.jsonl"}),
     (["duplicates", "in.jsonl", "--threshold", "1", "--against", "b.jsonl", *OUT],
      {"FILE": ["in.jsonl"], "--against": ["b.jsonl"]}, WRITES),
     (["mine", "in.jsonl", "--corpus", "b.jsonl", *OUT],

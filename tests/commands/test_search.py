@@ -225,7 +225,6 @@ def test_a_bad_row_of_the_corpus_is_never_skipped(sentkit, held):
 @pytest.mark.parametrize(
     ("flags", "problem"),
     [
-        ((), "missing option '--corpus'"),
         (("--corpus", "-"), "standard input can be read only once"),
         (("--corpus", "c", "--flat", "--replace"), "--replace cannot be used with --flat"),
         (("--corpus", "c", "--top", "0"), "invalid value for '--top'"),

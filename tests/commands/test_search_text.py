@@ -105,6 +105,71 @@ def test_a_declared_prompt_for_queries_is_used(sentkit, encode, piped, tiny, cop
     assert sentkit("inspect", "c.safetensors").rows[0]["spec"]["prompt"] == "passage: "
 
 
+@pytest.fixture
+def notes(tmp_path):
+    """Two files of text with blank lines, and one of rows."""
+    (tmp_path / "more").mkdir()
+    (tmp_path / "notes.txt").write_text("a dog\n\nthe sea\n \na cat sat\n")
+    (tmp_path / "more/a.md").write_text("# An animal that barks\n")
+    (tmp_path / "more/b.jsonl").write_text('{"text":"ships","id":7}\n')
+    return ["notes.txt", "more/*"]
+
+
+@pytest.mark.parametrize("own", [{}, {"prompts": {"query": "query: ", "document": "passage: "}}])
+def test_files_are_encoded_and_searched(sentkit, encode, notes, tiny, copy_of, own, on_terminal):
+    """With the hits of encode and search; a hit has its file and its line."""
+    folder = copy_of(tiny, "own")
+    (folder / "sentkit.json").write_text(json.dumps({"readout": "cls", **own}))
+    rows = [("notes.txt", 1, "a dog"), ("notes.txt", 3, "the sea"), ("notes.txt", 5, "a cat sat")]
+    rows += [("more/a.md", 1, "# An animal that barks"), ("more/b.jsonl", 1, "ships")]
+    encode(folder, texts="".join(f"{text}\n" for *_, text in rows))
+    done = sentkit("search", "a cat", *notes, "-m", folder, "--top", 5)
+    flat = sentkit("search", "a cat", *notes, "-m", folder, "--top", 5, "--flat").rows
+    (expected,) = sentkit("search", "a cat", "--corpus", "c.safetensors").rows
+    hits = [
+        {
+            **dict(zip(("file", "row", "text"), rows[hit["row"] - 1], strict=True)),
+            "similarity": hit["similarity"],
+        }
+        for hit in expected["hits"]
+    ]
+    lines = on_terminal("search", "a cat", *notes, "-m", folder, "--top", 5)
+
+    assert (done.code, done.err) == (0, "")
+    assert [{name: hit[name] for name in hits[0]} for hit in done.rows[0]["hits"]] == hits
+    assert [{name: row[f"{name}_b"] for name in ("file", "row")} for row in flat] == [
+        {name: hit[name] for name in ("file", "row")} for hit in hits
+    ]
+    for line, hit in zip(lines[-5:], hits, strict=True):
+        assert line.strip().split(maxsplit=2) == [
+            f"{hit['similarity']:.4f}",
+            f"{hit['file']}:{hit['row']}",
+            hit["text"],
+        ]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "problem"),
+    [
+        (["a cat"], 2, "--corpus FILE is missing\n  for the lines of files: sentkit search TEXT FILE..."),
+        ([], 2, "--corpus FILE is missing"),
+        (["a cat", "c.safetensors"], 2, "has vectors\n  sentkit search TEXT --corpus c.safetensors"),
+        (["a cat", "a dog"], 66, "a dog: no such file"),
+        (["a cat", "blank.txt"], 65, "no rows in blank.txt"),
+        (["a cat", "pair.jsonl", "-o", "pair.jsonl", "-f"], 2, "would overwrite the input"),
+        (["a cat", "pair.jsonl"], 65, 'pair.jsonl:1: no "text", which a corpus needs'),
+    ],
+)
+def test_refused_files(sentkit, encode, tmp_path, arguments, code, problem):
+    encode("nano")
+    (tmp_path / "blank.txt").write_text("\n \n")
+    (tmp_path / "pair.jsonl").write_text('{"text_a":"a","text_b":"b"}\n')
+    done = sentkit("search", *arguments)
+
+    assert (done.code, done.out) == (code, b"")
+    assert problem in done.err
+
+
 def test_the_prompt_of_the_corpus_is_used_with_a_warning(sentkit, encode, piped, tiny):
     encode(tiny, "--readout", "cls", "--prompt", "passage: ")
     done = sentkit("search", "a cat", "--corpus", "c.safetensors")

@@ -30,6 +30,7 @@ SUFFIXES = {
     ".ndjson": "jsonl",
     ".json": "jsonl",
     ".txt": "text",
+    ".md": "text",
     ".tsv": "tsv",
     ".csv": "csv",
     ".parquet": "parquet",
@@ -167,9 +168,9 @@ class Inputs:
         if self.meter is None:
             object.__setattr__(self, "meter", Meter(self.paths))
 
-    def other(self, path: str) -> "Inputs":
-        """The same options for another file, in which every bad row is an error."""
-        return replace(self, paths=[path], rejects=Rejects(warn=self.rejects.warn), meter=Meter([path]))
+    def other(self, *paths: str) -> "Inputs":
+        """The same options for other files, in which every bad row is an error."""
+        return replace(self, paths=paths, rejects=Rejects(warn=self.rejects.warn), meter=Meter(paths))
 
     def place_of(self, row: Row) -> dict[str, Any]:
         """Where a row comes from, as fields of a record: its number, and its file if there are several."""

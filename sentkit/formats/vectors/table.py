@@ -1,9 +1,10 @@
 """Rows with vectors that can be read in any order: those of a vector file stay in the file."""
 
 from array import array
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
+from typing import Protocol
 
 import numpy as np
 
@@ -34,6 +35,7 @@ class VectorTable:
     row: Callable[[int], Row]  # the row at a place, counted from 0, without its vectors
     numbers: Sequence[int]  # of the rows in the file, from 1
     origin: str | None = None  # how the vectors were encoded, if the file records it
+    files: Sequence[str] = ()  # of the rows, if they are encoded from several files
 
     def __len__(self) -> int:
         return len(self.vectors)
@@ -63,7 +65,7 @@ def read_table(inputs: Inputs, check: Callable[[VectorRow], object]) -> VectorTa
     """
     path = inputs.paths[0]
     mapped = is_store(path) and not inputs.rejects.skip
-    return stored(inputs, path, check) if mapped else parsed(inputs, path, check)
+    return stored(inputs, path, check) if mapped else in_memory(inputs, VectorReader(inputs), check)
 
 
 def stored(inputs: Inputs, path: str, check: Callable[[VectorRow], object]) -> VectorTable:
@@ -97,10 +99,25 @@ def origin_of(store: Store) -> str | None:
     return f"encode the queries with {' '.join(flags)}"
 
 
-def parsed(inputs: Inputs, path: str, check: Callable[[VectorRow], object]) -> VectorTable:
-    """Read the vectors and the bytes of the rows into memory, without an object for each row."""
-    reader = VectorReader(inputs)
+class VectorRows(Protocol):
+    """Rows with vectors; the names of their vectors and `_emb` are known after the first row."""
+
+    emb: str | None
+    names: tuple[str, ...]
+
+    def read(self, then: Callable[[VectorRow], VectorRow]) -> Iterator[VectorRow]: ...
+
+
+def in_memory(
+    inputs: Inputs, reader: VectorRows, check: Callable[[VectorRow], object], *, named: bool = False
+) -> VectorTable:
+    """Read the vectors and the bytes of the rows into memory, without an object for each row.
+
+    `named`: with the file of each row.
+    """
     vectors, lines, sizes, numbers = bytearray(), bytearray(), array("q"), array("q")
+    files: list[str] = []
+    path, width = inputs.paths[0], 1
 
     def take(row: VectorRow) -> VectorRow:
         check(row)
@@ -112,12 +129,17 @@ def parsed(inputs: Inputs, path: str, check: Callable[[VectorRow], object]) -> V
         lines += line
         sizes.append(len(line))
         numbers.append(row.row.number)
+        width = row.vectors.shape[1]
+        if named:
+            files.append(row.row.source)
+    if not sizes:
+        raise NoRowsError(inputs.paths)
     starts = array("q", accumulate(sizes, initial=0))
 
     def row_at(place: int) -> Row:
         line, values = json_object(bytes(lines[starts[place] : starts[place + 1]]))
-        return Row(line, values, path, numbers[place])
+        return Row(line, values, files[place] if named else path, numbers[place])
 
-    shape = len(sizes), len(reader.names) or 1, reader.width or 1
-    flat = np.frombuffer(vectors, "<f4").reshape(shape)
-    return VectorTable(path, flat, reader.names, fields_of(inputs, path), reader.emb, row_at, numbers)
+    flat = np.frombuffer(vectors, "<f4").reshape(len(sizes), len(reader.names) or 1, width)
+    fields = fields_of(inputs, path)
+    return VectorTable(path, flat, reader.names, fields, reader.emb, row_at, numbers, files=files)

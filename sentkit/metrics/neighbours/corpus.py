@@ -9,6 +9,7 @@ import orjson
 
 from sentkit.digits import significant
 from sentkit.errors import DataError
+from sentkit.formats.files import readable
 from sentkit.formats.rows.rows import Inputs, Row
 from sentkit.formats.vectors.fingerprint import UNNAMED, short_label, space_of, space_of_signs, target_space
 from sentkit.formats.vectors.storage import StoredVectors, first_vectors
@@ -26,6 +27,7 @@ class SearchCorpus:
     def __init__(self, table: VectorTable, show: Sequence[str] = (), *, with_id: bool = False) -> None:
         self.table, self.path, self.emb, self.row = table, table.path, table.emb, table.row
         self.vectors, self.numbers = first_vectors(table.vectors), table.numbers  # (n, d), (n,)
+        self.files = table.files
         self.hidden = (*(table.fields.get(name, name) for name in table.names), "_emb")
         self.with_id = with_id
         self.shown = lru_cache(CACHED_ROWS)(partial(self._shown, show))
@@ -53,7 +55,8 @@ class SearchCorpus:
 
     def hit(self, place: int, similarity: float) -> bytes:
         """The row at a place, counted from 0, as a hit."""
-        own = b'{"row":%d,"similarity":%a' % (self.numbers[place], significant(similarity))
+        file = b'"file":%b,' % orjson.dumps(readable(self.files[place])) if self.files else b""
+        own = b'{%b"row":%d,"similarity":%a' % (file, self.numbers[place], significant(similarity))
         shown = b"".join(b",%b:%b" % (orjson.dumps(name), value) for name, value in self.shown(place).items())
         return b"%b%b}" % (own, shown)
 

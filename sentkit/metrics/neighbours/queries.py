@@ -13,6 +13,7 @@ import orjson
 from sentkit.arrays import Float64, Indices
 from sentkit.digits import significant
 from sentkit.errors import UsageError
+from sentkit.formats.files import readable
 from sentkit.formats.rows.rows import FIRST_BLOCK, Inputs, Row, growing
 from sentkit.formats.vectors.store import fields_of
 from sentkit.formats.vectors.vectors import VectorRow, expect_one, without_vectors
@@ -58,18 +59,20 @@ class Search:
     """A corpus, read immediately, and a stream of queries, answered during iteration."""
 
     def __init__(
-        self, queries: Queries, corpus: str, options: SearchOptions, inputs: Inputs, *, source: str
+        self, queries: Queries, corpus: SearchCorpus, options: SearchOptions, inputs: Inputs, *, source: str
     ) -> None:
-        """`inputs` are the files of the queries; the corpus is read with the same flags."""
+        """`inputs` are the files of the queries; other files are read with the same flags."""
         self.queries, self.options, self.source = queries, options, source
         self.fields = fields_of(inputs, source)
         self.in_file = Path(source).is_file()
         self.metric = options.metric
-        self.corpus = read_search_corpus(inputs.other(corpus))
+        self.corpus = corpus
         self.rescore: SearchCorpus | None = None
         if self.corpus.signs is None and (options.rescore is not None or options.candidates is not None):
             flag = "--candidates" if options.rescore is None else "--rescore"
-            raise UsageError(f"{flag} needs a corpus of encode --store binary, {corpus} has other vectors")
+            raise UsageError(
+                f"{flag} needs a corpus of encode --store binary, {corpus.path} has other vectors"
+            )
         if options.rescore is not None:
             self.rescore = read_search_corpus(inputs.other(options.rescore))
             self.corpus.check_rescore(self.rescore)
@@ -132,7 +135,9 @@ class Search:
         query = query_hits.query
         own = renamed(bytes_of(query, our_names(query, self.fields, ())), "_a")
         for rank, (row, similarity) in enumerate(query_hits.hits, start=1):
-            numbers = {"row_b": b"%d" % self.corpus.numbers[row], "rank": b"%d" % rank}
+            files = self.corpus.files
+            file = {"file_b": orjson.dumps(readable(files[row]))} if files else {}
+            numbers = {**file, "row_b": b"%d" % self.corpus.numbers[row], "rank": b"%d" % rank}
             hit = renamed(self.corpus.every_field(row), "_b")
             fields = {**own, **numbers, **hit, "similarity": b"%a" % significant(similarity)}
             yield b"{%b}\n" % b",".join(
@@ -140,8 +145,9 @@ class Search:
             )
 
     def cells(self, row: int) -> list[str]:
-        """The cells of a hit in a table: its row number, and its fields."""
-        number = str(self.corpus.numbers[row])
+        """The cells of a hit in a table: its row number, maybe with its file, and its fields."""
+        file = f"{readable(self.corpus.files[row])}:" if self.corpus.files else ""
+        number = f"{file}{self.corpus.numbers[row]}"
         shown = {name: orjson.loads(value) for name, value in self.corpus.shown(row).items()}
         return [number, str(next(iter(shown.values()), ""))]
 

@@ -17,7 +17,7 @@ from sentkit.formats.json_files import write_json
 from sentkit.formats.lexicons.model2vec import Table
 from sentkit.manual import PAGES
 from sentkit.model import find_encoder
-from sentkit.model.query_encoder import EncodedTexts
+from sentkit.model.query_encoder import encoded_texts
 from sentkit.model.reading import ReadingOptions
 from sentkit.training.base import open_named
 from sentkit.training.catalogue import METHODS
@@ -107,7 +107,7 @@ def test_five_steps_are_those_of_an_embedding_bag(
 
 
 def vectors_of(folder, texts):
-    encoded = EncodedTexts(texts, find_encoder(str(folder), ReadingOptions()))
+    encoded = encoded_texts(texts, find_encoder(str(folder), ReadingOptions()))
     return np.stack(list(encoded.read(lambda row: row.vectors[0])))
 
 
