@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
-from sentkit.papers import drawing
+from sentkit.papers import figure_command
 from sentkit.papers.consert import figures as consert
 from sentkit.papers.defsent import figures as defsent
 from sentkit.papers.sg_bert import figures as sg_bert
@@ -169,7 +169,7 @@ def test_domains_have_means_over_seeds(file):
 )
 def test_figures_that_cannot_be_drawn(file, capsys, arguments, given, code, problem):
     with pytest.raises(SystemExit) as ended:
-        drawing.main(
+        figure_command.main(
             consert.words, consert.masking, consert.scale, arguments=[*arguments, file("in.jsonl", given)]
         )
 
@@ -179,7 +179,9 @@ def test_figures_that_cannot_be_drawn(file, capsys, arguments, given, code, prob
 
 def test_the_command_line_writes_the_numbers(file, tmp_path):
     table, out = file("table.tsv", TABLE), tmp_path / "out.jsonl"
-    drawing.main(consert.scale, arguments=["scale", table, "--x", "batch", "--value", "test", "-o", str(out)])
+    figure_command.main(
+        consert.scale, arguments=["scale", table, "--x", "batch", "--value", "test", "-o", str(out)]
+    )
 
     assert [json.loads(line)["test"] for line in out.read_text().splitlines()] == [47.5, 50]
 
@@ -187,7 +189,7 @@ def test_the_command_line_writes_the_numbers(file, tmp_path):
 def test_a_picture_does_not_overwrite_its_input(file, capsys):
     table = file("table.jsonl", '{"batch":16,"test":48}\n')
     with pytest.raises(SystemExit) as ended:
-        drawing.main(
+        figure_command.main(
             consert.scale, arguments=["scale", table, "--x", "batch", "--value", "test", "-o", table]
         )
 
