@@ -15,7 +15,7 @@ from sentkit.flags.rules import Needs
 
 if TYPE_CHECKING:
     from sentkit.formats.rows.kinds import OneText
-    from sentkit.model.translation.options import Sampling, TranslationOptions
+    from sentkit.model.translation.options import TranslationOptions
     from sentkit.model.translation.translate import Counts, Translated, Translator
 
 GROUP = 1024  # rows; a translation takes a thousand times as long as a vector
@@ -52,10 +52,10 @@ class TranslationFlags:
         bool, typer.Option("--sample", help="Draw each token at random instead of a beam search.")
     ] = False
     temperature: Annotated[
-        float | None,
-        typer.Option(metavar="X", help="With --sample: lower values favour likely tokens. [default: 1]"),
+        float,
+        typer.Option(metavar="X", help="With --sample: lower values favour likely tokens."),
         Needs("--sample"),
-    ] = None
+    ] = 1.0
     top_k: Annotated[
         int | None,
         typer.Option(min=1, metavar="K", help="With --sample: draw from the K most likely tokens."),
@@ -69,10 +69,8 @@ class TranslationFlags:
         Needs("--sample"),
     ] = None
     seed: Annotated[
-        int | None,
-        typer.Option(min=0, metavar="N", help="With --sample: random seed. [default: 0]"),
-        Needs("--sample"),
-    ] = None
+        int, typer.Option(min=0, metavar="N", help="With --sample: random seed."), Needs("--sample")
+    ] = 0
     max_length: options.MaxLength = None
     max_new_tokens: Annotated[
         int | None,
@@ -84,33 +82,18 @@ class TranslationFlags:
     ] = None
 
     def options(self) -> "TranslationOptions":
+        """The flags as a model takes them; raises UsageError if a value is wrong."""
         from sentkit.model.translation.options import TranslationOptions
 
-        return TranslationOptions(
-            self.beams,
-            self.sampling(),
-            self.max_length,
-            self.max_new_tokens,
-            self.source_lang,
-            self.target_lang,
-            self.prefix,
-        )
-
-    def sampling(self) -> "Sampling | None":
-        from sentkit.model.translation.options import Sampling
-
-        if not self.sample:
-            return None
-        if self.beams is not None and self.beams > 1:
+        if self.sample and self.beams is not None and self.beams > 1:
             raise UsageError(f"--sample and --beams {self.beams} cannot be used together")
-        temperature = 1.0 if self.temperature is None else self.temperature
-        if not 0 < temperature < math.inf:
+        if not 0 < self.temperature < math.inf:
             advice = "for the most likely tokens, use --beams 1 without --sample"
-            problem = f"--temperature {temperature:g}: expected a finite number above 0"
+            problem = f"--temperature {self.temperature:g}: expected a finite number above 0"
             raise UsageError(problem, advice=advice)
         if self.top_p is not None and not 0 < self.top_p <= 1:
             raise UsageError(f"--top-p {self.top_p:g}: expected a number above 0 and at most 1")
-        return Sampling(self.seed or 0, temperature, self.top_k, self.top_p)
+        return TranslationOptions(**vars(self))
 
 
 def translate(
@@ -198,7 +181,7 @@ def report_limits(translator: "Translator", console: Console) -> None:
     for note in translator.notes:
         console.warn(note)
     limits = translator.limits
-    how = "sampled" if translator.sampling else f"{limits.beams} beams"
+    how = "sampled" if translator.options.sample else f"{limits.beams} beams"
     lengths = f"reads {limits.read} tokens, writes {limits.written}"
     console.note(f"{how}, {lengths}, {translator.device}, {translator.precision}")
 

@@ -15,19 +15,15 @@ UNBOUNDED = 1 << 30
 
 
 @dataclass(frozen=True, slots=True)
-class Sampling:
-    seed: int = 0
-    temperature: float = 1.0
-    top_k: int | None = None
-    top_p: float | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class TranslationOptions:
     """Translation options from the flags. None and empty values select the defaults of the checkpoint."""
 
     beams: int | None = None
-    sampling: Sampling | None = None
+    sample: bool = False  # draw each token at random; the next four are for this
+    temperature: float = 1.0
+    top_k: int | None = None
+    top_p: float | None = None
+    seed: int = 0
     max_length: int | None = None  # input tokens
     max_new_tokens: int | None = None  # output tokens
     source_lang: str | None = None
@@ -68,7 +64,7 @@ def limits_of(
     # "max_length" includes the start token of the decoder. The default output limit is the input limit.
     declared = positive(settings, "max_new_tokens") or (positive(settings, "max_length") or 0) - 1
     written = wanted or min(declared if declared > 0 else read, writable or UNBOUNDED)
-    beams = 1 if options.sampling else options.beams or positive(settings, "num_beams") or BEAMS
+    beams = 1 if options.sample else options.beams or positive(settings, "num_beams") or BEAMS
     return Limits(read, written, beams)
 
 

@@ -30,7 +30,6 @@ from sentkit.model.transformer.transformers_model import (
 )
 from sentkit.model.transformer.weights import read_tensors
 from sentkit.model.translation.options import (
-    Sampling,
     TranslationOptions,
     generation_settings,
     language_tokens,
@@ -114,16 +113,16 @@ class GumbelNoise:
         return scores - scores.new_tensor(np.log(waits))
 
 
-def processors(sampling: Sampling, batch: Sequence[Tokens]) -> list[Any]:
+def processors(options: TranslationOptions, batch: Sequence[Tokens]) -> list[Any]:
     """Return the score processors for `generate` in order: temperature, top-k, top-p, noise."""
     from transformers import TemperatureLogitsWarper, TopKLogitsWarper, TopPLogitsWarper
 
-    warpers: list[Any] = [TemperatureLogitsWarper(float(sampling.temperature))]
-    if sampling.top_k is not None:
-        warpers.append(TopKLogitsWarper(sampling.top_k))
-    if sampling.top_p is not None:
-        warpers.append(TopPLogitsWarper(float(sampling.top_p)))
-    return [*warpers, GumbelNoise(sampling.seed, batch)]
+    warpers: list[Any] = [TemperatureLogitsWarper(float(options.temperature))]
+    if options.top_k is not None:
+        warpers.append(TopKLogitsWarper(options.top_k))
+    if options.top_p is not None:
+        warpers.append(TopPLogitsWarper(float(options.top_p)))
+    return [*warpers, GumbelNoise(options.seed, batch)]
 
 
 MIN_LENGTH = 16  # tokens: shorter texts are not cheaper, because each step scores the whole vocabulary
@@ -187,7 +186,7 @@ class Translator:
     def __init__(
         self, checkpoint: Checkpoint, options: TranslationOptions, *, device: str, precision: str
     ) -> None:
-        self.name, self.sampling = checkpoint.name, options.sampling
+        self.name, self.options = checkpoint.name, options
         self.device = pick_device(device)
         if precision == "auto" and self.device.type == "cpu":
             precision = "fp32"
@@ -233,7 +232,7 @@ class Translator:
             do_sample=False,  # noise is added to the scores instead
             num_return_sequences=1,
             return_dict_in_generate=False,
-            logits_processor=processors(self.sampling, batch) if self.sampling else [],
+            logits_processor=processors(self.options, batch) if self.options.sample else [],
             **self.language_arguments,
         )
         outputs: list[list[int]] = written[:, 1:].tolist()  # the first id is the start token of the decoder

@@ -10,7 +10,6 @@ from sentkit.errors import UsageError
 from sentkit.formats.checkpoints.folders import read_checkpoint
 from sentkit.model.translation.options import (
     Limits,
-    Sampling,
     TranslationOptions,
     generation_settings,
     limits_of,
@@ -52,7 +51,7 @@ def test_limits_without_flags_come_from_the_checkpoint(
         (MARIAN, TranslationOptions(beams=1, max_length=9, max_new_tokens=8), Limits(9, 8, 1)),
         (MARIAN, TranslationOptions(beams=7), Limits(128, 99, 7)),
         (MARIAN, TranslationOptions(max_length=512), Limits(512, 99, 6)),
-        (MARIAN, TranslationOptions(sampling=Sampling()), Limits(128, 99, 1)),
+        (MARIAN, TranslationOptions(sample=True), Limits(128, 99, 1)),
         # Relative positions have a default, but no bound.
         (T5, TranslationOptions(max_length=9999, max_new_tokens=8888), Limits(9999, 8888, 6)),
     ],

@@ -9,25 +9,31 @@ import torch
 from scipy import stats
 
 from sentkit.model.text.tokens import Tokens
-from sentkit.model.translation.options import Sampling
+from sentkit.model.translation.options import TranslationOptions
 from sentkit.model.translation.translate import GumbelNoise, processors
 
 SCORES = [1.0, 0.3, -0.5, 2.0, 0.0, -3.0]
 MANY = 4_000
-CUTS: list[tuple[Sampling, float, list[int]]] = [  # the tokens that are left, the likeliest first
-    (Sampling(1), 1.0, [3, 0, 1, 4, 2, 5]),
-    (Sampling(2, temperature=0.5), 0.5, [3, 0, 1, 4, 2, 5]),
-    (Sampling(3, temperature=4.0), 4.0, [3, 0, 1, 4, 2, 5]),
-    (Sampling(4, top_k=2), 1.0, [3, 0]),
-    (Sampling(5, top_k=99), 1.0, [3, 0, 1, 4, 2, 5]),
+
+
+def seeded(seed: int, **more: Any) -> TranslationOptions:
+    return TranslationOptions(sample=True, seed=seed, **more)
+
+
+CUTS: list[tuple[TranslationOptions, float, list[int]]] = [  # the tokens that are left, the likeliest first
+    (seeded(1), 1.0, [3, 0, 1, 4, 2, 5]),
+    (seeded(2, temperature=0.5), 0.5, [3, 0, 1, 4, 2, 5]),
+    (seeded(3, temperature=4.0), 4.0, [3, 0, 1, 4, 2, 5]),
+    (seeded(4, top_k=2), 1.0, [3, 0]),
+    (seeded(5, top_k=99), 1.0, [3, 0, 1, 4, 2, 5]),
     # Of e^2, e, e^0.3, 1, e^-0.5, e^-3 the first three are 0.56, 0.21 and 0.10 of the whole.
-    (Sampling(6, top_p=0.8), 1.0, [3, 0, 1]),
+    (seeded(6, top_p=0.8), 1.0, [3, 0, 1]),
     # At temperature 2, top-k keeps three tokens of probability 0.49, 0.30 and 0.21.
-    (Sampling(8, 2.0, top_k=3, top_p=0.6), 2.0, [3, 0]),
+    (seeded(8, temperature=2.0, top_k=3, top_p=0.6), 2.0, [3, 0]),
 ]
 
 
-def draws(sampling: Sampling, steps: int = 1) -> list[list[int]]:
+def draws(sampling: TranslationOptions, steps: int = 1) -> list[list[int]]:
     """For each step the tokens that many texts draw from the same scores."""
     batch = [Tokens([number, 1], 2) for number in range(MANY)]
     chain = processors(sampling, batch)
@@ -42,7 +48,7 @@ def draws(sampling: Sampling, steps: int = 1) -> list[list[int]]:
 
 @pytest.mark.parametrize(("sampling", "temperature", "left"), CUTS)
 def test_tokens_follow_the_distribution_of_the_model(
-    sampling: Sampling, temperature: float, left: list[int]
+    sampling: TranslationOptions, temperature: float, left: list[int]
 ) -> None:
     """A chi-square test of 4,000 draws. Excluded tokens are never drawn."""
     (found,) = draws(sampling)
@@ -54,14 +60,14 @@ def test_tokens_follow_the_distribution_of_the_model(
     assert stats.chisquare([counts[token] for token in left], expected).pvalue > 0.001
 
 
-@pytest.mark.parametrize("sampling", [Sampling(1, top_k=1), Sampling(1, top_p=0.01)])
-def test_sampling_from_one_token_is_greedy(sampling: Sampling) -> None:
+@pytest.mark.parametrize("sampling", [seeded(1, top_k=1), seeded(1, top_p=0.01)])
+def test_sampling_from_one_token_is_greedy(sampling: TranslationOptions) -> None:
     assert set(draws(sampling)[0]) == {3}
 
 
 def test_two_steps_are_independent() -> None:
     """A chi-square test of their joint counts."""
-    first, second = draws(Sampling(1), steps=2)
+    first, second = draws(seeded(1), steps=2)
     table = np.zeros((6, 6))
     for pair in zip(first, second, strict=True):
         table[pair] += 1
@@ -70,7 +76,7 @@ def test_two_steps_are_independent() -> None:
 
 
 def test_two_seeds_are_independent() -> None:
-    (first,), (second,) = draws(Sampling(1)), draws(Sampling(2))
+    (first,), (second,) = draws(seeded(1)), draws(seeded(2))
     agreement = np.mean(np.array(first) == np.array(second))
     chances = np.exp(SCORES) / np.exp(SCORES).sum()
 

@@ -18,7 +18,7 @@ from sentkit.formats.checkpoints.folders import read_checkpoint
 from sentkit.formats.rows.rows import Rejects, Row
 from sentkit.model.encoding import prepare
 from sentkit.model.text.tokens import Tokens
-from sentkit.model.translation.options import Limits, Sampling, TranslationOptions
+from sentkit.model.translation.options import Limits, TranslationOptions
 from sentkit.model.translation.translate import (
     Counts,
     Translator,
@@ -132,19 +132,25 @@ def test_greedy_translations_use_the_most_likely_token_at_each_step(plain: Any, 
 
 @pytest.mark.parametrize(
     "sampling",
-    [Sampling(7), Sampling(8, temperature=0.5), Sampling(9, top_k=3), Sampling(10, 2.0, top_p=0.6)],
+    [
+        {"seed": 7},
+        {"seed": 8, "temperature": 0.5},
+        {"seed": 9, "top_k": 3},
+        {"seed": 10, "temperature": 2.0, "top_p": 0.6},
+    ],
     ids=["plain", "tempered", "top-k", "top-p"],
 )
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_sample_is_the_largest_of_scores_and_noise(plain: Any, kind: str, sampling: Sampling) -> None:
+def test_a_sample_is_the_largest_of_scores_and_noise(plain: Any, kind: str, sampling: Any) -> None:
     """Compared with a plain loop for one text, with noise from the seed and the tokens of the text."""
     path = plain(kind)
     tokenizer, model = of_transformers(path, kind)
-    translator = opened(path, kind, sampling=sampling, max_new_tokens=8)
+    translator = opened(path, kind, sample=True, max_new_tokens=8, **sampling)
+    options = translator.options
 
     for text, found in zip(TEXTS, translated(translator, TEXTS, budget=1000), strict=True):
         inputs, written = tokenizer(text, return_tensors="pt"), [START[kind]]
-        random = np.random.default_rng([sampling.seed, *inputs.input_ids[0].tolist()])
+        random = np.random.default_rng([options.seed, *inputs.input_ids[0].tolist()])
         while len(written) < 9 and 1 not in written[1:]:
             with torch.no_grad():
                 so_far = {"decoder_input_ids": torch.tensor([written]), "use_cache": False}
@@ -153,19 +159,19 @@ def test_a_sample_is_the_largest_of_scores_and_noise(plain: Any, kind: str, samp
             if kind == "nllb" and len(written) == 1:
                 written.append(tokenizer.convert_tokens_to_ids("deu_Latn"))
             else:
-                written.append(drawn(scores.double().numpy() / sampling.temperature, noise, sampling))
+                written.append(drawn(scores.double().numpy() / options.temperature, noise, options))
         assert found == tokenizer.decode(written, skip_special_tokens=True)
 
 
-def drawn(scores: np.ndarray, noise: np.ndarray, sampling: Sampling) -> int:
+def drawn(scores: np.ndarray, noise: np.ndarray, options: TranslationOptions) -> int:
     """Return the token with the largest noisy score among the permitted tokens."""
     order = sorted(range(len(scores)), key=lambda token: -scores[token])
-    if sampling.top_k is not None:
-        order = order[: sampling.top_k]
-    if sampling.top_p is not None:
+    if options.top_k is not None:
+        order = order[: options.top_k]
+    if options.top_p is not None:
         chances = np.exp(scores) / np.exp(scores).sum()
         count, mass = 0, 0.0
-        while mass < sampling.top_p:
+        while mass < options.top_p:
             mass += chances[order[count]]
             count += 1
         order = order[:count]
@@ -173,9 +179,9 @@ def drawn(scores: np.ndarray, noise: np.ndarray, sampling: Sampling) -> int:
 
 
 def test_samples_depend_on_seed_and_text_and_not_on_the_batch(folder: Any) -> None:
-    translator = opened(folder("marian"), "marian", sampling=Sampling(1))
+    translator = opened(folder("marian"), "marian", sample=True, seed=1)
     alone = [translated(translator, [text])[0] for text in TEXTS]
-    other = opened(folder("marian"), "marian", sampling=Sampling(2))
+    other = opened(folder("marian"), "marian", sample=True, seed=2)
 
     assert translated(translator, TEXTS, budget=1000) == alone
     assert translated(translator, TEXTS[::-1], budget=50) == alone[::-1]
@@ -265,7 +271,7 @@ def test_a_token_without_weights_is_an_error(folder: Any) -> None:
 
 def test_a_batch_that_does_not_fit_is_halved(folder: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """The translations are the same. A single text that does not fit is an error."""
-    translator = opened(folder("marian"), "marian", sampling=Sampling(3))
+    translator = opened(folder("marian"), "marian", sample=True, seed=3)
     expected = translated(translator, TEXTS, budget=1000)
     generate, most = translator.model.generate, 2
 
