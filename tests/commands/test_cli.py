@@ -9,27 +9,9 @@ from sentkit import cli, process
 from sentkit.console import Console, RowProgress, StepProgress, TaskProgress, slow
 
 NAMES = (
-    "encode",
-    "check",
-    "score",
-    "diff",
-    "search",
-    "mine",
-    "duplicates",
-    "cluster",
-    "probe",
-    "predict",
-    "train",
-    "report",
-    "translate",
-    "build-entries",
-    "augment",
-    "cat",
-    "inspect",
-    "export",
-    "distill-static",
-    "whiten",
-    "plot",
+    *("encode", "check", "score", "diff", "search", "mine", "duplicates", "cluster", "probe", "predict"),
+    *("train", "report", "translate", "build-entries", "augment", "cat", "inspect"),
+    *("export", "distill-static", "whiten", "plot"),
 )
 LEAVES = ("whiten fit", "whiten apply")
 KINDS = ("space", "pairs", "heat", "curve", "sweep")
