@@ -16,8 +16,7 @@ from support import NANO
 # Only `cat` has --files-from LIST, with its own test.
 PATHS = {
     *("A", "B", "PATH", "FILE", "DIR", "NAME=FILE", "CONFIG", "MODEL", "OLD", "ROWS", "SEQ2SEQ"),
-    *("TRANSFORM..."),
-    *("[FILE]", "[FILE]...", "[TRAIN]..."),
+    *("TRANSFORM...", "[FILE]", "[FILE]...", "[TRAIN]..."),
 }
 BAD = ["--rejects", "bad"]
 OUT = ["-o", "out.jsonl", *BAD]
