@@ -1,5 +1,10 @@
-"""Flags of `encode` for vector folders, which several processes can write and a killed one can resume."""
+"""Flags of `encode` for vector folders, which several processes can write and a killed one can resume.
 
+The part of the work of one process is shard I of N, from a flag or from the variables of an engine.
+"""
+
+import os
+import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -13,7 +18,6 @@ from sentkit.errors import CannotCreateError, UsageError
 from sentkit.flag_values import size
 from sentkit.flags.options import OutputFlags, VectorOutputFlags
 from sentkit.flags.rules import Needs
-from sentkit.flags.shards import Shard, parse_shard
 
 if TYPE_CHECKING:
     from sentkit.formats.rows.rows import Inputs
@@ -21,6 +25,7 @@ if TYPE_CHECKING:
     from sentkit.model.encoding import Encoder, Encoding, Tally
     from sentkit.model.reuse import OldVectors
     from sentkit.model.text.tokens import TextTokenizer
+
 
 GRACE = 10.0  # seconds to finish a block after a signal
 MOST_THREADS = 4096
@@ -153,7 +158,7 @@ class FolderFlags:
     def size(self) -> int | None:
         return None if self.block_bytes is None else size("--block-bytes", self.block_bytes)
 
-    def parsed_shard(self) -> Shard:
+    def parsed_shard(self) -> "Shard":
         return Shard() if self.shard is None else parse_shard(self.shard)
 
     def is_sweep(self, output: OutputFlags, model: "Model") -> bool:
@@ -215,7 +220,7 @@ class FolderFlags:
 
         With `update`, the folder exists and gets other inputs.
         """
-        from sentkit.formats.vectors.folder_update import publish_update
+        from sentkit.formats.vectors.folder_check import publish_update
         from sentkit.model.block_writer import BlockWriter, open_encoding_folder
 
         console, shard, name = progress.console, self.parsed_shard(), path.rstrip("/") or "/"
@@ -248,3 +253,67 @@ class FolderFlags:
         if update and not current and not publish_update(folder, name):
             console.report(f"{name} is replaced by {folder.path} when the other shards are complete")
         return writer.tally
+
+
+FORM = re.compile(r"(\d{1,9})/(\d{1,9})")
+ADVICE = "expected I/N with I from 1 to N, for example 3/8, or auto"
+
+
+@dataclass(frozen=True, slots=True)
+class Shard:
+    """The blocks with an index that is `number` modulo `count`."""
+
+    number: int = 1
+    count: int = 1
+    local: int | None = None  # the number of the process on its machine
+
+    def has(self, index: int) -> bool:
+        return (index - self.number) % self.count == 0
+
+    def device(self, name: str) -> str:
+        """The device for `auto`: each process of a machine gets its own, if there are several."""
+        return f"auto:{self.local}" if name == "auto" and self.local is not None else name
+
+    def __str__(self) -> str:
+        return f"{self.number}/{self.count}"
+
+
+def parse_shard(text: str, environment: Mapping[str, str] = os.environ) -> Shard:
+    """Parse `3/8` or `auto`. 0/8 is the same as 8/8, for arrays that start at 0."""
+    if text == "auto":
+        return shard_of_engine(environment)
+    match = FORM.fullmatch(text)
+    if match is None or not int(match[2]) or int(match[1]) > int(match[2]):
+        raise UsageError(f'--shard "{text}"', advice=ADVICE)
+    return Shard(int(match[1]), int(match[2]))
+
+
+def shard_of_engine(environment: Mapping[str, str]) -> Shard:
+    """The shard of this process: Slurm array, tasks of srun in each array task, or else torchrun."""
+
+    def number(name: str) -> int | None:
+        value = environment.get(name)
+        if value is not None and not value.isdecimal():
+            raise UsageError(f'--shard auto: {name} is "{value}", expected a number')
+        return None if value is None else int(value)
+
+    place, count, local, known = 0, 1, None, False
+    task, tasks = number("SLURM_ARRAY_TASK_ID"), number("SLURM_ARRAY_TASK_COUNT")
+    if task is not None and tasks:
+        first, step = number("SLURM_ARRAY_TASK_MIN") or 0, number("SLURM_ARRAY_TASK_STEP") or 1
+        place, count, known = (task - first) // step, tasks, True
+        last = number("SLURM_ARRAY_TASK_MAX")
+        if (task - first) % step or place >= tasks or last not in (None, first + step * (tasks - 1)):
+            advice = "use --shard $SLURM_ARRAY_TASK_ID/N with the N of the whole array"
+            raise UsageError("--shard auto: the indices of the Slurm array have gaps", advice=advice)
+    # SLURM_NTASKS is also set in a batch script that runs once; this variable only in tasks of srun.
+    inner, size = number("SLURM_PROCID"), number("SLURM_STEP_NUM_TASKS")
+    if inner is not None and size:
+        place, count, known, local = place * size + inner, count * size, True, number("SLURM_LOCALID")
+    rank, world = number("RANK"), number("WORLD_SIZE")
+    if not known and rank is not None and world:
+        place, count, known, local = rank, world, True, number("LOCAL_RANK")
+    if not known:
+        advice = "outside of Slurm and torchrun, name the shard: --shard 3/8"
+        raise UsageError("--shard auto: no Slurm array, srun or torchrun", advice=advice)
+    return Shard(place + 1, count, local)

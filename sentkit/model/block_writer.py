@@ -17,8 +17,8 @@ from sentkit.formats.rows.kinds import TextParser
 from sentkit.formats.rows.parts import Part, digest_of_part, row_ranges
 from sentkit.formats.rows.rows import Inputs, Rejects
 from sentkit.formats.vectors.fingerprint import without_machine
+from sentkit.formats.vectors.folder_check import place_of_update
 from sentkit.formats.vectors.folder_settings import describe_input, open_folder
-from sentkit.formats.vectors.folder_update import place_of_update
 from sentkit.formats.vectors.folders import BLOCK_BYTES, EMPTY_RECORD, Block, VectorFolder, place_of
 from sentkit.formats.vectors.sinks import StoreSink
 from sentkit.formats.vectors.vector_file import VectorFile, copy_block, create_vector_file

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from sentkit.formats.outputs import temporary
-from sentkit.formats.vectors import folder_update, vector_file
+from sentkit.formats.vectors import folder_check, vector_file
 from sentkit.formats.vectors.vector_file import VectorFile
 from sentkit.model import block_writer, encoding
 from support import contents, in_jsonl
@@ -243,7 +243,7 @@ def test_an_update_refuses_other_settings_and_a_foreign_folder(run):
 
 
 PLACES = [(vector_file.VectorFileWriter, "finish"), (block_writer, "copy_block"), (temporary, "exchange"),
-          (folder_update, "publish_folder")]  # fmt: skip
+          (folder_check, "publish_folder")]  # fmt: skip
 
 
 @pytest.mark.parametrize(("owner", "name"), PLACES)
