@@ -7,7 +7,7 @@ import hashlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
-from typing import BinaryIO, Protocol, TypeVar
+from typing import BinaryIO, TypeVar
 
 from sentkit.formats.files import open_file
 from sentkit.formats.rows.lines import EXCERPT, RawRow, numbered
@@ -15,31 +15,6 @@ from sentkit.formats.rows.parquet import ParquetFile, open_parquet
 from sentkit.formats.rows.rows import LINES, Inputs, Rejects, Row
 
 T = TypeVar("T")
-
-
-class Part(Protocol):
-    @property
-    def start(self) -> int: ...
-
-    @property
-    def stop(self) -> int: ...
-
-    @property
-    def last(self) -> bool: ...  # whether this is the last part of its input
-
-    def read(self, inputs: Inputs, parse: Callable[[Row], T]) -> Iterator[T]: ...
-
-    @property
-    def digest(self) -> str:
-        """The digest of the bytes that were read, after the last row."""
-        ...
-
-
-def digest_of_part(part: Part, inputs: Inputs) -> str:
-    """Read a part for the digest of its bytes. Bad rows are not reported."""
-    for _ in part.read(replace(inputs, rejects=Rejects(skip=True)), lambda row: None):
-        pass
-    return part.digest
 
 
 class LinesInRange:
@@ -73,7 +48,7 @@ class ByteRange:
     format: str  # a key of LINES
     start: int
     stop: int
-    last: bool
+    last: bool  # whether this is the last part of its input
     digest: str = ""
 
     def read(self, inputs: Inputs, parse: Callable[[Row], T]) -> Iterator[T]:
@@ -143,3 +118,13 @@ def row_ranges(inputs: Inputs, path: str, size: int) -> Iterator[RowRange]:
             start, block = start + len(block), following
             if not block:
                 return
+
+
+Part = ByteRange | RecordRange | RowRange  # `digest` is that of the bytes that were read, after the last row
+
+
+def digest_of_part(part: Part, inputs: Inputs) -> str:
+    """Read a part for the digest of its bytes. Bad rows are not reported."""
+    for _ in part.read(replace(inputs, rejects=Rejects(skip=True)), lambda row: None):
+        pass
+    return part.digest

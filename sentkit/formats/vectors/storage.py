@@ -6,12 +6,15 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from sentkit.formats.vectors.safetensors_header import NUMPY
+
+if TYPE_CHECKING:
+    from sentkit.formats.vectors.vector_file import VectorFile
 
 DTYPES: Mapping[str, str] = {"float32": "F32", "float16": "F16", "int8": "I8", "binary": "U8"}
 STORES = tuple(DTYPES)
@@ -77,17 +80,6 @@ def scales_of(largest: NDArray[np.float32]) -> NDArray[np.float32]:
     return np.clip(scales, SMALLEST_SCALE, LARGEST_SCALE).astype("<f4")
 
 
-class StoredPart(Protocol):
-    """A file with vectors."""
-
-    count: int
-    storage: Storage
-
-    def codes(self) -> NDArray[Any]:
-        """The codes (count, k, columns), memory-mapped."""
-        ...
-
-
 class StoredVectors:
     """The vectors of one or more files, (n, ..., d), decoded to float32 when rows are selected.
 
@@ -96,7 +88,7 @@ class StoredVectors:
 
     def __init__(
         self,
-        parts: Sequence[StoredPart],
+        parts: "Sequence[VectorFile]",
         select: Callable[[NDArray[Any]], NDArray[Any]] = lambda codes: codes,
         per_row: int = 1,
     ) -> None:
