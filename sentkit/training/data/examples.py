@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Mapping, MutableSequence, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,17 +21,6 @@ from sentkit.formats.rows.rows import Row
 from sentkit.formats.vectors.vectors import VectorRow, expect_one
 from sentkit.model.text.tokenizer import Tokenizer
 from sentkit.model.text.tokens import TextTokenizer, Tokens
-
-
-class Target(Protocol):
-    """Converts the target field of a row to a number."""
-
-    @property
-    def why(self) -> str: ...
-
-    def __call__(self, row: Row, name: str) -> float | None:
-        """Return the number of the named field, or None to omit the row."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,6 +131,8 @@ class Words:
 
 SAID_OF_PAIRS = ("label", "score")  # fields with the relation of the two texts
 NLI = {"contradiction": 0, "entailment": 1, "neutral": 2}
+# Converts the target field of a row to a number, or to None to omit the row; `why` explains an omission.
+Target = Labels | Classes | Scores | Places | Words
 
 
 @dataclass(frozen=True, slots=True)
