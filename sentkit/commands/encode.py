@@ -122,7 +122,7 @@ def encode(
             else:
                 encoding.to_outputs(groups, texts, paths, tally, progress.add, inputs.rejects)
     progress.done()
-    if tally.rows or not to_folder or old:
+    if tally.rows or not to_folder:
         report_totals(tally, encoder, windows, console, old)
 
 

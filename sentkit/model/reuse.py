@@ -154,11 +154,12 @@ class OldVectors:
                 if file.has_digest and (damage := file.damage()):
                     raise damaged(file, damage)
                 self.verified.add(file.path)
-            codes = np.dtype(file.storage.dtype), file.storage.columns
-            size = codes[0].itemsize * codes[1]
+            numbers = np.dtype(file.storage.dtype)
+            size = numbers.itemsize * file.storage.columns
             at = file.header.entries["embeddings"].start + (place - source.place(number)) * size
-            raw = os.pread(self.open_file(file.path).fileno(), size, at)
-            vectors[row] = file.storage.decode(np.frombuffer(raw, codes[0]))
+            opened = self.open_file(file.path)  # this name keeps the file open, also if a thread opens others
+            raw = os.pread(opened.fileno(), size, at)
+            vectors[row] = file.storage.decode(np.frombuffer(raw, numbers))
         return vectors
 
     def count_unneeded(self) -> None:
