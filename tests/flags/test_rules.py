@@ -2,6 +2,7 @@
 
 import inspect
 import re
+from contextlib import nullcontext
 
 import pytest
 
@@ -23,14 +24,14 @@ COMMANDS = {
     for name, command in every_command().items()
 }
 RULES = [
-    pytest.param(parameters, name_of(each), rule, id=f"{name} {name_of(each)} {rule}")
+    (parameters, name_of(each), rule)
     for name, parameters in COMMANDS.items()
     for each in parameters
     for rule in rules_of(each)
     if rule.other.split(" ")[0] in map(name_of, parameters)
 ]
 TEXTS = [
-    pytest.param(parameters, each, id=f"{name} {name_of(each)}")
+    (parameters, each)
     for name, parameters in COMMANDS.items()
     for each in parameters
     if each.default != "" and "str" in str(each.annotation) and "Literal" not in str(each.annotation)
@@ -64,8 +65,7 @@ def words(condition):
     return condition.replace("|", " or ")
 
 
-@pytest.mark.parametrize(("parameters", "flag", "rule"), RULES)
-def test_a_rule_is_enforced(parameters, flag, rule):
+def check_rule(parameters, flag, rule):
     """The message names both flags. With what it needs, the flag is accepted."""
     line = CommandLine(parameters)
     line.give(flag)
@@ -84,35 +84,41 @@ def test_a_rule_is_enforced(parameters, flag, rule):
     assert str(caught.value) in expected
 
 
-@pytest.mark.parametrize(("parameters", "parameter"), TEXTS)
-def test_an_empty_value_is_wrong_usage(parameters, parameter):
+def test_every_rule_is_enforced():
+    assert len(RULES) > 100
+    for parameters, flag, rule in RULES:
+        check_rule(parameters, flag, rule)
+
+
+def test_an_empty_value_is_wrong_usage():
     """As of an unset variable of the shell; only a prompt can be empty."""
-    line = CommandLine(parameters)
-    line.give(name_of(parameter))
-    line.values[parameter.name] = [""] if "list" in str(parameter.annotation) else ""
-    if MAY_BE_EMPTY in notes_of(parameter):
-        line.check()
-        return
-    with pytest.raises(UsageError, match="the value is empty"):
-        line.check()
+    for parameters, parameter in TEXTS:
+        line = CommandLine(parameters)
+        line.give(name_of(parameter))
+        line.values[parameter.name] = [""] if "list" in str(parameter.annotation) else ""
+        refused = pytest.raises(UsageError, match="the value is empty")
+        with nullcontext() if MAY_BE_EMPTY in notes_of(parameter) else refused:
+            line.check()
 
 
-@pytest.mark.parametrize("name", COMMANDS)
-def test_defaults_break_no_rule(name):
-    CommandLine(COMMANDS[name]).check()
+def test_defaults_break_no_rule():
+    for parameters in COMMANDS.values():
+        CommandLine(parameters).check()
 
 
 WITH = [
-    pytest.param(each, found[1], id=f"{name} {name_of(each)}")
+    (name, each, found[1])
     for name, parameters in COMMANDS.items()
     for each in parameters
     if name_of(each) and (found := re.match(r"(?:With|For) (--[a-z-]+):", notes_of(each)[0].help or ""))
 ]
 
 
-@pytest.mark.parametrize(("parameter", "other"), WITH)
-def test_a_help_that_names_a_needed_flag_has_its_rule(parameter, other):
-    assert other in " or ".join(rule.other for rule in rules_of(parameter)).split(" or ")
+def test_a_help_that_names_a_needed_flag_has_its_rule():
+    ruled = [(each, " or ".join(rule.other for rule in rules_of(each)).split(" or ")) for _, each, _ in WITH]
+
+    assert WITH
+    assert [row for row, (_, others) in zip(WITH, ruled, strict=True) if row[2] not in others] == []
 
 
 def test_the_rules_of_a_command():
