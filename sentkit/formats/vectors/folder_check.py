@@ -14,6 +14,7 @@ from typing import Any
 from sentkit.errors import CannotCreateError, SentkitError
 from sentkit.formats.files import readable
 from sentkit.formats.json_files import read_object_if_there
+from sentkit.formats.meter import Meter
 from sentkit.formats.outputs.temporary import lock, publish_folder
 from sentkit.formats.rows.parts import digest_of_part, row_ranges
 from sentkit.formats.rows.rows import Inputs, Rejects
@@ -107,6 +108,7 @@ def inputs_of(folder: VectorFolder, number: int, path: str) -> Inputs:
         [path],
         format,
         rejects=Rejects(skip=True),
+        meter=Meter(()),  # a part can have no rows
         quoting=quoting,
         longest=settings["max_line"],
         vector_file=rows_in,

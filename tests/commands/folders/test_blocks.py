@@ -128,6 +128,9 @@ def test_streams_tables_and_vector_files_have_blocks_of_rows(encode, sentkit, co
     assert encode("in.csv", "-o", "table/").code == 0
     assert [row["text"] for row in sentkit("cat", "table").rows] == ["the\ncat"] + ["dog"] * 9
     assert len(list(Path("table").glob("0*"))) == 4  # of three rows
+    for name, source in {"ofin.jsonl.gz": "in.jsonl.gz", "table": "in.csv"}.items():
+        assert sentkit("check", name, "--deep").rows[0]["problems"] == []
+        assert encode(source, "-o", f"{name}/", "--reuse", name).told == []
 
 
 def test_a_stream_that_differs_from_its_blocks_is_refused(encode):
