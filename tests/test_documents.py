@@ -278,6 +278,19 @@ def test_an_example_of_the_help_runs(name, line, workplace, execute):
     assert (done.returncode, unexpected) == (0, [])
 
 
+def test_the_recipe_of_a_reranker_runs(workplace, execute):
+    """Its scores are those of the orders of similarity and of the reranker's score."""
+    recipe = README.partition("**Rerank**")[2].split("```")[1]
+    reports = [*map(json.loads, execute(["sh", "-ec", recipe], workplace).stdout.splitlines())]
+    done = execute(["sentkit", "predict", "flat.jsonl", "-m", "CROSSENCODER"], workplace)
+    rows = [*map(json.loads, done.stdout.splitlines())]
+    for report, field in zip(reports, ("similarity", "score"), strict=True):
+        ordered = sorted(rows, key=lambda row: -row[field])
+        hits = [[row["id_b"] for row in ordered if row["id_a"] == f"q{n}"] for n in range(len(PAIRS))]
+        ranks = [1 + documents.index(f"d{n}") for n, documents in enumerate(hits)]
+        assert report["mrr@10"] == pytest.approx(np.mean([100 / rank for rank in ranks]), rel=1e-6)
+
+
 def test_the_layers_example_runs(workplace, execute):
     done = execute(["sh", str(ROOT / "examples/layers.sh"), "pairs.jsonl"], workplace)
 
