@@ -11,8 +11,9 @@ import typer
 from sentkit.console import Console, RowProgress, print_table, slow
 from sentkit.errors import UsageError
 from sentkit.flags import options
-from sentkit.flags.rows import StreamFlags
-from sentkit.flags.rules import Excludes, Needs
+from sentkit.flags.rows import RowFlags, StreamFlags
+from sentkit.flags.rules import Excludes, Needs, excludes
+from sentkit.flags.shards import parse_shard
 
 if TYPE_CHECKING:
     from sentkit.formats.outputs.outputs import Paths
@@ -95,9 +96,35 @@ class BinaryFlags:
             raise UsageError(f"--candidates {self.candidates}: expected at least --top, {top}")
 
 
+@dataclass(frozen=True)
+class PartFlags:
+    """A corpus that several processes search."""
+
+    shard: Annotated[
+        str | None,
+        typer.Option(metavar="I/N|auto", help="Search only part I of N of the vector folder --corpus."),
+        Needs("--corpus"),
+        *excludes("--flat", "--replace", "--rejects"),
+    ] = None
+    merge: Annotated[
+        bool,
+        typer.Option("--merge", help="Join the hits of all parts: each TEXT is an output of --shard."),
+        Needs("TEXT"),
+        *excludes("--corpus", "--shard", "--top", "--threshold", "--metric", "--flat", "--json", "--replace"),
+        *excludes("--rescore", "--candidates", "--field", "-m", "--precision", "--device"),
+    ] = False
+
+    @property
+    def numbers(self) -> tuple[int, int] | None:
+        """The number of the part and of all parts."""
+        shard = None if self.shard is None else parse_shard(self.shard)
+        return None if shard is None else (shard.number or shard.count, shard.count)
+
+
 def search(
     *,
     query: QueryFlags,
+    parts: PartFlags,
     top: Annotated[
         int | None, typer.Option(min=1, metavar="K", help="Maximum number of hits per query. [default: 10]")
     ] = None,
@@ -145,18 +172,22 @@ def search(
     from sentkit.metrics.neighbours.queries import Search, SearchOptions
 
     console = run.console("search")
+    if parts.merge:
+        join_parts(query.texts or [], output, console)
+        return
     options.check_threshold(threshold, metric)
     if top is None and threshold is None:
         top = TOP
     binary.check(top)
-    as_rows = not flat and not output.as_table
+    as_rows = not flat and (parts.shard is not None or not output.as_table)
     search_options = SearchOptions(
         metric,
         top,
         threshold,
         rescore=binary.rescore,
         candidates=binary.candidates,
-        new=["hits"] if as_rows and not replace else [],
+        new=["hits", "part"][: 1 + bool(parts.shard)] if as_rows and not replace else [],
+        part=parts.numbers,
     )
     check_rows_output(output.path)
     reads = {"--corpus": query.corpus, "--rescore": binary.rescore}
@@ -183,17 +214,14 @@ def search(
             encoded = query_texts((query.texts or [])[:1], model, corpus.path, spec, machine, console)
         else:
             with slow(console, f"reading {query.corpus}"):
-                corpus = read_search_corpus(inputs.other(query.corpus))
+                corpus = read_search_corpus(inputs.other(query.corpus), parts.numbers)
         answered = Search(encoded or VectorReader(inputs), corpus, search_options, inputs, source=source)
         if flat:
-            for window in answered.windows():
-                for query_hits in window:
-                    out.writelines(answered.flat(query_hits))
-                out.flush()
-        elif output.as_table:
-            show_hits(answered)
-        else:
+            write_flat(answered, out)
+        elif as_rows:
             write_hits(answered, out, replace=replace)
+        else:
+            show_hits(answered)
     for remark in encoded.remarks if encoded else ():
         console.warn(remark)
 
@@ -264,11 +292,30 @@ def is_file(text: str) -> bool:
         return False
 
 
+def join_parts(paths: list[str], output: options.ReportFlags, console: Console) -> None:
+    from sentkit.metrics.neighbours.parts import union
+
+    with RowFlags(files=paths).open(console, output, known=()) as inputs, output.open() as out:
+        out.writelines(row + b"\n" for row in union(inputs))
+
+
+def write_flat(search: "Search", out: BinaryIO) -> None:
+    for window in search.windows():
+        for query_hits in window:
+            out.writelines(search.flat(query_hits))
+        out.flush()
+
+
 def write_hits(search: "Search", out: BinaryIO, *, replace: bool) -> None:
+    from sentkit.metrics.neighbours.parts import part_of
+
     for window in search.windows():
         for query_hits in window:
             hits = b"[%b]" % b",".join(search.corpus.hit(*each) for each in query_hits.hits)
-            out.write(query_hits.query.add([(b"hits", hits)], replace=replace) + b"\n")
+            new = [(b"hits", hits)]
+            if search.options.part is not None:
+                new.append((b"part", part_of(search.options, [each for _, each in query_hits.hits])))
+            out.write(query_hits.query.add(new, replace=replace) + b"\n")
         out.flush()  # the reader of a slow pipe gets each window immediately
 
 

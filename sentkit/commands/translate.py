@@ -56,11 +56,6 @@ class TranslationFlags:
         typer.Option(metavar="X", help="With --sample: lower values favour likely tokens."),
         Needs("--sample"),
     ] = 1.0
-    top_k: Annotated[
-        int | None,
-        typer.Option(min=1, metavar="K", help="With --sample: draw from the K most likely tokens."),
-        Needs("--sample"),
-    ] = None
     top_p: Annotated[
         float | None,
         typer.Option(

@@ -10,7 +10,7 @@ from tempfile import gettempdir
 import numpy as np
 from numpy.typing import NDArray
 
-from sentkit.errors import DataError
+from sentkit.errors import DataError, UsageError
 from sentkit.formats.outputs.temporary import open_side_file
 from sentkit.formats.rows.rows import Inputs, Row
 from sentkit.formats.vectors.fingerprint import without_machine
@@ -36,7 +36,7 @@ class Store:
         self.kind = first.storage.kind
         self.names, self.width = first.names, first.width
         self.starts = [0, *accumulate(file.count for file in self.files)]
-        self.count = self.starts[-1]
+        self.before, self.count = 0, self.starts[-1]  # rows of the folder before these files, and of them
         self.row_reader = lru_cache(OPEN_MAPS)(lambda number: self.files[number].row_reader())
         own = without_machine(first.spec), first.width
         for file in self.files:
@@ -45,6 +45,16 @@ class Store:
             if file.storage.kind != self.kind:
                 problem = f"its vectors are {file.storage.kind}, those of {first.path} are {self.kind}"
                 raise DataError(problem, source=file.path)
+
+    def keep_part(self, number: int, count: int) -> None:
+        """Keep only consecutive blocks, part `number` of `count`. The rows keep their numbers."""
+        first, last = ((k * len(self.files)) // count for k in (number - 1, number))
+        if first == last:
+            problem = f"part {number} of {count}: {self.path} has {len(self.files)} blocks"
+            raise UsageError(problem, advice="use at most as many parts as blocks")
+        self.before = self.starts[first]
+        self.starts = [start - self.before for start in self.starts[first : last + 1]]
+        self.files, self.count = self.files[first:last], self.starts[-1]
 
     def blocks(self) -> Iterator[NDArray[np.float32]]:
         """The vectors without rows, in arrays of (up to BLOCK, k, d)."""

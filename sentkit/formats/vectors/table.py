@@ -8,10 +8,11 @@ from typing import Protocol
 
 import numpy as np
 
-from sentkit.errors import NoRowsError
+from sentkit.errors import NoRowsError, UsageError
 from sentkit.formats.rows.lines import json_object
 from sentkit.formats.rows.rows import Inputs, Row
 from sentkit.formats.vectors.fingerprint import SIGN, short_label, space_of, target_space
+from sentkit.formats.vectors.folders import is_vector_folder
 from sentkit.formats.vectors.storage import FLOATS, Vectors
 from sentkit.formats.vectors.store import Store, fields_of, is_store
 from sentkit.formats.vectors.vectors import (
@@ -58,19 +59,29 @@ class VectorTable:
             raise other.row.error(f"the {what} has {width} numbers, the vectors of {self.path} have {wanted}")
 
 
-def read_table(inputs: Inputs, check: Callable[[VectorRow], object]) -> VectorTable:
+def read_table(
+    inputs: Inputs, check: Callable[[VectorRow], object], part: tuple[int, int] | None = None
+) -> VectorTable:
     """Read one file. `check` gets the rows that must be parsed: all, but of a vector file only the first.
 
-    If bad rows are rejected, all rows of a vector file are parsed, too.
+    If bad rows are rejected, all rows of a vector file are parsed, too. `part` is the number of a part of a
+    vector folder, and the number of parts.
     """
     path = inputs.paths[0]
-    mapped = is_store(path) and not inputs.rejects.skip
-    return stored(inputs, path, check) if mapped else in_memory(inputs, VectorReader(inputs), check)
+    if part is not None and not is_vector_folder(path):
+        problem = f"a part of {path}: it is not a vector folder"
+        raise UsageError(problem, advice="use encode -o DIR/, which makes one")
+    mapped = part is not None or (is_store(path) and not inputs.rejects.skip)
+    return stored(inputs, path, check, part) if mapped else in_memory(inputs, VectorReader(inputs), check)
 
 
-def stored(inputs: Inputs, path: str, check: Callable[[VectorRow], object]) -> VectorTable:
+def stored(
+    inputs: Inputs, path: str, check: Callable[[VectorRow], object], part: tuple[int, int] | None
+) -> VectorTable:
     refuse_renamed_vectors(inputs, path)
     store = Store(path)
+    if part is not None:
+        store.keep_part(*part)
     vectors = store.vectors()
     if not len(vectors):
         raise NoRowsError([path])
@@ -81,7 +92,7 @@ def stored(inputs: Inputs, path: str, check: Callable[[VectorRow], object]) -> V
             place = start + int(np.flatnonzero(~np.isfinite(block).all(axis=(1, 2)))[0])
             check_finite(store.row(place), block[place - start])
     fields = fields_of(inputs, path)
-    numbers = range(1, len(vectors) + 1)
+    numbers = range(store.before + 1, store.before + len(vectors) + 1)
     return VectorTable(path, vectors, store.names, fields, store.emb, store.row, numbers, origin_of(store))
 
 

@@ -94,9 +94,9 @@ class SearchCorpus:
             raise rescore.row(place).error(f"this row differs from row {self.numbers[place]} of {self.path}")
 
 
-def read_search_corpus(inputs: Inputs) -> SearchCorpus:
+def read_search_corpus(inputs: Inputs, part: tuple[int, int] | None = None) -> SearchCorpus:
     """Read the vectors, memory-mapped from a vector file. Rows are read when they are needed."""
-    return SearchCorpus(read_table(inputs, expect_one), with_id=True)
+    return SearchCorpus(read_table(inputs, expect_one, part), with_id=True)
 
 
 def naming_field(row: Row, fields: Mapping[str, str]) -> dict[str, str]:

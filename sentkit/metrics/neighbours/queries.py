@@ -53,6 +53,7 @@ class SearchOptions:
     rescore: str | None = None  # exact vectors of the same rows, for a corpus of sign bits
     candidates: int | None = None  # of a corpus of sign bits
     new: Sequence[str] = ()  # fields that a query must not have
+    part: tuple[int, int] | None = None  # number of a part of the corpus, and number of parts
 
 
 class Search:
@@ -68,6 +69,9 @@ class Search:
         self.metric = options.metric
         self.corpus = corpus
         self.rescore: SearchCorpus | None = None
+        if self.corpus.signs is not None and options.part is not None:
+            advice = "search it as a whole, or store float16 or int8"
+            raise UsageError("--shard does not work with a binary corpus", advice=advice)
         if self.corpus.signs is None and (options.rescore is not None or options.candidates is not None):
             flag = "--candidates" if options.rescore is None else "--rescore"
             raise UsageError(

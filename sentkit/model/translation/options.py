@@ -21,7 +21,6 @@ class TranslationOptions:
     beams: int | None = None
     sample: bool = False  # draw each token at random; the next four are for this
     temperature: float = 1.0
-    top_k: int | None = None
     top_p: float | None = None
     seed: int = 0
     max_length: int | None = None  # input tokens

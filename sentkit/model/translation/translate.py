@@ -114,12 +114,10 @@ class GumbelNoise:
 
 
 def processors(options: TranslationOptions, batch: Sequence[Tokens]) -> list[Any]:
-    """Return the score processors for `generate` in order: temperature, top-k, top-p, noise."""
-    from transformers import TemperatureLogitsWarper, TopKLogitsWarper, TopPLogitsWarper
+    """Return the score processors for `generate` in order: temperature, top-p, noise."""
+    from transformers import TemperatureLogitsWarper, TopPLogitsWarper
 
     warpers: list[Any] = [TemperatureLogitsWarper(float(options.temperature))]
-    if options.top_k is not None:
-        warpers.append(TopKLogitsWarper(options.top_k))
     if options.top_p is not None:
         warpers.append(TopPLogitsWarper(float(options.top_p)))
     return [*warpers, GumbelNoise(options.seed, batch)]

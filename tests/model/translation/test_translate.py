@@ -135,10 +135,9 @@ def test_greedy_translations_use_the_most_likely_token_at_each_step(plain: Any, 
     [
         {"seed": 7},
         {"seed": 8, "temperature": 0.5},
-        {"seed": 9, "top_k": 3},
         {"seed": 10, "temperature": 2.0, "top_p": 0.6},
     ],
-    ids=["plain", "tempered", "top-k", "top-p"],
+    ids=["plain", "tempered", "top-p"],
 )
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_sample_is_the_largest_of_scores_and_noise(plain: Any, kind: str, sampling: Any) -> None:
@@ -166,8 +165,6 @@ def test_a_sample_is_the_largest_of_scores_and_noise(plain: Any, kind: str, samp
 def drawn(scores: np.ndarray, noise: np.ndarray, options: TranslationOptions) -> int:
     """Return the token with the largest noisy score among the permitted tokens."""
     order = sorted(range(len(scores)), key=lambda token: -scores[token])
-    if options.top_k is not None:
-        order = order[: options.top_k]
     if options.top_p is not None:
         chances = np.exp(scores) / np.exp(scores).sum()
         count, mass = 0, 0.0

@@ -1,0 +1,135 @@
+"""`search --shard` and `--merge`: the parts of a vector folder give the bytes of one search."""
+
+import json
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from support import ROOT, with_program
+
+QUERIES = ["the dog", "cat runs", "runs . dog"]
+
+
+@pytest.fixture
+def queries(sentkit, words):
+    """Three queries with vectors. The folder has 40 rows of 5 texts, so most hits are ties."""
+    texts = "\n".join(QUERIES)
+    Path("q.jsonl").write_bytes(sentkit("encode", "-m", words, "-q", stdin=texts.encode()).out)
+    return ["--queries", "q.jsonl", "--corpus", "whole/"]
+
+
+@pytest.fixture
+def parts(sentkit, folder, queries):
+    """Search the parts and return the names of their outputs."""
+
+    def run(count, *flags):
+        names = [f"part{number}.jsonl" for number in range(1, count + 1)]
+        for number, name in enumerate(names, 1):
+            done = sentkit("search", *queries, *flags, "--shard", f"{number}/{count}", "-o", name, "-f")
+            assert (done.code, done.err) == (0, "")
+        return names
+
+    return run
+
+
+@pytest.mark.parametrize(
+    "flags", [[], ["--top", "3"], ["--top", "99"], ["--threshold", "0.5"], ["--metric", "dot"]]
+)
+@pytest.mark.parametrize("count", [1, 3, 7])
+def test_the_parts_have_the_bytes_of_one_search(sentkit, parts, queries, count, flags):
+    whole = sentkit("search", *queries, *flags)
+
+    joined = sentkit("search", "--merge", *reversed(parts(count, *flags)))
+
+    assert (joined.code, joined.err) == (0, "")
+    assert joined.out == whole.out
+    assert [len(row["hits"]) for row in joined.rows] != [0, 0, 0]
+
+
+def test_a_text_is_searched_by_parts(sentkit, parts, words):
+    parts(1)
+    for number in "12":
+        flags = ["--corpus", "whole/", "-m", words, "--shard", f"{number}/2", "-o", f"{number}.jsonl", "-q"]
+        assert sentkit("search", "the dog", *flags).code == 0
+
+    joined = sentkit("search", "--merge", "1.jsonl", "2.jsonl")
+
+    assert joined.out == sentkit("search", "the dog", "--corpus", "whole/", "-m", words, "-q").out
+
+
+def test_a_part_reads_only_its_blocks(sentkit, folder, queries):
+    """A damaged block of another part is not noticed; a row keeps its number in the folder."""
+    blocks = sorted(folder.glob("*.safetensors"))
+    blocks[0].write_bytes(blocks[0].read_bytes()[:-3])
+    first, last = (sentkit("search", *queries, "--shard", f"{n}/{len(blocks)}") for n in (1, len(blocks)))
+
+    assert first.code == 65
+    assert last.code == 65 or {hit["row"] for hit in last.rows[0]["hits"]} <= {*range(30, 41)}
+
+
+@pytest.mark.parametrize(
+    ("names", "problem"),
+    [
+        (["part1.jsonl", "part2.jsonl"], "the files are the parts 1, 2, expected each of 1 to 3 once"),
+        (["part1.jsonl", "part2.jsonl", "part2.jsonl"], "the files are the parts 1, 2, 2, expected"),
+        (
+            ["part1.jsonl", "part2.jsonl", "other.jsonl"],
+            "searched with other flags or parts than part1.jsonl",
+        ),
+        (["part1.jsonl", "part2.jsonl", "short.jsonl"], "short.jsonl: it has fewer rows than another part"),
+        (["part1.jsonl", "part2.jsonl", "turned.jsonl"], "another query than in line 1 of part1.jsonl"),
+        (["part1.jsonl", "part2.jsonl", "q.jsonl"], "q.jsonl:1: not a row of sentkit search --shard"),
+    ],
+)
+def test_wrong_parts_are_refused(sentkit, parts, names, problem):
+    parts(3, "--top", "2")
+    Path("part3.jsonl").rename("other.jsonl")
+    parts(3)
+    lines = Path("part3.jsonl").read_text().splitlines(keepends=True)
+    Path("short.jsonl").write_text("".join(lines[:2]))
+    Path("turned.jsonl").write_text("".join(lines[::-1]))
+
+    done = sentkit("search", "--merge", *names)
+
+    assert done.code == 65
+    assert problem in done.err
+
+
+def test_wrong_uses_are_refused(sentkit, folder, queries, words):
+    vectors = ["--queries", "q.jsonl", "--corpus"]
+    signs = sentkit("encode", "corpus.jsonl", "-m", words, "-q", "--store", "binary", "-o", "signs/")
+    assert signs.code == 0
+    for arguments, problem in {
+        (*vectors, "q.jsonl", "--shard", "1/2"): "a part of q.jsonl: it is not a vector folder",
+        (*vectors, "whole/", "--shard", "1/99"): "part 1 of 99: whole/ has",
+        (*vectors, "whole/", "--shard", "3/2"): '--shard "3/2"',
+        (*vectors, "signs/", "--shard", "1/1"): "--shard does not work with a binary corpus",
+        (*vectors, "whole/", "--shard", "1/2", "--flat"): "--shard",
+        ("--merge", "q.jsonl", "--top", "3"): "--merge",
+        ("--merge",): "--merge needs TEXT",
+        ("a dog", "corpus.jsonl", "--shard", "1/2"): "--shard needs --corpus",
+    }.items():
+        done = sentkit("search", *arguments)
+
+        assert done.code == 2, arguments
+        assert problem in done.err
+
+
+def test_an_array_of_slurm_searches_the_parts(sentkit, folder, queries, tmp_path):
+    """`srun` is a program that runs its command, as in a task of an array."""
+    whole = sentkit("search", *queries).out
+    srun = tmp_path / "bin/srun"
+    environment = with_program(tmp_path)
+    srun.write_text('#!/bin/sh\nexec "$@"\n')
+    srun.chmod(0o755)
+    for number in range(2):
+        task = {"SLURM_ARRAY_TASK_ID": number, "SLURM_ARRAY_TASK_COUNT": 2, "SLURM_ARRAY_TASK_MIN": 0}
+        environment |= {name: str(value) for name, value in task.items()}
+        script = ["sh", str(ROOT / "examples/slurm/search.sbatch"), *queries]
+        subprocess.run(script, env=environment, check=True)
+
+    joined = sentkit("search", "--merge", "hits-0.jsonl", "hits-1.jsonl")
+
+    assert joined.out == whole
+    assert json.loads(Path("hits-1.jsonl").read_text().splitlines()[0])["part"]["number"] == 2
