@@ -11,9 +11,9 @@ import typer
 from sentkit.console import Console, RowProgress, print_table, slow
 from sentkit.errors import UsageError
 from sentkit.flags import options
+from sentkit.flags.folders import parse_shard
 from sentkit.flags.rows import RowFlags, StreamFlags
 from sentkit.flags.rules import Excludes, Needs, excludes
-from sentkit.flags.shards import parse_shard
 
 if TYPE_CHECKING:
     from sentkit.formats.outputs.outputs import Paths
@@ -208,14 +208,15 @@ def search(
         ) as inputs,
         output.open() as out,
     ):
-        source = query.paths[0] if query.paths else "TEXT"
         if query.corpus is None:
             corpus, spec = encoded_corpus(inputs.other(*query.files), model, machine, console)
             encoded = query_texts((query.texts or [])[:1], model, corpus.path, spec, machine, console)
         else:
             with slow(console, f"reading {query.corpus}"):
                 corpus = read_search_corpus(inputs.other(query.corpus), parts.numbers)
-        answered = Search(encoded or VectorReader(inputs), corpus, search_options, inputs, source=source)
+        answered = Search(
+            encoded or VectorReader(inputs), corpus, search_options, inputs, source=[*query.paths, "TEXT"][0]
+        )
         if flat:
             write_flat(answered, out)
         elif as_rows:
