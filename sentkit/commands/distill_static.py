@@ -96,8 +96,7 @@ def distill_static(
             raise UsageError(f"--dim {dim}: the vectors have only {encoder.width} numbers")
         vectors = encode_vocabulary(encoder, tokenizer, TaskProgress(console, "batches"))
         table, warnings = token_table(vectors, factors, dim or min(USUAL_DIM, encoder.width))
-        for warning in warnings if dim is not None else ():
-            console.warn(warning)
+        console.warn(*(warnings if dim is not None else ()))
         record |= {"weights": weights, "tokens": len(table), "dim": table.shape[1]}
         write_model2vec(part, table, tokenizer.rules(), record)
     with open_output("-", force=False) as out:

@@ -135,13 +135,11 @@ def print_plan(record: Mapping[str, Any]) -> None:
 def report_loading(name: str, notes: Iterable[str], console: Console) -> None:
     """Print notes before torch is imported, which takes one or two seconds."""
     console.note(f"loading {name}")
-    for note in notes:
-        console.warn(note)
+    console.warn(*notes)
 
 
 def report_spaces(encoder: "Encoder", console: Console) -> None:
-    for note in encoder.notes:
-        console.warn(note)
+    console.warn(*encoder.notes)
     spaces = ", ".join(spec.emb for spec in encoder.specs[:3]) + (" ..." if len(encoder.specs) > 3 else "")
     console.note(f"{spaces}: {encoder.width} numbers, {encoder.device}, {encoder.precision}")
     for choice in getattr(encoder, "choices", ()):
@@ -163,8 +161,7 @@ def report_totals(
         if windows["chunks"]:
             split += f", {tally.texts} rows were written"
         console.report(f"{split} (--window {windows['window']} --stride {windows['stride']})")
-    for remark in encoder.remarks(tally):
-        console.warn(remark)
+    console.warn(*encoder.remarks(tally))
     if old is not None:
         unneeded = "" if old.unneeded is None else f", no longer needed: {old.unneeded:,}"
         encoded = tally.rows - tally.reused

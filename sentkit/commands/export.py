@@ -56,8 +56,7 @@ def export(
         reads["-m"] = options.model_paths(model)
     options.check_paths(console, {"-o": output.path}, reads)
     plan = plan_reading(checkpoint, reading.options())
-    for note in plan.notes(model):
-        console.warn(note)
+    console.warn(*plan.notes(model))
     encoder = TransformerEncoder(checkpoint, plan, device="cpu", precision="fp32")
     declaration = declare_encoder(encoder)
     lineage = {

@@ -107,12 +107,10 @@ def outputs_of(
     console.note(f"loading {text_model.name}")
     groups = prepare(inputs.read(RowTexts(common_fields(inputs))), text_model.tokenizer, inputs.rejects)
     classifier, tally = text_model.load(), Tally()
-    for note in classifier.notes:
-        console.warn(note)
+    console.warn(*classifier.notes)
     console.note(f"{classifier.width} outputs, {classifier.device}, {classifier.precision}")
     for group in encode_groups(groups, classifier, classifier.budget):
         tally.add((done.row, done.tokens) for done in group)
         if group:
             yield [done.row for done in group], np.concatenate([done.vectors[0] for done in group])
-    for remark in classifier.remarks(tally):
-        console.warn(remark)
+    console.warn(*classifier.remarks(tally))

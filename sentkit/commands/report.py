@@ -142,8 +142,7 @@ def report(
         raise UsageError(problem, advice="--format json prints the values without a table")
     check_paths(console, rows, tests, output, results)
     models = find_models(rows, ReadingOptions(), machine)
-    for warning in warnings(rows, tests, unused):
-        console.warn(warning)
+    console.warn(*warnings(rows, tests, unused))
     kept, jobs = None if results is None else Path(results), threads_of_command() or 1
     evaluator = Evaluator(classifier, hidden, jobs, kept, console.warn)
     progress = TaskProgress(console, "evaluations")

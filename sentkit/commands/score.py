@@ -185,8 +185,7 @@ def report_gold(
     records = [report.record() for report in sts_report.reports(inputs, score_options, flags.baseline)]
     if (average := sts_report.average_record(records)) is not None:
         records.append(average)
-    for warning in sts_report.warnings(records):
-        console.warn(warning)
+    console.warn(*sts_report.warnings(records))
     show(
         records,
         sts_report.table_lines,
@@ -211,8 +210,7 @@ def report_labels(
     from sentkit.metrics.sts import labelled_pairs
 
     records = list(labelled_pairs.records(inputs, score_options, flags.baseline, flags.precision_at))
-    for warning in labelled_pairs.warnings(records):
-        console.warn(warning)
+    console.warn(*labelled_pairs.warnings(records))
     narrow = ["interval", "threshold"]
     show(records, labelled_pairs.table_lines, out, as_table=as_table, texts=["file"], optional=narrow)
     return records

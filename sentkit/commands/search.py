@@ -223,8 +223,7 @@ def search(
             write_hits(answered, out, replace=replace)
         else:
             show_hits(answered)
-    for remark in encoded.remarks if encoded else ():
-        console.warn(remark)
+    console.warn(*(encoded.remarks if encoded else ()))
 
 
 def query_texts(
@@ -246,8 +245,7 @@ def query_texts(
         model, recorded, device=machine.device, precision=machine.precision
     )
     console.note(f"loading {encoder.name}")
-    for note in encoder.notes:
-        console.warn(note)
+    console.warn(*encoder.notes)
     prompt = getattr(encoder.tokenizer, "prompt", "")
     if prompt and prompt == recorded.prompt:
         problem = f'the prompt of the corpus, "{prompt}", is added to TEXT'
@@ -281,8 +279,7 @@ def encoded_corpus(
     rows = encoded_files(inputs, encoder, progress.add)
     table = in_memory(inputs, rows, lambda row: None, named=True)
     progress.done()
-    for remark in (*encoder.notes, *rows.remarks):
-        console.warn(remark)
+    console.warn(*encoder.notes, *rows.remarks)
     return SearchCorpus(table, with_id=True), rows.record
 
 

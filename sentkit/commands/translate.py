@@ -173,8 +173,7 @@ def write(group: Iterable["Translated"], texts: "OneText", out: BinaryIO) -> Non
 
 
 def report_limits(translator: "Translator", console: Console) -> None:
-    for note in translator.notes:
-        console.warn(note)
+    console.warn(*translator.notes)
     limits = translator.limits
     how = "sampled" if translator.options.sample else f"{limits.beams} beams"
     lengths = f"reads {limits.read} tokens, writes {limits.written}"

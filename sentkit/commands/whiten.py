@@ -56,8 +56,7 @@ class TransformFlags(options.OutputFlags):
     def write(self, fitted: "Fitted", console: Console) -> None:
         with self.open() as out:
             fitted.write(out, self.path)
-        for warning in (*fitted.sample.warnings, *fitted.fit.warnings):
-            console.warn(warning)
+        console.warn(*fitted.sample.warnings, *fitted.fit.warnings)
         note = fitted.note
         console.note(f"{note['vectors']} vectors of {note['width']} numbers, {note['kept']} kept")
 

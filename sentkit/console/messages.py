@@ -23,8 +23,8 @@ class Console:
         if advice:
             write_line(f"  {advice}")
 
-    def warn(self, message: str) -> None:
-        if not self.quiet:
+    def warn(self, *messages: str) -> None:
+        for message in messages if not self.quiet else ():
             self.say(f"warning: {message}")
 
     def note(self, message: str) -> None:

@@ -81,8 +81,7 @@ class PlotFlags(OutputFlags):
             width = self.width or (FULL if len(picture.panels) > 1 else HALF)
             with self.open() as out:
                 warnings = draw(picture, out, self.format, width)
-            for warning in warnings:
-                console.warn(warning)
+            console.warn(*warnings)
             return
         if self.on_terminal and not self.json:
             from sentkit.plots.sketch import sketch
