@@ -3,7 +3,6 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, BinaryIO
 
 import typer
@@ -238,6 +237,7 @@ def query_texts(
 
     `spec` is that of the corpus.
     """
+    from sentkit.formats.json_files import is_there
     from sentkit.model.query_encoder import Recorded, encoded_texts, find_query_encoder
 
     recorded = Recorded(corpus, spec)
@@ -253,7 +253,7 @@ def query_texts(
     elif prompt:
         console.note(f'the prompt "{prompt}" is added to TEXT')
     for text in texts:
-        if is_file(text):
+        if is_there(text):
             console.warn(
                 f'"{text}" is used as a query text; to read the file with this name, use --queries {text}'
             )
@@ -281,13 +281,6 @@ def encoded_corpus(
     progress.done()
     console.warn(*encoder.notes, *rows.remarks)
     return SearchCorpus(table, with_id=True), rows.record
-
-
-def is_file(text: str) -> bool:
-    try:
-        return Path(text).is_file()
-    except (OSError, ValueError):  # the text is too long or contains a NUL byte
-        return False
 
 
 def join_parts(paths: list[str], output: options.ReportFlags, console: Console) -> None:

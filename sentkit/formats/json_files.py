@@ -31,7 +31,7 @@ def read_object_if_there(path: Path) -> dict[str, Any]:
     return read_object(path) if is_there(path) else {}
 
 
-# Unlike the methods of Path, these are false for a name that is too long.
+# Unlike the methods of Path, these are false for a name that is too long or has a NUL byte.
 is_there, is_folder, exists = os.path.isfile, os.path.isdir, os.path.exists
 
 

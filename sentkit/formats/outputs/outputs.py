@@ -22,6 +22,7 @@ import orjson
 from sentkit.errors import AnswerIsNo, CannotCreateError, NoRowsError, UsageError
 from sentkit.escaping import escape_json
 from sentkit.formats.files import compressed, is_parquet
+from sentkit.formats.json_files import exists, is_folder, is_there
 from sentkit.formats.outputs.temporary import Draft, NamedFile, leftovers
 from sentkit.formats.rows import splice
 
@@ -165,10 +166,7 @@ def is_special(path: str) -> bool:
     """Whether a path is a device, a named pipe or an open descriptor, which is written directly."""
     if descriptor_of(path) is not None:
         return True
-    try:
-        return Path(path).exists() and not Path(path).is_file() and not Path(path).is_dir()
-    except (OSError, ValueError):  # an invalid name: `target_of` raises the error
-        return False
+    return exists(path) and not is_there(path) and not is_folder(path)
 
 
 def open_special(path: str) -> BinaryIO | None:
