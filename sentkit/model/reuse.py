@@ -27,7 +27,10 @@ from sentkit.model.text.tokens import TextTokenizer, Tokens
 
 RECORDED = ("_emb", "prompt", "max_length", "precision")  # a record must have these
 SPACE = ("readout", "template", "full_stop", "steps", "_emb")  # the first that differs names another space
-SETTINGS = ("prompt", "max_length", "precision", "on_truncate", "window", "stride", "chunks")
+SETTINGS = (
+    *("prompt", "max_length", "precision", "largest_weight", "rounded"),
+    *("on_truncate", "window", "stride", "chunks"),
+)
 SPAN = ("start", "end")  # of a chunk, in characters
 
 

@@ -71,7 +71,7 @@ def convert(
     first = list(islice(rows, 1))
     if first and not first[0].names:
         raise first[0].row.error("this row has no vector; in a vector file every row needs a vector")
-    spec = {**common_spec(inputs), **({"_emb": reader.emb} if reader.emb else {})}
+    spec = {**common_spec(inputs, form.store), **({"_emb": reader.emb} if reader.emb else {})}
     names = reader.names or ("embedding",)
     kept = recorded(inputs)
     spec |= {"fields": kept} if kept else {}
@@ -135,14 +135,21 @@ def with_vectors(row: VectorRow, emb: str | None) -> Row:
     return Row(as_jsonl(row, emb, None), values, row.row.source, row.row.number)
 
 
-def common_spec(inputs: Inputs) -> dict[str, Any]:
-    """The part of the spec that is equal in all input files. Empty if one input is not a vector file."""
+def common_spec(inputs: Inputs, kind: str | None = None) -> dict[str, Any]:
+    """The part of the spec that is equal in all input files. Empty if one input is not a vector file.
+
+    "rounded" has the kind of an input whose numbers an output of this kind stores in another form.
+    """
     if not all(store.is_store(path) for path in inputs.paths):
         return {}
-    first, *others = (store.Store(path).spec for path in inputs.paths)
+    stores = [store.Store(path) for path in inputs.paths]
+    first, *others = (each.spec for each in stores)
     common = {n: value for n, value in first.items() if all(other.get(n) == value for other in others)}
     common.pop("fields", None)
-    return common
+    common.pop("rounded", None)
+    kinds = {each.kind for each in stores} | {str(each.spec.get("rounded")) for each in stores}
+    rounded = kinds & {"float16", "int8"} - {kind}
+    return {**common, "rounded": min(rounded)} if rounded else common
 
 
 def with_fields(spec: Mapping[str, Any], inputs: Inputs) -> dict[str, Any]:
