@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from sentkit.errors import DataError, UsageError
 from sentkit.formats.files import open_file
-from sentkit.formats.rows.kinds import KINDS, wrong_field
+from sentkit.formats.rows.kinds import KINDS, string_in
 from sentkit.formats.vectors.fingerprint import space_of, spec_of_signs
 from sentkit.formats.vectors.folders import shown
 from sentkit.formats.vectors.storage import OPEN_MAPS
@@ -123,9 +123,7 @@ class OldVectors:
             for row in source.store.bare_rows():
                 span = [row.values.get(name) for name in SPAN] if self.chunks else ()
                 for name in source.texts:
-                    text = row.values.get(name)
-                    if not isinstance(text, str):
-                        raise wrong_field(row, name, "a string")
+                    text = string_in(row, name)
                     keys += key_of(text, span)
         halves = np.frombuffer(keys, "<u8").reshape(-1, 2)
         order = np.argsort(halves[:, 0], kind="stable")

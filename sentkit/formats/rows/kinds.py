@@ -74,7 +74,7 @@ class TextParser:
             self.kind = self._kind_of(row)
             self.names = tuple(self.fields.get(name, name) for name in self.kind.texts)
         row.refuse_duplicates()
-        return row, tuple(self._text(row, name) for name in self.names)
+        return row, tuple(string_in(row, name) for name in self.names)
 
     def _kind_of(self, row: Row) -> Kind:
         # Kinds with a field from --field come first.
@@ -89,12 +89,6 @@ class TextParser:
         raise row.error(
             f"{missing}; this row has {has}", advice="name the field, for example --field text=title"
         )
-
-    def _text(self, row: Row, name: str) -> str:
-        value = row.values.get(name)
-        if isinstance(value, str):
-            return value
-        raise wrong_field(row, name, "a string")
 
 
 class EntryParser:
@@ -115,11 +109,17 @@ class EntryParser:
         return filled(row, self.name)
 
 
-def filled(row: Row, name: str) -> str:
-    """The value of a field that must be a string and not blank."""
+def string_in(row: Row, name: str) -> str:
+    """The value of a field that must be a string."""
     value = row.values.get(name)
     if not isinstance(value, str):
         raise wrong_field(row, name, "a string")
+    return value
+
+
+def filled(row: Row, name: str) -> str:
+    """The value of a field that must be a string and not blank."""
+    value = string_in(row, name)
     if not value.strip():
         raise row.error(f'"{name}" is empty')
     return value
@@ -206,9 +206,7 @@ class OneText:
 
     def __call__(self, row: Row) -> tuple[Row, tuple[str, ...]]:
         row.refuse_duplicates()
-        value = row.values.get(self.name)
-        if not isinstance(value, str):
-            raise wrong_field(row, self.name, "a string")
+        value = string_in(row, self.name)
         if self.keep is not None:
             row.check_absent([self.keep], replace=self.replace)
         return row, (value,)

@@ -13,7 +13,7 @@ import orjson
 
 from sentkit.arrays import Float32, Float64, Indices, Rows
 from sentkit.formats.rows import splice
-from sentkit.formats.rows.kinds import KINDS, NEGATIVES, PAIR, SENTENCE, TRIPLET, wrong_field
+from sentkit.formats.rows.kinds import KINDS, NEGATIVES, PAIR, SENTENCE, TRIPLET, string_in
 from sentkit.formats.rows.rows import FIRST_BLOCK, Inputs, Row, growing
 from sentkit.formats.vectors.storage import every_vector
 from sentkit.formats.vectors.store import common_fields
@@ -121,7 +121,7 @@ class PairParser:
             raise row.row.error("this row has 1 vector, expected 2", advice=advice)
         self.corpus.check_space(row, self.reader.emb, "pair")
         names = [self.fields.get(name, name) for name in kind.texts[:2]]
-        anchor, positive = (text_of(row.row, name) for name in names)
+        anchor, positive = (string_in(row.row, name) for name in names)
         left = without_vectors(row.row, row.names)
         written = {*NEGATIVES.texts, TRIPLET.texts[2]}
         taken = sorted((written | {self.fields.get(name, name) for name in written}) - {*names})
@@ -130,13 +130,6 @@ class PairParser:
             left = left.without(taken)
         line = splice.rename(left.line, dict(zip(names, NEGATIVES.texts, strict=False)), left.spans())
         return PairRow(Row(line, {}, row.row.source, row.row.number), anchor, positive, row.vectors[:2])
-
-
-def text_of(row: Row, name: str) -> str:
-    value = row.values.get(name)
-    if not isinstance(value, str):
-        raise wrong_field(row, name, "a string")
-    return value
 
 
 def lines(pair: PairRow, negatives: Sequence[str], *, triplets: bool) -> Iterator[bytes]:
@@ -210,8 +203,8 @@ class Candidates:
         fields = self.table.fields
         names = [fields.get(name, name) for name in (NAMING if self.kind is SENTENCE else self.kind.texts)]
         if self.kind is not SENTENCE:
-            return text_of(row, names[column])
-        return text_of(row, next((name for name in names if name in row.values), names[0]))
+            return string_in(row, names[column])
+        return string_in(row, next((name for name in names if name in row.values), names[0]))
 
 
 class DistinctRows:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from sentkit.errors import DataError
 from sentkit.formats.files import readable
-from sentkit.formats.rows.kinds import wrong_field
+from sentkit.formats.rows.kinds import string_in
 from sentkit.formats.rows.rows import Inputs
 from sentkit.formats.vectors.fingerprint import space_of
 from sentkit.formats.vectors.store import Store, is_store
@@ -80,9 +80,7 @@ def recorded_space(spec: Mapping[str, Any]) -> str:
 
 
 def entry_of(row: VectorRow) -> tuple[str, VectorRow]:
-    name = row.row.values.get("entry")
-    if not isinstance(name, str):
-        raise wrong_field(row.row, "entry", "a string")
+    name = string_in(row.row, "entry")
     expect_one(row)
     return name, row
 

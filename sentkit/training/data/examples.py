@@ -15,6 +15,7 @@ from sentkit.formats.rows.kinds import (
     class_of,
     filled,
     scored,
+    string_in,
     wrong_field,
 )
 from sentkit.formats.rows.rows import Row
@@ -31,9 +32,7 @@ class Labels:
     why: str = "the method does not use their label"
 
     def __call__(self, row: Row, name: str) -> float | None:
-        value = row.values.get(name)
-        if not isinstance(value, str):
-            raise wrong_field(row, name, "a string")
+        value = string_in(row, name)
         if value not in self.numbers:
             known = ", ".join(f'"{word}"' for word in self.numbers)
             raise row.error(f'"{name}" is "{value[:40]}"', advice=f"available: {known}")
@@ -233,10 +232,7 @@ class ExampleParser:
     def _text(self, row: Row, name: str) -> str:
         if self.kind is ENTRY:
             return filled(row, name)
-        value = row.values.get(name)
-        if not isinstance(value, str):
-            raise wrong_field(row, name, "a string")
-        return value
+        return string_in(row, name)
 
 
 def listed(words: list[str]) -> str:
