@@ -144,7 +144,7 @@ def search(
             "-m",
             "--model",
             metavar="MODEL",
-            help="For TEXT: the model, if there is no corpus that names it, or if it has moved."
+            help="For TEXT: the model, for files or if the corpus does not name it, or if it has moved."
             " [default: as recorded, else nano]",
         ),
         Needs("TEXT"),
