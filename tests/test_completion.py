@@ -134,12 +134,12 @@ def test_completion_imports_no_model_and_no_numpy():
 
 
 @pytest.fixture
-def home(tmp_path, monkeypatch):
+def home(tmp_path, monkeypatch, forked_program):
     """An empty home, and the program on PATH."""
     for name in ("XDG_DATA_HOME", "XDG_CONFIG_HOME", "ZDOTDIR"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("HOME", str(tmp_path))
-    monkeypatch.setenv("PATH", with_program(tmp_path)["PATH"])
+    monkeypatch.setenv("PATH", with_program(tmp_path, forked_program)["PATH"])
     return tmp_path
 
 
@@ -232,24 +232,14 @@ def test_a_second_installation_changes_nothing(home):
 
 
 @pytest.mark.parametrize("shell", completion.SHELLS)
-def test_the_script_is_shown(shell):
-    done = subprocess.run(
-        [sys.executable, "-m", "sentkit", "--show-completion", shell],
-        capture_output=True,
-        text=True,
-        check=True,
-    )
+def test_the_script_is_shown(shell, execute, tmp_path):
+    done = execute(["sentkit", "--show-completion", shell], tmp_path)
 
-    assert done.stdout == completion.SCRIPTS[shell].read_text()
+    assert (done.returncode, done.stdout) == (0, completion.SCRIPTS[shell].read_text())
 
 
-def test_an_unknown_shell_is_wrong_usage():
-    done = subprocess.run(
-        [sys.executable, "-m", "sentkit", "--show-completion", "csh"],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+def test_an_unknown_shell_is_wrong_usage(execute, tmp_path):
+    done = execute(["sentkit", "--show-completion", "csh"], tmp_path)
 
     assert done.returncode == 2
     assert "'--show-completion'" in done.stderr

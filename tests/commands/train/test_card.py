@@ -2,8 +2,6 @@
 
 import json
 import shutil
-import subprocess
-import sys
 
 import pytest
 
@@ -54,12 +52,12 @@ def trained(sentkit, tiny, tmp_path, jsonl):
 REGRESSION = ("--set", "objective=regression", "--set", "warmup=0")
 
 
-def test_sentence_transformers_loads_it_without_a_missing_pooler(trained, sentkit):
+def test_sentence_transformers_loads_it_without_a_missing_pooler(trained, sentkit, execute):
     """No weight is drawn at random, whether the folder is trained or exported; the vectors are ours."""
     folder = trained("sbert", *REGRESSION)
     sentkit("export", "-m", folder, "-o", "exported")
     names = [str(folder), str(folder.parent / "exported")]
-    done = subprocess.run([sys.executable, "-c", LOAD, *names], capture_output=True, text=True, check=True)
+    done = execute(["python3", "-c", LOAD, *names], folder.parent)
 
     assert "MISSING" not in done.stdout + done.stderr
     for name, line in zip(names, done.stdout.splitlines()[-2:], strict=True):
