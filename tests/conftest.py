@@ -27,12 +27,14 @@ os.fsync = os.fstat
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # On a busy machine, an example can take any time. Examples may share the fixtures of their test.
-settings.register_profile(
-    "sentkit",
-    deadline=None,
-    max_examples=40,
-    suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
-)
+# After a change of a reader or a kernel: pytest --hypothesis-profile thorough FILE
+for name, examples in (("sentkit", 25), ("thorough", 400)):
+    settings.register_profile(
+        name,
+        deadline=None,
+        max_examples=examples,
+        suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
+    )
 settings.load_profile("sentkit")
 
 

@@ -5,12 +5,10 @@ from hashlib import blake2b
 from itertools import combinations, islice
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from sentkit.augment.operations import Draw, numbers
-
-some = settings(max_examples=60)
 
 
 def test_numbers_come_from_digests():
@@ -34,7 +32,6 @@ def test_a_shuffle_equals_fisher_yates():
     assert Draw(b"x").some(7, 4) == drawn
 
 
-@some
 @given(st.binary(max_size=8), st.integers(0, 60), st.data())
 def test_places_are_different_and_in_range(key, n, data):
     k = data.draw(st.integers(0, n))
@@ -46,7 +43,6 @@ def test_places_are_different_and_in_range(key, n, data):
     assert sorted(Draw(key).some(n, n)) == list(range(n))
 
 
-@some
 @given(st.binary(max_size=8), st.integers(1, 6), st.integers(1, 6), st.integers(0, 20))
 def test_spans_do_not_overlap(key, k, length, more):
     n = k * length + more

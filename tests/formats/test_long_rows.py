@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import zstandard
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from sentkit.errors import DataError
@@ -72,7 +72,6 @@ def test_the_limit_is_inclusive(start: bytes, end: bytes) -> None:
     assert line.startswith(b"x")
 
 
-@settings(max_examples=80)
 @given(st.lists(st.binary(max_size=30)), st.integers(1, 20))
 def test_lines_keep_their_numbers_and_bytes_around_long_ones(parts: list[bytes], longest: int) -> None:
     content = b"\n".join(parts)

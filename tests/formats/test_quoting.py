@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from sentkit.errors import DataError
@@ -24,7 +24,6 @@ def read(write: Write, name: str, content: str, quoting: str | None) -> tuple[li
     return [row.values for row in inputs.read(lambda row: row)], warnings
 
 
-@settings(max_examples=100)
 @given(
     table=st.lists(st.tuples(CELL, CELL), min_size=1, max_size=5),
     style=st.sampled_from([csv.QUOTE_MINIMAL, csv.QUOTE_ALL, csv.QUOTE_NONNUMERIC]),

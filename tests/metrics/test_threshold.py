@@ -5,7 +5,7 @@ import tracemalloc
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from sentkit.metrics import rounding
@@ -94,7 +94,6 @@ def test_pairs_and_hits_are_those_of_a_loop(metric: str, share: float) -> None:
 
 
 @pytest.mark.usefixtures("small_blocks")
-@settings(max_examples=60)
 @given(
     st.lists(st.tuples(st.integers(-2, 2), st.integers(-2, 2)), max_size=20),
     st.integers(-9, 9),

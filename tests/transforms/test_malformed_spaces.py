@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import orjson
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from sentkit.errors import DataError
@@ -72,7 +72,6 @@ READERS: dict[str, tuple[Callable[[Path, Any], str], Callable[[str], object]]] =
 }
 
 
-@settings(max_examples=40)
 @given(emb=MALFORMED)
 @pytest.mark.parametrize(("write", "reader"), READERS.values(), ids=READERS)
 def test_a_malformed_name_is_refused_by_every_reader(

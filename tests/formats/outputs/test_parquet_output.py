@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from sentkit.errors import DataError, UnavailableError
@@ -17,7 +17,6 @@ from support import in_jsonl
 pa = pytest.importorskip("pyarrow")
 parquet = pytest.importorskip("pyarrow.parquet")
 
-some = settings(max_examples=60)
 FORMS = st.recursive(
     st.sampled_from(
         [
@@ -58,7 +57,6 @@ def groups_of(monkeypatch: pytest.MonkeyPatch, rows: int) -> None:
     monkeypatch.setattr("sentkit.formats.outputs.parquet_output.GROUP_ROWS", rows)
 
 
-@some
 @given(ROWS)
 def test_rows_return_as_they_were(tmp_path: Path, rows: list[dict[str, Any]]) -> None:
     """All values are equal after JSONL -> Parquet -> rows; pyarrow itself reads the same."""
@@ -69,7 +67,6 @@ def test_rows_return_as_they_were(tmp_path: Path, rows: list[dict[str, Any]]) ->
     assert parquet.read_table(path).to_pylist() == rows
 
 
-@some
 @given(ROWS, st.integers(1, 4))
 def test_row_groups_change_no_row(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rows: list[dict[str, Any]], size: int

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import orjson
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from sentkit.errors import DataError, UsageError
@@ -22,7 +22,6 @@ from sentkit.formats.rows.rows import Inputs, Rejects, Row
 pa = pytest.importorskip("pyarrow")
 parquet = pytest.importorskip("pyarrow.parquet")
 
-some = settings(max_examples=30)
 Written = Callable[..., str]
 SECONDS = pa.duration("s")
 DATE = datetime.datetime(2024, 1, 2, 3, 4, 5, 6000)
@@ -170,7 +169,6 @@ def test_a_pipe_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
         rows_of("-", format="parquet")
 
 
-@some
 @given(
     groups=st.lists(st.integers(0, 6), max_size=5),
     start=st.integers(0, 30),
@@ -203,7 +201,6 @@ def test_a_part_has_the_rows_of_the_whole(
     assert [number for number, _, _ in rows] == [row["n"] + 1 for row in expected]
 
 
-@some
 @given(st.lists(st.lists(st.none() | st.floats(width=32, allow_infinity=False), max_size=3), min_size=1))
 def test_the_line_of_a_record_does_not_depend_on_other_records(
     tmp_path: Path, lists: list[list[float | None]]

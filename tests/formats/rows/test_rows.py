@@ -10,7 +10,7 @@ from pathlib import Path
 import orjson
 import pytest
 import zstandard
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from sentkit.errors import DataError
@@ -249,9 +249,6 @@ def test_no_rows_are_read_in_advance() -> None:
     assert next(stream) == 16
 
 
-some = settings(max_examples=40)
-
-
 @pytest.mark.parametrize("suffix", [".gz", ".zst"])
 def test_compressed_files_are_decompressed(rows_of: RowsOf, suffix: str) -> None:
     pack = gzip.compress if suffix == ".gz" else zstandard.compress
@@ -288,7 +285,6 @@ def test_empty_zst_frames_are_skipped(rows_of: RowsOf) -> None:
     assert [row.values["a"] for row in rows_of("a.zst", skipped + zstandard.compress(b'{"a":1}'))] == [1]
 
 
-@some
 @given(st.binary(max_size=30_000))
 def test_zst_restores_all_bytes(write: Write, content: bytes) -> None:
     from sentkit.formats.files import open_input

@@ -5,13 +5,12 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from sentkit.formats.rows import splice
 from sentkit.formats.rows.splice import DuplicateName, append, drop, put, rename, spans_of
 
-some = settings(max_examples=40)
 NUMBERS = ("0", "-0", "1.10", "123456789012345678901234567890", "1e400", "-1E-400", "1e5", "0.1")
 BLANKS = st.sampled_from(["", "", " ", "\t", " \t  "])
 STRINGS = st.builds(
@@ -66,7 +65,6 @@ def parsed(line: bytes) -> list[tuple[str, Any]]:
     return found
 
 
-@some
 @given(objects())
 def test_spans_agree_with_the_parser(pieces: list[list[str]]) -> None:
     line = joined(pieces)
@@ -77,7 +75,6 @@ def test_spans_agree_with_the_parser(pieces: list[list[str]]) -> None:
     assert list(found) == list(json.loads(line))
 
 
-@some
 @given(objects(), st.dictionaries(st.sampled_from(OURS), VALUES))
 def test_put_keeps_all_other_bytes(pieces: list[list[str]], new: dict[str, str]) -> None:
     line = joined(pieces)
@@ -92,7 +89,6 @@ def test_put_keeps_all_other_bytes(pieces: list[list[str]], new: dict[str, str])
     assert found == body + (b"," if pieces and added else b"") + added.encode() + b"}"
 
 
-@some
 @given(objects(), st.sets(st.sampled_from(OURS)))
 def test_drop_removes_only_these_fields(pieces: list[list[str]], names: set[str]) -> None:
     line = joined(pieces)
@@ -104,7 +100,6 @@ def test_drop_removes_only_these_fields(pieces: list[list[str]], names: set[str]
     assert all("".join(piece[1:4]).encode() in found for piece in kept)
 
 
-@some
 @given(objects(), st.sets(st.sampled_from(OURS)))
 def test_rename_keeps_all_other_bytes(pieces: list[list[str]], names: set[str]) -> None:
     line = joined(pieces)
@@ -117,7 +112,6 @@ def test_rename_keeps_all_other_bytes(pieces: list[list[str]], names: set[str]) 
     assert found == joined(pieces)
 
 
-@some
 @given(objects(), st.sampled_from([spans_of, lambda line: drop(line, ["x"])]))
 def test_a_duplicate_name_is_refused(pieces: list[list[str]], edit: Any) -> None:
     twice = [*pieces, ["", '"twice"', ":", "1", ""], ["", '"tw\\u0069ce"', ":", "2", ""]]

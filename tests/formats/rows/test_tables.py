@@ -8,14 +8,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from sentkit.errors import DataError
 from sentkit.formats.rows.rows import Inputs, Rejects, Row
 from sentkit.formats.rows.tables import TableWriter
 
-some = settings(max_examples=40)
 Write = Callable[[str, bytes], str]
 RowsOf = Callable[..., list[Row]]
 ProblemOf = Callable[..., str]
@@ -39,7 +38,6 @@ def test_a_quoted_csv_field_may_contain_newlines_commas_and_quotes(rows_of: Rows
     assert [json.loads(row.line) for row in rows] == [row.values for row in rows]
 
 
-@some
 @given(
     st.lists(
         st.tuples(*[st.text(st.characters(codec="utf-8", exclude_characters="\0\r"), max_size=8)] * 2),
@@ -131,7 +129,6 @@ def test_a_kept_row_needs_little_memory(name: str, header: bytes, rows_of: RowsO
 CELLS = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=8)
 
 
-@some
 @given(data=st.data(), width=st.integers(1, 3))
 @pytest.mark.parametrize("suffix", ["csv", "tsv"])
 def test_what_is_written_is_read_back(tmp_path: Path, suffix: str, data: st.DataObject, width: int) -> None:

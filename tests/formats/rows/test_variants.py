@@ -4,14 +4,13 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from sentkit.errors import DataError, UsageError
 from sentkit.formats.rows.rows import Row
 from sentkit.formats.rows.variants import VariantRows
 
-some = settings(max_examples=60)
 RUN = {"seed": 1, "view": 0, "ops": [{"op": "lower"}]}
 NAMES = st.text(st.characters(codec="utf-8") | st.sampled_from('"\\,:}te'), max_size=6)
 TEXTS = st.text(st.characters(codec="utf-8") | st.sampled_from('"\\,:}'), max_size=6)
@@ -72,7 +71,6 @@ def test_a_sentence_of_any_name_becomes_a_pair(name):
     assert (made["text_a"], made["text_b"], made[":"], made["z"]) == ("A", "B", ":", ",")
 
 
-@some
 @given(
     st.dictionaries(NAMES, VALUES, max_size=4),
     st.integers(0, 4),

@@ -4,7 +4,7 @@ import hashlib
 import re
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from sentkit.formats.vectors.fingerprint import (
@@ -17,7 +17,6 @@ from sentkit.formats.vectors.fingerprint import (
     target_space,
 )
 
-some = settings(max_examples=60)
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.text(st.characters(codec="utf-8")),
     lambda inner: st.lists(inner) | st.dictionaries(st.text(st.characters(codec="utf-8")), inner),
@@ -31,7 +30,6 @@ def test_a_digest_is_blake2b_of_the_canonical_json() -> None:
     assert digest({"b": "x", "a": [1, None]}) == hashlib.blake2b(raw, digest_size=6).hexdigest()
 
 
-@some
 @given(st.dictionaries(st.text(st.characters(codec="utf-8")), JSON))
 def test_a_digest_ignores_the_order_of_names(values: dict[str, object]) -> None:
     backwards = dict(reversed(values.items()))
@@ -85,7 +83,6 @@ def test_a_label_is_the_last_part_of_a_name(name: str, label: str) -> None:
     assert name_for_label(name) == label
 
 
-@some
 @given(st.text())
 def test_a_label_needs_no_quoting(name: str) -> None:
     assert re.fullmatch(r"[A-Za-z0-9._+-]+", name_for_label(name))
@@ -121,7 +118,6 @@ def test_names_of_spaces_that_sentkit_writes_are_well_formed(emb: str | None) ->
     assert emb_problem(emb) is None
 
 
-@some
 @given(
     st.text(min_size=1),
     st.from_regex(r"[a-z0-9+./_-]*(:cls)?", fullmatch=True),

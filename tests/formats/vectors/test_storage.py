@@ -11,7 +11,7 @@ import orjson
 import pytest
 import safetensors.numpy
 import safetensors.torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import array_shapes, arrays
 
@@ -25,7 +25,6 @@ from sentkit.formats.vectors.vector_file import create_vector_file
 NAMES = {1: ("embedding",), 2: ("embedding_a", "embedding_b")}
 EMB = "m/cls:010000000000"
 Write = Callable[[str, bytes], str]
-anywhere = settings(max_examples=60)
 
 
 def fill(path: Path, vectors: np.ndarray, kind: str) -> str:
@@ -91,7 +90,6 @@ def test_what_each_kind_keeps(tmp_path: Path) -> None:
 finite = st.floats(width=32, allow_nan=False, allow_infinity=False)
 
 
-@anywhere
 @given(arrays(np.float32, array_shapes(min_dims=3, max_dims=3, max_side=5).map(lambda s: (s[0], 1, s[2])),
               elements=finite))  # fmt: skip
 def test_storing_the_read_vectors_again_changes_nothing(tmp_path: Path, vectors: np.ndarray) -> None:
@@ -160,7 +158,6 @@ def test_steps_of_a_known_model_end_with_the_signs(tmp_path: Path) -> None:
     ]
 
 
-@anywhere
 @given(st.data())
 def test_selected_rows_are_those_of_all_rows(tmp_path: Path, data: Any) -> None:
     """Of one or several files, some without rows."""
@@ -228,7 +225,6 @@ def test_a_damaged_file_is_refused(write: Write, kind: str, changes: dict[str, A
     assert problem in str(caught.value)
 
 
-@anywhere
 @given(st.data())
 def test_a_changed_byte_gives_rows_or_a_data_error(write: Write, data: Any) -> None:
     raw = bytearray(content(data.draw(st.sampled_from(STORES[1:]))))

@@ -10,7 +10,7 @@ import orjson
 import pytest
 import safetensors.numpy
 import safetensors.torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from sentkit.errors import CannotCreateError, DataError, NoInputError
@@ -377,7 +377,6 @@ def test_a_missing_file_is_reported(tmp_path: Path) -> None:
         Store(str(tmp_path / "a.safetensors"))
 
 
-@settings(max_examples=150)
 @given(st.data())
 def test_a_vector_file_with_a_changed_byte_gives_rows_or_a_data_error(write: Write, data: Any) -> None:
     content = bytearray(vector_file())

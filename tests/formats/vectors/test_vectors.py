@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import orjson
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from sentkit.errors import DataError
@@ -26,7 +26,6 @@ from sentkit.formats.vectors.vectors import (
     without_vectors,
 )
 
-some = settings(max_examples=60)
 FLOATS = st.floats(width=32, allow_nan=False, allow_infinity=False)
 Write = Callable[[str, bytes], str]
 
@@ -49,7 +48,6 @@ def read(write: Write, *lines: str, rejects: Rejects | None = None) -> list[Any]
 # Round trips
 
 
-@some
 @given(st.lists(FLOATS, min_size=1, max_size=20), st.sampled_from([as_list, as_base64]))
 def test_a_vector_is_read_back_exactly(values: list[float], encode: Callable[..., bytes]) -> None:
     vector = np.array(values, dtype=np.float32)

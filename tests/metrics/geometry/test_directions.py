@@ -3,7 +3,7 @@ from itertools import combinations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from sentkit.metrics.geometry import geometry
@@ -57,7 +57,6 @@ def test_all_pairs_are_taken_once(monkeypatch: pytest.MonkeyPatch, blocks: tuple
     assert (found.mean_cosine(), uniformity(found.sample)) == pytest.approx(by_loop(vectors), abs=1e-6)
 
 
-@settings(max_examples=40)
 @given(st.sets(st.integers(1, 59)), st.integers(1, 80))
 def test_however_the_rows_are_cut(cuts: set[int], limit: int) -> None:
     """The sum and the sample are the same from blocks of any sizes, whether or not all rows fit."""

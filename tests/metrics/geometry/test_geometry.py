@@ -2,7 +2,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
@@ -68,7 +68,6 @@ def test_a_space_of_random_vectors_agrees_with_the_libraries() -> None:
     }
 
 
-@settings(max_examples=25)
 @given(st.sets(st.integers(1, 99)), st.integers(1, 120))
 def test_the_blocks_that_come_in_do_not_matter(cuts: set[int], size: int) -> None:
     """To the last bit: rows are regrouped first."""

@@ -1,6 +1,6 @@
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
@@ -34,7 +34,6 @@ def expect_reference(found: AxisMoments, vectors: np.ndarray, *, rel: float = 1e
     np.testing.assert_allclose(kurtosis, stats.kurtosis(vectors), rtol=rel, atol=rel)
 
 
-@settings(max_examples=40)
 @given(st.sets(st.integers(1, 199)), st.integers(0, 5))
 def test_however_the_rows_are_cut(cuts: set[int], seed: int) -> None:
     """Blocks of one row and of many, in any order of sizes, make the moments of the whole."""

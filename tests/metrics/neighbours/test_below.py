@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from sentkit.metrics import rounding
@@ -53,7 +53,6 @@ def test_the_rows_are_those_of_a_loop(metric: str, top: int, share: float) -> No
     assert searched(queries, corpus, top, limits, metric) == by_loop(queries, corpus, top, limits, metric)
 
 
-@settings(max_examples=80)
 @given(
     st.lists(st.tuples(st.integers(-2, 2), st.integers(-2, 2)), min_size=1, max_size=6),
     st.lists(st.tuples(st.integers(-2, 2), st.integers(-2, 2)), min_size=1, max_size=30),

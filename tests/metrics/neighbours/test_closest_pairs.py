@@ -1,6 +1,6 @@
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from sentkit.metrics.neighbours import closest_pairs as nearest
@@ -59,7 +59,6 @@ def test_ties_come_in_the_order_of_the_rows(metric: str, top: int) -> None:
     assert as_list(closest_pairs(vectors, top, metric)) == by_loop(vectors, top, metric)
 
 
-@settings(max_examples=40)
 @given(
     st.lists(st.tuples(st.integers(-2, 2), st.integers(-2, 2)), max_size=25),
     st.integers(1, 30),

@@ -1,6 +1,6 @@
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.neighbors import NearestNeighbors
 
@@ -69,7 +69,6 @@ def test_ties_come_in_the_order_of_the_rows(metric: str, top: int) -> None:
 
 
 @pytest.mark.usefixtures("small_blocks")
-@settings(max_examples=60)
 @given(
     st.lists(st.tuples(st.integers(-2, 2), st.integers(-2, 2)), max_size=6),
     st.lists(st.tuples(st.integers(-2, 2), st.integers(-2, 2)), max_size=30),

@@ -3,17 +3,15 @@
 from itertools import pairwise
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from sentkit.model import encoding
 from sentkit.model.encoding import batches, default_budget, groups
 
-some = settings(max_examples=100)
 LENGTHS = st.lists(st.integers(0, 40), max_size=60)
 
 
-@some
 @given(LENGTHS, st.integers(1, 100))
 def test_every_index_is_in_one_batch(lengths: list[int], budget: int) -> None:
     found = batches(lengths, budget)
@@ -22,7 +20,6 @@ def test_every_index_is_in_one_batch(lengths: list[int], budget: int) -> None:
     assert all(found)
 
 
-@some
 @given(LENGTHS, st.integers(1, 100))
 def test_only_a_single_longer_text_exceeds_the_budget(lengths: list[int], budget: int) -> None:
     for batch in batches(lengths, budget):
@@ -30,7 +27,6 @@ def test_only_a_single_longer_text_exceeds_the_budget(lengths: list[int], budget
         assert total <= budget or (lengths[batch[0]] > budget and total == lengths[batch[0]])
 
 
-@some
 @given(LENGTHS, st.integers(1, 100))
 def test_batches_are_sorted_by_length_with_a_stable_sort(lengths: list[int], budget: int) -> None:
     order = [place for batch in batches(lengths, budget) for place in batch]
@@ -38,7 +34,6 @@ def test_batches_are_sorted_by_length_with_a_stable_sort(lengths: list[int], bud
     assert order == sorted(range(len(lengths)), key=lambda place: (-lengths[place], place))
 
 
-@some
 @given(LENGTHS, st.integers(1, 100))
 def test_a_batch_ends_only_if_the_next_text_does_not_fit(lengths: list[int], budget: int) -> None:
     found = batches(lengths, budget)

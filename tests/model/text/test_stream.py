@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
@@ -15,8 +15,6 @@ from sentkit.errors import DataError
 from sentkit.formats.rows.rows import Rejects, Row
 from sentkit.model.encoding import Done, Tally, ahead, encode_groups, encode_texts, prepare
 from sentkit.model.text.tokens import Tokens
-
-some = settings(max_examples=50)
 
 
 class Letters:
@@ -80,7 +78,6 @@ def encoded(
 TEXTS = st.text("abcxyz", min_size=1, max_size=14)
 
 
-@some
 @given(
     st.integers(1, 3).flatmap(lambda k: st.lists(st.tuples(*[TEXTS] * k), max_size=200)), st.integers(1, 60)
 )
@@ -94,7 +91,6 @@ def test_rows_keep_their_order_and_get_their_own_vectors(texts: list[tuple[str, 
         assert [tokens.count for tokens in done.tokens] == [len(text) for text in own]
 
 
-@some
 @given(st.lists(st.tuples(TEXTS), max_size=100), st.integers(1, 60))
 def test_only_a_single_text_exceeds_the_budget(texts: list[tuple[str, ...]], budget: int) -> None:
     encode = Sums()

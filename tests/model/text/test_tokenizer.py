@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from tokenizers import Regex, models, normalizers, pre_tokenizers, processors
 from tokenizers import Tokenizer as Backend
@@ -16,7 +16,6 @@ from sentkit.errors import DataError, UsageError
 from sentkit.formats.checkpoints.folders import find_model, read_checkpoint
 from sentkit.model.text.tokenizer import Tokenizer, splits_at_spaces
 
-some = settings(max_examples=60)
 CONFIG = {
     "model_type": "bert",
     "vocab_size": 400,
@@ -107,7 +106,6 @@ def test_ids_agree_with_transformers(both: tuple[Tokenizer, Oracle], text: str) 
     assert ids_of(ours, text) == [theirs(text)["input_ids"]]
 
 
-@some
 @given(texts=st.lists(UNICODE, max_size=4))
 def test_ids_of_random_texts_agree_with_transformers(
     both: tuple[Tokenizer, Oracle], texts: list[str]
@@ -117,7 +115,6 @@ def test_ids_of_random_texts_agree_with_transformers(
     assert ids_of(ours, *texts) == [theirs(text)["input_ids"] for text in texts]
 
 
-@some
 @given(text=UNICODE, length=st.integers(3, 20))
 def test_truncated_ids_agree_with_transformers_and_are_marked(
     both: tuple[Tokenizer, Oracle], text: str, length: int
@@ -354,7 +351,6 @@ def test_the_mask_of_roberta_absorbs_the_preceding_blank(roberta: Path) -> None:
     assert found.ids == auto(roberta)("This sentence : ' a cat sat. ' means<mask>.")["input_ids"]
 
 
-@some
 @given(
     sentence=st.lists(
         st.sampled_from(["a", "cat", "unbelievable", "中国", "x" * 120, "!", '"', "naïve"])
@@ -443,7 +439,6 @@ def splitting(request: pytest.FixtureRequest, roberta: Path, metaspace: Path, tm
     return folder
 
 
-@settings(max_examples=25)
 @given(
     st.lists(st.lists(PIECES, min_size=40, max_size=120).map(" ".join), min_size=1, max_size=3), st.booleans()
 )

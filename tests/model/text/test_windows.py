@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
@@ -19,7 +19,6 @@ from sentkit.model.static.tokenizers import WordLookup
 from sentkit.model.text.tokenizer import Tokenizer
 from sentkit.model.text.tokens import Tokens, WindowOptions, WindowTokenizer, shares, window_ranges
 
-some = settings(max_examples=60)
 PIECES = [
     "a",
     "cat",
@@ -77,7 +76,6 @@ def split(
 # The windows of a number of tokens
 
 
-@some
 @given(st.integers(1, 60), st.integers(1, 20), st.data())
 def test_windows_cover_all_tokens_at_equal_distances(count: int, room: int, data: st.DataObject) -> None:
     stride = data.draw(st.integers(1, room))
@@ -90,7 +88,6 @@ def test_windows_cover_all_tokens_at_equal_distances(count: int, room: int, data
     assert all(end < count for _, end in ranges[:-1])  # no window is inside the one before it
 
 
-@some
 @given(st.integers(1, 60), st.integers(1, 20), st.data())
 def test_each_token_counts_once(count: int, room: int, data: st.DataObject) -> None:
     """A token of k windows counts 1/k in each of them; a token without a vector does not count."""
@@ -197,7 +194,6 @@ def test_the_first_window_is_the_truncated_text(make: Callable[..., Tokenizer], 
             assert part.ids[part.at] == tokenizer.mask_id
 
 
-@some
 @given(text=LONG | UNICODE, sizes=SIZES, how=st.sampled_from([*HOW]), late=st.booleans())
 def test_windows_cover_the_text_and_contain_their_tokens(
     make: Callable[..., Tokenizer], text: str, sizes: tuple[int, int], how: str, late: bool
@@ -231,7 +227,6 @@ def test_windows_cover_the_text_and_contain_their_tokens(
     assert own.stop == last
 
 
-@some
 @given(text=LONG)
 def test_places_are_those_of_the_library(make: Callable[..., Tokenizer], text: str) -> None:
     """Its offsets count characters of the text, also after characters of several tokens or code points."""
@@ -243,7 +238,6 @@ def test_places_are_those_of_the_library(make: Callable[..., Tokenizer], text: s
     assert [one for one, other in pairs if other[0] < other[1] and one != other] == []
 
 
-@some
 @given(words=st.lists(st.sampled_from(["İ", "İstanbul", "cat", "é"]), min_size=1, max_size=20))
 def test_places_are_right_if_lower_case_is_longer(make: Callable[..., Tokenizer], words: list[str]) -> None:
     """All characters of words are in a token, and none has characters of two words."""
@@ -257,7 +251,6 @@ def test_places_are_right_if_lower_case_is_longer(make: Callable[..., Tokenizer]
     assert all(" " not in each for each in inside)
 
 
-@some
 @given(
     words=st.lists(st.sampled_from(["cat", "dog", "U.S.", "cat,dog", "zebra", ":-)", "中"]), max_size=40),
     size=st.integers(1, 9),

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from sentkit.errors import DataError, UnavailableError, UsageError
@@ -369,7 +369,6 @@ def test_translations_have_no_language_token(folder: Any, monkeypatch: pytest.Mo
 # Empty, long and impossible texts
 
 
-@settings(max_examples=100)
 @given(st.lists(st.integers(1, 40), max_size=60), st.integers(1, 100))
 def test_padded_batches_respect_the_budget(lengths: list[int], budget: int) -> None:
     """The size of a batch is its number of texts times the longest length."""
