@@ -42,9 +42,8 @@ def fill(path: Path, count: int, *, names: Sequence[str] = NAMES[1], width: int 
 # Written
 
 
-@pytest.mark.parametrize("count", [0, 1, 2, 5])
-@pytest.mark.parametrize("width", [1, 2, 3])
-@pytest.mark.parametrize("texts", [1, 2, 3])
+@pytest.mark.parametrize("count", [0, 1, 5])
+@pytest.mark.parametrize(("width", "texts"), [(1, 1), (3, 2), (2, 3)])
 def test_the_safetensors_library_reads_a_vector_file(
     tmp_path: Path, count: int, width: int, texts: int
 ) -> None:
@@ -131,16 +130,14 @@ def test_offsets_and_header_are_aligned_to_eight_bytes(tmp_path: Path) -> None:
         assert header.entries["row_offsets"].start % 8 == 0
 
 
-@pytest.mark.parametrize("count", [10**k + odd for k in range(13) for odd in (0, 1)])
 @pytest.mark.parametrize("width", [1, 3, 768])
-def test_the_reserved_space_fits_any_header(tmp_path: Path, count: int, width: int) -> None:
+def test_the_reserved_space_fits_any_header(tmp_path: Path, width: int) -> None:
     """With an odd number of floats it has a padding entry more."""
     with create_vector_file(
         str(tmp_path / "a.safetensors"), {}, NAMES[1], width=width, force=False
     ) as writer:
-        header = writer._header(min(count, 10**12), 10**17, writer.room)
-
-        assert len(header) == writer.room
+        for count in (10**k + odd for k in range(13) for odd in (0, 1)):
+            assert len(writer._header(min(count, 10**12), 10**17, writer.room)) == writer.room
 
 
 def test_a_file_appears_only_when_complete(tmp_path: Path) -> None:

@@ -82,7 +82,7 @@ def test_a_base_without_a_declaration_is_read_as_in_the_paper(name, base):
 
 
 @every_method
-@pytest.mark.parametrize("declared", ["mean", "cls", "max"])
+@pytest.mark.parametrize("declared", ["cls", "max"])
 def test_the_readout_of_the_base_is_kept(name, base, declared):
     settings, line = settled(name, declaring(base, declared))
 
