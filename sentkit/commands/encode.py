@@ -7,9 +7,8 @@ import typer
 
 from sentkit.console import Console, RowProgress
 from sentkit.flags import options
-from sentkit.flags.folders import FolderFlags, ReuseFlags
+from sentkit.flags.encode import FolderFlags, LongTextFlags, ReuseFlags
 from sentkit.flags.rows import RowFlags
-from sentkit.flags.windows import LongTextFlags
 from sentkit.process import limit_threads
 
 if TYPE_CHECKING:

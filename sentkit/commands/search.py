@@ -10,7 +10,7 @@ import typer
 from sentkit.console import Console, RowProgress, print_table, slow
 from sentkit.errors import UsageError
 from sentkit.flags import options
-from sentkit.flags.folders import parse_shard
+from sentkit.flags.encode import parse_shard
 from sentkit.flags.rows import RowFlags, StreamFlags
 from sentkit.flags.rules import Excludes, Needs, excludes
 
