@@ -70,7 +70,7 @@ def check(
     }
     print_record(record, output)
     if defects:
-        advice = "encode --resume --redo writes damaged blocks again, encode --reuse those of changed inputs"
+        advice = "encode --resume writes removed blocks again, encode --reuse those of changed inputs"
         raise AnswerIsNo(defects[0], advice=advice)
     if status.unknown:
         name = folder.inputs[status.unknown[0].input]["name"]

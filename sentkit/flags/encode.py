@@ -108,9 +108,6 @@ class FolderFlags:
     resume: Annotated[bool, typer.Option("--resume", help="With -o DIR/: write only the missing blocks.")] = (
         False
     )
-    redo: Annotated[
-        bool, typer.Option("--redo", help="With --resume: also rewrite damaged blocks."), Needs("--resume")
-    ] = False
     shard: Annotated[
         str | None,
         typer.Option(
@@ -240,7 +237,7 @@ class FolderFlags:
             listing = f"sentkit check {folder.path} lists them, and you can remove them"
             console.warn(f"{folder.path}: {problem}; {listing}")
         keep = self.resume or current
-        writer = BlockWriter(folder, encoding, inputs, shard.has, existing, keep=keep, redo=self.redo)
+        writer = BlockWriter(folder, encoding, inputs, shard.has, existing, keep=keep)
         total = writer.count()
         progress.share = lambda rows: (
             (writer.written + writer.copied + writer.kept) / total if total else None

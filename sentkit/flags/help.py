@@ -14,7 +14,7 @@ HEADINGS = {  # heading -> flags of several commands below it; a flag in no list
         "model readout template full-stop max-length prompt prompt-name normalize transform dim "
         "on-truncate window stride chunks init tokenizer"
     ),
-    "Output": "output force json replace vectors store width shard resume redo block-bytes reuse",
+    "Output": "output force json replace vectors store width shard resume block-bytes reuse",
     "Run": "precision device threads batch-tokens dry-run deterministic quiet verbose",
 }
 HEADING_OF = {f"--{flag}": heading for heading, flags in HEADINGS.items() for flag in flags.split()}

@@ -36,7 +36,6 @@ class BlockWriter:
     wanted: Callable[[int], bool]  # whether this shard has the block with this index
     existing: set[str]  # names of the complete blocks
     keep: bool  # keep existing blocks; otherwise they are an error
-    redo: bool  # write damaged blocks again
     texts: TextParser = field(init=False)  # of all blocks, which have rows of one kind
     names: tuple[str, ...] = field(default=(), init=False)  # the vectors of all blocks
     written: int = field(default=0, init=False)  # number of new blocks
@@ -96,7 +95,8 @@ class BlockWriter:
             if block.name in self.existing and not self.keep:
                 path = self.folder.file(block.name)
                 raise CannotCreateError(f"{path}: already exists", advice="--resume keeps complete blocks")
-            if block.name in self.existing and not self.is_wrong(block, part):
+            if block.name in self.existing:
+                self.check_source(block, part)
                 self.kept += 1
             elif self.copy_block(block, part):
                 self.copied += 1
@@ -148,16 +148,13 @@ class BlockWriter:
                     return file.names
         return ()
 
-    def is_wrong(self, block: Block, part: Part) -> bool:
-        """Whether an existing block must be written again. A stream is compared with the block's digest."""
-        if self.redo and self.folder.damage(block.name) is not None:
-            return True
+    def check_source(self, block: Block, part: Part) -> None:
+        """Check the place of an existing block, and compare a stream with its digest."""
         record = self.folder.record(block.name)
         if self.folder.length(block.input) is None and record["source"] != part.digest:
             problem = f"its rows {part.start + 1} to {part.stop} are not those of the block {block.name}"
             advice = "the input has changed; encode it into another folder"
             raise DataError(problem, source=self.inputs.paths[block.input], advice=advice)
-        return False
 
     def write_block(self, block: Block, part: Part, report: Report) -> None:
         encoding, path = self.encoding, self.folder.file(block.name)

@@ -36,7 +36,7 @@ BLOCK_BYTES = 1 << 19
 MOST_BLOCKS = 10_000_000  # files of one folder
 ROW_BYTES = 64  # an input without byte positions has blocks of `block_bytes` / 64 rows
 WINDOWED = ("window", "late")  # values of on_truncate
-REDO = "encode --resume --redo writes it again"
+AGAIN = "remove this file, and encode --resume writes it again"
 Settings = Mapping[str, Any]
 
 
@@ -205,7 +205,7 @@ class VectorFolder:
             problem = f"its record ends at {record['stop']}, this block of the folder at {block.stop}"
         else:
             return record
-        raise DataError(problem, source=path, advice=REDO)
+        raise DataError(problem, source=path, advice=AGAIN)
 
     def is_stop(self, block: Block, stop: int, *, last: bool) -> bool:
         """Whether the record of a block can have this end."""
