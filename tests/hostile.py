@@ -13,7 +13,7 @@ from sentkit.errors import DataError, NoInputError, UnavailableError, UsageError
 SENTKIT = (DataError, NoInputError, UsageError)
 BAD_DATA = (DataError, NoInputError, UnavailableError)  # no flag is wrong: exit codes 65, 66 and 69
 some = settings(max_examples=30)
-few = settings(some, max_examples=8)
+few = settings(some, max_examples=5)
 
 ODD_VALUES = [
     None,

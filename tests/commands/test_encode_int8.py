@@ -28,7 +28,7 @@ def cosines(left, right):
 
 
 @needs_integers
-@pytest.mark.parametrize("model", ["nano", "minilm"])
+@pytest.mark.parametrize("model", ["nano", pytest.param("minilm", marks=pytest.mark.slow)])
 def test_vectors_are_near_fp32_in_the_same_space(model, request, sentkit, sentences):
     name = request.getfixturevalue("minilm") if model == "minilm" else model
     texts = "\n".join(sentences)

@@ -48,6 +48,7 @@ def test_minilm_has_the_vectors_of_transformers(sentkit, minilm, sentences, tran
     assert np.abs(done.vectors() - expected).max() < CLOSE
 
 
+@pytest.mark.slow
 def test_minilm_has_the_vectors_of_sentence_transformers(sentkit, minilm, sentences):
     from sentence_transformers import SentenceTransformer
 
@@ -82,7 +83,7 @@ def test_a_cut_text_has_the_vector_of_transformers(sentkit, sentences, transform
     assert np.abs(done.vectors() - expected).max() < CLOSE
 
 
-@pytest.mark.parametrize("model", ["minilm", "nano"])
+@pytest.mark.parametrize("model", [pytest.param("minilm", marks=pytest.mark.slow), "nano"])
 def test_a_row_has_the_same_vector_alone_and_in_a_batch(sentkit, sentences, model, request):
     """Beside others, beside a text of 300 words, and in a batch of one (J-8)."""
     name = request.getfixturevalue("minilm") if model == "minilm" else "nano"

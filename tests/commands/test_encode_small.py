@@ -139,7 +139,7 @@ def test_the_limit_depends_on_tokens_and_the_size_of_the_model(tiny, monkeypatch
     assert isinstance(model.encoder(), TransformerEncoder)
 
 
-@pytest.mark.parametrize("name", ["minilm", "bundled"])
+@pytest.mark.parametrize("name", [pytest.param("minilm", marks=pytest.mark.slow), "bundled"])
 def test_unit_vectors_of_real_encoders(request, sentences, name):
     reading = ReadingOptions(normalize=True)
     model = find_encoder(str(request.getfixturevalue(name)), reading, device="cpu", precision="fp32")

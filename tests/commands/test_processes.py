@@ -30,13 +30,21 @@ COMMANDS = (
 every = pytest.mark.parametrize(("command", "row"), COMMANDS)
 
 
+@pytest.fixture(scope="module")
+def words(tmp_path_factory):
+    """Word vectors: a new process need not import torch."""
+    path = tmp_path_factory.mktemp("words") / "words.txt"
+    path.write_text("a 1 0\ncat 0 1\nan 1 1\nanimal 1 2\n")
+    return path
+
+
 @pytest.fixture
-def started(tmp_path, tiny):
+def started(tmp_path, words):
     """A process of the program, its streams as pipes; ended with the test at the latest."""
     running = []
 
     def start(*arguments, **streams):
-        named = [str(tiny) if argument == "TINY" else argument for argument in arguments]
+        named = [str(words) if argument == "TINY" else argument for argument in arguments]
         pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE) | streams
         program = [sys.executable, "-m", "sentkit", *named]
         running.append(subprocess.Popen(program, cwd=tmp_path, preexec_fn=heed_signals, **pipes))
@@ -237,7 +245,7 @@ def test_rows_come_out_before_the_input_ends(started):
     process.stdin.write(ROW * 32)
     process.stdin.flush()
 
-    assert process.stdout.readline().startswith(b'{"text":"a cat","_emb":"tiny/mean:')
+    assert process.stdout.readline().startswith(b'{"text":"a cat","_emb":"words.txt/mean:')
 
 
 def test_a_search_answers_before_the_queries_end(started, tmp_path):

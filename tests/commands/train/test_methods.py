@@ -89,7 +89,18 @@ def loaded_whole(folder):
     return model.eval()
 
 
-@pytest.mark.parametrize("name", [name for name in METHODS if name not in PROMPTED])
+# A fast test for each kind of checkpoint: a pooler, none, a convolution, a projection, a map.
+KINDS = ("simcse", "sg-bert", "is-bert", "defsent-plus", "distill", "mlm")
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=() if name in KINDS else pytest.mark.slow)
+        for name in METHODS
+        if name not in PROMPTED
+    ],
+)
 def test_sentence_transformers_gives_the_same_vectors(made, sentkit, name):
     from sentence_transformers import SentenceTransformer
 
