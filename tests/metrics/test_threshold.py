@@ -2,6 +2,7 @@
 
 import math
 import tracemalloc
+from typing import Any
 
 import numpy as np
 import pytest
@@ -9,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sentkit.metrics import rounding
-from sentkit.metrics.neighbours import closest_pairs, search
+from sentkit.metrics.neighbours import bounds, closest_pairs, search
 from sentkit.metrics.neighbours.closest_pairs import pairs_reaching
 from sentkit.metrics.neighbours.search import Searcher
 from support import normal_rows
@@ -185,3 +186,88 @@ def test_memory_does_not_grow_with_the_pairs(monkeypatch: pytest.MonkeyPatch) ->
 
     assert count == 800 * 799 // 2
     assert peak < 2_000_000  # the pairs themselves are 8 MB
+
+
+@pytest.fixture
+def bounded(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Bounds for a few rows, in blocks of 25. The list gets the number of axes of each search."""
+    made: list[int] = []
+
+    def find(*arguments: Any) -> bounds.Bounds | None:
+        found = bounds.find_bounds(*arguments)
+        made.append(0 if found is None else found.axes.shape[1])
+        return found
+
+    monkeypatch.setattr(bounds, "COMPARED", 10)
+    monkeypatch.setattr(bounds, "VERIFY", 0.0)  # bounds are used although they exclude few pairs
+    monkeypatch.setattr(search, "find_bounds", find)
+    monkeypatch.setattr(search, "MANY_QUERIES", 1)
+    monkeypatch.setattr(search, "MANY_ROWS", 1)
+    monkeypatch.setattr(search, "ROWS_PER_BLOCK", 25)
+    return made
+
+
+def uneven_rows(count: int, width: int, seed: int) -> np.ndarray:
+    """Rows with most of their length in few directions, of lengths from 0 to 1e4; every third is repeated."""
+    random = np.random.default_rng(seed)
+    rotation = np.linalg.qr(random.standard_normal((width, width)))[0]
+    rows = random.standard_normal((count, width)) * 0.7 ** np.arange(width) @ rotation
+    rows[::3] = rows[1] + 0.03 * random.standard_normal((len(rows[::3]), width))
+    return (rows * 10.0 ** random.integers(-4, 5, (count, 1)) * (np.arange(count) != 4)[:, None]).astype(
+        "<f4"
+    )
+
+
+@pytest.mark.parametrize("metric", ["cosine", "dot"])
+@pytest.mark.parametrize("threshold", [0.5, 0.95, 0.999])
+def test_bounds_lose_no_pair(bounded: list[int], metric: str, threshold: float) -> None:
+    corpus, queries = uneven_rows(120, 64, seed=1), uneven_rows(40, 64, seed=2)
+    for left, upper in ((corpus, True), (queries, False)):
+        alike = table(left, corpus, metric) if metric == "dot" else cosines(left, corpus)
+        found = pairs(corpus, threshold, metric) if upper else hits(left, corpus, threshold, metric)
+
+        agree(found, alike, threshold, upper=upper)
+    assert all(bounded)
+
+
+def cosines(left: np.ndarray, right: np.ndarray) -> np.ndarray:
+    """As `table`; a row of zeros has the cosine 0."""
+    lengths = [[max(np.linalg.norm(row.astype(float)), 1e-30) for row in side] for side in (left, right)]
+    return table(left, right, "dot") / np.outer(*lengths)
+
+
+def test_a_bound_is_at_least_the_product() -> None:
+    rows = uneven_rows(200, 48, seed=3).astype(np.float64)
+    unit = (rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-30)).astype(np.float32)
+    axes = bounds.principal_axes(unit)[:, :7].astype(np.float32)
+    parts = bounds.reduced(unit, axes).astype(np.float64)
+
+    over = parts @ parts.T - unit.astype(np.float64) @ unit.astype(np.float64).T
+
+    assert over.min() >= 0
+    assert np.diag(over).max() < 1e-4  # of a row with itself the bound is exact
+
+
+def test_rows_without_main_directions_have_no_bounds(
+    bounded: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bounds, "VERIFY", 15_000.0)
+    corpus = normal_rows(300, 64)
+
+    assert len(pairs(corpus, 0.3, "cosine")) == np.count_nonzero(np.triu(cosines(corpus, corpus), 1) >= 0.3)
+    assert bounded == [0]
+
+
+def test_a_dense_block_is_computed_in_full(bounded: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Candidates by bounds are more than the pairs, and are not all verified."""
+    monkeypatch.setattr(search, "DENSE", 0.01)
+    verified = []
+    check = search.exact
+    monkeypatch.setattr(search, "exact", lambda *args: verified.append(len(args[3][0])) or check(*args))
+    corpus = uneven_rows(150, 64, seed=5)
+    alike = cosines(corpus, corpus)
+
+    agree(pairs(corpus, 0.9, "cosine"), alike, 0.9, upper=True)
+
+    assert all(bounded)
+    assert sum(verified) == np.count_nonzero(alike >= 0.9)

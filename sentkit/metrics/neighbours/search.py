@@ -4,8 +4,9 @@ Letters in shapes: n rows of the corpus, d dimensions, b queries, k rows found f
 a query, w words of 64 bits.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import pairwise
 
 import numpy as np
@@ -13,10 +14,12 @@ from numpy.typing import NDArray
 
 from sentkit.arrays import Float32, Float64, Indices, Rows
 from sentkit.formats.vectors.storage import StoredVectors, Vectors, sign_bits
+from sentkit.metrics.neighbours.bounds import DENSE, LOST, Bounds, find_bounds
 from sentkit.metrics.rounding import MAGNITUDES, UNDERFLOW, exact, lengths, margins
 from sentkit.metrics.similarity import BLOCKS, SMALLEST_NORM
 
 QUERIES_PER_BLOCK, ROWS_PER_BLOCK = 1024, 1024  # queries and corpus rows of a block
+MANY_QUERIES, MANY_ROWS = 256, 8192  # of a block and a corpus for which bounds are made
 MAX_CANDIDATES = 1 << 20  # candidates kept, for all queries of a block
 
 Pairs = tuple[Indices, Indices]  # the index of a query, and of a corpus row
@@ -46,6 +49,7 @@ class Searcher:
 
     def __init__(self, corpus: Rows, metric: str = "cosine") -> None:
         self.corpus, self.metric = corpus, metric
+        self.found_bounds: dict[float, Bounds | None] = {}  # by threshold
         self.lengths = np.empty(len(corpus))
         for start in range(0, len(corpus), ROWS_PER_BLOCK):
             span = slice(start, start + ROWS_PER_BLOCK)
@@ -90,12 +94,10 @@ class Searcher:
 
     def _candidates(self, queries: Float32, threshold: float, first: int, limit: int | None) -> Pairs | None:
         """Queries and rows that may reach the threshold within rounding errors; None if too many."""
-        floors = self.floors(queries, threshold)
         parts: list[Pairs] = []
         count = 0
         with np.errstate(over="ignore"):
-            for start, block in self.blocks(queries, first):
-                query, column = at_least(block, floors)
+            for start, query, column in self._reached(queries, threshold, first):
                 parts.append((query, column + start))
                 count += len(query)
                 if limit is not None and count > limit:
@@ -104,10 +106,38 @@ class Searcher:
         none = np.empty(0, np.intp)
         return np.concatenate([none, *queries_of]), np.concatenate([none, *rows_of])
 
+    def _reached(
+        self, queries: Float32, threshold: float, first: int
+    ) -> Iterator[tuple[int, Indices, Indices]]:
+        """The start of each span of the corpus, and the queries and columns that may reach the threshold."""
+        floors, bounds = self.floors(queries, threshold), self._bounds(queries, threshold)
+        if bounds is None:
+            for start, block in self.blocks(queries, first):
+                yield start, *at_least(block, floors)
+            return
+        product, parts = self._product(queries), bounds.of(BLOCKS["cosine"].prepare(queries))
+        room, lower = np.empty((len(queries), ROWS_PER_BLOCK), np.float32), floors - np.float32(LOST)
+        for span in self._spans(first):
+            block = np.matmul(parts, bounds.rows[span].T, out=room[:, : span.stop - span.start])
+            query, column = at_least(block, lower)
+            if len(query) > DENSE * block.size:
+                query, column = at_least(product(span), floors)
+            yield span.start, query, column
+
+    def _bounds(self, queries: Float32, threshold: float) -> Bounds | None:
+        """Bounds for many products with a large corpus, where they save time."""
+        many = len(queries) >= MANY_QUERIES and len(self.corpus) >= MANY_ROWS
+        if not many or self.metric not in ("cosine", "dot"):
+            return None
+        if threshold not in self.found_bounds:
+            floor = float(np.min(self.floors(queries, threshold)))
+            self.found_bounds[threshold] = find_bounds(self._scaled, len(self.corpus), floor, ROWS_PER_BLOCK)
+        return self.found_bounds[threshold]
+
     def floors(self, queries: Float32, threshold: float | Float64) -> Float32:
         """Lower limits of block values, (b,): a row with a smaller value certainly misses the threshold."""
         scales = np.ones(len(queries))
-        if self.metric == "dot":  # `_product_blocks` divides by both lengths
+        if self.metric == "dot":  # `_scaled` divides by the longest length
             longest = self.lengths.max(initial=0.0)
             scales = np.maximum(lengths(queries), SMALLEST_NORM) * max(longest, SMALLEST_NORM)
         with np.errstate(over="ignore"):  # a limit beyond float32 becomes infinite
@@ -116,7 +146,7 @@ class Searcher:
     def margins_of(self, queries: Float32) -> Float32:
         """The rounding margins of block values, (b,)."""
         if self.metric == "dot":
-            magnitudes = np.ones(len(queries))  # `_product_blocks` scales to magnitude 1
+            magnitudes = np.ones(len(queries))  # the products have magnitude 1
         else:
             longest = np.maximum(lengths(queries), self.lengths.max(initial=0.0))
             magnitudes = MAGNITUDES[self.metric](longest, queries.shape[1])
@@ -128,23 +158,37 @@ class Searcher:
 
     def blocks(self, queries: Float32, first: int = 0) -> Iterator[tuple[int, Float32]]:
         """Block values of the queries and a span of the corpus, after the place where the span starts."""
-        products = self.metric in ("cosine", "dot")
-        return self._product_blocks(queries, first) if products else self._other_blocks(queries, first)
+        if self.metric not in ("cosine", "dot"):
+            return self._other_blocks(queries, first)
+        product = self._product(queries)
+        return ((span.start, product(span)) for span in self._spans(first))
 
-    def _product_blocks(self, queries: Float32, first: int) -> Iterator[tuple[int, Float32]]:
-        """Products of unit rows. For "dot" one factor scales the whole corpus, which keeps the order."""
+    @cached_property
+    def _scales(self) -> Float32 | Float64:
+        """Factors of the rows. For "dot" one factor scales the whole corpus, which keeps the order."""
         longest = self.lengths if self.metric == "cosine" else self.lengths.max(initial=0.0)
         scales = np.broadcast_to(1.0 / np.maximum(longest, SMALLEST_NORM), len(self.corpus))
-        if scales.min(initial=1.0) > UNDERFLOW:
-            scales = scales.astype(np.float32)  # a product with float64 takes more than twice the time
+        # A product with float64 takes more than twice the time.
+        return scales.astype(np.float32) if scales.min(initial=1.0) > UNDERFLOW else scales
+
+    def _scaled(self, rows: slice | Indices, out: Float32 | None = None) -> Float32:
+        """Rows of length 1, or for "dot" at most 1."""
+        vectors = self.corpus[rows]
+        out = np.empty(vectors.shape, np.float32) if out is None else out
+        return np.multiply(vectors, self._scales[rows, None], out=out, casting="same_kind")
+
+    def _product(self, queries: Float32) -> Callable[[slice], Float32]:
+        """A function that returns the products of unit queries and a span of the corpus."""
         prepared = BLOCKS["cosine"].prepare(queries)
         part = np.empty((ROWS_PER_BLOCK, queries.shape[1]), np.float32)
         room = np.empty(len(queries) * ROWS_PER_BLOCK, np.float32)  # reused, which saves time
-        for span in self._spans(first):
+
+        def product(span: slice) -> Float32:
             width = span.stop - span.start
-            rows = np.multiply(self.corpus[span], scales[span, None], out=part[:width], casting="same_kind")
             out = room[: len(queries) * width].reshape(len(queries), width)
-            yield span.start, np.matmul(prepared, rows.T, out=out)
+            return np.matmul(prepared, self._scaled(span, part[:width]).T, out=out)
+
+        return product
 
     def _other_blocks(self, queries: Float32, first: int) -> Iterator[tuple[int, Float32]]:
         blocks = BLOCKS[self.metric]
