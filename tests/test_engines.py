@@ -70,6 +70,47 @@ def test_an_engine_gives_the_rows_and_vectors_of_the_command(script, engine, row
     assert encoded == expected  # all other fields
 
 
+@pytest.mark.parametrize("program", ["duckdb", "polars", "lancedb"])
+def test_a_table_has_the_nearest_rows_of_search(program, folder, execute):
+    pytest.importorskip(program)
+    pytest.importorskip("pyarrow")
+    for rows, table in (("cat expected.jsonl", "corpus"), ("head -5 expected.jsonl", "queries")):
+        line = f"{rows} | sentkit cat -o {table}.parquet -f"
+        assert execute(["sh", "-ec", line], folder).returncode == 0
+    script = [sys.executable, str(ROOT / "examples/vector_tables.py"), program]
+    done = execute([*script, "corpus.parquet", "queries.parquet", "3"], folder)
+    assert done.returncode == 0, done.stderr
+
+    flags = ["--queries", "queries.parquet", "--corpus", "corpus.parquet", "--top", "3"]
+    expected = execute(["sentkit", "search", *flags], folder).stdout.splitlines()
+    for found, hits in zip(done.stdout.splitlines(), expected, strict=True):
+        theirs, ours = json.loads(found)["hits"], json.loads(hits)["hits"]
+        assert [hit["cosine"] for hit in theirs] == pytest.approx([h["similarity"] for h in ours], abs=1e-6)
+        assert [hit["text"] for hit in theirs] == [hit["text"] for hit in ours]
+
+
+@pytest.mark.skipif(not shutil.which("jq"), reason="jq is not installed")
+def test_jq_makes_requests_of_an_embedding_api_and_rows_of_its_answers(tmp_path, execute):
+    """The two lines of examples/README.md. The answers are made here."""
+    readme = (ROOT / "examples/README.md").read_text()
+    requests, answers = (line for line in readme.splitlines() if line.startswith("jq -c "))
+    (tmp_path / "rows.jsonl").write_text(
+        in_jsonl({"id": "r1", "text": 'a "cat"'}, {"id": "r2", "text": "a dog"})
+    )
+    assert execute(["sh", "-ec", requests], tmp_path).returncode == 0
+
+    asked = read(tmp_path / "requests.jsonl")
+    assert [each["body"]["input"] for each in asked] == ['a "cat"', "a dog"]
+    answer = [
+        {"custom_id": each["custom_id"], "response": {"body": {"data": [{"embedding": [1.0, number]}]}}}
+        for number, each in enumerate(asked)
+    ]
+    (tmp_path / "answers.jsonl").write_text(in_jsonl(*answer))
+    assert execute(["sh", "-ec", answers], tmp_path).returncode == 0
+    assert execute(["sentkit", "score", "vectors.jsonl", "--top", "1"], tmp_path).returncode == 0
+    assert read(tmp_path / "vectors.jsonl")[1] == {"id": "r2", "embedding": [1.0, 1]}
+
+
 def test_mteb_gives_the_correlation_of_the_command(folder, tmp_path, execute):
     pytest.importorskip("mteb")
     run("mteb_task.py", "pairs.jsonl", tmp_path / "scores.json", folder=folder)
