@@ -1,5 +1,6 @@
 """`probe`: its reports against plain scikit-learn, and refusals."""
 
+import os
 import signal
 import subprocess
 import sys
@@ -288,6 +289,7 @@ def test_ctrl_c_ends_the_command(held, tmp_path):
     process = subprocess.Popen(
         [sys.executable, "-m", "sentkit", *command],
         cwd=tmp_path,
+        env=os.environ | {"SENTKIT_THREADS": "2"},
         stderr=subprocess.PIPE,
         stdout=subprocess.PIPE,
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),

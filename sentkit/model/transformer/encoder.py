@@ -6,7 +6,6 @@ Dense and LayerNorm layers after a readout, and convolutions before it, are thos
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from functools import partial
 from itertools import zip_longest
 from pathlib import Path
 from threading import Lock
@@ -294,8 +293,9 @@ class TransformerEncoder:
         with self.preparing:  # a thread does not see blocks of which another has replaced only some
             if not self.prepared and isinstance(self.body, Bert) and not self.integers:
                 on_cpu = self.device.type == "cpu"
-                prepare = partial(prepare_for_cpu, products=self.products) if on_cpu else prepare_for_cuda
-                self.body = prepare(self.body)
+                self.body = (
+                    prepare_for_cpu(self.body, self.products) if on_cpu else prepare_for_cuda(self.body)
+                )
             self.prepared = True
         return self.body
 
