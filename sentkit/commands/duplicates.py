@@ -107,7 +107,10 @@ def duplicates(
     console = run.console("duplicates")
     options.check_threshold(threshold, metric)
     if threshold is None and (metric != "cosine" or not (output.as_table or output.json)):
-        raise UsageError("--threshold is missing", advice="--json without it counts the pairs at 0.8 to 0.99")
+        raise UsageError(
+            "--threshold is missing",
+            advice="for example 0.95; --json without it counts the pairs at 0.8 to 0.99",
+        )
     check_form(copied or [], "--groups" if groups else "--unique" if unique else None, json=output.json)
     output.check_rows()
     for path in against or []:

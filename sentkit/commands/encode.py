@@ -42,9 +42,9 @@ def encode(
       printf 'a cat\\na dog\\n' | sentkit encode
       sentkit encode titles.csv --field text=title -o titles.safetensors
       sentkit encode pairs.jsonl -m CHECKPOINT | sentkit score --gold score
-      sentkit encode titles.txt -o DIR/ --shard 1/4 --resume
+      sentkit encode titles.txt -o DIR/ --shard auto --resume
 
-    Most used: [FILE]... -m --readout --field --normalize -o --store -n
+    Most used: [FILE]... -m --field -o --shard --resume --reuse --store -n
 
     The command adds "embedding" (for a pair "embedding_a" and "embedding_b") and
     "_emb", the name of the space, and copies all other fields byte for byte. A

@@ -40,7 +40,9 @@ def report(
     data: Annotated[str | None, typer.Option(metavar="DIR", help="Folder of test sets; see below.")] = None,
     pairs: Annotated[
         list[str] | None,
-        typer.Option("--pairs", metavar="NAME=FILE", help="A file of pairs with scores; repeatable."),
+        typer.Option(
+            "--pairs", metavar="NAME=FILE", help="A file of pairs (text_a, text_b, score); repeatable."
+        ),
     ] = None,
     field: Annotated[
         list[str] | None,
@@ -147,6 +149,8 @@ def report(
     evaluator = Evaluator(classifier, hidden, jobs, kept, console.warn)
     progress = TaskProgress(console, "evaluations")
     found, failed = evaluate_all(models, tests, evaluator, progress, console)
+    if not found:
+        raise AnswerIsNo("all evaluations failed")
     measured = Measurement(rows, tests, found, intervals, compared).measure()
     shown = tables.measured_tables(measured, compared, paper, number)
     write(shown, (each.record(compared) for each in measured), style, output)

@@ -142,6 +142,9 @@ def report_retrieval(
     records = []
     for path in inputs.paths:
         run = RunReader(inputs, qrels).read(path)
+        if not any(run.relevant.values()):
+            advice = "do the ids agree? --field id=row uses the numbers of rows"
+            inputs.rejects.warn(f"{path}: no relevant document of {flags.qrels} is a hit; {advice}")
         records.append(judge.record(run))
         if queries_out is not None:
             judge.write_queries(run, queries_out, with_file=len(inputs.paths) > 1)

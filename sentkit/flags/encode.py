@@ -245,7 +245,9 @@ class FolderFlags:
         writer.run(progress.add, check_stop)
         part = f"shard {shard}: " if shard.count > 1 else ""
         copied = f", copied: {writer.copied}" if encoding.old is not None else ""
-        console.report(f"{part}blocks written: {writer.written}{copied}, already complete: {writer.kept}")
+        none = f"{part}no block belongs to it" if total == 0 and shard.count > 1 else ""
+        counts = f"{part}blocks written: {writer.written}{copied}, already complete: {writer.kept}"
+        console.report(none or counts)
         if encoding.old is not None and shard.count == 1 and not writer.kept:
             encoding.old.count_unneeded()  # before the old folder is replaced
         if update and not current and not publish_update(folder, name):

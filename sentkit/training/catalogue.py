@@ -142,7 +142,9 @@ def load(name: str) -> LoadedMethod:
     if ":" in name:
         return load_user_method(name)
     if name not in METHODS:
-        raise UsageError(f'unknown method "{name}"', advice=suggestion(name, METHODS))
+        first = f"the method is the first word: sentkit train METHOD {name}; see sentkit train --list"
+        advice = first if Path(name).is_file() else suggestion(name, METHODS)
+        raise UsageError(f'unknown method "{name}"', advice=advice)
     return LoadedMethod(METHODS[name].load(), name)
 
 

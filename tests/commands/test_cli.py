@@ -163,6 +163,8 @@ def test_rows_without_vectors_show_the_command_that_makes_them(sentkit, tmp_path
 
     told = sentkit("search", "a", "--corpus", "my notes.txt").told
     assert told[-1] == "  encode the texts first: sentkit encode 'my notes.txt' -o vectors.safetensors"
+    hits = sentkit("score", stdin='{"id":1,"hits":[]}\n').told[-1]
+    assert hits == "  these are hits of sentkit search: sentkit score --qrels FILE judges them"
     assert sentkit("score", stdin="a\n").told[-1] == "  encode the texts first: ... | sentkit encode | ..."
 
 

@@ -168,6 +168,7 @@ def test_shown_fields_and_rows_keep_their_bytes(sentkit):
     ("flags", "problem"),
     [
         ((), "--threshold is missing"),
+        (("-o", "x.txt", "--threshold", "0.9"), "x.txt: unknown output format .txt"),
         (("--json", "--metric", "dot"), "--threshold is missing"),
         (("--unique",), "--unique needs --threshold"),
         (("--threshold", 1, "--groups", "--against", "x"), "--against cannot be used with --groups"),

@@ -249,7 +249,11 @@ def test_a_limit_and_several_files(sentkit, tmp_path):
     each = [json.loads(line) for line in (tmp_path / "each.jsonl").read_text().splitlines()]
 
     assert done.code == 1
-    assert done.told == ["sentkit score: bad.jsonl: nDCG@10 is 0.00, below 50"]
+    assert done.told == [
+        "sentkit score: warning: bad.jsonl: no relevant document of qrels.txt is a hit; do the ids agree?"
+        " --field id=row uses the numbers of rows",
+        "sentkit score: bad.jsonl: nDCG@10 is 0.00, below 50",
+    ]
     assert [record["ndcg@10"] for record in done.rows] == [100, 0]
     assert [(row["file"], row["first_rank"]) for row in each] == [("good.jsonl", 1), ("bad.jsonl", None)]
 

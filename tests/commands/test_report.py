@@ -369,6 +369,15 @@ def test_a_test_set_that_fails_is_named_and_the_others_are_printed(sentkit, data
     assert done.told[-1] == "sentkit report: 2 of 3 evaluations failed"
 
 
+@pytest.mark.parametrize("form", ["text", "markdown", "latex", "json"])
+def test_without_a_result_there_is_no_table(sentkit, tmp_path, form):
+    (tmp_path / "bad.jsonl").write_text('{"a":"x","b":"y"}\n')
+    done = sentkit("report", "words:binary", "--pairs", "bad=bad.jsonl", "--format", form, "-o", "out")
+
+    assert (done.code, done.out, (tmp_path / "out").exists()) == (1, b"", False)
+    assert done.told[-1] == "sentkit report: all evaluations failed"
+
+
 def test_warnings_of_unused_files_and_different_seeds(sentkit, data, runs, tiny):
     shutil.copytree(tiny, "more/seed-2")
     (data / "sts/stsb.dev.jsonl").write_text("")

@@ -95,8 +95,11 @@ class StoreSink(Sink):
         """Do nothing, because a vector file is readable only when it is complete."""
 
 
-def check_output(path: str) -> None:
-    """Raise an error for a suffix of another format.
+ROW_SUFFIXES = ".jsonl, .jsonl.gz, .jsonl.zst or .parquet"
+
+
+def check_output(path: str, *, vectors: bool = True) -> None:
+    """Raise an error for a suffix of another format; without `vectors`, also for that of a vector file.
 
     JSONL is also the format of names without a suffix, with a version or shard number (`run.v2`, `part.003`)
     or from mktemp, and of all devices, pipes and descriptors.
@@ -106,10 +109,10 @@ def check_output(path: str) -> None:
     if is_parquet(path):
         import_pyarrow()
     elif bare_suffix(path) not in JSONL:
-        suffixes = Path(path).suffixes
-        kind = "".join(suffixes[-2:]) if suffixes[-1].lower() in COMPRESSED else suffixes[-1]
-        advice = "use a name with .jsonl, .jsonl.gz, .jsonl.zst, .parquet or .safetensors"
-        raise UsageError(f"{path}: unknown output format {kind}", advice=advice)
+        ends = Path(path).suffixes
+        kind = "".join(ends[-2:]) if ends[-1].lower() in COMPRESSED else ends[-1]
+        suffixes = ROW_SUFFIXES.replace(" or", ",") + " or .safetensors" if vectors else ROW_SUFFIXES
+        raise UsageError(f"{path}: unknown output format {kind}", advice=f"use a name with {suffixes}")
 
 
 def is_file_name(path: str) -> bool:
@@ -119,9 +122,9 @@ def is_file_name(path: str) -> bool:
 
 def check_rows_output(path: str) -> None:
     """Like `check_output`, for rows without vectors."""
-    check_output(path)
+    check_output(path, vectors=False)
     if is_store(path):
-        advice = "use a name with .jsonl, .jsonl.gz, .jsonl.zst or .parquet"
+        advice = f"use a name with {ROW_SUFFIXES}"
         raise UsageError(f"{path}: this output cannot be a vector file", advice=advice)
 
 

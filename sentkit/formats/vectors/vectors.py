@@ -110,7 +110,10 @@ class VectorReader:
                 return names
         file = None if row.source == "-" else shlex.quote(row.source)
         command = f"sentkit encode {file} -o vectors.safetensors" if file else "... | sentkit encode | ..."
-        raise row.error("this row has no vector", advice=f"encode the texts first: {command}")
+        advice = f"encode the texts first: {command}"
+        if "hits" in row.values:
+            advice = "these are hits of sentkit search: sentkit score --qrels FILE judges them"
+        raise row.error("this row has no vector", advice=advice)
 
     def admit(
         self, row: Row, names: tuple[str, ...], vectors: NDArray[np.float32], emb: str | None

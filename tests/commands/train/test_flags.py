@@ -68,6 +68,7 @@ def test_wrong_flags_are_refused(train, tmp_path, flags, code, problem, advice):
 
 def test_unknown_and_missing_methods_are_refused(sentkit, texts):
     wrong = sentkit("train", "simsce", texts, "-o", "out")
+    rows = sentkit("train", texts, "-o", "out")
     none = sentkit("train")
     where = sentkit("train", "simcse", texts)
 
@@ -75,6 +76,7 @@ def test_unknown_and_missing_methods_are_refused(sentkit, texts):
         2,
         ['sentkit train: unknown method "simsce"', '  did you mean "simcse"?'],
     )
+    assert (rows.code, "the method is the first word: sentkit train METHOD" in rows.err) == (2, True)
     assert (none.code, none.told[0]) == (2, "sentkit train: METHOD is missing")
     assert (where.code, where.told) == (
         2,
