@@ -158,6 +158,17 @@ def test_a_missing_file_has_no_such_advice(sentkit, names):
     assert sentkit("encode", *names).told == [f"sentkit encode: {names[0]}: no such file"]
 
 
+def test_rows_of_other_names_show_the_flags_for_their_fields(sentkit):
+    one, two = (
+        sentkit("encode", stdin=row).told[-1] for row in ('{"title":"a"}', '{"n":1,"s1":"a","s2":"b"}')
+    )
+
+    assert one == "  name the field, for example --field text=title"
+    assert two == (
+        "  name the field, for example --field text=s1; for pairs --field text_a=s1 --field text_b=s2"
+    )
+
+
 def test_rows_without_vectors_show_the_command_that_makes_them(sentkit, tmp_path):
     (tmp_path / "my notes.txt").write_text("a\n")
 

@@ -209,7 +209,7 @@ def test_chunks_need_rows_with_one_text(encode):
     assert refused.code == 65
     assert refused.told[-2:] == [
         'sentkit encode: -:1: no "text", which --chunks needs; this row has "text_a", "text_b"',
-        "  name the field, for example --field text=title",
+        "  name the field, for example --field text=text_a",
     ]
     assert len(named.rows) > 1
 

@@ -84,11 +84,13 @@ class TextParser:
                 return kind
         has = ", ".join(f'"{name}"' for name in list(row.values)[:8]) or "nothing"
         missing = 'no "text", no "text_a" and "text_b", no "anchor" and "positive"'
+        strings = [name for name, value in row.values.items() if isinstance(value, str)][:2] or ["title"]
+        advice = f"name the field, for example --field text={strings[0]}"
         if self.one_text is not None:
             missing = f'no "text", which {self.one_text} needs'
-        raise row.error(
-            f"{missing}; this row has {has}", advice="name the field, for example --field text=title"
-        )
+        elif len(strings) == 2:
+            advice += f"; for pairs --field text_a={strings[0]} --field text_b={strings[1]}"
+        raise row.error(f"{missing}; this row has {has}", advice=advice)
 
 
 class EntryParser:
