@@ -19,7 +19,7 @@ def leaves(command, path="sentkit"):
 COMMANDS = dict(leaves(program))
 LEAVES = {path: each for path, each in COMMANDS.items() if not hasattr(each, "commands")}
 MOST = {"train": 28, "score": 24, "search": 24}  # slots of flags and arguments; 20 of any other command
-ABOVE = {"encode": 31, "translate": 25, "cluster": 26}  # today's numbers, where the budget is not reached yet
+ABOVE = {"encode": 31, "translate": 23, "cluster": 26}  # today's numbers, where the budget is not reached yet
 LINES = {"sentkit": 37_950, "papers": 5_000, "tests": 51_010}  # budgets: 28,000 without papers, 5,000, 42,000
 FILES = 260  # of sentkit/; this is the budget
 
