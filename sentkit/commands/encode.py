@@ -42,7 +42,7 @@ def encode(
       printf 'a cat\\na dog\\n' | sentkit encode
       sentkit encode titles.csv --field text=title -o titles.safetensors
       sentkit encode pairs.jsonl -m CHECKPOINT | sentkit score --gold score
-      sentkit encode titles.txt -o DIR/ --shard auto --resume
+      sentkit encode titles.txt -o DIR/ --shard 1/4 --resume
 
     Most used: [FILE]... -m --field -o --shard --resume --reuse --store -n
 
