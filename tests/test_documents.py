@@ -267,7 +267,7 @@ def test_an_example_of_the_help_runs(name, line, workplace, execute):
         "sentkit cat: joined",
         "sentkit whiten fit: warning: the vectors of b.safetensors are counted 2 times",
         "sentkit mine: ",
-        "sentkit encode: shard 1/4: blocks written",
+        "sentkit encode: shard 1/4: no block belongs to it",
         "sentkit encode: 0 of 3 rows were split",
         "sentkit encode: blocks written",
         "sentkit encode: reused rows",
