@@ -10,6 +10,7 @@ from sentkit.errors import UsageError
 RANGE = re.compile(r"(\d{1,9})(?:\.\.(\d{1,9}))?")
 MOST = 1000  # the longest range
 SIZE = re.compile(r"([0-9]{1,18})([KMG]?)", re.IGNORECASE)
+WINDOW = re.compile(r"([1-9][0-9]{0,8})(?::([1-9][0-9]{0,8}))?")
 CLOSE = 0.5  # minimum similarity of a suggested name: `temp` has half of `temperature`
 SIMILAR = 0.6  # minimum similarity of a suggested flag, without its dashes
 FLAGS_OF_OTHERS = {  # names in other programs -> our flags; a command has one of them or none
@@ -52,6 +53,14 @@ def size(flag: str, text: str) -> int:
     if match is None or not 0 < (found := int(match[1]) * UNITS[match[2].upper()]) < sys.maxsize:
         raise UsageError(f'{flag} "{text}"', advice="expected a number of bytes, for example 500K, 64M or 2G")
     return found
+
+
+def window(text: str) -> tuple[int, int | None]:
+    """Parse --window: the tokens of a window, and those to the next one, as in `128` or `128:64`."""
+    match = WINDOW.fullmatch(text.strip())
+    if match is None:
+        raise UsageError(f'--window "{text}"', advice="expected N or N:STRIDE, for example 128 or 128:64")
+    return int(match[1]), int(match[2]) if match[2] else None
 
 
 def assignment(text: str) -> tuple[str, str]:

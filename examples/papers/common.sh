@@ -124,11 +124,14 @@ vectors() { # NAME MODEL ROWS FLAGS...: rows/NAME.safetensors
     sentkit encode "$texts" --precision fp32 -m "$model" -o "$vectors" -f -q "$@"
 }
 
-scores() ( # FIELDS MODEL FLAGS...: the score on the test pairs, as a row with these fields of JSON
-    fields=$1 model=$2 && shift 2
-    vectors scores "$model" "$pairs" "$@"
+scores() ( # FIELDS MODEL [FLOW]: the score on the test pairs, as a row with these fields of JSON
+    vectors scores "$2" "$pairs" ${3:+--readout mean-last2}
+    if [ -n "${3:-}" ]; then
+        sentkit whiten apply "$vectors" -t "$3" -o "$work/rows/flowed.safetensors" -f -q
+        vectors=$work/rows/flowed.safetensors
+    fi
     sentkit score "$vectors" --gold score -q >"$work/rows/scores.jsonl"
-    sed "s/^{/{$fields,/" "$work/rows/scores.jsonl"
+    sed "s/^{/{$1,/" "$work/rows/scores.jsonl"
 )
 
 seed_scores() ( # FIELDS NAME: the same for each seed of a run

@@ -79,8 +79,7 @@ if [ -n "$nli" ]; then
         seed_scores '"system":"SG-OPT","texts":"NLI"' sg-opt-nli
         for name in flow flow-nli; do
             [ "$name" = flow ] && texts=STS-B || texts=NLI
-            scores '"system":"flow","texts":"'$texts'"' "$base" --readout mean-last2 \
-                --transform "$work/rows/$name.safetensors"
+            scores '"system":"flow","texts":"'$texts'"' "$base" "$work/rows/$name.safetensors"
         done
     } >"$work/tables/domains.jsonl"
     figure domains sg_bert/domains "$work/tables/domains.jsonl" --name system --domain texts

@@ -41,7 +41,7 @@ def check(
     Most used: PATH --shards --deep --json
 
     The output has the number of complete and missing blocks; rows, truncated rows and
-    skipped rows of the complete blocks (with encode --chunks, a row is a chunk, except
+    skipped rows of the complete blocks (in a folder of chunks, a row is a chunk, except
     in the numbers of truncated and skipped rows); rows per second between the first and the last
     block; and temporary files of killed processes, which you can remove. With --shards
     N, "missing_shards" lists the shards with missing blocks as "sbatch --array=" takes

@@ -14,8 +14,10 @@ from sentkit.flags import options
 from sentkit.flags.rows import RowFlags
 from sentkit.flags.rules import Excludes, Needs, excludes
 from sentkit.process import limit_threads
+from sentkit.training.settings import ours, parsed
 
 if TYPE_CHECKING:
+    from sentkit.labels.clusters.clustering import ClusteringOptions
     from sentkit.labels.clusters.clustering_run import ClusteringRun
     from sentkit.labels.clusters.reports import Record
 
@@ -24,39 +26,22 @@ REPORTS = excludes("--truth", "--describe", because=", which writes a report")
 DEFAULT_SEEDS = {"counts": range(5), "stability": range(10)}  # of a form; other forms use only 0
 
 
-@dataclass(frozen=True)
-class AlgorithmFlags:
-    """Flags that only some algorithms use."""
+USERS = {  # setting -> the algorithms that have it
+    "restarts": ("kmeans", "minibatch", "faiss"),
+    "sample": ("kmeans",),
+    "linkage": ("agglomerative",),
+    "min_size": ("hdbscan",),
+}
 
-    restarts: Annotated[
-        int | None,
-        typer.Option(
-            "--n-init",
-            min=1,
-            metavar="N",
-            help="Number of restarts per seed; the best is kept. [default: 10]",
-        ),
-        Needs("--algorithm kmeans|minibatch|faiss"),
-    ] = None
-    sample: Annotated[
-        int | None,
-        typer.Option(
-            min=1, metavar="N", help="For kmeans: restart on N random rows; the best continues on all rows."
-        ),
-        Needs("--algorithm kmeans"),
-    ] = None
-    linkage: Annotated[
-        Literal["ward", "complete", "average", "single"] | None,
-        typer.Option(help="For agglomerative: linkage criterion. [default: ward]"),
-        Needs("--algorithm agglomerative"),
-    ] = None
-    min_size: Annotated[
-        int | None,
-        typer.Option(
-            "--min-cluster-size", min=2, metavar="N", help="For hdbscan: minimum cluster size. [default: 5]"
-        ),
-        Needs("--algorithm hdbscan"),
-    ] = None
+
+@dataclass(frozen=True)
+class AlgorithmSettings:
+    """The settings of the algorithms; these defaults are those of `ClusteringOptions`."""
+
+    restarts: int = ours(10, "runs for each seed; the best is kept", least=1)
+    sample: int | None = ours(None, "rows of the restarts; the best continues on all rows", least=1)
+    linkage: str = ours("ward", "linkage", choices=("ward", "complete", "average", "single"))
+    min_size: int = ours(5, "the rows of the smallest cluster", least=2)
 
 
 def cluster(
@@ -99,7 +84,15 @@ def cluster(
         ),
         DETERMINISTIC,
     ] = None,
-    own: AlgorithmFlags,
+    set_: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set",
+            metavar="NAME=VALUE",
+            help="Change the algorithm; repeatable: restarts (10) and sample of kmeans, linkage (ward) of"
+            " agglomerative, min_size (5) of hdbscan.",
+        ),
+    ] = None,
     normalize: options.Normalize = False,
     centroids: Annotated[
         str | None,
@@ -110,8 +103,7 @@ def cluster(
         str | None,
         typer.Option(metavar="FILE", help="Assign rows to these centroids; not with -k."),
         excludes(
-            *("-k", "--algorithm", "--n-init", "--sample", "--linkage", "--min-cluster-size"),
-            *("--seed", "--stability"),
+            *("-k", "--algorithm", "--set", "--seed", "--stability"),
             because=": it only assigns rows",
         ),
     ] = None,
@@ -154,7 +146,7 @@ def cluster(
     from sentkit.formats.vectors.vectors import VECTOR_FIELDS
     from sentkit.labels import Watch
     from sentkit.labels.clusters import reports
-    from sentkit.labels.clusters.clustering import ALGORITHMS, ClusteringOptions
+    from sentkit.labels.clusters.clustering import ALGORITHMS
     from sentkit.labels.clusters.clustering_run import ClusteringRun, read_centroids
     from sentkit.transforms.steps import Normalize
 
@@ -171,7 +163,7 @@ def cluster(
     if output.json and not is_report:
         raise UsageError("--json can be used only with reports; rows are always JSON")
     check_outputs(output, centroids, rows=not is_report)
-    settings = ClusteringOptions(**{name: each for name, each in vars(own).items() if each is not None})
+    settings = algorithm_options(set_ or [], algorithm)
     if from_centroids is None and ALGORITHMS[algorithm].counted:
         check_counts(counts, truth, settings.sample)
     seeds = numbers("--seed", seed) if seed is not None else DEFAULT_SEEDS.get(form, (0,))
@@ -237,6 +229,17 @@ def label(
     if form != "describe":
         write_rows(points, clustering, agreed, output.path, force=output.force)
     return described
+
+
+def algorithm_options(given: Sequence[str], algorithm: str) -> "ClusteringOptions":
+    """The given settings, which the algorithm must have."""
+    from sentkit.labels.clusters.clustering import ClusteringOptions
+
+    values = parsed(AlgorithmSettings, given)
+    for name in values:
+        if algorithm not in USERS[name]:
+            raise UsageError(f"--set {name} needs --algorithm {' or '.join(USERS[name])}")
+    return ClusteringOptions(**values)
 
 
 def check_seeds(seeds: Sequence[int], form: str) -> None:

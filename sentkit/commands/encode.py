@@ -82,7 +82,6 @@ def encode(
             known=FIELDS,
             reads={
                 "-m": options.model_paths(model),
-                "--transform": reading.transform,
                 "--reuse": reuse.others(output),
             },
             writes={"-o": paths},
@@ -90,7 +89,7 @@ def encode(
         ) as inputs:
             progress, tally = RowProgress(console), Tally()
             progress.share = inputs.meter.share
-            texts = TextParser(common_fields(inputs), one_text="--chunks" if long_texts.chunks else None)
+            texts = TextParser(common_fields(inputs), one_text="a chunk" if long_texts.chunks else None)
             old, encoder, tokenizer = reuse.open(text_model, plain_tokenizer, windows, output, console)
             groups = prepare(
                 inputs.read(texts), tokenizer, inputs.rejects, refuse_truncation=long_texts.refuses
@@ -159,7 +158,7 @@ def report_totals(
             split += f" into {tally.windows} windows"
         if windows["chunks"]:
             split += f", {tally.texts} rows were written"
-        console.report(f"{split} (--window {windows['window']} --stride {windows['stride']})")
+        console.report(f"{split} (--window {windows['window']}:{windows['stride']})")
     console.warn(*encoder.remarks(tally))
     if old is not None:
         unneeded = "" if old.unneeded is None else f", no longer needed: {old.unneeded:,}"

@@ -1,6 +1,5 @@
 """`sentkit translate`: the texts of rows, translated by a sequence-to-sequence model."""
 
-import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, BinaryIO, Literal
@@ -12,6 +11,7 @@ from sentkit.errors import UsageError
 from sentkit.flags import options
 from sentkit.flags.rows import RowFlags
 from sentkit.flags.rules import Needs
+from sentkit.training.settings import ours, parsed
 
 if TYPE_CHECKING:
     from sentkit.formats.rows.kinds import OneText
@@ -30,6 +30,19 @@ class TranslatorMachine(options.MachineFlags):
 
 
 @dataclass(frozen=True)
+class SearchSettings:
+    """The settings of the search for a translation; None is as the model declares."""
+
+    beams: int | None = ours(None, "number of beams; 1 is greedy", least=1)
+    max_new_tokens: int | None = ours(None, "maximum tokens of the output", least=1)
+    temperature: float = ours(1.0, "of a sample; lower values favour likely tokens", above=0)
+    top_p: float | None = ours(None, "total probability of the tokens of a sample", above=0, most=1)
+
+
+OF_SAMPLES = ("temperature", "top_p")
+
+
+@dataclass(frozen=True)
 class TranslationFlags:
     """The languages, the search and the lengths of a translation."""
 
@@ -42,37 +55,20 @@ class TranslationFlags:
     prefix: Annotated[
         str, typer.Option(metavar="TEXT", help="Text to add before every input text, for example for T5.")
     ] = ""
-    beams: Annotated[
-        int | None,
-        typer.Option(
-            min=1, metavar="N", help="Number of beams; 1 is greedy. [default: as the model declares, else 4]"
-        ),
-    ] = None
     sample: Annotated[
         bool, typer.Option("--sample", help="Draw each token at random instead of a beam search.")
     ] = False
-    temperature: Annotated[
-        float,
-        typer.Option(metavar="X", help="With --sample: lower values favour likely tokens."),
-        Needs("--sample"),
-    ] = 1.0
-    top_p: Annotated[
-        float | None,
-        typer.Option(
-            metavar="P", help="With --sample: draw from the most likely tokens of total probability P."
-        ),
-        Needs("--sample"),
-    ] = None
     seed: Annotated[
         int, typer.Option(min=0, metavar="N", help="With --sample: random seed."), Needs("--sample")
     ] = 0
     max_length: options.MaxLength = None
-    max_new_tokens: Annotated[
-        int | None,
+    set_: Annotated[
+        list[str] | None,
         typer.Option(
-            min=1,
-            metavar="N",
-            help="Maximum tokens of the output. [default: as declared, else as for the input]",
+            "--set",
+            metavar="NAME=VALUE",
+            help="Change the search; repeatable: beams (as the model declares, else 4; 1 is greedy),"
+            " max_new_tokens, and with --sample temperature (1) and top_p.",
         ),
     ] = None
 
@@ -80,15 +76,13 @@ class TranslationFlags:
         """The flags as a model takes them; raises UsageError if a value is wrong."""
         from sentkit.model.translation.options import TranslationOptions
 
-        if self.sample and self.beams is not None and self.beams > 1:
-            raise UsageError(f"--sample and --beams {self.beams} cannot be used together")
-        if not 0 < self.temperature < math.inf:
-            advice = "for the most likely tokens, use --beams 1 without --sample"
-            problem = f"--temperature {self.temperature:g}: expected a finite number above 0"
-            raise UsageError(problem, advice=advice)
-        if self.top_p is not None and not 0 < self.top_p <= 1:
-            raise UsageError(f"--top-p {self.top_p:g}: expected a number above 0 and at most 1")
-        return TranslationOptions(**vars(self))
+        settings = parsed(SearchSettings, self.set_ or [])
+        if self.sample and (settings.get("beams") or 1) > 1:
+            raise UsageError("--sample cannot be used with several beams")
+        if not self.sample and (name := next((name for name in settings if name in OF_SAMPLES), None)):
+            raise UsageError(f"--set {name} needs --sample")
+        flags = {name: value for name, value in vars(self).items() if name != "set_"}
+        return TranslationOptions(**flags, **settings)
 
 
 def translate(
@@ -116,7 +110,7 @@ def translate(
       sentkit translate titles.txt -m EN-DE | sentkit translate -m DE-EN
       sentkit translate pairs.jsonl -m EN-DE --field text=text_b --sample --seed 7
 
-    Most used: [FILE]... -m --keep --source-lang --target-lang --beams --field -o
+    Most used: [FILE]... -m --keep --source-lang --target-lang --sample --field -o
 
     The translation replaces "text". All other fields are copied byte for byte. Two
     translations in a pipe make a paraphrase (back-translation). If the first one has
@@ -184,7 +178,7 @@ def report_totals(counts: "Counts", translator: "Translator", console: Console) 
     rows, limits = counts.rows, translator.limits
     for count, words in (
         (counts.truncated, f"were truncated to {limits.read} tokens (--on-truncate error refuses them)"),
-        (counts.full, f"have a translation that was truncated to {limits.written} tokens (--max-new-tokens)"),
+        (counts.full, f"have a translation truncated to {limits.written} tokens (--set max_new_tokens=N)"),
         (counts.empty, "have an empty text, which was not translated"),
         (counts.stale, "have a vector of the original text (use sentkit encode --replace)"),
     ):

@@ -6,9 +6,8 @@ Examples:
   sentkit encode titles.txt | sentkit whiten apply -t whitening.safetensors
 
 A transform is fitted once and stored with a description of its vectors. It is
-then applied to other vectors of the same space: by `sentkit whiten apply`, by
-`sentkit encode --transform`, or as a part of a checkpoint by `sentkit export
---transform`.
+then applied to other vectors of the same space by `sentkit whiten apply`, or as a
+part of a checkpoint by `sentkit export --transform`.
 """
 
 import contextlib
@@ -222,7 +221,7 @@ def apply(
     Most used: [FILE]... -t -o -f
 
     The new vectors replace the old ones, and "_emb" names their new space, the same as
-    with `sentkit encode --transform`. All other fields are copied byte for byte, in
+    of a checkpoint that has the transform. All other fields are copied byte for byte, in
     constant memory. The transform accepts only vectors of the space that it was fitted
     to, so a second application is an error. The new vectors are not scaled to unit
     length; cosine similarity does not need that.

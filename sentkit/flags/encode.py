@@ -16,7 +16,7 @@ import typer
 
 from sentkit.console import Console, RowProgress
 from sentkit.errors import CannotCreateError, UsageError
-from sentkit.flag_values import size
+from sentkit.flag_values import size, window
 from sentkit.flags.options import OutputFlags, VectorOutputFlags
 from sentkit.flags.rules import Needs
 
@@ -319,48 +319,34 @@ def shard_of_engine(environment: Mapping[str, str]) -> Shard:
     return Shard(place + 1, count, local)
 
 
-WINDOWED = ("window", "late")
-
-
 @dataclass(frozen=True)
 class LongTextFlags:
     """What happens to texts that are too long."""
 
     on_truncate: Annotated[
-        Literal["warn", "error", "window", "late"],
+        Literal["warn", "error", "window", "chunks", "late"],
         typer.Option(
-            help="For too long texts: truncate and count them, fail, or encode overlapping windows."
-            " late: windows of the token states of the whole text."
+            help="For too long texts: truncate and count them, fail, or encode overlapping windows (window:"
+            " their mean; chunks: a row for each). late: chunks of the token states of the whole text."
         ),
     ] = "warn"
     window: Annotated[
-        int | None,
-        typer.Option(min=1, metavar="N", help="Tokens of a window. [default: the maximum length]"),
-        Needs("--on-truncate window|late"),
-    ] = None
-    stride: Annotated[
-        int | None,
+        str | None,
         typer.Option(
-            min=1,
-            metavar="N",
-            help="Tokens to the next window. [default: half of its text]",
+            metavar="N[:STRIDE]",
+            help="Tokens of a window, and to the next one. [default: the maximum length, half of its text]",
         ),
-        Needs("--on-truncate window|late"),
+        Needs("--on-truncate window|chunks|late"),
     ] = None
-    chunks: Annotated[
-        bool,
-        typer.Option("--chunks", help="Write a row for each window, with its characters."),
-        Needs("--on-truncate window|late"),
-    ] = False
 
     def __post_init__(self) -> None:
-        if self.on_truncate == "late" and not (self.chunks and self.window):
-            missing = "--chunks" if not self.chunks else "--window N"
-            raise UsageError(f"--on-truncate late needs {missing}")
+        if self.on_truncate == "late" and self.window is None:
+            raise UsageError("--on-truncate late needs --window N")
 
     @property
-    def windowed(self) -> bool:
-        return self.on_truncate in WINDOWED
+    def chunks(self) -> bool:
+        """Whether each window becomes a row."""
+        return self.on_truncate in ("chunks", "late")
 
     @property
     def refuses(self) -> bool:
@@ -376,10 +362,11 @@ class LongTextFlags:
 
         if isinstance(model, CheckpointModel):
             model.tokenizer.counts_all = counts_all or self.refuses
-        if not self.windowed:
+        if self.on_truncate in ("warn", "error"):
             return model.tokenizer, {}
         from sentkit.model.text.tokens import WindowOptions
 
-        options = WindowOptions(self.window, self.stride, self.chunks, late=self.on_truncate == "late")
+        size, stride = (None, None) if self.window is None else window(self.window)
+        options = WindowOptions(size, stride, self.chunks, late=self.on_truncate == "late")
         tokenizer = model.window_tokenizer(options)
         return tokenizer, tokenizer.record

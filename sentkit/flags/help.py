@@ -12,7 +12,7 @@ HEADINGS = {  # heading -> flags of several commands below it; a flag in no list
     "Options": "",
     "Model": (
         "model readout template full-stop max-length prompt prompt-name normalize transform dim "
-        "on-truncate window stride chunks init tokenizer"
+        "on-truncate window init tokenizer"
     ),
     "Output": "output force json replace vectors store width shard resume block-bytes reuse",
     "Run": "precision device threads batch-tokens dry-run deterministic quiet verbose",

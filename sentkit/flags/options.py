@@ -290,15 +290,15 @@ class DeclarationFlags(ReadoutFlags):
         ),
     ] = None
     normalize: Normalize = False
-    transform: Annotated[
-        str | None, typer.Option(metavar="PATH", help="A transform file to apply after all other operations.")
-    ] = None
 
 
 @dataclass(frozen=True)
 class ExportFlags(DeclarationFlags):
     """All that a checkpoint can declare."""
 
+    transform: Annotated[
+        str | None, typer.Option(metavar="PATH", help="A transform file to apply after all other operations.")
+    ] = None
     template: Annotated[
         str | None,
         typer.Option(

@@ -375,7 +375,7 @@ class Encoding:
         return bool(self.windows.get("chunks"))
 
     def texts(self) -> TextParser:
-        return TextParser(self.fields, one_text="--chunks" if self.chunks else None)
+        return TextParser(self.fields, one_text="a chunk" if self.chunks else None)
 
     def specs(self, texts: TextParser) -> list[dict[str, Any]]:
         """The specs of the vector files; the first row has set the names of the texts."""

@@ -56,11 +56,11 @@ THREE = {frozenset(range(start, 60, 3)) for start in range(3)}
     "flags",
     [
         ("-k", "3"),
-        ("-k", "3", "--n-init", "1", "--seed", "4"),
+        ("-k", "3", "--set", "restarts=1", "--seed", "4"),
         ("-k", "3", "--normalize"),
         ("-k", "3", "--algorithm", "minibatch"),
         ("-k", "3", "--algorithm", "agglomerative"),
-        ("-k", "3", "--algorithm", "agglomerative", "--linkage", "average"),
+        ("-k", "3", "--algorithm", "agglomerative", "--set", "linkage=average"),
         ("--algorithm", "hdbscan"),
     ],
     ids=" ".join,
@@ -80,7 +80,7 @@ def test_the_seed_decides(sentkit, jsonl, algorithm):
     """Rows without groups: other first centres, other clusters."""
     random = np.random.default_rng(3)
     rows = jsonl(*({"embedding": vector} for vector in random.standard_normal((90, 3)).tolist()))
-    flags = ("-k", 9, "--n-init", 1, "--algorithm", algorithm)
+    flags = ("-k", 9, "--set", "restarts=1", "--algorithm", algorithm)
     first, again, other = (sentkit("cluster", *flags, "--seed", n, stdin=rows) for n in (1, 1, 2))
 
     assert first.out == again.out
@@ -96,7 +96,7 @@ def test_noise_is_minus_one(sentkit, rows, vectors, tmp_path, jsonl):
         {"embedding": [-900, 20, 7], "_emb": "m:100000000000"},
     ]
     (tmp_path / "more.jsonl").write_bytes((tmp_path / "rows.jsonl").read_bytes() + jsonl(*far))
-    done = sentkit("cluster", "more.jsonl", "--algorithm", "hdbscan", "--min-cluster-size", 7)
+    done = sentkit("cluster", "more.jsonl", "--algorithm", "hdbscan", "--set", "min_size=7")
     both = np.concatenate([vectors, [row["embedding"] for row in far]])
     expected = library.HDBSCAN(min_cluster_size=7, copy=True).fit_predict(both)
 
@@ -180,7 +180,7 @@ def test_truth_reports_the_agreement_of_scikit_learn(sentkit, mixed, normalize):
 
 def test_hdbscan_needs_as_many_rows_as_its_smallest_cluster(sentkit, rows):
     count = len(sentkit("cluster", rows, "-k", 1).rows)
-    done = sentkit("cluster", rows, "--algorithm", "hdbscan", "--min-cluster-size", count + 1)
+    done = sentkit("cluster", rows, "--algorithm", "hdbscan", "--set", f"min_size={count + 1}")
 
     assert (done.code, done.out) == (65, b"")
     assert f"{count} rows cannot form a cluster of {count + 1}" in done.told[0]
@@ -194,7 +194,7 @@ def test_truth_without_k_uses_the_number_of_classes(sentkit, mixed):
 
 def test_several_seeds_have_one_report_each_and_a_mean(sentkit, mixed):
     """The deviation is that of a sample."""
-    flags = ("cluster", "mixed.jsonl", "-k", 4, "--n-init", 1, "--truth", "class")
+    flags = ("cluster", "mixed.jsonl", "-k", 4, "--set", "restarts=1", "--truth", "class")
     *found, mean = sentkit(*flags, "--seed", "0..4").rows
     single = [sentkit(*flags, "--seed", seed).rows[0] for seed in range(5)]
 
@@ -231,7 +231,7 @@ def test_one_seed_has_no_agreement(sentkit, rows):
 def test_stability_is_the_share_of_agreeing_seeds(sentkit, rows):
     """Every seed finds the three distant groups; five clusters differ between seeds."""
     three = sentkit("cluster", rows, "-k", 3, "--stability").rows
-    five = sentkit("cluster", rows, "-k", 5, "--stability", "--n-init", 1, "--seed", "0..4").rows
+    five = sentkit("cluster", rows, "-k", 5, "--stability", "--set", "restarts=1", "--seed", "0..4").rows
     shares = {row["stability"] for row in five}
 
     assert [list(row) for row in three] == [["text", "label", "cluster", "stability"]] * 60
@@ -385,7 +385,7 @@ def test_faiss_finds_distant_groups(sentkit, rows):
         (("-k", "0"), "-k 0: expected 1 or more"),
         (("-k", "x"), '-k "x"'),
         (("-k", "5..2"), '-k "5..2"'),
-        (("-k", "4", "--sample", "3"), "--sample 3 is less than the number of clusters, 4"),
+        (("-k", "4", "--set", "sample=3"), "--set sample=3 is less than the number of clusters, 4"),
         (("-", "--from-centroids", "-"), "standard input can be read only once"),
         (
             ("-k", "2", "--centroids", "c.jsonl", "--rejects", "./c.jsonl"),

@@ -3,8 +3,6 @@
 import numpy as np
 import pytest
 
-from support import write_affine
-
 LONG = "word " * 20 + "\na cat\n"
 
 ESTIMATES = ("bytes_estimate", "seconds_estimate")
@@ -16,24 +14,6 @@ def encode(sentkit, tiny):
         return sentkit("encode", "-m", tiny, "--readout", "mean", *arguments, **given)
 
     return run
-
-
-@pytest.fixture
-def affine(tmp_path):
-    """A random affine map of 16 numbers to 5, as loops over its kernel and bias, and as a file."""
-    random = np.random.default_rng(3)
-    kernel = random.standard_normal((16, 5)).astype(np.float32)
-    bias = random.standard_normal(16).astype(np.float32)
-
-    def write(**note):
-        write_affine(tmp_path / "t.safetensors", kernel, bias, {"kind": "whitening", **note})
-        return "t.safetensors"
-
-    def by_hand(vectors):
-        rows = [[sum((v[i] + bias[i]) * kernel[i, k] for i in range(16)) for k in range(5)] for v in vectors]
-        return np.array(rows)
-
-    return write, by_hand
 
 
 def test_a_prefix_is_as_if_it_stood_in_the_text(encode):
@@ -117,42 +97,6 @@ def test_numbers_are_cut_before_unit_length(encode, sentkit, tiny):
     assert np.abs(flagged.vectors() - expected).max() < 1e-6
     assert np.abs(declared.vectors() - expected).max() < 1e-6
     assert flagged.rows[0]["_emb"].split(":")[1] == declared.rows[0]["_emb"].split(":")[1]
-
-
-def test_a_transform_is_applied_last(encode, affine):
-    """(x + bias) @ kernel, after unit length, as written loops do it."""
-    write, by_hand = affine
-    plain = encode("--normalize", stdin="a cat\na dog").vectors()
-    done = encode("--normalize", "--transform", write(), stdin="a cat\na dog")
-
-    assert np.abs(done.vectors() - by_hand(plain.astype(np.float64))).max() < 1e-5
-    assert done.rows[0]["_emb"].startswith("tiny/mean/n+whitening:")
-
-
-def test_a_transform_fitted_on_another_space_is_refused(encode, affine):
-    write, _ = affine
-    fitted = write(_emb="tiny/cls:0123456789ab")
-    done = encode("--transform", fitted, stdin="a cat")
-
-    assert done.code == 65
-    assert done.err.startswith(
-        "sentkit encode: t.safetensors: fitted on tiny/cls (0123…), but the vectors are tiny/mean ("
-    )
-
-
-def test_a_transform_fitted_on_this_space_is_applied(encode, affine):
-    write, _ = affine
-    fitted = write(_emb=encode(stdin="a cat").rows[0]["_emb"])
-
-    assert encode("--transform", fitted, stdin="a cat").code == 0
-
-
-def test_a_transform_of_another_width_is_wrong_usage(encode, affine):
-    write, _ = affine
-    done = encode("--dim", 5, "--transform", write(), stdin="a cat")
-
-    assert done.code == 2
-    assert done.err == "sentkit encode: whitening takes vectors of 16 numbers, these have 5\n"
 
 
 def test_a_dry_run_counts(encode):

@@ -92,7 +92,7 @@ def test_token_counts_of_another_encoder_do_not_stay(encode, sentkit):
 def test_rows_of_chunks_become_rows_of_texts(encode, sentkit, name, output):
     """Their vectors are those of whole texts, so they have no place in the text and no count of tokens."""
     text = "a cat and a dog and a bird and a fish"
-    flags = ("--chunks", "--window", 8, "--on-truncate", "window", "-v")
+    flags = ("--window", 8, "--on-truncate", "chunks", "-v")
     assert encode(*flags, "-o", name, stdin=f'{{"text":"{text}","id":1}}').code == 0
     chunks = sentkit("cat", name.rstrip("/")).rows
     assert len(chunks) > 1

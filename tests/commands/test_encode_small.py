@@ -90,7 +90,7 @@ def test_a_readout_without_the_prompt(tiny, copy_of, sentences):
     [
         ([], 1),
         (["--precision", "fp32", "--device", "cpu"], FEW),
-        (["--on-truncate", "window", "--max-length", "8", "--chunks"], FEW),
+        (["--on-truncate", "chunks", "--max-length", "8"], FEW),
     ],
 )
 def test_a_small_input_needs_no_torch(sentkit, tiny, opened, given, count):
@@ -106,7 +106,7 @@ def test_a_small_input_needs_no_torch(sentkit, tiny, opened, given, count):
     [
         ([], FEW + 1),
         (["--precision", "bf16"], 1),
-        (["--on-truncate", "late", "--chunks", "--window", "4"], 1),
+        (["--on-truncate", "late", "--window", "4"], 1),
         (["-o", "folder/"], 1),  # another process can write many rows into it
     ],
 )

@@ -13,6 +13,7 @@ from support import SMALL, copy_tokenizer, in_jsonl
 CLOSE = 1e-5
 WORDS = "the old river runs unbelievably south, and 中国 Café people walked along it in 1999"
 FLAGS = ("--on-truncate", "window", "--max-length", 20)
+CHUNKS = ("--on-truncate", "chunks", "--max-length", 20)
 
 
 def words(count, seed):
@@ -102,7 +103,7 @@ REDUCE = {"mean": lambda states: states.mean(0), "cls": lambda states: states[0]
 @pytest.mark.parametrize("model", ["tiny", "mpnet"])
 def test_vectors_are_those_of_transformers(encode, request, model, readout, sizes):
     folder = request.getfixturevalue(model)
-    flags = [str(part) for pair in zip(("--window", "--stride"), sizes, strict=False) for part in pair]
+    flags = ["--window", ":".join(map(str, sizes))] if sizes else []
     done = encode(*FLAGS, *flags, "--readout", readout, model=folder)
 
     size, stride = sizes or (20, 9)
@@ -141,9 +142,7 @@ def test_the_closing_line_counts_rows_and_windows(encode, tiny):
     done = encode(*FLAGS, "--readout", "mean")
     counts = [len(windows(len(ids_of(tiny, text)), 18, 9)) for text in (LONGER, LONGEST)]
 
-    assert done.told == [
-        f"sentkit encode: 2 of 4 rows were split into {sum(counts)} windows (--window 20 --stride 9)"
-    ]
+    assert done.told == [f"sentkit encode: 2 of 4 rows were split into {sum(counts)} windows (--window 20:9)"]
     assert encode(*FLAGS, "--readout", "mean", "-q").told == []
     planned = encode(*FLAGS, "-n", "--readout", "mean")
     assert {"rows": 4, "split_rows": 2, "windows": sum(counts), "truncated": 0}.items() <= planned.rows[
@@ -157,7 +156,7 @@ def test_the_closing_line_counts_rows_and_windows(encode, tiny):
 )
 def test_a_prompt_and_a_template_are_in_each_window(encode, flags):
     """A window that begins and ends between words has the vector of its characters as a text."""
-    done = encode(*FLAGS, *flags, "--chunks", texts=[LONGER])
+    done = encode(*CHUNKS, *flags, texts=[LONGER])
     found = [number for number, row in enumerate(done.rows) if is_at_words(row)]
     parts = [done.rows[number]["text"][slice(*place_of(done.rows[number]))] for number in found]
     alone = encode("--max-length", 20, *flags, texts=parts)
@@ -180,7 +179,7 @@ def is_at_words(row):
 
 def test_chunks_are_rows_with_all_other_fields(encode, tiny):
     row = {"id": 12345678901234567890123, "text": LONGER, "tags": ["x"]}
-    done = encode(*FLAGS, "--chunks", "--readout", "mean", "-v", stdin=in_jsonl(row, {"text": " a cat "}))
+    done = encode(*CHUNKS, "--readout", "mean", "-v", stdin=in_jsonl(row, {"text": " a cat "}))
 
     ids = ids_of(tiny, LONGER)
     own = windows(len(ids), 18, 9)
@@ -197,26 +196,26 @@ def test_chunks_are_rows_with_all_other_fields(encode, tiny):
         assert inside[-1] == ids[end - 1] or inside[0] == ids[start]
     assert done.told[-1] == (
         f"sentkit encode: 1 of 2 rows were split into {len(own)} windows, {len(own) + 1} rows were written"
-        " (--window 20 --stride 9)"
+        " (--window 20:9)"
     )
 
 
 def test_chunks_need_rows_with_one_text(encode):
     row = in_jsonl({"text_a": LONGER, "text_b": SHORT})
-    refused = encode(*FLAGS, "--chunks", stdin=row)
-    named = encode(*FLAGS, "--chunks", "--field", "text=text_a", stdin=row)
+    refused = encode(*CHUNKS, stdin=row)
+    named = encode(*CHUNKS, "--field", "text=text_a", stdin=row)
 
     assert refused.code == 65
     assert refused.told[-2:] == [
-        'sentkit encode: -:1: no "text", which --chunks needs; this row has "text_a", "text_b"',
+        'sentkit encode: -:1: no "text", which a chunk needs; this row has "text_a", "text_b"',
         "  name the field, for example --field text=text_a",
     ]
     assert len(named.rows) > 1
 
 
 def test_a_vector_file_has_chunks_and_the_settings(encode):
-    done = encode(*FLAGS, "--chunks", "-q")
-    assert encode(*FLAGS, "--chunks", "-q", "-o", "v.safetensors").code == 0
+    done = encode(*CHUNKS, "-q")
+    assert encode(*CHUNKS, "-q", "-o", "v.safetensors").code == 0
     store = Store("v.safetensors")
 
     assert {"on_truncate": "window", "window": 20, "stride": 9, "chunks": True}.items() <= store.spec.items()
@@ -232,7 +231,7 @@ def test_a_vector_file_has_chunks_and_the_settings(encode):
 def test_late_chunks_are_parts_of_the_states_of_transformers(encode, request, model, readout):
     """The first has the state of [CLS] too, and the last that of [SEP]."""
     folder, text = request.getfixturevalue(model), words(70, 5)
-    flags = ("--on-truncate", "late", "--chunks", "--window", 30, "--stride", 20, "--readout", readout)
+    flags = ("--on-truncate", "late", "--window", "30:20", "--readout", readout)
     done = encode(*flags, model=folder, texts=[text, SHORT])
 
     ids = ids_of(folder, text)
@@ -242,13 +241,13 @@ def test_late_chunks_are_parts_of_the_states_of_transformers(encode, request, mo
     expected = [REDUCE[readout](states) for states in [*parts, short]]
     assert len(own) > 2
     assert np.abs(done.vectors() - expected).max() < CLOSE
-    split = encode("--on-truncate", "window", *flags[2:], model=folder, texts=[text, SHORT])
+    split = encode("--on-truncate", "chunks", *flags[2:], model=folder, texts=[text, SHORT])
     places = [[(row["chunk"], row["start"], row["end"]) for row in each.rows] for each in (done, split)]
     assert places[0] == places[1]
 
 
 def test_a_text_above_the_limit_has_no_late_chunks(encode):
-    flags = ("--on-truncate", "late", "--chunks", "--window", 20)
+    flags = ("--on-truncate", "late", "--window", 20)
     refused = encode(*flags)
     skipped = encode(*flags, "--rejects", "/dev/null")
 
@@ -269,11 +268,11 @@ def table(tmp_path):
 
 def test_windows_of_word_vectors_without_overlap_have_the_mean_of_all_words(sentkit, table):
     text = "the cat x sat Café the the cat x x cat"
-    flags = ("--max-length", 4, "--on-truncate", "window", "--stride", 4)
-    done = sentkit("encode", "-m", table, *flags, stdin=text)
+    flags = ("--max-length", 4, "--window", "4:4", "--on-truncate")
+    done = sentkit("encode", "-m", table, *flags, "window", stdin=text)
 
     assert np.allclose(done.vectors(), sentkit("encode", "-m", table, stdin=text).vectors(), atol=1e-6)
-    chunks = sentkit("encode", "-m", table, *flags, "--chunks", stdin=text)
+    chunks = sentkit("encode", "-m", table, *flags, "chunks", stdin=text)
     parts = [row["text"][row["start"] : row["end"]] for row in chunks.rows]
     assert parts == ["the cat x sat", "Café the the cat", "x x cat"]
     assert np.array_equal(chunks.vectors(), sentkit("encode", "-m", table, stdin="\n".join(parts)).vectors())
@@ -283,7 +282,7 @@ def test_windows_of_word_vectors_without_overlap_have_the_mean_of_all_words(sent
 def test_the_prompt_is_in_each_window_of_a_static_model(sentkit, table, model2vec, kind):
     model = table if kind == "words" else model2vec()
     flags = ("-m", model, "--max-length", 4, "--prompt", "cat ")
-    windows = ("--on-truncate", "window", "--stride", 3, "--chunks")
+    windows = ("--on-truncate", "chunks", "--window", "4:3")
     done = sentkit("encode", *flags, *windows, stdin="the cat sat the the cat sat")
     parts = [row["text"][slice(*place_of(row))] for row in done.rows]
 
@@ -295,15 +294,16 @@ def test_the_prompt_is_in_each_window_of_a_static_model(sentkit, table, model2ve
 @pytest.mark.parametrize(
     ("flags", "problem"),
     [
-        (["--on-truncate", "late"], "--on-truncate late needs --chunks"),
-        (["--on-truncate", "late", "--chunks"], "--on-truncate late needs --window N"),
+        (["--on-truncate", "late"], "--on-truncate late needs --window N"),
+        (["--on-truncate", "window", "--window", "9:0"], '--window "9:0"'),
+        (["--window", "9"], "--window needs --on-truncate window or chunks or late"),
         (["--on-truncate", "window", "--window", 129], "--window 129: the maximum length is 128 tokens"),
         (
-            ["--on-truncate", "window", "--window", 9, "--stride", 8],
-            "--stride 8: a window of 9 tokens has 7 of the text, so that texts would have gaps",
+            ["--on-truncate", "window", "--window", "9:8"],
+            "a stride of 8: a window of 9 tokens has 7 of the text, so that texts would have gaps",
         ),
         (
-            ["--on-truncate", "late", "--chunks", "--window", 9, "--readout", "cls"],
+            ["--on-truncate", "late", "--window", 9, "--readout", "cls"],
             '--on-truncate late cannot be used with the readout "cls"',
         ),
         (
@@ -315,7 +315,7 @@ def test_the_prompt_is_in_each_window_of_a_static_model(sentkit, table, model2ve
             "this model has no maximum length, so no text is split",
         ),
         (
-            ["--on-truncate", "late", "--chunks", "--window", 9, "-m", "w.txt"],
+            ["--on-truncate", "late", "--window", 9, "-m", "w.txt"],
             "--on-truncate late: w.txt is a static model, whose words have no context",
         ),
     ],

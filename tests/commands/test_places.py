@@ -25,8 +25,8 @@ TRAIN = ["train", "simcse", "in.jsonl", "-o", "out", *BAD]
 
 # A call, its inputs and its outputs: by flag, or by "FILE" for an argument.
 CALLS = [
-    (["encode", "in.jsonl", "-m", "model", "--transform", "t.safetensors", "--reuse", "b.safetensors", *OUT],
-     {"FILE": ["in.jsonl"], "-m": "model", "--transform": "t.safetensors", "--reuse": ["b.safetensors"]},
+    (["encode", "in.jsonl", "-m", "model", "--reuse", "b.safetensors", *OUT],
+     {"FILE": ["in.jsonl"], "-m": "model", "--reuse": ["b.safetensors"]},
      WRITES | {"-o": ["out.jsonl"]}),
     (["search", "--queries", "in.jsonl", "--corpus", "b.jsonl", *OUT],
      {"FILE": ["in.jsonl"], "--corpus": "b.jsonl"}, WRITES),

@@ -87,13 +87,13 @@ def test_a_row_has_the_mean_and_deviation_of_its_seeds(sentkit, data, runs, spea
 
 
 def test_transforms_of_one_checkpoint_are_the_seeds_of_a_row(sentkit, data, tiny):
-    """As from `encode --transform`. Kept results of other transforms are not used."""
+    """As from `whiten apply`. Kept results of other transforms are not used."""
     pairs, scores = data / "sts/stsb.test.jsonl", []
     vectors = sentkit("encode", pairs, "-m", tiny, "--readout", "max", "-q").out
     for name, kind in (("a", "center"), ("b", "whitening")):
         path = f"{name}.safetensors"
         assert sentkit("whiten", "fit", "--kind", kind, "-o", path, "-q", stdin=vectors).code == 0
-        encoded = sentkit("encode", pairs, "-m", tiny, "--readout", "max", "--transform", path, "-q").out
+        encoded = sentkit("whiten", "apply", "-t", path, stdin=vectors).out
         scores.append(sentkit("score", "--gold", "score", stdin=encoded).rows[0]["spearman"])
     rows = [f"t={tiny}#max@{name}.safetensors" for name in ("a", "b")]
     for arguments in (rows[:1], rows):

@@ -159,7 +159,7 @@ def test_rows_without_a_score_are_reported(sentkit, pairs, tmp_path):
     assert done.told == ["sentkit score: warning: -: 1 rows without a score skipped"]
 
 
-@pytest.mark.parametrize(("flags", "code"), [(["--dim", "9999"], 2), (["--transform", "no.safetensors"], 66)])
+@pytest.mark.parametrize(("flags", "code"), [(["--dim", "9999"], 2), (["--reuse", "no.safetensors"], 66)])
 def test_a_dry_run_has_the_errors_of_the_run(sentkit, flags, code):
     dry, wet = (sentkit("encode", *flags, *more, stdin="a cat\n") for more in (["-n"], []))
 

@@ -31,7 +31,7 @@ def short():
 @pytest.mark.parametrize("beams", [1, 3])
 def test_lines_of_text_become_rows_of_translations(sentkit, marian, short, beams):
     """In order; of two groups, and each as if it were alone."""
-    done = sentkit("translate", "-m", marian, "--beams", beams, stdin="\n".join(short) + "\n")
+    done = sentkit("translate", "-m", marian, "--set", f"beams={beams}", stdin="\n".join(short) + "\n")
 
     assert (done.code, done.err) == (0, "")
     assert [row["text"] for row in done.rows] == generated(marian, short, num_beams=beams)
@@ -166,13 +166,15 @@ def test_rows_of_a_vector_file_are_translated_without_their_vectors(sentkit, mar
 @pytest.mark.parametrize(
     ("flags", "told"),
     [
-        (("--beams", "0"), "invalid value for '--beams': 0 is not in the range x>=1"),
-        (("--sample", "--temperature", "0"), "--temperature 0: expected a finite number above 0"),
-        (("--sample", "--temperature", "nan"), "--temperature nan: expected a finite number above 0"),
-        (("--sample", "--temperature", "inf"), "--temperature inf: expected a finite number above 0"),
-        (("--sample", "--top-p", "0"), "--top-p 0: expected a number above 0 and at most 1"),
-        (("--sample", "--top-p", "1.5"), "--top-p 1.5: expected a number above 0 and at most 1"),
-        (("--sample", "--beams", "2"), "--sample and --beams 2 cannot be used together"),
+        (("--set", "beams=0"), "beams=0: expected 1 or more"),
+        (("--set", "beam=2"), 'unknown setting "beam"'),
+        (("--set", "temperature=2"), "--set temperature needs --sample"),
+        (("--sample", "--set", "temperature=0"), "temperature=0: expected more than 0"),
+        (("--sample", "--set", "temperature=nan"), 'temperature: "nan" is not a number'),
+        (("--sample", "--set", "temperature=inf"), 'temperature: "inf" is not a number'),
+        (("--sample", "--set", "top_p=0"), "top_p=0: expected more than 0"),
+        (("--sample", "--set", "top-p=1.5"), "top_p=1.5: expected 1 or less"),
+        (("--sample", "--set", "beams=2"), "--sample cannot be used with several beams"),
         (("--keep", "text"), "--keep text: this field gets the new text"),
         (("--keep", 'a"b'), "--keep 'a\"b': expected a printable name without quotes and backslashes"),
         (("--field", "text_b=text"), '--field "text_b=text": unknown field "text_b"'),
@@ -181,8 +183,7 @@ def test_rows_of_a_vector_file_are_translated_without_their_vectors(sentkit, mar
             "this model is not multilingual; remove --source-lang and --target-lang",
         ),
         (("--max-length", "49"), "--max-length 49: this model has 48 positions"),
-        (("--max-new-tokens", "49"), "--max-new-tokens 49: this model has 48 positions"),
-        (("--max-new-tokens", "0"), "invalid value for '--max-new-tokens': 0 is not in the range x>=1"),
+        (("--set", "max_new_tokens=49"), "max_new_tokens 49: this model has 48 positions"),
         (("--device", "tpu"), 'unknown device "tpu"'),
         (("-o", "out.safetensors"), "out.safetensors: this output cannot be a vector file"),
     ],
@@ -221,8 +222,8 @@ def test_two_in_a_row_translate_back(sentkit, marian, t5):
     """The row becomes a pair of the text and its translation."""
     texts = ["a cat sleeps", "the old man"]
     lines = "".join(f"{text}\n" for text in texts)
-    first = sentkit("translate", "-m", marian, "--keep", "text_a", "--beams", 1, stdin=lines)
-    second = sentkit("translate", "-m", t5, "--max-new-tokens", 30, stdin=first.out)
+    first = sentkit("translate", "-m", marian, "--keep", "text_a", "--set", "beams=1", stdin=lines)
+    second = sentkit("translate", "-m", t5, "--set", "max_new_tokens=30", stdin=first.out)
     done = sentkit("encode", "--field", "text_b=text", stdin=second.out)
     there = generated(marian, texts, num_beams=1)
     back = generated(t5, there, num_beams=3, max_new_tokens=30)

@@ -1,11 +1,14 @@
 """`whiten apply`: vectors replaced, their space renamed, everything else as it came."""
 
 import json
+import re
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from sentkit import Encoder
+from sentkit.errors import DataError, UsageError
 from sentkit.formats.vectors.fingerprint import digest
 from sentkit.formats.vectors.safetensors_header import write_arrays
 from support import write_affine
@@ -64,10 +67,10 @@ def test_a_second_vector_does_not_get_the_name_of_the_new_space(sentkit, transfo
     ],
     ids=["pairs", "triplets", "sentences"],
 )
-def test_the_filter_is_encode_with_the_same_transform(sentkit, tiny, fitted, rows):
-    """The same members and the same space; the same vectors, from JSONL, base64 and vector files."""
+def test_the_filter_is_an_encoder_with_the_same_transform(sentkit, tiny, fitted, rows):
+    """The same space; the same vectors, from JSONL, base64 and vector files."""
     encode = ("encode", "-q", "-m", tiny, "--precision", "fp32")
-    expected = sentkit(*encode, "--transform", fitted, stdin=rows)
+    encoder = Encoder(str(tiny), precision="fp32", transform=str(fitted))
     plain = sentkit(*encode, stdin=rows)
     sentkit(*encode, "-o", "v.safetensors", stdin=rows)
     packed = sentkit(*encode, "--vectors", "base64", stdin=rows)
@@ -77,27 +80,29 @@ def test_the_filter_is_encode_with_the_same_transform(sentkit, tiny, fitted, row
         sentkit(*apply, stdin=packed.out),
         sentkit(*apply, "v.safetensors"),
     )
-    names = [name for name in expected.rows[0] if name.startswith("embedding")]
+    texts = list(json.loads(rows.split("\n")[0]))
+    names = [name for name in plain.rows[0] if name.startswith("embedding")]
 
-    assert len(names) == rows.split("\n")[0].count('":"')
+    assert len(names) == len(texts)
     for done in found:
         assert (done.code, done.err) == (0, "")
-        assert [list(row) for row in done.rows] == [list(row) for row in expected.rows]
-        assert {row["_emb"] for row in done.rows} == {expected.rows[0]["_emb"]}
-        for name in names:
-            assert np.abs(done.vectors(name) - expected.vectors(name)).max() < CLOSE
+        assert [list(row) for row in done.rows] == [list(row) for row in plain.rows]
+        assert {row["_emb"] for row in done.rows} == {encoder.space}
+        for name, text in zip(names, texts, strict=True):
+            expected = encoder.encode([row[text] for row in done.rows])
+            assert np.abs(done.vectors(name) - expected).max() < CLOSE
     assert found[0].out == found[1].out == found[2].out
 
 
 def test_a_vector_file_keeps_its_metadata(sentkit, tiny, fitted):
-    """All of its record, with this step behind the others: as `encode --transform` writes it."""
+    """All of its record, with this step behind the others: as that of an `Encoder` with the transform."""
     encode = ("encode", "-q", "-m", tiny, "--precision", "fp32", "--prompt", "q: ")
     sentkit(*encode, "-o", "v.safetensors", stdin="a cat\na dog")
-    sentkit(*encode, "--transform", fitted, "-o", "expected.safetensors", stdin="a cat\na dog")
     sentkit("whiten", "apply", "-t", fitted, "v.safetensors", "-o", "made.safetensors")
-    made, expected = (sentkit("inspect", f"{name}.safetensors").rows[0] for name in ("made", "expected"))
+    made = sentkit("inspect", "made.safetensors").rows[0]
+    encoder = Encoder(str(tiny), precision="fp32", prompt="q: ", transform=str(fitted))
 
-    assert made["spec"] == expected["spec"]
+    assert made["spec"] == encoder.loaded.specs[0].full
     assert made["spec"]["steps"][0].startswith("+whitening:")
     assert made["numbers"] == 6
 
@@ -203,13 +208,15 @@ def test_a_space_without_a_name_gets_one(sentkit, transform):
     assert twice.rows[0]["_emb"] == f"unnamed+affine+affine:{digest([space, step])}"
 
 
-def test_encode_refuses_a_transform_fitted_on_vectors_without_emb(sentkit, tiny, tmp_path):
+@pytest.mark.parametrize(
+    ("emb", "space"), [(None, "vectors without _emb"), ("x/cls:111111111111", "x/cls (1")]
+)
+def test_an_encoder_refuses_a_transform_fitted_on_another_space(tiny, tmp_path, emb, space):
     """As the filter does."""
-    write_affine(tmp_path / "t.safetensors", np.eye(16), np.zeros(16), {"_emb": None})
-    done = sentkit("encode", "-q", "-m", tiny, "--transform", "t.safetensors", stdin="a cat")
+    write_affine(tmp_path / "t.safetensors", np.eye(16), np.zeros(16), {"_emb": emb})
 
-    assert done.code == 65
-    assert done.told[0].startswith("sentkit encode: t.safetensors: fitted on vectors without _emb, but the ")
+    with pytest.raises(DataError, match=re.escape(f"fitted on {space}")):
+        Encoder(str(tiny), transform="t.safetensors").encode(["a cat"])
 
 
 def test_vectors_under_another_name_stay_under_it(sentkit, transform):
@@ -269,31 +276,29 @@ def flow(sentkit, tiny, sentences, tmp_path):
     return tmp_path / "flow.safetensors"
 
 
-def test_a_flow_is_applied_by_the_filter_and_by_encode(sentkit, tiny, flow):
+def test_a_flow_is_applied_by_the_filter_and_by_an_encoder(sentkit, tiny, flow):
     encode = ("encode", "-q", "-m", tiny, "--precision", "fp32")
     rows = '{"text_a":"a cat","text_b":"two dogs"}\n{"text_a":"x","text_b":""}\n'
-    expected = sentkit(*encode, "--transform", flow, stdin=rows)
+    encoder = Encoder(str(tiny), precision="fp32", transform=str(flow))
     done = sentkit("whiten", "apply", "-t", flow, stdin=sentkit(*encode, stdin=rows).out)
     again = sentkit("whiten", "apply", "-t", flow, stdin=done.out)
 
     assert (done.code, done.err) == (0, "")
-    assert done.rows[0]["_emb"] == expected.rows[0]["_emb"]
-    assert "+flow:" in done.rows[0]["_emb"]
-    for name in ("embedding_a", "embedding_b"):
-        assert np.abs(done.vectors(name) - expected.vectors(name)).max() < CLOSE
+    assert done.rows[0]["_emb"] == encoder.space
+    assert "+flow:" in encoder.space
+    for name in "ab":
+        expected = encoder.encode([row[f"text_{name}"] for row in done.rows])
+        assert np.abs(done.vectors(f"embedding_{name}") - expected).max() < CLOSE
     assert again.code == 65
     assert "fitted on" in again.err
 
 
 def test_a_flow_of_another_width_is_refused(sentkit, flow):
     Path("words.txt").write_text("cat 1 2 3\n")
-    encoded = sentkit("encode", "-m", "words.txt", "--transform", flow, stdin="cat")
     applied = sentkit("whiten", "apply", "-t", flow, stdin='{"embedding":[1,2,3]}')
 
-    assert (encoded.code, encoded.told) == (
-        2,
-        ["sentkit encode: flow takes vectors of 16 numbers, these have 3"],
-    )
+    with pytest.raises(UsageError, match="flow takes vectors of 16 numbers, these have 3"):
+        Encoder("words.txt", transform=str(flow)).encode(["cat"])
     assert applied.code == 65
 
 
@@ -302,7 +307,7 @@ def test_a_checkpoint_cannot_contain_a_flow(sentkit, tiny, flow, tmp_path):
 
     assert done.code == 2
     assert done.told == [
-        "sentkit export: a flow cannot be part of a checkpoint", "  use sentkit encode --transform",
+        "sentkit export: a flow cannot be part of a checkpoint", "  use sentkit whiten apply",
     ]  # fmt: skip
     assert not (tmp_path / "out").exists()
 

@@ -208,7 +208,7 @@ class ClusteringRun:
 
 def check_sample(sample: int | None, count: int) -> None:
     if sample is not None and count > sample:
-        raise UsageError(f"--sample {sample} is less than the number of clusters, {count}")
+        raise UsageError(f"--set sample={sample} is less than the number of clusters, {count}")
 
 
 def label_rows(

@@ -94,7 +94,7 @@ def convolution_layers(body: Bert | TransformersModel) -> Convolution:
 def step_to_write(step: Step) -> Dense | LayerNorm | Normalize:
     if isinstance(step, Flow):
         problem = "a flow cannot be part of a checkpoint"
-        raise UsageError(problem, advice="use sentkit encode --transform")
+        raise UsageError(problem, advice="use sentkit whiten apply")
     if isinstance(step, Truncate):
         problem = "a checkpoint cannot have steps after the truncation of its vectors (truncate_dim)"
         raise UsageError(problem, advice="use sentkit encode")

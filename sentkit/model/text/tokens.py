@@ -177,7 +177,7 @@ class WindowTokenizer:
         self.stride = options.stride or max(1, room // OVERLAPPING)
         if self.stride > room:
             has = f"a window of {size} {self.unit} has {room} of the text"
-            raise UsageError(f"--stride {self.stride}: {has}, so that texts would have gaps")
+            raise UsageError(f"a stride of {self.stride}: {has}, so that texts would have gaps")
 
     @property
     def record(self) -> dict[str, Any]:

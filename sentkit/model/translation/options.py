@@ -59,7 +59,7 @@ def limits_of(
     writable = most_tokens(config.get("decoder") or config, source)
     default = usual if usual < UNBOUNDED else positive(config, "n_positions") or readable or LONGEST
     read = checked(options.max_length, "--max-length", readable) or min(default, readable or UNBOUNDED)
-    wanted = checked(options.max_new_tokens, "--max-new-tokens", writable)
+    wanted = checked(options.max_new_tokens, "max_new_tokens", writable)
     # "max_length" includes the start token of the decoder. The default output limit is the input limit.
     declared = positive(settings, "max_new_tokens") or (positive(settings, "max_length") or 0) - 1
     written = wanted or min(declared if declared > 0 else read, writable or UNBOUNDED)

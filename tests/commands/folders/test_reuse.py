@@ -46,7 +46,9 @@ def run(sentkit, words):
     return lambda *arguments: sentkit("encode", "-m", words, *arguments)
 
 
-WINDOW = ("--max-length", 2, "--on-truncate", "window", "--stride", 1)
+WINDOW, CHUNKS = (
+    ("--max-length", 2, "--window", "2:1", "--on-truncate", form) for form in ("window", "chunks")
+)
 KINDS = [  # of the old and the new file
     *(("float32", kind) for kind in ("float32", "float16", "int8", "binary")),
     ("float16", "float16"),
@@ -54,7 +56,7 @@ KINDS = [  # of the old and the new file
 ]
 
 
-@pytest.mark.parametrize("flags", [(), ("--prompt", "the "), ("-v",), WINDOW, (*WINDOW, "--chunks")])
+@pytest.mark.parametrize("flags", [(), ("--prompt", "the "), ("-v",), WINDOW, CHUNKS])
 @pytest.mark.parametrize(("kept", "kind"), KINDS)
 def test_a_file_is_that_of_a_fresh_run(run, encoded, kept, kind, flags):
     """With rows, with vector files of any kind, and with old vectors of a folder."""
@@ -70,7 +72,7 @@ def test_a_file_is_that_of_a_fresh_run(run, encoded, kept, kind, flags):
         done = run(new, *flags, "-o", "made.safetensors", "-f", "--store", kind, "--reuse", path)
 
         assert Path("made.safetensors").read_bytes() == Path("fresh.safetensors").read_bytes()
-        if "--chunks" not in flags:  # otherwise unneeded rows are chunks
+        if "chunks" not in flags:  # otherwise unneeded rows are chunks
             assert done.told[-1] == "sentkit encode: reused rows: 3, encoded: 3, no longer needed: 2"
             assert done.told[:-1] == fresh.told
         assert encoded == [2]  # "cat ." occurs twice

@@ -280,7 +280,7 @@ def test_a_chunk_of_words_has_the_words_of_its_characters(words: list[str], size
         ({"size": 2}, "a window of 2 tokens is too small: the special tokens and the prompt use all of it"),
         (
             {"size": 10, "stride": 9},
-            "--stride 9: a window of 10 tokens has 8 of the text, so that texts would have gaps",
+            "a stride of 9: a window of 10 tokens has 8 of the text, so that texts would have gaps",
         ),
     ],
 )

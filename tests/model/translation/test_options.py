@@ -67,7 +67,7 @@ def test_flags_override_the_checkpoint(config: Any, options: TranslationOptions,
     ("options", "problem"),
     [
         (TranslationOptions(max_length=65), "--max-length 65: this model has 64 positions"),
-        (TranslationOptions(max_new_tokens=33), "--max-new-tokens 33: this model has 32 positions"),
+        (TranslationOptions(max_new_tokens=33), "max_new_tokens 33: this model has 32 positions"),
     ],
 )
 def test_limits_above_the_positions_are_errors(options: TranslationOptions, problem: str) -> None:

@@ -234,7 +234,7 @@ def test_translations_that_reach_the_limit_are_marked(folder: Any, plain: Any) -
     ("options", "problem"),
     [
         ({"max_length": 49}, "--max-length 49: this model has 48 positions"),
-        ({"max_new_tokens": 49}, "--max-new-tokens 49: this model has 48 positions"),
+        ({"max_new_tokens": 49}, "max_new_tokens 49: this model has 48 positions"),
         (
             {"max_length": 1},
             "a maximum length of 1 tokens is too small: the special tokens and the prefix use all of it",
