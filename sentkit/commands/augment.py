@@ -3,11 +3,10 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 from sentkit.console import Console
 from sentkit.flags import options
 from sentkit.flags.rows import RowFlags
+from sentkit.flags.rules import Range
 
 if TYPE_CHECKING:
     from sentkit.augment.catalogue import RequestedOperation
@@ -20,33 +19,15 @@ if TYPE_CHECKING:
 
 def augment(
     *,
-    op: Annotated[
-        list[str] | None,
-        typer.Option("--op", metavar="NAME[=VALUE]", help="An operation; several run one after another."),
-    ] = None,
-    views: Annotated[
-        int, typer.Option(min=1, metavar="N", help="Number of variants of each sentence, one row each.")
-    ] = 1,
-    mark: Annotated[
-        str | None, typer.Option(metavar="TOKEN", help="Text that replaces each run of deleted words.")
-    ] = None,
-    synonyms: Annotated[
-        list[str] | None, typer.Option(metavar="FILE", help="Synonyms for --op synonym; repeatable.")
-    ] = None,
-    paraphrases: Annotated[
-        str | None, typer.Option(metavar="FILE", help="Paraphrases for --op paraphrase.")
-    ] = None,
-    key: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NAME", help="Field that connects a sentence and its paraphrases. [default: text]"
-        ),
-    ] = None,
+    op: list[str] | None = None,
+    views: Annotated[int, Range(min=1)] = 1,
+    mark: str | None = None,
+    synonyms: list[str] | None = None,
+    paraphrases: str | None = None,
+    key: str | None = None,
     seed: options.Seed = 0,
     output: options.OutputFlags,
-    replace: Annotated[
-        bool, typer.Option("--replace", help="Replace the sentence with the variant.")
-    ] = False,
+    replace: bool = False,
     row_flags: RowFlags,
     run: options.QuietFlags,
 ) -> None:
@@ -60,6 +41,15 @@ def augment(
       sentkit augment pairs.jsonl --replace --field text=text_a --op swap
 
     Most used: [FILE]... --op --views --synonyms --replace --seed -o
+
+    Flags:
+      --op NAME[=VALUE]: An operation; several run one after another.
+      --views N: Number of variants of each sentence, one row each.
+      --mark TOKEN: Text that replaces each run of deleted words.
+      --synonyms FILE: Synonyms for --op synonym; repeatable.
+      --paraphrases FILE: Paraphrases for --op paraphrase.
+      --key NAME: Field that connects a sentence and its paraphrases. [default: text]
+      --replace: Replace the sentence with the variant.
     """
     from sentkit.augment.catalogue import Materials, check_flags, parse_operations
     from sentkit.augment.operations import Chain

@@ -2,9 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Annotated, Any
-
-import typer
+from typing import TYPE_CHECKING, Any
 
 from sentkit.commands.encode import report_loading, report_spaces, report_totals
 from sentkit.console import Console, RowProgress
@@ -27,9 +25,7 @@ def build_entries(
     *,
     model: options.Model = "nano",
     reading: options.ReadoutFlags,
-    words_only: Annotated[
-        bool, typer.Option("--words-only", help="Leave out entries that are not a single token of the model.")
-    ] = False,
+    words_only: bool = False,
     on_truncate: options.OnTruncate = "warn",
     machine: options.ExactMachineFlags,
     output: options.VectorOutputFlags,
@@ -55,6 +51,9 @@ def build_entries(
 
     The command needs 8 bytes of memory for each number of each entry (0.9 GB for
     150,000 entries of 768 numbers), regardless of the number of definitions.
+
+    Flags:
+      --words-only: Leave out entries that are not a single token of the model.
     """
     from sentkit.formats.checkpoints.folders import read_checkpoint
     from sentkit.formats.rows.kinds import EntryParser

@@ -6,15 +6,13 @@ import typer
 
 from sentkit.flags import options
 from sentkit.flags.rows import UnusualFlags
+from sentkit.flags.rules import Range
 
 
 def cat(
     *,
-    head: Annotated[int | None, typer.Option(min=0, metavar="N", help="Write only the first N rows.")] = None,
-    name_field: Annotated[
-        str | None,
-        typer.Option(metavar="NAME", help="Add a field with the file of each row, as for --group."),
-    ] = None,
+    head: Annotated[int | None, Range(min=0)] = None,
+    name_field: str | None = None,
     encoding: Annotated[
         Literal["list", "base64"] | None,
         typer.Option(
@@ -46,6 +44,10 @@ def cat(
     records only the name of its space. Rows without vectors pass through. With several
     files, the command reports the number of files and rows on stderr. A terminal shows
     only the first numbers of a vector.
+
+    Flags:
+      --head N: Write only the first N rows.
+      --name-field NAME: Add a field with the file of each row, as for --group.
     """
     from sentkit.formats.rows.kinds import LEARNED, VECTORS
     from sentkit.formats.vectors.convert import convert

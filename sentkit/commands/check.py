@@ -10,6 +10,7 @@ import typer
 from sentkit.console import Console
 from sentkit.errors import AnswerIsNo, UsageError
 from sentkit.flags import options
+from sentkit.flags.rules import Range
 
 if TYPE_CHECKING:
     from sentkit.formats.vectors.folders import Status, VectorFolder
@@ -20,12 +21,8 @@ def check(
     path: Annotated[
         str, typer.Argument(metavar="PATH", help="A vector folder (from encode -o DIR/) or file.")
     ],
-    shards: Annotated[
-        int | None, typer.Option(min=1, metavar="N", help="Also list the shards of N with missing blocks.")
-    ] = None,
-    deep: Annotated[
-        bool, typer.Option("--deep", help="Read all blocks and inputs, and compare their digests.")
-    ] = False,
+    shards: Annotated[int | None, Range(min=1)] = None,
+    deep: bool = False,
     json: options.Json = False,
     run: options.RunFlags,
 ) -> None:
@@ -46,6 +43,10 @@ def check(
     block; and temporary files of killed processes, which you can remove. With --shards
     N, "missing_shards" lists the shards with missing blocks as "sbatch --array=" takes
     them: "encode --shard I/N --resume" with these I writes all missing blocks.
+
+    Flags:
+      --shards N: Also list the shards of N with missing blocks.
+      --deep: Read all blocks and inputs, and compare their digests.
     """
     from sentkit.formats.files import readable
     from sentkit.formats.vectors.folder_check import counts_of, without

@@ -5,14 +5,12 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-import typer
-
 from sentkit.console import follow_tasks, show, slow
 from sentkit.errors import UsageError
 from sentkit.flag_values import numbers
 from sentkit.flags import options
 from sentkit.flags.rows import RowFlags
-from sentkit.flags.rules import Excludes, Needs, excludes
+from sentkit.flags.rules import Excludes, Needs, Range, excludes
 from sentkit.process import limit_threads
 from sentkit.training.settings import ours, parsed
 
@@ -47,79 +45,26 @@ class AlgorithmSettings:
 def cluster(
     *,
     k: Annotated[
-        str | None,
-        typer.Option(
-            "-k",
-            metavar="K|A..B",
-            help="Number of clusters; several give a report. [default: with --truth, the number of classes]",
-        ),
-        Excludes("--algorithm hdbscan", ", which chooses the number of clusters itself"),
+        str | None, Excludes("--algorithm hdbscan", ", which chooses the number of clusters itself")
     ] = None,
-    algorithm: Annotated[
-        Literal["kmeans", "minibatch", "agglomerative", "hdbscan", "faiss"],
-        typer.Option(help="Clustering algorithm."),
-    ] = "kmeans",
-    truth: Annotated[
-        str | None,
-        typer.Option(metavar="NAME", help="Report agreement with this field, a human class label."),
-    ] = None,
-    describe: Annotated[
-        bool,
-        typer.Option("--describe", help="Report the size, keywords and nearest rows of each cluster."),
-        Excludes("--truth"),
-    ] = False,
-    stability: Annotated[
-        bool,
-        typer.Option(
-            "--stability", help='Add "stability" to each row: the share of the other seeds that agree.'
-        ),
-        DETERMINISTIC,
-        excludes("--truth", "--describe"),
-    ] = False,
-    seed: Annotated[
-        str | None,
-        typer.Option(
-            metavar="N|A,B|A..B",
-            help="Random seed. Several are possible with --truth, several -k (0..4) and --stability (0..9).",
-        ),
-        DETERMINISTIC,
-    ] = None,
-    set_: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--set",
-            metavar="NAME=VALUE",
-            help="Change the algorithm; repeatable: restarts (10) and sample of kmeans, linkage (ward) of"
-            " agglomerative, min_size (5) of hdbscan.",
-        ),
-    ] = None,
+    algorithm: Literal["kmeans", "minibatch", "agglomerative", "hdbscan", "faiss"] = "kmeans",
+    truth: str | None = None,
+    describe: Annotated[bool, Excludes("--truth")] = False,
+    stability: Annotated[bool, DETERMINISTIC, excludes("--truth", "--describe")] = False,
+    seed: Annotated[str | None, DETERMINISTIC] = None,
+    set_: list[str] | None = None,
     normalize: options.Normalize = False,
-    centroids: Annotated[
-        str | None,
-        typer.Option(metavar="PATH", help="Also write the centroids, with descriptions."),
-        Excludes("--truth", ", which makes several clusterings"),
-    ] = None,
+    centroids: Annotated[str | None, Excludes("--truth", ", which makes several clusterings")] = None,
     from_centroids: Annotated[
         str | None,
-        typer.Option(metavar="FILE", help="Assign rows to these centroids; not with -k."),
         excludes(
             *("-k", "--algorithm", "--set", "--seed", "--stability"),
             because=": it only assigns rows",
         ),
     ] = None,
-    keywords: Annotated[
-        int,
-        typer.Option(min=0, metavar="N", help="Keywords per described cluster."),
-        Needs("--describe or --centroids"),
-    ] = 10,
-    nearest: Annotated[
-        int,
-        typer.Option(min=0, metavar="N", help="Nearest rows per described cluster."),
-        Needs("--describe or --centroids"),
-    ] = 3,
-    keep_vectors: Annotated[
-        bool, typer.Option("--keep-vectors", help="Keep the vectors in the rows."), REPORTS
-    ] = False,
+    keywords: Annotated[int, Range(min=0), Needs("--describe or --centroids")] = 10,
+    nearest: Annotated[int, Range(min=0), Needs("--describe or --centroids")] = 3,
+    keep_vectors: Annotated[bool, REPORTS] = False,
     threads: options.Threads = None,
     output: options.ReportFlags,
     replace: Annotated[options.Replace, REPORTS] = False,
@@ -140,6 +85,22 @@ def cluster(
     The command removes the vector of each row and adds "cluster", a number from 0. With
     hdbscan, -1 means that the row belongs to no cluster. If the output is a vector
     file, the vectors are kept. All rows are kept in memory.
+
+    Flags:
+      -k K|A..B: Number of clusters; several give a report. [default: with --truth, the number of classes]
+      --algorithm: Clustering algorithm.
+      --truth NAME: Report agreement with this field, a human class label.
+      --describe: Report the size, keywords and nearest rows of each cluster.
+      --stability: Add "stability" to each row: the share of the other seeds that agree.
+      --seed N|A,B|A..B: Random seed. Several are possible with --truth, several -k (0..4) and --stability
+          (0..9).
+      --set NAME=VALUE: Change the algorithm; repeatable: restarts (10) and sample of kmeans, linkage (ward)
+          of agglomerative, min_size (5) of hdbscan.
+      --centroids PATH: Also write the centroids, with descriptions.
+      --from-centroids FILE: Assign rows to these centroids; not with -k.
+      --keywords N: Keywords per described cluster.
+      --nearest N: Nearest rows per described cluster.
+      --keep-vectors: Keep the vectors in the rows.
     """
     if threads is not None:
         limit_threads(threads)

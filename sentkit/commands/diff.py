@@ -10,6 +10,7 @@ from sentkit.console import Console, print_table, show, slow
 from sentkit.errors import AnswerIsNo, UsageError
 from sentkit.flags import options
 from sentkit.flags.rows import FieldFlags
+from sentkit.flags.rules import Range
 
 SAMPLE = 5000  # vectors, for the neighbours and the similarities
 MEASURES = {"cosine": ("cosine", "lowest"), "neighbours": ("neighbours", "mean")}  # of --fail-under
@@ -22,22 +23,10 @@ def diff(
         typer.Argument(metavar="A", help="Vector file or folder, rows with vectors, or .npy; '-' is stdin."),
     ],
     second: Annotated[str, typer.Argument(metavar="B", help="The same rows, encoded in another way.")],
-    key: Annotated[
-        str | None,
-        typer.Option(metavar="FIELD", help="Match rows by this field. [default: by their order]"),
-    ] = None,
-    top: Annotated[int, typer.Option(min=1, metavar="K", help="Neighbours to compare.")] = 10,
-    worst: Annotated[
-        int, typer.Option(min=0, metavar="N", help="Also list the N rows that differ most.")
-    ] = 0,
-    fail_under: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="MEASURE=X",
-            help="Exit code 1 if the lowest cosine (cosine=0.99) or the mean overlap (neighbours=0.9) is"
-            " below X; repeatable.",
-        ),
-    ] = None,
+    key: str | None = None,
+    top: Annotated[int, Range(min=1)] = 10,
+    worst: Annotated[int, Range(min=0)] = 0,
+    fail_under: list[str] | None = None,
     json: options.Json = False,
     field_flags: FieldFlags,
 ) -> None:
@@ -59,6 +48,13 @@ def diff(
     row keeps, and the rank correlation of the similarities of pairs of rows. These two
     come from a random sample of 5,000 rows. A terminal shows a table; otherwise the report is one
     line of JSON.
+
+    Flags:
+      --key FIELD: Match rows by this field. [default: by their order]
+      --top K: Neighbours to compare.
+      --worst N: Also list the N rows that differ most.
+      --fail-under MEASURE=X: Exit code 1 if the lowest cosine (cosine=0.99) or the mean overlap
+          (neighbours=0.9) is below X; repeatable.
     """
     from sentkit.formats.files import check_input
     from sentkit.formats.vectors.vectors import VECTOR_FIELDS

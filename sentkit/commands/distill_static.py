@@ -5,14 +5,13 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-import typer
-
 from sentkit.commands.encode import report_loading, report_spaces
 from sentkit.commands.export import NewFolderFlags
 from sentkit.console import RowProgress, TaskProgress
 from sentkit.errors import DataError, UsageError
 from sentkit.flags import options
 from sentkit.flags.rows import RowFlags
+from sentkit.flags.rules import Range
 
 if TYPE_CHECKING:
     import numpy as np
@@ -32,16 +31,8 @@ def distill_static(
     *,
     model: options.Model = "nano",
     readout: options.Readout = None,
-    weights: Annotated[
-        Literal["zipf", "sif", "none"],
-        typer.Option(
-            help="Weights of the tokens: by place in the vocabulary, by frequency in FILE, or none."
-        ),
-    ] = "zipf",
-    dim: Annotated[
-        int | None,
-        typer.Option(min=1, metavar="K", help="Numbers of a vector. [default: 256, or those of the model]"),
-    ] = None,
+    weights: Literal["zipf", "sif", "none"] = "zipf",
+    dim: Annotated[int | None, Range(min=1)] = None,
     machine: options.ExactMachineFlags,
     output: NewFolderFlags,
     row_flags: RowFlags,
@@ -61,6 +52,10 @@ def distill_static(
     vectors are reduced to their K principal components and multiplied by a weight. The
     vector of a text is the mean of its tokens, of unit length. It needs no transformer
     and no torch.
+
+    Flags:
+      --weights: Weights of the tokens: by place in the vocabulary, by frequency in FILE, or none.
+      --dim K: Numbers of a vector. [default: 256, or those of the model]
     """
     import numpy as np
 

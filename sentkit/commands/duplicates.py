@@ -33,38 +33,11 @@ class FileFlags(StreamFlags):
 
 def duplicates(
     *,
-    threshold: Annotated[
-        float | None,
-        typer.Option(
-            metavar="X",
-            help="Minimum similarity of two rows that are duplicates. Without it, a terminal or --json"
-            " shows the number of pairs at 0.8 to 0.99.",
-        ),
-    ] = None,
-    against: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--against",
-            metavar="OTHER",
-            help="Compare the rows of FILE with those of OTHER instead; repeatable.",
-        ),
-        Excludes("--groups"),
-    ] = None,
+    threshold: float | None = None,
+    against: Annotated[list[str] | None, Excludes("--groups")] = None,
     metric: options.Metric = "cosine",
-    groups: Annotated[
-        bool,
-        typer.Option("--groups", help='Write all rows, with the first row of their group in "group".'),
-        Excludes("--unique"),
-        Needs("--threshold"),
-    ] = False,
-    unique: Annotated[
-        bool,
-        typer.Option(
-            "--unique",
-            help="Write only the first row of each group; with --against, rows without a near row.",
-        ),
-        Needs("--threshold"),
-    ] = False,
+    groups: Annotated[bool, Excludes("--unique"), Needs("--threshold")] = False,
+    unique: Annotated[bool, Needs("--threshold")] = False,
     copied: Annotated[
         list[str] | None,
         typer.Option(
@@ -98,6 +71,13 @@ def duplicates(
     search is exact: each row is compared with all later rows, or with all of OTHER.
     Similarities are compared in float64, before rounding. On a terminal, the output is
     a table.
+
+    Flags:
+      --threshold X: Minimum similarity of two rows that are duplicates. Without it, a terminal or --json
+          shows the number of pairs at 0.8 to 0.99.
+      --against OTHER: Compare the rows of FILE with those of OTHER instead; repeatable.
+      --groups: Write all rows, with the first row of their group in "group".
+      --unique: Write only the first row of each group; with --against, rows without a near row.
     """
     from sentkit.formats.files import check_input
     from sentkit.formats.vectors.vectors import VECTOR_FIELDS

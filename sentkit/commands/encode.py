@@ -1,9 +1,7 @@
 """`sentkit encode`: a vector for every row."""
 
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Annotated, Any
-
-import typer
+from typing import TYPE_CHECKING, Any
 
 from sentkit.console import Console, RowProgress
 from sentkit.flags import options
@@ -24,10 +22,7 @@ def encode(
     machine: options.MachineFlags,
     threads: options.Threads = None,
     batch_tokens: options.BatchTokens = None,
-    dry_run: Annotated[
-        bool,
-        typer.Option("-n", "--dry-run", help="Only count rows and tokens; estimate bytes and time."),
-    ] = False,
+    dry_run: bool = False,
     output: options.VectorOutputFlags,
     folder: FolderFlags,
     reuse: ReuseFlags,
@@ -50,6 +45,9 @@ def encode(
     "_emb", the name of the space, and copies all other fields byte for byte. A
     terminal shows only the first numbers of a vector. With -v, each row also gets
     "n_tokens" and "truncated".
+
+    Flags:
+      -n, --dry-run: Only count rows and tokens; estimate bytes and time.
     """
     # Each thread computes batches of its own, so an operation of numpy or torch has one thread.
     own_threads, precision, products = folder.recorded(output, machine.precision)

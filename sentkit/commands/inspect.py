@@ -30,27 +30,11 @@ def inspect(
     path: Annotated[
         str, typer.Argument(metavar="PATH", help="A checkpoint as for -m, or a file of vectors.")
     ],
-    gold: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NAME", help="For pairs: report the alignment of pairs with a high score in this field."
-        ),
-        Excludes("--no-geometry"),
-    ] = None,
-    above: Annotated[
-        float | None,
-        typer.Option(metavar="X", help="With --gold: scores above X are high. [default: 4]"),
-        Needs("--gold"),
-    ] = None,
-    no_geometry: Annotated[
-        bool,
-        typer.Option("--no-geometry", help="Only count vectors. The geometry of wide vectors takes seconds."),
-    ] = False,
+    gold: Annotated[str | None, Excludes("--no-geometry")] = None,
+    above: Annotated[float | None, Needs("--gold")] = None,
+    no_geometry: bool = False,
     replay: Annotated[
         bool,
-        typer.Option(
-            "--replay", help="For a checkpoint: print the shell commands that made it and its bases."
-        ),
         Excludes("--gold"),
         Excludes("--above"),
         Excludes("--no-geometry"),
@@ -59,7 +43,7 @@ def inspect(
         Excludes("--field"),
     ] = False,
     json: options.Json = False,
-    verbose: Annotated[bool, typer.Option("-v", "--verbose", help="Show every line on a terminal.")] = False,
+    verbose: bool = False,
     field_flags: FieldFlags,
 ) -> None:
     """Describe a checkpoint or a file of vectors.
@@ -79,6 +63,13 @@ def inspect(
     rows with vectors, or a transform file), it has the number of vectors, their norms,
     zeros, duplicates and NaN values, and their origin. A terminal shows the ten most
     important lines; -v shows all.
+
+    Flags:
+      --gold NAME: For pairs: report the alignment of pairs with a high score in this field.
+      --above X: With --gold: scores above X are high. [default: 4]
+      --no-geometry: Only count vectors. The geometry of wide vectors takes seconds.
+      --replay: For a checkpoint: print the shell commands that made it and its bases.
+      -v, --verbose: Show every line on a terminal.
     """
     if replay:
         print_replay(path)

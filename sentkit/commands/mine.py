@@ -10,6 +10,7 @@ from sentkit.console import Console, RowProgress, slow
 from sentkit.errors import UsageError
 from sentkit.flags import options
 from sentkit.flags.rows import RowFlags
+from sentkit.flags.rules import Range
 
 if TYPE_CHECKING:
     from sentkit.metrics.neighbours.negatives import MiningCounts, MiningOptions
@@ -19,20 +20,17 @@ MARGINS = {"relative": 0.95, "absolute": 0.05}  # by default
 
 @dataclass(frozen=True)
 class SelectionFlags:
-    """The selection of negatives."""
+    """The selection of negatives.
 
-    top: Annotated[int, typer.Option(min=1, metavar="K", help="Maximum number of negatives per pair.")] = 3
-    skip: Annotated[
-        int, typer.Option(min=0, metavar="N", help="Do not use the N nearest texts below the margin.")
-    ] = 0
-    margin: Annotated[
-        float | None,
-        typer.Option(
-            metavar="X",
-            help="A negative is less similar to the anchor than s - (1 - X) |s|, with s of the positive"
-            " (X times s, if s > 0). [default: 0.95; absolute: 0.05]",
-        ),
-    ] = None
+    --top K: Maximum number of negatives per pair.
+    --skip N: Do not use the N nearest texts below the margin.
+    --margin X: A negative is less similar to the anchor than s - (1 - X) |s|, with s of the positive (X times
+        s, if s > 0). [default: 0.95; absolute: 0.05]
+    """
+
+    top: Annotated[int, Range(min=1)] = 3
+    skip: Annotated[int, Range(min=0)] = 0
+    margin: float | None = None
     kind: Annotated[
         Literal["relative", "absolute"],
         typer.Option("--margin-kind", help="absolute: less similar than s - X."),
@@ -50,13 +48,9 @@ class SelectionFlags:
 
 def mine(
     *,
-    corpus: Annotated[
-        str, typer.Option(metavar="FILE", help="Texts with vectors; rows can also be pairs or triplets.")
-    ],
+    corpus: str,
     selection: SelectionFlags,
-    triplets: Annotated[
-        bool, typer.Option("--triplets", help='Write a row with "negative" for each negative.')
-    ] = False,
+    triplets: bool = False,
     output: options.OutputFlags,
     replace: options.Replace = False,
     row_flags: RowFlags,
@@ -77,6 +71,10 @@ def mine(
     adds "negatives", the K texts of the corpus with the most similar vectors to the
     anchor, best first; "sentkit train contrast" reads such rows. Other fields are
     unchanged. A row with "negative" or "negatives" is an error without --replace.
+
+    Flags:
+      --corpus FILE: Texts with vectors; rows can also be pairs or triplets.
+      --triplets: Write a row with "negative" for each negative.
     """
     from sentkit.formats.vectors.vectors import VECTOR_FIELDS
     from sentkit.metrics.neighbours.negatives import Candidates, Miner, lines, pair_blocks

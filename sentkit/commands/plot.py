@@ -14,13 +14,11 @@ folders: python -m sentkit.papers.consert.figures --help.
 from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Literal
 
-import typer
-
 from sentkit.console import Console, slow
 from sentkit.flags import options
 from sentkit.flags.plots import PlotFlags
 from sentkit.flags.rows import RowFlags
-from sentkit.flags.rules import Needs
+from sentkit.flags.rules import Needs, Range
 
 if TYPE_CHECKING:
     from sentkit.formats.rows.rows import Inputs
@@ -31,28 +29,12 @@ SUBCOMMANDS = ("space", "pairs", "heat", "curve", "sweep")
 
 def space(
     *,
-    by: Annotated[
-        Literal["tsne", "pca", "svd"],
-        typer.Option(help="t-SNE, the first two principal components, or the same without centering."),
-    ] = "tsne",
-    label: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Field that determines the colour.")
-    ] = None,
-    gold: Annotated[
-        str | None,
-        typer.Option(metavar="NAME", help="For pairs: draw those with the extreme scores in this field."),
-    ] = None,
-    each: Annotated[
-        int | None,
-        typer.Option(min=1, metavar="N", help="With --gold: pairs of each extreme. [default: 20]"),
-        Needs("--gold"),
-    ] = None,
-    sample: Annotated[int, typer.Option(min=3, metavar="N", help="Maximum number of rows.")] = 2000,
-    perplexity: Annotated[
-        float | None,
-        typer.Option(min=1, metavar="X", help="Of t-SNE. [default: 30, or a third of up to 30 vectors]"),
-        Needs("--by tsne"),
-    ] = None,
+    by: Literal["tsne", "pca", "svd"] = "tsne",
+    label: str | None = None,
+    gold: str | None = None,
+    each: Annotated[int | None, Range(min=1), Needs("--gold")] = None,
+    sample: Annotated[int, Range(min=3)] = 2000,
+    perplexity: Annotated[float | None, Range(min=1), Needs("--by tsne")] = None,
     seed: options.Seed = 0,
     output: PlotFlags,
     row_flags: RowFlags,
@@ -77,6 +59,14 @@ def space(
     of the picture. --label gives colours to the 20 most frequent labels; all others are
     grey. In the JSON, "pair" is the number in the picture and "row" the number of the
     row in the file.
+
+    Flags:
+      --by: t-SNE, the first two principal components, or the same without centering.
+      --label NAME: Field that determines the colour.
+      --gold NAME: For pairs: draw those with the extreme scores in this field.
+      --each N: With --gold: pairs of each extreme. [default: 20]
+      --sample N: Maximum number of rows.
+      --perplexity X: Of t-SNE. [default: 30, or a third of up to 30 vectors]
     """
     from sentkit.formats.vectors.vectors import VECTOR_FIELDS
     from sentkit.plots.kinds import space as kind
@@ -94,7 +84,7 @@ def space(
 
 def pairs(
     *,
-    gold: Annotated[str, typer.Option(metavar="NAME", help="Field with the gold score.")],
+    gold: str,
     metric: options.Metric = "cosine",
     output: PlotFlags,
     row_flags: RowFlags,
@@ -114,6 +104,9 @@ def pairs(
     density: the darker a cell, the more pairs, on a logarithmic scale. Its line joins
     the medians of ten bands of gold scores; the band of the line is the quartiles.
     Pairs without a score are skipped.
+
+    Flags:
+      --gold NAME: Field with the gold score.
     """
     from sentkit.formats.vectors.vectors import VECTOR_FIELDS
     from sentkit.plots.kinds import pairs as kind
@@ -151,16 +144,8 @@ def heat(
 
 def curve(
     *,
-    show: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="NAME",
-            help="A panel: loss, a term of it, lr, norm or dev; repeatable. [default: all but norm]",
-        ),
-    ] = None,
-    points: Annotated[
-        int, typer.Option(min=2, metavar="N", help="Maximum number of points of a line.")
-    ] = 100,
+    show: list[str] | None = None,
+    points: Annotated[int, Range(min=2)] = 100,
     output: PlotFlags,
     row_flags: RowFlags,
 ) -> None:
@@ -178,6 +163,10 @@ def curve(
     one line. Of a run with more than --points steps, a point is the
     mean of consecutive steps; scores on --dev are never averaged. If a run has several
     learning rates, the largest is drawn.
+
+    Flags:
+      --show NAME: A panel: loss, a term of it, lr, norm or dev; repeatable. [default: all but norm]
+      --points N: Maximum number of points of a line.
     """
     from sentkit.plots.kinds import curve as kind
 
@@ -187,9 +176,7 @@ def curve(
 
 def sweep(
     *,
-    value: Annotated[
-        Literal["spearman", "pearson"], typer.Option(help="Field of the reports to draw.")
-    ] = "spearman",
+    value: Literal["spearman", "pearson"] = "spearman",
     output: PlotFlags,
     row_flags: RowFlags,
 ) -> None:
@@ -207,6 +194,9 @@ def sweep(
     each readout one line with its 95 % intervals. A report without a layer number is a
     horizontal line, for comparison. Undefined correlations are gaps. Several reports of
     one layer and readout are those of several data sets: their mean is drawn.
+
+    Flags:
+      --value: Field of the reports to draw.
     """
     from sentkit.plots.kinds import sweep as kind
 

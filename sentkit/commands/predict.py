@@ -18,23 +18,12 @@ if TYPE_CHECKING:
 
 def predict(
     *,
-    model: Annotated[
-        str,
-        typer.Option(
-            "-m",
-            "--model",
-            metavar="CLASSIFIER",
-            help="A folder or hub name with a classification head, or a file of sentkit probe -o.",
-        ),
-    ],
+    model: str,
     every: Annotated[
         bool,
         typer.Option("--all", help='Add "probabilities": that of each class, in place of "probability".'),
     ] = False,
-    name: Annotated[
-        str | None,
-        typer.Option(metavar="NAME", help="Field of the class or the score. [default: label or score]"),
-    ] = None,
+    name: str | None = None,
     machine: options.MachineFlags,
     output: options.OutputFlags,
     replace: options.Replace = False,
@@ -55,6 +44,10 @@ def predict(
     A row with "text", or with "text_a" and "text_b", gets "label", the most probable
     class, and "probability". A head with one output gives "score". A file of sentkit
     probe -o classifies rows with vectors of its space, and their vectors are left out.
+
+    Flags:
+      -m, --model CLASSIFIER: A folder or hub name with a classification head, or a file of sentkit probe -o.
+      --name NAME: Field of the class or the score. [default: label or score]
     """
     # As in `encode`, each thread computes batches of its own.
     limit_threads(None, of_libraries=1)

@@ -12,7 +12,7 @@ from sentkit.console import Console, follow_tasks, show
 from sentkit.errors import UsageError
 from sentkit.flags import options
 from sentkit.flags.rows import RowFlags
-from sentkit.flags.rules import Excludes, Needs
+from sentkit.flags.rules import Excludes, Needs, Range
 from sentkit.process import threads_of_environment, usable_cpus
 
 if TYPE_CHECKING:
@@ -31,51 +31,16 @@ class TrainRows(RowFlags):
 
 def probe(
     *,
-    label: Annotated[
-        str,
-        typer.Option(metavar="NAME", help='The field with the class of a row, as in {"label": "positive"}.'),
-    ],
+    label: str,
     train: TrainRows,
-    test: Annotated[str | None, typer.Option(metavar="FILE", help="Test rows.")] = None,
-    dev: Annotated[
-        str | None,
-        typer.Option(metavar="FILE", help="With --test: rows to choose the penalty on."),
-        Needs("--test"),
-        Excludes("--few-shot"),
-    ] = None,
-    head: Annotated[
-        str,
-        typer.Option(
-            metavar="NAME",
-            help="logreg: regression; senteval: network of SentEval; senteval:50 has 50 hidden units.",
-        ),
-    ] = "logreg",
-    penalties: Annotated[
-        str | None,
-        typer.Option(
-            metavar="X,Y,...", help="Values to try: C for logreg, L2 for senteval. [default: as SentEval]"
-        ),
-        Excludes("--few-shot"),
-    ] = None,
-    folds: Annotated[
-        int | None,
-        typer.Option(min=2, metavar="N", help="Number of folds, at least 3 without --test. [default: 10]"),
-        Excludes("--few-shot"),
-        Excludes("--dev"),
-    ] = None,
-    few_shot: Annotated[
-        int | None,
-        typer.Option(min=1, metavar="N", help="Train on N rows of each class, with C = 1."),
-        Needs("--head logreg"),
-    ] = None,
-    samples: Annotated[
-        int | None,
-        typer.Option(min=1, metavar="N", help="With --few-shot: number of draws. [default: 5]"),
-        Needs("--few-shot"),
-    ] = None,
-    seed: Annotated[
-        int, typer.Option("--seed", min=0, max=2**32 - 1, metavar="N", help="Random seed.")
-    ] = 1111,
+    test: str | None = None,
+    dev: Annotated[str | None, Needs("--test"), Excludes("--few-shot")] = None,
+    head: str = "logreg",
+    penalties: Annotated[str | None, Excludes("--few-shot")] = None,
+    folds: Annotated[int | None, Range(min=2), Excludes("--few-shot"), Excludes("--dev")] = None,
+    few_shot: Annotated[int | None, Range(min=1), Needs("--head logreg")] = None,
+    samples: Annotated[int | None, Range(min=1), Needs("--few-shot")] = None,
+    seed: Annotated[int, Range(min=0, max=2**32 - 1)] = 1111,
     output: options.ReportFlags,
     run: options.RunFlags,
 ) -> None:
@@ -96,6 +61,17 @@ def probe(
     shows a table; otherwise each report is one line of JSON. -o FILE.safetensors saves
     the regression of all TRAIN rows for sentkit predict. All rows are kept in memory.
     TRAIN, DEV and TEST must be of one space.
+
+    Flags:
+      --label NAME: The field with the class of a row, as in {"label": "positive"}.
+      --test FILE: Test rows.
+      --dev FILE: With --test: rows to choose the penalty on.
+      --head NAME: logreg: regression; senteval: network of SentEval; senteval:50 has 50 hidden units.
+      --penalties X,Y,...: Values to try: C for logreg, L2 for senteval. [default: as SentEval]
+      --folds N: Number of folds, at least 3 without --test. [default: 10]
+      --few-shot N: Train on N rows of each class, with C = 1.
+      --samples N: With --few-shot: number of draws. [default: 5]
+      --seed N: Random seed.
     """
     from sentkit.formats.files import check_input
     from sentkit.formats.vectors.sinks import check_rows_output

@@ -11,7 +11,7 @@ import typer
 from sentkit.console import Console, TaskProgress, terminal_width
 from sentkit.errors import AnswerIsNo, SentkitError, UsageError
 from sentkit.flags import options
-from sentkit.flags.rules import Needs
+from sentkit.flags.rules import Needs, Range
 from sentkit.process import threads_of_command
 
 if TYPE_CHECKING:
@@ -37,61 +37,22 @@ def report(
             "folder of seeds.",
         ),
     ] = None,
-    data: Annotated[str | None, typer.Option(metavar="DIR", help="Folder of test sets; see below.")] = None,
-    pairs: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--pairs", metavar="NAME=FILE", help="A file of pairs (text_a, text_b, score); repeatable."
-        ),
-    ] = None,
-    field: Annotated[
-        list[str] | None,
-        typer.Option("--field", metavar="OURS=THEIRS", help="For --pairs: read the field THEIRS as OURS."),
-        Needs("--pairs"),
-    ] = None,
-    suites: Annotated[
-        str | None,
-        typer.Option(
-            "--suites",
-            metavar="NAME,NAME",
-            help="sts, sts-multilingual, clustering, senteval, few-shot or retrieval. [default: all with"
-            " files, or those of --table]",
-        ),
-        Needs("--data"),
-    ] = None,
-    paper: Annotated[
-        Literal["sg-bert", "consert", "pairsupcon", "defsent-plus"] | None,
-        typer.Option(help="Add the published tables of this paper."),
-    ] = None,
-    table: Annotated[
-        int | None,
-        typer.Option(min=1, metavar="N", help="With --paper: append the rows to the table with this number."),
-        Needs("--paper"),
-    ] = None,
-    baseline: Annotated[
-        str | None,
-        typer.Option(metavar="NAME", help="Compare all rows with this one, with intervals and p."),
-    ] = None,
-    intervals: Annotated[
-        bool, typer.Option("--intervals", help="For pairs with scores: add 95 % intervals of the values.")
-    ] = False,
+    data: str | None = None,
+    pairs: list[str] | None = None,
+    field: Annotated[list[str] | None, Needs("--pairs")] = None,
+    suites: Annotated[str | None, Needs("--data")] = None,
+    paper: Literal["sg-bert", "consert", "pairsupcon", "defsent-plus"] | None = None,
+    table: Annotated[int | None, Range(min=1), Needs("--paper")] = None,
+    baseline: str | None = None,
+    intervals: bool = False,
     form: Annotated[
         Literal["text", "markdown", "latex", "json"] | None,
         typer.Option(
             "--format", help="[default: by the suffix of -o; else text on a terminal, json otherwise]"
         ),
     ] = None,
-    results: Annotated[
-        str | None,
-        typer.Option(metavar="DIR", help="Keep the results in this folder, and use those it already has."),
-    ] = None,
-    head: Annotated[
-        str,
-        typer.Option(
-            metavar="NAME",
-            help="Classifier of senteval: logreg, or its network: senteval; senteval:50 has 50 hidden units.",
-        ),
-    ] = "logreg",
+    results: str | None = None,
+    head: str = "logreg",
     machine: options.MachineFlags,
     output: options.OutputFlags,
     run: options.RunFlags,
@@ -114,6 +75,19 @@ def report(
     the same NAME are seeds of one row, and so are runs/seed-0 and runs/seed-1, which
     have the name runs. #READOUT selects a readout for this row, and @TRANSFORM a file of
     "whiten fit" for its vectors, such as a flow.
+
+    Flags:
+      --data DIR: Folder of test sets; see below.
+      --pairs NAME=FILE: A file of pairs (text_a, text_b, score); repeatable.
+      --field OURS=THEIRS: For --pairs: read the field THEIRS as OURS.
+      --suites NAME,NAME: sts, sts-multilingual, clustering, senteval, few-shot or retrieval. [default: all
+          with files, or those of --table]
+      --paper: Add the published tables of this paper.
+      --table N: With --paper: append the rows to the table with this number.
+      --baseline NAME: Compare all rows with this one, with intervals and p.
+      --intervals: For pairs with scores: add 95 % intervals of the values.
+      --results DIR: Keep the results in this folder, and use those it already has.
+      --head NAME: Classifier of senteval: logreg, or its network: senteval; senteval:50 has 50 hidden units.
     """
     from sentkit.model.reading import ReadingOptions
     from sentkit.reports import tables

@@ -7,14 +7,12 @@ from functools import partial
 from itertools import chain, islice, takewhile
 from typing import TYPE_CHECKING, Annotated, Any, BinaryIO
 
-import typer
-
 from sentkit.console import Console, show, slow
 from sentkit.errors import AnswerIsNo
 from sentkit.flags import options
 from sentkit.flags.gold import GoldFlags, RetrievalFlags
 from sentkit.flags.rows import RowFlags
-from sentkit.flags.rules import Excludes, excludes
+from sentkit.flags.rules import Excludes, Range, excludes
 
 if TYPE_CHECKING:
     from sentkit.formats.rows.rows import Inputs
@@ -31,27 +29,12 @@ def score(
     gold_flags: GoldFlags,
     retrieval: RetrievalFlags,
     metric: Annotated[options.Metric, Excludes("--qrels")] = "cosine",
-    top: Annotated[
-        int | None,
-        typer.Option(min=1, metavar="K", help="For sentences: show the K closest pairs. [default: 10]"),
-        REPORTS,
-    ] = None,
+    top: Annotated[int | None, Range(min=1), REPORTS] = None,
     threshold: Annotated[options.Threshold, REPORTS] = None,
     matrix: Annotated[
-        bool,
-        typer.Option("--matrix", help="For up to 20000 sentences: write all similarities."),
-        REPORTS,
-        Excludes("--top"),
-        Excludes("--threshold"),
-        Excludes("--keep-vectors"),
+        bool, REPORTS, Excludes("--top"), Excludes("--threshold"), Excludes("--keep-vectors")
     ] = False,
-    keep_vectors: Annotated[
-        bool,
-        typer.Option("--keep-vectors", help="For pairs: keep the vectors in the rows."),
-        REPORTS,
-        Excludes("--top"),
-        Excludes("--threshold"),
-    ] = False,
+    keep_vectors: Annotated[bool, REPORTS, Excludes("--top"), Excludes("--threshold")] = False,
     output: options.ReportFlags,
     replace: Annotated[options.Replace, REPORTS] = False,
     row_flags: RowFlags,
@@ -74,6 +57,11 @@ def score(
     the correlations of Spearman and Pearson. --label, for pairs that are the same (1) or
     not (0): average precision, AUC, and thresholds of the similarity. --qrels, for the
     hits of search: nDCG@10, recall, MAP and MRR@10.
+
+    Flags:
+      --top K: For sentences: show the K closest pairs. [default: 10]
+      --matrix: For up to 20000 sentences: write all similarities.
+      --keep-vectors: For pairs: keep the vectors in the rows.
     """
     from sentkit.formats.vectors.sinks import check_rows_output
     from sentkit.formats.vectors.vectors import VECTOR_FIELDS

@@ -12,7 +12,7 @@ from sentkit.errors import UsageError
 from sentkit.flags import options
 from sentkit.flags.encode import parse_shard
 from sentkit.flags.rows import RowFlags, StreamFlags
-from sentkit.flags.rules import Excludes, Needs, excludes
+from sentkit.flags.rules import Excludes, Needs, Range, excludes
 
 if TYPE_CHECKING:
     from sentkit.formats.outputs.outputs import Paths
@@ -27,23 +27,20 @@ NOT_GIVEN = (None, False, "auto")  # values of flags that are not given
 
 @dataclass(frozen=True)
 class QueryFlags(StreamFlags):
+    """The queries, and the rows that are searched.
+
+    --corpus FILE: Rows with vectors; only vector files are not kept in memory.
+    --queries FILE: Rows with vectors; '-' is standard input. [default: -, without TEXT]
+    """
+
     texts: Annotated[
         list[str] | None,
         typer.Argument(
             metavar="[TEXT]...", help="Query texts. Without --corpus: one text, then the files to search."
         ),
     ] = None
-    corpus: Annotated[
-        str | None,
-        typer.Option(metavar="FILE", help="Rows with vectors; only vector files are not kept in memory."),
-    ] = None
-    queries: Annotated[
-        str | None,
-        typer.Option(
-            metavar="FILE", help="Rows with vectors; '-' is standard input. [default: -, without TEXT]"
-        ),
-        Excludes("TEXT"),
-    ] = None
+    corpus: str | None = None
+    queries: Annotated[str | None, Excludes("TEXT")] = None
 
     @property
     def paths(self) -> list[str]:
@@ -71,22 +68,14 @@ class QueryFlags(StreamFlags):
 
 @dataclass(frozen=True)
 class BinaryFlags:
-    """The second pass over a corpus of sign bits."""
+    """The second pass over a corpus of sign bits.
 
-    candidates: Annotated[
-        int | None,
-        typer.Option(
-            min=1,
-            metavar="N",
-            help="For a binary corpus: rows by Hamming distance per query. [default: 40 x K]",
-        ),
-    ] = None
-    rescore: Annotated[
-        str | None,
-        typer.Option(
-            metavar="FILE", help="For a binary corpus: exact vectors of its rows, to compare candidates with."
-        ),
-    ] = None
+    --candidates N: For a binary corpus: rows by Hamming distance per query. [default: 40 x K]
+    --rescore FILE: For a binary corpus: exact vectors of its rows, to compare candidates with.
+    """
+
+    candidates: Annotated[int | None, Range(min=1)] = None
+    rescore: str | None = None
 
     def check(self, top: int | None) -> None:
         if top is None and self.candidates is not None:
@@ -97,17 +86,15 @@ class BinaryFlags:
 
 @dataclass(frozen=True)
 class PartFlags:
-    """A corpus that several processes search."""
+    """A corpus that several processes search.
 
-    shard: Annotated[
-        str | None,
-        typer.Option(metavar="I/N|auto", help="Search only part I of N of the vector folder --corpus."),
-        Needs("--corpus"),
-        *excludes("--flat", "--replace", "--rejects"),
-    ] = None
+    --shard I/N|auto: Search only part I of N of the vector folder --corpus.
+    --merge: Join the hits of all parts: each TEXT is an output of --shard.
+    """
+
+    shard: Annotated[str | None, Needs("--corpus"), *excludes("--flat", "--replace", "--rejects")] = None
     merge: Annotated[
         bool,
-        typer.Option("--merge", help="Join the hits of all parts: each TEXT is an output of --shard."),
         Needs("TEXT"),
         *excludes("--corpus", "--shard", "--top", "--threshold", "--metric", "--flat", "--json", "--replace"),
         *excludes("--rescore", "--candidates", "--field", "-m", "--precision", "--device"),
@@ -124,31 +111,14 @@ def search(
     *,
     query: QueryFlags,
     parts: PartFlags,
-    top: Annotated[
-        int | None, typer.Option(min=1, metavar="K", help="Maximum number of hits per query. [default: 10]")
-    ] = None,
+    top: Annotated[int | None, Range(min=1)] = None,
     threshold: options.Threshold = None,
     metric: options.Metric = "cosine",
     binary: BinaryFlags,
-    flat: Annotated[
-        bool,
-        typer.Option(
-            "--flat", help="Write one row per hit: fields of the query with _a, of the hit with _b, and rank."
-        ),
-    ] = False,
+    flat: bool = False,
     output: options.ReportFlags,
     replace: Annotated[options.Replace, Excludes("--flat"), Excludes("TEXT")] = False,
-    model: Annotated[
-        str | None,
-        typer.Option(
-            "-m",
-            "--model",
-            metavar="MODEL",
-            help="For TEXT: the model, for files or if the corpus does not name it, or if it has moved."
-            " [default: as recorded, else nano]",
-        ),
-        Needs("TEXT"),
-    ] = None,
+    model: Annotated[str | None, Needs("TEXT")] = None,
     machine: Annotated[options.MachineFlags, Needs("TEXT")],
     run: options.QuietFlags,
 ) -> None:
@@ -162,6 +132,12 @@ def search(
       sentkit search --queries q.jsonl --corpus titles.safetensors --flat
 
     Most used: [TEXT]... --queries --corpus --top --threshold --flat --json
+
+    Flags:
+      --top K: Maximum number of hits per query. [default: 10]
+      --flat: Write one row per hit: fields of the query with _a, of the hit with _b, and rank.
+      -m, --model MODEL: For TEXT: the model, for files or if the corpus does not name it, or if it has moved.
+          [default: as recorded, else nano]
     """
     from sentkit.formats.files import check_input
     from sentkit.formats.vectors.sinks import check_rows_output

@@ -14,7 +14,7 @@ from sentkit.errors import UsageError
 from sentkit.flag_values import assignment, numbers
 from sentkit.flags import options
 from sentkit.flags.rows import RowFlags
-from sentkit.flags.rules import words_of
+from sentkit.flags.rules import Range, words_of
 from sentkit.flags.training import CheckpointFlags, SavingFlags, SettingFlags, StartFlags
 from sentkit.process import is_first_process
 
@@ -29,41 +29,16 @@ def train(
     model: options.Model = "nano",
     output: CheckpointFlags,
     settings: SettingFlags,
-    dev: Annotated[
-        str | None,
-        typer.Option(
-            metavar="ROWS",
-            help="Pairs with or without scores or triplets, for classify labelled rows, to choose the best"
-            " step.",
-        ),
-    ] = None,
-    test: Annotated[
-        str | None, typer.Option(metavar="ROWS", help="For classify: labelled rows; print their metrics.")
-    ] = None,
-    entries: Annotated[
-        str | None, typer.Option(metavar="PATH", help="For defsent-plus: the output of build-entries.")
-    ] = None,
-    seed: Annotated[
-        str,
-        typer.Option(metavar="N|A,B|A..B", help="Random seed. Several seeds: one run each, in OUT/seed-N."),
-    ] = "0",
+    dev: str | None = None,
+    test: str | None = None,
+    entries: str | None = None,
+    seed: str = "0",
     start: StartFlags,
     device: options.Device = "auto",
-    threads: Annotated[
-        int | None,
-        typer.Option(
-            min=1,
-            metavar="N",
-            help="CPU threads. [default: as in the run to resume, else SENTKIT_THREADS, else all CPUs]",
-        ),
-    ] = None,
-    deterministic: Annotated[
-        bool, typer.Option("--deterministic", help="Also on CUDA, every run writes the same bytes; slower.")
-    ] = False,
+    threads: Annotated[int | None, Range(min=1)] = None,
+    deterministic: bool = False,
     saving: SavingFlags,
-    list_: Annotated[
-        bool, typer.Option("--list", help="Show the methods; after METHOD, its settings and presets.")
-    ] = False,
+    list_: bool = False,
     row_flags: RowFlags,
     run: options.RunFlags,
 ) -> None:
@@ -82,6 +57,16 @@ def train(
     and sentence-transformers can load. With --dev, the folder has the weights of the
     step with the best score; a warning reports pairs that are also in the training rows.
     To use several processes, run: torchrun --nproc-per-node N -m sentkit -- train ...
+
+    Flags:
+      --dev ROWS: Pairs with or without scores or triplets, for classify labelled rows, to choose the best
+          step.
+      --test ROWS: For classify: labelled rows; print their metrics.
+      --entries PATH: For defsent-plus: the output of build-entries.
+      --seed N|A,B|A..B: Random seed. Several seeds: one run each, in OUT/seed-N.
+      --threads N: CPU threads. [default: as in the run to resume, else SENTKIT_THREADS, else all CPUs]
+      --deterministic: Also on CUDA, every run writes the same bytes; slower.
+      --list: Show the methods; after METHOD, its settings and presets.
     """
     from sentkit.formats.checkpoints.commands import METHOD, Command, inputs_of
     from sentkit.formats.rows.kinds import LEARNED

@@ -4,13 +4,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, BinaryIO, Literal
 
-import typer
-
 from sentkit.console import Console, RowProgress
 from sentkit.errors import UsageError
 from sentkit.flags import options
 from sentkit.flags.rows import RowFlags
-from sentkit.flags.rules import Needs
+from sentkit.flags.rules import Needs, Range
 from sentkit.training.settings import ours, parsed
 
 if TYPE_CHECKING:
@@ -23,10 +21,12 @@ GROUP = 1024  # rows; a translation takes a thousand times as long as a vector
 
 @dataclass(frozen=True)
 class TranslatorMachine(options.MachineFlags):
-    precision: Annotated[
-        Literal["auto", "fp32", "bf16"],
-        typer.Option(help="auto: bf16 on a GPU that supports it well, else fp32."),
-    ] = "auto"
+    """The device and the number format of a translator.
+
+    --precision: auto: bf16 on a GPU that supports it well, else fp32.
+    """
+
+    precision: Literal["auto", "fp32", "bf16"] = "auto"
 
 
 @dataclass(frozen=True)
@@ -44,33 +44,24 @@ OF_SAMPLES = ("temperature", "top_p")
 
 @dataclass(frozen=True)
 class TranslationFlags:
-    """The languages, the search and the lengths of a translation."""
+    """The languages, the search and the lengths of a translation.
 
-    source_lang: Annotated[
-        str | None, typer.Option(metavar="CODE", help="For multilingual models: the language of the input.")
-    ] = None
-    target_lang: Annotated[
-        str | None, typer.Option(metavar="CODE", help="For multilingual models: the language of the output.")
-    ] = None
-    prefix: Annotated[
-        str, typer.Option(metavar="TEXT", help="Text to add before every input text, for example for T5.")
-    ] = ""
-    sample: Annotated[
-        bool, typer.Option("--sample", help="Draw each token at random instead of a beam search.")
-    ] = False
-    seed: Annotated[
-        int, typer.Option(min=0, metavar="N", help="With --sample: random seed."), Needs("--sample")
-    ] = 0
+    --source-lang CODE: For multilingual models: the language of the input.
+    --target-lang CODE: For multilingual models: the language of the output.
+    --prefix TEXT: Text to add before every input text, for example for T5.
+    --sample: Draw each token at random instead of a beam search.
+    --seed N: With --sample: random seed.
+    --set NAME=VALUE: Change the search; repeatable: beams (as the model declares, else 4; 1 is greedy),
+        max_new_tokens, and with --sample temperature (1) and top_p.
+    """
+
+    source_lang: str | None = None
+    target_lang: str | None = None
+    prefix: str = ""
+    sample: bool = False
+    seed: Annotated[int, Range(min=0), Needs("--sample")] = 0
     max_length: options.MaxLength = None
-    set_: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--set",
-            metavar="NAME=VALUE",
-            help="Change the search; repeatable: beams (as the model declares, else 4; 1 is greedy),"
-            " max_new_tokens, and with --sample temperature (1) and top_p.",
-        ),
-    ] = None
+    set_: list[str] | None = None
 
     def options(self) -> "TranslationOptions":
         """The flags as a model takes them; raises UsageError if a value is wrong."""
@@ -87,13 +78,8 @@ class TranslationFlags:
 
 def translate(
     *,
-    model: Annotated[
-        str,
-        typer.Option(
-            "-m", "--model", metavar="SEQ2SEQ", help="A checkpoint folder, a hub name, or pkg:NAME."
-        ),
-    ],
-    keep: Annotated[str | None, typer.Option(metavar="NAME", help="Field for the original text.")] = None,
+    model: str,
+    keep: str | None = None,
     translation: TranslationFlags,
     on_truncate: options.OnTruncate = "warn",
     machine: TranslatorMachine,
@@ -123,6 +109,10 @@ def translate(
     depends only on its text, and a sample only on --seed and its text. Other texts of
     the batch do not change it, so equal texts have equal translations. Each input row
     gives one output row, in the same order and in constant memory.
+
+    Flags:
+      -m, --model SEQ2SEQ: A checkpoint folder, a hub name, or pkg:NAME.
+      --keep NAME: Field for the original text.
     """
     from sentkit.formats.checkpoints.folders import read_checkpoint
     from sentkit.formats.rows.kinds import OneText

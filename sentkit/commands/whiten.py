@@ -21,7 +21,7 @@ from sentkit.console import Console
 from sentkit.errors import UsageError
 from sentkit.flags import options
 from sentkit.flags.rows import RowFlags
-from sentkit.flags.rules import Excludes, Needs
+from sentkit.flags.rules import Excludes, Needs, Range
 
 if TYPE_CHECKING:
     from sentkit.transforms.fitting import Fitted
@@ -62,47 +62,24 @@ class TransformFlags(options.OutputFlags):
 
 @dataclass(frozen=True)
 class IcaFlags:
-    scale: Annotated[
-        str,
-        typer.Option(
-            metavar="NUMBER|auto",
-            help="For ica: factor of the result; auto: keep the mean deviation of the vectors.",
-        ),
-        Needs("--kind ica"),
-    ] = "1"
-    variance: Annotated[
-        Literal["unit", "arbitrary"],
-        typer.Option(help="For ica, before --scale: 1, or 1 / rows as in scikit-learn < 1.3."),
-        Needs("--kind ica"),
-        Excludes("--scale auto"),
-    ] = "unit"
-    seed: Annotated[
-        int,
-        typer.Option(min=0, max=2**32 - 1, metavar="N", help="For ica, flow: random seed."),
-        Needs("--kind ica|flow"),
-    ] = 0
-    iterations: Annotated[
-        int,
-        typer.Option(min=1, metavar="N", help="For ica: maximum number of iterations."),
-        Needs("--kind ica"),
-    ] = 1000
-    tolerance: Annotated[
-        float, typer.Option(metavar="X", help="For ica: convergence tolerance."), Needs("--kind ica")
-    ] = 1e-4
-    keep_width: Annotated[
-        bool,
-        typer.Option(
-            "--keep-width", help="For ica: set components above the rank to 0 instead of removing them."
-        ),
-        Needs("--kind ica"),
-    ] = False
-    keep_signs: Annotated[
-        bool,
-        typer.Option(
-            "--keep-signs", help="For ica: keep the signs of scikit-learn instead of positive skewness."
-        ),
-        Needs("--kind ica"),
-    ] = False
+    """The parameters of ICA.
+
+    --scale NUMBER|auto: For ica: factor of the result; auto: keep the mean deviation of the vectors.
+    --variance: For ica, before --scale: 1, or 1 / rows as in scikit-learn < 1.3.
+    --seed N: For ica, flow: random seed.
+    --iterations N: For ica: maximum number of iterations.
+    --tolerance X: For ica: convergence tolerance.
+    --keep-width: For ica: set components above the rank to 0 instead of removing them.
+    --keep-signs: For ica: keep the signs of scikit-learn instead of positive skewness.
+    """
+
+    scale: Annotated[str, Needs("--kind ica")] = "1"
+    variance: Annotated[Literal["unit", "arbitrary"], Needs("--kind ica"), Excludes("--scale auto")] = "unit"
+    seed: Annotated[int, Range(min=0, max=2**32 - 1), Needs("--kind ica|flow")] = 0
+    iterations: Annotated[int, Range(min=1), Needs("--kind ica")] = 1000
+    tolerance: Annotated[float, Needs("--kind ica")] = 1e-4
+    keep_width: Annotated[bool, Needs("--kind ica")] = False
+    keep_signs: Annotated[bool, Needs("--kind ica")] = False
 
     def ica_options(self) -> "IcaOptions":
         """The parameters of ICA; raises UsageError if a value is wrong."""
@@ -115,9 +92,16 @@ class IcaFlags:
 
 @dataclass(frozen=True)
 class FlowFlags:
-    epochs: Annotated[int, typer.Option(min=1, metavar="N", help="For flow: passes over the vectors.")] = 1
-    batch: Annotated[int, typer.Option(min=1, metavar="N", help="For flow: vectors per step.")] = 32
-    lr: Annotated[float, typer.Option(metavar="X", help="For flow: learning rate.")] = 1e-3
+    """The parameters of a flow.
+
+    --epochs N: For flow: passes over the vectors.
+    --batch N: For flow: vectors per step.
+    --lr X: For flow: learning rate.
+    """
+
+    epochs: Annotated[int, Range(min=1)] = 1
+    batch: Annotated[int, Range(min=1)] = 32
+    lr: float = 1e-3
 
     def flow_options(self, seed: int) -> "FlowOptions":
         """The parameters of the flow; raises UsageError if a value is wrong."""
@@ -131,24 +115,11 @@ class FlowFlags:
 def fit(
     *,
     output: TransformFlags,
-    kind: Annotated[
-        Literal["whitening", "zca", "pca", "svd", "center", "standardize", "abtt", "ica", "flow", "merge"],
-        typer.Option("--kind", help="Kind of transform; merge: add up the fits of shards."),
+    kind: Literal[
+        "whitening", "zca", "pca", "svd", "center", "standardize", "abtt", "ica", "flow", "merge"
     ] = "whitening",
-    dim: Annotated[
-        int | None,
-        typer.Option(
-            min=1, metavar="K", help="For whitening, pca, svd, ica: numbers to keep. [default: all]"
-        ),
-        Needs("--kind whitening|pca|svd|ica"),
-    ] = None,
-    remove: Annotated[
-        int | None,
-        typer.Option(
-            min=1, metavar="N", help="For abtt: directions to remove. [default: one per 100 numbers]"
-        ),
-        Needs("--kind abtt"),
-    ] = None,
+    dim: Annotated[int | None, Range(min=1), Needs("--kind whitening|pca|svd|ica")] = None,
+    remove: Annotated[int | None, Range(min=1), Needs("--kind abtt")] = None,
     ica: IcaFlags,
     flow: Annotated[FlowFlags, Needs("--kind flow")],
     row_flags: RowFlags,
@@ -164,6 +135,11 @@ def fit(
       sentkit whiten fit shard*.safetensors --kind merge -o T.safetensors
 
     Most used: [FILE]... --kind --dim -o -f
+
+    Flags:
+      --kind: Kind of transform; merge: add up the fits of shards.
+      --dim K: For whitening, pca, svd, ica: numbers to keep. [default: all]
+      --remove N: For abtt: directions to remove. [default: one per 100 numbers]
     """
     from sentkit.formats.vectors.vectors import VECTOR_FIELDS
     from sentkit.transforms.fitting import fit_flow, fit_ica, fit_moments, merge_transforms
@@ -201,12 +177,7 @@ def scale_of(text: str) -> float | str:
 
 def apply(
     *,
-    transform: Annotated[
-        str,
-        typer.Option(
-            "-t", "--transform", metavar="PATH", help="A transform from sentkit whiten fit or merge."
-        ),
-    ],
+    transform: str,
     output: options.VectorOutputFlags,
     row_flags: RowFlags,
     run: options.QuietFlags,
@@ -225,6 +196,9 @@ def apply(
     constant memory. The transform accepts only vectors of the space that it was fitted
     to, so a second application is an error. The new vectors are not scaled to unit
     length; cosine similarity does not need that.
+
+    Flags:
+      -t, --transform PATH: A transform from sentkit whiten fit or merge.
     """
     from sentkit.formats.outputs.outputs import refuse_existing
     from sentkit.formats.vectors.vectors import VECTOR_FIELDS

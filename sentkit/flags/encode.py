@@ -12,8 +12,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-import typer
-
 from sentkit.console import Console, RowProgress
 from sentkit.errors import CannotCreateError, UsageError
 from sentkit.flag_values import size, window
@@ -34,16 +32,12 @@ MOST_THREADS = 4096
 
 @dataclass(frozen=True)
 class ReuseFlags:
-    """Earlier outputs whose vectors are copied."""
+    """Earlier outputs whose vectors are copied.
 
-    reuse: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--reuse",
-            metavar="OLD",
-            help="Copy vectors of equal texts from a vector file or folder; repeatable. -o OLD/ updates it.",
-        ),
-    ] = None
+    --reuse OLD: Copy vectors of equal texts from a vector file or folder; repeatable. -o OLD/ updates it.
+    """
+
+    reuse: list[str] | None = None
 
     def updates(self, output: OutputFlags) -> bool:
         """Whether the output is a vector folder that the flag also names."""
@@ -103,22 +97,16 @@ def is_same(path: str, other: str) -> bool:
 
 @dataclass(frozen=True)
 class FolderFlags:
-    """The blocks of a vector folder that a process writes."""
+    """The blocks of a vector folder that a process writes.
 
-    resume: Annotated[bool, typer.Option("--resume", help="With -o DIR/: write only the missing blocks.")] = (
-        False
-    )
-    shard: Annotated[
-        str | None,
-        typer.Option(
-            metavar="I/N|auto",
-            help="With -o DIR/: part I of N; auto: of Slurm, torchrun.",
-        ),
-    ] = None
-    block_bytes: Annotated[
-        str | None,
-        typer.Option(metavar="SIZE", help="With -o DIR/: input of a block. [default: 512K]"),
-    ] = None
+    --resume: With -o DIR/: write only the missing blocks.
+    --shard I/N|auto: With -o DIR/: part I of N; auto: of Slurm, torchrun.
+    --block-bytes SIZE: With -o DIR/: input of a block. [default: 512K]
+    """
+
+    resume: bool = False
+    shard: str | None = None
+    block_bytes: str | None = None
 
     def applies_to(self, output: OutputFlags) -> bool:
         """Whether the output is a vector folder. Refuses flags that do not fit."""
@@ -321,23 +309,16 @@ def shard_of_engine(environment: Mapping[str, str]) -> Shard:
 
 @dataclass(frozen=True)
 class LongTextFlags:
-    """What happens to texts that are too long."""
+    """What happens to texts that are too long.
 
-    on_truncate: Annotated[
-        Literal["warn", "error", "window", "chunks", "late"],
-        typer.Option(
-            help="For too long texts: truncate and count them, fail, or encode overlapping windows (window:"
-            " their mean; chunks: a row for each). late: chunks of the token states of the whole text."
-        ),
-    ] = "warn"
-    window: Annotated[
-        str | None,
-        typer.Option(
-            metavar="N[:STRIDE]",
-            help="Tokens of a window, and to the next one. [default: the maximum length, half of its text]",
-        ),
-        Needs("--on-truncate window|chunks|late"),
-    ] = None
+    --on-truncate: For too long texts: truncate and count them, fail, or encode overlapping windows (window:
+        their mean; chunks: a row for each). late: chunks of the token states of the whole text.
+    --window N[:STRIDE]: Tokens of a window, and to the next one. [default: the maximum length, half of its
+        text]
+    """
+
+    on_truncate: Literal["warn", "error", "window", "chunks", "late"] = "warn"
+    window: Annotated[str | None, Needs("--on-truncate window|chunks|late")] = None
 
     def __post_init__(self) -> None:
         if self.on_truncate == "late" and self.window is None:

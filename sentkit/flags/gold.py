@@ -6,11 +6,9 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Annotated, BinaryIO, Literal
 
-import typer
-
 from sentkit.errors import UsageError
 from sentkit.flags.rows import FieldFlags
-from sentkit.flags.rules import Excludes, Needs
+from sentkit.flags.rules import Excludes, Needs, Range
 
 if TYPE_CHECKING:
     from sentkit.metrics.sts.gold_pairs import ScoreOptions
@@ -18,69 +16,28 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class GoldFlags:
-    """The gold scores, their groups, the comparison, and the training rows of the encoder."""
+    """The gold scores, their groups, the comparison, and the training rows of the encoder.
 
-    gold: Annotated[
-        str | None,
-        typer.Option(metavar="NAME", help="Report correlations with this field, a human score."),
-    ] = None
-    label: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NAME",
-            help="Report average precision, AUC and the threshold of the best F1 for this field, 0 or 1.",
-        ),
-        Excludes("--gold"),
-    ] = None
-    precision_at: Annotated[
-        float | None,
-        typer.Option(
-            min=0,
-            max=1,
-            metavar="P",
-            help="With --label: the threshold with the highest recall at a precision of at least P.",
-        ),
-        Needs("--label"),
-    ] = None
-    group: Annotated[
-        str | None,
-        typer.Option(metavar="NAME", help="With --gold: the field that names the group of a row."),
-        Needs("--gold"),
-    ] = None
-    aggregate: Annotated[
-        Literal["all", "mean", "weighted"],
-        typer.Option(
-            help="all: one correlation of all pairs; mean: mean of the groups; weighted: mean weighted by"
-            " the pairs of each group."
-        ),
-        Needs("--group"),
-    ] = "all"
-    baseline: Annotated[
-        str | None,
-        typer.Option(
-            metavar="FILE",
-            help="The same pairs, encoded by another model, or with --qrels other hits.",
-        ),
-        Needs("--gold or --label or --qrels"),
-    ] = None
-    fail_under: Annotated[
-        float | None,
-        typer.Option(
-            metavar="X",
-            help="Exit code 1 if Spearman, average precision or nDCG@10 (x 100) is below X.",
-        ),
-        Needs("--gold or --label or --qrels"),
-    ] = None
-    seen: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--seen",
-            metavar="ROWS",
-            help="With --gold: training rows; also report the correlation without the pairs that occur in"
-            " them. Repeatable.",
-        ),
-        Needs("--gold"),
-    ] = None
+    --gold NAME: Report correlations with this field, a human score.
+    --label NAME: Report average precision, AUC and the threshold of the best F1 for this field, 0 or 1.
+    --precision-at P: With --label: the threshold with the highest recall at a precision of at least P.
+    --group NAME: With --gold: the field that names the group of a row.
+    --aggregate: all: one correlation of all pairs; mean: mean of the groups; weighted: mean weighted by the
+        pairs of each group.
+    --baseline FILE: The same pairs, encoded by another model, or with --qrels other hits.
+    --fail-under X: Exit code 1 if Spearman, average precision or nDCG@10 (x 100) is below X.
+    --seen ROWS: With --gold: training rows; also report the correlation without the pairs that occur in them.
+        Repeatable.
+    """
+
+    gold: str | None = None
+    label: Annotated[str | None, Excludes("--gold")] = None
+    precision_at: Annotated[float | None, Range(min=0, max=1), Needs("--label")] = None
+    group: Annotated[str | None, Needs("--gold")] = None
+    aggregate: Annotated[Literal["all", "mean", "weighted"], Needs("--group")] = "all"
+    baseline: Annotated[str | None, Needs("--gold or --label or --qrels")] = None
+    fail_under: Annotated[float | None, Needs("--gold or --label or --qrels")] = None
+    seen: Annotated[list[str] | None, Needs("--gold")] = None
 
     @cached_property
     def seen_paths(self) -> list[str]:
@@ -112,27 +69,16 @@ class GoldFlags:
 
 @dataclass(frozen=True)
 class RetrievalFlags:
-    """The judgements of relevance for the hits of `search`."""
+    """The judgements of relevance for the hits of `search`.
 
-    qrels: Annotated[
-        str | None,
-        typer.Option(
-            metavar="FILE",
-            help="For hits of search: report retrieval scores with these judgements (TREC, BEIR or rows).",
-        ),
-        Excludes("--gold"),
-        Excludes("--label"),
-    ] = None
-    missing: Annotated[
-        Literal["error", "zero"],
-        typer.Option(help="With --qrels: how a query without hits counts."),
-        Needs("--qrels"),
-    ] = "error"
-    per_query: Annotated[
-        str | None,
-        typer.Option(metavar="PATH", help="With --qrels: write the scores of each query."),
-        Needs("--qrels"),
-    ] = None
+    --qrels FILE: For hits of search: report retrieval scores with these judgements (TREC, BEIR or rows).
+    --missing: With --qrels: how a query without hits counts.
+    --per-query PATH: With --qrels: write the scores of each query.
+    """
+
+    qrels: Annotated[str | None, Excludes("--gold"), Excludes("--label")] = None
+    missing: Annotated[Literal["error", "zero"], Needs("--qrels")] = "error"
+    per_query: Annotated[str | None, Needs("--qrels")] = None
 
     def open_per_query(self, *, force: bool) -> "AbstractContextManager[BinaryIO | None]":
         from sentkit.formats.outputs.outputs import open_output

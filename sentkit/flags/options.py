@@ -13,7 +13,7 @@ import typer
 
 from sentkit.console import Console, print_pairs
 from sentkit.errors import CannotCreateError, UsageError
-from sentkit.flags.rules import MAY_BE_EMPTY
+from sentkit.flags.rules import MAY_BE_EMPTY, Range
 
 if TYPE_CHECKING:
     from sentkit.formats.outputs.outputs import Paths
@@ -213,10 +213,13 @@ class ReportFlags(OutputFlags):
 
 @dataclass(frozen=True)
 class QuietFlags:
-    """The messages of a command."""
+    """The messages of a command.
+
+    -q, --quiet: Hide warnings and progress.
+    """
 
     verbose = False
-    quiet: Annotated[bool, typer.Option("-q", "--quiet", help="Hide warnings and progress.")] = False
+    quiet: bool = False
 
     def console(self, command: str) -> Console:
         return Console(command, self.quiet, self.verbose)
@@ -224,16 +227,12 @@ class QuietFlags:
 
 @dataclass(frozen=True)
 class RunFlags(QuietFlags):
-    """The messages of a command, its automatic choices and its progress."""
+    """The messages of a command, its automatic choices and its progress.
 
-    verbose: Annotated[
-        bool,
-        typer.Option(
-            "-v",
-            "--verbose",
-            help="Report automatic choices; without a terminal, also progress each minute.",
-        ),
-    ] = False
+    -v, --verbose: Report automatic choices; without a terminal, also progress each minute.
+    """
+
+    verbose: bool = False
 
 
 @dataclass(frozen=True)
@@ -277,50 +276,36 @@ class ReadoutFlags:
 
 @dataclass(frozen=True)
 class DeclarationFlags(ReadoutFlags):
-    """The reading of texts, and the operations after the readout."""
+    """The reading of texts, and the operations after the readout.
 
-    prompt: Annotated[
-        str | None, typer.Option(metavar="TEXT", help="Text to add before every input text."), MAY_BE_EMPTY
-    ] = None
-    prompt_name: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NAME",
-            help="A prompt of the checkpoint, such as query. [default: as the checkpoint declares]",
-        ),
-    ] = None
+    --prompt TEXT: Text to add before every input text.
+    --prompt-name NAME: A prompt of the checkpoint, such as query. [default: as the checkpoint declares]
+    """
+
+    prompt: Annotated[str | None, MAY_BE_EMPTY] = None
+    prompt_name: str | None = None
     normalize: Normalize = False
 
 
 @dataclass(frozen=True)
 class ExportFlags(DeclarationFlags):
-    """All that a checkpoint can declare."""
+    """All that a checkpoint can declare.
 
-    transform: Annotated[
-        str | None, typer.Option(metavar="PATH", help="A transform file to apply after all other operations.")
-    ] = None
-    template: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NAME|TEXT",
-            help="For the readout prompt: a template name, or text with [X] and [MASK].",
-        ),
-    ] = None
-    full_stop: Annotated[
-        Literal["none", "promptbert", "sncse"] | None,
-        typer.Option(help="Rule that adds missing final punctuation. [default: as in the template's paper]"),
-    ] = None
+    --transform PATH: A transform file to apply after all other operations.
+    --template NAME|TEXT: For the readout prompt: a template name, or text with [X] and [MASK].
+    --full-stop: Rule that adds missing final punctuation. [default: as in the template's paper]
+    """
+
+    transform: str | None = None
+    template: str | None = None
+    full_stop: Literal["none", "promptbert", "sncse"] | None = None
 
 
 @dataclass(frozen=True)
 class ReadingFlags(DeclarationFlags):
-    """The reading of texts, and the width of the vectors."""
+    """The reading of texts, and the width of the vectors.
 
-    dim: Annotated[
-        int | None,
-        typer.Option(
-            min=1,
-            metavar="N",
-            help="Keep the first N numbers, at unit length again if they had it (unlike truncate_dim).",
-        ),
-    ] = None
+    --dim N: Keep the first N numbers, at unit length again if they had it (unlike truncate_dim).
+    """
+
+    dim: Annotated[int | None, Range(min=1)] = None

@@ -11,6 +11,7 @@ from sentkit.console import Console, print_text, terminal_width
 from sentkit.errors import UsageError
 from sentkit.flags.options import Json, OutputFlags
 from sentkit.flags.rows import Known, RowFlags
+from sentkit.flags.rules import Range
 
 if TYPE_CHECKING:
     from sentkit.formats.rows.rows import Inputs
@@ -21,7 +22,10 @@ HALF, FULL = 84.0, 174.0  # millimetres: the width of a column, and of a page
 
 @dataclass(frozen=True)
 class PlotFlags(OutputFlags):
-    """The file of a picture, and its size."""
+    """The file of a picture, and its size.
+
+    --width MM: Width in millimetres. [default: 84, or 174 for several panels]
+    """
 
     path: Annotated[
         str,
@@ -33,15 +37,7 @@ class PlotFlags(OutputFlags):
         ),
     ] = "-"
     json: Json = False
-    width: Annotated[
-        float | None,
-        typer.Option(
-            metavar="MM",
-            min=30,
-            max=1000,
-            help="Width in millimetres. [default: 84, or 174 for several panels]",
-        ),
-    ] = None
+    width: Annotated[float | None, Range(min=30, max=1000)] = None
 
     @property
     def format(self) -> str:

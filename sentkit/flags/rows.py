@@ -26,13 +26,12 @@ Known = Sequence[str | None]
 
 @dataclass(frozen=True)
 class FieldFlags:
-    """The names of the fields. The suffix of a file determines its format, or else its first byte."""
+    """The names of the fields. The suffix of a file determines its format, or else its first byte.
 
-    field: Annotated[
-        list[str] | None,
-        typer.Option("--field", metavar="OURS=THEIRS", help="Read the field THEIRS as OURS; repeatable."),
-        Excludes("--kind merge"),
-    ] = None
+    --field OURS=THEIRS: Read the field THEIRS as OURS; repeatable.
+    """
+
+    field: Annotated[list[str] | None, Excludes("--kind merge")] = None
 
     def theirs(self, name: N) -> N:
         """The name in the input of a field that another flag names, such as --gold."""
@@ -58,18 +57,12 @@ class FieldFlags:
 
 @dataclass(frozen=True)
 class StreamFlags(FieldFlags):
-    """The names of the fields, and bad rows."""
+    """The names of the fields, and bad rows.
 
-    rejects: Annotated[
-        str | None,
-        typer.Option(
-            "--rejects",
-            metavar="FILE",
-            help="Write bad rows to FILE, with file, line and reason, and continue; /dev/null drops them.",
-        ),
-        Excludes("TEXT"),
-        Excludes("--kind merge"),
-    ] = None
+    --rejects FILE: Write bad rows to FILE, with file, line and reason, and continue; /dev/null drops them.
+    """
+
+    rejects: Annotated[str | None, Excludes("TEXT"), Excludes("--kind merge")] = None
 
     @property
     def paths(self) -> list[str]:
@@ -171,47 +164,23 @@ class RowFlags(StreamFlags):
 
 @dataclass(frozen=True)
 class UnusualFlags(RowFlags):
-    """The input of `cat`, also if it is unusual."""
+    """The input of `cat`, also if it is unusual.
 
-    files_from: Annotated[
-        str | None,
-        typer.Option(
-            "--files-from",
-            metavar="LIST",
-            help="Read the names of the files from LIST, one per line or with NUL between them; '-' is"
-            " standard input.",
-        ),
-    ] = None
-    from_: Annotated[
-        Literal["jsonl", "text", "tsv", "csv", "parquet"] | None,
-        typer.Option(
-            "--from",
-            metavar="FORMAT",
-            help="Input format: jsonl, text, tsv, csv or parquet. [default: by suffix]",
-        ),
-    ] = None
-    quoting: Annotated[
-        Literal["none", "csv"] | None,
-        typer.Option(
-            "--quoting",
-            help="For TSV and CSV. csv: fields may be quoted; none: a quote is text. [default: by format]",
-        ),
-    ] = None
-    columns: Annotated[
-        str | None,
-        typer.Option(metavar="A,B,...", help="For TSV and CSV without a header: the names of the columns."),
-    ] = None
-    max_line: Annotated[
-        str,
-        typer.Option(
-            "--max-line",
-            metavar="SIZE",
-            help="Maximum bytes of a row; a longer row is a bad row. Suffixes: K, M, G.",
-        ),
-    ] = "64M"
-    partial: Annotated[
-        bool, typer.Option("--partial", help="Read the complete blocks of an incomplete vector folder.")
-    ] = False
+    --files-from LIST: Read the names of the files from LIST, one per line or with NUL between them; '-' is
+        standard input.
+    --from FORMAT: Input format: jsonl, text, tsv, csv or parquet. [default: by suffix]
+    --quoting: For TSV and CSV. csv: fields may be quoted; none: a quote is text. [default: by format]
+    --columns A,B,...: For TSV and CSV without a header: the names of the columns.
+    --max-line SIZE: Maximum bytes of a row; a longer row is a bad row. Suffixes: K, M, G.
+    --partial: Read the complete blocks of an incomplete vector folder.
+    """
+
+    files_from: str | None = None
+    from_: Literal["jsonl", "text", "tsv", "csv", "parquet"] | None = None
+    quoting: Literal["none", "csv"] | None = None
+    columns: str | None = None
+    max_line: str = "64M"
+    partial: bool = False
 
     @cached_property
     def paths(self) -> list[str]:

@@ -1,18 +1,26 @@
 """Records of flags, the rules between flags as notes on them, and the one function that checks the rules.
 
-    group: Annotated[str | None, typer.Option(help=...), Needs("--gold")] = None
+The docstring of a record of flags, and that of a command below "Flags:", lists the names of each flag, the
+name of its value and its help. The field has the type, the default and the rules:
 
-A note on a record of flags is a rule for each of its flags. A rule about flags that a command does not have
-is ignored, because several commands share flags. The name of an argument is its metavar, such as TEXT.
-`expand_flags` makes parameters of records of flags, and `words_of` makes words of a command line again.
+    --group NAME: With --gold: the field that names the group of a row.
+
+    group: Annotated[str | None, Needs("--gold")] = None
+
+An argument, and a flag whose name is not that of its field, have a note of typer instead. A note on a record
+of flags is a rule for each of its flags. A rule about flags that a command does not have is ignored, because
+several commands share flags. The name of an argument is its metavar, such as TEXT. `expand_flags` makes
+parameters of records of flags, and `words_of` makes words of a command line again.
 """
 
 import functools
 import inspect
+import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import MISSING, dataclass, fields, is_dataclass
 from typing import Annotated, Any, cast, get_args, get_origin, get_type_hints
 
+from typer import Context, Option
 from typer.models import ArgumentInfo, OptionInfo
 
 from sentkit.errors import UsageError
@@ -33,6 +41,14 @@ class Excludes:
 
     other: str
     because: str = ""  # the end of the message
+
+
+@dataclass(frozen=True)
+class Range:
+    """The least and the largest number that a flag accepts."""
+
+    min: float | None = None
+    max: float | None = None
 
 
 def excludes(*others: str, because: str = "") -> tuple[Excludes, ...]:
@@ -112,6 +128,7 @@ def expand_flags(command: Callable[..., None]) -> Callable[..., None]:
     typer reads only the signature. When the command is called, the rules between its flags are checked, and
     the dataclasses are built again.
     """
+    text, _, listed = inspect.cleandoc(command.__doc__ or "").partition("\nFlags:\n")
     parameters: list[inspect.Parameter] = []
     records: dict[str, tuple[type, list[str]]] = {}
     for parameter in inspect.signature(command).parameters.values():
@@ -119,7 +136,7 @@ def expand_flags(command: Callable[..., None]) -> Callable[..., None]:
         if get_origin(record) is Annotated:
             record, *notes = get_args(record)
         if not is_dataclass(record):
-            parameters.append(parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY))
+            parameters.append(_with_option(parameter, listed))
             continue
         flags = list(_parameters_of(cast(type, record), notes))
         records[parameter.name] = cast(type, record), [flag.name for flag in flags]
@@ -132,33 +149,51 @@ def expand_flags(command: Callable[..., None]) -> Callable[..., None]:
             values[name] = record(**{flag: values.pop(flag) for flag in flags})
         command(**values)
 
+    run.__doc__ = text
     del run.__wrapped__  # otherwise typer reads the parameters of the wrapped command
     run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     run.__annotations__ = {each.name: each.annotation for each in parameters}
     return run
 
 
-def _parameters_of(record: type, notes: list[Any]) -> Iterator[inspect.Parameter]:
+def _parameters_of(record: type, notes: Sequence[Any] = ()) -> Iterator[inspect.Parameter]:
     """The parameters of the fields of a record, each with the notes of the record."""
     hints = get_type_hints(record, include_extras=True)
+    listed = "\n".join(inspect.cleandoc(each.__doc__ or "") for each in record.__mro__)
     for each in fields(record):
         default = inspect.Parameter.empty if each.default is MISSING else each.default
         annotation = Annotated[(hints[each.name], *notes)] if notes else hints[each.name]
-        yield inspect.Parameter(
+        parameter = inspect.Parameter(
             each.name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation
         )
+        yield _with_option(parameter, listed)
+
+
+ENTRY = r"^( *)((?:-\w, )?{})(?: (\S+))?: (.+(?:\n\1 +\S.*)*)"  # of a flag in a docstring, with further lines
+
+
+def _with_option(parameter: inspect.Parameter, listed: str) -> inspect.Parameter:
+    """The parameter with its names and its help in `listed` as a note, if it has none."""
+    notes, name = notes_of(parameter), parameter.name.strip("_").replace("_", "-")
+    if parameter.annotation is not Context and not any(
+        isinstance(note, OptionInfo | ArgumentInfo) for note in notes
+    ):
+        entry = re.search(ENTRY.format(f"--{name}" if name[1:] else f"-{name}"), listed, re.MULTILINE)
+        assert entry is not None, f"no docstring lists the flag of {parameter.name}"
+        limits = next((note for note in notes if isinstance(note, Range)), Range())
+        help = " ".join(entry[4].split())
+        option = Option(*entry[2].split(", "), metavar=entry[3], help=help, min=limits.min, max=limits.max)
+        parameter = parameter.replace(annotation=Annotated[parameter.annotation, option])
+    return parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY)
 
 
 def words_of(flags: Any, but: Collection[str] = ()) -> list[str]:
     """The options that differ from their defaults, in the order of the fields, except the fields `but`."""
-    hints, words = get_type_hints(type(flags), include_extras=True), list[str]()
-    for each in fields(flags):
-        value = getattr(flags, each.name)
+    words = list[str]()
+    for each in _parameters_of(type(flags)):
+        value, name = getattr(flags, each.name), str(name_of(each))
         if each.name in but or value == each.default:
             continue
-        [option] = (note for note in hints[each.name].__metadata__ if isinstance(note, OptionInfo))
-        names = option.param_decls or (f"--{each.name.strip('_').replace('_', '-')}",)
-        name = next(name for name in names if name.startswith("--"))
         if value is True:
             words.append(name)
             continue

@@ -10,7 +10,7 @@ from sentkit.console import Console
 from sentkit.errors import UsageError
 from sentkit.flag_values import assignment
 from sentkit.flags import options
-from sentkit.flags.rules import Needs
+from sentkit.flags.rules import Needs, Range
 
 if TYPE_CHECKING:
     from sentkit.training.method import Method
@@ -31,21 +31,21 @@ class CheckpointFlags(options.OutputFlags):
 
 @dataclass(frozen=True)
 class SettingFlags:
-    """The settings of the method."""
+    """The settings of the method.
 
-    set_: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--set",
-            metavar="NAME=VALUE",
-            help="Change a setting of the method; repeatable. Of equal names, the last value is used."
-            " Flags such as --lr have priority.",
-        ),
-    ] = None
-    preset: Annotated[str | None, typer.Option(metavar="NAME", help="Settings of a published recipe.")] = None
-    epochs: Annotated[int | None, typer.Option(metavar="N", help="Same as --set epochs=N.")] = None
-    batch: Annotated[int | None, typer.Option(metavar="N", help="Same as --set batch=N.")] = None
-    lr: Annotated[float | None, typer.Option(metavar="X", help="Same as --set lr=X.")] = None
+    --set NAME=VALUE: Change a setting of the method; repeatable. Of equal names, the last value is used.
+        Flags such as --lr have priority.
+    --preset NAME: Settings of a published recipe.
+    --epochs N: Same as --set epochs=N.
+    --batch N: Same as --set batch=N.
+    --lr X: Same as --set lr=X.
+    """
+
+    set_: list[str] | None = None
+    preset: str | None = None
+    epochs: int | None = None
+    batch: int | None = None
+    lr: float | None = None
 
     def given(self, console: Console) -> list[str]:
         """Every --set, then every other flag as NAME=VALUE.
@@ -64,18 +64,14 @@ class SettingFlags:
 
 @dataclass(frozen=True)
 class StartFlags:
-    """A start from random weights instead of a checkpoint."""
+    """A start from random weights instead of a checkpoint.
 
-    init: Annotated[
-        str | None,
-        typer.Option(metavar="CONFIG", help="Start with random weights for this config.json."),
-        Needs("--tokenizer"),
-    ] = None
-    tokenizer: Annotated[
-        str | None,
-        typer.Option(metavar="PATH", help="For --init: a tokenizer.json, or its folder."),
-        Needs("--init"),
-    ] = None
+    --init CONFIG: Start with random weights for this config.json.
+    --tokenizer PATH: For --init: a tokenizer.json, or its folder.
+    """
+
+    init: Annotated[str | None, Needs("--tokenizer")] = None
+    tokenizer: Annotated[str | None, Needs("--init")] = None
 
     def init_of(self, kind: "type[Method]", *, model_given: bool) -> "RandomInit | None":
         """The random start; raises UsageError if the flags conflict with others."""
@@ -97,15 +93,13 @@ class StartFlags:
 
 @dataclass(frozen=True)
 class SavingFlags:
-    """The saved state of a run."""
+    """The saved state of a run.
 
-    resume: Annotated[
-        bool, typer.Option("--resume", help="Continue the stopped run; if there is none, start one.")
-    ] = False
-    save_every: Annotated[
-        int,
-        typer.Option(min=0, metavar="N", help="Also save the state every N steps; 0: only --save-seconds."),
-    ] = 0
-    save_seconds: Annotated[
-        float, typer.Option(min=0, metavar="S", help="Save the state every S seconds; 0: after every step.")
-    ] = 300.0
+    --resume: Continue the stopped run; if there is none, start one.
+    --save-every N: Also save the state every N steps; 0: only --save-seconds.
+    --save-seconds S: Save the state every S seconds; 0: after every step.
+    """
+
+    resume: bool = False
+    save_every: Annotated[int, Range(min=0)] = 0
+    save_seconds: Annotated[float, Range(min=0)] = 300.0

@@ -12,7 +12,7 @@ from sentkit.completion import SHELLS
 from sentkit.errors import CannotCreateError
 from sentkit.flags.options import OutputFlags
 from sentkit.flags.rows import FieldFlags
-from sentkit.flags.rules import expand_flags
+from sentkit.flags.rules import Range, expand_flags
 from sentkit.formats.checkpoints.templates import FULL_STOPS
 from sentkit.formats.rows.rows import SUFFIXES
 from sentkit.formats.vectors.vectors import ENCODINGS
@@ -29,7 +29,13 @@ class Colours:
 
 @dataclass(frozen=True)
 class MoreColours(Colours):
-    blue: Annotated[str, typer.Option("-b", "--blue", help="How much blue.")] = "none"
+    """Another colour.
+
+    -b, --blue SHADE: How much blue,
+        of all.
+    """
+
+    blue: str = "none"
 
 
 def run(arguments):
@@ -38,11 +44,15 @@ def run(arguments):
 
     def paint(
         *,
-        width: Annotated[int, typer.Option("--width")],
+        width: Annotated[int, Range(min=2)],
         colours: MoreColours,
         quiet: Annotated[bool, typer.Option("-q")] = False,
     ) -> None:
-        """Paint."""
+        """Paint.
+
+        Flags:
+          --width N: Columns.
+        """
         calls.append((width, colours, quiet))
 
     app.command()(expand_flags(paint))
@@ -78,7 +88,9 @@ def test_a_flag_of_a_record_without_default_is_required():
     assert (done.exit_code, "Missing option '--red'" in done.output) == (2, True)
 
 
-@pytest.mark.parametrize("arguments", [[], ["--width", "3", "--red", "-1"], ["--width", "3", "--green"]])
+@pytest.mark.parametrize(
+    "arguments", [[], ["--width", "3", "--red", "-1"], ["--width", "3", "--green"], ["--width", "1"]]
+)
 def test_typer_checks_the_flags_of_a_record(arguments):
     done, calls = run(arguments)
 
@@ -92,7 +104,8 @@ def test_help_lists_inherited_flags_first_where_the_record_stands():
 
     assert order == ["--width", "--red", "--blue", "-q"]
     assert "[NAME]..." in done.output
-    assert "colours" not in done.output.lower()
+    assert "How much blue, of all." in " ".join(done.output.split())
+    assert not {"colours", "Flags:"} & set(done.output.split())
 
 
 def test_every_command_that_reads_rows_takes_them_by_one_record():

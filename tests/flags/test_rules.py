@@ -106,11 +106,15 @@ def test_defaults_break_no_rule():
         CommandLine(parameters).check()
 
 
+def help_of(parameter):
+    return next((note.help for note in notes_of(parameter) if hasattr(note, "help")), "")
+
+
 WITH = [
     (name, each, found[1])
     for name, parameters in COMMANDS.items()
     for each in parameters
-    if name_of(each) and (found := re.match(r"(?:With|For) (--[a-z-]+):", notes_of(each)[0].help or ""))
+    if name_of(each) and (found := re.match(r"(?:With|For) (--[a-z-]+):", help_of(each)))
 ]
 
 
