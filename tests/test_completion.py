@@ -49,7 +49,7 @@ def test_every_flag_of_a_command_is_offered(name):
 @pytest.mark.parametrize(
     ("words", "expected"),
     [
-        (("encode", "--on-truncate", ""), ["warn", "error", "window", "late"]),
+        (("encode", "--on-truncate", ""), ["warn", "error", "window", "chunks", "late"]),
         (
             (
                 "encode",
