@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 def build_entries(
     *,
-    model: options.Model = "nano",
+    model: str = "nano",
     reading: options.ReadoutFlags,
     words_only: bool = False,
     on_truncate: options.OnTruncate = "warn",

@@ -5,12 +5,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
 from sentkit.console import Console
 from sentkit.errors import AnswerIsNo, UsageError
 from sentkit.flags import options
-from sentkit.flags.rules import Range
+from sentkit.flags.rules import Named, Range
 
 if TYPE_CHECKING:
     from sentkit.formats.vectors.folders import Status, VectorFolder
@@ -18,12 +16,10 @@ if TYPE_CHECKING:
 
 def check(
     *,
-    path: Annotated[
-        str, typer.Argument(metavar="PATH", help="A vector folder (from encode -o DIR/) or file.")
-    ],
+    path: Annotated[str, Named("PATH")],
     shards: Annotated[int | None, Range(min=1)] = None,
     deep: bool = False,
-    json: options.Json = False,
+    json: bool = False,
     run: options.RunFlags,
 ) -> None:
     """Find missing blocks of a vector folder, or damage of a file.
@@ -45,6 +41,7 @@ def check(
     them: "encode --shard I/N --resume" with these I writes all missing blocks.
 
     Flags:
+      PATH: A vector folder (from encode -o DIR/) or file.
       --shards N: Also list the shards of N with missing blocks.
       --deep: Read all blocks and inputs, and compare their digests.
     """

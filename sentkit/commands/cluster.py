@@ -53,7 +53,7 @@ def cluster(
     stability: Annotated[bool, DETERMINISTIC, excludes("--truth", "--describe")] = False,
     seed: Annotated[str | None, DETERMINISTIC] = None,
     set_: list[str] | None = None,
-    normalize: options.Normalize = False,
+    normalize: bool = False,
     centroids: Annotated[str | None, Excludes("--truth", ", which makes several clusterings")] = None,
     from_centroids: Annotated[
         str | None,
@@ -65,9 +65,9 @@ def cluster(
     keywords: Annotated[int, Range(min=0), Needs("--describe or --centroids")] = 10,
     nearest: Annotated[int, Range(min=0), Needs("--describe or --centroids")] = 3,
     keep_vectors: Annotated[bool, REPORTS] = False,
-    threads: options.Threads = None,
+    threads: options.Count = None,
     output: options.ReportFlags,
-    replace: Annotated[options.Replace, REPORTS] = False,
+    replace: Annotated[bool, REPORTS] = False,
     row_flags: RowFlags,
     run: options.RunFlags,
 ) -> None:

@@ -4,13 +4,11 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated, Any
 
-import typer
-
 from sentkit.console import Console, print_table, show, slow
 from sentkit.errors import AnswerIsNo, UsageError
 from sentkit.flags import options
 from sentkit.flags.rows import FieldFlags
-from sentkit.flags.rules import Range
+from sentkit.flags.rules import Named, Range
 
 SAMPLE = 5000  # vectors, for the neighbours and the similarities
 MEASURES = {"cosine": ("cosine", "lowest"), "neighbours": ("neighbours", "mean")}  # of --fail-under
@@ -18,16 +16,13 @@ MEASURES = {"cosine": ("cosine", "lowest"), "neighbours": ("neighbours", "mean")
 
 def diff(
     *,
-    first: Annotated[
-        str,
-        typer.Argument(metavar="A", help="Vector file or folder, rows with vectors, or .npy; '-' is stdin."),
-    ],
-    second: Annotated[str, typer.Argument(metavar="B", help="The same rows, encoded in another way.")],
+    first: Annotated[str, Named("A")],
+    second: Annotated[str, Named("B")],
     key: str | None = None,
     top: Annotated[int, Range(min=1)] = 10,
     worst: Annotated[int, Range(min=0)] = 0,
     fail_under: list[str] | None = None,
-    json: options.Json = False,
+    json: bool = False,
     field_flags: FieldFlags,
 ) -> None:
     """Compare two encodings of the same texts.
@@ -50,6 +45,8 @@ def diff(
     line of JSON.
 
     Flags:
+      A: Vector file or folder, rows with vectors, or .npy; '-' is stdin.
+      B: The same rows, encoded in another way.
       --key FIELD: Match rows by this field. [default: by their order]
       --top K: Neighbours to compare.
       --worst N: Also list the N rows that differ most.

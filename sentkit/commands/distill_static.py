@@ -29,8 +29,8 @@ ROWS_PER_BLOCK = 1024
 
 def distill_static(
     *,
-    model: options.Model = "nano",
-    readout: options.Readout = None,
+    model: str = "nano",
+    readout: str | None = None,
     weights: Literal["zipf", "sif", "none"] = "zipf",
     dim: Annotated[int | None, Range(min=1)] = None,
     machine: options.ExactMachineFlags,

@@ -4,13 +4,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, BinaryIO
 
-import typer
-
 from sentkit.console import RowProgress, show, slow
 from sentkit.errors import UsageError
 from sentkit.flags import options
 from sentkit.flags.rows import StreamFlags
-from sentkit.flags.rules import Excludes, Needs
+from sentkit.flags.rules import Excludes, Named, Needs, excludes
 
 if TYPE_CHECKING:
     from sentkit.metrics.neighbours.duplicates import Comparison, Duplicates
@@ -20,11 +18,12 @@ OWN = ("row", "similarity")  # names that every pair has, with _a and _b or with
 
 @dataclass(frozen=True)
 class FileFlags(StreamFlags):
-    """One file, because the output has the numbers of its rows."""
+    """One file, because the output has the numbers of its rows.
 
-    file: Annotated[
-        str, typer.Argument(metavar="[FILE]", help="Rows with vectors; '-' is standard input.")
-    ] = "-"
+    [FILE]: Rows with vectors; '-' is standard input.
+    """
+
+    file: Annotated[str, Named("[FILE]")] = "-"
 
     @property
     def paths(self) -> list[str]:
@@ -40,16 +39,11 @@ def duplicates(
     unique: Annotated[bool, Needs("--threshold")] = False,
     copied: Annotated[
         list[str] | None,
-        typer.Option(
-            "--show",
-            metavar="NAME",
-            help="A field to copy from both rows to a pair; repeatable. [default: text or entry]",
-        ),
-        Excludes("--groups", because=", which writes all fields"),
-        Excludes("--unique", because=", which writes all fields"),
+        Named("--show"),
+        excludes("--groups", "--unique", because=", which writes all fields"),
     ] = None,
     output: options.ReportFlags,
-    replace: Annotated[options.Replace, Needs("--groups")] = False,
+    replace: Annotated[bool, Needs("--groups")] = False,
     rows: FileFlags,
     run: options.RunFlags,
 ) -> None:
@@ -73,6 +67,7 @@ def duplicates(
     a table.
 
     Flags:
+      --show NAME: A field to copy from both rows to a pair; repeatable. [default: text or entry]
       --threshold X: Minimum similarity of two rows that are duplicates. Without it, a terminal or --json
           shows the number of pairs at 0.8 to 0.99.
       --against OTHER: Compare the rows of FILE with those of OTHER instead; repeatable.

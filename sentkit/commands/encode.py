@@ -16,17 +16,17 @@ if TYPE_CHECKING:
 
 def encode(
     *,
-    model: options.Model = "nano",
+    model: str = "nano",
     reading: options.ReadingFlags,
     long_texts: LongTextFlags,
     machine: options.MachineFlags,
-    threads: options.Threads = None,
-    batch_tokens: options.BatchTokens = None,
+    threads: options.Count = None,
+    batch_tokens: options.Count = None,
     dry_run: bool = False,
     output: options.VectorOutputFlags,
     folder: FolderFlags,
     reuse: ReuseFlags,
-    replace: options.Replace = False,
+    replace: bool = False,
     row_flags: RowFlags,
     run: options.RunFlags,
 ) -> None:
@@ -47,6 +47,7 @@ def encode(
     "n_tokens" and "truncated".
 
     Flags:
+      --batch-tokens N: Tokens per batch. [default: by device]
       -n, --dry-run: Only count rows and tokens; estimate bytes and time.
     """
     # Each thread computes batches of its own, so an operation of numpy or torch has one thread.

@@ -3,23 +3,24 @@
 from dataclasses import dataclass, field
 from typing import Annotated
 
-import typer
-
 from sentkit.flags import options
-from sentkit.flags.rules import words_of
+from sentkit.flags.rules import Named, words_of
 
 
 @dataclass(frozen=True)
 class NewFolderFlags(options.OutputFlags):
-    path: Annotated[str, typer.Option("-o", "--output", metavar="DIR", help="The folder to create.")] = (
-        field()
-    )
+    """The checkpoint that the command creates.
+
+    -o, --output DIR: The folder to create.
+    """
+
+    path: Annotated[str, Named("--output")] = field()
 
 
 def export(
     *,
     output: NewFolderFlags,
-    model: options.Model = "nano",
+    model: str = "nano",
     reading: options.ExportFlags,
     run: options.QuietFlags,
 ) -> None:

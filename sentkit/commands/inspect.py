@@ -4,13 +4,11 @@ import math
 import os
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
 from sentkit.console import print_text
 from sentkit.errors import AnswerIsNo, UsageError
 from sentkit.flags import options
 from sentkit.flags.rows import FieldFlags
-from sentkit.flags.rules import Excludes, Needs
+from sentkit.flags.rules import Excludes, Named, Needs
 
 MAX_LINES = 10
 IMPORTANT = (  # in this order, if present
@@ -27,9 +25,7 @@ if TYPE_CHECKING:
 
 def inspect(
     *,
-    path: Annotated[
-        str, typer.Argument(metavar="PATH", help="A checkpoint as for -m, or a file of vectors.")
-    ],
+    path: Annotated[str, Named("PATH")],
     gold: Annotated[str | None, Excludes("--no-geometry")] = None,
     above: Annotated[float | None, Needs("--gold")] = None,
     no_geometry: bool = False,
@@ -42,7 +38,7 @@ def inspect(
         Excludes("--verbose"),
         Excludes("--field"),
     ] = False,
-    json: options.Json = False,
+    json: bool = False,
     verbose: bool = False,
     field_flags: FieldFlags,
 ) -> None:
@@ -65,6 +61,7 @@ def inspect(
     important lines; -v shows all.
 
     Flags:
+      PATH: A checkpoint as for -m, or a file of vectors.
       --gold NAME: For pairs: report the alignment of pairs with a high score in this field.
       --above X: With --gold: scores above X are high. [default: 4]
       --no-geometry: Only count vectors. The geometry of wide vectors takes seconds.

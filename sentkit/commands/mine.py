@@ -4,13 +4,11 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Literal
 
-import typer
-
 from sentkit.console import Console, RowProgress, slow
 from sentkit.errors import UsageError
 from sentkit.flags import options
 from sentkit.flags.rows import RowFlags
-from sentkit.flags.rules import Range
+from sentkit.flags.rules import Named, Range
 
 if TYPE_CHECKING:
     from sentkit.metrics.neighbours.negatives import MiningCounts, MiningOptions
@@ -22,6 +20,7 @@ MARGINS = {"relative": 0.95, "absolute": 0.05}  # by default
 class SelectionFlags:
     """The selection of negatives.
 
+    --margin-kind: absolute: less similar than s - X.
     --top K: Maximum number of negatives per pair.
     --skip N: Do not use the N nearest texts below the margin.
     --margin X: A negative is less similar to the anchor than s - (1 - X) |s|, with s of the positive (X times
@@ -31,10 +30,7 @@ class SelectionFlags:
     top: Annotated[int, Range(min=1)] = 3
     skip: Annotated[int, Range(min=0)] = 0
     margin: float | None = None
-    kind: Annotated[
-        Literal["relative", "absolute"],
-        typer.Option("--margin-kind", help="absolute: less similar than s - X."),
-    ] = "relative"
+    kind: Annotated[Literal["relative", "absolute"], Named("--margin-kind")] = "relative"
     metric: options.Metric = "cosine"
 
     def options(self) -> "MiningOptions":
@@ -52,7 +48,7 @@ def mine(
     selection: SelectionFlags,
     triplets: bool = False,
     output: options.OutputFlags,
-    replace: options.Replace = False,
+    replace: bool = False,
     row_flags: RowFlags,
     run: options.RunFlags,
 ) -> None:

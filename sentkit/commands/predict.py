@@ -3,11 +3,10 @@
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
 from sentkit.console import Console, RowProgress
 from sentkit.flags import options
 from sentkit.flags.rows import RowFlags
+from sentkit.flags.rules import Named
 from sentkit.process import limit_threads
 
 if TYPE_CHECKING:
@@ -19,14 +18,11 @@ if TYPE_CHECKING:
 def predict(
     *,
     model: str,
-    every: Annotated[
-        bool,
-        typer.Option("--all", help='Add "probabilities": that of each class, in place of "probability".'),
-    ] = False,
+    every: Annotated[bool, Named("--all")] = False,
     name: str | None = None,
     machine: options.MachineFlags,
     output: options.OutputFlags,
-    replace: options.Replace = False,
+    replace: bool = False,
     row_flags: RowFlags,
     run: options.QuietFlags,
 ) -> None:
@@ -46,6 +42,7 @@ def predict(
     probe -o classifies rows with vectors of its space, and their vectors are left out.
 
     Flags:
+      --all: Add "probabilities": that of each class, in place of "probability".
       -m, --model CLASSIFIER: A folder or hub name with a classification head, or a file of sentkit probe -o.
       --name NAME: Field of the class or the score. [default: label or score]
     """

@@ -6,13 +6,11 @@ from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 from sentkit.console import Console, follow_tasks, show
 from sentkit.errors import UsageError
 from sentkit.flags import options
 from sentkit.flags.rows import RowFlags
-from sentkit.flags.rules import Excludes, Needs, Range
+from sentkit.flags.rules import Excludes, Named, Needs, Range
 from sentkit.process import threads_of_environment, usable_cpus
 
 if TYPE_CHECKING:
@@ -23,10 +21,12 @@ FOLDS, SAMPLES = 10, 5
 
 @dataclass(frozen=True)
 class TrainRows(RowFlags):
-    files: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="[TRAIN]...", help="Rows with vectors; '-' is standard input."),
-    ] = None
+    """The files of training rows.
+
+    [TRAIN]...: Rows with vectors; '-' is standard input.
+    """
+
+    files: Annotated[list[str] | None, Named("[TRAIN]...")] = None
 
 
 def probe(

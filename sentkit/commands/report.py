@@ -6,12 +6,10 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-import typer
-
 from sentkit.console import Console, TaskProgress, terminal_width
 from sentkit.errors import AnswerIsNo, SentkitError, UsageError
 from sentkit.flags import options
-from sentkit.flags.rules import Needs, Range
+from sentkit.flags.rules import Named, Needs, Range
 from sentkit.process import threads_of_command
 
 if TYPE_CHECKING:
@@ -29,14 +27,7 @@ Results = dict[tuple[str, int, str, str], "Result"]
 
 def report(
     *,
-    arguments: Annotated[
-        list[str] | None,
-        typer.Argument(
-            metavar="[ROW]...",
-            help="[NAME=]CHECKPOINT[#READOUT[@TRANSFORM]]: a row; CHECKPOINT as for -m, a pattern, or a "
-            "folder of seeds.",
-        ),
-    ] = None,
+    arguments: Annotated[list[str] | None, Named("[ROW]...")] = None,
     data: str | None = None,
     pairs: list[str] | None = None,
     field: Annotated[list[str] | None, Needs("--pairs")] = None,
@@ -45,12 +36,7 @@ def report(
     table: Annotated[int | None, Range(min=1), Needs("--paper")] = None,
     baseline: str | None = None,
     intervals: bool = False,
-    form: Annotated[
-        Literal["text", "markdown", "latex", "json"] | None,
-        typer.Option(
-            "--format", help="[default: by the suffix of -o; else text on a terminal, json otherwise]"
-        ),
-    ] = None,
+    form: Annotated[Literal["text", "markdown", "latex", "json"] | None, Named("--format")] = None,
     results: str | None = None,
     head: str = "logreg",
     machine: options.MachineFlags,
@@ -77,6 +63,9 @@ def report(
     "whiten fit" for its vectors, such as a flow.
 
     Flags:
+      [ROW]...: [NAME=]CHECKPOINT[#READOUT[@TRANSFORM]]: a row; CHECKPOINT as for -m, a pattern, or a folder
+          of seeds.
+      --format: [default: by the suffix of -o; else text on a terminal, json otherwise]
       --data DIR: Folder of test sets; see below.
       --pairs NAME=FILE: A file of pairs (text_a, text_b, score); repeatable.
       --field OURS=THEIRS: For --pairs: read the field THEIRS as OURS.

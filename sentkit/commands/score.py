@@ -30,13 +30,13 @@ def score(
     retrieval: RetrievalFlags,
     metric: Annotated[options.Metric, Excludes("--qrels")] = "cosine",
     top: Annotated[int | None, Range(min=1), REPORTS] = None,
-    threshold: Annotated[options.Threshold, REPORTS] = None,
+    threshold: Annotated[float | None, REPORTS] = None,
     matrix: Annotated[
         bool, REPORTS, Excludes("--top"), Excludes("--threshold"), Excludes("--keep-vectors")
     ] = False,
     keep_vectors: Annotated[bool, REPORTS, Excludes("--top"), Excludes("--threshold")] = False,
     output: options.ReportFlags,
-    replace: Annotated[options.Replace, REPORTS] = False,
+    replace: Annotated[bool, REPORTS] = False,
     row_flags: RowFlags,
     run: options.QuietFlags,
 ) -> None:

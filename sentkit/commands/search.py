@@ -5,14 +5,12 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Annotated, Any, BinaryIO
 
-import typer
-
 from sentkit.console import Console, RowProgress, print_table, slow
 from sentkit.errors import UsageError
 from sentkit.flags import options
 from sentkit.flags.encode import parse_shard
 from sentkit.flags.rows import RowFlags, StreamFlags
-from sentkit.flags.rules import Excludes, Needs, Range, excludes
+from sentkit.flags.rules import Excludes, Named, Needs, Range, excludes
 
 if TYPE_CHECKING:
     from sentkit.formats.outputs.outputs import Paths
@@ -29,16 +27,12 @@ NOT_GIVEN = (None, False, "auto")  # values of flags that are not given
 class QueryFlags(StreamFlags):
     """The queries, and the rows that are searched.
 
+    [TEXT]...: Query texts. Without --corpus: one text, then the files to search.
     --corpus FILE: Rows with vectors; only vector files are not kept in memory.
     --queries FILE: Rows with vectors; '-' is standard input. [default: -, without TEXT]
     """
 
-    texts: Annotated[
-        list[str] | None,
-        typer.Argument(
-            metavar="[TEXT]...", help="Query texts. Without --corpus: one text, then the files to search."
-        ),
-    ] = None
+    texts: Annotated[list[str] | None, Named("[TEXT]...")] = None
     corpus: str | None = None
     queries: Annotated[str | None, Excludes("TEXT")] = None
 
@@ -112,12 +106,12 @@ def search(
     query: QueryFlags,
     parts: PartFlags,
     top: Annotated[int | None, Range(min=1)] = None,
-    threshold: options.Threshold = None,
+    threshold: float | None = None,
     metric: options.Metric = "cosine",
     binary: BinaryFlags,
     flat: bool = False,
     output: options.ReportFlags,
-    replace: Annotated[options.Replace, Excludes("--flat"), Excludes("TEXT")] = False,
+    replace: Annotated[bool, Excludes("--flat"), Excludes("TEXT")] = False,
     model: Annotated[str | None, Needs("TEXT")] = None,
     machine: Annotated[options.MachineFlags, Needs("TEXT")],
     run: options.QuietFlags,

@@ -14,7 +14,7 @@ from sentkit.errors import UsageError
 from sentkit.flag_values import assignment, numbers
 from sentkit.flags import options
 from sentkit.flags.rows import RowFlags
-from sentkit.flags.rules import Range, words_of
+from sentkit.flags.rules import Named, Range, words_of
 from sentkit.flags.training import CheckpointFlags, SavingFlags, SettingFlags, StartFlags
 from sentkit.process import is_first_process
 
@@ -22,11 +22,8 @@ from sentkit.process import is_first_process
 def train(
     *,
     context: typer.Context,
-    method: Annotated[
-        str | None,
-        typer.Argument(metavar="METHOD", help="A name of --list, or FILE.py:CLASS; see sentkit-method(7)."),
-    ] = None,
-    model: options.Model = "nano",
+    method: Annotated[str | None, Named("METHOD")] = None,
+    model: str = "nano",
     output: CheckpointFlags,
     settings: SettingFlags,
     dev: str | None = None,
@@ -34,7 +31,7 @@ def train(
     entries: str | None = None,
     seed: str = "0",
     start: StartFlags,
-    device: options.Device = "auto",
+    device: str = "auto",
     threads: Annotated[int | None, Range(min=1)] = None,
     deterministic: bool = False,
     saving: SavingFlags,
@@ -59,6 +56,7 @@ def train(
     To use several processes, run: torchrun --nproc-per-node N -m sentkit -- train ...
 
     Flags:
+      METHOD: A name of --list, or FILE.py:CLASS; see sentkit-method(7).
       --dev ROWS: Pairs with or without scores or triplets, for classify labelled rows, to choose the best
           step.
       --test ROWS: For classify: labelled rows; print their metrics.

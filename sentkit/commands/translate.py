@@ -60,7 +60,7 @@ class TranslationFlags:
     prefix: str = ""
     sample: bool = False
     seed: Annotated[int, Range(min=0), Needs("--sample")] = 0
-    max_length: options.MaxLength = None
+    max_length: options.Count = None
     set_: list[str] | None = None
 
     def options(self) -> "TranslationOptions":
@@ -84,7 +84,7 @@ def translate(
     on_truncate: options.OnTruncate = "warn",
     machine: TranslatorMachine,
     output: options.OutputFlags,
-    replace: Annotated[options.Replace, Needs("--keep")] = False,
+    replace: Annotated[bool, Needs("--keep")] = False,
     row_flags: RowFlags,
     run: options.RunFlags,
 ) -> None:

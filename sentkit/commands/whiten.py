@@ -15,13 +15,11 @@ import math
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, Literal
 
-import typer
-
 from sentkit.console import Console
 from sentkit.errors import UsageError
 from sentkit.flags import options
 from sentkit.flags.rows import RowFlags
-from sentkit.flags.rules import Excludes, Needs, Range
+from sentkit.flags.rules import Excludes, Named, Needs, Range
 
 if TYPE_CHECKING:
     from sentkit.transforms.fitting import Fitted
@@ -34,14 +32,12 @@ SUBCOMMANDS = ("fit", "apply")
 
 @dataclass(frozen=True)
 class TransformFlags(options.OutputFlags):
-    """The transform file that a command creates."""
+    """The transform file that a command creates.
 
-    path: Annotated[
-        str,
-        typer.Option(
-            "-o", "--output", metavar="PATH", help="The transform to create, .safetensors; '-' is stdout."
-        ),
-    ] = field()
+    -o, --output PATH: The transform to create, .safetensors; '-' is stdout.
+    """
+
+    path: Annotated[str, Named("--output")] = field()
 
     def check(self) -> None:
         """Refuse an invalid or existing output, before any work."""

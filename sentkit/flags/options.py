@@ -13,65 +13,18 @@ import typer
 
 from sentkit.console import Console, print_pairs
 from sentkit.errors import CannotCreateError, UsageError
-from sentkit.flags.rules import MAY_BE_EMPTY, Range
+from sentkit.flags.rules import MAY_BE_EMPTY, Named, Range
 
 if TYPE_CHECKING:
     from sentkit.formats.outputs.outputs import Paths
     from sentkit.formats.vectors.sinks import VectorOutput
     from sentkit.model.reading import ReadingOptions
 
-Force = Annotated[bool, typer.Option("-f", "--force", help="Overwrite an existing output.")]
-Replace = Annotated[bool, typer.Option("--replace", help="Overwrite fields that a row already has.")]
-Model = Annotated[
-    str,
-    typer.Option(
-        "-m", "--model", metavar="MODEL", help="A folder, a hub name, NAME@REVISION, pkg:NAME, or nano."
-    ),
-]
-MaxLength = Annotated[
-    int | None, typer.Option(min=1, metavar="N", help="Truncate texts to N tokens, including special tokens.")
-]
-OnTruncate = Annotated[
-    Literal["warn", "error"], typer.Option(help="For too long texts: truncate and count them, or fail.")
-]
-BatchTokens = Annotated[
-    int | None, typer.Option(min=1, metavar="N", help="Tokens per batch. [default: by device]")
-]
-Normalize = Annotated[bool, typer.Option("--normalize", help="Scale vectors to unit length.")]
-Precision = Annotated[
-    Literal["auto", "fp32", "bf16"],
-    typer.Option(help="auto: bf16 if the hardware supports it well, else fp32."),
-]
-EncoderPrecision = Annotated[
-    Literal["auto", "fp32", "bf16", "int8"],
-    typer.Option(help="auto: bf16 if the hardware supports it well, else fp32. int8: see sentkit-encode(1)."),
-]
-Device = Annotated[
-    str,
-    typer.Option(
-        metavar="auto|cpu|cuda[:N]", help="Device that runs the model. cuda has never been tried on a GPU."
-    ),
-]
-Threads = Annotated[
-    int | None,
-    typer.Option(min=1, metavar="N", help="CPU threads. [default: SENTKIT_THREADS, else all CPUs]"),
-]
-Metric = Annotated[
-    Literal["cosine", "dot", "euclidean", "manhattan"],
-    typer.Option(help="Similarity. The two distances are negated: larger is more similar."),
-]
-Store = Annotated[
-    Literal["float32", "float16", "int8", "binary"] | None,
-    typer.Option("--store", help="Numbers in a vector file; see sentkit-rows(5). [default: float32]"),
-]
-Threshold = Annotated[
-    float | None,
-    typer.Option(
-        metavar="X", help="Only pairs or hits with a similarity of at least X; without --top, all of them."
-    ),
-]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON even on a terminal.")]
-Seed = Annotated[int, typer.Option("--seed", min=0, metavar="N", help="Random seed.")]
+Count = Annotated[int | None, Range(min=1)]
+Seed = Annotated[int, Range(min=0)]
+OnTruncate = Literal["warn", "error"]
+Metric = Literal["cosine", "dot", "euclidean", "manhattan"]
+Store = Literal["float32", "float16", "int8", "binary"] | None
 
 
 def head_of(head: str) -> tuple[str, int]:
@@ -142,10 +95,8 @@ def refuse_long_name(path: str, suffix: str = "") -> None:
 class OutputFlags:
     """The output of a command, which appears when the command succeeds."""
 
-    path: Annotated[
-        str, typer.Option("-o", "--output", metavar="PATH", help="Output path; '-' is stdout.")
-    ] = "-"
-    force: Force = False
+    path: Annotated[str, Named("--output")] = "-"
+    force: bool = False
 
     def __post_init__(self) -> None:
         refuse_long_name(self.path)
@@ -194,7 +145,7 @@ class VectorOutputFlags(OutputFlags):
 class ReportFlags(OutputFlags):
     """An output that is a table on a terminal."""
 
-    json: Json = False
+    json: bool = False
 
     @property
     def as_table(self) -> bool:
@@ -237,35 +188,31 @@ class RunFlags(QuietFlags):
 
 @dataclass(frozen=True)
 class MachineFlags:
-    """The device and the number format of a model."""
+    """The device and the number format of a model.
 
-    precision: EncoderPrecision = "auto"
-    device: Device = "auto"
+    --precision: auto: bf16 if the hardware supports it well, else fp32. int8: see sentkit-encode(1).
+    """
+
+    precision: Literal["auto", "fp32", "bf16", "int8"] = "auto"
+    device: str = "auto"
 
 
 @dataclass(frozen=True)
 class ExactMachineFlags(MachineFlags):
-    """The same for vectors that are stored in a model or averaged: float32 by default."""
+    """The same for vectors that are stored in a model or averaged: float32 by default.
 
-    precision: Precision = "fp32"
+    --precision: auto: bf16 if the hardware supports it well, else fp32.
+    """
 
-
-Readout = Annotated[
-    str | None,
-    typer.Option(
-        metavar="READOUT",
-        help="Vector of a text: cls, mean, max, L6:mean, ...; sentkit-encode(1) lists all."
-        " [default: as the checkpoint declares]",
-    ),
-]
+    precision: Literal["auto", "fp32", "bf16"] = "fp32"
 
 
 @dataclass(frozen=True)
 class ReadoutFlags:
     """The reading of texts by a model; without a flag, the checkpoint decides."""
 
-    readout: Readout = None
-    max_length: MaxLength = None
+    readout: str | None = None
+    max_length: Count = None
 
     def options(self) -> "ReadingOptions":
         """The flags as a model takes them."""
@@ -284,7 +231,7 @@ class DeclarationFlags(ReadoutFlags):
 
     prompt: Annotated[str | None, MAY_BE_EMPTY] = None
     prompt_name: str | None = None
-    normalize: Normalize = False
+    normalize: bool = False
 
 
 @dataclass(frozen=True)
@@ -308,4 +255,4 @@ class ReadingFlags(DeclarationFlags):
     --dim N: Keep the first N numbers, at unit length again if they had it (unlike truncate_dim).
     """
 
-    dim: Annotated[int | None, Range(min=1)] = None
+    dim: Count = None

@@ -5,13 +5,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 from sentkit.console import Console, print_text, terminal_width
 from sentkit.errors import UsageError
-from sentkit.flags.options import Json, OutputFlags
+from sentkit.flags.options import OutputFlags
 from sentkit.flags.rows import Known, RowFlags
-from sentkit.flags.rules import Range
+from sentkit.flags.rules import Named, Range
 
 if TYPE_CHECKING:
     from sentkit.formats.rows.rows import Inputs
@@ -24,19 +22,13 @@ HALF, FULL = 84.0, 174.0  # millimetres: the width of a column, and of a page
 class PlotFlags(OutputFlags):
     """The file of a picture, and its size.
 
+    -o, --output PATH: A .svg, .png or .pdf picture, or .jsonl. [default: a sketch on a terminal, otherwise
+        JSON]
     --width MM: Width in millimetres. [default: 84, or 174 for several panels]
     """
 
-    path: Annotated[
-        str,
-        typer.Option(
-            "-o",
-            "--output",
-            metavar="PATH",
-            help="A .svg, .png or .pdf picture, or .jsonl. [default: a sketch on a terminal, otherwise JSON]",
-        ),
-    ] = "-"
-    json: Json = False
+    path: Annotated[str, Named("--output")] = "-"
+    json: bool = False
     width: Annotated[float | None, Range(min=30, max=1000)] = None
 
     @property

@@ -8,13 +8,11 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, BinaryIO, Literal, TypeVar
 
-import typer
-
 from sentkit.console import Console
 from sentkit.errors import NoInputError, NoRowsError, UsageError
 from sentkit.flag_values import size
 from sentkit.flags.options import OutputFlags, check_paths
-from sentkit.flags.rules import Excludes
+from sentkit.flags.rules import Excludes, Named
 
 if TYPE_CHECKING:
     from sentkit.formats.outputs.outputs import Paths
@@ -145,15 +143,12 @@ def pipe_of(names: Sequence[str], command: str, known: Known) -> str | None:
 
 @dataclass(frozen=True)
 class RowFlags(StreamFlags):
-    """The input of most commands: any number of files."""
+    """The input of most commands: any number of files.
 
-    files: Annotated[
-        list[str] | None,
-        typer.Argument(
-            metavar="[FILE]...",
-            help="JSONL, text, TSV, CSV or Parquet, also .gz or .zst. [default: standard input, also '-']",
-        ),
-    ] = None
+    [FILE]...: JSONL, text, TSV, CSV or Parquet, also .gz or .zst. [default: standard input, also '-']
+    """
+
+    files: Annotated[list[str] | None, Named("[FILE]...")] = None
 
     @cached_property
     def paths(self) -> list[str]:

@@ -1,16 +1,15 @@
 """Records of flags, the rules between flags as notes on them, and the one function that checks the rules.
 
-The docstring of a record of flags, and that of a command below "Flags:", lists the names of each flag, the
-name of its value and its help. The field has the type, the default and the rules:
+The docstring of a record of flags, that of a command below "Flags:", or that of this package lists the names
+of each flag, the name of its value and its help. The field has the type, the default and the rules:
 
     --group NAME: With --gold: the field that names the group of a row.
 
     group: Annotated[str | None, Needs("--gold")] = None
 
-An argument, and a flag whose name is not that of its field, have a note of typer instead. A note on a record
-of flags is a rule for each of its flags. A rule about flags that a command does not have is ignored, because
-several commands share flags. The name of an argument is its metavar, such as TEXT. `expand_flags` makes
-parameters of records of flags, and `words_of` makes words of a command line again.
+A note on a record of flags is a rule for each of its flags. A rule about flags that a command does not have
+is ignored, because several commands share flags. The name of an argument is its metavar, such as TEXT.
+`expand_flags` makes parameters of records of flags, and `words_of` makes words of a command line again.
 """
 
 import functools
@@ -20,9 +19,10 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import MISSING, dataclass, fields, is_dataclass
 from typing import Annotated, Any, cast, get_args, get_origin, get_type_hints
 
-from typer import Context, Option
+from typer import Argument, Context, Option
 from typer.models import ArgumentInfo, OptionInfo
 
+from sentkit import flags
 from sentkit.errors import UsageError
 
 MAY_BE_EMPTY = "may be empty"  # a note: an empty text is a value of the flag
@@ -41,6 +41,13 @@ class Excludes:
 
     other: str
     because: str = ""  # the end of the message
+
+
+@dataclass(frozen=True)
+class Named:
+    """The name of the flag or argument in the docstring, if it is not that of the field."""
+
+    name: str
 
 
 @dataclass(frozen=True)
@@ -173,16 +180,20 @@ ENTRY = r"^( *)((?:-\w, )?{})(?: (\S+))?: (.+(?:\n\1 +\S.*)*)"  # of a flag in a
 
 
 def _with_option(parameter: inspect.Parameter, listed: str) -> inspect.Parameter:
-    """The parameter with its names and its help in `listed` as a note, if it has none."""
+    """The parameter with its names and its help as a note: from `listed`, or else of a shared flag."""
     notes, name = notes_of(parameter), parameter.name.strip("_").replace("_", "-")
-    if parameter.annotation is not Context and not any(
-        isinstance(note, OptionInfo | ArgumentInfo) for note in notes
-    ):
-        entry = re.search(ENTRY.format(f"--{name}" if name[1:] else f"-{name}"), listed, re.MULTILINE)
-        assert entry is not None, f"no docstring lists the flag of {parameter.name}"
-        limits = next((note for note in notes if isinstance(note, Range)), Range())
-        help = " ".join(entry[4].split())
-        option = Option(*entry[2].split(", "), metavar=entry[3], help=help, min=limits.min, max=limits.max)
+    name = f"--{name}" if name[1:] else f"-{name}"
+    name = next((note.name for note in notes if isinstance(note, Named)), name)
+    known = parameter.annotation is Context or any(isinstance(note, OptionInfo) for note in notes)
+    if not known:
+        pattern = re.compile(ENTRY.format(re.escape(name)), re.MULTILINE)
+        entry = pattern.search(listed) or pattern.search(flags.__doc__)
+        assert entry is not None, f"no docstring lists {name}"
+        words: dict[str, Any] = {"metavar": entry[3], "help": " ".join(entry[4].split())}
+        for limits in (note for note in notes if isinstance(note, Range)):
+            words |= vars(limits)
+        argument = not name.startswith("-")
+        option = Argument(**words | {"metavar": name}) if argument else Option(*entry[2].split(", "), **words)
         parameter = parameter.replace(annotation=Annotated[parameter.annotation, option])
     return parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY)
 

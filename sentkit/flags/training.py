@@ -4,13 +4,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 from sentkit.console import Console
 from sentkit.errors import UsageError
 from sentkit.flag_values import assignment
 from sentkit.flags import options
-from sentkit.flags.rules import Needs, Range
+from sentkit.flags.rules import Named, Needs, Range
 
 if TYPE_CHECKING:
     from sentkit.training.method import Method
@@ -19,11 +17,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class CheckpointFlags(options.OutputFlags):
-    """The folder of the new checkpoint; the state of the run is in OUT.part."""
+    """The folder of the new checkpoint; the state of the run is in OUT.part.
 
-    path: Annotated[
-        str, typer.Option("-o", "--output", metavar="DIR", help="The checkpoint folder to create.")
-    ] = ""
+    -o, --output DIR: The checkpoint folder to create.
+    """
+
+    path: Annotated[str, Named("--output")] = ""
 
     def __post_init__(self) -> None:
         options.refuse_long_name(self.path, ".part")
