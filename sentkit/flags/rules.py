@@ -184,7 +184,9 @@ def _with_option(parameter: inspect.Parameter, listed: str) -> inspect.Parameter
     notes, name = notes_of(parameter), parameter.name.strip("_").replace("_", "-")
     name = f"--{name}" if name[1:] else f"-{name}"
     name = next((note.name for note in notes if isinstance(note, Named)), name)
-    known = parameter.annotation is Context or any(isinstance(note, OptionInfo) for note in notes)
+    known = parameter.annotation is Context or any(
+        isinstance(note, OptionInfo | ArgumentInfo) for note in notes
+    )
     if not known:
         pattern = re.compile(ENTRY.format(re.escape(name)), re.MULTILINE)
         entry = pattern.search(listed) or pattern.search(flags.__doc__)
