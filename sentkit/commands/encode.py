@@ -1,6 +1,7 @@
 """`sentkit encode`: a vector for every row."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from sentkit.console import Console, RowProgress
@@ -10,8 +11,11 @@ from sentkit.flags.rows import RowFlags
 from sentkit.process import limit_threads
 
 if TYPE_CHECKING:
-    from sentkit.model.encoding import Encoder, Tally
+    from sentkit.formats.rows.rows import Inputs
+    from sentkit.model.encoding import Encoder, Encoding, Tally
     from sentkit.model.reuse import OldVectors
+
+GRACE = 10.0  # seconds to finish a block after a signal
 
 
 def encode(
@@ -62,7 +66,7 @@ def encode(
 
     console = run.console("encode")
     in_folder = folder.applies_to(output)
-    with folder.stopping(console, output, active=in_folder and not dry_run) as check_stop:
+    with stopping(console, output, active=in_folder and not dry_run) as check_stop:
         text_model = find_encoder(
             model,
             reading.options(),
@@ -115,12 +119,86 @@ def encode(
             )
             if to_folder:
                 work = output.path, encoding, inputs, batch_tokens, progress, check_stop
-                tally = folder.write(*work, update=reuse.updates(output))
+                tally = write_folder(folder, *work, update=reuse.updates(output))
             else:
                 encoding.to_outputs(groups, texts, paths, tally, progress.add, inputs.rejects)
     progress.done()
     if tally.rows or not to_folder:
         report_totals(tally, encoder, windows, console, old)
+
+
+@contextmanager
+def stopping(console: Console, output: options.OutputFlags, *, active: bool) -> Iterator[Callable[[], None]]:
+    """Yield a function that stops the command after a signal. A slow block is dropped.
+
+    Without a vector folder (`active`), the message about the signal names it as a way to keep the work.
+    """
+    if not active:
+        try:
+            yield lambda: None
+        except (KeyboardInterrupt, SystemExit) as error:
+            if output.path != "-":
+                error.add_note("with -o DIR/, complete blocks are kept, and --resume continues")
+            raise
+        return
+    from sentkit.signals import RESUME, Interrupted, Stopped, handle_signals
+
+    def check() -> None:
+        if stop.requested:
+            raise Stopped("stopped by a signal", advice=RESUME)
+
+    with handle_signals(
+        lambda: console.say("finishing the block; Ctrl-C again to exit at once"), GRACE
+    ) as stop:
+        try:
+            yield check
+        except Interrupted as error:
+            raise Stopped("stopped by a signal; an incomplete block is lost", advice=RESUME) from error
+
+
+def write_folder(
+    flags: FolderFlags,
+    path: str,
+    encoding: "Encoding",
+    inputs: "Inputs",
+    batch_tokens: int | None,
+    progress: RowProgress,
+    check_stop: Callable[[], None],
+    *,
+    update: bool,
+) -> "Tally":
+    """Write the blocks of a shard, and return the counts of the rows that were written.
+
+    With `update`, the folder exists and gets other inputs.
+    """
+    from sentkit.formats.vectors.folder_check import publish_update
+    from sentkit.model.block_writer import open_encoding_folder
+
+    console, shard, name = progress.console, flags.parsed_shard(), path.rstrip("/") or "/"
+    writer = open_encoding_folder(
+        name,
+        encoding,
+        inputs,
+        shard.has,
+        block_bytes=flags.size,
+        batch_tokens=batch_tokens,
+        update=update,
+        resume=flags.resume,
+        shared=flags.shard is not None,
+    )
+    console.warn(*writer.warnings())
+    total, old, folder = writer.count(), encoding.old, writer.folder
+    progress.share = lambda rows: writer.share(total)
+    writer.run(progress.add, check_stop)
+    part = f"shard {shard}: " if shard.count > 1 else ""
+    copied = "" if old is None else f", copied: {writer.copied}"
+    counts = f"blocks written: {writer.written}{copied}, already complete: {writer.kept}"
+    console.report(part + ("no block belongs to it" if total == 0 and part else counts))
+    if old is not None and not part and not writer.kept:
+        old.count_unneeded()  # before the old folder is replaced
+    if update and folder.path != name and not publish_update(folder, name):
+        console.report(f"{name} is replaced by {folder.path} when the other shards are complete")
+    return writer.tally
 
 
 def print_plan(record: Mapping[str, Any]) -> None:

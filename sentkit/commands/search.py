@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any, BinaryIO
 
 from sentkit.console import Console, RowProgress, print_table, slow
 from sentkit.errors import UsageError
+from sentkit.flag_values import parse_shard
 from sentkit.flags import options
-from sentkit.flags.encode import parse_shard
 from sentkit.flags.rows import RowFlags, StreamFlags
 from sentkit.flags.rules import Excludes, Named, Needs, Range, excludes
 

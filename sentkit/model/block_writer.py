@@ -36,6 +36,7 @@ class BlockWriter:
     wanted: Callable[[int], bool]  # whether this shard has the block with this index
     existing: set[str]  # names of the complete blocks
     keep: bool  # keep existing blocks; otherwise they are an error
+    leftovers: list[Path]  # incomplete blocks of killed processes
     texts: TextParser = field(init=False)  # of all blocks, which have rows of one kind
     names: tuple[str, ...] = field(default=(), init=False)  # the vectors of all blocks
     written: int = field(default=0, init=False)  # number of new blocks
@@ -44,7 +45,6 @@ class BlockWriter:
     tally: Tally = field(default_factory=Tally, init=False)
 
     bad: bool = field(default=False, init=False)  # the first row is bad, perhaps in a block of another shard
-
     old: dict[tuple[Any, ...], list[tuple[Source, int]]] = field(default_factory=dict, init=False)  # by place
 
     def __post_init__(self) -> None:
@@ -52,6 +52,18 @@ class BlockWriter:
             self.find_old_blocks(self.encoding.old)
         self.texts = self.encoding.texts()
         self.inputs = replace(self.inputs, meter=Meter(()))  # a shard can have no rows
+
+    def warnings(self) -> Iterator[str]:
+        for number, each in enumerate(self.inputs.paths):
+            if self.folder.length(number) is None:
+                yield f"{each}: has no byte positions, so every process reads it from the start"
+        if self.leftovers:
+            path, first = self.folder.path, self.leftovers[0].name
+            problem = f"{len(self.leftovers)} incomplete blocks of killed processes, such as {first}"
+            yield f"{path}: {problem}; sentkit check {path} lists them, and you can remove them"
+
+    def share(self, total: int | None) -> float | None:
+        return (self.written + self.copied + self.kept) / total if total else None
 
     def parts(self) -> Iterator[tuple[Block, Part]]:
         """The blocks of this shard. A stream is read once, so its blocks exist only during the iteration.
@@ -215,15 +227,19 @@ def open_encoding_folder(
     path: str,
     encoding: Encoding,
     inputs: Inputs,
+    wanted: Callable[[int], bool],
     *,
     block_bytes: int | None,
     batch_tokens: int | None,
     update: bool,
-) -> tuple[VectorFolder, Encoding, bool]:
-    """Open or create a vector folder. Return it, its encoding, and whether this process created it.
+    resume: bool,
+    shared: bool,
+) -> BlockWriter:
+    """Open or create a vector folder for the wanted blocks.
 
     Without `block_bytes` and `batch_tokens`, an existing folder determines them. With `update`, the folder is
-    one beside `path` if the inputs have changed.
+    one beside `path` if the inputs have changed. Otherwise it may exist only with `resume`, which keeps its
+    blocks, or if other processes write to it, too (`shared`).
     """
     settings = {
         "block_bytes": block_bytes,
@@ -241,9 +257,15 @@ def open_encoding_folder(
         "verbose": encoding.marks,
     }
     defaults = {"block_bytes": BLOCK_BYTES, "batch_tokens": encoding.encoder.budget, "store": "float32"}
+    place = path
     if update:
         defaults = VectorFolder(path).settings
-        path = place_of_update(path, settings)
-    folder, created = open_folder(path, settings, defaults)
+        place = place_of_update(path, settings)
+    folder, created = open_folder(place, settings, defaults)
+    current = update and place == path
+    if not (created or resume or shared or current):
+        raise CannotCreateError(f"{place}/: already exists", advice="--resume continues it")
     form = replace(encoding.form, store=folder.store)
-    return folder, replace(encoding, budget=folder.settings["batch_tokens"], form=form), created
+    encoding = replace(encoding, budget=folder.settings["batch_tokens"], form=form)
+    existing, leftovers = folder.existing()
+    return BlockWriter(folder, encoding, inputs, wanted, existing, resume or current, leftovers)

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from sentkit.errors import UsageError
-from sentkit.flags.encode import Shard, parse_shard
+from sentkit.flag_values import Shard, parse_shard
 from sentkit.model.transformer import device, encoder
 
 
