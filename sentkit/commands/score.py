@@ -173,7 +173,7 @@ def report_gold(
     """Write and return the reports of all files and their average."""
     from sentkit.metrics.sts import report as sts_report
 
-    records = [report.record() for report in sts_report.reports(inputs, score_options, flags.baseline)]
+    records = list(sts_report.reports(inputs, score_options, flags.baseline))
     if (average := sts_report.average_record(records)) is not None:
         records.append(average)
     console.warn(*sts_report.warnings(records))

@@ -202,7 +202,7 @@ class Judge:
             differences = values - self.values(self.baseline)
             drawn = resampled(differences)  # the same queries for both runs
             record["against"] = {"file": readable(self.baseline.file)} | {
-                name: difference(float(differences[:, place].mean()), drawn[:, place]).record()
+                name: difference(float(differences[:, place].mean()), drawn[:, place])
                 for place, name in enumerate(MEASURES)
             }
         return record

@@ -105,9 +105,7 @@ def records(
         if base is not None and others is not None:
             check_same_pairs(pairs, base)
             record["against"] = {"file": readable(base.file), "encoder": base.encoder} | {
-                name: difference(
-                    values[place] - others[0][place], drawn[:, place] - others[1][:, place]
-                ).record()
+                name: difference(values[place] - others[0][place], drawn[:, place] - others[1][:, place])
                 for place, name in enumerate(columns(precision))
                 if name in MEASURES
             }

@@ -6,7 +6,7 @@ All values are x 100. The aggregates are those of the papers: `all` concatenates
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -23,131 +23,7 @@ from sentkit.metrics.sts.intervals import RESAMPLES, Interval, Resamples, Seed
 from sentkit.metrics.sts.seen import EXCLUDED, Seen
 
 Record = dict[str, Any]  # a JSON object
-
-
-@dataclass(frozen=True, slots=True)
-class Estimate:
-    value: float
-    interval: Interval
-
-
-@dataclass(frozen=True, slots=True)
-class Group:
-    name: str
-    n: int
-    spearman: Estimate
-    pearson: Estimate
-
-
-@dataclass(frozen=True, slots=True)
-class Average:
-    spearman: float
-    pearson: float
-
-
-@dataclass(frozen=True, slots=True)
-class Difference:
-    value: float  # the first encoder's minus the second's
-    interval: Interval
-    p: float  # two-sided
-
-    def record(self) -> Record:
-        return {"difference": defined(self.value), "ci95": limits(self.interval), "p": defined(self.p)}
-
-
-@dataclass(frozen=True, slots=True)
-class Comparison:
-    """The difference to a baseline on the same pairs."""
-
-    file: str
-    encoder: str | None
-    metric: str  # of the baseline
-    n: int
-    aggregate: str
-    spearman: Difference
-    pearson: Difference
-
-    def record(self) -> Record:
-        return {
-            "file": readable(self.file),
-            "encoder": self.encoder,
-            "metric": self.metric,
-            "spearman": self.spearman.record(),
-            "pearson": self.pearson.record(),
-            "resamples": self.spearman.interval.resamples,
-        }
-
-
-@dataclass(frozen=True, slots=True)
-class Unseen:
-    """The correlations without the pairs that occur in training rows."""
-
-    seen: Seen
-    n: int
-    spearman: Estimate
-    pearson: Estimate
-
-    def record(self) -> Record:
-        return {**self.seen.record(), "without": {"n": self.n, **_estimates_record(self)}}
-
-
-@dataclass(frozen=True, slots=True)
-class Report:
-    """`spearman` and `pearson` use the chosen aggregate; `averages` has all three."""
-
-    file: str
-    encoder: str | None
-    metric: str
-    aggregate: str
-    n: int
-    skipped: int
-    spearman: Estimate
-    pearson: Estimate
-    averages: dict[str, Average]
-    groups: tuple[Group, ...]
-    unseen: Unseen | None = None
-    against: Comparison | None = None
-
-    @property
-    def undefined(self) -> list[str]:
-        """Groups that are too small or constant; any makes `mean` and `weighted` NaN."""
-        return [group.name for group in self.groups if math.isnan(group.spearman.value)]
-
-    def record(self) -> Record:
-        """The report as a JSON object; undefined values are null."""
-        record: Record = {
-            "file": readable(self.file),
-            "encoder": self.encoder,
-            "metric": self.metric,
-            "aggregate": self.aggregate,
-            "n": self.n,
-            "skipped": self.skipped,
-            **_estimates_record(self),
-        }
-        if self.groups:
-            record["averages"] = {
-                name: {"spearman": defined(average.spearman), "pearson": defined(average.pearson)}
-                for name, average in self.averages.items()
-            }
-            record["groups"] = {
-                group.name: {"n": group.n, **_estimates_record(group)} for group in self.groups
-            }
-            record["undefined"] = self.undefined
-        if self.unseen is not None:
-            record["seen"] = self.unseen.record()
-        if self.against is not None:
-            record["against"] = self.against.record()
-        return record
-
-
-def _estimates_record(scores: Report | Group | Unseen) -> Record:
-    record: Record = {}
-    for name, estimate in (("spearman", scores.spearman), ("pearson", scores.pearson)):
-        record[name] = defined(estimate.value)
-        record[f"{name}_ci95"] = limits(estimate.interval)
-    record["interval"] = scores.spearman.interval.method
-    record["resamples"] = scores.spearman.interval.resamples or None
-    return record
+KINDS = ("spearman", "pearson")
 
 
 def defined(value: float) -> float | None:
@@ -174,12 +50,12 @@ def _parts(pairs: GoldPairs, aggregate: str) -> list[tuple[float, GoldPairs]]:
     return list(zip(shares.tolist(), parts, strict=True))
 
 
-def _average(pairs: GoldPairs, aggregate: str) -> Average:
-    """The aggregate of the parts' correlations; one undefined part makes it NaN."""
+def _average(pairs: GoldPairs, aggregate: str) -> tuple[float, float]:
+    """Spearman's and Pearson's correlation: the mean of the parts; one undefined part makes it NaN."""
     parts = _parts(pairs, aggregate)
     by_rank = sum(share * spearman(part.similarities, part.gold) for share, part in parts)
     by_value = sum(share * pearson(part.similarities, part.gold) for share, part in parts)
-    return Average(100.0 * by_rank, 100.0 * by_value)
+    return 100.0 * by_rank, 100.0 * by_value
 
 
 def _resampled(pairs: GoldPairs, aggregate: str, *, count: int, seed: Seed) -> Resamples:
@@ -197,72 +73,81 @@ def _own_seed(seed: Seed, place: int) -> Seed:
     return seed if place == 0 else (*(seed if isinstance(seed, tuple) else (seed,)), place)
 
 
-def _estimates(pairs: GoldPairs, aggregate: str, *, count: int, seed: Seed) -> tuple[Estimate, Estimate]:
-    """Spearman's and Pearson's; above the limit by Fisher's z, or for a mean by fewer resamples."""
-    value, count = _average(pairs, aggregate), intervals.resamples_for(len(pairs), count)
+def _estimates(pairs: GoldPairs, aggregate: str, *, count: int, seed: Seed) -> Record:
+    """Both correlations; above the limit by Fisher's z, or for a mean by fewer resamples."""
+    values, count = _average(pairs, aggregate), intervals.resamples_for(len(pairs), count)
     if aggregate == "all" and len(pairs) > intervals.BOOTSTRAP_LIMIT:
-        by_rank = intervals.fisher_spearman(value.spearman / 100.0, len(pairs)).scaled(100.0)
-        by_value = intervals.fisher_pearson(value.pearson / 100.0, len(pairs)).scaled(100.0)
+        fisher = zip((intervals.fisher_spearman, intervals.fisher_pearson), values, strict=True)
+        found = [of(value / 100.0, len(pairs)).scaled(100.0) for of, value in fisher]
     else:
         drawn = _resampled(pairs, aggregate, count=count, seed=seed)
-        by_rank = intervals.percentile_interval(drawn.spearman)
-        by_value = intervals.percentile_interval(drawn.pearson)
-    return Estimate(value.spearman, by_rank), Estimate(value.pearson, by_value)
+        found = list(map(intervals.percentile_interval, (drawn.spearman, drawn.pearson)))
+    record: Record = {}
+    for name, value, interval in zip(KINDS, values, found, strict=True):
+        record |= {name: defined(value), f"{name}_ci95": limits(interval)}
+    return record | {"interval": found[0].method, "resamples": found[0].resamples or None}
 
 
-def report(pairs: GoldPairs, options: ScoreOptions, *, count: int = RESAMPLES) -> Report:
-    """The report of one encoder. Only the chosen aggregate has an interval, because resampling is slow."""
-    groups = []
+def report(pairs: GoldPairs, options: ScoreOptions, *, count: int = RESAMPLES) -> Record:
+    """The report of one encoder; undefined values are None.
+
+    Only the chosen aggregate has an interval, because resampling is slow. "undefined" names the groups that
+    are too small or constant; any makes `mean` and `weighted` undefined.
+    """
+    record: Record = {
+        "file": readable(pairs.file),
+        "encoder": pairs.encoder,
+        "metric": options.metric,
+        "aggregate": options.aggregate,
+        "n": len(pairs),
+        "skipped": pairs.skipped,
+        **_estimates(pairs, options.aggregate, count=count, seed=options.seed),
+    }
+    groups = {}
     for place, (name, part) in enumerate(zip(pairs.names, pairs.split(), strict=False)):
-        estimates = _estimates(part, "all", count=count, seed=_own_seed(options.seed, place))
-        groups.append(Group(name, len(part), *estimates))
-    by_rank, by_value = _estimates(pairs, options.aggregate, count=count, seed=options.seed)
-    return Report(
-        file=pairs.file,
-        encoder=pairs.encoder,
-        metric=options.metric,
-        aggregate=options.aggregate,
-        n=len(pairs),
-        skipped=pairs.skipped,
-        spearman=by_rank,
-        pearson=by_value,
-        averages={name: _average(pairs, name) for name in AGGREGATES},
-        groups=tuple(groups),
-    )
+        own = _estimates(part, "all", count=count, seed=_own_seed(options.seed, place))
+        groups[name] = {"n": len(part), **own}
+    if groups:
+        record["averages"] = {
+            name: dict(zip(KINDS, map(defined, _average(pairs, name)), strict=True)) for name in AGGREGATES
+        }
+        record["groups"] = groups
+        record["undefined"] = [name for name, group in groups.items() if group["spearman"] is None]
+    return record
 
 
-def without_seen(pairs: GoldPairs, seen: Seen, options: ScoreOptions, *, count: int = RESAMPLES) -> Unseen:
+def without_seen(pairs: GoldPairs, seen: Seen, options: ScoreOptions, *, count: int = RESAMPLES) -> Record:
     """The correlations without the pairs that occur as a pair, or of which both texts occur."""
     left = pairs.only(seen.levels < EXCLUDED)
-    return Unseen(seen, len(left), *_estimates(left, options.aggregate, count=count, seed=options.seed))
+    own = _estimates(left, options.aggregate, count=count, seed=options.seed)
+    return {**seen.record(), "without": {"n": len(left), **own}}
 
 
-def difference(value: float, resampled: Float64) -> Difference:
+def difference(value: float, resampled: Float64) -> Record:
     """The difference of two values with its paired bootstrap."""
-    return Difference(value, intervals.percentile_interval(resampled), intervals.two_sided_p(resampled))
+    interval, p = intervals.percentile_interval(resampled), intervals.two_sided_p(resampled)
+    return {"difference": defined(value), "ci95": limits(interval), "p": defined(p)}
 
 
-def compare(
-    first: GoldPairs, second: GoldPairs, options: ScoreOptions, *, count: int = RESAMPLES
-) -> Comparison:
+def compare(first: GoldPairs, second: GoldPairs, options: ScoreOptions, *, count: int = RESAMPLES) -> Record:
     """The paired bootstrap of two encoders on the same pairs; FEWER_RESAMPLES for many pairs."""
     assert np.array_equal(first.gold, second.gold), "both encoders need the same pairs in the same order"
     aggregate, count = options.aggregate, intervals.resamples_for(len(first), count)
-    one, other = _average(first, aggregate), _average(second, aggregate)
+    values = zip(_average(first, aggregate), _average(second, aggregate), strict=True)
     drawn = _resampled(first, aggregate, count=count, seed=options.seed)
     drawn -= _resampled(second, aggregate, count=count, seed=options.seed)  # same rows: see `resample`
-    return Comparison(
-        file=second.file,
-        encoder=second.encoder,
-        metric=options.metric,
-        n=len(first),
-        aggregate=aggregate,
-        spearman=difference(one.spearman - other.spearman, drawn.spearman),
-        pearson=difference(one.pearson - other.pearson, drawn.pearson),
-    )
+    changes = [one - other for one, other in values]
+    return {
+        "file": readable(second.file),
+        "encoder": second.encoder,
+        "metric": options.metric,
+        "spearman": difference(changes[0], drawn.spearman),
+        "pearson": difference(changes[1], drawn.pearson),
+        "resamples": count,
+    }
 
 
-def reports(inputs: Inputs, options: ScoreOptions, baseline: str | None) -> Iterator[Report]:
+def reports(inputs: Inputs, options: ScoreOptions, baseline: str | None) -> Iterator[Record]:
     """A report for each file, with its difference to the baseline, if any.
 
     With training rows, the pairs of all files are read before them.
@@ -279,11 +164,11 @@ def reports(inputs: Inputs, options: ScoreOptions, baseline: str | None) -> Iter
     for pairs in files:
         made = report(pairs, options)
         if seen is not None:
-            made = replace(made, unseen=without_seen(pairs, seen.of_pairs(first, len(pairs)), options))
+            made["seen"] = without_seen(pairs, seen.of_pairs(first, len(pairs)), options)
             first += len(pairs)
         if base is not None:
             check_same_pairs(pairs, base)
-            made = replace(made, against=compare(pairs, base, options))
+            made["against"] = compare(pairs, base, options)
         yield made
 
 
@@ -314,7 +199,6 @@ def _means(records: Sequence[Record]) -> Record:
 
 
 COLUMNS = ("file", "encoder", "pairs", "Spearman x 100", "Pearson x 100")
-KINDS = ("spearman", "pearson")
 SEEN = {"pair": "pair seen", "both": "both seen", "one": "one seen"}
 
 
