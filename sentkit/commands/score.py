@@ -1,7 +1,7 @@
 """`sentkit score`: the similarity of vectors, and its correlation with gold scores."""
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain, islice, takewhile
@@ -17,7 +17,6 @@ from sentkit.flags.rules import Excludes, Range, excludes
 if TYPE_CHECKING:
     from sentkit.formats.rows.rows import Inputs
     from sentkit.formats.vectors.vectors import VectorRow
-    from sentkit.metrics.sts.gold_pairs import ScoreOptions
     from sentkit.metrics.sts.report import Record
 
 TOP = 10  # pairs, by default
@@ -65,7 +64,6 @@ def score(
     """
     from sentkit.formats.vectors.sinks import check_rows_output
     from sentkit.formats.vectors.vectors import VECTOR_FIELDS
-    from sentkit.metrics import retrieval as judged
     from sentkit.metrics.sts import report as sts_report
 
     console = run.console("score")
@@ -88,20 +86,12 @@ def score(
         retrieval.open_per_query(force=output.force) as queries_out,
         output.open() as out,
     ):
-        problem, least, as_table = None, gold_flags.fail_under, output.as_table
-        if retrieval.qrels is not None:
-            records = report_retrieval(inputs, retrieval, gold_flags.baseline, queries_out)
-            lines = partial(sts_report.measure_lines, measures=judged.MEASURES)
-            show(records, lines, out, as_table=as_table, texts=["file"])
-            problem = sts_report.below(records, "ndcg@10", "nDCG@10", least)
-        elif gold_flags.label is not None:
-            options_of_pairs = gold_flags.options(row_flags, metric)
-            records = report_labels(inputs, options_of_pairs, gold_flags, out, console, as_table=as_table)
-            problem = sts_report.below(records, "average_precision", "average precision", least)
-        elif gold_flags.gold is not None:
-            options_of_pairs = gold_flags.options(row_flags, metric)
-            records = report_gold(inputs, options_of_pairs, gold_flags, out, console, as_table=as_table)
-            problem = sts_report.below(records, "spearman", "spearman", least)
+        problem = None
+        if gold_flags.gold or gold_flags.label or retrieval.qrels:
+            report = report_of(inputs, gold_flags, retrieval, row_flags, metric, queries_out)
+            console.warn(*report.warnings)
+            show(report.records, report.lines, out, as_table=output.as_table, **report.layout)
+            problem = sts_report.below(report.records, *report.measure, gold_flags.fail_under)
         else:
             score_rows(
                 inputs,
@@ -111,10 +101,53 @@ def score(
                 whole=matrix,
                 keep=keep_vectors,
                 replace=replace,
-                as_table=as_table,
+                as_table=output.as_table,
             )
     if problem:
         raise AnswerIsNo(problem)
+
+
+@dataclass(frozen=True, slots=True)
+class FileReports:
+    """The reports of all files, and how they are shown."""
+
+    records: "list[Record]"
+    warnings: Iterable[str]
+    lines: "Callable[[Record], Iterable[dict[str, str]]]"  # of a table
+    layout: dict[str, Any]
+    measure: tuple[str, str]  # the value of --fail-under: its field, and its name in a message
+
+
+def report_of(
+    inputs: "Inputs",
+    flags: GoldFlags,
+    retrieval: RetrievalFlags,
+    rows: RowFlags,
+    metric: str,
+    queries_out: BinaryIO | None,
+) -> FileReports:
+    from sentkit.metrics import retrieval as judged
+    from sentkit.metrics.sts import labelled_pairs
+    from sentkit.metrics.sts import report as sts_report
+
+    if retrieval.qrels is not None:
+        records = report_retrieval(inputs, retrieval, flags.baseline, queries_out)
+        lines = partial(sts_report.measure_lines, measures=judged.MEASURES)
+        return FileReports(records, (), lines, {"texts": ["file"]}, ("ndcg@10", "nDCG@10"))
+    chosen = flags.options(rows, metric)
+    if flags.label is not None:
+        records = list(labelled_pairs.records(inputs, chosen, flags.baseline, flags.precision_at))
+        layout = {"texts": ["file"], "optional": ["interval", "threshold"]}
+        measure = "average_precision", "average precision"
+        return FileReports(
+            records, labelled_pairs.warnings(records), labelled_pairs.table_lines, layout, measure
+        )
+    records = list(sts_report.reports(inputs, chosen, flags.baseline))
+    if (average := sts_report.average_record(records)) is not None:
+        records.append(average)
+    layout = {"texts": ["file", "encoder"], "optional": ["encoder"]}
+    measure = "spearman", "spearman"
+    return FileReports(records, sts_report.warnings(records), sts_report.table_lines, layout, measure)
 
 
 def report_retrieval(
@@ -159,52 +192,6 @@ class Closest:
         pairs = closest(inputs, rows, top=self.top or TOP, metric=self.metric)
         least = -math.inf if self.threshold is None else self.threshold
         return takewhile(lambda pair: pair["similarity"] >= least, pairs)
-
-
-def report_gold(
-    inputs: "Inputs",
-    score_options: "ScoreOptions",
-    flags: GoldFlags,
-    out: BinaryIO,
-    console: Console,
-    *,
-    as_table: bool,
-) -> "list[Record]":
-    """Write and return the reports of all files and their average."""
-    from sentkit.metrics.sts import report as sts_report
-
-    records = list(sts_report.reports(inputs, score_options, flags.baseline))
-    if (average := sts_report.average_record(records)) is not None:
-        records.append(average)
-    console.warn(*sts_report.warnings(records))
-    show(
-        records,
-        sts_report.table_lines,
-        out,
-        as_table=as_table,
-        texts=["file", "encoder"],
-        optional=["encoder"],
-    )
-    return records
-
-
-def report_labels(
-    inputs: "Inputs",
-    score_options: "ScoreOptions",
-    flags: GoldFlags,
-    out: BinaryIO,
-    console: Console,
-    *,
-    as_table: bool,
-) -> "list[Record]":
-    """Write and return the reports of all files of pairs with labels."""
-    from sentkit.metrics.sts import labelled_pairs
-
-    records = list(labelled_pairs.records(inputs, score_options, flags.baseline, flags.precision_at))
-    console.warn(*labelled_pairs.warnings(records))
-    narrow = ["interval", "threshold"]
-    show(records, labelled_pairs.table_lines, out, as_table=as_table, texts=["file"], optional=narrow)
-    return records
 
 
 def score_rows(
