@@ -23,7 +23,7 @@ from sentkit.formats.checkpoints import export
 from sentkit.formats.outputs import temporary
 from sentkit.training import catalogue
 from sentkit.training.data import dev
-from sentkit.training.loop import optimizers, state, trainer
+from sentkit.training.loop import optimizers, trainer
 from sentkit.training.runs import command, run  # noqa: F401
 
 os.fsync = os.fstat  # a kill loses nothing of a file that is not on the disk
@@ -35,11 +35,8 @@ PLACES = {
     "judge": (dev.Dev, "score"),
     "optimizer": (optimizers.Adam, "step"),
     "gradient": (trainer, "clip_gradient"),
-    "state": (state.Keeper, "save"),
-    "best": (state.Keeper, "save_best"),
     "weights": (run, "write_weights"),
     "json": (export, "write_json"),
-    "modules": (export, "write_json"),
     "publish": (temporary, "rename_folder"),
     "clean": (run.shutil, "rmtree"),
 }

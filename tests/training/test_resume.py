@@ -61,24 +61,43 @@ def stopped_after(trainer, steps):
         trainer.train()
 
 
+@pytest.fixture
+def small(trainer_of, with_entries, texts):
+    """A trainer of this method over twelve rows."""
+
+    def make(name):
+        kind, base = METHODS[name].load(), with_entries(ENTRIES)
+        given = {"batch": 6, "epochs": 2, "lr": 0.003, "chunk": 4, **SMALL[name]}
+        settings = build(kind.Settings, {}, None, [f"{each}={value}" for each, value in given.items()])
+        return trainer_of(kind, list(rows_of(kind, base, settings, texts)), base=base, **given)
+
+    return make
+
+
 @pytest.mark.parametrize("name", METHODS)
-def test_a_stopped_and_resumed_run_equals_a_whole_run(name, trainer_of, with_entries, texts):
+def test_products_in_bfloat16_give_losses_in_float32(name, small):
+    trainer = small(name)
+    with torch.autocast("cpu", torch.bfloat16):
+        terms = trainer.method.loss(trainer.method.encode(trainer.batch(0)))
+
+    assert {term.sum.dtype for term in terms.values()} == {torch.float32}
+    assert all(term.sum.isfinite() for term in terms.values())
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_a_stopped_and_resumed_run_equals_a_whole_run(name, small):
     """With dropout and chunks: weights, optimizer and position are equal to the last bit."""
-    kind, base = METHODS[name].load(), with_entries(ENTRIES)
-    given = {"batch": 4, "epochs": 2, "lr": 0.003, "chunk": 3, **SMALL[name]}
-    settings = build(kind.Settings, {}, None, [f"{each}={value}" for each, value in given.items()])
-    rows = list(rows_of(kind, base, settings, texts))
-    whole, cut, rest = (trainer_of(kind, rows, base=base, **given) for _ in range(3))
+    whole, cut, rest = (small(name) for _ in range(3))
     torch.manual_seed(11)
     whole.train()
     torch.manual_seed(11)
-    stopped_after(cut, 4)
+    stopped_after(cut, 3)
     torch.manual_seed(99)  # the random state of a new process does not matter
     rest.keeper = cut.keeper
     rest.resume_from(cut.keeper.load(rest.run.identity))
     rest.train()
 
-    assert (whole.position.step, rest.position.step) == (6, 6)
+    assert (whole.position.step, rest.position.step) == (4, 4)
     assert changing(whole.method).keys() == changing(rest.method).keys()
     for tensor, value in changing(whole.method).items():
         assert torch.equal(value, changing(rest.method)[tensor]), tensor

@@ -130,6 +130,7 @@ def wait_for_steps(process, folder):
         time.sleep(0.05)
 
 
+@pytest.mark.slow  # test_killed.py stops two processes without torchrun
 def test_an_interrupt_of_torchrun_saves_the_state(torchrun, tmp_path):
     """It forwards the signal; the processes stop after the same step. Its own exit code is 1."""
     process = torchrun("--epochs", "100000")

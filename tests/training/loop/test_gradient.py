@@ -3,8 +3,6 @@
 import pytest
 import torch
 
-from sentkit.formats.checkpoints.folders import read_checkpoint
-from sentkit.training.base import open_base
 from sentkit.training.data.batches import chunks, shares
 from sentkit.training.loop.gradient import Gradient
 from sentkit.training.loop.processes import Processes
@@ -70,17 +68,3 @@ def test_shares_are_all_rows_in_order(rows, parts):
 
     assert [row for part in found for row in part] == list(range(rows))
     assert max(map(len, found)) - min(map(len, found)) <= 1
-
-
-def test_a_batch_of_a_thousand_in_chunks_of_64_has_its_own_gradient(
-    trainer_of, make_base_in, tmp_path, texts
-):
-    """Six layers, float64."""
-    folder = make_base_in(tmp_path / "deep", num_hidden_layers=6)
-    base = open_base(read_checkpoint(str(folder)), 32)
-    rows = [f"{text} {number}" for number in range(80) for text in texts][:1024]
-    trainer = trainer_of(SimCSE, rows, base=base, double=True, batch=1024, dropout=0)
-    _, slopes = gradient_of(trainer, 0)
-    _, again = gradient_of(trainer, 64)
-
-    assert worst(slopes, again) < 1e-9

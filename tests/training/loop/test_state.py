@@ -15,7 +15,7 @@ from sentkit.signals import Stopped
 from sentkit.training.base import open_base
 from sentkit.training.catalogue import METHODS
 from sentkit.training.data.dev import Dev
-from sentkit.training.loop.state import BadFile, Keeper, StepLog, read_sealed, write_sealed
+from sentkit.training.loop.state import Keeper, StepLog, read_sealed, write_sealed
 from sentkit.training.method import changing
 
 
@@ -124,13 +124,6 @@ def test_a_lost_file_of_best_weights_is_named(saved):
     assert "its best weights, best-3.pt: cannot be read: no such file" in load(saved)[1][0]
 
 
-def test_damaged_best_weights_end_the_run(saved):
-    path = saved.keeper.folder / "best-3.pt"
-    path.write_bytes(path.read_bytes()[:-1])
-    with pytest.raises(DataError, match=r"best-3\.pt: its digest does not match"):
-        saved.keeper.load_best(3)
-
-
 def test_a_state_of_a_different_run_is_an_error(saved):
     content = read_sealed(saved.keeper.folder / "state-3.pt")
     content["identity"]["run"]["seed"] = 7
@@ -138,18 +131,6 @@ def test_a_state_of_a_different_run_is_an_error(saved):
         write_sealed(file, content)
     with pytest.raises(DataError, match=r"belongs to a different run: seed \(0, was 7\)"):
         load(saved)
-
-
-def test_damaged_files_are_refused(tmp_path):
-    with (tmp_path / "state-1.pt").open("wb") as file:
-        write_sealed(file, {})
-    content = (tmp_path / "state-1.pt").read_bytes()
-
-    assert read_sealed(tmp_path / "state-1.pt") == {}
-    for damaged in (content[:-5], content.upper(), b""):
-        (tmp_path / "state-1.pt").write_bytes(damaged)
-        with pytest.raises(BadFile):
-            read_sealed(tmp_path / "state-1.pt")
 
 
 @pytest.mark.parametrize("room", [200, 3000, 9000])
@@ -180,3 +161,10 @@ def test_a_resumed_run_removes_later_lines(tmp_path, removed):
 
     steps = [json.loads(line)["step"] for line in (tmp_path / "steps.jsonl").read_text().splitlines()]
     assert steps == ([3] if removed else [1, 3])
+
+
+def test_damaged_best_weights_end_the_run(saved):
+    path = saved.keeper.folder / "best-3.pt"
+    path.write_bytes(path.read_bytes()[:-1])
+    with pytest.raises(DataError, match=r"best-3\.pt: its digest does not match"):
+        saved.keeper.load_best(3)

@@ -100,40 +100,6 @@ def test_values_equal_plain_loops(form, name):
     assert values.tolist() == pytest.approx(loops(anchors, positives, negatives, form, drop), rel=1e-9)
 
 
-@pytest.mark.parametrize(
-    ("form", "directions", "mode"),
-    [
-        ("one-way", ("query_to_doc",), "joint"),
-        ("symmetric", ("query_to_doc", "doc_to_query"), "per_direction"),
-        ("full", ("query_to_doc", "query_to_query", "doc_to_query", "doc_to_doc"), "joint"),
-    ],
-)
-def test_the_mean_equals_that_of_sentence_transformers(form, directions, mode):
-    from sentence_transformers.sentence_transformer.losses import MultipleNegativesRankingLoss
-
-    anchors, positives = texts(4, 0, 10), texts(4, 1, 20)
-    negatives = texts(8, 2, 30, rows=[0, 1, 2, 3, 0, 1, 2, 3])
-    loss = MultipleNegativesRankingLoss(
-        torch.nn.Identity(), scale=1 / TAU, directions=directions, partition_mode=mode
-    )
-    columns = [anchors.vectors, positives.vectors, *negatives.vectors.chunk(2)]
-    expected = loss.compute_loss_from_embeddings(columns, torch.zeros(4))
-
-    value = candidate_contrast(anchors, positives, negatives, TAU, form, ALL).mean()
-
-    assert value.item() == pytest.approx(expected.item(), rel=1e-9)
-
-
-def test_equal_texts_are_worth_as_much_as_their_absence():
-    """The third positive is the text of the first anchor: only the second candidate is left for it."""
-    anchors, positives, _ = batch()
-    equal = replace(positives, ids=torch.tensor([20, 21, 10]))
-    [first, *_] = candidate_contrast(anchors, equal, None, TAU, "one-way", Filter())
-    cosines = [cosine(anchors.vectors[0], positives.vectors[j]) / TAU for j in range(2)]
-
-    assert first.item() == pytest.approx(math.log(1 + math.exp(cosines[1] - cosines[0])), rel=1e-9)
-
-
 @pytest.mark.parametrize("form", FORMS)
 def test_gradients_equal_finite_differences(form):
     anchors, positives, negatives = batch(guide=True)

@@ -2,16 +2,19 @@
 
 import math
 import random
+from functools import partial
 
 import pytest
 import torch
 from torch.autograd import gradcheck
 
 from sentkit.papers.sg_bert.losses import guided_opt2, guided_opt3
+from sentkit.training.losses.losses import triplet_margin
 from training.losses.formulas import (
     CONTRASTS,
     HALF,
     OTHERS,
+    WIDTH,
     contrasts,
     double,
     drawn,
@@ -129,3 +132,11 @@ def test_a_row_of_zeros_gives_finite_losses(each):
 
     assert each.loss(*values).isfinite().all()
     assert all(slope.isfinite().all() for slope in gradients(each.loss, values))
+
+
+def test_equal_points_have_a_finite_gradient():
+    """All three at one place: the loss is the margin, and no direction is better than another."""
+    here = torch.ones(2, WIDTH)
+
+    assert triplet_margin(here, here, here, 5.0).tolist() == [5.0, 5.0]
+    assert all((slope == 0).all() for slope in gradients(partial(triplet_margin, margin=5.0), [here] * 3))

@@ -10,20 +10,6 @@ from sentkit.training.losses.losses import local_information
 from training.losses.formulas import dot
 
 
-def double(values):
-    return torch.tensor(values, dtype=torch.float64)
-
-
-def test_two_sentences_of_two_tokens_and_one():
-    """Products by hand: 2 and 1 of the first sentence with its vector, 0 and 3 with the other; 4 and -1."""
-    local = double([[[2.0, 0.0], [1.0, 3.0]], [[-1.0, 4.0], [9.0, 9.0]]])
-    tokens = torch.tensor([[True, True], [True, False]])
-    own, others = local_information(local, tokens, double([[1.0, 0.0], [0.0, 1.0]]))
-
-    assert own.tolist() == pytest.approx([math.log((1 + math.exp(-z)) / 2) for z in (2, 1, 4)], abs=1e-12)
-    assert others.tolist() == pytest.approx([math.log((1 + math.exp(z)) / 2) for z in (0, 3, -1)], abs=1e-12)
-
-
 def drawn(count):
     generator = torch.Generator().manual_seed(count)
     local = torch.randn(count, 4, 3, generator=generator, dtype=torch.float64)

@@ -1,7 +1,5 @@
 """Classifiers: the steps and the checkpoints are those of transformers' sequence classification models."""
 
-import math
-
 import pytest
 import torch
 
@@ -140,20 +138,6 @@ def test_bases_with_and_without_a_head_and_a_pooler(trainer_of, rows, base_of, t
     assert open_base(read_checkpoint(str(folder)), 32).declared.name == "cls"
 
 
-def test_a_checkpoint_is_a_base_and_an_encoder(trainer_of, rows, tmp_path):
-    """Its encoder gives the first token's state with sentence-transformers too."""
-    from sentence_transformers import SentenceTransformer
-
-    trainer = trainer_of(Classify, sentences(rows), dropout=0)
-    folder = written(trainer, tmp_path / "made")
-    batch = trainer.run.corpus.batch([0, 1])
-    with torch.no_grad():
-        ours = trainer.method.eval().vectors(trainer.method.pack(batch.texts[0]), "cls")
-    theirs = SentenceTransformer(str(folder), device="cpu").encode([row["text_a"] for row in rows[:2]])
-
-    assert ours.numpy() == pytest.approx(theirs, abs=1e-5)
-
-
 def test_lora_trains_the_head_but_no_weight_of_the_base(trainer_of, rows, base_of, tmp_path):
     """The pooler of the base is a layer of the head, so it is trained."""
     trainer = trainer_of(Classify, rows, base=base_of("bert", "Model"), lora=2, batch=4, lr=1e-2)
@@ -166,21 +150,6 @@ def test_lora_trains_the_head_but_no_weight_of_the_base(trainer_of, rows, base_o
     assert of_body
     assert all("lora" in name for name in of_body)
     loaded(written(trainer, tmp_path / "made"))
-
-
-def test_worked_losses(trainer_of, rows):
-    """Odds of 1:2:1 and 1:1:6, of which the second and the third are right; errors of 0.5 and 2."""
-    classifies, predicts = (
-        trainer_of(Classify, rows, objective=objective).method
-        for objective in ("classification", "regression")
-    )
-    logits = torch.log(torch.tensor([[1.0, 2.0, 1.0], [1.0, 1.0, 6.0]]))
-    entropy = classifies.loss({"logits": logits, "target": torch.tensor([1.0, 2.0])})["classification"]
-    outputs = {"logits": torch.tensor([[1.0], [4.0]]), "target": torch.tensor([1.5, 2.0])}
-    squares = predicts.loss(outputs)["regression"]
-
-    assert entropy.value.item() == pytest.approx((math.log(2) + math.log(4 / 3)) / 2, abs=1e-6)
-    assert squares.value.item() == pytest.approx((0.25 + 4.0) / 2)
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,6 @@ import pytest
 import torch
 import transformers
 
-from sentkit.errors import UsageError
 from sentkit.training.methods.clear import CLEAR
 from support import padded
 
@@ -65,10 +64,3 @@ def test_the_checkpoint_keeps_the_language_model(trainer_of, rows):
     assert "cls.predictions.bias" in method.finished().tensors
     assert method.finished().config["architectures"] == ["BertForMaskedLM"]
     assert {name.partition(".")[0] for name in method.finished().heads} == {"projection"}
-
-
-def test_a_base_without_a_head_needs_a_fresh_one(base_of):
-    plain = base_of(head="Model")
-    with pytest.raises(UsageError, match="has no language model head"):
-        CLEAR.check(plain, CLEAR.Settings())
-    CLEAR.check(plain, CLEAR.Settings(head="fresh"))

@@ -12,7 +12,6 @@ from sentkit.papers.consert.method import ConSERT
 from support import padded
 
 STEPS, RATE = 4, 1e-3
-ATTACK = {"mode": "joint", "view_a": "none", "view_b": "adversarial"}
 
 
 def cut_token(states, row, drawn):
@@ -85,7 +84,7 @@ def classified(u, v, classifier, labels, features):
 def unsup(model, classifier, batch, settings):
     one = read(model, batch.texts[0], settings.view_a, batch.draws["a0"])
     other = read(model, batch.texts[-1], settings.view_b, batch.draws["b0"])
-    return 0.3 * contrast(one, other, 0.1)
+    return settings.loss_scale * contrast(one, other, 0.1)
 
 
 def sup(model, classifier, batch, settings):
@@ -98,7 +97,7 @@ def joint(model, classifier, batch, settings):
     u, v = (read(model, batch.texts[i], settings.view_a, batch.draws[f"a{i}"]) for i in (0, 1))
     w, x = (read(model, batch.texts[i], settings.view_b, batch.draws[f"b{i}"]) for i in (0, 1))
     contrasts = (contrast(u, w, 0.1) + contrast(v, x, 0.1)) / 2
-    return classified(u, v, classifier, batch.targets, settings.pair_features) + 0.6 * contrasts
+    return classified(u, v, classifier, batch.targets, settings.pair_features) + settings.alpha * contrasts
 
 
 def adversarial(model, classifier, batch, settings):
@@ -147,9 +146,9 @@ def as_they_are(texts):
     [
         (unsup, as_they_are, {}),
         (unsup, as_they_are, {"view_a": "token-cutoff", "view_b": "dropout", "token_cutoff_rate": 0.3}),
-        (unsup, reworded, {"view_a": "none", "view_b": "shuffle"}),
+        (unsup, reworded, {"view_a": "none", "view_b": "shuffle", "loss_scale": 1.0}),
         (joint, labelled, {"mode": "joint", "view_a": "none", "view_b": "token-cutoff"}),
-        (joint, labelled, {"mode": "joint", "pair_features": "uvdm"}),
+        (joint, labelled, {"mode": "joint", "pair_features": "uvdm", "alpha": 0.15}),
         (unsup, as_they_are, {"view_a": "span-cutoff", "span_cutoff_rate": 0.4}),
         (adversarial, labelled, {"mode": "joint", "view_a": "none", "view_b": "adversarial", "adv_eps": 0.5}),
         (

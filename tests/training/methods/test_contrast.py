@@ -9,7 +9,6 @@ import torch
 from sentkit.errors import DataError, UsageError
 from sentkit.model.transformer.architecture import stored_layers
 from sentkit.model.transformer.bert import split
-from sentkit.training.data.corpus import rectangular
 from sentkit.training.losses import losses
 from sentkit.training.methods.contrast import Contrast, number_of
 from sentkit.training.settings import build
@@ -66,12 +65,6 @@ def test_five_steps_are_those_of_a_padded_reference(trainer_of, check_five_steps
     check_five_steps(trainer, reference.model.parameters(), loss_of)
 
 
-def test_rows_with_fewer_texts_end_with_empty_texts():
-    ends = rectangular([2, 5, 6, 9], [2, 1, 1], 3)
-
-    assert ends.tolist() == [[2, 5, 5], [6, 6, 6], [9, 9, 9]]
-
-
 def test_the_corpus_gives_the_texts_of_each_row(corpus_of, base, rows):
     corpus = corpus_of(Contrast, rows, settings_of())
     batch = corpus.batch(np.arange(13))
@@ -81,15 +74,6 @@ def test_the_corpus_gives_the_texts_of_each_row(corpus_of, base, rows):
         expected = [base.training_tokenizer([text])[0].ids for text in row["negatives"]]
         found = [column[number].tolist() for column in batch.texts[2:]]
         assert found == [list(ids) for ids in expected] + [[]] * (3 - len(expected))
-
-
-def test_triplets_equal_lists_of_one(trainer_of, losses_of, rows, texts):
-    pairs = [{"anchor": row["anchor"], "positive": row["positive"]} for row in rows]
-    single = [{**pair, "negative": texts[(i + 5) % 13]} for i, pair in enumerate(pairs)]
-    lists = [{**pair, "negatives": [row["negative"]]} for pair, row in zip(pairs, single, strict=True)]
-    losses = [losses_of(trainer_of(Contrast, each, double=True, **RECIPE)) for each in (single, lists)]
-
-    assert losses[0] == losses[1]
 
 
 def test_pairs_need_no_negatives(trainer_of, losses_of, rows):
@@ -254,3 +238,12 @@ def test_the_gradient_is_that_of_the_cached_loss(
         found = ours[f"{layer.ours}.{name.rpartition('.')[2]}"]
         torch.testing.assert_close(found, theirs[name], rtol=1e-9, atol=1e-12, msg=name)
     assert max(each.abs().max() for each in ours.values()) > 1e-4
+
+
+def test_triplets_equal_lists_of_one(trainer_of, losses_of, rows, texts):
+    pairs = [{"anchor": row["anchor"], "positive": row["positive"]} for row in rows]
+    single = [{**pair, "negative": texts[(i + 5) % 13]} for i, pair in enumerate(pairs)]
+    lists = [{**pair, "negatives": [row["negative"]]} for pair, row in zip(pairs, single, strict=True)]
+    losses = [losses_of(trainer_of(Contrast, each, double=True, **RECIPE)) for each in (single, lists)]
+
+    assert losses[0] == losses[1]

@@ -75,28 +75,6 @@ def test_five_steps_are_those_of_a_padded_reference(
     check_five_steps(trainer, reference.model.parameters(), loss_of)
 
 
-def test_the_terms_are_those_of_sentence_transformers():
-    """Its CoSENTLoss and AnglELoss, with the scale of 20 that it also has by default."""
-    from sentence_transformers.sentence_transformer.losses import AnglELoss, CoSENTLoss
-
-    torch.manual_seed(0)
-    left, right, scores = torch.randn(6, 8), torch.randn(6, 8), torch.tensor([0.0, 3.0, 5.0, 3.0, 1.0, 4.0])
-    outputs = {"left": left, "right": right, "score": scores}
-    found = method_of(AnglE).loss(outputs)
-
-    for name, theirs in (("cosine", CoSENTLoss), ("angle", AnglELoss)):
-        expected = theirs(torch.nn.Identity()).compute_loss_from_embeddings([left, right], scores)
-        assert found[name].sum.item() == pytest.approx(expected.item(), rel=1e-5)
-    assert (found["cosine"].factor, found["contrast"].factor, found["angle"].factor) == (1.0, 1.0, 0.02)
-
-
-def test_a_weight_of_0_leaves_a_term_out(rows):
-    outputs = {"left": torch.eye(2), "right": torch.eye(2), "score": torch.tensor([5.0, 1.0])}
-
-    assert method_of(AnglE, contrast_weight=0.0).loss(outputs).keys() == {"cosine", "angle"}
-    assert method_of(AnglE, cosine_weight=0.0, angle_weight=0.0).loss(outputs).keys() == {"contrast"}
-
-
 def test_a_batch_of_equal_scores_has_no_gradient():
     left = torch.eye(2).requires_grad_()
     outputs = {"left": left, "right": torch.ones(2, 2), "score": torch.tensor([2.0, 2.0])}

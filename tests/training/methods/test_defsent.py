@@ -10,7 +10,6 @@ import transformers
 from torch.nn import functional as F
 
 from reference_steps import take_step
-from sentkit.errors import UsageError
 from sentkit.formats.checkpoints.folders import read_checkpoint
 from sentkit.formats.rows.rows import Row
 from sentkit.model.checkpoint.heads import HEADS
@@ -117,15 +116,6 @@ def gradients(body):
     return {name: value for name, value in body.tensors().items() if ".layer." in name}
 
 
-def test_products_in_bfloat16_give_nearly_the_same(method_of, base, rows):
-    method, batch = method_of(dropout=0), batch_of(base, rows)
-    with torch.autocast("cpu", torch.bfloat16):
-        rounded = method.encode(batch)["nll"]
-
-    assert rounded.dtype == torch.float32
-    assert torch.allclose(rounded, method.encode(batch)["nll"], rtol=0.05)
-
-
 @every_pooling
 def test_eight_steps_are_those_of_a_padded_reference(trainer_of, losses_of, rows, base, base_folder, pooling):
     """transformers' BertForMaskedLM with a frozen head and embeddings, and torch's Adam."""
@@ -185,13 +175,6 @@ def test_the_checkpoint_keeps_its_head(trainer_of, rows, base, tmp_path):
     assert torch.equal(model.cls.predictions.transform.dense.weight, stored)
     assert torch.equal(model.bert.embeddings.word_embeddings.weight, trainer.method.body.words.weight)
     assert read_checkpoint(str(tmp_path / "new")).declared.readout.name == "max"
-
-
-def test_a_base_without_a_head_is_refused(base_of):
-    with pytest.raises(UsageError, match="base has no language model head") as caught:
-        DefSent.check(base_of("bert", "Model"), DefSent.Settings())
-
-    assert caught.value.advice == "sentkit train mlm --set head=fresh trains one"
 
 
 # Which words.

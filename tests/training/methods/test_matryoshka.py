@@ -1,7 +1,5 @@
 """The setting `dims`: the loss of truncated vectors, by sentence-transformers and by plain loops."""
 
-import math
-
 import pytest
 import torch
 from torch import nn
@@ -73,26 +71,6 @@ def test_value_and_gradient_are_those_of_matryoshka_loss(kind, settings, names, 
     assert found.item() == pytest.approx(expected.item(), rel=1e-5)
     for ours, vector in zip(outputs.values(), own, strict=True):
         torch.testing.assert_close(ours.grad, vector.grad, rtol=1e-4, atol=1e-6)
-
-
-def test_the_terms_of_triplets_in_loops():
-    """Euclidean distances of the first dimensions, with a margin of 1."""
-    outputs = vectors(TRIPLET)
-    terms = terms_of(method_of(SBERT, objective="triplet"), outputs)
-    lists = [outputs[name].tolist() for name in TRIPLET]
-
-    def loop(width):
-        values = []
-        for a, p, n in zip(*lists, strict=True):
-            near = math.sqrt(sum((a[k] - p[k]) ** 2 for k in range(width)))
-            far = math.sqrt(sum((a[k] - n[k]) ** 2 for k in range(width)))
-            values.append(max(0.0, near - far + 1.0))
-        return sum(values) / len(values)
-
-    assert list(terms) == ["triplet", "triplet_5", "triplet_2"]
-    assert [term.value.item() for term in terms.values()] == pytest.approx(
-        [loop(8), loop(5), loop(2)], rel=1e-5
-    )
 
 
 def test_terms_without_vectors_occur_once(trainer_of, texts):
@@ -170,13 +148,3 @@ def test_each_method_with_dims_names_its_vectors():
         kind = listing.load()
         assert issubclass(kind.Settings, Dims) == bool(kind.needs.vectors), name
         assert widths_of(kind.Settings()) == []
-
-
-def test_the_gradient_of_the_terms():
-    outputs = {name: value.double().detach() for name, value in vectors(TRIPLET, 3).items()}
-    method = method_of(SupervisedSimCSE)
-
-    def loss(*given):
-        return total(terms_of(method, dict(zip(TRIPLET, given, strict=True))))
-
-    assert torch.autograd.gradcheck(loss, [value.requires_grad_() for value in outputs.values()])

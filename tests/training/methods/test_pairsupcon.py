@@ -1,7 +1,5 @@
 """PairSupCon: its loss, its steps, and the effect of each setting."""
 
-import math
-
 import pytest
 import torch
 import transformers
@@ -106,28 +104,6 @@ def test_the_loss_of_an_example_worked_by_hand(settings, expected):
     assert found.value.item() == pytest.approx(expected, abs=1e-5)
 
 
-def test_a_detached_alpha_changes_the_gradient_and_not_the_loss():
-    values, slopes = [], []
-    for detach in (False, True):
-        outputs = outputs_of()
-        value = method_of(temperature=0.5, detach_alpha=detach).loss(outputs)["id"].value
-        value.backward()
-        values.append(value.item())
-        slopes.append(outputs["left"].grad)
-
-    assert values[0] == values[1]
-    assert (slopes[0] - slopes[1]).abs().max() > 0.01
-
-
-def test_a_batch_without_entailments_has_no_contrast():
-    outputs = outputs_of(labels=(0, 0))
-    term = method_of(temperature=0.5).loss(outputs)["id"]
-    term.value.backward()
-
-    assert (term.value.item(), term.weight) == (0.0, 0.0)
-    assert outputs["left"].grad.eq(0).all()
-
-
 @pytest.mark.parametrize(
     ("preset", "terms", "weighting"),
     [
@@ -208,10 +184,23 @@ def test_the_checkpoint_is_the_encoder_read_by_the_mean(trainer_of, pairs, base,
     assert "mean" in str(read_object(tmp_path / "made/sentkit.json")["readout"])
 
 
-def test_the_relation_is_a_mean_over_all_pairs():
-    """-log(1/2) and -log(3/4), for logits of odds 1:1 and 3:1."""
-    logits = torch.tensor([[0.0, 0.0], [math.log(3), 0.0]])
-    found = method_of(objective="cls").loss({"logits": logits, "label": torch.tensor([1, 0])})
+def test_a_detached_alpha_changes_the_gradient_and_not_the_loss():
+    values, slopes = [], []
+    for detach in (False, True):
+        outputs = outputs_of()
+        value = method_of(temperature=0.5, detach_alpha=detach).loss(outputs)["id"].value
+        value.backward()
+        values.append(value.item())
+        slopes.append(outputs["left"].grad)
 
-    assert list(found) == ["cls"]
-    assert found["cls"].value.item() == pytest.approx((0.693147 + 0.287682) / 2, abs=1e-6)
+    assert values[0] == values[1]
+    assert (slopes[0] - slopes[1]).abs().max() > 0.01
+
+
+def test_a_batch_without_entailments_has_no_contrast():
+    outputs = outputs_of(labels=(0, 0))
+    term = method_of(temperature=0.5).loss(outputs)["id"]
+    term.value.backward()
+
+    assert (term.value.item(), term.weight) == (0.0, 0.0)
+    assert outputs["left"].grad.eq(0).all()

@@ -1,8 +1,5 @@
 """PromptBERT and SNCSE: five steps beside a padded reference, template denoising, and rows they refuse."""
 
-import shutil
-from dataclasses import replace
-
 import numpy as np
 import pytest
 import torch
@@ -12,7 +9,6 @@ from sentkit.errors import DataError, UsageError
 from sentkit.formats.checkpoints.folders import read_checkpoint
 from sentkit.formats.rows.kinds import TRIPLET
 from sentkit.training.base import open_base
-from sentkit.training.method import template_of
 from sentkit.training.methods.promptbert import SNCSE, Frame, PromptBERT
 from sentkit.training.settings import build
 
@@ -146,16 +142,6 @@ def test_the_head_of_the_supervised_preset_is_the_transform_of_the_language_mode
     }
 
 
-def test_a_base_without_the_head_of_a_language_model_is_refused(base_folder, tmp_path):
-    shutil.copytree(base_folder, tmp_path / "base")
-    transformers.BertModel.from_pretrained(base_folder).save_pretrained(tmp_path / "base")
-    base = open_base(read_checkpoint(str(tmp_path / "base")), 32)
-    with pytest.raises(UsageError, match="has no language model head") as caught:
-        PromptBERT.check(base, PromptBERT.Settings(head="own"))
-
-    assert caught.value.advice == "--set head=fresh starts with an untrained head"
-
-
 def test_the_positions_after_the_sentence_are_shifted():
     frame = Frame(np.array([101, 7, 8], np.int32), np.array([9, 103, 102], np.int32))
 
@@ -255,10 +241,3 @@ def test_settings_without_effect_are_refused():
         PromptBERT.Settings(objective="triplets", template_b="sncse")
     with pytest.raises(UsageError, match=r"margin_high=0.05 is lower than margin=0.1"):
         SNCSE.Settings(margin_high=0.05)
-
-
-def test_the_finished_checkpoint_has_the_first_template(base):
-    settings = replace(PromptBERT.Settings(), template="promptroberta")
-
-    assert PromptBERT.readouts(settings) == ("prompt",)
-    assert template_of(settings) == "promptroberta"

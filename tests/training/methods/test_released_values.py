@@ -50,11 +50,23 @@ RELEASED = {
     | {"epsilon": 1e-7, "clip": 0, "dropout": 0, "max_length": 75, "eval_every": 500},
     # train_tsdae_from_file.py and training_nli.py of sentence-transformers
     ("tsdae", None): {"batch": 8, "lr": 3e-5, "weight_decay": 0, "schedule": "constant", "deletion": 0.6},
-    ("sbert", "nli"): {"batch": 16, "epochs": 1, "lr": 2e-5, "warmup": 0.1, "weight_decay": 0.01}
+    ("sbert", "nli"): {
+        "objective": "softmax",
+        "batch": 16,
+        "epochs": 1,
+        "lr": 2e-5,
+        "warmup": 0.1,
+        "weight_decay": 0.01,
+    }
     | {"clip": 1, "eval_every": 1000},
+    ("sbert", "stsb"): {"objective": "regression", "epochs": 4, "scale": 5},
+    ("sbert", "sections"): {"objective": "triplet", "epochs": 1, "margin": 1},
     # training.py of SG-BERT
+    ("sg-bert", "released-opt2"): {"objective": "opt2", "compat_opt2_slice": True, "final": "last"},
     ("sg-bert", "released"): {"batch": 16, "epochs": 1, "lr": 5e-5, "beta2": 0.9, "temperature": 0.01}
-    | {"drift_weight": 0.1, "guide_pool": "mean", "warmup": 0.1, "eval_every": 50, "patience": 10},
+    | {"drift_weight": 0.1, "guide_pool": "mean", "warmup": 0.1, "eval_every": 50, "patience": 10}
+    | {"objective": "opt3", "compat_opt2_slice": False, "guide_dropout": True, "final": "last"}
+    | {"early_stop": "cumulative"},
     # scripts/*.sh of ConSERT
     ("consert", "unsup-base"): UNSUP
     | {

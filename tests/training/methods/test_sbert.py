@@ -1,14 +1,11 @@
 """SBERT: what its three objectives compute, step by step."""
 
-import math
-
 import pytest
 import torch
 
 from reference_steps import adamw, take_step
 from sentkit.errors import DataError, UsageError
-from sentkit.training.methods.sbert import SBERT, pair_features
-from sentkit.training.settings import build
+from sentkit.training.methods.sbert import SBERT
 
 WORDS = ("contradiction", "entailment", "neutral")
 STEPS = 6
@@ -23,13 +20,6 @@ def rows_of(texts):
         "triplet": lambda i: {"anchor": texts[i], "positive": texts[i + 1], "negative": texts[i + 2]},
     }
     return lambda objective: [rows[objective](i) for i in range(10)]
-
-
-def method_of(width=2, **settings):
-    """A method without an encoder to speak of: its head and its loss need none."""
-    body = torch.nn.Linear(2, 2)
-    body.width = width
-    return SBERT(body, SBERT.Settings(**settings))
 
 
 # The objectives as the paper states them, in loops.
@@ -89,30 +79,11 @@ def test_six_steps_are_those_of_a_padded_reference(trainer_of, losses_of, rows_o
     assert ours[0] != ours[-1]
 
 
-def test_half_precision_is_widened():
-    """Cross entropy is -log(e^0.5 / (e^0.5 + 2)), which bfloat16 would round in its third digit."""
-    logits = torch.tensor([[0.0, 0.5, 0.0]], dtype=torch.bfloat16)
-    found = method_of().loss({"logits": logits, "target": torch.tensor([1.0])})["softmax"].value
-
-    assert found.dtype == torch.float32
-    assert found.item() == pytest.approx(math.log(1 + 2 * math.exp(-0.5)), abs=1e-6)
-
-
 def test_a_last_row_alone_is_a_batch(trainer_of, losses_of, rows_of):
     """A row needs no other to contrast with."""
     losses = losses_of(trainer_of(SBERT, rows_of("softmax"), batch=9))
 
     assert len(losses) == 2
-
-
-@pytest.mark.parametrize(
-    ("preset", "objective", "epochs"),
-    [("nli", "softmax", 1), ("stsb", "regression", 4), ("sections", "triplet", 1)],
-)
-def test_the_presets_are_the_objectives(preset, objective, epochs):
-    settings = build(SBERT.Settings, SBERT.presets, preset, [])
-
-    assert (settings.objective, settings.epochs) == (objective, epochs)
 
 
 @pytest.mark.parametrize(("scale", "limit"), [(5.0, 5.0), (1.0, 1.0)])
@@ -131,38 +102,3 @@ def test_a_setting_of_another_objective_is_refused():
         SBERT.Settings(margin=5.0)
     with pytest.raises(UsageError, match="scale has no effect with objective=triplet"):
         SBERT.Settings(objective="triplet", scale=1.0)
-
-
-def test_the_features_of_a_pair():
-    found = pair_features(torch.tensor([[1.0, 2.0]]), torch.tensor([[4.0, 1.0]]))
-
-    assert found.tolist() == [[1.0, 2.0, 4.0, 1.0, 3.0, 1.0]]
-
-
-def test_softmax_of_odds():
-    """Odds of 1:2:1 and 1:1:6, of which the second and the third are right: -log(1/2) and -log(3/4)."""
-    logits = torch.log(torch.tensor([[1.0, 2.0, 1.0], [1.0, 1.0, 6.0]]))
-    term = method_of().loss({"logits": logits, "target": torch.tensor([1.0, 2.0])})["softmax"]
-
-    assert (term.sum.item(), term.weight) == (pytest.approx(0.693147 + 0.287682, abs=1e-6), 2.0)
-
-
-@pytest.mark.parametrize(("scale", "expected"), [(5.0, (0.6 - 0.4) ** 2), (4.0, (0.6 - 0.5) ** 2)])
-def test_regression_of_a_right_triangle(scale, expected):
-    """Its cosine is 3/5 for any lengths, and the score is 2 of 5 or of 4."""
-    outputs = {"text_a": torch.tensor([[2.0, 0.0]]), "text_b": torch.tensor([[3.0, 4.0]])}
-    outputs["target"] = torch.tensor([2.0])
-    found = method_of(objective="regression", scale=scale).loss(outputs)["regression"]
-
-    assert found.value.item() == pytest.approx(expected, abs=1e-6)
-
-
-@pytest.mark.parametrize(("margin", "expected"), [(1.0, 0.0), (5.0, 3.0)])
-def test_triplet_of_right_triangles(margin, expected):
-    """The positive is 3 away and the negative 5: nearer by 2, and not by 5."""
-    names = ("anchor", "positive", "negative")
-    points = ([[0.0, 0.0]], [[3.0, 0.0]], [[3.0, 4.0]])
-    outputs = {name: torch.tensor(point) for name, point in zip(names, points, strict=True)}
-    found = method_of(objective="triplet", margin=margin).loss(outputs)["triplet"]
-
-    assert found.value.item() == pytest.approx(expected, abs=1e-6)

@@ -5,9 +5,7 @@ import torch
 import transformers
 
 from reference_steps import take_step
-from sentkit.errors import UsageError
 from sentkit.training.methods.simcse import SimCSE
-from sentkit.training.settings import build
 from support import padded
 
 
@@ -84,13 +82,3 @@ def test_the_trained_language_model_is_kept(trainer_of, texts):
     assert before.keys() == after.keys()
     assert not torch.equal(before["cls.predictions.bias"], after["cls.predictions.bias"])
     assert trainer.method.finished().heads.keys() == {"head.weight", "head.bias"}
-
-
-def test_a_base_without_a_language_model_is_refused(base_of):
-    plain = base_of(head="Model")
-    with pytest.raises(UsageError, match="has no language model head") as caught:
-        SimCSE.check(plain, build(SimCSE.Settings, {}, None, ["mlm_weight=0.1"]))
-
-    assert caught.value.advice == "sentkit train mlm --set head=fresh trains one"
-    with pytest.raises(UsageError, match="mlm_rate has no effect with mlm_weight=0"):
-        SimCSE.Settings(mlm_rate=0.3)

@@ -136,16 +136,6 @@ def test_the_folder_gives_the_vectors_of_training(trainer_of, base_of, texts, tm
     assert np.abs(ours[:, :6] - vectors_of(trainer.run.base.checkpoint.name, texts)).max() > 0.1
 
 
-def test_model2vec_gives_the_same_vectors(trainer_of, base_of, texts, tmp_path):
-    model2vec = pytest.importorskip("model2vec")
-    trainer = trainer_of(Distill, rows_of(texts, 9), base=base_of("mapping"), batch=4, lr=0.05)
-    trainer.train()
-    write_checkpoint(tmp_path / "made", trainer.method, trainer.run.base, {"parents": []}, "mean")
-    theirs = model2vec.StaticModel.from_pretrained(str(tmp_path / "made")).encode(texts)
-
-    np.testing.assert_allclose(vectors_of(tmp_path / "made", texts), theirs, rtol=0, atol=1e-6)
-
-
 def test_a_folder_keeps_the_files_of_its_base(trainer_of, base_of, texts, tmp_path):
     """A table of int8 becomes float32. The README and the record of training are new."""
     base = base_of()
