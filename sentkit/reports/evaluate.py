@@ -1,8 +1,8 @@
 """A checkpoint and a test set -> a result. Results can be kept in a folder and read again."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -12,7 +12,7 @@ import numpy as np
 import orjson
 
 from sentkit.arrays import Float64
-from sentkit.errors import DataError
+from sentkit.errors import DataError, SentkitError, UsageError
 from sentkit.formats.files import open_input
 from sentkit.formats.json_files import read_object
 from sentkit.formats.outputs.outputs import open_output, published_together
@@ -30,8 +30,10 @@ from sentkit.metrics.neighbours.queries import Search, SearchOptions
 from sentkit.metrics.retrieval import Run, RunReader, read_qrels, values_of
 from sentkit.metrics.sts.correlation import pearson, spearman
 from sentkit.metrics.sts.gold_pairs import ScoreOptions, read_gold_pairs
-from sentkit.model import Model
+from sentkit.model import Model, find_encoder
 from sentkit.model.encoding import Encoder, Encoding, Tally, prepare
+from sentkit.model.reading import ReadingOptions
+from sentkit.reports.rows import Row as ReportRow
 from sentkit.reports.suites import SUITES, TestSet
 
 GOLD, LABEL = "score", "label"  # fields of the test sets
@@ -41,7 +43,8 @@ BLOCK = 1 << 20  # bytes
 TOP = 100  # hits of a query
 # The names of the prompts for both sides of a search; the first that the checkpoint declares is used.
 SIDES = {"queries": ("query",), "corpus": ("document", "passage", "corpus")}
-FindModel = Callable[[str | None], Model]
+FindModel = Callable[[str | None], Model]  # by the name of a prompt, or None
+Models = dict[tuple[str, int], FindModel]  # by label of the row, and place of the checkpoint
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +84,28 @@ class Evaluator:
         with published_together(), open_output(str(path), force=True) as out:
             out.write(orjson.dumps(record_of(result)) + b"\n")
         return result
+
+    def evaluate_all(
+        self,
+        models: Models,
+        tests: Sequence[TestSet],
+        failed: Callable[[str, str | None], None],
+        done: Callable[[], None],
+    ) -> tuple[dict[tuple[str, int, str, str], Result], int]:
+        """The results of all checkpoints, and the number of evaluations that failed, each with a message."""
+        found: dict[tuple[str, int, str, str], Result] = {}
+        for (label, place), find in models.items():
+            model = find(None)
+            whole = model.tokenizer.whole
+            encoder = None if whole else model.encoder()
+            for test in tests:
+                try:
+                    result = self.evaluate(encoder, find(None) if whole else model, test, find)
+                    found[label, place, test.suite, test.name] = result
+                except SentkitError as error:
+                    failed(f'row "{label}", {test.suite}: {error}', error.advice)
+                done()
+        return found, len(models) * len(tests) - len(found)
 
     def key(self, encoder: Encoder, test: TestSet, prompts: Mapping[str, str]) -> str:
         """The number of threads changes only the last bits of a vector, so it is not a part of the key."""
@@ -172,6 +197,22 @@ class Evaluator:
         if "not_converged" in record:
             self.warn(f"{label}: {test.path}: {record['not_converged']} fits did not converge")
         return Result(record["accuracy"], record.get("sd"), label)
+
+
+def find_models(rows: Sequence[ReportRow], **machine: str) -> Models:
+    """Functions that find the models of all checkpoints, which are found once as a check."""
+    models: Models = {}
+    for row in rows:
+        for place, (name, transform) in enumerate(zip(row.models, row.transforms, strict=True)):
+            own = ReadingOptions(readout=row.readout, transform=transform)
+
+            def find(prompt: str | None, name: str = name, own: ReadingOptions = own) -> Model:
+                return find_encoder(name, replace(own, prompt_name=prompt), **machine)  # type: ignore[arg-type]
+
+            models[row.label, place] = find
+            if (count := len(find(None).readouts)) > 1:
+                raise UsageError(f'row "{row.label}": expected one readout, found {count}')
+    return models
 
 
 def prompts_of(model: Model) -> Mapping[str, str]:

@@ -2,7 +2,7 @@
 
 import glob
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -111,10 +111,9 @@ def find_baseline(rows: Sequence[Row], name: str) -> Row:
     raise UsageError(f'--baseline "{name}": {problem}', advice=f"the rows are {names}")
 
 
-def seeds_warning(rows: Sequence[Row]) -> str | None:
+def seeds_warning(rows: Sequence[Row]) -> Iterator[str]:
     """A message if rows with seeds do not all have the same ones."""
     seeds = {row.label: row.seeds for row in rows if row.seeds}
-    if len(set(seeds.values())) < 2:
-        return None
-    listed = "; ".join(f'"{name}" has {", ".join(map(str, each))}' for name, each in seeds.items())
-    return f"the seeds differ between the rows: {listed}"
+    if len(set(seeds.values())) > 1:
+        listed = "; ".join(f'"{name}" has {", ".join(map(str, each))}' for name, each in seeds.items())
+        yield f"the seeds differ between the rows: {listed}"

@@ -5,7 +5,7 @@ published.jsonl in the folder of a paper has a line for each figure.
 
 import re
 from collections import defaultdict
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -15,6 +15,7 @@ import orjson
 
 from sentkit.errors import NoInputError, UsageError
 from sentkit.formats.files import readable
+from sentkit.formats.rows.rows import parse_fields
 from sentkit.papers import PAPERS
 
 ENDS = (".jsonl", ".jsonl.gz")
@@ -73,6 +74,22 @@ class TestSet:
 def task_key(task: str) -> str:
     """The name of a task without differences of spelling: stsb is STS-B."""
     return re.sub(r"[^a-z0-9]", "", task.lower())
+
+
+def find_tests(
+    data: str | None, names: str | None, wanted: Sequence[str], pairs: Sequence[str], field: Sequence[str]
+) -> tuple[list[TestSet], list[str]]:
+    """The test sets of --pairs and --data, and the files of the folder that are not used.
+
+    `names` are those of --suites; without them, those of a table (`wanted`), else all.
+    """
+    suites = wanted or IN_FOLDERS if names is None else names.split(",")
+    for name in suites:
+        if name not in IN_FOLDERS:
+            raise UsageError(f'--suites "{name}"', advice=f"available: {', '.join(IN_FOLDERS)}")
+    own = sets_of_pairs(pairs, parse_fields(field, ("text_a", "text_b", "score")))
+    found, unused = ([], []) if data is None else find_test_sets(data, suites)
+    return [*found, *own], unused
 
 
 def find_test_sets(data: str, suites: Collection[str]) -> tuple[list[TestSet], list[str]]:
@@ -227,6 +244,14 @@ def task_names() -> dict[str, dict[str, str]]:
     for figure in published():
         names[figure["suite"]][task_key(figure["task"])] = figure["task"]
     return names
+
+
+def unaveraged(tests: Sequence[TestSet]) -> Iterator[str]:
+    """Warnings about averages without all tasks."""
+    for suite in dict.fromkeys(test.suite for test in tests):
+        missing = missing_tasks(suite, {"avg", *(test.task for test in tests if test.suite == suite)})
+        if missing:
+            yield f"{suite} has no average: no test set of {', '.join(missing)}"
 
 
 def missing_tasks(suite: str, present: Collection[str]) -> list[str]:

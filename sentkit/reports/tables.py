@@ -51,6 +51,13 @@ def selected(paper: str, number: str | None) -> list[PaperTable]:
     return [table for table in paper_tables() if paper == table.paper and number in (None, table.number)]
 
 
+def published_by(paper: str, number: str | None) -> list[PaperTable]:
+    """The same, at least one."""
+    if tables := selected(paper, number):
+        return tables
+    raise UsageError(f"--table {number}: {paper} has no figures in a table with this number")
+
+
 def suites_of(paper: str, number: str) -> list[str]:
     """The suites that a table needs."""
     tables = selected(paper, number)
