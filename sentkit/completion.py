@@ -7,6 +7,7 @@ model nor numpy. If it offers nothing, the shell completes file names.
 import os
 import shlex
 from collections.abc import Iterator, Sequence
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -78,9 +79,13 @@ class Line:
         return getattr(self.command, "commands", {})
 
     def _names(self) -> tuple[list[str], list[str]]:
-        """The settings and presets of the method on the command line."""
+        """The settings and presets of the method or command on the command line."""
+        from sentkit.commands import cluster, translate
         from sentkit.training.catalogue import METHODS, names_of
 
+        own = {"cluster": cluster.AlgorithmSettings, "translate": translate.SearchSettings}
+        if self.command.name in own:
+            return [each.name for each in fields(own[self.command.name])], []
         method = self.arguments[0] if self.arguments else ""
         return names_of(method) if method in METHODS else ([], [])
 

@@ -32,6 +32,9 @@ FLAGS_OF_OTHERS = {  # names in other programs -> our flags; a command has one o
     "overwrite clobber": ("force",),
     "out outfile output-dir save": ("output",),
     "silent": ("quiet",),
+    "stride overlap": ("window",),
+    "chunks": ("on-truncate",),
+    "n-init linkage min-cluster-size beams num-beams temperature top-p max-new-tokens": ("set",),
 }
 UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 

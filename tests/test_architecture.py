@@ -82,7 +82,7 @@ MAY_IMPORT = {
         "formats",
     },
     "manual": {"__init__", "cli", "flags"},
-    "completion": {"formats", "training"},
+    "completion": {"commands", "formats", "training"},
     "method": {"formats", "training"},
     "papers": {
         "arrays",

@@ -68,6 +68,8 @@ def test_every_flag_of_a_command_is_offered(name):
         (("train", "simcse", "--preset", "bert-b"), ["bert-base"]),
         (("train", "simcse", "--set", "temp"), ["temperature="]),
         (("train", "mlm", "-q", "--set", "mask_"), ["mask_rate=", "mask_share="]),
+        (("cluster", "x.jsonl", "--set", ""), ["restarts=", "sample=", "linkage=", "min_size="]),
+        (("translate", "--set", "top"), ["top_p="]),
         (("export", "--template", "sn"), ["sncse", "sncse-1"]),
         (("encode", "--quiet", "--fo"), ["--force"]),
         (("--show-completion", ""), list(completion.SHELLS)),
