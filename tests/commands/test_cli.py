@@ -460,7 +460,7 @@ def test_commands_that_hold_all_rows_report_rows_and_tasks(
         ("whiten fit -o T.safetensors --kind pca --lr 1", "--lr needs --kind flow"),
         ("search a --corpus c --replace", "--replace cannot be used with TEXT"),
         ("search --corpus c -m nano", "--model needs TEXT"),
-        ("encode --window 9", "--window needs --on-truncate window or late"),
+        ("encode --window 9", "--window needs --on-truncate window or chunks or late"),
         ("encode --shard=", '--shard "": the value is empty'),
         ("search --corpus c --queries=", '--queries "": the value is empty'),
     ],

@@ -22,11 +22,12 @@ READOUTS = (
     "L0:max",
     "L3:mean",
 )
+TRANSFORM = ("--transform", "t.safetensors")
 FLAGS = {
     "prefix": ("--prompt", "query: "),
     "normalized": ("--normalize",),
-    "transform": ("--transform", "t.safetensors"),
-    "all": ("--prompt", "query: ", "--normalize", "--transform", "t.safetensors", "--max-length", "12"),
+    "transform": TRANSFORM,
+    "all": ("--prompt", "query: ", "--normalize", *TRANSFORM, "--max-length", "12"),
 }
 
 
@@ -45,7 +46,10 @@ def exported(sentkit, tiny):
     def run(*flags, stdin="", model=tiny):
         made = sentkit("export", "-q", "-m", model, "-o", "made", *flags)
         assert (made.code, made.err) == (0, "")
-        encoded = sentkit("encode", "-q", "-m", model, "--precision", "fp32", *flags, stdin=stdin)
+        own = [each for each in flags if each not in TRANSFORM]
+        encoded = sentkit("encode", "-q", "-m", model, "--precision", "fp32", *own, stdin=stdin)
+        if set(TRANSFORM) <= set(flags):
+            encoded = sentkit("whiten", "apply", "-t", "t.safetensors", stdin=encoded.out)
         return "made", encoded
 
     return run
