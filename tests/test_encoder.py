@@ -74,7 +74,7 @@ def test_long_texts_can_have_the_mean_of_windows(capfdbinary, monkeypatch):
     copy = pickle.loads(pickle.dumps(sentkit.Encoder("nano", **flags)))
     vectors = copy.encode(["a dog", text])
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(f"a dog\n{text}".encode())))
-    names = "--precision fp32 --max-length 8 --on-truncate window --window 7:4".split()
+    names = ["--precision", "fp32", "--max-length", "8", "--on-truncate", "window", "--window", "7:4"]
     assert status(["encode", "-q", *names]) == 0
 
     rows = [json.loads(line)["embedding"] for line in capfdbinary.readouterr().out.splitlines()]
