@@ -1,10 +1,15 @@
 """`sentkit export`: a checkpoint that declares its readout."""
 
 from dataclasses import dataclass, field
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
+from sentkit.console import Console
+from sentkit.errors import UsageError
 from sentkit.flags import options
 from sentkit.flags.rules import Named, words_of
+
+if TYPE_CHECKING:
+    from sentkit.formats.checkpoints.folders import Checkpoint
 
 
 @dataclass(frozen=True)
@@ -22,6 +27,7 @@ def export(
     output: NewFolderFlags,
     model: str = "nano",
     reading: options.ExportFlags,
+    store: Literal["float32", "float16", "int8"] | None = None,
     run: options.QuietFlags,
 ) -> None:
     """Write a checkpoint that declares its readout.
@@ -31,45 +37,115 @@ def export(
       sentkit export -m BASE --readout mean-last2 -o ckpt
       sentkit export -m CHECKPOINT --transform whitening.safetensors -o whitened
       sentkit export --prompt 'query: ' --normalize -o queries
+      sentkit export -m CHECKPOINT --store float16 -o half
 
-    Most used: -m --readout --prompt --normalize --transform -o -f
+    Most used: -m --readout --prompt --normalize --transform --store -o -f
 
-    The weights do not change. The output is a Hugging Face folder with sentkit.json
-    and, if possible, with modules of sentence-transformers: averaged layers become
-    WeightedLayerPooling, a pooler or a transform becomes Dense, and unit length becomes
-    Normalize. These modules cannot express the readout prompt; in that case
-    modules.json is not written. The readouts wk and wk-clip are refused.
+    The weights do not change, except with --store. The output is a Hugging Face folder
+    with sentkit.json and, if possible, with modules of sentence-transformers: averaged
+    layers become WeightedLayerPooling, a pooler or a transform becomes Dense, and unit
+    length becomes Normalize. These modules cannot express the readout prompt; in that
+    case modules.json is not written. The readouts wk and wk-clip are refused.
+
+    Flags:
+      --store: Numbers of the weights; int8: only the table of a static model. [default: as they are]
     """
     from importlib.metadata import version
     from pathlib import Path
 
     from sentkit.formats.checkpoints.commands import Command, inputs_of
-    from sentkit.formats.checkpoints.export import export_checkpoint
-    from sentkit.formats.checkpoints.folders import read_checkpoint
-    from sentkit.model.checkpoint.declaration import declare_encoder
-    from sentkit.model.reading import plan_reading
-    from sentkit.model.transformer.encoder import TransformerEncoder
+    from sentkit.formats.checkpoints.folders import checkpoint_in, find_model, is_static, static_checkpoint
 
     console = run.console("export")
-    checkpoint = read_checkpoint(model)
+    folder = find_model(model)
+    checkpoint = (static_checkpoint if is_static(folder) else checkpoint_in)(folder, model)
     reads: dict[str, str | list[str] | None] = {"--transform": reading.transform}
     if Path(output.path).resolve() != checkpoint.folder.resolve():  # -f replaces the checkpoint
         reads["-m"] = options.model_paths(model)
     options.check_paths(console, {"-o": output.path}, reads)
-    plan = plan_reading(checkpoint, reading.options())
-    console.warn(*plan.notes(model))
-    encoder = TransformerEncoder(checkpoint, plan, device="cpu", precision="fp32")
-    declaration = declare_encoder(encoder)
+    stored = [] if store is None else ["--store", store]
     lineage = {
         "parents": [model, *checkpoint.parents],
         "command": Command(
             ("export",),
             inputs_of({"-m": model, "--transform": reading.transform}),
-            words_of(reading, but=("transform",)),
+            [*words_of(reading, but=("transform",)), *stored],
         ).record(),
         "made_with": {"sentkit": version("sentkit")},
     }
-    export_checkpoint(checkpoint, Path(output.path), declaration, lineage, force=output.force)
+    if checkpoint.declared.static:
+        export_static(checkpoint, reading, store, output, lineage)
+    else:
+        export_transformer(checkpoint, reading, store, output, lineage, console)
+
+
+def export_static(
+    checkpoint: "Checkpoint",
+    reading: options.ExportFlags,
+    store: str | None,
+    output: NewFolderFlags,
+    lineage: dict[str, Any],
+) -> None:
+    """Write a static model with other numbers. It has no readout to declare."""
+    from pathlib import Path
+
+    from sentkit.formats.checkpoints.export import new_folder, write_static_folder
+    from sentkit.formats.lexicons.model2vec import stored_as
+    from sentkit.model.reading import ReadingOptions
+    from sentkit.model.static.models import WordTable, read_folder
+    from sentkit.transforms.steps import Normalize
+
+    if store is None or words_of(reading):
+        problem = f"{checkpoint.name} is a static model, for which export has only --store"
+        raise UsageError(problem, advice="sentkit export -m MODEL --store float16 -o DIR")
+    model = read_folder(checkpoint.folder, checkpoint.name, ReadingOptions())
+    if store == "int8" and not any(isinstance(step, Normalize) for step in model.steps):
+        problem = f"--store int8: the vectors of {checkpoint.name} do not have unit length"
+        raise UsageError(problem, advice="use --store float16")
+    vectors = model.open_vectors()
+    assert isinstance(vectors, WordTable), "a folder has a table"
+    with new_folder(Path(output.path), force=output.force) as part:
+        write_static_folder(part, checkpoint, stored_as(vectors.table, store), checkpoint.lineage | lineage)
+
+
+def export_transformer(
+    checkpoint: "Checkpoint",
+    reading: options.ExportFlags,
+    store: str | None,
+    output: NewFolderFlags,
+    lineage: dict[str, Any],
+    console: Console,
+) -> None:
+    from pathlib import Path
+
+    from sentkit.formats.checkpoints.export import export_checkpoint
+    from sentkit.model.checkpoint.declaration import declare_encoder
+    from sentkit.model.checkpoint.save_weights import write_weights
+    from sentkit.model.reading import plan_reading
+    from sentkit.model.transformer.encoder import TransformerEncoder
+    from sentkit.model.transformer.weights import read_weights
+
+    if store == "int8":
+        problem = "--store int8 is only for static models"
+        raise UsageError(problem, advice="use --store float16, and encode --precision int8")
+    plan = plan_reading(checkpoint, reading.options())
+    console.warn(*plan.notes(checkpoint.name))
+    encoder = TransformerEncoder(checkpoint, plan, device="cpu", precision="fp32")
+    declaration = declare_encoder(encoder)
+
+    def write(path: Path) -> None:
+        tensors = read_weights(checkpoint.transformer, checkpoint.name)
+        write_weights(path, tensors, store or "float32")
+
+    export_checkpoint(
+        checkpoint,
+        Path(output.path),
+        declaration,
+        lineage,
+        force=output.force,
+        store=store,
+        write_weights=write if store else None,
+    )
     if declaration.inexpressible is not None:
         console.warn(
             f"modules.json was not written: {declaration.inexpressible},"

@@ -8,11 +8,16 @@ from typing import Any
 from torch import Tensor
 
 from sentkit.errors import UsageError
-from sentkit.formats.checkpoints.folders import WORD_SETS, Checkpoint, find_model, is_static, read_checkpoint
-from sentkit.formats.checkpoints.modules import StoredDeclaration, read_modules
-from sentkit.formats.checkpoints.readout import NAMED, Readout
-from sentkit.formats.json_files import read_object_if_there
-from sentkit.formats.lexicons.model2vec import Table, is_model2vec
+from sentkit.formats.checkpoints.folders import (
+    WORD_SETS,
+    Checkpoint,
+    find_model,
+    is_static,
+    read_checkpoint,
+    static_checkpoint,
+)
+from sentkit.formats.checkpoints.readout import Readout
+from sentkit.formats.lexicons.model2vec import Table
 from sentkit.formats.vectors.fingerprint import digest
 from sentkit.model.reading import ReadingOptions, most_tokens, plan_reading
 from sentkit.model.static.models import WordTable, read_folder
@@ -179,11 +184,7 @@ def open_static(folder: Path, name: str, max_length: int) -> StaticBase:
     if any(isinstance(step, Truncate) for step in finished.steps):
         raise UsageError(f"{name}: training does not support a static model that declares truncate_dim")
     normalize = any(isinstance(step, Normalize) for step in finished.steps)
-    place, declared = (folder, StoredDeclaration()) if is_model2vec(folder) else read_modules(folder)
-    own = read_object_if_there(folder / "sentkit.json")
-    config = read_object_if_there(place / "config.json")
-    declared = replace(declared, static=True, readout=NAMED["mean"])
-    checkpoint = Checkpoint(name, folder, place, config, declared, own)
+    checkpoint = static_checkpoint(folder, name)
     return StaticBase(
         checkpoint=checkpoint,
         stored={},

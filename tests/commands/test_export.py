@@ -257,6 +257,55 @@ def test_half_precision_stays_half_precision(sentkit, tmp_path, bundled):
     assert (tmp_path / "made/model.safetensors").read_bytes() == (bundled / "model.safetensors").read_bytes()
 
 
+def test_stored_as_float32_and_float16_the_weights_are_the_same(sentkit, tmp_path, bundled, stock, few):
+    """Every number of float16 is one of float32."""
+    sentkit("export", "--store", "float32", "-o", "whole")
+    sentkit("export", "-m", "whole", "--store", "float16", "-o", "half")
+
+    assert (tmp_path / "half/model.safetensors").read_bytes() == (bundled / "model.safetensors").read_bytes()
+    assert [
+        json.loads((tmp_path / name / "config.json").read_text())["dtype"] for name in ("whole", "half")
+    ] == [
+        "float32",
+        "float16",
+    ]
+    encoded = sentkit("encode", "-m", "half", "--precision", "fp32", stdin="\n".join(few))
+    assert np.abs(stock(tmp_path / "half", few) - encoded.vectors()).max() < CLOSE
+
+
+@pytest.mark.parametrize("store", ["float32", "float16", "int8"])
+def test_a_static_model_is_stored_in_fewer_bytes(sentkit, tiny, tmp_path, stock, few, store):
+    sentkit("distill-static", "-q", "-m", tiny, "--dim", "8", "-o", "table")
+    assert sentkit("export", "-m", "table", "--store", store, "-o", "made").code == 0
+
+    whole, made = (
+        load_file(tmp_path / name / "model.safetensors")["embeddings"] for name in ("table", "made")
+    )
+    factor = 127 / max(abs(float(x)) for x in whole.reshape(-1)) if store == "int8" else 1
+    expected = [[round(float(x) * factor) if store == "int8" else x for x in row] for row in whole]
+    assert made.dtype == store
+    near = {"abs": 1, "rel": 0} if store == "int8" else {"abs": 2**-24, "rel": 2**-11}
+    assert made == pytest.approx(np.array(expected), **near)
+    vectors = sentkit("encode", "-m", "made", stdin=few[0]).vectors()
+    if store != "int8":  # sentence-transformers has no table of integers
+        assert np.abs(stock(tmp_path / "made", few[:1]) - vectors).max() < 2**-10
+
+
+@pytest.mark.parametrize(
+    ("model", "flags", "problem"),
+    [
+        ("table", (), "table is a static model, for which export has only --store"),
+        ("table", ("--store", "int8", "--normalize"), "table is a static model"),
+        ("nano", ("--store", "int8"), "--store int8 is only for static models"),
+    ],
+)
+def test_what_cannot_be_stored(sentkit, tiny, model, flags, problem):
+    sentkit("distill-static", "-q", "-m", tiny, "--dim", "8", "-o", "table")
+    failed = sentkit("export", "-m", model, *flags, "-o", "made")
+
+    assert (failed.code, problem in failed.err) == (2, True)
+
+
 def test_wk_is_refused(sentkit, tmp_path):
     done = sentkit("export", "--readout", "L0+L1+L2+L3+L4:wk", "-o", "made")
 

@@ -208,12 +208,29 @@ def export_checkpoint(
     lineage: Mapping[str, Any],
     *,
     force: bool,
+    store: str | None = None,
+    write_weights: Callable[[Path], None] | None = None,
 ) -> None:
-    """Copy the files of a checkpoint to a new folder with a new declaration. See `new_folder`."""
+    """Copy the files of a checkpoint to a new folder with a new declaration. See `new_folder`.
+
+    `write_weights` writes the weights in the type `store`, instead of a copy.
+    """
     with new_folder(folder, force=force) as part:
-        # Keep the tensors of the heads, because later training can need them.
-        carry(checkpoint, part, CARRIED)
-        declare(part, checkpoint.config, declaration, lineage)
+        if write_weights is None:
+            # Keep the tensors of the heads, because later training can need them.
+            carry(checkpoint, part, CARRIED)
+            declare(part, checkpoint.config, declaration, lineage)
+        else:
+            carry(checkpoint, part, (*BESIDE_WEIGHTS, "*.md"), but=REWRITTEN | INDEXES | {ADAPTER_CONFIG})
+            write_weights(part / "model.safetensors")
+            config = with_dtype(checkpoint.config, store or "float32")
+            write_json(part / "config.json", config)
+            declare(part, config, declaration, lineage)
+
+
+def with_dtype(config: Mapping[str, Any], dtype: str) -> dict[str, Any]:
+    """The config with the type that transformers uses; it ignores the type in the weights file."""
+    return {**{name: value for name, value in config.items() if name != "torch_dtype"}, "dtype": dtype}
 
 
 def write_folder(
@@ -235,9 +252,7 @@ def write_folder(
     write_weights(folder / "model.safetensors")
     if write_heads is not None:
         write_heads(folder / "heads.safetensors")
-    # transformers uses this dtype and ignores the dtype in the weights file.
-    config = {name: value for name, value in checkpoint.config.items() if name != "torch_dtype"}
-    config["dtype"] = "float32"
+    config = with_dtype(checkpoint.config, "float32")
     write_json(folder / "config.json", config)
     declare(folder, config, declaration, lineage)
 
@@ -245,7 +260,7 @@ def write_folder(
 def write_static_folder(
     folder: Path, checkpoint: Checkpoint, table: Table, lineage: Mapping[str, Any]
 ) -> None:
-    """Fill an empty folder with a trained static model: a new float32 table, and the other files of its base.
+    """Fill an empty folder with a static model: a new table in its type, and the other files of its base.
 
     Programs that read the base can therefore read it.
     """
@@ -258,7 +273,7 @@ def write_static_folder(
     place = folder / checkpoint.transformer.relative_to(checkpoint.folder)
     write_table(place, checkpoint.transformer, table)
     if (place / "config.json").is_file():
-        of_table = {"hidden_dim": table.rows.shape[1], "embedding_dtype": "float32"}
+        of_table = {"hidden_dim": table.rows.shape[1], "embedding_dtype": table.rows.dtype.name}
         own = {name: value for name, value in of_table.items() if name in checkpoint.config}
         write_json(place / "config.json", checkpoint.config | own)
     write_json(folder / "sentkit.json", lineage)

@@ -14,6 +14,7 @@ from typing import Any
 from sentkit.errors import DataError, NoInputError, UnavailableError, UsageError
 from sentkit.formats.checkpoints.lora import adapter_alone, is_adapter
 from sentkit.formats.checkpoints.modules import StoredDeclaration, read_modules, read_sentkit_json
+from sentkit.formats.checkpoints.readout import NAMED
 from sentkit.formats.json_files import exists, is_folder, is_there, read_object, read_object_if_there
 from sentkit.formats.lexicons.model2vec import is_model2vec
 
@@ -176,6 +177,13 @@ def read_checkpoint(name: str) -> Checkpoint:
             f"{name}: is a static model, which only encode, search, report and inspect support{others}"
         )
     return checkpoint_in(folder, name)
+
+
+def static_checkpoint(folder: Path, name: str) -> Checkpoint:
+    place, declared = (folder, StoredDeclaration()) if is_model2vec(folder) else read_modules(folder)
+    declared = replace(declared, static=True, readout=NAMED["mean"])
+    own = read_object_if_there(folder / "sentkit.json")
+    return Checkpoint(name, folder, place, read_object_if_there(place / "config.json"), declared, own)
 
 
 def is_static(folder: Path) -> bool:

@@ -1,7 +1,7 @@
 """Read static models (one vector per token) of model2vec or sentence-transformers, and write them."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,7 @@ AXES = 2  # number of axes of a table
 class Table:
     """The vectors of all tokens."""
 
-    rows: NDArray[np.float32]  # (n, d)
+    rows: NDArray[Any]  # (n, d), float32 except in a table to write
     places: NDArray[np.int64] | None = None  # (tokens,): the row of each token, if tokens share rows
     weights: NDArray[np.float32] | None = None  # (tokens,): the factor for the vector of each token
 
@@ -71,6 +71,15 @@ class Model2Vec:
         )
 
 
+def stored_as(table: Table, store: str) -> Table:
+    """The table in float32, float16 or int8. For int8, 127 / the largest number multiplies all numbers."""
+    if store == "int8":
+        largest = np.abs(table.rows).max() or 1
+        return replace(table, rows=np.rint(table.rows * np.float32(127 / largest)).astype(np.int8))
+    with np.errstate(over="ignore"):
+        return replace(table, rows=table.rows.astype(store))
+
+
 def is_model2vec(folder: Path) -> bool:
     return read_object_if_there(folder / "config.json").get("model_type") == "model2vec"
 
@@ -111,7 +120,7 @@ def write_model2vec(
 
 
 def write_table(folder: Path, base: Path, table: Table) -> None:
-    """Write a table in float32, with the tensor names of the static model in `base`."""
+    """Write a table in its type, with the tensor names of the static model in `base`."""
     stored = "embeddings" if is_model2vec(base) else stored_name(base)
     arrays = {stored if name == "embeddings" else name: array for name, array in table.arrays.items()}
     write_arrays(folder / "model.safetensors", arrays)

@@ -21,7 +21,8 @@ ITEM_SIZES = {
     "I32": 4, "U32": 4, "F32": 4,
     "I64": 8, "U64": 8, "F64": 8,
 }  # fmt: skip
-UNCHANGED = {"float64": "F64", "int64": "I64"}  # types that are not written as float32
+# Types that do not become float32.
+UNCHANGED = {"float64": "F64", "int64": "I64", "float16": "F16", "int8": "I8"}
 LARGEST_HEADER = 100_000_000  # same limit as in the safetensors library
 LARGEST_TENSOR = 1 << 56  # numbers; numpy refuses more, even if one axis is empty
 MOST_AXES = 16
@@ -123,7 +124,7 @@ def write_arrays(
 
 
 def put_arrays(file: BinaryIO, arrays: Mapping[str, NDArray[Any]], metadata: Mapping[str, str]) -> None:
-    """Write tensors in safetensors format: float64 and int64 unchanged, all other types as float32."""
+    """Write tensors in safetensors format: the types of UNCHANGED as they are, all others as float32."""
     entries: dict[str, tuple[str, tuple[int, ...], int, int]] = {}
     place = 0
     for name, array in arrays.items():

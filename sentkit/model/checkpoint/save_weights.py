@@ -13,7 +13,7 @@ from sentkit.errors import DataError, NoInputError, UsageError
 from sentkit.formats.checkpoints.folders import read_checkpoint
 from sentkit.formats.json_files import is_there, read_object, write_json
 from sentkit.formats.outputs.temporary import create
-from sentkit.formats.vectors.safetensors_header import OF_WEIGHTS, header_bytes
+from sentkit.formats.vectors.safetensors_header import OF_WEIGHTS, put_arrays
 from sentkit.model.checkpoint.heads import HEADS
 from sentkit.model.text.tokenizer import Tokenizer
 from sentkit.model.transformer.architecture import (
@@ -68,22 +68,18 @@ def remove_tied(tensors: dict[str, Tensor], words: str, architecture: Architectu
         tensors.setdefault(head.bias, copy)
 
 
-def write_weights(path: Path, tensors: Mapping[str, Tensor]) -> None:
-    """Write a safetensors file in float32 and sync it to disk. The same values give the same bytes.
+def write_weights(path: Path, tensors: Mapping[str, Tensor], store: str = "float32") -> None:
+    """Write a safetensors file in the type `store` and sync it to disk. The same values give the same bytes.
 
     Integer tensors are buffers that transformers creates, so they are not written.
     """
-    entries: dict[str, tuple[str, tuple[int, ...], int, int]] = {}
-    start = 0
-    for name in sorted(name for name, tensor in tensors.items() if tensor.is_floating_point()):
-        end = start + 4 * tensors[name].numel()
-        entries[name] = ("F32", tuple(tensors[name].shape), start, end)
-        start = end
+    arrays = {
+        name: tensors[name].detach().to("cpu", getattr(torch, store)).numpy()
+        for name in sorted(tensors)
+        if tensors[name].is_floating_point()
+    }
     with create(path) as file:
-        file.write(header_bytes(entries, OF_WEIGHTS))
-        for name in entries:  # one tensor at a time, to avoid a second copy of the model
-            values = tensors[name].detach().to("cpu", torch.float32).contiguous().numpy()
-            file.write(values.reshape(-1).view("uint8").data)
+        put_arrays(file, arrays, OF_WEIGHTS)
         file.flush()
         os.fsync(file.fileno())
 
