@@ -21,9 +21,10 @@ from pathlib import Path
 STOP_WORDS = frozenset(
     re.findall(
         r"\w+",
-        "a an the and or but if of at by for with about to from in on is are was were be been being it its "
-        "this that these those he she they his her their who which what as has have had not no can will would may "
-        "also into than then there when where while some any such other more most only own same so too very",
+        """a an the and or but if of at by for with about to from in on is are was were be been being it its
+        this that these those he she they his her their who which what as has have had not no can will would
+        may also into than then there when where while some any such other more most only own same so too
+        very""",
     )
 )
 NOUN = "What is {}?|What does {} mean?|Who or what is called {}?|Where can I find {}?|what is the best {}"
