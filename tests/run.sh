@@ -4,7 +4,7 @@ set -eu
 cd "$(dirname "$0")/.."
 python=${PYTHON:-python3}
 [ -x .venv/bin/python ] || "$python" -m venv .venv
-.venv/bin/python -m pip install --quiet --disable-pip-version-check -c tests/constraints.txt -e '.[test]'
+.venv/bin/python -m pip install --quiet --no-compile --disable-pip-version-check -c tests/constraints.txt -e '.[test]'
 .venv/bin/ruff check .
 .venv/bin/ruff format --check .
 .venv/bin/mypy
