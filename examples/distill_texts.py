@@ -31,6 +31,7 @@ NOUN = "What is {}?|What does {} mean?|Who or what is called {}?|Where can I fin
 VERB = "How to {}?|How do I {} in this case?|When should one {}?|Why do people {}?|error when I try to {}"
 OTHER = "What is {} about it?|Why is it {}?|Is it {} or not?|How {} is it?|what makes something {}"
 QUESTIONS = {"n": NOUN.split("|"), "v": VERB.split("|"), "a": OTHER.split("|")}  # by part of speech
+LONG, LONG_SHARE = 160, 0.15  # most of the time of training is for few long texts, which teach little more
 CLAUSE = re.compile(r"^(?P<subject>[A-Z][^,;:]{2,50}?) (?P<verb>is|was|are|were) (?P<rest>[^,;]{8,60}?)[.,;]")
 
 
@@ -98,6 +99,8 @@ def main(wiki: str, nli: str, wordnet: str) -> None:
     shuffled = [text for text in texts if text.strip() and text not in held_out]
     chance.shuffle(shuffled)
     for text in shuffled:
+        if len(text) > LONG and chance.random() > LONG_SHARE:
+            continue
         print(json.dumps({"text": text}, ensure_ascii=False))
 
 

@@ -54,11 +54,19 @@ def export(
     from pathlib import Path
 
     from sentkit.formats.checkpoints.commands import Command, inputs_of
-    from sentkit.formats.checkpoints.folders import checkpoint_in, find_model, is_static, static_checkpoint
+    from sentkit.formats.checkpoints.folders import (
+        WORD_SETS,
+        find_model,
+        is_static,
+        read_checkpoint,
+        static_checkpoint,
+    )
 
     console = run.console("export")
-    folder = find_model(model)
-    checkpoint = (static_checkpoint if is_static(folder) else checkpoint_in)(folder, model)
+    if model != WORD_SETS and is_static(folder := find_model(model)):
+        checkpoint = static_checkpoint(folder, model)
+    else:
+        checkpoint = read_checkpoint(model)
     reads: dict[str, str | list[str] | None] = {"--transform": reading.transform}
     if Path(output.path).resolve() != checkpoint.folder.resolve():  # -f replaces the checkpoint
         reads["-m"] = options.model_paths(model)

@@ -168,7 +168,6 @@ def test_inspect_describes_a_static_model(sentkit, words, model2vec):
     "command",
     [
         ("build-entries",),
-        ("export", "-o", "out"),
         ("distill-static", "-o", "out"),
     ],
     ids=" ".join,
@@ -183,6 +182,14 @@ def test_who_needs_layers_refuses_a_static_model(sentkit, words, model2vec, comm
         for done in told[:2]
     )
     assert told[2].told[-1].endswith(": words.txt: is a file, expected a checkpoint folder")
+
+
+def test_export_has_only_other_numbers_for_a_static_model(sentkit, words, model2vec):
+    told = [sentkit("export", "-o", "out", "-m", name) for name in (model2vec(), "words:binary", words)]
+
+    assert [done.code for done in told] == [2, 2, 66]
+    assert "is a static model, for which export has only --store" in told[0].err
+    assert "words:binary: is a static model, which only encode" in told[1].err
 
 
 @pytest.mark.parametrize("name", ["nosuch.vec", "glove.6B.300d.txt", "wv/vectors.txt.gz", "vectors.bin"])
