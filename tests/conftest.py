@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,8 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from support import PIECES, forking, with_program
+
+SHARED = "SENTKIT_FORKED_PROGRAM"  # an environment variable of the workers of xdist
 
 # Tiny matrices on a shared machine: two threads waiting for each other cost more than they earn.
 os.environ["OMP_NUM_THREADS"] = os.environ["SENTKIT_THREADS"] = "1"
@@ -36,6 +39,14 @@ for name, examples in (("sentkit", 25), ("thorough", 400)):
         suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
     )
 settings.load_profile("sentkit")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Start the process that forks `sentkit` for all workers of xdist, while they collect the tests."""
+    if getattr(config.option, "numprocesses", None) and not hasattr(config, "workerinput"):
+        stack = ExitStack()
+        config.add_cleanup(stack.close)
+        os.environ[SHARED] = json.dumps(stack.enter_context(forking()))
 
 
 def pytest_collection_finish() -> None:
@@ -61,7 +72,9 @@ def with_torch(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture(scope="session")
 def forked_program() -> Iterator[list[str]]:
     """A command line that runs `sentkit` as a fork of one process: torch is imported once."""
-    with forking() as program:
+    shared = os.environ.get(SHARED)
+    with nullcontext(json.loads(shared)) if shared else forking() as program:
+        subprocess.run([*program, "--version"], check=True, capture_output=True)  # waits for the imports
         yield program
 
 

@@ -35,7 +35,7 @@ def import_all():
 
 
 def serve(path):
-    """Print "ready", then wait for calls until this process is killed or its parent has ended."""
+    """Print "ready", import, and answer calls until this process is killed or its parent has ended."""
     import gc
     import select
     import signal
@@ -43,6 +43,10 @@ def serve(path):
     from contextlib import suppress
 
     os.fsync = os.fstat  # as conftest.py does
+    door = socket.socket(socket.AF_UNIX)
+    door.bind(path)
+    door.listen()
+    print("ready", flush=True)  # noqa: T201
     import_all()
     gc.collect()
     gc.freeze()  # otherwise each fork walks through all these objects, and so copies their memory
@@ -52,10 +56,7 @@ def serve(path):
     signal.signal(signal.SIGCHLD, lambda *_: None)
     signal.set_wakeup_fd(wake)
     callers, parent = {}, os.getppid()
-    with socket.socket(socket.AF_UNIX) as door:
-        door.bind(path)
-        door.listen()
-        print("ready", flush=True)  # noqa: T201
+    with door:
         while os.getppid() == parent:  # a killed test run leaves no server behind
             if door in select.select([door, ended], [], [], 5)[0]:
                 caller, _ = door.accept()

@@ -165,7 +165,10 @@ def heed_signals():
 
 @contextmanager
 def forking(source=ROOT):
-    """A command line that runs the `sentkit` of this checkout in forks of one process (forking.py)."""
+    """A command line that runs the `sentkit` of this checkout in forks of one process (forking.py).
+
+    The first call waits for its imports.
+    """
     script, environment = str(ROOT / "tests/forking.py"), {**os.environ, "PYTHONPATH": str(source)}
     with TemporaryDirectory() as folder:  # a socket has a short path
         serve = [sys.executable, script, "serve", f"{folder}/socket"]
