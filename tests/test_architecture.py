@@ -84,17 +84,7 @@ MAY_IMPORT = {
     "manual": {"__init__", "cli", "flags"},
     "completion": {"commands", "formats", "training"},
     "method": {"formats", "training"},
-    "papers": {
-        "arrays",
-        "console",
-        "errors",
-        "flags",
-        "formats",
-        "model",
-        "plots",
-        "training",
-        "transforms",
-    },
+    "papers": {"arrays", "console", "errors", "flags", "formats", "model", "plots", "training", "transforms"},
     "__main__": {"cli", "process"},
 }
 # Inside a layer: folder -> folders beside it that its files may import. Files directly in

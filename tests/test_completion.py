@@ -50,13 +50,7 @@ def test_every_flag_of_a_command_is_offered(name):
     ("words", "expected"),
     [
         (("encode", "--on-truncate", ""), ["warn", "error", "window", "chunks", "late"]),
-        (
-            (
-                "encode",
-                "--on-truncate=e",
-            ),
-            ["--on-truncate=error"],
-        ),
+        (("encode", "--on-truncate=e"), ["--on-truncate=error"]),
         (("encode", "--readout", ""), list(NAMED)),
         (("encode", "x.txt", "--readout", "mean-"), [name for name in NAMED if name.startswith("mean-")]),
         (("encode", "--device", "c"), ["cpu", "cuda"]),

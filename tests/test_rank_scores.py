@@ -28,8 +28,7 @@ def test_correlations_are_those_of_loops(tmp_path, execute, weight):
     script = ROOT / "examples/rank_scores.py"
     line = "for n in pairs corpus; do sentkit cat $n.jsonl -o $n.safetensors; done; "
     done = execute(
-        ["sh", "-ec", line + f"python3 {script} pairs.safetensors corpus.safetensors {weight}"],
-        tmp_path,
+        ["sh", "-ec", line + f"python3 {script} pairs.safetensors corpus.safetensors {weight}"], tmp_path
     )
     found = json.loads(done.stdout)
     plain = [cosine(a, b) for a, b in zip(left, right, strict=True)]

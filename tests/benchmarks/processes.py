@@ -47,7 +47,7 @@ def commands(other: list[str]) -> dict[str, list[str]]:
         "sentkit, all-MiniLM-L6-v2": [*encode, "-m", minilm],
         "the same with `--precision bf16`": [*encode, "-m", minilm, "--precision", "bf16"],
         "sentence-transformers, all-MiniLM-L6-v2": [
-            *(sys.executable, "-c", SENTENCE_TRANSFORMERS + PRINT, str(read_checkpoint(minilm).folder)),
+            *(sys.executable, "-c", SENTENCE_TRANSFORMERS + PRINT, str(read_checkpoint(minilm).folder))
         ],
     }
     if other:

@@ -49,11 +49,7 @@ def test_rows_get_the_name_of_their_file(sentkit, tmp_path):
     ("name", "code", "told"),
     [
         ("id", 65, 'sentkit cat: -:1: field "id" already exists'),
-        (
-            'a"b',
-            2,
-            "sentkit cat: --name-field 'a\"b': expected a printable name",
-        ),
+        ('a"b', 2, "sentkit cat: --name-field 'a\"b': expected a printable name"),
     ],
 )
 def test_a_name_field_that_cannot_be(sentkit, name, code, told):
@@ -208,10 +204,7 @@ def test_tables_are_written_and_read_back(sentkit, tmp_path):
     assert (tmp_path / "t.tsv").read_text() == 'a\tn\tz\nx, "y"\t1.10\t\n'
     assert [
         line.split('"reason":')[1][:24] for line in (tmp_path / "bad.jsonl").read_text().splitlines()
-    ] == [
-        '"a tab or newline: TSV c',
-        '"\\"b\\" is not a column o',
-    ]
+    ] == ['"a tab or newline: TSV c', '"\\"b\\" is not a column o']
 
 
 def test_tables_have_no_vectors(sentkit, tmp_path):

@@ -113,12 +113,7 @@ CASES = (
         '{"entry":"cat","definition":["an animal"]}',
         '"definition" is a list, expected a string',
     ),
-    Case(
-        "distill-static",
-        ("distill-static", "--weights", "sif", "-o", "out", "-f"),
-        TEXT,
-        *NO_TEXT,
-    ),
+    Case("distill-static", ("distill-static", "--weights", "sif", "-o", "out", "-f"), TEXT, *NO_TEXT),
     Case(
         "fit",
         ("whiten", "fit", "--kind", "center", "-o", "-"),

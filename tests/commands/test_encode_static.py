@@ -164,14 +164,7 @@ def test_inspect_describes_a_static_model(sentkit, words, model2vec):
     assert sets["readout"] == "set"
 
 
-@pytest.mark.parametrize(
-    "command",
-    [
-        ("build-entries",),
-        ("distill-static", "-o", "out"),
-    ],
-    ids=" ".join,
-)
+@pytest.mark.parametrize("command", [("build-entries",), ("distill-static", "-o", "out")], ids=" ".join)
 def test_who_needs_layers_refuses_a_static_model(sentkit, words, model2vec, command):
     rows = '{"text":"a","entry":"a","definition":"b"}\n'
     told = [sentkit(*command, "-m", name, stdin=rows) for name in (model2vec(), "words:binary", words)]

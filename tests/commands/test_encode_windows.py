@@ -150,10 +150,7 @@ def test_the_closing_line_counts_rows_and_windows(encode, tiny):
     ].items()
 
 
-@pytest.mark.parametrize(
-    "flags",
-    [("--readout", "mean", "--prompt", "a cat: "), ("--readout", "prompt")],
-)
+@pytest.mark.parametrize("flags", [("--readout", "mean", "--prompt", "a cat: "), ("--readout", "prompt")])
 def test_a_prompt_and_a_template_are_in_each_window(encode, flags):
     """A window that begins and ends between words has the vector of its characters as a text."""
     done = encode(*CHUNKS, *flags, texts=[LONGER])
@@ -310,10 +307,7 @@ def test_the_prompt_is_in_each_window_of_a_static_model(sentkit, table, model2ve
             ["--on-truncate", "window", "-m", "words:binary"],
             "--on-truncate window cannot be used with words:binary",
         ),
-        (
-            ["--on-truncate", "window", "-m", "w.txt"],
-            "this model has no maximum length, so no text is split",
-        ),
+        (["--on-truncate", "window", "-m", "w.txt"], "this model has no maximum length, so no text is split"),
         (
             ["--on-truncate", "late", "--window", 9, "-m", "w.txt"],
             "--on-truncate late: w.txt is a static model, whose words have no context",

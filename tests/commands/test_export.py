@@ -266,10 +266,7 @@ def test_stored_as_float32_and_float16_the_weights_are_the_same(sentkit, tmp_pat
     assert (tmp_path / "half/model.safetensors").read_bytes() == (bundled / "model.safetensors").read_bytes()
     assert [
         json.loads((tmp_path / name / "config.json").read_text())["dtype"] for name in ("whole", "half")
-    ] == [
-        "float32",
-        "float16",
-    ]
+    ] == ["float32", "float16"]
     encoded = sentkit("encode", "-m", "half", "--precision", "fp32", stdin="\n".join(few))
     assert np.abs(stock(tmp_path / "half", few) - encoded.vectors()).max() < CLOSE
 

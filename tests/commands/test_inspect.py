@@ -231,13 +231,7 @@ def test_the_alignment_is_of_scores_above_four(geometry, jsonl):
     found = geometry("-", "--gold", "score", stdin=jsonl(*PAIRS))
 
     assert found["alignment"] == pytest.approx(0.292893, abs=1e-6)
-    assert found["alignment_pairs"] == {
-        "gold": "score",
-        "above": 4,
-        "pairs": 2,
-        "unscored": 1,
-        "left_out": 0,
-    }
+    assert found["alignment_pairs"] == {"gold": "score", "above": 4, "pairs": 2, "unscored": 1, "left_out": 0}
     assert found["vectors"] == 8
 
 

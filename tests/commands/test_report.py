@@ -429,16 +429,8 @@ def test_one_file_of_each_clustering_task_is_used(sentkit, tmp_path):
         (["nano#cls,mean", "--data", "data"], 2, "expected one readout, found 2"),
         (["nano", "--data", "data", "--head", "logreg:3"], 2, '--head "logreg:3"'),
         (["--format", "text", "-o", "x.parquet"], 2, "x.parquet: an output with --format text"),
-        (
-            ["--format", "latex", "-o", "x.jsonl.gz"],
-            2,
-            "x.jsonl.gz: an output with --format latex",
-        ),
-        (
-            ["nano", "--data", "data", "-o", "x.safetensors"],
-            2,
-            "x.safetensors: this output",
-        ),
+        (["--format", "latex", "-o", "x.jsonl.gz"], 2, "x.jsonl.gz: an output with --format latex"),
+        (["nano", "--data", "data", "-o", "x.safetensors"], 2, "x.safetensors: this output"),
         (["-o", "x.csv"], 2, "x.csv: unknown output format .csv"),
         (
             ["--paper", "consert", "--table", "9"],

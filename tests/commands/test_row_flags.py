@@ -55,7 +55,7 @@ def test_the_flags_of_unusual_input_belong_to_cat(sentkit):
     for flag in (b"--from ", b"--quoting ", b"--max-line ", b"--files-from ", b"--partial "):
         assert {name for name, text in helps.items() if flag in text} == {"cat"}
     assert {name for name, text in helps.items() if b"--rejects " in text} == with_field - {
-        *("inspect", "report", "diff"),
+        *("inspect", "report", "diff")
     }
     assert not any(b"--on-error" in text or b"--progress" in text for text in helps.values())
 
@@ -163,9 +163,7 @@ def test_rows_of_several_files_have_their_file(sentkit, tmp_path):
     alone = sentkit("score", "b.jsonl", "none.jsonl", "--threshold", 0.9).rows
     [cluster] = sentkit("cluster", "a.jsonl", "b.jsonl", "-k", 1, "--describe").rows
 
-    assert pairs == [
-        {"file_a": "a.jsonl", "row_a": 1, "file_b": "b.jsonl", "row_b": 2, "similarity": 1},
-    ]
+    assert pairs == [{"file_a": "a.jsonl", "row_a": 1, "file_b": "b.jsonl", "row_b": 2, "similarity": 1}]
     assert [(pair["file_a"], pair["row_a"], pair["row_b"]) for pair in alone] == [("b.jsonl", 2, 3)]
     assert {(near["file"], near["row"]) for near in cluster["nearest"]} == {
         ("a.jsonl", 1),

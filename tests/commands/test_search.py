@@ -228,10 +228,7 @@ def test_a_bad_row_of_the_corpus_is_never_skipped(sentkit, held):
         (("--corpus", "-"), "standard input can be read only once"),
         (("--corpus", "c", "--flat", "--replace"), "--replace cannot be used with --flat"),
         (("--corpus", "c", "--top", "0"), "invalid value for '--top'"),
-        (
-            ("--corpus", "c", "-o", "out.safetensors"),
-            "out.safetensors: this output cannot be a vector file",
-        ),
+        (("--corpus", "c", "-o", "out.safetensors"), "out.safetensors: this output cannot be a vector file"),
     ],
 )
 def test_invalid_flags(sentkit, flags, problem):

@@ -165,11 +165,7 @@ def test_exact_vectors_of_other_rows_are_refused(sentkit, corpus, vectors, queri
             lines(jsonl, vectors[:59]),
             "short.jsonl: it has 59 rows, 9 numbers, m/mean (0a00…); signs.safetensors has 60 rows",
         ),
-        (
-            "other.jsonl",
-            lines(jsonl, vectors).replace(b'"t', b'"u'),
-            "other.jsonl:",
-        ),
+        ("other.jsonl", lines(jsonl, vectors).replace(b'"t', b'"u'), "other.jsonl:"),
         (
             "space.jsonl",
             lines(jsonl, vectors, "m/cls:0b0000000000"),

@@ -179,11 +179,7 @@ def test_the_cpus_of_a_task(monkeypatch, variables, count):
             {"cpu/a/cpu.cfs_quota_us": "400000", "cpu/a/cpu.cfs_period_us": "100000"},
             4,
         ),
-        (
-            "4:cpu:/a\n0::/",
-            {"cpu/a/cpu.cfs_quota_us": "-1", "cpu/a/cpu.cfs_period_us": "100000"},
-            math.inf,
-        ),
+        ("4:cpu:/a\n0::/", {"cpu/a/cpu.cfs_quota_us": "-1", "cpu/a/cpu.cfs_period_us": "100000"}, math.inf),
     ],
 )
 def test_the_quota_of_the_control_group(tmp_path, groups, files, quota):

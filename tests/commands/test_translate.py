@@ -142,9 +142,7 @@ def test_a_bad_row_can_be_left_out_of_its_group(sentkit, marian):
     """One that is found bad when it is read, one when it is cut."""
     stdin = b'{"text":"a cat"}\n{"text":1}\n{"text":"%b"}\n{"text":"a dog"}\n' % (b"a cat runs " * 40)
     done = sentkit(
-        *("translate", "-m", marian, "--rejects", "bad.jsonl"),
-        *("--on-truncate", "error"),
-        stdin=stdin,
+        *("translate", "-m", marian, "--rejects", "bad.jsonl"), *("--on-truncate", "error"), stdin=stdin
     )
 
     assert [row["text"] for row in done.rows] == generated(marian, ["a cat", "a dog"])
@@ -178,10 +176,7 @@ def test_rows_of_a_vector_file_are_translated_without_their_vectors(sentkit, mar
         (("--keep", "text"), "--keep text: this field gets the new text"),
         (("--keep", 'a"b'), "--keep 'a\"b': expected a printable name without quotes and backslashes"),
         (("--field", "text_b=text"), '--field "text_b=text": unknown field "text_b"'),
-        (
-            ("--source-lang", "en"),
-            "this model is not multilingual; remove --source-lang and --target-lang",
-        ),
+        (("--source-lang", "en"), "this model is not multilingual; remove --source-lang and --target-lang"),
         (("--max-length", "49"), "--max-length 49: this model has 48 positions"),
         (("--set", "max_new_tokens=49"), "max_new_tokens 49: this model has 48 positions"),
         (("--device", "tpu"), 'unknown device "tpu"'),

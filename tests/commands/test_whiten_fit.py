@@ -387,9 +387,7 @@ def test_too_wide_vectors_are_refused(sentkit, kind):
     done = sentkit("whiten", "fit", "--kind", kind, "-o", "t.safetensors", stdin=row)
 
     assert done.code == 65
-    assert done.told == [
-        "sentkit whiten fit: -: vectors of 20000 numbers: a transform accepts at most 4096",
-    ]
+    assert done.told == ["sentkit whiten fit: -: vectors of 20000 numbers: a transform accepts at most 4096"]
 
 
 @pytest.mark.parametrize("vectors", [[[1, 2]], [[1, 2]] * 3])

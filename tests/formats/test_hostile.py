@@ -14,15 +14,7 @@ import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hostile import (
-    ODD,
-    is_read_or_bad_data,
-    mutated,
-    places,
-    replaced,
-    some,
-    survives,
-)
+from hostile import ODD, is_read_or_bad_data, mutated, places, replaced, some, survives
 from sentkit.errors import DataError
 from sentkit.formats.rows.kinds import TextParser
 from sentkit.formats.rows.rows import Inputs, Rejects

@@ -251,10 +251,7 @@ def test_other_readouts_have_no_template(read: Read) -> None:
 @pytest.mark.parametrize(
     ("options", "problem"),
     [
-        (
-            {"readout": "prompt,cls"},
-            "the readout prompt cannot be combined with other readouts",
-        ),
+        ({"readout": "prompt,cls"}, "the readout prompt cannot be combined with other readouts"),
         (
             {"template": "promptbert"},
             "a template and its full stops can be used only with the readout prompt",

@@ -6,10 +6,7 @@ import torch
 from sentkit.training.loop.processes import Processes
 from sentkit.training.methods.simcse import SimCSE
 
-pytestmark = [
-    pytest.mark.gpu,
-    pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device"),
-]
+pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")]
 
 
 @pytest.fixture

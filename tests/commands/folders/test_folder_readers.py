@@ -145,10 +145,7 @@ def test_a_slow_block_is_dropped(words, tmp_path):
     )
     command = ["encode", "-", "-m", words, "-o", "a/", "--block-bytes", "64"]
     with subprocess.Popen(
-        [sys.executable, "-c", script, *command],
-        cwd=tmp_path,
-        stdin=subprocess.PIPE,
-        stderr=subprocess.PIPE,
+        [sys.executable, "-c", script, *command], cwd=tmp_path, stdin=subprocess.PIPE, stderr=subprocess.PIPE
     ) as child:
         child.stdin.write(b'{"text":"the"}\n' * 3)
         child.stdin.flush()
@@ -197,10 +194,7 @@ def test_more_blocks_than_files_can_be_open(sentkit, shell, encode, joined):
     assert len(list(Path("many").glob("0*"))) > 140
     joined("many")
 
-    commands = [
-        "search --queries PATH --corpus PATH --top 9",
-        "duplicates PATH --threshold 0.9",
-    ]
+    commands = ["search --queries PATH --corpus PATH --top 9", "duplicates PATH --threshold 0.9"]
     for command in commands:
         few = shell(f"ulimit -n 140; sentkit {command.replace('PATH', 'many')}")
         whole = sentkit(*command.replace("PATH", "joined.safetensors").split())

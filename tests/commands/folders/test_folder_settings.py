@@ -135,10 +135,7 @@ ARRAY = {
     [
         (ARRAY | {"SLURM_ARRAY_TASK_ID": "3"}, Shard(1, 4)),
         (ARRAY | {"SLURM_ARRAY_TASK_ID": "9"}, Shard(4, 4)),
-        (
-            ARRAY | {"SLURM_ARRAY_TASK_ID": "5", "SLURM_STEP_NUM_TASKS": "2", "SLURM_PROCID": "1"},
-            Shard(4, 8),
-        ),
+        (ARRAY | {"SLURM_ARRAY_TASK_ID": "5", "SLURM_STEP_NUM_TASKS": "2", "SLURM_PROCID": "1"}, Shard(4, 8)),
         ({"SLURM_STEP_NUM_TASKS": "8", "SLURM_PROCID": "5", "SLURM_LOCALID": "1"}, Shard(6, 8, 1)),
         ({"RANK": "2", "WORLD_SIZE": "3", "LOCAL_RANK": "0"}, Shard(3, 3, 0)),
     ],

@@ -130,11 +130,7 @@ def test_the_prompt_of_instructor_models_is_excluded_by_their_name(
 
 @pytest.mark.parametrize(
     "dense",
-    [
-        {"module_input_name": "token_embeddings"},
-        {"module_output_name": "other"},
-        {"use_residual": True},
-    ],
+    [{"module_input_name": "token_embeddings"}, {"module_output_name": "other"}, {"use_residual": True}],
 )
 def test_a_dense_layer_with_other_inputs_is_refused(saved: Saved, dense: dict[str, Any]) -> None:
     folder = saved(lambda: [modules().Pooling(8), modules().Dense(8, 8, **dense)])

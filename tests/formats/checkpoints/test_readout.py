@@ -91,12 +91,7 @@ def test_a_missing_layer_is_refused(name: str, depth: int) -> None:
             'readout "wk-clip" reads layers 4 and above, and needs 5 of them: the encoder has 3 layers',
             None,
         ),
-        (
-            "L1+L2+L3+L4+L4:wk",
-            12,
-            'readout "L1+L2+L3+L4:wk" needs 5 different layers or more',
-            None,
-        ),
+        ("L1+L2+L3+L4+L4:wk", 12, 'readout "L1+L2+L3+L4:wk" needs 5 different layers or more', None),
         (
             "L1+L2+L3+L4+L5:wk",
             4,

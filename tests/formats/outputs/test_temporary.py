@@ -99,11 +99,7 @@ def child(folder: Path) -> subprocess.Popen[str]:
         "    out.write(b'half'); out.flush(); print('ready', flush=True); sys.stdin.read()\n"
     )
     process = subprocess.Popen(
-        [sys.executable, "-c", program],
-        cwd=folder,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
+        [sys.executable, "-c", program], cwd=folder, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     )
     assert process.stdout is not None
     assert process.stdout.readline() == "ready\n"

@@ -46,11 +46,7 @@ def test_a_step_depends_only_on_the_space() -> None:
 
     assert filtered.space == at_once.space == digest([digest([encoder.space, "1111"]), "2222"])
     assert at_once.label == filtered.label == "m/mean/n+whitening"
-    assert at_once.full == {
-        "_emb": at_once.emb,
-        "model": "m",
-        "steps": ["/n:1111", "+whitening:2222"],
-    }
+    assert at_once.full == {"_emb": at_once.emb, "model": "m", "steps": ["/n:1111", "+whitening:2222"]}
 
 
 def test_the_order_of_steps_and_repeated_steps_matter() -> None:

@@ -18,13 +18,7 @@ from sentkit.errors import DataError
 from sentkit.formats.rows.kinds import scored
 from sentkit.formats.rows.rows import Inputs, Rejects, Row
 from sentkit.formats.vectors.vector_file import create_vector_file
-from sentkit.formats.vectors.vectors import (
-    VectorReader,
-    as_base64,
-    as_list,
-    parse_vectors,
-    without_vectors,
-)
+from sentkit.formats.vectors.vectors import VectorReader, as_base64, as_list, parse_vectors, without_vectors
 
 FLOATS = st.floats(width=32, allow_nan=False, allow_infinity=False)
 Write = Callable[[str, bytes], str]

@@ -66,10 +66,7 @@ def test_a_row_without_a_class_is_refused(read, member, problem):
             '"embedding_anchor":[1],"embedding_positive":[1],"embedding_negative":[1]',
             "this row is a triplet; probe reads sentences and pairs",
         ),
-        (
-            '"embedding_a":[1e30],"embedding_b":[1e30]',
-            "the vectors of this pair are too large to multiply",
-        ),
+        ('"embedding_a":[1e30],"embedding_b":[1e30]', "the vectors of this pair are too large to multiply"),
         ('"embedding":"AADAfw=="', "a vector contains NaN or infinity"),
     ],
     ids=["triplet", "overflow", "nan"],

@@ -28,8 +28,7 @@ def drawn(seed):
 
 
 @pytest.mark.parametrize(
-    ("kind", "correlation"),
-    [("spearman", scipy.stats.spearmanr), ("pearson", scipy.stats.pearsonr)],
+    ("kind", "correlation"), [("spearman", scipy.stats.spearmanr), ("pearson", scipy.stats.pearsonr)]
 )
 def test_a_difference_of_means_over_seeds_equals_plain_loops(rows, kind, correlation):
     gold, first, second = rows

@@ -54,13 +54,7 @@ def rows(count: int, text: str = "x") -> list[tuple[int, tuple[str, ...]]]:
 
 @pytest.mark.parametrize(
     ("count", "sizes"),
-    [
-        (0, []),
-        (1, [1]),
-        (32, [32]),
-        (33, [32, 1]),
-        (20_000, [32, 128, 512, 2048, 8192, 8192, 896]),
-    ],
+    [(0, []), (1, [1]), (32, [32]), (33, [32, 1]), (20_000, [32, 128, 512, 2048, 8192, 8192, 896])],
 )
 def test_groups_grow_fourfold_up_to_8192_rows(count: int, sizes: list[int]) -> None:
     found = list(groups(rows(count)))

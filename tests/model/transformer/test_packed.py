@@ -95,8 +95,7 @@ def test_the_parts_of_the_groups_join_to_the_batch(lengths):
 
 
 @pytest.mark.parametrize(
-    ("skip", "kept", "lengths"),
-    [(0, [0, 2, 3, 4, 6], (2, 2, 1)), (1, [2, 4, 6], (1, 1, 1))],
+    ("skip", "kept", "lengths"), [(0, [0, 2, 3, 4, 6], (2, 2, 1)), (1, [2, 4, 6], (1, 1, 1))]
 )
 def test_readouts_do_not_reduce_tokens_that_are_left_out(skip, kept, lengths):
     """A sentence of only such tokens keeps those after the prompt."""

@@ -8,12 +8,7 @@ import pytest
 
 from sentkit.errors import UsageError
 from sentkit.formats.checkpoints.folders import read_checkpoint
-from sentkit.model.translation.options import (
-    Limits,
-    TranslationOptions,
-    generation_settings,
-    limits_of,
-)
+from sentkit.model.translation.options import Limits, TranslationOptions, generation_settings, limits_of
 
 MARIAN = {"model_type": "marian", "max_position_embeddings": 512}
 T5 = {"model_type": "t5", "n_positions": 300}

@@ -132,11 +132,7 @@ def test_greedy_translations_use_the_most_likely_token_at_each_step(plain: Any, 
 
 @pytest.mark.parametrize(
     "sampling",
-    [
-        {"seed": 7},
-        {"seed": 8, "temperature": 0.5},
-        {"seed": 10, "temperature": 2.0, "top_p": 0.6},
-    ],
+    [{"seed": 7}, {"seed": 8, "temperature": 0.5}, {"seed": 10, "temperature": 2.0, "top_p": 0.6}],
     ids=["plain", "tempered", "top-p"],
 )
 @pytest.mark.parametrize("kind", KINDS)

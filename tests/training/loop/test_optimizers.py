@@ -10,13 +10,7 @@ import torch
 from torch import nn
 
 from sentkit.training.loop import optimizers
-from sentkit.training.loop.optimizers import (
-    Adam,
-    decay_groups,
-    decays,
-    fused_adam_works,
-    make_optimizer,
-)
+from sentkit.training.loop.optimizers import Adam, decay_groups, decays, fused_adam_works, make_optimizer
 from sentkit.training.recipe import OPTIMIZERS
 
 SHAPES = [(3,), (2, 5), (2, 1, 4), ()]

@@ -30,8 +30,7 @@ def test_six_steps_with_two_of_warmup(name, factors):
 
 
 @pytest.mark.parametrize(
-    ("name", "factors"),
-    [("constant", [1, 1, 1]), ("warmup-constant", [1, 1, 1]), ("linear", [1, 0.5, 0])],
+    ("name", "factors"), [("constant", [1, 1, 1]), ("warmup-constant", [1, 1, 1]), ("linear", [1, 0.5, 0])]
 )
 def test_no_warmup_starts_at_the_full_rate(name, factors):
     assert [SCHEDULES[name](step, 2, 0) for step in range(3)] == factors

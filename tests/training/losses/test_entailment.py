@@ -5,17 +5,8 @@ from functools import partial
 import pytest
 import torch
 
-from sentkit.training.losses.losses import (
-    entailment_contrast,
-)
-from training.losses.formulas import (
-    HALF,
-    alphas_of,
-    every_weighting,
-    gradients,
-    loop_entailment,
-    pair_of,
-)
+from sentkit.training.losses.losses import entailment_contrast
+from training.losses.formulas import HALF, alphas_of, every_weighting, gradients, loop_entailment, pair_of
 
 
 @every_weighting

@@ -140,10 +140,7 @@ BAD = [
     ({"embedding": [1e39, 0, 0, 0, 0]}, "a vector contains NaN or infinity"),
     ({"embedding": "x"}, '"embedding" is a string that is not base64'),
     ({"embedding": None}, '"embedding" is null, expected a vector: a list of numbers, or base64'),
-    (
-        {"_emb": "other/mean:ffffffffffff"},
-        "other/mean (ffff…)",
-    ),
+    ({"_emb": "other/mean:ffffffffffff"}, "other/mean (ffff…)"),
 ]
 
 
