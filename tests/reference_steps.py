@@ -5,6 +5,12 @@ import math
 import torch
 
 
+def loss_of(method, batch):
+    """The loss of a method with one term."""
+    [term] = method.loss(method.encode(batch)).values()
+    return term.value
+
+
 def take_step(optimizer, loss, rate=None):
     """Take a step with this learning rate, and return the loss."""
     for group in optimizer.param_groups if rate is not None else ():

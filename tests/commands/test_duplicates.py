@@ -164,27 +164,6 @@ def test_shown_fields_and_rows_keep_their_bytes(sentkit):
     assert unique.out == b'{"x": 1.10, "id":12345678901234567890}\n'
 
 
-@pytest.mark.parametrize(
-    ("flags", "problem"),
-    [
-        ((), "--threshold is missing"),
-        (("-o", "x.txt", "--threshold", "0.9"), "x.txt: unknown output format .txt"),
-        (("--json", "--metric", "dot"), "--threshold is missing"),
-        (("--unique",), "--unique needs --threshold"),
-        (("--threshold", 1, "--groups", "--against", "x"), "--against cannot be used with --groups"),
-        (("--threshold", 2), "--threshold 2: expected a number from -1 to 1"),
-        (("--threshold", 1, "--unique", "--json"), "--json cannot be used with --unique"),
-        (("--threshold", 1, "--show", "row"), "--show row: every pair has this field"),
-        (("--threshold", 1, "-o", "x.safetensors"), "x.safetensors: this output cannot be a vector file"),
-    ],
-)
-def test_invalid_flags(sentkit, flags, problem):
-    done = sentkit("duplicates", *flags)
-
-    assert done.code == 2
-    assert done.told[0].startswith(f"sentkit duplicates: {problem}")
-
-
 def test_pairs_are_refused(sentkit):
     done = sentkit("duplicates", "--threshold", 1, stdin='{"embedding_a":[1],"embedding_b":[1]}')
 

@@ -184,23 +184,6 @@ def test_a_pair_without_a_negative_has_an_empty_list(sentkit, few):
     )
 
 
-@pytest.mark.parametrize(
-    ("flags", "problem"),
-    [
-        ((), "missing option '--corpus'"),
-        (("--corpus", "-"), "standard input can be read only once"),
-        (("--corpus", "c", "--margin", "nan"), "--margin nan: expected a finite number"),
-        (("--corpus", "c", "--top", "0"), "invalid value for '--top'"),
-        (("--corpus", "c", "-o", "x.safetensors"), "x.safetensors: this output cannot be a vector file"),
-    ],
-)
-def test_invalid_flags(sentkit, flags, problem):
-    done = sentkit("mine", *flags)
-
-    assert done.code == 2
-    assert done.told[0].startswith(f"sentkit mine: {problem}")
-
-
 def test_the_order_of_reading_does_not_matter(sentkit, corpus, rows, tmp_path):
     """A file is read in large blocks, a pipe in small ones first."""
     (tmp_path / "rows.jsonl").write_bytes(rows * 40)

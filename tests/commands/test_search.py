@@ -222,22 +222,6 @@ def test_a_bad_row_of_the_corpus_is_never_skipped(sentkit, held):
     )
 
 
-@pytest.mark.parametrize(
-    ("flags", "problem"),
-    [
-        (("--corpus", "-"), "standard input can be read only once"),
-        (("--corpus", "c", "--flat", "--replace"), "--replace cannot be used with --flat"),
-        (("--corpus", "c", "--top", "0"), "invalid value for '--top'"),
-        (("--corpus", "c", "-o", "out.safetensors"), "out.safetensors: this output cannot be a vector file"),
-    ],
-)
-def test_invalid_flags(sentkit, flags, problem):
-    done = sentkit("search", *flags)
-
-    assert done.code == 2
-    assert done.told[0].startswith(f"sentkit search: {problem}")
-
-
 def test_hits_are_a_table_on_a_terminal(on_terminal, tmp_path, corpus, jsonl):
     """A line for each hit, the query before its first."""
     rows = jsonl({"text": "first", "embedding": [1, 0, 0, 0, 0]}, {"embedding": [0, 1, 0, 0, 0]})

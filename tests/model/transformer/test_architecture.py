@@ -68,26 +68,15 @@ def test_other_values_are_not_packed(change, plain):
         read_architecture(plain | change, "config.json")
 
 
-@pytest.mark.parametrize(
-    "key",
-    [
-        "vocab_size",
-        "hidden_size",
-        "num_hidden_layers",
-        "num_attention_heads",
-        "intermediate_size",
-        "max_position_embeddings",
-    ],
-)
-@pytest.mark.parametrize("value", [None, "768", 0, -1, 1.5, True, [1], 10**12])
-def test_a_wrong_size_is_an_error_that_names_its_key(key, value, plain):
-    with pytest.raises(DataError, match=f'config.json: "{key}"'):
-        read_architecture(plain | {key: value}, "config.json")
+SIZES = ("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size")
+SIZES += ("max_position_embeddings",)
+FRACTIONS = ("layer_norm_eps", "hidden_dropout_prob", "attention_probs_dropout_prob")
+WRONG = [(key, value) for key in SIZES for value in (None, "768", 0, -1, 1.5, True, [1], 10**12)]
+WRONG += [(key, value) for key in FRACTIONS for value in ("0.1", -0.5, 1, float("nan"), {})]
 
 
-@pytest.mark.parametrize("key", ["layer_norm_eps", "hidden_dropout_prob", "attention_probs_dropout_prob"])
-@pytest.mark.parametrize("value", ["0.1", -0.5, 1, float("nan"), {}])
-def test_a_wrong_fraction_is_an_error_that_names_its_key(key, value, plain):
+@pytest.mark.parametrize(("key", "value"), WRONG)
+def test_a_wrong_size_or_fraction_is_an_error_that_names_its_key(key, value, plain):
     with pytest.raises(DataError, match=f'config.json: "{key}"'):
         read_architecture(plain | {key: value}, "config.json")
 

@@ -9,7 +9,7 @@ import torch
 import transformers
 from torch.nn import functional as F
 
-from reference_steps import take_step
+from reference_steps import loss_of, take_step
 from sentkit.formats.checkpoints.folders import read_checkpoint
 from sentkit.formats.rows.rows import Row
 from sentkit.model.checkpoint.heads import HEADS
@@ -73,11 +73,6 @@ def predicted(model, family, vectors):
     if family == "electra":
         return model.generator_lm_head(model.generator_predictions(vectors))
     return model.lm_head(vectors)
-
-
-def loss_of(method, batch):
-    [term] = method.loss(method.encode(batch)).values()
-    return term.value
 
 
 # The loss.

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from reference_steps import PlainAdamW
+from reference_steps import PlainAdamW, loss_of
 from sentkit.errors import UsageError
 from sentkit.formats.checkpoints.folders import read_checkpoint
 from sentkit.papers.defsent.plus import DefSentPlus
@@ -59,11 +59,6 @@ def on_vectors(vectors, entries, layer=None, activation="tanh"):
     method.pack = lambda texts: None
     method.vectors = lambda packed, name=None: vectors
     return method
-
-
-def loss_of(method, batch):
-    [term] = method.loss(method.encode(batch)).values()
-    return term.value
 
 
 @pytest.mark.parametrize("pooling", ["cls", "mean"])

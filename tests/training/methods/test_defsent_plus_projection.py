@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 
+from reference_steps import loss_of
 from sentkit.errors import UsageError
 from sentkit.formats.checkpoints.folders import read_checkpoint
 from sentkit.formats.checkpoints.modules import Pooler
@@ -40,11 +41,6 @@ def finished(method, base, tmp_path, name="made"):
     (tmp_path / f"{name}.part").mkdir()
     save_checkpoint(method, base, tmp_path / f"{name}.part", tmp_path / name, {})
     return open_base(read_checkpoint(str(tmp_path / name)), 32)
-
-
-def loss_of(method, batch):
-    [term] = method.loss(method.encode(batch)).values()
-    return term.value
 
 
 def is_head(projection, base, family):

@@ -1,0 +1,68 @@
+"""Flags of `search`, `cluster`, `duplicates` and `mine` that are wrong usage: one line, before any work."""
+
+import pytest
+
+CASES = {
+    "search": [
+        ("--corpus -", "standard input can be read only once"),
+        ("--corpus c --flat --replace", "--replace cannot be used with --flat"),
+        ("--corpus c --top 0", "invalid value for '--top'"),
+        ("--corpus c -o out.safetensors", "out.safetensors: this output cannot be a vector file"),
+    ],
+    "cluster": [
+        ("", "-k is missing"),
+        ("-k 0", "-k 0: expected 1 or more"),
+        ("-k x", '-k "x"'),
+        ("-k 5..2", '-k "5..2"'),
+        ("-k 4 --set sample=3", "--set sample=3 is less than the number of clusters, 4"),
+        ("- --from-centroids -", "standard input can be read only once"),
+        (
+            "-k 2 --centroids c.jsonl --rejects ./c.jsonl",
+            "--centroids c.jsonl: is also the path of --rejects",
+        ),
+        ("-k 2 -o ./c.jsonl --centroids c.jsonl", "--centroids c.jsonl: is also the path of -o"),
+        ("-k 2 -o c.jsonl --rejects ./c.jsonl", "--rejects ./c.jsonl: is also the path of -o"),
+        ("-k 2 --seed 0..2", "several seeds can be used only with"),
+        ("-k 2 --seed x", '--seed "x"'),
+        ("-k 2 --stability --seed 3", "--stability needs several seeds"),
+        ("-k 2..3 --truth g", "--truth cannot be used with several -k, which write a report"),
+        ("-k 2..3 --describe", "--describe cannot be used with several -k, which write a report"),
+        ("-k 2..3 --stability", "--stability cannot be used with several -k, which write a report"),
+        ("-k 2..3 --replace", "--replace cannot be used with several -k, which write a report"),
+        ("-k 2..3 --centroids c.jsonl", "--centroids cannot be used with several -k"),
+        ("-k 2..3 --keep-vectors", "--keep-vectors cannot be used with several -k"),
+        ("-k 2 --truth g --replace", "--replace cannot be used with --truth, which writes a"),
+        ("-k 2 --json", "--json can be used only with reports"),
+        ("-k 2 --from-centroids c.jsonl", "--from-centroids cannot be used with -k: it only"),
+        ("-k 2 --describe -o out.safetensors", "out.safetensors: this output cannot be a vector file"),
+        ("-k 2 --centroids c.csv", "c.csv: unknown output format .csv"),
+    ],
+    "duplicates": [
+        ("", "--threshold is missing"),
+        ("-o x.txt --threshold 0.9", "x.txt: unknown output format .txt"),
+        ("--json --metric dot", "--threshold is missing"),
+        ("--unique", "--unique needs --threshold"),
+        ("--threshold 1 --groups --against x", "--against cannot be used with --groups"),
+        ("--threshold 2", "--threshold 2: expected a number from -1 to 1"),
+        ("--threshold 1 --unique --json", "--json cannot be used with --unique"),
+        ("--threshold 1 --show row", "--show row: every pair has this field"),
+        ("--threshold 1 -o x.safetensors", "x.safetensors: this output cannot be a vector file"),
+    ],
+    "mine": [
+        ("", "missing option '--corpus'"),
+        ("--corpus -", "standard input can be read only once"),
+        ("--corpus c --margin nan", "--margin nan: expected a finite number"),
+        ("--corpus c --top 0", "invalid value for '--top'"),
+        ("--corpus c -o x.safetensors", "x.safetensors: this output cannot be a vector file"),
+    ],
+}
+
+
+@pytest.mark.parametrize(
+    ("command", "flags", "problem"), [(name, *case) for name, cases in CASES.items() for case in cases]
+)
+def test_invalid_flags(sentkit, command, flags, problem):
+    done = sentkit(command, *flags.split())
+
+    assert done.code == 2
+    assert done.told[0].startswith(f"sentkit {command}: {problem}")
