@@ -136,7 +136,8 @@ def assignment(text: str) -> tuple[str, str]:
     name, equals, value = text.partition("=")
     if not equals:
         raise UsageError(f'--set "{text}": expected name=value')
-    return name.strip().replace("-", "_"), value.strip()
+    name = name.strip().replace("-", "_")
+    return name, value if name == "prompt" else value.strip()  # a prompt can end with a space
 
 
 def suggestion(name: str, known: Iterable[str]) -> str:

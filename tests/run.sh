@@ -7,5 +7,5 @@ python=${PYTHON:-python3}
 .venv/bin/python -m pip install --quiet --no-compile --disable-pip-version-check -c tests/constraints.txt -e '.[test]'
 .venv/bin/ruff check .
 .venv/bin/ruff format --check .
-MYPY_NUM_WORKERS=2 .venv/bin/mypy
+.venv/bin/mypy
 exec .venv/bin/python -m pytest -n auto --maxprocesses 4 --dist worksteal "$@"

@@ -92,7 +92,11 @@ def encode(
         ) as inputs:
             progress, tally = RowProgress(console), Tally()
             progress.share = inputs.meter.share
-            texts = TextParser(common_fields(inputs), one_text="a chunk" if long_texts.chunks else None)
+            texts = TextParser(
+                common_fields(inputs),
+                one_text="a chunk" if long_texts.chunks else None,
+                prompts=text_model.sides,
+            )
             old, encoder, tokenizer = reuse.open(text_model, plain_tokenizer, windows, output, console)
             groups = prepare(
                 inputs.read(texts), tokenizer, inputs.rejects, refuse_truncation=long_texts.refuses
@@ -114,6 +118,7 @@ def encode(
                 refuse_truncation=long_texts.refuses,
                 marks=run.verbose,
                 windows=windows,
+                sides=text_model.sides,
                 encoded={path for path in inputs.paths if is_store(path) and Store(path).emb},
                 old=old,
             )

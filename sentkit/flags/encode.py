@@ -189,11 +189,15 @@ class LongTextFlags:
 
         if isinstance(model, CheckpointModel):
             model.tokenizer.counts_all = counts_all or self.refuses
-        if self.on_truncate in ("warn", "error"):
-            return model.tokenizer, {}
-        from sentkit.model.text.tokens import WindowOptions
+        from sentkit.model.text.tokens import PromptTokenizer, TokenizerByPrompt, WindowOptions
 
-        size, stride = (None, None) if self.window is None else window(self.window)
-        options = WindowOptions(size, stride, self.chunks, late=self.on_truncate == "late")
-        tokenizer = model.window_tokenizer(options)
-        return tokenizer, tokenizer.record
+        tokenizer: PromptTokenizer = model.tokenizer
+        record: Mapping[str, Any] = {}
+        if self.on_truncate not in ("warn", "error"):
+            size, stride = (None, None) if self.window is None else window(self.window)
+            options = WindowOptions(size, stride, self.chunks, late=self.on_truncate == "late")
+            windows = model.window_tokenizer(options)
+            tokenizer, record = windows, windows.record
+        if model.sides:
+            return TokenizerByPrompt(tokenizer, model.sides.values()), record
+        return tokenizer, record

@@ -6,7 +6,7 @@ import os
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated, Any, BinaryIO, Literal
 
 import typer
@@ -236,7 +236,7 @@ class DeclarationFlags(ReadoutFlags):
 
 @dataclass(frozen=True)
 class ExportFlags(DeclarationFlags):
-    """All that a checkpoint can declare.
+    """All that a checkpoint can declare, which is one prompt for all texts.
 
     --transform PATH: A transform file to apply after all other operations.
     --template NAME|TEXT: For the readout prompt: a template name, or text with [X] and [MASK].
@@ -247,12 +247,25 @@ class ExportFlags(DeclarationFlags):
     template: str | None = None
     full_stop: Literal["none", "promptbert", "sncse"] | None = None
 
+    def __post_init__(self) -> None:
+        from sentkit.formats.rows.kinds import split_by_side
+
+        if split_by_side(self.prompt or ""):
+            advice = "prompts by side are for encode, and for train --set prompt"
+            raise UsageError("--prompt: a checkpoint declares one prompt for all texts", advice=advice)
+
 
 @dataclass(frozen=True)
 class ReadingFlags(DeclarationFlags):
     """The reading of texts, and the width of the vectors.
 
+    --prompt TEXT: Text to add before every input text, or by side: a='query: ',b='passage: '.
+    --prompt-name NAME: A prompt of the checkpoint, such as query, or by side: a=query,b=document. [default:
+        as the checkpoint declares]
     --dim N: Keep the first N numbers, at unit length again if they had it (unlike truncate_dim).
     """
 
     dim: Count = None
+
+    def options(self) -> "ReadingOptions":
+        return replace(super().options(), by_side=True)

@@ -117,7 +117,7 @@ class CheckpointModel:
         self.name, self.reading = checkpoint.name, plan_reading(checkpoint, options)
         self.notes = self.reading.notes(self.name)
         self.readouts = [readout.name for readout in self.reading.readouts]
-        self.tokenizer = self.reading.tokenizer
+        self.tokenizer, self.sides = self.reading.tokenizer, self.reading.sides
         self.budget = default_budget(device)
 
     def window_tokenizer(self, options: WindowOptions) -> WindowTokenizer:

@@ -134,12 +134,18 @@ def plan_batches(tokens: Sequence[Tokens], budget: int) -> tuple[list[Tokens], l
     """Return the sequences that the model reads, and batches of their indexes.
 
     The first windows are in the batches that the truncated texts would have. So, if the windows have the
-    maximum length, long texts do not change the vectors of other texts, not even by rounding.
+    maximum length, long texts do not change the vectors of other texts, not even by rounding. All texts of a
+    batch have prompts of equal length, if readouts exclude the prompt.
     """
-    others = [*chain.from_iterable(each.parts[1:] for each in tokens)]
-    plan = batches([len(each.ids) for each in tokens], budget)
-    later = batches([len(each.ids) for each in others], budget)
-    return [*tokens, *others], plan + [[place + len(tokens) for place in batch] for batch in later]
+    parts = [*tokens, *chain.from_iterable(each.parts[1:] for each in tokens)]
+    kinds: dict[tuple[bool, int], list[int]] = {}
+    for place, each in enumerate(parts):
+        kinds.setdefault((place >= len(tokens), each.skip), []).append(place)
+    return parts, [
+        [own[place] for place in batch]
+        for own in kinds.values()
+        for batch in batches([len(parts[place].ids) for place in own], budget)
+    ]
 
 
 def batches(lengths: Sequence[int], budget: int) -> list[list[int]]:
@@ -166,7 +172,8 @@ FIRST_GROUP, LAST_GROUP = 32, 8192  # rows
 WIDE_GROUP = 128  # rows, for vectors with tens of thousands of numbers
 MAX_GROUP_CHARACTERS = 8_000_000  # limits memory if rows are very long
 AHEAD = 2  # groups
-Texts = tuple[str, ...] | tuple[tuple[str, ...]]  # the texts of a row; or one item, of the texts of a pair
+# The texts of a row; or one item, of the texts of a pair; or an item of a prompt and a text for each text.
+Texts = tuple[str, ...] | tuple[tuple[str, ...], ...]
 TextRow = tuple[Row, Texts]
 
 
@@ -367,6 +374,7 @@ class Encoding:
     refuse_truncation: bool = False
     marks: bool = False  # add the fields of MARKS
     windows: Mapping[str, Any] = field(default_factory=dict)  # recorded settings; empty without windows
+    sides: Mapping[str, str] = field(default_factory=dict)  # the prompt of each side, or none
     encoded: Set[str] = frozenset()  # the inputs that store `_emb` and the vectors of their rows separately
     old: OldVectors | None = None  # of --reuse
 
@@ -375,7 +383,7 @@ class Encoding:
         return bool(self.windows.get("chunks"))
 
     def texts(self) -> TextParser:
-        return TextParser(self.fields, one_text="a chunk" if self.chunks else None)
+        return TextParser(self.fields, one_text="a chunk" if self.chunks else None, prompts=self.sides)
 
     def specs(self, texts: TextParser) -> list[dict[str, Any]]:
         """The specs of the vector files; the first row has set the names of the texts."""

@@ -8,6 +8,7 @@ from sentkit.errors import UsageError, declared_in
 from sentkit.formats.checkpoints.folders import Checkpoint
 from sentkit.formats.checkpoints.modules import StoredDeclaration
 from sentkit.formats.checkpoints.readout import CONV, NAMED, Readout, parse_readouts
+from sentkit.formats.rows.kinds import split_by_side
 from sentkit.model.text.tokenizer import Tokenizer, read_left_out
 from sentkit.model.transformer.architecture import DEEPEST, UnsupportedArchitecture, read_architecture
 from sentkit.transforms.steps import read_transform
@@ -27,6 +28,7 @@ class ReadingOptions:
     full_stop: str | None = None
     prompt: str | None = None
     prompt_name: str | None = None  # of a declared prompt
+    by_side: bool = False  # the prompt, or its name, can be one for each side: a=query,b=document
     max_length: int | None = None
     normalize: bool = False
     dim: int | None = None
@@ -45,6 +47,7 @@ class ReadingOptions:
 class Reading:
     readouts: tuple[Readout, ...]
     tokenizer: Tokenizer
+    sides: Mapping[str, str]  # the prompt of each side; empty: all texts have that of the tokenizer
     steps: tuple[str, ...]  # declared by the checkpoint
     declared_dim: int | None  # declared; applied after these steps if the options have no dim
     options: ReadingOptions
@@ -74,8 +77,8 @@ def plan_reading(checkpoint: Checkpoint, options: ReadingOptions) -> Reading:
         readouts = [declared.readout or default_readout(checkpoint.config)]
         with declared_in(str(checkpoint.folder / declared.source)):
             readouts[0].resolved(depth)
-    prompt = prompt_of(declared, options)
-    check_readouts(readouts, declared, options, prompt)
+    prompt, sides = prompts_of(declared, options)
+    check_readouts(readouts, declared, options, "".join([prompt, *sides.values()]))
     check_steps(checkpoint, options, max(len(readout.parts) for readout in readouts))
     # The declared steps belong to the declared readout, so another readout does not use them.
     own = declared.readout is None or all(same(readout, declared.readout, depth) for readout in readouts)
@@ -86,6 +89,7 @@ def plan_reading(checkpoint: Checkpoint, options: ReadingOptions) -> Reading:
     return Reading(
         readouts=tuple(readouts),
         tokenizer=tokenizer,
+        sides=sides,
         left_out=read_left_out(options.leave_out, tokenizer.backend.token_to_id),
         steps=declared.steps if own else (),
         declared_dim=declared.dim if own and options.dim is None else None,
@@ -132,16 +136,29 @@ def check_partial(readouts: Sequence[Readout], flag: str) -> None:
             raise UsageError(problem, advice=f"it needs {', '.join(PARTIAL)}, of any layer")
 
 
-def prompt_of(declared: StoredDeclaration, options: ReadingOptions) -> str:
-    """Return the prompt that is added before every text."""
-    name, available = options.prompt_name, ", ".join(declared.prompts)
-    if name is None:
-        return declared.prompt if options.prompt is None else options.prompt
-    if options.prompt is not None:
+def prompts_of(declared: StoredDeclaration, options: ReadingOptions) -> tuple[str, dict[str, str]]:
+    """Return the prompt that is added before every text, or that of the first side, and those by side."""
+    name, text = options.prompt_name, options.prompt
+    if name is not None and text is not None:
         raise UsageError("--prompt and --prompt-name cannot be used together")
+    by_side = dict[str, str]()
+    if options.by_side and name not in declared.prompts:
+        by_side = split_by_side(text or "") or split_by_side(name or "")
+    if name is not None:
+        by_side = {side: declared_prompt(declared, own) for side, own in by_side.items()}
+        text = None if by_side else declared_prompt(declared, name)
+    if by_side:
+        return next(iter(by_side.values())), by_side
+    return declared.prompt if text is None else text, {}
+
+
+def declared_prompt(declared: StoredDeclaration, name: str) -> str:
     if name not in declared.prompts:
-        problem = f"--prompt-name {name}: the model declares no prompt of this name"
-        raise UsageError(problem, advice=f"available: {available}" if available else "use --prompt")
+        problem = f'the model declares no prompt with the name "{name}"'
+        available = ", ".join(declared.prompts)
+        raise UsageError(
+            problem, advice=f"available: {available}" if available else "give the text of a prompt"
+        )
     return declared.prompts[name]
 
 
@@ -183,7 +200,7 @@ def plan_tokens(
     length = max_length(checkpoint, options.max_length)
     with declared_in(place, unless=options.max_length is not None):
         tokenizer = Tokenizer(checkpoint, max_length=length, prompt=prompt, lowercase=declared.lowercase)
-        if prompt and not declared.prompt_is_read:
+        if not declared.prompt_is_read:
             tokenizer.skip_prompt()
     if in_template:
         # The declared full-stop rule belongs to the declared template.

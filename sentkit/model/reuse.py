@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from sentkit.errors import DataError, UsageError
 from sentkit.formats.files import open_file
-from sentkit.formats.rows.kinds import KINDS, string_in
+from sentkit.formats.rows.kinds import KINDS, prompts_of_sides, string_in
 from sentkit.formats.vectors.fingerprint import space_of, spec_of_signs
 from sentkit.formats.vectors.folders import shown
 from sentkit.formats.vectors.storage import OPEN_MAPS
@@ -56,6 +56,7 @@ class Source:
 
     store: Store
     texts: tuple[str, ...]  # the fields of its rows with the texts
+    prompts: tuple[str, ...]  # of these fields, if they differ; else ()
     first: int  # the place of its first text; a row has one place for each text
 
     @property
@@ -110,8 +111,10 @@ class OldVectors:
             return None, f"{different}; nothing is reused"
         if store.count and store.width != self.width:
             raise DataError(f"its vectors have {store.width} numbers, not {self.width}", source=path)
-        texts = next(each.texts for each in KINDS if each.vectors == store.names)
-        source = Source(store, tuple(store.fields.get(name, name) for name in texts), first)
+        kind = next(each for each in KINDS if each.vectors == store.names)
+        prompts = store.spec["prompt"] if isinstance(store.spec["prompt"], dict) else {}
+        own = prompts_of_sides(kind, prompts)
+        source = Source(store, tuple(store.fields.get(name, name) for name in kind.texts), own, first)
         by_row = None if source.by_row else '"store" is "int8", so only whole blocks of a folder are reused'
         return source, by_row
 
@@ -122,8 +125,8 @@ class OldVectors:
         for source in self.sources:
             for row in source.store.bare_rows():
                 span = [row.values.get(name) for name in SPAN] if self.chunks else ()
-                for name in source.texts:
-                    text = string_in(row, name)
+                texts = [string_in(row, name) for name in source.texts]
+                for text in zip(source.prompts, texts, strict=True) if source.prompts else texts:
                     keys += key_of(text, span)
         halves = np.frombuffer(keys, "<u8").reshape(-1, 2)
         order = np.argsort(halves[:, 0], kind="stable")
@@ -178,9 +181,10 @@ class OldVectors:
             self.unneeded += int((~own.reshape(-1, len(source.texts)).any(axis=1)).sum())
 
 
-def key_of(text: str, span: Iterable[object]) -> bytes:
-    """The hash of a text, or of the chunk with these characters."""
-    return blake2b("\0".join([text, *map(str, span)]).encode(), digest_size=16).digest()
+def key_of(text: str | tuple[str, ...], span: Iterable[object]) -> bytes:
+    """The hash of a text, with its prompt if there are several, or of the chunk with these characters."""
+    words = [text] if isinstance(text, str) else text
+    return blake2b("\0".join([*words, *map(str, span)]).encode(), digest_size=16).digest()
 
 
 class ReusingTokenizer:
@@ -191,7 +195,7 @@ class ReusingTokenizer:
     def __init__(self, tokenizer: TextTokenizer, old: OldVectors) -> None:
         self.tokenizer, self.old, self.unit = tokenizer, old, tokenizer.unit
 
-    def __call__(self, texts: Sequence[str]) -> list[Tokens]:
+    def __call__(self, texts: Sequence[Any]) -> list[Tokens]:
         tokens = self.tokenizer(texts)
         # One item for each vector of a text: nothing, or the characters of a chunk.
         spans: list[Sequence[Sequence[int]]] = [

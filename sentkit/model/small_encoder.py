@@ -264,7 +264,7 @@ class SmallEncoder:
     def reduced(self, states: Float32, tokens: Tokens, reduction: str) -> Float32:
         if reduction == "token":
             return states[tokens.at]
-        first = self.reading.tokenizer.skip
+        first = tokens.skip
         own = states[first:]
         if self.reading.left_out:
             read = ~np.isin(tokens.ids[first:], self.reading.left_out)

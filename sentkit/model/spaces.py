@@ -139,7 +139,7 @@ def spec_of_readout(
         "readout": readout.name,
         "template": tokenizer.template.text if tokenizer.template else None,
         "full_stop": tokenizer.template.full_stop if tokenizer.template else None,
-        "prompt": tokenizer.prompt,
+        "prompt": reading.sides or tokenizer.prompt,
         "max_length": tokenizer.max_length,
         **({"left_out": len(reading.left_out)} if reading.left_out else {}),
         **machine,

@@ -51,6 +51,7 @@ class Base:
     hash: str  # of weights, tokenizer, convolution, and the values of the config that change the training
     training_tokenizer: Tokenizer | KnownTexts  # truncates to the length used in training
     final_tokenizer: Tokenizer | KnownTexts  # truncates to the length of the finished checkpoint
+    sides: Mapping[str, str]  # the prompt of each side; empty: all texts have that of the tokenizers
     dropped_steps: str  # declared steps after the readout; the new checkpoint does not have them
     parents: tuple[str, ...]  # this checkpoint and its ancestors; empty for random weights
     entries: Entries | None = None  # prediction targets, for methods that use entries
@@ -59,6 +60,16 @@ class Base:
     @property
     def declared(self) -> Readout | None:
         return self.checkpoint.declared.readout
+
+    @property
+    def prompts(self) -> dict[str, str]:
+        """The prompts that the new checkpoint declares by name, with new ones by side."""
+        prompts = dict(self.checkpoint.declared.prompts)
+        for name, sides in {"query": ("anchor", "a"), "document": ("positive", "b")}.items():
+            prompt = next((self.sides[side] for side in sides if side in self.sides), None)
+            if prompt is not None and prompt not in prompts.values():
+                prompts[name] = prompt
+        return prompts
 
     @property
     def packed(self) -> Architecture:
@@ -106,18 +117,22 @@ class Base:
 
     def final_tokenizer_with(self, template: str | None, max_length: int | None = None) -> Tokenizer:
         """Return the tokenizer with this template; None: that of the checkpoint."""
-        options = ReadingOptions(readout="prompt", template=template, max_length=max_length)
+        prompt = self.transformer_tokenizer.prompt
+        options = ReadingOptions(readout="prompt", template=template, max_length=max_length, prompt=prompt)
         return plan_reading(self.checkpoint, options).tokenizer
 
 
-def open_base(checkpoint: Checkpoint, max_length: int) -> Base:
+def open_base(
+    checkpoint: Checkpoint, max_length: int, prompt: str | None = None, prompt_name: str | None = None
+) -> Base:
     most = most_tokens(checkpoint.config, checkpoint.config_file)
     if most is not None and max_length > most:
         problem = f"max_length={max_length}: the maximum of this encoder is {most}"
         raise UsageError(problem, advice=f"use --set max_length={most}")
-    training = plan_reading(checkpoint, ReadingOptions(readout="mean", max_length=max_length)).tokenizer
-    final = plan_reading(checkpoint, ReadingOptions(readout="mean")).tokenizer
-    if final.skip:
+    options = ReadingOptions(readout="mean", prompt=prompt, prompt_name=prompt_name, by_side=True)
+    reading = plan_reading(checkpoint, replace(options, max_length=max_length))
+    training, final, sides = reading.tokenizer, plan_reading(checkpoint, options).tokenizer, reading.sides
+    if not final.reads_prompt and (final.prompt or any(sides.values())):
         problem = "training does not support checkpoints with include_prompt=false"
         raise UsageError(f"{checkpoint.name}: {problem}")
     why_not, stored, architecture = "", dict[str, Tensor](), None
@@ -142,11 +157,12 @@ def open_base(checkpoint: Checkpoint, max_length: int) -> Base:
     hash = digest(parts)
     parents = (checkpoint.name, *checkpoint.parents)
     steps = ", ".join(checkpoint.declared.steps)
-    return Base(checkpoint, stored, architecture, why_not, hash, training, final, steps, parents)
+    return Base(checkpoint, stored, architecture, why_not, hash, training, final, sides, steps, parents)
 
 
 # The only values of settings about the layers of an encoder.
 ONLY = {"readout": "mean", "dropout": None, "lora": None, "mlm_weight": 0.0, "precision": "fp32"}
+ONLY |= {"prompt": None, "prompt_name": None}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -165,10 +181,10 @@ class StaticBase(Base):
         return TokenTable(self.table, normalize=self.normalize)
 
 
-def open_named(name: str, max_length: int) -> Base:
-    """Return the base of this name: a transformer or a static model."""
+def open_named(name: str, max_length: int, *prompts: str | None) -> Base:
+    """Return the base of this name: a transformer with these prompts, or a static model."""
     if name == WORD_SETS or not is_static(folder := find_model(name)):
-        return open_base(read_checkpoint(name), max_length)
+        return open_base(read_checkpoint(name), max_length, *prompts)
     return open_static(folder, name, max_length)
 
 
@@ -193,6 +209,7 @@ def open_static(folder: Path, name: str, max_length: int) -> StaticBase:
         hash=digest([vectors.hash, training.tokenizer.hash, normalize]),
         training_tokenizer=KnownTexts(training.tokenizer),
         final_tokenizer=KnownTexts(finished.tokenizer),
+        sides={},
         dropped_steps="",
         parents=(name, *checkpoint.parents),
         table=vectors.table,

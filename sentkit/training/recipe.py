@@ -43,6 +43,12 @@ class Recipe:
     warmup: float = ours(0.0, "share of the steps with a rising learning rate", least=0, most=1)
     clip: float = ours(1.0, "maximum norm of the gradient; 0: no limit", least=0)
     max_length: int = ours(32, "maximum tokens of a text, including special tokens", least=SHORTEST)
+    prompt: str | None = ours(
+        None,
+        "text to add before every text, or by side: a=query: ,b=passage: (also before those of --dev); the"
+        " checkpoint declares it; none: as the base declares",
+    )
+    prompt_name: str | None = ours(None, "a prompt of the base, or by side: a=query,b=document")
     chunk: int = ours(0, "rows to encode at once; fewer need less memory; 0: the whole batch", least=0)
     dropout: float | None = ours(None, "dropout of the encoder; none: as in its config", least=0, most=0.99)
     lora: int | None = ours(
@@ -70,6 +76,8 @@ class Recipe:
     final: str = ours("best", "weights to keep, with --dev", choices=("best", "last"))
 
     def __post_init__(self) -> None:
+        if self.prompt is not None and self.prompt_name is not None:
+            raise UsageError("prompt and prompt_name cannot be used together")
         if self.lora is None:
             refuse_idle(self, ("lora_alpha", "lora_layers"), "lora=none")
         if not self.patience:

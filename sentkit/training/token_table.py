@@ -84,6 +84,9 @@ class KnownTexts:
     def max_length(self) -> int | None:
         return self.pieces.max_length
 
+    def with_prompt(self, prompt: str) -> "KnownTexts":
+        return KnownTexts(self.pieces.with_prompt(prompt))
+
     def __call__(self, texts: Sequence[str]) -> list[Tokens]:
         return [each if each.ids else replace(each, problem=EMPTY) for each in self.pieces(texts)]
 

@@ -193,12 +193,12 @@ def test_a_declared_prompt_is_selected_by_its_name(read: Read) -> None:
     assert read(own, prompt_name="document").tokenizer.prompt == ""
     with pytest.raises(UsageError, match="--prompt and --prompt-name cannot be used together"):
         read(own, prompt_name="query", prompt="")
-    with pytest.raises(UsageError, match="--prompt-name q: the model declares no prompt of this") as error:
+    with pytest.raises(UsageError, match='declares no prompt with the name "q"') as error:
         read(own, prompt_name="q")
     assert error.value.advice == "available: query, document"
     with pytest.raises(UsageError) as error:
         read({"readout": "cls"}, prompt_name="q")
-    assert error.value.advice == "use --prompt"
+    assert error.value.advice == "give the text of a prompt"
 
 
 def test_tokens_of_an_excluded_prompt_are_counted(read: Read) -> None:

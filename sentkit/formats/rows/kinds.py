@@ -5,8 +5,10 @@ The fields of the first row determine the kind of a stream. All later rows must 
 
 import json
 import math
-from collections.abc import Mapping
+import re
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import orjson
 
@@ -25,9 +27,15 @@ class Kind:
         """`text` -> `embedding`, `text_a` -> `embedding_a`, `anchor` -> `embedding_anchor`."""
         if self is SENTENCE:
             return ("embedding",)
-        return tuple(f"embedding_{text.removeprefix('text_')}" for text in self.texts)
+        return tuple(f"embedding_{side}" for side in self.sides)
+
+    @property
+    def sides(self) -> tuple[str, ...]:
+        """The names of several texts in flags: a, b, or anchor, positive, negative. One text has no side."""
+        return tuple(SIDE_OF.get(text, text) for text in self.texts) if len(self.texts) > 1 else ()
 
 
+SIDE_OF = {"text_a": "a", "text_b": "b", "negatives": "negative"}
 PAIR = Kind("pair", ("text_a", "text_b"))
 TRIPLET = Kind("triplet", ("anchor", "positive", "negative"))
 POSITIVE = Kind("anchor and positive", ("anchor", "positive"))
@@ -38,6 +46,8 @@ KINDS = (PAIR, TRIPLET, POSITIVE, SENTENCE)  # in order of priority
 FIELDS = ("text", "text_a", "text_b", "anchor", "positive", "negative")
 VECTOR_NAMES = tuple(kind.vectors for kind in KINDS)  # in order of priority
 VECTORS = tuple(dict.fromkeys(name for names in VECTOR_NAMES for name in names))
+SIDES = tuple(dict.fromkeys(side for kind in KINDS for side in kind.sides))
+SIDE = re.compile(rf"(?:\A|,)(text_)?({'|'.join(SIDES)})=")
 EMBEDDED = frozenset(("_emb", *VECTORS))
 LISTS = ("negatives",)  # text fields that hold a list of any length
 LEARNED = (*FIELDS, *LISTS, "definition", "entry", "label", "score")  # fields that training can read
@@ -48,16 +58,63 @@ def holds_vectors(row: Row) -> bool:
     return not EMBEDDED.isdisjoint(row.values)
 
 
+def split_by_side(text: str) -> dict[str, str]:
+    """Parse `a=query: ,b=passage: ` to a text for each side; {} for a text that does not begin with a side.
+
+    Only a side with "=" at the start or after a comma is a side, so the texts can contain commas and "=".
+    """
+    found = [*SIDE.finditer(text)]
+    if not found or found[0].start():
+        return {}
+    names = [each[2] for each in found]
+    if twice := next((name for name in names if names.count(name) > 1), None):
+        raise UsageError(f'prompts by side: the side "{twice}" is given twice')
+    if field := next((each for each in found if each[1]), None):
+        problem = f"prompts by side: the side of text_{field[2]} is {field[2]}"
+        raise UsageError(problem, advice=f"use {field[2]}=...")
+    ends = [*(each.start() for each in found[1:]), len(text)]
+    texts = {each[2]: text[each.end() : end] for each, end in zip(found, ends, strict=True)}
+    return {side: texts[side] for side in SIDES if side in texts}  # the order does not matter
+
+
+def prompts_of_sides(kind: Kind, prompts: Mapping[str, str], others: Collection[str] = ()) -> tuple[str, ...]:
+    """The prompt of each text of a kind, from those by side; () if there are none.
+
+    `others` are sides of other rows that get prompts, too.
+    """
+    if not prompts:
+        return ()
+    if not kind.sides:
+        problem = "a prompt by side needs rows with several texts, but these rows have one text"
+        raise UsageError(problem, advice=f"remove {next(iter(prompts))}= from the prompt")
+    unknown = next((side for side in prompts if side not in (*kind.sides, *others)), None)
+    missing = next((side for side in kind.sides if side not in prompts), None)
+    sides = " and ".join([", ".join(kind.sides[:-1]), kind.sides[-1]])
+    if unknown is not None:
+        raise UsageError(f'prompts by side: these rows have no side "{unknown}", only {sides}')
+    if missing is not None:
+        problem = f'prompts by side: the side "{missing}" of these rows has no prompt'
+        raise UsageError(problem, advice=f"add {missing}=..., or {missing}= for none; the sides are {sides}")
+    return tuple(prompts[side] for side in kind.sides)
+
+
 class TextParser:
     """Returns the texts of a row. The first row sets the kind; a later row of another kind is an error.
 
-    `one_text` is a flag that needs rows with one text.
+    `one_text` is a flag that needs rows with one text. With `prompts` by side, a text is (prompt, text).
     """
 
-    def __init__(self, fields: Mapping[str, str], *, one_text: str | None = None) -> None:
-        self.fields, self.one_text = fields, one_text
+    def __init__(
+        self,
+        fields: Mapping[str, str],
+        *,
+        one_text: str | None = None,
+        prompts: Mapping[str, str] | None = None,
+    ) -> None:
+        self.fields, self.one_text, self.prompts = fields, one_text, prompts or {}
         self.kind: Kind | None = None
         self.names: tuple[str, ...] = ()
+        self.own: tuple[str, ...] = ()  # the prompt of each text, or ()
 
     @property
     def vectors(self) -> tuple[str, ...]:
@@ -69,12 +126,14 @@ class TextParser:
         """The standard names of the text fields; empty before the first row."""
         return self.kind.texts if self.kind else ()
 
-    def __call__(self, row: Row) -> tuple[Row, tuple[str, ...]]:
+    def __call__(self, row: Row) -> tuple[Row, tuple[Any, ...]]:
         if self.kind is None:
-            self.kind = self._kind_of(row)
+            kind = self._kind_of(row)
+            self.own, self.kind = prompts_of_sides(kind, self.prompts), kind
             self.names = tuple(self.fields.get(name, name) for name in self.kind.texts)
         row.refuse_duplicates()
-        return row, tuple(string_in(row, name) for name in self.names)
+        texts = tuple(string_in(row, name) for name in self.names)
+        return row, tuple(zip(self.own, texts, strict=True)) if self.own else texts
 
     def _kind_of(self, row: Row) -> Kind:
         # Kinds with a field from --field come first.

@@ -21,7 +21,7 @@ from sentkit.formats.lexicons.model2vec import Model2Vec, Table, is_model2vec, r
 from sentkit.formats.lexicons.word_vectors import ARRAY, read_word_array, read_word_vectors
 from sentkit.formats.vectors.fingerprint import Spec, digest, name_for_label
 from sentkit.model.encoding import Tally
-from sentkit.model.reading import ReadingOptions, prompt_of
+from sentkit.model.reading import ReadingOptions, prompts_of
 from sentkit.model.spaces import all_steps, spec_behind, width_behind
 from sentkit.model.static.tokenizers import CollectedWords, WordLookup, WordPieces
 from sentkit.model.text.tokenizer import read_left_out
@@ -107,6 +107,7 @@ class StaticModel:
     table: Mapping[str, Any]  # properties of the word vectors for `inspect`
     notes: Sequence[str] = field(default=())
     left_out: tuple[int, ...] = ()  # row indexes that readouts do not reduce
+    sides: Mapping[str, str] = field(default_factory=dict)  # the prompt of each side, or none
     budget: int = BUDGET
 
     def window_tokenizer(self, options: WindowOptions) -> WindowTokenizer:
@@ -150,7 +151,7 @@ class StaticEncoder:
             "weights": weights,
             "tokenizer": tokenizer.hash,
             "readout": readout,
-            "prompt": tokenizer.prompt,
+            "prompt": model.sides or tokenizer.prompt,
             "max_length": tokenizer.max_length,
             "precision": self.precision,
         }
@@ -198,7 +199,8 @@ def read_sets(options: ReadingOptions) -> StaticModel:
     for flag, value in flags.items():
         if value is not None:
             raise UsageError(f"{flag} cannot be used with {WORD_SETS}")
-    words = CollectedWords(max_length=options.max_length, prompt=prompt_of(StoredDeclaration(), options))
+    prompt, sides = prompts_of(StoredDeclaration(), options)
+    words = CollectedWords(max_length=options.max_length, prompt=prompt)
     return StaticModel(
         WORD_SETS,
         words,
@@ -207,6 +209,7 @@ def read_sets(options: ReadingOptions) -> StaticModel:
         options.transform,
         lambda: WordSets(words.indexes),
         {"kind": "the set of a text's words, in lower case", "words": "those of the rows"},
+        sides=sides,
     )
 
 
@@ -215,6 +218,7 @@ def read_vectors(path: str, options: ReadingOptions) -> StaticModel:
     readouts = readouts_of(options.readout)
     is_array = path.endswith(ARRAY)
     file = read_word_array(path) if is_array else read_word_vectors(path)
+    prompt, sides = prompts_of(StoredDeclaration(), options)
     count, width = file.rows.shape
     notes = []
     if file.repeated:
@@ -223,7 +227,7 @@ def read_vectors(path: str, options: ReadingOptions) -> StaticModel:
         notes.append(f"{path}: {file.unreadable:,} words that are not UTF-8 are ignored")
     return StaticModel(
         path,
-        WordLookup(file.words, max_length=options.max_length, prompt=prompt_of(StoredDeclaration(), options)),
+        WordLookup(file.words, max_length=options.max_length, prompt=prompt),
         readouts,
         steps_of(options, [], width),
         options.transform,
@@ -231,13 +235,14 @@ def read_vectors(path: str, options: ReadingOptions) -> StaticModel:
         {"kind": f"word vectors in {'an array' if is_array else 'text'}", "words": count, "width": width},
         notes,
         left_out=read_left_out(options.leave_out, file.words.get),
+        sides=sides,
     )
 
 
 def read_folder(folder: Path, name: str, options: ReadingOptions) -> StaticModel:
     """Read a folder of model2vec, or of sentence-transformers that starts with a StaticEmbedding module."""
     if is_model2vec(folder):
-        pieces = WordPieces(folder, prompt=prompt_of(StoredDeclaration(), options))
+        pieces = WordPieces(folder, prompt=prompts_of(StoredDeclaration(), options)[0])
         table = read_model2vec(folder, pieces.count)
         pieces.max_length = options.max_length or table.max_length
         return table_model(table, pieces, name, options, "model2vec")
@@ -247,7 +252,7 @@ def read_folder(folder: Path, name: str, options: ReadingOptions) -> StaticModel
         raise DataError(
             f'sentkit cannot run the module "{unknown}" after a StaticEmbedding', source=str(folder)
         )
-    pieces = WordPieces(place, prompt=prompt_of(declared, options), keep_unknown=True)
+    pieces = WordPieces(place, prompt=prompts_of(declared, options)[0], keep_unknown=True)
     pieces.max_length = options.max_length or pieces.max_length
     table = read_embedding(place, pieces.count, pieces.max_length, normalize=bool(declared.steps))
     kind = "StaticEmbedding of sentence-transformers"
@@ -284,6 +289,7 @@ def table_model(
             **({} if declared is None else {"prompts": declared.prompts}),
         },
         left_out=read_left_out(options.leave_out, pieces.backend.token_to_id),
+        sides=prompts_of(declared or StoredDeclaration(), options)[1],
     )
 
 

@@ -11,7 +11,7 @@ from typing import Any
 from sentkit.errors import DataError, UsageError
 from sentkit.formats.json_files import read_object
 from sentkit.model.text.tokenizer import backend_of, library_errors, rules_hash, unknown_ids
-from sentkit.model.text.tokens import LocatedTokens, Range, Tokens, places_in
+from sentkit.model.text.tokens import LocatedTokens, Prompted, Range, Tokens, places_in
 
 # Punctuation and symbols: ASCII, Latin-1, Arabic, Indic, East Asian, typographic and full-width characters.
 # Accents are not included, even as separate characters.
@@ -46,7 +46,7 @@ def located(ids: list[int], ranges: Sequence[Range], prompt: str, text: str, unk
     return LocatedTokens(ids, (first, len(ids)), places_in(range(len(text)), own), unknown=unknown)
 
 
-class WordLookup:
+class WordLookup(Prompted):
     """Looks up the words of a text in a table, as written and then in lower case.
 
     Strings between spaces are looked up first, because `U.S.` and `:-)` are words of some tables. If a string
@@ -104,7 +104,7 @@ class WordLookup:
         return self.indexes.get(word.lower()) if index is None else index
 
 
-class CollectedWords:
+class CollectedWords(Prompted):
     """Converts each text to its set of lower-case words. The vocabulary grows with each text."""
 
     unit, whole = "words", True
@@ -129,7 +129,7 @@ class CollectedWords:
         return Tokens(ids, len(words))
 
 
-class WordPieces:
+class WordPieces(Prompted):
     """Tokenizes texts with tokenizer.json.
 
     model2vec removes unknown tokens before truncation. sentence-transformers (`keep_unknown`) uses the vector

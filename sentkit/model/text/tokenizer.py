@@ -6,9 +6,10 @@ Uses the library tokenizers, without torch.
 import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import cached_property
 from itertools import compress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 import orjson
 
@@ -20,7 +21,7 @@ from sentkit.formats.json_files import read_object, read_object_if_there
 from sentkit.formats.rows.kinds import wrong_field
 from sentkit.formats.rows.rows import Inputs, Row
 from sentkit.model.encoding import TextRow, groups
-from sentkit.model.text.tokens import LocatedTokens, Range, Tokens, places_in, truncate
+from sentkit.model.text.tokens import LocatedTokens, Prompted, Range, Tokens, places_in, truncate
 
 if TYPE_CHECKING:
     from tokenizers import Encoding
@@ -51,7 +52,7 @@ SPLITTERS = {"BertPreTokenizer", "Whitespace", "WhitespaceSplit", "Metaspace", "
 GENERIC = ("PreTrainedTokenizerFast", "TokenizersBackend")  # classes that use tokenizer.json unchanged
 
 
-class Tokenizer:
+class Tokenizer(Prompted):
     """Tokenizes texts. Truncation happens in this class and not in the library, so that it is recorded."""
 
     unit, whole = "tokens", False  # see `TextTokenizer`
@@ -63,6 +64,7 @@ class Tokenizer:
         self.backend, self._rules = _load(checkpoint)
         self.max_length, self.prompt, self.lowercase = max_length, prompt, lowercase
         self.template: Template | None = None
+        self.reads_prompt = True  # whether the readout includes the tokens of the prompt
         self.skip = 0  # number of prompt tokens that the readout excludes
         self.mask_id = -1
         # A text has special tokens before and after it; truncation keeps them.
@@ -102,8 +104,17 @@ class Tokenizer:
             encodings = self.backend.encode_batch_fast(texts, add_special_tokens=False)
         return [encoding.ids for encoding in encodings]
 
+    def with_prompt(self, prompt: str) -> Self:
+        other = super().with_prompt(prompt)
+        if not other.reads_prompt:
+            other.skip_prompt()
+        return other
+
     def skip_prompt(self) -> None:
-        """Exclude the tokens up to the end of the prompt from the readout."""
+        """Exclude the tokens up to the end of the prompt, if there is one, from the readout."""
+        self.reads_prompt, self.skip = False, 0
+        if not self.prompt:
+            return
         with library_errors(self.source):
             encoding = self.backend.encode(self._seen(""))
         self.skip = len(encoding.ids) - bool(self.after)
@@ -164,7 +175,8 @@ class Tokenizer:
 
     def tokens_of(self, ids: list[int]) -> Tokens:
         """Return these ids of a text or of a window, without truncation."""
-        return Tokens(ids, len(ids), 0 if self.template is None else ids.index(self.mask_id))
+        at = 0 if self.template is None else ids.index(self.mask_id)
+        return Tokens(ids, len(ids), at, skip=self.skip)
 
     def locate(self, texts: Sequence[str]) -> list[LocatedTokens]:
         """Return all tokens of each text, with their places in the text."""
@@ -204,7 +216,8 @@ class Tokenizer:
         if len(ids) <= self.skip:
             return Tokens(ids, len(ids), problem="the text has no tokens after the prompt")
         own = self.before, len(ids) - self.after
-        return truncate(ids, self.max_length, own, at_start=self.truncates_start)
+        tokens = truncate(ids, self.max_length, own, at_start=self.truncates_start)
+        return replace(tokens, skip=self.skip) if self.skip else tokens
 
     def _truncate_sentence(self, template: Template, whole: str, encoding: "Encoding") -> Tokens:
         """Truncate only the sentence, so that the template stays complete."""

@@ -4,8 +4,9 @@ The windows overlap, and each token counts once.
 """
 
 from collections.abc import Iterable, Sequence
+from copy import copy
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol, Self, runtime_checkable
 
 import numpy as np
 
@@ -23,6 +24,7 @@ class Tokens:
     unknown: int = 0  # tokens without a static vector; they are not in `ids`
     windows: "Windows | None" = None  # None: the text is read as a whole, or truncated
     second: int | None = None  # index of the first token of the second segment, if it has another type
+    skip: int = 0  # number of first ids, of the prompt, that readouts exclude
     old: tuple[int, ...] = ()  # the places of the vectors in the files of --reuse, if they have this text
 
     @property
@@ -143,8 +145,38 @@ class TextTokenizer(Protocol):
     def __call__(self, texts: Sequence[Any]) -> list[Tokens]: ...  # of strings, or of items as in Texts
 
 
+class PromptTokenizer(TextTokenizer, Protocol):
+    def with_prompt(self, prompt: str) -> Self: ...  # the same tokenizer with another prompt
+
+
+class Prompted:
+    """A tokenizer that adds a prompt before every text."""
+
+    prompt: str
+
+    def with_prompt(self, prompt: str) -> Self:
+        other = copy(self)
+        other.prompt = prompt
+        return other
+
+
+class TokenizerByPrompt:
+    """Tokenizes items of a prompt and a text, for texts with different prompts."""
+
+    def __init__(self, tokenizer: PromptTokenizer, prompts: Iterable[str]) -> None:
+        self.unit, self.whole = tokenizer.unit, tokenizer.whole
+        self.tokenizers = {prompt: tokenizer.with_prompt(prompt) for prompt in prompts}
+
+    def __call__(self, texts: Sequence[tuple[str, str]]) -> list[Tokens]:
+        tokens: dict[tuple[str, str], Tokens] = {}
+        for prompt, tokenizer in self.tokenizers.items():
+            own = [each for each in texts if each[0] == prompt]
+            tokens |= zip(own, tokenizer([text for _, text in own]), strict=True) if own else ()
+        return [tokens[each] for each in texts]
+
+
 @runtime_checkable
-class LongTextTokenizer(TextTokenizer, Protocol):
+class LongTextTokenizer(PromptTokenizer, Protocol):
     @property
     def max_length(self) -> int | None: ...
 
@@ -178,6 +210,10 @@ class WindowTokenizer:
         if self.stride > room:
             has = f"a window of {size} {self.unit} has {room} of the text"
             raise UsageError(f"a stride of {self.stride}: {has}, so that texts would have gaps")
+
+    def with_prompt(self, prompt: str) -> "WindowTokenizer":
+        """The same windows with another prompt: its length does not change the stride."""
+        return WindowTokenizer(self.tokenizer.with_prompt(prompt), replace(self.options, stride=self.stride))
 
     @property
     def record(self) -> dict[str, Any]:

@@ -339,7 +339,7 @@ class TransformerEncoder:
         )
 
     def _start_part(self, batch: Sequence[Tokens]) -> Callable[[], Arrays]:
-        ids, skip = [tokens.ids for tokens in batch], self.reading.tokenizer.skip
+        ids, skip = [tokens.ids for tokens in batch], batch[0].skip  # see plan_batches
         pooled = [tokens.windows.pooled if tokens.windows else () for tokens in batch]
         spare = []
         if isinstance(self.network, Bert) and self.device.type == "cpu" and not skip and not any(pooled):

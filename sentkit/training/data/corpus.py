@@ -21,9 +21,9 @@ from sentkit.formats.outputs.temporary import create
 from sentkit.formats.rows.rows import Inputs, Rejects
 from sentkit.formats.vectors.vectors import VectorReader
 from sentkit.metrics.sts.seen import Sightings
-from sentkit.model.text.tokens import TextTokenizer, Tokens
+from sentkit.model.text.tokens import PromptTokenizer, TokenizerByPrompt, Tokens
 from sentkit.training.data.batches import Batch, Ids
-from sentkit.training.data.examples import Classes, Example, ExampleParser, Reads
+from sentkit.training.data.examples import Classes, Example, ExampleParser
 from sentkit.training.run_folders import CORPUS
 
 WINDOW = 2048  # rows tokenised at once
@@ -96,7 +96,7 @@ def write_corpus(
     folder: Path,
     inputs: Inputs,
     parser: ExampleParser,
-    tokenizer: TextTokenizer,
+    tokenizer: PromptTokenizer,
     *,
     dedup: bool = False,
     sightings: Sightings | None = None,
@@ -111,7 +111,7 @@ def write_corpus(
     vector_file = create(folder / VECTORS) if has_vectors else nullcontext(None)
     with create(folder / IDS) as file, vector_file as vectors:
         for window in windows(examples, tallied, sightings, dedup=dedup):
-            for example, own in tokenised(window, parser.reads, tokenizer, inputs.rejects):
+            for example, own in tokenised(window, parser, tokenizer, inputs.rejects):
                 tallied.rows += 1
                 counts.append(len(own))
                 tallied.truncated += any(each.truncated for each in own)
@@ -150,25 +150,38 @@ def rectangular(ends: array, counts: array, width: int) -> NDArray[np.int64]:
 
 
 def tokenised(
-    window: Sequence[Example], reads: Reads, tokenizer: TextTokenizer, rejects: Rejects
+    window: Sequence[Example], parser: ExampleParser, tokenizer: PromptTokenizer, rejects: Rejects
 ) -> Iterator[tuple[Example, Sequence[Tokens]]]:
     """Yield each example with the tokens of its columns. Reject examples with a text that has a problem."""
     rows: Iterable[Sequence[Tokens]]
+    reads, prompts = parser.reads, parser.prompts
     if reads.tokenize is not None:
         rows = zip(*reads.tokenize([example.texts for example in window]), strict=True)
     elif reads.columns:
-        rows = zip(*(read([each.texts[n] for each in window]) for n, read in reads.columns), strict=True)
+        readers = [(n, read.with_prompt(prompts[n]) if prompts else read) for n, read in reads.columns]
+        rows = zip(*(read([each.texts[n] for each in window]) for n, read in readers), strict=True)
     else:
-        readers = [tokenizer] if reads.second is None else [tokenizer, reads.second]
         texts = [text for example in window for text in example.texts]
-        columns = chain.from_iterable(zip(*(read(texts) for read in readers), strict=True))
-        rows = [list(islice(columns, len(readers) * len(example.texts))) for example in window]
+        if prompts:
+            of_texts = chain.from_iterable(prompts_of(example, prompts) for example in window)
+            read = [TokenizerByPrompt(tokenizer, prompts)([*zip(of_texts, texts, strict=True)])]
+        else:
+            read = [tokenizer(texts)]
+        if reads.second is not None:  # another model, with its own prompt
+            read.append(reads.second(texts))
+        columns = chain.from_iterable(zip(*read, strict=True))
+        rows = [list(islice(columns, len(read) * len(example.texts))) for example in window]
     for example, own in zip(window, rows, strict=True):
         problem = next((each.problem for each in own if each.problem), None)
         if problem is None:
             yield example, own
         else:
             rejects.add(example.row.input_line, example.row.error(problem))
+
+
+def prompts_of(example: Example, prompts: Sequence[str]) -> Iterator[str]:
+    """The prompt of each text; the texts of a list have the last one."""
+    return (prompts[min(place, len(prompts) - 1)] for place in range(len(example.texts)))
 
 
 def windows(

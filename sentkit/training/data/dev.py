@@ -20,7 +20,7 @@ from sentkit.metrics.similarity import SIMILARITIES
 from sentkit.metrics.sts.correlation import spearman
 from sentkit.metrics.sts.seen import EXCLUDED, PairTexts, Sightings
 from sentkit.model.encoding import BUDGETS, batches
-from sentkit.model.text.tokens import TextTokenizer, Tokens
+from sentkit.model.text.tokens import PromptTokenizer, Tokens
 from sentkit.model.transformer.packed import Packed, pack
 from sentkit.model.transformer.readouts import apply_readouts
 from sentkit.training.data.examples import SAID_OF_PAIRS, Example, ExampleParser, Reads, Scores
@@ -39,6 +39,7 @@ class Dev:
     texts: PairTexts = field(default_factory=PairTexts)
     rows: Sequence[Row] = ()
     metric: str = SPEARMAN
+    sides: Sequence[str] = ()  # of the rows
 
     @property
     def digest(self) -> str:
@@ -129,13 +130,17 @@ def vectors_of(
 
 def read_dev(
     inputs: Inputs,
-    tokenizer: TextTokenizer,
-    templated: TextTokenizer | None = None,
-    declared: TextTokenizer | None = None,
+    tokenizer: PromptTokenizer,
+    templated: PromptTokenizer | None = None,
+    declared: PromptTokenizer | None = None,
+    prompts: Mapping[str, str] | None = None,
 ) -> Dev:
-    """Read the rows of one file. Raise a DataError if their scores allow no correlation."""
+    """Read the rows of one file. Raise a DataError if their scores allow no correlation.
+
+    `prompts` are those by side.
+    """
     (path,) = inputs.paths
-    parser = DevParser(common_fields(inputs))
+    parser = DevParser(common_fields(inputs), prompts or {})
     examples = [example for example in inputs.read(parser) if example is not None]
     gold = np.array([example.target for example in examples if example.target is not None], np.float64)
     if parser.metric == SPEARMAN and len(gold) < 2:
@@ -150,37 +155,52 @@ def read_dev(
     for example in examples:
         texts.add(*example.texts[:2])
     of_template, of_declared = (
-        () if each is None else tokens_of(examples, each) for each in (templated, declared)
+        () if each is None else tokens_of(examples, each, parser.prompts) for each in (templated, declared)
     )
     rows = [example.row for example in examples]
-    tokens = tokens_of(examples, tokenizer)
-    return Dev(tokens, gold, of_template, of_declared, texts, rows, parser.metric)
+    tokens = tokens_of(examples, tokenizer, parser.prompts)
+    return Dev(tokens, gold, of_template, of_declared, texts, rows, parser.metric, parser.sides)
 
 
 class DevParser:
     """Converts rows to examples. The first row determines whether they are pairs with scores."""
 
-    def __init__(self, fields: Mapping[str, str]) -> None:
-        self.fields, self.metric = fields, SPEARMAN
+    def __init__(self, fields: Mapping[str, str], by_side: Mapping[str, str]) -> None:
+        self.fields, self.by_side, self.metric = fields, by_side, SPEARMAN
         self.parser: ExampleParser | None = None
+
+    @property
+    def prompts(self) -> Sequence[str]:
+        return self.parser.prompts if self.parser else ()
+
+    @property
+    def sides(self) -> Sequence[str]:
+        return self.parser.kind.sides if self.parser and self.parser.kind else ()
+
+    def parser_of(self, reads: Reads) -> ExampleParser:
+        return ExampleParser("--dev", reads, self.fields, self.by_side, self.by_side)
 
     def __call__(self, row: Row) -> Example | None:
         if self.parser is None:
             related = {self.fields.get(name, name) for name in SAID_OF_PAIRS} & row.values.keys()
             scored = Reads((PAIR,), "score", Scores())
-            self.parser = ExampleParser("--dev", Reads((PAIR, TRIPLET, POSITIVE)), self.fields)
+            self.parser = self.parser_of(Reads((PAIR, TRIPLET, POSITIVE)))
             example = self.parser(row)
             if self.parser.kind is PAIR and related:  # pairs with labels are not all positives
-                self.parser = ExampleParser("--dev", scored, self.fields)
+                self.parser = self.parser_of(scored)
             else:
                 self.metric = ACCURACY if self.parser.kind is TRIPLET else MRR
                 return example
         return self.parser(row)
 
 
-def tokens_of(examples: Sequence[Example], tokenizer: TextTokenizer) -> list[Tokens]:
-    sides = range(len(examples[0].texts))
-    tokens = tokenizer([example.texts[side] for side in sides for example in examples])
+def tokens_of(
+    examples: Sequence[Example], tokenizer: PromptTokenizer, prompts: Sequence[str]
+) -> list[Tokens]:
+    tokens = list[Tokens]()
+    for side in range(len(examples[0].texts)):
+        own = tokenizer.with_prompt(prompts[side]) if prompts else tokenizer
+        tokens += own([example.texts[side] for example in examples])
     for place, each in enumerate(tokens):
         if each.problem:
             raise examples[place % len(examples)].row.error(each.problem)

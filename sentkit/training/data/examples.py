@@ -1,6 +1,6 @@
 """Converts rows to training examples: texts and an optional label or score."""
 
-from collections.abc import Callable, Mapping, MutableSequence, Sequence
+from collections.abc import Callable, Collection, Mapping, MutableSequence, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -14,6 +14,7 @@ from sentkit.formats.rows.kinds import (
     Kind,
     class_of,
     filled,
+    prompts_of_sides,
     scored,
     string_in,
     wrong_field,
@@ -162,14 +163,24 @@ class Example:
 class ExampleParser:
     """Converts rows to examples, or to None for omitted rows. The first row determines the kind."""
 
-    def __init__(self, method: str, reads: Reads, fields: Mapping[str, str]) -> None:
+    def __init__(
+        self,
+        method: str,
+        reads: Reads,
+        fields: Mapping[str, str],
+        prompts: Mapping[str, str] | None = None,  # by side
+        others: Collection[str] = (),  # sides of the rows of --dev
+    ) -> None:
         self.method, self.reads, self.fields = method, reads, fields
+        self.by_side, self.others = prompts or {}, others
         self.kind: Kind | None = None
+        self.prompts: tuple[str, ...] = ()  # of the texts of a row, if they differ; the last is of all others
         self.unread: tuple[str, ...] = ()  # label or score fields of the first row that are ignored
 
     def __call__(self, row: Row) -> Example | None:
         if self.kind is None:
             self.kind = self._kind_of(row)
+            self.prompts = prompts_of_sides(self.kind, self.by_side, self.others)
             self.unread = self._unread_of(row)
         row.refuse_duplicates()
         texts = tuple(text for name in self.kind.texts for text in self._texts(row, name))

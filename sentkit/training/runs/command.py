@@ -83,6 +83,9 @@ def check_options(options: TrainOptions) -> None:
         raise UsageError("lora does not train the random weights of --init", advice="remove --set lora")
     if options.entries is not None and not options.kind.needs.entries:
         raise UsageError(f"{options.method} does not use --entries")
+    for name in ("prompt", "prompt_name"):
+        if options.kind.needs.labels and getattr(options.settings, name) is not None:
+            raise UsageError(f"{options.method} adds no prompt", advice=f"remove --set {name}")
     if options.test is not None and not options.kind.needs.labels:
         raise UsageError(f"{options.method} does not use --test", advice="only classify does")
     options.folders.refuse_existing(resume=options.resume, force=options.force)
@@ -121,7 +124,8 @@ def open_bases(options: TrainOptions, processes: Processes) -> Iterator[BaseOf]:
             folder.mkdir()
             write(seed)
         processes.wait()
-        base = replace(open_base(read_checkpoint(str(folder)), longest), parents=())
+        prompts = options.settings.prompt, options.settings.prompt_name
+        base = replace(open_base(read_checkpoint(str(folder)), longest, *prompts), parents=())
         processes.wait()  # the first process removes this folder for the next seed
         return base
 
@@ -135,7 +139,8 @@ def open_bases(options: TrainOptions, processes: Processes) -> Iterator[BaseOf]:
 
 def open_given(options: TrainOptions, longest: int) -> Base:
     entries = None if options.entries is None else read_entries(options.entries)
-    base = replace(open_named(options.model, longest), entries=entries)
+    prompts = options.settings.prompt, options.settings.prompt_name
+    base = replace(open_named(options.model, longest, *prompts), entries=entries)
     if isinstance(base, StaticBase) and not options.kind.needs.static:
         problem = f"{options.method} cannot train a static model, which has no layers and no dropout"
         others = ", ".join(name for name, each in METHODS.items() if each.load().needs.static)
@@ -221,7 +226,7 @@ def read_dev_pairs(options: TrainOptions, inputs: Inputs, base: Base) -> Dev | N
     templated = base.final_tokenizer_with(template_of(settings)) if through else None
     in_template = base.declared is not None and base.declared.reduction == "token"
     of_base = base.final_tokenizer_with(None) if in_template else None
-    return read_dev(inputs.other(options.dev), base.final_tokenizer, templated, of_base)
+    return read_dev(inputs.other(options.dev), base.final_tokenizer, templated, of_base, base.sides)
 
 
 def read_labels(
@@ -253,7 +258,8 @@ def read_corpus(
     sightings = None if dev is None else Sightings(dev.texts)
     tallied, kind, settings, folder = Tallied(), options.kind, options.settings, options.folders.rows
     if processes.first:
-        parser = ExampleParser(options.method, kind.reads(base, settings), common_fields(inputs))
+        sides = base.sides, () if dev is None else dev.sides
+        parser = ExampleParser(options.method, kind.reads(base, settings), common_fields(inputs), *sides)
         with stop.interruptible():
             tallied = write_corpus(
                 folder, inputs, parser, base.training_tokenizer, dedup=settings.dedup, sightings=sightings

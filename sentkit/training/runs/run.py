@@ -307,8 +307,10 @@ def declare_trained(
 ) -> DeclarationToWrite:
     if readout.pooled:
         base.check_pooler()
-    assert isinstance(base.final_tokenizer, Tokenizer), "of a base that is not static"
-    in_template = readout.reduction == "token"
+    tokenizer = base.final_tokenizer_with(template) if readout.reduction == "token" else base.final_tokenizer
+    assert isinstance(tokenizer, Tokenizer), "of a base that is not static"
+    if base.sides:
+        tokenizer = tokenizer.with_prompt(base.checkpoint.declared.prompt)
     description, of_body = Pooler(), body.pooler if isinstance(body, Bert) else None
     if base.architecture is not None and base.architecture.family in WITH_POOLER:
         # Without a new pooler, the description of the base stays, but training changed the space.
@@ -317,9 +319,9 @@ def declare_trained(
     return build_declaration(
         body,
         readout,
-        base.final_tokenizer_with(template) if in_template else base.final_tokenizer,
+        tokenizer,
         pooler=finished.pooler or of_body,
         pooler_note=description,
-        prompts=base.checkpoint.declared.prompts,
+        prompts=base.prompts,
         steps=finished.steps,
     )

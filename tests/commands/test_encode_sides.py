@@ -1,0 +1,256 @@
+"""Prompts by side: each text of a pair or triplet gets the prompt of its side."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from sentkit.errors import UsageError
+from sentkit.formats.rows.kinds import split_by_side
+from support import in_jsonl
+
+PAIRS = [
+    ("a cat", "the sea"),
+    ("the sea", "a cat"),
+    ("a dog runs", "a dog runs"),
+    ("ships", "a cat sat on it"),
+]
+TEXTS = {side: [pair[place] for pair in PAIRS] for place, side in enumerate("ab")}
+PROMPTS = {"a": "query: ", "b": "the passage = 1, b: "}
+GIVEN = "a=query: ,b=the passage = 1, b: "
+DECLARED = {"readout": "mean", "prompts": {"query": "query: ", "document": "passage: ", "a=x": "odd "}}
+
+
+def write(name, pairs=PAIRS, **more):
+    Path(name).write_text(in_jsonl(*({"text_a": a, "text_b": b, **more} for a, b in pairs)))
+    return name
+
+
+@pytest.mark.parametrize(
+    ("text", "sides"),
+    [
+        ("query: ", {}),
+        ("x=1, a=2", {}),
+        (" a=2", {}),
+        ("query=q,document=d", {}),
+        ("a=", {"a": ""}),
+        ("b=d,a=q", {"a": "q", "b": "d"}),
+        ("a=q, b=x,c=y,b=a=1,,", {"a": "q, b=x,c=y", "b": "a=1,,"}),
+        ("positive=p\nanchor=q,anchor=r", {"positive": "p\nanchor=q", "anchor": "r"}),
+    ],
+)
+def test_only_known_sides_at_the_start_or_behind_a_comma_are_sides(text, sides):
+    assert split_by_side(text) == sides
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [("a=q,b=d,a=x", '"a" is given twice'), ("text_a=q,text_b=d", "the side of text_a is a")],
+)
+def test_malformed_sides_are_refused(text, problem):
+    with pytest.raises(UsageError, match=problem):
+        split_by_side(text)
+
+
+@pytest.fixture
+def words(tmp_path):
+    names = [
+        *"abcdq",
+        "cat",
+        "the",
+        "sea",
+        "dog",
+        "runs",
+        "ships",
+        "sat",
+        "on",
+        "it",
+        "query",
+        "passage",
+        "1",
+        "and",
+    ]
+    numbers = np.random.default_rng(0).standard_normal((len(names), 4)).round(3)
+    lines = (f"{name} {' '.join(map(str, row))}\n" for name, row in zip(names, numbers, strict=True))
+    (tmp_path / "words.txt").write_text("".join(lines))
+    return "words.txt"
+
+
+@pytest.fixture
+def model(request, tiny, words, model2vec, copy_of):
+    if request.param == "model2vec":
+        return model2vec()
+    if request.param != "without prompt":
+        return {"tiny": tiny, "words": words}.get(request.param, request.param)
+    folder = copy_of(tiny, "instructor")
+    (folder / "sentkit.json").write_text(json.dumps({"readout": "mean", "prompt_is_read": False}))
+    return folder
+
+
+WINDOWS = ("--on-truncate", "window", "--max-length", 12, "--window", "12:2")
+
+
+@pytest.mark.parametrize("flags", [(), WINDOWS], ids=["whole", "windows"])
+@pytest.mark.parametrize(
+    "model", ["tiny", "words", "model2vec", "words:binary", "without prompt"], indirect=True
+)
+@pytest.mark.parametrize("copies", [1, 20])  # few rows are encoded without torch
+def test_each_column_has_the_vectors_of_its_own_prompt(sentkit, model, flags, copies):
+    if (model, flags) == ("words:binary", WINDOWS):
+        pytest.skip("refused")
+    rows = [(f"{a} {n}", f"{b} and {n} {a}") for n in range(copies) for a, b in PAIRS]
+    write("pairs.jsonl", rows)
+    done = sentkit("encode", "pairs.jsonl", "-m", model, "--prompt", GIVEN, *flags)
+    exact = str(model).endswith(("txt", "vec", "words")) or model == "words:binary"
+
+    assert (done.code, len(done.rows)) == (0, len(rows))
+    assert [(row["text_a"], row["text_b"]) for row in done.rows] == rows
+    if model == "words:binary":  # its space depends on all texts
+        write("written.jsonl", [(PROMPTS["a"] + a, PROMPTS["b"] + b) for a, b in rows])
+        theirs = sentkit("encode", "written.jsonl", "-m", model, "-q")
+    for side, prompt in PROMPTS.items():
+        if model == "words:binary":
+            alone = theirs.vectors(f"embedding_{side}")
+        else:
+            own = ("--field", f"text=text_{side}", "--prompt", prompt, "-q", *flags)
+            alone = sentkit("encode", "pairs.jsonl", "-m", model, *own).vectors()
+        found = done.vectors(f"embedding_{side}")
+        assert np.array_equal(found, alone) if exact else np.abs(found - alone).max() < 2e-6
+
+
+@pytest.mark.parametrize("model", ["tiny", "words", "model2vec"], indirect=True)
+def test_the_bytes_are_those_of_texts_with_written_prompts(sentkit, model):
+    triplets = [dict(zip(("anchor", "positive", "negative"), (*pair, "rain"), strict=True)) for pair in PAIRS]
+    prompts = {"anchor": "query: ", "positive": "passage: ", "negative": "passage: "}
+    Path("plain.jsonl").write_text(in_jsonl(*triplets))
+    Path("written.jsonl").write_text(
+        in_jsonl(*({side: prompts[side] + text for side, text in row.items()} for row in triplets))
+    )
+    given = ",".join(f"{side}={prompt}" for side, prompt in prompts.items())
+    done = sentkit("encode", "plain.jsonl", "-m", model, "--prompt", given)
+    theirs = sentkit("encode", "written.jsonl", "-m", model)
+
+    assert done.code == 0
+    for side in prompts:
+        assert np.array_equal(done.vectors(f"embedding_{side}"), theirs.vectors(f"embedding_{side}"))
+    assert {row["_emb"] for row in done.rows} == {row["_emb"] for row in theirs.rows}
+    assert done.rows[0]["negative"] == "rain"
+
+
+def test_names_by_side_are_those_of_the_checkpoint(sentkit, tiny, copy_of):
+    folder = copy_of(tiny)
+    (folder / "sentkit.json").write_text(json.dumps(DECLARED))
+    pairs = write("pairs.jsonl")
+    run = ("encode", pairs, "-m", folder)
+    named = sentkit(*run, "--prompt-name", "b=document,a=query")
+    literal = sentkit(*run, "--prompt-name", "a=x")  # the name of a prompt
+
+    assert named.out == sentkit(*run, "--prompt", "a=query: ,b=passage: ").out
+    assert literal.out == sentkit(*run, "--prompt", "odd ").out
+    assert sentkit(*run, "--prompt-name", "a=query,b=passage").told == [
+        'sentkit encode: the model declares no prompt with the name "passage"',
+        "  available: query, document, a=x",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("flags", "rows", "told"),
+    [
+        (("--prompt", "a=x"), PAIRS, 'the side "b" of these rows has no prompt'),
+        (("--prompt", "a=x,b=,anchor="), PAIRS, 'these rows have no side "anchor", only a and b'),
+        (("--prompt", "anchor=x,positive="), PAIRS, 'these rows have no side "anchor", only a and b'),
+        (("--prompt", "a=x,b=y"), ["text"], "a prompt by side needs rows with several texts"),
+        (
+            ("--prompt", "a=x,b=y", "--on-truncate", "chunks", "--max-length", 9),
+            ["text"],
+            "a prompt by side needs rows with",
+        ),
+        (("--prompt", "a=x,b=y", "--prompt-name", "q"), PAIRS, "--prompt and --prompt-name cannot be used"),
+    ],
+)
+@pytest.mark.parametrize("output", ["out.jsonl", "out.safetensors"])
+def test_sides_that_the_rows_do_not_have_are_refused(sentkit, words, flags, rows, told, output):
+    Path("rows.jsonl").write_text(in_jsonl({"text": "x"})) if rows == ["text"] else write("rows.jsonl", rows)
+    done = sentkit("encode", "rows.jsonl", "-m", words, *flags, "-o", output)
+
+    assert (done.code, Path(output).exists()) == (2, False)
+    assert told in done.told[0]
+
+
+def test_a_checkpoint_declares_no_prompt_by_side(sentkit, tiny):
+    done = sentkit("export", "-m", tiny, "--prompt", "a=query: ,b=passage: ", "-o", "out")
+
+    assert (done.code, Path("out").exists()) == (2, False)
+    assert done.told[0] == "sentkit export: --prompt: a checkpoint declares one prompt for all texts"
+
+
+def test_a_file_records_the_prompts_and_works_in_other_commands(sentkit, words):
+    pairs = write("pairs.jsonl", score=1)
+    run = ("encode", pairs, "-m", words, "--prompt")
+    sentkit(*run, GIVEN, "-o", "v.safetensors")
+    rows = sentkit("cat", "v.safetensors").out
+    query = sentkit("encode", "-m", words, "--prompt", PROMPTS["a"], "-q", stdin="ships").out
+    corpus = [
+        {"text": row["text_b"], "_emb": row["_emb"], "embedding": row["embedding_b"]}
+        for row in map(json.loads, rows.splitlines())
+    ]
+    Path("b.jsonl").write_text(in_jsonl(*corpus))
+    hits = sentkit("search", "--corpus", "b.jsonl", stdin=query)
+    alone = ("--field", "text=text_b", "-q", "--prompt", PROMPTS["b"], "-o", "alone.safetensors")
+    sentkit("encode", pairs, "-m", words, *alone)
+    expected = sentkit("search", "--corpus", "alone.safetensors", stdin=query)
+
+    [record] = sentkit("inspect", "v.safetensors", "--json").rows
+    assert record["spec"]["prompt"] == PROMPTS
+    assert hits.code == expected.code == 0
+    similarities = [[hit["similarity"] for hit in done.rows[0]["hits"]] for done in (hits, expected)]
+    assert similarities[0] == pytest.approx(similarities[1])
+    scores = [row["similarity"] for row in sentkit("score", "v.safetensors", "--json").rows]
+    first, second = (
+        np.array([row[f"embedding_{side}"] for row in map(json.loads, rows.splitlines())]) for side in "ab"
+    )
+    cosines = (first * second).sum(1) / np.linalg.norm(first, axis=1) / np.linalg.norm(second, axis=1)
+    assert scores == pytest.approx(cosines, abs=1e-6)
+
+
+@pytest.mark.parametrize("kind", ["float32", "int8"])
+def test_old_vectors_are_reused_only_with_the_same_prompts(sentkit, words, kind):
+    """The same text has other vectors on the other side."""
+    old, new = (
+        write("old.jsonl"),
+        write("new.jsonl", [("ships", "a cat"), ("a cat", "ships"), ("a dog runs", "the sea")]),
+    )
+    run = ("encode", "-m", words)
+    given = ("--prompt", GIVEN)
+    sentkit(*run, old, *given, "-o", "old.safetensors")
+    fresh = sentkit(*run, new, *given, "-o", "fresh.safetensors", "--store", kind)
+    made = sentkit(*run, new, *given, "-o", "made.safetensors", "--store", kind, "--reuse", "old.safetensors")
+    other = sentkit(
+        *run, new, "--prompt", "b=query: ,a=x", "-o", "o.safetensors", "--reuse", "old.safetensors"
+    )
+
+    assert fresh.code == made.code == 0
+    assert Path("made.safetensors").read_bytes() == Path("fresh.safetensors").read_bytes()
+    assert made.told[-1].endswith("reused rows: 2, encoded: 1, no longer needed: 0")
+    assert '"prompt" is {"a":"query: "' in other.told[0]
+    assert "nothing is reused" in other.told[0]
+    sentkit(*run, new, "-o", "plain.safetensors")
+    assert (
+        "nothing is reused"
+        in sentkit(*run, new, *given, "--reuse", "plain.safetensors", "-o", "x.safetensors").err
+    )
+
+
+def test_a_folder_continues_only_with_the_same_prompts(sentkit, words):
+    pairs = write("pairs.jsonl")
+    run = ("encode", "-m", words, pairs, "-o", "v/", "--block-bytes", 60)
+    first = sentkit(*run, "--prompt", GIVEN, "--shard", "1/2")
+    same = sentkit(*run, "--prompt", GIVEN, "--resume")
+    swapped = sentkit(*run, "--prompt", "b=query: ,a=the passage = 1, b: ", "--resume")
+    plain = sentkit(*run, "--resume")
+
+    assert (first.code, same.code, swapped.code, plain.code) == (0, 0, 65, 65)
+    assert 'run.json: "prompt" is {"a":"query: "' in swapped.told[0]
+    sentkit("encode", "-m", words, pairs, "--prompt", GIVEN, "-o", "v.safetensors")
+    assert sentkit("cat", "v").out == sentkit("cat", "v.safetensors").out

@@ -1,0 +1,82 @@
+"""Prompts by side in training: the weights are those of rows with the prompts written into the texts."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from support import TEXTS, in_jsonl
+
+SIDES = ("anchor", "positive", "negative")
+PROMPTS = {"anchor": "query: ", "positive": "the passage, ", "negative": ""}
+GIVEN = ",".join(f"{side}={prompt}" for side, prompt in PROMPTS.items())
+
+
+def write(path, rows, prompts=None):
+    rows = [{side: (prompts or {}).get(side, "") + text for side, text in row.items()} for row in rows]
+    Path(path).write_text(in_jsonl(*rows))
+    return path
+
+
+@pytest.mark.parametrize(
+    ("method", "prompts"),
+    [
+        ("contrast", PROMPTS),
+        ("simcse-sup", PROMPTS),
+        ("promptbert", PROMPTS),
+        ("contrast", {"a": "x ", "b": "y: "}),
+    ],
+)
+def test_the_weights_are_those_of_written_prompts(train, method, prompts):
+    """Also the scores of --dev, which is of the same rows."""
+    texts = {side: TEXTS[n:] + TEXTS[:n] for n, side in enumerate(prompts)}
+    names = {"a": "text_a", "b": "text_b"}
+    rows = [
+        {names.get(side, side): text for side, text in zip(prompts, own, strict=True)}
+        for own in zip(*texts.values(), strict=True)
+    ]
+    written = {names.get(side, side): prompt for side, prompt in prompts.items()}
+    given = ",".join(f"{side}={prompt}" for side, prompt in prompts.items())
+    write("plain.jsonl", rows)
+    write("written.jsonl", rows, written)
+    preset = ("--preset", "sup-roberta-base") if method == "promptbert" else ()
+    own = train(
+        "--set", f"prompt={given}", "--dev", "plain.jsonl", *preset, method=method, rows="plain.jsonl"
+    )
+    theirs = train("--dev", "written.jsonl", *preset, method=method, rows="written.jsonl", output="theirs")
+
+    assert (own.code, theirs.code) == (0, 0), own.err + theirs.err
+    for name in ("model.safetensors", "steps.jsonl"):
+        assert Path("out", name).read_bytes() == Path("theirs", name).read_bytes()
+    record = json.loads(Path("out/sentkit.json").read_text())
+    assert record["run"]["prompt"] == given
+    first, second, *_ = prompts.values()
+    assert (record["prompt"], record["prompts"]) == ("", {"query": first, "document": second})
+
+
+def test_the_command_of_a_checkpoint_has_the_whole_prompt(sentkit, train):
+    write("rows.jsonl", [dict(zip(SIDES, TEXTS[n : n + 3], strict=True)) for n in range(6)])
+    given = "anchor=q: ,positive=p: ,negative=n: "
+    train("--set", f"prompt={given}", method="contrast", rows="rows.jsonl")
+
+    assert f"--set 'prompt={given}'" in sentkit("inspect", "out", "--replay").out.decode()
+
+
+@pytest.mark.parametrize(
+    ("method", "flags", "told"),
+    [
+        ("simcse", ("prompt=a=x,b=y",), "a prompt by side needs rows with several texts"),
+        ("contrast", ("prompt=anchor=x",), 'the side "positive" of these rows has no prompt'),
+        ("contrast", ("prompt=a=x,b=y,anchor=,positive=,negative=",), 'these rows have no side "a"'),
+        ("contrast", ("prompt=x", "prompt_name=y"), "prompt and prompt_name cannot be used together"),
+        ("contrast", ("prompt_name=anchor=q,positive=q,negative=q",), 'no prompt with the name "q"'),
+        ("classify", ("prompt=x",), "classify adds no prompt"),
+    ],
+)
+def test_unsuitable_prompts_are_refused(train, texts, method, flags, told):
+    write("rows.jsonl", [dict(zip(SIDES, TEXTS[n : n + 3], strict=True)) for n in range(6)])
+    rows = texts if method == "simcse" else "rows.jsonl"
+    done = train(*(word for flag in flags for word in ("--set", flag)), method=method, rows=rows)
+
+    assert done.code == 2
+    assert told in done.told[0]
