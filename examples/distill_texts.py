@@ -7,7 +7,7 @@ Usage: python examples/distill_texts.py WIKI NLI WORDNET
 
 The texts are the sentences, definitions and entries, and short and long texts made from them: questions,
 titles, key words, and paragraphs of several sentences. Every fiftieth synset is left out, for the tests of
-`retrieval_sets.py`.
+`models.py`.
 """
 
 import gzip

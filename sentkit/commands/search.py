@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from sentkit.model.query_encoder import EncodedRows
 
 TOP = 10  # hits, by default
+LARGE = 1_000_000  # bytes of text, for which nano takes about ten seconds
 NOT_GIVEN = (None, False, "auto")  # values of flags that are not given
 
 
@@ -131,7 +132,7 @@ def search(
       --top K: Maximum number of hits per query. [default: 10]
       --flat: Write one row per hit: fields of the query with _a, of the hit with _b, and rank.
       -m, --model MODEL: For TEXT: the model, for files or if the corpus does not name it, or if it has moved.
-          [default: as recorded, else nano]
+          [default: as recorded, else nano; for files above 1 MB static]
     """
     from sentkit.formats.files import check_input
     from sentkit.formats.vectors.sinks import check_rows_output
@@ -234,15 +235,20 @@ def encoded_corpus(
     inputs: "Inputs", model: str | None, machine: options.MachineFlags, console: Console
 ) -> "tuple[SearchCorpus, Mapping[str, Any]]":
     """The rows of files with their vectors, and the record of their space."""
-    from sentkit.formats.checkpoints.folders import BUNDLED
+    from pathlib import Path
+
+    from sentkit.formats.checkpoints.folders import NANO, STATIC
     from sentkit.formats.vectors.table import in_memory
     from sentkit.metrics.neighbours.corpus import SearchCorpus
     from sentkit.model import find_encoder
     from sentkit.model.query_encoder import encoded_files
     from sentkit.model.reading import ReadingOptions
 
+    if model is None and sum(Path(path).stat().st_size for path in inputs.paths if path != "-") > LARGE:
+        model = STATIC
+        console.warn("these files are encoded with static, because nano takes more than ten seconds; see -m")
     encoder = find_encoder(
-        model or BUNDLED, ReadingOptions(), device=machine.device, precision=machine.precision
+        model or NANO, ReadingOptions(), device=machine.device, precision=machine.precision
     )
     progress = RowProgress(console)
     progress.share = inputs.meter.share

@@ -7,7 +7,7 @@ Flags that several commands share:
 --replace: Overwrite fields that a row already has.
 --json: Print JSON even on a terminal.
 --store: Numbers in a vector file; see sentkit-rows(5). [default: float32]
--m, --model MODEL: A folder, a hub name, NAME@REVISION, pkg:NAME, or nano.
+-m, --model MODEL: A folder, a hub name, NAME@REVISION, pkg:NAME, nano or static.
 --readout READOUT: Vector of a text: cls, mean, max, L6:mean, ...; sentkit-encode(1) lists all. [default: as
     the checkpoint declares]
 --max-length N: Truncate texts to N tokens, including special tokens.

@@ -71,11 +71,11 @@ def check_paths(console: Console, writes: "Paths", reads: "Paths") -> None:
 
 
 def model_paths(model: str) -> str | list[str] | None:
-    """The paths that -m names; None for the bundled model, even if a file or folder has its name."""
-    from sentkit.formats.checkpoints.folders import BUNDLED
+    """The paths that -m names; None for an included model, even if a file or folder has its name."""
+    from sentkit.formats.checkpoints.folders import INCLUDED
 
     if not model.endswith(".npy"):
-        return None if model == BUNDLED else model
+        return None if model in INCLUDED else model
     from sentkit.formats.lexicons.word_vectors import words_beside
 
     words = words_beside(model)

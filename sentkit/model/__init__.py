@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Union
 
 from sentkit.errors import NoInputError
-from sentkit.formats.checkpoints.folders import BUNDLED, WORD_SETS, checkpoint_in, find_model, is_static
+from sentkit.formats.checkpoints.folders import INCLUDED, WORD_SETS, checkpoint_in, find_model, is_static
 from sentkit.formats.json_files import exists, is_folder
 from sentkit.model.reading import ReadingOptions
 
@@ -31,7 +31,7 @@ def find_encoder(
     from sentkit.model.checkpoint_model import CheckpointModel
     from sentkit.model.static import models
 
-    file = name != BUNDLED and exists(Path(name)) and not is_folder(Path(name))
+    file = name not in INCLUDED and exists(Path(name)) and not is_folder(Path(name))
     if not file and Path(name).suffix in WORD_FILES:
         raise NoInputError(f"{name}: no such file")
     folder = None if file or name == WORD_SETS else find_model(name, download=download)

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import orjson
 
 from sentkit.errors import NoInputError, SentkitError, UsageError
-from sentkit.formats.checkpoints.folders import BUNDLED
+from sentkit.formats.checkpoints.folders import NANO
 from sentkit.formats.rows.kinds import SENTENCE, TextParser
 from sentkit.formats.rows.rows import Inputs, Rejects, Row
 from sentkit.formats.vectors.vectors import VectorRow, check_finite
@@ -87,7 +87,7 @@ def find_query_encoder(
 
     options, prompt = recorded.options(), recorded.prompt
     if recorded.model is None:
-        return find(model or BUNDLED, ReadingOptions()), None
+        return find(model or NANO, ReadingOptions()), None
     if model is not None:
         declared = find(model, ReadingOptions())
         try:

@@ -14,7 +14,7 @@ import numpy as np
 
 from sentkit.arrays import Float32, Float64
 from sentkit.errors import DataError, UsageError
-from sentkit.formats.vectors.fingerprint import digest, emb_problem, short_label, space_of
+from sentkit.formats.vectors.fingerprint import digest, edition_advice, emb_problem, short_label, space_of
 from sentkit.formats.vectors.safetensors_header import read_array, read_note
 from sentkit.transforms.flow import Flow, read_flow
 
@@ -196,7 +196,8 @@ def check_fitted(path: str, emb: str | None) -> None:
     if "_emb" not in note or fitted == emb:
         return
     if fitted is None or emb is None or space_of(fitted) != space_of(emb):
-        raise DataError(f"fitted on {named(fitted)}, but the vectors are {short_label(emb)}", source=path)
+        problem = f"fitted on {named(fitted)}, but the vectors are {short_label(emb)}"
+        raise DataError(problem, source=path, advice=edition_advice(emb, fitted))
 
 
 def named(emb: str | None) -> str:

@@ -19,7 +19,7 @@ from encode import least_cosine
 from timing import in_turn
 
 import sentkit
-from sentkit.formats.checkpoints.folders import BUNDLED, find_model, read_checkpoint
+from sentkit.formats.checkpoints.folders import NANO, find_model, read_checkpoint
 from sentkit.formats.rows.rows import Inputs
 from sentkit.model.encoding import plan_batches
 from sentkit.model.transformer.inference import CudaBlock
@@ -54,7 +54,7 @@ def make_model(folder: Path, size: str, length: int) -> list[str]:
     )
     BertModel(config).save_pretrained(folder)
     for name in FILES:
-        (folder / name).write_bytes((find_model(BUNDLED) / name).read_bytes())
+        (folder / name).write_bytes((find_model(NANO) / name).read_bytes())
     tokenizer = sentkit.Encoder(str(folder), device="cpu").tokenizer
     words = [f"{a}{b}{c}" for a in "bcdfghlmnprst" for b in "aeiou" for c in "bdgklmnprst"]
     return [word for word, tokens in zip(words, tokenizer(words), strict=True) if len(tokens.ids) == 3]

@@ -145,6 +145,18 @@ def test_files_are_encoded_and_searched(sentkit, encode, notes, tiny, copy_of, o
         ]
 
 
+@pytest.mark.parametrize(("size", "model"), [(1_000_000, "nano"), (1_000_001, "static")])
+def test_large_files_are_encoded_with_static(sentkit, tmp_path, size, model):
+    text = "a dog\nthe sea\n"
+    (tmp_path / "notes.txt").write_text(text + "\n" * (size - len(text)))
+    done, expected = (sentkit("search", "a cat", "notes.txt", *flags) for flags in ((), ("-m", model)))
+
+    assert done.code == expected.code == 0
+    assert done.out == expected.out
+    assert ("are encoded with static" in done.err) == (model == "static")
+    assert expected.err == ""
+
+
 @pytest.mark.parametrize(
     ("arguments", "code", "problem"),
     [
@@ -256,3 +268,20 @@ def test_a_recorded_hub_model_is_not_fetched(encode, tiny, tmp_path, first):
 
     assert done.returncode == 66
     assert done.stderr.splitlines()[0].endswith(": no such folder, and not in the cache of the hub")
+
+
+def test_two_editions_of_a_model_have_advice(sentkit, encode, tiny, other, copy_of, tmp_path):
+    """The same name and other weights."""
+    encode(tiny)
+    (tmp_path / "new").mkdir()
+    edition = copy_of(other, f"new/{tiny.name}")
+    rows = sentkit("encode", "-m", edition, stdin="a cat\n").out
+    (tmp_path / "rows.jsonl").write_bytes(rows)
+    told = [
+        sentkit("search", "--corpus", "c.safetensors", stdin=rows),
+        sentkit("cat", "c.safetensors", "rows.jsonl"),
+    ]
+
+    assert [done.code for done in told] == [65, 65]
+    for done in told:
+        assert done.told[-1].startswith(f"  these are two editions of {tiny.name}: encode all rows with one")

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from sentkit.errors import DataError
-from sentkit.formats.checkpoints.folders import BUNDLED, find_model
+from sentkit.formats.checkpoints.folders import INCLUDED, find_model
 from sentkit.formats.files import digest_of, open_file, readable
 from sentkit.formats.json_files import is_folder, is_there
 
@@ -32,7 +32,7 @@ class Input:
     def digest(self) -> str | None:
         """The SHA-256 of the file, of the files of the folder, or of the checkpoint; None if not local."""
         if self.is_model:
-            local = self.path == BUNDLED or self.path.startswith("pkg:") or is_folder(Path(self.path))
+            local = self.path in INCLUDED or self.path.startswith("pkg:") or is_folder(Path(self.path))
             return digest_of_folder(find_model(self.path), checkpoint=True) if local else None
         if self.path == "-":
             return None

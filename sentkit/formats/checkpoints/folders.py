@@ -18,7 +18,7 @@ from sentkit.formats.checkpoints.readout import NAMED
 from sentkit.formats.json_files import exists, is_folder, is_there, read_object, read_object_if_there
 from sentkit.formats.lexicons.model2vec import is_model2vec
 
-BUNDLED = "nano"
+NANO, STATIC = INCLUDED = ("nano", "static")  # the models of this package; nano is the default
 # A hub name, with an optional revision after "@": a branch, a tag or a commit.
 HUB_NAME = re.compile(r"([A-Za-z0-9][\w.-]*(?:/[A-Za-z0-9][\w.-]*)?)(?:@([A-Za-z0-9][\w./-]*))?")
 OLDER = "pytorch_model*.bin"
@@ -27,8 +27,8 @@ SMALL_FILES = ["*.json", "*.txt", "*.model", "*.spm", "*/*.json"]
 
 def find_model(name: str, *, download: bool = True) -> Path:
     """The folder of a model. Only a name in the form of a hub name can cause network access."""
-    if name == BUNDLED:  # also if the current folder contains "nano": its name is ./nano
-        return Path(__file__).parent.parent.parent / BUNDLED
+    if name in INCLUDED:  # also if the current folder contains "nano": its name is ./nano
+        return Path(__file__).parent.parent.parent / name
     if is_folder(Path(name)):
         return _with_config(Path(name), name)
     if name.startswith("pkg:"):

@@ -132,3 +132,11 @@ def short_label(emb: str | None) -> str:
         return "without _emb"
     label, _, space = emb.rpartition(":")
     return f"{label or '?'} ({space[:4]}…)"
+
+
+def edition_advice(emb: str | None, other: str | None) -> str | None:
+    """What to do about two spaces with the same label: the model has changed, but not its name."""
+    if emb is None or other is None or emb.rpartition(":")[0] != other.rpartition(":")[0]:
+        return None
+    model = emb.partition("/")[0]
+    return f"these are two editions of {model}: encode all rows with one of them (-m gives its folder)"

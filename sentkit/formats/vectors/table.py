@@ -11,7 +11,7 @@ import numpy as np
 from sentkit.errors import NoRowsError, UsageError
 from sentkit.formats.rows.lines import json_object
 from sentkit.formats.rows.rows import Inputs, Row
-from sentkit.formats.vectors.fingerprint import SIGN, short_label, space_of, target_space
+from sentkit.formats.vectors.fingerprint import SIGN, edition_advice, short_label, space_of, target_space
 from sentkit.formats.vectors.folders import is_vector_folder
 from sentkit.formats.vectors.storage import FLOATS, Vectors
 from sentkit.formats.vectors.store import Store, fields_of, is_store
@@ -53,7 +53,7 @@ class VectorTable:
         if not fits:
             ours, theirs = short_label(emb), short_label(self.emb)
             problem = f"the vectors of the {what} are {ours}, the vectors of {self.path} are {theirs}"
-            raise other.row.error(problem, advice=self.origin)
+            raise other.row.error(problem, advice=edition_advice(emb, self.emb) or self.origin)
         width, wanted = other.vectors.shape[1], self.vectors.shape[-1]
         if width != wanted:
             raise other.row.error(f"the {what} has {width} numbers, the vectors of {self.path} have {wanted}")

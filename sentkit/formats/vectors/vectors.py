@@ -18,7 +18,7 @@ from sentkit.formats.rows.kinds import FIELDS, VECTOR_NAMES, VECTORS, wrong_fiel
 from sentkit.formats.rows.lines import json_type
 from sentkit.formats.rows.rows import Inputs, Row, blocks
 from sentkit.formats.vectors import store
-from sentkit.formats.vectors.fingerprint import emb_problem, short_label, space_of
+from sentkit.formats.vectors.fingerprint import edition_advice, emb_problem, short_label, space_of
 
 T = TypeVar("T")
 Vector = NDArray[np.float32]
@@ -127,7 +127,8 @@ class VectorReader:
             raise row.error(f"this row has {', '.join(names)}, the first row has {', '.join(self.names)}")
         if emb != self.emb and (emb is None or self.emb is None or space_of(emb) != space_of(self.emb)):
             ours, first = short_label(emb), short_label(self.emb)
-            raise row.error(f"the vectors of this row are {ours}, the vectors of the first row are {first}")
+            problem = f"the vectors of this row are {ours}, the vectors of the first row are {first}"
+            raise row.error(problem, advice=edition_advice(emb, self.emb))
         if vectors.shape[1] != self.width:
             width = vectors.shape[1]
             raise row.error(f"this vector has {width} numbers, the vector of the first row has {self.width}")

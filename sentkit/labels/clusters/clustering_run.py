@@ -16,7 +16,7 @@ from sentkit.formats.outputs.outputs import open_output
 from sentkit.formats.rows.lines import json_object
 from sentkit.formats.rows.rows import Inputs, Row
 from sentkit.formats.vectors.convert import common_spec, with_fields, with_vectors
-from sentkit.formats.vectors.fingerprint import UNNAMED, Spec, short_label, space_of
+from sentkit.formats.vectors.fingerprint import UNNAMED, Spec, edition_advice, short_label, space_of
 from sentkit.formats.vectors.sinks import VectorOutput, open_sinks
 from sentkit.formats.vectors.store import Store, is_store
 from sentkit.formats.vectors.vectors import VectorReader, VectorRow, expect_one, without_vectors
@@ -136,7 +136,7 @@ def check_space(centroids: Points, points: Points) -> None:
     if not fit:
         vectors, others = short_label(ours), short_label(theirs)
         problem = f"the vectors are {vectors}, the centroids of {centroids.source} are {others}"
-        raise DataError(problem, source=points.source)
+        raise DataError(problem, source=points.source, advice=edition_advice(ours, theirs))
     width, wanted = points.rows.shape[1], centroids.rows.shape[1]
     if width != wanted:
         problem = f"the vector has {width} numbers, the centroids of {centroids.source} have {wanted}"

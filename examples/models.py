@@ -1,0 +1,96 @@
+"""Compares small models on pairs, clusters, classification and retrieval, and their speed and size.
+
+Usage: python examples/models.py DATA OUT [NAME=]MODEL...
+    DATA   folder of test sets, as `sentkit report` reads it, with dictionary/wordnet2024.jsonl.gz
+    OUT    keeps the results; a second call computes only what is new, and prints the tables again
+    MODEL  a model as for `sentkit encode -m`; the others are compared with the first one
+
+The retrieval tests are made here. `definitions` finds the words of a definition among the entries of every
+fifth synset, for the synsets that `distill_texts.py` leaves out. `paraphrases` finds the paraphrase of a
+sentence of MRPC among all second sentences.
+"""
+
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+os.environ["OMP_NUM_THREADS"] = os.environ["SENTKIT_THREADS"] = "1"  # before numpy and torch
+
+from distill_texts import is_held_out, lines
+
+SUITES = "sts,sts-multilingual,clustering,senteval,few-shot,retrieval"
+ROUNDS = 3
+
+
+def write_set(folder: Path, corpus: list[str], relevant: dict[str, set[str]]) -> None:
+    """Write one retrieval test; `relevant` has the texts of the corpus for each query."""
+    folder.mkdir(parents=True, exist_ok=True)
+    numbers = {}
+    for name, texts in (("corpus", corpus), ("queries", relevant)):
+        numbers[name] = {text: f"{name[0]}{number}" for number, text in enumerate(dict.fromkeys(texts))}
+        rows = [json.dumps({"_id": number, "text": text}) + "\n" for text, number in numbers[name].items()]
+        (folder / f"{name}.jsonl").write_text("".join(rows))
+    marks = [
+        f"{numbers['queries'][query]}\t{numbers['corpus'][text]}\t1\n"
+        for query, texts in relevant.items()
+        for text in sorted(texts)
+    ]
+    (folder / "qrels.tsv").write_text("query-id\tcorpus-id\tscore\n" + "".join(marks))
+
+
+def write_retrieval(data: Path, out: Path) -> None:
+    synsets = [json.loads(line) for line in lines(str(data / "dictionary/wordnet2024.jsonl.gz"))]
+    entries: dict[str, set[str]] = {}
+    for row in filter(is_held_out, synsets):
+        entries.setdefault(row["definition"], set()).add(row["entry"])
+    corpus = [r["entry"] for r in synsets if is_held_out(r) or int(r["synset"].partition("-")[0]) % 5 == 0]
+    write_set(out / "definitions", corpus, entries)
+    pairs = [json.loads(line) for line in lines(str(data / "senteval/mrpc.test.jsonl"))]
+    same: dict[str, set[str]] = {}
+    for row in pairs:
+        if str(row["label"]) == "1":
+            same.setdefault(row["text_a"], set()).add(row["text_b"])
+    write_set(out / "paraphrases", [row["text_b"] for row in pairs], same)
+
+
+def cost(model: str, texts: list[str]) -> dict[str, float]:
+    """Texts per second of one thread, after the first call, and megabytes of the weights."""
+    import sentkit
+    from sentkit.formats.checkpoints.folders import find_model, weight_files
+
+    encoder = sentkit.Encoder(model, device="cpu")
+    encoder.encode(texts[:100])
+    seconds = []
+    for _ in range(ROUNDS):
+        start = time.thread_time()
+        encoder.encode(texts)
+        seconds.append(time.thread_time() - start)
+    size = sum(file.stat().st_size for file in weight_files(find_model(model), model))
+    return {"texts/s": round(len(texts) / min(seconds)), "MB": round(size / 1e6, 1)}
+
+
+def main(data: Path, out: Path, *models: str) -> None:
+    folder = out / "data"
+    write_retrieval(data, folder / "retrieval")
+    for suite in ("sts", "clustering", "senteval"):
+        if not (folder / suite).exists():
+            (folder / suite).symlink_to((data / suite).resolve(), target_is_directory=True)
+    named = [model.partition("=")[::2] if "=" in model else (Path(model).name, model) for model in models]
+    rows = [f"{name}={model}" for name, model in named]
+    flags = ["--data", folder, "--suites", SUITES, "--results", out / "results", "--baseline", named[0][0]]
+    subprocess.run(
+        ["sentkit", "report", *rows, *map(str, flags), "--precision", "fp32", "--format", "markdown"],
+        check=True,
+    )
+    texts = [json.loads(line)["text"] for line in lines(str(data / "clustering/stackoverflow.jsonl"))][:4000]
+    print("\n| one thread | texts/s | MB |\n|---|---|---|")
+    for name, model in named:
+        costs = cost(model, texts)
+        print(f"| {name} | {costs['texts/s']:,} | {costs['MB']} |")
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), Path(sys.argv[2]), *sys.argv[3:])
