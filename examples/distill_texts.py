@@ -1,4 +1,4 @@
-"""Writes the texts from which `nano` learns, one row per line, without repetitions, in a fixed random order.
+"""Writes the texts for `distill.sh`, one row per line, without repetitions, in a fixed random order.
 
 Usage: python examples/distill_texts.py WIKI NLI WORDNET
     WIKI     lines: one sentence each
@@ -31,7 +31,7 @@ NOUN = "What is {}?|What does {} mean?|Who or what is called {}?|Where can I fin
 VERB = "How to {}?|How do I {} in this case?|When should one {}?|Why do people {}?|error when I try to {}"
 OTHER = "What is {} about it?|Why is it {}?|Is it {} or not?|How {} is it?|what makes something {}"
 QUESTIONS = {"n": NOUN.split("|"), "v": VERB.split("|"), "a": OTHER.split("|")}  # by part of speech
-LONG, LONG_SHARE = 160, 0.15  # most of the time of training is for few long texts, which teach little more
+LONG, LONG_SHARE = 160, 0.15  # a long text takes the time of several short ones
 CLAUSE = re.compile(r"^(?P<subject>[A-Z][^,;:]{2,50}?) (?P<verb>is|was|are|were) (?P<rest>[^,;]{8,60}?)[.,;]")
 
 

@@ -37,9 +37,9 @@ from sentkit.model.transformer.device import (
     to_host,
 )
 from sentkit.model.transformer.inference import (
-    FASTER_PLAIN,
     filler,
     gain_of_plain_products,
+    plain_is_faster,
     prepare_for_cpu,
     prepare_for_cuda,
 )
@@ -238,7 +238,7 @@ class TransformerEncoder:
             return None
         if products is None:
             gain = gain_of_plain_products(body.to(self.dtype))
-            products = "plain" if gain > FASTER_PLAIN else "fused"
+            products = "plain" if plain_is_faster(gain) else "fused"
             self.choices.append(f"{products} products: plain ones are {gain:.2f} x as fast as fused ones")
         return products
 

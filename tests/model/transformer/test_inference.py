@@ -143,6 +143,22 @@ def test_small_blocks_are_not_measured(saved, monkeypatch):
     torch.testing.assert_close(plain, fused)
 
 
+@pytest.mark.parametrize(
+    ("capability", "gain", "plain"),
+    [
+        ("AVX512", 1.2, False),
+        ("AVX512", 2.5, True),
+        ("AVX2", 0.93, True),
+        ("AVX2", 0.5, False),
+        ("AVX2", 0, False),
+    ],
+)
+def test_noise_does_not_change_the_kind_of_products(monkeypatch, capability, gain, plain):
+    monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: capability)
+
+    assert inference.plain_is_faster(gain) == plain
+
+
 def test_fused_products_with_other_results_are_not_used(monkeypatch):
     monkeypatch.setattr(
         inference,

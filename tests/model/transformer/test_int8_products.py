@@ -14,7 +14,7 @@ from sentkit.model.transformer.int8 import (
 )
 
 needs_integers = pytest.mark.skipif(not largest_weight(), reason="this torch has no products of integers")
-WEIGHT = torch.tensor([[1.0, -2.0, 0.5], [0.0, 0.25, -4.0]])
+WEIGHT = torch.tensor([[1.1, -2.0, 0.5], [0.0, 0.25, -4.0]])
 BIAS = torch.tensor([10.0, -1.0])
 
 
