@@ -46,9 +46,9 @@ def test_sif_vectors_are_those_of_plain_loops(sentkit, tiny, token_vectors):
     total = sum(counts.values())
     factors = {number: FREE / (FREE + count / total) for number, count in counts.items()}
     rows = "".join(json.dumps({"text": text}) + "\n" for text in TEXTS)
-    flags = ("--weights", "sif", "-m", tiny, "--dim", table.shape[1], "-o", "static")
+    flags = ("--weights", "sif", "-m", tiny, "--dim", table.shape[1], "-o", "table")
     done = sentkit("distill-static", *flags, stdin=rows)
-    expected, found = unit_means(table - table.mean(0), ids, factors), encoded(sentkit, "static")
+    expected, found = unit_means(table - table.mean(0), ids, factors), encoded(sentkit, "table")
 
     assert done.code == 0
     assert done.rows[0]["rows"] == 4
@@ -58,12 +58,12 @@ def test_sif_vectors_are_those_of_plain_loops(sentkit, tiny, token_vectors):
 def test_fewer_components_are_those_of_a_decomposition(sentkit, tiny, token_vectors):
     table, ids = token_vectors
     left, values, _ = np.linalg.svd(table - table.mean(0), full_matrices=False)
-    done = sentkit("distill-static", "-m", tiny, "--weights", "none", "--dim", 3, "-o", "static")
-    found = encoded(sentkit, "static")
+    done = sentkit("distill-static", "-m", tiny, "--weights", "none", "--dim", 3, "-o", "table")
+    found = encoded(sentkit, "table")
     expected = unit_means((left * values)[:, :3], ids, np.ones(len(table)))
 
     assert done.rows[0] | {"parents": None} == {
-        **{"model": "static", "method": "distill-static", "parents": None, "weights": "none"},
+        **{"model": "table", "method": "distill-static", "parents": None, "weights": "none"},
         **{"tokens": len(table), "dim": 3},
     }
     np.testing.assert_allclose(found @ found.T, expected @ expected.T, rtol=0, atol=2e-4)
@@ -98,8 +98,8 @@ def test_zipf_weights_are_in_the_table(sentkit, tiny, tmp_path, token_vectors):
 
 @pytest.fixture
 def made(sentkit, tiny, tmp_path):
-    assert sentkit("distill-static", "-m", tiny, "-o", "static", "--dim", 8).code == 0
-    return tmp_path / "static"
+    assert sentkit("distill-static", "-m", tiny, "-o", "table", "--dim", 8).code == 0
+    return tmp_path / "table"
 
 
 def test_sentence_transformers_gives_the_same_vectors(sentkit, made):
@@ -123,8 +123,8 @@ def test_a_checkpoint_in_lower_case_makes_a_tokenizer_in_lower_case(sentkit, tin
     sentkit("export", "-q", "-m", tiny, "--readout", "mean", "-o", "small")
     declared = json.loads((tmp_path / "small/sentkit.json").read_text())
     (tmp_path / "small/sentkit.json").write_text(json.dumps(declared | {"lowercase": True}))
-    sentkit("distill-static", "-q", "-m", "small", "-o", "static")
-    rows = sentkit("encode", "-q", "-m", "static", stdin="The CAT\nthe cat\n").vectors()
+    sentkit("distill-static", "-q", "-m", "small", "-o", "table")
+    rows = sentkit("encode", "-q", "-m", "table", stdin="The CAT\nthe cat\n").vectors()
 
     assert np.array_equal(rows[0], rows[1])
 
@@ -143,10 +143,10 @@ def test_wrong_input_is_refused(sentkit, tiny, tmp_path, flags, code, problem):
     (tmp_path / "rows.txt").write_text("a cat\n")
     (tmp_path / "empty.txt").write_text("")
     (tmp_path / "blank.jsonl").write_text('{"text":" "}\n')
-    done = sentkit("distill-static", "-m", tiny, "-o", "static", *flags)
+    done = sentkit("distill-static", "-m", tiny, "-o", "table", *flags)
 
     assert (done.code, done.told[-1]) == (code, f"sentkit distill-static: {problem}")
-    assert not (tmp_path / "static").exists()
+    assert not (tmp_path / "table").exists()
 
 
 @pytest.mark.parametrize(
@@ -157,7 +157,7 @@ def test_wrong_input_is_refused(sentkit, tiny, tmp_path, flags, code, problem):
     ],
 )
 def test_a_readout_that_tokens_do_not_have_is_refused(sentkit, tiny, readout, problem):
-    done = sentkit("distill-static", "-m", tiny, "--readout", readout, "-o", "static")
+    done = sentkit("distill-static", "-m", tiny, "--readout", readout, "-o", "table")
 
     assert (done.code, done.told[0]) == (2, f"sentkit distill-static: {problem}")
 
@@ -169,6 +169,6 @@ def test_a_tokenizer_with_a_huge_number_is_bad_data(sentkit, tiny, tmp_path):
     rules = json.loads((folder / "tokenizer.json").read_text())
     rules["model"]["vocab"]["zzz"] = 2**32 - 2
     (folder / "tokenizer.json").write_text(json.dumps(rules))
-    done = sentkit("distill-static", "-m", folder, "-o", "static")
+    done = sentkit("distill-static", "-m", folder, "-o", "table")
 
     assert (done.code, "a token has the number 4294967294" in done.err) == (65, True)

@@ -146,7 +146,8 @@ def test_unit_vectors_of_real_encoders(request, sentences, name):
     tokens, own, theirs = model.tokenizer(sentences), model.encoder(100), model.encoder()
     assert isinstance(own, small.SmallEncoder)
 
-    assert own.specs[0].full == theirs.specs[0].full
+    kind = {"products": "plain"} if theirs.products == "plain" else {}  # without AVX512
+    assert {**own.specs[0].full, **kind} == theirs.specs[0].full
     assert encode_texts(tokens, own, 512)[0] == pytest.approx(encode_texts(tokens, theirs, 512)[0], abs=1e-6)
 
 

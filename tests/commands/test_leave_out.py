@@ -120,7 +120,7 @@ def test_static_models_drop_the_words(encode, model2vec, tmp_path, form):
         (tmp_path / "static").write_text("\n".join(lines))
     (tmp_path / "tokens").write_text("the\n.\n")
     for readout, reduce in (("mean", np.mean), ("max", np.max)):
-        rows = vectors(encode(readout, left_out="tokens", texts=STATIC, model="static"))
+        rows = vectors(encode(readout, left_out="tokens", texts=STATIC, model="./static"))
         for row, text in zip(rows, STATIC, strict=True):
             known = [word for word in text.lower().split() if word in VECTORS]
             kept = [word for word in known if word not in ("the", ".")] or known
