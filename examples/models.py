@@ -2,7 +2,7 @@
 
 Usage: python examples/models.py DATA OUT [NAME=]MODEL...
     DATA   folder of test sets, as `sentkit report` reads it, with dictionary/wordnet2024.jsonl.gz
-    OUT    keeps the results; a second call computes only what is new, and prints the tables again
+    OUT    keeps the results; a second call computes only the results that are missing
     MODEL  a model as for `sentkit encode -m`; the others are compared with the first one
 
 The retrieval tests are made here. `definitions` finds the words of a definition among the entries of every
@@ -56,8 +56,8 @@ def write_retrieval(data: Path, out: Path) -> None:
     write_set(out / "paraphrases", [row["text_b"] for row in pairs], same)
 
 
-def cost(model: str, texts: list[str]) -> dict[str, float]:
-    """Texts per second of one thread, after the first call, and megabytes of the weights."""
+def speed_and_size(model: str, texts: list[str]) -> tuple[float, float]:
+    """Return the texts per second of one thread, after the first call, and megabytes of the weights."""
     import sentkit
     from sentkit.formats.checkpoints.folders import find_model, weight_files
 
@@ -69,7 +69,7 @@ def cost(model: str, texts: list[str]) -> dict[str, float]:
         encoder.encode(texts)
         seconds.append(time.thread_time() - start)
     size = sum(file.stat().st_size for file in weight_files(find_model(model), model))
-    return {"texts/s": round(len(texts) / min(seconds)), "MB": round(size / 1e6, 1)}
+    return len(texts) / min(seconds), size / 1e6
 
 
 def main(data: Path, out: Path, *models: str) -> None:
@@ -88,8 +88,8 @@ def main(data: Path, out: Path, *models: str) -> None:
     texts = [json.loads(line)["text"] for line in lines(str(data / "clustering/stackoverflow.jsonl"))][:4000]
     print("\n| one thread | texts/s | MB |\n|---|---|---|")
     for name, model in named:
-        costs = cost(model, texts)
-        print(f"| {name} | {costs['texts/s']:,} | {costs['MB']} |")
+        speed, size = speed_and_size(model, texts)
+        print(f"| {name} | {speed:,.0f} | {size:.1f} |")
 
 
 if __name__ == "__main__":

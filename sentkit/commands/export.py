@@ -54,19 +54,10 @@ def export(
     from pathlib import Path
 
     from sentkit.formats.checkpoints.commands import Command, inputs_of
-    from sentkit.formats.checkpoints.folders import (
-        WORD_SETS,
-        find_model,
-        is_static,
-        read_checkpoint,
-        static_checkpoint,
-    )
+    from sentkit.formats.checkpoints.folders import read_checkpoint
 
     console = run.console("export")
-    if model != WORD_SETS and is_static(folder := find_model(model)):
-        checkpoint = static_checkpoint(folder, model)
-    else:
-        checkpoint = read_checkpoint(model)
+    checkpoint = read_checkpoint(model, static=True)
     reads: dict[str, str | list[str] | None] = {"--transform": reading.transform}
     if Path(output.path).resolve() != checkpoint.folder.resolve():  # -f replaces the checkpoint
         reads["-m"] = options.model_paths(model)

@@ -246,7 +246,7 @@ def encoded_corpus(
 
     if model is None and sum(Path(path).stat().st_size for path in inputs.paths if path != "-") > LARGE:
         model = STATIC
-        console.warn("these files are encoded with static, because nano takes more than ten seconds; see -m")
+        console.warn("files above 1 MB are encoded with static, which is faster and less exact than -m nano")
     encoder = find_encoder(
         model or NANO, ReadingOptions(), device=machine.device, precision=machine.precision
     )

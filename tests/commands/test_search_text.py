@@ -153,7 +153,7 @@ def test_large_files_are_encoded_with_static(sentkit, tmp_path, size, model):
 
     assert done.code == expected.code == 0
     assert done.out == expected.out
-    assert ("are encoded with static" in done.err) == (model == "static")
+    assert ("above 1 MB are encoded with static" in done.err) == (model == "static")
     assert expected.err == ""
 
 

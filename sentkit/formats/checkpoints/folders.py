@@ -168,15 +168,17 @@ def shards(index: Path) -> list[Path]:
     return files
 
 
-def read_checkpoint(name: str) -> Checkpoint:
-    """Read a transformer checkpoint; a static model is a UsageError."""
+def read_checkpoint(name: str, *, static: bool = False) -> Checkpoint:
+    """Read a transformer checkpoint; a static model is a UsageError, but with `static` its folder is read."""
     folder = None if name == WORD_SETS else find_model(name)
-    if folder is None or is_static(folder):
-        others = "" if folder is None else ", and train -m"
-        raise UsageError(
-            f"{name}: is a static model, which only encode, search, report and inspect support{others}"
-        )
-    return checkpoint_in(folder, name)
+    if folder is not None and not is_static(folder):
+        return checkpoint_in(folder, name)
+    if folder is not None and static:
+        return static_checkpoint(folder, name)
+    others = "" if folder is None else ", and train -m"
+    raise UsageError(
+        f"{name}: is a static model, which only encode, search, report and inspect support{others}"
+    )
 
 
 def static_checkpoint(folder: Path, name: str) -> Checkpoint:

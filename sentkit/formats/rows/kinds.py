@@ -114,7 +114,7 @@ class TextParser:
         self.fields, self.one_text, self.prompts = fields, one_text, prompts or {}
         self.kind: Kind | None = None
         self.names: tuple[str, ...] = ()
-        self.own: tuple[str, ...] = ()  # the prompt of each text, or ()
+        self.own_prompts: tuple[str, ...] = ()  # of the texts of a row, if they differ
 
     @property
     def vectors(self) -> tuple[str, ...]:
@@ -129,11 +129,11 @@ class TextParser:
     def __call__(self, row: Row) -> tuple[Row, tuple[Any, ...]]:
         if self.kind is None:
             kind = self._kind_of(row)
-            self.own, self.kind = prompts_of_sides(kind, self.prompts), kind
+            self.own_prompts, self.kind = prompts_of_sides(kind, self.prompts), kind
             self.names = tuple(self.fields.get(name, name) for name in self.kind.texts)
         row.refuse_duplicates()
         texts = tuple(string_in(row, name) for name in self.names)
-        return row, tuple(zip(self.own, texts, strict=True)) if self.own else texts
+        return row, tuple(zip(self.own_prompts, texts, strict=True)) if self.own_prompts else texts
 
     def _kind_of(self, row: Row) -> Kind:
         # Kinds with a field from --field come first.
