@@ -1,4 +1,4 @@
-"""Writes the texts for `distill.sh`, one row per line, without repetitions, in a fixed random order.
+"""Writes the texts for `distill.sh`, one row per line, in a fixed random order.
 
 Usage: python examples/distill_texts.py WIKI NLI WORDNET
     WIKI     lines: one sentence each
@@ -6,8 +6,8 @@ Usage: python examples/distill_texts.py WIKI NLI WORDNET
     WORDNET  rows with "entry", "definition", "pos" and "synset"
 
 The texts are the sentences, definitions and entries, and short and long texts made from them: questions,
-titles, key words, and paragraphs of several sentences. Every fiftieth synset is left out, for the tests of
-`models.py`.
+titles, key words, and paragraphs of several sentences. The sentences of NLI are there twice, because they are
+the only everyday language; all others once. Every fiftieth synset is left out, for the tests of `models.py`.
 """
 
 import gzip
@@ -91,12 +91,12 @@ def main(wiki: str, nli: str, wordnet: str) -> None:
     sentences, pairs, rows = lines(wiki), map(json.loads, lines(nli)), list(map(json.loads, lines(wordnet)))
     held_out = {text for row in rows if is_held_out(row) for text in (row["entry"], row["definition"])}
     entries = [(row["entry"], row["definition"], row["pos"]) for row in rows if row["entry"] not in held_out]
-    texts = dict.fromkeys(sentences)
-    texts.update(dict.fromkeys(row[side] for row in pairs for side in ("text_a", "text_b")))
+    everyday = dict.fromkeys(row[side] for row in pairs for side in ("text_a", "text_b"))
+    texts = dict.fromkeys(sentences) | everyday
     texts.update(dict.fromkeys(definition for _, definition, _ in entries))
     texts.update(dict.fromkeys(entry for entry, _, _ in entries))
     texts.update(dict.fromkeys(made(sentences, entries, chance)))
-    shuffled = [text for text in texts if text.strip() and text not in held_out]
+    shuffled = [text for text in (*texts, *everyday) if text.strip() and text not in held_out]
     chance.shuffle(shuffled)
     for text in shuffled:
         if len(text) > LONG and chance.random() > LONG_SHARE:
