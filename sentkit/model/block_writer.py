@@ -10,7 +10,7 @@ from typing import Any
 
 import orjson
 
-from sentkit.errors import CannotCreateError, DataError, NoRowsError
+from sentkit.errors import CannotCreateError, DataError, NoRowsError, UsageError
 from sentkit.formats.meter import Meter
 from sentkit.formats.outputs.outputs import published_together
 from sentkit.formats.rows.kinds import TextParser
@@ -36,6 +36,7 @@ class BlockWriter:
     wanted: Callable[[int], bool]  # whether this shard has the block with this index
     existing: set[str]  # names of the complete blocks
     keep: bool  # keep existing blocks; otherwise they are an error
+    alone: bool  # the folder is new, and no other process writes to it
     leftovers: list[Path]  # incomplete blocks of killed processes
     texts: TextParser = field(init=False)  # of all blocks, which have rows of one kind
     names: tuple[str, ...] = field(default=(), init=False)  # the vectors of all blocks
@@ -101,6 +102,14 @@ class BlockWriter:
 
     def run(self, report: Report, check_stop: Callable[[], None]) -> None:
         """Write all blocks that do not exist. `check_stop` is called before each block."""
+        try:
+            self._run(report, check_stop)
+        except (DataError, UsageError):
+            if self.alone and not self.written and not self.copied:
+                Path(self.folder.source).unlink()  # the corrected command may have other settings
+            raise
+
+    def _run(self, report: Report, check_stop: Callable[[], None]) -> None:
         self.names = self.existing_names()
         for block, part in self.parts():
             check_stop()
@@ -268,4 +277,5 @@ def open_encoding_folder(
     form = replace(encoding.form, store=folder.store)
     encoding = replace(encoding, budget=folder.settings["batch_tokens"], form=form)
     existing, leftovers = folder.existing()
-    return BlockWriter(folder, encoding, inputs, wanted, existing, resume or current, leftovers)
+    alone = created and not resume and not shared
+    return BlockWriter(folder, encoding, inputs, wanted, existing, resume or current, alone, leftovers)

@@ -91,6 +91,22 @@ def test_an_existing_folder_needs_resume(sentkit, encode, corpus, folder):
     assert (done.code, "already exists" in done.err) == (73, True)
 
 
+def test_a_command_that_fails_at_its_first_rows_leaves_no_settings(encode, corpus):
+    """The corrected command has other settings. A folder that has blocks, or other processes, keeps them."""
+    renamed = Path(corpus).read_text().replace('"text"', '"title"')
+    Path("titles.jsonl").write_text(renamed)
+
+    failed = encode("titles.jsonl", "-o", "new/")
+    assert (failed.code, list(Path("new").iterdir())) == (65, [])
+    assert encode("titles.jsonl", "-o", "new/", "--field", "text=title").code == 0
+
+    assert encode("titles.jsonl", "-o", "shared/", "--shard", "1/2").code == 65
+    assert Path("shared/run.json").exists()
+    Path("late.jsonl").write_text("".join([*renamed.splitlines(True)[:20], "{}\n"]))
+    assert encode("late.jsonl", "-o", "late/", "--field", "text=title").code == 65
+    assert Path("late/run.json").exists()
+
+
 @pytest.mark.parametrize(
     ("flags", "problem"),
     [
