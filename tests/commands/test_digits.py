@@ -46,13 +46,9 @@ def test_a_record_is_rounded_at_every_depth():
     [
         ["score"],
         ["score", "--gold", "g"],
-        ["score", "--gold", "g", "--baseline", "pairs.jsonl"],
         ["inspect", "pairs.jsonl", "--gold", "g"],
-        ["score", "sentences.jsonl"],
         ["search", "--queries", "sentences.jsonl", "--corpus", "sentences.jsonl"],
-        ["search", "--queries", "sentences.jsonl", "--corpus", "corpus.jsonl", "--flat"],
         ["cluster", "sentences.jsonl", "-k", "3", "--truth", "c", "--seed", "0..2"],
-        ["cluster", "sentences.jsonl", "-k", "2..3"],
         ["cluster", "sentences.jsonl", "-k", "3", "--stability"],
         ["probe", "sentences.jsonl", "--label", "c", "--folds", "3"],
     ],

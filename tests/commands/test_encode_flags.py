@@ -65,27 +65,6 @@ def test_a_cut_can_be_an_error(encode):
     assert skipped.told == [f"sentkit encode: warning: bad rows dropped: 1; the first is {first}"]
 
 
-@pytest.mark.parametrize(
-    ("length", "problem"),
-    [
-        (2, "a maximum length of 2 tokens is too small: the special tokens use all of it"),
-        (129, "--max-length 129: the maximum of this encoder is 128"),
-    ],
-)
-def test_a_length_that_cannot_be_is_wrong_usage(encode, length, problem):
-    done = encode("--max-length", length, stdin="a")
-
-    assert done.code == 2
-    assert done.err == f"sentkit encode: {problem}\n"
-
-
-def test_more_numbers_than_there_are_is_wrong_usage(encode):
-    done = encode("--dim", 17, stdin="a cat")
-
-    assert done.code == 2
-    assert done.err == "sentkit encode: --dim 17: the vectors have only 16 numbers\n"
-
-
 def test_numbers_are_cut_before_unit_length(encode, sentkit, tiny):
     """With --normalize, and where the checkpoint asks for unit length itself."""
     expected = encode(stdin="a cat\na dog").vectors()[:, :5].astype(np.float64)
@@ -150,6 +129,9 @@ def test_the_readout_prompt_reads_the_mask(encode, sentkit):
         (("--readout", "L4:cls"), 'readout "L4:cls" needs more layers than the encoder has (3)'),
         (("--readout", "prompt,cls"), "the readout prompt cannot be combined with other readouts"),
         (("--device", "tpu"), 'unknown device "tpu"'),
+        (("--dim", 17), "--dim 17: the vectors have only 16 numbers"),
+        (("--max-length", 2), "a maximum length of 2 tokens is too small: the special tokens use all of it"),
+        (("--max-length", 129), "--max-length 129: the maximum of this encoder is 128"),
         (("--precision", "fp8"), "invalid value for '--precision'"),
         (("-o", "out.npy"), "out.npy: unknown output format .npy"),
         (("--field", "text"), '--field "text": expected name=theirs'),

@@ -162,10 +162,3 @@ def test_an_undeclared_readout_is_reported(sentkit, tiny):
     ]
     assert chosen.err == declared.err == ""
     assert done.out == chosen.out
-
-
-def test_a_missing_pooler_is_wrong_usage(refusal):
-    assert refusal("nano", "--readout", "pooler") == (
-        2,
-        ['sentkit encode: readout "pooler": this checkpoint has no trained pooler'],
-    )

@@ -16,7 +16,6 @@ PAIRS = [
     ("a dog runs", "a dog runs"),
     ("ships", "a cat sat on it"),
 ]
-TEXTS = {side: [pair[place] for pair in PAIRS] for place, side in enumerate("ab")}
 PROMPTS = {"a": "query: ", "b": "the passage = 1, b: "}
 GIVEN = "a=query: ,b=the passage = 1, b: "
 DECLARED = {"readout": "mean", "prompts": {"query": "query: ", "document": "passage: ", "a=x": "odd "}}
@@ -95,11 +94,10 @@ WINDOWS = ("--on-truncate", "window", "--max-length", 12, "--window", "12:2")
 @pytest.mark.parametrize(
     "model", ["tiny", "words", "model2vec", "words:binary", "without prompt"], indirect=True
 )
-@pytest.mark.parametrize("copies", [1, 20])  # few rows are encoded without torch
-def test_each_column_has_the_vectors_of_its_own_prompt(sentkit, model, flags, copies):
+def test_each_column_has_the_vectors_of_its_own_prompt(sentkit, model, flags):
     if (model, flags) == ("words:binary", WINDOWS):
         pytest.skip("refused")
-    rows = [(f"{a} {n}", f"{b} and {n} {a}") for n in range(copies) for a, b in PAIRS]
+    rows = [(f"{a} {n}", f"{b} and {n} {a}") for n in range(20) for a, b in PAIRS]
     write("pairs.jsonl", rows)
     done = sentkit("encode", "pairs.jsonl", "-m", model, "--prompt", GIVEN, *flags)
     exact = str(model).endswith(("txt", "vec", "words")) or model == "words:binary"

@@ -295,6 +295,7 @@ def test_the_prompt_is_in_each_window_of_a_static_model(sentkit, table, model2ve
         (["--on-truncate", "window", "--window", "9:0"], '--window "9:0"'),
         (["--window", "9"], "--window needs --on-truncate window or chunks or late"),
         (["--on-truncate", "window", "--window", 129], "--window 129: the maximum length is 128 tokens"),
+        (["--on-truncate", "window", "--window", 2], "a window of 2 tokens is too small: the special tokens"),
         (
             ["--on-truncate", "window", "--window", "9:8"],
             "a stride of 8: a window of 9 tokens has 7 of the text, so that texts would have gaps",
@@ -318,4 +319,4 @@ def test_flags_that_do_not_fit_are_wrong_usage(sentkit, tiny, table, flags, prob
     model = () if "-m" in flags else ("-m", tiny)
     done = sentkit("encode", "-q", *model, *flags, stdin="a")
 
-    assert (done.code, done.told[0]) == (2, f"sentkit encode: {problem}")
+    assert (done.code, done.told[0].startswith(f"sentkit encode: {problem}")) == (2, True)

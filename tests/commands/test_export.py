@@ -12,21 +12,10 @@ from sentkit.encoder import Encoder
 from support import write_affine
 
 CLOSE = 1e-5
-READOUTS = (
-    "cls",
-    "mean",
-    "max",
-    "mean-last2",
-    "mean-first-last",
-    "mean-emb-last",
-    "L2:cls",
-    "L0:max",
-    "L3:mean",
-)
+READOUTS = ("cls", "mean", "mean-last2", "mean-first-last", "mean-emb-last", "L2:cls")
 TRANSFORM = ("--transform", "t.safetensors")
 FLAGS = {
     "prefix": ("--prompt", "query: "),
-    "normalized": ("--normalize",),
     "transform": TRANSFORM,
     "all": ("--prompt", "query: ", "--normalize", *TRANSFORM, "--max-length", "12"),
 }
@@ -82,7 +71,6 @@ def few(sentences):
         *(pytest.param(("--readout", readout), id=readout) for readout in READOUTS),
         *(pytest.param(("--readout", "mean", *given), id=f"mean {name}") for name, given in FLAGS.items()),
         pytest.param(("--readout", "mean-last2", *FLAGS["all"]), id="mean-last2 all"),
-        pytest.param(("--readout", "cls", *FLAGS["all"]), id="cls all"),
         pytest.param(("--readout", "max", *FLAGS["all"]), id="max all"),
     ],
 )
@@ -164,57 +152,34 @@ def test_a_pooler_passes_through_an_export_of_an_export(sentkit, exported, few):
     assert not Path("changed/2_Dense").exists()
 
 
-def test_a_pooler_inside_transformers_is_not_said(sentkit, tiny, copy_of, tmp_path):
-    """An architecture that is not packed keeps its pooler to itself: no modules.json, and a warning."""
-    unpacked = copy_of(tiny)
-    (unpacked / "config.json").write_text((tiny / "config.json").read_text().replace("gelu", "mish"))
-    done = sentkit("export", "-m", unpacked, "--readout", "pooler", "-o", "made")
-    by_folder = sentkit("encode", "-m", "made", stdin="a cat")
-    by_flags = sentkit("encode", "-m", unpacked, "--readout", "pooler", stdin="a cat")
-
-    assert done.code == 0
-    assert done.told == [
-        "sentkit export: warning: modules.json was not written: the readout uses a pooler that"
-        " transformers runs, and sentence-transformers has no module for this"
-    ]
-    assert not (tmp_path / "made/modules.json").exists()
-    assert by_folder.rows[0]["embedding"] == by_flags.rows[0]["embedding"]
-
-
-def test_what_stock_modules_cannot_say_is_not_said(sentkit, tiny, tmp_path):
-    """No modules.json that lies: a warning, and inspect says why; sentkit reads the folder rightly."""
-    done = sentkit("export", "-m", tiny, "--readout", "prompt", "-o", "made")
-    inspected = sentkit("inspect", "made").rows[0]
-    by_folder = sentkit("encode", "-m", "made", stdin="a cat")
-    by_flags = sentkit("encode", "-m", tiny, "--readout", "prompt", stdin="a cat")
-
-    assert done.code == 0
-    assert done.told == [
-        "sentkit export: warning: modules.json was not written: the readout uses the mask token of"
-        " a template, and sentence-transformers has no module for this"
-    ]
-    assert not (tmp_path / "made/modules.json").exists()
-    assert inspected["readout"] == "prompt"
-    assert inspected["sentence_transformers"] == "no: the readout uses the mask token of a template"
-    assert by_folder.rows[0]["embedding"] == by_flags.rows[0]["embedding"]
-    assert by_folder.rows[0]["_emb"].rpartition(":")[2] == by_flags.rows[0]["_emb"].rpartition(":")[2]
-
-
 @pytest.mark.parametrize(
-    ("flags", "problem"),
+    ("activation", "readout", "reason"),
     [
-        (
-            ("--template", "[X] [MASK]"),
-            "a template and its full stops can be used only with the readout prompt",
-        ),
-        (("--readout", "prompt", "--template", "no places"), 'template "no places" needs [X] once'),
+        ("mish", "pooler", "the readout uses a pooler that transformers runs"),
+        ("gelu", "prompt", "the readout uses the mask token of a template"),
     ],
 )
-def test_a_template_needs_places_and_its_readout(sentkit, tiny, flags, problem):
-    done = sentkit("export", "-m", tiny, "-o", "out", *flags)
+def test_what_stock_modules_cannot_say_is_not_said(
+    sentkit, tiny, copy_of, tmp_path, activation, readout, reason
+):
+    """No modules.json that lies: a warning, and inspect says why; sentkit reads the folder rightly."""
+    model = copy_of(tiny)  # with mish, transformers runs it, and keeps its pooler to itself
+    (model / "config.json").write_text((tiny / "config.json").read_text().replace("gelu", activation))
+    done = sentkit("export", "-m", model, "--readout", readout, "-o", "made")
+    inspected = sentkit("inspect", "made").rows[0]
+    by_folder = sentkit("encode", "-m", "made", stdin="a cat").rows[0]
+    by_flags = sentkit("encode", "-m", model, "--readout", readout, stdin="a cat").rows[0]
 
-    assert done.code == 2
-    assert done.told[0].startswith(f"sentkit export: {problem}")
+    assert done.code == 0
+    assert done.told == [
+        f"sentkit export: warning: modules.json was not written: {reason},"
+        " and sentence-transformers has no module for this"
+    ]
+    assert not (tmp_path / "made/modules.json").exists()
+    assert inspected["readout"] == readout
+    assert inspected["sentence_transformers"].startswith(f"no: {reason}" if readout == "prompt" else "no: ")
+    assert by_folder["embedding"] == by_flags["embedding"]
+    assert by_folder["_emb"].rpartition(":")[2] == by_flags["_emb"].rpartition(":")[2]
 
 
 def test_a_template_is_kept(sentkit, tiny):
@@ -251,19 +216,15 @@ def test_the_real_minilm_passes_through(sentkit, minilm, stock, few, tmp_path):
     assert np.abs(stock(tmp_path / "made", few) - encoded.vectors()).max() < CLOSE
 
 
-def test_half_precision_stays_half_precision(sentkit, tmp_path, bundled):
-    """The weights are carried as they are."""
-    sentkit("export", "--readout", "mean-last2", "-o", "made")
-
-    assert (tmp_path / "made/model.safetensors").read_bytes() == (bundled / "model.safetensors").read_bytes()
-
-
 def test_stored_as_float32_and_float16_the_weights_are_the_same(sentkit, tmp_path, bundled, stock, few):
-    """Every number of float16 is one of float32."""
+    """As without --store. Every number of float16 is one of float32."""
+    sentkit("export", "--readout", "mean-last2", "-o", "made")
     sentkit("export", "--store", "float32", "-o", "whole")
     sentkit("export", "-m", "whole", "--store", "float16", "-o", "half")
 
-    assert (tmp_path / "half/model.safetensors").read_bytes() == (bundled / "model.safetensors").read_bytes()
+    for name in ("made", "half"):
+        weights = (tmp_path / name / "model.safetensors").read_bytes()
+        assert weights == (bundled / "model.safetensors").read_bytes()
     assert [
         json.loads((tmp_path / name / "config.json").read_text())["dtype"] for name in ("whole", "half")
     ] == ["float32", "float16"]
@@ -304,17 +265,6 @@ def test_what_cannot_be_stored(sentkit, tiny, model, flags, problem):
     assert (failed.code, problem in failed.err) == (2, True)
 
 
-def test_wk_is_refused(sentkit, tmp_path):
-    done = sentkit("export", "--readout", "L0+L1+L2+L3+L4:wk", "-o", "made")
-
-    assert done.code == 2
-    assert done.told == [
-        'sentkit export: readout "L0+L1+L2+L3+L4:wk": sentence-transformers has no module for this',
-        "  use encode --readout L0+L1+L2+L3+L4:wk",
-    ]
-    assert not (tmp_path / "made").exists()
-
-
 def test_a_folder_that_exists_is_kept(sentkit, tmp_path):
     """-f replaces only a folder that sentkit wrote."""
     sentkit("export", "-o", "ours")
@@ -349,6 +299,9 @@ def test_a_checkpoint_may_be_written_over_itself(sentkit, few):
     [
         (("--readout", "pooler"), 2, 'readout "pooler": this checkpoint has no trained pooler'),
         (("--readout", "cls,mean"), 2, "a checkpoint declares one readout"),
+        (("--readout", "L0+L1+L2+L3+L4:wk"), 2, 'readout "L0+L1+L2+L3+L4:wk": sentence-transformers has no'),
+        (("--template", "[X] [MASK]"), 2, "a template and its full stops can be used only with the readout"),
+        (("--readout", "prompt", "--template", "x"), 2, 'template "x" needs [X] once'),
         (("--readout", "L9:cls"), 2, 'readout "L9:cls" needs more layers'),
         (("--max-length", "513"), 2, "--max-length 513: the maximum of this encoder is 512"),
         (("--transform", "t.safetensors"), 2, "whitening takes vectors of 16 numbers, these have 256"),

@@ -121,8 +121,7 @@ def test_a_step_behind_it_ends_the_landing(sentkit, saying):
         assert target_space(Encoder(str(folder), readout="pooler", **step).space) is None
 
 
-@pytest.mark.parametrize("pooling", ["cls", "mean"])
-@pytest.mark.parametrize("activation", FUNCTIONS)
+@pytest.mark.parametrize(("pooling", "activation"), [("cls", "gelu"), ("mean", "silu")])
 def test_an_export_is_read_alike_by_sentence_transformers(
     sentkit, saying, few, tmp_path, pooling, activation
 ):

@@ -36,8 +36,10 @@ def softmax(row):
     return [np.exp(value) / total for value in row]
 
 
-@pytest.mark.parametrize("kind", ["bert", "roberta", "distilbert", "electra", "deberta-v2"])
-@pytest.mark.parametrize("columns", [1, 2])
+@pytest.mark.parametrize(
+    ("kind", "columns"),
+    [("bert", 1), *((kind, 2) for kind in ("bert", "roberta", "distilbert", "electra", "deberta-v2"))],
+)
 def test_probabilities_are_those_of_transformers(sentkit, tmp_path, kind, columns):
     """DeBERTa runs through transformers, the others are packed."""
     folder = make_classifier(kind, 3, tmp_path / "model")

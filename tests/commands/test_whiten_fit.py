@@ -112,7 +112,7 @@ def test_all_vectors_of_a_row_are_used(sentkit, jsonl, tmp_path):
     assert notes[8]["inputs"][0]["file"] == "-"
 
 
-@pytest.mark.parametrize("kind", sorted(KINDS))
+@pytest.mark.parametrize("kind", ["whitening", "abtt"])
 def test_a_merge_equals_one_fit(sentkit, written, kind):
     """Identical for the same files in the same order; within 1e-9 for all rows in one file."""
     vectors = (np.random.default_rng(2).normal(size=(900, 6)) ** 3 + 100).astype(np.float32)
@@ -219,41 +219,33 @@ def test_a_file_without_moments_is_not_merged(sentkit, tmp_path):
     ]
 
 
-@pytest.mark.parametrize(
-    "changed",
-    [{"width": 3}, {"dim": "2"}, {"inputs": 7}, {"inputs": [7]}, {"inputs": [{"rows": "4"}]}],
-    ids=str,
-)
-def test_invalid_metadata_is_refused(sentkit, written, changed):
-    from safetensors.numpy import save_file
-
-    sentkit("whiten", "fit", written("x.jsonl", FOUR), "-o", "t.safetensors")
-    note = {**note_of("t.safetensors"), **changed}
-    save_file(load_file("t.safetensors"), "u.safetensors", {"sentkit": json.dumps(note)})
-    done = sentkit(*MERGE, "u.safetensors", "-o", "c.safetensors")
-
-    assert done.code == 65
-    assert done.err == "sentkit whiten fit: u.safetensors: the moments and the metadata do not match\n"
+UNLIKE = "the moments and the metadata do not match"
+NOT_FINITE = "the moments contain NaN or infinity, or are of 0 vectors"
 
 
 @pytest.mark.parametrize(
-    ("name", "value", "problem"),
+    ("note", "tensors", "problem"),
     [
-        ("mean", np.array([1.0, np.nan]), "the moments contain NaN or infinity, or are of 0 vectors"),
-        ("count", np.array([0.0]), "the moments contain NaN or infinity, or are of 0 vectors"),
-        ("count", np.array([np.inf]), "the moments contain NaN or infinity, or are of 0 vectors"),
-        ("scatter", np.eye(3), "the moments and the metadata do not match"),
-        ("mean", np.ones(3), "the moments and the metadata do not match"),
-        ("count", np.ones(2), "the moments and the metadata do not match"),
-        ("count", np.ones(1, bool), 'no tensor "count" of a supported type'),
+        ({"width": 3}, {}, UNLIKE),
+        ({"dim": "2"}, {}, UNLIKE),
+        ({"inputs": 7}, {}, UNLIKE),
+        ({"inputs": [7]}, {}, UNLIKE),
+        ({"inputs": [{"rows": "4"}]}, {}, UNLIKE),
+        ({}, {"mean": np.array([1.0, np.nan])}, NOT_FINITE),
+        ({}, {"count": np.array([0.0])}, NOT_FINITE),
+        ({}, {"count": np.array([np.inf])}, NOT_FINITE),
+        ({}, {"scatter": np.eye(3)}, UNLIKE),
+        ({}, {"mean": np.ones(3)}, UNLIKE),
+        ({}, {"count": np.ones(2)}, UNLIKE),
+        ({}, {"count": np.ones(1, bool)}, 'no tensor "count" of a supported type'),
     ],
 )
-def test_invalid_moments_are_refused(sentkit, written, name, value, problem):
+def test_invalid_metadata_and_moments_are_refused(sentkit, written, note, tensors, problem):
     from safetensors.numpy import save_file
 
     sentkit("whiten", "fit", written("x.jsonl", FOUR), "-o", "t.safetensors")
-    note = json.dumps(note_of("t.safetensors"))
-    save_file({**load_file("t.safetensors"), name: value}, "u.safetensors", {"sentkit": note})
+    metadata = {"sentkit": json.dumps({**note_of("t.safetensors"), **note})}
+    save_file({**load_file("t.safetensors"), **tensors}, "u.safetensors", metadata)
     done = sentkit(*MERGE, "u.safetensors", "-o", "c.safetensors")
 
     assert done.code == 65
@@ -264,18 +256,14 @@ def test_invalid_moments_are_refused(sentkit, written, name, value, problem):
     ("flags", "told"),
     [
         (("--kind", "flow", "--lr", "0"), ["--lr 0.0: expected a number above 0"]),
-        (("--kind", "flow", "--lr", "nan"), ["--lr nan: expected a number above 0"]),
         (
             ("--kind", "ica", "--scale", "auto", "--variance", "arbitrary"),
             ["--variance cannot be used with --scale auto"],
         ),
         (("--kind", "ica", "--scale", "0"), ['--scale "0": expected a number above 0, or auto']),
-        (("--kind", "ica", "--scale", "nan"), ['--scale "nan": expected a number above 0, or auto']),
         (("--kind", "ica", "--scale", "much"), ['--scale "much": expected a number above 0, or auto']),
         (("--kind", "ica", "--tolerance", "0"), ["--tolerance 0.0: expected a number between 0 and 1"]),
-        (("--kind", "ica", "--tolerance", "nan"), ["--tolerance nan: expected a number between 0 and 1"]),
         (("--dim", "7"), ["--dim 7: the vectors have only 6 numbers"]),
-        (("--kind", "ica", "--dim", "7"), ["--dim 7: the vectors have only 6 numbers"]),
         (
             ("--kind", "abtt", "--remove", "6"),
             ["--remove 6: expected less than 6, the length of the vectors"],
@@ -352,7 +340,6 @@ def test_a_flow_that_diverges_is_bad_data(sentkit, many, tmp_path):
 @pytest.mark.parametrize(
     ("vectors", "problem"),
     [
-        ([[1, 2]], "x.jsonl: all vectors are equal, so there is nothing to fit"),
         ([[0.1, 2]] * 1500, "x.jsonl: all vectors are equal, so there is nothing to fit"),
         ([[0, 0], [1e-45, 0]], "t.safetensors: the kernel or the bias contains NaN or infinity"),
         ([[1, 2], [1, 2, 3]], "x.jsonl:2: this vector has 3 numbers, the vector of the first row has 2"),
@@ -380,7 +367,7 @@ def test_svd_refuses_only_zeros(sentkit, written):
     )
 
 
-@pytest.mark.parametrize("kind", [*KINDS, "ica", "flow"])
+@pytest.mark.parametrize("kind", ["whitening", "ica", "flow"])
 def test_too_wide_vectors_are_refused(sentkit, kind):
     """The transform would have 20000 x 20000 numbers of 8 bytes."""
     row = b'{"embedding":[%b]}\n' % b",".join([b"1"] * 20000)
@@ -399,12 +386,6 @@ def test_center_accepts_equal_vectors(sentkit, written, vectors):
 
     assert (done.code, done.err, merged.code, merged.err) == (0, "", 0, "")
     assert (held["bias"].tolist(), held["kernel"].tolist()) == ([[-1, -2]], [[1, 0], [0, 1]])
-
-
-def test_verbose_reports_the_fit(sentkit, many):
-    done = sentkit("whiten", "fit", many, "--dim", "2", "-v", "-o", "t.safetensors")
-
-    assert done.told == ["sentkit whiten fit: 300 vectors of 6 numbers, 2 kept"]
 
 
 @pytest.mark.parametrize(("kind", "mergeable"), [("abtt", True), ("ica", False), ("flow", False)])

@@ -98,15 +98,6 @@ def test_each_line_starts_in_one_range(tmp_path_factory, body, size):
     assert all(start <= place < start + size for start, place in starts)
 
 
-@pytest.mark.parametrize("body", [b'{"text":"the"}', b'{"text":"' + b"cat " * 200 + b'"}\r\n'])
-def test_files_of_one_row(encode, joined, sentkit, body):
-    Path("in.jsonl").write_bytes(body)
-
-    assert encode("in.jsonl", "-o", "a/").code == 0
-    assert sentkit("encode", "-m", "words.txt", "-q", "in.jsonl", "-o", "one.safetensors").code == 0
-    assert joined("a") == joined("one.safetensors")
-
-
 def test_the_first_line_of_a_file_without_a_suffix_determines_its_format(encode, sentkit):
     Path("jsonl").write_text('{"text":"the cat"}\n' * 40)
     Path("text").write_text("the cat\n" * 100)

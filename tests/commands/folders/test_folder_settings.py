@@ -251,16 +251,6 @@ def test_a_folder_is_read_as_one_file(sentkit, encode, corpus, joined, kind):
         assert outputs[0].out == outputs[1].out
 
 
-def test_a_folder_keeps_its_kind(encode, corpus):
-    encode(corpus, "-o", "whole/", "--store", "int8")
-    sorted(Path("whole").glob("0*"))[1].unlink()
-    done = encode(corpus, "-o", "whole/", "--resume", "--store", "float16")
-
-    assert done.code == 65
-    assert 'whole/run.json: "store" is "int8", this command has "float16"' in done.err
-    assert encode(corpus, "-o", "whole/", "--resume", "--store", "int8").code == 0
-
-
 def test_blocks_of_two_kinds_are_refused(sentkit, encode, corpus, folder):
     encode(corpus, "-o", "other/", "--store", "int8")
     names = sorted(path.name for path in folder.glob("0*"))

@@ -166,37 +166,20 @@ def test_every_row_is_drawn_equally_often():
 
 
 @pytest.mark.parametrize(
-    ("given", "problem"),
+    ("flags", "given", "problem"),
     [
-        (rows(VECTORS[:1]), "-: 1 vectors, expected 3 or more"),
-        (rows([np.ones(3)] * 4), "-: all 4 vectors are equal, so there is nothing to draw"),
-        ('{"embedding_anchor":[1],"embedding_positive":[1],"embedding_negative":[2]}\n',
+        (("--by", "tsne"), rows(VECTORS[:1]), "-: 1 vectors, expected 3 or more"),
+        (("--by", "pca"), rows([np.ones(3)] * 4), "-: all 4 vectors are equal, so there is nothing to draw"),
+        (("--by", "pca"), '{"embedding_anchor":[1],"embedding_positive":[1],"embedding_negative":[2]}\n',
          "-:1: this row is a triplet; plot space draws sentences and pairs"),
+        (("--gold", "score"), rows(VECTORS), "-:1: --gold needs pairs, but this row is one sentence"),
+        (("--perplexity", 12), rows(VECTORS), "-: --perplexity 12 needs more than 12 vectors"),
     ],
 )  # fmt: skip
-@pytest.mark.parametrize("by", ["tsne", "pca"])
-def test_what_cannot_be_drawn_is_bad_data(sentkit, by, given, problem):
-    done = sentkit("plot", "space", "--by", by, stdin=given)
+def test_what_cannot_be_drawn_is_bad_data(sentkit, flags, given, problem):
+    done = sentkit("plot", "space", *flags, stdin=given)
 
-    assert (done.code, done.told) == (65, [f"sentkit plot space: {problem}"])
-
-
-def test_gold_needs_pairs(sentkit):
-    done = sentkit("plot", "space", "--gold", "score", stdin=rows(VECTORS))
-
-    assert (done.code, done.told[0]) == (
-        65,
-        "sentkit plot space: -:1: --gold needs pairs, but this row is one sentence",
-    )
-
-
-def test_perplexity_must_be_below_the_number_of_vectors(sentkit):
-    done = sentkit("plot", "space", "--perplexity", 12, stdin=rows(VECTORS))
-
-    assert (done.code, done.told) == (
-        65,
-        ["sentkit plot space: -: --perplexity 12 needs more than 12 vectors"],
-    )
+    assert (done.code, done.told[0]) == (65, f"sentkit plot space: {problem}")
 
 
 def test_the_svg_has_the_numbers_of_the_pairs(svg):

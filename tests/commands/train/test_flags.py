@@ -41,7 +41,6 @@ def test_every_method_is_listed_with_its_settings(sentkit):
 WRONG = [
     (("--set", "temprature=1"), 2, 'unknown setting "temprature"', 'did you mean "temperature"?'),
     (("--set", "temperature=-1"), 2, "temperature=-1: expected more than 0", None),
-    (("--set", "temperature=warm"), 2, 'temperature: "warm" is not a number', None),
     (("--set", "temperature"), 2, '--set "temperature": expected name=value', None),
     (("--set", "optimizer=sgd"), 2, "optimizer=sgd: available: adam, adamw, adamw-hf, adamw-bert", None),
     (("--set", "dedup=maybe"), 2, 'dedup: "maybe" is not on or off', None),
@@ -49,7 +48,6 @@ WRONG = [
     (("--lr", "nan"), 2, 'lr: "nan" is not a number', None),
     (("--preset", "huge"), 2, 'unknown preset "huge"', "available: bert-base, bert-large"),
     (("--seed", "9..1"), 2, '--seed "9..1"', "expected 7, or 1,2,3, or 0..9"),
-    (("--lr", "inf"), 2, 'lr: "inf" is not a number', None),
     (("--device", "tpu"), 2, 'unknown device "tpu"', "available: cpu, cuda"),
     (("--dev", "absent.jsonl"), 66, "absent.jsonl: no such file", None),
 ]

@@ -110,10 +110,10 @@ def test_the_checkpoint_works_like_any_other(train, sentkit, tmp_path):
     assert {path.name for path in tmp_path.iterdir()} == {"config.json", "words", "rows.txt", "out", "later"}
 
 
-@pytest.mark.parametrize("place", ["words", "words/tokenizer.json"], ids=["folder", "file"])
-def test_the_same_seed_makes_the_same_bytes(train, tmp_path, place):
+def test_the_same_seed_makes_the_same_bytes(train, tmp_path):
+    """Also with the folder of the tokenizer in place of its file."""
     train("one", "--seed", "3")
-    done = train("two", "--seed", "3", tokenizer=place)
+    done = train("two", "--seed", "3", tokenizer="words")
 
     assert done.code == 0, done.err
     assert without_command(tmp_path / "one") == without_command(tmp_path / "two")

@@ -102,15 +102,6 @@ def test_blanks_around_a_word_are_ignored(roberta: Path) -> None:
     assert single_tokens(ours, [" cat", "able\t"]) == single_tokens(ours, ["cat", "able"])
 
 
-def test_the_tokenizer_decides_about_case(nano: Path) -> None:
-    """With lowercasing by the tokenizer or by the checkpoint, both cases have one token."""
-    ours = tokenizer_of(nano)
-
-    assert (
-        single_tokens(ours, ["Able"]) == single_tokens(ours, ["able"]) == [ours.backend.token_to_id("able")]
-    )
-
-
 def test_a_checkpoint_can_declare_lowercasing(roberta: Path) -> None:
     plain, lowered = tokenizer_of(roberta), tokenizer_of(roberta, lowercase=True)
 
@@ -144,10 +135,6 @@ def test_the_unknown_token_is_not_a_word(vocabulary: Any, model: Any) -> None:
     ours = vocabulary(model)
 
     assert single_tokens(ours, ["cat", "z", "odd"]) == [1, None, None]
-
-
-def test_an_empty_list_of_words_has_no_tokens(nano: Path) -> None:
-    assert single_tokens(tokenizer_of(nano), []) == []
 
 
 def test_rows_with_other_words_are_dropped_and_counted(nano: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -109,15 +109,6 @@ def test_equal_texts_of_a_group_are_computed_once() -> None:
     assert [done.vectors[1].tolist() for done in found] == [[[97], [98]], [[98], [97]], [[97], [97]]]
 
 
-def test_a_text_above_the_budget_is_computed_alone() -> None:
-    encode = Sums()
-
-    found = encoded([("ab",), ("abcdefgh",), ("c",)], budget=4, encode=encode)
-
-    assert [len(batch) for batch in encode.batches] == [1, 2]
-    assert [done.vectors[0].tolist()[0][1] for done in found] == [2, 8, 1]
-
-
 # Rows that cannot be read
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from tokenizers import Regex, models, normalizers, pre_tokenizers, processors
 from tokenizers import Tokenizer as Backend
@@ -99,17 +99,9 @@ def folder(tmp_path: Path) -> Callable[..., Path]:
 # As transformers
 
 
-@pytest.mark.parametrize("text", TEXTS)
-def test_ids_agree_with_transformers(both: tuple[Tokenizer, Oracle], text: str) -> None:
-    ours, theirs = both
-
-    assert ids_of(ours, text) == [theirs(text)["input_ids"]]
-
-
 @given(texts=st.lists(UNICODE, max_size=4))
-def test_ids_of_random_texts_agree_with_transformers(
-    both: tuple[Tokenizer, Oracle], texts: list[str]
-) -> None:
+@example(texts=TEXTS)
+def test_ids_agree_with_transformers(both: tuple[Tokenizer, Oracle], texts: list[str]) -> None:
     ours, theirs = both
 
     assert ids_of(ours, *texts) == [theirs(text)["input_ids"] for text in texts]
@@ -165,17 +157,6 @@ def test_a_vocabulary_alone_becomes_the_same_tokenizer(tmp_path: Path) -> None:
 
 
 # The cut
-
-
-@pytest.mark.parametrize("length", [0, 1, 2])
-def test_a_length_without_room_for_text_is_refused(length: int) -> None:
-    with pytest.raises(UsageError) as caught:
-        tokenizer_of("nano", length)
-
-    assert (
-        str(caught.value)
-        == f"a maximum length of {length} tokens is too small: the special tokens use all of it"
-    )
 
 
 @pytest.mark.parametrize(
@@ -274,13 +255,6 @@ def test_an_invalid_tokenizer_file_is_bad_data(tmp_path: Path, content: str) -> 
     (tmp_path / "config.json").write_text(json.dumps(CONFIG))
 
     with pytest.raises(DataError, match=r"tokenizer\.json"):
-        tokenizer_of(tmp_path)
-
-
-def test_a_folder_without_a_tokenizer_is_bad_data(tmp_path: Path) -> None:
-    (tmp_path / "config.json").write_text(json.dumps(CONFIG))
-
-    with pytest.raises(DataError, match="no tokenizer in this folder"):
         tokenizer_of(tmp_path)
 
 

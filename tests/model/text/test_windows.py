@@ -11,7 +11,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from sentkit.errors import UsageError
 from sentkit.formats.checkpoints.folders import read_checkpoint
 from sentkit.formats.rows.rows import Row
 from sentkit.model.encoding import Tally, encode_texts
@@ -268,34 +267,3 @@ def test_a_chunk_of_words_has_the_words_of_its_characters(words: list[str], size
     for part, (start, end) in zip(tokens.parts, tokens.windows.places, strict=True):
         [alone] = lookup([text[start:end]])
         assert (alone.ids, alone.unknown) == (part.ids, part.unknown)
-
-
-# Errors
-
-
-@pytest.mark.parametrize(
-    ("options", "problem"),
-    [
-        ({"size": 25}, "--window 25: the maximum length is 24 tokens"),
-        ({"size": 2}, "a window of 2 tokens is too small: the special tokens and the prompt use all of it"),
-        (
-            {"size": 10, "stride": 9},
-            "a stride of 9: a window of 10 tokens has 8 of the text, so that texts would have gaps",
-        ),
-    ],
-)
-def test_windows_that_do_not_fit_are_refused(
-    make: Callable[..., Tokenizer], options: dict[str, int], problem: str
-) -> None:
-    with pytest.raises(UsageError) as caught:
-        WindowTokenizer(make("plain"), WindowOptions(**options))
-
-    assert str(caught.value) == problem
-
-
-def test_a_model_without_a_maximum_length_needs_one() -> None:
-    words = WordLookup({"cat": 0}, max_length=None, prompt="")
-    for options in (WindowOptions(), WindowOptions(4), WindowOptions(chunks=True)):
-        with pytest.raises(UsageError, match="this model has no maximum length, so no text is split"):
-            WindowTokenizer(words, options)
-    assert len(split(words, "cat " * 9, 4, 4, chunks=True).parts) == 3

@@ -170,22 +170,23 @@ def test_the_error_for_a_folder_that_transformers_cannot_load_is_one_line(tmp_pa
         load_transformers_model(tmp_path)
 
 
-@pytest.mark.parametrize("size", ["num_hidden_layers", "hidden_size", "vocab_size", "num_labels"])
-@pytest.mark.parametrize("count", [10**9, 1000])
+@pytest.mark.parametrize(
+    ("size", "count"),
+    [
+        *((size, 10**9) for size in ("num_hidden_layers", "hidden_size", "vocab_size", "num_labels")),
+        ("hidden_size", 1000),
+    ],
+)
 def test_sizes_that_do_not_fit_the_weights_are_errors_before_a_model_is_built(folder, size, count):
     """With 10^9 layers, transformers would not finish."""
     config = json.loads((folder / "config.json").read_text()) | {size: count}
     (folder / "config.json").write_text(json.dumps(config))
-    harmless = count == 1000 and size == "num_labels"
 
-    if config["model_type"] == "albert" and size == "num_hidden_layers" and count == 1000:
-        assert load_transformers_model(folder).depth == 1000  # its layers share their weights
-    elif not harmless:
-        with pytest.raises(DataError):
-            load_transformers_model(folder)
+    with pytest.raises(DataError):
+        load_transformers_model(folder)
 
 
-@pytest.mark.parametrize("number", [10**9, 0, -1])
+@pytest.mark.parametrize("number", [0, -1])
 def test_an_impossible_number_of_layers_is_refused(folder, number):
     config = json.loads((folder / "config.json").read_text()) | {"num_hidden_layers": number}
     (folder / "config.json").write_text(json.dumps(config))

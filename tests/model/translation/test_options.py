@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from sentkit.errors import UsageError
 from sentkit.formats.checkpoints.folders import read_checkpoint
 from sentkit.model.translation.options import Limits, TranslationOptions, generation_settings, limits_of
 
@@ -56,18 +55,6 @@ def test_flags_override_the_checkpoint(config: Any, options: TranslationOptions,
         limits_of(config, {"max_length": 100, "num_beams": 6}, options, usual=128, source="config.json")
         == expected
     )
-
-
-@pytest.mark.parametrize(
-    ("options", "problem"),
-    [
-        (TranslationOptions(max_length=65), "--max-length 65: this model has 64 positions"),
-        (TranslationOptions(max_new_tokens=33), "max_new_tokens 33: this model has 32 positions"),
-    ],
-)
-def test_limits_above_the_positions_are_errors(options: TranslationOptions, problem: str) -> None:
-    with pytest.raises(UsageError, match=problem):
-        limits_of(PAIR, {}, options, usual=ENDLESS, source="config.json")
 
 
 def test_older_checkpoints_keep_the_settings_in_the_config(tmp_path: Path) -> None:

@@ -91,7 +91,7 @@ def generated(path: Path, kind: str, texts: list[str], **how: Any) -> list[str]:
     return found
 
 
-@pytest.mark.parametrize("beams", [1, 2, 5])
+@pytest.mark.parametrize("beams", [1, 4])
 @pytest.mark.parametrize("kind", KINDS)
 def test_batches_of_mixed_lengths_equal_generate_for_one_text(folder: Any, kind: str, beams: int) -> None:
     """Padding has no effect, with and without beams."""
@@ -131,9 +131,7 @@ def test_greedy_translations_use_the_most_likely_token_at_each_step(plain: Any, 
 
 
 @pytest.mark.parametrize(
-    "sampling",
-    [{"seed": 7}, {"seed": 8, "temperature": 0.5}, {"seed": 10, "temperature": 2.0, "top_p": 0.6}],
-    ids=["plain", "tempered", "top-p"],
+    "sampling", [{"seed": 7}, {"seed": 10, "temperature": 2.0, "top_p": 0.6}], ids=["plain", "top-p"]
 )
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_sample_is_the_largest_of_scores_and_noise(plain: Any, kind: str, sampling: Any) -> None:
@@ -229,8 +227,6 @@ def test_translations_that_reach_the_limit_are_marked(folder: Any, plain: Any) -
 @pytest.mark.parametrize(
     ("options", "problem"),
     [
-        ({"max_length": 49}, "--max-length 49: this model has 48 positions"),
-        ({"max_new_tokens": 49}, "max_new_tokens 49: this model has 48 positions"),
         (
             {"max_length": 1},
             "a maximum length of 1 tokens is too small: the special tokens and the prefix use all of it",
