@@ -47,14 +47,6 @@ def test_with_room_all_of_them_appear(sentkit, tmp_path):
     assert '"row":"bad"' in (tmp_path / "bad").read_text()
 
 
-def test_if_one_of_a_sweep_fails_none_appears(sentkit, tmp_path):
-    """Nor the folder that was made for them."""
-    (tmp_path / "texts.jsonl").write_text('{"text":"a cat"}\n{"text":3}\n')
-
-    assert sentkit("encode", "texts.jsonl", "--readout", "cls,mean", "-o", "sweep").code == 65
-    assert not (tmp_path / "sweep").exists()
-
-
 def test_the_answer_no_is_written_too(sentkit, tmp_path):
     """--fail-under ends with 1 after the work is done."""
     lines = [f'{{"embedding_a":[1,0],"embedding_b":[1,{n}],"g":{n}}}\n' for n in range(5)]

@@ -41,14 +41,11 @@ def test_the_rows_of_both_formats_have_the_same_bytes(sentkit, pairs):
 @pytest.mark.parametrize(
     "command",
     [
-        ("cat", "vectors.jsonl"),
         ("cat", "vectors.jsonl", "--vectors", "base64"),
         ("encode", "pairs.jsonl", "--field", "text_a=left", "--vectors", "base64"),
-        ("whiten", "apply", "-t", "t.safetensors", "vectors.jsonl"),
         ("score", "--field", "text_a=left", "--keep-vectors", "vectors.jsonl"),
         ("augment", "--op", "delete", "--field", "text=left", "vectors.jsonl", "--replace"),
         ("search", "a dog", "a cat", "--corpus", "entries.parquet", "--top", "2"),
-        ("cluster", "-k", "2", "entries.parquet"),
         ("cluster", "-k", "2", "--keep-vectors", "entries.parquet"),
     ],
     ids=" ".join,

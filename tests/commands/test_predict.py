@@ -179,7 +179,8 @@ def test_the_penalty_of_a_saved_probe_is_chosen_by_folds(sentkit, reviews):
     ],
 )
 def test_other_vectors_are_refused(sentkit, reviews, row, problem):
-    sentkit("probe", reviews("train.jsonl", 60, 2), "--label", "label", "-o", "c.safetensors")
+    flags = ("--label", "label", "--penalties", 1, "--folds", 3, "-o", "c.safetensors")
+    sentkit("probe", reviews("train.jsonl", 60, 2), *flags)
     done = sentkit("predict", "-m", "c.safetensors", stdin=in_jsonl(row))
 
     assert done.code == 65

@@ -11,8 +11,6 @@ from pathlib import Path
 import pytest
 
 from sentkit import cli, process
-from sentkit.cli import every_command
-from sentkit.flags.rules import expand_flags
 from sentkit.process import THREAD_VARIABLES, cgroup_quota, usable_cpus
 
 # At its end the program reports the largest pool of a BLAS or of OpenMP, and the threads of torch.
@@ -237,14 +235,3 @@ def test_a_wrong_number_is_wrong_usage(sentkit, monkeypatch, arguments, variable
 
     assert done.code == 2
     assert problem in done.err
-
-
-def test_three_commands_have_the_flag():
-    """The others have the variable."""
-    having = {
-        name
-        for name, command in every_command().items()
-        if "threads" in expand_flags(command).__annotations__
-    }
-
-    assert having == {"encode", "train", "cluster"}

@@ -55,20 +55,6 @@ def test_the_text_can_be_kept(sentkit, marian):
     assert lines[1].endswith(b',"before":"the dog \\u0072uns"}')
 
 
-def test_a_text_is_not_kept_where_something_is(sentkit, marian):
-    """A bad row, unless it may be replaced."""
-    done = sentkit("translate", "-m", marian, "--keep", "y", stdin=ROWS)
-    replaced = sentkit("translate", "-m", marian, "--keep", "y", "--replace", stdin=ROWS)
-
-    assert done.code == 65
-    assert done.told == [
-        'sentkit translate: -:2: field "y" already exists',
-        "  use --replace to overwrite it",
-    ]
-    assert replaced.code == 0
-    assert replaced.rows[1]["y"] == "the dog runs"
-
-
 def test_one_text_of_a_pair_is_translated(sentkit, marian, jsonl):
     row = {"text_a": "a cat", "text_b": "a dog", "score": 1}
     done = sentkit("translate", "-m", marian, "--field", "text=text_b", stdin=jsonl(row))

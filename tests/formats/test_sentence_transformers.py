@@ -167,7 +167,10 @@ def test_a_sparse_encoder_is_refused_by_name(base: Path, tmp_path: Path) -> None
     SparseEncoder(str(base), device="cpu").save(str(tmp_path / "sparse"))
 
     assert refused(tmp_path / "sparse") == "a SparseEncoder is not supported"
-    (tmp_path / "sparse/config_sentence_transformers.json").unlink()
+    declaration = tmp_path / "sparse/config_sentence_transformers.json"
+    write_json(declaration, {"model_type": "MultiVectorEncoder"})
+    assert refused(tmp_path / "sparse") == "a MultiVectorEncoder is not supported"
+    declaration.unlink()
     assert refused(tmp_path / "sparse") == ("2_SparseAutoEncoder: module SparseAutoEncoder is not supported")
 
 
@@ -188,66 +191,12 @@ def test_a_transformer_without_token_states_is_refused(
     assert refused(folder) == f"{problem} is not supported"
 
 
-@pytest.mark.parametrize("kind", ["Router", "Asym", "CLIPModel", "BoW", "WordEmbeddings", "MLMTransformer"])
+@pytest.mark.parametrize("kind", ["Router", "CLIPModel", "BoW", "MLMTransformer"])
 def test_an_unknown_first_module_is_refused_by_name(tmp_path: Path, kind: str) -> None:
     """In a folder without config.json, as these kinds have none."""
     write_json(tmp_path / "modules.json", [{"idx": 0, "name": "0", "path": "0_First", "type": f"x.{kind}"}])
 
     assert refused(tmp_path) == f"0_First: module {kind} is not supported"
-
-
-def other_modules() -> dict[str, list[Any]]:
-    """Lists of modules that sentkit refuses."""
-    from sentence_transformers.base.modules import Router
-    from sentence_transformers.sentence_transformer.modules.tokenizer import WhitespaceTokenizer
-
-    words = modules().WordEmbeddings(WhitespaceTokenizer(WORDS, stop_words=[]), np.eye(3, dtype=np.float32))
-    bag = modules().BoW(WORDS)
-    return {
-        "BoW": [bag],
-        "WordEmbeddings": [words, modules().Pooling(3)],
-        "WordWeights": [modules().WordWeights(WORDS, {"cat": 2.0}), modules().Pooling(8)],
-        "LSTM": [modules().LSTM(8, 4), modules().Pooling(8)],
-        "Router": [Router.for_query_document([bag], [bag])],
-    }
-
-
-WORDS = ["a", "cat", "dog"]
-
-
-@pytest.mark.parametrize("kind", ["BoW", "WordEmbeddings", "WordWeights", "LSTM", "Router"])
-def test_other_modules_are_refused_by_name(saved: Saved, tmp_path: Path, kind: str) -> None:
-    """As the library saves them, alone or after a transformer."""
-    from sentence_transformers import SentenceTransformer
-
-    layers = other_modules()[kind]
-    folder = tmp_path / "saved"
-    if kind in ("WordWeights", "LSTM"):
-        saved(lambda: layers)
-    else:
-        SentenceTransformer(modules=layers, device="cpu").save(str(folder))
-
-    assert refused(folder).endswith(f"module {kind} is not supported")
-
-
-def test_splade_and_late_interaction_are_refused_by_name(base: Path, tmp_path: Path) -> None:
-    from sentence_transformers import SparseEncoder
-    from sentence_transformers.sentence_transformer.modules import Transformer
-    from sentence_transformers.sparse_encoder.modules import SpladePooling
-    from transformers import BertConfig, BertForMaskedLM
-
-    BertForMaskedLM(BertConfig.from_pretrained(base)).save_pretrained(tmp_path / "mlm")
-    for name in ("tokenizer.json", "tokenizer_config.json"):
-        (tmp_path / "mlm" / name).write_bytes((base / name).read_bytes())
-    transformer = Transformer(str(tmp_path / "mlm"), transformer_task="fill-mask")
-    SparseEncoder(modules=[transformer, SpladePooling()], device="cpu").save(str(tmp_path / "splade"))
-
-    assert refused(tmp_path / "splade") == "a SparseEncoder is not supported"
-    declaration = tmp_path / "splade/config_sentence_transformers.json"
-    write_json(declaration, {"model_type": "MultiVectorEncoder"})
-    assert refused(tmp_path / "splade") == "a MultiVectorEncoder is not supported"
-    declaration.unlink()
-    assert refused(tmp_path / "splade") == 'a transformer for "fill-mask" is not supported'
 
 
 # T5 encoders

@@ -119,13 +119,6 @@ def test_bad_rows_of_dev_and_test(classify, file_of, tmp_path, flag, rows, probl
     assert not (tmp_path / "out").exists()
 
 
-def test_one_label_is_refused(classify, tmp_path):
-    result = classify(rows=[row | {"label": 1} for row in ROWS])
-
-    assert result.code == 65
-    assert '"label" is the same in all 9 rows: nothing to classify' in result.err
-
-
 def test_other_methods_have_no_test(train, file_of):
     result = train("--test", file_of("held.jsonl", ROWS))
 

@@ -121,13 +121,6 @@ def test_the_projection_may_come_from_another_checkpoint(train, tiny, copy_of, t
     assert f"would overwrite the input {other}" in own.err
 
 
-def test_a_projection_that_is_not_there(train, tmp_path):
-    done = train("--set", "projection_from=./nosuch")
-
-    assert (done.code, "nosuch" in done.told[0]) == (66, True)
-    assert not (tmp_path / "out").exists()
-
-
 def test_entries_may_be_rows(train, sentkit, rows, tiny, tmp_path):
     """The bytes are the same, except for the description in a vector file."""
     done = sentkit("build-entries", rows, "-m", tiny, "--readout", "mean", "-q")
@@ -144,41 +137,30 @@ def test_entries_may_be_rows(train, sentkit, rows, tiny, tmp_path):
 # Refusals.
 
 
-def test_missing_entries_are_refused(train):
-    done = train(entries=None)
-
-    assert (done.code, done.told) == (
-        2,
-        [
-            "sentkit train: defsent-plus needs --entries",
-            "  make the file with sentkit build-entries -o FILE, then add --entries FILE",
-        ],
-    )
-
-
-def test_entries_of_another_method_are_wrong_usage(train, tmp_path):
-    for method in ("simcse", "defsent", "mlm"):
-        done = train(method=method)
-
-        assert (done.code, done.told[0]) == (2, f"sentkit train: {method} does not use --entries")
-    assert not (tmp_path / "out").exists()
-
-
-def test_entries_that_are_not_there(train):
-    done = train(entries="absent.safetensors")
-
-    assert (done.code, done.told[0]) == (66, "sentkit train: absent.safetensors: no such file")
-
-
-def test_entries_of_another_width(train, tmp_path, jsonl):
+@pytest.mark.parametrize(
+    ("given", "flags", "code", "problem"),
+    [
+        ({"entries": None}, (), 2, "defsent-plus needs --entries"),
+        ({"entries": "absent.safetensors"}, (), 66, "absent.safetensors: no such file"),
+        (
+            {"entries": "narrow.jsonl"},
+            (),
+            65,
+            "narrow.jsonl: the entries have 3 numbers, but the pooler gives",
+        ),
+        ({"rows": "narrow.jsonl"}, (), 65, 'narrow.jsonl:1: defsent-plus needs "definition"; this row has'),
+        ({}, ("--set", "projection_from=./nosuch"), 66, "./nosuch: no such checkpoint folder"),
+        *(({"method": name}, (), 2, f"{name} does not use --entries") for name in ("simcse", "defsent")),
+    ],
+)
+def test_inputs_that_do_not_fit_are_refused(train, tmp_path, jsonl, given, flags, code, problem):
     rows = ({"entry": row["entry"], "embedding": [1, 2, 3]} for row in DICTIONARY[:3])
     (tmp_path / "narrow.jsonl").write_bytes(jsonl(*rows))
-    done = train(entries="narrow.jsonl")
+    done = train(*flags, **given)
 
-    assert (done.code, done.told[0]) == (
-        65,
-        "sentkit train: narrow.jsonl: the entries have 3 numbers, but the pooler gives 16",
-    )
+    assert done.code == code
+    assert done.told[0].startswith(f"sentkit train: {problem}")
+    assert not (tmp_path / "out").exists()
 
 
 def test_an_entry_that_is_not_in_the_matrix(train, tmp_path, jsonl):
@@ -193,16 +175,6 @@ def test_an_entry_that_is_not_in_the_matrix(train, tmp_path, jsonl):
     assert done.code == 65
     assert done.told[0] == 'sentkit train: more.jsonl:4: the entry "whale" is not in entries.safetensors'
     assert (skipped.code, bad, said()["rows"]) == (0, strange, 7)
-
-
-def test_rows_without_definitions_are_refused(train, tmp_path, jsonl):
-    (tmp_path / "texts.jsonl").write_bytes(jsonl({"text": "a cat"}))
-    done = train(rows="texts.jsonl")
-
-    assert (done.code, done.told[0]) == (
-        65,
-        'sentkit train: texts.jsonl:1: defsent-plus needs "definition"; this row has "text"',
-    )
 
 
 def test_entries_of_another_kind_of_model_are_reported(sentkit, rows, tiny, entries, copy_of, tmp_path):

@@ -50,6 +50,10 @@ WRONG = [
     (("--seed", "9..1"), 2, '--seed "9..1"', "expected 7, or 1,2,3, or 0..9"),
     (("--device", "tpu"), 2, 'unknown device "tpu"', "available: cpu, cuda"),
     (("--dev", "absent.jsonl"), 66, "absent.jsonl: no such file", None),
+    (("--batch", "1"), 2, "batch=1: this method needs a batch of 2 or more", None),
+    (("--set", "patience=3"), 2, "patience has no effect without --dev", None),
+    (("--set", "final=last"), 2, "final", None),
+    (("--set", "max_length=500"), 2, "max_length=500: ", "use --set max_length=128"),
 ]
 
 
@@ -82,12 +86,6 @@ def test_unknown_and_missing_methods_are_refused(sentkit, texts):
     )
 
 
-def test_a_batch_of_one_row_is_refused(sentkit, tiny, texts):
-    done = sentkit("train", "simcse", texts, "-m", tiny, "-o", "out", "--batch", 1)
-
-    assert (done.code, done.told[0]) == (2, "sentkit train: batch=1: this method needs a batch of 2 or more")
-
-
 def test_a_missing_base_is_refused(train):
     assert train(model="no/such").code == 66
 
@@ -99,18 +97,6 @@ def test_a_run_with_only_warm_up_steps_is_refused(sentkit, tiny, texts):
         2,
         "sentkit train: the learning rate is 0 in all 1 steps, because all are warm-up steps",
     )
-
-
-def test_settings_for_dev_are_refused_without_dev(train):
-    assert train("--set", "patience=3").told[0] == "sentkit train: patience has no effect without --dev"
-    assert train("--set", "final=last").code == 2
-
-
-def test_a_length_beyond_the_base_names_the_flag(train):
-    done = train("--set", "max_length=500")
-
-    assert done.told[0].startswith("sentkit train: max_length=500: ")
-    assert done.told[1] == "  use --set max_length=128"
 
 
 def test_world_size_without_rank_is_refused(train, monkeypatch):

@@ -83,7 +83,7 @@ def test_joined_pooling_of_averaged_layers_is_refused(saved: Saved) -> None:
     assert problem_of(folder) == "2_Pooling: pooling cls + mean of averaged layers is not supported"
 
 
-@pytest.mark.parametrize("dim", [0, -1, 2.0, True, "8"])
+@pytest.mark.parametrize("dim", [0, 2.0, True])
 def test_an_invalid_truncate_dim_is_refused(tmp_path: Path, dim: Any) -> None:
     files = {"1_Pooling__config": {}, "config_sentence_transformers": {"truncate_dim": dim}}
     folder = folder_of(tmp_path, pipeline("Pooling"), **files)
@@ -139,7 +139,7 @@ def test_a_dense_layer_with_other_inputs_is_refused(saved: Saved, dense: dict[st
 
 
 @pytest.mark.parametrize("mode", ["cls", "mean"])
-@pytest.mark.parametrize("layers", [(0, 3), (1, 3), (2, 3), (1,), (0, 1, 2, 3)])
+@pytest.mark.parametrize("layers", [(0, 3), (1,), (0, 1, 2, 3)])
 def test_averaged_layers_agree_with_sentence_transformers(
     saved: Saved, layers: tuple[int, ...], mode: str
 ) -> None:
@@ -188,9 +188,7 @@ def test_averaged_layers_need_output_hidden_states(saved: Saved) -> None:
         ({"pooling_mode": ["cls", "median"]}, "cls + median"),
         ({"pooling_mode": ["cls"] * 7}, " + ".join(["cls"] * 7)),
         ({"pooling_mode": None}, "None"),
-        ({"pooling_mode": 7}, "7"),
         ({"pooling_mode": {"a": 1}}, "{'a': 1}"),
-        ({"pooling_mode": [["cls"]]}, "['cls']"),
         ({"pooling_mode": []}, ""),
     ],
 )
@@ -243,9 +241,7 @@ def test_a_folder_without_modules_declares_a_length_and_no_readout(tmp_path: Pat
         (64, 512, 64),
         (None, 512, 512),
         (0, 512, 512),
-        (-1, None, None),
         (True, 512, 512),
-        ("64", 512, 512),
         (64.0, None, 64),
     ],
 )
@@ -265,23 +261,16 @@ NO_LISTING = 'modules.json: expected a list of modules, each with "type" and "pa
     ("listing", "problem"),
     [
         ({}, NO_LISTING),
-        ([1], NO_LISTING),
         ([{"type": "Pooling"}], NO_LISTING),
-        ([{"type": "x.Pooling", "path": 1}], NO_LISTING),
         (
             [{"type": "x.Pooling", "path": "../b"}],
             'modules.json: the path of a module, "../b", is outside the folder',
-        ),
-        (
-            [{"type": "x.Pooling", "path": "/etc"}],
-            'modules.json: the path of a module, "/etc", is outside the folder',
         ),
         (
             [{"type": "x.Dense", "path": "a/../b"}],
             'modules.json: the path of a module, "a/../b", is outside the folder',
         ),
         ([{"type": "x.Router", "path": "r"}], "r: module Router is not supported"),
-        ([{"type": "", "path": "r"}], "r: module  is not supported"),
     ],
 )  # fmt: skip
 def test_an_invalid_listing_is_refused(tmp_path: Path, listing: Any, problem: str) -> None:
@@ -311,18 +300,7 @@ def test_a_module_without_files_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("start", "weights"),
-    [
-        (1, [1.0, 2.0]),
-        (1, [0.0, 0.0]),
-        (1, []),
-        (1, [np.nan]),
-        (1, [np.inf, np.inf]),
-        (1.0, [1.0]),
-        (True, [1.0]),
-        (-1, [1.0]),
-        (None, [1.0]),
-    ],
+    ("start", "weights"), [(1, [1.0, 2.0]), (1, []), (1, [np.nan]), (True, [1.0]), (-1, [1.0])]
 )
 def test_layers_of_unequal_weight_are_refused(tmp_path: Path, start: Any, weights: list[float]) -> None:
     folder = folder_of(
@@ -401,15 +379,8 @@ def test_sentkit_json_can_declare_averaged_layers(tmp_path: Path) -> None:
             {"readout": "cls", "steps": ["../other"]},
             'sentkit.json: the path of a module, "../other", is outside the folder',
         ),
-        (
-            {"readout": "cls", "steps": ["/etc"]},
-            'sentkit.json: the path of a module, "/etc", is outside the folder',
-        ),
         ({"readout": "cls", "max_length": True}, 'sentkit.json: "max_length" is True, expected int'),
         ({"readout": "cls", "dim": 0}, 'sentkit.json: "dim" is 0, expected 1 or more'),
-        ({"readout": "cls", "max_length": 5.5}, 'sentkit.json: "max_length" is 5.5, expected int'),
-        ({"readout": "cls", "lowercase": 1}, 'sentkit.json: "lowercase" is 1, expected bool'),
-        ({"readout": "cls", "prompt": None}, 'sentkit.json: "prompt" is None, expected str'),
         ({"readout": "cls", "prompts": {"a": 1}}, 'sentkit.json: "prompts" is not an object of strings'),
     ],
 )

