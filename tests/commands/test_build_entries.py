@@ -5,12 +5,8 @@ import gzip
 import numpy as np
 import orjson
 import pytest
-import torch
 
 from sentkit.formats.vectors.store import Store
-from sentkit.model.transformer.packed import pack
-from sentkit.model.transformer.readouts import cls, mean
-from sentkit.transforms.averages import Averages
 from support import in_jsonl
 
 ROWS = [
@@ -67,18 +63,7 @@ def expected(sentkit, tiny):
     return make
 
 
-@pytest.mark.parametrize(("pool", "entry"), [(mean, [1, 1]), (cls, [0.5, 0.5])])
-def test_an_entry_is_an_average_of_definitions_and_not_of_tokens(pool, entry):
-    """Means (2, 0) and (0, 2) of three and two tokens give (1, 1), where all five give (1.2, 0.8)."""
-    states = torch.tensor([[1.0, 0], [3, 0], [2, 0], [0, 1], [0, 3]])
-    averages = Averages(2)
-    for vector in pool(states, pack([[5, 6, 7], [5, 6]], torch.device("cpu"))).numpy():
-        averages.add("e", vector)
-
-    assert [(name, count, average.tolist()) for name, count, average in averages] == [("e", 2, entry)]
-
-
-@pytest.mark.parametrize("readout", ["cls", "mean", "max", "mean-last2", "L1:mean", "pooler", "prompt"])
+@pytest.mark.parametrize("readout", ["cls", "mean-last2", "pooler", "prompt"])
 def test_an_entry_is_the_average_of_what_encode_gives(build, expected, readout):
     """In the order of first sight; an entry may come again anywhere, and one definition is its vector."""
     done = build("--readout", readout)
@@ -183,7 +168,7 @@ def test_only_words_of_one_token_are_kept(build, sentkit, tiny):
 # How the checkpoint is read
 
 
-@pytest.mark.parametrize("readout", ["cls", "mean", "L1:mean"])
+@pytest.mark.parametrize("readout", ["mean", "L1:mean"])
 def test_the_space_is_that_of_encode(build, sentkit, tiny, readout):
     encoded = sentkit("encode", "-q", "-m", tiny, "--readout", readout, stdin="a cat")
 

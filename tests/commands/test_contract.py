@@ -45,7 +45,6 @@ NO_VECTOR = ('{"embedding":[1,"x"]}', '"embedding" contains a string, expected n
 LABEL = "expected a string or a whole number"
 CASES = (
     Case("encode", ("encode",), TEXT, *NO_TEXT),
-    Case("dry-run", ("encode", "-n"), TEXT, '{"body":"x"}', '"text" is missing'),
     Case("train", ("train", "simcse", "-o", "out", "-f", "--threads", "1"), TEXT * 2, *NO_TEXT),
     Case("translate", ("translate",), TEXT, *NO_TEXT),
     Case("augment", ("augment", "--op", "delete"), TEXT, *NO_TEXT),
@@ -65,9 +64,6 @@ CASES = (
     ),
     Case("diff", ("diff", "corpus.jsonl"), VECTOR, *NO_VECTOR),
     Case("search", ("search", "--corpus", "corpus.jsonl"), '{"text":"a","embedding":[1,0]}\n', *NO_VECTOR),
-    Case(
-        "search-flat", ("search", "--flat", "--corpus", "corpus.jsonl"), '{"embedding":[1,0]}\n', *NO_VECTOR
-    ),
     Case(
         "qrels",
         ("score", "--qrels", "qrels.tsv"),
@@ -96,16 +92,7 @@ CASES = (
         f'"label" is null, {LABEL}',
     ),
     Case("predict", ("predict", "-m", "C"), VECTOR, *NO_VECTOR),
-    Case("predict-text", ("predict", "-m", "B"), TEXT, *NO_TEXT),
     Case("cluster", ("cluster", "-k", "1"), VECTOR, *NO_VECTOR),
-    Case(
-        "cluster-truth",
-        ("cluster", "-k", "1", "--truth", "label"),
-        '{"embedding":[1,2],"label":"a"}\n{"embedding":[2,1],"label":2}\n',
-        '{"embedding":[1,2],"label":null}',
-        f'"label" is null, {LABEL}',
-        names_files=True,
-    ),
     Case(
         "build-entries",
         ("build-entries",),
@@ -130,14 +117,6 @@ CASES = (
     ),
     Case("cat", ("cat",), '{"a":1}\n', '{"a":', "not JSON: unexpected end of data (column 6)"),
     Case("space", ("plot", "space", "--by", "pca"), VECTORS, *NO_VECTOR),
-    Case(
-        "pairs",
-        ("plot", "pairs", "--gold", "score"),
-        GOLD,
-        (PAIR % '"many"').strip(),
-        '"score" is a string, expected a number',
-    ),
-    Case("heat", ("plot", "heat"), VECTORS, *NO_VECTOR),
     Case(
         "curve",
         ("plot", "curve"),

@@ -2,10 +2,12 @@
 
 import inspect
 import shutil
+from contextlib import chdir
+from pathlib import Path
 
 import pytest
 
-from sentkit.cli import every_command
+from sentkit.cli import every_command, status
 from sentkit.flags import options
 from sentkit.flags import rows as row_flags
 from sentkit.flags.rules import expand_flags
@@ -101,23 +103,30 @@ class Compared(BaseException):
     """Raised in place of the work."""
 
 
-@pytest.fixture
-def files(tmp_path, sentkit):
-    shutil.copytree(NANO, tmp_path / "model")
-    width = find_encoder("nano", ReadingOptions()).encoder().width
-    rows = "".join(f'{{"text":"a","embedding":{[float(n + k) for k in range(width)]}}}\n' for n in range(3))
-    for name in ("in.jsonl", "b.jsonl", "c.jsonl", "c.json"):
-        (tmp_path / name).write_text(rows)
-    (tmp_path / "data/sts").mkdir(parents=True)
-    shutil.copy(tmp_path / "in.jsonl", tmp_path / "data/sts/stsb.jsonl")
-    assert sentkit("whiten", "fit", "in.jsonl", "--kind", "center", "-o", "t.safetensors").code == 0
-    assert sentkit("cluster", "in.jsonl", "-k", "1", "--centroids", "k.jsonl").code == 0
-    shutil.copy(tmp_path / "t.safetensors", tmp_path / "u.safetensors")
-    assert sentkit("cat", "in.jsonl", "-o", "b.safetensors", "--store", "binary").code == 0
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    """A folder with all inputs, which no call changes."""
+    folder = tmp_path_factory.mktemp("places")
+    with chdir(folder):
+        shutil.copytree(NANO, "model")
+        width = find_encoder("nano", ReadingOptions()).encoder().width
+        rows = "".join(
+            f'{{"text":"a","embedding":{[float(n + k) for k in range(width)]}}}\n' for n in range(3)
+        )
+        for name in ("in.jsonl", "b.jsonl", "c.jsonl", "c.json"):
+            Path(name).write_text(rows)
+        Path("data/sts").mkdir(parents=True)
+        shutil.copy("in.jsonl", "data/sts/stsb.jsonl")
+        assert status(["whiten", "fit", "in.jsonl", "--kind", "center", "-o", "t.safetensors"]) == 0
+        assert status(["cluster", "in.jsonl", "-k", "1", "-q", "-o", "x", "--centroids", "k.jsonl"]) == 0
+        shutil.copy("t.safetensors", "u.safetensors")
+        assert status(["cat", "in.jsonl", "-o", "b.safetensors", "--store", "binary"]) == 0
+    return folder
 
 
 @pytest.mark.parametrize(("call", "reads", "writes"), CALLS, ids=[" ".join(call) for call, *_ in CALLS])
-def test_a_command_compares_all_its_paths(files, sentkit, monkeypatch, tmp_path, call, reads, writes):
+def test_a_command_compares_all_its_paths(files, sentkit, monkeypatch, call, reads, writes):
+    monkeypatch.chdir(files)
     compared = []
 
     def compare(console, *paths):
@@ -126,13 +135,13 @@ def test_a_command_compares_all_its_paths(files, sentkit, monkeypatch, tmp_path,
 
     for module in (options, row_flags):
         monkeypatch.setattr(module, "check_paths", compare)
-    before = sorted(tmp_path.iterdir())
+    before = sorted(files.rglob("*"))
     with pytest.raises(Compared):
         sentkit(*call)
 
     given = [{flag: value for flag, value in paths.items() if value} for paths in compared]
     assert given == [writes, reads]
-    assert sorted(tmp_path.iterdir()) == before
+    assert sorted(files.rglob("*")) == before
 
 
 def paths_of(command):

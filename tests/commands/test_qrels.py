@@ -1,4 +1,4 @@
-"""`score --qrels`: the scores against trec_eval and a plain loop, formats, missing queries, comparisons."""
+"""`score --qrels`: the scores against a plain loop, formats, missing queries, comparisons."""
 
 import json
 import math
@@ -90,22 +90,6 @@ def test_scores_equal_a_loop(sentkit, tmp_path, data, form):
     assert [record[name] for name in NAMES] == pytest.approx(np.mean([*expected.values()], axis=0), rel=1e-6)
     assert (record["n"], record["missing"], record["without_relevant"]) == (40, 0, 0)
     assert record["depth"] == max(map(len, hits.values()))
-
-
-def test_scores_equal_those_of_trec_eval(sentkit, tmp_path, data):
-    pytrec_eval = pytest.importorskip("pytrec_eval")
-    qrels, hits = data
-    sentkit("score", "hits.jsonl", "--qrels", "qrels.txt", "--per-query", "each.jsonl")
-    each = {row["query"]: row for row in map(json.loads, (tmp_path / "each.jsonl").read_text().splitlines())}
-    theirs = pytrec_eval.RelevanceEvaluator(
-        qrels, {"ndcg_cut_10", "recall_10", "recall_100", "map", "recip_rank"}
-    ).evaluate({query: dict(some) for query, some in hits.items()})
-    for query, values in theirs.items():
-        first = values["recip_rank"] if values["recip_rank"] >= 0.1 else 0  # theirs has no cut
-        measures = [values[name] for name in ("ndcg_cut_10", "recall_10", "recall_100", "map")]
-        assert [each[query][name] for name in NAMES] == pytest.approx(
-            [100 * x for x in (*measures, first)], rel=1e-6
-        )
 
 
 def test_intervals_are_those_of_a_bootstrap_of_the_queries(sentkit, data):

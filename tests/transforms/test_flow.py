@@ -6,7 +6,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from sentkit.errors import DataError, UsageError
 from sentkit.transforms.flow import (
     Flow,
     FlowOptions,
@@ -248,18 +247,3 @@ def test_more_epochs_come_nearer_to_a_normal_distribution(skewed: Any) -> None:
 
     assert bits[0] > bits[1] > bits[2]
     assert bits[2] < affine
-
-
-def test_a_rate_that_is_too_high_is_named(skewed: Any) -> None:
-    with pytest.raises(DataError) as caught:
-        fit_parameters(skewed, FlowOptions(lr=1e6), "x")
-
-    assert (str(caught.value), caught.value.advice) == (
-        "x: the fit of the flow diverged",
-        "a lower --lr may help",
-    )
-
-
-def test_vectors_of_another_width_are_refused() -> None:
-    with pytest.raises(UsageError, match="flow takes vectors of 4 numbers, these have 5"):
-        Flow(np.zeros(parameter_count(4), np.float32), 4).width(5)

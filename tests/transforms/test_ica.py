@@ -98,14 +98,6 @@ def test_kept_signs_are_those_of_scikit_learn(mixed: Any) -> None:
     assert [found.record.get("keep_signs") for found in (kept, flipped)] == [True, None]
 
 
-def test_a_result_that_does_not_converge_is_a_warning(mixed: Any) -> None:
-    found = fit(mixed, iterations=2, tolerance=1e-12)
-
-    assert found.warnings == ("not converged after 2 iterations; the last result is written",)
-    assert (found.record["iterations"], found.record["converged"]) == (2, False)
-    assert np.cov(applied(found, mixed).T, ddof=0) == pytest.approx(np.eye(8), abs=1e-9)
-
-
 def test_fewer_vectors_than_numbers_have_fewer_components(mixed: Any) -> None:
     found = fit(mixed[:5])
 

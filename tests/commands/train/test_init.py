@@ -1,7 +1,6 @@
 """`train mlm --init`: an encoder from nothing but a config and a tokenizer, a new one for each seed."""
 
 import json
-import shutil
 
 import numpy as np
 import pytest
@@ -241,13 +240,3 @@ def test_invalid_configs_are_refused_and_leave_no_files(train, tmp_path, config,
     assert done.code == code
     assert told in done.told[0]
     assert set(tmp_path.iterdir()) == before
-
-
-def test_a_tokenizer_without_a_mask_is_wrong_usage(train, tmp_path):
-    shutil.copytree(tmp_path / "words", tmp_path / "maskless")
-    path = tmp_path / "maskless/tokenizer.json"
-    path.write_text(path.read_text().replace("[MASK]", "[HIDE]"))
-    done = train("out", tokenizer="maskless")
-
-    assert done.code == 2
-    assert "needs a mask token" in done.told[0]

@@ -76,20 +76,6 @@ def test_words_of_any_script_are_unchanged(write: Write) -> None:
     assert list(read_word_vectors(write("w.txt", content.encode())).words) == words
 
 
-def test_of_a_repeated_word_the_first_vector_is_used(write: Write) -> None:
-    found = read_word_vectors(write("w.txt", b"a 1 1\nb 2 2\na 3 3\nc 4 4\na 5 5\n"))
-
-    assert (found.words, found.repeated) == ({"a": 0, "b": 1, "c": 2}, 2)
-    assert found.rows.tolist() == [[1, 1], [2, 2], [4, 4]]
-
-
-def test_words_that_are_not_utf8_are_counted(write: Write) -> None:
-    found = read_word_vectors(write("w.txt", b"a 1 1\n\xff\xfe 2 2\nb 3 3\n"))
-
-    assert (found.words, found.unreadable) == ({"a": 0, "b": 1}, 1)
-    assert found.rows.tolist() == [[1, 1], [3, 3]]
-
-
 @pytest.mark.parametrize(
     ("content", "problem"),
     [

@@ -40,21 +40,6 @@ def write(
     return path.read_bytes()
 
 
-def test_vectors_follow_the_other_fields(tmp_path: Path) -> None:
-    found = write(tmp_path / "a.jsonl", [(row('{"id": 1.10}'), ONE), (row("{}"), ONE)])
-
-    added = b'"_emb":"m/cls:012300000000","embedding":[0.5,-1.0]}\n'
-    assert found == b'{"id": 1.10,' + added + b"{" + added
-
-
-def test_pairs_get_a_vector_for_each_text(tmp_path: Path) -> None:
-    both = np.array([[1, 2], [3, 4]], dtype=np.float32)
-
-    found = write(tmp_path / "a.jsonl", [(row("{}"), both)], names=("embedding_a", "embedding_b"))
-
-    assert found == b'{"_emb":"m/cls:012300000000","embedding_a":[1.0,2.0],"embedding_b":[3.0,4.0]}\n'
-
-
 @pytest.mark.parametrize("name", ["a.jsonl", "a.safetensors"])
 def test_existing_fields_need_replace(tmp_path: Path, name: str) -> None:
     with pytest.raises(DataError, match=r'^a\.jsonl:3: field "embedding" already exists$') as caught:

@@ -78,7 +78,7 @@ def test_a_filled_batch_gives_the_vectors_of_its_sentences(readout, monkeypatch)
     assert np.abs(filled - plain).max() < 1e-5
 
 
-@pytest.mark.parametrize("lengths", [LENGTHS, [7, 64, 7, 1], [9, 9], [1]], ids=str)
+@pytest.mark.parametrize("lengths", [LENGTHS, [9, 9]], ids=str)
 def test_states_in_float64_equal_those_of_padded_attention(lengths, saved, sentences, checkpoint):
     plain, prepared = saved().double(), prepare_for_cpu(saved().double())
     packed = pack(sentences(lengths, checkpoint.config.vocab_size))
@@ -123,15 +123,6 @@ def test_without_the_private_operations_plain_products_run(saved, sentences, che
 
     assert gain_of_plain_products(saved()) == math.inf
     assert largest_difference(states(prepare_for_cpu(saved()), pack(batch)), expected) < 1e-5
-
-
-@pytest.mark.parametrize("products", ["fused", "plain"])
-def test_products_differ_in_the_last_bits(saved, sentences, checkpoint, products):
-    batch = sentences(LENGTHS, checkpoint.config.vocab_size)
-
-    found = states(prepare_for_cpu(saved(), products), pack(batch))
-
-    assert largest_difference(found, states(saved(), pack(batch))) < 1e-5
 
 
 def test_small_blocks_are_not_measured(saved, monkeypatch):

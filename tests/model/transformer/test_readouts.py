@@ -1,7 +1,5 @@
 """Readouts equal plain loops and do not depend on the batch."""
 
-from dataclasses import replace
-
 import pytest
 import torch
 
@@ -114,18 +112,6 @@ def test_the_pass_stops_at_the_deepest_required_layer():
     assert encoder.made == 2
 
 
-def test_the_pooler_reads_the_first_token_of_the_last_layer():
-    encoder = Layers([torch.zeros(3, 2), torch.tensor([[0.1, 0.2], [5, 5], [0.3, 0.4]])])
-    encoder.has_pooler = True
-    readouts = [parse_readout("pooler"), parse_readout("mean"), parse_readout("cls")]
-
-    alone = apply_readouts(encoder, pack([[1, 1], [1]]), readouts[:1])
-    beside = apply_readouts(encoder, pack([[1, 1], [1]]), readouts)
-
-    assert torch.equal(alone[0], torch.tanh(torch.tensor([[0.2, 0.4], [0.6, 0.8]])))
-    assert torch.equal(beside[0], alone[0])
-
-
 def test_the_pooler_can_read_the_mean():
     """The result does not depend on other readouts of the pass."""
     encoder = Layers([torch.zeros(3, 2), torch.tensor([[0.1, 0.2], [0.5, 0.4], [0.3, 0.4]])])
@@ -139,25 +125,6 @@ def test_the_pooler_can_read_the_mean():
     assert torch.allclose(alone[0], torch.tanh(torch.tensor([[0.6, 0.6], [0.6, 0.8]])))
     assert torch.equal(alone[1], alone[2])
     assert all(torch.equal(one, other) for one, other in zip(alone, beside, strict=True))
-
-
-@pytest.mark.parametrize("activation", ["tanh", "gelu", "relu", "silu"])
-def test_the_pooler_uses_the_declared_activation(bert, sentences, activation):
-    """The input is the first state or the mean of the states of a sentence."""
-    bert.architecture = replace(bert.architecture, pooler_activation=activation)
-    function = torch.tanh if activation == "tanh" else getattr(torch.nn.functional, activation)
-    packed, texts = pack(sentences(MIXED)), list(rows(MIXED))
-    with torch.no_grad():
-        *_, states = bert.states(packed)
-        first, mean = apply_readouts(
-            bert, packed, [parse_readout("pooler:cls"), parse_readout("pooler:mean")]
-        )
-        weight, bias = bert.pooler.weight, bert.pooler.bias
-        expected = [function(weight @ states[own[0]] + bias) for own in texts]
-        averaged = [function(weight @ (sum(states[row] for row in own) / len(own)) + bias) for own in texts]
-
-    assert (first - torch.stack(expected)).abs().max() < 1e-6
-    assert (mean - torch.stack(averaged)).abs().max() < 1e-6
 
 
 def test_a_missing_pooler_is_a_usage_error():
@@ -182,18 +149,6 @@ def test_readouts_of_a_real_encoder_equal_its_states(bert, sentences, names):
             if readout.reduction == "pooler":
                 expected = bert.pooled(expected)
             assert (vectors - expected).abs().max() < 1e-5
-
-
-@pytest.mark.parametrize("names", ["cls", "mean", "max", "mean-first-last"])
-def test_the_vector_of_a_sentence_does_not_depend_on_the_batch(make, tmp_path, load, sentences, names):
-    make("bert", max_position_embeddings=128).save_pretrained(tmp_path)
-    encoder = load(tmp_path)
-    short, long = sentences([6, 100])
-    with torch.no_grad():
-        (alone,) = apply_readouts(encoder, pack([short]), [parse_readout(names)])
-        (beside,) = apply_readouts(encoder, pack([long, short]), [parse_readout(names)])
-
-    assert (alone[0] - beside[1]).abs().max() < 1e-5
 
 
 def test_bf16_readouts_are_float32_and_close(bert, sentences):

@@ -19,13 +19,7 @@ from sentkit.formats.rows.rows import Rejects, Row
 from sentkit.model.encoding import prepare
 from sentkit.model.text.tokens import Tokens
 from sentkit.model.translation.options import Limits, TranslationOptions
-from sentkit.model.translation.translate import (
-    Counts,
-    Translator,
-    padded_batches,
-    translate_groups,
-    translate_texts,
-)
+from sentkit.model.translation.translate import Translator, padded_batches, translate_groups, translate_texts
 
 LIMITS = Limits(read=9, written=9, beams=1)
 KINDS = ("marian", "t5", "nllb", "fsmt")
@@ -313,14 +307,6 @@ def through(texts: list[str], translator: Any, budget: int = 64) -> list[Any]:
     return list(chain.from_iterable(translate_groups(groups, translator, budget)))
 
 
-def test_rows_keep_their_order_and_get_their_translations() -> None:
-    texts = [f"{'x' * (n * 7 % 23)}{n}" if n % 5 else "" for n in range(150)]
-    found = through(texts, Doubled())
-
-    assert [each.row.number for each in found] == list(range(150))
-    assert [each.made and each.made.text for each in found] == [text * 2 or None for text in texts]
-
-
 def test_equal_texts_of_a_group_are_translated_once() -> None:
     translator = Doubled()
     found = through(["a", "b", "a", "a", ""], translator)
@@ -336,14 +322,6 @@ def test_short_texts_count_as_16_tokens_for_each_beam(beams: int, sizes: list[in
     through([chr(97 + n) for n in range(10)], translator)
 
     assert translator.batches == sizes
-
-
-def test_counts_of_rows_tokens_and_warnings() -> None:
-    """Three letters in two rows, an empty row, a row at the limit, and a row with a vector."""
-    counts = Counts()
-
-    assert counts.take(through(["xy", "", "z"], Doubled())) == 3
-    assert (counts.rows, counts.full, counts.empty, counts.stale, counts.truncated) == (3, 1, 1, 1, 0)
 
 
 def test_translations_have_no_language_token(folder: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -184,19 +184,6 @@ def test_the_checkpoint_is_the_encoder_read_by_the_mean(trainer_of, pairs, base,
     assert "mean" in str(read_object(tmp_path / "made/sentkit.json")["readout"])
 
 
-def test_a_detached_alpha_changes_the_gradient_and_not_the_loss():
-    values, slopes = [], []
-    for detach in (False, True):
-        outputs = outputs_of()
-        value = method_of(temperature=0.5, detach_alpha=detach).loss(outputs)["id"].value
-        value.backward()
-        values.append(value.item())
-        slopes.append(outputs["left"].grad)
-
-    assert values[0] == values[1]
-    assert (slopes[0] - slopes[1]).abs().max() > 0.01
-
-
 def test_a_batch_without_entailments_has_no_contrast():
     outputs = outputs_of(labels=(0, 0))
     term = method_of(temperature=0.5).loss(outputs)["id"]
