@@ -8,10 +8,7 @@ import sys
 
 import pytest
 
-from sentkit.cli import GROUPS, every_command
 from support import ROOT
-
-NAMES = ("", *every_command(), *GROUPS)
 
 
 def page_in_help(command, path):
@@ -84,9 +81,3 @@ def test_a_page_that_is_not_installed_is_not_named(installed):
     )
 
     assert "Full manual" not in done.stdout
-
-
-def test_every_command_has_a_page():
-    names = [f"{' '.join(['sentkit', command]).strip().replace(' ', '-')}.1" for command in NAMES]
-
-    assert [name for name in names if not (ROOT / "man/man1" / name).is_file()] == []

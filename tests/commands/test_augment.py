@@ -139,12 +139,6 @@ def test_draws_never_change_between_versions(sentkit):
     assert done.rows[1]["augment"][0]["ops"][0]["at"] == sorted(drawn)
 
 
-def test_views_differ(sentkit):
-    done = sentkit("augment", "--op", "delete=0.5", "--views", 5, stdin=TEXTS[0])
-
-    assert len({row["text_b"] for row in done.rows}) == 5
-
-
 def test_other_fields_keep_their_bytes(sentkit):
     row = b'{"id":12345678901234567890, "t" : "A\\u0042 c", "p":1.10, "x":{"t":"y"}}\n'
     done = sentkit("augment", "--op", "lower", "--field", "text=t", stdin=row)
@@ -265,28 +259,13 @@ def test_outdated_vectors_are_a_warning(sentkit):
     ]
 
 
-def test_rows_of_a_vector_file(sentkit):
-    sentkit("cat", "-o", "v.safetensors", stdin='{"text":"A b","embedding":[1,2]}')
-
-    assert [row["text_b"] for row in sentkit("augment", "--op", "swap", "v.safetensors").rows] == ["b A"]
-
-
 @pytest.mark.parametrize(
     ("flags", "problem"),
     [
         ((), "--op is missing"),
-        (("--op", "delet"), '--op "delet": unknown operation "delet"'),
-        (("--op", "delete=1.5"), '--op "delete=1.5": expected a share from 0 to 1, for example delete=0.7'),
-        (("--op", "reorder=0x.1"), '--op "reorder=0x.1": expected a count of 1 or more'),
-        (("--op", "synonym"), "--op synonym needs --synonyms FILE"),
-        (("--op", "paraphrase"), "--op paraphrase needs --paraphrases FILE"),
-        (("--op", "lower", "--synonyms", "thesaurus.jsonl"), "--synonyms can be used only with --op synonym"),
         (("--op", "lower", "--op", "negate", "--views", "3"), "--views 3: no random choices"),
-        (("--op", "lower", "--mark", "X"), "--mark can be used only with --op delete or --op span-delete"),
-        (("--op", "delete", "--mark", "a b"), '--mark "a b": expected a word without spaces'),
         (("--op", "lower", "--views", "0"), "invalid value for '--views': 0 is not in the range x>=1"),
         (("--op", "synonym", "--synonyms", "-"), "standard input can be read only once"),
-        (("--op", "same-label"), '--op "same-label": same-label needs a field, for example same-label=label'),
         (("--op", "lower", "--field", "text=augment"), '--field "text=augment": the field "augment" is'),
     ],
 )  # fmt: skip

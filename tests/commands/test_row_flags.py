@@ -100,44 +100,25 @@ def test_an_unknown_field_names_the_fields_that_the_command_reads(sentkit):
 # Lines 3, 6 and 7 are the accepted rows.
 LINES = ["[1]", "", *([json.dumps({"embedding": v}) for v in ([1, 0], [1, "x"], [], [1, 0], [2, 0.5])])]
 
-NUMBERS = [3, 6, 7]
 
-
-@pytest.fixture
-def ended(sentkit, tmp_path):
-    """Run a command that skips bad rows on the file rows.jsonl."""
+def test_skipped_rows_and_blank_lines_count(sentkit, tmp_path):
     (tmp_path / "rows.jsonl").write_text("\n".join(LINES) + "\n")
 
-    def run(*arguments):
-        done = sentkit(*arguments, "--rejects", "/dev/null")
+    def rows(*command, **flags):
+        flags = [word for name, value in flags.items() for word in (f"--{name}", value)]
+        done = sentkit(*command, "rows.jsonl", "--rejects", "/dev/null", *flags)
         assert done.code == 0
         return done.rows
 
-    return run
-
-
-@pytest.mark.parametrize("command", ["duplicates", "score"])
-def test_pairs_of_rows(ended, command):
-    pairs = ended(command, "rows.jsonl", "--threshold", 0.9)
-
-    assert [(pair["row_a"], pair["row_b"]) for pair in pairs] == [(3, 6), (3, 7), (6, 7)]
-
-
-def test_groups_of_duplicates(ended):
-    assert [row["group"] for row in ended("duplicates", "rows.jsonl", "--threshold", 0.9999, "--groups")] == [
-        3, 3, 7
-    ]  # fmt: skip
-    assert len(ended("duplicates", "rows.jsonl", "--threshold", 0.9999, "--unique")) == 2
-
-
-def test_rows_near_the_centre_of_a_cluster(ended):
-    [found] = ended("cluster", "rows.jsonl", "-k", 1, "--describe")
-
-    assert sorted(near["row"] for near in found["nearest"]) == NUMBERS
-
-
-def test_points_of_a_picture(ended):
-    assert [point["row"] for point in ended("plot", "space", "rows.jsonl", "--by", "pca")] == NUMBERS
+    for command in ("duplicates", "score"):
+        pairs = rows(command, threshold=0.9)
+        assert [(pair["row_a"], pair["row_b"]) for pair in pairs] == [(3, 6), (3, 7), (6, 7)]
+    groups = rows("duplicates", "--groups", threshold=0.9999)
+    assert [row["group"] for row in groups] == [3, 3, 7]
+    assert len(rows("duplicates", "--unique", threshold=0.9999)) == 2
+    [found] = rows("cluster", "-k", 1, "--describe")
+    assert sorted(near["row"] for near in found["nearest"]) == [3, 6, 7]
+    assert [point["row"] for point in rows("plot", "space", by="pca")] == [3, 6, 7]
 
 
 def test_hits_of_a_search(sentkit, tmp_path):

@@ -5,13 +5,12 @@ import os
 import sys
 import threading
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import zstandard
 
-from sentkit.errors import NoInputError, UnavailableError, UsageError
+from sentkit.errors import NoInputError, UnavailableError
 from sentkit.formats import files
 from sentkit.formats.files import bare_suffix, open_input
 
@@ -79,13 +78,6 @@ def test_a_minus_is_standard_input(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"a\xff")))
 
     assert read("-") == b"a\xff"
-
-
-def test_a_terminal_is_refused_as_input(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "stdin", SimpleNamespace(isatty=lambda: True))
-
-    with pytest.raises(UsageError, match="standard input is a terminal"):
-        read("-")
 
 
 def test_a_closed_standard_input_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:

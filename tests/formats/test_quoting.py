@@ -57,12 +57,6 @@ def test_without_quoting_a_quote_is_text(write: Write, name: str, delimiter: str
 PANDAS = 'i\ttext\tn\n0\t"say ""hi"""\t1\n1\t"two\nlines"\t2\n2\tplain\t3\n'
 
 
-def test_a_table_of_pandas_is_read_with_quoting(write: Write) -> None:
-    found, _ = read(write, "a.tsv", PANDAS, "csv")
-
-    assert [row["text"] for row in found] == ['say "hi"', "two\nlines", "plain"]
-
-
 def test_a_warning_names_the_first_quoted_line_of_a_tsv(write: Write) -> None:
     content = 'text\tn\nfive 5" screws\t1\n"a" and "b"\t2\n"a ""b"""\t3\n"c"\t4\n'
 

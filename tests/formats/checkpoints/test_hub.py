@@ -92,9 +92,16 @@ def test_a_module_without_a_spec_is_refused(monkeypatch: pytest.MonkeyPatch) -> 
 # The hub, which no test reaches
 
 
-@pytest.mark.parametrize("name", ["bert-base-nowhere", "somebody/some-model"])
+@pytest.mark.parametrize(
+    ("name", "command"),
+    [
+        ("bert-base-nowhere", "bert-base-nowhere"),
+        ("somebody/some-model", "somebody/some-model"),
+        ("somebody/tiny@v2", "somebody/tiny --revision v2"),
+    ],
+)
 def test_an_uncached_name_offline_gives_advice(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, command: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
@@ -103,75 +110,35 @@ def test_an_uncached_name_offline_gives_advice(
         find_model(name)
 
     assert str(caught.value) == f"{name}: no such folder, and the hub is disabled (HF_HUB_OFFLINE)"
-    assert caught.value.advice == f"on a machine with network access, run: hf download {name}"
+    assert caught.value.advice == f"on a machine with network access, run: hf download {command}"
 
 
-@pytest.mark.parametrize("name", ["a--b", "a..b", "model.git", "somebody/x..y", "x" * 200, "ü/ä"])
-def test_a_name_that_is_invalid_on_the_hub_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
-) -> None:
-    monkeypatch.chdir(tmp_path)
-
-    assert problem_of(name) == f"{name}: no such checkpoint folder"
-
-
-def test_a_snapshot_in_the_cache_is_found_offline(base: Path, tmp_path: Path) -> None:
-    """In a new process, because the library reads HF_HOME when it is imported."""
-    cache = tmp_path / "hub/models--somebody--tiny"
-    (cache / "refs").mkdir(parents=True)
-    (cache / "refs/main").write_text(REVISION)
-    snapshot = cache / "snapshots" / REVISION
-    snapshot.parent.mkdir()
-    snapshot.symlink_to(base)
-    code = "from sentkit.formats.checkpoints.folders import read_checkpoint as r; c = r('somebody/tiny')"
-
-    found = subprocess.run(
-        [sys.executable, "-c", f"{code}; print(c.folder, c.weights()[0].name, c.config['hidden_size'])"],
-        env={"HF_HOME": str(tmp_path), "HF_HUB_OFFLINE": "1", "PATH": ""},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-
-    assert found.stdout.split() == [str(snapshot), "model.safetensors", "8"]
-
-
-@pytest.mark.parametrize("revision", ["v1.0", "refs/pr/1", REVISION])
-def test_a_revision_in_the_cache_is_found_offline(base: Path, tmp_path: Path, revision: str) -> None:
-    """A tag, a reference, and a commit; `main` is another snapshot, which is not taken."""
-    cache = tmp_path / "hub/models--somebody--tiny"
+def test_a_revision_in_the_cache_is_found_offline(base: Path, tmp_path: Path) -> None:
+    """No revision, a tag, a reference, and a commit, in a process that reads HF_HOME at its import."""
+    cache, main = tmp_path / "hub/models--somebody--tiny", "f" * 40
     for name in ("main", "v1.0", "refs/pr/1"):
         (cache / "refs" / name).parent.mkdir(parents=True, exist_ok=True)
-        (cache / "refs" / name).write_text("f" * 40 if name == "main" else REVISION)
-    (cache / "snapshots" / ("f" * 40)).mkdir(parents=True)
-    (cache / "snapshots" / REVISION).symlink_to(base)
+        (cache / "refs" / name).write_text(main if name == "main" else REVISION)
+    (cache / "snapshots").mkdir()
+    for commit in (main, REVISION):
+        (cache / "snapshots" / commit).symlink_to(base)
+    names = ["somebody/tiny", *(f"somebody/tiny@{end}" for end in ("v1.0", "refs/pr/1", REVISION))]
     code = (
-        "from sentkit.formats.checkpoints.folders import find_model; "
-        f"print(find_model('somebody/tiny@{revision}'))"
+        "import sys; from sentkit.formats.checkpoints.folders import read_checkpoint as r\n"
+        "for c in map(r, sys.argv[1:]): print(c.folder, c.weights()[0].name, c.config['hidden_size'])"
     )
 
     found = subprocess.run(
-        [sys.executable, "-c", code],
+        [sys.executable, "-c", code, *names],
         env={"HF_HOME": str(tmp_path), "HF_HUB_OFFLINE": "1", "PATH": ""},
         capture_output=True,
         text=True,
         check=True,
     )
 
-    assert found.stdout.strip() == str(cache / "snapshots" / REVISION)
-
-
-def test_the_advice_names_an_uncached_revision(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
-
-    with pytest.raises(NoInputError) as caught:
-        find_model("somebody/tiny@v2")
-
-    assert str(caught.value) == "somebody/tiny@v2: no such folder, and the hub is disabled (HF_HUB_OFFLINE)"
-    assert caught.value.advice == (
-        "on a machine with network access, run: hf download somebody/tiny --revision v2"
-    )
+    assert found.stdout.splitlines() == [
+        f"{cache / 'snapshots' / commit} model.safetensors 8" for commit in (main, *[REVISION] * 3)
+    ]
 
 
 def test_a_revision_that_is_missing_on_the_hub_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -198,6 +165,15 @@ def test_invalid_revisions_are_not_looked_up_on_the_hub(
     monkeypatch.setattr(
         "sentkit.formats.checkpoints.folders._from_hub", lambda *name, **flags: pytest.fail("asked the hub")
     )
+
+    assert problem_of(name) == f"{name}: no such checkpoint folder"
+
+
+@pytest.mark.parametrize("name", ["a--b", "a..b", "model.git", "somebody/x..y", "x" * 200, "ü/ä"])
+def test_a_name_that_is_invalid_on_the_hub_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
 
     assert problem_of(name) == f"{name}: no such checkpoint folder"
 

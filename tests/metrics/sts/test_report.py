@@ -149,28 +149,3 @@ def test_a_comparison_of_many_pairs_uses_fewer_resamples(monkeypatch: pytest.Mon
 def test_different_pairs_are_refused() -> None:
     with pytest.raises(AssertionError, match="same pairs"):
         compare(noisy(60, 1.0), noisy(61, 1.0), ALL)
-
-
-TWO_TOPICS = GoldPairs(np.array(SCORES), np.array(GOLD), np.array([0, 0, 0, 1, 1, 1]), ("A", "B"))
-
-
-def test_aggregates_of_the_worked_example() -> None:
-    """Both sub-topics have a perfect correlation, and so has their mean; all pairs together have not."""
-    found = report(TWO_TOPICS, ALL, count=20)
-
-    assert [group["spearman"] for group in found["groups"].values()] == pytest.approx([100.0, 100.0])
-    assert found["averages"]["mean"]["spearman"] == pytest.approx(100.0)
-    assert found["averages"]["weighted"]["spearman"] == pytest.approx(100.0)
-    assert found["averages"]["all"]["spearman"] == pytest.approx(48.5714, abs=5e-5)
-    assert found["spearman"] == found["averages"]["all"]["spearman"]
-
-
-def test_aggregates_with_one_pair_more() -> None:
-    """The mean, the weighted mean and the value of all pairs differ."""
-    found = report(ONE_PAIR_MORE, ALL, count=20)
-
-    assert [group["spearman"] for group in found["groups"].values()] == pytest.approx([100.0, -20.0])
-    assert [group["n"] for group in found["groups"].values()] == [3, 4]
-    assert found["averages"]["mean"]["spearman"] == pytest.approx(40.0)
-    assert found["averages"]["weighted"]["spearman"] == pytest.approx(31.4286, abs=5e-5)
-    assert found["averages"]["all"]["spearman"] == pytest.approx(-7.1429, abs=5e-5)

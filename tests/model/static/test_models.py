@@ -100,18 +100,6 @@ def test_potion_equals_a_plain_loop(potion: Path) -> None:
     assert vectors_of(potion, texts) == pytest.approx(expected, abs=1e-6)
 
 
-def test_potion_equals_sentence_transformers(potion: Path) -> None:
-    from sentence_transformers import SentenceTransformer
-    from sentence_transformers.sentence_transformer.modules import Normalize, StaticEmbedding
-
-    rows = read_array(potion / "model.safetensors", "embeddings").astype(np.float32)
-    module = StaticEmbedding(Tokenizer.from_file(str(potion / "tokenizer.json")), embedding_weights=rows)
-    theirs = SentenceTransformer(modules=[module, Normalize()], device="cpu")
-    texts = ["A man is playing a guitar.", "The stock market fell by 3%.", "unbelievable"]
-
-    assert vectors_of(potion, texts) == pytest.approx(theirs.encode(texts), abs=1e-6)
-
-
 @pytest.mark.parametrize(
     ("text", "mean", "most"),
     [
@@ -228,16 +216,6 @@ def test_a_transform_of_another_space_is_an_error(words: Path, tmp_path: Path) -
     model = find_encoder(str(words), ReadingOptions(transform=str(tmp_path / "t.safetensors")))
     with pytest.raises(DataError, match="fitted on m/mean"):
         model.encoder()
-
-
-def test_a_file_with_the_name_of_the_bundled_model_needs_a_path(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "nano").write_text(WORDS)
-
-    assert find_encoder("nano", ReadingOptions()).summary()["architecture"] == "bert"
-    assert find_encoder("./nano", ReadingOptions()).summary()["kind"] == "word vectors in text"
 
 
 def test_a_token_with_the_text_none_has_a_vector(model2vec: Made) -> None:

@@ -98,12 +98,10 @@ def test_a_missing_pooler_is_not_used(config_of, tmp_path):
 def test_other_missing_weights_are_an_error(config_of, tmp_path):
     """transformers would use random weights."""
     import transformers
-    from safetensors.torch import load_file, save_file
 
-    transformers.AutoModel.from_config(config_of("mpnet", **FAMILIES["mpnet"])).save_pretrained(tmp_path)
-    tensors = load_file(tmp_path / "model.safetensors")
-    del tensors["encoder.layer.1.attention.attn.q.weight"]
-    save_file(tensors, tmp_path / "model.safetensors", metadata={"format": "pt"})
+    model = transformers.AutoModel.from_config(config_of("mpnet", **FAMILIES["mpnet"]))
+    del model.encoder.layer[1].attention.attn.q.weight
+    model.save_pretrained(tmp_path)
 
     with pytest.raises(DataError, match=r'missing "encoder.layer.1.attention.attn.q.weight"$'):
         load_transformers_model(tmp_path)
@@ -170,43 +168,32 @@ def test_the_error_for_a_folder_that_transformers_cannot_load_is_one_line(tmp_pa
         load_transformers_model(tmp_path)
 
 
-@pytest.mark.parametrize(
-    ("size", "count"),
-    [
-        *((size, 10**9) for size in ("num_hidden_layers", "hidden_size", "vocab_size", "num_labels")),
-        ("hidden_size", 1000),
-    ],
-)
-def test_sizes_that_do_not_fit_the_weights_are_errors_before_a_model_is_built(folder, size, count):
+def test_sizes_that_do_not_fit_the_weights_are_errors_before_a_model_is_built(folder):
     """With 10^9 layers, transformers would not finish."""
-    config = json.loads((folder / "config.json").read_text()) | {size: count}
-    (folder / "config.json").write_text(json.dumps(config))
+    config = json.loads((folder / "config.json").read_text())
+    sizes = ("num_hidden_layers", "hidden_size", "vocab_size", "num_labels")
+    for wrong in (*({size: 10**9} for size in sizes), {"hidden_size": 1000}):
+        (folder / "config.json").write_text(json.dumps(config | wrong))
 
-    with pytest.raises(DataError):
-        load_transformers_model(folder)
+        with pytest.raises(DataError):
+            load_transformers_model(folder)
 
 
-@pytest.mark.parametrize("number", [0, -1])
-def test_an_impossible_number_of_layers_is_refused(folder, number):
-    config = json.loads((folder / "config.json").read_text()) | {"num_hidden_layers": number}
-    (folder / "config.json").write_text(json.dumps(config))
+def test_an_impossible_number_of_layers_is_refused(folder):
+    config = json.loads((folder / "config.json").read_text())
+    for number in (0, -1):
+        (folder / "config.json").write_text(json.dumps(config | {"num_hidden_layers": number}))
 
-    # ModernBERT compares its list of layers with a small number itself.
-    with pytest.raises(
-        DataError, match=rf'"num_hidden_layers" cannot be {number}$|cannot load the model: .*layer'
-    ):
-        load_transformers_model(folder)
+        # ModernBERT compares its list of layers with a small number itself.
+        with pytest.raises(
+            DataError, match=rf'"num_hidden_layers" cannot be {number}$|cannot load the model: .*layer'
+        ):
+            load_transformers_model(folder)
 
 
 def test_the_first_states_cannot_be_changed(folder):
     with pytest.raises(UsageError, match="a change of the first states is not supported"):
         states_of(load_transformers_model(folder), [[5, 6]], disturb=lambda states: states)
-
-
-def test_loading_prints_nothing(folder, capfd):
-    load_transformers_model(folder)
-
-    assert capfd.readouterr() == ("", "")
 
 
 def test_tensors_are_those_of_the_checkpoint(folder):
