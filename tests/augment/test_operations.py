@@ -59,15 +59,11 @@ def test_a_share_of_words_is_exact():
         ("5x0.05", 100, 99, 1, (5, 5)),  # five spans of 5 %
         ("5x0.05", 19, 18, 1, (5, 1)),  # 0.95 words become one
         ("5x0.05", 5, 4, 1, (4, 1)),  # the fifth would delete the last word
-        ("5x0.05", 2, 1, 1, (1, 1)),
         ("5x0.05", 1, 0, 1, (0, 0)),
         ("5x0.05", 100, 100, 2, (5, 5)),  # five pairs
         ("5x0.05", 9, 9, 2, (4, 1)),  # eight words in four pairs
-        ("5x0.05", 3, 3, 2, (1, 1)),
         ("5x0.05", 1, 1, 2, (0, 0)),
-        ("5x0.05", 0, 0, 2, (0, 0)),
         ("1x0.5", 7, 7, 2, (1, 3)),  # half of seven words is three, and a pair of such spans has six
-        ("3x1", 7, 7, 2, (1, 3)),
         ("3x1", 7, 6, 1, (1, 6)),
         ("5x0", 10, 9, 1, (0, 0)),
     ],

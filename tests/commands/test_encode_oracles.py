@@ -75,14 +75,6 @@ def test_nano_loads_in_sentence_transformers(sentkit, sentences, bundled):
     assert np.abs(done.vectors() - model.encode(sentences)).max() < CLOSE
 
 
-def test_a_cut_text_has_the_vector_of_transformers(sentkit, sentences, transformers_states, bundled):
-    """At 8 tokens, of which the first and the last are special."""
-    expected = masked_means(*transformers_states(bundled, sentences, 8))
-    done = sentkit("encode", "--precision", "fp32", "--max-length", 8, stdin="\n".join(sentences))
-
-    assert np.abs(done.vectors() - expected).max() < CLOSE
-
-
 @pytest.mark.parametrize("model", [pytest.param("minilm", marks=pytest.mark.slow), "nano"])
 def test_a_row_has_the_same_vector_alone_and_in_a_batch(sentkit, sentences, model, request):
     """Beside others, beside a text of 300 words, and in a batch of one (J-8)."""

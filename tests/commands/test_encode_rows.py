@@ -1,6 +1,5 @@
 """What `encode` does with rows: every byte of them kept, vectors added, kinds, formats, several files."""
 
-import base64
 import json
 
 import numpy as np
@@ -128,18 +127,6 @@ def test_a_vector_file_is_encoded_anew(encode, sentkit, other, tmp_path):
 
     assert done.code == 0
     assert rows == sentkit("encode", "-q", "-m", other, stdin="a cat\na dog\n").out
-
-
-def test_base64_has_the_same_numbers(encode, monkeypatch):
-    """Little-endian float32, by the flag or by the environment."""
-    lists = encode(stdin="a cat\na dog").vectors()
-    by_flag = encode("--vectors", "base64", stdin="a cat\na dog")
-    monkeypatch.setenv("SENTKIT_VECTORS", "base64")
-    by_environment = encode(stdin="a cat\na dog")
-    read = [np.frombuffer(base64.b64decode(row["embedding"]), "<f4") for row in by_flag.rows]
-
-    assert np.array_equal(read, lists)
-    assert by_environment.out == by_flag.out
 
 
 def test_a_row_longer_than_the_budget_is_a_batch_of_one(encode):

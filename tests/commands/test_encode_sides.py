@@ -54,22 +54,8 @@ def test_malformed_sides_are_refused(text, problem):
 
 @pytest.fixture
 def words(tmp_path):
-    names = [
-        *"abcdq",
-        "cat",
-        "the",
-        "sea",
-        "dog",
-        "runs",
-        "ships",
-        "sat",
-        "on",
-        "it",
-        "query",
-        "passage",
-        "1",
-        "and",
-    ]
+    text = "a b c d q 1 cat the sea dog runs ships sat on it query passage and"
+    names = text.split()
     numbers = np.random.default_rng(0).standard_normal((len(names), 4)).round(3)
     lines = (f"{name} {' '.join(map(str, row))}\n" for name, row in zip(names, numbers, strict=True))
     (tmp_path / "words.txt").write_text("".join(lines))

@@ -116,14 +116,6 @@ def test_repeated_and_unreadable_words_of_a_table_are_counted(sentkit, tmp_path)
     ]
 
 
-def test_a_dry_run_counts(sentkit, words):
-    """Two texts of two known words, and two batches where each takes two."""
-    done = sentkit("encode", "-m", words, "-n", "--batch-tokens", 2, stdin="the cat\nthe dog zebra\n")
-
-    expected = {"rows": 2, "texts": 2, "tokens": 4, "truncated": 0, "batches": 2}
-    assert expected.items() <= done.rows[0].items()
-
-
 def test_sets_are_of_all_rows(sentkit):
     """In the order of the alphabet: a, b, c."""
     done = sentkit("encode", "-m", "words:binary", stdin="B a\na a\nc\n\n")

@@ -98,9 +98,12 @@ REDUCE = {"mean": lambda states: states.mean(0), "cls": lambda states: states[0]
 
 
 @pytest.mark.parametrize(
-    ("readout", "sizes"), [("mean", ()), ("mean", (13, 4)), ("cls", (20, 18)), ("max", ())]
+    ("model", "readout", "sizes"),
+    [
+        *(("tiny", *each) for each in (("mean", ()), ("mean", (13, 4)), ("cls", (20, 18)), ("max", ()))),
+        ("mpnet", "mean", (13, 4)),
+    ],
 )
-@pytest.mark.parametrize("model", ["tiny", "mpnet"])
 def test_vectors_are_those_of_transformers(encode, request, model, readout, sizes):
     folder = request.getfixturevalue(model)
     flags = ["--window", ":".join(map(str, sizes))] if sizes else []

@@ -259,23 +259,6 @@ def test_sentences_and_triplets_are_points_too(geometry, jsonl):
     assert "alignment" not in found
 
 
-@pytest.mark.parametrize(
-    "rows",
-    [
-        b'{"embedding":[1]}\n',
-        b'{"embedding":[0,0]}\n' * 3,
-        b'{"embedding":[1e39,1]}\n',
-        b'{"embedding":[7]}\n' * 9,
-    ],
-)
-def test_degenerate_vectors_end_well(geometry, rows):
-    """One, zeros, infinity, equal ones: members that are not defined are null, and nobody is warned."""
-    found = geometry("-", stdin=rows)
-
-    assert found["isoscore"] is None
-    assert found["skewness"] == {"mean_absolute": None, "largest": None, "axis": None}
-
-
 def test_it_can_be_left_out(sentkit, jsonl):
     """The other fields are the same."""
     full = sentkit("inspect", "-", stdin=jsonl(*PAIRS)).rows[0]

@@ -225,9 +225,7 @@ def test_test_rows_must_fit_the_training_rows(sentkit, held, tmp_path, jsonl, ro
             "--folds has no effect with --test and one value of --penalties",
         ),
         (("--folds", "2"), "--folds 2: expected at least 3, because the penalty"),
-        (("--folds", "1"), "invalid value for '--folds'"),
         (("--penalties", "1,-2"), '--penalties "1,-2"'),
-        (("--penalties", "nan"), '--penalties "nan"'),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
 )

@@ -79,12 +79,6 @@ def test_a_static_embedding_that_normalises_truncates_and_has_a_prompt(static: C
     assert np.allclose(vectors_of(folder, prompt=""), theirs(folder, prompt=""), atol=1e-6)
 
 
-def test_a_static_embedding_can_have_more_rows_than_tokens(static: Callable[..., Path]) -> None:
-    folder = static(rows=40)
-
-    assert np.allclose(vectors_of(folder), theirs(folder), atol=1e-6)
-
-
 @pytest.mark.parametrize("config", [False, True])
 def test_a_static_embedding_in_a_subfolder(static: Callable[..., Path], config: bool) -> None:
     """As older versions save it, with and without a config.json beside it."""

@@ -133,7 +133,7 @@ def test_the_threshold_itself_is_reached_and_the_next_number_is_not(
 
 
 @every_metric
-@pytest.mark.parametrize("scale", [1e-30, 1e-9, 1.0, 1e18, 3e38])
+@pytest.mark.parametrize("scale", [1e-30, 1e-9, 3e38])
 def test_thresholds_hold_for_rows_of_any_length(metric: str, scale: float) -> None:
     """Near both ends of float32, where products in it vanish or overflow."""
     vectors = (normal_rows(40, 6).clip(-1, 1) * np.float64(scale)).astype(np.float32)

@@ -154,8 +154,14 @@ def oracle() -> Any:
     return hidden_states
 
 
-@pytest.fixture(params=[(family, kind) for family in USUAL for kind in ("usual", "odd")], ids="-".join)
+@pytest.fixture(
+    params=[
+        *((family, "usual") for family in ("bert", "roberta", "electra")),
+        *((name, "odd") for name in ODD),
+    ],
+    ids="-".join,
+)
 def checkpoint(request: pytest.FixtureRequest) -> Any:
-    """Each family with its usual and with odd settings: a model of transformers."""
+    """Each family with odd settings, and three with their usual ones: a model of transformers."""
     family, kind = request.param
     return make_model(family, **(ODD[family] if kind == "odd" else {}))

@@ -96,13 +96,6 @@ def test_a_cut_copies_the_states_and_only_kept_entries_get_gradients(name):
     assert torch.equal(states.grad, (found != 0) * 3.0)
 
 
-@pytest.mark.parametrize("name", CUTS)
-def test_rate_0_changes_nothing(name):
-    before, after = cut(name, MIXED, 0.0)
-
-    assert torch.equal(torch.cat(before), torch.cat(after))
-
-
 def test_shuffle_permutes_only_the_positions_of_each_sentence():
     packed = pack([[5] * length for length in MIXED], at=[0] * len(MIXED))
     drawn = VIEWS["shuffle"].draw(generator(), MIXED, WIDTH, 0.0)

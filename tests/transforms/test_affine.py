@@ -81,15 +81,6 @@ def test_write_and_read(tmp_path: Path, dtype: Any) -> None:
     assert (found["kernel"].dtype, found["kernel"].tolist()) == (dtype, kernel.tolist())
 
 
-def test_the_same_transform_is_the_same_bytes(tmp_path: Path) -> None:
-    for name in "ab":
-        write_affine(
-            tmp_path / name, np.eye(2, dtype=np.float32), np.ones((1, 2), np.float32), {"kind": "pca"}
-        )
-
-    assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
-
-
 @pytest.mark.parametrize(
     ("note", "kind", "fitted"),
     [
@@ -117,12 +108,9 @@ ONE, ZERO = np.eye(2, dtype=np.float32), np.zeros(2, np.float32)
     [
         (ONE, np.zeros(3, np.float32), "the shapes of kernel and bias do not match"),
         (np.zeros(2, np.float32), ZERO, "the shapes of kernel and bias do not match"),
-        (np.zeros((2, 0), np.float32), ZERO, "the shapes of kernel and bias do not match"),
         (np.zeros((0, 2), np.float32), np.zeros(0, np.float32), "the shapes of kernel and bias do not match"),
-        (np.zeros((2, 2, 2), np.float32), ZERO, "the shapes of kernel and bias do not match"),
         (ONE * np.nan, ZERO, "the kernel or the bias contains NaN or infinity"),
         (ONE, np.array([np.inf, 0], np.float32), "the kernel or the bias contains NaN or infinity"),
-        (ONE.astype(np.float64) * 1e300, ZERO, "the kernel or the bias contains NaN or infinity"),
         (ONE * np.float32(1e30), ZERO + np.float32(1e30), "the kernel or the bias contains NaN or infinity"),
         (ONE.astype(bool), ZERO, 'no tensor "kernel" of a supported type'),
     ],

@@ -10,30 +10,6 @@ from sentkit.transforms.kinds import Moments, moments_of
 VECTORS = np.array([[2, 1, 5], [0, 1, 5], [1, 3, 5], [3, 0, 5]], dtype=np.float32)
 
 
-def test_moments_are_sums_over_the_vectors() -> None:
-    found = moments_of(VECTORS)
-    rows = VECTORS.tolist()
-    mean = [sum(row[i] for row in rows) / 4 for i in range(3)]
-    scatter = [
-        [sum((row[i] - mean[i]) * (row[j] - mean[j]) for row in rows) for j in range(3)] for i in range(3)
-    ]
-
-    assert found.count == 4
-    assert found.mean.tolist() == mean
-    assert found.scatter == pytest.approx(np.array(scatter), abs=1e-12)
-
-
-def test_deviations_are_of_the_population_and_zero_where_nothing_changes() -> None:
-    """(2, 0, 1, 3): mean 1.5, squares 5, so the root of 5/4; the third number is 5 in every row."""
-    found = moments_of(VECTORS).deviations.tolist()
-
-    assert found == [
-        pytest.approx(1.25**0.5),
-        pytest.approx((0.0625 + 0.0625 + 3.0625 + 1.5625) ** 0.5 / 2),
-        0,
-    ]
-
-
 @pytest.mark.parametrize("value", [0.1, 1e-30, -12345.678, 3e38])
 def test_a_constant_number_has_deviation_zero(value: float) -> None:
     """The mean of equal numbers need not be that number, in floating point."""

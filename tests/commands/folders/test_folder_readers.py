@@ -111,7 +111,7 @@ def test_check_refuses_other_folders(sentkit, tmp_path):
     assert f"{tmp_path}: is not a vector folder: it has no run.json" in other.err
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2, signal.SIGINT])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1, signal.SIGINT])
 def test_a_signal_finishes_the_block_and_exits_with_75(words, tmp_path, encode, joined, number):
     Path("in.jsonl").write_text('{"text":"the cat"}\n' * 100_000)
     command = ["encode", "in.jsonl", "-m", words, "--block-bytes", "100", "-o", "a/"]

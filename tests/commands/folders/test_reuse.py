@@ -56,8 +56,14 @@ KINDS = [  # of the old and the new file
 ]
 
 
-@pytest.mark.parametrize("flags", [(), ("--prompt", "the "), ("-v",), WINDOW, CHUNKS])
-@pytest.mark.parametrize(("kept", "kind"), KINDS)
+@pytest.mark.parametrize(
+    ("kept", "kind", "flags"),
+    [
+        *((*kinds, ()) for kinds in KINDS),
+        *(("float32", "float32", flags) for flags in (("--prompt", "the "), ("-v",), WINDOW)),
+        *((*kinds, CHUNKS) for kinds in KINDS),
+    ],
+)
 def test_a_file_is_that_of_a_fresh_run(run, encoded, kept, kind, flags):
     """With rows, with vector files of any kind, and with old vectors of a folder."""
     old, new = write("old.jsonl", OLD), write("new.jsonl", NEW, label="x")

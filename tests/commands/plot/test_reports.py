@@ -39,15 +39,6 @@ def test_a_line_and_a_level_have_different_names(plot, svg):
     assert set(names) <= set(svg("sweep", stdin=given)[0])
 
 
-def test_layers_of_transformed_vectors_are_a_line(plot):
-    given = report("m/L1:mean+whitening", 40) + report("m/L2:mean+whitening", 41)
-
-    assert plot("sweep", stdin=given) == [
-        {"series": "mean+whitening", "layer": 1, "spearman": 40},
-        {"series": "mean+whitening", "layer": 2, "spearman": 41},
-    ]
-
-
 def test_mean_sqrt_is_drawn_only_if_it_differs_from_mean(plot, sentkit):
     """Their cosines are equal, but not their dot products."""
     lines = [("mean", (40, 41)), ("mean-sqrt", (40, 41.0001)), ("mean/n", (9, 9)), ("mean-sqrt/n", (9, 8))]
@@ -66,13 +57,6 @@ def test_the_mean_of_several_data_sets_is_drawn(plot):
         {"series": "cls", "layer": 1, "spearman": 25},
         {"series": "mean", "spearman": 1},
     ]
-
-
-def test_a_level_and_a_line_of_another_model_have_different_names(plot):
-    """Equal names have equal colors in all panels."""
-    given = report("m/L1:mean", 20) + report("k/mean", 40)
-
-    assert [record["series"] for record in plot("sweep", stdin=given)] == ["mean", "mean (last layer)"]
 
 
 def test_each_model_is_a_panel(plot, svg):

@@ -94,12 +94,6 @@ def test_of_equal_scores_the_seed_chooses(plot):
     assert all(len(rows) == 6 and sum(row <= 20 for row in rows) == 3 for rows in chosen)
 
 
-def test_one_extreme_can_have_all_pairs(plot):
-    records = plot("space", "--by", "pca", "--gold", "score", "--each", 5, stdin=pair_rows([1, 2, 3]))
-
-    assert [record["row"] for record in records] == [1, 1, 2, 2, 3, 3]
-
-
 def test_rare_labels_are_one_group(sentkit):
     """500 labels: 19 have a colour, and a warning has the number of the others."""
     labels = [f"topic {n}" for n in range(500)] + ["topic 7", "topic 3"]
@@ -182,20 +176,10 @@ def test_what_cannot_be_drawn_is_bad_data(sentkit, flags, given, problem):
     assert (done.code, done.told[0]) == (65, f"sentkit plot space: {problem}")
 
 
-def test_the_svg_has_the_numbers_of_the_pairs(svg):
-    texts, places, _ = svg(
-        "space", "--by", "pca", "--gold", "score", "--each", 2, stdin=pair_rows([0, 5, 2, 5, 0])
-    )
-
-    assert {"1", "2", "3", "4", "score 0", "score 5"} <= set(texts)
-    assert "component 1" in texts
-    assert len(places) >= 8
-
-
 def test_numbers_do_not_cover_each_other(svg):
     """80 numbers beside 80 points. In the font of the picture, a digit is 0.64 x 0.73 of the font size."""
     given = pair_rows([0, 5] * 20, seed=3)
-    _, _, picture = svg("space", "--by", "pca", "--gold", "score", stdin=given)
+    texts, _, picture = svg("space", "--by", "pca", "--gold", "score", stdin=given)
     numbers = [
         each for each in ElementTree.fromstring(picture).iter(f"{SVG}text") if "6px" in each.get("style")
     ]
@@ -205,6 +189,7 @@ def test_numbers_do_not_cover_each_other(svg):
         for x, y in [map(float, (each.get("x"), each.get("y")))]
     ]
 
+    assert {"score 0", "score 5", "component 1"} <= set(texts)
     assert {each.text for each in numbers} == {str(number) for number in range(1, 41)}
     for one, other in itertools.combinations(boxes, 2):
         assert one[0] >= other[2] or other[0] >= one[2] or one[1] >= other[3] or other[1] >= one[3]

@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from sentkit.errors import DataError, NoInputError
+from sentkit.errors import DataError
 from sentkit.formats.lexicons.thesaurus import read_paraphrases, read_synonyms
 
 WORDNET = """\
@@ -121,11 +121,6 @@ def test_a_file_without_synonyms_is_refused_with_its_place(write, rows, problem)
         read_synonyms([path])
 
     assert str(error.value).startswith(path + problem)
-
-
-def test_a_missing_file_is_an_input_error():
-    with pytest.raises(NoInputError):
-        read_synonyms(["./nowhere"])
 
 
 def test_paraphrases_by_key(write):

@@ -58,12 +58,9 @@ def test_the_first_vector_of_a_repeated_word_is_used(array: Any) -> None:
     ("rows", "problem"),
     [
         (ROWS[0], "an array of float32 and shape (3,), expected numbers (rows, width)"),
-        (np.float32(1), "an array of float32 and shape (), "),
         (np.empty((2, 0), np.float32), "an array of float32 and shape (2, 0), "),
         (ROWS.astype("c8"), "an array of complex64 and shape (2, 3), "),
-        (np.array([["a"], ["b"]]), "an array of <U1 and shape (2, 1), "),
         (np.array([[1, np.nan], [1, 1]]), "the array contains NaN or a number too large for float32"),
-        (np.array([[1, 1e39], [1, 1]]), "the array contains NaN or a number too large for float32"),
         (np.array([[1, None], [1, 1]]), "not an array of numbers in the format of numpy"),
     ],
 )
@@ -76,16 +73,7 @@ def test_another_array_is_bad_data(array: Any, rows: Any, problem: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "content",
-    [
-        b"",
-        b"\x93NUMPY",
-        b"the 0.5 1\n",
-        b"PK\x03\x04",
-        b"\x93NUMPY\x01\x00\xff",
-        b"\x93NUMPY\x01\x00\x07\x00{'a': (",
-        b"\x93NUMPY\x01\x00\x02\x00'\n",
-    ],
+    "content", [b"", b"the 0.5 1\n", b"\x93NUMPY\x01\x00\xff", b"\x93NUMPY\x01\x00\x02\x00'\n"]
 )
 def test_a_file_that_is_no_array_is_bad_data(array: Any, content: bytes) -> None:
     path = array()

@@ -175,14 +175,6 @@ def test_an_output_without_rows_is_a_parquet_file(tmp_path: Path) -> None:
     assert parquet.read_table(write(tmp_path, b"")).num_rows == 0
 
 
-def test_an_error_keeps_the_previous_output(tmp_path: Path) -> None:
-    before = Path(write(tmp_path, b'{"x":1}\n')).read_bytes()
-    with pytest.raises(DataError):
-        write(tmp_path, b'{"x":2}\n{"x":"a"}\n')
-
-    assert [path.read_bytes() for path in tmp_path.iterdir()] == [before]
-
-
 def test_a_full_disk_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also if the footer cannot be written."""
 

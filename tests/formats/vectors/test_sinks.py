@@ -14,7 +14,6 @@ from sentkit.errors import CannotCreateError, DataError, UsageError
 from sentkit.formats.rows.rows import Inputs, Row
 from sentkit.formats.vectors.sinks import VectorOutput, file_name, open_sinks, output_paths
 from sentkit.formats.vectors.store import Store
-from sentkit.formats.vectors.vectors import VectorReader
 
 ONE = np.array([[0.5, -1.0]], dtype=np.float32)
 
@@ -57,13 +56,6 @@ def test_replaced_fields_keep_their_position(tmp_path: Path) -> None:
     assert found == b'{"embedding":[0.5,-1.0], "id":1.10,"_emb":"m/cls:012300000000" }\n'
 
 
-@pytest.mark.parametrize("name", ["a.jsonl", "a.safetensors"])
-@pytest.mark.parametrize("line", ['{"embedding":[9],"x":1,"x":2}', '{"embedding":[9],"embedding":[8]}'])
-def test_duplicate_names_are_refused_when_fields_are_replaced(tmp_path: Path, name: str, line: str) -> None:
-    with pytest.raises(DataError, match=r'^a\.jsonl:3: duplicate field "\w+"$'):
-        write(tmp_path / name, [(row(line), ONE)], replace=True)
-
-
 @pytest.mark.parametrize("emb", ['a "b"\\c:1', "a\nb:1", "é:1"])
 def test_any_space_name_is_written_as_json(tmp_path: Path, emb: str) -> None:
     found = write(tmp_path / "a.jsonl", [(row("{}"), ONE)], emb=emb)
@@ -85,18 +77,6 @@ def test_a_vector_file_keeps_rows_without_their_old_vectors(tmp_path: Path) -> N
     ((kept, vectors),) = Store(str(path))
     assert kept.line == b'{"n_tokens":4}'
     assert vectors.tolist() == ONE.tolist()
-
-
-@pytest.mark.parametrize("encoding", ["list", "base64"])
-@pytest.mark.parametrize("name", ["a.jsonl", "a.jsonl.gz", "a.jsonl.zst", "a.safetensors"])
-def test_written_rows_are_read_back(tmp_path: Path, name: str, encoding: str) -> None:
-    rows = [(row(f'{{"id":{n}}}'), np.array([[n / 7, -n]], dtype=np.float32)) for n in range(50)]
-
-    write(tmp_path / name, rows, encoding=encoding)
-
-    found = list(VectorReader(Inputs([str(tmp_path / name)])).read(lambda each: each))
-    assert [each.row.values["id"] for each in found] == list(range(50))
-    assert np.array_equal(np.stack([each.vectors for each in found]), np.stack([v for _, v in rows]))
 
 
 @pytest.mark.parametrize(

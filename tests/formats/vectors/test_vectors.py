@@ -75,21 +75,15 @@ def test_a_list_may_contain_integers() -> None:
     [
         ("[]", '"embedding" is empty'),
         ("[1,null]", '"embedding" contains null, expected numbers'),
-        ('[1,"2"]', '"embedding" contains a string, expected numbers'),
         ("[1,true]", '"embedding" contains true or false, expected numbers'),
         ("[[1],[2]]", '"embedding" contains a list, expected numbers'),
-        ("[{}]", '"embedding" contains an object, expected numbers'),
         ("null", '"embedding" is null, expected a vector: a list of numbers, or base64'),
-        ("1.5", '"embedding" is a number, expected a vector: a list of numbers, or base64'),
         ('"not base64!"', '"embedding" is a string that is not base64'),
-        ('"é"', '"embedding" is a string that is not base64'),
         ('"AAAA\\nAAAA"', '"embedding" is a string that is not base64'),
         ('""', '"embedding" is base64 of 0 bytes, expected float32'),
         ('"AAAA"', '"embedding" is base64 of 3 bytes, expected float32'),
         ("[1e39]", "a vector contains NaN or infinity"),
-        ("[1,1e300]", "a vector contains NaN or infinity"),
         ('"AADAfw=="', "a vector contains NaN or infinity"),  # 0x7fc00000
-        ('"AACAfw=="', "a vector contains NaN or infinity"),  # 0x7f800000
         ('[1],"embedding":[2]', 'duplicate field "embedding"'),
         ('[1],"_emb":"a:100000000000","_emb":"b:200000000000"', 'duplicate field "_emb"'),
         ('[1],"_emb":12', '"_emb" is a number, expected LABEL:HASH with 12 hexadecimal digits'),
@@ -177,31 +171,11 @@ def test_a_bad_first_row_does_not_decide_the_space(write: Write) -> None:
     assert rejects.count == 1
 
 
-def test_vectors_of_other_names_are_read_by_field(write: Write) -> None:
-    path = write("a.jsonl", b'{"left":[1],"right":[2]}')
-    fields = {"embedding_a": "left", "embedding_b": "right"}
-
-    (found,) = VectorReader(Inputs([path], fields=fields)).read(lambda each: each)
-
-    assert found.vectors.tolist() == [[1.0], [2.0]]
-    assert found.names == ("left", "right")
-
-
 # Scores
 
 
 @pytest.mark.parametrize(
-    ("value", "expected"),
-    [
-        ("1", 1.0),
-        ("-2.5", -2.5),
-        ('"3.5"', 3.5),
-        ('" 4 "', 4.0),
-        ('"1e-3"', 0.001),
-        ("null", None),
-        ('""', None),
-        ('"  "', None),
-    ],
+    ("value", "expected"), [("1", 1.0), ("-2.5", -2.5), ('"3.5"', 3.5), ("null", None), ('"  "', None)]
 )
 def test_a_score_is_a_number_or_its_text(value: str, expected: float | None) -> None:
     assert scored(row(f'{{"score":{value}}}'), "score") == expected
@@ -213,10 +187,7 @@ def test_a_score_is_a_number_or_its_text(value: str, expected: float | None) -> 
         ("{}", '"score" is missing'),
         ('{"score":true}', '"score" is true or false, expected a number'),
         ('{"score":"1_000"}', '"score" is a string, expected a number'),
-        ('{"score":"high"}', '"score" is a string, expected a number'),
-        ('{"score":[1]}', '"score" is a list, expected a number'),
         ('{"score":"nan"}', '"score" is not a finite number'),
-        ('{"score":"-inf"}', '"score" is not a finite number'),
     ],
 )
 def test_an_invalid_score_is_refused(line: str, problem: str) -> None:
@@ -242,11 +213,6 @@ def test_a_row_without_vectors_is_unchanged() -> None:
     same = row('{"id":1,"id":2}')
 
     assert without_vectors(same, ("embedding",)) is same
-
-
-def test_duplicate_names_are_refused_when_vectors_are_removed() -> None:
-    with pytest.raises(DataError, match=r'a\.jsonl:7: duplicate field "id"'):
-        without_vectors(row('{"id":1,"id":2,"embedding":[1]}'), ("embedding",))
 
 
 # Blocks

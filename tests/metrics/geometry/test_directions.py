@@ -34,17 +34,6 @@ def by_loop(vectors: np.ndarray) -> tuple[float, float]:
     return sum(cosines) / len(pairs), math.log(sum(math.exp(-2 * each) for each in squares) / len(pairs))
 
 
-def test_worked_values() -> None:
-    """(1,0), (1,1), (0,1): cosines 0, sqrt(1/2) twice. Uniformity of (1,0), (0,2), (1,1), (0,1): normalized,
-    distances^2 are 2, 2 - sqrt(2), 2; 2 - sqrt(2), 0; 2 - sqrt(2)."""
-    near, far = math.exp(-2 * (2 - math.sqrt(2))), math.exp(-4)
-    four = filled(np.array([[1.0, 0], [0, 2], [1, 1], [0, 1]]))
-
-    assert filled(np.array([[1.0, 0], [1, 1], [0, 1]])).mean_cosine() == pytest.approx(math.sqrt(2) / 3)
-    assert uniformity(four.sample) == pytest.approx(math.log((2 * far + 3 * near + 1) / 6), abs=1e-6)
-    assert uniformity(four.sample) == pytest.approx(-1.115622, abs=1e-6)
-
-
 @pytest.mark.parametrize("blocks", [(512, 2048), (8, 3), (3, 8), (1, 1)])
 def test_all_pairs_are_taken_once(monkeypatch: pytest.MonkeyPatch, blocks: tuple[int, int]) -> None:
     """Equal to a loop over pairs, for all block sizes."""
@@ -101,26 +90,11 @@ def test_zeros_point_nowhere() -> None:
     assert filled(vectors).mean_cosine() == pytest.approx(0.8)
 
 
-def test_length_does_not_matter() -> None:
-    vectors = rows(20, 4)
-    lengths = np.exp(np.random.default_rng(1).uniform(-60, 60, (20, 1)))
-
-    assert uniformity(filled(vectors * lengths).sample) == pytest.approx(
-        uniformity(filled(vectors).sample), abs=1e-6
-    )
-
-
 @pytest.mark.parametrize("count", [0, 1])
 def test_one_vector_has_no_other(count: int) -> None:
     found = filled(rows(count, 3))
 
     assert (found.mean_cosine(), uniformity(found.sample)) == (None, None)
-
-
-def test_uniformity_of_one_point_and_of_two_poles() -> None:
-    """Equal vectors: 0, the highest. Opposite ones: -2 * 4."""
-    assert uniformity(np.tile(np.float32([0.6, 0.8]), (50, 1))) == pytest.approx(0, abs=1e-6)
-    assert uniformity(np.float32([[1, 0], [-1, 0]])) == pytest.approx(-8, abs=1e-6)
 
 
 @pytest.mark.parametrize("n", range(2, 40))

@@ -6,20 +6,6 @@ import pytest
 from sentkit.metrics.geometry.geometry import effective_rank, eigenvalues, first_share, isoscore, rank
 
 
-@pytest.mark.parametrize(
-    ("values", "score"),
-    [
-        ([3, 2, 1], (36 / 14 - 1) / 2),  # .785714
-        ([4, 1], 25 / 17 - 1),  # .470588
-        ([1, 1, 0], 0.5),
-        ([1, 0, 0], 0.0),
-        ([2, 2, 2, 2], 1.0),
-    ],
-)
-def test_isoscore_is_that_of_the_formula(values: list[float], score: float) -> None:
-    assert isoscore(np.array(values, float)) == pytest.approx(score)
-
-
 def published_isoscore(vectors: np.ndarray) -> float:
     """The recipe of arXiv:2108.07344 step by step: PCA, diagonal, length, defect, fraction."""
     width = vectors.shape[1]
@@ -50,12 +36,6 @@ def test_eigenvalues_descend_and_are_not_negative() -> None:
     assert rank(values) == 2
 
 
-def test_equal_eigenvalues_are_counted_by_the_effective_rank() -> None:
-    """Of k equal ones it is k; of (2, 1, 1) the entropy is 1.5 bits."""
-    assert effective_rank(np.array([5.0, 5.0, 5.0, 0.0])) == pytest.approx(3)
-    assert effective_rank(np.array([2.0, 1.0, 1.0])) == pytest.approx(2**1.5)
-
-
 def test_rank_counts_eigenvalues_above_the_floor() -> None:
     assert rank(np.array([1e6, 1.0, 1e-5, 1e-7])) == 3
 
@@ -65,18 +45,6 @@ def test_shares_are_of_the_whole() -> None:
     values = np.array([5.0, 3.0, 1.0, 1.0])
 
     assert [first_share(values, count) for count in (1, 3, 10)] == pytest.approx([0.5, 0.9, 1.0])
-
-
-@pytest.mark.parametrize("values", [[], [0.0], [0.0, 0.0]])
-def test_without_variance_nothing_is_defined(values: list[float]) -> None:
-    given = np.array(values)
-
-    assert (isoscore(given), effective_rank(given), first_share(given, 1), rank(given)) == (
-        None,
-        None,
-        None,
-        0,
-    )
 
 
 def test_one_dimension_has_no_isoscore() -> None:

@@ -58,20 +58,6 @@ def test_block_size_does_not_matter(n: int, monkeypatch: pytest.MonkeyPatch) -> 
     assert found.pearson == pytest.approx(expected.pearson, abs=1e-12, nan_ok=True)
 
 
-def test_one_seed_draws_the_same_rows_for_two_encoders() -> None:
-    """The difference of two results is the paired bootstrap: each value is that of two on the same rows."""
-    gold, first = tied_pairs(50)
-    second = np.random.default_rng(9).standard_normal(50)
-
-    difference = resample(first, gold, count=30, seed=4) - resample(second, gold, count=30, seed=4)
-
-    for k, rows in enumerate(drawn_rows(50, 30, 4)):
-        paired = spearman(first[rows], gold[rows]) - spearman(second[rows], gold[rows])
-        assert difference.spearman[k] == pytest.approx(paired, abs=1e-12)
-        paired = pearson(first[rows], gold[rows]) - pearson(second[rows], gold[rows])
-        assert difference.pearson[k] == pytest.approx(paired, abs=1e-12)
-
-
 def test_the_seed_decides() -> None:
     """The same seed repeats to the last bit; another seed, or one of several parts, draws anew."""
     left, right = tied_pairs(40)
@@ -152,21 +138,6 @@ def test_fisher_spearman_by_hand() -> None:
 
     assert found.low == pytest.approx(math.tanh(math.atanh(0.6) - reach), abs=1e-12)
     assert found.high == pytest.approx(math.tanh(math.atanh(0.6) + reach), abs=1e-12)
-
-
-def test_fisher_agrees_with_the_bootstrap_on_many_normal_pairs() -> None:
-    """Both intervals are nearly equal, so the change at 50,000 pairs is smooth."""
-    left, _ = tied_pairs(4000)
-    right = left + np.random.default_rng(5).standard_normal(4000)
-    drawn = resample(left, right, count=500, seed=0)
-
-    for statistic, correlation, fisher in (
-        (drawn.spearman, spearman, fisher_spearman),
-        (drawn.pearson, pearson, fisher_pearson),
-    ):
-        bootstrap, by_formula = percentile_interval(statistic), fisher(correlation(left, right), 4000)
-        assert bootstrap.low == pytest.approx(by_formula.low, abs=0.005)
-        assert bootstrap.high == pytest.approx(by_formula.high, abs=0.005)
 
 
 def test_two_sided_p_by_hand() -> None:

@@ -21,7 +21,7 @@ from sentkit.model.transformer.encoder import TransformerEncoder
 from sentkit.model.transformer.weights import canonical, read_tensors
 from support import FAMILIES, TOKENIZER_FILES, copy_tokenizer
 
-WITH_POOLER = FAMILIES[:4]
+WITH_POOLER = ("bert", "roberta")
 PREFIXES = dict(
     zip(FAMILIES, ("bert.", "roberta.", "roberta.", "roberta.", "distilbert.", "electra."), strict=True)
 )

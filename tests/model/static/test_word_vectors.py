@@ -43,15 +43,6 @@ def test_texts_of_any_length_get_the_reduction_of_their_rows(table: Table, reduc
     assert found == pytest.approx(looped(TEXTS, table, reduction), abs=1e-6)
 
 
-def test_the_vector_of_a_text_does_not_depend_on_the_batch() -> None:
-    table = WordTable(Table(ROWS), ["mean"])
-    (together,) = table(TEXTS)
-
-    assert all(
-        np.array_equal(table([text])[0][0], vector) for text, vector in zip(TEXTS, together, strict=True)
-    )
-
-
 def test_a_batch_of_texts_without_words_gives_zeros() -> None:
     mean, most = WordTable(Table(ROWS), ["mean", "max"])([[], []])
 

@@ -42,12 +42,6 @@ def test_a_batch_ends_only_if_the_next_text_does_not_fit(lengths: list[int], bud
         assert sum(lengths[place] for place in [*batch, following[0]]) > budget
 
 
-def test_batches_by_hand() -> None:
-    assert batches([3, 9, 1, 3, 12], 10) == [[4], [1], [0, 3, 2]]
-    assert batches([], 10) == []
-    assert batches([0], 10) == [[0]]
-
-
 def rows(count: int, text: str = "x") -> list[tuple[int, tuple[str, ...]]]:
     return [(number, (text,)) for number in range(count)]
 

@@ -91,15 +91,6 @@ def test_rows_keep_their_order_and_get_their_own_vectors(texts: list[tuple[str, 
         assert [tokens.count for tokens in done.tokens] == [len(text) for text in own]
 
 
-@given(st.lists(st.tuples(TEXTS), max_size=100), st.integers(1, 60))
-def test_only_a_single_text_exceeds_the_budget(texts: list[tuple[str, ...]], budget: int) -> None:
-    encode = Sums()
-
-    encoded(texts, budget=budget, encode=encode)
-
-    assert all(sum(map(len, batch)) <= budget or len(batch) == 1 for batch in encode.batches)
-
-
 def test_equal_texts_of_a_group_are_computed_once() -> None:
     encode = Sums()
 

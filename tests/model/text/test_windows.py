@@ -140,21 +140,6 @@ class Means:
         return [np.array([[np.mean(each.ids) if each.ids else 0, 1] for each in batch], np.float32)]
 
 
-def test_a_vector_is_the_mean_of_its_windows_by_worked_arithmetic() -> None:
-    """Windows of 6 and stride 3: 1..6 and 4..9 and 7..10. The tokens 4..9 are in two windows.
-
-    Weights: 3 + 3/2 = 4.5; 3/2 + 3/2 = 3; 3/2 + 1 = 2.5; together 10. Means: 3.5, 6.5, 8.5.
-    """
-    texts = ["5 7", "1 2 3 4 5 6 7 8 9 10"]
-    tokens = WindowTokenizer(Words(), WindowOptions(stride=3))(texts)
-
-    [vectors] = encode_texts(tokens, Means(), 8)
-
-    assert tokens[1].windows is not None
-    assert tokens[1].windows.weights == (4.5, 3, 2.5)
-    assert vectors.tolist() == [[12, 2], [pytest.approx(2 * (4.5 * 3.5 + 3 * 6.5 + 2.5 * 8.5) / 10), 2]]
-
-
 def test_unknown_words_count_for_the_length_and_not_for_the_mean() -> None:
     """Windows 1 x 2 x x x and 3 4: three known words have the weight 3, of which x has none."""
     tokens = split(Words(), "1 x 2 x x x 3 4", stride=6)

@@ -100,16 +100,6 @@ def test_saved_tensors_load_in_automodel_with_the_same_states(checkpoint, tmp_pa
     assert max(differences(oracle(again.eval(), batch), oracle(checkpoint, batch))) < 1e-5
 
 
-def test_the_states_of_a_sentence_do_not_depend_on_the_batch(checkpoint, tmp_path, load, sentences):
-    checkpoint.save_pretrained(tmp_path)
-    encoder = load(tmp_path)
-    batch = sentences([5, 60, 13], checkpoint.config.vocab_size)
-
-    alone = [torch.cat(parts) for parts in zip(*(states_of(encoder, [ids]) for ids in batch), strict=True)]
-
-    assert max(differences(states_of(encoder, batch), alone)) < 1e-5
-
-
 def test_disturb_replaces_the_first_states(bert, sentences):
     """The later layers start from its result."""
     batch = sentences(MIXED)
@@ -190,17 +180,3 @@ def test_a_checkpoint_without_a_pooler_has_none(make, tmp_path, load):
     make("distilbert").save_pretrained(tmp_path)
 
     assert not load(tmp_path).has_pooler
-
-
-@pytest.mark.gpu
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
-@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 1e-4), (torch.bfloat16, 0.2)])
-def test_cuda_gives_the_states_of_the_cpu(bert, sentences, dtype, tolerance):
-    batch = sentences(MIXED)
-    expected = states_of(bert, batch)
-    moved = bert.to("cuda", dtype)
-
-    with torch.no_grad():
-        found = [states.float().cpu() for states in moved.states(pack(batch, "cuda"))]
-
-    assert max(differences(found, expected)) < tolerance

@@ -25,21 +25,6 @@ def test_the_padded_index_and_the_mask_select_the_tokens():
     assert packed.key_mask.int().tolist() == [[1, 1, 1], [1, 0, 0], [1, 1, 0]]
 
 
-def test_padding_fills_the_ends():
-    packed = pack([[5, 6, 7], [8], [9, 10]])
-
-    assert packed.pad(packed.ids, fill=-1).tolist() == [[5, 6, 7], [8, -1, -1], [9, 10, -1]]
-
-
-@pytest.mark.parametrize("lengths", [[1], [4, 4], [3, 1, 7, 2]])
-@pytest.mark.parametrize("shape", [(), (3,), (2, 3)])
-def test_unpad_inverts_pad(lengths, shape):
-    packed = pack([[1] * length for length in lengths])
-    values = torch.randn(sum(lengths), *shape)
-
-    assert torch.equal(packed.unpad(packed.pad(values)), values)
-
-
 def test_equal_lengths_need_no_mask_and_no_copy():
     packed = pack([[1, 2], [3, 4]])
     values = torch.randn(4, 3)

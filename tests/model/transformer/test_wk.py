@@ -77,20 +77,6 @@ def test_sentences_of_1_to_20_tokens_equal_plain_loops(name, dtype, limit, layer
     assert np.abs(vectors.numpy() - [reference(name, tokens) for tokens in sentences]).max() < limit
 
 
-def test_the_two_windows_differ():
-    layers = by_layer(random_states([4]))
-
-    assert (wk(layers, ids([4]), clip=True) - wk(layers, ids([4]), clip=False)).abs().max() > 1e-3
-
-
-def test_worked_values_of_the_stairs():
-    """Layer k adds weight to the first k + 1 dimensions, so differences of the vector are the weights."""
-    (vector,) = wk(by_layer(STAIRS[None]), ids([1]), clip=False).numpy()
-
-    assert np.abs(-np.diff(vector) - [0.256016, 0.226965, 0.156767, 0.159383, 0.200869]).max() < 1e-6
-    assert variance(STAIRS) == pytest.approx(0.005103, abs=1e-6)
-
-
 def test_a_token_with_equal_cosines_and_the_last_token_have_no_weight():
     turned = np.eye(6)[:5] * 3  # all cosines are 0, so their variance is 0
     last = np.full((5, 6), 9.0)
@@ -116,18 +102,6 @@ def test_equal_layers_give_the_mean_of_the_tokens(name):
 @pytest.mark.parametrize("values", [np.zeros((5, 6)), np.eye(6)[:5], np.eye(6)[[0, 1, 0, 1, 0]]])
 def test_orthogonal_and_zero_layers_give_finite_vectors(values, name):
     assert wk(by_layer(values[None]), ids([1]), clip=name == "wk-clip").isfinite().all()
-
-
-@pytest.mark.parametrize("name", [f"{ALL}:{each}" for each in WK])
-def test_the_vector_of_a_sentence_does_not_depend_on_the_batch(make, tmp_path, load, sentences, name):
-    make("bert", num_hidden_layers=4, max_position_embeddings=128).save_pretrained(tmp_path)
-    encoder, readout = load(tmp_path), parse_readout(name)
-    texts = sentences([6, 100, 1, 2, 6, 31])
-    with torch.no_grad():
-        (together,) = apply_readouts(encoder, pack(texts), [readout])
-        alone = torch.cat([apply_readouts(encoder, pack([text]), [readout])[0] for text in texts])
-
-    assert (together - alone).abs().max() < 1e-6
 
 
 def test_tokens_of_an_excluded_prompt_are_not_read(make, tmp_path, load, sentences):

@@ -85,8 +85,7 @@ def generated(path: Path, kind: str, texts: list[str], **how: Any) -> list[str]:
     return found
 
 
-@pytest.mark.parametrize("beams", [1, 4])
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(("kind", "beams"), [*((kind, 4) for kind in KINDS), ("marian", 1)])
 def test_batches_of_mixed_lengths_equal_generate_for_one_text(folder: Any, kind: str, beams: int) -> None:
     """Padding has no effect, with and without beams."""
     path = folder(kind)
@@ -125,9 +124,9 @@ def test_greedy_translations_use_the_most_likely_token_at_each_step(plain: Any, 
 
 
 @pytest.mark.parametrize(
-    "sampling", [{"seed": 7}, {"seed": 10, "temperature": 2.0, "top_p": 0.6}], ids=["plain", "top-p"]
+    ("kind", "sampling"),
+    [("marian", {"seed": 7}), *((kind, {"seed": 10, "temperature": 2.0, "top_p": 0.6}) for kind in KINDS)],
 )
-@pytest.mark.parametrize("kind", KINDS)
 def test_a_sample_is_the_largest_of_scores_and_noise(plain: Any, kind: str, sampling: Any) -> None:
     """Compared with a plain loop for one text, with noise from the seed and the tokens of the text."""
     path = plain(kind)

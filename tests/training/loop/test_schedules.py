@@ -29,13 +29,6 @@ def test_six_steps_with_two_of_warmup(name, factors):
     assert [SCHEDULES[name](step, 6, 2) for step in range(8)] == factors
 
 
-@pytest.mark.parametrize(
-    ("name", "factors"), [("constant", [1, 1, 1]), ("warmup-constant", [1, 1, 1]), ("linear", [1, 0.5, 0])]
-)
-def test_no_warmup_starts_at_the_full_rate(name, factors):
-    assert [SCHEDULES[name](step, 2, 0) for step in range(3)] == factors
-
-
 def test_zero_steps_do_not_divide_by_zero():
     assert SCHEDULES["linear"](0, 0, 0) == 0
 

@@ -1,18 +1,15 @@
 """Every loss against its formula, and properties of all losses: gradients, precision, order and length."""
 
 import math
-import random
 from functools import partial
 
 import pytest
 import torch
 from torch.autograd import gradcheck
 
-from sentkit.papers.sg_bert.losses import guided_opt2, guided_opt3
 from sentkit.training.losses.losses import triplet_margin
 from training.losses.formulas import (
     CONTRASTS,
-    HALF,
     OTHERS,
     WIDTH,
     contrasts,
@@ -23,7 +20,6 @@ from training.losses.formulas import (
     half_types,
     lists,
     named,
-    pair_of,
 )
 
 
@@ -52,30 +48,6 @@ def test_no_step_of_the_backward_pass_is_nan(each):
         assert all(value.grad.isfinite().all() for value in values)
 
 
-@named("each", [each for each in (*CONTRASTS, *OTHERS) if "released" not in each.name])
-def test_the_order_of_a_batch_does_not_matter(each):
-    """Turned by three, of six, the positive pairs stay positive."""
-    values = drawn(each, 6)
-
-    there, back = each.loss(*values), each.loss(*(value.roll(3, 0) for value in values))
-
-    torch.testing.assert_close(there.flatten().sort()[0], back.flatten().sort()[0], rtol=0, atol=1e-12)
-
-
-@named("each", [*CONTRASTS, OTHERS[0]])
-def test_the_length_of_a_row_does_not_matter(each):
-    lengths = random.Random(0)
-    values = drawn(each, 4)
-    scaled = [
-        value * double([10 ** lengths.uniform(-3, 3) for _ in value]).view(-1, *(1,) * (value.ndim - 1))
-        if value.ndim > 1
-        else value
-        for value in values
-    ]
-
-    torch.testing.assert_close(each.loss(*values), each.loss(*scaled), rtol=0, atol=1e-10)
-
-
 @every_loss
 def test_autocast_changes_nothing(each):
     values = drawn(each, 4, dtype=torch.float32)
@@ -84,14 +56,6 @@ def test_autocast_changes_nothing(each):
         inside = each.loss(*values)
 
     assert torch.equal(inside, each.loss(*values))
-
-
-def test_opt3_of_one_layer_is_opt2():
-    queries, views = pair_of(5)
-
-    found = guided_opt3(queries, views[:, None], HALF)
-
-    torch.testing.assert_close(found[:, 0], guided_opt2(queries, views, HALF), rtol=0, atol=1e-12)
 
 
 @half_types

@@ -5,21 +5,11 @@ import torch
 from scipy.stats import spearmanr
 from torch.autograd import gradcheck
 
-from sentkit.training.losses.losses import cosines, rank_regression, rank_vectors
+from sentkit.training.losses.losses import rank_regression, rank_vectors
 
 
 def double(values):
     return torch.tensor(values, dtype=torch.float64)
-
-
-def test_rank_similarity_of_two_lists():
-    """The Spearman correlation of four numbers; 0.9 of the cosine and 0.1 of it make 0.674198."""
-    lists = double([[0.9, 0.1, 0.5, 0.3], [0.2, 0.1, 0.7, 0.6]])
-    one, other = rank_vectors(lists)
-    combined = 0.9 * cosines(lists[:1], lists[1:]).item() + 0.1 * (one @ other).item()
-
-    assert (one @ other).item() == pytest.approx(0.4, abs=1e-12)
-    assert combined == pytest.approx(0.674198, abs=1e-6)
 
 
 def test_rank_similarities_are_those_of_scipy():

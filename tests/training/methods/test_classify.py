@@ -10,7 +10,7 @@ from sentkit.training.base import open_base
 from sentkit.training.methods.classify import Classify
 from sentkit.training.runs.run import write_checkpoint
 from sentkit.training.settings import build
-from support import FAMILIES, padded
+from support import padded
 
 STEPS = 10
 WORDS = ("no", "other", "yes")
@@ -90,7 +90,7 @@ def test_ten_steps_are_those_of_transformers(trainer_of, losses_of, rows, tmp_pa
     assert len({round(loss, 6) for loss in ours}) == STEPS
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", ["bert", "roberta", "distilbert", "electra"])
 @pytest.mark.parametrize("kind", ["pairs", "sentences"])
 def test_transformers_loads_the_checkpoint_with_equal_logits(
     trainer_of, rows, base_of, tmp_path, family, kind

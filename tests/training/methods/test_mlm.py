@@ -24,7 +24,7 @@ from sentkit.training.methods.promptbert import PromptBERT
 from sentkit.training.methods.simcse import SimCSE
 from sentkit.training.runs.run import save_checkpoint
 
-every_family = pytest.mark.parametrize("family", HEADS)
+every_family = pytest.mark.parametrize("family", ["bert", "roberta", "distilbert", "electra"])
 
 
 def padded(batch):

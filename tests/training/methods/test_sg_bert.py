@@ -151,17 +151,13 @@ def test_pairs_need_the_setting_second_text(base, texts, corpus_of):
             {"objective": "base", "compat_opt2_slice": "on"},
             "compat_opt2_slice has no effect with objective=base",
         ),
-        ({"guide_layers": "..4"}, 'guide_layers="..4"'),
         ({"guide_layers": "4..2"}, "the last layer is before the first"),
-        ({"optimizer": "adam"}, "no weight decay"),
         ({"guide": "self", "guide_dropout": "on"}, "guide_dropout has no effect with guide=self"),
-        ({"layer_sampler": "upper"}, "layer_sampler has no effect with objective=opt3"),
         ({"lora": 8, "freeze_embeddings": "off"}, "freeze_embeddings has no effect with lora=8"),
         (
             {"objective": "base", "second_text": "tuned", "guide": "self"},
             "guide has no effect with second_text=tuned",
         ),
-        ({"guide": "none"}, "available: copy, self"),
     ],
 )
 def test_settings_without_effect_are_refused(settings, problem):
