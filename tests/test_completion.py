@@ -157,10 +157,8 @@ def needs(shell):
 
 LINES = [
     ("sentkit enc", "sentkit encode"),
-    ("sentkit encode --on-tr", "--on-truncate"),
     ("sentkit encode --readout mean-e", "mean-emb-last"),
     ("sentkit encode titl", "titles.txt"),
-    ("sentkit train simcse --set temp", "temperature="),
 ]
 
 

@@ -264,6 +264,8 @@ def test_outdated_vectors_are_a_warning(sentkit):
     [
         ((), "--op is missing"),
         (("--op", "lower", "--op", "negate", "--views", "3"), "--views 3: no random choices"),
+        (("--op", "lower", "--synonyms", "thesaurus.jsonl"), "--synonyms can be used only with --op synonym"),
+        (("--op", "lower", "--mark", "X"), "--mark can be used only with --op delete or --op span-delete"),
         (("--op", "lower", "--views", "0"), "invalid value for '--views': 0 is not in the range x>=1"),
         (("--op", "synonym", "--synonyms", "-"), "standard input can be read only once"),
         (("--op", "lower", "--field", "text=augment"), '--field "text=augment": the field "augment" is'),
