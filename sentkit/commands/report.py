@@ -19,17 +19,17 @@ if TYPE_CHECKING:
 def report(
     *,
     arguments: Annotated[list[str] | None, Named("[ROW]...")] = None,
-    data: str | None = None,
-    pairs: list[str] | None = None,
+    data: Annotated[str | None, Needs("ROW")] = None,
+    pairs: Annotated[list[str] | None, Needs("ROW")] = None,
     field: Annotated[list[str] | None, Needs("--pairs")] = None,
     suites: Annotated[str | None, Needs("--data")] = None,
     paper: Literal["sg-bert", "consert", "pairsupcon", "defsent-plus"] | None = None,
     table: Annotated[int | None, Range(min=1), Needs("--paper")] = None,
-    baseline: str | None = None,
-    intervals: bool = False,
+    baseline: Annotated[str | None, Needs("ROW")] = None,
+    intervals: Annotated[bool, Needs("ROW")] = False,
     form: Annotated[Literal["text", "markdown", "latex", "json"] | None, Named("--format")] = None,
-    results: str | None = None,
-    head: str = "logreg",
+    results: Annotated[str | None, Needs("ROW")] = None,
+    head: Annotated[str, Needs("ROW")] = "logreg",
     machine: options.MachineFlags,
     output: options.OutputFlags,
     run: options.RunFlags,
@@ -73,21 +73,14 @@ def report(
     from sentkit.reports.evaluate import Evaluator, find_models
     from sentkit.reports.measure import Measurement
     from sentkit.reports.rows import find_baseline, rows_of, seeds_warning
-    from sentkit.reports.suites import find_tests, unaveraged
+    from sentkit.reports.suites import find_tests, tables_of, unaveraged
 
     console = run.console("report")
     number = None if table is None else str(table)
-    published = [] if paper is None else tables.published_by(paper, number)
+    published = tables_of(paper, number)
     style = tables.form_of(output.path, form, on_terminal=output.on_terminal)
     rows = rows_of(arguments or [])
-    given: dict[str, Any] = {"--data": data, "--pairs": pairs, "--field": field, "--suites": suites}
-    given |= {
-        "--baseline": baseline,
-        "--results": results,
-        "--intervals": intervals,
-        "--head": head != "logreg",
-    }
-    check_flags(rows, paper, given)
+    check_sources(rows, paper, has_tests=bool(data or pairs))
     kept, jobs = None if results is None else Path(results), threads_of_command() or 1
     evaluator = Evaluator(*options.head_of(head), jobs, kept, console.warn)
     if not rows:
@@ -117,13 +110,10 @@ def report(
         raise AnswerIsNo(f"{failed} of {len(models) * len(tests)} evaluations failed")
 
 
-def check_flags(rows: "Sequence[Row]", paper: str | None, given: dict[str, Any]) -> None:
-    for flag, value in given.items():
-        if not rows and value:
-            raise UsageError(f"{flag} needs a ROW", advice="for example nano")
+def check_sources(rows: "Sequence[Row]", paper: str | None, *, has_tests: bool) -> None:
     if not rows and paper is None:
         raise UsageError("ROW is missing", advice="give a checkpoint; --paper alone prints published tables")
-    if rows and not given["--data"] and not given["--pairs"]:
+    if rows and not has_tests:
         advice = (
             "give a folder of test sets (see sentkit report --help), or a file of pairs: --pairs NAME=FILE"
         )

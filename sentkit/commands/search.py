@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
 TOP = 10  # hits, by default
 LARGE = 1_000_000  # bytes of text, for which nano takes about ten seconds
-NOT_GIVEN = (None, False, "auto")  # values of flags that are not given
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,6 @@ Only `encoder` imports torch and loads the weights.
 
 from typing import TYPE_CHECKING, Any
 
-from sentkit.errors import UsageError
 from sentkit.formats.checkpoints.export import inexpressible
 from sentkit.formats.checkpoints.folders import Checkpoint
 from sentkit.formats.checkpoints.lora import is_adapter, read_lora_config
@@ -123,8 +122,6 @@ class CheckpointModel:
     def window_tokenizer(self, options: WindowOptions) -> WindowTokenizer:
         if options.late:
             check_partial(self.reading.readouts, "--on-truncate late")
-        if self.reading.left_out and (options.late or not options.chunks):
-            raise UsageError(f"leave_out cannot be used with --on-truncate {options.mode}")
         return WindowTokenizer(self.tokenizer, options)
 
     def encoder(self, tokens: int | None = None) -> "SmallEncoder | TransformerEncoder":

@@ -9,7 +9,7 @@ from sentkit.formats.checkpoints.folders import Checkpoint
 from sentkit.formats.checkpoints.modules import StoredDeclaration
 from sentkit.formats.checkpoints.readout import CONV, NAMED, Readout, parse_readouts
 from sentkit.formats.rows.kinds import split_by_side
-from sentkit.model.text.tokenizer import Tokenizer, read_left_out
+from sentkit.model.text.tokenizer import Tokenizer
 from sentkit.model.transformer.architecture import DEEPEST, UnsupportedArchitecture, read_architecture
 from sentkit.transforms.steps import read_transform
 
@@ -33,7 +33,6 @@ class ReadingOptions:
     normalize: bool = False
     dim: int | None = None
     transform: str | None = None  # an affine file
-    leave_out: str | None = None  # a file of tokens
 
     def __post_init__(self) -> None:
         for name, text in (("prompt", self.prompt), ("template", self.template)):
@@ -51,7 +50,6 @@ class Reading:
     steps: tuple[str, ...]  # declared by the checkpoint
     declared_dim: int | None  # declared; applied after these steps if the options have no dim
     options: ReadingOptions
-    left_out: tuple[int, ...]  # ids of tokens that the readouts do not reduce
     dropped_steps: tuple[str, ...]  # declared steps that belong to another readout
     declared: bool  # False: no readout was given or declared; see `default_readout`
 
@@ -84,13 +82,10 @@ def plan_reading(checkpoint: Checkpoint, options: ReadingOptions) -> Reading:
     own = declared.readout is None or all(same(readout, declared.readout, depth) for readout in readouts)
     in_template = any(readout.reduction == "token" for readout in readouts)
     tokenizer = plan_tokens(checkpoint, options, prompt, in_template=in_template)
-    if options.leave_out is not None:
-        check_partial(readouts, "leave_out")
     return Reading(
         readouts=tuple(readouts),
         tokenizer=tokenizer,
         sides=sides,
-        left_out=read_left_out(options.leave_out, tokenizer.backend.token_to_id),
         steps=declared.steps if own else (),
         declared_dim=declared.dim if own and options.dim is None else None,
         dropped_steps=() if own else declared.steps,

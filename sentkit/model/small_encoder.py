@@ -265,11 +265,7 @@ class SmallEncoder:
         if reduction == "token":
             return states[tokens.at]
         first = tokens.skip
-        own = states[first:]
-        if self.reading.left_out:
-            read = ~np.isin(tokens.ids[first:], self.reading.left_out)
-            own = own[read] if read.any() else own
-        vector = REDUCTIONS[POOLED.get(reduction, reduction)](own, first)
+        vector = REDUCTIONS[POOLED.get(reduction, reduction)](states[first:], first)
         return self.body.pooled(vector.astype(np.float32)) if reduction in POOLED else vector
 
     def remarks(self, tally: Tally) -> list[str]:

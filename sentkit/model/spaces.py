@@ -130,8 +130,6 @@ def spec_of_readout(
         read_as.append(pooler.activation)
     if readout.reduction == CONV:
         read_as.append(kernels)
-    if reading.left_out:
-        read_as.append(["left out", reading.left_out])
     record = {
         "model": readable(checkpoint.name),
         "weights": weights,
@@ -141,12 +139,9 @@ def spec_of_readout(
         "full_stop": tokenizer.template.full_stop if tokenizer.template else None,
         "prompt": reading.sides or tokenizer.prompt,
         "max_length": tokenizer.max_length,
-        **({"left_out": len(reading.left_out)} if reading.left_out else {}),
         **machine,
     }
     label = f"{name_for_label(checkpoint.name)}/{readout.name}"
-    if reading.left_out:
-        label += f"/out{len(reading.left_out)}"
     if pooler.lands_in and readout.reduction == parse_readout(pooler.readout).reduction:
         label += f">{pooler.lands_in}"  # the pooler was trained with this readout to match another space
     spec = Spec(label, digest([weights, rules, tokenizer.hash, read_as]), record)

@@ -30,6 +30,7 @@ from sentkit.metrics.neighbours.queries import Search, SearchOptions
 from sentkit.metrics.retrieval import Run, RunReader, read_qrels, values_of
 from sentkit.metrics.sts.correlation import pearson, spearman
 from sentkit.metrics.sts.gold_pairs import ScoreOptions, read_gold_pairs
+from sentkit.metrics.sts.report import defined
 from sentkit.model import Model, find_encoder
 from sentkit.model.encoding import Encoder, Encoding, Tally, prepare
 from sentkit.model.reading import ReadingOptions
@@ -243,10 +244,6 @@ def named_after(source: str) -> Iterator[None]:
         yield
     except DataError as error:
         raise DataError(error.problem, source=source, advice=error.advice) from error
-
-
-def defined(value: float) -> float | None:
-    return None if np.isnan(value) else value
 
 
 def record_of(result: Result) -> dict[str, Any]:

@@ -16,7 +16,8 @@ from sentkit.metrics.sts.intervals import (
     resamples_for,
     two_sided_p,
 )
-from sentkit.reports.evaluate import Result, defined
+from sentkit.metrics.sts.report import defined, limits
+from sentkit.reports.evaluate import Result
 from sentkit.reports.rows import Row
 from sentkit.reports.suites import MULTILINGUAL, STS, SUITES, TestSet, task_names
 
@@ -60,17 +61,13 @@ class Measured:
         if any(self.row.transforms):
             record["transforms"] = list(self.row.transforms)
         if self.interval is not None:
-            record["ci95"] = bounds(self.interval)
+            record["ci95"] = limits(self.interval)
         if self.difference is not None and baseline is not None:
             record["against"] = {
                 **{"row": baseline.label, "difference": defined(self.difference.value)},
-                **{"ci95": bounds(self.difference.interval), "p": defined(self.difference.p)},
+                **{"ci95": limits(self.difference.interval), "p": defined(self.difference.p)},
             }
         return record
-
-
-def bounds(interval: Interval) -> list[float | None]:
-    return [defined(interval.low), defined(interval.high)]
 
 
 def deviation(values: Sequence[float | None]) -> float | None:

@@ -1,22 +1,17 @@
-"""Suites: their test sets in a folder or in files of pairs, and the published figures of the papers.
+"""Suites: their test sets in a folder or in files of pairs, and the published tables of the papers."""
 
-published.jsonl in the folder of a paper has a line for each figure.
-"""
-
-import re
-from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache
 from pathlib import Path
-from typing import Any
-
-import orjson
 
 from sentkit.errors import NoInputError, UsageError
 from sentkit.formats.files import readable
 from sentkit.formats.rows.rows import parse_fields
-from sentkit.papers import PAPERS
+from sentkit.papers.published import PaperTable as PaperTable
+from sentkit.papers.published import missing_tasks as missing_tasks
+from sentkit.papers.published import paper_tables, task_key
+from sentkit.papers.published import published as published
+from sentkit.papers.published import task_names as task_names
 
 ENDS = (".jsonl", ".jsonl.gz")
 
@@ -69,11 +64,6 @@ class TestSet:
     @property
     def files(self) -> list[str]:
         return [self.path, *self.parts.values()]
-
-
-def task_key(task: str) -> str:
-    """The name of a task without differences of spelling: stsb is STS-B."""
-    return re.sub(r"[^a-z0-9]", "", task.lower())
 
 
 def find_tests(
@@ -185,65 +175,11 @@ UNITS = {name: suite.unit for name, suite in SUITES.items()} | {
     "glue": "accuracy or Matthews correlation x 100",
     "efficiency": "seconds",
 }
-# The averages of tables about settings -> the suite with this average.
-AVERAGES = {"avg": "sts", "stsavg": "sts", "clusteringavg": "clustering"}
 
 
-@dataclass(frozen=True, slots=True)
-class PaperTable:
-    paper: str
-    number: str
-    suite: str
-    tasks: tuple[str, ...]  # as in the paper
-    figures: tuple[dict[str, Any], ...]
-
-    @property
-    def title(self) -> str:
-        return f"{PAPERS[self.paper].name}, table {self.number}: {self.suite}, {UNITS[self.suite]}"
-
-    def source(self, task: str) -> tuple[str, str]:
-        """The suite and task of a column; a table about settings has averages of other suites."""
-        key = task_key(task)
-        if self.suite == "ablation":
-            return AVERAGES[key], "avg"
-        return self.suite, key
-
-
-@cache
-def published() -> tuple[dict[str, Any], ...]:
-    return tuple(orjson.loads(line) for paper in PAPERS.values() for line in paper.figures().splitlines())
-
-
-def paper_tables() -> list[PaperTable]:
-    """All tables, by suite and then in the order of the papers."""
-    grouped: dict[tuple[str, str, str], list[dict[str, Any]]] = defaultdict(list)
-    for figure in published():
-        grouped[figure["suite"], figure["paper"], figure["table"]].append(figure)
-    suites, papers = list(UNITS), list(PAPERS)
-    places = sorted(grouped, key=lambda key: (suites.index(key[0]), papers.index(key[1]), int(key[2])))
-    tables = ((place, grouped[place]) for place in places)
-    return [
-        PaperTable(paper, number, suite, tasks_of(figures), tuple(figures))
-        for (suite, paper, number), figures in tables
-    ]
-
-
-def tasks_of(figures: list[dict[str, Any]]) -> tuple[str, ...]:
-    """STS by year, averages last, the others in the order of the paper."""
-
-    def place(task: str) -> tuple[bool, bool, str]:
-        return task == "avg", task in ("STS-B", "SICK-R"), task if re.fullmatch(r"STS\d\d", task) else ""
-
-    return tuple(sorted(dict.fromkeys(figure["task"] for figure in figures), key=place))
-
-
-@cache
-def task_names() -> dict[str, dict[str, str]]:
-    """For each suite, the key of a task -> its name in the papers."""
-    names: dict[str, dict[str, str]] = defaultdict(dict)
-    for figure in published():
-        names[figure["suite"]][task_key(figure["task"])] = figure["task"]
-    return names
+def tables_of(paper: str | None, number: str | None) -> list[PaperTable]:
+    """The tables of a paper, or one of them; none without a paper."""
+    return [] if paper is None else paper_tables(paper, number, list(UNITS))
 
 
 def unaveraged(tests: Sequence[TestSet]) -> Iterator[str]:
@@ -252,9 +188,3 @@ def unaveraged(tests: Sequence[TestSet]) -> Iterator[str]:
         missing = missing_tasks(suite, {"avg", *(test.task for test in tests if test.suite == suite)})
         if missing:
             yield f"{suite} has no average: no test set of {', '.join(missing)}"
-
-
-def missing_tasks(suite: str, present: Collection[str]) -> list[str]:
-    """The tasks without which a suite has no average; empty if the papers have no average of it."""
-    names = task_names()[suite]
-    return [name for key, name in names.items() if key not in present] if "avg" in names else []

@@ -3,10 +3,8 @@
 import math
 import re
 import textwrap
-from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from sentkit.errors import UsageError
 from sentkit.escaping import columns_of, escape, fit
@@ -16,10 +14,9 @@ from sentkit.formats.vectors.sinks import JSONL, check_rows_output
 from sentkit.metrics.sts.intervals import Interval
 from sentkit.reports.measure import Measured, Task
 from sentkit.reports.rows import Row
-from sentkit.reports.suites import IN_FOLDERS, SUITES, PaperTable, TestSet, missing_tasks, paper_tables
+from sentkit.reports.suites import IN_FOLDERS, SUITES, UNITS, PaperTable, TestSet, missing_tasks, tables_of
 
 HERE = "here"  # the base of measured rows in a published table
-FEW = 3  # figures that may all end in 0 by chance
 GAP = "  "
 SHORTEST = 8  # columns of a truncated name
 LATEX = {
@@ -46,21 +43,9 @@ class Table:
     lines: tuple[Line, ...]
 
 
-def selected(paper: str, number: str | None) -> list[PaperTable]:
-    """The tables of a paper, or one of them."""
-    return [table for table in paper_tables() if paper == table.paper and number in (None, table.number)]
-
-
-def published_by(paper: str, number: str | None) -> list[PaperTable]:
-    """The same, at least one."""
-    if tables := selected(paper, number):
-        return tables
-    raise UsageError(f"--table {number}: {paper} has no figures in a table with this number")
-
-
 def suites_of(paper: str, number: str) -> list[str]:
     """The suites that a table needs."""
-    tables = selected(paper, number)
+    tables = tables_of(paper, number)
     found = {table.source(task)[0] for table in tables for task in table.tasks}
     return [suite for suite in IN_FOLDERS if suite in found]
 
@@ -71,13 +56,13 @@ def has_task(paper: str, number: str | None, tests: Sequence[TestSet]) -> bool:
     for suite in {test.suite for test in tests}:
         if not missing_tasks(suite, {"avg", *(task for own, task in tasks if own == suite)}):
             tasks.add((suite, "avg"))
-    return any(table.source(task) in tasks for table in selected(paper, number) for task in table.tasks)
+    return any(table.source(task) in tasks for table in tables_of(paper, number) for task in table.tasks)
 
 
 def published_table(table: PaperTable, *added: Line) -> Table:
     """The figures of a table, and measured lines."""
-    names = ("base", "system", "readout")
-    return Table(table.title, names, table.tasks, (*published_lines(table), *added))
+    names, title = ("base", "system", "readout"), f"{table.name}: {table.suite}, {UNITS[table.suite]}"
+    return Table(title, names, table.tasks, (*published_lines(table), *added))
 
 
 def measured_tables(
@@ -89,8 +74,8 @@ def measured_tables(
     """
     rows = list(dict.fromkeys(each.row for each in measured))
     present = {each.task for each in measured}
-    published = [] if paper is None else selected(paper, number)
-    published = [table for table in published if not present.isdisjoint(map(table.source, table.tasks))]
+    every = tables_of(paper, number)
+    published = [table for table in every if not present.isdisjoint(map(table.source, table.tasks))]
     if number is None:
         return [own_table(rows, measured, baseline), *map(published_table, published)]
     tables = []
@@ -157,24 +142,10 @@ def shown(value: float | None, sd: float | None = None, decimals: int = 2) -> st
 
 
 def published_lines(table: PaperTable) -> Iterator[Line]:
-    """A line for each system, in the order of the paper. (?) marks systems whose names were inferred.
-
-    The figures have the decimals of the paper: those of their line, or of the table if the line is short.
-    """
-    systems: dict[tuple[str, str, str], dict[str, dict[str, Any]]] = defaultdict(dict)
-    for figure in table.figures:
-        name = figure["system"] + (" (?)" if figure.get("inferred") else "")
-        systems[figure["base"] or "", name, figure["readout"] or ""][figure["task"]] = figure
-    most = max(map(decimals_of, table.figures))
-    for names, figures in systems.items():
-        decimals = max(map(decimals_of, figures.values())) if len(figures) > FEW else most
+    """A line for each system."""
+    for names, figures, decimals in table.systems():
         cells = {task: shown(each["value"], each["sd"], decimals) for task, each in figures.items()}
         yield Line(names, tuple(cells.get(task, "") for task in table.tasks))
-
-
-def decimals_of(figure: dict[str, Any]) -> int:
-    values = (figure[name] for name in ("value", "sd") if figure[name] is not None)
-    return max((len(repr(value).partition(".")[2].rstrip("0")) for value in values), default=0)
 
 
 def text_lines(table: Table, width: int) -> Iterator[str]:

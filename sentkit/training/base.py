@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from torch import Tensor
 
@@ -33,13 +33,30 @@ from sentkit.model.transformer.bert import Bert, load_bert
 from sentkit.model.transformer.encoder import add_convolution, read_weights_of, rules_of
 from sentkit.model.transformer.transformers_model import TransformersModel, load_transformers_model
 from sentkit.model.transformer.weights import canonical, fit, read_weights, weights_hash
-from sentkit.training.data.entries import Entries
 from sentkit.training.lora import add_lora
 from sentkit.training.recipe import Recipe
 from sentkit.training.token_table import KnownTexts, TokenTable
 from sentkit.transforms.steps import Normalize, Truncate
 
 Body = Bert | TransformersModel | TokenTable
+
+
+class Entries(Protocol):
+    """What a method reads from the file of --entries."""
+
+    @property
+    def hash(self) -> str:
+        """The hash that must be equal to resume a run."""
+        ...
+
+    @property
+    def lineage(self) -> dict[str, Any]:
+        """The origin, for the record of the checkpoint."""
+        ...
+
+    def mismatch(self, tokenizer: str, family: object) -> str:
+        """Return why they probably belong to a different kind of model, or an empty string."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +71,7 @@ class Base:
     sides: Mapping[str, str]  # the prompt of each side; empty: all texts have that of the tokenizers
     dropped_steps: str  # declared steps after the readout; the new checkpoint does not have them
     parents: tuple[str, ...]  # this checkpoint and its ancestors; empty for random weights
-    entries: Entries | None = None  # prediction targets, for methods that use entries
+    entries: Entries | None = None  # prediction targets, for methods that read --entries
     labels: tuple[str, ...] = ()  # prediction targets, for methods that classify by the labels of the rows
 
     @property

@@ -21,8 +21,7 @@ from typing import TYPE_CHECKING
 from sentkit.errors import DataError, NoInputError, SentkitError, UsageError
 from sentkit.flag_values import suggestion
 from sentkit.papers import PAPERS
-from sentkit.training.listing import Listing
-from sentkit.training.recipe import Recipe
+from sentkit.training.recipe import Listing, Recipe
 
 if TYPE_CHECKING:
     from sentkit.training.method import Method
@@ -43,7 +42,7 @@ GENERAL = {
     ),
     "esimcse": general(
         "SimCSE with repeated tokens and a queue",
-        "simcse:ESimCSE",
+        "esimcse:ESimCSE",
         "2109.04380",
         "The momentum encoder starts as a copy of the base. In the released code it starts with random "
         "weights, because it is copied before the weights are loaded.",

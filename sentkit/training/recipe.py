@@ -1,11 +1,20 @@
-"""Settings of the trainer, common to all methods. Each method adds its settings in a subclass. No torch."""
+"""Settings of the trainer, common to all methods, and the entries of methods and papers in the catalogue.
 
+Each method adds its settings in a subclass. Importing this module does not import torch.
+"""
+
+from collections.abc import Mapping
 from dataclasses import dataclass
+from importlib import import_module
 from itertools import pairwise
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from sentkit.errors import UsageError
 from sentkit.training.settings import ours, refuse_idle
+
+if TYPE_CHECKING:
+    from sentkit.training.method import Method
 
 OPTIMIZERS = ("adam", "adamw", "adamw-hf", "adamw-bert", "rmsprop")
 OF_DEV = ("eval_every", "patience", "early_stop", "final", "metric")  # settings that need --dev
@@ -126,3 +135,34 @@ def check_widths(settings: Any, width: int) -> None:
     if large:
         problem = f"dims={settings.dims}: the vectors have {width} dimensions, which are always trained"
         raise UsageError(problem, advice="give smaller widths only")
+
+
+Presets = Mapping[str, Mapping[str, Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    summary: str
+    place: str  # module:class
+    cite: str = ""
+    note: str = ""  # a difference from the paper, for the manual
+    settings: type[Recipe] | None = None  # None: only the class declares them
+    presets: Presets | None = None
+
+    def load(self) -> "type[Method]":
+        """Return the class of the method. This imports torch."""
+        module, _, name = self.place.partition(":")
+        kind: type[Method] = getattr(import_module(module), name)
+        return kind
+
+
+@dataclass(frozen=True, slots=True)
+class Paper:
+    key: str  # name of the paper in --paper
+    name: str
+    folder: str  # in papers/
+    methods: Mapping[str, Listing]
+
+    def figures(self) -> bytes:
+        """Return the published figures, one JSON object per line."""
+        return Path(__file__).parents[1].joinpath("papers", self.folder, "published.jsonl").read_bytes()

@@ -411,6 +411,8 @@ def test_one_file_of_each_clustering_task_is_used(sentkit, tmp_path):
         (["nano", "--pairs", "a=no.csv"], 66, "no.csv: no such file"),
         (["nano", "--pairs", "a=empty"], 2, "--pairs a=empty: not a regular file"),
         (["nano", "--data", "only"], 66, "only/sts/mine.jsonl has another name"),
+        (["--data", "data"], 2, "--data needs ROW"),
+        (["--head", "senteval"], 2, "--head needs ROW"),
         (["nano", "nano", "--data", "data"], 2, 'two rows have the name "nano"'),
         (["a=nano", "a=nano", "--data", "data"], 2, 'row "a": nano is given twice'),
         (["nano#", "--data", "data"], 2, '"nano#": expected CHECKPOINT#READOUT'),

@@ -14,10 +14,10 @@ from sentkit.formats.checkpoints.folders import read_checkpoint
 from sentkit.formats.lexicons.model2vec import write_model2vec
 from sentkit.formats.rows.rows import Inputs
 from sentkit.formats.vectors.vector_file import create_vector_file
+from sentkit.papers.defsent.entries import read_entries
 from sentkit.training.base import Base, open_base
 from sentkit.training.data.corpus import Corpus, map_corpus, write_corpus
 from sentkit.training.data.dev import Dev
-from sentkit.training.data.entries import read_entries
 from sentkit.training.data.examples import ExampleParser
 from sentkit.training.loop.processes import Processes
 from sentkit.training.loop.state import Keeper

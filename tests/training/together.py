@@ -17,10 +17,10 @@ from pathlib import Path
 import torch
 
 from sentkit.formats.rows.rows import Inputs
+from sentkit.papers.defsent.entries import read_entries
 from sentkit.training.base import open_named
 from sentkit.training.catalogue import load
 from sentkit.training.data.corpus import map_corpus, write_corpus
-from sentkit.training.data.entries import read_entries
 from sentkit.training.data.examples import ExampleParser
 from sentkit.training.loop.processes import open_processes
 from sentkit.training.loop.state import Keeper

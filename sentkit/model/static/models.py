@@ -24,7 +24,6 @@ from sentkit.model.encoding import Tally
 from sentkit.model.reading import ReadingOptions, prompts_of
 from sentkit.model.spaces import all_steps, spec_behind, width_behind
 from sentkit.model.static.tokenizers import CollectedWords, WordLookup, WordPieces
-from sentkit.model.text.tokenizer import read_left_out
 from sentkit.model.text.tokens import LongTextTokenizer, Tokens, WindowOptions, WindowTokenizer
 from sentkit.transforms.steps import Normalize, Step, Truncate
 
@@ -106,7 +105,6 @@ class StaticModel:
     open_vectors: Callable[[], WordTable | WordSets]
     table: Mapping[str, Any]  # properties of the word vectors for `inspect`
     notes: Sequence[str] = field(default=())
-    left_out: tuple[int, ...] = ()  # row indexes that readouts do not reduce
     sides: Mapping[str, str] = field(default_factory=dict)  # the prompt of each side, or none
     budget: int = BUDGET
 
@@ -116,8 +114,6 @@ class StaticModel:
         if options.late:
             problem = f"--on-truncate late: {self.name} is a static model, whose words have no context"
             raise UsageError(problem, advice="use --on-truncate window")
-        if self.left_out and not options.chunks:
-            raise UsageError(f"leave_out cannot be used with --on-truncate {options.mode}")
         return WindowTokenizer(self.tokenizer, options)
 
     def encoder(self, tokens: int | None = None) -> "StaticEncoder":
@@ -140,7 +136,6 @@ class StaticEncoder:
     def __init__(self, model: StaticModel) -> None:
         self.tokenizer, self.steps, self.notes = model.tokenizer, model.steps, list[str]()
         self.word_vectors = model.open_vectors()
-        self.left_out = frozenset(model.left_out)
         self.width = width_behind(self.steps, self.word_vectors.width)
         self.specs = [self._spec(model, readout) for readout in model.readouts]
 
@@ -155,23 +150,12 @@ class StaticEncoder:
             "max_length": tokenizer.max_length,
             "precision": self.precision,
         }
-        read_as: list[Any] = [weights, "static", tokenizer.hash, readout]
-        label = f"{name_for_label(model.name)}/{readout}"
-        if model.left_out:
-            read_as.append(["left out", model.left_out])
-            record["left_out"] = len(model.left_out)
-            label += f"/out{len(model.left_out)}"
-        spec = Spec(label, digest(read_as), record)
+        space = digest([weights, "static", tokenizer.hash, readout])
+        spec = Spec(f"{name_for_label(model.name)}/{readout}", space, record)
         return spec_behind(self.steps, spec, model.transform)
 
     def encode(self, batches: Iterable[Sequence[Tokens]]) -> Iterator[list[Matrix]]:
-        return map(self._vectors, batches)
-
-    def _vectors(self, batch: Sequence[Tokens]) -> list[Matrix]:
-        texts = [tokens.ids for tokens in batch]
-        if self.left_out:  # a text of only these words keeps them
-            texts = [[word for word in ids if word not in self.left_out] or ids for ids in texts]
-        return self.word_vectors(texts)
+        return (self.word_vectors([tokens.ids for tokens in batch]) for batch in batches)
 
     def remarks(self, tally: Tally) -> list[str]:
         unit = self.tokenizer.unit
@@ -195,8 +179,7 @@ def arrays_hash(arrays: Mapping[str, NDArray[np.generic]]) -> str:
 
 def read_sets(options: ReadingOptions) -> StaticModel:
     """Return the baseline of the SemEval STS tasks: indicator vectors of word sets."""
-    flags = {"--readout": options.readout, "--dim": options.dim, "leave_out": options.leave_out}
-    for flag, value in flags.items():
+    for flag, value in {"--readout": options.readout, "--dim": options.dim}.items():
         if value is not None:
             raise UsageError(f"{flag} cannot be used with {WORD_SETS}")
     prompt, sides = prompts_of(StoredDeclaration(), options)
@@ -234,7 +217,6 @@ def read_vectors(path: str, options: ReadingOptions) -> StaticModel:
         lambda: WordTable(Table(file.rows), readouts),
         {"kind": f"word vectors in {'an array' if is_array else 'text'}", "words": count, "width": width},
         notes,
-        left_out=read_left_out(options.leave_out, file.words.get),
         sides=sides,
     )
 
@@ -288,7 +270,6 @@ def table_model(
             "tensors": list(table.entries),
             **({} if declared is None else {"prompts": declared.prompts}),
         },
-        left_out=read_left_out(options.leave_out, pieces.backend.token_to_id),
         sides=prompts_of(declared or StoredDeclaration(), options)[1],
     )
 

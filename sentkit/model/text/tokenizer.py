@@ -18,8 +18,7 @@ from sentkit.formats.checkpoints.end_token import with_end_token
 from sentkit.formats.checkpoints.folders import Checkpoint
 from sentkit.formats.checkpoints.templates import Template, find_template
 from sentkit.formats.json_files import read_object, read_object_if_there
-from sentkit.formats.rows.kinds import wrong_field
-from sentkit.formats.rows.rows import Inputs, Row
+from sentkit.formats.rows.rows import Row
 from sentkit.model.encoding import TextRow, groups
 from sentkit.model.text.tokens import LocatedTokens, Prompted, Range, Tokens, places_in, truncate
 
@@ -404,27 +403,6 @@ def longest_first(first: int, second: int, room: int) -> tuple[int, int]:
         return first, second
     short = min(first, second, room // 2)
     return (short, room - short) if first <= second else (room - short, short)
-
-
-def read_left_out(path: str | None, token_to_id: Callable[[str], int | None]) -> tuple[int, ...]:
-    """Return the ids of the tokens in the file `leave_out`, in ascending order; none without a file.
-
-    The file has one token per line, or rows with "token", as the figure `words` of ConSERT writes them.
-    """
-    if path is None:
-        return ()
-
-    def token_id(row: Row) -> int:
-        name = "token" if "token" in row.values else "text"
-        token = row.values.get(name)
-        if not isinstance(token, str):
-            raise wrong_field(row, "token", "a string")
-        number = token_to_id(token)
-        if number is None:
-            raise row.error(f'"{token}" is not a token of the model')
-        return number
-
-    return tuple(sorted(set(Inputs([path]).read(token_id))))
 
 
 def single_tokens(tokenizer: Tokenizer, words: Sequence[str]) -> list[int | None]:

@@ -54,7 +54,7 @@ from sentkit.model.transformer.int8 import (
     losses,
     usable,
 )
-from sentkit.model.transformer.packed import pack
+from sentkit.model.transformer.packed import Packed, pack
 from sentkit.model.transformer.readouts import Convolution, apply_readouts, check_layers, width_of_vectors
 from sentkit.model.transformer.transformers_model import (
     ENCODER_HALVES,
@@ -280,6 +280,10 @@ class TransformerEncoder:
             machine=machine,
         )
 
+    def read_of(self, packed: Packed) -> Packed:
+        """The batch as readouts reduce it, for classes that change `read`."""
+        return packed
+
     def remarks(self, tally: Tally) -> list[str]:
         messages = tally.truncation(self.reading.tokenizer.max_length, "tokens")
         if self.halved:
@@ -354,10 +358,9 @@ class TransformerEncoder:
             skip=skip,
             second=second,
             pooled=pooled,
-            left_out=self.reading.left_out,
         )
         with torch.inference_mode():
-            vectors = apply_readouts(self.network, packed, self.reading.readouts)
+            vectors = apply_readouts(self.network, self.read_of(packed), self.reading.readouts)
         return to_host([each[: len(each) - len(spare)] for each in vectors])
 
 

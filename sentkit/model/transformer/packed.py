@@ -211,13 +211,11 @@ def pack(
     skip: int = 0,
     second: Sequence[int] | np.ndarray | None = None,
     pooled: Sequence[Sequence[tuple[int, int]]] = (),
-    left_out: Sequence[int] = (),
 ) -> Packed:
     """Return the batch of these token ids. Sentences are never empty, because they contain special tokens.
 
     `second` is the index of the first token of the second segment in each sequence. `pooled` has the ranges
     of each sequence that readouts reduce, one after the other; a sequence without ranges is one range.
-    `left_out` are ids that readouts leave out, except in a sequence that has no others after `skip`.
     """
     device = torch.device(device)
     lengths = tuple(len(sequence) for sequence in sequences)
@@ -231,21 +229,11 @@ def pack(
         lengths=lengths,
         at=None if at is None else to_device(np.asarray(at, dtype=np.int64), device),
         skip=skip,
-        read=tokens_read(ids, lengths, skip, left_out) if left_out else None,
         pooled=rows_of(pooled, lengths, skip) if any(pooled) else (),
         types=None
         if second is None
         else to_device((positions >= np.repeat(second, lengths)).astype(np.int64), device),
     )
-
-
-def tokens_read(ids: np.ndarray, lengths: tuple[int, ...], skip: int, left_out: Sequence[int]) -> np.ndarray:
-    """Return which tokens (n,) readouts reduce. A sequence of only `left_out` keeps all of its tokens."""
-    starts = first_tokens(lengths)
-    own = np.arange(len(ids)) - np.repeat(starts, lengths) >= skip
-    read = own & ~np.isin(ids, left_out)
-    empty = np.add.reduceat(read, starts, dtype=np.int64) == 0
-    return np.where(np.repeat(empty, lengths), own, read)
 
 
 def rows_of(

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -9,14 +10,17 @@ from sentkit.arrays import Float32, Float64, Indices
 from sentkit.errors import DataError
 from sentkit.formats.checkpoints.folders import Checkpoint, read_checkpoint
 from sentkit.formats.files import together
-from sentkit.formats.rows.kinds import TextParser, class_of, scored
+from sentkit.formats.rows.kinds import TextParser, class_of, scored, wrong_field
 from sentkit.formats.rows.rows import Row, blocks
+from sentkit.formats.vectors.fingerprint import digest
 from sentkit.formats.vectors.sinks import VectorOutput, output_paths
 from sentkit.formats.vectors.store import common_fields
-from sentkit.model import find_encoder
-from sentkit.model.encoding import Encoding, Tally, prepare, whole_if_small
-from sentkit.model.reading import ReadingOptions, plan_reading
+from sentkit.model.encoding import Encoding, Tally, prepare
+from sentkit.model.reading import Reading, ReadingOptions, check_partial, plan_reading
+from sentkit.model.text.tokenizer import Tokenizer
 from sentkit.model.transformer.architecture import EMBEDDINGS, UnsupportedArchitecture, architecture_of
+from sentkit.model.transformer.encoder import TransformerEncoder
+from sentkit.model.transformer.packed import Packed, first_tokens
 from sentkit.model.transformer.transformers_model import load_transformers_model
 from sentkit.model.transformer.weights import canonical, fit, read_weights
 from sentkit.papers.figure_command import main, merged, rows_of
@@ -125,22 +129,57 @@ def means(ranks: Float64, values: Float64) -> Series:
     return Series("mean", centres, np.array([values[bins == each].mean() for each in present]), "line")
 
 
+class WithoutTokens(TransformerEncoder):
+    """An encoder of fp32 that reads all tokens of a text, but its readouts leave some out.
+
+    A text of only such tokens keeps all of them. The space depends on the tokens.
+    """
+
+    def __init__(self, checkpoint: Checkpoint, reading: Reading, tokens: str) -> None:
+        check_partial(reading.readouts, "leave_out")
+        self.left_out = read_tokens(tokens, reading.tokenizer)
+        super().__init__(checkpoint, reading, device="auto", precision="fp32")
+        step = f"/out{len(self.left_out)}", digest(["left out", self.left_out])
+        self.specs = [spec.after(*step) for spec in self.specs]
+
+    def read_of(self, packed: Packed) -> Packed:
+        ids, starts = packed.ids.numpy(force=True), first_tokens(packed.lengths)
+        own = np.arange(len(ids)) - np.repeat(starts, packed.lengths) >= packed.skip
+        read = own & ~np.isin(ids, self.left_out)
+        empty = np.add.reduceat(read, starts, dtype=np.int64) == 0
+        return replace(packed, read=np.where(np.repeat(empty, packed.lengths), own, read))
+
+
+def read_tokens(path: str, tokenizer: Tokenizer) -> list[int]:
+    """The ids of the tokens in a file: one per line, or rows with "token" as `words` writes them."""
+
+    def token_id(row: Row) -> int:
+        token = row.values.get("token" if "token" in row.values else "text")
+        if not isinstance(token, str):
+            raise wrong_field(row, "token", "a string")
+        number = tokenizer.backend.token_to_id(token)
+        if number is None:
+            raise row.error(f'"{token}" is not a token of the model')
+        return number
+
+    return sorted({*rows_of([path]).read(token_id)})
+
+
 def encode_without(
     path: str, tokens: str | None, *, model: str = "nano", readout: str = "mean-last2", output: str = "-"
 ) -> None:
-    """Write rows with vectors for figure 4, as `encode` does in fp32.
-
-    The model reads the tokens in the file `tokens`, but the readouts mean, max and mean-sqrt leave them out.
-    A text of only such tokens keeps all of them. The space depends on the tokens.
-    """
-    options = ReadingOptions(readout=readout, leave_out=tokens)
-    text_model = find_encoder(model, options, precision="fp32")
+    """Write rows with vectors for figure 4, as `encode` does in fp32, without the tokens in a file."""
+    checkpoint = read_checkpoint(model)
+    reading = plan_reading(checkpoint, ReadingOptions(readout=readout))
+    if tokens is None:
+        encoder = TransformerEncoder(checkpoint, reading, device="auto", precision="fp32")
+    else:
+        encoder = WithoutTokens(checkpoint, reading, tokens)
     inputs, texts = rows_of([path]), TextParser({})
-    groups, count = whole_if_small(prepare(inputs.read(texts), text_model.tokenizer, inputs.rejects))
-    encoder = text_model.encoder(count)
+    groups = prepare(inputs.read(texts), reading.tokenizer, inputs.rejects)
     form = VectorOutput(force=True, replace=True)
-    encoding = Encoding(encoder, text_model.tokenizer, {}, encoder.budget, form)
-    paths = output_paths(output, text_model.readouts, form, force=True)
+    encoding = Encoding(encoder, reading.tokenizer, {}, encoder.budget, form)
+    paths = output_paths(output, [each.name for each in reading.readouts], form, force=True)
     encoding.to_outputs(groups, texts, paths, Tally(), lambda rows, tokens: None, inputs.rejects)
 
 

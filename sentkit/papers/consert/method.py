@@ -19,7 +19,7 @@ from sentkit.training.base import Base
 from sentkit.training.data.batches import Batch, Ids
 from sentkit.training.data.corpus import Corpus, check_labels
 from sentkit.training.data.examples import NLI, Labels, Reads
-from sentkit.training.losses.losses import paired_contrast
+from sentkit.training.losses import paired_contrast
 from sentkit.training.method import Draw, Needs, Outputs, PackedMethod, Term, mean_of
 
 Block = Callable[[Tensor, Tensor], Tensor]  # two (b, d) -> (b, d)

@@ -3,8 +3,7 @@
 from dataclasses import dataclass
 
 from sentkit.errors import UsageError
-from sentkit.training.listing import Listing, Paper, Presets
-from sentkit.training.recipe import Recipe
+from sentkit.training.recipe import Listing, Paper, Presets, Recipe
 from sentkit.training.settings import ours, paper, readout, refuse_idle, released
 
 VIEWS = ("none", "shuffle", "token-cutoff", "feature-cutoff", "span-cutoff", "dropout")

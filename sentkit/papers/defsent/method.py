@@ -2,12 +2,14 @@
 
 import hashlib
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
 from torch.nn import functional as F
 
-from sentkit.formats.rows.kinds import ENTRY
+from sentkit.formats.rows.kinds import ENTRY, filled
+from sentkit.formats.rows.rows import Row
 from sentkit.model.checkpoint.heads import LanguageHead
 from sentkit.model.text.tokenizer import single_tokens
 from sentkit.model.transformer.bert import Bert
@@ -15,11 +17,34 @@ from sentkit.model.transformer.readouts import widened
 from sentkit.papers.defsent import paper
 from sentkit.training.base import Base
 from sentkit.training.data.batches import Batch
-from sentkit.training.data.examples import Reads, Words
+from sentkit.training.data.examples import Reads
 from sentkit.training.method import Needs, Outputs, PackedMethod, Term, embedding_modules, mean_of
 from sentkit.training.methods.mlm import own_head
 
 TRAIN_ONE = "sentkit train mlm --set head=fresh trains one"
+
+
+@dataclass(slots=True)
+class Words:
+    """The field "entry", a word that is one token. Its number is the token id. Other rows are omitted."""
+
+    number_of: Callable[[str], int | None]
+    held_out: Callable[[str], bool]
+    unknown: int = 0  # number of rows so far
+    kept_back: int = 0
+
+    @property
+    def why(self) -> str:
+        unknown = f"the entry of {self.unknown} rows is not a single token"
+        return f"{unknown}, the entry of {self.kept_back} rows is held out"
+
+    def __call__(self, row: Row, name: str) -> float | None:
+        word = filled(row, name)
+        number = self.number_of(word)
+        self.unknown += number is None
+        held_out = number is not None and self.held_out(word)
+        self.kept_back += held_out
+        return None if number is None or held_out else float(number)
 
 
 class DefSent(PackedMethod):

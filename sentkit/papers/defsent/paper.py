@@ -5,8 +5,7 @@ from typing import Any
 
 from sentkit.errors import UsageError
 from sentkit.formats.checkpoints.readout import parse_readout
-from sentkit.training.listing import Listing, Paper, Presets
-from sentkit.training.recipe import Recipe
+from sentkit.training.recipe import Listing, Paper, Presets, Recipe
 from sentkit.training.settings import (
     AS_BASE,
     Note,

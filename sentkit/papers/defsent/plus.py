@@ -1,28 +1,106 @@
-"""DefSent+ (arXiv 2405.16153): predicts the entry of a definition by products with all entry vectors."""
+"""DefSent+ (arXiv 2405.16153): predicts the entry of a definition by products with all entry vectors.
 
+The products are those of a trainable layer: a checkpoint's pooler, or the first layer of its head.
+"""
+
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional as F
 
 from sentkit.errors import DataError, UsageError
+from sentkit.formats.checkpoints.folders import read_checkpoint
 from sentkit.formats.checkpoints.modules import Pooler
 from sentkit.formats.checkpoints.readout import parse_readout
 from sentkit.formats.rows.kinds import ENTRY
+from sentkit.formats.vectors.fingerprint import digest
+from sentkit.model.checkpoint.heads import HEADS, read_head
+from sentkit.model.transformer.architecture import ROBERTA
 from sentkit.model.transformer.bert import ACTIVATIONS, Bert
 from sentkit.model.transformer.readouts import widened
-from sentkit.model.transformer.weights import aligned
+from sentkit.model.transformer.weights import aligned, canonical
 from sentkit.papers.defsent import paper
-from sentkit.papers.defsent.projection import Projection, projection_from, projection_of
-from sentkit.training.base import Base
+from sentkit.papers.defsent.entries import Entries, Places, read_entries
+from sentkit.training.base import Base, open_base
 from sentkit.training.data.batches import Batch
-from sentkit.training.data.entries import Entries
-from sentkit.training.data.examples import Places, Reads
+from sentkit.training.data.examples import Reads
 from sentkit.training.method import Finished, Needs, Outputs, PackedMethod, Term, mean_of, own_tensors
-from sentkit.training.settings import (
-    with_readout_of_base,
-)
+from sentkit.training.recipe import SHORTEST
+from sentkit.training.settings import with_readout_of_base
+
+
+@dataclass(frozen=True, slots=True)
+class Projection:
+    layer: nn.Linear
+    activation: str  # a key of ACTIVATIONS
+
+    @property
+    def hash(self) -> str:
+        parts = [weight.detach().numpy().tobytes().hex() for weight in self.layer.parameters()]
+        return digest([*parts, self.activation])
+
+
+def projection_from(name: str, wanted: str) -> Projection:
+    """Read a checkpoint and return its layer, like `projection_of`."""
+    other = open_base(read_checkpoint(name), SHORTEST)
+    if other.architecture is None:
+        problem = f"{name}: sentkit runs {other.why_not_packed} through transformers"
+        raise UsageError(problem, advice="projection_from needs a checkpoint that sentkit runs itself")
+    return projection_of(other, wanted)
+
+
+def projection_of(base: Base, wanted: str) -> Projection:
+    """Return a copy of a layer: `checkpoint` is the pooler, `lm-head` is the first layer of the head.
+
+    `auto` is the pooler if it was trained, else the head. An untrained pooler has random weights. The pooler
+    of RoBERTa is untrained unless the checkpoint declares a trained one.
+    """
+    pooler, head = pooler_of(base), head_of(base) if wanted != "checkpoint" else None
+    if wanted == "auto":
+        wanted = "checkpoint" if pooler is not None and was_trained(base) else "lm-head"
+    chosen = pooler if wanted == "checkpoint" else head
+    if chosen is None:
+        has = "no pooler" if wanted == "checkpoint" else "no language model head"
+        if wanted == "lm-head" and pooler is not None and not was_trained(base):
+            has += ", and its pooler is probably not trained"
+        has_head = wanted == "checkpoint" and head_of(base) is not None
+        advice = "to use the language model head, add --set pooler=lm-head"
+        if not has_head:
+            advice = "to use the layer of another checkpoint, add --set projection_from=CHECKPOINT"
+            if pooler is not None:
+                advice += "; to use the pooler, add --set pooler=checkpoint"
+        raise UsageError(f"{base.checkpoint.name} has {has}", advice=advice)
+    return chosen
+
+
+def was_trained(base: Base) -> bool:
+    return base.packed.family not in ROBERTA or bool(base.checkpoint.declared.pooler.readout)
+
+
+def pooler_of(base: Base) -> Projection | None:
+    named = canonical(base.stored, base.packed)
+    if "pooler.dense.weight" not in named:
+        return None
+    layer = linear(named["pooler.dense.weight"], named["pooler.dense.bias"])
+    return Projection(layer, base.packed.pooler_activation)
+
+
+def head_of(base: Base) -> Projection | None:
+    head = read_head(base.stored, base.packed, source=base.checkpoint.name)
+    if head is None:
+        return None
+    activation = HEADS[base.packed.family].activation or base.packed.activation
+    return Projection(linear(head.dense.weight, head.dense.bias), activation)
+
+
+def linear(weight: Tensor, bias: Tensor) -> nn.Linear:
+    with torch.device("meta"):  # skip the random initialisation, because the weights are replaced
+        layer = nn.Linear(weight.shape[1], weight.shape[0])
+    state = {"weight": weight.detach().float().clone(), "bias": bias.detach().float().clone()}
+    layer.load_state_dict(state, assign=True)
+    return layer.requires_grad_()
 
 
 class DefSentPlus(PackedMethod):
@@ -32,7 +110,7 @@ class DefSentPlus(PackedMethod):
         packed="a pooler that it can train",
         reductions=("cls", "mean", "max", "token"),
         row_wise=True,
-        entries=True,
+        entries=read_entries,
     )
     entries: Tensor  # (n, d)
 
@@ -48,8 +126,8 @@ class DefSentPlus(PackedMethod):
 
     @classmethod
     def build(cls, base: Base, settings: paper.PlusSettings) -> "DefSentPlus":
-        assert base.entries is not None, "check refuses it before"
-        return cls(cls.bert(base, settings), settings, cls.first_projection(base, settings), base.entries)
+        projection = cls.first_projection(base, settings)
+        return cls(cls.bert(base, settings), settings, projection, entries_of(base))
 
     @staticmethod
     def first_projection(base: Base, settings: paper.PlusSettings) -> Projection:
@@ -59,20 +137,18 @@ class DefSentPlus(PackedMethod):
 
     @classmethod
     def check(cls, base: Base, settings: paper.PlusSettings) -> None:
-        if base.entries is None:
-            advice = "make the file with sentkit build-entries -o FILE, then add --entries FILE"
-            raise UsageError("defsent-plus needs --entries", advice=advice)
+        entries = entries_of(base)
         projection = cls.first_projection(base, settings)
         if projection.layer.in_features != base.packed.width:
             problem = f"its layer takes {projection.layer.in_features} dimensions"
             problem += f", but the encoder has {base.packed.width}"
             raise UsageError(f"projection_from={settings.projection_from}: {problem}")
-        width = base.entries.vectors.shape[1]
+        width = entries.vectors.shape[1]
         if width != projection.layer.out_features:
             problem = (
                 f"the entries have {width} numbers, but the pooler gives {projection.layer.out_features}"
             )
-            raise DataError(problem, source=base.entries.path)
+            raise DataError(problem, source=entries.path)
         for name in cls.readouts(settings):
             parse_readout(name).resolved(base.packed.depth)
         if "prompt" in cls.readouts(settings):
@@ -80,9 +156,9 @@ class DefSentPlus(PackedMethod):
 
     @classmethod
     def reads(cls, base: Base, settings: paper.PlusSettings) -> Reads:
-        places = {} if base.entries is None else base.entries.places
-        source = "" if base.entries is None else base.entries.path
-        return Reads((ENTRY,), "entry", Places(places, source))
+        known = base.entries  # None if only the kinds of rows are asked for
+        places = Places(known.places, known.path) if isinstance(known, Entries) else Places({}, "")
+        return Reads((ENTRY,), "entry", places)
 
     @classmethod
     def readouts(cls, settings: paper.PlusSettings) -> tuple[str, ...]:
@@ -113,3 +189,10 @@ class DefSentPlus(PackedMethod):
     def finished(self) -> Finished:
         note = Pooler(self.activation, f"pooler:{self.settings.pooling}", self.space)
         return Finished(heads=own_tensors(self), pooler=self.projection, pooler_note=note)
+
+
+def entries_of(base: Base) -> Entries:
+    if not isinstance(base.entries, Entries):
+        advice = "make the file with sentkit build-entries -o FILE, then add --entries FILE"
+        raise UsageError("defsent-plus needs --entries", advice=advice)
+    return base.entries

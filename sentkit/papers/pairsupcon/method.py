@@ -14,7 +14,7 @@ from sentkit.training.data.batches import Batch
 from sentkit.training.data.corpus import Corpus, check_labels
 from sentkit.training.data.examples import Labels, Reads
 from sentkit.training.loop.optimizers import NamedGroup
-from sentkit.training.losses.losses import entailment_contrast
+from sentkit.training.losses import entailment_contrast
 from sentkit.training.method import Method, Needs, Outputs, Term, mean_of, trained
 from sentkit.training.methods.sbert import pair_features
 

@@ -2,8 +2,7 @@
 
 from dataclasses import dataclass
 
-from sentkit.training.listing import Listing, Paper, Presets
-from sentkit.training.recipe import Recipe
+from sentkit.training.recipe import Listing, Paper, Presets, Recipe
 from sentkit.training.settings import paper, readout, refuse_idle, released
 
 OF_ALPHA = ("hard_negative_form", "detach_alpha")

@@ -7,7 +7,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from sentkit.model.transformer.readouts import widened
-from sentkit.training.losses.losses import (
+from sentkit.training.losses import (
     cosines,
     diagonal,
     diagonal_cross_entropy,

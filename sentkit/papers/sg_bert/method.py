@@ -29,7 +29,7 @@ from sentkit.papers.sg_bert.losses import (
 from sentkit.training.base import Base
 from sentkit.training.data.batches import Batch, Ids
 from sentkit.training.data.examples import Reads
-from sentkit.training.losses.losses import paired_contrast
+from sentkit.training.losses import paired_contrast
 from sentkit.training.method import (
     Draw,
     Needs,

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Collection, Mapping, MutableSequence, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -90,49 +91,17 @@ class Scores:
         return None if value is None else float(value)
 
 
-@dataclass(frozen=True, slots=True)
-class Places:
-    """The field "entry", one of these names."""
-
-    places: Mapping[str, int]
-    source: str
-    why: str = ""  # no row is omitted
-
-    def __call__(self, row: Row, name: str) -> float | None:
-        word = filled(row, name)
-        if word not in self.places:
-            problem = f'the entry "{word:.80}" is not in {self.source}'
-            raise row.error(problem, advice="run build-entries on these rows, or use --rejects FILE")
-        return float(self.places[word])
-
-
-@dataclass(slots=True)
-class Words:
-    """The field "entry", a word that is one token. Its number is the token id. Other rows are omitted."""
-
-    number_of: Callable[[str], int | None]
-    held_out: Callable[[str], bool]
-    unknown: int = 0  # number of rows so far
-    kept_back: int = 0
-
-    @property
-    def why(self) -> str:
-        unknown = f"the entry of {self.unknown} rows is not a single token"
-        return f"{unknown}, the entry of {self.kept_back} rows is held out"
-
-    def __call__(self, row: Row, name: str) -> float | None:
-        word = filled(row, name)
-        number = self.number_of(word)
-        self.unknown += number is None
-        held_out = number is not None and self.held_out(word)
-        self.kept_back += held_out
-        return None if number is None or held_out else float(number)
-
-
 SAID_OF_PAIRS = ("label", "score")  # fields with the relation of the two texts
 NLI = {"contradiction": 0, "entailment": 1, "neutral": 2}
-# Converts the target field of a row to a number, or to None to omit the row; `why` explains an omission.
-Target = Labels | Classes | Scores | Places | Words
+
+
+class Target(Protocol):
+    """Converts the target field of a row to a number, or to None to omit the row; `why` explains it."""
+
+    @property
+    def why(self) -> str: ...
+
+    def __call__(self, row: Row, name: str) -> float | None: ...
 
 
 @dataclass(frozen=True, slots=True)

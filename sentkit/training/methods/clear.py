@@ -14,7 +14,7 @@ from sentkit.model.transformer.bert import Bert
 from sentkit.training.base import Base
 from sentkit.training.data.batches import Batch
 from sentkit.training.data.examples import Reads
-from sentkit.training.losses.losses import paired_contrast
+from sentkit.training.losses import paired_contrast
 from sentkit.training.method import Draw, Finished, Needs, Outputs, PackedMethod, Term, mean_of, own_tensors
 from sentkit.training.methods.mlm import TokenPrediction, with_language_head
 from sentkit.training.recipe import Recipe

@@ -20,7 +20,7 @@ from sentkit.model.transformer.readouts import apply_readouts
 from sentkit.training.base import Base, Body, open_base
 from sentkit.training.data.batches import Batch, Ids
 from sentkit.training.data.examples import Reads
-from sentkit.training.losses.losses import FORMS, Filter, Texts, candidate_contrast
+from sentkit.training.losses import FORMS, Filter, Texts, candidate_contrast
 from sentkit.training.method import Method, Needs, Outputs, Term, mean_of
 from sentkit.training.recipe import Dims
 from sentkit.training.settings import ours, readout, refuse_idle

@@ -8,14 +8,16 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import torch
+from torch import Tensor
 
 from sentkit.errors import DataError, UsageError
 from sentkit.formats.rows.kinds import PAIR
+from sentkit.model.transformer.readouts import widened
 from sentkit.training.base import Base, Body
 from sentkit.training.data.batches import Batch
 from sentkit.training.data.corpus import Corpus
 from sentkit.training.data.examples import Reads, Scores
-from sentkit.training.losses.losses import complex_agreement, entailment_contrast, ranked_pairs, unit
+from sentkit.training.losses import entailment_contrast, unit
 from sentkit.training.method import Method, Needs, Outputs, Term
 from sentkit.training.recipe import Dims, widths_of
 from sentkit.training.settings import ours, readout, refuse_idle, released
@@ -105,3 +107,24 @@ class AnglE(CoSENT):
             value = ranked_pairs(complex_agreement(left, right), scores, wanted.temperature)
             terms["angle"] = Term(value, 1.0, wanted.angle_weight)
         return terms
+
+
+def ranked_pairs(similarities: Tensor, scores: Tensor, temperature: float) -> Tensor:
+    """Return log(1 + sum of e^((s_k - s_i) / temperature)), over i, k with score i > score k: two (b,) -> ().
+
+    CoSENT, and the two ranking terms of AnglE, arXiv 2309.12871. The loss is 0 if all scores are equal.
+    """
+    similarities = widened(similarities)
+    differences = (similarities[None, :] - similarities[:, None]) / temperature  # (i, k)
+    wrong = differences[scores[:, None] > scores[None, :]]
+    return torch.cat([wrong.new_zeros(1), wrong]).logsumexp(0)
+
+
+def complex_agreement(left: Tensor, right: Tensor) -> Tensor:
+    """Return |sum of the real and imaginary parts of left / right| of unit rows: two (b, d) -> (b,).
+
+    AnglE, arXiv 2309.12871. The first half of a vector contains the real parts of a complex vector,
+    the second half the imaginary parts. The result is 1 for equal vectors.
+    """
+    (a, b), (c, d) = unit(left).chunk(2, 1), unit(right).chunk(2, 1)
+    return (a * c + b * d + b * c - a * d).sum(1).abs()

@@ -10,18 +10,19 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
+import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 from sentkit.errors import DataError
 from sentkit.formats.checkpoints.readout import parse_readout
 from sentkit.formats.rows.kinds import SENTENCE
 from sentkit.model.transformer.bert import Bert
-from sentkit.model.transformer.readouts import apply_readouts
+from sentkit.model.transformer.readouts import apply_readouts, widened
 from sentkit.training.base import Base
 from sentkit.training.data.batches import Batch, Ids
 from sentkit.training.data.corpus import Corpus
 from sentkit.training.data.examples import Reads
-from sentkit.training.losses.losses import contrastive_tension
 from sentkit.training.method import Draw, Finished, Needs, Outputs, PackedMethod, Term, mean_of, readout_of
 from sentkit.training.recipe import Recipe
 from sentkit.training.settings import paper, readout, released
@@ -99,3 +100,12 @@ class ContrastiveTension(PackedMethod):
 def products(left: Tensor, right: Tensor) -> Tensor:
     """Return the products of each left row with its k right rows: (b, d), (b * k, d) -> (b, k)."""
     return (left[:, None] * right.view(len(left), -1, left.shape[1])).sum(2)
+
+
+def contrastive_tension(products: Tensor) -> Tensor:
+    """-log sigmoid(z) of the first product of a row, and -log sigmoid(-z) of the others: (b, k) -> (b, k).
+
+    CT, ICLR 2021. The first product is that of a sentence with itself, the others with other sentences.
+    """
+    products = widened(products)
+    return -F.logsigmoid(torch.cat([products[:, :1], -products[:, 1:]], 1))

@@ -16,7 +16,7 @@ from sentkit.training.base import Base, Body
 from sentkit.training.data.batches import Batch
 from sentkit.training.data.corpus import Corpus
 from sentkit.training.data.examples import Reads
-from sentkit.training.losses.losses import relational_divergence, squared_error, unit
+from sentkit.training.losses import relational_divergence, squared_error, unit
 from sentkit.training.method import Finished, Method, Needs, Outputs, Term, mean_of, own_tensors
 from sentkit.training.recipe import Recipe
 from sentkit.training.settings import ours, readout, refuse_idle

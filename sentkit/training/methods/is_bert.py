@@ -5,10 +5,12 @@ The loss contrasts the features of the sentence with those of the other sentence
 convolution is part of the checkpoint.
 """
 
+import math
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import torch
+from torch import Tensor
 from torch.nn import functional as F
 
 from sentkit.errors import UsageError
@@ -20,7 +22,6 @@ from sentkit.model.transformer.transformers_model import TransformersModel
 from sentkit.training.base import Base
 from sentkit.training.data.batches import Batch
 from sentkit.training.data.examples import Reads
-from sentkit.training.losses.losses import local_information
 from sentkit.training.method import Method, Needs, Outputs, Term, mean_of
 from sentkit.training.recipe import Recipe
 from sentkit.training.settings import paper, released
@@ -82,3 +83,17 @@ class ISBERT(Method):
     def loss(self, outputs: Outputs) -> dict[str, Term]:
         own, others = local_information(outputs["local"], outputs["tokens"] > 0, outputs["vectors"])
         return {"own": mean_of(own), "others": mean_of(others)}
+
+
+def local_information(local: Tensor, tokens: Tensor, vectors: Tensor) -> tuple[Tensor, Tensor]:
+    """Bound of the mutual information of n tokens and b sentences: (b, t, d), (b, t), (b, d) -> (n,), (m,).
+
+    IS-BERT, arXiv 2009.12061. With the product z of a token's features and a sentence's vector, the first
+    values are softplus(-z) - log 2 of each token and its own sentence. The others are softplus(z) - log 2 of
+    each token and each other sentence. `tokens` is false at padding. The loss is the sum of both means.
+    """
+    with torch.autocast(local.device.type, enabled=False):  # autocast uses half precision
+        products = widened(local[tokens]) @ widened(vectors).T  # (n, b)
+    sentence = torch.arange(len(vectors), device=vectors.device)
+    own = sentence[:, None].expand(tokens.shape)[tokens][:, None] == sentence  # (n, b)
+    return F.softplus(-products[own]) - math.log(2), F.softplus(products[~own]) - math.log(2)

@@ -18,6 +18,7 @@ from typing import Any, ClassVar
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from sentkit.errors import UsageError
 from sentkit.formats.checkpoints.templates import TEMPLATES
@@ -25,10 +26,11 @@ from sentkit.formats.rows.kinds import PAIR, SENTENCE, TRIPLET
 from sentkit.model.checkpoint.heads import LanguageHead
 from sentkit.model.text.tokenizer import Tokenizer
 from sentkit.model.transformer.packed import pack
+from sentkit.model.transformer.readouts import widened
 from sentkit.training.base import Base, Body
 from sentkit.training.data.batches import Batch, Ids
 from sentkit.training.data.examples import Reads
-from sentkit.training.losses.losses import in_batch_contrast, soft_negatives, triplet_contrast, unit
+from sentkit.training.losses import in_batch_contrast, triplet_contrast, unit
 from sentkit.training.method import Method, Needs, Outputs, Term, mean_of
 from sentkit.training.methods.mlm import head_of, own_head
 from sentkit.training.recipe import Recipe
@@ -263,3 +265,13 @@ class SNCSE(Prompted):
             "contrast": mean_of(in_batch_contrast(one, other, wanted.temperature)),
             "negation": mean_of(values, wanted.margin_weight),
         }
+
+
+def soft_negatives(differences: Tensor, low: float, high: float) -> Tensor:
+    """Return max(0, difference + low) + max(0, -difference - high): (b,) -> (b,).
+
+    SNCSE, arXiv 2201.05979: a difference is the cosine with a soft negative minus that with the positive. The
+    loss is 0 from -high to -low.
+    """
+    differences = widened(differences)
+    return F.relu(differences + low) + F.relu(-differences - high)

@@ -13,16 +13,17 @@ from typing import Any, ClassVar, Self
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 from sentkit.errors import DataError, UsageError
 from sentkit.formats.checkpoints.readout import Readout, parse_readout
 from sentkit.formats.rows.kinds import SENTENCE
-from sentkit.model.transformer.readouts import apply_readouts
+from sentkit.model.transformer.readouts import apply_readouts, widened
 from sentkit.training.base import Base, Body
 from sentkit.training.data.batches import Batch, chunks, stream
 from sentkit.training.data.corpus import Corpus
 from sentkit.training.data.examples import Reads
-from sentkit.training.losses.losses import cosines, rank_regression, rank_vectors, unit
+from sentkit.training.losses import cosines, unit
 from sentkit.training.method import Draw, Needs, Outputs, Term, readout_of
 from sentkit.training.methods.contrast import open_guide
 from sentkit.training.methods.simcse import SimCSE
@@ -123,3 +124,24 @@ class RankEncoder(SimCSE):
             cosines(outputs["one"], outputs["other"]), ranks @ ranks.T, wanted.rank_low, wanted.rank_high
         )
         return {**super().loss(outputs), "rank": Term(values.sum(), float(len(values)), wanted.rank_weight)}
+
+
+def rank_vectors(similarities: Tensor) -> Tensor:
+    """Return unit vectors whose products are the Spearman correlations of the rows: (b, n) -> (b, n).
+
+    RankEncoder, arXiv 2209.04333. Ties have their mean rank.
+    """
+    similarities = widened(similarities)
+    ordered = similarities.sort(1).values
+    below, until = (torch.searchsorted(ordered, similarities, side=side) for side in ("left", "right"))
+    ranks = (below + until - similarities.shape[1]).to(similarities.dtype)  # twice the rank minus the mean
+    return F.normalize(ranks, dim=1)
+
+
+def rank_regression(cosines: Tensor, ranks: Tensor, low: float, high: float) -> Tensor:
+    """Squared error of the cosines of pairs with a rank similarity in this range: two (b, b) -> (p,).
+
+    RankEncoder, arXiv 2209.04333.
+    """
+    near = (ranks >= low) & (ranks <= high)
+    return (widened(cosines)[near] - ranks[near]).square()

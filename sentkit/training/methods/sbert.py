@@ -13,7 +13,7 @@ from sentkit.training.base import Base, Body
 from sentkit.training.data.batches import Batch
 from sentkit.training.data.corpus import Corpus, check_labels
 from sentkit.training.data.examples import NLI, Labels, Reads, Scores
-from sentkit.training.losses.losses import cosine_regression, triplet_margin
+from sentkit.training.losses import cosine_regression, triplet_margin
 from sentkit.training.method import Method, Needs, Outputs, Term, mean_of
 from sentkit.training.recipe import Dims
 from sentkit.training.settings import ours, paper, readout, refuse_idle, released

@@ -1,18 +1,14 @@
-"""SimCSE (arXiv 2104.08821) without and with labels, and ESimCSE (arXiv 2109.04380).
+"""SimCSE (arXiv 2104.08821) without and with labels.
 
 Without labels, it contrasts two encodings of a sentence with different dropout; with labels, entailments with
-contradictions as hard negatives. ESimCSE repeats tokens in one view, and has a queue of more negatives:
-vectors of earlier steps from the momentum encoder, a slow average of the encoder.
+contradictions as hard negatives.
 """
 
 from collections.abc import Mapping, Sequence
-from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from sentkit.formats.checkpoints.modules import Pooler
@@ -21,13 +17,11 @@ from sentkit.formats.rows.kinds import PAIR, SENTENCE, TRIPLET
 from sentkit.model.checkpoint.heads import head_tensors
 from sentkit.model.transformer.bert import Bert
 from sentkit.model.transformer.packed import Packed
-from sentkit.model.transformer.readouts import apply_readouts
-from sentkit.model.transformer.transformers_model import TransformersModel
 from sentkit.model.transformer.weights import canonical
 from sentkit.training.base import Base, Body
 from sentkit.training.data.batches import Batch
 from sentkit.training.data.examples import Reads
-from sentkit.training.losses.losses import in_batch_contrast, triplet_contrast
+from sentkit.training.losses import in_batch_contrast, triplet_contrast
 from sentkit.training.method import (
     Draw,
     Finished,
@@ -38,7 +32,6 @@ from sentkit.training.method import (
     mean_of,
     own_tensors,
     readout_of,
-    share,
 )
 from sentkit.training.methods.mlm import TokenPrediction
 from sentkit.training.recipe import Dims, Recipe
@@ -213,97 +206,3 @@ def continues(base: Base, readout: Readout) -> bool:
         return False
     has = "pooler.dense.weight" in canonical(base.stored, base.architecture)
     return has and base.architecture.pooler_activation == "tanh"
-
-
-MOST_REPEATED = 10  # of the released code
-
-
-class ESimCSE(SimCSE):
-    @dataclass(frozen=True, kw_only=True)
-    class Settings(SimCSE.Settings):
-        repeat_rate: float = paper(0.32, "largest share of the tokens to repeat", least=0, most=1)
-        repeat_range: str = released(
-            "code",
-            "number of repetitions, for a text of n tokens; code: 0 to min(10, rate n) - 1; "
-            "paper: 0 to max(2, rate n)",
-            choices=("code", "paper"),
-        )
-        queue_size: int = paper(160, "vectors of earlier steps as negatives; 0: none", least=0)
-        momentum: float = paper(0.995, "share that the momentum encoder keeps", least=0, most=1)
-
-        def __post_init__(self) -> None:
-            super().__post_init__()
-            if not self.queue_size:
-                refuse_idle(self, ("momentum",), "queue_size=0")
-
-    presets: ClassVar = {
-        "bert-base": {},
-        "bert-large": {"lr": 1e-5},
-        "roberta-base": {"repeat_rate": 0.3, "lr": 1e-5},
-        "roberta-large": {"repeat_rate": 0.28, "lr": 1e-5, "queue_size": 128, "dropout": 0.15},
-    }
-    body: Bert | TransformersModel
-    queue: Tensor  # (size, d), the oldest first
-    filled: Tensor  # number of vectors in the queue
-
-    def __init__(self, body: Bert | TransformersModel, settings: Settings) -> None:
-        super().__init__(body, settings)
-        self.slow = deepcopy(body).requires_grad_(False) if settings.queue_size else None
-        self.register_buffer("queue", torch.zeros(settings.queue_size, body.width))
-        self.register_buffer("filled", torch.tensor(0))
-
-    @classmethod
-    def reads(cls, base: Base, settings: SimCSE.Settings) -> Reads:
-        return Reads((SENTENCE,))
-
-    def draw(self, batch: Batch, random: Draw) -> Mapping[str, Sequence[Any]]:
-        dice = random("repeat")
-        repeated = [self.places(len(text), dice) for text in batch.texts[0]]
-        return {**super().draw(batch, random), "repeated": repeated}
-
-    def places(self, length: int, dice: np.random.Generator) -> NDArray[np.int64]:
-        """Draw the tokens to repeat. The first and the last are special tokens and are excluded."""
-        most = share(self.settings.repeat_rate, length)
-        if self.settings.repeat_range == "code":
-            most = max(min(MOST_REPEATED, most) - 1, 0)
-        elif self.settings.repeat_rate:
-            most = max(2, most)
-        room = min(length - 2, self.body.max_tokens - length)
-        count = min(int(dice.integers(0, most + 1)), max(room, 0))
-        return 1 + dice.choice(max(length - 2, 0), count, replace=False, shuffle=False)
-
-    def views(self, batch: Batch) -> Outputs:
-        [texts] = batch.texts
-        longer = [repeated(*each) for each in zip(texts, batch.draws["repeated"], strict=True)]
-        states = self.vectors(self.pack([*texts, *longer]))
-        one, other = torch.tanh(self.head(states)).chunk(2)
-        outputs = {"one": one, "other": other}
-        if self.slow is not None:
-            with torch.no_grad():
-                readout = parse_readout(readout_of(self))
-                outputs["slow"] = torch.tanh(
-                    self.head(apply_readouts(self.slow, self.pack(texts), [readout])[0])
-                )
-        return outputs
-
-    def contrast(self, outputs: Outputs) -> Tensor:
-        """Return the contrast of each text with its longer view. The queue is empty in the first step."""
-        queue = self.queue[: int(self.filled)]
-        return in_batch_contrast(outputs["one"], outputs["other"], self.settings.temperature, queue)
-
-    @torch.no_grad()
-    def after_step(self, outputs: Outputs) -> None:
-        """Append the vectors of this step to the queue, and move the momentum encoder towards the encoder."""
-        if self.slow is not None:
-            for slow, own in zip(self.slow.parameters(), self.body.parameters(), strict=True):
-                slow.lerp_(own, 1 - self.settings.momentum)
-            new = outputs["slow"].to(self.queue)
-            rows = torch.cat([self.queue[: int(self.filled)], new])[-len(self.queue) :]
-            self.queue[: len(rows)] = rows
-            self.filled.fill_(len(rows))
-
-
-def repeated(ids: NDArray[np.int32], places: NDArray[np.int64]) -> NDArray[np.int32]:
-    times = np.ones(len(ids), np.int64)
-    times[places] = 2
-    return np.repeat(ids, times)

@@ -28,7 +28,6 @@ from sentkit.training.catalogue import METHODS
 from sentkit.training.data.batches import stream
 from sentkit.training.data.corpus import Corpus, Tallied, check_rows, map_corpus, write_corpus
 from sentkit.training.data.dev import Dev, read_dev
-from sentkit.training.data.entries import read_entries
 from sentkit.training.data.examples import ExampleParser
 from sentkit.training.data.labelled import LabelledRows, read_labelled
 from sentkit.training.loop.processes import Processes, be_deterministic, open_processes, precision_name
@@ -81,7 +80,7 @@ def check_options(options: TrainOptions) -> None:
         raise UsageError("batch=1: this method needs a batch of 2 or more")
     if options.init is not None and options.settings.lora is not None:
         raise UsageError("lora does not train the random weights of --init", advice="remove --set lora")
-    if options.entries is not None and not options.kind.needs.entries:
+    if options.entries is not None and options.kind.needs.entries is None:
         raise UsageError(f"{options.method} does not use --entries")
     for name in ("prompt", "prompt_name"):
         if options.kind.needs.labels and getattr(options.settings, name) is not None:
@@ -138,7 +137,8 @@ def open_bases(options: TrainOptions, processes: Processes) -> Iterator[BaseOf]:
 
 
 def open_given(options: TrainOptions, longest: int) -> Base:
-    entries = None if options.entries is None else read_entries(options.entries)
+    read = options.kind.needs.entries
+    entries = None if options.entries is None or read is None else read(options.entries)
     prompts = options.settings.prompt, options.settings.prompt_name
     base = replace(open_named(options.model, longest, *prompts), entries=entries)
     if isinstance(base, StaticBase) and not options.kind.needs.static:

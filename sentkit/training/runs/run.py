@@ -21,6 +21,7 @@ from sentkit.formats.checkpoints.modules import Pooler
 from sentkit.formats.checkpoints.readout import Readout, parse_readout
 from sentkit.formats.json_files import read_object_if_there
 from sentkit.formats.outputs.temporary import publish_folder
+from sentkit.metrics.sts.report import defined
 from sentkit.model.checkpoint.declaration import build_declaration
 from sentkit.model.checkpoint.save_weights import merged, write_weights
 from sentkit.model.text.tokenizer import Tokenizer
@@ -173,7 +174,7 @@ def class_lineage(trainer: Trainer) -> dict[str, Any]:
     lineage: dict[str, Any] = {"labels": run.base.labels, "metric": run.settings.metric_name}
     if test is not None:
         measures = test.measures(trainer.method, trainer.stop.poll)
-        scores = {name: known(score) for name, score in measures.items()}
+        scores = {name: defined(score) for name, score in measures.items()}
         lineage["test"] = {"rows": len(test), **scores}
     return lineage
 
@@ -189,7 +190,7 @@ def best_encoder(trainer: Trainer) -> Iterator[dict[str, Any]]:
     scores = run.dev.scores(method, trainer.stop.poll)
     best = max(range(len(scores)), key=lambda place: nan_lowest(scores[place]))
     with using(method, encoders[best]):
-        yield {"encoder": best + 1, "dev_by_encoder": [known(score) for score in scores]}
+        yield {"encoder": best + 1, "dev_by_encoder": [defined(score) for score in scores]}
 
 
 def choose_readout(trainer: Trainer) -> dict[str, Any]:
@@ -208,13 +209,9 @@ def choose_readout(trainer: Trainer) -> dict[str, Any]:
         before = run.dev.score_as(best, untrained, poll)
     else:
         before = run.dev.score_base(run.base.declared, untrained, poll)
-    chosen = {"readout": best, "dev": known(scores[best]), "dev_before": known(before)}
-    by_readout = {name: known(score) for name, score in scores.items()}
+    chosen = {"readout": best, "dev": defined(scores[best]), "dev_before": defined(before)}
+    by_readout = {name: defined(score) for name, score in scores.items()}
     return chosen | ({"dev_by_readout": by_readout} if len(names) > 1 else {})
-
-
-def known(score: float) -> float | None:
-    return None if math.isnan(score) else score
 
 
 def dev_warnings(run: Run, position: Position, chosen: Mapping[str, Any]) -> Sequence[str]:

@@ -1,5 +1,7 @@
 """Concatenated sentences, and the conversion to the padded form and back."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -79,13 +81,9 @@ def test_the_parts_of_the_groups_join_to_the_batch(lengths):
     assert [part.shape[0] for part in groups.split(vectors)] == [count for count, _ in groups.shapes]
 
 
-@pytest.mark.parametrize(
-    ("skip", "kept", "lengths"), [(0, [0, 2, 3, 4, 6], (2, 2, 1)), (1, [2, 4, 6], (1, 1, 1))]
-)
-def test_readouts_do_not_reduce_tokens_that_are_left_out(skip, kept, lengths):
-    """A sentence of only such tokens keeps those after the prompt."""
-    packed = pack([[5, 8, 7], [8, 8], [8, 7]], skip=skip, left_out=(8, 9))
+def test_readouts_reduce_only_the_tokens_to_read():
+    packed = replace(pack([[5, 8, 7], [8, 8]]), read=np.array([True, False, True, True, False]))
 
-    assert packed.kept.tolist() == kept
-    assert packed.read_part.ids.tolist() == packed.ids[kept].tolist()
-    assert packed.read_part.lengths == lengths
+    assert packed.kept.tolist() == [0, 2, 3]
+    assert packed.read_part.ids.tolist() == [5, 7, 8]
+    assert packed.read_part.lengths == (2, 1)

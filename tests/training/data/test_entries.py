@@ -10,9 +10,9 @@ from sentkit.errors import DataError
 from sentkit.formats.rows.rows import Inputs
 from sentkit.formats.vectors.store import Store
 from sentkit.formats.vectors.vector_file import create_vector_file
+from sentkit.papers.defsent.entries import read_entries
 from sentkit.papers.defsent.plus import DefSentPlus
 from sentkit.training.data.corpus import write_corpus
-from sentkit.training.data.entries import read_entries
 from sentkit.training.data.examples import ExampleParser
 from support import in_jsonl
 

@@ -11,21 +11,20 @@ import torch
 from torch import Tensor
 
 from sentkit.papers.sg_bert.losses import guided_opt1, guided_opt2_released, guided_opt3
-from sentkit.training.losses.losses import (
-    complex_agreement,
-    contrastive_tension,
+from sentkit.training.losses import (
     cosine_regression,
     entailment_contrast,
     in_batch_contrast,
     paired_contrast,
-    ranked_pairs,
     relational_divergence,
-    soft_negatives,
     squared_error,
     triplet_contrast,
     triplet_margin,
     unit,
 )
+from sentkit.training.methods.cosent import complex_agreement, ranked_pairs
+from sentkit.training.methods.ct import contrastive_tension
+from sentkit.training.methods.promptbert import soft_negatives
 
 WIDTH = 3
 IDENTITY = [[1.0, 0.0], [0.0, 1.0]]

@@ -7,8 +7,8 @@ import pytest
 import torch
 from torch.autograd import gradcheck
 
-from sentkit.training.losses import losses
-from sentkit.training.losses.losses import FORMS, Filter, Texts, candidate_contrast
+from sentkit.training import losses
+from sentkit.training.losses import FORMS, Filter, Texts, candidate_contrast
 
 TAU = 0.05
 ALL = Filter(equal_texts=False)

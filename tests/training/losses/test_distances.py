@@ -3,7 +3,7 @@
 import torch
 
 from sentkit.papers.sg_bert.losses import squared_distance
-from sentkit.training.losses.losses import cosines, unit
+from sentkit.training.losses import cosines, unit
 from training.losses.formulas import half_types
 
 

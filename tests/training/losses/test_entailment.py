@@ -5,7 +5,7 @@ from functools import partial
 import pytest
 import torch
 
-from sentkit.training.losses.losses import entailment_contrast
+from sentkit.training.losses import entailment_contrast
 from training.losses.formulas import HALF, alphas_of, every_weighting, gradients, loop_entailment, pair_of
 
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch.autograd import gradcheck
 
-from sentkit.training.losses.losses import triplet_margin
+from sentkit.training.losses import triplet_margin
 from training.losses.formulas import (
     CONTRASTS,
     OTHERS,

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch.autograd import gradcheck
 
-from sentkit.training.losses.losses import local_information
+from sentkit.training.methods.is_bert import local_information
 from training.losses.formulas import dot
 
 

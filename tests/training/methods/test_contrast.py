@@ -9,7 +9,7 @@ import torch
 from sentkit.errors import DataError, UsageError
 from sentkit.model.transformer.architecture import stored_layers
 from sentkit.model.transformer.bert import split
-from sentkit.training.losses import losses
+from sentkit.training import losses
 from sentkit.training.methods.contrast import Contrast, number_of
 from sentkit.training.settings import build
 

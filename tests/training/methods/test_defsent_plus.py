@@ -12,11 +12,10 @@ from torch.nn import functional as F
 from reference_steps import PlainAdamW, loss_of
 from sentkit.errors import UsageError
 from sentkit.formats.checkpoints.folders import read_checkpoint
-from sentkit.papers.defsent.plus import DefSentPlus
-from sentkit.papers.defsent.projection import Projection
+from sentkit.papers.defsent.entries import Entries
+from sentkit.papers.defsent.plus import DefSentPlus, Projection
 from sentkit.training.base import open_base
 from sentkit.training.data.batches import Batch
-from sentkit.training.data.entries import Entries
 from sentkit.training.method import changing, trained
 from sentkit.training.settings import build
 

@@ -13,8 +13,7 @@ from reference_steps import loss_of
 from sentkit.errors import UsageError
 from sentkit.formats.checkpoints.folders import read_checkpoint
 from sentkit.formats.checkpoints.modules import Pooler
-from sentkit.papers.defsent.plus import DefSentPlus
-from sentkit.papers.defsent.projection import projection_of
+from sentkit.papers.defsent.plus import DefSentPlus, projection_of
 from sentkit.papers.sg_bert.method import SelfGuided
 from sentkit.training.base import open_base
 from sentkit.training.data.batches import Batch

@@ -8,7 +8,7 @@ import torch
 
 from reference_steps import take_step
 from sentkit.errors import UsageError
-from sentkit.training.methods.simcse import ESimCSE, repeated
+from sentkit.training.methods.esimcse import ESimCSE, repeated
 from sentkit.training.settings import build
 
 STEPS, RATE = 10, 1e-3

@@ -1,8 +1,7 @@
 """Losses in float32 or float64. Axes: b sentences, d dimensions, l layers; m candidates of an anchor.
 
 A docstring states the shapes of input and output. Most losses return one value for each anchor or pair.
-`guided_opt3`, `contrastive_tension`, `rank_regression` and `local_information` return one for each
-comparison; `ranked_pairs` and `squared_distance` return one value in total.
+Losses of one method are in its file or folder.
 """
 
 import math
@@ -137,81 +136,6 @@ def relational_divergence(vectors: Tensor, teacher: Tensor, temperature: float) 
 
     target = similarities(teacher)
     return F.kl_div(similarities(vectors), target, reduction="none", log_target=True).sum(1)
-
-
-def ranked_pairs(similarities: Tensor, scores: Tensor, temperature: float) -> Tensor:
-    """Return log(1 + sum of e^((s_k - s_i) / temperature)), over i, k with score i > score k: two (b,) -> ().
-
-    CoSENT, and the two ranking terms of AnglE, arXiv 2309.12871. The loss is 0 if all scores are equal.
-    """
-    similarities = widened(similarities)
-    differences = (similarities[None, :] - similarities[:, None]) / temperature  # (i, k)
-    wrong = differences[scores[:, None] > scores[None, :]]
-    return torch.cat([wrong.new_zeros(1), wrong]).logsumexp(0)
-
-
-def complex_agreement(left: Tensor, right: Tensor) -> Tensor:
-    """Return |sum of the real and imaginary parts of left / right| of unit rows: two (b, d) -> (b,).
-
-    AnglE, arXiv 2309.12871. The first half of a vector contains the real parts of a complex vector,
-    the second half the imaginary parts. The result is 1 for equal vectors.
-    """
-    (a, b), (c, d) = unit(left).chunk(2, 1), unit(right).chunk(2, 1)
-    return (a * c + b * d + b * c - a * d).sum(1).abs()
-
-
-def soft_negatives(differences: Tensor, low: float, high: float) -> Tensor:
-    """Return max(0, difference + low) + max(0, -difference - high): (b,) -> (b,).
-
-    SNCSE, arXiv 2201.05979: a difference is the cosine with a soft negative minus that with the positive. The
-    loss is 0 from -high to -low.
-    """
-    differences = widened(differences)
-    return F.relu(differences + low) + F.relu(-differences - high)
-
-
-def contrastive_tension(products: Tensor) -> Tensor:
-    """-log sigmoid(z) of the first product of a row, and -log sigmoid(-z) of the others: (b, k) -> (b, k).
-
-    CT, ICLR 2021. The first product is that of a sentence with itself, the others with other sentences.
-    """
-    products = widened(products)
-    return -F.logsigmoid(torch.cat([products[:, :1], -products[:, 1:]], 1))
-
-
-def local_information(local: Tensor, tokens: Tensor, vectors: Tensor) -> tuple[Tensor, Tensor]:
-    """Bound of the mutual information of n tokens and b sentences: (b, t, d), (b, t), (b, d) -> (n,), (m,).
-
-    IS-BERT, arXiv 2009.12061. With the product z of a token's features and a sentence's vector, the first
-    values are softplus(-z) - log 2 of each token and its own sentence. The others are softplus(z) - log 2 of
-    each token and each other sentence. `tokens` is false at padding. The loss is the sum of both means.
-    """
-    with torch.autocast(local.device.type, enabled=False):  # autocast uses half precision
-        products = widened(local[tokens]) @ widened(vectors).T  # (n, b)
-    sentence = torch.arange(len(vectors), device=vectors.device)
-    own = sentence[:, None].expand(tokens.shape)[tokens][:, None] == sentence  # (n, b)
-    return F.softplus(-products[own]) - math.log(2), F.softplus(products[~own]) - math.log(2)
-
-
-def rank_vectors(similarities: Tensor) -> Tensor:
-    """Return unit vectors whose products are the Spearman correlations of the rows: (b, n) -> (b, n).
-
-    RankEncoder, arXiv 2209.04333. Ties have their mean rank.
-    """
-    similarities = widened(similarities)
-    ordered = similarities.sort(1).values
-    below, until = (torch.searchsorted(ordered, similarities, side=side) for side in ("left", "right"))
-    ranks = (below + until - similarities.shape[1]).to(similarities.dtype)  # twice the rank minus the mean
-    return F.normalize(ranks, dim=1)
-
-
-def rank_regression(cosines: Tensor, ranks: Tensor, low: float, high: float) -> Tensor:
-    """Squared error of the cosines of pairs with a rank similarity in this range: two (b, b) -> (p,).
-
-    RankEncoder, arXiv 2209.04333.
-    """
-    near = (ranks >= low) & (ranks <= high)
-    return (widened(cosines)[near] - ranks[near]).square()
 
 
 def triplet_margin(anchors: Tensor, positives: Tensor, negatives: Tensor, margin: float) -> Tensor:

@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from sentkit.errors import DataError
 from sentkit.formats.files import readable
-from sentkit.formats.rows.kinds import string_in
-from sentkit.formats.rows.rows import Inputs
+from sentkit.formats.rows.kinds import filled, string_in
+from sentkit.formats.rows.rows import Inputs, Row
 from sentkit.formats.vectors.fingerprint import space_of
 from sentkit.formats.vectors.store import Store, is_store
 from sentkit.formats.vectors.vector_file import BLOCK
@@ -91,3 +91,19 @@ def hash_of(names: Iterable[str], vectors: NDArray[np.float32], space: str) -> s
     for start in range(0, len(vectors), BLOCK):
         hash.update(vectors[start : start + BLOCK].astype("<f4", copy=False).tobytes())
     return hash.hexdigest()
+
+
+@dataclass(frozen=True, slots=True)
+class Places:
+    """The field "entry", one of these names."""
+
+    places: Mapping[str, int]
+    source: str
+    why: str = ""  # no row is omitted
+
+    def __call__(self, row: Row, name: str) -> float | None:
+        word = filled(row, name)
+        if word not in self.places:
+            problem = f'the entry "{word:.80}" is not in {self.source}'
+            raise row.error(problem, advice="run build-entries on these rows, or use --rejects FILE")
+        return float(self.places[word])

@@ -1,0 +1,106 @@
+"""The published tables of the papers: published.jsonl in the folder of a paper has a line for each figure."""
+
+import re
+from collections import defaultdict
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import orjson
+
+from sentkit.errors import UsageError
+from sentkit.papers import PAPERS
+
+Figure = dict[str, Any]
+# The averages of tables about settings -> the suite with this average.
+AVERAGES = {"avg": "sts", "stsavg": "sts", "clusteringavg": "clustering"}
+FEW = 3  # figures that may all end in 0 by chance
+
+
+def task_key(task: str) -> str:
+    """The name of a task without differences of spelling: stsb is STS-B."""
+    return re.sub(r"[^a-z0-9]", "", task.lower())
+
+
+@dataclass(frozen=True, slots=True)
+class PaperTable:
+    paper: str
+    number: str
+    suite: str
+    tasks: tuple[str, ...]  # as in the paper
+    figures: tuple[Figure, ...]
+
+    @property
+    def name(self) -> str:
+        return f"{PAPERS[self.paper].name}, table {self.number}"
+
+    def source(self, task: str) -> tuple[str, str]:
+        """The suite and task of a column; a table about settings has averages of other suites."""
+        key = task_key(task)
+        if self.suite == "ablation":
+            return AVERAGES[key], "avg"
+        return self.suite, key
+
+    def systems(self) -> Iterator[tuple[tuple[str, str, str], dict[str, Figure], int]]:
+        """Base, system and readout with their figures by task and decimals, in the order of the paper.
+
+        (?) marks systems whose names were inferred. The figures have the decimals of the paper: those of
+        their line, or of the table if the line is short.
+        """
+        systems: dict[tuple[str, str, str], dict[str, Figure]] = defaultdict(dict)
+        for figure in self.figures:
+            name = figure["system"] + (" (?)" if figure.get("inferred") else "")
+            systems[figure["base"] or "", name, figure["readout"] or ""][figure["task"]] = figure
+        most = max(map(decimals_of, self.figures))
+        for names, figures in systems.items():
+            yield names, figures, max(map(decimals_of, figures.values())) if len(figures) > FEW else most
+
+
+def decimals_of(figure: Figure) -> int:
+    values = (figure[name] for name in ("value", "sd") if figure[name] is not None)
+    return max((len(repr(value).partition(".")[2].rstrip("0")) for value in values), default=0)
+
+
+@cache
+def published() -> tuple[Figure, ...]:
+    return tuple(orjson.loads(line) for paper in PAPERS.values() for line in paper.figures().splitlines())
+
+
+def paper_tables(paper: str, number: str | None, suites: Sequence[str]) -> list[PaperTable]:
+    """The tables of a paper, or one of them: at least one, in the order of these suites."""
+    grouped: dict[tuple[str, str], list[Figure]] = defaultdict(list)
+    for figure in published():
+        if figure["paper"] == paper and number in (None, figure["table"]):
+            grouped[figure["suite"], figure["table"]].append(figure)
+    if not grouped:
+        raise UsageError(f"--table {number}: {paper} has no figures in a table with this number")
+    places = sorted(grouped, key=lambda place: (suites.index(place[0]), int(place[1])))
+    return [
+        PaperTable(paper, table, suite, tasks_of(grouped[suite, table]), tuple(grouped[suite, table]))
+        for suite, table in places
+    ]
+
+
+def tasks_of(figures: list[Figure]) -> tuple[str, ...]:
+    """STS by year, averages last, the others in the order of the paper."""
+
+    def place(task: str) -> tuple[bool, bool, str]:
+        return task == "avg", task in ("STS-B", "SICK-R"), task if re.fullmatch(r"STS\d\d", task) else ""
+
+    return tuple(sorted(dict.fromkeys(figure["task"] for figure in figures), key=place))
+
+
+@cache
+def task_names() -> dict[str, dict[str, str]]:
+    """For each suite, the key of a task -> its name in the papers."""
+    names: dict[str, dict[str, str]] = defaultdict(dict)
+    for figure in published():
+        names[figure["suite"]][task_key(figure["task"])] = figure["task"]
+    return names
+
+
+def missing_tasks(suite: str, present: Collection[str]) -> list[str]:
+    """The tasks without which a suite has no average; empty if the papers have no average of it."""
+    names = task_names()[suite]
+    return [name for key, name in names.items() if key not in present] if "avg" in names else []

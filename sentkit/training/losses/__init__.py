@@ -1,1 +1,0 @@
-"""Takes vectors of a batch and returns one loss value for each anchor."""
