@@ -20,6 +20,7 @@ from sentkit.metrics.rounding import UNDERFLOW, lengths, margins
 DISTANCES_PER_BLOCK = 1 << 16  # distances in a block, which fits in the cache
 ROWS_PER_BLOCK = 4096  # rows of a block
 PAIRS_PER_BLOCK = 2048  # rows and centres copied at a time for their exact distance
+SLACK = 1e-6  # relative; more than the rounding errors of limits
 
 
 def spans(count: int, size: int = ROWS_PER_BLOCK) -> Iterator[slice]:
@@ -34,50 +35,71 @@ class Nearest:
     the mean m of the rows: products of short vectors have smaller errors. These float32 values only select
     candidates. If two centres differ by less than the error, the distance in float64 decides, and ties take
     the first centre. A matrix product rounds equal rows differently at different positions.
+
+    From the third call on, a row whose label cannot change gets no product: its second nearest centre is
+    farther than its own by more than its own centre and the fastest one have moved since (Hamerly, 2010).
     """
 
     def __init__(self, rows: Float32) -> None:
         self.rows = rows
-        self.mean = sum((part_sum(rows[span]) for span in spans(len(rows))), np.zeros(rows.shape[1])) / len(
-            rows
-        )
+        sums = (rows[span].sum(axis=0, dtype=np.float64) for span in spans(len(rows)))
+        self.mean = sum(sums, np.zeros(rows.shape[1])) / len(rows)
         self.lost = UNDERFLOW * rows.shape[1]
-        self.lengths = np.concatenate([lengths(rows[span]) for span in spans(len(rows))])
+        self.centres, self.labels = np.empty((0, 0)), np.zeros(len(rows), np.intp)  # of the last call
+        self.squares = np.concatenate([*self.own_distances(self.labels, self.mean[None])])  # to the mean
+        self.drift = np.empty(0)  # (k,): the sum of the movements since all limits were computed
+        self.limits = np.empty(0)  # (n,): of the drift of the label of a row; empty after the first call
 
     def assign(self, centres: Float64) -> Indices:
-        """The number of the nearest centre, (k, d) -> (n,)."""
-        labels = np.zeros(len(self.rows), np.intp)
+        """The number of the nearest centre, (k, d) -> (n,). Do not change the result."""
         if len(centres) == 1:
-            return labels
+            return np.zeros(len(self.rows), np.intp)
+        due, count = self._due(centres), len(centres)
+        self.centres, self.labels = centres.copy(), self.labels.copy()
         short = centres - self.mean
         offsets = np.vecdot(short, short) + 2.0 * (short @ self.mean)  # (k,)
         weights = np.ascontiguousarray(-2.0 * short.T, np.float32)  # (d, k)
-        magnitudes = 2.0 * lengths(short).max() * self.lengths + np.abs(offsets).max()
-        reach = margins(magnitudes, self.lost)
-        room = np.empty(
-            (min(ROWS_PER_BLOCK, max(64, DISTANCES_PER_BLOCK // len(centres))), len(centres)), np.float32
-        )
-        for span in spans(len(self.rows), len(room)):
-            values = np.matmul(self.rows[span], weights, out=room[: span.stop - span.start])  # (b, k)
+        longest, largest = 2.0 * lengths(short).max(), np.abs(offsets).max()
+        largest += longest * np.linalg.norm(self.mean)
+        size = min(ROWS_PER_BLOCK, max(64, DISTANCES_PER_BLOCK // count))
+        room, copy = np.empty((size, count), np.float32), np.empty((size, len(self.mean)), np.float32)
+        for span in spans(len(self.rows) if due is None else len(due), size):
+            places = np.arange(span.start, span.stop) if due is None else due[span]
+            # `take` without the mode, or into new memory, is far slower
+            rows = self.rows[span] if due is None else self.rows.take(places, 0, copy[: len(places)], "clip")
+            squares = self.squares[places]
+            reach = margins(longest * np.sqrt(squares) + largest, self.lost)
+            values = np.matmul(rows, weights, out=room[: len(rows)])  # (b, k)
             values += offsets.astype(np.float32)
-            labels[span] = self._decided(values, reach[span], centres, span.start)
-        return labels
+            every, best = np.arange(len(rows)), values.argmin(axis=1)
+            least = values[every, best]
+            values[every, best] = np.inf
+            second = values.min(axis=1)
+            close = np.flatnonzero(second - least <= reach)
+            if len(close):
+                values[every, best] = least
+                row, centre = np.nonzero(values[close] <= (least + reach)[close, None])
+                exact = np.full((len(close), count), np.inf)
+                exact[row, centre] = distances(rows, centres, close[row], centre)
+                best[close] = exact.argmin(axis=1)
+            self.labels[places] = best
+            if len(self.limits):
+                squares += reach
+                gaps = (second - least - 2.0 * reach) / (np.sqrt(second + squares) + np.sqrt(least + squares))
+                self.limits[places] = self.drift[best] + (1.0 - SLACK) * gaps
+        return self.labels
 
-    def _decided(self, values: Float32, reach: Float64, centres: Float64, start: int) -> Indices:
-        """The indexes of the smallest values; exact distances decide between values within the margin."""
-        every, best = np.arange(len(values)), values.argmin(axis=1)
-        least = values[every, best]
-        values[every, best] = np.inf
-        close = np.flatnonzero(values.min(axis=1) - least <= reach)
-        if len(close):
-            values[every, best] = least
-            within = values[close] <= (least[close] + reach[close])[:, None]
-            row, centre = np.nonzero(within)
-            exact = distances(self.rows, centres, start + close[row], centre)
-            order = np.lexsort((centre, exact, row))
-            firsts = order[np.searchsorted(row, np.arange(len(close)))]
-            best[close] = centre[firsts]
-        return best
+    def _due(self, centres: Float64) -> Indices | None:
+        """The rows whose label may change because the centres moved; None means all."""
+        same = centres.shape == self.centres.shape
+        if same and len(self.limits):
+            moved = lengths(centres - self.centres)
+            self.drift += moved + moved.max()
+            due = np.flatnonzero(~(self.limits > (1.0 + SLACK) * self.drift[self.labels]))
+            if len(due) < 0.9 * len(self.rows):
+                return due
+        self.drift, self.limits = np.zeros(len(centres)), np.empty(len(self.rows) if same else 0)
+        return None
 
     def inertia(self, labels: Indices, centres: Float64) -> float:
         """The sum of the squared distances of the rows to their centres."""
@@ -91,13 +113,8 @@ class Nearest:
 
     def variance(self) -> float:
         """The variance of the rows, averaged over the dimensions."""
-        zeros = np.zeros(len(self.rows), np.intp)
-        return self.inertia(zeros, self.mean[None]) / self.rows.size
-
-
-def part_sum(rows: Float32) -> Float64:
-    total: Float64 = rows.sum(axis=0, dtype=np.float64)
-    return total
+        parts = (self.squares[span].sum() for span in spans(len(self.rows), PAIRS_PER_BLOCK))
+        return float(sum(parts)) / self.rows.size
 
 
 def distances(rows: Float32, others: Float32 | Float64, row: Indices, other: Indices) -> Float64:
@@ -175,10 +192,9 @@ def kmeans(rows: Float32, options: ClusteringOptions, random: np.random.RandomSt
         best = kmeans(rows[chosen], replace(options, sample=None), random)
         return lloyd(Nearest(rows), best.centres, options)
     nearest = Nearest(rows)
-    clusterings = (
+    return best_of(
         lloyd(nearest, spread_out(rows, options.count, random), options) for _ in range(options.restarts)
     )
-    return best_of(clusterings)
 
 
 def lloyd(nearest: Nearest, centres: Float64, options: ClusteringOptions) -> Clustering:
@@ -218,11 +234,10 @@ class Totals:
     def _add(self, places: Indices, labels: Indices, sign: int) -> None:
         order = places[np.argsort(labels[places], kind="stable")]
         ends = np.cumsum(np.bincount(labels[places], minlength=len(self.sums)))
-        for label, (start, end) in enumerate(zip([0, *ends[:-1].tolist()], ends.tolist(), strict=True)):
-            own = order[start:end]
+        for label, own in enumerate(np.split(order, ends[:-1])):
             self.counts[label] += sign * len(own)
             for span in spans(len(own)):
-                self.sums[label] += sign * part_sum(self.nearest.rows[own[span]])
+                self.sums[label] += sign * self.nearest.rows[own[span]].sum(axis=0, dtype=np.float64)
 
     def means(self, before: Float64) -> Float64:
         """The new centres, (k, d). An empty cluster takes the row farthest from its old centre."""
@@ -236,8 +251,7 @@ class Totals:
                 sums[self.labels[row]] -= vector
                 counts[self.labels[row]] -= 1
                 sums[label], counts[label] = vector, 1
-        held = counts[:, None] > 0
-        return np.where(held, sums / np.maximum(counts, 1)[:, None], before)
+        return np.where(counts[:, None] > 0, sums / np.maximum(counts, 1)[:, None], before)
 
 
 def spread_out(rows: Float32, count: int, random: np.random.RandomState) -> Float64:
@@ -278,8 +292,8 @@ class Seeding:
     def from_rows(self, drawn: Indices) -> Float64:
         """Squared distances, (n, t); those within rounding error are computed exactly, so that 0 is 0."""
         magnitudes = self.squares[:, None] + self.squares[drawn]
-        squared: Float64 = magnitudes - 2.0 * (self.short @ self.short[drawn].T)
-        row, place = np.nonzero(squared <= margins(magnitudes, self.lost))
+        squared: Float64 = magnitudes - self.short @ (2.0 * self.short[drawn]).T
+        row, place = np.divmod(np.flatnonzero(squared <= margins(magnitudes, self.lost)), len(drawn))
         squared[row, place] = distances(self.rows, self.rows, row, drawn[place])
         return squared
 
@@ -302,9 +316,8 @@ def minibatch(rows: Float32, options: ClusteringOptions, random: np.random.Rando
             max_iter=options.iterations,
             batch_size=MINIBATCH,
             compute_labels=False,
-            random_state=seed_from(random),
-        )
-        model.fit(rows)
+            random_state=int(random.randint(2**31 - 1)),
+        ).fit(rows)
         best = of_centres(rows, model.cluster_centers_.astype(np.float64))
         clusterings.append(replace(best, iterations=int(model.n_iter_)))
     return best_of(clusterings)
@@ -336,20 +349,10 @@ def faiss_kmeans(rows: Float32, options: ClusteringOptions, random: np.random.Ra
         advice = "pip install faiss-cpu"
         raise UnavailableError("--algorithm faiss needs the package faiss", advice=advice) from error
     rounds = min(options.iterations, FAISS_ITERATIONS)
-    model = faiss.Kmeans(
-        rows.shape[1],
-        options.count,
-        niter=rounds,
-        nredo=options.restarts,
-        seed=seed_from(random),
-        min_points_per_centroid=1,
-    )
+    fixed = {"seed": int(random.randint(2**31 - 1)), "min_points_per_centroid": 1}
+    model = faiss.Kmeans(rows.shape[1], options.count, niter=rounds, nredo=options.restarts, **fixed)
     model.train(np.ascontiguousarray(rows))
     return replace(of_centres(rows, model.centroids.astype(np.float64)), iterations=rounds)
-
-
-def seed_from(random: np.random.RandomState) -> int:
-    return int(random.randint(2**31 - 1))
 
 
 @dataclass(frozen=True, slots=True)

@@ -87,7 +87,10 @@ def read_points(
     for _ in reader.read(take):
         pass
     if mapped:
-        vectors = selected(Store(inputs.paths[0]).mapped(), numbers)
+        stored = Store(inputs.paths[0]).mapped()  # (n, 1, d)
+        vectors = stored[:, 0] if len(numbers) else stored.reshape(0, stored.shape[-1])
+        if len(numbers) < len(vectors):
+            vectors = vectors[np.frombuffer(numbers, np.int64) - 1]
     else:
         vectors = np.frombuffer(flat, "<f4").reshape(len(lines), reader.width)
     spec = {**common_spec(inputs), **({"_emb": reader.emb} if reader.emb else {})}
@@ -99,12 +102,6 @@ def read_points(
         label, _, digest = (reader.emb or UNNAMED.emb).rpartition(":")
         space = Spec(label, digest).after(step.suffix, step.hash).emb
     return Points(vectors, rows, space, lines, sources, numbers, spec, inputs)
-
-
-def selected(vectors: Float32, numbers: array) -> Float32:
-    """Select the accepted rows by their numbers: (n, 1, d) -> (n', d)."""
-    vectors = vectors[:, 0] if len(numbers) else vectors.reshape(0, vectors.shape[-1])
-    return vectors if len(numbers) == len(vectors) else vectors[np.frombuffer(numbers, np.int64) - 1]
 
 
 def write_centroids(

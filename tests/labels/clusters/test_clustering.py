@@ -47,8 +47,7 @@ def test_blocks_of_any_size_give_the_same(rows, monkeypatch):
 
 def test_centres_too_close_for_float32(rows):
     """Each row has two centres on a line with it, at 1 and at 1 + 1e-9 of the way from the first row."""
-    direction = np.zeros(24)
-    direction[0] = 1.0
+    direction = np.eye(24)[0]
     row = np.zeros((200, 24), np.float32)
     centres = np.stack([(1 + 1e-9) * direction, direction, (1 + 2e-9) * direction])
 
@@ -67,6 +66,25 @@ def test_equal_rows_get_equal_labels():
     centres = np.array([[0.0, 1.0, 0.3], [1.0, 0.0, 0.3]])
 
     assert set(Nearest(rows).assign(centres).tolist()) == {0}
+
+
+@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("scale", [1e-23, 1.0, 1e6])
+def test_labels_after_movements_are_those_without_limits(rows, scale, seed):
+    """With ties, equal rows, equal centres, and centres that stay, move little, jump or change in number."""
+    random = np.random.default_rng(seed)
+    rows = (scale * (np.concatenate([rows, rows[:50], np.round(rows)]) + 5.0)).astype(np.float32)
+    nearest, centres = Nearest(rows), rows[:12].astype(np.float64)
+    for step in range(30):
+        sizes = random.choice([0.0, 1e-9, 1e-4, 1e-2, 1.0], (12, 1), p=[0.5, 0.2, 0.2, 0.07, 0.03])
+        centres = centres + scale * sizes * random.standard_normal(centres.shape)
+        if step % 7 == 6:
+            centres[step % 5] = centres[5]
+        used = centres[: 12 - (step == 20)]
+
+        assert nearest.assign(used).tolist() == Nearest(rows).assign(used).tolist()
+
+    assert scale == 1e-23 or len(nearest._due(used)) < 0.5 * len(rows)  # the others are skipped
 
 
 def test_inertia_and_variance_are_those_of_loops(rows):
