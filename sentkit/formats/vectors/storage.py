@@ -26,6 +26,8 @@ STEPS = 127  # int8 codes are -127 to 127
 # read and stored again as int8 keeps its codes and scales.
 SCALE_BITS = 17
 SMALLEST_SCALE = 2.0**-126
+# The bits of float16 in float32: the sign, and the others behind three zeros. The exponents differ by 112.
+HALF_BITS, HALF_FACTOR, ONE = np.int32(-0x70002000), np.array(2.0**112, "<f4"), np.array(1, "<f4")
 # The eight numbers of each byte of sign bits.
 SIGNS = np.unpackbits(np.arange(256, dtype=np.uint8)[:, None], axis=1) * np.float32(2) - np.float32(1)
 LARGEST_SCALE = np.ldexp(np.floor(np.ldexp(np.finfo(np.float32).max / STEPS, -105)), 105)
@@ -56,16 +58,29 @@ class Storage:
             return np.clip(np.rint(vectors / self.scales), -STEPS, STEPS).astype(self.dtype)
         return vectors.astype(self.dtype, copy=False)
 
-    def decode(self, codes: NDArray[Any]) -> NDArray[np.float32]:
-        """Vectors of codes, (..., columns) -> (..., d). Bits become +1 and -1."""
+    def unscaled(self, codes: NDArray[Any]) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+        """Numbers (..., d) and factors, (d,) or (), with the vectors as products; float16 must be finite."""
         if self.kind == "binary":
             vectors = np.take(SIGNS, codes, axis=0)  # five times as fast as unpackbits
-            return vectors.reshape(*codes.shape[:-1], 8 * codes.shape[-1])[..., : self.width]
-        if self.scales is not None:
-            vectors = codes.astype(np.float32)
-            vectors *= self.scales
-            return vectors
-        return codes.astype("<f4", copy=False)
+            return vectors.reshape(*codes.shape[:-1], 8 * codes.shape[-1])[..., : self.width], ONE
+        if self.kind == "float16":  # the bits at their places in float32, four times as fast as astype
+            bits = codes.view("<i2").astype("<i4")
+            bits <<= 13
+            bits &= HALF_BITS
+            return bits.view("<f4"), HALF_FACTOR
+        return codes.astype("<f4", copy=False), ONE if self.scales is None else self.scales
+
+    def decode(self, codes: NDArray[Any]) -> NDArray[np.float32]:
+        """Vectors of codes, (..., columns) -> (..., d). Bits become +1 and -1."""
+        if self.kind == "float16" and not finite_halves(codes):
+            return codes.astype("<f4")
+        numbers, factors = self.unscaled(codes)
+        return numbers if factors is ONE else np.multiply(numbers, factors, out=numbers)
+
+
+def finite_halves(codes: NDArray[Any]) -> bool:
+    """Whether all float16 are finite; 16 times as fast as isfinite."""
+    return bool(codes.view("<i2").max(initial=0) < 0x7C00 and codes.view("<u2").max(initial=0) < 0xFC00)
 
 
 def sign_bits(vectors: NDArray[np.float32]) -> NDArray[np.uint8]:
@@ -116,6 +131,12 @@ class StoredVectors:
     def codes(self, rows: slice) -> NDArray[Any]:
         """The codes of a span of rows, (n', ..., columns)."""
         return self._joined(rows, lambda number, codes: codes)
+
+    def unscaled(self, rows: slice) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+        """Numbers and factors as in `Storage.unscaled`; several files of int8 have several factors."""
+        if self.kind == "int8" and len(self.parts) > 1:
+            return self[rows], ONE
+        return self.parts[0].storage.unscaled(self.codes(rows))
 
     def _joined(self, rows: slice, read: Callable[[int, NDArray[Any]], NDArray[Any]]) -> NDArray[Any]:
         """The joined results of `read`, which gets the number of a part and its codes of the span."""

@@ -1,6 +1,7 @@
 """Kinds of storage: what other libraries read, what is lost, and the refusal of damaged files."""
 
 import math
+import struct
 from collections.abc import Callable
 from fractions import Fraction
 from pathlib import Path
@@ -18,7 +19,7 @@ from hypothesis.extra.numpy import array_shapes, arrays
 from sentkit.errors import DataError
 from sentkit.formats.vectors.fingerprint import Spec, digest
 from sentkit.formats.vectors.safetensors_header import read_header
-from sentkit.formats.vectors.storage import STORES, StoredVectors
+from sentkit.formats.vectors.storage import STORES, Storage, StoredVectors, finite_halves
 from sentkit.formats.vectors.store import Store
 from sentkit.formats.vectors.vector_file import create_vector_file
 
@@ -156,6 +157,32 @@ def test_steps_of_a_known_model_end_with_the_signs(tmp_path: Path) -> None:
         "/n:111111111111",
         f"/sign:{digest('/sign')}",
     ]
+
+
+@pytest.mark.parametrize("finite", [True, False])
+def test_every_float16_becomes_the_float32_of_struct(finite: bool) -> None:
+    """Also of arrays with gaps. The bits of zeros, subnormal numbers, infinities and NaN agree."""
+    halves = [struct.unpack("<e", code.to_bytes(2, "little"))[0] for code in range(65536)]
+    kept = [code for code, value in enumerate(halves) if math.isfinite(value) or not finite]
+    codes = np.repeat(np.array(kept, "<u2").view("<f2"), 2)[::2]
+    expected = np.array([halves[code] for code in kept]).astype("<f4")
+
+    vectors = Storage("float16", len(codes)).decode(codes)
+
+    assert finite_halves(codes) == finite
+    assert np.array_equal(vectors, expected, equal_nan=True)
+    assert np.array_equal(np.signbit(vectors), np.signbit(expected))
+
+
+@pytest.mark.parametrize("number", [math.inf, -math.inf, math.nan, -math.nan])
+def test_one_float16_that_is_not_finite_is_found(number: float) -> None:
+    codes = np.array([[0.0, 65504.0, -65504.0], [1.0, number, 2.0]], "<f2")
+
+    assert not finite_halves(codes)
+    assert finite_halves(codes[:1])
+    assert finite_halves(codes[:0])
+    decoded = Storage("float16", 3).decode(codes)
+    assert np.array_equal(decoded, codes.astype("<f4"), equal_nan=True)
 
 
 @given(st.data())

@@ -8,6 +8,7 @@ import pytest
 
 from sentkit.errors import DataError
 from sentkit.formats.rows.rows import Inputs
+from sentkit.formats.vectors.storage import FLOATS
 from sentkit.formats.vectors.table import VectorTable, read_table
 from sentkit.formats.vectors.vector_file import create_vector_file
 
@@ -18,8 +19,9 @@ def nothing(_: object) -> None:
     """A check that accepts every row."""
 
 
-def write_store(path: Path, vectors: np.ndarray, lines: list[bytes]) -> str:
-    with create_vector_file(str(path), {}, ["embedding"], width=vectors.shape[1], force=True) as writer:
+def write_store(path: Path, vectors: np.ndarray, lines: list[bytes], kind: str = "float32") -> str:
+    width = vectors.shape[1]
+    with create_vector_file(str(path), {}, ["embedding"], width=width, force=True, kind=kind) as writer:
         for line, vector in zip(lines, vectors, strict=True):
             writer.write(line, vector[None])
     return str(path)
@@ -46,13 +48,16 @@ def test_a_vector_file_and_its_rows_are_the_same_table(tmp_path: Path) -> None:
     ]
 
 
-def test_a_vector_with_nan_is_refused_with_its_row(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("kind", FLOATS)
+def test_a_vector_with_nan_is_refused_with_its_row(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
     monkeypatch.setattr("sentkit.formats.vectors.table.CHECKED", 2)
     vectors = np.ones((5, 3), np.float32)
     vectors[3, 1] = np.nan
 
     with pytest.raises(DataError, match=r"a\.safetensors:4: a vector contains NaN or infinity"):
-        read(write_store(tmp_path / "a.safetensors", vectors, LINES))
+        read(write_store(tmp_path / "a.safetensors", vectors, LINES, kind))
 
 
 @pytest.mark.parametrize("line", [b"[1]", b'{"text":', b'{"text":"a"}\n{"text":"b"}', b""])

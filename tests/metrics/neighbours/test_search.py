@@ -1,9 +1,14 @@
+from collections.abc import Sequence
+from itertools import pairwise
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.neighbors import NearestNeighbors
 
+from sentkit.formats.vectors.storage import STORES, Storage, StoredVectors, scales_of
 from sentkit.metrics import rounding
 from sentkit.metrics.neighbours import search
 from sentkit.metrics.neighbours.search import Nearest, Searcher
@@ -11,6 +16,7 @@ from sentkit.metrics.similarity import SIMILARITIES
 from support import normal_rows
 
 every_metric = pytest.mark.parametrize("metric", SIMILARITIES)
+few_and_many = pytest.mark.parametrize("few", [0, search.FEW_QUERIES])  # both kinds of products
 Hits = list[list[tuple[int, float]]]
 
 
@@ -104,14 +110,45 @@ def test_the_best_rows_in_the_last_block(metric: str) -> None:
     assert searched(queries, corpus, 4, metric) == by_loop(queries, corpus, 4, metric)
 
 
+@few_and_many
 @every_metric
 @pytest.mark.parametrize("scale", [1e-30, 1e-9, 1.0, 1e18, 3e38])
-def test_the_length_of_rows_does_not_blind_the_blocks(metric: str, scale: float) -> None:
+def test_the_length_of_rows_does_not_blind_the_blocks(
+    metric: str, scale: float, few: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Near both ends of float32, where products in it would vanish or overflow."""
+    monkeypatch.setattr(search, "FEW_QUERIES", few)
     corpus = (normal_rows(40, 6).clip(-1, 1) * np.float64(scale)).astype(np.float32)
     queries = (normal_rows(3, 6, seed=1).clip(-1, 1) * np.float64(scale)).astype(np.float32)
 
     assert searched(queries, corpus, 5, metric) == by_loop(queries, corpus, 5, metric)
+
+
+@few_and_many
+@pytest.mark.parametrize("queries", [1, 3])
+@pytest.mark.parametrize("kind", STORES)
+@pytest.mark.parametrize("starts", [(0, 40), (0, 7, 40)])
+@pytest.mark.usefixtures("small_blocks")
+def test_stored_rows_are_searched_like_their_vectors(
+    kind: str, queries: int, starts: Sequence[int], few: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With subnormal numbers, a row of zeros and ties; files of int8 have their own scales."""
+    monkeypatch.setattr(search, "FEW_QUERIES", few)
+    vectors = np.repeat(normal_rows(20, 6), 2, axis=0)
+    vectors[:9] *= np.float32(1e-6)
+    vectors[11] = 0.0
+    parts = []
+    for part in (vectors[start:stop] for start, stop in pairwise(starts)):
+        storage = Storage(kind, 6, scales_of(np.abs(part).max(axis=0)) if kind == "int8" else None)
+        codes = storage.encode(part)
+        parts.append(SimpleNamespace(count=len(part), storage=storage, codes=lambda codes=codes: codes))
+    corpus = StoredVectors(parts)
+
+    for metric in ("cosine", "dot"):
+        found = searched(normal_rows(queries, 6, seed=1), corpus, 5, metric)
+
+        assert found == by_loop(normal_rows(queries, 6, seed=1), corpus[:], 5, metric)
+    assert np.array_equal(corpus.codes(slice(None)), np.concatenate([part.codes() for part in parts]))
 
 
 @every_metric
