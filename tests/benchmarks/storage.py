@@ -1,10 +1,12 @@
 """The kinds of storage of a vector file: hits that are kept, and the time of a search.
 
 The argument is a vector file of float32. Its last 1,000 rows are the queries, the others the corpus. The
-recall compares the hits with those of float32.
+recall compares the hits with those of float32. Times are CPU seconds.
 """
 
 import sys
+import time
+from functools import partial
 from types import SimpleNamespace
 
 import numpy as np
@@ -50,8 +52,9 @@ def main() -> None:
     print(f"{QUERIES} queries, {len(corpus)} rows of {corpus.shape[1]} numbers, top {TOP}")
     expected = exact.nearest(queries, TOP).rows
     one = queries[:1]
-    blocks = rounds_of({name: lambda s=s: s.nearest(queries[:100], TOP) for name, s in searchers.items()})
-    single = rounds_of({name: lambda s=s: s.nearest(one, TOP) for name, s in searchers.items()})
+    measure = partial(rounds_of, clock=time.process_time)
+    blocks = measure({name: lambda s=s: s.nearest(queries[:100], TOP) for name, s in searchers.items()})
+    single = measure({name: lambda s=s: s.nearest(one, TOP) for name, s in searchers.items()})
     for name, searcher in searchers.items():
         found = np.concatenate(
             [searcher.nearest(queries[n : n + 100], TOP).rows for n in range(0, QUERIES, 100)]
