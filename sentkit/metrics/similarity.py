@@ -22,10 +22,6 @@ def _cosine(left: Float64, right: Float64) -> Float64:
     return np.clip(np.vecdot(left, right) / np.sqrt(squares[0] * squares[1]), -1.0, 1.0)
 
 
-def _dot(left: Float64, right: Float64) -> Float64:
-    return np.vecdot(left, right)
-
-
 def _euclidean(left: Float64, right: Float64) -> Float64:
     difference = left - right
     return 0.0 - np.sqrt(np.vecdot(difference, difference))  # 0.0 - 0.0 is 0.0, but -(0.0) is -0.0
@@ -51,7 +47,7 @@ def _chunked(rule: Callable[[Float64, Float64], Float64]) -> Callable[[Float32, 
 
 SIMILARITIES: dict[str, Callable[[Float32, Float32], Float64]] = {
     "cosine": _chunked(_cosine),
-    "dot": _chunked(_dot),
+    "dot": _chunked(np.vecdot),
     "euclidean": _chunked(_euclidean),
     "manhattan": _chunked(_manhattan),
 }

@@ -188,15 +188,11 @@ def last_rows(packed: Packed) -> Tensor:
     return packed.starts + packed.counts - 1
 
 
-def named_rows(packed: Packed) -> Tensor:
-    return packed.read_rows
-
-
 # Reductions that read one row of each sentence. The last block then skips the other rows.
 ROWS: dict[str, Callable[[Packed], Tensor]] = {
     "cls": first_rows,
     "pooler": first_rows,
-    "token": named_rows,
+    "token": lambda packed: packed.read_rows,
     "last": last_rows,
 }
 

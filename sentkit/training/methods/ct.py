@@ -85,10 +85,8 @@ class ContrastiveTension(PackedMethod):
         rows = zip(texts, batch.draws["negatives"], strict=True)
         candidates = [text for own, others in rows for text in (own, *others)]
         right = self.vectors(self.pack(candidates))
-        return {"products": products(self.second_vectors(texts), right)}
-
-    def second_vectors(self, texts: Sequence[Ids]) -> Tensor:
-        return apply_readouts(self.second, self.pack(texts), [parse_readout(readout_of(self))])[0]
+        [left] = apply_readouts(self.second, self.pack(texts), [parse_readout(readout_of(self))])
+        return {"products": products(left, right)}
 
     def loss(self, outputs: Outputs) -> dict[str, Term]:
         return {"tension": mean_of(contrastive_tension(outputs["products"]))}
