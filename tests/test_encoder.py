@@ -120,6 +120,26 @@ def test_threads_load_and_prepare_the_weights_once(encoder, monkeypatch):
     assert all(np.array_equal(each, encoder.encode(["a cat"])) for each in vectors)
 
 
+@pytest.mark.usefixtures("with_torch")
+@pytest.mark.parametrize(("threads", "texts"), [(2, TEXTS * 30), (9, TEXTS)])  # 9: one batch, shared by all
+def test_threads_of_a_program_stay_and_change_no_vector(encoder, threads, texts, monkeypatch):
+    import torch
+
+    from sentkit.model.transformer.encoder import TransformerEncoder
+
+    used, start = [], TransformerEncoder._start
+    watched = lambda self, batch: used.append(torch.get_num_threads()) or start(self, batch)  # noqa: E731
+    monkeypatch.setattr(TransformerEncoder, "_start", watched)
+    monkeypatch.setattr("sentkit.process._threads", None)  # other tests run commands in this process
+    torch.set_num_threads(threads)
+    vectors = sentkit.Encoder("nano", precision="fp32", device="cpu").encode(texts)
+
+    assert torch.get_num_threads() == threads
+    assert set(used) == {1 if threads == 2 else 9}
+    torch.set_num_threads(1)
+    assert np.array_equal(vectors, encoder.encode(texts))
+
+
 def test_a_batch_keeps_its_columns_and_gets_two_more(encoder):
     batch = {"id": np.array([7, 8]), "text": np.array(["a cat", "a dog"], dtype=object)}
     result = encoder(batch)

@@ -7,7 +7,9 @@ Copies to and from a GPU use pinned memory, so the host does not wait for the wo
 import re
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from functools import cache
+from threading import Barrier
 from typing import TypeVar
 
 import numpy as np
@@ -89,6 +91,21 @@ def speed_ratio(new: Callable[[], object], old: Callable[[], object], rounds: in
                 break  # a reference without vectors takes seconds
     torch.set_num_threads(threads)
     return least[1] / max(least[0], 1e-9)
+
+
+def one_thread_each(threads: int) -> ThreadPoolExecutor:
+    """Return a pool of threads in each of which torch computes alone."""
+    before, all_started = torch.get_num_threads(), Barrier(threads)
+
+    def start(_: int) -> None:
+        torch.get_num_threads()  # from now on, the thread has its own number
+        torch.set_num_threads(1)
+        all_started.wait()
+
+    pool = ThreadPoolExecutor(threads)
+    list(pool.map(start, range(threads)))
+    torch.set_num_threads(before)  # the number is also that of all threads that torch has not seen yet
+    return pool
 
 
 def to_device(values: np.ndarray, device: torch.device) -> Tensor:

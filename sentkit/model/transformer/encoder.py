@@ -3,7 +3,6 @@
 Dense and LayerNorm layers after a readout, and convolutions before it, are those of sentence-transformers.
 """
 
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import zip_longest
@@ -32,6 +31,7 @@ from sentkit.model.transformer.bert import Bert, load_bert
 from sentkit.model.transformer.device import (
     gain_of_bf16,
     halve_to_fit_memory,
+    one_thread_each,
     pick_device,
     pick_precision,
     to_host,
@@ -159,9 +159,11 @@ class TransformerEncoder:
         self.preparing, self.prepared = Lock(), False  # see `network`
         self.halved = 0  # number of times that a batch was halved to fit into memory
         self.pool: ThreadPoolExecutor | None = None  # computes several batches at once
+        self.sharing = Lock()  # of all threads by one batch
         with ThreadPoolExecutor(1) as pool:
             body, weights = self._load(pool)
-            self._divide_cpu(body)
+            if self.device.type == "cpu":
+                self._divide_cpu(body)
             if self.integers and gain_of_int8() < FASTER_INT8:
                 self.integers = False
                 problem = "no fast products of integers on this CPU or in this torch"
@@ -216,18 +218,18 @@ class TransformerEncoder:
         return load_bert(named, architecture), pool.submit(self._hashes, named)
 
     def _divide_cpu(self, body: Bert | TransformersModel) -> None:
-        """In a command, let each thread of a CPU compute batches of its own.
+        """Let each thread of a CPU compute batches of its own.
 
         So the vectors do not depend on the number of threads, and no thread waits for another one within a
         layer, which takes much time on a busy machine. Modules of transformers cannot run in several threads.
+        A program in Python keeps the number of threads that torch has.
         """
-        threads = threads_of_command()
-        if self.device.type != "cpu" or threads is None:
-            return
-        alone = isinstance(body, Bert)
-        torch.set_num_threads(1 if alone else threads)
+        of_command, alone = threads_of_command(), isinstance(body, Bert)
+        threads = of_command or torch.get_num_threads()
         if alone and threads > 1:
-            self.pool = ThreadPoolExecutor(threads)
+            self.pool = one_thread_each(threads)
+        if of_command is not None:
+            torch.set_num_threads(1 if alone else threads)
 
     def _pick_products(self, body: Bert | TransformersModel, products: str | None) -> str | None:
         """Return the kind of products of an encoder on a CPU, and None of others."""
@@ -309,7 +311,7 @@ class TransformerEncoder:
         A GPU gets the next batch before this function waits for the vectors of the current one.
         """
         if self.pool is not None:
-            yield from self._read_in(self.pool, batches)
+            yield from self._divide(self.pool, list(batches))
             return
         wait: Callable[[], Arrays] | None = None
         for batch in batches:
@@ -320,14 +322,12 @@ class TransformerEncoder:
         if wait is not None:
             yield wait()
 
-    def _read_in(self, pool: ThreadPoolExecutor, batches: Iterable[Sequence[Tokens]]) -> Iterator[Arrays]:
-        started = deque(pool.submit(lambda batch: self._start(batch)(), batch) for batch in batches)
-        try:
-            while started:
-                yield started.popleft().result()
-        finally:
-            for each in started:
-                each.cancel()
+    def _divide(self, pool: ThreadPoolExecutor, batches: Sequence[Sequence[Tokens]]) -> Iterable[Arrays]:
+        """Compute a batch in each thread. In a program in Python, few batches share its threads."""
+        if 2 * len(batches) >= torch.get_num_threads():  # in a command: always
+            return pool.map(lambda batch: self._start(batch)(), batches)
+        with self.sharing:  # without it, the threads of two groups wait for each other
+            return [self._start(batch)() for batch in batches]
 
     def _start(self, batch: Sequence[Tokens]) -> Callable[[], Arrays]:
         """Start to compute a batch. The returned function waits for its vectors."""
@@ -378,14 +378,7 @@ def rules_of(body: Bert | TransformersModel) -> list[Any]:
 
 
 DECODER_RULES = (
-    *(
-        "hidden_activation",
-        "rms_norm_eps",
-        "norm_eps",
-        "num_key_value_heads",
-        "rope_parameters",
-        "rope_theta",
-    ),
-    *("layer_types", "sliding_window", "use_bidirectional_attention", "is_causal"),
+    *("hidden_activation", "rms_norm_eps", "norm_eps", "num_key_value_heads", "rope_parameters"),
+    *("rope_theta", "layer_types", "sliding_window", "use_bidirectional_attention", "is_causal"),
     *("query_pre_attn_scalar", "attn_logit_softcapping"),
 )
