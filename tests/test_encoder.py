@@ -140,6 +140,19 @@ def test_threads_of_a_program_stay_and_change_no_vector(encoder, threads, texts,
     assert np.array_equal(vectors, encoder.encode(texts))
 
 
+@pytest.mark.usefixtures("with_torch")
+def test_a_fork_has_threads_of_its_own(tmp_path):
+    script = f"""import os, sys, sentkit, torch
+torch.set_num_threads(2)
+encoder, texts = sentkit.Encoder("nano", precision="fp32", device="cpu"), {TEXTS * 60!r}
+vectors = encoder.encode(texts)
+child = os.fork()
+if child == 0:
+    os._exit(int((encoder.encode(texts) != vectors).any()))
+sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))"""
+    subprocess.run([sys.executable, "-c", script], check=True, timeout=60)
+
+
 def test_a_batch_keeps_its_columns_and_gets_two_more(encoder):
     batch = {"id": np.array([7, 8]), "text": np.array(["a cat", "a dog"], dtype=object)}
     result = encoder(batch)

@@ -75,10 +75,6 @@ def _to_float64(rows: Float32) -> Float64:
     return rows.astype(np.float64)
 
 
-def _dot_blocks(left: Float32, right: Float32) -> Float32:
-    return left @ right.T
-
-
 def _cosine_blocks(left: Float32, right: Float32) -> Float32:
     cosines = left @ right.T
     return np.clip(cosines, -1.0, 1.0, out=cosines)  # rounding of unit rows reaches 1.0000001
@@ -107,7 +103,7 @@ def _manhattan_blocks(left: Float32, right: Float32) -> Float32:
 
 BLOCKS: dict[str, Blocks] = {
     "cosine": Blocks(_unit_rows, _cosine_blocks),
-    "dot": Blocks(_unchanged, _dot_blocks),
+    "dot": Blocks(_unchanged, lambda left, right: left @ right.T),
     "euclidean": Blocks(_to_float64, _euclidean_blocks),
     "manhattan": Blocks(_unchanged, _manhattan_blocks),
 }

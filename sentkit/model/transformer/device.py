@@ -93,8 +93,9 @@ def speed_ratio(new: Callable[[], object], old: Callable[[], object], rounds: in
     return least[1] / max(least[0], 1e-9)
 
 
-def one_thread_each(threads: int) -> ThreadPoolExecutor:
-    """Return a pool of threads in each of which torch computes alone."""
+@cache
+def one_thread_each(threads: int, process: int) -> ThreadPoolExecutor:
+    """Return a pool of threads in each of which torch computes alone. A fork has no threads of its parent."""
     before, all_started = torch.get_num_threads(), Barrier(threads)
 
     def start(_: int) -> None:

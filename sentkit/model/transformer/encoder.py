@@ -3,6 +3,7 @@
 Dense and LayerNorm layers after a readout, and convolutions before it, are those of sentence-transformers.
 """
 
+import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import zip_longest
@@ -158,7 +159,7 @@ class TransformerEncoder:
             self.choices.append(f"products of bf16 are {gain_of_bf16():.2f} x as fast as those of fp32")
         self.preparing, self.prepared = Lock(), False  # see `network`
         self.halved = 0  # number of times that a batch was halved to fit into memory
-        self.pool: ThreadPoolExecutor | None = None  # computes several batches at once
+        self.threads = 0  # that compute a batch each
         self.sharing = Lock()  # of all threads by one batch
         with ThreadPoolExecutor(1) as pool:
             body, weights = self._load(pool)
@@ -192,7 +193,7 @@ class TransformerEncoder:
     @property
     def groups_at_once(self) -> int:
         """1: copies from a GPU overlap with its work. 2: no thread waits at the end of a group."""
-        return 1 if self.device.type != "cpu" else 2 if self.pool is not None else 0
+        return 1 if self.device.type != "cpu" else 2 if self.threads else 0
 
     @property
     def precision(self) -> str:
@@ -226,8 +227,7 @@ class TransformerEncoder:
         """
         of_command, alone = threads_of_command(), isinstance(body, Bert)
         threads = of_command or torch.get_num_threads()
-        if alone and threads > 1:
-            self.pool = one_thread_each(threads)
+        self.threads = threads if alone and threads > 1 else 0
         if of_command is not None:
             torch.set_num_threads(1 if alone else threads)
 
@@ -310,8 +310,8 @@ class TransformerEncoder:
 
         A GPU gets the next batch before this function waits for the vectors of the current one.
         """
-        if self.pool is not None:
-            yield from self._divide(self.pool, list(batches))
+        if self.threads:
+            yield from self._divide(list(batches))
             return
         wait: Callable[[], Arrays] | None = None
         for batch in batches:
@@ -322,12 +322,13 @@ class TransformerEncoder:
         if wait is not None:
             yield wait()
 
-    def _divide(self, pool: ThreadPoolExecutor, batches: Sequence[Sequence[Tokens]]) -> Iterable[Arrays]:
+    def _divide(self, batches: Sequence[Sequence[Tokens]]) -> Iterable[Arrays]:
         """Compute a batch in each thread. In a program in Python, few batches share its threads."""
-        if 2 * len(batches) >= torch.get_num_threads():  # in a command: always
-            return pool.map(lambda batch: self._start(batch)(), batches)
         with self.sharing:  # without it, the threads of two groups wait for each other
-            return [self._start(batch)() for batch in batches]
+            if 2 * len(batches) < torch.get_num_threads():  # in a command: never
+                return [self._start(batch)() for batch in batches]
+            pool = one_thread_each(self.threads, os.getpid())
+        return pool.map(lambda batch: self._start(batch)(), batches)
 
     def _start(self, batch: Sequence[Tokens]) -> Callable[[], Arrays]:
         """Start to compute a batch. The returned function waits for its vectors."""
