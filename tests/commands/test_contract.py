@@ -16,20 +16,21 @@ from support import write_affine
 
 PAIR = '{"embedding_a":[1,0],"embedding_b":[0,1],"_emb":"m:100000000000","score":%s}\n'
 GOLD = PAIR % 1 + '{"embedding_a":[1,0],"embedding_b":[1,0],"_emb":"m:100000000000","score":2}\n'
-LABELLED = (
-    '{"embedding":[1,0],"label":"a","_emb":"m:100000000000"}\n{"embedding":[0,1],"label":"b","_emb":"m:100000000000"}\n'
-    * 5
-)
+LABELLED = '{"embedding":[1,0],"label":"a"}\n{"embedding":[0,1],"label":"b"}\n' * 5
 
 
 @dataclass(frozen=True)
 class Case:
     name: str
-    command: tuple[str, ...]
+    line: str  # the command and its flags
     good: str  # rows that the command takes
     bad: str  # a row that it does not
     problem: str
     names_files: bool = False  # the output is binary and contains the names of the files
+
+    @property
+    def command(self) -> list[str]:
+        return self.line.split()
 
     @property
     def words(self) -> str:
@@ -42,96 +43,41 @@ NO_TEXT = ('{"text":7}', '"text" is a number, expected a string')
 VECTOR = '{"embedding":[1,2]}\n'
 VECTORS = '{"embedding":[1,2]}\n{"embedding":[2,1]}\n{"embedding":[3,3]}\n'
 NO_VECTOR = ('{"embedding":[1,"x"]}', '"embedding" contains a string, expected numbers')
-LABEL = "expected a string or a whole number"
+NULL = ('{"embedding":[1,null]}', '"embedding" contains null, expected numbers')
+MINED = '{"text_a":"a","text_b":%s,"embedding_a":[1,0],"embedding_b":[1,1]}\n'
+NOT_MINED = ((MINED % 7).strip(), '"text_b" is a number, expected a string')
+ENTRY = '{"entry":"cat","definition":"an animal"}\n'
+NO_ENTRY = ('{"entry":"cat","definition":["x"]}', '"definition" is a list, expected a string')
+HITS = '{"id":"q1","hits":[{"row":1,"id":"d1"}]}\n'
+NO_HITS = ('{"id":"q2","hits":7}', '"hits" is a number, expected a list of objects')
+NO_GOLD = ((PAIR % '"many"').strip(), '"score" is a string, expected a number')
+NO_LABEL = ('{"embedding":[1,0],"label":null}', '"label" is null, expected a string or a whole number')
+STEP = '{"step":1,"loss":2.5,"terms":{"contrast":2.5},"lr":[0.1]}\n'
+REPORT = '{"encoder":"m/L1:cls:100000000000","%s":50.5}'
 CASES = (
-    Case("encode", ("encode",), TEXT, *NO_TEXT),
-    Case("train", ("train", "simcse", "-o", "out", "-f", "--threads", "1"), TEXT * 2, *NO_TEXT),
-    Case("translate", ("translate",), TEXT, *NO_TEXT),
-    Case("augment", ("augment", "--op", "delete"), TEXT, *NO_TEXT),
-    Case(
-        "score",
-        ("score",),
-        PAIR % 1,
-        '{"embedding_a":[1,0],"_emb":"m:100000000000"}',
-        '"embedding_b" is missing',
-    ),
-    Case(
-        "gold",
-        ("score", "--gold", "score"),
-        GOLD,
-        (PAIR % '"many"').strip(),
-        '"score" is a string, expected a number',
-    ),
-    Case("diff", ("diff", "corpus.jsonl"), VECTOR, *NO_VECTOR),
-    Case("search", ("search", "--corpus", "corpus.jsonl"), '{"text":"a","embedding":[1,0]}\n', *NO_VECTOR),
-    Case(
-        "qrels",
-        ("score", "--qrels", "qrels.tsv"),
-        '{"id":"q1","hits":[{"row":1,"id":"d1"}]}\n',
-        '{"id":"q2","hits":7}',
-        '"hits" is a number, expected a list of objects',
-    ),
-    Case(
-        "duplicates",
-        ("duplicates", "--threshold", "0.5"),
-        '{"text":"a","embedding":[1,2]}\n{"text":"b","embedding":[1,2]}\n',
-        *NO_VECTOR,
-    ),
-    Case(
-        "mine",
-        ("mine", "--corpus", "corpus.jsonl"),
-        '{"text_a":"a","text_b":"b","embedding_a":[1,0],"embedding_b":[1,1]}\n',
-        '{"text_a":"a","text_b":7,"embedding_a":[1,0],"embedding_b":[1,1]}',
-        '"text_b" is a number, expected a string',
-    ),
-    Case(
-        "probe",
-        ("probe", "--label", "label", "--folds", "3", "--penalties", "1"),
-        LABELLED,
-        '{"embedding":[1,0],"label":null,"_emb":"m:100000000000"}',
-        f'"label" is null, {LABEL}',
-    ),
-    Case("predict", ("predict", "-m", "C"), VECTOR, *NO_VECTOR),
-    Case("cluster", ("cluster", "-k", "1"), VECTOR, *NO_VECTOR),
-    Case(
-        "build-entries",
-        ("build-entries",),
-        '{"entry":"cat","definition":"an animal"}\n',
-        '{"entry":"cat","definition":["an animal"]}',
-        '"definition" is a list, expected a string',
-    ),
-    Case("distill-static", ("distill-static", "--weights", "sif", "-o", "out", "-f"), TEXT, *NO_TEXT),
-    Case(
-        "fit",
-        ("whiten", "fit", "--kind", "center", "-o", "-"),
-        '{"embedding":[1,2],"_emb":"m:100000000000"}\n{"embedding":[2,0],"_emb":"m:100000000000"}\n',
-        *NO_VECTOR,
-        names_files=True,
-    ),
-    Case(
-        "apply",
-        ("whiten", "apply", "-t", "T"),
-        VECTOR,
-        '{"embedding":[1,null]}',
-        '"embedding" contains null, expected numbers',
-    ),
-    Case("cat", ("cat",), '{"a":1}\n', '{"a":', "not JSON: unexpected end of data (column 6)"),
-    Case("space", ("plot", "space", "--by", "pca"), VECTORS, *NO_VECTOR),
-    Case(
-        "curve",
-        ("plot", "curve"),
-        '{"step":1,"loss":2.5,"terms":{"contrast":2.5},"lr":[0.1]}\n',
-        '{"step":2,"loss":2.5}',
-        '"terms" is missing',
-    ),
-    Case(
-        "sweep",
-        ("plot", "sweep"),
-        '{"encoder":"m/L1:cls:100000000000","spearman":50.5}\n',
-        '{"encoder":"m/L2:cls:200000000000","pearson":50.5}',
-        '"spearman" is missing',
-    ),
-    Case("inspect", ("inspect",), VECTOR, *NO_VECTOR),
+    Case("encode", "encode", TEXT, *NO_TEXT),
+    Case("train", "train simcse -o out -f --threads 1", TEXT * 2, *NO_TEXT),
+    Case("translate", "translate", TEXT, *NO_TEXT),
+    Case("augment", "augment --op delete", TEXT, *NO_TEXT),
+    Case("score", "score", PAIR % 1, '{"embedding_a":[1,0]}', '"embedding_b" is missing'),
+    Case("gold", "score --gold score", GOLD, *NO_GOLD),
+    Case("diff", "diff corpus.jsonl", VECTOR, *NO_VECTOR),
+    Case("search", "search --corpus corpus.jsonl", '{"text":"a","embedding":[1,0]}\n', *NO_VECTOR),
+    Case("qrels", "score --qrels qrels.tsv", HITS, *NO_HITS),
+    Case("duplicates", "duplicates --threshold 0.5", '{"text":"a","embedding":[1,2]}\n' * 2, *NO_VECTOR),
+    Case("mine", "mine --corpus corpus.jsonl", MINED % '"b"', *NOT_MINED),
+    Case("probe", "probe --label label --folds 3 --penalties 1", LABELLED, *NO_LABEL),
+    Case("predict", "predict -m C", VECTOR, *NO_VECTOR),
+    Case("cluster", "cluster -k 1", VECTOR, *NO_VECTOR),
+    Case("build-entries", "build-entries", ENTRY, *NO_ENTRY),
+    Case("distill-static", "distill-static --weights sif -o out -f", TEXT, *NO_TEXT),
+    Case("fit", "whiten fit --kind center -o -", VECTORS, *NO_VECTOR, names_files=True),
+    Case("apply", "whiten apply -t T", VECTOR, *NULL),
+    Case("cat", "cat", '{"a":1}\n', '{"a":', "not JSON: unexpected end of data (column 6)"),
+    Case("space", "plot space --by pca", VECTORS, *NO_VECTOR),
+    Case("curve", "plot curve", STEP, '{"step":2,"loss":2.5}', '"terms" is missing'),
+    Case("sweep", "plot sweep", REPORT % "spearman" + "\n", REPORT % "pearson", '"spearman" is missing'),
+    Case("inspect", "inspect", VECTOR, *NO_VECTOR),
 )
 READERS = {  # class or function that reads rows -> a command that uses it
     "TextParser": "encode",
@@ -150,8 +96,10 @@ READERS = {  # class or function that reads rows -> a command that uses it
 }
 NO_OBJECT = "this row is a list, expected an object"
 every = pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
-readers = pytest.mark.parametrize(
-    "case", [case for case in CASES if case.name in READERS.values()], ids=lambda case: case.name
+READING = [case for case in CASES if case.name in READERS.values()]
+readers = pytest.mark.parametrize("case", READING, ids=lambda case: case.name)
+rejecting = pytest.mark.parametrize(
+    "case", [case for case in READING if case.name != "inspect"], ids=lambda case: case.name
 )
 
 
@@ -171,10 +119,10 @@ def run(sentkit, tiny, marian, classifier, tmp_path_factory):
             arguments = arguments if arguments[0].startswith("--") else ("--queries", *arguments)
         if case.name == "qrels":
             Path("qrels.tsv").write_text("query-id\tcorpus-id\tscore\nq1\td1\t1\n")
-        if case.command[0] == "diff":
-            Path("corpus.jsonl").write_text(case.good)
-        if case.command[0] == "mine":
-            Path("corpus.jsonl").write_text('{"text":"c","embedding":[0,1]}\n')
+        if case.name in ("diff", "mine"):
+            Path("corpus.jsonl").write_text(
+                VECTOR if case.name == "diff" else '{"text":"c","embedding":[0,1]}'
+            )
         models = dict.fromkeys(("encode", "train", "build-entries", "distill-static"), tiny)
         models |= {"translate": marian}
         name = case.words.split()[-1]
@@ -246,30 +194,22 @@ def test_same_input_same_bytes(run, case):
 
 
 @readers
-@pytest.mark.parametrize("suffix", [".jsonl.gz", ".jsonl.zst"])
-def test_compressed_files_are_read(run, case, suffix, tmp_path):
+@pytest.mark.parametrize("suffix", [".jsonl.gz", ".jsonl.zst", ".parquet"])
+def test_compressed_files_and_parquet_are_read(run, case, suffix):
     """By suffix; the same comes out as of the plain file."""
-    zstandard = pytest.importorskip("zstandard")
-    pack = gzip.compress if suffix.endswith("gz") else zstandard.ZstdCompressor().compress
-    (tmp_path / f"rows{suffix}").write_bytes(pack(case.good.encode()))
-    (tmp_path / "rows.jsonl").write_text(case.good)
+    if suffix == ".parquet":
+        arrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+        records = [json.loads(line) for line in case.good.splitlines()]
+        parquet.write_table(arrow.Table.from_pylist(records), "rows.parquet")
+    else:
+        zstandard = pytest.importorskip("zstandard")
+        pack = gzip.compress if suffix.endswith("gz") else zstandard.ZstdCompressor().compress
+        Path(f"rows{suffix}").write_bytes(pack(case.good.encode()))
+    Path("rows.jsonl").write_text(case.good)
     packed, plain = run(case, f"rows{suffix}"), run(case, "rows.jsonl")
 
-    assert packed.code == 0
+    assert (packed.code, problems(packed)) == (0, [])
     assert case.names_files or packed.out.replace(suffix.encode(), b".jsonl") == plain.out
-
-
-@readers
-def test_parquet_files_are_read(run, case):
-    """The same comes out as of the JSONL file with the same records."""
-    arrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
-    records = [json.loads(line) for line in case.good.splitlines()]
-    parquet.write_table(arrow.Table.from_pylist(records), "rows.parquet")
-    Path("rows.jsonl").write_text(case.good)
-    table, plain = run(case, "rows.parquet"), run(case, "rows.jsonl")
-
-    assert (table.code, problems(table)) == (0, [])
-    assert case.names_files or table.out.replace(b"rows.parquet", b"rows.jsonl") == plain.out
 
 
 @readers
@@ -312,11 +252,9 @@ def test_a_bug_is_one_line_and_70(run, case, monkeypatch, tmp_path):
     assert "Traceback" in log.read_text()
 
 
-@readers
+@rejecting
 def test_bad_rows_can_be_rejected(run, case, tmp_path):
     """The result is that of the good rows, and --rejects gets the others with file, line and reason."""
-    if case.name == "inspect":
-        pytest.skip("it has no --rejects")
     spoilt = "[1]\n" + case.good + case.bad + "\n" + case.good
     done = run(case, "-", "--rejects", "bad.jsonl", stdin=spoilt)
     first, second = map(json.loads, (tmp_path / "bad.jsonl").read_text().splitlines())
@@ -330,11 +268,9 @@ def test_bad_rows_can_be_rejected(run, case, tmp_path):
     assert f"sentkit {case.words}: warning: {counted}" in done.told
 
 
-@readers
+@rejecting
 def test_if_all_rows_are_bad_there_are_no_rows(run, case, tmp_path):
     """The file of --rejects is written in spite of the error."""
-    if case.name == "inspect":
-        pytest.skip("it has no --rejects")
     done = run(case, "-", "--rejects", "bad.jsonl", stdin="[1]\n[2]\n")
 
     assert (done.code, done.out) == (65, b"")
@@ -342,29 +278,24 @@ def test_if_all_rows_are_bad_there_are_no_rows(run, case, tmp_path):
     assert (tmp_path / "bad.jsonl").read_text().count("\n") == 2
 
 
-FOUND = {  # a command -> a good row, and a row that has its output field
-    ("encode",): ('{"text":"a"}', '{"text":"a","embedding":[1]}'),
-    ("encode", "-v"): ('{"text":"a"}', '{"text":"a","n_tokens":1}'),
-    ("score",): (PAIR.strip() % 1, PAIR.strip() % '1,"similarity":1'),
-    ("score", "--matrix"): ('{"embedding":[1,0]}', '{"embedding":[1,0],"similarities":[]}'),
-    ("search", "--corpus", "corpus.jsonl", "--queries", "-"): (
-        '{"embedding":[1,0]}',
-        '{"embedding":[1,0],"hits":[]}',
-    ),
-    ("duplicates", "--threshold", "0.5", "--groups"): ('{"embedding":[1]}', '{"embedding":[1],"group":1}'),
-    ("cluster", "-k", "1"): ('{"embedding":[1]}', '{"embedding":[1],"cluster":1}'),
-    ("mine", "--corpus", "corpus.jsonl"): (
-        '{"text_a":"a","text_b":"b","embedding_a":[1,0],"embedding_b":[1,1]}',
-        '{"text_a":"a","text_b":"b","embedding_a":[1,0],"embedding_b":[1,1],"negative":"c"}',
-    ),
-    ("augment", "--op", "lower"): ('{"text":"a"}', '{"text":"a","text_a":"b"}'),
+FOUND = {  # a command -> a good row, and its output field
+    "encode": ('{"text":"a"}', '"embedding":[1]'),
+    "encode -v": ('{"text":"a"}', '"n_tokens":1'),
+    "score": (PAIR.strip() % 1, '"similarity":1'),
+    "score --matrix": ('{"embedding":[1,0]}', '"similarities":[]'),
+    "search --corpus corpus.jsonl --queries -": ('{"embedding":[1,0]}', '"hits":[]'),
+    "duplicates --threshold 0.5 --groups": ('{"embedding":[1]}', '"group":1'),
+    "cluster -k 1": ('{"embedding":[1]}', '"cluster":1'),
+    "mine --corpus corpus.jsonl": (MINED.strip() % '"b"', '"negative":"c"'),
+    "augment --op lower": ('{"text":"a"}', '"text_a":"b"'),
 }
 
 
-@pytest.mark.parametrize("command", FOUND, ids=" ".join)
-def test_a_row_with_the_output_field_is_a_bad_row(sentkit, command, tmp_path):
+@pytest.mark.parametrize("line", FOUND)
+def test_a_row_with_the_output_field_is_a_bad_row(sentkit, line, tmp_path):
     """The writer's bad rows go the way of the reader's."""
-    good, bad = FOUND[command]
+    command, (good, field) = line.split(), FOUND[line]
+    bad = f"{good[:-1]},{field}}}"
     (tmp_path / "corpus.jsonl").write_text('{"text":"c","embedding":[0,1]}\n')
     refused = sentkit(*command, stdin=f"{good}\n{bad}\n{good}\n")
     replaced = sentkit(*command, "--replace", stdin=f"{bad}\n")
