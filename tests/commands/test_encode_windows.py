@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from sentkit.formats.vectors.store import Store
-from support import SMALL, copy_tokenizer, in_jsonl
+from support import SMALL, copy_tokenizer, in_jsonl, padded
 
 CLOSE = 1e-5
 WORDS = "the old river runs unbelievably south, and 中国 Café people walked along it in 1999"
@@ -57,9 +57,7 @@ def states_of(folder, sequences):
 
     model = AutoModel.from_pretrained(folder, dtype=torch.float32).eval()
     whole = [[2, *ids, 3] for ids in sequences]
-    longest = max(map(len, whole))
-    ids = torch.tensor([each + [0] * (longest - len(each)) for each in whole])
-    mask = torch.tensor([[1] * len(each) + [0] * (longest - len(each)) for each in whole])
+    ids, mask = padded(whole)
     with torch.no_grad():
         states = model(input_ids=ids, attention_mask=mask).last_hidden_state.double().numpy()
     return [own[: len(each)] for own, each in zip(states, whole, strict=True)]
@@ -109,13 +107,7 @@ def test_vectors_are_those_of_transformers(encode, request, model, readout, size
     flags = ["--window", ":".join(map(str, sizes))] if sizes else []
     done = encode(*FLAGS, *flags, "--readout", readout, model=folder)
 
-    size, stride = sizes or (20, 9)
-    expected = [
-        by_hand(
-            folder, text, *((size, stride) if len(ids_of(folder, text)) > 18 else (130, 1)), REDUCE[readout]
-        )
-        for text in DOCUMENTS
-    ]
+    expected = [by_hand(folder, text, *(sizes or (20, 9)), REDUCE[readout]) for text in DOCUMENTS]
     assert done.code == 0
     assert np.abs(done.vectors() - expected).max() < CLOSE
 
@@ -147,10 +139,8 @@ def test_the_closing_line_counts_rows_and_windows(encode, tiny):
 
     assert done.told == [f"sentkit encode: 2 of 4 rows were split into {sum(counts)} windows (--window 20:9)"]
     assert encode(*FLAGS, "--readout", "mean", "-q").told == []
-    planned = encode(*FLAGS, "-n", "--readout", "mean")
-    assert {"rows": 4, "split_rows": 2, "windows": sum(counts), "truncated": 0}.items() <= planned.rows[
-        0
-    ].items()
+    [planned] = encode(*FLAGS, "-n", "--readout", "mean").rows
+    assert {"rows": 4, "split_rows": 2, "windows": sum(counts), "truncated": 0}.items() <= planned.items()
 
 
 @pytest.mark.parametrize("flags", [("--readout", "mean", "--prompt", "a cat: "), ("--readout", "prompt")])
@@ -292,34 +282,27 @@ def test_the_prompt_is_in_each_window_of_a_static_model(sentkit, table, model2ve
 
 
 @pytest.mark.parametrize(
-    ("flags", "problem"),
+    ("mode", "flags", "problem"),
     [
-        (["--on-truncate", "late"], "--on-truncate late needs --window N"),
-        (["--on-truncate", "window", "--window", "9:0"], '--window "9:0"'),
-        (["--window", "9"], "--window needs --on-truncate window or chunks or late"),
-        (["--on-truncate", "window", "--window", 129], "--window 129: the maximum length is 128 tokens"),
-        (["--on-truncate", "window", "--window", 2], "a window of 2 tokens is too small: the special tokens"),
+        ("late", "", "--on-truncate late needs --window N"),
+        ("window", "--window 9:0", '--window "9:0"'),
+        ("", "--window 9", "--window needs --on-truncate window or chunks or late"),
+        ("window", "--window 129", "--window 129: the maximum length is 128 tokens"),
+        ("window", "--window 2", "a window of 2 tokens is too small: the special tokens"),
         (
-            ["--on-truncate", "window", "--window", "9:8"],
-            "a stride of 8: a window of 9 tokens has 7 of the text, so that texts would have gaps",
+            "window",
+            "--window 9:8",
+            "a stride of 8: a window of 9 tokens has 7 of the text, so that texts would",
         ),
-        (
-            ["--on-truncate", "late", "--window", 9, "--readout", "cls"],
-            '--on-truncate late cannot be used with the readout "cls"',
-        ),
-        (
-            ["--on-truncate", "window", "-m", "words:binary"],
-            "--on-truncate window cannot be used with words:binary",
-        ),
-        (["--on-truncate", "window", "-m", "w.txt"], "this model has no maximum length, so no text is split"),
-        (
-            ["--on-truncate", "late", "--window", 9, "-m", "w.txt"],
-            "--on-truncate late: w.txt is a static model, whose words have no context",
-        ),
+        ("late", "--window 9 --readout cls", '--on-truncate late cannot be used with the readout "cls"'),
+        ("window", "-m words:binary", "--on-truncate window cannot be used with words:binary"),
+        ("window", "-m w.txt", "this model has no maximum length, so no text is split"),
+        ("late", "--window 9 -m w.txt", "--on-truncate late: w.txt is a static model, whose words have no"),
     ],
 )
-def test_flags_that_do_not_fit_are_wrong_usage(sentkit, tiny, table, flags, problem):
+def test_flags_that_do_not_fit_are_wrong_usage(sentkit, tiny, table, mode, flags, problem):
+    given = ("--on-truncate", mode, *flags.split()) if mode else flags.split()
     model = () if "-m" in flags else ("-m", tiny)
-    done = sentkit("encode", "-q", *model, *flags, stdin="a")
+    done = sentkit("encode", "-q", *model, *given, stdin="a")
 
     assert (done.code, done.told[0].startswith(f"sentkit encode: {problem}")) == (2, True)
