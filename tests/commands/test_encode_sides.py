@@ -10,12 +10,7 @@ from sentkit.errors import UsageError
 from sentkit.formats.rows.kinds import split_by_side
 from support import in_jsonl
 
-PAIRS = [
-    ("a cat", "the sea"),
-    ("the sea", "a cat"),
-    ("a dog runs", "a dog runs"),
-    ("ships", "a cat sat on it"),
-]
+PAIRS = [("a cat", "the sea"), ("the sea", "a cat"), ("a dog runs",) * 2, ("ships", "a cat sat on it")]
 PROMPTS = {"a": "query: ", "b": "the passage = 1, b: "}
 GIVEN = "a=query: ,b=the passage = 1, b: "
 DECLARED = {"readout": "mean", "prompts": {"query": "query: ", "document": "passage: ", "a=x": "odd "}}
@@ -74,6 +69,7 @@ def model(request, tiny, words, model2vec, copy_of):
 
 
 WINDOWS = ("--on-truncate", "window", "--max-length", 12, "--window", "12:2")
+CHUNKS = ("--on-truncate", "chunks", "--max-length", 9)
 
 
 @pytest.mark.parametrize("flags", [(), WINDOWS], ids=["whole", "windows"])
@@ -145,11 +141,7 @@ def test_names_by_side_are_those_of_the_checkpoint(sentkit, tiny, copy_of):
         (("--prompt", "a=x,b=,anchor="), PAIRS, 'these rows have no side "anchor", only a and b'),
         (("--prompt", "anchor=x,positive="), PAIRS, 'these rows have no side "anchor", only a and b'),
         (("--prompt", "a=x,b=y"), ["text"], "a prompt by side needs rows with several texts"),
-        (
-            ("--prompt", "a=x,b=y", "--on-truncate", "chunks", "--max-length", 9),
-            ["text"],
-            "a prompt by side needs rows with",
-        ),
+        (("--prompt", "a=x,b=y", *CHUNKS), ["text"], "a prompt by side needs rows with several texts"),
         (("--prompt", "a=x,b=y", "--prompt-name", "q"), PAIRS, "--prompt and --prompt-name cannot be used"),
     ],
 )
@@ -173,12 +165,10 @@ def test_a_file_records_the_prompts_and_works_in_other_commands(sentkit, words):
     pairs = write("pairs.jsonl", score=1)
     run = ("encode", pairs, "-m", words, "--prompt")
     sentkit(*run, GIVEN, "-o", "v.safetensors")
-    rows = sentkit("cat", "v.safetensors").out
+    rows = sentkit("cat", "v.safetensors").rows
     query = sentkit("encode", "-m", words, "--prompt", PROMPTS["a"], "-q", stdin="ships").out
-    corpus = [
-        {"text": row["text_b"], "_emb": row["_emb"], "embedding": row["embedding_b"]}
-        for row in map(json.loads, rows.splitlines())
-    ]
+    names = {"text_b": "text", "_emb": "_emb", "embedding_b": "embedding"}
+    corpus = ({name: row[theirs] for theirs, name in names.items()} for row in rows)
     Path("b.jsonl").write_text(in_jsonl(*corpus))
     hits = sentkit("search", "--corpus", "b.jsonl", stdin=query)
     alone = ("--field", "text=text_b", "-q", "--prompt", PROMPTS["b"], "-o", "alone.safetensors")
@@ -191,9 +181,7 @@ def test_a_file_records_the_prompts_and_works_in_other_commands(sentkit, words):
     similarities = [[hit["similarity"] for hit in done.rows[0]["hits"]] for done in (hits, expected)]
     assert similarities[0] == pytest.approx(similarities[1])
     scores = [row["similarity"] for row in sentkit("score", "v.safetensors", "--json").rows]
-    first, second = (
-        np.array([row[f"embedding_{side}"] for row in map(json.loads, rows.splitlines())]) for side in "ab"
-    )
+    first, second = (np.array([row[f"embedding_{side}"] for row in rows]) for side in "ab")
     cosines = (first * second).sum(1) / np.linalg.norm(first, axis=1) / np.linalg.norm(second, axis=1)
     assert scores == pytest.approx(cosines, abs=1e-6)
 
@@ -201,29 +189,24 @@ def test_a_file_records_the_prompts_and_works_in_other_commands(sentkit, words):
 @pytest.mark.parametrize("kind", ["float32", "int8"])
 def test_old_vectors_are_reused_only_with_the_same_prompts(sentkit, words, kind):
     """The same text has other vectors on the other side."""
-    old, new = (
-        write("old.jsonl"),
-        write("new.jsonl", [("ships", "a cat"), ("a cat", "ships"), ("a dog runs", "the sea")]),
-    )
+    old = write("old.jsonl")
+    new = write("new.jsonl", [("ships", "a cat"), ("a cat", "ships"), ("a dog runs", "the sea")])
     run = ("encode", "-m", words)
     given = ("--prompt", GIVEN)
     sentkit(*run, old, *given, "-o", "old.safetensors")
     fresh = sentkit(*run, new, *given, "-o", "fresh.safetensors", "--store", kind)
     made = sentkit(*run, new, *given, "-o", "made.safetensors", "--store", kind, "--reuse", "old.safetensors")
-    other = sentkit(
-        *run, new, "--prompt", "b=query: ,a=x", "-o", "o.safetensors", "--reuse", "old.safetensors"
-    )
+    swapped = ("--prompt", "b=query: ,a=x", "-o", "o.safetensors", "--reuse", "old.safetensors")
+    other = sentkit(*run, new, *swapped)
+    sentkit(*run, new, "-o", "plain.safetensors")
+    without = sentkit(*run, new, *given, "--reuse", "plain.safetensors", "-o", "x.safetensors")
 
     assert fresh.code == made.code == 0
     assert Path("made.safetensors").read_bytes() == Path("fresh.safetensors").read_bytes()
     assert made.told[-1].endswith("reused rows: 2, encoded: 1, no longer needed: 0")
     assert '"prompt" is {"a":"query: "' in other.told[0]
     assert "nothing is reused" in other.told[0]
-    sentkit(*run, new, "-o", "plain.safetensors")
-    assert (
-        "nothing is reused"
-        in sentkit(*run, new, *given, "--reuse", "plain.safetensors", "-o", "x.safetensors").err
-    )
+    assert "nothing is reused" in without.err
 
 
 def test_a_folder_continues_only_with_the_same_prompts(sentkit, words):
