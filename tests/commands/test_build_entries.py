@@ -19,8 +19,11 @@ ROWS = [
     ("ice cream", "what children ask for"),
     ("cat", "a small animal that purrs"),  # the same again counts twice
 ]
-ENTRIES = ["cat", "ice cream", "dog", "Cat"]
-COUNTS = [4, 2, 1, 1]
+COUNTS = [("cat", 4), ("ice cream", 2), ("dog", 1), ("Cat", 1)]
+
+
+def counts_of(done):
+    return [(row["entry"], row["definitions"]) for row in done.rows]
 
 
 def dictionary(rows):
@@ -56,9 +59,8 @@ def expected(sentkit, tiny):
         sums: dict[str, list[list[float]]] = {}
         for row in done.rows:
             sums.setdefault(row["entry"], []).append(row["embedding"])
-        return np.array(
-            [[sum(axis) / len(own) for axis in zip(*own, strict=True)] for own in sums.values()], np.float32
-        )
+        means = [[sum(axis) / len(own) for axis in zip(*own, strict=True)] for own in sums.values()]
+        return np.array(means, np.float32)
 
     return make
 
@@ -69,9 +71,7 @@ def test_an_entry_is_the_average_of_what_encode_gives(build, expected, readout):
     done = build("--readout", readout)
 
     assert done.code == 0
-    assert [(row["entry"], row["definitions"]) for row in done.rows] == list(
-        zip(ENTRIES, COUNTS, strict=True)
-    )
+    assert counts_of(done) == COUNTS
     assert list(done.rows[0]) == ["entry", "definitions", "_emb", "embedding"]
     assert np.abs(done.vectors() - expected("--readout", readout)).max() < 1e-5
 
@@ -84,10 +84,7 @@ def test_groups_do_not_matter(build, expected, monkeypatch):
     rows = ROWS * 3 + [("zebra", "striped")] + ROWS
     done = build("--readout", "mean", stdin=dictionary(rows))
 
-    assert [(row["entry"], row["definitions"]) for row in done.rows] == [
-        *((entry, 4 * count) for entry, count in zip(ENTRIES, COUNTS, strict=True)),
-        ("zebra", 1),
-    ]
+    assert counts_of(done) == [*((entry, 4 * count) for entry, count in COUNTS), ("zebra", 1)]
     assert np.abs(done.vectors() - expected("--readout", "mean", rows=rows)).max() < 1e-5
 
 
@@ -97,12 +94,9 @@ def test_tables_rows_and_vector_files_give_the_same(build, sentkit, other, tmp_p
     (tmp_path / "a.csv.gz").write_bytes(gzip.compress(in_csv(ROWS)))
     (tmp_path / "b.csv").write_bytes(in_csv(ROWS[3:]))
     sentkit(*("encode", "-q", "-m", other, "--field", "text=definition", "-o", "a.safetensors"), stdin=STREAM)
-    expected = build().out
+    made = [build(name).out for name in ("a.tsv", "a.csv.gz", "a.safetensors")]
 
-    assert build("a.tsv").out == expected
-    assert build("a.csv.gz").out == expected
-    assert build("a.safetensors").out == expected
-    assert build("-", "b.csv", stdin=dictionary(ROWS[:3])).out == expected
+    assert {*made, build("-", "b.csv", stdin=dictionary(ROWS[:3])).out} == {build().out}
 
 
 def test_names_of_entries_are_kept_as_they_are(build):
@@ -121,22 +115,15 @@ def test_names_of_entries_are_kept_as_they_are(build):
         ({"entry": "x", "definition": None}, '"definition" is null, expected a string'),
         ({"entry": "", "definition": "x"}, '"entry" is empty'),
         ({"entry": "x", "definition": " \t "}, '"definition" is empty'),
-        ({"text": "a cat"}, '"entry" is missing'),
+        (b'{"entry":"a","definition":"x","entry":"b"}', 'duplicate field "entry"'),
     ],
 )
 def test_a_row_without_both_is_bad(build, row, problem):
-    done = build(stdin=dictionary(ROWS[:1]) + orjson.dumps(row))
+    line = row if isinstance(row, bytes) else orjson.dumps(row)
+    done = build(stdin=dictionary(ROWS[:1]) + line)
 
-    assert done.code == 65
-    assert done.out == b""
+    assert (done.code, done.out) == (65, b"")
     assert done.err == f"sentkit build-entries: -:2: {problem}\n"
-
-
-def test_a_repeated_name_is_refused(build):
-    done = build(stdin=b'{"entry":"a","definition":"x","entry":"b"}')
-
-    assert done.code == 65
-    assert '-:1: duplicate field "entry"' in done.err
 
 
 @pytest.mark.parametrize("arguments", [(), ("--rejects", "/dev/null"), ("--words-only",)])

@@ -154,24 +154,21 @@ def test_shown_fields_and_rows_keep_their_bytes(sentkit):
     groups = sentkit("duplicates", "--threshold", 1, "--groups", stdin=lines)
     unique = sentkit("duplicates", "--threshold", 1, "--unique", stdin=lines)
 
-    assert pair.out == (
-        b'{"x_a":1.10,"id_a":12345678901234567890,"x_b":"\\u00e9","row_a":1,"row_b":2,"similarity":1.0}\n'
-    )
-    assert (
-        groups.out
-        == b'{"x": 1.10, "id":12345678901234567890,"group":1}\n{"x":"\\u00e9","y":2.50,"group":1}\n'
-    )
-    assert unique.out == b'{"x": 1.10, "id":12345678901234567890}\n'
+    fields = b'{"x_a":1.10,"id_a":12345678901234567890,"x_b":"\\u00e9"'
+    first = b'{"x": 1.10, "id":12345678901234567890'
+    assert pair.out == fields + b',"row_a":1,"row_b":2,"similarity":1.0}\n'
+    assert groups.out == first + b',"group":1}\n{"x":"\\u00e9","y":2.50,"group":1}\n'
+    assert unique.out == first + b"}\n"
 
 
-def test_pairs_are_refused(sentkit):
-    done = sentkit("duplicates", "--threshold", 1, stdin='{"embedding_a":[1],"embedding_b":[1]}')
+@pytest.mark.parametrize(
+    ("row", "problem"),
+    [
+        ('{"embedding_a":[1],"embedding_b":[1]}', "-:1: expected 1 vector, this row has 2"),
+        ('{"embedding":[1],"label":2}', '-: no row has "lable"'),
+    ],
+)
+def test_pairs_and_a_shown_field_that_no_row_has_are_refused(sentkit, row, problem):
+    done = sentkit("duplicates", "--threshold", 1, "--show", "lable", stdin=row)
 
-    assert done.told == ["sentkit duplicates: -:1: expected 1 vector, this row has 2"]
-    assert done.code == 65
-
-
-def test_a_shown_field_that_no_row_has_is_refused(sentkit, rows):
-    done = sentkit("duplicates", "--threshold", 1, "--show", "lable", stdin=rows)
-
-    assert done.told == ['sentkit duplicates: -: no row has "lable"']
+    assert (done.code, done.told) == (65, [f"sentkit duplicates: {problem}"])
