@@ -68,16 +68,15 @@ def test_a_loss_of_each_readout_and_texts_with_a_prompt(sentkit, tmp_path):
     assert len({str(record["int8_cosine"]) for record in records}) >= 2  # of 4 digits
 
 
+def int8_encoder(folder, options, device="cpu"):
+    checkpoint = read_checkpoint(str(folder))
+    return TransformerEncoder(checkpoint, plan_reading(checkpoint, options), device=device, precision="int8")
+
+
 @needs_integers
 def test_the_weights_do_not_depend_on_prompt_length_and_readout(bundled):
     plans = [ReadingOptions(), ReadingOptions(prompt="query: ", max_length=12, readout="cls")]
-    checkpoint = read_checkpoint(str(bundled))
-    blocks = [
-        TransformerEncoder(
-            checkpoint, plan_reading(checkpoint, plan), device="cpu", precision="int8"
-        ).body.blocks[0]
-        for plan in plans
-    ]
+    blocks = [int8_encoder(bundled, plan).body.blocks[0] for plan in plans]
 
     assert torch.equal(blocks[0].factors, blocks[1].factors)
     assert torch.equal(blocks[0].up_rest.scales, blocks[1].up_rest.scales)
@@ -110,12 +109,15 @@ def test_without_the_instructions_a_warning_names_the_precision_that_is_used(sen
 
 @needs_integers
 def test_a_large_loss_is_a_warning(sentkit, monkeypatch):
+    """Of the command and of the class for Python."""
     monkeypatch.setattr(encoder_module, "WARN_BELOW", 1.0)
-
     done = sentkit("encode", "--precision", "int8", stdin=TEXTS)
+    with pytest.warns(UserWarning, match="the lowest cosine with fp32"):
+        vectors = package.Encoder("nano", precision="int8", device="cpu").encode(["a cat"])
 
     assert done.code == 0
     assert any("the lowest cosine with fp32 on 64 texts is 0.99" in line for line in done.told)
+    assert vectors.shape == (1, 256)
 
 
 @needs_integers
@@ -146,12 +148,9 @@ def test_other_models_are_refused(sentkit, tmp_path, model2vec):
 
 def test_cuda_is_refused(monkeypatch, bundled):
     monkeypatch.setattr(encoder_module, "pick_device", lambda name: torch.device("cuda"))
-    checkpoint = read_checkpoint(str(bundled))
 
     with pytest.raises(UsageError, match="int8 needs --device cpu"):
-        TransformerEncoder(
-            checkpoint, plan_reading(checkpoint, ReadingOptions()), device="cuda", precision="int8"
-        )
+        int8_encoder(bundled, ReadingOptions(), device="cuda")
 
 
 @needs_integers
@@ -175,16 +174,6 @@ def test_the_blocks_of_a_vector_folder_have_the_measured_loss_of_run_json(sentki
     assert Store(str(first)).spec["int8_cosine"]["lowest"] != 0.9
     assert len(sentkit("cat", folder).rows) == len(TEXTS.splitlines())  # despite the loss in the first block
     assert sentkit(*run, "--precision", "fp32", "--resume").code == 65
-
-
-@needs_integers
-def test_an_encoder_in_python_warns(monkeypatch):
-    monkeypatch.setattr(encoder_module, "WARN_BELOW", 1.0)
-
-    with pytest.warns(UserWarning, match="the lowest cosine with fp32"):
-        vectors = package.Encoder("nano", precision="int8", device="cpu").encode(["a cat"])
-
-    assert vectors.shape == (1, 256)
 
 
 def test_losses_are_cosines_of_rows():

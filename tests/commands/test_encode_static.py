@@ -84,8 +84,8 @@ def test_an_array_and_its_words_are_not_overwritten(sentkit, tmp_path, output):
     assert (tmp_path / output).read_bytes() == before
 
 
-def test_unknown_words_and_texts_of_only_unknown_words_are_counted(sentkit, words):
-    """Of every row, even where its text has come before."""
+def test_unknown_words_and_texts_of_only_unknown_words_are_counted(sentkit, words, model2vec):
+    """Of every row, even where its text has come before; and the tokens of model2vec likewise."""
     done = sentkit("encode", "-m", words, stdin="the zebra\nzebra\nzebra\n\ncat\n")
 
     assert done.told == [
@@ -93,13 +93,7 @@ def test_unknown_words_and_texts_of_only_unknown_words_are_counted(sentkit, word
         "sentkit encode: warning: 3 of 5 texts have no known word: their vectors are zero",
     ]
     assert done.vectors().tolist() == [[1, 0, 0], [0, 0, 0], [0, 0, 0], [0, 0, 0], [0, 2, 0]]
-
-
-def test_tokens_of_model2vec_are_counted_likewise(sentkit, model2vec):
-    done = sentkit("encode", "-m", model2vec(), stdin="the zebra\nzebra\n")
-
-    assert done.code == 0
-    assert done.told == [
+    assert sentkit("encode", "-m", model2vec(), stdin="the zebra\nzebra\n").told == [
         "sentkit encode: warning: 2 of 3 tokens have no vector",
         "sentkit encode: warning: 1 of 2 texts have no known token: their vectors are zero",
     ]
@@ -156,25 +150,19 @@ def test_inspect_describes_a_static_model(sentkit, words, model2vec):
     assert sets["readout"] == "set"
 
 
-@pytest.mark.parametrize("command", [("build-entries",), ("distill-static", "-o", "out")], ids=" ".join)
+@pytest.mark.parametrize("command", ["build-entries", "distill-static -o out", "export -o out"])
 def test_who_needs_layers_refuses_a_static_model(sentkit, words, model2vec, command):
+    """`export` has only other numbers for a static model in a folder."""
     rows = '{"text":"a","entry":"a","definition":"b"}\n'
-    told = [sentkit(*command, "-m", name, stdin=rows) for name in (model2vec(), "words:binary", words)]
+    models = (model2vec(), "words:binary", words)
+    folder, sets, table = (sentkit(*command.split(), "-m", name, stdin=rows) for name in models)
+    refused = "is a static model, which only encode, search, report and inspect support"
+    exported = "is a static model, for which export has only --store"
 
-    assert [done.code for done in told] == [2, 2, 66]
-    assert all(
-        "is a static model, which only encode, search, report and inspect support" in done.err
-        for done in told[:2]
-    )
-    assert told[2].told[-1].endswith(": words.txt: is a file, expected a checkpoint folder")
-
-
-def test_export_has_only_other_numbers_for_a_static_model(sentkit, words, model2vec):
-    told = [sentkit("export", "-o", "out", "-m", name) for name in (model2vec(), "words:binary", words)]
-
-    assert [done.code for done in told] == [2, 2, 66]
-    assert "is a static model, for which export has only --store" in told[0].err
-    assert "words:binary: is a static model, which only encode" in told[1].err
+    assert (folder.code, sets.code, table.code) == (2, 2, 66)
+    assert (exported if "export" in command else refused) in folder.err
+    assert f"words:binary: {refused}" in sets.err
+    assert table.told[-1].endswith(": words.txt: is a file, expected a checkpoint folder")
 
 
 @pytest.mark.parametrize("name", ["nosuch.vec", "glove.6B.300d.txt", "wv/vectors.txt.gz", "vectors.bin"])
