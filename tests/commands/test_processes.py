@@ -9,9 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from support import heed_signals
-
-ROOT = Path(__file__).parent.parent.parent
+from support import ROOT, heed_signals
 
 PAIR = b'{"embedding_a":[1,0],"embedding_b":[0.6,0.8]}\n'
 ROW = b'{"text":"a cat"}\n'
@@ -23,6 +21,11 @@ COMMANDS = (
     pytest.param(("cat",), ROW, id="cat"),
 )
 every = pytest.mark.parametrize(("command", "row"), COMMANDS)
+
+
+def named(command, model):
+    """The words of a command, with this model."""
+    return [str(model) if word == "TINY" else word for word in command]
 
 
 @pytest.fixture(scope="module")
@@ -39,9 +42,8 @@ def started(tmp_path, words):
     running = []
 
     def start(*arguments, **streams):
-        named = [str(words) if argument == "TINY" else argument for argument in arguments]
         pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE) | streams
-        program = [sys.executable, "-m", "sentkit", *named]
+        program = [sys.executable, "-m", "sentkit", *named(arguments, words)]
         running.append(subprocess.Popen(program, cwd=tmp_path, preexec_fn=heed_signals, **pipes))
         return running[-1]
 
@@ -58,11 +60,9 @@ def started(tmp_path, words):
 def test_a_reader_that_closes_the_pipe_is_no_error(forked_shell, tiny, tmp_path, command, row, reader):
     """`| head -1` is quiet and 0, also where the whole pipe must succeed."""
     (tmp_path / "rows.jsonl").write_bytes(row * 20_000)
-    line = " ".join(str(tiny) if word == "TINY" else word for word in command)
-    done = forked_shell(f"sentkit {line} -q rows.jsonl | {reader}")
+    done = forked_shell(f"sentkit {' '.join(named(command, tiny))} -q rows.jsonl | {reader}")
 
-    assert done.code == 0
-    assert done.err == ""
+    assert (done.code, done.err) == (0, "")
     assert done.out.count(b"\n") == (reader == "head -1")
 
 
@@ -70,22 +70,18 @@ def test_a_reader_that_leaves_at_once_does_not_wait_for_a_slow_writer(shell):
     """A small result is written at the end, into a pipe without a reader."""
     done = shell("sentkit inspect nano | true; sentkit --version | true; sentkit encode --help | true")
 
-    assert done.code == 0
-    assert done.err == ""
+    assert (done.code, done.err) == (0, "")
 
 
-@pytest.mark.parametrize(("command", "row"), COMMANDS[:1])
-def test_a_terminal_on_standard_input_is_wrong_usage(started, command, row):
+def test_a_terminal_on_standard_input_is_wrong_usage(started):
     """A terminal as input is an error, because nobody types rows."""
     _, terminal = pty.openpty()
-    process = started(*command, stdin=terminal)
+    process = started("encode", "-m", "TINY", stdin=terminal)
     _, told = process.communicate()
 
     assert process.returncode == 2
-    assert told.decode().splitlines()[-2:] == [
-        f"sentkit {command[0]}: standard input is a terminal",
-        "  name a FILE, or pipe rows into the command",
-    ]
+    problem = "sentkit encode: standard input is a terminal"
+    assert told.decode().splitlines()[-2:] == [problem, "  name a FILE, or pipe rows into the command"]
 
 
 NUMBERED = (
@@ -104,27 +100,21 @@ WORDS = (pytest.param(("--version",), b"", id="version"), pytest.param(("cat", "
 def test_a_full_disk_behind_standard_output_is_74(program, forked_program, tiny, command, row):
     """One line, for every kind of output."""
     with Path("/dev/full").open("wb") as full:
-        arguments = [str(tiny) if word == "TINY" else word for word in command]
         streams = {"capture_output": False, "stdout": full, "stderr": subprocess.PIPE}
-        done = program(*arguments, stdin=row, program=forked_program, **streams)
-    told = [line for line in done.told if "warning: " not in line]
+        done = program(*named(command, tiny), stdin=row, program=forked_program, **streams)
+    [told] = [line for line in done.told if "warning: " not in line]
 
-    assert done.code == 74
-    assert len(told) == 1
-    assert told[0].endswith(": no space left on device")
+    assert (done.code, told.endswith(": no space left on device")) == (74, True)
 
 
 @pytest.mark.parametrize(("command", "row"), DATA[2::2])
 def test_a_closed_standard_output_is_73(shell, tiny, tmp_path, command, row):
     """Otherwise the result would be lost silently."""
     (tmp_path / "rows.jsonl").write_bytes(row)
-    line = " ".join(str(tiny) if word == "TINY" else word for word in command)
-    done = shell(f"sentkit {line} < rows.jsonl >&-")
-    told = [line for line in done.told if "warning: " not in line]
+    done = shell(f"sentkit {' '.join(named(command, tiny))} < rows.jsonl >&-")
+    [told] = [line for line in done.told if "warning: " not in line]
 
-    assert done.code == 73
-    assert len(told) == 1
-    assert told[0].endswith(": standard output is closed")
+    assert (done.code, told.endswith(": standard output is closed")) == (73, True)
 
 
 @pytest.mark.parametrize("name", ["out.jsonl", "out.jsonl.gz", "out.safetensors"])
@@ -144,19 +134,14 @@ def test_a_file_that_cannot_grow_leaves_nothing(program, name, tmp_path):
 @every
 def test_an_output_that_exists_is_kept(sentkit, tiny, tmp_path, command, row):
     """73 before any work is done, and the file untouched; -f writes over it."""
-    arguments = [str(tiny) if word == "TINY" else word for word in command]
     (tmp_path / "out.jsonl").write_text("dear old bytes")
-    refused = sentkit(*arguments, "-o", "out.jsonl", stdin=row)
+    refused = sentkit(*named(command, tiny), "-o", "out.jsonl", stdin=row)
     kept = (tmp_path / "out.jsonl").read_text()
-    forced = sentkit(*arguments, "-f", "-o", "out.jsonl", stdin=row)
+    forced = sentkit(*named(command, tiny), "-f", "-o", "out.jsonl", stdin=row)
 
-    assert refused.code == 73
-    assert refused.told[-2:] == [
-        f"sentkit {command[0]}: out.jsonl: already exists",
-        "  use -f to overwrite it",
-    ]
-    assert kept == "dear old bytes"
-    assert forced.code == 0
+    problem = f"sentkit {command[0]}: out.jsonl: already exists"
+    assert (refused.code, refused.told[-2:]) == (73, [problem, "  use -f to overwrite it"])
+    assert (kept, forced.code) == ("dear old bytes", 0)
     assert (tmp_path / "out.jsonl").read_bytes().count(b"\n") == 1
 
 
@@ -196,20 +181,19 @@ def test_a_search_answers_before_the_queries_end(started, tmp_path):
     assert process.stdout.readline() == b'{"hits":[{"row":1,"similarity":1.0}]}\n'
 
 
-def test_a_named_pipe_is_read_once(shell):
-    """`<(command)` and its like: looking whether it is there does not use it up."""
-    done = shell("sentkit cat <(echo '{\"a\":1}') <(echo '{\"a\":2}')")
+@pytest.mark.parametrize(
+    ("line", "out"),
+    [
+        ("sentkit cat <(echo '{\"a\":1}') <(echo '{\"a\":2}')", b'{"a":1}\n{"a":2}\n'),
+        ("mkfifo pipe; (sentkit cat -o pipe <<< '{\"a\":1}' &) ; cat pipe", b'{"a":1}\n'),
+    ],
+    ids=["in", "out"],
+)
+def test_a_named_pipe_is_read_once_and_written_in_place(shell, line, out):
+    """Looking whether `<(command)` is there does not use it up; nothing is renamed over `-o >(command)`."""
+    done = shell(line)
 
-    assert done.code == 0
-    assert done.out == b'{"a":1}\n{"a":2}\n'
-
-
-def test_a_named_pipe_is_written_in_place(shell):
-    """`-o >(command)` and its like: nothing is renamed over them."""
-    done = shell("mkfifo pipe; (sentkit cat -o pipe <<< '{\"a\":1}' &) ; cat pipe")
-
-    assert done.code == 0
-    assert done.out == b'{"a":1}\n'
+    assert (done.code, done.out) == (0, out)
 
 
 def test_a_signal_within_an_import_waits_for_its_end(tmp_path):
