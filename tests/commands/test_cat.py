@@ -1,5 +1,7 @@
 """`cat`: rows and vector files joined, and one turned into the other without a byte lost."""
 
+import json
+
 import pytest
 
 ROWS = (
@@ -84,18 +86,15 @@ def test_a_join_knows_what_all_its_parts_say(sentkit, tiny):
     assert list(lone) == ["_emb"]
 
 
-@pytest.mark.parametrize("head", [0, 1, 5])
+@pytest.mark.parametrize("head", [0, 1, 2, 5])
 def test_the_first_rows_are_taken(sentkit, head):
+    """A bad row behind them is not met."""
     expected = b"".join(ROWS.splitlines(keepends=True)[:head])
     sentkit("cat", "-o", "v.safetensors", stdin=ROWS)
+    bad = b"broken\n" if head < 3 else b""
 
-    assert sentkit("cat", "--head", head, stdin=ROWS).out == expected
+    assert sentkit("cat", "--head", head, stdin=ROWS + bad).out == expected
     assert sentkit("cat", "--head", head, "v.safetensors").out == expected
-
-
-def test_a_head_does_not_read_on(sentkit):
-    """A bad row behind it is not met."""
-    assert sentkit("cat", "--head", 1, stdin=ROWS.splitlines(keepends=True)[0] + b"broken\n").code == 0
 
 
 def test_encodings_are_turned_into_each_other(sentkit, monkeypatch):
@@ -105,8 +104,11 @@ def test_encodings_are_turned_into_each_other(sentkit, monkeypatch):
     monkeypatch.setenv("SENTKIT_VECTORS", "base64")
 
     assert b'"embedding":"zczMPQAAIMA="}' in base64.out
-    assert back.out == ROWS.replace(b"1e-7", b"1e-7")
+    assert back.out == ROWS
     assert sentkit("cat", stdin=ROWS).out == base64.out
+
+
+NEEDED = "this row has no vector; in a vector file every row needs a vector"
 
 
 @pytest.mark.parametrize(
@@ -114,18 +116,13 @@ def test_encodings_are_turned_into_each_other(sentkit, monkeypatch):
     [
         (ROWS + b'{"text":"x"}', (), '-:3: "embedding" is missing'),
         (b'{"text":"x"}\n' + ROWS, (), "-:2: this row has a vector, the first row has none"),
-        (
-            b'{"text":"x"}',
-            ("-o", "v.safetensors"),
-            "-:1: this row has no vector; in a vector file every row needs a vector",
-        ),
+        (b'{"text":"x"}', ("-o", "v.safetensors"), f"-:1: {NEEDED}"),
     ],
 )
 def test_all_rows_have_vectors_or_none(sentkit, rows, flags, problem, tmp_path):
     done = sentkit("cat", *flags, stdin=rows)
 
-    assert done.code == 65
-    assert done.told[0] == f"sentkit cat: {problem}"
+    assert (done.code, done.told[0]) == (65, f"sentkit cat: {problem}")
     assert list(tmp_path.iterdir()) == []
 
 
@@ -161,18 +158,14 @@ def test_fields_get_our_names(sentkit, fields, row, expected):
 
 def test_one_field_cannot_get_two_names(sentkit):
     done = sentkit("cat", "--field", "text=t", "--field", "label=t", stdin='{"t":"a"}\n')
+    problem = 'sentkit cat: --field "label=t": another --field already reads "t"'
 
-    assert (done.code, done.told) == (
-        2,
-        ['sentkit cat: --field "label=t": another --field already reads "t"'],
-    )
+    assert (done.code, done.told) == (2, [problem])
 
 
 def test_tables_are_written_and_read_back(sentkit, tmp_path):
     """Numbers keep their digits, null is an empty cell, and a row with another column is bad."""
-    rows = (
-        '{"a":"x, \\"y\\"","n":1.10,"z":null}\n{"n":12345678901234567890,"a":"1\\n2","z":[1, 2]}\n{"b":1}\n'
-    )
+    rows = '{"a":"x, \\"y\\"","n":1.10,"z":null}\n{"n":12345678901234567890,"a":"1\\n2","z":[1, 2]}\n{"b":1}'
     done = sentkit("cat", "-o", "t.csv", "--rejects", "/dev/null", stdin=rows)
     back = sentkit("cat", "t.csv", "-o", "again.csv")
     tsv = sentkit("cat", "-o", "t.tsv", "--rejects", "bad.jsonl", stdin=rows)
@@ -181,18 +174,16 @@ def test_tables_are_written_and_read_back(sentkit, tmp_path):
     assert (done.code, back.code, tsv.code) == (0, 0, 0)
     assert (tmp_path / "t.csv").read_text() == (tmp_path / "again.csv").read_text() == text
     assert (tmp_path / "t.tsv").read_text() == 'a\tn\tz\nx, "y"\t1.10\t\n'
-    assert [
-        line.split('"reason":')[1][:24] for line in (tmp_path / "bad.jsonl").read_text().splitlines()
-    ] == ['"a tab or newline: TSV c', '"\\"b\\" is not a column o']
+    reasons = [json.loads(line)["reason"][:20] for line in (tmp_path / "bad.jsonl").open()]
+    assert reasons == ["a tab or newline: TS", '"b" is not a column ']
 
 
 def test_tables_have_no_vectors(sentkit, tmp_path):
     done = sentkit("cat", "-o", "t.csv.gz", stdin=ROWS.splitlines(keepends=True)[1] * 2)
     sentkit("cat", "t.csv.gz", "-o", "t.jsonl")
 
-    assert done.told == [
-        "sentkit cat: warning: t.csv.gz: a table has no vectors; those of 2 rows are left out"
-    ]
+    warning = "sentkit cat: warning: t.csv.gz: a table has no vectors; those of 2 rows are left out"
+    assert done.told == [warning]
     assert b"embedding" not in (tmp_path / "t.jsonl").read_bytes()
 
 
