@@ -58,20 +58,15 @@ def test_minilm_has_the_vectors_of_sentence_transformers(sentkit, minilm, senten
     assert np.abs(done.vectors() - expected).max() < CLOSE
 
 
-def test_nano_has_the_vectors_of_transformers(sentkit, sentences, transformers_states, bundled):
-    expected = masked_means(*transformers_states(bundled, sentences, 512))
-    done = sentkit("encode", "--precision", "fp32", stdin="\n".join(sentences))
-
-    assert np.abs(done.vectors() - expected).max() < CLOSE
-
-
-def test_nano_loads_in_sentence_transformers(sentkit, sentences, bundled):
-    """The folder in the wheel, as it is."""
+def test_nano_has_the_vectors_of_both_libraries(sentkit, sentences, transformers_states, bundled):
+    """Of transformers and of sentence-transformers, which load the folder in the wheel as it is."""
     from sentence_transformers import SentenceTransformer
 
+    expected = masked_means(*transformers_states(bundled, sentences, 512))
     model = SentenceTransformer(str(bundled), device="cpu", model_kwargs={"dtype": torch.float32})
     done = sentkit("encode", "--precision", "fp32", stdin="\n".join(sentences))
 
+    assert np.abs(done.vectors() - expected).max() < CLOSE
     assert np.abs(done.vectors() - model.encode(sentences)).max() < CLOSE
 
 
@@ -81,12 +76,10 @@ def test_a_row_has_the_same_vector_alone_and_in_a_batch(sentkit, sentences, mode
     name = request.getfixturevalue("minilm") if model == "minilm" else "nano"
     long = " ".join(sentences)[:1500]
     texts = "\n".join([long, *sentences])
-    together = sentkit("encode", "-q", "-m", name, "--precision", "fp32", stdin=texts).vectors()
-    alone = sentkit(
-        "encode", "-q", "-m", name, "--precision", "fp32", "--batch-tokens", 1, stdin=texts
-    ).vectors()
+    run = ("encode", "-q", "-m", name, "--precision", "fp32")
+    together, alone = (sentkit(*run, *flags, stdin=texts) for flags in ((), ("--batch-tokens", 1)))
 
-    assert np.abs(together - alone).max() < CLOSE
+    assert np.abs(together.vectors() - alone.vectors()).max() < CLOSE
 
 
 def test_duplicates_far_apart_have_the_same_vector(sentkit, tiny, jsonl):
@@ -121,8 +114,6 @@ def test_bf16_stays_near_fp32(sentkit, sts):
 
 
 def test_all_precisions_are_of_one_space(sentkit):
-    spaces = [
-        sentkit("encode", "--precision", p, stdin="a cat").rows[0]["_emb"] for p in ("fp32", "bf16", "auto")
-    ]
+    done = [sentkit("encode", "--precision", name, stdin="a cat") for name in ("fp32", "bf16", "auto")]
 
-    assert len(set(spaces)) == 1
+    assert len({each.rows[0]["_emb"] for each in done}) == 1

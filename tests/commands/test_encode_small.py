@@ -19,16 +19,16 @@ FEW = 31  # rows: one less than the first group of a stream
 def opened(monkeypatch):
     """The classes of the encoders that commands open."""
     found = []
+
+    def watch(start):
+        def started(self, *values, **named):
+            found.append(type(self))
+            start(self, *values, **named)
+
+        return started
+
     for kind in (small.SmallEncoder, TransformerEncoder):
-        start = kind.__init__
-        monkeypatch.setattr(
-            kind,
-            "__init__",
-            lambda self, *values, _start=start, **named: (
-                found.append(type(self)),
-                _start(self, *values, **named),
-            )[1],
-        )
+        monkeypatch.setattr(kind, "__init__", watch(kind.__init__))
     return found
 
 
@@ -54,9 +54,8 @@ def test_vectors_and_spaces_are_those_of_torch(tiny, sentences, reading):
 
     assert [spec.full for spec in own.specs] == [spec.full for spec in theirs.specs]
     assert own.width == theirs.width
-    for found, expected in zip(
-        encode_texts(tokens, own, 60), encode_texts(tokens, theirs, 4096), strict=True
-    ):
+    encoded = (encode_texts(tokens, own, 60), encode_texts(tokens, theirs, 4096))
+    for found, expected in zip(*encoded, strict=True):
         assert found.dtype == np.float32
         # Some twenty sums of 16 terms or more follow each other, in an order that depends on the CPU.
         assert found == pytest.approx(expected, abs=20 * 16 * 2**-24 * float(np.abs(expected).max()))
@@ -64,25 +63,24 @@ def test_vectors_and_spaces_are_those_of_torch(tiny, sentences, reading):
 
 def test_a_readout_without_the_prompt(tiny, copy_of, sentences):
     folder = copy_of(tiny)
-    modules = [{"idx": 0, "name": "0", "path": "", "type": "sentence_transformers.models.Transformer"}]
-    modules += [{"idx": 1, "name": "1", "path": "p", "type": "sentence_transformers.models.Pooling"}]
-    modules += [{"idx": 2, "name": "2", "path": "n", "type": "sentence_transformers.models.Normalize"}]
+    kinds = {"": "Transformer", "p": "Pooling", "n": "Normalize"}
+    modules = [
+        {"idx": n, "name": str(n), "path": path, "type": f"sentence_transformers.models.{kind}"}
+        for n, (path, kind) in enumerate(kinds.items())
+    ]
     (folder / "modules.json").write_text(json.dumps(modules))
     (folder / "p").mkdir()
     for mode in ("mean_tokens", "weightedmean_tokens", "cls_token"):
         pooling = {"word_embedding_dimension": 16, f"pooling_mode_{mode}": True, "include_prompt": False}
         (folder / "p/config.json").write_text(json.dumps(pooling))
-        model = find_encoder(
-            str(folder), ReadingOptions(prompt="the animal: "), device="cpu", precision="fp32"
-        )
-        tokens = model.tokenizer(sentences)
-        own, theirs = model.encoder(100), model.encoder()
+        reading = ReadingOptions(prompt="the animal: ")
+        model = find_encoder(str(folder), reading, device="cpu", precision="fp32")
+        tokens, own, theirs = model.tokenizer(sentences), model.encoder(100), model.encoder()
+        expected = encode_texts(tokens, theirs, 4096)[0]
 
         assert isinstance(own, small.SmallEncoder)
         assert own.specs[0].full == theirs.specs[0].full
-        assert encode_texts(tokens, own, 60)[0] == pytest.approx(
-            encode_texts(tokens, theirs, 4096)[0], abs=1e-6
-        )
+        assert encode_texts(tokens, own, 60)[0] == pytest.approx(expected, abs=1e-6)
 
 
 @pytest.mark.parametrize(
