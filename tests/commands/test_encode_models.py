@@ -22,18 +22,15 @@ def refusal(sentkit):
     return run
 
 
-def test_the_bundled_model_is_the_default(sentkit):
-    assert sentkit("encode", stdin="a cat").out == sentkit("encode", "-m", "nano", stdin="a cat").out
-
-
-def test_a_folder_called_nano_is_not_taken_for_the_bundled_model(sentkit, tmp_path):
-    """What runs without -m is the same everywhere; the folder is ./nano."""
+def test_the_bundled_model_is_the_default(sentkit, tmp_path):
+    """It is the same everywhere, also beside a folder of this name, which is ./nano."""
     (tmp_path / "nano").mkdir()
-    done = sentkit("encode", stdin="a cat")
-    named = sentkit("encode", "-m", "./nano", stdin="a cat")
+    default, named, folder = (
+        sentkit("encode", *flags, stdin="a cat") for flags in ((), ("-m", "nano"), ("-m", "./nano"))
+    )
 
-    assert done.code == 0
-    assert named.code == 66
+    assert (default.code, folder.code) == (0, 66)
+    assert default.out == named.out
 
 
 @pytest.mark.parametrize(

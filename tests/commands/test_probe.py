@@ -143,13 +143,18 @@ def test_each_file_has_a_report(sentkit, held):
     assert both.out == sentkit("probe", "a.jsonl", *given).out + sentkit("probe", "b.jsonl", *given).out
 
 
-def test_fits_that_do_not_converge_are_a_warning(sentkit, held, monkeypatch):
+def test_fits_that_do_not_converge_are_a_warning(sentkit, held, jsonl, monkeypatch):
+    """Also those of a network that diverges."""
     held("a.jsonl", 1)
     monkeypatch.setattr("sentkit.labels.probes.classifiers.ITERATIONS", 1)
     done = sentkit("probe", "a.jsonl", *LABEL, "--few-shot", "2")
 
     assert done.rows[0]["not_converged"] == 5
     assert done.told == ["sentkit probe: warning: a.jsonl: 5 fits did not converge"]
+    rows = [{"embedding": [1e30 * (n % 5), -1e30 * (n % 3)], "kind": n % 2} for n in range(60)]
+    done = sentkit("probe", *LABEL, "--head", "senteval", "--folds", 3, stdin=jsonl(*rows))
+    [found] = done.rows
+    assert done.told == [f"sentkit probe: warning: -: {found['not_converged']} fits did not converge"]
 
 
 def test_a_class_with_as_many_rows_as_folds_is_accepted(sentkit):
@@ -269,14 +274,6 @@ def test_a_single_penalty_is_not_chosen(sentkit, held, test, monkeypatch):
 
     assert "penalty" not in found["protocol"]
     assert found["choosing"] == [] if test else found["accuracies"] == expected
-
-
-def test_a_network_that_diverges_is_a_warning(sentkit, jsonl):
-    rows = [{"embedding": [1e30 * (n % 5), -1e30 * (n % 3)], "kind": n % 2} for n in range(60)]
-    done = sentkit("probe", *LABEL, "--head", "senteval", "--folds", 3, stdin=jsonl(*rows))
-    [found] = done.rows
-
-    assert done.told == [f"sentkit probe: warning: -: {found['not_converged']} fits did not converge"]
 
 
 def test_an_error_in_a_later_file_keeps_earlier_reports(sentkit, held):
