@@ -213,7 +213,6 @@ def test_a_static_model_is_stored_in_fewer_bytes(sentkit, tiny, tmp_path, stock,
         if store != "int8":  # sentence-transformers has no table of integers
             assert np.abs(stock(tmp_path / store, few[:1]) - vectors).max() < 2**-10
     for model, flags, problem in (
-        ("table", (), "table is a static model, for which export has only --store"),
         ("table", ("--store", "int8", "--normalize"), "table is a static model"),
         ("nano", ("--store", "int8"), "--store int8 is only for static models"),
     ):

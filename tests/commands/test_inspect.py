@@ -183,8 +183,7 @@ def test_the_alignment_is_of_scores_above_four(geometry, jsonl):
 
     The distances of the pairs are 2 - sqrt(2) and 0. The first four vectors are (1,0), (0,2), (1,1), (0,1).
     """
-    found = geometry("-", "--gold", "score", stdin=jsonl(*PAIRS))
-    two = geometry("-", "--gold", "score", stdin=jsonl(*PAIRS[:2]))
+    found, two = (geometry("-", "--gold", "score", stdin=jsonl(*rows)) for rows in (PAIRS, PAIRS[:2]))
 
     assert found["alignment"] == pytest.approx(0.292893, abs=1e-6)
     assert found["alignment_pairs"] == {"gold": "score", "above": 4, "pairs": 2, "unscored": 1, "left_out": 0}
@@ -201,8 +200,7 @@ def test_another_threshold(geometry, jsonl, above, alignment, pairs):
     found = geometry("-", "--gold", "score", "--above", above, stdin=jsonl(*PAIRS))
 
     assert found["alignment"] == (alignment and pytest.approx(alignment))
-    assert found["alignment_pairs"]["above"] == float(above)
-    assert found["alignment_pairs"]["pairs"] == pairs
+    assert {"above": float(above), "pairs": pairs}.items() <= found["alignment_pairs"].items()
 
 
 def test_pairs_with_a_zero_or_broken_vector_are_counted(geometry, jsonl):

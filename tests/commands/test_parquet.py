@@ -98,8 +98,5 @@ def test_wrong_flags_are_refused(sentkit, encoded, arguments, problem):
 
 def test_inspect_and_score_describe_parquet(sentkit, encoded):
     for command in (("inspect", "--json"), ("score", "--gold", "score")):
-        table, lines = (
-            sentkit(*command, f"vectors.{suffix}").out.replace(suffix.encode(), b"")
-            for suffix in ("parquet", "jsonl")
-        )
-        assert table == lines
+        table, lines = (sentkit(*command, f"vectors.{suffix}").out for suffix in ("parquet", "jsonl"))
+        assert table.replace(b".parquet", b".jsonl") == lines

@@ -138,15 +138,15 @@ def test_a_saved_probe_predicts_as_scikit_learn(sentkit, reviews, classes):
     flags = ("--test", test, "--label", "label", "--penalties", "0.5")
     probed = sentkit("probe", train, *flags, "-o", "c.safetensors")
     done = sentkit("predict", test, "-m", "c.safetensors", "--all", "--name", "p")
-    read = [[json.loads(line) for line in open(name)] for name in (train, test)]  # noqa: PTH123, SIM115
-    vectors, labels = ([[row[name] for row in rows] for rows in read] for name in ("embedding", "label"))
-    model = LogisticRegression(C=0.5, max_iter=1000).fit(np.float32(vectors[0]).astype(float), labels[0])
-    expected = model.predict_proba(np.float32(vectors[1]).astype(float))
+    read = [sentkit("cat", name) for name in (train, test)]
+    fitted, tested = (each.vectors().astype(float) for each in read)
+    model = LogisticRegression(C=0.5, max_iter=1000).fit(fitted, [row["label"] for row in read[0].rows])
+    expected = model.predict_proba(tested)
 
     assert (probed.code, done.code) == (0, 0)
-    assert [row["p"] for row in done.rows] == model.predict(np.float32(vectors[1])).tolist()
+    assert [row["p"] for row in done.rows] == model.predict(tested).tolist()
+    assert {*map(tuple, done.rows)} == {("id", "label", "p", "probabilities")}
     for row, shares in zip(done.rows, expected, strict=True):
-        assert "embedding" not in row
         assert [row["probabilities"][name] for name in model.classes_] == pytest.approx(shares, abs=1e-6)
     right = np.mean([row["p"] == row["label"] for row in done.rows])
     assert probed.rows[0]["accuracy"] == pytest.approx(100 * right)
