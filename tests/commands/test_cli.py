@@ -2,6 +2,7 @@
 
 import re
 import signal
+from unittest.mock import Mock
 
 import pytest
 
@@ -270,10 +271,8 @@ def test_a_known_share_gives_the_time_left(form, clock, capsys, share, added, pa
     clock.now = 60.0
     progress.add(*added)
 
-    assert (
-        told(form, capsys)
-        == {"bar": "  ".join(parts), "log": f"sentkit encode: {LOG}{', '.join(parts)}"}[form]
-    )
+    expected = {"bar": "  ".join(parts), "log": f"sentkit encode: {LOG}{', '.join(parts)}"}
+    assert told(form, capsys) == expected[form]
 
 
 def test_a_line_a_minute_where_nobody_watches(capsys):
@@ -361,31 +360,19 @@ def test_the_next_seed_begins_anew(clock, capsys):
     assert capsys.readouterr().err == line
 
 
-class Timer:
-    """A timer that fires, or is cancelled, without any time."""
-
-    def __init__(self, seconds, function, arguments):
-        self.function, self.arguments = function, arguments
-        self.log = [seconds]
-        Timer.last = self
-
-    def start(self):
-        self.log.append("started")
-
-    def cancel(self):
-        self.log.append("cancelled")
-
-
 def test_slow_work_is_named_only_on_a_terminal(capsys, monkeypatch):
-    Timer.last = None
-    with slow(Console("cluster"), "clustering 9 rows", Timer):
-        assert Timer.last is None
+    """A timer fires after 1.5 seconds, unless the work is done before."""
+    timer = Mock()
+    with slow(Console("cluster"), "clustering 9 rows", timer):
+        timer.assert_not_called()
     monkeypatch.setattr("sentkit.console.progress.on_terminal", lambda: True)
-    with slow(Console("cluster"), "clustering 9 rows", Timer):
-        Timer.last.function(*Timer.last.arguments)
+    with slow(Console("cluster"), "clustering 9 rows", timer):
+        seconds, function, arguments = timer.call_args.args
+        function(*arguments)
 
     assert capsys.readouterr().err == "sentkit cluster: clustering 9 rows\n"
-    assert Timer.last.log == [1.5, "started", "cancelled"]
+    assert seconds == 1.5
+    assert [name for name, *_ in timer.mock_calls] == ["", "().start", "().cancel"]
 
 
 @pytest.mark.parametrize(

@@ -289,11 +289,7 @@ def test_the_prompt_is_in_each_window_of_a_static_model(sentkit, table, model2ve
         ("", "--window 9", "--window needs --on-truncate window or chunks or late"),
         ("window", "--window 129", "--window 129: the maximum length is 128 tokens"),
         ("window", "--window 2", "a window of 2 tokens is too small: the special tokens"),
-        (
-            "window",
-            "--window 9:8",
-            "a stride of 8: a window of 9 tokens has 7 of the text, so that texts would",
-        ),
+        ("window", "--window 9:8", "a stride of 8: a window of 9 tokens has 7 of the text, so that texts"),
         ("late", "--window 9 --readout cls", '--on-truncate late cannot be used with the readout "cls"'),
         ("window", "-m words:binary", "--on-truncate window cannot be used with words:binary"),
         ("window", "-m w.txt", "this model has no maximum length, so no text is split"),

@@ -96,9 +96,7 @@ def test_triplets_are_the_negatives_row_by_row(sentkit, corpus, rows):
     done = sentkit("mine", "--corpus", corpus, "--triplets", stdin=rows)
 
     assert done.rows == [
-        {**{name: row[name] for name in ("id", *FIELDS)}, "negative": negative}
-        for row in lists.rows
-        for negative in row["negatives"]
+        {**row, "negative": negative} for row in lists.rows for negative in row.pop("negatives")
     ]
 
 
