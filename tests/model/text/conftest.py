@@ -1,6 +1,7 @@
 """Tokenizers of other kinds than nano's, in folders."""
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -9,36 +10,33 @@ from tokenizers import decoders, models, normalizers, pre_tokenizers, processors
 
 
 @pytest.fixture(scope="session")
-def roberta(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A byte-level BPE as RoBERTa's, of 400 tokens learnt from a few sentences."""
-    folder = tmp_path_factory.mktemp("roberta")
-    backend = Backend(models.BPE())
-    backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    backend.decoder = decoders.ByteLevel()
-    special = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]
-    trainer = trainers.BpeTrainer(
-        vocab_size=400, special_tokens=special, initial_alphabet=pre_tokenizers.ByteLevel.alphabet()
-    )
-    backend.train_from_iterator(
-        ["This sentence : ' a cat sat. ' means that", "The cat sat. A naïve café"] * 9, trainer
-    )
-    backend.post_processor = processors.RobertaProcessing(("</s>", 2), ("<s>", 0))
-    backend.save(str(folder / "tokenizer.json"))
-    (folder / "config.json").write_text(json.dumps({"model_type": "roberta", "pad_token_id": 1}))
-    names = {
-        "bos": "<s>",
-        "eos": "</s>",
-        "pad": "<pad>",
-        "unk": "<unk>",
-        "cls": "<s>",
-        "sep": "</s>",
-        "mask": "<mask>",
-    }
-    config = {f"{name}_token": token for name, token in names.items()} | {
-        "tokenizer_class": "RobertaTokenizer"
-    }
-    (folder / "tokenizer_config.json").write_text(json.dumps(config))
-    return folder
+def byte_level(tmp_path_factory: pytest.TempPathFactory) -> Callable[[list[str]], Path]:
+    """A byte-level BPE as RoBERTa's, of 400 tokens learnt from these sentences."""
+
+    def make(sentences: list[str]) -> Path:
+        folder = tmp_path_factory.mktemp("roberta")
+        backend = Backend(models.BPE())
+        backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+        backend.decoder = decoders.ByteLevel()
+        special = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]
+        alphabet = pre_tokenizers.ByteLevel.alphabet()
+        trainer = trainers.BpeTrainer(vocab_size=400, special_tokens=special, initial_alphabet=alphabet)
+        backend.train_from_iterator(sentences * 9, trainer)
+        backend.post_processor = processors.RobertaProcessing(("</s>", 2), ("<s>", 0))
+        backend.save(str(folder / "tokenizer.json"))
+        (folder / "config.json").write_text(json.dumps({"model_type": "roberta", "pad_token_id": 1}))
+        roles = zip(("bos", "pad", "eos", "unk", "mask"), special, strict=True)
+        config = {f"{role}_token": token for role, token in roles}
+        config |= {"cls_token": "<s>", "sep_token": "</s>", "tokenizer_class": "RobertaTokenizer"}
+        (folder / "tokenizer_config.json").write_text(json.dumps(config))
+        return folder
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def roberta(byte_level: Callable[[list[str]], Path]) -> Path:
+    return byte_level(["This sentence : ' a cat sat. ' means that", "The cat sat. A naïve café"])
 
 
 @pytest.fixture(scope="session")
