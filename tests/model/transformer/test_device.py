@@ -23,8 +23,7 @@ def with_devices(monkeypatch, count):
     [
         (0, "cpu", "cpu"),
         (0, "auto", "cpu"),
-        (1, "auto", "cuda"),
-        (1, "cuda", "cuda"),
+        *((1, n, "cuda") for n in ("auto", "cuda")),
         (2, "cuda:1", "cuda:1"),
     ],
 )
@@ -56,6 +55,9 @@ def test_the_error_for_an_unknown_device_lists_the_choices(name):
 def test_precisions_by_name():
     assert pick_precision("fp32", CPU) == torch.float32
     assert pick_precision("bf16", CPU) == torch.bfloat16
+    with pytest.raises(UsageError, match='unknown precision "fp16"') as error:
+        pick_precision("fp16", CPU)
+    assert error.value.advice == "available: fp32, bf16, auto"
 
 
 @pytest.mark.parametrize(("gain", "expected"), [(3.0, torch.bfloat16), (1.2, torch.float32)])
@@ -91,12 +93,6 @@ def test_auto_on_cuda_ignores_emulated_bf16(monkeypatch, real):
     assert pick_precision("auto", torch.device("cuda")) == (torch.bfloat16 if real else torch.float32)
 
 
-def test_the_error_for_an_unknown_precision_lists_the_choices():
-    with pytest.raises(UsageError, match='unknown precision "fp16"') as error:
-        pick_precision("fp16", CPU)
-    assert error.value.advice == "available: fp32, bf16, auto"
-
-
 def batch_of(count):
     return [Tokens([number], 1) for number in range(count)]
 
@@ -107,7 +103,7 @@ def batch_of(count):
         (9, [[0, 1, 2, 3, 4]]),
         (3, [[0, 1], [2, 3, 4]]),
         (2, [[0, 1], [2], [3, 4]]),
-        (1, [[0], [1], [2], [3], [4]]),
+        (1, [[n] for n in range(5)]),
     ],
 )
 def test_a_batch_is_halved_until_each_part_fits(most, parts):

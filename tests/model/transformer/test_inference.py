@@ -138,11 +138,8 @@ def test_small_blocks_are_not_measured(saved, monkeypatch):
 @pytest.mark.parametrize(
     ("capability", "gain", "plain"),
     [
-        ("AVX512", 1.2, False),
-        ("AVX512", 2.5, True),
-        ("AVX2", 0.93, True),
-        ("AVX2", 0.5, False),
-        ("AVX2", 0, False),
+        *(("AVX512", gain, plain) for gain, plain in ((1.2, False), (2.5, True))),
+        *(("AVX2", gain, plain) for gain, plain in ((0.93, True), (0.5, False), (0, False))),
     ],
 )
 def test_noise_does_not_change_the_kind_of_products(monkeypatch, capability, gain, plain):
@@ -152,11 +149,10 @@ def test_noise_does_not_change_the_kind_of_products(monkeypatch, capability, gai
 
 
 def test_fused_products_with_other_results_are_not_used(monkeypatch):
-    monkeypatch.setattr(
-        inference,
-        "fused_product",
-        lambda weight, bias, activation="none": lambda values, residual: values @ weight.T,
-    )
+    def without_bias(weight, bias, activation="none"):
+        return lambda values, residual: values @ weight.T
+
+    monkeypatch.setattr(inference, "fused_product", without_bias)
 
     assert not fused_products_work(torch.float32)
 

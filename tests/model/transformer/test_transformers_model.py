@@ -84,23 +84,15 @@ def test_the_pooler_equals_that_of_automodel(family, config_of, tmp_path, senten
     assert (found - torch.stack(theirs)).abs().max() < 1e-5
 
 
-def test_a_missing_pooler_is_not_used(config_of, tmp_path):
-    """transformers would create a random pooler."""
+def test_weights_that_transformers_would_draw_at_random_are_errors(config_of, tmp_path):
+    """A pooler is required only by its readout."""
     import transformers
 
     model = transformers.MPNetForMaskedLM(config_of("mpnet", **FAMILIES["mpnet"]))
     model.save_pretrained(tmp_path)
-
     with pytest.raises(UsageError, match="no trained pooler"):
         apply_readouts(load_transformers_model(tmp_path), pack([[5, 6]]), [parse_readout("pooler")])
-
-
-def test_other_missing_weights_are_an_error(config_of, tmp_path):
-    """transformers would use random weights."""
-    import transformers
-
-    model = transformers.AutoModel.from_config(config_of("mpnet", **FAMILIES["mpnet"]))
-    del model.encoder.layer[1].attention.attn.q.weight
+    del model.mpnet.encoder.layer[1].attention.attn.q.weight
     model.save_pretrained(tmp_path)
 
     with pytest.raises(DataError, match=r'missing "encoder.layer.1.attention.attn.q.weight"$'):
@@ -140,19 +132,23 @@ def test_the_encoder_of_t5_runs_without_the_decoder(t5_config, whole, tmp_path, 
     check_states(encoder, kind.from_pretrained(tmp_path).eval(), sentences(MIXED))
 
 
-def test_relative_positions_that_transformers_ignores_are_an_error(tmp_path, config_of):
-    config_of("bert", position_embedding_type="relative_key").save_pretrained(tmp_path)
+@pytest.mark.parametrize(
+    ("settings", "problem"),
+    [
+        (
+            {"position_embedding_type": "relative_key"},
+            'positions "relative_key"',
+        ),  # transformers ignores them
+        (
+            {"auto_map": {"AutoModel": "own.Model"}},
+            "the model needs its own Python code; sentkit does not run code of models",
+        ),
+    ],
+)
+def test_a_model_that_transformers_alone_cannot_run_is_an_error(tmp_path, config_of, settings, problem):
+    config_of("bert", **settings).save_pretrained(tmp_path)
 
-    with pytest.raises(DataError, match='positions "relative_key"'):
-        load_transformers_model(tmp_path)
-
-
-def test_a_model_with_its_own_code_is_an_error(tmp_path, config_of):
-    config_of("bert", auto_map={"AutoModel": "own.Model"}).save_pretrained(tmp_path)
-
-    with pytest.raises(
-        DataError, match="the model needs its own Python code; sentkit does not run code of models"
-    ):
+    with pytest.raises(DataError, match=problem):
         load_transformers_model(tmp_path)
 
 
