@@ -49,19 +49,20 @@ def test_models_that_do_not_convert_text_to_text_are_errors(tmp_path: Path, kind
         load_config(read_checkpoint(str(tmp_path)))
 
 
-def test_a_model_with_its_own_code_is_an_error(damaged: Path) -> None:
-    with pytest.raises(
-        DataError, match="the model needs its own Python code; sentkit does not run code of models"
-    ):
-        load_config(change(damaged, auto_map={"AutoModelForSeq2SeqLM": "own.Model"}))
-
-
-@pytest.mark.parametrize("config", [{"model_type": "no-such"}, {"model_type": "marian", "d_model": "x"}])
-def test_a_config_that_transformers_cannot_read_is_one_line(damaged: Path, config: Any) -> None:
-    (damaged / "config.json").write_text(json.dumps(config))
-
-    with pytest.raises(DataError, match=r"^[^\n]*damaged: transformers cannot load the model: [^\n]+$"):
-        load_config(read_checkpoint(str(damaged)))
+@pytest.mark.parametrize(
+    ("config", "problem"),
+    [
+        (
+            {"auto_map": {"AutoModelForSeq2SeqLM": "own.Model"}},
+            "needs its own Python code; sentkit does not run",
+        ),
+        ({"model_type": "no-such"}, r"^[^\n]*damaged: transformers cannot load the model: [^\n]+$"),
+        ({"d_model": "x"}, r"^[^\n]*damaged: transformers cannot load the model: [^\n]+$"),
+    ],
+)
+def test_a_config_that_cannot_be_used_is_an_error(damaged: Path, config: Any, problem: str) -> None:
+    with pytest.raises(DataError, match=problem):
+        load_config(change(damaged, **config))
 
 
 def test_a_folder_without_weights_is_a_missing_input(damaged: Path) -> None:
@@ -71,13 +72,24 @@ def test_a_folder_without_weights_is_a_missing_input(damaged: Path) -> None:
         loaded(damaged)
 
 
-def test_missing_weights_are_an_error(damaged: Path) -> None:
-    """transformers would use random weights."""
+@pytest.mark.parametrize(
+    ("nan", "problem"),
+    [
+        (
+            False,
+            r'missing "model\.decoder\.layers\.1\.fc1\.weight"$',
+        ),  # transformers would use random weights
+        (True, "its weights contain NaN or infinity"),  # the search would not fail
+    ],
+)
+def test_missing_weights_and_nan_are_errors(damaged: Path, nan: bool, problem: str) -> None:
     tensors = load_file(damaged / "model.safetensors")
-    del tensors["model.decoder.layers.1.fc1.weight"]
-    save_file(tensors, damaged / "model.safetensors", metadata={"format": "pt"})
+    weight = tensors.pop("model.decoder.layers.1.fc1.weight")
+    weight[3, 4] = torch.nan
+    more = {"model.decoder.layers.1.fc1.weight": weight} if nan else {}
+    save_file(tensors | more, damaged / "model.safetensors", metadata={"format": "pt"})
 
-    with pytest.raises(DataError, match=r'missing "model\.decoder\.layers\.1\.fc1\.weight"$'):
+    with pytest.raises(DataError, match=problem):
         loaded(damaged)
 
 
@@ -85,16 +97,6 @@ def test_weights_of_another_shape_are_an_error(damaged: Path) -> None:
     change(damaged, decoder_ffn_dim=23)
 
     with pytest.raises(DataError, match=r"^[^\n]*cannot load the model: [^\n]+$"):
-        loaded(damaged)
-
-
-def test_nan_in_the_weights_is_an_error(damaged: Path) -> None:
-    """The search would not fail."""
-    tensors = load_file(damaged / "model.safetensors")
-    tensors["model.decoder.layers.1.fc1.weight"][3, 4] = torch.nan
-    save_file(tensors, damaged / "model.safetensors", metadata={"format": "pt"})
-
-    with pytest.raises(DataError, match="its weights contain NaN or infinity"):
         loaded(damaged)
 
 
