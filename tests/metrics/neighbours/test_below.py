@@ -1,5 +1,7 @@
 """The nearest rows below a limit, against a plain loop."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -22,9 +24,7 @@ def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rounding, "CANDIDATES", 4)
 
 
-def by_loop(
-    queries: np.ndarray, corpus: np.ndarray, top: int, limits: np.ndarray, metric: str
-) -> tuple[list[list[int]], int]:
+def by_loop(queries: Any, corpus: Any, top: int, limits: Any, metric: str) -> tuple[list[list[int]], int]:
     rows, above = [], 0
     for query, limit in zip(queries, limits, strict=True):
         alike = [(float(SIMILARITIES[metric](query[None], row[None])[0]), i) for i, row in enumerate(corpus)]
@@ -34,9 +34,7 @@ def by_loop(
     return rows, above
 
 
-def searched(
-    queries: np.ndarray, corpus: np.ndarray, top: int, limits: np.ndarray, metric: str
-) -> tuple[list[list[int]], int]:
+def searched(queries: Any, corpus: Any, top: int, limits: Any, metric: str) -> tuple[list[list[int]], int]:
     found = NearestBelow(Searcher(corpus, metric), queries, top, limits)
     return [rows.tolist() for rows in found.rows()], found.above
 

@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from sklearn.neighbors import NearestNeighbors
 
@@ -18,6 +18,8 @@ from support import normal_rows
 every_metric = pytest.mark.parametrize("metric", SIMILARITIES)
 few_and_many = pytest.mark.parametrize("few", [0, search.FEW_QUERIES])  # both kinds of products
 Hits = list[list[tuple[int, float]]]
+Points = list[tuple[int, int]]
+GRID = st.lists(st.tuples(st.integers(-2, 2), st.integers(-2, 2)), max_size=30)
 
 
 def by_loop(queries: np.ndarray, corpus: np.ndarray, top: int, metric: str) -> Hits:
@@ -54,16 +56,6 @@ def test_the_nearest_rows_are_those_of_a_loop(metric: str, top: int) -> None:
     assert searched(queries, corpus, top, metric) == by_loop(queries, corpus, top, metric)
 
 
-@every_metric
-@pytest.mark.parametrize(("n", "queries"), [(0, 3), (1, 3), (2, 0), (0, 0)])
-def test_few_rows_have_few_hits(metric: str, n: int, queries: int) -> None:
-    """No corpus gives empty lists, no query gives no list."""
-    found = searched(normal_rows(queries, 3, seed=1), normal_rows(n, 3), 5, metric)
-
-    assert found == by_loop(normal_rows(queries, 3, seed=1), normal_rows(n, 3), 5, metric)
-    assert len(found) == queries
-
-
 @pytest.mark.usefixtures("small_blocks")
 @every_metric
 @pytest.mark.parametrize("top", [1, 3, 10])
@@ -75,39 +67,14 @@ def test_ties_come_in_the_order_of_the_rows(metric: str, top: int) -> None:
 
 
 @pytest.mark.usefixtures("small_blocks")
-@given(
-    st.lists(st.tuples(st.integers(-2, 2), st.integers(-2, 2)), max_size=6),
-    st.lists(st.tuples(st.integers(-2, 2), st.integers(-2, 2)), max_size=30),
-    st.integers(1, 12),
-    st.sampled_from(sorted(SIMILARITIES)),
-)
-def test_any_ties_come_in_the_order_of_the_rows(
-    asked: list[tuple[int, int]], held: list[tuple[int, int]], top: int, metric: str
-) -> None:
-    """Points of a small grid, zeros and duplicates among them, are found as the loop finds them."""
+@given(GRID, GRID, st.integers(1, 12), st.sampled_from(sorted(SIMILARITIES)))
+@example([], [(1, 2)], 5, "cosine")
+@example([(1, 2)], [], 5, "cosine")
+def test_any_ties_come_in_the_order_of_the_rows(asked: Points, held: Points, top: int, metric: str) -> None:
+    """Points of a small grid, zeros and duplicates among them, or no point; found as the loop finds them."""
     queries, corpus = (np.array(points, np.float32).reshape(-1, 2) for points in (asked, held))
 
     assert searched(queries, corpus, top, metric) == by_loop(queries, corpus, top, metric)
-
-
-@pytest.mark.usefixtures("small_blocks")
-@every_metric
-def test_zero_vectors_are_rows_like_others(metric: str) -> None:
-    """A query of zeros is equally like all rows by cosine and dot; a row of zeros has its place."""
-    queries, corpus = normal_rows(4, 5, seed=1), normal_rows(20, 5)
-    queries[1], corpus[[3, 11]] = 0, 0
-
-    assert searched(queries, corpus, 6, metric) == by_loop(queries, corpus, 6, metric)
-
-
-@pytest.mark.usefixtures("small_blocks")
-@every_metric
-def test_the_best_rows_in_the_last_block(metric: str) -> None:
-    """Each row is better than all before it, so every block changes the result."""
-    corpus = normal_rows(1, 8) + np.linspace(1, 0, 60, dtype=np.float32)[:, None] * normal_rows(1, 8, seed=2)
-    queries = normal_rows(1, 8) * np.float32(1.5)
-
-    assert searched(queries, corpus, 4, metric) == by_loop(queries, corpus, 4, metric)
 
 
 @few_and_many
