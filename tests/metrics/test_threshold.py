@@ -27,19 +27,16 @@ Pair = tuple[int, int, float]
 
 def table(left: np.ndarray, right: np.ndarray, metric: str) -> np.ndarray:
     """All similarities, one at a time in float64."""
-    wide = left.astype(np.float64), right.astype(np.float64)
-    return np.array([[BY_HAND[metric](a, b) for b in wide[1]] for a in wide[0]]).reshape(
-        len(left), len(right)
-    )
+    rows, columns = left.astype(np.float64), right.astype(np.float64)
+    found = np.array([[BY_HAND[metric](a, b) for b in columns] for a in rows])
+    return found.reshape(len(left), len(right))
 
 
 def pairs(vectors: np.ndarray, threshold: float, metric: str) -> list[Pair]:
-    parts = pairs_reaching(vectors, threshold, metric)
-    return [
-        pair
-        for part in parts
-        for pair in zip(part.left.tolist(), part.right.tolist(), part.similarities.tolist(), strict=True)
-    ]
+    found: list[Pair] = []
+    for part in pairs_reaching(vectors, threshold, metric):
+        found += zip(part.left.tolist(), part.right.tolist(), part.similarities.tolist(), strict=True)
+    return found
 
 
 def hits(queries: np.ndarray, corpus: np.ndarray, threshold: float, metric: str) -> list[Pair]:
