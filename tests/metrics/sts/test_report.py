@@ -74,20 +74,18 @@ def test_an_undefined_group_is_never_skipped(extra: list[float], gold: list[floa
 @pytest.mark.parametrize("aggregate", AGGREGATES)
 def test_few_pairs_are_accepted(n: int, aggregate: str) -> None:
     """The correlation of fewer than two pairs is undefined."""
-    found = report(
-        GoldPairs(np.arange(n) * 1.0, np.arange(n) * 2.0),
-        ScoreOptions("score", aggregate=aggregate),
-        count=20,
-    )
+    pairs = GoldPairs(np.arange(n) * 1.0, np.arange(n) * 2.0)
+    found = report(pairs, ScoreOptions("score", aggregate=aggregate), count=20)
 
     assert found["n"] == n
     assert (found["spearman"] is None) == (n < 2)
 
 
 def test_many_pairs_use_fishers_interval(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Groups below the limit and means use the bootstrap, only means with fewer resamples."""
+    """Groups below the limit, means and comparisons use the bootstrap; only groups with 1000 resamples."""
     monkeypatch.setattr(intervals, "BOOTSTRAP_LIMIT", 50)
     pairs = noisy(90, 1.0)
+    comparison = compare(noisy(60, 1.0), noisy(60, 2.0, seed=1), ALL)
 
     whole, mean = report(pairs, ALL), report(pairs, ScoreOptions("score", aggregate="mean"))
 
@@ -99,6 +97,7 @@ def test_many_pairs_use_fishers_interval(monkeypatch: pytest.MonkeyPatch) -> Non
         kinds = {(group["interval"], group["resamples"]) for group in found["groups"].values()}
         assert kinds == {("bootstrap", 1000)}
     assert (mean["interval"], mean["resamples"]) == ("bootstrap", 200)
+    assert comparison["resamples"] == 200
 
 
 @pytest.mark.parametrize("aggregate", AGGREGATES)
@@ -106,15 +105,10 @@ def test_a_better_encoder_has_a_significant_difference(aggregate: str) -> None:
     """Swapping the encoders reverses the sign."""
     good, bad = noisy(150, 0.5), noisy(150, 5.0, seed=1)
 
-    found, swapped = (
-        compare(good, bad, ScoreOptions("score", aggregate=aggregate), count=100),
-        compare(bad, good, ScoreOptions("score", aggregate=aggregate), count=100),
-    )
+    options = ScoreOptions("score", aggregate=aggregate)
+    found, swapped = (compare(*both, options, count=100) for both in ((good, bad), (bad, good)))
 
-    values = [
-        report(pairs, ScoreOptions("score", aggregate=aggregate), count=2)["spearman"]
-        for pairs in (good, bad)
-    ]
+    values = [report(pairs, options, count=2)["spearman"] for pairs in (good, bad)]
     change, (low, high) = found["spearman"]["difference"], found["spearman"]["ci95"]
     assert change == pytest.approx(values[0] - values[1])
     assert 0 < low < change < high
@@ -127,23 +121,13 @@ def test_a_better_encoder_has_a_significant_difference(aggregate: str) -> None:
 def test_the_comparison_is_paired() -> None:
     """Interval and p are those of the differences on the same resampled rows."""
     one, other = noisy(60, 2.0), noisy(60, 2.2, seed=5)
-    drawn = [
-        100 * resample(pairs.similarities, pairs.gold, count=300, seed=2).pearson for pairs in (one, other)
-    ]
+    drawn = [100 * resample(each.similarities, each.gold, count=300, seed=2).pearson for each in (one, other)]
 
     found = compare(one, other, ScoreOptions("score", seed=2), count=300)
 
     expected = percentile_interval(drawn[0] - drawn[1])
     assert found["pearson"]["ci95"] == pytest.approx([expected.low, expected.high])
     assert found["pearson"]["p"] == two_sided_p(drawn[0] - drawn[1])
-
-
-def test_a_comparison_of_many_pairs_uses_fewer_resamples(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(intervals, "BOOTSTRAP_LIMIT", 50)
-
-    found = compare(noisy(60, 1.0), noisy(60, 2.0, seed=1), ALL)
-
-    assert found["resamples"] == 200
 
 
 def test_different_pairs_are_refused() -> None:
