@@ -153,28 +153,21 @@ SHAPES = {"skewness", "excess_kurtosis"}
 
 
 def test_of_nothing_nothing_is_defined() -> None:
-    assert undefined(Geometry().record()) == {"mean_cosine", "uniformity"} | SPECTRAL | SHAPES
-    assert (
-        undefined(record(rows(3, 4) * np.float32("nan"))) == {"mean_cosine", "uniformity"} | SPECTRAL | SHAPES
-    )
+    for found in (Geometry().record(), record(rows(3, 4) * np.float32("nan"))):
+        assert undefined(found) == {"mean_cosine", "uniformity"} | SPECTRAL | SHAPES
 
 
-def test_one_vector_has_no_spread() -> None:
+def test_one_vector_and_equal_vectors_have_no_spread() -> None:
     """Without centring, one direction has all the variance."""
-    found = record(rows(1, 4))
+    one, equal = record(rows(1, 4)), record(np.tile(rows(1, 4), (5, 1)))
+    spread = (SPECTRAL - {"component_share"}) | SHAPES
+    shares = {"first": None, "first_3": None, "first_10": None, "first_uncentred": 1}
 
-    assert undefined(found) == {"mean_cosine", "uniformity"} | (SPECTRAL - {"component_share"}) | SHAPES
-    assert found["component_share"] == pytest.approx(
-        {"first": None, "first_3": None, "first_10": None, "first_uncentred": 1}
-    )
-
-
-def test_equal_vectors_have_no_spread() -> None:
-    found = record(np.tile(rows(1, 4), (5, 1)))
-
-    assert undefined(found) == (SPECTRAL - {"component_share"}) | SHAPES
-    assert (found["rank"], found["constant_axes"]) == (0, 4)
-    assert found["mean_cosine"] == pytest.approx(1)
+    assert undefined(one) == {"mean_cosine", "uniformity"} | spread
+    assert undefined(equal) == spread
+    assert one["component_share"] == pytest.approx(shares)
+    assert (equal["rank"], equal["constant_axes"]) == (0, 4)
+    assert equal["mean_cosine"] == pytest.approx(1)
 
 
 def test_of_too_wide_vectors_the_covariance_is_not_held(monkeypatch: pytest.MonkeyPatch) -> None:
