@@ -126,12 +126,9 @@ def test_a_transform_that_cannot_be_applied_is_refused(
     assert str(caught.value) == f"{path}: {problem}"
 
 
-def test_metadata_that_is_not_json_is_refused(tmp_path: Path) -> None:
+def test_metadata_without_json_a_file_without_a_kernel_and_a_missing_file_are_refused(tmp_path: Path) -> None:
     with pytest.raises(DataError, match='"sentkit" in the metadata is not JSON'):
         read_affine(save(tmp_path / "a.safetensors", ONE, ZERO, "{"))
-
-
-def test_a_file_without_a_kernel_and_a_missing_file_are_refused(tmp_path: Path) -> None:
     safetensors.numpy.save_file({"bias": ZERO}, tmp_path / "a.safetensors")
 
     with pytest.raises(DataError, match='no tensor "kernel"'):

@@ -70,13 +70,6 @@ def test_scale_auto_is_as_wide_as_the_vectors_were(mixed: Any) -> None:
     assert applied(fit(mixed, scale="auto"), mixed).std(axis=0) == pytest.approx(np.full(8, expected))
 
 
-def test_arbitrary_variance_is_scikit_learns_old_default(mixed: Any) -> None:
-    """S'S = I."""
-    found = applied(fit(mixed, variance="arbitrary"), mixed)
-
-    assert found.T @ found == pytest.approx(np.eye(8), abs=1e-9)
-
-
 def test_components_are_skewed_to_the_positive_side(sources: Any) -> None:
     """Sources with negative skewness become positive."""
     vectors = -np.exp(sources[:, :4] / 3).astype(np.float32)
@@ -98,24 +91,15 @@ def test_kept_signs_are_those_of_scikit_learn(mixed: Any) -> None:
     assert [found.record.get("keep_signs") for found in (kept, flipped)] == [True, None]
 
 
-def test_fewer_vectors_than_numbers_have_fewer_components(mixed: Any) -> None:
-    found = fit(mixed[:5])
+def test_fewer_vectors_than_numbers_have_fewer_components_or_zeros(mixed: Any) -> None:
+    """Zeros are for what takes vectors of one width alone; the first components are the same."""
+    fewer, found = (fit(mixed[:5], keep_width=keep) for keep in (False, True))
+    told = "5 vectors of 8 numbers have only 4 independent directions after centering: 4 of 8 are kept"
 
-    assert found.kernel.shape == (8, 4)
-    assert (
-        found.warnings[0]
-        == "5 vectors of 8 numbers have only 4 independent directions after centering: 4 of 8 are kept"
-    )
-
-
-def test_the_width_can_be_kept_with_zeros(mixed: Any) -> None:
-    """For what takes vectors of one width alone; the first components are the same."""
-    found, fewer = fit(mixed[:5], keep_width=True), fit(mixed[:5])
-
-    assert found.kernel.shape == (8, 8)
+    assert (fewer.kernel.shape, found.kernel.shape) == ((8, 4), (8, 8))
+    assert (fewer.warnings[0], found.warnings[0]) == (told, told + ", and the rest are 0")
     assert found.kernel[:, :4].tolist() == fewer.kernel.tolist()
     assert not found.kernel[:, 4:].any()
-    assert found.warnings[0].endswith(": 4 of 8 are kept, and the rest are 0")
 
 
 def test_one_seed_is_one_result_and_another_seed_is_the_same_but_for_the_order(mixed: Any) -> None:

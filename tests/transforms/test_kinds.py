@@ -7,6 +7,7 @@ import pytest
 
 from sentkit.errors import UsageError
 from sentkit.transforms.kinds import KINDS, Fit, FitOptions, moments_of
+from support import dot
 
 FOUR = np.array([[2, 1], [0, 1], [1, 3], [3, 0]], dtype=np.float32)
 
@@ -33,9 +34,8 @@ def test_zca_is_the_inverse_root_of_the_covariance(many: Any) -> None:
     centred, white = many - many.mean(axis=0), applied(found, many)
 
     assert found.kernel == pytest.approx(found.kernel.T, abs=1e-12)
-    assert found.kernel @ np.cov(many.astype(np.float64).T) @ found.kernel == pytest.approx(
-        np.eye(12), abs=1e-9
-    )
+    unit = found.kernel @ np.cov(many.astype(np.float64).T) @ found.kernel
+    assert unit == pytest.approx(np.eye(12), abs=1e-9)
     assert np.square(white - centred).sum() < np.square(applied(fit("whitening", many), many) - centred).sum()
 
 
@@ -103,12 +103,7 @@ def test_all_but_the_top_subtracts_its_projections(many: Any, remove: int) -> No
     """One vector and one direction after the other, directions by a singular value decomposition."""
     wide = many.astype(np.float64) - many.astype(np.float64).mean(axis=0)
     directions = np.linalg.svd(wide, full_matrices=False)[2][:remove]
-    expected = []
-    for vector in wide:
-        left = vector.copy()
-        for direction in directions:
-            left -= sum(x * y for x, y in zip(vector, direction, strict=True)) * direction
-        expected.append(left)
+    expected = [vector - sum(dot(vector, each) * each for each in directions) for vector in wide]
 
     assert applied(fit("abtt", many, remove=remove), many) == pytest.approx(np.array(expected), abs=1e-8)
 
@@ -178,9 +173,7 @@ def test_the_largest_number_of_each_direction_is_positive(many: Any, kind: str) 
 @pytest.mark.parametrize(
     ("kind", "options", "problem"),
     [
-        ("whitening", {"dim": 3}, "--dim 3: the vectors have only 2 numbers"),
-        ("pca", {"dim": 3}, "--dim 3: the vectors have only 2 numbers"),
-        ("svd", {"dim": 3}, "--dim 3: the vectors have only 2 numbers"),
+        *((k, {"dim": 3}, "--dim 3: the vectors have only 2 numbers") for k in ("whitening", "pca", "svd")),
         ("abtt", {"remove": 2}, "--remove 2: expected less than 2, the length of the vectors"),
     ],
 )

@@ -10,16 +10,19 @@ from sentkit.transforms.kinds import Moments, moments_of
 VECTORS = np.array([[2, 1, 5], [0, 1, 5], [1, 3, 5], [3, 0, 5]], dtype=np.float32)
 
 
+def added(parts: list[Any], **how: bool) -> Moments:
+    first, *others = (moments_of(part, **how) for part in parts)
+    for other in others:
+        first = first + other
+    return first
+
+
 @pytest.mark.parametrize("value", [0.1, 1e-30, -12345.678, 3e38])
 def test_a_constant_number_has_deviation_zero(value: float) -> None:
     """The mean of equal numbers need not be that number, in floating point."""
     vectors = np.full((100_003, 1), value, dtype=np.float32)
-    parts = [moments_of(part) for part in np.array_split(vectors, 97)]
-    total = parts[0]
-    for part in parts[1:]:
-        total = total + part
 
-    assert total.deviations.tolist() == [0]
+    assert added(np.array_split(vectors, 97)).deviations.tolist() == [0]
 
 
 def test_a_number_that_changes_once_in_its_last_bit_has_one() -> None:
@@ -36,10 +39,7 @@ def test_moments_of_parts_add_up_to_those_of_all(cuts: Any, offset: float) -> No
     vectors = (np.random.default_rng(0).normal(size=(2000, 5)) + offset).astype(np.float32)
     exact = vectors.astype(np.longdouble)
     centred = exact - exact.mean(axis=0)
-    first, *others = np.split(vectors, cuts)
-    total: Moments = moments_of(first)
-    for part in others:
-        total = total + moments_of(part)
+    total = added(np.split(vectors, cuts))
 
     assert total.count == 2000
     assert np.allclose(total.mean, np.asarray(exact.mean(axis=0), np.float64), rtol=1e-14)
@@ -57,8 +57,7 @@ def test_the_diagonal_alone_is_that_of_the_scatter() -> None:
     """In parts too."""
     vectors = np.random.default_rng(1).normal(size=(50, 4))
     whole = moments_of(vectors)
-    parts = [moments_of(part, diagonal=True) for part in np.split(vectors, [7])]
-    found = parts[0] + parts[1]
+    found = added(np.split(vectors, [7]), diagonal=True)
 
     assert found.scatter.shape == (4,)
     assert found.squares == pytest.approx(np.diag(whole.scatter), rel=1e-12)
