@@ -1,7 +1,5 @@
 """Groups and batches: every row once, in order, and no batch over its budget."""
 
-from itertools import pairwise
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -13,33 +11,20 @@ LENGTHS = st.lists(st.integers(0, 40), max_size=60)
 
 
 @given(LENGTHS, st.integers(1, 100))
-def test_every_index_is_in_one_batch(lengths: list[int], budget: int) -> None:
+def test_batches_have_every_text_once_the_longest_first_and_fill_the_budget(
+    lengths: list[int], budget: int
+) -> None:
+    """Only a single longer text exceeds the budget, and a batch ends only if the next text does not fit."""
     found = batches(lengths, budget)
-
-    assert sorted(place for batch in found for place in batch) == list(range(len(lengths)))
-    assert all(found)
-
-
-@given(LENGTHS, st.integers(1, 100))
-def test_only_a_single_longer_text_exceeds_the_budget(lengths: list[int], budget: int) -> None:
-    for batch in batches(lengths, budget):
-        total = sum(lengths[place] for place in batch)
-        assert total <= budget or (lengths[batch[0]] > budget and total == lengths[batch[0]])
-
-
-@given(LENGTHS, st.integers(1, 100))
-def test_batches_are_sorted_by_length_with_a_stable_sort(lengths: list[int], budget: int) -> None:
-    order = [place for batch in batches(lengths, budget) for place in batch]
+    order = [place for batch in found for place in batch]
+    sums = [sum(lengths[place] for place in batch) for batch in found]
 
     assert order == sorted(range(len(lengths)), key=lambda place: (-lengths[place], place))
-
-
-@given(LENGTHS, st.integers(1, 100))
-def test_a_batch_ends_only_if_the_next_text_does_not_fit(lengths: list[int], budget: int) -> None:
-    found = batches(lengths, budget)
-
-    for batch, following in pairwise(found):
-        assert sum(lengths[place] for place in [*batch, following[0]]) > budget
+    assert all(found)
+    for batch, total in zip(found, sums, strict=True):
+        assert total <= budget or total == lengths[batch[0]]
+    for total, following in zip(sums, found[1:], strict=False):
+        assert total + lengths[following[0]] > budget
 
 
 def rows(count: int, text: str = "x") -> list[tuple[int, tuple[str, ...]]]:
