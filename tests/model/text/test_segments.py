@@ -37,9 +37,8 @@ def test_pairs_are_those_of_transformers(checkpoint, theirs, max_length):
     assert [a.ids + b.ids for a, b in zip(first, second, strict=True)] == expected["input_ids"]
     types = [[0] * len(a.ids) + [1] * len(b.ids) for a, b in zip(first, second, strict=True)]
     assert types == expected["token_type_ids"]
-    assert [a.truncated or b.truncated for a, b in zip(first, second, strict=True)] == [
-        len(ids) > max_length for ids in whole
-    ]
+    truncated = [a.truncated or b.truncated for a, b in zip(first, second, strict=True)]
+    assert truncated == [len(ids) > max_length for ids in whole]
     assert tokenizer.second_type == 1
 
 
