@@ -49,8 +49,7 @@ def test_a_declared_target_language_needs_no_flag(mbart: Any, nllb: Any) -> None
     ("source", "target", "flags"),
     [
         (None, None, "--source-lang and --target-lang"),
-        ("eng_Latn", None, "--target-lang"),
-        (None, "eng_Latn", "--source-lang"),
+        *(("eng_Latn", None, "--target-lang"), (None, "eng_Latn", "--source-lang")),
     ],
 )
 def test_missing_languages_are_errors(nllb: Any, source: Any, target: Any, flags: str) -> None:
@@ -62,17 +61,15 @@ def test_missing_languages_are_errors(nllb: Any, source: Any, target: Any, flags
 
 
 def test_the_error_for_an_unknown_language_lists_similar_names(nllb: Any) -> None:
+    """Other special tokens are not languages."""
     with pytest.raises(UsageError, match='--target-lang "deu": unknown language') as error:
         set_languages(nllb, "eng_Latn", "deu", {})
+    with pytest.raises(UsageError, match='--source-lang "<mask>": unknown language'):
+        set_languages(nllb, "<mask>", "deu_Latn", {})
 
     assert error.value.advice is not None
     assert "deu_Latn" in error.value.advice
     assert error.value.advice.endswith(" ...")
-
-
-def test_other_special_tokens_are_not_languages(nllb: Any) -> None:
-    with pytest.raises(UsageError, match='--source-lang "<mask>": unknown language'):
-        set_languages(nllb, "<mask>", "deu_Latn", {})
 
 
 def test_languages_for_a_model_without_languages_are_an_error() -> None:

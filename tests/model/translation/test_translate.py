@@ -105,22 +105,26 @@ def test_declared_settings_are_the_defaults(folder: Any) -> None:
     assert translated(translator, TEXTS) == generated(path, "marian", TEXTS)
 
 
+def by_loop(kind: str, loaded: tuple[Any, Any], text: str, most: int, choose: Any) -> str:
+    """A plain loop for one text without a cache. The first token of NLLB is the target language."""
+    tokenizer, model = loaded
+    inputs, written = tokenizer(text, return_tensors="pt"), [START[kind]]
+    while len(written) <= most and 1 not in written[1:]:
+        with torch.no_grad():
+            so_far = {"decoder_input_ids": torch.tensor([written]), "use_cache": False}
+            chosen = choose(model(**inputs, **so_far).logits[0, -1])
+        forced = kind == "nllb" and len(written) == 1
+        written.append(tokenizer.convert_tokens_to_ids("deu_Latn") if forced else chosen)
+    return tokenizer.decode(written, skip_special_tokens=True)
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_greedy_translations_use_the_most_likely_token_at_each_step(plain: Any, kind: str) -> None:
-    """Compared with a plain loop without a cache. The first token of NLLB is the target language."""
     path = plain(kind)
-    tokenizer, model = of_transformers(path, kind)
-    translator = opened(path, kind, beams=1, max_new_tokens=9)
+    loaded = of_transformers(path, kind)
+    found = translated(opened(path, kind, beams=1, max_new_tokens=9), TEXTS, budget=1000)
 
-    for text, found in zip(TEXTS, translated(translator, TEXTS, budget=1000), strict=True):
-        inputs, written = tokenizer(text, return_tensors="pt"), [START[kind]]
-        while len(written) < 10 and 1 not in written[1:]:
-            with torch.no_grad():
-                so_far = {"decoder_input_ids": torch.tensor([written]), "use_cache": False}
-                scores = model(**inputs, **so_far).logits[0, -1]
-            forced = kind == "nllb" and len(written) == 1
-            written.append(tokenizer.convert_tokens_to_ids("deu_Latn") if forced else int(scores.argmax()))
-        assert found == tokenizer.decode(written, skip_special_tokens=True)
+    assert found == [by_loop(kind, loaded, text, 9, lambda scores: int(scores.argmax())) for text in TEXTS]
 
 
 @pytest.mark.parametrize(
@@ -128,25 +132,19 @@ def test_greedy_translations_use_the_most_likely_token_at_each_step(plain: Any, 
     [("marian", {"seed": 7}), *((kind, {"seed": 10, "temperature": 2.0, "top_p": 0.6}) for kind in KINDS)],
 )
 def test_a_sample_is_the_largest_of_scores_and_noise(plain: Any, kind: str, sampling: Any) -> None:
-    """Compared with a plain loop for one text, with noise from the seed and the tokens of the text."""
+    """The noise is from the seed and the tokens of the text."""
     path = plain(kind)
-    tokenizer, model = of_transformers(path, kind)
+    loaded = of_transformers(path, kind)
     translator = opened(path, kind, sample=True, max_new_tokens=8, **sampling)
     options = translator.options
 
+    def choose(scores: torch.Tensor) -> int:
+        noise = -np.log(random.standard_exponential(len(scores)))
+        return drawn(scores.double().numpy() / options.temperature, noise, options)
+
     for text, found in zip(TEXTS, translated(translator, TEXTS, budget=1000), strict=True):
-        inputs, written = tokenizer(text, return_tensors="pt"), [START[kind]]
-        random = np.random.default_rng([options.seed, *inputs.input_ids[0].tolist()])
-        while len(written) < 9 and 1 not in written[1:]:
-            with torch.no_grad():
-                so_far = {"decoder_input_ids": torch.tensor([written]), "use_cache": False}
-                scores = model(**inputs, **so_far).logits[0, -1]
-            noise = -np.log(random.standard_exponential(len(scores)))
-            if kind == "nllb" and len(written) == 1:
-                written.append(tokenizer.convert_tokens_to_ids("deu_Latn"))
-            else:
-                written.append(drawn(scores.double().numpy() / options.temperature, noise, options))
-        assert found == tokenizer.decode(written, skip_special_tokens=True)
+        random = np.random.default_rng([options.seed, *loaded[0](text).input_ids])
+        assert found == by_loop(kind, loaded, text, 8, choose)
 
 
 def drawn(scores: np.ndarray, noise: np.ndarray, options: TranslationOptions) -> int:
