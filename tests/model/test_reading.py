@@ -12,17 +12,9 @@ import pytest
 from sentkit.errors import DataError, UsageError
 from sentkit.formats.checkpoints.folders import find_model, read_checkpoint
 from sentkit.model.reading import LONGEST, Reading, ReadingOptions, depth_of, most_tokens, plan_reading
-from support import write_affine
+from support import SMALL, write_affine
 
-BERT = {
-    "model_type": "bert",
-    "vocab_size": 16384,
-    "hidden_size": 8,
-    "num_hidden_layers": 4,
-    "num_attention_heads": 2,
-    "intermediate_size": 8,
-    "max_position_embeddings": 64,
-}
+BERT = {"model_type": "bert"} | SMALL | {"num_hidden_layers": 4, "max_position_embeddings": 64}
 Read = Callable[..., Reading]
 
 
@@ -57,18 +49,11 @@ def whole(reading: Reading, text: str) -> str:
 # Readouts and steps
 
 
-def test_without_a_declaration_mean_is_used_with_a_note(read: Read) -> None:
-    reading = read()
+def test_the_declaration_is_used_and_else_the_mean(read: Read) -> None:
+    plain, reading = read(), read({"readout": "mean-last2", "steps": ["normalise", "2_Dense"]})
 
-    assert names(reading) == ["mean"]
-    assert not reading.declared
-
-
-def test_the_declaration_is_used(read: Read) -> None:
-    reading = read({"readout": "mean-last2", "steps": ["normalise", "2_Dense"]})
-
-    assert names(reading) == ["mean-last2"]
-    assert reading.declared
+    assert (names(plain), plain.declared) == (["mean"], False)
+    assert (names(reading), reading.declared) == (["mean-last2"], True)
     assert reading.steps == ("normalise", "2_Dense")
 
 
@@ -86,9 +71,8 @@ def test_another_readout_drops_the_declared_steps(read: Read) -> None:
 def test_steps_of_the_flags_are_kept(read: Read, tmp_path: Path) -> None:
     affine = tmp_path / "a.safetensors"
     write_affine(affine, np.eye(3, dtype=np.float32), np.zeros(3, np.float32), {})
-    reading = read(normalize=True, dim=3, transform=str(affine))
+    options = read(normalize=True, dim=3, transform=str(affine)).options
 
-    options = reading.options
     assert (options.normalize, options.dim, options.transform) == (True, 3, str(affine))
 
 
@@ -224,15 +208,15 @@ def test_other_readouts_have_no_template(read: Read) -> None:
     assert read(PROMPT, readout="cls").tokenizer.template is None
 
 
+ONLY_PROMPT = "a template and its full stops can be used only with the readout prompt"
+
+
 @pytest.mark.parametrize(
     ("options", "problem"),
     [
-        (
-            {"readout": "cls", "full_stop": "none"},
-            "a template and its full stops can be used only with the readout prompt",
-        ),
+        ({"readout": "cls", "full_stop": "none"}, ONLY_PROMPT),
         ({"readout": ""}, 'unknown readout ""'),
-        ({"template": ""}, "a template and its full stops can be used only with the readout prompt"),
+        ({"template": ""}, ONLY_PROMPT),
         ({"readout": "prompt", "template": ""}, 'template "" needs [X] once and [MASK] once'),
     ],
 )
