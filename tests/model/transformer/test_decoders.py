@@ -22,16 +22,16 @@ from sentkit.model.transformer.readouts import apply_readouts
 from sentkit.model.transformer.transformers_model import load_transformers_model
 
 SHAPE = {"num_key_value_heads": 2, "head_dim": 8, "pad_token_id": 0}
-GEMMA = ["sliding_attention", "full_attention", "sliding_attention"]
+WINDOWS = {
+    "sliding_window": 6,
+    "layer_types": [f"{kind}_attention" for kind in ("sliding", "full", "sliding")],
+}
 FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
     "qwen3": ("qwen3", {}),
     "mistral": ("mistral", {"sliding_window": 6}),
     "gemma": ("gemma", {}),
-    "gemma3": ("gemma3_text", {"sliding_window": 6, "layer_types": GEMMA}),
-    "embeddinggemma": (
-        "gemma3_text",
-        {"sliding_window": 6, "layer_types": GEMMA, "use_bidirectional_attention": True},
-    ),
+    "gemma3": ("gemma3_text", WINDOWS),
+    "embeddinggemma": ("gemma3_text", WINDOWS | {"use_bidirectional_attention": True}),
     "bidirectional qwen3": ("qwen3", {"is_causal": False}),
 }
 WORDS = ["<pad>", "<s>", "</s>", "<unk>", "a", "the", "cat", "dog", "sat", ".", ":", "query", "mat"]
@@ -60,9 +60,8 @@ def add_tokenizer(folder: Path, *, start: bool = False, end: bool = False, **con
     from tokenizers import Tokenizer as Backend
     from tokenizers import models, pre_tokenizers, processors
 
-    backend = Backend(
-        models.WordLevel({word: number for number, word in enumerate(WORDS)}, unk_token="<unk>")
-    )
+    numbers = {word: number for number, word in enumerate(WORDS)}
+    backend = Backend(models.WordLevel(numbers, unk_token="<unk>"))
     backend.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
     backend.add_special_tokens(WORDS[:4])
     if start or end:
@@ -73,9 +72,8 @@ def add_tokenizer(folder: Path, *, start: bool = False, end: bool = False, **con
         )
     backend.save(str(folder / "tokenizer.json"))
     names = {"bos_token": "<s>", "eos_token": "</s>", "pad_token": "<pad>", "unk_token": "<unk>"}
-    write_json(
-        folder / "tokenizer_config.json", {"tokenizer_class": "PreTrainedTokenizerFast"} | names | config
-    )
+    names["tokenizer_class"] = "PreTrainedTokenizerFast"
+    write_json(folder / "tokenizer_config.json", names | config)
     return folder
 
 
@@ -96,6 +94,10 @@ def vectors_of(folder: Path, texts: list[str] = TEXTS, **options: Any) -> np.nda
     found: Any = find_encoder(str(folder), ReadingOptions(**options), device="cpu", precision="fp32")
     (vectors,) = encode_texts(found.tokenizer(texts), found.encoder(), 4096)
     return vectors
+
+
+def space_of(folder: Path, **options: Any) -> str:
+    return find_encoder(str(folder), ReadingOptions(**options)).encoder().specs[0].space
 
 
 def theirs(folder: Path, texts: list[str] = TEXTS, side: str = "right", **how: Any) -> np.ndarray:
@@ -227,12 +229,11 @@ def test_a_trained_decoder_uses_the_last_token(make: Make, tmp_path: Path, capsy
 def test_the_space_depends_on_the_config(make: Make, family: str, settings: dict[str, Any]) -> None:
     """The tensors are the same."""
     folder = add_tokenizer(make(family), end=True)
-    before: Any = find_encoder(str(folder), ReadingOptions(readout="last")).encoder().specs[0].space
+    before = space_of(folder, readout="last")
     config = json.loads((folder / "config.json").read_text())
     write_json(folder / "config.json", config | settings)
-    after: Any = find_encoder(str(folder), ReadingOptions(readout="last")).encoder().specs[0].space
 
-    assert before != after
+    assert before != space_of(folder, readout="last")
 
 
 # The end token
@@ -244,10 +245,8 @@ def test_the_end_token_of_tokenizer_json_is_added_once_and_survives_truncation(m
     """As Qwen3-Embedding declares it. Its own `add_eos_token` changes nothing."""
     folder = add_tokenizer(make("qwen3"), end=True, **LLAMA)
 
-    assert words_of(folder, "a cat", "a cat sat . a dog") == [
-        ["a", "cat", "</s>"],
-        ["a", "cat", "sat", ".", "</s>"],
-    ]
+    expected = [["a", "cat", "</s>"], ["a", "cat", "sat", ".", "</s>"]]
+    assert words_of(folder, "a cat", "a cat sat . a dog") == expected
 
 
 @pytest.mark.parametrize("start", [False, True])
@@ -297,9 +296,8 @@ def test_other_declarations_do_not_add_an_end_token(make: Make, config: dict[str
 def test_an_end_token_that_the_tokenizer_does_not_have_is_refused(make: Make) -> None:
     folder = add_tokenizer(make("mistral"), start=True, **LLAMA, eos_token="<end>")
 
-    with pytest.raises(
-        DataError, match=r'tokenizer_config\.json: "add_eos_token" is true, but the tokenizer'
-    ):
+    problem = r'tokenizer_config\.json: "add_eos_token" is true, but the tokenizer'
+    with pytest.raises(DataError, match=problem):
         words_of(folder, "a cat")
 
 
@@ -313,5 +311,4 @@ def test_an_exported_folder_has_the_end_token_in_tokenizer_json(make: Make, tmp_
     assert status(["export", "-m", str(folder), "-o", str(out)]) == 0
     assert np.allclose(vectors_of(out), vectors_of(folder), atol=2e-6)
     assert np.allclose(theirs(out), vectors_of(folder), atol=2e-6)
-    spaces = {find_encoder(str(one), ReadingOptions()).encoder().specs[0].space for one in (folder, out)}
-    assert len(spaces) == 1
+    assert space_of(out) == space_of(folder)
