@@ -62,16 +62,18 @@ def put_adapter(folder, module, prefix="base_model.model.", tensors=None, size=3
     return halves["B"] @ halves["A"]
 
 
+def check_one_changed(before, found, name, change):
+    expected = before | {name: before[name] + change}
+
+    assert all(torch.allclose(found[each], tensor, atol=1e-6) for each, tensor in expected.items())
+
+
 @pytest.mark.parametrize("prefix", ["base_model.model.", "base_model.model.bert."])
 def test_only_the_adapted_weights_change(folder, prefix):
     before = load_file(folder / "model.safetensors")
     added = put_adapter(folder, BERT, prefix)
 
-    found = read_weights(folder, "model")
-
-    for name, tensor in before.items():
-        expected = tensor + 8 / RANK * added if name == f"{BERT}.weight" else tensor
-        assert torch.allclose(found[name], expected, atol=1e-6)
+    check_one_changed(before, read_weights(folder, "model"), f"{BERT}.weight", 8 / RANK * added)
 
 
 def test_names_of_a_base_with_a_head(make, tmp_path):
@@ -84,23 +86,17 @@ def test_names_of_a_base_with_a_head(make, tmp_path):
 
 
 def test_the_scale_of_rslora_is_alpha_divided_by_the_root_of_the_rank(folder):
-    before = load_file(folder / "model.safetensors")[f"{BERT}.weight"]
-    added = put_adapter(folder, BERT, use_rslora=True)
+    before = load_file(folder / "model.safetensors")
+    added = 8 / math.sqrt(RANK) * put_adapter(folder, BERT, use_rslora=True)
 
-    found = read_weights(folder, "model")[f"{BERT}.weight"]
-
-    assert torch.allclose(found, before + 8 / math.sqrt(RANK) * added, atol=1e-6)
+    check_one_changed(before, read_weights(folder, "model"), f"{BERT}.weight", added)
 
 
 def test_adapters_work_for_models_of_transformers(other):
     before = load_transformers_model(other).tensors()
-    added = put_adapter(other, MPNET)
+    added = 8 / RANK * put_adapter(other, MPNET)
 
-    found = load_transformers_model(other).tensors()
-
-    for name, tensor in before.items():
-        expected = tensor + 8 / RANK * added if name == f"{MPNET}.weight" else tensor
-        assert torch.allclose(found[name], expected, atol=1e-6)
+    check_one_changed(before, load_transformers_model(other).tensors(), f"{MPNET}.weight", added)
 
 
 def test_the_weight_of_a_conv1d_is_transposed(tmp_path):
@@ -151,8 +147,8 @@ NAME = "base_model.model.encoder.layer.0.attention.self.key."
         {NAME + "lora_A.weight": torch.ones(1, 1_000_000), NAME + "lora_B.weight": torch.ones(1_000_000, 1)},
         {NAME + "lora_A.weight": torch.ones(RANK), NAME + "lora_B.weight": torch.ones(32, RANK)},
         {
-            "base_model.model.x.lora_A.weight": torch.ones(2, 4),
-            "base_model.model.x.lora_B.weight": torch.ones(4, 2),
+            f"base_model.model.x.lora_{half}.weight": torch.ones(*shape)
+            for half, shape in (("A", (2, 4)), ("B", (4, 2)))
         },
     ],
 )
@@ -171,9 +167,8 @@ def test_the_error_for_an_adapter_without_a_model_names_its_base(folder, config)
     if not config:
         (folder / "config.json").unlink()
 
-    with pytest.raises(
-        NoInputError, match=r"contains only an adapter; config\.json and the weights"
-    ) as error:
+    problem = r"contains only an adapter; config\.json and the weights"
+    with pytest.raises(NoInputError, match=problem) as error:
         read_weights(find_model(str(folder)), "m")
     assert "the folder of org/base" in error.value.advice
 
