@@ -127,38 +127,15 @@ def bert(tmp_path: Path) -> Bert:
 
 
 # Test files cannot import this one, so the functions come to them as fixtures.
-
-
-@pytest.fixture
-def make() -> Any:
-    return make_model
-
-
-@pytest.fixture
-def config_of() -> Any:
-    return tiny_config
-
-
-@pytest.fixture
-def load() -> Any:
-    return load_folder
-
-
-@pytest.fixture
-def sentences() -> Any:
-    return random_sentences
-
-
-@pytest.fixture
-def oracle() -> Any:
-    return hidden_states
+make = pytest.fixture(lambda: make_model, name="make")
+config_of = pytest.fixture(lambda: tiny_config, name="config_of")
+load = pytest.fixture(lambda: load_folder, name="load")
+sentences = pytest.fixture(lambda: random_sentences, name="sentences")
+oracle = pytest.fixture(lambda: hidden_states, name="oracle")
 
 
 @pytest.fixture(
-    params=[
-        *((family, "usual") for family in ("bert", "roberta", "electra")),
-        *((name, "odd") for name in ODD),
-    ],
+    params=[*((name, "usual") for name in ("bert", "roberta", "electra")), *((name, "odd") for name in ODD)],
     ids="-".join,
 )
 def checkpoint(request: pytest.FixtureRequest) -> Any:

@@ -48,15 +48,10 @@ def test_a_config_with_only_sizes_gets_the_defaults_of_its_family():
 @pytest.mark.parametrize(
     "change",
     [
-        {"model_type": "mpnet"},
-        {"model_type": None},
-        {"model_type": ["bert"]},
+        *({"model_type": kind} for kind in ("mpnet", None, ["bert"])),
         {"position_embedding_type": "relative_key"},
-        {"hidden_act": "quick_gelu"},
-        {"hidden_act": 3},
-        {"is_decoder": True},
-        {"add_cross_attention": True},
-        {"is_encoder_decoder": True},
+        *({"hidden_act": name} for name in ("quick_gelu", 3)),
+        *({name: True} for name in ("is_decoder", "add_cross_attention", "is_encoder_decoder")),
         {"pruned_heads": {"0": [1]}},
         {"quantization_config": {"bits": 4}},
         {"auto_map": {"AutoModel": "modeling.Own"}},

@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from sentkit.model.transformer.packed import pack
+from support import FAMILIES
 
 MIXED = [1, 64, 7, 7, 2, 33, 1, 20]
 
@@ -17,20 +18,11 @@ def differences(ours, theirs):
     return [(a - b).abs().max().item() for a, b in zip(ours, theirs, strict=True)]
 
 
-def test_all_states_equal_those_of_transformers(checkpoint, tmp_path, load, sentences, oracle):
+@pytest.mark.parametrize("lengths", [MIXED, [9, 9, 9]])  # equal lengths need no mask
+def test_all_states_equal_those_of_transformers(checkpoint, tmp_path, load, sentences, oracle, lengths):
     """Every layer, from a saved folder, for sentences from 1 token to all positions."""
     checkpoint.save_pretrained(tmp_path)
-    encoder = load(tmp_path)
-    batch = sentences(MIXED, checkpoint.config.vocab_size)
-
-    assert max(differences(states_of(encoder, batch), oracle(checkpoint, batch))) < 1e-5
-
-
-def test_sentences_of_equal_length_equal_transformers_without_a_mask(
-    checkpoint, tmp_path, load, sentences, oracle
-):
-    checkpoint.save_pretrained(tmp_path)
-    batch = sentences([9, 9, 9], checkpoint.config.vocab_size)
+    batch = sentences(lengths, checkpoint.config.vocab_size)
 
     assert max(differences(states_of(load(tmp_path), batch), oracle(checkpoint, batch))) < 1e-5
 
@@ -62,15 +54,8 @@ def test_the_pooler_equals_that_of_transformers(family, make, tmp_path, load, se
 @pytest.mark.parametrize(
     ("family", "head"),
     [
-        ("bert", "ForMaskedLM"),
-        ("bert", "ForPreTraining"),
-        ("bert", "ForSequenceClassification"),
-        ("roberta", "ForMaskedLM"),
-        ("camembert", "ForMaskedLM"),
-        ("xlm-roberta", "ForMaskedLM"),
-        ("distilbert", "ForMaskedLM"),
-        ("electra", "ForPreTraining"),
-        ("electra", "ForMaskedLM"),
+        *((family, "ForMaskedLM") for family in FAMILIES),
+        *(("bert", "ForPreTraining"), ("bert", "ForSequenceClassification"), ("electra", "ForPreTraining")),
     ],
 )
 def test_a_checkpoint_with_a_head_loads_as_its_encoder(family, head, make, tmp_path, load, sentences, oracle):
