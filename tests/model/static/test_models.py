@@ -19,6 +19,7 @@ from support import DATA, write_affine
 Made = Callable[..., Path]
 CHECKPOINTS = DATA.parent / "checkpoints"
 TEXTS = ["The cat sat.", "a dog", "", "zebra", "the zebra plays", "playing cats", "dog " * 30]
+ONLY_PROMPT = "a template and its full stops can be used only with the readout prompt"
 WORDS = "the 1 0 0\ncat 0 2 0\n. 0 0 3\nDog -1 -1 -1\n"
 
 
@@ -63,19 +64,15 @@ def potion() -> Path:
 
 
 @pytest.mark.parametrize("normalize", [True, False])
-@pytest.mark.parametrize("most", [512, 2])
-def test_model2vec_folders_equal_a_plain_loop(model2vec: Made, normalize: bool, most: int) -> None:
-    folder = model2vec(normalize=normalize, max_length=most)
+@pytest.mark.parametrize(("declared", "flag", "most"), [(512, None, 512), (2, None, 2), (2, 3, 3)])
+def test_model2vec_folders_equal_a_plain_loop(
+    model2vec: Made, normalize: bool, declared: int, flag: int | None, most: int
+) -> None:
+    """The flag overrides the length in the config."""
+    folder = model2vec(normalize=normalize, max_length=declared)
     expected = looped(folder, TEXTS, most=most, normalize=normalize)
 
-    assert vectors_of(folder, TEXTS) == pytest.approx(expected, abs=1e-6)
-
-
-def test_the_flag_max_length_overrides_the_config(model2vec: Made) -> None:
-    folder = model2vec(max_length=2)
-    expected = looped(folder, TEXTS, most=3, normalize=False)
-
-    assert vectors_of(folder, TEXTS, max_length=3) == pytest.approx(expected, abs=1e-6)
+    assert vectors_of(folder, TEXTS, max_length=flag) == pytest.approx(expected, abs=1e-6)
 
 
 def test_model2vec_folders_equal_sentence_transformers(model2vec: Made) -> None:
@@ -176,11 +173,9 @@ def test_prompt_and_length_do_not_change_the_space_but_the_readout_does(words: P
 @pytest.mark.parametrize(
     ("wishes", "problem"),
     [
-        ({"readout": "cls"}, 'unknown readout "cls" for a static model'),
+        *(({"readout": name}, f'unknown readout "{name}" for a static model') for name in ("cls", "L0:mean")),
         ({"readout": "mean,prompt"}, 'unknown readout "prompt" for a static model'),
-        ({"readout": "L0:mean"}, 'unknown readout "L0:mean" for a static model'),
-        ({"template": "x"}, "a template and its full stops can be used only with the readout prompt"),
-        ({"full_stop": "none"}, "a template and its full stops can be used only with the readout prompt"),
+        *(({name: "none"}, ONLY_PROMPT) for name in ("template", "full_stop")),
         ({"dim": 9}, "--dim 9: the vectors have only [35] numbers"),
     ],
 )
@@ -197,7 +192,7 @@ def test_options_that_a_static_model_does_not_have_are_errors(
     [
         ({"readout": "mean"}, "^--readout cannot be used with words:binary$"),
         ({"dim": 3}, "^--dim cannot be used with words:binary$"),
-        ({"template": "x"}, "^a template and its full stops can be used only with the readout prompt$"),
+        ({"template": "x"}, f"^{ONLY_PROMPT}$"),
     ],
 )
 def test_options_that_word_sets_do_not_have_are_errors(options: dict[str, Any], problem: str) -> None:

@@ -50,12 +50,6 @@ def test_a_batch_of_texts_without_words_gives_zeros() -> None:
     assert np.array_equal(most, np.zeros((2, 6)))
 
 
-def test_the_columns_of_word_sets_are_in_alphabetical_order() -> None:
-    (found,) = WordSets({"cat": 0, "a": 1, "bat": 2})([[0, 1], [2], []])
-
-    assert found.tolist() == [[1, 0, 1], [0, 1, 0], [0, 0, 0]]
-
-
 def test_an_empty_vocabulary_gives_one_column() -> None:
     assert WordSets({})([[]])[0].tolist() == [[0]]
 
