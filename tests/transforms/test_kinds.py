@@ -170,15 +170,7 @@ def test_the_largest_number_of_each_direction_is_positive(many: Any, kind: str) 
     assert (kernel[np.abs(kernel).argmax(axis=0), range(12)] > 0).all()
 
 
-@pytest.mark.parametrize(
-    ("kind", "options", "problem"),
-    [
-        *((k, {"dim": 3}, "--dim 3: the vectors have only 2 numbers") for k in ("whitening", "pca", "svd")),
-        ("abtt", {"remove": 2}, "--remove 2: expected less than 2, the length of the vectors"),
-    ],
-)
-def test_more_than_there_is_is_refused(kind: str, options: Any, problem: str) -> None:
-    with pytest.raises(UsageError) as caught:
-        fit(kind, FOUR, **options)
-
-    assert str(caught.value) == problem
+@pytest.mark.parametrize("kind", ["whitening", "pca", "svd"])
+def test_more_numbers_than_there_are_are_refused(kind: str) -> None:
+    with pytest.raises(UsageError, match="--dim 3: the vectors have only 2 numbers"):
+        fit(kind, FOUR, dim=3)

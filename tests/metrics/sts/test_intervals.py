@@ -131,13 +131,15 @@ def test_fisher_pearson_is_that_of_scipy() -> None:
 
 
 def test_fisher_spearman_by_hand() -> None:
-    """At r = .6 and n = 103 the standard error of z is sqrt(1.18 / 100)."""
+    """At r = .6 and n = 103 the standard error of z is sqrt(1.18 / 100). At r = 1 there is no width."""
     reach = 1.959963984540054 * math.sqrt(1.18 / 100)
 
-    found = fisher_spearman(0.6, 103)
+    found, perfect = fisher_spearman(0.6, 103), fisher_spearman(1.0, 100)
 
-    assert found.low == pytest.approx(math.tanh(math.atanh(0.6) - reach), abs=1e-12)
-    assert found.high == pytest.approx(math.tanh(math.atanh(0.6) + reach), abs=1e-12)
+    expected = [math.tanh(math.atanh(0.6) + each) for each in (-reach, reach)]
+    assert [found.low, found.high] == pytest.approx(expected, abs=1e-12)
+    assert (perfect.low, perfect.high) == (1.0, 1.0)
+    assert math.isnan(fisher_pearson(math.nan, 100).low)
 
 
 def test_two_sided_p_by_hand() -> None:
@@ -146,11 +148,3 @@ def test_two_sided_p_by_hand() -> None:
     assert two_sided_p(np.array([1.0, 1.0, 2.0, 3.0])) == 0.25
     assert two_sided_p(np.zeros(4)) == 1.0
     assert math.isnan(two_sided_p(np.array([math.nan])))
-
-
-def test_fisher_of_the_perfect_and_the_undefined() -> None:
-    """A perfect correlation has no width and an undefined one no interval."""
-    perfect, undefined = fisher_spearman(1.0, 100), fisher_pearson(math.nan, 100)
-
-    assert (perfect.low, perfect.high) == (1.0, 1.0)
-    assert math.isnan(undefined.low)
