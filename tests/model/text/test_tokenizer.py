@@ -266,7 +266,8 @@ def test_the_hash_depends_on_the_rules_without_truncation_and_key_order(
     cased, before = tokenizer_of(folder({"do_lower_case": False})), tokenizer_of(folder({}))
     rules = json.loads((tmp_path / "tokenizer.json").read_text())
     rules["truncation"] = {"max_length": 8, "stride": 0, "strategy": "LongestFirst", "direction": "Right"}
-    rules["padding"] = None
+    rules["padding"] = {"strategy": {"Fixed": 9}, "direction": "Right", "pad_to_multiple_of": None}
+    rules["padding"] |= {"pad_id": 0, "pad_type_id": 0, "pad_token": "[PAD]"}
     (tmp_path / "tokenizer.json").write_text(json.dumps(dict(reversed(rules.items())), indent=1))
     after = tokenizer_of(tmp_path, 7, prompt="x")
 
