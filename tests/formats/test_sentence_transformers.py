@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from sentkit import Encoder
+from sentkit.cli import status
 from sentkit.errors import DataError, SentkitError, UsageError
 from sentkit.formats.json_files import write_json
 from sentkit.model import find_encoder
@@ -17,6 +18,7 @@ from sentkit.model.reading import ReadingOptions
 
 Saved = Callable[..., Path]
 TEXTS = ["the cat sat .", "a dog", "query : the dogs sat a cat . . .", "the zebra"]
+PROMPTS = {"prompts": {"q": "query : "}, "default_prompt_name": "q"}
 
 
 def modules() -> Any:
@@ -36,6 +38,24 @@ def theirs(folder: Path, texts: list[str] = TEXTS, **how: Any) -> np.ndarray:
     from sentence_transformers import SentenceTransformer
 
     return SentenceTransformer(str(folder), device="cpu").encode(texts, **how)
+
+
+def are_equal(folder: Path, texts: list[str] = TEXTS, **how: Any) -> bool:
+    """Whether both libraries give the same vectors."""
+    return np.allclose(vectors_of(folder, texts, **how), theirs(folder, texts, **how), atol=1e-6)
+
+
+def space_of(folder: Path) -> str:
+    return find_encoder(str(folder), ReadingOptions()).encoder().specs[0].space
+
+
+def change(file: Path, **values: Any) -> None:
+    write_json(file, json.loads(file.read_text()) | values)
+
+
+def exported(folder: Path, out: Path, *flags: str) -> Path:
+    assert status(["export", "-m", str(folder), *flags, "-o", str(out)]) == 0
+    return out
 
 
 # StaticEmbedding
@@ -65,9 +85,8 @@ def static(base: Path, tmp_path: Path) -> Callable[..., Path]:
 def test_a_static_embedding_gives_the_same_vectors(static: Callable[..., Path]) -> None:
     """Unknown words and empty texts included: the unknown token has a vector here."""
     folder = static()
-    texts = [*TEXTS, "", "zebra zebra"]
 
-    assert np.allclose(vectors_of(folder, texts), theirs(folder, texts), atol=1e-6)
+    assert are_equal(folder, [*TEXTS, "", "zebra zebra"])
     assert np.abs(vectors_of(folder, ["zebra"])).max() > 0
 
 
@@ -75,8 +94,8 @@ def test_a_static_embedding_that_normalises_truncates_and_has_a_prompt(static: C
     prompts = {"prompts": {"query": "a cat "}, "default_prompt_name": "query"}
     folder = static(modules().Normalize(), truncation=3, **prompts)
 
-    assert np.allclose(vectors_of(folder), theirs(folder), atol=1e-6)
-    assert np.allclose(vectors_of(folder, prompt=""), theirs(folder, prompt=""), atol=1e-6)
+    assert are_equal(folder)
+    assert are_equal(folder, prompt="")
 
 
 @pytest.mark.parametrize("config", [False, True])
@@ -101,26 +120,24 @@ def test_a_static_embedding_with_a_dense_layer_is_refused(static: Callable[..., 
         vectors_of(static(modules().Dense(6, 3)))
 
 
-def test_static_embedding_and_model2vec_have_different_spaces(
-    static: Callable[..., Path], tmp_path: Path
-) -> None:
+def test_static_embedding_and_model2vec_have_different_spaces(static: Callable[..., Path]) -> None:
     """The same tensors, but another rule for unknown tokens."""
-    folder = static()
-    found: Any = find_encoder(str(folder), ReadingOptions())
-    space = found.encoder().specs[0].space
-    write_json(folder / "config.json", {"model_type": "model2vec"})
     from safetensors.numpy import load_file, save_file
 
-    save_file(
-        {"embeddings": load_file(folder / "model.safetensors")["embedding.weight"]},
-        folder / "model.safetensors",
-    )
-    other: Any = find_encoder(str(folder), ReadingOptions())
+    folder = static()
+    space, table = space_of(folder), load_file(folder / "model.safetensors")["embedding.weight"]
+    write_json(folder / "config.json", {"model_type": "model2vec"})
+    save_file({"embeddings": table}, folder / "model.safetensors")
 
-    assert other.encoder().specs[0].space != space
+    assert space_of(folder) != space
 
 
 # Refused modules
+
+
+@pytest.fixture
+def pooled(saved: Saved) -> Path:
+    return saved(lambda: [modules().Pooling(8)])
 
 
 def refused(folder: Path) -> str:
@@ -147,12 +164,10 @@ def test_a_cross_encoder_is_refused_by_name(base: Path, tmp_path: Path) -> None:
         {"sentence_transformers": {"activation_fn": "torch.nn.modules.linear.Identity", "version": "4.0.1"}},
     ],
 )
-def test_a_cross_encoder_of_an_older_version_is_refused_by_name(saved: Saved, note: dict[str, Any]) -> None:
-    folder = saved(lambda: [modules().Pooling(8)])
-    config = json.loads((folder / "config.json").read_text())
-    write_json(folder / "config.json", config | note)
+def test_a_cross_encoder_of_an_older_version_is_refused_by_name(pooled: Path, note: dict[str, Any]) -> None:
+    change(pooled / "config.json", **note)
 
-    assert refused(folder) == "a CrossEncoder is not supported"
+    assert refused(pooled) == "a CrossEncoder is not supported"
 
 
 def test_a_sparse_encoder_is_refused_by_name(base: Path, tmp_path: Path) -> None:
@@ -176,13 +191,10 @@ def test_a_sparse_encoder_is_refused_by_name(base: Path, tmp_path: Path) -> None
         ({"module_output_name": "scores"}, 'a transformer that gives "scores"'),
     ],
 )
-def test_a_transformer_without_token_states_is_refused(
-    saved: Saved, own: dict[str, str], problem: str
-) -> None:
-    folder = saved(lambda: [modules().Pooling(8)])
-    write_json(folder / "sentence_bert_config.json", own)
+def test_a_transformer_without_token_states_is_refused(pooled: Path, own: Any, problem: str) -> None:
+    write_json(pooled / "sentence_bert_config.json", own)
 
-    assert refused(folder) == f"{problem} is not supported"
+    assert refused(pooled) == f"{problem} is not supported"
 
 
 @pytest.mark.parametrize("kind", ["Router", "CLIPModel", "BoW", "MLMTransformer"])
@@ -202,29 +214,21 @@ def sentence_t5(base: Path, tmp_path: Path) -> Path:
     import torch
     import transformers
     from sentence_transformers import SentenceTransformer
-    from sentence_transformers.sentence_transformer.modules import Transformer
 
     torch.manual_seed(0)
     sizes = {"vocab_size": 14, "d_model": 8, "d_kv": 4, "d_ff": 12, "num_layers": 2, "num_heads": 2}
     transformers.T5EncoderModel(transformers.T5Config(**sizes)).save_pretrained(tmp_path / "t5")
     for name in ("tokenizer.json", "tokenizer_config.json"):
         (tmp_path / "t5" / name).write_bytes((base / name).read_bytes())
+    encoder = modules().Transformer(str(tmp_path / "t5"), max_seq_length=20)
     dense = modules().Dense(8, 4, bias=False, activation_function=torch.nn.Identity())
-    model = SentenceTransformer(
-        modules=[
-            Transformer(str(tmp_path / "t5"), max_seq_length=20),
-            modules().Pooling(8),
-            dense,
-            modules().Normalize(),
-        ],
-        device="cpu",
-    )
-    model.save(str(tmp_path / "saved"))
+    steps = [encoder, modules().Pooling(8), dense, modules().Normalize()]
+    SentenceTransformer(modules=steps, device="cpu").save(str(tmp_path / "saved"))
     return tmp_path / "saved"
 
 
 def test_a_t5_encoder_gives_the_same_vectors(sentence_t5: Path) -> None:
-    assert np.allclose(vectors_of(sentence_t5), theirs(sentence_t5), atol=1e-6)
+    assert are_equal(sentence_t5)
 
 
 @pytest.mark.parametrize(
@@ -233,13 +237,10 @@ def test_a_t5_encoder_gives_the_same_vectors(sentence_t5: Path) -> None:
 )
 def test_the_space_of_a_t5_encoder_depends_on_its_config(sentence_t5: Path, name: str, value: Any) -> None:
     """The tensors are the same."""
-    found: Any = find_encoder(str(sentence_t5), ReadingOptions())
-    space = found.encoder().specs[0].space
-    config = json.loads((sentence_t5 / "config.json").read_text())
-    write_json(sentence_t5 / "config.json", config | {name: value})
-    other: Any = find_encoder(str(sentence_t5), ReadingOptions())
+    space = space_of(sentence_t5)
+    change(sentence_t5 / "config.json", **{name: value})
 
-    assert other.encoder().specs[0].space != space
+    assert space_of(sentence_t5) != space
 
 
 # Modules behind a transformer
@@ -247,9 +248,7 @@ def test_the_space_of_a_t5_encoder_depends_on_its_config(sentence_t5: Path, name
 
 @pytest.mark.parametrize("mode", ["mean_sqrt_len_tokens", "weightedmean", "lasttoken", "cls", "mean", "max"])
 def test_each_pooling_gives_the_same_vectors(saved: Saved, mode: str) -> None:
-    folder = saved(lambda: [modules().Pooling(8, mode)])
-
-    assert np.allclose(vectors_of(folder), theirs(folder), atol=1e-6)
+    assert are_equal(saved(lambda: [modules().Pooling(8, mode)]))
 
 
 @pytest.mark.parametrize(
@@ -261,20 +260,15 @@ def test_each_pooling_gives_the_same_vectors(saved: Saved, mode: str) -> None:
         (("mean", "mean"), True),
     ],
 )
-def test_several_poolings_are_joined(
-    saved: Saved, tmp_path: Path, modes: tuple[str, ...], include: bool
-) -> None:
-    from sentkit.cli import status
-
+def test_several_poolings_are_joined(saved: Saved, tmp_path: Path, modes: Any, include: bool) -> None:
     def build() -> list[Any]:
         return [modules().Pooling(8, modes, include_prompt=include), modules().Normalize()]
 
     folder = saved(build, prompts={"q": "the cat "}, default_prompt_name="q")
-    out = tmp_path / "out"
-    assert status(["export", "-m", str(folder), "-o", str(out)]) == 0
+    out = exported(folder, tmp_path / "out")
 
     assert vectors_of(folder).shape == (4, 8 * len(modes))
-    assert np.allclose(vectors_of(folder), theirs(folder), atol=1e-6)
+    assert are_equal(folder)
     assert np.allclose(vectors_of(out), theirs(folder), atol=1e-6)
     in_order = modes in (("cls", "mean"), ("max", "weightedmean"))
     assert (out / "modules.json").exists() == in_order
@@ -283,42 +277,39 @@ def test_several_poolings_are_joined(
     assert vectors_of(folder, dim=11).shape == (4, 11)
 
 
-def test_the_old_schema_joins_poolings_in_its_order(saved: Saved) -> None:
-    folder = saved(lambda: [modules().Pooling(8)])
+def test_the_old_schema_joins_poolings_in_its_order(pooled: Path) -> None:
     names = ("pooling_mode_max_tokens", "pooling_mode_mean_tokens", "pooling_mode_cls_token")
     config = {"word_embedding_dimension": 8, **dict.fromkeys(names, True)}
-    write_json(folder / "1_Pooling/config.json", config)
+    write_json(pooled / "1_Pooling/config.json", config)
 
-    assert np.allclose(vectors_of(folder), theirs(folder), atol=1e-6)
-    assert np.allclose(vectors_of(folder), vectors_of(folder, readout="concat:cls:max:mean"), atol=0)
+    assert are_equal(pooled)
+    assert np.allclose(vectors_of(pooled), vectors_of(pooled, readout="concat:cls:max:mean"), atol=0)
 
 
-def test_a_joined_readout_is_not_combined_with_others(saved: Saved) -> None:
-    folder = saved(lambda: [modules().Pooling(8)])
-
-    with pytest.raises(UsageError, match="the readout concat:cls:mean cannot be combined with others"):
-        vectors_of(folder, readout="cls,concat:cls:mean")
-    with pytest.raises(UsageError, match="--dim 17: the vectors have only 16 numbers"):
-        vectors_of(folder, readout="concat:cls:mean", dim=17)
-    for name in ("concat:cls", "concat:cls:prompt", "concat"):
-        with pytest.raises(UsageError, match="unknown readout"):
-            vectors_of(folder, readout=name)
+@pytest.mark.parametrize(
+    ("how", "problem"),
+    [
+        ({"readout": "cls,concat:cls:mean"}, "the readout concat:cls:mean cannot be combined with others"),
+        ({"readout": "concat:cls:mean", "dim": 17}, "--dim 17: the vectors have only 16 numbers"),
+        *(({"readout": name}, "unknown readout") for name in ("concat:cls", "concat:cls:prompt", "concat")),
+    ],
+)
+def test_an_invalid_joined_readout_is_refused(pooled: Path, how: Any, problem: str) -> None:
+    with pytest.raises(UsageError, match=problem):
+        vectors_of(pooled, **how)
 
 
 @pytest.mark.parametrize("normalise", [True, False])
 def test_a_declared_dim_gives_the_same_vectors(saved: Saved, tmp_path: Path, normalise: bool) -> None:
     """The library truncates after all modules, so the vectors do not have unit length."""
-    from sentkit.cli import status
 
     def build() -> list[Any]:
         return [modules().Pooling(8), *([modules().Normalize()] if normalise else [])]
 
     folder = saved(build, truncate_dim=5)
-    out = tmp_path / "out"
-    assert status(["export", "-m", str(folder), "-o", str(out)]) == 0
 
     assert vectors_of(folder).shape == (4, 5)
-    for place in (folder, out):
+    for place in (folder, exported(folder, tmp_path / "out")):
         assert np.allclose(vectors_of(place), theirs(folder), atol=1e-6)
         assert np.allclose(theirs(place), theirs(folder), atol=1e-6)
     assert vectors_of(folder, dim=6).shape == (4, 6)
@@ -336,21 +327,7 @@ def test_the_pooling_of_averaged_layers_gives_the_same_vectors(saved: Saved, mod
         weights = torch.nn.Parameter(torch.tensor([1.0, 0.0, 1.0]))
         return [modules().WeightedLayerPooling(8, 3, 1, weights), modules().Pooling(8, mode)]
 
-    folder = saved(build, transformer={"config_kwargs": {"output_hidden_states": True}})
-
-    assert np.allclose(vectors_of(folder), theirs(folder), atol=1e-6)
-
-
-@pytest.mark.parametrize("name", ["Identity", "Tanh", "GELU", "ReLU", "SiLU", "Sigmoid"])
-def test_each_activation_of_a_dense_layer_gives_the_same_vectors(saved: Saved, name: str) -> None:
-    import torch
-
-    torch.manual_seed(0)
-    folder = saved(
-        lambda: [modules().Pooling(8), modules().Dense(8, 6, activation_function=getattr(torch.nn, name)())]
-    )
-
-    assert np.allclose(vectors_of(folder), theirs(folder), atol=1e-6)
+    assert are_equal(saved(build, transformer={"config_kwargs": {"output_hidden_states": True}}))
 
 
 def test_a_dense_layer_without_activation_uses_tanh(saved: Saved) -> None:
@@ -359,39 +336,21 @@ def test_a_dense_layer_without_activation_uses_tanh(saved: Saved) -> None:
     del config["activation_function"]
     write_json(folder / "2_Dense/config.json", config)
 
-    assert np.allclose(vectors_of(folder), theirs(folder), atol=1e-6)
+    assert are_equal(folder)
 
 
 @pytest.mark.parametrize("name", ["torch.nn.modules.activation.Softplus", "own.Tanh", None, 3])
 def test_an_unknown_activation_is_refused_by_name(saved: Saved, name: Any) -> None:
     folder = saved(lambda: [modules().Pooling(8), modules().Dense(8, 6)])
-    config = json.loads((folder / "2_Dense/config.json").read_text())
-    write_json(folder / "2_Dense/config.json", config | {"activation_function": name})
+    change(folder / "2_Dense/config.json", activation_function=name)
 
     last = str(name).rpartition(".")[2]
     assert refused(folder) == f"2_Dense: a dense layer with activation {last} is not supported"
 
 
-def test_a_layer_norm_gives_the_same_vectors(saved: Saved) -> None:
-    import torch
-
-    def build() -> list[Any]:
-        norm = modules().LayerNorm(8)
-        with torch.no_grad():
-            norm.norm.weight.normal_()
-            norm.norm.bias.normal_()
-        return [modules().Pooling(8), norm, modules().Normalize()]
-
-    folder = saved(build)
-
-    assert np.allclose(vectors_of(folder), theirs(folder), atol=1e-6)
-
-
-def test_an_exported_folder_is_read_by_both_libraries(saved: Saved, tmp_path: Path) -> None:
+def test_steps_and_their_export_give_the_same_vectors(saved: Saved, tmp_path: Path) -> None:
     """Every activation, a layer norm and a pooling that only modules declare."""
     import torch
-
-    from sentkit.cli import status
 
     torch.manual_seed(0)
 
@@ -400,17 +359,18 @@ def test_an_exported_folder_is_read_by_both_libraries(saved: Saved, tmp_path: Pa
             modules().Dense(8, 8, activation_function=getattr(torch.nn, name)())
             for name in ("GELU", "ReLU", "SiLU", "Sigmoid", "Tanh", "Identity")
         ]
-        return [modules().Pooling(8, "weightedmean"), *layers, modules().LayerNorm(8), modules().Normalize()]
+        norm = modules().LayerNorm(8)
+        for parameter in norm.parameters():
+            torch.nn.init.normal_(parameter)
+        return [modules().Pooling(8, "weightedmean"), *layers, norm, modules().Normalize()]
 
     folder = saved(build)
-    out = tmp_path / "out"
+    out = exported(folder, tmp_path / "out")
 
-    assert status(["export", "-m", str(folder), "-o", str(out)]) == 0
+    assert are_equal(folder)
     assert np.allclose(vectors_of(out), theirs(folder), atol=1e-6)
     assert np.allclose(theirs(out), theirs(folder), atol=1e-6)
-    names = [str(folder), str(out)]
-    spaces = {find_encoder(name, ReadingOptions()).encoder().specs[0].space for name in names}
-    assert len(spaces) == 1
+    assert space_of(folder) == space_of(out)
 
 
 def test_spaces_of_earlier_versions_are_unchanged() -> None:
@@ -426,71 +386,50 @@ def test_spaces_of_earlier_versions_are_unchanged() -> None:
 
 
 @pytest.mark.parametrize("mode", ["mean", "cls", "max", "mean_sqrt_len_tokens", "weightedmean", "lasttoken"])
-def test_a_prompt_that_the_readout_excludes(saved: Saved, mode: str) -> None:
-    """Declared, given by a flag, and given as nothing."""
-    prompts = {"prompts": {"q": "query : "}, "default_prompt_name": "q"}
-    folder = saved(lambda: [modules().Pooling(8, mode, include_prompt=False)], **prompts)
+def test_a_prompt_that_the_readout_excludes(saved: Saved, tmp_path: Path, mode: str) -> None:
+    """Declared, given by a flag, and given as nothing; after an export, declared."""
+    folder = saved(lambda: [modules().Pooling(8, mode, include_prompt=False)], **PROMPTS)
 
     for how in ({}, {"prompt": "the cat "}, {"prompt": ""}):
-        assert np.allclose(vectors_of(folder, **how), theirs(folder, **how), atol=1e-6)
-    plain = vectors_of(folder, prompt="")
-    assert not np.allclose(vectors_of(folder), plain, atol=1e-3)
-
-
-def test_an_export_keeps_a_prompt_that_the_readout_excludes(saved: Saved, tmp_path: Path) -> None:
-    from sentkit.cli import status
-
-    prompts = {"prompts": {"q": "query : "}, "default_prompt_name": "q"}
-    folder = saved(lambda: [modules().Pooling(8, "weightedmean", include_prompt=False)], **prompts)
-
-    assert status(["export", "-m", str(folder), "-o", str(tmp_path / "out")]) == 0
-    assert np.allclose(vectors_of(tmp_path / "out"), vectors_of(folder), atol=1e-6)
-    assert np.allclose(theirs(tmp_path / "out"), vectors_of(folder), atol=1e-6)
+        assert are_equal(folder, **how)
+    assert not np.allclose(vectors_of(folder), vectors_of(folder, prompt=""), atol=1e-3)
+    out = exported(folder, tmp_path / "out")
+    assert np.allclose(vectors_of(out), vectors_of(folder), atol=1e-6)
+    assert np.allclose(theirs(out), vectors_of(folder), atol=1e-6)
 
 
 @pytest.mark.parametrize("include", [True, False])
 def test_named_prompts_give_the_same_vectors(saved: Saved, tmp_path: Path, include: bool) -> None:
     """Before and after an export with the selected prompt as default."""
-    from sentkit.cli import status
-
     prompts = {"query": "query : ", "document": "the cat "}
     declared = {"prompts": prompts, "default_prompt_name": "document"}
     folder = saved(lambda: [modules().Pooling(8, "mean", include_prompt=include)], **declared)
-    out = tmp_path / "out"
-    assert status(["export", "-m", str(folder), "--prompt-name", "query", "-o", str(out)]) == 0
+    out = exported(folder, tmp_path / "out", "--prompt-name", "query")
 
     for place in (folder, out):
         for name in prompts:
-            expected = theirs(place, prompt_name=name)
-            assert np.allclose(vectors_of(place, prompt_name=name), expected, atol=1e-6)
+            assert are_equal(place, prompt_name=name)
     assert np.allclose(vectors_of(folder), vectors_of(folder, prompt_name="document"), atol=0)
     encoder = Encoder(str(folder), device="cpu", precision="fp32", prompt_name="query")
-    assert np.allclose(encoder.encode(TEXTS), theirs(folder, prompt_name="query"), atol=1e-6)
-    assert np.allclose(theirs(out), theirs(folder, prompt_name="query"), atol=1e-6)
-    assert np.allclose(vectors_of(out), theirs(folder, prompt_name="query"), atol=1e-6)
+    for found in (encoder.encode(TEXTS), theirs(out), vectors_of(out)):
+        assert np.allclose(found, theirs(folder, prompt_name="query"), atol=1e-6)
 
 
 def test_a_new_default_prompt_is_added_to_the_named_ones(saved: Saved, tmp_path: Path) -> None:
-    from sentkit.cli import status
-
     folder = saved(lambda: [modules().Pooling(8)], prompts={"query": "query : "})
     for prompt, default, names in (
         ("a ", "default", {"query", "document", "default"}),
         ("query : ", "query", {"query", "document"}),
         ("", None, {"query", "document"}),
     ):
-        out = tmp_path / f"out-{default}"
-        assert status(["export", "-m", str(folder), "--prompt", prompt, "-o", str(out)]) == 0
+        out = exported(folder, tmp_path / f"out-{default}", "--prompt", prompt)
         written = json.loads((out / "config_sentence_transformers.json").read_text())
         assert (written["default_prompt_name"], set(written["prompts"])) == (default, names)
         assert np.allclose(theirs(out), theirs(folder, prompt=prompt), atol=1e-6)
 
 
 def test_training_refuses_a_prompt_that_the_readout_excludes(saved: Saved, tmp_path: Path) -> None:
-    from sentkit.cli import status
-
-    prompts = {"prompts": {"q": "query : "}, "default_prompt_name": "q"}
-    folder = saved(lambda: [modules().Pooling(8, include_prompt=False)], **prompts)
+    folder = saved(lambda: [modules().Pooling(8, include_prompt=False)], **PROMPTS)
     (tmp_path / "texts.txt").write_text("a cat\na dog\n")
 
     run = ["train", "simcse", str(tmp_path / "texts.txt"), "-m", str(folder), "-o", str(tmp_path / "out")]
