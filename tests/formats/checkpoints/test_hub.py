@@ -12,9 +12,15 @@ import pytest
 import sentkit
 from sentkit.errors import NoInputError
 from sentkit.formats.checkpoints.folders import find_model, read_checkpoint
-from sentkit.formats.vectors.fingerprint import name_for_label
 
 REVISION = "0123456789abcdef0123456789abcdef01234567"
+
+
+@pytest.fixture(autouse=True)
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty working directory."""
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
 
 
 def problem_of(name: str) -> str:
@@ -23,45 +29,41 @@ def problem_of(name: str) -> str:
     return str(caught.value)
 
 
-def test_a_folder_with_a_config_is_a_model(tmp_path: Path) -> None:
-    (tmp_path / "config.json").write_text("{}")
+@pytest.mark.parametrize("name", ["config.json", "0_Transformer/config.json"])
+def test_a_folder_with_a_config_is_a_model(tmp_path: Path, name: str) -> None:
+    """Also if it is in the old subfolder."""
+    (tmp_path / name).parent.mkdir(exist_ok=True)
+    (tmp_path / name).write_text("{}")
 
     assert find_model(str(tmp_path)) == tmp_path
 
 
-def test_a_config_in_the_old_subfolder_is_found(tmp_path: Path) -> None:
-    (tmp_path / "0_Transformer").mkdir()
-    (tmp_path / "0_Transformer/config.json").write_text("{}")
-
-    assert find_model(str(tmp_path)) == tmp_path
-
-
-def test_nano_is_the_bundled_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-
+def test_nano_is_the_bundled_model() -> None:
     assert find_model("nano") == Path(sentkit.__file__).parent / "nano"
 
 
-def test_a_folder_without_a_config_is_refused(tmp_path: Path) -> None:
-    assert problem_of(str(tmp_path)) == f"{tmp_path}: is not a checkpoint: it has no config.json"
-
-
-def test_a_file_is_refused(tmp_path: Path) -> None:
+def test_a_file_and_a_folder_without_a_config_are_refused(tmp_path: Path) -> None:
     (tmp_path / "model").touch()
 
+    assert problem_of(str(tmp_path)) == f"{tmp_path}: is not a checkpoint: it has no config.json"
     assert problem_of(str(tmp_path / "model")).endswith("model: is a file, expected a checkpoint folder")
 
 
-@pytest.mark.parametrize("name", ["./nowhere", "/nowhere/at/all", "a/b/c", "", ".", "a b", "~/model", "-x"])
-def test_paths_are_not_looked_up_on_the_hub(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
-) -> None:
-    monkeypatch.chdir(tmp_path)
+@pytest.mark.parametrize(
+    ("names", "problem"),
+    [
+        (["./nowhere", "/nowhere/at/all", "a/b/c", "", ".", "a b", "~/model", "-x"], ""),
+        (["somebody/tiny@", "@v1", "somebody/tiny@-x", "a@b@c"], "no such checkpoint folder"),
+    ],
+    ids=["paths", "revisions"],
+)
+def test_invalid_names_are_not_looked_up_on_the_hub(monkeypatch, names: list[str], problem: str) -> None:
     monkeypatch.setattr(
         "sentkit.formats.checkpoints.folders._from_hub", lambda *name, **flags: pytest.fail("asked the hub")
     )
 
-    assert problem_of(name).startswith(f"{name}: ")
+    for name in names:
+        assert problem_of(name).startswith(f"{name}: {problem}")
 
 
 # Packages
@@ -100,10 +102,7 @@ def test_a_module_without_a_spec_is_refused(monkeypatch: pytest.MonkeyPatch) -> 
         ("somebody/tiny@v2", "somebody/tiny --revision v2"),
     ],
 )
-def test_an_uncached_name_offline_gives_advice(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, command: str
-) -> None:
-    monkeypatch.chdir(tmp_path)
+def test_an_uncached_name_offline_gives_advice(monkeypatch, name: str, command: str) -> None:
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
 
     with pytest.raises(NoInputError) as caught:
@@ -157,41 +156,16 @@ def test_a_revision_that_is_missing_on_the_hub_is_reported(monkeypatch: pytest.M
     assert asked == [("somebody/tiny", "v9")]
 
 
-@pytest.mark.parametrize("name", ["somebody/tiny@", "@v1", "somebody/tiny@-x", "a@b@c"])
-def test_invalid_revisions_are_not_looked_up_on_the_hub(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(
-        "sentkit.formats.checkpoints.folders._from_hub", lambda *name, **flags: pytest.fail("asked the hub")
-    )
-
-    assert problem_of(name) == f"{name}: no such checkpoint folder"
-
-
 @pytest.mark.parametrize("name", ["a--b", "a..b", "model.git", "somebody/x..y", "x" * 200, "ü/ä"])
-def test_a_name_that_is_invalid_on_the_hub_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
-) -> None:
-    monkeypatch.chdir(tmp_path)
-
+def test_a_name_that_is_invalid_on_the_hub_is_refused(name: str) -> None:
     assert problem_of(name) == f"{name}: no such checkpoint folder"
 
 
-def test_a_folder_name_may_contain_an_at_sign(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "tiny@v1").mkdir()
-    (tmp_path / "tiny@v1/config.json").write_text("{}")
-    monkeypatch.chdir(tmp_path)
+def test_a_folder_name_may_contain_an_at_sign(place: Path) -> None:
+    (place / "tiny@v1").mkdir()
+    (place / "tiny@v1/config.json").write_text("{}")
 
     assert find_model("tiny@v1") == Path("tiny@v1")
-
-
-@pytest.mark.parametrize(
-    ("name", "label"),
-    [("somebody/tiny@v1.0", "tiny-v1.0"), ("somebody/tiny@refs/pr/1", "tiny-pr-1"), ("x/a@b", "a-b")],
-)
-def test_a_label_contains_name_and_revision(name: str, label: str) -> None:
-    assert name_for_label(name) == label
 
 
 # Checkpoints

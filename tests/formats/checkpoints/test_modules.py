@@ -42,6 +42,11 @@ def folder_of(tmp_path: Path, listing: Any, **files: Any) -> Path:
     return tmp_path
 
 
+def pooled(tmp_path: Path, pooling: Any = None, **files: Any) -> Path:
+    """A folder with this config of its pooling."""
+    return folder_of(tmp_path, pipeline("Pooling"), **{"1_Pooling__config": pooling or {}}, **files)
+
+
 def declared(folder: Path) -> StoredDeclaration:
     return read_modules(folder)[1]
 
@@ -57,17 +62,12 @@ def problem_of(folder: Path) -> str:
 
 def test_a_saved_folder_is_read_completely(saved: Saved) -> None:
     def build() -> list[Any]:
-        return [
-            modules().Pooling(8, "cls"),
-            modules().Dropout(0.5),
-            modules().Dense(8, 4),
-            modules().Normalize(),
-        ]
+        cls, dense = modules().Pooling(8, "cls"), modules().Dense(8, 4)
+        return [cls, modules().Dropout(0.5), dense, modules().Normalize()]
 
     prompts = {"query": "query : ", "passage": "a "}
-    folder = saved(build, prompts=prompts, default_prompt_name="query")
 
-    found = declared(folder)
+    found = declared(saved(build, prompts=prompts, default_prompt_name="query"))
 
     assert found.steps == ("3_Dense", "normalise")
     assert (found.prompt, found.max_length, found.lowercase) == ("query : ", 20, False)
@@ -90,15 +90,6 @@ def test_other_pooling_of_averaged_layers_is_refused(saved: Saved, mode: Any, pr
     assert problem_of(folder).endswith(problem)
 
 
-@pytest.mark.parametrize("dim", [0, 2.0, True])
-def test_an_invalid_truncate_dim_is_refused(tmp_path: Path, dim: Any) -> None:
-    files = {"1_Pooling__config": {}, "config_sentence_transformers": {"truncate_dim": dim}}
-    folder = folder_of(tmp_path, pipeline("Pooling"), **files)
-
-    problem = f'config_sentence_transformers.json: "truncate_dim" is {dim!r}, expected 1 or more'
-    assert problem_of(folder) == problem
-
-
 def test_a_default_prompt_without_text_is_empty(saved: Saved) -> None:
     assert declared(saved(lambda: [modules().Pooling(8)], prompts={"query": "query : "})).prompt == ""
 
@@ -113,12 +104,12 @@ def test_a_default_prompt_without_text_is_empty(saved: Saved) -> None:
             '"default_prompt_name" is \'q\', which is not in "prompts"',
         ),
         ({"default_prompt_name": ["q"]}, '"default_prompt_name" is [\'q\'], which is not in "prompts"'),
+        *(({"truncate_dim": n}, f'"truncate_dim" is {n!r}, expected 1 or more') for n in (0, 2.0, True)),
     ],
 )
-def test_invalid_prompts_are_refused(tmp_path: Path, config: dict[str, Any], problem: str) -> None:
+def test_an_invalid_declaration_is_refused(tmp_path: Path, config: dict[str, Any], problem: str) -> None:
     """sentence-transformers also refuses a default prompt that does not exist."""
-    files = {"1_Pooling__config": {}, "config_sentence_transformers": config}
-    folder = folder_of(tmp_path, pipeline("Pooling"), **files)
+    folder = pooled(tmp_path, config_sentence_transformers=config)
 
     assert problem_of(folder) == f"config_sentence_transformers.json: {problem}"
 
@@ -127,7 +118,7 @@ def test_the_prompt_of_instructor_models_is_excluded_by_their_name(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Their files do not declare it; sentence-transformers also uses the name."""
-    folder = folder_of(tmp_path, pipeline("Pooling"), **{"1_Pooling__config": {"include_prompt": True}})
+    folder = pooled(tmp_path, {"include_prompt": True})
     monkeypatch.setattr("sentkit.formats.checkpoints.folders.find_model", lambda name: folder)
 
     for name in ("hkunlp/instructor-large", "hkunlp/instructor-xl@main"):
@@ -177,9 +168,7 @@ def test_averaged_layers_need_output_hidden_states(saved: Saved) -> None:
     """In this case, sentence-transformers silently uses the last layer."""
     folder = saved(lambda: [modules().WeightedLayerPooling(8, 3, 1), modules().Pooling(8)])
 
-    problem = problem_of(folder)
-
-    assert problem == (
+    assert problem_of(folder) == (
         "1_WeightedLayerPooling: this module averages layers, "
         'but "output_hidden_states" is not true in config.json'
     )
@@ -188,39 +177,27 @@ def test_averaged_layers_need_output_hidden_states(saved: Saved) -> None:
 # As it once saved
 
 
-@pytest.mark.parametrize(
-    ("config", "words"),
-    [
-        ({"pooling_mode": ["cls", "median"]}, "cls + median"),
-        ({"pooling_mode": None}, "None"),
-        ({"pooling_mode": []}, ""),
-    ],
-)
-def test_an_unsupported_old_pooling_is_refused_by_name(
-    tmp_path: Path, config: dict[str, Any], words: str
-) -> None:
-    folder = folder_of(tmp_path, pipeline("Pooling"), **{"1_Pooling__config": config})
+@pytest.mark.parametrize(("mode", "words"), [(["cls", "median"], "cls + median"), (None, "None"), ([], "")])
+def test_an_unsupported_old_pooling_is_refused_by_name(tmp_path: Path, mode: Any, words: str) -> None:
+    problem = problem_of(pooled(tmp_path, {"pooling_mode": mode}))
 
-    assert problem_of(folder) == f"1_Pooling: pooling {words} is not supported"
+    assert problem == f"1_Pooling: pooling {words} is not supported"
 
 
 def test_the_new_schema_has_priority(tmp_path: Path) -> None:
-    both = {"pooling_mode": "max", "pooling_mode_cls_token": True}
+    readout = declared(pooled(tmp_path, {"pooling_mode": "max", "pooling_mode_cls_token": True})).readout
 
-    found = declared(folder_of(tmp_path, pipeline("Pooling"), **{"1_Pooling__config": both}))
-
-    assert found.readout is not None
-    assert found.readout.name == "max"
+    assert readout is not None
+    assert readout.name == "max"
 
 
 def test_a_transformer_in_a_subfolder_is_found(tmp_path: Path) -> None:
     listing = pipeline("Pooling")
     listing[0]["path"] = "0_Transformer"
-    folder = folder_of(
+    folder = pooled(
         tmp_path,
-        listing,
+        modules=listing,
         **{
-            "1_Pooling__config": {},
             "0_Transformer__sentence_roberta_config": {"max_seq_length": 128, "do_lower_case": True},
             "0_Transformer__tokenizer_config": {"model_max_length": 512},
         },
@@ -266,17 +243,16 @@ NO_LISTING = 'modules.json: expected a list of modules, each with "type" and "pa
     [
         ({}, NO_LISTING),
         ([{"type": "Pooling"}], NO_LISTING),
-        (
-            [{"type": "x.Pooling", "path": "../b"}],
-            'modules.json: the path of a module, "../b", is outside the folder',
-        ),
-        (
-            [{"type": "x.Dense", "path": "a/../b"}],
-            'modules.json: the path of a module, "a/../b", is outside the folder',
+        *(
+            (
+                [{"type": "x.Dense", "path": path}],
+                f'modules.json: the path of a module, "{path}", is outside the folder',
+            )
+            for path in ("../b", "a/../b")
         ),
         ([{"type": "x.Router", "path": "r"}], "r: module Router is not supported"),
     ],
-)  # fmt: skip
+)
 def test_an_invalid_listing_is_refused(tmp_path: Path, listing: Any, problem: str) -> None:
     assert problem_of(folder_of(tmp_path, listing)) == problem
 
@@ -291,11 +267,9 @@ def test_an_invalid_listing_is_refused(tmp_path: Path, listing: Any, problem: st
 )
 def test_modules_in_another_order_are_refused(tmp_path: Path, kinds: list[str], wrong: str) -> None:
     files = {f"{place}_{kind}__config": {} for place, kind in enumerate(kinds, 1)}
+    problem = problem_of(folder_of(tmp_path, pipeline(*kinds), **files))
 
-    assert (
-        problem_of(folder_of(tmp_path, pipeline(*kinds), **files))
-        == f"{wrong} with these settings is not supported"
-    )
+    assert problem == f"{wrong} with these settings is not supported"
 
 
 def test_a_module_without_files_is_refused(tmp_path: Path) -> None:
@@ -329,25 +303,13 @@ def own(tmp_path: Path, **values: Any) -> StoredDeclaration:
 
 
 def test_sentkit_json_has_priority_over_modules(tmp_path: Path) -> None:
-    found = own(
-        tmp_path,
-        readout="prompt",
-        template="[X] is [MASK]",
-        full_stop="sncse",
-        steps=["normalise", "2_Dense"],
-        prompt="query: ",
-        max_length=32,
-        lowercase=True,
-    )
+    texts = {"template": "[X] is [MASK]", "full_stop": "sncse", "prompt": "query: "}
+    values = {**texts, "steps": ("normalise", "2_Dense"), "max_length": 32, "lowercase": True}
+    found = own(tmp_path, readout="prompt", **values)
 
     assert found.readout is not None
-    assert (found.source, found.readout.name, found.steps) == (
-        "sentkit.json",
-        "prompt",
-        ("normalise", "2_Dense"),
-    )
-    assert (found.template, found.full_stop) == ("[X] is [MASK]", "sncse")
-    assert (found.prompt, found.max_length, found.lowercase) == ("query: ", 32, True)
+    assert (found.source, found.readout.name) == ("sentkit.json", "prompt")
+    assert {name: getattr(found, name) for name in values} == values
 
 
 def test_sentkit_json_without_a_readout_is_only_lineage(tmp_path: Path) -> None:
