@@ -4,7 +4,7 @@ import json
 import shutil
 import warnings
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
@@ -98,19 +98,14 @@ def test_the_unchanged_checkpoint_is_valid(checkpoint: Callable[[str, bytes], Pa
 
 @few
 @given(data=st.data())
-@pytest.mark.parametrize("name", FILES)
+@pytest.mark.parametrize("name", [*FILES, "tokenizer.json"])
 def test_checkpoint_files_with_odd_values(
-    checkpoint: Callable[[str, bytes], Path], name: str, data: Any
+    base: Path, checkpoint: Callable[[str, bytes], Path], name: str, data: Any
 ) -> None:
-    value = FILES[name]
-    entry = data.draw(st.sampled_from(range(len(value)) if isinstance(value, list) else list(value)))
-    changed = list(value) if isinstance(value, list) else dict(value)
-    inner = changed[entry]
-    if isinstance(inner, dict) and data.draw(st.booleans()):
-        changed[entry] = {**inner, data.draw(st.sampled_from(sorted(inner))): data.draw(ODD)}
-    else:
-        changed[entry] = data.draw(ODD)
-    folder = checkpoint(name, orjson.dumps(changed))
+    """One value at any depth is another."""
+    value = FILES[name] if name in FILES else json.loads((base / name).read_text())
+    changed = replaced(value, data.draw(st.sampled_from(places(value))), data.draw(ODD))
+    folder = checkpoint(name, json.dumps(changed).encode())
     own = name == "sentkit.json" or data.draw(st.booleans())
 
     is_read_or_bad_data(lambda: read_all(folder, own=own))
@@ -118,38 +113,14 @@ def test_checkpoint_files_with_odd_values(
 
 @few
 @given(data=st.data())
-@pytest.mark.parametrize("name", [*FILES, "0_Layers/model.safetensors"])
+@pytest.mark.parametrize("name", [*FILES, "0_Layers/model.safetensors", "tokenizer.json"])
 def test_checkpoint_files_of_any_bytes(
     checkpoint: Callable[[str, bytes], Path], name: str, data: Any
 ) -> None:
     sample = orjson.dumps(FILES.get(name, {}))
     content = data.draw(st.binary(max_size=60) | mutated([sample]))
-    folder = checkpoint(name, content)
 
-    is_read_or_bad_data(lambda: read_all(folder, own=name == "sentkit.json"))
-
-
-@few
-@given(data=st.data())
-def test_tokenizers_of_odd_values(base: Path, checkpoint: Callable[[str, bytes], Path], data: Any) -> None:
-    """One value anywhere in tokenizer.json is another."""
-    rules = json.loads((base / "tokenizer.json").read_text())
-    inner: Any = rules
-    while True:
-        key = data.draw(st.sampled_from(range(len(inner)) if isinstance(inner, list) else list(inner)))
-        if not isinstance(inner[key], dict | list) or not inner[key] or data.draw(st.integers(0, 4)) == 0:
-            break
-        inner = inner[key]
-    inner[key] = data.draw(ODD)
-    folder = checkpoint("tokenizer.json", json.dumps(rules).encode())
-
-    is_read_or_bad_data(lambda: read_all(folder, own=True))
-
-
-@few
-@given(content=st.binary(max_size=60))
-def test_tokenizers_of_any_bytes(checkpoint: Callable[[str, bytes], Path], content: bytes) -> None:
-    is_read_or_bad_data(lambda: read_all(checkpoint("tokenizer.json", content), own=False))
+    is_read_or_bad_data(lambda: read_all(checkpoint(name, content), own=name == "sentkit.json"))
 
 
 # Checkpoints that run
@@ -305,11 +276,8 @@ def test_dense_layers_of_any_kind(running: Callable[..., Path], name: str, kind:
     (folder / "2_Dense/model.safetensors").unlink()
     torch.save(tensors, folder / "2_Dense/pytorch_model.bin")
 
-    if kind in READABLE:
+    with nullcontext() if kind in READABLE else pytest.raises(DataError):
         encode_with(folder)
-    else:
-        with pytest.raises(DataError):
-            encode_with(folder)
 
 
 def test_many_steps_are_refused(running: Callable[..., Path]) -> None:
@@ -327,8 +295,7 @@ def test_a_too_small_declared_length_is_bad_data(running: Callable[..., Path], l
         find_encoder(str(running()), ReadingOptions(max_length=length))
 
 
-def test_a_too_long_name_is_an_input_error(tmp_path: Path) -> None:
+@pytest.mark.parametrize("read", [check_input, lambda name: find_encoder(name, ReadingOptions())])
+def test_a_too_long_name_is_an_input_error(read: Callable[[str], object]) -> None:
     with pytest.raises(NoInputError):
-        find_encoder("a" * 300, ReadingOptions())
-    with pytest.raises(NoInputError):
-        check_input("a" * 300)
+        read("a" * 300)
