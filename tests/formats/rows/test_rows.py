@@ -14,37 +14,34 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sentkit.errors import DataError
+from sentkit.formats.files import open_input
 from sentkit.formats.rows.kinds import TextParser
 from sentkit.formats.rows.rows import Inputs, Rejects, Row, blocks, growing
 
 Write = Callable[[str, bytes], str]
 RowsOf = Callable[..., list[Row]]
 ProblemOf = Callable[..., str]
+Pack = Callable[[bytes], bytes]
+AFTER_TEXT = "a:2: a JSON object in a stream that began as plain text (sentkit cat --from text "
 
 
 # JSONL
 
 
-def test_a_jsonl_row_keeps_its_bytes_and_number(rows_of: RowsOf) -> None:
-    rows = rows_of("a.jsonl", b'{"text": "x", "id":1.10}\n\n{"text":"y"}')
+@pytest.mark.parametrize(
+    ("content", "lines"),
+    [
+        (b'{"text": "x", "id":1.10}\n\n{"text":"y"}', {1: b'{"text": "x", "id":1.10}', 3: b'{"text":"y"}'}),
+        (b'\xef\xbb\xbf{"a":1}\r\n \r\n{"a":2}\r\n', {1: b'{"a":1}', 3: b'{"a":2}'}),
+        ('{"a":"x\u2028y\u0085z"}\n'.encode(), {1: '{"a":"x\u2028y\u0085z"}'.encode()}),
+    ],
+    ids=["blank line", "byte order mark, carriage returns", "no other newline"],
+)
+def test_a_jsonl_row_keeps_its_bytes_and_number(rows_of: RowsOf, content: bytes, lines) -> None:
+    rows = rows_of("a.jsonl", content)
 
-    assert [(row.line, row.number) for row in rows] == [
-        (b'{"text": "x", "id":1.10}', 1),
-        (b'{"text":"y"}', 3),
-    ]
-    assert rows[0].values == {"text": "x", "id": 1.1}
-
-
-def test_byte_order_mark_and_carriage_returns_are_removed(rows_of: RowsOf) -> None:
-    rows = rows_of("a.jsonl", b'\xef\xbb\xbf{"a":1}\r\n \r\n{"a":2}\r\n')
-
-    assert [row.line for row in rows] == [b'{"a":1}', b'{"a":2}']
-
-
-def test_only_a_newline_ends_a_line(rows_of: RowsOf) -> None:
-    rows = rows_of("a.jsonl", '{"a":"x\u2028y\u0085z"}\n'.encode())
-
-    assert rows[0].values == {"a": "x\u2028y\u0085z"}
+    assert {row.number: row.line for row in rows} == lines
+    assert [row.values for row in rows] == [json.loads(line) for line in lines.values()]
 
 
 @pytest.mark.parametrize("name", ["a.jsonl", "b.txt", "c", "d.csv"])
@@ -120,10 +117,9 @@ def test_a_file_that_does_not_start_with_json_is_text(
 
 @pytest.mark.parametrize("start", [b"", b"\n  \n", b"\xef\xbb\xbf"])
 def test_a_file_that_starts_with_a_brace_is_jsonl(rows_of: RowsOf, start: bytes) -> None:
-    assert [row.values for row in rows_of("a", start + b' {"text":"x"}\n\n{"text":"y"}\n')] == [
-        {"text": "x"},
-        {"text": "y"},
-    ]
+    rows = rows_of("a", start + b' {"text":"x"}\n\n{"text":"y"}\n')
+
+    assert [row.values for row in rows] == [{"text": "x"}, {"text": "y"}]
 
 
 @pytest.mark.parametrize(
@@ -132,14 +128,8 @@ def test_a_file_that_starts_with_a_brace_is_jsonl(rows_of: RowsOf, start: bytes)
         (b"{broken\n", "a:1: not JSON: "),
         (b"[1, 2]\n", "a:1: this row is a list, expected an object"),
         (b'{"text":"x"}\na cat\n', "a:2: not JSON: "),
-        (
-            b'a cat\n{"text":"x"}\n',
-            "a:2: a JSON object in a stream that began as plain text (sentkit cat --from text ",
-        ),
-        (
-            b'a cat\n  {"text":"x"}\n',
-            "a:2: a JSON object in a stream that began as plain text (sentkit cat --from text ",
-        ),
+        (b'a cat\n{"text":"x"}\n', AFTER_TEXT),
+        (b'a cat\n  {"text":"x"}\n', AFTER_TEXT),
     ],
 )
 def test_json_after_text_is_refused(problem_of: ProblemOf, content: bytes, problem: str) -> None:
@@ -155,13 +145,8 @@ def test_from_overrides_suffix_and_first_line(rows_of: RowsOf) -> None:
 
 
 def test_several_files_are_one_stream(write: Write) -> None:
-    paths = [
-        write("a.txt", b"one\n"),
-        write("b.jsonl", b'{"text":"two"}\n'),
-        write("c.csv", b"text\nthree\n"),
-    ]
-
-    rows = list(Inputs(paths).read(lambda row: row))
+    contents = {"a.txt": b"one\n", "b.jsonl": b'{"text":"two"}\n', "c.csv": b"text\nthree\n"}
+    rows = Inputs([write(*file) for file in contents.items()]).read(lambda row: row)
 
     assert [(row.values["text"], Path(row.source).name, row.number) for row in rows] == [
         ("one", "a.txt", 1),
@@ -242,9 +227,11 @@ def test_no_rows_are_read_in_advance() -> None:
     assert next(stream) == 16
 
 
-@pytest.mark.parametrize("suffix", [".gz", ".zst"])
-def test_compressed_files_are_decompressed(rows_of: RowsOf, suffix: str) -> None:
-    pack = gzip.compress if suffix == ".gz" else zstandard.compress
+packed = pytest.mark.parametrize(("suffix", "pack"), [(".gz", gzip.compress), (".zst", zstandard.compress)])
+
+
+@packed
+def test_compressed_files_are_decompressed(rows_of: RowsOf, suffix: str, pack: Pack) -> None:
     twice = pack(b'{"a":1}\n') + pack(b'{"a":2}\n')
 
     assert [row.values["a"] for row in rows_of(f"a.jsonl{suffix}", twice)] == [1, 2]
@@ -252,24 +239,14 @@ def test_compressed_files_are_decompressed(rows_of: RowsOf, suffix: str) -> None
     assert [row.values for row in rows_of(f"c{suffix}", pack(b"a cat"))] == [{"text": "a cat"}]
 
 
-@pytest.mark.parametrize(("suffix", "pack"), [(".gz", gzip.compress), (".zst", zstandard.compress)])
-def test_a_truncated_compressed_file_is_refused(
-    problem_of: ProblemOf, suffix: str, pack: Callable[[bytes], bytes]
-) -> None:
+@packed
+def test_a_damaged_compressed_file_is_refused(problem_of: ProblemOf, suffix: str, pack: Pack) -> None:
+    """Truncated, with bytes after it, or not compressed."""
     whole = pack(b"".join(b'{"a":%d}\n' % (number * number) for number in range(100)))
+    name, kind = f"a.jsonl{suffix}", {".gz": "gzip", ".zst": "zst"}[suffix]
 
-    for end in range(1, len(whole)):
-        assert problem_of(f"a.jsonl{suffix}", whole[:end]).startswith(
-            f"a.jsonl{suffix}: incomplete or damaged {suffix[1:].replace('gz', 'gzip')} file: "
-        )
-
-
-@pytest.mark.parametrize(("suffix", "pack"), [(".gz", gzip.compress), (".zst", zstandard.compress)])
-def test_bytes_after_a_compressed_file_are_refused(
-    problem_of: ProblemOf, suffix: str, pack: Callable[[bytes], bytes]
-) -> None:
-    assert "incomplete or damaged" in problem_of(f"a.jsonl{suffix}", pack(b'{"a":1}\n') + b"more")
-    assert "incomplete or damaged" in problem_of(f"a.jsonl{suffix}", b'{"a":1}\n')
+    for content in (*(whole[:end] for end in range(1, len(whole))), whole + b"more", b'{"a":1}\n'):
+        assert problem_of(name, content).startswith(f"{name}: incomplete or damaged {kind} file: ")
 
 
 def test_empty_zst_frames_are_skipped(rows_of: RowsOf) -> None:
@@ -280,7 +257,5 @@ def test_empty_zst_frames_are_skipped(rows_of: RowsOf) -> None:
 
 @given(st.binary(max_size=30_000))
 def test_zst_restores_all_bytes(write: Write, content: bytes) -> None:
-    from sentkit.formats.files import open_input
-
     with open_input(write("a.zst", zstandard.compress(content * 5))) as file:
         assert file.read() == content * 5
