@@ -28,21 +28,14 @@ def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("output", "source"),
     [
-        ("in", "in"),
-        ("./in", "in"),
-        ("link", "in"),
-        ("hard", "in"),
-        ("model", "model"),
-        ("links", "model"),
-        ("model/weights", "model"),
-        ("runs", "runs/rows"),
-        ("runs", "runs/seed-1/weights"),
+        *(("in", "in"), ("./in", "in"), ("link", "in"), ("hard", "in")),
+        *(("model", "model"), ("links", "model"), ("model/weights", "model")),
+        *(("runs", "runs/rows"), ("runs", "runs/seed-1/weights")),
     ],
 )
 def test_an_output_that_would_overwrite_an_input_is_refused(output: str, source: str) -> None:
-    with pytest.raises(
-        UsageError, match=rf"^--rejects {output}: would overwrite the input {source}$"
-    ) as caught:
+    problem = rf"^--rejects {output}: would overwrite the input {source}$"
+    with pytest.raises(UsageError, match=problem) as caught:
         check_places({"-o": "new", "--rejects": ["fresh", output]}, {"FILE": [], "-m": None, "--dev": source})
 
     assert caught.value.advice == "choose another output"
@@ -51,16 +44,9 @@ def test_an_output_that_would_overwrite_an_input_is_refused(output: str, source:
 @pytest.mark.parametrize(
     ("output", "source"),
     [
-        ("new", "in"),
-        ("nowhere", "in"),
-        ("model/new", "model"),
-        ("runs/seed-2", "runs/rows"),
-        ("other/in", "in"),
-        ("pipe", "pipe"),
-        ("/dev/null", "/dev/null"),
-        ("-", "-"),
-        ("a\0b", "in"),
-        ("x" * 300, "x" * 300),
+        *(("new", "in"), ("nowhere", "in"), ("model/new", "model"), ("runs/seed-2", "runs/rows")),
+        *(("other/in", "in"), ("pipe", "pipe"), ("/dev/null", "/dev/null"), ("-", "-")),
+        *(("a\0b", "in"), ("x" * 300, "x" * 300)),
     ],
 )
 def test_other_outputs_are_not_refused(output: str, source: str) -> None:
@@ -68,27 +54,27 @@ def test_other_outputs_are_not_refused(output: str, source: str) -> None:
     check_places({"-o": output, "--rejects": None}, {"FILE": [source]})
 
 
+SAME, INSIDE = "is also the path of -o", "contains, or is inside, the path of -o"
+
+
 @pytest.mark.parametrize(
-    ("first", "second"),
+    ("first", "second", "problem"),
     [
-        ("new", "new"),
-        ("new", "./new"),
-        ("nowhere", "new"),
-        ("in", "hard"),
-        ("link", "in"),
-        ("-", "-"),
-        ("-", "/dev/stdout"),
-        ("/dev/fd/1", "/dev/stdout"),
+        ("new", "new", SAME),
+        ("new", "./new", SAME),
+        ("nowhere", "new", SAME),
+        ("in", "hard", SAME),
+        ("link", "in", SAME),
+        ("-", "-", SAME),
+        ("-", "/dev/stdout", SAME),
+        ("/dev/fd/1", "/dev/stdout", SAME),
+        ("runs", "runs/log", INSIDE),
+        ("runs/rows", "runs", INSIDE),
     ],
 )
-def test_two_outputs_with_one_path_are_refused(first: str, second: str) -> None:
-    with pytest.raises(UsageError, match=rf"^--log {second}: is also the path of -o$"):
-        check_places({"-o": first, "--log": second}, {})
-
-
-@pytest.mark.parametrize(("first", "second"), [("runs", "runs/log"), ("runs/rows", "runs")])
-def test_an_output_inside_another_output_is_refused(first: str, second: str) -> None:
-    with pytest.raises(UsageError, match=rf"^--log {second}: contains, or is inside, the path of -o$"):
+def test_two_outputs_with_one_path_are_refused(first: str, second: str, problem: str) -> None:
+    """Also if one is inside the other."""
+    with pytest.raises(UsageError, match=rf"^--log {second}: {problem}$"):
         check_places({"-o": first, "--log": second}, {})
 
 
@@ -112,28 +98,24 @@ except UsageError as error:
 
 
 @pytest.mark.parametrize(
-    ("shell", "problem"),
+    ("command", "problem"),
     [
-        ('"$0" -c "$1" --rejects in - < in', "--rejects in: would overwrite the input standard input"),
-        (
-            '"$0" -c "$1" --rejects hard /dev/stdin < in',
-            "--rejects hard: would overwrite the input /dev/stdin",
-        ),
-        ('"$0" -c "$1" -o link /dev/fd/0 < in', "-o link: would overwrite the input /dev/fd/0"),
-        ('"$0" -c "$1" -o - in >> in', "standard output: would overwrite the input in"),
-        ('"$0" -c "$1" -o /dev/stdout link >> in', "-o /dev/stdout: would overwrite the input link"),
-        ('"$0" -c "$1" -o - - < in >> in', "standard output: would overwrite the input standard input"),
-        ('"$0" -c "$1" -o new - < in > out', ""),
-        ('"$0" -c "$1" -o - - < /dev/null > /dev/null', ""),
-        ('cat in | "$0" -c "$1" -o - - | cat', ""),
-        ('"$0" -c "$1" -o in - <&-', ""),
-        ('"$0" -c "$1" -o - in >&-', ""),
+        ("--rejects in - < in", "--rejects in: would overwrite the input standard input"),
+        ("--rejects hard /dev/stdin < in", "--rejects hard: would overwrite the input /dev/stdin"),
+        ("-o link /dev/fd/0 < in", "-o link: would overwrite the input /dev/fd/0"),
+        ("-o - in >> in", "standard output: would overwrite the input in"),
+        ("-o /dev/stdout link >> in", "-o /dev/stdout: would overwrite the input link"),
+        ("-o - - < in >> in", "standard output: would overwrite the input standard input"),
+        ("-o new - < in > out", ""),
+        ("-o - - < /dev/null > /dev/null", ""),
+        ("-o - - < <(cat in) > >(cat)", ""),
+        ("-o in - <&-", ""),
+        ("-o - in >&-", ""),
     ],
 )
-def test_redirected_standard_streams_are_compared_as_files(shell: str, problem: str) -> None:
-    done = subprocess.run(
-        ["bash", "-c", shell, sys.executable, CHECK], capture_output=True, text=True, check=False
-    )
+def test_redirected_standard_streams_are_compared_as_files(command: str, problem: str) -> None:
+    shell = ["bash", "-c", f'"$0" -c "$1" {command}', sys.executable, CHECK]
+    done = subprocess.run(shell, capture_output=True, text=True, check=False)
 
     assert done.stderr == problem
     assert Path("in").read_text() == "content"

@@ -7,6 +7,7 @@ import resource
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -18,8 +19,8 @@ from sentkit.formats.outputs.temporary import Draft, create, leftovers
 from support import write_output as write
 
 
-def names(folder: Path) -> list[str]:
-    return sorted(path.name for path in folder.iterdir())
+def contents(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
 
 
 # Several writers of one output
@@ -42,8 +43,7 @@ def test_with_force_the_last_of_several_writers_wins_whole(tmp_path: Path) -> No
         draft.publish()
         draft.discard()
 
-    assert (tmp_path / "a").read_bytes() == b"second whole"
-    assert names(tmp_path) == ["a"]
+    assert contents(tmp_path) == {"a": b"second whole"}
 
 
 @pytest.mark.parametrize("links", [True, False], ids=["hard links", "no hard links"])
@@ -53,7 +53,7 @@ def test_without_force_the_first_of_several_writers_wins_whole(
 ) -> None:
     """On file systems with and without hard links."""
     if not links:
-        monkeypatch.setattr(os, "link", refuse)
+        monkeypatch.setattr(os, "link", failing(errno.EPERM))
     if not rename:
         monkeypatch.setattr(temporary, "renameat2", lambda *_: False)
     first, second = halves(tmp_path / "a", b"first whole", b"second whole", force=False)
@@ -65,12 +65,14 @@ def test_without_force_the_first_of_several_writers_wins_whole(
     second.discard()
 
     assert caught.value.advice == "another process created it; use -f to overwrite it"
-    assert (tmp_path / "a").read_bytes() == b"first whole"
-    assert names(tmp_path) == ["a"]
+    assert contents(tmp_path) == {"a": b"first whole"}
 
 
-def refuse(*_: object) -> None:
-    raise OSError(errno.EPERM, "no hard links here")
+def failing(code: int) -> Callable[..., None]:
+    def fail(*_: object) -> None:
+        raise OSError(code, os.strerror(code))
+
+    return fail
 
 
 def test_a_link_made_during_the_writing_is_not_followed(tmp_path: Path) -> None:
@@ -84,8 +86,7 @@ def test_a_link_made_during_the_writing_is_not_followed(tmp_path: Path) -> None:
     with pytest.raises(CannotCreateError, match="a: already exists"):
         work()
 
-    assert (tmp_path / "precious").read_bytes() == b"precious"
-    assert names(tmp_path) == ["a", "precious"]
+    assert contents(tmp_path) == {"a": b"precious", "precious": b"precious"}
 
 
 # Files of killed processes
@@ -112,9 +113,8 @@ def test_only_files_of_dead_processes_are_leftovers(tmp_path: Path) -> None:
     assert killed.wait() == -signal.SIGKILL
 
     found = leftovers(tmp_path / "a")
-    assert len(found) == 1
-    assert found[0].read_bytes() == b"half"
-    assert len(names(tmp_path)) == 2
+    assert [path.read_bytes() for path in found] == [b"half"]
+    assert len(contents(tmp_path)) == 2
     assert leftovers(tmp_path / "b") == []
 
     living.communicate("")
@@ -124,35 +124,28 @@ def test_only_files_of_dead_processes_are_leftovers(tmp_path: Path) -> None:
     assert leftovers(tmp_path / "a") == found
 
 
-def test_without_file_locks_no_leftovers_are_reported(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def no_locks(*_: object) -> None:
-        raise OSError(errno.ENOLCK, "no locks")
-
-    monkeypatch.setattr(temporary.fcntl, "flock", no_locks)
+def test_without_file_locks_no_leftovers_are_reported(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setattr(temporary.fcntl, "flock", failing(errno.ENOLCK))
     with open_output(str(tmp_path / "a"), force=False) as out:
         out.write(b"new")
         assert leftovers(tmp_path / "a") == []
 
-    assert names(tmp_path) == ["a"]
+    assert contents(tmp_path) == {"a": b"new"}
 
 
 def test_a_command_reports_files_of_killed_processes(tmp_path: Path) -> None:
+    half, old = ".out.jsonl.sentkit-0123456789abcdef", ".out.jsonl.sentkit-old-0123456789abcdef"
     (tmp_path / "rows.txt").write_text("a cat\n")
-    (tmp_path / ".out.jsonl.sentkit-0123456789abcdef").write_bytes(b"half")
-    (tmp_path / ".out.jsonl.sentkit-old-0123456789abcdef").mkdir()
+    (tmp_path / half).write_bytes(b"half")
+    (tmp_path / old).mkdir()
     command = [sys.executable, "-m", "sentkit", "cat", "rows.txt", "-o", "out.jsonl"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
 
     assert done.returncode == 0
-    assert (
-        ".out.jsonl.sentkit-0123456789abcdef: an incomplete output of a killed process; move or remove it"
-        in done.stderr
-    )
-    assert ".out.jsonl.sentkit-old-0123456789abcdef: the previous output, renamed" in done.stderr
+    assert f"{half}: an incomplete output of a killed process; move or remove it" in done.stderr
+    assert f"{old}: the previous output, renamed" in done.stderr
     assert json.loads((tmp_path / "out.jsonl").read_text()) == {"text": "a cat"}
-    assert (tmp_path / ".out.jsonl.sentkit-0123456789abcdef").read_bytes() == b"half"
+    assert (tmp_path / half).read_bytes() == b"half"
 
 
 def test_an_error_of_a_private_file_has_its_name(tmp_path):
