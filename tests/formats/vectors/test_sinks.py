@@ -26,14 +26,12 @@ def write(
     path: Path,
     rows: Sequence[tuple[Row, NDArray[np.float32]]],
     *,
-    names: Sequence[str] = ("embedding",),
     extra: Any = (),
     emb: str = "m/cls:012300000000",
-    encoding: str = "list",
     replace: bool = False,
 ) -> bytes:
-    form = VectorOutput(encoding, replace=replace)
-    with open_sinks([str(path)], [{"_emb": emb}], names, 2, form) as [sink]:
+    form = VectorOutput(replace=replace)
+    with open_sinks([str(path)], [{"_emb": emb}], ("embedding",), 2, form) as [sink]:
         for each, vectors in rows:
             sink.write(each, vectors, extra)
     return path.read_bytes()
@@ -65,14 +63,9 @@ def test_any_space_name_is_written_as_json(tmp_path: Path, emb: str) -> None:
 
 
 def test_a_vector_file_keeps_rows_without_their_old_vectors(tmp_path: Path) -> None:
-    path = tmp_path / "a.safetensors"
+    path, old = tmp_path / "a.safetensors", row('{"_emb":"x:100000000000","embedding":[9]}')
 
-    write(
-        path,
-        [(row('{"_emb":"x:100000000000","embedding":[9]}'), ONE)],
-        replace=True,
-        extra=[(b"n_tokens", b"4")],
-    )
+    write(path, [(old, ONE)], replace=True, extra=[(b"n_tokens", b"4")])
 
     ((kept, vectors),) = Store(str(path))
     assert kept.line == b'{"n_tokens":4}'
@@ -138,17 +131,11 @@ def test_one_readout_is_written_to_the_output() -> None:
 
 
 def test_each_readout_has_a_file_sorted_by_layer(tmp_path: Path) -> None:
-    paths = output_paths(str(tmp_path / "sweep"), ["L2:cls", "L10:cls", "mean"], VectorOutput(), force=False)
+    readouts = ["L2:cls", "L10:cls", "mean"]
+    paths = output_paths(str(tmp_path / "sweep"), readouts, VectorOutput(), force=False)
 
-    assert [Path(path).name for path in paths] == [
-        "L02-cls.safetensors",
-        "L10-cls.safetensors",
-        "mean.safetensors",
-    ]
-    assert sorted(paths) == paths
-
-
-def test_averaged_layers_have_a_file_name_too() -> None:
+    names = ["L02-cls.safetensors", "L10-cls.safetensors", "mean.safetensors"]
+    assert [Path(path).name for path in paths] == names == sorted(names)
     assert file_name("L1+L12:mean") == "L01+L12-mean"
 
 
