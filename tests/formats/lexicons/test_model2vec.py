@@ -14,6 +14,8 @@ from sentkit.formats.lexicons.model2vec import is_model2vec, read_model2vec
 Made = Callable[..., Path]
 TOKENS = 13
 ROWS = np.arange(TOKENS * 2).reshape(TOKENS, 2)
+ONES, TABLE = np.ones(TOKENS, np.float32), np.ones((TOKENS, 2), np.float32)
+EACH = r"of F32, expected a number for each token \(13\)"
 
 
 @pytest.mark.parametrize("kind", [np.int8, np.float16, np.float32, np.float64])
@@ -57,30 +59,21 @@ def test_the_config_contains_length_and_normalization(
 @pytest.mark.parametrize(
     ("arrays", "problem"),
     [
-        ({"weights": np.ones(TOKENS, np.float32)}, 'no tensor "embeddings"'),
+        ({"weights": ONES}, 'no tensor "embeddings"'),
+        ({"embeddings": TABLE[:12]}, '"embeddings" has 12 rows, and the tokenizer 13 tokens'),
+        ({"embeddings": ONES}, '"embeddings" is 13 of F32, expected a row of numbers'),
+        ({"embeddings": TABLE[:, :0]}, '"embeddings" is 13 x 0 of F32, expected a row'),
+        ({"embeddings": TABLE.astype(np.uint8)}, '"embeddings" is 13 x 2 of U8, expected a row'),
+        ({"embeddings": TABLE, "weights": ONES[:12]}, rf'"weights" is 12 {EACH}'),
+        ({"embeddings": TABLE[:3], "mapping": 0 * ONES}, rf'"mapping" is 13 {EACH}'),
         (
-            {"embeddings": np.ones((12, 2), np.float32)},
-            '"embeddings" has 12 rows, and the tokenizer 13 tokens',
-        ),
-        ({"embeddings": np.ones(TOKENS, np.float32)}, '"embeddings" is 13 of F32, expected a row of numbers'),
-        ({"embeddings": np.ones((TOKENS, 0), np.float32)}, '"embeddings" is 13 x 0 of F32, expected a row'),
-        ({"embeddings": np.ones((TOKENS, 2), np.uint8)}, '"embeddings" is 13 x 2 of U8, expected a row'),
-        (
-            {"embeddings": np.ones((TOKENS, 2), np.float32), "weights": np.ones(12, np.float32)},
-            r'"weights" is 12 of F32, expected a number for each token \(13\)',
-        ),
-        (
-            {"embeddings": np.ones((3, 2), np.float32), "mapping": np.zeros(TOKENS, np.float32)},
-            r'"mapping" is 13 of F32, expected a number for each token \(13\)',
-        ),
-        (
-            {"embeddings": np.ones((3, 2), np.float32), "mapping": np.full(TOKENS, 3)},
+            {"embeddings": TABLE[:3], "mapping": np.full(TOKENS, 3)},
             '"mapping" contains row numbers that do not exist in "embeddings"',
         ),
     ],
 )
 def test_tensors_of_a_wrong_shape_are_refused(model2vec: Made, arrays: dict[str, Any], problem: str) -> None:
-    folder = model2vec(arrays)
+    folder = model2vec({name: np.ascontiguousarray(array) for name, array in arrays.items()})
     with pytest.raises(DataError, match=f"model.safetensors: {problem}"):
         read_model2vec(folder, TOKENS).read()
 

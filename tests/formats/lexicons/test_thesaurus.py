@@ -29,51 +29,45 @@ def write(tmp_path):
 
 
 def test_a_list_of_words(write):
-    path = write(
-        "a.jsonl",
+    """In JSONL or in a table."""
+    rows = [
         {"word": "Big", "synonyms": ["large", "huge ", "BIG", ""]},
         {"word": "big", "synonyms": ["great"]},
         {"word": "a", "synonyms": ["one"]},
         {"word": "alone", "synonyms": []},
-    )
+    ]
+    table = write("a.tsv", "word\tsynonyms\n", "big\tlarge, very large\n")
 
-    assert read_synonyms([path]) == {"big": ("great", "huge", "large"), "a": ("one",)}
-
-
-def test_a_table_of_words(write):
-    path = write("a.tsv", "word\tsynonyms\n", "big\tlarge, very large\n")
-
-    assert read_synonyms([path]) == {"big": ("large", "very large")}
+    assert read_synonyms([write("a.jsonl", *rows)]) == {"big": ("great", "huge", "large"), "a": ("one",)}
+    assert read_synonyms([table]) == {"big": ("large", "very large")}
 
 
 @pytest.mark.parametrize("name", ["d.jsonl", "d.jsonl.gz"])
 def test_entries_of_one_synset_are_synonyms(write, name):
-    """A word has the synonyms of all its synsets; phrases are not keys; names have less priority."""
-    path = write(
-        name,
-        {"entry": "attempt", "synset": 1},
-        {"entry": "try", "definition": "x", "synset": "1"},
-        {"entry": "have a go", "synset": "1"},
-        {"entry": "try", "synset": "2"},
-        {"entry": "test", "synset": "2"},
-        {"entry": "more", "synset": "3"},
-        {"entry": "further", "synset": "3"},
-        {"entry": "More", "synset": "4"},
-        {"entry": "Thomas More", "synset": "4"},
-        {"entry": "Paris", "synset": "5"},
-        {"entry": "City of Light", "synset": "5"},
-        {"entry": "in", "synset": "6"},
-        {"entry": "indium", "synset": "6"},
-        {"entry": "alone", "synset": "7"},
-    )
+    """A word has the synonyms of all its synsets; phrases and function words are no keys; names have less
+    priority."""
+    synsets = {
+        "1": ["attempt", "try", "have a go"],
+        "2": ["try", "test"],
+        "3": ["more", "further"],
+        "4": ["More", "Thomas More"],
+        "5": ["Paris", "City of Light"],
+        "6": ["in", "indium"],
+        "7": ["alone"],
+        "8": ["adenine", "a", "A", "base"],
+    }
+    rows = [{"entry": entry, "synset": synset} for synset, words in synsets.items() for entry in words]
+    rows[0]["synset"], rows[1]["definition"] = 1, "x"
 
-    assert read_synonyms([path]) == {
+    assert read_synonyms([write(name, *rows)]) == {
         "attempt": ("have a go", "try"),
         "try": ("attempt", "have a go", "test"),
         "test": ("try",),
         "more": ("further",),
         "further": ("more",),
         "paris": ("City of Light",),
+        "adenine": ("base",),
+        "base": ("adenine",),
     }
 
 
@@ -112,6 +106,7 @@ def test_several_files_are_joined_but_not_their_synsets(write):
         ([{"entry": "a", "synset": None}], ':1: "synset" is null, expected a string or a whole number'),
         ([{"entry": " ", "synset": 1}], ':1: "entry" is empty'),
         (["00000001 29 v 03 a 0 b 0\n"], ":1: this synset declares 3 words"),
+        (["00001740 03 n 02 (p) 0 thing 0 000 | x\n"], ":1: a word of this synset is empty"),
         ([{"word": "a", "synonyms": ["A"]}], ": contains no synonyms"),
     ],
 )
@@ -125,14 +120,9 @@ def test_a_file_without_synonyms_is_refused_with_its_place(write, rows, problem)
 
 def test_paraphrases_by_key(write):
     """Several of a key, in order; a number and its digits are one key, as tables have it."""
-    path = write(
-        "p.jsonl",
-        {"id": 7, "paraphrase": "b"},
-        {"id": "7", "paraphrase": "a"},
-        {"id": "x", "paraphrase": "c"},
-    )
+    rows = [{"id": key, "paraphrase": text} for key, text in ((7, "b"), ("7", "a"), ("x", "c"))]
 
-    assert read_paraphrases(path, "id") == {"7": ["b", "a"], "x": ["c"]}
+    assert read_paraphrases(write("p.jsonl", *rows), "id") == {"7": ["b", "a"], "x": ["c"]}
 
 
 @pytest.mark.parametrize(
@@ -150,22 +140,3 @@ def test_a_file_without_paraphrases_is_refused_with_its_place(write, rows, probl
         read_paraphrases(path, "id")
 
     assert str(error.value) == path + problem
-
-
-def test_function_words_have_no_synonyms(write):
-    path = write(
-        "a.jsonl",
-        {"entry": "adenine", "synset": "1"},
-        {"entry": "a", "synset": "1"},
-        {"entry": "A", "synset": "1"},
-        {"entry": "base", "synset": "1"},
-    )
-
-    assert read_synonyms([path]) == {"adenine": ("base",), "base": ("adenine",)}
-
-
-def test_a_synset_with_an_empty_word_is_refused(write):
-    path = write("data.noun", "00001740 03 n 02 (p) 0 thing 0 000 | x\n")
-
-    with pytest.raises(DataError, match="a word of this synset is empty"):
-        read_synonyms([path])

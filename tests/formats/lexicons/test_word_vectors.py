@@ -30,24 +30,17 @@ VALUES = [[0.25, -1, 0.03], [1, 2.5, -0.125]]
     ],
     ids=["GloVe", "header", "blanks at the end", "CRLF", "no last newline", "numbers that are not JSON"],
 )
-def test_a_line_contains_a_word_and_its_numbers(write: Write, content: bytes) -> None:
-    found = read_word_vectors(write("w.txt", content))
+@pytest.mark.parametrize(("name", "pack"), [("w.txt", bytes), ("w.vec.gz", gzip.compress)])
+def test_a_line_contains_a_word_and_its_numbers(write: Write, name: str, pack, content: bytes) -> None:
+    found = read_word_vectors(write(name, pack(content)))
 
     assert found.words == {"the": 0, "cat": 1}
     assert found.rows.dtype == np.float32
     assert np.array_equal(found.rows, np.array(VALUES, np.float32))
 
 
-def test_a_compressed_file_is_read(write: Write) -> None:
-    assert np.array_equal(
-        read_word_vectors(write("w.vec.gz", gzip.compress(PLAIN))).rows, np.array(VALUES, np.float32)
-    )
-
-
 @pytest.mark.parametrize("block", [1, 100, 1 << 20])
-def test_many_lines_agree_with_a_plain_loop(
-    write: Write, monkeypatch: pytest.MonkeyPatch, block: int
-) -> None:
+def test_many_lines_agree_with_a_plain_loop(write: Write, monkeypatch, block: int) -> None:
     """Every number is the float32 nearest to the written one, for any blocks of lines."""
     monkeypatch.setattr(word_vectors, "BLOCK", block)
     monkeypatch.setattr(word_vectors, "FIRST_NUMBERS", 14)
@@ -79,16 +72,14 @@ def test_words_of_any_script_are_unchanged(write: Write) -> None:
 @pytest.mark.parametrize(
     ("content", "problem"),
     [
-        (b"the 1 2\ncat 1\n", "w.txt:2: expected a word and 2 numbers"),
-        (b"the 1 2\ncat 1 2 3\n", "w.txt:2: expected a word and 2 numbers"),
-        (b"the 1 2\n\ncat 1 2\n", "w.txt:2: expected a word and 2 numbers"),
-        (b"the 1 2\n 1 2\n", "w.txt:2: expected a word and 2 numbers"),
-        (b"the 1 2\ncat 1 x\n", 'w.txt:2: "x" is not a number'),
-        (b"the 1 2\ncat true 2\n", 'w.txt:2: "true" is not a number'),
-        (b"the 1 2\ncat null 2\n", 'w.txt:2: "null" is not a number'),
-        (b"the 1 2\ncat nan 2\n", 'w.txt:2: "nan" is not a number'),
-        (b"the 1 2\ncat 1_0 2\n", 'w.txt:2: "1_0" is not a number'),
-        (b"the 1 2\ncat 1,0 2\n", 'w.txt:2: "1,0" is not a number'),
+        *(
+            (b"the 1 2\n%b\n" % line, "w.txt:2: expected a word and 2 numbers")
+            for line in (b"cat 1", b"cat 1 2 3", b"\ncat 1 2", b" 1 2")
+        ),
+        *(
+            (b"the 1 2\ncat %b 2\n" % number.encode(), f'w.txt:2: "{number}" is not a number')
+            for number in ("x", "true", "null", "nan", "1_0", "1,0")
+        ),
         (b"the 1 2\ncat 1e60 2\n", "w.txt:2: a number is too large for float32"),
         (b"3 2\nthe 1 2\ncat 1 2\n", "w.txt:1: the first line declares 3 words, but the file has 2"),
         (b"1 2\nthe 1 2\ncat 1 2\n", "w.txt:1: the first line declares 1 words, but the file has 2"),

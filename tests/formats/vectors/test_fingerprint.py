@@ -51,15 +51,10 @@ def test_a_step_depends_only_on_the_space() -> None:
 
 def test_the_order_of_steps_and_repeated_steps_matter() -> None:
     start = Spec("m", "00")
-    spaces = {
-        start.space,
-        start.after("a", "1").space,
-        start.after("a", "2").space,
-        start.after("a", "1").after("b", "2").space,
-        start.after("b", "2").after("a", "1").space,
-    }
+    one, two = start.after("a", "1"), start.after("b", "2")
+    specs = [start, one, start.after("a", "2"), one.after("b", "2"), two.after("a", "1")]
 
-    assert len(spaces) == 5
+    assert len({spec.space for spec in specs}) == 5
 
 
 @pytest.mark.parametrize(
@@ -82,11 +77,6 @@ def test_a_label_is_the_last_part_of_a_name(name: str, label: str) -> None:
     assert name_for_label(name) == label
 
 
-@given(st.text())
-def test_a_label_needs_no_quoting(name: str) -> None:
-    assert re.fullmatch(r"[A-Za-z0-9._+-]+", name_for_label(name))
-
-
 @pytest.mark.parametrize(
     ("emb", "space", "words"),
     [
@@ -97,8 +87,8 @@ def test_a_label_needs_no_quoting(name: str) -> None:
     ],
 )
 def test_the_space_of_an_emb_follows_its_last_colon(emb: str, space: str, words: str) -> None:
-    assert space_of(emb) == space
-    assert short_label(emb) == words
+    assert (space_of(emb), short_label(emb)) == (space, words)
+    assert short_label(None) == "without _emb"
 
 
 @given(
@@ -107,10 +97,12 @@ def test_the_space_of_an_emb_follows_its_last_colon(emb: str, space: str, words:
     st.lists(st.tuples(st.from_regex(r"[/+][a-z0-9]{1,9}", fullmatch=True), JSON), max_size=3),
 )
 def test_steps_keep_a_name_well_formed(model: str, readout: str, steps: list[tuple[str, object]]) -> None:
-    spec = Spec(f"{name_for_label(model)}/{readout}", digest(model))
+    label = name_for_label(model)
+    spec = Spec(f"{label}/{readout}", digest(model))
     for suffix, step in steps:
         spec = spec.after(suffix, digest(step))
 
+    assert re.fullmatch(r"[A-Za-z0-9._+-]+", label)
     assert emb_problem(spec.emb) is None
     assert emb_problem(None) is None
 
@@ -131,10 +123,6 @@ def test_a_malformed_name_of_a_space_is_described(emb: object) -> None:
     assert problem is not None
     assert problem.startswith('"_emb" is ')
     assert problem.endswith("expected LABEL:HASH with 12 hexadecimal digits")
-
-
-def test_a_missing_emb_has_a_label() -> None:
-    assert short_label(None) == "without _emb"
 
 
 @pytest.mark.parametrize(
