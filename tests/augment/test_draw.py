@@ -10,6 +10,8 @@ from hypothesis import strategies as st
 
 from sentkit.augment.operations import Draw, numbers
 
+SIZES = [(5, 2), (5, 3), (4, 1)]
+
 
 def test_numbers_come_from_digests():
     """The digest of the key has sixteen numbers of 32 bits, its own digest the next sixteen."""
@@ -54,19 +56,19 @@ def test_spans_do_not_overlap(key, k, length, more):
     assert 0 <= min(covered) <= max(covered) < n
 
 
-@pytest.mark.parametrize(("n", "k"), [(5, 2), (5, 3), (4, 1)])
-def test_all_choices_are_equally_likely(n, k):
+@pytest.mark.parametrize(
+    ("drawn", "choices"),
+    [
+        *((lambda draw, n=n, k=k: draw.sorted(n, k), combinations(range(n), k)) for n, k in SIZES),
+        (lambda draw: draw.spans(6, 2, 2), [(0, 2), (0, 3), (0, 4), (1, 3), (1, 4), (2, 4)]),
+    ],
+    ids=[*(f"{k} of {n}" for n, k in SIZES), "two spans of two words in six"],
+)
+def test_all_choices_are_equally_likely(drawn, choices):
     """With 6000 keys, each count is within five standard deviations."""
-    found = Counter(tuple(Draw(b"%d" % key).sorted(n, k)) for key in range(6000))
-    choices = list(combinations(range(n), k))
+    found = Counter(tuple(drawn(Draw(b"%d" % key))) for key in range(6000))
+    choices = set(choices)
     share = 6000 / len(choices)
 
-    assert all(abs(found[choice] - share) < 5 * share**0.5 for choice in choices)
-
-
-def test_all_arrangements_of_spans_are_equally_likely():
-    """Two spans of two words in six words have six arrangements."""
-    found = Counter(tuple(Draw(b"%d" % key).spans(6, 2, 2)) for key in range(6000))
-
-    assert set(found) == {(0, 2), (0, 3), (0, 4), (1, 3), (1, 4), (2, 4)}
-    assert all(abs(count - 1000) < 5 * 1000**0.5 for count in found.values())
+    assert set(found) == choices
+    assert all(abs(count - share) < 5 * share**0.5 for count in found.values())
