@@ -33,10 +33,8 @@ def test_the_words_of_the_highest_weight_come_first():
 
 
 def test_a_cluster_without_words_has_no_keywords():
+    """And none has any if none are wanted."""
     assert keywords([(0, "a b c"), (1, "cat")], 3, 5) == [[], ["cat"], []]
-
-
-def test_zero_keywords():
     assert keywords(TEXTS, 2, 0) == [[], []]
 
 

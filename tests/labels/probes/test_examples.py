@@ -21,18 +21,13 @@ def read(tmp_path):
     return read
 
 
-def test_features_of_a_sentence(read):
+def test_features_of_a_sentence_and_of_a_pair(read):
+    """Of a pair (|u - v|, u * v), here of (1, 5) and (3, -2)."""
     found = read('{"embedding":[1,2],"label":"x"}', '{"embedding":[3,4],"label":"y"}')
+    pair = read('{"embedding_a":[1,5],"embedding_b":[3,-2],"label":1}')
 
-    assert found.features.tolist() == [[1, 2], [3, 4]]
-    assert found.names == ("x", "y")
-
-
-def test_features_of_a_pair(read):
-    """(|u - v|, u * v) of (1, 5) and (3, -2)."""
-    found = read('{"embedding_a":[1,5],"embedding_b":[3,-2],"label":1}')
-
-    assert found.features.tolist() == [[2, 7, 3, -10]]
+    assert (found.features.tolist(), found.names) == ([[1, 2], [3, 4]], ("x", "y"))
+    assert pair.features.tolist() == [[2, 7, 3, -10]]
 
 
 def test_classes_are_strings(read):

@@ -120,7 +120,7 @@ def test_learning_equals_torch(hidden, seed):
 
 
 def looks_of(monkeypatch, train, dev):
-    """Record the accuracies on the dev rows."""
+    """The accuracies on the dev rows."""
     seen = []
 
     def watched(layers, features):
@@ -155,15 +155,13 @@ def test_the_sigmoid_does_not_overflow():
         assert sigmoid(np.array([-1e4, 0.0, 1e4])).tolist() == [0, 0.5, 1]
 
 
-def test_one_row_in_twenty_is_held_out():
-    left, held = held_out(np.arange(100, 200), np.random.default_rng(0))
+@pytest.mark.parametrize(("count", "most"), [(100, 5), (7, 1)])
+def test_one_row_in_twenty_is_held_out(count, most):
+    """At least one."""
+    left, held = held_out(np.arange(100, 100 + count), np.random.default_rng(0))
 
-    assert len(held) == 5
-    assert sorted([*left, *held]) == list(range(100, 200))
-
-
-def test_at_least_one_row_is_held_out():
-    assert len(held_out(np.arange(7), np.random.default_rng(0))[1]) == 1
+    assert len(held) == most
+    assert sorted([*left, *held]) == list(range(100, 100 + count))
 
 
 @hiddens
